@@ -1,0 +1,9 @@
+// Package onnx holds an ONNX model in memory and on disk.
+//
+// A Model owns a Graph (and Functions, whose bodies are Graphs too). A Graph is made of Nodes that read and write
+// Values; every Value knows its producer and its uses, so a rewriter walks it in both directions without name look-ups.
+// Read maps the file: weights stay in the mapping until somebody asks for them. Write streams them to the new file.
+//
+// Whatever the package does not model (unknown fields, device configurations, sparse tensors, training info, …) is
+// kept with the protobuf message it came in and written back as it was.
+package onnx

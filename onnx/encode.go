@@ -1,0 +1,275 @@
+package onnx
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+)
+
+// The encoder brings the kept messages up to date: a field is written only where it differs from what the message
+// holds, so that a model that was only read is written back with the same fields, set or unset.
+
+func (m *Model) message() *onnxpb.ModelProto {
+	if m.proto == nil {
+		m.proto = &onnxpb.ModelProto{}
+	}
+	p := m.proto
+	set(&p.IrVersion, p.GetIrVersion(), m.IRVersion)
+	set(&p.ProducerName, p.GetProducerName(), m.ProducerName)
+	set(&p.ProducerVersion, p.GetProducerVersion(), m.ProducerVersion)
+	p.OpsetImport = opsetMessages(p.OpsetImport, m.Opsets)
+	p.MetadataProps = entryMessages(p.MetadataProps, m.Metadata)
+	p.Graph = m.Graph.message()
+	p.Functions = p.Functions[:0:0]
+	for _, f := range m.Functions {
+		p.Functions = append(p.Functions, f.message())
+	}
+	return p
+}
+
+func (f *Function) message() *onnxpb.FunctionProto {
+	if f.proto == nil {
+		f.proto = &onnxpb.FunctionProto{}
+	}
+	p := f.proto
+	set(&p.Domain, p.GetDomain(), f.Domain)
+	set(&p.Name, p.GetName(), f.Name)
+	set(&p.Overload, p.GetOverload(), f.Overload)
+	set(&p.DocString, p.GetDocString(), f.DocString)
+	p.Attribute = f.Attributes
+	p.AttributeProto = p.AttributeProto[:0:0]
+	for _, a := range f.Defaults {
+		p.AttributeProto = append(p.AttributeProto, a.message())
+	}
+	p.OpsetImport = opsetMessages(p.OpsetImport, f.Opsets)
+	p.MetadataProps = entryMessages(p.MetadataProps, f.Metadata)
+	p.Input = valueNames(p.Input, f.Body.Inputs)
+	p.Output = valueNames(p.Output, f.Body.Outputs)
+	p.Node = f.Body.nodeMessages(p.Node)
+	p.ValueInfo = f.Body.infoMessages(p.ValueInfo)
+	return p
+}
+
+func (g *Graph) message() *onnxpb.GraphProto {
+	if g.proto == nil {
+		g.proto = &onnxpb.GraphProto{}
+	}
+	p := g.proto
+	if g.Name == "" && p.Name == nil && g.Parent == nil {
+		g.Name = "main" // onnx.checker demands a name
+	}
+	set(&p.Name, p.GetName(), g.Name)
+	p.MetadataProps = entryMessages(p.MetadataProps, g.Metadata)
+	p.Node = g.nodeMessages(p.Node)
+	p.Initializer = p.Initializer[:0:0]
+	for _, v := range g.initializers {
+		p.Initializer = append(p.Initializer, v.Const.message())
+	}
+	p.ValueInfo = g.infoMessages(p.ValueInfo)
+	p.Input = ioMessages(p.Input, g.Inputs)
+	p.Output = ioMessages(p.Output, g.Outputs)
+	return p
+}
+
+func (g *Graph) nodeMessages(old []*onnxpb.NodeProto) []*onnxpb.NodeProto {
+	ps := make([]*onnxpb.NodeProto, len(g.Nodes))
+	for i, n := range g.Nodes {
+		ps[i] = n.message()
+	}
+	return ps
+}
+
+// infoMessages keeps the value_info entries of values that are still there (or never were), in their order, and adds
+// those of values made since.
+func (g *Graph) infoMessages(old []*onnxpb.ValueInfoProto) []*onnxpb.ValueInfoProto {
+	gone := map[string]bool{}
+	listed := map[*onnxpb.ValueInfoProto]bool{}
+	for _, v := range g.infoOrder {
+		listed[v.info] = true
+		if v.Producer != nil && (v.Producer.Graph == nil || v.Producer.OutputValue(v.Output) != v) {
+			gone[v.Name] = true
+		}
+	}
+	kept := make([]*onnxpb.ValueInfoProto, 0, len(old))
+	for _, p := range old {
+		if !gone[p.GetName()] {
+			kept = append(kept, p)
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			if v != nil && v.info != nil && !listed[v.info] && !v.IsOutput() && v.Graph == g {
+				if !slices.Contains(kept, v.info) {
+					kept = append(kept, v.info)
+				}
+			}
+		}
+	}
+	return kept
+}
+
+func (n *Node) message() *onnxpb.NodeProto {
+	if n.proto == nil {
+		n.proto = &onnxpb.NodeProto{}
+	}
+	p := n.proto
+	set(&p.Name, p.GetName(), n.Name)
+	set(&p.OpType, p.GetOpType(), n.OpType)
+	set(&p.Domain, p.GetDomain(), n.Domain)
+	set(&p.Overload, p.GetOverload(), n.Overload)
+	p.Input = valueNames(p.Input, n.Inputs)
+	p.Output = valueNames(p.Output, n.Outputs)
+	p.MetadataProps = entryMessages(p.MetadataProps, n.Metadata)
+	p.Attribute = p.Attribute[:0:0]
+	for _, a := range n.Attributes {
+		p.Attribute = append(p.Attribute, a.message())
+	}
+	return p
+}
+
+func (a *Attribute) message() *onnxpb.AttributeProto {
+	if a.proto == nil {
+		a.proto = &onnxpb.AttributeProto{Type: onnxpb.AttributeProto_AttributeType(a.Type).Enum()}
+		switch a.Type { // a fresh attribute sets its field even to the zero value
+		case AttrFloat:
+			a.proto.F = ptr(a.Float)
+		case AttrInt:
+			a.proto.I = ptr(a.Int)
+		case AttrString:
+			a.proto.S = []byte(a.String)
+		}
+		if a.RefName != "" {
+			a.proto.F, a.proto.I, a.proto.S = nil, nil, nil
+		}
+	}
+	p := a.proto
+	set(&p.Name, p.GetName(), a.Name)
+	set(&p.RefAttrName, p.GetRefAttrName(), a.RefName)
+	set(&p.F, p.GetF(), a.Float)
+	set(&p.I, p.GetI(), a.Int)
+	if string(p.S) != a.String {
+		p.S = []byte(a.String)
+	}
+	p.Floats, p.Ints = a.Floats, a.Ints
+	p.Strings = p.Strings[:0:0]
+	for _, s := range a.Strings {
+		p.Strings = append(p.Strings, []byte(s))
+	}
+	if a.Tensor != nil {
+		p.T = a.Tensor.message()
+	}
+	if a.Graph != nil {
+		p.G = a.Graph.message()
+	}
+	p.Tensors = p.Tensors[:0:0]
+	for _, t := range a.Tensors {
+		p.Tensors = append(p.Tensors, t.message())
+	}
+	p.Graphs = p.Graphs[:0:0]
+	for _, g := range a.Graphs {
+		p.Graphs = append(p.Graphs, g.message())
+	}
+	return p
+}
+
+func (t *Tensor) message() *onnxpb.TensorProto {
+	if t.proto == nil {
+		t.proto = &onnxpb.TensorProto{}
+	}
+	p := t.proto
+	set(&p.Name, p.GetName(), t.Name)
+	set(&p.DataType, p.GetDataType(), int32(t.DataType))
+	p.Dims = t.Dims
+	if t.External != nil {
+		e := t.External
+		p.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+		setEntry(&p.ExternalData, "location", e.Location)
+		if e.Offset != 0 || hasEntry(p.ExternalData, "offset") {
+			setEntry(&p.ExternalData, "offset", strconv.FormatInt(e.Offset, 10))
+		}
+		if e.Length >= 0 {
+			setEntry(&p.ExternalData, "length", strconv.FormatInt(e.Length, 10))
+		}
+		if e.Checksum != "" {
+			setEntry(&p.ExternalData, "checksum", e.Checksum)
+		}
+	} else {
+		p.RawData = t.raw
+	}
+	return p
+}
+
+// set writes v to a message's optional field unless the field, set or unset, reads as v already.
+func set[T comparable](field **T, current, v T) {
+	if current != v {
+		*field = &v
+	}
+}
+
+func hasEntry(es []*onnxpb.StringStringEntryProto, key string) bool {
+	return slices.ContainsFunc(es, func(e *onnxpb.StringStringEntryProto) bool { return e.GetKey() == key })
+}
+
+func setEntry(es *[]*onnxpb.StringStringEntryProto, key, value string) {
+	for _, e := range *es {
+		if e.GetKey() == key {
+			set(&e.Value, e.GetValue(), value)
+			return
+		}
+	}
+	*es = append(*es, &onnxpb.StringStringEntryProto{Key: &key, Value: &value})
+}
+
+func valueNames(old []string, vs []*Value) []string {
+	names := make([]string, len(vs))
+	for i, v := range vs {
+		if v != nil {
+			names[i] = v.Name
+		}
+	}
+	if slices.Equal(old, names) {
+		return old
+	}
+	return names
+}
+
+func ioMessages(old []*onnxpb.ValueInfoProto, vs []*Value) []*onnxpb.ValueInfoProto {
+	ps := make([]*onnxpb.ValueInfoProto, len(vs))
+	for i, v := range vs {
+		switch {
+		case i < len(old) && old[i].GetName() == v.Name:
+			ps[i] = old[i]
+		case v.info != nil:
+			ps[i] = v.info
+		default:
+			ps[i] = &onnxpb.ValueInfoProto{Name: ptr(v.Name)}
+		}
+	}
+	return ps
+}
+
+func opsetMessages(old []*onnxpb.OperatorSetIdProto, os []Opset) []*onnxpb.OperatorSetIdProto {
+	ps := make([]*onnxpb.OperatorSetIdProto, len(os))
+	for i, o := range os {
+		if i < len(old) && old[i].GetDomain() == o.Domain {
+			ps[i] = old[i]
+		} else {
+			ps[i] = &onnxpb.OperatorSetIdProto{Domain: ptr(o.Domain)}
+		}
+		set(&ps[i].Version, ps[i].GetVersion(), o.Version)
+	}
+	return ps
+}
+
+func entryMessages(old []*onnxpb.StringStringEntryProto, es []Entry) []*onnxpb.StringStringEntryProto {
+	ps := make([]*onnxpb.StringStringEntryProto, len(es))
+	for i, e := range es {
+		if i < len(old) && old[i].GetKey() == e.Key && old[i].GetValue() == e.Value {
+			ps[i] = old[i]
+		} else {
+			ps[i] = &onnxpb.StringStringEntryProto{Key: ptr(e.Key), Value: ptr(e.Value)}
+		}
+	}
+	return ps
+}

@@ -1,0 +1,274 @@
+package onnx
+
+import (
+	"container/heap"
+	"fmt"
+	"strconv"
+
+	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+)
+
+// Graph is a graph of a model, the body of a control-flow attribute, or the body of a function.
+type Graph struct {
+	Name     string
+	Nodes    []*Node // in topological order, as ONNX demands
+	Inputs   []*Value
+	Outputs  []*Value // may hold a value of an enclosing graph
+	Metadata []Entry
+	// Parent is the graph whose node holds this one, nil for the main graph and for functions.
+	Parent *Graph
+
+	initializers []*Value // in file order
+	values       map[string]*Value
+	infoOrder    []*Value // the values with a value_info entry, in file order
+	names        *names
+	proto        *onnxpb.GraphProto
+}
+
+// names are the value names in use anywhere in a model or function, so that new ones are unique in every scope.
+type names struct {
+	used map[string]struct{}
+	next map[string]int
+}
+
+// Initializers lists the values that have constant elements, in file order.
+func (g *Graph) Initializers() []*Value { return g.initializers }
+
+// Value finds a value of this graph or an enclosing one by name; nil if there is none.
+func (g *Graph) Value(name string) *Value {
+	for ; g != nil; g = g.Parent {
+		if v := g.values[name]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// NewValue makes a value named hint, or hint_1, hint_2, … when the name is taken anywhere in the model.
+func (g *Graph) NewValue(hint string) *Value {
+	v := &Value{Name: g.names.unique(hint), Graph: g}
+	g.values[v.Name] = v
+	return v
+}
+
+// AddInitializer makes t a constant of the graph, under t.Name or a unique name like it.
+func (g *Graph) AddInitializer(t *Tensor) *Value {
+	v := g.NewValue(t.Name)
+	t.Name = v.Name
+	v.Const = t
+	g.initializers = append(g.initializers, v)
+	return v
+}
+
+// AddInput makes a new input of the graph.
+func (g *Graph) AddInput(name string, t Type) *Value {
+	v := g.NewValue(name)
+	v.IsInput = true
+	v.SetType(t)
+	g.Inputs = append(g.Inputs, v)
+	return v
+}
+
+// AddOutput makes v an output of the graph.
+func (g *Graph) AddOutput(v *Value) {
+	g.Outputs = append(g.Outputs, v)
+	v.outputs++
+}
+
+// AddNode appends a node that reads inputs (nil for omitted ones) and writes outputs, which must have no producer.
+// Append in topological order, or call Sort afterwards.
+func (g *Graph) AddNode(opType string, inputs, outputs []*Value, attrs ...*Attribute) *Node {
+	n := g.NewNode(opType, inputs, attrs...)
+	for i, v := range outputs {
+		n.TakeOutput(i, v)
+	}
+	g.Nodes = append(g.Nodes, n)
+	return n
+}
+
+// NewNode makes a node of the graph without outputs that is not in Nodes yet; see Replace.
+func (g *Graph) NewNode(opType string, inputs []*Value, attrs ...*Attribute) *Node {
+	n := &Node{OpType: opType, Graph: g, Attributes: attrs}
+	for i, v := range inputs {
+		n.SetInput(i, v)
+	}
+	if len(inputs) > 0 && len(n.Inputs) < len(inputs) {
+		n.Inputs = append(n.Inputs, make([]*Value, len(inputs)-len(n.Inputs))...)
+	}
+	return n
+}
+
+// InsertAt puts each new node directly before the node of Nodes that it maps to, all in one pass.
+func (g *Graph) InsertAt(before map[*Node][]*Node) {
+	out := make([]*Node, 0, len(g.Nodes)+len(before))
+	for _, n := range g.Nodes {
+		out = append(out, before[n]...)
+		out = append(out, n)
+	}
+	g.Nodes = out
+}
+
+// RemoveNodes takes the nodes out of the graph, with the values only they wrote, all in one pass. It errs, and changes
+// nothing, when a value they write is still read by a node that stays or is a graph output.
+func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
+	for n := range dead {
+		for _, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
+			if v.IsOutput() {
+				return fmt.Errorf("cannot remove node %q (%s): its output %q is a graph output", n.Name, n.OpType, v.Name)
+			}
+			for _, u := range v.uses {
+				if !dead[u.Node] {
+					return fmt.Errorf("cannot remove node %q (%s): its output %q is read by node %q (%s)",
+						n.Name, n.OpType, v.Name, u.Node.Name, u.Node.OpType)
+				}
+			}
+		}
+	}
+	kept := g.Nodes[:0]
+	for _, n := range g.Nodes {
+		if !dead[n] {
+			kept = append(kept, n)
+			continue
+		}
+		for i, v := range n.Inputs {
+			if v != nil {
+				v.removeUse(n, i)
+			}
+		}
+		for _, v := range n.Outputs {
+			if v != nil {
+				delete(v.Graph.values, v.Name)
+			}
+		}
+		n.Graph = nil
+	}
+	clear(g.Nodes[len(kept):])
+	g.Nodes = kept
+	return nil
+}
+
+// RemoveUnusedInitializers drops the given initializers if nothing reads them any more.
+func (g *Graph) RemoveUnusedInitializers(candidates map[*Value]bool) {
+	kept := g.initializers[:0]
+	for _, v := range g.initializers {
+		if candidates[v] && len(v.uses) == 0 && !v.IsOutput() && !v.IsInput {
+			delete(g.values, v.Name)
+			continue
+		}
+		kept = append(kept, v)
+	}
+	clear(g.initializers[len(kept):])
+	g.initializers = kept
+}
+
+// Sort puts Nodes into topological order, moving as little as possible: of the nodes that are ready, the one that stood
+// first comes first. It errs on a cycle, naming a node on it.
+func (g *Graph) Sort() error {
+	pos := make(map[*Node]int, len(g.Nodes))
+	for i, n := range g.Nodes {
+		pos[n] = i
+	}
+	waiting := make([]int, len(g.Nodes))
+	readers := make([][]int, len(g.Nodes))
+	for i, n := range g.Nodes {
+		for _, v := range n.reads(nil) {
+			if v.Producer == nil {
+				continue
+			}
+			if p, ok := pos[v.Producer]; ok {
+				if p == i {
+					return fmt.Errorf("node %q (%s) reads its own output %q", n.Name, n.OpType, v.Name)
+				}
+				waiting[i]++
+				readers[p] = append(readers[p], i)
+			}
+		}
+	}
+	ready := &intHeap{}
+	for i, w := range waiting {
+		if w == 0 {
+			*ready = append(*ready, i)
+		}
+	}
+	heap.Init(ready)
+	out := make([]*Node, 0, len(g.Nodes))
+	for ready.Len() > 0 {
+		i := heap.Pop(ready).(int)
+		out = append(out, g.Nodes[i])
+		for _, r := range readers[i] {
+			if waiting[r]--; waiting[r] == 0 {
+				heap.Push(ready, r)
+			}
+		}
+	}
+	if len(out) < len(g.Nodes) {
+		for i, w := range waiting {
+			if w > 0 {
+				return fmt.Errorf("the graph has a cycle through node %q (%s)", g.Nodes[i].Name, g.Nodes[i].OpType)
+			}
+		}
+	}
+	g.Nodes = out
+	return nil
+}
+
+// reads appends the values the node reads, itself or in its subgraphs.
+func (n *Node) reads(vs []*Value) []*Value {
+	for _, v := range n.Inputs {
+		if v != nil {
+			vs = append(vs, v)
+		}
+	}
+	for _, s := range n.Subgraphs() {
+		for _, m := range s.Nodes {
+			vs = m.reads(vs)
+		}
+		vs = append(vs, s.Outputs...)
+	}
+	return vs
+}
+
+// Walk calls f for the graph and for every graph in its nodes' attributes, outer ones first.
+func (g *Graph) Walk(f func(*Graph)) {
+	f(g)
+	for _, n := range g.Nodes {
+		for _, s := range n.Subgraphs() {
+			s.Walk(f)
+		}
+	}
+}
+
+func newNames() *names {
+	return &names{used: map[string]struct{}{}, next: map[string]int{}}
+}
+
+func (s *names) unique(hint string) string {
+	if hint == "" {
+		hint = "value"
+	}
+	name := hint
+	for {
+		if _, taken := s.used[name]; !taken {
+			s.used[name] = struct{}{}
+			return name
+		}
+		s.next[hint]++
+		name = hint + "_" + strconv.Itoa(s.next[hint])
+	}
+}
+
+type intHeap []int
+
+func (h intHeap) Len() int           { return len(h) }
+func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
+func (h *intHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}

@@ -1,0 +1,135 @@
+package onnx
+
+import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+
+// Entry is one key and value of a metadata_props list.
+type Entry struct{ Key, Value string }
+
+// Node is one operation of a graph. Change Inputs and Outputs only through the methods of Node and Graph, which keep
+// the use lists.
+type Node struct {
+	Name     string
+	OpType   string
+	Domain   string // "" and "ai.onnx" are the standard's
+	Overload string // of a model-local function
+	// Inputs holds nil for an omitted optional input, Outputs for an omitted output.
+	Inputs     []*Value
+	Outputs    []*Value
+	Attributes []*Attribute
+	Metadata   []Entry
+	// Graph is the graph the node stands in; nil after removal.
+	Graph *Graph
+
+	proto *onnxpb.NodeProto
+}
+
+// Is says whether the node is the standard's op of this type (domain "" or "ai.onnx").
+func (n *Node) Is(opType string) bool {
+	return n != nil && n.OpType == opType && IsStandardDomain(n.Domain)
+}
+
+// IsStandardDomain says whether the domain is the ONNX standard's, which has two spellings.
+func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
+
+// Input gives input i, nil when it is omitted or the node has fewer.
+func (n *Node) Input(i int) *Value {
+	if i < 0 || i >= len(n.Inputs) {
+		return nil
+	}
+	return n.Inputs[i]
+}
+
+// OutputValue gives output i, nil when it is omitted or the node has fewer.
+func (n *Node) OutputValue(i int) *Value {
+	if i < 0 || i >= len(n.Outputs) {
+		return nil
+	}
+	return n.Outputs[i]
+}
+
+// Attr gives the attribute of this name, nil when the node has none.
+func (n *Node) Attr(name string) *Attribute {
+	for _, a := range n.Attributes {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// AttrInt gives an INT attribute, or def when it is absent or of another kind.
+func (n *Node) AttrInt(name string, def int64) int64 {
+	if a := n.Attr(name); a != nil && a.Type == AttrInt && a.RefName == "" {
+		return a.Int
+	}
+	return def
+}
+
+// AttrFloat gives a FLOAT attribute, or def when it is absent or of another kind.
+func (n *Node) AttrFloat(name string, def float32) float32 {
+	if a := n.Attr(name); a != nil && a.Type == AttrFloat && a.RefName == "" {
+		return a.Float
+	}
+	return def
+}
+
+// AttrString gives a STRING attribute, or def when it is absent or of another kind.
+func (n *Node) AttrString(name, def string) string {
+	if a := n.Attr(name); a != nil && a.Type == AttrString && a.RefName == "" {
+		return a.String
+	}
+	return def
+}
+
+// AttrInts gives an INTS attribute, nil when it is absent or of another kind.
+func (n *Node) AttrInts(name string) []int64 {
+	if a := n.Attr(name); a != nil && a.Type == AttrInts && a.RefName == "" {
+		return a.Ints
+	}
+	return nil
+}
+
+// SetInput makes v input i of the node, growing the list if needed; v may be nil.
+func (n *Node) SetInput(i int, v *Value) {
+	for len(n.Inputs) <= i {
+		n.Inputs = append(n.Inputs, nil)
+	}
+	if old := n.Inputs[i]; old != nil {
+		old.removeUse(n, i)
+	}
+	n.Inputs[i] = v
+	if v != nil {
+		v.uses = append(v.uses, Use{n, i})
+	}
+}
+
+// TakeOutput makes v, which another node may have produced, output i of this node. The value keeps its name, its uses
+// and its declared type; the former producer is left with an omitted output.
+func (n *Node) TakeOutput(i int, v *Value) {
+	if p := v.Producer; p != nil && v.Output < len(p.Outputs) && p.Outputs[v.Output] == v {
+		p.Outputs[v.Output] = nil
+	}
+	for len(n.Outputs) <= i {
+		n.Outputs = append(n.Outputs, nil)
+	}
+	n.Outputs[i] = v
+	v.Producer, v.Output = n, i
+}
+
+// Subgraphs lists the graphs in the node's attributes (the bodies of If, Loop, Scan).
+func (n *Node) Subgraphs() []*Graph {
+	var gs []*Graph
+	for _, a := range n.Attributes {
+		gs = append(gs, a.Subgraphs()...)
+	}
+	return gs
+}
+
+func (v *Value) removeUse(n *Node, i int) {
+	for k, u := range v.uses {
+		if u.Node == n && u.Index == i {
+			v.uses = append(v.uses[:k], v.uses[k+1:]...)
+			return
+		}
+	}
+}
