@@ -36,6 +36,8 @@ const (
 	Int2           DataType = 26
 	Float6E2M3     DataType = 27
 	Float6E3M2     DataType = 28
+
+	lastDataType = Float6E3M2
 )
 
 type dataTypeInfo struct {

@@ -1,8 +1,8 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
@@ -10,8 +10,8 @@ import (
 // decoder turns messages into a Model. Every object keeps its message for what is not modelled.
 type decoder struct {
 	files *externalFiles
-	// raw gives the raw_data that was split off a tensor before decoding; see split.go.
-	raw func(*onnxpb.TensorProto) []byte
+	// opaque are the tensors at places that are not modelled: sparse tensors and training info.
+	opaque []*Tensor
 }
 
 func (d *decoder) model(p *onnxpb.ModelProto) (*Model, error) {
@@ -25,26 +25,52 @@ func (d *decoder) model(p *onnxpb.ModelProto) (*Model, error) {
 		files:           d.files,
 	}
 	if p.Graph == nil {
-		return nil, fmt.Errorf("the model has no graph")
+		return nil, errors.New("the model has no graph")
 	}
 	var err error
 	if m.Graph, err = d.graph(p.Graph, nil, newNames()); err != nil {
 		return nil, err
 	}
-	seen := map[[3]string]bool{}
+	seen := map[functionKey]bool{}
 	for _, fp := range p.Functions {
 		f, err := d.function(fp)
 		if err != nil {
 			return nil, fmt.Errorf("function %s.%s: %w", fp.GetDomain(), fp.GetName(), err)
 		}
-		key := [3]string{f.Domain, f.Name, f.Overload}
-		if seen[key] {
+		if seen[f.key()] {
 			return nil, fmt.Errorf("function %s.%s (overload %q) is defined twice", f.Domain, f.Name, f.Overload)
 		}
-		seen[key] = true
+		seen[f.key()] = true
 		m.Functions = append(m.Functions, f)
 	}
-	return m, nil
+	if err := m.checkCalls(); err != nil {
+		return nil, err
+	}
+	tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+		if e := d.opaqueTensor(tp); err == nil && e != nil {
+			err = fmt.Errorf("training info: %w", e)
+		}
+	}).model(&onnxpb.ModelProto{TrainingInfo: p.TrainingInfo})
+	m.opaque = d.opaque
+	return m, err
+}
+
+// opaqueTensor checks a tensor that stands where the model has no field for it.
+func (d *decoder) opaqueTensor(p *onnxpb.TensorProto) error {
+	t, err := d.tensor(p)
+	if err == nil {
+		d.opaque = append(d.opaque, t)
+	}
+	return err
+}
+
+func (d *decoder) sparse(p *onnxpb.SparseTensorProto) (err error) {
+	tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+		if e := d.opaqueTensor(tp); err == nil && e != nil {
+			err = fmt.Errorf("sparse %w", e)
+		}
+	}).sparse(p)
+	return err
 }
 
 func (d *decoder) function(p *onnxpb.FunctionProto) (*Function, error) {
@@ -97,7 +123,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 	for _, tp := range p.Initializer {
 		t, err := d.tensor(tp)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("initializer of graph %q: %w", g.Name, err)
 		}
 		v := g.values[t.Name]
 		if v == nil {
@@ -110,8 +136,15 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 		v.Const = t
 		g.initializers = append(g.initializers, v)
 	}
-	for _, sp := range p.SparseInitializer { // opaque: it only defines a name
-		if _, err := g.define(sp.GetValues().GetName(), "sparse initializer"); err != nil {
+	for _, sp := range p.SparseInitializer { // opaque: it only defines a name, or is the default of an input
+		if err := d.sparse(sp); err != nil {
+			return nil, fmt.Errorf("initializer of graph %q: %w", g.Name, err)
+		}
+		name := sp.GetValues().GetName()
+		if v := g.values[name]; v != nil && v.IsInput && v.Const == nil {
+			continue
+		}
+		if _, err := g.define(name, "sparse initializer"); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +152,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 		return nil, err
 	}
 	for _, op := range p.Output {
-		v := g.Value(op.GetName())
+		v := g.read(op.GetName())
 		if v == nil {
 			return nil, fmt.Errorf("graph output %q of graph %q is made by no node", op.GetName(), g.Name)
 		}
@@ -136,7 +169,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.ValueInfoProto) error {
 	g.Nodes = make([]*Node, len(nodes))
 	for i, np := range nodes {
-		n := &Node{Name: np.GetName(), OpType: np.GetOpType(), Domain: np.GetDomain(), Overload: np.GetOverload(),
+		n := &Node{position: i, Name: np.GetName(), OpType: np.GetOpType(), Domain: np.GetDomain(), Overload: np.GetOverload(),
 			Metadata: entries(np.MetadataProps), Graph: g, proto: np}
 		g.Nodes[i] = n
 		n.Outputs = make([]*Value, len(np.Output))
@@ -153,31 +186,30 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 	}
 	for _, ip := range infos {
 		v := g.values[ip.GetName()]
-		if v == nil { // dangling: kept, so that nothing is lost
-			v = &Value{Name: ip.GetName(), Graph: g}
-		} else if v.info != nil {
-			continue // a graph input, or a second entry: the message list keeps it
+		switch {
+		case v == nil: // dangling: the message list keeps it, its name stays taken
+			g.names.used[ip.GetName()] = struct{}{}
+		case v.info == nil: // else a graph input, or a second entry: the message list keeps it
+			v.info = ip
+			g.infoOrder = append(g.infoOrder, v)
 		}
-		v.info = ip
-		g.infoOrder = append(g.infoOrder, v)
-	}
-	sorted := true
-	position := make(map[*Node]int, len(g.Nodes))
-	for i, n := range g.Nodes {
-		position[n] = i
 	}
 	for i, np := range nodes {
 		n := g.Nodes[i]
+		g.reading = i
 		n.Inputs = make([]*Value, len(np.Input))
 		for k, name := range np.Input {
 			if name == "" {
 				continue
 			}
-			v := g.Value(name)
+			v := g.read(name)
 			if v == nil {
 				return fmt.Errorf("%s reads %q, which nothing defines", n.describe(i), name)
 			}
 			n.SetInput(k, v)
+		}
+		if name, found := duplicateName(np.Attribute); found {
+			return fmt.Errorf("%s has the attribute %q twice", n.describe(i), name)
 		}
 		for _, ap := range np.Attribute {
 			a, err := d.attribute(ap, g)
@@ -186,16 +218,44 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 			}
 			n.Attributes = append(n.Attributes, a)
 		}
-		for _, v := range n.reads(nil) {
-			if v.Producer != nil && v.Graph == g && position[v.Producer] >= i {
-				sorted = false
-			}
-		}
 	}
-	if !sorted {
+	g.reading = len(g.Nodes)
+	if g.unsorted {
+		g.unsorted = false
 		return g.Sort()
 	}
 	return nil
+}
+
+// duplicateName finds a name that two attributes of a node have.
+func duplicateName(ps []*onnxpb.AttributeProto) (name string, found bool) {
+	if len(ps) > 16 {
+		seen := make(map[string]bool, len(ps))
+		for _, p := range ps {
+			if seen[p.GetName()] {
+				return p.GetName(), true
+			}
+			seen[p.GetName()] = true
+		}
+		return "", false
+	}
+	for k, p := range ps {
+		for _, q := range ps[:k] {
+			if p.GetName() == q.GetName() {
+				return p.GetName(), true
+			}
+		}
+	}
+	return "", false
+}
+
+// read finds the value that a node being decoded reads, and notes in the value's graph when its producer stands later.
+func (g *Graph) read(name string) *Value {
+	v := g.Value(name)
+	if v != nil && v.Producer != nil && v.Producer.position >= v.Graph.reading {
+		v.Graph.unsorted = true
+	}
+	return v
 }
 
 func (d *decoder) attribute(p *onnxpb.AttributeProto, g *Graph) (*Attribute, error) {
@@ -225,6 +285,16 @@ func (d *decoder) attribute(p *onnxpb.AttributeProto, g *Graph) (*Attribute, err
 		}
 		a.Tensors = append(a.Tensors, t)
 	}
+	if p.SparseTensor != nil {
+		if err := d.sparse(p.SparseTensor); err != nil {
+			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+		}
+	}
+	for _, sp := range p.SparseTensors {
+		if err := d.sparse(sp); err != nil {
+			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+		}
+	}
 	for _, gp := range p.Graphs {
 		s, err := d.graph(gp, g, g.names)
 		if err != nil {
@@ -236,39 +306,44 @@ func (d *decoder) attribute(p *onnxpb.AttributeProto, g *Graph) (*Attribute, err
 }
 
 func (d *decoder) tensor(p *onnxpb.TensorProto) (*Tensor, error) {
-	t := &Tensor{Name: p.GetName(), DataType: DataType(p.GetDataType()), Dims: p.Dims, raw: p.RawData, proto: p, files: d.files}
-	if d.raw != nil && t.raw == nil {
-		t.raw = d.raw(p)
-	}
-	if p.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
-		e := &External{Length: -1}
-		for _, kv := range p.ExternalData {
-			var err error
-			switch kv.GetKey() {
-			case "location":
-				e.Location = kv.GetValue()
-			case "offset":
-				e.Offset, err = strconv.ParseInt(kv.GetValue(), 10, 64)
-			case "length":
-				e.Length, err = strconv.ParseInt(kv.GetValue(), 10, 64)
-			case "checksum":
-				e.Checksum = kv.GetValue()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("tensor %q: external_data %s is %q, not a number", t.Name, kv.GetKey(), kv.GetValue())
-			}
-		}
-		t.External = e
-	} else if t.raw != nil && t.DataType != String {
-		n, err := byteSize(t.DataType, t.Dims)
-		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		if n != int64(len(t.raw)) {
-			return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, raw_data holds %d", t.Name, t.DataType, t.Dims, n, len(t.raw))
-		}
+	t := &Tensor{Name: p.GetName(), DataType: DataType(p.GetDataType()), Dims: p.Dims, proto: p, files: d.files}
+	if err := d.tensorData(t, p); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	return t, nil
+}
+
+// tensorData finds the elements of t and checks that they fit its shape. An empty raw_data beside typed fields counts
+// as absent.
+func (d *decoder) tensorData(t *Tensor, p *onnxpb.TensorProto) (err error) {
+	if p.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
+		if t.External, err = parseExternal(p); err != nil {
+			return err
+		}
+		return d.files.check(t)
+	}
+	n, err := elementCount(t.Dims)
+	if err != nil || p.RawData == nil {
+		return err
+	}
+	if len(p.RawData) == 0 && n > 0 && hasTypedData(p) {
+		return nil
+	}
+	t.raw = p.RawData
+	if t.DataType == String || t.DataType > lastDataType { // types of a later version pass through unseen
+		return nil
+	}
+	if n, err = byteSize(t.DataType, t.Dims); err != nil {
+		return err
+	}
+	if n != int64(len(t.raw)) {
+		return fmt.Errorf("%s%v takes %d bytes, raw_data holds %d", t.DataType, t.Dims, n, len(t.raw))
+	}
+	return nil
+}
+
+func hasTypedData(p *onnxpb.TensorProto) bool {
+	return len(p.FloatData)+len(p.Int32Data)+len(p.Int64Data)+len(p.DoubleData)+len(p.Uint64Data)+len(p.StringData) > 0
 }
 
 // define makes a value of this name in the graph; two definitions of one name in a graph are an error (SSA).

@@ -56,9 +56,6 @@ func (g *Graph) message() *onnxpb.GraphProto {
 		g.proto = &onnxpb.GraphProto{}
 	}
 	p := g.proto
-	if g.Name == "" && p.Name == nil && g.Parent == nil {
-		g.Name = "main" // onnx.checker demands a name
-	}
 	set(&p.Name, p.GetName(), g.Name)
 	p.MetadataProps = entryMessages(p.MetadataProps, g.Metadata)
 	p.Node = g.nodeMessages(p.Node)
@@ -83,29 +80,33 @@ func (g *Graph) nodeMessages(old []*onnxpb.NodeProto) []*onnxpb.NodeProto {
 // infoMessages keeps the value_info entries of values that are still there (or never were), in their order, and adds
 // those of values made since.
 func (g *Graph) infoMessages(old []*onnxpb.ValueInfoProto) []*onnxpb.ValueInfoProto {
+	owner := make(map[*onnxpb.ValueInfoProto]*Value, len(g.infoOrder))
 	gone := map[string]bool{}
-	listed := map[*onnxpb.ValueInfoProto]bool{}
+	values := g.infoOrder[:0:0]
 	for _, v := range g.infoOrder {
-		listed[v.info] = true
-		if v.Producer != nil && (v.Producer.Graph == nil || v.Producer.OutputValue(v.Output) != v) {
+		if g.values[v.Name] != v {
 			gone[v.Name] = true
+			continue
 		}
+		owner[v.info] = v
+		values = append(values, v)
 	}
 	kept := make([]*onnxpb.ValueInfoProto, 0, len(old))
 	for _, p := range old {
-		if !gone[p.GetName()] {
+		if owner[p] != nil || !gone[p.GetName()] {
 			kept = append(kept, p)
 		}
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Outputs {
-			if v != nil && v.info != nil && !listed[v.info] && !v.IsOutput() && v.Graph == g {
-				if !slices.Contains(kept, v.info) {
-					kept = append(kept, v.info)
-				}
+			if v != nil && v.info != nil && v.Graph == g && !v.IsOutput() && owner[v.info] == nil {
+				owner[v.info] = v
+				values = append(values, v)
+				kept = append(kept, v.info)
 			}
 		}
 	}
+	g.infoOrder = values
 	return kept
 }
 
@@ -156,6 +157,7 @@ func (a *Attribute) message() *onnxpb.AttributeProto {
 	for _, s := range a.Strings {
 		p.Strings = append(p.Strings, []byte(s))
 	}
+	p.T, p.G = nil, nil
 	if a.Tensor != nil {
 		p.T = a.Tensor.message()
 	}
@@ -175,29 +177,31 @@ func (a *Attribute) message() *onnxpb.AttributeProto {
 
 func (t *Tensor) message() *onnxpb.TensorProto {
 	if t.proto == nil {
-		t.proto = &onnxpb.TensorProto{}
+		t.proto = &onnxpb.TensorProto{RawData: t.raw}
 	}
 	p := t.proto
 	set(&p.Name, p.GetName(), t.Name)
 	set(&p.DataType, p.GetDataType(), int32(t.DataType))
 	p.Dims = t.Dims
-	if t.External != nil {
-		e := t.External
+	if t.External == nil {
+		return p
+	}
+	if now, err := parseExternal(p); err != nil || *now != *t.External || p.DataLocation == nil {
 		p.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-		setEntry(&p.ExternalData, "location", e.Location)
-		if e.Offset != 0 || hasEntry(p.ExternalData, "offset") {
-			setEntry(&p.ExternalData, "offset", strconv.FormatInt(e.Offset, 10))
-		}
-		if e.Length >= 0 {
-			setEntry(&p.ExternalData, "length", strconv.FormatInt(e.Length, 10))
-		}
-		if e.Checksum != "" {
-			setEntry(&p.ExternalData, "checksum", e.Checksum)
-		}
-	} else {
-		p.RawData = t.raw
+		p.ExternalData = externalEntries(t.External)
 	}
 	return p
+}
+
+func externalEntries(e *External) []*onnxpb.StringStringEntryProto {
+	es := []Entry{{"location", e.Location}, {"offset", strconv.FormatInt(e.Offset, 10)}}
+	if e.Length >= 0 {
+		es = append(es, Entry{"length", strconv.FormatInt(e.Length, 10)})
+	}
+	if e.Checksum != "" {
+		es = append(es, Entry{"checksum", e.Checksum})
+	}
+	return entryMessages(nil, es)
 }
 
 // set writes v to a message's optional field unless the field, set or unset, reads as v already.
@@ -205,20 +209,6 @@ func set[T comparable](field **T, current, v T) {
 	if current != v {
 		*field = &v
 	}
-}
-
-func hasEntry(es []*onnxpb.StringStringEntryProto, key string) bool {
-	return slices.ContainsFunc(es, func(e *onnxpb.StringStringEntryProto) bool { return e.GetKey() == key })
-}
-
-func setEntry(es *[]*onnxpb.StringStringEntryProto, key, value string) {
-	for _, e := range *es {
-		if e.GetKey() == key {
-			set(&e.Value, e.GetValue(), value)
-			return
-		}
-	}
-	*es = append(*es, &onnxpb.StringStringEntryProto{Key: &key, Value: &value})
 }
 
 func valueNames(old []string, vs []*Value) []string {
@@ -241,6 +231,7 @@ func ioMessages(old []*onnxpb.ValueInfoProto, vs []*Value) []*onnxpb.ValueInfoPr
 		case i < len(old) && old[i].GetName() == v.Name:
 			ps[i] = old[i]
 		case v.info != nil:
+			set(&v.info.Name, v.info.GetName(), v.Name)
 			ps[i] = v.info
 		default:
 			ps[i] = &onnxpb.ValueInfoProto{Name: ptr(v.Name)}

@@ -1,8 +1,8 @@
 package onnx
 
 import (
-	"container/heap"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
@@ -23,6 +23,10 @@ type Graph struct {
 	infoOrder    []*Value // the values with a value_info entry, in file order
 	names        *names
 	proto        *onnxpb.GraphProto
+
+	// While the graph is decoded: the node being read, and whether one was found before the producer of its input.
+	reading  int
+	unsorted bool
 }
 
 // names are the value names in use anywhere in a model or function, so that new ones are unique in every scope.
@@ -111,21 +115,34 @@ func (g *Graph) InsertAt(before map[*Node][]*Node) {
 // RemoveNodes takes the nodes out of the graph, with the values only they wrote, all in one pass. It errs, and changes
 // nothing, when a value they write is still read by a node that stays or is a graph output.
 func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
+	gone, outer := withNested(dead)
 	for n := range dead {
 		for _, v := range n.Outputs {
 			if v == nil {
 				continue
 			}
-			if v.IsOutput() {
+			if v.outputs > outer[v] {
 				return fmt.Errorf("cannot remove node %q (%s): its output %q is a graph output", n.Name, n.OpType, v.Name)
 			}
 			for _, u := range v.uses {
-				if !dead[u.Node] {
+				if !gone[u.Node] {
 					return fmt.Errorf("cannot remove node %q (%s): its output %q is read by node %q (%s)",
 						n.Name, n.OpType, v.Name, u.Node.Name, u.Node.OpType)
 				}
 			}
 		}
+	}
+	filtered := map[*Value]bool{} // a value may have many uses: look through them once
+	for n := range gone {
+		for _, v := range n.Inputs {
+			if v != nil && !filtered[v] {
+				filtered[v] = true
+				v.uses = slices.DeleteFunc(v.uses, func(u Use) bool { return gone[u.Node] })
+			}
+		}
+	}
+	for v, times := range outer {
+		v.outputs -= times
 	}
 	kept := g.Nodes[:0]
 	for _, n := range g.Nodes {
@@ -133,13 +150,8 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 			kept = append(kept, n)
 			continue
 		}
-		for i, v := range n.Inputs {
-			if v != nil {
-				v.removeUse(n, i)
-			}
-		}
 		for _, v := range n.Outputs {
-			if v != nil {
+			if v != nil && v.Graph.values[v.Name] == v {
 				delete(v.Graph.values, v.Name)
 			}
 		}
@@ -148,6 +160,36 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 	clear(g.Nodes[len(kept):])
 	g.Nodes = kept
 	return nil
+}
+
+// withNested adds the nodes in the subgraphs of dead ones, and counts the values of enclosing graphs that are outputs
+// of those subgraphs.
+func withNested(dead map[*Node]bool) (gone map[*Node]bool, outer map[*Value]int) {
+	outer = map[*Value]int{}
+	nested := false
+	for n := range dead {
+		nested = nested || len(n.Subgraphs()) > 0
+	}
+	if !nested {
+		return dead, outer
+	}
+	gone = make(map[*Node]bool, len(dead))
+	for n := range dead {
+		gone[n] = true
+		for _, s := range n.Subgraphs() {
+			s.Walk(func(g *Graph) {
+				for _, m := range g.Nodes {
+					gone[m] = true
+				}
+				for _, v := range g.Outputs {
+					if v.Graph != g {
+						outer[v]++
+					}
+				}
+			})
+		}
+	}
+	return gone, outer
 }
 
 // RemoveUnusedInitializers drops the given initializers if nothing reads them any more.
@@ -162,73 +204,6 @@ func (g *Graph) RemoveUnusedInitializers(candidates map[*Value]bool) {
 	}
 	clear(g.initializers[len(kept):])
 	g.initializers = kept
-}
-
-// Sort puts Nodes into topological order, moving as little as possible: of the nodes that are ready, the one that stood
-// first comes first. It errs on a cycle, naming a node on it.
-func (g *Graph) Sort() error {
-	pos := make(map[*Node]int, len(g.Nodes))
-	for i, n := range g.Nodes {
-		pos[n] = i
-	}
-	waiting := make([]int, len(g.Nodes))
-	readers := make([][]int, len(g.Nodes))
-	for i, n := range g.Nodes {
-		for _, v := range n.reads(nil) {
-			if v.Producer == nil {
-				continue
-			}
-			if p, ok := pos[v.Producer]; ok {
-				if p == i {
-					return fmt.Errorf("node %q (%s) reads its own output %q", n.Name, n.OpType, v.Name)
-				}
-				waiting[i]++
-				readers[p] = append(readers[p], i)
-			}
-		}
-	}
-	ready := &intHeap{}
-	for i, w := range waiting {
-		if w == 0 {
-			*ready = append(*ready, i)
-		}
-	}
-	heap.Init(ready)
-	out := make([]*Node, 0, len(g.Nodes))
-	for ready.Len() > 0 {
-		i := heap.Pop(ready).(int)
-		out = append(out, g.Nodes[i])
-		for _, r := range readers[i] {
-			if waiting[r]--; waiting[r] == 0 {
-				heap.Push(ready, r)
-			}
-		}
-	}
-	if len(out) < len(g.Nodes) {
-		for i, w := range waiting {
-			if w > 0 {
-				return fmt.Errorf("the graph has a cycle through node %q (%s)", g.Nodes[i].Name, g.Nodes[i].OpType)
-			}
-		}
-	}
-	g.Nodes = out
-	return nil
-}
-
-// reads appends the values the node reads, itself or in its subgraphs.
-func (n *Node) reads(vs []*Value) []*Value {
-	for _, v := range n.Inputs {
-		if v != nil {
-			vs = append(vs, v)
-		}
-	}
-	for _, s := range n.Subgraphs() {
-		for _, m := range s.Nodes {
-			vs = m.reads(vs)
-		}
-		vs = append(vs, s.Outputs...)
-	}
-	return vs
 }
 
 // Walk calls f for the graph and for every graph in its nodes' attributes, outer ones first.
@@ -258,17 +233,4 @@ func (s *names) unique(hint string) string {
 		s.next[hint]++
 		name = hint + "_" + strconv.Itoa(s.next[hint])
 	}
-}
-
-type intHeap []int
-
-func (h intHeap) Len() int           { return len(h) }
-func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
-func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
-func (h *intHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
 }

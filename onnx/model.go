@@ -22,6 +22,7 @@ type Model struct {
 
 	proto   *onnxpb.ModelProto
 	files   *externalFiles
+	opaque  []*Tensor // those of sparse tensors and training info
 	closers []func() error
 }
 
@@ -45,11 +46,9 @@ type Function struct {
 
 // New makes an empty model that imports the standard's opset.
 func New(irVersion, opset int64) *Model {
-	return &Model{
-		IRVersion: irVersion,
-		Opsets:    []Opset{{"", opset}},
-		Graph:     newGraph(nil, newNames()),
-	}
+	m := &Model{IRVersion: irVersion, Opsets: []Opset{{"", opset}}, Graph: newGraph(nil, newNames())}
+	m.Graph.Name = "main" // onnx.checker demands a name
+	return m
 }
 
 // NewFunction makes an empty function that imports the standard's opset.

@@ -1,6 +1,10 @@
 package onnx
 
-import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+)
 
 // Entry is one key and value of a metadata_props list.
 type Entry struct{ Key, Value string }
@@ -20,7 +24,8 @@ type Node struct {
 	// Graph is the graph the node stands in; nil after removal.
 	Graph *Graph
 
-	proto *onnxpb.NodeProto
+	position int // in the graph's Nodes, only while it is decoded or sorted
+	proto    *onnxpb.NodeProto
 }
 
 // Is says whether the node is the standard's op of this type (domain "" or "ai.onnx").
@@ -125,11 +130,19 @@ func (n *Node) Subgraphs() []*Graph {
 	return gs
 }
 
+// removeUse takes one use off the list and keeps the order of the others. Values that very many nodes read are usually
+// rewired from the first use to the last or back: both ends are cheap.
 func (v *Value) removeUse(n *Node, i int) {
-	for k, u := range v.uses {
-		if u.Node == n && u.Index == i {
-			v.uses = append(v.uses[:k], v.uses[k+1:]...)
-			return
-		}
+	use := Use{n, i}
+	if last := len(v.uses) - 1; last >= 0 && v.uses[last] == use {
+		v.uses = v.uses[:last]
+		return
+	}
+	k := slices.Index(v.uses, use)
+	switch {
+	case k == 0:
+		v.uses = v.uses[1:]
+	case k > 0:
+		v.uses = append(v.uses[:k], v.uses[k+1:]...)
 	}
 }

@@ -1,8 +1,13 @@
 package onnx
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 	"google.golang.org/protobuf/proto"
@@ -11,28 +16,103 @@ import (
 // ReadOption changes how Read opens a model.
 type ReadOption func(*readOptions)
 
-type readOptions struct{ allowMissingData bool }
+type readOptions struct{ allowMissingData, followLinks, checksums bool }
 
 // AllowMissingData lets Read succeed when files with external data are absent; the tensors in them then err when their
 // bytes are asked for.
 func AllowMissingData() ReadOption { return func(o *readOptions) { o.allowMissingData = true } }
 
+// AllowLinks lets external data lie behind symbolic links, which may lead out of the model's folder, as they do in the
+// cache folders of model hubs. Use it only for models you trust.
+func AllowLinks() ReadOption { return func(o *readOptions) { o.followLinks = true } }
+
+// VerifyChecksums makes Read compare the checksums of external data with the files, which reads them whole.
+func VerifyChecksums() ReadOption { return func(o *readOptions) { o.checksums = true } }
+
+// copyRawUpTo is the number of bytes up to which raw_data is copied out of the mapping: so small constants take no page
+// of the file each time they are looked at, and the mapping serves what is worth mapping.
+const copyRawUpTo = 1024
+
 // Read maps the model file and decodes its graph. Weights are not decoded: they stay in the mapping, or in their
 // external files, until Tensor.Bytes is called. Close the model to release the mapping.
+//
+// It errs on files that are no ONNX model, are truncated, or contradict themselves: names that nothing or two things
+// define, cycles among nodes or functions, dimensions that overflow, data that do not fit their shape, external data
+// that are missing or lie outside the model's folder.
 func Read(path string, options ...ReadOption) (*Model, error) {
-	b, err := os.ReadFile(path)
+	var o readOptions
+	for _, set := range options {
+		set(&o)
+	}
+	b, release, err := openModel(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read model: %w", err)
 	}
-	p := &onnxpb.ModelProto{}
-	if err := proto.Unmarshal(b, p); err != nil {
-		return nil, fmt.Errorf("%s is no ONNX model: %w", path, err)
+	files := &externalFiles{dir: filepath.Dir(path), options: o}
+	m, err := readBytes(b, files)
+	if err == nil && o.checksums {
+		err = m.VerifyChecksums()
 	}
-	d := &decoder{files: &externalFiles{}}
-	m, err := d.model(p)
 	if err != nil {
+		files.close()
+		release()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	m.Path = path
+	m.closers = append(m.closers, files.close, release)
 	return m, nil
+}
+
+// openModel maps a model file, or reads it where it is no regular file (a pipe).
+func openModel(path string) (b []byte, release func() error, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case info.IsDir():
+		return nil, nil, fmt.Errorf("%s is a folder", path)
+	case !info.Mode().IsRegular():
+		return readWhole(f)
+	}
+	return mapFile(f, info.Size())
+}
+
+func readWhole(f *os.File) (b []byte, release func() error, err error) {
+	b, err = io.ReadAll(f)
+	return b, func() error { return nil }, err
+}
+
+// readBytes decodes an encoded model. Large weights stay in b.
+func readBytes(b []byte, files *externalFiles) (*Model, error) {
+	if len(b) == 0 {
+		return nil, errors.New("the file is empty")
+	}
+	if bytes.HasPrefix(b, []byte("version https://git-lfs")) {
+		return nil, errors.New("this is a Git LFS pointer, not the model: fetch the file itself (git lfs pull)")
+	}
+	rest, raws, err := splitRaw(b)
+	if err != nil {
+		return nil, err
+	}
+	p := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(rest, p); err != nil {
+		return nil, fmt.Errorf("no protobuf message of an ONNX model: %w", err)
+	}
+	tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
+		if t.RawData == nil {
+			return
+		}
+		if raw := raws[placeholderIndex(t.RawData)]; len(raw) <= copyRawUpTo {
+			t.RawData = append(make([]byte, 0, len(raw)), raw...)
+		} else {
+			t.RawData = slices.Clip(raw)
+		}
+	}).model(p)
+	d := &decoder{files: files}
+	return d.model(p)
 }

@@ -105,6 +105,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	switch {
 	case t.DataType == String:
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrStringTensor)
+	case t.files != nil && t.files.isClosed():
+		return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrClosed)
 	case t.External != nil:
 		b, err := t.files.bytes(t)
 		if err != nil {
@@ -197,6 +199,16 @@ func typedBytes(p *onnxpb.TensorProto, t DataType) ([]byte, error) {
 	case Uint16, Int16, Float16, BFloat16:
 		for _, i := range p.Int32Data {
 			b = le.AppendUint16(b, uint16(i))
+		}
+	case Float6E2M3, Float6E3M2: // one element an entry here, four elements in three bytes in raw_data
+		b = make([]byte, (len(p.Int32Data)*6+7)/8)
+		for i, x := range p.Int32Data {
+			bit := 6 * i
+			v := uint16(x&0x3f) << (bit % 8)
+			b[bit/8] |= byte(v)
+			if v > 0xff {
+				b[bit/8+1] |= byte(v >> 8)
+			}
 		}
 	default:
 		if bits := t.Bits(); bits == 0 || bits > 8 {

@@ -1,16 +1,183 @@
 package onnx
 
 import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
-
-	"google.golang.org/protobuf/proto"
+	"path/filepath"
 )
 
-// Write writes the model to path.
-func Write(path string, m *Model) error {
-	b, err := proto.Marshal(m.message())
+// WriteOption changes how Write lays out the files.
+type WriteOption func(*writeOptions)
+
+type writeOptions struct {
+	externalOver int64 // initializers of more bytes go to the data file; -1: only if the model would be too large
+	limit        int64 // the largest model file
+}
+
+// maxModelFile is the largest message that other protobuf implementations read.
+const maxModelFile = 1<<31 - 1
+
+// smallTensor is the size up to which a tensor is never worth a place in the data file.
+const smallTensor = 1023
+
+// ExternalDataOver puts the elements of every initializer of more than n bytes into one file beside the model, named
+// like the model with ".data" appended. Without it only models over 2 GB are written that way.
+func ExternalDataOver(n int64) WriteOption {
+	return func(o *writeOptions) { o.externalOver = max(n, 0) }
+}
+
+// Write writes the model to path, and to path + ".data" when it is over 2 GB or refers to external data in another
+// folder than path's; references to external data in the same folder stay references. Weights are copied from the
+// mapped files and never decoded. The same model gives the same bytes.
+//
+// The files are written under temporary names in the same folder and renamed when they are whole, the data first; after
+// an error neither is left. Writing over the file, or the external data, that the model was read from is an error.
+func Write(path string, m *Model, options ...WriteOption) error {
+	o := writeOptions{externalOver: -1, limit: maxModelFile}
+	for _, set := range options {
+		set(&o)
+	}
+	if err := write(path, m, o); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}
+
+func write(path string, m *Model, o writeOptions) (err error) {
+	if m.files != nil && m.files.isClosed() {
+		return ErrClosed
+	}
+	l, err := newLayout(path, m, o)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, b, 0o666)
+	defer l.restore()
+	if err := checkTargets(m, l); err != nil {
+		return err
+	}
+	var temporary []string
+	defer func() {
+		for _, t := range temporary {
+			os.Remove(t)
+		}
+	}()
+	dataTemp := ""
+	if len(l.data) > 0 {
+		if dataTemp, err = writeAside(l.dataPath, l.writeData); err != nil {
+			return err
+		}
+		temporary = append(temporary, dataTemp)
+	}
+	modelTemp, err := writeAside(path, l.writeModel)
+	if err != nil {
+		return err
+	}
+	temporary = append(temporary, modelTemp)
+	if dataTemp == "" {
+		return os.Rename(modelTemp, path)
+	}
+	return renameBoth(dataTemp, l.dataPath, modelTemp, path)
+}
+
+// renameBoth puts the two files in their places, the data first: a reader that finds the model finds its data. If the
+// model cannot be renamed, the data file that stood there before comes back.
+func renameBoth(dataTemp, data, modelTemp, model string) error {
+	old := dataTemp + ".old"
+	hadOld := os.Link(data, old) == nil
+	if err := os.Rename(dataTemp, data); err != nil {
+		os.Remove(old)
+		return err
+	}
+	if err := os.Rename(modelTemp, model); err != nil {
+		if hadOld {
+			return errors.Join(err, os.Rename(old, data))
+		}
+		return errors.Join(err, os.Remove(data))
+	}
+	if hadOld {
+		os.Remove(old)
+	}
+	return syncFolder(filepath.Dir(model))
+}
+
+// checkTargets refuses to write over what the model still reads from, or over something that is no file.
+func checkTargets(m *Model, l *layout) error {
+	targets := []string{l.path}
+	if len(l.data) > 0 {
+		targets = append(targets, l.dataPath)
+	}
+	for _, target := range targets {
+		info, err := os.Stat(target)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s exists and is no regular file", target)
+		}
+		if m.Path != "" {
+			if in, err := os.Stat(m.Path); err == nil && os.SameFile(in, info) {
+				return fmt.Errorf("%s is the file the model was read from: choose another name", target)
+			}
+		}
+		for files := range l.sources {
+			for _, x := range files.used() {
+				if in, err := os.Stat(x.path); err == nil && os.SameFile(in, info) {
+					return fmt.Errorf("%s holds external data of the model that was read: choose another name", target)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// writeAside writes a file under a temporary name in the folder of path and syncs it to the disk.
+func writeAside(path string, contents func(*bufio.Writer) error) (temporary string, err error) {
+	f, err := createAside(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err = contents(w); err != nil {
+		return "", err
+	}
+	if err = w.Flush(); err != nil {
+		return "", err
+	}
+	if err = f.Sync(); err != nil {
+		return "", err
+	}
+	return f.Name(), f.Close()
+}
+
+// createAside makes the temporary file. os.CreateTemp would give it mode 0600; a model is made like any other output.
+func createAside(path string) (*os.File, error) {
+	dir, base := filepath.Split(path)
+	for i := 0; ; i++ {
+		name := filepath.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", base, os.Getpid(), i))
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if i > 1000 || !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+}
+
+// syncFolder makes renames durable where the system knows how; others need nothing.
+func syncFolder(dir string) error {
+	if f, err := os.Open(dir); err == nil {
+		f.Sync()
+		f.Close()
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-"""Fits the polynomials of cpu/simd/math.h (exp and erf) and prints their float32 coefficients.
+"""Fits the polynomials of cpu/simd/math.h and prints their float32 coefficients.
 
 Each fit is a weighted least squares on Chebyshev points, reweighted a few times towards the
 largest error (Lawson), which ends close to the minimax polynomial. Needs numpy and mpmath.
@@ -13,7 +13,8 @@ def lawson(target, weight, lo, hi, degree, rounds=60, points=1500):
     x = (lo + hi) / 2 + (hi - lo) / 2 * np.cos((2 * k + 1) * np.pi / (2 * points))
     y = np.array([float(target(mp.mpf(v))) for v in x])
     w = np.array([float(weight(mp.mpf(v))) for v in x])
-    powers = np.vander(x, degree + 1, increasing=True)
+    # Chebyshev polynomials of x scaled to [-1, 1] keep the least squares well conditioned.
+    powers = np.polynomial.chebyshev.chebvander((2 * x - lo - hi) / (hi - lo), degree)
     lam = np.ones(points) / points
     for _ in range(rounds):
         s = np.sqrt(lam) * w
@@ -21,7 +22,8 @@ def lawson(target, weight, lo, hi, degree, rounds=60, points=1500):
         err = np.abs(w * (powers @ c - y))
         lam = lam * (err + 1e-30)
         lam /= lam.sum()
-    return c, err.max()
+    fit = np.polynomial.Chebyshev(c, domain=[lo, hi])
+    return fit.convert(kind=np.polynomial.Polynomial).coef, err.max()
 
 
 def show(name, c, err):
@@ -34,19 +36,16 @@ def show(name, c, err):
 def main():
     """Prints all fits."""
     mp.mp.dps = 40
-    h = float(mp.log(2) / 2) * 1.001
-    # exp(r) = 1 + r + r^2 q(r), relative error.
-    q = lambda r: (mp.e**r - 1 - r) / r**2 if abs(r) > 1e-9 else mp.mpf(0.5)
-    c, e = lawson(q, lambda r: r**2 / mp.e**r, -h, h, 4)
-    show("exp: q on [-ln2/2, ln2/2]", c, e)
-    # erf(x) = x + x p(x^2) for |x| < 1, relative error.
-    f = lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1 if s > 1e-12 else 2 / mp.sqrt(mp.pi) - 1
-    c, e = lawson(f, lambda s: 1 / (f(s) + 1), 0, 1.0, 6)
-    show("erf: p on [0, 1]", c, e)
-    # erf(x) = 1 - exp(x t(x)) for 1 <= x <= 4, absolute error of erf.
-    g = lambda x: mp.log(mp.erfc(x)) / x
-    c, e = lawson(g, lambda x: x * mp.erfc(x), 0.95, 4.0, 6)
-    show("erf: t on [0.95, 4]", c, e)
+    # 2^f = 1 + f q(f), relative error.
+    q = lambda f: (mp.mpf(2)**f - 1) / f if abs(f) > 1e-9 else mp.log(2)
+    c, e = lawson(q, lambda f: f / mp.mpf(2)**f, -0.5001, 0.5001, 4)
+    show("2^f: q on [-1/2, 1/2]", c, e)
+    # Phi(-x) = erfc(x / sqrt 2) / 2 = 2^(x t(x) - x^2 log2(e)/2 - 1) for 0 <= x <= 5. The error of the
+    # exponent is the relative error of Phi, which may grow as Phi falls.
+    t = lambda x: (mp.log(mp.erfc(x / mp.sqrt(2)), 2)) / x + x / mp.log(4) if x > 1e-9 \
+        else -mp.sqrt(2 / mp.pi) / mp.log(2)
+    c, e = lawson(t, lambda x: x * max(mp.erfc(x / mp.sqrt(2)), mp.mpf("1e-3")), 0, 5, 8)
+    show("t of the normal tail on [0, 5]", c, e)
 
 
 if __name__ == "__main__":

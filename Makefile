@@ -1,0 +1,119 @@
+# mojo-patch: `make help` lists the targets. Everything made here lands in build/, which git ignores.
+SHELL := /bin/sh
+GO ?= go
+PYTHON ?= python3
+
+BUILD := build
+VENV := $(BUILD)/venv
+BIN := $(BUILD)/mojo-patch
+KERNELS := $(BUILD)/kernels/libmojo_ops.so
+LIBRARY := $(BUILD)/libmojo_ops.so
+NODE_TESTS := $(BUILD)/onnx-node-tests
+FETCHED := $(BUILD)/.onnxruntime
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO_FILES := go.mod go.sum $(shell find cmd fused golden onnx ort patterns reference rewrite \
+	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' \) 2>/dev/null)
+KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null)
+
+# The cmake of the system, or else the one that pip installs into build/venv.
+CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
+CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
+
+# What the tests run with: the onnxruntime that `make fetch` put into the user's cache folder, and the kernels built here.
+TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
+	MOJO_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
+
+.PHONY: all help demo test check test-go test-kernels test-docs bench zoo fuzz fetch docs clean distclean
+
+all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | \
+		awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+$(BIN): $(GO_FILES)
+	@mkdir -p $(BUILD)
+	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
+
+$(LIBRARY): $(KERNELS)
+	@cp -f $< $@.tmp && mv -f $@.tmp $@
+
+$(KERNELS): $(KERNEL_FILES) | $(CMAKE_STAMP)
+	@echo "building the kernels"
+	@"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels >$(BUILD)/kernels.log || { cat $(BUILD)/kernels.log; exit 1; }
+	@"$(CMAKE)" --build $(BUILD)/kernels --parallel 2 >$(BUILD)/kernels.log || { cat $(BUILD)/kernels.log; exit 1; }
+	@touch $@
+
+demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
+	@scripts/demo.sh
+
+test: check test-docs test-go test-kernels ## everything: formatting, vet, all tests, the kernels under the sanitizers
+	@echo "all tests passed"
+
+check: ## gofmt and go vet
+	@bad="$$(gofmt -l $$(find . -name '*.go' -not -path './$(BUILD)/*'))"; \
+		if [ -n "$$bad" ]; then echo "not formatted as gofmt does:"; echo "$$bad"; exit 1; fi
+	$(GO) vet ./...
+
+test-docs: $(BIN) ## the generated documents are what the code says
+	$(GO) run ./fused/internal/opsdoc | diff -u docs/ops.md - || \
+		{ echo "docs/ops.md is out of date: make docs"; exit 1; }
+	$(BIN) docs | diff -u docs/cli.md - || { echo "docs/cli.md is out of date: make docs"; exit 1; }
+
+test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
+	$(TEST_ENV) $(GO) test -timeout 10m ./...
+
+test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers and through onnxruntime
+	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
+
+docs: $(BIN) ## write docs/ops.md and docs/cli.md again
+	$(GO) run ./fused/internal/opsdoc >$(BUILD)/ops.md && mv $(BUILD)/ops.md docs/ops.md
+	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
+
+bench: all $(FETCHED) $(VENV)/.installed ## time the bundled models and the kernels (docs/benchmarks.md)
+	@if [ -x bench/run.sh ]; then $(TEST_ENV) bench/run.sh; else echo "bench/run.sh is missing" >&2; exit 1; fi
+
+zoo: all $(FETCHED) ## ZOO=DIR: patch every model of a folder with truth.json and goldens, and count
+	@if [ -z "$(ZOO)" ]; then echo "usage: make zoo ZOO=DIR" >&2; exit 2; fi
+	$(TEST_ENV) MOJO_ZOO="$(abspath $(ZOO))" $(GO) run ./bench/zoo "$(abspath $(ZOO))"
+
+FUZZTIME ?= 20s
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@for file in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$file); do \
+			echo "$$(dirname $$file) $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file) || exit 1; \
+		done; \
+	done
+
+fetch: $(FETCHED) ## fetch onnxruntime into the user's cache folder
+
+$(FETCHED): scripts/fetch-onnxruntime.sh
+	@mkdir -p $(BUILD)
+	@scripts/fetch-onnxruntime.sh >$@.tmp && mv $@.tmp $@
+
+# The stamp is older than the requirements when they change; pip then installs what is missing.
+$(VENV)/.installed: requirements/test.txt
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing requirements/test.txt into $(VENV)"
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/test.txt
+	@touch $@
+
+$(VENV)/.cmake: requirements/build.txt
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@echo "no cmake on this machine: installing it into $(VENV)"
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/build.txt
+	@touch $@
+
+$(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
+	@echo "writing the node tests of the ONNX standard to $(NODE_TESTS)"
+	@$(VENV)/bin/python scripts/onnx-node-tests.py $(NODE_TESTS) >$(BUILD)/node-tests.log 2>&1 || \
+		{ tail -20 $(BUILD)/node-tests.log; exit 1; }
+	@touch $@
+
+clean: ## remove what was built; the Python environment stays
+	rm -rf $(BIN) $(BUILD)/kernels $(LIBRARY) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/*.log
+
+distclean: ## remove build/ with everything in it
+	rm -rf $(BUILD)

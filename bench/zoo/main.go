@@ -1,0 +1,72 @@
+// Command zoo holds mojo-patch against a folder of real exports: for every NAME.onnx with a NAME.npz of goldens it
+// patches the model, counts what was fused against truth.json, and runs the result in onnxruntime with the kernels,
+// in onnxruntime without them, and in the built-in evaluator, each against the goldens at every recorded shape.
+//
+//	go run ./bench/zoo [-only REGEXP] [-library libonnxruntime.so] [-kernels libmojo_ops.so] DIR
+//
+// It prints Markdown, and exits with 1 when a model differs from its truth or its goldens.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/models"
+)
+
+func main() {
+	only := flag.String("only", "", "models whose name matches this `regexp`")
+	library := flag.String("library", "", "onnxruntime's shared `file`")
+	kernels := flag.String("kernels", "", "the kernel library's `file`")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: zoo [flags] DIR")
+		os.Exit(2)
+	}
+	ok, err := run(flag.Arg(0), *only, &runner{library: *library, kernels: *kernels})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "zoo:", err)
+		os.Exit(4)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func run(dir, only string, r *runner) (bool, error) {
+	pick, err := regexp.Compile(only)
+	if err != nil {
+		return false, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
+	if err != nil || len(files) == 0 {
+		return false, errors.Join(err, fmt.Errorf("%s holds no .onnx files", dir))
+	}
+	truths, err := models.ReadTruth(dir)
+	if err != nil {
+		return false, err
+	}
+	if r.dir, err = os.MkdirTemp("", "zoo"); err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(r.dir)
+	fmt.Println(header)
+	good, count := true, 0
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".onnx")
+		if !pick.MatchString(name) {
+			continue
+		}
+		count++
+		row := r.model(file, name, truths)
+		good = good && row.ok
+		fmt.Println(row)
+	}
+	fmt.Printf("\n%d models.\n", count)
+	return good && count > 0, nil
+}

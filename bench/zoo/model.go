@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/models"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+const header = `Errors are the largest over the outputs, one figure per golden case: absolute for float32, in ulp of the output's
+largest magnitude (u) for half types.
+
+| model | nodes | RMSNorm | rotary | GLU | sites checked (refused) | onnxruntime, kernels | same, unoptimised | onnxruntime, bodies | same, unoptimised | evaluator, patched | evaluator, original | verdict |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |`
+
+type runner struct{ library, kernels, dir string }
+
+type row struct {
+	cells []string
+	ok    bool
+}
+
+func (r row) String() string { return "| " + strings.Join(r.cells, " | ") + " |" }
+
+// model makes the row of one model.
+func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
+	w := row{cells: []string{name}, ok: true}
+	fail := func(err error) row {
+		return row{append(w.cells, "error: "+strings.ReplaceAll(err.Error(), "|", "/")), false}
+	}
+	m, err := onnx.Read(file)
+	if err != nil {
+		return fail(err)
+	}
+	defer m.Close()
+	cases, err := golden.Load(strings.TrimSuffix(file, ".onnx")+".npz", m)
+	if err != nil {
+		return fail(err)
+	}
+	original := evaluate(m, cases)
+	before := len(m.Graph.Nodes)
+	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels))
+	if err != nil {
+		return fail(err)
+	}
+	patched := filepath.Join(r.dir, name+".onnx")
+	if err := onnx.Write(patched, m); err != nil {
+		return fail(err)
+	}
+	defer os.Remove(patched)
+
+	want, known := truths[name]
+	got, checked, refused := count(report)
+	w.cells = append(w.cells, fmt.Sprintf("%d → %d", before, len(m.Graph.Nodes)),
+		of(got.RMSNorm, want.RMSNorm, known), of(got.Rope, want.Rope, known), of(got.GLU, want.GLU, known),
+		fmt.Sprintf("%d (%d)", checked, refused))
+	results := []result{
+		r.session(patched, cases, true, ort.OptimizeAll), r.session(patched, cases, true, ort.OptimizeNone),
+		r.session(patched, cases, false, ort.OptimizeAll), r.session(patched, cases, false, ort.OptimizeNone),
+		evaluate(m, cases), original,
+	}
+	verdict := "ok"
+	for _, x := range results {
+		w.cells = append(w.cells, x.text)
+		if x.unsupported != "" {
+			verdict = "ok; " + x.unsupported
+		}
+		w.ok = w.ok && x.ok
+	}
+	if known && got != want {
+		w.ok = false
+	}
+	if !w.ok {
+		verdict = "DIFFERS"
+	}
+	w.cells = append(w.cells, verdict)
+	return w
+}
+
+func count(report *rewrite.Report) (got models.Blocks, checked, refused int) {
+	for _, s := range report.Sites {
+		if s.Check != nil {
+			checked++
+		}
+		switch {
+		case s.Status == rewrite.Refused:
+			refused++
+		case s.Status != rewrite.Fused:
+		case s.Op == "RMSNorm" || s.Op == "AddRMSNorm":
+			got.RMSNorm++
+		case s.Op == "RotaryEmbedding":
+			got.Rope++
+		case s.Op == "GLU":
+			got.GLU++
+		}
+	}
+	return got, checked, refused
+}
+
+func of(got, want int, known bool) string {
+	if !known {
+		return fmt.Sprint(got)
+	}
+	return fmt.Sprintf("%d of %d", got, want)
+}
+
+// result is the outcome of one way to run a model on all cases.
+type result struct {
+	text        string
+	unsupported string // why this runtime cannot load the model at all, through no fault of the patch
+	ok          bool
+}
+
+func (r *runner) session(path string, cases []golden.Case, kernels bool, level ort.Optimization) result {
+	options := []ort.Option{ort.WithLibrary(r.library), ort.WithOptimization(level), ort.WithThreads(2)}
+	if kernels && r.kernels != "" {
+		options = append(options, ort.WithKernelLibrary(r.kernels))
+	} else if kernels {
+		options = append(options, ort.WithKernels())
+	}
+	s, err := ort.Open(path, options...)
+	if err != nil {
+		if strings.Contains(err.Error(), "NOT_IMPLEMENTED") || strings.Contains(err.Error(), "Could not find an implementation") {
+			return result{"cannot load", "onnxruntime's CPU provider lacks kernels for this type: " + missingKernel(err), true}
+		}
+		return result{text: err.Error()}
+	}
+	defer s.Close()
+	return compare(cases, s.Run)
+}
+
+// missingKernel cuts the op out of onnxruntime's message "Could not find an implementation for Mul(14) node …".
+func missingKernel(err error) string {
+	_, rest, ok := strings.Cut(err.Error(), "implementation for ")
+	if !ok {
+		return "see onnxruntime's message"
+	}
+	op, _, _ := strings.Cut(rest, " ")
+	return op
+}
+
+func evaluate(m *onnx.Model, cases []golden.Case) result {
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		return result{text: err.Error()}
+	}
+	return compare(cases, func(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) { return runReference(e, inputs) })
+}
+
+func runReference(e *reference.Evaluator, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	in := map[string]*reference.Tensor{}
+	for _, t := range inputs {
+		var err error
+		if in[t.Name], err = reference.FromONNX(t); err != nil {
+			return nil, err
+		}
+	}
+	out, err := e.Run(in)
+	if err != nil {
+		return nil, err
+	}
+	var ts []*onnx.Tensor
+	for name, t := range out {
+		o, err := t.ToONNX(name)
+		if err != nil {
+			return nil, err
+		}
+		ts = append(ts, o)
+	}
+	return ts, nil
+}
+
+// compare runs every case and gives the errors against its recorded outputs.
+func compare(cases []golden.Case, run func([]*onnx.Tensor) ([]*onnx.Tensor, error)) result {
+	var texts []string
+	ok := true
+	for _, c := range cases {
+		outs, err := run(c.Inputs)
+		if err != nil {
+			return result{text: err.Error()}
+		}
+		stats, err := golden.CompareAll(outs, c.Outputs, golden.Tolerances{})
+		if err != nil {
+			return result{text: err.Error()}
+		}
+		worst, unit := 0.0, ""
+		for _, s := range stats {
+			e := float64(s.MaxAbs)
+			if s.DataType != onnx.Float.String() && float64(s.MaxULP) > 0 {
+				e, unit = float64(s.MaxULP), "u"
+			}
+			worst = math.Max(worst, e)
+		}
+		texts = append(texts, fmt.Sprintf("%.1e%s", worst, unit))
+		if unit != "" {
+			texts[len(texts)-1] = fmt.Sprintf("%.2f u", worst)
+		}
+		ok = ok && golden.Passed(stats)
+	}
+	return result{text: strings.Join(texts, ", "), ok: ok}
+}

@@ -1,0 +1,153 @@
+package fused
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+type bodyCase struct {
+	Op          string         `json:"op"`
+	Inputs      []string       `json:"inputs"`
+	Outputs     []string       `json:"outputs"`
+	Types       []string       `json:"types"`
+	OutputTypes []string       `json:"output_types"`
+	Shapes      [][]int64      `json:"shapes"`
+	Attributes  map[string]any `json:"attributes"`
+}
+
+// TestBodiesInOnnxruntime has onnx.checker check the bodies and onnxruntime run them with no kernel registered, at
+// every opset in use, optimised and not.
+func TestBodiesInOnnxruntime(t *testing.T) {
+	python := pythonWithOnnxruntime(t)
+	dir := t.TempDir()
+	for _, opset := range []int64{13, 14, 15, 17, 18, 20, 21, 22, 23, 24} {
+		m, cases := modelOfAllBodies(t, opset)
+		path := filepath.Join(dir, fmt.Sprintf("opset%d", opset))
+		if err := onnx.Write(path+".onnx", m); err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(cases)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+".json", b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command(python, "testdata/check_bodies.py", dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// pythonWithOnnxruntime gives a Python that has onnx and onnxruntime, or skips the test; with MOJO_REQUIRE_ORT=1 it
+// fails instead.
+func pythonWithOnnxruntime(t *testing.T) string {
+	t.Helper()
+	candidates := []string{os.Getenv("MOJO_PYTHON"), "../build/venv/bin/python", "python3"}
+	for _, p := range candidates {
+		if p != "" && exec.Command(p, "-c", "import onnx, onnxruntime, ml_dtypes").Run() == nil {
+			return p
+		}
+	}
+	if os.Getenv("MOJO_REQUIRE_ORT") == "1" {
+		t.Fatal("no Python with onnx, onnxruntime and ml_dtypes, and MOJO_REQUIRE_ORT=1")
+	}
+	t.Skip("no Python with onnx, onnxruntime and ml_dtypes; set MOJO_PYTHON")
+	return ""
+}
+
+func modelOfAllBodies(t *testing.T, opset int64) (*onnx.Model, []bodyCase) {
+	const f32, f16, bf16 = onnx.Float, onnx.Float16, onnx.BFloat16
+	m := onnx.New(10, opset)
+	m.ImportOpset(Domain, Version)
+	var cases []bodyCase
+	add := func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
+		cases = append(cases, addBody(t, m, op, Site{Attributes: attrs, Types: types, Dims: dims, Opset: opset}, len(cases)))
+	}
+	x, w, plane := []int64{2, 5, 64}, []int64{64}, []int64{5, 64}
+	for _, after := range []int64{0, 1} {
+		pairs := [][]onnx.DataType{{f32, f32}, {f16, f16}, {bf16, bf16}, {f16, f32}, {bf16, f32}}
+		for _, p := range pairs {
+			if after == 1 {
+				p[0], p[1] = p[1], p[0]
+			}
+			add(rmsNorm, normAttrs(-1, 1e-6, after), p, x, w)
+			add(addRMSNorm, normAttrs(-1, 1e-5, after), []onnx.DataType{p[0], p[0], p[1]}, x, x, w)
+		}
+		add(rmsNorm, normAttrs(-2, 1e-3, after), []onnx.DataType{f32, f32}, x, plane)
+	}
+	for _, typ := range []onnx.DataType{f32, f16, bf16} {
+		two := []onnx.DataType{typ, typ}
+		for _, activation := range []string{"silu", "gelu", "gelu_tanh"} {
+			add(glu, gluAttrs(activation, 1, 0, 0), two, x, x)
+			add(glu, gluAttrs(activation, 1, 0.75, 0.25), two, x, x)
+		}
+		add(glu, gluAttrs("silu", 1.702, 2, 1), two, x, x)
+		three := []onnx.DataType{typ, typ, typ}
+		add(rotaryEmbedding, rotaryAttrs(0, 16), three, []int64{2, 4, 3, 16}, []int64{2, 1, 3, 16}, []int64{2, 1, 3, 16})
+		add(rotaryEmbedding, rotaryAttrs(0, 16), three, []int64{2, 4, 3, 16}, []int64{3, 8}, []int64{3, 8})
+	}
+	return m, cases
+}
+
+func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
+	t.Helper()
+	f, err := op.Function(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Function(f.Domain, f.Name, f.Overload) == nil {
+		m.Functions = append(m.Functions, f)
+	}
+	c := bodyCase{Op: op.Name, Shapes: s.Dims, Attributes: map[string]any{}}
+	var inputs, outputs []*onnx.Value
+	cast := func(v *onnx.Value, name string, to onnx.DataType) *onnx.Value {
+		w := m.Graph.NewValue(name)
+		m.Graph.AddNode("Cast", []*onnx.Value{v}, []*onnx.Value{w}, onnx.IntAttr("to", int64(to)))
+		return w
+	}
+	for i, typ := range s.Types {
+		name := fmt.Sprintf("%s_%d_%s", op.Name, number, op.Inputs[i].Name)
+		v := m.Graph.AddInput(name, tensorType(onnx.Float, s.Dims[i]))
+		c.Inputs, c.Types = append(c.Inputs, v.Name), append(c.Types, typ.String())
+		inputs = append(inputs, cast(v, name+"_t", typ))
+	}
+	for _, p := range op.Outputs {
+		outputs = append(outputs, m.Graph.NewValue(fmt.Sprintf("%s_%d_%s_t", op.Name, number, p.Name)))
+	}
+	n := m.Graph.AddNode(op.Name, inputs, outputs, s.Attributes...)
+	n.Domain, n.Overload = Domain, f.Overload
+	for i, typ := range op.OutputTypes(s) {
+		v := cast(outputs[i], fmt.Sprintf("%s_%d_%s", op.Name, number, op.Outputs[i].Name), onnx.Float)
+		v.SetType(tensorType(onnx.Float, s.Dims[0]))
+		m.Graph.AddOutput(v)
+		c.Outputs, c.OutputTypes = append(c.Outputs, v.Name), append(c.OutputTypes, typ.String())
+	}
+	for _, a := range s.Attributes {
+		switch a.Type {
+		case onnx.AttrInt:
+			c.Attributes[a.Name] = a.Int
+		case onnx.AttrFloat:
+			c.Attributes[a.Name] = a.Float
+		case onnx.AttrString:
+			c.Attributes[a.Name] = a.String
+		}
+	}
+	return c
+}
+
+func tensorType(t onnx.DataType, dims []int64) onnx.Type {
+	typ := onnx.Type{DataType: t, HasShape: true}
+	for _, d := range dims {
+		typ.Dims = append(typ.Dims, onnx.Dim{Value: d})
+	}
+	return typ
+}

@@ -1,0 +1,87 @@
+package fused
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// Versions of the standard in which the ops that bodies use changed their form.
+const (
+	castLikeOpset   = 15 // CastLike appears
+	reduceAxesOpset = 18 // ReduceMean takes its axes as an input
+	splitPartsOpset = 18 // Split demands num_outputs where no sizes are given
+)
+
+// body builds the nodes of a definition.
+type body struct {
+	g    *onnx.Graph
+	site Site
+	in   []*onnx.Value
+}
+
+// op adds a node with one output called name (made unique).
+func (b *body) op(name, opType string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	v := b.g.NewValue(name)
+	b.g.AddNode(opType, inputs, []*onnx.Value{v}, attrs...)
+	return v
+}
+
+// call is op for inputs given one by one.
+func (b *body) call(name, opType string, inputs ...*onnx.Value) *onnx.Value {
+	return b.op(name, opType, inputs)
+}
+
+// number is a float32 scalar.
+func (b *body) number(name string, v float32) *onnx.Value {
+	return b.op(name, "Constant", nil, onnx.FloatAttr("value_float", v))
+}
+
+// attribute is the node's FLOAT attribute as a float32 scalar.
+func (b *body) attribute(name string) *onnx.Value {
+	return b.op(name, "Constant", nil, onnx.RefAttr("value_float", onnx.AttrFloat, name))
+}
+
+// float32 casts v to float32; it is written for every type, so that one body serves all (runtimes drop casts that
+// change nothing).
+func (b *body) float32(name string, v *onnx.Value) *onnx.Value {
+	return b.op(name, "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(onnx.Float)))
+}
+
+// round casts the float32 value v to the type of input i.
+func (b *body) round(name string, v *onnx.Value, i int) *onnx.Value {
+	if b.site.Opset < castLikeOpset {
+		return b.op(name, "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(b.site.Types[i])))
+	}
+	return b.call(name, "CastLike", v, b.in[i])
+}
+
+// rounded is v rounded to the type of input i and back in float32.
+func (b *body) rounded(name string, v *onnx.Value, i int) *onnx.Value {
+	return b.float32(name+"_32", b.round(name, v, i))
+}
+
+// mean averages v over the axes, keeping the dimensions.
+func (b *body) mean(name string, v *onnx.Value, axes []int64) *onnx.Value {
+	keep := onnx.IntAttr("keepdims", 1)
+	if b.site.Opset < reduceAxesOpset {
+		return b.op(name, "ReduceMean", []*onnx.Value{v}, onnx.IntsAttr("axes", axes), keep)
+	}
+	a := b.op("axes", "Constant", nil, onnx.IntsAttr("value_ints", axes))
+	return b.op(name, "ReduceMean", []*onnx.Value{v, a}, keep)
+}
+
+// halves splits v in two equal parts along the last axis.
+func (b *body) halves(first, second string, v *onnx.Value) (*onnx.Value, *onnx.Value) {
+	attrs := []*onnx.Attribute{onnx.IntAttr("axis", -1)}
+	if b.site.Opset >= splitPartsOpset {
+		attrs = append(attrs, onnx.IntAttr("num_outputs", 2))
+	}
+	p, q := b.g.NewValue(first), b.g.NewValue(second)
+	b.g.AddNode("Split", []*onnx.Value{v}, []*onnx.Value{p, q}, attrs...)
+	return p, q
+}
+
+// output makes v the next output of the function under its documented name.
+func (b *body) output(name string, v *onnx.Value) {
+	if v.Name != name {
+		v = b.call(name, "Identity", v)
+	}
+	b.g.AddOutput(v)
+}

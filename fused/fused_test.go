@@ -1,0 +1,127 @@
+package fused
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+func normAttrs(axis int64, epsilon float32, after int64) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.IntAttr("axis", axis), onnx.FloatAttr("epsilon", epsilon), onnx.IntAttr("scale_after_cast", after)}
+}
+
+func gluAttrs(activation string, alpha, limit, offset float32) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
+		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
+}
+
+func rotaryAttrs(interleaved, dim int64) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.IntAttr("interleaved", interleaved), onnx.IntAttr("rotary_dim", dim)}
+}
+
+func TestSupports(t *testing.T) {
+	const f32, f16, bf16, f64 = onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Double
+	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
+	x, w := []int64{2, 3, 8}, []int64{8}
+	tests := []struct {
+		name  string
+		op    *Op
+		attrs []*onnx.Attribute
+		types []onnx.DataType
+		dims  [][]int64
+		err   string // empty: supported
+	}{
+		{"plain", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), [][]int64{x, w}, ""},
+		{"unknown shapes", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), nil, ""},
+		{"half with wide scale", rmsNorm, normAttrs(-1, 1e-6, 0), types(f16, f32), [][]int64{x, w}, ""},
+		{"the same after the cast", rmsNorm, normAttrs(-1, 1e-6, 1), types(bf16, f32), [][]int64{x, w}, "no kernel"},
+		{"wide with half scale", rmsNorm, normAttrs(-1, 1e-6, 1), types(f32, bf16), [][]int64{x, w}, ""},
+		{"the same before the cast", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f16), [][]int64{x, w}, "no kernel"},
+		{"two halves", rmsNorm, normAttrs(-1, 1e-6, 0), types(f16, bf16), [][]int64{x, w}, "no kernel"},
+		{"double", rmsNorm, normAttrs(-1, 1e-6, 0), types(f64, f64), [][]int64{x, w}, "no kernel"},
+		{"positive axis", rmsNorm, normAttrs(2, 1e-6, 0), types(f32, f32), [][]int64{x, w}, "axis"},
+		{"two axes, one scale", rmsNorm, normAttrs(-2, 1e-6, 0), types(f32, f32), [][]int64{x, w}, "scale"},
+		{"broadcast scale", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), [][]int64{x, {1}}, "scale"},
+		{"negative epsilon", rmsNorm, normAttrs(-1, -1, 0), types(f32, f32), nil, "epsilon"},
+		{"missing attribute", rmsNorm, normAttrs(-1, 1, 0)[:2], types(f32, f32), nil, "scale_after_cast"},
+		{"foreign attribute", rmsNorm, append(normAttrs(-1, 1, 0), onnx.IntAttr("stash", 1)), types(f32, f32), nil, "stash"},
+		{"broadcast residual", addRMSNorm, normAttrs(-1, 1, 0), types(f32, f32, f32), [][]int64{x, {1, 3, 8}, w}, "broadcast"},
+		{"glu", glu, gluAttrs("silu", 1.702, 7, 1), types(bf16, bf16), [][]int64{x, x}, ""},
+		{"glu broadcasting", glu, gluAttrs("silu", 1, 0, 0), types(f32, f32), [][]int64{x, w}, "broadcast"},
+		{"glu of two types", glu, gluAttrs("silu", 1, 0, 0), types(f32, f16), nil, "one type"},
+		{"unknown activation", glu, gluAttrs("relu", 1, 0, 0), types(f32, f32), nil, "relu"},
+		{"gelu with alpha", glu, gluAttrs("gelu", 2, 0, 0), types(f32, f32), nil, "alpha"},
+		{"rotary", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}}, ""},
+		{"rotary, half tables", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {3, 4}, {3, 4}}, ""},
+		{"rotary, unknown tables", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), nil, "unknown"},
+		{"rotary, odd tables", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 6}, {3, 6}}, "wide"},
+		{"rotary, large table", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{3, 8}, {5, 8}, {3, 8}}, "broadcast"},
+		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4), types(f32, f32, f32), [][]int64{{3, 8}, {3, 4}, {3, 4}}, "partial"},
+		{"interleaved rotary", rotaryEmbedding, rotaryAttrs(1, 8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "interleaved"},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.op.Supports(Site{Attributes: c.attrs, Types: c.types, Dims: c.dims, Opset: 20})
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %v, want an error with %q", err, c.err)
+			}
+		})
+	}
+}
+
+func TestFunctionRefusesOldOpsets(t *testing.T) {
+	s := Site{Attributes: normAttrs(-1, 1e-6, 0), Types: []onnx.DataType{onnx.Float, onnx.Float}, Opset: 12}
+	if _, err := rmsNorm.Function(s); err == nil || !strings.Contains(err.Error(), "opset 13") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEveryParameterIsDocumented(t *testing.T) {
+	for _, o := range Ops() {
+		if Lookup(o.Name) != o || o.Summary == "" || len(o.Formula) == 0 || o.Types == "" || o.Source == "" {
+			t.Errorf("%s: incomplete", o.Name)
+		}
+		for _, p := range append(append([]Param(nil), o.Inputs...), o.Outputs...) {
+			if p.Doc == "" || p.Type == "" {
+				t.Errorf("%s: parameter %s has no documentation", o.Name, p.Name)
+			}
+		}
+	}
+}
+
+func TestDocumentationIsCurrent(t *testing.T) {
+	var want bytes.Buffer
+	if err := WriteMarkdown(&want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../docs/ops.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Error("docs/ops.md is not what the catalogue says; run go generate ./fused")
+	}
+}
+
+func TestFindLibrary(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(LibraryVariable, dir)
+	if _, err := FindLibrary(""); err == nil {
+		t.Error("a folder without the library was accepted")
+	}
+	lib := dir + "/" + LibraryName()
+	if err := os.WriteFile(lib, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, explicit := range []string{"", dir, lib} {
+		if got, err := FindLibrary(explicit); err != nil || got != lib {
+			t.Errorf("FindLibrary(%q) = %q, %v", explicit, got, err)
+		}
+	}
+	if _, err := FindLibrary(dir + "/elsewhere.so"); err == nil {
+		t.Error("an explicit path that does not exist was passed over")
+	}
+}

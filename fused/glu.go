@@ -1,0 +1,95 @@
+package fused
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// glu is the gated linear unit's elementwise half: an activation of the gate times up.
+var glu = &Op{
+	Name:    "GLU",
+	Summary: "Gated activation: SwiGLU, GeGLU and the clamped form of gpt-oss.",
+	Formula: []string{
+		"g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up",
+		"activation=silu:      a = g * sigmoid(alpha * g)",
+		"activation=gelu:      a = 0.5 * g * (1 + erf(g / sqrt(2)))",
+		"activation=gelu_tanh: a = 0.5 * g * (1 + tanh(sqrt(2/pi) * (g + 0.044715 * g^3)))",
+		"Y = round_T(round_T(a) * round_T(u + up_offset))",
+	},
+	Inputs: []Param{
+		{"gate", "T", "any shape"},
+		{"up", "T", "shape of gate (no broadcasting)"},
+	},
+	Outputs: []Param{{"Y", "T", "shape of gate"}},
+	Attributes: []AttributeSpec{
+		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"}, Doc: "activation of the gate"},
+		{Name: "alpha", Type: onnx.AttrFloat, Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the gelus"},
+		{Name: "limit", Type: onnx.AttrFloat, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "up_offset", Type: onnx.AttrFloat, Doc: "added to up after clamping (0 for SwiGLU and GeGLU, 1 for gpt-oss)"},
+	},
+	Types:     "T is float32, float16 or bfloat16; everything between the roundings is computed in float32",
+	Source:    "Shazeer, GLU Variants Improve Transformer (2020); the clamped form is the reference of gpt-oss",
+	SameShape: []int{0, 1},
+	supports: func(s Site) error {
+		if err := oneKernelType("GLU", []Param{{Name: "gate"}, {Name: "up"}}, s.Types); err != nil {
+			return err
+		}
+		alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
+		if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
+			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not negative", alpha, limit, offset)
+		}
+		if s.attr("activation").String != "silu" && alpha != 1 {
+			return fmt.Errorf("mojo.GLU attribute alpha is %v; it must be 1 for activation %q", alpha, s.attr("activation").String)
+		}
+		return nil
+	},
+	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
+	overload: func(s Site) string {
+		name := s.attr("activation").String
+		if s.attr("limit").Float > 0 {
+			name += "_limit"
+		}
+		if s.attr("up_offset").Float != 0 {
+			name += "_offset"
+		}
+		return name
+	},
+	define: gluBody,
+}
+
+func gluBody(b *body, s Site) []*onnx.Value {
+	g, u := b.float32("gate_32", b.in[0]), b.float32("up_32", b.in[1])
+	if s.attr("limit").Float > 0 {
+		limit := b.attribute("limit")
+		g = b.call("gate_limited", "Min", g, limit)
+		u = b.call("up_limited", "Max", b.call("up_below", "Min", u, limit), b.call("minus_limit", "Neg", limit))
+	}
+	var a *onnx.Value
+	switch s.attr("activation").String {
+	case "silu":
+		a = b.call("activated", "Mul", g, b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
+	case "gelu":
+		erf := b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))
+		a = gelu(b, g, erf)
+	case "gelu_tanh": // open: the op Gelu exists from opset 20 only
+		cube := b.call("cube", "Pow", g, b.number("three", 3))
+		inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
+		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi))), inner))
+		a = gelu(b, g, tanh)
+	}
+	a = b.rounded("activated_rounded", a, 0)
+	if s.attr("up_offset").Float != 0 {
+		u = b.rounded("up_rounded", b.call("up_shifted", "Add", u, b.attribute("up_offset")), 0)
+	}
+	return []*onnx.Value{b.round("Y", b.call("product", "Mul", a, u), 0)}
+}
+
+// gelu is 0.5 * g * (1 + cdf), in the order of operations that onnxruntime fuses.
+func gelu(b *body, g, cdf *onnx.Value) *onnx.Value {
+	sum := b.call("one_plus", "Add", cdf, b.number("one", 1))
+	return b.call("activated", "Mul", b.call("gated", "Mul", g, sum), b.number("half", 0.5))
+}
+
+func isFinite(f float32) bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }

@@ -1,0 +1,69 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "common/ops.h"
+
+namespace mojo {
+namespace {
+
+// NodeName is the name of the node, for messages ("" where the runtime cannot tell).
+struct NodeName {
+  char text[256] = "";
+
+  explicit NodeName(const KernelInit& init) {
+    if (!init.api.has_kernel_info()) return;
+    size_t size = sizeof(text);
+    if (OrtStatus* status = init.api.ort->KernelInfo_GetNodeName(init.info, text, &size)) {
+      init.api.ort->ReleaseStatus(status);
+      snprintf(text, sizeof(text), "(its name is too long)");
+    }
+  }
+};
+
+// Missing replaces onnxruntime's own status by one that says which node and which attribute.
+OrtStatus* Missing(const KernelInit& init, const char* name, const char* type, OrtStatus* cause) {
+  const NodeName node(init);
+  OrtStatus* status =
+      Errorf(init.api,
+             "mojo.%s, node \"%s\": attribute %s (%s) is required and was not found: %.200s",
+             init.def.name, node.text, name, type, init.api.ort->GetErrorMessage(cause));
+  init.api.ort->ReleaseStatus(cause);
+  return status;
+}
+
+}  // namespace
+
+int64_t AttributeReader::Int(const char* name) {
+  int64_t value = 0;
+  if (status != nullptr) return 0;
+  if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_int64(init.info, name, &value)) {
+    status = Missing(init, name, "int", s);
+  }
+  return value;
+}
+
+float AttributeReader::Float(const char* name) {
+  float value = 0;
+  if (status != nullptr) return 0;
+  if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_float(init.info, name, &value)) {
+    status = Missing(init, name, "float", s);
+  }
+  return value;
+}
+
+void AttributeReader::String(const char* name, char* out, size_t size) {
+  out[0] = '\0';
+  if (status != nullptr) return;
+  if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_string(init.info, name, out, &size)) {
+    status = Missing(init, name, "string", s);
+  }
+}
+
+void AttributeReader::Fail(const char* name, const char* found, const char* expected) {
+  if (status != nullptr) return;
+  const NodeName node(init);
+  status = Errorf(init.api, "mojo.%s, node \"%s\": attribute %s is %s; expected %s", init.def.name,
+                  node.text, name, found, expected);
+}
+
+}  // namespace mojo

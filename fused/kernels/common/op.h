@@ -1,0 +1,86 @@
+// How an op of the domain "mojo" becomes OrtCustomOp structs.
+//
+// An OpDef says what the op is (name, inputs, outputs, element types) whatever the device. A Backend
+// says how one device runs it. A library (CPU, CUDA, an NPU) pairs the OpDefs of ops.h with its own
+// Backends in one table and gives the table to RegisterOps; there is one OrtCustomOp per pair and
+// element type combination, and onnxruntime merges those of one name into one op.
+#ifndef MOJO_KERNELS_COMMON_OP_H_
+#define MOJO_KERNELS_COMMON_OP_H_
+
+#include <stdlib.h>
+
+#include "common/ort.h"
+
+namespace mojo {
+
+constexpr size_t kMaxInputs = 4;
+constexpr size_t kMaxOutputs = 2;
+
+// TypeCombo is one allowed combination of element types.
+struct TypeCombo {
+  ONNXTensorElementDataType inputs[kMaxInputs];
+  ONNXTensorElementDataType outputs[kMaxOutputs];
+};
+
+// OpDef describes one op.
+struct OpDef {
+  const char* name;
+  size_t input_count;
+  size_t output_count;
+  size_t required_outputs;  // the outputs after these may be left out by a node
+  const TypeCombo* combos;
+  size_t combo_count;
+};
+
+// KernelInit is what a Backend gets to make the kernel of one node.
+struct KernelInit {
+  const Api& api;
+  const OpDef& def;
+  const TypeCombo& types;
+  const OrtKernelInfo* info;
+};
+
+// Backend is one device's implementation of one op. No function may throw.
+struct Backend {
+  const char* provider;  // execution provider, null for the CPU
+  // Creates the state of one node; reads and checks attributes.
+  OrtStatus* (*create)(const KernelInit& init, void** kernel);
+  // Runs the node. May be called by several threads at a time with the same kernel.
+  OrtStatus* (*compute)(void* kernel, OrtKernelContext* context);
+  void (*destroy)(void* kernel);
+  // Which output may be written over which input (see MayInPlace), or null. compute must be right
+  // with and without it.
+  size_t (*may_in_place)(int** inputs, int** outputs);
+};
+
+// MayInPlace<input, output, input, output...> is a Backend's may_in_place for those pairs. No input
+// and no output may be in two pairs, unless the op has only one output. onnxruntime uses a pair where
+// nothing else reads the input and it knows that both have one shape; it frees the lists by free().
+template <int... kPairs>
+size_t MayInPlace(int** inputs, int** outputs) {
+  constexpr int kList[] = {kPairs...};
+  constexpr size_t kCount = sizeof...(kPairs) / 2;
+  *inputs = static_cast<int*>(malloc(kCount * sizeof(int)));
+  *outputs = static_cast<int*>(malloc(kCount * sizeof(int)));
+  if (*inputs == nullptr || *outputs == nullptr) return 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    (*inputs)[i] = kList[2 * i];
+    (*outputs)[i] = kList[2 * i + 1];
+  }
+  return kCount;
+}
+
+// OpEntry is a row of a library's table.
+struct OpEntry {
+  const OpDef* def;
+  const Backend* backend;
+};
+
+// RegisterOps adds every row of the table to the session options, as domain "mojo".
+// The table must live as long as the process. Sets TheApi.
+OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table,
+                       size_t count);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_OP_H_

@@ -1,0 +1,101 @@
+// The ops of domain "mojo", version 1: element types, attributes and shape rules.
+//
+// Everything here holds for every device. docs/kernels.md has the table of types.
+#ifndef MOJO_KERNELS_COMMON_OPS_H_
+#define MOJO_KERNELS_COMMON_OPS_H_
+
+#include "common/op.h"
+
+namespace mojo {
+
+// RMSNorm(X:T, scale:S) -> Y.
+//   inv = 1/sqrt(mean(float32(X)^2 over the dims from axis on) + epsilon), n = float32(X)*inv
+//   scale_after_cast=0: Y:T = round_T(n * float32(scale));  1: Y:S = round_S(round_S(n) * scale)
+extern const OpDef kRMSNorm;
+
+// AddRMSNorm(X:T, residual:T, scale:S) -> Y, sum:T.  sum = round_T(X + residual), Y = RMSNorm(sum).
+extern const OpDef kAddRMSNorm;
+
+// GLU(gate:T, up:T) -> Y:T.  Y = round_T(round_T(activation(gate)) * round_T(up + up_offset)).
+extern const OpDef kGLU;
+
+// RotaryEmbedding(X:T, cos:T, sin:T) -> Y:T.  Rotates the two halves of the last dim.
+extern const OpDef kRotaryEmbedding;
+
+// RMSNormAttributes are the attributes of RMSNorm and AddRMSNorm.
+struct RMSNormAttributes {
+  int64_t axis;  // negative
+  float epsilon;
+  bool scale_after_cast;
+};
+
+// Activation is GLU's attribute activation.
+enum class Activation { kSilu, kGelu, kGeluTanh };
+
+// GLUAttributes are the attributes of GLU.
+struct GLUAttributes {
+  Activation activation;
+  float alpha;
+  float limit;  // 0: none
+  float up_offset;
+};
+
+// RotaryEmbeddingAttributes are the attributes of RotaryEmbedding.
+struct RotaryEmbeddingAttributes {
+  int64_t interleaved;
+  int64_t rotary_dim;
+};
+
+// The readers return an error that names the node, the attribute, what was found and what is
+// expected.
+OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, GLUAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out);
+
+// SplitAtAxis gives rows (product of the dims before axis) and width (product of those from axis
+// on); axis is negative, and an error where X has fewer dims.
+OrtStatus* SplitAtAxis(const Api& api, const OpDef& def, const Shape& x, int64_t axis, size_t* rows,
+                       size_t* width);
+
+// CheckScale checks that scale has the shape X.shape[axis:].
+OrtStatus* CheckScale(const Api& api, const OpDef& def, const Shape& x, int64_t axis,
+                      const Shape& scale);
+
+// CheckSame checks that two inputs have one shape.
+OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a,
+                     const char* b_name, const Shape& b);
+
+// RotaryLayout is how cos and sin lie against X: the dims of X before the last, merged where that
+// changes nothing, and the step, in elements, of cos and sin along each (0 where broadcast).
+struct RotaryLayout {
+  size_t rank = 0;  // merged dims, at least 1
+  size_t dims[kMaxRank];
+  size_t cos_step[kMaxRank];
+  size_t sin_step[kMaxRank];
+  size_t rows = 0;       // product of dims
+  size_t width = 0;      // last dim of X
+  size_t cos_width = 0;  // width, or half of it
+  size_t sin_width = 0;
+};
+
+// LayOutRotary checks the shapes against the broadcasting rule and the attributes.
+OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
+                        const Shape& cos, const Shape& sin, RotaryLayout* out);
+
+// AttributeReader reads the attributes of a node for the readers above. The first failure is kept in
+// status, later reads do nothing.
+struct AttributeReader {
+  const KernelInit& init;
+  OrtStatus* status = nullptr;
+
+  explicit AttributeReader(const KernelInit& i) : init(i) {}
+  int64_t Int(const char* name);
+  float Float(const char* name);
+  void String(const char* name, char* out, size_t size);
+  // Fail reports the attribute's value as wrong; found and expected are given as text.
+  void Fail(const char* name, const char* found, const char* expected);
+};
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_OPS_H_

@@ -1,0 +1,78 @@
+// The part of onnxruntime's C API that the kernels use, probed once at load time.
+//
+// Nothing here links against libonnxruntime: every call goes through the OrtApi table that
+// onnxruntime hands to RegisterCustomOps. A table of an older runtime is shorter, so each function
+// that came after the oldest supported version is guarded by the version that was found.
+#ifndef MOJO_KERNELS_COMMON_ORT_H_
+#define MOJO_KERNELS_COMMON_ORT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "onnxruntime_c_api.h"
+
+namespace mojo {
+
+// More dimensions than any model has; a tensor of a higher rank is an error, not a crash.
+constexpr size_t kMaxRank = 16;
+
+// Api is the OrtApi table and what of it may be called.
+struct Api {
+  const OrtApi* ort = nullptr;
+  uint32_t version = 0;  // the version the table was asked for, at most ORT_API_VERSION
+
+  bool has_shape_reference() const { return version >= 24; }
+  bool has_parallel_for() const { return version >= 17; }
+  bool has_kernel_info() const { return version >= 15; }  // node name, type info, constant inputs
+};
+
+// ProbeApi asks for the newest table that both this library and the runtime know.
+// Returns an Api whose ort is null where the runtime offers none.
+Api ProbeApi(const OrtApiBase* base);
+
+// TheApi is the table found by the first RegisterCustomOps of this process.
+const Api& TheApi();
+void SetTheApi(const Api& api);
+
+// Errorf makes an OrtStatus (ORT_INVALID_ARGUMENT) from a printf format. Never null.
+OrtStatus* Errorf(const Api& api, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Shape is a tensor's dimensions. dims points into the tensor or into own.
+struct Shape {
+  const int64_t* dims = nullptr;
+  size_t rank = 0;
+  int64_t own[kMaxRank];
+
+  Shape() {}
+  Shape(const Shape&) = delete;
+  Shape& operator=(const Shape&) = delete;
+
+  // Count is the number of elements (1 for rank 0).
+  size_t Count() const;
+};
+
+// ShapeText is a shape as text for messages, "[2,3]".
+struct ShapeText {
+  char text[160];
+  ShapeText(const int64_t* dims, size_t rank);
+  explicit ShapeText(const Shape& shape) : ShapeText(shape.dims, shape.rank) {}
+};
+
+// ReadShape reads a tensor's shape, without an allocation where the runtime can (API 24).
+OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape);
+
+// ReadInput fetches input number index of a running kernel: data and, unless shape is null, shape.
+OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, size_t index, const void** data,
+                     Shape* shape);
+
+// MakeOutput allocates output number index. data is null where the node leaves the output out.
+OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, const Shape& shape,
+                      void** data);
+
+// ParallelFor calls fn(state, 0..tasks-1) on the session's threads, or in place for one task.
+OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t),
+                       size_t tasks, void* state);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_ORT_H_

@@ -1,0 +1,140 @@
+// Types, attributes and shape rules of RotaryEmbedding.
+#include <stdio.h>
+
+#include "common/ops.h"
+
+namespace mojo {
+namespace {
+
+constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+
+constexpr TypeCombo kTypes[] = {{{kF32, kF32, kF32}, {kF32}},
+                                {{kF16, kF16, kF16}, {kF16}},
+                                {{kBF16, kBF16, kBF16}, {kBF16}}};
+
+// StaticLastDim is the last dim of input X where the model fixes it, else -1.
+int64_t StaticLastDim(const KernelInit& init) {
+  if (!init.api.has_kernel_info()) return -1;
+  const OrtApi& ort = *init.api.ort;
+  OrtTypeInfo* type = nullptr;
+  int64_t dims[kMaxRank];
+  int64_t last = -1;
+  size_t rank = 0;
+  const OrtTensorTypeAndShapeInfo* tensor = nullptr;
+  OrtStatus* status = ort.KernelInfo_GetInputTypeInfo(init.info, 0, &type);
+  if (status == nullptr) status = ort.CastTypeInfoToTensorInfo(type, &tensor);
+  if (status == nullptr && tensor != nullptr) {
+    status = ort.GetDimensionsCount(tensor, &rank);
+    if (status == nullptr && rank > 0 && rank <= kMaxRank) {
+      status = ort.GetDimensions(tensor, dims, rank);
+      if (status == nullptr) last = dims[rank - 1];
+    }
+  }
+  if (status != nullptr) ort.ReleaseStatus(status);
+  if (type != nullptr) ort.ReleaseTypeInfo(type);
+  return last;
+}
+
+// Steps gives the step of a table (cos or sin) along each leading dim of X, and its width.
+OrtStatus* Steps(const Api& api, const char* name, const Shape& x, const Shape& table, size_t* steps,
+                 size_t* table_width) {
+  const int64_t width = x.dims[x.rank - 1];
+  const int64_t last = table.rank > 0 ? table.dims[table.rank - 1] : 0;
+  bool ok = table.rank >= 1 && table.rank <= x.rank && (last == width || last * 2 == width);
+  size_t step = static_cast<size_t>(last);
+  for (size_t back = 2; ok && back <= x.rank; ++back) {
+    const size_t i = x.rank - back;
+    steps[i] = 0;
+    if (back > table.rank) continue;
+    const int64_t dim = table.dims[table.rank - back];
+    if (dim == x.dims[i]) {
+      steps[i] = step;
+    } else if (dim != 1) {
+      ok = false;
+    }
+    step *= static_cast<size_t>(dim);
+  }
+  *table_width = static_cast<size_t>(last);
+  if (ok) return nullptr;
+  return Errorf(api, "mojo.RotaryEmbedding: %s has shape %s and X %s; %s must broadcast to X, with a "
+                "last dimension of %lld or %lld",
+                name, ShapeText(table).text, ShapeText(x).text, name, static_cast<long long>(width),
+                static_cast<long long>(width / 2));
+}
+
+}  // namespace
+
+const OpDef kRotaryEmbedding = {"RotaryEmbedding", 3, 1, 1, kTypes,
+                                sizeof(kTypes) / sizeof(kTypes[0])};
+
+OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
+  AttributeReader read(init);
+  char found[64];
+  out->interleaved = read.Int("interleaved");
+  out->rotary_dim = read.Int("rotary_dim");
+  if (out->interleaved != 0) {
+    snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->interleaved));
+    read.Fail("interleaved", found, "0 (this library rotates halves only)");
+  }
+  snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->rotary_dim));
+  if (out->rotary_dim <= 0 || out->rotary_dim % 2 != 0) {
+    read.Fail("rotary_dim", found, "a positive even number, the last dimension of X");
+  }
+  if (read.status != nullptr) return read.status;
+  const int64_t last = StaticLastDim(init);
+  if (last > 0 && last != out->rotary_dim) {
+    char expected[96];
+    snprintf(expected, sizeof(expected),
+             "%lld, the last dimension of X (this library rotates all of it)",
+             static_cast<long long>(last));
+    read.Fail("rotary_dim", found, expected);
+  }
+  return read.status;
+}
+
+OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
+                        const Shape& cos, const Shape& sin, RotaryLayout* out) {
+  if (x.rank == 0 || x.dims[x.rank - 1] != attributes.rotary_dim) {
+    return Errorf(api,
+                  "mojo.RotaryEmbedding: X has shape %s and rotary_dim is %lld; the last dimension "
+                  "of X must be rotary_dim (this library rotates all of it)",
+                  ShapeText(x).text, static_cast<long long>(attributes.rotary_dim));
+  }
+  size_t cos_step[kMaxRank];
+  size_t sin_step[kMaxRank];
+  if (OrtStatus* s = Steps(api, "cos", x, cos, cos_step, &out->cos_width)) return s;
+  if (OrtStatus* s = Steps(api, "sin", x, sin, sin_step, &out->sin_width)) return s;
+  out->width = static_cast<size_t>(attributes.rotary_dim);
+  out->rows = 1;
+  out->rank = 0;
+  for (size_t i = 0; i + 1 < x.rank; ++i) {
+    const size_t dim = static_cast<size_t>(x.dims[i]);
+    out->rows *= dim;
+    if (dim == 1) continue;
+    if (out->rank > 0) {
+      // One step along the outer dim equals dim steps along this one: they are one longer dim.
+      const size_t last = out->rank - 1;
+      if (out->cos_step[last] == cos_step[i] * dim && out->sin_step[last] == sin_step[i] * dim) {
+        out->dims[last] *= dim;
+        out->cos_step[last] = cos_step[i];
+        out->sin_step[last] = sin_step[i];
+        continue;
+      }
+    }
+    out->dims[out->rank] = dim;
+    out->cos_step[out->rank] = cos_step[i];
+    out->sin_step[out->rank] = sin_step[i];
+    ++out->rank;
+  }
+  if (out->rank == 0) {
+    out->dims[0] = 1;
+    out->cos_step[0] = 0;
+    out->sin_step[0] = 0;
+    out->rank = 1;
+  }
+  return nullptr;
+}
+
+}  // namespace mojo

@@ -1,0 +1,78 @@
+// GLU on the CPU.
+#include <new>
+
+#include "common/ops.h"
+#include "cpu/backends.h"
+
+namespace mojo {
+namespace {
+
+// Elements per task, a few microseconds of work.
+constexpr size_t kGrain = 16384;
+
+// GateKernel is the state of one node. Immutable after Create.
+struct GateKernel {
+  GLUAttributes attributes;
+  GateFn run;
+};
+
+void Destroy(void* state) { delete static_cast<GateKernel*>(state); }
+
+GateKind ToGateKind(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return kGateGelu;
+    case Activation::kGeluTanh:
+      return kGateGeluTanh;
+    default:
+      return kGateSilu;
+  }
+}
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  GLUAttributes attributes{};
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  const GateFn run = TheKernels().gate(ToElementType(init.types.inputs[0]),
+                                       ToGateKind(attributes.activation));
+  auto* kernel = new (std::nothrow) GateKernel{attributes, run};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  *state = kernel;
+  return nullptr;
+}
+
+// Work is what the tasks of one run share.
+struct Work {
+  GateArgs args;
+  GateFn run;
+  Tasks tasks;
+};
+
+void RunTask(void* state, size_t task) {
+  const auto* work = static_cast<const Work*>(state);
+  work->run(work->args, work->tasks.Begin(task), work->tasks.End(task));
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const GateKernel*>(state);
+  Work work{};
+  Shape gate, up;
+  if (OrtStatus* s = ReadInput(api, context, 0, &work.args.gate, &gate)) return s;
+  if (OrtStatus* s = ReadInput(api, context, 1, &work.args.up, &up)) return s;
+  if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, 0, gate, &work.args.y)) return s;
+  const size_t count = gate.Count();
+  if (count == 0) return nullptr;
+  work.args.alpha = kernel.attributes.alpha;
+  work.args.limit = kernel.attributes.limit;
+  work.args.up_offset = kernel.attributes.up_offset;
+  work.run = kernel.run;
+  work.tasks = Tasks::Cut(count, 1, kGrain);
+  return ParallelFor(api, context, RunTask, work.tasks.count, &work);
+}
+
+}  // namespace
+
+const Backend kCPUGLU = {nullptr, Create, Compute, Destroy, MayInPlace<0, 0, 1, 0>};
+
+}  // namespace mojo

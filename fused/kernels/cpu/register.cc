@@ -1,0 +1,40 @@
+// The entry point of libmojo_ops: onnxruntime's RegisterCustomOpsLibrary looks it up by name.
+#include <stdlib.h>
+
+#include "common/ops.h"
+#include "cpu/backends.h"
+#include "cpu/isa.h"
+
+namespace {
+
+constexpr mojo::OpEntry kTable[] = {
+    {&mojo::kRMSNorm, &mojo::kCPURMSNorm},
+    {&mojo::kAddRMSNorm, &mojo::kCPUAddRMSNorm},
+    {&mojo::kGLU, &mojo::kCPUGLU},
+    {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
+};
+
+}  // namespace
+
+// RegisterCustomOps adds the ops of domain "mojo" to the session options. The environment variable
+// MOJO_CPU_ISA (portable, avx2 or avx512) caps the instruction set.
+extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(
+    OrtSessionOptions* options, const OrtApiBase* base) {
+  const mojo::Api api = mojo::ProbeApi(base);
+  // Without a table there is no way to make a status. No such runtime is known.
+  if (api.ort == nullptr) return nullptr;
+  if (api.version < 16) {
+    return mojo::Errorf(api, "mojo: onnxruntime %s is too old for these custom ops; 1.16 or newer "
+                        "is needed",
+                        base->GetVersionString());
+  }
+  const char* cap = getenv("MOJO_CPU_ISA");
+  const mojo::KernelTable* kernels = mojo::BestKernels(cap);
+  if (kernels == nullptr) {
+    return mojo::Errorf(api, "mojo: environment variable MOJO_CPU_ISA is \"%.64s\"; expected "
+                        "portable, avx2 or avx512",
+                        cap);
+  }
+  mojo::SetTheKernels(kernels);
+  return mojo::RegisterOps(options, api, kTable, sizeof(kTable) / sizeof(kTable[0]));
+}

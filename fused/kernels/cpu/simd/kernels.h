@@ -1,0 +1,94 @@
+// The interface between the CPU ops and their inner loops.
+//
+// The loops are compiled once per instruction set from the same source (table.cc). This header is
+// seen by all of those, so it holds plain data only: an inline function here would be compiled with
+// AVX-512 in one unit, and the linker might pick that copy for every machine.
+#ifndef MOJO_KERNELS_CPU_SIMD_KERNELS_H_
+#define MOJO_KERNELS_CPU_SIMD_KERNELS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace mojo {
+
+// ElementType of a buffer.
+enum ElementType { kFloat32, kFloat16, kBFloat16 };
+
+// NormArgs is one RMSNorm or AddRMSNorm call; buffers are dense, rows of width elements.
+struct NormArgs {
+  const void* x;
+  const void* residual;  // AddRMSNorm only
+  const void* scale;
+  void* y;
+  void* sum;  // AddRMSNorm only, null where the node leaves it out
+  size_t width;
+  float epsilon;
+};
+
+// NormFn normalises the rows from begin to end - 1.
+typedef void (*NormFn)(const NormArgs& args, size_t begin, size_t end);
+
+// NormKey selects a NormFn.
+struct NormKey {
+  ElementType x;
+  ElementType y;      // type of the output, and what n is rounded to where scale_after_cast
+  ElementType scale;  // type that the scale is stored in: y's or float32
+  bool scale_after_cast;
+  bool add;
+};
+
+// GateArgs is one GLU call.
+struct GateArgs {
+  const void* gate;
+  const void* up;
+  void* y;
+  float alpha;
+  float limit;
+  float up_offset;
+};
+
+// GateFn computes the elements from begin to end - 1.
+typedef void (*GateFn)(const GateArgs& args, size_t begin, size_t end);
+
+// GateKind selects the activation.
+enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh };
+
+// RotaryArgs is count rows, one after the other in x and y, whose rows of cos and sin lie cos_step
+// and sin_step elements apart. cos_high and sin_high are where the table for the second half starts:
+// 0 or half.
+struct RotaryArgs {
+  const void* x;
+  const void* cos;
+  const void* sin;
+  void* y;
+  size_t count;
+  size_t half;
+  size_t cos_step;
+  size_t sin_step;
+  size_t cos_high;
+  size_t sin_high;
+};
+
+// RotaryFn rotates all rows of args.
+typedef void (*RotaryFn)(const RotaryArgs& args);
+
+// KernelTable is the inner loops of one instruction set. The functions return null for a
+// combination that no op has.
+struct KernelTable {
+  const char* name;
+  NormFn (*norm)(const NormKey& key);
+  GateFn (*gate)(ElementType type, GateKind kind);
+  RotaryFn (*rotary)(ElementType type);
+  // to_float32 widens n elements, for scales that are prepared once.
+  void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
+};
+
+extern const KernelTable kPortableKernels;
+#if defined(MOJO_X86)
+extern const KernelTable kAVX2Kernels;
+extern const KernelTable kAVX512Kernels;
+#endif
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_KERNELS_H_

@@ -1,0 +1,112 @@
+// Elementary functions on vectors. The coefficients come from tools/fit_polynomials.py.
+#ifndef MOJO_KERNELS_CPU_SIMD_MATH_H_
+#define MOJO_KERNELS_CPU_SIMD_MATH_H_
+
+#include "cpu/simd/vec.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// Exponents of 2 that Power takes: from where the result is next to nothing to where it is infinite.
+constexpr float kLowest = -126.4f;
+constexpr float kHighest = 129.4f;
+
+// Integer is a float32 from kLowest to kHighest rounded to an integer. Adding 1.5 * 2^23 leaves the
+// integer in the low bits of the sum.
+struct Integer {
+  F32 sum;
+  F32 value;
+};
+MOJO_INLINE F32 Shift() { return Set(0x1.8p23f); }
+MOJO_INLINE Integer FromSum(F32 sum) { return {sum, sum - Shift()}; }
+
+// Power is 2^(n + f) for |f| <= 1/2, to about 1.5 ulp; n may be 129, which gives infinity.
+MOJO_INLINE F32 Power(Integer n, F32 f) {
+#if defined(__AVX512F__)
+  constexpr float kScale = 1;
+#else
+  // 2^n in two factors, since 2^128 has no float32: this 2, and 2^(n-1) made of bits.
+  constexpr float kScale = 2;
+#endif
+  F32 q = Set(kScale * 0x1.5bb9e0p-10f);
+  q = Fma(q, f, Set(kScale * 0x1.3ceab6p-7f));
+  q = Fma(q, f, Set(kScale * 0x1.c6b754p-5f));
+  q = Fma(q, f, Set(kScale * 0x1.ebf9bcp-3f));
+  q = Fma(q, f, Set(kScale * 0x1.62e42ap-1f));
+  q = Fma(q, f, Set(kScale));
+#if defined(__AVX512F__)
+  return _mm512_scalef_ps(q, n.value);
+#else
+  return q * FromBits((Bits(n.sum) << 23) + (126u << 23));
+#endif
+}
+
+// Power is 2^t, t limited to what float32 holds.
+MOJO_INLINE F32 Power(F32 t) {
+  t = AtLeast(AtMost(t, Set(kHighest)), Set(kLowest));
+  const Integer n = FromSum(t + Shift());
+  return Power(n, t - n.value);
+}
+
+// Silu computes g * sigmoid(alpha * g) = g / (1 + 2^(factor g)), factor = -alpha log2(e). One
+// multiply-add per step works on the exact product factor * g, so no bits of it are lost.
+struct Silu {
+  F32 factor, lowest, highest;
+
+  explicit Silu(float alpha) {
+    const float c = alpha * -0x1.715476p0f;
+    // The bounds of g. Where alpha is next to 0 there are none.
+    const float a = kLowest / c, b = kHighest / c;
+    const bool flat = c < 1e-30f && c > -1e-30f;
+    factor = Set(flat ? 0.0f : c);
+    lowest = Set(flat ? -0x1.fffffep127f : a < b ? a : b);
+    highest = Set(flat ? 0x1.fffffep127f : a < b ? b : a);
+  }
+
+  MOJO_INLINE F32 operator()(F32 g) const {
+    const F32 v = AtLeast(AtMost(g, highest), lowest);
+    const Integer n = FromSum(Fma(v, factor, Shift()));
+    return g / (Power(n, Fma(v, factor, -n.value)) + 1.0f);
+  }
+};
+
+// GeluTanh computes g/2 (1 + tanh(z)) = g sigmoid(2z), z = sqrt(2/pi) (g + 0.044715 g^3).
+struct GeluTanh {
+  explicit GeluTanh(float) {}
+
+  MOJO_INLINE F32 operator()(F32 g) const {
+    // 2z times -log2(e).
+    const F32 t = g * Fma(g * g, Set(-0x1.a5a7d0p-4f), Set(-0x1.26aec2p1f));
+    return g / (Power(t) + 1.0f);
+  }
+};
+
+// Gelu computes g Phi(g) = g/2 (1 + erf(g / sqrt 2)) as max(g, 0) - |g| Phi(-|g|), where nothing
+// cancels. Phi(-x) = 2^(x t(x) - x^2 log2(e)/2 - 1); beyond 5, t's part stays as it is there, which
+// makes a tail of 1e-7 and less a little too large. At +-infinity the result is g's limit.
+struct Gelu {
+  explicit Gelu(float) {}
+
+  MOJO_INLINE F32 operator()(F32 g) const {
+    const F32 x = AtMost(FromBits(Bits(g) & 0x7fffffffu), Set(13.0f));
+    const F32 z = AtMost(x, Set(5.0f));
+    F32 t = Set(0x1.426f2ap-22f);
+    t = Fma(t, z, Set(-0x1.b53ce2p-18f));
+    t = Fma(t, z, Set(0x1.e2038ap-15f));
+    t = Fma(t, z, Set(-0x1.e6f716p-13f));
+    t = Fma(t, z, Set(-0x1.2c0962p-14f));
+    t = Fma(t, z, Set(0x1.cb7f08p-8f));
+    t = Fma(t, z, Set(-0x1.adde50p-5f));
+    t = Fma(t, z, Set(0x1.0c6d20p-2f));
+    t = Fma(t, z, Set(-0x1.26aed0p0f));
+    const F32 exponent = Fma(x * x, Set(-0x1.715476p-1f), t * z);
+    const Integer n = FromSum(exponent + Shift());
+    const F32 half_tail = x * Power(n, exponent - n.value);
+    return Fma(half_tail, Set(-0.5f), AtLeast(g, Set(0.0f)));
+  }
+};
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_MATH_H_

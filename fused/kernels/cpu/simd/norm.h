@@ -1,0 +1,128 @@
+// Inner loops of RMSNorm and AddRMSNorm.
+#ifndef MOJO_KERNELS_CPU_SIMD_NORM_H_
+#define MOJO_KERNELS_CPU_SIMD_NORM_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/vec.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// SumOfSquares adds value(Whole or Part, offset)^2 over a row. Four sums hide the latency of the
+// addition, and their pairwise end keeps the error of long rows small.
+template <class Value>
+MOJO_INLINE float SumOfSquares(size_t n, Value value) {
+  F32 a = {}, b = {}, c = {}, d = {};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    const F32 v0 = value(Whole{}, i);
+    const F32 v1 = value(Whole{}, i + kLanes);
+    const F32 v2 = value(Whole{}, i + 2 * kLanes);
+    const F32 v3 = value(Whole{}, i + 3 * kLanes);
+    a = Fma(v0, v0, a);
+    b = Fma(v1, v1, b);
+    c = Fma(v2, v2, c);
+    d = Fma(v3, v3, d);
+  }
+  for (; i + kLanes <= n; i += kLanes) {
+    const F32 v = value(Whole{}, i);
+    a = Fma(v, v, a);
+  }
+  if (i < n) {
+    const F32 v = value(Part{n - i}, i);
+    b = Fma(v, v, b);
+  }
+  return Sum((a + b) + (c + d));
+}
+
+// NormRows is the loop over rows. X, Y and S are the stored types of X, of the output and of scale;
+// kAfter is scale_after_cast, kAdd tells AddRMSNorm. Y may be X's buffer.
+template <class X, class Y, class S, bool kAfter, bool kAdd>
+void NormRows(const NormArgs& args, size_t begin, size_t end) {
+  const size_t width = args.width;
+  const S* scale = static_cast<const S*>(args.scale);
+  for (size_t row = begin; row < end; ++row) {
+    const X* x = static_cast<const X*>(args.x) + row * width;
+    Y* y = static_cast<Y*>(args.y) + row * width;
+    float squares;
+    // What the second pass reads: the row, or the sum that the first pass stored.
+    const X* normed = x;
+    const X* residual = nullptr;
+    if (kAdd) {
+      residual = static_cast<const X*>(args.residual) + row * width;
+      if (args.sum != nullptr) {
+        X* sum = static_cast<X*>(args.sum) + row * width;
+        squares = SumOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+          const F32 v = Round(x, Load(lanes, x + i) + Load(lanes, residual + i));
+          Store(lanes, sum + i, v);
+          return v;
+        });
+        normed = sum;
+        residual = nullptr;
+      } else {
+        squares = SumOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+          return Round(x, Load(lanes, x + i) + Load(lanes, residual + i));
+        });
+      }
+    } else {
+      squares = SumOfSquares(
+          width, [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); });
+    }
+    const float mean = squares / static_cast<float>(width);
+    const F32 inv = Set(1.0f / __builtin_sqrtf(mean + args.epsilon));
+    const auto write = [=](auto lanes, size_t i, F32 v) MOJO_LAMBDA {
+      F32 n = v * inv;
+      if (kAfter) n = Round(y, n);
+      Store(lanes, y + i, n * Load(lanes, scale + i));
+    };
+    if (kAdd && residual != nullptr) {
+      ForEachVector(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+        write(lanes, i, Round(x, Load(lanes, x + i) + Load(lanes, residual + i)));
+      });
+    } else {
+      ForEachVector(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+        write(lanes, i, Load(lanes, normed + i));
+      });
+    }
+  }
+}
+
+template <class X, class Y, class S, bool kAfter>
+NormFn PickAdd(bool add) {
+  if (add) return NormRows<X, Y, S, kAfter, true>;
+  return NormRows<X, Y, S, kAfter, false>;
+}
+
+// PickScale chooses by how the scale is stored: as the narrow type N or widened to float32.
+template <class X, class Y, class N, bool kAfter>
+NormFn PickScale(const NormKey& key) {
+  if (key.scale == kFloat32) return PickAdd<X, Y, float, kAfter>(key.add);
+  return PickAdd<X, Y, N, kAfter>(key.add);
+}
+
+template <class N>
+NormFn PickNarrow(const NormKey& key) {
+  if (key.x == kFloat32) {
+    return key.scale_after_cast ? PickScale<float, N, N, true>(key) : nullptr;
+  }
+  if (key.x != key.y) return nullptr;
+  return key.scale_after_cast ? PickScale<N, N, N, true>(key) : PickScale<N, N, N, false>(key);
+}
+
+inline NormFn PickNorm(const NormKey& key) {
+  if (key.scale != kFloat32 && key.scale != key.y) return nullptr;
+  switch (key.y) {
+    case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
+      return key.x == kFloat32 ? PickAdd<float, float, float, false>(key.add) : nullptr;
+    case kFloat16:
+      return PickNarrow<Half>(key);
+    case kBFloat16:
+      return PickNarrow<BFloat>(key);
+  }
+  return nullptr;
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_NORM_H_

@@ -1,0 +1,226 @@
+// Vectors of float32 for one instruction set, and loads and stores of the three element types.
+//
+// Compiled several times: MOJO_ISA names the namespace, the compiler's target macros choose the
+// width. Everything lives in that namespace and no C++ library header is included, so no code of one
+// instruction set can be taken for another's by the linker. Built on the vector extensions of GCC
+// and Clang; intrinsics only where those have no word (fused multiply-add, half precision).
+#ifndef MOJO_KERNELS_CPU_SIMD_VEC_H_
+#define MOJO_KERNELS_CPU_SIMD_VEC_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace mojo {
+namespace MOJO_ISA {
+
+#define MOJO_INLINE inline __attribute__((always_inline))
+// MOJO_LAMBDA goes after the parameters of a lambda that must become part of its loop.
+#define MOJO_LAMBDA __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float F32 __attribute__((vector_size(kLanes * 4)));
+typedef int32_t I32 __attribute__((vector_size(kLanes * 4)));
+typedef uint32_t U32 __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t U16 __attribute__((vector_size(kLanes * 2)));
+
+// The stored 16 bit types.
+struct Half {
+  uint16_t bits;
+};
+struct BFloat {
+  uint16_t bits;
+};
+
+MOJO_INLINE F32 Set(float v) { return v - F32{}; }
+MOJO_INLINE U32 SetBits(uint32_t v) { return v - U32{}; }
+MOJO_INLINE U32 Bits(F32 v) { return (U32)v; }
+MOJO_INLINE F32 FromBits(U32 v) { return (F32)v; }
+
+// Select takes a where mask is all ones and b where it is zero.
+MOJO_INLINE U32 Select(I32 mask, U32 a, U32 b) { return ((U32)mask & a) | (~(U32)mask & b); }
+MOJO_INLINE F32 Select(I32 mask, F32 a, F32 b) { return FromBits(Select(mask, Bits(a), Bits(b))); }
+
+// Fma is a*b + c with one rounding where the machine has it; used only where the contract of an op
+// leaves the rounding open.
+MOJO_INLINE F32 Fma(F32 a, F32 b, F32 c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+  return (F32)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
+// AtMost is v limited from above, AtLeast from below; a NaN in v stays.
+MOJO_INLINE F32 AtMost(F32 v, F32 bound) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(bound, v);
+#elif defined(__AVX2__)
+  return _mm256_min_ps(bound, v);
+#else
+  return Select(v > bound, bound, v);
+#endif
+}
+MOJO_INLINE F32 AtLeast(F32 v, F32 bound) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(bound, v);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(bound, v);
+#else
+  return Select(v < bound, bound, v);
+#endif
+}
+
+// Sum adds the lanes, pairwise.
+MOJO_INLINE float Sum(F32 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(v);
+#else
+  float lanes[kLanes];
+  __builtin_memcpy(lanes, &v, sizeof(v));
+  for (int n = kLanes / 2; n > 0; n /= 2) {
+    for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
+  }
+  return lanes[0];
+#endif
+}
+
+// float16 to float32, exact. The portable way never makes a float32 subnormal, which a session that
+// flushes those would lose.
+MOJO_INLINE F32 Widen(U16 h) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps((__m256i)h);
+#elif defined(__AVX2__)
+  return _mm256_cvtph_ps((__m128i)h);
+#elif defined(__aarch64__)
+  return (F32)vcvt_f32_f16((float16x4_t)h);
+#else
+  const U32 w = __builtin_convertvector(h, U32);
+  const U32 shifted = (w & 0x7fff) << 13;
+  const U32 exponent = shifted & (0x7c00u << 13);
+  const U32 normal = shifted + ((127u - 15) << 23);
+  const F32 tiny = FromBits(normal + (1u << 23)) - FromBits(SetBits(113u << 23));
+  U32 out = Select(exponent == (0x7c00u << 13), normal + ((128u - 16) << 23), normal);
+  out = Select(exponent == 0, Bits(tiny), out);
+  return FromBits(out | (w & 0x8000) << 16);
+#endif
+}
+
+// float32 to float16, to nearest even.
+MOJO_INLINE U16 Narrow(F32 v) {
+#if defined(__AVX512F__)
+  return (U16)_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__AVX2__)
+  return (U16)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__aarch64__)
+  return (U16)vcvt_f16_f32((float32x4_t)v);
+#else
+  const U32 bits = Bits(v);
+  const U32 magnitude = bits & 0x7fffffff;
+  // Adding 0.5 moves a subnormal's bits to the bottom of the mantissa, rounded by the adder.
+  const U32 tiny = Bits(FromBits(magnitude) + 0.5f) - 0x3f000000u;
+  const U32 normal = (magnitude - ((127u - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  U32 out = Select(magnitude < (113u << 23), tiny, normal);
+  out = Select(magnitude >= (143u << 23), SetBits(0x7c00), out);
+  out = Select(magnitude > 0x7f800000u, SetBits(0x7e00), out);
+  return __builtin_convertvector(out | ((bits >> 16) & 0x8000), U16);
+#endif
+}
+
+// bfloat16 to float32, exact, and back, to nearest even; a NaN stays a NaN.
+MOJO_INLINE F32 WidenBFloat(U16 b) { return FromBits(__builtin_convertvector(b, U32) << 16); }
+MOJO_INLINE U32 RoundToBFloat(F32 v) {
+  const U32 bits = Bits(v);
+  const U32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  return Select(v == v, rounded, bits | 0x400000) & 0xffff0000u;
+}
+MOJO_INLINE U16 NarrowBFloat(F32 v) { return __builtin_convertvector(RoundToBFloat(v) >> 16, U16); }
+
+MOJO_INLINE F32 Load(const float* p) {
+  F32 v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+MOJO_INLINE F32 Load(const Half* p) {
+  U16 v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return Widen(v);
+}
+MOJO_INLINE F32 Load(const BFloat* p) {
+  U16 v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return WidenBFloat(v);
+}
+
+// Store rounds to the type of p.
+MOJO_INLINE void Store(float* p, F32 v) { __builtin_memcpy(p, &v, sizeof(v)); }
+MOJO_INLINE void Store(Half* p, F32 v) {
+  const U16 h = Narrow(v);
+  __builtin_memcpy(p, &h, sizeof(h));
+}
+MOJO_INLINE void Store(BFloat* p, F32 v) {
+  const U16 b = NarrowBFloat(v);
+  __builtin_memcpy(p, &b, sizeof(b));
+}
+
+// Round rounds to the type of its first argument, which is not read, and widens again.
+MOJO_INLINE F32 Round(const float*, F32 v) { return v; }
+MOJO_INLINE F32 Round(const Half*, F32 v) { return Widen(Narrow(v)); }
+MOJO_INLINE F32 Round(const BFloat*, F32 v) { return FromBits(RoundToBFloat(v)); }
+
+// Whole is a full vector, Part the first count lanes of one: the last piece of a row. Loops are
+// written once, as a function of either, and ForEachVector calls them.
+struct Whole {};
+struct Part {
+  size_t count;
+};
+
+template <class T>
+MOJO_INLINE F32 Load(Whole, const T* p) {
+  return Load(p);
+}
+template <class T>
+MOJO_INLINE F32 Load(Part part, const T* p) {
+  T lanes[kLanes] = {};
+  __builtin_memcpy(lanes, p, part.count * sizeof(T));
+  return Load(lanes);
+}
+template <class T>
+MOJO_INLINE void Store(Whole, T* p, F32 v) {
+  Store(p, v);
+}
+template <class T>
+MOJO_INLINE void Store(Part part, T* p, F32 v) {
+  T lanes[kLanes];
+  Store(lanes, v);
+  __builtin_memcpy(p, lanes, part.count * sizeof(T));
+}
+
+// ForEachVector calls body(Whole or Part, offset) until n elements are covered.
+template <class Body>
+MOJO_INLINE void ForEachVector(size_t n, Body body) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(Whole{}, i);
+  if (i < n) body(Part{n - i}, i);
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_VEC_H_

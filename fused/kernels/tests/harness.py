@@ -1,0 +1,113 @@
+"""Builds one-node models for the ops of domain "mojo" and computes what they should give.
+
+A model takes float32 inputs and casts them to the op's types and the outputs back, so that bfloat16
+needs nothing of the Python binding. Values are rounded to the type first: the casts are exact.
+"""
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+F32, F16, BF16 = "float32", "float16", "bfloat16"
+ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16}
+NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16}
+EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
+
+NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
+GLU = dict(activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
+
+library = None  # path of libmojo_ops, set by the main program
+
+
+def rounded(x, dtype):
+    """x rounded to dtype, as float32."""
+    with np.errstate(over="ignore"):
+        return np.asarray(x, np.float32).astype(NUMPY_TYPE[dtype]).astype(np.float32)
+
+
+def session(model, threads=1, optimize=True, load=True):
+    """An onnxruntime session over the model with the library loaded."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if load:
+        options.register_custom_ops_library(library)
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def model(op, shapes, types, out_types, attributes, constants=None, functions=(), leave_out=0):
+    """A model of one node. shapes may hold None for a dim unknown at load time; constants maps an
+    input's index to its value; leave_out drops that many outputs at the end."""
+    constants = constants or {}
+    nodes, inputs, initializers = [], [], []
+    for i, (shape, dtype) in enumerate(zip(shapes, types)):
+        if i in constants:
+            value = np.asarray(constants[i], np.float32).astype(NUMPY_TYPE[dtype])
+            initializers.append(
+                helper.make_tensor(f"t{i}", ONNX_TYPE[dtype], value.shape, value.tobytes(), raw=True))
+            continue
+        inputs.append(helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, shape))
+        nodes.append(helper.make_node("Cast", [f"x{i}"], [f"t{i}"], to=ONNX_TYPE[dtype]))
+    kept = out_types[: len(out_types) - leave_out]
+    nodes.append(
+        helper.make_node(op, [f"t{i}" for i in range(len(types))], [f"u{i}" for i in range(len(kept))],
+                         name="the_node", domain="mojo", **attributes))
+    outputs = []
+    for i, dtype in enumerate(kept):
+        # The op's own type shows: a Cast of float32 to float32 would hide a wrong one.
+        nodes.append(helper.make_node("Cast", [f"u{i}"], [f"y{i}"], to=TensorProto.FLOAT))
+        nodes.append(helper.make_node("Identity", [f"u{i}"], [f"z{i}"]))
+        outputs.append(helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None))
+        outputs.append(helper.make_tensor_value_info(f"z{i}", ONNX_TYPE[dtype], None))
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
+    return helper.make_model(graph, functions=list(functions), ir_version=8,
+                             opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)])
+
+
+def run(op, values, types, out_types, attributes, constant=(), dynamic=True, threads=1, optimize=True,
+        **more):
+    """Runs one node and gives its outputs as float32."""
+    shapes = [[None] * np.ndim(v) if dynamic else list(np.shape(v)) for v in values]
+    m = model(op, shapes, types, out_types, attributes, {i: values[i] for i in constant}, **more)
+    s = session(m, threads, optimize)
+    feeds = {f"x{i}": np.asarray(v, np.float32) for i, v in enumerate(values) if i not in constant}
+    count = len(out_types) - more.get("leave_out", 0)
+    return s.run([f"y{i}" for i in range(count)], feeds)
+
+
+def rms_norm(x, scale, y_type, axis=-1, epsilon=1e-5, scale_after_cast=0):
+    """What RMSNorm gives, from float64 statistics."""
+    axes = tuple(range(axis, 0))
+    x64 = x.astype(np.float64)
+    n = x64 / np.sqrt((x64 * x64).mean(axes, keepdims=True) + epsilon)
+    if scale_after_cast:
+        n = rounded(n, y_type).astype(np.float64)
+    return rounded(n * scale, y_type)
+
+
+def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0):
+    """What GLU gives."""
+    from math import erf, sqrt
+
+    if limit > 0:
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    g = gate.astype(np.float64)
+    if activation == "silu":
+        a = g / (1 + np.exp(-alpha * g))
+    elif activation == "gelu":
+        a = 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2)))
+    else:
+        a = 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))
+    return rounded(rounded(a, dtype) * rounded(up + np.float32(up_offset), dtype), dtype)
+
+
+def rotary(x, cos, sin, dtype):
+    """What RotaryEmbedding gives, bit by bit."""
+    half = x.shape[-1] // 2
+    wide = lambda t: t if t.shape[-1] == 2 * half else np.concatenate([t, t], -1)
+    cos, sin = wide(cos), wide(sin)
+    turned = np.concatenate([-x[..., half:], x[..., :half]], -1)
+    return rounded(rounded(x * cos, dtype) + rounded(turned * sin, dtype), dtype)

@@ -1,0 +1,72 @@
+// What the tests of the inner loops share: element types by the definition of IEEE 754, exact-size
+// buffers (so that the address sanitizer sees an element too far), and failure counting.
+#ifndef MOJO_KERNELS_TESTS_TESTING_H_
+#define MOJO_KERNELS_TESTS_TESTING_H_
+
+#include <stdint.h>
+
+#include <random>
+#include <vector>
+
+#include "cpu/simd/kernels.h"
+
+namespace mojo_test {
+
+using mojo::ElementType;
+
+// Round is v rounded to the type, to nearest even, as a double.
+double Round(ElementType type, double v);
+
+// Epsilon is the distance from 1 to the next number of the type.
+double Epsilon(ElementType type);
+
+// TypeName is "float32", "float16" or "bfloat16".
+const char* TypeName(ElementType type);
+
+// Buffer is a tensor of one type in memory of exactly its size.
+class Buffer {
+ public:
+  Buffer(ElementType type, size_t n);
+  Buffer(ElementType type, const std::vector<double>& values);
+  Buffer(const Buffer& other);
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  size_t size() const { return size_; }
+  ElementType type() const { return type_; }
+  void* data() { return data_; }
+  const void* data() const { return data_; }
+  // Get decodes and Set encodes (rounding) element i.
+  double Get(size_t i) const;
+  void Set(size_t i, double v);
+
+ private:
+  ElementType type_;
+  size_t size_;
+  void* data_;
+};
+
+// Random gives n numbers: normally distributed times scale.
+std::vector<double> Random(std::mt19937* rng, size_t n, double scale);
+
+// Check counts a failure, with a printf message, unless ok. Only the first failures are printed.
+void Check(bool ok, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Near tells whether got is expected: both NaN, the same infinity, or |got - want| <= tolerance.
+bool Near(double got, double want, double tolerance);
+
+extern int failures;
+extern long checks;
+
+// All types and, for loops over sizes, lengths around every vector width.
+extern const ElementType kTypes[3];
+extern const std::vector<size_t> kSizes;
+
+void TestConversions(const mojo::KernelTable& kernels);
+void TestNorms(const mojo::KernelTable& kernels);
+void TestGates(const mojo::KernelTable& kernels);
+void TestRotary(const mojo::KernelTable& kernels);
+
+}  // namespace mojo_test
+
+#endif  // MOJO_KERNELS_TESTS_TESTING_H_

@@ -1,0 +1,72 @@
+package fused
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// LibraryVariable is the environment variable that names the kernel library.
+const LibraryVariable = "MOJO_OPS_LIBRARY"
+
+// ErrNoLibrary says that the kernel library was not found; use errors.Is.
+var ErrNoLibrary = errors.New("kernel library not found")
+
+// LibraryName is the file name of the CPU kernels' library on this system.
+func LibraryName() string {
+	switch runtime.GOOS {
+	case "windows":
+		return "mojo_ops.dll"
+	case "darwin":
+		return "libmojo_ops.dylib"
+	}
+	return "libmojo_ops.so"
+}
+
+// FindLibrary finds the library of CPU kernels. It looks at explicit (a file, or a folder that holds it), then at the
+// environment variable MOJO_OPS_LIBRARY, then in the folder of the executable, ../lib of it, and build/ of the working
+// directory. A place that is named, by argument or variable, and holds no library is an error: it is not passed over.
+func FindLibrary(explicit string) (string, error) {
+	if explicit != "" {
+		return libraryAt(explicit, "the given path")
+	}
+	if v := os.Getenv(LibraryVariable); v != "" {
+		return libraryAt(v, "$"+LibraryVariable)
+	}
+	var folders []string
+	if exe, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = real
+		}
+		folders = append(folders, filepath.Dir(exe), filepath.Join(filepath.Dir(exe), "..", "lib"))
+	}
+	if wd, err := os.Getwd(); err == nil {
+		folders = append(folders, filepath.Join(wd, "build"))
+	}
+	for _, f := range folders {
+		path := filepath.Join(f, LibraryName())
+		if isFile(path) {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s is neither in %s; build it (see docs/kernels.md) or set %s",
+		ErrNoLibrary, LibraryName(), strings.Join(folders, " nor in "), LibraryVariable)
+}
+
+func libraryAt(path, source string) (string, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, LibraryName())
+	}
+	if !isFile(path) {
+		return "", fmt.Errorf("%w: %s names %s, which is no file", ErrNoLibrary, source, path)
+	}
+	return filepath.Abs(path)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}

@@ -1,0 +1,227 @@
+package fused
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Domain is the domain of the fused ops.
+const Domain = "mojo"
+
+// Version is the version of the domain that a patched model imports.
+const Version = 1
+
+// MinOpset is the oldest opset of the standard that bodies are written for.
+const MinOpset = 13
+
+// Param documents one input or output of an op.
+type Param struct {
+	Name string
+	Type string // type variable, for example "T"
+	Doc  string
+}
+
+// AttributeSpec documents one attribute of an op; every attribute is written on every node.
+type AttributeSpec struct {
+	Name string
+	Type onnx.AttributeType
+	// Values lists the allowed strings, or is empty.
+	Values []string
+	Doc    string
+}
+
+// Op is one fused op.
+type Op struct {
+	Name       string
+	Summary    string
+	Formula    []string // in the notation of docs/ops.md, one line each
+	Inputs     []Param
+	Outputs    []Param
+	Attributes []AttributeSpec
+	// Types names the combinations of types that the kernels have, for the documentation.
+	Types string
+	// Source says where the formula comes from.
+	Source string
+	// SameShape lists inputs that must have one shape (no broadcasting); nil when the op has no such rule.
+	SameShape []int
+
+	supports    func(Site) error
+	outputTypes func(Site) []onnx.DataType
+	overload    func(Site) string
+	define      func(*body, Site) []*onnx.Value
+}
+
+// Site is one place of use, as far as a definition depends on it.
+type Site struct {
+	// Attributes of the node, complete.
+	Attributes []*onnx.Attribute
+	// Types of the inputs.
+	Types []onnx.DataType
+	// Dims holds the shapes of the inputs: nil where unknown, -1 for a dimension that is unknown.
+	Dims [][]int64
+	// Opset is the version of the standard's domain that the model imports.
+	Opset int64
+}
+
+var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding}
+
+// Ops lists the fused ops in the order of the documentation.
+func Ops() []*Op { return append([]*Op(nil), ops...) }
+
+// Lookup finds an op by name, nil when there is none.
+func Lookup(name string) *Op {
+	for _, o := range ops {
+		if o.Name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// Supports says whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
+// must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that
+// the kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
+func (o *Op) Supports(s Site) error {
+	if len(s.Types) != len(o.Inputs) {
+		return fmt.Errorf("%s takes %d inputs, the site has %d", o.Name, len(o.Inputs), len(s.Types))
+	}
+	if err := o.checkAttributes(s.Attributes); err != nil {
+		return err
+	}
+	for _, i := range o.SameShape[min(1, len(o.SameShape)):] {
+		a, b := s.dims(o.SameShape[0]), s.dims(i)
+		if a != nil && b != nil && !agree(a, b) {
+			return fmt.Errorf("%s does not broadcast: %s is %v, %s is %v", o.Name, o.Inputs[o.SameShape[0]].Name, a, o.Inputs[i].Name, b)
+		}
+	}
+	return o.supports(s)
+}
+
+// OutputTypes gives the types of the outputs at a site that is supported.
+func (o *Op) OutputTypes(s Site) []onnx.DataType { return o.outputTypes(s) }
+
+// Function builds the definition for the site: a model-local function whose opset import equals the site's. Sites with
+// the same Overload and opset get equal functions.
+func (o *Op) Function(s Site) (*onnx.Function, error) {
+	if s.Opset < MinOpset {
+		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, the model imports %d: convert it first (onnx.version_converter)", o.Name, MinOpset, s.Opset)
+	}
+	if err := o.Supports(s); err != nil {
+		return nil, err
+	}
+	f := onnx.NewFunction(Domain, o.Name, o.Overload(s), s.Opset)
+	f.DocString = o.Summary + "\n" + strings.Join(o.Formula, "\n")
+	for _, a := range o.Attributes {
+		f.Attributes = append(f.Attributes, a.Name)
+	}
+	b := &body{g: f.Body, site: s}
+	for _, p := range o.Inputs {
+		b.in = append(b.in, f.Body.AddInput(p.Name, onnx.Type{}))
+	}
+	for i, v := range o.define(b, s) {
+		b.output(o.Outputs[i].Name, v)
+	}
+	return f, nil
+}
+
+// Overload names the variant of the definition that serves the site.
+func (o *Op) Overload(s Site) string {
+	name := o.overload(s)
+	if s.Opset < castLikeOpset { // without CastLike a body is written for its types
+		for _, t := range s.Types {
+			name += "_" + t.String()
+		}
+	}
+	return name
+}
+
+func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
+	have := map[string]*onnx.Attribute{}
+	for _, a := range attrs {
+		have[a.Name] = a
+	}
+	for _, spec := range o.Attributes {
+		a := have[spec.Name]
+		if a == nil {
+			return fmt.Errorf("%s needs the attribute %q", o.Name, spec.Name)
+		}
+		if a.Type != spec.Type || a.RefName != "" {
+			return fmt.Errorf("%s attribute %q has the wrong kind", o.Name, spec.Name)
+		}
+		if len(spec.Values) > 0 && !contains(spec.Values, a.String) {
+			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String, strings.Join(spec.Values, ", "))
+		}
+		delete(have, spec.Name)
+	}
+	for name := range have {
+		return fmt.Errorf("%s has no attribute %q", o.Name, name)
+	}
+	return nil
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// agree says whether two shapes may be equal: -1 agrees with every dimension.
+func agree(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] >= 0 && b[i] >= 0 && a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s Site) attr(name string) *onnx.Attribute {
+	for _, a := range s.Attributes {
+		if a.Name == name {
+			return a
+		}
+	}
+	return &onnx.Attribute{}
+}
+
+func (s Site) dims(i int) []int64 {
+	if i < len(s.Dims) {
+		return s.Dims[i]
+	}
+	return nil
+}
+
+// lastDim gives the last dimension of input i, -1 when it is unknown.
+func (s Site) lastDim(i int) int64 {
+	d := s.dims(i)
+	if len(d) == 0 {
+		return -1
+	}
+	return d[len(d)-1]
+}
+
+// isKernelType says whether kernels are built for t.
+func isKernelType(t onnx.DataType) bool {
+	return t == onnx.Float || t == onnx.Float16 || t == onnx.BFloat16
+}
+
+// oneKernelType errs unless all types are one type that kernels are built for.
+func oneKernelType(op string, params []Param, types []onnx.DataType) error {
+	for i, t := range types {
+		if !isKernelType(t) {
+			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes float32, float16 and bfloat16", op, t, params[i].Name)
+		}
+		if t != types[0] {
+			return fmt.Errorf("mojo.%s takes inputs of one type: %s is %s, %s is %s", op, params[0].Name, types[0], params[i].Name, t)
+		}
+	}
+	return nil
+}

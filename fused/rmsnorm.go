@@ -1,0 +1,145 @@
+package fused
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var normAttributes = []AttributeSpec{
+	{Name: "axis", Type: onnx.AttrInt, Doc: "first axis that is normalised, counted from the end (negative): -1 normalises the last axis"},
+	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares"},
+	{Name: "scale_after_cast", Type: onnx.AttrInt, Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in float32"},
+}
+
+const normTypes = "(T, S) is (float32, float32), (float16, float16) or (bfloat16, bfloat16); with scale_after_cast=0 also " +
+	"(float16, float32) and (bfloat16, float32); with scale_after_cast=1 also (float32, float16) and (float32, bfloat16)"
+
+var normFormula = []string{
+	"n = float32(X) / sqrt(mean(float32(X)^2, axes axis..-1) + epsilon)",
+	"scale_after_cast=0: Y = round_T(n * float32(scale))",
+	"scale_after_cast=1: Y = round_S(round_S(n) * scale)",
+}
+
+// rmsNorm is root-mean-square layer normalisation.
+var rmsNorm = &Op{
+	Name:    "RMSNorm",
+	Summary: "Root-mean-square layer normalisation with statistics in float32.",
+	Formula: normFormula,
+	Inputs: []Param{
+		{"X", "T", "any rank of at least -axis"},
+		{"scale", "S", "shape X.shape[axis:]"},
+	},
+	Outputs:    []Param{{"Y", "T or S", "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"}},
+	Attributes: normAttributes,
+	Types:      normTypes,
+	Source: "Zhang and Sennrich, Root Mean Square Layer Normalization (2019); RMSNormalization of ONNX opset 23 is " +
+		"scale_after_cast=1 with stash_type=1, the modules of PyTorch transformers are either form",
+	supports: func(s Site) error { return normSupports("RMSNorm", s, 0, 1) },
+	outputTypes: func(s Site) []onnx.DataType {
+		return []onnx.DataType{normOutputType(s, 0, 1)}
+	},
+	overload: normOverload,
+	define: func(b *body, s Site) []*onnx.Value {
+		return []*onnx.Value{normBody(b, s, b.in[0], 0, 1)}
+	},
+}
+
+// addRMSNorm is a residual addition and the RMSNorm of the sum.
+var addRMSNorm = &Op{
+	Name:    "AddRMSNorm",
+	Summary: "Residual addition followed by root-mean-square layer normalisation; the sum is an output too.",
+	Formula: append([]string{"sum = round_T(X + residual)"}, "Y = RMSNorm(sum, scale; axis, epsilon, scale_after_cast)"),
+	Inputs: []Param{
+		{"X", "T", "any rank of at least -axis"},
+		{"residual", "T", "shape of X (no broadcasting)"},
+		{"scale", "S", "shape X.shape[axis:]"},
+	},
+	Outputs: []Param{
+		{"Y", "T or S", "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"},
+		{"sum", "T", "shape of X"},
+	},
+	Attributes: normAttributes,
+	Types:      normTypes,
+	Source:     "pre-norm decoder blocks: the sum feeds the next block, its norm feeds attention or MLP",
+	SameShape:  []int{0, 1},
+	supports: func(s Site) error {
+		if s.Types[0] != s.Types[1] {
+			return fmt.Errorf("mojo.AddRMSNorm takes X and residual of one type, not %s and %s", s.Types[0], s.Types[1])
+		}
+		return normSupports("AddRMSNorm", s, 0, 2)
+	},
+	outputTypes: func(s Site) []onnx.DataType {
+		return []onnx.DataType{normOutputType(s, 0, 2), s.Types[0]}
+	},
+	overload: normOverload,
+	define: func(b *body, s Site) []*onnx.Value {
+		exact := b.call("sum_32", "Add", b.float32("X_32", b.in[0]), b.float32("residual_32", b.in[1]))
+		sum := b.round("sum", exact, 0)
+		return []*onnx.Value{normBody(b, s, sum, 0, 2), sum}
+	},
+}
+
+// normBody normalises x, which has the type of input xIn, and scales it by input scaleIn. It is written as Pow,
+// ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses that spelling to its own kernel.
+func normBody(b *body, s Site, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
+	n := -s.attr("axis").Int
+	axes := make([]int64, n)
+	for i := range axes {
+		axes[i] = int64(i) - n
+	}
+	xf := b.float32("x", x)
+	scale := b.float32("scale_32", b.in[scaleIn])
+	squares := b.call("squares", "Pow", xf, b.number("two", 2))
+	variance := b.call("variance", "Add", b.mean("mean", squares, axes), b.attribute("epsilon"))
+	normalised := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
+	if s.attr("scale_after_cast").Int == 1 {
+		normalised = b.rounded("rounded", normalised, scaleIn)
+		return b.round("Y", b.call("scaled", "Mul", normalised, scale), scaleIn)
+	}
+	return b.round("Y", b.call("scaled", "Mul", normalised, scale), xIn)
+}
+
+func normOverload(s Site) string {
+	name := "scale_in_float32"
+	if s.attr("scale_after_cast").Int == 1 {
+		name = "scale_after_cast"
+	}
+	if axis := s.attr("axis").Int; axis != -1 {
+		name += fmt.Sprintf("_last_%d_axes", -axis)
+	}
+	return name
+}
+
+func normOutputType(s Site, x, scale int) onnx.DataType {
+	if s.attr("scale_after_cast").Int == 1 {
+		return s.Types[scale]
+	}
+	return s.Types[x]
+}
+
+func normSupports(op string, s Site, x, scale int) error {
+	axis, after, epsilon := s.attr("axis").Int, s.attr("scale_after_cast").Int, s.attr("epsilon").Float
+	if axis >= 0 || axis < -8 {
+		return fmt.Errorf("mojo.%s attribute axis is %d; it is counted from the end and must be -1 to -8", op, axis)
+	}
+	if after != 0 && after != 1 {
+		return fmt.Errorf("mojo.%s attribute scale_after_cast is %d; it must be 0 or 1", op, after)
+	}
+	if !(epsilon >= 0) {
+		return fmt.Errorf("mojo.%s attribute epsilon is %v; it must not be negative", op, epsilon)
+	}
+	t, st := s.Types[x], s.Types[scale]
+	mixed := after == 0 && st == onnx.Float || after == 1 && t == onnx.Float
+	if !isKernelType(t) || !isKernelType(st) || t != st && !mixed {
+		return fmt.Errorf("mojo.%s has no kernel for X of %s with scale of %s and scale_after_cast=%d", op, t, st, after)
+	}
+	xd, sd := s.dims(x), s.dims(scale)
+	if xd == nil || sd == nil {
+		return nil
+	}
+	if int64(len(sd)) != -axis || int64(len(xd)) < -axis || !agree(sd, xd[int64(len(xd))+axis:]) {
+		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis, xd, sd)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package golden
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Convert gives the tensor with elements of another float type, rounded to nearest, ties to even (from float64 by way
+// of float32). Both types must be one of float16, bfloat16, float32 and float64. Comparing outputs that were recorded
+// in another precision needs it, since Compare refuses a pair of different types.
+func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
+	if t.DataType == to {
+		return t, nil
+	}
+	if !t.DataType.IsFloat() || !to.IsFloat() {
+		return nil, fmt.Errorf("tensor %q: cannot convert %s to %s, only between float types", t.Name, t.DataType, to)
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	read, err := newReader(t.DataType, b)
+	if err != nil {
+		return nil, err
+	}
+	n := t.Len()
+	out := make([]byte, n*int64(to.Bits()/8))
+	for i := range n {
+		putFloat(to, out, int(i), read(i))
+	}
+	return onnx.NewTensor(t.Name, to, t.Dims, out)
+}

@@ -1,0 +1,207 @@
+package golden
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The sizes that RandomInputs takes where neither the model nor the caller says others: small, and all different, so
+// that dimensions that are mixed up do not fit.
+const (
+	defaultBatch    = 2
+	defaultSequence = 6
+	defaultPast     = 4
+	defaultOther    = 3
+)
+
+// sizes gives numbers to the dimensions of the inputs.
+type sizes struct {
+	batch, sequence, past int64
+	symbols               map[string]int64
+}
+
+// size gives the number behind a dimension whose symbol is known or not.
+func (s *sizes) size(d onnx.Dim) int64 {
+	if d.Value >= 0 {
+		return d.Value
+	}
+	if v, ok := s.symbols[d.Param]; ok {
+		return v
+	}
+	return defaultOther
+}
+
+// rows is the number of rows that the input may index: of the smallest table, -1 when no size is known.
+func (s *sizes) rows(in *input) int64 {
+	rows := int64(-1)
+	for _, d := range in.tables {
+		v := d.Value
+		if v < 0 {
+			var ok bool
+			if v, ok = s.symbols[d.Param]; !ok {
+				continue
+			}
+		}
+		if rows < 0 || v < rows {
+			rows = v
+		}
+	}
+	return rows
+}
+
+// resolveSizes gives every symbol a number. Dimensions without a name get one of their own first.
+func resolveSizes(inputs []*input, given map[string]int64) (*sizes, error) {
+	nameUnnamed(inputs)
+	s := &sizes{batch: defaultBatch, sequence: defaultSequence, symbols: map[string]int64{}}
+	if err := s.checkGiven(inputs, given); err != nil {
+		return nil, err
+	}
+	a := axes(inputs)
+	if len(a.past) > 0 {
+		s.past = defaultPast
+	}
+	s.choose(&s.batch, "batch", a.batch, given)
+	s.choose(&s.sequence, "sequence", a.sequence, given)
+	s.choose(&s.past, "past", a.past, given)
+	s.pastOfTotal(a, given)
+	s.set(a.batch, s.batch)
+	s.set(a.sequence, s.sequence)
+	s.set(a.past, s.past)
+	s.set(a.total, s.past+s.sequence)
+	for name, v := range given {
+		s.symbols[name] = v
+	}
+	return s, nil
+}
+
+// choose takes a size from the caller's dims: under its own name, else under that of the first symbol that stands for
+// it; else from the model, where the dimension is a number.
+func (s *sizes) choose(size *int64, name string, dims []onnx.Dim, given map[string]int64) {
+	if v, ok := given[name]; ok {
+		*size = v
+		return
+	}
+	for _, d := range dims {
+		if d.Value >= 0 {
+			*size = d.Value
+			return
+		}
+		if v, ok := given[d.Param]; ok {
+			*size = v
+			return
+		}
+	}
+}
+
+// pastOfTotal sets the past to what a known total leaves, where the past itself is not known.
+func (s *sizes) pastOfTotal(a axisRoles, given map[string]int64) {
+	known := func(d onnx.Dim) bool { _, ok := given[d.Param]; return ok || d.Value >= 0 }
+	if _, ok := given["past"]; ok || len(a.past) == 0 || slices.ContainsFunc(a.past, known) {
+		return
+	}
+	for _, d := range a.total {
+		total, ok := given[d.Param]
+		if d.Value >= 0 {
+			total, ok = d.Value, true
+		}
+		if ok && total >= s.sequence {
+			s.past = total - s.sequence
+			return
+		}
+	}
+}
+
+func (s *sizes) set(dims []onnx.Dim, v int64) {
+	for _, d := range dims {
+		if _, known := s.symbols[d.Param]; !known && d.Value < 0 {
+			s.symbols[d.Param] = v
+		}
+	}
+}
+
+// nameUnnamed gives dimensions without a name a symbol that no exporter writes.
+func nameUnnamed(inputs []*input) {
+	for _, in := range inputs {
+		for k, d := range in.dims {
+			if d.Value < 0 && d.Param == "" {
+				in.dims[k].Param = fmt.Sprintf("%s#%d", in.value.Name, k)
+			}
+		}
+	}
+}
+
+func (s *sizes) checkGiven(inputs []*input, given map[string]int64) error {
+	known := map[string]bool{"batch": true, "sequence": true, "past": true}
+	for _, in := range inputs {
+		for _, d := range in.dims {
+			if d.Value < 0 {
+				known[d.Param] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !known[name] {
+			return fmt.Errorf("no input has a dimension %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+		if given[name] < 0 {
+			return fmt.Errorf("dimension %q is %d: it must be 0 or more", name, given[name])
+		}
+	}
+	return nil
+}
+
+// axisRoles holds the dimensions of the inputs by what they count.
+type axisRoles struct{ batch, sequence, past, total []onnx.Dim }
+
+// axes sorts the dimensions by the roles of their inputs: ids and embeddings first, since they say what the sequence is.
+func axes(inputs []*input) axisRoles {
+	var a axisRoles
+	take := func(list *[]onnx.Dim, in *input, axis int) {
+		if axis >= 0 && axis < len(in.dims) {
+			*list = append(*list, in.dims[axis])
+		}
+	}
+	hasIDs := slices.ContainsFunc(inputs, func(in *input) bool { return in.role == roleIndex && len(in.dims) > 0 })
+	for _, in := range inputs {
+		last := len(in.dims) - 1
+		switch {
+		case in.role == roleIndex || in.role == rolePosition:
+			take(&a.batch, in, last-1)
+			take(&a.sequence, in, last)
+		case in.role == rolePast && !hasIDs && last == 2: // embeddings in place of ids: [batch, sequence, width]
+			in.role = roleOther
+			take(&a.batch, in, 0)
+			take(&a.sequence, in, 1)
+		}
+	}
+	for _, in := range inputs {
+		last := len(in.dims) - 1
+		switch in.role {
+		case rolePast:
+			take(&a.batch, in, 0)
+			for k := 1; k <= last; k++ {
+				if in.dims[k].Value < 0 {
+					take(&a.past, in, k)
+				}
+			}
+		case roleMask:
+			if last > 0 {
+				take(&a.batch, in, 0)
+			}
+			if last > 1 {
+				take(&a.sequence, in, last-1)
+			}
+			take(&a.total, in, last)
+		case roleLast, roleTotal, rolePastLength:
+			take(&a.batch, in, last-1)
+			if in.role == roleLast { // one number for each sequence of the batch
+				take(&a.batch, in, 0)
+			}
+		}
+	}
+	return a
+}

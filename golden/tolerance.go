@@ -1,0 +1,135 @@
+package golden
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Tolerance says which errors are let pass. An element is within it when
+//
+//	|got - want| <= Abs + Rel*|want| + ULP*ulp(max|want|)
+//
+// where ulp(max|want|) is one unit in the last place, in the tensor's type, of the largest finite magnitude that the
+// expected tensor holds. That is the measure for float16 and bfloat16: results that differ in the order of a sum alone
+// are thousands of an element's own ulp apart where the element is near zero. The zero Tolerance demands equality.
+type Tolerance struct {
+	Abs float64 `json:"abs"`
+	Rel float64 `json:"rel"`
+	ULP float64 `json:"ulp"`
+	// Share is the part of the elements that must be within tolerance; 0 stands for 1, all of them.
+	Share float64 `json:"share,omitempty"`
+}
+
+// DefaultTolerance gives the tolerance for outputs of a type: float32 1e-4 absolute and relative, float64 1e-9 likewise,
+// float16 and bfloat16 4 ulp of the largest magnitude; everything else must be equal.
+func DefaultTolerance(t onnx.DataType) Tolerance {
+	switch t {
+	case onnx.Float:
+		return Tolerance{Abs: 1e-4, Rel: 1e-4}
+	case onnx.Double:
+		return Tolerance{Abs: 1e-9, Rel: 1e-9}
+	case onnx.Float16, onnx.BFloat16:
+		return Tolerance{ULP: 4}
+	}
+	return Tolerance{}
+}
+
+// String gives the bound, for example "abs 0.0001 + rel 0.0001".
+func (t Tolerance) String() string {
+	var parts []string
+	for _, p := range []struct {
+		name  string
+		value float64
+	}{{"abs", t.Abs}, {"rel", t.Rel}, {"ulp of max", t.ULP}} {
+		if p.value != 0 && p.name == "ulp of max" {
+			parts = append(parts, fmt.Sprintf("%g %s", p.value, p.name))
+		} else if p.value != 0 {
+			parts = append(parts, fmt.Sprintf("%s %g", p.name, p.value))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"equality"}
+	}
+	if t.Share > 0 && t.Share < 1 {
+		parts = append(parts, fmt.Sprintf("for %g%% of the elements", 100*t.Share))
+		return strings.Join(parts[:len(parts)-1], " + ") + " " + parts[len(parts)-1]
+	}
+	return strings.Join(parts, " + ")
+}
+
+// Tolerances gives each tensor its tolerance: the default of its type, with what the user changed for all tensors or
+// for those of a name. The zero value changes nothing.
+type Tolerances struct {
+	abs, rel map[string]float64 // by tensor; "" is for all that have no entry
+}
+
+// ParseTolerances reads the values of repeated flags --atol and --rtol: each is "VALUE" for every tensor, or
+// "NAME:VALUE" for one. An absolute tolerance replaces the ulp of float16 and bfloat16 too. Names may hold colons.
+func ParseTolerances(atol, rtol []string) (Tolerances, error) {
+	abs, err := parseTolerance("atol", atol)
+	if err != nil {
+		return Tolerances{}, err
+	}
+	rel, err := parseTolerance("rtol", rtol)
+	return Tolerances{abs: abs, rel: rel}, err
+}
+
+func parseTolerance(flag string, entries []string) (map[string]float64, error) {
+	values := map[string]float64{}
+	for _, e := range entries {
+		name, number := "", e
+		if i := strings.LastIndexByte(e, ':'); i >= 0 {
+			name, number = e[:i], e[i+1:]
+			if name == "" {
+				return nil, fmt.Errorf("--%s %q: there is no name before the colon", flag, e)
+			}
+		}
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("--%s %q: %q is no tolerance; write VALUE or NAME:VALUE with a number of 0 or more", flag, e, number)
+		}
+		if _, twice := values[name]; twice {
+			return nil, fmt.Errorf("--%s %q: a second value for the same tensors", flag, e)
+		}
+		values[name] = v
+	}
+	return values, nil
+}
+
+// For gives the tolerance of a tensor by its name and type.
+func (t Tolerances) For(name string, dt onnx.DataType) Tolerance {
+	tol := DefaultTolerance(dt)
+	if v, ok := lookup(t.abs, name); ok {
+		tol.Abs, tol.ULP = v, 0
+	}
+	if v, ok := lookup(t.rel, name); ok {
+		tol.Rel = v
+	}
+	return tol
+}
+
+func lookup(values map[string]float64, name string) (float64, bool) {
+	if v, ok := values[name]; ok {
+		return v, true
+	}
+	v, ok := values[""]
+	return v, ok
+}
+
+// Check errs when a tolerance was given for a tensor that is not among names, which is most likely a slip of the pen.
+func (t Tolerances) Check(names []string) error {
+	for _, values := range []map[string]float64{t.abs, t.rel} {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if name != "" && !slices.Contains(names, name) {
+				return fmt.Errorf("a tolerance is given for %q, but there is no such tensor; there are %q", name, names)
+			}
+		}
+	}
+	return nil
+}

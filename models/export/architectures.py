@@ -1,0 +1,101 @@
+"""The architectures that the exporter knows: tiny configurations with random weights.
+
+Every configuration keeps what shapes the exported graph (grouped heads, norms on queries and keys, sliding windows,
+experts, caches) and makes everything else small. Nothing is downloaded: the weights are drawn from a seeded generator.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+import transformers
+
+VOCABULARY = 160
+LAYERS = 2
+KV_HEADS = 2
+HEAD_DIM = 16
+
+_COMMON = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=4,
+    num_key_value_heads=KV_HEADS,
+    max_position_embeddings=128,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+_WINDOWED = dict(sliding_window=8, query_pre_attn_scalar=HEAD_DIM, head_dim=HEAD_DIM)
+_FEW_EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Names of the two classes in transformers, and what differs from the common configuration."""
+
+    config: str
+    model: str
+    overrides: dict = field(default_factory=dict)
+
+
+ARCHITECTURES = {
+    "llama": Architecture("LlamaConfig", "LlamaForCausalLM"),
+    "mistral": Architecture("MistralConfig", "MistralForCausalLM", dict(sliding_window=8, head_dim=HEAD_DIM)),
+    "qwen2": Architecture("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", dict(head_dim=HEAD_DIM)),
+    "gemma2": Architecture("Gemma2Config", "Gemma2ForCausalLM", _WINDOWED),
+    "gemma3": Architecture(
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        dict(_WINDOWED, layer_types=["sliding_attention", "full_attention"]),
+    ),
+    "olmo2": Architecture("Olmo2Config", "Olmo2ForCausalLM"),
+    "cohere": Architecture("CohereConfig", "CohereForCausalLM", dict(use_qk_norm=False)),
+    "mixtral": Architecture("MixtralConfig", "MixtralForCausalLM", _FEW_EXPERTS),
+    "qwen3moe": Architecture(
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        dict(
+            head_dim=HEAD_DIM,
+            num_experts=8,
+            num_experts_per_tok=2,
+            moe_intermediate_size=32,
+            decoder_sparse_step=1,
+            norm_topk_prob=True,
+        ),
+    ),
+    "gptoss": Architecture(
+        "GptOssConfig",
+        "GptOssForCausalLM",
+        dict(_FEW_EXPERTS, head_dim=HEAD_DIM, sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
+    ),
+}
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def build(name, dtype, experts=None, seed=20261121):
+    """Builds the model of an architecture with random weights, in evaluation mode and in the given type."""
+    architecture = ARCHITECTURES[name]
+    config = getattr(transformers, architecture.config)(**{**_COMMON, **architecture.overrides})
+    config.use_cache = False
+    model = getattr(transformers, architecture.model)(config)
+    if experts:
+        model.set_experts_implementation(experts)
+    _randomise(model, seed)
+    return model.to(DTYPES[dtype]).eval()
+
+
+@torch.no_grad()
+def _randomise(model, seed):
+    # A norm whose scale is all ones, or a bias of zeros, would hide a wrong rewrite: nothing keeps its neutral value.
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() < 2:
+            parameter.add_(0.25 * noise)
+        elif "embed" in name:
+            parameter.copy_(0.5 * noise)
+        else:
+            parameter.copy_(noise / parameter.shape[-1] ** 0.5)

@@ -1,0 +1,89 @@
+"""What goes in and what must come out: the wrapped forward pass, its sample inputs and its recorded outputs."""
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from architectures import HEAD_DIM, KV_HEADS, LAYERS, VOCABULARY
+
+PREFILL = [(2, 7), (1, 5), (3, 11)]  # batch, sequence; the first one is the exporter's sample
+DECODE = [(2, 3, 5), (1, 2, 9), (3, 4, 2)]  # batch, sequence, past
+
+
+class Prefill(torch.nn.Module):
+    """logits of a whole prompt."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+
+class Decode(torch.nn.Module):
+    """logits of the next tokens, given the keys and values of the past, which come out longer."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, past_k0, past_v0, past_k1, past_v1):
+        cache = DynamicCache(config=self.model.config)
+        for layer, (key, value) in enumerate([(past_k0, past_v0), (past_k1, past_v1)]):
+            cache.update(key, value, layer)
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
+        present = [t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)]
+        return (out.logits, *present)
+
+
+def cache_names(prefix):
+    """past_k0, past_v0, past_k1, …"""
+    return [f"{prefix}_{part}{layer}" for layer in range(LAYERS) for part in "kv"]
+
+
+def output_names(cached):
+    return ["logits"] + (cache_names("present") if cached else [])
+
+
+def inputs(cached, dtype, seed=7):
+    """The inputs of every case, as a list of dictionaries."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def tokens(batch, sequence):
+        return torch.randint(3, VOCABULARY, (batch, sequence), generator=generator)
+
+    cases = []
+    if not cached:
+        for batch, sequence in PREFILL:
+            mask = torch.ones(batch, sequence, dtype=torch.long)
+            if batch > 1:
+                mask[-1, -2:] = 0  # padded on the right: no row is without a token to look at
+            cases.append(dict(input_ids=tokens(batch, sequence), attention_mask=mask))
+        return cases
+    for batch, sequence, past in DECODE:
+        case = dict(
+            input_ids=tokens(batch, sequence), attention_mask=torch.ones(batch, past + sequence, dtype=torch.long)
+        )
+        for name in cache_names("past"):
+            case[name] = torch.randn(batch, KV_HEADS, past, HEAD_DIM, generator=generator).mul(0.5).to(dtype)
+        cases.append(case)
+    return cases
+
+
+def _array(tensor):
+    # NumPy has no bfloat16; float32 holds each of its values exactly.
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+@torch.no_grad()
+def record(path, module, cases, names):
+    """Runs every case in PyTorch and saves inputs and outputs as N.in.NAME and N.out.NAME, with n the number of cases."""
+    arrays = {"n": np.array(len(cases))}
+    for i, case in enumerate(cases):
+        outputs = module(**case)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        arrays.update({f"{i}.in.{k}": _array(v) for k, v in case.items()})
+        arrays.update({f"{i}.out.{k}": _array(v) for k, v in zip(names, outputs, strict=True)})
+    np.savez_compressed(path, **arrays)

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Exports the models of this folder again, with the outputs PyTorch gives for them.
+
+    export.py --out DIR [NAME …]        the bundled ones, or those named, like qwen3moe-batched_mm-ts-fp32
+    export.py --list
+
+NAME is ARCHITECTURE[-kv][-EXPERTS]-EXPORTER-DTYPE. The exporters are
+    dynamo   torch.onnx.export(dynamo=True)
+    ts       torch.onnx.export(dynamo=False): TorchScript
+    hf       transformers' own OnnxExporter
+Each export is run in onnxruntime, without optimisations, against the recorded outputs; one that fails is deleted and the
+exit status is 1. DIR/truth.json gets the number of blocks that one forward pass executes.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+import time
+import traceback
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import transformers
+
+import architectures
+import blocks
+import cases
+
+MODELS = """
+    llama-dynamo-fp32 llama-dynamo-bf16 llama-hf-fp32 llama-ts-fp32 llama-kv-dynamo-fp32 llama-kv-ts-fp32
+    qwen3-dynamo-fp32 qwen3-ts-fp16 gemma2-ts-fp32 gemma3-dynamo-fp32 gemma3-ts-fp16 olmo2-ts-fp32 cohere-dynamo-fp32
+    mixtral-batched_mm-ts-fp16
+""".split()
+
+# Largest difference to PyTorch that an export may show, as a fraction of the largest magnitude in the output. An export
+# in half precision adds up in another order than PyTorch does.
+LIMIT = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}
+TORCHSCRIPT_OPSET = 17
+
+
+def parse(name):
+    """Splits a model's name into architecture, cached, experts' implementation, exporter and dtype."""
+    architecture, *middle, exporter, dtype = name.split("-")
+    if architecture not in architectures.ARCHITECTURES or exporter not in EXPORTERS or dtype not in architectures.DTYPES:
+        sys.exit(f"export.py: no such model: {name} (see --help)")
+    experts = [m for m in middle if m != "kv"]
+    return architecture, "kv" in middle, experts[0] if experts else None, exporter, dtype
+
+
+def axes(name, cached):
+    """Which axes of an input or output are dynamic, by their names."""
+    if name.startswith("past"):
+        return {0: "batch", 2: "past"}
+    if name.startswith("present"):
+        return {0: "batch", 2: "total"}
+    if name == "attention_mask" and cached:
+        return {0: "batch", 1: "total"}
+    return {0: "batch", 1: "sequence"}
+
+
+def with_dynamo(module, sample, names, cached, path):
+    dynamic = {k: {axis: torch.export.Dim.AUTO for axis in axes(k, cached)} for k in sample}
+    if not cached:
+        batch, sequence = torch.export.Dim("batch", min=1, max=64), torch.export.Dim("sequence", min=2, max=128)
+        dynamic = {k: {0: batch, 1: sequence} for k in sample}
+    program = torch.onnx.export(
+        module,
+        tuple(sample.values()),
+        dynamo=True,
+        input_names=list(sample),
+        output_names=names,
+        dynamic_shapes=dynamic,
+        external_data=False,
+        verbose=False,
+    )
+    program.save(str(path), external_data=False)
+
+
+def with_torchscript(module, sample, names, cached, path):
+    torch.onnx.export(
+        module,
+        tuple(sample.values()),
+        str(path),
+        dynamo=False,
+        input_names=list(sample),
+        output_names=names,
+        dynamic_axes={k: axes(k, cached) for k in [*sample, *names]},
+        opset_version=TORCHSCRIPT_OPSET,
+    )
+
+
+def with_transformers(module, sample, names, cached, path):
+    import onnx_ir
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    if cached:
+        raise ValueError("the hf exporter has no form with a cache here")
+    exported = OnnxExporter().export(module.model, sample, config=OnnxConfig(dynamic=True))
+    onnx_ir.save(exported.program, path)
+
+
+EXPORTERS = {"dynamo": with_dynamo, "ts": with_torchscript, "hf": with_transformers}
+
+
+def shorten_paths(path):
+    """Takes the folders of the exporting machine out of the source positions that dynamo writes into metadata."""
+    model = onnx.load(path)
+    here = str(pathlib.Path(__file__).resolve().parent)
+
+    def shorten(text):
+        text = text.replace(here, "models/export")
+        return re.sub(r'/[^"\s]*/(site-packages|lib/python[0-9.]+)/', r"\1/", text)
+
+    for graph in [model.graph, *model.functions]:
+        for item in [graph, *graph.node, *graph.value_info]:
+            for entry in item.metadata_props:
+                entry.value = shorten(entry.value)
+    onnx.save(model, path)
+
+
+def difference(path, golden):
+    """The largest difference to the recorded outputs, as a fraction of their largest magnitude, over all cases."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    data = np.load(golden)
+    known = [i.name for i in session.get_inputs()]
+    worst = 0.0
+    for i in range(int(data["n"])):
+        feeds = {k: data[f"{i}.in.{k}"] for k in known}
+        for info, got in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            want = data[f"{i}.out.{info.name}"].astype(np.float64)
+            if got.shape != want.shape:
+                raise ValueError(f"{info.name}: shape {got.shape}, PyTorch gives {want.shape}")
+            worst = max(worst, float(np.abs(got.astype(np.float64) - want).max() / np.abs(want).max()))
+    return worst
+
+
+def export(name, out):
+    """Exports one model into out and gives its entry for truth.json."""
+    architecture, cached, experts, exporter, dtype = parse(name)
+    model = architectures.build(architecture, dtype, experts)
+    module = (cases.Decode if cached else cases.Prefill)(model).eval()
+    samples = cases.inputs(cached, architectures.DTYPES[dtype])
+    names = cases.output_names(cached)
+    path, golden = out / f"{name}.onnx", out / f"{name}.npz"
+    try:
+        cases.record(golden, module, samples, names)
+        counted = blocks.count(module, samples[0])
+        EXPORTERS[exporter](module, samples[0], names, cached, path)
+        shorten_paths(path)
+        written = onnx.load(path, load_external_data=False)
+        worst = None
+        if dtype != "bf16":  # onnxruntime's CPU provider lacks most bfloat16 kernels
+            worst = difference(path, golden)
+            if not worst <= LIMIT[dtype]:
+                raise ValueError(f"differs from PyTorch by {worst:.2g} of the largest output, allowed {LIMIT[dtype]:g}")
+    except BaseException:
+        path.unlink(missing_ok=True)
+        golden.unlink(missing_ok=True)
+        raise
+    entry = dict(architecture=architecture, exporter=exporter, dtype=dtype, cache=cached, experts=experts)
+    entry["opset"] = next(o.version for o in written.opset_import if o.domain == "")
+    entry["nodes"] = len(written.graph.node)
+    entry["difference"] = None if worst is None else float(f"{worst:.2g}")
+    entry["blocks"] = counted
+    return entry
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, help="folder to write to")
+    parser.add_argument("--list", action="store_true", help="print the names of the models and stop")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(MODELS))
+        return 0
+    if not options.out:
+        parser.error("--out DIR is missing")
+    options.out.mkdir(parents=True, exist_ok=True)
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    truth_path = options.out / "truth.json"
+    truth = json.loads(truth_path.read_text()) if truth_path.exists() else {"schema": 1, "models": {}}
+    failed = 0
+    for name in options.names or MODELS:
+        start = time.monotonic()
+        try:
+            truth["models"][name] = export(name, options.out)
+            print(f"{name}: {time.monotonic() - start:.1f} s, {truth['models'][name]}", flush=True)
+        except Exception:
+            failed += 1
+            traceback.print_exc()
+            print(f"{name}: FAILED", flush=True)
+    truth["made_with"] = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "onnx": onnx.__version__}
+    truth["models"] = dict(sorted(truth["models"].items()))
+    truth_path.write_text(json.dumps(truth, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

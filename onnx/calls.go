@@ -1,0 +1,72 @@
+package onnx
+
+import "fmt"
+
+// functionKey identifies a model-local function; the two spellings of the standard's domain are one.
+type functionKey struct{ domain, name, overload string }
+
+func keyOf(domain, name, overload string) functionKey {
+	if IsStandardDomain(domain) {
+		domain = ""
+	}
+	return functionKey{domain, name, overload}
+}
+
+func (f *Function) key() functionKey { return keyOf(f.Domain, f.Name, f.Overload) }
+
+// checkCalls errs when functions call themselves, directly or through others: whoever inlines them would not end.
+func (m *Model) checkCalls() error {
+	functions := make(map[functionKey]*Function, len(m.Functions))
+	for _, f := range m.Functions {
+		functions[f.key()] = f
+	}
+	const (
+		open = 1 // calls are being followed
+		done = 2
+	)
+	state := map[*Function]int{}
+	type frame struct {
+		f     *Function
+		calls []*Function
+	}
+	for _, start := range m.Functions {
+		if state[start] != 0 {
+			continue
+		}
+		state[start] = open
+		stack := []frame{{start, start.calls(functions)}}
+		for len(stack) > 0 {
+			top := &stack[len(stack)-1]
+			if len(top.calls) == 0 {
+				state[top.f] = done
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			f := top.calls[0]
+			top.calls = top.calls[1:]
+			switch state[f] {
+			case open:
+				return fmt.Errorf("function %s.%s (overload %q) calls itself, at the end through %s.%s", f.Domain, f.Name, f.Overload, top.f.Domain, top.f.Name)
+			case 0:
+				state[f] = open
+				stack = append(stack, frame{f, f.calls(functions)})
+			}
+		}
+	}
+	return nil
+}
+
+// calls lists the model-local functions that the body calls, each once.
+func (f *Function) calls(functions map[functionKey]*Function) []*Function {
+	var fs []*Function
+	seen := map[*Function]bool{}
+	f.Body.Walk(func(g *Graph) {
+		for _, n := range g.Nodes {
+			if c := functions[keyOf(n.Domain, n.OpType, n.Overload)]; c != nil && !seen[c] {
+				seen[c] = true
+				fs = append(fs, c)
+			}
+		}
+	})
+	return fs
+}

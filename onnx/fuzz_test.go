@@ -1,0 +1,112 @@
+package onnx
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// FuzzRead gives Read any bytes: it must not panic, and what it reads must come out again unchanged.
+//
+//	go test -fuzz FuzzRead ./onnx
+func FuzzRead(f *testing.F) {
+	models, _ := filepath.Glob(filepath.Join("testdata", "models", "*.onnx"))
+	if len(models) == 0 {
+		f.Fatal("no fixtures in testdata/models")
+	}
+	for _, path := range models {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	for _, p := range []*onnxpb.ModelProto{everything(), modelOf(nested(20)),
+		modelOf(&onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("a = Abs(b)"), node("b = Abs(a)")}}),
+		modelOf(&onnxpb.GraphProto{Initializer: []*onnxpb.TensorProto{externalTensor("w", 9, "location", "x", "offset", "1")}}),
+	} {
+		b, err := proto.Marshal(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := readBytes(b, &externalFiles{options: readOptions{allowMissingData: true}})
+		if err != nil {
+			return
+		}
+		m.Graph.Text()
+		for _, fn := range m.Functions {
+			fn.Text()
+		}
+		m.eachTensor(func(x *Tensor) { x.Bytes() })
+		inOrder := keepsOrder(m)
+		out := encode(t, m)
+		if out == nil {
+			return // external data that cannot be had
+		}
+		p, q := &onnxpb.ModelProto{}, &onnxpb.ModelProto{}
+		if err := proto.Unmarshal(b, p); err != nil {
+			t.Fatal(err)
+		}
+		if err := proto.Unmarshal(out, q); err != nil {
+			t.Fatal(err)
+		}
+		if inOrder && !proto.Equal(p, q) {
+			t.Fatalf("%v\nbecame\n%v", p, q)
+		}
+		again, err := readBytes(out, &externalFiles{options: readOptions{allowMissingData: true}})
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		if twice := encode(t, again); !bytes.Equal(out, twice) {
+			t.Fatal("written a second time it differs")
+		}
+	})
+}
+
+// encode gives the bytes that Write writes, nil where the model has external data.
+func encode(t *testing.T, m *Model) []byte {
+	external := false
+	m.eachTensor(func(x *Tensor) { external = external || x.External != nil })
+	if external {
+		return nil
+	}
+	l, err := newLayout("model.onnx", m, writeOptions{externalOver: -1, limit: maxModelFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.restore()
+	var out bytes.Buffer
+	w := bufio.NewWriter(&out)
+	if err := l.writeModel(w); err != nil {
+		t.Fatal(err)
+	}
+	w.Flush()
+	return out.Bytes()
+}
+
+// keepsOrder says whether no graph had to be sorted when it was read.
+func keepsOrder(m *Model) bool {
+	same := true
+	compare := func(nodes []*Node, messages []*onnxpb.NodeProto) {
+		for i, n := range nodes {
+			same = same && n.proto == messages[i]
+		}
+	}
+	for _, f := range m.Functions {
+		compare(f.Body.Nodes, f.proto.Node)
+	}
+	for _, g := range m.Graphs() {
+		if g.proto != nil {
+			compare(g.Nodes, g.proto.Node)
+		}
+	}
+	return same
+}

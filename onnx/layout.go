@@ -1,0 +1,225 @@
+package onnx
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// pageSize is what tensors in a data file are aligned to, so that runtimes can map them one by one.
+const pageSize = 4096
+
+// layout decides what goes where when a model is written. While it exists, the model's TensorProtos hold placeholders
+// instead of weights, and the external_data entries of the files to come; restore undoes that.
+type layout struct {
+	path, dataPath string
+	sources        map[*externalFiles]bool // where the model's tensors come from
+	walk           *wireWalk               // the encoded model without its weights
+	inline         [][]byte                // the weights that stay in the model file
+	data           []dataEntry             // what the data file holds, by offset
+	dataEnd        int64
+
+	owners map[*onnxpb.TensorProto]*Tensor
+	offset map[dataKey]int64
+	undo   []func()
+}
+
+// dataEntry is one tensor in the data file. Elements in typed fields are converted when they are written.
+type dataEntry struct {
+	offset, size int64
+	bytes        func() ([]byte, error)
+}
+
+// dataKey tells tensors that share their elements: tied weights, stored once.
+type dataKey struct {
+	first *byte
+	size  int
+}
+
+// tensorChoice says whether the elements of a tensor go to the data file.
+type tensorChoice func(size int64, initializer bool) bool
+
+func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
+	p := m.message()
+	l := &layout{
+		path: path, dataPath: path + ".data",
+		sources: map[*externalFiles]bool{m.files: true},
+		owners:  map[*onnxpb.TensorProto]*Tensor{},
+	}
+	m.eachTensor(func(t *Tensor) {
+		l.owners[t.proto] = t
+		l.sources[t.files] = true
+	})
+	over := func(n int64, attributes bool) tensorChoice {
+		return func(size int64, initializer bool) bool { return size > n && (initializer || attributes) }
+	}
+	choices := []tensorChoice{over(o.externalOver, false)}
+	if o.externalOver < 0 {
+		choices = []tensorChoice{over(o.limit, false), over(smallTensor, false)}
+		choices[0] = func(int64, bool) bool { return false }
+	}
+	choices = append(choices, over(smallTensor, true))
+	var total int64
+	for _, choice := range choices {
+		var err error
+		if total, err = l.arrange(p, choice); err != nil {
+			l.restore()
+			return nil, err
+		}
+		if total <= o.limit {
+			return l, nil
+		}
+		l.restore()
+	}
+	return nil, fmt.Errorf("the model takes %d bytes even without its weights, above the %d that other tools read", total, o.limit)
+}
+
+// arrange puts placeholders and references into the messages, encodes them, and gives the length of the model file.
+func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, error) {
+	l.inline, l.data, l.dataEnd, l.offset = nil, nil, 0, map[dataKey]int64{}
+	folder, err := os.Stat(filepath.Dir(l.path))
+	if err != nil {
+		return 0, err
+	}
+	kept := map[*externalFiles]bool{} // those whose references stay valid
+	for f := range l.sources {
+		if f != nil && f.isClosed() {
+			return 0, ErrClosed // its weights are not mapped any more
+		}
+		if f != nil && f.dir != "" {
+			info, err := os.Stat(f.dir)
+			kept[f] = err == nil && os.SameFile(info, folder)
+		}
+	}
+	done := map[*onnxpb.TensorProto]bool{} // a tensor may stand at two places
+	tensorMessages(func(tp *onnxpb.TensorProto, initializer bool) {
+		if err != nil || done[tp] {
+			return
+		}
+		done[tp] = true
+		t := l.owners[tp]
+		switch {
+		case t == nil && tp.GetDataLocation() == onnxpb.TensorProto_EXTERNAL: // of a sparse tensor moved here
+			err = fmt.Errorf("tensor %q refers to external data of another model", tp.GetName())
+		case t == nil:
+			if tp.RawData != nil {
+				l.keep(tp)
+			}
+		case t.External != nil && kept[t.files]:
+			if tp.RawData != nil { // meaningless beside a reference, but the file's own
+				l.keep(tp)
+			}
+		case t.External != nil:
+			err = l.move(tp, t)
+		case t.DataType != String && choice(l.inlineSize(tp, t), initializer):
+			err = l.move(tp, t)
+		case tp.RawData != nil:
+			l.keep(tp)
+		}
+	}).model(p)
+	if err != nil {
+		return 0, err
+	}
+	rest, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	if err != nil {
+		return 0, fmt.Errorf("cannot encode the model: %w", err)
+	}
+	walk, total, err := joinRaw(rest, func(k int) int { return len(l.inline[k]) })
+	l.walk = walk
+	return int64(total), err
+}
+
+// inlineSize is the number of bytes that would leave the model file; 0 where nothing is known to be right.
+func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
+	if tp.RawData != nil {
+		return int64(len(tp.RawData))
+	}
+	if !hasTypedData(tp) {
+		return 0
+	}
+	return t.Size()
+}
+
+// keep leaves raw_data in the model file.
+func (l *layout) keep(tp *onnxpb.TensorProto) {
+	raw := tp.RawData
+	l.undo = append(l.undo, func() { tp.RawData = raw })
+	tp.RawData = placeholder(len(l.inline))
+	l.inline = append(l.inline, raw)
+}
+
+// move gives the tensor a place in the data file. Its bytes are fetched now if they are mapped (which costs nothing),
+// and when they are written if they have to be converted.
+func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
+	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,
+		FloatData: tp.FloatData, Int32Data: tp.Int32Data, Int64Data: tp.Int64Data, DoubleData: tp.DoubleData, Uint64Data: tp.Uint64Data}
+	e := dataEntry{size: t.Size(), bytes: func() ([]byte, error) { return typedBytes(saved, t.DataType) }}
+	if e.size < 0 {
+		return fmt.Errorf("tensor %q: %s%v has no size", t.Name, t.DataType, t.Dims)
+	}
+	key := dataKey{}
+	if t.External != nil || t.raw != nil {
+		b, err := t.Bytes()
+		if err != nil {
+			return err
+		}
+		e.bytes = func() ([]byte, error) { return b, nil }
+		key = dataKey{unsafe.SliceData(b), len(b)}
+	}
+	at, tied := l.offset[key]
+	if !tied || key.size == 0 {
+		at = (l.dataEnd + pageSize - 1) / pageSize * pageSize
+		e.offset = at
+		l.data = append(l.data, e)
+		l.dataEnd = at + e.size
+		l.offset[key] = at
+	}
+	l.undo = append(l.undo, func() {
+		tp.RawData, tp.ExternalData, tp.DataLocation = saved.RawData, saved.ExternalData, saved.DataLocation
+		tp.FloatData, tp.Int32Data, tp.Int64Data = saved.FloatData, saved.Int32Data, saved.Int64Data
+		tp.DoubleData, tp.Uint64Data = saved.DoubleData, saved.Uint64Data
+	})
+	tp.RawData, tp.FloatData, tp.Int32Data, tp.Int64Data, tp.DoubleData, tp.Uint64Data = nil, nil, nil, nil, nil, nil
+	tp.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+	tp.ExternalData = externalEntries(&External{Location: filepath.Base(l.dataPath), Offset: at, Length: e.size})
+	return nil
+}
+
+// restore gives the messages their own contents back.
+func (l *layout) restore() {
+	for i := len(l.undo) - 1; i >= 0; i-- {
+		l.undo[i]()
+	}
+	l.undo = nil
+}
+
+func (l *layout) writeModel(w *bufio.Writer) error {
+	return l.walk.writeTo(w, func(k int) ([]byte, error) { return l.inline[placeholderIndex(l.walk.raws[k])], nil })
+}
+
+func (l *layout) writeData(w *bufio.Writer) error {
+	zeros := make([]byte, pageSize)
+	at := int64(0)
+	for _, e := range l.data {
+		if _, err := w.Write(zeros[:e.offset-at]); err != nil {
+			return err
+		}
+		b, err := e.bytes()
+		if err != nil {
+			return err
+		}
+		if int64(len(b)) != e.size {
+			return fmt.Errorf("weights of %d bytes where %d were announced", len(b), e.size)
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		at = e.offset + e.size
+	}
+	return nil
+}

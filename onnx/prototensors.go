@@ -1,0 +1,70 @@
+package onnx
+
+import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+
+// tensorMessages calls f for every TensorProto of a model, at all the places that wireFields leads to, in the order of
+// the file. initializer tells initializers (of any graph) from tensors in attributes and in sparse tensors.
+type tensorMessages func(p *onnxpb.TensorProto, initializer bool)
+
+func (f tensorMessages) model(p *onnxpb.ModelProto) {
+	f.graph(p.Graph)
+	for _, t := range p.TrainingInfo {
+		f.training(t)
+	}
+	for _, fn := range p.Functions {
+		f.nodes(fn.Node)
+		f.attributes(fn.AttributeProto)
+	}
+}
+
+func (f tensorMessages) training(p *onnxpb.TrainingInfoProto) {
+	f.graph(p.Initialization)
+	f.graph(p.Algorithm)
+}
+
+func (f tensorMessages) graph(p *onnxpb.GraphProto) {
+	if p == nil {
+		return
+	}
+	f.nodes(p.Node)
+	for _, t := range p.Initializer {
+		f(t, true)
+	}
+	for _, s := range p.SparseInitializer {
+		f.sparse(s)
+	}
+}
+
+func (f tensorMessages) nodes(ps []*onnxpb.NodeProto) {
+	for _, p := range ps {
+		f.attributes(p.Attribute)
+	}
+}
+
+func (f tensorMessages) attributes(ps []*onnxpb.AttributeProto) {
+	for _, p := range ps {
+		if p.T != nil {
+			f(p.T, false)
+		}
+		f.graph(p.G)
+		for _, t := range p.Tensors {
+			f(t, false)
+		}
+		for _, g := range p.Graphs {
+			f.graph(g)
+		}
+		f.sparse(p.SparseTensor)
+		for _, s := range p.SparseTensors {
+			f.sparse(s)
+		}
+	}
+}
+
+func (f tensorMessages) sparse(p *onnxpb.SparseTensorProto) {
+	if p.GetValues() != nil {
+		f(p.Values, false)
+	}
+	if p.GetIndices() != nil {
+		f(p.Indices, false)
+	}
+}

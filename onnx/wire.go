@@ -1,0 +1,236 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// This file changes the raw_data fields of an encoded model without decoding it: Read takes the weights out before it
+// decodes the rest, Write puts them back in after it has encoded the rest. Both are the same walk over the messages in
+// which a TensorProto may stand; every length prefix around a changed field is recomputed, everything else is copied.
+
+// wireKind is a kind of message (or the raw_data field) on the way from ModelProto to the tensors.
+type wireKind uint8
+
+const (
+	wireOther wireKind = iota // a field that holds no tensors: copied unseen
+	wireModel
+	wireGraph
+	wireNode
+	wireAttribute
+	wireTensor
+	wireSparse
+	wireFunction
+	wireTraining
+	wireRaw
+)
+
+var wireNames = [...]string{
+	wireOther: "field", wireModel: "model", wireGraph: "graph", wireNode: "node", wireAttribute: "attribute",
+	wireTensor: "tensor", wireSparse: "sparse tensor", wireFunction: "function", wireTraining: "training info",
+	wireRaw: "raw_data",
+}
+
+const wireFieldCount = 27 // above the largest field number used in onnx.proto
+
+// wireFields maps the field numbers of onnx.proto to the kind of message behind them.
+var wireFields = [...][wireFieldCount]wireKind{
+	wireModel:     {7: wireGraph, 20: wireTraining, 25: wireFunction},
+	wireGraph:     {1: wireNode, 5: wireTensor, 15: wireSparse},
+	wireNode:      {5: wireAttribute},
+	wireAttribute: {5: wireTensor, 6: wireGraph, 10: wireTensor, 11: wireGraph, 22: wireSparse, 23: wireSparse},
+	wireTensor:    {9: wireRaw},
+	wireSparse:    {1: wireTensor, 2: wireTensor},
+	wireFunction:  {7: wireNode, 11: wireAttribute},
+	wireTraining:  {1: wireGraph, 2: wireGraph},
+}
+
+// maxNesting bounds how deep graphs stand in graphs. Recursion anywhere in the package follows that nesting, so the
+// bound protects the stack. The C++ decoder of other ONNX tools gives up at about 33.
+const maxNesting = 128
+
+// A file of very many, almost empty messages takes far more memory decoded than encoded. Real models have over ten
+// bytes in every message; above freeMessages messages a file must have at least minMessageSize bytes for each.
+const (
+	freeMessages   = 1 << 20
+	minMessageSize = 8
+)
+
+var errTruncated = errors.New("the file is truncated")
+
+// wireEdit replaces the bytes at..end of the source by a length prefix and, for raw_data, by new contents.
+type wireEdit struct {
+	at, end int
+	size    int // the new length
+	raw     int // the index of the raw_data field, -1 for the prefix of an enclosing message
+}
+
+// wireWalk collects the edits of one encoded ModelProto.
+type wireWalk struct {
+	b        []byte
+	edits    []wireEdit
+	raws     [][]byte        // the raw_data fields as they stand in b, in order
+	size     func(k int) int // the length that raw_data field k gets
+	messages int
+}
+
+// model walks the whole message and gives the length it will have.
+func (w *wireWalk) model() (int, error) {
+	delta, err := w.message(wireModel, 0, len(w.b), 0)
+	return len(w.b) + delta, err
+}
+
+// message walks the fields in b[at:end] and gives by how many bytes they grow.
+func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err error) {
+	if kind == wireGraph {
+		if graphs++; graphs > maxNesting {
+			return 0, fmt.Errorf("graphs are nested more than %d deep at byte %d", maxNesting, at)
+		}
+	}
+	if w.messages++; w.messages > freeMessages && len(w.b)/minMessageSize < w.messages {
+		return 0, fmt.Errorf("more than %d messages in %d bytes: no real model is like that", freeMessages, len(w.b))
+	}
+	for at < end {
+		start := at
+		num, typ, n := protowire.ConsumeTag(w.b[at:end])
+		if n < 0 {
+			return 0, w.malformed(kind, start, protowire.ParseError(n))
+		}
+		at += n
+		if typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, w.b[at:end]); n < 0 {
+				return 0, w.malformed(kind, start, protowire.ParseError(n))
+			}
+			at += n
+			continue
+		}
+		length, n := protowire.ConsumeVarint(w.b[at:end])
+		if n < 0 {
+			return 0, w.malformed(kind, start, protowire.ParseError(n))
+		}
+		child := wireOther
+		if num < wireFieldCount {
+			child = wireFields[kind][num]
+		}
+		body := at + n
+		if length > uint64(end-body) {
+			return 0, w.short(kind, child, int(num), start, length, end-body)
+		}
+		bodyEnd := body + int(length)
+		switch child {
+		case wireOther:
+		case wireRaw:
+			k := len(w.raws)
+			w.raws = append(w.raws, w.b[body:bodyEnd:bodyEnd])
+			e := wireEdit{at: at, end: bodyEnd, size: w.size(k), raw: k}
+			w.edits = append(w.edits, e)
+			delta += protowire.SizeVarint(uint64(e.size)) + e.size - (bodyEnd - at)
+		default:
+			slot := len(w.edits)
+			w.edits = append(w.edits, wireEdit{})
+			d, err := w.message(child, body, bodyEnd, graphs)
+			if err != nil {
+				return 0, err
+			}
+			if len(w.edits) == slot+1 { // nothing in it changes
+				w.edits = w.edits[:slot]
+				break
+			}
+			e := wireEdit{at: at, end: body, size: int(length) + d, raw: -1}
+			w.edits[slot] = e
+			delta += d + protowire.SizeVarint(uint64(e.size)) - n
+		}
+		at = bodyEnd
+	}
+	return delta, nil
+}
+
+func (w *wireWalk) malformed(kind wireKind, at int, err error) error {
+	if kind == wireModel && errors.Is(err, io.ErrUnexpectedEOF) && at > 0 {
+		return fmt.Errorf("%w in the field at byte %d", errTruncated, at)
+	}
+	return fmt.Errorf("no protobuf message of an ONNX model: byte %d, in a %s: %w", at, wireNames[kind], err)
+}
+
+// short reports a field that is longer than what is left for it.
+func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left int) error {
+	if kind == wireModel && child != wireOther {
+		return fmt.Errorf("%w: the %s at byte %d has %d bytes, of which %d are there", errTruncated, wireNames[child], at, length, left)
+	}
+	return fmt.Errorf("no protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: needs %d bytes, has %d",
+		at, num, wireNames[kind], length, left)
+}
+
+// writeTo writes the source with the edits done, raw_data field k holding raw(k).
+func (w *wireWalk) writeTo(out io.Writer, raw func(k int) ([]byte, error)) error {
+	from := 0
+	var prefix [10]byte
+	for _, e := range w.edits {
+		if _, err := out.Write(w.b[from:e.at]); err != nil {
+			return err
+		}
+		if _, err := out.Write(protowire.AppendVarint(prefix[:0], uint64(e.size))); err != nil {
+			return err
+		}
+		if e.raw >= 0 {
+			b, err := raw(e.raw)
+			if err != nil {
+				return err
+			}
+			if len(b) != e.size {
+				return fmt.Errorf("weights of %d bytes where %d were announced", len(b), e.size)
+			}
+			if _, err := out.Write(b); err != nil {
+				return err
+			}
+		}
+		from = e.end
+	}
+	_, err := out.Write(w.b[from:])
+	return err
+}
+
+// splitRaw takes the contents of every raw_data field out of an encoded ModelProto. In rest each field holds its index
+// in raws instead (placeholder); raws point into b.
+func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
+	w := &wireWalk{b: b, size: func(k int) int { return protowire.SizeVarint(uint64(k)) }}
+	n, err := w.model()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(w.edits) == 0 {
+		return b, nil, nil
+	}
+	out := appender(make([]byte, 0, n))
+	if err := w.writeTo(&out, func(k int) ([]byte, error) { return placeholder(k), nil }); err != nil {
+		return nil, nil, err
+	}
+	return out, w.raws, nil
+}
+
+// joinRaw is the inverse: it walks an encoded ModelProto whose raw_data fields hold placeholders, and gives the walk,
+// ready to be written, and the length of the whole.
+func joinRaw(rest []byte, size func(index int) int) (*wireWalk, int, error) {
+	w := &wireWalk{b: rest, messages: -1 << 62} // our own message: no suspicion
+	w.size = func(k int) int { return size(placeholderIndex(w.raws[k])) }
+	n, err := w.model()
+	return w, n, err
+}
+
+func placeholder(index int) []byte { return protowire.AppendVarint(nil, uint64(index)) }
+
+func placeholderIndex(b []byte) int {
+	v, _ := protowire.ConsumeVarint(b)
+	return int(v)
+}
+
+// appender is an io.Writer over a slice with the right capacity.
+type appender []byte
+
+func (a *appender) Write(p []byte) (int, error) {
+	*a = append(*a, p...)
+	return len(p), nil
+}

@@ -1,0 +1,91 @@
+package ort
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../fused/kernels/third_party/onnxruntime -O2 -Wall
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// APILevel is the version of onnxruntime's C API that this package needs: the minor version of the oldest onnxruntime
+// it runs with (1.29). It is the level onnxruntime_go v1.36.0 asks for.
+const APILevel = 29
+
+// api is a loaded onnxruntime.
+type api struct {
+	c       *C.OrtApi
+	version string // "1.31.1"
+	level   int    // the newest API level it offers
+	path    string // the file it was loaded from
+}
+
+// loadAPI opens the library at path. It errs when the file is no onnxruntime, or too old an onnxruntime; a refused
+// library is unloaded again.
+func loadAPI(path string) (*api, error) {
+	cpath := C.CString(path)
+	defer C.free(unsafe.Pointer(cpath))
+	var handle unsafe.Pointer
+	var base *C.OrtApiBase
+	var file *C.char
+	if err := take(C.mojo_load(cpath, &handle, &base, &file)); err != nil {
+		return nil, fmt.Errorf("cannot load %s: %w", path, err)
+	}
+	a := &api{version: C.GoString(C.mojo_version(base)), path: C.GoString(file)}
+	C.free(unsafe.Pointer(file))
+	var err error
+	if a.level, err = apiLevel(a.version); err == nil && a.level < APILevel {
+		err = fmt.Errorf("it is onnxruntime %s, which offers C API versions up to %d; version %d is needed (onnxruntime 1.%d or newer)",
+			a.version, a.level, APILevel, APILevel)
+	}
+	if err == nil {
+		if a.c = C.mojo_api(base, APILevel); a.c == nil {
+			err = fmt.Errorf("onnxruntime %s does not offer C API version %d", a.version, APILevel)
+		}
+	}
+	if err != nil {
+		C.mojo_unload(handle)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
+}
+
+// apiLevel is the newest C API level of an onnxruntime of this version: its minor version number.
+func apiLevel(version string) (int, error) {
+	parts := strings.Split(version, ".")
+	if len(parts) < 2 {
+		return 0, fmt.Errorf("onnxruntime calls itself version %q, which is no version", version)
+	}
+	level, err := strconv.Atoi(parts[1])
+	if err != nil {
+		return 0, fmt.Errorf("onnxruntime calls itself version %q, which is no version", version)
+	}
+	return level, nil
+}
+
+// providers names the execution providers that the library was built with.
+func (a *api) providers() ([]string, error) {
+	var names *C.char
+	if err := take(C.mojo_providers(a.c, &names)); err != nil {
+		return nil, fmt.Errorf("cannot list execution providers: %w", err)
+	}
+	defer C.free(unsafe.Pointer(names))
+	return strings.Split(C.GoString(names), "\n"), nil
+}
+
+// take turns a message of the shim into an error and frees it.
+func take(message *C.char) error {
+	if message == nil {
+		return nil
+	}
+	defer C.free(unsafe.Pointer(message))
+	return errors.New(strings.TrimSpace(C.GoString(message)))
+}

@@ -1,0 +1,50 @@
+package ort
+
+import (
+	"fmt"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// Facts are what a person needs to know when a session cannot be opened.
+type Facts struct {
+	Library      Library
+	LibraryError error    // why there is no usable onnxruntime; nil if there is one
+	Providers    []string // execution providers onnxruntime was built with
+
+	Kernels      string // path of the kernel library, empty when none was found
+	KernelsError error  // why it was not found or cannot be registered; nil when it registers
+}
+
+// Doctor looks for onnxruntime and the kernel library and tries to register the kernels. It never errs: what fails
+// is one of the facts. Empty paths mean that they are looked for; see Find and FindKernels.
+func Doctor(library, kernels string) Facts {
+	var f Facts
+	a, err := load(library)
+	if err != nil {
+		f.LibraryError = err
+	} else {
+		f.Library = a.library("loaded")
+		if found, err := Find(library); err == nil && sameFile(found.Path, a.path) {
+			f.Library = found
+		}
+		f.Providers, f.LibraryError = a.providers()
+	}
+	f.Kernels, f.KernelsError = FindKernels(kernels)
+	if f.KernelsError == nil && a != nil {
+		f.KernelsError = tryKernels(f.Kernels)
+	}
+	return f
+}
+
+func tryKernels(path string) error {
+	o, err := onnxruntime_go.NewSessionOptions()
+	if err != nil {
+		return err
+	}
+	defer o.Destroy()
+	if err := o.RegisterCustomOpsLibrary(path); err != nil {
+		return fmt.Errorf("cannot register the kernels of %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package ort
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// environment is the one onnxruntime of the process.
+var environment struct {
+	sync.Mutex
+	api *api
+}
+
+// load initialises onnxruntime from the library at path, or from where Find finds it when path is empty. The first
+// call decides; a later one that names another file is an error, since a process can hold one onnxruntime only.
+func load(path string) (*api, error) {
+	environment.Lock()
+	defer environment.Unlock()
+	if a := environment.api; a != nil {
+		if path != "" && !sameFile(path, a.path) {
+			return nil, fmt.Errorf("cannot load onnxruntime from %s: this process runs onnxruntime %s from %s already", path, a.version, a.path)
+		}
+		return a, nil
+	}
+	lib, err := Find(path)
+	if err != nil {
+		return nil, err
+	}
+	a, err := loadAPI(lib.Path)
+	if err != nil {
+		return nil, err
+	}
+	onnxruntime_go.SetSharedLibraryPath(a.path)
+	if err := onnxruntime_go.InitializeEnvironment(); err != nil {
+		return nil, fmt.Errorf("cannot start onnxruntime %s from %s: %w", a.version, a.path, err)
+	}
+	environment.api = a
+	return a, nil
+}
+
+func sameFile(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}

@@ -1,0 +1,143 @@
+package ort_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+)
+
+// nowhere makes every place that Find looks at empty, except the linker's.
+func nowhere(t *testing.T) (cache string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the cache folder and the names of libraries are Linux's")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{ort.LibraryVariable, "VIRTUAL_ENV", "CONDA_PREFIX"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("PATH", dir)
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_CACHE_HOME", dir)
+	cache = filepath.Join(dir, "mojo-patch", "onnxruntime-"+ort.BundledVersion)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return cache
+}
+
+func TestFindPlaces(t *testing.T) {
+	library := orttest.Library(t)
+	cache := nowhere(t)
+	if _, err := ort.Find(""); err == nil {
+		t.Skip("the system has an onnxruntime of its own")
+	} else if !errors.Is(err, ort.ErrNoLibrary) || !strings.Contains(err.Error(), cache) || !strings.Contains(err.Error(), ort.LibraryVariable) {
+		t.Errorf("the error does not say where it looked: %v", err)
+	}
+
+	python := filepath.Join(t.TempDir(), "venv")
+	capi := filepath.Join(python, "lib", "python3.12", "site-packages", "onnxruntime", "capi")
+	if err := errors.Join(os.MkdirAll(capi, 0o755), os.Symlink(library, filepath.Join(capi, filepath.Base(library)))); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("VIRTUAL_ENV", python)
+	check := func(explicit, source string) {
+		t.Helper()
+		lib, err := ort.Find(explicit)
+		if err != nil || lib.Source != source || lib.API < ort.APILevel || !strings.HasPrefix(lib.Version, "1.") {
+			t.Errorf("got %+v, %v, want one from %s", lib, err, source)
+		}
+	}
+	check("", "virtual environment ($VIRTUAL_ENV)")
+	if err := os.Symlink(library, filepath.Join(cache, filepath.Base(library))); err != nil {
+		t.Fatal(err)
+	}
+	check("", "cache folder")
+	t.Setenv(ort.LibraryVariable, capi)
+	check("", "$"+ort.LibraryVariable)
+	check(library, "given path")
+
+	t.Setenv(ort.LibraryVariable, filepath.Join(cache, "none.so"))
+	if _, err := ort.Find(""); !errors.Is(err, ort.ErrNoLibrary) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a variable that names no file: %v", err)
+	}
+}
+
+func TestFindPassesOverWhatItCannotUse(t *testing.T) {
+	library := orttest.Library(t)
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip(err)
+	}
+	source := filepath.Join(t.TempDir(), "old.c")
+	code := `static const void *api(unsigned v) { return 0; }
+static const char *version(void) { return "1.10.0"; }
+static struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {api, version};
+const void *OrtGetApiBase(void) { return &base; }`
+	if err := os.WriteFile(source, []byte(code), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(t.TempDir(), "libonnxruntime.so.1.10.0")
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", old, source).CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	_, err = ort.Find(old)
+	if err == nil || !strings.Contains(err.Error(), "1.10.0") || !strings.Contains(err.Error(), "up to 10") || !strings.Contains(err.Error(), "version 29") {
+		t.Errorf("an old onnxruntime gives error %v", err)
+	}
+
+	cache := nowhere(t)
+	if err := os.WriteFile(filepath.Join(cache, "libonnxruntime.so.9"), []byte("no library"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(library, filepath.Join(cache, "libonnxruntime.so.1")); err != nil {
+		t.Fatal(err)
+	}
+	if lib, err := ort.Find(""); err != nil || lib.Source != "cache folder" {
+		t.Errorf("a damaged library beside a good one gives %+v, %v", lib, err)
+	}
+}
+
+func TestOneLibraryPerProcess(t *testing.T) {
+	library := orttest.Library(t)
+	if _, err := ort.Open(identity(t, 1, 1), ort.WithLibrary(filepath.Dir(library))); err != nil {
+		t.Error("the folder of the library that is loaded:", err)
+	}
+	if _, err := ort.Open(identity(t, 1, 1), ort.WithLibrary("/no/such/library.so")); err == nil {
+		t.Error("a library that does not exist was accepted")
+	}
+}
+
+func TestFindKernels(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv(ort.KernelsVariable, "")
+	if _, err := ort.FindKernels(""); !errors.Is(err, ort.ErrNoKernels) || !strings.Contains(err.Error(), filepath.Join(dir, "build")) {
+		t.Errorf("the error does not say where it looked: %v", err)
+	}
+	if _, err := ort.FindKernels("none.so"); !errors.Is(err, ort.ErrNoKernels) || !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	path := filepath.Join(dir, "build", ort.KernelsName)
+	if err := errors.Join(os.Mkdir("build", 0o755), os.WriteFile(path, nil, 0o644), os.Mkdir("sub", 0o755), os.WriteFile("go.mod", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("sub")
+	if got, err := ort.FindKernels(""); err != nil || got != path {
+		t.Errorf("from a folder below: %q, %v, want %q", got, err, path)
+	}
+	if got, err := ort.FindKernels(filepath.Join("..", "build")); err != nil || got != path {
+		t.Errorf("by its folder: %q, %v, want %q", got, err, path)
+	}
+	t.Setenv(ort.KernelsVariable, filepath.Join(dir, "other.so"))
+	if _, err := ort.FindKernels(""); !errors.Is(err, ort.ErrNoKernels) || !strings.Contains(err.Error(), ort.KernelsVariable) {
+		t.Errorf("a variable that names no file: %v", err)
+	}
+}

@@ -1,0 +1,66 @@
+// Package orttest finds onnxruntime and the kernel library for tests. A test that needs one that is not there is
+// skipped, unless the environment variable MOJO_REQUIRE_ORT is set: then it fails.
+package orttest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// RequireVariable is the environment variable that turns skipping into failing.
+const RequireVariable = "MOJO_REQUIRE_ORT"
+
+// Library gives the path of onnxruntime: the one ort.Find finds, else that of the virtual environment build/venv of
+// the repository.
+func Library(t testing.TB) string {
+	t.Helper()
+	lib, err := ort.Find("")
+	if err == nil {
+		return lib.Path
+	}
+	found, _ := filepath.Glob(filepath.Join(root(), "build", "venv", "lib", "python3*", "site-packages", "onnxruntime", "capi"))
+	for _, dir := range found {
+		if lib, err := ort.Find(dir); err == nil {
+			return lib.Path
+		}
+	}
+	missing(t, err)
+	return ""
+}
+
+// Kernels gives the path of the library with the fused kernels.
+func Kernels(t testing.TB) string {
+	t.Helper()
+	path, err := ort.FindKernels("")
+	if err != nil {
+		missing(t, err)
+	}
+	return path
+}
+
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv(RequireVariable) != "" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// root is the folder of the module that the test runs in, or the working directory.
+func root() string {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			break
+		}
+		dir = parent
+	}
+	return "."
+}

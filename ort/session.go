@@ -1,0 +1,150 @@
+package ort
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"unsafe"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// ErrClosed is returned by the methods of a session after Close.
+var ErrClosed = errors.New("the session is closed")
+
+// Session is a model opened by onnxruntime. Its methods may be called from several goroutines at once.
+type Session struct {
+	path string // of the model, for messages
+	api  *api
+
+	mu      sync.RWMutex // held for reading while a run is on, so that Close waits for it
+	session *onnxruntime_go.DynamicAdvancedSession
+	raw     *C.OrtSession
+
+	inputs, outputs, overridable []Info
+	names                        map[string]*C.char // of all three
+}
+
+// Open opens the model at path. Errors of onnxruntime come with the path of the model.
+func Open(path string, options ...Option) (*Session, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("cannot open model: %w", err)
+	}
+	return open(path, options, func(o *onnxruntime_go.SessionOptions) (*onnxruntime_go.DynamicAdvancedSession, error) {
+		return onnxruntime_go.NewDynamicAdvancedSession(path, nil, nil, o)
+	})
+}
+
+// OpenBytes opens a model held in memory. External data is looked for beside path, which is also the model's name in
+// messages; path may be empty where the model has no external data.
+func OpenBytes(model []byte, path string, options ...Option) (*Session, error) {
+	name := path
+	if name == "" {
+		name = "model in memory"
+	} else {
+		options = append([]Option{WithConfig("session.model_external_initializers_file_folder_path", filepath.Dir(path))}, options...)
+	}
+	if len(model) == 0 {
+		return nil, fmt.Errorf("%s: the model is empty", name)
+	}
+	return open(name, options, func(o *onnxruntime_go.SessionOptions) (*onnxruntime_go.DynamicAdvancedSession, error) {
+		return onnxruntime_go.NewDynamicAdvancedSessionWithONNXData(model, nil, nil, o)
+	})
+}
+
+func open(name string, options []Option,
+	create func(*onnxruntime_go.SessionOptions) (*onnxruntime_go.DynamicAdvancedSession, error)) (*Session, error) {
+	c := newConfig(options)
+	a, err := load(c.library)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.apply()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer o.Destroy() // a session outlives its options
+	session, err := create(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: onnxruntime %s cannot open it: %w", name, a.version, err)
+	}
+	s := &Session{path: name, api: a, session: session, names: map[string]*C.char{}}
+	if err := s.describe(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Session) describe() (err error) {
+	if s.raw, err = rawSession(s.session); err != nil {
+		return err
+	}
+	for kind, list := range map[C.int]*[]Info{C.MOJO_INPUTS: &s.inputs, C.MOJO_OUTPUTS: &s.outputs, C.MOJO_OVERRIDABLE: &s.overridable} {
+		if *list, err = s.ports(kind); err != nil {
+			return err
+		}
+		for _, p := range *list {
+			if s.names[p.Name] == nil {
+				s.names[p.Name] = C.CString(p.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// rawSession digs the C session out of onnxruntime_go's, which does not export it.
+func rawSession(session *onnxruntime_go.DynamicAdvancedSession) (*C.OrtSession, error) {
+	inner := reflect.ValueOf(session).Elem().FieldByName("s")
+	if inner.Kind() == reflect.Pointer && !inner.IsNil() {
+		if p := inner.Elem().FieldByName("ortSession"); p.Kind() == reflect.Pointer && !p.IsNil() {
+			return (*C.OrtSession)(p.UnsafePointer()), nil
+		}
+	}
+	return nil, errors.New("this version of onnxruntime_go keeps its session elsewhere: build with v1.36.0")
+}
+
+// EndProfiling stops profiling and gives the name of the file with the profile. It errs without WithProfiling.
+func (s *Session) EndProfiling() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil {
+		return "", ErrClosed
+	}
+	var path *C.char
+	if err := take(C.mojo_end_profiling(s.api.c, s.raw, &path)); err != nil {
+		return "", fmt.Errorf("%s: cannot end profiling: %w", s.path, err)
+	}
+	defer C.free(unsafe.Pointer(path))
+	if name := C.GoString(path); name != "" {
+		return name, nil
+	}
+	return "", fmt.Errorf("%s: the session was opened without profiling", s.path)
+}
+
+// Close waits for runs that are on and frees the session. Closing twice is no error.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == nil {
+		return nil
+	}
+	err := s.session.Destroy()
+	s.session, s.raw = nil, nil
+	for _, name := range s.names {
+		C.free(unsafe.Pointer(name))
+	}
+	s.names = nil
+	if err != nil {
+		return fmt.Errorf("%s: cannot close the session: %w", s.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+// The few calls of onnxruntime's C API that this package makes itself; see doc.go for why.
+// Every function that can fail returns NULL, or a message that the caller frees.
+#ifndef MOJO_ORT_SHIM_H
+#define MOJO_ORT_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "onnxruntime_c_api.h"
+
+// mojo_load opens the library at path (or by the linker's rules where path has no slash) and finds its entry point.
+// *file is the file that was loaded; the caller frees it. *handle closes it again, with mojo_unload.
+char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char **file);
+void mojo_unload(void *handle);
+const char *mojo_version(const OrtApiBase *base);
+const OrtApi *mojo_api(const OrtApiBase *base, uint32_t version);
+
+// mojo_providers joins the names of the execution providers the library was built with by newlines.
+char *mojo_providers(const OrtApi *api, char **names);
+
+// mojo_port describes one input or output of a session.
+typedef struct {
+  char *name;
+  int is_tensor;
+  int type;         // ONNXTensorElementDataType
+  size_t rank;
+  int64_t *dims;    // -1 where symbolic
+  char **symbols;   // empty where the dimension has no name
+} mojo_port;
+
+enum { MOJO_INPUTS, MOJO_OUTPUTS, MOJO_OVERRIDABLE };  // the last are the initializers a caller may replace
+
+char *mojo_port_count(const OrtApi *api, const OrtSession *s, int kind, size_t *n);
+char *mojo_port_get(const OrtApi *api, const OrtSession *s, int kind, size_t i, mojo_port *port);
+void mojo_port_free(mojo_port *port);
+
+// mojo_tensor wraps memory of the caller, which must live as long as the value.
+char *mojo_tensor(const OrtApi *api, void *data, size_t size, const int64_t *dims, size_t rank, int type,
+                  OrtValue **value);
+char *mojo_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, const char **input_names,
+               OrtValue **inputs, size_t n_inputs, const char **output_names, size_t n_outputs, OrtValue **outputs);
+// mojo_tensor_get gives the element type, the shape (freed by the caller) and the elements of a value.
+char *mojo_tensor_get(const OrtApi *api, OrtValue *value, int *type, size_t *rank, int64_t **dims, void **data);
+void mojo_value_release(const OrtApi *api, OrtValue *value);
+
+char *mojo_run_options(const OrtApi *api, OrtRunOptions **options);
+void mojo_run_options_release(const OrtApi *api, OrtRunOptions *options);
+void mojo_terminate(const OrtApi *api, OrtRunOptions *options);
+
+// mojo_end_profiling stops profiling and gives the name of the file it was written to; the caller frees it.
+char *mojo_end_profiling(const OrtApi *api, OrtSession *s, char **path);
+
+#endif

@@ -1,0 +1,30 @@
+package patterns
+
+import (
+	"embed"
+	"fmt"
+	"sync"
+)
+
+//go:embed builtin/*.pat
+var builtinFiles embed.FS
+
+// order puts views first, and a pattern that holds another before it.
+var builtinOrder = []string{"views.pat", "rmsnorm.pat", "glu.pat", "rotary.pat"}
+
+var builtin = sync.OnceValue(func() *Set {
+	s := NewSet()
+	for _, name := range builtinOrder {
+		src, err := builtinFiles.ReadFile("builtin/" + name)
+		if err == nil {
+			err = s.Add(name, string(src))
+		}
+		if err != nil {
+			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
+		}
+	}
+	return s
+})
+
+// Builtin gives the patterns of builtin/*.pat.
+func Builtin() *Set { return builtin() }

@@ -1,0 +1,51 @@
+// Package patterns finds the subgraphs that fused ops stand for.
+//
+// A pattern is text: single assignments that read like a printed ONNX graph, conditions, and the op that takes the
+// place of what matched.
+//
+//	pattern RMSNorm(x, scale) -> y {
+//	  anchor ReduceMean
+//	  xf = Cast?(x)
+//	  n  = Mul(xf, Rsqrt(Add(ReduceMean<axes=[-1], keepdims=1>(Square(xf)), $epsilon)))
+//	  y  = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale)))
+//	  where rank(scale) == 1 && epsilon > 0
+//	} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
+//
+// # Grammar
+//
+//	file      = { view | pattern } .
+//	view      = "view" Name "(" names ")" "=" expr .
+//	pattern   = "pattern" Name "(" names ")" "->" names "{" [ anchor ] { statement } [ where ] "}" "=>" target .
+//	anchor    = "anchor" Op { "," Op } .
+//	statement = names "=" expr .                    several names: the outputs of one node, in order
+//	where     = "where" cond .
+//	target    = domain "." Op "(" names [ ";" attr { "," attr } ] ")" .
+//	attr      = name "=" cond .
+//	expr      = branch { "|" branch } .             the first branch that leads to a whole match is taken
+//	branch    = term [ "as" name ] .                name is 1 in conditions and attributes if the branch was taken, else 0
+//	term      = call | name | number | "[" ints "]" | "$" name | "_" | "(" expr ")" .
+//	call      = [ domain "." ] Op [ "<" attrpat { "," attrpat } ">" ] [ "?" ] "(" [ expr { "," expr } ] ")" .
+//	attrpat   = name "=" ( number | string | "[" ints "]" | datatype | "$" name ) .
+//	cond      = the usual: || && ! == != < <= > >= + - * / % ( ), numbers, strings, names, functions of functions.go .
+//
+// Comments run from # to the end of the line.
+//
+// # Meaning
+//
+// A name of the parameter list stands for any value; a name that a statement defines stands for that statement's
+// expression. The same name twice is the same value: the very one, or one computed by equal nodes from equal values
+// (TorchScript repeats itself). $name captures a constant of one element, or an attribute. A number stands for a constant of
+// one element that holds it, rounded to the constant's type. _ stands for anything. Op? is an optional node: if it is
+// not there its first argument is matched in its place. An optional Cast is one between floating-point types.
+//
+// The arguments of commutative ops match in any order (ops.go), and Mul and Add with more than two arguments match however the
+// products or sums are nested. Attributes that newer opsets turned into inputs (axes of ReduceMean, …) are written
+// as attributes, defaults need not be spelled out in the graph, and an axis counted from the front equals the one
+// counted from the back. Identity, casts to the type a value has, and reshapes to the shape a value has are not seen.
+// FirstHalf(x) and SecondHalf(x) match the halves of the last axis however they are cut (halves.go).
+//
+// A view is a sub-pattern: its uses are replaced by its expression.
+//
+// Where matching stops, the best partial match is reported as a Miss: the node, what was expected and what stood there.
+// A miss is reported for nodes of the anchor ops only, which is where somebody would ask why nothing was fused.
+package patterns

@@ -1,0 +1,130 @@
+package patterns
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// function is one that conditions may call.
+type function struct {
+	args int
+	call func(g *graphView, args []any) (any, error)
+}
+
+// functions, with v, w for values:
+//
+//	rank(v)           number of dimensions, -1 when unknown
+//	dim(v, axis)      a dimension, -1 when unknown or not a constant
+//	type(v)           element type, such as "float16"; "undefined" when unknown
+//	sameshape(v, w)   both shapes are known and equal
+//	broadcasts(v, w)  v broadcasts to the shape of w without enlarging it
+//	before(v, w)      v is made before w
+//	centered(v)       v is a Sub of a tensor and its own mean: what LayerNorm does first
+//	routed(v)         v is computed from weights or rows picked by data: part of an expert, not of a dense layer
+var functions map[string]function
+
+func init() {
+	functions = map[string]function{
+		"rank":       {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.rank) }},
+		"type":       {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.dataType) }},
+		"centered":   {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.centered) }},
+		"routed":     {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.routed) }},
+		"dim":        {2, dimFunction},
+		"sameshape":  {2, onValues((*graphView).sameShape)},
+		"broadcasts": {2, onValues((*graphView).broadcasts)},
+		"before":     {2, onValues((*graphView).before)},
+	}
+}
+
+func functionNames() []string {
+	var names []string
+	for n := range functions {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func onValue(x any, f func(*onnx.Value) any) (any, error) {
+	v, ok := x.(*onnx.Value)
+	if !ok {
+		return nil, fmt.Errorf("a value is wanted, not %v", x)
+	}
+	return f(v), nil
+}
+
+func onValues(f func(g *graphView, v, w *onnx.Value) bool) func(*graphView, []any) (any, error) {
+	return func(g *graphView, a []any) (any, error) {
+		v, ok1 := a[0].(*onnx.Value)
+		w, ok2 := a[1].(*onnx.Value)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("two values are wanted")
+		}
+		return f(g, v, w), nil
+	}
+}
+
+func dimFunction(g *graphView, a []any) (any, error) {
+	axis, ok := a[1].(float64)
+	if !ok {
+		return nil, fmt.Errorf("the axis must be a number")
+	}
+	return onValue(a[0], func(v *onnx.Value) any {
+		if d, ok := g.facts.Dim(v, int(axis)); ok {
+			return float64(d)
+		}
+		return -1.0
+	})
+}
+
+func (g *graphView) rank(v *onnx.Value) any {
+	if r, ok := g.facts.Rank(v); ok {
+		return float64(r)
+	}
+	return -1.0
+}
+
+func (g *graphView) dataType(v *onnx.Value) any { return g.facts.DataType(v).String() }
+
+func (g *graphView) sameShape(v, w *onnx.Value) bool { return v == w || g.facts.SameShape(v, w) }
+
+func (g *graphView) broadcasts(v, w *onnx.Value) bool {
+	for world := range worlds {
+		a, ok1 := g.facts.Shape(v, world)
+		b, ok2 := g.facts.Shape(w, world)
+		if !ok1 || !ok2 || len(a) > len(b) {
+			return false
+		}
+		b = b[len(b)-len(a):]
+		for i := range a {
+			if a[i] != b[i] && a[i] != 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (g *graphView) before(v, w *onnx.Value) bool {
+	v, w = g.resolve(v), g.resolve(w)
+	return g.position(v.Producer) < g.position(w.Producer)
+}
+
+func (g *graphView) centered(v *onnx.Value) any {
+	n := g.skipCasts(v).Producer
+	if !n.Is("Sub") {
+		return false
+	}
+	m := g.skipCasts(n.Input(1)).Producer
+	return m.Is("ReduceMean") && g.same(g.skipCasts(m.Input(0)), g.skipCasts(n.Input(0)))
+}
+
+func (g *graphView) skipCasts(v *onnx.Value) *onnx.Value {
+	v = g.resolve(v)
+	for v.Producer.Is("Cast") {
+		v = g.resolve(v.Producer.Input(0))
+	}
+	return v
+}

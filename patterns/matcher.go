@@ -1,0 +1,379 @@
+package patterns
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// state is one attempt to match a pattern at a root. Matching is by continuations: every step calls k for the rest and
+// undoes its bindings when the rest fails, so that all branches are tried until one leads to a whole match.
+type state struct {
+	g     *graphView
+	pat   *Pattern
+	slots []binding
+	tags  []int8
+	nodes []*onnx.Node // matched so far
+	steps int
+	best  failure
+}
+
+// binding is what a name stands for: a value, or a captured number (float64) or text (string).
+type binding struct {
+	value    *onnx.Value
+	captured any
+}
+
+// failure is the best partial match of an attempt.
+type failure struct {
+	depth    int
+	nodes    []*onnx.Node
+	at       *onnx.Value
+	expected string
+	found    string
+}
+
+// maxSteps bounds one attempt, so that a pattern with many branches cannot stall on a large graph.
+const maxSteps = 20000
+
+func newState(g *graphView, pat *Pattern) *state {
+	return &state{g: g, pat: pat, slots: make([]binding, len(pat.slots)), tags: make([]int8, len(pat.tags))}
+}
+
+func (s *state) reset() {
+	clear(s.slots)
+	clear(s.tags)
+	s.nodes, s.steps, s.best = s.nodes[:0], 0, failure{}
+}
+
+// fail notes where matching stopped, if it got further than before. why is called only then.
+func (s *state) fail(v *onnx.Value, e expr, found string) bool {
+	if len(s.nodes) > s.best.depth {
+		s.best = failure{len(s.nodes), slices.Clone(s.nodes), v, wants(e), found}
+		if found == "" {
+			s.best.found = describe(v)
+		}
+	}
+	return false
+}
+
+func describe(v *onnx.Value) string {
+	switch {
+	case v == nil:
+		return "an omitted input"
+	case v.Producer != nil:
+		return v.Producer.OpType
+	case v.Const != nil:
+		return "an initializer"
+	}
+	return "a graph input"
+}
+
+// match matches e against v, then calls k.
+func (s *state) match(e expr, v *onnx.Value, k func() bool) bool {
+	if s.steps++; s.steps > maxSteps {
+		return false
+	}
+	switch e := e.(type) {
+	case wildcardExpr:
+		return k()
+	case *nameExpr:
+		return s.matchName(e, v, k)
+	case *altExpr:
+		for _, b := range e.branches {
+			if b.tag >= 0 {
+				s.tags[b.tag] = 1
+			}
+			if s.match(b.expr, v, k) {
+				return true
+			}
+			if b.tag >= 0 {
+				s.tags[b.tag] = 0
+			}
+		}
+		return false
+	}
+	if v == nil {
+		return s.fail(v, e, "")
+	}
+	switch e := e.(type) {
+	case *numberExpr:
+		if x, t, ok := s.g.scalar(v); ok && holds(x, t, e.value) {
+			return k()
+		}
+		return s.fail(v, e, "")
+	case *intsExpr:
+		if is, ok := s.g.ints(v); ok && slices.Equal(is, e.values) {
+			return k()
+		}
+		return s.fail(v, e, "")
+	case *captureExpr:
+		x, _, ok := s.g.scalar(v)
+		if !ok {
+			return s.fail(v, e, "")
+		}
+		return s.capture(e.slot, x, k) || s.fail(v, e, "")
+	case *callExpr:
+		return s.matchCall(e, v, k)
+	}
+	return false
+}
+
+func (s *state) capture(slot int, x any, k func() bool) bool {
+	if c := s.slots[slot].captured; c != nil {
+		return c == x && k()
+	}
+	s.slots[slot].captured = x
+	if k() {
+		return true
+	}
+	s.slots[slot].captured = nil
+	return false
+}
+
+func (s *state) matchName(e *nameExpr, v *onnx.Value, k func() bool) bool {
+	if v == nil {
+		return s.fail(v, e, "")
+	}
+	if b := s.slots[e.slot].value; b != nil {
+		if s.g.same(b, v) {
+			return k()
+		}
+		return s.fail(v, e, "another value")
+	}
+	bind := func(w *onnx.Value) bool {
+		s.slots[e.slot].value = w
+		if k() {
+			return true
+		}
+		s.slots[e.slot].value = nil
+		return false
+	}
+	if e.def == nil {
+		return bind(s.g.resolve(v))
+	}
+	if e.output >= 0 && s.g.resolve(v).Output != e.output {
+		return s.fail(v, e, "another output")
+	}
+	return s.match(e.def.expr, v, func() bool { return bind(v) })
+}
+
+func (s *state) matchCall(e *callExpr, v *onnx.Value, k func() bool) bool {
+	v = s.g.resolve(v)
+	if builtinViews[e.op] {
+		x, why := s.g.half(v, e.op == "SecondHalf")
+		if x == nil {
+			return s.fail(v, e, why)
+		}
+		return s.with(v.Producer, func() bool { return s.match(e.args[0], x, k) })
+	}
+	if n := v.Producer; n != nil && s.isOp(e, n, v) {
+		if s.with(n, func() bool { return s.matchAttrs(e, n, 0, func() bool { return s.matchArgs(e, n, k) }) }) {
+			return true
+		}
+	} else if !e.optional {
+		return s.fail(v, e, "")
+	}
+	return e.optional && s.match(e.args[0], v, k)
+}
+
+// with adds n to the matched nodes while k runs.
+func (s *state) with(n *onnx.Node, k func() bool) bool {
+	s.nodes = append(s.nodes, n)
+	if k() {
+		return true
+	}
+	s.nodes = s.nodes[:len(s.nodes)-1]
+	return false
+}
+
+func (s *state) isOp(e *callExpr, n *onnx.Node, v *onnx.Value) bool {
+	if n.OpType != e.op || n.Domain != e.domain && !(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.domain)) {
+		return false
+	}
+	if e.optional && e.op == "Cast" { // a cast to an integer changes values for good
+		return s.g.facts.DataType(n.Input(0)).IsFloat() && s.g.facts.DataType(v).IsFloat()
+	}
+	return true
+}
+
+func (s *state) matchArgs(e *callExpr, n *onnx.Node, k func() bool) bool {
+	switch {
+	case len(e.args) > 2 && associative[e.op]:
+		return s.matchNested(e, n, e.args, k)
+	case len(e.args) == 2 && commutative[e.op] && len(n.Inputs) == 2 && onnx.IsStandardDomain(n.Domain):
+		return s.matchPair(e.args[0], e.args[1], n.Inputs[0], n.Inputs[1], k)
+	}
+	return s.matchRest(e.args, n, 0, k)
+}
+
+func (s *state) matchPair(a, b expr, v, w *onnx.Value, k func() bool) bool {
+	return s.match(a, v, func() bool { return s.match(b, w, k) }) ||
+		s.match(a, w, func() bool { return s.match(b, v, k) })
+}
+
+func (s *state) matchRest(args []expr, n *onnx.Node, i int, k func() bool) bool {
+	if i == len(args) {
+		return k()
+	}
+	return s.match(args[i], n.Input(i), func() bool { return s.matchRest(args, n, i+1, k) })
+}
+
+// matchNested matches a product or sum of three or more arguments against a tree of nodes of that op: every way to give
+// some of the arguments to the left operand and the others to the right one.
+func (s *state) matchNested(e *callExpr, n *onnx.Node, args []expr, k func() bool) bool {
+	if len(n.Inputs) != 2 {
+		return false
+	}
+	left, right := make([]expr, 0, len(args)), make([]expr, 0, len(args))
+	for set := 1; set < 1<<len(args)-1; set++ {
+		left, right = left[:0], right[:0]
+		for i, a := range args {
+			if set&(1<<i) != 0 {
+				left = append(left, a)
+			} else {
+				right = append(right, a)
+			}
+		}
+		l, r := slices.Clone(left), slices.Clone(right)
+		if s.matchOperand(e, l, n.Inputs[0], func() bool { return s.matchOperand(e, r, n.Inputs[1], k) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) matchOperand(e *callExpr, args []expr, v *onnx.Value, k func() bool) bool {
+	if len(args) == 1 {
+		return s.match(args[0], v, k)
+	}
+	v = s.g.resolve(v)
+	if v == nil || !v.Producer.Is(e.op) {
+		return s.fail(v, e, "")
+	}
+	return s.with(v.Producer, func() bool { return s.matchNested(e, v.Producer, args, k) })
+}
+
+func (s *state) matchAttrs(e *callExpr, n *onnx.Node, i int, k func() bool) bool {
+	if i == len(e.attrs) {
+		return k()
+	}
+	a := e.attrs[i]
+	rest := func() bool { return s.matchAttrs(e, n, i+1, k) }
+	x := s.attribute(n, a.name)
+	if ints, ok := x.([]int64); ok && len(ints) == 1 && a.ints == nil {
+		x = float64(ints[0])
+	}
+	ok := false
+	switch {
+	case x == nil:
+	case a.capture >= 0:
+		return s.capture(a.capture, x, rest)
+	case a.number != nil:
+		f, isNumber := x.(float64)
+		ok = isNumber && (f == *a.number || float32(f) == float32(*a.number) ||
+			isAxis(a.name) && s.sameAxis(n, int64(f), int64(*a.number)))
+	case a.text != nil:
+		text, isText := x.(string)
+		f, isNumber := x.(float64)
+		ok = isText && text == *a.text || isNumber && a.name == "to" && onnx.DataType(f).String() == *a.text
+	default:
+		ints, isInts := x.([]int64)
+		ok = isInts && len(ints) == len(a.ints)
+		for i := 0; ok && i < len(ints); i++ {
+			ok = ints[i] == a.ints[i] || isAxis(a.name) && s.sameAxis(n, ints[i], a.ints[i])
+		}
+	}
+	if !ok {
+		return s.fail(n.OutputValue(0), e, n.OpType+" with another "+a.name)
+	}
+	return rest()
+}
+
+func isAxis(name string) bool { return name == "axis" || name == "axes" }
+
+// sameAxis compares axes counted from the front and from the back of the node's first input.
+func (s *state) sameAxis(n *onnx.Node, a, b int64) bool {
+	r, ok := s.g.facts.Rank(n.Input(0))
+	if !ok {
+		return false
+	}
+	mod := func(x int64) int64 {
+		if x < 0 {
+			x += int64(r)
+		}
+		return x
+	}
+	return mod(a) == mod(b)
+}
+
+// attribute gives an attribute as float64, string or []int64, read from the input that newer opsets turned it into, or
+// its default; nil when it is absent or not known.
+func (s *state) attribute(n *onnx.Node, name string) any {
+	if a := n.Attr(name); a != nil && a.RefName == "" {
+		switch a.Type {
+		case onnx.AttrInt:
+			return float64(a.Int)
+		case onnx.AttrFloat:
+			return float64(a.Float)
+		case onnx.AttrString:
+			return a.String
+		case onnx.AttrInts:
+			return a.Ints
+		}
+		return nil
+	}
+	key := n.OpType
+	if !onnx.IsStandardDomain(n.Domain) {
+		key = n.Domain + "." + n.OpType
+	}
+	if i, ok := attributeInputs[key][name]; ok && n.Input(i) != nil {
+		if c, ok := s.g.facts.Constant(n.Input(i)); ok {
+			switch {
+			case len(c.F) == 1:
+				return c.F[0]
+			case c.I != nil:
+				return c.I
+			}
+		}
+		return nil
+	}
+	return attributeDefaults[key][name]
+}
+
+// holdsWhere evaluates the where clause; it fails with the first conjunct that does not hold.
+func (s *state) holdsWhere(root *onnx.Value) bool {
+	for _, c := range s.pat.where {
+		x, err := c.expr.eval(s)
+		if err == nil && truth(x) {
+			continue
+		}
+		if len(s.nodes) >= s.best.depth {
+			s.best = failure{len(s.nodes) + 1, slices.Clone(s.nodes), root, c.text, "a place where it does not hold" + s.explain(c)}
+			if err != nil {
+				s.best.found = err.Error()
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// explain gives the values of the function calls in a condition that failed.
+func (s *state) explain(c cond) string {
+	var parts []string
+	c.expr.walk(func(e condExpr) {
+		if call, ok := e.(*condCall); ok {
+			if x, err := call.eval(s); err == nil {
+				if _, isBool := x.(bool); !isBool {
+					parts = append(parts, call.String()+" is "+formatAny(x))
+				}
+			}
+		}
+	})
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
+}

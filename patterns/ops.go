@@ -1,0 +1,32 @@
+package patterns
+
+// commutative lists the standard ops whose two inputs may change places.
+var commutative = map[string]bool{
+	"Add": true, "Mul": true, "And": true, "Or": true, "Xor": true, "Equal": true, "Max": true, "Min": true, "Sum": true,
+	"Mean": true, "BitwiseAnd": true, "BitwiseOr": true, "BitwiseXor": true,
+}
+
+// associative lists the ops that a pattern may write with more than two arguments.
+var associative = map[string]bool{"Add": true, "Mul": true}
+
+// attributeInputs names the inputs that are attributes in older opsets, so that one spelling serves all.
+var attributeInputs = map[string]map[string]int{
+	"ReduceMean": {"axes": 1}, "ReduceSum": {"axes": 1}, "ReduceMax": {"axes": 1}, "ReduceMin": {"axes": 1},
+	"ReduceProd": {"axes": 1}, "ReduceSumSquare": {"axes": 1}, "ReduceL1": {"axes": 1}, "ReduceL2": {"axes": 1},
+	"ReduceLogSum": {"axes": 1}, "ReduceLogSumExp": {"axes": 1},
+	"Squeeze": {"axes": 1}, "Unsqueeze": {"axes": 1}, "Split": {"split": 1},
+	"Slice": {"starts": 1, "ends": 2, "axes": 3, "steps": 4},
+	"Clip":  {"min": 1, "max": 2}, "TopK": {"k": 1}, "Pad": {"pads": 1, "value": 2}, "Tile": {"repeats": 1},
+	"Dropout": {"ratio": 1},
+}
+
+// attributeDefaults are the defaults of the ONNX standard for attributes that patterns speak of.
+var attributeDefaults = map[string]map[string]any{
+	"ReduceMean": {"keepdims": 1.0}, "ReduceSum": {"keepdims": 1.0}, "ReduceMax": {"keepdims": 1.0},
+	"ReduceMin": {"keepdims": 1.0}, "ReduceSumSquare": {"keepdims": 1.0}, "ReduceL2": {"keepdims": 1.0},
+	"Softmax": {"axis": -1.0}, "Gelu": {"approximate": "none"}, "Swish": {"alpha": 1.0}, "Split": {"axis": 0.0},
+	"TopK": {"axis": -1.0, "largest": 1.0, "sorted": 1.0}, "Gather": {"axis": 0.0}, "GatherElements": {"axis": 0.0},
+	"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "Gemm": {"alpha": 1.0, "beta": 1.0, "transA": 0.0, "transB": 0.0},
+	"LayerNormalization": {"axis": -1.0, "epsilon": 1e-5}, "RMSNormalization": {"axis": -1.0, "epsilon": 1e-5},
+	"com.microsoft.QuickGelu": {"alpha": 1.702},
+}

@@ -1,0 +1,86 @@
+package patterns
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParseErrors(t *testing.T) {
+	const head = "pattern P(x) -> y {\n"
+	tests := []struct{ name, src, want string }{
+		{"no pattern", "rule P", `f.pat:1:1: expected "view" or "pattern", found "rule"`},
+		{"unknown character", "pattern P(x) -> y {\n  y = Mul(x, ~)\n}", `f.pat:2:14: unexpected character '~'`},
+		{"string without end", head + ` y = Gelu<approximate="tanh>(x)` + "\n}", "f.pat:2:23: string without an end"},
+		{"undefined result", "pattern P(x) -> z {\n y = Neg(x)\n} => mojo.A(x)", "f.pat:1:1: result z of pattern P is defined by no statement"},
+		{"undefined argument", head + " y = Neg(x)\n} => mojo.A(q)", "argument q of the target is not defined"},
+		{"undefined condition", head + " y = Neg(x)\n where rank(q) == 1\n} => mojo.A(x)", "f.pat:3:13: q is not defined"},
+		{"unknown function", head + " y = Neg(x)\n where size(x) == 1\n} => mojo.A(x)", "there is no function size; there are before, "},
+		{"arity of function", head + " y = Neg(x)\n where dim(x) == 1\n} => mojo.A(x)", "dim takes 2 arguments, found 1"},
+		{"recursion", head + " y = Neg(z)\n z = Neg(y)\n} => mojo.A(x)", "is defined by itself"},
+		{"twice", head + " y = Neg(x)\n y = Abs(x)\n} => mojo.A(x)", "y is defined twice"},
+		{"parameter defined", head + " x = Neg(x)\n} => mojo.A(x)", "x is a parameter"},
+		{"view arity", "view V(a, b) = Mul(a, b)\n" + head + " y = V(x)\n} => mojo.A(x)", "view V takes 2 arguments, found 1"},
+		{"no target", head + " y = Neg(x)\n}", `expected "=>", found end of file`},
+		{"optional without argument", head + " y = Cast?()\n} => mojo.A(x)", "an optional node needs an argument"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := NewSet().Add("f.pat", tt.src)
+			var e *Error
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseExpandsViews(t *testing.T) {
+	s := NewSet()
+	err := s.Add("f.pat", `
+		view Square(x) = Pow(x, 2) | Mul(x, x)   # two spellings
+		pattern P(x) -> y {
+		  y = Neg(Square(Cast?(x)))
+		} => mojo.A(x)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.Patterns[0].stmts["y"].expr.String()
+	if want := "Neg((Pow(Cast?(x), 2) | Mul(Cast?(x), Cast?(x))))"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestBuiltinParses(t *testing.T) {
+	names := map[string]bool{}
+	for _, p := range Builtin().Patterns {
+		names[p.Name] = true
+		if len(p.roots) == 0 || len(p.Anchors) == 0 {
+			t.Errorf("%s has no root or no anchor op", p.Name)
+		}
+	}
+	for _, n := range []string{"RMSNorm", "AddRMSNorm", "SwiGLU", "GeGLU", "RotaryEmbedding"} {
+		if !names[n] {
+			t.Errorf("no built-in pattern %s", n)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range builtinOrder {
+		src, err := builtinFiles.ReadFile("builtin/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(src))
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		s := NewSet()
+		if err := s.Add("f.pat", src); err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Pos.Line < 1 || e.Pos.Col < 1 {
+				t.Errorf("error without a place: %v", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,296 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// attention is one call of Attention (opset 23 to 25) with its heads unpacked and the cache joined on.
+type attention struct {
+	q, k, v *Tensor // (batch, heads, sequence, head size); k and v with the past
+	mask    *Tensor // additive or bool, broadcast to (batch, heads, query, key); nil
+	past    int     // cached keys before the queries
+	valid   []int64 // keys that are no padding, by batch; nil
+	causal  bool
+	window  [2]int64 // keys before and after the query that are seen; -1: all
+	scale   float64  // square root of the scale, applied to both sides
+	softcap float64
+	mode    int64 // what the fourth output holds
+	typ     onnx.DataType
+	soft    onnx.DataType // softmax_precision
+}
+
+func opAttention(c *call) ([]*Tensor, error) {
+	rank := c.in[0].Rank()
+	a := c.readAttention()
+	if c.err != nil {
+		return nil, c.err
+	}
+	y, qk := a.run(c)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return []*Tensor{unheads(y, rank), a.k, a.v, qk}, nil
+}
+
+func (c *call) readAttention() *attention {
+	a := &attention{typ: c.in[0].DataType, causal: c.int("is_causal", 0) != 0, softcap: c.float("softcap", 0),
+		mode: c.int("qk_matmul_output_mode", 0), window: [2]int64{c.int("left_window_size", -1), c.int("right_window_size", -1)}}
+	a.soft = onnx.DataType(c.int("softmax_precision", int64(onnx.Double)))
+	kv := int(c.int("kv_num_heads", 0))
+	a.q, a.k, a.v = c.heads(c.floats(0), int(c.int("q_num_heads", 0))), c.heads(c.floats(1), kv), c.heads(c.floats(2), kv)
+	if pk, pv := c.arg(4), c.arg(5); pk != nil || pv != nil {
+		a.k, a.v = c.appendPast(pk, a.k), c.appendPast(pv, a.v)
+		if pk != nil && pk.Rank() == 4 {
+			a.past = pk.Shape[2]
+		}
+	}
+	if c.err != nil {
+		return a
+	}
+	q, k, v := a.q.Shape, a.k.Shape, a.v.Shape
+	if q[0] != k[0] || k[0] != v[0] || q[3] != k[3] || k[2] != v[2] || k[1] != v[1] || k[1] == 0 || q[1]%k[1] != 0 {
+		c.fail("queries of %v, keys of %v and values of %v do not fit", q, k, v)
+		return a
+	}
+	a.scale = c.roundOne(a.typ, math.Sqrt(c.float("scale", 1/math.Sqrt(float64(q[3])))))
+	if n, ok := c.integers(6); ok {
+		if len(n) != q[0] {
+			c.fail("nonpad_kv_seqlen has %d elements for a batch of %d", len(n), q[0])
+		}
+		a.valid = n
+	}
+	if m := c.arg(3); m != nil && c.err == nil {
+		a.mask = c.attentionMask(m, []int{q[0], q[1], q[2], k[2]})
+	}
+	return a
+}
+
+func (c *call) appendPast(past, now *Tensor) *Tensor {
+	if past == nil || past.DataType != now.DataType || past.Rank() != 4 {
+		c.fail("past key and value are %s beside %s: both must be given, of the same type and rank 4", past, now)
+		return now
+	}
+	r, err := concat(c, []*Tensor{past, now}, 2)
+	if err != nil {
+		c.fail("past key or value: %w", err)
+		return now
+	}
+	return r[0]
+}
+
+// attentionMask broadcasts the mask; one that is too short hides the keys behind its end.
+func (c *call) attentionMask(m *Tensor, want []int) *Tensor {
+	if m.Rank() == 0 || m.Rank() > 4 || m.Shape[m.Rank()-1] > want[3] || !m.IsFloat() && m.DataType != onnx.Bool {
+		c.fail("a mask of %s does not fit %v", m, want)
+		return nil
+	}
+	if short := m.Shape[m.Rank()-1]; short < want[3] {
+		pad := slices.Clone(m.Shape)
+		pad[len(pad)-1] = want[3] - short
+		hidden := scalarF(m.DataType, math.Inf(-1))
+		if !m.IsFloat() {
+			hidden = NewInts(onnx.Bool, []int{}, []int64{0})
+		}
+		r, err := concat(c, []*Tensor{m, hidden.expandTo(pad)}, m.Rank()-1)
+		if err != nil {
+			c.fail("%w", err)
+			return nil
+		}
+		m = r[0]
+	}
+	out, err := broadcastShape(m.Shape, want)
+	if err != nil || !slices.Equal(out, want) {
+		c.fail("a mask of %s does not broadcast to %v", m, want)
+		return nil
+	}
+	return m.expandTo(want)
+}
+
+// bias is what is added to the score of query i and key j: -Inf where the key is hidden. at is the index of the pair
+// in the mask.
+func (a *attention) bias(b, i, j, at int) float64 {
+	offset := int64(a.past)
+	if a.valid != nil {
+		if int64(j) >= a.valid[b] {
+			return math.Inf(-1)
+		}
+		offset = a.valid[b] - int64(a.q.Shape[2])
+	}
+	diff := int64(i) + offset - int64(j)
+	if a.causal && diff < 0 || a.window[0] >= 0 && diff > a.window[0] || a.window[1] >= 0 && -diff > a.window[1] {
+		return math.Inf(-1)
+	}
+	switch {
+	case a.mask == nil:
+		return 0
+	case a.mask.F != nil:
+		return a.mask.F[at]
+	case a.mask.I[at] != 0:
+		return 0
+	}
+	return math.Inf(-1)
+}
+
+// run computes softmax(softcap(q·kᵀ) + bias)·v for each head, rounding where the standard's function body does; qk is
+// the stage that mode asks for.
+func (a *attention) run(c *call) (y, qk *Tensor) {
+	batch, heads, s, d := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.q.Shape[3]
+	kvHeads, l, dv := a.k.Shape[1], a.k.Shape[2], a.v.Shape[3]
+	y, qk = c.newFloats(a.typ, []int{batch, heads, s, dv}), c.newFloats(a.typ, []int{batch, heads, s, l})
+	if c.err != nil {
+		return nil, nil
+	}
+	scaled := func(t *Tensor) []float64 {
+		return mapSlice(t.F, func(x float64) float64 { return c.roundOne(a.typ, x*a.scale) })
+	}
+	q, k := scaled(a.q), scaled(a.k)
+	score, row := make([]float64, s*l), make([]float64, l)
+	for h := range batch * heads {
+		b := h / heads
+		kv := b*kvHeads + h%heads/(heads/kvHeads)
+		gemm(false, true, s, l, d, q[h*s*d:(h+1)*s*d], k[kv*l*d:(kv+1)*l*d], score)
+		c.round(a.typ, score)
+		stage := qk.F[h*s*l : (h+1)*s*l]
+		for i := range s {
+			line := score[i*l : (i+1)*l]
+			a.attend(c, b, h, i, line, row, stage[i*l:(i+1)*l])
+		}
+		gemm(false, false, s, dv, l, score, a.v.F[kv*l*dv:(kv+1)*l*dv], y.F[h*s*dv:(h+1)*s*dv])
+	}
+	return y, qk
+}
+
+// attend turns a line of scores into probabilities, and keeps the wanted stage.
+func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
+	l := len(line)
+	keep := func(mode int64) {
+		if a.mode == mode {
+			copy(stage, line)
+		}
+	}
+	keep(0)
+	if a.softcap > 0 {
+		for j, x := range line {
+			t := c.roundOne(a.typ, math.Tanh(c.roundOne(a.typ, x/a.softcap)))
+			line[j] = c.roundOne(a.typ, t*a.softcap)
+		}
+	}
+	keep(1)
+	hidden := true
+	for j := range line {
+		bias[j] = a.bias(b, i, j, (h*a.q.Shape[2]+i)*l+j)
+		hidden = hidden && math.IsInf(bias[j], -1)
+		line[j] = c.roundOne(a.typ, line[j]+bias[j])
+	}
+	keep(2)
+	if hidden { // no key is seen: zeros, not NaN
+		clear(line)
+	} else {
+		c.round(a.soft, line)
+		softmaxLine(line)
+		c.round(a.soft, line)
+		c.round(a.typ, line)
+	}
+	keep(3)
+}
+
+// opLinearAttention (opset 27) keeps a state of key × value size for each head: it decays (gated), is corrected
+// (delta), takes in each key and value, and is read by the query.
+func opLinearAttention(c *call) ([]*Tensor, error) {
+	qh, kvh := int(c.int("q_num_heads", 0)), int(c.int("kv_num_heads", 0))
+	q, k, v := c.heads(c.floats(0), qh), c.heads(c.floats(1), kvh), c.heads(c.floats(2), kvh)
+	if c.err != nil {
+		return nil, c.err
+	}
+	rule := c.str("update_rule", "gated_delta")
+	batch, steps, dk, dv := q.Shape[0], q.Shape[2], q.Shape[3], v.Shape[3]
+	if qh%kvh != 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps || k.Shape[3] != dk {
+		return nil, fmt.Errorf("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
+	}
+	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"
+	if !gated && !delta && rule != "linear" || gated != (c.arg(4) != nil) || delta != (c.arg(5) != nil) {
+		return nil, fmt.Errorf("update_rule is %q, with decay %s and beta %s", rule, c.arg(4), c.arg(5))
+	}
+	decay, err := c.perStep(4, batch, kvh, steps, dk)
+	if err != nil {
+		return nil, err
+	}
+	beta, err := c.perStep(5, batch, kvh, steps, 1)
+	if err != nil {
+		return nil, err
+	}
+	state := c.newFloats(q.DataType, []int{batch, kvh, dk, dv})
+	if p := c.arg(3); p != nil {
+		if !slices.Equal(p.Shape, state.Shape) || !p.IsFloat() {
+			return nil, fmt.Errorf("a past state of %s, expected %v", p, state.Shape)
+		}
+		state.DataType = p.DataType
+		copy(state.F, p.F)
+	}
+	scale := c.float("scale", 0)
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(dk))
+	}
+	y := c.newFloats(q.DataType, []int{batch, qh, steps, dv})
+	if c.err != nil {
+		return nil, c.err
+	}
+	for h := range batch * kvh {
+		s := state.F[h*dk*dv : (h+1)*dk*dv]
+		for t := range steps {
+			at := h*steps + t
+			if gated {
+				for i := range s {
+					s[i] *= math.Exp(decay[at*dk+i/dv])
+				}
+			}
+			key, val := k.F[at*dk:(at+1)*dk], slices.Clone(v.F[at*dv:(at+1)*dv])
+			if delta {
+				for i, x := range s {
+					val[i%dv] -= x * key[i/dv]
+				}
+				for j := range val {
+					val[j] *= beta[at]
+				}
+			}
+			for i := range s {
+				s[i] += key[i/dv] * val[i%dv]
+			}
+			for g := range qh / kvh {
+				o := ((h/kvh*qh+h%kvh*(qh/kvh)+g)*steps + t)
+				for i, x := range s {
+					y.F[o*dv+i%dv] += scale * q.F[o*dk+i/dv] * x
+				}
+			}
+		}
+	}
+	return []*Tensor{unheads(y, 3), state}, nil
+}
+
+// perStep reads decay or beta, (batch, steps, heads·n) or with one element for a head or for all, as
+// (batch, heads, steps, n).
+func (c *call) perStep(i, batch, heads, steps, n int) ([]float64, error) {
+	x := c.arg(i)
+	if x == nil {
+		return nil, nil
+	}
+	if x.Rank() != 3 || !x.IsFloat() || x.Shape[0] != batch || x.Shape[1] != steps {
+		return nil, fmt.Errorf("input %d is %s, expected floats of [%d %d …]", i, x, batch, steps)
+	}
+	var from []int
+	switch x.Shape[2] {
+	case heads * n:
+		from = []int{batch, steps, heads, n}
+	case heads:
+		from = []int{batch, steps, heads, 1}
+	case 1:
+		from = []int{batch, steps, 1, 1}
+	default:
+		return nil, fmt.Errorf("input %d is %s, which does not fit %d heads", i, x, heads)
+	}
+	return x.withShape(from).expandTo([]int{batch, steps, heads, n}).transpose([]int{0, 2, 1, 3}).F, nil
+}

@@ -1,0 +1,233 @@
+package reference
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var binaryOps = map[string]opDef{
+	"Add": arith(2, numeric(func(x, y float64) float64 { return x + y }, func(x, y int64) int64 { return x + y }, nil)),
+	"Sub": arith(2, numeric(func(x, y float64) float64 { return x - y }, func(x, y int64) int64 { return x - y }, nil)),
+	"Mul": arith(2, numeric(func(x, y float64) float64 { return x * y }, func(x, y int64) int64 { return x * y }, nil)),
+	"Div": arith(2, numeric(func(x, y float64) float64 { return x / y }, divInt,
+		func(x, y uint64) uint64 {
+			if y == 0 {
+				return 0
+			}
+			return x / y
+		})),
+	"Pow":   arith(2, opPow),
+	"Mod":   arith(2, opMod),
+	"PRelu": arith(2, numeric(func(x, y float64) float64 { return pick(x < 0, x*y, x) }, func(x, y int64) int64 { return pick(x < 0, x*y, x) }, nil)),
+
+	"Max":  arith(1, variadic(maxFloat, func(x, y int64) int64 { return max(x, y) }, func(x, y uint64) uint64 { return max(x, y) })),
+	"Min":  arith(1, variadic(minFloat, func(x, y int64) int64 { return min(x, y) }, func(x, y uint64) uint64 { return min(x, y) })),
+	"Sum":  arith(1, variadic(func(x, y float64) float64 { return x + y }, nil, nil)),
+	"Mean": arith(1, opMean),
+}
+
+func pick[T any](b bool, x, y T) T {
+	if b {
+		return x
+	}
+	return y
+}
+
+// divInt truncates as C does; a division by zero, which the standard leaves open, gives 0.
+func divInt(x, y int64) int64 {
+	if y == 0 {
+		return 0
+	}
+	return x / y
+}
+
+// maxFloat is numpy.maximum: NaN wins.
+func maxFloat(x, y float64) float64 { return math.Max(x, y) }
+
+func minFloat(x, y float64) float64 { return math.Min(x, y) }
+
+// numeric is an elementwise op of two inputs of one type with broadcasting; fu is for uint64 where the sign matters.
+func numeric(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) opFunc {
+	return func(c *call) ([]*Tensor, error) {
+		a, b := c.in[0], c.in[1]
+		if !c.sameType(0, 1) {
+			return nil, c.err
+		}
+		b = legacyBroadcast(c, a, b)
+		return combine(c, a, b, ff, fi, fu)
+	}
+}
+
+func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) ([]*Tensor, error) {
+	out, err := broadcastShape(a.Shape, b.Shape)
+	if err != nil {
+		return nil, err
+	}
+	r := &Tensor{DataType: a.DataType, Shape: out}
+	switch {
+	case a.IsFloat() && ff != nil:
+		r.F = zipWith(a.F, a.Shape, b.F, b.Shape, out, ff)
+	case a.DataType == onnx.Uint64 && fu != nil:
+		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return int64(fu(uint64(x), uint64(y))) })
+	case isInt(a.DataType) && fi != nil:
+		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, fi)
+	default:
+		c.fail("no %s of %s", c.n.OpType, a.DataType)
+	}
+	return one(r)
+}
+
+// legacyBroadcast shapes b as opsets before 7 meant it: the attribute axis says where b's dimensions lie in a's.
+func legacyBroadcast(c *call, a, b *Tensor) *Tensor {
+	if c.opset() >= 7 || c.int("broadcast", 0) == 0 || c.attr("axis") == nil {
+		return b
+	}
+	axis := c.axis(c.int("axis", 0), max(a.Rank(), 1))
+	shape := append([]int{}, b.Shape...)
+	for len(shape) < a.Rank()-axis {
+		shape = append(shape, 1)
+	}
+	return b.withShape(shape)
+}
+
+// variadic folds any number of inputs.
+func variadic(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) opFunc {
+	return func(c *call) ([]*Tensor, error) {
+		acc := c.in[0]
+		for i := 1; i < len(c.in); i++ {
+			if c.in[i] == nil {
+				c.fail("input %d is missing", i)
+				return nil, c.err
+			}
+			if !c.sameType(0, i) {
+				return nil, c.err
+			}
+			r, err := combine(c, acc, c.in[i], ff, fi, fu)
+			if err != nil || c.err != nil {
+				return nil, err
+			}
+			acc = r[0]
+		}
+		if len(c.in) == 1 { // the dispatcher rounds in place: not in the input
+			acc = acc.clone()
+		}
+		return one(acc)
+	}
+}
+
+func (t *Tensor) clone() *Tensor {
+	r := t.withShape(t.Shape)
+	r.F = append([]float64(nil), t.F...)
+	r.I = append([]int64(nil), t.I...)
+	return r
+}
+
+func opMean(c *call) ([]*Tensor, error) {
+	r, err := variadic(func(x, y float64) float64 { return x + y }, nil, nil)(c)
+	if err != nil || c.err != nil {
+		return nil, err
+	}
+	for i := range r[0].F {
+		r[0].F[i] /= float64(len(c.in))
+	}
+	return r, nil
+}
+
+// opPow takes an exponent of another type than the base (opset 12); the result has the base's type.
+func opPow(c *call) ([]*Tensor, error) {
+	a, b := c.in[0], c.in[1]
+	out, err := broadcastShape(a.Shape, b.Shape)
+	if err != nil {
+		return nil, err
+	}
+	r := &Tensor{DataType: a.DataType, Shape: out}
+	switch {
+	case a.IsFloat():
+		r.F = zipWith(a.F, a.Shape, b.toFloats(), b.Shape, out, powFloat)
+	case !b.IsFloat():
+		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, powInt)
+	default:
+		r.I = zipWith(a.toFloats(), a.Shape, b.F, b.Shape, out, func(x, y float64) int64 { return truncate(math.Pow(x, y)) })
+	}
+	return one(r)
+}
+
+// toFloats gives the elements as floats, whatever the type.
+func (t *Tensor) toFloats() []float64 {
+	if t.F != nil || t.I == nil {
+		return t.F
+	}
+	v := make([]float64, len(t.I))
+	for i := range v {
+		v[i] = t.floatAt(i)
+	}
+	return v
+}
+
+func powFloat(x, y float64) float64 {
+	if y == 2 {
+		return x * x
+	}
+	return math.Pow(x, y)
+}
+
+func powInt(x, y int64) int64 {
+	if y < 0 {
+		switch x {
+		case 1:
+			return 1
+		case -1:
+			return 1 - 2*(y&1)
+		}
+		return 0
+	}
+	r := int64(1)
+	for ; y > 0; y >>= 1 {
+		if y&1 == 1 {
+			r *= x
+		}
+		x *= x
+	}
+	return r
+}
+
+// opMod follows the sign of the divisor (Python's %), or with fmod=1 that of the dividend (C's fmod).
+func opMod(c *call) ([]*Tensor, error) {
+	if !c.sameType(0, 1) {
+		return nil, c.err
+	}
+	if c.int("fmod", 0) == 1 {
+		return combine(c, c.in[0], c.in[1], math.Mod, func(x, y int64) int64 {
+			if y == 0 {
+				return 0
+			}
+			return x % y
+		}, modUint)
+	}
+	return combine(c, c.in[0], c.in[1], func(x, y float64) float64 {
+		m := math.Mod(x, y)
+		if m != 0 && (m < 0) != (y < 0) {
+			m += y
+		}
+		return m
+	}, modInt, modUint)
+}
+
+func modInt(x, y int64) int64 {
+	if y == 0 {
+		return 0
+	}
+	m := x % y
+	if m != 0 && (m < 0) != (y < 0) {
+		m += y
+	}
+	return m
+}
+
+func modUint(x, y uint64) uint64 {
+	if y == 0 {
+		return 0
+	}
+	return x % y
+}

@@ -1,0 +1,151 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+)
+
+// broadcastShape gives the shape that all the shapes broadcast to, by numpy's rules.
+func broadcastShape(shapes ...[]int) ([]int, error) {
+	rank := 0
+	for _, s := range shapes {
+		rank = max(rank, len(s))
+	}
+	out := make([]int, rank)
+	for i := range out {
+		out[i] = 1
+	}
+	for _, s := range shapes {
+		off := rank - len(s)
+		for i, d := range s {
+			switch o := &out[off+i]; {
+			case *o == d || d == 1:
+			case *o == 1:
+				*o = d
+			default:
+				return nil, fmt.Errorf("shapes %v do not broadcast", shapes)
+			}
+		}
+	}
+	return out, checkShape(out)
+}
+
+// broadcastStrides gives the strides by which shape walks along out: 0 where it is repeated.
+func broadcastStrides(shape, out []int) []int {
+	st := make([]int, len(out))
+	off, n := len(out)-len(shape), 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if shape[i] != 1 {
+			st[off+i] = n
+		}
+		n *= shape[i]
+	}
+	return st
+}
+
+// isSuffix says whether shape, without leading ones, is the end of out, so that its elements repeat as a block.
+func isSuffix(shape, out []int) bool {
+	for len(shape) > 0 && shape[0] == 1 {
+		shape = shape[1:]
+	}
+	return len(shape) <= len(out) && slices.Equal(shape, out[len(out)-len(shape):])
+}
+
+// zipWith applies f to the elements of a and b broadcast to the shape out.
+func zipWith[A, B, R any](a []A, as []int, b []B, bs []int, out []int, f func(A, B) R) []R {
+	r := make([]R, size(out))
+	switch {
+	case len(r) == 0:
+	case len(a) == len(r) && len(b) == len(r):
+		for i, x := range a {
+			r[i] = f(x, b[i])
+		}
+	case len(a) == len(r) && len(b) == 1:
+		y := b[0]
+		for i, x := range a {
+			r[i] = f(x, y)
+		}
+	case len(b) == len(r) && len(a) == 1:
+		x := a[0]
+		for i, y := range b {
+			r[i] = f(x, y)
+		}
+	case len(a) == len(r) && isSuffix(bs, out):
+		for i := 0; i < len(r); i += len(b) {
+			for k, y := range b {
+				r[i+k] = f(a[i+k], y)
+			}
+		}
+	default:
+		walk2(out, broadcastStrides(as, out), broadcastStrides(bs, out), func(o, i, j, n, si, sj int) {
+			for k := range n {
+				r[o+k] = f(a[i+k*si], b[j+k*sj])
+			}
+		})
+	}
+	return r
+}
+
+// walk2 calls f for each row (last dimension) of the shape out, with the offset of the row, the two operands' offsets,
+// its length and the operands' strides along it.
+func walk2(out, sa, sb []int, f func(o, i, j, n, si, sj int)) {
+	rank := len(out)
+	if rank == 0 {
+		f(0, 0, 0, 1, 0, 0)
+		return
+	}
+	n := out[rank-1]
+	rows := size(out[:rank-1])
+	idx := make([]int, rank-1)
+	i, j := 0, 0
+	for row := range rows {
+		f(row*n, i, j, n, sa[rank-1], sb[rank-1])
+		for d := rank - 2; d >= 0; d-- {
+			idx[d]++
+			i += sa[d]
+			j += sb[d]
+			if idx[d] < out[d] {
+				break
+			}
+			idx[d] = 0
+			i -= sa[d] * out[d]
+			j -= sb[d] * out[d]
+		}
+	}
+}
+
+// expand repeats the elements of a to fill the shape out.
+func expand[T any](a []T, as, out []int) []T {
+	if len(a) == size(out) {
+		return a
+	}
+	r := make([]T, size(out))
+	if len(r) == 0 {
+		return r
+	}
+	st := broadcastStrides(as, out)
+	walk2(out, st, st, func(o, i, _, n, si, _ int) {
+		if si == 1 {
+			copy(r[o:o+n], a[i:i+n])
+			return
+		}
+		for k := range n {
+			r[o+k] = a[i]
+		}
+	})
+	return r
+}
+
+// expandTo broadcasts a tensor to the shape out, which it must fit.
+func (t *Tensor) expandTo(out []int) *Tensor {
+	r := &Tensor{DataType: t.DataType, Shape: out}
+	switch {
+	case t.F != nil:
+		r.F = expand(t.F, t.Shape, out)
+	case t.I != nil:
+		r.I = expand(t.I, t.Shape, out)
+	default:
+		r.S = expand(t.S, t.Shape, out)
+	}
+	return r
+}

@@ -1,0 +1,208 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var castOps = map[string]opDef{
+	"Cast":     plain(1, opCast),
+	"CastLike": plain(2, opCastLike),
+	"BitCast":  plain(1, opBitCast),
+}
+
+func opCast(c *call) ([]*Tensor, error) {
+	a := c.attr("to")
+	if a == nil {
+		return nil, fmt.Errorf("no attribute %q", "to")
+	}
+	to := onnx.DataType(a.Int)
+	if a.Type == onnx.AttrString { // opset 1
+		var ok bool
+		if to, ok = typeNames[a.String]; !ok {
+			return nil, fmt.Errorf("attribute to is %q, which names no type", a.String)
+		}
+	}
+	return castTo(c, to)
+}
+
+var typeNames = map[string]onnx.DataType{
+	"FLOAT": onnx.Float, "DOUBLE": onnx.Double, "FLOAT16": onnx.Float16, "INT64": onnx.Int64, "INT32": onnx.Int32,
+	"INT16": onnx.Int16, "INT8": onnx.Int8, "UINT64": onnx.Uint64, "UINT32": onnx.Uint32, "UINT16": onnx.Uint16,
+	"UINT8": onnx.Uint8, "BOOL": onnx.Bool, "STRING": onnx.String,
+}
+
+func opCastLike(c *call) ([]*Tensor, error) { return castTo(c, c.in[1].DataType) }
+
+func castTo(c *call, to onnx.DataType) ([]*Tensor, error) {
+	saturate := c.int("saturate", 1) != 0
+	mode := c.str("round_mode", "up")
+	if c.err != nil {
+		return nil, c.err
+	}
+	r, err := cast(c.in[0], to, saturate, mode, c.exact())
+	if err != nil {
+		return nil, err
+	}
+	return one(r)
+}
+
+// cast converts elements: floats to the nearest, ties to even; to integers by cutting the fraction off, and modulo the
+// width for integers; to bool by comparison with zero. Exact keeps floats as they are.
+func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (*Tensor, error) {
+	r := &Tensor{DataType: to, Shape: x.Shape}
+	from := x.DataType
+	switch {
+	case from == to:
+		return x, nil
+	case from == onnx.String:
+		return parseStrings(x, to)
+	case x.IsFloat() && isFloat(to):
+		if exact || widens(from, to) {
+			return x.withType(to), nil
+		}
+		r.F = roundedCopy(x.F, to, saturate, mode)
+	case x.IsFloat() && to == onnx.Bool:
+		r.I = mapSlice(x.F, func(v float64) int64 { return boolInt(v != 0) })
+	case x.IsFloat() && isInt(to):
+		r.I = mapSlice(x.F, func(v float64) int64 { return floatToInt(v, to) })
+	case isInt(from) && isFloat(to):
+		r.F = roundedCopy(x.toFloats(), to, saturate, mode)
+	case isInt(from) && to == onnx.Bool:
+		r.I = mapSlice(x.I, func(v int64) int64 { return boolInt(v != 0) })
+	case isInt(from) && isInt(to):
+		r.I = mapSlice(x.I, func(v int64) int64 { return wrapInt(v, to) })
+	case to == onnx.String:
+		r.S = formatStrings(x)
+	default:
+		return nil, fmt.Errorf("no cast from %s to %s", from, to)
+	}
+	return r, nil
+}
+
+// widens says whether every value of one type is a value of the other.
+func widens(from, to onnx.DataType) bool {
+	return to == onnx.Double || to == onnx.Float && from != onnx.Double
+}
+
+func roundedCopy(v []float64, to onnx.DataType, saturate bool, mode string) []float64 {
+	f := miniFormat(to)
+	if f == nil {
+		r := append([]float64(nil), v...)
+		if r == nil {
+			r = []float64{}
+		}
+		roundAll(to, r)
+		return r
+	}
+	return mapSlice(v, func(x float64) float64 {
+		if f.unsigned {
+			return f.roundE8M0(x, mode, saturate)
+		}
+		return f.round(x, saturate)
+	})
+}
+
+// floatToInt cuts the fraction off. Out of range the standard leaves the result open; as numpy does on most machines,
+// the value is converted to 64 bits and then wraps.
+func floatToInt(x float64, to onnx.DataType) int64 {
+	if to == onnx.Uint64 && x >= 1<<63 {
+		if x >= 1<<64 {
+			return -1
+		}
+		return int64(uint64(x))
+	}
+	return wrapInt(truncate(x), to)
+}
+
+// truncate converts to an integer as C does for values in range; others saturate, NaN gives the smallest.
+func truncate(x float64) int64 {
+	switch {
+	case x != x, x <= math.MinInt64:
+		return math.MinInt64
+	case x >= math.MaxInt64:
+		return math.MaxInt64
+	}
+	return int64(x)
+}
+
+func parseStrings(x *Tensor, to onnx.DataType) (*Tensor, error) {
+	v := make([]float64, len(x.S))
+	ints := make([]int64, len(x.S))
+	for i, s := range x.S {
+		s = strings.TrimSpace(s)
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err == nil {
+			ints[i], v[i] = n, float64(n)
+			continue
+		}
+		if v[i], err = strconv.ParseFloat(s, 64); err != nil {
+			return nil, fmt.Errorf("the string %q is no number", s)
+		}
+		ints[i] = truncate(v[i])
+	}
+	if isFloat(to) {
+		roundAll(to, v)
+		return NewFloats(to, x.Shape, v), nil
+	}
+	if !isInt(to) {
+		return nil, fmt.Errorf("no cast from string to %s", to)
+	}
+	for i := range ints {
+		if to == onnx.Bool {
+			ints[i] = boolInt(ints[i] != 0)
+		}
+		ints[i] = wrapInt(ints[i], to)
+	}
+	return NewInts(to, x.Shape, ints), nil
+}
+
+func formatStrings(x *Tensor) []string {
+	s := make([]string, x.Len())
+	for i := range s {
+		switch {
+		case x.DataType == onnx.Uint64:
+			s[i] = strconv.FormatUint(uint64(x.I[i]), 10)
+		case x.I != nil:
+			s[i] = strconv.FormatInt(x.I[i], 10)
+		case math.IsNaN(x.F[i]):
+			s[i] = "NaN"
+		case math.IsInf(x.F[i], 0):
+			s[i] = pick(x.F[i] > 0, "INF", "-INF")
+		case x.DataType == onnx.Double:
+			s[i] = strconv.FormatFloat(x.F[i], 'g', -1, 64)
+		default:
+			s[i] = strconv.FormatFloat(x.F[i], 'g', -1, 32)
+		}
+	}
+	return s
+}
+
+// opBitCast reads the same bits as another type of the same width.
+func opBitCast(c *call) ([]*Tensor, error) {
+	x, to := c.in[0], onnx.DataType(c.int("to", 0))
+	if x.DataType.Bits() != to.Bits() || to.Bits() == 0 {
+		return nil, fmt.Errorf("cannot read %s as %s: their widths differ", x.DataType, to)
+	}
+	p, err := x.ToONNX("")
+	if err != nil {
+		return nil, err
+	}
+	b, err := p.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	q, err := onnx.NewTensor("", to, p.Dims, b)
+	if err != nil {
+		return nil, err
+	}
+	r, err := FromONNX(q)
+	if err != nil {
+		return nil, err
+	}
+	return one(r)
+}

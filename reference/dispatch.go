@@ -1,0 +1,145 @@
+package reference
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// ErrUnsupported is wrapped by errors about ops that the evaluator lacks.
+var ErrUnsupported = errors.New("the built-in evaluator has no such op")
+
+// maxCallDepth bounds nested function calls; the standard forbids recursion.
+const maxCallDepth = 64
+
+// Op evaluates one node on the given inputs, nil for omitted ones; the node's own input values are not read, except
+// those of enclosing graphs that its subgraphs read, which must be constants. Model-local functions are run.
+// Errors name the op and the node.
+func (e *Evaluator) Op(n *onnx.Node, inputs []*Tensor) ([]*Tensor, error) {
+	return e.dispatch(n, inputs, &scope{values: map[*onnx.Value]*Tensor{}}, e.frameOf(n))
+}
+
+// Supported says whether the evaluator has the op itself, not counting model-local functions.
+func Supported(domain, opType string) bool {
+	_, ok := table[opKey(domain, opType)]
+	return ok
+}
+
+func opKey(domain, opType string) string {
+	if onnx.IsStandardDomain(domain) {
+		return opType
+	}
+	return domain + ":" + opType
+}
+
+func describe(n *onnx.Node) string {
+	op := n.OpType
+	if !onnx.IsStandardDomain(n.Domain) {
+		op = n.Domain + "." + op
+	}
+	if n.Name == "" {
+		for _, v := range n.Outputs {
+			if v != nil {
+				return fmt.Sprintf("%s node that makes %q", op, v.Name)
+			}
+		}
+	}
+	return fmt.Sprintf("%s node %q", op, n.Name)
+}
+
+func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (out []*Tensor, err error) {
+	if f := e.function(n); f != nil {
+		if out, err = e.callFunction(f, n, in, fr); err != nil {
+			return nil, fmt.Errorf("%s: %w", describe(n), err)
+		}
+		return out, nil
+	}
+	def, ok := table[opKey(n.Domain, n.OpType)]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w, and the model has no function of that name", describe(n), ErrUnsupported)
+	}
+	c := &call{e: e, n: n, in: in, scope: sc, frame: fr}
+	defer func() {
+		// The ops check what they read; what slips through must not take the program down.
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+			if c.err != nil {
+				err = c.err
+			}
+		}
+		if err != nil {
+			out, err = nil, fmt.Errorf("%s on %s: %w", describe(n), tensorList(in), err)
+		}
+	}()
+	for i := range def.min {
+		if c.arg(i) == nil {
+			return nil, fmt.Errorf("input %d is missing", i)
+		}
+	}
+	if out, err = def.fn(c); err == nil {
+		err = c.err
+	}
+	if err != nil || !def.arithmetic {
+		return out, err
+	}
+	for _, t := range out {
+		switch {
+		case t == nil:
+		case t.F != nil:
+			c.round(t.DataType, t.F)
+		case t.I != nil:
+			wrapAll(t.DataType, t.I)
+		}
+	}
+	return out, nil
+}
+
+func tensorList(in []*Tensor) string {
+	s := "("
+	for i, t := range in {
+		if i > 0 {
+			s += ", "
+		}
+		s += t.String()
+	}
+	return s + ")"
+}
+
+// callFunction runs the body of a model-local function: the call's attributes, then the defaults, are what references
+// in the body see.
+func (e *Evaluator) callFunction(f *onnx.Function, n *onnx.Node, in []*Tensor, fr *frame) ([]*Tensor, error) {
+	if fr.depth >= maxCallDepth {
+		return nil, fmt.Errorf("function calls are nested deeper than %d: a recursion?", maxCallDepth)
+	}
+	inner := &frame{opset: f.Opset(""), attrs: map[string]*onnx.Attribute{}, depth: fr.depth + 1}
+	if inner.opset == 0 {
+		inner.opset = fr.opset
+	}
+	for _, a := range f.Defaults {
+		inner.attrs[a.Name] = a
+	}
+	for _, a := range n.Attributes {
+		if a.RefName == "" {
+			inner.attrs[a.Name] = a
+		} else if outer := fr.attrs[a.RefName]; outer != nil {
+			inner.attrs[a.Name] = outer
+		}
+	}
+	if len(in) > len(f.Body.Inputs) {
+		return nil, fmt.Errorf("%d inputs, the function takes %d", len(in), len(f.Body.Inputs))
+	}
+	sc := &scope{values: make(map[*onnx.Value]*Tensor, len(f.Body.Nodes)+len(in))}
+	omitted := map[*onnx.Value]bool{}
+	for i, v := range f.Body.Inputs {
+		if i < len(in) && in[i] != nil {
+			sc.values[v] = in[i]
+		} else {
+			omitted[v] = true
+		}
+	}
+	if len(omitted) > 0 {
+		sc.omitted = omitted
+	}
+	return e.evalGraph(f.Body, sc, inner)
+}

@@ -1,0 +1,116 @@
+package reference
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Options change how a graph is evaluated.
+type Options struct {
+	// Exact ignores roundings to, and casts between, floating-point types: everything float is float64. Two graphs
+	// that compute the same formula then differ by the order of operations alone.
+	Exact bool
+}
+
+// cachedElements is the number of elements up to which a decoded constant is kept for the next use. Greater ones are
+// weights: decoded they take up to eight times their size.
+const cachedElements = 1 << 20
+
+// Evaluator evaluates nodes, or a whole model. It may be used from several goroutines at once.
+type Evaluator struct {
+	model     *onnx.Model // nil when made by NewForOpset
+	opset     int64
+	functions map[functionKey]*onnx.Function
+	bodies    map[*onnx.Graph]*onnx.Function
+	options   Options
+
+	mu     sync.Mutex
+	consts map[*onnx.Value]*Tensor
+}
+
+type functionKey struct{ domain, name, overload string }
+
+// New makes an evaluator of the model. Nothing is decoded yet, and ops it lacks are reported by Run.
+func New(m *onnx.Model, o Options) (*Evaluator, error) {
+	if m == nil || m.Graph == nil {
+		return nil, fmt.Errorf("the model has no graph")
+	}
+	e := NewForOpset(m.Opset(""), m.Functions, o)
+	e.model = m
+	return e, nil
+}
+
+// NewForOpset makes an evaluator for Op and Eval alone: of nodes of this version of the standard's opset that may call
+// the functions.
+func NewForOpset(opset int64, functions []*onnx.Function, o Options) *Evaluator {
+	e := &Evaluator{
+		opset: opset, options: o,
+		functions: make(map[functionKey]*onnx.Function, len(functions)),
+		bodies:    make(map[*onnx.Graph]*onnx.Function, len(functions)),
+		consts:    map[*onnx.Value]*Tensor{},
+	}
+	for _, f := range functions {
+		e.functions[functionKey{canonicalDomain(f.Domain), f.Name, f.Overload}] = f
+		e.bodies[f.Body] = f
+	}
+	return e
+}
+
+func canonicalDomain(d string) string {
+	if onnx.IsStandardDomain(d) {
+		return ""
+	}
+	return d
+}
+
+// function finds the model-local function that the node calls; functions added to the model later are found too.
+func (e *Evaluator) function(n *onnx.Node) *onnx.Function {
+	if f := e.functions[functionKey{canonicalDomain(n.Domain), n.OpType, n.Overload}]; f != nil || e.model == nil {
+		return f
+	}
+	if onnx.IsStandardDomain(n.Domain) {
+		return nil
+	}
+	return e.model.Function(n.Domain, n.OpType, n.Overload)
+}
+
+// frameOf gives the frame of a node that is evaluated by itself: functions' bodies may import another opset.
+func (e *Evaluator) frameOf(n *onnx.Node) *frame {
+	g := n.Graph
+	for g != nil && g.Parent != nil {
+		g = g.Parent
+	}
+	opset := e.opset
+	if f := e.bodies[g]; f != nil && f.Opset("") > 0 {
+		opset = f.Opset("")
+	}
+	return &frame{opset: opset}
+}
+
+// constant decodes an initializer or the value of a Constant node; nil, nil when v is neither.
+func (e *Evaluator) constant(v *onnx.Value) (*Tensor, error) {
+	c := v.Const
+	if c == nil {
+		if c = v.Constant(); c == nil {
+			return nil, nil
+		}
+	}
+	e.mu.Lock()
+	t := e.consts[v]
+	e.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	t, err := FromONNX(c)
+	if err != nil {
+		return nil, err
+	}
+	if t.Len() <= cachedElements {
+		e.mu.Lock()
+		e.consts[v] = t
+		e.mu.Unlock()
+	}
+	return t, nil
+}

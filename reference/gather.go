@@ -1,0 +1,262 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var gatherOps = map[string]opDef{
+	"Gather":          plain(2, opGather),
+	"GatherElements":  plain(2, opGatherElements),
+	"GatherND":        plain(2, opGatherND),
+	"Compress":        plain(2, opCompress),
+	"NonZero":         plain(1, opNonZero),
+	"ReverseSequence": plain(2, opReverseSequence),
+}
+
+// take makes a tensor of the elements at the given offsets.
+func (t *Tensor) take(shape []int, index []int) *Tensor {
+	r := &Tensor{DataType: t.DataType, Shape: shape}
+	switch {
+	case t.F != nil:
+		r.F = takeSlice(t.F, index)
+	case t.I != nil:
+		r.I = takeSlice(t.I, index)
+	default:
+		r.S = takeSlice(t.S, index)
+	}
+	return r
+}
+
+func takeSlice[T any](x []T, index []int) []T {
+	r := make([]T, len(index))
+	for o, i := range index {
+		r[o] = x[i]
+	}
+	return r
+}
+
+// takeBlocks makes a tensor of the blocks of n elements at the given block numbers.
+func (t *Tensor) takeBlocks(shape []int, blocks []int, n int) *Tensor {
+	r := &Tensor{DataType: t.DataType, Shape: shape}
+	switch {
+	case t.F != nil:
+		r.F = blockSlice(t.F, blocks, n)
+	case t.I != nil:
+		r.I = blockSlice(t.I, blocks, n)
+	default:
+		r.S = blockSlice(t.S, blocks, n)
+	}
+	return r
+}
+
+func blockSlice[T any](x []T, blocks []int, n int) []T {
+	r := make([]T, 0, len(blocks)*n)
+	for _, b := range blocks {
+		r = append(r, x[b*n:(b+1)*n]...)
+	}
+	return r
+}
+
+// index brings an index into [0, d), counting negative ones from the end.
+func (c *call) index(i int64, d int) int {
+	if i < 0 {
+		i += int64(d)
+	}
+	if i < 0 || i >= int64(d) {
+		c.fail("index %d is outside a dimension of %d", pick(i < 0, i-int64(d), i), d)
+		return 0
+	}
+	return int(i)
+}
+
+// opGather replaces dimension axis by the dimensions of the indices.
+func opGather(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	idx, _ := c.integers(1)
+	axis := c.axis(c.int("axis", 0), x.Rank())
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape := slices.Concat(x.Shape[:axis], c.in[1].Shape, x.Shape[axis+1:])
+	if err := checkShape(shape); err != nil {
+		return nil, err
+	}
+	d, outer := x.Shape[axis], size(x.Shape[:axis])
+	rows := make([]int, len(idx))
+	for i, k := range idx {
+		rows[i] = c.index(k, d)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	blocks := make([]int, 0, outer*len(rows))
+	for o := range outer {
+		for _, k := range rows {
+			blocks = append(blocks, o*d+k)
+		}
+	}
+	return one(x.takeBlocks(shape, blocks, size(x.Shape[axis+1:])))
+}
+
+// elementOffsets gives the offsets in a tensor of shape xs that indices of shape is point to along the axis
+// (GatherElements, ScatterElements).
+func (c *call) elementOffsets(idx []int64, is, xs []int, axis int) []int {
+	if len(is) != len(xs) {
+		c.fail("indices of %v do not fit a shape of %v", is, xs)
+		return nil
+	}
+	for i := range is {
+		if i != axis && is[i] > xs[i] {
+			c.fail("indices of %v do not fit a shape of %v", is, xs)
+			return nil
+		}
+	}
+	st := strides(xs)
+	off := make([]int, len(idx))
+	if len(idx) == 0 {
+		return off
+	}
+	base := slices.Clone(st)
+	base[axis] = 0
+	walk2(is, base, base, func(o, i, _, n, si, _ int) {
+		for k := range n {
+			off[o+k] = i + k*si + c.index(idx[o+k], xs[axis])*st[axis]
+		}
+	})
+	return off
+}
+
+func opGatherElements(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	idx, _ := c.integers(1)
+	axis := c.axis(c.int("axis", 0), x.Rank())
+	if c.err != nil {
+		return nil, c.err
+	}
+	off := c.elementOffsets(idx, c.in[1].Shape, x.Shape, axis)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return one(x.take(c.in[1].Shape, off))
+}
+
+// tupleBlocks gives the block numbers that index tuples (the last dimension of the indices) point to, within each of
+// the batches; inner is the size of a block.
+func (c *call) tupleBlocks(xs []int, indices *Tensor, batchDims int) (blocks []int, inner int) {
+	is := indices.Shape
+	if len(is) == 0 || batchDims < 0 || batchDims >= len(is) || batchDims+is[len(is)-1] > len(xs) ||
+		!slices.Equal(is[:batchDims], xs[:batchDims]) {
+		c.fail("indices of %v with %d batch dimensions do not fit a shape of %v", is, batchDims, xs)
+		return nil, 0
+	}
+	k := is[len(is)-1]
+	dims := xs[batchDims : batchDims+k]
+	per := size(is[batchDims : len(is)-1])
+	blocks = make([]int, size(is[:len(is)-1]))
+	for t := range blocks {
+		b := t / per
+		for j, d := range dims {
+			b = b*d + c.index(indices.I[t*k+j], d)
+		}
+		blocks[t] = b
+	}
+	return blocks, size(xs[batchDims+k:])
+}
+
+func opGatherND(c *call) ([]*Tensor, error) {
+	x, idx := c.in[0], c.in[1]
+	c.integers(1)
+	batch := int(c.int("batch_dims", 0))
+	if c.err != nil {
+		return nil, c.err
+	}
+	blocks, inner := c.tupleBlocks(x.Shape, idx, batch)
+	if c.err != nil {
+		return nil, c.err
+	}
+	k := idx.Shape[idx.Rank()-1]
+	shape := slices.Concat(idx.Shape[:idx.Rank()-1], x.Shape[batch+k:])
+	if err := checkShape(shape); err != nil {
+		return nil, err
+	}
+	return one(x.takeBlocks(shape, blocks, inner))
+}
+
+// opCompress keeps the slices along the axis, or the elements, where the condition holds.
+func opCompress(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	cond, _ := c.integers(1)
+	if c.attr("axis") == nil {
+		x = x.withShape([]int{x.Len()})
+	}
+	axis := c.axis(c.int("axis", 0), x.Rank())
+	if c.err == nil && len(cond) > x.Shape[axis] {
+		c.fail("a condition of %d elements does not fit a dimension of %d", len(cond), x.Shape[axis])
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	var rows, blocks []int
+	for i, k := range cond {
+		if k != 0 {
+			rows = append(rows, i)
+		}
+	}
+	for o := range size(x.Shape[:axis]) {
+		for _, k := range rows {
+			blocks = append(blocks, o*x.Shape[axis]+k)
+		}
+	}
+	shape := slices.Clone(x.Shape)
+	shape[axis] = len(rows)
+	return one(x.takeBlocks(shape, blocks, size(x.Shape[axis+1:])))
+}
+
+// opNonZero gives the indices of the elements that are not zero, one column each.
+func opNonZero(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	var at []int
+	for i := range x.Len() {
+		if x.floatAt(i) != 0 {
+			at = append(at, i)
+		}
+	}
+	// A scalar counts as a vector of one element, but has no coordinate.
+	r := c.newInts(onnx.Int64, []int{x.Rank(), len(at)})
+	st := strides(x.Shape)
+	for d := range x.Rank() {
+		for k, i := range at {
+			r.I[d*len(at)+k] = int64(i / st[d] % x.Shape[d])
+		}
+	}
+	return one(r)
+}
+
+// opReverseSequence turns round the first sequence_lens[b] elements along time_axis, for each b along batch_axis.
+func opReverseSequence(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	lens, _ := c.integers(1)
+	if x.Rank() < 2 {
+		return nil, fmt.Errorf("the input has rank %d, expected at least 2", x.Rank())
+	}
+	batch, time := c.axis(c.int("batch_axis", 1), x.Rank()), c.axis(c.int("time_axis", 0), x.Rank())
+	if c.err == nil && len(lens) != x.Shape[batch] {
+		c.fail("%d sequence_lens for a batch of %d", len(lens), x.Shape[batch])
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	st := strides(x.Shape)
+	off := make([]int, x.Len())
+	for i := range off {
+		b, t := i/st[batch]%x.Shape[batch], i/st[time]%x.Shape[time]
+		off[i] = i
+		if n := int(lens[b]); t < n && n <= x.Shape[time] {
+			off[i] = i + (n-1-2*t)*st[time]
+		}
+	}
+	return one(x.take(x.Shape, off))
+}

@@ -1,0 +1,198 @@
+package infer
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// maxPasses bounds how often the analysis starts again with other numbers.
+const maxPasses = 10
+
+// maxDepth bounds calls of functions within functions.
+const maxDepth = 32
+
+// Analyze finds the facts about the values of a model: of its main graph, the graphs nested in it, and the bodies of its
+// functions (there, what holds for all calls; of a function that is not called, what holds for any inputs).
+// It never fails: what cannot be found out stays unknown.
+func Analyze(m *onnx.Model) *Facts {
+	if m == nil || m.Graph == nil {
+		return &Facts{}
+	}
+	return analyze(m, newSymbols())
+}
+
+func analyze(m *onnx.Model, symbols *symbols) *Facts {
+	an := &analysis{model: m, symbols: symbols, functions: map[functionKey]*onnx.Function{}}
+	for _, f := range m.Functions {
+		an.functions[functionKey{canonical(f.Domain), f.Name, f.Overload}] = f
+	}
+	for pass := 1; ; pass++ {
+		an.solving = pass < maxPasses
+		an.differences = nil
+		f := an.pass()
+		if len(an.differences) == 0 || !an.solving {
+			return f
+		}
+		if !an.solve() { // nothing more to mend: once more, without guessing
+			an.solving = false
+			return an.pass()
+		}
+	}
+}
+
+// analysis is one run of Analyze.
+type analysis struct {
+	model     *onnx.Model
+	functions map[functionKey]*onnx.Function
+	symbols   *symbols
+	// solving says that another pass may follow, so that differences are recorded and guessed over.
+	solving     bool
+	differences []difference
+	unnamed     map[*onnx.Value][]*symbol
+	constants   map[*onnx.Value]*fact
+	bodies      map[*onnx.Value]*fact // facts of functions' bodies, merged over the calls
+	called      map[*onnx.Function]bool
+	memo        map[string]functionCall
+	slab        []fact
+	call        call
+	depth       int
+}
+
+type functionKey struct{ domain, name, overload string }
+
+func canonical(domain string) string {
+	if onnx.IsStandardDomain(domain) {
+		return ""
+	}
+	return domain
+}
+
+// frame is the surroundings of a graph: the model's main graph, or one call of a function.
+type frame struct {
+	opset int64
+	attrs map[string]*onnx.Attribute // the attributes of the call
+	facts map[*onnx.Value]*fact
+	eval  *reference.Evaluator
+	// function says that references to attributes must be resolved.
+	function bool
+}
+
+func (fr *frame) attr(n *onnx.Node, name string) *onnx.Attribute {
+	a := n.Attr(name)
+	if a == nil || a.RefName == "" {
+		return a
+	}
+	return fr.attrs[a.RefName]
+}
+
+// pass propagates once through the model with the present numbers.
+func (an *analysis) pass() *Facts {
+	m := an.model
+	if an.unnamed == nil {
+		an.unnamed = map[*onnx.Value][]*symbol{}
+		an.constants = map[*onnx.Value]*fact{}
+	}
+	an.called = map[*onnx.Function]bool{}
+	an.bodies = map[*onnx.Value]*fact{}
+	an.memo = map[string]functionCall{}
+	values := 0
+	m.Graph.Walk(func(g *onnx.Graph) { values += len(g.Nodes) + len(g.Inputs) + len(g.Initializers()) })
+	fr := &frame{opset: m.Opset(""), facts: make(map[*onnx.Value]*fact, values),
+		eval: reference.NewForOpset(m.Opset(""), m.Functions, reference.Options{})}
+	for _, v := range m.Graph.Inputs {
+		fr.facts[v] = an.input(v)
+	}
+	an.graph(m.Graph, fr)
+	for _, f := range m.Functions {
+		if !an.called[f] {
+			an.enter(f, nil, nil, fr)
+		}
+	}
+	for v, x := range an.bodies {
+		fr.facts[v] = x
+	}
+	return &Facts{facts: fr.facts, symbols: an.symbols.list}
+}
+
+// input gives the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.
+func (an *analysis) input(v *onnx.Value) *fact {
+	t, ok := v.Type()
+	if !ok {
+		return nothing
+	}
+	x := an.newFact()
+	x.dtype = t.DataType
+	if !t.HasShape {
+		x.same = true
+		return x
+	}
+	syms := an.unnamed[v]
+	if syms == nil {
+		syms = make([]*symbol, len(t.Dims))
+		an.unnamed[v] = syms
+	}
+	x.shape, x.same = an.symbols.shapeOf(t.Dims, func(axis int) *symbol {
+		if syms[axis] == nil {
+			syms[axis] = an.symbols.add("", axis)
+		}
+		return syms[axis]
+	})
+	return x
+}
+
+// graph propagates through the nodes of a graph, whose inputs' facts are in the frame already.
+func (an *analysis) graph(g *onnx.Graph, fr *frame) {
+	for _, v := range g.Initializers() {
+		if !v.IsInput {
+			fr.facts[v] = an.constant(v)
+		}
+	}
+	for _, n := range g.Nodes {
+		an.node(n, fr)
+	}
+}
+
+// constant gives the facts of an initializer or of the output of a Constant node, and keeps them for further passes.
+func (an *analysis) constant(v *onnx.Value) *fact {
+	if x := an.constants[v]; x != nil {
+		return x
+	}
+	x := nothing
+	if t := v.Constant(); t != nil {
+		x = an.newFact()
+		x.same = true
+		x.dtype = t.DataType
+		shape := t.Dims
+		if shape == nil {
+			shape = []int64{}
+		}
+		var val *reference.Tensor
+		if n := t.Len(); n < 0 {
+			shape = nil
+		} else if n <= MaxElements {
+			if r, err := reference.FromONNX(t); err == nil { // the file of an external tensor may be absent
+				val = r
+			}
+		}
+		x.shape, x.val = everywhere(shape), everywhere(val)
+	}
+	an.constants[v] = x
+	return x
+}
+
+func everywhere[T any](x T) (r [Worlds]T) {
+	for w := range r {
+		r[w] = x
+	}
+	return r
+}
+
+// newFact takes a fact from a slab, which is cheaper than one allocation each.
+func (an *analysis) newFact() *fact {
+	if len(an.slab) == 0 {
+		an.slab = make([]fact, 256)
+	}
+	x := &an.slab[0]
+	an.slab = an.slab[1:]
+	return x
+}

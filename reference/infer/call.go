@@ -1,0 +1,251 @@
+package infer
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// call is a rule's view of one node in one world.
+type call struct {
+	an *analysis
+	fr *frame
+	n  *onnx.Node
+	w  int
+	in []*fact
+	// out is what the rule finds, one entry an output of the node.
+	out []result
+
+	// pairs are the dimensions that ought to be equal; they are gathered only when some differ, see node.
+	gather bool
+	differ bool
+	pairs  []pair
+}
+
+// result is what a rule finds about an output: shape is nil when not even the rank is known.
+type result struct {
+	dtype onnx.DataType
+	shape []int64
+	val   *reference.Tensor
+}
+
+// pair is two numbers, dimensions or products of such, that ought to be equal.
+type pair struct{ a, b int64 }
+
+func (c *call) opset() int64 { return c.fr.opset }
+
+// has says whether input i is given.
+func (c *call) has(i int) bool { return c.n.Input(i) != nil }
+
+// shape gives the shape of input i; nil when the rank is unknown or the input omitted.
+func (c *call) shape(i int) []int64 {
+	if i >= len(c.in) {
+		return nil
+	}
+	return c.in[i].shape[c.w]
+}
+
+// dtype gives the element type of input i, Undefined when unknown or omitted.
+func (c *call) dtype(i int) onnx.DataType {
+	if i >= len(c.in) {
+		return onnx.Undefined
+	}
+	return c.in[i].dtype
+}
+
+// val gives the elements of input i, nil when unknown or omitted.
+func (c *call) val(i int) *reference.Tensor {
+	if i >= len(c.in) {
+		return nil
+	}
+	return c.in[i].val[c.w]
+}
+
+// ints gives the elements of an integer input, if known.
+func (c *call) ints(i int) ([]int64, bool) {
+	t := c.val(i)
+	if t == nil || t.I == nil && t.Len() > 0 {
+		return nil, false
+	}
+	return t.I, true
+}
+
+// int gives the element of an integer input of one element, if known.
+func (c *call) int(i int) (int64, bool) {
+	v, ok := c.ints(i)
+	if !ok || len(v) != 1 {
+		return 0, false
+	}
+	return v[0], true
+}
+
+// axes gives the list of integers that an op takes as input i, or in older opsets as an attribute. given is false when
+// there is neither; ok is false when it is given and not known.
+func (c *call) axes(i int, attr string) (axes []int64, given, ok bool) {
+	if c.has(i) {
+		v, known := c.ints(i)
+		return v, true, known
+	}
+	if a := c.attr(attr); a != nil {
+		return a.Ints, true, true
+	}
+	return nil, false, true
+}
+
+// attr gives an attribute, following a reference to the call of the enclosing function.
+func (c *call) attr(name string) *onnx.Attribute {
+	return c.fr.attr(c.n, name)
+}
+
+func (c *call) attrInt(name string, def int64) int64 {
+	if a := c.attr(name); a != nil && a.Type == onnx.AttrInt {
+		return a.Int
+	}
+	return def
+}
+
+func (c *call) attrString(name, def string) string {
+	if a := c.attr(name); a != nil && a.Type == onnx.AttrString {
+		return a.String
+	}
+	return def
+}
+
+func (c *call) attrInts(name string) []int64 {
+	if a := c.attr(name); a != nil && a.Type == onnx.AttrInts {
+		return a.Ints
+	}
+	return nil
+}
+
+// attrType gives an INT attribute that holds an element type.
+func (c *call) attrType(name string, def onnx.DataType) onnx.DataType {
+	return onnx.DataType(c.attrInt(name, int64(def)))
+}
+
+// set tells the type and shape of output i.
+func (c *call) set(i int, t onnx.DataType, shape []int64) {
+	if i < len(c.out) {
+		c.out[i].dtype, c.out[i].shape = t, shape
+	}
+}
+
+// setValue tells the elements of output i, and with them its type and shape.
+func (c *call) setValue(i int, t *reference.Tensor) {
+	if i < len(c.out) {
+		c.out[i] = result{t.DataType, dimsOf(t), t}
+	}
+}
+
+func dimsOf(t *reference.Tensor) []int64 {
+	s := make([]int64, len(t.Shape))
+	for i, d := range t.Shape {
+		s[i] = int64(d)
+	}
+	return s
+}
+
+// fresh gives the number of a length that depends on the data, the k-th of this node. It differs between the worlds, so
+// that nothing of that length passes for constant.
+func (c *call) fresh(k int) int64 { return c.an.symbols.freshFor(c.n, k).at(c.w) }
+
+// must gives the dimension that a and b, which ought to be equal, are: the known one, or -1 when both are known and
+// differ and no other choice of numbers mends it.
+func (c *call) must(a, b int64) int64 {
+	if c.gather {
+		c.pairs = append(c.pairs, pair{a, b})
+	}
+	switch {
+	case a == b || b < 0:
+		return a
+	case a < 0:
+		return b
+	}
+	c.differ = true
+	if c.an.solving {
+		return max(a, b) // a guess that lets this pass find further differences
+	}
+	return -1
+}
+
+// join gives the dimension that a and b broadcast to.
+func (c *call) join(a, b int64) int64 {
+	switch {
+	case a == 1:
+		return b
+	case b == 1:
+		return a
+	case a == 0 && b < 0 || b == 0 && a < 0:
+		return 0
+	}
+	return c.must(a, b)
+}
+
+// broadcast gives the shape that shapes broadcast to; nil when a rank is unknown.
+func (c *call) broadcast(shapes ...[]int64) []int64 {
+	var out []int64
+	own := false
+	for i, s := range shapes {
+		if s == nil {
+			return nil
+		}
+		switch {
+		case i == 0:
+			out = s
+			continue
+		case len(s) == 0 || !c.gather && sameSlice(out, s):
+			continue
+		case len(out) == 0:
+			out = s
+			continue
+		}
+		if len(s) > len(out) {
+			out, s = s, out
+			own = false
+		}
+		off := len(out) - len(s)
+		for k, d := range s {
+			o := out[off+k]
+			if o == d && !c.gather {
+				continue
+			}
+			if j := c.join(o, d); j != o {
+				if !own {
+					out, own = append([]int64(nil), out...), true
+				}
+				out[off+k] = j
+			}
+		}
+	}
+	return out
+}
+
+func sameSlice(a, b []int64) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// axis brings an axis into [0, rank).
+func axis(a int64, rank int) (int, bool) {
+	if a < 0 {
+		a += int64(rank)
+	}
+	return int(a), a >= 0 && a < int64(rank)
+}
+
+// unknown makes a shape of a known rank alone.
+func unknown(rank int) []int64 {
+	s := make([]int64, rank)
+	for i := range s {
+		s[i] = -1
+	}
+	return s
+}
+
+// with gives a copy of s with dimension i replaced.
+func with(s []int64, i int, d int64) []int64 {
+	if s[i] == d {
+		return s
+	}
+	s = append([]int64(nil), s...)
+	s[i] = d
+	return s
+}

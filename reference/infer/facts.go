@@ -1,0 +1,156 @@
+package infer
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Worlds is the number of assignments of numbers to symbolic dimensions that the analysis follows. World 0 has small
+// numbers, that a test can run with; world 1 other small ones; world 2 large ones, about 1000.
+const Worlds = 3
+
+// MaxElements is the number of elements up to which the value of a tensor is followed.
+const MaxElements = 1024
+
+// Facts are what is known about the values of a model at the time of Analyze. They stay right for values that later
+// changes of the graph leave alone; values made later are unknown. Facts may be read from several goroutines.
+type Facts struct {
+	facts   map[*onnx.Value]*fact
+	symbols []*symbol
+}
+
+// fact is what is known about one value. Its slices and tensors are shared between facts and never written to.
+type fact struct {
+	dtype onnx.DataType
+	// shape is nil where not even the rank is known; a dimension that is not known is -1.
+	shape [Worlds][]int64
+	val   [Worlds]*reference.Tensor
+	// same says that all worlds hold the very same slices and tensors.
+	same bool
+}
+
+var nothing = &fact{same: true}
+
+func (f *Facts) of(v *onnx.Value) *fact {
+	if v == nil {
+		return nothing
+	}
+	if x := f.facts[v]; x != nil {
+		return x
+	}
+	return nothing
+}
+
+// DataType gives the element type of v, onnx.Undefined when it is unknown.
+func (f *Facts) DataType(v *onnx.Value) onnx.DataType { return f.of(v).dtype }
+
+// Rank gives the number of dimensions of v; ok is false when it is unknown.
+func (f *Facts) Rank(v *onnx.Value) (rank int, ok bool) {
+	x := f.of(v)
+	if x.shape[0] == nil {
+		return 0, false
+	}
+	for _, s := range x.shape[1:] {
+		if s == nil || len(s) != len(x.shape[0]) {
+			return 0, false
+		}
+	}
+	return len(x.shape[0]), true
+}
+
+// Shape gives the shape of v in one world; ok is false when any dimension is unknown there. The slice must not be
+// changed.
+func (f *Facts) Shape(v *onnx.Value, world int) (shape []int64, ok bool) {
+	if world < 0 || world >= Worlds {
+		return nil, false
+	}
+	s := f.of(v).shape[world]
+	return s, complete(s)
+}
+
+// Dim gives a dimension of v if it is known and the same number in all worlds, also when other dimensions of v are
+// unknown. The axis may be negative.
+func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
+	rank, ok := f.Rank(v)
+	if !ok {
+		return 0, false
+	}
+	if axis < 0 {
+		axis += rank
+	}
+	if axis < 0 || axis >= rank {
+		return 0, false
+	}
+	x := f.of(v)
+	d := x.shape[0][axis]
+	for _, s := range x.shape[1:] {
+		if s[axis] != d {
+			return 0, false
+		}
+	}
+	return d, d >= 0
+}
+
+// SameShape says whether the shapes of a and b are known and equal in all worlds.
+func (f *Facts) SameShape(a, b *onnx.Value) bool {
+	x, y := f.of(a), f.of(b)
+	for w := range Worlds {
+		if !complete(x.shape[w]) || y.shape[w] == nil || !slices.Equal(x.shape[w], y.shape[w]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Known gives the elements of v in one world: of a small constant, or of what follows from constants and shapes alone.
+func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
+	if world < 0 || world >= Worlds {
+		return nil, false
+	}
+	t := f.of(v).val[world]
+	return t, t != nil
+}
+
+// Constant gives the elements of v when they are known and equal in all worlds.
+func (f *Facts) Constant(v *onnx.Value) (*reference.Tensor, bool) {
+	x := f.of(v)
+	t := x.val[0]
+	if t == nil {
+		return nil, false
+	}
+	for _, u := range x.val[1:] {
+		if u != t && (u == nil || !equalTensors(t, u)) {
+			return nil, false
+		}
+	}
+	return t, true
+}
+
+// equalTensors compares type, shape and elements; a NaN equals a NaN.
+func equalTensors(a, b *reference.Tensor) bool {
+	return a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.I, b.I) && slices.Equal(a.S, b.S) &&
+		slices.EqualFunc(a.F, b.F, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y })
+}
+
+// complete says whether the rank and every dimension are known.
+func complete(s []int64) bool {
+	return s != nil && !slices.Contains(s, -1)
+}
+
+// product multiplies dimensions; -1 when one is unknown or the product overflows.
+func product(s []int64) int64 {
+	if slices.Contains(s, 0) {
+		return 0
+	}
+	n := int64(1)
+	for _, d := range s {
+		if d < 0 || n > math.MaxInt64/16/d {
+			return -1
+		}
+		n *= d
+	}
+	return n
+}

@@ -1,0 +1,273 @@
+package infer
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// flows are the ops that hold graphs.
+var flows map[string]func(*analysis, *onnx.Node, *frame)
+
+func init() { // here, because the functions lead back to the table
+	flows = map[string]func(*analysis, *onnx.Node, *frame){"If": (*analysis).ifNode, "Loop": (*analysis).loop, "Scan": (*analysis).scan}
+}
+
+func (an *analysis) get(v *onnx.Value, fr *frame) *fact {
+	if v != nil {
+		if x := fr.facts[v]; x != nil {
+			return x
+		}
+	}
+	return nothing
+}
+
+func (an *analysis) put(n *onnx.Node, i int, x *fact, fr *frame) {
+	if v := n.OutputValue(i); v != nil {
+		fr.facts[v] = an.declared(v, x, fr)
+	}
+}
+
+func subgraph(n *onnx.Node, name string) *onnx.Graph {
+	if a := n.Attr(name); a != nil {
+		return a.Graph
+	}
+	return nil
+}
+
+// ifNode gives what both branches agree on, or what the branch gives that is taken in a world.
+func (an *analysis) ifNode(n *onnx.Node, fr *frame) {
+	then, other := subgraph(n, "then_branch"), subgraph(n, "else_branch")
+	for _, g := range []*onnx.Graph{then, other} {
+		if g != nil {
+			an.graph(g, fr)
+		}
+	}
+	cond := an.get(n.Input(0), fr)
+	for i := range n.Outputs {
+		a, b := nothing, nothing
+		if then != nil && i < len(then.Outputs) {
+			a = an.get(then.Outputs[i], fr)
+		}
+		if other != nil && i < len(other.Outputs) {
+			b = an.get(other.Outputs[i], fr)
+		}
+		x := an.agree(a, b)
+		if !(cond.same && cond.val[0] == nil) {
+			y := *x
+			y.same = false
+			for w := range Worlds {
+				if t := cond.val[w]; t != nil && len(t.I) == 1 {
+					taken := b
+					if t.I[0] != 0 {
+						taken = a
+					}
+					y.shape[w], y.val[w] = taken.shape[w], taken.val[w]
+				}
+			}
+			x = an.newFact()
+			*x = y
+		}
+		an.put(n, i, x, fr)
+	}
+}
+
+// agree gives what holds for both a and b.
+func (an *analysis) agree(a, b *fact) *fact {
+	if a == b {
+		return a
+	}
+	x := an.newFact()
+	if a.dtype == b.dtype {
+		x.dtype = a.dtype
+	}
+	x.same = a.same && b.same
+	for w := range Worlds {
+		if w > 0 && x.same {
+			x.shape[w], x.val[w] = x.shape[0], x.val[0]
+			continue
+		}
+		x.shape[w] = common(a.shape[w], b.shape[w])
+		if s, t := a.val[w], b.val[w]; s == t || s != nil && t != nil && equalTensors(s, t) {
+			x.val[w] = s
+		}
+	}
+	return x
+}
+
+// common gives the dimensions that two shapes have in common; nil when their ranks differ.
+func common(s, t []int64) []int64 {
+	if s == nil || len(s) != len(t) || sameSlice(s, t) {
+		if t == nil || len(s) != len(t) {
+			return nil
+		}
+		return s
+	}
+	for i, d := range t {
+		if s[i] != d {
+			s = with(s, i, -1)
+		}
+	}
+	return s
+}
+
+// loop finds the facts of a Loop's body and outputs. A loop-carried value keeps the dimensions that the body leaves
+// alone: the body is gone through until what goes in is what comes out.
+func (an *analysis) loop(n *onnx.Node, fr *frame) {
+	g := subgraph(n, "body")
+	if g == nil || len(g.Inputs) < 2 || len(n.Inputs) < 2 {
+		an.leave(n, fr)
+		return
+	}
+	carried := len(n.Inputs) - 2
+	fr.facts[g.Inputs[0]] = an.scalar(onnx.Int64)
+	fr.facts[g.Inputs[1]] = an.scalar(onnx.Bool)
+	an.carry(g, g.Inputs[2:], 1, n.Inputs[2:], fr)
+	trips := an.get(n.Input(0), fr)
+	always := n.Input(1) == nil || isTrue(an.get(n.Input(1), fr)) && len(g.Outputs) > 0 && isTrue(an.get(g.Outputs[0], fr))
+	for i := range n.Outputs {
+		if i+1 >= len(g.Outputs) {
+			break
+		}
+		x := an.get(g.Outputs[i+1], fr)
+		if i < carried {
+			x = an.agree(an.withoutValue(x), an.withoutValue(an.get(n.Input(i+2), fr))) // no trip: the initial value
+		} else {
+			x = an.stacked(x, 0, func(w int) int64 {
+				if t := trips.val[w]; t != nil && always && len(t.I) == 1 {
+					return max(t.I[0], 0)
+				}
+				return -1
+			})
+		}
+		an.put(n, i, x, fr)
+	}
+}
+
+// carry goes through a body whose inputs hold carried values, first those of init, until they are stable. Output
+// first+i of the body is the next value of input i.
+func (an *analysis) carry(g *onnx.Graph, inputs []*onnx.Value, first int, init []*onnx.Value, fr *frame) {
+	state := make([]*fact, min(len(inputs), len(init)))
+	for i := range state {
+		state[i] = an.withoutValue(an.get(init[i], fr))
+	}
+	for round := 0; ; round++ {
+		for i, x := range state {
+			fr.facts[inputs[i]] = x
+		}
+		an.graph(g, fr)
+		stable := true
+		for i, x := range state {
+			if first+i >= len(g.Outputs) {
+				continue
+			}
+			y := an.get(g.Outputs[first+i], fr)
+			for w := range Worlds {
+				s := common(x.shape[w], y.shape[w])
+				if round == 2 {
+					s = nil
+				}
+				if x.shape[w] != nil && !sameSlice(s, x.shape[w]) || s == nil && x.shape[w] != nil {
+					z := *x
+					z.shape[w], z.same = s, false
+					state[i], x = &z, &z
+					stable = false
+				}
+			}
+		}
+		if stable || round > 2 {
+			return
+		}
+	}
+}
+
+// scan finds the facts of a Scan's body and outputs (opset 9 and later).
+func (an *analysis) scan(n *onnx.Node, fr *frame) {
+	g := subgraph(n, "body")
+	scans := int(n.AttrInt("num_scan_inputs", 0))
+	carried := len(n.Inputs) - scans
+	if g == nil || carried < 0 || len(g.Inputs) < len(n.Inputs) || fr.opset < 9 {
+		an.leave(n, fr)
+		return
+	}
+	axes, outAxes := n.AttrInts("scan_input_axes"), n.AttrInts("scan_output_axes")
+	var length [Worlds]int64
+	for i := range scans {
+		x := an.withoutValue(an.get(n.Inputs[carried+i], fr))
+		y := *x
+		y.same = false
+		for w := range Worlds {
+			length[w] = -1
+			a, ok := axis(pick(axes, i), len(x.shape[w]))
+			if x.shape[w] == nil || !ok {
+				y.shape[w] = nil
+				continue
+			}
+			length[w] = x.shape[w][a]
+			y.shape[w] = append(append([]int64{}, x.shape[w][:a]...), x.shape[w][a+1:]...)
+		}
+		fr.facts[g.Inputs[carried+i]] = &y
+	}
+	an.carry(g, g.Inputs[:carried], 0, n.Inputs[:carried], fr)
+	for i := range n.Outputs {
+		if i >= len(g.Outputs) {
+			break
+		}
+		x := an.withoutValue(an.get(g.Outputs[i], fr))
+		if i >= carried {
+			x = an.stacked(x, pick(outAxes, i-carried), func(w int) int64 {
+				if scans == 0 {
+					return -1
+				}
+				return length[w]
+			})
+		}
+		an.put(n, i, x, fr)
+	}
+}
+
+func pick(v []int64, i int) int64 {
+	if i < len(v) {
+		return v[i]
+	}
+	return 0
+}
+
+// stacked gives the facts of values x put together along a new axis of the given length.
+func (an *analysis) stacked(x *fact, at int64, length func(world int) int64) *fact {
+	y := &fact{dtype: x.dtype}
+	for w := range Worlds {
+		if x.shape[w] == nil {
+			continue
+		}
+		if a, ok := axis(at, len(x.shape[w])+1); ok {
+			s := append([]int64{}, x.shape[w][:a]...)
+			y.shape[w] = append(append(s, length(w)), x.shape[w][a:]...)
+		}
+	}
+	return y
+}
+
+func (an *analysis) scalar(t onnx.DataType) *fact {
+	return &fact{dtype: t, shape: everywhere([]int64{}), same: true}
+}
+
+func (an *analysis) withoutValue(x *fact) *fact {
+	y := *x
+	y.val = [Worlds]*tensor{}
+	return &y
+}
+
+func isTrue(x *fact) bool {
+	for _, t := range x.val {
+		if t == nil || len(t.I) != 1 || t.I[0] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// leave gives the outputs of a node their declared facts.
+func (an *analysis) leave(n *onnx.Node, fr *frame) {
+	for i := range n.Outputs {
+		an.put(n, i, nothing, fr)
+	}
+}

@@ -1,0 +1,141 @@
+package infer
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+type tensor = reference.Tensor
+
+// functionCall is a run through a function's body. The key of a call holds addresses of in, which must stay alive.
+type functionCall struct{ in, out []*fact }
+
+// callFunction finds the facts of a call's outputs by going through the function's body with the facts of the inputs.
+func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
+	in := make([]*fact, len(n.Inputs))
+	for i, v := range n.Inputs {
+		in[i] = an.get(v, fr)
+	}
+	if an.depth >= maxDepth { // the standard forbids recursion
+		an.leave(n, fr)
+		return
+	}
+	an.depth++
+	out := an.enter(f, n, in, fr)
+	an.depth--
+	for i := range n.Outputs {
+		x := nothing
+		if i < len(out) {
+			x = out[i]
+		}
+		an.put(n, i, x, fr)
+	}
+}
+
+// enter goes through the body of f for the call n (nil: for any call) and gives the facts of its outputs. Calls with
+// equal facts share one run.
+func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *frame) []*fact {
+	attrs := map[string]*onnx.Attribute{}
+	if n != nil {
+		for _, a := range f.Defaults {
+			attrs[a.Name] = a
+		}
+		for _, a := range n.Attributes {
+			if b := outer.attr(n, a.Name); b != nil {
+				attrs[a.Name] = b
+			}
+		}
+	}
+	key := signature(f, attrs, in)
+	if c, ok := an.memo[key]; ok && key != "" {
+		return c.out
+	}
+	opset := f.Opset("")
+	if opset == 0 {
+		opset = outer.opset
+	}
+	fr := &frame{opset: opset, attrs: attrs, facts: make(map[*onnx.Value]*fact, len(f.Body.Nodes)+len(in)), function: true,
+		eval: reference.NewForOpset(opset, an.model.Functions, reference.Options{})}
+	for i, v := range f.Body.Inputs {
+		x := nothing
+		if i < len(in) {
+			x = in[i]
+		}
+		fr.facts[v] = x
+	}
+	an.graph(f.Body, fr)
+	out := make([]*fact, len(f.Body.Outputs))
+	for i, v := range f.Body.Outputs {
+		out[i] = an.get(v, fr)
+	}
+	for v, x := range fr.facts {
+		if old := an.bodies[v]; old == nil && !an.called[f] {
+			an.bodies[v] = x
+		} else if old != x {
+			if old == nil {
+				old = nothing
+			}
+			an.bodies[v] = an.agree(old, x)
+		}
+	}
+	an.called[f] = true
+	if key != "" {
+		an.memo[key] = functionCall{in, out}
+	}
+	return out
+}
+
+// signature is a key that is equal for calls of f with equal facts; empty when values are known, which make no good
+// key. Shapes are compared by their numbers.
+func signature(f *onnx.Function, attrs map[string]*onnx.Attribute, in []*fact) string {
+	b := fmt.Appendf(nil, "%p", f)
+	// Attributes decide shapes at times, and have many kinds: calls are told apart by the attributes' identity unless
+	// they are numbers or strings. f.Defaults and f.Attributes give the order.
+	seen := 0
+	add := func(name string) {
+		a := attrs[name]
+		if a == nil {
+			b = append(b, '?')
+			return
+		}
+		seen++
+		if a.Tensor != nil || a.Graph != nil || len(a.Floats)+len(a.Strings)+len(a.Tensors)+len(a.Graphs) > 0 {
+			b = fmt.Appendf(b, "|%p", a)
+			return
+		}
+		b = fmt.Appendf(b, "|%d %g %q %v", a.Int, a.Float, a.String, a.Ints)
+	}
+	for _, name := range f.Attributes {
+		add(name)
+	}
+	for _, a := range f.Defaults {
+		add(a.Name)
+	}
+	if seen != len(attrs) {
+		return ""
+	}
+	for _, x := range in {
+		b = append(b, ';', byte(x.dtype))
+		for w := range Worlds {
+			if x.val[w] != nil {
+				b = fmt.Appendf(b, "v%p", x.val[w])
+			}
+			if x.shape[w] == nil {
+				b = append(b, 'n')
+				continue
+			}
+			b = append(b, ':', byte(len(x.shape[w])))
+			for _, d := range x.shape[w] {
+				b = binary.LittleEndian.AppendUint64(b, uint64(d))
+			}
+			if x.same {
+				b = append(b, '=')
+				break
+			}
+		}
+	}
+	return string(b)
+}

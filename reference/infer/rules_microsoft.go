@@ -1,0 +1,121 @@
+package infer
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// microsoftRules: ops of onnxruntime (docs/ContribOperators.md) that language models hold.
+var microsoftRules = merge(
+	each(unary, "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "RotaryEmbedding", "MoE", "QMoE", "GemmaRotaryEmbedding"),
+	each(skipNormalization, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
+	map[string]rule{
+		"SimplifiedLayerNormalization": rmsNormalization,
+		"FusedMatMul":                  fusedMatMul,
+		"MatMulNBits":                  matMulNBits,
+		"GatherBlockQuantized":         gatherBlockQuantized,
+		"GroupQueryAttention":          groupQueryAttention,
+		"MultiHeadAttention":           multiHeadAttention,
+	},
+)
+
+// skipNormalization: the output, mean, inverse deviation, and the sum of input and skip.
+func skipNormalization(c *call) {
+	s := c.shape(0)
+	stats := normalizedFrom(s, -1)
+	c.set(0, c.dtype(0), s)
+	c.set(1, onnx.Float, stats)
+	c.set(2, onnx.Float, stats)
+	c.set(3, c.dtype(0), s)
+}
+
+func fusedMatMul(c *call) {
+	swap := func(s []int64, attr string) []int64 {
+		if n := len(s); n >= 2 && c.attrInt(attr, 0) != 0 {
+			s = slices.Clone(s)
+			s[n-1], s[n-2] = s[n-2], s[n-1]
+		}
+		return s
+	}
+	if c.attrInt("transBatchA", 0) != 0 || c.attrInt("transBatchB", 0) != 0 {
+		c.set(0, c.firstType(0), nil)
+		return
+	}
+	c.set(0, c.firstType(0), c.matmul(swap(c.shape(0), "transA"), swap(c.shape(1), "transB")))
+}
+
+// matMulNBits: A [..., K] times a quantised matrix of attributes K, N.
+func matMulNBits(c *call) {
+	a := c.shape(0)
+	if len(a) == 0 {
+		c.set(0, c.dtype(0), nil)
+		return
+	}
+	c.set(0, c.dtype(0), with(a, len(a)-1, c.attrInt("N", -1)))
+}
+
+// gatherBlockQuantized: rows of a quantised table as floats. Elements of 4 bits may lie two in a uint8.
+func gatherBlockQuantized(c *call) {
+	s, idx, t := c.shape(0), c.shape(1), c.dtype(2)
+	a, ok := axis(c.attrInt("gather_axis", 0), len(s))
+	if s == nil || idx == nil || !ok {
+		c.set(0, t, nil)
+		return
+	}
+	if bits := c.attrInt("bits", 4); c.dtype(0) == onnx.Uint8 && bits > 0 && bits < 8 && s[len(s)-1] > 0 {
+		s = with(s, len(s)-1, s[len(s)-1]*(8/bits))
+	}
+	c.set(0, t, gathered(s, idx, a))
+}
+
+// groupQueryAttention: query [batch, length, heads*size], or with key and value packed into it; past key and value
+// [batch, kv heads, past, size]; total_sequence_length is input 6.
+func groupQueryAttention(c *call) {
+	q, t := c.shape(0), c.dtype(0)
+	heads, kv := c.attrInt("num_heads", 0), c.attrInt("kv_num_heads", 0)
+	if len(q) != 3 || heads <= 0 || kv <= 0 {
+		for i := range c.out {
+			c.set(i, t, nil)
+		}
+		return
+	}
+	size := int64(-1)
+	if width := q[2]; width >= 0 {
+		size = width / heads
+		if !c.has(1) {
+			size = width / (heads + 2*kv)
+		}
+	}
+	c.set(0, t, []int64{q[0], q[1], product([]int64{heads, size})})
+	total := int64(-1)
+	if n, ok := c.int(6); ok {
+		total = n
+		if past := c.shape(3); len(past) == 4 && past[2] >= 0 {
+			total = max(n, past[2]) // a shared buffer is as long as it was
+		} else if c.has(3) {
+			total = -1
+		}
+	}
+	for i := 1; i <= 2; i++ {
+		kind := c.dtype(2 + i)
+		if kind == onnx.Undefined {
+			kind = t
+		}
+		c.set(i, kind, []int64{q[0], kv, total, size})
+	}
+}
+
+// multiHeadAttention: query [batch, length, heads*size], value [batch, length, heads*size of a value]; other layouts are
+// left to the declared types.
+func multiHeadAttention(c *call) {
+	q, v := c.shape(0), c.shape(2)
+	for i := range c.out {
+		c.set(i, c.dtype(0), nil)
+	}
+	if len(q) == 3 && len(v) == 3 {
+		c.set(0, c.dtype(0), []int64{q[0], q[1], v[2]})
+	} else if len(q) == 3 && len(v) == 4 {
+		c.set(0, c.dtype(0), []int64{q[0], q[1], product([]int64{v[1], v[3]})})
+	}
+}

@@ -1,0 +1,128 @@
+package infer
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// neuralRules: layers that the standard has as one op.
+var neuralRules = map[string]rule{
+	"LayerNormalization": layerNormalization,
+	"RMSNormalization":   rmsNormalization,
+	"BatchNormalization": unary,
+	"RotaryEmbedding":    unary,
+	"Attention":          attention,
+	"Conv":               conv,
+	"MaxPool":            pool,
+	"AveragePool":        pool,
+	"LpPool":             pool,
+}
+
+// attention is the standard's Attention of opset 23: inputs Q, K, V, mask, past key, past value; outputs Y, present key,
+// present value, scores. Q, K and V are [batch, heads, length, size], or [batch, length, heads*size].
+func attention(c *call) {
+	q, k, v := c.shape(0), c.shape(1), c.shape(2)
+	if q == nil || k == nil || v == nil || len(q) != len(k) || len(k) != len(v) || len(q) < 3 || len(q) > 4 {
+		for i := range c.out {
+			c.set(i, c.dtype(min(i, 2)%3), nil)
+		}
+		return
+	}
+	heads, kvHeads := c.attrInt("q_num_heads", -1), c.attrInt("kv_num_heads", -1)
+	flat := len(q) == 3
+	if flat {
+		q, k, v = split3(q, heads), split3(k, kvHeads), split3(v, kvHeads)
+	}
+	total := k[2]
+	if past := c.shape(4); len(past) == 4 {
+		total = -1
+		if past[2] >= 0 && k[2] >= 0 {
+			total = past[2] + k[2]
+		}
+	} else if c.has(4) {
+		total = -1
+	}
+	c.must(k[2], v[2])
+	batch := c.must(c.must(q[0], k[0]), v[0])
+	if flat {
+		c.set(0, c.dtype(0), []int64{batch, q[2], product([]int64{q[1], v[3]})})
+	} else {
+		c.set(0, c.dtype(0), []int64{batch, q[1], q[2], v[3]})
+	}
+	c.set(1, c.dtype(1), []int64{batch, k[1], total, k[3]})
+	c.set(2, c.dtype(2), []int64{batch, v[1], total, v[3]})
+	c.set(3, c.dtype(0), []int64{batch, q[1], q[2], total})
+}
+
+// split3 reads [batch, length, heads*size] as [batch, heads, length, size].
+func split3(s []int64, heads int64) []int64 {
+	size := int64(-1)
+	if heads > 0 && s[2] >= 0 {
+		size = s[2] / heads
+	}
+	return []int64{s[0], heads, s[1], size}
+}
+
+func conv(c *call) {
+	x, w := c.shape(0), c.shape(1)
+	if len(x) < 2 || len(w) != len(x) {
+		c.set(0, c.dtype(0), nil)
+		return
+	}
+	kernel := c.attrInts("kernel_shape")
+	if kernel == nil {
+		kernel = w[2:]
+	}
+	c.set(0, c.dtype(0), slices.Concat([]int64{x[0], w[0]}, c.windows(x[2:], kernel)))
+}
+
+func pool(c *call) {
+	x := c.shape(0)
+	kernel := c.attrInts("kernel_shape")
+	var s []int64
+	if len(x) >= 2 {
+		s = slices.Concat(x[:2], c.windows(x[2:], kernel))
+	}
+	c.set(0, c.dtype(0), s)
+	c.set(1, onnx.Int64, s)
+}
+
+// windows gives the number of places of a sliding window along each spatial dimension.
+func (c *call) windows(dims, kernel []int64) []int64 {
+	strides, dilations, pads := c.attrInts("strides"), c.attrInts("dilations"), c.attrInts("pads")
+	auto := c.attrString("auto_pad", "NOTSET")
+	out := unknown(len(dims))
+	if len(kernel) != len(dims) {
+		return out
+	}
+	for i, d := range dims {
+		stride, dilation, padding := int64(1), int64(1), int64(0)
+		if i < len(strides) {
+			stride = strides[i]
+		}
+		if i < len(dilations) {
+			dilation = dilations[i]
+		}
+		if len(pads) == 2*len(dims) {
+			padding = pads[i] + pads[i+len(dims)]
+		}
+		if d < 0 || kernel[i] < 0 || stride < 1 {
+			continue
+		}
+		if auto == "SAME_UPPER" || auto == "SAME_LOWER" {
+			out[i] = (d + stride - 1) / stride
+			continue
+		}
+		span := d + padding - (kernel[i]-1)*dilation - 1
+		if out[i] = span/stride + 1; c.attrInt("ceil_mode", 0) != 0 {
+			out[i] = (span+stride-1)/stride + 1
+			// The last window must start inside the input or its padding at the start.
+			if len(pads) == 2*len(dims) && (out[i]-1)*stride >= d+pads[i] || pads == nil && (out[i]-1)*stride >= d {
+				out[i]--
+			}
+		}
+		out[i] = max(out[i], 0)
+	}
+	return out
+}

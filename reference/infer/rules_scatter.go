@@ -1,0 +1,4 @@
+package infer
+
+// scatterRules: ops that write into a copy of their first input.
+var scatterRules = each(unary, "Scatter", "ScatterElements", "ScatterND", "TensorScatter")

@@ -1,0 +1,212 @@
+package infer
+
+import "slices"
+
+// difference is two numbers that an op wants to be equal and that are not, in each world.
+type difference struct{ a, b [Worlds]int64 }
+
+// maxDifferences bounds what one pass gathers.
+const maxDifferences = 256
+
+// differ gathers what the rule compares, in all worlds, and records the pairs that are unequal somewhere.
+func (an *analysis) differ(c *call, rule rule) {
+	if len(an.differences) >= maxDifferences {
+		return
+	}
+	var pairs [Worlds][]pair
+	var buffer [Worlds * 2]result
+	c.gather = true
+	for w := range Worlds {
+		c.pairs = nil
+		c.run(w, rule, buffer[:])
+		pairs[w] = c.pairs
+	}
+	c.gather, c.pairs = false, nil
+	for i, p := range pairs[0] {
+		d := difference{}
+		unequal, usable := false, true
+		for w := range Worlds {
+			if i >= len(pairs[w]) {
+				usable = false
+				break
+			}
+			p = pairs[w][i]
+			d.a[w], d.b[w] = p.a, p.b
+			unequal = unequal || p.a != p.b
+			usable = usable && p.a > 0 && p.b > 0
+		}
+		if usable && unequal && !slices.Contains(an.differences, d) {
+			an.differences = append(an.differences, d)
+		}
+	}
+}
+
+// solve defines free symbols such that recorded differences vanish. It says whether it defined any: the analysis then
+// has to start again.
+func (an *analysis) solve() bool {
+	changed := false
+	for _, d := range an.differences {
+		if s, e := an.symbols.equate(d.a, d.b, false); s != nil {
+			s.def = e
+			// The numbers of this pass are those of before: with one symbol changed, later differences that stem from
+			// it would be read wrongly. Those that hold it are left to the next pass.
+			an.symbols.retired = append(an.symbols.retired, s)
+			changed = true
+		}
+	}
+	an.symbols.retired = nil
+	for _, d := range an.differences {
+		if changed {
+			break
+		}
+		if s, e := an.symbols.equate(d.a, d.b, true); s != nil {
+			s.def, changed = e, true
+		}
+	}
+	return changed
+}
+
+// equate finds a free symbol s and what it must be so that the numbers a and b become equal; nil when there is none.
+// Numbers that cannot be read as an expression of symbols, and constants, make a weak definition: it is tried only when
+// nothing else helps.
+func (t *symbols) equate(a, b [Worlds]int64, weak bool) (*symbol, *expr) {
+	ea, eb := t.read(a), t.read(b)
+	if ea == nil && eb == nil {
+		return nil, nil
+	}
+	if !weak && (ea == nil || eb == nil || ea.op == 'k' || eb.op == 'k') {
+		return nil, nil
+	}
+	// A symbol against another: the earlier one stays.
+	if ea != nil && eb != nil && ea.op == 's' && eb.op == 's' && ea.sym.order < eb.sym.order {
+		ea, eb, a, b = eb, ea, b, a
+	}
+	// A bare symbol is easier to change than a compound.
+	if ea == nil || ea.op != 's' && eb != nil && eb.op == 's' {
+		ea, eb, a, b = eb, ea, b, a
+	}
+	if s, e := t.define(ea, eb, b); s != nil {
+		return s, e
+	}
+	if eb != nil {
+		return t.define(eb, ea, a)
+	}
+	return nil, nil
+}
+
+// define solves ea = b for a free symbol of ea; eb is b as an expression, nil when b is just numbers.
+func (t *symbols) define(ea, eb *expr, b [Worlds]int64) (*symbol, *expr) {
+	if eb == nil {
+		eb = &expr{op: 'k', k: b}
+	}
+	if ea.op == 's' {
+		return t.accept(ea.sym, eb)
+	}
+	if ea.op == 'k' {
+		return nil, nil
+	}
+	x, y := ea.a, ea.b
+	// The same operand on both sides: the others are equal.
+	if eb.op == ea.op && eb.op != '/' {
+		for _, p := range [][4]*expr{{x, y, eb.a, eb.b}, {x, y, eb.b, eb.a}, {y, x, eb.a, eb.b}, {y, x, eb.b, eb.a}} {
+			if p[0].op == 's' && p[2].op == 's' && p[0].sym == p[2].sym && p[1].op == 's' {
+				u, v := p[1], p[3]
+				if v.op == 's' && u.sym.order < v.sym.order {
+					u, v = v, u
+				}
+				if s, e := t.accept(u.sym, v); s != nil {
+					return s, e
+				}
+			}
+		}
+	}
+	type way struct {
+		s *expr
+		e *expr
+	}
+	var ways []way
+	switch ea.op {
+	case '+':
+		ways = []way{{x, &expr{op: '-', a: eb, b: y}}, {y, &expr{op: '-', a: eb, b: x}}}
+	case '-':
+		ways = []way{{x, &expr{op: '+', a: eb, b: y}}, {y, &expr{op: '-', a: x, b: eb}}}
+	case '*':
+		ways = []way{{x, exact(eb, y)}, {y, exact(eb, x)}}
+	}
+	// The later symbol is the likelier to be the derived one.
+	if len(ways) == 2 && ways[0].s.op == 's' && ways[1].s.op == 's' && ways[0].s.sym.order < ways[1].s.sym.order {
+		ways[0], ways[1] = ways[1], ways[0]
+	}
+	for _, w := range ways {
+		if w.s.op == 's' && w.e != nil {
+			if s, e := t.accept(w.s.sym, w.e); s != nil {
+				return s, e
+			}
+		}
+	}
+	return nil, nil
+}
+
+// exact gives e / d if that leaves no remainder in any world.
+func exact(e, d *expr) *expr {
+	for w := range Worlds {
+		if n := d.at(w); n == 0 || e.at(w)%n != 0 {
+			return nil
+		}
+	}
+	return &expr{op: '/', a: e, b: d}
+}
+
+// accept checks a definition: the symbol is free, and the expression positive and of other symbols that have not been
+// redefined in this round.
+func (t *symbols) accept(s *symbol, e *expr) (*symbol, *expr) {
+	if !s.free() || e.uses(s) || !e.positive() {
+		return nil, nil
+	}
+	for _, r := range t.retired {
+		if e.uses(r) {
+			return nil, nil
+		}
+	}
+	return s, e
+}
+
+// read finds the expression of free symbols that has these numbers, the simplest first: S, S+n, S*n, S+T, S-T, S*T. The
+// numbers of three worlds make a chance hit unlikely. It gives nil when there is none, and a number for a constant.
+func (t *symbols) read(n [Worlds]int64) *expr {
+	if n[0] == n[1] && n[0] == n[2] {
+		return ofNumber(n[0])
+	}
+	var free []*symbol
+	for _, s := range t.list {
+		if s.free() {
+			if s.start == n {
+				return ofSymbol(s)
+			}
+			free = append(free, s)
+		}
+	}
+	for _, s := range free {
+		d := n[0] - s.start[0]
+		if n[1]-s.start[1] == d && n[2]-s.start[2] == d {
+			return &expr{op: '+', a: ofSymbol(s), b: ofNumber(d)}
+		}
+		q := n[0] / s.start[0]
+		if q*s.start[0] == n[0] && q*s.start[1] == n[1] && q*s.start[2] == n[2] {
+			return &expr{op: '*', a: ofSymbol(s), b: ofNumber(q)}
+		}
+	}
+	for i, s := range free {
+		for j, u := range free {
+			for _, op := range []byte("+*-") {
+				if op != '-' && j < i {
+					continue
+				}
+				if e := (&expr{op: op, a: ofSymbol(s), b: ofSymbol(u)}); e.at(0) == n[0] && e.at(1) == n[1] && e.at(2) == n[2] {
+					return e
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package infer
+
+import (
+	"strconv"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// symbols holds the symbolic dimensions of a model and the numbers given to them.
+type symbols struct {
+	list    []*symbol
+	byName  map[string]*symbol
+	fresh   map[freshKey]*symbol
+	next    [Worlds]int64
+	hasLead bool
+	// retired are the symbols that solve has defined in its present round: the numbers at hand are those of before.
+	retired []*symbol
+}
+
+// freshKey names a length that depends on data: the k-th of a node.
+type freshKey struct {
+	node *onnx.Node
+	k    int
+}
+
+func newSymbols() *symbols {
+	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{},
+		// The next prime from here on. World 2 starts where the sum of two lengths still lies below 2048, so that tables
+		// of that many positions are not exceeded.
+		next: [Worlds]int64{3, 11, 1009}}
+}
+
+// add makes a free symbol. The first one at axis 0 is taken for a batch size and gets numbers below all others.
+func (t *symbols) add(name string, axis int) *symbol {
+	s := &symbol{name: name, order: len(t.list)}
+	if axis == 0 && !t.hasLead {
+		t.hasLead = true
+		s.start = [Worlds]int64{2, 5, 997}
+	} else {
+		s.start = t.next
+		for w := range t.next {
+			t.next[w] = nextPrime(t.next[w])
+		}
+	}
+	t.list = append(t.list, s)
+	return s
+}
+
+func nextPrime(n int64) int64 {
+	for n++; ; n++ {
+		prime := true
+		for d := int64(2); d*d <= n && prime; d++ {
+			prime = n%d != 0
+		}
+		if prime {
+			return n
+		}
+	}
+}
+
+// named gives the symbol of a name, making it if needed.
+func (t *symbols) named(name string, axis int) *symbol {
+	if s := t.byName[name]; s != nil {
+		return s
+	}
+	e := parseDim(name, func(n string) *symbol { return t.named(n, -1) })
+	if e != nil && !e.positive() {
+		e = nil
+	}
+	s := t.add(name, axis)
+	s.def = e
+	t.byName[name] = s
+	return s
+}
+
+// freshFor gives the symbol of a length that only the data tell.
+func (t *symbols) freshFor(n *onnx.Node, k int) *symbol {
+	key := freshKey{n, k}
+	s := t.fresh[key]
+	if s == nil {
+		s = t.add("", -1)
+		t.fresh[key] = s
+	}
+	return s
+}
+
+// shapeOf turns declared dimensions into one shape a world. An unnamed dimension becomes a symbol of its own when
+// unnamed is true, and stays unknown otherwise. same says that all shapes are one slice.
+func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shape [Worlds][]int64, same bool) {
+	fixed := make([]int64, len(dims))
+	syms := make([]*symbol, len(dims))
+	same = true
+	for i, d := range dims {
+		fixed[i] = -1
+		switch {
+		case d.Value >= 0:
+			fixed[i] = d.Value
+		case d.Param != "":
+			if n, err := strconv.ParseInt(d.Param, 10, 64); err == nil && n >= 0 { // a number written as a name
+				fixed[i] = n
+			} else {
+				syms[i], same = t.named(d.Param, i), false
+			}
+		case unnamed != nil:
+			syms[i], same = unnamed(i), false
+		}
+	}
+	for w := range shape {
+		if same || w == 0 {
+			shape[w] = fixed
+		} else {
+			shape[w] = append([]int64{}, fixed...)
+		}
+	}
+	if !same {
+		for w := range shape {
+			for i, s := range syms {
+				if s != nil {
+					shape[w][i] = s.at(w)
+				}
+			}
+		}
+	}
+	return shape, same
+}

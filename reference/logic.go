@@ -1,0 +1,121 @@
+package reference
+
+import (
+	"cmp"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var logicOps = map[string]opDef{
+	"Equal":          plain(2, comparison(func(c int) bool { return c == 0 })),
+	"Less":           plain(2, comparison(func(c int) bool { return c == -1 })),
+	"LessOrEqual":    plain(2, comparison(func(c int) bool { return c == -1 || c == 0 })),
+	"Greater":        plain(2, comparison(func(c int) bool { return c == 1 })),
+	"GreaterOrEqual": plain(2, comparison(func(c int) bool { return c == 1 || c == 0 })),
+
+	"And": plain(2, boolean(func(x, y int64) int64 { return x & y })),
+	"Or":  plain(2, boolean(func(x, y int64) int64 { return x | y })),
+	"Xor": plain(2, boolean(func(x, y int64) int64 { return x ^ y })),
+
+	"BitwiseAnd": arith(2, numeric(nil, func(x, y int64) int64 { return x & y }, nil)),
+	"BitwiseOr":  arith(2, numeric(nil, func(x, y int64) int64 { return x | y }, nil)),
+	"BitwiseXor": arith(2, numeric(nil, func(x, y int64) int64 { return x ^ y }, nil)),
+	"BitShift":   arith(2, opBitShift),
+	"Where":      plain(3, opWhere),
+}
+
+// unordered is what compareFloat gives when one side is NaN: no comparison holds.
+const unordered = 2
+
+func compareFloat(x, y float64) int {
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	case x == y:
+		return 0
+	}
+	return unordered
+}
+
+// comparison is an op of two inputs of one type to bool; holds takes -1, 0, 1 or unordered.
+func comparison(holds func(int) bool) opFunc {
+	return func(c *call) ([]*Tensor, error) {
+		if !c.sameType(0, 1) {
+			return nil, c.err
+		}
+		a, b := c.in[0], legacyBroadcast(c, c.in[0], c.in[1])
+		out, err := broadcastShape(a.Shape, b.Shape)
+		if err != nil {
+			return nil, err
+		}
+		r := &Tensor{DataType: onnx.Bool, Shape: out}
+		switch {
+		case a.IsFloat():
+			r.I = zipWith(a.F, a.Shape, b.F, b.Shape, out, func(x, y float64) int64 { return boolInt(holds(compareFloat(x, y))) })
+		case a.DataType == onnx.String:
+			r.I = zipWith(a.S, a.Shape, b.S, b.Shape, out, func(x, y string) int64 { return boolInt(holds(cmp.Compare(x, y))) })
+		case a.DataType == onnx.Uint64:
+			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return boolInt(holds(cmp.Compare(uint64(x), uint64(y)))) })
+		default:
+			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return boolInt(holds(cmp.Compare(x, y))) })
+		}
+		return one(r)
+	}
+}
+
+func boolean(f func(x, y int64) int64) opFunc {
+	return func(c *call) ([]*Tensor, error) {
+		if c.in[0].DataType != onnx.Bool || c.in[1].DataType != onnx.Bool {
+			c.fail("inputs are %s and %s, expected bool", c.in[0], c.in[1])
+			return nil, c.err
+		}
+		return numeric(nil, f, nil)(c)
+	}
+}
+
+func opBitShift(c *call) ([]*Tensor, error) {
+	switch d := c.str("direction", ""); d {
+	case "LEFT":
+		return numeric(nil, func(x, y int64) int64 { return x << uint64(y) }, nil)(c)
+	case "RIGHT":
+		return numeric(nil, func(x, y int64) int64 { return x >> uint64(y) }, func(x, y uint64) uint64 { return x >> y })(c)
+	default:
+		c.fail("direction is %q, expected LEFT or RIGHT", d)
+		return nil, c.err
+	}
+}
+
+// opWhere takes elements of the second input where the condition holds, of the third elsewhere.
+func opWhere(c *call) ([]*Tensor, error) {
+	cond, a, b := c.in[0], c.in[1], c.in[2]
+	if cond.DataType != onnx.Bool {
+		c.fail("the condition is %s, expected bool", cond)
+	}
+	if !c.sameType(1, 2) || c.err != nil {
+		return nil, c.err
+	}
+	out, err := broadcastShape(cond.Shape, a.Shape, b.Shape)
+	if err != nil {
+		return nil, err
+	}
+	k := expand(cond.I, cond.Shape, out)
+	a, b = a.expandTo(out), b.expandTo(out)
+	return one(&Tensor{DataType: a.DataType, Shape: out, F: choose(k, a.F, b.F), I: choose(k, a.I, b.I), S: choose(k, a.S, b.S)})
+}
+
+func choose[T any](cond []int64, a, b []T) []T {
+	if a == nil {
+		return nil
+	}
+	r := make([]T, len(cond))
+	for i, k := range cond {
+		if k != 0 {
+			r[i] = a[i]
+		} else {
+			r[i] = b[i]
+		}
+	}
+	return r
+}

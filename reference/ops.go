@@ -1,0 +1,53 @@
+package reference
+
+// opFunc evaluates one call.
+type opFunc func(c *call) ([]*Tensor, error)
+
+// opDef is an entry of the op table.
+type opDef struct {
+	fn  opFunc
+	min int // inputs that must be there
+	// arithmetic ops make fresh elements, which the dispatcher rounds or wraps to their type.
+	arithmetic bool
+}
+
+// table maps the standard's op types, and domain:type of others, to their implementation. The ops look at the opset
+// themselves where versions differ.
+var table = map[string]opDef{}
+
+func register(ops map[string]opDef) {
+	for name, d := range ops {
+		table[name] = d
+	}
+}
+
+// arith is an op whose outputs are rounded; min is the number of inputs it must have.
+func arith(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, arithmetic: true} }
+
+// plain is an op that moves elements, or makes exact ones.
+func plain(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
+
+// The table is filled at start, not by its declaration, because control flow ops lead back to it.
+func init() {
+	register(binaryOps)
+	register(unaryOps)
+	register(activationOps)
+	register(logicOps)
+	register(castOps)
+	register(reduceOps)
+	register(matmulOps)
+	register(shapeOps)
+	register(attentionOps)
+	register(quantOps)
+	register(spaceOps)
+	register(sequenceOps)
+	register(normOps)
+	register(sortOps)
+	register(controlOps)
+	register(sliceOps)
+	register(constantOps)
+	register(gatherOps)
+	register(scatterOps)
+}
+
+func one(t *Tensor) ([]*Tensor, error) { return []*Tensor{t}, nil }

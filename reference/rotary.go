@@ -1,0 +1,123 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+)
+
+var attentionOps = map[string]opDef{
+	"RotaryEmbedding": arith(3, opRotaryEmbedding),
+	"Attention":       arith(3, opAttention),
+	"SwiGLU":          arith(2, opSwiGLU),
+	"LinearAttention": arith(3, opLinearAttention),
+}
+
+// opSwiGLU is A·sigmoid(alpha·A)·B (opset 28).
+func opSwiGLU(c *call) ([]*Tensor, error) {
+	a, b := c.floats(0), c.floats(1)
+	alpha := c.float("alpha", 1)
+	if !slices.Equal(a.Shape, b.Shape) {
+		c.fail("the shapes %v and %v differ", a.Shape, b.Shape)
+	}
+	if !c.sameType(0, 1) || c.err != nil {
+		return nil, c.err
+	}
+	r := c.newFloats(a.DataType, a.Shape)
+	for i, x := range a.F {
+		r.F[i] = c.roundOne(a.DataType, x*sigmoid(alpha*x)) * b.F[i]
+	}
+	return one(r)
+}
+
+// heads gives x as (batch, heads, sequence, head size): a tensor of rank 3 has the heads packed in its last dimension.
+func (c *call) heads(x *Tensor, n int) *Tensor {
+	if x.Rank() == 4 {
+		return x
+	}
+	if x.Rank() != 3 || n < 1 || x.Shape[2]%n != 0 {
+		c.fail("%s has no %d heads, expected rank 4, or rank 3 with packed heads", x, n)
+		return &Tensor{DataType: x.DataType, Shape: []int{0, 0, 0, 0}, F: []float64{}}
+	}
+	s := x.Shape
+	return x.withShape([]int{s[0], s[1], n, s[2] / n}).transpose([]int{0, 2, 1, 3})
+}
+
+// unheads is the inverse of heads for an op whose input had the given rank.
+func unheads(x *Tensor, rank int) *Tensor {
+	if rank == 4 {
+		return x
+	}
+	s := x.Shape
+	return x.transpose([]int{0, 2, 1, 3}).withShape([]int{s[0], s[2], s[1] * s[3]})
+}
+
+// opRotaryEmbedding (opset 23) rotates pairs of each head's first rotary_embedding_dim elements, the halves or, when
+// interleaved, neighbours, by angles given as cosines and sines for each position.
+func opRotaryEmbedding(c *call) ([]*Tensor, error) {
+	x, cos, sin := c.floats(0), c.floats(1), c.floats(2)
+	pos, hasPos := c.integers(3)
+	interleaved := c.int("interleaved", 0) != 0
+	h := c.heads(x, int(c.int("num_heads", 0)))
+	if c.err != nil {
+		return nil, c.err
+	}
+	batch, seq, d := h.Shape[0], h.Shape[2], h.Shape[3]
+	rot := int(c.int("rotary_embedding_dim", 0))
+	if rot == 0 {
+		rot = d
+	}
+	half := rot / 2
+	if rot < 0 || rot > d || rot%2 != 0 {
+		return nil, fmt.Errorf("a rotary_embedding_dim of %d does not fit a head size of %d", rot, d)
+	}
+	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() == 0 || cos.Shape[cos.Rank()-1] != half {
+		return nil, fmt.Errorf("caches of %v and %v, expected rows of %d", cos.Shape, sin.Shape, half)
+	}
+	rows, err := c.cacheRows(cos.Shape, pos, hasPos, batch, seq)
+	if err != nil {
+		return nil, err
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	y := NewFloats(x.DataType, h.Shape, slices.Clone(h.F))
+	t := x.DataType
+	for r := range size(h.Shape[:3]) { // one head at one position
+		row := rows[r/(h.Shape[1]*seq)*seq+r%seq]
+		v := h.F[r*d : (r+1)*d]
+		o := y.F[r*d : (r+1)*d]
+		for k := range half {
+			i, j := k, k+half
+			if interleaved {
+				i, j = 2*k, 2*k+1
+			}
+			cv, sv := cos.F[row*half+k], sin.F[row*half+k]
+			o[i] = c.roundOne(t, cv*v[i]) - c.roundOne(t, sv*v[j])
+			o[j] = c.roundOne(t, sv*v[i]) + c.roundOne(t, cv*v[j])
+		}
+	}
+	return one(unheads(y, x.Rank()))
+}
+
+// cacheRows gives the row of the cache for each position of each item: picked by position_ids, or in order. A batch of
+// one serves all items, as exporters write it.
+func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) ([]int, error) {
+	rows := make([]int, batch*seq)
+	n := seq // rows that are given
+	if hasPos {
+		n = len(pos)
+	} else if len(cache) == 3 {
+		n = cache[0] * cache[1]
+	}
+	rank := pick(hasPos, 2, 3)
+	if len(cache) != rank || n != len(rows) && n != seq || !hasPos && cache[1] != seq {
+		return nil, fmt.Errorf("caches of %v and %d positions do not fit a batch of %d and a sequence of %d", cache, len(pos), batch, seq)
+	}
+	for i := range rows {
+		rows[i] = i % n
+		if hasPos {
+			rows[i] = c.index(pos[i%n], cache[0])
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,137 @@
+package reference
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// roundFloat16 rounds to the nearest IEEE 754 binary16 value, ties to even; 65520 and more become infinite.
+func roundFloat16(x float64) float64 {
+	a := math.Abs(x)
+	switch {
+	case a >= 65520:
+		return math.Copysign(math.Inf(1), x)
+	case a < 0x1p-14: // subnormal: a fixed quantum
+		return math.RoundToEven(x*0x1p24) * 0x1p-24
+	case a != a:
+		return x
+	}
+	return dropBits(x, 42)
+}
+
+// roundBFloat16 rounds to the nearest bfloat16 value (float32 cut to 7 bits of mantissa), ties to even.
+func roundBFloat16(x float64) float64 {
+	a := math.Abs(x)
+	switch {
+	case a < 0x1p-126:
+		return math.RoundToEven(x*0x1p133) * 0x1p-133
+	case a != a, a > math.MaxFloat64:
+		return x
+	}
+	y := dropBits(x, 45)
+	if math.Abs(y) >= 0x1p128 {
+		return math.Copysign(math.Inf(1), x)
+	}
+	return y
+}
+
+// dropBits rounds away the low n bits of the mantissa, ties to even; a carry rightly runs into the exponent.
+func dropBits(x float64, n uint) float64 {
+	u := math.Float64bits(x)
+	u += 1<<(n-1) - 1 + u>>n&1
+	return math.Float64frombits(u &^ (1<<n - 1))
+}
+
+// roundTo rounds one value to a floating-point type.
+func roundTo(t onnx.DataType, x float64) float64 {
+	switch t {
+	case onnx.Float:
+		return float64(float32(x))
+	case onnx.Float16:
+		return roundFloat16(x)
+	case onnx.BFloat16:
+		return roundBFloat16(x)
+	case onnx.Double:
+		return x
+	}
+	if f := miniFormat(t); f != nil {
+		return f.round(x, true)
+	}
+	return x
+}
+
+// roundAll rounds in place.
+func roundAll(t onnx.DataType, v []float64) {
+	switch t {
+	case onnx.Double:
+	case onnx.Float:
+		for i, x := range v {
+			v[i] = float64(float32(x))
+		}
+	case onnx.Float16:
+		for i, x := range v {
+			v[i] = roundFloat16(x)
+		}
+	case onnx.BFloat16:
+		for i, x := range v {
+			v[i] = roundBFloat16(x)
+		}
+	default:
+		for i, x := range v {
+			v[i] = roundTo(t, x)
+		}
+	}
+}
+
+// wrapInt reduces x modulo the width of an integer type.
+func wrapInt(x int64, t onnx.DataType) int64 {
+	switch t {
+	case onnx.Int32:
+		return int64(int32(x))
+	case onnx.Uint32:
+		return int64(uint32(x))
+	case onnx.Int16:
+		return int64(int16(x))
+	case onnx.Uint16:
+		return int64(uint16(x))
+	case onnx.Int8:
+		return int64(int8(x))
+	case onnx.Uint8:
+		return int64(uint8(x))
+	case onnx.Int4:
+		return int64(int8(x<<4) >> 4)
+	case onnx.Uint4:
+		return x & 15
+	case onnx.Int2:
+		return int64(int8(x<<6) >> 6)
+	case onnx.Uint2:
+		return x & 3
+	}
+	return x
+}
+
+func wrapAll(t onnx.DataType, v []int64) {
+	if t == onnx.Int64 || t == onnx.Uint64 || t == onnx.Bool {
+		return
+	}
+	for i, x := range v {
+		v[i] = wrapInt(x, t)
+	}
+}
+
+// intRange gives the smallest and greatest value of an integer type; uint64 is cut to the positive int64.
+func intRange(t onnx.DataType) (lo, hi int64) {
+	switch t {
+	case onnx.Bool:
+		return 0, 1
+	case onnx.Uint64:
+		return 0, math.MaxInt64
+	}
+	bits := t.Bits()
+	switch t {
+	case onnx.Uint8, onnx.Uint16, onnx.Uint32, onnx.Uint4, onnx.Uint2:
+		return 0, 1<<bits - 1
+	}
+	return -1 << (bits - 1), 1<<(bits-1) - 1
+}

@@ -1,0 +1,248 @@
+package reference
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// scope holds the values of a graph that are known so far; a subgraph sees those of the enclosing graphs.
+type scope struct {
+	values  map[*onnx.Value]*Tensor
+	parent  *scope
+	omitted map[*onnx.Value]bool // a function's inputs that the call leaves out
+}
+
+// isOmitted says whether v is an input of the enclosing function that the call leaves out.
+func (s *scope) isOmitted(v *onnx.Value) bool {
+	for ; s != nil; s = s.parent {
+		if s.omitted[v] {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *scope) lookup(v *onnx.Value) *Tensor {
+	for ; s != nil; s = s.parent {
+		if t := s.values[v]; t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// frame is what the nodes of one function body share: its opset and the attributes of the call.
+type frame struct {
+	opset int64
+	attrs map[string]*onnx.Attribute
+	depth int // of nested function calls
+}
+
+// Run evaluates the model. Inputs are named as the graph's; those with an initializer may be left out. Values are
+// released as soon as the last node that reads them has run.
+func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
+	if e.model == nil {
+		return nil, fmt.Errorf("Run needs an evaluator of a model: use New")
+	}
+	g := e.model.Graph
+	sc := &scope{values: make(map[*onnx.Value]*Tensor, len(g.Nodes))}
+	if err := e.bindInputs(g, sc, inputs); err != nil {
+		return nil, err
+	}
+	last := lastReaders(g)
+	dead := make([][]*onnx.Value, len(g.Nodes))
+	for v, i := range last {
+		dead[i] = append(dead[i], v)
+	}
+	fr := &frame{opset: e.opset}
+	for i, n := range g.Nodes {
+		if err := e.evalNode(n, sc, fr); err != nil {
+			return nil, err
+		}
+		for _, v := range dead[i] {
+			delete(sc.values, v)
+		}
+		for _, v := range n.Outputs { // read by nobody
+			if _, read := last[v]; v != nil && !read && !v.IsOutput() {
+				delete(sc.values, v)
+			}
+		}
+	}
+	out := make(map[string]*Tensor, len(g.Outputs))
+	for _, v := range g.Outputs {
+		t, err := e.value(v, sc)
+		if err != nil {
+			return nil, fmt.Errorf("graph output: %w", err)
+		}
+		out[v.Name] = t
+	}
+	return out, nil
+}
+
+func (e *Evaluator) bindInputs(g *onnx.Graph, sc *scope, inputs map[string]*Tensor) error {
+	bound := 0
+	for _, v := range g.Inputs {
+		t, ok := inputs[v.Name]
+		if !ok || t == nil {
+			if v.Const == nil {
+				return fmt.Errorf("input %q of the model is missing", v.Name)
+			}
+			continue
+		}
+		bound++
+		if err := e.checkInput(v, t); err != nil {
+			return err
+		}
+		sc.values[v] = t
+	}
+	if bound == len(inputs) {
+		return nil
+	}
+	for name := range inputs {
+		if v := g.Value(name); v == nil || sc.values[v] == nil {
+			return fmt.Errorf("the model has no input %q", name)
+		}
+	}
+	return nil
+}
+
+func (e *Evaluator) checkInput(v *onnx.Value, t *Tensor) error {
+	if t.isSeq {
+		return nil
+	}
+	if want := size(t.Shape); len(t.F)+len(t.I)+len(t.S) != want {
+		return fmt.Errorf("input %q has the shape %v, but %d elements", v.Name, t.Shape, len(t.F)+len(t.I)+len(t.S))
+	}
+	decl, ok := v.Type()
+	if !ok {
+		return nil
+	}
+	if decl.DataType != t.DataType && !(e.options.Exact && isFloat(decl.DataType) && t.IsFloat()) {
+		return fmt.Errorf("input %q is %s, the model declares %s", v.Name, t.DataType, decl.DataType)
+	}
+	if !decl.HasShape {
+		return nil
+	}
+	if len(decl.Dims) != t.Rank() {
+		return fmt.Errorf("input %q has the shape %v, the model declares %d dimensions", v.Name, t.Shape, len(decl.Dims))
+	}
+	for i, d := range decl.Dims {
+		if d.Value >= 0 && int(d.Value) != t.Shape[i] {
+			return fmt.Errorf("input %q has the shape %v, the model declares dimension %d to be %d", v.Name, t.Shape, i, d.Value)
+		}
+	}
+	return nil
+}
+
+// Eval evaluates nodes in the given order. It reads and fills env; initializers and outputs of Constant nodes need not
+// be in it.
+func (e *Evaluator) Eval(nodes []*onnx.Node, env map[*onnx.Value]*Tensor) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	sc := &scope{values: env}
+	fr := e.frameOf(nodes[0])
+	for _, n := range nodes {
+		if err := e.evalNode(n, sc, fr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
+	if len(n.Outputs) == 1 && n.Is("Constant") && n.Outputs[0] != nil {
+		if t, err := e.constant(n.Outputs[0]); err == nil && t != nil {
+			sc.values[n.Outputs[0]] = t
+			return nil
+		}
+	}
+	in := make([]*Tensor, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v == nil || sc.isOmitted(v) {
+			continue
+		}
+		t, err := e.value(v, sc)
+		if err != nil {
+			return fmt.Errorf("%s: input %d: %w", describe(n), i, err)
+		}
+		in[i] = t
+	}
+	out, err := e.dispatch(n, in, sc, fr)
+	if err != nil {
+		return err
+	}
+	for i, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		if i >= len(out) || out[i] == nil {
+			return fmt.Errorf("%s: output %d (%q) is not made by the op", describe(n), i, v.Name)
+		}
+		sc.values[v] = out[i]
+	}
+	return nil
+}
+
+// value finds a value in the scope or among the constants.
+func (e *Evaluator) value(v *onnx.Value, sc *scope) (*Tensor, error) {
+	if t := sc.lookup(v); t != nil {
+		return t, nil
+	}
+	t, err := e.constant(v)
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return nil, fmt.Errorf("%q has no value", v.Name)
+	}
+	return t, nil
+}
+
+// evalGraph evaluates a subgraph or function body and gives its outputs.
+func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, error) {
+	for _, n := range g.Nodes {
+		if err := e.evalNode(n, sc, fr); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*Tensor, len(g.Outputs))
+	for i, v := range g.Outputs {
+		t, err := e.value(v, sc)
+		if err != nil {
+			return nil, fmt.Errorf("output %d: %w", i, err)
+		}
+		out[i] = t
+	}
+	return out, nil
+}
+
+// lastReaders gives, for each value that nodes of g read (also in their subgraphs), the index of the last such node.
+// Graph outputs are left out: they stay.
+func lastReaders(g *onnx.Graph) map[*onnx.Value]int {
+	last := make(map[*onnx.Value]int, len(g.Nodes))
+	var visit func(n *onnx.Node, i int)
+	visit = func(n *onnx.Node, i int) {
+		for _, v := range n.Inputs {
+			if v != nil {
+				last[v] = i
+			}
+		}
+		for _, s := range n.Subgraphs() {
+			for _, m := range s.Nodes {
+				visit(m, i)
+			}
+			for _, v := range s.Outputs {
+				last[v] = i
+			}
+		}
+	}
+	for i, n := range g.Nodes {
+		visit(n, i)
+	}
+	for _, v := range g.Outputs {
+		delete(last, v)
+	}
+	return last
+}

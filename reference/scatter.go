@@ -1,0 +1,129 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+)
+
+var scatterOps = map[string]opDef{
+	"Scatter":         arith(3, opScatterElements),
+	"ScatterElements": arith(3, opScatterElements),
+	"ScatterND":       arith(3, opScatterND),
+	"TensorScatter":   arith(2, opTensorScatter),
+}
+
+// reductionOf gives the two functions of the attribute reduction; nil functions overwrite.
+func (c *call) reductionOf() (ff func(old, new float64) float64, fi func(old, new int64) int64) {
+	switch r := c.str("reduction", "none"); r {
+	case "none":
+	case "add":
+		return func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }
+	case "mul":
+		return func(a, b float64) float64 { return a * b }, func(a, b int64) int64 { return a * b }
+	case "max":
+		return maxFloat, func(a, b int64) int64 { return max(a, b) }
+	case "min":
+		return minFloat, func(a, b int64) int64 { return min(a, b) }
+	default:
+		c.fail("unknown reduction %q", r)
+	}
+	return nil, nil
+}
+
+// scatterBlocks copies x and writes blocks of n elements of u into it.
+func (c *call) scatterBlocks(x, u *Tensor, blocks []int, n int) *Tensor {
+	ff, fi := c.reductionOf()
+	return &Tensor{DataType: x.DataType, Shape: x.Shape,
+		F: scatterSlice(x.F, u.F, blocks, n, ff), I: scatterSlice(x.I, u.I, blocks, n, fi), S: scatterSlice(x.S, u.S, blocks, n, nil)}
+}
+
+func scatterSlice[T any](x, u []T, blocks []int, n int, f func(old, new T) T) []T {
+	if x == nil {
+		return nil
+	}
+	r := slices.Clone(x)
+	for b, at := range blocks {
+		dst, src := r[at*n:(at+1)*n], u[b*n:(b+1)*n]
+		if f == nil {
+			copy(dst, src)
+			continue
+		}
+		for i, v := range src {
+			dst[i] = f(dst[i], v)
+		}
+	}
+	return r
+}
+
+func opScatterElements(c *call) ([]*Tensor, error) {
+	x, u := c.in[0], c.in[2]
+	idx, _ := c.integers(1)
+	axis := c.axis(c.int("axis", 0), x.Rank())
+	if !slices.Equal(c.in[1].Shape, u.Shape) {
+		c.fail("indices of %v and updates of %v differ in shape", c.in[1].Shape, u.Shape)
+	}
+	if !c.sameType(0, 2) || c.err != nil {
+		return nil, c.err
+	}
+	off := c.elementOffsets(idx, u.Shape, x.Shape, axis)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return one(c.scatterBlocks(x, u, off, 1))
+}
+
+func opScatterND(c *call) ([]*Tensor, error) {
+	x, idx, u := c.in[0], c.in[1], c.in[2]
+	c.integers(1)
+	if !c.sameType(0, 2) || c.err != nil {
+		return nil, c.err
+	}
+	blocks, inner := c.tupleBlocks(x.Shape, idx, 0)
+	if c.err != nil {
+		return nil, c.err
+	}
+	k := idx.Shape[idx.Rank()-1]
+	if want := slices.Concat(idx.Shape[:idx.Rank()-1], x.Shape[k:]); !slices.Equal(want, u.Shape) {
+		return nil, fmt.Errorf("updates have the shape %v, expected %v", u.Shape, want)
+	}
+	return one(c.scatterBlocks(x, u, blocks, inner))
+}
+
+// opTensorScatter writes a piece of a sequence into a cache (batch, …, sequence, …) from write_indices[batch] on,
+// which in the circular mode wraps round (opset 24).
+func opTensorScatter(c *call) ([]*Tensor, error) {
+	x, u := c.in[0], c.in[1]
+	axis := c.axis(c.int("axis", -2), x.Rank())
+	starts, given := c.integers(2)
+	circular := c.str("mode", "linear") == "circular"
+	if !c.sameType(0, 1) || c.err != nil {
+		return nil, c.err
+	}
+	fits := x.Rank() == u.Rank() && axis > 0
+	for i := range x.Shape {
+		fits = fits && (x.Shape[i] == u.Shape[i] || i == axis && u.Shape[i] <= x.Shape[i])
+	}
+	if !fits || given && len(starts) != x.Shape[0] {
+		return nil, fmt.Errorf("an update of %v at %v along axis %d does not fit a cache of %v", u.Shape, starts, axis, x.Shape)
+	}
+	d, n := x.Shape[axis], u.Shape[axis]
+	outer, per := size(x.Shape[:axis]), size(x.Shape[1:axis])
+	blocks := make([]int, 0, outer*n)
+	for o := range outer {
+		from := 0
+		if given {
+			from = int(starts[o/per])
+		}
+		for j := range n {
+			k := from + j
+			if circular && d > 0 {
+				k = (k%d + d) % d
+			}
+			if k < 0 || k >= d {
+				return nil, fmt.Errorf("write index %d and %d elements leave a cache of %v along axis %d", from, n, x.Shape, axis)
+			}
+			blocks = append(blocks, o*d+k)
+		}
+	}
+	return one(c.scatterBlocks(x, u, blocks, size(x.Shape[axis+1:])))
+}

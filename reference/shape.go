@@ -1,0 +1,258 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var shapeOps = map[string]opDef{
+	"Identity": plain(1, func(c *call) ([]*Tensor, error) { return one(c.in[0]) }),
+	"Reshape":  plain(1, opReshape),
+	"Shape":    plain(1, opShape),
+	"Size": plain(1, func(c *call) ([]*Tensor, error) {
+		return one(NewInts(onnx.Int64, []int{}, []int64{int64(c.in[0].Len())}))
+	}),
+	"Squeeze":   plain(1, opSqueeze),
+	"Unsqueeze": plain(1, opUnsqueeze),
+	"Flatten":   plain(1, opFlatten),
+	"Transpose": plain(1, opTranspose),
+	"Expand":    plain(2, opExpand),
+	"Tile":      plain(2, opTile),
+}
+
+// opReshape takes the shape as input (opset 5) or attribute (opset 1); 0 copies a dimension unless allowzero.
+func opReshape(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	want, ok := c.integers(1)
+	if !ok {
+		if want, ok = c.ints("shape"); !ok {
+			return nil, fmt.Errorf("no shape")
+		}
+	}
+	allowZero := c.int("allowzero", 0) != 0
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape := toInts(want)
+	known, infer := 1, -1
+	for i, d := range shape {
+		switch {
+		case d == -1 && infer >= 0:
+			return nil, fmt.Errorf("the shape %v has two dimensions of -1", want)
+		case d == -1:
+			infer = i
+			continue
+		case d == 0 && !allowZero:
+			if i >= x.Rank() {
+				return nil, fmt.Errorf("dimension %d of the shape %v is copied from the input, which has fewer", i, want)
+			}
+			shape[i] = x.Shape[i]
+		}
+		known *= shape[i]
+	}
+	if infer >= 0 {
+		if known == 0 || x.Len()%known != 0 {
+			return nil, fmt.Errorf("cannot reshape %v to %v", x.Shape, want)
+		}
+		shape[infer] = x.Len() / known
+	}
+	if err := checkShape(shape); err != nil {
+		return nil, err
+	}
+	if size(shape) != x.Len() {
+		return nil, fmt.Errorf("cannot reshape %v to %v", x.Shape, want)
+	}
+	return one(x.withShape(shape))
+}
+
+func opShape(c *call) ([]*Tensor, error) {
+	shape := c.in[0].Shape
+	clamp := func(v int64) int {
+		if v < 0 {
+			v += int64(len(shape))
+		}
+		return int(min(max(v, 0), int64(len(shape))))
+	}
+	start, end := clamp(c.int("start", 0)), clamp(c.int("end", int64(len(shape))))
+	return one(vector(toInt64s(shape[start:max(start, end)])))
+}
+
+func opSqueeze(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	axes, ok := c.axes(1, x.Rank())
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape := []int{}
+	for i, d := range x.Shape {
+		switch drop := slices.Contains(axes, i); {
+		case drop && d != 1:
+			return nil, fmt.Errorf("dimension %d is %d, only 1 can be squeezed", i, d)
+		case drop || !ok && d == 1:
+		default:
+			shape = append(shape, d)
+		}
+	}
+	return one(x.withShape(shape))
+}
+
+func opUnsqueeze(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	n := 0
+	if v, ok := c.integers(1); ok {
+		n = len(v)
+	} else if v, ok := c.ints("axes"); ok {
+		n = len(v)
+	} else {
+		return nil, fmt.Errorf("no axes")
+	}
+	rank := x.Rank() + n
+	axes, _ := c.axes(1, rank)
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape := make([]int, rank)
+	for _, a := range axes {
+		shape[a] = 1
+	}
+	k := 0
+	for i := range shape {
+		if !slices.Contains(axes, i) {
+			shape[i] = x.Shape[k]
+			k++
+		}
+	}
+	return one(x.withShape(shape))
+}
+
+func opFlatten(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	axis := c.int("axis", 1)
+	if axis != int64(x.Rank()) {
+		axis = int64(c.axis(axis, max(x.Rank(), 1)))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return one(x.withShape([]int{size(x.Shape[:axis]), size(x.Shape[axis:])}))
+}
+
+func opTranspose(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	p, ok := c.ints("perm")
+	perm := toInts(p)
+	if !ok {
+		perm = make([]int, x.Rank())
+		for i := range perm {
+			perm[i] = x.Rank() - 1 - i
+		}
+	}
+	if len(perm) != x.Rank() {
+		return nil, fmt.Errorf("perm %v does not fit the shape %v", perm, x.Shape)
+	}
+	seen := make([]bool, len(perm))
+	for _, a := range perm {
+		if a < 0 || a >= len(perm) || seen[a] {
+			return nil, fmt.Errorf("perm %v is no permutation", perm)
+		}
+		seen[a] = true
+	}
+	return one(x.transpose(perm))
+}
+
+// transpose makes dimension i of the result from dimension perm[i].
+func (t *Tensor) transpose(perm []int) *Tensor {
+	st := strides(t.Shape)
+	shape, from := make([]int, len(perm)), make([]int, len(perm))
+	for i, p := range perm {
+		shape[i], from[i] = t.Shape[p], st[p]
+	}
+	return t.gatherStrided(shape, from, 0)
+}
+
+func strides(shape []int) []int {
+	st := make([]int, len(shape))
+	n := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		st[i] = n
+		n *= shape[i]
+	}
+	return st
+}
+
+// gatherStrided reads a view of the elements: from an offset, by a stride for each dimension of the shape.
+func (t *Tensor) gatherStrided(shape, st []int, offset int) *Tensor {
+	r := &Tensor{DataType: t.DataType, Shape: shape}
+	switch {
+	case t.F != nil:
+		r.F = readStrided(t.F, shape, st, offset)
+	case t.I != nil:
+		r.I = readStrided(t.I, shape, st, offset)
+	default:
+		r.S = readStrided(t.S, shape, st, offset)
+	}
+	return r
+}
+
+func readStrided[T any](src []T, shape, st []int, offset int) []T {
+	r := make([]T, size(shape))
+	if len(r) == 0 {
+		return r
+	}
+	walk2(shape, st, st, func(o, i, _, n, si, _ int) {
+		i += offset
+		if si == 1 {
+			copy(r[o:o+n], src[i:i+n])
+			return
+		}
+		for k := range n {
+			r[o+k] = src[i+k*si]
+		}
+	})
+	return r
+}
+
+// opExpand broadcasts both ways: a dimension of 1 in the given shape keeps the input's.
+func opExpand(c *call) ([]*Tensor, error) {
+	want, _ := c.integers(1)
+	if c.err != nil {
+		return nil, c.err
+	}
+	out, err := broadcastShape(c.in[0].Shape, toInts(want))
+	if err != nil {
+		return nil, err
+	}
+	return one(c.in[0].expandTo(out))
+}
+
+func opTile(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	rep, _ := c.integers(1)
+	if c.opset() < 6 && len(c.in) == 3 { // tiles and axis, one number each
+		r := slices.Repeat([]int64{1}, x.Rank())
+		r[c.axis(c.integer(2, 0), x.Rank())] = c.integer(1, 1)
+		rep = r
+	}
+	if c.err == nil && len(rep) != x.Rank() {
+		c.fail("repeats %v do not fit the shape %v", rep, x.Shape)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	// Each dimension becomes (repeat, dim), the first of stride 0.
+	src := strides(x.Shape)
+	out, wide, st := make([]int, x.Rank()), []int{}, []int{}
+	for i, r := range toInts(rep) {
+		if r < 0 {
+			return nil, fmt.Errorf("repeats %v: negative", rep)
+		}
+		out[i] = x.Shape[i] * r
+		wide, st = append(wide, r, x.Shape[i]), append(st, 0, src[i])
+	}
+	if err := checkShape(out); err != nil {
+		return nil, err
+	}
+	return one(x.gatherStrided(wide, st, 0).withShape(out))
+}

@@ -1,0 +1,339 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+var sliceOps = map[string]opDef{
+	"Slice":  plain(1, opSlice),
+	"Concat": plain(1, opConcat),
+	"Split":  plain(1, opSplit),
+	"Pad":    plain(1, opPad),
+	"Trilu":  plain(1, opTrilu),
+}
+
+// opSlice takes starts, ends and axes as attributes (opset 1) or inputs (opset 10), steps as an input.
+func opSlice(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	starts, ok := c.integers(1)
+	ends, _ := c.integers(2)
+	axes, hasAxes := c.integers(3)
+	steps, hasSteps := c.integers(4)
+	if !ok {
+		starts, _ = c.ints("starts")
+		ends, _ = c.ints("ends")
+		axes, hasAxes = c.ints("axes")
+	}
+	if c.err == nil && (len(starts) != len(ends) || hasAxes && len(axes) != len(starts) || hasSteps && len(steps) != len(starts)) {
+		c.fail("starts %v, ends %v, axes %v and steps %v differ in length", starts, ends, axes, steps)
+	}
+	if c.err == nil && !hasAxes && len(starts) > x.Rank() {
+		c.fail("starts %v do not fit the shape %v", starts, x.Shape)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape, st, offset := slices.Clone(x.Shape), strides(x.Shape), 0
+	src := slices.Clone(st)
+	for i := range starts {
+		axis := i
+		if hasAxes {
+			axis = c.axis(axes[i], x.Rank())
+		}
+		step := int64(1)
+		if hasSteps {
+			step = steps[i]
+		}
+		if step == 0 {
+			c.fail("step 0 on axis %d", axis)
+		}
+		if c.err != nil {
+			return nil, c.err
+		}
+		from, n := sliceRange(starts[i], ends[i], step, int64(x.Shape[axis]))
+		shape[axis] = n
+		offset += int(from) * src[axis]
+		st[axis] = src[axis] * int(min(max(step, math.MinInt32), math.MaxInt32))
+	}
+	if size(shape) == x.Len() && offset == 0 && slices.Equal(st, src) {
+		return one(x)
+	}
+	return one(x.gatherStrided(shape, st, offset))
+}
+
+// sliceRange gives the first index and the number of elements of start:end:step in a dimension of d elements.
+func sliceRange(start, end, step, d int64) (from int64, n int) {
+	clamp := func(v int64) int64 {
+		if v < 0 {
+			v += d
+			if v < 0 { // below the range, or an overflow from the smallest int64
+				v = -1
+			}
+		}
+		if step > 0 {
+			return min(max(v, 0), d)
+		}
+		return min(v, d-1)
+	}
+	from, to := clamp(start), clamp(end)
+	if step < 0 {
+		from = max(from, 0)
+		if start < -d { // starts before the first element, going down
+			return 0, 0
+		}
+		if from > to && d > 0 {
+			n = int((from-to-1)/max(-step, 1)) + 1
+		}
+		if step == math.MinInt64 {
+			n = min(n, 1)
+		}
+		return from, n
+	}
+	if to > from {
+		n = int((to-from-1)/step) + 1
+	}
+	return from, n
+}
+
+func opConcat(c *call) ([]*Tensor, error) {
+	for i := range c.in {
+		if c.in[i] == nil {
+			return nil, fmt.Errorf("input %d is missing", i)
+		}
+		if !c.sameType(0, i) {
+			return nil, c.err
+		}
+	}
+	def := int64(0)
+	if c.opset() < 4 {
+		def = 1
+	}
+	return concat(c, c.in, c.axis(c.int("axis", def), c.in[0].Rank()))
+}
+
+func concat(c *call, in []*Tensor, axis int) ([]*Tensor, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape := slices.Clone(in[0].Shape)
+	shape[axis] = 0
+	for _, t := range in {
+		same := t.Rank() == len(shape)
+		for i := range shape {
+			same = same && (i == axis || t.Shape[i] == shape[i])
+		}
+		if !same {
+			return nil, fmt.Errorf("shapes %v and %v do not fit along axis %d", in[0].Shape, t.Shape, axis)
+		}
+		shape[axis] += t.Shape[axis]
+	}
+	if err := checkShape(shape); err != nil {
+		return nil, err
+	}
+	r := &Tensor{DataType: in[0].DataType, Shape: shape}
+	outer := size(shape[:axis])
+	switch {
+	case in[0].F != nil:
+		r.F = join(in, outer, size(shape), func(t *Tensor) []float64 { return t.F })
+	case in[0].I != nil:
+		r.I = join(in, outer, size(shape), func(t *Tensor) []int64 { return t.I })
+	default:
+		r.S = join(in, outer, size(shape), func(t *Tensor) []string { return t.S })
+	}
+	return one(r)
+}
+
+func join[T any](in []*Tensor, outer, n int, elements func(*Tensor) []T) []T {
+	r := make([]T, 0, n)
+	for o := range outer {
+		for _, t := range in {
+			v := elements(t)
+			k := len(v) / outer
+			r = append(r, v[o*k:(o+1)*k]...)
+		}
+	}
+	return r
+}
+
+// opSplit takes the sizes as attribute (opset 2) or input (1, 13); without them num_outputs (18) or the number of the
+// node's outputs says how many parts there are, of which the last may be smaller.
+func opSplit(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	axis := c.axis(c.int("axis", 0), x.Rank())
+	sizes, ok := c.integers(1)
+	if !ok {
+		sizes, ok = c.ints("split")
+	}
+	parts := int(c.int("num_outputs", int64(len(c.n.Outputs))))
+	if c.err != nil {
+		return nil, c.err
+	}
+	d := x.Shape[axis]
+	if !ok {
+		if parts < 1 || parts > maxElements {
+			return nil, fmt.Errorf("num_outputs is %d", parts)
+		}
+		each := (d + parts - 1) / parts
+		for i := range parts {
+			sizes = append(sizes, int64(min(each, max(d-i*each, 0))))
+		}
+	}
+	return split(x, axis, sizes)
+}
+
+func split(x *Tensor, axis int, sizes []int64) ([]*Tensor, error) {
+	out := make([]*Tensor, 0, len(sizes))
+	st, from := strides(x.Shape), 0
+	for _, n := range toInts(sizes) {
+		if n < 0 || from+n > x.Shape[axis] {
+			return nil, fmt.Errorf("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)
+		}
+		shape := slices.Clone(x.Shape)
+		shape[axis] = n
+		out = append(out, x.gatherStrided(shape, st, from*st[axis]))
+		from += n
+	}
+	if from != x.Shape[axis] {
+		return nil, fmt.Errorf("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)
+	}
+	return out, nil
+}
+
+// opPad takes pads and value as attributes (opset 1, 2) or inputs (11), and the axes they are for (18).
+func opPad(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	p, ok := c.integers(1)
+	if !ok {
+		if p, ok = c.ints("pads"); !ok {
+			p, _ = c.ints("paddings")
+		}
+	}
+	axes := make([]int, x.Rank())
+	for i := range axes {
+		axes[i] = i
+	}
+	if v, ok := c.integers(3); ok {
+		axes = axes[:0]
+		for _, a := range v {
+			axes = append(axes, c.axis(a, x.Rank()))
+		}
+	}
+	mode := c.str("mode", "constant")
+	if c.err == nil && len(p) != 2*len(axes) {
+		c.fail("pads %v do not fit %d axes", p, len(axes))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	shape, before := slices.Clone(x.Shape), make([]int, x.Rank())
+	pads := toInts(p)
+	for i, a := range axes {
+		before[a] = pads[i]
+		shape[a] += pads[i] + pads[i+len(axes)]
+	}
+	if err := checkShape(shape); err != nil {
+		return nil, err
+	}
+	index, err := padIndex(mode, x.Shape, shape, before)
+	if err != nil {
+		return nil, err
+	}
+	r := &Tensor{DataType: x.DataType, Shape: shape}
+	switch {
+	case x.F != nil:
+		r.F = pickOr(x.F, index, c.roundOne(x.DataType, c.number(2, c.float("value", 0))))
+	case x.I != nil:
+		r.I = pickOr(x.I, index, c.integer(2, truncate(c.float("value", 0))))
+	default:
+		r.S = pickOr(x.S, index, "")
+	}
+	return one(r)
+}
+
+func pickOr[T any](x []T, index []int, other T) []T {
+	r := make([]T, len(index))
+	for o, i := range index {
+		if r[o] = other; i >= 0 {
+			r[o] = x[i]
+		}
+	}
+	return r
+}
+
+// padIndex gives, for each element of the padded shape, the element of the input it copies, or -1.
+func padIndex(mode string, in, out, before []int) ([]int, error) {
+	index := []int{0}
+	for d := range out {
+		src := make([]int, out[d])
+		for o := range src {
+			i, n := o-before[d], in[d]
+			switch mode {
+			case "constant":
+				if i < 0 || i >= n {
+					i = -1
+				}
+			case "edge":
+				i = min(max(i, 0), n-1)
+			case "wrap":
+				if n > 0 {
+					i = (i%n + n) % n
+				}
+			case "reflect":
+				if n > 1 {
+					i = (i%(2*n-2) + 2*n - 2) % (2*n - 2)
+					i = min(i, 2*n-2-i)
+				} else {
+					i = 0
+				}
+			default:
+				return nil, fmt.Errorf("unknown mode %q", mode)
+			}
+			if i >= n {
+				return nil, fmt.Errorf("mode %s cannot pad the empty dimension %d of %v", mode, d, in)
+			}
+			src[o] = i
+		}
+		next := make([]int, 0, len(index)*len(src))
+		for _, base := range index {
+			for _, i := range src {
+				if base < 0 || i < 0 {
+					next = append(next, -1)
+				} else {
+					next = append(next, base*in[d]+i)
+				}
+			}
+		}
+		index = next
+	}
+	return index, nil
+}
+
+// opTrilu keeps the triangle above (upper) or below the k-th diagonal of each matrix.
+func opTrilu(c *call) ([]*Tensor, error) {
+	x := c.in[0]
+	k, upper := c.integer(1, 0), c.int("upper", 1) != 0
+	if x.Rank() < 2 {
+		c.fail("the input has rank %d, expected matrices", x.Rank())
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	rows, cols := x.Shape[x.Rank()-2], x.Shape[x.Rank()-1]
+	index := make([]int, x.Len())
+	for i := range index {
+		row, col := int64(i/cols%rows), int64(i%cols)
+		index[i] = i
+		if upper && col-row < k || !upper && col-row > k {
+			index[i] = -1
+		}
+	}
+	r := &Tensor{DataType: x.DataType, Shape: x.Shape}
+	if x.F != nil {
+		r.F = pickOr(x.F, index, 0)
+	} else {
+		r.I = pickOr(x.I, index, 0)
+	}
+	return one(r)
+}

@@ -1,0 +1,203 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// maxElements bounds one tensor, so that a wrong shape ends in an error and not in an exhausted machine.
+const maxElements = 1 << 31
+
+// Tensor is a dense tensor in row-major order. Tensors are immutable once made: ops share their slices.
+type Tensor struct {
+	DataType onnx.DataType
+	Shape    []int
+	F        []float64 // elements of every floating-point type
+	I        []int64   // elements of integers and bool (0, 1); uint64 as its bit pattern
+	S        []string  // elements of strings
+
+	seq   []*Tensor // elements of a sequence
+	isSeq bool
+}
+
+// isFloat says whether elements of the type are held in Tensor.F.
+func isFloat(t onnx.DataType) bool {
+	switch t {
+	case onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16:
+		return true
+	}
+	return miniFormat(t) != nil
+}
+
+// isInt says whether elements of the type are held in Tensor.I.
+func isInt(t onnx.DataType) bool {
+	switch t {
+	case onnx.Bool, onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2:
+		return true
+	}
+	return t.IsInteger()
+}
+
+// IsFloat says whether the elements are in F.
+func (t *Tensor) IsFloat() bool { return isFloat(t.DataType) }
+
+// Len is the number of elements.
+func (t *Tensor) Len() int { return size(t.Shape) }
+
+// Rank is the number of dimensions.
+func (t *Tensor) Rank() int { return len(t.Shape) }
+
+// String describes the tensor for messages, for example "float32[2 3]".
+func (t *Tensor) String() string {
+	if t == nil {
+		return "none"
+	}
+	if t.isSeq {
+		return fmt.Sprintf("sequence of %d", len(t.seq))
+	}
+	return fmt.Sprintf("%s%v", t.DataType, t.Shape)
+}
+
+// NewFloats makes a tensor of a floating-point type; the values must be representable in it.
+func NewFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
+	return &Tensor{DataType: t, Shape: shape, F: v}
+}
+
+// NewInts makes a tensor of an integer type or bool.
+func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor {
+	return &Tensor{DataType: t, Shape: shape, I: v}
+}
+
+// withShape gives the same elements in another shape of as many elements.
+func (t *Tensor) withShape(shape []int) *Tensor {
+	return &Tensor{DataType: t.DataType, Shape: shape, F: t.F, I: t.I, S: t.S}
+}
+
+// withType gives the same elements under another type of the same storage.
+func (t *Tensor) withType(d onnx.DataType) *Tensor {
+	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S}
+}
+
+// floatAt reads element i as a float, whatever the type.
+func (t *Tensor) floatAt(i int) float64 {
+	if t.F != nil {
+		return t.F[i]
+	}
+	if t.DataType == onnx.Uint64 {
+		return float64(uint64(t.I[i]))
+	}
+	return float64(t.I[i])
+}
+
+func size(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// checkShape errs on a shape that is negative or has more than maxElements elements.
+func checkShape(shape []int) error {
+	n := 1
+	for _, d := range shape {
+		if d < 0 {
+			return fmt.Errorf("shape %v has a negative dimension", shape)
+		}
+		if d > 0 && n > maxElements/d {
+			return fmt.Errorf("shape %v has more than %d elements", shape, maxElements)
+		}
+		n *= max(d, 1)
+	}
+	return nil
+}
+
+// FromONNX decodes the elements of a tensor. Complex and 6-bit types are refused.
+func FromONNX(t *onnx.Tensor) (*Tensor, error) {
+	shape := make([]int, len(t.Dims))
+	for i, d := range t.Dims {
+		if d < 0 || d > maxElements {
+			return nil, fmt.Errorf("tensor %q has the shape %v", t.Name, t.Dims)
+		}
+		shape[i] = int(d)
+	}
+	if err := checkShape(shape); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	r := &Tensor{DataType: t.DataType, Shape: shape}
+	if t.DataType == onnx.String {
+		r.S = t.Strings()
+		if len(r.S) != size(shape) {
+			return nil, fmt.Errorf("tensor %q: shape %v, but %d strings", t.Name, shape, len(r.S))
+		}
+		return r, nil
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case isFloat(t.DataType):
+		r.F = make([]float64, size(shape))
+		decodeFloats(r.F, b, t.DataType)
+	case isInt(t.DataType):
+		r.I = make([]int64, size(shape))
+		decodeInts(r.I, b, t.DataType)
+	default:
+		return nil, fmt.Errorf("tensor %q: the built-in evaluator has no %s", t.Name, t.DataType)
+	}
+	return r, nil
+}
+
+// ToONNX encodes the elements; floats that their type cannot hold are rounded to it.
+func (t *Tensor) ToONNX(name string) (*onnx.Tensor, error) {
+	if t.isSeq {
+		return nil, fmt.Errorf("value %q is a sequence, not a tensor", name)
+	}
+	dims := make([]int64, len(t.Shape))
+	for i, d := range t.Shape {
+		dims[i] = int64(d)
+	}
+	switch {
+	case t.DataType == onnx.String:
+		return onnx.NewStrings(name, dims, t.S)
+	case isFloat(t.DataType):
+		if len(t.F) != size(t.Shape) {
+			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.F))
+		}
+		return onnx.NewTensor(name, t.DataType, dims, encodeFloats(t.F, t.DataType))
+	case isInt(t.DataType):
+		if len(t.I) != size(t.Shape) {
+			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.I))
+		}
+		return onnx.NewTensor(name, t.DataType, dims, encodeInts(t.I, t.DataType))
+	}
+	return nil, fmt.Errorf("value %q: the built-in evaluator has no %s", name, t.DataType)
+}
+
+// scalarF makes a float tensor of rank 0.
+func scalarF(t onnx.DataType, v float64) *Tensor {
+	return &Tensor{DataType: t, Shape: []int{}, F: []float64{v}}
+}
+
+// vector makes an int64 tensor of rank 1.
+func vector(v []int64) *Tensor { return NewInts(onnx.Int64, []int{len(v)}, v) }
+
+func toInts(v []int64) []int {
+	r := make([]int, len(v))
+	for i, x := range v {
+		// A number no dimension can have stays out of range on every platform.
+		r[i] = int(min(max(x, math.MinInt32), math.MaxInt32))
+	}
+	return r
+}
+
+func toInt64s(v []int) []int64 {
+	r := make([]int64, len(v))
+	for i, x := range v {
+		r[i] = int64(x)
+	}
+	return r
+}

@@ -1,0 +1,222 @@
+package rewrite
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+func apply(t *testing.T, m *onnx.Model, options ...Option) *Report {
+	t.Helper()
+	r, err := ApplyDefaultKernels(m, Auto, append([]Option{AssumeAvailable()}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func modelBytes(t *testing.T, m *onnx.Model) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestApply(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
+		t.Run(typ.String(), func(t *testing.T) {
+			m := block(t, 20, typ)
+			want := evaluate(t, m)
+			r := apply(t, m)
+			var text bytes.Buffer
+			r.WriteText(&text)
+			counts := map[string]PatternReport{}
+			for _, p := range r.Patterns {
+				counts[p.Name] = p
+			}
+			for name, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "SwiGLU": 2, "RotaryEmbedding": 1, "GeGLU": 0} {
+				if p := counts[name]; p.Found != n || p.Fused != n || p.Refused != 0 {
+					t.Errorf("%s: %+v, want %d of %d\n%s", name, p, n, n, &text)
+				}
+			}
+			ops := countOps(m)
+			for op, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "GLU": 2, "RotaryEmbedding": 1, "ReduceMean": 0,
+				"Pow": 0, "Cast": 0, "Sigmoid": 0, "Slice": 0, "Concat": 0, "MatMul": 6, "Add": 0} {
+				if ops[op] != n {
+					t.Errorf("%d %s nodes, want %d: %v", ops[op], op, n, ops)
+				}
+			}
+			if m.IRVersion < 10 || m.Opset(fused.Domain) != fused.Version || len(m.Functions) == 0 {
+				t.Errorf("IR %d, opsets %v, %d functions", m.IRVersion, m.Opsets, len(m.Functions))
+			}
+			for _, v := range m.Graph.Initializers() {
+				if strings.HasPrefix(v.Name, "const") {
+					t.Errorf("initializer %s is left", v.Name)
+				}
+			}
+			got := evaluate(t, m)
+			for name, w := range want {
+				d, scale := distance(w.F, got[name].F)
+				if allowed := 16 * spacing(typ, scale); d > allowed {
+					t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
+				}
+			}
+			checkOrderOf(t, m)
+		})
+	}
+}
+
+func checkOrderOf(t *testing.T, m *onnx.Model) {
+	t.Helper()
+	seen := map[*onnx.Node]bool{}
+	for _, n := range m.Graph.Nodes {
+		for _, v := range n.Inputs {
+			if v.Producer != nil && !seen[v.Producer] {
+				t.Errorf("node %s reads %s before it is made", n.Name, v.Name)
+			}
+		}
+		seen[n] = true
+	}
+}
+
+func TestApplyTwiceChangesNothing(t *testing.T) {
+	m := block(t, 20, onnx.Float)
+	apply(t, m)
+	first := modelBytes(t, m)
+	r := apply(t, m)
+	if r.Changed || r.Fused() != 0 || !bytes.Equal(first, modelBytes(t, m)) {
+		t.Errorf("the second run changed the model: %+v", r)
+	}
+}
+
+func TestSameInputSameBytes(t *testing.T) {
+	var first []byte
+	for i := range 3 {
+		m := block(t, 17, onnx.Float)
+		apply(t, m)
+		b := modelBytes(t, m)
+		if i > 0 && !bytes.Equal(first, b) {
+			t.Fatal("two runs differ")
+		}
+		first = b
+	}
+}
+
+func TestDryRunAndNone(t *testing.T) {
+	m := block(t, 20, onnx.Float)
+	before := modelBytes(t, m)
+	if r := apply(t, m, WithDryRun()); r.Changed || r.Fused() != 6 || !r.DryRun {
+		t.Errorf("%+v", r)
+	}
+	r, err := ApplyDefaultKernels(m, None)
+	if err != nil || r.Changed || len(r.Sites) != 0 || len(r.Patterns) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !bytes.Equal(before, modelBytes(t, m)) {
+		t.Error("the model was changed")
+	}
+}
+
+func TestOneKernelLeavesTheRest(t *testing.T) {
+	m := block(t, 20, onnx.Float)
+	r, err := ApplyKernel(m, "cpu_fused_swiglu", AssumeAvailable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ops := countOps(m); ops["GLU"] != 2 || ops["RMSNorm"] != 0 || ops["ReduceMean"] != 3 {
+		t.Errorf("%v", ops)
+	}
+	if p := r.pattern("AddRMSNorm"); p.Found != 2 || p.Fused != 0 || p.Refused != 0 {
+		t.Errorf("%+v", p)
+	}
+	for _, k := range r.Kernels {
+		if want := map[string]int{"cpu_fused_swiglu": 2}[k.ID]; k.Sites != want {
+			t.Errorf("%s took %d sites, want %d", k.ID, k.Sites, want)
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	m := block(t, 20, onnx.Float)
+	seen := 0
+	r := apply(t, m, WithPatternFilter(func(p string) bool { return p == "SwiGLU" }),
+		WithNodeFilter(func(*onnx.Node) bool { seen++; return seen == 1 }))
+	if r.Fused() != 1 || countOps(m)["GLU"] != 1 {
+		t.Errorf("%d fused: %v", r.Fused(), countOps(m))
+	}
+}
+
+func TestProvenance(t *testing.T) {
+	m := block(t, 20, onnx.Float)
+	for _, n := range m.Graph.Nodes {
+		n.Metadata = []onnx.Entry{{Key: "namespace", Value: n.Name}}
+	}
+	apply(t, m, WithToolVersion("1.2.3"))
+	for _, n := range m.Graph.Nodes {
+		if n.Domain != fused.Domain {
+			continue
+		}
+		meta := map[string]string{}
+		for _, e := range n.Metadata {
+			meta[e.Key] = e.Value
+		}
+		var sources []string
+		if err := json.Unmarshal([]byte(meta[MetaSourceNodes]), &sources); err != nil || len(sources) < 3 {
+			t.Errorf("%s: source nodes %q", n.Name, meta[MetaSourceNodes])
+		}
+		if meta[MetaRule] == "" || meta[MetaVersion] != "1.2.3" || meta["namespace"] == "" {
+			t.Errorf("%s: %v", n.Name, meta)
+		}
+	}
+}
+
+func TestOldOpsetsAndKeptNames(t *testing.T) {
+	for _, opset := range []int64{13, 15, 17, 18, 21} {
+		b := newBuilder(t, opset, onnx.Float16)
+		x := b.input("x", 2, "n", 8)
+		gate, up := b.op("Neg", x), b.op("Abs", x)
+		y := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up)
+		b.output(y, 2, "n", 8)
+		name := y.Name
+		r := apply(t, b.m)
+		if r.Fused() != 1 || b.g.Outputs[0].Name != name || b.g.Outputs[0].Producer.OpType != "GLU" {
+			t.Errorf("opset %d: %+v", opset, r.Sites)
+		}
+		for _, f := range b.m.Functions {
+			if f.Opset("") != opset {
+				t.Errorf("function of opset %d in a model of %d", f.Opset(""), opset)
+			}
+		}
+	}
+}
+
+func TestReportJSON(t *testing.T) {
+	r := apply(t, block(t, 20, onnx.Float))
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"schema":1`, `"patterns":[{"name":"AddRMSNorm","found":2,"fused":2,"refused":0}`, `"status":"fused"`,
+		`"max_abs":`, `"tolerance":`, `"kernel":"cpu_fused_rmsnorm"`, `"time_ms":{`, `{"name":"GeGLU","found":0,"fused":0,"refused":0}`} {
+		if !bytes.Contains(b, []byte(want)) {
+			t.Errorf("%s is not in %s", want, b)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), fmt.Sprintf("%-18s 2 of 2", "AddRMSNorm")) {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}

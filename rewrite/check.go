@@ -1,0 +1,272 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// checker compares the slices of matches with the definitions of their ops, both by reference evaluation.
+//
+// Two passes: in the structural one nothing is rounded, so that only a different function differs; in the typed one
+// everything is rounded to the graph's types, so that a loss of precision shows.
+type checker struct {
+	config    *config
+	facts     *infer.Facts
+	model     *onnx.Model
+	outcomes  map[string]*outcome // of distinct sites
+	originals map[bool]*reference.Evaluator
+	rewritten map[evaluatorKey]*reference.Evaluator
+}
+
+type evaluatorKey struct {
+	op, overload string
+	opset        int64
+	exact        bool
+}
+
+type outcome struct {
+	report CheckReport
+	err    error // the reason to refuse
+}
+
+func newChecker(m *onnx.Model, facts *infer.Facts, c *config) *checker {
+	return &checker{config: c, facts: facts, model: m, outcomes: map[string]*outcome{},
+		originals: map[bool]*reference.Evaluator{}, rewritten: map[evaluatorKey]*reference.Evaluator{}}
+}
+
+// check gives the figures of a candidate, and an error when it must be refused.
+func (k *checker) check(c *candidate) (*CheckReport, error) {
+	if k.config.verify == VerifyOff {
+		return nil, nil
+	}
+	worlds := []int{0}
+	if c.slice.varying { // what depends on the dimensions must hold for other dimensions too
+		worlds = append(worlds, 1)
+	}
+	if k.config.verify == VerifyAll {
+		o := k.run(c, worlds)
+		return &o.report, o.err
+	}
+	key := fmt.Sprintf("%s %s %s %d %s\n%s", c.op.Name, c.function.Overload, c.match.Pattern, c.site.Opset,
+		attributesKey(c.match.Attributes), c.slice.key(k.facts, worlds))
+	o, done := k.outcomes[key]
+	if !done {
+		o = k.run(c, worlds)
+		k.outcomes[key] = o
+	}
+	r := o.report
+	r.Shared = done
+	return &r, o.err
+}
+
+func (k *checker) run(c *candidate, worlds []int) *outcome {
+	o := &outcome{}
+	for _, w := range worlds {
+		shapes, err := k.shapes(c, w)
+		if err != nil {
+			o.err = err
+			return o
+		}
+		n := elements(shapes)
+		if n > shrinkElements && !c.slice.varying {
+			smaller := *o
+			if err := k.compare(c, w, shrink(shapes), kinds, &smaller.report); !errors.As(err, new(*evalError)) {
+				*o = smaller
+				o.err = err
+				continue
+			}
+		}
+		tried := kinds
+		if n > manyElements {
+			tried = fewKinds
+		}
+		if n > maxElements {
+			o.err = fmt.Errorf("cannot be checked: its inputs hold %d elements", n)
+			return o
+		}
+		if o.err = k.compare(c, w, shapes, tried, &o.report); o.err != nil {
+			return o
+		}
+	}
+	return o
+}
+
+// evalError says that a slice or a definition could not be evaluated, which is no statement on their equality.
+type evalError struct{ err error }
+
+func (e *evalError) Error() string { return "cannot be checked: " + e.err.Error() }
+func (e *evalError) Unwrap() error { return e.err }
+
+// compare evaluates both sides on every kind of inputs and gathers the figures.
+func (k *checker) compare(c *candidate, world int, shapes [][]int64, tried []kind, r *CheckReport) error {
+	typedCases := 0
+	for _, exact := range []bool{true, false} {
+		for _, kd := range tried {
+			inputs, err := k.inputs(c, kd, shapes, exact)
+			if err != nil {
+				return &evalError{err}
+			}
+			want, finite, err := k.original(c, world, inputs, exact)
+			if err != nil {
+				return &evalError{err}
+			}
+			if !exact && !finite {
+				continue // the original overflows on the way: what it gives then means nothing
+			}
+			got, err := k.definition(c, inputs, exact)
+			if err != nil {
+				return &evalError{err}
+			}
+			r.Cases++
+			if err := compareOutputs(c, want, got, exact, r); err != nil {
+				return fmt.Errorf("differs from the matched nodes on %s inputs%s: %w", kd.name, mode(exact), err)
+			}
+			if !exact {
+				typedCases++
+				if err := k.kernel(c, kd, inputs, got, r); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if typedCases == 0 {
+		return &evalError{errors.New("the matched nodes overflow on all inputs that were tried")}
+	}
+	return nil
+}
+
+func mode(exact bool) string {
+	if exact {
+		return " (in float64, without roundings)"
+	}
+	return ""
+}
+
+// inputs makes the inputs of one case, one tensor for each input of the op. Constant inputs keep their elements in the
+// typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
+func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
+	ts := make([]*reference.Tensor, len(c.match.Inputs))
+	for i, v := range c.match.Inputs {
+		for j := range i { // one value, one tensor
+			if c.match.Inputs[j] == v {
+				ts[i] = ts[j]
+			}
+		}
+		if ts[i] != nil {
+			continue
+		}
+		var err error
+		constant := v.Constant()
+		switch {
+		case constant == nil:
+			ts[i], err = makeInput(kd, i, c.site.Types[i], shapes[i])
+		case !exact && constant.Size() <= maxConstantBytes:
+			ts[i], err = reference.FromONNX(constant)
+		default:
+			ts[i], err = makeInput(kinds[0], i, c.site.Types[i], shapes[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ts, nil
+}
+
+// original evaluates the matched slice; finite says that nothing in it overflowed.
+func (k *checker) original(c *candidate, world int, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor, finite bool, err error) {
+	e := k.originals[exact]
+	if e == nil {
+		e = reference.NewForOpset(k.model.Opset(""), k.model.Functions, reference.Options{Exact: exact})
+		k.originals[exact] = e
+	}
+	env := make(map[*onnx.Value]*reference.Tensor, len(c.slice.nodes)+len(inputs))
+	for i, v := range c.match.Inputs {
+		env[v] = inputs[i]
+	}
+	for v, in := range c.slice.equal {
+		env[v] = env[in]
+	}
+	for _, v := range c.slice.known {
+		t, ok := k.facts.Known(v, world)
+		if !ok {
+			return nil, false, fmt.Errorf("the value of %q is not known for other dimensions", v.Name)
+		}
+		env[v] = t
+	}
+	if err := e.Eval(c.slice.nodes, env); err != nil {
+		return nil, false, err
+	}
+	finite = true
+	for _, n := range c.slice.nodes {
+		for _, v := range n.Outputs {
+			if t := env[v]; v != nil && t != nil && !allFinite(t.F) {
+				finite = false
+			}
+		}
+	}
+	for _, v := range c.match.Outputs {
+		out = append(out, env[v])
+	}
+	return out, finite, nil
+}
+
+// definition evaluates the function body of the fused op.
+func (k *checker) definition(c *candidate, inputs []*reference.Tensor, exact bool) ([]*reference.Tensor, error) {
+	key := evaluatorKey{c.op.Name, c.function.Overload, c.site.Opset, exact}
+	e := k.rewritten[key]
+	if e == nil {
+		e = reference.NewForOpset(c.site.Opset, []*onnx.Function{c.function}, reference.Options{Exact: exact})
+		k.rewritten[key] = e
+	}
+	g := onnx.NewFunction("", "", "", c.site.Opset).Body // any graph to hold the node
+	outs := make([]*onnx.Value, len(c.match.Outputs))
+	for i := range outs {
+		outs[i] = g.NewValue(c.op.Outputs[i].Name)
+	}
+	n := g.AddNode(c.op.Name, nil, outs, c.match.Attributes...)
+	n.Domain, n.Overload = fused.Domain, c.function.Overload
+	return e.Op(n, inputs)
+}
+
+// kernel compares the kernel with the definition's results, if the caller gave a way to run it.
+func (k *checker) kernel(c *candidate, kd kind, inputs, want []*reference.Tensor, r *CheckReport) error {
+	if k.config.kernelCheck == nil {
+		return nil
+	}
+	for _, t := range want {
+		if !allFinite(t.F) {
+			return nil
+		}
+	}
+	in := make([]*onnx.Tensor, len(inputs))
+	for i, t := range inputs {
+		var err error
+		if in[i], err = t.ToONNX(c.op.Inputs[i].Name); err != nil {
+			return &evalError{err}
+		}
+	}
+	out, err := k.config.kernelCheck(c.op.Name, c.match.Attributes, in)
+	if err != nil {
+		return fmt.Errorf("kernel %s fails on %s inputs: %w", c.kernel.ID, kd.name, err)
+	}
+	got := make([]*reference.Tensor, len(out))
+	for i, t := range out {
+		if got[i], err = reference.FromONNX(t); err != nil {
+			return &evalError{err}
+		}
+	}
+	figures := CheckReport{}
+	err = compareOutputs(c, want, got, false, &figures)
+	if r.Kernel == nil || figures.MaxRel > *r.Kernel {
+		r.Kernel = &figures.MaxRel
+	}
+	if err != nil {
+		return fmt.Errorf("kernel %s differs from the op's definition on %s inputs: %w", c.kernel.ID, kd.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+package rewrite
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// withMatches stands in for patterns, to hand in matches that no pattern would give.
+func withMatches(f func(*onnx.Graph) []*patterns.Match) Option {
+	return func(c *config) {
+		c.find = func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) { return f(g), nil }
+	}
+}
+
+func normAttributes(epsilon float32, after int64) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", epsilon), onnx.IntAttr("scale_after_cast", after)}
+}
+
+func gluAttributes(activation string, alpha, limit, offset float32) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
+		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
+}
+
+// judgeOne applies one hand-made match and gives the site.
+func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, options ...Option) SiteReport {
+	t.Helper()
+	if match.Domain == "" {
+		match.Domain = fused.Domain
+	}
+	match.Root = match.Outputs[0].Producer
+	match.Nodes = []*onnx.Node{match.Root}
+	before := modelBytes(t, m)
+	r := apply(t, m, append(options, withMatches(func(g *onnx.Graph) []*patterns.Match {
+		if g != match.Root.Graph {
+			return nil
+		}
+		return []*patterns.Match{match}
+	}))...)
+	if len(r.Sites) != 1 {
+		t.Fatalf("%d sites", len(r.Sites))
+	}
+	if s := r.Sites[0]; (s.Status == Fused) != r.Changed || s.Status == Refused && string(before) != string(modelBytes(t, m)) {
+		t.Errorf("%s, changed %v", s.Status, r.Changed)
+	}
+	return r.Sites[0]
+}
+
+func TestNormSites(t *testing.T) {
+	tests := []struct {
+		name   string
+		typ    onnx.DataType
+		attrs  []*onnx.Attribute
+		spoil  func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value // the graph in place of a norm
+		reason string                                                  // empty: fused
+	}{
+		{"right", onnx.Float, normAttributes(1e-6, 0), nil, ""},
+		{"right in bfloat16", onnx.BFloat16, normAttributes(1e-6, 1), nil, ""},
+		{"wrong epsilon", onnx.Float, normAttributes(1e-5, 0), nil, "differs"},
+		{"slightly wrong epsilon", onnx.Float, normAttributes(1.1e-6, 0), nil, "differs"},
+		{"scale on the wrong side of the cast", onnx.BFloat16, normAttributes(1e-6, 0), nil, ""}, // a rounding less: allowed
+		{"no root", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
+			return b.op("Mul", b.op("Div", x, mean), scale)
+		}, "differs"},
+		{"other axis", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(1), onnx.IntAttr("keepdims", 1))
+			return b.op("Mul", b.op("Div", x, b.op("Sqrt", b.op("Add", mean, b.scalar(onnx.Float, 1e-6)))), scale)
+		}, "differs"},
+		{"shift", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			return b.op("Add", b.norm(x, scale, 1e-6), b.scalar(onnx.Float, 1e-3))
+		}, "differs"},
+		{"weight not read", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			return b.norm(x, b.weight("other", 16), 1e-6)
+		}, "do not read"},
+		{"second input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			return b.op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
+		}, `depend on "other"`},
+		{"statistics in half precision", onnx.Float16, normAttributes(1e-6, 1), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
+			return b.op("Mul", b.op("Div", x, b.op("Sqrt", mean)), scale)
+		}, "differs"}, // epsilon is missing
+		{"double", onnx.Double, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
+			return b.op("Mul", b.op("Div", x, b.op("Sqrt", mean)), scale)
+		}, "no kernel"},
+		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			return b.op("Add", b.norm(x, scale, 1e-6), b.op("RandomNormalLike", x))
+		}, "random"},
+		{"missing attribute", onnx.Float, normAttributes(1e-6, 0)[:2], nil, "scale_after_cast"},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBuilder(t, 20, c.typ)
+			x, scale := b.input("x", "batch", "seq", 16), b.weight("scale", 16)
+			build := c.spoil
+			if build == nil {
+				build = func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value { return b.norm(x, scale, 1e-6) }
+			}
+			y := build(b, x, scale)
+			b.output(y, "batch", "seq", 16)
+			s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
+				Outputs: []*onnx.Value{y}, Attributes: c.attrs})
+			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+				t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
+			}
+			if strings.Contains(c.reason, "differs") && (s.Check == nil || max(s.Check.MaxAbs, s.Check.Structural) == 0) {
+				t.Errorf("no figures: %+v", s.Check)
+			}
+		})
+	}
+}
+
+func TestGLUSites(t *testing.T) {
+	tests := []struct {
+		name   string
+		attrs  []*onnx.Attribute
+		up     []any
+		reason string
+	}{
+		{"silu", gluAttributes("silu", 1, 0, 0), []any{"batch", 16}, ""},
+		{"alpha", gluAttributes("silu", 1.702, 0, 0), []any{"batch", 16}, "differs"},
+		{"gelu", gluAttributes("gelu", 1, 0, 0), []any{"batch", 16}, "differs"},
+		{"limit beyond normal inputs", gluAttributes("silu", 1, 1e4, 0), []any{"batch", 16}, "large inputs"},
+		{"offset", gluAttributes("silu", 1, 0, 1), []any{"batch", 16}, "differs"},
+		{"broadcasting", gluAttributes("silu", 1, 0, 0), []any{1, 16}, "one shape"},
+		{"unknown op", nil, []any{"batch", 16}, "catalogue"},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBuilder(t, 20, onnx.Float)
+			gate, up := b.input("gate", "batch", 16), b.input("up", c.up...)
+			y := b.op("Mul", up, b.op("Mul", b.op("Sigmoid", gate), gate))
+			b.output(y, "batch", 16)
+			match := &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y}, Attributes: c.attrs}
+			if c.attrs == nil {
+				match.Op = "NoSuchOp"
+			}
+			s := judgeOne(t, b.m, match)
+			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+				t.Errorf("%s: %s, want a reason with %q", s.Status, s.Reason, c.reason)
+			}
+		})
+	}
+}
+
+// A graph that agrees with the op at one assignment of the symbolic dimensions only must not pass.
+func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	x := b.input("x", "batch", 16)
+	first := b.op("Gather", b.op("Shape", x), b.ints(0))
+	half := b.op("Cast", first, onnx.IntAttr("to", int64(onnx.Float))) // 2 in the first world, other numbers elsewhere
+	scaled := b.op("Mul", x, b.op("Div", half, b.scalar(onnx.Float, 2)))
+	y := b.op("Mul", b.op("Mul", b.op("Sigmoid", x), x), scaled)
+	b.output(y, "batch", 16)
+	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x}, Outputs: []*onnx.Value{y},
+		Attributes: gluAttributes("silu", 1, 0, 0)})
+	if s.Status != Refused || !strings.Contains(s.Reason, "differs") {
+		t.Errorf("%s: %s", s.Status, s.Reason)
+	}
+}
+
+func TestWhatOthersReadStays(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	gate, up := b.input("gate", 2, 16), b.input("up", 2, 16)
+	sigmoid := b.op("Sigmoid", gate)
+	y := b.op("Mul", b.op("Mul", sigmoid, gate), up)
+	b.output(y, 2, 16)
+	b.output(b.op("Neg", sigmoid), 2, 16)
+	want := evaluate(t, b.m)
+	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+		Attributes: gluAttributes("silu", 1, 0, 0)})
+	if ops := countOps(b.m); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
+		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
+	}
+	got := evaluate(t, b.m)
+	for name := range want {
+		if d, _ := distance(want[name].F, got[name].F); d > 1e-6 {
+			t.Errorf("%s differs by %g", name, d)
+		}
+	}
+}
+
+// An input that is computed twice, once for the match and once for its nodes, is one input.
+func TestInputsComputedTwice(t *testing.T) {
+	b := newBuilder(t, 17, onnx.Float)
+	x, up := b.input("x", 2, 16), b.input("up", 2, 16)
+	twice := func() *onnx.Value { return b.op("Mul", x, b.scalar(onnx.Float, 3)) }
+	gate, again := twice(), twice()
+	y := b.op("Mul", b.op("Mul", b.op("Sigmoid", again), gate), up)
+	b.output(y, 2, 16)
+	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+		Attributes: gluAttributes("silu", 1, 0, 0)})
+	if ops := countOps(b.m); s.Status != Fused || ops["Mul"] != 1 {
+		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
+	}
+}
+
+func TestOutputsThatFeedInputsAreRefused(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	x, residual := b.input("x", 2, 16), b.input("residual", 2, 16)
+	sum := b.op("Add", x, residual)
+	scale := b.op("ReduceMean", sum, b.ints(0), onnx.IntAttr("keepdims", 0))
+	y := b.norm(sum, scale, 1e-6)
+	b.output(y, 2, 16)
+	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
+		Outputs: []*onnx.Value{y, sum}, Attributes: normAttributes(1e-6, 0)})
+	if s.Status != Refused || !strings.Contains(s.Reason, "depends on one of its outputs") {
+		t.Errorf("%s: %s", s.Status, s.Reason)
+	}
+}
+
+func TestInputsMadeAfterAnOutput(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	x, residual, w := b.input("x", 2, 16), b.input("residual", 2, 16), b.input("w", 16)
+	sum := b.op("Add", x, residual)
+	b.output(b.op("Neg", sum), 2, 16)
+	scale := b.op("Abs", w)
+	y := b.norm(sum, scale, 1e-6)
+	b.output(y, 2, 16)
+	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
+		Outputs: []*onnx.Value{y, sum}, Attributes: normAttributes(1e-6, 0)})
+	if s.Status != Fused {
+		t.Fatalf("%s: %s", s.Status, s.Reason)
+	}
+	checkOrderOf(t, b.m)
+}
+
+func TestEqualSitesAreCheckedOnce(t *testing.T) {
+	for verify, shared := range map[Verify]int{VerifyDistinct: 1, VerifyAll: 0} {
+		r := apply(t, block(t, 20, onnx.Float), WithVerify(verify), WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
+		n := 0
+		for _, s := range r.Sites {
+			if s.Check != nil && s.Check.Shared {
+				n++
+			}
+		}
+		if r.Fused() != 2 || n != shared {
+			t.Errorf("%s: %d fused, %d shared a check, want %d", verify, r.Fused(), n, shared)
+		}
+	}
+	for _, s := range apply(t, block(t, 20, onnx.Float), WithVerify(VerifyOff)).Sites {
+		if s.Check != nil {
+			t.Errorf("verify off, and %s has a check", s.Pattern)
+		}
+	}
+}
+
+// kernelOf stands in for a kernel library: a kernel that is right, or wrong by a factor.
+func kernelOf(t *testing.T, factor float64) KernelCheck {
+	return func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+		if factor == 0 {
+			return nil, errors.New("no such kernel")
+		}
+		s := fused.Site{Attributes: attrs, Opset: 20}
+		var in []*reference.Tensor
+		for _, x := range inputs {
+			s.Types, s.Dims = append(s.Types, x.DataType), append(s.Dims, x.Dims)
+			tensor, err := reference.FromONNX(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in = append(in, tensor)
+		}
+		f, err := fused.Lookup(op).Function(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := onnx.New(10, 20).Graph
+		n := g.AddNode(op, nil, []*onnx.Value{g.NewValue("y")}, attrs...)
+		n.Domain, n.Overload = fused.Domain, f.Overload
+		out, err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y := append([]float64(nil), out[0].F...)
+		for i := range y {
+			y[i] *= factor
+		}
+		r, err := reference.NewFloats(out[0].DataType, out[0].Shape, y).ToONNX("y")
+		return []*onnx.Tensor{r}, err
+	}
+}
+
+func TestKernelCheck(t *testing.T) {
+	for factor, reason := range map[float64]string{1: "", 1.001: "differs from the op's definition", 0: "no such kernel"} {
+		r := apply(t, block(t, 20, onnx.Float), WithKernelCheck(kernelOf(t, factor)), WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
+		for _, s := range r.Sites {
+			if (s.Status == Fused) != (reason == "") || !strings.Contains(s.Reason, reason) {
+				t.Errorf("factor %g: %s %s", factor, s.Status, s.Reason)
+			}
+			if reason == "" && (s.Check == nil || s.Check.Kernel == nil) {
+				t.Errorf("no figures of the kernel: %+v", s.Check)
+			}
+		}
+	}
+}
+
+func TestLargeStaticShapes(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	gate, up := b.input("gate", 1, 512, 4096), b.input("up", 1, 512, 4096)
+	y := b.op("Mul", b.op("Mul", b.op("Sigmoid", gate), gate), up)
+	b.output(y, 1, 512, 4096)
+	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+		Attributes: gluAttributes("silu", 1, 0, 0)})
+	if s.Status != Fused {
+		t.Errorf("%s: %s", s.Status, s.Reason)
+	}
+}
+
+func TestShrink(t *testing.T) {
+	got := shrink([][]int64{{4, 32, 2048, 64}, {1, 1, 2048, 64}})
+	if want := [][]int64{{2, 3, 5, 64}, {1, 1, 5, 64}}; !equalShapes(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := shrink([][]int64{{64, 64}, {64}}); !equalShapes(got, [][]int64{{64, 64}, {64}}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func equalShapes(a, b [][]int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if len(a[i]) != len(b[i]) {
+			return false
+		}
+		for j := range a[i] {
+			if a[i][j] != b[i][j] {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,96 @@
+package rewrite
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// structuralTolerance is allowed, as a part of the greatest magnitude, where nothing is rounded: exporters store
+// constants such as sqrt(2/pi) in float32.
+const structuralTolerance = 1e-6
+
+// ulps are allowed where results are rounded, in units in the last place of the tensor's greatest magnitude. Elements
+// near zero are sums of greater ones, so counting their own units would say nothing.
+var ulps = map[onnx.DataType]float64{onnx.Float: 16, onnx.Float16: 8, onnx.BFloat16: 8, onnx.Double: 16}
+
+// compareOutputs compares all outputs of a site and adds to the figures; its error says what differs.
+func compareOutputs(c *candidate, want, got []*reference.Tensor, exact bool, r *CheckReport) error {
+	if len(want) != len(got) {
+		return fmt.Errorf("%d outputs instead of %d", len(got), len(want))
+	}
+	for i := range want {
+		name := c.match.Outputs[i].Name
+		if want[i] == nil || got[i] == nil {
+			return fmt.Errorf("output %q has no value", name)
+		}
+		if !slices.Equal(want[i].Shape, got[i].Shape) {
+			return fmt.Errorf("output %q has the shape %v, mojo.%s gives %v", name, want[i].Shape, c.op.Name, got[i].Shape)
+		}
+		if !exact && want[i].DataType != got[i].DataType {
+			return fmt.Errorf("output %q is %s, mojo.%s gives %s", name, want[i].DataType, c.op.Name, got[i].DataType)
+		}
+		difference, scale := distance(want[i].F, got[i].F)
+		if exact {
+			r.Structural = max(r.Structural, relative(difference, scale))
+			if difference > structuralTolerance*scale {
+				return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g", name, difference, scale)
+			}
+			continue
+		}
+		t := want[i].DataType
+		allowed := ulps[t] * spacing(t, scale)
+		if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the worst case is the nearest to its bound
+			r.MaxAbs, r.MaxRel, r.Tolerance = difference, relative(difference, scale), allowed
+		}
+		if difference > allowed {
+			return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g and %.3g allowed", name, difference, scale, allowed)
+		}
+	}
+	return nil
+}
+
+// distance gives the greatest difference where want is finite, and the greatest finite magnitude of want. A got that is
+// not finite there is as far as can be.
+func distance(want, got []float64) (difference, scale float64) {
+	if len(want) != len(got) {
+		return math.MaxFloat64, 0
+	}
+	for i, w := range want {
+		if !isFinite(w) {
+			continue
+		}
+		scale = max(scale, math.Abs(w))
+		if d := math.Abs(w - got[i]); d > difference || !isFinite(d) {
+			difference = d
+			if !isFinite(d) {
+				difference = math.MaxFloat64
+			}
+		}
+	}
+	return difference, scale
+}
+
+func relative(difference, scale float64) float64 {
+	if difference == 0 {
+		return 0
+	}
+	if scale == 0 {
+		return math.MaxFloat64
+	}
+	return min(difference/scale, math.MaxFloat64)
+}
+
+func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+func allFinite(xs []float64) bool {
+	for _, x := range xs {
+		if !isFinite(x) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,113 @@
+package rewrite
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// kind is one kind of hard inputs.
+type kind struct {
+	name string
+	fill func(r *rand.Rand, t onnx.DataType, v []float64, row int)
+}
+
+// kinds are the inputs every site is tried on. "small" stands where an epsilon of 1e-6 decides; the squares of "large"
+// are just finite in the type, those of "huge" and the powers of "large" are not.
+var kinds = []kind{
+	{"normal", scaled(func(onnx.DataType) float64 { return 1 })},
+	{"small", scaled(func(onnx.DataType) float64 { return 1e-3 })},
+	{"large", scaled(func(t onnx.DataType) float64 { return math.Sqrt(greatest(t)) / 16 })},
+	{"huge", func(r *rand.Rand, t onnx.DataType, v []float64, _ int) {
+		for i := range v {
+			v[i] = (2*r.Float64() - 1) * 0.9 * greatest(t)
+		}
+	}},
+	{"tiny", scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) / 16 })},
+	{"zeros", func(_ *rand.Rand, _ onnx.DataType, v []float64, _ int) { clear(v) }},
+	{"one-hot", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+		clear(v)
+		for start := 0; row > 0 && start < len(v); start += row {
+			v[start+(start/row)%row] = 1 + r.Float64()
+		}
+	}},
+	{"repeated", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+		for i := range v {
+			if i < row {
+				v[i] = r.NormFloat64()
+			} else {
+				v[i] = v[i-row]
+			}
+		}
+	}},
+}
+
+// fewKinds serve sites whose tensors are so large that all kinds take too long.
+var fewKinds = []kind{kinds[0], kinds[1], kinds[6]}
+
+func scaled(factor func(onnx.DataType) float64) func(*rand.Rand, onnx.DataType, []float64, int) {
+	return func(r *rand.Rand, t onnx.DataType, v []float64, _ int) {
+		f := factor(t)
+		for i := range v {
+			v[i] = f * r.NormFloat64()
+		}
+	}
+}
+
+// floatType describes a floating-point type.
+type floatType struct {
+	greatest, leastNormal float64
+	bits                  int // of the significand, the hidden one included
+}
+
+var floatTypes = map[onnx.DataType]floatType{
+	onnx.Float16:  {65504, 0x1p-14, 11},
+	onnx.BFloat16: {0x1.fep127, 0x1p-126, 8},
+	onnx.Float:    {math.MaxFloat32, 0x1p-126, 24},
+	onnx.Double:   {math.MaxFloat64, 0x1p-1022, 53},
+}
+
+func greatest(t onnx.DataType) float64    { return floatTypes[t].greatest }
+func leastNormal(t onnx.DataType) float64 { return floatTypes[t].leastNormal }
+
+// spacing is the distance of neighbouring numbers of the type at a magnitude.
+func spacing(t onnx.DataType, magnitude float64) float64 {
+	f := floatTypes[t]
+	_, exp := math.Frexp(max(math.Abs(magnitude), f.leastNormal))
+	return math.Ldexp(1, exp-f.bits)
+}
+
+// makeInput makes input number of a site, of type t. The same arguments give the same elements.
+func makeInput(k kind, number int, t onnx.DataType, shape []int64) (*reference.Tensor, error) {
+	if _, ok := floatTypes[t]; !ok {
+		return nil, fmt.Errorf("there are no hard inputs of type %s", t)
+	}
+	n, dims := 1, make([]int, len(shape))
+	for i, d := range shape {
+		dims[i] = int(d)
+		n *= int(d)
+	}
+	row := n
+	if len(dims) > 0 {
+		row = dims[len(dims)-1]
+	}
+	v := make([]float64, n)
+	k.fill(rand.New(rand.NewPCG(uint64(number)+1, 0x6d6f6a6f)), t, v, row)
+	for i := range v {
+		v[i] = roundTo(t, v[i])
+	}
+	return reference.NewFloats(t, dims, v), nil
+}
+
+// roundTo rounds x to the nearest number of the type, ties to even, staying finite.
+func roundTo(t onnx.DataType, x float64) float64 {
+	f := floatTypes[t]
+	if t == onnx.Double || x == 0 {
+		return x
+	}
+	s := spacing(t, x)
+	return min(max(math.RoundToEven(x/s)*s, -f.greatest), f.greatest)
+}

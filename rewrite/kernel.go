@@ -1,0 +1,169 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+)
+
+// Kernel is a family of fused kernels that can be asked for by its id.
+type Kernel struct {
+	// ID names the kernel, for example "cpu_fused_rmsnorm".
+	ID string
+	// Device is the kind of device it runs on, for example "cpu".
+	Device string
+	// Summary says in a few words what it fuses.
+	Summary string
+	// Patterns are the built-in patterns whose matches it takes, Ops the fused ops it implements.
+	Patterns []string
+	Ops      []string
+	// Available says why the kernel cannot be used in the environment; nil when it can.
+	Available func(*Environment) error
+}
+
+// Environment is what kernels look for when they say whether they are available.
+type Environment struct {
+	findLibrary func() (string, error)
+	found       bool
+	path        string
+	err         error
+}
+
+// Library gives the path of the library of CPU kernels, looked for once.
+func (e *Environment) Library() (string, error) {
+	if !e.found {
+		e.path, e.err = e.findLibrary()
+		e.found = true
+	}
+	return e.path, e.err
+}
+
+// UnavailableError says that a kernel was asked for by name and cannot be used.
+type UnavailableError struct {
+	ID  string
+	Err error
+}
+
+// Error names the kernel and what it lacks.
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("kernel %s is not available: %v", e.ID, e.Err)
+}
+
+// Unwrap gives what the kernel lacks.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// UnknownKernelError says that no kernel has the id.
+type UnknownKernelError struct {
+	ID    string
+	Known []string
+}
+
+// Error lists the ids there are.
+func (e *UnknownKernelError) Error() string {
+	return fmt.Sprintf("unknown kernel %q; there are %s", e.ID, strings.Join(e.Known, ", "))
+}
+
+func needsLibrary(e *Environment) error {
+	_, err := e.Library()
+	return err
+}
+
+// registry holds the kernels in the order they are applied and reported.
+var registry = mustRegister(nil,
+	&Kernel{ID: "cpu_fused_rmsnorm", Device: "cpu", Summary: "RMSNorm, alone or with the residual addition before it",
+		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsLibrary},
+	&Kernel{ID: "cpu_fused_swiglu", Device: "cpu", Summary: "gated activations: SwiGLU and GeGLU",
+		Patterns: []string{"SwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsLibrary},
+	&Kernel{ID: "cpu_fused_rope", Device: "cpu", Summary: "rotary position embedding",
+		Patterns: []string{"RotaryEmbedding"}, Ops: []string{"RotaryEmbedding"}, Available: needsLibrary},
+)
+
+// Register adds a kernel after the built-in ones. An id that is empty or taken, and an op that the catalogue lacks, are
+// errors.
+func Register(k *Kernel) error {
+	r, err := register(registry, k)
+	if err == nil {
+		registry = r
+	}
+	return err
+}
+
+func register(list []*Kernel, k *Kernel) ([]*Kernel, error) {
+	if k == nil || k.ID == "" || k.ID == Auto || k.ID == None || strings.ContainsAny(k.ID, ", \t") {
+		return nil, fmt.Errorf("a kernel needs an id without commas and blanks that is neither %q nor %q", Auto, None)
+	}
+	for _, other := range list {
+		if other.ID == k.ID {
+			return nil, fmt.Errorf("kernel %q is registered twice", k.ID)
+		}
+	}
+	for _, op := range k.Ops {
+		if fused.Lookup(op) == nil {
+			return nil, fmt.Errorf("kernel %q implements the op %q, which is not in the catalogue", k.ID, op)
+		}
+	}
+	return append(slices.Clip(list), k), nil
+}
+
+func mustRegister(list []*Kernel, kernels ...*Kernel) []*Kernel {
+	for _, k := range kernels {
+		var err error
+		if list, err = register(list, k); err != nil {
+			panic(err) // a mistake of the table above, caught by any test
+		}
+	}
+	return list
+}
+
+// ScanAllKernels lists the registered kernels, available or not, in the order they are applied.
+func ScanAllKernels() []*Kernel { return slices.Clone(registry) }
+
+func lookup(id string) (*Kernel, error) {
+	var known []string
+	for _, k := range registry {
+		if k.ID == id {
+			return k, nil
+		}
+		known = append(known, k.ID)
+	}
+	return nil, &UnknownKernelError{ID: id, Known: known}
+}
+
+// choose gives the kernels that include names, and a report on every registered one.
+func choose(include string, env *Environment, assume bool) ([]*Kernel, []KernelReport, error) {
+	asked := map[string]bool{}
+	include = strings.TrimSpace(include)
+	auto := include == Auto
+	if !auto && include != None {
+		for _, id := range strings.Split(include, ",") {
+			if id = strings.TrimSpace(id); id == "" {
+				continue
+			}
+			if _, err := lookup(id); err != nil {
+				return nil, nil, err
+			}
+			asked[id] = true
+		}
+	}
+	var chosen []*Kernel
+	var reports []KernelReport
+	for _, k := range registry {
+		r := KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true}
+		if k.Available != nil && !assume {
+			if err := k.Available(env); err != nil {
+				if asked[k.ID] {
+					return nil, nil, &UnavailableError{ID: k.ID, Err: err}
+				}
+				r.Available, r.Reason = false, err.Error()
+			}
+		}
+		if asked[k.ID] || auto && r.Available {
+			r.Selected = true
+			chosen = append(chosen, k)
+		}
+		reports = append(reports, r)
+	}
+	return chosen, reports, nil
+}

@@ -1,0 +1,96 @@
+package rewrite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// libraryFolder gives a folder with a file in the place of the kernel library, and one without.
+func libraryFolder(t *testing.T) (with, without string) {
+	t.Helper()
+	with, without = t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(with, fused.LibraryName()), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return with, without
+}
+
+func TestChoose(t *testing.T) {
+	with, without := libraryFolder(t)
+	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope"}
+	tests := []struct {
+		include, library string
+		assume           bool
+		want             []string
+		err              string
+	}{
+		{Auto, with, false, all, ""},
+		{" auto ", with, false, all, ""},
+		{None, with, false, nil, ""},
+		{"", with, false, nil, ""},
+		{"cpu_fused_rope", with, false, all[2:], ""},
+		{" cpu_fused_rope , cpu_fused_rmsnorm,", with, false, []string{all[0], all[2]}, ""},
+		{Auto, without, false, nil, ""},
+		{Auto, without, true, all, ""},
+		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},
+		{"cpu_fused_rope", without, true, all[2:], ""},
+		{"cpu_fused_rope,cuda_fused_moe", with, false, nil, "cpu_fused_rmsnorm, cpu_fused_swiglu, cpu_fused_rope"},
+		{"auto,none", with, false, nil, "unknown kernel"},
+	}
+	for _, c := range tests {
+		t.Run(c.include+"/"+c.err, func(t *testing.T) {
+			cfg := newConfig([]Option{WithLibrary(c.library)})
+			chosen, reports, err := choose(c.include, cfg.environment(), c.assume)
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Fatalf("got error %v, want one with %q", err, c.err)
+			}
+			if err != nil {
+				return
+			}
+			var ids []string
+			for _, k := range chosen {
+				ids = append(ids, k.ID)
+			}
+			if !slices.Equal(ids, c.want) {
+				t.Errorf("got %v, want %v", ids, c.want)
+			}
+			for _, r := range reports {
+				if available := c.library == with || c.assume; r.Available != available || available == (r.Reason != "") {
+					t.Errorf("%s: available %v, reason %q", r.ID, r.Available, r.Reason)
+				}
+			}
+		})
+	}
+}
+
+func TestKernelAskedForByNameIsNeverPassedOver(t *testing.T) {
+	_, without := libraryFolder(t)
+	m := onnx.New(8, 20)
+	_, err := ApplyKernel(m, "cpu_fused_rmsnorm", WithLibrary(without))
+	var unavailable *UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.ID != "cpu_fused_rmsnorm" || !errors.Is(err, fused.ErrNoLibrary) {
+		t.Errorf("got %v", err)
+	}
+	_, err = ApplyKernel(m, "auto")
+	if unknown := (*UnknownKernelError)(nil); !errors.As(err, &unknown) {
+		t.Errorf("ApplyKernel takes one id; got %v", err)
+	}
+}
+
+func TestRegisterRefusesBadKernels(t *testing.T) {
+	for _, k := range []*Kernel{nil, {}, {ID: Auto}, {ID: "a,b"}, {ID: "cpu_fused_rope"}, {ID: "x", Ops: []string{"NoSuchOp"}}} {
+		if err := Register(k); err == nil {
+			t.Errorf("%+v was registered", k)
+		}
+	}
+	if n := len(ScanAllKernels()); n != 3 {
+		t.Errorf("%d kernels are registered", n)
+	}
+}

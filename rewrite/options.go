@@ -1,0 +1,114 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Auto asks for every kernel that is available, None for none.
+const (
+	Auto = "auto"
+	None = "none"
+)
+
+// Verify says which matches are checked by evaluation.
+type Verify string
+
+// VerifyDistinct checks one of each kind of equal sites, VerifyAll every site, VerifyOff none: then only the dependencies,
+// types and shapes of a match are looked at.
+const (
+	VerifyDistinct Verify = "distinct"
+	VerifyAll      Verify = "all"
+	VerifyOff      Verify = "off"
+)
+
+// ParseVerify reads the name of a mode.
+func ParseVerify(s string) (Verify, error) {
+	switch v := Verify(s); v {
+	case VerifyDistinct, VerifyAll, VerifyOff:
+		return v, nil
+	}
+	return "", fmt.Errorf("unknown verify mode %q; there are %s, %s, %s", s, VerifyDistinct, VerifyAll, VerifyOff)
+}
+
+// KernelCheck runs the kernel of a fused op on inputs and gives its outputs. It must run the kernel, not the op's
+// function body.
+type KernelCheck func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
+
+// Option changes how kernels are applied.
+type Option func(*config)
+
+type config struct {
+	find        func(*onnx.Graph, *infer.Facts) ([]*patterns.Match, []*patterns.Miss)
+	set         *patterns.Set
+	names       []string // of the patterns, in order
+	library     string
+	assume      bool
+	verify      Verify
+	kernelCheck KernelCheck
+	keepPattern func(name string) bool
+	keepNode    func(*onnx.Node) bool
+	dryRun      bool
+	version     string
+	progress    func(done, total int)
+}
+
+func newConfig(options []Option) *config {
+	c := &config{verify: VerifyDistinct, version: "dev", keepPattern: func(string) bool { return true },
+		keepNode: func(*onnx.Node) bool { return true }, progress: func(int, int) {}}
+	for _, o := range options {
+		o(c)
+	}
+	if c.find == nil {
+		if c.set == nil {
+			c.set = patterns.Builtin()
+		}
+		c.find = c.set.Find
+		for _, p := range c.set.Patterns {
+			c.names = append(c.names, p.Name)
+		}
+	}
+	return c
+}
+
+func (c *config) environment() *Environment {
+	return &Environment{findLibrary: func() (string, error) { return fused.FindLibrary(c.library) }}
+}
+
+// WithPatterns looks for the patterns of the set in place of the built-in ones.
+func WithPatterns(s *patterns.Set) Option { return func(c *config) { c.set = s } }
+
+// WithLibrary names the library of CPU kernels (a file or its folder); without it the places of fused.FindLibrary are
+// searched.
+func WithLibrary(path string) Option { return func(c *config) { c.library = path } }
+
+// AssumeAvailable takes every kernel for available: the model will run elsewhere.
+func AssumeAvailable() Option { return func(c *config) { c.assume = true } }
+
+// WithVerify chooses which matches are checked by evaluation; the default is VerifyDistinct.
+func WithVerify(v Verify) Option { return func(c *config) { c.verify = v } }
+
+// WithKernelCheck has the kernel, too, compared with the op's definition on each distinct site. A site whose kernel
+// differs is refused.
+func WithKernelCheck(f KernelCheck) Option { return func(c *config) { c.kernelCheck = f } }
+
+// WithPatternFilter rewrites only the matches of patterns that keep says yes to.
+func WithPatternFilter(keep func(name string) bool) Option {
+	return func(c *config) { c.keepPattern = keep }
+}
+
+// WithNodeFilter rewrites only the matches whose last node keep says yes to.
+func WithNodeFilter(keep func(*onnx.Node) bool) Option { return func(c *config) { c.keepNode = keep } }
+
+// WithDryRun finds, checks and reports, and changes nothing.
+func WithDryRun() Option { return func(c *config) { c.dryRun = true } }
+
+// WithToolVersion is the version written into the metadata of fused nodes.
+func WithToolVersion(v string) Option { return func(c *config) { c.version = v } }
+
+// WithProgress has f called as the matches are checked, one after the other.
+func WithProgress(f func(done, total int)) Option { return func(c *config) { c.progress = f } }

@@ -1,0 +1,211 @@
+package rewrite
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The metadata_props keys of a fused node.
+const (
+	MetaRule        = "mojo_patch.rule"         // name of the pattern
+	MetaSourceNodes = "mojo_patch.source_nodes" // JSON list of the replaced nodes' names
+	MetaVersion     = "mojo_patch.version"      // version of the tool
+)
+
+// minIRVersion is the first with function overloads and metadata on nodes.
+const minIRVersion = 10
+
+// replace puts a fused node in the place of every candidate.
+func (a *applier) replace(list []*candidate) error {
+	names := a.nodeNames()
+	byScope := map[*scope][]*candidate{}
+	var scopes []*scope
+	for _, c := range list {
+		if byScope[c.scope] == nil {
+			scopes = append(scopes, c.scope)
+		}
+		byScope[c.scope] = append(byScope[c.scope], c)
+	}
+	for _, s := range scopes {
+		if err := a.replaceIn(s, byScope[s], names); err != nil {
+			return err
+		}
+		if s.function != nil {
+			importOpset(s.function)
+		}
+	}
+	for _, c := range list {
+		if a.model.Function(c.function.Domain, c.function.Name, c.function.Overload) == nil {
+			a.model.Functions = append(a.model.Functions, c.function)
+		}
+	}
+	a.model.ImportOpset(fused.Domain, fused.Version)
+	a.model.IRVersion = max(a.model.IRVersion, minIRVersion)
+	return nil
+}
+
+func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) error {
+	g := s.graph
+	order := s.positions()
+	before := map[*onnx.Node][]*onnx.Node{}
+	sort := false
+	var old []*onnx.Node
+	for _, c := range list {
+		n := g.NewNode(c.op.Name, c.match.Inputs, c.match.Attributes...)
+		n.Domain, n.Overload = fused.Domain, c.function.Overload
+		n.Name = uniqueName(c, names)
+		n.Metadata = a.provenance(c)
+		at := c.match.Outputs[0].Producer
+		for _, v := range c.match.Outputs {
+			if order[v.Producer] < order[at] {
+				at = v.Producer
+			}
+		}
+		for _, v := range c.match.Inputs {
+			if p := v.Producer; p != nil && p.Graph == g && order[p] >= order[at] {
+				sort = true // an input is made later, such as a cast scale of a sum: Sort moves what depends on it
+			}
+		}
+		for i, v := range c.match.Outputs {
+			n.TakeOutput(i, v)
+		}
+		order[n] = order[at] // for inputs of later candidates; it stands just before at
+		before[at] = append(before[at], n)
+		old = append(old, c.slice.nodes...)
+	}
+	g.InsertAt(before)
+	dead, constants := unread(old)
+	if err := g.RemoveNodes(dead); err != nil {
+		return fmt.Errorf("cannot remove the replaced nodes: %w", err)
+	}
+	byGraph := map[*onnx.Graph]map[*onnx.Value]bool{}
+	for v := range constants {
+		if byGraph[v.Graph] == nil {
+			byGraph[v.Graph] = map[*onnx.Value]bool{}
+		}
+		byGraph[v.Graph][v] = true
+	}
+	for owner, vs := range byGraph {
+		owner.RemoveUnusedInitializers(vs)
+	}
+	if sort {
+		if err := g.Sort(); err != nil {
+			return fmt.Errorf("the fused nodes cannot be put in order: %w", err)
+		}
+	}
+	return nil
+}
+
+// unread finds the nodes that nothing reads any more, among old and the nodes of their graph that only they needed, and
+// the constants they read.
+func unread(old []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Value]bool) {
+	dead, constants = map[*onnx.Node]bool{}, map[*onnx.Value]bool{}
+	left := map[*onnx.Value]int{} // uses by nodes that are not dead
+	queue := append([]*onnx.Node(nil), old...)
+	for len(queue) > 0 {
+		n := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if dead[n] || len(n.Subgraphs()) > 0 || n.Graph != old[0].Graph || isRead(n, left) {
+			continue
+		}
+		dead[n] = true
+		for _, v := range n.Inputs {
+			if v == nil {
+				continue
+			}
+			if _, ok := left[v]; !ok {
+				left[v] = len(v.Uses())
+			}
+			left[v]--
+			if v.Producer != nil && left[v] == 0 {
+				queue = append(queue, v.Producer)
+			}
+			if v.Const != nil {
+				constants[v] = true
+			}
+		}
+	}
+	return dead, constants
+}
+
+func isRead(n *onnx.Node, left map[*onnx.Value]int) bool {
+	for _, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		uses, ok := left[v]
+		if !ok {
+			uses = len(v.Uses())
+		}
+		if uses > 0 || v.IsOutput() {
+			return true
+		}
+	}
+	return false
+}
+
+// provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.
+func (a *applier) provenance(c *candidate) []onnx.Entry {
+	var entries []onnx.Entry
+	have := map[string]bool{MetaRule: true, MetaSourceNodes: true, MetaVersion: true}
+	add := func(n *onnx.Node) {
+		for _, e := range n.Metadata {
+			if !have[e.Key] {
+				have[e.Key] = true
+				entries = append(entries, e)
+			}
+		}
+	}
+	add(c.match.Root)
+	for i := len(c.slice.nodes) - 1; i >= 0; i-- {
+		add(c.slice.nodes[i])
+	}
+	sources, err := json.Marshal(nodeNames(c.slice.nodes))
+	if err != nil {
+		sources = []byte("[]") // strings always marshal
+	}
+	return append(entries, onnx.Entry{Key: MetaRule, Value: c.match.Pattern},
+		onnx.Entry{Key: MetaSourceNodes, Value: string(sources)}, onnx.Entry{Key: MetaVersion, Value: a.config.version})
+}
+
+// nodeNames are the names in use by nodes anywhere in the model.
+func (a *applier) nodeNames() map[string]bool {
+	names := map[string]bool{}
+	for _, g := range a.model.Graphs() {
+		for _, n := range g.Nodes {
+			names[n.Name] = true
+		}
+	}
+	return names
+}
+
+// uniqueName names a fused node after the last node it replaces, so that it stays findable.
+func uniqueName(c *candidate, taken map[string]bool) string {
+	base := nodeName(c.match.Root) + "_" + c.op.Name
+	name := base
+	for i := 1; taken[name]; i++ {
+		name = fmt.Sprintf("%s_%d", base, i)
+	}
+	taken[name] = true
+	return name
+}
+
+func importOpset(f *onnx.Function) {
+	if f.Opset(fused.Domain) == 0 {
+		f.Opsets = append(f.Opsets, onnx.Opset{Domain: fused.Domain, Version: fused.Version})
+	}
+}
+
+// positions gives the place of every node of the graph.
+func (s *scope) positions() map[*onnx.Node]int {
+	if s.order == nil {
+		s.order = make(map[*onnx.Node]int, len(s.graph.Nodes))
+		for i, n := range s.graph.Nodes {
+			s.order[n] = i
+		}
+	}
+	return s.order
+}

@@ -1,0 +1,168 @@
+package rewrite
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Schema is the version of the report's JSON form.
+const Schema = 1
+
+// The states of a site.
+const (
+	Fused   = "fused"   // replaced (or would be, in a dry run)
+	Refused = "refused" // matched, and left as it was
+	Missed  = "missed"  // looked like a part of a pattern, and did not match
+)
+
+// Report says what was found in a model and what became of it. Its JSON form is schema 1.
+type Report struct {
+	Schema       int             `json:"schema"`
+	Input        *FileReport     `json:"input,omitempty"`  // filled by the caller
+	Output       *FileReport     `json:"output,omitempty"` // filled by the caller
+	Patterns     []PatternReport `json:"patterns"`
+	Sites        []SiteReport    `json:"sites"`
+	Kernels      []KernelReport  `json:"kernels"`
+	Changed      bool            `json:"changed"`
+	DryRun       bool            `json:"dry_run,omitempty"`
+	TimeMS       Times           `json:"time_ms"`
+	PeakRSSBytes int64           `json:"peak_rss_bytes,omitempty"` // filled by the caller
+}
+
+// FileReport describes a model file.
+type FileReport struct {
+	Path     string `json:"path"`
+	SHA256   string `json:"sha256,omitempty"`
+	Nodes    int    `json:"nodes"`
+	Opset    int64  `json:"opset"`
+	Exporter string `json:"exporter,omitempty"`
+}
+
+// DescribeModel fills a FileReport, but for the digest, from a model in memory.
+func DescribeModel(m *onnx.Model, path string) *FileReport {
+	f := &FileReport{Path: path, Opset: m.Opset(""), Exporter: m.ProducerName}
+	if m.ProducerVersion != "" {
+		f.Exporter += " " + m.ProducerVersion
+	}
+	m.Graph.Walk(func(g *onnx.Graph) { f.Nodes += len(g.Nodes) })
+	return f
+}
+
+// PatternReport counts the matches of a pattern. Matches that no selected kernel takes, or that a filter leaves out, are
+// found and neither fused nor refused.
+type PatternReport struct {
+	Name    string `json:"name"`
+	Found   int    `json:"found"`
+	Fused   int    `json:"fused"`
+	Refused int    `json:"refused"`
+}
+
+// SiteReport is one match, or one near miss.
+type SiteReport struct {
+	Pattern string       `json:"pattern"`
+	Op      string       `json:"op,omitempty"`
+	Nodes   []string     `json:"nodes"` // names, or names of outputs where nodes have none
+	Node    string       `json:"node,omitempty"`
+	Status  string       `json:"status"`
+	Reason  string       `json:"reason,omitempty"`
+	Check   *CheckReport `json:"check,omitempty"`
+	Kernel  string       `json:"kernel,omitempty"`
+}
+
+// CheckReport holds the figures of a site's worst comparison.
+type CheckReport struct {
+	// MaxAbs is the greatest difference, in the graph's own types; MaxRel is it as a part of the greatest magnitude of
+	// the tensor; Tolerance is the difference that was allowed.
+	MaxAbs    float64 `json:"max_abs"`
+	MaxRel    float64 `json:"max_rel"`
+	Tolerance float64 `json:"tolerance"`
+	// Structural is the greatest difference in float64 without roundings, as a part of the greatest magnitude.
+	Structural float64 `json:"structural_max_rel"`
+	// Cases is the number of inputs that were tried.
+	Cases int `json:"cases"`
+	// Kernel is the greatest difference of the kernel from the definition, as a part of the greatest magnitude; absent
+	// when no kernel was run.
+	Kernel *float64 `json:"kernel_max_rel,omitempty"`
+	// Shared says that the figures are those of an equal site.
+	Shared bool `json:"shared,omitempty"`
+}
+
+// KernelReport says whether a kernel can be used and how many sites it took.
+type KernelReport struct {
+	ID        string   `json:"id"`
+	Device    string   `json:"device"`
+	Ops       []string `json:"ops"`
+	Available bool     `json:"available"`
+	Reason    string   `json:"reason,omitempty"`
+	Selected  bool     `json:"selected"`
+	Sites     int      `json:"sites"`
+}
+
+// Times are milliseconds per phase; Read and Write are filled by the caller.
+type Times struct {
+	Read    float64 `json:"read"`
+	Infer   float64 `json:"infer"`
+	Match   float64 `json:"match"`
+	Check   float64 `json:"check"`
+	Rewrite float64 `json:"rewrite"`
+	Write   float64 `json:"write"`
+}
+
+// Fused counts the sites that were replaced.
+func (r *Report) Fused() int { return r.count(Fused) }
+
+// Refused counts the matches that were left as they were.
+func (r *Report) Refused() int { return r.count(Refused) }
+
+// Missed counts the near misses.
+func (r *Report) Missed() int { return r.count(Missed) }
+
+func (r *Report) count(status string) int {
+	n := 0
+	for _, s := range r.Sites {
+		if s.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// pattern finds the counters of a pattern, adding them if there are none.
+func (r *Report) pattern(name string) *PatternReport {
+	for i := range r.Patterns {
+		if r.Patterns[i].Name == name {
+			return &r.Patterns[i]
+		}
+	}
+	r.Patterns = append(r.Patterns, PatternReport{Name: name})
+	return &r.Patterns[len(r.Patterns)-1]
+}
+
+func (r *Report) kernel(id string) *KernelReport {
+	for i := range r.Kernels {
+		if r.Kernels[i].ID == id {
+			return &r.Kernels[i]
+		}
+	}
+	return &KernelReport{}
+}
+
+// nodeName gives a node's name, or that of its first output.
+func nodeName(n *onnx.Node) string {
+	if n.Name != "" {
+		return n.Name
+	}
+	for _, v := range n.Outputs {
+		if v != nil {
+			return v.Name
+		}
+	}
+	return n.OpType
+}
+
+func nodeNames(nodes []*onnx.Node) []string {
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = nodeName(n)
+	}
+	return names
+}

@@ -1,0 +1,172 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+const (
+	// maxSliceNodes bounds a slice: a match that depends on more than its inputs would otherwise be followed to the
+	// model's inputs.
+	maxSliceNodes = 128
+	// maxConstantBytes bounds the constants that are read.
+	maxConstantBytes = 1 << 20
+	// maxCongruence is how far back two computations are compared.
+	maxCongruence = 6
+)
+
+// slice is the part of a graph that computes a match's outputs from its inputs. It is found by following the outputs
+// back, whatever nodes the match names: the check must see all that the replacement replaces.
+type slice struct {
+	nodes   []*onnx.Node // in an order that depends on their structure alone, producers first
+	inputs  []*onnx.Value
+	outputs []*onnx.Value
+	consts  []*onnx.Value               // constants the nodes read
+	known   []*onnx.Value               // values known to shape inference, such as bounds computed from shapes
+	equal   map[*onnx.Value]*onnx.Value // values computed twice: to the input that they equal
+	varying bool                        // a known value depends on the model's symbolic dimensions
+}
+
+// cut finds the slice of a match. Its errors say what the match depends on besides its inputs.
+func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
+	c := &cutter{g: g, facts: facts, s: &slice{inputs: m.Inputs, outputs: m.Outputs, equal: map[*onnx.Value]*onnx.Value{}},
+		seen: map[*onnx.Value]bool{}, made: map[*onnx.Node]bool{}, reached: map[*onnx.Value]bool{}}
+	for _, v := range m.Inputs {
+		c.seen[v] = true
+	}
+	for _, v := range m.Outputs {
+		if c.seen[v] {
+			return nil, fmt.Errorf("output %q of the match is an input of it", v.Name)
+		}
+		if v.Producer == nil || v.Graph != g || v.Constant() != nil {
+			return nil, fmt.Errorf("output %q of the match is not computed in the graph", v.Name)
+		}
+	}
+	for _, v := range m.Outputs {
+		if err := c.value(v); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range m.Inputs {
+		if !c.reached[v] {
+			return nil, fmt.Errorf("the matched nodes do not read %q, which the op would", v.Name)
+		}
+	}
+	return c.s, nil
+}
+
+type cutter struct {
+	g       *onnx.Graph
+	facts   *infer.Facts
+	s       *slice
+	seen    map[*onnx.Value]bool
+	made    map[*onnx.Node]bool
+	reached map[*onnx.Value]bool // inputs of the match that the slice reads
+}
+
+func (c *cutter) value(v *onnx.Value) error {
+	if c.seen[v] {
+		c.reached[v] = true // of use for inputs alone
+		return nil
+	}
+	c.seen[v] = true
+	if t := v.Constant(); t != nil {
+		if t.Size() > maxConstantBytes {
+			return fmt.Errorf("the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size())
+		}
+		c.s.consts = append(c.s.consts, v)
+		return nil
+	}
+	if in := c.congruentInput(v); in != nil {
+		c.reached[in] = true
+		c.s.equal[v] = in
+		return nil
+	}
+	if _, ok := c.facts.Known(v, 0); ok {
+		if _, ok := c.facts.Constant(v); !ok {
+			c.s.varying = true
+		}
+		c.s.known = append(c.s.known, v)
+		return nil
+	}
+	n := v.Producer
+	if n == nil {
+		return fmt.Errorf("the matched nodes depend on %q, which is no input of the op", v.Name)
+	}
+	if n.Graph != c.g {
+		return fmt.Errorf("the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
+	}
+	return c.node(n)
+}
+
+func (c *cutter) node(n *onnx.Node) error {
+	if c.made[n] {
+		return nil
+	}
+	c.made[n] = true
+	if len(c.made) > maxSliceNodes {
+		return fmt.Errorf("the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
+			maxSliceNodes, nodeName(n), n.OpType)
+	}
+	if len(n.Subgraphs()) > 0 {
+		return fmt.Errorf("the matched nodes depend on node %q (%s), which holds a graph", nodeName(n), n.OpType)
+	}
+	if isRandom(n) {
+		return fmt.Errorf("the matched nodes depend on random numbers of node %q (%s)", nodeName(n), n.OpType)
+	}
+	for _, v := range n.Inputs {
+		if v != nil {
+			if err := c.value(v); err != nil {
+				return err
+			}
+		}
+	}
+	c.s.nodes = append(c.s.nodes, n)
+	return nil
+}
+
+func isRandom(n *onnx.Node) bool {
+	switch n.OpType {
+	case "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial":
+		return onnx.IsStandardDomain(n.Domain)
+	}
+	return false
+}
+
+// congruentInput finds the input of the match that equals v because both are computed alike from the same values:
+// exporters repeat themselves, and matchers see through that.
+func (c *cutter) congruentInput(v *onnx.Value) *onnx.Value {
+	for _, in := range c.s.inputs {
+		if in.Producer != nil && v.Producer != nil && congruent(in, v, maxCongruence) {
+			return in
+		}
+	}
+	return nil
+}
+
+func congruent(a, b *onnx.Value, depth int) bool {
+	if a == b {
+		return true
+	}
+	if a == nil || b == nil || depth == 0 {
+		return false
+	}
+	if ta, tb := a.Constant(), b.Constant(); ta != nil || tb != nil {
+		return ta != nil && tb != nil && ta.Size() <= maxConstantBytes && tensorKey(ta) == tensorKey(tb)
+	}
+	m, n := a.Producer, b.Producer
+	if m == nil || n == nil || a.Output != b.Output || m.OpType != n.OpType || m.Domain != n.Domain ||
+		m.Overload != n.Overload || len(m.Inputs) != len(n.Inputs) || len(m.Outputs) != len(n.Outputs) || isRandom(m) ||
+		len(m.Subgraphs()) > 0 || attributesKey(m.Attributes) != attributesKey(n.Attributes) {
+		return false
+	}
+	for i := range m.Inputs {
+		if !congruent(m.Inputs[i], n.Inputs[i], depth-1) {
+			return false
+		}
+	}
+	return true
+}

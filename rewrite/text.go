@@ -1,0 +1,106 @@
+package rewrite
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// listed bounds how many refused or missed sites of one reason are written out.
+const listed = 3
+
+// WriteText writes the report for people: counts with zeros included, then what was refused or missed, and why.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, p := range r.Patterns {
+		fmt.Fprintf(&b, "%-18s %d of %d", p.Name, p.Fused, p.Found)
+		if p.Refused > 0 {
+			fmt.Fprintf(&b, " (%d refused)", p.Refused)
+		}
+		b.WriteString("\n")
+	}
+	for _, k := range r.Kernels {
+		fmt.Fprintf(&b, "%-18s %s", k.ID, plural(k.Sites, "site"))
+		if !k.Available {
+			fmt.Fprintf(&b, "; not available: %s", k.Reason)
+		} else if !k.Selected {
+			b.WriteString("; not asked for")
+		}
+		b.WriteString("\n")
+	}
+	if c := r.worst(); c != nil {
+		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel, c.Structural)
+		if c.Kernel != nil {
+			fmt.Fprintf(&b, ", kernel %.3g", *c.Kernel)
+		}
+		b.WriteString("\n")
+	}
+	r.writeSites(&b, Refused)
+	r.writeSites(&b, Missed)
+	if r.DryRun {
+		b.WriteString("dry run: nothing was changed\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// worst gathers the greatest differences of the fused sites.
+func (r *Report) worst() *CheckReport {
+	var worst *CheckReport
+	for _, s := range r.Sites {
+		if s.Status != Fused || s.Check == nil {
+			continue
+		}
+		if worst == nil {
+			worst = &CheckReport{}
+		}
+		worst.MaxRel = max(worst.MaxRel, s.Check.MaxRel)
+		worst.Structural = max(worst.Structural, s.Check.Structural)
+		if k := s.Check.Kernel; k != nil && (worst.Kernel == nil || *k > *worst.Kernel) {
+			worst.Kernel = k
+		}
+	}
+	return worst
+}
+
+// writeSites writes the sites of one status, those of one pattern and reason together.
+func (r *Report) writeSites(b *strings.Builder, status string) {
+	type group struct {
+		site  SiteReport
+		nodes []string
+	}
+	var groups []*group
+	index := map[string]*group{}
+	for _, s := range r.Sites {
+		if s.Status != status {
+			continue
+		}
+		key := s.Pattern + "\x00" + s.Reason
+		g := index[key]
+		if g == nil {
+			g = &group{site: s}
+			index[key] = g
+			groups = append(groups, g)
+		}
+		name := s.Node
+		if name == "" && len(s.Nodes) > 0 {
+			name = s.Nodes[len(s.Nodes)-1]
+		}
+		g.nodes = append(g.nodes, name)
+	}
+	for _, g := range groups {
+		fmt.Fprintf(b, "%s %s: %s\n", status, g.site.Pattern, g.site.Reason)
+		fmt.Fprintf(b, "    at %s", strings.Join(g.nodes[:min(listed, len(g.nodes))], ", "))
+		if more := len(g.nodes) - listed; more > 0 {
+			fmt.Fprintf(b, " and %d more", more)
+		}
+		b.WriteString("\n")
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
