@@ -22,7 +22,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 
 # What the tests run with: the onnxruntime that `make fetch` put into the user's cache folder, and the kernels built here.
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
-	MOJO_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
+	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
 .PHONY: all help demo test check test-go test-kernels test-docs bench zoo fuzz fetch docs clean distclean
 
@@ -57,7 +57,7 @@ check: ## gofmt and go vet
 	$(GO) vet ./...
 
 test-docs: $(BIN) ## the generated documents are what the code says
-	$(GO) run ./fused/internal/opsdoc | diff -u docs/ops.md - || \
+	@$(GO) run ./fused/internal/opsdoc $(BUILD)/ops.md && diff -u docs/ops.md $(BUILD)/ops.md || \
 		{ echo "docs/ops.md is out of date: make docs"; exit 1; }
 	$(BIN) docs | diff -u docs/cli.md - || { echo "docs/cli.md is out of date: make docs"; exit 1; }
 
@@ -68,7 +68,7 @@ test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitiz
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
 
 docs: $(BIN) ## write docs/ops.md and docs/cli.md again
-	$(GO) run ./fused/internal/opsdoc >$(BUILD)/ops.md && mv $(BUILD)/ops.md docs/ops.md
+	$(GO) run ./fused/internal/opsdoc docs/ops.md
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
 
 bench: all $(FETCHED) $(VENV)/.installed ## time the bundled models and the kernels (docs/benchmarks.md)

@@ -43,9 +43,7 @@ func FindLibrary(explicit string) (string, error) {
 		}
 		folders = append(folders, filepath.Dir(exe), filepath.Join(filepath.Dir(exe), "..", "lib"))
 	}
-	if wd, err := os.Getwd(); err == nil {
-		folders = append(folders, filepath.Join(wd, "build"))
-	}
+	folders = append(folders, buildFolders()...)
 	for _, f := range folders {
 		path := filepath.Join(f, LibraryName())
 		if isFile(path) {
@@ -54,6 +52,25 @@ func FindLibrary(explicit string) (string, error) {
 	}
 	return "", fmt.Errorf("%w: %s is neither in %s; build it (see docs/kernels.md) or set %s",
 		ErrNoLibrary, LibraryName(), strings.Join(folders, " nor in "), LibraryVariable)
+}
+
+// buildFolders lists build/ of the working directory and, inside a Go module, of the folders above it up to its root:
+// tests run in the folder of their package.
+func buildFolders() []string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return nil
+	}
+	var folders []string
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		folders = append(folders, filepath.Join(dir, "build"))
+		if isFile(filepath.Join(dir, "go.mod")) {
+			return folders
+		}
+		if filepath.Dir(dir) == dir {
+			return folders[:1]
+		}
+	}
 }
 
 func libraryAt(path, source string) (string, error) {

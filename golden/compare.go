@@ -21,9 +21,12 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("tensor %q is %s%v, expected %s%v", e.Name, e.GotType, e.GotShape, e.WantType, e.WantShape)
 }
 
-// Compare measures got against want. Both must have the same type and shape, or the error is a *MismatchError; a
-// comparison that fails is no error, see Stats.Passed. Elements are converted one at a time: nothing is allocated that
-// grows with the tensors.
+// Compare measures got against want. Both must have the same shape and the same type, or two float types, else the error
+// is a *MismatchError; a comparison that fails is no error, see Stats.Passed. Elements are converted one at a time: nothing is
+// allocated that grows with the tensors.
+//
+// Tensors of two float types (an export in float16 whose graph ends in float32) are compared by value, and ulp are those of
+// the less precise type.
 //
 // NaN equals NaN and an infinity equals the infinity of its sign, position by position; any other pair with such a value
 // is out of tolerance. Pairs with a NaN or an infinity do not count in the error statistics.
@@ -32,7 +35,7 @@ func Compare(got, want *onnx.Tensor, tol Tolerance) (Stats, error) {
 	if name == "" {
 		name = got.Name
 	}
-	if got.DataType != want.DataType || !slices.Equal(got.Dims, want.Dims) {
+	if !comparable(got.DataType, want.DataType) || !slices.Equal(got.Dims, want.Dims) {
 		return Stats{}, &MismatchError{name, got.DataType, want.DataType, got.Dims, want.Dims}
 	}
 	g, err := got.Bytes()
@@ -51,10 +54,22 @@ func Compare(got, want *onnx.Tensor, tol Tolerance) (Stats, error) {
 	if err != nil {
 		return Stats{}, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	c := comparison{dataType: want.DataType, width: int64(want.DataType.Bits() / 8), got: g, want: w,
+	c := comparison{dataType: coarser(got.DataType, want.DataType), width: int64(want.DataType.Bits() / 8), got: g, want: w,
 		readGot: readGot, readWant: readWant, n: want.Len(), tol: tol, worst: -1}
 	c.run()
-	return c.stats(name, want), nil
+	return c.stats(name, got, want), nil
+}
+
+func comparable(a, b onnx.DataType) bool { return a == b || a.IsFloat() && b.IsFloat() }
+
+// coarser gives the less precise of two comparable types; bfloat16 has fewer digits than float16.
+func coarser(a, b onnx.DataType) onnx.DataType {
+	for _, t := range []onnx.DataType{onnx.BFloat16, onnx.Float16, onnx.Float} {
+		if a == t || b == t {
+			return t
+		}
+	}
+	return a
 }
 
 // comparison holds the running sums of Compare.
@@ -135,12 +150,15 @@ func (c *comparison) add(i int64, g, w, base float64) {
 
 func notFinite(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) }
 
-func (c *comparison) stats(name string, want *onnx.Tensor) Stats {
+func (c *comparison) stats(name string, got, want *onnx.Tensor) Stats {
 	s := Stats{
 		Name: name, DataType: c.dataType.String(), Shape: want.Dims, Elements: c.n,
 		MaxAbs: Number(c.maxAbs), MaxRel: Number(c.maxRel), MaxWant: Number(c.maxWant),
 		Cosine: 1, Share: 1, Tolerance: c.tol,
 		Got: c.gotNonFinite, Want: c.wantNonFinite, Within: c.within,
+	}
+	if got.DataType != want.DataType {
+		s.GotType, s.DataType = got.DataType.String(), want.DataType.String()
 	}
 	if u := ulp(c.dataType, c.maxWant); u > 0 {
 		s.MaxULP = Number(c.maxAbs / u)

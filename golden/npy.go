@@ -154,14 +154,14 @@ func fromFortran(raw []byte, dims []int64, width int) []byte {
 // readStrings reads numpy's strings of fixed width: UTF-32 (U) or bytes (S), filled up with zeros.
 func (a npyArray) readStrings(r io.Reader, size int64) (*onnx.Tensor, error) {
 	width, err := strconv.ParseInt(a.descr[1:], 10, 32)
-	if err != nil || a.fortran && len(a.dims) > 1 {
+	if err != nil || width <= 0 || a.fortran && len(a.dims) > 1 {
 		return nil, fmt.Errorf("its strings of type %q are not supported", a.descr)
 	}
 	if a.descr[0] == 'U' {
 		width *= 4
 	}
 	n := (&onnx.Tensor{Dims: a.dims}).Len()
-	if n < 0 || width > 0 && n != size/width || n*width != size {
+	if n < 0 || n != size/width || n*width != size {
 		return nil, fmt.Errorf("%d strings of %d bytes do not fill the array's %d bytes", n, width, size)
 	}
 	var order binary.ByteOrder = binary.LittleEndian

@@ -12,8 +12,10 @@ import (
 
 // Stats says how far a tensor is from the expected one. Errors are over the pairs of finite elements.
 type Stats struct {
-	Name     string  `json:"name"`
-	DataType string  `json:"dtype"`
+	Name     string `json:"name"`
+	DataType string `json:"dtype"`
+	// GotType is the other tensor's type where it is not the same, both being float types.
+	GotType  string  `json:"got_dtype,omitempty"`
 	Shape    []int64 `json:"shape"`
 	Elements int64   `json:"elements"`
 
@@ -113,7 +115,7 @@ func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 			errs = append(errs, fmt.Errorf("output %q is missing", w.Name))
 			continue
 		}
-		s, err := Compare(g, w, t.For(w.Name, w.DataType))
+		s, err := Compare(g, w, t.For(w.Name, coarser(g.DataType, w.DataType)))
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -136,10 +136,7 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 
 // inlineSize is the number of bytes that would leave the model file; 0 where nothing is known to be right.
 func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
-	if tp.RawData != nil {
-		return int64(len(tp.RawData))
-	}
-	if !hasTypedData(tp) {
+	if t.raw == nil && !hasTypedData(tp) {
 		return 0
 	}
 	return t.Size()
@@ -158,7 +155,16 @@ func (l *layout) keep(tp *onnxpb.TensorProto) {
 func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,
 		FloatData: tp.FloatData, Int32Data: tp.Int32Data, Int64Data: tp.Int64Data, DoubleData: tp.DoubleData, Uint64Data: tp.Uint64Data}
-	e := dataEntry{size: t.Size(), bytes: func() ([]byte, error) { return typedBytes(saved, t.DataType) }}
+	e := dataEntry{size: t.Size(), bytes: func() ([]byte, error) {
+		b, err := typedBytes(saved, t.DataType)
+		if err == nil && int64(len(b)) != t.Size() {
+			err = fmt.Errorf("%s%v takes %d bytes, its fields hold %d", t.DataType, t.Dims, t.Size(), len(b))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		return b, nil
+	}}
 	if e.size < 0 {
 		return fmt.Errorf("tensor %q: %s%v has no size", t.Name, t.DataType, t.Dims)
 	}
@@ -212,9 +218,6 @@ func (l *layout) writeData(w *bufio.Writer) error {
 		b, err := e.bytes()
 		if err != nil {
 			return err
-		}
-		if int64(len(b)) != e.size {
-			return fmt.Errorf("weights of %d bytes where %d were announced", len(b), e.size)
 		}
 		if _, err := w.Write(b); err != nil {
 			return err

@@ -18,7 +18,7 @@ type Value struct {
 	Graph *Graph
 
 	uses    []Use
-	outputs int // how often the value is an output of its graph
+	outputs int // how often the value is an output of its graph or of one nested in it
 	info    *onnxpb.ValueInfoProto
 }
 
@@ -32,7 +32,7 @@ type Use struct {
 // The slice must not be changed, and is valid until the graph is.
 func (v *Value) Uses() []Use { return v.uses }
 
-// IsOutput says whether the value is an output of its graph.
+// IsOutput says whether the value is an output of its graph, or of a graph nested in it that passes it on.
 func (v *Value) IsOutput() bool { return v.outputs > 0 }
 
 // IsConstant says whether the value is an initializer that no caller can override.

@@ -53,10 +53,12 @@ var wireFields = [...][wireFieldCount]wireKind{
 const maxNesting = 128
 
 // A file of very many, almost empty messages takes far more memory decoded than encoded. Real models have over ten
-// bytes in every message; above freeMessages messages a file must have at least minMessageSize bytes for each.
+// bytes in every message and over five in every field; a file with more than freeMessages messages or fields must have
+// at least that many bytes for each.
 const (
 	freeMessages   = 1 << 20
 	minMessageSize = 8
+	minFieldSize   = 3
 )
 
 var errTruncated = errors.New("the file is truncated")
@@ -75,6 +77,7 @@ type wireWalk struct {
 	raws     [][]byte        // the raw_data fields as they stand in b, in order
 	size     func(k int) int // the length that raw_data field k gets
 	messages int
+	fields   int // of those with a length
 }
 
 // model walks the whole message and gives the length it will have.
@@ -110,6 +113,9 @@ func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err e
 		length, n := protowire.ConsumeVarint(w.b[at:end])
 		if n < 0 {
 			return 0, w.malformed(kind, start, protowire.ParseError(n))
+		}
+		if w.fields++; w.fields > freeMessages && len(w.b)/minFieldSize < w.fields {
+			return 0, fmt.Errorf("more than %d fields in %d bytes: no real model is like that", freeMessages, len(w.b))
 		}
 		child := wireOther
 		if num < wireFieldCount {
@@ -214,7 +220,7 @@ func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 // joinRaw is the inverse: it walks an encoded ModelProto whose raw_data fields hold placeholders, and gives the walk,
 // ready to be written, and the length of the whole.
 func joinRaw(rest []byte, size func(index int) int) (*wireWalk, int, error) {
-	w := &wireWalk{b: rest, messages: -1 << 62} // our own message: no suspicion
+	w := &wireWalk{b: rest, messages: -1 << 62, fields: -1 << 62} // our own message: no suspicion
 	w.size = func(k int) int { return size(placeholderIndex(w.raws[k])) }
 	n, err := w.model()
 	return w, n, err

@@ -35,6 +35,7 @@ func ExternalDataOver(n int64) WriteOption {
 //
 // The files are written under temporary names in the same folder and renamed when they are whole, the data first; after
 // an error neither is left. Writing over the file, or the external data, that the model was read from is an error.
+// Nothing else may use the model meanwhile.
 func Write(path string, m *Model, options ...WriteOption) error {
 	o := writeOptions{externalOver: -1, limit: maxModelFile}
 	for _, set := range options {
@@ -77,7 +78,11 @@ func write(path string, m *Model, o writeOptions) (err error) {
 	}
 	temporary = append(temporary, modelTemp)
 	if dataTemp == "" {
-		return os.Rename(modelTemp, path)
+		if err := os.Rename(modelTemp, path); err != nil {
+			return err
+		}
+		syncFolder(filepath.Dir(path))
+		return nil
 	}
 	return renameBoth(dataTemp, l.dataPath, modelTemp, path)
 }
@@ -100,7 +105,8 @@ func renameBoth(dataTemp, data, modelTemp, model string) error {
 	if hadOld {
 		os.Remove(old)
 	}
-	return syncFolder(filepath.Dir(model))
+	syncFolder(filepath.Dir(model))
+	return nil
 }
 
 // checkTargets refuses to write over what the model still reads from, or over something that is no file.
@@ -174,10 +180,9 @@ func createAside(path string) (*os.File, error) {
 }
 
 // syncFolder makes renames durable where the system knows how; others need nothing.
-func syncFolder(dir string) error {
+func syncFolder(dir string) {
 	if f, err := os.Open(dir); err == nil {
 		f.Sync()
 		f.Close()
 	}
-	return nil
 }

@@ -1,7 +1,9 @@
 package onnx
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,6 +195,19 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
+func TestWriteAsideFails(t *testing.T) {
+	dir := t.TempDir()
+	full := errors.New("no space left")
+	_, err := writeAside(filepath.Join(dir, "out.onnx"), func(w *bufio.Writer) error {
+		w.Write(make([]byte, 1<<20))
+		return full
+	})
+	if !errors.Is(err, full) {
+		t.Errorf("error %v", err)
+	}
+	emptyFolder(t, dir)
+}
+
 func touch(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -211,6 +226,10 @@ func TestWriteDeterministic(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out.onnx")
 			must(t, Write(out, m, option))
 			must(t, Write(out, m, option)) // replaces the first
+			read, err := Read(out)
+			must(t, err)
+			sameTensors(t, m, read)
+			must(t, read.Close())
 			must(t, m.Close())
 			if first == "" {
 				first = out

@@ -60,7 +60,7 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 // the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone, and no value
 // is written by two matches.
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
-	f := &finder{view: newGraphView(g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
+	f := &finder{view: newGraphView(s, g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		misses: map[*onnx.Node]*missed{}}
 	states := map[*Pattern]*state{}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
@@ -126,8 +126,7 @@ func (f *finder) inner(n *onnx.Node) bool {
 func (f *finder) try(s *state, root *onnx.Value) bool {
 	s.reset()
 	var m *Match
-	e := &nameExpr{name: s.pat.Results[0], slot: s.pat.slots[s.pat.Results[0]], def: s.pat.stmts[s.pat.Results[0]], output: -1}
-	ok := s.match(e, root, func() bool {
+	ok := s.match(s.pat.root(), root, func() bool {
 		if !s.holdsWhere(root) {
 			return false
 		}
@@ -146,6 +145,12 @@ func (f *finder) try(s *state, root *onnx.Value) bool {
 	}
 	f.matches = append(f.matches, m)
 	return true
+}
+
+// root is the expression that a match of the pattern starts from: its first result.
+func (pat *Pattern) root() expr {
+	r := pat.Results[0]
+	return &nameExpr{name: r, slot: pat.slots[r], def: pat.stmts[r], output: -1}
 }
 
 // build makes the Match of a finished attempt; nil when one of its outputs is written by another match already.

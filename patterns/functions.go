@@ -22,6 +22,7 @@ type function struct {
 //	broadcasts(v, w)  v broadcasts to the shape of w without enlarging it
 //	before(v, w)      v is made before w
 //	centered(v)       v is a Sub of a tensor and its own mean: what LayerNorm does first
+//	is(v, "Name")     the pattern of this name, if it is in the set, matches at v
 //	routed(v)         v is computed from weights or rows picked by data: part of an expert, not of a dense layer
 var functions map[string]function
 
@@ -31,6 +32,7 @@ func init() {
 		"type":       {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.dataType) }},
 		"centered":   {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.centered) }},
 		"routed":     {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.routed) }},
+		"is":         {2, isFunction},
 		"dim":        {2, dimFunction},
 		"sameshape":  {2, onValues((*graphView).sameShape)},
 		"broadcasts": {2, onValues((*graphView).broadcasts)},
@@ -77,6 +79,28 @@ func dimFunction(g *graphView, a []any) (any, error) {
 		}
 		return -1.0
 	})
+}
+
+func isFunction(g *graphView, a []any) (any, error) {
+	name, ok := a[1].(string)
+	if !ok {
+		return nil, fmt.Errorf("the second argument must be the name of a pattern")
+	}
+	return onValue(a[0], func(v *onnx.Value) any { return g.is(v, name) })
+}
+
+// is tries the patterns of this name at v, without regard to other matches.
+func (g *graphView) is(v *onnx.Value, name string) bool {
+	v = g.resolve(v)
+	if v.Producer == nil {
+		return false
+	}
+	for _, p := range g.set.byRoot[v.Producer.OpType] {
+		if s := newState(g, p); p.Name == name && s.match(p.root(), v, func() bool { return s.holdsWhere(v) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (g *graphView) rank(v *onnx.Value) any {

@@ -14,6 +14,7 @@ import (
 // graphView is a graph as patterns see it: without the nodes that change nothing, and with values that are computed
 // twice recognised as one. The graph itself is not touched.
 type graphView struct {
+	set   *Set
 	g     *onnx.Graph
 	facts *infer.Facts
 
@@ -23,8 +24,8 @@ type graphView struct {
 	order   map[*onnx.Node]int // positions in g.Nodes; nil until needed
 }
 
-func newGraphView(g *onnx.Graph, facts *infer.Facts) *graphView {
-	return &graphView{g: g, facts: facts, through: map[*onnx.Value]*onnx.Value{}}
+func newGraphView(set *Set, g *onnx.Graph, facts *infer.Facts) *graphView {
+	return &graphView{set: set, g: g, facts: facts, through: map[*onnx.Value]*onnx.Value{}}
 }
 
 // resolve goes back over nodes that hand their input on unchanged.

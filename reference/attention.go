@@ -70,7 +70,7 @@ func (c *call) readAttention() *attention {
 }
 
 func (c *call) appendPast(past, now *Tensor) *Tensor {
-	if past == nil || past.DataType != now.DataType || past.Rank() != 4 {
+	if past == nil || past.DataType != now.DataType && !c.exact() || past.Rank() != 4 {
 		c.fail("past key and value are %s beside %s: both must be given, of the same type and rank 4", past, now)
 		return now
 	}
@@ -208,7 +208,7 @@ func opLinearAttention(c *call) ([]*Tensor, error) {
 	}
 	rule := c.str("update_rule", "gated_delta")
 	batch, steps, dk, dv := q.Shape[0], q.Shape[2], q.Shape[3], v.Shape[3]
-	if qh%kvh != 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps || k.Shape[3] != dk {
+	if q.Rank() != 4 || kvh < 1 || qh%kvh != 0 || q.Shape[1] != qh || k.Shape[1] != kvh || v.Shape[1] != kvh || dk == 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps || k.Shape[3] != dk {
 		return nil, fmt.Errorf("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
 	}
 	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"

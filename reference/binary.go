@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -118,8 +119,7 @@ func variadic(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(
 
 func (t *Tensor) clone() *Tensor {
 	r := t.withShape(t.Shape)
-	r.F = append([]float64(nil), t.F...)
-	r.I = append([]int64(nil), t.I...)
+	r.F, r.I = slices.Clone(t.F), slices.Clone(t.I)
 	return r
 }
 

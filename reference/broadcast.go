@@ -140,9 +140,9 @@ func expand[T any](a []T, as, out []int) []T {
 func (t *Tensor) expandTo(out []int) *Tensor {
 	r := &Tensor{DataType: t.DataType, Shape: out}
 	switch {
-	case t.F != nil:
+	case t.IsFloat():
 		r.F = expand(t.F, t.Shape, out)
-	case t.I != nil:
+	case isInt(t.DataType):
 		r.I = expand(t.I, t.Shape, out)
 	default:
 		r.S = expand(t.S, t.Shape, out)

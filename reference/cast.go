@@ -70,6 +70,8 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (
 		r.I = mapSlice(x.F, func(v float64) int64 { return boolInt(v != 0) })
 	case x.IsFloat() && isInt(to):
 		r.I = mapSlice(x.F, func(v float64) int64 { return floatToInt(v, to) })
+	case isInt(from) && isFloat(to) && exact:
+		r.F = mapSlice(x.toFloats(), func(v float64) float64 { return v })
 	case isInt(from) && isFloat(to):
 		r.F = roundedCopy(x.toFloats(), to, saturate, mode)
 	case isInt(from) && to == onnx.Bool:
@@ -92,10 +94,7 @@ func widens(from, to onnx.DataType) bool {
 func roundedCopy(v []float64, to onnx.DataType, saturate bool, mode string) []float64 {
 	f := miniFormat(to)
 	if f == nil {
-		r := append([]float64(nil), v...)
-		if r == nil {
-			r = []float64{}
-		}
+		r := mapSlice(v, func(x float64) float64 { return x })
 		roundAll(to, r)
 		return r
 	}

@@ -86,7 +86,7 @@ func opRange(c *call) ([]*Tensor, error) {
 		return nil, c.err
 	}
 	n := math.Ceil((limit - start) / delta)
-	if !(n < maxElements) {
+	if !(n < float64(maxElements)) {
 		return nil, fmt.Errorf("from %v to %v by %v: too many elements", start, limit, delta)
 	}
 	count := int(max(n, 0))
@@ -130,7 +130,10 @@ func opOneHot(c *call) ([]*Tensor, error) {
 	x, values := c.in[0], c.in[2]
 	depth := c.number(1, 0)
 	axis := c.axis(c.int("axis", -1), x.Rank()+1)
-	if c.err == nil && (values.Len() != 2 || depth < 0 || depth >= maxElements) {
+	if x.DataType == onnx.String || x.isSeq {
+		c.fail("the indices are %s, expected numbers", x)
+	}
+	if c.err == nil && (values.Len() != 2 || depth < 0 || depth >= float64(maxElements)) {
 		c.fail("depth %v and values %s, expected a size and two values", depth, values)
 	}
 	if c.err != nil {
@@ -154,9 +157,9 @@ func opOneHot(c *call) ([]*Tensor, error) {
 	}
 	r := &Tensor{DataType: values.DataType, Shape: shape}
 	switch {
-	case values.F != nil:
+	case values.IsFloat():
 		r.F = mapSlice(index, func(k int64) float64 { return values.F[k] })
-	case values.I != nil:
+	case isInt(values.DataType):
 		r.I = mapSlice(index, func(k int64) int64 { return values.I[k] })
 	default:
 		r.S = mapSlice(index, func(k int64) string { return values.S[k] })

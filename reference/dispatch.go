@@ -10,6 +10,9 @@ import (
 // ErrUnsupported is wrapped by errors about ops that the evaluator lacks.
 var ErrUnsupported = errors.New("the built-in evaluator has no such op")
 
+// errInternal marks what an op's own checks should have refused.
+var errInternal = errors.New("the evaluator cannot handle these inputs")
+
 // maxCallDepth bounds nested function calls; the standard forbids recursion.
 const maxCallDepth = 64
 
@@ -63,9 +66,8 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 	defer func() {
 		// The ops check what they read; what slips through must not take the program down.
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%v", r)
-			if c.err != nil {
-				err = c.err
+			if err = c.err; err == nil {
+				err = fmt.Errorf("%w: %v", errInternal, r)
 			}
 		}
 		if err != nil {
@@ -75,6 +77,13 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 	for i := range def.min {
 		if c.arg(i) == nil {
 			return nil, fmt.Errorf("input %d is missing", i)
+		}
+	}
+	if !def.strings {
+		for i, x := range in {
+			if x != nil && x.DataType == onnx.String {
+				return nil, fmt.Errorf("input %d is %s, expected numbers", i, x)
+			}
 		}
 	}
 	if out, err = def.fn(c); err == nil {

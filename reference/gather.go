@@ -12,7 +12,7 @@ var gatherOps = map[string]opDef{
 	"GatherElements":  plain(2, opGatherElements),
 	"GatherND":        plain(2, opGatherND),
 	"Compress":        plain(2, opCompress),
-	"NonZero":         plain(1, opNonZero),
+	"NonZero":         exact(1, opNonZero),
 	"ReverseSequence": plain(2, opReverseSequence),
 }
 
@@ -20,9 +20,9 @@ var gatherOps = map[string]opDef{
 func (t *Tensor) take(shape []int, index []int) *Tensor {
 	r := &Tensor{DataType: t.DataType, Shape: shape}
 	switch {
-	case t.F != nil:
+	case t.IsFloat():
 		r.F = takeSlice(t.F, index)
-	case t.I != nil:
+	case isInt(t.DataType):
 		r.I = takeSlice(t.I, index)
 	default:
 		r.S = takeSlice(t.S, index)
@@ -42,9 +42,9 @@ func takeSlice[T any](x []T, index []int) []T {
 func (t *Tensor) takeBlocks(shape []int, blocks []int, n int) *Tensor {
 	r := &Tensor{DataType: t.DataType, Shape: shape}
 	switch {
-	case t.F != nil:
+	case t.IsFloat():
 		r.F = blockSlice(t.F, blocks, n)
-	case t.I != nil:
+	case isInt(t.DataType):
 		r.I = blockSlice(t.I, blocks, n)
 	default:
 		r.S = blockSlice(t.S, blocks, n)

@@ -13,9 +13,9 @@ var logicOps = map[string]opDef{
 	"Greater":        plain(2, comparison(func(c int) bool { return c == 1 })),
 	"GreaterOrEqual": plain(2, comparison(func(c int) bool { return c == 1 || c == 0 })),
 
-	"And": plain(2, boolean(func(x, y int64) int64 { return x & y })),
-	"Or":  plain(2, boolean(func(x, y int64) int64 { return x | y })),
-	"Xor": plain(2, boolean(func(x, y int64) int64 { return x ^ y })),
+	"And": exact(2, boolean(func(x, y int64) int64 { return x & y })),
+	"Or":  exact(2, boolean(func(x, y int64) int64 { return x | y })),
+	"Xor": exact(2, boolean(func(x, y int64) int64 { return x ^ y })),
 
 	"BitwiseAnd": arith(2, numeric(nil, func(x, y int64) int64 { return x & y }, nil)),
 	"BitwiseOr":  arith(2, numeric(nil, func(x, y int64) int64 { return x | y }, nil)),

@@ -232,7 +232,9 @@ func opSimplifiedLayerNorm(c *call) ([]*Tensor, error) {
 	for i := axis; i < len(shape); i++ {
 		shape[i] = 1
 	}
-	return []*Tensor{r, NewFloats(onnx.Float, shape, inv)}, nil
+	stat := c.newFloats(onnx.Float, shape)
+	copy(stat.F, inv)
+	return []*Tensor{r, stat}, nil
 }
 
 // opSkipSimplifiedLayerNorm adds a residual, and a bias, before the RMS norm; output 3 is the sum.

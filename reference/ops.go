@@ -9,6 +9,8 @@ type opDef struct {
 	min int // inputs that must be there
 	// arithmetic ops make fresh elements, which the dispatcher rounds or wraps to their type.
 	arithmetic bool
+	// strings says that inputs may be string tensors.
+	strings bool
 }
 
 // table maps the standard's op types, and domain:type of others, to their implementation. The ops look at the opset
@@ -24,8 +26,11 @@ func register(ops map[string]opDef) {
 // arith is an op whose outputs are rounded; min is the number of inputs it must have.
 func arith(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, arithmetic: true} }
 
-// plain is an op that moves elements, or makes exact ones.
-func plain(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
+// plain is an op that moves elements of any type.
+func plain(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, strings: true} }
+
+// exact is an op of numbers whose results need no rounding.
+func exact(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
 
 // The table is filled at start, not by its declaration, because control flow ops lead back to it.
 func init() {

@@ -9,11 +9,11 @@ import (
 )
 
 var quantOps = map[string]opDef{
-	"QuantizeLinear":        plain(2, opQuantize),
+	"QuantizeLinear":        exact(2, opQuantize),
 	"DequantizeLinear":      arith(2, opDequantize),
-	"DynamicQuantizeLinear": plain(1, opDynamicQuantize),
+	"DynamicQuantizeLinear": exact(1, opDynamicQuantize),
 	"MatMulInteger":         arith(2, opMatMulInteger),
-	"QLinearMatMul":         plain(8, opQLinearMatMul),
+	"QLinearMatMul":         exact(8, opQLinearMatMul),
 }
 
 // perElement gives, for each element of x, the index of its scale: one for all, one for each index along the axis, or

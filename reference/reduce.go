@@ -23,8 +23,8 @@ var reduceOps = map[string]opDef{
 	"ReduceMin": arith(1, reduction(reducer{start: math.Inf(1), add: minFloat, startInt: maxOf,
 		addInt: func(a, x int64) int64 { return min(a, x) }})),
 	"ReduceLogSumExp": arith(1, opReduceLogSumExp),
-	"ArgMax":          plain(1, opArg(func(c int) bool { return c == 1 })),
-	"ArgMin":          plain(1, opArg(func(c int) bool { return c == -1 })),
+	"ArgMax":          exact(1, opArg(func(c int) bool { return c == 1 })),
+	"ArgMin":          exact(1, opArg(func(c int) bool { return c == -1 })),
 }
 
 // reducer folds elements in order; addInt is nil where integers are folded as floats and cut off at the end.

@@ -6,10 +6,10 @@ import (
 )
 
 var scatterOps = map[string]opDef{
-	"Scatter":         arith(3, opScatterElements),
-	"ScatterElements": arith(3, opScatterElements),
-	"ScatterND":       arith(3, opScatterND),
-	"TensorScatter":   arith(2, opTensorScatter),
+	"Scatter":         {fn: opScatterElements, min: 3, arithmetic: true, strings: true},
+	"ScatterElements": {fn: opScatterElements, min: 3, arithmetic: true, strings: true},
+	"ScatterND":       {fn: opScatterND, min: 3, arithmetic: true, strings: true},
+	"TensorScatter":   {fn: opTensorScatter, min: 2, arithmetic: true, strings: true},
 }
 
 // reductionOf gives the two functions of the attribute reduction; nil functions overwrite.

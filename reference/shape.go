@@ -186,9 +186,9 @@ func strides(shape []int) []int {
 func (t *Tensor) gatherStrided(shape, st []int, offset int) *Tensor {
 	r := &Tensor{DataType: t.DataType, Shape: shape}
 	switch {
-	case t.F != nil:
+	case t.IsFloat():
 		r.F = readStrided(t.F, shape, st, offset)
-	case t.I != nil:
+	case isInt(t.DataType):
 		r.I = readStrided(t.I, shape, st, offset)
 	default:
 		r.S = readStrided(t.S, shape, st, offset)

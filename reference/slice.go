@@ -11,7 +11,7 @@ var sliceOps = map[string]opDef{
 	"Concat": plain(1, opConcat),
 	"Split":  plain(1, opSplit),
 	"Pad":    plain(1, opPad),
-	"Trilu":  plain(1, opTrilu),
+	"Trilu":  exact(1, opTrilu),
 }
 
 // opSlice takes starts, ends and axes as attributes (opset 1) or inputs (opset 10), steps as an input.
@@ -135,9 +135,9 @@ func concat(c *call, in []*Tensor, axis int) ([]*Tensor, error) {
 	r := &Tensor{DataType: in[0].DataType, Shape: shape}
 	outer := size(shape[:axis])
 	switch {
-	case in[0].F != nil:
+	case in[0].IsFloat():
 		r.F = join(in, outer, size(shape), func(t *Tensor) []float64 { return t.F })
-	case in[0].I != nil:
+	case isInt(in[0].DataType):
 		r.I = join(in, outer, size(shape), func(t *Tensor) []int64 { return t.I })
 	default:
 		r.S = join(in, outer, size(shape), func(t *Tensor) []string { return t.S })
@@ -242,9 +242,9 @@ func opPad(c *call) ([]*Tensor, error) {
 	}
 	r := &Tensor{DataType: x.DataType, Shape: shape}
 	switch {
-	case x.F != nil:
+	case x.IsFloat():
 		r.F = pickOr(x.F, index, c.roundOne(x.DataType, c.number(2, c.float("value", 0))))
-	case x.I != nil:
+	case isInt(x.DataType):
 		r.I = pickOr(x.I, index, c.integer(2, truncate(c.float("value", 0))))
 	default:
 		r.S = pickOr(x.S, index, "")
@@ -330,7 +330,7 @@ func opTrilu(c *call) ([]*Tensor, error) {
 		}
 	}
 	r := &Tensor{DataType: x.DataType, Shape: x.Shape}
-	if x.F != nil {
+	if x.IsFloat() {
 		r.F = pickOr(x.F, index, 0)
 	} else {
 		r.I = pickOr(x.I, index, 0)

@@ -8,7 +8,7 @@ import (
 )
 
 // maxElements bounds one tensor, so that a wrong shape ends in an error and not in an exhausted machine.
-const maxElements = 1 << 31
+var maxElements = 1 << 31
 
 // Tensor is a dense tensor in row-major order. Tensors are immutable once made: ops share their slices.
 type Tensor struct {
@@ -82,7 +82,7 @@ func (t *Tensor) withType(d onnx.DataType) *Tensor {
 
 // floatAt reads element i as a float, whatever the type.
 func (t *Tensor) floatAt(i int) float64 {
-	if t.F != nil {
+	if t.IsFloat() {
 		return t.F[i]
 	}
 	if t.DataType == onnx.Uint64 {
@@ -118,7 +118,7 @@ func checkShape(shape []int) error {
 func FromONNX(t *onnx.Tensor) (*Tensor, error) {
 	shape := make([]int, len(t.Dims))
 	for i, d := range t.Dims {
-		if d < 0 || d > maxElements {
+		if d < 0 || d > int64(maxElements) {
 			return nil, fmt.Errorf("tensor %q has the shape %v", t.Name, t.Dims)
 		}
 		shape[i] = int(d)

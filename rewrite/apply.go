@@ -35,7 +35,7 @@ func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Rep
 	if len(chosen) == 0 {
 		return r, nil
 	}
-	a := &applier{model: m, config: c, report: r, byOp: map[string]*Kernel{}}
+	a := &applier{model: m, config: c, report: r, byOp: map[string]*Kernel{}, functions: map[string]*onnx.Function{}}
 	for _, k := range chosen {
 		for _, op := range k.Ops {
 			if a.byOp[op] == nil {
@@ -53,6 +53,8 @@ type applier struct {
 	report *Report
 	byOp   map[string]*Kernel // the selected kernel that takes a fused op
 	facts  *infer.Facts
+	// functions are the definitions in use, by op and overload.
+	functions map[string]*onnx.Function
 }
 
 // scope is a graph that matches are looked for in.
@@ -175,19 +177,16 @@ func (a *applier) examine(s *scope, m *patterns.Match, kernel *Kernel) (*candida
 	}
 	c := &candidate{match: m, scope: s, op: op, kernel: kernel}
 	c.site = fused.Site{Attributes: m.Attributes, Opset: a.model.Opset("")}
-	if s.function != nil && s.function.Opset("") != c.site.Opset {
-		return nil, fmt.Errorf("it stands in function %s.%s, which imports opset %d while the model imports %d",
-			s.function.Domain, s.function.Name, s.function.Opset(""), c.site.Opset)
+	if f := s.function; f != nil { // seen with onnxruntime 1.31: "mojo:GLU(-1) is not a registered function/op"
+		return nil, fmt.Errorf("it stands in function %s.%s, and onnxruntime does not find an overload that is called from the body "+
+			"of a function: inline the model's functions first (onnx.inliner)", f.Domain, f.Name)
 	}
 	if err := a.describe(c); err != nil {
 		return nil, err
 	}
 	var err error
-	if c.function, err = op.Function(c.site); err != nil {
+	if c.function, err = a.define(c); err != nil {
 		return nil, err
-	}
-	if old := a.model.Function(fused.Domain, op.Name, c.function.Overload); old != nil && !sameFunction(old, c.function) {
-		return nil, fmt.Errorf("the model has another function mojo.%s (overload %q)", op.Name, c.function.Overload)
 	}
 	for i, t := range op.OutputTypes(c.site) {
 		if have := a.facts.DataType(m.Outputs[i]); have != t {
@@ -200,6 +199,23 @@ func (a *applier) examine(s *scope, m *patterns.Match, kernel *Kernel) (*candida
 	return c, a.checkOrder(c)
 }
 
+// define gives the definition of a candidate's op, one for all sites of an overload.
+func (a *applier) define(c *candidate) (*onnx.Function, error) {
+	key := c.op.Name + "." + c.op.Overload(c.site)
+	if f := a.functions[key]; f != nil {
+		return f, nil
+	}
+	f, err := c.op.Function(c.site)
+	if err != nil {
+		return nil, err
+	}
+	if old := a.model.Function(fused.Domain, f.Name, f.Overload); old != nil && !sameFunction(old, f) {
+		return nil, fmt.Errorf("the model has another function mojo.%s (overload %q)", f.Name, f.Overload)
+	}
+	a.functions[key] = f
+	return f, nil
+}
+
 // describe fills the types and shapes of a candidate's site and has the op look at them in every world.
 func (a *applier) describe(c *candidate) error {
 	c.site.Types = make([]onnx.DataType, len(c.match.Inputs))
@@ -209,11 +225,7 @@ func (a *applier) describe(c *candidate) error {
 			return fmt.Errorf("input %s of mojo.%s is missing", c.op.Inputs[i].Name, c.op.Name)
 		}
 		if c.site.Types[i] = a.facts.DataType(v); c.site.Types[i] == onnx.Undefined {
-			where := ""
-			if f := c.scope.function; f != nil {
-				where = fmt.Sprintf(": it stands in function %s.%s, whose types are known only where it is called", f.Domain, f.Name)
-			}
-			return fmt.Errorf("the type of %q is unknown%s", v.Name, where)
+			return fmt.Errorf("the type of %q is unknown", v.Name)
 		}
 		c.site.Dims[i] = a.dims(v)
 	}

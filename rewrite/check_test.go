@@ -90,6 +90,10 @@ func TestNormSites(t *testing.T) {
 			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
 			return b.op("Mul", b.op("Div", x, b.op("Sqrt", mean)), scale)
 		}, "no kernel"},
+		{"narrow on the way", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			narrow := b.op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
+			return b.norm(b.op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
+		}, "differs from the matched nodes on normal inputs: "}, // the same without roundings
 		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.op("Add", b.norm(x, scale, 1e-6), b.op("RandomNormalLike", x))
 		}, "random"},

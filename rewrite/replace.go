@@ -33,9 +33,6 @@ func (a *applier) replace(list []*candidate) error {
 		if err := a.replaceIn(s, byScope[s], names); err != nil {
 			return err
 		}
-		if s.function != nil {
-			importOpset(s.function)
-		}
 	}
 	for _, c := range list {
 		if a.model.Function(c.function.Domain, c.function.Name, c.function.Overload) == nil {
@@ -191,12 +188,6 @@ func uniqueName(c *candidate, taken map[string]bool) string {
 	}
 	taken[name] = true
 	return name
-}
-
-func importOpset(f *onnx.Function) {
-	if f.Opset(fused.Domain) == 0 {
-		f.Opsets = append(f.Opsets, onnx.Opset{Domain: fused.Domain, Version: fused.Version})
-	}
 }
 
 // positions gives the place of every node of the graph.

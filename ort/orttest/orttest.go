@@ -21,6 +21,9 @@ func Library(t testing.TB) string {
 	if err == nil {
 		return lib.Path
 	}
+	if os.Getenv(ort.LibraryVariable) != "" { // a wrong one must not go unnoticed
+		missing(t, err)
+	}
 	found, _ := filepath.Glob(filepath.Join(root(), "build", "venv", "lib", "python3*", "site-packages", "onnxruntime", "capi"))
 	for _, dir := range found {
 		if lib, err := ort.Find(dir); err == nil {

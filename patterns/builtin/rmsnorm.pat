@@ -2,14 +2,15 @@
 # The scale comes after the cast back to the type of the weights (Llama) or before the cast back to the type of x (Gemma,
 # OLMo2, gpt-oss); without casts the two are the same. A LayerNorm without bias is an RMSNorm of x - mean(x): it is left alone.
 
-# The sum of a residual connection and its norm; the sum is an output, because later layers read it.
+# The sum of a residual connection and its norm; the sum is an output, because later layers read it. (Where queries are
+# normalised after their rotary embedding, the sum is the rotary's, and no residual.)
 pattern AddRMSNorm(x, residual, scale) -> y, sum {
   anchor ReduceMean
   sum = Add(x, residual)
   xf  = Cast?(sum)
   n   = DivRoot(xf, Add(MeanSquare(xf), $epsilon))
   y   = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale)))
-  where rank(scale) == 1 && epsilon > 0 && dim(scale, 0) == dim(sum, -1) && !centered(sum) && sameshape(x, residual) && sameshape(x, y) && before(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum))
+  where rank(scale) == 1 && epsilon > 0 && dim(scale, 0) == dim(sum, -1) && !centered(sum) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && sameshape(x, y) && before(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum))
 } => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 
 pattern RMSNorm(x, scale) -> y {

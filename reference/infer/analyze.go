@@ -18,11 +18,12 @@ func Analyze(m *onnx.Model) *Facts {
 	if m == nil || m.Graph == nil {
 		return &Facts{}
 	}
-	return analyze(m, newSymbols())
+	return analyze(m, newSymbols(), nil)
 }
 
-func analyze(m *onnx.Model, symbols *symbols) *Facts {
-	an := &analysis{model: m, symbols: symbols, functions: map[functionKey]*onnx.Function{}}
+// analyze is Analyze with a table of symbols, and with facts of inputs that override their declarations.
+func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Facts {
+	an := &analysis{model: m, symbols: symbols, given: given, functions: map[functionKey]*onnx.Function{}}
 	for _, f := range m.Functions {
 		an.functions[functionKey{canonical(f.Domain), f.Name, f.Overload}] = f
 	}
@@ -30,10 +31,10 @@ func analyze(m *onnx.Model, symbols *symbols) *Facts {
 		an.solving = pass < maxPasses
 		an.differences = nil
 		f := an.pass()
-		if len(an.differences) == 0 || !an.solving {
+		if !an.solving || len(an.differences) == 0 && !an.hint(f) {
 			return f
 		}
-		if !an.solve() { // nothing more to mend: once more, without guessing
+		if len(an.differences) > 0 && !an.solve() { // nothing to mend: once more, without guessing
 			an.solving = false
 			return an.pass()
 		}
@@ -45,6 +46,7 @@ type analysis struct {
 	model     *onnx.Model
 	functions map[functionKey]*onnx.Function
 	symbols   *symbols
+	given     map[*onnx.Value]*fact
 	// solving says that another pass may follow, so that differences are recorded and guessed over.
 	solving     bool
 	differences []difference
@@ -116,6 +118,9 @@ func (an *analysis) pass() *Facts {
 
 // input gives the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.
 func (an *analysis) input(v *onnx.Value) *fact {
+	if x := an.given[v]; x != nil {
+		return x
+	}
 	t, ok := v.Type()
 	if !ok {
 		return nothing

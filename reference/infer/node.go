@@ -119,7 +119,7 @@ var random = map[string]bool{"RandomNormal": true, "RandomUniform": true, "Rando
 // whether the values are known now.
 func (c *call) evaluate() bool {
 	n := c.n
-	if len(n.Inputs) == 0 || len(c.out) == 0 || random[n.OpType] {
+	if len(n.Inputs) == 0 && !n.Is("Constant") || len(c.out) == 0 || random[n.OpType] {
 		return false
 	}
 	for i := range c.out {

@@ -10,13 +10,45 @@ import (
 var neuralRules = map[string]rule{
 	"LayerNormalization": layerNormalization,
 	"RMSNormalization":   rmsNormalization,
-	"BatchNormalization": unary,
+	"BatchNormalization": batchNormalization,
 	"RotaryEmbedding":    unary,
+	"SwiGLU":             func(c *call) { c.set(0, c.firstType(0), c.same(c.shape(0), c.shape(1))) },
 	"Attention":          attention,
-	"Conv":               conv,
-	"MaxPool":            pool,
-	"AveragePool":        pool,
-	"LpPool":             pool,
+	"LinearAttention":    linearAttention,
+	"CausalConvWithState": func(c *call) {
+		c.set(0, c.dtype(0), c.shape(0))
+		if x, w := c.shape(0), c.shape(1); len(x) > 0 && len(w) == len(x) && w[len(w)-1] > 0 {
+			c.set(1, c.dtype(0), with(x, len(x)-1, w[len(w)-1]-1))
+		}
+	},
+	"Conv":        conv,
+	"MaxPool":     pool,
+	"AveragePool": pool,
+	"LpPool":      pool,
+}
+
+// batchNormalization: in training mode the running mean and variance are outputs too.
+func batchNormalization(c *call) {
+	c.set(0, c.dtype(0), c.shape(0))
+	c.set(1, c.dtype(3), c.shape(3))
+	c.set(2, c.dtype(4), c.shape(4))
+}
+
+// linearAttention is the standard's LinearAttention of opset 27: query, key and value are [batch, length, heads*size],
+// the output [batch, length, q heads*size of a value], the state [batch, kv heads, size of a key, size of a value].
+func linearAttention(c *call) {
+	q, k, v := c.shape(0), c.shape(1), c.shape(2)
+	if len(q) != 3 || len(k) != 3 || len(v) != 3 {
+		return
+	}
+	kv := c.attrInt("kv_num_heads", -1)
+	state := c.dtype(3)
+	if state == onnx.Undefined {
+		state = c.dtype(0)
+	}
+	key, value := split3(k, kv)[3], split3(v, kv)[3]
+	c.set(0, c.dtype(0), []int64{q[0], q[1], product([]int64{c.attrInt("q_num_heads", -1), value})})
+	c.set(1, state, []int64{q[0], kv, key, value})
 }
 
 // attention is the standard's Attention of opset 23: inputs Q, K, V, mask, past key, past value; outputs Y, present key,

@@ -111,8 +111,8 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	have, want := product(left), product(right)
 	switch {
 	case open < 0:
-		if have >= 0 && want >= 0 && (have != want || c.gather) {
-			c.must(have, want)
+		if have >= 0 && want >= 0 && (have != want || c.gather) && c.must(have, want) < 0 {
+			return unknown(len(out))
 		}
 	case have < 0 || want <= 0:
 	case have%want == 0:

@@ -67,14 +67,15 @@ func (an *analysis) solve() bool {
 }
 
 // equate finds a free symbol s and what it must be so that the numbers a and b become equal; nil when there is none.
-// Numbers that cannot be read as an expression of symbols, and constants, make a weak definition: it is tried only when
-// nothing else helps.
+// A symbol never becomes a constant: that the graph runs with one number alone is a fault of the graph, and nothing to
+// rely on. Numbers that cannot be read as an expression of symbols make a weak definition: it is tried only when nothing
+// else helps.
 func (t *symbols) equate(a, b [Worlds]int64, weak bool) (*symbol, *expr) {
 	ea, eb := t.read(a), t.read(b)
-	if ea == nil && eb == nil {
+	if ea == nil && eb == nil || ea != nil && ea.op == 'k' || eb != nil && eb.op == 'k' {
 		return nil, nil
 	}
-	if !weak && (ea == nil || eb == nil || ea.op == 'k' || eb.op == 'k') {
+	if !weak && (ea == nil || eb == nil) {
 		return nil, nil
 	}
 	// A symbol against another: the earlier one stays.
@@ -83,6 +84,10 @@ func (t *symbols) equate(a, b [Worlds]int64, weak bool) (*symbol, *expr) {
 	}
 	// A bare symbol is easier to change than a compound.
 	if ea == nil || ea.op != 's' && eb != nil && eb.op == 's' {
+		ea, eb, a, b = eb, ea, b, a
+	}
+	// But with one symbol on either side the earlier one stays, as above.
+	if ea.op == 's' && eb != nil && eb.b != nil && eb.b.op == 'k' && ea.sym.order < eb.a.sym.order {
 		ea, eb, a, b = eb, ea, b, a
 	}
 	if s, e := t.define(ea, eb, b); s != nil {
@@ -109,7 +114,7 @@ func (t *symbols) define(ea, eb *expr, b [Worlds]int64) (*symbol, *expr) {
 	// The same operand on both sides: the others are equal.
 	if eb.op == ea.op && eb.op != '/' {
 		for _, p := range [][4]*expr{{x, y, eb.a, eb.b}, {x, y, eb.b, eb.a}, {y, x, eb.a, eb.b}, {y, x, eb.b, eb.a}} {
-			if p[0].op == 's' && p[2].op == 's' && p[0].sym == p[2].sym && p[1].op == 's' {
+			if p[0].op == p[2].op && p[0].sym == p[2].sym && p[0].k == p[2].k && p[1].op == 's' {
 				u, v := p[1], p[3]
 				if v.op == 's' && u.sym.order < v.sym.order {
 					u, v = v, u
@@ -157,6 +162,35 @@ func exact(e, d *expr) *expr {
 	return &expr{op: '/', a: e, b: d}
 }
 
+// hint takes a declared dimension of an output that bears the name of an input's, and that is computed from others, as
+// what that input's must be: "total" where past and new positions are put together. It says whether it learned anything.
+func (an *analysis) hint(f *Facts) bool {
+	learned := false
+	for _, v := range an.model.Graph.Outputs {
+		decl, ok := v.Type()
+		rank, known := f.Rank(v)
+		if !ok || !known || len(decl.Dims) != rank {
+			continue
+		}
+		for i, d := range decl.Dims {
+			s := an.symbols.byName[d.Param]
+			if s == nil || !s.free() {
+				continue
+			}
+			var n [Worlds]int64
+			for w := range n {
+				n[w] = f.of(v).shape[w][i]
+			}
+			if e := an.symbols.read(n); e != nil && e.op != 's' && e.op != 'k' {
+				if s, e = an.symbols.accept(s, e); s != nil {
+					s.def, learned = e, true
+				}
+			}
+		}
+	}
+	return learned
+}
+
 // accept checks a definition: the symbol is free, and the expression positive and of other symbols that have not been
 // redefined in this round.
 func (t *symbols) accept(s *symbol, e *expr) (*symbol, *expr) {
@@ -191,8 +225,8 @@ func (t *symbols) read(n [Worlds]int64) *expr {
 		if n[1]-s.start[1] == d && n[2]-s.start[2] == d {
 			return &expr{op: '+', a: ofSymbol(s), b: ofNumber(d)}
 		}
-		q := n[0] / s.start[0]
-		if q*s.start[0] == n[0] && q*s.start[1] == n[1] && q*s.start[2] == n[2] {
+		q := n[2] / max(s.start[2], 1)
+		if q > 1 && q*s.start[0] == n[0] && q*s.start[1] == n[1] && q*s.start[2] == n[2] {
 			return &expr{op: '*', a: ofSymbol(s), b: ofNumber(q)}
 		}
 	}

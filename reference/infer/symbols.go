@@ -64,11 +64,13 @@ func (t *symbols) named(name string, axis int) *symbol {
 		return s
 	}
 	e := parseDim(name, func(n string) *symbol { return t.named(n, -1) })
-	if e != nil && !e.positive() {
-		e = nil
+	var s *symbol
+	if e != nil && e.positive() {
+		s = &symbol{name: name, order: len(t.list), def: e}
+		t.list = append(t.list, s)
+	} else {
+		s = t.add(name, axis)
 	}
-	s := t.add(name, axis)
-	s.def = e
 	t.byName[name] = s
 	return s
 }

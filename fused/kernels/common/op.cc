@@ -73,30 +73,20 @@ void KernelDestroy(void* kernel) {
   delete self;
 }
 
-// The callbacks of before API 16 are never called at version 16, but must not be null.
-void* CreateKernel(const OrtCustomOp* op, const OrtApi* ort, const OrtKernelInfo* info) {
-  void* kernel = nullptr;
-  if (OrtStatus* status = CreateKernelV2(op, ort, info, &kernel)) TheApi().ort->ReleaseStatus(status);
-  return kernel;
-}
-void KernelCompute(void* kernel, OrtKernelContext* context) {
-  if (OrtStatus* status = KernelComputeV2(kernel, context)) TheApi().ort->ReleaseStatus(status);
-}
-
 void Fill(CustomOp* op, const Api& api, const OpEntry& entry, size_t combo) {
   *op = CustomOp{};
   // 16 is the first version whose kernels report errors; 18 adds outputs written over inputs. Claim
   // no more than is used: runtimes refuse a version above their own. InferOutputShapeFn (17) stays
   // null on purpose: a wrong or half-known shape makes later nodes fail to load, none never does.
   op->version = api.version >= 18 ? 18 : 16;
-  op->CreateKernel = CreateKernel;
+  // CreateKernel and KernelCompute, which cannot report errors, stay null: 1.16 calls the V2 ones
+  // only then.
   op->GetName = GetName;
   op->GetExecutionProviderType = GetProvider;
   op->GetInputType = GetInputType;
   op->GetInputTypeCount = GetInputCount;
   op->GetOutputType = GetOutputType;
   op->GetOutputTypeCount = GetOutputCount;
-  op->KernelCompute = KernelCompute;
   op->KernelDestroy = KernelDestroy;
   op->GetInputCharacteristic = GetInputCharacteristic;
   op->GetOutputCharacteristic = GetOutputCharacteristic;

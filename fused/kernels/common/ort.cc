@@ -100,14 +100,16 @@ OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, size_t index, co
   return api.ort->GetTensorMutableData(const_cast<OrtValue*>(value), const_cast<void**>(data));
 }
 
-OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, const Shape& shape,
-                      void** data) {
+OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, bool optional,
+                      const Shape& shape, void** data) {
   OrtValue* value = nullptr;
   OrtStatus* status =
       api.ort->KernelContext_GetOutput(context, index, shape.dims, shape.rank, &value);
   if (status != nullptr) return status;
   *data = nullptr;
-  if (value == nullptr) return nullptr;
+  if (value == nullptr) {
+    return optional ? nullptr : Errorf(api, "output %zu is left out; the op requires it", index);
+  }
   return api.ort->GetTensorMutableData(value, data);
 }
 

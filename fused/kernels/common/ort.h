@@ -65,9 +65,10 @@ OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape);
 OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, size_t index, const void** data,
                      Shape* shape);
 
-// MakeOutput allocates output number index. data is null where the node leaves the output out.
-OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, const Shape& shape,
-                      void** data);
+// MakeOutput allocates output number index. Where the node leaves the output out, data is null if the
+// output is optional; else that is an error.
+OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, bool optional,
+                      const Shape& shape, void** data);
 
 // ParallelFor calls fn(state, 0..tasks-1) on the session's threads, or in place for one task.
 OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t),

@@ -1,17 +1,21 @@
 #include "cpu/backends.h"
 
+#include <stdlib.h>
+
+#include "cpu/isa.h"
+
 namespace mojo {
 namespace {
-
-const KernelTable* the_kernels = &kPortableKernels;
 
 // More tasks than this only add to the cost of handing them out.
 constexpr size_t kMaxTasks = 256;
 
 }  // namespace
 
-const KernelTable& TheKernels() { return *the_kernels; }
-void SetTheKernels(const KernelTable* kernels) { the_kernels = kernels; }
+const KernelTable* TheKernels() {
+  static const KernelTable* const kernels = BestKernels(getenv("MOJO_CPU_ISA"));
+  return kernels;
+}
 
 ElementType ToElementType(ONNXTensorElementDataType type) {
   switch (type) {

@@ -12,9 +12,9 @@ extern const Backend kCPUAddRMSNorm;
 extern const Backend kCPUGLU;
 extern const Backend kCPURotaryEmbedding;
 
-// TheKernels is the table chosen when the library was registered.
-const KernelTable& TheKernels();
-void SetTheKernels(const KernelTable* kernels);
+// TheKernels is the table for this machine, chosen at the first call: the best that the environment
+// variable MOJO_CPU_ISA allows. Null where the variable's value is unknown.
+const KernelTable* TheKernels();
 
 // ToElementType translates the three types that the ops take.
 ElementType ToElementType(ONNXTensorElementDataType type);

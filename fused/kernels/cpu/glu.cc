@@ -32,7 +32,7 @@ GateKind ToGateKind(Activation activation) {
 OrtStatus* Create(const KernelInit& init, void** state) {
   GLUAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  const GateFn run = TheKernels().gate(ToElementType(init.types.inputs[0]),
+  const GateFn run = TheKernels()->gate(ToElementType(init.types.inputs[0]),
                                        ToGateKind(attributes.activation));
   auto* kernel = new (std::nothrow) GateKernel{attributes, run};
   if (kernel == nullptr) return OutOfMemory(init.api);
@@ -60,7 +60,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = ReadInput(api, context, 0, &work.args.gate, &gate)) return s;
   if (OrtStatus* s = ReadInput(api, context, 1, &work.args.up, &up)) return s;
   if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, gate, &work.args.y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, 0, false, gate, &work.args.y)) return s;
   const size_t count = gate.Count();
   if (count == 0) return nullptr;
   work.args.alpha = kernel.attributes.alpha;

@@ -3,7 +3,6 @@
 
 #include "common/ops.h"
 #include "cpu/backends.h"
-#include "cpu/isa.h"
 
 namespace {
 
@@ -28,13 +27,11 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(
                         "is needed",
                         base->GetVersionString());
   }
-  const char* cap = getenv("MOJO_CPU_ISA");
-  const mojo::KernelTable* kernels = mojo::BestKernels(cap);
-  if (kernels == nullptr) {
+  if (mojo::TheKernels() == nullptr) {
+    const char* cap = getenv("MOJO_CPU_ISA");
     return mojo::Errorf(api, "mojo: environment variable MOJO_CPU_ISA is \"%.64s\"; expected "
                         "portable, avx2 or avx512",
-                        cap);
+                        cap == nullptr ? "" : cap);
   }
-  mojo::SetTheKernels(kernels);
   return mojo::RegisterOps(options, api, kTable, sizeof(kTable) / sizeof(kTable[0]));
 }

@@ -41,7 +41,7 @@ OrtStatus* Prepare(const KernelInit& init, size_t index, NormKernel* kernel) {
   if (count == 0) return nullptr;
   kernel->prepared = new (std::nothrow) float[count];
   if (kernel->prepared == nullptr) return OutOfMemory(api);
-  TheKernels().to_float32(ToElementType(init.types.inputs[index]), data, kernel->prepared, count);
+  TheKernels()->to_float32(ToElementType(init.types.inputs[index]), data, kernel->prepared, count);
   kernel->prepared_rank = shape.rank;
   for (size_t i = 0; i < shape.rank; ++i) kernel->prepared_dims[i] = shape.dims[i];
   return nullptr;
@@ -67,9 +67,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
     key.scale = ToElementType(init.types.inputs[scale]);
     key.scale_after_cast = kernel->attributes.scale_after_cast;
     key.add = kAdd;
-    kernel->run_stored = TheKernels().norm(key);
+    kernel->run_stored = TheKernels()->norm(key);
     key.scale = kFloat32;
-    kernel->run_prepared = TheKernels().norm(key);
+    kernel->run_prepared = TheKernels()->norm(key);
     if (kernel->run_stored == nullptr || kernel->run_prepared == nullptr) {
       status = Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types",
                       init.def.name);
@@ -122,9 +122,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   size_t rows, width;
   if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
   if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, x, &work.args.y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &work.args.y)) return s;
   if (kAdd) {
-    if (OrtStatus* s = MakeOutput(api, context, 1, x, &work.args.sum)) return s;
+    if (OrtStatus* s = MakeOutput(api, context, 1, true, x, &work.args.sum)) return s;
   }
   if (rows == 0 || width == 0) return nullptr;
   work.args.width = width;

@@ -24,7 +24,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   const ElementType type = ToElementType(init.types.inputs[0]);
   auto* kernel = new (std::nothrow)
-      RotaryKernel{attributes, TheKernels().rotary(type), type == kFloat32 ? size_t{4} : size_t{2}};
+      RotaryKernel{attributes, TheKernels()->rotary(type), type == kFloat32 ? size_t{4} : size_t{2}};
   if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;
   return nullptr;
@@ -89,7 +89,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = ReadInput(api, context, 1, &cos_data, &cos)) return s;
   if (OrtStatus* s = ReadInput(api, context, 2, &sin_data, &sin)) return s;
   if (OrtStatus* s = LayOutRotary(api, kernel.attributes, x, cos, sin, &work.layout)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, x, &y_data)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &y_data)) return s;
   if (work.layout.rows == 0) return nullptr;
   work.kernel = &kernel;
   work.x = static_cast<const char*>(x_data);

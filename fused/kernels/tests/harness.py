@@ -38,9 +38,12 @@ def session(model, threads=1, optimize=True, load=True):
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def model(op, shapes, types, out_types, attributes, constants=None, functions=(), leave_out=0):
+def model(op, shapes, types, out_types, attributes, constants=None, functions=(), leave_out=0,
+          reused=False):
     """A model of one node. shapes may hold None for a dim unknown at load time; constants maps an
-    input's index to its value; leave_out drops that many outputs at the end."""
+    input's index to its value; leave_out drops that many outputs at the end. With known shapes the
+    outputs' are declared, so that they may take the inputs' memory; unless reused, which has a
+    later node read the first input again."""
     constants = constants or {}
     nodes, inputs, initializers = [], [], []
     for i, (shape, dtype) in enumerate(zip(shapes, types)):
@@ -55,14 +58,20 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
     nodes.append(
         helper.make_node(op, [f"t{i}" for i in range(len(types))], [f"u{i}" for i in range(len(kept))],
                          name="the_node", domain="mojo", **attributes))
-    outputs = []
+    outputs, infos = [], []
     for i, dtype in enumerate(kept):
+        if None not in shapes[0]:
+            infos.append(helper.make_tensor_value_info(f"u{i}", ONNX_TYPE[dtype], shapes[0]))
         # The op's own type shows: a Cast of float32 to float32 would hide a wrong one.
         nodes.append(helper.make_node("Cast", [f"u{i}"], [f"y{i}"], to=TensorProto.FLOAT))
-        nodes.append(helper.make_node("Identity", [f"u{i}"], [f"z{i}"]))
         outputs.append(helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None))
-        outputs.append(helper.make_tensor_value_info(f"z{i}", ONNX_TYPE[dtype], None))
-    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
+        if None in shapes[0]:
+            nodes.append(helper.make_node("Identity", [f"u{i}"], [f"z{i}"]))
+            outputs.append(helper.make_tensor_value_info(f"z{i}", ONNX_TYPE[dtype], None))
+    if reused:
+        nodes.append(helper.make_node("Cast", ["t0"], ["again"], to=TensorProto.FLOAT))
+        outputs.append(helper.make_tensor_value_info("again", TensorProto.FLOAT, None))
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers, value_info=infos)
     return helper.make_model(graph, functions=list(functions), ir_version=8,
                              opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)])
 
@@ -75,7 +84,8 @@ def run(op, values, types, out_types, attributes, constant=(), dynamic=True, thr
     s = session(m, threads, optimize)
     feeds = {f"x{i}": np.asarray(v, np.float32) for i, v in enumerate(values) if i not in constant}
     count = len(out_types) - more.get("leave_out", 0)
-    return s.run([f"y{i}" for i in range(count)], feeds)
+    again = ["again"] if more.get("reused") else []
+    return s.run([f"y{i}" for i in range(count)] + again, feeds)
 
 
 def rms_norm(x, scale, y_type, axis=-1, epsilon=1e-5, scale_after_cast=0):

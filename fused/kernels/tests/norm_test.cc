@@ -16,6 +16,9 @@ struct Case {
   float epsilon;
 };
 
+// How the narrow results of ordinary numbers came out, by scale_after_cast.
+Exactness exactness[2];
+
 // RunAndCompare runs one combination on one case. sum_given = false leaves the output sum out, in
 // place writes Y over X.
 void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const Case& c,
@@ -66,6 +69,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
       if (key.y != mojo::kFloat32) {
         tolerance += fabs(want) * Epsilon(key.y) * (key.scale_after_cast ? 2 : 1) + 1e-7;
       }
+      if (key.y != mojo::kFloat32 && want != 0) exactness[key.scale_after_cast].Count(got, want);
       Check(Near(got, want, tolerance),
             "%s: %s x %s y %s scale %s after %d width %zu at %zu: %.9g, want %.9g", kernels.name,
             key.add ? "AddRMSNorm" : "RMSNorm", TypeName(key.x), TypeName(key.y),
@@ -112,6 +116,7 @@ void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
 
 void TestNorms(const mojo::KernelTable& kernels) {
   std::mt19937 rng(7);
+  for (Exactness& e : exactness) e = Exactness();
   for (const NormKey& key : Keys()) {
     for (const size_t width : kSizes) {
       for (const size_t rows : {size_t{0}, size_t{1}, size_t{3}}) {
@@ -124,6 +129,9 @@ void TestNorms(const mojo::KernelTable& kernels) {
       }
     }
     TestExtremes(kernels, key);
+  }
+  for (const Exactness& e : exactness) {
+    Check(e.Good(), "%s: norms: %ld of %ld narrow results differ", kernels.name, e.different, e.total);
   }
   Check(kernels.norm({mojo::kFloat16, mojo::kFloat32, mojo::kFloat32, true, false}) == nullptr,
         "%s: a norm for a combination that no op has", kernels.name);

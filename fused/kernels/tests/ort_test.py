@@ -198,9 +198,11 @@ class RotaryEmbeddingTest(OpTest):
     def test_threads(self):
         for x_shape, table in [((2, 9, 123, 64), (2, 1, 123, 64)), ((2, 123, 9, 64), (1, 123, 1, 32))]:
             x, cos, sin = self.values(x_shape, F32), self.values(table, F32), self.values(table, F32)
-            got, = h.run("RotaryEmbedding", [x, cos, sin], [F32] * 3, [F32],
-                         dict(interleaved=0, rotary_dim=64), threads=2)
-            np.testing.assert_array_equal(got, h.rotary(x, cos, sin, F32))
+            for dtype in (F32, BF16):  # in place for bfloat16: a row rotated twice would show
+                x, cos, sin = (h.rounded(v, dtype) for v in (x, cos, sin))
+                got, = h.run("RotaryEmbedding", [x, cos, sin], [dtype] * 3, [dtype],
+                             dict(interleaved=0, rotary_dim=64), threads=2, dynamic=False)
+                np.testing.assert_array_equal(got, h.rotary(x, cos, sin, dtype))
 
     def test_bad(self):
         def bad(words, shapes, dynamic=True, **attributes):
@@ -220,6 +222,48 @@ class RotaryEmbeddingTest(OpTest):
         bad(["X has shape []"], [(), (3, 8), (3, 8)])
 
 
+class InPlaceTest(OpTest):
+    """Outputs over their inputs' memory, where nothing else reads those, and not where it does."""
+
+    def cases(self, dtype):
+        shape, width = (3, 5, 70), 70
+        x, r = self.values(shape, dtype, 3), self.values(shape, dtype, 3)
+        scale, table = self.values((width,), dtype), self.values((5, width), dtype)
+        total = h.rounded(x + r, dtype)
+        yield "RMSNorm", [x, scale], h.NORM, [h.rms_norm(x, scale, dtype)]
+        yield "AddRMSNorm", [x, r, scale], h.NORM, [h.rms_norm(total, scale, dtype), total]
+        yield "GLU", [x, r], h.GLU, [h.glu(x, r, dtype)]
+        yield ("RotaryEmbedding", [x, table, table], dict(interleaved=0, rotary_dim=width),
+               [h.rotary(x, table, table, dtype)])
+
+    def test_in_place(self):
+        for dtype in (F32, F16, BF16):
+            for op, values, attributes, wants in self.cases(dtype):
+                for optimize in (True, False):  # without, even a Cast to the same type is a node
+                    args = (op, values, [dtype] * len(values), [dtype] * len(wants), attributes)
+                    more = dict(dynamic=False, optimize=optimize)
+                    for got, want in zip(h.run(*args, **more), wants):
+                        self.near(got, want, dtype, units=3)
+                    *gots, again = h.run(*args, reused=True, **more)
+                    for got, want in zip(gots, wants):
+                        self.near(got, want, dtype, units=3)
+                    np.testing.assert_array_equal(again, values[0])
+
+    def test_one_value_for_two_inputs(self):
+        x = self.values((4, 8), F32)
+        nodes = [helper.make_node("Neg", ["x"], ["a"]),
+                 helper.make_node("AddRMSNorm", ["a", "a", "s"], ["y", "sum"], domain="mojo", **h.NORM),
+                 helper.make_node("Neg", ["y"], ["out"]), helper.make_node("Neg", ["sum"], ["out2"])]
+        info = lambda n, s=(4, 8): helper.make_tensor_value_info(n, 1, s)
+        graph = helper.make_graph(nodes, "g", [info("x"), info("s", (8,))], [info("out"), info("out2")],
+                                  value_info=[info("y"), info("sum")])
+        m = helper.make_model(graph, ir_version=8, opset_imports=[
+            helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)])
+        y, total = h.session(m).run(None, {"x": x, "s": np.ones(8, np.float32)})
+        np.testing.assert_array_equal(total, x + x)
+        self.near(-y, h.rms_norm(-x - x, np.ones(8), F32), F32)
+
+
 class LoadTest(OpTest):
     def body(self):
         """A body of RMSNorm that is wrong on purpose (scale alone), to see which of both ran."""
@@ -236,7 +280,7 @@ class LoadTest(OpTest):
                 s = h.session(m, optimize=optimize, load=load)
                 self.near(s.run(["y0"], {"x0": x, "x1": scale})[0], want, F32)
 
-    def test_two_libraries_loads_and_threads(self):
+    def test_concurrent_callers(self):
         """One session, many callers at a time; sessions come and go; options die first."""
         x, scale = self.values((1, 64, 1024), F32), self.values((1024,), F32)
         want = h.rms_norm(x, scale, F32)

@@ -55,6 +55,17 @@ void Check(bool ok, const char* format, ...) __attribute__((format(printf, 2, 3)
 // Near tells whether got is expected: both NaN, the same infinity, or |got - want| <= tolerance.
 bool Near(double got, double want, double tolerance);
 
+// Exactness counts results of a narrow type that differ from the reference at all. A rounding that is
+// missing or of another kind changes many; float32's own error, near a tie, changes few.
+struct Exactness {
+  long total = 0, different = 0;
+  void Count(double got, double want) {
+    ++total;
+    different += got != want && !(got != got && want != want);
+  }
+  bool Good() const { return different * 50 <= total; }
+};
+
 extern int failures;
 extern long checks;
 

@@ -1,0 +1,348 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+// applyFlags are the flags of apply.
+type applyFlags struct {
+	out          string
+	include      string
+	only, skip   []string
+	node         string
+	verify       string
+	checkKernels string
+	kernelsLib   string
+	onnxruntime  string
+	golden       string
+	evaluator    bool
+	require      bool
+	dryRun       bool
+	keepFailed   bool
+	allowMissing bool
+	assume       bool
+	externalOver int64
+}
+
+func newApply(a *app) *cobra.Command {
+	f := &applyFlags{}
+	c := &cobra.Command{
+		Use:   "apply MODEL",
+		Short: "Find, check and rewrite blocks into fused ops",
+		Long: `apply looks for the blocks that the kernels take, evaluates each of them and its replacement on the same hard inputs,
+rewrites those that agree, and writes a new model. A place whose results differ, or whose types the kernel lacks, is
+left as it was and reported. Where onnxruntime is found, the kernel itself is run on each distinct place as well.
+
+The input is never written to. A model over 2 GB, or one with external data, gets its weights in OUT.data.`,
+		Example: `  mojo-patch apply model.onnx
+  mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
+  mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
+  mojo-patch apply model.onnx --dry-run --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return f.apply(a, args[0]) },
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
+	fl.StringVar(&f.include, "include", rewrite.Auto, "kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
+	fl.StringSliceVar(&f.only, "only", nil, "rewrite only the matches of these patterns")
+	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the matches of these patterns")
+	fl.StringVar(&f.node, "node", "", "rewrite only matches whose last node has a name that this regular expression fits")
+	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct), "which matches are evaluated: off, distinct (one of each kind), all")
+	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto, "run the kernels on the checked places, too: auto (where onnxruntime is found), on, off")
+	fl.StringVar(&f.kernelsLib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+	fl.StringVar(&f.onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
+	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
+	fl.BoolVar(&f.require, "require", false, "exit with 3 when nothing was fused")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report; write nothing")
+	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
+	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "patch a graph whose external data is not there")
+	fl.BoolVar(&f.assume, "assume-available", false, "take every kernel for available: the model will run on another machine")
+	fl.Int64Var(&f.externalOver, "external-data-over", 0, "put weights of more than this many bytes into OUT.data (0: only where needed)")
+	a.jsonFlag(c)
+	return c
+}
+
+func (f *applyFlags) apply(a *app, path string) error {
+	options, end, err := f.options(a)
+	if err != nil {
+		return err
+	}
+	defer end()
+	out := f.out
+	if out == "" {
+		out = strings.TrimSuffix(path, ".onnx") + ".mojo.onnx"
+	}
+	if same(path, out) {
+		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
+	}
+	var read []onnx.ReadOption
+	if f.allowMissing {
+		read = append(read, onnx.AllowMissingData())
+	}
+	start := time.Now()
+	m, err := onnx.Read(path, read...)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	input := rewrite.DescribeModel(m, path)
+	if input.SHA256, err = m.SHA256(); err != nil {
+		return err
+	}
+	readMS := milliseconds(start)
+	r, err := rewrite.ApplyDefaultKernels(m, f.include, options...)
+	if err != nil {
+		return err
+	}
+	r.Input, r.TimeMS.Read = input, readMS
+	if err := unavailable(r, f.include); err != nil {
+		return err
+	}
+	var failure error
+	written := !f.dryRun && !(f.require && r.Fused() == 0)
+	if written {
+		start = time.Now()
+		failure = f.write(a, m, out)
+		var check *exitError
+		if failure != nil && !errors.As(failure, &check) {
+			return failure
+		}
+		written = failure == nil || f.keepFailed
+		if written {
+			r.Output = rewrite.DescribeModel(m, out)
+			r.Output.SHA256 = digest(out)
+		}
+		r.TimeMS.Write = milliseconds(start)
+	}
+	r.PeakRSSBytes = peakRSS()
+	if err := f.report(a, r, written); err != nil {
+		return err
+	}
+	if failure != nil {
+		return failure
+	}
+	if f.require && r.Fused() == 0 {
+		return &exitError{exitNothing, fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", path)}
+	}
+	return nil
+}
+
+// options translates the flags. end releases what they hold.
+func (f *applyFlags) options(a *app) (options []rewrite.Option, end func(), err error) {
+	verify, err := rewrite.ParseVerify(f.verify)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--verify: %w", err)
+	}
+	if err := knownPatterns(append(slices.Clone(f.only), f.skip...)); err != nil {
+		return nil, nil, err
+	}
+	if f.golden == "" && (f.keepFailed || f.evaluator) {
+		return nil, nil, fmt.Errorf("--keep-failed and --evaluator are about --golden, which is not given")
+	}
+	step, clear := a.progress("checking place")
+	options = []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
+		rewrite.WithPatternFilter(func(name string) bool {
+			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
+		})}
+	if f.node != "" {
+		re, err := regexp.Compile(f.node)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--node: %w", err)
+		}
+		options = append(options, rewrite.WithNodeFilter(func(n *onnx.Node) bool { return re.MatchString(n.Name) }))
+	}
+	if f.kernelsLib != "" {
+		options = append(options, rewrite.WithLibrary(f.kernelsLib))
+	}
+	if f.assume {
+		options = append(options, rewrite.AssumeAvailable())
+	}
+	if f.dryRun {
+		options = append(options, rewrite.WithDryRun())
+	}
+	p, err := f.prober(a, verify)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p == nil {
+		return options, clear, nil
+	}
+	return append(options, rewrite.WithKernelCheck(p.run)), func() { clear(); p.close() }, nil
+}
+
+// prober gives what runs the kernels during the check, nil when they are not to be run.
+func (f *applyFlags) prober(a *app, verify rewrite.Verify) (*prober, error) {
+	switch f.checkKernels {
+	case kernelsOff:
+		return nil, nil
+	case kernelsAuto, kernelsOn:
+	default:
+		return nil, fmt.Errorf("--check-kernels %q: it is one of auto, on, off", f.checkKernels)
+	}
+	if verify == rewrite.VerifyOff {
+		return nil, nil
+	}
+	p, err := newProber(f.onnxruntime, f.kernelsLib)
+	if err != nil && f.checkKernels == kernelsOn {
+		return nil, err
+	}
+	if err != nil {
+		a.detail("the kernels are not run during the check: %v", err)
+	}
+	return p, nil
+}
+
+// write writes the model, and takes it back when it does not reproduce the recorded cases.
+func (f *applyFlags) write(a *app, m *onnx.Model, out string) error {
+	var options []onnx.WriteOption
+	if f.externalOver > 0 {
+		options = append(options, onnx.ExternalDataOver(f.externalOver))
+	}
+	if f.golden == "" {
+		return onnx.Write(out, m, options...)
+	}
+	cases, err := golden.Load(f.golden, m)
+	if err != nil {
+		return err
+	}
+	// Under another name until it is checked, so that a failure leaves an older output alone.
+	checked := strings.TrimSuffix(out, ".onnx") + ".unchecked.onnx"
+	if err := onnx.Write(checked, m, options...); err != nil {
+		return err
+	}
+	defer os.Remove(checked)
+	defer os.Remove(checked + ".data")
+	failure := f.reproduce(a, checked, cases)
+	if failure == nil || f.keepFailed {
+		if err := onnx.Write(out, m, options...); err != nil {
+			return err
+		}
+	}
+	return failure
+}
+
+// reproduce runs the patched model on the recorded inputs; its error has an exit code.
+func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
+	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime, optimize: "all"}
+	if _, err := ort.Find(f.onnxruntime); err != nil && f.onnxruntime == "" && !f.evaluator {
+		a.say("there is no onnxruntime here: the patched model is compared in the built-in evaluator")
+		b.evaluator = true
+	}
+	patched, err := onnx.Read(path)
+	if err != nil {
+		return failed(err)
+	}
+	defer patched.Close()
+	run, what, err := b.open(a, patched)
+	if err != nil {
+		return failed(fmt.Errorf("the patched model cannot be compared with %s: %w", f.golden, err))
+	}
+	defer run.Close()
+	for i, c := range cases {
+		got, err := run.Run(c.Inputs)
+		if err != nil {
+			return failed(err)
+		}
+		stats, err := golden.CompareAll(got, c.Outputs, golden.Tolerances{})
+		if err != nil {
+			return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
+		}
+		for _, s := range stats {
+			if !s.Passed {
+				return failed(fmt.Errorf("the patched model does not reproduce case %d of %s in %s: %s", i, f.golden, what, s.Summary()))
+			}
+		}
+	}
+	a.say("reproduces the %d cases of %s in %s", len(cases), f.golden, what)
+	return nil
+}
+
+func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
+	if a.json {
+		if err := a.printJSON(r); err != nil {
+			return err
+		}
+	}
+	w := a.human()
+	if err := r.WriteText(w); err != nil {
+		return err
+	}
+	if a.verbose {
+		for _, s := range r.Sites {
+			a.detail("%s %s at %s %s", s.Status, s.Pattern, s.Node, s.Reason)
+		}
+	}
+	if written {
+		a.say("wrote %s: %d nodes, before %d", r.Output.Path, r.Output.Nodes, r.Input.Nodes)
+	}
+	return nil
+}
+
+// unavailable errs when auto found no kernel at all that it could use.
+func unavailable(r *rewrite.Report, include string) error {
+	if include != rewrite.Auto {
+		return nil
+	}
+	for _, k := range r.Kernels {
+		if k.Available {
+			return nil
+		}
+	}
+	reason := "none is registered"
+	if len(r.Kernels) > 0 {
+		reason = r.Kernels[0].Reason
+	}
+	return environment(fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
+}
+
+func knownPatterns(names []string) error {
+	var known []string
+	for _, p := range patterns.Builtin().Patterns {
+		known = append(known, p.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no pattern %q; there are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// same says whether both paths lead to one file, existing or not.
+func same(x, y string) bool {
+	a, errA := os.Stat(x)
+	b, errB := os.Stat(y)
+	if errA == nil && errB == nil {
+		return os.SameFile(a, b)
+	}
+	p, errP := filepath.Abs(x)
+	q, errQ := filepath.Abs(y)
+	return errP == nil && errQ == nil && p == q
+}
+
+func digest(path string) string {
+	m, err := onnx.Read(path, onnx.AllowMissingData())
+	if err != nil {
+		return ""
+	}
+	defer m.Close()
+	sum, _ := m.SHA256()
+	return sum
+}
+
+func milliseconds(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }

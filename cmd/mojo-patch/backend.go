@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/spf13/cobra"
+)
+
+// backend holds the flags that say what runs a model.
+type backend struct {
+	evaluator   bool
+	kernels     string
+	kernelsLib  string
+	onnxruntime string
+	optimize    string
+	threads     int
+}
+
+// The values of --kernels.
+const (
+	kernelsAuto = "auto"
+	kernelsOn   = "on"
+	kernelsOff  = "off"
+)
+
+func (b *backend) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.BoolVar(&b.evaluator, "evaluator", false, "run in the built-in evaluator: slow, exact, every type, no onnxruntime")
+	f.StringVar(&b.kernels, "kernels", kernelsAuto, "register the fused kernels with onnxruntime: auto (if the model uses them and they are found), on, off")
+	f.StringVar(&b.kernelsLib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+	f.StringVar(&b.onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
+	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
+}
+
+// check errs on flags that contradict each other.
+func (b *backend) check(c *cobra.Command) error {
+	switch b.kernels {
+	case kernelsAuto, kernelsOn, kernelsOff:
+	default:
+		return fmt.Errorf("--kernels %q: it is one of auto, on, off", b.kernels)
+	}
+	if _, err := ort.ParseOptimization(b.optimize); err != nil {
+		return fmt.Errorf("--optimize: %w", err)
+	}
+	if b.evaluator {
+		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads"} {
+			if c.Flags().Changed(other) {
+				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator", other)
+			}
+		}
+	}
+	return nil
+}
+
+// runner is an opened model.
+type runner interface {
+	Run(inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
+	Close() error
+}
+
+// open opens the model at m.Path, and says in a few words what runs it.
+func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
+	if b.evaluator {
+		e, err := reference.New(m, reference.Options{})
+		if err != nil {
+			return nil, "", failed(fmt.Errorf("%s: %w", m.Path, err))
+		}
+		return &evaluated{m, e}, "built-in evaluator", nil
+	}
+	lib, err := ort.Find(b.onnxruntime)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w\n(--evaluator runs the model without onnxruntime)", err)
+	}
+	level, err := ort.ParseOptimization(b.optimize)
+	if err != nil {
+		return nil, "", err
+	}
+	options := []ort.Option{ort.WithLibrary(lib.Path), ort.WithOptimization(level), ort.WithThreads(b.threads)}
+	what := "onnxruntime " + lib.Version
+	path, err := b.library(a, m)
+	if err != nil {
+		return nil, "", err
+	}
+	if path != "" {
+		options = append(options, ort.WithKernelLibrary(path))
+		what += " with kernels"
+	}
+	session, err := ort.Open(m.Path, options...)
+	if err != nil {
+		if errors.Is(err, ort.ErrNoLibrary) {
+			return nil, "", err
+		}
+		return nil, "", failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
+	}
+	return session, what, nil
+}
+
+// library chooses the kernel library to register, "" for none.
+func (b *backend) library(a *app, m *onnx.Model) (string, error) {
+	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
+		return "", nil
+	}
+	path, err := ort.FindKernels(b.kernelsLib)
+	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "") {
+		return "", err
+	}
+	if err != nil {
+		a.say("%s uses fused ops and there is no kernel library: its function bodies run instead", m.Path)
+		a.detail("%v", err)
+		return "", nil
+	}
+	return path, nil
+}
+
+// evaluated runs a model in the built-in evaluator.
+type evaluated struct {
+	model *onnx.Model
+	e     *reference.Evaluator
+}
+
+func (r *evaluated) Close() error { return nil }
+
+func (r *evaluated) Run(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	in := make(map[string]*reference.Tensor, len(inputs))
+	for _, t := range inputs {
+		v, err := reference.FromONNX(t)
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", t.Name, err)
+		}
+		in[t.Name] = v
+	}
+	out, err := r.e.Run(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.model.Path, err)
+	}
+	var list []*onnx.Tensor
+	for _, v := range r.model.Graph.Outputs {
+		t, err := out[v.Name].ToONNX(v.Name)
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", v.Name, err)
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newDocs prints docs/cli.md; `make docs` writes it.
+func newDocs(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:    "docs",
+		Short:  "Print the description of every command as Markdown",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			fmt.Fprintf(a.out, "<!-- Written by `make docs` from the commands themselves. -->\n# The command line\n\n")
+			document(a.out, c.Root())
+			return nil
+		},
+	}
+}
+
+// document writes the sections of a command and of those below it.
+func document(w io.Writer, c *cobra.Command) {
+	if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+		return
+	}
+	c.InitDefaultHelpFlag()
+	fmt.Fprintf(w, "## %s\n\n%s.\n\n", c.CommandPath(), c.Short)
+	if c.Long != "" {
+		fmt.Fprintf(w, "%s\n\n", c.Long)
+	}
+	if c.Runnable() {
+		fmt.Fprintf(w, "```\n%s\n```\n\n", c.UseLine())
+	}
+	if c.Example != "" {
+		fmt.Fprintf(w, "Examples:\n\n```\n%s\n```\n\n", dedent(c.Example))
+	}
+	if flags := c.NonInheritedFlags(); flags.HasAvailableFlags() {
+		fmt.Fprintf(w, "Flags:\n\n```\n%s```\n\n", flags.FlagUsages())
+	}
+	for _, sub := range c.Commands() {
+		document(w, sub)
+	}
+}
+
+func dedent(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], "  ")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/spf13/cobra"
+)
+
+// inputFlags say what a model is run on: a file, or random values.
+type inputFlags struct {
+	file string
+	seed uint64
+	dims []string
+}
+
+func (f *inputFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.file, "inputs", "", "inputs to run on: .npz, or a folder of ONNX test data (default: random)")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
+	c.Flags().StringArrayVar(&f.dims, "dim", nil, "NAME=VALUE: a symbolic dimension of random inputs, or batch, sequence, past; repeatable")
+}
+
+func (f *inputFlags) check(c *cobra.Command) error {
+	if f.file != "" && (c.Flags().Changed("seed") || c.Flags().Changed("dim")) {
+		return fmt.Errorf("--seed and --dim make random inputs and cannot stand with --inputs")
+	}
+	_, err := f.sizes()
+	return err
+}
+
+func (f *inputFlags) sizes() (map[string]int64, error) {
+	dims := map[string]int64{}
+	for _, d := range f.dims {
+		name, value, ok := strings.Cut(d, "=")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if !ok || name == "" || err != nil || n < 0 {
+			return nil, fmt.Errorf("--dim %q: write NAME=VALUE with a number of 0 or more", d)
+		}
+		dims[name] = n
+	}
+	return dims, nil
+}
+
+// cases gives what to run the model on: the cases of the file, or count random ones with seeds that follow each other.
+func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
+	if f.file != "" {
+		cases, err := golden.Load(f.file, m)
+		if err == nil && len(cases) == 0 {
+			err = fmt.Errorf("%s holds no cases", f.file)
+		}
+		return cases, err
+	}
+	dims, err := f.sizes()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]golden.Case, count)
+	for i := range list {
+		if list[i].Inputs, err = golden.RandomInputs(m, f.seed+uint64(i), dims); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+	}
+	return list, nil
+}

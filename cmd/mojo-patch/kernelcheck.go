@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// The IR version and opset of the one-node models that kernels are run in; every onnxruntime that loads here reads them.
+const (
+	probeIR    = 10
+	probeOpset = 20
+)
+
+// prober runs the kernels of fused ops in onnxruntime, each in a model of one node without a function body, so that
+// nothing but the kernel can answer. Sessions are kept: many sites differ in their shapes alone.
+type prober struct {
+	onnxruntime, kernels string
+	dir                  string
+	sessions             map[string]*ort.Session
+}
+
+// newProber finds onnxruntime and the kernel library; empty paths mean that they are looked for.
+func newProber(onnxruntime, kernels string) (*prober, error) {
+	lib, err := ort.Find(onnxruntime)
+	if err != nil {
+		return nil, err
+	}
+	path, err := ort.FindKernels(kernels)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "mojo-patch-")
+	if err != nil {
+		return nil, err
+	}
+	return &prober{lib.Path, path, dir, map[string]*ort.Session{}}, nil
+}
+
+// close closes the sessions and removes the models.
+func (p *prober) close() error {
+	var errs []error
+	for _, s := range p.sessions {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
+}
+
+// run is a rewrite.KernelCheck.
+func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	o := fused.Lookup(op)
+	if o == nil {
+		return nil, fmt.Errorf("there is no fused op %q", op)
+	}
+	site := fused.Site{Attributes: attrs, Opset: probeOpset}
+	for _, t := range inputs {
+		site.Types = append(site.Types, t.DataType)
+		site.Dims = append(site.Dims, t.Dims)
+	}
+	model, node := probe(o, site)
+	key := node.Text()
+	for _, t := range inputs {
+		key += fmt.Sprintf(" %s:%d", t.DataType, len(t.Dims))
+	}
+	s := p.sessions[key]
+	if s == nil {
+		path := filepath.Join(p.dir, fmt.Sprintf("%s-%d.onnx", strings.ToLower(op), len(p.sessions)))
+		if err := onnx.Write(path, model); err != nil {
+			return nil, err
+		}
+		var err error
+		if s, err = ort.Open(path, ort.WithLibrary(p.onnxruntime), ort.WithKernelLibrary(p.kernels), ort.WithThreads(1)); err != nil {
+			return nil, err
+		}
+		p.sessions[key] = s
+	}
+	named := make([]*onnx.Tensor, len(inputs))
+	for i, t := range inputs {
+		c := *t
+		c.Name = o.Inputs[i].Name
+		named[i] = &c
+	}
+	return s.Run(named)
+}
+
+// probe makes the model of one node.
+func probe(o *fused.Op, site fused.Site) (*onnx.Model, *onnx.Node) {
+	m := onnx.New(probeIR, probeOpset)
+	m.ImportOpset(fused.Domain, fused.Version)
+	m.Graph.Name = "probe"
+	shape := func(rank int) []onnx.Dim {
+		dims := make([]onnx.Dim, rank)
+		for i := range dims {
+			dims[i] = onnx.Dim{Value: -1}
+		}
+		return dims
+	}
+	var in, out []*onnx.Value
+	for i, p := range o.Inputs {
+		in = append(in, m.Graph.AddInput(p.Name, onnx.Type{DataType: site.Types[i], HasShape: true, Dims: shape(len(site.Dims[i]))}))
+	}
+	types := o.OutputTypes(site)
+	for i, p := range o.Outputs {
+		v := m.Graph.NewValue(p.Name)
+		v.SetType(onnx.Type{DataType: types[i], HasShape: true, Dims: shape(len(site.Dims[0]))})
+		out = append(out, v)
+	}
+	n := m.Graph.AddNode(o.Name, in, out, site.Attributes...)
+	n.Domain = fused.Domain
+	for _, v := range out {
+		m.Graph.AddOutput(v)
+	}
+	return m, n
+}

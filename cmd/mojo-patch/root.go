@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// jsonSchema is the version of the JSON that the commands print, but for apply, whose report has its own.
+const jsonSchema = 1
+
+// app is what every command shares: where it prints, and how much.
+type app struct {
+	out, err io.Writer // results, and everything said to a person
+	verbose  bool
+	quiet    bool
+	json     bool
+}
+
+// run executes one command line and gives the exit code.
+func run(args []string, out, err io.Writer) int {
+	a := &app{out: out, err: err}
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(err)
+	e := root.Execute()
+	if e != nil && e.Error() != "" {
+		fmt.Fprintln(err, a.paint(err, red, "mojo-patch:"), e)
+	}
+	return exitCode(e)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "mojo-patch",
+		Short: "Fuse normalisations, gated activations and rotary embeddings in ONNX language models",
+		Long: `mojo-patch finds RMSNorm, residual addition with RMSNorm, SwiGLU, GeGLU and rotary embedding in exported ONNX
+language models, checks each place, and rewrites it into one fused op. The patched model carries the definition of
+every fused op as a model-local function: any ONNX runtime runs it, and onnxruntime with libmojo_ops runs the kernels.
+
+Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments, or a file that
+cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime or the kernel library is missing.`,
+		Example: `  mojo-patch inspect model.onnx
+  mojo-patch apply model.onnx -o patched.onnx
+  mojo-patch diff model.onnx patched.onnx`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		Version:           toolVersion(),
+	}
+	root.SetVersionTemplate("mojo-patch {{.Version}}\n")
+	flags := root.PersistentFlags()
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more: every site, every op")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
+	root.AddCommand(newInspect(a), newApply(a), newRun(a), newDiff(a), newGolden(a), newKernels(a), newDoctor(a),
+		newVersion(a), newDocs(a))
+	return root
+}
+
+// jsonFlag adds --json to a command.
+func (a *app) jsonFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&a.json, "json", false, "print the result as JSON on stdout")
+}
+
+// say prints a line for a person to stderr, unless --quiet.
+func (a *app) say(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.err, format+"\n", args...)
+	}
+}
+
+// detail prints a line under --verbose.
+func (a *app) detail(format string, args ...any) {
+	if a.verbose {
+		a.say(format, args...)
+	}
+}
+
+// human is where reports for a person go: stderr, or nowhere under --quiet.
+func (a *app) human() io.Writer {
+	if a.quiet {
+		return io.Discard
+	}
+	return a.err
+}
+
+// printJSON writes v to stdout.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// The colours in use, as ANSI codes.
+const (
+	red   = "31"
+	green = "32"
+)
+
+// paint colours text for a terminal, unless NO_COLOR is set.
+func (a *app) paint(w io.Writer, colour, text string) string {
+	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(w) {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}
+
+// progress gives a function that shows how far a long job is, on one line of the terminal, and one that clears the line.
+func (a *app) progress(what string) (step func(done, total int), end func()) {
+	if a.quiet || !isTerminal(a.err) {
+		return func(int, int) {}, func() {}
+	}
+	shown := false
+	step = func(done, total int) {
+		shown = true
+		fmt.Fprintf(a.err, "\r\x1b[K%s %d of %d", what, done, total)
+	}
+	end = func() {
+		if shown {
+			fmt.Fprint(a.err, "\r\x1b[K")
+		}
+	}
+	return step, end
+}

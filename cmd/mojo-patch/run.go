@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/spf13/cobra"
+)
+
+// outputSummary describes one output of a run.
+type outputSummary struct {
+	Name     string        `json:"name"`
+	DataType string        `json:"dtype"`
+	Shape    []int64       `json:"shape"`
+	Min      golden.Number `json:"min"`
+	Max      golden.Number `json:"max"`
+	Mean     golden.Number `json:"mean"`
+	NaN      int           `json:"nan"`
+	Inf      int           `json:"inf"`
+}
+
+func newRun(a *app) *cobra.Command {
+	var b backend
+	var in inputFlags
+	var outputs string
+	var repeat int
+	c := &cobra.Command{
+		Use:   "run MODEL",
+		Short: "Run a model in onnxruntime or the built-in evaluator",
+		Long: `run runs a model on the cases of a file, or on random inputs that suit a language model (token ids within the
+vocabulary, masks that let everything through), and says what came out.`,
+		Example: `  mojo-patch run patched.onnx
+  mojo-patch run patched.onnx --inputs recorded.npz --outputs out.npz
+  mojo-patch run patched.onnx --dim batch=1 --dim sequence=128 --repeat 20
+  mojo-patch run model.onnx --evaluator`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := b.check(c); err != nil {
+				return err
+			}
+			if err := in.check(c); err != nil {
+				return err
+			}
+			if repeat < 1 {
+				return fmt.Errorf("--repeat %d: it is 1 or more", repeat)
+			}
+			if outputs != "" && same(args[0], outputs) {
+				return fmt.Errorf("--outputs %s is the model", outputs)
+			}
+			m, err := onnx.Read(args[0])
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			cases, err := in.cases(m, 1)
+			if err != nil {
+				return err
+			}
+			r, what, err := b.open(a, m)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			times, err := runCases(a, r, cases, repeat)
+			if err != nil {
+				return failed(err)
+			}
+			if outputs != "" {
+				if err := save(outputs, cases); err != nil {
+					return err
+				}
+			}
+			return reportRun(a, args[0], what, cases, times)
+		},
+	}
+	b.flags(c)
+	in.flags(c)
+	c.Flags().StringVarP(&outputs, "outputs", "o", "", "write inputs and outputs to this .npz file, or folder of ONNX test data")
+	c.Flags().IntVar(&repeat, "repeat", 1, "run each case this many times and report the median time")
+	a.jsonFlag(c)
+	return c
+}
+
+// runCases fills the outputs of the cases and gives the time each took, in milliseconds: the median of the repetitions
+// (without the first, which warms up, when there are more).
+func runCases(a *app, r runner, cases []golden.Case, repeat int) ([]float64, error) {
+	step, end := a.progress("case")
+	defer end()
+	times := make([]float64, len(cases))
+	for i := range cases {
+		var laps []float64
+		for range repeat {
+			start := time.Now()
+			out, err := r.Run(cases[i].Inputs)
+			if err != nil {
+				return nil, err
+			}
+			laps = append(laps, milliseconds(start))
+			cases[i].Outputs = out
+		}
+		if len(laps) > 1 {
+			laps = laps[1:]
+		}
+		slices.Sort(laps)
+		times[i] = laps[len(laps)/2]
+		step(i+1, len(cases))
+	}
+	return times, nil
+}
+
+// save writes cases to .npz, or to a folder.
+func save(path string, cases []golden.Case) error {
+	if strings.HasSuffix(path, ".npz") {
+		return golden.SaveNPZ(path, cases)
+	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is a file whose name does not end in .npz: name a .npz file or a folder", path)
+	}
+	return golden.SaveDir(path, cases)
+}
+
+func reportRun(a *app, path, what string, cases []golden.Case, times []float64) error {
+	type result struct {
+		Case    int             `json:"case"`
+		TimeMS  float64         `json:"time_ms"`
+		Outputs []outputSummary `json:"outputs"`
+	}
+	var results []result
+	a.say("%s in %s", path, what)
+	for i, c := range cases {
+		r := result{Case: i, TimeMS: times[i]}
+		a.say("case %d: %.3f ms", i, times[i])
+		t := newTable("output", "type", "shape", ">min", ">max", ">mean", ">NaN", ">Inf")
+		for _, o := range c.Outputs {
+			s, err := summarise(o)
+			if err != nil {
+				return err
+			}
+			r.Outputs = append(r.Outputs, s)
+			t.add(s.Name, s.DataType, fmt.Sprint(s.Shape), figure(s.Min), figure(s.Max), figure(s.Mean), fmt.Sprint(s.NaN), fmt.Sprint(s.Inf))
+		}
+		t.write(a.human())
+		results = append(results, r)
+	}
+	if !a.json {
+		return nil
+	}
+	return a.printJSON(map[string]any{"schema": jsonSchema, "model": path, "backend": what, "cases": results})
+}
+
+func figure(n golden.Number) string { return fmt.Sprintf("%.6g", float64(n)) }
+
+func summarise(t *onnx.Tensor) (outputSummary, error) {
+	s := outputSummary{Name: t.Name, DataType: t.DataType.String(), Shape: t.Dims,
+		Min: golden.Number(math.NaN()), Max: golden.Number(math.NaN()), Mean: golden.Number(math.NaN())}
+	if s.Shape == nil {
+		s.Shape = []int64{}
+	}
+	v, err := reference.FromONNX(t)
+	if err != nil {
+		return s, fmt.Errorf("output %q: %w", t.Name, err)
+	}
+	values := v.F
+	for _, x := range v.I {
+		values = append(values, float64(x))
+	}
+	least, greatest, sum, n := math.Inf(1), math.Inf(-1), 0.0, 0
+	for _, x := range values {
+		switch {
+		case math.IsNaN(x):
+			s.NaN++
+		case math.IsInf(x, 0):
+			s.Inf++
+		default:
+			least, greatest = min(least, x), max(greatest, x)
+			sum += x
+			n++
+		}
+	}
+	if n > 0 {
+		s.Min, s.Max, s.Mean = golden.Number(least), golden.Number(greatest), golden.Number(sum/float64(n))
+	}
+	return s, nil
+}

@@ -1,0 +1,111 @@
+package infer
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// builder makes models for tests.
+type builder struct {
+	m *onnx.Model
+	g *onnx.Graph
+}
+
+func newBuilder(opset int64) *builder {
+	m := onnx.New(10, opset)
+	return &builder{m, m.Graph}
+}
+
+// dims reads "2 seq ?" as a number, a name and an unnamed dimension.
+func dims(s string) onnx.Type {
+	t := onnx.Type{HasShape: true, Dims: []onnx.Dim{}}
+	for _, f := range strings.Fields(s) {
+		n, err := strconv.ParseInt(f, 10, 64)
+		switch {
+		case err == nil:
+			t.Dims = append(t.Dims, onnx.Dim{Value: n})
+		case f == "?":
+			t.Dims = append(t.Dims, onnx.Dim{Value: -1})
+		default:
+			t.Dims = append(t.Dims, onnx.Dim{Value: -1, Param: strings.ReplaceAll(f, "_", " ")})
+		}
+	}
+	return t
+}
+
+func (b *builder) input(name string, t onnx.DataType, shape string) *onnx.Value {
+	d := dims(shape)
+	d.DataType = t
+	return b.g.AddInput(name, d)
+}
+
+func (b *builder) ints(v ...int64) *onnx.Value { return b.g.AddInitializer(onnx.NewInt64s("const", v)) }
+
+func (b *builder) scalar(v int64) *onnx.Value {
+	t := onnx.NewInt64s("const", []int64{v})
+	t.Dims = []int64{}
+	return b.g.AddInitializer(t)
+}
+
+// weight is a float32 constant too large to be followed.
+func (b *builder) weight(shape ...int64) *onnx.Value {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return b.g.AddInitializer(onnx.NewFloat32s("weight", shape, make([]float32, n)))
+}
+
+// op adds a node with one output; the op may be written "domain:type".
+func (b *builder) op(op string, in []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	return b.ops(op, in, 1, attrs...)[0]
+}
+
+func (b *builder) ops(op string, in []*onnx.Value, outputs int, attrs ...*onnx.Attribute) []*onnx.Value {
+	domain, op, ok := strings.Cut(op, ":")
+	if !ok {
+		domain, op = "", domain
+	}
+	out := make([]*onnx.Value, outputs)
+	for i := range out {
+		out[i] = b.g.NewValue("v")
+	}
+	b.g.AddNode(op, in, out, attrs...).Domain = domain
+	return out
+}
+
+func in(v ...*onnx.Value) []*onnx.Value { return v }
+
+// shapes writes what is known of a value: its type and its shapes in worlds 0 and 1, or one shape for all.
+func shapes(f *Facts, v *onnx.Value) string {
+	x := f.of(v)
+	s := fmt.Sprintf("%s%v", x.dtype, x.shape[0])
+	if x.shape[0] == nil {
+		return fmt.Sprint(x.dtype, " ?")
+	}
+	if fmt.Sprint(x.shape[0]) != fmt.Sprint(x.shape[1]) {
+		s += fmt.Sprint(x.shape[1])
+	}
+	return s
+}
+
+func wantShapes(t *testing.T, f *Facts, v *onnx.Value, want string) {
+	t.Helper()
+	if got := shapes(f, v); got != want {
+		t.Errorf("%s: got %s, want %s", describe(v), got, want)
+	}
+}
+
+func wantInts(t *testing.T, f *Facts, v *onnx.Value, want ...int64) {
+	t.Helper()
+	c, ok := f.Constant(v)
+	if !ok {
+		t.Errorf("%s is not constant, want %v", describe(v), want)
+	} else if fmt.Sprint(c.I) != fmt.Sprint(want) {
+		t.Errorf("%s: got %v, want %v", describe(v), c.I, want)
+	}
+}

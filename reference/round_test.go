@@ -1,0 +1,109 @@
+package reference
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/x448/float16"
+)
+
+func TestFloat16AgainstLibrary(t *testing.T) {
+	for code := range 1 << 16 {
+		want := float64(float16.Frombits(uint16(code)).Float32())
+		got := decodeFloat16(uint16(code))
+		if got != want && (got == got || want == want) {
+			t.Fatalf("code %#04x decodes to %v, want %v", code, got, want)
+		}
+		if got == got && encodeFloat16(got) != uint16(code) {
+			t.Fatalf("%v encodes to %#04x, want %#04x", got, encodeFloat16(got), code)
+		}
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 200000 {
+		x := math.Float32frombits(rnd.Uint32())
+		if rnd.IntN(2) == 0 { // most random bits lie out of range: also take exponents around it
+			x = float32(math.Ldexp(rnd.Float64()*2-1, rnd.IntN(44)-27))
+		}
+		want := float64(float16.Fromfloat32(x).Float32())
+		if got := roundFloat16(float64(x)); got != want && (got == got || want == want) {
+			t.Fatalf("%v rounds to %v, want %v", x, got, want)
+		}
+	}
+}
+
+func TestBFloat16Rounding(t *testing.T) {
+	cases := map[float64]float64{
+		1: 1, 1 + 0x1p-8: 1, 1 + 3*0x1p-8: 1 + 0x1p-6, 1 + 0x1p-8 + 0x1p-30: 1 + 0x1p-7, // ties to even
+		-0x1p-133: -0x1p-133, 0x1p-134: 0, 3 * 0x1p-134: 0x1p-132, // subnormals
+		0x1.fep127: 0x1.fep127, 0x1.ffp127: math.Inf(1), -0x1p130: math.Inf(-1), math.Inf(1): math.Inf(1),
+	}
+	for x, want := range cases {
+		if got := roundBFloat16(x); got != want {
+			t.Errorf("%v rounds to %v, want %v", x, got, want)
+		}
+	}
+	if x := roundBFloat16(math.NaN()); x == x {
+		t.Errorf("NaN rounds to %v", x)
+	}
+}
+
+// TestNarrowFloats checks that each code decodes to a value that encodes to it, that rounding keeps it, and that the
+// middle of two neighbours goes to the even one.
+func TestNarrowFloats(t *testing.T) {
+	for typ, f := range miniFormats {
+		codes := 1 << typ.Bits()
+		for code := range codes {
+			v := f.decode(byte(code))
+			if v != v {
+				continue
+			}
+			if got := f.encode(v); got != byte(code) {
+				t.Errorf("%s: code %#x is %v, which encodes to %#x", typ, code, v, got)
+			}
+			if got := f.round(v, true); got != v && !math.IsInf(v, 0) {
+				t.Errorf("%s: %v rounds to %v", typ, v, got)
+			}
+			next := f.decode(byte(code + 1))
+			if code+1 < codes && next > v && v >= 0 && !math.IsInf(next, 0) && !f.unsigned {
+				want := v
+				if code%2 == 1 {
+					want = next
+				}
+				if got := f.round((v+next)/2, true); got != want {
+					t.Errorf("%s: the middle of %v and %v rounds to %v", typ, v, next, got)
+				}
+			}
+		}
+		if got := f.round(1e30, true); got != f.max && typ != onnx.Float8E8M0 {
+			t.Errorf("%s: 1e30 saturates to %v", typ, got)
+		}
+	}
+}
+
+func TestPackedRoundTrip(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2, onnx.Int8, onnx.Uint16, onnx.Int32, onnx.Uint64, onnx.Bool} {
+		lo, hi := intRange(typ)
+		x := NewInts(typ, []int{3}, []int64{lo, hi, lo})
+		p, err := x.ToONNX("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := FromONNX(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := closeTo(back, x, 0, 0); err != nil {
+			t.Errorf("%s: %v", typ, err)
+		}
+	}
+	s := &Tensor{DataType: onnx.String, Shape: []int{2}, S: []string{"", "é"}}
+	p, err := s.ToONNX("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := FromONNX(p); err != nil || closeTo(back, s, 0, 0) != nil {
+		t.Errorf("strings come back as %v, %v", back, err)
+	}
+}
