@@ -2,6 +2,7 @@ package ort
 
 import (
 	"fmt"
+	"github.com/mojo-patch/mojo-patch/fused"
 
 	"github.com/yalue/onnxruntime_go"
 )
@@ -17,7 +18,7 @@ type Facts struct {
 }
 
 // Doctor looks for onnxruntime and the kernel library and tries to register the kernels. It never errs: what fails
-// is one of the facts. Empty paths mean that they are looked for; see Find and FindKernels.
+// is one of the facts. Empty paths mean that they are looked for; see Find and fused.FindLibrary.
 func Doctor(library, kernels string) Facts {
 	var f Facts
 	a, err := load(library)
@@ -30,7 +31,7 @@ func Doctor(library, kernels string) Facts {
 		}
 		f.Providers, f.LibraryError = a.providers()
 	}
-	f.Kernels, f.KernelsError = FindKernels(kernels)
+	f.Kernels, f.KernelsError = fused.FindLibrary(kernels)
 	if f.KernelsError == nil && a != nil {
 		f.KernelsError = tryKernels(f.Kernels)
 	}

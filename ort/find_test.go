@@ -135,30 +135,3 @@ func TestOneLibraryPerProcess(t *testing.T) {
 		t.Error("a library that does not exist was accepted")
 	}
 }
-
-func TestFindKernels(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	t.Setenv(ort.KernelsVariable, "")
-	if _, err := ort.FindKernels(""); !errors.Is(err, ort.ErrNoKernels) || !strings.Contains(err.Error(), filepath.Join(dir, "build")) {
-		t.Errorf("the error does not say where it looked: %v", err)
-	}
-	if _, err := ort.FindKernels("none.so"); !errors.Is(err, ort.ErrNoKernels) || !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-	path := filepath.Join(dir, "build", ort.KernelsName)
-	if err := errors.Join(os.Mkdir("build", 0o755), os.WriteFile(path, nil, 0o644), os.Mkdir("sub", 0o755), os.WriteFile("go.mod", nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir("sub")
-	if got, err := ort.FindKernels(""); err != nil || got != path {
-		t.Errorf("from a folder below: %q, %v, want %q", got, err, path)
-	}
-	if got, err := ort.FindKernels(filepath.Join("..", "build")); err != nil || got != path {
-		t.Errorf("by its folder: %q, %v, want %q", got, err, path)
-	}
-	t.Setenv(ort.KernelsVariable, filepath.Join(dir, "other.so"))
-	if _, err := ort.FindKernels(""); !errors.Is(err, ort.ErrNoKernels) || !strings.Contains(err.Error(), ort.KernelsVariable) {
-		t.Errorf("a variable that names no file: %v", err)
-	}
-}

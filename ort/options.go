@@ -3,6 +3,7 @@ package ort
 import (
 	"errors"
 	"fmt"
+	"github.com/mojo-patch/mojo-patch/fused"
 	"maps"
 	"slices"
 
@@ -75,7 +76,7 @@ type provider struct {
 // one onnxruntime only: the first session decides.
 func WithLibrary(path string) Option { return func(c *config) { c.library = path } }
 
-// WithKernels registers libmojo_ops.so, which FindKernels finds.
+// WithKernels registers libmojo_ops.so, which fused.FindLibrary finds.
 func WithKernels() Option { return func(c *config) { c.findKernels = true } }
 
 // WithKernelLibrary registers the custom ops of the shared library at path. It may be given more than once.
@@ -198,7 +199,7 @@ func appendProvider(o *onnxruntime_go.SessionOptions, p provider) error {
 func (c *config) registerKernels(o *onnxruntime_go.SessionOptions) error {
 	paths := c.kernels
 	if c.findKernels {
-		found, err := FindKernels("")
+		found, err := fused.FindLibrary("")
 		if err != nil {
 			return err
 		}

@@ -202,7 +202,7 @@ func (f *applyFlags) prober(a *app, verify rewrite.Verify) (*prober, error) {
 		return nil, err
 	}
 	if err != nil {
-		a.detail("the kernels are not run during the check: %v", err)
+		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
 	}
 	return p, nil
 }
@@ -256,6 +256,9 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 	for i, c := range cases {
 		got, err := run.Run(c.Inputs)
 		if err != nil {
+			return failed(err)
+		}
+		if got, err = asRecorded(a, got, c.Outputs); err != nil {
 			return failed(err)
 		}
 		stats, err := golden.CompareAll(got, c.Outputs, golden.Tolerances{})

@@ -106,13 +106,13 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
-	path, err := ort.FindKernels(b.kernelsLib)
+	path, err := fused.FindLibrary(b.kernelsLib)
 	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "") {
 		return "", err
 	}
 	if err != nil {
 		a.say("%s uses fused ops and there is no kernel library: its function bodies run instead", m.Path)
-		a.detail("%v", err)
+		a.detail("%s (mojo-patch doctor says more)", firstLine(err))
 		return "", nil
 	}
 	return path, nil

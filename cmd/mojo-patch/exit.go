@@ -45,7 +45,7 @@ func exitCode(err error) int {
 		return coded.code
 	}
 	var unavailable *rewrite.UnavailableError
-	if errors.As(err, &unavailable) || errors.Is(err, ort.ErrNoLibrary) || errors.Is(err, ort.ErrNoKernels) || errors.Is(err, fused.ErrNoLibrary) {
+	if errors.As(err, &unavailable) || errors.Is(err, ort.ErrNoLibrary) || errors.Is(err, fused.ErrNoLibrary) {
 		return exitEnvironment
 	}
 	return exitUsage

@@ -32,7 +32,7 @@ func newProber(onnxruntime, kernels string) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := ort.FindKernels(kernels)
+	path, err := fused.FindLibrary(kernels)
 	if err != nil {
 		return nil, err
 	}

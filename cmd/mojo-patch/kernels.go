@@ -100,9 +100,10 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	return rows, missing
 }
 
+// firstLine shortens an error that lists the places looked at.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
+	return strings.TrimSuffix(line, ". Looked at:")
 }
 
 func writeKernels(w io.Writer, rows []kernelRow) {

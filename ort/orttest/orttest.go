@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
@@ -37,7 +38,7 @@ func Library(t testing.TB) string {
 // Kernels gives the path of the library with the fused kernels.
 func Kernels(t testing.TB) string {
 	t.Helper()
-	path, err := ort.FindKernels("")
+	path, err := fused.FindLibrary("")
 	if err != nil {
 		missing(t, err)
 	}

@@ -105,6 +105,13 @@ func (c *call) run(w int, rule rule, buffer []result) []result {
 	if rule != nil {
 		rule(c)
 	}
+	for i := range c.out { // attributes and shape inputs may hold any number
+		for k, d := range c.out[i].shape {
+			if d < -1 {
+				c.out[i].shape = with(c.out[i].shape, k, -1)
+			}
+		}
+	}
 	if !c.gather {
 		c.evaluate()
 	}
@@ -126,8 +133,10 @@ func (c *call) evaluate() bool {
 		if c.out[i].val != nil {
 			return true // the rule did it
 		}
-		if s := c.out[i].shape; s != nil && product(s) > MaxElements {
-			return false
+		if s := c.out[i].shape; s != nil {
+			if n := product(s); n < 0 || n > MaxElements {
+				return false
+			}
 		}
 	}
 	in := make([]*reference.Tensor, len(c.in))

@@ -2,7 +2,7 @@
 # Tests the CPU kernels: run.sh BUILD_DIR PYTHON
 # BUILD_DIR holds libmojo_ops.so; the test program of the inner loops is built in BUILD_DIR/sanitize,
 # with the address and undefined behaviour sanitizers. PYTHON needs onnxruntime, onnx, numpy and
-# ml_dtypes. Every instruction set that the machine has is tested. Exits with 1 on a failure.
+# ml_dtypes; the variable CMAKE names another cmake. Every instruction set that the machine has is tested. Exits with 1 on a failure.
 set -eu
 if [ $# -ne 2 ]; then
   echo "usage: run.sh BUILD_DIR PYTHON" >&2
@@ -12,8 +12,9 @@ build=$1
 python=$2
 here=$(cd "$(dirname "$0")" && pwd)
 
-cmake -S "$here/.." -B "$build/sanitize" -DMOJO_SANITIZE=ON -DMOJO_TESTS=ON >/dev/null
-cmake --build "$build/sanitize" --target mojo_kernel_test >/dev/null
+cmake=${CMAKE:-cmake}
+"$cmake" -S "$here/.." -B "$build/sanitize" -DMOJO_SANITIZE=ON -DMOJO_TESTS=ON >/dev/null
+"$cmake" --build "$build/sanitize" --target mojo_kernel_test >/dev/null
 "$build/sanitize/mojo_kernel_test"
 
 for isa in portable avx2 avx512; do

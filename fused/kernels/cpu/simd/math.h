@@ -54,13 +54,15 @@ struct Silu {
   F32 factor, lowest, highest;
 
   explicit Silu(float alpha) {
-    const float c = alpha * -0x1.715476p0f;
+    const float most = 0x1.fffffep127f;
+    float c = alpha * -0x1.715476p0f;
+    c = c > most ? most : c < -most ? -most : c;
     // The bounds of g. Where alpha is next to 0 there are none.
     const float a = kLowest / c, b = kHighest / c;
     const bool flat = c < 1e-30f && c > -1e-30f;
     factor = Set(flat ? 0.0f : c);
-    lowest = Set(flat ? -0x1.fffffep127f : a < b ? a : b);
-    highest = Set(flat ? 0x1.fffffep127f : a < b ? b : a);
+    lowest = Set(flat ? -most : a < b ? a : b);
+    highest = Set(flat ? most : a < b ? b : a);
   }
 
   MOJO_INLINE F32 operator()(F32 g) const {
