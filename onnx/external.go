@@ -93,6 +93,15 @@ func (f *externalFiles) check(t *Tensor) error {
 	return err
 }
 
+// absent says that the tensor's file is not there, and need not be.
+func (f *externalFiles) absent(t *Tensor) bool {
+	if !f.options.allowMissingData {
+		return false
+	}
+	_, _, err := f.place(t)
+	return errors.Is(err, ErrMissingData)
+}
+
 // place finds the file of the tensor and the number of its bytes, and checks that they are there.
 func (f *externalFiles) place(t *Tensor) (*externalFile, int64, error) {
 	e := t.External

@@ -110,7 +110,7 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 			if tp.RawData != nil {
 				l.keep(tp)
 			}
-		case t.External != nil && kept[t.files]:
+		case t.External != nil && (kept[t.files] || t.files.absent(t)):
 			if tp.RawData != nil { // meaningless beside a reference, but the file's own
 				l.keep(tp)
 			}

@@ -19,7 +19,7 @@ type ReadOption func(*readOptions)
 type readOptions struct{ allowMissingData, followLinks, checksums bool }
 
 // AllowMissingData lets Read succeed when files with external data are absent; the tensors in them then err when their
-// bytes are asked for.
+// bytes are asked for, and Write keeps their references as they are.
 func AllowMissingData() ReadOption { return func(o *readOptions) { o.allowMissingData = true } }
 
 // AllowLinks lets external data lie behind symbolic links, which may lead out of the model's folder, as they do in the

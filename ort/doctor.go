@@ -2,8 +2,8 @@ package ort
 
 import (
 	"fmt"
-	"github.com/mojo-patch/mojo-patch/fused"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/yalue/onnxruntime_go"
 )
 

@@ -3,10 +3,10 @@ package ort
 import (
 	"errors"
 	"fmt"
-	"github.com/mojo-patch/mojo-patch/fused"
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/yalue/onnxruntime_go"
 )
 

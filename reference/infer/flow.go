@@ -161,11 +161,13 @@ func (an *analysis) carry(g *onnx.Graph, inputs []*onnx.Value, first int, init [
 			}
 			y := an.get(g.Outputs[first+i], fr)
 			for w := range Worlds {
-				s := common(x.shape[w], y.shape[w])
-				if round == 2 {
-					s = nil
+				if x.shape[w] == nil {
+					continue
 				}
-				if x.shape[w] != nil && !sameSlice(s, x.shape[w]) || s == nil && x.shape[w] != nil {
+				if s := common(x.shape[w], y.shape[w]); s == nil || !sameSlice(s, x.shape[w]) {
+					if round == 2 { // does not settle
+						s = nil
+					}
 					z := *x
 					z.shape[w], z.same = s, false
 					state[i], x = &z, &z

@@ -22,7 +22,7 @@ const (
 var rules = map[ruleKey]rule{}
 
 func init() {
-	for _, part := range []map[string]rule{elementwiseRules, shapeRules, joinRules, indexRules, scatterRules, reduceRules,
+	for _, part := range []map[string]rule{elementwiseRules, shapeRules, joinRules, indexRules, spaceRules, reduceRules,
 		productRules, neuralRules, sequenceRules} {
 		for op, r := range part {
 			rules[ruleKey{"", op}] = r

@@ -19,8 +19,6 @@ var shapeRules = map[string]rule{
 	"Expand":          expand,
 	"Tile":            tile,
 	"ConstantOfShape": constantOfShape,
-	"DepthToSpace":    depthToSpace,
-	"SpaceToDepth":    spaceToDepth,
 }
 
 func shapeOp(c *call) {
@@ -284,22 +282,4 @@ func constantOfShape(c *call) {
 		return
 	}
 	c.set(0, t, nil)
-}
-
-func depthToSpace(c *call) {
-	s, b := c.shape(0), c.attrInt("blocksize", 1)
-	if len(s) != 4 || b <= 0 || !complete(s) {
-		c.set(0, c.dtype(0), unknown(4))
-		return
-	}
-	c.set(0, c.dtype(0), []int64{s[0], s[1] / (b * b), s[2] * b, s[3] * b})
-}
-
-func spaceToDepth(c *call) {
-	s, b := c.shape(0), c.attrInt("blocksize", 1)
-	if len(s) != 4 || b <= 0 || !complete(s) {
-		c.set(0, c.dtype(0), unknown(4))
-		return
-	}
-	c.set(0, c.dtype(0), []int64{s[0], s[1] * b * b, s[2] / b, s[3] / b})
 }

@@ -41,6 +41,7 @@ func (t *symbols) add(name string, axis int) *symbol {
 		for w := range t.next {
 			t.next[w] = nextPrime(t.next[w])
 		}
+		t.next[2] = nextPrime(t.next[2] + 2*int64(s.order)) // growing gaps: few sums of two are equal
 	}
 	t.list = append(t.list, s)
 	return s

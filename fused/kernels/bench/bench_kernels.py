@@ -21,6 +21,8 @@ FUSED = dict(domain="mojo")
 class Chain:
     """A model of length equal links; link(chain, i) adds link i's nodes."""
 
+    declare_shapes = True  # of intermediate values
+
     def __init__(self, shape, length, link, inputs=("x",)):
         self.shape, self.nodes, self.initializers, self.value = shape, [], {}, "x"
         self.value_shape = shape
@@ -35,7 +37,7 @@ class Chain:
             # Shapes as an exporter writes them: with them, outputs may take their inputs' memory.
             graph.value_info.extend(
                 helper.make_tensor_value_info(o, TensorProto.FLOAT, self.value_shape)
-                for o in node.output if o and o != self.value)
+                for o in node.output if self.declare_shapes and o and o != self.value)
         self.model = helper.make_model(graph, ir_version=8, opset_imports=[
             helper.make_opsetid("", 17), helper.make_opsetid("mojo", 1),
             helper.make_opsetid("com.microsoft", 1)])
@@ -204,7 +206,11 @@ def main():
     parser.add_argument("--threads", default="1,2", help="intra-op threads, comma separated")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--only", default="", help="only pairs whose name starts with this")
+    parser.add_argument("--undeclared", action="store_true",
+                        help="leave the shapes of intermediate values out of the models, so that the "
+                        "fused ops cannot write over their inputs")
     args = parser.parse_args()
+    Chain.declare_shapes = not args.undeclared
     print(f"onnxruntime {ort.__version__}, float32; ratio = theirs / ours, above 1 the fused op is faster")
     print(f"{'fused op':20} {'shape':14} {'threads':>7} {'ours us':>9} {'theirs us':>9} {'ratio':>6}"
           f"  {'difference':>10}  in place of")

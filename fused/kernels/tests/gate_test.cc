@@ -83,14 +83,14 @@ void Sweep(const mojo::KernelTable& kernels, GateKind kind) {
 void TestGates(const mojo::KernelTable& kernels) {
   std::mt19937 rng(11);
   exactness = Exactness();
-  const Parameters plain{1, 0, 0}, clamped{1.702f, 7, 1}, quick{1.702f, 0, 0}, none{0, 0, 0},
+  const Parameters plain{1, 0, 0}, clamped{1.702f, 7, 1}, quick{1.702f, 0, 0}, flat{0, 0, 0},
       turned{-1, 0, 0}, limited{1, 2.5f, 0.5f};
   for (const GateKind kind : {mojo::kGateSilu, mojo::kGateGelu, mojo::kGateGeluTanh}) {
     Sweep(kernels, kind);
     for (const ElementType type : kTypes) {
       for (const size_t n : kSizes) {
         const Buffer gate(type, Random(&rng, n, 4)), up(type, Random(&rng, n, 4));
-        for (const Parameters& p : {plain, clamped, quick, none, turned, limited}) {
+        for (const Parameters& p : {plain, clamped, quick, flat, turned, limited}) {
           if (kind != mojo::kGateSilu && p.alpha != 1) continue;
           RunAndCompare(kernels, kind, p, gate, up, false);
           RunAndCompare(kernels, kind, p, gate, up, true);

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"mojo-patch": main})
+}
+
+// testEnvironment finds what the scripts run with. Without it they skip, unless MOJO_REQUIRE_ORT=1 says that it must be there.
+func testEnvironment(t *testing.T) (onnxruntime, kernels string) {
+	t.Helper()
+	lib, err := ort.Find("")
+	if err == nil {
+		if kernels, err = fused.FindLibrary(""); err != nil && os.Getenv(fused.LibraryVariable) == "" {
+			kernels, err = fused.FindLibrary(filepath.Join("..", "..", "build"))
+		}
+	}
+	if err != nil && os.Getenv("MOJO_REQUIRE_ORT") == "1" {
+		t.Fatal(err)
+	}
+	return lib.Path, kernels
+}
+
+// TestScripts runs testdata/script/*.txt: command lines with what they print, write and exit with.
+func TestScripts(t *testing.T) {
+	models, err := filepath.Abs("../../models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onnxruntime, kernels := testEnvironment(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("MODELS", models)
+			e.Setenv(ort.LibraryVariable, onnxruntime)
+			e.Setenv(fused.LibraryVariable, kernels)
+			return nil
+		},
+		Condition: func(c string) (bool, error) {
+			if c == "ort" {
+				return onnxruntime != "" && kernels != "", nil
+			}
+			return false, errors.New("unknown condition")
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+	})
+}
+
+// status runs a program and demands its exit code: status CODE PROGRAM [ARGUMENT …].
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status CODE PROGRAM [ARGUMENT ...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if code != want {
+		ts.Fatalf("exit code %d, want %d", code, want)
+	}
+}
