@@ -95,7 +95,7 @@ func (f *externalFiles) check(t *Tensor) error {
 
 // absent says that the tensor's file is not there, and need not be.
 func (f *externalFiles) absent(t *Tensor) bool {
-	if !f.options.allowMissingData {
+	if f == nil || !f.options.allowMissingData {
 		return false
 	}
 	_, _, err := f.place(t)

@@ -177,3 +177,14 @@ func TestExternalFileShrinks(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestExternalTensorMadeInMemory(t *testing.T) {
+	m := New(10, 20)
+	m.Graph.AddInitializer(&Tensor{Name: "w", DataType: Float, Dims: []int64{2}, External: &External{Location: "w.bin", Length: -1}})
+	if _, err := m.Graph.Value("w").Const.Bytes(); !errors.Is(err, ErrMissingData) {
+		t.Errorf("Bytes: %v", err)
+	}
+	if err := Write(filepath.Join(t.TempDir(), "out.onnx"), m); !errors.Is(err, ErrMissingData) {
+		t.Errorf("Write: %v", err)
+	}
+}

@@ -107,6 +107,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrStringTensor)
 	case t.files != nil && t.files.isClosed():
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrClosed)
+	case t.External != nil && t.files == nil:
+		return nil, fmt.Errorf("tensor %q: %w: it was made in memory, so %q is in no folder", t.Name, ErrMissingData, t.External.Location)
 	case t.External != nil:
 		b, err := t.files.bytes(t)
 		if err != nil {

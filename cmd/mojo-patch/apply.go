@@ -5,15 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/ort"
-	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -142,139 +137,6 @@ func (f *applyFlags) apply(a *app, path string) error {
 	return nil
 }
 
-// options translates the flags. end releases what they hold.
-func (f *applyFlags) options(a *app) (options []rewrite.Option, end func(), err error) {
-	verify, err := rewrite.ParseVerify(f.verify)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--verify: %w", err)
-	}
-	if err := knownPatterns(append(slices.Clone(f.only), f.skip...)); err != nil {
-		return nil, nil, err
-	}
-	if f.golden == "" && (f.keepFailed || f.evaluator) {
-		return nil, nil, fmt.Errorf("--keep-failed and --evaluator are about --golden, which is not given")
-	}
-	step, clear := a.progress("checking place")
-	options = []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
-		rewrite.WithPatternFilter(func(name string) bool {
-			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
-		})}
-	if f.node != "" {
-		re, err := regexp.Compile(f.node)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--node: %w", err)
-		}
-		options = append(options, rewrite.WithNodeFilter(func(n *onnx.Node) bool { return re.MatchString(n.Name) }))
-	}
-	if f.kernelsLib != "" {
-		options = append(options, rewrite.WithLibrary(f.kernelsLib))
-	}
-	if f.assume {
-		options = append(options, rewrite.AssumeAvailable())
-	}
-	if f.dryRun {
-		options = append(options, rewrite.WithDryRun())
-	}
-	p, err := f.prober(a, verify)
-	if err != nil {
-		return nil, nil, err
-	}
-	if p == nil {
-		return options, clear, nil
-	}
-	return append(options, rewrite.WithKernelCheck(p.run)), func() { clear(); p.close() }, nil
-}
-
-// prober gives what runs the kernels during the check, nil when they are not to be run.
-func (f *applyFlags) prober(a *app, verify rewrite.Verify) (*prober, error) {
-	switch f.checkKernels {
-	case kernelsOff:
-		return nil, nil
-	case kernelsAuto, kernelsOn:
-	default:
-		return nil, fmt.Errorf("--check-kernels %q: it is one of auto, on, off", f.checkKernels)
-	}
-	if verify == rewrite.VerifyOff {
-		return nil, nil
-	}
-	p, err := newProber(f.onnxruntime, f.kernelsLib)
-	if err != nil && f.checkKernels == kernelsOn {
-		return nil, err
-	}
-	if err != nil {
-		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
-	}
-	return p, nil
-}
-
-// write writes the model, and takes it back when it does not reproduce the recorded cases.
-func (f *applyFlags) write(a *app, m *onnx.Model, out string) error {
-	var options []onnx.WriteOption
-	if f.externalOver > 0 {
-		options = append(options, onnx.ExternalDataOver(f.externalOver))
-	}
-	if f.golden == "" {
-		return onnx.Write(out, m, options...)
-	}
-	cases, err := golden.Load(f.golden, m)
-	if err != nil {
-		return err
-	}
-	// Under another name until it is checked, so that a failure leaves an older output alone.
-	checked := strings.TrimSuffix(out, ".onnx") + ".unchecked.onnx"
-	if err := onnx.Write(checked, m, options...); err != nil {
-		return err
-	}
-	defer os.Remove(checked)
-	defer os.Remove(checked + ".data")
-	failure := f.reproduce(a, checked, cases)
-	if failure == nil || f.keepFailed {
-		if err := onnx.Write(out, m, options...); err != nil {
-			return err
-		}
-	}
-	return failure
-}
-
-// reproduce runs the patched model on the recorded inputs; its error has an exit code.
-func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
-	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime, optimize: "all"}
-	if _, err := ort.Find(f.onnxruntime); err != nil && f.onnxruntime == "" && !f.evaluator {
-		a.say("there is no onnxruntime here: the patched model is compared in the built-in evaluator")
-		b.evaluator = true
-	}
-	patched, err := onnx.Read(path)
-	if err != nil {
-		return failed(err)
-	}
-	defer patched.Close()
-	run, what, err := b.open(a, patched)
-	if err != nil {
-		return failed(fmt.Errorf("the patched model cannot be compared with %s: %w", f.golden, err))
-	}
-	defer run.Close()
-	for i, c := range cases {
-		got, err := run.Run(c.Inputs)
-		if err != nil {
-			return failed(err)
-		}
-		if got, err = asRecorded(a, got, c.Outputs); err != nil {
-			return failed(err)
-		}
-		stats, err := golden.CompareAll(got, c.Outputs, golden.Tolerances{})
-		if err != nil {
-			return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
-		}
-		for _, s := range stats {
-			if !s.Passed {
-				return failed(fmt.Errorf("the patched model does not reproduce case %d of %s in %s: %s", i, f.golden, what, s.Summary()))
-			}
-		}
-	}
-	a.say("reproduces the %d cases of %s in %s", len(cases), f.golden, what)
-	return nil
-}
-
 func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 	if a.json {
 		if err := a.printJSON(r); err != nil {
@@ -311,19 +173,6 @@ func unavailable(r *rewrite.Report, include string) error {
 		reason = r.Kernels[0].Reason
 	}
 	return environment(fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
-}
-
-func knownPatterns(names []string) error {
-	var known []string
-	for _, p := range patterns.Builtin().Patterns {
-		known = append(known, p.Name)
-	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("there is no pattern %q; there are %s", name, strings.Join(known, ", "))
-		}
-	}
-	return nil
 }
 
 // same says whether both paths lead to one file, existing or not.

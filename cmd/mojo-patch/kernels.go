@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -162,5 +161,3 @@ func normAttributes() [][]*onnx.Attribute {
 	}
 	return list
 }
-
-var errNoDefinition = errors.New("the op's definition cannot be evaluated")

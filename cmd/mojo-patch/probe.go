@@ -39,7 +39,7 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 	}
 	want, err := define(op, s, inputs)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errNoDefinition, err)
+		return 0, fmt.Errorf("the op's definition cannot be evaluated: %w", err)
 	}
 	got, err := p.run(op.Name, s.Attributes, tensors)
 	if err != nil {

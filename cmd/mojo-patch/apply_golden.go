@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// write writes the model, and takes it back when it does not reproduce the recorded cases.
+func (f *applyFlags) write(a *app, m *onnx.Model, out string) error {
+	var options []onnx.WriteOption
+	if f.externalOver > 0 {
+		options = append(options, onnx.ExternalDataOver(f.externalOver))
+	}
+	if f.golden == "" {
+		return onnx.Write(out, m, options...)
+	}
+	cases, err := golden.Load(f.golden, m)
+	if err != nil {
+		return err
+	}
+	// Under another name until it is checked, so that a failure leaves an older output alone.
+	checked := strings.TrimSuffix(out, ".onnx") + ".unchecked.onnx"
+	if err := onnx.Write(checked, m, options...); err != nil {
+		return err
+	}
+	defer os.Remove(checked)
+	defer os.Remove(checked + ".data")
+	failure := f.reproduce(a, checked, cases)
+	if failure == nil || f.keepFailed {
+		if err := onnx.Write(out, m, options...); err != nil {
+			return err
+		}
+	}
+	return failure
+}
+
+// reproduce runs the patched model on the recorded inputs; its error has an exit code.
+func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
+	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime, optimize: "all"}
+	if _, err := ort.Find(f.onnxruntime); err != nil && f.onnxruntime == "" && !f.evaluator {
+		a.say("there is no onnxruntime here: the patched model is compared in the built-in evaluator")
+		b.evaluator = true
+	}
+	patched, err := onnx.Read(path)
+	if err != nil {
+		return failed(err)
+	}
+	defer patched.Close()
+	run, what, err := b.open(a, patched)
+	if err != nil {
+		return failed(fmt.Errorf("the patched model cannot be compared with %s: %w", f.golden, err))
+	}
+	defer run.Close()
+	for i, c := range cases {
+		got, err := run.Run(c.Inputs)
+		if err != nil {
+			return failed(err)
+		}
+		stats, err := golden.CompareAll(got, c.Outputs, golden.Tolerances{})
+		if err != nil {
+			return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
+		}
+		for _, s := range stats {
+			if !s.Passed {
+				return failed(fmt.Errorf("the patched model does not reproduce case %d of %s in %s: %s", i, f.golden, what, s.Summary()))
+			}
+		}
+	}
+	a.say("reproduces the %d cases of %s in %s", len(cases), f.golden, what)
+	return nil
+}
