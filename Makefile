@@ -71,12 +71,14 @@ docs: $(BIN) ## write docs/ops.md and docs/cli.md again
 	$(GO) run ./fused/internal/opsdoc docs/ops.md
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
 
-bench: all $(FETCHED) $(VENV)/.installed ## time the bundled models and the kernels (docs/benchmarks.md)
-	@if [ -x bench/run.sh ]; then $(TEST_ENV) bench/run.sh; else echo "bench/run.sh is missing" >&2; exit 1; fi
+BENCH_THREADS ?= 1
+bench: all $(FETCHED) $(VENV)/.installed ## time the kernels against what they replace, and apply on large graphs
+	$(VENV)/bin/python fused/kernels/bench/bench_kernels.py $(LIBRARY) --threads $(BENCH_THREADS)
+	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN)
 
 zoo: all $(FETCHED) ## ZOO=DIR: patch every model of a folder with truth.json and goldens, and count
 	@if [ -z "$(ZOO)" ]; then echo "usage: make zoo ZOO=DIR" >&2; exit 2; fi
-	$(TEST_ENV) MOJO_ZOO="$(abspath $(ZOO))" $(GO) run ./bench/zoo "$(abspath $(ZOO))"
+	$(TEST_ENV) $(GO) run ./bench/zoo "$(abspath $(ZOO))"
 
 FUZZTIME ?= 20s
 fuzz: ## run every fuzz target for FUZZTIME (20s)

@@ -1,0 +1,90 @@
+package patterns
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+func (s *state) matchAttrs(e *callExpr, n *onnx.Node, i int, k func() bool) bool {
+	if i == len(e.attrs) {
+		return k()
+	}
+	a := e.attrs[i]
+	rest := func() bool { return s.matchAttrs(e, n, i+1, k) }
+	x := s.attribute(n, a.name)
+	if ints, ok := x.([]int64); ok && len(ints) == 1 && a.ints == nil {
+		x = float64(ints[0])
+	}
+	ok := false
+	switch {
+	case x == nil:
+	case a.capture >= 0:
+		return s.capture(a.capture, x, rest)
+	case a.number != nil:
+		f, isNumber := x.(float64)
+		ok = isNumber && (f == *a.number || float32(f) == float32(*a.number) ||
+			isAxis(a.name) && s.sameAxis(n, int64(f), int64(*a.number)))
+	case a.text != nil:
+		text, isText := x.(string)
+		f, isNumber := x.(float64)
+		ok = isText && text == *a.text || isNumber && a.name == "to" && onnx.DataType(f).String() == *a.text
+	default:
+		ints, isInts := x.([]int64)
+		ok = isInts && len(ints) == len(a.ints)
+		for i := 0; ok && i < len(ints); i++ {
+			ok = ints[i] == a.ints[i] || isAxis(a.name) && s.sameAxis(n, ints[i], a.ints[i])
+		}
+	}
+	if !ok {
+		return s.fail(n.OutputValue(0), e, n.OpType+" with another "+a.name)
+	}
+	return rest()
+}
+
+func isAxis(name string) bool { return name == "axis" || name == "axes" }
+
+// sameAxis compares axes counted from the front and from the back of the node's first input.
+func (s *state) sameAxis(n *onnx.Node, a, b int64) bool {
+	r, ok := s.g.facts.Rank(n.Input(0))
+	if !ok {
+		return false
+	}
+	mod := func(x int64) int64 {
+		if x < 0 {
+			x += int64(r)
+		}
+		return x
+	}
+	return mod(a) == mod(b)
+}
+
+// attribute gives an attribute as float64, string or []int64, read from the input that newer opsets turned it into, or
+// its default; nil when it is absent or not known.
+func (s *state) attribute(n *onnx.Node, name string) any {
+	if a := n.Attr(name); a != nil && a.RefName == "" {
+		switch a.Type {
+		case onnx.AttrInt:
+			return float64(a.Int)
+		case onnx.AttrFloat:
+			return float64(a.Float)
+		case onnx.AttrString:
+			return a.String
+		case onnx.AttrInts:
+			return a.Ints
+		}
+		return nil
+	}
+	key := n.OpType
+	if !onnx.IsStandardDomain(n.Domain) {
+		key = n.Domain + "." + n.OpType
+	}
+	if i, ok := attributeInputs[key][name]; ok && n.Input(i) != nil {
+		if c, ok := s.g.facts.Constant(n.Input(i)); ok {
+			switch {
+			case len(c.F) == 1:
+				return c.F[0]
+			case c.I != nil:
+				return c.I
+			}
+		}
+		return nil
+	}
+	return attributeDefaults[key][name]
+}
