@@ -71,10 +71,12 @@ docs: $(BIN) ## write docs/ops.md and docs/cli.md again
 	$(GO) run ./fused/internal/opsdoc docs/ops.md
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
 
-BENCH_THREADS ?= 1
+BENCH_THREADS ?= 1,2
+PEERS_PYTHON ?= $(CURDIR)/$(VENV)/bin/python
+BENCH_MODELS ?= models/llama-dynamo-fp32.onnx models/llama-ts-fp32.onnx
 bench: all $(FETCHED) $(VENV)/.installed ## time the kernels against what they replace, and apply on large graphs
 	$(VENV)/bin/python fused/kernels/bench/bench_kernels.py $(LIBRARY) --threads $(BENCH_THREADS)
-	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN)
+	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
 
 zoo: all $(FETCHED) ## ZOO=DIR: patch every model of a folder with truth.json and goldens, and count
 	@if [ -z "$(ZOO)" ]; then echo "usage: make zoo ZOO=DIR" >&2; exit 2; fi

@@ -9,9 +9,9 @@ import (
 )
 
 var controlOps = map[string]opDef{
-	"If":   plain(1, opIf),
-	"Loop": plain(0, opLoop),
-	"Scan": plain(1, opScan),
+	"If":   anything(1, opIf),
+	"Loop": anything(0, opLoop),
+	"Scan": anything(1, opScan),
 }
 
 // body runs a subgraph on the inputs, in a scope of its own that sees the enclosing one.

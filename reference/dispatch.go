@@ -79,11 +79,9 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 			return nil, fmt.Errorf("input %d is missing", i)
 		}
 	}
-	if !def.strings {
-		for i, x := range in {
-			if x != nil && x.DataType == onnx.String {
-				return nil, fmt.Errorf("input %d is %s, expected numbers", i, x)
-			}
+	for i, x := range in {
+		if err := def.takes.accepts(i, x); err != nil {
+			return nil, err
 		}
 	}
 	if out, err = def.fn(c); err == nil {

@@ -1,5 +1,11 @@
 package reference
 
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
 // opFunc evaluates one call.
 type opFunc func(c *call) ([]*Tensor, error)
 
@@ -9,8 +15,28 @@ type opDef struct {
 	min int // inputs that must be there
 	// arithmetic ops make fresh elements, which the dispatcher rounds or wraps to their type.
 	arithmetic bool
-	// strings says that inputs may be string tensors.
-	strings bool
+	takes      kind
+}
+
+// kind says what an op takes as inputs.
+type kind int
+
+const (
+	numbers kind = iota // tensors of numbers
+	tensors             // strings too
+	values              // sequences too
+)
+
+// accepts errs on an input of another kind.
+func (k kind) accepts(i int, x *Tensor) error {
+	switch {
+	case x == nil:
+	case x.isSeq && k < values:
+		return fmt.Errorf("input %d is a %s, expected a tensor", i, x)
+	case x.DataType == onnx.String && k < tensors:
+		return fmt.Errorf("input %d is %s, expected numbers", i, x)
+	}
+	return nil
 }
 
 // table maps the standard's op types, and domain:type of others, to their implementation. The ops look at the opset
@@ -27,7 +53,10 @@ func register(ops map[string]opDef) {
 func arith(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, arithmetic: true} }
 
 // plain is an op that moves elements of any type.
-func plain(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, strings: true} }
+func plain(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, takes: tensors} }
+
+// anything is an op that takes sequences too.
+func anything(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, takes: values} }
 
 // exact is an op of numbers whose results need no rounding.
 func exact(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
@@ -45,6 +74,7 @@ func init() {
 	register(attentionOps)
 	register(quantOps)
 	register(spaceOps)
+	register(convOps)
 	register(sequenceOps)
 	register(normOps)
 	register(sortOps)

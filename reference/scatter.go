@@ -6,10 +6,10 @@ import (
 )
 
 var scatterOps = map[string]opDef{
-	"Scatter":         {fn: opScatterElements, min: 3, arithmetic: true, strings: true},
-	"ScatterElements": {fn: opScatterElements, min: 3, arithmetic: true, strings: true},
-	"ScatterND":       {fn: opScatterND, min: 3, arithmetic: true, strings: true},
-	"TensorScatter":   {fn: opTensorScatter, min: 2, arithmetic: true, strings: true},
+	"Scatter":         {fn: opScatterElements, min: 3, arithmetic: true, takes: tensors},
+	"ScatterElements": {fn: opScatterElements, min: 3, arithmetic: true, takes: tensors},
+	"ScatterND":       {fn: opScatterND, min: 3, arithmetic: true, takes: tensors},
+	"TensorScatter":   {fn: opTensorScatter, min: 2, arithmetic: true, takes: tensors},
 }
 
 // reductionOf gives the two functions of the attribute reduction; nil functions overwrite.

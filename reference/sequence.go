@@ -8,14 +8,14 @@ import (
 )
 
 var sequenceOps = map[string]opDef{
-	"SequenceEmpty":      plain(0, func(c *call) ([]*Tensor, error) { return one(sequence(nil)) }),
-	"SequenceConstruct":  plain(1, func(c *call) ([]*Tensor, error) { return one(sequence(c.in)) }),
-	"SequenceLength":     plain(1, opSequenceLength),
-	"SequenceAt":         plain(2, opSequenceAt),
-	"SequenceInsert":     plain(2, opSequenceInsert),
-	"SequenceErase":      plain(1, opSequenceErase),
-	"SplitToSequence":    plain(1, opSplitToSequence),
-	"ConcatFromSequence": plain(1, opConcatFromSequence),
+	"SequenceEmpty":      anything(0, func(c *call) ([]*Tensor, error) { return one(sequence(nil)) }),
+	"SequenceConstruct":  anything(1, func(c *call) ([]*Tensor, error) { return one(sequence(c.in)) }),
+	"SequenceLength":     anything(1, opSequenceLength),
+	"SequenceAt":         anything(2, opSequenceAt),
+	"SequenceInsert":     anything(2, opSequenceInsert),
+	"SequenceErase":      anything(1, opSequenceErase),
+	"SplitToSequence":    anything(1, opSplitToSequence),
+	"ConcatFromSequence": anything(1, opConcatFromSequence),
 }
 
 func sequence(s []*Tensor) *Tensor { return &Tensor{isSeq: true, seq: s} }

@@ -1,0 +1,169 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+)
+
+var convOps = map[string]opDef{
+	"Conv":                arith(2, opConv),
+	"CausalConvWithState": arith(2, opCausalConv),
+}
+
+// opConv is a convolution over any number of spatial dimensions, with groups.
+func opConv(c *call) ([]*Tensor, error) {
+	x, w := c.floats(0), c.floats(1)
+	n := x.Rank() - 2
+	if c.err == nil && (n < 1 || w.Rank() != x.Rank()) {
+		c.fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	kernel := w.Shape[2:]
+	stride, dilation := c.perAxis("strides", n), c.perAxis("dilations", n)
+	if c.err != nil {
+		return nil, c.err
+	}
+	before, spatial, err := c.convShape(x.Shape[2:], kernel, stride, dilation)
+	if err != nil {
+		return nil, err
+	}
+	group, chans := int(c.int("group", 1)), w.Shape[1]
+	m := w.Shape[0]
+	if group < 1 || m%group != 0 || chans*group != x.Shape[1] || c.arg(2) != nil && c.floats(2).Len() != m {
+		return nil, fmt.Errorf("an input of %v, weights of %v and a bias of %s do not fit %d groups", x.Shape, w.Shape, c.arg(2), group)
+	}
+	y := c.newFloats(x.DataType, append([]int{x.Shape[0], m}, spatial...))
+	if c.err != nil {
+		return nil, c.err
+	}
+	in, taps, points := size(x.Shape[2:]), size(kernel), size(spatial)
+	from, out := strides(x.Shape[2:]), strides(spatial)
+	step := strides(kernel)
+	for p := range points {
+		for t := range taps {
+			at, inside := 0, true // the input's element under this tap
+			for d := range n {
+				i := p/out[d]%spatial[d]*stride[d] - before[d] + t/step[d]%kernel[d]*dilation[d]
+				inside = inside && i >= 0 && i < x.Shape[2+d]
+				at += i * from[d]
+			}
+			if !inside {
+				continue
+			}
+			for b := range x.Shape[0] {
+				for o := range m {
+					sum := 0.0
+					for k := range chans {
+						sum += x.F[(b*x.Shape[1]+o/(m/group)*chans+k)*in+at] * w.F[(o*chans+k)*taps+t]
+					}
+					y.F[(b*m+o)*points+p] += sum
+				}
+			}
+		}
+	}
+	if bias := c.arg(2); bias != nil {
+		for i := range y.F {
+			y.F[i] += bias.F[i/points%m]
+		}
+	}
+	return one(y)
+}
+
+// perAxis reads an attribute of one positive number for each spatial dimension, ones when absent.
+func (c *call) perAxis(name string, n int) []int {
+	v, ok := c.ints(name)
+	if !ok {
+		return slices.Repeat([]int{1}, n)
+	}
+	if len(v) != n || slices.Min(v) < 1 {
+		c.fail("attribute %s is %v, expected %d positive numbers", name, v, n)
+	}
+	return toInts(v)
+}
+
+// convShape gives the padding before each spatial dimension and the output's size.
+func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int, err error) {
+	n := len(in)
+	pads, ok := c.ints("pads")
+	if !ok {
+		pads = make([]int64, 2*n)
+	}
+	auto := c.str("auto_pad", "NOTSET")
+	if c.err != nil || len(pads) != 2*n {
+		return nil, nil, fmt.Errorf("pads %v do not fit %d dimensions", pads, n)
+	}
+	before, out = toInts(pads[:n]), make([]int, n)
+	after := toInts(pads[n:])
+	for d := range n {
+		reach := (kernel[d]-1)*dilation[d] + 1
+		switch auto {
+		case "NOTSET":
+		case "VALID":
+			before[d], after[d] = 0, 0
+		case "SAME_UPPER", "SAME_LOWER":
+			all := max(((in[d]+stride[d]-1)/stride[d]-1)*stride[d]+reach-in[d], 0)
+			before[d] = all / 2
+			if auto == "SAME_LOWER" {
+				before[d] = (all + 1) / 2
+			}
+			after[d] = all - before[d]
+		default:
+			return nil, nil, fmt.Errorf("unknown auto_pad %q", auto)
+		}
+		room := in[d] + before[d] + after[d] - reach
+		if room < 0 || kernel[d] < 1 {
+			return nil, nil, fmt.Errorf("a kernel of %v, dilated by %v, does not fit %v", kernel, dilation, in)
+		}
+		out[d] = room/stride[d] + 1
+	}
+	return before, out, nil
+}
+
+// opCausalConv (opset 27) convolves each channel of (batch, channels, length) with its own kernel over the current and
+// past positions; the state is the last k-1 positions.
+func opCausalConv(c *call) ([]*Tensor, error) {
+	x, w := c.floats(0), c.floats(1)
+	act := c.str("activation", "none")
+	if c.err == nil && (x.Rank() != 3 || w.Rank() != 3 || w.Shape[0] != x.Shape[1] || w.Shape[1] != 1 || w.Shape[2] < 1) {
+		c.fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
+	}
+	if act != "none" && act != "silu" && act != "swish" {
+		c.fail("unknown activation %q", act)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	batch, ch, length, k := x.Shape[0], x.Shape[1], x.Shape[2], w.Shape[2]
+	past := c.newFloats(x.DataType, []int{batch, ch, k - 1})
+	if p := c.arg(3); p != nil {
+		if !slices.Equal(p.Shape, past.Shape) || !p.IsFloat() {
+			return nil, fmt.Errorf("a past state of %s, expected %v", p, past.Shape)
+		}
+		past = p
+	}
+	bias := c.arg(2)
+	if bias != nil && (!bias.IsFloat() || bias.Len() != ch) {
+		return nil, fmt.Errorf("a bias of %s, expected %d elements", bias, ch)
+	}
+	y, state := c.newFloats(x.DataType, x.Shape), c.newFloats(x.DataType, past.Shape)
+	for row := range batch * ch {
+		line := slices.Concat(past.F[row*(k-1):(row+1)*(k-1)], x.F[row*length:(row+1)*length])
+		for i := range length {
+			sum := 0.0
+			for t, f := range w.F[row%ch*k : (row%ch+1)*k] {
+				sum += line[i+t] * f
+			}
+			if bias != nil {
+				sum += bias.F[row%ch]
+			}
+			if act != "none" {
+				sum *= sigmoid(sum)
+			}
+			y.F[row*length+i] = sum
+		}
+		copy(state.F[row*(k-1):], line[length:])
+	}
+	return []*Tensor{y, state}, nil
+}
