@@ -85,7 +85,7 @@ func encode(t *testing.T, m *Model) []byte {
 	defer l.restore()
 	var out bytes.Buffer
 	w := bufio.NewWriter(&out)
-	if err := l.writeModel(w); err != nil {
+	if err := l.writeModel(&fileWriter{Writer: w}); err != nil {
 		t.Fatal(err)
 	}
 	w.Flush()

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,16 +28,22 @@ type layout struct {
 	undo   []func()
 }
 
-// dataEntry is one tensor in the data file. Elements in typed fields are converted when they are written.
+// dataEntry is one tensor in the data file. What lies in an external file is copied from there by the system, unseen;
+// elements in typed fields are converted when they are written.
 type dataEntry struct {
 	offset, size int64
 	bytes        func() ([]byte, error)
+	source       *externalFile // in place of bytes, with its owner
+	sourceFiles  *externalFiles
+	sourceOffset int64
 }
 
 // dataKey tells tensors that share their elements: tied weights, stored once.
 type dataKey struct {
-	first *byte
-	size  int
+	first  *byte         // of elements in memory
+	source *externalFile // of others
+	offset int64
+	size   int64
 }
 
 // tensorChoice says whether the elements of a tensor go to the data file.
@@ -169,13 +174,21 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		return fmt.Errorf("tensor %q: %s%v has no size", t.Name, t.DataType, t.Dims)
 	}
 	key := dataKey{}
-	if t.External != nil || t.raw != nil {
+	switch {
+	case t.External != nil && t.files != nil:
+		x, _, err := t.files.place(t)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		e.source, e.sourceFiles, e.sourceOffset = x, t.files, t.External.Offset
+		key = dataKey{source: x, offset: e.sourceOffset, size: e.size}
+	case t.External != nil || t.raw != nil:
 		b, err := t.Bytes()
 		if err != nil {
 			return err
 		}
 		e.bytes = func() ([]byte, error) { return b, nil }
-		key = dataKey{unsafe.SliceData(b), len(b)}
+		key = dataKey{first: unsafe.SliceData(b), size: int64(len(b))}
 	}
 	at, tied := l.offset[key]
 	if !tied || key.size == 0 {
@@ -204,25 +217,38 @@ func (l *layout) restore() {
 	l.undo = nil
 }
 
-func (l *layout) writeModel(w *bufio.Writer) error {
-	return l.walk.writeTo(w, func(k int) ([]byte, error) { return l.inline[placeholderIndex(l.walk.raws[k])], nil })
+func (l *layout) writeModel(w *fileWriter) error {
+	return l.walk.writeTo(w.Writer, func(k int) ([]byte, error) { return l.inline[placeholderIndex(l.walk.raws[k])], nil })
 }
 
-func (l *layout) writeData(w *bufio.Writer) error {
+func (l *layout) writeData(w *fileWriter) error {
 	zeros := make([]byte, pageSize)
 	at := int64(0)
 	for _, e := range l.data {
 		if _, err := w.Write(zeros[:e.offset-at]); err != nil {
 			return err
 		}
-		b, err := e.bytes()
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(b); err != nil {
+		if err := e.writeTo(w); err != nil {
 			return err
 		}
 		at = e.offset + e.size
 	}
 	return nil
+}
+
+func (e *dataEntry) writeTo(w *fileWriter) error {
+	if e.source != nil {
+		file, err := e.sourceFiles.open(e.source)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		return w.copyFrom(file, e.sourceOffset, e.size)
+	}
+	b, err := e.bytes()
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
 }

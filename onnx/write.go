@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -143,7 +144,7 @@ func checkTargets(m *Model, l *layout) error {
 }
 
 // writeAside writes a file under a temporary name in the folder of path and syncs it to the disk.
-func writeAside(path string, contents func(*bufio.Writer) error) (temporary string, err error) {
+func writeAside(path string, contents func(*fileWriter) error) (temporary string, err error) {
 	f, err := createAside(path)
 	if err != nil {
 		return "", err
@@ -154,7 +155,7 @@ func writeAside(path string, contents func(*bufio.Writer) error) (temporary stri
 			os.Remove(f.Name())
 		}
 	}()
-	w := bufio.NewWriterSize(f, 1<<16)
+	w := &fileWriter{bufio.NewWriterSize(f, 1<<16), f}
 	if err = contents(w); err != nil {
 		return "", err
 	}
@@ -165,6 +166,27 @@ func writeAside(path string, contents func(*bufio.Writer) error) (temporary stri
 		return "", err
 	}
 	return f.Name(), f.Close()
+}
+
+// fileWriter is a buffered file that can be copied to by the system.
+type fileWriter struct {
+	*bufio.Writer
+	file *os.File
+}
+
+// copyFrom appends n bytes of src, which on Linux never pass through this process (copy_file_range), and on some file
+// systems are not copied at all.
+func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if _, err := src.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(w.file, src, n); err != nil {
+		return fmt.Errorf("cannot copy %d bytes of %s: %w", n, src.Name(), err)
+	}
+	return nil
 }
 
 // createAside makes the temporary file. os.CreateTemp would give it mode 0600; a model is made like any other output.
