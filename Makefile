@@ -6,8 +6,9 @@ PYTHON ?= python3
 BUILD := build
 VENV := $(BUILD)/venv
 BIN := $(BUILD)/mojo-patch
-KERNELS := $(BUILD)/kernels/libmojo_ops.so
-LIBRARY := $(BUILD)/libmojo_ops.so
+SO := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
+KERNELS := $(BUILD)/kernels/libmojo_ops.$(SO)
+LIBRARY := $(BUILD)/libmojo_ops.$(SO)
 NODE_TESTS := $(BUILD)/onnx-node-tests
 FETCHED := $(BUILD)/.onnxruntime
 
@@ -59,10 +60,11 @@ check: ## gofmt and go vet
 test-docs: $(BIN) ## the generated documents are what the code says
 	@$(GO) run ./fused/internal/opsdoc $(BUILD)/ops.md && diff -u docs/ops.md $(BUILD)/ops.md || \
 		{ echo "docs/ops.md is out of date: make docs"; exit 1; }
-	$(BIN) docs | diff -u docs/cli.md - || { echo "docs/cli.md is out of date: make docs"; exit 1; }
+	@$(BIN) docs | diff -u docs/cli.md - || { echo "docs/cli.md is out of date: make docs"; exit 1; }
 
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
-	$(TEST_ENV) $(GO) test -timeout 10m ./...
+	@echo "go test ./..."
+	@$(TEST_ENV) $(GO) test -timeout 10m ./...
 
 test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers and through onnxruntime
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"os"
@@ -198,7 +197,7 @@ func TestWriteFails(t *testing.T) {
 func TestWriteAsideFails(t *testing.T) {
 	dir := t.TempDir()
 	full := errors.New("no space left")
-	_, err := writeAside(filepath.Join(dir, "out.onnx"), func(w *bufio.Writer) error {
+	_, err := writeAside(filepath.Join(dir, "out.onnx"), func(w *fileWriter) error {
 		w.Write(make([]byte, 1<<20))
 		return full
 	})

@@ -4,7 +4,7 @@
 //
 //	go run ./bench/zoo [-only REGEXP] [-library libonnxruntime.so] [-kernels libmojo_ops.so] DIR
 //
-// It prints Markdown, and exits with 1 when a model differs from its truth or its goldens.
+// It prints Markdown, and exits with 1 when a model differs from its goldens or has more blocks fused than there are.
 package main
 
 import (

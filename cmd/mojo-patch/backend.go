@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -93,12 +94,22 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	}
 	session, err := ort.Open(m.Path, options...)
 	if err != nil {
-		if errors.Is(err, ort.ErrNoLibrary) {
-			return nil, "", err
-		}
-		return nil, "", failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
+		return nil, "", refusal(err)
 	}
 	return session, what, nil
+}
+
+// refusal tells apart why onnxruntime did not open a model, by its text, since its error codes do not.
+func refusal(err error) error {
+	switch text := err.Error(); {
+	case errors.Is(err, ort.ErrNoLibrary):
+		return err
+	case strings.Contains(text, "cannot register the kernels"):
+		return environment(err)
+	case strings.Contains(text, "Could not find an implementation"):
+		return failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
+	}
+	return failed(err)
 }
 
 // library chooses the kernel library to register, "" for none.

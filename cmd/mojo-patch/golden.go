@@ -48,6 +48,9 @@ of ONNX test data. diff and apply compare with them.`,
 			if err := in.check(c); err != nil {
 				return err
 			}
+			if err := savable(out); err != nil {
+				return err
+			}
 			if _, err := os.Stat(out); err == nil && strings.HasSuffix(out, ".npz") && !force {
 				return fmt.Errorf("%s is there already: --force replaces it", out)
 			}

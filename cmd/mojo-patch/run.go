@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -51,8 +52,10 @@ vocabulary, masks that let everything through), and says what came out.`,
 			if repeat < 1 {
 				return fmt.Errorf("--repeat %d: it is 1 or more", repeat)
 			}
-			if outputs != "" && same(args[0], outputs) {
-				return fmt.Errorf("--outputs %s is the model", outputs)
+			if outputs != "" {
+				if err := savable(outputs); err != nil {
+					return err
+				}
 			}
 			m, err := onnx.Read(args[0])
 			if err != nil {
@@ -120,10 +123,18 @@ func save(path string, cases []golden.Case) error {
 	if strings.HasSuffix(path, ".npz") {
 		return golden.SaveNPZ(path, cases)
 	}
-	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+	return golden.SaveDir(path, cases)
+}
+
+// savable errs when save cannot write to path, before anything is run.
+func savable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.IsDir() && !strings.HasSuffix(path, ".npz") {
 		return fmt.Errorf("%s is a file whose name does not end in .npz: name a .npz file or a folder", path)
 	}
-	return golden.SaveDir(path, cases)
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s is no folder", filepath.Dir(path))
+	}
+	return nil
 }
 
 func reportRun(a *app, path, what string, cases []golden.Case, times []float64) error {
