@@ -138,7 +138,7 @@ func (r *runner) session(patched, original string, cases []golden.Case, kernels 
 		return got
 	}
 	if _, originalErr := runAll(original, cases, plain); originalErr != nil {
-		return result{"not run", "onnxruntime does not run the original either: " + failed(originalErr).text, true}
+		return result{"not run", "onnxruntime does not run the original either: " + strings.TrimPrefix(failed(originalErr).text, original+": "), true}
 	}
 	return failed(err)
 }

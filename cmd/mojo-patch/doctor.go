@@ -18,6 +18,17 @@ type finding struct {
 	Advice string `json:"advice,omitempty"`
 }
 
+// label says in one word what is the matter: kernels that were tried and differ are not missing.
+func (f finding) label() string {
+	if f.What == triedKernels {
+		return "wrong  "
+	}
+	return "missing"
+}
+
+// triedKernels is the finding about what the kernels compute.
+const triedKernels = "kernels"
+
 func newDoctor(a *app) *cobra.Command {
 	var lib, onnxruntime string
 	c := &cobra.Command{
@@ -41,7 +52,7 @@ exits with 4 when something is missing and with 1 when a kernel gives wrong resu
 					fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, green, "ok     "), f.What, f.Found)
 					continue
 				}
-				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, red, "missing"), f.What, strings.ReplaceAll(f.Error, "\n", "\n        "))
+				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, red, f.label()), f.What, strings.ReplaceAll(f.Error, "\n", "\n        "))
 				if f.Advice != "" {
 					fmt.Fprintf(a.out, "        %s\n", f.Advice)
 				}
@@ -92,7 +103,7 @@ func examine(onnxruntime, lib string) (list []finding, verdict error) {
 		}
 	}
 	err := errors.Join(append(wrong, missing)...)
-	add(finding{What: "kernels", Found: fmt.Sprintf("%d of %d run and agree with their definition", len(rows)-len(wrong), len(rows))}, err)
+	add(finding{What: triedKernels, Found: fmt.Sprintf("%d of %d run and agree with their definition", len(rows)-len(wrong), len(rows))}, err)
 	if len(wrong) > 0 {
 		code = exitFailed
 	}
