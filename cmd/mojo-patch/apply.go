@@ -90,7 +90,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 		read = append(read, onnx.AllowMissingData())
 	}
 	start := time.Now()
-	m, err := onnx.Read(path, read...)
+	m, err := a.read(path, read...)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 		written = failure == nil || f.keepFailed
 		if written {
 			r.Output = rewrite.DescribeModel(m, out)
-			r.Output.SHA256 = digest(out)
+			r.Output.SHA256 = digest(a, out)
 		}
 		r.TimeMS.Write = milliseconds(start)
 	}
@@ -187,8 +187,8 @@ func same(x, y string) bool {
 	return errP == nil && errQ == nil && p == q
 }
 
-func digest(path string) string {
-	m, err := onnx.Read(path, onnx.AllowMissingData())
+func digest(a *app, path string) string {
+	m, err := a.read(path, onnx.AllowMissingData())
 	if err != nil {
 		return ""
 	}

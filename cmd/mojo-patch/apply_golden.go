@@ -46,7 +46,7 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 		a.say("there is no onnxruntime here: the patched model is compared in the built-in evaluator")
 		b.evaluator = true
 	}
-	patched, err := onnx.Read(path)
+	patched, err := a.read(path)
 	if err != nil {
 		return failed(err)
 	}

@@ -92,7 +92,7 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	first, err := onnx.Read(args[0])
+	first, err := a.read(args[0])
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 }
 
 func (f *diffFlags) compare(a *app, path, against string, want []golden.Case, tolerances golden.Tolerances) (*comparison, error) {
-	m, err := onnx.Read(path)
+	m, err := a.read(path)
 	if err != nil {
 		return nil, err
 	}

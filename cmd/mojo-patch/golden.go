@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/spf13/cobra"
 )
 
@@ -54,7 +53,7 @@ of ONNX test data. diff and apply compare with them.`,
 			if _, err := os.Stat(out); err == nil && strings.HasSuffix(out, ".npz") && !force {
 				return fmt.Errorf("%s is there already: --force replaces it", out)
 			}
-			m, err := onnx.Read(args[0])
+			m, err := a.read(args[0])
 			if err != nil {
 				return err
 			}

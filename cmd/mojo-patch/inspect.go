@@ -48,7 +48,7 @@ recognised, not checked by evaluation: apply does that. Weights need not be ther
   mojo-patch inspect model.onnx --json | jq .patterns`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			m, err := onnx.Read(args[0], onnx.AllowMissingData())
+			m, err := a.read(args[0], onnx.AllowMissingData())
 			if err != nil {
 				return err
 			}
@@ -132,12 +132,8 @@ func (r *census) write(w io.Writer, verbose bool) {
 	for _, d := range slices.Sorted(maps.Keys(r.Opsets)) {
 		fmt.Fprintf(w, "  opset %s %d\n", d, r.Opsets[d])
 	}
-	for _, p := range r.Inputs {
-		fmt.Fprintf(w, "  input  %s %s\n", p.Name, p.Type)
-	}
-	for _, p := range r.Outputs {
-		fmt.Fprintf(w, "  output %s %s\n", p.Name, p.Type)
-	}
+	writePorts(w, "input ", r.Inputs, verbose)
+	writePorts(w, "output", r.Outputs, verbose)
 	fmt.Fprintf(w, "  %d parameters in %d bytes, %d nodes, %d model-local functions\n", r.Parameters, r.Bytes, r.Nodes, r.Functions)
 	fmt.Fprintln(w, "ops")
 	names := slices.SortedFunc(maps.Keys(r.Ops), func(x, y string) int {
@@ -169,6 +165,19 @@ func (r *census) write(w io.Writer, verbose bool) {
 	}
 	t.write(w)
 	r.writeSites(w, verbose)
+}
+
+// commonPorts is how many inputs and outputs are listed without --verbose: a cache has two for every layer.
+const commonPorts = 8
+
+func writePorts(w io.Writer, what string, ports []port, verbose bool) {
+	for i, p := range ports {
+		if i == commonPorts-1 && len(ports) > commonPorts && !verbose {
+			fmt.Fprintf(w, "  %s … %d more\n", what, len(ports)-i)
+			return
+		}
+		fmt.Fprintf(w, "  %s %s %s\n", what, p.Name, p.Type)
+	}
 }
 
 // writeSites lists the recognised blocks that cannot be fused, and under --verbose the near misses.

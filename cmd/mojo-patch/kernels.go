@@ -89,8 +89,6 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 					if err != nil {
 						r.Status, r.Reason, r.MaxRel = kernelFails, err.Error(), nil
 					}
-				} else {
-					r.Reason = firstLine(missing)
 				}
 				rows = append(rows, r)
 			}

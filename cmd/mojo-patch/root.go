@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // jsonSchema is the version of the JSON that the commands print, but for apply, whose report has its own.
@@ -18,6 +22,8 @@ type app struct {
 	verbose  bool
 	quiet    bool
 	json     bool
+	// allowLinks lets external data lie behind symbolic links.
+	allowLinks bool
 }
 
 // run executes one command line and gives the exit code.
@@ -57,6 +63,7 @@ cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime o
 	flags := root.PersistentFlags()
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more: every site, every op")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
+	flags.BoolVar(&a.allowLinks, "allow-links", false, "follow symbolic links to external data, as caches of model hubs have them")
 	root.AddCommand(newInspect(a), newApply(a), newRun(a), newDiff(a), newGolden(a), newKernels(a), newDoctor(a),
 		newVersion(a), newDocs(a))
 	return root
@@ -113,27 +120,35 @@ func (a *app) paint(w io.Writer, colour, text string) string {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// progress gives a function that shows how far a long job is, on one line of the terminal, and one that clears the line.
+// progress gives a function that shows on the terminal how far a long job is, and one that clears that again.
 func (a *app) progress(what string) (step func(done, total int), end func()) {
 	if a.quiet || !isTerminal(a.err) {
 		return func(int, int) {}, func() {}
 	}
-	shown := false
+	var bar *progressbar.ProgressBar
 	step = func(done, total int) {
-		shown = true
-		fmt.Fprintf(a.err, "\r\x1b[K%s %d of %d", what, done, total)
+		if bar == nil {
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
+				progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(50*time.Millisecond),
+				progressbar.OptionClearOnFinish())
+		}
+		bar.Set(done)
 	}
 	end = func() {
-		if shown {
-			fmt.Fprint(a.err, "\r\x1b[K")
+		if bar != nil {
+			bar.Clear()
 		}
 	}
 	return step, end
+}
+
+// read reads a model as the flags say.
+func (a *app) read(path string, options ...onnx.ReadOption) (*onnx.Model, error) {
+	if a.allowLinks {
+		options = append(options, onnx.AllowLinks())
+	}
+	return onnx.Read(path, options...)
 }

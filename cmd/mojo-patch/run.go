@@ -57,7 +57,7 @@ vocabulary, masks that let everything through), and says what came out.`,
 					return err
 				}
 			}
-			m, err := onnx.Read(args[0])
+			m, err := a.read(args[0])
 			if err != nil {
 				return err
 			}

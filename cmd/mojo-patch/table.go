@@ -4,44 +4,46 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
+
+	pretty "github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// table prints rows in columns. Columns whose header begins with ">" are set flush right.
-type table struct {
-	header []string
-	rows   [][]string
+// table prints rows in columns without lines between them. Columns whose header begins with ">" are set flush right.
+type table struct{ pretty.Writer }
+
+func newTable(header ...string) *table {
+	t := &table{pretty.NewWriter()}
+	style := pretty.StyleDefault
+	style.Options = pretty.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "  ", ""
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	row := pretty.Row{}
+	var columns []pretty.ColumnConfig
+	for i, h := range header {
+		name, right := strings.CutPrefix(h, ">")
+		if right {
+			columns = append(columns, pretty.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+		row = append(row, name)
+	}
+	t.SetColumnConfigs(columns)
+	t.AppendHeader(row)
+	return t
 }
 
-func newTable(header ...string) *table { return &table{header: header} }
-
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) add(cells ...string) {
+	row := pretty.Row{}
+	for _, c := range cells {
+		row = append(row, c)
+	}
+	t.AppendRow(row)
+}
 
 // write prints the table, each line indented by two blanks.
 func (t *table) write(w io.Writer) {
-	widths := make([]int, len(t.header))
-	right := make([]bool, len(t.header))
-	head := make([]string, len(t.header))
-	for i, h := range t.header {
-		head[i], right[i] = strings.CutPrefix(h, ">")
-	}
-	all := append([][]string{head}, t.rows...)
-	for _, row := range all {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range all {
-		var b strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			b.WriteString("  ")
-			if right[i] {
-				b.WriteString(pad + cell)
-			} else {
-				b.WriteString(cell + pad)
-			}
-		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	for line := range strings.Lines(t.Render() + "\n") {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
 }
