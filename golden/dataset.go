@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/aside"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -107,6 +108,13 @@ func SaveDir(dir string, cases []Case) error {
 }
 
 func saveDir(dir string, cases []Case) (err error) {
+	if _, missing := os.Stat(dir); missing != nil {
+		defer func() {
+			if err != nil {
+				os.Remove(dir) // made here, and empty
+			}
+		}()
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
@@ -117,11 +125,11 @@ func saveDir(dir string, cases []Case) (err error) {
 	if len(old) > 0 {
 		return fmt.Errorf("it holds %s already: remove it or choose another folder", filepath.Base(old[0]))
 	}
-	temp, err := os.MkdirTemp(dir, ".test_data_*")
+	temp, err := aside.MkdirTemp(dir, ".test_data_*")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	defer func() { err = errors.Join(err, aside.Remove(temp)) }()
 	for i, c := range cases {
 		set := filepath.Join(temp, dataSet+strconv.Itoa(i))
 		if err := os.Mkdir(set, 0o777); err != nil {
@@ -134,11 +142,16 @@ func saveDir(dir string, cases []Case) (err error) {
 			return err
 		}
 	}
-	for i := range cases {
+	return aside.Commit(func() error { return renameSets(temp, dir, len(cases)) })
+}
+
+// renameSets moves the folders of n cases; when one cannot be moved, those that were are removed again.
+func renameSets(from, to string, n int) error {
+	for i := range n {
 		name := dataSet + strconv.Itoa(i)
-		if err := os.Rename(filepath.Join(temp, name), filepath.Join(dir, name)); err != nil {
-			for k := range i { // take back what is there already
-				err = errors.Join(err, os.RemoveAll(filepath.Join(dir, dataSet+strconv.Itoa(k))))
+		if err := os.Rename(filepath.Join(from, name), filepath.Join(to, name)); err != nil {
+			for k := range i {
+				err = errors.Join(err, os.RemoveAll(filepath.Join(to, dataSet+strconv.Itoa(k))))
 			}
 			return err
 		}

@@ -4,43 +4,35 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/internal/aside"
 )
 
 // writeWhole writes a file beside path and renames it to path once it is complete.
 func writeWhole(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := aside.Create(path)
 	if err != nil {
 		return err
 	}
-	closed := false
 	defer func() {
-		if err != nil && !closed {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
-		}
+		f.Close() // does nothing when it was closed already
+		err = errors.Join(err, aside.Remove(f.Name()))
 	}()
 	w := bufio.NewWriterSize(f, 1<<16)
-	if err = write(w); err != nil {
+	if err := write(w); err != nil {
 		return err
 	}
-	if err = w.Flush(); err != nil {
+	if err := w.Flush(); err != nil {
 		return err
 	}
-	mode := fs.FileMode(0o644) // CreateTemp's 0600 is for secrets
-	if old, statErr := os.Stat(path); statErr == nil {
-		mode = old.Mode().Perm()
+	if old, err := os.Stat(path); err == nil {
+		if err := f.Chmod(old.Mode().Perm()); err != nil {
+			return err
+		}
 	}
-	if err = f.Chmod(mode); err != nil {
-		return err
-	}
-	closed = true
 	if err := f.Close(); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return err
 	}
-	if renameErr := os.Rename(f.Name(), path); renameErr != nil {
-		return errors.Join(renameErr, os.Remove(f.Name()))
-	}
-	return nil
+	return aside.Commit(func() error { return os.Rename(f.Name(), path) })
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/internal/aside"
 )
 
 // WriteOption changes how Write lays out the files.
@@ -61,11 +63,7 @@ func write(path string, m *Model, o writeOptions) (err error) {
 		return err
 	}
 	var temporary []string
-	defer func() {
-		for _, t := range temporary {
-			os.Remove(t)
-		}
-	}()
+	defer func() { aside.Remove(temporary...) }()
 	dataTemp := ""
 	if len(l.data) > 0 {
 		if dataTemp, err = writeAside(l.dataPath, l.writeData); err != nil {
@@ -79,13 +77,13 @@ func write(path string, m *Model, o writeOptions) (err error) {
 	}
 	temporary = append(temporary, modelTemp)
 	if dataTemp == "" {
-		if err := os.Rename(modelTemp, path); err != nil {
+		if err := aside.Commit(func() error { return os.Rename(modelTemp, path) }); err != nil {
 			return err
 		}
 		syncFolder(filepath.Dir(path))
 		return nil
 	}
-	return renameBoth(dataTemp, l.dataPath, modelTemp, path)
+	return aside.Commit(func() error { return renameBoth(dataTemp, l.dataPath, modelTemp, path) })
 }
 
 // renameBoth puts the two files in their places, the data first: a reader that finds the model finds its data. If the
@@ -145,14 +143,14 @@ func checkTargets(m *Model, l *layout) error {
 
 // writeAside writes a file under a temporary name in the folder of path and syncs it to the disk.
 func writeAside(path string, contents func(*fileWriter) error) (temporary string, err error) {
-	f, err := createAside(path)
+	f, err := aside.Create(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			os.Remove(f.Name())
+			aside.Remove(f.Name())
 		}
 	}()
 	w := &fileWriter{bufio.NewWriterSize(f, 1<<16), f}
@@ -187,18 +185,6 @@ func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 		return fmt.Errorf("cannot copy %d bytes of %s: %w", n, src.Name(), err)
 	}
 	return nil
-}
-
-// createAside makes the temporary file. os.CreateTemp would give it mode 0600; a model is made like any other output.
-func createAside(path string) (*os.File, error) {
-	dir, base := filepath.Split(path)
-	for i := 0; ; i++ {
-		name := filepath.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", base, os.Getpid(), i))
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if i > 1000 || !errors.Is(err, fs.ErrExist) {
-			return f, err
-		}
-	}
 }
 
 // syncFolder makes renames durable where the system knows how; others need nothing.

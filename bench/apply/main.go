@@ -8,6 +8,7 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -52,8 +53,8 @@ func run(tool, python, sizes string, models []string) error {
 		files = append(files, path)
 	}
 	files = append(files, models...)
-	fmt.Println("| model | nodes | apply --verify off | apply | onnxscript optimize_for_ort | transformers fuse_for_onnxruntime |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- |")
+	fmt.Println("| model | nodes | apply --verify off | apply | fused by apply | onnxscript optimize_for_ort | transformers fuse_for_onnxruntime |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
 	for _, f := range files {
 		m, err := onnx.Read(f, onnx.AllowMissingData())
 		if err != nil {
@@ -64,15 +65,15 @@ func run(tool, python, sizes string, models []string) error {
 		out := filepath.Join(dir, "out.onnx")
 		apply := []string{tool, "apply", f, "-o", out, "--allow-missing-weights", "-q"}
 		cells := []string{filepath.Base(f), strconv.Itoa(nodes),
-			cpu(out, append(apply, "--verify", "off")...), cpu(out, apply...),
+			cpu(out, append(apply[:len(apply):len(apply)], "--verify", "off")...), cpu(out, apply...), fused(apply),
 			peer(python, nodes, optimizeForORT, f, out), peer(python, nodes, fuseForONNXRuntime, f, out)}
 		fmt.Println("| " + strings.Join(cells, " | ") + " |")
 	}
 	return nil
 }
 
-// The peers' one-line use, as their documentation gives it. Each prints the CPU seconds of load, fuse and save; the import of
-// its packages, some seconds more, is not counted. (mojo-patch is timed as a whole process.)
+// The peers' one-line use, as their documentation gives it. Each prints the CPU seconds of load, fuse and save, and
+// what it fused; the import of its packages, some seconds more, is not counted. (mojo-patch is timed as a whole process.)
 const (
 	peerScript = `import sys, time, os, onnx_ir as ir
 %s
@@ -80,7 +81,10 @@ start = time.process_time()
 m = ir.load(sys.argv[1])
 %s
 ir.save(m, sys.argv[2])
-print(time.process_time() - start)`
+seconds = time.process_time() - start
+from collections import Counter
+fused = Counter(n.op_type for n in m.graph if n.domain == 'com.microsoft' or n.op_type.endswith('LayerNormalization'))
+print("%%.1f s: %%s" %% (seconds, ", ".join(f"{k} {v}" for k, v in sorted(fused.items())) or "nothing fused"))`
 	peerLimit = 5000 // nodes: beyond, the peers take many minutes
 )
 
@@ -105,11 +109,31 @@ func peer(python string, nodes int, script, in, out string) string {
 	case err != nil:
 		return "failed: " + lastLine(stderr.String()+err.Error())
 	}
-	seconds, err := strconv.ParseFloat(lastLine(string(printed)), 64)
+	return lastLine(string(printed))
+}
+
+// fused gives what apply fused, from its JSON report.
+func fused(apply []string) string {
+	printed, err := exec.Command(apply[0], append(apply[1:len(apply):len(apply)], "--json")...).Output()
+	var report struct {
+		Patterns []struct {
+			Name  string
+			Fused int
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(printed, &report)
+	}
 	if err != nil {
 		return "failed: " + err.Error()
 	}
-	return fmt.Sprintf("%.1f s", seconds)
+	var counts []string
+	for _, p := range report.Patterns {
+		if p.Fused > 0 {
+			counts = append(counts, fmt.Sprintf("%s %d", p.Name, p.Fused))
+		}
+	}
+	return strings.Join(counts, ", ")
 }
 
 // cpu runs a command three times and gives the median of its user and system time in seconds.

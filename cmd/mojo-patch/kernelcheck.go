@@ -3,11 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/aside"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
@@ -36,7 +36,7 @@ func newProber(onnxruntime, kernels string) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "mojo-patch-")
+	dir, err := aside.MkdirTemp("", "mojo-patch-")
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (p *prober) close() error {
 	for _, s := range p.sessions {
 		errs = append(errs, s.Close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
+	return errors.Join(append(errs, aside.Remove(p.dir))...)
 }
 
 // run is a rewrite.KernelCheck.
