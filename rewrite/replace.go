@@ -68,6 +68,7 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 		}
 		for i, v := range c.match.Outputs {
 			n.TakeOutput(i, v)
+			a.declare(v)
 		}
 		order[n] = order[at] // for inputs of later candidates; it stands just before at
 		before[at] = append(before[at], n)
@@ -94,6 +95,17 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 		}
 	}
 	return nil
+}
+
+// declare gives a fused output that has no declared type the one that is known of it. Runtimes infer the types of the nodes
+// that stood here and not of a custom op's, and without them they plan memory less well from there on.
+func (a *applier) declare(v *onnx.Value) {
+	if _, declared := v.Type(); declared {
+		return
+	}
+	if t, ok := a.facts.Type(v); ok {
+		v.SetType(t)
+	}
 }
 
 // unread finds the nodes that nothing reads any more, among old and the nodes of their graph that only they needed, and

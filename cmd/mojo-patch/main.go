@@ -6,4 +6,7 @@ import (
 	"os"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	cleanInterrupts(os.Exit)
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// models demands between least and most models as arguments.
+func models(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		for _, path := range args {
+			if path == "" {
+				return errors.New("the path of a model is empty")
+			}
+		}
+		if len(args) >= least && len(args) <= most {
+			return nil
+		}
+		wanted := "one model"
+		if most > 1 {
+			wanted = fmt.Sprintf("%d to %d models", least, most)
+		}
+		given := "none is given"
+		if len(args) > 0 {
+			given = fmt.Sprintf("%d arguments are given: %s", len(args), strings.Join(args, " "))
+		}
+		return fmt.Errorf("%s takes %s, %s\nusage: %s", c.CommandPath(), wanted, given, c.UseLine())
+	}
+}
+
+// group is the action of a command that only has commands below it.
+func group(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unknown command %q for %q", args[0], c.CommandPath())
+	}
+	return c.Help()
+}
+
+// writable errs when no file can be made at path, before long work is done in vain.
+func writable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("cannot write %s: it exists and is no regular file", path)
+	}
+	folder := filepath.Dir(path)
+	info, err := os.Stat(folder)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: its folder is not there: %w", path, err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("cannot write %s: %s is no folder", path, folder)
+	}
+	return nil
+}
+
+// counted writes a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
