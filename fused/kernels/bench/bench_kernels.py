@@ -1,21 +1,27 @@
 """Compares the fused CPU kernels with what onnxruntime runs in their place.
 
-    python bench_kernels.py LIBRARY [--threads 1,2] [--rounds 31] [--only RMSNorm]
+    python bench_kernels.py LIBRARY [--threads 1,2] [--rounds 31] [--only RMSNorm] [--dtype float16]
 
 Every model is a chain of equal nodes, so that the cost of a node shows and not that of a call of the
 session. The two models of a pair run in one process, in turn (A B A B ...); the ratio is the median
 of the rounds' ratios, theirs / ours: above 1 the fused kernel is faster. Both results are compared.
+
+With a --dtype of 16 bits the norms round before the scale, as models of that type do, and the fused op
+in float32 takes a third turn. onnxruntime has no bfloat16 kernels for these ops: there are only ours.
 """
 import argparse
 import statistics
 import time
 
+import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 SHAPES = [(1, 1, 2048), (1, 8, 2048), (1, 512, 2048), (1, 512, 4096)]
 FUSED = dict(domain="mojo")
+TYPES = {"float32": (TensorProto.FLOAT, np.float32), "float16": (TensorProto.FLOAT16, np.float16),
+         "bfloat16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16)}
 
 
 class Chain:
@@ -23,20 +29,22 @@ class Chain:
 
     declare_shapes = True  # of intermediate values
 
-    def __init__(self, shape, length, link, inputs=("x",)):
+    def __init__(self, shape, length, link, inputs=("x",), dtype="float32"):
+        self.dtype, (element, array) = dtype, TYPES[dtype]
         self.shape, self.nodes, self.initializers, self.value = shape, [], {}, "x"
         self.value_shape = shape
         self.other = "r" if "r" in inputs else None
         for i in range(length):
             link(self, i)
-        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in inputs]
+        infos = [helper.make_tensor_value_info(n, element, shape) for n in inputs]
         graph = helper.make_graph(
-            self.nodes, "chain", infos, [helper.make_tensor_value_info(self.value, TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(v, n) for n, v in self.initializers.items()])
+            self.nodes, "chain", infos, [helper.make_tensor_value_info(self.value, element, None)],
+            [numpy_helper.from_array(v.astype(array) if v.dtype == np.float32 else v, n)
+             for n, v in self.initializers.items()])
         for node in self.nodes:
             # Shapes as an exporter writes them: with them, outputs may take their inputs' memory.
             graph.value_info.extend(
-                helper.make_tensor_value_info(o, TensorProto.FLOAT, self.value_shape)
+                helper.make_tensor_value_info(o, element, self.value_shape)
                 for o in node.output if self.declare_shapes and o and o != self.value)
         self.model = helper.make_model(graph, ir_version=8, opset_imports=[
             helper.make_opsetid("", 17), helper.make_opsetid("mojo", 1),
@@ -56,7 +64,7 @@ def scale(chain, i):
 
 def our_norm(chain, i):
     chain.node("RMSNorm", [chain.value, scale(chain, i)], [f"y{i}"], axis=-1, epsilon=1e-5,
-               scale_after_cast=0, **FUSED)
+               scale_after_cast=int(chain.dtype != "float32"), **FUSED)
     chain.value = f"y{i}"
 
 
@@ -68,7 +76,7 @@ def their_norm(chain, i):
 
 def our_add_norm(chain, i):
     chain.node("AddRMSNorm", [chain.value, chain.other, scale(chain, i)], [f"y{i}", f"sum{i}"], axis=-1,
-               epsilon=1e-5, scale_after_cast=0, **FUSED)
+               epsilon=1e-5, scale_after_cast=int(chain.dtype != "float32"), **FUSED)
     chain.value, chain.other = f"y{i}", f"sum{i}"
 
 
@@ -159,17 +167,34 @@ def timed(binding, s, calls):
     return time.perf_counter() - start
 
 
-def bind(s, feeds):
+def bind(s, feeds, dtype):
     """Inputs bound once and the output left with the session, so that a call copies nothing."""
     binding = s.io_binding()
+    element, array = TYPES[dtype]
     for name, value in feeds.items():
-        binding.bind_cpu_input(name, value)
+        value = value.astype(array)
+        if dtype == "bfloat16":  # numpy has no such type: the bits
+            value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value.view(np.uint16), element)
+        else:
+            value = ort.OrtValue.ortvalue_from_numpy(value)
+        binding.bind_ortvalue_input(name, value)
     binding.bind_output(s.get_outputs()[0].name, "cpu")
     return binding
 
 
-def compare(pair, shape, threads, library, rounds):
-    """(our microseconds, their microseconds, median ratio, largest difference) per link."""
+def difference(links, dtype, make, shape):
+    """The largest difference between the results of two short chains, over the largest value."""
+    results = []
+    for link in links:
+        s, binding = make(link, dtype, 2)
+        s.run_with_iobinding(binding)
+        results.append(binding.get_outputs()[0].numpy().astype(np.float32).reshape(shape))
+    return float(np.abs(results[0] - results[1]).max() / max(np.abs(results[1]).max(), 1e-30))
+
+
+def compare(pair, shape, threads, library, rounds, dtype):
+    """Microseconds per link of ours, theirs and ours in float32 (the same as ours, or None where there
+    is none), the median ratios theirs / ours and ours / float32, and the largest difference."""
     _, ours, theirs, inputs, _ = pair
     elements = int(np.prod(shape))
     length = 64 if elements < 100_000 else 12
@@ -180,23 +205,34 @@ def compare(pair, shape, threads, library, rounds):
         # An up of about -4 keeps the chain's values away from 0 and infinity, where numbers that are
         # not normal would be timed. Such a chain is chaotic: only a short one can be compared.
         feeds["r"] = -4 + 0.1 * feeds["r"]
-    short = [session(Chain(shape, 2, link, inputs).model, threads, library) for link in (ours, theirs)]
-    results = [s.run(None, feeds)[0].reshape(shape) for s in short]
-    sessions = [session(Chain(shape, length, link, inputs).model, threads, library)
-                for link in (ours, theirs)]
-    difference = float(np.abs(results[0] - results[1]).max() / max(np.abs(results[1]).max(), 1e-30))
-    bindings = [bind(s, feeds) for s in sessions]
-    for s, b in zip(sessions, bindings):
-        timed(b, s, calls)
-    times = []
-    for i in range(rounds):
-        order = (0, 1) if i % 2 == 0 else (1, 0)
-        pair_times = [0.0, 0.0]
-        for k in order:
-            pair_times[k] = timed(bindings[k], sessions[k], calls) / calls / length * 1e6
-        times.append(pair_times)
-    return (statistics.median(t[0] for t in times), statistics.median(t[1] for t in times),
-            statistics.median(t[1] / t[0] for t in times), difference)
+
+    def make(link, dtype, length):
+        s = session(Chain(shape, length, link, inputs, dtype).model, threads, library)
+        return s, bind(s, feeds, dtype)
+
+    runs = {"ours": make(ours, dtype, length)}
+    if dtype != "bfloat16":
+        runs["theirs"] = make(theirs, dtype, length)
+    if dtype != "float32":
+        runs["float32"] = make(ours, "float32", length)
+    times = {name: [] for name in runs}
+    for i in range(-1, rounds):  # the first round warms up
+        for name in sorted(runs, reverse=i % 2 == 0):
+            s, binding = runs[name]
+            t = timed(binding, s, calls) / calls / length * 1e6
+            if i >= 0:
+                times[name].append(t)
+    ratio = lambda a, b: statistics.median(map(float.__truediv__, times[a], times[b])) \
+        if a in times and b in times else None
+    return [statistics.median(times[name]) if name in times else None
+            for name in ("ours", "theirs", "float32")] + [
+                ratio("theirs", "ours"), ratio("ours", "float32"),
+                difference((ours, theirs), dtype, make, shape) if "theirs" in runs else None]
+
+
+def column(value, text, width):
+    """value formatted, or a dash."""
+    return ("-" if value is None else format(value, text)).rjust(width)
 
 
 def main():
@@ -209,19 +245,24 @@ def main():
     parser.add_argument("--undeclared", action="store_true",
                         help="leave the shapes of intermediate values out of the models, so that the "
                         "fused ops cannot write over their inputs")
+    parser.add_argument("--dtype", default="float32", choices=sorted(TYPES))
+    parser.add_argument("--shapes", default="", help='other shapes, as in "1x8x2048,1x512x2048"')
     args = parser.parse_args()
     Chain.declare_shapes = not args.undeclared
-    print(f"onnxruntime {ort.__version__}, float32; ratio = theirs / ours, above 1 the fused op is faster")
-    print(f"{'fused op':20} {'shape':14} {'threads':>7} {'ours us':>9} {'theirs us':>9} {'ratio':>6}"
-          f"  {'difference':>10}  in place of")
+    shapes = [tuple(map(int, s.split("x"))) for s in args.shapes.split(",")] if args.shapes else SHAPES
+    print(f"onnxruntime {ort.__version__}, {args.dtype}; ratio = theirs / ours, above 1 the fused op is "
+          "faster; of f32 = ours / the fused op in float32")
+    print(f"{'fused op':20} {'shape':14} {'threads':>7} {'ours us':>9} {'theirs us':>9} {'f32 us':>9} {'ratio':>6}"
+          f" {'of f32':>6} {'difference':>10}  in place of")
     for pair in PAIRS:
         if not pair[0].startswith(args.only):
             continue
-        for shape in SHAPES:
+        for shape in shapes:
             for threads in (int(t) for t in args.threads.split(",")):
-                ours, theirs, ratio, difference = compare(pair, shape, threads, args.library, args.rounds)
-                print(f"{pair[0]:20} {str(list(shape)):14} {threads:7} {ours:9.2f} {theirs:9.2f} {ratio:6.2f}"
-                      f"  {difference:10.1e}  {pair[4]}", flush=True)
+                result = compare(pair, shape, threads, args.library, args.rounds, args.dtype)
+                formats = zip(result, (".2f", ".2f", ".2f", ".2f", ".2f", ".1e"), (9, 9, 9, 6, 6, 10))
+                print(f"{pair[0]:20} {str(list(shape)):14} {threads:7}", *(column(*f) for f in formats),
+                      f" {pair[4]}", flush=True)
 
 
 if __name__ == "__main__":

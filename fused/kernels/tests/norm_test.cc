@@ -55,8 +55,8 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
       }
       squares += Round(mojo::kFloat32, v[i] * v[i]);
     }
-    // A mean beyond float32 is infinite there, and the row becomes 0.
-    const double mean = Round(mojo::kFloat32, squares) / static_cast<double>(c.width);
+    // A mean beyond float32 is infinite there, and the row becomes 0; a sum beyond float32 is no reason for that.
+    const double mean = Round(mojo::kFloat32, squares / static_cast<double>(c.width));
     const double inv = 1 / sqrt(mean + c.epsilon);
     for (size_t i = 0; i < c.width; ++i) {
       double n_i = v[i] * inv;

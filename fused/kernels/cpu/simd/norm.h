@@ -35,6 +35,18 @@ MOJO_INLINE float SumOfSquares(size_t n, Value value) {
   return Sum((a + b) + (c + d));
 }
 
+// MeanOfSquares is the mean where the sum of the squares, each of them finite, overflows float32: the definition's mean
+// of a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to 7e17. Rare, so slow.
+template <class Value>
+__attribute__((noinline)) float MeanOfSquares(size_t n, Value value) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const F32 v = value(Part{1}, i);
+    sum += static_cast<double>(Sum(v * v));
+  }
+  return static_cast<float>(sum / static_cast<double>(n));
+}
+
 // NormRows is the loop over rows. X, Y and S are the stored types of X, of the output and of scale;
 // kAfter is scale_after_cast, kAdd tells AddRMSNorm. Y may be X's buffer.
 template <class X, class Y, class S, bool kAfter, bool kAdd>
@@ -68,7 +80,13 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
       squares = SumOfSquares(
           width, [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); });
     }
-    const float mean = squares / static_cast<float>(width);
+    float mean = squares / static_cast<float>(width);
+    if (!__builtin_isfinite(squares)) {
+      mean = MeanOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+        const F32 v = Load(lanes, normed + i);
+        return residual == nullptr ? v : Round(x, v + Load(lanes, residual + i));
+      });
+    }
     const F32 inv = Set(1.0f / __builtin_sqrtf(mean + args.epsilon));
     const auto write = [=](auto lanes, size_t i, F32 v) MOJO_LAMBDA {
       F32 n = v * inv;
