@@ -13,7 +13,7 @@ NODE_TESTS := $(BUILD)/onnx-node-tests
 FETCHED := $(BUILD)/.onnxruntime
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-GO_FILES := go.mod go.sum $(shell find cmd fused golden onnx ort patterns reference rewrite \
+GO_FILES := go.mod go.sum $(shell find cmd fused golden internal onnx ort patterns reference rewrite \
 	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' \) 2>/dev/null)
 KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null)
 
@@ -25,7 +25,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: all help demo test check test-go test-kernels test-docs bench zoo fuzz fetch docs clean distclean
+.PHONY: all help demo test check test-go test-kernels test-docs test-zoo bench zoo fuzz fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -49,7 +49,7 @@ $(KERNELS): $(KERNEL_FILES) | $(CMAKE_STAMP)
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
 	@scripts/demo.sh
 
-test: check test-docs test-go test-kernels ## everything: formatting, vet, all tests, the kernels under the sanitizers
+test: check test-docs test-go test-zoo test-kernels ## everything: formatting, vet, all tests, the kernels under the sanitizers
 	@echo "all tests passed"
 
 check: ## gofmt and go vet
@@ -65,6 +65,14 @@ test-docs: $(BIN) ## the generated documents are what the code says
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
 	@echo "go test ./..."
 	@$(TEST_ENV) $(GO) test -timeout 10m ./...
+	@$(TEST_ENV) $(GO) test -v -run '^TestNodeTests$$' ./reference ./onnx >$(BUILD)/node-counts.log || { cat $(BUILD)/node-counts.log; exit 1; }
+	@sed -nE 's/^.*_test\.go:[0-9]+: (node tests: [^;]*|[0-9]+ models of the ONNX node tests.*).*/\1/p' $(BUILD)/node-counts.log | \
+		awk '{ print } END { if (NR != 2) { print "the ONNX node tests did not run"; exit 1 } }'
+
+test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and compare with PyTorch: build/zoo.md
+	@echo "the bundled models, patched and run"
+	@$(TEST_ENV) $(GO) run ./bench/zoo models >$(BUILD)/zoo.md || { cat $(BUILD)/zoo.md; exit 1; }
+	@tail -1 $(BUILD)/zoo.md
 
 test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers and through onnxruntime
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
@@ -80,7 +88,7 @@ bench: all $(FETCHED) $(VENV)/.installed ## time the kernels against what they r
 	$(VENV)/bin/python fused/kernels/bench/bench_kernels.py $(LIBRARY) --threads $(BENCH_THREADS)
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
 
-zoo: all $(FETCHED) ## ZOO=DIR: patch every model of a folder with truth.json and goldens, and count
+zoo: all $(FETCHED) ## ZOO=DIR: patch every model of DIR or DIR/models with goldens (and truth.json), and count
 	@if [ -z "$(ZOO)" ]; then echo "usage: make zoo ZOO=DIR" >&2; exit 2; fi
 	$(TEST_ENV) $(GO) run ./bench/zoo "$(abspath $(ZOO))"
 
@@ -109,7 +117,8 @@ $(VENV)/.installed: requirements/test.txt
 $(VENV)/.cmake: requirements/build.txt
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@echo "no cmake on this machine: installing it into $(VENV)"
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/build.txt
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/build.txt || \
+		{ echo "cmake, which builds the kernels, cannot be installed here: install it with the system's packages" >&2; exit 1; }
 	@touch $@
 
 $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
@@ -119,7 +128,7 @@ $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
 	@touch $@
 
 clean: ## remove what was built; the Python environment stays
-	rm -rf $(BIN) $(BUILD)/kernels $(LIBRARY) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/*.log
+	rm -rf $(BIN) $(BUILD)/kernels $(LIBRARY) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

@@ -65,6 +65,14 @@ func describe(v *onnx.Value) string {
 	return fmt.Sprintf("%q", v.Name)
 }
 
+func tensorNames(list []*onnx.Tensor) string {
+	var quoted []string
+	for _, t := range list {
+		quoted = append(quoted, fmt.Sprintf("%q", t.Name))
+	}
+	return strings.Join(quoted, ", ")
+}
+
 func names(values []*onnx.Value) string {
 	var list []string
 	for _, v := range values {

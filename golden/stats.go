@@ -112,7 +112,7 @@ func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 	for _, w := range want {
 		g := byName(got, w.Name)
 		if g == nil {
-			errs = append(errs, fmt.Errorf("output %q is missing", w.Name))
+			errs = append(errs, fmt.Errorf("output %q is missing; there are %s", w.Name, tensorNames(got)))
 			continue
 		}
 		s, err := Compare(g, w, t.For(w.Name, coarser(g.DataType, w.DataType)))

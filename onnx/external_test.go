@@ -188,3 +188,33 @@ func TestExternalTensorMadeInMemory(t *testing.T) {
 		t.Errorf("Write: %v", err)
 	}
 }
+
+// TestShapesStayInTheModel writes tensors that may be shapes: shape inference cannot read them from a data file, so they
+// go to the model file, wherever they came from.
+func TestShapesStayInTheModel(t *testing.T) {
+	axes := externalTensor("axes", 4, "location", "weights.bin", "offset", "8")
+	axes.DataType = ptr(int32(Int64))
+	long := externalTensor("long", 1000, "location", "weights.bin")
+	long.DataType = ptr(int32(Int64))
+	path, weights := externalModel(t, axes, long, externalTensor("w", 100, "location", "weights.bin"))
+	m, err := Read(path)
+	must(t, err)
+	defer m.Close()
+	for _, out := range []string{filepath.Join(filepath.Dir(path), "beside.onnx"), filepath.Join(t.TempDir(), "elsewhere.onnx")} {
+		for _, option := range []WriteOption{func(*writeOptions) {}, ExternalDataOver(1)} {
+			must(t, Write(out, m, option))
+			written, err := Read(out)
+			must(t, err)
+			for name, want := range map[string][]byte{"axes": weights[8:40], "long": weights[:8000], "w": weights[:100]} {
+				c := written.Graph.Value(name).Const
+				if b, err := c.Bytes(); err != nil || !bytes.Equal(b, want) || (c.External == nil) != (name == "axes") {
+					t.Errorf("%s: %d bytes, external %v, %v", name, len(b), c.External, err)
+				}
+			}
+			must(t, written.Close())
+		}
+	}
+	if m.Graph.Value("axes").Const.External == nil {
+		t.Error("writing has changed the model in memory")
+	}
+}

@@ -115,13 +115,15 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 			if tp.RawData != nil {
 				l.keep(tp)
 			}
+		case t.External != nil && t.files != nil && mayBeShape(t) && !t.files.absent(t):
+			err = l.bringIn(tp, t)
 		case t.External != nil && (kept[t.files] || t.files.absent(t)):
 			if tp.RawData != nil { // meaningless beside a reference, but the file's own
 				l.keep(tp)
 			}
 		case t.External != nil:
 			err = l.move(tp, t)
-		case t.DataType != String && choice(l.inlineSize(tp, t), initializer):
+		case t.DataType != String && !mayBeShape(t) && choice(l.inlineSize(tp, t), initializer):
 			err = l.move(tp, t)
 		case tp.RawData != nil:
 			l.keep(tp)
@@ -145,6 +147,27 @@ func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
 		return 0
 	}
 	return t.Size()
+}
+
+// mayBeShape says that a tensor may hold a shape, axes or the like. Shape inference, that of onnxruntime among others,
+// refuses a model where such a tensor lies in a data file; exporters that put it there all the same make models that
+// nothing loads.
+func mayBeShape(t *Tensor) bool {
+	size := t.Size()
+	return (t.DataType == Int64 || t.DataType == Int32) && size >= 0 && size <= smallTensor
+}
+
+// bringIn takes a tensor out of its data file into the model file.
+func (l *layout) bringIn(tp *onnxpb.TensorProto, t *Tensor) error {
+	b, err := t.Bytes()
+	if err != nil {
+		return err
+	}
+	raw, external, location := tp.RawData, tp.ExternalData, tp.DataLocation
+	l.undo = append(l.undo, func() { tp.RawData, tp.ExternalData, tp.DataLocation = raw, external, location })
+	tp.ExternalData, tp.DataLocation, tp.RawData = nil, nil, b
+	l.keep(tp)
+	return nil
 }
 
 // keep leaves raw_data in the model file.

@@ -1,5 +1,5 @@
-// Command zoo holds mojo-patch against a folder of real exports: for every NAME.onnx with a NAME.npz of goldens it
-// patches the model, counts what was fused against truth.json, and runs the result in onnxruntime with the kernels,
+// Command zoo holds mojo-patch against a folder of real exports, DIR or DIR/models: every NAME.onnx has goldens, NAME.npz or
+// a folder NAME of ONNX test data (test_data_set_0, …). It patches the model, counts what was fused against truth.json, and runs the result in onnxruntime with the kernels,
 // in onnxruntime without them, and in the built-in evaluator, each against the goldens at every recorded shape.
 //
 //	go run ./bench/zoo [-only REGEXP] [-library libonnxruntime.so] [-kernels libmojo_ops.so] DIR
@@ -8,7 +8,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -43,11 +42,11 @@ func run(dir, only string, r *runner) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
-	if err != nil || len(files) == 0 {
-		return false, errors.Join(err, fmt.Errorf("%s holds no .onnx files", dir))
+	files, err := exports(dir)
+	if err != nil {
+		return false, err
 	}
-	truths, err := models.ReadTruth(dir)
+	truths, err := models.ReadTruth(filepath.Dir(files[0]))
 	if err != nil {
 		return false, err
 	}

@@ -41,7 +41,11 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 		return fail(err)
 	}
 	defer m.Close()
-	cases, err := golden.Load(strings.TrimSuffix(file, ".onnx")+".npz", m)
+	recorded, err := goldens(file)
+	if err != nil {
+		return fail(err)
+	}
+	cases, err := golden.Load(recorded, m)
 	if err != nil {
 		return fail(err)
 	}

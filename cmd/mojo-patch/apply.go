@@ -39,25 +39,31 @@ func newApply(a *app) *cobra.Command {
 		Use:   "apply MODEL",
 		Short: "Find, check and rewrite blocks into fused ops",
 		Long: `apply looks for the blocks that the kernels take, evaluates each of them and its replacement on the same hard inputs,
-rewrites those that agree, and writes a new model. A place whose results differ, or whose types the kernel lacks, is
-left as it was and reported. Where onnxruntime is found, the kernel itself is run on each distinct place as well.
+rewrites those that agree, and writes a new model. A site whose results differ, or whose types the kernel lacks, is
+left as it was and reported. Where onnxruntime is found, the kernel itself is run on each distinct site as well.
 
-The input is never written to. A model over 2 GB, or one with external data, gets its weights in OUT.data.`,
+The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
+OUT lies in the same folder: then it refers to the same data files, and needs them.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx --dry-run --json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.apply(a, args[0]) },
+		Args: modelArgs(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.out == "" && c.Flags().Changed("output") {
+				return errors.New("the path after -o is empty")
+			}
+			return f.apply(a, args[0])
+		},
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
 	fl.StringVar(&f.include, "include", rewrite.Auto, "kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
-	fl.StringSliceVar(&f.only, "only", nil, "rewrite only the matches of these patterns")
-	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the matches of these patterns")
-	fl.StringVar(&f.node, "node", "", "rewrite only matches whose last node has a name that this regular expression fits")
-	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct), "which matches are evaluated: off, distinct (one of each kind), all")
-	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto, "run the kernels on the checked places, too: auto (where onnxruntime is found), on, off")
+	fl.StringSliceVar(&f.only, "only", nil, "rewrite only the sites of these patterns")
+	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the sites of these patterns")
+	fl.StringVar(&f.node, "node", "", "rewrite only sites whose last node has a name that this regular expression fits")
+	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct), "which sites are evaluated: off, distinct (one of each kind), all")
+	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto, "run the kernels on the checked sites, too: auto (where onnxruntime is found), on, off")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
 	fl.StringVar(&f.onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
@@ -85,6 +91,9 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if same(path, out) {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	}
+	if err := writable(out); err != nil && !f.dryRun {
+		return err
+	}
 	var read []onnx.ReadOption
 	if f.allowMissing {
 		read = append(read, onnx.AllowMissingData())
@@ -95,6 +104,10 @@ func (f *applyFlags) apply(a *app, path string) error {
 		return err
 	}
 	defer m.Close()
+	cases, err := f.cases(m)
+	if err != nil {
+		return err
+	}
 	input := rewrite.DescribeModel(m, path)
 	if input.SHA256, err = m.SHA256(); err != nil {
 		return err
@@ -109,10 +122,11 @@ func (f *applyFlags) apply(a *app, path string) error {
 		return err
 	}
 	var failure error
+	var data []string
 	written := !f.dryRun && !(f.require && r.Fused() == 0)
 	if written {
 		start = time.Now()
-		failure = f.write(a, m, out)
+		failure = f.write(a, m, out, cases)
 		var check *exitError
 		if failure != nil && !errors.As(failure, &check) {
 			return failure
@@ -120,12 +134,12 @@ func (f *applyFlags) apply(a *app, path string) error {
 		written = failure == nil || f.keepFailed
 		if written {
 			r.Output = rewrite.DescribeModel(m, out)
-			r.Output.SHA256 = digest(a, out)
+			r.Output.SHA256, data = readBack(a, out)
 		}
 		r.TimeMS.Write = milliseconds(start)
 	}
 	r.PeakRSSBytes = peakRSS()
-	if err := f.report(a, r, written); err != nil {
+	if err := f.report(a, r, written, data); err != nil {
 		return err
 	}
 	if failure != nil {
@@ -137,7 +151,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 	return nil
 }
 
-func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
+func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []string) error {
 	if a.json {
 		if err := a.printJSON(r); err != nil {
 			return err
@@ -149,11 +163,18 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 	}
 	if a.verbose {
 		for _, s := range r.Sites {
-			a.detail("%s %s at %s %s", s.Status, s.Pattern, s.Node, s.Reason)
+			a.detail("%s", strings.TrimRight(fmt.Sprintf("%s %s at %s %s", s.Status, s.Pattern, s.Node, s.Reason), " "))
 		}
 	}
 	if written {
-		a.say("wrote %s: %d nodes, before %d", r.Output.Path, r.Output.Nodes, r.Input.Nodes)
+		weights := ""
+		if len(data) > 0 {
+			weights = ", weights in " + strings.Join(data[:min(len(data), 3)], ", ")
+			if len(data) > 3 {
+				weights += fmt.Sprintf(" and %s", counted(len(data)-3, "other file"))
+			}
+		}
+		a.say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
 	}
 	return nil
 }
@@ -187,14 +208,21 @@ func same(x, y string) bool {
 	return errP == nil && errQ == nil && p == q
 }
 
-func digest(a *app, path string) string {
+// readBack gives the hash of the file that was written, and the names of the files with its external data.
+func readBack(a *app, path string) (digest string, data []string) {
 	m, err := a.read(path, onnx.AllowMissingData())
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	defer m.Close()
-	sum, _ := m.SHA256()
-	return sum
+	digest, _ = m.SHA256()
+	files, _ := m.Files()
+	for i, f := range files {
+		if i > 0 {
+			data = append(data, f.Path)
+		}
+	}
+	return digest, data
 }
 
 func milliseconds(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }

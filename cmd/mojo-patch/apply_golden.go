@@ -2,16 +2,24 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/aside"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
+// cases gives the recorded cases that the patched model has to reproduce, none without --golden.
+func (f *applyFlags) cases(m *onnx.Model) ([]golden.Case, error) {
+	if f.golden == "" {
+		return nil, nil
+	}
+	return recorded(f.golden, m)
+}
+
 // write writes the model, and takes it back when it does not reproduce the recorded cases.
-func (f *applyFlags) write(a *app, m *onnx.Model, out string) error {
+func (f *applyFlags) write(a *app, m *onnx.Model, out string, cases []golden.Case) error {
 	var options []onnx.WriteOption
 	if f.externalOver > 0 {
 		options = append(options, onnx.ExternalDataOver(f.externalOver))
@@ -19,17 +27,13 @@ func (f *applyFlags) write(a *app, m *onnx.Model, out string) error {
 	if f.golden == "" {
 		return onnx.Write(out, m, options...)
 	}
-	cases, err := golden.Load(f.golden, m)
-	if err != nil {
-		return err
-	}
 	// Under another name until it is checked, so that a failure leaves an older output alone.
 	checked := strings.TrimSuffix(out, ".onnx") + ".unchecked.onnx"
+	aside.Track(checked, checked+".data")
+	defer aside.Remove(checked, checked+".data")
 	if err := onnx.Write(checked, m, options...); err != nil {
 		return err
 	}
-	defer os.Remove(checked)
-	defer os.Remove(checked + ".data")
 	failure := f.reproduce(a, checked, cases)
 	if failure == nil || f.keepFailed {
 		if err := onnx.Write(out, m, options...); err != nil {
@@ -71,6 +75,6 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 			}
 		}
 	}
-	a.say("reproduces the %d cases of %s in %s", len(cases), f.golden, what)
+	a.say("reproduces the %s of %s in %s", counted(len(cases), "case"), f.golden, what)
 	return nil
 }

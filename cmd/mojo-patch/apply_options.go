@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -20,10 +21,13 @@ func (f *applyFlags) options(a *app) (options []rewrite.Option, end func(), err 
 	if err := knownPatterns(append(slices.Clone(f.only), f.skip...)); err != nil {
 		return nil, nil, err
 	}
+	if f.externalOver < 0 {
+		return nil, nil, fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+	}
 	if f.golden == "" && (f.keepFailed || f.evaluator) {
 		return nil, nil, fmt.Errorf("--keep-failed and --evaluator are about --golden, which is not given")
 	}
-	step, clear := a.progress("checking place")
+	step, clear := a.progress("checking site")
 	options = []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
 		rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
@@ -70,6 +74,9 @@ func (f *applyFlags) prober(a *app, verify rewrite.Verify) (*prober, error) {
 	if err != nil && f.checkKernels == kernelsOn {
 		return nil, err
 	}
+	if errors.Is(err, errBrokenKernels) && !f.assume {
+		return nil, environment(fmt.Errorf("%w\n(--check-kernels off patches without running them)", err))
+	}
 	if err != nil {
 		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
 	}
@@ -79,7 +86,9 @@ func (f *applyFlags) prober(a *app, verify rewrite.Verify) (*prober, error) {
 func knownPatterns(names []string) error {
 	var known []string
 	for _, p := range patterns.Builtin().Patterns {
-		known = append(known, p.Name)
+		if !slices.Contains(known, p.Name) { // one pattern may be written in several ways under one name
+			known = append(known, p.Name)
+		}
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {

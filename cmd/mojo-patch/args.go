@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/aside"
 	"github.com/spf13/cobra"
 )
 
-// models demands between least and most models as arguments.
-func models(least, most int) cobra.PositionalArgs {
+// modelArgs demands between least and most models as arguments.
+func modelArgs(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		for _, path := range args {
 			if path == "" {
@@ -29,7 +30,7 @@ func models(least, most int) cobra.PositionalArgs {
 		if len(args) > 0 {
 			given = fmt.Sprintf("%d arguments are given: %s", len(args), strings.Join(args, " "))
 		}
-		return fmt.Errorf("%s takes %s, %s\nusage: %s", c.CommandPath(), wanted, given, c.UseLine())
+		return fmt.Errorf("%s takes %s, %s\nusage: %s", c.Name(), wanted, given, c.UseLine())
 	}
 }
 
@@ -54,7 +55,11 @@ func writable(path string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("cannot write %s: %s is no folder", path, folder)
 	}
-	return nil
+	f, err := aside.Create(path)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return errors.Join(f.Close(), aside.Remove(f.Name()))
 }
 
 // counted writes a number with its noun.

@@ -49,6 +49,9 @@ func (b *backend) check(c *cobra.Command) error {
 	if _, err := ort.ParseOptimization(b.optimize); err != nil {
 		return fmt.Errorf("--optimize: %w", err)
 	}
+	if b.threads < 0 {
+		return fmt.Errorf("--threads %d: it is 1 or more, or 0 for onnxruntime to choose", b.threads)
+	}
 	if b.evaluator {
 		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads"} {
 			if c.Flags().Changed(other) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -43,14 +44,15 @@ func newDiff(a *app) *cobra.Command {
 		Short: "Compare the outputs of two models, or of models with recorded ones",
 		Long: `diff runs two models on the same inputs (those of --inputs, or random ones) and compares the second one's outputs with
 the first one's. With --golden it runs each model on the recorded inputs and compares with the recorded outputs. It
-exits with 1 when an output is out of tolerance.
+exits with 1 when an output is out of tolerance. Outputs are compared by name: one that is missing is a failure, one that
+only the compared model has is mentioned.
 
 An element is within tolerance when |got - want| <= atol + rtol * |want|. Without --atol and --rtol float32 has 1e-4
 for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the output.`,
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
   mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: modelArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error { return f.diff(a, c, args) },
 	}
 	f.backend.flags(c)
@@ -122,10 +124,7 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 // wanted gives the cases to compare with, their origin, and the models to compare.
 func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.Case, string, []string, error) {
 	if f.golden != "" {
-		cases, err := golden.Load(f.golden, first)
-		if err == nil && len(cases) == 0 {
-			err = fmt.Errorf("%s holds no cases", f.golden)
-		}
+		cases, err := recorded(f.golden, first)
 		return cases, f.golden, args, err
 	}
 	cases, err := f.inputs.cases(first, f.cases)
@@ -156,11 +155,12 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case, to
 	defer r.Close()
 	got := make([]golden.Case, len(want))
 	for i, c := range want {
-		if len(c.Outputs) == 0 {
-			return nil, fmt.Errorf("case %d of %s has no outputs to compare with", i, against)
+		if err := golden.FitInputs(m, c); err != nil {
+			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", path, i, against, err)
 		}
 		got[i].Inputs = c.Inputs
 	}
+	uncompared(a, m, want[0].Outputs)
 	times, err := runCases(a, r, got, 1)
 	if err != nil {
 		return nil, failed(err)
@@ -176,6 +176,15 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case, to
 		result.Cases = append(result.Cases, d)
 	}
 	return result, nil
+}
+
+// uncompared says which outputs of the model there is nothing to compare with.
+func uncompared(a *app, m *onnx.Model, want []*onnx.Tensor) {
+	for _, v := range m.Graph.Outputs {
+		if !slices.ContainsFunc(want, func(t *onnx.Tensor) bool { return t.Name == v.Name }) {
+			a.say("output %q of %s is not compared: the other side has none of that name", v.Name, m.Path)
+		}
+	}
 }
 
 func (f *diffFlags) report(a *app, all []comparison) error {

@@ -13,6 +13,7 @@ func newGolden(a *app) *cobra.Command {
 		Use:     "golden",
 		Short:   "Record inputs and outputs of a model",
 		Example: "  mojo-patch golden record model.onnx -o recorded.npz",
+		RunE:    group,
 	}
 	c.AddCommand(newGoldenRecord(a))
 	return c
@@ -33,7 +34,7 @@ of ONNX test data. diff and apply compare with them.`,
 		Example: `  mojo-patch golden record model.onnx -o recorded.npz --cases 3
   mojo-patch golden record model.onnx -o test_data --dim batch=1 --dim sequence=16
   mojo-patch diff patched.onnx --golden recorded.npz`,
-		Args: cobra.ExactArgs(1),
+		Args: modelArgs(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if out == "" {
 				return fmt.Errorf("-o FILE.npz or -o DIR is missing")
@@ -74,7 +75,7 @@ of ONNX test data. diff and apply compare with them.`,
 			if err := save(out, cases); err != nil {
 				return err
 			}
-			a.say("wrote %d cases to %s", len(cases), out)
+			a.say("wrote %s to %s", counted(len(cases), "case"), out)
 			if a.json || a.verbose {
 				return reportRun(a, args[0], what, cases, times)
 			}

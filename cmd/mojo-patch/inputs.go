@@ -47,11 +47,7 @@ func (f *inputFlags) sizes() (map[string]int64, error) {
 // cases gives what to run the model on: the cases of the file, or count random ones with seeds that follow each other.
 func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
 	if f.file != "" {
-		cases, err := golden.Load(f.file, m)
-		if err == nil && len(cases) == 0 {
-			err = fmt.Errorf("%s holds no cases", f.file)
-		}
-		return cases, err
+		return loadCases(f.file, m)
 	}
 	dims, err := f.sizes()
 	if err != nil {
@@ -64,4 +60,35 @@ func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
 		}
 	}
 	return list, nil
+}
+
+// loadCases reads the cases of a file and errs when the model cannot be run on one of them.
+func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
+	cases, err := golden.Load(path, m)
+	if err != nil {
+		return nil, err
+	}
+	if len(cases) == 0 {
+		return nil, fmt.Errorf("%s holds no cases", path)
+	}
+	for i, c := range cases {
+		if err := golden.FitInputs(m, c); err != nil {
+			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", m.Path, i, path, err)
+		}
+	}
+	return cases, nil
+}
+
+// recorded reads cases to compare with: each has outputs.
+func recorded(path string, m *onnx.Model) ([]golden.Case, error) {
+	cases, err := loadCases(path, m)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range cases {
+		if len(c.Outputs) == 0 {
+			return nil, fmt.Errorf("case %d of %s has no outputs to compare with", i, path)
+		}
+	}
+	return cases, nil
 }

@@ -46,7 +46,7 @@ func newInspect(a *app) *cobra.Command {
 recognised, not checked by evaluation: apply does that. Weights need not be there. -v lists every op and every near miss.`,
 		Example: `  mojo-patch inspect model.onnx
   mojo-patch inspect model.onnx --json | jq .patterns`,
-		Args: cobra.ExactArgs(1),
+		Args: modelArgs(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			m, err := a.read(args[0], onnx.AllowMissingData())
 			if err != nil {

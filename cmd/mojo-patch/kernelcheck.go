@@ -26,7 +26,11 @@ type prober struct {
 	sessions             map[string]*ort.Session
 }
 
-// newProber finds onnxruntime and the kernel library; empty paths mean that they are looked for.
+// errBrokenKernels is the cause of an error about a kernel library that is there and that onnxruntime does not load.
+var errBrokenKernels = errors.New("onnxruntime does not load the kernel library")
+
+// newProber finds onnxruntime and the kernel library, and registers the one with the other; empty paths mean that they
+// are looked for.
 func newProber(onnxruntime, kernels string) (*prober, error) {
 	lib, err := ort.Find(onnxruntime)
 	if err != nil {
@@ -35,6 +39,9 @@ func newProber(onnxruntime, kernels string) (*prober, error) {
 	path, err := fused.FindLibrary(kernels)
 	if err != nil {
 		return nil, err
+	}
+	if facts := ort.Doctor(lib.Path, path); facts.LibraryError == nil && facts.KernelsError != nil {
+		return nil, environment(fmt.Errorf("%w: %w", errBrokenKernels, facts.KernelsError))
 	}
 	dir, err := aside.MkdirTemp("", "mojo-patch-")
 	if err != nil {

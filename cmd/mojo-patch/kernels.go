@@ -97,7 +97,7 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	return rows, missing
 }
 
-// firstLine shortens an error that lists the places looked at.
+// firstLine shortens an error that lists where was looked.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return strings.TrimSuffix(line, ". Looked at:")

@@ -3,55 +3,53 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/models"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// truth is what models/truth.json says of one model.
-type truth struct {
-	Architecture string
-	DType        string
-	Blocks       struct{ RMSNorm, LayerNorm, RoPE, GLU, MoE int }
+// withoutCPUKernels says that onnxruntime's CPU provider lacks kernels for the type of a bundled model: most of bfloat16.
+func withoutCPUKernels(model string) bool { return strings.HasSuffix(model, "-bf16") }
+
+// bundled gives the blocks of the bundled models by name.
+func bundled(t *testing.T) map[string]models.Blocks {
+	t.Helper()
+	truth, err := models.ReadTruth("../../models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(truth) < 10 {
+		t.Fatalf("models/truth.json has %d models", len(truth))
+	}
+	return truth
 }
 
 // TestBundledModels patches every bundled model, demands that it still reproduces PyTorch's outputs, and counts: each block
 // that PyTorch executes is fused.
 func TestBundledModels(t *testing.T) {
-	b, err := os.ReadFile("../../models/truth.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file struct{ Models map[string]truth }
-	if err := json.Unmarshal(b, &file); err != nil {
-		t.Fatal(err)
-	}
-	if len(file.Models) < 10 {
-		t.Fatalf("models/truth.json has %d models", len(file.Models))
-	}
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
 	}
-	for name, want := range file.Models {
+	for name, want := range bundled(t) {
 		t.Run(name, func(t *testing.T) {
 			model := filepath.Join("..", "..", "models", name+".onnx")
 			out := filepath.Join(t.TempDir(), "patched.onnx")
 			args := []string{"apply", model, "-o", out, "--json", "--require", "--check-kernels", "on", "--verify", "all",
 				"--golden", strings.TrimSuffix(model, ".onnx") + ".npz"}
-			if want.DType == "bf16" { // onnxruntime's CPU provider lacks most bfloat16 kernels
+			if withoutCPUKernels(name) {
 				args = append(args, "--evaluator")
 			}
 			r := report(t, args...)
 			norms, glus, ropes := fusedBy(r, "RMSNorm")+fusedBy(r, "AddRMSNorm"), fusedBy(r, "SwiGLU")+fusedBy(r, "GeGLU"), fusedBy(r, "RotaryEmbedding")
-			rope := want.Blocks.RoPE
-			if want.Architecture == "cohere" {
+			rope := want.Rope
+			if strings.HasPrefix(name, "cohere-") {
 				rope = 0 // interleaved pairs: left as they are
 			}
-			if norms != want.Blocks.RMSNorm || glus != want.Blocks.GLU || ropes != rope {
-				t.Errorf("fused %d norms, %d gated activations, %d rotary embeddings; PyTorch runs %+v", norms, glus, ropes, want.Blocks)
+			if norms != want.RMSNorm || glus != want.GLU || ropes != rope {
+				t.Errorf("fused %d norms, %d gated activations, %d rotary embeddings; PyTorch runs %+v", norms, glus, ropes, want)
 			}
 			for _, s := range r.Sites {
 				if s.Status == rewrite.Refused {
@@ -60,7 +58,7 @@ func TestBundledModels(t *testing.T) {
 			}
 			again := report(t, "apply", out, "-o", filepath.Join(t.TempDir(), "again.onnx"), "--json")
 			if again.Fused() != 0 || again.Output.Nodes != r.Output.Nodes {
-				t.Errorf("a second pass fused %d places more", again.Fused())
+				t.Errorf("a second pass fused %d sites more", again.Fused())
 			}
 		})
 	}

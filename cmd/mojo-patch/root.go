@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,16 +29,34 @@ type app struct {
 
 // run executes one command line and gives the exit code.
 func run(args []string, out, err io.Writer) int {
-	a := &app{out: out, err: err}
+	results := &results{Writer: out}
+	a := &app{out: results, err: err}
 	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetOut(out)
+	root.SetOut(results)
 	root.SetErr(err)
 	e := root.Execute()
+	if results.err != nil && (e == nil || errors.Is(e, results.err)) {
+		e = fmt.Errorf("cannot write the result: %w", results.err)
+	}
 	if e != nil && e.Error() != "" {
 		fmt.Fprintln(err, a.paint(err, red, "mojo-patch:"), e)
 	}
 	return exitCode(e)
+}
+
+// results is stdout, which remembers what went wrong: a list cut off by a full disk must not look like success.
+type results struct {
+	io.Writer
+	err error
+}
+
+func (r *results) Write(b []byte) (int, error) {
+	n, err := r.Writer.Write(b)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -45,7 +64,7 @@ func newRoot(a *app) *cobra.Command {
 		Use:   "mojo-patch",
 		Short: "Fuse normalisations, gated activations and rotary embeddings in ONNX language models",
 		Long: `mojo-patch finds RMSNorm, residual addition with RMSNorm, SwiGLU, GeGLU and rotary embedding in exported ONNX
-language models, checks each place, and rewrites it into one fused op. The patched model carries the definition of
+language models, checks each site, and rewrites it into one fused op. The patched model carries the definition of
 every fused op as a model-local function: any ONNX runtime runs it, and onnxruntime with libmojo_ops runs the kernels.
 
 Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments, or a file that
@@ -119,6 +138,9 @@ func (a *app) paint(w io.Writer, colour, text string) string {
 }
 
 func isTerminal(w io.Writer) bool {
+	if r, ok := w.(*results); ok {
+		w = r.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -41,7 +41,7 @@ vocabulary, masks that let everything through), and says what came out.`,
   mojo-patch run patched.onnx --inputs recorded.npz --outputs out.npz
   mojo-patch run patched.onnx --dim batch=1 --dim sequence=128 --repeat 20
   mojo-patch run model.onnx --evaluator`,
-		Args: cobra.ExactArgs(1),
+		Args: modelArgs(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := b.check(c); err != nil {
 				return err
@@ -128,11 +128,12 @@ func save(path string, cases []golden.Case) error {
 
 // savable errs when save cannot write to path, before anything is run.
 func savable(path string) error {
+	path = filepath.Clean(path)
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && !strings.HasSuffix(path, ".npz") {
 		return fmt.Errorf("%s is a file whose name does not end in .npz: name a .npz file or a folder", path)
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("%s is no folder", filepath.Dir(path))
+		return fmt.Errorf("cannot write %s: %s is no folder", path, filepath.Dir(path))
 	}
 	return nil
 }
