@@ -6,12 +6,11 @@
 namespace mojo {
 namespace {
 
-// NodeName is the name of the node, for messages ("" where the runtime cannot tell).
+// NodeName is the name of the node, for messages.
 struct NodeName {
   char text[256] = "";
 
   explicit NodeName(const KernelInit& init) {
-    if (!init.api.has_kernel_info()) return;
     size_t size = sizeof(text);
     if (OrtStatus* status = init.api.ort->KernelInfo_GetNodeName(init.info, text, &size)) {
       init.api.ort->ReleaseStatus(status);
@@ -20,12 +19,13 @@ struct NodeName {
   }
 };
 
-// Missing replaces onnxruntime's own status by one that says which node and which attribute.
-OrtStatus* Missing(const KernelInit& init, const char* name, const char* type, OrtStatus* cause) {
+// Unreadable replaces onnxruntime's own status, of an attribute that is missing or of another type, by
+// one that says which node and which attribute.
+OrtStatus* Unreadable(const KernelInit& init, const char* name, const char* type, OrtStatus* cause) {
   const NodeName node(init);
   OrtStatus* status =
       Errorf(init.api,
-             "mojo.%s, node \"%s\": attribute %s (%s) is required and was not found: %.200s",
+             "mojo.%s, node \"%s\": attribute %s (%s) is required and could not be read: %.200s",
              init.def.name, node.text, name, type, init.api.ort->GetErrorMessage(cause));
   init.api.ort->ReleaseStatus(cause);
   return status;
@@ -37,7 +37,7 @@ int64_t AttributeReader::Int(const char* name) {
   int64_t value = 0;
   if (status != nullptr) return 0;
   if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_int64(init.info, name, &value)) {
-    status = Missing(init, name, "int", s);
+    status = Unreadable(init, name, "int", s);
   }
   return value;
 }
@@ -46,7 +46,7 @@ float AttributeReader::Float(const char* name) {
   float value = 0;
   if (status != nullptr) return 0;
   if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_float(init.info, name, &value)) {
-    status = Missing(init, name, "float", s);
+    status = Unreadable(init, name, "float", s);
   }
   return value;
 }
@@ -55,7 +55,7 @@ void AttributeReader::String(const char* name, char* out, size_t size) {
   out[0] = '\0';
   if (status != nullptr) return;
   if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_string(init.info, name, out, &size)) {
-    status = Missing(init, name, "string", s);
+    status = Unreadable(init, name, "string", s);
   }
 }
 

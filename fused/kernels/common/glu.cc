@@ -8,10 +8,6 @@
 namespace mojo {
 namespace {
 
-constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
-
 constexpr TypeCombo kTypes[] = {
     {{kF32, kF32}, {kF32}}, {{kF16, kF16}, {kF16}}, {{kBF16, kBF16}, {kBF16}}};
 

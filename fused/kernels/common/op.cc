@@ -1,8 +1,8 @@
 #include "common/op.h"
 
+#include <memory>
 #include <mutex>
 #include <new>
-#include <vector>
 
 namespace mojo {
 namespace {
@@ -75,10 +75,10 @@ void KernelDestroy(void* kernel) {
 
 void Fill(CustomOp* op, const Api& api, const OpEntry& entry, size_t combo) {
   *op = CustomOp{};
-  // 16 is the first version whose kernels report errors; 18 adds outputs written over inputs. Claim
-  // no more than is used: runtimes refuse a version above their own. InferOutputShapeFn (17) stays
-  // null on purpose: a wrong or half-known shape makes later nodes fail to load, none never does.
-  op->version = api.version >= 18 ? 18 : 16;
+  // 18 adds outputs written over inputs. Claim no more than is used: runtimes refuse a version above
+  // their own. InferOutputShapeFn (17) stays null on purpose: a wrong or half-known shape makes later
+  // nodes fail to load, none never does.
+  op->version = api.version >= 18 ? 18 : kOldestVersion;
   // CreateKernel and KernelCompute, which cannot report errors, stay null: 1.16 calls the V2 ones
   // only then.
   op->GetName = GetName;
@@ -106,31 +106,29 @@ void Fill(CustomOp* op, const Api& api, const OpEntry& entry, size_t combo) {
   op->types = &entry.def->combos[combo];
 }
 
-// Sessions outlive their options and the domain object holds pointers only, so the structs are made
-// once and stay until the process ends.
+// Sessions outlive their options and the domain object holds pointers only, so the domain and its
+// CustomOps are made once and stay until the process ends.
 std::mutex mutex;
-std::vector<CustomOp>* all_ops = nullptr;
 OrtCustomOpDomain* domain = nullptr;
 
 OrtStatus* MakeDomain(const Api& api, const OpEntry* table, size_t count) {
-  auto* ops = new std::vector<CustomOp>;
-  for (size_t row = 0; row < count; ++row) {
-    for (size_t combo = 0; combo < table[row].def->combo_count; ++combo) {
-      ops->emplace_back();
-      Fill(&ops->back(), api, table[row], combo);
-    }
-  }
+  size_t op_count = 0;
+  for (size_t row = 0; row < count; ++row) op_count += table[row].def->combo_count;
+  std::unique_ptr<CustomOp[]> ops(new CustomOp[op_count]);
   OrtCustomOpDomain* made = nullptr;
   OrtStatus* status = api.ort->CreateCustomOpDomain("mojo", &made);
-  for (size_t i = 0; i < ops->size() && status == nullptr; ++i) {
-    status = api.ort->CustomOpDomain_Add(made, &(*ops)[i]);
+  CustomOp* op = ops.get();
+  for (size_t row = 0; row < count; ++row) {
+    for (size_t combo = 0; combo < table[row].def->combo_count && status == nullptr; ++combo, ++op) {
+      Fill(op, api, table[row], combo);
+      status = api.ort->CustomOpDomain_Add(made, op);
+    }
   }
   if (status != nullptr) {
     if (made != nullptr) api.ort->ReleaseCustomOpDomain(made);
-    delete ops;
     return status;
   }
-  all_ops = ops;
+  ops.release();  // the domain's from here on
   domain = made;
   return nullptr;
 }
@@ -140,10 +138,19 @@ OrtStatus* MakeDomain(const Api& api, const OpEntry* table, size_t count) {
 OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table,
                        size_t count) {
   try {
+    if (api.version < kOldestVersion) {
+      return Errorf(api, "mojo: this onnxruntime has API version %u; these custom ops need onnxruntime "
+                    "1.%u or newer",
+                    static_cast<unsigned>(api.version), static_cast<unsigned>(kOldestVersion));
+    }
     const std::lock_guard<std::mutex> lock(mutex);
     if (domain == nullptr) {
       SetTheApi(api);
       if (OrtStatus* status = MakeDomain(api, table, count)) return status;
+    } else if (api.ort != TheApi().ort) {
+      // The domain and the kernels' calls belong to the first one.
+      return Errorf(api, "mojo: a second onnxruntime in this process asks for the custom ops; they serve "
+                    "the first one that registered them");
     }
     return api.ort->AddCustomOpDomain(options, domain);
   } catch (...) {

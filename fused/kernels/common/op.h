@@ -16,6 +16,11 @@ namespace mojo {
 constexpr size_t kMaxInputs = 4;
 constexpr size_t kMaxOutputs = 2;
 
+// The element types of the ops.
+constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
+constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+
 // TypeCombo is one allowed combination of element types.
 struct TypeCombo {
   ONNXTensorElementDataType inputs[kMaxInputs];
@@ -55,7 +60,8 @@ struct Backend {
 
 // MayInPlace<input, output, input, output...> is a Backend's may_in_place for those pairs. No input
 // and no output may be in two pairs, unless the op has only one output. onnxruntime uses a pair where
-// nothing else reads the input and it knows that both have one shape; it frees the lists by free().
+// nothing else reads the input and it knows that both have one shape. RegisterOps has the lists freed
+// by free().
 template <int... kPairs>
 size_t MayInPlace(int** inputs, int** outputs) {
   constexpr int kList[] = {kPairs...};
@@ -76,8 +82,9 @@ struct OpEntry {
   const Backend* backend;
 };
 
-// RegisterOps adds every row of the table to the session options, as domain "mojo".
-// The table must live as long as the process. Sets TheApi.
+// RegisterOps adds every row of the table to the session options, as domain "mojo". The table must
+// live as long as the process. Sets TheApi at the first call; a runtime that is too old, or another one
+// than at the first call, is an error.
 OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table,
                        size_t count);
 

@@ -16,6 +16,9 @@ namespace mojo {
 // More dimensions than any model has; a tensor of a higher rank is an error, not a crash.
 constexpr size_t kMaxRank = 16;
 
+// The oldest supported API: the first whose custom ops report errors.
+constexpr uint32_t kOldestVersion = 16;
+
 // Api is the OrtApi table and what of it may be called.
 struct Api {
   const OrtApi* ort = nullptr;
@@ -23,7 +26,6 @@ struct Api {
 
   bool has_shape_reference() const { return version >= 24; }
   bool has_parallel_for() const { return version >= 17; }
-  bool has_kernel_info() const { return version >= 15; }  // node name, type info, constant inputs
 };
 
 // ProbeApi asks for the newest table that both this library and the runtime know.

@@ -7,10 +7,6 @@
 namespace mojo {
 namespace {
 
-constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
-
 // Equal types serve both values of scale_after_cast. Unequal ones serve one: the product takes the
 // type of the output, which is the narrow one in every export seen.
 constexpr TypeCombo kNormTypes[] = {

@@ -6,17 +6,12 @@
 namespace mojo {
 namespace {
 
-constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
-constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
-constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
-
 constexpr TypeCombo kTypes[] = {{{kF32, kF32, kF32}, {kF32}},
                                 {{kF16, kF16, kF16}, {kF16}},
                                 {{kBF16, kBF16, kBF16}, {kBF16}}};
 
 // StaticLastDim is the last dim of input X where the model fixes it, else -1.
 int64_t StaticLastDim(const KernelInit& init) {
-  if (!init.api.has_kernel_info()) return -1;
   const OrtApi& ort = *init.api.ort;
   OrtTypeInfo* type = nullptr;
   int64_t dims[kMaxRank];

@@ -7,6 +7,9 @@
 namespace mojo {
 namespace {
 
+// Elements per task: about as long as it takes to wake another thread, several times over.
+constexpr size_t kGrain = 16384;
+
 // More tasks than this only add to the cost of handing them out.
 constexpr size_t kMaxTasks = 256;
 
@@ -32,12 +35,11 @@ OrtStatus* OutOfMemory(const Api& api) {
   return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory");
 }
 
-Tasks Tasks::Cut(size_t items, size_t width, size_t grain) {
-  size_t count = items * width / grain;
+size_t TaskCount(size_t items, size_t width) {
+  size_t count = items * width / kGrain;
   if (count > items) count = items;
   if (count > kMaxTasks) count = kMaxTasks;
-  if (count < 2) count = 1;
-  return {items, count};
+  return count == 0 ? 1 : count;
 }
 
 }  // namespace mojo

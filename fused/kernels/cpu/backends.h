@@ -22,16 +22,27 @@ ElementType ToElementType(ONNXTensorElementDataType type);
 // OutOfMemory is the status for a failed allocation.
 OrtStatus* OutOfMemory(const Api& api);
 
-// Tasks is a piece of work cut into equal parts for the session's threads.
-struct Tasks {
-  size_t items;
-  size_t count;  // number of tasks
+// TaskCount is how many tasks to cut items of width elements into: as many as are each worth waking a
+// thread for, at least 1 and at most items (for items > 0).
+size_t TaskCount(size_t items, size_t width);
 
-  // Cut makes tasks of at least grain elements; an item has width elements.
-  static Tasks Cut(size_t items, size_t width, size_t grain);
-  size_t Begin(size_t task) const { return items * task / count; }
-  size_t End(size_t task) const { return items * (task + 1) / count; }
-};
+// RunInTasks calls run(args, begin, end) for ranges that together cover 0..items-1 once, on the
+// session's threads. An item has width elements.
+template <class Args>
+OrtStatus* RunInTasks(const Api& api, OrtKernelContext* context,
+                      void (*run)(const Args& args, size_t begin, size_t end), const Args& args,
+                      size_t items, size_t width) {
+  struct Work {
+    void (*run)(const Args& args, size_t begin, size_t end);
+    const Args& args;
+    size_t items, count;
+  } work{run, args, items, TaskCount(items, width)};
+  const auto task = [](void* state, size_t i) {
+    const auto& w = *static_cast<const Work*>(state);
+    w.run(w.args, w.items * i / w.count, w.items * (i + 1) / w.count);
+  };
+  return ParallelFor(api, context, task, work.count, &work);
+}
 
 }  // namespace mojo
 

@@ -7,9 +7,6 @@
 namespace mojo {
 namespace {
 
-// Elements per task, a few microseconds of work.
-constexpr size_t kGrain = 16384;
-
 // GateKernel is the state of one node. Immutable after Create.
 struct GateKernel {
   GLUAttributes attributes;
@@ -40,35 +37,21 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-// Work is what the tasks of one run share.
-struct Work {
-  GateArgs args;
-  GateFn run;
-  Tasks tasks;
-};
-
-void RunTask(void* state, size_t task) {
-  const auto* work = static_cast<const Work*>(state);
-  work->run(work->args, work->tasks.Begin(task), work->tasks.End(task));
-}
-
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const GateKernel*>(state);
-  Work work{};
+  GateArgs args{};
   Shape gate, up;
-  if (OrtStatus* s = ReadInput(api, context, 0, &work.args.gate, &gate)) return s;
-  if (OrtStatus* s = ReadInput(api, context, 1, &work.args.up, &up)) return s;
+  if (OrtStatus* s = ReadInput(api, context, 0, &args.gate, &gate)) return s;
+  if (OrtStatus* s = ReadInput(api, context, 1, &args.up, &up)) return s;
   if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, false, gate, &work.args.y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, 0, false, gate, &args.y)) return s;
   const size_t count = gate.Count();
   if (count == 0) return nullptr;
-  work.args.alpha = kernel.attributes.alpha;
-  work.args.limit = kernel.attributes.limit;
-  work.args.up_offset = kernel.attributes.up_offset;
-  work.run = kernel.run;
-  work.tasks = Tasks::Cut(count, 1, kGrain);
-  return ParallelFor(api, context, RunTask, work.tasks.count, &work);
+  args.alpha = kernel.attributes.alpha;
+  args.limit = kernel.attributes.limit;
+  args.up_offset = kernel.attributes.up_offset;
+  return RunInTasks(api, context, kernel.run, args, count, 1);
 }
 
 }  // namespace

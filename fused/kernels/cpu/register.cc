@@ -22,11 +22,6 @@ extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(
   const mojo::Api api = mojo::ProbeApi(base);
   // Without a table there is no way to make a status. No such runtime is known.
   if (api.ort == nullptr) return nullptr;
-  if (api.version < 16) {
-    return mojo::Errorf(api, "mojo: onnxruntime %s is too old for these custom ops; 1.16 or newer "
-                        "is needed",
-                        base->GetVersionString());
-  }
   if (mojo::TheKernels() == nullptr) {
     const char* cap = getenv("MOJO_CPU_ISA");
     return mojo::Errorf(api, "mojo: environment variable MOJO_CPU_ISA is \"%.64s\"; expected "

@@ -7,9 +7,6 @@
 namespace mojo {
 namespace {
 
-// Elements per task: about as long as it takes to wake another thread, several times over.
-constexpr size_t kGrain = 16384;
-
 // NormKernel is the state of one node. Immutable after Create.
 struct NormKernel {
   RMSNormAttributes attributes;
@@ -25,7 +22,6 @@ OrtStatus* Prepare(const KernelInit& init, size_t index, NormKernel* kernel) {
   const Api& api = init.api;
   int is_constant = 0;
   const OrtValue* value = nullptr;
-  if (!api.has_kernel_info()) return nullptr;
   OrtStatus* status =
       api.ort->KernelInfoGetConstantInput_tensor(init.info, index, &is_constant, &value);
   if (status != nullptr) {
@@ -84,53 +80,40 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-// Work is what the tasks of one run share.
-struct Work {
-  NormArgs args;
-  NormFn run;
-  Tasks tasks;
-};
-
-void RunTask(void* state, size_t task) {
-  const auto* work = static_cast<const Work*>(state);
-  work->run(work->args, work->tasks.Begin(task), work->tasks.End(task));
-}
-
 template <bool kAdd>
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const NormKernel*>(state);
   const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
   const int64_t axis = kernel.attributes.axis;
-  Work work{};
+  NormArgs args{};
+  NormFn run = kernel.run_prepared;
   Shape x, scale;
-  if (OrtStatus* s = ReadInput(api, context, 0, &work.args.x, &x)) return s;
+  if (OrtStatus* s = ReadInput(api, context, 0, &args.x, &x)) return s;
   if (kAdd) {
     Shape residual;
-    if (OrtStatus* s = ReadInput(api, context, 1, &work.args.residual, &residual)) return s;
+    if (OrtStatus* s = ReadInput(api, context, 1, &args.residual, &residual)) return s;
     if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
   }
   if (kernel.prepared != nullptr) {
-    work.run = kernel.run_prepared;
-    work.args.scale = kernel.prepared;
+    args.scale = kernel.prepared;
     scale.dims = kernel.prepared_dims;
     scale.rank = kernel.prepared_rank;
   } else {
-    work.run = kernel.run_stored;
-    if (OrtStatus* s = ReadInput(api, context, kAdd ? 2 : 1, &work.args.scale, &scale)) return s;
+    run = kernel.run_stored;
+    if (OrtStatus* s = ReadInput(api, context, kAdd ? 2 : 1, &args.scale, &scale)) return s;
   }
   size_t rows, width;
   if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
   if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &work.args.y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &args.y)) return s;
   if (kAdd) {
-    if (OrtStatus* s = MakeOutput(api, context, 1, true, x, &work.args.sum)) return s;
+    if (OrtStatus* s = MakeOutput(api, context, 1, true, x, &args.sum)) return s;
   }
   if (rows == 0 || width == 0) return nullptr;
-  work.args.width = width;
-  work.args.epsilon = kernel.attributes.epsilon;
-  work.tasks = Tasks::Cut(rows, width, kGrain);
-  return ParallelFor(api, context, RunTask, work.tasks.count, &work);
+  args.width = width;
+  args.epsilon = kernel.attributes.epsilon;
+  return RunInTasks(api, context, run, args, rows, width);
 }
 
 }  // namespace

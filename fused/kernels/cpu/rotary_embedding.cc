@@ -7,9 +7,6 @@
 namespace mojo {
 namespace {
 
-// Elements per task.
-constexpr size_t kGrain = 16384;
-
 // RotaryKernel is the state of one node. Immutable after Create.
 struct RotaryKernel {
   RotaryEmbeddingAttributes attributes;
@@ -32,24 +29,21 @@ OrtStatus* Create(const KernelInit& init, void** state) {
 
 // Work is what the tasks of one run share.
 struct Work {
-  const RotaryKernel* kernel;
+  RotaryFn run;
+  size_t element_size;
   RotaryLayout layout;
   const char* x;
   const char* cos;
   const char* sin;
   char* y;
-  Tasks tasks;
 };
 
-// RunTask walks its rows in runs along the innermost leading dim, where cos and sin move by a fixed
-// step.
-void RunTask(void* state, size_t task) {
-  const auto& work = *static_cast<const Work*>(state);
+// RotateRange walks the rows from row to end - 1 in runs along the innermost leading dim, where cos and
+// sin move by a fixed step.
+void RotateRange(const Work& work, size_t row, size_t end) {
   const RotaryLayout& layout = work.layout;
-  const size_t size = work.kernel->element_size;
+  const size_t size = work.element_size;
   const size_t inner = layout.rank - 1;
-  const size_t end = work.tasks.End(task);
-  size_t row = work.tasks.Begin(task);
   RotaryArgs args;
   args.half = layout.width / 2;
   args.cos_step = layout.cos_step[inner];
@@ -73,7 +67,7 @@ void RunTask(void* state, size_t task) {
     args.y = work.y + row * layout.width * size;
     args.cos = work.cos + cos * size;
     args.sin = work.sin + sin * size;
-    work.kernel->run(args);
+    work.run(args);
     row += args.count;
   }
 }
@@ -91,13 +85,13 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = LayOutRotary(api, kernel.attributes, x, cos, sin, &work.layout)) return s;
   if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &y_data)) return s;
   if (work.layout.rows == 0) return nullptr;
-  work.kernel = &kernel;
+  work.run = kernel.run;
+  work.element_size = kernel.element_size;
   work.x = static_cast<const char*>(x_data);
   work.cos = static_cast<const char*>(cos_data);
   work.sin = static_cast<const char*>(sin_data);
   work.y = static_cast<char*>(y_data);
-  work.tasks = Tasks::Cut(work.layout.rows, work.layout.width, kGrain);
-  return ParallelFor(api, context, RunTask, work.tasks.count, &work);
+  return RunInTasks(api, context, RotateRange, work, work.layout.rows, work.layout.width);
 }
 
 }  // namespace

@@ -12,16 +12,17 @@ constexpr float kLowest = -126.4f;
 constexpr float kHighest = 129.4f;
 
 // Integer is a float32 from kLowest to kHighest rounded to an integer. Adding 1.5 * 2^23 leaves the
-// integer in the low bits of the sum.
+// integer in the low bits of the sum; 126 more makes them the exponent bits of 2^(value-1).
 struct Integer {
   F32 sum;
   F32 value;
 };
-MOJO_INLINE F32 Shift() { return Set(0x1.8p23f); }
+MOJO_INLINE F32 Shift() { return Set(0x1.8p23f + 126); }
 MOJO_INLINE Integer FromSum(F32 sum) { return {sum, sum - Shift()}; }
 
-// Power is 2^(n + f) for |f| <= 1/2, to about 1.5 ulp; n may be 129, which gives infinity.
-MOJO_INLINE F32 Power(Integer n, F32 f) {
+// Power is 2^(n + f) + plus for |f| <= 1/2, the power to about 1.5 ulp; n may be 129, which gives
+// infinity.
+MOJO_INLINE F32 Power(Integer n, F32 f, float plus) {
 #if defined(__AVX512F__)
   constexpr float kScale = 1;
 #else
@@ -35,17 +36,17 @@ MOJO_INLINE F32 Power(Integer n, F32 f) {
   q = Fma(q, f, Set(kScale * 0x1.62e42ap-1f));
   q = Fma(q, f, Set(kScale));
 #if defined(__AVX512F__)
-  return _mm512_scalef_ps(q, n.value);
+  return _mm512_scalef_ps(q, n.value) + plus;
 #else
-  return q * FromBits((Bits(n.sum) << 23) + (126u << 23));
+  return Fma(q, FromBits(Bits(n.sum) << 23), Set(plus));
 #endif
 }
 
-// Power is 2^t, t limited to what float32 holds.
-MOJO_INLINE F32 Power(F32 t) {
+// Power is 2^t + plus, t limited to what float32 holds.
+MOJO_INLINE F32 Power(F32 t, float plus) {
   t = AtLeast(AtMost(t, Set(kHighest)), Set(kLowest));
   const Integer n = FromSum(t + Shift());
-  return Power(n, t - n.value);
+  return Power(n, t - n.value, plus);
 }
 
 // Silu computes g * sigmoid(alpha * g) = g / (1 + 2^(factor g)), factor = -alpha log2(e). One
@@ -68,7 +69,7 @@ struct Silu {
   MOJO_INLINE F32 operator()(F32 g) const {
     const F32 v = AtLeast(AtMost(g, highest), lowest);
     const Integer n = FromSum(Fma(v, factor, Shift()));
-    return g / (Power(n, Fma(v, factor, -n.value)) + 1.0f);
+    return g / Power(n, Fma(v, factor, -n.value), 1);
   }
 };
 
@@ -79,7 +80,7 @@ struct GeluTanh {
   MOJO_INLINE F32 operator()(F32 g) const {
     // 2z times -log2(e).
     const F32 t = g * Fma(g * g, Set(-0x1.a5a7d0p-4f), Set(-0x1.26aec2p1f));
-    return g / (Power(t) + 1.0f);
+    return g / Power(t, 1);
   }
 };
 
@@ -103,7 +104,7 @@ struct Gelu {
     t = Fma(t, z, Set(-0x1.26aed0p0f));
     const F32 exponent = Fma(x * x, Set(-0x1.715476p-1f), t * z);
     const Integer n = FromSum(exponent + Shift());
-    const F32 half_tail = x * Power(n, exponent - n.value);
+    const F32 half_tail = x * Power(n, exponent - n.value, 0);
     return Fma(half_tail, Set(-0.5f), AtLeast(g, Set(0.0f)));
   }
 };

@@ -35,8 +35,9 @@ MOJO_INLINE float SumOfSquares(size_t n, Value value) {
   return Sum((a + b) + (c + d));
 }
 
-// MeanOfSquares is the mean where the sum of the squares, each of them finite, overflows float32: the definition's mean
-// of a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to 7e17. Rare, so slow.
+// MeanOfSquares is the mean where the sum of the squares, each of them finite, overflows float32: the
+// definition's mean of a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to
+// 7e17. Rare, so slow.
 template <class Value>
 __attribute__((noinline)) float MeanOfSquares(size_t n, Value value) {
   double sum = 0;
