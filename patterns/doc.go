@@ -41,7 +41,7 @@
 // The arguments of commutative ops match in any order (ops.go), and Mul and Add with more than two arguments match however the
 // products or sums are nested. Attributes that newer opsets turned into inputs (axes of ReduceMean, …) are written
 // as attributes, defaults need not be spelled out in the graph, and an axis counted from the front equals the one
-// counted from the back. Identity, casts to the type a value has, and reshapes to the shape a value has are not seen.
+// counted from the back. What changes nothing is not seen: Identity, casts to a wider type and back, reshapes that return to the shape (resolve.go).
 // FirstHalf(x) and SecondHalf(x) match the halves of the last axis however they are cut (halves.go).
 //
 // A view is a sub-pattern: its uses are replaced by its expression.

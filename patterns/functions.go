@@ -11,6 +11,8 @@ import (
 type function struct {
 	args int
 	call func(g *graphView, args []any) (any, error)
+	// phrase says in words what a function that answers yes or no found there; nil for other functions.
+	phrase func(g *graphView, args []any, names []string, yes bool) string
 }
 
 // functions, with v, w for values:
@@ -28,15 +30,31 @@ var functions map[string]function
 
 func init() {
 	functions = map[string]function{
-		"rank":       {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.rank) }},
-		"type":       {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.dataType) }},
-		"centered":   {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.centered) }},
-		"routed":     {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.routed) }},
-		"is":         {2, isFunction},
-		"dim":        {2, dimFunction},
-		"sameshape":  {2, onValues((*graphView).sameShape)},
-		"broadcasts": {2, onValues((*graphView).broadcasts)},
-		"before":     {2, onValues((*graphView).before)},
+		"rank": {args: 1, call: func(g *graphView, a []any) (any, error) { return onValue(a[0], g.rank) }},
+		"type": {args: 1, call: func(g *graphView, a []any) (any, error) { return onValue(a[0], g.dataType) }},
+		"dim":  {args: 2, call: dimFunction},
+		"centered": {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.centered) },
+			is("%s is a difference from its own mean, as in a LayerNorm")},
+		"routed": {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.routed) },
+			is("%s comes from rows or weights picked by data, as in an expert")},
+		"is":         {2, isFunction, is("%s is the result of a pattern: %s")},
+		"before":     {2, onValues((*graphView).before), is("%s is made before %s")},
+		"sameshape":  {2, onValues((*graphView).sameShape), twoShapes},
+		"broadcasts": {2, onValues((*graphView).broadcasts), twoShapes},
+	}
+}
+
+// is makes a phrase for yes of the arguments' names; "" for no.
+func is(format string) func(*graphView, []any, []string, bool) string {
+	return func(_ *graphView, _ []any, names []string, yes bool) string {
+		if !yes {
+			return ""
+		}
+		args := make([]any, len(names))
+		for i, n := range names {
+			args[i] = n
+		}
+		return "that " + fmt.Sprintf(format, args...)
 	}
 }
 

@@ -3,6 +3,7 @@ package patterns
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -28,41 +29,6 @@ func newGraphView(set *Set, g *onnx.Graph, facts *infer.Facts) *graphView {
 	return &graphView{set: set, g: g, facts: facts, through: map[*onnx.Value]*onnx.Value{}}
 }
 
-// resolve goes back over nodes that hand their input on unchanged.
-func (g *graphView) resolve(v *onnx.Value) *onnx.Value {
-	if v == nil || v.Producer == nil {
-		return v
-	}
-	if w, ok := g.through[v]; ok {
-		return w
-	}
-	w := v
-	for w.Producer != nil && g.isNoOp(w.Producer, w) {
-		w = w.Producer.Inputs[0]
-	}
-	g.through[v] = w
-	return w
-}
-
-func (g *graphView) isNoOp(n *onnx.Node, out *onnx.Value) bool {
-	in := n.Input(0)
-	if in == nil || out.Output != 0 || !onnx.IsStandardDomain(n.Domain) {
-		return false
-	}
-	switch n.OpType {
-	case "Identity":
-		return true
-	case "Cast", "CastLike":
-		t := g.facts.DataType(in)
-		return t != onnx.Undefined && t == g.facts.DataType(out)
-	case "Reshape", "Expand", "Flatten":
-		return g.facts.SameShape(in, out)
-	case "Dropout": // without training_mode it is the identity
-		return n.Input(2) == nil && len(n.Outputs) == 1 && n.AttrInt("is_test", 1) == 1
-	}
-	return false
-}
-
 // same says whether two values are one: the very same, or made by equal computations from the same values.
 func (g *graphView) same(a, b *onnx.Value) bool {
 	a, b = g.resolve(a), g.resolve(b)
@@ -79,6 +45,26 @@ func (g *graphView) same(a, b *onnx.Value) bool {
 		g.number()
 	}
 	return g.numberOf(a) == g.numberOf(b)
+}
+
+// alike is same for values of two nodes.
+func (g *graphView) alike(v, w *onnx.Value) bool {
+	a, b := g.resolve(v), g.resolve(w)
+	m, n := producer(a), producer(b)
+	return m != nil && n != nil && m != n && m.OpType == n.OpType && slices.Equal(g.inputOps(m), g.inputOps(n)) &&
+		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.resolve(v) == a }) && g.same(a, b)
+}
+
+// inputOps gives the sorted op types of the nodes before n: a look that saves to number all values where it can tell.
+func (g *graphView) inputOps(n *onnx.Node) []string {
+	ops := make([]string, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if p := producer(g.resolve(v)); p != nil && !p.Is("Constant") {
+			ops[i] = p.OpType
+		}
+	}
+	slices.Sort(ops)
+	return ops
 }
 
 // number gives every value of the graph a number, equal for equal computations.
@@ -144,7 +130,9 @@ func (g *graphView) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	if strings.HasPrefix(n.OpType, "Random") || n.OpType == "Multinomial" || n.OpType == "Bernoulli" {
 		return false
 	}
-	b.WriteString(n.Domain)
+	if !onnx.IsStandardDomain(n.Domain) {
+		b.WriteString(n.Domain)
+	}
 	b.WriteByte(':')
 	b.WriteString(n.OpType)
 	b.WriteByte(':')

@@ -20,6 +20,9 @@ type Match struct {
 	// Inputs and Outputs are existing values of the graph, in the order of the fused op.
 	Inputs  []*onnx.Value
 	Outputs []*onnx.Value
+	// Alike says whether two values are computed by equal nodes from equal values, which the match takes for one. It holds as
+	// long as the graph is not changed.
+	Alike func(v, w *onnx.Value) bool
 	// Attributes are the attributes of the fused node.
 	Attributes []*onnx.Attribute
 }

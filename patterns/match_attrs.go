@@ -46,6 +46,9 @@ func (s *state) sameAxis(n *onnx.Node, a, b int64) bool {
 	if !ok {
 		return false
 	}
+	if n.OpType == "Unsqueeze" { // its axes count in what it makes, and a pattern names one
+		r++
+	}
 	mod := func(x int64) int64 {
 		if x < 0 {
 			x += int64(r)

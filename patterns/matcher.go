@@ -2,7 +2,6 @@ package patterns
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -189,7 +188,7 @@ func (s *state) with(n *onnx.Node, k func() bool) bool {
 }
 
 func (s *state) isOp(e *callExpr, n *onnx.Node, v *onnx.Value) bool {
-	if n.OpType != e.op || n.Domain != e.domain && !(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.domain)) {
+	if !isOpType(n, e.op) || n.Domain != e.domain && !(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.domain)) {
 		return false
 	}
 	if e.optional && e.op == "Cast" { // a cast to an integer changes values for good
@@ -249,10 +248,17 @@ func (s *state) matchOperand(e *callExpr, args []expr, v *onnx.Value, k func() b
 		return s.match(args[0], v, k)
 	}
 	v = s.g.resolve(v)
-	if v == nil || !v.Producer.Is(e.op) {
+	if n := producer(v); n == nil || !isOpType(n, e.op) || !onnx.IsStandardDomain(n.Domain) {
 		return s.fail(v, e, "")
 	}
 	return s.with(v.Producer, func() bool { return s.matchNested(e, v.Producer, args, k) })
+}
+
+func producer(v *onnx.Value) *onnx.Node {
+	if v == nil {
+		return nil
+	}
+	return v.Producer
 }
 
 // holdsWhere evaluates the where clause; it fails with the first conjunct that does not hold.
@@ -263,7 +269,7 @@ func (s *state) holdsWhere(root *onnx.Value) bool {
 			continue
 		}
 		if len(s.nodes) >= s.best.depth {
-			s.best = failure{len(s.nodes) + 1, slices.Clone(s.nodes), root, c.text, "a place where it does not hold" + s.explain(c)}
+			s.best = failure{len(s.nodes) + 1, slices.Clone(s.nodes), root, c.text, s.explain(c)}
 			if err != nil {
 				s.best.found = err.Error()
 			}
@@ -271,22 +277,4 @@ func (s *state) holdsWhere(root *onnx.Value) bool {
 		return false
 	}
 	return true
-}
-
-// explain gives the values of the function calls in a condition that failed.
-func (s *state) explain(c cond) string {
-	var parts []string
-	c.expr.walk(func(e condExpr) {
-		if call, ok := e.(*condCall); ok {
-			if x, err := call.eval(s); err == nil {
-				if _, isBool := x.(bool); !isBool {
-					parts = append(parts, call.String()+" is "+formatAny(x))
-				}
-			}
-		}
-	})
-	if len(parts) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(parts, ", ")
 }

@@ -1,5 +1,7 @@
 package patterns
 
+import "github.com/mojo-patch/mojo-patch/onnx"
+
 // commutative lists the standard ops whose two inputs may change places.
 var commutative = map[string]bool{
 	"Add": true, "Mul": true, "And": true, "Or": true, "Xor": true, "Equal": true, "Max": true, "Min": true, "Sum": true,
@@ -8,6 +10,11 @@ var commutative = map[string]bool{
 
 // associative lists the ops that a pattern may write with more than two arguments.
 var associative = map[string]bool{"Add": true, "Mul": true}
+
+// isOpType compares op types; a Sum of two is an Add.
+func isOpType(n *onnx.Node, op string) bool {
+	return n.OpType == op || op == "Add" && n.OpType == "Sum" && len(n.Inputs) == 2
+}
 
 // attributeInputs names the inputs that are attributes in older opsets, so that one spelling serves all.
 var attributeInputs = map[string]map[string]int{

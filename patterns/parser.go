@@ -282,6 +282,9 @@ func rootOps(e expr, ops map[string]bool) {
 			return
 		}
 		ops[e.op] = true
+		if e.op == "Add" {
+			ops["Sum"] = true // isOpType
+		}
 		if e.optional {
 			rootOps(e.args[0], ops)
 		}

@@ -77,6 +77,12 @@ type candidate struct {
 
 func (a *applier) apply() error {
 	start := time.Now()
+	undo := plainInitializers(a.model)
+	defer func() {
+		if !a.report.Changed {
+			undo()
+		}
+	}()
 	a.facts = infer.Analyze(a.model)
 	a.report.TimeMS.Infer = lap(&start)
 

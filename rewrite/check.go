@@ -3,6 +3,7 @@ package rewrite
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -70,6 +71,10 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 		shapes, err := k.shapes(c, w)
 		if err != nil {
 			o.err = err
+			return o
+		}
+		if slices.ContainsFunc(shapes, func(s []int64) bool { return elements([][]int64{s}) == 0 }) {
+			o.err = errors.New("cannot be checked: an input holds no elements")
 			return o
 		}
 		n := elements(shapes)

@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -14,6 +15,8 @@ const (
 	maxSliceNodes = 128
 	// maxConstantBytes bounds the constants that are read.
 	maxConstantBytes = 1 << 20
+	// maxKnownNodes bounds how far back the inputs of a match are looked for behind a known value.
+	maxKnownNodes = 16
 	// maxCongruence is how far back two computations are compared.
 	maxCongruence = 6
 )
@@ -32,7 +35,7 @@ type slice struct {
 
 // cut finds the slice of a match. Its errors say what the match depends on besides its inputs.
 func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
-	c := &cutter{g: g, facts: facts, s: &slice{inputs: m.Inputs, outputs: m.Outputs, equal: map[*onnx.Value]*onnx.Value{}},
+	c := &cutter{g: g, facts: facts, match: m, s: &slice{inputs: m.Inputs, outputs: m.Outputs, equal: map[*onnx.Value]*onnx.Value{}},
 		seen: map[*onnx.Value]bool{}, made: map[*onnx.Node]bool{}, reached: map[*onnx.Value]bool{}}
 	for _, v := range m.Inputs {
 		c.seen[v] = true
@@ -61,6 +64,7 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 type cutter struct {
 	g       *onnx.Graph
 	facts   *infer.Facts
+	match   *patterns.Match
 	s       *slice
 	seen    map[*onnx.Value]bool
 	made    map[*onnx.Node]bool
@@ -85,7 +89,7 @@ func (c *cutter) value(v *onnx.Value) error {
 		c.s.equal[v] = in
 		return nil
 	}
-	if _, ok := c.facts.Known(v, 0); ok {
+	if _, ok := c.facts.Known(v, 0); ok && !c.readsInput(v) {
 		if _, ok := c.facts.Constant(v); !ok {
 			c.s.varying = true
 		}
@@ -100,6 +104,31 @@ func (c *cutter) value(v *onnx.Value) error {
 		return fmt.Errorf("the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
 	}
 	return c.node(n)
+}
+
+// readsInput says whether a known value is computed from the elements of an input of the match, which is known then as
+// well: a small weight that is cast, for example. Such a value is part of what is checked.
+func (c *cutter) readsInput(v *onnx.Value) bool {
+	seen := map[*onnx.Node]bool{}
+	var reads func(v *onnx.Value) bool
+	reads = func(v *onnx.Value) bool {
+		if v == nil {
+			return false
+		}
+		if slices.Contains(c.s.inputs, v) {
+			return true
+		}
+		n := v.Producer
+		if n == nil || n.Graph != c.g || seen[n] || len(seen) >= maxKnownNodes || n.Is("Shape") || n.Is("Size") {
+			return false
+		}
+		seen[n] = true
+		if _, ok := c.facts.Known(v, 0); !ok {
+			return false
+		}
+		return slices.ContainsFunc(n.Inputs, reads)
+	}
+	return reads(v)
 }
 
 func (c *cutter) node(n *onnx.Node) error {
@@ -140,7 +169,7 @@ func isRandom(n *onnx.Node) bool {
 // exporters repeat themselves, and matchers see through that.
 func (c *cutter) congruentInput(v *onnx.Value) *onnx.Value {
 	for _, in := range c.s.inputs {
-		if in.Producer != nil && v.Producer != nil && congruent(in, v, maxCongruence) {
+		if in.Producer != nil && v.Producer != nil && (c.match.Alike != nil && c.match.Alike(in, v) || congruent(in, v, maxCongruence)) {
 			return in
 		}
 	}

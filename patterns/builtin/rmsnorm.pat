@@ -8,15 +8,17 @@ pattern AddRMSNorm(x, residual, scale) -> y, sum {
   anchor ReduceMean
   sum = Add(x, residual)
   xf  = Cast?(sum)
-  n   = DivRoot(xf, Add(MeanSquare(xf), $epsilon))
-  y   = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale)))
+  v   = Add(MeanSquare(xf), $epsilon)
+  n   = DivRoot(xf, v)
+  y   = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale))) | Cast?(Mul(xf, InverseRoot(v), Cast?(scale)))
   where rank(scale) == 1 && epsilon > 0 && dim(scale, 0) == dim(sum, -1) && !centered(sum) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && sameshape(x, y) && before(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum))
 } => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 
 pattern RMSNorm(x, scale) -> y {
   anchor ReduceMean
   xf = Cast?(x)
-  n  = DivRoot(xf, Add(MeanSquare(xf), $epsilon))
-  y  = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale)))
+  v  = Add(MeanSquare(xf), $epsilon)
+  n  = DivRoot(xf, v)
+  y  = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale))) | Cast?(Mul(xf, InverseRoot(v), Cast?(scale)))
   where rank(scale) == 1 && epsilon > 0 && dim(scale, 0) == dim(x, -1) && !centered(x) && sameshape(x, y) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(x))
 } => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)

@@ -1,0 +1,185 @@
+package patterns
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Nodes that together change nothing may stand anywhere; those that lose something may not.
+func TestDetours(t *testing.T) {
+	cast := func(g *graph, x *onnx.Value, to onnx.DataType) *onnx.Value {
+		return g.op("Cast", x, onnx.IntAttr("to", int64(to)))
+	}
+	tests := map[string]struct {
+		detour func(g *graph, x *onnx.Value) *onnx.Value
+		want   bool
+	}{
+		"identity": {func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Identity", x) }, true},
+		"unsqueeze and squeeze": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Squeeze", g.op("Unsqueeze", x, []int64{0}), []int64{0})
+		}, true},
+		"reshape and back": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Reshape", g.op("Reshape", x, []int64{-1, 8}), g.op("Shape", x))
+		}, true},
+		"transpose of nothing": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 1, 2}))
+		}, true},
+		"wider and back": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return cast(g, g.op("Identity", cast(g, x, onnx.Double)), onnx.Float)
+		}, true},
+		"narrower and back": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return cast(g, cast(g, x, onnx.Float16), onnx.Float)
+		}, false},
+		"integers and back": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return cast(g, cast(g, x, onnx.Int64), onnx.Float)
+		}, false},
+		"transpose": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Transpose", x, onnx.IntsAttr("perm", []int64{1, 0, 2}))
+		}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := newGraph()
+			x := g.input("x", 3, 3, 8)
+			matches, _ := g.find(with(func(n *norm) {
+				n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Mul", x, tt.detour(g, x)) }
+			}).build(g, x))
+			if got := len(matches) == 1 && strings.HasPrefix(matches[0], "RMSNorm(x,w)"); got != tt.want {
+				t.Errorf("matched %v", matches)
+			}
+		})
+	}
+}
+
+// The mean may be taken without the axis it reduces, the root of the inverse instead of the inverse of the root, and the
+// scale joined with the inverse or with x first.
+func TestNormNesting(t *testing.T) {
+	inverse := func(g *graph, x *onnx.Value) *onnx.Value {
+		mean := g.op("ReduceMean", g.op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
+		return g.op("Sqrt", g.op("Reciprocal", g.op("Sum", g.op("Unsqueeze", mean, []int64{2}), 1e-6)))
+	}
+	tests := map[string]struct {
+		build func(g *graph, x *onnx.Value) *onnx.Value
+		want  bool
+	}{
+		"(x i) w": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Mul", g.op("Mul", x, inverse(g, x)), g.weight(8))
+		}, true},
+		"x (i w)": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Mul", x, g.op("Mul", inverse(g, x), g.weight(8)))
+		}, true},
+		"i (w x)": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Mul", inverse(g, x), g.op("Mul", g.weight(8), x))
+		}, true},
+		"another axis added": {func(g *graph, x *onnx.Value) *onnx.Value {
+			mean := g.op("ReduceMean", g.op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
+			inv := g.op("Reciprocal", g.op("Sqrt", g.op("Add", g.op("Unsqueeze", mean, []int64{1}), 1e-6)))
+			return g.op("Mul", g.op("Mul", x, inv), g.weight(8))
+		}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := newGraph()
+			matches, _ := g.find(tt.build(g, g.input("x", 8, 8, 8)))
+			if got := len(matches) == 1 && strings.HasPrefix(matches[0], "RMSNorm(x,w)"); got != tt.want {
+				t.Errorf("matched %v", matches)
+			}
+		})
+	}
+}
+
+// A sigmoid, and a sign, may be computed in several ways.
+func TestSigmoidSpellings(t *testing.T) {
+	exp := func(sign func(g *graph, x *onnx.Value) *onnx.Value) func(*graph, *onnx.Value) *onnx.Value {
+		return func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Add", g.op("Exp", sign(g, x)), 1.0) }
+	}
+	neg := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Neg", x) }
+	zeroMinus := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Sub", 0.0, x) }
+	byMinusOne := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Div", x, -1.0) }
+	minusZero := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Sub", x, 0.0) }
+	tests := map[string]struct {
+		silu func(g *graph, x *onnx.Value) *onnx.Value
+		want bool
+	}{
+		"x / (1 + exp(-x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Div", x, exp(neg)(g, x)) }, true},
+		"x * 1/(1 + exp(0-x))": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Mul", x, g.op("Div", 1.0, exp(zeroMinus)(g, x)))
+		}, true},
+		"x * (1 + exp(-x))^-1": {func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.op("Mul", g.op("Reciprocal", exp(byMinusOne)(g, x)), x)
+		}, true},
+		"x / (1 + exp(x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Div", x, exp(minusZero)(g, x)) }, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := newGraph()
+			gate, up := g.input("gate", "batch", 8), g.input("up", "batch", 8)
+			matches, _ := g.find(g.op("Mul", tt.silu(g, gate), up))
+			if got := len(matches) == 1 && strings.HasPrefix(matches[0], "SwiGLU(gate,up)"); got != tt.want {
+				t.Errorf("matched %v", matches)
+			}
+		})
+	}
+}
+
+// The standard's domain has two names, which make no two values of one.
+func TestDomainsOfOneName(t *testing.T) {
+	g := newGraph()
+	x := g.input("x", "batch", 8)
+	a, b := g.op("Exp", x), g.op("Exp", x)
+	b.Producer.Domain = "ai.onnx"
+	matches, _ := g.find(g.op("Mul", g.op("Mul", a, g.op("Sigmoid", b)), x))
+	if len(matches) != 1 {
+		t.Errorf("matched %v", matches)
+	}
+}
+
+// TestReasons holds what a miss says of a condition.
+func TestReasons(t *testing.T) {
+	swiglu := func(g *graph, gate, up *onnx.Value) *onnx.Value {
+		return g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), up)
+	}
+	tests := map[string]struct {
+		build func(g *graph) *onnx.Value
+		want  string
+	}{
+		"shapes": {func(g *graph) *onnx.Value { return swiglu(g, g.input("gate", 2, 3, 8), g.input("up", 8)) },
+			"expected sameshape(gate, up), found shapes [2 3 8] and [8]"},
+		"unknown shape": {func(g *graph) *onnx.Value {
+			return swiglu(g, g.m.Graph.AddInput("gate", onnx.Type{DataType: onnx.Float}), g.input("up", 2, 8))
+		}, "expected sameshape(gate, up), found shapes unknown and [2 8]"},
+		"types": {func(g *graph) *onnx.Value {
+			gate := g.input("gate", 2, 8)
+			up := g.m.Graph.AddInput("up", onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: 2}, {Value: 8}}})
+			return swiglu(g, gate, up)
+		}, "expected type(gate) == type(up), found float32 and float16"},
+		"expert": {func(g *graph) *onnx.Value {
+			rows := g.op("Gather", g.input("x", "tokens", 8), g.op("Cast", g.input("index", "n"), onnx.IntAttr("to", int64(onnx.Int64))))
+			return swiglu(g, rows, g.input("up", "n", 8))
+		}, "expected !routed(gate), found that gate comes from rows or weights picked by data, as in an expert"},
+		"dims": {func(g *graph) *onnx.Value {
+			return with(func(n *norm) { n.weight = 1 }).build(g, g.input("x", "batch", 8))
+		}, "expected dim(scale, 0) == dim(x, -1), found that dim(scale, 0) is 1, dim(x, -1) is 8"},
+		"capture": {func(g *graph) *onnx.Value {
+			return with(func(n *norm) {
+				n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
+					return g.op("Reciprocal", g.op("Sqrt", g.op("Add", v, -0.5)))
+				}
+			}).build(g, g.input("x", "batch", 8))
+		}, "expected epsilon > 0, found that epsilon is -0.5"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := newGraph()
+			matches, misses := g.find(tt.build(g))
+			if len(matches) != 0 || len(misses) == 0 {
+				t.Fatalf("matched %v, %d misses", matches, len(misses))
+			}
+			if got := misses[0].Reason(); got != tt.want {
+				t.Errorf("%s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}

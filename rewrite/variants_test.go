@@ -1,0 +1,117 @@
+package rewrite
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// applyNorm patches a norm whose x and scale are taken another way, and compares what it computes.
+func applyNorm(t *testing.T, x func(b *modelBuilder, x *onnx.Value) *onnx.Value, scale func(b *modelBuilder, w *onnx.Value) *onnx.Value) *Report {
+	t.Helper()
+	b := newBuilder(t, 18, onnx.Float)
+	v := x(b, b.input("x", "batch", "seq", 16))
+	b.output(b.norm(v, scale(b, b.weight("norm_weight", 16)), 1e-6), "batch", "seq", 16)
+	want := evaluate(t, b.m)
+	r := apply(t, b.m)
+	got := evaluate(t, b.m)
+	for name, w := range want {
+		if d, s := distance(w.F, got[name].F); d > 16*spacing(onnx.Float, s) {
+			t.Errorf("%s differs by %g", name, d)
+		}
+	}
+	checkOrderOf(t, b.m)
+	return r
+}
+
+func plain(_ *modelBuilder, v *onnx.Value) *onnx.Value { return v }
+
+// A weight so small that its elements are known is an input of the op all the same, also behind nodes that hand it on.
+func TestKnownWeightBehindNodes(t *testing.T) {
+	for name, scale := range map[string]func(b *modelBuilder, w *onnx.Value) *onnx.Value{
+		"identity": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.op("Identity", w) },
+		"cast": func(b *modelBuilder, w *onnx.Value) *onnx.Value {
+			return b.op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
+		},
+		"casts": func(b *modelBuilder, w *onnx.Value) *onnx.Value {
+			wide := b.op("Cast", w, onnx.IntAttr("to", int64(onnx.Double)))
+			return b.op("Cast", wide, onnx.IntAttr("to", int64(onnx.Float)))
+		},
+		"computed": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.op("Add", w, b.scalar(onnx.Float, 1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := applyNorm(t, plain, scale); r.Fused() != 1 || r.Refused() != 0 {
+				t.Errorf("%+v", r.Sites)
+			}
+		})
+	}
+}
+
+// The exporter repeats what x comes from, with nodes between that change nothing: the check sees through it as the
+// matcher does.
+func TestRepeatedWithDetours(t *testing.T) {
+	b := newBuilder(t, 18, onnx.Float)
+	x := b.input("x", "batch", 8)
+	chain := func(detour bool) *onnx.Value {
+		v := x
+		for range maxCongruence + 2 {
+			if v = b.op("Sin", v); detour {
+				v = b.op("Identity", v)
+			}
+		}
+		return v
+	}
+	gate := chain(false)
+	b.output(b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", chain(true))), b.op("Cos", x)), "batch", 8)
+	want := evaluate(t, b.m)
+	if r := apply(t, b.m); r.Fused() != 1 {
+		t.Fatalf("%+v", r.Sites)
+	}
+	got := evaluate(t, b.m)
+	for name, w := range want {
+		if d, _ := distance(w.F, got[name].F); d > 1e-6 {
+			t.Errorf("%s differs by %g", name, d)
+		}
+	}
+}
+
+// Before IR version 4 every initializer is listed as an input, and is a constant nevertheless.
+func TestInitializersListedAsInputs(t *testing.T) {
+	listed := func(ir int64) *onnx.Model {
+		m := block(t, 18, onnx.Float)
+		m.IRVersion = ir
+		for _, v := range m.Graph.Initializers() {
+			v.IsInput = true
+			v.SetType(onnx.Type{DataType: v.Const.DataType, HasShape: true, Dims: []onnx.Dim{{Value: -1}}})
+			m.Graph.Inputs = append(m.Graph.Inputs, v)
+		}
+		return m
+	}
+	m := listed(3)
+	before := modelBytes(t, m)
+	if r := apply(t, m, WithDryRun()); r.Fused() != 6 || !bytes.Equal(before, modelBytes(t, m)) {
+		t.Errorf("a dry run fuses %d and must change nothing", r.Fused())
+	}
+	if r := apply(t, m); r.Fused() != 6 {
+		t.Errorf("%d fused", r.Fused())
+	}
+	if slices.ContainsFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return v.Const != nil }) {
+		t.Error("constants are inputs of the patched model, where callers may override them")
+	}
+	if r := apply(t, listed(8)); r.pattern("RMSNorm").Fused != 0 { // an epsilon that callers may override is none
+		t.Errorf("%+v", r.Sites)
+	}
+}
+
+// Nothing can be compared on tensors without elements.
+func TestNoElements(t *testing.T) {
+	b := newBuilder(t, 18, onnx.Float)
+	b.output(b.norm(b.input("x", 0, "seq", 16), b.weight("w", 16), 1e-6), 0, "seq", 16)
+	r := apply(t, b.m)
+	if r.Fused() != 0 || len(r.Sites) != 1 || !strings.Contains(r.Sites[0].Reason, "no elements") {
+		t.Errorf("%+v", r.Sites)
+	}
+}
