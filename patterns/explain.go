@@ -50,7 +50,7 @@ func (s *state) explain(c cond) string {
 		}
 	})
 	if len(parts) == 0 {
-		return "a place where it does not hold"
+		return "that it does not hold"
 	}
 	return "that " + strings.Join(parts, ", ")
 }

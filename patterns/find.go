@@ -53,7 +53,7 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	return sub
 }
 
-// Find finds the places of the graph where a pattern stands, in the graph's order, and the nodes that looked like one
+// Find finds the sites of the graph where a pattern stands, in the graph's order, and the nodes that looked like one
 // but were none. Subgraphs are not entered: they are graphs of their own.
 //
 // Nodes are tried from the last to the first, so that the largest form of a block is found before its parts; at one node

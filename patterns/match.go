@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Match is one place in a graph that reads like a pattern: a suspicion, until package rewrite has checked it.
+// Match is one site of a graph that reads like a pattern: a suspicion, until package rewrite has checked it.
 type Match struct {
 	// Pattern is the name of the pattern.
 	Pattern string

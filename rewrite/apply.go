@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// ApplyKernel rewrites the places of the model that one kernel takes. The error is an *UnknownKernelError or an
+// ApplyKernel rewrites the sites of the model that one kernel takes. The error is an *UnknownKernelError or an
 // *UnavailableError when the kernel does not exist or cannot be used here: it is never passed over.
 func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
 	if _, err := lookup(id); err != nil {
@@ -19,7 +19,7 @@ func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
 	return ApplyDefaultKernels(m, id, options...)
 }
 
-// ApplyDefaultKernels rewrites the places of the model that the kernels of include take: Auto stands for all that are
+// ApplyDefaultKernels rewrites the sites of the model that the kernels of include take: Auto stands for all that are
 // available (the others are named in the report), None (or nothing) for none, and a list of ids separated by commas for
 // just those, each of which must be available. On an error before the rewriting the model is unchanged.
 func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Report, error) {

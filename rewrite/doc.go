@@ -1,4 +1,4 @@
-// Package rewrite replaces the places of a model that read like a pattern by fused ops: scan the registered kernels, find
+// Package rewrite replaces the sites of a model, the subgraphs that read like a pattern, by fused ops: scan the registered kernels, find
 // matches, check each, replace, report.
 //
 // A match is only a suspicion. It is rewritten when the nodes it would replace depend on the op's inputs alone, when the

@@ -18,7 +18,7 @@ const (
 // minIRVersion is the first with function overloads and metadata on nodes.
 const minIRVersion = 10
 
-// replace puts a fused node in the place of every candidate.
+// replace puts a fused node at the site of every candidate.
 func (a *applier) replace(list []*candidate) error {
 	names := a.nodeNames()
 	byScope := map[*scope][]*candidate{}
