@@ -1,6 +1,10 @@
 package fused
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // Versions of the standard in which the ops that bodies use changed their form.
 const (
@@ -76,6 +80,28 @@ func (b *body) halves(first, second string, v *onnx.Value) (*onnx.Value, *onnx.V
 	p, q := b.g.NewValue(first), b.g.NewValue(second)
 	b.g.AddNode("Split", []*onnx.Value{v}, []*onnx.Value{p, q}, attrs...)
 	return p, q
+}
+
+// concat joins v and w along the last axis.
+func (b *body) concat(name string, v, w *onnx.Value) *onnx.Value {
+	return b.op(name, "Concat", []*onnx.Value{v, w}, onnx.IntAttr("axis", -1))
+}
+
+// integers is an int64 vector.
+func (b *body) integers(name string, values ...int64) *onnx.Value {
+	return b.op(name, "Constant", nil, onnx.IntsAttr("value_ints", values))
+}
+
+// slice takes every step-th element of v along the last axis, from start (nil: the first) up to and without end (nil:
+// to the last).
+func (b *body) slice(name string, v, start, end *onnx.Value, step int64) *onnx.Value {
+	if start == nil {
+		start = b.integers("start", 0)
+	}
+	if end == nil {
+		end = b.integers("end", math.MaxInt64)
+	}
+	return b.call(name, "Slice", v, start, end, b.integers("axis", -1), b.integers("step", step))
 }
 
 // output makes v the next output of the function under its documented name.

@@ -18,9 +18,13 @@ func gluAttrs(activation string, alpha, limit, offset float32) []*onnx.Attribute
 		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
 }
 
-func rotaryAttrs(interleaved, dim int64) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.IntAttr("interleaved", interleaved), onnx.IntAttr("rotary_dim", dim)}
+func rotaryAttrs(interleaved, dim int64, side, layout string) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.IntAttr("interleaved", interleaved), onnx.IntAttr("rotary_dim", dim),
+		onnx.StringAttr("rotated_side", side), onnx.StringAttr("output_layout", layout)}
 }
+
+// halfRotary is the form of rotate_half: all channels, pairs of halves.
+func halfRotary(dim int64) []*onnx.Attribute { return rotaryAttrs(0, dim, "first", "halves") }
 
 func TestSupports(t *testing.T) {
 	const f32, f16, bf16, f64 = onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Double
@@ -54,13 +58,21 @@ func TestSupports(t *testing.T) {
 		{"glu of two types", glu, gluAttrs("silu", 1, 0, 0), types(f32, f16), nil, "one type"},
 		{"unknown activation", glu, gluAttrs("relu", 1, 0, 0), types(f32, f32), nil, "relu"},
 		{"gelu with alpha", glu, gluAttrs("gelu", 2, 0, 0), types(f32, f32), nil, "alpha"},
-		{"rotary", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}}, ""},
-		{"rotary, half tables", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {3, 4}, {3, 4}}, ""},
-		{"rotary, unknown tables", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), nil, "unknown"},
-		{"rotary, odd tables", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 6}, {3, 6}}, "wide"},
-		{"rotary, large table", rotaryEmbedding, rotaryAttrs(0, 8), types(f32, f32, f32), [][]int64{{3, 8}, {5, 8}, {3, 8}}, "broadcast"},
-		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4), types(f32, f32, f32), [][]int64{{3, 8}, {3, 4}, {3, 4}}, "partial"},
-		{"interleaved rotary", rotaryEmbedding, rotaryAttrs(1, 8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "interleaved"},
+		{"rotary", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}}, ""},
+		{"rotary, half tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {3, 4}, {3, 4}}, ""},
+		{"rotary, unknown tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), nil, "unknown"},
+		{"rotary, odd tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 6}, {3, 6}}, "wide"},
+		{"rotary, tables of two widths", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 4}}, "one width"},
+		{"rotary, large table", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {5, 8}, {3, 8}}, "broadcast"},
+		{"rotary, table of a higher rank", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {1, 3, 8}, {3, 8}}, "more dimensions"},
+		{"rotary of an odd number", rotaryEmbedding, halfRotary(7), types(f32, f32, f32), [][]int64{{3, 8}, {3, 7}, {3, 7}}, "even"},
+		{"rotary of too much", rotaryEmbedding, halfRotary(10), types(f32, f32, f32), [][]int64{{3, 8}, {3, 10}, {3, 10}}, "more than"},
+		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4, "last", "halves"), types(f32, f32, f32), [][]int64{{3, 9}, {3, 4}, {3, 4}}, ""},
+		{"partial rotary, wide tables", rotaryEmbedding, halfRotary(4), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "4 or 2 wide"},
+		{"interleaved rotary", rotaryEmbedding, rotaryAttrs(1, 8, "first", "halves"), types(bf16, bf16, bf16), [][]int64{{3, 8}, {3, 8}, {3, 8}}, ""},
+		{"rotary, interleaved otherwise", rotaryEmbedding, rotaryAttrs(2, 8, "first", "halves"), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "interleaved is 2"},
+		{"rotary of the middle", rotaryEmbedding, rotaryAttrs(0, 8, "middle", "halves"), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "rotated_side"},
+		{"rotary, unknown layout", rotaryEmbedding, rotaryAttrs(0, 8, "first", ""), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "output_layout"},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
@@ -76,6 +88,50 @@ func TestFunctionRefusesOldOpsets(t *testing.T) {
 	s := Site{Attributes: normAttrs(-1, 1e-6, 0), Types: []onnx.DataType{onnx.Float, onnx.Float}, Opset: 12}
 	if _, err := rmsNorm.Function(s); err == nil || !strings.Contains(err.Error(), "opset 13") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRotaryBodies: sites whose bodies differ have overloads of their own, the numbers are no part of it, and the common
+// form pays nothing for the others.
+func TestRotaryBodies(t *testing.T) {
+	site := func(interleaved, r int64, side, layout string, tables int64) Site {
+		return Site{Attributes: rotaryAttrs(interleaved, r, side, layout), Opset: 20,
+			Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Float}, Dims: [][]int64{{2, 3, 32}, {3, tables}, {3, tables}}}
+	}
+	overloads := map[string]bool{}
+	for _, interleaved := range []int64{0, 1} {
+		for _, layout := range []string{"halves", "interleaved"} {
+			for _, side := range []string{"first", "last"} {
+				for _, r := range []int64{8, 32} {
+					for _, tables := range []int64{r, r / 2} {
+						overloads[rotaryEmbedding.Overload(site(interleaved, r, side, layout, tables))] = true
+					}
+				}
+			}
+		}
+	}
+	if want := 2 * 2 * 2 * 3; len(overloads) != want { // tables, from, to, and first, last or all
+		t.Errorf("%d overloads, want %d: %v", len(overloads), want, overloads)
+	}
+	if a, b := rotaryEmbedding.Overload(site(1, 8, "last", "halves", 4)), rotaryEmbedding.Overload(site(1, 12, "last", "halves", 6)); a != b {
+		t.Errorf("the number of channels chooses the overload: %s, %s", a, b)
+	}
+	for name, want := range map[string]struct {
+		site  Site
+		nodes int
+	}{
+		"half_tables":                            {site(0, 32, "first", "halves", 16), 20},
+		"wide_tables":                            {site(0, 32, "first", "halves", 32), 22},
+		"half_tables_interleaved":                {site(1, 32, "first", "interleaved", 16), 34},
+		"half_tables_halves_to_interleaved_last": {site(0, 8, "last", "interleaved", 4), 38},
+	} {
+		f, err := rotaryEmbedding.Function(want.site)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Overload != name || len(f.Body.Nodes) != want.nodes {
+			t.Errorf("%s has %d nodes, want %s with %d", f.Overload, len(f.Body.Nodes), name, want.nodes)
+		}
 	}
 }
 

@@ -6,69 +6,157 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
+// The values of RotaryEmbedding's attributes rotated_side and output_layout.
+const (
+	sideFirst         = "first"
+	sideLast          = "last"
+	layoutHalves      = "halves"
+	layoutInterleaved = "interleaved"
+)
+
 // rotaryEmbedding rotates pairs of channels by the angles whose cosines and sines are given.
 var rotaryEmbedding = &Op{
 	Name:    "RotaryEmbedding",
-	Summary: "Rotary position embedding of the half-rotation kind (rotate_half), cosines and sines given.",
+	Summary: "Rotary position embedding of all or some of the channels, cosines and sines given.",
 	Formula: []string{
-		"D = X.shape[-1]; x1 = X[..., :D/2], x2 = X[..., D/2:]; (c1, c2), (s1, s2) likewise from cos, sin, or c1 = c2 = cos, s1 = s2 = sin where they are D/2 wide",
-		"Y[..., :D/2] = round_T(round_T(x1 * c1) - round_T(x2 * s1))",
-		"Y[..., D/2:] = round_T(round_T(x2 * c2) + round_T(x1 * s2))",
+		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise of Y; the other channels of Y are X's",
+		"pairs, for i in 0..r/2-1: (a, b) = interleaved=0: (x[i], x[i+r/2]); 1: (x[2i], x[2i+1])",
+		"places, for i in 0..r/2-1: (j, k) = output_layout=halves: (i, i+r/2); interleaved: (2i, 2i+1)",
+		"y[j] = round_T(round_T(a * cos[j]) - round_T(b * sin[j]))",
+		"y[k] = round_T(round_T(b * cos[k]) + round_T(a * sin[k]))",
+		"where cos and sin are r/2 wide, cos[i] and sin[i] stand for those at j and at k",
 	},
 	Inputs: []Param{
-		{"X", "T", "rank at least 1, last dimension D even"},
-		{"cos", "T", "rank at most that of X; broadcast to X, but for the last dimension, which is D (taken element by element) or D/2"},
+		{"X", "T", "rank at least 1, last dimension D"},
+		{"cos", "T", "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the channel that is written) or r/2 (taken by pair)"},
 		{"sin", "T", "as cos, with the same last dimension"},
 	},
 	Outputs: []Param{{"Y", "T", "shape of X"}},
 	Attributes: []AttributeSpec{
-		{Name: "interleaved", Type: onnx.AttrInt, Doc: "0: the pairs are (i, i + D/2); other layouts are not there yet"},
-		{Name: "rotary_dim", Type: onnx.AttrInt, Doc: "how many channels are rotated; must be D, partial rotation is not there yet"},
+		{Name: "interleaved", Type: onnx.AttrInt, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
+		{Name: "rotary_dim", Type: onnx.AttrInt, Doc: "how many channels are rotated (r): even, from 2 to D"},
+		{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Doc: "which r of the D channels are rotated; first where all are"},
+		{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved}, Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
 	},
-	Types:       "T is float32, float16 or bfloat16",
-	Source:      "Su et al., RoFormer (2021), in the layout of rotate_half in PyTorch transformers",
+	Types: "T is float32, float16 or bfloat16",
+	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers interleaved=0; " +
+		"partial rotation is that of GPT-J and GPT-NeoX",
 	supports:    rotarySupports,
 	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
-	overload: func(s Site) string {
-		if cosWide(s) {
-			return "wide_tables"
-		}
-		return "half_tables"
-	},
-	define: func(b *body, s Site) []*onnx.Value {
-		x1, x2 := b.halves("x1", "x2", b.float32("x", b.in[0]))
-		cos, sin := b.float32("cos_32", b.in[1]), b.float32("sin_32", b.in[2])
-		c1, c2, s1, s2 := cos, cos, sin, sin
-		if cosWide(s) {
-			c1, c2 = b.halves("c1", "c2", cos)
-			s1, s2 = b.halves("s1", "s2", sin)
-		}
-		product := func(name string, p, q *onnx.Value) *onnx.Value {
-			return b.rounded(name+"_rounded", b.call(name, "Mul", p, q), 0)
-		}
-		first := b.call("first", "Sub", product("x1_c1", x1, c1), product("x2_s1", x2, s1))
-		second := b.call("second", "Add", product("x2_c2", x2, c2), product("x1_s2", x1, s2))
-		y := b.op("rotated", "Concat", []*onnx.Value{first, second}, onnx.IntAttr("axis", -1))
-		return []*onnx.Value{b.round("Y", y, 0)}
-	},
+	overload:    rotaryOverload,
+	define:      rotaryBody,
 }
 
-// cosWide says whether the tables are as wide as X, rather than half as wide.
+// rotaryOverload names what the body depends on: the width of the tables, the two layouts, and which side is copied.
+func rotaryOverload(s Site) string {
+	name := "half_tables"
+	if cosWide(s) {
+		name = "wide_tables"
+	}
+	switch from, to := rotaryLayouts(s); {
+	case from != to:
+		name += "_" + from + "_to_" + to
+	case from == layoutInterleaved:
+		name += "_" + from
+	}
+	if rotaryPartial(s) {
+		name += "_" + s.attr("rotated_side").String
+	}
+	return name
+}
+
+func rotaryBody(b *body, s Site) []*onnx.Value {
+	from, to := rotaryLayouts(s)
+	x := b.float32("x", b.in[0])
+	var rest *onnx.Value
+	if rotaryPartial(s) {
+		x, rest = b.rotated(x, s.attr("rotated_side").String)
+	}
+	x1, x2 := b.pairs("x1", "x2", x, from)
+	cos, sin := b.float32("cos_32", b.in[1]), b.float32("sin_32", b.in[2])
+	c1, c2, s1, s2 := cos, cos, sin, sin
+	if cosWide(s) {
+		c1, c2 = b.pairs("c1", "c2", cos, to)
+		s1, s2 = b.pairs("s1", "s2", sin, to)
+	}
+	product := func(name string, p, q *onnx.Value) *onnx.Value {
+		return b.rounded(name+"_rounded", b.call(name, "Mul", p, q), 0)
+	}
+	first := b.call("first", "Sub", product("x1_c1", x1, c1), product("x2_s1", x2, s1))
+	second := b.call("second", "Add", product("x2_c2", x2, c2), product("x1_s2", x1, s2))
+	var y *onnx.Value
+	if to == layoutInterleaved {
+		y = b.interleave("rotated", first, second, x)
+	} else {
+		y = b.concat("rotated", first, second)
+	}
+	switch {
+	case rest == nil:
+	case s.attr("rotated_side").String == sideFirst:
+		y = b.concat("channels", y, rest)
+	default:
+		y = b.concat("channels", rest, y)
+	}
+	return []*onnx.Value{b.round("Y", y, 0)}
+}
+
+// rotated parts the channels of x in those that are rotated and the rest. How many they are is read from the node.
+func (b *body) rotated(x *onnx.Value, side string) (rotated, rest *onnx.Value) {
+	dim := b.op("dim", "Constant", nil, onnx.RefAttr("value_int", onnx.AttrInt, "rotary_dim"))
+	at := b.call("at", "Unsqueeze", dim, b.integers("front", 0))
+	if side == sideLast {
+		at = b.call("at_back", "Neg", at)
+	}
+	first, last := b.slice("channels_before", x, nil, at, 1), b.slice("channels_after", x, at, nil, 1)
+	if side == sideLast {
+		return last, first
+	}
+	return first, last
+}
+
+// pairs gives the first and the second channels of the pairs in v.
+func (b *body) pairs(first, second string, v *onnx.Value, layout string) (*onnx.Value, *onnx.Value) {
+	if layout == layoutHalves {
+		return b.halves(first, second, v)
+	}
+	return b.slice(first, v, nil, nil, 2), b.slice(second, v, b.integers("one", 1), nil, 2)
+}
+
+// interleave writes first and second by turns along the last axis; the result has the shape of like.
+func (b *body) interleave(name string, first, second, like *onnx.Value) *onnx.Value {
+	axis := b.integers("new_axis", -1)
+	both := b.concat("stacked", b.call("first_column", "Unsqueeze", first, axis), b.call("second_column", "Unsqueeze", second, axis))
+	return b.call(name, "Reshape", both, b.call("shape", "Shape", like))
+}
+
+// rotaryLayouts gives the layouts of the pairs in X and in Y.
+func rotaryLayouts(s Site) (from, to string) {
+	from = layoutHalves
+	if s.attr("interleaved").Int == 1 {
+		from = layoutInterleaved
+	}
+	return from, s.attr("output_layout").String
+}
+
+// cosWide says whether the tables are as wide as what is rotated, rather than half as wide.
 func cosWide(s Site) bool { return s.lastDim(1) == s.attr("rotary_dim").Int }
+
+// rotaryPartial says whether there may be channels that are not rotated.
+func rotaryPartial(s Site) bool { return s.lastDim(0) != s.attr("rotary_dim").Int }
 
 func rotarySupports(s Site) error {
 	if err := oneKernelType("RotaryEmbedding", []Param{{Name: "X"}, {Name: "cos"}, {Name: "sin"}}, s.Types); err != nil {
 		return err
 	}
-	d := s.attr("rotary_dim").Int
-	if s.attr("interleaved").Int != 0 {
-		return fmt.Errorf("mojo.RotaryEmbedding has no kernel for interleaved=%d yet, only for 0 (half rotation)", s.attr("interleaved").Int)
+	r := s.attr("rotary_dim").Int
+	if i := s.attr("interleaved").Int; i != 0 && i != 1 {
+		return fmt.Errorf("mojo.RotaryEmbedding attribute interleaved is %d; it must be 0 or 1", i)
 	}
-	if d <= 0 || d%2 != 0 {
-		return fmt.Errorf("mojo.RotaryEmbedding attribute rotary_dim is %d; it must be positive and even", d)
+	if r <= 0 || r%2 != 0 {
+		return fmt.Errorf("mojo.RotaryEmbedding attribute rotary_dim is %d; it must be positive and even", r)
 	}
-	if x := s.lastDim(0); x >= 0 && x != d {
-		return fmt.Errorf("mojo.RotaryEmbedding has no kernel for partial rotation yet: rotary_dim is %d, the last dimension of X %d", d, x)
+	if x := s.lastDim(0); x >= 0 && x < r {
+		return fmt.Errorf("mojo.RotaryEmbedding attribute rotary_dim is %d, more than the last dimension of X, %d", r, x)
 	}
 	c, n := s.lastDim(1), s.lastDim(2)
 	if c < 0 {
@@ -77,8 +165,8 @@ func rotarySupports(s Site) error {
 	if n >= 0 && c != n {
 		return fmt.Errorf("mojo.RotaryEmbedding takes cos and sin of one width, not %d and %d", c, n)
 	}
-	if c != d && c != d/2 {
-		return fmt.Errorf("mojo.RotaryEmbedding takes cos and sin %d or %d wide, not %d", d, d/2, c)
+	if c != r && c != r/2 {
+		return fmt.Errorf("mojo.RotaryEmbedding takes cos and sin %d or %d wide, not %d", r, r/2, c)
 	}
 	for i := 1; i <= 2; i++ {
 		if err := broadcasts(s.dims(i), s.dims(0)); err != nil {

@@ -45,7 +45,7 @@ class Chain:
             # Shapes as an exporter writes them: with them, outputs may take their inputs' memory.
             graph.value_info.extend(
                 helper.make_tensor_value_info(o, element, self.value_shape)
-                for o in node.output if self.declare_shapes and o and o != self.value)
+                for o in node.output if self.declare_shapes and o and o != self.value and node.domain)
         self.model = helper.make_model(graph, ir_version=8, opset_imports=[
             helper.make_opsetid("", 17), helper.make_opsetid("mojo", 1),
             helper.make_opsetid("com.microsoft", 1)])
@@ -99,28 +99,86 @@ def their_glu(chain, i):
     chain.value = f"y{i}"
 
 
-def angles(chain, head):
-    """cos and sin of [sequence, head / 2]; the sequence is the dim before the heads."""
-    positions = np.arange(chain.shape[1])[:, None]
-    return np.cos(positions * 0.01 ** (np.arange(head // 2) * 2 / head)[None]).astype(np.float32), \
-        np.sin(positions * 0.01 ** (np.arange(head // 2) * 2 / head)[None]).astype(np.float32)
+def angles(chain, width):
+    """cos and sin of [sequence, width / 2]; the sequence is the dim before the heads."""
+    angle = np.arange(chain.shape[1])[:, None] * 0.01 ** (np.arange(width // 2) * 2 / width)[None]
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
-def our_rotary(head):
-    """q as [1, S, heads, head], tables as exporters write them: [1, S, 1, head], the halves equal."""
+def start_heads(chain, head, rotary_dim, repeat):
+    """The first link's part: x as [1, S, heads, head], and tables as exporters write them, [1, S, 1, rotary_dim],
+    where repeat doubles the angles."""
+    batch, sequence, hidden = chain.shape
+    for name, table in zip(("cos", "sin"), angles(chain, rotary_dim)):
+        chain.initializers[name] = repeat(table).reshape(1, sequence, 1, rotary_dim)
+    chain.value_shape = (batch, sequence, hidden // head, head)
+    chain.initializers["shape"] = np.array(chain.value_shape)
+    chain.node("Reshape", ["x", "shape"], ["x4"])
+    chain.value = "x4"
+
+
+def our_rotary(head, rotary_dim=None, interleaved=0, output_layout="halves"):
+    """The fused op."""
+    r = rotary_dim or head
 
     def link(chain, i):
-        batch, sequence, hidden = chain.shape
         if i == 0:
-            for name, table in zip(("cos", "sin"), angles(chain, head)):
-                chain.initializers[name] = np.tile(table, 2).reshape(1, sequence, 1, head)
-            chain.initializers["shape"] = np.array([batch, sequence, hidden // head, head])
-            chain.node("Reshape", ["x", "shape"], ["x4"])
-            chain.value = "x4"
-            chain.value_shape = (batch, sequence, hidden // head, head)
-        chain.node("RotaryEmbedding", [chain.value, "cos", "sin"], [f"y{i}"], interleaved=0,
-                   rotary_dim=head, **FUSED)
+            by_pairs = output_layout == "interleaved"
+            start_heads(chain, head, r, lambda t: np.repeat(t, 2, -1) if by_pairs else np.tile(t, 2))
+        chain.node("RotaryEmbedding", [chain.value, "cos", "sin"], [f"y{i}"], interleaved=interleaved,
+                   rotary_dim=r, rotated_side="first", output_layout=output_layout, **FUSED)
         chain.value = f"y{i}"
+
+    return link
+
+
+def open_rotary(head, rotary_dim=None, interleaved=0, output_layout="halves"):
+    """The nodes that PyTorch's exporters write: x * cos + turned(x) * sin, of the first rotary_dim channels."""
+    r, end = rotary_dim or head, 2**62
+
+    def link(chain, i):
+        by_pairs = output_layout == "interleaved"
+        if i == 0:
+            start_heads(chain, head, r, lambda t: np.repeat(t, 2, -1) if by_pairs else np.tile(t, 2))
+
+        def constant(name, *values):
+            chain.initializers[name] = np.array(values)
+            return name
+
+        last, new = constant("last", -1), f"n{i}"
+
+        def slice_of(value, name, start, stop, step=1):
+            chain.node("Slice", [value, constant(f"at{start}", start), constant(f"to{stop}", stop), last,
+                                 constant(f"by{step}", step)], [name])
+            return name
+
+        x = chain.value
+        if r != head:
+            x, rest = slice_of(x, f"{new}x", 0, r), slice_of(x, f"{new}rest", r, end)
+        if interleaved and not by_pairs:  # to halves first
+            chain.node("Reshape", [x, constant("pairs", 0, 0, 0, r // 2, 2)], [f"{new}pairs"])
+            chain.node("Transpose", [f"{new}pairs"], [f"{new}columns"], perm=[0, 1, 2, 4, 3])
+            chain.node("Reshape", [f"{new}columns", constant("flat", 0, 0, 0, r)], [f"{new}halves"])
+            x = f"{new}halves"
+        if by_pairs:
+            first, second = slice_of(x, f"{new}a", 0, end, 2), slice_of(x, f"{new}b", 1, end, 2)
+        else:
+            first, second = slice_of(x, f"{new}a", 0, r // 2), slice_of(x, f"{new}b", r // 2, end)
+        chain.node("Neg", [second], [f"{new}minus"])
+        if by_pairs:
+            chain.node("Unsqueeze", [f"{new}minus", last], [f"{new}c"])
+            chain.node("Unsqueeze", [first, last], [f"{new}d"])
+            chain.node("Concat", [f"{new}c", f"{new}d"], [f"{new}stack"], axis=-1)
+            chain.node("Reshape", [f"{new}stack", constant("flat", 0, 0, 0, r)], [f"{new}turned"])
+        else:
+            chain.node("Concat", [f"{new}minus", first], [f"{new}turned"], axis=-1)
+        chain.node("Mul", [x, "cos"], [f"{new}p"])
+        chain.node("Mul", [f"{new}turned", "sin"], [f"{new}q"])
+        chain.node("Add", [f"{new}p", f"{new}q"], [f"{new}y"])
+        chain.value = f"{new}y"
+        if r != head:
+            chain.node("Concat", [f"{new}y", rest], [f"y{i}"], axis=-1)
+            chain.value = f"y{i}"
 
     return link
 
@@ -141,12 +199,19 @@ def their_rotary(head):
     return link
 
 
+PARTIAL = dict(head=128, rotary_dim=32)
+INTERLEAVED = dict(head=128, interleaved=1, output_layout="interleaved")
+TO_HALVES = dict(head=64, interleaved=1)
 PAIRS = [  # name, ours, theirs, inputs, what theirs is
     ("RMSNorm", our_norm, their_norm, ("x",), "SimplifiedLayerNormalization"),
     ("AddRMSNorm", our_add_norm, their_add_norm, ("x", "r"), "SkipSimplifiedLayerNormalization"),
     ("GLU silu", our_glu, their_glu, ("x", "r"), "Sigmoid, Mul, Mul"),
     ("RotaryEmbedding 64", our_rotary(64), their_rotary(64), ("x",), "com.microsoft RotaryEmbedding"),
     ("RotaryEmbedding 128", our_rotary(128), their_rotary(128), ("x",), "com.microsoft RotaryEmbedding"),
+    ("Rotary halves", our_rotary(128), open_rotary(128), ("x",), "the open subgraph"),
+    ("Rotary 32 of 128", our_rotary(**PARTIAL), open_rotary(**PARTIAL), ("x",), "the open subgraph"),
+    ("Rotary interleaved", our_rotary(**INTERLEAVED), open_rotary(**INTERLEAVED), ("x",), "the open subgraph"),
+    ("Rotary to halves", our_rotary(**TO_HALVES), open_rotary(**TO_HALVES), ("x",), "the open subgraph"),
 ]
 
 

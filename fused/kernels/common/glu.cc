@@ -13,7 +13,7 @@ constexpr TypeCombo kTypes[] = {
 
 }  // namespace
 
-const OpDef kGLU = {"GLU", 2, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
+const OpDef kGLU = {"GLU", {"gate", "up"}, 2, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
 
 OrtStatus* ReadAttributes(const KernelInit& init, GLUAttributes* out) {
   AttributeReader read(init);

@@ -30,6 +30,7 @@ struct TypeCombo {
 // OpDef describes one op.
 struct OpDef {
   const char* name;
+  const char* input_names[kMaxInputs];
   size_t input_count;
   size_t output_count;
   size_t required_outputs;  // the outputs after these may be left out by a node
@@ -81,6 +82,20 @@ struct OpEntry {
   const OpDef* def;
   const Backend* backend;
 };
+
+// ReadTensor gives data and shape of a value that serves as input number index of the op. A shape that
+// no tensor can have, or one of too high a rank, is an error.
+OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value,
+                      const void** data, Shape* shape);
+
+// ReadInput is ReadTensor for input number index of a running kernel.
+OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
+                     const void** data, Shape* shape);
+
+// MakeOutput allocates output number index. Where the node leaves the output out, data is null if the
+// op allows that; else that is an error.
+OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
+                      const Shape& shape, void** data);
 
 // RegisterOps adds every row of the table to the session options, as domain "mojo". The table must
 // live as long as the process. Sets TheApi at the first call; a runtime that is too old, or another one

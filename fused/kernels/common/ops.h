@@ -19,7 +19,8 @@ extern const OpDef kAddRMSNorm;
 // GLU(gate:T, up:T) -> Y:T.  Y = round_T(round_T(activation(gate)) * round_T(up + up_offset)).
 extern const OpDef kGLU;
 
-// RotaryEmbedding(X:T, cos:T, sin:T) -> Y:T.  Rotates the two halves of the last dim.
+// RotaryEmbedding(X:T, cos:T, sin:T) -> Y:T.  Rotates pairs of the first or the last rotary_dim
+// channels; docs/ops.md has the formula.
 extern const OpDef kRotaryEmbedding;
 
 // RMSNormAttributes are the attributes of RMSNorm and AddRMSNorm.
@@ -42,8 +43,10 @@ struct GLUAttributes {
 
 // RotaryEmbeddingAttributes are the attributes of RotaryEmbedding.
 struct RotaryEmbeddingAttributes {
-  int64_t interleaved;
+  bool interleaved;  // the pairs in X
   int64_t rotary_dim;
+  bool last;                // rotated_side
+  bool output_interleaved;  // the pairs in Y
 };
 
 // The readers return an error that names the node, the attribute, what was found and what is
@@ -72,10 +75,12 @@ struct RotaryLayout {
   size_t dims[kMaxRank];
   size_t cos_step[kMaxRank];
   size_t sin_step[kMaxRank];
-  size_t rows = 0;       // product of dims
-  size_t width = 0;      // last dim of X
-  size_t cos_width = 0;  // width, or half of it
-  size_t sin_width = 0;
+  size_t rows = 0;     // product of dims
+  size_t width = 0;    // last dim of X
+  size_t first = 0;    // the first channel that is rotated
+  size_t rotated = 0;  // how many are
+  bool cos_wide = false;  // an element for each of them, rather than for each pair
+  bool sin_wide = false;
 };
 
 // LayOutRotary checks the shapes against the broadcasting rule and the attributes.

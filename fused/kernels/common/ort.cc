@@ -48,6 +48,24 @@ size_t Shape::Count() const {
   return count;
 }
 
+bool Shape::Possible() const {
+  constexpr uint64_t kMost = PTRDIFF_MAX / sizeof(float);
+  uint64_t count = 1;
+  bool empty = false, reachable = true;
+  for (size_t i = 0; i < rank; ++i) {
+    if (dims[i] < 0) return false;
+    const uint64_t dim = static_cast<uint64_t>(dims[i]);
+    if (dim == 0) {
+      empty = true;
+    } else if (count > kMost / dim) {
+      reachable = false;
+    } else {
+      count *= dim;
+    }
+  }
+  return empty || reachable;
+}
+
 ShapeText::ShapeText(const int64_t* dims, size_t rank) {
   size_t used = static_cast<size_t>(snprintf(text, sizeof(text), "["));
   for (size_t i = 0; i < rank && used + 24 < sizeof(text); ++i) {
@@ -59,19 +77,14 @@ ShapeText::ShapeText(const int64_t* dims, size_t rank) {
 
 namespace {
 
-OrtStatus* CheckRank(const Api& api, size_t rank) {
-  if (rank <= kMaxRank) return nullptr;
-  return Errorf(api, "a tensor of rank %zu was given; at most %zu dimensions are supported", rank,
-                kMaxRank);
-}
-
 // CopyShape is the way of runtimes before 1.24, which allocate an object to tell a shape.
 OrtStatus* CopyShape(const Api& api, const OrtValue* value, Shape* shape) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   if (OrtStatus* status = api.ort->GetTensorTypeAndShape(value, &info)) return status;
   OrtStatus* status = api.ort->GetDimensionsCount(info, &shape->rank);
-  if (status == nullptr) status = CheckRank(api, shape->rank);
-  if (status == nullptr) status = api.ort->GetDimensions(info, shape->own, shape->rank);
+  if (status == nullptr && shape->rank <= kMaxRank) {
+    status = api.ort->GetDimensions(info, shape->own, shape->rank);
+  }
   shape->dims = shape->own;
   api.ort->ReleaseTensorTypeAndShapeInfo(info);
   return status;
@@ -82,35 +95,7 @@ OrtStatus* CopyShape(const Api& api, const OrtValue* value, Shape* shape) {
 OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape) {
   if (!api.has_shape_reference()) return CopyShape(api, value, shape);
   ONNXTensorElementDataType type;
-  OrtStatus* status = api.ort->GetTensorElementTypeAndShapeDataReference(value, &type, &shape->dims,
-                                                                         &shape->rank);
-  if (status != nullptr) return status;
-  return CheckRank(api, shape->rank);
-}
-
-OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, size_t index, const void** data,
-                     Shape* shape) {
-  const OrtValue* value = nullptr;
-  if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
-  if (value == nullptr) return Errorf(api, "input %zu is missing", index);
-  if (shape != nullptr) {
-    if (OrtStatus* status = ReadShape(api, value, shape)) return status;
-  }
-  // GetTensorMutableData serves reading as well and is in every runtime.
-  return api.ort->GetTensorMutableData(const_cast<OrtValue*>(value), const_cast<void**>(data));
-}
-
-OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, bool optional,
-                      const Shape& shape, void** data) {
-  OrtValue* value = nullptr;
-  OrtStatus* status =
-      api.ort->KernelContext_GetOutput(context, index, shape.dims, shape.rank, &value);
-  if (status != nullptr) return status;
-  *data = nullptr;
-  if (value == nullptr) {
-    return optional ? nullptr : Errorf(api, "output %zu is left out; the op requires it", index);
-  }
-  return api.ort->GetTensorMutableData(value, data);
+  return api.ort->GetTensorElementTypeAndShapeDataReference(value, &type, &shape->dims, &shape->rank);
 }
 
 OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t),

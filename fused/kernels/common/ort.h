@@ -11,6 +11,13 @@
 
 #include "onnxruntime_c_api.h"
 
+// MinGW's printf is C99's, though its compiler takes it for Microsoft's old one.
+#ifdef __MINGW32__
+#define MOJO_PRINTF gnu_printf
+#else
+#define MOJO_PRINTF printf
+#endif
+
 namespace mojo {
 
 // More dimensions than any model has; a tensor of a higher rank is an error, not a crash.
@@ -37,7 +44,7 @@ const Api& TheApi();
 void SetTheApi(const Api& api);
 
 // Errorf makes an OrtStatus (ORT_INVALID_ARGUMENT) from a printf format. Never null.
-OrtStatus* Errorf(const Api& api, const char* format, ...) __attribute__((format(printf, 2, 3)));
+OrtStatus* Errorf(const Api& api, const char* format, ...) __attribute__((format(MOJO_PRINTF, 2, 3)));
 
 // Shape is a tensor's dimensions. dims points into the tensor or into own.
 struct Shape {
@@ -51,6 +58,9 @@ struct Shape {
 
   // Count is the number of elements (1 for rank 0).
   size_t Count() const;
+  // Possible says whether a tensor can have this shape: no dim is negative, and all of it can be
+  // addressed.
+  bool Possible() const;
 };
 
 // ShapeText is a shape as text for messages, "[2,3]".
@@ -60,17 +70,9 @@ struct ShapeText {
   explicit ShapeText(const Shape& shape) : ShapeText(shape.dims, shape.rank) {}
 };
 
-// ReadShape reads a tensor's shape, without an allocation where the runtime can (API 24).
+// ReadShape reads a tensor's shape, without an allocation where the runtime can (API 24). There are no
+// dims where the rank is above kMaxRank.
 OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape);
-
-// ReadInput fetches input number index of a running kernel: data and, unless shape is null, shape.
-OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, size_t index, const void** data,
-                     Shape* shape);
-
-// MakeOutput allocates output number index. Where the node leaves the output out, data is null if the
-// output is optional; else that is an error.
-OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, size_t index, bool optional,
-                      const Shape& shape, void** data);
 
 // ParallelFor calls fn(state, 0..tasks-1) on the session's threads, or in place for one task.
 OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t),

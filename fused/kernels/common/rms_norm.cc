@@ -28,8 +28,9 @@ constexpr size_t Length(const TypeCombo (&)[N]) {
 
 }  // namespace
 
-const OpDef kRMSNorm = {"RMSNorm", 2, 1, 1, kNormTypes, Length(kNormTypes)};
-const OpDef kAddRMSNorm = {"AddRMSNorm", 3, 2, 1, kAddNormTypes, Length(kAddNormTypes)};
+const OpDef kRMSNorm = {"RMSNorm", {"X", "scale"}, 2, 1, 1, kNormTypes, Length(kNormTypes)};
+const OpDef kAddRMSNorm = {"AddRMSNorm", {"X", "residual", "scale"}, 3, 2, 1, kAddNormTypes,
+                            Length(kAddNormTypes)};
 
 OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out) {
   AttributeReader read(init);

@@ -1,5 +1,6 @@
 // Types, attributes and shape rules of RotaryEmbedding.
 #include <stdio.h>
+#include <string.h>
 
 #include "common/ops.h"
 
@@ -32,12 +33,11 @@ int64_t StaticLastDim(const KernelInit& init) {
   return last;
 }
 
-// Steps gives the step of a table (cos or sin) along each leading dim of X, and its width.
-OrtStatus* Steps(const Api& api, const char* name, const Shape& x, const Shape& table, size_t* steps,
-                 size_t* table_width) {
-  const int64_t width = x.dims[x.rank - 1];
+// Steps gives the step of a table (cos or sin) along each leading dim of X, and whether it is wide.
+OrtStatus* Steps(const Api& api, const char* name, const Shape& x, int64_t rotary_dim,
+                 const Shape& table, size_t* steps, bool* wide) {
   const int64_t last = table.rank > 0 ? table.dims[table.rank - 1] : 0;
-  bool ok = table.rank >= 1 && table.rank <= x.rank && (last == width || last * 2 == width);
+  bool ok = table.rank >= 1 && table.rank <= x.rank && (last == rotary_dim || last == rotary_dim / 2);
   size_t step = static_cast<size_t>(last);
   for (size_t back = 2; ok && back <= x.rank; ++back) {
     const size_t i = x.rank - back;
@@ -51,38 +51,53 @@ OrtStatus* Steps(const Api& api, const char* name, const Shape& x, const Shape& 
     }
     step *= static_cast<size_t>(dim);
   }
-  *table_width = static_cast<size_t>(last);
+  *wide = last == rotary_dim;
   if (ok) return nullptr;
   return Errorf(api, "mojo.RotaryEmbedding: %s has shape %s and X %s; %s must broadcast to X, with a "
-                "last dimension of %lld or %lld",
-                name, ShapeText(table).text, ShapeText(x).text, name, static_cast<long long>(width),
-                static_cast<long long>(width / 2));
+                "last dimension of %lld or %lld (rotary_dim or half of it)",
+                name, ShapeText(table).text, ShapeText(x).text, name,
+                static_cast<long long>(rotary_dim), static_cast<long long>(rotary_dim / 2));
+}
+
+// ReadChoice reads a string attribute that has one of two values; it gives whether that is the second.
+bool ReadChoice(AttributeReader* read, const char* name, const char* first, const char* second) {
+  char value[64], found[80], expected[80];
+  read->String(name, value, sizeof(value));
+  if (strcmp(value, second) == 0) return true;
+  if (strcmp(value, first) != 0) {
+    snprintf(found, sizeof(found), "\"%s\"", value);
+    snprintf(expected, sizeof(expected), "\"%s\" or \"%s\"", first, second);
+    read->Fail(name, found, expected);
+  }
+  return false;
 }
 
 }  // namespace
 
-const OpDef kRotaryEmbedding = {"RotaryEmbedding", 3, 1, 1, kTypes,
+const OpDef kRotaryEmbedding = {"RotaryEmbedding", {"X", "cos", "sin"}, 3, 1, 1, kTypes,
                                 sizeof(kTypes) / sizeof(kTypes[0])};
 
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
   AttributeReader read(init);
   char found[64];
-  out->interleaved = read.Int("interleaved");
+  const int64_t interleaved = read.Int("interleaved");
+  out->interleaved = interleaved == 1;
   out->rotary_dim = read.Int("rotary_dim");
-  if (out->interleaved != 0) {
-    snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->interleaved));
-    read.Fail("interleaved", found, "0 (this library rotates halves only)");
+  if (interleaved != 0 && interleaved != 1) {
+    snprintf(found, sizeof(found), "%lld", static_cast<long long>(interleaved));
+    read.Fail("interleaved", found, "0 or 1");
   }
   snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->rotary_dim));
   if (out->rotary_dim <= 0 || out->rotary_dim % 2 != 0) {
-    read.Fail("rotary_dim", found, "a positive even number, the last dimension of X");
+    read.Fail("rotary_dim", found, "a positive even number");
   }
+  out->last = ReadChoice(&read, "rotated_side", "first", "last");
+  out->output_interleaved = ReadChoice(&read, "output_layout", "halves", "interleaved");
   if (read.status != nullptr) return read.status;
   const int64_t last = StaticLastDim(init);
-  if (last > 0 && last != out->rotary_dim) {
+  if (last > 0 && last < out->rotary_dim) {
     char expected[96];
-    snprintf(expected, sizeof(expected),
-             "%lld, the last dimension of X (this library rotates all of it)",
+    snprintf(expected, sizeof(expected), "at most %lld, the last dimension of X",
              static_cast<long long>(last));
     read.Fail("rotary_dim", found, expected);
   }
@@ -91,17 +106,20 @@ OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out
 
 OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
                         const Shape& cos, const Shape& sin, RotaryLayout* out) {
-  if (x.rank == 0 || x.dims[x.rank - 1] != attributes.rotary_dim) {
+  const int64_t rotary_dim = attributes.rotary_dim;
+  if (x.rank == 0 || x.dims[x.rank - 1] < rotary_dim) {
     return Errorf(api,
                   "mojo.RotaryEmbedding: X has shape %s and rotary_dim is %lld; the last dimension "
-                  "of X must be rotary_dim (this library rotates all of it)",
-                  ShapeText(x).text, static_cast<long long>(attributes.rotary_dim));
+                  "of X must be at least rotary_dim",
+                  ShapeText(x).text, static_cast<long long>(rotary_dim));
   }
   size_t cos_step[kMaxRank];
   size_t sin_step[kMaxRank];
-  if (OrtStatus* s = Steps(api, "cos", x, cos, cos_step, &out->cos_width)) return s;
-  if (OrtStatus* s = Steps(api, "sin", x, sin, sin_step, &out->sin_width)) return s;
-  out->width = static_cast<size_t>(attributes.rotary_dim);
+  if (OrtStatus* s = Steps(api, "cos", x, rotary_dim, cos, cos_step, &out->cos_wide)) return s;
+  if (OrtStatus* s = Steps(api, "sin", x, rotary_dim, sin, sin_step, &out->sin_wide)) return s;
+  out->width = static_cast<size_t>(x.dims[x.rank - 1]);
+  out->rotated = static_cast<size_t>(rotary_dim);
+  out->first = attributes.last ? out->width - out->rotated : 0;
   out->rows = 1;
   out->rank = 0;
   for (size_t i = 0; i + 1 < x.rank; ++i) {

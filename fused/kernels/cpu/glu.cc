@@ -42,10 +42,10 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const auto& kernel = *static_cast<const GateKernel*>(state);
   GateArgs args{};
   Shape gate, up;
-  if (OrtStatus* s = ReadInput(api, context, 0, &args.gate, &gate)) return s;
-  if (OrtStatus* s = ReadInput(api, context, 1, &args.up, &up)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kGLU, 0, &args.gate, &gate)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kGLU, 1, &args.up, &up)) return s;
   if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, false, gate, &args.y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &args.y)) return s;
   const size_t count = gate.Count();
   if (count == 0) return nullptr;
   args.alpha = kernel.attributes.alpha;

@@ -15,9 +15,15 @@ constexpr mojo::OpEntry kTable[] = {
 
 }  // namespace
 
+#ifdef _WIN32
+#define MOJO_EXPORT __declspec(dllexport)
+#else
+#define MOJO_EXPORT __attribute__((visibility("default")))
+#endif
+
 // RegisterCustomOps adds the ops of domain "mojo" to the session options. The environment variable
 // MOJO_CPU_ISA (portable, avx2 or avx512) caps the instruction set.
-extern "C" __attribute__((visibility("default"))) OrtStatus* RegisterCustomOps(
+extern "C" MOJO_EXPORT OrtStatus* RegisterCustomOps(
     OrtSessionOptions* options, const OrtApiBase* base) {
   const mojo::Api api = mojo::ProbeApi(base);
   // Without a table there is no way to make a status. No such runtime is known.

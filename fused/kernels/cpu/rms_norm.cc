@@ -30,9 +30,8 @@ OrtStatus* Prepare(const KernelInit& init, size_t index, NormKernel* kernel) {
   }
   if (is_constant == 0 || value == nullptr) return nullptr;
   Shape shape;
-  if (OrtStatus* s = ReadShape(api, value, &shape)) return s;
-  void* data = nullptr;
-  if (OrtStatus* s = api.ort->GetTensorMutableData(const_cast<OrtValue*>(value), &data)) return s;
+  const void* data = nullptr;
+  if (OrtStatus* s = ReadTensor(api, init.def, index, value, &data, &shape)) return s;
   const size_t count = shape.Count();
   if (count == 0) return nullptr;
   kernel->prepared = new (std::nothrow) float[count];
@@ -89,10 +88,10 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   NormArgs args{};
   NormFn run = kernel.run_prepared;
   Shape x, scale;
-  if (OrtStatus* s = ReadInput(api, context, 0, &args.x, &x)) return s;
+  if (OrtStatus* s = ReadInput(api, context, def, 0, &args.x, &x)) return s;
   if (kAdd) {
     Shape residual;
-    if (OrtStatus* s = ReadInput(api, context, 1, &args.residual, &residual)) return s;
+    if (OrtStatus* s = ReadInput(api, context, def, 1, &args.residual, &residual)) return s;
     if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
   }
   if (kernel.prepared != nullptr) {
@@ -101,14 +100,14 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
     scale.rank = kernel.prepared_rank;
   } else {
     run = kernel.run_stored;
-    if (OrtStatus* s = ReadInput(api, context, kAdd ? 2 : 1, &args.scale, &scale)) return s;
+    if (OrtStatus* s = ReadInput(api, context, def, kAdd ? 2 : 1, &args.scale, &scale)) return s;
   }
   size_t rows, width;
   if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
   if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &args.y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, def, 0, x, &args.y)) return s;
   if (kAdd) {
-    if (OrtStatus* s = MakeOutput(api, context, 1, true, x, &args.sum)) return s;
+    if (OrtStatus* s = MakeOutput(api, context, def, 1, x, &args.sum)) return s;
   }
   if (rows == 0 || width == 0) return nullptr;
   args.width = width;

@@ -1,4 +1,7 @@
 // RotaryEmbedding on the CPU.
+#include <string.h>
+
+#include <memory>
 #include <new>
 
 #include "common/ops.h"
@@ -20,8 +23,11 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   RotaryEmbeddingAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   const ElementType type = ToElementType(init.types.inputs[0]);
+  const auto layout = [](bool interleaved) { return interleaved ? kInterleaved : kHalves; };
+  const RotaryFn run = TheKernels()->rotary(type, layout(attributes.interleaved),
+                                            layout(attributes.output_interleaved));
   auto* kernel = new (std::nothrow)
-      RotaryKernel{attributes, TheKernels()->rotary(type), type == kFloat32 ? size_t{4} : size_t{2}};
+      RotaryKernel{attributes, run, type == kFloat32 ? size_t{4} : size_t{2}};
   if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;
   return nullptr;
@@ -45,11 +51,13 @@ void RotateRange(const Work& work, size_t row, size_t end) {
   const size_t size = work.element_size;
   const size_t inner = layout.rank - 1;
   RotaryArgs args;
-  args.half = layout.width / 2;
+  args.width = layout.width;
+  args.first = layout.first;
+  args.half = layout.rotated / 2;
   args.cos_step = layout.cos_step[inner];
   args.sin_step = layout.sin_step[inner];
-  args.cos_high = layout.cos_width == layout.width ? args.half : 0;
-  args.sin_high = layout.sin_width == layout.width ? args.half : 0;
+  args.cos_wide = layout.cos_wide;
+  args.sin_wide = layout.sin_wide;
   while (row < end) {
     // The place of this row: its index along each dim, from the innermost outwards.
     size_t rest = row;
@@ -79,11 +87,11 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   Shape x, cos, sin;
   const void *x_data, *cos_data, *sin_data;
   void* y_data;
-  if (OrtStatus* s = ReadInput(api, context, 0, &x_data, &x)) return s;
-  if (OrtStatus* s = ReadInput(api, context, 1, &cos_data, &cos)) return s;
-  if (OrtStatus* s = ReadInput(api, context, 2, &sin_data, &sin)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &x_data, &x)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &cos_data, &cos)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &sin_data, &sin)) return s;
   if (OrtStatus* s = LayOutRotary(api, kernel.attributes, x, cos, sin, &work.layout)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, 0, false, x, &y_data)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &y_data)) return s;
   if (work.layout.rows == 0) return nullptr;
   work.run = kernel.run;
   work.element_size = kernel.element_size;
@@ -91,6 +99,15 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   work.cos = static_cast<const char*>(cos_data);
   work.sin = static_cast<const char*>(sin_data);
   work.y = static_cast<char*>(y_data);
+  std::unique_ptr<char[]> copy;
+  if (x_data == y_data && kernel.attributes.interleaved != kernel.attributes.output_interleaved &&
+      work.layout.rotated > kRotaryInPlace) {
+    const size_t bytes = work.layout.rows * work.layout.width * kernel.element_size;
+    copy.reset(new (std::nothrow) char[bytes]);
+    if (copy == nullptr) return OutOfMemory(api);
+    memcpy(copy.get(), x_data, bytes);
+    work.x = copy.get();
+  }
   return RunInTasks(api, context, RotateRange, work, work.layout.rows, work.layout.width);
 }
 

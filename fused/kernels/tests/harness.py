@@ -16,6 +16,7 @@ EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
 GLU = dict(activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
+ROTARY = dict(interleaved=0, rotary_dim=8, rotated_side="first", output_layout="halves")
 
 library = None  # path of libmojo_ops, set by the main program
 
@@ -114,10 +115,17 @@ def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
     return rounded(rounded(a, dtype) * rounded(up + np.float32(up_offset), dtype), dtype)
 
 
-def rotary(x, cos, sin, dtype):
+def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="first", output_layout="halves"):
     """What RotaryEmbedding gives, bit by bit."""
-    half = x.shape[-1] // 2
-    wide = lambda t: t if t.shape[-1] == 2 * half else np.concatenate([t, t], -1)
-    cos, sin = wide(cos), wide(sin)
-    turned = np.concatenate([-x[..., half:], x[..., :half]], -1)
-    return rounded(rounded(x * cos, dtype) + rounded(turned * sin, dtype), dtype)
+    r = rotary_dim or x.shape[-1]
+    start = 0 if rotated_side == "first" else x.shape[-1] - r
+    halves = (np.arange(r // 2), np.arange(r // 2) + r // 2)
+    pairs = (np.arange(0, r, 2), np.arange(1, r, 2))
+    a, b = pairs if interleaved else halves
+    j, k = pairs if output_layout == "interleaved" else halves
+    at = lambda t, channels: t[..., channels if t.shape[-1] == r else np.arange(r // 2)]
+    v = x[..., start:start + r]
+    y = x.copy()
+    y[..., start + j] = rounded(rounded(v[..., a] * at(cos, j), dtype) - rounded(v[..., b] * at(sin, j), dtype), dtype)
+    y[..., start + k] = rounded(rounded(v[..., b] * at(cos, k), dtype) + rounded(v[..., a] * at(sin, k), dtype), dtype)
+    return y

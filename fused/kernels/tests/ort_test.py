@@ -83,7 +83,7 @@ class RMSNormTest(OpTest):
                 self.near(got, h.rms_norm(x, scale, F32, axis), F32)
 
     def test_zero_rows(self):
-        for shape in [(0,), (0, 4), (3, 0), (2, 0, 4), (0, 0)]:
+        for shape in [(0,), (0, 4), (3, 0), (2, 0, 4), (0, 0), (0, 2**40, 4)]:
             x, scale = np.zeros(shape, np.float32), np.ones(shape[-1:], np.float32)
             for constant in [(), (1,)]:
                 got, = h.run("RMSNorm", [x, scale], [F32, F32], [F32], h.NORM, constant)
@@ -119,6 +119,8 @@ class RMSNormTest(OpTest):
             bad(["axis -3", "[2,8]"], [x, np.ones((1, 2, 8))], dict(h.NORM, axis=-3))
         self.fails(["residual", "[8]", "same shape"], "AddRMSNorm", [x, np.ones(8), np.ones(8)],
                    [F32] * 3, [F32] * 2, h.NORM)
+        self.fails(["scale has shape [0]", "[2,0,3]"], "RMSNorm", [np.ones((2, 0, 3)), np.ones(0)], [F32, F32], [F32],
+                   h.NORM)
         self.fails(["rank 17"], "RMSNorm", [np.ones((1,) * 17), np.ones(1)], [F32, F32], [F32], h.NORM)
 
     def test_bad_attributes(self):
@@ -180,6 +182,15 @@ class GLUTest(OpTest):
 
 
 class RotaryEmbeddingTest(OpTest):
+    FORMS = [dict(interleaved=i, rotated_side=side, output_layout=layout)
+             for i in (0, 1) for side in ("first", "last") for layout in ("halves", "interleaved")]
+
+    def check(self, x_shape, cos_shape, sin_shape, dtype, attributes, **more):
+        x = self.values(x_shape, dtype, 3)
+        cos, sin = self.values(cos_shape, dtype), self.values(sin_shape, dtype)
+        got, = h.run("RotaryEmbedding", [x, cos, sin], [dtype] * 3, [dtype], attributes, **more)
+        np.testing.assert_array_equal(got, h.rotary(x, cos, sin, dtype, **attributes), str(attributes))
+
     def test_broadcasting(self):
         for dtype in (F32, F16, BF16):
             for x_shape, cos_shape, sin_shape in [
@@ -189,37 +200,73 @@ class RotaryEmbeddingTest(OpTest):
                 ((1, 2, 1, 2, 2, 2, 2, 6), (2, 1, 2, 1, 6), (1, 2, 1, 2, 1, 1, 2, 6)),
                 ((0, 3, 8), (3, 8), (1, 4)), ((2, 0, 8), (0, 8), (1, 8)),
             ]:
-                x = self.values(x_shape, dtype, 3)
-                cos, sin = self.values(cos_shape, dtype), self.values(sin_shape, dtype)
-                got, = h.run("RotaryEmbedding", [x, cos, sin], [dtype] * 3, [dtype],
-                             dict(interleaved=0, rotary_dim=x_shape[-1]))
-                np.testing.assert_array_equal(got, h.rotary(x, cos, sin, dtype))
+                self.check(x_shape, cos_shape, sin_shape, dtype, dict(h.ROTARY, rotary_dim=x_shape[-1]))
+
+    def test_every_broadcast(self):
+        """Tables of every rank, with every choice of dims that are 1; one head and several."""
+        for dtype, x_shape in [(F32, (2, 3, 5, 20)), (F16, (2, 5, 1, 20)), (BF16, (1, 4, 3, 20))]:
+            shapes = [tuple(d if choice >> i & 1 else 1 for i, d in enumerate(x_shape[4 - rank:-1]))
+                      for rank in range(1, 5) for choice in range(2 ** (rank - 1))]
+            for i, cos in enumerate(shapes):
+                form = dict(self.FORMS[i % 8], rotary_dim=20 if i % 3 else 14)
+                r = form["rotary_dim"]
+                sin = shapes[-1 - i]
+                self.check(x_shape, cos + (r,), sin + (r // 2 if i % 2 else r,), dtype, form)
+
+    def test_forms(self):
+        """Every combination of attributes, types and widths of the tables; all of the channels and some."""
+        for dtype in (F32, F16, BF16):
+            for form in self.FORMS:
+                for r, width in [(2, 2), (2, 5), (16, 16), (24, 96), (32, 33), (70, 134)]:
+                    for table in (r, r // 2):
+                        attributes = dict(form, rotary_dim=r)
+                        self.check((2, 3, 5, width), (5, table), (2, 1, 1, table), dtype, attributes)
+                self.check((1, 1, width), (table,), (table,), dtype, attributes)
+                self.check((0, 3, width), (3, table), (table,), dtype, attributes)
 
     def test_threads(self):
-        for x_shape, table in [((2, 9, 123, 64), (2, 1, 123, 64)), ((2, 123, 9, 64), (1, 123, 1, 32))]:
-            x, cos, sin = self.values(x_shape, F32), self.values(table, F32), self.values(table, F32)
-            for dtype in (F32, BF16):  # in place for bfloat16: a row rotated twice would show
-                x, cos, sin = (h.rounded(v, dtype) for v in (x, cos, sin))
-                got, = h.run("RotaryEmbedding", [x, cos, sin], [dtype] * 3, [dtype],
-                             dict(interleaved=0, rotary_dim=64), threads=2, dynamic=False)
-                np.testing.assert_array_equal(got, h.rotary(x, cos, sin, dtype))
+        """Outputs over inputs too: a row that is rotated twice would show."""
+        for form in self.FORMS:
+            for x_shape, table in [((2, 9, 123, 64), (2, 1, 123, 48)), ((2, 123, 9, 64), (1, 123, 1, 24))]:
+                for dtype in (F32, BF16):
+                    self.check(x_shape, table, table, dtype, dict(form, rotary_dim=48), threads=2, dynamic=False)
+
+    def test_long_rows_in_place(self):
+        """Rows of more channels than those whose pairs are moved in place."""
+        for form in self.FORMS:
+            for dtype in (F32, F16):
+                self.check((3, 7, 5003), (7, 5000), (7, 5000), dtype, dict(form, rotary_dim=5000), dynamic=False)
 
     def test_bad(self):
-        def bad(words, shapes, dynamic=True, **attributes):
-            self.fails(words, "RotaryEmbedding", [np.ones(s) for s in shapes], [F32] * 3, [F32],
-                       {**dict(interleaved=0, rotary_dim=8), **attributes}, dynamic=dynamic)
+        def bad(words, shapes, dynamic=True, leave_out=(), **attributes):
+            attributes = {k: v for k, v in {**h.ROTARY, **attributes}.items() if k not in leave_out}
+            self.fails(words, "RotaryEmbedding", [np.ones(s) for s in shapes], [F32] * 3, [F32], attributes,
+                       dynamic=dynamic)
 
         good = [(2, 3, 8), (3, 8), (3, 8)]
-        bad(["interleaved is 1", "the_node"], good, interleaved=1)
+        bad(["interleaved is 2", "the_node"], good, interleaved=2)
+        bad(["interleaved is -1"], good, interleaved=-1)
         bad(["rotary_dim is 7", "even"], good, rotary_dim=7)
         bad(["rotary_dim is 0"], good, rotary_dim=0)
-        bad(["rotary_dim is 4", "the_node"], good, dynamic=False, rotary_dim=4)  # known at load
-        bad(["rotary_dim is 4", "[2,3,8]"], good, rotary_dim=4)  # known when it runs
+        bad(["rotary_dim is -8"], good, rotary_dim=-8)
+        bad(["rotary_dim is 10", "the_node", "at most 8"], good, dynamic=False, rotary_dim=10)  # known at load
+        bad(["rotary_dim is 10", "[2,3,8]"], good, rotary_dim=10)  # known when it runs
+        bad(["rotary_dim is 9223372036854775806", "[2,3,8]"], good, rotary_dim=2**63 - 2)
+        bad(["rotated_side is \"middle\"", "\"last\"", "the_node"], good, rotated_side="middle")
+        bad(["output_layout is \"\"", "\"interleaved\""], good, output_layout="")
+        bad(["output_layout", "the_node"], good, output_layout="x" * 100)
+        for name in h.ROTARY:
+            bad([name, "required", "the_node"], good, leave_out=[name])
+        bad(["rotated_side", "string"], good, rotated_side=1)
         bad(["cos has shape [4,8]", "[2,3,8]"], [(2, 3, 8), (4, 8), (3, 8)])
+        bad(["cos has shape [3,8]", "4 or 2"], good, rotary_dim=4)
         bad(["sin has shape [3,2]"], [(2, 3, 8), (3, 8), (3, 2)])
         bad(["sin has shape [1,2,3,8]"], [(2, 3, 8), (3, 8), (1, 2, 3, 8)])
+        bad(["sin has shape [3,0]"], [(2, 3, 8), (3, 8), (3, 0)])
+        bad(["cos has shape [0,8]"], [(2, 3, 8), (0, 8), (3, 8)])
         bad(["cos has shape []"], [(2, 3, 8), (), (3, 8)])
         bad(["X has shape []"], [(), (3, 8), (3, 8)])
+        bad(["X has shape [3,0]"], [(3, 0), (3, 8), (3, 8)])
 
 
 class InPlaceTest(OpTest):
@@ -233,7 +280,7 @@ class InPlaceTest(OpTest):
         yield "RMSNorm", [x, scale], h.NORM, [h.rms_norm(x, scale, dtype)]
         yield "AddRMSNorm", [x, r, scale], h.NORM, [h.rms_norm(total, scale, dtype), total]
         yield "GLU", [x, r], h.GLU, [h.glu(x, r, dtype)]
-        yield ("RotaryEmbedding", [x, table, table], dict(interleaved=0, rotary_dim=width),
+        yield ("RotaryEmbedding", [x, table, table], dict(h.ROTARY, rotary_dim=width),
                [h.rotary(x, table, table, dtype)])
 
     def test_in_place(self):

@@ -53,24 +53,32 @@ typedef void (*GateFn)(const GateArgs& args, size_t begin, size_t end);
 // GateKind selects the activation.
 enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh };
 
-// RotaryArgs is count rows, one after the other in x and y, whose rows of cos and sin lie cos_step
-// and sin_step elements apart. cos_high and sin_high are where the table for the second half starts:
-// 0 or half.
+// RotaryArgs is count rows of width elements, one after the other in x and y, whose rows of cos and
+// sin lie cos_step and sin_step elements apart. 2 * half channels from first on are rotated, the
+// others are copied. A wide table has an element for each of those channels, another one for each
+// pair.
 struct RotaryArgs {
   const void* x;
   const void* cos;
   const void* sin;
   void* y;
   size_t count;
+  size_t width;
+  size_t first;
   size_t half;
   size_t cos_step;
   size_t sin_step;
-  size_t cos_high;
-  size_t sin_high;
+  bool cos_wide;
+  bool sin_wide;
 };
 
-// RotaryFn rotates all rows of args.
+// RotaryFn rotates all rows of args. y may be x's buffer; where from and to differ, only up to
+// kRotaryInPlace rotated channels.
 typedef void (*RotaryFn)(const RotaryArgs& args);
+constexpr size_t kRotaryInPlace = 2048;
+
+// PairLayout is where the two channels of a pair lie: in the two halves, or beside each other.
+enum PairLayout { kHalves, kInterleaved };
 
 // KernelTable is the inner loops of one instruction set. The functions return null for a
 // combination that no op has.
@@ -78,7 +86,7 @@ struct KernelTable {
   const char* name;
   NormFn (*norm)(const NormKey& key);
   GateFn (*gate)(ElementType type, GateKind kind);
-  RotaryFn (*rotary)(ElementType type);
+  RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
   // to_float32 widens n elements, for scales that are prepared once.
   void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
 };

@@ -3,42 +3,139 @@
 #define MOJO_KERNELS_CPU_SIMD_ROTARY_H_
 
 #include "cpu/simd/kernels.h"
+#include "cpu/simd/pairs.h"
 #include "cpu/simd/vec.h"
 
 namespace mojo {
 namespace MOJO_ISA {
 
-// RotateRows has no fused multiply-add: the contract rounds each product. Both halves are read
-// before either is written, so y may be x's buffer.
+// LoadChannels loads both channels of the pairs from i on, of half pairs.
+template <PairLayout kFrom, class Lanes, class T>
+MOJO_INLINE void LoadChannels(Lanes lanes, const T* p, size_t half, size_t i, F32* a, F32* b) {
+  if (kFrom == kInterleaved) return LoadPairs(lanes, p + 2 * i, a, b);
+  *a = Load(lanes, p + i);
+  *b = Load(lanes, p + half + i);
+}
+
+// LoadTable loads what the pairs from i on take of cos or sin.
+template <PairLayout kTo, class Lanes, class T>
+MOJO_INLINE void LoadTable(Lanes lanes, const T* p, size_t half, bool wide, size_t i, F32* a,
+                           F32* b) {
+  if (wide) return LoadChannels<kTo>(lanes, p, half, i, a, b);
+  *a = *b = Load(lanes, p + i);
+}
+
+// Rotation is one row: half pairs of x, to y.
 template <class T>
+struct Rotation {
+  const T* x;
+  const T* cos;
+  const T* sin;
+  T* y;
+  size_t half;
+  bool cos_wide;
+  bool sin_wide;
+};
+
+// RotatePairs gathers the first and the second channels of the pairs. There is no fused multiply-add:
+// the contract rounds each product. Both channels are read before either is written, so y may be x's
+// buffer where the layouts are the same.
+template <PairLayout kFrom, PairLayout kTo, class T>
+MOJO_INLINE void RotatePairs(const Rotation<T>& r) {
+  ForEachVector(r.half, [&](auto lanes, size_t i) MOJO_LAMBDA {
+    F32 a, b, cos_a, cos_b, sin_a, sin_b;
+    LoadChannels<kFrom>(lanes, r.x, r.half, i, &a, &b);
+    LoadTable<kTo>(lanes, r.cos, r.half, r.cos_wide, i, &cos_a, &cos_b);
+    LoadTable<kTo>(lanes, r.sin, r.half, r.sin_wide, i, &sin_a, &sin_b);
+    const F32 p = Round(r.y, a * cos_a) - Round(r.y, b * sin_a);
+    const F32 q = Round(r.y, b * cos_b) + Round(r.y, a * sin_b);
+    if (kTo == kInterleaved) {
+      StorePairs(lanes, r.y + 2 * i, p, q);
+    } else {
+      Store(lanes, r.y + i, p);
+      Store(lanes, r.y + r.half + i, q);
+    }
+  });
+}
+
+// LoadByChannel loads what the channels of the pairs from i on take of cos or sin.
+template <class Lanes, class T>
+MOJO_INLINE void LoadByChannel(Lanes lanes, const T* p, bool wide, size_t i, F32* v, F32* w) {
+  if (wide) return LoadTwo(lanes, p + 2 * i, v, w);
+  const F32 table = Load(lanes, p + i);
+  *v = LowPairs(table, table);
+  *w = HighPairs(table, table);
+}
+
+// RotateInterleaved leaves the pairs as they lie: y = x * cos +- (x with its pairs swapped) * sin.
+template <class T>
+MOJO_INLINE void RotateInterleaved(const Rotation<T>& r) {
+  ForEachVector(r.half, [&](auto lanes, size_t i) MOJO_LAMBDA {
+    F32 v, w, cos_v, cos_w, sin_v, sin_w;
+    LoadTwo(lanes, r.x + 2 * i, &v, &w);
+    LoadByChannel(lanes, r.cos, r.cos_wide, i, &cos_v, &cos_w);
+    LoadByChannel(lanes, r.sin, r.sin_wide, i, &sin_v, &sin_w);
+    StoreTwo(lanes, r.y + 2 * i,
+             Round(r.y, v * cos_v) + EvensNegated(Round(r.y, Swapped(v) * sin_v)),
+             Round(r.y, w * cos_w) + EvensNegated(Round(r.y, Swapped(w) * sin_w)));
+  });
+}
+
+// Rotate takes the faster way. Pairs of bfloat16 are gathered at no cost.
+template <PairLayout kFrom, PairLayout kTo, class T>
+MOJO_INLINE void Rotate(const Rotation<T>& r) {
+  if (kFrom == kInterleaved && kTo == kInterleaved) return RotateInterleaved(r);
+  RotatePairs<kFrom, kTo>(r);
+}
+template <PairLayout kFrom, PairLayout kTo>
+MOJO_INLINE void Rotate(const Rotation<BFloat>& r) {
+  RotatePairs<kFrom, kTo>(r);
+}
+
+template <class T, PairLayout kFrom, PairLayout kTo>
 void RotateRows(const RotaryArgs& args) {
-  const size_t half = args.half;
+  const size_t width = args.width, first = args.first, rotated = 2 * args.half;
+  const bool in_place = args.x == args.y;
+  T row_copy[kFrom == kTo ? 1 : kRotaryInPlace];  // pairs that move need one
   for (size_t row = 0; row < args.count; ++row) {
-    const T* x = static_cast<const T*>(args.x) + row * 2 * half;
-    const T* cos = static_cast<const T*>(args.cos) + row * args.cos_step;
-    const T* sin = static_cast<const T*>(args.sin) + row * args.sin_step;
-    T* y = static_cast<T*>(args.y) + row * 2 * half;
-    ForEachVector(half, [&](auto lanes, size_t i) MOJO_LAMBDA {
-      const F32 low = Load(lanes, x + i);
-      const F32 high = Load(lanes, x + half + i);
-      const F32 cos_low = Load(lanes, cos + i);
-      const F32 cos_high = Load(lanes, cos + args.cos_high + i);
-      const F32 sin_low = Load(lanes, sin + i);
-      const F32 sin_high = Load(lanes, sin + args.sin_high + i);
-      Store(lanes, y + i, Round(y, low * cos_low) - Round(y, high * sin_low));
-      Store(lanes, y + half + i, Round(y, high * cos_high) + Round(y, low * sin_high));
-    });
+    const T* x = static_cast<const T*>(args.x) + row * width;
+    T* y = static_cast<T*>(args.y) + row * width;
+    if (!in_place && width != rotated) {
+      Copy(x, y, first);
+      Copy(x + first + rotated, y + first + rotated, width - first - rotated);
+    }
+    Rotation<T> r{x + first,
+                  static_cast<const T*>(args.cos) + row * args.cos_step,
+                  static_cast<const T*>(args.sin) + row * args.sin_step,
+                  y + first,
+                  args.half,
+                  args.cos_wide,
+                  args.sin_wide};
+    if (kFrom != kTo && in_place) {
+      Copy(r.x, row_copy, rotated);
+      r.x = row_copy;
+    }
+    Rotate<kFrom, kTo>(r);
   }
 }
 
-inline RotaryFn PickRotary(ElementType type) {
+template <class T>
+RotaryFn PickLayouts(PairLayout from, PairLayout to) {
+  if (from == kHalves) {
+    return to == kHalves ? RotateRows<T, kHalves, kHalves> : RotateRows<T, kHalves, kInterleaved>;
+  }
+  return to == kHalves ? RotateRows<T, kInterleaved, kHalves>
+                       : RotateRows<T, kInterleaved, kInterleaved>;
+}
+
+inline RotaryFn PickRotary(ElementType type, PairLayout from, PairLayout to) {
   switch (type) {
     case kFloat32:
-      return RotateRows<float>;
+      return PickLayouts<float>(from, to);
     case kFloat16:
-      return RotateRows<Half>;
+      return PickLayouts<Half>(from, to);
     case kBFloat16:
-      return RotateRows<BFloat>;
+      return PickLayouts<BFloat>(from, to);
   }
   return nullptr;
 }

@@ -101,6 +101,32 @@ MOJO_INLINE float Sum(F32 v) {
 #endif
 }
 
+// Ints widens 16 bit lanes; Shorts narrows lanes that fit in 16 bits. Compilers put together the wide
+// conversions of halves: four instructions where one does.
+MOJO_INLINE U32 Ints(U16 v) {
+#if defined(__AVX512F__)
+  return (U32)_mm512_cvtepu16_epi32((__m256i)v);
+#elif defined(__AVX2__)
+  return (U32)_mm256_cvtepu16_epi32((__m128i)v);
+#elif defined(__aarch64__)
+  return (U32)vmovl_u16((uint16x4_t)v);
+#else
+  return __builtin_convertvector(v, U32);
+#endif
+}
+MOJO_INLINE U16 Shorts(U32 v) {
+#if defined(__AVX512F__)
+  return (U16)_mm512_cvtepi32_epi16((__m512i)v);
+#elif defined(__AVX2__)
+  return (U16)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)v),
+                               _mm256_extracti128_si256((__m256i)v, 1));
+#elif defined(__aarch64__)
+  return (U16)vmovn_u32((uint32x4_t)v);
+#else
+  return __builtin_convertvector(v, U16);
+#endif
+}
+
 // float16 to float32, exact. The portable way never makes a float32 subnormal, which a session that
 // flushes those would lose.
 MOJO_INLINE F32 Widen(U16 h) {
@@ -143,17 +169,8 @@ MOJO_INLINE U16 Narrow(F32 v) {
 #endif
 }
 
-// bfloat16 to float32, exact. Compilers put together the wide conversions of halves: four instructions
-// where one does.
-MOJO_INLINE F32 WidenBFloat(U16 b) {
-#if defined(__AVX512F__)
-  return FromBits((U32)_mm512_cvtepu16_epi32((__m256i)b) << 16);
-#elif defined(__AVX2__)
-  return FromBits((U32)_mm256_cvtepu16_epi32((__m128i)b) << 16);
-#else
-  return FromBits(__builtin_convertvector(b, U32) << 16);
-#endif
-}
+// bfloat16 to float32, exact.
+MOJO_INLINE F32 WidenBFloat(U16 b) { return FromBits(Ints(b) << 16); }
 
 // RoundedBFloat has float32 rounded to bfloat16, to nearest even, in the upper halves of its lanes; the
 // lower halves are to be dropped. A NaN stays a NaN: rounding up could carry it over to zero.
@@ -167,17 +184,7 @@ MOJO_INLINE U32 RoundedBFloat(F32 v) {
   return Select(v == v, rounded, bits | 0x400000);
 #endif
 }
-MOJO_INLINE U16 NarrowBFloat(F32 v) {
-  const U32 upper = RoundedBFloat(v) >> 16;
-#if defined(__AVX512F__)
-  return (U16)_mm512_cvtepi32_epi16((__m512i)upper);
-#elif defined(__AVX2__)
-  return (U16)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)upper),
-                               _mm256_extracti128_si256((__m256i)upper, 1));
-#else
-  return __builtin_convertvector(upper, U16);
-#endif
-}
+MOJO_INLINE U16 NarrowBFloat(F32 v) { return Shorts(RoundedBFloat(v) >> 16); }
 
 MOJO_INLINE F32 Load(const float* p) {
   F32 v;
@@ -237,6 +244,38 @@ MOJO_INLINE void Store(Part part, T* p, F32 v) {
   T lanes[kLanes];
   Store(lanes, v);
   __builtin_memcpy(p, lanes, part.count * sizeof(T));
+}
+
+#if defined(__AVX512F__)
+// The same by masks, which is several times as fast as by way of memory.
+MOJO_INLINE __mmask16 FirstLanes(Part part) {
+  return static_cast<__mmask16>((1u << part.count) - 1);
+}
+MOJO_INLINE U16 LoadShorts(Part part, const void* p) {
+  return (U16)_mm256_maskz_loadu_epi16(FirstLanes(part), p);
+}
+MOJO_INLINE void StoreShorts(Part part, void* p, U16 v) {
+  _mm256_mask_storeu_epi16(p, FirstLanes(part), (__m256i)v);
+}
+MOJO_INLINE F32 Load(Part part, const float* p) { return _mm512_maskz_loadu_ps(FirstLanes(part), p); }
+MOJO_INLINE F32 Load(Part part, const Half* p) { return Widen(LoadShorts(part, p)); }
+MOJO_INLINE F32 Load(Part part, const BFloat* p) { return WidenBFloat(LoadShorts(part, p)); }
+MOJO_INLINE void Store(Part part, float* p, F32 v) { _mm512_mask_storeu_ps(p, FirstLanes(part), v); }
+MOJO_INLINE void Store(Part part, Half* p, F32 v) { StoreShorts(part, p, Narrow(v)); }
+MOJO_INLINE void Store(Part part, BFloat* p, F32 v) { StoreShorts(part, p, NarrowBFloat(v)); }
+#endif
+
+// Copy copies n numbers.
+template <class T>
+MOJO_INLINE void Copy(const T* from, T* to, size_t n) {
+  constexpr size_t kStep = sizeof(F32) / sizeof(T);
+  size_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    F32 v;
+    __builtin_memcpy(&v, from + i, sizeof(v));
+    __builtin_memcpy(to + i, &v, sizeof(v));
+  }
+  if (i < n) __builtin_memcpy(to + i, from + i, (n - i) * sizeof(T));
 }
 
 // ForEachVector calls body(Whole or Part, offset) until n elements are covered.

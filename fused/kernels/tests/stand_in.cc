@@ -1,0 +1,180 @@
+#include "tests/stand_in.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <new>
+#include <thread>
+
+namespace mojo_test {
+
+uint32_t version = ORT_API_VERSION;
+OrtCustomOpDomain& the_domain = *new OrtCustomOpDomain;  // lives as long as the library's
+std::atomic<int> live_objects{0}, allocations{0};
+
+namespace {
+
+thread_local bool in_kernel = false;
+
+// CountAllocation counts one of a running kernel.
+void CountAllocation() {
+  if (in_kernel) ++allocations;
+}
+
+// Host marks a stretch of the runtime's own code inside a kernel's.
+struct Host {
+  bool before = in_kernel;
+  Host() { in_kernel = false; }
+  ~Host() { in_kernel = before; }
+};
+
+OrtStatus* NewStatus(const char* message) {
+  Host host;
+  ++live_objects;
+  return new OrtStatus{message};
+}
+
+// Find gives a node's attribute, or a status.
+template <class Map, class T>
+OrtStatus* Find(const Map& map, const char* name, T* out) {
+  const auto it = map.find(name);
+  if (it == map.end()) return NewStatus("no such attribute");
+  *out = it->second;
+  return nullptr;
+}
+
+}  // namespace
+
+void SetInKernel(bool in) { in_kernel = in; }
+
+OrtApi StandIn() {
+  OrtApi t;
+  memset(static_cast<void*>(&t), 0, sizeof(t));
+  t.CreateStatus = [](OrtErrorCode, const char* m) noexcept { return NewStatus(m); };
+  t.ReleaseStatus = [](OrtStatus* s) noexcept { --live_objects, delete s; };
+  t.GetErrorMessage = [](const OrtStatus* s) noexcept { return s->message.c_str(); };
+  t.CreateCustomOpDomain = [](const char*, OrtCustomOpDomain** d) noexcept -> OrtStatus* {
+    *d = &the_domain;
+    return nullptr;
+  };
+  t.CustomOpDomain_Add = [](OrtCustomOpDomain* d, const OrtCustomOp* op) noexcept -> OrtStatus* {
+    d->ops.push_back(op);
+    return nullptr;
+  };
+  t.AddCustomOpDomain = [](OrtSessionOptions*, OrtCustomOpDomain*) noexcept -> OrtStatus* {
+    return nullptr;
+  };
+  t.KernelContext_GetInput = [](const OrtKernelContext* c, size_t i,
+                                const OrtValue** v) noexcept -> OrtStatus* {
+    *v = c->inputs[i];
+    return nullptr;
+  };
+  t.KernelContext_GetOutput = [](OrtKernelContext* c, size_t i, const int64_t* dims, size_t rank,
+                                 OrtValue** v) noexcept -> OrtStatus* {
+    Host host;
+    *v = c->outputs[i];
+    if (*v != nullptr) (*v)->shape.assign(dims, dims + rank);
+    return nullptr;
+  };
+  t.GetTensorMutableData = [](OrtValue* v, void** data) noexcept -> OrtStatus* {
+    *data = v->data;
+    return nullptr;
+  };
+  t.GetTensorTypeAndShape = [](const OrtValue* v, OrtTensorTypeAndShapeInfo** i) noexcept -> OrtStatus* {
+    Host host;
+    ++live_objects;
+    *i = new OrtTensorTypeAndShapeInfo{v};
+    return nullptr;
+  };
+  t.ReleaseTensorTypeAndShapeInfo = [](OrtTensorTypeAndShapeInfo* i) noexcept { --live_objects, delete i; };
+  t.GetDimensionsCount = [](const OrtTensorTypeAndShapeInfo* i, size_t* rank) noexcept -> OrtStatus* {
+    *rank = i->value->shape.size();
+    return nullptr;
+  };
+  t.GetDimensions = [](const OrtTensorTypeAndShapeInfo* i, int64_t* dims, size_t n) noexcept -> OrtStatus* {
+    for (size_t k = 0; k < n; ++k) dims[k] = i->value->shape[k];
+    return nullptr;
+  };
+  t.KernelInfoGetAttribute_int64 = [](const OrtKernelInfo* i, const char* n, int64_t* v) noexcept {
+    return Find(i->ints, n, v);
+  };
+  t.KernelInfoGetAttribute_float = [](const OrtKernelInfo* i, const char* n, float* v) noexcept {
+    return Find(i->floats, n, v);
+  };
+  t.KernelInfoGetAttribute_string = [](const OrtKernelInfo* i, const char* n, char* out,
+                                       size_t* size) noexcept -> OrtStatus* {
+    std::string value;
+    if (OrtStatus* s = Find(i->strings, n, &value)) return s;
+    if (value.size() >= *size) return NewStatus("the buffer is too small");
+    strcpy(out, value.c_str());
+    return nullptr;
+  };
+  t.KernelInfo_GetNodeName = [](const OrtKernelInfo*, char* out, size_t*) noexcept -> OrtStatus* {
+    strcpy(out, "the_node");
+    return nullptr;
+  };
+  t.KernelInfoGetConstantInput_tensor = [](const OrtKernelInfo* i, size_t index, int* is,
+                                           const OrtValue** v) noexcept -> OrtStatus* {
+    const auto it = i->constants.find(index);
+    *is = it != i->constants.end();
+    *v = *is ? it->second : nullptr;
+    return nullptr;
+  };
+  t.KernelInfo_GetInputTypeInfo = [](const OrtKernelInfo* i, size_t index,
+                                     OrtTypeInfo** type) noexcept -> OrtStatus* {
+    if (index != 0 || i->declared == nullptr) return NewStatus("types are not known");
+    ++live_objects;
+    *type = new OrtTypeInfo{{i->declared}};
+    return nullptr;
+  };
+  t.CastTypeInfoToTensorInfo = [](const OrtTypeInfo* type,
+                                  const OrtTensorTypeAndShapeInfo** tensor) noexcept -> OrtStatus* {
+    *tensor = &type->tensor;
+    return nullptr;
+  };
+  t.ReleaseTypeInfo = [](OrtTypeInfo* type) noexcept { --live_objects, delete type; };
+  if (version >= 17) {
+    t.KernelContext_ParallelFor = [](const OrtKernelContext* c, void (*fn)(void*, size_t), size_t total,
+                                     size_t, void* state) noexcept -> OrtStatus* {
+      Host host;
+      std::atomic<size_t> next{0};
+      std::vector<std::thread> threads;
+      for (int i = 0; i < c->threads; ++i) {
+        threads.emplace_back([&] {
+          in_kernel = true;
+          for (size_t k; (k = next++) < total;) fn(state, k);
+          in_kernel = false;
+        });
+      }
+      for (auto& thread : threads) thread.join();
+      return nullptr;
+    };
+  }
+  if (version >= 24) {
+    t.GetTensorElementTypeAndShapeDataReference =
+        [](const OrtValue* v, ONNXTensorElementDataType* type, const int64_t** dims,
+           size_t* rank) noexcept -> OrtStatus* {
+      *type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+      *dims = v->shape.data();
+      *rank = v->shape.size();
+      return nullptr;
+    };
+  }
+  return t;
+}
+
+}  // namespace mojo_test
+
+// Every new of the program comes here; those of a running kernel count. delete is free's.
+void* operator new(size_t n) {
+  mojo_test::CountAllocation();
+  if (void* p = malloc(n)) return p;
+  abort();
+}
+void* operator new(size_t n, const std::nothrow_t&) noexcept { return operator new(n); }
+void* operator new[](size_t n) { return operator new(n); }
+void* operator new[](size_t n, const std::nothrow_t&) noexcept { return operator new(n); }
+void operator delete(void* p) noexcept { free(p); }
+void operator delete(void* p, size_t) noexcept { free(p); }
+void operator delete[](void* p) noexcept { free(p); }
+void operator delete[](void* p, size_t) noexcept { free(p); }
