@@ -16,11 +16,26 @@ type Pattern struct {
 	roots map[string]bool
 }
 
-// Target is the right side of a pattern: the op that takes the place of a match.
+// Target is the right side of a pattern: the nodes that take the place of a match.
 type Target struct {
+	// Domain and Op name the main call: the first one of a domain other than the standard's, else the outermost.
 	Domain, Op string
-	Args       []string
+
+	call *targetCall // the outermost, whose outputs are the pattern's results
+	main *targetCall
+}
+
+// String writes the target as in a pattern file.
+func (t Target) String() string { return t.call.String() }
+
+// targetCall is a node to be made. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and other
+// calls.
+type targetCall struct {
+	domain, op string
+	args       []expr
 	attrs      []targetAttr
+	pos        Pos
+	function   *definition // that it calls, if a pattern file defines it
 }
 
 type targetAttr struct {

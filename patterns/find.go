@@ -3,7 +3,6 @@ package patterns
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -18,14 +17,18 @@ type Set struct {
 	Patterns []*Pattern
 	views    map[string]*view
 	byRoot   map[string][]*Pattern
+
+	definitions map[string]*definition
 }
 
 // NewSet makes an empty set.
-func NewSet() *Set { return &Set{views: map[string]*view{}, byRoot: map[string][]*Pattern{}} }
+func NewSet() *Set {
+	return &Set{views: map[string]*view{}, byRoot: map[string][]*Pattern{}, definitions: map[string]*definition{}}
+}
 
 // Add parses the text of a pattern file and appends its patterns. Errors are of type *Error, with line and column.
 func (s *Set) Add(file, src string) error {
-	pats, err := parse(file, src, s.views)
+	pats, err := parse(file, src, s.views, s.definitions)
 	if err != nil {
 		return err
 	}
@@ -45,6 +48,7 @@ func (s *Set) add(p *Pattern) {
 // Select gives the set of the patterns that keep says yes to.
 func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	sub := NewSet()
+	sub.views, sub.definitions = s.views, s.definitions
 	for _, p := range s.Patterns {
 		if keep(p) {
 			sub.add(p)
@@ -61,7 +65,7 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 // is written by two matches.
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 	f := &finder{view: newGraphView(s, g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
-		misses: map[*onnx.Node]*missed{}}
+		functions: map[string]*onnx.Function{}}
 	states := map[*Pattern]*state{}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
@@ -70,7 +74,7 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 			continue
 		}
 		for _, out := range n.Outputs {
-			if out == nil || f.view.resolve(out) != out || f.inner(n) {
+			if out == nil || f.view.resolve(out) != out || f.inner(n) || f.castOfShared(n) {
 				continue
 			}
 			for _, p := range pats {
@@ -94,12 +98,8 @@ type finder struct {
 	claimed map[*onnx.Node]bool
 	written map[*onnx.Value]bool
 	matches []*Match
-	misses  map[*onnx.Node]*missed // best partial match that holds the anchor node
-}
-
-type missed struct {
-	pattern *Pattern
-	failure
+	// functions are the definitions that replacements call, by name and overload.
+	functions map[string]*onnx.Function
 }
 
 // inner says whether the node belongs to a match and nobody outside needs what it makes.
@@ -123,18 +123,32 @@ func (f *finder) inner(n *onnx.Node) bool {
 	return true
 }
 
+// castOfShared says whether n is a cast of a value that others read as well. Such a cast ends no block: the value has to be
+// computed anyway, and is the block's result.
+func (f *finder) castOfShared(n *onnx.Node) bool {
+	if !n.Is("Cast") || n.Input(0) == nil {
+		return false
+	}
+	v := n.Input(0)
+	for _, u := range v.Uses() {
+		if u.Node != n && !u.Node.Is("Cast") {
+			return true
+		}
+	}
+	return v.IsOutput()
+}
+
 func (f *finder) try(s *state, root *onnx.Value) bool {
 	s.reset()
 	var m *Match
 	ok := s.match(s.pat.root(), root, func() bool {
-		if !s.holdsWhere(root) {
+		if !s.holdsWhere() {
 			return false
 		}
 		m = f.build(s, root)
 		return m != nil
 	})
 	if !ok {
-		f.remember(s)
 		return false
 	}
 	for _, n := range m.Nodes {
@@ -153,125 +167,12 @@ func (pat *Pattern) root() expr {
 	return &nameExpr{name: r, slot: pat.slots[r], def: pat.stmts[r], output: -1}
 }
 
-// build makes the Match of a finished attempt; nil when one of its outputs is written by another match already.
-func (f *finder) build(s *state, root *onnx.Value) *Match {
-	pat := s.pat
-	m := &Match{Pattern: pat.Name, Op: pat.Target.Op, Domain: pat.Target.Domain, Root: root.Producer, Alike: f.view.alike}
-	for _, r := range pat.Results {
-		v := s.slots[pat.slots[r]].value
-		if r != pat.Results[0] {
-			v = f.view.resolve(v)
-		}
-		if v == nil || f.written[v] {
-			return nil
-		}
-		m.Outputs = append(m.Outputs, v)
-	}
-	for _, a := range pat.Target.Args {
-		v := s.slots[pat.slots[a]].value
-		if v == nil {
-			return nil
-		}
-		m.Inputs = append(m.Inputs, v)
-	}
-	for _, a := range pat.Target.attrs {
-		x, err := a.expr.eval(s)
-		if err != nil {
-			return nil
-		}
-		m.Attributes = append(m.Attributes, attribute(a, x))
-	}
-	seen := map[*onnx.Node]bool{}
-	for _, n := range s.nodes {
-		if !seen[n] {
-			seen[n] = true
-			m.Nodes = append(m.Nodes, n)
-		}
-	}
-	sort.Slice(m.Nodes, func(i, j int) bool { return f.view.position(m.Nodes[i]) < f.view.position(m.Nodes[j]) })
-	return m
-}
-
-// attribute makes the node's attribute: texts are STRING, numbers from integer expressions INT, the others FLOAT.
-func attribute(a targetAttr, x any) *onnx.Attribute {
-	switch v := x.(type) {
-	case string:
-		return onnx.StringAttr(a.name, v)
-	case bool:
-		if v {
-			return onnx.IntAttr(a.name, 1)
-		}
-		return onnx.IntAttr(a.name, 0)
-	case float64:
-		if isIntegral(a.expr) {
-			return onnx.IntAttr(a.name, int64(v))
-		}
-		return onnx.FloatAttr(a.name, float32(v))
-	}
-	return onnx.StringAttr(a.name, fmt.Sprint(x))
-}
-
-// isIntegral says whether an expression gives integers whatever it is applied to: functions do, captures may not.
-func isIntegral(e condExpr) bool {
-	switch e := e.(type) {
-	case *condNumber:
-		return !e.float
-	case *condName:
-		return e.isTag
-	case *condUnary:
-		return isIntegral(e.x)
-	case *condBinary:
-		return e.op != "/" && isIntegral(e.x) && isIntegral(e.y)
-	}
-	return true
-}
-
-// remember keeps the attempt's best partial match for each anchor node in it.
-func (f *finder) remember(s *state) {
-	if s.best.depth == 0 {
-		return
-	}
-	for _, n := range s.best.nodes {
-		if !slices.Contains(s.pat.Anchors, n.OpType) {
-			continue
-		}
-		if old := f.misses[n]; old == nil || old.depth < s.best.depth {
-			f.misses[n] = &missed{s.pat, s.best}
-		}
-	}
-}
-
-// report lists the anchor nodes that no match took, with the best explanation there is.
-func (f *finder) report(s *Set) []*Miss {
-	anchors := map[string]*Pattern{}
-	for _, p := range s.Patterns {
-		for _, a := range p.Anchors {
-			if anchors[a] == nil {
-				anchors[a] = p
-			}
-		}
-	}
-	var misses []*Miss
-	for _, n := range f.view.g.Nodes {
-		if anchors[n.OpType] == nil || f.claimed[n] {
-			continue
-		}
-		m := f.misses[n]
-		if m == nil {
-			continue // nothing around the node looks like a pattern
-		}
-		miss := &Miss{Pattern: m.pattern.Name, Anchor: n, Node: n, Expected: m.expected, Found: m.found}
-		if m.at != nil && m.at.Producer != nil {
-			miss.Node = m.at.Producer
-		}
-		misses = append(misses, miss)
-	}
-	return misses
-}
-
 func formatAny(x any) string {
 	switch v := x.(type) {
 	case float64:
+		if float64(float32(v)) == v { // as the graph's float32 is written
+			return strconv.FormatFloat(v, 'g', -1, 32)
+		}
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	case *onnx.Value:
 		return strconv.Quote(v.Name)

@@ -22,8 +22,9 @@ type function struct {
 //	type(v)           element type, such as "float16"; "undefined" when unknown
 //	sameshape(v, w)   both shapes are known and equal
 //	broadcasts(v, w)  v broadcasts to the shape of w without enlarging it
-//	before(v, w)      v is made before w
+//	reads(v, w)       v is computed from w, or may be
 //	centered(v)       v is a Sub of a tensor and its own mean: what LayerNorm does first
+//	weighted(v)       v is multiplied with a constant
 //	is(v, "Name")     the pattern of this name, if it is in the set, matches at v
 //	routed(v)         v is computed from weights or rows picked by data: part of an expert, not of a dense layer
 var functions map[string]function
@@ -37,8 +38,10 @@ func init() {
 			is("%s is a difference from its own mean, as in a LayerNorm")},
 		"routed": {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.routed) },
 			is("%s comes from rows or weights picked by data, as in an expert")},
+		"weighted": {1, func(g *graphView, a []any) (any, error) { return onValue(a[0], g.weighted) },
+			is("%s is multiplied with a constant")},
 		"is":         {2, isFunction, is("%s is the result of a pattern: %s")},
-		"before":     {2, onValues((*graphView).before), is("%s is made before %s")},
+		"reads":      {2, onValues((*graphView).reads), is("%s is computed from %s")},
 		"sameshape":  {2, onValues((*graphView).sameShape), twoShapes},
 		"broadcasts": {2, onValues((*graphView).broadcasts), twoShapes},
 	}
@@ -114,7 +117,7 @@ func (g *graphView) is(v *onnx.Value, name string) bool {
 		return false
 	}
 	for _, p := range g.set.byRoot[v.Producer.OpType] {
-		if s := newState(g, p); p.Name == name && s.match(p.root(), v, func() bool { return s.holdsWhere(v) }) {
+		if s := newState(g, p); p.Name == name && s.match(p.root(), v, func() bool { return s.holdsWhere() }) {
 			return true
 		}
 	}
@@ -136,37 +139,74 @@ func (g *graphView) broadcasts(v, w *onnx.Value) bool {
 	for world := range worlds {
 		a, ok1 := g.facts.Shape(v, world)
 		b, ok2 := g.facts.Shape(w, world)
-		if !ok1 || !ok2 || len(a) > len(b) {
+		if !ok1 || !ok2 || !shapeBroadcasts(a, b) {
 			return false
-		}
-		b = b[len(b)-len(a):]
-		for i := range a {
-			if a[i] != b[i] && a[i] != 1 {
-				return false
-			}
 		}
 	}
 	return true
 }
 
-func (g *graphView) before(v, w *onnx.Value) bool {
-	v, w = g.resolve(v), g.resolve(w)
-	return g.position(v.Producer) < g.position(w.Producer)
+// reads says whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it may be.
+func (g *graphView) reads(v, w *onnx.Value) bool {
+	const limit = 1 << 10
+	made := g.position(producer(g.resolve(w)))
+	seen := map[*onnx.Node]bool{}
+	queue := []*onnx.Value{v}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		if v == w {
+			return true
+		}
+		n := producer(v)
+		if n == nil || seen[n] || g.position(n) < made { // nothing before w reads it
+			continue
+		}
+		if seen[n] = true; len(seen) > limit || len(n.Subgraphs()) > 0 {
+			return true
+		}
+		queue = append(queue, n.Inputs...)
+	}
+	return false
 }
 
 func (g *graphView) centered(v *onnx.Value) any {
-	n := g.skipCasts(v).Producer
+	n := producer(g.skipCasts(v))
 	if !n.Is("Sub") {
 		return false
 	}
-	m := g.skipCasts(n.Input(1)).Producer
-	return m.Is("ReduceMean") && g.same(g.skipCasts(m.Input(0)), g.skipCasts(n.Input(0)))
+	m := producer(g.skipCasts(n.Input(1)))
+	return m.Is("ReduceMean") && m.Input(0) != nil && g.same(g.skipCasts(m.Input(0)), g.skipCasts(n.Input(0)))
 }
 
 func (g *graphView) skipCasts(v *onnx.Value) *onnx.Value {
 	v = g.resolve(v)
-	for v.Producer.Is("Cast") {
+	for producer(v).Is("Cast") {
 		v = g.resolve(v.Producer.Input(0))
 	}
 	return v
+}
+
+// weighted says whether v is multiplied with weights: a constant that is no plain number, or one that is cast or shifted.
+func (g *graphView) weighted(v *onnx.Value) any {
+	for _, u := range v.Uses() {
+		n := u.Node
+		if onnx.IsStandardDomain(n.Domain) && (n.OpType == "Cast" || n.OpType == "Identity") && g.weighted(n.Outputs[0]) == true {
+			return true
+		}
+		if !n.Is("Mul") || len(n.Inputs) != 2 {
+			continue
+		}
+		w := g.skipCasts(n.Inputs[1-u.Index])
+		if p := w.Producer; p.Is("Add") && (g.skipCasts(p.Input(0)).Constant() != nil || g.skipCasts(p.Input(1)).Constant() != nil) {
+			w = g.skipCasts(p.Input(0))
+			if _, _, isNumber := g.scalar(w); isNumber {
+				w = g.skipCasts(p.Input(1))
+			}
+		}
+		if t := w.Constant(); t != nil && len(t.Dims) > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -22,7 +22,8 @@ type graphView struct {
 	through map[*onnx.Value]*onnx.Value // memo of resolve
 	numbers map[*onnx.Value]int         // value numbers; nil until needed
 	byKey   map[string]int
-	order   map[*onnx.Node]int // positions in g.Nodes; nil until needed
+	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
+	near    map[*onnx.Value][]*onnx.Node // memo of upstream
 }
 
 func newGraphView(set *Set, g *onnx.Graph, facts *infer.Facts) *graphView {
@@ -51,7 +52,7 @@ func (g *graphView) same(a, b *onnx.Value) bool {
 func (g *graphView) alike(v, w *onnx.Value) bool {
 	a, b := g.resolve(v), g.resolve(w)
 	m, n := producer(a), producer(b)
-	return m != nil && n != nil && m != n && m.OpType == n.OpType && slices.Equal(g.inputOps(m), g.inputOps(n)) &&
+	return m != nil && n != nil && m != n && opKind(m) == opKind(n) && (opKind(n) == "Reshape" || slices.Equal(g.inputOps(m), g.inputOps(n))) &&
 		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.resolve(v) == a }) && g.same(a, b)
 }
 
@@ -60,7 +61,7 @@ func (g *graphView) inputOps(n *onnx.Node) []string {
 	ops := make([]string, len(n.Inputs))
 	for i, v := range n.Inputs {
 		if p := producer(g.resolve(v)); p != nil && !p.Is("Constant") {
-			ops[i] = p.OpType
+			ops[i] = opKind(p)
 		}
 	}
 	slices.Sort(ops)
@@ -133,13 +134,20 @@ func (g *graphView) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	if !onnx.IsStandardDomain(n.Domain) {
 		b.WriteString(n.Domain)
 	}
+	if g.writeReshape(b, n) {
+		return true
+	}
 	b.WriteByte(':')
 	b.WriteString(n.OpType)
 	b.WriteByte(':')
 	b.WriteString(n.Overload)
+	lastAxis := reductions[n.OpType] && g.reducesLastAxis(n) // which has two names
 	attrs := append([]*onnx.Attribute(nil), n.Attributes...)
 	sort.Slice(attrs, func(i, j int) bool { return attrs[i].Name < attrs[j].Name })
 	for _, a := range attrs {
+		if lastAxis && (a.Name == "axes" || a.Name == "noop_with_empty_axes") {
+			continue
+		}
 		if a.RefName != "" {
 			fmt.Fprintf(b, "<%s=@%s>", a.Name, a.RefName)
 			continue
@@ -161,9 +169,12 @@ func (g *graphView) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	}
 	ids := make([]int, len(n.Inputs))
 	for i, v := range n.Inputs {
-		if v != nil {
+		if v != nil && !(lastAxis && i == 1) {
 			ids[i] = g.numberOf(v)
 		}
+	}
+	if lastAxis {
+		b.WriteString("<last axis>")
 	}
 	if commutative[n.OpType] && onnx.IsStandardDomain(n.Domain) {
 		sort.Ints(ids)
@@ -173,6 +184,45 @@ func (g *graphView) writeKey(b *strings.Builder, n *onnx.Node) bool {
 		b.WriteString(strconv.Itoa(id))
 	}
 	return true
+}
+
+// writeReshape writes a reshape, whatever op it is, as the shape that it makes of the tensor before all reshapes; false for
+// other nodes.
+func (g *graphView) writeReshape(b *strings.Builder, n *onnx.Node) bool {
+	if opKind(n) != "Reshape" {
+		return false
+	}
+	var shapes [worlds][]int64
+	for w := range shapes {
+		var ok bool
+		if shapes[w], ok = g.facts.Shape(n.OutputValue(0), w); !ok {
+			return false
+		}
+	}
+	v := g.resolve(n.Input(0))
+	for range maxDetour {
+		p := producer(v)
+		if p == nil || opKind(p) != "Reshape" {
+			break
+		}
+		v = g.resolve(p.Input(0))
+	}
+	if v == nil {
+		return false
+	}
+	fmt.Fprint(b, "reshape", shapes, ",", g.numberOf(v))
+	return true
+}
+
+// opKind is the op of a node, one for all ops that only reshape.
+func opKind(n *onnx.Node) string {
+	switch n.OpType {
+	case "Flatten", "Squeeze", "Unsqueeze", "Reshape":
+		if onnx.IsStandardDomain(n.Domain) {
+			return "Reshape"
+		}
+	}
+	return n.OpType
 }
 
 // position is the place of a node in the graph's order; -1 for nodes of enclosing graphs and for no node.

@@ -1,6 +1,11 @@
 package patterns
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
 
 func (s *state) matchAttrs(e *callExpr, n *onnx.Node, i int, k func() bool) bool {
 	if i == len(e.attrs) {
@@ -33,7 +38,7 @@ func (s *state) matchAttrs(e *callExpr, n *onnx.Node, i int, k func() bool) bool
 		}
 	}
 	if !ok {
-		return s.fail(n.OutputValue(0), e, n.OpType+" with another "+a.name)
+		return s.failAttribute(e, a, n, rest)
 	}
 	return rest()
 }
@@ -56,6 +61,23 @@ func (s *state) sameAxis(n *onnx.Node, a, b int64) bool {
 		return x
 	}
 	return mod(a) == mod(b)
+}
+
+// clipsNothing says whether a bound of Clip lets all numbers of its type pass, as one that is left out.
+func clipsNothing(c *reference.Tensor, bound string) bool {
+	if len(c.F) != 1 {
+		return false
+	}
+	greatest := math.MaxFloat32
+	switch c.DataType {
+	case onnx.Float16:
+		greatest = 65504
+	case onnx.BFloat16:
+		greatest = 0x1.fep127
+	case onnx.Double:
+		greatest = math.MaxFloat64
+	}
+	return bound == "min" && c.F[0] <= -greatest || bound == "max" && c.F[0] >= greatest
 }
 
 // attribute gives an attribute as float64, string or []int64, read from the input that newer opsets turned it into, or
@@ -81,6 +103,8 @@ func (s *state) attribute(n *onnx.Node, name string) any {
 	if i, ok := attributeInputs[key][name]; ok && n.Input(i) != nil {
 		if c, ok := s.g.facts.Constant(n.Input(i)); ok {
 			switch {
+			case n.Is("Clip") && clipsNothing(c, name):
+				return attributeDefaults[key][name]
 			case len(c.F) == 1:
 				return c.F[0]
 			case c.I != nil:

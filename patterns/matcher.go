@@ -15,22 +15,24 @@ type state struct {
 	tags  []int8
 	nodes []*onnx.Node // matched so far
 	steps int
-	best  failure
+	// lenient is the number of failures that may pass, which forgiven then holds.
+	lenient  int
+	forgiven []*failure
+	sizes    map[expr]int
+	inner    map[expr][]*callExpr
 }
 
-// binding is what a name stands for: a value, or a captured number (float64) or text (string).
+// binding is what a name stands for: a value, or a captured number (float64, int64) or text (string).
 type binding struct {
 	value    *onnx.Value
 	captured any
+	form     operandForm
 }
 
-// failure is the best partial match of an attempt.
-type failure struct {
-	depth    int
-	nodes    []*onnx.Node
-	at       *onnx.Value
-	expected string
-	found    string
+// operandForm is what has to be done to a value before the op reads it.
+type operandForm struct {
+	lastAxes int           // so many last axes are made one, where it is more than one
+	castTo   onnx.DataType // the type it is cast to, if any
 }
 
 // maxSteps bounds one attempt, so that a pattern with many branches cannot stall on a large graph.
@@ -43,30 +45,7 @@ func newState(g *graphView, pat *Pattern) *state {
 func (s *state) reset() {
 	clear(s.slots)
 	clear(s.tags)
-	s.nodes, s.steps, s.best = s.nodes[:0], 0, failure{}
-}
-
-// fail notes where matching stopped, if it got further than before. why is called only then.
-func (s *state) fail(v *onnx.Value, e expr, found string) bool {
-	if len(s.nodes) > s.best.depth {
-		s.best = failure{len(s.nodes), slices.Clone(s.nodes), v, wants(e), found}
-		if found == "" {
-			s.best.found = describe(v)
-		}
-	}
-	return false
-}
-
-func describe(v *onnx.Value) string {
-	switch {
-	case v == nil:
-		return "an omitted input"
-	case v.Producer != nil:
-		return v.Producer.OpType
-	case v.Const != nil:
-		return "an initializer"
-	}
-	return "a graph input"
+	s.nodes, s.steps, s.forgiven = s.nodes[:0], 0, nil
 }
 
 // match matches e against v, then calls k.
@@ -94,25 +73,28 @@ func (s *state) match(e expr, v *onnx.Value, k func() bool) bool {
 		return false
 	}
 	if v == nil {
-		return s.fail(v, e, "")
+		return s.fail(v, e, "", k)
 	}
 	switch e := e.(type) {
 	case *numberExpr:
 		if x, t, ok := s.g.scalar(v); ok && holds(x, t, e.value) {
 			return k()
 		}
-		return s.fail(v, e, "")
+		return s.fail(v, e, "", k)
 	case *intsExpr:
 		if is, ok := s.g.ints(v); ok && slices.Equal(is, e.values) {
 			return k()
 		}
-		return s.fail(v, e, "")
+		return s.fail(v, e, "", k)
 	case *captureExpr:
 		x, _, ok := s.g.scalar(v)
 		if !ok {
-			return s.fail(v, e, "")
+			return s.fail(v, e, "", k)
 		}
-		return s.capture(e.slot, x, k) || s.fail(v, e, "")
+		if c := s.slots[e.slot].captured; c != nil && c != x {
+			return s.fail(v, e, "", k)
+		}
+		return s.capture(e.slot, x, k)
 	case *callExpr:
 		return s.matchCall(e, v, k)
 	}
@@ -133,13 +115,13 @@ func (s *state) capture(slot int, x any, k func() bool) bool {
 
 func (s *state) matchName(e *nameExpr, v *onnx.Value, k func() bool) bool {
 	if v == nil {
-		return s.fail(v, e, "")
+		return s.fail(v, e, "", k)
 	}
 	if b := s.slots[e.slot].value; b != nil {
 		if s.g.same(b, v) {
 			return k()
 		}
-		return s.fail(v, e, "another value")
+		return s.fail(v, e, "", k)
 	}
 	bind := func(w *onnx.Value) bool {
 		s.slots[e.slot].value = w
@@ -153,28 +135,30 @@ func (s *state) matchName(e *nameExpr, v *onnx.Value, k func() bool) bool {
 		return bind(s.g.resolve(v))
 	}
 	if e.output >= 0 && s.g.resolve(v).Output != e.output {
-		return s.fail(v, e, "another output")
+		return s.fail(v, e, "another output", k)
 	}
 	return s.match(e.def.expr, v, func() bool { return bind(v) })
 }
 
 func (s *state) matchCall(e *callExpr, v *onnx.Value, k func() bool) bool {
 	v = s.g.resolve(v)
-	if builtinViews[e.op] {
-		x, why := s.g.half(v, e.op == "SecondHalf")
-		if x == nil {
-			return s.fail(v, e, why)
-		}
-		return s.with(v.Producer, func() bool { return s.match(e.args[0], x, k) })
+	if builtinViews[e.op] != nil {
+		return s.matchBuiltin(e, v, k)
 	}
 	if n := v.Producer; n != nil && s.isOp(e, n, v) {
 		if s.with(n, func() bool { return s.matchAttrs(e, n, 0, func() bool { return s.matchArgs(e, n, k) }) }) {
 			return true
 		}
 	} else if !e.optional {
-		return s.fail(v, e, "")
+		return s.fail(v, e, "", k)
 	}
-	return e.optional && s.match(e.args[0], v, k)
+	if !e.optional {
+		return false
+	}
+	if x, ok := e.neutral(); ok {
+		return s.capture(e.args[1].(*captureExpr).slot, x, func() bool { return s.match(e.args[0], v, k) })
+	}
+	return s.match(e.args[0], v, k)
 }
 
 // with adds n to the matched nodes while k runs.
@@ -249,7 +233,7 @@ func (s *state) matchOperand(e *callExpr, args []expr, v *onnx.Value, k func() b
 	}
 	v = s.g.resolve(v)
 	if n := producer(v); n == nil || !isOpType(n, e.op) || !onnx.IsStandardDomain(n.Domain) {
-		return s.fail(v, e, "")
+		return s.failProduct(e, args, v, k)
 	}
 	return s.with(v.Producer, func() bool { return s.matchNested(e, v.Producer, args, k) })
 }
@@ -259,22 +243,4 @@ func producer(v *onnx.Value) *onnx.Node {
 		return nil
 	}
 	return v.Producer
-}
-
-// holdsWhere evaluates the where clause; it fails with the first conjunct that does not hold.
-func (s *state) holdsWhere(root *onnx.Value) bool {
-	for _, c := range s.pat.where {
-		x, err := c.expr.eval(s)
-		if err == nil && truth(x) {
-			continue
-		}
-		if len(s.nodes) >= s.best.depth {
-			s.best = failure{len(s.nodes) + 1, slices.Clone(s.nodes), root, c.text, s.explain(c)}
-			if err != nil {
-				s.best.found = err.Error()
-			}
-		}
-		return false
-	}
-	return true
 }

@@ -11,6 +11,24 @@ var commutative = map[string]bool{
 // associative lists the ops that a pattern may write with more than two arguments.
 var associative = map[string]bool{"Add": true, "Mul": true}
 
+// neutral gives the number that an optional Mul or Add captures where the node is not there: x is x * 1 and x + 0.
+func (e *callExpr) neutral() (x float64, ok bool) {
+	if len(e.args) != 2 || !associative[e.op] {
+		return 0, false
+	}
+	if _, ok := e.args[1].(*captureExpr); !ok {
+		return 0, false
+	}
+	if e.op == "Mul" {
+		x = 1
+	}
+	return x, true
+}
+
+// reductions lists the ops that reduce axes named by an attribute or, since opset 18, by an input.
+var reductions = map[string]bool{"ReduceMean": true, "ReduceSum": true, "ReduceMax": true, "ReduceMin": true, "ReduceProd": true,
+	"ReduceSumSquare": true, "ReduceL1": true, "ReduceL2": true, "ReduceLogSum": true, "ReduceLogSumExp": true}
+
 // isOpType compares op types; a Sum of two is an Add.
 func isOpType(n *onnx.Node, op string) bool {
 	return n.OpType == op || op == "Add" && n.OpType == "Sum" && len(n.Inputs) == 2
@@ -34,6 +52,7 @@ var attributeDefaults = map[string]map[string]any{
 	"Softmax": {"axis": -1.0}, "Gelu": {"approximate": "none"}, "Swish": {"alpha": 1.0}, "Split": {"axis": 0.0},
 	"TopK": {"axis": -1.0, "largest": 1.0, "sorted": 1.0}, "Gather": {"axis": 0.0}, "GatherElements": {"axis": 0.0},
 	"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "Gemm": {"alpha": 1.0, "beta": 1.0, "transA": 0.0, "transB": 0.0},
-	"LayerNormalization": {"axis": -1.0, "epsilon": 1e-5}, "RMSNormalization": {"axis": -1.0, "epsilon": 1e-5},
-	"com.microsoft.QuickGelu": {"alpha": 1.702},
+	"LayerNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0}, "RMSNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0},
+	"RotaryEmbedding": {"interleaved": 0.0},
+	"Clip":            {"min": "none", "max": "none"}, "com.microsoft.QuickGelu": {"alpha": 1.702},
 }

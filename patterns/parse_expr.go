@@ -88,8 +88,8 @@ func (p *parser) call(t token) expr {
 	if len(c.args) > 2 && !associative[c.op] && commutative[c.op] {
 		p.failf(t.pos, "%s takes two arguments here; only Add and Mul are matched however they are nested", c.op)
 	}
-	if builtinViews[t.text] && len(c.args) != 1 {
-		p.failf(t.pos, "%s takes one argument", t.text)
+	if b := builtinViews[t.text]; b != nil && len(c.args) != b.args {
+		p.failf(t.pos, "%s takes %d arguments, found %d", t.text, b.args, len(c.args))
 	}
 	if v := p.views[t.text]; v != nil {
 		if len(v.params) != len(c.args) {
@@ -156,7 +156,11 @@ func (p *parser) ints() []int64 {
 	is := []int64{}
 	for !p.accept("]") {
 		t := p.next()
-		is = append(is, int64(p.number(t)))
+		x := p.number(t)
+		if x != float64(int64(x)) {
+			p.failf(t.pos, "expected an integer, found %v", x)
+		}
+		is = append(is, int64(x))
 		if !p.is("]") {
 			p.expect(",")
 		}

@@ -2,14 +2,14 @@ package patterns
 
 import "fmt"
 
-// parse reads the text of a pattern file, whose name is used in messages. Views of earlier files may be used, and new ones
-// are added to views.
-func parse(file, src string, views map[string]*view) ([]*Pattern, error) {
+// parse reads the text of a pattern file, whose name is used in messages. Views and functions of earlier files may be used,
+// and new ones are added to them.
+func parse(file, src string, views map[string]*view, functions map[string]*definition) ([]*Pattern, error) {
 	toks, err := lex(file, src)
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{toks: toks, views: views}
+	p := &parser{toks: toks, views: views, definitions: functions}
 	var pats []*Pattern
 	err = p.catch(func() {
 		for p.peek().kind != tokEOF {
@@ -18,8 +18,10 @@ func parse(file, src string, views map[string]*view) ([]*Pattern, error) {
 				p.view()
 			case "pattern":
 				pats = append(pats, p.pattern(t.pos))
+			case "function":
+				p.definition()
 			default:
-				p.failf(t.pos, `expected "view" or "pattern", found %s`, t)
+				p.failf(t.pos, `expected "view", "pattern" or "function", found %s`, t)
 			}
 		}
 	})
@@ -30,11 +32,13 @@ func parse(file, src string, views map[string]*view) ([]*Pattern, error) {
 type view struct {
 	params []string
 	body   expr
+	pos    Pos
 }
 
 type parser struct {
-	toks  []token
-	views map[string]*view
+	toks        []token
+	views       map[string]*view
+	definitions map[string]*definition // functions that targets may call
 
 	pat  *Pattern        // being parsed, nil inside a view
 	args map[string]expr // arguments of the view being expanded
@@ -108,11 +112,14 @@ func (p *parser) names(what string) []string {
 
 func (p *parser) view() {
 	t := p.name("the name of a view")
-	if p.views[t.text] != nil || builtinViews[t.text] {
-		p.failf(t.pos, "view %s is defined twice", t.text)
+	if old := p.views[t.text]; old != nil {
+		p.failf(t.pos, "view %s is defined already, at %s", t.text, old.pos)
+	}
+	if builtinViews[t.text] != nil {
+		p.failf(t.pos, "view %s is built in", t.text)
 	}
 	p.expect("(")
-	v := &view{params: p.names("a parameter")}
+	v := &view{params: p.names("a parameter"), pos: t.pos}
 	p.expect(")")
 	p.expect("=")
 	v.body = p.expr()
@@ -143,7 +150,7 @@ func (p *parser) pattern(pos Pos) *Pattern {
 	}
 	p.expect("}")
 	p.expect("=>")
-	p.target()
+	pat.Target = p.target()
 	p.finish()
 	p.pat = nil
 	return pat
@@ -171,28 +178,6 @@ func (p *parser) statement() {
 		p.pat.stmts[n] = s
 		p.pat.slot(n)
 	}
-}
-
-func (p *parser) target() {
-	t := p.name("domain.Op")
-	dot := lastDot(t.text)
-	p.pat.Target = Target{Op: t.text[dot+1:]}
-	if dot >= 0 {
-		p.pat.Target.Domain = t.text[:dot]
-	}
-	p.expect("(")
-	p.pat.Target.Args = p.names("an argument")
-	if p.accept(";") {
-		for {
-			n := p.name("an attribute")
-			p.expect("=")
-			p.pat.Target.attrs = append(p.pat.Target.attrs, targetAttr{n.text, p.cond()})
-			if !p.accept(",") {
-				break
-			}
-		}
-	}
-	p.expect(")")
 }
 
 // finish resolves names: statements may be written in any order as long as none needs itself.
@@ -245,11 +230,18 @@ func (p *parser) finish() {
 			p.failf(pat.Pos, "result %s of pattern %s is defined by no statement", n, pat.Name)
 		}
 	}
-	for _, n := range pat.Target.Args {
-		if _, ok := pat.slots[n]; !ok {
-			p.failf(pat.Pos, "pattern %s: argument %s of the target is not defined", pat.Name, n)
-		}
+	if f := pat.Target.call.function; f != nil && len(f.results) != len(pat.Results) {
+		p.failf(pat.Target.call.pos, "function %s has %d results, pattern %s has %d", pat.Target.call.name(), len(f.results), pat.Name, len(pat.Results))
 	}
+	pat.Target.call.walk(func(c *targetCall) {
+		for _, a := range c.args {
+			if n, ok := a.(*nameExpr); ok {
+				if n.slot, ok = pat.slots[n.name]; !ok {
+					p.failf(c.pos, "pattern %s: argument %s of the target is not defined", pat.Name, n.name)
+				}
+			}
+		}
+	})
 	check := func(e condExpr) {
 		e.walk(func(c condExpr) {
 			n, ok := c.(*condName)
@@ -266,9 +258,16 @@ func (p *parser) finish() {
 	for _, c := range pat.where {
 		check(c.expr)
 	}
-	for _, a := range pat.Target.attrs {
-		check(a.expr)
-	}
+	pat.Target.call.walk(func(c *targetCall) {
+		for _, a := range c.args {
+			if l, ok := a.(*listExpr); ok {
+				check(l.list)
+			}
+		}
+		for _, a := range c.attrs {
+			check(a.expr)
+		}
+	})
 	pat.roots = map[string]bool{}
 	rootOps(pat.stmts[pat.Results[0]].expr, pat.roots)
 }
@@ -277,8 +276,10 @@ func (p *parser) finish() {
 func rootOps(e expr, ops map[string]bool) {
 	switch e := e.(type) {
 	case *callExpr:
-		if builtinViews[e.op] {
-			ops["Slice"], ops["Split"] = true, true
+		if b := builtinViews[e.op]; b != nil {
+			for _, op := range b.roots {
+				ops[op] = true
+			}
 			return
 		}
 		ops[e.op] = true

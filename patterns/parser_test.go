@@ -9,19 +9,22 @@ import (
 func TestParseErrors(t *testing.T) {
 	const head = "pattern P(x) -> y {\n"
 	tests := []struct{ name, src, want string }{
-		{"no pattern", "rule P", `f.pat:1:1: expected "view" or "pattern", found "rule"`},
+		{"no pattern", "rule P", `f.pat:1:1: expected "view", "pattern" or "function", found "rule"`},
 		{"unknown character", "pattern P(x) -> y {\n  y = Mul(x, ~)\n}", `f.pat:2:14: unexpected character '~'`},
 		{"string without end", head + ` y = Gelu<approximate="tanh>(x)` + "\n}", "f.pat:2:23: string without an end"},
 		{"undefined result", "pattern P(x) -> z {\n y = Neg(x)\n} => mojo.A(x)", "f.pat:1:1: result z of pattern P is defined by no statement"},
 		{"undefined argument", head + " y = Neg(x)\n} => mojo.A(q)", "argument q of the target is not defined"},
 		{"undefined condition", head + " y = Neg(x)\n where rank(q) == 1\n} => mojo.A(x)", "f.pat:3:13: q is not defined"},
-		{"unknown function", head + " y = Neg(x)\n where size(x) == 1\n} => mojo.A(x)", "there is no function size; there are before, "},
+		{"unknown function", head + " y = Neg(x)\n where size(x) == 1\n} => mojo.A(x)", "there is no function size; there are broadcasts, "},
 		{"arity of function", head + " y = Neg(x)\n where dim(x) == 1\n} => mojo.A(x)", "dim takes 2 arguments, found 1"},
 		{"recursion", head + " y = Neg(z)\n z = Neg(y)\n} => mojo.A(x)", "is defined by itself"},
 		{"twice", head + " y = Neg(x)\n y = Abs(x)\n} => mojo.A(x)", "y is defined twice"},
 		{"parameter defined", head + " x = Neg(x)\n} => mojo.A(x)", "x is a parameter"},
 		{"view arity", "view V(a, b) = Mul(a, b)\n" + head + " y = V(x)\n} => mojo.A(x)", "view V takes 2 arguments, found 1"},
 		{"no target", head + " y = Neg(x)\n}", `expected "=>", found end of file`},
+		{"fraction in a list", head + " y = Reshape(x, [1, 2.5])\n} => mojo.A(x)", "f.pat:2:21: expected an integer, found 2.5"},
+		{"results of a function", "function my.F(x) -> a, b {\n a = Neg(x)\n b = Abs(x)\n}\n" + head + " y = Neg(x)\n} => my.F(x)", "function my.F has 2 results, pattern P has 1"},
+		{"target operand", head + " y = Neg(x)\n} => mojo.A(x, Relu(\"x\"))", "expected a name, a number, a list of integers or a call, found \"x\""},
 		{"optional without argument", head + " y = Cast?()\n} => mojo.A(x)", "an optional node needs an argument"},
 	}
 	for _, tt := range tests {
@@ -53,10 +56,17 @@ func TestParseExpandsViews(t *testing.T) {
 
 func TestBuiltinParses(t *testing.T) {
 	names := map[string]bool{}
+	anchored := map[string]bool{}
 	for _, p := range Builtin().Patterns {
 		names[p.Name] = true
-		if len(p.roots) == 0 || len(p.Anchors) == 0 {
-			t.Errorf("%s has no root or no anchor op", p.Name)
+		anchored[p.Name] = anchored[p.Name] || len(p.Anchors) > 0
+		if len(p.roots) == 0 {
+			t.Errorf("%s has no root op", p.Name)
+		}
+	}
+	for n := range names {
+		if !anchored[n] {
+			t.Errorf("no pattern %s has an anchor op", n)
 		}
 	}
 	for _, n := range []string{"RMSNorm", "AddRMSNorm", "SwiGLU", "GeGLU", "RotaryEmbedding"} {
@@ -74,6 +84,8 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(string(src))
 	}
+	f.Add("function my.F(x) -> y, z <k> {\n y, z = Split(Mul(x, k); axis=-1)\n}\npattern P(x) -> y, z {\n y = Neg(x)\n z = Abs(x)\n} => my.F(Relu(x); k=$k)")
+	f.Add("pattern P(x) -> y {\n y = Neg(x)\n} => Reshape(mojo.F(_, x, -2.5; to=type(x)), [0, -1]; allowzero=[1, 2])")
 	f.Fuzz(func(t *testing.T, src string) {
 		s := NewSet()
 		if err := s.Add("f.pat", src); err != nil {

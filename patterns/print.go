@@ -62,30 +62,3 @@ func (a attrPat) String() string {
 	}
 	return a.name + "=$"
 }
-
-// wants says in a few words what the expression looks for at its root.
-func wants(e expr) string {
-	switch e := e.(type) {
-	case *callExpr:
-		if e.optional {
-			return e.head() + " or " + wants(e.args[0])
-		}
-		return e.head()
-	case *nameExpr:
-		if e.def == nil {
-			return "the value bound to " + e.name
-		}
-		return wants(e.def.expr)
-	case *altExpr:
-		s := make([]string, len(e.branches))
-		for i, b := range e.branches {
-			s[i] = wants(b.expr)
-		}
-		return strings.Join(s, " or ")
-	case *numberExpr:
-		return "the constant " + e.String()
-	case *captureExpr:
-		return "a constant of one element (" + e.name + ")"
-	}
-	return e.String()
-}

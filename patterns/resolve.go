@@ -27,53 +27,118 @@ func (g *graphView) resolve(v *onnx.Value) *onnx.Value {
 }
 
 // origin gives an earlier value that holds the same elements in the same shape and type as v, nil when there is none. On the
-// way there the elements keep their order, and every type holds all numbers of v's.
+// way there the elements come back to their order, and every type holds all numbers of v's.
 func (g *graphView) origin(v *onnx.Value) *onnx.Value {
 	t := g.facts.DataType(v)
 	reshaped, cast := false, false
+	var moved []int64 // the axes of w in the order that they have in v; nil when that is theirs
 	w := v
 	for range maxDetour {
 		n := w.Producer
-		if n == nil || !g.keepsElements(n, w) {
+		if n == nil {
 			return nil
 		}
-		w = n.Inputs[0]
+		in := g.handsOn(n, w)
+		if in == nil {
+			return nil
+		}
 		switch n.OpType {
 		case "Cast", "CastLike":
 			cast = true
 		case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
+			if moved != nil {
+				return nil
+			}
 			reshaped = true
+		case "Transpose":
+			if moved = compose(moved, n.AttrInts("perm")); moved == nil {
+				return nil
+			}
+			if slices.IsSorted(moved) {
+				moved = nil
+			}
 		}
+		w = in
 		u := g.facts.DataType(w)
 		if cast && (t == onnx.Undefined || t != u && !widens(t, u)) {
 			return nil
 		}
-		if (!cast || t == u) && (!reshaped || g.facts.SameShape(v, w)) {
+		if moved == nil && (!cast || t == u) && (!reshaped || g.facts.SameShape(v, w)) {
 			return w
 		}
 	}
 	return nil
 }
 
-// keepsElements says whether out holds the elements of the node's first input in the same order, but perhaps in another
-// shape or type.
-func (g *graphView) keepsElements(n *onnx.Node, out *onnx.Value) bool {
+// compose gives the permutation of two transpositions, of which the one by perm comes first; moved is nil for none. It is nil
+// when perm is not known or of another rank.
+func compose(moved, perm []int64) []int64 {
+	if perm == nil || moved == nil {
+		return perm
+	}
+	if len(moved) != len(perm) {
+		return nil
+	}
+	out := make([]int64, len(perm))
+	for i, axis := range moved {
+		if axis < 0 || axis >= int64(len(perm)) {
+			return nil
+		}
+		out[i] = perm[axis]
+	}
+	return out
+}
+
+// handsOn gives the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or order of
+// axes; nil when it does something else.
+func (g *graphView) handsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	in := n.Input(0)
 	if in == nil || out.Output != 0 || !onnx.IsStandardDomain(n.Domain) {
-		return false
+		return nil
 	}
+	keeps := false
 	switch n.OpType {
-	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze":
-		return true
+	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose":
+		keeps = true
 	case "Expand":
-		return g.facts.SameShape(in, out)
-	case "Transpose":
-		perm := n.AttrInts("perm")
-		return perm != nil && slices.IsSorted(perm)
+		keeps = g.facts.SameShape(in, out)
+	case "Slice": // of everything
+		_, _, steps, ok := g.sliceOf(n)
+		keeps = ok && !slices.ContainsFunc(steps, func(s int64) bool { return s != 1 }) && g.facts.SameShape(in, out)
+	case "Concat", "Sum", "Max", "Min", "Mean":
+		keeps = len(n.Inputs) == 1
+	case "Split":
+		keeps = len(n.Outputs) == 1
 	case "Dropout": // without training_mode it is the identity
-		return n.Input(2) == nil && len(n.Outputs) == 1 && n.AttrInt("is_test", 1) == 1
+		keeps = n.Input(2) == nil && len(n.Outputs) == 1 && n.AttrInt("is_test", 1) == 1
+	case "Mul", "Div", "Add", "Sub":
+		return g.neutralOperand(n, out)
 	}
-	return false
+	if !keeps {
+		return nil
+	}
+	return in
+}
+
+// neutralOperand gives x of x * 1, x / 1, x + 0 and x - 0.
+func (g *graphView) neutralOperand(n *onnx.Node, out *onnx.Value) *onnx.Value {
+	if len(n.Inputs) != 2 {
+		return nil
+	}
+	neutral := 0.0
+	if n.OpType == "Mul" || n.OpType == "Div" {
+		neutral = 1
+	}
+	for i, v := range n.Inputs {
+		if i == 0 && !commutative[n.OpType] {
+			continue
+		}
+		other := n.Inputs[1-i]
+		if x, _, ok := g.scalar(v); ok && x == neutral && g.facts.SameShape(other, out) {
+			return other
+		}
+	}
+	return nil
 }
 
 // widens says whether every number of type t is one of type u.

@@ -10,8 +10,8 @@ pattern AddRMSNorm(x, residual, scale) -> y, sum {
   xf  = Cast?(sum)
   v   = Add(MeanSquare(xf), $epsilon)
   n   = DivRoot(xf, v)
-  y   = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale))) | Cast?(Mul(xf, InverseRoot(v), Cast?(scale)))
-  where rank(scale) == 1 && epsilon > 0 && dim(scale, 0) == dim(sum, -1) && !centered(sum) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && sameshape(x, y) && before(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum))
+  y   = Mul(Cast(n), Row(scale)) as after | Cast?(DivRootMul(xf, v, Cast?(Row(scale))))
+  where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && !centered(sum) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && sameshape(x, y) && !reads(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum) && (type(scale) == type(sum) || type(scale) == "float32"))
 } => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 
 pattern RMSNorm(x, scale) -> y {
@@ -19,6 +19,28 @@ pattern RMSNorm(x, scale) -> y {
   xf = Cast?(x)
   v  = Add(MeanSquare(xf), $epsilon)
   n  = DivRoot(xf, v)
-  y  = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale))) | Cast?(Mul(xf, InverseRoot(v), Cast?(scale)))
-  where rank(scale) == 1 && epsilon > 0 && dim(scale, 0) == dim(x, -1) && !centered(x) && sameshape(x, y) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(x))
+  y  = Mul(Cast(n), Row(scale)) as after | Cast?(DivRootMul(xf, v, Cast?(Row(scale))))
+  where epsilon > 0 && dim(scale, -1) == dim(x, -1) && !centered(x) && sameshape(x, y) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(x) && (type(scale) == type(x) || type(scale) == "float32"))
 } => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
+
+# Without a scale: values that are normalised before attention, for example. What is multiplied with weights of another shape
+# is no such norm. (There is no anchor: where this does not match, the pattern with a scale says why.)
+pattern RMSNorm(x) -> y {
+  xf = Cast?(x)
+  y  = Cast?(DivRoot(xf, Add(MeanSquare(xf), $epsilon)))
+  where epsilon > 0 && dim(x, -1) > 0 && !centered(x) && sameshape(x, y) && type(x) == type(y) && !weighted(y)
+} => mojo.RMSNorm(x, Expand(1.0, [dim(x, -1)]); axis=-1, epsilon=epsilon, scale_after_cast=0)
+
+# The standard's op (opset 23), which applies the scale after the cast back.
+pattern AddRMSNorm(x, residual, scale) -> y, sum {
+  anchor RMSNormalization
+  sum = Add(x, residual)
+  y   = RMSNormalization<axis=-1, epsilon=$epsilon, stash_type=1>(sum, Row(scale))
+  where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && !reads(scale, sum) && type(y) == type(scale)
+} => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=1)
+
+pattern RMSNorm(x, scale) -> y {
+  anchor RMSNormalization
+  y = RMSNormalization<axis=-1, epsilon=$epsilon, stash_type=1>(x, Row(scale))
+  where epsilon > 0 && dim(scale, -1) == dim(x, -1) && type(y) == type(scale)
+} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=1)

@@ -1,0 +1,211 @@
+package patterns
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// builder writes the nodes of a replacement, or of a function's body, in the form of one version of the standard.
+type builder struct {
+	g     *onnx.Graph
+	opset int64
+	names map[string]operand
+	refs  map[string]*onnx.Value // attributes of the function as values
+	eval  func(condExpr) (any, error)
+	// typeOf gives the type of a value made so far; nil where only CastLike can tell.
+	typeOf func(*onnx.Value) onnx.DataType
+	define func(c *targetCall, inputs []*onnx.Value) (*onnx.Function, error)
+
+	main    *targetCall
+	attrs   []*onnx.Attribute // of the node of main
+	unbound bool              // an attribute reads a name that stands for nothing in this match
+}
+
+// operand is an argument of a node: a value, the function's attribute ref, a literal (float64 or []int64), or nothing.
+type operand struct {
+	value   *onnx.Value
+	ref     string
+	literal any
+	name    string // of a literal, if it has one
+}
+
+// call makes the nodes of a call; outputs are named after results.
+func (b *builder) call(c *targetCall, results []string) ([]*onnx.Value, error) {
+	args := make([]operand, len(c.args))
+	for i, a := range c.args {
+		switch a := a.(type) {
+		case *nameExpr:
+			args[i] = b.names[a.name]
+		case *numberExpr:
+			args[i].literal = a.value
+		case *listExpr:
+			list, err := b.eval(a.list)
+			if err != nil {
+				b.unbound = true
+				return nil, err
+			}
+			args[i].literal = list
+		case *targetCall:
+			vs, err := b.call(a, []string{strings.ToLower(a.op)})
+			if err != nil {
+				return nil, err
+			}
+			args[i].value = vs[0]
+		}
+	}
+	attrs, err := b.attributes(c)
+	if err != nil {
+		return nil, err
+	}
+	if onnx.IsStandardDomain(c.domain) {
+		if since := introduced[c.op]; since > b.opset {
+			return nil, fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first (onnx.version_converter)",
+				c.op, since, b.opset)
+		}
+		if args, attrs, err = b.form(c, args, attrs, len(results)); err != nil {
+			return nil, err
+		}
+	}
+	inputs, err := b.values(c, args)
+	if err != nil {
+		return nil, err
+	}
+	outputs := make([]*onnx.Value, len(results))
+	for i, name := range results {
+		outputs[i] = b.g.NewValue(name)
+	}
+	overload := ""
+	if c.function != nil {
+		f, err := b.define(c, inputs)
+		if err != nil {
+			return nil, err
+		}
+		overload = f.Overload
+	}
+	n := b.g.AddNode(c.op, inputs, outputs, attrs...)
+	n.Domain, n.Overload = c.domain, overload
+	if c == b.main {
+		b.attrs = attrs
+	}
+	return outputs, nil
+}
+
+// values turns literal operands into constants.
+func (b *builder) values(c *targetCall, args []operand) ([]*onnx.Value, error) {
+	var like *onnx.Value // whose type numbers take
+	for i, a := range args {
+		if a.value != nil && !(i == 0 && c.op == "Where") {
+			like = a.value
+			break
+		}
+	}
+	inputs := make([]*onnx.Value, len(args))
+	for i, a := range args {
+		var err error
+		switch x := a.literal.(type) {
+		case []int64:
+			inputs[i] = b.constant(cmp.Or(a.name, "ints"), onnx.NewInt64s("", x))
+		case float64:
+			if integerAt(c, i) {
+				inputs[i], err = b.number(x, onnx.Int64)
+			} else {
+				inputs[i], err = b.numberLike(x, like)
+			}
+		case nil:
+			if inputs[i] = a.value; a.ref != "" {
+				inputs[i], err = b.castLike(b.attribute(a.ref), like)
+			}
+		default:
+			err = fmt.Errorf("%s is given %v, which is no number", c.name(), x)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for len(inputs) > 0 && inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
+	}
+	return inputs, nil
+}
+
+func integerAt(c *targetCall, i int) bool {
+	at, ok := integerInputs[c.op]
+	return ok && at == i && onnx.IsStandardDomain(c.domain)
+}
+
+// numberLike makes a constant of the type of another value.
+func (b *builder) numberLike(x float64, like *onnx.Value) (*onnx.Value, error) {
+	if like == nil {
+		return b.number(x, onnx.Float)
+	}
+	if b.typeOf != nil {
+		if t := b.typeOf(like); t != onnx.Undefined {
+			return b.number(x, t)
+		}
+	}
+	v, err := b.number(x, onnx.Float)
+	if err != nil {
+		return nil, err
+	}
+	return b.castLike(v, like)
+}
+
+// castLike casts a float32 constant to the type of another value.
+func (b *builder) castLike(v, like *onnx.Value) (*onnx.Value, error) {
+	switch {
+	case like == nil:
+		return v, nil
+	case b.opset >= castLikeSince:
+		return b.node("CastLike", v.Name+"_like", []*onnx.Value{v, like}), nil
+	}
+	t := onnx.Undefined
+	if b.typeOf != nil {
+		t = b.typeOf(like)
+	}
+	switch t {
+	case onnx.Undefined:
+		return nil, fmt.Errorf("the type of the number beside %q is not known, and opset %d has no CastLike", like.Name, b.opset)
+	case onnx.Float:
+		return v, nil
+	}
+	return b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t))), nil
+}
+
+func (b *builder) node(opType, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	v := b.g.NewValue(name)
+	b.g.AddNode(opType, inputs, []*onnx.Value{v}, attrs...)
+	return v
+}
+
+// attribute gives the FLOAT attribute of the function as a value, made once.
+func (b *builder) attribute(ref string) *onnx.Value {
+	if b.refs[ref] == nil {
+		b.refs[ref] = b.node("Constant", ref, nil, onnx.RefAttr("value_float", onnx.AttrFloat, ref))
+	}
+	return b.refs[ref]
+}
+
+func (b *builder) constant(name string, t *onnx.Tensor) *onnx.Value {
+	return b.node("Constant", name, nil, onnx.TensorAttr("value", t))
+}
+
+func (b *builder) number(x float64, t onnx.DataType) (*onnx.Value, error) {
+	var r *reference.Tensor
+	if t.IsFloat() {
+		r = reference.NewFloats(t, []int{}, []float64{x})
+	} else {
+		if x != float64(int64(x)) {
+			return nil, fmt.Errorf("%v stands beside a value of type %s", x, t)
+		}
+		r = reference.NewInts(t, []int{}, []int64{int64(x)})
+	}
+	c, err := r.ToONNX("")
+	if err != nil {
+		return nil, fmt.Errorf("%v cannot be a constant of type %s: %w", x, t, err)
+	}
+	return b.constant("number", c), nil
+}

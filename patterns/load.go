@@ -1,0 +1,96 @@
+package patterns
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// extension is that of pattern files in folders.
+const extension = ".pat"
+
+// Load reads pattern files, or the .pat files of folders in the order of their names, and gives the set of their patterns and,
+// after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views and functions of
+// different files, or of a file and the built-in ones, must differ in their names. (One file may write a pattern in several
+// ways under one name.) Mistakes in a file are errors of type *Error, with line and column.
+func Load(paths ...string) (*Set, error) {
+	base := Builtin()
+	s := NewSet()
+	maps.Copy(s.views, base.views)
+	maps.Copy(s.definitions, base.definitions)
+	taken := map[string]*Pattern{}
+	for _, p := range base.Patterns {
+		taken[p.Name] = p
+	}
+	files, err := patternFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the patterns: %w", err)
+		}
+		before := len(s.Patterns)
+		if err := s.Add(file, string(src)); err != nil {
+			return nil, err
+		}
+		for _, p := range s.Patterns[before:] {
+			if old := taken[p.Name]; old != nil && old.Pos.File != file {
+				return nil, &Error{p.Pos, fmt.Sprintf("pattern %s is defined already, at %s", p.Name, old.Pos)}
+			}
+			taken[p.Name] = p
+		}
+	}
+	for _, p := range base.Patterns {
+		s.add(p)
+	}
+	return s, nil
+}
+
+// patternFiles lists the files that paths name, those of folders included.
+func patternFiles(paths []string) ([]string, error) {
+	var files []string
+	seen := map[string]bool{}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the patterns: %w", err)
+		}
+		list := []string{path}
+		if info.IsDir() {
+			if list, err = inFolder(path); err != nil {
+				return nil, err
+			}
+		}
+		for _, file := range list {
+			if clean := filepath.Clean(file); !seen[clean] {
+				seen[clean] = true
+				files = append(files, clean)
+			}
+		}
+	}
+	return files, nil
+}
+
+func inFolder(path string) ([]string, error) {
+	entries, err := os.ReadDir(path) // sorted by name
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the patterns: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), extension) && !e.IsDir() {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("there are no pattern files in %s: their names end in %s", path, extension)
+	}
+	return files, nil
+}
+
+// Defines says whether a pattern file of the set gives the function.
+func (s *Set) Defines(domain, name string) bool { return s.definitions[domain+"."+name] != nil }
