@@ -71,7 +71,13 @@ func opLoop(c *call) ([]*Tensor, error) {
 		return nil, fmt.Errorf("the body has %d inputs and %d outputs, which do not fit %d carried values", len(g.Inputs), len(g.Outputs), carried)
 	}
 	stacks := make([][]*Tensor, len(g.Outputs)-1-carried)
+	meter := c.frame.meter
+	live := meter.live
+	defer func() { meter.live = live }()
 	for i := int64(0); i < trips && cond; i++ {
+		if err := meter.step(); err != nil {
+			return nil, err
+		}
 		in := append([]*Tensor{NewInts(onnx.Int64, []int{}, []int64{i}), NewInts(onnx.Bool, []int{}, []int64{1})}, state...)
 		out, err := c.body(g, in)
 		if err != nil {
@@ -84,6 +90,9 @@ func opLoop(c *call) ([]*Tensor, error) {
 		state = out[1 : 1+carried]
 		for k := range stacks {
 			stacks[k] = append(stacks[k], out[1+carried+k])
+		}
+		if err := meter.hold(out[1+carried:]...); err != nil {
+			return nil, fmt.Errorf("iteration %d: %w", i, err)
 		}
 	}
 	result := slices.Clone(state)
@@ -162,6 +171,9 @@ func opScan(c *call) ([]*Tensor, error) {
 			return nil, fmt.Errorf("scan inputs have %d and %d elements along their axes", steps, x.Shape[axis])
 		}
 		steps = x.Shape[axis]
+		if steps > maxSteps {
+			return nil, fmt.Errorf("%d steps are more than %d", steps, maxSteps)
+		}
 		parts, err := split(x, axis, slices.Repeat([]int64{1}, steps))
 		if err != nil {
 			return nil, err
@@ -175,7 +187,13 @@ func opScan(c *call) ([]*Tensor, error) {
 	}
 	state := slices.Clone(c.in[:states])
 	stacks := make([][]*Tensor, outs)
+	meter := c.frame.meter
+	live := meter.live
+	defer func() { meter.live = live }()
 	for i := range steps {
+		if err := meter.step(); err != nil {
+			return nil, err
+		}
 		in := slices.Clone(state)
 		for k := range pieces {
 			in = append(in, pieces[k][i])
@@ -187,6 +205,9 @@ func opScan(c *call) ([]*Tensor, error) {
 		state = out[:states]
 		for k := range stacks {
 			stacks[k] = append(stacks[k], out[states+k])
+		}
+		if err := meter.hold(out[states:]...); err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
 		}
 	}
 	result := slices.Clone(state)

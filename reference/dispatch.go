@@ -119,7 +119,7 @@ func (e *Evaluator) callFunction(f *onnx.Function, n *onnx.Node, in []*Tensor, f
 	if fr.depth >= maxCallDepth {
 		return nil, fmt.Errorf("function calls are nested deeper than %d: a recursion?", maxCallDepth)
 	}
-	inner := &frame{opset: f.Opset(""), attrs: map[string]*onnx.Attribute{}, depth: fr.depth + 1}
+	inner := &frame{opset: f.Opset(""), attrs: map[string]*onnx.Attribute{}, depth: fr.depth + 1, meter: fr.meter}
 	if inner.opset == 0 {
 		inner.opset = fr.opset
 	}

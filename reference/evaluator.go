@@ -58,6 +58,11 @@ func NewForOpset(opset int64, functions []*onnx.Function, o Options) *Evaluator 
 	return e
 }
 
+// ForOpset gives an evaluator of the same functions for Op and Eval of nodes of another version of the opset.
+func (e *Evaluator) ForOpset(opset int64) *Evaluator {
+	return &Evaluator{opset: opset, options: e.options, functions: e.functions, bodies: e.bodies, consts: map[*onnx.Value]*Tensor{}}
+}
+
 func canonicalDomain(d string) string {
 	if onnx.IsStandardDomain(d) {
 		return ""
@@ -86,7 +91,7 @@ func (e *Evaluator) frameOf(n *onnx.Node) *frame {
 	if f := e.bodies[g]; f != nil && f.Opset("") > 0 {
 		opset = f.Opset("")
 	}
-	return &frame{opset: opset}
+	return &frame{opset: opset, meter: &meter{}}
 }
 
 // constant decodes an initializer or the value of a Constant node; nil, nil when v is neither.

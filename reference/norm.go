@@ -178,8 +178,8 @@ func (c *call) affine(x *Tensor, y []float64, scale, bias *Tensor) (*Tensor, err
 	return r, nil
 }
 
-// rmsNormalize divides each run of n elements by its root mean square.
-func rmsNormalize(v []float64, n int, eps float64) (y, inv []float64) {
+// rmsNormalize divides each run of n elements by its root mean square, the mean of the squares being of type stash.
+func (c *call) rmsNormalize(v []float64, n int, eps float64, stash onnx.DataType) (y, inv []float64) {
 	y = make([]float64, len(v))
 	if len(v) == 0 {
 		return y, nil
@@ -189,7 +189,7 @@ func rmsNormalize(v []float64, n int, eps float64) (y, inv []float64) {
 		for _, x := range v[o : o+n] {
 			sum += x * x
 		}
-		f := 1 / math.Sqrt(sum/float64(n)+eps)
+		f := 1 / math.Sqrt(c.roundOne(stash, sum/float64(n))+eps) // squares may leave the type's range
 		inv = append(inv, f)
 		for i, x := range v[o : o+n] {
 			y[o+i] = x * f
@@ -202,11 +202,11 @@ func rmsNormalize(v []float64, n int, eps float64) (y, inv []float64) {
 func opRMSNorm(c *call) ([]*Tensor, error) {
 	x, scale := c.floats(0), c.floats(1)
 	_, n := c.trailing(x, -1)
-	eps := c.float("epsilon", 1e-5)
+	eps, stash := c.float("epsilon", 1e-5), onnx.DataType(c.int("stash_type", int64(onnx.Float)))
 	if c.err != nil {
 		return nil, c.err
 	}
-	y, _ := rmsNormalize(x.F, n, eps)
+	y, _ := c.rmsNormalize(x.F, n, eps, stash)
 	c.round(x.DataType, y)
 	r, err := c.affine(x, y, scale, nil)
 	if err != nil {
@@ -223,7 +223,7 @@ func opSimplifiedLayerNorm(c *call) ([]*Tensor, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	y, inv := rmsNormalize(x.F, n, eps)
+	y, inv := c.rmsNormalize(x.F, n, eps, onnx.Float)
 	r, err := c.affine(x, y, scale, nil)
 	if err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func opSkipSimplifiedLayerNorm(c *call) ([]*Tensor, error) {
 	if x.Rank() == 0 || c.err != nil {
 		return nil, fmt.Errorf("the input is a scalar")
 	}
-	y, _ := rmsNormalize(x.F, x.Shape[x.Rank()-1], c.float("epsilon", float64(float32(1e-12))))
+	y, _ := c.rmsNormalize(x.F, x.Shape[x.Rank()-1], c.float("epsilon", float64(float32(1e-12))), onnx.Float)
 	r, err := c.affine(x, y, scale, nil)
 	if err != nil {
 		return nil, err

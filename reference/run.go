@@ -37,6 +37,7 @@ type frame struct {
 	opset int64
 	attrs map[string]*onnx.Attribute
 	depth int // of nested function calls
+	meter *meter
 }
 
 // Run evaluates the model. Inputs are named as the graph's; those with an initializer may be left out. Values are
@@ -55,17 +56,23 @@ func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
 	for v, i := range last {
 		dead[i] = append(dead[i], v)
 	}
-	fr := &frame{opset: e.opset}
+	fr := &frame{opset: e.opset, meter: &meter{}}
 	for i, n := range g.Nodes {
 		if err := e.evalNode(n, sc, fr); err != nil {
 			return nil, err
 		}
-		for _, v := range dead[i] {
+		release := func(v *onnx.Value) {
+			if !v.IsInput {
+				fr.meter.release(sc.values[v])
+			}
 			delete(sc.values, v)
+		}
+		for _, v := range dead[i] {
+			release(v)
 		}
 		for _, v := range n.Outputs { // read by nobody
 			if _, read := last[v]; v != nil && !read && !v.IsOutput() {
-				delete(sc.values, v)
+				release(v)
 			}
 		}
 	}
@@ -152,10 +159,13 @@ func (e *Evaluator) Eval(nodes []*onnx.Node, env map[*onnx.Value]*Tensor) error 
 }
 
 func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
+	if err := fr.meter.step(); err != nil {
+		return fmt.Errorf("%s: %w", describe(n), err)
+	}
 	if len(n.Outputs) == 1 && n.Is("Constant") && n.Outputs[0] != nil {
 		if t, err := e.constant(n.Outputs[0]); err == nil && t != nil {
 			sc.values[n.Outputs[0]] = t
-			return nil
+			return fr.meter.hold(t)
 		}
 	}
 	in := make([]*Tensor, len(n.Inputs))
@@ -181,6 +191,9 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 			return fmt.Errorf("%s: output %d (%q) is not made by the op", describe(n), i, v.Name)
 		}
 		sc.values[v] = out[i]
+		if err := fr.meter.hold(out[i]); err != nil {
+			return fmt.Errorf("%s: %w", describe(n), err)
+		}
 	}
 	return nil
 }
@@ -200,8 +213,10 @@ func (e *Evaluator) value(v *onnx.Value, sc *scope) (*Tensor, error) {
 	return t, nil
 }
 
-// evalGraph evaluates a subgraph or function body and gives its outputs.
+// evalGraph evaluates a subgraph or function body and gives its outputs; its other values are released.
 func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, error) {
+	live := fr.meter.live
+	defer func() { fr.meter.live = live }()
 	for _, n := range g.Nodes {
 		if err := e.evalNode(n, sc, fr); err != nil {
 			return nil, err

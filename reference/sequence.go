@@ -9,7 +9,7 @@ import (
 
 var sequenceOps = map[string]opDef{
 	"SequenceEmpty":      anything(0, func(c *call) ([]*Tensor, error) { return one(sequence(nil)) }),
-	"SequenceConstruct":  anything(1, func(c *call) ([]*Tensor, error) { return one(sequence(c.in)) }),
+	"SequenceConstruct":  plain(1, func(c *call) ([]*Tensor, error) { return one(sequence(c.in)) }),
 	"SequenceLength":     anything(1, opSequenceLength),
 	"SequenceAt":         anything(2, opSequenceAt),
 	"SequenceInsert":     anything(2, opSequenceInsert),
@@ -47,6 +47,9 @@ func opSequenceInsert(c *call) ([]*Tensor, error) {
 	if i < 0 {
 		i += int64(len(s))
 	}
+	if c.in[1].isSeq {
+		c.fail("input 1 is a %s, and a sequence holds tensors alone", c.in[1])
+	}
 	if c.err == nil && (i < 0 || i > int64(len(s))) {
 		c.fail("position %d is outside a sequence of %d", i, len(s))
 	}
@@ -82,6 +85,9 @@ func opSplitToSequence(c *call) ([]*Tensor, error) {
 		}
 		if each < 1 {
 			return nil, fmt.Errorf("parts of %d elements", each)
+		}
+		if d > int64(x.Len()+maxParts) {
+			return nil, fmt.Errorf("%v has too few elements for %d parts", x.Shape, d)
 		}
 		sizes = nil
 		for i := int64(0); i < d; i += each {

@@ -251,7 +251,7 @@ func opTile(c *call) ([]*Tensor, error) {
 		out[i] = x.Shape[i] * r
 		wide, st = append(wide, r, x.Shape[i]), append(st, 0, src[i])
 	}
-	if err := checkShape(out); err != nil {
+	if err := checkShape(wide); err != nil {
 		return nil, err
 	}
 	return one(x.gatherStrided(wide, st, 0).withShape(out))

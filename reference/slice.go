@@ -172,7 +172,7 @@ func opSplit(c *call) ([]*Tensor, error) {
 	}
 	d := x.Shape[axis]
 	if !ok {
-		if parts < 1 || parts > maxElements {
+		if parts < 1 || parts > maxParts {
 			return nil, fmt.Errorf("num_outputs is %d", parts)
 		}
 		each := (d + parts - 1) / parts
@@ -184,6 +184,9 @@ func opSplit(c *call) ([]*Tensor, error) {
 }
 
 func split(x *Tensor, axis int, sizes []int64) ([]*Tensor, error) {
+	if len(sizes) > x.Len()+maxParts {
+		return nil, fmt.Errorf("%v has too few elements for %d parts", x.Shape, len(sizes))
+	}
 	out := make([]*Tensor, 0, len(sizes))
 	st, from := strides(x.Shape), 0
 	for _, n := range toInts(sizes) {
@@ -230,6 +233,11 @@ func opPad(c *call) ([]*Tensor, error) {
 	shape, before := slices.Clone(x.Shape), make([]int, x.Rank())
 	pads := toInts(p)
 	for i, a := range axes {
+		for _, n := range []int{pads[i], pads[i+len(axes)]} {
+			if n < -maxElements || n > maxElements {
+				return nil, fmt.Errorf("pads %v have more than %d elements", p, maxElements)
+			}
+		}
 		before[a] = pads[i]
 		shape[a] += pads[i] + pads[i+len(axes)]
 	}

@@ -7,9 +7,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// maxElements bounds one tensor, so that a wrong shape ends in an error and not in an exhausted machine.
-var maxElements = 1 << 31
-
 // Tensor is a dense tensor in row-major order. Tensors are immutable once made: ops share their slices.
 type Tensor struct {
 	DataType onnx.DataType
@@ -99,15 +96,17 @@ func size(shape []int) int {
 	return n
 }
 
-// checkShape errs on a shape that is negative or has more than maxElements elements.
-func checkShape(shape []int) error {
+// checkShape errs on a shape that is negative or has more than maxElements elements, those of 0 not counted.
+func checkShape(shape []int) error { return boundShape(shape, maxElements) }
+
+func boundShape(shape []int, most int) error {
 	n := 1
 	for _, d := range shape {
 		if d < 0 {
 			return fmt.Errorf("shape %v has a negative dimension", shape)
 		}
-		if d > 0 && n > maxElements/d {
-			return fmt.Errorf("shape %v has more than %d elements", shape, maxElements)
+		if d > 0 && n > most/d {
+			return fmt.Errorf("shape %v has more than %d elements", shape, most)
 		}
 		n *= max(d, 1)
 	}
@@ -118,12 +117,12 @@ func checkShape(shape []int) error {
 func FromONNX(t *onnx.Tensor) (*Tensor, error) {
 	shape := make([]int, len(t.Dims))
 	for i, d := range t.Dims {
-		if d < 0 || d > int64(maxElements) {
+		if d < 0 || d > int64(maxStored) {
 			return nil, fmt.Errorf("tensor %q has the shape %v", t.Name, t.Dims)
 		}
 		shape[i] = int(d)
 	}
-	if err := checkShape(shape); err != nil {
+	if err := boundShape(shape, maxStored); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	r := &Tensor{DataType: t.DataType, Shape: shape}

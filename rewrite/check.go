@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -21,13 +20,6 @@ type checker struct {
 	model     *onnx.Model
 	outcomes  map[string]*outcome // of distinct sites
 	originals map[bool]*reference.Evaluator
-	rewritten map[evaluatorKey]*reference.Evaluator
-}
-
-type evaluatorKey struct {
-	op, overload string
-	opset        int64
-	exact        bool
 }
 
 type outcome struct {
@@ -37,7 +29,7 @@ type outcome struct {
 
 func newChecker(m *onnx.Model, facts *infer.Facts, c *config) *checker {
 	return &checker{config: c, facts: facts, model: m, outcomes: map[string]*outcome{},
-		originals: map[bool]*reference.Evaluator{}, rewritten: map[evaluatorKey]*reference.Evaluator{}}
+		originals: map[bool]*reference.Evaluator{}}
 }
 
 // check gives the figures of a candidate, and an error when it must be refused.
@@ -53,8 +45,7 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 		o := k.run(c, worlds)
 		return &o.report, o.err
 	}
-	key := fmt.Sprintf("%s %s %s %d %s\n%s", c.op.Name, c.function.Overload, c.match.Pattern, c.site.Opset,
-		attributesKey(c.match.Attributes), c.slice.key(k.facts, worlds))
+	key := c.match.Pattern + "\n" + graphKey(c.match.Replacement) + c.slice.key(k.facts, worlds)
 	o, done := k.outcomes[key]
 	if !done {
 		o = k.run(c, worlds)
@@ -123,18 +114,20 @@ func (k *checker) compare(c *candidate, world int, shapes [][]int64, tried []kin
 			if !exact && !finite {
 				continue // the original overflows on the way: what it gives then means nothing
 			}
-			got, err := k.definition(c, inputs, exact)
+			got, values, err := k.replacement(c, inputs, exact)
 			if err != nil {
 				return &evalError{err}
 			}
 			r.Cases++
-			if err := compareOutputs(c, want, got, exact, r); err != nil {
+			if err := compareOutputs(c, valueNames(c.match.Outputs), want, got, exact, r); err != nil {
 				return fmt.Errorf("differs from the matched nodes on %s inputs%s: %w", kd.name, mode(exact), err)
 			}
 			if !exact {
 				typedCases++
-				if err := k.kernel(c, kd, inputs, got, r); err != nil {
-					return err
+				for _, call := range c.calls {
+					if err := k.kernel(c, call, kd, values, r); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -152,28 +145,20 @@ func mode(exact bool) string {
 	return ""
 }
 
-// inputs makes the inputs of one case, one tensor for each input of the op. Constant inputs keep their elements in the
+// inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in the
 // typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
 func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
 	ts := make([]*reference.Tensor, len(c.match.Inputs))
 	for i, v := range c.match.Inputs {
-		for j := range i { // one value, one tensor
-			if c.match.Inputs[j] == v {
-				ts[i] = ts[j]
-			}
-		}
-		if ts[i] != nil {
-			continue
-		}
 		var err error
 		constant := v.Constant()
 		switch {
 		case constant == nil:
-			ts[i], err = makeInput(kd, i, c.site.Types[i], shapes[i])
-		case !exact && constant.Size() <= maxConstantBytes:
+			ts[i], err = makeInput(kd.of(shapes, i), i, c.types[i], shapes[i])
+		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes:
 			ts[i], err = reference.FromONNX(constant)
 		default:
-			ts[i], err = makeInput(kinds[0], i, c.site.Types[i], shapes[i])
+			ts[i], err = makeInput(kinds[0], i, c.types[i], shapes[i])
 		}
 		if err != nil {
 			return nil, err
@@ -220,44 +205,47 @@ func (k *checker) original(c *candidate, world int, inputs []*reference.Tensor, 
 	return out, finite, nil
 }
 
-// definition evaluates the function body of the fused op.
-func (k *checker) definition(c *candidate, inputs []*reference.Tensor, exact bool) ([]*reference.Tensor, error) {
-	key := evaluatorKey{c.op.Name, c.function.Overload, c.site.Opset, exact}
-	e := k.rewritten[key]
-	if e == nil {
-		e = reference.NewForOpset(c.site.Opset, []*onnx.Function{c.function}, reference.Options{Exact: exact})
-		k.rewritten[key] = e
+// replacement evaluates the nodes that would stand in place of the match. values holds what each of them gives.
+func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor, values map[*onnx.Value]*reference.Tensor, err error) {
+	g := c.match.Replacement
+	e := reference.NewForOpset(k.model.Opset(""), c.functions, reference.Options{Exact: exact})
+	values = make(map[*onnx.Value]*reference.Tensor, len(inputs)+len(g.Nodes))
+	for i, v := range g.Inputs {
+		values[v] = inputs[i]
 	}
-	g := onnx.NewFunction("", "", "", c.site.Opset).Body // any graph to hold the node
-	outs := make([]*onnx.Value, len(c.match.Outputs))
-	for i := range outs {
-		outs[i] = g.NewValue(c.op.Outputs[i].Name)
+	if err := e.Eval(g.Nodes, values); err != nil {
+		return nil, nil, err
 	}
-	n := g.AddNode(c.op.Name, nil, outs, c.match.Attributes...)
-	n.Domain, n.Overload = fused.Domain, c.function.Overload
-	return e.Op(n, inputs)
+	for _, v := range g.Outputs {
+		out = append(out, values[v])
+	}
+	return out, values, nil
 }
 
-// kernel compares the kernel with the definition's results, if the caller gave a way to run it.
-func (k *checker) kernel(c *candidate, kd kind, inputs, want []*reference.Tensor, r *CheckReport) error {
-	if k.config.kernelCheck == nil {
+// kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way to run
+// it.
+func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor, r *CheckReport) error {
+	if k.config.kernelCheck == nil || isDefinition(call.kernel) {
 		return nil
 	}
-	for _, t := range want {
-		if !allFinite(t.F) {
+	var want []*reference.Tensor
+	for _, v := range call.node.Outputs {
+		t := values[v]
+		if t == nil || !allFinite(t.F) {
 			return nil
 		}
+		want = append(want, t)
 	}
-	in := make([]*onnx.Tensor, len(inputs))
-	for i, t := range inputs {
+	in := make([]*onnx.Tensor, len(call.node.Inputs))
+	for i, v := range call.node.Inputs {
 		var err error
-		if in[i], err = t.ToONNX(c.op.Inputs[i].Name); err != nil {
+		if in[i], err = values[v].ToONNX(call.op.Inputs[i].Name); err != nil {
 			return &evalError{err}
 		}
 	}
-	out, err := k.config.kernelCheck(c.op.Name, c.match.Attributes, in)
+	out, err := k.config.kernelCheck(call.op.Name, call.node.Attributes, in)
 	if err != nil {
-		return fmt.Errorf("kernel %s fails on %s inputs: %w", c.kernel.ID, kd.name, err)
+		return fmt.Errorf("kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name, err)
 	}
 	got := make([]*reference.Tensor, len(out))
 	for i, t := range out {
@@ -266,12 +254,12 @@ func (k *checker) kernel(c *candidate, kd kind, inputs, want []*reference.Tensor
 		}
 	}
 	figures := CheckReport{}
-	err = compareOutputs(c, want, got, false, &figures)
+	err = compareOutputs(c, valueNames(call.node.Outputs), want, got, false, &figures)
 	if r.Kernel == nil || figures.MaxRel > *r.Kernel {
 		r.Kernel = &figures.MaxRel
 	}
 	if err != nil {
-		return fmt.Errorf("kernel %s differs from the op's definition on %s inputs: %w", c.kernel.ID, kd.name, err)
+		return fmt.Errorf("kernel %s differs from the op's definition on %s inputs: %w", call.kernel.ID, kd.name, err)
 	}
 	return nil
 }

@@ -28,12 +28,34 @@ func gluAttributes(activation string, alpha, limit, offset float32) []*onnx.Attr
 		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
 }
 
+// oneNode gives a match whose inputs are those of its op, in order, the replacement of that one node.
+func oneNode(match *patterns.Match, opset int64) {
+	g := onnx.NewFunction("", "", "", opset).Body
+	var reads, in, out []*onnx.Value
+	stands := map[*onnx.Value]*onnx.Value{}
+	for _, v := range match.Inputs {
+		if stands[v] == nil {
+			stands[v] = g.AddInput("x", onnx.Type{})
+			reads = append(reads, v)
+		}
+		in = append(in, stands[v])
+	}
+	for range match.Outputs {
+		v := g.NewValue("y")
+		out = append(out, v)
+		g.AddOutput(v)
+	}
+	g.AddNode(match.Op, in, out, match.Attributes...).Domain = match.Domain
+	match.Inputs, match.Replacement = reads, g
+}
+
 // judgeOne applies one hand-made match and gives the site.
 func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, options ...Option) SiteReport {
 	t.Helper()
 	if match.Domain == "" {
 		match.Domain = fused.Domain
 	}
+	oneNode(match, m.Opset(""))
 	match.Root = match.Outputs[0].Producer
 	match.Nodes = []*onnx.Node{match.Root}
 	before := modelBytes(t, m)

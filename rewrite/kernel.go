@@ -12,7 +12,8 @@ import (
 type Kernel struct {
 	// ID names the kernel, for example "cpu_fused_rmsnorm".
 	ID string
-	// Device is the kind of device it runs on, for example "cpu".
+	// Device is the kind of device it runs on, for example "cpu"; DeviceAny when it is an op of the standard, which any
+	// runtime has.
 	Device string
 	// Summary says in a few words what it fuses.
 	Summary string
@@ -22,6 +23,9 @@ type Kernel struct {
 	// Available says why the kernel cannot be used in the environment; nil when it can.
 	Available func(*Environment) error
 }
+
+// DeviceAny is the device of kernels that need no library of this toolkit. A backend leaves none of them out.
+const DeviceAny = "any"
 
 // Environment is what kernels look for when they say whether they are available.
 type Environment struct {
@@ -75,9 +79,11 @@ var registry = mustRegister(nil,
 	&Kernel{ID: "cpu_fused_rmsnorm", Device: "cpu", Summary: "RMSNorm, alone or with the residual addition before it",
 		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsLibrary},
 	&Kernel{ID: "cpu_fused_swiglu", Device: "cpu", Summary: "gated activations: SwiGLU and GeGLU",
-		Patterns: []string{"SwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsLibrary},
+		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsLibrary},
 	&Kernel{ID: "cpu_fused_rope", Device: "cpu", Summary: "rotary position embedding",
 		Patterns: []string{"RotaryEmbedding"}, Ops: []string{"RotaryEmbedding"}, Available: needsLibrary},
+	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
+		Patterns: []string{"LayerNorm"}},
 )
 
 // Register adds a kernel after the built-in ones. An id that is empty or taken, and an op that the catalogue lacks, are

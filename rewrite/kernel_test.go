@@ -24,7 +24,7 @@ func libraryFolder(t *testing.T) (with, without string) {
 
 func TestChoose(t *testing.T) {
 	with, without := libraryFolder(t)
-	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope"}
+	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "onnx_layernorm"}
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -35,12 +35,13 @@ func TestChoose(t *testing.T) {
 		{" auto ", with, false, all, ""},
 		{None, with, false, nil, ""},
 		{"", with, false, nil, ""},
-		{"cpu_fused_rope", with, false, all[2:], ""},
+		{"cpu_fused_rope", with, false, all[2:3], ""},
 		{" cpu_fused_rope , cpu_fused_rmsnorm,", with, false, []string{all[0], all[2]}, ""},
-		{Auto, without, false, nil, ""},
+		{Auto, without, false, all[3:], ""}, // needs no library
+		{"onnx_layernorm", without, false, all[3:], ""},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},
-		{"cpu_fused_rope", without, true, all[2:], ""},
+		{"cpu_fused_rope", without, true, all[2:3], ""},
 		{"cpu_fused_rope,cuda_fused_moe", with, false, nil, "cpu_fused_rmsnorm, cpu_fused_swiglu, cpu_fused_rope"},
 		{"auto,none", with, false, nil, "unknown kernel"},
 	}
@@ -62,7 +63,7 @@ func TestChoose(t *testing.T) {
 				t.Errorf("got %v, want %v", ids, c.want)
 			}
 			for _, r := range reports {
-				if available := c.library == with || c.assume; r.Available != available || available == (r.Reason != "") {
+				if available := c.library == with || c.assume || r.Device == DeviceAny; r.Available != available || available == (r.Reason != "") {
 					t.Errorf("%s: available %v, reason %q", r.ID, r.Available, r.Reason)
 				}
 			}
@@ -90,7 +91,7 @@ func TestRegisterRefusesBadKernels(t *testing.T) {
 			t.Errorf("%+v was registered", k)
 		}
 	}
-	if n := len(ScanAllKernels()); n != 3 {
+	if n := len(ScanAllKernels()); n != 4 {
 		t.Errorf("%d kernels are registered", n)
 	}
 }

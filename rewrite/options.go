@@ -53,13 +53,17 @@ type config struct {
 	keepPattern func(name string) bool
 	keepNode    func(*onnx.Node) bool
 	dryRun      bool
+	backend     Backend
+	inline      Inline
+	observe     func(*onnx.Graph, *infer.Facts, []*patterns.Match, []*patterns.Miss)
 	version     string
 	progress    func(done, total int)
 }
 
 func newConfig(options []Option) *config {
 	c := &config{verify: VerifyDistinct, version: "dev", keepPattern: func(string) bool { return true },
-		keepNode: func(*onnx.Node) bool { return true }, progress: func(int, int) {}}
+		keepNode: func(*onnx.Node) bool { return true }, progress: func(int, int) {},
+		observe: func(*onnx.Graph, *infer.Facts, []*patterns.Match, []*patterns.Miss) {}}
 	for _, o := range options {
 		o(c)
 	}
@@ -73,6 +77,11 @@ func newConfig(options []Option) *config {
 		}
 	}
 	return c
+}
+
+// defines says whether a pattern file gives the function.
+func (c *config) defines(f *onnx.Function) bool {
+	return c.set != nil && c.set.Defines(f.Domain, f.Name)
 }
 
 func (c *config) environment() *Environment {
@@ -112,3 +121,12 @@ func WithToolVersion(v string) Option { return func(c *config) { c.version = v }
 
 // WithProgress has f called as the matches are checked, one after the other.
 func WithProgress(f func(done, total int)) Option { return func(c *config) { c.progress = f } }
+
+// WithBackend takes the kernels of the backend's devices alone, for each op the one of the first device that has one. The
+// default is "+ALL".
+func WithBackend(b Backend) Option { return func(c *config) { c.backend = b } }
+
+// WithObserver has f called for every graph with what the patterns found in it, before anything is judged or changed.
+func WithObserver(f func(g *onnx.Graph, facts *infer.Facts, matches []*patterns.Match, misses []*patterns.Miss)) Option {
+	return func(c *config) { c.observe = f }
+}

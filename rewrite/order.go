@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -62,11 +63,18 @@ func (a *applier) checkOrder(c *candidate) error {
 func sameFunction(a, b *onnx.Function) bool { return functionKey(a) == functionKey(b) }
 
 func functionKey(f *onnx.Function) string {
-	key := fmt.Sprintf("%d %q %v %v\n", f.Opset(""), f.Attributes, valueNames(f.Body.Inputs), valueNames(f.Body.Outputs))
-	for _, n := range f.Body.Nodes {
-		key += fmt.Sprintf("%s.%s %v %v %s\n", n.Domain, n.OpType, valueNames(n.Inputs), valueNames(n.Outputs), attributesKey(n.Attributes))
+	key := fmt.Sprintf("%d %q\n", f.Opset(""), f.Attributes)
+	return key + graphKey(f.Body)
+}
+
+// graphKey writes the nodes of a graph.
+func graphKey(g *onnx.Graph) string {
+	var b strings.Builder
+	for _, n := range g.Nodes {
+		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, valueNames(n.Inputs), valueNames(n.Outputs), attributesKey(n.Attributes))
 	}
-	return key
+	fmt.Fprintf(&b, "%v %v\n", valueNames(g.Inputs), valueNames(g.Outputs))
+	return b.String()
 }
 
 func valueNames(vs []*onnx.Value) []string {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// The metadata_props keys of a fused node.
+// The metadata_props keys of the nodes that replace a site.
 const (
 	MetaRule        = "mojo_patch.rule"         // name of the pattern
 	MetaSourceNodes = "mojo_patch.source_nodes" // JSON list of the replaced nodes' names
@@ -18,7 +18,7 @@ const (
 // minIRVersion is the first with function overloads and metadata on nodes.
 const minIRVersion = 10
 
-// replace puts a fused node at the site of every candidate.
+// replace puts the replacement of every candidate at its site.
 func (a *applier) replace(list []*candidate) error {
 	names := a.nodeNames()
 	byScope := map[*scope][]*candidate{}
@@ -35,11 +35,21 @@ func (a *applier) replace(list []*candidate) error {
 		}
 	}
 	for _, c := range list {
-		if a.model.Function(c.function.Domain, c.function.Name, c.function.Overload) == nil {
-			a.model.Functions = append(a.model.Functions, c.function)
+		for _, f := range c.functions {
+			if a.model.Function(f.Domain, f.Name, f.Overload) == nil {
+				a.model.Functions = append(a.model.Functions, f)
+			}
+		}
+		for _, n := range c.match.Replacement.Nodes {
+			if onnx.IsStandardDomain(n.Domain) {
+				continue
+			}
+			a.model.ImportOpset(n.Domain, fused.Version) // 1, as other domains' are
+			if f := c.scope.function; f != nil && f.Opset(n.Domain) == 0 {
+				f.Opsets = append(f.Opsets, onnx.Opset{Domain: n.Domain, Version: a.model.Opset(n.Domain)})
+			}
 		}
 	}
-	a.model.ImportOpset(fused.Domain, fused.Version)
 	a.model.IRVersion = max(a.model.IRVersion, minIRVersion)
 	return nil
 }
@@ -50,28 +60,29 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 	before := map[*onnx.Node][]*onnx.Node{}
 	sort := false
 	var old []*onnx.Node
+	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{}}
 	for _, c := range list {
-		n := g.NewNode(c.op.Name, c.match.Inputs, c.match.Attributes...)
-		n.Domain, n.Overload = fused.Domain, c.function.Overload
-		n.Name = uniqueName(c, names)
-		n.Metadata = a.provenance(c)
 		at := c.match.Outputs[0].Producer
 		for _, v := range c.match.Outputs {
 			if order[v.Producer] < order[at] {
 				at = v.Producer
 			}
 		}
-		for _, v := range c.match.Inputs {
-			if p := v.Producer; p != nil && p.Graph == g && order[p] >= order[at] {
-				sort = true // an input is made later, such as a cast scale of a sum: Sort moves what depends on it
+		nodes := w.write(c)
+		for _, n := range nodes {
+			for _, v := range n.Inputs {
+				if v == nil || v.Producer == nil || v.Producer.Graph != g {
+					continue
+				}
+				if place, placed := order[v.Producer]; placed && place >= order[at] {
+					sort = true // an input is made later, such as a cast scale of a sum: Sort moves what depends on it
+				}
 			}
 		}
-		for i, v := range c.match.Outputs {
-			n.TakeOutput(i, v)
-			a.declare(v)
+		for _, n := range nodes { // they stand just before at
+			order[n] = order[at]
 		}
-		order[n] = order[at] // for inputs of later candidates; it stands just before at
-		before[at] = append(before[at], n)
+		before[at] = append(before[at], nodes...)
 		old = append(old, c.slice.nodes...)
 	}
 	g.InsertAt(before)
@@ -95,17 +106,6 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 		}
 	}
 	return nil
-}
-
-// declare gives a fused output that has no declared type the one that is known of it. Runtimes infer the types of the nodes
-// that stood here and not of a custom op's, and without them they plan memory less well from there on.
-func (a *applier) declare(v *onnx.Value) {
-	if _, declared := v.Type(); declared {
-		return
-	}
-	if t, ok := a.facts.Type(v); ok {
-		v.SetType(t)
-	}
 }
 
 // unread finds the nodes that nothing reads any more, among old and the nodes of their graph that only they needed, and
@@ -189,17 +189,6 @@ func (a *applier) nodeNames() map[string]bool {
 		}
 	}
 	return names
-}
-
-// uniqueName names a fused node after the last node it replaces, so that it stays findable.
-func uniqueName(c *candidate, taken map[string]bool) string {
-	base := nodeName(c.match.Root) + "_" + c.op.Name
-	name := base
-	for i := 1; taken[name]; i++ {
-		name = fmt.Sprintf("%s_%d", base, i)
-	}
-	taken[name] = true
-	return name
 }
 
 // positions gives the place of every node of the graph.

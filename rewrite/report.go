@@ -17,8 +17,11 @@ const (
 // Report says what was found in a model and what became of it. Its JSON form is schema 1.
 type Report struct {
 	Schema       int             `json:"schema"`
-	Input        *FileReport     `json:"input,omitempty"`  // filled by the caller
-	Output       *FileReport     `json:"output,omitempty"` // filled by the caller
+	Input        *FileReport     `json:"input,omitempty"`       // filled by the caller
+	Output       *FileReport     `json:"output,omitempty"`      // filled by the caller
+	Backend      string          `json:"backend"`               // devices in order of priority, as in "+CPU,REF"
+	PassedOver   []string        `json:"passed_over,omitempty"` // devices of ALL that no kernel is registered for
+	Inlined      *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
 	Patterns     []PatternReport `json:"patterns"`
 	Sites        []SiteReport    `json:"sites"`
 	Kernels      []KernelReport  `json:"kernels"`
@@ -26,6 +29,7 @@ type Report struct {
 	DryRun       bool            `json:"dry_run,omitempty"`
 	TimeMS       Times           `json:"time_ms"`
 	PeakRSSBytes int64           `json:"peak_rss_bytes,omitempty"` // filled by the caller
+	Crosscheck   string          `json:"crosscheck,omitempty"`     // filled by the caller
 }
 
 // FileReport describes a model file.
@@ -62,10 +66,12 @@ type SiteReport struct {
 	Op      string       `json:"op,omitempty"`
 	Nodes   []string     `json:"nodes"` // names, or names of outputs where nodes have none
 	Node    string       `json:"node,omitempty"`
+	Types   []string     `json:"types,omitempty"` // of the fused op's inputs
 	Status  string       `json:"status"`
 	Reason  string       `json:"reason,omitempty"`
 	Check   *CheckReport `json:"check,omitempty"`
 	Kernel  string       `json:"kernel,omitempty"`
+	Device  string       `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
 }
 
 // CheckReport holds the figures of a site's worst comparison.
@@ -100,6 +106,7 @@ type KernelReport struct {
 // Times are milliseconds per phase; Read and Write are filled by the caller.
 type Times struct {
 	Read    float64 `json:"read"`
+	Inline  float64 `json:"inline,omitempty"`
 	Infer   float64 `json:"infer"`
 	Match   float64 `json:"match"`
 	Check   float64 `json:"check"`

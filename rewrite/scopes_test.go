@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,21 +48,82 @@ func TestSubgraphsAreRewritten(t *testing.T) {
 	}
 }
 
-// onnxruntime does not resolve overloads inside function bodies, so what stands there is left alone, with the reason.
-func TestFunctionBodiesAreRefusedWithAReason(t *testing.T) {
+// inFunctions is a model whose main graph calls local.Outer<i> for each activation, that calls local.Gated<i>, whose body is that
+// gated activation of its inputs.
+func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value) *onnx.Model {
 	b := newBuilder(t, 20, onnx.Float)
-	f := onnx.NewFunction("local", "Gated", "", 20)
-	gate, up := f.Body.AddInput("gate", onnx.Type{}), f.Body.AddInput("up", onnx.Type{})
-	f.Body.AddOutput(swiglu(f.Body, gate, up))
-	b.m.Functions = append(b.m.Functions, f)
 	b.m.ImportOpset("local", 1)
-	x := b.input("x", 2, 16)
-	y := b.op("Gated", x, x)
-	y.Producer.Domain = "local"
-	b.output(y, 2, 16)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "SwiGLU", Op: "GLU", Inputs: []*onnx.Value{gate, up},
-		Outputs: []*onnx.Value{f.Body.Outputs[0]}, Attributes: gluAttributes("silu", 1, 0, 0)})
-	if s.Status != Refused || !strings.Contains(s.Reason, "function local.Gated") {
+	x, up := b.input("x", "n", 16), b.input("up", "n", 16)
+	for i, write := range activations {
+		names := []string{fmt.Sprintf("Gated%d", i), fmt.Sprintf("Outer%d", i)}
+		for k, name := range names {
+			f := onnx.NewFunction("local", name, "", 20)
+			g, u := f.Body.AddInput("gate", onnx.Type{}), f.Body.AddInput("up", onnx.Type{})
+			if k == 0 {
+				f.Body.AddOutput(write(f.Body, g, u))
+			} else {
+				f.Opsets = append(f.Opsets, onnx.Opset{Domain: "local", Version: 1})
+				y := f.Body.NewValue("y")
+				f.Body.AddNode(names[0], []*onnx.Value{g, u}, []*onnx.Value{y}).Domain = "local"
+				f.Body.AddOutput(y)
+			}
+			b.m.Functions = append(b.m.Functions, f)
+		}
+		x = b.op(names[1], x, up)
+		x.Producer.Domain = "local"
+	}
+	b.output(x, "n", 16)
+	return b.m
+}
+
+func geglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
+	a, y := g.NewValue("gelu"), g.NewValue("y")
+	g.AddNode("Gelu", []*onnx.Value{gate}, []*onnx.Value{a})
+	g.AddNode("Mul", []*onnx.Value{a, up}, []*onnx.Value{y})
+	return y
+}
+
+// onnxruntime finds no overload from inside a function's body, so what stands there is called as the overload "", of which there
+// can be one.
+func TestFunctionBodiesCallOneVariant(t *testing.T) {
+	m := inFunctions(t, swiglu, geglu, swiglu)
+	want := evaluate(t, m)
+	r := apply(t, m)
+	if r.pattern("SwiGLU").Fused != 2 || r.pattern("GeGLU").Refused != 1 || m.Function(fused.Domain, "GLU", "") == nil {
+		t.Fatalf("%+v", r.Sites)
+	}
+	for _, s := range r.Sites {
+		if s.Status == Refused && !strings.Contains(s.Reason, `function local.Gated1, where onnxruntime finds one variant of mojo.GLU alone, which is "silu" already`) {
+			t.Errorf("refused: %s", s.Reason)
+		}
+	}
+	f := m.Function("local", "Gated0", "")
+	if n := f.Body.Nodes[0]; len(f.Body.Nodes) != 1 || n.OpType != "GLU" || n.Overload != "" || f.Opset(fused.Domain) != fused.Version {
+		t.Errorf("the body is %s", f.Text())
+	}
+	for name, w := range want {
+		if d, scale := distance(w.F, evaluate(t, m)[name].F); d > 16*spacing(onnx.Float, scale) {
+			t.Errorf("%s differs by %g", name, d)
+		}
+	}
+	if r := apply(t, m); r.Changed {
+		t.Errorf("the second run changed the model: %+v", r.Sites)
+	}
+}
+
+// An attribute of the function is not known where its body is checked.
+func TestFunctionAttributesAreRefused(t *testing.T) {
+	m := inFunctions(t, func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
+		scaled := g.NewValue("scaled")
+		g.AddNode("LeakyRelu", []*onnx.Value{gate}, []*onnx.Value{scaled}, onnx.RefAttr("alpha", onnx.AttrFloat, "alpha"))
+		return swiglu(g, scaled, up)
+	})
+	f := m.Function("local", "Gated0", "")
+	f.Attributes = []string{"alpha"}
+	m.Function("local", "Outer0", "").Body.Nodes[0].Attributes = []*onnx.Attribute{onnx.FloatAttr("alpha", 0.5)}
+	s := judgeOne(t, m, &patterns.Match{Pattern: "SwiGLU", Op: "GLU", Inputs: []*onnx.Value{f.Body.Inputs[0], f.Body.Inputs[1]},
+		Outputs: f.Body.Outputs, Attributes: gluAttributes("silu", 1, 0, 0)})
+	if s.Status != Refused || !strings.Contains(s.Reason, `attribute "alpha" of the function`) {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -30,6 +31,7 @@ type slice struct {
 	consts  []*onnx.Value               // constants the nodes read
 	known   []*onnx.Value               // values known to shape inference, such as bounds computed from shapes
 	equal   map[*onnx.Value]*onnx.Value // values computed twice: to the input that they equal
+	numbers []*reference.Tensor         // the known values that are constant
 	varying bool                        // a known value depends on the model's symbolic dimensions
 }
 
@@ -94,6 +96,9 @@ func (c *cutter) value(v *onnx.Value) error {
 			c.s.varying = true
 		}
 		c.s.known = append(c.s.known, v)
+		if t, ok := c.facts.Constant(v); ok {
+			c.s.numbers = append(c.s.numbers, t)
+		}
 		return nil
 	}
 	n := v.Producer
@@ -142,6 +147,11 @@ func (c *cutter) node(n *onnx.Node) error {
 	}
 	if len(n.Subgraphs()) > 0 {
 		return fmt.Errorf("the matched nodes depend on node %q (%s), which holds a graph", nodeName(n), n.OpType)
+	}
+	for _, a := range n.Attributes {
+		if a.RefName != "" {
+			return fmt.Errorf("the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)", a.RefName, nodeName(n), n.OpType)
+		}
 	}
 	if isRandom(n) {
 		return fmt.Errorf("the matched nodes depend on random numbers of node %q (%s)", nodeName(n), n.OpType)

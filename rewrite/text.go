@@ -12,6 +12,21 @@ const listed = 3
 // WriteText writes the report for people: counts with zeros included, then what was refused or missed, and why.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
+	r.writeSites(&b, Refused)
+	r.writeSites(&b, Missed)
+	if err := r.WriteCounts(w); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks.
+func (r *Report) WriteCounts(w io.Writer) error {
+	var b strings.Builder
+	if r.Inlined != nil {
+		b.WriteString(r.Inlined.Text() + "\n")
+	}
 	for _, p := range r.Patterns {
 		fmt.Fprintf(&b, "%-18s %d of %d", p.Name, p.Fused, p.Found)
 		if p.Refused > 0 {
@@ -28,6 +43,10 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		b.WriteString("\n")
 	}
+	r.writeTargets(&b)
+	if len(r.PassedOver) > 0 {
+		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
+	}
 	if c := r.worst(); c != nil {
 		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel, c.Structural)
 		if c.Kernel != nil {
@@ -35,8 +54,6 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		b.WriteString("\n")
 	}
-	r.writeSites(&b, Refused)
-	r.writeSites(&b, Missed)
 	if r.DryRun {
 		b.WriteString("dry run: nothing was changed\n")
 	}

@@ -21,16 +21,40 @@ func Analyze(m *onnx.Model) *Facts {
 	return analyze(m, newSymbols(), nil)
 }
 
+// A node is looked at visitsPerNode times on the average, and leastVisits times in a model of no nodes, before the
+// analysis gives up and leaves the rest unknown.
+const (
+	leastVisits   = 1 << 19
+	visitsPerNode = 1 << 8
+)
+
+// nodes counts the nodes of the model with those of its functions.
+func (an *analysis) nodes() int {
+	n := 0
+	count := func(g *onnx.Graph) { n += len(g.Nodes) }
+	an.model.Graph.Walk(count)
+	for _, f := range an.model.Functions {
+		f.Body.Walk(count)
+	}
+	return n
+}
+
 // analyze is Analyze with a table of symbols, and with facts of inputs that override their declarations.
 func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Facts {
 	an := &analysis{model: m, symbols: symbols, given: given, functions: map[functionKey]*onnx.Function{}}
 	for _, f := range m.Functions {
 		an.functions[functionKey{canonical(f.Domain), f.Name, f.Overload}] = f
 	}
+	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
 		an.solving = pass < maxPasses
-		an.differences = nil
+		an.differences, an.misfits = nil, map[*onnx.Node][Worlds]bool{}
 		f := an.pass()
+		if !an.modest && an.exceeds() {
+			an.modest, an.unnamed = true, nil
+			*an.symbols = *symbolsFrom(modest)
+			continue
+		}
 		if !an.solving || len(an.differences) == 0 && !an.hint(f) {
 			return f
 		}
@@ -49,7 +73,9 @@ type analysis struct {
 	given     map[*onnx.Value]*fact
 	// solving says that another pass may follow, so that differences are recorded and guessed over.
 	solving     bool
+	modest      bool // the numbers are the modest ones
 	differences []difference
+	misfits     map[*onnx.Node][Worlds]bool // the nodes that cannot run in a world
 	unnamed     map[*onnx.Value][]*symbol
 	constants   map[*onnx.Value]*fact
 	bodies      map[*onnx.Value]*fact // facts of functions' bodies, merged over the calls
@@ -58,6 +84,8 @@ type analysis struct {
 	slab        []fact
 	call        call
 	depth       int
+	// visits counts the nodes looked at, again for each call and each round of a loop.
+	visits, mostVisits int // 0 most visits: no bound
 }
 
 type functionKey struct{ domain, name, overload string }
@@ -113,7 +141,7 @@ func (an *analysis) pass() *Facts {
 	for v, x := range an.bodies {
 		fr.facts[v] = x
 	}
-	return &Facts{facts: fr.facts, symbols: an.symbols.list}
+	return &Facts{facts: fr.facts, symbols: an.symbols.list, opset: fr.opset, functions: m.Functions}
 }
 
 // input gives the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.

@@ -18,9 +18,14 @@ const MaxElements = 1024
 // Facts are what is known about the values of a model at the time of Analyze. They stay right for values that later
 // changes of the graph leave alone; values made later are unknown. Facts may be read from several goroutines.
 type Facts struct {
-	facts   map[*onnx.Value]*fact
-	symbols []*symbol
+	facts     map[*onnx.Value]*fact
+	symbols   []*symbol
+	opset     int64
+	functions []*onnx.Function
 }
+
+// Opset gives the version of the standard's opset that the model imports.
+func (f *Facts) Opset() int64 { return f.opset }
 
 // fact is what is known about one value. Its slices and tensors are shared between facts and never written to.
 type fact struct {

@@ -58,7 +58,7 @@ func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *fra
 		opset = outer.opset
 	}
 	fr := &frame{opset: opset, attrs: attrs, facts: make(map[*onnx.Value]*fact, len(f.Body.Nodes)+len(in)), function: true,
-		eval: reference.NewForOpset(opset, an.model.Functions, reference.Options{})}
+		eval: outer.eval.ForOpset(opset)}
 	for i, v := range f.Body.Inputs {
 		x := nothing
 		if i < len(in) {

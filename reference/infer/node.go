@@ -7,6 +7,10 @@ import (
 
 // node finds the facts of a node's outputs.
 func (an *analysis) node(n *onnx.Node, fr *frame) {
+	if an.visits++; an.mostVisits > 0 && an.visits > an.mostVisits { // functions or loops in each other, so many that it would not end
+		an.leave(n, fr)
+		return
+	}
 	if n.Is("Constant") && !fr.refersToCaller(n) {
 		if v := n.OutputValue(0); v != nil {
 			fr.facts[v] = an.constant(v)
@@ -18,6 +22,10 @@ func (an *analysis) node(n *onnx.Node, fr *frame) {
 	}
 	if flow := flows[n.OpType]; flow != nil && onnx.IsStandardDomain(n.Domain) {
 		flow(an, n, fr)
+		return
+	}
+	if m, rule := joined(n); m != nil {
+		an.apply(m, rule, fr)
 		return
 	}
 	rule := rules[ruleKey{canonical(n.Domain), n.OpType}]
@@ -145,7 +153,10 @@ func (c *call) evaluate() bool {
 		if n.Inputs[i] == nil {
 			continue
 		}
-		if in[i] = x.val[c.w]; in[i] == nil {
+		if in[i] = x.val[c.w]; in[i] == nil && i == 1 && n.Is("CastLike") && x.dtype != onnx.Undefined {
+			in[i] = &reference.Tensor{DataType: x.dtype, Shape: []int{0}} // whose type alone is read
+		}
+		if in[i] == nil {
 			return false
 		}
 		elements += in[i].Len()

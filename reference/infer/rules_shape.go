@@ -116,6 +116,7 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	case have%want == 0:
 		out[open] = have / want
 	default:
+		c.misfit()
 		// Of what is left, dimensions that are alone on their side ought to be equal.
 		if len(left) == 1 && len(right) == 1 {
 			c.must(left[0], right[0])

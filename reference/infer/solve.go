@@ -41,6 +41,29 @@ func (an *analysis) differ(c *call, rule rule) {
 	}
 }
 
+// exceeds says whether something fits in the worlds of small numbers and not in that of large ones: a table of positions,
+// say, that is shorter.
+func (an *analysis) exceeds() bool {
+	for _, m := range an.misfits {
+		if m == [Worlds]bool{2: true} {
+			return true
+		}
+	}
+	return slices.ContainsFunc(an.differences, func(d difference) bool {
+		return d.a[0] == d.b[0] && d.a[1] == d.b[1] && d.a[2] != d.b[2]
+	})
+}
+
+// misfit notes that the node cannot run in this world.
+func (c *call) misfit() {
+	if c.gather {
+		return
+	}
+	m := c.an.misfits[c.n]
+	m[c.w] = true
+	c.an.misfits[c.n] = m
+}
+
 // solve defines free symbols such that recorded differences vanish. It says whether it defined any: the analysis then
 // has to start again.
 func (an *analysis) solve() bool {

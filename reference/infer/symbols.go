@@ -11,7 +11,8 @@ type symbols struct {
 	list    []*symbol
 	byName  map[string]*symbol
 	fresh   map[freshKey]*symbol
-	next    [Worlds]int64
+	lead    [Worlds]int64 // for a batch size
+	next    [Worlds]int64 // for the next other symbol
 	hasLead bool
 	// retired are the symbols that solve has defined in its present round: the numbers at hand are those of before.
 	retired []*symbol
@@ -23,11 +24,21 @@ type freshKey struct {
 	k    int
 }
 
-func newSymbols() *symbols {
-	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{},
-		// The next prime from here on. World 2 starts where the sum of two lengths still lies below 2048, so that tables
-		// of that many positions are not exceeded.
-		next: [Worlds]int64{3, 11, 1009}}
+// numbers are where the numbers of a table of symbols start: that of a batch size, and the others, which are primes from there on.
+type numbers struct{ lead, next [Worlds]int64 }
+
+var (
+	// usual has a world 2 where the sum of two lengths still lies below 2048, so that tables of that many positions are not
+	// exceeded.
+	usual = numbers{[Worlds]int64{2, 5, 997}, [Worlds]int64{3, 11, 1009}}
+	// modest is for models that do have smaller tables: the sum of two lengths lies below 64.
+	modest = numbers{[Worlds]int64{2, 5, 19}, [Worlds]int64{3, 11, 23}}
+)
+
+func newSymbols() *symbols { return symbolsFrom(usual) }
+
+func symbolsFrom(n numbers) *symbols {
+	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{}, lead: n.lead, next: n.next}
 }
 
 // add makes a free symbol. The first one at axis 0 is taken for a batch size and gets numbers below all others.
@@ -35,7 +46,7 @@ func (t *symbols) add(name string, axis int) *symbol {
 	s := &symbol{name: name, order: len(t.list)}
 	if axis == 0 && !t.hasLead {
 		t.hasLead = true
-		s.start = [Worlds]int64{2, 5, 997}
+		s.start = t.lead
 	} else {
 		s.start = t.next
 		for w := range t.next {

@@ -1,0 +1,30 @@
+package infer
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Within finds the facts about a small graph that is to stand in the model: its inputs are the given values, in order, and
+// its nodes may call the functions besides those of the model. The numbers of symbolic dimensions are those of f, and
+// nothing is guessed: where they do not fit, the graph does not fit there.
+func (f *Facts) Within(g *onnx.Graph, inputs []*onnx.Value, functions ...*onnx.Function) *Facts {
+	all := append(slices.Clip(f.functions), functions...)
+	an := &analysis{model: &onnx.Model{Functions: all}, symbols: newSymbols(), functions: map[functionKey]*onnx.Function{},
+		constants: map[*onnx.Value]*fact{}, called: map[*onnx.Function]bool{}, bodies: map[*onnx.Value]*fact{},
+		memo: map[string]functionCall{}, misfits: map[*onnx.Node][Worlds]bool{}, slab: make([]fact, 2*len(g.Nodes))}
+	for _, fn := range all {
+		an.functions[functionKey{canonical(fn.Domain), fn.Name, fn.Overload}] = fn
+	}
+	fr := &frame{opset: f.opset, facts: make(map[*onnx.Value]*fact, len(inputs)+len(g.Nodes)),
+		eval: reference.NewForOpset(f.opset, all, reference.Options{})}
+	for i, v := range g.Inputs {
+		if i < len(inputs) {
+			fr.facts[v] = f.of(inputs[i])
+		}
+	}
+	an.graph(g, fr)
+	return &Facts{facts: fr.facts, symbols: f.symbols, opset: f.opset, functions: all}
+}

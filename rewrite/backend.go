@@ -1,0 +1,194 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+)
+
+// DeviceREF is the device without fused kernels: an op is what its definition says, written out in standard ops. The
+// built-in evaluator is its way to run a model.
+const DeviceREF = "REF"
+
+// AllDevices is the name that stands for every device with fused kernels in a backend.
+const AllDevices = "ALL"
+
+// devices are the known devices with fused kernels, as ALL ranks them.
+var devices = []string{"CUDA", "NPU", "CPU"}
+
+// KnownDevices lists the names of devices that a backend can be made of.
+func KnownDevices() []string { return append(slices.Clone(devices), DeviceREF) }
+
+// Backend is a list of devices in order of priority. A device that it names must have a kernel that can be used here; one
+// that only ALL stands for is passed over when it has none. The zero Backend is "+ALL".
+type Backend struct {
+	listed []string // devices as written, ALL among them
+}
+
+// ParseBackend reads a backend as it is written on the command line and in $MOJO_BACKEND: "+" and names of devices
+// separated by commas, in upper or lower case, for example "+CUDA,CPU". ALL stands for every device with fused kernels;
+// REF, which has none, takes part where it is named.
+func ParseBackend(s string) (Backend, error) {
+	const form = `write "+" and devices separated by commas, for example "+CPU" or "+ALL,REF"`
+	list, ok := strings.CutPrefix(strings.TrimSpace(s), "+")
+	if !ok {
+		return Backend{}, fmt.Errorf("backend %q does not begin with +: %s", s, form)
+	}
+	var b Backend
+	for _, name := range strings.Split(list, ",") {
+		name = strings.ToUpper(strings.TrimSpace(name))
+		switch {
+		case name == "":
+			return Backend{}, fmt.Errorf("backend %q has an empty name: %s", s, form)
+		case name != AllDevices && !slices.Contains(KnownDevices(), name):
+			return Backend{}, fmt.Errorf("backend %q: there is no device %q; there are %s, and %s for all with fused kernels", s, name,
+				strings.Join(KnownDevices(), ", "), AllDevices)
+		case slices.Contains(b.listed, name):
+			return Backend{}, fmt.Errorf("backend %q names %s twice", s, name)
+		}
+		b.listed = append(b.listed, name)
+	}
+	return b, nil
+}
+
+// String writes the backend as ParseBackend reads it.
+func (b Backend) String() string {
+	if len(b.listed) == 0 {
+		return "+" + AllDevices
+	}
+	return "+" + strings.Join(b.listed, ",")
+}
+
+// Devices lists the devices in order of priority. Those of ALL stand in its place, but for the ones that are named.
+func (b Backend) Devices() []string {
+	if len(b.listed) == 0 {
+		return slices.Clone(devices)
+	}
+	var list []string
+	for _, name := range b.listed {
+		if name != AllDevices {
+			list = append(list, name)
+			continue
+		}
+		for _, d := range devices {
+			if !b.Names(d) {
+				list = append(list, d)
+			}
+		}
+	}
+	return list
+}
+
+// Names says whether the device itself is named, which makes it an error when it has no kernel.
+func (b Backend) Names(device string) bool { return slices.Contains(b.listed, strings.ToUpper(device)) }
+
+// PassedOver lists the devices that ALL stands for and that no kernel is registered for.
+func (b Backend) PassedOver() []string {
+	return slices.DeleteFunc(b.Devices(), func(d string) bool { return b.Names(d) || registered(d) })
+}
+
+// DeviceError says that a device was named and no kernel for it can be used.
+type DeviceError struct {
+	Device string
+	Err    error
+}
+
+// Error names the device and what is lacking.
+func (e *DeviceError) Error() string { return fmt.Sprintf("no kernel for %s: %v", e.Device, e.Err) }
+
+// Unwrap gives what is lacking.
+func (e *DeviceError) Unwrap() error { return e.Err }
+
+// Check errs with a *DeviceError when a device is named that no kernel is registered for.
+func (b Backend) Check() error {
+	for _, d := range b.listed {
+		if d != AllDevices && d != DeviceREF && !registered(d) {
+			return &DeviceError{d, fmt.Errorf("none is registered; there are kernels for %s", strings.Join(registeredDevices(), ", "))}
+		}
+	}
+	return nil
+}
+
+func registered(device string) bool { return slices.Contains(registeredDevices(), device) }
+
+func registeredDevices() []string {
+	var list []string
+	for _, k := range registry {
+		if d := strings.ToUpper(k.Device); k.Device != DeviceAny && !slices.Contains(list, d) {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// definition is the kernel of the device REF: the fused node with its definition, and no kernel that overrides it.
+func definition() *Kernel {
+	k := &Kernel{ID: "definition", Device: strings.ToLower(DeviceREF), Summary: "the op's definition in standard ops"}
+	for _, op := range fused.Ops() {
+		k.Ops = append(k.Ops, op.Name)
+	}
+	return k
+}
+
+// isDefinition says that a kernel is none, but the definition.
+func isDefinition(k *Kernel) bool { return k != nil && strings.EqualFold(k.Device, DeviceREF) }
+
+// rank takes the kernels of the backend's devices out of those that were chosen, in its order of priority, and marks the others
+// in the reports.
+func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*Kernel, []KernelReport, error) {
+	if !auto && len(chosen) == 0 {
+		return nil, reports, nil // none were asked for
+	}
+	if err := b.Check(); err != nil {
+		return nil, nil, err
+	}
+	var ranked []*Kernel
+	order := b.Devices()
+	for _, d := range order {
+		before := len(ranked)
+		if d == DeviceREF && auto {
+			k := definition()
+			ranked = append(ranked, k)
+			reports = append(reports, KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true, Selected: true})
+		}
+		for _, k := range chosen {
+			if strings.EqualFold(k.Device, d) {
+				ranked = append(ranked, k)
+			}
+		}
+		if auto && b.Names(d) && len(ranked) == before {
+			return nil, nil, &DeviceError{d, b.lacking(d, reports)}
+		}
+	}
+	for _, k := range chosen {
+		if k.Device == DeviceAny {
+			ranked = append(ranked, k)
+		}
+		if slices.Contains(ranked, k) {
+			continue
+		}
+		if !auto {
+			return nil, nil, &UnavailableError{ID: k.ID,
+				Err: fmt.Errorf("it runs on %s, which the backend %s leaves out", strings.ToUpper(k.Device), b)}
+		}
+		for i := range reports {
+			if reports[i].ID == k.ID {
+				reports[i].Selected = false
+			}
+		}
+	}
+	return ranked, reports, nil
+}
+
+// lacking gives the reason of the first kernel for a device that is not available.
+func (b Backend) lacking(device string, reports []KernelReport) error {
+	for _, r := range reports {
+		if strings.EqualFold(r.Device, device) && r.Reason != "" {
+			return errors.New(r.Reason)
+		}
+	}
+	return errors.New("none can be used")
+}

@@ -1,0 +1,127 @@
+package rewrite
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+)
+
+func TestParseBackend(t *testing.T) {
+	tests := []struct {
+		text, written string
+		devices       []string
+		err           string
+	}{
+		{"+CPU", "+CPU", []string{"CPU"}, ""},
+		{" +cpu , ref ", "+CPU,REF", []string{"CPU", "REF"}, ""},
+		{"+all", "+ALL", []string{"CUDA", "NPU", "CPU"}, ""},
+		{"+All,Ref", "+ALL,REF", []string{"CUDA", "NPU", "CPU", "REF"}, ""},
+		{"+CPU,ALL", "+CPU,ALL", []string{"CPU", "CUDA", "NPU"}, ""},
+		{"+ALL,CPU", "+ALL,CPU", []string{"CUDA", "NPU", "CPU"}, ""},
+		{"CPU", "", nil, `does not begin with +: write "+" and devices`},
+		{"", "", nil, "does not begin with +"},
+		{"-CPU", "", nil, "does not begin with +"},
+		{"+", "", nil, "empty name"},
+		{"+CPU,", "", nil, "empty name"},
+		{"+CPU,+REF", "", nil, `there is no device "+REF"; there are CUDA, NPU, CPU, REF`},
+		{"+TPU", "", nil, `there is no device "TPU"; there are CUDA, NPU, CPU, REF, and ALL`},
+		{"+CPU,cpu", "", nil, "names CPU twice"},
+	}
+	for _, c := range tests {
+		b, err := ParseBackend(c.text)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%q: got error %v, want %q", c.text, err, c.err)
+		}
+		if err == nil && (b.String() != c.written || !slices.Equal(b.Devices(), c.devices)) {
+			t.Errorf("%q: got %s, %v", c.text, b, b.Devices())
+		}
+	}
+	var zero Backend
+	if zero.String() != "+ALL" || !slices.Equal(zero.Devices(), []string{"CUDA", "NPU", "CPU"}) || zero.Names("CPU") {
+		t.Errorf("the zero backend is %s, %v", zero, zero.Devices())
+	}
+}
+
+// TestBackendChooses has kernels of two devices to choose from.
+func TestBackendChooses(t *testing.T) {
+	before := registry
+	t.Cleanup(func() { registry = before })
+	if err := Register(&Kernel{ID: "npu_glu", Device: "npu", Ops: []string{"GLU"}}); err != nil {
+		t.Fatal(err)
+	}
+	with, without := libraryFolder(t)
+	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope"}
+	tests := []struct {
+		backend, include, library string
+		want                      []string
+		err                       string
+		device                    bool // the error is about a device
+	}{
+		{"+ALL", Auto, with, append([]string{"npu_glu"}, cpu...), "", false},
+		{"+CPU,NPU", Auto, with, append(slices.Clone(cpu), "npu_glu"), "", false},
+		{"+NPU", Auto, with, []string{"npu_glu"}, "", false},
+		{"+CPU", Auto, with, cpu, "", false},
+		{"+ALL", Auto, without, []string{"npu_glu"}, "", false},
+		{"+ALL,REF", Auto, without, []string{"npu_glu", "definition"}, "", false},
+		{"+REF", Auto, without, []string{"definition"}, "", false},
+		{"+CPU", Auto, without, nil, "no kernel for CPU: kernel library not found", true},
+		{"+CUDA", Auto, with, nil, "no kernel for CUDA: none is registered; there are kernels for CPU, NPU", true},
+		{"+CPU,CUDA", "cpu_fused_rope", with, nil, "no kernel for CUDA", true},
+		{"+CPU", "cpu_fused_rope", with, cpu[2:], "", false},
+		{"+NPU", "cpu_fused_rope", with, nil, "kernel cpu_fused_rope is not available: it runs on CPU, which the backend +NPU leaves out", false},
+		{"+REF", "cpu_fused_rope", with, nil, "which the backend +REF leaves out", false},
+		{"+CUDA", None, with, nil, "", false},
+	}
+	for _, c := range tests {
+		t.Run(c.backend+" "+c.include+" "+c.err, func(t *testing.T) {
+			b, err := ParseBackend(c.backend)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := newConfig([]Option{WithLibrary(c.library)})
+			chosen, reports, err := choose(c.include, cfg.environment(), false)
+			if err == nil {
+				chosen, reports, err = b.rank(c.include == Auto, chosen, reports)
+			}
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Fatalf("got error %v, want %q", err, c.err)
+			}
+			var device *DeviceError
+			if errors.As(err, &device) != c.device {
+				t.Errorf("got %T", err)
+			}
+			var ids []string
+			for _, k := range chosen {
+				if k.Device != DeviceAny { // those stay whatever the backend is
+					ids = append(ids, k.ID)
+				}
+			}
+			if !slices.Equal(ids, c.want) {
+				t.Errorf("chose %v, want %v", ids, c.want)
+			}
+			for _, r := range reports {
+				if err == nil && r.Device != DeviceAny && r.Selected != slices.Contains(c.want, r.ID) {
+					t.Errorf("%s: selected %v", r.ID, r.Selected)
+				}
+			}
+		})
+	}
+}
+
+func TestPassedOver(t *testing.T) {
+	for text, want := range map[string][]string{"+ALL": {"CUDA", "NPU"}, "+CPU": nil, "+ALL,REF": {"CUDA", "NPU"}} {
+		b, err := ParseBackend(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.PassedOver(); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v", text, got)
+		}
+	}
+	if d := definition(); len(d.Ops) != len(fused.Ops()) || !isDefinition(d) || isDefinition(registry[0]) || isDefinition(nil) {
+		t.Errorf("got %+v", d)
+	}
+}

@@ -1,0 +1,96 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// fused looks at one fused op of a replacement and gives its definition.
+func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
+	op := fused.Lookup(n.OpType)
+	if op == nil {
+		return nil, fmt.Errorf("the pattern rewrites to %s.%s, which is not in the catalogue of fused ops", n.Domain, n.OpType)
+	}
+	call := &fusedCall{node: n, op: op, kernel: a.byOp[op.Name]}
+	if call.kernel == nil {
+		return nil, fmt.Errorf("it needs mojo.%s as well, whose kernel was not asked for", op.Name)
+	}
+	if len(n.Inputs) != len(op.Inputs) || len(n.Outputs) != len(op.Outputs) {
+		return nil, fmt.Errorf("mojo.%s has %d inputs and %d outputs, the match %d and %d", op.Name,
+			len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
+	}
+	typed(op, n)
+	call.site = fused.Site{Attributes: n.Attributes, Opset: a.model.Opset("")}
+	if err := c.describe(call); err != nil {
+		return nil, err
+	}
+	c.calls = append(c.calls, call)
+	name := fused.Domain + "." + op.Name + "." + op.Overload(call.site)
+	if f := a.functions[name]; f != nil {
+		return f, nil
+	}
+	f, err := op.Function(call.site)
+	if err != nil {
+		return nil, err
+	}
+	return a.define(f)
+}
+
+// typed gives numbers that a pattern captured the types of the op's attributes: a pattern has one kind of number.
+func typed(op *fused.Op, n *onnx.Node) {
+	for _, spec := range op.Attributes {
+		a := n.Attr(spec.Name)
+		switch {
+		case a == nil || a.RefName != "":
+		case spec.Type == onnx.AttrInt && a.Type == onnx.AttrFloat && a.Float == float32(int64(a.Float)):
+			a.Type, a.Int, a.Float = onnx.AttrInt, int64(a.Float), 0
+		case spec.Type == onnx.AttrFloat && a.Type == onnx.AttrInt:
+			a.Type, a.Float, a.Int = onnx.AttrFloat, float32(a.Int), 0
+		}
+	}
+}
+
+// define gives the one definition for all sites that need an equal one.
+func (a *applier) define(f *onnx.Function) (*onnx.Function, error) {
+	name := functionName(f)
+	if old := a.functions[name]; old != nil {
+		return old, nil
+	}
+	if old := a.model.Function(f.Domain, f.Name, f.Overload); old != nil && !sameFunction(old, f) {
+		return nil, fmt.Errorf("the model has another function %s.%s (overload %q)", f.Domain, f.Name, f.Overload)
+	}
+	a.functions[name] = f
+	return f, nil
+}
+
+// inBody gives the definition as the body of a function can call it. onnxruntime does not look at overloads there ("mojo:GLU(-1) is
+// not a registered function/op", 1.31): the one of the overload "" is taken, so that there can be one variant of an op for all
+// bodies.
+func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error) {
+	if f.Overload == "" {
+		return f, nil
+	}
+	op := opName(f.Domain, f.Name)
+	if have, taken := a.bodies[op]; taken && have != f.Overload {
+		return nil, fmt.Errorf("it stands in function %s.%s, where onnxruntime finds one variant of %s alone, which is %q already and not %q: "+
+			"inline the functions (--inline all)", c.scope.function.Domain, c.scope.function.Name, op, have, f.Overload)
+	}
+	if c.variants == nil {
+		c.variants = map[string]string{}
+	}
+	c.variants[op] = f.Overload
+	key := functionName(f) + " in bodies"
+	if a.functions[key] == nil {
+		plain := *f
+		plain.Overload = ""
+		if old := a.model.Function(f.Domain, f.Name, ""); old != nil && !sameFunction(old, &plain) {
+			return nil, fmt.Errorf("the model has another function %s without an overload, the only one that the body of a function can call", op)
+		}
+		a.functions[key] = &plain
+	}
+	return a.functions[key], nil
+}
+
+func functionName(f *onnx.Function) string { return f.Domain + "." + f.Name + "." + f.Overload }

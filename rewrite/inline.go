@@ -1,0 +1,222 @@
+package rewrite
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Inline says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters write
+// a module as a function that calls a function for each op: no body holds a whole pattern then.
+type Inline string
+
+// InlineAuto inlines the functions that call others of the model, and those that are called by them. It leaves a function
+// that graphs alone call and that calls none, for a runtime may have a kernel for it; so may it for the domains "" and
+// com.microsoft. InlineAll inlines every function, InlineNone none. Fused ops are never inlined.
+const (
+	InlineAuto Inline = "auto"
+	InlineAll  Inline = "all"
+	InlineNone Inline = "none"
+)
+
+// ParseInline reads the name of a mode.
+func ParseInline(s string) (Inline, error) {
+	switch i := Inline(s); i {
+	case InlineAuto, InlineAll, InlineNone:
+		return i, nil
+	}
+	return "", fmt.Errorf("unknown inline mode %q; there are %s, %s, %s", s, InlineAuto, InlineAll, InlineNone)
+}
+
+// WithInline inlines functions before the search, also in a dry run; the default is InlineNone. After an error the model is
+// of no use then.
+func WithInline(i Inline) Option { return func(c *config) { c.inline = i } }
+
+// InlineReport counts what was inlined.
+type InlineReport struct {
+	Functions int `json:"functions"`
+	Calls     int `json:"calls"`              // nested ones included
+	Branches  int `json:"branches,omitempty"` // If nodes of known condition
+}
+
+// Text is the report in words.
+func (r *InlineReport) Text() string {
+	text := fmt.Sprintf("inlined %s (%s)", plural(r.Functions, "function"), plural(r.Calls, "call"))
+	if r.Branches > 0 {
+		text += fmt.Sprintf(" and the branches of %s", plural(r.Branches, "If node"))
+	}
+	return text
+}
+
+// inlineFunctions inlines what the mode asks for.
+func (a *applier) inlineFunctions() error {
+	start := time.Now()
+	m := a.model
+	inline := a.toInline()
+	if len(inline) == 0 {
+		return nil
+	}
+	calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] })
+	if err != nil {
+		return fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
+	}
+	r := &InlineReport{Functions: len(inline), Calls: calls}
+	facts := infer.Analyze(m)
+	if r.Branches, err = m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return takenBranch(n, facts) }); err != nil {
+		return err
+	}
+	for _, g := range m.Graphs() {
+		if len(g.Nodes) == 0 {
+			continue
+		}
+		dead, _ := unread(g.Nodes) // the conditions, and what calls did not ask for
+		if err := g.RemoveNodes(dead); err != nil {
+			return fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
+		}
+	}
+	a.report.Inlined, a.report.TimeMS.Inline = r, lap(&start)
+	return nil
+}
+
+// toInline chooses the functions.
+func (a *applier) toInline() map[*onnx.Function]bool {
+	m, chosen := a.model, map[*onnx.Function]bool{}
+	if a.config.inline == InlineNone || a.config.inline == "" {
+		return nil
+	}
+	byID := map[functionID]*onnx.Function{}
+	for _, f := range m.Functions {
+		byID[idOf(f.Domain, f.Name, f.Overload)] = f
+	}
+	calls := map[*onnx.Function][]*onnx.Function{}
+	for _, f := range m.Functions {
+		calls[f] = calledIn(f.Body, byID)
+	}
+	kept := map[*onnx.Function]bool{} // with what they call, so that nothing is inlined into them
+	var keep func(f *onnx.Function)
+	keep = func(f *onnx.Function) {
+		if kept[f] {
+			return
+		}
+		kept[f] = true
+		if a.config.inline == InlineAuto {
+			for _, c := range calls[f] {
+				keep(c)
+			}
+		}
+	}
+	for _, f := range m.Functions {
+		if f.Domain == fused.Domain || a.config.defines(f) ||
+			a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" || !agrees(m, f)) {
+			keep(f)
+		}
+	}
+	reached := map[*onnx.Function]bool{}
+	for queue := calledIn(m.Graph, byID); len(queue) > 0; {
+		f := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if reached[f] {
+			continue
+		}
+		reached[f] = true
+		queue = append(queue, calls[f]...)
+		if !kept[f] && a.config.inline == InlineAll {
+			chosen[f] = true
+		}
+		for _, c := range calls[f] {
+			if !kept[f] && !kept[c] {
+				chosen[f], chosen[c] = true, true
+			}
+		}
+	}
+	return chosen
+}
+
+type functionID struct{ domain, name, overload string }
+
+func idOf(domain, name, overload string) functionID {
+	if onnx.IsStandardDomain(domain) {
+		domain = ""
+	}
+	return functionID{domain, name, overload}
+}
+
+// calledIn lists the functions that a graph and its subgraphs call, each once.
+func calledIn(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
+	var list []*onnx.Function
+	seen := map[*onnx.Function]bool{}
+	g.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			if f := functions[idOf(n.Domain, n.OpType, n.Overload)]; f != nil && !seen[f] {
+				seen[f] = true
+				list = append(list, f)
+			}
+		}
+	})
+	return list
+}
+
+// agrees says whether the function imports what it imports at the versions of the model.
+func agrees(m *onnx.Model, f *onnx.Function) bool {
+	for _, o := range f.Opsets {
+		if have := m.Opset(o.Domain); have != 0 && have != o.Version {
+			return false
+		}
+	}
+	return true
+}
+
+// takenBranch gives the branch that an If node always takes, nil when that depends on more than constants, ranks and numbers
+// among the dimensions. (Functions that serve every rank ask for it.)
+func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
+	if !n.Is("If") || !isStatic(n.Input(0), facts, 0) {
+		return nil
+	}
+	cond, ok := facts.Constant(n.Input(0))
+	if !ok || len(cond.I) != 1 {
+		return nil
+	}
+	name := "else_branch"
+	if cond.I[0] != 0 {
+		name = "then_branch"
+	}
+	if a := n.Attr(name); a != nil {
+		return a.Graph
+	}
+	return nil
+}
+
+// isStatic says whether a value follows from constants and shapes that are numbers. What is merely equal in all worlds may be
+// a comparison with a symbolic dimension.
+func isStatic(v *onnx.Value, facts *infer.Facts, depth int) bool {
+	const deepest = 16
+	switch {
+	case v == nil || depth > deepest:
+		return false
+	case v.Constant() != nil:
+		return true
+	case v.Producer == nil || !onnx.IsStandardDomain(v.Producer.Domain) || len(v.Producer.Subgraphs()) > 0:
+		return false
+	}
+	n := v.Producer
+	if n.Is("Shape") || n.Is("Size") {
+		rank, ok := facts.Rank(n.Input(0))
+		for i := 0; ok && i < rank; i++ {
+			_, ok = facts.Dim(n.Input(0), i)
+		}
+		return ok
+	}
+	if strings.HasPrefix(n.OpType, "Random") || len(n.Inputs) == 0 {
+		return false
+	}
+	for _, in := range n.Inputs {
+		if in != nil && !isStatic(in, facts, depth+1) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,142 @@
+package rewrite
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// caller adds a function of domain local to the model that calls the given ones, DOMAIN.NAME, one after the other.
+func caller(m *onnx.Model, name string, calls ...string) *onnx.Function {
+	f := onnx.NewFunction("local", name, "", 21)
+	v := f.Body.AddInput("x", onnx.Type{})
+	for _, c := range calls {
+		v = callTo(f.Body, c, v)
+		f.Opsets = append(f.Opsets, onnx.Opset{Domain: c[:strings.LastIndex(c, ".")], Version: 1})
+	}
+	y := f.Body.NewValue("y")
+	f.Body.AddNode("Neg", []*onnx.Value{v}, []*onnx.Value{y})
+	f.Body.AddOutput(y)
+	m.Functions = append(m.Functions, f)
+	return f
+}
+
+func callTo(g *onnx.Graph, name string, x *onnx.Value) *onnx.Value {
+	y := g.NewValue("called")
+	i := strings.LastIndex(name, ".")
+	g.AddNode(name[i+1:], []*onnx.Value{x}, []*onnx.Value{y}).Domain = name[:i]
+	return y
+}
+
+// TestInlineModes: which functions are inlined.
+func TestInlineModes(t *testing.T) {
+	build := func() *onnx.Model {
+		m := onnx.New(10, 21)
+		for _, d := range []string{"local", "mojo", "com.microsoft"} {
+			m.ImportOpset(d, 1)
+		}
+		caller(m, "Inner")
+		caller(m, "Outer", "local.Inner", "mojo.Fused", "com.microsoft.Known")
+		caller(m, "Leaf")
+		caller(m, "OverFused", "mojo.Fused")
+		caller(m, "Below")
+		caller(m, "Other", "local.Below").Opsets[0].Version = 20
+		caller(m, "Uncalled", "local.Leaf")
+		caller(m, "Known").Domain = "com.microsoft"
+		caller(m, "Fused").Domain = "mojo"
+		v := m.Graph.AddInput("x", shapeType(onnx.Float, "n", 4))
+		for _, c := range []string{"Outer", "Inner", "Leaf", "OverFused"} {
+			v = callTo(m.Graph, "local."+c, v)
+		}
+		m.Graph.AddOutput(v)
+		return m
+	}
+	for _, test := range []struct {
+		mode Inline
+		edit func(*onnx.Model)
+		left string
+		want *InlineReport
+	}{
+		{InlineNone, nil, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
+		{InlineAuto, nil, "Leaf OverFused Known Fused", &InlineReport{Functions: 2, Calls: 3}},
+		{InlineAll, nil, "Fused", &InlineReport{Functions: 5, Calls: 6}},
+		// Nothing is inlined into a function that stays, nor out of it.
+		{InlineAuto, func(m *onnx.Model) { m.Graph.Nodes[2].OpType = "Other" }, "OverFused Below Other Known Fused", &InlineReport{Functions: 2, Calls: 3}},
+		{InlineAuto, func(m *onnx.Model) { m.Graph.Nodes[0].OpType = "Leaf" }, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
+	} {
+		m := build()
+		if test.edit != nil {
+			test.edit(m)
+		}
+		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(test.mode))
+		if err != nil {
+			t.Errorf("%s: %v", test.mode, err)
+			continue
+		}
+		var names []string
+		for _, f := range m.Functions {
+			names = append(names, f.Name)
+		}
+		if left := strings.Join(names, " "); left != test.left {
+			t.Errorf("%s: %s are left, expected %s", test.mode, left, test.left)
+		}
+		if (r.Inlined == nil) != (test.want == nil) || r.Inlined != nil && *r.Inlined != *test.want {
+			t.Errorf("%s: %+v, expected %+v", test.mode, r.Inlined, test.want)
+		}
+	}
+}
+
+// TestInlineKnownBranches: an If node of an inlined function gives way to its branch where the rank decides, and not where a
+// symbolic dimension does, though that decides alike in every world.
+func TestInlineKnownBranches(t *testing.T) {
+	branch := func(outer *onnx.Graph, name, op string) *onnx.Attribute {
+		g := onnx.NewFunction("", name, "", 21).Body
+		g.Name, g.Parent = name, outer
+		v := g.NewValue(name)
+		g.AddNode(op, []*onnx.Value{outer.Inputs[0]}, []*onnx.Value{v})
+		g.AddOutput(v)
+		return &onnx.Attribute{Name: name, Type: onnx.AttrGraph, Graph: g}
+	}
+	for _, left := range []bool{true, false} {
+		m := onnx.New(10, 21)
+		m.ImportOpset("local", 1)
+		f := caller(m, "Inner")
+		g := f.Body
+		g.Nodes[0].SetInput(0, nil)
+		op := func(opType string, attrs []*onnx.Attribute, in ...*onnx.Value) *onnx.Value {
+			v := g.NewValue("v")
+			g.AddNode(opType, in, []*onnx.Value{v}, attrs...)
+			return v
+		}
+		number := func(n int64) *onnx.Value { return op("Constant", []*onnx.Attribute{onnx.IntAttr("value_int", n)}) }
+		dim := op("Size", nil, op("Shape", nil, g.Inputs[0])) // the rank
+		if left {
+			dim = op("Gather", nil, op("Shape", nil, g.Inputs[0]), number(0))
+		}
+		chosen := op("If", []*onnx.Attribute{branch(g, "then_branch", "Abs"), branch(g, "else_branch", "Neg")}, op("Greater", nil, dim, number(0)))
+		g.Nodes[0].SetInput(0, chosen)
+		if err := g.Sort(); err != nil {
+			t.Fatal(err)
+		}
+		caller(m, "Outer", "local.Inner")
+		y := callTo(m.Graph, "local.Outer", m.Graph.AddInput("x", shapeType(onnx.Float, "n", 4)))
+		m.Graph.AddOutput(y)
+		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(InlineAuto))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ops []string
+		for _, n := range m.Graph.Nodes {
+			ops = append(ops, n.OpType)
+		}
+		if want := []string{"Abs", "Neg", "Neg"}; left == slices.Equal(ops, want) || left == (r.Inlined.Branches == 1) {
+			t.Errorf("left %v: %v, %+v", left, ops, r.Inlined)
+		}
+		if err := onnx.Write(filepath.Join(t.TempDir(), "m.onnx"), m); err != nil {
+			t.Error(err)
+		}
+	}
+}

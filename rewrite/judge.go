@@ -1,0 +1,229 @@
+package rewrite
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// candidate is a match that may be replaced.
+type candidate struct {
+	match     *patterns.Match
+	scope     *scope
+	slice     *slice
+	types     []onnx.DataType // of the match's inputs
+	facts     *infer.Facts    // of the values of the replacement
+	calls     []*fusedCall
+	functions []*onnx.Function // the definitions that the replacement calls
+	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
+	variants map[string]string
+}
+
+// fusedCall is a fused op in a replacement.
+type fusedCall struct {
+	node   *onnx.Node
+	op     *fused.Op
+	kernel *Kernel
+	site   fused.Site
+}
+
+// target names the main op of the replacement.
+func (c *candidate) target() string { return opName(c.match.Domain, c.match.Op) }
+
+func opName(domain, op string) string {
+	if onnx.IsStandardDomain(domain) {
+		return op
+	}
+	return domain + "." + op
+}
+
+// kernelOf gives the kernel that takes a match, or what the report names in its place; ok is false when it was not asked for.
+func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
+	if m.Domain == fused.Domain {
+		if k := a.byOp[m.Op]; k != nil {
+			return k, true
+		}
+		return &Kernel{}, fused.Lookup(m.Op) == nil // an op that is not there is a reason to refuse
+	}
+	if a.takers == nil {
+		a.takers = map[string]*Kernel{}
+		for _, k := range registry {
+			for _, name := range k.Patterns {
+				a.takers[name] = k
+			}
+		}
+	}
+	if k := a.takers[m.Pattern]; k != nil {
+		return k, a.chosen[k]
+	}
+	switch {
+	case onnx.IsStandardDomain(m.Domain):
+		return &Kernel{ID: byStandard}, true
+	case m.Domain == microsoft:
+		return &Kernel{ID: byOnnxruntime}, true
+	}
+	return &Kernel{ID: byFunction}, true
+}
+
+// judge examines one match, writes its line of the report, and gives the candidate to replace, nil when there is none.
+func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate {
+	count := a.report.pattern(m.Pattern)
+	count.Found++
+	kernel, asked := a.kernelOf(m)
+	if !asked || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(m.Root) {
+		return nil
+	}
+	site := SiteReport{Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes), Node: nodeName(m.Root), Status: Fused}
+	c, err := a.examine(s, m)
+	if err == nil {
+		for _, t := range c.types {
+			site.Types = append(site.Types, t.String())
+		}
+		site.Check, err = check.check(c)
+	}
+	if err != nil {
+		site.Status, site.Reason = Refused, err.Error()
+		count.Refused++
+		c = nil
+	} else {
+		site.Kernel, site.Device = kernel.ID, kernel.Device
+		maps.Copy(a.bodies, c.variants)
+		count.Fused++
+		a.report.kernel(kernel.ID).Sites++
+	}
+	a.report.Sites = append(a.report.Sites, site)
+	return c
+}
+
+// examine gathers what is known of a match without evaluating it. Its errors are reasons to refuse.
+func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
+	if m.Problem != nil {
+		return nil, m.Problem
+	}
+	c := &candidate{match: m, scope: s, facts: a.facts.Within(m.Replacement, m.Inputs, m.Functions...)}
+	for _, v := range m.Inputs {
+		t := a.facts.DataType(v)
+		if t == onnx.Undefined {
+			return nil, fmt.Errorf("the type of %q is unknown", v.Name)
+		}
+		c.types = append(c.types, t)
+	}
+	known := map[string]*onnx.Function{}
+	for _, f := range m.Functions {
+		known[functionName(f)] = f
+	}
+	for _, n := range m.Replacement.Nodes {
+		var f *onnx.Function
+		var err error
+		switch {
+		case n.Domain == fused.Domain:
+			f, err = a.fused(c, n)
+		case onnx.IsStandardDomain(n.Domain) || n.Domain == microsoft:
+			continue
+		default:
+			if f = known[n.Domain+"."+n.OpType+"."+n.Overload]; f == nil {
+				return nil, fmt.Errorf("the pattern rewrites to %s, which no pattern file defines", opName(n.Domain, n.OpType))
+			}
+			f, err = a.define(f)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if s.function != nil {
+			if f, err = a.inBody(c, f); err != nil {
+				return nil, err
+			}
+		}
+		n.Overload = f.Overload
+		c.functions = append(c.functions, f)
+	}
+	for i, v := range m.Replacement.Outputs {
+		have, made := a.facts.DataType(m.Outputs[i]), c.typeOf(v)
+		if have != made && made != onnx.Undefined {
+			return nil, fmt.Errorf("output %q is %s, %s gives %s", m.Outputs[i].Name, have, c.target(), made)
+		}
+	}
+	var err error
+	if c.slice, err = cut(m, s.graph, a.facts); err != nil {
+		return nil, err
+	}
+	return c, a.checkOrder(c)
+}
+
+// describe fills the types and shapes of a fused op's inputs and has the op look at them in every world.
+func (c *candidate) describe(call *fusedCall) error {
+	op, inputs := call.op, call.node.Inputs
+	call.site.Types = make([]onnx.DataType, len(inputs))
+	call.site.Dims = make([][]int64, len(inputs))
+	for i, v := range inputs {
+		if v == nil {
+			return fmt.Errorf("input %s of mojo.%s is missing", op.Inputs[i].Name, op.Name)
+		}
+		if call.site.Types[i] = c.facts.DataType(v); call.site.Types[i] == onnx.Undefined {
+			return fmt.Errorf("the type of %q is unknown", c.nameOf(v))
+		}
+		call.site.Dims[i] = dims(c.facts, v)
+	}
+	if err := op.Supports(call.site); err != nil {
+		return err
+	}
+	for i := 1; i < len(op.SameShape); i++ {
+		v, w := inputs[op.SameShape[0]], inputs[op.SameShape[i]]
+		if v != w && !c.facts.SameShape(v, w) {
+			return fmt.Errorf("%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w), op.Name)
+		}
+	}
+	for world := range infer.Worlds {
+		concrete := call.site
+		concrete.Dims = make([][]int64, len(inputs))
+		for i, v := range inputs {
+			concrete.Dims[i] = call.site.Dims[i]
+			if s, ok := c.facts.Shape(v, world); ok {
+				concrete.Dims[i] = s
+			}
+		}
+		if err := op.Supports(concrete); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameOf names a value of the replacement as the model does, if it is one of the match's inputs.
+func (c *candidate) nameOf(v *onnx.Value) string {
+	for i, in := range c.match.Replacement.Inputs {
+		if in == v {
+			return c.match.Inputs[i].Name
+		}
+	}
+	return v.Name
+}
+
+// typeOf gives the type of a value of the replacement; that of a fused op's output is what its definition says.
+func (c *candidate) typeOf(v *onnx.Value) onnx.DataType {
+	for _, call := range c.calls {
+		if call.node == v.Producer {
+			return call.op.OutputTypes(call.site)[v.Output]
+		}
+	}
+	return c.facts.DataType(v)
+}
+
+// dims gives the shape of v as far as it is the same for all symbolic dimensions, nil when the rank is unknown.
+func dims(facts *infer.Facts, v *onnx.Value) []int64 {
+	rank, ok := facts.Rank(v)
+	if !ok {
+		return nil
+	}
+	dims := make([]int64, rank)
+	for i := range dims {
+		if dims[i], ok = facts.Dim(v, i); !ok {
+			dims[i] = -1
+		}
+	}
+	return dims
+}

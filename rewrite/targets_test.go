@@ -1,0 +1,254 @@
+package rewrite
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+)
+
+// withText looks for the patterns of a text alone.
+func withText(t *testing.T, text string) Option {
+	t.Helper()
+	s := patterns.NewSet()
+	if err := s.Add("f.pat", text); err != nil {
+		t.Fatal(err)
+	}
+	return WithPatterns(s)
+}
+
+// gates is a model of two gated activations over x and what is between them.
+func gates(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
+	b := newBuilder(t, opset, typ)
+	x := b.input("x", "batch", "seq", 16)
+	for range 2 {
+		x = b.op("Mul", b.op("Mul", x, b.op("Sigmoid", x)), b.op("Relu", x))
+	}
+	b.output(x, "batch", "seq", 16)
+	return b.m
+}
+
+// same demands that two runs of a model give the same, but for the last places.
+func same(t *testing.T, m *onnx.Model, change func()) {
+	t.Helper()
+	want := evaluate(t, m)
+	change()
+	for name, got := range evaluate(t, m) {
+		w := want[name]
+		if d, scale := distance(w.F, got.F); d > 16*spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) || w.DataType != got.DataType {
+			t.Errorf("%s is %s%v and differs by %g from %s%v", name, got.DataType, got.Shape, d, w.DataType, w.Shape)
+		}
+	}
+}
+
+const gated = "pattern Gate(x) -> y {\n y = Mul(x, Sigmoid(x), Relu(x))\n} => "
+
+// What stands before and after a fused op is made for the model's opset, typed, named and declared.
+func TestNodesAroundAFusedOp(t *testing.T) {
+	const target = gated + `Squeeze(mojo.GLU(Unsqueeze(x; axes=[1]), Relu(Unsqueeze(x; axes=[1])); activation="silu", alpha=1.0, limit=0.0, up_offset=0.0); axes=[1])`
+	for _, opset := range []int64{13, 20} {
+		m := gates(t, opset, onnx.Float16)
+		kernels := 0
+		check := func(op string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			kernels++
+			if op != "GLU" || len(in) != 2 || len(in[0].Dims) != 4 || in[0].Dims[1] != 1 || in[1].DataType != onnx.Float16 {
+				t.Errorf("the kernel of %s is run on %+v", op, in)
+			}
+			return []*onnx.Tensor{in[0]}, nil
+		}
+		r := apply(t, gates(t, opset, onnx.Float16), withText(t, target), WithKernelCheck(check))
+		if kernels == 0 || r.Fused() != 0 || !strings.Contains(r.Sites[0].Reason, "kernel cpu_fused_swiglu differs") {
+			t.Errorf("%d runs of a wrong kernel, %+v", kernels, r.Sites)
+		}
+		same(t, m, func() { r = apply(t, m, withText(t, target)) })
+		ops := countOps(m)
+		if r.Fused() != 2 || ops["GLU"] != 2 || ops["Unsqueeze"] != 2 || ops["Constant"] != 0 || ops["Sigmoid"] != 0 {
+			t.Fatalf("%v %+v", ops, r.Sites)
+		}
+		names := map[string]bool{}
+		for _, n := range m.Graph.Nodes {
+			if n.Name == "" || names[n.Name] || !slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool { return e.Key == MetaRule && e.Value == "Gate" }) {
+				t.Errorf("node %q has the metadata %v", n.Name, n.Metadata)
+			}
+			names[n.Name] = true
+			if typ, ok := n.Outputs[0].Type(); !ok || typ.DataType != onnx.Float16 || !typ.HasShape || typ.Dims[0].Param != "batch" {
+				t.Errorf("%s makes %q of type %v", n.Name, n.Outputs[0].Name, typ)
+			}
+		}
+		if n := len(m.Graph.Initializers()); n != 1 {
+			t.Errorf("%d initializers; the axes are the same everywhere", n)
+		}
+		checkOrderOf(t, m)
+	}
+}
+
+// Sites that need the same node before their op share it.
+func TestSharedNodes(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	x, up := b.input("x", 2, 16), b.input("up", 2, 16)
+	relu := b.op("Relu", up)
+	first := b.op("Mul", b.op("Mul", x, b.op("Sigmoid", x)), relu)
+	b.output(b.op("Mul", b.op("Mul", first, b.op("Sigmoid", first)), relu), 2, 16)
+	const text = "pattern Gate(x, u) -> y {\n y = Mul(x, Sigmoid(x), Relu(u))\n} => " +
+		`mojo.GLU(x, Max(u, 0); activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)`
+	same(t, b.m, func() { apply(t, b.m, withText(t, text)) })
+	if ops := countOps(b.m); ops["GLU"] != 2 || ops["Max"] != 1 || len(b.g.Nodes) != 3 {
+		t.Errorf("%v", ops)
+	}
+}
+
+func TestTargetsOutsideTheCatalogue(t *testing.T) {
+	tests := []struct {
+		name   string
+		opset  int64
+		text   string
+		kernel string // or the reason to refuse
+	}{
+		{"standard", 24, gated + "Mul(Swish(x), Relu(x))", byStandard},
+		{"too old", 20, gated + "Mul(Swish(x), Relu(x))", "Swish is in the standard since opset 24"},
+		{"onnxruntime's", 20, gated + "Mul(com.microsoft.QuickGelu(x; alpha=1), Relu(x))", byOnnxruntime},
+		{"function", 20, "function my.Gate(v) -> w {\n w = Mul(v, Sigmoid(v), )\n}\n", byFunction},
+		{"function at opset 13", 13, "function my.Gate(v) -> w {\n s = Div(1, Add(1, Exp(Neg(v))))\n g = Mul(v, s)\n}\n", byFunction},
+		{"another function", 20, "function my.Gate(v) -> w {\n w = Mul(v, Tanh(v))\n}\n" + gated + "my.Gate(x)", "differs from the matched nodes"},
+		{"no definition", 20, gated + "my.Gate(x)", "the pattern rewrites to my.Gate, which no pattern file defines"},
+		{"no such op", 20, gated + "mojo.Gate(x)", "not in the catalogue"},
+	}
+	tests[3].text = "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n" + gated + "my.Gate(x)"
+	tests[4].text = "function my.Gate(v) -> w {\n g = Div(v, Add(1, Exp(Neg(v))))\n w = Mul(g, Relu(v))\n}\n" + gated + "my.Gate(x)"
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := gates(t, tt.opset, onnx.BFloat16)
+			var r *Report
+			same(t, m, func() { r = apply(t, m, withText(t, tt.text)) })
+			for _, s := range r.Sites {
+				if s.Status == Fused && s.Kernel != tt.kernel || s.Status == Refused && !strings.Contains(s.Reason, tt.kernel) {
+					t.Errorf("%+v", s)
+				}
+			}
+			if n := r.Fused(); n != 0 && n != 2 || len(r.Sites) != 2 {
+				t.Errorf("%d of %d fused", n, len(r.Sites))
+			}
+			if tt.kernel == byOnnxruntime && m.Opset(microsoft) != 1 || tt.kernel == byFunction && (m.Opset("my") != 1 || len(m.Functions) != 1) {
+				t.Errorf("opsets %v, %d functions", m.Opsets, len(m.Functions))
+			}
+			var text bytes.Buffer
+			if err := r.WriteText(&text); err != nil || r.Fused() > 0 && !strings.Contains(text.String(), tt.kernel+" ") {
+				t.Errorf("%v\n%s", err, &text)
+			}
+			if again := apply(t, m, withText(t, tt.text)); again.Fused() > 0 {
+				t.Errorf("a second pass fused %+v", again.Sites)
+			}
+		})
+	}
+}
+
+// A pattern of one's own needs no kernel, and is left out with all the others.
+func TestOwnPatternsAndInclude(t *testing.T) {
+	own := withText(t, "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n"+gated+"my.Gate(x)")
+	for include, want := range map[string]int{Auto: 2, "onnx_layernorm": 2, None: 0} {
+		r, err := ApplyDefaultKernels(gates(t, 20, onnx.Float), include, own, AssumeAvailable())
+		if err != nil || r.Fused() != want {
+			t.Errorf("%s: %v, %+v", include, err, r)
+		}
+	}
+}
+
+func layerNorm(b *modelBuilder, x *onnx.Value, bias bool) *onnx.Value {
+	mean := func(v *onnx.Value) *onnx.Value {
+		return b.op("ReduceMean", v, onnx.IntsAttr("axes", []int64{-1}), onnx.IntAttr("keepdims", 1))
+	}
+	xf, f := x, onnx.Float
+	if b.typ != f {
+		xf = b.op("Cast", x, onnx.IntAttr("to", int64(f)))
+	}
+	c := b.op("Sub", xf, mean(xf))
+	n := b.op("Div", c, b.op("Sqrt", b.op("Add", mean(b.op("Pow", c, b.scalar(f, 2))), b.scalar(f, 1e-5))))
+	scale := b.weight("scale", 16)
+	if b.typ != f {
+		scale = b.op("Cast", scale, onnx.IntAttr("to", int64(f)))
+	}
+	y := b.op("Mul", scale, n)
+	if b.typ != f {
+		y = b.op("Cast", y, onnx.IntAttr("to", int64(b.typ)))
+	}
+	if bias {
+		y = b.op("Add", y, b.weight("bias", 16))
+	}
+	return y
+}
+
+func TestLayerNorm(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
+		for opset, want := range map[int64]int{16: 0, 17: 2} {
+			b := newBuilder(t, opset, typ)
+			b.output(layerNorm(b, layerNorm(b, b.input("x", "n", 16), true), false), "n", 16)
+			var r *Report
+			same(t, b.m, func() { r = apply(t, b.m) })
+			if p := r.pattern("LayerNorm"); p.Found != 2 || p.Fused != want || want > 0 && len(b.g.Nodes) != 2 {
+				t.Errorf("%s at opset %d: %+v %+v", typ, opset, p, r.Sites)
+			}
+			for _, s := range r.Sites {
+				if want == 0 && !strings.Contains(s.Reason, "since opset 17") || want > 0 && (s.Kernel != "onnx_layernorm" || s.Device != DeviceAny) {
+					t.Errorf("%+v", s)
+				}
+			}
+		}
+	}
+}
+
+// The standard's own RMSNormalization is taken over by the kernel.
+func TestStandardRMSNormalization(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
+		b := newBuilder(t, 23, typ)
+		norm := func(x *onnx.Value) *onnx.Value {
+			return b.op("RMSNormalization", x, b.weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
+		}
+		x := b.input("x", "n", 16)
+		h := b.op("Add", x, norm(x))
+		b.output(b.op("Add", h, norm(h)), "n", 16)
+		var r *Report
+		same(t, b.m, func() { r = apply(t, b.m) })
+		if ops := countOps(b.m); ops["RMSNorm"] != 1 || ops["AddRMSNorm"] != 1 {
+			t.Errorf("%s: %v %+v", typ, ops, r.Sites)
+		}
+		for _, n := range b.g.Nodes {
+			if n.Domain == fused.Domain && (n.AttrInt("scale_after_cast", 0) != 1 || math.Abs(float64(n.AttrFloat("epsilon", 0))-1e-6) > 1e-12) {
+				t.Errorf("%s", n.Text())
+			}
+		}
+	}
+}
+
+// Integers among the inputs and outputs are checked, too.
+func TestIntegerSites(t *testing.T) {
+	for target, want := range map[string]string{
+		"Gather(cos, Add(at, 1); axis=0)": Fused,
+		"Gather(cos, Mul(at, 1); axis=0)": Refused,
+		"Gather(cos, at; axis=0)":         Refused,
+	} {
+		b := newBuilder(t, 20, onnx.Float)
+		at := b.g.AddInput("at", shapeType(onnx.Int64, "n"))
+		next := b.op("Add", at, b.ints(1))
+		b.output(b.op("Relu", b.op("Gather", b.weight("cos", 3, 8), next)), "n", 8)
+		r := apply(t, b.m, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+target+")"))
+		if len(r.Sites) != 1 || r.Sites[0].Status != want {
+			t.Errorf("%s: %+v", target, r.Sites)
+		}
+	}
+	for target, want := range map[string]string{"Add(at, at)": Fused, "Mul(at, 3)": Refused, "Mul(at, 2)": Fused} {
+		b := newBuilder(t, 20, onnx.Float)
+		at := b.g.AddInput("at", shapeType(onnx.Int64, "n"))
+		y := b.op("Mul", at, b.ints(2))
+		y.SetType(shapeType(onnx.Int64, "n"))
+		b.g.AddOutput(y)
+		r := apply(t, b.m, withText(t, "pattern P(at) -> y {\n y = Mul(at, 2)\n} => "+target))
+		if len(r.Sites) != 1 || r.Sites[0].Status != want {
+			t.Errorf("%s: %+v", target, r.Sites)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// writer writes replacements into one graph.
+type writer struct {
+	*applier
+	scope *scope
+	names map[string]bool // of nodes, in use
+	// shared holds the constants and the nodes of the standard before fused ops, by what they compute: sites that need the
+	// same have them once.
+	shared map[string][]*onnx.Value
+}
+
+// write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's list
+// of nodes yet.
+func (w *writer) write(c *candidate) []*onnx.Node {
+	little := c.match.Replacement
+	stands := map[*onnx.Value]*onnx.Value{}
+	for i, v := range little.Inputs {
+		stands[v] = c.match.Inputs[i]
+	}
+	results := map[*onnx.Value]*onnx.Value{}
+	for i, v := range little.Outputs {
+		results[v] = c.match.Outputs[i]
+	}
+	metadata := w.provenance(c)
+	var nodes []*onnx.Node
+	for _, n := range little.Nodes {
+		inputs := make([]*onnx.Value, len(n.Inputs))
+		for i, v := range n.Inputs {
+			if v != nil {
+				inputs[i] = stands[v]
+			}
+		}
+		key := ""
+		if isShared(n, results) {
+			key = sharedKey(n, inputs)
+			if have := w.shared[key]; have != nil {
+				for i, v := range n.Outputs {
+					stands[v] = have[i]
+				}
+				continue
+			}
+		}
+		if v := w.initializer(n); v != nil {
+			stands[n.Outputs[0]] = v
+			w.shared[key] = []*onnx.Value{v}
+			continue
+		}
+		made := w.scope.graph.NewNode(n.OpType, inputs, n.Attributes...)
+		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
+		made.Name = w.nodeName(c, n)
+		for i, v := range n.Outputs {
+			out := results[v]
+			if out != nil {
+				w.declare(out, w.facts, out)
+			} else {
+				out = w.scope.graph.NewValue(c.match.Outputs[0].Name + "_" + v.Name)
+				w.declare(out, c.facts, v)
+			}
+			made.TakeOutput(i, out)
+			stands[v] = out
+		}
+		if key != "" {
+			w.shared[key] = made.Outputs
+		}
+		nodes = append(nodes, made)
+	}
+	return nodes
+}
+
+// isShared says whether one node can serve several sites: nodes of the standard that make no result of the match.
+func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
+	for _, v := range n.Outputs {
+		if results[v] != nil {
+			return false
+		}
+	}
+	return onnx.IsStandardDomain(n.Domain) && !isRandom(n)
+}
+
+func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
+	return fmt.Sprintf("%s %q %d %s", n.OpType, valueNames(inputs), len(n.Outputs), attributesKey(n.Attributes))
+}
+
+// initializer makes a Constant node's value an initializer: all sites of a graph share it, and it is no node to run. The body
+// of a function has none. (nil for other nodes.)
+func (w *writer) initializer(n *onnx.Node) *onnx.Value {
+	if w.scope.function != nil || !n.Is("Constant") {
+		return nil
+	}
+	t := n.Outputs[0].Constant()
+	if t == nil {
+		return nil
+	}
+	t.Name = n.Outputs[0].Name
+	return w.scope.graph.AddInitializer(t)
+}
+
+// declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes that
+// stood here and not of a custom op's, and without them they plan memory less well from there on. (A function's body has the
+// types of each call.)
+func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
+	if _, declared := v.Type(); declared || w.scope.function != nil {
+		return
+	}
+	if t, ok := facts.Type(known); ok {
+		v.SetType(t)
+	}
+}
+
+// nodeName names a new node after the last node that it replaces, so that it stays findable.
+func (w *writer) nodeName(c *candidate, n *onnx.Node) string {
+	base := nodeName(c.match.Root) + "_" + n.OpType
+	name := base
+	for i := 1; w.names[name]; i++ {
+		name = fmt.Sprintf("%s_%d", base, i)
+	}
+	w.names[name] = true
+	return name
+}
