@@ -11,9 +11,10 @@ import (
 
 // Blocks counts the blocks of a model, known from its architecture and not from its graph.
 type Blocks struct {
-	RMSNorm int `json:"rmsnorm"`
-	Rope    int `json:"rope"` // applications of a rotary embedding
-	GLU     int `json:"glu"`  // gated MLPs outside experts
+	RMSNorm   int `json:"rmsnorm"`
+	LayerNorm int `json:"layernorm"` // those that are spelled out: without bias, or of an old opset
+	Rope      int `json:"rope"`      // applications of a rotary embedding
+	GLU       int `json:"glu"`       // gated MLPs outside experts
 }
 
 // ReadTruth reads the truth.json of a folder of models, which stands in it or beside it, by model name; nil if there is

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -18,8 +19,8 @@ import (
 const header = `Errors are the largest over the outputs, one figure per golden case: absolute for float32, in ulp of the output's
 largest magnitude (u) for half types.
 
-| model | nodes | RMSNorm | rotary | GLU | sites checked (refused) | onnxruntime, kernels | same, unoptimised | onnxruntime, bodies | same, unoptimised | evaluator, patched | evaluator, original | verdict |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |`
+| model | nodes | RMSNorm | LayerNorm | rotary | GLU | GLU in experts | sites checked (refused) | onnxruntime, kernels | same, unoptimised | onnxruntime, bodies | same, unoptimised | evaluator, patched | evaluator, original | verdict |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |`
 
 type runner struct{ library, kernels, dir string }
 
@@ -51,7 +52,7 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	}
 	original := evaluate(m, cases)
 	before := len(m.Graph.Nodes)
-	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels))
+	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels), rewrite.WithInline(rewrite.InlineAuto))
 	if err != nil {
 		return fail(err)
 	}
@@ -62,10 +63,10 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	defer os.Remove(patched)
 
 	want, known := truths[name]
-	got, checked, refused := count(report)
+	got, experts, checked, refused := count(report)
 	w.cells = append(w.cells, fmt.Sprintf("%d → %d", before, len(m.Graph.Nodes)),
-		of(got.RMSNorm, want.RMSNorm, known), of(got.Rope, want.Rope, known), of(got.GLU, want.GLU, known),
-		fmt.Sprintf("%d (%d)", checked, refused))
+		of(got.RMSNorm, want.RMSNorm, known), of(got.LayerNorm, want.LayerNorm, known), of(got.Rope, want.Rope, known),
+		of(got.GLU, want.GLU, known), fmt.Sprint(experts), fmt.Sprintf("%d (%d)", checked, refused))
 	results := []result{
 		r.session(patched, file, cases, true, ort.OptimizeAll), r.session(patched, file, cases, true, ort.OptimizeNone),
 		r.session(patched, file, cases, false, ort.OptimizeAll), r.session(patched, file, cases, false, ort.OptimizeNone),
@@ -80,10 +81,10 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 		w.ok = w.ok && x.ok
 	}
 	if known {
-		left := models.Blocks{RMSNorm: want.RMSNorm - got.RMSNorm, Rope: want.Rope - got.Rope, GLU: want.GLU - got.GLU}
-		if left.RMSNorm < 0 || left.Rope < 0 || left.GLU < 0 {
+		left := []int{want.RMSNorm - got.RMSNorm, want.LayerNorm - got.LayerNorm, want.Rope - got.Rope, want.GLU - got.GLU}
+		if slices.Min(left) < 0 {
 			w.ok = false
-		} else if n := left.RMSNorm + left.Rope + left.GLU; n > 0 {
+		} else if n := left[0] + left[1] + left[2] + left[3]; n > 0 {
 			verdict += fmt.Sprintf("; %d blocks left as they were", n)
 		}
 	}
@@ -94,7 +95,8 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	return w
 }
 
-func count(report *rewrite.Report) (got models.Blocks, checked, refused int) {
+// count counts the fused blocks; clamped activations stand in experts, which are no block of their own here.
+func count(report *rewrite.Report) (got models.Blocks, experts, checked, refused int) {
 	for _, s := range report.Sites {
 		if s.Check != nil {
 			checked++
@@ -105,13 +107,17 @@ func count(report *rewrite.Report) (got models.Blocks, checked, refused int) {
 		case s.Status != rewrite.Fused:
 		case s.Op == "RMSNorm" || s.Op == "AddRMSNorm":
 			got.RMSNorm++
+		case s.Op == "LayerNormalization":
+			got.LayerNorm++
 		case s.Op == "RotaryEmbedding":
 			got.Rope++
+		case s.Pattern == "ClampedSwiGLU":
+			experts++
 		case s.Op == "GLU":
 			got.GLU++
 		}
 	}
-	return got, checked, refused
+	return got, experts, checked, refused
 }
 
 func of(got, want int, known bool) string {

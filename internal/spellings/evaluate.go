@@ -1,0 +1,138 @@
+package spellings
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// magnitudes are those of the inputs that models are evaluated on: an epsilon decides at the small one, a limit at the
+// great one.
+var magnitudes = []float64{1, 2e-3, 12}
+
+// evaluate runs the model on seeded inputs of a magnitude, symbolic dimensions being 2, 3, ….
+func evaluate(m *onnx.Model, magnitude float64, exact bool) (map[string]*reference.Tensor, error) {
+	e, err := reference.New(m, reference.Options{Exact: exact})
+	if err != nil {
+		return nil, err
+	}
+	sizes, inputs := map[string]int{}, map[string]*reference.Tensor{}
+	for i, v := range m.Graph.Inputs {
+		typ, _ := v.Type()
+		n, shape := 1, make([]int, len(typ.Dims))
+		for k, d := range typ.Dims {
+			if shape[k] = int(d.Value); d.Value < 0 {
+				if sizes[d.Param] == 0 {
+					sizes[d.Param] = len(sizes) + 2
+				}
+				shape[k] = sizes[d.Param]
+			}
+			n *= shape[k]
+		}
+		r := rand.New(rand.NewPCG(uint64(i), 7))
+		values := make([]float64, n)
+		for k := range values {
+			values[k] = magnitude * r.NormFloat64()
+		}
+		t, err := reference.NewFloats(typ.DataType, shape, values).ToONNX(v.Name)
+		if err != nil {
+			return nil, err
+		}
+		if inputs[v.Name], err = reference.FromONNX(t); err != nil {
+			return nil, err
+		}
+	}
+	return e.Run(inputs)
+}
+
+// leastChange is the part of the greatest magnitude by which a changed result differs.
+const leastChange = 1e-3
+
+// differ says whether the changed model runs and its block gives other results for some inputs. (The outputs behind the
+// first are inner values.)
+func differ(m, changed *onnx.Model) bool {
+	for _, magnitude := range magnitudes {
+		want, err := evaluate(m, magnitude, true)
+		if err != nil {
+			return false
+		}
+		got, err := evaluate(changed, magnitude, true)
+		if err != nil {
+			return false
+		}
+		w, g := want[m.Graph.Outputs[0].Name], got[changed.Graph.Outputs[0].Name]
+		d, scale := distance(w.F, g.F)
+		if !slices.Equal(w.Shape, g.Shape) || d > leastChange*scale {
+			return true
+		}
+	}
+	return false
+}
+
+// Same says whether a rewritten model of a block of the kind gives the results of the original one within rounding; the error says where not.
+func Same(k Kind, m, rewritten *onnx.Model) error {
+	for _, exact := range []bool{true, false} {
+		for _, magnitude := range magnitudes {
+			want, err := evaluate(m, magnitude, exact)
+			if err != nil {
+				return fmt.Errorf("the original: %w", err)
+			}
+			got, err := evaluate(rewritten, magnitude, exact)
+			if err != nil {
+				return fmt.Errorf("the rewritten model: %w", err)
+			}
+			for name, w := range want {
+				g := got[name]
+				switch {
+				case g == nil:
+					return fmt.Errorf("output %q is missing", name)
+				case g.DataType != w.DataType || !slices.Equal(g.Shape, w.Shape):
+					return fmt.Errorf("output %q is %s%v, it was %s%v", name, g.DataType, g.Shape, w.DataType, w.Shape)
+				}
+				d, scale := distance(w.F, g.F)
+				if allowed := tolerance(k, w.DataType, exact, scale); d > allowed {
+					return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed (inputs of magnitude %g, exact %v)",
+						name, d, scale, allowed, magnitude, exact)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tolerance is what results of a greatest magnitude may differ by: some units in the last place, or, without roundings, what
+// the constants of gelu are off in a half type.
+func tolerance(k Kind, t onnx.DataType, exact bool, magnitude float64) float64 {
+	if exact && (t == onnx.Float || k.Pattern != "GeGLU") {
+		return 2e-6 * magnitude
+	}
+	bits := map[onnx.DataType]int{onnx.Float: 23, onnx.Float16: 11, onnx.BFloat16: 8}[t]
+	if t == onnx.Float16 {
+		magnitude = max(magnitude, 0x1p-14) // below, the units stay what they are
+	}
+	return math.Ldexp(16*magnitude, -bits)
+}
+
+// distance gives the greatest difference where want is finite, and the greatest finite magnitude of want.
+func distance(want, got []float64) (difference, scale float64) {
+	if len(want) != len(got) {
+		return math.Inf(1), 0
+	}
+	for i, w := range want {
+		if math.IsNaN(w) || math.IsInf(w, 0) {
+			continue
+		}
+		scale = max(scale, math.Abs(w))
+		if d := math.Abs(w - got[i]); !(d <= difference) {
+			difference = d
+			if math.IsNaN(d) {
+				return math.Inf(1), scale
+			}
+		}
+	}
+	return difference, scale
+}

@@ -1,0 +1,49 @@
+package spellings
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// Kind is a kind of block.
+type Kind struct {
+	// Name says what is spelled.
+	Name string
+	// Pattern is the pattern that finds it.
+	Pattern string
+	// Within is the pattern that takes its place where others read a value inside.
+	Within string
+	// minOpset is the oldest opset that the block is written for.
+	minOpset int64
+	write    func(w *writer) []*onnx.Value
+}
+
+// Kinds lists the kinds of blocks.
+func Kinds() []Kind {
+	return []Kind{
+		{"RMSNorm", "RMSNorm", "", 13, writeRMSNorm},
+		{"RMSNormalization", "RMSNorm", "", 23, writeRMSNormalization},
+		{"AddRMSNorm", "AddRMSNorm", "RMSNorm", 13, writeAddRMSNorm},
+		{"LayerNorm", "LayerNorm", "", 17, writeLayerNorm},
+		{"SwiGLU", "SwiGLU", "", 13, writeSwiGLU},
+		{"SwiGLU with a factor", "SwiGLU", "", 13, writeQuickGLU},
+		{"SwiGLU, clamped", "ClampedSwiGLU", "", 13, writeClampedSwiGLU},
+		{"GeGLU, tanh", "GeGLU", "", 13, writeGeGLU(true)},
+		{"GeGLU, erf", "GeGLU", "", 13, writeGeGLU(false)},
+		{"rotary, halves", rotary, "", 13, writeRotary(form{wide: true, whole: true})},
+		{"rotary, half by half", rotary, "", 13, writeRotary(form{})},
+		{"rotary, pairs", rotary, "", 13, writeRotary(form{in: true, out: true, wide: true, whole: true})},
+		{"rotary, pair by pair", rotary, "", 13, writeRotary(form{in: true, out: true})},
+		{"rotary, pairs to halves", rotary, "", 13, writeRotary(form{in: true})},
+		{"rotary, part of the channels", rotary, "", 13, writePartialRotary},
+		{"rotary, complex numbers", rotary, "", 13, writeComplexRotary},
+		{"RotaryEmbedding", rotary, "", 23, writeRotaryEmbedding},
+	}
+}
+
+const rotary = "RotaryEmbedding"
+
+// writePartialRotary rotates some of the channels in any of the forms.
+func writePartialRotary(w *writer) []*onnx.Value {
+	f := choose(w, form{wide: true, whole: true}, form{}, form{in: true, out: true}, form{in: true},
+		form{in: true, out: true, wide: true, whole: true})
+	f.partial = true
+	return writeRotary(f)(w)
+}

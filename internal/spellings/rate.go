@@ -1,0 +1,135 @@
+package spellings
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// Failure is a spelling that was not treated as it should be.
+type Failure struct {
+	// Spelling is the model as it was, written anew: patching changes models.
+	Spelling *Spelling
+	Reason   string
+}
+
+// String gives the reason and the model, so that the case can be run again.
+func (f *Failure) String() string {
+	return f.Spelling.String() + ": " + f.Reason + "\n" + f.Spelling.Text()
+}
+
+// Rate is what became of the spellings of a kind.
+type Rate struct {
+	Kind Kind
+	// Spellings were written, and Found and Fused of them.
+	Spellings, Found, Fused int
+	// Changes of meaning were made by the writers, FusedChanges of them fused as the block all the same.
+	Changes, FusedChanges int
+	// Edits of any kind were made, StillBlocks of them left a block, with other operands or constants.
+	Edits, StillBlocks int
+	// Wrong counts patched models that compute something else.
+	Wrong    int
+	Failures []*Failure
+}
+
+func (r *Rate) fail(s *Spelling, format string, args ...any) {
+	r.Failures = append(r.Failures, &Failure{s, fmt.Sprintf(format, args...)})
+}
+
+// Measure patches n spellings of a kind, whose seeds are first and the next ones, as many changes of meaning, and a third as
+// many models with an edit of any kind.
+func Measure(k Kind, first uint64, n int) *Rate {
+	r := &Rate{Kind: k}
+	for i := range n {
+		seed := first + uint64(i)
+		r.spelling(Spell(k, seed), Spell(k, seed))
+		r.change(k, seed)
+		if i%3 == 0 {
+			r.edit(k, seed)
+		}
+	}
+	return r
+}
+
+// apply patches the model and compares it with another copy of it.
+func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
+	report, err := rewrite.ApplyDefaultKernels(s.Model, rewrite.Auto, rewrite.AssumeAvailable())
+	if err != nil {
+		r.Wrong++
+		r.fail(copied, "%v", err)
+		return 0, 0, ""
+	}
+	for _, p := range report.Patterns {
+		if p.Name == s.Kind.Pattern || s.Change == "" && s.Read && p.Name == s.Kind.Within {
+			found += p.Found
+			fused += p.Fused
+		}
+	}
+	for _, site := range report.Sites {
+		if site.Status != rewrite.Fused {
+			reason += fmt.Sprintf("; %s of %s: %s", site.Status, site.Pattern, site.Reason)
+		}
+	}
+	if !report.Changed {
+		return found, fused, reason
+	}
+	if err := Same(s.Kind, copied.Model, s.Model); err != nil {
+		r.Wrong++
+		r.fail(copied, "patched, it gives other results: %v", err)
+	}
+	return found, fused, reason
+}
+
+func (r *Rate) spelling(s, copied *Spelling) {
+	r.Spellings++
+	found, fused, reason := r.apply(s, copied)
+	if found > 0 {
+		r.Found++
+	}
+	if fused > 0 { // more than one where something else reads a part of the result
+		r.Fused++
+		return
+	}
+	r.fail(copied, "%d found, %d fused%s", found, fused, reason)
+}
+
+func (r *Rate) change(k Kind, seed uint64) {
+	s, _, err := Change(k, seed)
+	if err != nil {
+		r.fail(Spell(k, seed), "%v", err)
+		return
+	}
+	if s == nil {
+		return
+	}
+	copied, _ := spell(k, seed, s.Change)
+	r.Changes++
+	if _, fused, _ := r.apply(s, copied); fused > 0 && !s.Smaller {
+		r.FusedChanges++
+		r.fail(copied, "it is fused as %s", k.Pattern)
+	}
+}
+
+func (r *Rate) edit(k Kind, seed uint64) {
+	s, err := Edit(k, seed)
+	if err != nil {
+		return // nothing that was tried has an effect
+	}
+	copied, _ := Edit(k, seed)
+	r.Edits++
+	if _, fused, _ := r.apply(s, copied); fused > 0 {
+		r.StillBlocks++
+	}
+}
+
+// Table writes the rates in Markdown.
+func Table(w io.Writer, rates []*Rate) {
+	fmt.Fprintln(w, "| block | spellings | found | fused | changes of meaning | fused | other edits | a block still | other results |")
+	fmt.Fprintln(w, "| --- "+strings.Repeat("| ---: ", 8)+"|")
+	for _, r := range rates {
+		fmt.Fprintf(w, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.Kind.Name, r.Spellings, r.Found, r.Fused,
+			r.Changes, r.FusedChanges, r.Edits, r.StillBlocks, r.Wrong)
+	}
+}

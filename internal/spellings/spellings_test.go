@@ -1,0 +1,133 @@
+package spellings
+
+import (
+	"flag"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+)
+
+var (
+	count = flag.Int("spellings", 300, "spellings and changes of meaning of each kind")
+	seed  = flag.Int64("seed", -1, "print the spelling, the change and the edit of this seed, of the kind that -run names")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	debug.SetGCPercent(400) // many small models: a third of the time otherwise
+	os.Exit(m.Run())
+}
+
+// TestKinds patches spellings of every kind: all are found and fused, no changed one is, and all patched models give the
+// results of the unpatched ones. A failure names its seed: go test -run 'TestKinds/KIND$' -seed N prints the models.
+func TestKinds(t *testing.T) {
+	n := *count
+	if testing.Short() {
+		n = min(n, 40)
+	}
+	for _, k := range Kinds() {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			if *seed >= 0 {
+				show(t, k, uint64(*seed))
+				return
+			}
+			r := Measure(k, 0, n)
+			t.Logf("%s %d of %d; %d of %d changes of meaning fused; %d of %d other edits are a block still; %d patched models give other results",
+				k.Name, r.Fused, r.Spellings, r.FusedChanges, r.Changes, r.StillBlocks, r.Edits, r.Wrong)
+			for i, f := range r.Failures {
+				if i == 3 {
+					t.Errorf("and %d other failures", len(r.Failures)-i)
+					break
+				}
+				t.Error(f)
+			}
+		})
+	}
+}
+
+func show(t *testing.T, k Kind, seed uint64) {
+	s := Spell(k, seed)
+	t.Logf("%s\n%s", s, s.Text())
+	if c, _, err := Change(k, seed); err == nil && c != nil {
+		t.Logf("%s\n%s", c, c.Text())
+	}
+	if e, err := Edit(k, seed); err == nil {
+		t.Logf("%s\n%s", e, e.Text())
+	}
+}
+
+// Every kind names a pattern that there is.
+func TestPatternsExist(t *testing.T) {
+	for _, k := range Kinds() {
+		if !slices.ContainsFunc(patterns.Builtin().Patterns, func(p *patterns.Pattern) bool { return p.Name == k.Pattern }) {
+			t.Errorf("%s: there is no pattern %s", k.Name, k.Pattern)
+		}
+	}
+}
+
+// The same kind and seed give the same model, and the writers know of more than twenty edits.
+func TestSeedsAndEdits(t *testing.T) {
+	edits := map[string]bool{}
+	for _, k := range Kinds() {
+		texts := map[string]bool{}
+		for seed := range uint64(20) {
+			s, offered := spell(k, seed, "")
+			if again := Spell(k, seed); again.Text() != s.Text() {
+				t.Errorf("%s is not the same twice", s)
+			}
+			texts[s.Text()] = true
+			for _, e := range offered {
+				edits[e] = true
+			}
+		}
+		if len(texts) < 20 {
+			t.Errorf("%s: 20 seeds give %d models", k.Name, len(texts))
+		}
+	}
+	if len(edits) < 20 {
+		t.Errorf("only %d edits change a meaning", len(edits))
+	}
+	t.Logf("%d named edits", len(edits))
+}
+
+// The measure can fail: a changed model in place of the spelling, or another model in place of the patched one, is noticed.
+func TestMeasureNotices(t *testing.T) {
+	k := Kinds()[0]
+	changed, unchanged, err := Change(k, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Same(k, unchanged.Model, changed.Model); err == nil {
+		t.Errorf("%s: no difference is noticed", changed)
+	}
+	var r Rate
+	r.spelling(changed, changed)
+	if r.Fused != 0 || len(r.Failures) != 1 || !strings.Contains(r.Failures[0].String(), changed.Change) {
+		t.Errorf("a changed spelling passes: %+v", r)
+	}
+}
+
+// Spelled models are sound: files of them can be written and read.
+func TestModelsAreFiles(t *testing.T) {
+	for _, k := range Kinds() {
+		s := Spell(k, 3)
+		file := t.TempDir() + "/spelling.onnx"
+		if err := onnx.Write(file, s.Model); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+		m, err := onnx.Read(file)
+		if err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+		if err := Same(k, Spell(k, 3).Model, m); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+		m.Close()
+	}
+}
