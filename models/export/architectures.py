@@ -28,6 +28,28 @@ _COMMON = dict(
 )
 _WINDOWED = dict(sliding_window=8, query_pre_attn_scalar=HEAD_DIM, head_dim=HEAD_DIM)
 _FEW_EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
+_SMALL = dict(hidden_size=32, intermediate_size=48)
+# DeepSeek's latent attention: 8 channels of a head are rotated, 16 are not.
+_LATENT = dict(
+    _SMALL,
+    head_dim=8,
+    num_key_value_heads=4,
+    q_lora_rank=24,
+    kv_lora_rank=16,
+    qk_rope_head_dim=8,
+    qk_nope_head_dim=16,
+    v_head_dim=16,
+)
+# The first layer is dense, the second has experts and one that all tokens share.
+_ROUTED = dict(
+    n_routed_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=16,
+    n_shared_experts=1,
+    first_k_dense_replace=1,
+    n_group=1,
+    topk_group=1,
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +90,20 @@ ARCHITECTURES = {
     "gptoss": Architecture(
         "GptOssConfig",
         "GptOssForCausalLM",
-        dict(_FEW_EXPERTS, head_dim=HEAD_DIM, sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
+        _SMALL
+        | _FEW_EXPERTS
+        | dict(head_dim=HEAD_DIM, sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
     ),
+    "glm": Architecture("GlmConfig", "GlmForCausalLM", _SMALL | dict(head_dim=HEAD_DIM)),
+    "glm4moe": Architecture(
+        "Glm4MoeConfig", "Glm4MoeForCausalLM", _SMALL | _ROUTED | dict(head_dim=HEAD_DIM, use_qk_norm=True)
+    ),
+    "deepseek2": Architecture(
+        "DeepseekV2Config",
+        "DeepseekV2ForCausalLM",
+        _LATENT | _ROUTED | dict(q_lora_rank=None, first_k_dense_replace=LAYERS),
+    ),
+    "deepseek3": Architecture("DeepseekV3Config", "DeepseekV3ForCausalLM", _LATENT | _ROUTED),
 }
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -99,3 +133,6 @@ def _randomise(model, seed):
             parameter.copy_(0.5 * noise)
         else:
             parameter.copy_(noise / parameter.shape[-1] ** 0.5)
+    for name, buffer in model.named_buffers():
+        if name.endswith("correction_bias"):  # of a router: learnt, though no parameter
+            buffer.add_(0.25 * torch.randn(buffer.shape, generator=generator))

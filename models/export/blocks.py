@@ -15,13 +15,41 @@ def _kind(module):
         return "layernorm"
     if hasattr(module, "experts"):
         return "moe"
-    if all(hasattr(module, part) for part in ("gate_proj", "up_proj", "down_proj")) and _is_linear(module.gate_proj):
+    if _has_linears(module, "gate_proj", "up_proj", "down_proj") or _has_linears(module, "gate_up_proj", "down_proj"):
         return "glu"
     return None
 
 
-def _is_linear(module):
-    return isinstance(module, torch.nn.Linear)
+def _has_linears(module, *names):
+    return all(isinstance(getattr(module, name, None), torch.nn.Linear) for name in names)
+
+
+class _Rotations:
+    """Counts the tensors that come out of the functions apply_rotary… of a module's source file, while it stands."""
+
+    def __init__(self, source, found):
+        self.source, self.found, self.nested = source, found, False
+        self.functions = {name: f for name, f in vars(source).items() if name.startswith("apply_rotary")}
+
+    def __enter__(self):
+        for name, function in self.functions.items():
+            setattr(self.source, name, self._counted(function))
+
+    def __exit__(self, *_):
+        for name, function in self.functions.items():
+            setattr(self.source, name, function)
+
+    def _counted(self, function):
+        def call(*args, **kwargs):
+            if self.nested:  # one of these functions may be made of another
+                return function(*args, **kwargs)
+            self.nested = True
+            rotated = function(*args, **kwargs)
+            self.nested = False
+            self.found["rope"] += len(rotated) if isinstance(rotated, tuple) else 1  # queries and keys, or one of them
+            return rotated
+
+        return call
 
 
 @torch.no_grad()
@@ -33,18 +61,10 @@ def count(module, case):
         kind = _kind(part)
         if kind:
             hooks.append(part.register_forward_hook(lambda *_, kind=kind: found.update([kind])))
-    code = sys.modules[type(module.model).__module__]
-    rotate = code.apply_rotary_pos_emb
-
-    def counted(*args, **kwargs):
-        found["rope"] += 2  # queries and keys
-        return rotate(*args, **kwargs)
-
-    code.apply_rotary_pos_emb = counted
     try:
-        module(**case)
+        with _Rotations(sys.modules[type(module.model).__module__], found):
+            module(**case)
     finally:
-        code.apply_rotary_pos_emb = rotate
         for hook in hooks:
             hook.remove()
     return dict(found)

@@ -21,20 +21,38 @@ class Prefill(torch.nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
 
 
-class Decode(torch.nn.Module):
-    """logits of the next tokens, given the keys and values of the past, which come out longer."""
+class First(torch.nn.Module):
+    """logits of a whole prompt, and its keys and values."""
 
     def __init__(self, model):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids, attention_mask, past_k0, past_v0, past_k1, past_v1):
+    def forward(self, input_ids, attention_mask):
+        return self.run(input_ids, attention_mask, [])
+
+    def run(self, input_ids, attention_mask, past):
         cache = DynamicCache(config=self.model.config)
-        for layer, (key, value) in enumerate([(past_k0, past_v0), (past_k1, past_v1)]):
+        for layer, (key, value) in enumerate(past):
             cache.update(key, value, layer)
         out = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
         present = [t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)]
         return (out.logits, *present)
+
+
+class Decode(First):
+    """logits of the next tokens, given the keys and values of the past, which come out longer."""
+
+    def forward(self, input_ids, attention_mask, past_k0, past_v0, past_k1, past_v1):
+        return self.run(input_ids, attention_mask, [(past_k0, past_v0), (past_k1, past_v1)])
+
+
+class Merged(First):
+    """Decode if use_cache_branch holds, else First: the past is a dummy then."""
+
+    def forward(self, input_ids, attention_mask, past_k0, past_v0, past_k1, past_v1, use_cache_branch):
+        past = [(past_k0, past_v0), (past_k1, past_v1)] if bool(use_cache_branch) else []
+        return self.run(input_ids, attention_mask, past)
 
 
 def cache_names(prefix):
@@ -46,8 +64,8 @@ def output_names(cached):
     return ["logits"] + (cache_names("present") if cached else [])
 
 
-def inputs(cached, dtype, seed=7):
-    """The inputs of every case, as a list of dictionaries."""
+def inputs(cached, dtype, seed=7, merged=False):
+    """The inputs of every case, as a list of dictionaries. With merged, the second case starts without a past."""
     generator = torch.Generator().manual_seed(seed)
 
     def tokens(batch, sequence):
@@ -61,12 +79,15 @@ def inputs(cached, dtype, seed=7):
                 mask[-1, -2:] = 0  # padded on the right: no row is without a token to look at
             cases.append(dict(input_ids=tokens(batch, sequence), attention_mask=mask))
         return cases
-    for batch, sequence, past in DECODE:
+    for i, (batch, sequence, past) in enumerate(DECODE):
+        seen = 0 if merged and i == 1 else past
         case = dict(
-            input_ids=tokens(batch, sequence), attention_mask=torch.ones(batch, past + sequence, dtype=torch.long)
+            input_ids=tokens(batch, sequence), attention_mask=torch.ones(batch, seen + sequence, dtype=torch.long)
         )
         for name in cache_names("past"):
             case[name] = torch.randn(batch, KV_HEADS, past, HEAD_DIM, generator=generator).mul(0.5).to(dtype)
+        if merged:
+            case["use_cache_branch"] = torch.tensor([seen > 0])
         cases.append(case)
     return cases
 
