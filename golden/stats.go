@@ -37,6 +37,9 @@ type Stats struct {
 	Got  NonFinite `json:"got"`
 	Want NonFinite `json:"want"`
 
+	// Logits compares the distributions over the vocabulary; nil for outputs that hold no logits.
+	Logits *LogitStats `json:"logits,omitempty"`
+
 	// Within counts the elements within the tolerance, Share is their part of all.
 	Within    int64     `json:"within"`
 	Share     float64   `json:"share"`

@@ -2,7 +2,7 @@ package ort
 
 /*
 #cgo CFLAGS: -I${SRCDIR}/../fused/kernels/third_party/onnxruntime -O2 -Wall
-#cgo LDFLAGS: -ldl
+#cgo !windows LDFLAGS: -ldl
 #include <stdlib.h>
 #include "shim.h"
 */
@@ -16,9 +16,8 @@ import (
 	"unsafe"
 )
 
-// APILevel is the version of onnxruntime's C API that this package needs: the minor version of the oldest onnxruntime
-// it runs with (1.29). It is the level onnxruntime_go v1.36.0 asks for.
-const APILevel = 29
+// errCannotLoad says why this program can load no onnxruntime at all; here it can.
+var errCannotLoad error
 
 // api is a loaded onnxruntime.
 type api struct {

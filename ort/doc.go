@@ -6,4 +6,5 @@
 //
 // onnxruntime is loaded when the first session is opened (see Find) and stays loaded: a process can have one only. It
 // is the only package of the module that uses cgo; everything else works without a C compiler and without onnxruntime.
+// Built without cgo it is there all the same, and finds no onnxruntime.
 package ort

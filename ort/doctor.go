@@ -1,11 +1,6 @@
 package ort
 
-import (
-	"fmt"
-
-	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/yalue/onnxruntime_go"
-)
+import "github.com/mojo-patch/mojo-patch/fused"
 
 // Facts are what a person needs to know when a session cannot be opened.
 type Facts struct {
@@ -36,16 +31,4 @@ func Doctor(library, kernels string) Facts {
 		f.KernelsError = tryKernels(f.Kernels)
 	}
 	return f
-}
-
-func tryKernels(path string) error {
-	o, err := onnxruntime_go.NewSessionOptions()
-	if err != nil {
-		return err
-	}
-	defer o.Destroy()
-	if err := o.RegisterCustomOpsLibrary(path); err != nil {
-		return fmt.Errorf("cannot register the kernels of %s: %w", path, err)
-	}
-	return nil
 }

@@ -1,8 +1,9 @@
+//go:build cgo
+
 package ort
 
 import (
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/yalue/onnxruntime_go"
@@ -39,13 +40,4 @@ func load(path string) (*api, error) {
 	}
 	environment.api = a
 	return a, nil
-}
-
-func sameFile(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
 }

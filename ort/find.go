@@ -12,11 +12,19 @@ import (
 // LibraryVariable is the environment variable that names the onnxruntime library to use.
 const LibraryVariable = "ONNXRUNTIME_LIB"
 
-// BundledVersion is the onnxruntime that scripts/fetch-onnxruntime.sh fetches into the cache folder.
+// BundledVersion is the onnxruntime that scripts/fetch-onnxruntime.sh fetches into the cache folder if it can; it has
+// an older one as its second source.
 const BundledVersion = "1.31.1"
+
+// APILevel is the version of onnxruntime's C API that this package needs: the minor version of the oldest onnxruntime
+// it runs with (1.29). It is the level onnxruntime_go v1.36.0 asks for.
+const APILevel = 29
 
 // ErrNoLibrary says that no usable onnxruntime was found.
 var ErrNoLibrary = errors.New("no onnxruntime library found")
+
+// ErrClosed is returned by the methods of a session after Close.
+var ErrClosed = errors.New("the session is closed")
 
 // Library is an onnxruntime on this machine.
 type Library struct {
@@ -28,9 +36,12 @@ type Library struct {
 
 // Find looks for the onnxruntime shared library and loads it to learn its version. An explicit path, if not empty, is
 // the only place looked at; likewise $ONNXRUNTIME_LIB (either may name the file or its folder). Otherwise the first that
-// is new enough counts: the cache folder that scripts/fetch-onnxruntime.sh fills, the active Python environment,
-// the Pythons on PATH, and the system's linker path. The error wraps ErrNoLibrary and lists every place looked at.
+// is new enough counts: the cache folder that scripts/fetch-onnxruntime.sh fills (BundledVersion first, then any
+// other), the active Python environment, the Pythons on PATH, and the system's linker path. The error wraps ErrNoLibrary and lists every place looked at.
 func Find(explicit string) (Library, error) {
+	if errCannotLoad != nil {
+		return Library{}, errCannotLoad
+	}
 	if explicit != "" {
 		return findGiven(explicit, "given path")
 	}
@@ -84,7 +95,10 @@ func (a *api) library(source string) Library {
 type place struct{ source, pattern string }
 
 var libraryPattern, linkerNames = func() (string, []string) {
-	if runtime.GOOS == "darwin" {
+	switch runtime.GOOS {
+	case "windows":
+		return "onnxruntime.dll", []string{"onnxruntime.dll"}
+	case "darwin":
 		return "libonnxruntime*.dylib", []string{"libonnxruntime.dylib"}
 	}
 	return "libonnxruntime.so*", []string{"libonnxruntime.so", "libonnxruntime.so.1"}
@@ -93,42 +107,64 @@ var libraryPattern, linkerNames = func() (string, []string) {
 func places() []place {
 	var list []place
 	if cache, err := os.UserCacheDir(); err == nil {
-		list = append(list, place{"cache folder", filepath.Join(cache, "mojo-patch", "onnxruntime-"+BundledVersion, libraryPattern)})
-	}
-	seen := map[string]bool{}
-	python := func(source, prefix string) {
-		if prefix == "" || seen[prefix] {
-			return
-		}
-		seen[prefix] = true
-		for _, packages := range []string{"site-packages", "dist-packages"} {
-			list = append(list, place{source, filepath.Join(prefix, "lib", "python3*", packages, "onnxruntime", "capi", libraryPattern)})
+		for _, version := range []string{BundledVersion, "*"} {
+			list = append(list, place{"cache folder", filepath.Join(cache, "mojo-patch", "onnxruntime-"+version, libraryPattern)})
 		}
 	}
-	python("virtual environment ($VIRTUAL_ENV)", os.Getenv("VIRTUAL_ENV"))
-	python("conda environment ($CONDA_PREFIX)", os.Getenv("CONDA_PREFIX"))
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		for _, name := range []string{"python3", "python"} {
-			p := filepath.Join(dir, name)
-			if _, err := os.Stat(p); err != nil {
-				continue
-			}
-			python("python on PATH", filepath.Dir(dir))
-			if real, err := filepath.EvalSymlinks(p); err == nil {
-				python("python on PATH", filepath.Dir(filepath.Dir(real)))
-			}
-		}
-	}
-	if home, err := os.UserHomeDir(); err == nil && len(seen) > 0 {
-		python("python user packages", filepath.Join(home, ".local"))
-	}
+	list = append(list, pythonPlaces()...)
 	for _, name := range linkerNames {
 		list = append(list, place{"system linker path", name})
 	}
 	return list
 }
 
-// matches lists the files of a pattern, last in lexical order first, so that a full version stands before a bare link.
+// sitePackages are the folders of a Python's packages, seen from its prefix.
+var sitePackages = func() []string {
+	if runtime.GOOS == "windows" {
+		return []string{filepath.Join("Lib", "site-packages")}
+	}
+	lib := filepath.Join("lib", "python3*")
+	return []string{filepath.Join(lib, "site-packages"), filepath.Join(lib, "dist-packages")}
+}()
+
+// pythonPlaces are where Python packages lie: in the active environment and of the Pythons on PATH.
+func pythonPlaces() []place {
+	var list []place
+	seen := map[string]bool{}
+	python := func(source, prefix string) {
+		if prefix == "" || seen[prefix] {
+			return
+		}
+		seen[prefix] = true
+		for _, packages := range sitePackages {
+			list = append(list, place{source, filepath.Join(prefix, packages, "onnxruntime", "capi", libraryPattern)})
+		}
+	}
+	python("virtual environment ($VIRTUAL_ENV)", os.Getenv("VIRTUAL_ENV"))
+	python("conda environment ($CONDA_PREFIX)", os.Getenv("CONDA_PREFIX"))
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		for _, name := range []string{"python3", "python", "python.exe"} {
+			p := filepath.Join(dir, name)
+			if _, err := os.Stat(p); err != nil {
+				continue
+			}
+			python("python on PATH", filepath.Dir(dir))
+			if runtime.GOOS == "windows" {
+				python("python on PATH", dir) // python.exe lies in the prefix itself, except in environments
+			}
+			if real, err := filepath.EvalSymlinks(p); err == nil {
+				python("python on PATH", filepath.Dir(filepath.Dir(real)))
+			}
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil && len(seen) > 0 && runtime.GOOS != "windows" {
+		python("python user packages", filepath.Join(home, ".local"))
+	}
+	return list
+}
+
+// matches lists the files of a pattern, last in lexical order first, so that a newer version stands before an older, and
+// a full one before a bare link.
 func matches(pattern string) []string {
 	if !strings.ContainsRune(pattern, filepath.Separator) {
 		return []string{pattern}
@@ -138,4 +174,13 @@ func matches(pattern string) []string {
 		found[i], found[j] = found[j], found[i]
 	}
 	return found
+}
+
+func sameFile(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }

@@ -1,3 +1,5 @@
+//go:build cgo
+
 package ort_test
 
 import (
@@ -50,6 +52,14 @@ func TestFindPlaces(t *testing.T) {
 		}
 	}
 	check("", "virtual environment ($VIRTUAL_ENV)")
+	other := filepath.Join(filepath.Dir(cache), "onnxruntime-1.30.0") // the second source of the script
+	if err := errors.Join(os.Mkdir(other, 0o755), os.Symlink(library, filepath.Join(other, "libonnxruntime.so.1.30.0"))); err != nil {
+		t.Fatal(err)
+	}
+	check("", "cache folder")
+	if err := os.RemoveAll(other); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Symlink(library, filepath.Join(cache, filepath.Base(library))); err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,9 @@
 package ort
 
-/*
-#include "shim.h"
-*/
-import "C"
-
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -36,76 +29,4 @@ func (i Info) String() string {
 		}
 	}
 	return fmt.Sprintf("%q: %s[%s]", i.Name, i.DataType, strings.Join(dims, ","))
-}
-
-// Inputs describes the inputs that Run needs, in the model's order.
-func (s *Session) Inputs() []Info { return slices.Clone(s.inputs) }
-
-// Outputs describes the outputs that Run gives, in the model's order.
-func (s *Session) Outputs() []Info { return slices.Clone(s.outputs) }
-
-// Path is the model's path, as given to Open.
-func (s *Session) Path() string { return s.path }
-
-// Runtime describes the onnxruntime that the session runs in.
-func (s *Session) Runtime() Library { return s.api.library("loaded") }
-
-func (s *Session) ports(kind C.int) ([]Info, error) {
-	var n C.size_t
-	if err := take(C.mojo_port_count(s.api.c, s.raw, kind, &n)); err != nil {
-		return nil, fmt.Errorf("cannot count inputs and outputs: %w", err)
-	}
-	list := make([]Info, n)
-	for i := range list {
-		var port C.mojo_port
-		err := take(C.mojo_port_get(s.api.c, s.raw, kind, C.size_t(i), &port))
-		if err == nil {
-			list[i] = info(&port)
-		}
-		C.mojo_port_free(&port)
-		if err != nil {
-			return nil, fmt.Errorf("cannot describe inputs and outputs: %w", err)
-		}
-	}
-	return list, nil
-}
-
-func info(port *C.mojo_port) Info {
-	i := Info{Name: C.GoString(port.name)}
-	if port.is_tensor == 0 {
-		return i
-	}
-	i.DataType = fromElementType(port._type)
-	i.Dims = make([]onnx.Dim, port.rank)
-	dims := unsafe.Slice(port.dims, port.rank)
-	symbols := unsafe.Slice(port.symbols, port.rank)
-	for k := range i.Dims {
-		i.Dims[k] = onnx.Dim{Value: int64(dims[k]), Param: C.GoString(symbols[k])}
-	}
-	return i
-}
-
-// elementTypes holds the element types whose numbers differ between onnxruntime and ONNX.
-var elementTypes = map[onnx.DataType]C.int{
-	onnx.Uint2:      C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT2,
-	onnx.Int2:       C.ONNX_TENSOR_ELEMENT_DATA_TYPE_INT2,
-	onnx.Float8E8M0: C.ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E8M0,
-	onnx.Float6E2M3: C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED,
-	onnx.Float6E3M2: C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED,
-}
-
-func toElementType(t onnx.DataType) C.int {
-	if c, ok := elementTypes[t]; ok {
-		return c
-	}
-	return C.int(t)
-}
-
-func fromElementType(c C.int) onnx.DataType {
-	for t, number := range elementTypes {
-		if number == c && c != C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED {
-			return t
-		}
-	}
-	return onnx.DataType(c)
 }

@@ -18,9 +18,6 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// ErrClosed is returned by the methods of a session after Close.
-var ErrClosed = errors.New("the session is closed")
-
 // Session is a model opened by onnxruntime. Its methods may be called from several goroutines at once.
 type Session struct {
 	path string // of the model, for messages

@@ -1,0 +1,120 @@
+//go:build cgo
+
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/yalue/onnxruntime_go"
+)
+
+// apply makes onnxruntime's session options; the caller destroys them.
+func (c *config) apply() (*onnxruntime_go.SessionOptions, error) {
+	o, err := onnxruntime_go.NewSessionOptions()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.set(o); err != nil {
+		return nil, errors.Join(err, o.Destroy())
+	}
+	return o, nil
+}
+
+func (c *config) set(o *onnxruntime_go.SessionOptions) error {
+	if c.threads < 0 {
+		return fmt.Errorf("the number of threads is %d: it must be 0 (onnxruntime chooses) or more", c.threads)
+	}
+	levels := map[Optimization]onnxruntime_go.GraphOptimizationLevel{
+		OptimizeNone:     onnxruntime_go.GraphOptimizationLevelDisableAll,
+		OptimizeBasic:    onnxruntime_go.GraphOptimizationLevelEnableBasic,
+		OptimizeExtended: onnxruntime_go.GraphOptimizationLevelEnableExtended,
+		OptimizeAll:      onnxruntime_go.GraphOptimizationLevelEnableAll,
+	}
+	level, ok := levels[c.optimization]
+	if !ok {
+		return fmt.Errorf("unknown optimization level %v", c.optimization)
+	}
+	if err := o.SetGraphOptimizationLevel(level); err != nil {
+		return err
+	}
+	if err := o.SetLogSeverityLevel(onnxruntime_go.LoggingLevel(c.severity)); err != nil {
+		return fmt.Errorf("log severity %d: %w", c.severity, err)
+	}
+	if c.threads > 0 {
+		if err := o.SetIntraOpNumThreads(c.threads); err != nil {
+			return err
+		}
+	}
+	if c.profile != "" {
+		if err := o.EnableProfiling(c.profile); err != nil {
+			return fmt.Errorf("profiling to %q: %w", c.profile, err)
+		}
+	}
+	if c.optimizedPath != "" {
+		if err := o.SetOptimizedModelFilePath(c.optimizedPath); err != nil {
+			return err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.entries)) {
+		if err := o.AddSessionConfigEntry(key, c.entries[key]); err != nil {
+			return fmt.Errorf("session config entry %q: %w", key, err)
+		}
+	}
+	for _, p := range c.providers {
+		if err := appendProvider(o, p); err != nil {
+			return fmt.Errorf("execution provider %q: %w", p.name, err)
+		}
+	}
+	return c.registerKernels(o)
+}
+
+func appendProvider(o *onnxruntime_go.SessionOptions, p provider) error {
+	if p.name != "CUDA" {
+		return o.AppendExecutionProvider(p.name, p.options)
+	}
+	cuda, err := onnxruntime_go.NewCUDAProviderOptions()
+	if err != nil {
+		return err
+	}
+	defer cuda.Destroy()
+	if len(p.options) > 0 {
+		if err := cuda.Update(p.options); err != nil {
+			return err
+		}
+	}
+	return o.AppendExecutionProviderCUDA(cuda)
+}
+
+func (c *config) registerKernels(o *onnxruntime_go.SessionOptions) error {
+	paths := c.kernels
+	if c.findKernels {
+		found, err := fused.FindLibrary("")
+		if err != nil {
+			return err
+		}
+		paths = append([]string{found}, paths...)
+	}
+	for _, path := range paths {
+		if err := o.RegisterCustomOpsLibrary(path); err != nil {
+			return fmt.Errorf("cannot register the kernels of %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// tryKernels registers a kernel library with options that no session uses.
+func tryKernels(path string) error {
+	o, err := onnxruntime_go.NewSessionOptions()
+	if err != nil {
+		return err
+	}
+	defer o.Destroy()
+	if err := o.RegisterCustomOpsLibrary(path); err != nil {
+		return fmt.Errorf("cannot register the kernels of %s: %w", path, err)
+	}
+	return nil
+}
