@@ -58,9 +58,14 @@ func (m *Model) checkCalls() error {
 
 // calls lists the model-local functions that the body calls, each once.
 func (f *Function) calls(functions map[functionKey]*Function) []*Function {
+	return callsIn(f.Body, functions)
+}
+
+// callsIn lists the model-local functions that a graph and its subgraphs call, each once.
+func callsIn(g *Graph, functions map[functionKey]*Function) []*Function {
 	var fs []*Function
 	seen := map[*Function]bool{}
-	f.Body.Walk(func(g *Graph) {
+	g.Walk(func(g *Graph) {
 		for _, n := range g.Nodes {
 			if c := functions[keyOf(n.Domain, n.OpType, n.Overload)]; c != nil && !seen[c] {
 				seen[c] = true
@@ -69,4 +74,22 @@ func (f *Function) calls(functions map[functionKey]*Function) []*Function {
 		}
 	})
 	return fs
+}
+
+// called are the functions that the main graph calls, itself or through others.
+func (m *Model) called() map[*Function]bool {
+	functions := make(map[functionKey]*Function, len(m.Functions))
+	for _, f := range m.Functions {
+		functions[f.key()] = f
+	}
+	called := map[*Function]bool{}
+	for queue := callsIn(m.Graph, functions); len(queue) > 0; {
+		f := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if !called[f] {
+			called[f] = true
+			queue = append(queue, f.calls(functions)...)
+		}
+	}
+	return called
 }

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 	"google.golang.org/protobuf/proto"
@@ -37,6 +39,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer limited(t, len(b))()
 		m, err := readBytes(b, &externalFiles{options: readOptions{allowMissingData: true}})
 		if err != nil {
 			return
@@ -69,6 +72,24 @@ func FuzzRead(f *testing.F) {
 			t.Fatal("written a second time it differs")
 		}
 	})
+}
+
+// limited demands that what follows ends soon, and takes a small multiple of the input: each message of a few bytes
+// becomes objects of a few hundred, a handful of times here.
+func limited(t *testing.T, size int) (check func()) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	return func() {
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		if took > 10*time.Second {
+			t.Errorf("it took %v for %d bytes", took, size)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 4<<20+2000*uint64(size) {
+			t.Errorf("it took %d KB in all for %d bytes", n>>10, size)
+		}
+	}
 }
 
 // encode gives the bytes that Write writes, nil where the model has external data.

@@ -17,11 +17,13 @@ const pageSize = 4096
 // instead of weights, and the external_data entries of the files to come; restore undoes that.
 type layout struct {
 	path, dataPath string
+	message        *onnxpb.ModelProto
 	sources        map[*externalFiles]bool // where the model's tensors come from
 	walk           *wireWalk               // the encoded model without its weights
 	inline         [][]byte                // the weights that stay in the model file
 	data           []dataEntry             // what the data file holds, by offset
 	dataEnd        int64
+	moved          []*onnxpb.TensorProto // those that refer to the data file
 
 	owners map[*onnxpb.TensorProto]*Tensor
 	offset map[dataKey]int64
@@ -86,7 +88,7 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 
 // arrange puts placeholders and references into the messages, encodes them, and gives the length of the model file.
 func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, error) {
-	l.inline, l.data, l.dataEnd, l.offset = nil, nil, 0, map[dataKey]int64{}
+	l.inline, l.data, l.dataEnd, l.moved, l.offset = nil, nil, 0, nil, map[dataKey]int64{}
 	folder, err := os.Stat(filepath.Dir(l.path))
 	if err != nil {
 		return 0, err
@@ -132,7 +134,21 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	rest, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	l.message = p
+	return l.encode(filepath.Base(l.dataPath))
+}
+
+// encode encodes the arranged messages with references to a data file of this name, and gives the length of the model
+// file.
+func (l *layout) encode(dataName string) (int64, error) {
+	for _, tp := range l.moved {
+		for _, kv := range tp.ExternalData {
+			if kv.GetKey() == "location" {
+				kv.Value = &dataName
+			}
+		}
+	}
+	rest, err := proto.MarshalOptions{Deterministic: true}.Marshal(l.message)
 	if err != nil {
 		return 0, fmt.Errorf("cannot encode the model: %w", err)
 	}
@@ -229,6 +245,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	tp.RawData, tp.FloatData, tp.Int32Data, tp.Int64Data, tp.DoubleData, tp.Uint64Data = nil, nil, nil, nil, nil, nil
 	tp.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 	tp.ExternalData = externalEntries(&External{Location: filepath.Base(l.dataPath), Offset: at, Length: e.size})
+	l.moved = append(l.moved, tp)
 	return nil
 }
 

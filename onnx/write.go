@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/mojo-patch/mojo-patch/internal/aside"
 )
@@ -36,76 +35,16 @@ func ExternalDataOver(n int64) WriteOption {
 // folder than path's; references to external data in the same folder stay references. Weights are copied from the
 // mapped files and never decoded. The same model gives the same bytes.
 //
-// The files are written under temporary names in the same folder and renamed when they are whole, the data first; after
-// an error neither is left. Writing over the file, or the external data, that the model was read from is an error.
-// Nothing else may use the model meanwhile.
+// The files are written under temporary names in the same folder and renamed when they are whole; whenever the process
+// dies, path is a model that loads, the one before or the new one (see Staged). After an error nothing is left. Writing
+// over the file, or the external data, that the model was read from is an error, and so is replacing a data file that
+// another model of the folder uses. Nothing else may use the model meanwhile.
 func Write(path string, m *Model, options ...WriteOption) error {
-	o := writeOptions{externalOver: -1, limit: maxModelFile}
-	for _, set := range options {
-		set(&o)
-	}
-	if err := write(path, m, o); err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	return nil
-}
-
-func write(path string, m *Model, o writeOptions) (err error) {
-	if m.files != nil && m.files.isClosed() {
-		return ErrClosed
-	}
-	l, err := newLayout(path, m, o)
+	s, err := Stage(path, m, options...)
 	if err != nil {
 		return err
 	}
-	defer l.restore()
-	if err := checkTargets(m, l); err != nil {
-		return err
-	}
-	var temporary []string
-	defer func() { aside.Remove(temporary...) }()
-	dataTemp := ""
-	if len(l.data) > 0 {
-		if dataTemp, err = writeAside(l.dataPath, l.writeData); err != nil {
-			return err
-		}
-		temporary = append(temporary, dataTemp)
-	}
-	modelTemp, err := writeAside(path, l.writeModel)
-	if err != nil {
-		return err
-	}
-	temporary = append(temporary, modelTemp)
-	if dataTemp == "" {
-		if err := aside.Commit(func() error { return os.Rename(modelTemp, path) }); err != nil {
-			return err
-		}
-		syncFolder(filepath.Dir(path))
-		return nil
-	}
-	return aside.Commit(func() error { return renameBoth(dataTemp, l.dataPath, modelTemp, path) })
-}
-
-// renameBoth puts the two files in their places, the data first: a reader that finds the model finds its data. If the
-// model cannot be renamed, the data file that stood there before comes back.
-func renameBoth(dataTemp, data, modelTemp, model string) error {
-	old := dataTemp + ".old"
-	hadOld := os.Link(data, old) == nil
-	if err := os.Rename(dataTemp, data); err != nil {
-		os.Remove(old)
-		return err
-	}
-	if err := os.Rename(modelTemp, model); err != nil {
-		if hadOld {
-			return errors.Join(err, os.Rename(old, data))
-		}
-		return errors.Join(err, os.Remove(data))
-	}
-	if hadOld {
-		os.Remove(old)
-	}
-	syncFolder(filepath.Dir(model))
-	return nil
+	return s.Commit()
 }
 
 // checkTargets refuses to write over what the model still reads from, or over something that is no file.
@@ -141,9 +80,9 @@ func checkTargets(m *Model, l *layout) error {
 	return nil
 }
 
-// writeAside writes a file under a temporary name in the folder of path and syncs it to the disk.
-func writeAside(path string, contents func(*fileWriter) error) (temporary string, err error) {
-	f, err := aside.Create(path)
+// writeAside writes a file under a temporary name of this kind in the folder of path and syncs it to the disk.
+func writeAside(path, kind string, contents func(*fileWriter) error) (temporary string, err error) {
+	f, err := aside.CreateKind(path, kind)
 	if err != nil {
 		return "", err
 	}
