@@ -1,16 +1,20 @@
 #!/bin/sh
-# Fetches the onnxruntime shared library that mojo-patch is tested with, out of the Python package of that name.
+# Fetches the onnxruntime shared library that mojo-patch is tested with.
 #
-# usage: scripts/fetch-onnxruntime.sh [CACHE_DIR]
+# usage: [MOJO_ORT_SOURCE=pip|npm] scripts/fetch-onnxruntime.sh [CACHE_DIR]
 #
-# The library goes to CACHE_DIR/onnxruntime-VERSION/, where mojo-patch looks for it by itself when CACHE_DIR is the
-# default, ${XDG_CACHE_HOME:-~/.cache}/mojo-patch. Nothing is fetched when it is there with the right checksum. The path of
-# the library is printed to stdout, everything else to stderr.
+# It is taken out of the Python package onnxruntime, or, where that cannot be had, out of the npm package
+# onnxruntime-node, whose newest version is older. MOJO_ORT_SOURCE names the one to use and rules out the other. The
+# library goes to CACHE_DIR/onnxruntime-VERSION/, where mojo-patch looks for it by itself when CACHE_DIR is the default:
+# mojo-patch in ${XDG_CACHE_HOME:-~/.cache}, on macOS in ~/Library/Caches. Nothing is fetched when it is there with the
+# right checksum. The path of the library is printed to stdout, everything else to stderr.
 #
 # exit codes: 0 the library is there, 2 usage, 4 it cannot be fetched here
 set -eu
 
-version=1.31.1
+pip_version=1.31.1
+npm_version=1.30.0
+npm_package=6e3390d6b783e7be946fad629292799da28d0b42f84856e50d2c1b0383291e75
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "fetch-onnxruntime: $*"; exit 4; }
@@ -20,63 +24,106 @@ case "${1-}" in
   -*) say "fetch-onnxruntime: unknown option $1"; exit 2 ;;
 esac
 [ $# -le 1 ] || { say "usage: $0 [CACHE_DIR]"; exit 2; }
+case "${MOJO_ORT_SOURCE-}" in
+  '') sources='pip npm' ;;
+  pip|npm) sources=$MOJO_ORT_SOURCE ;;
+  *) say "fetch-onnxruntime: MOJO_ORT_SOURCE is \"$MOJO_ORT_SOURCE\": it is pip or npm"; exit 2 ;;
+esac
 
-[ "$(uname -s)" = Linux ] ||
-  fail "only Linux libraries are known here; install onnxruntime $version yourself and set ONNXRUNTIME_LIB to its library"
-case "$(uname -m)" in
-  x86_64|amd64)
-    arch=x86_64
+# Of every system: its tag in wheels, its folder in the npm package, and the SHA-256 of the wheel and of both libraries.
+caches=.cache
+case "$(uname -s)-$(uname -m)" in
+  Linux-x86_64|Linux-amd64)
+    tag=manylinux_2_28_x86_64 folder=linux/x64 file=libonnxruntime.so.1
     wheel=1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536
-    library=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3 ;;
-  aarch64|arm64)
-    arch=aarch64
+    pip_library=fc44112fbe06d7d689c57e11d3862031f64711007e4ee020f8eed5185fd2c1d3
+    npm_library=ffb75a925ba05e47b235bb66e3e3911714a80b328a9c9425539feb204aa32a23 ;;
+  Linux-aarch64|Linux-arm64)
+    tag=manylinux_2_28_aarch64 folder=linux/arm64 file=libonnxruntime.so.1
     wheel=0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc
-    library=8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467 ;;
-  *) fail "there is no library for $(uname -m); build onnxruntime $version and set ONNXRUNTIME_LIB to its library" ;;
+    pip_library=8aa3b76b28c778a2b1dd660d34161adb1d508c9ccd04ff9dc80e26eca5df8467
+    npm_library=1f549d46250b005580b597f4164984aaf75b3bcb9f3aeb07c7f8a8fe60b23c76 ;;
+  Darwin-arm64)
+    tag=macosx_14_0_arm64 folder=darwin/arm64 file=libonnxruntime.$npm_version.dylib caches=Library/Caches
+    wheel=96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c
+    pip_library=d586cbe89effc085a09d3341b3cfbd5c322517f9d397aeb20814af21433f2b36
+    npm_library=685d2be5dba1309c89d3a5324b7fd06a5c42f1a61bfea32d14c4cc28d072121d ;;
+  *) fail "no library is known for $(uname -s) on $(uname -m); install onnxruntime $pip_version yourself and set ONNXRUNTIME_LIB to its library" ;;
+esac
+case $file in
+  *.dylib) pip_name=libonnxruntime.$pip_version.dylib npm_name=libonnxruntime.$npm_version.dylib ;;
+  *) pip_name=libonnxruntime.so.$pip_version npm_name=libonnxruntime.so.$npm_version ;;
 esac
 
 if [ $# -eq 1 ]; then
   cache=$1
+elif [ "$caches" = .cache ] && [ -n "${XDG_CACHE_HOME-}" ]; then
+  cache=$XDG_CACHE_HOME/mojo-patch
 else
-  [ -n "${XDG_CACHE_HOME:-${HOME:-}}" ] || fail "neither XDG_CACHE_HOME nor HOME is set: name a folder, $0 CACHE_DIR"
-  cache=${XDG_CACHE_HOME:-$HOME/.cache}/mojo-patch
+  [ -n "${HOME-}" ] || fail "HOME is not set: name a folder, $0 CACHE_DIR"
+  cache=$HOME/$caches/mojo-patch
 fi
-name=libonnxruntime.so.$version
-folder=$cache/onnxruntime-$version
-target=$folder/$name
+pip_target=$cache/onnxruntime-$pip_version/$pip_name
+npm_target=$cache/onnxruntime-$npm_version/$npm_name
 
-right() { [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$library" ]; }
+sha256() {
+  if command -v sha256sum >/dev/null 2>&1; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d' ' -f1
+}
+# right FILE SUM
+right() { [ -f "$1" ] && [ "$(sha256 "$1")" = "$2" ]; }
 
-if right "$target"; then
-  say "$target is there already"
-  printf '%s\n' "$target"
-  exit 0
-fi
+for source in $sources; do
+  eval "target=\$${source}_target library=\$${source}_library"
+  if right "$target" "$library"; then
+    say "$target is there already"
+    printf '%s\n' "$target"
+    exit 0
+  fi
+done
 
-python=$(command -v python3 || command -v python) || fail "python3 with pip is needed to fetch the package"
-"$python" -m pip --version >/dev/null 2>&1 || fail "$python has no pip, which is needed to fetch the package"
-
-mkdir -p "$folder" 2>/dev/null || fail "cannot make the folder $folder"
-# In the target's folder, so that the last step is a rename within one file system.
-temp=$(mktemp -d "$folder/.fetch.XXXXXX") || fail "cannot write to $folder"
+mkdir -p "$cache" 2>/dev/null || fail "cannot make the folder $cache"
+# In the cache folder, so that the last step is a rename within one file system.
+temp=$(mktemp -d "$cache/.fetch.XXXXXX") || fail "cannot write to $cache"
 trap 'rm -rf "$temp"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-say "fetching onnxruntime $version for $arch …"
-printf 'onnxruntime==%s --hash=sha256:%s\n' "$version" "$wheel" >"$temp/requirements.txt"
-"$python" -m pip download --require-hashes --no-deps --only-binary=:all: --disable-pip-version-check \
-  --python-version 3.12 --implementation cp --abi cp312 --platform "manylinux_2_28_$arch" \
-  --dest "$temp" --requirement "$temp/requirements.txt" >&2 ||
-  fail "the package onnxruntime $version could not be fetched (see above); on a machine without a network copy $name from another to $folder"
-
-"$python" -c '
+# from_pip and from_npm write the library to $temp/library; what they print to stdout goes to stderr.
+from_pip() {
+  python=$(command -v python3 || command -v python) || { say "there is no python3"; return 1; }
+  "$python" -m pip --version >/dev/null 2>&1 || { say "$python has no pip"; return 1; }
+  printf 'onnxruntime==%s --hash=sha256:%s\n' "$pip_version" "$wheel" >"$temp/requirements.txt"
+  "$python" -m pip download --require-hashes --no-deps --only-binary=:all: --disable-pip-version-check \
+    --python-version 3.12 --implementation cp --abi cp312 --platform "$tag" \
+    --dest "$temp" --requirement "$temp/requirements.txt" || return 1
+  "$python" -c '
 import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open("onnxruntime/capi/" + sys.argv[2]) as src, open(sys.argv[3], "wb") as dst:
     shutil.copyfileobj(src, dst, 1 << 20)
-' "$temp"/*.whl "$name" "$temp/$name" || fail "cannot unpack $name"
-right "$temp/$name" || fail "$name has another checksum than expected"
-chmod 755 "$temp/$name"
-mv -f "$temp/$name" "$target"
-say "wrote $target"
-printf '%s\n' "$target"
+' "$temp"/*.whl "$pip_name" "$temp/library"
+}
+
+from_npm() {
+  command -v npm >/dev/null 2>&1 || { say "there is no npm"; return 1; }
+  npm pack --silent --pack-destination "$temp" "onnxruntime-node@$npm_version" || return 1
+  archive=$temp/onnxruntime-node-$npm_version.tgz
+  right "$archive" "$npm_package" || { say "the package has another checksum than expected"; return 1; }
+  tar -xzf "$archive" -C "$temp" "package/bin/napi-v6/$folder/$file" || return 1
+  mv "$temp/package/bin/napi-v6/$folder/$file" "$temp/library"
+}
+
+for source in $sources; do
+  eval "version=\$${source}_version target=\$${source}_target library=\$${source}_library"
+  say "fetching onnxruntime $version with $source …"
+  if "from_$source" >&2 && right "$temp/library" "$library"; then
+    chmod 755 "$temp/library"
+    mkdir -p "${target%/*}" && mv -f "$temp/library" "$target" || fail "cannot write $target"
+    say "wrote $target"
+    printf '%s\n' "$target"
+    exit 0
+  fi
+  [ ! -f "$temp/library" ] || say "the library has another checksum than expected"
+  rm -f "$temp/library"
+  say "onnxruntime $version could not be fetched with $source (see above)"
+done
+fail "no onnxruntime could be fetched; on a machine without a network copy the library from another to $pip_target"
