@@ -10,12 +10,16 @@ SO := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
 KERNELS := $(BUILD)/kernels/libmojo_ops.$(SO)
 LIBRARY := $(BUILD)/libmojo_ops.$(SO)
 NODE_TESTS := $(BUILD)/onnx-node-tests
+WHEEL := $(BUILD)/wheel
 FETCHED := $(BUILD)/.onnxruntime
 
+# What apply --crosscheck links. A program for others is built with TAGS= (THIRD_PARTY.md says why).
+TAGS ?= crosscheck
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
 GO_FILES := go.mod go.sum $(shell find cmd fused golden internal onnx ort patterns reference rewrite \
 	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' \) 2>/dev/null)
-KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null)
+KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null | grep -v /tests/)
 
 # The cmake of the system, or else the one that pip installs into build/venv.
 CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
@@ -25,7 +29,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: all help demo test check test-go test-kernels test-docs test-zoo bench zoo fuzz fetch docs clean distclean
+.PHONY: all help demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench zoo spellings fuzz reliability fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -35,7 +39,7 @@ help: ## this list
 
 $(BIN): $(GO_FILES)
 	@mkdir -p $(BUILD)
-	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
+	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "-X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
 
 $(LIBRARY): $(KERNELS)
 	@cp -f $< $@.tmp && mv -f $@.tmp $@
@@ -49,13 +53,19 @@ $(KERNELS): $(KERNEL_FILES) | $(CMAKE_STAMP)
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
 	@scripts/demo.sh
 
-test: check test-docs test-go test-zoo test-kernels ## everything: formatting, vet, all tests, the kernels under the sanitizers
+test: check test-docs test-go test-zoo test-kernels test-arm64 test-wheel test-examples test-fetch ## everything: formatting, vet, all tests, the kernels under the sanitizers
 	@echo "all tests passed"
 
-check: ## gofmt and go vet
+# Systems that nothing here runs on; the whole tree must compile for them without a C compiler.
+ELSEWHERE := darwin/arm64 windows/amd64
+check: ## gofmt and go vet, here and for other systems
 	@bad="$$(gofmt -l $$(find . -name '*.go' -not -path './$(BUILD)/*'))"; \
 		if [ -n "$$bad" ]; then echo "not formatted as gofmt does:"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
+	@for system in $(ELSEWHERE); do \
+		echo "go vet ./... for $$system"; \
+		CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet ./... || exit 1; \
+	done
 
 test-docs: $(BIN) ## the generated documents are what the code says
 	@$(GO) run ./fused/internal/opsdoc $(BUILD)/ops.md && diff -u docs/ops.md $(BUILD)/ops.md || \
@@ -77,6 +87,22 @@ test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and
 test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers and through onnxruntime
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
 
+test-arm64: | $(CMAKE_STAMP) ## the kernels for Linux on arm64, in an emulator
+	@PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/arm64.sh $(BUILD)/arm64
+
+wheel: $(WHEEL_DONE) ## build/wheel: the kernel library as a Python package
+
+test-wheel: $(WHEEL_DONE) $(BIN) $(VENV)/.installed ## install the wheel in a fresh environment, run a patched model with it
+	@echo "the wheel"
+	@$(VENV)/bin/python python/tests/test_wheel.py 2>$(BUILD)/wheel-test.log || { cat $(BUILD)/wheel-test.log; exit 1; }
+	@tail -3 $(BUILD)/wheel-test.log | head -1
+
+test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/examples, as far as their runtimes are here
+	@$(TEST_ENV) docs/examples/test.sh
+
+test-fetch: all ## scripts/fetch-onnxruntime.sh, and the program in the library of the npm package
+	@scripts/test-fetch.sh
+
 docs: $(BIN) ## write docs/ops.md and docs/cli.md again
 	$(GO) run ./fused/internal/opsdoc docs/ops.md
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
@@ -92,6 +118,10 @@ zoo: all $(FETCHED) ## ZOO=DIR: patch every model of DIR or DIR/models with gold
 	@if [ -z "$(ZOO)" ]; then echo "usage: make zoo ZOO=DIR" >&2; exit 2; fi
 	$(TEST_ENV) $(GO) run ./bench/zoo "$(abspath $(ZOO))"
 
+SPELLINGS ?= 300
+spellings: ## patch SPELLINGS (300) spellings of every block, and as many changes of meaning, and print how many are fused
+	$(GO) run ./bench/spellings -n $(SPELLINGS)
+
 FUZZTIME ?= 20s
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@for file in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
@@ -100,6 +130,10 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file) || exit 1; \
 		done; \
 	done
+
+KILLS ?= 200
+reliability: all $(NODE_TESTS)/.done ## kill apply KILLS times (200), fill the disk, refuse outputs, apply twice: docs/reliability.md
+	@MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" $(GO) run ./bench/reliability -tool $(BIN) -kills $(KILLS) models
 
 fetch: $(FETCHED) ## fetch onnxruntime into the user's cache folder
 
@@ -121,6 +155,16 @@ $(VENV)/.cmake: requirements/build.txt
 		{ echo "cmake, which builds the kernels, cannot be installed here: install it with the system's packages" >&2; exit 1; }
 	@touch $@
 
+$(VENV)/.wheel: requirements/wheel.txt
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/wheel.txt
+	@touch $@
+
+$(WHEEL_DONE): $(LIBRARY) $(VENV)/.wheel scripts/wheel.py $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE
+	@rm -f $(WHEEL)/.done-*
+	@$(VENV)/bin/python scripts/wheel.py $(LIBRARY) $(WHEEL)
+	@touch $@
+
 $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
 	@echo "writing the node tests of the ONNX standard to $(NODE_TESTS)"
 	@$(VENV)/bin/python scripts/onnx-node-tests.py $(NODE_TESTS) >$(BUILD)/node-tests.log 2>&1 || \
@@ -128,7 +172,7 @@ $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
 	@touch $@
 
 clean: ## remove what was built; the Python environment stays
-	rm -rf $(BIN) $(BUILD)/kernels $(LIBRARY) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/*.log $(BUILD)/*.md
+	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

@@ -15,21 +15,13 @@ import (
 
 // applyFlags are the flags of apply.
 type applyFlags struct {
+	planFlags
+	crosscheckFlags
 	out          string
-	include      string
-	only, skip   []string
-	node         string
-	verify       string
-	checkKernels string
-	kernelsLib   string
-	onnxruntime  string
 	golden       string
 	evaluator    bool
-	require      bool
 	dryRun       bool
 	keepFailed   bool
-	allowMissing bool
-	assume       bool
 	externalOver int64
 }
 
@@ -42,13 +34,19 @@ func newApply(a *app) *cobra.Command {
 rewrites those that agree, and writes a new model. A site whose results differ, or whose types the kernel lacks, is
 left as it was and reported. Where onnxruntime is found, the kernel itself is run on each distinct site as well.
 
+Some exporters spread a block over functions that call functions. Those are replaced by their bodies first (--inline), with
+the branches of If nodes that ranks decide; where nothing is fused then, they stay as they were.
+
 The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
-OUT lies in the same folder: then it refers to the same data files, and needs them.`,
+OUT lies in the same folder: then it refers to the same data files, and needs them. OUT appears when it is whole, in place
+of an older one at once with its data; an OUT.data that it does not need any more is removed, unless another model of the
+folder refers to it.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx --dry-run --json`,
-		Args: modelArgs(1, 1),
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.out == "" && c.Flags().Changed("output") {
 				return errors.New("the path after -o is empty")
@@ -58,32 +56,45 @@ OUT lies in the same folder: then it refers to the same data files, and needs th
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
-	fl.StringVar(&f.include, "include", rewrite.Auto, "kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
-	fl.StringSliceVar(&f.only, "only", nil, "rewrite only the sites of these patterns")
-	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the sites of these patterns")
-	fl.StringVar(&f.node, "node", "", "rewrite only sites whose last node has a name that this regular expression fits")
-	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct), "which sites are evaluated: off, distinct (one of each kind), all")
-	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto, "run the kernels on the checked sites, too: auto (where onnxruntime is found), on, off")
-	fl.StringVar(&f.kernelsLib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
-	fl.StringVar(&f.onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	f.planFlags.flags(c)
+	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
-	fl.BoolVar(&f.require, "require", false, "exit with 3 when nothing was fused")
-	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report; write nothing")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
-	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "patch a graph whose external data is not there")
-	fl.BoolVar(&f.assume, "assume-available", false, "take every kernel for available: the model will run on another machine")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0, "put weights of more than this many bytes into OUT.data (0: only where needed)")
+	completeFile(c, "output", "onnx")
+	completeFile(c, "golden", "npz")
 	a.jsonFlag(c)
 	return c
 }
 
+// check errs on flags that make no sense.
+func (f *applyFlags) check() error {
+	if f.externalOver < 0 {
+		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+	}
+	if f.golden == "" && (f.keepFailed || f.evaluator) {
+		return fmt.Errorf("--keep-failed and --evaluator are about --golden, which is not given")
+	}
+	if f.golden != "" && f.dryRun {
+		return fmt.Errorf("--golden is about the patched model, and --dry-run makes none")
+	}
+	return f.possible(f.dryRun)
+}
+
 func (f *applyFlags) apply(a *app, path string) error {
-	options, end, err := f.options(a)
+	if err := f.check(); err != nil {
+		return err
+	}
+	if f.dryRun {
+		return f.match(a, path)
+	}
+	p, err := f.plan(a)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer p.end()
 	out := f.out
 	if out == "" {
 		out = strings.TrimSuffix(path, ".onnx") + ".mojo.onnx"
@@ -91,15 +102,10 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if same(path, out) {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	}
-	if err := writable(out); err != nil && !f.dryRun {
+	if err := writable(out); err != nil {
 		return err
 	}
-	var read []onnx.ReadOption
-	if f.allowMissing {
-		read = append(read, onnx.AllowMissingData())
-	}
-	start := time.Now()
-	m, err := a.read(path, read...)
+	m, err := p.read(path)
 	if err != nil {
 		return err
 	}
@@ -108,25 +114,24 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if err != nil {
 		return err
 	}
-	input := rewrite.DescribeModel(m, path)
-	if input.SHA256, err = m.SHA256(); err != nil {
-		return err
-	}
-	readMS := milliseconds(start)
-	r, err := rewrite.ApplyDefaultKernels(m, f.include, options...)
+	r, err := p.run(m)
 	if err != nil {
 		return err
 	}
-	r.Input, r.TimeMS.Read = input, readMS
-	if err := unavailable(r, f.include); err != nil {
-		return err
+	if r.Inlined != nil && r.Fused() == 0 && p.inline.mode == string(rewrite.InlineAuto) {
+		if m, err = p.read(path); err != nil { // nothing to inline functions for: they stay
+			return err
+		}
+		defer m.Close()
+		r.Inlined = nil
 	}
 	var failure error
 	var data []string
-	written := !f.dryRun && !(f.require && r.Fused() == 0)
+	written := p.enough(r) == nil
 	if written {
-		start = time.Now()
+		start := time.Now()
 		failure = f.write(a, m, out, cases)
+		r.Crosscheck = f.agreed
 		var check *exitError
 		if failure != nil && !errors.As(failure, &check) {
 			return failure
@@ -145,10 +150,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if failure != nil {
 		return failure
 	}
-	if f.require && r.Fused() == 0 {
-		return &exitError{exitNothing, fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", path)}
-	}
-	return nil
+	return p.enough(r)
 }
 
 func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []string) error {
@@ -158,13 +160,13 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []stri
 		}
 	}
 	w := a.human()
-	if err := r.WriteText(w); err != nil {
-		return err
-	}
+	write := r.WriteText
 	if a.verbose {
-		for _, s := range r.Sites {
-			a.detail("%s", strings.TrimRight(fmt.Sprintf("%s %s at %s %s", s.Status, s.Pattern, s.Node, s.Reason), " "))
-		}
+		writeSites(w, r, true)
+		write = r.WriteCounts
+	}
+	if err := write(w); err != nil {
+		return err
 	}
 	if written {
 		weights := ""
@@ -177,23 +179,6 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []stri
 		a.say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
 	}
 	return nil
-}
-
-// unavailable errs when auto found no kernel at all that it could use.
-func unavailable(r *rewrite.Report, include string) error {
-	if include != rewrite.Auto {
-		return nil
-	}
-	for _, k := range r.Kernels {
-		if k.Available {
-			return nil
-		}
-	}
-	reason := "none is registered"
-	if len(r.Kernels) > 0 {
-		reason = r.Kernels[0].Reason
-	}
-	return environment(fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
 }
 
 // same says whether both paths lead to one file, existing or not.

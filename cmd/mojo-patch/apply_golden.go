@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
-	"github.com/mojo-patch/mojo-patch/internal/aside"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
@@ -24,19 +22,21 @@ func (f *applyFlags) write(a *app, m *onnx.Model, out string, cases []golden.Cas
 	if f.externalOver > 0 {
 		options = append(options, onnx.ExternalDataOver(f.externalOver))
 	}
-	if f.golden == "" {
+	if f.golden == "" && !f.crosscheck {
 		return onnx.Write(out, m, options...)
 	}
 	// Under another name until it is checked, so that a failure leaves an older output alone.
-	checked := strings.TrimSuffix(out, ".onnx") + ".unchecked.onnx"
-	aside.Track(checked, checked+".data")
-	defer aside.Remove(checked, checked+".data")
-	if err := onnx.Write(checked, m, options...); err != nil {
+	staged, err := onnx.Stage(out, m, options...)
+	if err != nil {
 		return err
 	}
-	failure := f.reproduce(a, checked, cases)
+	defer staged.Close()
+	failure := f.readAgain(a, staged.Path(), m)
+	if failure == nil && f.golden != "" {
+		failure = f.reproduce(a, staged.Path(), cases)
+	}
 	if failure == nil || f.keepFailed {
-		if err := onnx.Write(out, m, options...); err != nil {
+		if err := staged.Commit(); err != nil {
 			return err
 		}
 	}
@@ -45,8 +45,11 @@ func (f *applyFlags) write(a *app, m *onnx.Model, out string, cases []golden.Cas
 
 // reproduce runs the patched model on the recorded inputs; its error has an exit code.
 func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
-	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime, optimize: "all"}
-	if _, err := ort.Find(f.onnxruntime); err != nil && f.onnxruntime == "" && !f.evaluator {
+	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime, optimize: "all", devices: f.devices}
+	if err := b.place(); err != nil {
+		return err
+	}
+	if _, err := ort.Find(f.onnxruntime); err != nil && f.onnxruntime == "" && !b.evaluator {
 		a.say("there is no onnxruntime here: the patched model is compared in the built-in evaluator")
 		b.evaluator = true
 	}

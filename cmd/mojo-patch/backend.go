@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
 
@@ -20,6 +21,9 @@ type backend struct {
 	onnxruntime string
 	optimize    string
 	threads     int
+	devices     deviceFlag
+	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an error.
+	fallback, demand bool
 }
 
 // The values of --kernels.
@@ -31,13 +35,26 @@ const (
 
 func (b *backend) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.BoolVar(&b.evaluator, "evaluator", false, "run in the built-in evaluator: slow, exact, every type, no onnxruntime")
+	f.BoolVar(&b.evaluator, "evaluator", false, "run in the built-in evaluator: slow, exact, every type, no onnxruntime; the same as --backend +REF")
 	f.StringVar(&b.kernels, "kernels", kernelsAuto, "register the fused kernels with onnxruntime: auto (if the model uses them and they are found), on, off")
-	f.StringVar(&b.kernelsLib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
-	f.StringVar(&b.onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	libraryFlags(c, &b.onnxruntime, &b.kernelsLib)
 	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
+	b.devices.flags(c, "devices to run on")
+	completeValues(c, "kernels", kernelModes, false)
+	completeValues(c, "optimize", func() []string { return []string{"none", "basic", "extended", "all"} }, false)
 }
+
+// libraryFlags are the flags that name the libraries.
+func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
+	c.Flags().StringVar(kernels, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+	c.Flags().StringVar(onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	completeFile(c, "kernels-lib", libraryExtensions...)
+	completeFile(c, "onnxruntime", libraryExtensions...)
+}
+
+// libraryExtensions are those of shared libraries.
+var libraryExtensions = []string{"so", "dylib", "dll"}
 
 // check errs on flags that contradict each other.
 func (b *backend) check(c *cobra.Command) error {
@@ -52,14 +69,42 @@ func (b *backend) check(c *cobra.Command) error {
 	if b.threads < 0 {
 		return fmt.Errorf("--threads %d: it is 1 or more, or 0 for onnxruntime to choose", b.threads)
 	}
+	if b.evaluator && b.devices.given != nil {
+		return fmt.Errorf("--evaluator is --backend +REF, and cannot stand with --backend")
+	}
+	if err := b.place(); err != nil {
+		return err
+	}
 	if b.evaluator {
 		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads"} {
 			if c.Flags().Changed(other) {
-				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator", other)
+				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the backend", other, rewrite.DeviceREF)
 			}
 		}
 	}
 	return nil
+}
+
+// place chooses what runs a model: the first device of the backend that can.
+func (b *backend) place() error {
+	if b.evaluator {
+		return nil
+	}
+	chosen, err := b.devices.backend()
+	if err != nil {
+		return err
+	}
+	for _, d := range chosen.Devices() {
+		switch d {
+		case rewrite.DeviceREF:
+			b.evaluator = true
+			return nil
+		case deviceCPU:
+			b.demand, b.fallback = chosen.Names(d), !chosen.Names(d) && chosen.Names(rewrite.DeviceREF)
+			return nil
+		}
+	}
+	return environment(fmt.Errorf("no device of the backend %s can run a model here: %s and %s can", chosen, deviceCPU, rewrite.DeviceREF))
 }
 
 // runner is an opened model.
@@ -78,6 +123,11 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 		return &evaluated{m, e}, "built-in evaluator", nil
 	}
 	lib, err := ort.Find(b.onnxruntime)
+	if err != nil && b.fallback {
+		a.say("there is no onnxruntime here: the built-in evaluator runs %s", m.Path)
+		b.evaluator = true
+		return b.open(a, m)
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("%w\n(--evaluator runs the model without onnxruntime)", err)
 	}
@@ -121,7 +171,7 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 		return "", nil
 	}
 	path, err := fused.FindLibrary(b.kernelsLib)
-	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "") {
+	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "" || b.demand) {
 		return "", err
 	}
 	if err != nil {

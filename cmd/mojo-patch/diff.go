@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -13,28 +12,11 @@ import (
 
 // diffFlags are the flags of diff.
 type diffFlags struct {
-	backend    backend
-	inputs     inputFlags
-	golden     string
-	cases      int
-	atol, rtol []string
-}
-
-// comparison is the result of diff for one model, and its JSON form.
-type comparison struct {
-	Model   string     `json:"model"`
-	Against string     `json:"against"`
-	Backend string     `json:"backend"`
-	Passed  bool       `json:"passed"`
-	Cases   []caseDiff `json:"cases"`
-}
-
-// caseDiff is one case of a comparison. Error says what could not be compared: a shape, a type, an output.
-type caseDiff struct {
-	Case    int            `json:"case"`
-	TimeMS  float64        `json:"time_ms"`
-	Outputs []golden.Stats `json:"outputs"`
-	Error   string         `json:"error,omitempty"`
+	backend  backend
+	inputs   inputFlags
+	criteria criteria
+	golden   string
+	cases    int
 }
 
 func newDiff(a *app) *cobra.Command {
@@ -48,50 +30,52 @@ exits with 1 when an output is out of tolerance. Outputs are compared by name: o
 only the compared model has is mentioned.
 
 An element is within tolerance when |got - want| <= atol + rtol * |want|. Without --atol and --rtol float32 has 1e-4
-for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the output.`,
+for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the output.
+
+` + logitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
-  mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3`,
-		Args: modelArgs(1, 2),
-		RunE: func(c *cobra.Command, args []string) error { return f.diff(a, c, args) },
+  mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3
+  mojo-patch diff model.onnx half.onnx --atol 1 --max-kl 1e-3 --min-top1 0.99`,
+		Args:              modelArgs(1, 2),
+		ValidArgsFunction: completeModels(2),
+		RunE:              func(c *cobra.Command, args []string) error { return f.diff(a, c, args) },
 	}
 	f.backend.flags(c)
 	f.inputs.flags(c)
 	c.Flags().StringVar(&f.golden, "golden", "", "recorded cases: .npz, or a folder of ONNX test data")
+	completeFile(c, "golden", "npz")
 	c.Flags().IntVar(&f.cases, "cases", 1, "number of random cases")
-	c.Flags().StringArrayVar(&f.atol, "atol", nil, "[NAME:]VALUE absolute tolerance, of one output or all; repeatable")
-	c.Flags().StringArrayVar(&f.rtol, "rtol", nil, "[NAME:]VALUE relative tolerance, of one output or all; repeatable")
+	f.criteria.flags(c)
 	a.jsonFlag(c)
 	return c
 }
 
-func (f *diffFlags) check(c *cobra.Command, args []string) (golden.Tolerances, error) {
-	none := golden.Tolerances{}
+func (f *diffFlags) check(c *cobra.Command, args []string) error {
 	if err := f.backend.check(c); err != nil {
-		return none, err
+		return err
 	}
 	if err := f.inputs.check(c); err != nil {
-		return none, err
+		return err
 	}
 	if f.golden == "" && len(args) < 2 {
-		return none, errors.New("diff needs a second model, or --golden FILE to compare with")
+		return errors.New("diff needs a second model, or --golden FILE to compare with")
 	}
 	if f.golden != "" {
 		for _, other := range []string{"inputs", "seed", "dim", "cases"} {
 			if c.Flags().Changed(other) {
-				return none, fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
+				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
 			}
 		}
 	}
 	if f.cases < 1 {
-		return none, fmt.Errorf("--cases %d: it is 1 or more", f.cases)
+		return fmt.Errorf("--cases %d: it is 1 or more", f.cases)
 	}
-	return golden.ParseTolerances(f.atol, f.rtol)
+	return f.criteria.parse(c)
 }
 
 func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
-	tolerances, err := f.check(c, args)
-	if err != nil {
+	if err := f.check(c, args); err != nil {
 		return err
 	}
 	first, err := a.read(args[0])
@@ -103,7 +87,7 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	for _, v := range first.Graph.Outputs {
 		names = append(names, v.Name)
 	}
-	if err := tolerances.Check(names); err != nil {
+	if err := f.criteria.fit(names, golden.Vocabulary(first)); err != nil {
 		return err
 	}
 	want, against, rest, err := f.wanted(a, first, args)
@@ -112,13 +96,13 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	}
 	var all []comparison
 	for _, path := range rest {
-		r, err := f.compare(a, path, against, want, tolerances)
+		r, err := f.compare(a, path, against, want)
 		if err != nil {
 			return err
 		}
 		all = append(all, *r)
 	}
-	return f.report(a, all)
+	return f.criteria.report(a, all)
 }
 
 // wanted gives the cases to compare with, their origin, and the models to compare.
@@ -142,7 +126,7 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 	return cases, args[0], args[1:], nil
 }
 
-func (f *diffFlags) compare(a *app, path, against string, want []golden.Case, tolerances golden.Tolerances) (*comparison, error) {
+func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*comparison, error) {
 	m, err := a.read(path)
 	if err != nil {
 		return nil, err
@@ -165,17 +149,8 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case, to
 	if err != nil {
 		return nil, failed(err)
 	}
-	result := &comparison{Model: path, Against: against, Backend: what, Passed: true}
-	for i := range want {
-		stats, err := golden.CompareAll(got[i].Outputs, want[i].Outputs, tolerances)
-		d := caseDiff{Case: i, TimeMS: times[i], Outputs: stats}
-		if err != nil {
-			d.Error = err.Error()
-		}
-		result.Passed = result.Passed && err == nil && golden.Passed(stats)
-		result.Cases = append(result.Cases, d)
-	}
-	return result, nil
+	result := &comparison{Model: path, Against: against, Backend: what}
+	return result, f.criteria.compare(result, got, want, times)
 }
 
 // uncompared says which outputs of the model there is nothing to compare with.
@@ -184,53 +159,5 @@ func uncompared(a *app, m *onnx.Model, want []*onnx.Tensor) {
 		if !slices.ContainsFunc(want, func(t *onnx.Tensor) bool { return t.Name == v.Name }) {
 			a.say("output %q of %s is not compared: the other side has none of that name", v.Name, m.Path)
 		}
-	}
-}
-
-func (f *diffFlags) report(a *app, all []comparison) error {
-	passed := true
-	for _, r := range all {
-		passed = passed && r.Passed
-		r.write(a)
-	}
-	if a.json {
-		if err := a.printJSON(map[string]any{"schema": jsonSchema, "passed": passed, "comparisons": all}); err != nil {
-			return err
-		}
-	}
-	if !passed {
-		return &exitError{code: exitFailed}
-	}
-	return nil
-}
-
-func (r *comparison) write(a *app) {
-	a.say("%s against %s, in %s", r.Model, r.Against, r.Backend)
-	t := newTable(">case", "output", "type", "shape", ">max abs", ">max rel", ">ulp of max", ">cosine", ">within", "")
-	for _, c := range r.Cases {
-		for _, s := range c.Outputs {
-			verdict := a.paint(a.err, green, "passed")
-			if !s.Passed {
-				verdict = a.paint(a.err, red, "FAILED")
-			}
-			t.add(strconv.Itoa(c.Case), s.Name, s.DataType, fmt.Sprint(s.Shape), fmt.Sprintf("%.3g", s.MaxAbs), fmt.Sprintf("%.3g", s.MaxRel),
-				fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine), fmt.Sprintf("%d/%d", s.Within, s.Elements), verdict)
-		}
-	}
-	t.write(a.human())
-	for _, c := range r.Cases {
-		if c.Error != "" {
-			a.say("case %d: %s", c.Case, c.Error)
-		}
-		for _, s := range c.Outputs {
-			if !s.Passed || a.verbose {
-				a.say("case %d: %s", c.Case, s.Summary())
-			}
-		}
-	}
-	if r.Passed {
-		a.say("%s", a.paint(a.err, green, "PASSED"))
-	} else {
-		a.say("%s", a.paint(a.err, red, "FAILED"))
 	}
 }

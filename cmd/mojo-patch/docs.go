@@ -25,7 +25,7 @@ func newDocs(a *app) *cobra.Command {
 
 // document writes the sections of a command and of those below it.
 func document(w io.Writer, c *cobra.Command) {
-	if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+	if c.Hidden || c.Name() == "help" {
 		return
 	}
 	c.InitDefaultHelpFlag()

@@ -38,7 +38,8 @@ func newDoctor(a *app) *cobra.Command {
 exits with 4 when something is missing and with 1 when a kernel gives wrong results.`,
 		Example: `  mojo-patch doctor
   ONNXRUNTIME_LIB=/opt/onnxruntime/lib mojo-patch doctor`,
-		Args: cobra.NoArgs,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			list, verdict := examine(onnxruntime, lib)
 			if a.json {
@@ -60,8 +61,7 @@ exits with 4 when something is missing and with 1 when a kernel gives wrong resu
 			return verdict
 		},
 	}
-	c.Flags().StringVar(&lib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
-	c.Flags().StringVar(&onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	libraryFlags(c, &onnxruntime, &lib)
 	a.jsonFlag(c)
 	return c
 }

@@ -14,7 +14,7 @@ const (
 	exitFailed      = 1 // a comparison or a check failed, or a model could not be run
 	exitUsage       = 2 // wrong arguments, or a file that cannot be read or written
 	exitNothing     = 3 // nothing was fused, under --require
-	exitEnvironment = 4 // onnxruntime or the kernel library is missing
+	exitEnvironment = 4 // onnxruntime, the kernel library or the kernels of a device are missing
 )
 
 // exitError is an error with an exit code. Its message may be empty when all was said already.
@@ -45,7 +45,8 @@ func exitCode(err error) int {
 		return coded.code
 	}
 	var unavailable *rewrite.UnavailableError
-	if errors.As(err, &unavailable) || errors.Is(err, ort.ErrNoLibrary) || errors.Is(err, fused.ErrNoLibrary) {
+	var device *rewrite.DeviceError
+	if errors.As(err, &unavailable) || errors.As(err, &device) || errors.Is(err, ort.ErrNoLibrary) || errors.Is(err, fused.ErrNoLibrary) {
 		return exitEnvironment
 	}
 	return exitUsage

@@ -11,11 +11,11 @@ import (
 func newGolden(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "golden",
-		Short:   "Record inputs and outputs of a model",
-		Example: "  mojo-patch golden record model.onnx -o recorded.npz",
+		Short:   "Record inputs and outputs of a model, compare recordings",
+		Example: "  mojo-patch golden record model.onnx -o recorded.npz\n  mojo-patch golden compare recorded.npz elsewhere.npz",
 		RunE:    group,
 	}
-	c.AddCommand(newGoldenRecord(a))
+	c.AddCommand(newGoldenRecord(a), newGoldenCompare(a))
 	return c
 }
 
@@ -34,7 +34,8 @@ of ONNX test data. diff and apply compare with them.`,
 		Example: `  mojo-patch golden record model.onnx -o recorded.npz --cases 3
   mojo-patch golden record model.onnx -o test_data --dim batch=1 --dim sequence=16
   mojo-patch diff patched.onnx --golden recorded.npz`,
-		Args: modelArgs(1, 1),
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if out == "" {
 				return fmt.Errorf("-o FILE.npz or -o DIR is missing")
@@ -85,6 +86,7 @@ of ONNX test data. diff and apply compare with them.`,
 	b.flags(c)
 	in.flags(c)
 	c.Flags().StringVarP(&out, "output", "o", "", "file or folder to write")
+	completeFile(c, "output", "npz")
 	c.Flags().IntVar(&count, "cases", 1, "number of random cases")
 	c.Flags().BoolVar(&force, "force", false, "replace an .npz file that is there already")
 	a.jsonFlag(c)

@@ -19,6 +19,7 @@ type inputFlags struct {
 
 func (f *inputFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.file, "inputs", "", "inputs to run on: .npz, or a folder of ONNX test data (default: random)")
+	completeFile(c, "inputs", "npz")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
 	c.Flags().StringArrayVar(&f.dims, "dim", nil, "NAME=VALUE: a symbolic dimension of random inputs, or batch, sequence, past; repeatable")
 }

@@ -7,121 +7,102 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
 
-// census is what inspect finds, and its JSON form.
-type census struct {
-	Schema     int                     `json:"schema"`
-	Path       string                  `json:"path"`
-	IRVersion  int64                   `json:"ir_version"`
-	Opsets     map[string]int64        `json:"opsets"`
-	Exporter   string                  `json:"exporter"`
-	Nodes      int                     `json:"nodes"`
-	Functions  int                     `json:"functions"`
-	Parameters int64                   `json:"parameters"`
-	Bytes      int64                   `json:"parameter_bytes"`
-	Inputs     []port                  `json:"inputs"`
-	Outputs    []port                  `json:"outputs"`
-	Ops        map[string]int          `json:"ops"`
-	Fused      map[string]int          `json:"fused"`
-	Patterns   []rewrite.PatternReport `json:"patterns"`
-	Sites      []rewrite.SiteReport    `json:"sites"`
-}
-
-type port struct {
-	Name string `json:"name"`
-	Type string `json:"type"`
+// inspectFlags are the flags of inspect.
+type inspectFlags struct {
+	patterns patternFlag
+	inline   inlineFlag
+	why      whyFlags
 }
 
 func newInspect(a *app) *cobra.Command {
+	f := &inspectFlags{}
 	c := &cobra.Command{
 		Use:   "inspect MODEL",
-		Short: "Say what is inside a model: ops, recognised blocks, near misses",
-		Long: `inspect counts the ops of a model, the blocks that apply would fuse, and the fused ops it holds already. Blocks are
-recognised, not checked by evaluation: apply does that. Weights need not be there. -v lists every op and every near miss.`,
+		Short: "Say what is inside a model: ops, weights, functions, recognised blocks, near misses",
+		Long: `inspect counts the ops of a model by domain, its weights by type, its functions, the blocks that apply would fuse, and the
+fused ops it holds already. Blocks are recognised, not checked by evaluation: match and apply do that. Weights need not
+be there. -v lists every op and every near miss.
+
+--why explains instead: for every node that a block is usually recognised by and that is part of none, the pattern that comes
+nearest, the place where the graph leaves it, and a hint. Sites are verified for that, so that it lists those that apply would
+refuse as well. -v lists alike ones one by one.`,
 		Example: `  mojo-patch inspect model.onnx
+  mojo-patch inspect model.onnx --why --node layers.0
   mojo-patch inspect model.onnx --json | jq .patterns`,
-		Args: modelArgs(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			m, err := a.read(args[0], onnx.AllowMissingData())
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			r, err := takeCensus(m)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(r)
-			}
-			r.write(a.human(), a.verbose)
-			return nil
-		},
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE:              func(_ *cobra.Command, args []string) error { return f.inspect(a, args[0]) },
 	}
+	f.patterns.flags(c)
+	f.inline.flags(c)
+	f.why.flags(c)
 	a.jsonFlag(c)
 	return c
 }
 
-func takeCensus(m *onnx.Model) (*census, error) {
-	file := rewrite.DescribeModel(m, m.Path)
-	r := &census{Schema: jsonSchema, Path: m.Path, IRVersion: m.IRVersion, Exporter: file.Exporter, Functions: len(m.Functions),
-		Nodes: file.Nodes, Opsets: map[string]int64{}, Ops: map[string]int{}, Fused: map[string]int{},
-		Inputs: ports(m.Graph.Inputs), Outputs: ports(m.Graph.Outputs)}
-	for _, o := range m.Opsets {
-		r.Opsets[domainName(o.Domain)] = o.Version
+func (f *inspectFlags) inspect(a *app, path string) error {
+	if err := f.why.check(); err != nil {
+		return err
 	}
-	for _, op := range fused.Ops() {
-		r.Fused[op.Name] = 0
+	set, err := f.patterns.set()
+	if err != nil {
+		return fmt.Errorf("--patterns: %w", err)
 	}
-	m.Graph.Walk(func(g *onnx.Graph) {
-		for _, n := range g.Nodes {
-			name := n.OpType
-			if n.Domain == fused.Domain {
-				r.Fused[name]++
-			}
-			if !onnx.IsStandardDomain(n.Domain) {
-				name = n.Domain + "." + name
-			}
-			r.Ops[name]++
-		}
-		for _, v := range g.Initializers() {
-			r.Parameters += max(v.Const.Len(), 0)
-			r.Bytes += max(v.Const.Size(), 0)
-		}
-	})
-	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithDryRun(),
-		rewrite.WithVerify(rewrite.VerifyOff), rewrite.WithToolVersion(toolVersion()))
+	inline, err := f.inline.option()
+	if err != nil {
+		return err
+	}
+	m, err := a.read(path, onnx.AllowMissingData())
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r := takeCensus(m)
+	if f.why.why {
+		return f.why.inspect(a, m, set, r, inline)
+	}
+	if _, err := r.search(m, rewrite.WithPatterns(set), inline); err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(r)
+	}
+	r.write(a.human(), a.verbose)
+	return nil
+}
+
+// searched is what the patterns found in one graph of a model.
+type searched struct {
+	graph   *onnx.Graph
+	facts   *infer.Facts
+	matches []*patterns.Match
+	misses  []*patterns.Miss
+}
+
+// search looks for blocks: for those that apply would fuse if every kernel were here and every check passed.
+func (r *census) search(m *onnx.Model, more ...rewrite.Option) ([]searched, error) {
+	var all []searched
+	options := append([]rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithDryRun(), rewrite.WithVerify(rewrite.VerifyOff),
+		rewrite.WithToolVersion(toolVersion()),
+		rewrite.WithObserver(func(g *onnx.Graph, facts *infer.Facts, matches []*patterns.Match, misses []*patterns.Miss) {
+			all = append(all, searched{g, facts, matches, misses})
+		})}, more...)
+	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, options...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
-	r.Patterns, r.Sites = report.Patterns, report.Sites
-	return r, nil
-}
-
-func domainName(d string) string {
-	if onnx.IsStandardDomain(d) {
-		return "ai.onnx"
-	}
-	return d
-}
-
-func ports(values []*onnx.Value) []port {
-	list := []port{}
-	for _, v := range values {
-		t, ok := v.Type()
-		p := port{Name: v.Name, Type: "?"}
-		if ok {
-			p.Type = t.String()
-		}
-		list = append(list, p)
-	}
-	return list
+	r.Patterns, r.Sites, r.Inlined = report.Patterns, report.Sites, report.Inlined
+	return all, nil
 }
 
 // commonOps is how many of the ops are listed without --verbose.
@@ -135,36 +116,70 @@ func (r *census) write(w io.Writer, verbose bool) {
 	writePorts(w, "input ", r.Inputs, verbose)
 	writePorts(w, "output", r.Outputs, verbose)
 	fmt.Fprintf(w, "  %d parameters in %d bytes, %d nodes, %d model-local functions\n", r.Parameters, r.Bytes, r.Nodes, r.Functions)
-	fmt.Fprintln(w, "ops")
-	names := slices.SortedFunc(maps.Keys(r.Ops), func(x, y string) int {
-		return cmp.Or(cmp.Compare(r.Ops[y], r.Ops[x]), cmp.Compare(x, y))
-	})
-	t := newTable("op", ">count")
-	rest := 0
-	for i, name := range names {
-		if !verbose && i >= commonOps {
-			rest += r.Ops[name]
-			continue
-		}
-		t.add(name, strconv.Itoa(r.Ops[name]))
+	r.writeOps(w, verbose)
+	t := newTable("weights", ">tensors", ">elements", ">bytes")
+	for _, i := range r.Initializers {
+		t.add(i.DataType, strconv.Itoa(i.Tensors), strconv.FormatInt(i.Elements, 10), strconv.FormatInt(i.Bytes, 10))
 	}
-	if rest > 0 {
-		t.add(fmt.Sprintf("%d other ops", len(names)-commonOps), strconv.Itoa(rest))
+	t.section(w, "initializers by type", len(r.Initializers))
+	t = newTable("function", "overload", ">nodes", ">calls")
+	for _, f := range r.LocalFunctions {
+		t.add(f.Domain+"."+f.Name, f.Overload, strconv.Itoa(f.Nodes), strconv.Itoa(f.Calls))
 	}
-	t.write(w)
-	fmt.Fprintln(w, "recognised blocks")
-	t = newTable("block", ">found", ">can be fused")
+	t.section(w, "model-local functions", len(r.LocalFunctions))
+	if r.Inlined != nil {
+		fmt.Fprintf(w, "for the search, %s\n", r.Inlined.Text())
+	}
+	t = newTable("pattern", ">found", ">would fuse", ">refused", "types")
 	for _, p := range r.Patterns {
-		t.add(p.Name, strconv.Itoa(p.Found), strconv.Itoa(p.Fused))
+		t.add(p.Name, strconv.Itoa(p.Found), strconv.Itoa(p.Fused), strconv.Itoa(p.Refused), strings.Join(r.types(p.Name), ", "))
 	}
-	t.write(w)
-	fmt.Fprintln(w, "fused ops already there")
+	t.section(w, "recognised blocks", len(r.Patterns))
 	t = newTable("op", ">count")
 	for _, op := range fused.Ops() {
 		t.add(op.Name, strconv.Itoa(r.Fused[op.Name]))
 	}
-	t.write(w)
-	r.writeSites(w, verbose)
+	t.section(w, "fused ops already there", len(r.Fused))
+	r.writeMisses(w, verbose)
+}
+
+// writeOps writes the ops by how often they stand in the model, and the sum of each domain.
+func (r *census) writeOps(w io.Writer, verbose bool) {
+	ops := slices.SortedFunc(maps.Keys(r.counts), func(x, y opName) int {
+		return cmp.Or(cmp.Compare(r.counts[y], r.counts[x]), cmp.Compare(x.op, y.op), cmp.Compare(x.domain, y.domain))
+	})
+	t := newTable("domain", "op", ">count")
+	rest := 0
+	for i, o := range ops {
+		if !verbose && i >= commonOps {
+			rest += r.counts[o]
+			continue
+		}
+		t.add(o.domain, o.op, strconv.Itoa(r.counts[o]))
+	}
+	if rest > 0 {
+		t.add("", fmt.Sprintf("%d other ops", len(ops)-commonOps), strconv.Itoa(rest))
+	}
+	if len(r.Domains) > 1 {
+		for _, d := range slices.Sorted(maps.Keys(r.Domains)) {
+			t.add(d, "all", strconv.Itoa(r.Domains[d]))
+		}
+	}
+	t.section(w, "ops", len(ops))
+}
+
+// types lists the types of the inputs of a pattern's sites, each once.
+func (r *census) types(pattern string) []string {
+	var list []string
+	for _, s := range r.Sites {
+		for _, t := range s.Types {
+			if s.Pattern == pattern && !slices.Contains(list, t) {
+				list = append(list, t)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // commonPorts is how many inputs and outputs are listed without --verbose: a cache has two for every layer.
@@ -180,8 +195,8 @@ func writePorts(w io.Writer, what string, ports []port, verbose bool) {
 	}
 }
 
-// writeSites lists the recognised blocks that cannot be fused, and under --verbose the near misses.
-func (r *census) writeSites(w io.Writer, verbose bool) {
+// writeMisses lists the recognised blocks that cannot be fused, and under --verbose the near misses.
+func (r *census) writeMisses(w io.Writer, verbose bool) {
 	misses := 0
 	for _, s := range r.Sites {
 		switch {
@@ -192,6 +207,6 @@ func (r *census) writeSites(w io.Writer, verbose bool) {
 		}
 	}
 	if misses > 0 {
-		fmt.Fprintf(w, "%d near misses (-v says where and why)\n", misses)
+		fmt.Fprintf(w, "%s (-v says where and why)\n", near(misses))
 	}
 }

@@ -49,19 +49,6 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-func files(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, e := range entries {
-		list = append(list, e.Name())
-	}
-	return list
-}
-
 // modelWithWeights writes a model of one Add whose weights of n bytes are a hole in an external file.
 func modelWithWeights(t *testing.T, n int64) string {
 	t.Helper()

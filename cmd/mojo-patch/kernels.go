@@ -41,7 +41,8 @@ each is run on small inputs and compared with the op's definition; it exits with
 there is nothing to try it with.`,
 		Example: `  mojo-patch kernels
   mojo-patch kernels --kernels-lib build/libmojo_ops.so --json`,
-		Args: cobra.NoArgs,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			rows, missing := tryKernels(onnxruntime, lib)
 			if a.json {
@@ -62,8 +63,7 @@ there is nothing to try it with.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&lib, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
-	c.Flags().StringVar(&onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	libraryFlags(c, &onnxruntime, &lib)
 	a.jsonFlag(c)
 	return c
 }
@@ -126,7 +126,8 @@ func probeSites(op *fused.Op) []fused.Site {
 		"AddRMSNorm": normAttributes(),
 		"GLU": {{onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0),
 			onnx.FloatAttr("up_offset", 0)}},
-		"RotaryEmbedding": {{onnx.IntAttr("interleaved", 0), onnx.IntAttr("rotary_dim", probeDims[2])}},
+		"RotaryEmbedding": {{onnx.IntAttr("interleaved", 0), onnx.IntAttr("rotary_dim", probeDims[2]),
+			onnx.StringAttr("rotated_side", "first"), onnx.StringAttr("output_layout", "halves")}},
 	}[op.Name]
 	floats := []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16}
 	var sites []fused.Site

@@ -35,7 +35,7 @@ func run(args []string, out, err io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(results)
 	root.SetErr(err)
-	e := root.Execute()
+	e := guarded(root.Execute)
 	if results.err != nil && (e == nil || errors.Is(e, results.err)) {
 		e = fmt.Errorf("cannot write the result: %w", results.err)
 	}
@@ -67,24 +67,29 @@ func newRoot(a *app) *cobra.Command {
 language models, checks each site, and rewrites it into one fused op. The patched model carries the definition of
 every fused op as a model-local function: any ONNX runtime runs it, and onnxruntime with libmojo_ops runs the kernels.
 
+` + devicesHelp + `
+
 Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments, or a file that
-cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime or the kernel library is missing.`,
+cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime, the kernel library or the kernels of a
+device are missing.`,
 		Example: `  mojo-patch inspect model.onnx
+  mojo-patch match model.onnx
   mojo-patch apply model.onnx -o patched.onnx
   mojo-patch diff model.onnx patched.onnx`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Version:           toolVersion(),
 	}
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetVersionTemplate("mojo-patch {{.Version}}\n")
 	flags := root.PersistentFlags()
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more: every site, every op")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
 	flags.BoolVar(&a.allowLinks, "allow-links", false, "follow symbolic links to external data, as caches of model hubs have them")
-	root.AddCommand(newInspect(a), newApply(a), newRun(a), newDiff(a), newGolden(a), newKernels(a), newDoctor(a),
-		newVersion(a), newDocs(a))
+	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newDiff(a), newGolden(a), newKernels(a), newDoctor(a),
+		newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }
 

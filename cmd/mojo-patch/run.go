@@ -41,7 +41,8 @@ vocabulary, masks that let everything through), and says what came out.`,
   mojo-patch run patched.onnx --inputs recorded.npz --outputs out.npz
   mojo-patch run patched.onnx --dim batch=1 --dim sequence=128 --repeat 20
   mojo-patch run model.onnx --evaluator`,
-		Args: modelArgs(1, 1),
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := b.check(c); err != nil {
 				return err
@@ -86,6 +87,7 @@ vocabulary, masks that let everything through), and says what came out.`,
 	b.flags(c)
 	in.flags(c)
 	c.Flags().StringVarP(&outputs, "outputs", "o", "", "write inputs and outputs to this .npz file, or folder of ONNX test data")
+	completeFile(c, "outputs", "npz")
 	c.Flags().IntVar(&repeat, "repeat", 1, "run each case this many times and report the median time")
 	a.jsonFlag(c)
 	return c

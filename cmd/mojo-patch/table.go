@@ -47,3 +47,11 @@ func (t *table) write(w io.Writer) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
 }
+
+// section prints a table of some rows under a title, and nothing when there are none.
+func (t *table) section(w io.Writer, title string, rows int) {
+	if rows > 0 {
+		fmt.Fprintln(w, title)
+		t.write(w)
+	}
+}

@@ -24,10 +24,11 @@ func toolVersion() string {
 
 func newVersion(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Example: "  mojo-patch version",
-		Args:    cobra.NoArgs,
+		Use:               "version",
+		Short:             "Print the version",
+		Example:           "  mojo-patch version",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
 				return a.printJSON(map[string]any{"schema": jsonSchema, "version": toolVersion(), "go": runtime.Version(),

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/crosscheck"
+)
+
+// The tests, the scripts among them, have the second reader in every build: nobody is given a test binary.
+func init() {
+	secondReader = func(path string, m *onnx.Model) (string, error) {
+		r, err := crosscheck.File(path, m)
+		if err != nil {
+			return "", err
+		}
+		return r.String(), nil
+	}
+}
+
+// A wrong edge in what was written fails the command and leaves neither the output nor anything else behind.
+func TestCrosscheckFindsWrongEdge(t *testing.T) {
+	honest := secondReader
+	defer func() { secondReader = honest }()
+	secondReader = func(path string, m *onnx.Model) (string, error) {
+		for _, n := range m.Graph.Nodes { // as if the file held another graph than the one in memory
+			if n.Is("Mul") {
+				n.SetInput(1, m.Graph.Inputs[0])
+				break
+			}
+		}
+		return honest(path, m)
+	}
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out.onnx")
+	var said strings.Builder
+	args := []string{"apply", "../../models/llama-ts-fp32.onnx", "-o", out, "--crosscheck", "--assume-available", "--check-kernels", "off"}
+	if code := run(args, io.Discard, &said); code != exitFailed || !strings.Contains(said.String(), "reads another graph") {
+		t.Errorf("exit code %d: %s", code, said.String())
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// A build without the second reader says so before it does anything, and what to do.
+func TestCrosscheckNotBuiltIn(t *testing.T) {
+	honest := secondReader
+	defer func() { secondReader = honest }()
+	secondReader = nil
+	var said strings.Builder
+	code := run([]string{"apply", "../../models/llama-ts-fp32.onnx", "-o", filepath.Join(t.TempDir(), "out.onnx"), "--crosscheck"}, io.Discard, &said)
+	if code != exitEnvironment || !strings.Contains(said.String(), "-tags crosscheck") {
+		t.Errorf("exit code %d: %s", code, said.String())
+	}
+}
+
+// What goes wrong in the second reader itself is an error of the command, too.
+func TestCrosscheckError(t *testing.T) {
+	honest := secondReader
+	defer func() { secondReader = honest }()
+	secondReader = func(string, *onnx.Model) (string, error) { return "", errors.New("no such luck") }
+	var said strings.Builder
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	code := run([]string{"apply", "../../models/llama-ts-fp32.onnx", "-o", out, "--crosscheck", "--assume-available", "--check-kernels", "off"}, io.Discard, &said)
+	if _, err := os.Stat(out); code != exitFailed || err == nil {
+		t.Errorf("exit code %d, %v: %s", code, err, said.String())
+	}
+}

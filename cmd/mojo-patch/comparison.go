@@ -1,0 +1,183 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/spf13/cobra"
+)
+
+// logitsHelp is what the commands that compare say about logits.
+const logitsHelp = `Outputs that hold logits (floats whose last axis is the vocabulary, or that are named logits) are compared as distributions
+as well: the divergence KL(expected || got) in nats, its mean and maximum over the positions, and the part of the positions
+at which the most probable class is the same (ties count as the chance that a random choice among them agrees).`
+
+// criteria are the flags that say what a comparison lets pass.
+type criteria struct {
+	atol, rtol     []string
+	maxKL, minTop1 float64
+	logits         []string
+
+	tolerances golden.Tolerances
+	limits     golden.LogitLimits
+	vocabulary int64 // 0 when it is not known
+}
+
+func (k *criteria) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringArrayVar(&k.atol, "atol", nil, "[NAME:]VALUE absolute tolerance, of one output or all; repeatable")
+	f.StringArrayVar(&k.rtol, "rtol", nil, "[NAME:]VALUE relative tolerance, of one output or all; repeatable")
+	f.Float64Var(&k.maxKL, "max-kl", 0, "fail when the KL divergence of a position is greater, in nats (default: no limit)")
+	f.Float64Var(&k.minTop1, "min-top1", 0, "fail when the most probable class agrees at a smaller part of the positions, 0 to 1 (default: no limit)")
+	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, where that cannot be told; repeatable")
+}
+
+// parse reads the values of the flags.
+func (k *criteria) parse(c *cobra.Command) error {
+	if c.Flags().Changed("max-kl") {
+		if k.limits.MaxKL = &k.maxKL; !(k.maxKL >= 0) || math.IsInf(k.maxKL, 1) {
+			return fmt.Errorf("--max-kl %g: it is a number of 0 or more", k.maxKL)
+		}
+	}
+	if c.Flags().Changed("min-top1") {
+		if k.limits.MinTop1 = &k.minTop1; !(k.minTop1 >= 0 && k.minTop1 <= 1) {
+			return fmt.Errorf("--min-top1 %g: it is a number from 0 to 1", k.minTop1)
+		}
+	}
+	var err error
+	k.tolerances, err = golden.ParseTolerances(k.atol, k.rtol)
+	return err
+}
+
+// fit errs when a flag names an output that is not among names.
+func (k *criteria) fit(names []string, vocabulary int64) error {
+	k.vocabulary = vocabulary
+	for _, name := range k.logits {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("--logits %q: there is no such output; there are %q", name, names)
+		}
+	}
+	return k.tolerances.Check(names)
+}
+
+// comparison is the result for one model, and its JSON form.
+type comparison struct {
+	Model   string     `json:"model"`
+	Against string     `json:"against"`
+	Backend string     `json:"backend,omitempty"`
+	Passed  bool       `json:"passed"`
+	Cases   []caseDiff `json:"cases"`
+}
+
+// caseDiff is one case of a comparison. Error says what could not be compared (a shape, a type, an output) and which limit of
+// logits was passed.
+type caseDiff struct {
+	Case    int            `json:"case"`
+	TimeMS  float64        `json:"time_ms,omitempty"`
+	Outputs []golden.Stats `json:"outputs"`
+	Error   string         `json:"error,omitempty"`
+}
+
+// compare fills the cases of a comparison, and its verdict. times may be nil.
+func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float64) error {
+	r.Passed = true
+	measured := false
+	for i := range want {
+		stats, err := golden.CompareAll(got[i].Outputs, want[i].Outputs, k.tolerances)
+		d := caseDiff{Case: i, Outputs: stats}
+		if times != nil {
+			d.TimeMS = times[i]
+		}
+		for j := range stats {
+			g, w := got[i].Output(stats[j].Name), want[i].Output(stats[j].Name)
+			if !golden.IsLogits(w, k.vocabulary) && !slices.Contains(k.logits, w.Name) {
+				continue
+			}
+			l, e := golden.CompareLogits(g, w)
+			if e == nil {
+				stats[j].Logits, measured = &l, true
+				e = k.limits.Check(&l)
+			}
+			if e != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", w.Name, e))
+			}
+		}
+		if err != nil {
+			d.Error = err.Error()
+		}
+		r.Passed = r.Passed && err == nil && golden.Passed(stats)
+		r.Cases = append(r.Cases, d)
+	}
+	if k.limits.Set() && !measured {
+		return errors.New("--max-kl and --min-top1 are about logits, and no output that was compared holds any: name it with --logits")
+	}
+	return nil
+}
+
+func (k *criteria) report(a *app, all []comparison) error {
+	passed := true
+	for _, r := range all {
+		passed = passed && r.Passed
+		r.write(a)
+	}
+	if a.json {
+		if err := a.printJSON(map[string]any{"schema": jsonSchema, "passed": passed, "comparisons": all}); err != nil {
+			return err
+		}
+	}
+	if !passed {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+func (r *comparison) write(a *app) {
+	in := ""
+	if r.Backend != "" {
+		in = ", in " + r.Backend
+	}
+	a.say("%s against %s%s", r.Model, r.Against, in)
+	t := newTable(">case", "output", "type", "shape", ">max abs", ">max rel", ">ulp of max", ">cosine", ">within", "")
+	logits := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined", "")
+	measured := false
+	verdict := func(passed bool) string {
+		if passed {
+			return a.paint(a.err, green, "passed")
+		}
+		return a.paint(a.err, red, "FAILED")
+	}
+	for _, c := range r.Cases {
+		for _, s := range c.Outputs {
+			t.add(strconv.Itoa(c.Case), s.Name, s.DataType, fmt.Sprint(s.Shape), fmt.Sprintf("%.3g", s.MaxAbs), fmt.Sprintf("%.3g", s.MaxRel),
+				fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine), fmt.Sprintf("%d/%d", s.Within, s.Elements), verdict(s.Passed))
+			if l := s.Logits; l != nil {
+				measured = true
+				logits.add(strconv.Itoa(c.Case), s.Name, fmt.Sprint(l.Positions), fmt.Sprint(l.Classes), fmt.Sprintf("%.3g", l.MeanKL),
+					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), fmt.Sprint(l.Undefined), verdict(l.Passed))
+			}
+		}
+	}
+	t.write(a.human())
+	if measured {
+		logits.write(a.human())
+	}
+	for _, c := range r.Cases {
+		if c.Error != "" {
+			a.say("case %d: %s", c.Case, c.Error)
+		}
+		for _, s := range c.Outputs {
+			if !s.Passed || a.verbose {
+				a.say("case %d: %s", c.Case, s.Summary())
+			}
+		}
+	}
+	if r.Passed {
+		a.say("%s", a.paint(a.err, green, "PASSED"))
+	} else {
+		a.say("%s", a.paint(a.err, red, "FAILED"))
+	}
+}

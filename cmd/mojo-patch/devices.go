@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+// backendVariable is the environment variable that stands in for --backend.
+const backendVariable = "MOJO_BACKEND"
+
+// devicesHelp is what the program says about devices.
+const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by priority the devices whose kernels apply takes, and what run and diff run
+on: "+" and names separated by commas. CPU, CUDA and NPU have kernels, as far as mojo-patch kernels lists any. REF has none:
+a fused op is its definition there, and a model runs in the built-in evaluator. ALL is every device that has kernels. One
+that is named and has none is an error; those that only ALL stands for are passed over, and the report says so.`
+
+// deviceCPU is the device that onnxruntime runs models on here.
+const deviceCPU = "CPU"
+
+// deviceFlag is --backend, a pflag.Value: a wrong one is refused before anything else is done.
+type deviceFlag struct {
+	given *rewrite.Backend
+}
+
+func (f *deviceFlag) flags(c *cobra.Command, what string) {
+	c.Flags().Var(f, "backend", what+`, by priority: "+" and a list, such as "+CPU,REF" (default: $`+backendVariable+", or +ALL)")
+	register(c, "backend", completeBackend)
+}
+
+// Set reads the value of the flag.
+func (f *deviceFlag) Set(s string) error {
+	b, err := rewrite.ParseBackend(s)
+	f.given = &b
+	return err
+}
+
+// String gives the value of the flag, "" without one.
+func (f *deviceFlag) String() string {
+	if f.given == nil {
+		return ""
+	}
+	return f.given.String()
+}
+
+// Type names the kind of value in the help.
+func (f *deviceFlag) Type() string { return "string" }
+
+// backend gives the devices that were asked for: by the flag, or else by the environment. A named device without any kernel
+// is an error.
+func (f *deviceFlag) backend() (rewrite.Backend, error) {
+	var b rewrite.Backend
+	if f.given != nil {
+		b = *f.given
+	} else if s := os.Getenv(backendVariable); s != "" {
+		var err error
+		if b, err = rewrite.ParseBackend(s); err != nil {
+			return b, fmt.Errorf("$%s: %w", backendVariable, err)
+		}
+	}
+	return b, b.Check()
+}

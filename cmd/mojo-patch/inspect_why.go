@@ -1,0 +1,236 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+// whyFlags are the flags of inspect that ask why a block was not fused.
+type whyFlags struct {
+	why  bool
+	node string
+}
+
+func (f *whyFlags) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&f.why, "why", false, "say for each node that a block is usually recognised by why none was fused there: the nearest pattern, "+
+		"what is different, and what to do")
+	c.Flags().StringVar(&f.node, "node", "", "with --why: only nodes with a name that this regular expression fits")
+}
+
+// why is what --why prints, and its JSON form.
+type why struct {
+	Schema  int      `json:"schema"`
+	Path    string   `json:"path"`
+	Fused   int      `json:"fused"` // sites that apply would fuse
+	Reasons []reason `json:"reasons"`
+}
+
+// The kinds of reasons.
+const (
+	whyRefused = "refused" // a pattern matched, and the site was refused
+	whyMissed  = "missed"  // a pattern comes near
+	whyUnlike  = "unlike"  // no pattern comes near
+)
+
+// reason says why a node is no part of a fused op.
+type reason struct {
+	Status      string       `json:"status"`
+	Node        spot         `json:"node"`
+	Graph       string       `json:"graph,omitempty"`   // empty for the main graph
+	Pattern     string       `json:"pattern,omitempty"` // that matched, or came nearest
+	Matched     int          `json:"matched,omitempty"` // nodes that are as the pattern wants them
+	Size        int          `json:"size,omitempty"`    // nodes that it has
+	Differences []difference `json:"differences,omitempty"`
+	Refusal     string       `json:"refusal,omitempty"`
+	Around      string       `json:"around,omitempty"`   // of a node that nothing comes near to
+	Patterns    []string     `json:"patterns,omitempty"` // that have such a node
+	Hint        string       `json:"hint,omitempty"`
+}
+
+// difference is one thing that is not as the pattern wants it.
+type difference struct {
+	At        spot   `json:"at"`
+	Expected  string `json:"expected"`
+	Found     string `json:"found"`
+	Condition bool   `json:"condition,omitempty"` // on nodes that are all there
+}
+
+// spot is a node.
+type spot struct {
+	Op   string `json:"op"`
+	Name string `json:"name"` // of the node, or of its first output where it has none
+}
+
+func spotOf(n *onnx.Node) spot {
+	s := spot{Op: n.OpType, Name: n.Name}
+	if !onnx.IsStandardDomain(n.Domain) {
+		s.Op = n.Domain + "." + s.Op
+	}
+	for i := 0; s.Name == "" && i < len(n.Outputs); i++ {
+		if v := n.Outputs[i]; v != nil {
+			s.Name = v.Name
+		}
+	}
+	return s
+}
+
+func (s spot) String() string { return fmt.Sprintf("%s %q", s.Op, s.Name) }
+
+// check errs on flags that make no sense.
+func (f *whyFlags) check() error {
+	if f.node != "" && !f.why {
+		return errors.New("--node is about --why, which is not given")
+	}
+	if _, err := regexp.Compile(f.node); err != nil {
+		return fmt.Errorf("--node: %w", err)
+	}
+	return nil
+}
+
+// inspect prints the reasons in place of the census. The sites are verified, so that those which the check refuses are among them.
+func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, inline rewrite.Option) error {
+	found, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyDistinct), inline)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return strings.Contains(s.Reason, onnx.ErrMissingData.Error()) }) {
+		a.say("%s: weights are missing, so sites are recognised and not verified", m.Path)
+		if found, err = r.search(m, rewrite.WithPatterns(set), inline); err != nil {
+			return err
+		}
+	}
+	w := f.explain(m, set, found, r)
+	if a.json {
+		return a.printJSON(w)
+	}
+	w.write(a.human(), a.verbose)
+	return nil
+}
+
+// explain finds the reasons in what a search with verification found.
+func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r *census) *why {
+	re := regexp.MustCompile(f.node) // check compiled it
+	keep := func(names ...string) bool { return slices.ContainsFunc(names, re.MatchString) }
+	w := &why{Schema: jsonSchema, Path: r.Path, Reasons: []reason{}}
+	places := places(m)
+	type end struct {
+		spot  spot
+		graph string
+	}
+	last := map[string]end{} // of the sites, by name
+	for _, s := range found {
+		for _, m := range s.matches {
+			at := spotOf(m.Root)
+			last[at.Name] = end{at, places[s.graph]}
+		}
+	}
+	for _, s := range r.Sites {
+		switch {
+		case s.Status == rewrite.Fused:
+			w.Fused++
+		case s.Status == rewrite.Refused && keep(s.Nodes...):
+			w.Reasons = append(w.Reasons, reason{Status: whyRefused, Node: last[s.Node].spot, Graph: last[s.Node].graph, Pattern: s.Pattern, Matched: len(s.Nodes),
+				Refusal: s.Reason, Hint: hintFor("refused: " + s.Reason)})
+		}
+	}
+	anchors := map[string][]string{} // patterns by the ops they are recognised by
+	for _, p := range set.Patterns {
+		for _, op := range p.Anchors {
+			if !slices.Contains(anchors[op], p.Name) {
+				anchors[op] = append(anchors[op], p.Name)
+			}
+		}
+	}
+	for _, s := range found {
+		for _, x := range s.reasons(anchors) {
+			if x.Graph = places[s.graph]; keep(x.Node.Name) {
+				w.Reasons = append(w.Reasons, x)
+			}
+		}
+	}
+	return w
+}
+
+// reasons explains the anchor nodes of one graph that no match took.
+func (s *searched) reasons(anchors map[string][]string) []reason {
+	taken := map[*onnx.Node]bool{}
+	for _, m := range s.matches {
+		for _, n := range m.Nodes {
+			taken[n] = true
+		}
+	}
+	missed := map[*onnx.Node]*patterns.Miss{}
+	for _, m := range s.misses {
+		missed[m.Anchor] = m
+	}
+	var list []reason
+	for _, n := range s.graph.Nodes {
+		names := anchors[n.OpType]
+		if len(names) == 0 || taken[n] {
+			continue
+		}
+		x := reason{Node: spotOf(n)}
+		if m := missed[n]; m != nil {
+			x.Status, x.Pattern, x.Matched, x.Size = whyMissed, m.Pattern, m.Matched, m.Size
+			for ; m != nil; m = m.Further {
+				x.Differences = append(x.Differences, difference{spotOf(m.Node), m.Expected, m.Found, m.Condition})
+			}
+			x.Hint = hintFor(x.Differences[0].String())
+		} else {
+			x.Status, x.Around, x.Patterns = whyUnlike, surroundings(n), names
+			x.Hint = hintFor("around " + x.Around)
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// surroundings says what stands around a node.
+func surroundings(n *onnx.Node) string {
+	var before, after []string
+	for _, v := range n.Inputs {
+		if v != nil && v.Producer != nil && !v.Producer.Is("Constant") && !slices.Contains(before, v.Producer.OpType) {
+			before = append(before, v.Producer.OpType)
+		}
+	}
+	for _, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		for _, u := range v.Uses() {
+			if !slices.Contains(after, u.Node.OpType) {
+				after = append(after, u.Node.OpType)
+			}
+		}
+		if v.IsOutput() {
+			after = append(after, "an output of the graph")
+		}
+	}
+	text := n.OpType
+	if len(before) > 0 {
+		text += " of " + strings.Join(before, ", ")
+	}
+	if len(after) > 0 {
+		text += ", which goes to " + strings.Join(after, ", ")
+	}
+	return text
+}
+
+// places says where graphs stand that are not the main one.
+func places(m *onnx.Model) map[*onnx.Graph]string {
+	at := map[*onnx.Graph]string{}
+	m.Graph.Walk(func(g *onnx.Graph) { at[g] = fmt.Sprintf("graph %q", g.Name) })
+	at[m.Graph] = ""
+	for _, f := range m.Functions {
+		f.Body.Walk(func(g *onnx.Graph) { at[g] = fmt.Sprintf("function %s.%s", f.Domain, f.Name) })
+	}
+	return at
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+func newMatch(a *app) *cobra.Command {
+	f := &planFlags{}
+	c := &cobra.Command{
+		Use:   "match MODEL",
+		Short: "Say site by site what apply would do, and write nothing",
+		Long: `match finds and checks the blocks as apply does, and prints what would become of each: the pattern and the fused op, the
+site's last node, the kernel and its device, and the reason where it would be left as it is. Nothing is written. It takes
+the same flags and gives the same report as apply --dry-run. -v lists the near misses as well.`,
+		Example: `  mojo-patch match model.onnx
+  mojo-patch match model.onnx --only RMSNorm,AddRMSNorm --verify all
+  mojo-patch match model.onnx --json | jq '.sites[] | select(.status == "refused")'`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE:              func(_ *cobra.Command, args []string) error { return f.match(a, args[0]) },
+	}
+	f.flags(c)
+	a.jsonFlag(c)
+	return c
+}
+
+// match plans and reports: the whole of match, and of apply --dry-run.
+func (f *planFlags) match(a *app, path string) error {
+	p, err := f.plan(a)
+	if err != nil {
+		return err
+	}
+	defer p.end()
+	m, err := p.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r, err := p.run(m, rewrite.WithDryRun())
+	if err != nil {
+		return err
+	}
+	r.PeakRSSBytes = peakRSS()
+	if a.json {
+		if err := a.printJSON(r); err != nil {
+			return err
+		}
+	}
+	writeSites(a.human(), r, a.verbose)
+	if err := r.WriteCounts(a.human()); err != nil {
+		return err
+	}
+	if n := r.Missed(); n > 0 && !a.verbose {
+		a.say("%s (-v says where and why)", near(n))
+	}
+	return p.enough(r)
+}
+
+// near counts near misses.
+func near(n int) string {
+	if n == 1 {
+		return "1 near miss"
+	}
+	return fmt.Sprintf("%d near misses", n)
+}
+
+// writeSites lists what became of each site, the near misses among them on demand.
+func writeSites(w io.Writer, r *rewrite.Report, misses bool) {
+	t := newTable("pattern", "op", "node", "kernel", "device", "status", "reason")
+	n := 0
+	for _, s := range r.Sites {
+		if s.Status == rewrite.Missed && !misses {
+			continue
+		}
+		t.add(s.Pattern, s.Op, s.Node, s.Kernel, s.Device, s.Status, s.Reason)
+		n++
+	}
+	if n > 0 {
+		t.write(w)
+	}
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// TestMatchIsDryRun demands one report of match and of apply --dry-run, but for the times.
+func TestMatchIsDryRun(t *testing.T) {
+	model := filepath.Join("..", "..", "models", "gemma3-ts-fp16.onnx")
+	for _, flags := range [][]string{
+		{},
+		{"--only", "RMSNorm,GeGLU", "--skip", "GeGLU", "--verify", "off"},
+		{"--node", "layers.1", "--backend", "+REF"},
+		{"--include", "cpu_fused_rope"},
+	} {
+		report := func(command ...string) *rewrite.Report {
+			var out, errors bytes.Buffer
+			args := append(command, model, "--json", "--assume-available", "--check-kernels", "off")
+			if code := run(append(args, flags...), &out, &errors); code != exitDone {
+				t.Fatalf("%v: exit code %d: %s", args, code, errors.String())
+			}
+			r := &rewrite.Report{}
+			if err := json.Unmarshal(out.Bytes(), r); err != nil {
+				t.Fatal(err)
+			}
+			r.TimeMS, r.PeakRSSBytes = rewrite.Times{}, 0
+			return r
+		}
+		match, dry := report("match"), report("apply", "--dry-run")
+		if !reflect.DeepEqual(match, dry) {
+			t.Errorf("%v: match gives\n%+v\napply --dry-run\n%+v", flags, match, dry)
+		}
+		if match.Schema != rewrite.Schema || match.Changed || match.Fused() == 0 {
+			t.Errorf("%v: schema %d, changed %v, %d fused", flags, match.Schema, match.Changed, match.Fused())
+		}
+	}
+}
