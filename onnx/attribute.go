@@ -69,6 +69,11 @@ func TensorAttr(name string, t *Tensor) *Attribute {
 	return &Attribute{Name: name, Type: AttrTensor, Tensor: t}
 }
 
+// GraphAttr makes a GRAPH attribute.
+func GraphAttr(name string, g *Graph) *Attribute {
+	return &Attribute{Name: name, Type: AttrGraph, Graph: g}
+}
+
 // RefAttr makes an attribute that takes the value of the enclosing function's attribute ref.
 func RefAttr(name string, t AttributeType, ref string) *Attribute {
 	return &Attribute{Name: name, Type: t, RefName: ref}

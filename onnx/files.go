@@ -69,11 +69,13 @@ func (m *Model) SHA256() (string, error) {
 func (m *Model) VerifyChecksums() error {
 	var first error
 	m.eachTensor(func(t *Tensor) {
-		if first != nil || t.External == nil || t.External.Checksum == "" || t.files == nil {
-			return
-		}
-		if err := t.files.verify(t); err != nil {
-			first = fmt.Errorf("tensor %q: %w", t.Name, err)
+		for _, t := range t.Sources() {
+			if first != nil || t.External == nil || t.External.Checksum == "" || t.files == nil {
+				continue
+			}
+			if err := t.files.verify(t); err != nil {
+				first = fmt.Errorf("tensor %q: %w", t.Name, err)
+			}
 		}
 	})
 	return first

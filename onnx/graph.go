@@ -64,13 +64,22 @@ func (g *Graph) AddInitializer(t *Tensor) *Value {
 	return v
 }
 
-// AddInput makes a new input of the graph.
+// AddInput makes a new input of the graph; a zero t declares no type, as the inputs of functions have none.
 func (g *Graph) AddInput(name string, t Type) *Value {
 	v := g.NewValue(name)
 	v.IsInput = true
-	v.SetType(t)
+	if t.DataType != Undefined || t.HasShape {
+		v.SetType(t)
+	}
 	g.Inputs = append(g.Inputs, v)
 	return v
+}
+
+// NewSubgraph makes an empty graph for an attribute of one of g's nodes, such as the body of a Loop. It sees the values of g.
+func (g *Graph) NewSubgraph(name string) *Graph {
+	s := newGraph(g, g.names)
+	s.Name = name
+	return s
 }
 
 // AddOutput makes v an output of the graph.

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"unsafe"
@@ -20,7 +21,7 @@ type layout struct {
 	message        *onnxpb.ModelProto
 	sources        map[*externalFiles]bool // where the model's tensors come from
 	walk           *wireWalk               // the encoded model without its weights
-	inline         [][]byte                // the weights that stay in the model file
+	inline         []inlineEntry           // the weights that stay in the model file
 	data           []dataEntry             // what the data file holds, by offset
 	dataEnd        int64
 	moved          []*onnxpb.TensorProto // those that refer to the data file
@@ -30,11 +31,33 @@ type layout struct {
 	undo   []func()
 }
 
+// inlineEntry is the contents of a raw_data field: bytes, or the elements of an assembled tensor.
+type inlineEntry struct {
+	raw       []byte
+	assembled *Tensor
+}
+
+func (e inlineEntry) size() int {
+	if e.assembled != nil {
+		return int(e.assembled.Size())
+	}
+	return len(e.raw)
+}
+
+func (e inlineEntry) writeTo(w io.Writer) error {
+	if e.assembled != nil {
+		return e.assembled.writeElements(w)
+	}
+	_, err := w.Write(e.raw)
+	return err
+}
+
 // dataEntry is one tensor in the data file. What lies in an external file is copied from there by the system, unseen;
-// elements in typed fields are converted when they are written.
+// elements in typed fields are converted, and those of an assembled tensor put together, when they are written.
 type dataEntry struct {
 	offset, size int64
 	bytes        func() ([]byte, error)
+	assembled    *Tensor       // in place of bytes
 	source       *externalFile // in place of bytes, with its owner
 	sourceFiles  *externalFiles
 	sourceOffset int64
@@ -60,7 +83,9 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 	}
 	m.eachTensor(func(t *Tensor) {
 		l.owners[t.proto] = t
-		l.sources[t.files] = true
+		for _, s := range t.Sources() {
+			l.sources[s.files] = true
+		}
 	})
 	over := func(n int64, attributes bool) tensorChoice {
 		return func(size int64, initializer bool) bool { return size > n && (initializer || attributes) }
@@ -127,6 +152,10 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 			err = l.move(tp, t)
 		case t.DataType != String && !mayBeShape(t) && choice(l.inlineSize(tp, t), initializer):
 			err = l.move(tp, t)
+		case t.isFromFiles() && initializer && !mayBeShape(t): // an exporter has put them aside
+			err = l.move(tp, t)
+		case t.assembly != nil:
+			l.keepAssembled(tp, t)
 		case tp.RawData != nil:
 			l.keep(tp)
 		}
@@ -152,14 +181,14 @@ func (l *layout) encode(dataName string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot encode the model: %w", err)
 	}
-	walk, total, err := joinRaw(rest, func(k int) int { return len(l.inline[k]) })
+	walk, total, err := joinRaw(rest, func(k int) int { return l.inline[k].size() })
 	l.walk = walk
 	return int64(total), err
 }
 
 // inlineSize is the number of bytes that would leave the model file; 0 where nothing is known to be right.
 func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
-	if t.raw == nil && !hasTypedData(tp) {
+	if t.raw == nil && t.assembly == nil && !hasTypedData(tp) {
 		return 0
 	}
 	return t.Size()
@@ -191,7 +220,14 @@ func (l *layout) keep(tp *onnxpb.TensorProto) {
 	raw := tp.RawData
 	l.undo = append(l.undo, func() { tp.RawData = raw })
 	tp.RawData = placeholder(len(l.inline))
-	l.inline = append(l.inline, raw)
+	l.inline = append(l.inline, inlineEntry{raw: raw})
+}
+
+// keepAssembled has the model file hold the elements of an assembled tensor.
+func (l *layout) keepAssembled(tp *onnxpb.TensorProto, t *Tensor) {
+	l.undo = append(l.undo, func() { tp.RawData = nil })
+	tp.RawData = placeholder(len(l.inline))
+	l.inline = append(l.inline, inlineEntry{assembled: t})
 }
 
 // move gives the tensor a place in the data file. Its bytes are fetched now if they are mapped (which costs nothing),
@@ -221,6 +257,8 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		}
 		e.source, e.sourceFiles, e.sourceOffset = x, t.files, t.External.Offset
 		key = dataKey{source: x, offset: e.sourceOffset, size: e.size}
+	case t.assembly != nil:
+		e.assembled = t
 	case t.External != nil || t.raw != nil:
 		b, err := t.Bytes()
 		if err != nil {
@@ -258,7 +296,9 @@ func (l *layout) restore() {
 }
 
 func (l *layout) writeModel(w *fileWriter) error {
-	return l.walk.writeTo(w.Writer, func(k int) ([]byte, error) { return l.inline[placeholderIndex(l.walk.raws[k])], nil })
+	return l.walk.writeTo(w.Writer, func(out io.Writer, k int) error {
+		return l.inline[placeholderIndex(l.walk.raws[k])].writeTo(out)
+	})
 }
 
 func (l *layout) writeData(w *fileWriter) error {
@@ -285,10 +325,12 @@ func (e *dataEntry) writeTo(w *fileWriter) error {
 		defer file.Close()
 		return w.copyFrom(file, e.sourceOffset, e.size)
 	}
-	b, err := e.bytes()
-	if err != nil {
-		return err
+	if e.assembled != nil {
+		return e.assembled.writeElements(w)
 	}
-	_, err = w.Write(b)
+	b, err := e.bytes()
+	if err == nil {
+		_, err = w.Write(b)
+	}
 	return err
 }

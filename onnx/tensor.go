@@ -23,6 +23,8 @@ type Tensor struct {
 	raw   []byte // elements, nil when they are in proto's typed fields or in an external file
 	proto *onnxpb.TensorProto
 	files *externalFiles // opens External, nil for tensors made in memory
+
+	assembly *assembly // of elements of other tensors, nil when they are its own
 }
 
 // External is the place of a tensor's elements in a file beside the model (TensorProto.external_data).
@@ -100,7 +102,8 @@ func (t *Tensor) Strings() []string {
 }
 
 // Bytes gives the elements as little-endian packed bytes: from the mapped file, from an external file (opened on first
-// use), or converted from the message's typed fields. The caller must not write to them.
+// use), converted from the message's typed fields, or put together out of those of other tensors (which takes their size in
+// memory each time). The caller must not write to them.
 func (t *Tensor) Bytes() ([]byte, error) {
 	switch {
 	case t.DataType == String:
@@ -117,6 +120,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 		return b, nil
 	case t.raw != nil:
 		return t.raw, nil
+	case t.assembly != nil:
+		return t.assembledBytes()
 	}
 	b, err := typedBytes(t.proto, t.DataType)
 	if err != nil {

@@ -35,6 +35,9 @@ func (v *Value) Uses() []Use { return v.uses }
 // IsOutput says whether the value is an output of its graph, or of a graph nested in it that passes it on.
 func (v *Value) IsOutput() bool { return v.outputs > 0 }
 
+// OutputUses counts how often the value is an output of its graph, or of a graph nested in it.
+func (v *Value) OutputUses() int { return v.outputs }
+
 // IsConstant says whether the value is an initializer that no caller can override.
 // Outputs of Constant nodes are not included; see Constant.
 func (v *Value) IsConstant() bool { return v != nil && v.Const != nil && !v.IsInput }

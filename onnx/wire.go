@@ -170,8 +170,8 @@ func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left 
 		at, num, wireNames[kind], length, left)
 }
 
-// writeTo writes the source with the edits done, raw_data field k holding raw(k).
-func (w *wireWalk) writeTo(out io.Writer, raw func(k int) ([]byte, error)) error {
+// writeTo writes the source with the edits done; raw writes what raw_data field k holds.
+func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) error {
 	from := 0
 	var prefix [10]byte
 	for _, e := range w.edits {
@@ -182,15 +182,12 @@ func (w *wireWalk) writeTo(out io.Writer, raw func(k int) ([]byte, error)) error
 			return err
 		}
 		if e.raw >= 0 {
-			b, err := raw(e.raw)
-			if err != nil {
+			c := &counter{out: out}
+			if err := raw(c, e.raw); err != nil {
 				return err
 			}
-			if len(b) != e.size {
-				return fmt.Errorf("weights of %d bytes where %d were announced", len(b), e.size)
-			}
-			if _, err := out.Write(b); err != nil {
-				return err
+			if c.n != e.size {
+				return fmt.Errorf("weights of %d bytes where %d were announced", c.n, e.size)
 			}
 		}
 		from = e.end
@@ -211,7 +208,11 @@ func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 		return b, nil, nil
 	}
 	out := appender(make([]byte, 0, n))
-	if err := w.writeTo(&out, func(k int) ([]byte, error) { return placeholder(k), nil }); err != nil {
+	write := func(out io.Writer, k int) error {
+		_, err := out.Write(placeholder(k))
+		return err
+	}
+	if err := w.writeTo(&out, write); err != nil {
 		return nil, nil, err
 	}
 	return out, w.raws, nil
@@ -231,6 +232,18 @@ func placeholder(index int) []byte { return protowire.AppendVarint(nil, uint64(i
 func placeholderIndex(b []byte) int {
 	v, _ := protowire.ConsumeVarint(b)
 	return int(v)
+}
+
+// counter counts the bytes that pass.
+type counter struct {
+	out io.Writer
+	n   int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.out.Write(p)
+	c.n += n
+	return n, err
 }
 
 // appender is an io.Writer over a slice with the right capacity.

@@ -54,6 +54,12 @@ func castTo(c *call, to onnx.DataType) ([]*Tensor, error) {
 // cast converts elements: floats to the nearest, ties to even; to integers by cutting the fraction off, and modulo the
 // width for integers; to bool by comparison with zero. Exact keeps floats as they are.
 func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (*Tensor, error) {
+	if x.lazy != nil && !isFloat(to) {
+		var err error
+		if x, err = x.Dense(); err != nil {
+			return nil, err
+		}
+	}
 	r := &Tensor{DataType: to, Shape: x.Shape}
 	from := x.DataType
 	switch {
@@ -62,6 +68,16 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (
 	case from == onnx.String:
 		return parseStrings(x, to)
 	case x.IsFloat() && isFloat(to):
+		if x.lazy != nil {
+			if mode != "up" || miniFormat(to) != nil {
+				x, err := x.Dense()
+				if err != nil {
+					return nil, err
+				}
+				return cast(x, to, saturate, mode, exact)
+			}
+			return castLazy(x, to, !exact && !widens(from, to)), nil
+		}
 		if exact || widens(from, to) {
 			return x.withType(to), nil
 		}

@@ -123,6 +123,10 @@ func (c *call) stack(s []*Tensor, axis int64, v *onnx.Value) (*Tensor, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	s, err := allDense(s)
+	if err != nil {
+		return nil, err
+	}
 	parts := make([]*Tensor, len(s))
 	for i, t := range s {
 		if t.isSeq || t.DataType != s[0].DataType {

@@ -84,6 +84,11 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 			return nil, err
 		}
 	}
+	if !takesLazy[opKey(n.Domain, n.OpType)] {
+		if c.in, err = allDense(in); err != nil {
+			return nil, err
+		}
+	}
 	if out, err = def.fn(c); err == nil {
 		err = c.err
 	}

@@ -12,10 +12,13 @@ type Options struct {
 	// Exact ignores roundings to, and casts between, floating-point types: everything float is float64. Two graphs
 	// that compute the same formula then differ by the order of operations alone.
 	Exact bool
+	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too. It gives
+	// the node's outputs, or none where the evaluator is to go on as usual.
+	Override func(n *onnx.Node, s *Scope) ([]*Tensor, error)
 }
 
 // cachedElements is the number of elements up to which a decoded constant is kept for the next use. Greater ones are
-// weights: decoded they take up to eight times their size.
+// weights: decoded they take up to eight times their size, and are read piece by piece where that can be.
 const cachedElements = 1 << 20
 
 // Evaluator evaluates nodes, or a whole model. It may be used from several goroutines at once.
@@ -107,6 +110,9 @@ func (e *Evaluator) constant(v *onnx.Value) (*Tensor, error) {
 	e.mu.Unlock()
 	if t != nil {
 		return t, nil
+	}
+	if c.Len() > cachedElements {
+		return LazyFromONNX(c)
 	}
 	t, err := FromONNX(c)
 	if err != nil {

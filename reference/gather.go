@@ -92,6 +92,15 @@ func opGather(c *call) ([]*Tensor, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	if x.lazy != nil {
+		if v, ok := x.lazy.gather(axis, c.in[1].Shape, rows); ok {
+			return one(viewed(x.DataType, v))
+		}
+		var err error
+		if x, err = x.Dense(); err != nil {
+			return nil, err
+		}
+	}
 	blocks := make([]int, 0, outer*len(rows))
 	for o := range outer {
 		for _, k := range rows {
@@ -178,6 +187,15 @@ func opGatherND(c *call) ([]*Tensor, error) {
 		return nil, c.err
 	}
 	k := idx.Shape[idx.Rank()-1]
+	if x.lazy != nil {
+		if v, ok := x.lazy.tuples(k, idx.Shape[:idx.Rank()-1], blocks); ok && batch == 0 {
+			return one(viewed(x.DataType, v))
+		}
+		var err error
+		if x, err = x.Dense(); err != nil {
+			return nil, err
+		}
+	}
 	shape := slices.Concat(idx.Shape[:idx.Rank()-1], x.Shape[batch+k:])
 	if err := checkShape(shape); err != nil {
 		return nil, err

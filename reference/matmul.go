@@ -76,6 +76,12 @@ func matmul(c *call, a, b *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	out := make([]float64, size(shape))
+	if a.lazy != nil || b.lazy != nil {
+		if err := matmulLazy(a, b, as, bs, batch, m, k, n, out); err != nil {
+			return nil, err
+		}
+		return NewFloats(a.DataType, shape, out), nil
+	}
 	af, bf := a.toFloats(), b.toFloats()
 	switch {
 	case !a.IsFloat():
@@ -139,13 +145,29 @@ func opGemm(c *call) ([]*Tensor, error) {
 	alpha, beta := c.float("alpha", 1), c.float("beta", 1)
 	shape := []int{m, n}
 	out := make([]float64, m*n)
-	gemm(ta, tb, m, n, k, a.toFloats(), b.toFloats(), out)
+	if a.lazy != nil || b.lazy != nil {
+		if ta {
+			a = a.swapLast()
+		}
+		if tb {
+			b = b.swapLast()
+		}
+		if err := matmulLazy(a, b, a.Shape, b.Shape, nil, m, k, n, out); err != nil {
+			return nil, err
+		}
+	} else {
+		gemm(ta, tb, m, n, k, a.toFloats(), b.toFloats(), out)
+	}
 	if alpha != 1 {
 		for i := range out {
 			out[i] *= alpha
 		}
 	}
 	if t := c.arg(2); t != nil {
+		t, err := t.Dense()
+		if err != nil {
+			return nil, err
+		}
 		if s, err := broadcastShape(t.Shape, shape); err != nil || !slices.Equal(s, shape) {
 			return nil, fmt.Errorf("a C of %v does not broadcast to %v", t.Shape, shape)
 		}

@@ -21,6 +21,8 @@ var (
 type meter struct {
 	steps int
 	live  int
+	// watch asks for overflow: that a node made infinities or NaN of finite numbers.
+	watch, overflow bool
 }
 
 func (m *meter) step() error {
@@ -48,6 +50,9 @@ func (m *meter) release(t *Tensor) { m.live -= t.footprint() }
 func (t *Tensor) footprint() int {
 	if t == nil {
 		return 0
+	}
+	if t.lazy != nil {
+		return 16 + 8*len(t.lazy.blocks)
 	}
 	if !t.isSeq {
 		return 16 + t.Len()

@@ -82,6 +82,9 @@ func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
 		if err != nil {
 			return nil, fmt.Errorf("graph output: %w", err)
 		}
+		if t, err = t.Dense(); err != nil {
+			return nil, fmt.Errorf("graph output %q: %w", v.Name, err)
+		}
 		out[v.Name] = t
 	}
 	return out, nil
@@ -162,6 +165,15 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	if err := fr.meter.step(); err != nil {
 		return fmt.Errorf("%s: %w", describe(n), err)
 	}
+	if e.options.Override != nil {
+		out, err := e.options.Override(n, &Scope{e, sc, fr})
+		if err != nil {
+			return fmt.Errorf("%s: %w", describe(n), err)
+		}
+		if out != nil {
+			return e.bindOutputs(n, out, sc, fr)
+		}
+	}
 	if len(n.Outputs) == 1 && n.Is("Constant") && n.Outputs[0] != nil {
 		if t, err := e.constant(n.Outputs[0]); err == nil && t != nil {
 			sc.values[n.Outputs[0]] = t
@@ -183,6 +195,14 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	if err != nil {
 		return err
 	}
+	if fr.meter.watch && e.function(n) == nil { // the nodes of a function are looked at themselves
+		fr.meter.look(n, in, out)
+	}
+	return e.bindOutputs(n, out, sc, fr)
+}
+
+// bindOutputs gives the node's outputs their values.
+func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *frame) error {
 	for i, v := range n.Outputs {
 		if v == nil {
 			continue
@@ -236,7 +256,16 @@ func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, e
 // lastReaders gives, for each value that nodes of g read (also in their subgraphs), the index of the last such node.
 // Graph outputs are left out: they stay.
 func lastReaders(g *onnx.Graph) map[*onnx.Value]int {
-	last := make(map[*onnx.Value]int, len(g.Nodes))
+	last := readers(g.Nodes)
+	for _, v := range g.Outputs {
+		delete(last, v)
+	}
+	return last
+}
+
+// readers gives, for each value that the nodes read (also in their subgraphs), the index of the last such node.
+func readers(nodes []*onnx.Node) map[*onnx.Value]int {
+	last := make(map[*onnx.Value]int, len(nodes))
 	var visit func(n *onnx.Node, i int)
 	visit = func(n *onnx.Node, i int) {
 		for _, v := range n.Inputs {
@@ -253,11 +282,8 @@ func lastReaders(g *onnx.Graph) map[*onnx.Value]int {
 			}
 		}
 	}
-	for i, n := range g.Nodes {
+	for i, n := range nodes {
 		visit(n, i)
-	}
-	for _, v := range g.Outputs {
-		delete(last, v)
 	}
 	return last
 }

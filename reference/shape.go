@@ -164,6 +164,9 @@ func opTranspose(c *call) ([]*Tensor, error) {
 
 // transpose makes dimension i of the result from dimension perm[i].
 func (t *Tensor) transpose(perm []int) *Tensor {
+	if t.lazy != nil {
+		return viewed(t.DataType, t.lazy.transpose(perm))
+	}
 	st := strides(t.Shape)
 	shape, from := make([]int, len(perm)), make([]int, len(perm))
 	for i, p := range perm {

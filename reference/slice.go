@@ -36,7 +36,7 @@ func opSlice(c *call) ([]*Tensor, error) {
 		return nil, c.err
 	}
 	shape, st, offset := slices.Clone(x.Shape), strides(x.Shape), 0
-	src := slices.Clone(st)
+	src, lazy := slices.Clone(st), x.lazy
 	for i := range starts {
 		axis := i
 		if hasAxes {
@@ -54,10 +54,17 @@ func opSlice(c *call) ([]*Tensor, error) {
 		}
 		from, n := sliceRange(starts[i], ends[i], step, int64(x.Shape[axis]))
 		shape[axis] = n
+		if lazy != nil {
+			lazy = lazy.cut(axis, int(from), n, int(min(max(step, math.MinInt32), math.MaxInt32)))
+			continue
+		}
 		offset += int(from) * src[axis]
 		st[axis] = src[axis] * int(min(max(step, math.MinInt32), math.MaxInt32))
 	}
-	if size(shape) == x.Len() && offset == 0 && slices.Equal(st, src) {
+	if lazy != nil {
+		return one(viewed(x.DataType, lazy))
+	}
+	if slices.Equal(shape, x.Shape) && offset == 0 && slices.Equal(st, src) {
 		return one(x)
 	}
 	return one(x.gatherStrided(shape, st, offset))
@@ -132,6 +139,9 @@ func concat(c *call, in []*Tensor, axis int) ([]*Tensor, error) {
 	if err := checkShape(shape); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(in, func(t *Tensor) bool { return t.lazy != nil }) {
+		return one(concatLazy(in, axis, shape))
+	}
 	r := &Tensor{DataType: in[0].DataType, Shape: shape}
 	outer := size(shape[:axis])
 	switch {
@@ -195,7 +205,11 @@ func split(x *Tensor, axis int, sizes []int64) ([]*Tensor, error) {
 		}
 		shape := slices.Clone(x.Shape)
 		shape[axis] = n
-		out = append(out, x.gatherStrided(shape, st, from*st[axis]))
+		if x.lazy != nil {
+			out = append(out, viewed(x.DataType, x.lazy.cut(axis, from, n, 1)))
+		} else {
+			out = append(out, x.gatherStrided(shape, st, from*st[axis]))
+		}
 		from += n
 	}
 	if from != x.Shape[axis] {

@@ -11,10 +11,11 @@ import (
 type Tensor struct {
 	DataType onnx.DataType
 	Shape    []int
-	F        []float64 // elements of every floating-point type
+	F        []float64 // elements of every floating-point type; nil for a lazy tensor, see Dense
 	I        []int64   // elements of integers and bool (0, 1); uint64 as its bit pattern
 	S        []string  // elements of strings
 
+	lazy  *view     // in place of F: elements that are read as they are needed
 	seq   []*Tensor // elements of a sequence
 	isSeq bool
 }
@@ -69,12 +70,16 @@ func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor {
 
 // withShape gives the same elements in another shape of as many elements.
 func (t *Tensor) withShape(shape []int) *Tensor {
+	if t.lazy != nil {
+		v := t.lazy.reshape(shape)
+		return &Tensor{DataType: t.DataType, Shape: shape, lazy: v}
+	}
 	return &Tensor{DataType: t.DataType, Shape: shape, F: t.F, I: t.I, S: t.S}
 }
 
 // withType gives the same elements under another type of the same storage.
 func (t *Tensor) withType(d onnx.DataType) *Tensor {
-	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S}
+	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S, lazy: t.lazy}
 }
 
 // floatAt reads element i as a float, whatever the type.
@@ -163,6 +168,10 @@ func (t *Tensor) ToONNX(name string) (*onnx.Tensor, error) {
 	case t.DataType == onnx.String:
 		return onnx.NewStrings(name, dims, t.S)
 	case isFloat(t.DataType):
+		t, err := t.Dense()
+		if err != nil {
+			return nil, fmt.Errorf("value %q: %w", name, err)
+		}
 		if len(t.F) != size(t.Shape) {
 			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.F))
 		}

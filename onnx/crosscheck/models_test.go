@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,10 @@ func demand(t *testing.T, path string, m *onnx.Model) *Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Undecoded != "" || len(r.LeftOut) > 0 || r.Nodes == 0 || r.Edges < r.Nodes {
+	leftOut := slices.DeleteFunc(slices.Clone(r.LeftOut), func(s string) bool {
+		return strings.HasSuffix(s, "attribute value of ConstantOfShape (tensor)") // onnx-go has no float16 tensors
+	})
+	if r.Undecoded != "" || len(leftOut) > 0 || r.Nodes == 0 || r.Edges < r.Nodes {
 		t.Fatal(r)
 	}
 	return r

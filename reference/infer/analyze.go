@@ -21,6 +21,12 @@ func Analyze(m *onnx.Model) *Facts {
 	return analyze(m, newSymbols(), nil)
 }
 
+// AnalyzeTokens is Analyze with worlds in which a batch holds one sequence of so many tokens. Worlds of few numbers tell less apart
+// than those of Analyze: they are for evaluation at certain sizes, and what is the same in all of them is not thereby constant.
+func AnalyzeTokens(m *onnx.Model, tokens [Worlds]int64) *Facts {
+	return analyze(m, symbolsFrom(sized(tokens)), nil)
+}
+
 // A node is looked at visitsPerNode times on the average, and leastVisits times in a model of no nodes, before the
 // analysis gives up and leaves the rest unknown.
 const (

@@ -203,3 +203,19 @@ func BenchmarkExports(b *testing.B) {
 		m.Close()
 	}
 }
+
+// TestAnalyzeTokens: the sizes of batches and sequences are those that were asked for.
+func TestAnalyzeTokens(t *testing.T) {
+	m := onnx.New(8, 18)
+	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}, {Value: 8}}
+	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: dims})
+	y := m.Graph.NewValue("y")
+	m.Graph.AddNode("Reshape", []*onnx.Value{x, m.Graph.AddInitializer(onnx.NewInt64s("rows", []int64{-1, 8}))}, []*onnx.Value{y})
+	m.Graph.AddOutput(y)
+	f := AnalyzeTokens(m, [Worlds]int64{1, 2, 70})
+	for w, want := range []int64{1, 2, 70} {
+		if s, ok := f.Shape(y, w); !ok || s[0] != want || s[1] != 8 {
+			t.Errorf("world %d: %v, want %d tokens", w, s, want)
+		}
+	}
+}

@@ -27,6 +27,9 @@ type Facts struct {
 // Opset gives the version of the standard's opset that the model imports.
 func (f *Facts) Opset() int64 { return f.opset }
 
+// Functions gives the functions of the model.
+func (f *Facts) Functions() []*onnx.Function { return f.functions }
+
 // fact is what is known about one value. Its slices and tensors are shared between facts and never written to.
 type fact struct {
 	dtype onnx.DataType

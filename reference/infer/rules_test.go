@@ -71,6 +71,15 @@ func TestRules(t *testing.T) {
 				b.op("mojo:GLU", in(x, x))), b.ops("mojo:AddRMSNorm", in(x, x, g), 2, i("scale_after_cast", 1))...), b.op("mojo:RotaryEmbedding", in(x, x, x)))
 		}, []string{"float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]",
 			"float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]"}},
+		{"mixture of experts", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			logits, up, down := b.op("MatMul", in(x, w)), b.input("up", onnx.BFloat16, "96 32 64"), b.input("down", onnx.BFloat16, "96 64 16")
+			routed := b.ops("mojo:TopKRouter", in(logits), 2, i("top_k", 8))
+			// The width of tokens that are not known is that of the experts.
+			unknown := b.op("Reshape", in(x, b.input("shape", onnx.Int64, "2")))
+			flipped := b.op("Transpose", in(up), s("perm", []int64{0, 2, 1}))
+			return append(routed, b.op("mojo:MoE", in(x, routed[0], routed[1], up, down), str("gate_up_layout", "out_in"), str("down_layout", "out_in")),
+				b.op("mojo:MoE", in(unknown, routed[0], routed[1], flipped, down), str("gate_up_layout", "in_out"), str("down_layout", "out_in")))
+		}, []string{"float32[2 3 8][5 11 8]", "int64[2 3 8][5 11 8]", "float16[2 3 64][5 11 64]", "float16[-1 64]"}},
 		{"quantised", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return in(b.op("com.microsoft:MatMulNBits", in(x, w), i("N", 128), i("K", 64)),
 				b.op("com.microsoft:GatherBlockQuantized", in(b.input("q", onnx.Uint8, "1000 32"), b.input("ids", onnx.Int64, "batch seq"), x), i("bits", 4)),

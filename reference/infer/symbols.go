@@ -35,6 +35,9 @@ var (
 	modest = numbers{[Worlds]int64{2, 5, 19}, [Worlds]int64{3, 11, 23}}
 )
 
+// sized is for worlds of certain sizes: one sequence of so many tokens, where that is what the second symbol stands for.
+func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens} }
+
 func newSymbols() *symbols { return symbolsFrom(usual) }
 
 func symbolsFrom(n numbers) *symbols {

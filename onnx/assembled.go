@@ -1,0 +1,196 @@
+package onnx
+
+import "fmt"
+
+// assembly says where the elements of a tensor come from when they are those of other tensors: parts side by side along one
+// axis. Nothing is copied before the tensor is written, and then in small chunks, so that weights larger than memory can be
+// stacked. The sources stay readable when their graph has dropped them, as long as their model is open.
+type assembly struct {
+	axis  int
+	parts []part
+}
+
+// part is one of the parts: a view of a tensor, element by element along axes of its own.
+type part struct {
+	from    *Tensor
+	start   int64   // where it begins along the assembly's axis
+	dims    []int64 // its size along each axis
+	offset  int64   // the element of from that comes first
+	strides []int64 // how many elements of from lie from one to the next along each axis
+	outer   int     // the axes after these are elements of from that lie in one run
+	run     int64   // of so many elements
+}
+
+// copiedUpTo is the number of bytes up to which an assembled tensor is made at once.
+const copiedUpTo = 1024
+
+// View makes a tensor of these dims out of elements of t: the first is element offset of t, and strides says how many
+// elements lie from one to the next along each axis (negative: backwards). Nil strides are those of elements in a row, which
+// makes a reshaped slice. The elements are read from t when they are asked for, or written.
+func (t *Tensor) View(name string, dims []int64, offset int64, strides []int64) (*Tensor, error) {
+	p, err := newPart(t, dims, offset, strides)
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: a view of %q: %w", name, t.Name, err)
+	}
+	return assemble(name, t.DataType, dims, &assembly{parts: []part{p}})
+}
+
+// Concat makes a tensor of others side by side along an axis. They need one type, and dims that agree but for the axis. Their
+// elements are read when they are asked for, or written.
+func Concat(name string, axis int, tensors []*Tensor) (*Tensor, error) {
+	if len(tensors) == 0 {
+		return nil, fmt.Errorf("tensor %q: nothing to put together", name)
+	}
+	first := tensors[0]
+	if axis < 0 || axis >= len(first.Dims) {
+		return nil, fmt.Errorf("tensor %q: %v has no axis %d", name, first.Dims, axis)
+	}
+	dims := append([]int64(nil), first.Dims...)
+	dims[axis] = 0
+	a := &assembly{axis: axis}
+	for _, t := range tensors {
+		if t.DataType != first.DataType {
+			return nil, fmt.Errorf("tensor %q: %q is %s, %q is %s", name, first.Name, first.DataType, t.Name, t.DataType)
+		}
+		for i := range dims {
+			if len(t.Dims) != len(dims) || i != axis && t.Dims[i] != dims[i] {
+				return nil, fmt.Errorf("tensor %q: %q is %v, which does not fit beside %q, which is %v, along axis %d", name, t.Name, t.Dims, first.Name, first.Dims, axis)
+			}
+		}
+		p, err := newPart(t, t.Dims, 0, nil)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %q: %w", name, t.Name, err)
+		}
+		p.start = dims[axis]
+		dims[axis] += t.Dims[axis]
+		if t.Dims[axis] > 0 {
+			a.parts = append(a.parts, p)
+		}
+	}
+	return assemble(name, first.DataType, dims, a)
+}
+
+// assemble makes the tensor; a small one gets its elements now.
+func assemble(name string, t DataType, dims []int64, a *assembly) (*Tensor, error) {
+	r := &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), assembly: a}
+	size, err := byteSize(t, dims)
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	if size > copiedUpTo {
+		return r, nil
+	}
+	b, err := r.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	return NewTensor(name, t, r.Dims, b)
+}
+
+// newPart checks a view, and finds what of it lies in one run.
+func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, error) {
+	if bits := t.DataType.Bits(); bits == 0 || bits%8 != 0 {
+		return part{}, fmt.Errorf("%s elements cannot be taken one by one", t.DataType)
+	}
+	n, err := elementCount(dims)
+	if err != nil {
+		return part{}, err
+	}
+	have, err := elementCount(t.Dims)
+	if err != nil {
+		return part{}, err
+	}
+	row := rowMajor(dims)
+	if strides == nil {
+		strides = row
+	}
+	if len(strides) != len(dims) {
+		return part{}, fmt.Errorf("%d strides for %d axes", len(strides), len(dims))
+	}
+	if n > 0 {
+		if err := within(have, dims, offset, strides); err != nil {
+			return part{}, err
+		}
+	}
+	p := part{from: t, dims: append([]int64{}, dims...), offset: offset, strides: strides, outer: len(dims), run: 1}
+	for p.outer > 0 && (dims[p.outer-1] <= 1 || strides[p.outer-1] == p.run) {
+		p.outer--
+		p.run *= dims[p.outer]
+	}
+	for a := p.from.assembly; a != nil && len(a.parts) == 1 && a.parts[0].outer == 0; a = p.from.assembly { // itself one run
+		p.from, p.offset = a.parts[0].from, p.offset+a.parts[0].offset
+	}
+	return p, nil
+}
+
+// rowMajor gives the strides of elements in a row.
+func rowMajor(dims []int64) []int64 {
+	strides := make([]int64, len(dims))
+	n := int64(1)
+	for i := len(dims) - 1; i >= 0; i-- {
+		strides[i] = n
+		n *= max(dims[i], 1)
+	}
+	return strides
+}
+
+// within checks that a view reads elements 0 to have-1 alone.
+func within(have int64, dims []int64, offset int64, strides []int64) error {
+	least, greatest := offset, offset
+	for i, d := range dims {
+		s := strides[i]
+		if d <= 1 || s == 0 {
+			continue
+		}
+		if s <= -have || s >= have || d-1 > (have-1)/max(s, -s) {
+			return fmt.Errorf("%v elements at strides %v are more than the %d there are", dims, strides, have)
+		}
+		if s > 0 {
+			greatest += (d - 1) * s
+		} else {
+			least += (d - 1) * s
+		}
+	}
+	if least < 0 || greatest >= have {
+		return fmt.Errorf("it reads the elements %d to %d of %d", least, greatest, have)
+	}
+	return nil
+}
+
+// Sources lists the tensors that hold the elements of an assembled one, each once, and t itself when its elements are its own.
+func (t *Tensor) Sources() []*Tensor {
+	if t.assembly == nil {
+		return []*Tensor{t}
+	}
+	var list []*Tensor
+	seen := map[*Tensor]bool{}
+	var add func(t *Tensor)
+	add = func(t *Tensor) {
+		if seen[t] {
+			return
+		}
+		seen[t] = true
+		if t.assembly == nil {
+			list = append(list, t)
+			return
+		}
+		for i := range t.assembly.parts {
+			add(t.assembly.parts[i].from)
+		}
+	}
+	add(t)
+	return list
+}
+
+// isFromFiles says whether elements of an assembled tensor lie in a file of external data.
+func (t *Tensor) isFromFiles() bool {
+	if t.assembly == nil {
+		return false
+	}
+	for _, s := range t.Sources() {
+		if s.External != nil {
+			return true
+		}
+	}
+	return false
+}

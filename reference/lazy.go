@@ -1,0 +1,291 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// reader gives elements of a floating-point tensor that is not in memory as such.
+type reader interface {
+	// read fills dst with the elements at offset, offset+stride, …
+	read(dst []float64, offset, stride int) error
+}
+
+// view is the contents of a lazy tensor: matrices out of sources, one after the other. Ops that move elements about make
+// another view, and a product reads one matrix at a time, so that the experts of a mixture can be gathered, split and
+// transposed without being held.
+type view struct {
+	lead   []int // dimensions that count blocks
+	inner  []int // dimensions of each block
+	blocks []block
+}
+
+// block is a part of a source.
+type block struct {
+	src     reader
+	offset  int
+	strides []int // of the inner dimensions
+}
+
+const (
+	// eagerElements is the number of elements up to which a lazy tensor is not worth its trouble.
+	eagerElements = 1 << 16
+	// maxBlocks bounds the blocks of a view.
+	maxBlocks = 1 << 16
+)
+
+// NewLazy makes a tensor of a floating-point type whose elements are asked for as they are needed, by their offset in row-major
+// order. What read gives must be representable in the type, and the same each time.
+func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) error) (*Tensor, error) {
+	if !isFloat(t) {
+		return nil, fmt.Errorf("a lazy tensor of %s: only those of floats can be", t)
+	}
+	if err := boundShape(shape, maxStored); err != nil {
+		return nil, err
+	}
+	return lazily(t, shape, &computed{read}), nil
+}
+
+// LazyFromONNX is FromONNX for a tensor of floats whose elements are decoded as they are needed. A small one is decoded at once.
+func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
+	if !isFloat(t.DataType) || t.DataType.Bits() < 8 || t.Len() <= eagerElements {
+		return FromONNX(t)
+	}
+	shape := toInts(t.Dims)
+	if err := boundShape(shape, maxStored); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	return lazily(t.DataType, shape, &encoded{b, t.DataType}), nil
+}
+
+func lazily(t onnx.DataType, shape []int, src reader) *Tensor { return viewed(t, fresh(shape, src)) }
+
+// viewed makes a tensor of a view.
+func viewed(t onnx.DataType, v *view) *Tensor {
+	return &Tensor{DataType: t, Shape: v.shape(), lazy: v}
+}
+
+// fresh is the view of a whole source in row-major order.
+func fresh(shape []int, src reader) *view {
+	v := &view{inner: shape, blocks: []block{{src, 0, strides(shape)}}}
+	return v.tidy()
+}
+
+func (v *view) shape() []int { return slices.Concat(v.lead, v.inner) }
+
+// view gives the view of a tensor, of a dense one as well.
+func (t *Tensor) view() *view {
+	if t.lazy != nil {
+		return t.lazy
+	}
+	return fresh(t.Shape, &dense{t.F})
+}
+
+// push makes the first inner dimension one that counts blocks; false when there would be too many.
+func (v *view) push() (*view, bool) {
+	if len(v.inner) == 0 || len(v.blocks)*v.inner[0] > maxBlocks {
+		return v, false
+	}
+	n := v.inner[0]
+	r := &view{lead: append(slices.Clip(v.lead), n), inner: v.inner[1:], blocks: make([]block, 0, len(v.blocks)*n)}
+	for _, b := range v.blocks {
+		for i := range n {
+			r.blocks = append(r.blocks, block{b.src, b.offset + i*b.strides[0], b.strides[1:]})
+		}
+	}
+	return r, true
+}
+
+// pushTo makes n dimensions count blocks, or more; false when there would be too many blocks.
+func (v *view) pushTo(n int) (*view, bool) {
+	ok := true
+	for len(v.lead) < n && ok {
+		v, ok = v.push()
+	}
+	return v, ok
+}
+
+// tidy leaves the last two dimensions as those of the blocks, if it can be.
+func (v *view) tidy() *view {
+	for len(v.inner) > 2 {
+		r, ok := v.push()
+		if !ok {
+			break
+		}
+		v = r
+	}
+	return v
+}
+
+// whole is the view as one block; false when its blocks lie about.
+func (v *view) whole() (*view, bool) {
+	if len(v.lead) == 0 {
+		return v, true
+	}
+	if len(v.blocks) == 0 {
+		return nil, false
+	}
+	first := v.blocks[0]
+	step := 0
+	for i, b := range v.blocks {
+		if i == 1 {
+			step = b.offset - first.offset
+		}
+		if b.src != first.src || b.offset != first.offset+i*step || !slices.Equal(b.strides, first.strides) {
+			return nil, false
+		}
+	}
+	st := strides(v.lead)
+	for i := range st {
+		st[i] *= step
+	}
+	return &view{inner: v.shape(), blocks: []block{{first.src, first.offset, append(st, first.strides...)}}}, true
+}
+
+// pick takes the blocks at these places.
+func (v *view) pick(lead []int, places []int) *view {
+	return &view{lead: lead, inner: v.inner, blocks: takeSlice(v.blocks, places)}
+}
+
+// read makes a view a source of its elements in row-major order.
+func (v *view) read(dst []float64, offset, stride int) error {
+	if stride < 1 && len(dst) > 1 {
+		return oneByOne(v, dst, offset, stride)
+	}
+	n, stride := size(v.inner), max(stride, 1)
+	for i := 0; i < len(dst); {
+		b, at := &v.blocks[offset/n], offset%n
+		row := 1
+		if len(v.inner) > 0 {
+			row = v.inner[len(v.inner)-1]
+		}
+		place, rest := b.offset, at
+		for axis := len(v.inner) - 1; axis >= 0; axis-- {
+			place += rest % v.inner[axis] * b.strides[axis]
+			rest /= v.inner[axis]
+		}
+		count, step := 1, 0
+		if len(v.inner) > 0 {
+			count, step = (row-at%row+stride-1)/stride, stride*b.strides[len(v.inner)-1]
+		}
+		count = min(count, len(dst)-i)
+		if err := b.src.read(dst[i:i+count], place, step); err != nil {
+			return err
+		}
+		i, offset = i+count, offset+count*stride
+	}
+	return nil
+}
+
+// oneByOne reads backwards, or one element again and again.
+func oneByOne(src reader, dst []float64, offset, stride int) error {
+	for i := range dst {
+		if err := src.read(dst[i:i+1], offset+i*stride, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Dense gives the tensor with all its elements; t itself unless it is lazy.
+func (t *Tensor) Dense() (*Tensor, error) {
+	if t == nil || t.lazy == nil {
+		return t, nil
+	}
+	if err := checkShape(t.Shape); err != nil {
+		return nil, err
+	}
+	r := &Tensor{DataType: t.DataType, Shape: t.Shape, F: make([]float64, size(t.Shape))}
+	if err := t.lazy.read(r.F, 0, 1); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// allDense makes every tensor dense.
+func allDense(list []*Tensor) ([]*Tensor, error) {
+	out, copied := list, false
+	for i, t := range list {
+		d, err := t.Dense()
+		if err != nil {
+			return nil, err
+		}
+		if d != t {
+			if !copied {
+				out, copied = slices.Clone(list), true
+			}
+			out[i] = d
+		}
+	}
+	return out, nil
+}
+
+// encoded are the bytes of a stored tensor.
+type encoded struct {
+	bytes []byte
+	typ   onnx.DataType
+}
+
+func (s *encoded) read(dst []float64, offset, stride int) error {
+	w := s.typ.Bits() / 8
+	if len(dst) == 0 {
+		return nil
+	}
+	if last := offset + (len(dst)-1)*stride; offset < 0 || last < 0 || (max(offset, last)+1)*w > len(s.bytes) {
+		return fmt.Errorf("elements %d to %d are outside a tensor of %d bytes", offset, last, len(s.bytes))
+	}
+	if stride == 1 {
+		decodeFloats(dst, s.bytes[offset*w:], s.typ)
+		return nil
+	}
+	for i := range dst {
+		decodeFloats(dst[i:i+1], s.bytes[(offset+i*stride)*w:], s.typ)
+	}
+	return nil
+}
+
+// computed are elements that a function gives.
+type computed struct {
+	f func(dst []float64, offset int) error
+}
+
+func (s *computed) read(dst []float64, offset, stride int) error {
+	if stride == 1 {
+		return s.f(dst, offset)
+	}
+	return oneByOne(s, dst, offset, stride)
+}
+
+// dense are elements in memory.
+type dense struct{ v []float64 }
+
+func (s *dense) read(dst []float64, offset, stride int) error {
+	if stride == 1 {
+		copy(dst, s.v[offset:offset+len(dst)])
+		return nil
+	}
+	for i := range dst {
+		dst[i] = s.v[offset+i*stride]
+	}
+	return nil
+}
+
+// rounded are elements rounded to a type.
+type rounded struct {
+	src reader
+	to  onnx.DataType
+}
+
+func (s *rounded) read(dst []float64, offset, stride int) error {
+	if err := s.src.read(dst, offset, stride); err != nil {
+		return err
+	}
+	roundAll(s.to, dst)
+	return nil
+}

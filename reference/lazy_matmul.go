@@ -1,0 +1,125 @@
+package reference
+
+import "gonum.org/v1/gonum/blas"
+
+// panelElements is how many elements of a lazy matrix are read at a time.
+const panelElements = 1 << 16
+
+// product is one multiplication with a matrix out of a lazy tensor: where the dense matrix and the result start.
+type product struct{ dense, out int }
+
+// matrix is a matrix in a source, of p rows and q columns.
+type matrix struct {
+	src                reader
+	offset, rows, cols int // the strides of both
+	p, q               int
+}
+
+// matmulLazy is the batched product of a and b, one of which is lazy, into out: of matrices m×k and k×n.
+func matmulLazy(a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) error {
+	if len(out) == 0 {
+		return nil
+	}
+	left := a.lazy != nil
+	if left && b.lazy != nil { // the smaller one
+		var err error
+		if a.Len() < b.Len() {
+			left = false
+			a, err = a.Dense()
+		} else {
+			b, err = b.Dense()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	lazy, shape, other := b, bs, a
+	if left {
+		lazy, shape, other = a, as, b
+	}
+	v := lazy.lazy.reshape(shape)
+	if len(v.lead) != len(shape)-2 { // its blocks are no matrices
+		v = fresh(shape, v)
+	}
+	if len(v.lead) != len(shape)-2 {
+		d, err := lazy.Dense()
+		if err != nil {
+			return err
+		}
+		v = &view{lead: shape[:len(shape)-2], inner: shape[len(shape)-2:]}
+		each := size(v.inner)
+		for i := range size(v.lead) {
+			v.blocks = append(v.blocks, block{&dense{d.F}, i * each, strides(v.inner)})
+		}
+	}
+	groups := map[matrix][]product{}
+	var order []matrix
+	sa, sb := broadcastStrides(as[:len(as)-2], batch), broadcastStrides(bs[:len(bs)-2], batch)
+	walk2(batch, sa, sb, func(o, i, j, count, si, sj int) {
+		for x := range count {
+			at, d := j+x*sj, (i+x*si)*m*k
+			if left {
+				at, d = i+x*si, (j+x*sj)*k*n
+			}
+			b := v.blocks[at]
+			key := matrix{b.src, b.offset, b.strides[0], b.strides[1], v.inner[0], v.inner[1]}
+			if groups[key] == nil {
+				order = append(order, key)
+			}
+			groups[key] = append(groups[key], product{d, (o + x) * m * n})
+		}
+	})
+	for _, key := range order {
+		if err := key.multiply(left, groups[key], other.F, m, k, n, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// multiply multiplies one matrix with several others, reading it once.
+func (x matrix) multiply(left bool, list []product, other []float64, m, k, n int, out []float64) error {
+	if left && n == 1 { // of a column: the row times the transposed matrix, which is the same numbers in the same places
+		x.rows, x.cols, x.p, x.q = x.cols, x.rows, x.q, x.p
+		left, m, n = false, 1, m
+	}
+	return x.panels(func(byRows bool, from, count int, panel []float64) {
+		for _, p := range list {
+			d, r := other[p.dense:], out[p.out:]
+			switch {
+			case !left && byRows:
+				blas64.Dgemm(blas.NoTrans, blas.NoTrans, m, n, count, 1, d[from:], k, panel, n, 1, r, n)
+			case !left:
+				blas64.Dgemm(blas.NoTrans, blas.Trans, m, count, k, 1, d, k, panel, k, 1, r[from:], n)
+			case byRows:
+				blas64.Dgemm(blas.NoTrans, blas.NoTrans, count, n, k, 1, panel, k, d, n, 1, r[from*n:], n)
+			default:
+				blas64.Dgemm(blas.Trans, blas.NoTrans, m, n, count, 1, panel, m, d[from*n:], n, 1, r, n)
+			}
+		}
+	})
+}
+
+// panels reads the matrix, some rows at a time, or some columns, whichever lie together; these are the rows of the panel.
+func (x matrix) panels(use func(byRows bool, from, count int, panel []float64)) error {
+	byRows := x.cols == 1 || x.rows != 1
+	lines, length, next, step := x.p, x.q, x.rows, x.cols
+	if !byRows {
+		lines, length, next, step = x.q, x.p, x.cols, x.rows
+	}
+	if lines == 0 || length == 0 {
+		return nil
+	}
+	count := min(max(1, panelElements/length), lines)
+	panel := make([]float64, count*length)
+	for from := 0; from < lines; from += count {
+		count := min(count, lines-from)
+		for i := range count {
+			if err := x.src.read(panel[i*length:(i+1)*length], x.offset+(from+i)*next, step); err != nil {
+				return err
+			}
+		}
+		use(byRows, from, count, panel[:count*length])
+	}
+	return nil
+}

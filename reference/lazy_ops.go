@@ -1,0 +1,264 @@
+package reference
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// takesLazy lists the ops that leave a lazy tensor as it is, or read it piece by piece. For all others it is made dense.
+var takesLazy = map[string]bool{"Identity": true, "Shape": true, "Size": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true,
+	"Flatten": true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true, "GatherND": true, "Cast": true,
+	"CastLike": true, "MatMul": true, "Gemm": true, "If": true, "Loop": true, "Scan": true}
+
+// reshape is a view of the same elements, in row-major order, in another shape.
+func (v *view) reshape(shape []int) *view {
+	if n := size(v.lead); size(shape) > 0 {
+		for i := len(shape); i >= 0; i-- { // the same blocks
+			if size(shape[:i]) == n {
+				if r, ok := v.inside(shape[:i], shape[i:]); ok {
+					return r.tidy()
+				}
+			}
+		}
+		if w, ok := v.whole(); ok {
+			if r, ok := w.inside(nil, shape); ok {
+				return r.tidy()
+			}
+		}
+	}
+	return fresh(shape, v)
+}
+
+// inside gives the blocks other dimensions, if that moves no element.
+func (v *view) inside(lead, inner []int) (*view, bool) {
+	if size(inner) != size(v.inner) {
+		return nil, false
+	}
+	r := &view{lead: lead, inner: inner, blocks: make([]block, len(v.blocks))}
+	for i, b := range v.blocks {
+		st, ok := restride(v.inner, b.strides, inner)
+		if !ok {
+			return nil, false
+		}
+		r.blocks[i] = block{b.src, b.offset, st}
+	}
+	return r, true
+}
+
+// restride gives the strides of the same elements in another shape; false when there are none.
+func restride(shape, st, want []int) ([]int, bool) {
+	out := make([]int, len(want))
+	i, k := 0, 0
+	for i < len(shape) || k < len(want) {
+		// the fewest dimensions on both sides with as many elements
+		i0, k0, a, b := i, k, 1, 1
+		for first := true; first || a != b; first = false {
+			switch {
+			case a <= b && i < len(shape):
+				a *= shape[i]
+				i++
+			case k < len(want):
+				b *= want[k]
+				k++
+			default:
+				return nil, false
+			}
+			if a == 1 && b == 1 { // dimensions of 1 move nothing
+				break
+			}
+		}
+		step, outer := 1, -1
+		for j := i0; j < i; j++ { // those of the source must lie within each other
+			if shape[j] == 1 {
+				continue
+			}
+			if outer >= 0 && st[outer] != st[j]*shape[j] {
+				return nil, false
+			}
+			step, outer = st[j], j
+		}
+		for j := k - 1; j >= k0; j-- {
+			out[j] = step
+			step *= want[j]
+		}
+	}
+	return out, true
+}
+
+// transpose makes dimension i of the result from dimension perm[i].
+func (v *view) transpose(perm []int) *view {
+	n := len(v.lead)
+	within := true
+	for _, p := range perm[:n] {
+		within = within && p < n
+	}
+	if !within {
+		w, ok := v.whole()
+		if !ok {
+			w, n = &view{inner: v.shape(), blocks: []block{{v, 0, strides(v.shape())}}}, 0
+		}
+		v, n = w, 0
+	}
+	shape := v.shape()
+	to := make([]int, len(perm))
+	for i, p := range perm {
+		to[i] = shape[p]
+	}
+	st, from := strides(v.lead), make([]int, n)
+	for i, p := range perm[:n] {
+		from[i] = st[p]
+	}
+	places := make([]int, len(v.blocks))
+	for i := range places {
+		places[i] = i
+	}
+	r := v.pick(to[:n], readStrided(places, to[:n], from, 0))
+	r.inner = to[n:]
+	for i, b := range r.blocks {
+		st := make([]int, len(perm)-n)
+		for k, p := range perm[n:] {
+			st[k] = b.strides[p-n]
+		}
+		r.blocks[i].strides = st
+	}
+	return r.tidy()
+}
+
+// cut takes count elements of a dimension, from one on, in steps.
+func (v *view) cut(axis, from, count, step int) *view {
+	n := len(v.lead)
+	if axis < n {
+		var rows []int
+		for i := range count {
+			rows = append(rows, from+i*step)
+		}
+		lead := slices.Clone(v.lead)
+		lead[axis] = count
+		return v.pick(lead, rowPlaces(v.lead, axis, rows))
+	}
+	r := &view{lead: v.lead, inner: slices.Clone(v.inner), blocks: make([]block, len(v.blocks))}
+	r.inner[axis-n] = count
+	for i, b := range v.blocks {
+		st := slices.Clone(b.strides)
+		st[axis-n] *= step
+		r.blocks[i] = block{b.src, b.offset + from*b.strides[axis-n], st}
+	}
+	return r
+}
+
+// rowPlaces gives the places, in row-major order, of these rows of a dimension.
+func rowPlaces(shape []int, axis int, rows []int) []int {
+	d, outer, inner := shape[axis], size(shape[:axis]), size(shape[axis+1:])
+	places := make([]int, 0, outer*len(rows)*inner)
+	for o := range outer {
+		for _, k := range rows {
+			for i := range inner {
+				places = append(places, (o*d+k)*inner+i)
+			}
+		}
+	}
+	return places
+}
+
+// gather replaces a dimension by those of the indices; false when that would take too many blocks.
+func (v *view) gather(axis int, index []int, rows []int) (*view, bool) {
+	v, ok := v.pushTo(axis)
+	if !ok {
+		return nil, false
+	}
+	if axis == len(v.lead) { // rows of each block, such as those of an embedding
+		if len(v.blocks)*len(rows) > maxBlocks {
+			return nil, false
+		}
+		r := &view{lead: slices.Concat(v.lead, index), inner: v.inner[1:]}
+		for _, b := range v.blocks {
+			for _, k := range rows {
+				r.blocks = append(r.blocks, block{b.src, b.offset + k*b.strides[0], b.strides[1:]})
+			}
+		}
+		return r.tidy(), true
+	}
+	if size(v.lead[:axis])*len(rows)*size(v.lead[axis+1:]) > maxBlocks {
+		return nil, false
+	}
+	return v.pick(slices.Concat(v.lead[:axis], index, v.lead[axis+1:]), rowPlaces(v.lead, axis, rows)).tidy(), true
+}
+
+// tuples takes the parts that tuples of indices, given as places in the first dims dimensions, point to.
+func (v *view) tuples(dims int, index []int, places []int) (*view, bool) {
+	v, ok := v.pushTo(dims)
+	if !ok || len(places)*size(v.lead[dims:]) > maxBlocks {
+		return nil, false
+	}
+	first := []int{size(v.lead[:dims]), size(v.lead[dims:])}
+	return v.pick(slices.Concat(index, v.lead[dims:]), rowPlaces(first, 0, places)).tidy(), true
+}
+
+// joined are parts one after the other along a dimension.
+type joined struct {
+	parts []*Tensor
+	sizes []int // elements of each part in one step along the dimensions before
+	all   int   // their sum
+}
+
+func (s *joined) read(dst []float64, offset, stride int) error {
+	if stride < 1 && len(dst) > 1 {
+		return oneByOne(s, dst, offset, stride)
+	}
+	stride = max(stride, 1)
+	for i := 0; i < len(dst); {
+		outer, at := offset/s.all, offset%s.all
+		k := 0
+		for at >= s.sizes[k] {
+			at -= s.sizes[k]
+			k++
+		}
+		n := min((s.sizes[k]-at+stride-1)/stride, len(dst)-i)
+		if err := s.parts[k].view().read(dst[i:i+n], outer*s.sizes[k]+at, stride); err != nil {
+			return err
+		}
+		i, offset = i+n, offset+n*stride
+	}
+	return nil
+}
+
+// concatLazy joins tensors of which one at least is lazy; their shapes are known to fit.
+func concatLazy(in []*Tensor, axis int, shape []int) *Tensor {
+	first := in[0].view()
+	r := &view{lead: slices.Clone(first.lead), inner: first.inner}
+	alike := axis < len(first.lead) && size(first.lead[:axis]) == 1
+	for _, t := range in {
+		v := t.view()
+		if alike = alike && len(v.lead) == len(first.lead) && len(r.blocks)+len(v.blocks) <= maxBlocks; !alike {
+			break
+		}
+		r.blocks = append(r.blocks, v.blocks...)
+	}
+	if alike {
+		r.lead[axis] = shape[axis]
+		return viewed(in[0].DataType, r)
+	}
+	s := &joined{parts: in}
+	for _, t := range in {
+		n := size(t.Shape[axis:])
+		s.sizes, s.all = append(s.sizes, n), s.all+n
+	}
+	return lazily(in[0].DataType, shape, s)
+}
+
+// castLazy rounds elements as they are read.
+func castLazy(x *Tensor, to onnx.DataType, rounds bool) *Tensor {
+	if !rounds {
+		return viewed(to, x.lazy)
+	}
+	v := &view{lead: x.lazy.lead, inner: x.lazy.inner, blocks: slices.Clone(x.lazy.blocks)}
+	wrapped := map[reader]reader{}
+	for i, b := range v.blocks {
+		if wrapped[b.src] == nil {
+			wrapped[b.src] = &rounded{b.src, to}
+		}
+		v.blocks[i].src = wrapped[b.src]
+	}
+	return viewed(to, v)
+}

@@ -1,0 +1,40 @@
+package reference
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// Scope is what an Override sees of the evaluation: the values that a node may read.
+type Scope struct {
+	e  *Evaluator
+	sc *scope
+	fr *frame
+}
+
+// Bound gives the value that was computed or given for v; nil for constants, which are not decoded, and for omitted inputs.
+func (s *Scope) Bound(v *onnx.Value) *Tensor {
+	if s.sc.isOmitted(v) {
+		return nil
+	}
+	return s.sc.lookup(v)
+}
+
+// Value gives the value of v, that of a constant included.
+func (s *Scope) Value(v *onnx.Value) (*Tensor, error) { return s.e.value(v, s.sc) }
+
+// Bind has the nodes that come read t for v.
+func (s *Scope) Bind(v *onnx.Value, t *Tensor) { s.sc.values[v] = t }
+
+// Op evaluates the node as usual and gives its outputs.
+func (s *Scope) Op(n *onnx.Node) ([]*Tensor, error) {
+	in := make([]*Tensor, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v == nil || s.sc.isOmitted(v) {
+			continue
+		}
+		t, err := s.e.value(v, s.sc)
+		if err != nil {
+			return nil, err
+		}
+		in[i] = t
+	}
+	return s.e.dispatch(n, in, s.sc, s.fr)
+}

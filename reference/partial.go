@@ -1,0 +1,60 @@
+package reference
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// EvalFor evaluates nodes in the given order, for the values of keep alone: what the nodes make besides is released as soon as
+// the last of them has read it. env holds the values that they read from elsewhere, and afterwards those of keep as well.
+//
+// overflow says that somewhere, in subgraphs and functions too, finite numbers went into a node and others came out: what the
+// nodes give then means little.
+func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, keep []*onnx.Value) (overflow bool, err error) {
+	if len(nodes) == 0 {
+		return false, nil
+	}
+	stays := make(map[*onnx.Value]bool, len(env)+len(keep))
+	for v := range env {
+		stays[v] = true
+	}
+	for _, v := range keep {
+		stays[v] = true
+	}
+	last := readers(nodes)
+	dead := make([][]*onnx.Value, len(nodes))
+	for v, i := range last {
+		if !stays[v] {
+			dead[i] = append(dead[i], v)
+		}
+	}
+	sc, fr := &scope{values: env}, e.frameOf(nodes[0])
+	fr.meter.watch = true
+	for i, n := range nodes {
+		if err := e.evalNode(n, sc, fr); err != nil {
+			return false, err
+		}
+		for _, v := range n.Outputs {
+			if _, read := last[v]; v != nil && !read && !stays[v] {
+				dead[i] = append(dead[i], v)
+			}
+		}
+		for _, v := range dead[i] {
+			fr.meter.release(env[v])
+			delete(env, v)
+		}
+	}
+	return fr.meter.overflow, nil
+}
+
+// look takes note of a node that makes infinities or NaN of finite numbers. Constants that hold them are meant.
+func (m *meter) look(n *onnx.Node, in, out []*Tensor) {
+	if m.overflow || n.Is("Constant") || n.Is("ConstantOfShape") || len(n.Subgraphs()) > 0 {
+		return
+	}
+	infinite := func(t *Tensor) bool {
+		return t != nil && slices.ContainsFunc(t.F, func(x float64) bool { return x-x != 0 })
+	}
+	m.overflow = slices.ContainsFunc(out, infinite) && !slices.ContainsFunc(in, infinite)
+}
