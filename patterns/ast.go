@@ -9,6 +9,8 @@ type Pattern struct {
 	Anchors []string
 	Target  Target
 
+	form *goForm // of a pattern that has no text
+
 	stmts map[string]*stmt
 	where []cond // all must hold
 	slots map[string]int

@@ -23,8 +23,11 @@ var builtin = sync.OnceValue(func() *Set {
 			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
 		}
 	}
+	for _, d := range goForms {
+		s.add(d.pattern())
+	}
 	return s
 })
 
-// Builtin gives the patterns of builtin/*.pat.
+// Builtin gives the patterns of builtin/*.pat, and those that are written in Go.
 func Builtin() *Set { return builtin() }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxChannels bounds the channels that are followed: the head sizes of attention are smaller.
+	// maxChannels bounds the channels that are followed by default: the head sizes of attention are smaller.
 	maxChannels = 1024
 	// maxTraced bounds the blocks that one tracer visits.
 	maxTraced = 256
@@ -35,6 +35,7 @@ type channel struct {
 // origin.
 type tracer struct {
 	g       *graphView
+	max     int // of the channels of a block that are followed
 	origins []block
 	blocks  map[block][]channel
 	order   []block // the blocks in the order they were reached
@@ -44,7 +45,7 @@ type tracer struct {
 }
 
 func newTracer(g *graphView) *tracer {
-	return &tracer{g: g, blocks: map[block][]channel{}, products: map[int][2][]channel{}, computed: map[int]bool{}}
+	return &tracer{g: g, max: maxChannels, blocks: map[block][]channel{}, products: map[int][2][]channel{}, computed: map[int]bool{}}
 }
 
 // dims gives the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or too many.
@@ -57,7 +58,7 @@ func (t *tracer) dims(b block) (dims []int, n int, ok bool) {
 	dims = make([]int, b.axes)
 	for i := range dims {
 		d, ok := t.g.facts.Dim(b.v, i-b.axes)
-		if !ok || d < 1 || d > maxChannels || n*int(d) > maxChannels {
+		if !ok || d < 1 || d > int64(t.max) || n*int(d) > t.max {
 			return nil, 0, false
 		}
 		dims[i] = int(d)

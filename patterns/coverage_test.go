@@ -11,10 +11,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestCoverage holds the built-in patterns against real exports: every norm, rotary application and dense gated MLP is
-// found, and none invented. MOJO_ZOO adds a folder of models; its truth.json stands in it or beside it.
+// TestCoverage holds the built-in patterns against real exports: every norm, rotary application, dense gated MLP, router
+// and block of experts is found, and none invented. MOJO_ZOO adds a folder of models; its truth.json stands in it or
+// beside it.
 func TestCoverage(t *testing.T) {
-	dirs := []string{"../models"}
+	dirs := []string{"../models", "../models/broken"}
 	if zoo := os.Getenv("MOJO_ZOO"); zoo != "" {
 		dirs = append(dirs, zoo)
 	}
@@ -55,9 +56,6 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 	}
 	var got models.Blocks
 	for _, m := range matches {
-		if m.Pattern == "ClampedSwiGLU" {
-			continue // found in experts too, which the truth does not count
-		}
 		switch m.Op {
 		case "RMSNorm", "AddRMSNorm":
 			got.RMSNorm++
@@ -67,6 +65,10 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 			got.GLU++
 		case "LayerNormalization":
 			got.LayerNorm++
+		case "TopKRouter":
+			got.Router++
+		case "MoE":
+			got.MoE++
 		}
 	}
 	if got != want {

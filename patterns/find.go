@@ -66,6 +66,7 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 	f := &finder{view: newGraphView(s, g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
+	f.findForms(s)
 	states := map[*Pattern]*state{}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
@@ -89,8 +90,8 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 			}
 		}
 	}
-	slices.Reverse(f.matches)
-	return f.matches, f.report(s)
+	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.position(a.Root) - f.view.position(b.Root) })
+	return f.matches, append(f.report(s), f.notes...)
 }
 
 type finder struct {
@@ -98,6 +99,7 @@ type finder struct {
 	claimed map[*onnx.Node]bool
 	written map[*onnx.Value]bool
 	matches []*Match
+	notes   []*Miss // of Go patterns
 	// functions are the definitions that replacements call, by name and overload.
 	functions map[string]*onnx.Function
 }
@@ -151,13 +153,7 @@ func (f *finder) try(s *state, root *onnx.Value) bool {
 	if !ok {
 		return false
 	}
-	for _, n := range m.Nodes {
-		f.claimed[n] = true
-	}
-	for _, v := range m.Outputs {
-		f.written[v] = true
-	}
-	f.matches = append(f.matches, m)
+	f.take(m)
 	return true
 }
 

@@ -24,6 +24,10 @@ type graphView struct {
 	byKey   map[string]int
 	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
 	near    map[*onnx.Value][]*onnx.Node // memo of upstream
+	routers []*routing                   // memo of routings; nil until needed
+
+	dataflow *dataflow                // nil until needed, by flow
+	weights  map[string][]*onnx.Value // of storedOnce: those of one type, shape and beginning
 }
 
 func newGraphView(set *Set, g *onnx.Graph, facts *infer.Facts) *graphView {

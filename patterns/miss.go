@@ -18,6 +18,8 @@ type Miss struct {
 	// Expected is what the pattern wants there, Found what stands there.
 	Expected string
 	Found    string
+	// Why says it all for a pattern without text, which expects no certain node; Expected and Found are empty then.
+	Why string
 	// Matched counts the nodes that are as the pattern wants them, Size those that it has in all; both are 0 where a
 	// built-in view was tried, which has no fixed number.
 	Matched, Size int
@@ -28,7 +30,12 @@ type Miss struct {
 }
 
 // Reason says in one line what was expected and what was found.
-func (m *Miss) Reason() string { return fmt.Sprintf("expected %s, found %s", m.Expected, m.Found) }
+func (m *Miss) Reason() string {
+	if m.Why != "" {
+		return m.Why
+	}
+	return fmt.Sprintf("expected %s, found %s", m.Expected, m.Found)
+}
 
 // failure is a place where the graph is not what a pattern wants.
 type failure struct {

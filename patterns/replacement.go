@@ -24,15 +24,22 @@ func (f *finder) build(s *state, root *onnx.Value) *Match {
 	if !f.replacement(s, m) {
 		return nil
 	}
+	m.Nodes = f.view.inOrder(s.nodes)
+	return m
+}
+
+// inOrder gives the nodes, each once, in the graph's order.
+func (g *graphView) inOrder(nodes []*onnx.Node) []*onnx.Node {
+	var list []*onnx.Node
 	seen := map[*onnx.Node]bool{}
-	for _, n := range s.nodes {
+	for _, n := range nodes {
 		if !seen[n] {
 			seen[n] = true
-			m.Nodes = append(m.Nodes, n)
+			list = append(list, n)
 		}
 	}
-	sort.Slice(m.Nodes, func(i, j int) bool { return f.view.position(m.Nodes[i]) < f.view.position(m.Nodes[j]) })
-	return m
+	sort.Slice(list, func(i, j int) bool { return g.position(list[i]) < g.position(list[j]) })
+	return list
 }
 
 // replacement builds the match's small graph from the target. False means that a name of the target stands for nothing in

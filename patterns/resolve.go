@@ -1,6 +1,7 @@
 package patterns
 
 import (
+	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -109,6 +110,8 @@ func (g *graphView) handsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 		keeps = len(n.Inputs) == 1
 	case "Split":
 		keeps = len(n.Outputs) == 1
+	case "Clip": // of nothing
+		keeps = g.isBound(n, 1, math.Inf(-1)) && g.isBound(n, 2, math.Inf(1))
 	case "Dropout": // without training_mode it is the identity
 		keeps = n.Input(2) == nil && len(n.Outputs) == 1 && n.AttrInt("is_test", 1) == 1
 	case "Mul", "Div", "Add", "Sub":
@@ -118,6 +121,15 @@ func (g *graphView) handsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 		return nil
 	}
 	return in
+}
+
+// isBound says whether an input of Clip is left out, or is this number.
+func (g *graphView) isBound(n *onnx.Node, i int, want float64) bool {
+	if n.Input(i) == nil {
+		return n.Attr("min") == nil && n.Attr("max") == nil // which opsets before 11 had
+	}
+	x, _, ok := g.scalar(n.Input(i))
+	return ok && x == want
 }
 
 // neutralOperand gives x of x * 1, x / 1, x + 0 and x - 0.

@@ -70,7 +70,8 @@ func (g *graphView) isFixed(v *onnx.Value) bool {
 
 func isProduct(n *onnx.Node) bool {
 	switch n.OpType {
-	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv":
+	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul", "FusedGemm",
+		"MatMulIntegerToFloat", "DynamicQuantizeMatMul":
 		return true
 	}
 	return false

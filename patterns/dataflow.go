@@ -1,0 +1,144 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// dataflow says what depends on what in a graph, through the bodies of its loops and branches as well.
+type dataflow struct {
+	owner    map[*onnx.Graph]*onnx.Node   // of nested graphs: the node of this graph that holds them
+	captured map[*onnx.Node][]*onnx.Value // what the bodies of a node read of what surrounds them
+	passedOn map[*onnx.Value][]*onnx.Node // the nodes whose bodies have the value for a result, unchanged
+	logits   map[*onnx.Value]bool         // of the graph's routers; nil until needed
+	data     map[*onnx.Value]bool         // of this graph's values: see isData
+	needed   map[*onnx.Value]bool         // of this graph's values: see isNeeded; nil until needed
+}
+
+// flow gives the dataflow of the graph, which is looked through once.
+func (g *graphView) flow() *dataflow {
+	if g.dataflow != nil {
+		return g.dataflow
+	}
+	d := &dataflow{owner: map[*onnx.Graph]*onnx.Node{}, captured: map[*onnx.Node][]*onnx.Value{},
+		passedOn: map[*onnx.Value][]*onnx.Node{}, data: map[*onnx.Value]bool{}}
+	g.dataflow = d
+	for _, n := range g.g.Nodes {
+		bodies := map[*onnx.Graph]bool{}
+		for _, s := range n.Subgraphs() {
+			s.Walk(func(b *onnx.Graph) { bodies[b] = true; d.owner[b] = n })
+		}
+		for b := range bodies {
+			for _, m := range b.Nodes {
+				for _, v := range m.Inputs {
+					if v != nil && !bodies[v.Graph] && !slices.Contains(d.captured[n], v) {
+						d.captured[n] = append(d.captured[n], v)
+					}
+				}
+			}
+			for _, v := range b.Outputs {
+				if !bodies[v.Graph] {
+					d.passedOn[v] = append(d.passedOn[v], n)
+					if !slices.Contains(d.captured[n], v) {
+						d.captured[n] = append(d.captured[n], v)
+					}
+				}
+			}
+		}
+		data := isRandomOp(n) || slices.ContainsFunc(g.operands(n), g.isData)
+		if n.Is("Shape") || n.Is("Size") {
+			data = false
+		}
+		for _, v := range n.Outputs {
+			if v != nil {
+				d.data[v] = data && !g.known(v)
+			}
+		}
+	}
+	return d
+}
+
+func isRandomOp(n *onnx.Node) bool {
+	switch n.OpType {
+	case "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial":
+		return onnx.IsStandardDomain(n.Domain)
+	}
+	return false
+}
+
+// known says whether the elements of v follow from constants and shapes alone.
+func (g *graphView) known(v *onnx.Value) bool {
+	for w := range worlds {
+		if _, ok := g.facts.Known(v, w); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// isData says whether v depends on what the model is given, and not on its weights and on the sizes of its inputs alone.
+func (g *graphView) isData(v *onnx.Value) bool {
+	if v == nil || v.Constant() != nil {
+		return false
+	}
+	if v.Graph == g.g && v.Producer != nil {
+		return g.flow().data[v]
+	}
+	return !g.known(v) && !g.fromConstant(v)
+}
+
+// operands lists what a node reads, the values that its bodies read of what surrounds them included.
+func (g *graphView) operands(n *onnx.Node) []*onnx.Value {
+	list := g.flow().captured[n]
+	if len(list) == 0 && !slices.Contains(n.Inputs, nil) {
+		return n.Inputs
+	}
+	return append(slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil }), list...)
+}
+
+// isLogits says whether v is what a router of the graph gives for each expert.
+func (g *graphView) isLogits(v *onnx.Value) bool {
+	d := g.flow()
+	if d.logits == nil {
+		d.logits = map[*onnx.Value]bool{}
+		for _, r := range g.routings() {
+			d.logits[r.logits] = true
+		}
+	}
+	return d.logits[v]
+}
+
+// readers gives the nodes of this graph that read v, by themselves or in their bodies.
+func (g *graphView) readers(v *onnx.Value) []*onnx.Node {
+	list := slices.Clip(g.flow().passedOn[v])
+	for _, u := range v.Uses() {
+		n := u.Node
+		if n.Graph != g.g {
+			n = g.flow().owner[n.Graph]
+		}
+		if n != nil && (len(list) == 0 || !slices.Contains(list, n)) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// isNeeded says whether the elements of v, and not its shape alone, go into an output of the graph.
+func (g *graphView) isNeeded(v *onnx.Value) bool {
+	d := g.flow()
+	if d.needed == nil {
+		d.needed = map[*onnx.Value]bool{}
+		for i := len(g.g.Nodes) - 1; i >= 0; i-- {
+			n := g.g.Nodes[i]
+			needed := slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || d.needed[v]) })
+			if !needed || n.Is("Shape") || n.Is("Size") {
+				continue
+			}
+			for _, in := range g.operands(n) {
+				d.needed[in] = true
+			}
+		}
+	}
+	return v.IsOutput() || d.needed[v]
+}

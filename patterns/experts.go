@@ -1,0 +1,82 @@
+package patterns
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// moeForm finds the experts of a mixture: what becomes of tokens between the router's choice and the weighted sum.
+var moeForm = &goForm{name: "MoE", op: "MoE"}
+
+func init() { moeForm.find = findExperts }
+
+// experts are what a region computes with, as far as it can be read from the graph: a hypothesis, which the check holds
+// against the nodes of the region for all experts.
+type experts struct {
+	gateUp *stack // gate and up as one product, or the only product where there is no gate
+	// gate and up are the weights of two products; gateUp is nil then.
+	gate, up *stack
+	down     *stack
+
+	gateUpBias, gateBias, upBias, downBias *stack // nil where there is none
+
+	packing string // of gateUp: "halves", "interleaved" or "none"
+	upFirst bool   // the halves of gateUp are up and gate
+	act     activation
+	scaled  bool // the weights are factors of what goes into the experts, not of what comes out
+}
+
+// stack is a weight or a bias of all experts: one constant with an axis for the experts in front, or one constant for each.
+type stack struct {
+	parts  []*onnx.Value
+	blocks []*weightBlock // in place of parts: a place in an initializer for each expert
+	dims   []int64        // of the stack of blocks
+	inOut  bool           // a matrix is stored as [in, out], and not as [out, in] like those of torch.nn.Linear
+	part   *part          // what is used of the one constant; nil for all of it
+}
+
+// readers of experts, tried in this order. Each gives a hypothesis, or why it has none; an empty reason means that
+// nothing looks like the form it knows.
+var expertReaders = []func(f *finder, reg *region) (*experts, string){
+	(*finder).expertsOneByOne,
+	(*finder).stackedExperts,
+}
+
+func findExperts(f *finder) []*Match {
+	g := f.view
+	var matches []*Match
+	for _, r := range g.routings() {
+		m, at, why := f.expertsBehind(r)
+		if m == nil {
+			f.note(moeForm.name, r.topK, at, why)
+			continue
+		}
+		matches = append(matches, m)
+	}
+	return matches
+}
+
+// expertsBehind finds the experts that a router chooses; where and why not otherwise.
+func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string) {
+	reg, why := f.view.regionOf(r)
+	if reg == nil {
+		return nil, r.topK, why
+	}
+	if at, why = f.view.countsTokens(reg); at != nil {
+		return nil, at, why
+	}
+	for _, read := range expertReaders {
+		e, reason := read(f, reg)
+		if e != nil {
+			if m, reason = f.expertsMatch(reg, e); m != nil {
+				return m, nil, ""
+			}
+		}
+		if why = cmp.Or(why, reason); reg.sure {
+			break
+		}
+	}
+	return nil, reg.y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.experts))
+}

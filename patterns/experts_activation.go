@@ -1,0 +1,103 @@
+package patterns
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// activation is what an expert does between its products. Its fields are attributes of mojo.MoE.
+type activation struct {
+	name                   string
+	alpha, limit, upOffset float32
+}
+
+// expertPatterns are the gates and activations of builtin/experts.pat, which stand for nothing by themselves.
+var expertPatterns = sync.OnceValue(func() *Set {
+	s := NewSet()
+	for _, name := range []string{"views.pat", "experts.pat"} {
+		src, err := builtinFiles.ReadFile("builtin/" + name)
+		if err == nil {
+			err = s.Add(name, string(src))
+		}
+		if err != nil {
+			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
+		}
+	}
+	return s
+})
+
+// activated reads v as the result of an activation: of gate, multiplied with up, or of gate alone, where up is nil. gate is
+// nil where v is none.
+func (f *finder) activated(v *onnx.Value) (gate, up *onnx.Value, act activation) {
+	v = f.view.resolve(v)
+	if v.Producer == nil {
+		return nil, nil, act
+	}
+	for _, p := range expertPatterns().byRoot[v.Producer.OpType] {
+		s := newState(f.view, p)
+		var m *Match
+		if !s.match(p.root(), v, func() bool {
+			if s.holdsWhere() {
+				m = f.build(s, v)
+			}
+			return m != nil && m.Replacement != nil
+		}) {
+			continue
+		}
+		for _, a := range m.Attributes {
+			switch a.Name {
+			case "activation":
+				act.name = a.String
+			case "alpha":
+				act.alpha = a.Float
+			case "limit":
+				act.limit = a.Float
+			case "up_offset":
+				act.upOffset = a.Float
+			}
+		}
+		if gate = m.Inputs[0]; len(m.Inputs) > 1 {
+			up = m.Inputs[1]
+		}
+		return gate, up, act
+	}
+	return nil, nil, act
+}
+
+// maxPacked bounds the outputs of an expert's first product.
+const maxPacked = 1 << 17
+
+// packed finds the value whose channels gate and up are, both; nil where there is none. The packing is "halves" or
+// "interleaved"; upFirst says that the first half is up.
+func (g *graphView) packed(gate, up *onnx.Value) (v *onnx.Value, packing string, upFirst bool) {
+	t := newTracer(g)
+	t.max = maxPacked
+	a, b := t.trace(gate, 1), t.trace(up, 1)
+	n := len(a)
+	if n == 0 || len(b) != n {
+		return nil, "", false
+	}
+	holds := func(c, part []channel, from, step int) bool {
+		for i := range part {
+			if c[from+i*step] != part[i] {
+				return false
+			}
+		}
+		return true
+	}
+	for _, x := range t.byAxes() {
+		c := t.blocks[x]
+		switch {
+		case x.axes != 1 || len(c) != 2*n:
+		case holds(c, a, 0, 1) && holds(c, b, n, 1):
+			return x.v, "halves", false
+		case holds(c, b, 0, 1) && holds(c, a, n, 1):
+			return x.v, "halves", true
+		case holds(c, a, 0, 2) && holds(c, b, 1, 2):
+			return x.v, "interleaved", false
+		}
+	}
+	return nil, "", false
+}

@@ -1,0 +1,36 @@
+package patterns
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// countsTokens says whether a region counts tokens one after the other, as mixtures do whose experts take so many tokens and drop
+// the rest. How many is a number that no run with a few tokens meets, so that no check on such runs would tell; counts of experts,
+// as of the tokens that each of them gets, are none of this.
+func (g *graphView) countsTokens(reg *region) (at *onnx.Node, why string) {
+	var visit func(nodes []*onnx.Node)
+	visit = func(nodes []*onnx.Node) {
+		for _, n := range nodes {
+			if n.Is("CumSum") && at == nil && g.alongTokens(n) {
+				at, why = n, fmt.Sprintf("%q counts the tokens of an expert: those over a capacity may be dropped, and mojo.MoE drops none", n.Outputs[0].Name)
+			}
+			for _, s := range n.Subgraphs() {
+				visit(s.Nodes)
+			}
+		}
+	}
+	visit(reg.nodes)
+	return at, why
+}
+
+// alongTokens says whether the axis of a CumSum is not known to have one size for any number of tokens.
+func (g *graphView) alongTokens(n *onnx.Node) bool {
+	axis, ok := g.ints(n.Input(1))
+	if !ok || len(axis) != 1 {
+		return true
+	}
+	_, fixed := g.facts.Dim(n.Input(0), int(axis[0]))
+	return !fixed
+}

@@ -1,0 +1,84 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// gatesHold says whether the gates of all experts are zero for those that a token does not go to, by evaluating the nodes between
+// the choice and the gates on an example: the op reads the gates of the chosen ones alone.
+func (g *graphView) gatesHold(r *routing) bool {
+	ids, ok := g.facts.Shape(r.ids, 0)
+	if !ok || count(ids) == 0 {
+		return false
+	}
+	chosen := make([]int64, count(ids))
+	for i := range chosen { // each token goes to others than the one before it
+		chosen[i] = (int64(i)/r.k + int64(i)%r.k*(r.experts/r.k)) % r.experts
+	}
+	env := map[*onnx.Value]*reference.Tensor{r.ids: reference.NewInts(g.facts.DataType(r.ids), toInts(ids), chosen)}
+	var nodes []*onnx.Node
+	seen := map[*onnx.Node]bool{}
+	whole := true
+	var visit func(v *onnx.Value)
+	visit = func(v *onnx.Value) {
+		n := producer(v)
+		if v == nil || env[v] != nil || v.Constant() != nil || seen[n] {
+			return
+		}
+		if t, ok := g.facts.Known(v, 0); ok {
+			env[v] = t
+			return
+		}
+		if !r.byID[v] && v != r.dense && g.isData(v) { // what is scattered or masked
+			s, ok := g.facts.Shape(v, 0)
+			if whole = whole && ok && g.facts.DataType(v).IsFloat(); whole {
+				env[v] = examples(g.facts.DataType(v), s)
+			}
+			return
+		}
+		if n == nil || n.Graph != g.g || len(n.Subgraphs()) > 0 || len(seen) > maxRouter {
+			whole = false
+			return
+		}
+		seen[n] = true
+		for _, in := range n.Inputs {
+			visit(in)
+		}
+		nodes = append(nodes, n)
+	}
+	visit(r.dense)
+	if !whole || reference.NewForOpset(g.facts.Opset(), nil, reference.Options{}).Eval(nodes, env) != nil {
+		return false
+	}
+	gates := env[r.dense]
+	if gates == nil || int64(len(gates.F)) != int64(len(chosen))/r.k*r.experts {
+		return false
+	}
+	for i, x := range gates.F {
+		token := int64(i) / r.experts
+		if x != 0 && !slices.Contains(chosen[token*r.k:(token+1)*r.k], int64(i)%r.experts) {
+			return false
+		}
+	}
+	return true
+}
+
+// examples gives a tensor of different positive numbers.
+func examples(t onnx.DataType, shape []int64) *reference.Tensor {
+	v := make([]float64, count(shape))
+	for i := range v {
+		v[i] = 0.5 + float64(i%7)/8
+	}
+	return reference.NewFloats(t, toInts(shape), v)
+}
+
+func toInts(list []int64) []int {
+	r := make([]int, len(list))
+	for i, x := range list {
+		r[i] = int(x)
+	}
+	return r
+}

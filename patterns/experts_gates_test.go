@@ -1,0 +1,54 @@
+package patterns
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// scattered sends every token, times its gate, through every expert: the chosen logits are put among numbers fill and then activated.
+func (b *mixture) scattered(fill float64) *onnx.Value {
+	logits := b.op("MatMul", b.rows, b.weight(b.hidden, b.experts))
+	chosen := b.ops("TopK", 2, logits, []int64{int64(b.k)})
+	others := b.op("Expand", fill, b.op("Shape", logits))
+	gates := b.op("Sigmoid", b.op("ScatterElements", others, chosen[1], chosen[0], attr("axis", 1)))
+	gates = b.op("Unsqueeze", b.op("Transpose", gates), []int64{-1})
+	x := b.op("Mul", b.op("Unsqueeze", b.rows, []int64{0}), gates)
+	b.style.packed = "halves"
+	h := b.unit(b.halves(b.op("MatMul", x, b.weight(b.experts, b.hidden, 2*b.inner))))
+	return b.op("ReduceSum", b.op("MatMul", h, b.weight(b.experts, b.inner, b.hidden)), []int64{0}, attr("keepdims", 0))
+}
+
+func TestScatteredGates(t *testing.T) {
+	for _, test := range []struct {
+		fill float64
+		want string
+	}{{math.Inf(-1), ""}, {0, "not known to be zero"}} {
+		b := newMixture(5, 2)
+		if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
+			t.Fatal(err)
+		}
+		m, why := b.stacked(t, b.scattered(test.fill))
+		switch {
+		case test.want == "" && m == nil:
+			t.Errorf("fill %v: %s", test.fill, why)
+		case test.want == "":
+			if got := summary(m); got != "scaled silu halves in_out in_out" {
+				t.Errorf("fill %v: %s", test.fill, got)
+			}
+		case m != nil || !strings.Contains(why, test.want):
+			t.Errorf("fill %v: %v, %q, expected %q", test.fill, m != nil, why, test.want)
+		}
+	}
+}
+
+// router lists the nodes of the router that newMixture makes.
+func (b *mixture) router() map[*onnx.Node]bool {
+	dead := map[*onnx.Node]bool{}
+	for _, n := range b.m.Graph.Nodes {
+		dead[n] = n != b.rows.Producer
+	}
+	return dead
+}

@@ -1,0 +1,331 @@
+package patterns
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// evaluated runs the model on tokens and gives the values of the main graph.
+func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
+	t.Helper()
+	x := make([]float64, 2*5*b.hidden)
+	for i := range x {
+		x[i] = b.r.NormFloat64()
+	}
+	env := map[*onnx.Value]*reference.Tensor{b.x: reference.NewFloats(onnx.Float, []int{2, 5, b.hidden}, x)}
+	e := reference.NewForOpset(20, nil, reference.Options{Exact: true})
+	if err := e.Eval(b.m.Graph.Nodes, env); err != nil {
+		t.Fatalf("the model of the test: %v", err)
+	}
+	return env
+}
+
+// read finds the experts of the region that gives y, by the reader of this file alone.
+func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
+	t.Helper()
+	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
+	f := &finder{view: newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))}
+	list := f.view.routings()
+	if len(list) != 1 {
+		t.Fatalf("%d routings", len(list))
+	}
+	reg, why := f.view.regionOf(list[0])
+	if reg == nil {
+		return nil, "no region: " + why
+	}
+	e, why := f.expertsOneByOne(reg)
+	if e == nil {
+		return nil, why
+	}
+	return f.expertsMatch(reg, e)
+}
+
+// apply computes the op of a match by its formula, with the weights that its replacement packs.
+func (b *mixture) apply(t *testing.T, m *Match, env map[*onnx.Value]*reference.Tensor) []float64 {
+	t.Helper()
+	g := m.Replacement
+	var op *onnx.Node
+	values := map[*onnx.Value]*reference.Tensor{}
+	for i, v := range m.Inputs {
+		if values[g.Inputs[i]] = env[v]; v.Constant() != nil {
+			c, err := reference.FromONNX(v.Constant())
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[g.Inputs[i]] = c
+		}
+	}
+	e := reference.NewForOpset(20, nil, reference.Options{Exact: true})
+	for _, n := range g.Nodes {
+		if n.OpType == "MoE" {
+			op = n
+			break
+		}
+		if err := e.Eval([]*onnx.Node{n}, values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	input := func(i int) *reference.Tensor { return values[op.Input(i)] }
+	text := func(name string) string { return op.AttrString(name, "") }
+	w := func(i int, layout string, e, out, in int) float64 {
+		x := input(i)
+		if layout == "in_out" {
+			out, in = in, out
+		}
+		return x.F[(e*x.Shape[1]+out)*x.Shape[2]+in]
+	}
+	bias := func(i, e, n int) float64 {
+		if x := input(i); x != nil {
+			return x.F[e*x.Shape[1]+n]
+		}
+		return 0
+	}
+	u := &unit{activation: text("activation"), alpha: float64(op.AttrFloat("alpha", 0)), limit: float64(op.AttrFloat("limit", 0)),
+		offset: float64(op.AttrFloat("up_offset", 0)), packing: text("packing")}
+	x, weights, ids := input(0), input(1), input(2)
+	k := ids.Shape[len(ids.Shape)-1]
+	y := make([]float64, x.Len())
+	for i, id := range ids.I {
+		expert, token := int(id), i/k
+		n := b.inner
+		if u.packing != "none" {
+			n *= 2
+		}
+		h := make([]float64, n)
+		for o := range h {
+			h[o] = bias(5, expert, o)
+			for c := range b.hidden {
+				h[o] += w(3, text("gate_up_layout"), expert, o, c) * x.F[token*b.hidden+c]
+			}
+		}
+		for o := range b.hidden {
+			sum := bias(6, expert, o)
+			for c := range b.inner {
+				sum += w(4, text("down_layout"), expert, o, c) * u.of(u.operands([][]float64{h}, c))
+			}
+			y[token*b.hidden+o] += weights.F[i] * sum
+		}
+	}
+	values[op.Outputs[0]] = reference.NewFloats(onnx.Float, x.Shape, y)
+	if err := e.Eval(g.Nodes[slices.Index(g.Nodes, op)+1:], values); err != nil {
+		t.Fatal(err)
+	}
+	return values[g.Outputs[0]].F
+}
+
+func TestExpertsOneByOne(t *testing.T) {
+	for _, test := range mixtureForms {
+		t.Run(test.name, func(t *testing.T) {
+			b := newMixture(7, 2)
+			y := test.build(b)
+			m, why := b.read(t, y)
+			if m == nil {
+				t.Fatal(why)
+			}
+			if strings.HasPrefix(test.name, "those chosen") {
+				return // runs for some inputs only
+			}
+			env := b.evaluated(t)
+			want := env[m.Outputs[0]]
+			for i, got := range b.apply(t, m, env) {
+				if math.Abs(got-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
+					t.Fatalf("element %d is %v, the model gives %v\n%s", i, got, want.F[i], m.Replacement.Text())
+				}
+			}
+		})
+	}
+}
+
+func TestExpertsAbsent(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func(b *mixture) *onnx.Value
+		want  string
+	}{
+		{"left out", func(b *mixture) *onnx.Value {
+			return b.sum(func(e int) *onnx.Value {
+				if e == 2 || e == 4 {
+					return nil
+				}
+				return b.op("Mul", b.expert(b.rows), b.gate(e))
+			})
+		}, "the router has 7 experts, the graph holds 5: 2, 4 are absent"},
+		{"one", func(b *mixture) *onnx.Value {
+			return b.sum(func(e int) *onnx.Value {
+				if e == 6 {
+					return nil
+				}
+				return b.op("Mul", b.expert(b.rows), b.gate(e))
+			})
+		}, "the router has 7 experts, the graph holds 6: 6 is absent"},
+		{"those that were seen", func(b *mixture) *onnx.Value { return b.unrolled([]int{0, 2, 3, 4, 6}, false) },
+			"the router has 7 experts, the graph holds 5: it runs when 5 are chosen"},
+		{"another activation", func(b *mixture) *onnx.Value {
+			return b.sum(func(e int) *onnx.Value {
+				if b.style.activation = ""; e == 3 {
+					b.style.activation = "clamped"
+				}
+				return b.op("Mul", b.expert(b.rows), b.gate(e))
+			})
+		}, "do different things"},
+		{"no weights", func(b *mixture) *onnx.Value {
+			return b.sum(func(e int) *onnx.Value {
+				return b.op("Add", b.expert(b.rows), b.op("Mul", b.gate(e), 0.0))
+			})
+		}, "not the sum"},
+		{"tanh", func(b *mixture) *onnx.Value {
+			return b.sum(func(e int) *onnx.Value {
+				a := b.op("Tanh", b.linear(b.rows, b.hidden, b.inner))
+				return b.op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
+			})
+		}, "no activation"},
+		{"a factor for each channel", func(b *mixture) *onnx.Value {
+			scale := b.weight(b.hidden)
+			return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.op("Mul", b.expert(b.rows), scale), b.gate(e)) })
+		}, "not the sum"},
+		{"a bias beside the weights", func(b *mixture) *onnx.Value {
+			return b.sum(func(e int) *onnx.Value {
+				return b.op("Add", b.op("Mul", b.expert(b.rows), b.gate(e)), b.weight(b.hidden))
+			})
+		}, "not the sum"},
+		{"two of three", func(b *mixture) *onnx.Value {
+			k := b.k
+			b.ids, b.scores = b.op("Slice", b.ids, []int64{0}, []int64{int64(k - 1)}, []int64{1}), b.op("Slice", b.scores, []int64{0}, []int64{int64(k - 1)}, []int64{1})
+			return b.equalAndMul()
+		}, "depend on which others are chosen"},
+		{"a bias for each place", func(b *mixture) *onnx.Value {
+			bias, y := b.weight(b.k, b.hidden), b.zeros()
+			for e := range b.experts {
+				place, _ := b.hit(e)
+				v, token := b.routed(e, func(x *onnx.Value) *onnx.Value { return b.op("Add", b.expert(x), b.op("Gather", bias, place)) })
+				y = b.op("ScatterND", y, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
+			}
+			return y
+		}, "not the sum"},
+		{"a bias for one of two places", func(b *mixture) *onnx.Value {
+			up, down, bias := make([]*onnx.Value, b.experts), make([]*onnx.Value, b.experts), b.weight(b.hidden)
+			for e := range up {
+				up[e], down[e] = b.weight(b.hidden, b.inner), b.weight(b.inner, b.hidden)
+			}
+			slot := func(v *onnx.Value, j int) *onnx.Value { return b.op("Gather", v, []int64{int64(j)}, attr("axis", 1)) }
+			ids, scores := b.ids, b.scores
+			var y *onnx.Value
+			for j := range b.k {
+				b.ids, b.scores = slot(ids, j), slot(scores, j)
+				part := b.sum(func(e int) *onnx.Value {
+					v := b.op("MatMul", b.op("Gelu", b.op("MatMul", b.rows, up[e])), down[e])
+					if j == 0 {
+						v = b.op("Add", v, bias)
+					}
+					return b.op("Mul", v, b.gate(e))
+				})
+				if y == nil {
+					y = part
+				} else {
+					y = b.op("Add", y, part)
+				}
+			}
+			return y
+		}, "two biases"},
+		{"three products", func(b *mixture) *onnx.Value {
+			b.style.activation = "gelu"
+			return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.linear(b.expert(b.rows), b.hidden, b.hidden), b.gate(e)) })
+		}, "more than two products"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newMixture(7, 2)
+			m, why := b.read(t, test.build(b))
+			if m != nil || !strings.Contains(why, test.want) {
+				t.Fatalf("%v, %q, expected %q", m != nil, why, test.want)
+			}
+		})
+	}
+}
+
+// Tokens over a capacity are no sum any more, but only where there are as many.
+func TestCapacity(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		b := newMixture(7, 2)
+		y := b.sum(func(e int) *onnx.Value {
+			gate := b.gate(e)
+			if counted {
+				place := b.op("CumSum", b.op("Cast", b.op("Greater", gate, 0.0), attr("to", 7)), 0)
+				gate = b.op("Where", b.op("LessOrEqual", place, 64), gate, 0.0)
+			}
+			return b.op("Mul", gate, b.expert(b.rows))
+		})
+		b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
+		matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
+		found := slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" })
+		told := slices.ContainsFunc(notes, func(m *Miss) bool { return m.Pattern == "MoE" && strings.Contains(m.Why, "over a capacity") })
+		if found == counted || told != counted {
+			t.Errorf("counted %v: found %v, told %v", counted, found, told)
+		}
+	}
+}
+
+// An even number of experts, each at one place of the choice in a run: those that are at another place are not absent.
+func TestPlaceInChoice(t *testing.T) {
+	b := newMixture(6, 2)
+	b.ids, b.scores = b.op("Slice", b.ids, []int64{0}, []int64{1}, []int64{1}), b.op("Slice", b.scores, []int64{0}, []int64{1}, []int64{1})
+	if m, why := b.read(t, b.equalAndMul()); m != nil || !strings.Contains(why, "depend on which others are chosen") {
+		t.Errorf("%v, %q", m != nil, why)
+	}
+}
+
+// What a run of the region shows is not tried to be read in another way.
+func TestAbsentIsFinal(t *testing.T) {
+	b := newMixture(7, 2)
+	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
+	y := b.sum(func(e int) *onnx.Value {
+		if e == 4 {
+			return nil
+		}
+		h := b.op("MatMul", b.rows, b.op("Gather", gateUp, e))
+		return b.op("Mul", b.op("MatMul", b.unit(b.halves(h)), b.op("Gather", down, e)), b.gate(e))
+	})
+	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
+	matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
+	if slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" }) ||
+		!slices.ContainsFunc(notes, func(m *Miss) bool { return strings.Contains(m.Why, "the graph holds 6: 4 is absent") }) {
+		t.Errorf("%d matches", len(matches))
+	}
+}
+
+// Graphs that contradict themselves must end in a note, or in a match that the check refuses.
+func TestMutatedMixtures(t *testing.T) {
+	ops := []string{"Add", "Mul", "MatMul", "Gather", "Concat", "Reshape", "Squeeze", "Transpose", "Split", "Slice", "Unsqueeze", "Gemm", "Expand", "GatherND"}
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		b := newMixture(7, 2)
+		y := mixtureForms[r.IntN(len(mixtureForms))].build(b)
+		b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
+		var nodes []*onnx.Node
+		b.m.Graph.Walk(func(g *onnx.Graph) { nodes = append(nodes, g.Nodes...) })
+		constants := b.m.Graph.Initializers()
+		for range 1 + r.IntN(3) {
+			n := nodes[r.IntN(len(nodes))]
+			switch at := r.IntN(4); {
+			case at == 0 && len(n.Inputs) > 0:
+				n.SetInput(r.IntN(len(n.Inputs)), constants[r.IntN(len(constants))])
+			case at == 1 && len(n.Attributes) > 0:
+				n.Attributes[r.IntN(len(n.Attributes))].Int = int64(r.IntN(7)) - 3
+			case at == 2 && len(n.Subgraphs()) == 0:
+				n.OpType = ops[r.IntN(len(ops))]
+			case len(n.Inputs) > 1:
+				first, second := n.Inputs[0], n.Inputs[1]
+				n.SetInput(0, second)
+				n.SetInput(1, first)
+			}
+		}
+		Builtin().Find(b.m.Graph, infer.Analyze(b.m))
+	}
+}

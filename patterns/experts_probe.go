@@ -1,0 +1,376 @@
+package patterns
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"weak"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// probe evaluates a region whose products with weights are not computed: what they give is chosen so that the region's result
+// tells where it comes from. Whatever loops, branches, masks, gathers and scatters lead the tokens to the experts and
+// back, they run as they are, and need no reading.
+//
+// The weights are not decoded. Ops that only move them are followed as views; what a product reads is a matrix at a
+// known place of an initializer.
+type probe struct {
+	g     *graphView
+	world int
+	// fill gives the elements of a first product's result; answer is asked for those of a second one.
+	fill   func(p *applied, out *reference.Tensor) error
+	answer func(p *applied, out *reference.Tensor) error
+
+	count int // of the products of the run
+	views map[*reference.Tensor]*weightView
+	// made are the results of products, also reshaped or in another type; from are the products that a tensor comes from.
+	made    map[tensorRef]*applied
+	rows    map[tensorRef][]*applied // of results put one below the other: the products, in order
+	from    map[tensorRef][]*applied
+	seconds []*applied // those that a token comes to
+	// scanned are the inputs of the bodies of Scans that hold one place of a weight after the other.
+	scanned map[*onnx.Value]*scannedWeight
+}
+
+// tensorRef names a tensor without keeping it: a region makes one of all tokens for every expert.
+type tensorRef = weak.Pointer[reference.Tensor]
+
+func ref(t *reference.Tensor) tensorRef { return weak.Make(t) }
+
+type scannedWeight struct {
+	view *weightView
+	axis int
+}
+
+// probeError says why a region cannot be read as experts. With others the region itself failed, as it may for some choices.
+type probeError string
+
+func (e probeError) Error() string { return string(e) }
+
+func noExperts(format string, args ...any) error { return probeError(fmt.Sprintf(format, args...)) }
+
+// run evaluates the region's nodes.
+func (p *probe) run(r *region, env map[*onnx.Value]*reference.Tensor) (*reference.Tensor, error) {
+	p.count = 0
+	p.views = map[*reference.Tensor]*weightView{}
+	p.made = map[tensorRef]*applied{}
+	p.rows = map[tensorRef][]*applied{}
+	p.from = map[tensorRef][]*applied{}
+	p.seconds = nil
+	p.scanned = map[*onnx.Value]*scannedWeight{}
+	nodes := p.runnable(r.y, env)
+	e := reference.NewForOpset(p.g.facts.Opset(), p.g.facts.Functions(), reference.Options{Exact: true, Override: p.node})
+	if _, err := e.EvalFor(nodes, env, []*onnx.Value{r.y}); err != nil { // each expert adds to all tokens: not to be kept
+		return nil, err
+	}
+	if env[r.y] == nil {
+		return nil, fmt.Errorf("%q has no value", r.y.Name)
+	}
+	return env[r.y], nil
+}
+
+// runnable gives the nodes that make v from the values in env, in order. What does not depend on these is taken out of the facts
+// and added to env, where it is numbers computed from shapes. The facts are of no use behind these values: they guess how many
+// tokens go to an expert.
+func (p *probe) runnable(v *onnx.Value, env map[*onnx.Value]*reference.Tensor) []*onnx.Node {
+	memo := map[*onnx.Value]bool{}
+	var depends func(v *onnx.Value) bool
+	depends = func(v *onnx.Value) bool {
+		if v == nil || v.Constant() != nil {
+			return false
+		}
+		if env[v] != nil {
+			return true
+		}
+		d, seen := memo[v]
+		if seen || v.Producer == nil || v.Graph != p.g.g {
+			return d
+		}
+		memo[v] = false
+		d = slices.ContainsFunc(p.g.operands(v.Producer), depends)
+		memo[v] = d
+		return d
+	}
+	var nodes []*onnx.Node
+	made := map[*onnx.Node]bool{}
+	known := map[*onnx.Value]*reference.Tensor{}
+	var need func(v *onnx.Value)
+	need = func(v *onnx.Value) {
+		if v == nil || env[v] != nil || v.Constant() != nil || v.Producer != nil && made[v.Producer] {
+			return
+		}
+		if t, ok := p.g.facts.Known(v, p.world); ok && !t.IsFloat() && !depends(v) {
+			known[v] = t
+			return
+		}
+		if v.Producer == nil || v.Graph != p.g.g && !p.g.fromConstant(v) {
+			return // an error when it is read
+		}
+		made[v.Producer] = true
+		for _, in := range p.g.operands(v.Producer) {
+			need(in)
+		}
+		nodes = append(nodes, v.Producer)
+	}
+	need(v)
+	maps.Copy(env, known)
+	return nodes
+}
+
+// node evaluates one node in the place of the evaluator.
+func (p *probe) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
+	if n.Is("Constant") {
+		if v := n.OutputValue(0); isWeight(v) {
+			return []*reference.Tensor{p.stand(viewOf(p.g.storedOnce(v)))}, nil
+		}
+		return nil, nil
+	}
+	in := make([]*reference.Tensor, len(n.Inputs))
+	weights := 0
+	for i, v := range n.Inputs {
+		if v == nil {
+			continue
+		}
+		if in[i] = s.Bound(v); in[i] == nil && isWeight(v) {
+			in[i] = p.stand(viewOf(p.g.storedOnce(v)))
+			s.Bind(v, in[i])
+		}
+		if w := p.scanned[v]; w != nil && p.views[in[i]] == nil {
+			in[i] = p.stand(w.view.at(w.axis, in[i].I[0]))
+			s.Bind(v, in[i])
+		}
+		if t := v.Constant(); t != nil && in[i] == nil && t.Len() > maxRead {
+			return nil, noExperts("%s reads the constant %q of %s%v, which is no weight of floating-point numbers", n.OpType, v.Name, t.DataType, t.Dims)
+		}
+		if p.views[in[i]] != nil {
+			weights++
+		}
+	}
+	switch {
+	case n.Is("Scan") && weights > 0:
+		return p.scan(n, in, s)
+	case len(n.Subgraphs()) > 0 || !reference.Supported(n.Domain, n.OpType):
+		return nil, nil // runs with what stands for the weights
+	case weights == 0:
+		return p.follow(n, in, s)
+	}
+	out, err := p.weighted(n, in, s)
+	if out != nil || err != nil {
+		return out, err
+	}
+	for i, v := range n.Inputs { // something else is done to weights: with their elements, if they are few
+		if w := p.views[in[i]]; v != nil && w != nil {
+			t, err := w.read()
+			if err != nil {
+				return nil, err
+			}
+			in[i] = t
+			s.Bind(v, t)
+		}
+	}
+	return p.follow(n, in, s)
+}
+
+// isWeight says whether v is a constant of more than one floating-point number.
+func isWeight(v *onnx.Value) bool {
+	t := v.Constant()
+	return t != nil && len(t.Dims) > 0 && t.Len() > 1 && t.DataType.IsFloat()
+}
+
+// stand makes a tensor that stands for a view.
+func (p *probe) stand(w *weightView) *reference.Tensor {
+	t := reference.NewFloats(onnx.Float, []int{0}, []float64{})
+	p.views[t] = w
+	return t
+}
+
+// follow evaluates a node and takes note of the products that its results come from.
+func (p *probe) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
+	var from []*applied
+	for _, t := range in {
+		for _, a := range p.from[ref(t)] {
+			if !slices.Contains(from, a) {
+				from = append(from, a)
+			}
+		}
+	}
+	if len(from) == 0 || n.Is("Shape") || n.Is("Size") {
+		return nil, nil
+	}
+	out, err := s.Op(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range out {
+		if t != nil {
+			p.from[ref(t)] = from
+		}
+	}
+	if n.Is("Concat") && n.AttrInt("axis", 0) == 0 && !slices.ContainsFunc(in, func(t *reference.Tensor) bool { return p.made[ref(t)] == nil }) {
+		for _, t := range in {
+			p.rows[ref(out[0])] = append(p.rows[ref(out[0])], p.made[ref(t)])
+		}
+	}
+	if a := p.made[ref(in[0])]; a != nil && onnx.IsStandardDomain(n.Domain) {
+		switch n.OpType {
+		case "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten":
+			p.made[ref(out[0])] = a
+		}
+	}
+	return out, nil
+}
+
+// weighted evaluates a node that reads weights: it moves them, multiplies with them or adds them as a bias. It gives nothing for
+// other nodes.
+func (p *probe) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
+	w := p.views[in[0]]
+	switch {
+	case isProduct(n):
+		return p.product(n, in)
+	case n.Is("Add") && len(in) == 2:
+		for i, t := range in {
+			if b := p.views[t]; b != nil && in[1-i] != nil && p.takesBias(in[1-i], b) {
+				return []*reference.Tensor{in[1-i]}, nil
+			}
+		}
+		return nil, nil
+	case w != nil && n.Is("Shape"):
+		return shapeOf(n, w.dims()), nil
+	case n.Is("Concat"):
+		return p.concat(n, in), nil
+	case w == nil || !onnx.IsStandardDomain(n.Domain):
+		return nil, nil
+	}
+	moved := moveView(n, w, func(i int) *reference.Tensor {
+		v := n.Input(i)
+		if v == nil {
+			return nil
+		}
+		t, err := s.Value(v)
+		if err != nil || t.I == nil {
+			return nil
+		}
+		return t
+	})
+	var out []*reference.Tensor
+	for _, m := range moved {
+		out = append(out, p.stand(m))
+	}
+	return out, nil
+}
+
+// scan evaluates a Scan over weights as one over their places.
+func (p *probe) scan(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
+	body := n.Attr("body")
+	scans := int(n.AttrInt("num_scan_inputs", 0))
+	if body == nil || body.Graph == nil || len(body.Graph.Inputs) != len(in) || scans < 1 || scans > len(in) {
+		return nil, nil
+	}
+	axes := n.AttrInts("scan_input_axes")
+	for k, t := range in {
+		w, scan := p.views[t], k-(len(in)-scans)
+		if w == nil || scan < 0 {
+			continue
+		}
+		axis := 0
+		if scan < len(axes) {
+			axis = int(wrapped(axes[scan:scan+1], int64(len(w.axes)))[0])
+		}
+		if axis < 0 || axis >= len(w.axes) {
+			return nil, nil
+		}
+		places, shape := make([]int64, w.axes[axis].dim), slices.Repeat([]int{1}, len(w.axes))
+		for i := range places {
+			places[i] = int64(i)
+		}
+		shape[axis] = len(places)
+		p.scanned[body.Graph.Inputs[k]] = &scannedWeight{w, axis}
+		s.Bind(n.Inputs[k], reference.NewInts(onnx.Int64, shape, places))
+		defer s.Bind(n.Inputs[k], t)
+	}
+	return s.Op(n)
+}
+
+// takesBias takes b for the bias of the product, or of the products, whose results are t.
+func (p *probe) takesBias(t *reference.Tensor, b *weightView) bool {
+	if a := p.made[ref(t)]; a != nil {
+		return a.setBias(t.Shape, b)
+	}
+	whole := b.expand(long(t.Shape))
+	if whole == nil || size(t.Shape) == 0 {
+		return false
+	}
+	from := int64(0)
+	for _, a := range p.rows[ref(t)] {
+		n := int64(a.shape[0])
+		if n > 0 && !a.setBias(a.shape, whole.slice(0, from, n, 1)) {
+			return false
+		}
+		from += n
+	}
+	return from > 0
+}
+
+// shapeOf is what the op Shape gives of a tensor of these dimensions.
+func shapeOf(n *onnx.Node, dims []int64) []*reference.Tensor {
+	rank := int64(len(dims))
+	bound := wrapped([]int64{n.AttrInt("start", 0), n.AttrInt("end", rank)}, rank)
+	from, to := min(max(bound[0], 0), rank), min(max(bound[1], 0), rank)
+	dims = dims[from:max(from, to)]
+	return []*reference.Tensor{reference.NewInts(onnx.Int64, []int{len(dims)}, dims)}
+}
+
+func (p *probe) concat(n *onnx.Node, in []*reference.Tensor) []*reference.Tensor {
+	var parts []*weightView
+	for _, t := range in {
+		w := p.views[t]
+		if w == nil {
+			return nil
+		}
+		parts = append(parts, w)
+	}
+	axis := n.AttrInt("axis", 0)
+	if axis < 0 {
+		axis += int64(len(parts[0].axes))
+	}
+	if axis < 0 || axis >= int64(len(parts[0].axes)) {
+		return nil
+	}
+	w := joinViews(parts, int(axis))
+	if w == nil {
+		return nil
+	}
+	return []*reference.Tensor{p.stand(w)}
+}
+
+// maxRead is the number of elements of an initializer up to which a part of it may be read.
+const maxRead = 1 << 20
+
+// read decodes the elements of a view.
+func (w *weightView) read() (*reference.Tensor, error) {
+	whole := map[*onnx.Value]*reference.Tensor{}
+	var v []float64
+	for _, o := range w.origins {
+		if n := o.source.Constant().Len(); n < 0 || n > maxRead {
+			return nil, noExperts("the weight %q, of %v, is neither only moved nor multiplied with", o.source.Name, o.source.Constant().Dims)
+		}
+		if whole[o.source] == nil {
+			t, err := reference.FromONNX(o.source.Constant())
+			if err != nil {
+				return nil, err
+			}
+			whole[o.source] = t
+		}
+	}
+	if w.size() > maxRead {
+		return nil, noExperts("a weight is repeated to %v", w.dims())
+	}
+	w.each(func(o origin) { v = append(v, whole[o.source].F[o.offset]) })
+	shape := make([]int, len(w.axes))
+	for i, a := range w.axes {
+		shape[i] = int(a.dim)
+	}
+	return reference.NewFloats(whole[w.origins[0].source].DataType, shape, v), nil
+}

@@ -1,0 +1,256 @@
+package patterns
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// unit is what an expert does between its first products and its second: the attributes of mojo.MoE, and which product is
+// the gate.
+type unit struct {
+	activation           string
+	alpha, limit, offset float64
+	packing              string // "halves" for two products as well
+	upFirst              bool   // the first half, the first of every two or the first product is up
+}
+
+// of gives the unit's result; up counts for nothing where there is no gate.
+func (u *unit) of(gate, up float64) float64 {
+	if u.limit > 0 {
+		gate, up = min(gate, u.limit), min(max(up, -u.limit), u.limit)
+	}
+	var a float64
+	switch u.activation {
+	case "silu":
+		a = gate / (1 + math.Exp(-u.alpha*gate))
+	case "gelu":
+		a = 0.5 * gate * (1 + math.Erf(gate/math.Sqrt2))
+	case "gelu_tanh":
+		a = 0.5 * gate * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(gate+0.044715*gate*gate*gate)))
+	default:
+		a = max(gate, 0)
+	}
+	if u.packing == "none" {
+		return a
+	}
+	return a * (up + u.offset)
+}
+
+func (u *unit) describe() string {
+	return fmt.Sprintf("%s with alpha %v, limit %v, up_offset %v, packing %s", u.activation, u.alpha, u.limit, u.offset, u.packing)
+}
+
+// same says whether two units are one, whichever of their operands comes first.
+func (u *unit) same(v *unit) bool {
+	a, b := *u, *v
+	a.upFirst, b.upFirst = false, false
+	return a == b
+}
+
+const (
+	// unitSamples is the number of channels on which units are told apart.
+	unitSamples = 48
+	// unitTolerance is the relative error that float16 constants in a formula account for.
+	unitTolerance = 2e-3
+	// unitNumbers bounds the constants of a region that may be an alpha, a limit or an offset.
+	unitNumbers = 10
+)
+
+// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th of an expert.
+func sampleAt(seq, i int, amplitude float64) float64 {
+	return amplitude * math.Sin(1.7*float64(i+1)+2.3*float64(seq)+0.31*float64(i*i%17))
+}
+
+// numbersIn lists the floating-point constants of one element that nodes of the region read, in its subgraphs as well.
+func (g *graphView) numbersIn(r *region) []float64 {
+	var list []float64
+	var visit func(nodes []*onnx.Node)
+	visit = func(nodes []*onnx.Node) {
+		for _, n := range nodes {
+			for _, v := range n.Inputs {
+				x, t, ok := g.scalar(v)
+				if ok && t.IsFloat() && math.Abs(x) < 1e4 && x != 0 && !slices.Contains(list, x) && len(list) < unitNumbers {
+					list = append(list, x)
+				}
+			}
+			for _, s := range n.Subgraphs() {
+				visit(s.Nodes)
+			}
+		}
+	}
+	visit(r.nodes)
+	return list
+}
+
+// units lists all units that the constants of a region may make.
+func units(numbers []float64, packings []unit) []*unit {
+	positive := slices.DeleteFunc(slices.Clone(numbers), func(x float64) bool { return x < 0 })
+	var list []*unit
+	for _, p := range packings {
+		for _, activation := range []string{"silu", "gelu", "gelu_tanh", "relu"} {
+			alphas, limits, offsets := []float64{1}, []float64{0}, []float64{0}
+			if activation == "silu" {
+				alphas = append(alphas, positive...)
+			}
+			if p.packing != "none" {
+				limits = append(limits, positive...)
+				offsets = append(offsets, numbers...)
+			}
+			for _, alpha := range alphas {
+				for _, limit := range limits {
+					for _, offset := range offsets {
+						u := p
+						u.activation, u.alpha, u.limit, u.offset = activation, alpha, limit, offset
+						list = append(list, &u)
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// fit finds the unit by which the data of a second product come from the results of first ones, and which of these they are:
+// there are more where the rows of several experts go through one unit. Of the units that the numbers make it is the one that
+// fits best. It gives nothing where no row tells.
+func fit(a *applied, numbers []float64, guess *unit) (*unit, []*applied, error) {
+	row := rowOf(a.data, a.dataIn)
+	if row == nil {
+		return nil, nil, nil
+	}
+	var sources [][]float64
+	for _, f := range a.first {
+		sources = append(sources, f.row)
+	}
+	best := fitting{worst: unitTolerance}
+	try := func(at ...int) {
+		var group [][]float64
+		for _, i := range at {
+			if sources[i] == nil {
+				return
+			}
+			group = append(group, sources[i])
+		}
+		packings := packingsOf(group, len(row))
+		if len(packings) == 0 {
+			return
+		}
+		var list []*unit
+		if guess == nil {
+			list = units(numbers, packings)
+		}
+		for _, p := range packings {
+			if guess != nil && guess.packing == p.packing {
+				u := *guess
+				u.upFirst = p.upFirst
+				list = append(list, &u)
+			}
+		}
+		for _, u := range list {
+			if worst := u.errorOn(row, group, best.worst); worst < best.worst {
+				best = fitting{u, at, worst}
+			}
+		}
+	}
+	tryAll := func() {
+		for i := range sources {
+			try(i)
+		}
+		for i := range sources {
+			for j := range i {
+				try(j, i)
+			}
+		}
+	}
+	if tryAll(); best.unit == nil && guess != nil {
+		guess = nil
+		tryAll()
+	}
+	if best.unit == nil {
+		return nil, nil, noExperts("what an expert does between its products is no activation that mojo.MoE has")
+	}
+	var group []*applied
+	for _, i := range best.at {
+		group = append(group, a.first[i])
+	}
+	return best.unit, group, nil
+}
+
+// fitting is a unit that fits, on some of the first products.
+type fitting struct {
+	unit  *unit
+	at    []int
+	worst float64
+}
+
+// packingsOf lists how gate and up may lie in the results of first products, for a unit of so many channels.
+func packingsOf(sources [][]float64, width int) []unit {
+	n := len(sources[0])
+	switch {
+	case len(sources) == 2 && n == width && len(sources[1]) == width:
+		return []unit{{packing: "halves"}, {packing: "halves", upFirst: true}}
+	case len(sources) == 1 && n == 2*width:
+		return []unit{{packing: "halves"}, {packing: "interleaved"}, {packing: "halves", upFirst: true}, {packing: "interleaved", upFirst: true}}
+	case len(sources) == 1 && n == width:
+		return []unit{{packing: "none"}}
+	}
+	return nil
+}
+
+// errorOn is the greatest relative error of the unit on the channels of a row; it stops at most.
+func (u *unit) errorOn(row []float64, sources [][]float64, most float64) float64 {
+	worst := 0.0
+	if u.packing == "none" != (len(sources) == 1 && len(sources[0]) == len(row)) {
+		return most
+	}
+	for c := range min(len(row), unitSamples) {
+		want := u.of(u.operands(sources, c))
+		if worst = max(worst, math.Abs(row[c]-want)/(1+math.Abs(want))); !(worst < most) {
+			return most
+		}
+	}
+	return worst
+}
+
+// operands gives gate and up of channel c.
+func (u *unit) operands(sources [][]float64, c int) (gate, up float64) {
+	s := sources[0]
+	switch {
+	case u.packing == "none":
+		return s[c], 0
+	case len(sources) == 2:
+		gate, up = s[c], sources[1][c]
+	case u.packing == "halves":
+		gate, up = s[c], s[c+len(s)/2]
+	default:
+		gate, up = s[2*c], s[2*c+1]
+	}
+	if u.upFirst {
+		return up, gate
+	}
+	return gate, up
+}
+
+// rowOf gives the elements along an axis, of the first row that is not zero; nil where there is none.
+func rowOf(t *reference.Tensor, axis int) []float64 {
+	n, inner := t.Shape[axis], size(t.Shape[axis+1:])
+	for first := range size(t.Shape) {
+		if first/inner%n != 0 {
+			continue
+		}
+		row := make([]float64, n)
+		zero := true
+		for i := range row {
+			row[i] = t.F[first+i*inner]
+			zero = zero && row[i] == 0
+		}
+		if !zero {
+			return row
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// goForm is a pattern that text cannot say: a Go function that finds its sites in a graph. It stands in a Set as a Pattern
+// without text, and is tried before those that have one, so that no part of its sites is taken for another block.
+type goForm struct {
+	name string
+	op   string // of domain mojo
+	find func(f *finder) []*Match
+}
+
+// goForms are the built-in ones, in the order they are tried.
+var goForms []*goForm
+
+func init() { goForms = []*goForm{moeForm, routerForm} }
+
+// pattern gives the entry of a Set that stands for the form.
+func (d *goForm) pattern() *Pattern {
+	return &Pattern{Name: d.name, Target: Target{Domain: "mojo", Op: d.op}, form: d}
+}
+
+// findForms finds the sites of the set's Go patterns.
+func (f *finder) findForms(s *Set) {
+	for _, p := range s.Patterns {
+		if p.form == nil {
+			continue
+		}
+		for _, m := range p.form.find(f) {
+			if slices.ContainsFunc(m.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
+				continue // a value that is computed twice, and read as one: the first match makes it
+			}
+			f.take(m)
+		}
+	}
+}
+
+// take adds a match and claims its nodes.
+func (f *finder) take(m *Match) {
+	for _, n := range m.Nodes {
+		f.claimed[n] = true
+	}
+	for _, v := range m.Outputs {
+		f.written[v] = true
+	}
+	f.matches = append(f.matches, m)
+}
+
+// note records why something that looks like the pattern is none; anchor is where somebody would ask.
+func (f *finder) note(pattern string, anchor *onnx.Node, at *onnx.Node, reason string) {
+	f.notes = append(f.notes, &Miss{Pattern: pattern, Anchor: anchor, Node: at, Why: reason})
+}
+
+// replacementBuilder makes the Replacement of a Match in Go.
+type replacementBuilder struct {
+	f *finder
+	m *Match
+	b *builder
+
+	stands map[*onnx.Value]*onnx.Value
+}
+
+// newReplacement starts the match of a form: root makes the first output.
+func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder {
+	opset := f.view.facts.Opset()
+	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.alike,
+		Replacement: onnx.NewFunction("", "", "", opset).Body}
+	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset}, stands: map[*onnx.Value]*onnx.Value{}}
+}
+
+// input gives the value of the replacement that stands for v, a value of the model's graph. Weights come in this way as well.
+func (r *replacementBuilder) input(name string, v *onnx.Value) *onnx.Value {
+	if r.stands[v] == nil {
+		r.m.Inputs = append(r.m.Inputs, v)
+		r.stands[v] = r.m.Replacement.AddInput(name, onnx.Type{})
+	}
+	return r.stands[v]
+}
+
+// node adds a node of the standard with one output.
+func (r *replacementBuilder) node(op, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	return r.b.node(op, name, inputs, attrs...)
+}
+
+// integers is an int64 vector, a Constant node.
+func (r *replacementBuilder) integers(name string, values ...int64) *onnx.Value {
+	return r.b.constant(name, onnx.NewInt64s("", values))
+}
+
+// fused adds the fused op with so many outputs; an input may be nil (omitted). attrs must be complete.
+func (r *replacementBuilder) fused(inputs []*onnx.Value, outputs []string, attrs ...*onnx.Attribute) []*onnx.Value {
+	g := r.m.Replacement
+	outs := make([]*onnx.Value, len(outputs))
+	for i, name := range outputs {
+		outs[i] = g.NewValue(name)
+	}
+	n := g.AddNode(r.m.Op, inputs, outs, attrs...)
+	n.Domain = r.m.Domain
+	r.m.Attributes = attrs
+	return outs
+}
+
+// output has the model's value v written by w of the replacement.
+func (r *replacementBuilder) output(v, w *onnx.Value) {
+	r.m.Outputs = append(r.m.Outputs, v)
+	r.m.Replacement.AddOutput(w)
+}
+
+// match gives the finished match; nodes are those that it replaces, in any order.
+func (r *replacementBuilder) match(nodes []*onnx.Node) *Match {
+	r.m.Nodes = r.f.view.inOrder(nodes)
+	return r.m
+}

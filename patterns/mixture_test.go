@@ -1,0 +1,173 @@
+package patterns
+
+import (
+	"math/rand/v2"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// mixture builds a model of one mixture of experts. Nodes go to the graph at, the main one or a body.
+type mixture struct {
+	m                    *onnx.Model
+	at                   *onnx.Graph
+	r                    *rand.Rand
+	experts, k           int
+	hidden, inner        int
+	x, rows, ids, scores *onnx.Value // [batch, seq, hidden], [tokens, hidden], [tokens, k] twice
+	style                expertStyle
+	inBodies             bool // weights are Constant nodes of the graph where they are read
+}
+
+// expertStyle is how one expert is written.
+type expertStyle struct {
+	weights    string // "in_out" (the default), "gemm", "transposed", "left"
+	activation string // "silu" (the default), "gelu" without a gate, "clamped"
+	packed     string // "", "halves", "interleaved", "up first"
+	bias       bool
+}
+
+func newMixture(experts, k int) *mixture {
+	b := &mixture{m: onnx.New(10, 20), r: rand.New(rand.NewPCG(1, 2)), experts: experts, k: k, hidden: 16, inner: 6}
+	b.at = b.m.Graph
+	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: int64(b.hidden)}}
+	b.x = b.m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: dims})
+	b.rows = b.op("Reshape", b.x, []int64{-1, int64(b.hidden)})
+	chosen := b.ops("TopK", 2, b.op("Softmax", b.op("MatMul", b.rows, b.weight(b.hidden, experts)), onnx.IntAttr("axis", -1)), []int64{int64(k)})
+	b.scores, b.ids = b.op("Div", chosen[0], b.op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	return b
+}
+
+func (b *mixture) ops(opType string, outputs int, args ...any) []*onnx.Value {
+	var in []*onnx.Value
+	var attrs []*onnx.Attribute
+	for _, a := range args {
+		switch a := a.(type) {
+		case *onnx.Value:
+			in = append(in, a)
+		case *onnx.Attribute:
+			attrs = append(attrs, a)
+		case float64:
+			in = append(in, b.m.Graph.AddInitializer(onnx.NewFloat32s("number", []int64{}, []float32{float32(a)})))
+		case int:
+			t, _ := reference.NewInts(onnx.Int64, []int{}, []int64{int64(a)}).ToONNX("int")
+			in = append(in, b.m.Graph.AddInitializer(t))
+		case []int64:
+			in = append(in, b.m.Graph.AddInitializer(onnx.NewInt64s("ints", a)))
+		case nil:
+			in = append(in, nil)
+		}
+	}
+	out := make([]*onnx.Value, outputs)
+	for i := range out {
+		out[i] = b.at.NewValue(strings.ToLower(opType))
+	}
+	b.at.AddNode(opType, in, out, attrs...).Name = "node_" + out[0].Name
+	return out
+}
+
+func (b *mixture) op(opType string, args ...any) *onnx.Value { return b.ops(opType, 1, args...)[0] }
+
+func (b *mixture) weight(dims ...int) *onnx.Value {
+	long := make([]int64, len(dims))
+	for i, d := range dims {
+		long[i] = int64(d)
+	}
+	v := make([]float32, size(dims))
+	for i := range v {
+		v[i] = float32(b.r.NormFloat64()) / 2
+	}
+	t := onnx.NewFloat32s("w", long, v)
+	if b.inBodies {
+		return b.op("Constant", onnx.TensorAttr("value", t))
+	}
+	return b.m.Graph.AddInitializer(t)
+}
+
+func attr(name string, v int64) *onnx.Attribute { return onnx.IntAttr(name, v) }
+
+// linear multiplies rows with a weight of its own, in the style.
+func (b *mixture) linear(x *onnx.Value, in, out int) *onnx.Value {
+	var y *onnx.Value
+	switch b.style.weights {
+	case "gemm":
+		if b.style.bias {
+			return b.op("Gemm", x, b.weight(out, in), b.weight(out), attr("transB", 1))
+		}
+		return b.op("Gemm", x, b.weight(out, in), attr("transB", 1))
+	case "transposed":
+		y = b.op("MatMul", x, b.op("Transpose", b.weight(out, in), onnx.IntsAttr("perm", []int64{1, 0})))
+	case "left":
+		y = b.op("Transpose", b.op("MatMul", b.weight(out, in), b.op("Transpose", x)))
+	default:
+		y = b.op("MatMul", x, b.weight(in, out))
+	}
+	if b.style.bias {
+		y = b.op("Add", b.weight(out), y)
+	}
+	return y
+}
+
+func (b *mixture) silu(x *onnx.Value) *onnx.Value { return b.op("Mul", x, b.op("Sigmoid", x)) }
+
+// unit is what stands between the products; up is nil where there is no gate.
+func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
+	switch b.style.activation {
+	case "gelu":
+		return b.op("Gelu", gate)
+	case "clamped":
+		gate, up = b.op("Clip", gate, nil, 0.75), b.op("Clip", up, -0.75, 0.75)
+		return b.op("Mul", b.op("Add", up, 1.0), b.op("Mul", gate, b.op("Sigmoid", b.op("Mul", gate, 1.702))))
+	}
+	return b.op("Mul", b.silu(gate), up)
+}
+
+// halves takes a packed product apart.
+func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
+	cut := func(from, step int) *onnx.Value {
+		return b.op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1}, []int64{int64(step)})
+	}
+	switch b.style.packed {
+	case "interleaved":
+		return cut(0, 2), cut(1, 2)
+	case "up first":
+		return cut(b.inner, 1), cut(0, 1)
+	}
+	return cut(0, 1), cut(b.inner, 1)
+}
+
+// expert sends rows through an expert of its own.
+func (b *mixture) expert(x *onnx.Value) *onnx.Value {
+	var a *onnx.Value
+	switch {
+	case b.style.activation == "gelu":
+		a = b.unit(b.linear(x, b.hidden, b.inner), nil)
+	case b.style.packed != "":
+		a = b.unit(b.halves(b.linear(x, b.hidden, 2*b.inner)))
+	default:
+		gate := b.linear(x, b.hidden, b.inner)
+		a = b.unit(gate, b.linear(x, b.hidden, b.inner))
+	}
+	return b.linear(a, b.inner, b.hidden)
+}
+
+// gate is the factor of expert e for every token, [tokens, 1].
+func (b *mixture) gate(e any) *onnx.Value {
+	hit := b.op("Cast", b.op("Equal", b.ids, e), attr("to", 1))
+	return b.op("ReduceSum", b.op("Mul", hit, b.scores), []int64{-1})
+}
+
+// sum adds up what of gives for every expert.
+func (b *mixture) sum(of func(e int) *onnx.Value) *onnx.Value {
+	var y *onnx.Value
+	for e := range b.experts {
+		if v := of(e); v == nil {
+		} else if y == nil {
+			y = v
+		} else {
+			y = b.op("Add", y, v)
+		}
+	}
+	return y
+}

@@ -1,0 +1,218 @@
+package patterns
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever form: it
+// begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No form is listed
+// here: y is where everything that depends on the choice comes together again, and x is the one value besides the
+// choice that y is computed from.
+type region struct {
+	routing *routing
+	x, y    *onnx.Value // x [..., hidden], y of as many elements; their leading axes and their types may differ
+	hidden  int64
+	nodes   []*onnx.Node // of this graph, in its order; those that compute numbers from shapes are among them
+	inside  map[*onnx.Node]bool
+	sure    bool // a reader has run the region, and knows that it is no mixture of all experts
+}
+
+const (
+	// maxBetween bounds the products with weights on one way between y and x: a region with more is none.
+	maxBetween = 8
+	// maxEnds bounds the values that are tried for y.
+	maxEnds = 6
+	// expertProducts is the number of products with weights on the way through an expert, at least.
+	expertProducts = 2
+)
+
+// regionOf finds the region behind a routing; why not otherwise.
+func (g *graphView) regionOf(r *routing) (reg *region, why string) {
+	if r.weights == nil && r.dense == nil {
+		return nil, "the chosen experts have no weights"
+	}
+	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}}
+	if reg, why = k.ends(); reg == nil {
+		return nil, why
+	}
+	k.extend(reg)
+	k.fill(reg, reg.y)
+	slices.SortFunc(reg.nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.position(a), g.position(b)) })
+	return reg, ""
+}
+
+// regionSeeker looks for the region of one routing.
+type regionSeeker struct {
+	g    *graphView
+	r    *routing
+	bits map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
+	made []*onnx.Value         // those values in the graph's order
+}
+
+const (
+	fromWeights uint8 = 1 << iota
+	fromIDs
+)
+
+// isChoice says whether v is one of the values that the choice is handed on by.
+func (k *regionSeeker) isChoice(v *onnx.Value) bool {
+	return v == k.r.weights || v == k.r.ids || v == k.r.dense && v != nil
+}
+
+// ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes through, and that
+// depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for each token, too, and so has what is
+// between the products where each token goes to one expert.)
+func (k *regionSeeker) ends() (reg *region, why string) {
+	g, r := k.g, k.r
+	need := fromWeights | fromIDs
+	k.mark(r.ids, fromIDs)
+	if r.weights != nil {
+		k.mark(r.weights, fromWeights)
+	}
+	if r.dense != nil {
+		k.mark(r.dense, fromWeights)
+		need = fromWeights
+	}
+	router, tried := k.router(), 0
+	for _, n := range g.g.Nodes[g.position(r.topK)+1:] {
+		if router[n] {
+			continue
+		}
+		var bits uint8
+		for _, v := range g.operands(n) {
+			bits |= k.bits[v]
+		}
+		if bits == 0 {
+			continue
+		}
+		for _, v := range n.Outputs {
+			if v == nil || !g.isData(v) || k.isChoice(v) {
+				continue
+			}
+			k.mark(v, bits)
+			h := k.rows(v)
+			if bits&need != need || h == 0 || !k.joins(v) {
+				continue
+			}
+			x, reason := k.begin(v, h)
+			if x != nil {
+				return &region{routing: r, x: x, y: v, hidden: h, inside: map[*onnx.Node]bool{}}, ""
+			}
+			if tried++; why == "" || why == noTokens {
+				why = reason
+			}
+			if tried == maxEnds {
+				return nil, why
+			}
+		}
+	}
+	return nil, cmp.Or(why, "what depends on the choice of experts does not come together in one value with a row for each token")
+}
+
+const noTokens = "the result does not depend on the tokens"
+
+func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
+	if k.bits[v] == 0 {
+		k.made = append(k.made, v)
+	}
+	k.bits[v] |= bits
+}
+
+// router lists the nodes between topK and the values that hand the choice on.
+func (k *regionSeeker) router() map[*onnx.Node]bool {
+	seen := map[*onnx.Node]bool{}
+	first := k.g.position(k.r.topK)
+	queue := []*onnx.Value{k.r.weights, k.r.dense, k.r.ids}
+	for len(queue) > 0 {
+		n := producer(queue[0])
+		queue = queue[1:]
+		if n == nil || n.Graph != k.g.g || seen[n] || k.g.position(n) < first {
+			continue
+		}
+		seen[n] = true
+		queue = append(queue, k.g.operands(n)...)
+	}
+	return seen
+}
+
+// rows gives the size of the last axis of v if v has one row of that size for each token, however they are arranged; 0 if not.
+func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
+	g := k.g
+	size, ok := g.facts.Dim(v, -1)
+	if !ok || size < 2 || !g.facts.DataType(v).IsFloat() {
+		return 0
+	}
+	for w := range worlds {
+		s, ok1 := g.facts.Shape(v, w)
+		tokens, ok2 := k.tokens(w)
+		if !ok1 || !ok2 || count(s) != tokens*size {
+			return 0
+		}
+	}
+	return size
+}
+
+// tokens gives the number of tokens of the choice in a world.
+func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
+	v, each := k.r.ids, k.r.k
+	if v == nil {
+		v, each = k.r.dense, k.r.experts
+	}
+	s, ok := k.g.facts.Shape(v, w)
+	return count(s) / each, ok
+}
+
+func count(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// joins says whether all that depends on the choice goes through y, besides what ends without meeting anything made from y: the
+// ids given out for statistics, say. What other routers compute counts for nothing here, as it may be given out together
+// with what this one does.
+func (k *regionSeeker) joins(y *onnx.Value) bool {
+	g, at := k.g, k.g.position(y.Producer)
+	if !g.isNeeded(y) {
+		return false
+	}
+	side := map[*onnx.Value]uint8{y: 1} // 1: made from y, 2: made from the choice beside y
+	end := -1                           // the last node that reads something of 2
+	beside := func(v *onnx.Value, after int) {
+		for _, n := range g.readers(v) {
+			if p := g.position(n); p > after {
+				side[v] |= 2
+				end = max(end, p)
+			}
+		}
+	}
+	for _, v := range k.made {
+		if v != y {
+			beside(v, at)
+		}
+	}
+	for p := at + 1; p <= end; p++ {
+		n := g.g.Nodes[p]
+		var bits uint8
+		for _, v := range g.operands(n) {
+			bits |= side[v]
+		}
+		if bits == 3 {
+			return false
+		}
+		for _, v := range n.Outputs {
+			if v == nil || bits == 0 || !g.isData(v) || g.isLogits(v) {
+				continue
+			}
+			if side[v] |= bits; bits == 2 {
+				beside(v, p)
+			}
+		}
+	}
+	return true
+}

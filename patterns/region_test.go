@@ -1,0 +1,177 @@
+package patterns
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// regions finds the regions behind the routings of a model.
+func (b *mixture) regions() (list []*region, whys []string) {
+	g := newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))
+	for _, r := range g.routings() {
+		if reg, why := g.regionOf(r); reg != nil {
+			list = append(list, reg)
+		} else {
+			whys = append(whys, why)
+		}
+	}
+	return list, whys
+}
+
+// layer makes a mixture of rows and gives its result for each token, in the shape of rows.
+func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
+	b.rows = rows
+	chosen := b.ops("TopK", 2, b.op("Softmax", b.op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
+	b.scores, b.ids = b.op("Div", chosen[0], b.op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	return gathered{b: b}.all()
+}
+
+// share is how often each expert was chosen, as a loss wants it.
+func (b *mixture) share() *onnx.Value {
+	values := b.m.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
+	return b.op("ReduceMean", b.op("OneHot", b.ids, b.experts, values), []int64{0, 1}, attr("keepdims", 0))
+}
+
+func TestRegions(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func(b *mixture) (x, y []*onnx.Value)
+	}{
+		{"one layer", func(b *mixture) (x, y []*onnx.Value) {
+			sum := gathered{b: b}.all()
+			b.m.Graph.AddOutput(b.op("Add", b.rows, sum))
+			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+		}},
+		{"three layers", func(b *mixture) (x, y []*onnx.Value) {
+			h, sum := b.rows, gathered{b: b}.all()
+			for range 2 {
+				x, y = append(x, h), append(y, sum)
+				h = b.op("Add", h, sum)
+				sum = b.layer(h)
+			}
+			b.m.Graph.AddOutput(b.op("Add", h, sum))
+			return append(x, h), append(y, sum)
+		}},
+		{"three layers with losses", func(b *mixture) (x, y []*onnx.Value) {
+			h, sum, loss := b.rows, gathered{b: b}.all(), b.share()
+			for range 2 {
+				x, y = append(x, h), append(y, sum)
+				h = b.op("Add", h, sum)
+				sum = b.layer(h)
+				loss = b.op("Add", loss, b.share())
+			}
+			b.m.Graph.AddOutput(b.op("Add", h, sum))
+			b.m.Graph.AddOutput(loss)
+			return append(x, h), append(y, sum)
+		}},
+		{"the choice is given out", func(b *mixture) (x, y []*onnx.Value) {
+			sum := gathered{b: b}.all()
+			for _, v := range []*onnx.Value{b.op("Add", b.rows, sum), b.ids, b.scores, b.op("Cast", b.ids, attr("to", 1))} {
+				b.m.Graph.AddOutput(v)
+			}
+			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+		}},
+		{"a loss beside", func(b *mixture) (x, y []*onnx.Value) {
+			share := b.share()
+			sum := gathered{b: b}.all()
+			b.m.Graph.AddOutput(b.op("Add", b.rows, sum))
+			b.m.Graph.AddOutput(b.op("ReduceSum", b.op("Mul", share, share), attr("keepdims", 0)))
+			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+		}},
+		{"a tensor of the shape alone", func(b *mixture) (x, y []*onnx.Value) {
+			sum := gathered{b: b}.all()
+			sum = b.op("Add", b.op("Expand", 0.0, b.op("Shape", b.rows)), sum)
+			b.m.Graph.AddOutput(b.op("Add", b.rows, sum))
+			return []*onnx.Value{b.rows}, []*onnx.Value{sum.Producer.Inputs[1]}
+		}},
+		{"back in the shape of the input", func(b *mixture) (x, y []*onnx.Value) {
+			s := gathered{b: b}
+			in := b.op("Identity", b.x)
+			b.rows = b.op("Reshape", in, []int64{-1, int64(b.hidden)})
+			y3 := b.op("Reshape", s.all(), b.op("Shape", in))
+			b.m.Graph.AddOutput(b.op("Add", in, y3))
+			return []*onnx.Value{b.rows}, []*onnx.Value{y3.Producer.Inputs[0]}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newMixture(5, 2)
+			x, y := test.build(b)
+			list, whys := b.regions()
+			if len(list) != len(y) || len(whys) > 0 {
+				t.Fatalf("%d regions, expected %d: %q", len(list), len(y), whys)
+			}
+			for i, reg := range list {
+				if reg.x != x[i] || reg.y != y[i] {
+					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.x.Name, reg.y.Name, x[i].Name, y[i].Name)
+				}
+				for _, n := range reg.nodes {
+					if n.Is("Softmax") || n.Is("TopK") || n == reg.x.Producer {
+						t.Errorf("node %q (%s) is no part of the region", n.Name, n.OpType)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestExpertsInBranch has a router and its experts in a branch of an If, and their weights around it.
+func TestExpertsInBranch(t *testing.T) {
+	b := newMixture(5, 2)
+	if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
+		t.Fatal(err)
+	}
+	outer, rows := b.at, b.rows
+	then, other := outer.NewSubgraph("then"), outer.NewSubgraph("else")
+	b.at = other
+	other.AddOutput(b.op("Identity", rows))
+	b.at = then
+	b.style.packed = "halves"
+	then.AddOutput(b.layer(b.op("Identity", rows)))
+	b.at = outer
+	cond := b.op("Equal", b.op("Shape", rows, attr("start", 0), attr("end", 1)), []int64{1})
+	outer.AddOutput(b.op("If", cond, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", other)))
+	matches, _ := Builtin().Find(then, infer.Analyze(b.m))
+	found := slices.IndexFunc(matches, func(m *Match) bool { return m.Op == "MoE" })
+	if found < 0 {
+		t.Fatalf("no experts among %d matches", len(matches))
+	}
+	if got, want := summary(matches[found]), "silu halves out_in out_in"; got != want {
+		t.Errorf("found %s, expected %s", got, want)
+	}
+}
+
+func TestNoRegion(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func(b *mixture)
+		want  string
+	}{
+		{"parts apart", func(b *mixture) {
+			s := gathered{b: b}
+			y := b.op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
+			b.m.Graph.AddOutput(y)
+		}, "does not come together"},
+		{"a mask of tokens", func(b *mixture) {
+			mask := b.m.Graph.AddInput("mask", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 1}}})
+			s := gathered{b: b}
+			y := b.op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
+			y = s.sum(b.op("Mul", y, mask))
+			b.m.Graph.AddOutput(b.op("Add", b.rows, y))
+		}, `more than one tensor: "mask"`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newMixture(5, 2)
+			test.build(b)
+			list, whys := b.regions()
+			if len(list) > 0 || len(whys) != 1 || !strings.Contains(whys[0], test.want) {
+				t.Fatalf("%d regions, %q, expected %q", len(list), whys, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package patterns
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// greatestFloor is a bound below which no sum of k softmax values of the best experts comes.
+const greatestFloor = 1e-5
+
+// combine makes a router of how experts are chosen and of what becomes of the chosen scores.
+func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string) {
+	choice, at, why := p.scores(p.r.topK.Input(0))
+	if choice == nil {
+		return nil, at, why
+	}
+	if why := p.limit(choice); why != "" {
+		return nil, p.r.topK, why
+	}
+	r = &router{routing: p.r, logits: choice.logits, bias: choice.bias, groups: choice.groups, order: scoreFirst, score: choice.kind,
+		renormalize: c.renormalize, epsilon: c.epsilon, scale: c.scale, sharpness: c.sharpness}
+	from := choice // what the weights are taken from
+	if c.of == nil {
+		if choice.bias != nil {
+			return nil, p.r.topK, "weights that hold the bias of the choice"
+		}
+	} else {
+		if from, at, why = p.scores(c.of); from == nil {
+			return nil, at, why
+		}
+		if from.bias != nil && choice.bias == nil || from.masked || !p.g.same(from.logits, choice.logits) {
+			return nil, p.r.topK, "weights of other scores than those that are chosen among"
+		}
+		if from.bias != nil {
+			return nil, p.r.topK, "weights that hold the bias of the choice"
+		}
+	}
+	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same softmax.
+	applied, of, among := c.kind, from.kind, choice.kind
+	if among == "logsoftmax" {
+		among = ""
+	}
+	switch {
+	case of == "logsoftmax" && applied == "exp":
+		applied, of = "", "softmax"
+	case of == "logsoftmax" && applied == "softmax":
+		of = ""
+	}
+	switch {
+	case of == "logsoftmax" || applied == "exp":
+		return nil, p.r.topK, "weights that are logarithms or exponentials"
+	case applied != "" && of != "":
+		return nil, p.r.topK, "scores that are activated once more when they are chosen"
+	case applied == "" && of == "":
+		if n := producer(from.logits); n != nil && from.logits != p.r.logits {
+			return nil, n, n.OpType + " as what makes scores, which is neither softmax over the experts nor sigmoid"
+		}
+		return nil, p.r.topK, "logits as weights, without softmax or sigmoid"
+	case among != "" && among != of:
+		return nil, p.r.topK, "weights of other scores than those that are chosen among"
+	case r.sharpness != 1 && (applied == "" || choice.bias != nil):
+		return nil, p.r.topK, "weights of logits that are scaled after the choice"
+	case applied != "":
+		r.order, r.score = topKFirst, applied
+	case among == "": // chosen among the logits, weights of the scores
+		r.score = of
+		switch {
+		case of == "sigmoid":
+			r.order = topKFirst
+		case c.renormalize && c.epsilon <= greatestFloor: // softmax over all, divided by the sum of k: softmax over k
+			r.order, r.renormalize, r.epsilon = topKFirst, false, 0
+		case choice.bias != nil:
+			return nil, p.r.topK, "logits chosen among with a bias, and weights of their softmax"
+		}
+	}
+	if c.floor > 0 && (r.score != "softmax" || r.order != scoreFirst || r.bias != nil || c.floor > greatestFloor) {
+		return nil, p.r.topK, "a sum of weights that is bounded from below"
+	}
+	if r.groups.count > 1 && r.order != scoreFirst {
+		return nil, p.r.topK, "groups of experts, and scores of the chosen ones alone"
+	}
+	if t := p.g.facts.DataType(r.logits); !routerTypes[t] || r.bias != nil && !routerTypes[p.g.facts.DataType(r.bias)] {
+		return nil, p.r.topK, "logits of type " + t.String()
+	}
+	if why := p.shaped(r); why != "" {
+		return nil, p.r.topK, why
+	}
+	return r, nil, ""
+}
+
+// routerTypes are the types of the op's inputs.
+var routerTypes = map[onnx.DataType]bool{onnx.Float: true, onnx.Float16: true, onnx.BFloat16: true}
+
+// shaped says what is wrong with the shapes: experts are chosen in the rows of the logits, or with all rows on one axis.
+func (p *routerReader) shaped(r *router) string {
+	in := p.r.topK.Input(0)
+	n, ok1 := p.g.facts.Rank(r.logits)
+	m, ok2 := p.g.facts.Rank(in)
+	ids, ok3 := p.g.facts.Rank(r.ids)
+	switch {
+	case !ok1 || !ok2 || !ok3 || n == 0:
+		return "logits or ids of unknown rank"
+	case n == m && !p.g.facts.SameShape(r.logits, in), n != m && m != 2:
+		return "experts chosen in other rows than those of the logits"
+	case ids != m && (ids != m-1 || !p.r.topK.Is("ArgMax")):
+		return "ids of another rank than the logits"
+	}
+	return ""
+}

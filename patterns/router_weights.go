@@ -1,0 +1,241 @@
+package patterns
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// chosen is what becomes of the scores of the chosen experts on the way to their weights.
+type chosen struct {
+	// of is what the weights are taken from: nil for the values that the choice gives, else scores of all experts.
+	of          *onnx.Value
+	kind        string // "softmax", "sigmoid" or "exp", if that is applied to the chosen ones
+	renormalize bool
+	epsilon     float64
+	floor       float64 // below which the sum does not go
+	scale       float64
+	sharpness   float64 // factor of the logits before kind
+}
+
+// router reads v as weights.
+func (p *routerReader) router(v *onnx.Value) (r *router, at *onnx.Node, why string) {
+	p.out = p.g.facts.DataType(v)
+	c, at, why := p.chosen(v)
+	if c == nil {
+		return nil, at, why
+	}
+	return p.combine(c)
+}
+
+// chosen goes back from weights to the values of the choice, or to a gathering of scores.
+func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why string) {
+	g := p.g
+	v = g.resolve(v)
+	n := producer(v)
+	if n == nil || !onnx.IsStandardDomain(n.Domain) {
+		return nil, n, "weights that do not come from the choice"
+	}
+	if n == p.r.topK && n.Is("TopK") && v.Output == 0 {
+		return &chosen{scale: 1, sharpness: 1}, nil, ""
+	}
+	if of := g.gathered(n, p.r); of != nil && (!isPick(n) || g.picksByID(n, p.r)) {
+		return &chosen{of: of, scale: 1, sharpness: 1}, nil, ""
+	}
+	if n.Is("Cast") {
+		if p.rounds(v) {
+			return nil, n, "weights that are rounded on the way"
+		}
+		return p.chosen(n.Input(0))
+	}
+	if kind, x, ok := g.activationOf(v); ok {
+		if c, at, why = p.chosen(x); c == nil {
+			return nil, at, why
+		}
+		if c.kind != "" || c.renormalize || c.scale <= 0 {
+			return nil, n, "a " + kind + " of what is no longer the logits"
+		}
+		c.kind, c.sharpness, c.scale = kind, c.scale, 1
+		return c, nil, ""
+	}
+	x, factor, total, inverse := g.factors(n)
+	if x == nil {
+		return nil, n, n.OpType + " on the way to the weights"
+	}
+	if c, at, why = p.chosen(x); c == nil {
+		return nil, at, why
+	}
+	if total == nil {
+		c.scale *= factor
+		return c, nil, ""
+	}
+	epsilon, floor, ok := g.totalOf(total, x)
+	switch {
+	case !ok:
+		return nil, n, "weights divided by something else than their sum"
+	case c.renormalize:
+		return nil, n, "weights divided by their sum twice"
+	case c.scale <= 0:
+		return nil, n, "weights of no positive factor divided by their sum"
+	}
+	c.renormalize, c.epsilon, c.floor, c.scale = true, epsilon/c.scale, floor/c.scale, inverse
+	return c, nil, ""
+}
+
+// rounds says whether a cast makes numbers of a narrower type than the result has.
+func (p *routerReader) rounds(cast *onnx.Value) bool { return widens(p.g.facts.DataType(cast), p.out) }
+
+// factors reads a product or quotient: x by a number, or x divided by total and multiplied with inverse.
+func (g *graphView) factors(n *onnx.Node) (x *onnx.Value, factor float64, total *onnx.Value, inverse float64) {
+	if len(n.Inputs) != 2 {
+		return nil, 0, nil, 0
+	}
+	a, b := n.Inputs[0], n.Inputs[1]
+	switch n.OpType {
+	case "Div":
+		if c, ok := g.scale(b); ok {
+			return a, 1 / c, nil, 0
+		}
+		return a, 0, b, 1
+	case "Mul":
+		for range 2 {
+			if c, _, ok := g.scalar(b); ok {
+				return a, c, nil, 0
+			}
+			m := producer(g.skipCasts(b))
+			if m.Is("Reciprocal") {
+				return a, 0, m.Input(0), 1
+			}
+			if m.Is("Div") {
+				if c, ok := g.scale(m.Input(0)); ok {
+					return a, 0, m.Input(1), c
+				}
+			}
+			a, b = b, a
+		}
+	}
+	return nil, 0, nil, 0
+}
+
+// totalOf says whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added to it,
+// floor what it is at least.
+func (g *graphView) totalOf(v, w *onnx.Value) (epsilon, floor float64, ok bool) {
+	for range maxDetour {
+		v = g.skipCasts(v)
+		n := producer(v)
+		if n == nil || !onnx.IsStandardDomain(n.Domain) {
+			return 0, 0, false
+		}
+		switch n.OpType {
+		case "ReduceSum", "ReduceL1":
+			return epsilon, floor, g.reducesLastAxis(n) && g.same(g.skipCasts(n.Input(0)), g.skipCasts(w))
+		case "Unsqueeze", "Reshape", "Expand":
+			v = n.Input(0)
+		case "Add":
+			x, c := g.numberAnd(n)
+			if x == nil || c < 0 || floor > 0 {
+				return 0, 0, false
+			}
+			epsilon, v = epsilon+c, x
+		case "Max", "Clip":
+			x, c := g.numberAnd(n)
+			if x == nil || n.Input(2) != nil || epsilon > 0 {
+				return 0, 0, false
+			}
+			floor, v = max(floor, c), x
+		default:
+			return 0, 0, false
+		}
+	}
+	return 0, 0, false
+}
+
+// numberAnd gives the operands of a node of two, of which one is a number; x is nil for other nodes.
+func (g *graphView) numberAnd(n *onnx.Node) (x *onnx.Value, c float64) {
+	for i := range n.Inputs {
+		if c, _, ok := g.scalar(n.Inputs[i]); ok && len(n.Inputs) >= 2 && i < 2 && n.Inputs[1-i] != nil {
+			return n.Inputs[1-i], c
+		}
+	}
+	return nil, 0
+}
+
+// picksByID says whether the node gathers along the last axis by the indices of the choice.
+func (g *graphView) picksByID(n *onnx.Node, r *routing) bool {
+	rank, ok := g.facts.Rank(n.Input(0))
+	axis := n.AttrInt("axis", 0)
+	ids := g.skipCasts(n.Input(1))
+	switch {
+	case !ok:
+		return false
+	case n.Is("GatherND"): // rows are batches, and each index stands alone
+		if u := producer(ids); n.AttrInt("batch_dims", 0) == int64(rank)-1 && u != nil && opKind(u) == "Reshape" {
+			ids = g.skipCasts(u.Input(0))
+			break
+		}
+		return false
+	case !n.Is("GatherElements") || axis != -1 && axis != int64(rank)-1:
+		return false
+	}
+	return ids == g.resolve(r.ids) || g.same(ids, r.ids)
+}
+
+// activationOf is scoreOf for what is applied to chosen scores: an exponential of logarithms as well.
+func (g *graphView) activationOf(v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
+	if kind, x, ok := g.scoreOf(v); ok && kind != "logsoftmax" {
+		return kind, x, true
+	}
+	if n := producer(g.resolve(v)); n.Is("Exp") {
+		return "exp", n.Input(0), true
+	}
+	return "", nil, false
+}
+
+// earlier gives the value before v in the shape of the weights, if v is made from it and from what is known for each expert by
+// itself: the step to v may then stay behind the op.
+func (p *routerReader) earlier(v *onnx.Value) *onnx.Value {
+	n := producer(v)
+	if n == nil || n == p.r.topK || !slices.Contains(p.r.chosen, v) {
+		return nil
+	}
+	var prev *onnx.Value
+	for _, in := range p.behind(n) {
+		if in == nil {
+			return nil
+		}
+		if p.g.facts.SameShape(in, p.r.ids) && (prev == nil || p.g.position(in.Producer) < p.g.position(prev.Producer)) {
+			prev = in
+		}
+	}
+	return prev
+}
+
+// behind lists the values for the chosen experts that a node reads, directly or through sums of these; it holds a nil where the node
+// reads scores of other experts as well.
+func (p *routerReader) behind(n *onnx.Node) []*onnx.Value {
+	var list []*onnx.Value
+	for _, in := range n.Inputs {
+		switch {
+		case in == nil || !p.r.cone[in]:
+		case !slices.Contains(p.r.chosen, in):
+			if p.g.facts.DataType(in).IsFloat() && !p.byID(in) {
+				list = append(list, nil)
+			}
+		case p.g.facts.SameShape(in, p.r.ids):
+			list = append(list, in)
+		default:
+			list = append(list, p.behind(in.Producer)...)
+		}
+	}
+	return list
+}
+
+// byID says whether v is a constant's elements picked by the choice.
+func (p *routerReader) byID(v *onnx.Value) bool {
+	n := producer(p.g.skipCasts(v))
+	for n != nil && (opKind(n) == "Reshape" || strings.HasSuffix(n.OpType, "queeze")) {
+		n = producer(p.g.skipCasts(n.Input(0)))
+	}
+	return n != nil && isPick(n) && p.g.fromConstant(n.Input(0))
+}

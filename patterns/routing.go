@@ -1,0 +1,246 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// routing is the choice that a mixture of experts makes for each of its tokens.
+type routing struct {
+	// topK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after the other and their
+	// indices are joined, it is the last of them.
+	topK *onnx.Node
+	// experts is the number of experts, k how many of them a token goes to.
+	experts, k int64
+	// logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an Add brings one.
+	logits *onnx.Value
+	// ids are the chosen experts as topK writes them, [..., k], or [...] for an ArgMax that drops its axis.
+	ids *onnx.Value
+	// weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way from the values
+	// that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value, or where dense is what is final.
+	weights *onnx.Value
+	// chosen are the values that lead to weights, in the graph's order: shaped like ids, or sums over their last axis.
+	chosen []*onnx.Value
+	// dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of all experts under a
+	// mask, or values that are scattered and then activated. It is nil otherwise.
+	dense *onnx.Value
+	// before are the choices that this one depends on, of groups of experts.
+	before []*onnx.Node
+	// cone are the values that are computed from logits, constants and shapes alone.
+	cone map[*onnx.Value]bool
+
+	joined []*routing           // the choices of which this one is the last
+	byID   map[*onnx.Value]bool // the values of the cone that depend on the ids
+}
+
+// maxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected by it.
+const maxRouter = 512
+
+// routings finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant weights
+// gives for each token, that select among the experts. Choices of groups of experts are part of a router and none of
+// their own; sorts, and choices among tokens or words, are none.
+func (g *graphView) routings() []*routing {
+	if g.routers != nil {
+		return g.routers
+	}
+	list := []*routing{}
+	inner := map[*onnx.Node]bool{} // choices that a later choice depends on
+	for _, n := range g.g.Nodes {
+		r := g.choice(n)
+		if r == nil {
+			continue
+		}
+		before, ok := g.beforeChoice(r)
+		if !ok {
+			continue
+		}
+		r.before = before
+		for _, m := range before {
+			inner[m] = true
+		}
+		list = append(list, r)
+	}
+	list = g.joinChoices(list, inner)
+	list = slices.DeleteFunc(list, func(r *routing) bool { return inner[r.topK] || !g.selects(r) })
+	for _, r := range list {
+		r.cone = g.coneOf(r.logits)
+		g.findChosen(r)
+		g.findDense(r)
+	}
+	g.routers = list
+	return list
+}
+
+// choice reads a node that chooses k places of a last axis whose size is known; nil for other nodes.
+func (g *graphView) choice(n *onnx.Node) *routing {
+	var ids *onnx.Value
+	axis, k := n.AttrInt("axis", 0), int64(1)
+	switch {
+	case n.Is("TopK") && n.AttrInt("largest", 1) == 1:
+		list, ok := g.ints(n.Input(1))
+		if !ok || len(list) != 1 {
+			return nil
+		}
+		axis, k, ids = n.AttrInt("axis", -1), list[0], n.OutputValue(1)
+	case n.Is("ArgMax") && n.AttrInt("select_last_index", 0) == 0:
+		ids = n.OutputValue(0)
+	default:
+		return nil
+	}
+	in := n.Input(0)
+	rank, ok := g.facts.Rank(in)
+	if !ok || axis != -1 && axis != int64(rank)-1 || !g.facts.DataType(in).IsFloat() {
+		return nil
+	}
+	experts, ok := g.facts.Dim(in, -1)
+	if !ok || experts < 2 || k < 1 || k > experts || ids == nil {
+		return nil
+	}
+	return &routing{topK: n, ids: ids, experts: experts, k: k}
+}
+
+// beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it passes.
+// ok is false where no product with constant weights gives as many numbers for each token as there are experts.
+func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
+	queue := []*onnx.Value{r.topK.Input(0)}
+	seen := map[*onnx.Node]bool{}
+	leads := map[*onnx.Value]*onnx.Value{} // from an input to the value that was reached first
+	var product *onnx.Value
+	for len(queue) > 0 && len(seen) < maxRouter {
+		v := queue[0]
+		queue = queue[1:]
+		n := producer(v)
+		if n == nil || v.Graph != g.g || seen[n] || v.Constant() != nil {
+			continue
+		}
+		seen[n] = true
+		switch {
+		case isProduct(n):
+			if v := g.scaled(v, leads); product == nil && g.hasExperts(v, r) && slices.ContainsFunc(n.Inputs, g.fromConstant) {
+				product = v
+			}
+			continue
+		case n.Is("Shape"), n.Is("Size"):
+			continue
+		case n.Is("Cast") && !g.facts.DataType(n.Input(0)).IsFloat() && v == g.resolve(r.topK.Input(0)):
+			return nil, false // a sort of integers
+		case n.Is("TopK"), n.Is("ArgMax"):
+			choices = append(choices, n)
+		}
+		for _, in := range n.Inputs {
+			if in != nil {
+				queue = append(queue, in)
+				if leads[in] == nil {
+					leads[in] = v
+				}
+			}
+		}
+	}
+	if product == nil {
+		return nil, false
+	}
+	r.logits = g.withBias(product)
+	return choices, true
+}
+
+// scaled gives the real numbers that a product of integers stands for, which is what is cast and multiplied with the scales of its
+// operands; leads says what is computed from a value. A product of floats is given as it is.
+func (g *graphView) scaled(v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
+	if v == nil || g.facts.DataType(v).IsFloat() {
+		return v
+	}
+	for v != nil && !g.facts.DataType(v).IsFloat() {
+		v = leads[v]
+	}
+	if next := leads[v]; next != nil && next.Producer.Is("Mul") {
+		v = next
+	}
+	return v
+}
+
+// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side by side.
+func (g *graphView) joinChoices(list []*routing, inner map[*onnx.Node]bool) []*routing {
+	byIDs := map[*onnx.Value]*routing{}
+	for _, r := range list {
+		byIDs[r.ids] = r
+	}
+	for _, r := range list {
+		for _, u := range r.ids.Uses() {
+			rank, ok := g.facts.Rank(r.ids)
+			axis := u.Node.AttrInt("axis", 0)
+			if !ok || u.Index != 0 || !u.Node.Is("Concat") || len(u.Node.Inputs) < 2 || axis != -1 && axis != int64(rank)-1 {
+				continue
+			}
+			whole := routing{ids: u.Node.OutputValue(0)}
+			for _, v := range u.Node.Inputs {
+				part := byIDs[v]
+				if part == nil || part.logits != r.logits || part.joined != nil {
+					whole.joined = nil
+					break
+				}
+				whole.joined = append(whole.joined, part)
+				whole.k += part.k
+				if whole.topK == nil || g.position(whole.topK) < g.position(part.topK) {
+					whole.topK = part.topK
+				}
+			}
+			if len(whole.joined) != len(u.Node.Inputs) {
+				continue
+			}
+			whole.experts, whole.logits = r.experts, r.logits
+			for _, part := range whole.joined {
+				inner[part.topK] = part.topK != whole.topK
+				if copied := *part; part.topK == whole.topK {
+					whole.joined[slices.Index(whole.joined, part)] = &copied
+					*part = whole
+				}
+			}
+			break
+		}
+	}
+	return list
+}
+
+// hasExperts says whether v is a tensor of floats with one number per expert along its last axis.
+func (g *graphView) hasExperts(v *onnx.Value, r *routing) bool {
+	d, ok := g.facts.Dim(v, -1)
+	return ok && d == r.experts && g.facts.DataType(v).IsFloat()
+}
+
+// fromConstant says whether v is a constant, or one in another type or another order of axes.
+func (g *graphView) fromConstant(v *onnx.Value) bool {
+	for range maxDetour {
+		switch {
+		case v == nil:
+			return false
+		case v.Constant() != nil:
+			return true
+		}
+		n := v.Producer
+		if n == nil || !onnx.IsStandardDomain(n.Domain) || !isView[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
+			return false
+		}
+		v = n.Input(0)
+	}
+	return false
+}
+
+// withBias gives the sum of a product and the constant that is added to it, if that is its only use; else the product.
+func (g *graphView) withBias(product *onnx.Value) *onnx.Value {
+	uses := slices.DeleteFunc(slices.Clone(product.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
+	if len(uses) != 1 || product.IsOutput() {
+		return product
+	}
+	n := uses[0].Node
+	if v := n.OutputValue(0); n.Graph == g.g && v != nil && g.resolve(v) == g.resolve(product) { // it hands the product on
+		if sum := g.withBias(v); sum != v {
+			return sum
+		}
+		return product
+	}
+	if n.Is("Add") && n.Graph == g.g && len(n.Inputs) == 2 && g.fromConstant(n.Inputs[1-uses[0].Index]) && g.facts.SameShape(n.Outputs[0], product) {
+		return n.Outputs[0]
+	}
+	return product
+}

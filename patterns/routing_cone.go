@@ -1,0 +1,90 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// coneOf gives the values that are computed from logits, constants and shapes alone, up to products and experts' weights.
+func (g *graphView) coneOf(logits *onnx.Value) map[*onnx.Value]bool {
+	cone := map[*onnx.Value]bool{logits: true}
+	queue := []*onnx.Value{logits}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		for _, u := range v.Uses() {
+			n := u.Node
+			if n.Graph != g.g || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || isProduct(n) || len(n.Subgraphs()) > 0 ||
+				n.Is("Shape") || n.Is("Size") || !g.computedFrom(n, cone) || g.picksExperts(n) {
+				continue
+			}
+			for _, out := range n.Outputs {
+				if out != nil {
+					cone[out] = true
+					queue = append(queue, out)
+				}
+			}
+		}
+	}
+	return cone
+}
+
+// computedFrom says whether every input of the node is among the values, constant, or follows from shapes.
+func (g *graphView) computedFrom(n *onnx.Node, values map[*onnx.Value]bool) bool {
+	return !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+		return v != nil && !values[v] && !g.fromConstant(v) && !g.isShape(v)
+	})
+}
+
+// isShape says whether the elements of v follow from constants and shapes.
+func (g *graphView) isShape(v *onnx.Value) bool {
+	if _, ok := g.facts.Known(v, 0); ok {
+		return true
+	}
+	_, ok := g.fill(v)
+	return ok
+}
+
+// fill gives the number that all elements of v are.
+func (g *graphView) fill(v *onnx.Value) (x float64, ok bool) {
+	for range maxDetour {
+		if x, _, ok := g.scalar(v); ok {
+			return x, true
+		}
+		n := producer(v)
+		if n == nil || !onnx.IsStandardDomain(n.Domain) {
+			return 0, false
+		}
+		switch n.OpType {
+		case "ConstantOfShape":
+			a := n.Attr("value")
+			if a == nil || a.Tensor == nil {
+				return 0, true
+			}
+			t, err := reference.FromONNX(a.Tensor)
+			switch {
+			case err == nil && len(t.F) == 1:
+				return t.F[0], true
+			case err == nil && len(t.I) == 1:
+				return float64(t.I[0]), true
+			}
+			return 0, false
+		case "Expand", "Tile", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Identity":
+			v = n.Input(0)
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// picksExperts says whether the node takes blocks of constants: the weights of experts.
+func (g *graphView) picksExperts(n *onnx.Node) bool {
+	if !isPick(n) {
+		return false
+	}
+	rank, ok := g.facts.Rank(n.Input(0))
+	return (!ok || rank > 2) && g.fromConstant(n.Input(0))
+}

@@ -1,0 +1,93 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// findDense finds the gates of all experts, and drops the weights where they are only a step on the way to these.
+func (g *graphView) findDense(r *routing) {
+	gates := func(v *onnx.Value) bool {
+		return v != r.logits && g.facts.SameShape(v, r.logits) && g.facts.DataType(v).IsFloat()
+	}
+	stop := map[*onnx.Value]bool{}
+	for v := range r.cone {
+		stop[v] = gates(v)
+	}
+	from := []*onnx.Value{r.ids}
+	if r.weights != nil {
+		if g.leavesCone(r.weights, r, stop) {
+			return
+		}
+		from = []*onnx.Value{r.weights}
+	}
+	var steps []*onnx.Value // that are not the same numbers in another type
+	for v := range g.forward(from, r, nil) {
+		if gates(v) && !v.Producer.Is("Cast") {
+			steps = append(steps, v)
+		}
+	}
+	slices.SortFunc(steps, func(a, b *onnx.Value) int { return g.position(a.Producer) - g.position(b.Producer) })
+	if n := len(steps); n > 0 && (r.weights == nil || n > 1 || !g.spreads(steps[0])) {
+		r.dense, r.weights = g.lastCast(steps[n-1], r), nil
+	}
+}
+
+// spreads says whether gates are made of weights by putting them where the experts' places are, among zeros.
+func (g *graphView) spreads(gates *onnx.Value) bool {
+	n := gates.Producer
+	if !n.Is("ScatterElements") && !n.Is("ScatterND") {
+		return true // a sum over the chosen ones, of one number for each expert
+	}
+	x, ok := g.fill(n.Input(0))
+	return ok && x == 0
+}
+
+// lastCast gives v in the last type that it is cast to, if nobody reads it in another.
+func (g *graphView) lastCast(v *onnx.Value, r *routing) *onnx.Value {
+	for range maxDetour {
+		uses := v.Uses()
+		if len(uses) != 1 || v.IsOutput() || !uses[0].Node.Is("Cast") || !r.cone[uses[0].Node.OutputValue(0)] ||
+			!g.facts.DataType(uses[0].Node.Outputs[0]).IsFloat() {
+			break
+		}
+		v = uses[0].Node.Outputs[0]
+	}
+	return v
+}
+
+// leavesCone says whether v is read, perhaps in another form, together with what is not made from the logits alone: by the experts.
+// Ways through the values of stop do not count.
+func (g *graphView) leavesCone(v *onnx.Value, r *routing, stop map[*onnx.Value]bool) bool {
+	for w := range g.forward([]*onnx.Value{v}, r, stop) {
+		if slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool {
+			return !u.Node.Is("Shape") && !u.Node.Is("Size") && !r.cone[u.Node.OutputValue(0)]
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// forward gives the values of the cone that are computed from those given, and these, on ways that do not pass the values of stop.
+func (g *graphView) forward(from []*onnx.Value, r *routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
+	seen := map[*onnx.Value]bool{}
+	queue := slices.Clone(from)
+	for _, v := range from {
+		seen[v] = true
+	}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		for _, u := range v.Uses() {
+			for _, out := range u.Node.Outputs {
+				if out != nil && r.cone[out] && !seen[out] && !stop[out] {
+					seen[out] = true
+					queue = append(queue, out)
+				}
+			}
+		}
+	}
+	return seen
+}

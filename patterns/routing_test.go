@@ -1,0 +1,163 @@
+package patterns
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/models"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// describe says what a routing is, by the ops that make its values.
+func (r *routing) describe() string {
+	op := func(v *onnx.Value) string {
+		if v == nil {
+			return "-"
+		}
+		return v.Producer.OpType
+	}
+	return fmt.Sprintf("%d of %d: logits %s, ids %s, weights %s, gates %s", r.k, r.experts, op(r.logits), op(r.ids), op(r.weights), op(r.dense))
+}
+
+// Real exports have as many routings as they have blocks of experts, and other models none.
+func TestRoutingsOfExports(t *testing.T) {
+	want := map[string]string{
+		"deepseek3-batched_mm-ts-fp32":  "2 of 4: logits MatMul, ids TopK, weights Mul, gates -",
+		"glm4moe-batched_mm-ts-fp32":    "2 of 4: logits MatMul, ids TopK, weights Mul, gates -",
+		"gptoss-batched_mm-dynamo-fp32": "2 of 4: logits Gemm, ids TopK, weights Softmax, gates -",
+		"mixtral-batched_mm-ts-fp16":    "2 of 4: logits MatMul, ids TopK, weights Div, gates -",
+		"moe-masks-dynamo-fp32":         "2 of 6: logits Gemm, ids TopK, weights Div, gates -",
+		"moe-switch-ts-fp32":            "1 of 6: logits MatMul, ids ArgMax, weights ReduceMax, gates -",
+	}
+	truths, err := models.ReadTruth("../models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob("../models/*.onnx")
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".onnx")
+		m, err := onnx.Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts := infer.Analyze(m)
+		var got []*routing
+		for _, g := range m.Graphs() {
+			got = append(got, newGraphView(Builtin(), g, facts).routings()...)
+		}
+		if truth, ok := truths[name]; ok && truth.Router != len(got) {
+			t.Errorf("%s: %d routings, want %d", name, len(got), truth.Router)
+		}
+		for _, r := range got {
+			if w := want[name]; w != "" && r.describe() != w {
+				t.Errorf("%s: %s, want %s", name, r.describe(), w)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// choose adds a router to the graph: the softmax of the product of x [tokens, 8] with a weight, and its k best of 8.
+func (g *graph) choose(k int64) (scores, values, ids *onnx.Value) {
+	w := g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 8}, make([]float32, 64)))
+	scores = g.op("Softmax", g.op("MatMul", g.input("x", "tokens", 8), w))
+	values, ids = g.topK(scores, k)
+	return scores, values, ids
+}
+
+func (g *graph) topK(v *onnx.Value, k int64) (values, ids *onnx.Value) {
+	values, ids = g.m.Graph.NewValue("values"), g.m.Graph.NewValue("ids")
+	n := g.m.Graph.AddInitializer(onnx.NewInt64s("k", []int64{k}))
+	g.m.Graph.AddNode("TopK", []*onnx.Value{v, n}, []*onnx.Value{values, ids})
+	return values, ids
+}
+
+// routings gives what is found when the values are outputs.
+func (g *graph) routings(outputs ...*onnx.Value) string {
+	for _, v := range outputs {
+		g.m.Graph.AddOutput(v)
+	}
+	var list []string
+	for _, r := range newGraphView(Builtin(), g.m.Graph, infer.Analyze(g.m)).routings() {
+		list = append(list, r.describe())
+	}
+	return strings.Join(list, "; ")
+}
+
+// expert is what an expert makes of x, one number for each token.
+func (g *graph) expert(x *onnx.Value) *onnx.Value {
+	return g.op("MatMul", x, g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 1}, make([]float32, 8))))
+}
+
+// Where the experts take their weights from.
+func TestRoutingWeights(t *testing.T) {
+	tests := map[string]struct {
+		build func(g *graph) []*onnx.Value
+		want  string
+	}{
+		"one mask for each expert": {func(g *graph) []*onnx.Value {
+			_, w, ids := g.choose(2)
+			w = g.op("Div", w, g.op("ReduceSum", w, []int64{-1}))
+			var sum []*onnx.Value
+			for e := range int64(3) {
+				mask := g.op("Cast", g.op("Equal", ids, []int64{e}), onnx.IntAttr("to", int64(onnx.Float)))
+				one := g.op("ReduceSum", g.op("Mul", w, mask), []int64{-1})
+				sum = append(sum, g.op("Mul", g.expert(g.m.Graph.Inputs[0]), one))
+			}
+			return sum
+		}, "2 of 8: logits MatMul, ids TopK, weights Div, gates -"},
+		"a mask of them all": {func(g *graph) []*onnx.Value {
+			_, w, ids := g.choose(2)
+			w = g.op("Where", g.op("Less", w, 0.1), 0.0, w)
+			hot := g.op("OneHot", ids, []int64{8}, g.m.Graph.AddInitializer(onnx.NewFloat32s("v", []int64{2}, []float32{0, 1})))
+			return []*onnx.Value{g.op("MatMul", g.op("Unsqueeze", w, []int64{1}), hot)}
+		}, "2 of 8: logits MatMul, ids TopK, weights Where, gates -"},
+		"a loss of the weights": {func(g *graph) []*onnx.Value {
+			_, w, ids := g.choose(2)
+			loss := g.op("ReduceSum", g.op("Log", w), []int64{0, 1})
+			gates := g.op("ScatterElements", g.op("Expand", 0.0, g.op("Shape", g.expertsOf(8))), ids, g.op("Mul", w, 2.0), onnx.IntAttr("axis", 1))
+			return []*onnx.Value{loss, g.op("Mul", gates, g.expertsOf(8))}
+		}, "2 of 8: logits MatMul, ids TopK, weights Mul, gates -"},
+		"gates that are activated": {func(g *graph) []*onnx.Value {
+			_, w, ids := g.choose(2)
+			gates := g.op("Sigmoid", g.op("ScatterElements", g.op("Expand", -1e9, g.op("Shape", g.expertsOf(8))), ids, w, onnx.IntAttr("axis", 1)))
+			return []*onnx.Value{g.op("Mul", gates, g.expertsOf(8))}
+		}, "2 of 8: logits MatMul, ids TopK, weights -, gates Sigmoid"},
+		"one after the other": {func(g *graph) []*onnx.Value {
+			scores, w, ids := g.choose(1)
+			rest := g.op("ScatterElements", scores, ids, g.op("Expand", 0.0, g.op("Shape", ids)), onnx.IntAttr("axis", 1))
+			w2, ids2 := g.topK(rest, 1)
+			both := g.op("Concat", ids, ids2, onnx.IntAttr("axis", 1))
+			blocks := g.op("Gather", g.m.Graph.AddInitializer(onnx.NewFloat32s("b", []int64{8, 8, 1}, make([]float32, 64))), both)
+			out := g.op("MatMul", g.op("Unsqueeze", g.op("Unsqueeze", g.m.Graph.Inputs[0], []int64{1}), []int64{1}), blocks)
+			weights := g.op("Concat", w, w2, onnx.IntAttr("axis", -1))
+			return []*onnx.Value{g.op("Mul", g.op("Squeeze", out, []int64{2, 3}), weights)}
+		}, "2 of 8: logits MatMul, ids Concat, weights Concat, gates -"},
+		"words": {func(g *graph) []*onnx.Value {
+			_, w, ids := g.choose(2)
+			return []*onnx.Value{w, g.op("Gather", g.m.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{8, 8}, make([]float32, 64))), ids)}
+		}, ""},
+		"an end of the sequence": {func(g *graph) []*onnx.Value {
+			_, _, ids := g.choose(1)
+			return []*onnx.Value{g.op("Equal", ids, []int64{3})}
+		}, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := newGraph()
+			if got := g.routings(tt.build(g)...); got != tt.want {
+				t.Errorf("routings %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// expertsOf gives outputs of n experts for each token, one number each.
+func (g *graph) expertsOf(n int64) *onnx.Value {
+	return g.op("MatMul", g.m.Graph.Inputs[0], g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))
+}
