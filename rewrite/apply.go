@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Rep
 	if len(chosen) == 0 {
 		return r, nil
 	}
-	a := &applier{model: m, config: c, report: r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{}, functions: map[string]*onnx.Function{}, bodies: map[string]string{}}
+	a := &applier{model: m, config: c, report: r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{}, functions: map[string]*onnx.Function{}, bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
 	for _, k := range chosen {
 		a.chosen[k] = true
 		for _, op := range k.Ops {
@@ -61,7 +62,8 @@ type applier struct {
 	facts  *infer.Facts
 	// functions are the definitions in use, by domain, name and overload.
 	functions map[string]*onnx.Function
-	bodies    map[string]string // the variant of an op that functions' bodies call
+	bodies    map[string]string      // the variant of an op that functions' bodies call
+	packed    map[string]*onnx.Value // initializers made of others, by what they are made of
 }
 
 // scope is a graph that matches are looked for in.
@@ -104,21 +106,37 @@ func (a *applier) apply() error {
 
 	check := newChecker(a.model, a.facts, a.config)
 	var accepted []*candidate
+	gone := map[*onnx.Graph]bool{} // within nodes that are replaced as a whole
 	done := 0
 	for _, f := range all {
+		if gone[f.scope.graph] {
+			done += len(f.matches)
+			continue
+		}
 		matched := map[*onnx.Node]bool{}
-		for _, match := range f.matches {
+		sites := f.matches
+		for i := 0; i < len(sites); i++ {
+			match := sites[i]
 			for _, n := range match.Nodes {
 				matched[n] = true
 			}
-			if c := a.judge(f.scope, match, check); c != nil {
+			c := a.judge(f.scope, match, check)
+			if c != nil {
 				accepted = append(accepted, c)
+				c.slice.eachSubgraph(func(g *onnx.Graph) { gone[g] = true })
 			}
-			done++
-			a.config.progress(done, total)
+			if i < len(f.matches) {
+				done++
+				a.config.progress(done, total)
+			}
+			if i == len(f.matches)-1 {
+				sites = append(slices.Clip(sites), a.secondLook(f.scope, f.matches, accepted)...)
+			}
 		}
 		a.reportMisses(f.misses, matched)
 	}
+	a.report.Weights = a.report.sumWeights()
+	a.report.Repairs = repaired(a.report.Sites)
 	a.report.TimeMS.Check = lap(&start)
 	if a.config.dryRun || len(accepted) == 0 {
 		return nil
@@ -127,6 +145,42 @@ func (a *applier) apply() error {
 	a.report.Changed = true
 	a.report.TimeMS.Rewrite = lap(&start)
 	return err
+}
+
+// secondLook finds what stands inside the refused sites of the scope that are wholes of several blocks, such as the experts of a
+// mixture: their parts are not looked for while the whole may be replaced.
+func (a *applier) secondLook(s *scope, judged []*patterns.Match, accepted []*candidate) []*patterns.Match {
+	if a.config.set == nil {
+		return nil
+	}
+	type place struct {
+		pattern string
+		root    *onnx.Node
+	}
+	known := map[place]bool{}
+	wholes := map[string]bool{}
+	inside, taken := map[*onnx.Node]bool{}, map[*onnx.Node]bool{}
+	for _, c := range accepted {
+		for _, n := range c.slice.nodes {
+			taken[n] = true
+		}
+	}
+	for _, m := range judged {
+		known[place{m.Pattern, m.Root}] = true
+		if m.Domain == fused.Domain && m.Op == experts && !taken[m.Root] {
+			wholes[m.Pattern] = true
+			for _, n := range m.Nodes {
+				inside[n] = true
+			}
+		}
+	}
+	if len(wholes) == 0 {
+		return nil
+	}
+	found, _ := a.config.set.Select(func(p *patterns.Pattern) bool { return !wholes[p.Name] }).Find(s.graph, a.facts)
+	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
+		return known[place{m.Pattern, m.Root}] || !inside[m.Root] || slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
+	})
 }
 
 // scopes lists the graphs to look in: all but the bodies of the ops that patterns rewrite to.
@@ -147,7 +201,7 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 		if at == nil {
 			at = m.Node
 		}
-		if at == nil || matched[at] || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) {
+		if at == nil || matched[at] && m.Why == "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) {
 			continue
 		}
 		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at), Status: Missed, Reason: m.Reason()}

@@ -53,7 +53,7 @@ func TestBackendChooses(t *testing.T) {
 		t.Fatal(err)
 	}
 	with, without := libraryFolder(t)
-	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope"}
+	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe"}
 	tests := []struct {
 		backend, include, library string
 		want                      []string
@@ -70,7 +70,7 @@ func TestBackendChooses(t *testing.T) {
 		{"+CPU", Auto, without, nil, "no kernel for CPU: kernel library not found", true},
 		{"+CUDA", Auto, with, nil, "no kernel for CUDA: none is registered; there are kernels for CPU, NPU", true},
 		{"+CPU,CUDA", "cpu_fused_rope", with, nil, "no kernel for CUDA", true},
-		{"+CPU", "cpu_fused_rope", with, cpu[2:], "", false},
+		{"+CPU", "cpu_fused_rope", with, cpu[2:3], "", false},
 		{"+NPU", "cpu_fused_rope", with, nil, "kernel cpu_fused_rope is not available: it runs on CPU, which the backend +NPU leaves out", false},
 		{"+REF", "cpu_fused_rope", with, nil, "which the backend +REF leaves out", false},
 		{"+CUDA", None, with, nil, "", false},

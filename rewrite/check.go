@@ -20,6 +20,14 @@ type checker struct {
 	model     *onnx.Model
 	outcomes  map[string]*outcome // of distinct sites
 	originals map[bool]*reference.Evaluator
+	// sized are the facts for certain numbers of tokens, by the greatest of these.
+	sized map[int64]*infer.Facts
+}
+
+// world is one assignment of numbers to the symbolic dimensions.
+type world struct {
+	facts *infer.Facts
+	n     int
 }
 
 type outcome struct {
@@ -29,12 +37,12 @@ type outcome struct {
 
 func newChecker(m *onnx.Model, facts *infer.Facts, c *config) *checker {
 	return &checker{config: c, facts: facts, model: m, outcomes: map[string]*outcome{},
-		originals: map[bool]*reference.Evaluator{}}
+		originals: map[bool]*reference.Evaluator{}, sized: map[int64]*infer.Facts{}}
 }
 
 // check gives the figures of a candidate, and an error when it must be refused.
 func (k *checker) check(c *candidate) (*CheckReport, error) {
-	if k.config.verify == VerifyOff {
+	if k.config.verify == VerifyOff || k.config.verify == VerifyRouted && c.match.Op != experts {
 		return nil, nil
 	}
 	worlds := []int{0}
@@ -57,8 +65,12 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 }
 
 func (k *checker) run(c *candidate, worlds []int) *outcome {
+	if r := routingOf(c); r != nil {
+		return k.runRouted(c, r)
+	}
 	o := &outcome{}
-	for _, w := range worlds {
+	for _, n := range worlds {
+		w := world{k.facts, n}
 		shapes, err := k.shapes(c, w)
 		if err != nil {
 			o.err = err
@@ -99,7 +111,7 @@ func (e *evalError) Error() string { return "cannot be checked: " + e.err.Error(
 func (e *evalError) Unwrap() error { return e.err }
 
 // compare evaluates both sides on every kind of inputs and gathers the figures.
-func (k *checker) compare(c *candidate, world int, shapes [][]int64, tried []kind, r *CheckReport) error {
+func (k *checker) compare(c *candidate, w world, shapes [][]int64, tried []kind, r *CheckReport) error {
 	typedCases := 0
 	for _, exact := range []bool{true, false} {
 		for _, kd := range tried {
@@ -107,7 +119,7 @@ func (k *checker) compare(c *candidate, world int, shapes [][]int64, tried []kin
 			if err != nil {
 				return &evalError{err}
 			}
-			want, finite, err := k.original(c, world, inputs, exact)
+			want, finite, err := k.original(c, w, inputs, exact)
 			if err != nil {
 				return &evalError{err}
 			}
@@ -168,7 +180,7 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 }
 
 // original evaluates the matched slice; finite says that nothing in it overflowed.
-func (k *checker) original(c *candidate, world int, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor, finite bool, err error) {
+func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor, finite bool, err error) {
 	e := k.originals[exact]
 	if e == nil {
 		e = reference.NewForOpset(k.model.Opset(""), k.model.Functions, reference.Options{Exact: exact})
@@ -182,27 +194,20 @@ func (k *checker) original(c *candidate, world int, inputs []*reference.Tensor, 
 		env[v] = env[in]
 	}
 	for _, v := range c.slice.known {
-		t, ok := k.facts.Known(v, world)
+		t, ok := w.facts.Known(v, w.n)
 		if !ok {
 			return nil, false, fmt.Errorf("the value of %q is not known for other dimensions", v.Name)
 		}
 		env[v] = t
 	}
-	if err := e.Eval(c.slice.nodes, env); err != nil {
+	overflow, err := e.EvalFor(c.slice.nodes, env, c.match.Outputs)
+	if err != nil {
 		return nil, false, err
-	}
-	finite = true
-	for _, n := range c.slice.nodes {
-		for _, v := range n.Outputs {
-			if t := env[v]; v != nil && t != nil && !allFinite(t.F) {
-				finite = false
-			}
-		}
 	}
 	for _, v := range c.match.Outputs {
 		out = append(out, env[v])
 	}
-	return out, finite, nil
+	return out, !overflow, nil
 }
 
 // replacement evaluates the nodes that would stand in place of the match. values holds what each of them gives.
@@ -213,7 +218,11 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 	for i, v := range g.Inputs {
 		values[v] = inputs[i]
 	}
-	if err := e.Eval(g.Nodes, values); err != nil {
+	keep := slices.Clone(g.Outputs)
+	for _, call := range c.calls {
+		keep = append(append(keep, call.node.Inputs...), call.node.Outputs...)
+	}
+	if _, err := e.EvalFor(g.Nodes, values, keep); err != nil {
 		return nil, nil, err
 	}
 	for _, v := range g.Outputs {
@@ -225,6 +234,12 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 // kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way to run
 // it.
 func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor, r *CheckReport) error {
+	return k.kernelOn(c, call, kd, values, r, func([]*reference.Tensor, []*reference.Tensor) {})
+}
+
+// kernelOn is kernel; settle takes out what the op leaves open before the results are compared.
+func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor, r *CheckReport,
+	settle func(want, got []*reference.Tensor)) error {
 	if k.config.kernelCheck == nil || isDefinition(call.kernel) {
 		return nil
 	}
@@ -238,6 +253,9 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 	}
 	in := make([]*onnx.Tensor, len(call.node.Inputs))
 	for i, v := range call.node.Inputs {
+		if v == nil {
+			continue
+		}
 		var err error
 		if in[i], err = values[v].ToONNX(call.op.Inputs[i].Name); err != nil {
 			return &evalError{err}
@@ -253,8 +271,10 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 			return &evalError{err}
 		}
 	}
-	figures := CheckReport{}
-	err = compareOutputs(c, valueNames(call.node.Outputs), want, got, false, &figures)
+	settle(want, got)
+	figures, plain := CheckReport{}, *c
+	plain.coarse = onnx.Undefined
+	err = compareOutputs(&plain, valueNames(call.node.Outputs), want, got, false, &figures)
 	if r.Kernel == nil || figures.MaxRel > *r.Kernel {
 		r.Kernel = &figures.MaxRel
 	}

@@ -72,6 +72,9 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 			continue
 		}
 		t := want[i].DataType
+		if f, ok := floatTypes[c.coarse]; ok && f.bits < floatTypes[t].bits {
+			t = c.coarse
+		}
 		allowed := ulps[t] * spacing(t, scale)
 		if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the worst case is the nearest to its bound
 			r.MaxAbs, r.MaxRel, r.Tolerance = difference, relative(difference, scale), allowed

@@ -123,10 +123,13 @@ func makeInput(k kind, number int, t onnx.DataType, shape []int64) (*reference.T
 
 // roundTo rounds x to the nearest number of the type, ties to even, staying finite.
 func roundTo(t onnx.DataType, x float64) float64 {
-	f := floatTypes[t]
-	if t == onnx.Double || x == 0 {
+	switch {
+	case t == onnx.Double || x == 0:
 		return x
+	case t == onnx.Float:
+		return float64(float32(min(max(x, -math.MaxFloat32), math.MaxFloat32)))
 	}
+	f := floatTypes[t]
 	s := spacing(t, x)
 	return min(max(math.RoundToEven(x/s)*s, -f.greatest), f.greatest)
 }

@@ -18,7 +18,11 @@ type candidate struct {
 	types     []onnx.DataType // of the match's inputs
 	facts     *infer.Facts    // of the values of the replacement
 	calls     []*fusedCall
-	functions []*onnx.Function // the definitions that the replacement calls
+	constants map[*onnx.Value]*constant // of the replacement
+	functions []*onnx.Function          // the definitions that the replacement calls
+	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out may have been
+	// cast to another one.
+	coarse onnx.DataType
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
 }
@@ -91,6 +95,8 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 		c = nil
 	} else {
 		site.Kernel, site.Device = kernel.ID, kernel.Device
+		c.constants = a.fold(c)
+		site.Weights = c.weights()
 		maps.Copy(a.bodies, c.variants)
 		count.Fused++
 		a.report.kernel(kernel.ID).Sites++
@@ -160,8 +166,8 @@ func (c *candidate) describe(call *fusedCall) error {
 	call.site.Types = make([]onnx.DataType, len(inputs))
 	call.site.Dims = make([][]int64, len(inputs))
 	for i, v := range inputs {
-		if v == nil {
-			return fmt.Errorf("input %s of mojo.%s is missing", op.Inputs[i].Name, op.Name)
+		if v == nil { // left out; whether it may be, op.Supports knows
+			continue
 		}
 		if call.site.Types[i] = c.facts.DataType(v); call.site.Types[i] == onnx.Undefined {
 			return fmt.Errorf("the type of %q is unknown", c.nameOf(v))
@@ -181,6 +187,9 @@ func (c *candidate) describe(call *fusedCall) error {
 		concrete := call.site
 		concrete.Dims = make([][]int64, len(inputs))
 		for i, v := range inputs {
+			if v == nil {
+				continue
+			}
 			concrete.Dims[i] = call.site.Dims[i]
 			if s, ok := c.facts.Shape(v, world); ok {
 				concrete.Dims[i] = s

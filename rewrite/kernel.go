@@ -82,6 +82,8 @@ var registry = mustRegister(nil,
 		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsLibrary},
 	&Kernel{ID: "cpu_fused_rope", Device: "cpu", Summary: "rotary position embedding",
 		Patterns: []string{"RotaryEmbedding"}, Ops: []string{"RotaryEmbedding"}, Available: needsLibrary},
+	&Kernel{ID: "cpu_fused_moe", Device: "cpu", Summary: "mixtures of experts: their routers, and the experts as one op",
+		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsLibrary},
 	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
 		Patterns: []string{"LayerNorm"}},
 )

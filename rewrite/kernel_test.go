@@ -24,7 +24,7 @@ func libraryFolder(t *testing.T) (with, without string) {
 
 func TestChoose(t *testing.T) {
 	with, without := libraryFolder(t)
-	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "onnx_layernorm"}
+	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "onnx_layernorm"}
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -37,8 +37,8 @@ func TestChoose(t *testing.T) {
 		{"", with, false, nil, ""},
 		{"cpu_fused_rope", with, false, all[2:3], ""},
 		{" cpu_fused_rope , cpu_fused_rmsnorm,", with, false, []string{all[0], all[2]}, ""},
-		{Auto, without, false, all[3:], ""}, // needs no library
-		{"onnx_layernorm", without, false, all[3:], ""},
+		{Auto, without, false, all[4:], ""}, // needs no library
+		{"onnx_layernorm", without, false, all[4:], ""},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},
 		{"cpu_fused_rope", without, true, all[2:3], ""},
@@ -91,7 +91,7 @@ func TestRegisterRefusesBadKernels(t *testing.T) {
 			t.Errorf("%+v was registered", k)
 		}
 	}
-	if n := len(ScanAllKernels()); n != 4 {
+	if n := len(ScanAllKernels()); n != 5 {
 		t.Errorf("%d kernels are registered", n)
 	}
 }

@@ -44,26 +44,64 @@ func (s *slice) key(facts *infer.Facts, worlds []int) string {
 		}
 		names[v] = name
 	}
-	for i, n := range s.nodes {
-		fmt.Fprintf(&b, "%s.%s.%s(", n.Domain, n.OpType, n.Overload)
-		for _, v := range n.Inputs {
-			b.WriteString(names[v])
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, ")%d", len(n.Outputs))
-		b.WriteString(attributesKey(n.Attributes))
-		b.WriteByte('\n')
-		for k, v := range n.Outputs {
-			if v != nil {
-				names[v] = fmt.Sprintf("n%d.%d", i, k)
-			}
-		}
-	}
+	k := &keyWriter{b: &b, names: names}
+	k.nodes(s.nodes)
 	for _, v := range s.outputs {
 		b.WriteString(names[v])
 		b.WriteByte(' ')
 	}
 	return b.String()
+}
+
+// keyWriter writes nodes by what they compute: values are named by where they come from.
+type keyWriter struct {
+	b     *strings.Builder
+	names map[*onnx.Value]string
+	count int // of values named
+}
+
+func (k *keyWriter) name(v *onnx.Value) {
+	if v != nil && k.names[v] == "" {
+		k.names[v] = "n" + strconv.Itoa(k.count)
+		k.count++
+	}
+}
+
+func (k *keyWriter) nodes(nodes []*onnx.Node) {
+	for _, n := range nodes {
+		fmt.Fprintf(k.b, "%s.%s.%s(", n.Domain, n.OpType, n.Overload)
+		for _, v := range n.Inputs {
+			k.b.WriteString(k.names[v])
+			k.b.WriteByte(',')
+		}
+		fmt.Fprintf(k.b, ")%d", len(n.Outputs))
+		k.b.WriteString(attributesKey(slices.DeleteFunc(slices.Clone(n.Attributes), holdsGraph)))
+		k.graphs(n)
+		k.b.WriteByte('\n')
+		for _, v := range n.Outputs {
+			k.name(v)
+		}
+	}
+}
+
+func holdsGraph(a *onnx.Attribute) bool { return a.Graph != nil }
+
+// graphs writes the subgraphs of a node, by the names of their attributes.
+func (k *keyWriter) graphs(n *onnx.Node) {
+	held := slices.DeleteFunc(slices.Clone(n.Attributes), func(a *onnx.Attribute) bool { return !holdsGraph(a) })
+	slices.SortFunc(held, func(a, b *onnx.Attribute) int { return strings.Compare(a.Name, b.Name) })
+	for _, a := range held {
+		for _, v := range a.Graph.Inputs {
+			k.name(v)
+		}
+		fmt.Fprintf(k.b, "%s{%d\n", a.Name, len(a.Graph.Inputs))
+		k.nodes(a.Graph.Nodes)
+		for _, v := range a.Graph.Outputs {
+			k.b.WriteString(k.names[v])
+			k.b.WriteByte(' ')
+		}
+		k.b.WriteByte('}')
+	}
 }
 
 // attributesKey writes attributes in the order of their names.

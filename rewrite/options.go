@@ -19,11 +19,13 @@ const (
 type Verify string
 
 // VerifyDistinct checks one of each kind of equal sites, VerifyAll every site, VerifyOff none: then only the dependencies,
-// types and shapes of a match are looked at.
+// types and shapes of a match are looked at. VerifyRouted is VerifyOff but for the experts of mixtures, whose nodes may fail for
+// most inputs: only evaluation tells.
 const (
 	VerifyDistinct Verify = "distinct"
 	VerifyAll      Verify = "all"
 	VerifyOff      Verify = "off"
+	VerifyRouted   Verify = "routed"
 )
 
 // ParseVerify reads the name of a mode.

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -51,6 +52,7 @@ func (a *applier) replace(list []*candidate) error {
 		}
 	}
 	a.model.IRVersion = max(a.model.IRVersion, minIRVersion)
+	a.report.Variants = variants(a.model)
 	return nil
 }
 
@@ -60,7 +62,7 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 	before := map[*onnx.Node][]*onnx.Node{}
 	sort := false
 	var old []*onnx.Node
-	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{}}
+	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{}, constants: map[string]*onnx.Value{}}
 	for _, c := range list {
 		at := c.match.Outputs[0].Producer
 		for _, v := range c.match.Outputs {
@@ -112,48 +114,49 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 // the constants they read.
 func unread(old []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Value]bool) {
 	dead, constants = map[*onnx.Node]bool{}, map[*onnx.Value]bool{}
-	left := map[*onnx.Value]int{} // uses by nodes that are not dead
+	left := map[*onnx.Value]int{} // readings by what is not dead
+	readings := func(v *onnx.Value) int {
+		if _, ok := left[v]; !ok {
+			left[v] = len(v.Uses()) + v.OutputUses()
+		}
+		return left[v]
+	}
 	queue := append([]*onnx.Node(nil), old...)
 	for len(queue) > 0 {
 		n := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		if dead[n] || len(n.Subgraphs()) > 0 || n.Graph != old[0].Graph || isRead(n, left) {
+		if dead[n] || n.Graph != old[0].Graph || slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && readings(v) > 0 }) {
 			continue
 		}
 		dead[n] = true
-		for _, v := range n.Inputs {
-			if v == nil {
-				continue
-			}
-			if _, ok := left[v]; !ok {
-				left[v] = len(v.Uses())
-			}
-			left[v]--
+		eachRead(n, func(v *onnx.Value) {
+			left[v] = readings(v) - 1
 			if v.Producer != nil && left[v] == 0 {
 				queue = append(queue, v.Producer)
 			}
 			if v.Const != nil {
 				constants[v] = true
 			}
-		}
+		})
 	}
 	return dead, constants
 }
 
-func isRead(n *onnx.Node, left map[*onnx.Value]int) bool {
-	for _, v := range n.Outputs {
-		if v == nil {
-			continue
-		}
-		uses, ok := left[v]
-		if !ok {
-			uses = len(v.Uses())
-		}
-		if uses > 0 || v.IsOutput() {
-			return true
+// eachRead calls f for every reading of a value by the node and by what is in its subgraphs.
+func eachRead(n *onnx.Node, f func(*onnx.Value)) {
+	for _, v := range n.Inputs {
+		if v != nil {
+			f(v)
 		}
 	}
-	return false
+	for _, g := range n.Subgraphs() {
+		for _, m := range g.Nodes {
+			eachRead(m, f)
+		}
+		for _, v := range g.Outputs {
+			f(v)
+		}
+	}
 }
 
 // provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.

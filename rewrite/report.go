@@ -24,7 +24,10 @@ type Report struct {
 	Inlined      *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
 	Patterns     []PatternReport `json:"patterns"`
 	Sites        []SiteReport    `json:"sites"`
+	Repairs      []RepairReport  `json:"repairs,omitempty"`
 	Kernels      []KernelReport  `json:"kernels"`
+	Weights      *WeightsReport  `json:"weights,omitempty"`  // of the experts of all fused sites; absent when there are none
+	Variants     []string        `json:"variants,omitempty"` // ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
 	Changed      bool            `json:"changed"`
 	DryRun       bool            `json:"dry_run,omitempty"`
 	TimeMS       Times           `json:"time_ms"`
@@ -62,16 +65,17 @@ type PatternReport struct {
 
 // SiteReport is one match, or one near miss.
 type SiteReport struct {
-	Pattern string       `json:"pattern"`
-	Op      string       `json:"op,omitempty"`
-	Nodes   []string     `json:"nodes"` // names, or names of outputs where nodes have none
-	Node    string       `json:"node,omitempty"`
-	Types   []string     `json:"types,omitempty"` // of the fused op's inputs
-	Status  string       `json:"status"`
-	Reason  string       `json:"reason,omitempty"`
-	Check   *CheckReport `json:"check,omitempty"`
-	Kernel  string       `json:"kernel,omitempty"`
-	Device  string       `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
+	Pattern string         `json:"pattern"`
+	Op      string         `json:"op,omitempty"`
+	Nodes   []string       `json:"nodes"` // names, or names of outputs where nodes have none
+	Node    string         `json:"node,omitempty"`
+	Types   []string       `json:"types,omitempty"` // of the fused op's inputs
+	Status  string         `json:"status"`
+	Reason  string         `json:"reason,omitempty"`
+	Check   *CheckReport   `json:"check,omitempty"`
+	Weights *WeightsReport `json:"weights,omitempty"` // of the experts of a mixture
+	Kernel  string         `json:"kernel,omitempty"`
+	Device  string         `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
 }
 
 // CheckReport holds the figures of a site's worst comparison.
@@ -88,6 +92,8 @@ type CheckReport struct {
 	// Kernel is the greatest difference of the kernel from the definition, as a part of the greatest magnitude; absent
 	// when no kernel was run.
 	Kernel *float64 `json:"kernel_max_rel,omitempty"`
+	// Repairs says for which inputs the matched nodes failed where the op does not; absent when they failed for none.
+	Repairs string `json:"repairs,omitempty"`
 	// Shared says that the figures are those of an equal site.
 	Shared bool `json:"shared,omitempty"`
 }

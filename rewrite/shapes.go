@@ -17,20 +17,20 @@ var smallDims = []int64{2, 3, 5, 7, 11, 13}
 
 // shapes gives the shapes of a candidate's inputs in a world. Where only the rank is known, small numbers are put in:
 // equal ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
-func (k *checker) shapes(c *candidate, world int) ([][]int64, error) {
+func (k *checker) shapes(c *candidate, w world) ([][]int64, error) {
 	shapes := make([][]int64, len(c.match.Inputs))
 	for i, v := range c.match.Inputs {
-		if s, ok := k.facts.Shape(v, world); ok {
+		if s, ok := w.facts.Shape(v, w.n); ok {
 			shapes[i] = s
 			continue
 		}
-		rank, ok := k.facts.Rank(v)
+		rank, ok := w.facts.Rank(v)
 		if !ok {
 			return nil, fmt.Errorf("cannot be checked: the shape of %q is unknown", v.Name)
 		}
 		shapes[i] = make([]int64, rank)
 		for axis := range rank {
-			d, ok := k.facts.Dim(v, axis)
+			d, ok := w.facts.Dim(v, axis)
 			if !ok {
 				d = smallDims[axis%len(smallDims)]
 			}

@@ -1,9 +1,11 @@
 package rewrite
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -11,8 +13,8 @@ import (
 )
 
 const (
-	// maxSliceNodes bounds a slice: a match that depends on more than its inputs would otherwise be followed to the
-	// model's inputs.
+	// maxSliceNodes bounds a slice, beside twice the nodes that the match names: a match that depends on more than its inputs
+	// would otherwise be followed to the model's inputs.
 	maxSliceNodes = 128
 	// maxConstantBytes bounds the constants that are read.
 	maxConstantBytes = 1 << 20
@@ -27,6 +29,7 @@ const (
 type slice struct {
 	nodes   []*onnx.Node // in an order that depends on their structure alone, producers first
 	inputs  []*onnx.Value
+	isInput map[*onnx.Value]bool
 	outputs []*onnx.Value
 	consts  []*onnx.Value               // constants the nodes read
 	known   []*onnx.Value               // values known to shape inference, such as bounds computed from shapes
@@ -37,10 +40,15 @@ type slice struct {
 
 // cut finds the slice of a match. Its errors say what the match depends on besides its inputs.
 func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
-	c := &cutter{g: g, facts: facts, match: m, s: &slice{inputs: m.Inputs, outputs: m.Outputs, equal: map[*onnx.Value]*onnx.Value{}},
+	c := &cutter{g: g, facts: facts, match: m, most: maxSliceNodes + 2*len(m.Nodes),
+		routed: m.Domain == fused.Domain && (m.Op == experts || m.Op == router), dependent: map[*onnx.Value]bool{},
+		s:    &slice{inputs: m.Inputs, outputs: m.Outputs, isInput: map[*onnx.Value]bool{}, equal: map[*onnx.Value]*onnx.Value{}},
 		seen: map[*onnx.Value]bool{}, made: map[*onnx.Node]bool{}, reached: map[*onnx.Value]bool{}}
 	for _, v := range m.Inputs {
-		c.seen[v] = true
+		c.seen[v], c.s.isInput[v] = true, true
+		if v.Producer != nil {
+			c.computed = append(c.computed, v)
+		}
 	}
 	for _, v := range m.Outputs {
 		if c.seen[v] {
@@ -56,11 +64,20 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 		}
 	}
 	for _, v := range m.Inputs {
-		if !c.reached[v] {
+		if !c.reached[v] && !choosesGates(m, v) {
 			return nil, fmt.Errorf("the matched nodes do not read %q, which the op would", v.Name)
 		}
 	}
 	return c.s, nil
+}
+
+// choosesGates says whether v is an input of the match that its replacement picks gates of experts by. The gates alone tell
+// nodes that send all tokens through all experts which of them count.
+func choosesGates(m *patterns.Match, v *onnx.Value) bool {
+	i := slices.Index(m.Inputs, v)
+	return i >= 0 && slices.ContainsFunc(m.Replacement.Inputs[i].Uses(), func(u onnx.Use) bool {
+		return u.Node.Is("GatherElements") && u.Index == 1 && slices.Contains(m.Replacement.Inputs, u.Node.Inputs[0])
+	})
 }
 
 type cutter struct {
@@ -71,6 +88,12 @@ type cutter struct {
 	seen    map[*onnx.Value]bool
 	made    map[*onnx.Node]bool
 	reached map[*onnx.Value]bool // inputs of the match that the slice reads
+	// computed are the inputs of the match that a node makes.
+	computed []*onnx.Value
+	// routed says that the op sends tokens to experts; dependent is the memo of depends.
+	routed    bool
+	dependent map[*onnx.Value]bool
+	most      int // nodes of a slice
 }
 
 func (c *cutter) value(v *onnx.Value) error {
@@ -79,19 +102,15 @@ func (c *cutter) value(v *onnx.Value) error {
 		return nil
 	}
 	c.seen[v] = true
-	if t := v.Constant(); t != nil {
-		if t.Size() > maxConstantBytes {
-			return fmt.Errorf("the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size())
-		}
-		c.s.consts = append(c.s.consts, v)
-		return nil
+	if v.Constant() != nil {
+		return c.constant(v)
 	}
 	if in := c.congruentInput(v); in != nil {
 		c.reached[in] = true
 		c.s.equal[v] = in
 		return nil
 	}
-	if _, ok := c.facts.Known(v, 0); ok && !c.readsInput(v) {
+	if _, ok := c.facts.Known(v, 0); ok && !c.readsInput(v) && !c.follows(v) {
 		if _, ok := c.facts.Constant(v); !ok {
 			c.s.varying = true
 		}
@@ -120,7 +139,7 @@ func (c *cutter) readsInput(v *onnx.Value) bool {
 		if v == nil {
 			return false
 		}
-		if slices.Contains(c.s.inputs, v) {
+		if c.s.isInput[v] {
 			return true
 		}
 		n := v.Producer
@@ -136,18 +155,62 @@ func (c *cutter) readsInput(v *onnx.Value) bool {
 	return reads(v)
 }
 
+// follows says whether a value that is known from shapes has to be computed none the less: where tokens go to experts, shapes
+// depend on the numbers in a match's inputs, and what shape inference knows of these is made up.
+func (c *cutter) follows(v *onnx.Value) bool {
+	if !c.routed {
+		return false
+	}
+	_, constant := c.facts.Constant(v)
+	return !constant && c.depends(v)
+}
+
+// depends says whether a value is computed from an input of the match, or from the shape of something that is.
+func (c *cutter) depends(v *onnx.Value) bool {
+	if v == nil {
+		return false
+	}
+	if known, ok := c.dependent[v]; ok {
+		return known
+	}
+	n := v.Producer
+	is := c.s.isInput[v] || n != nil && n.Graph == c.g && slices.ContainsFunc(n.Inputs, c.depends)
+	if n != nil && n.Graph == c.g && !is {
+		for _, g := range n.Subgraphs() {
+			for _, m := range g.Nodes {
+				is = is || c.dependsWithin(m)
+			}
+		}
+	}
+	c.dependent[v] = is
+	return is
+}
+
+// dependsWithin is depends for a node of a subgraph.
+func (c *cutter) dependsWithin(n *onnx.Node) bool {
+	is := false
+	eachRead(n, func(v *onnx.Value) { is = is || v.Graph == c.g && c.depends(v) })
+	return is
+}
+
 func (c *cutter) node(n *onnx.Node) error {
 	if c.made[n] {
 		return nil
 	}
 	c.made[n] = true
-	if len(c.made) > maxSliceNodes {
+	if len(c.made) > c.most {
 		return fmt.Errorf("the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
-			maxSliceNodes, nodeName(n), n.OpType)
+			c.most, nodeName(n), n.OpType)
 	}
-	if len(n.Subgraphs()) > 0 {
-		return fmt.Errorf("the matched nodes depend on node %q (%s), which holds a graph", nodeName(n), n.OpType)
+	if err := c.reads(n); err != nil {
+		return err
 	}
+	c.s.nodes = append(c.s.nodes, n)
+	return nil
+}
+
+// reads follows what a node reads: its inputs, and what the nodes of its subgraphs take from outside of these.
+func (c *cutter) reads(n *onnx.Node) error {
 	for _, a := range n.Attributes {
 		if a.RefName != "" {
 			return fmt.Errorf("the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)", a.RefName, nodeName(n), n.OpType)
@@ -158,12 +221,80 @@ func (c *cutter) node(n *onnx.Node) error {
 	}
 	for _, v := range n.Inputs {
 		if v != nil {
-			if err := c.value(v); err != nil {
+			if err := c.read(v); err != nil {
 				return err
 			}
 		}
 	}
-	c.s.nodes = append(c.s.nodes, n)
+	for _, g := range n.Subgraphs() {
+		for _, m := range g.Nodes {
+			if err := c.reads(m); err != nil {
+				return err
+			}
+		}
+		for _, v := range g.Outputs {
+			if err := c.read(v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// read follows a value that a node of the slice, or of a subgraph in it, reads. What the subgraph makes itself is no
+// dependency, but for constants.
+func (c *cutter) read(v *onnx.Value) error {
+	if v.Graph == c.g || !c.within(v.Graph) {
+		return c.value(v)
+	}
+	if c.s.isInput[v] {
+		c.reached[v] = true
+	} else if v.Const != nil && !c.seen[v] {
+		c.seen[v] = true
+		return c.constant(v)
+	}
+	return nil
+}
+
+// within says whether g is nested in the graph of the match.
+func (c *cutter) within(g *onnx.Graph) bool {
+	for ; g != nil; g = g.Parent {
+		if g == c.g {
+			return true
+		}
+	}
+	return false
+}
+
+// constant adds a constant that is no input of the match.
+func (c *cutter) constant(v *onnx.Value) error {
+	t := v.Constant()
+	if in := c.copied(t); in != nil {
+		c.reached[in] = true
+		c.s.equal[v] = in
+		return nil
+	}
+	if t.Size() > maxConstantBytes {
+		return fmt.Errorf("the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size())
+	}
+	c.s.consts = append(c.s.consts, v)
+	return nil
+}
+
+// copied finds the weight among the inputs of the match that t is a copy of: exporters store one that is used several times as
+// often, and the check puts other numbers in its place.
+func (c *cutter) copied(t *onnx.Tensor) *onnx.Value {
+	for _, in := range c.s.inputs {
+		w := in.Constant()
+		if w == nil || w.DataType != t.DataType || len(w.Dims) < 2 || !slices.Equal(w.Dims, t.Dims) || w.DataType == onnx.String {
+			continue
+		}
+		a, err1 := w.Bytes()
+		b, err2 := t.Bytes()
+		if err1 == nil && err2 == nil && bytes.Equal(a, b) {
+			return in
+		}
+	}
 	return nil
 }
 
@@ -178,8 +309,8 @@ func isRandom(n *onnx.Node) bool {
 // congruentInput finds the input of the match that equals v because both are computed alike from the same values:
 // exporters repeat themselves, and matchers see through that.
 func (c *cutter) congruentInput(v *onnx.Value) *onnx.Value {
-	for _, in := range c.s.inputs {
-		if in.Producer != nil && v.Producer != nil && (c.match.Alike != nil && c.match.Alike(in, v) || congruent(in, v, maxCongruence)) {
+	for _, in := range c.computed {
+		if v.Producer != nil && (c.match.Alike != nil && c.match.Alike(in, v) || congruent(in, v, maxCongruence)) {
 			return in
 		}
 	}
@@ -208,4 +339,13 @@ func congruent(a, b *onnx.Value, depth int) bool {
 		}
 	}
 	return true
+}
+
+// eachSubgraph calls f for all graphs nested in the nodes of the slice.
+func (s *slice) eachSubgraph(f func(*onnx.Graph)) {
+	for _, n := range s.nodes {
+		for _, g := range n.Subgraphs() {
+			g.Walk(f)
+		}
+	}
 }

@@ -12,6 +12,7 @@ const listed = 3
 // WriteText writes the report for people: counts with zeros included, then what was refused or missed, and why.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
+	r.writeRepairs(&b, true)
 	r.writeSites(&b, Refused)
 	r.writeSites(&b, Missed)
 	if err := r.WriteCounts(w); err != nil {
@@ -44,9 +45,13 @@ func (r *Report) WriteCounts(w io.Writer) error {
 		b.WriteString("\n")
 	}
 	r.writeTargets(&b)
+	if r.Weights != nil {
+		fmt.Fprintf(&b, "%-18s %s\n", "expert weights", r.Weights.Text())
+	}
 	if len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}
+	r.writeRepairs(&b, false)
 	if c := r.worst(); c != nil {
 		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel, c.Structural)
 		if c.Kernel != nil {
@@ -54,6 +59,7 @@ func (r *Report) WriteCounts(w io.Writer) error {
 		}
 		b.WriteString("\n")
 	}
+	b.WriteString(r.variantsText())
 	if r.DryRun {
 		b.WriteString("dry run: nothing was changed\n")
 	}
@@ -107,12 +113,17 @@ func (r *Report) writeSites(b *strings.Builder, status string) {
 	}
 	for _, g := range groups {
 		fmt.Fprintf(b, "%s %s: %s\n", status, g.site.Pattern, g.site.Reason)
-		fmt.Fprintf(b, "    at %s", strings.Join(g.nodes[:min(listed, len(g.nodes))], ", "))
-		if more := len(g.nodes) - listed; more > 0 {
-			fmt.Fprintf(b, " and %d more", more)
-		}
-		b.WriteString("\n")
+		writeNodes(b, g.nodes)
 	}
+}
+
+// writeNodes writes where something is, the first few places.
+func writeNodes(b *strings.Builder, nodes []string) {
+	fmt.Fprintf(b, "    at %s", strings.Join(nodes[:min(listed, len(nodes))], ", "))
+	if more := len(nodes) - listed; more > 0 {
+		fmt.Fprintf(b, " and %d more", more)
+	}
+	b.WriteString("\n")
 }
 
 func plural(n int, noun string) string {

@@ -13,9 +13,10 @@ type writer struct {
 	*applier
 	scope *scope
 	names map[string]bool // of nodes, in use
-	// shared holds the constants and the nodes of the standard before fused ops, by what they compute: sites that need the
-	// same have them once.
-	shared map[string][]*onnx.Value
+	// shared holds the nodes of the standard before fused ops, constants the initializers of the graph, by what they compute:
+	// sites that need the same have them once.
+	shared    map[string][]*onnx.Value
+	constants map[string]*onnx.Value
 }
 
 // write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's list
@@ -33,9 +34,14 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 	metadata := w.provenance(c)
 	var nodes []*onnx.Node
 	for _, n := range little.Nodes {
+		if c.constants[n.Outputs[0]] != nil {
+			continue
+		}
 		inputs := make([]*onnx.Value, len(n.Inputs))
 		for i, v := range n.Inputs {
-			if v != nil {
+			if k := c.constants[v]; k != nil {
+				inputs[i] = w.initializerOf(c, v, k)
+			} else if v != nil {
 				inputs[i] = stands[v]
 			}
 		}
@@ -48,11 +54,6 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 				}
 				continue
 			}
-		}
-		if v := w.initializer(n); v != nil {
-			stands[n.Outputs[0]] = v
-			w.shared[key] = []*onnx.Value{v}
-			continue
 		}
 		made := w.scope.graph.NewNode(n.OpType, inputs, n.Attributes...)
 		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
@@ -88,20 +89,6 @@ func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
 
 func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
 	return fmt.Sprintf("%s %q %d %s", n.OpType, valueNames(inputs), len(n.Outputs), attributesKey(n.Attributes))
-}
-
-// initializer makes a Constant node's value an initializer: all sites of a graph share it, and it is no node to run. The body
-// of a function has none. (nil for other nodes.)
-func (w *writer) initializer(n *onnx.Node) *onnx.Value {
-	if w.scope.function != nil || !n.Is("Constant") {
-		return nil
-	}
-	t := n.Outputs[0].Constant()
-	if t == nil {
-		return nil
-	}
-	t.Name = n.Outputs[0].Name
-	return w.scope.graph.AddInitializer(t)
 }
 
 // declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes that

@@ -1,0 +1,340 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// bigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a variable for
+// the tests.
+var bigMatrices int64 = 1 << 23
+
+const (
+	// bigTokens is the greatest number of tokens for such a site, if it can be had.
+	bigTokens = 3
+	// manyExperts is the number of experts up to which tokens are sent to every number of them.
+	manyExperts = 8
+)
+
+// routed checks one site of an op that sends tokens to experts. Its inputs are not only hard numbers but hard routings: every
+// token to the same experts, tokens to as many experts as there are, experts that nobody picks.
+//
+// A routing that the matched nodes cannot be evaluated for makes no statement: a traced export may have in it how many experts
+// the traced tokens went to. The others must agree, and reach every expert.
+type routed struct {
+	*checker
+	c         *candidate
+	r         *routing
+	sizes     []size // by the number of tokens
+	big       bool
+	next      int64          // the first expert of the next trial
+	hit       map[int64]bool // experts that were reached
+	good      []trial        // that the matched nodes are defined for
+	undefined []trial
+	failure   error                     // of the matched nodes, for those
+	typed     int                       // cases
+	random    map[int]*reference.Tensor // parameters, by input
+	out       *CheckReport
+}
+
+// trial is one set of inputs.
+type trial struct {
+	size
+	kind    kind
+	weights weightKind
+	hits    int64 // experts that tokens go to, in all
+	start   int64 // the first of them
+}
+
+func (k *checker) runRouted(c *candidate, r *routing) *outcome {
+	o := &outcome{}
+	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: &o.report}
+	if x.sizes, o.err = k.sizes(c, r); o.err != nil {
+		return o
+	}
+	matrices := int64(0)
+	for i, what := range r.roles {
+		if what == roleMatrix {
+			matrices += elements(x.sizes[0].shapes[i : i+1])
+		}
+	}
+	c.coarse = coarsest(c, k.facts)
+	x.big = matrices >= bigMatrices
+	if r.call.op.Name == router {
+		o.err = x.router()
+	} else if o.err = x.experts(); o.err == nil {
+		o.report.Repairs = x.repairs()
+	}
+	return o
+}
+
+// coarsest finds the type with the fewest digits among the values of a site.
+func coarsest(c *candidate, facts *infer.Facts) onnx.DataType {
+	least := onnx.Double
+	look := func(t onnx.DataType) {
+		if f, ok := floatTypes[t]; ok && f.bits < floatTypes[least].bits {
+			least = t
+		}
+	}
+	for i, t := range c.types {
+		if c.match.Inputs[i].Constant() == nil {
+			look(t)
+		}
+	}
+	for _, n := range c.slice.nodes {
+		for _, v := range n.Outputs {
+			look(facts.DataType(v))
+		}
+	}
+	return least
+}
+
+// experts checks a MoE: which routings the matched nodes are defined for, then those with all kinds of numbers and every expert,
+// without roundings and with them.
+func (x *routed) experts() error {
+	if err := x.routings(); err != nil {
+		return err
+	}
+	if err := x.crowd(); err != nil {
+		return err
+	}
+	variants := x.variants()
+	for _, t := range variants {
+		if _, err := x.try(t, true); err != nil {
+			return err
+		}
+	}
+	if err := x.cover(); err != nil {
+		return err
+	}
+	good := x.good
+	if x.big && len(good) > 2 {
+		good = []trial{good[0], good[len(good)-1]}
+	}
+	for _, t := range append(slices.Clone(good), variants...) {
+		if x.c.coarse == onnx.Float16 && slices.Contains([]string{"small", "large", wide.name}, t.kind.name) {
+			continue // products of small numbers, and activations of great ones, are below what the type holds
+		}
+		if _, err := x.try(t, false); err != nil {
+			return err
+		}
+	}
+	if x.big {
+		if err := x.smallKernel(); err != nil {
+			return err
+		}
+	}
+	return x.overflown()
+}
+
+func (x *routed) overflown() error {
+	if x.typed == 0 {
+		return &evalError{errors.New("the matched nodes overflow on all inputs that were tried")}
+	}
+	return nil
+}
+
+// routings finds the numbers of experts that the matched nodes are defined for.
+func (x *routed) routings() error {
+	sizes := x.sizes
+	if x.big {
+		few := slices.DeleteFunc(slices.Clone(sizes), func(s size) bool { return s.tokens > bigTokens })
+		if sizes = sizes[:1]; len(few) > 1 {
+			sizes = []size{few[0], few[len(few)-1]}
+		}
+	}
+	tried := map[int64]bool{}
+	for _, s := range sizes {
+		least, most := x.r.chosen, min(x.r.experts, s.tokens*x.r.chosen)
+		numbers := []int64{least, (least + most) / 2, most}
+		switch {
+		case x.big:
+			numbers = []int64{most}
+		case x.r.experts <= manyExperts:
+			for h := least; h <= most; h++ {
+				numbers = append(numbers, h)
+			}
+		}
+		slices.Sort(numbers)
+		for _, h := range slices.Compact(numbers) {
+			tried[h] = true
+			if err := x.explore(s, h); err != nil {
+				return err
+			}
+		}
+	}
+	if len(x.undefined) > 0 { // perhaps it is one number that was traced
+		s := x.sizes[len(x.sizes)-1]
+		for h := x.r.chosen; h <= min(x.r.experts, s.tokens*x.r.chosen); h++ {
+			if tried[h] {
+				continue
+			}
+			if err := x.explore(s, h); err != nil {
+				return err
+			}
+		}
+	}
+	if len(x.good) == 0 {
+		return &evalError{fmt.Errorf("the matched nodes fail for all of %d routings: %w", len(x.undefined), x.failure)}
+	}
+	return nil
+}
+
+// explore tries normal numbers on so many experts.
+func (x *routed) explore(s size, hits int64) error {
+	t := trial{size: s, kind: kinds[0], hits: hits, start: x.next}
+	x.next += hits
+	defined, err := x.try(t, true)
+	switch {
+	case err != nil:
+		return err
+	case defined:
+		x.good = append(x.good, t)
+	default:
+		x.undefined = append(x.undefined, t)
+	}
+	return nil
+}
+
+// variants are trials of all kinds of numbers for one of the routings that the matched nodes are defined for.
+func (x *routed) variants() []trial {
+	at := x.good[len(x.good)/2]
+	tried := append(slices.DeleteFunc(slices.Clone(kinds[1:]), func(k kind) bool { return k.name == "tiny" }), wide) // of its squares nothing is left
+	weights := []weightKind{oneWeight, noWeights}
+	if x.big {
+		at, tried, weights = x.good[0], []kind{wide}, weights[:1]
+	}
+	var list []trial
+	add := func(k kind, w weightKind) {
+		t := at
+		t.kind, t.weights, t.start = k, w, x.next
+		x.next += t.hits
+		list = append(list, t)
+	}
+	for _, k := range tried {
+		add(k, someWeights)
+	}
+	for _, w := range weights {
+		add(kinds[0], w)
+	}
+	return list
+}
+
+// cover has every expert reached.
+func (x *routed) cover() error {
+	best := slices.MaxFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
+	for e := range x.r.experts {
+		if x.hit[e] {
+			continue
+		}
+		best.start = x.r.startAt(e)
+		if _, err := x.try(best, true); err != nil {
+			return err
+		}
+	}
+	var missing []int64
+	for e := range x.r.experts {
+		if !x.hit[e] {
+			missing = append(missing, e)
+		}
+	}
+	if len(missing) > 0 {
+		return &evalError{fmt.Errorf("the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure)}
+	}
+	return nil
+}
+
+// try evaluates both sides and compares. defined says that the matched nodes could be evaluated.
+func (x *routed) try(t trial, exact bool) (defined bool, err error) {
+	inputs, ids, err := x.trialInputs(&t, exact)
+	if err != nil {
+		return false, &evalError{err}
+	}
+	want, finite, err := x.original(x.c, t.world, inputs, exact)
+	if errors.Is(err, reference.ErrUnsupported) {
+		return false, &evalError{err}
+	}
+	if err != nil {
+		x.failure = err
+		return false, nil
+	}
+	for _, e := range ids {
+		x.hit[e] = true
+	}
+	if !exact && !finite {
+		return true, nil // the original overflows on the way: what it gives then means nothing
+	}
+	got, values, err := x.replacement(x.c, inputs, exact)
+	if err != nil {
+		return true, &evalError{err}
+	}
+	x.out.Cases++
+	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
+		return true, fmt.Errorf("differs from the matched nodes on %s%s: %w", t.name(x.r), mode(exact), err)
+	}
+	if !exact {
+		x.typed++
+		if !x.big {
+			return true, x.kernel(x.c, x.r.call, t.kind, values, x.out)
+		}
+	}
+	return true, nil
+}
+
+// name says what is tried.
+func (t *trial) name(r *routing) string {
+	s := fmt.Sprintf("%s inputs of %s", t.kind.name, plural(int(t.tokens), "token"))
+	if r.call.op.Name == experts {
+		s += fmt.Sprintf(" on %d of %d experts", t.hits, r.experts)
+	}
+	return s
+}
+
+// repairs says what the op can and the matched nodes cannot; empty where they can it all.
+func (x *routed) repairs() string {
+	if len(x.undefined) == 0 {
+		return ""
+	}
+	numbers := func(list []trial) []int64 {
+		var n []int64
+		for _, t := range list {
+			n = append(n, t.hits)
+		}
+		slices.Sort(n)
+		return slices.Compact(n)
+	}
+	works, fails := numbers(x.good), numbers(x.undefined)
+	if slices.ContainsFunc(works, func(n int64) bool { return slices.Contains(fails, n) }) {
+		return fmt.Sprintf("the nodes fail for %d of %d routings that were tried (%v); the op serves all", len(x.undefined), len(x.undefined)+len(x.good), short(x.failure))
+	}
+	return fmt.Sprintf("the nodes fail unless the tokens go to %s of the %d experts in all (%v); the op serves every routing", enumerate(works), x.r.experts, short(x.failure))
+}
+
+// short cuts an error that lists a shape for each expert.
+func short(err error) string {
+	const most = 200
+	if s := []rune(err.Error()); len(s) > most {
+		return string(s[:most]) + "…"
+	}
+	return err.Error()
+}
+
+// enumerate writes numbers as "1, 2 or 4".
+func enumerate(list []int64) string {
+	s := ""
+	for i, n := range list {
+		switch {
+		case i > 0 && i == len(list)-1:
+			s += " or "
+		case i > 0:
+			s += ", "
+		}
+		s += fmt.Sprint(n)
+	}
+	return s
+}

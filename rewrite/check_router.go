@@ -1,0 +1,183 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// ties are logits whose k-th and next greatest are equal in each row.
+var ties = kind{name: "tied"}
+
+// unsettled says that scores of such logits may be equal, or become so by rounding: then which expert comes first is open.
+func unsettled(k kind) bool { return !slices.Contains([]string{"normal", "wide", "repeated"}, k.name) }
+
+// router checks a TopKRouter.
+func (x *routed) router() error {
+	tried := append(slices.Clone(kinds), wide, ties)
+	for _, exact := range []bool{true, false} {
+		for _, s := range x.sizes {
+			for i, kd := range tried {
+				if i > 0 && s.tokens != x.sizes[len(x.sizes)/2].tokens {
+					continue // one size serves
+				}
+				if err := x.scores(&trial{size: s, kind: kd, hits: x.r.chosen}, exact); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return x.overflown()
+}
+
+// scores evaluates both sides on one set of logits and compares what does not depend on the order of equal scores.
+func (x *routed) scores(t *trial, exact bool) error {
+	inputs, err := x.logits(t, exact)
+	if err != nil {
+		return &evalError{err}
+	}
+	want, finite, err := x.original(x.c, t.world, inputs, exact)
+	if err != nil {
+		return &evalError{err}
+	}
+	if !exact && !finite {
+		return nil
+	}
+	got, values, err := x.replacement(x.c, inputs, exact)
+	if err != nil {
+		return &evalError{err}
+	}
+	open, err := x.open(t, inputs, values, exact)
+	if err != nil {
+		return &evalError{err}
+	}
+	settle(want, got, open, unsettled(t.kind))
+	x.out.Cases++
+	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
+		return fmt.Errorf("differs from the matched nodes on %s%s: %w", t.name(x.r), mode(exact), err)
+	}
+	if !exact {
+		x.typed++
+		return x.kernelOn(x.c, x.r.call, t.kind, values, x.out, func(want, got []*reference.Tensor) {
+			settle(want, got, open, unsettled(t.kind))
+		})
+	}
+	return nil
+}
+
+// logits makes the inputs of one trial.
+func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
+	tied := t.kind.name == ties.name
+	if tied {
+		t.kind = kinds[0]
+	}
+	inputs, _, err := x.trialInputs(t, exact)
+	if err != nil || !tied {
+		return inputs, err
+	}
+	t.kind = ties
+	n, k := int(x.r.experts), int(x.r.chosen)
+	for i, what := range x.r.roles {
+		for at := 0; what == roleLogits && k < n && at < len(inputs[i].F); at += n {
+			row := inputs[i].F[at : at+n]
+			order := make([]int, n)
+			for j := range order {
+				order[j] = j
+			}
+			slices.SortFunc(order, func(a, b int) int { return cmpFloat(row[b], row[a]) })
+			row[order[k]] = row[order[k-1]]
+		}
+	}
+	return inputs, nil
+}
+
+func cmpFloat(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// nudges is how often logits are changed a little.
+const nudges = 4
+
+// open says for which tokens the op itself picks other experts when the logits are changed by a few roundings.
+func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Value]*reference.Tensor, exact bool) ([]bool, error) {
+	open := make([]bool, t.tokens)
+	ids := x.r.call.node.Outputs[1]
+	for try := range nudges {
+		if exact {
+			break // nothing is rounded
+		}
+		changed := slices.Clone(inputs)
+		for i, what := range x.r.roles {
+			if what == roleLogits {
+				changed[i] = nudged(inputs[i], int(x.r.experts), uint64(try))
+			}
+		}
+		_, others, err := x.replacement(x.c, changed, exact)
+		if err != nil {
+			return nil, err
+		}
+		was, is := values[ids].I, others[ids].I
+		for i := range was {
+			if was[i] != is[i] {
+				open[i/int(x.r.chosen)] = true
+			}
+		}
+	}
+	return open, nil
+}
+
+// nudged changes each row by a few units in the last place of its greatest element.
+func nudged(t *reference.Tensor, row int, seed uint64) *reference.Tensor {
+	v := slices.Clone(t.F)
+	for at := 0; at < len(v); at += row {
+		_, scale := distance(v[at:at+row], v[at:at+row])
+		for i := at; i < at+row; i++ {
+			up := (uint64(i)*0x9e3779b97f4a7c15>>60+seed)%3 == 0
+			step := 4 * spacing(t.DataType, scale)
+			if !up {
+				step = -step
+			}
+			v[i] = roundTo(t.DataType, v[i]+step)
+		}
+	}
+	return reference.NewFloats(t.DataType, t.Shape, v)
+}
+
+// settle takes out what is open: the rows of such tokens; and where equal scores are to be expected, the order of the experts
+// and of the weights in rows that differ.
+func settle(want, got []*reference.Tensor, open []bool, equal bool) {
+	for i := range want {
+		if want[i] == nil || got[i] == nil || want[i].Len() != got[i].Len() || want[i].IsFloat() != got[i].IsFloat() {
+			continue // compareOutputs will say so
+		}
+		n := want[i].Len() / len(open)
+		w, g := clone(want[i]), clone(got[i])
+		for t, o := range open {
+			from, to := t*n, (t+1)*n
+			switch {
+			case o && w.IsFloat():
+				copy(g.F[from:to], w.F[from:to])
+			case o || equal && !w.IsFloat():
+				copy(g.I[from:to], w.I[from:to])
+			case equal:
+				slices.Sort(w.F[from:to])
+				slices.Sort(g.F[from:to])
+			}
+		}
+		want[i], got[i] = w, g
+	}
+}
+
+func clone(t *reference.Tensor) *reference.Tensor {
+	c := *t
+	c.F, c.I = slices.Clone(t.F), slices.Clone(t.I)
+	return &c
+}

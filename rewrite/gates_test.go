@@ -1,0 +1,114 @@
+package rewrite
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// throughAll is a model whose tokens go through every expert, times gates that are zero for those that were not chosen: chosen logits, put
+// among numbers fill, and their sigmoids. The gates multiply the tokens before the experts, or, times 1 + spoil, what comes out.
+func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
+	const experts, hidden, inner = 5, 8, 6
+	b := newBuilder(t, 18, onnx.Float)
+	x := b.input("x", "tokens", hidden)
+	logits := b.op("MatMul", x, b.weight("router", hidden, experts))
+	values, ids := b.g.NewValue("values"), b.g.NewValue("ids")
+	b.g.AddNode("TopK", []*onnx.Value{logits, b.ints(2)}, []*onnx.Value{values, ids})
+	others := b.op("Expand", b.constant(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"), b.op("Shape", logits))
+	gates := b.op("Sigmoid", b.op("ScatterElements", others, ids, values, onnx.IntAttr("axis", 1)))
+	gates = b.op("Unsqueeze", b.op("Transpose", gates), b.ints(-1))
+	in := b.op("Unsqueeze", x, b.ints(0))
+	if before {
+		in = b.op("Mul", in, gates)
+	}
+	gate := b.op("MatMul", in, b.weight("gate", experts, hidden, inner))
+	act := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), b.op("MatMul", in, b.weight("up", experts, hidden, inner)))
+	y := b.op("MatMul", act, b.weight("down", experts, inner, hidden))
+	if !before {
+		y = b.op("Mul", y, b.op("Add", gates, b.op("Mul", gates, b.scalar(onnx.Float, spoil))))
+	}
+	b.output(b.op("ReduceSum", y, b.ints(0), onnx.IntAttr("keepdims", 0)), "tokens", hidden)
+	return b.m
+}
+
+func TestGates(t *testing.T) {
+	none := math.Inf(-1)
+	for _, test := range []struct {
+		name        string
+		fill, spoil float64
+		before      bool
+		want        string // why the experts stay; nothing where they are fused
+	}{
+		{"after the experts", none, 0, false, ""},
+		{"before the experts", none, 0, true, ""},
+		{"a hundredth too great", none, 0.01, false, "differs from the matched nodes"},
+		{"not zero for the others", 0, 0, false, "not known to be zero"},
+		{"not zero for the others, before", 0, 0, true, "not known to be zero"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := throughAll(t, test.fill, test.spoil, test.before)
+			want := evaluate(t, m)
+			r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var why string
+			for _, s := range r.Sites {
+				if s.Pattern == "MoE" && s.Status != Fused {
+					why = s.Reason
+				}
+			}
+			if fused := countOps(m)["MoE"] == 1; fused != (test.want == "") || !strings.Contains(why, test.want) {
+				t.Fatalf("fused: %v, %q, expected %q", fused, why, test.want)
+			}
+			for name, got := range evaluate(t, m) {
+				for i, x := range got.F {
+					if w := want[name].F[i]; math.Abs(x-w) > 1e-5*(1+math.Abs(w)) {
+						t.Fatalf("element %d is %v, was %v", i, x, w)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestCopiedWeights has each of two choices go through copies of the same weights.
+func TestCopiedWeights(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		const experts, hidden, inner = 4, 8, 6
+		b := newBuilder(t, 18, onnx.Float)
+		x := b.input("x", "tokens", hidden)
+		values, ids := b.g.NewValue("values"), b.g.NewValue("ids")
+		logits := b.op("MatMul", x, b.weight("router", hidden, experts))
+		b.g.AddNode("TopK", []*onnx.Value{b.op("Softmax", logits, onnx.IntAttr("axis", -1)), b.ints(2)}, []*onnx.Value{values, ids})
+		var y *onnx.Value
+		for j := range 2 {
+			if same {
+				b.seed = 7
+			}
+			column := func(v *onnx.Value) *onnx.Value {
+				return b.op("Gather", v, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"), onnx.IntAttr("axis", 1))
+			}
+			id := column(ids)
+			h := b.op("Relu", b.op("MatMul", b.op("Unsqueeze", x, b.ints(1)), b.op("Gather", b.weight("up", experts, hidden, inner), id)))
+			h = b.op("Squeeze", b.op("MatMul", h, b.op("Gather", b.weight("down", experts, inner, hidden), id)), b.ints(1))
+			h = b.op("Mul", h, b.op("Unsqueeze", column(values), b.ints(1)))
+			if y == nil {
+				y = h
+			} else {
+				y = b.op("Add", y, h)
+			}
+		}
+		b.output(y, "tokens", hidden)
+		if _, err := ApplyDefaultKernels(b.m, Auto, AssumeAvailable()); err != nil {
+			t.Fatal(err)
+		}
+		if fused := countOps(b.m)["MoE"] == 1; fused != same {
+			t.Errorf("copies: %v, fused: %v", same, fused)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package rewrite
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// TestSitesWithinReplacedGraphs: what stands in the body of a Loop that is replaced as a whole is no site of its own; where the whole
+// is refused, it is.
+func TestSitesWithinReplacedGraphs(t *testing.T) {
+	for _, right := range []bool{true, false} {
+		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+		m.clamped = true
+		y := m.looped()
+		m.output(y, "tokens", m.hidden)
+		m.clamped = right
+		whole := m.match(y, "silu")
+		whole.Domain, whole.Root = "mojo", y.Producer
+		oneNode(whole, 20)
+		whole.Nodes = []*onnx.Node{whole.Root}
+		find := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Name == "ClampedSwiGLU" }).Find
+		r := apply(t, m.m, func(c *config) {
+			c.find = func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
+				found, misses := find(g, facts)
+				if g == m.g {
+					found = append(found, whole)
+				}
+				return found, misses
+			}
+		})
+		var units int
+		for _, s := range r.Sites {
+			if s.Pattern == "ClampedSwiGLU" {
+				units++
+			}
+		}
+		n := countOps(m.m)
+		switch {
+		case right && (units != 0 || n["MoE"] != 1 || n["Loop"] != 0):
+			t.Errorf("%d units beside the whole, %v", units, n)
+		case !right && (n["MoE"] != 0 || n["Loop"] != 1 || n["GLU"] != 1 || units != 1):
+			t.Errorf("%d units without the whole, %v, %+v", units, n, r.Sites)
+		}
+	}
+}
+
+// TestSecondLook: the gated units inside experts that are refused are fused one by one.
+func TestSecondLook(t *testing.T) {
+	for _, c := range []struct {
+		options        []Option
+		experts, units int
+	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != experts })}, 0, 1}} {
+		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+		m.clamped = true
+		w, ids := m.topK(m.op("Softmax", m.op("MatMul", m.x, m.weight("gate", m.hidden, m.experts)), onnx.IntAttr("axis", -1)), int64(m.chosen))
+		m.weights, m.ids = w, ids
+		m.output(m.gathered(""), "tokens", m.hidden)
+		r := apply(t, m.m, c.options...)
+		if n := countOps(m.m); n["MoE"] != c.experts || n["GLU"] != c.units {
+			t.Errorf("%d and %d wanted: %v, %+v", c.experts, c.units, n, r.Sites)
+		}
+	}
+}
+
+// TestReplacedLoopsThatOthersRead: a Loop stays where something else reads it, and what it captures with it.
+func TestReplacedLoopsThatOthersRead(t *testing.T) {
+	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+	y := m.looped()
+	loop := y.Producer.Input(0)
+	m.output(loop, "tokens", m.hidden)
+	s := m.judge(y, "silu")
+	if s.Status != Fused {
+		t.Fatalf("%s: %s", s.Status, s.Reason)
+	}
+	if n := countOps(m.m); n["MoE"] != 1 || n["Loop"] != 1 {
+		t.Errorf("%v", n)
+	}
+	checkRuns(t, m.m)
+}
+
+// TestUncheckedDependency: a subgraph that reads what is no input of the op makes the match depend on it.
+func TestUncheckedDependency(t *testing.T) {
+	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+	other := m.input("other", "tokens", m.chosen)
+	weights := m.weights
+	m.weights = other
+	y := m.looped()
+	m.weights = weights
+	y = m.op("Add", y, m.op("Mul", m.op("ReduceSum", m.weights, m.ints(1), onnx.IntAttr("keepdims", 1)), m.scalar(onnx.Float, 0)))
+	if s := m.judge(y, "silu"); s.Status != Refused || !strings.Contains(s.Reason, `depend on "other"`) {
+		t.Errorf("%s: %s", s.Status, s.Reason)
+	}
+}

@@ -1,0 +1,40 @@
+package rewrite
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Older runtimes mix up the definitions of an op that a model needs in two variants: the report says so, and of no other model.
+func TestVariants(t *testing.T) {
+	for _, activations := range [][]string{{"Sigmoid"}, {"Sigmoid", "Gelu"}} {
+		b := newBuilder(t, 20, onnx.Float)
+		x, up := b.input("x", "batch", 8), b.input("up", "batch", 8)
+		for _, name := range activations {
+			a := b.op(name, x)
+			if name == "Sigmoid" {
+				a = b.op("Mul", x, a)
+			}
+			b.output(b.op("Mul", a, up), "batch", 8)
+		}
+		r := apply(t, b.m)
+		if r.Fused() != len(activations) {
+			t.Fatalf("%+v", r.Sites)
+		}
+		var want []string
+		if len(activations) > 1 {
+			want = []string{"mojo.GLU"}
+		}
+		var text bytes.Buffer
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(r.Variants, want) || strings.Contains(text.String(), "1.27") != (want != nil) {
+			t.Errorf("%v: variants %v, expected %v\n%s", activations, r.Variants, want, text.String())
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package rewrite
+
+import (
+	"fmt"
+	"strings"
+)
+
+// RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens went to makes such nodes: how
+// many there were is written into the file.
+type RepairReport struct {
+	Pattern string `json:"pattern"`
+	Node    string `json:"node"`
+	Text    string `json:"text"` // when the nodes fail
+}
+
+// repaired lists the fused sites that are repairs.
+func repaired(sites []SiteReport) []RepairReport {
+	var list []RepairReport
+	for _, s := range sites {
+		if s.Status == Fused && s.Check != nil && s.Check.Repairs != "" {
+			list = append(list, RepairReport{s.Pattern, s.Node, s.Check.Repairs})
+		}
+	}
+	return list
+}
+
+// writeRepairs writes how many sites were repaired, or with details what was wrong, those of one text together.
+func (r *Report) writeRepairs(b *strings.Builder, details bool) {
+	if len(r.Repairs) == 0 {
+		return
+	}
+	if !details {
+		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs", plural(len(r.Repairs), "site"))
+		return
+	}
+	var texts []string
+	nodes := map[string][]string{}
+	for _, x := range r.Repairs {
+		text := x.Pattern + ": " + x.Text
+		if nodes[text] == nil {
+			texts = append(texts, text)
+		}
+		nodes[text] = append(nodes[text], x.Node)
+	}
+	for _, text := range texts {
+		fmt.Fprintf(b, "repaired %s\n", text)
+		writeNodes(b, nodes[text])
+	}
+}

@@ -1,0 +1,119 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+const (
+	// fewAtOnce is a number of tokens for one expert that is tried in any case, if it takes no more than fewProducts.
+	fewAtOnce   = 33
+	fewProducts = 1 << 26
+	// mostAtOnce and mostProducts bound what is tried because of a number in the graph.
+	mostAtOnce   = 1 << 12
+	mostProducts = 1 << 33
+	// unlimited is no number of tokens.
+	unlimited = 1 << 30
+)
+
+// crowd sends more tokens to one expert than the matched nodes may have room for: some mixtures drop those over a capacity, which
+// shows with so many tokens alone. The capacity is a number that something is compared with, or counted to.
+func (x *routed) crowd() error {
+	named, other := x.limits()
+	at := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
+	matrices := int64(0)
+	for i, what := range x.r.roles {
+		if what == roleMatrix {
+			matrices += elements(at.shapes[i : i+1])
+		}
+	}
+	each := matrices / x.r.experts * x.r.chosen // products for a token
+	tokens := func(limit int64) int64 { return limit*at.hits/x.r.chosen + 2 }
+	n := tokens(max(named, fewAtOnce))
+	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {
+		return &evalError{fmt.Errorf("something is compared with %d, which may be how many tokens an expert takes, and trying as many takes too long", named)}
+	}
+	if m := tokens(other); m > n && m*each <= fewProducts {
+		n = m
+	}
+	if named == 0 && n*each > fewProducts {
+		return nil
+	}
+	s, err := x.sizeOf(x.c, x.r, n)
+	if err != nil {
+		return nil // the site is made for another number
+	}
+	t := trial{size: s, kind: kinds[0], hits: at.hits, start: x.next}
+	defined, err := x.try(t, true)
+	if err == nil && !defined {
+		x.undefined = append(x.undefined, t)
+	}
+	return err
+}
+
+// limits finds the greatest number in the graph that may be a capacity: one that counts are compared with or made out of, and any other.
+func (x *routed) limits() (named, other int64) {
+	var look func(n *onnx.Node)
+	look = func(n *onnx.Node) {
+		for i, v := range n.Inputs {
+			limit := x.limit(v)
+			if limit == 0 {
+				continue
+			}
+			if limit > mostAtOnce && !strings.HasPrefix(n.OpType, "Less") && !strings.HasPrefix(n.OpType, "Greater") {
+				continue
+			}
+			if isLimit(n, i) && limit != x.r.experts && limit != x.r.experts-1 {
+				named = max(named, limit)
+			} else {
+				other = max(other, limit)
+			}
+		}
+		for _, g := range n.Subgraphs() {
+			for _, m := range g.Nodes {
+				look(m)
+			}
+		}
+	}
+	for _, n := range x.c.slice.nodes {
+		look(n)
+	}
+	return named, other
+}
+
+// isLimit says whether input i of the node is a number that others are held against.
+func isLimit(n *onnx.Node, i int) bool {
+	switch n.OpType {
+	case "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max", "Clip":
+		return true
+	case "OneHot", "TopK":
+		return i == 1
+	}
+	return false
+}
+
+// limit gives the greatest whole number of a small constant that may count tokens; 0 if there is none.
+func (x *routed) limit(v *onnx.Value) int64 {
+	if v == nil {
+		return 0
+	}
+	t, ok := x.facts.Constant(v)
+	if !ok || t.Len() > 16 {
+		return 0
+	}
+	most := int64(0)
+	for _, n := range t.I {
+		if n < unlimited {
+			most = max(most, n)
+		}
+	}
+	for _, f := range t.F {
+		if f <= mostAtOnce && f >= 2 {
+			most = max(most, int64(f))
+		}
+	}
+	return most
+}

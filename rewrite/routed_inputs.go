@@ -1,0 +1,273 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// size is a number of tokens, with the shapes of the match's inputs.
+type size struct {
+	world  world
+	shapes [][]int64
+	tokens int64
+}
+
+// mostTokens bounds the tokens that are asked for so that each expert gets one.
+const mostTokens = 64
+
+// sizes gives the numbers of tokens that a site can be tried on, in ascending order.
+func (k *checker) sizes(c *candidate, r *routing) ([]size, error) {
+	var list []size
+	add := func(s size, err error) error {
+		if err == nil && !slices.ContainsFunc(list, func(o size) bool { return o.tokens == s.tokens }) {
+			list = append(list, s)
+		}
+		return err
+	}
+	enough := min(max(5, (r.experts+r.chosen-1)/r.chosen), mostTokens)
+	for _, tokens := range []int64{1, 2, 3, 5, enough} {
+		if !c.slice.varying {
+			add(k.resized(c, r, tokens))
+		}
+	}
+	for n := range infer.Worlds {
+		if c.slice.varying {
+			add(k.sizeIn(c, r, world{k.tokenFacts(enough), n}))
+		}
+	}
+	if err := add(k.sizeIn(c, r, world{k.facts, 0})); err != nil && len(list) == 0 {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b size) int { return int(a.tokens - b.tokens) })
+	return list, nil
+}
+
+// sizeOf gives the size of so many tokens; an error where the site is made for another number.
+func (k *checker) sizeOf(c *candidate, r *routing, tokens int64) (size, error) {
+	if c.slice.varying {
+		return k.sizeIn(c, r, world{k.tokenFacts(tokens), infer.Worlds - 1})
+	}
+	return k.resized(c, r, tokens)
+}
+
+// sizeIn gives the size that the site has in a world.
+func (k *checker) sizeIn(c *candidate, r *routing, w world) (size, error) {
+	for _, v := range c.slice.known {
+		if _, ok := w.facts.Known(v, w.n); !ok {
+			return size{}, fmt.Errorf("cannot be checked: the value of %q is not known for other dimensions", v.Name)
+		}
+	}
+	shapes, err := k.shapes(c, w)
+	if err != nil {
+		return size{}, err
+	}
+	return r.sized(w, shapes)
+}
+
+// sized counts the tokens.
+func (r *routing) sized(w world, shapes [][]int64) (size, error) {
+	s := size{world: w, shapes: shapes, tokens: r.tokens(shapes)}
+	if s.tokens == 0 {
+		return s, errors.New("cannot be checked: the shapes of tokens, weights and numbers of experts do not fit each other")
+	}
+	return s, nil
+}
+
+// tokenFacts are the facts for one sequence of 1, 2, or as many tokens as asked for.
+func (k *checker) tokenFacts(most int64) *infer.Facts {
+	f := k.sized[most]
+	if f == nil {
+		f = infer.AnalyzeTokens(k.model, [infer.Worlds]int64{1, 2, most})
+		k.sized[most] = f
+	}
+	return f
+}
+
+// errFixed says that the number of tokens is written into the graph.
+var errFixed = errors.New("cannot be checked: the number of tokens is fixed")
+
+// resized gives the size of so many tokens where no number in the graph says how many there are.
+func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) {
+	w := world{k.facts, 0}
+	shapes, err := k.shapes(c, w)
+	if err != nil {
+		return size{}, err
+	}
+	for i, what := range r.roles {
+		width := int64(0)
+		switch what {
+		case roleTokens, roleLogits, roleGates:
+			width = shapes[i][max(0, len(shapes[i])-1)]
+		case roleWeights, roleIDs:
+			width = r.chosen
+		default:
+			continue
+		}
+		s := slices.Clone(shapes[i])
+		axes := len(s) - 1 // that count tokens
+		if len(s) == 0 || len(s) > 1 && s[axes] != width {
+			return size{}, errFixed
+		}
+		for axis := range max(axes, 1) {
+			if _, fixed := k.facts.Dim(c.match.Inputs[i], axis); fixed && s[axis] != 1 {
+				return size{}, errFixed
+			}
+			s[axis] = 1
+		}
+		if axes == 0 {
+			s[0] = tokens * width
+		} else {
+			s[axes-1] = tokens
+		}
+		shapes[i] = s
+	}
+	return r.sized(w, shapes)
+}
+
+// weightKind is a kind of weights of a token's experts.
+type weightKind int
+
+const (
+	someWeights weightKind = iota // positive
+	oneWeight                     // 1 for one of them, 0 for the others
+	noWeights                     // zeros
+)
+
+// wide stands for numbers where activations bend and clamps hold.
+var wide = kind{"wide", scaled(func(onnx.DataType) float64 { return 8 })}
+
+// trialInputs makes the inputs of the match for one trial, and gives the experts that are picked.
+func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids []int64, err error) {
+	ids = x.r.route(t.tokens, t.hits, t.start)
+	ts = make([]*reference.Tensor, len(x.c.match.Inputs))
+	for i, v := range x.c.match.Inputs {
+		typ, shape := x.c.types[i], t.shapes[i]
+		switch x.r.roles[i] {
+		case roleIDs:
+			ts[i] = reference.NewInts(typ, ints(shape), ids)
+		case roleWeights:
+			ts[i] = reference.NewFloats(typ, ints(shape), weightsOf(t, typ, len(ids), x.r.chosen))
+		case roleGates:
+			gates := make([]float64, t.tokens*x.r.experts)
+			for j, w := range weightsOf(t, typ, len(ids), x.r.chosen) {
+				gates[int64(j)/x.r.chosen*x.r.experts+ids[j]] = w
+			}
+			ts[i] = reference.NewFloats(typ, ints(shape), gates)
+		case roleMatrix, roleBias, roleCorrection:
+			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
+		default:
+			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) {
+				ts[i], err = reference.FromONNX(c)
+			} else {
+				ts[i], err = makeInput(t.kind, i, typ, shape)
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return ts, ids, nil
+}
+
+func ints(shape []int64) []int {
+	s := make([]int, len(shape))
+	for i, d := range shape {
+		s[i] = int(d)
+	}
+	return s
+}
+
+func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
+	r := rand.New(rand.NewPCG(uint64(t.start)+1, uint64(t.tokens)))
+	w := make([]float64, n)
+	for i := range w {
+		switch token, place := int64(i)/chosen, int64(i)%chosen; {
+		case t.weights == someWeights:
+			w[i] = roundTo(typ, 0.05+r.Float64())
+		case t.weights == oneWeight && token%chosen == place:
+			w[i] = 1
+		}
+	}
+	return w
+}
+
+// parameter makes the weights or a bias of the experts: random ones without roundings, because the rewrite has to hold for any, and
+// those of the model with roundings. Great ones are not held: both kinds are made, or read, piece by piece as they are used.
+func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64, exact bool) (*reference.Tensor, error) {
+	if stored != nil && !exact {
+		return reference.LazyFromONNX(stored)
+	}
+	if t := x.random[number]; t != nil {
+		return t, nil
+	}
+	scale := 1.0
+	if x.r.roles[number] == roleMatrix {
+		scale = matrixScale(shape)
+	}
+	to := typ
+	if stored != nil {
+		to = onnx.Double // read without roundings alone
+	}
+	t, err := reference.NewLazy(typ, ints(shape), randomNumbers(number, scale, to))
+	if err == nil && elements([][]int64{shape}) <= runElements*runElements {
+		t, err = t.Dense()
+	}
+	x.random[number] = t
+	return t, err
+}
+
+// matrixScale is for random matrices whose products are about as great as what they are multiplied with.
+func matrixScale(shape []int64) float64 {
+	if n := len(shape); n >= 2 {
+		return 1 / math.Sqrt(float64(max(shape[n-1], shape[n-2])))
+	}
+	return 1
+}
+
+const (
+	// tableElements is how many random numbers there are, to be repeated by runElements from another place on each time.
+	tableElements = 1 << 16
+	runElements   = 1 << 6
+)
+
+var randomTable = sync.OnceValue(func() []float64 {
+	r := rand.New(rand.NewPCG(1, 0x6d6f6a6f))
+	table := make([]float64, tableElements+runElements)
+	for i := range table {
+		table[i] = r.NormFloat64()
+	}
+	return table
+})
+
+// randomNumbers gives random numbers of a type by their place, fast and anywhere in tensors of any size: each run of them is a
+// window into one table, at a place that looks random as well.
+func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []float64, offset int) error {
+	table := randomTable()
+	return func(dst []float64, offset int) error {
+		for len(dst) > 0 {
+			run, at := offset/runElements, offset%runElements
+			h := uint64(run+1)*0x9e3779b97f4a7c15 + uint64(number+1)*0xd1342543de82ef95
+			h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
+			from := int(h >> 48) // below tableElements
+			n := min(len(dst), runElements-at)
+			for i, v := range table[from+at : from+at+n] {
+				dst[i] = scale * v
+			}
+			if typ != onnx.Double {
+				for i, v := range dst[:n] {
+					dst[i] = roundTo(typ, v)
+				}
+			}
+			dst, offset = dst[n:], offset+n
+		}
+		return nil
+	}
+}

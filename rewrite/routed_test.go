@@ -1,0 +1,326 @@
+package rewrite
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// moeBuilder holds the values of a mixture of experts of E experts, k of which each token goes to.
+type moeBuilder struct {
+	*modelBuilder
+	experts, chosen, hidden, inner int
+	x, weights, ids                *onnx.Value // [tokens, ...]
+	gateUp, down                   *onnx.Value // out_in
+	clamped                        bool
+}
+
+func newMoE(t *testing.T, typ onnx.DataType, experts, chosen, hidden, inner int) *moeBuilder {
+	b := newBuilder(t, 20, typ)
+	m := &moeBuilder{modelBuilder: b, experts: experts, chosen: chosen, hidden: hidden, inner: inner}
+	m.x = b.input("x", "tokens", hidden)
+	m.weights = b.input("weights", "tokens", chosen)
+	m.ids = b.g.AddInput("ids", shapeType(onnx.Int64, "tokens", chosen))
+	m.gateUp = b.weight("gate_up", experts, 2*inner, hidden)
+	m.down = b.weight("down", experts, hidden, inner)
+	return m
+}
+
+// unit writes silu(gate)*up, or the clamped one of gpt-oss.
+func (m *moeBuilder) unit(b *modelBuilder, gate, up *onnx.Value) *onnx.Value {
+	if !m.clamped {
+		return b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up)
+	}
+	number := func(x float64) *onnx.Value { return m.scalar(m.typ, x) }
+	gate, up = b.op("Min", gate, number(7)), b.op("Clip", up, number(-7), number(7))
+	return b.op("Mul", b.op("Add", up, number(1)), b.op("Mul", gate, b.op("Sigmoid", b.op("Mul", gate, number(1.702)))))
+}
+
+func (m *moeBuilder) attributes(activation string) []*onnx.Attribute {
+	alpha, limit, offset := float32(1), float32(0), float32(0)
+	if m.clamped {
+		alpha, limit, offset = 1.702, 7, 1
+	}
+	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha), onnx.FloatAttr("limit", limit),
+		onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
+}
+
+// gathered writes the experts as they are exported with the weights gathered for each token.
+func (m *moeBuilder) gathered(spoil string) *onnx.Value {
+	k, h := int64(m.chosen), int64(m.hidden)
+	flat := m.op("Reshape", m.ids, m.ints(-1))
+	rows := m.op("Reshape", m.op("Expand", m.op("Unsqueeze", m.x, m.ints(1)), m.ints(1, k, 1)), m.ints(-1, h, 1))
+	first := flat
+	if spoil == "first expert" {
+		first = m.op("Mul", flat, m.ints(0))
+	}
+	y := m.op("Squeeze", m.op("MatMul", m.op("Gather", m.gateUp, first, onnx.IntAttr("axis", 0)), rows), m.ints(-1))
+	gate := m.op("Slice", y, m.ints(0), m.ints(int64(m.inner)), m.ints(1))
+	up := m.op("Slice", y, m.ints(int64(m.inner)), m.ints(1<<40), m.ints(1))
+	if spoil == "swapped" {
+		gate, up = up, gate
+	}
+	act := m.unit(m.modelBuilder, gate, up)
+	out := m.op("Squeeze", m.op("MatMul", m.op("Gather", m.down, flat, onnx.IntAttr("axis", 0)), m.op("Unsqueeze", act, m.ints(-1))), m.ints(-1))
+	w := m.op("Reshape", m.weights, m.ints(-1, 1))
+	if spoil == "squared weights" {
+		w = m.op("Mul", w, w)
+	}
+	return m.op("ReduceSum", m.op("Reshape", m.op("Mul", out, w), m.ints(-1, k, h)), m.ints(1), onnx.IntAttr("keepdims", 0))
+}
+
+func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
+	return &patterns.Match{Pattern: "MoE", Op: "MoE", Inputs: []*onnx.Value{m.x, m.weights, m.ids, m.gateUp, m.down},
+		Outputs: []*onnx.Value{y}, Attributes: m.attributes(activation)}
+}
+
+func (m *moeBuilder) judge(y *onnx.Value, activation string, options ...Option) SiteReport {
+	m.t.Helper()
+	m.output(y, "tokens", m.hidden)
+	return judgeOne(m.t, m.m, m.match(y, activation), options...)
+}
+
+func TestGatheredExperts(t *testing.T) {
+	for _, c := range []struct {
+		spoil, activation string
+		typ               onnx.DataType
+		reason            string
+	}{
+		{"", "silu", onnx.Float, ""},
+		{"", "silu", onnx.Float16, ""},
+		{"", "silu", onnx.BFloat16, ""},
+		{"", "gelu_tanh", onnx.Float, "differs"},
+		{"clamped", "silu", onnx.Float, ""},
+		{"clamped elsewhere", "silu", onnx.Float, "differs"},
+		{"swapped", "silu", onnx.Float, "differs"},
+		{"first expert", "silu", onnx.Float, "differs"},
+		{"squared weights", "silu", onnx.Float, "differs"},
+	} {
+		t.Run(c.spoil+" "+c.activation+" "+c.typ.String(), func(t *testing.T) {
+			m := newMoE(t, c.typ, 5, 2, 8, 6)
+			m.clamped = strings.HasPrefix(c.spoil, "clamped")
+			y := m.gathered(c.spoil)
+			match := m.match(y, c.activation)
+			if c.spoil == "clamped elsewhere" {
+				match.Attributes[2] = onnx.FloatAttr("limit", 6.99)
+			}
+			m.output(y, "tokens", m.hidden)
+			s := judgeOne(t, m.m, match)
+			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+				t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
+			}
+			if s.Status == Fused && (s.Check == nil || s.Check.Cases < 20 || s.Check.Repairs != "") {
+				t.Errorf("%+v", s.Check)
+			}
+		})
+	}
+}
+
+// expert writes what one expert makes of rows of tokens, in the graph of b.
+func (m *moeBuilder) expert(b *modelBuilder, rows, e *onnx.Value) *onnx.Value {
+	pick := func(w *onnx.Value) *onnx.Value {
+		return b.op("Transpose", b.op("Gather", w, e, onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
+	}
+	y := b.op("MatMul", rows, pick(m.gateUp))
+	gate := b.op("Slice", y, m.ints(0), m.ints(int64(m.inner)), m.ints(-1))
+	up := b.op("Slice", y, m.ints(int64(m.inner)), m.ints(1<<40), m.ints(-1))
+	return b.op("MatMul", m.unit(b, gate, up), pick(m.down))
+}
+
+// looped writes the experts as a Loop over all of them: each adds what it makes of all tokens, by the weights they have for it.
+func (m *moeBuilder) looped() *onnx.Value {
+	body := m.g.NewSubgraph("body")
+	b := &modelBuilder{t: m.t, m: m.m, g: body, typ: m.typ}
+	e := body.AddInput("e", shapeType(onnx.Int64))
+	cond := body.AddInput("cond", shapeType(onnx.Bool))
+	sum := body.AddInput("sum", shapeType(m.typ, "tokens", m.hidden))
+	mine := b.op("Where", b.op("Equal", m.ids, e), m.weights, m.scalar(m.typ, 0))
+	share := b.op("ReduceSum", mine, m.ints(1), onnx.IntAttr("keepdims", 1))
+	body.AddOutput(b.op("Identity", cond))
+	body.AddOutput(b.op("Add", sum, b.op("Mul", m.expert(b, m.x, e), share)))
+	zero := m.op("Mul", m.x, m.scalar(m.typ, 0))
+	y := m.g.NewValue("y")
+	trips := m.g.AddInitializer(onnx.NewInt64s("trips", []int64{int64(m.experts)}))
+	m.g.AddNode("Loop", []*onnx.Value{m.op("Squeeze", trips), nil, zero}, []*onnx.Value{y}, onnx.GraphAttr("body", body)).Name = "loop"
+	return m.op("Identity", y)
+}
+
+// unrolled writes the experts as a traced loop over those that tokens went to, of which there were hit.
+func (m *moeBuilder) unrolled(hit int) *onnx.Value {
+	depth := m.ints(int64(m.experts))
+	values := m.ints(0, 1)
+	mask := m.op("Transpose", m.op("OneHot", m.ids, depth, values, onnx.IntAttr("axis", -1)), onnx.IntsAttr("perm", []int64{2, 1, 0})) // [E, k, T]
+	picked := m.op("Greater", m.op("ReduceSum", mask, m.ints(1, 2), onnx.IntAttr("keepdims", 0)), m.ints(0))
+	found := m.op("Transpose", m.op("NonZero", picked), onnx.IntsAttr("perm", []int64{1, 0})) // [hits, 1]
+	parts := make([]*onnx.Value, hit)
+	sizes := make([]int64, hit)
+	for i := range parts {
+		parts[i], sizes[i] = m.g.NewValue("expert"), 1
+	}
+	m.g.AddNode("Split", []*onnx.Value{found, m.ints(sizes...)}, parts, onnx.IntAttr("axis", 0)).Name = "split"
+	y := m.op("Mul", m.x, m.scalar(m.typ, 0))
+	for _, p := range parts {
+		e := m.op("Squeeze", p, m.ints(0, 1))
+		at := m.op("NonZero", m.op("Gather", mask, e, onnx.IntAttr("axis", 0))) // places among the chosen, tokens
+		token := m.op("Gather", at, m.ints(1), onnx.IntAttr("axis", 0))
+		token = m.op("Squeeze", token, m.ints(0))
+		out := m.expert(m.modelBuilder, m.op("Gather", m.x, token, onnx.IntAttr("axis", 0)), e)
+		pairs := m.op("Transpose", m.op("Gather", at, m.ints(1, 0), onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
+		w := m.op("Unsqueeze", m.op("GatherND", m.weights, pairs), m.ints(-1))
+		y = m.op("ScatterND", y, m.op("Unsqueeze", token, m.ints(-1)), m.op("Mul", out, w), onnx.StringAttr("reduction", "add"))
+	}
+	return y
+}
+
+func TestLoopedExperts(t *testing.T) {
+	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+	s := m.judge(m.looped(), "silu")
+	if s.Status != Fused || s.Check.Repairs != "" {
+		t.Fatalf("%s: %s", s.Status, s.Reason)
+	}
+	if n := countOps(m.m); n["MoE"] != 1 || n["Loop"] != 0 || n["MatMul"] != 0 || n["Mul"] != 0 {
+		t.Errorf("left: %v", n)
+	}
+	checkRuns(t, m.m)
+
+	m = newMoE(t, onnx.Float, 5, 2, 8, 6)
+	if s := m.judge(m.looped(), "gelu"); s.Status != Refused || !strings.Contains(s.Reason, "differs") {
+		t.Errorf("another activation: %s: %s", s.Status, s.Reason)
+	}
+}
+
+// checkRuns has the patched model evaluated.
+func checkRuns(t *testing.T, m *onnx.Model) {
+	t.Helper()
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := reference.NewInts(onnx.Int64, []int{3, 2}, []int64{4, 0, 0, 1, 2, 4})
+	in := map[string]*reference.Tensor{"ids": ids}
+	for _, v := range m.Graph.Inputs {
+		if v.Name != "ids" {
+			typ, _ := v.Type()
+			if in[v.Name], err = makeInput(kinds[0], 1, typ.DataType, []int64{3, typ.Dims[1].Value}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := e.Run(in); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTracedExperts: a number of hit experts that was traced makes most routings fail; the op serves all of them.
+func TestTracedExperts(t *testing.T) {
+	for _, hit := range []int{2, 4, 5} {
+		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+		s := m.judge(m.unrolled(hit), "silu")
+		if s.Status != Fused {
+			t.Fatalf("%d: %s: %s", hit, s.Status, s.Reason)
+		}
+		if want := fmt.Sprintf("the nodes fail unless the tokens go to %d of the 5 experts in all", hit); !strings.HasPrefix(s.Check.Repairs, want) || !strings.Contains(s.Check.Repairs, "Split") {
+			t.Errorf("repairs: %q", s.Check.Repairs)
+		}
+		if hit < 5 {
+			checkRuns(t, m.m) // on four experts
+		}
+	}
+	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+	if s := m.judge(m.unrolled(4), "relu"); s.Status != Refused || !strings.Contains(s.Reason, "differs") {
+		t.Errorf("another activation: %s: %s", s.Status, s.Reason)
+	}
+	m = newMoE(t, onnx.Float, 5, 2, 8, 6)
+	if s := m.judge(m.unrolled(1), "silu"); s.Status != Refused || !strings.Contains(s.Reason, "fail for all of") {
+		t.Errorf("never defined: %s: %s", s.Status, s.Reason)
+	}
+}
+
+// TestGreatExperts: a site of great matrices is tried on few tokens, all its experts are reached none the less, and its kernel is run
+// on small matrices.
+func TestGreatExperts(t *testing.T) {
+	before := bigMatrices
+	t.Cleanup(func() { bigMatrices = before })
+	bigMatrices = 1
+	for _, spoil := range []string{"", "last expert", "kernel"} {
+		m := newMoE(t, onnx.Float16, 11, 2, 8, 6)
+		runs := 0
+		check := func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			runs++
+			if len(in) != 5 || in[3].Dims[0] != 5 || in[3].Dims[2] != smallHidden || in[0].DataType != onnx.Float16 {
+				return nil, fmt.Errorf("kernel check of %v", in)
+			}
+			f, err := fused.Lookup(op).Function(siteOf(attrs, in))
+			if err != nil {
+				return nil, err
+			}
+			g := onnx.New(10, 20).Graph
+			var values []*onnx.Value
+			var ts []*reference.Tensor
+			for _, x := range in {
+				v, err := reference.FromONNX(x)
+				if err != nil {
+					return nil, err
+				}
+				values, ts = append(values, g.AddInput("in", onnx.Type{})), append(ts, v)
+			}
+			n := g.AddNode(op, values, []*onnx.Value{g.NewValue("y")}, attrs...)
+			n.Domain, n.Overload = fused.Domain, f.Overload
+			out, err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, ts)
+			if err != nil {
+				return nil, err
+			}
+			if spoil == "kernel" {
+				out[0].F[7] += 1
+			}
+			y, err := out[0].ToONNX("Y")
+			return []*onnx.Tensor{y}, err
+		}
+		if spoil == "last expert" { // stands for the one before it
+			m.ids = m.op("Min", m.ids, m.ints(int64(m.experts-2)))
+		}
+		y := m.gathered("")
+		if spoil == "last expert" {
+			m.ids = m.ids.Producer.Input(0)
+		}
+		s := m.judge(y, "silu", WithKernelCheck(check))
+		want := map[string]string{"last expert": "differs from the matched nodes", "kernel": "kernel cpu_fused_moe differs"}[spoil]
+		if (s.Status == Fused) != (want == "") || !strings.Contains(s.Reason, want) || spoil != "last expert" && runs != 1 {
+			t.Errorf("%q: %s: %s after %d runs of the kernel", spoil, s.Status, s.Reason, runs)
+		}
+	}
+}
+
+func siteOf(attrs []*onnx.Attribute, in []*onnx.Tensor) fused.Site {
+	s := fused.Site{Attributes: attrs, Opset: 20}
+	for _, x := range in {
+		s.Types, s.Dims = append(s.Types, x.DataType), append(s.Dims, x.Dims)
+	}
+	return s
+}
+
+// TestCapacity: tokens over the capacity of an expert are dropped, which shows with so many tokens alone.
+func TestCapacity(t *testing.T) {
+	for _, c := range []struct {
+		capacity int64
+		reason   string
+	}{{40, "differs from the matched nodes on normal inputs of 42 tokens on 2 of 5 experts"}, {2, "differs"}, {10000, "is compared with 10000"}} {
+		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
+		weights := m.weights
+		oneHot := m.op("OneHot", m.ids, m.ints(5), m.ints(0, 1), onnx.IntAttr("axis", -1))
+		place := m.op("CumSum", m.op("ReduceSum", oneHot, m.ints(1), onnx.IntAttr("keepdims", 0)), m.op("Squeeze", m.ints(0)))
+		keep := m.op("LessOrEqual", m.op("GatherElements", place, m.ids, onnx.IntAttr("axis", 1)), m.ints(c.capacity))
+		m.weights = m.op("Where", keep, weights, m.scalar(onnx.Float, 0))
+		y := m.gathered("")
+		m.weights = weights
+		s := m.judge(y, "silu")
+		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+			t.Errorf("capacity %d: %s: %s", c.capacity, s.Status, s.Reason)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package rewrite
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+)
+
+func routerAttributes(k int64, score, order string, renormalize int64, scale float32) []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.IntAttr("top_k", k), onnx.StringAttr("score", score), onnx.StringAttr("order", order), onnx.IntAttr("groups", 1),
+		onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0),
+		onnx.IntAttr("renormalize", renormalize), onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", scale)}
+}
+
+// topK adds a TopK over the last axis.
+func (b *modelBuilder) topK(x *onnx.Value, k int64) (values, indices *onnx.Value) {
+	values, indices = b.g.NewValue("values"), b.g.NewValue("indices")
+	b.g.AddNode("TopK", []*onnx.Value{x, b.ints(k)}, []*onnx.Value{values, indices}, onnx.IntAttr("axis", -1)).Name = "topk"
+	return values, indices
+}
+
+func (b *modelBuilder) share(w *onnx.Value) *onnx.Value {
+	return b.op("Div", w, b.op("ReduceSum", w, b.ints(-1), onnx.IntAttr("keepdims", 1)))
+}
+
+func TestRouterSites(t *testing.T) {
+	axis := onnx.IntAttr("axis", -1)
+	type build func(b *modelBuilder, logits, bias *onnx.Value) (weights, ids *onnx.Value)
+	mixtral := func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		w, ids := b.topK(b.op("Softmax", logits, axis), 3)
+		return b.share(w), ids
+	}
+	after := func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		w, ids := b.topK(logits, 3)
+		return b.op("Softmax", w, axis), ids
+	}
+	biased := func(b *modelBuilder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
+		s := b.op("Sigmoid", logits)
+		_, ids := b.topK(b.op("Add", s, bias), 3)
+		return b.share(b.op("GatherElements", s, ids, axis)), ids
+	}
+	for _, c := range []struct {
+		name   string
+		build  build
+		attrs  []*onnx.Attribute
+		bias   bool
+		reason string
+	}{
+		{"mixtral", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
+		{"the same in another order", mixtral, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""}, // but for ties
+		{"gpt-oss", after, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
+		{"gpt-oss as mixtral", after, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
+		{"not renormalised", mixtral, routerAttributes(3, "softmax", "score_first", 0, 1), false, "differs"},
+		{"scaled", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1.001), false, "differs"},
+		{"sigmoid", mixtral, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
+		{"deepseek", biased, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, ""},
+		{"the bias in the weights", func(b *modelBuilder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
+			w, ids := b.topK(b.op("Add", b.op("Sigmoid", logits), bias), 3)
+			return b.share(w), ids
+		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, "differs"},
+		{"the least", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+			s := b.op("Softmax", logits, axis)
+			_, ids := b.topK(b.op("Neg", s), 3)
+			return b.share(b.op("GatherElements", s, ids, axis)), ids
+		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
+		{"ids turned", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+			w, ids := b.topK(b.op("Softmax", logits, axis), 3)
+			return b.share(w), b.op("Slice", ids, b.ints(-1), b.ints(-9), b.ints(1), b.ints(-1))
+		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
+		{"weights over all experts", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+			s := b.op("Sigmoid", logits)
+			return b.topK(b.share(s), 3)
+		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
+	} {
+		for _, typ := range []onnx.DataType{onnx.Float, onnx.BFloat16} {
+			t.Run(c.name+" "+typ.String(), func(t *testing.T) {
+				b := newBuilder(t, 20, typ)
+				logits, bias := b.input("logits", "tokens", 16), b.weight("bias", 16)
+				w, ids := c.build(b, logits, bias)
+				in := []*onnx.Value{logits}
+				if c.bias {
+					in = append(in, bias)
+				}
+				w = b.op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
+				b.typ = onnx.Float
+				b.output(w, "tokens", 3)
+				b.g.AddOutput(ids)
+				s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in, Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
+				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
+				}
+			})
+		}
+	}
+}

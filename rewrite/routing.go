@@ -1,0 +1,172 @@
+package rewrite
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The fused ops that send tokens to experts.
+const (
+	experts = "MoE"
+	router  = "TopKRouter"
+)
+
+// role is what an input of a match is to such an op.
+type role int
+
+const (
+	noRole role = iota
+	roleTokens
+	roleWeights // of a token's experts
+	roleIDs
+	roleGates  // the weights of all experts, zero for those that a token does not go to
+	roleMatrix // of an expert, or of all
+	roleBias
+	roleLogits
+	roleCorrection
+)
+
+// The roles of the ops' inputs, in order.
+var (
+	expertRoles = []role{roleTokens, roleWeights, roleIDs, roleMatrix, roleMatrix, roleBias, roleBias}
+	routerRoles = []role{roleLogits, roleCorrection}
+)
+
+// routing describes the one op of a candidate that sends tokens to experts.
+type routing struct {
+	call    *fusedCall
+	roles   []role // of the match's inputs
+	hidden  int64  // elements of a token
+	experts int64
+	chosen  int64 // for each token
+}
+
+// routingOf finds the op among the calls of a candidate; nil where there is none, or its sizes are unknown.
+func routingOf(c *candidate) *routing {
+	for _, call := range c.calls {
+		r := &routing{call: call, roles: make([]role, len(c.match.Inputs))}
+		var roles []role
+		switch call.op.Name {
+		case experts:
+			roles = expertRoles
+			r.hidden, r.experts, r.chosen = dimOf(call.site, 0, -1), dimOf(call.site, 3, 0), dimOf(call.site, 2, -1)
+		case router:
+			roles = routerRoles
+			r.hidden, r.experts, r.chosen = 1, dimOf(call.site, 0, -1), intOf(call.site.Attributes, "top_k")
+		default:
+			continue
+		}
+		if r.hidden < 1 || r.chosen < 1 || r.experts < r.chosen {
+			return nil
+		}
+		for i, v := range call.node.Inputs {
+			r.spread(c.match.Replacement, v, roles[i])
+		}
+		for i, v := range c.match.Replacement.Inputs { // the op may be given a token for each choice
+			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
+			if d, ok := c.facts.Dim(v, -1); ok && reshaped && r.roles[i] == roleIDs {
+				r.chosen = d
+			}
+		}
+		return r
+	}
+	return nil
+}
+
+// spread gives the role to the inputs of the match that v is made of.
+func (r *routing) spread(g *onnx.Graph, v *onnx.Value, what role) {
+	if v == nil {
+		return
+	}
+	for i, in := range g.Inputs {
+		if in == v {
+			if r.roles[i] == noRole {
+				r.roles[i] = what
+			}
+			return
+		}
+	}
+	if v.Producer != nil && onnx.IsStandardDomain(v.Producer.Domain) {
+		if what == roleWeights && v.Producer.Is("GatherElements") {
+			what = roleGates
+		}
+		for i, in := range v.Producer.Inputs {
+			if i == 0 || v.Producer.Is("Concat") {
+				r.spread(g, in, what)
+			}
+		}
+	}
+}
+
+func dimOf(s fused.Site, input, axis int) int64 {
+	if input >= len(s.Dims) || len(s.Dims[input]) == 0 {
+		return -1
+	}
+	d := s.Dims[input]
+	return d[(axis+len(d))%len(d)]
+}
+
+func intOf(attrs []*onnx.Attribute, name string) int64 {
+	for _, a := range attrs {
+		if a.Name == name {
+			return a.Int
+		}
+	}
+	return -1
+}
+
+// tokens gives the number of tokens in inputs of these shapes; 0 where they do not fit each other.
+func (r *routing) tokens(shapes [][]int64) int64 {
+	n := int64(0)
+	for i, what := range r.roles {
+		var width int64
+		switch what {
+		case roleTokens:
+			width = r.hidden
+		case roleLogits, roleGates:
+			width = r.experts
+		case roleWeights, roleIDs:
+			width = r.chosen
+		default:
+			continue
+		}
+		total := elements(shapes[i : i+1])
+		if width == 0 || total%width != 0 || n != 0 && total/width != n {
+			return 0
+		}
+		n = total / width
+	}
+	return n
+}
+
+// route gives each token its experts, of which there are hits in all, the first one being start: with as many as one token takes,
+// all tokens go to the same; with more, some go to each, as far as there are tokens enough. No token takes an expert twice.
+func (r *routing) route(tokens, hits, start int64) []int64 {
+	ids := make([]int64, 0, tokens*r.chosen)
+	for i := range tokens * r.chosen {
+		ids = append(ids, r.expert(start+i%hits))
+	}
+	return ids
+}
+
+// expert gives the n-th of all experts, in an order where they do not follow each other, so that an offset is noticed.
+func (r *routing) expert(n int64) int64 {
+	for _, step := range []int64{5, 3, 7, 11} {
+		if r.experts%step != 0 && step < r.experts {
+			return n % r.experts * step % r.experts
+		}
+	}
+	return n % r.experts
+}
+
+// startAt gives the n of an expert.
+func (r *routing) startAt(e int64) int64 {
+	for n := range r.experts {
+		if r.expert(n) == e {
+			return n
+		}
+	}
+	return 0
+}

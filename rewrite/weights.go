@@ -1,0 +1,128 @@
+package rewrite
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// constant is a value of a replacement that is the same at every run: an initializer, or what nodes of the replacement make
+// of constants alone. Weights are stacked that way: the pattern writes Unsqueeze and Concat, the model gets one initializer
+// whose elements are put together when it is written.
+type constant struct {
+	tensor *onnx.Tensor
+	// value is the initializer that holds it, nil as long as there is none.
+	value *onnx.Value
+	key   string // what it is made of: equal ones are one initializer
+	// sources are the tensors whose elements it holds.
+	sources []*onnx.Tensor
+	folded  bool // made of others
+}
+
+// fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing is
+// folded.
+func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
+	if c.scope.function != nil {
+		return nil
+	}
+	constants := map[*onnx.Value]*constant{}
+	little := c.match.Replacement
+	for i, v := range little.Inputs {
+		in := c.match.Inputs[i]
+		if t := in.Constant(); t != nil && isReadable(t) {
+			constants[v] = &constant{tensor: t, value: in, key: fmt.Sprintf("%p", in), sources: []*onnx.Tensor{t}}
+		}
+	}
+	for _, n := range little.Nodes {
+		if slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v == nil || slices.Contains(little.Outputs, v) }) {
+			continue
+		}
+		if n.Is("Constant") {
+			if t := n.Outputs[0].Constant(); t != nil {
+				constants[n.Outputs[0]] = &constant{tensor: t, key: tensorKey(t), sources: []*onnx.Tensor{t}}
+			}
+			continue
+		}
+		f := &folder{n: n, facts: c.facts, opset: a.model.Opset("")}
+		if !f.read(constants) {
+			continue
+		}
+		for i, t := range f.fold() {
+			if t == f.inputs[0].tensor {
+				constants[n.Outputs[i]] = f.inputs[0]
+				continue
+			}
+			constants[n.Outputs[i]] = &constant{tensor: t, key: f.key(i), sources: f.sources(), folded: true}
+		}
+	}
+	return constants
+}
+
+// isReadable says that the elements are there: a model can be read without the files that hold some.
+func isReadable(t *onnx.Tensor) bool {
+	if t.External == nil {
+		return true
+	}
+	_, err := t.Bytes()
+	return err == nil
+}
+
+// read gathers the inputs; false when one of them is no constant.
+func (f *folder) read(constants map[*onnx.Value]*constant) bool {
+	if !onnx.IsStandardDomain(f.n.Domain) || len(f.n.Inputs) == 0 || f.n.Inputs[0] == nil {
+		return false
+	}
+	for _, v := range f.n.Inputs {
+		k := constants[v]
+		if v != nil && k == nil {
+			return false
+		}
+		f.inputs = append(f.inputs, k)
+	}
+	return true
+}
+
+// key writes how output i is made.
+func (f *folder) key(i int) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s %d/%d", f.n.OpType, attributesKey(f.n.Attributes), i, len(f.n.Outputs))
+	for _, k := range f.inputs {
+		if k != nil {
+			fmt.Fprintf(h, " %s", k.key)
+		} else {
+			fmt.Fprint(h, " -")
+		}
+	}
+	return fmt.Sprintf("%s %x", f.n.OpType, h.Sum(nil)[:16])
+}
+
+// sources are the tensors of the inputs' elements: all but the shapes, axes and bounds.
+func (f *folder) sources() []*onnx.Tensor {
+	var list []*onnx.Tensor
+	for i, k := range f.inputs {
+		if k != nil && (i == 0 || f.n.Is("Concat")) {
+			list = append(list, k.sources...)
+		}
+	}
+	return list
+}
+
+// initializerOf gives the initializer that holds a constant, made when the first node reads it. Folded ones stand in the main
+// graph, where all sites can share them, others beside the site.
+func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.Value {
+	if k.value != nil {
+		return k.value
+	}
+	made, g, name := w.constants, w.scope.graph, v.Name
+	if k.folded {
+		made, g, name = w.packed, w.model.Graph, c.match.Outputs[0].Name+"_"+v.Name
+	}
+	if k.value = made[k.key]; k.value == nil {
+		k.tensor.Name = name
+		k.value = g.AddInitializer(k.tensor)
+		made[k.key] = k.value
+	}
+	return k.value
+}

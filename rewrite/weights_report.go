@@ -1,0 +1,141 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// WeightsReport counts the weights of experts, as matrices (and bias vectors) of one expert each: gate, up and down, or two
+// where there is no gate.
+type WeightsReport struct {
+	// Expected is what the op needs for all experts, Packed what of it was found and is in its inputs now. Missing are the others:
+	// weights that are no constants, or stand in the place of another expert's as well.
+	Expected int `json:"expected"`
+	Packed   int `json:"packed"`
+	Missing  int `json:"missing"`
+	// Unexpected counts tensors that the replaced nodes read besides: no op has them any more. Names lists them.
+	Unexpected int      `json:"unexpected"`
+	Names      []string `json:"unexpected_names,omitempty"`
+	// Stored counts those of Packed that are stored as the op wants them, which stay as they were; Bytes is the size of the others.
+	Stored int   `json:"stored"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// add sums up; names are those of sites alone.
+func (w *WeightsReport) add(o *WeightsReport) {
+	w.Expected += o.Expected
+	w.Packed += o.Packed
+	w.Missing += o.Missing
+	w.Unexpected += o.Unexpected
+	w.Stored += o.Stored
+	w.Bytes += o.Bytes
+}
+
+// Text is the report in words.
+func (w *WeightsReport) Text() string {
+	text := fmt.Sprintf("%d expected, %d packed, %d missing, %d unexpected", w.Expected, w.Packed, w.Missing, w.Unexpected)
+	if w.Stored > 0 {
+		text += fmt.Sprintf("; %d of them as they are stored", w.Stored)
+	}
+	return text
+}
+
+// The inputs of a mixture's op that hold weights of experts, the first axis being the experts, with the matrices that one of
+// them holds of each expert.
+var expertWeights = map[string]func(fused.Site) int{
+	"gate_up":      gateAndUp,
+	"gate_up_bias": gateAndUp,
+	"down":         func(fused.Site) int { return 1 },
+	"down_bias":    func(fused.Site) int { return 1 },
+}
+
+func gateAndUp(s fused.Site) int {
+	for _, a := range s.Attributes {
+		if a.Name == "packing" && a.String == "none" {
+			return 1
+		}
+	}
+	return 2
+}
+
+// weights counts the experts' weights of a candidate, nil when it has none.
+func (c *candidate) weights() *WeightsReport {
+	var r *WeightsReport
+	packed := map[*onnx.Tensor]bool{}
+	widths := map[int64]bool{1: false} // of rows and vectors of weights
+	for _, call := range c.calls {
+		if call.op.Name != "MoE" {
+			continue
+		}
+		if r == nil {
+			r = &WeightsReport{}
+		}
+		for i, v := range call.node.Inputs {
+			if each := expertWeights[call.op.Inputs[i].Name]; each != nil && v != nil {
+				r.count(call.site.Dims[i], each(call.site), c.constants[v], packed)
+				for _, d := range call.site.Dims[i][min(1, len(call.site.Dims[i])):] {
+					widths[d] = d > 1
+				}
+			}
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	for _, v := range c.slice.consts {
+		if t := v.Constant(); t.DataType.IsFloat() && len(t.Dims) > 0 && widths[t.Dims[len(t.Dims)-1]] && !packed[t] {
+			r.Unexpected++
+			r.Names = append(r.Names, v.Name)
+		}
+	}
+	return r
+}
+
+// count adds one input of this shape.
+func (r *WeightsReport) count(dims []int64, each int, k *constant, packed map[*onnx.Tensor]bool) {
+	if len(dims) == 0 || dims[0] <= 0 {
+		return
+	}
+	expected := int(dims[0]) * each
+	r.Expected += expected
+	switch {
+	case k == nil:
+		r.Missing += expected
+	case !k.folded:
+		packed[k.tensor] = true
+		r.Packed += expected
+		r.Stored += expected
+	default:
+		elements := int64(0) // of all that the weights were taken from
+		seen := map[*onnx.Tensor]bool{}
+		for _, t := range k.sources {
+			if !seen[t] {
+				seen[t], packed[t] = true, true
+				elements += max(t.Len(), 0)
+			}
+		}
+		found := expected
+		if one := k.tensor.Len() / int64(expected); one > 0 {
+			found = int(min(int64(expected), elements/one))
+		}
+		r.Packed += found
+		r.Missing += expected - found
+		r.Bytes += k.tensor.Size()
+	}
+}
+
+// sumWeights sums up the experts' weights of the fused sites, nil when there are none.
+func (r *Report) sumWeights() *WeightsReport {
+	var sum *WeightsReport
+	for _, s := range r.Sites {
+		if s.Status == Fused && s.Weights != nil {
+			if sum == nil {
+				sum = &WeightsReport{}
+			}
+			sum.add(s.Weights)
+		}
+	}
+	return sum
+}

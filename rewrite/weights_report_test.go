@@ -1,0 +1,150 @@
+package rewrite
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+)
+
+// mixture is a model of one mixture of 4 experts whose weights are initializers of their own: gate, up and down. All experts
+// see every token, and their results are added up with the routing's weights, 0 where an expert was not chosen.
+type mixture struct {
+	m            *onnx.Model
+	x, w, ids    *onnx.Value
+	gate, up, do []*onnx.Value
+	y            *onnx.Value
+	nodes        []*onnx.Node
+}
+
+const mixtureExperts, mixtureHidden, mixtureInner = 4, 12, 20
+
+func newMixture(t *testing.T, outIn bool) *mixture {
+	b := newBuilder(t, 18, onnx.Float)
+	s := &mixture{m: b.m, x: b.input("x", "tokens", mixtureHidden)}
+	logits := b.input("logits", "tokens", mixtureExperts)
+	s.w, s.ids = b.g.NewValue("w"), b.g.NewValue("ids")
+	b.g.AddNode("TopK", []*onnx.Value{logits, b.ints(2)}, []*onnx.Value{s.w, s.ids})
+	first := len(b.g.Nodes)
+	hot := b.op("OneHot", s.ids, b.ints(mixtureExperts), b.constantFloats(0, 1))
+	dense := b.op("ReduceSum", b.op("Mul", hot, b.op("Unsqueeze", s.w, b.ints(-1))), b.ints(1), onnx.IntAttr("keepdims", 0))
+	linear := func(name string, x *onnx.Value, in, out int, list *[]*onnx.Value) *onnx.Value {
+		if outIn {
+			in, out = out, in
+		}
+		w := b.weight(name, in, out)
+		*list = append(*list, w)
+		if outIn {
+			return b.op("Gemm", x, w, onnx.IntAttr("transB", 1))
+		}
+		return b.op("MatMul", x, w)
+	}
+	for e := range mixtureExperts {
+		gate := linear("gate", s.x, mixtureHidden, mixtureInner, &s.gate)
+		up := linear("up", s.x, mixtureHidden, mixtureInner, &s.up)
+		act := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up)
+		y := linear("down", act, mixtureInner, mixtureHidden, &s.do)
+		y = b.op("Mul", y, b.op("Slice", dense, b.ints(int64(e)), b.ints(int64(e)+1), b.ints(1)))
+		if s.y != nil {
+			y = b.op("Add", s.y, y)
+		}
+		s.y = y
+	}
+	s.nodes = append(s.nodes, b.g.Nodes[first:]...)
+	b.output(s.y, "tokens", mixtureHidden)
+	return s
+}
+
+func (b *modelBuilder) constantFloats(v ...float32) *onnx.Value {
+	return b.g.AddInitializer(onnx.NewFloat32s("floats", []int64{int64(len(v))}, v))
+}
+
+// match rewrites the mixture to mojo.MoE; expert says which expert's weights are put in the place of e's.
+func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patterns.Match {
+	h := newHand(t, s.y)
+	x, w, ids := h.in(s.x), h.in(s.w), h.in(s.ids)
+	axis, layout := int64(1), "in_out"
+	if outIn {
+		axis, layout = 0, "out_in"
+	}
+	var first, second []*onnx.Value
+	for e := range mixtureExperts {
+		e = expert(e)
+		both := h.op("Concat", 1, h.in(s.gate[e]), h.in(s.up[e]), onnx.IntAttr("axis", axis))
+		first = append(first, h.op("Unsqueeze", 1, both, h.ints(0))...)
+		second = append(second, h.op("Unsqueeze", 1, h.in(s.do[e]), h.ints(0))...)
+	}
+	gateUp := h.op("Concat", 1, first, onnx.IntAttr("axis", 0))
+	down := h.op("Concat", 1, second, onnx.IntAttr("axis", 0))
+	y := h.op("MoE", 1, x, w, ids, gateUp, down,
+		onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0),
+		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout), onnx.StringAttr("down_layout", layout))
+	y[0].Producer.Domain = "mojo"
+	return h.done(s.nodes, y[0])
+}
+
+// TestExpertsArePacked stacks the weights of experts in both layouts, and reads the report.
+func TestExpertsArePacked(t *testing.T) {
+	for _, outIn := range []bool{false, true} {
+		s := newMixture(t, outIn)
+		want := evaluate(t, s.m)[s.y.Name]
+		r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), foundByHand(func(*onnx.Graph) []*patterns.Match {
+			return []*patterns.Match{s.match(t, outIn, func(e int) int { return e })}
+		}))
+		if err != nil || r.Fused() != 1 {
+			t.Fatalf("%v %+v", err, r.Sites)
+		}
+		var text strings.Builder
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if line := "expert weights     12 expected, 12 packed, 0 missing, 0 unexpected\n"; !strings.Contains(text.String(), line) {
+			t.Errorf("the report has no %q:\n%s", line, &text)
+		}
+		bytes := int64(mixtureExperts * 3 * mixtureHidden * mixtureInner * 4)
+		if w := r.Sites[0].Weights; w == nil || w.Bytes != bytes || w.Stored != 0 || r.Weights.Bytes != bytes {
+			t.Errorf("weights %+v, in sum %+v", w, r.Weights)
+		}
+		var have []string
+		for _, v := range s.m.Graph.Initializers() {
+			if v.Const.DataType == onnx.Float {
+				have = append(have, v.Name)
+			}
+		}
+		if len(have) != 2 || len(s.m.Graph.Nodes) != 2 {
+			t.Errorf("initializers %q, %d nodes", have, len(s.m.Graph.Nodes))
+		}
+		path := filepath.Join(t.TempDir(), "out.onnx")
+		if err := onnx.Write(path, s.m); err != nil {
+			t.Fatal(err)
+		}
+		again, err := onnx.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		got := evaluate(t, again)[s.y.Name]
+		for i := range want.F {
+			if math.Abs(got.F[i]-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
+				t.Fatalf("element %d is %v, was %v", i, got.F[i], want.F[i])
+			}
+		}
+	}
+}
+
+// TestMissingExperts packs one expert twice, unchecked: the report tells.
+func TestMissingExperts(t *testing.T) {
+	s := newMixture(t, true)
+	r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), WithVerify(VerifyOff), foundByHand(func(*onnx.Graph) []*patterns.Match {
+		return []*patterns.Match{s.match(t, true, func(e int) int { return max(e, 1) })}
+	}))
+	if err != nil || r.Fused() != 1 {
+		t.Fatalf("%v %+v", err, r.Sites)
+	}
+	if w := r.Sites[0].Weights; w.Expected != 12 || w.Packed != 9 || w.Missing != 3 || w.Unexpected != 3 || strings.Join(w.Names, " ") != "gate up down" {
+		t.Errorf("weights %+v", w)
+	}
+}

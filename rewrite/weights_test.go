@@ -1,0 +1,332 @@
+package rewrite
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// foundByHand has matches made by hand found in every graph.
+func foundByHand(make func(g *onnx.Graph) []*patterns.Match) Option {
+	return func(c *config) {
+		c.find = func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) { return make(g), nil }
+	}
+}
+
+// hand writes replacements by hand.
+type hand struct {
+	t *testing.T
+	m *patterns.Match
+	g *onnx.Graph
+}
+
+func newHand(t *testing.T, outs ...*onnx.Value) *hand {
+	h := &hand{t: t, m: &patterns.Match{Pattern: "hand", Root: outs[0].Producer, Outputs: outs, Replacement: onnx.NewFunction("", "", "", 18).Body}}
+	h.g = h.m.Replacement
+	return h
+}
+
+func (h *hand) in(v *onnx.Value) *onnx.Value {
+	if i := slices.Index(h.m.Inputs, v); i >= 0 {
+		return h.g.Inputs[i]
+	}
+	h.m.Inputs = append(h.m.Inputs, v)
+	return h.g.AddInput("in", onnx.Type{})
+}
+
+func (h *hand) op(opType string, outs int, args ...any) []*onnx.Value {
+	var inputs []*onnx.Value
+	var attrs []*onnx.Attribute
+	for _, a := range args {
+		switch a := a.(type) {
+		case *onnx.Value:
+			inputs = append(inputs, a)
+		case []*onnx.Value:
+			inputs = append(inputs, a...)
+		case *onnx.Attribute:
+			attrs = append(attrs, a)
+		}
+	}
+	made := make([]*onnx.Value, outs)
+	for i := range made {
+		made[i] = h.g.NewValue(strings.ToLower(opType))
+	}
+	h.g.AddNode(opType, inputs, made, attrs...)
+	return made
+}
+
+func (h *hand) ints(v ...int64) *onnx.Value {
+	return h.op("Constant", 1, onnx.TensorAttr("value", onnx.NewInt64s("", v)))[0]
+}
+
+// done gives the match, written by the outputs w.
+func (h *hand) done(nodes []*onnx.Node, w ...*onnx.Value) *patterns.Match {
+	for _, v := range w {
+		h.g.AddOutput(v)
+	}
+	h.m.Nodes = nodes
+	for _, n := range h.g.Nodes {
+		if h.m.Op == "" || n.Domain != "" {
+			h.m.Op, h.m.Domain = n.OpType, n.Domain
+		}
+	}
+	return h.m
+}
+
+// TestFold folds random nodes over constants and compares what they give with what the evaluator says.
+func TestFold(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	folded := map[string]int{}
+	for range 400 {
+		b := newBuilder(t, 18, onnx.Float)
+		x := b.input("x", 1)
+		w := b.weight("w", 2+r.IntN(3), 3+r.IntN(4), 4+r.IntN(100))
+		y := b.op("Add", x, w)
+		b.output(y)
+		h := newHand(t, y)
+		values := []*onnx.Value{h.in(w)}
+		dims := w.Const.Dims
+		for range 1 + r.IntN(4) {
+			v := values[len(values)-1]
+			axis := int64(r.IntN(3))
+			var outs []*onnx.Value
+			switch r.IntN(11) {
+			case 0:
+				outs = h.op("Identity", 1, v)
+			case 1:
+				v = h.op("Unsqueeze", 1, v, h.ints(axis))[0]
+				outs = h.op("Squeeze", 1, v, h.ints(axis))
+			case 2:
+				outs = h.op("Reshape", 1, v, h.ints(-1, 1, dims[0]))
+			case 3:
+				perm := []int64{}
+				for _, p := range r.Perm(3) {
+					perm = append(perm, int64(p))
+				}
+				outs = h.op("Transpose", 1, v, onnx.IntsAttr("perm", perm))
+			case 4:
+				outs = h.op("Transpose", 1, v)
+			case 5:
+				outs = h.op("Slice", 1, v, h.ints(int64(r.IntN(5)-2), -1), h.ints(int64(r.IntN(200)-2), -1<<63), h.ints(axis, (axis+1)%3-3), h.ints(int64(1+r.IntN(2)), int64(-1-r.IntN(2))))
+			case 6:
+				outs = h.op("Slice", 1, v, h.ints(0), h.ints(2))
+			case 7:
+				outs = h.op("Concat", 1, v, values[0], onnx.IntAttr("axis", axis-3))
+			case 8:
+				outs = h.op("Split", 2, v, onnx.IntAttr("axis", axis), onnx.IntAttr("num_outputs", 2))
+			case 9:
+				outs = h.op("Gather", 1, v, h.ints(1, 0, -1), onnx.IntAttr("axis", axis))
+			case 10:
+				outs = h.op("Cast", 1, v, onnx.IntAttr("to", int64(onnx.Float16)))
+			}
+			values = append(values, outs...)
+		}
+		match := h.done([]*onnx.Node{y.Producer}, h.op("Add", 1, h.in(x), values[len(values)-1])[0])
+		facts := infer.Analyze(b.m)
+		a := &applier{model: b.m}
+		c := &candidate{match: match, scope: &scope{graph: b.g}, facts: facts.Within(match.Replacement, match.Inputs)}
+		constants := a.fold(c)
+		env := map[*onnx.Value]*reference.Tensor{}
+		env[h.in(w)], _ = reference.FromONNX(w.Const)
+		for _, n := range h.g.Nodes[:len(h.g.Nodes)-1] {
+			if err := reference.NewForOpset(18, nil, reference.Options{}).Eval([]*onnx.Node{n}, env); err != nil {
+				break // the dimensions do not fit, or the type
+			}
+			for _, v := range n.Outputs {
+				k := constants[v]
+				if k == nil {
+					t.Fatalf("%s is not folded", n.OpType)
+				}
+				want, err := env[v].ToONNX("")
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantBytes, _ := want.Bytes()
+				got, err := k.tensor.Bytes()
+				if err != nil || !bytes.Equal(got, wantBytes) || k.tensor.DataType != want.DataType || !slices.Equal(k.tensor.Dims, want.Dims) {
+					t.Fatalf("%s gives %s%v, want %s%v (%v)", n.OpType, k.tensor.DataType, k.tensor.Dims, want.DataType, want.Dims, err)
+				}
+				folded[n.OpType]++
+			}
+		}
+	}
+	for _, op := range []string{"Identity", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Concat", "Split", "Gather", "Cast"} {
+		if folded[op] < 10 {
+			t.Errorf("%s was folded %d times", op, folded[op])
+		}
+	}
+}
+
+// products is a model that multiplies x by three weights and concatenates the results, at two places; one weight is read
+// elsewhere, too. The matches multiply by the weights side by side.
+func products(t *testing.T) (*onnx.Model, Option) {
+	b := newBuilder(t, 18, onnx.Float)
+	x := b.input("x", "batch", 16)
+	var weights []*onnx.Value
+	for i := range 3 {
+		weights = append(weights, b.weight("w", 16, 40+8*i))
+	}
+	for range 2 {
+		var parts []any
+		for _, w := range weights {
+			parts = append(parts, b.op("MatMul", x, w))
+		}
+		b.output(b.op("Concat", append(parts, onnx.IntAttr("axis", -1))...), "batch", 144)
+	}
+	b.output(b.op("MatMul", x, weights[1]), "batch", 48)
+	return b.m, foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) })
+}
+
+// concatenated matches the products that are concatenated.
+func concatenated(t *testing.T, g *onnx.Graph) (matches []*patterns.Match) {
+	for _, n := range g.Nodes {
+		if n.OpType != "Concat" {
+			continue
+		}
+		h := newHand(t, n.Outputs[0])
+		x := h.in(n.Inputs[0].Producer.Inputs[0])
+		var list []*onnx.Value
+		var nodes []*onnx.Node
+		for _, v := range n.Inputs {
+			list = append(list, h.in(v.Producer.Inputs[1]))
+			nodes = append(nodes, v.Producer)
+		}
+		w := h.op("Concat", 1, list, onnx.IntAttr("axis", 1))
+		matches = append(matches, h.done(append(nodes, n), h.op("MatMul", 1, x, w)[0]))
+	}
+	return matches
+}
+
+// TestBranchesShareWeights packs weights of the main graph for sites in both branches of an If.
+func TestBranchesShareWeights(t *testing.T) {
+	b := newBuilder(t, 18, onnx.Float)
+	x, outer := b.input("x", "batch", 16), b.g
+	flag := outer.AddInput("flag", shapeType(onnx.Bool))
+	u, w := b.weight("w", 16, 40), b.weight("w", 16, 48)
+	var attrs []*onnx.Attribute
+	for _, name := range []string{"then_branch", "else_branch"} {
+		b.g = outer.NewSubgraph(name)
+		y := b.op("Concat", b.op("MatMul", x, u), b.op("MatMul", x, w), onnx.IntAttr("axis", -1))
+		b.g.AddOutput(b.op("ReduceSum", y, b.ints(-1), onnx.IntAttr("keepdims", 0)))
+		attrs = append(attrs, onnx.GraphAttr(name, b.g))
+	}
+	b.g = outer
+	b.output(b.op("If", flag, attrs[0], attrs[1]), "batch")
+	m := b.m
+	want := evaluate(t, m)
+	r, err := ApplyDefaultKernels(m, "onnx_layernorm", foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) }))
+	if err != nil || r.Fused() != 2 {
+		t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
+	}
+	var names []string
+	for _, v := range m.Graph.Initializers() {
+		names = append(names, v.Name)
+	}
+	if len(names) != 1 {
+		t.Errorf("initializers of the main graph: %q", names)
+	}
+	path := filepath.Join(t.TempDir(), "out.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = onnx.Read(path); err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for name, got := range evaluate(t, m) {
+		if !slices.Equal(got.F, want[name].F) {
+			t.Errorf("output %s changed", name)
+		}
+	}
+}
+
+func TestWeightsArePacked(t *testing.T) {
+	for _, external := range []bool{false, true} {
+		m, found := products(t)
+		want := evaluate(t, m)
+		dir := t.TempDir()
+		path := filepath.Join(dir, "in.onnx")
+		var options []onnx.WriteOption
+		if external {
+			options = append(options, onnx.ExternalDataOver(1000))
+		}
+		if err := onnx.Write(path, m, options...); err != nil {
+			t.Fatal(err)
+		}
+		m, err := onnx.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		r, err := ApplyDefaultKernels(m, None, found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err = ApplyDefaultKernels(m, "onnx_layernorm", found); err != nil || r.Fused() != 2 {
+			t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
+		}
+		if n := countOps(m); n["MatMul"] != 3 || n["Concat"] != 0 {
+			t.Errorf("nodes: %v", n)
+		}
+		var names []string
+		for _, v := range m.Graph.Initializers() {
+			names = append(names, v.Name)
+		}
+		if len(names) != 2 || names[0] != "w_1" { // the one read elsewhere, and the one that both sites share
+			t.Errorf("initializers: %q", names)
+		}
+		out := filepath.Join(dir, "out.onnx")
+		if err := onnx.Write(out, m); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(out + ".data"); (err == nil) != external {
+			t.Errorf("external %v: %v", external, err)
+		}
+		again, err := onnx.Read(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		for name, got := range evaluate(t, again) {
+			if !slices.Equal(got.F, want[name].F) {
+				t.Errorf("output %s changed", name)
+			}
+		}
+	}
+}
+
+// TestWeightsWithoutData leaves weights as they are whose files are absent.
+func TestWeightsWithoutData(t *testing.T) {
+	m, found := products(t)
+	path := filepath.Join(t.TempDir(), "in.onnx")
+	if err := onnx.Write(path, m, onnx.ExternalDataOver(1000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path + ".data"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnx.Read(path, onnx.AllowMissingData())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	r, err := ApplyDefaultKernels(m, "onnx_layernorm", found, WithVerify(VerifyOff))
+	if err != nil || r.Fused() != 2 {
+		t.Fatalf("fused %d: %v", r.Fused(), err)
+	}
+	if n := countOps(m); n["Concat"] != 1 {
+		t.Errorf("nodes: %v", n)
+	}
+	if err := onnx.Write(filepath.Join(filepath.Dir(path), "out.onnx"), m); err != nil {
+		t.Error(err)
+	}
+}
