@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -27,18 +28,20 @@ type bodyCase struct {
 func TestBodiesInOnnxruntime(t *testing.T) {
 	python := pythonWithOnnxruntime(t)
 	dir := t.TempDir()
-	for _, opset := range []int64{13, 14, 15, 17, 18, 20, 21, 22, 23, 24} {
-		m, cases := modelOfAllBodies(t, opset)
-		path := filepath.Join(dir, fmt.Sprintf("opset%d", opset))
-		if err := onnx.Write(path+".onnx", m); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(cases)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path+".json", b, 0o666); err != nil {
-			t.Fatal(err)
+	for _, opset := range []int64{13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24} {
+		for name, bodies := range map[string]func(addCase, int64){"dense": addDenseBodies, "router": addRouterBodies, "moe": addMoEBodies} {
+			m, cases := modelOfBodies(t, opset, bodies)
+			path := filepath.Join(dir, fmt.Sprintf("opset%d-%s", opset, name))
+			if err := onnx.Write(path+".onnx", m); err != nil {
+				t.Fatal(err)
+			}
+			b, err := json.Marshal(cases)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path+".json", b, 0o666); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	args := []string{"testdata/check_bodies.py", dir}
@@ -71,14 +74,22 @@ func pythonWithOnnxruntime(t *testing.T) string {
 	return ""
 }
 
-func modelOfAllBodies(t *testing.T, opset int64) (*onnx.Model, []bodyCase) {
-	const f32, f16, bf16 = onnx.Float, onnx.Float16, onnx.BFloat16
+// addCase adds a node to a model.
+type addCase func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64)
+
+// modelOfBodies makes a model of what bodies adds to it.
+func modelOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (*onnx.Model, []bodyCase) {
 	m := onnx.New(10, opset)
 	m.ImportOpset(Domain, Version)
 	var cases []bodyCase
-	add := func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
+	bodies(func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
 		cases = append(cases, addBody(t, m, op, Site{Attributes: attrs, Types: types, Dims: dims, Opset: opset}, len(cases)))
-	}
+	}, opset)
+	return m, cases
+}
+
+func addDenseBodies(add addCase, opset int64) {
+	const f32, f16, bf16 = onnx.Float, onnx.Float16, onnx.BFloat16
 	x, w, plane := []int64{2, 5, 64}, []int64{64}, []int64{5, 64}
 	for _, after := range []int64{0, 1} {
 		pairs := [][]onnx.DataType{{f32, f32}, {f16, f16}, {bf16, bf16}, {f16, f32}, {bf16, f32}}
@@ -116,7 +127,6 @@ func modelOfAllBodies(t *testing.T, opset int64) (*onnx.Model, []bodyCase) {
 			}
 		}
 	}
-	return m, cases
 }
 
 func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
@@ -136,6 +146,11 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 		return w
 	}
 	for i, typ := range s.Types {
+		if typ == onnx.Undefined { // left out
+			c.Inputs, c.Types = append(c.Inputs, ""), append(c.Types, "")
+			inputs = append(inputs, nil)
+			continue
+		}
 		name := fmt.Sprintf("%s_%d_%s", op.Name, number, op.Inputs[i].Name)
 		v := m.Graph.AddInput(name, tensorType(onnx.Float, s.Dims[i]))
 		c.Inputs, c.Types = append(c.Inputs, v.Name), append(c.Types, typ.String())
@@ -148,7 +163,11 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 	n.Domain, n.Overload = Domain, f.Overload
 	for i, typ := range op.OutputTypes(s) {
 		v := cast(outputs[i], fmt.Sprintf("%s_%d_%s", op.Name, number, op.Outputs[i].Name), onnx.Float)
-		v.SetType(tensorType(onnx.Float, s.Dims[0]))
+		dims := s.Dims[0]
+		if op == topKRouter {
+			dims = append(slices.Clone(dims[:len(dims)-1]), s.attr("top_k").Int)
+		}
+		v.SetType(tensorType(onnx.Float, dims))
 		m.Graph.AddOutput(v)
 		c.Outputs, c.OutputTypes = append(c.Outputs, v.Name), append(c.OutputTypes, typ.String())
 	}
@@ -158,6 +177,9 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 			c.Attributes[a.Name] = a.Int
 		case onnx.AttrFloat:
 			c.Attributes[a.Name] = a.Float
+			if !isFinite(a.Float) {
+				c.Attributes[a.Name] = fmt.Sprint(a.Float) // JSON has no infinity
+			}
 		case onnx.AttrString:
 			c.Attributes[a.Name] = a.String
 		}

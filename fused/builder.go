@@ -9,15 +9,24 @@ import (
 // Versions of the standard in which the ops that bodies use changed their form.
 const (
 	castLikeOpset   = 15 // CastLike appears
+	scanBFloatOpset = 16 // Scan takes bfloat16
 	reduceAxesOpset = 18 // ReduceMean takes its axes as an input
 	splitPartsOpset = 18 // Split demands num_outputs where no sizes are given
 )
 
 // body builds the nodes of a definition.
 type body struct {
-	g    *onnx.Graph
+	root *onnx.Graph // the function's
+	g    *onnx.Graph // where nodes are added: root or a subgraph
 	site Site
 	in   []*onnx.Value
+}
+
+// within is b, adding nodes to a subgraph.
+func (b *body) within(g *onnx.Graph) *body {
+	c := *b
+	c.g = g
+	return &c
 }
 
 // op adds a node with one output called name (made unique).
@@ -32,14 +41,28 @@ func (b *body) call(name, opType string, inputs ...*onnx.Value) *onnx.Value {
 	return b.op(name, opType, inputs)
 }
 
+// constant adds a Constant node, to the function's graph: subgraphs see it there, and runtimes that bind attribute
+// references in the outermost graph alone find it.
+func (b *body) constant(name string, value *onnx.Attribute) *onnx.Value {
+	v := b.root.NewValue(name)
+	b.root.AddNode("Constant", nil, []*onnx.Value{v}, value)
+	return v
+}
+
 // number is a float32 scalar.
 func (b *body) number(name string, v float32) *onnx.Value {
-	return b.op(name, "Constant", nil, onnx.FloatAttr("value_float", v))
+	return b.constant(name, onnx.FloatAttr("value_float", v))
 }
 
 // attribute is the node's FLOAT attribute as a float32 scalar.
 func (b *body) attribute(name string) *onnx.Value {
-	return b.op(name, "Constant", nil, onnx.RefAttr("value_float", onnx.AttrFloat, name))
+	return b.constant(name, onnx.RefAttr("value_float", onnx.AttrFloat, name))
+}
+
+// intAttribute is the node's INT attribute as a vector of one int64.
+func (b *body) intAttribute(name string) *onnx.Value {
+	scalar := b.constant(name, onnx.RefAttr("value_int", onnx.AttrInt, name))
+	return b.call(name+"_vector", "Unsqueeze", scalar, b.integers("front", 0))
 }
 
 // float32 casts v to float32; it is written for every type, so that one body serves all (runtimes drop casts that
@@ -67,8 +90,7 @@ func (b *body) mean(name string, v *onnx.Value, axes []int64) *onnx.Value {
 	if b.site.Opset < reduceAxesOpset {
 		return b.op(name, "ReduceMean", []*onnx.Value{v}, onnx.IntsAttr("axes", axes), keep)
 	}
-	a := b.op("axes", "Constant", nil, onnx.IntsAttr("value_ints", axes))
-	return b.op(name, "ReduceMean", []*onnx.Value{v, a}, keep)
+	return b.op(name, "ReduceMean", []*onnx.Value{v, b.integers("axes", axes...)}, keep)
 }
 
 // halves splits v in two equal parts along the last axis.
@@ -89,7 +111,7 @@ func (b *body) concat(name string, v, w *onnx.Value) *onnx.Value {
 
 // integers is an int64 vector.
 func (b *body) integers(name string, values ...int64) *onnx.Value {
-	return b.op(name, "Constant", nil, onnx.IntsAttr("value_ints", values))
+	return b.constant(name, onnx.IntsAttr("value_ints", values))
 }
 
 // slice takes every step-th element of v along the last axis, from start (nil: the first) up to and without end (nil:

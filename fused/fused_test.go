@@ -26,18 +26,28 @@ func rotaryAttrs(interleaved, dim int64, side, layout string) []*onnx.Attribute 
 // halfRotary is the form of rotate_half: all channels, pairs of halves.
 func halfRotary(dim int64) []*onnx.Attribute { return rotaryAttrs(0, dim, "first", "halves") }
 
+// supportsCase is a site that the kernels take, or do not.
+type supportsCase struct {
+	name  string
+	op    *Op
+	attrs []*onnx.Attribute
+	types []onnx.DataType
+	dims  [][]int64
+	err   string // empty: supported
+}
+
+func (c supportsCase) run(t *testing.T) {
+	err := c.op.Supports(Site{Attributes: c.attrs, Types: c.types, Dims: c.dims, Opset: 20})
+	if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		t.Errorf("got %v, want an error with %q", err, c.err)
+	}
+}
+
 func TestSupports(t *testing.T) {
 	const f32, f16, bf16, f64 = onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Double
 	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
 	x, w := []int64{2, 3, 8}, []int64{8}
-	tests := []struct {
-		name  string
-		op    *Op
-		attrs []*onnx.Attribute
-		types []onnx.DataType
-		dims  [][]int64
-		err   string // empty: supported
-	}{
+	tests := []supportsCase{
 		{"plain", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), [][]int64{x, w}, ""},
 		{"unknown shapes", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), nil, ""},
 		{"half with wide scale", rmsNorm, normAttrs(-1, 1e-6, 0), types(f16, f32), [][]int64{x, w}, ""},
@@ -75,12 +85,7 @@ func TestSupports(t *testing.T) {
 		{"rotary, unknown layout", rotaryEmbedding, rotaryAttrs(0, 8, "first", ""), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "output_layout"},
 	}
 	for _, c := range tests {
-		t.Run(c.name, func(t *testing.T) {
-			err := c.op.Supports(Site{Attributes: c.attrs, Types: c.types, Dims: c.dims, Opset: 20})
-			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-				t.Errorf("got %v, want an error with %q", err, c.err)
-			}
-		})
+		t.Run(c.name, func(t *testing.T) { c.run(t) })
 	}
 }
 

@@ -19,10 +19,10 @@ var glu = &Op{
 		"Y = round_T(round_T(a) * round_T(u + up_offset))",
 	},
 	Inputs: []Param{
-		{"gate", "T", "any shape"},
-		{"up", "T", "shape of gate (no broadcasting)"},
+		{Name: "gate", Type: "T", Doc: "any shape"},
+		{Name: "up", Type: "T", Doc: "shape of gate (no broadcasting)"},
 	},
-	Outputs: []Param{{"Y", "T", "shape of gate"}},
+	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of gate"}},
 	Attributes: []AttributeSpec{
 		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"}, Doc: "activation of the gate"},
 		{Name: "alpha", Type: onnx.AttrFloat, Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the gelus"},
@@ -60,30 +60,40 @@ var glu = &Op{
 }
 
 func gluBody(b *body, s Site) []*onnx.Value {
-	g, u := b.float32("gate_32", b.in[0]), b.float32("up_32", b.in[1])
-	if s.attr("limit").Float > 0 {
-		limit := b.attribute("limit")
-		g = b.call("gate_limited", "Min", g, limit)
-		u = b.call("up_limited", "Max", b.call("up_below", "Min", u, limit), b.call("minus_limit", "Neg", limit))
-	}
-	var a *onnx.Value
-	switch s.attr("activation").String {
-	case "silu":
-		a = b.call("activated", "Mul", g, b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
-	case "gelu":
-		erf := b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))
-		a = gelu(b, g, erf)
-	case "gelu_tanh": // open: the op Gelu exists from opset 20 only
-		cube := b.call("cube", "Pow", g, b.number("three", 3))
-		inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
-		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi))), inner))
-		a = gelu(b, g, tanh)
-	}
+	g, u := b.limited(s, b.float32("gate_32", b.in[0]), b.float32("up_32", b.in[1]))
+	a := b.activated(s, g)
 	a = b.rounded("activated_rounded", a, 0)
 	if s.attr("up_offset").Float != 0 {
 		u = b.rounded("up_rounded", b.call("up_shifted", "Add", u, b.attribute("up_offset")), 0)
 	}
 	return []*onnx.Value{b.round("Y", b.call("product", "Mul", a, u), 0)}
+}
+
+// limited clamps gate and up where the attribute limit says so.
+func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
+	if s.attr("limit").Float > 0 {
+		limit := b.attribute("limit")
+		g = b.call("gate_limited", "Min", g, limit)
+		u = b.call("up_limited", "Max", b.call("up_below", "Min", u, limit), b.call("minus_limit", "Neg", limit))
+	}
+	return g, u
+}
+
+// activated applies the activation to the float32 value g.
+func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
+	switch s.attr("activation").String {
+	case "silu":
+		return b.call("activated", "Mul", g, b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
+	case "gelu":
+		erf := b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))
+		return gelu(b, g, erf)
+	case "gelu_tanh": // open: the op Gelu exists from opset 20 only
+		cube := b.call("cube", "Pow", g, b.number("three", 3))
+		inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
+		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi))), inner))
+		return gelu(b, g, tanh)
+	}
+	return b.call("activated", "Relu", g)
 }
 
 // gelu is 0.5 * g * (1 + cdf), in the order of operations that onnxruntime fuses.

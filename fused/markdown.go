@@ -19,7 +19,11 @@ func WriteMarkdown(w io.Writer) error {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n```\n%s\n```\n\n", o.Name, o.Summary, strings.Join(o.Formula, "\n"))
 		b.WriteString("| | name | type | |\n| --- | --- | --- | --- |\n")
 		for _, p := range o.Inputs {
-			fmt.Fprintf(&b, "| input | %s | %s | %s |\n", p.Name, p.Type, p.Doc)
+			kind := "input"
+			if p.Optional {
+				kind += ", optional"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", kind, p.Name, p.Type, p.Doc)
 		}
 		for _, p := range o.Outputs {
 			fmt.Fprintf(&b, "| output | %s | %s | %s |\n", p.Name, p.Type, p.Doc)

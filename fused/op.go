@@ -21,6 +21,8 @@ type Param struct {
 	Name string
 	Type string // type variable, for example "T"
 	Doc  string
+	// Optional says that a node may leave the input out.
+	Optional bool
 }
 
 // AttributeSpec documents one attribute of an op; every attribute is written on every node.
@@ -57,15 +59,15 @@ type Op struct {
 type Site struct {
 	// Attributes of the node, complete.
 	Attributes []*onnx.Attribute
-	// Types of the inputs.
+	// Types of the inputs: Undefined for one that is left out. Those at the end that are left out need no entry.
 	Types []onnx.DataType
-	// Dims holds the shapes of the inputs: nil where unknown, -1 for a dimension that is unknown.
+	// Dims holds the shapes of the inputs: nil where unknown or left out, -1 for a dimension that is unknown.
 	Dims [][]int64
 	// Opset is the version of the standard's domain that the model imports.
 	Opset int64
 }
 
-var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding}
+var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding, topKRouter, moe}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return append([]*Op(nil), ops...) }
@@ -84,8 +86,8 @@ func Lookup(name string) *Op {
 // must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that
 // the kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
 func (o *Op) Supports(s Site) error {
-	if len(s.Types) != len(o.Inputs) {
-		return fmt.Errorf("%s takes %d inputs, the site has %d", o.Name, len(o.Inputs), len(s.Types))
+	if err := o.checkInputs(s); err != nil {
+		return err
 	}
 	if err := o.checkAttributes(s.Attributes); err != nil {
 		return err
@@ -116,7 +118,7 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 	for _, a := range o.Attributes {
 		f.Attributes = append(f.Attributes, a.Name)
 	}
-	b := &body{g: f.Body, site: s}
+	b := &body{root: f.Body, g: f.Body, site: s}
 	for _, p := range o.Inputs {
 		b.in = append(b.in, f.Body.AddInput(p.Name, onnx.Type{}))
 	}
@@ -130,11 +132,26 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 func (o *Op) Overload(s Site) string {
 	name := o.overload(s)
 	if s.Opset < castLikeOpset { // without CastLike a body is written for its types
-		for _, t := range s.Types {
-			name += "_" + t.String()
+		for i, t := range s.Types {
+			if s.has(i) {
+				name += "_" + t.String()
+			}
 		}
 	}
 	return name
+}
+
+// checkInputs errs unless the site has every input that cannot be left out, and no more than the op takes.
+func (o *Op) checkInputs(s Site) error {
+	if len(s.Types) > len(o.Inputs) {
+		return fmt.Errorf("mojo.%s takes %d inputs, the site has %d", o.Name, len(o.Inputs), len(s.Types))
+	}
+	for i, p := range o.Inputs {
+		if !p.Optional && !s.has(i) {
+			return fmt.Errorf("mojo.%s: input %s is missing", o.Name, p.Name)
+		}
+	}
+	return nil
 }
 
 func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
@@ -192,6 +209,9 @@ func (s Site) attr(name string) *onnx.Attribute {
 	return &onnx.Attribute{}
 }
 
+// has says whether the site has input i.
+func (s Site) has(i int) bool { return i < len(s.Types) && s.Types[i] != onnx.Undefined }
+
 func (s Site) dims(i int) []int64 {
 	if i < len(s.Dims) {
 		return s.Dims[i]
@@ -211,6 +231,16 @@ func (s Site) lastDim(i int) int64 {
 // isKernelType says whether kernels are built for t.
 func isKernelType(t onnx.DataType) bool {
 	return t == onnx.Float || t == onnx.Float16 || t == onnx.BFloat16
+}
+
+// kernelTypes errs unless the inputs that the site has, and that params list, are of types that kernels are built for.
+func kernelTypes(op string, params []Param, s Site) error {
+	for i, p := range params {
+		if s.has(i) && !isKernelType(s.Types[i]) {
+			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes float32, float16 and bfloat16", op, s.Types[i], p.Name)
+		}
+	}
+	return nil
 }
 
 // oneKernelType errs unless all types are one type that kernels are built for.

@@ -27,10 +27,10 @@ var rmsNorm = &Op{
 	Summary: "Root-mean-square layer normalisation with statistics in float32.",
 	Formula: normFormula,
 	Inputs: []Param{
-		{"X", "T", "any rank of at least -axis"},
-		{"scale", "S", "shape X.shape[axis:]"},
+		{Name: "X", Type: "T", Doc: "any rank of at least -axis"},
+		{Name: "scale", Type: "S", Doc: "shape X.shape[axis:]"},
 	},
-	Outputs:    []Param{{"Y", "T or S", "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"}},
+	Outputs:    []Param{{Name: "Y", Type: "T or S", Doc: "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"}},
 	Attributes: normAttributes,
 	Types:      normTypes,
 	Source: "Zhang and Sennrich, Root Mean Square Layer Normalization (2019); RMSNormalization of ONNX opset 23 is " +
@@ -51,13 +51,13 @@ var addRMSNorm = &Op{
 	Summary: "Residual addition followed by root-mean-square layer normalisation; the sum is an output too.",
 	Formula: append([]string{"sum = round_T(X + residual)"}, "Y = RMSNorm(sum, scale; axis, epsilon, scale_after_cast)"),
 	Inputs: []Param{
-		{"X", "T", "any rank of at least -axis"},
-		{"residual", "T", "shape of X (no broadcasting)"},
-		{"scale", "S", "shape X.shape[axis:]"},
+		{Name: "X", Type: "T", Doc: "any rank of at least -axis"},
+		{Name: "residual", Type: "T", Doc: "shape of X (no broadcasting)"},
+		{Name: "scale", Type: "S", Doc: "shape X.shape[axis:]"},
 	},
 	Outputs: []Param{
-		{"Y", "T or S", "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"},
-		{"sum", "T", "shape of X"},
+		{Name: "Y", Type: "T or S", Doc: "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"},
+		{Name: "sum", Type: "T", Doc: "shape of X"},
 	},
 	Attributes: normAttributes,
 	Types:      normTypes,

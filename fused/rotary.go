@@ -27,11 +27,11 @@ var rotaryEmbedding = &Op{
 		"where cos and sin are r/2 wide, cos[i] and sin[i] stand for those at j and at k",
 	},
 	Inputs: []Param{
-		{"X", "T", "rank at least 1, last dimension D"},
-		{"cos", "T", "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the channel that is written) or r/2 (taken by pair)"},
-		{"sin", "T", "as cos, with the same last dimension"},
+		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
+		{Name: "cos", Type: "T", Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the channel that is written) or r/2 (taken by pair)"},
+		{Name: "sin", Type: "T", Doc: "as cos, with the same last dimension"},
 	},
-	Outputs: []Param{{"Y", "T", "shape of X"}},
+	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
 	Attributes: []AttributeSpec{
 		{Name: "interleaved", Type: onnx.AttrInt, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
 		{Name: "rotary_dim", Type: onnx.AttrInt, Doc: "how many channels are rotated (r): even, from 2 to D"},
@@ -102,7 +102,7 @@ func rotaryBody(b *body, s Site) []*onnx.Value {
 
 // rotated parts the channels of x in those that are rotated and the rest. How many they are is read from the node.
 func (b *body) rotated(x *onnx.Value, side string) (rotated, rest *onnx.Value) {
-	dim := b.op("dim", "Constant", nil, onnx.RefAttr("value_int", onnx.AttrInt, "rotary_dim"))
+	dim := b.constant("dim", onnx.RefAttr("value_int", onnx.AttrInt, "rotary_dim"))
 	at := b.call("at", "Unsqueeze", dim, b.integers("front", 0))
 	if side == sideLast {
 		at = b.call("at_back", "Neg", at)

@@ -59,6 +59,41 @@ void AttributeReader::String(const char* name, char* out, size_t size) {
   }
 }
 
+size_t AttributeReader::Choice(const char* name, std::initializer_list<const char*> values) {
+  char value[64], found[80], expected[160];
+  String(name, value, sizeof(value));
+  if (status != nullptr) return 0;
+  size_t at = 0, used = 0;
+  expected[0] = '\0';
+  for (const char* v : values) {
+    if (strcmp(value, v) == 0) return at;
+    const char* before = at == 0 ? "" : at + 1 == values.size() ? " or " : ", ";
+    used += static_cast<size_t>(snprintf(expected + used, sizeof(expected) - used, "%s\"%s\"", before, v));
+    ++at;
+  }
+  snprintf(found, sizeof(found), "\"%s\"", value);
+  Fail(name, found, expected);
+  return 0;
+}
+
+bool AttributeReader::Flag(const char* name) {
+  const int64_t value = Int(name);
+  if (value != 0 && value != 1) FailInt(name, value, "0 or 1");
+  return value != 0;
+}
+
+void AttributeReader::FailInt(const char* name, int64_t found, const char* expected) {
+  char text[32];
+  snprintf(text, sizeof(text), "%lld", static_cast<long long>(found));
+  Fail(name, text, expected);
+}
+
+void AttributeReader::FailFloat(const char* name, float found, const char* expected) {
+  char text[32];
+  snprintf(text, sizeof(text), "%g", static_cast<double>(found));
+  Fail(name, text, expected);
+}
+
 void AttributeReader::Fail(const char* name, const char* found, const char* expected) {
   if (status != nullptr) return;
   const NodeName node(init);

@@ -33,8 +33,8 @@ ONNXTensorElementDataType GetInputType(const OrtCustomOp* op, size_t i) {
 ONNXTensorElementDataType GetOutputType(const OrtCustomOp* op, size_t i) {
   return Self(op).types->outputs[i];
 }
-OrtCustomOpInputOutputCharacteristic GetInputCharacteristic(const OrtCustomOp*, size_t) {
-  return INPUT_OUTPUT_REQUIRED;
+OrtCustomOpInputOutputCharacteristic GetInputCharacteristic(const OrtCustomOp* op, size_t i) {
+  return i < Self(op).def->required_inputs ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
 }
 OrtCustomOpInputOutputCharacteristic GetOutputCharacteristic(const OrtCustomOp* op, size_t i) {
   return i < Self(op).def->required_outputs ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;

@@ -13,15 +13,17 @@
 
 namespace mojo {
 
-constexpr size_t kMaxInputs = 4;
+constexpr size_t kMaxInputs = 7;
 constexpr size_t kMaxOutputs = 2;
 
 // The element types of the ops.
 constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
 constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+constexpr ONNXTensorElementDataType kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 
-// TypeCombo is one allowed combination of element types.
+// TypeCombo is one allowed combination of element types. It names one for an optional input, too; where
+// a node leaves that out, any combination that fits the others may be the one the kernel gets.
 struct TypeCombo {
   ONNXTensorElementDataType inputs[kMaxInputs];
   ONNXTensorElementDataType outputs[kMaxOutputs];
@@ -32,6 +34,7 @@ struct OpDef {
   const char* name;
   const char* input_names[kMaxInputs];
   size_t input_count;
+  size_t required_inputs;  // the inputs after these may be left out by a node
   size_t output_count;
   size_t required_outputs;  // the outputs after these may be left out by a node
   const TypeCombo* combos;
@@ -91,6 +94,10 @@ OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtV
 // ReadInput is ReadTensor for input number index of a running kernel.
 OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
                      const void** data, Shape* shape);
+
+// ReadOptionalInput is ReadInput for an input that the node may leave out: data is null then.
+OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
+                             const void** data, Shape* shape);
 
 // MakeOutput allocates output number index. Where the node leaves the output out, data is null if the
 // op allows that; else that is an error.

@@ -4,6 +4,8 @@
 #ifndef MOJO_KERNELS_COMMON_OPS_H_
 #define MOJO_KERNELS_COMMON_OPS_H_
 
+#include <initializer_list>
+
 #include "common/op.h"
 
 namespace mojo {
@@ -23,6 +25,18 @@ extern const OpDef kGLU;
 // channels; docs/ops.md has the formula.
 extern const OpDef kRotaryEmbedding;
 
+// TopKRouter(logits:T, correction_bias:B optional) -> weights:float32, ids:int64.  Scores the experts
+// and chooses k of them for each row of logits; docs/ops.md has the formula.
+extern const OpDef kTopKRouter;
+
+// MoE(X:T, weights:W, ids:int64, gate_up:V, down:V, gate_up_bias:V optional, down_bias:V optional) ->
+// Y:T.  Y[t] = round_T(sum over j of weights[t,j] * expert ids[t,j] of X[t]); docs/ops.md has the
+// formula. W is float32 or T.
+extern const OpDef kMoE;
+
+// The inputs of MoE.
+enum MoEInput { kMoEX, kMoEWeights, kMoEIds, kMoEGateUp, kMoEDown, kMoEGateUpBias, kMoEDownBias };
+
 // RMSNormAttributes are the attributes of RMSNorm and AddRMSNorm.
 struct RMSNormAttributes {
   int64_t axis;  // negative
@@ -30,10 +44,10 @@ struct RMSNormAttributes {
   bool scale_after_cast;
 };
 
-// Activation is GLU's attribute activation.
-enum class Activation { kSilu, kGelu, kGeluTanh };
+// Activation is the attribute activation of GLU, which has no kRelu, and of MoE.
+enum class Activation { kSilu, kGelu, kGeluTanh, kRelu };
 
-// GLUAttributes are the attributes of GLU.
+// GLUAttributes are the attributes of GLU, and those that MoE has in common with it.
 struct GLUAttributes {
   Activation activation;
   float alpha;
@@ -49,11 +63,38 @@ struct RotaryEmbeddingAttributes {
   bool output_interleaved;  // the pairs in Y
 };
 
+// RouterAttributes are the attributes of TopKRouter.
+struct RouterAttributes {
+  int64_t top_k;
+  bool sigmoid;        // score; else softmax
+  bool top_k_first;    // order
+  int64_t groups;      // 1: none
+  int64_t group_top_k;
+  bool top2_sum;         // group_score; else max
+  float excluded_score;  // 0 or minus infinity
+  bool renormalize;
+  float epsilon;
+  float scale;
+};
+
+// Packing is MoE's attribute packing: how the first product holds the gate and up.
+enum class Packing { kHalves, kInterleaved, kNone };
+
+// MoEAttributes are the attributes of MoE.
+struct MoEAttributes {
+  GLUAttributes gate;
+  Packing packing;
+  bool gate_up_in_out;  // gate_up is [E, H, 2I]; else [E, 2I, H]
+  bool down_in_out;     // down is [E, I, H]; else [E, H, I]
+};
+
 // The readers return an error that names the node, the attribute, what was found and what is
 // expected.
 OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, GLUAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out);
 
 // SplitAtAxis gives rows (product of the dims before axis) and width (product of those from axis
 // on); axis is negative, and an error where X has fewer dims.
@@ -87,6 +128,32 @@ struct RotaryLayout {
 OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
                         const Shape& cos, const Shape& sin, RotaryLayout* out);
 
+// RouterShape are the sizes of a TopKRouter.
+struct RouterShape {
+  size_t rows = 0;
+  size_t experts = 0;
+};
+
+// CheckRouter checks the shapes against each other and the attributes; bias is null where it is left
+// out.
+OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits,
+                       const Shape* bias, RouterShape* out);
+
+// MoEShape are the sizes of a MoE.
+struct MoEShape {
+  size_t tokens = 0;
+  size_t k = 0;        // experts of a token
+  size_t experts = 0;
+  size_t hidden = 0;   // width of X and Y
+  size_t inner = 0;    // width of what is activated
+  size_t packed = 0;   // width of the first product: 2 * inner, or inner where there is no gate
+};
+
+// CheckMoE checks the shapes against each other and the attributes. shapes are those of the inputs, in
+// the order of MoEInput; those of optional inputs are null where they are left out.
+OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
+                    const Shape* const shapes[kMaxInputs], MoEShape* out);
+
 // AttributeReader reads the attributes of a node for the readers above. The first failure is kept in
 // status, later reads do nothing.
 struct AttributeReader {
@@ -97,9 +164,18 @@ struct AttributeReader {
   int64_t Int(const char* name);
   float Float(const char* name);
   void String(const char* name, char* out, size_t size);
+  // Choice gives which of the values a string is.
+  size_t Choice(const char* name, std::initializer_list<const char*> values);
+  // Flag is an int that must be 0 or 1.
+  bool Flag(const char* name);
   // Fail reports the attribute's value as wrong; found and expected are given as text.
   void Fail(const char* name, const char* found, const char* expected);
+  void FailInt(const char* name, int64_t found, const char* expected);
+  void FailFloat(const char* name, float found, const char* expected);
 };
+
+// ReadGate reads alpha, limit and up_offset, once activation is known.
+void ReadGate(AttributeReader* read, GLUAttributes* out);
 
 }  // namespace mojo
 

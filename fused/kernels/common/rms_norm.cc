@@ -28,8 +28,8 @@ constexpr size_t Length(const TypeCombo (&)[N]) {
 
 }  // namespace
 
-const OpDef kRMSNorm = {"RMSNorm", {"X", "scale"}, 2, 1, 1, kNormTypes, Length(kNormTypes)};
-const OpDef kAddRMSNorm = {"AddRMSNorm", {"X", "residual", "scale"}, 3, 2, 1, kAddNormTypes,
+const OpDef kRMSNorm = {"RMSNorm", {"X", "scale"}, 2, 2, 1, 1, kNormTypes, Length(kNormTypes)};
+const OpDef kAddRMSNorm = {"AddRMSNorm", {"X", "residual", "scale"}, 3, 3, 2, 1, kAddNormTypes,
                             Length(kAddNormTypes)};
 
 OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out) {

@@ -1,6 +1,5 @@
 // Types, attributes and shape rules of RotaryEmbedding.
 #include <stdio.h>
-#include <string.h>
 
 #include "common/ops.h"
 
@@ -59,22 +58,9 @@ OrtStatus* Steps(const Api& api, const char* name, const Shape& x, int64_t rotar
                 static_cast<long long>(rotary_dim), static_cast<long long>(rotary_dim / 2));
 }
 
-// ReadChoice reads a string attribute that has one of two values; it gives whether that is the second.
-bool ReadChoice(AttributeReader* read, const char* name, const char* first, const char* second) {
-  char value[64], found[80], expected[80];
-  read->String(name, value, sizeof(value));
-  if (strcmp(value, second) == 0) return true;
-  if (strcmp(value, first) != 0) {
-    snprintf(found, sizeof(found), "\"%s\"", value);
-    snprintf(expected, sizeof(expected), "\"%s\" or \"%s\"", first, second);
-    read->Fail(name, found, expected);
-  }
-  return false;
-}
-
 }  // namespace
 
-const OpDef kRotaryEmbedding = {"RotaryEmbedding", {"X", "cos", "sin"}, 3, 1, 1, kTypes,
+const OpDef kRotaryEmbedding = {"RotaryEmbedding", {"X", "cos", "sin"}, 3, 3, 1, 1, kTypes,
                                 sizeof(kTypes) / sizeof(kTypes[0])};
 
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
@@ -91,8 +77,8 @@ OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out
   if (out->rotary_dim <= 0 || out->rotary_dim % 2 != 0) {
     read.Fail("rotary_dim", found, "a positive even number");
   }
-  out->last = ReadChoice(&read, "rotated_side", "first", "last");
-  out->output_interleaved = ReadChoice(&read, "output_layout", "halves", "interleaved");
+  out->last = read.Choice("rotated_side", {"first", "last"}) == 1;
+  out->output_interleaved = read.Choice("output_layout", {"halves", "interleaved"}) == 1;
   if (read.status != nullptr) return read.status;
   const int64_t last = StaticLastDim(init);
   if (last > 0 && last < out->rotary_dim) {

@@ -29,6 +29,15 @@ OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def
   return ReadTensor(api, def, index, value, data, shape);
 }
 
+OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
+                             const void** data, Shape* shape) {
+  const OrtValue* value = nullptr;
+  *data = nullptr;
+  if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
+  if (value == nullptr) return nullptr;
+  return ReadTensor(api, def, index, value, data, shape);
+}
+
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
                       const Shape& shape, void** data) {
   OrtValue* value = nullptr;

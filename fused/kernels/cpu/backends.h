@@ -11,6 +11,8 @@ extern const Backend kCPURMSNorm;
 extern const Backend kCPUAddRMSNorm;
 extern const Backend kCPUGLU;
 extern const Backend kCPURotaryEmbedding;
+extern const Backend kCPUTopKRouter;
+extern const Backend kCPUMoE;
 
 // TheKernels is the table for this machine, chosen at the first call: the best that the environment
 // variable MOJO_CPU_ISA allows. Null where the variable's value is unknown.

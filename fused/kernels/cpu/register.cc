@@ -11,6 +11,8 @@ constexpr mojo::OpEntry kTable[] = {
     {&mojo::kAddRMSNorm, &mojo::kCPUAddRMSNorm},
     {&mojo::kGLU, &mojo::kCPUGLU},
     {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
+    {&mojo::kTopKRouter, &mojo::kCPUTopKRouter},
+    {&mojo::kMoE, &mojo::kCPUMoE},
 };
 
 }  // namespace

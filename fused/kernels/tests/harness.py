@@ -9,14 +9,18 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-F32, F16, BF16 = "float32", "float16", "bfloat16"
-ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16}
-NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16}
+F32, F16, BF16, I64 = "float32", "float16", "bfloat16", "int64"
+ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16, I64: TensorProto.INT64}
+NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64}
 EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
 GLU = dict(activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 ROTARY = dict(interleaved=0, rotary_dim=8, rotated_side="first", output_layout="halves")
+MOE = dict(activation="silu", packing="halves", gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0,
+           up_offset=0.0)
+ROUTER = dict(top_k=2, score="softmax", order="score_first", groups=1, group_top_k=1, group_score="max",
+              excluded_score=0.0, renormalize=1, epsilon=0.0, scale=1.0)
 
 library = None  # path of libmojo_ops, set by the main program
 
@@ -41,13 +45,15 @@ def session(model, threads=1, optimize=True, load=True):
 
 def model(op, shapes, types, out_types, attributes, constants=None, functions=(), leave_out=0,
           reused=False):
-    """A model of one node. shapes may hold None for a dim unknown at load time; constants maps an
-    input's index to its value; leave_out drops that many outputs at the end. With known shapes the
-    outputs' are declared, so that they may take the inputs' memory; unless reused, which has a
+    """A model of one node. shapes may hold None for a dim unknown at load time, and for an input that
+    is left out; constants maps an input's index to its value; leave_out drops that many outputs at the
+    end. With known shapes the outputs' are declared, so that they may take the inputs' memory; unless reused, which has a
     later node read the first input again."""
     constants = constants or {}
     nodes, inputs, initializers = [], [], []
     for i, (shape, dtype) in enumerate(zip(shapes, types)):
+        if shape is None:
+            continue
         if i in constants:
             value = np.asarray(constants[i], np.float32).astype(NUMPY_TYPE[dtype])
             initializers.append(
@@ -57,7 +63,7 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
         nodes.append(helper.make_node("Cast", [f"x{i}"], [f"t{i}"], to=ONNX_TYPE[dtype]))
     kept = out_types[: len(out_types) - leave_out]
     nodes.append(
-        helper.make_node(op, [f"t{i}" for i in range(len(types))], [f"u{i}" for i in range(len(kept))],
+        helper.make_node(op, [f"t{i}" if s is not None else "" for i, s in enumerate(shapes)], [f"u{i}" for i in range(len(kept))],
                          name="the_node", domain="mojo", **attributes))
     outputs, infos = [], []
     for i, dtype in enumerate(kept):
@@ -80,10 +86,10 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
 def run(op, values, types, out_types, attributes, constant=(), dynamic=True, threads=1, optimize=True,
         **more):
     """Runs one node and gives its outputs as float32."""
-    shapes = [[None] * np.ndim(v) if dynamic else list(np.shape(v)) for v in values]
+    shapes = [None if v is None else [None] * np.ndim(v) if dynamic else list(np.shape(v)) for v in values]
     m = model(op, shapes, types, out_types, attributes, {i: values[i] for i in constant}, **more)
     s = session(m, threads, optimize)
-    feeds = {f"x{i}": np.asarray(v, np.float32) for i, v in enumerate(values) if i not in constant}
+    feeds = {f"x{i}": np.asarray(v, np.float32) for i, v in enumerate(values) if i not in constant and v is not None}
     count = len(out_types) - more.get("leave_out", 0)
     again = ["again"] if more.get("reused") else []
     return s.run([f"y{i}" for i in range(count)] + again, feeds)
@@ -129,3 +135,57 @@ def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="fir
     y[..., start + j] = rounded(rounded(v[..., a] * at(cos, j), dtype) - rounded(v[..., b] * at(sin, j), dtype), dtype)
     y[..., start + k] = rounded(rounded(v[..., b] * at(cos, k), dtype) + rounded(v[..., a] * at(sin, k), dtype), dtype)
     return y
+
+
+def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
+        gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0):
+    """What MoE gives, in float64."""
+    from math import erf, sqrt
+
+    acts = {"silu": lambda g: g / (1 + np.exp(-alpha * g)), "relu": lambda g: np.maximum(g, 0),
+            "gelu": lambda g: 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2))),
+            "gelu_tanh": lambda g: 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))}
+    wide = lambda t, layout: np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
+    first, second = wide(gate_up, gate_up_layout), wide(down, down_layout)
+    tokens, k = x.reshape(-1, x.shape[-1]).astype(np.float64), ids.shape[-1]
+    y = np.zeros(tokens.shape)
+    for t, (chosen, scale) in enumerate(zip(np.reshape(ids, (len(y), k)).astype(int), np.reshape(weights, (len(y), k)))):
+        for e, w in zip(chosen, scale):
+            p = first[e] @ tokens[t] + (0 if gate_up_bias is None else gate_up_bias[e])
+            g, u = (p, 1.0) if packing == "none" else (p[0::2], p[1::2]) if packing == "interleaved" else np.split(p, 2)
+            if limit > 0:
+                g, u = np.minimum(g, limit), np.clip(u, -limit, limit)
+            a = acts[activation](g) * (u + up_offset)
+            y[t] += np.float64(w) * (second[e] @ a + (0 if down_bias is None else down_bias[e]))
+    return rounded(y.reshape(x.shape), dtype)
+
+
+def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, excluded_score, renormalize,
+           epsilon, scale):
+    """What TopKRouter gives, in float64: weights and ids."""
+    def scored(z):
+        if score == "sigmoid":
+            return 1 / (1 + np.exp(-z))
+        e = np.exp(z - z.max(-1, keepdims=True, initial=-np.inf))
+        return e / e.sum(-1, keepdims=True)
+
+    def best(v, k):
+        return np.argsort(-v, -1, kind="stable")[..., :k]
+
+    v = np.asarray(logits, np.float64)
+    if order == "score_first":
+        v = scored(v)
+    choice = v if bias is None else v + bias
+    if groups > 1:
+        grouped = choice.reshape(v.shape[:-1] + (groups, v.shape[-1] // groups))
+        of_group = grouped.max(-1) if group_score == "max" else np.sort(grouped, -1)[..., -2:].sum(-1)
+        kept = np.zeros(of_group.shape, bool)
+        np.put_along_axis(kept, best(of_group, group_top_k), True, -1)
+        choice = np.where(kept[..., None], grouped, excluded_score).reshape(v.shape)
+    ids = best(choice, top_k)
+    w = np.take_along_axis(v, ids, -1)
+    if order == "top_k_first":
+        w = scored(w)
+    if renormalize:
+        w = w / (w.sum(-1, keepdims=True) + epsilon)
+    return w * scale, ids

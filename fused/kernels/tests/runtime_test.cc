@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/moe_runtime_test.h"
 #include "tests/stand_in.h"
 
 extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
@@ -31,6 +32,7 @@ void Check(bool ok, const std::string& what, const std::string& detail) {
 constexpr auto kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 constexpr auto kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
 constexpr auto kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
+constexpr auto kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 
 // Bits encodes f, which is 0 or between 2^-14 and 2^15 in magnitude, dropping what does not fit.
 uint32_t Bits(ONNXTensorElementDataType type, float f) {
@@ -42,14 +44,14 @@ uint32_t Bits(ONNXTensorElementDataType type, float f) {
 }
 
 // Tensor makes a value at an address that is aligned to its elements only. A shape that is no shape, or
-// too large, gets little memory: the kernel must not come as far as to look at it.
+// too large, gets little memory: the kernel must not come as far as to look at it. Integers are 0.
 OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
   size_t n = 1;
   for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
-  const size_t size = type == kF32 ? 4 : 2;
+  const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : 2;
   OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
   v.data = v.memory.data() + size;
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < n && type != kI64; ++i) {
     const uint32_t bits = Bits(type, seed + static_cast<float>(i * 37 % 101) / 50 - 1);
     memcpy(v.data + i * size, &bits, size);
   }
@@ -78,10 +80,11 @@ struct Case {
   const char* op;
   std::vector<Dims> shapes;
   std::string attributes;
-  std::vector<int> over{0};  // per output: the input whose memory it may take
+  std::vector<int> over{0};  // per output: the input whose memory it may take, -1 for none
   int constant = -1;         // an input that is a constant as well
   Dims declared{};           // the shape that the model declares for X
   int missing = -1;          // an input, or -2: output 0
+  std::vector<ONNXTensorElementDataType> out_types{};  // per output; without, the inputs' type
 };
 
 const OrtCustomOp* FindOp(const char* name, ONNXTensorElementDataType type) {
@@ -107,7 +110,9 @@ Result Run(const Case& c, const OrtApi& api, ONNXTensorElementDataType type, int
   for (size_t i = 0; i < c.shapes.size(); ++i) {
     inputs.push_back(Tensor(type, c.shapes[i], 0.5f * static_cast<float>(i)));
   }
-  for (size_t i = 0; i < c.over.size(); ++i) outputs.push_back(Tensor(type, c.shapes[0], 9));
+  for (size_t i = 0; i < c.over.size(); ++i) {
+    outputs.push_back(Tensor(c.out_types.empty() ? type : c.out_types[i], c.shapes[0], 9));
+  }
   OrtKernelInfo info = Node(c.attributes);
   if (c.constant >= 0) info.constants[static_cast<size_t>(c.constant)] = &inputs[static_cast<size_t>(c.constant)];
   const OrtValue declared{c.declared, {}, nullptr};
@@ -117,7 +122,8 @@ Result Run(const Case& c, const OrtApi& api, ONNXTensorElementDataType type, int
     context.inputs.push_back(c.missing == static_cast<int>(i) ? nullptr : &inputs[i]);
   }
   for (size_t i = 0; i < c.over.size(); ++i) {
-    context.outputs.push_back(in_place ? &inputs[static_cast<size_t>(c.over[i])] : &outputs[i]);
+    const int over = in_place ? c.over[i] : -1;
+    context.outputs.push_back(over >= 0 ? &inputs[static_cast<size_t>(over)] : &outputs[i]);
   }
   if (c.missing == -2) context.outputs[0] = nullptr;
   const OrtCustomOp* op = FindOp(c.op, type);
@@ -153,6 +159,21 @@ std::string Rotary(int64_t r, int interleaved = 0, const char* side = "first", c
          " rotated_side=" + side + " output_layout=" + layout;
 }
 
+// Router is the attributes of TopKRouter.
+std::string Router(int64_t k, int64_t groups = 1, int64_t kept = 1, const char* order = "score_first",
+                   const char* group_score = "max") {
+  return "top_k=" + std::to_string(k) + " score=sigmoid order=" + order + " groups=" + std::to_string(groups) +
+         " group_top_k=" + std::to_string(kept) + " group_score=" + group_score +
+         " excluded_score=0. renormalize=1 epsilon=0.001 scale=2.5";
+}
+
+// Route is a case of TopKRouter.
+Case Route(const std::vector<Dims>& shapes, const std::string& attributes) {
+  Case c{"TopKRouter", shapes, attributes, {-1, -1}};
+  c.out_types = {kF32, kI64};
+  return c;
+}
+
 void TestGood(const OrtApi& api) {
   std::vector<Case> cases{
       {"RMSNorm", {kBig, kRow}, kNorm},
@@ -177,6 +198,12 @@ void TestGood(const OrtApi& api) {
       }
     }
   }
+  for (const int64_t k : {1, 8}) {
+    cases.push_back(Route({kBig}, Router(k)));
+    cases.push_back(Route({kBig, kRow}, Router(k, 1, 1, "top_k_first")));
+    cases.push_back(Route({kBig, kRow}, Router(k, 10, 3, "score_first", "top2_sum")));
+  }
+  cases.push_back(Route({{0, 70}, kRow}, Router(2)));
   const auto same_everywhere = [&](const Case& c, ONNXTensorElementDataType type) {
     const Result want = Run(c, api, type, 1, false);
     Check(want.error.empty(), c.op + (" " + c.attributes), want.error);
@@ -197,6 +224,8 @@ void TestGood(const OrtApi& api) {
     same_everywhere({"RotaryEmbedding", {{7, 5003}, {7, 2500}, {5000}}, Rotary(5000, interleaved, "last", layout)},
                     kF16);
   }
+  // So many experts that choosing among them takes memory.
+  same_everywhere(Route({{5, 2003}, {2003}}, Router(9)), kF32);
 }
 
 struct Bad {
@@ -268,6 +297,26 @@ void TestBad(const OrtApi& api) {
       {{"RotaryEmbedding", {x, table, table}, Rotary(8, 0, std::string(99, 'x').c_str())}, {"rotated_side", "the_node"}},
       {{"RotaryEmbedding", {x, table, table}, "interleaved=0 rotary_dim=8"}, {"rotated_side", "required"}},
       {{"RotaryEmbedding", {x, table, table}, kNorm}, {"interleaved", "required"}},
+      {Route({x, {4}}, Router(2)), {"TopKRouter", "correction_bias has shape [4]", "logits [2,3,8]", "must be [8]"}},
+      {Route({x, {1, 8}}, Router(2)), {"correction_bias has shape [1,8]"}},
+      {Route({x}, Router(9)), {"logits have shape [2,3,8]", "top_k (9)", "at most the 8"}},
+      {Route({x}, Router(3, 4, 1)), {"top_k (3)", "at most the 2"}},
+      {Route({x}, Router(2, 3, 2)), {"groups (3)", "8 experts"}},
+      {Route({x}, Router(2, 8, 8, "score_first", "top2_sum")), {"top2_sum", "2 experts or more"}},
+      {Route({none}, Router(2)), {"logits have rank 0"}},
+      {Route({{2, 0}}, Router(2)), {"at most the 0"}},
+      {Route({negative}, Router(2)), {"logits has shape [2,-3,8]"}},
+      {Route({{3, huge}}, Router(2)), {"logits has shape [3,4611686018427387904]"}},
+      {Route({many}, Router(1)), {"logits has rank 17"}},
+      {Route({x}, Router(0)), {"top_k is 0", "at least 1", "the_node"}},
+      {Route({x}, Router(INT64_MIN)), {"top_k is -9223372036854775808"}},
+      {Route({x}, Router(2, 0)), {"groups is 0"}},
+      {Route({x}, Router(2, 2, 3)), {"group_top_k is 3", "1 to groups"}},
+      {Route({x}, Router(2, huge, huge)), {"groups (4611686018427387904)"}},
+      {Route({x}, Router(2, 2, 1, "top_k_first")), {"groups is 2", "top_k_first"}},
+      {Route({x}, Router(2, 1, 1, "last")), {"order is \"last\"", "\"score_first\" or \"top_k_first\""}},
+      {Route({x}, Router(2, 2, 1, "score_first", "mean")), {"group_score is \"mean\""}},
+      {Route({x}, kNorm), {"top_k", "required"}},
   };
   for (const Bad& bad : table_of) {
     const Result result = Run(bad.c, api, kF32, 4, false);
@@ -300,6 +349,7 @@ int Main(int argc, char** argv) {
   if (status != nullptr) api.ReleaseStatus(status);
   TestGood(api);
   TestBad(api);
+  TestMoE(api, Check);
   printf("API %-3u %s\n", version, failures == 0 ? "good" : "failed");
   return failures != 0;
 }

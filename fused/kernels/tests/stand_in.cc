@@ -16,6 +16,10 @@ namespace {
 
 thread_local bool in_kernel = false;
 
+// The memory for scratch; more than this is not to be had.
+OrtAllocator the_memory{};
+constexpr size_t kMostScratch = size_t{1} << 30;
+
 // CountAllocation counts one of a running kernel.
 void CountAllocation() {
   if (in_kernel) ++allocations;
@@ -66,7 +70,7 @@ OrtApi StandIn() {
   };
   t.KernelContext_GetInput = [](const OrtKernelContext* c, size_t i,
                                 const OrtValue** v) noexcept -> OrtStatus* {
-    *v = c->inputs[i];
+    *v = i < c->inputs.size() ? c->inputs[i] : nullptr;  // a node may have fewer than the op
     return nullptr;
   };
   t.KernelContext_GetOutput = [](OrtKernelContext* c, size_t i, const int64_t* dims, size_t rank,
@@ -133,6 +137,31 @@ OrtApi StandIn() {
     return nullptr;
   };
   t.ReleaseTypeInfo = [](OrtTypeInfo* type) noexcept { --live_objects, delete type; };
+  t.CreateCpuMemoryInfo = [](OrtAllocatorType, OrtMemType, OrtMemoryInfo** info) noexcept -> OrtStatus* {
+    ++live_objects;
+    *info = reinterpret_cast<OrtMemoryInfo*>(&the_memory);
+    return nullptr;
+  };
+  t.ReleaseMemoryInfo = [](OrtMemoryInfo*) noexcept { --live_objects; };
+  t.KernelContext_GetAllocator = [](const OrtKernelContext*, const OrtMemoryInfo*,
+                                    OrtAllocator** allocator) noexcept -> OrtStatus* {
+    ++live_objects;
+    *allocator = &the_memory;
+    return nullptr;
+  };
+  t.ReleaseAllocator = [](OrtAllocator*) noexcept { --live_objects; };
+  t.AllocatorAlloc = [](OrtAllocator*, size_t size, void** out) noexcept -> OrtStatus* {
+    *out = size > kMostScratch ? nullptr : malloc(size);
+    if (*out == nullptr) return NewStatus("there is not so much memory");
+    ++live_objects;
+    memset(*out, 0xff, size);  // NaN, and indexes from beyond all memory
+    return nullptr;
+  };
+  t.AllocatorFree = [](OrtAllocator*, void* p) noexcept -> OrtStatus* {
+    --live_objects;
+    free(p);
+    return nullptr;
+  };
   if (version >= 17) {
     t.KernelContext_ParallelFor = [](const OrtKernelContext* c, void (*fn)(void*, size_t), size_t total,
                                      size_t, void* state) noexcept -> OrtStatus* {

@@ -52,7 +52,7 @@ extern uint32_t version;
 // The library's domain, once it is registered.
 extern OrtCustomOpDomain& the_domain;
 
-// Statuses and shapes that are not released, and allocations made by kernels.
+// Statuses, shapes and scratch memory that are not released, and allocations made by kernels.
 extern std::atomic<int> live_objects, allocations;
 
 // SetInKernel says whether this thread runs a kernel from here on.

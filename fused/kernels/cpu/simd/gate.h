@@ -48,6 +48,8 @@ GateFn PickKind(GateKind kind) {
       return Gate<T, Gelu>;
     case kGateGeluTanh:
       return Gate<T, GeluTanh>;
+    case kGateRelu:
+      return Gate<T, Relu>;
   }
   return nullptr;
 }

@@ -51,7 +51,7 @@ struct GateArgs {
 typedef void (*GateFn)(const GateArgs& args, size_t begin, size_t end);
 
 // GateKind selects the activation.
-enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh };
+enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh, kGateRelu };
 
 // RotaryArgs is count rows of width elements, one after the other in x and y, whose rows of cos and
 // sin lie cos_step and sin_step elements apart. 2 * half channels from first on are rotated, the
@@ -80,6 +80,62 @@ constexpr size_t kRotaryInPlace = 2048;
 // PairLayout is where the two channels of a pair lie: in the two halves, or beside each other.
 enum PairLayout { kHalves, kInterleaved };
 
+// ProductArgs is y[token][n] = sum over k of x[token][k] * weight(n, k), for the n below width and the
+// k below depth. weight(n, k) is w[n * stride + k] where by_rows, and w[k * stride + n] elsewhere.
+struct ProductArgs {
+  const void* w;
+  size_t stride;
+  bool by_rows;
+  const float* const* x;  // per token
+  size_t tokens;
+  size_t depth;
+  size_t width;
+  float* y;
+  size_t y_stride;
+};
+
+// ProductFn computes one product.
+typedef void (*ProductFn)(const ProductArgs& args);
+
+// WeightedSumArgs is y = sum over i of weights[i] * rows[i], for the i below count, of width numbers.
+struct WeightedSumArgs {
+  const float* const* rows;
+  const float* weights;
+  size_t count;
+  size_t width;
+  void* y;
+};
+
+// WeightedSumFn computes one sum, in the order of i.
+typedef void (*WeightedSumFn)(const WeightedSumArgs& args);
+
+// RouterArgs is one TopKRouter call; rows of experts logits, and of top_k weights and ids.
+struct RouterArgs {
+  const void* logits;
+  const void* bias;  // null where there is none
+  float* weights;
+  int64_t* ids;
+  float* scratch;  // memory for kRouterScratch * (experts and 64 more) numbers; may be null for up to kRouterExperts
+  ElementType logits_type;
+  ElementType bias_type;
+  size_t experts;
+  size_t top_k;
+  size_t groups;
+  size_t group_top_k;
+  float excluded;
+  float epsilon;
+  float scale;
+  bool sigmoid;
+  bool top_k_first;
+  bool top2_sum;
+  bool renormalize;
+};
+
+// RouterFn chooses the experts of the rows from begin to end - 1. With scratch, one call at a time.
+typedef void (*RouterFn)(const RouterArgs& args, size_t begin, size_t end);
+constexpr size_t kRouterScratch = 5;
+constexpr size_t kRouterExperts = 1024;
+
 // KernelTable is the inner loops of one instruction set. The functions return null for a
 // combination that no op has.
 struct KernelTable {
@@ -87,6 +143,9 @@ struct KernelTable {
   NormFn (*norm)(const NormKey& key);
   GateFn (*gate)(ElementType type, GateKind kind);
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
+  ProductFn (*product)(ElementType weights);
+  WeightedSumFn (*weighted_sum)(ElementType y);
+  RouterFn router;
   // to_float32 widens n elements, for scales that are prepared once.
   void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
 };

@@ -109,6 +109,13 @@ struct Gelu {
   }
 };
 
+// Relu computes max(g, 0); a NaN stays.
+struct Relu {
+  explicit Relu(float) {}
+
+  MOJO_INLINE F32 operator()(F32 g) const { return AtLeast(g, Set(0.0f)); }
+};
+
 }  // namespace MOJO_ISA
 }  // namespace mojo
 

@@ -1,0 +1,105 @@
+// Types, attributes and shape rules of MoE.
+#include <stdio.h>
+
+#include "common/ops.h"
+
+namespace mojo {
+namespace {
+
+constexpr TypeCombo Combo(ONNXTensorElementDataType x, ONNXTensorElementDataType weights,
+                          ONNXTensorElementDataType v) {
+  return TypeCombo{{x, weights, kI64, v, v, v, v}, {x}};
+}
+
+constexpr TypeCombo kTypes[] = {
+    Combo(kF32, kF32, kF32),   Combo(kF32, kF32, kF16),   Combo(kF32, kF32, kBF16),
+    Combo(kF16, kF32, kF32),   Combo(kF16, kF32, kF16),   Combo(kF16, kF32, kBF16),
+    Combo(kF16, kF16, kF32),   Combo(kF16, kF16, kF16),   Combo(kF16, kF16, kBF16),
+    Combo(kBF16, kF32, kF32),  Combo(kBF16, kF32, kF16),  Combo(kBF16, kF32, kBF16),
+    Combo(kBF16, kBF16, kF32), Combo(kBF16, kBF16, kF16), Combo(kBF16, kBF16, kBF16)};
+
+// Rows is the product of all dims but the last.
+size_t Rows(const Shape& shape) {
+  size_t n = 1;
+  for (size_t i = 0; i + 1 < shape.rank; ++i) n *= static_cast<size_t>(shape.dims[i]);
+  return n;
+}
+
+// Expect checks one input against the shape that the others ask for.
+OrtStatus* Expect(const Api& api, const Shape* const* shapes, size_t input, size_t rank, size_t a, size_t b,
+                  size_t c, const char* means) {
+  const Shape& s = *shapes[input];
+  const int64_t want[3] = {static_cast<int64_t>(a), static_cast<int64_t>(b), static_cast<int64_t>(c)};
+  bool ok = s.rank == rank;
+  for (size_t i = 0; ok && i < rank; ++i) ok = s.dims[i] == want[i];
+  if (ok) return nullptr;
+  return Errorf(api, "mojo.MoE: %s has shape %s; with X %s, gate_up %s and the attributes it must be %s %s",
+                kMoE.input_names[input], ShapeText(s).text, ShapeText(*shapes[kMoEX]).text,
+                ShapeText(*shapes[kMoEGateUp]).text, means, ShapeText(want, rank).text);
+}
+
+}  // namespace
+
+const OpDef kMoE = {"MoE",
+                    {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"},
+                    7, 5, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
+
+OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
+  AttributeReader read(init);
+  out->gate.activation =
+      static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu"}));
+  ReadGate(&read, &out->gate);
+  out->packing = static_cast<Packing>(read.Choice("packing", {"halves", "interleaved", "none"}));
+  out->gate_up_in_out = read.Choice("gate_up_layout", {"out_in", "in_out"}) == 1;
+  out->down_in_out = read.Choice("down_layout", {"out_in", "in_out"}) == 1;
+  if (out->packing == Packing::kNone && out->gate.limit != 0) {
+    read.FailFloat("limit", out->gate.limit, "0 (there is no gate with packing \"none\")");
+  }
+  if (out->packing == Packing::kNone && out->gate.up_offset != 0) {
+    read.FailFloat("up_offset", out->gate.up_offset, "0 (there is no gate with packing \"none\")");
+  }
+  return read.status;
+}
+
+OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
+                    const Shape* const shapes[kMaxInputs], MoEShape* out) {
+  const Shape &x = *shapes[kMoEX], &weights = *shapes[kMoEWeights], &ids = *shapes[kMoEIds];
+  const Shape& gate_up = *shapes[kMoEGateUp];
+  if (x.rank == 0 || weights.rank == 0 || ids.rank == 0 || Rows(weights) != Rows(x) ||
+      Rows(ids) != Rows(x) || weights.dims[weights.rank - 1] != ids.dims[ids.rank - 1]) {
+    return Errorf(api, "mojo.MoE: X has shape %s, weights %s and ids %s; weights and ids must have k elements "
+                  "for each token, which are the rows of X",
+                  ShapeText(x).text, ShapeText(weights).text, ShapeText(ids).text);
+  }
+  out->tokens = Rows(x);
+  out->hidden = static_cast<size_t>(x.dims[x.rank - 1]);
+  out->k = static_cast<size_t>(ids.dims[ids.rank - 1]);
+  out->experts = gate_up.rank == 3 ? static_cast<size_t>(gate_up.dims[0]) : 0;
+  out->packed = gate_up.rank == 3 ? static_cast<size_t>(gate_up.dims[attributes.gate_up_in_out ? 2 : 1]) : 0;
+  const bool gated = attributes.packing != Packing::kNone;
+  out->inner = gated ? out->packed / 2 : out->packed;
+  const MoEShape& m = *out;
+  if (gated && m.packed % 2 != 0) {
+    return Errorf(api, "mojo.MoE: gate_up has shape %s, a first product %zu wide; gate and up must be as wide "
+                  "as each other",
+                  ShapeText(gate_up).text, m.packed);
+  }
+  OrtStatus* s =
+      attributes.gate_up_in_out
+          ? Expect(api, shapes, kMoEGateUp, 3, m.experts, m.hidden, m.packed, "[E, in, out]")
+          : Expect(api, shapes, kMoEGateUp, 3, m.experts, m.packed, m.hidden, "[E, out, in]");
+  if (s != nullptr) return s;
+  s = attributes.down_in_out ? Expect(api, shapes, kMoEDown, 3, m.experts, m.inner, m.hidden, "[E, in, out]")
+                             : Expect(api, shapes, kMoEDown, 3, m.experts, m.hidden, m.inner, "[E, out, in]");
+  if (s != nullptr) return s;
+  if (shapes[kMoEGateUpBias] != nullptr) {
+    s = Expect(api, shapes, kMoEGateUpBias, 2, m.experts, m.packed, 0, "[E, out]");
+    if (s != nullptr) return s;
+  }
+  if (shapes[kMoEDownBias] != nullptr) {
+    return Expect(api, shapes, kMoEDownBias, 2, m.experts, m.hidden, 0, "[E, out]");
+  }
+  return nullptr;
+}
+
+}  // namespace mojo

@@ -1,0 +1,84 @@
+// Types, attributes and shape rules of TopKRouter.
+#include <math.h>
+
+#include "common/ops.h"
+
+namespace mojo {
+namespace {
+
+constexpr TypeCombo Combo(ONNXTensorElementDataType logits, ONNXTensorElementDataType bias) {
+  return TypeCombo{{logits, bias}, {kF32, kI64}};
+}
+
+constexpr TypeCombo kTypes[] = {Combo(kF32, kF32), Combo(kF32, kF16), Combo(kF32, kBF16),
+                                Combo(kF16, kF32), Combo(kF16, kF16), Combo(kF16, kBF16),
+                                Combo(kBF16, kF32), Combo(kBF16, kF16), Combo(kBF16, kBF16)};
+
+}  // namespace
+
+const OpDef kTopKRouter = {"TopKRouter", {"logits", "correction_bias"}, 2, 1, 2, 2, kTypes,
+                           sizeof(kTypes) / sizeof(kTypes[0])};
+
+OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out) {
+  AttributeReader read(init);
+  out->top_k = read.Int("top_k");
+  out->sigmoid = read.Choice("score", {"softmax", "sigmoid"}) == 1;
+  out->top_k_first = read.Choice("order", {"score_first", "top_k_first"}) == 1;
+  out->groups = read.Int("groups");
+  out->group_top_k = read.Int("group_top_k");
+  out->top2_sum = read.Choice("group_score", {"max", "top2_sum"}) == 1;
+  out->excluded_score = read.Float("excluded_score");
+  out->renormalize = read.Flag("renormalize");
+  out->epsilon = read.Float("epsilon");
+  out->scale = read.Float("scale");
+  if (out->top_k < 1) read.FailInt("top_k", out->top_k, "at least 1");
+  if (out->groups < 1) read.FailInt("groups", out->groups, "at least 1 (1 for no groups)");
+  if (out->groups > 1 && out->top_k_first) {
+    read.FailInt("groups", out->groups, "1 with order \"top_k_first\"");
+  }
+  if (out->group_top_k < 1 || out->group_top_k > out->groups) {
+    read.FailInt("group_top_k", out->group_top_k, "from 1 to groups");
+  }
+  if (out->excluded_score != 0 && out->excluded_score != -INFINITY) {
+    read.FailFloat("excluded_score", out->excluded_score, "0 or minus infinity");
+  }
+  if (!(out->epsilon >= 0) || isinf(out->epsilon)) {
+    read.FailFloat("epsilon", out->epsilon, "a finite number of at least 0");
+  }
+  if (!isfinite(out->scale)) read.FailFloat("scale", out->scale, "a finite number");
+  return read.status;
+}
+
+OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits,
+                       const Shape* bias, RouterShape* out) {
+  if (logits.rank == 0) return Errorf(api, "mojo.TopKRouter: logits have rank 0; at least 1 is needed");
+  const int64_t experts = logits.dims[logits.rank - 1], groups = attributes.groups;
+  const int64_t size = experts / groups;
+  if (experts % groups != 0) {
+    return Errorf(api, "mojo.TopKRouter: logits have shape %s; groups (%lld) must divide the %lld experts",
+                  ShapeText(logits).text, static_cast<long long>(groups), static_cast<long long>(experts));
+  }
+  if (groups > 1 && attributes.top2_sum && size < 2) {
+    return Errorf(api, "mojo.TopKRouter: logits have shape %s; with group_score \"top2_sum\" each of the %lld "
+                  "groups must have 2 experts or more",
+                  ShapeText(logits).text, static_cast<long long>(groups));
+  }
+  // group_top_k is at most groups, so the product is at most experts.
+  const int64_t choices = attributes.group_top_k * size;
+  if (attributes.top_k > choices) {
+    return Errorf(api, "mojo.TopKRouter: logits have shape %s; top_k (%lld) must be at most the %lld experts "
+                  "to choose from",
+                  ShapeText(logits).text, static_cast<long long>(attributes.top_k),
+                  static_cast<long long>(choices));
+  }
+  if (bias != nullptr && (bias->rank != 1 || bias->dims[0] != experts)) {
+    return Errorf(api, "mojo.TopKRouter: correction_bias has shape %s; with logits %s it must be [%lld]",
+                  ShapeText(*bias).text, ShapeText(logits).text, static_cast<long long>(experts));
+  }
+  out->experts = static_cast<size_t>(experts);
+  out->rows = 1;
+  for (size_t i = 0; i + 1 < logits.rank; ++i) out->rows *= static_cast<size_t>(logits.dims[i]);
+  return nullptr;
+}
+
+}  // namespace mojo

@@ -1,0 +1,113 @@
+// MoE on the CPU.
+#include <new>
+
+#include "common/ops.h"
+#include "cpu/backends.h"
+#include "cpu/moe_run.h"
+
+namespace mojo {
+namespace {
+
+// As much scratch memory as a run takes, about: that of 3000 tokens with 8 experts each and a width of 2048.
+constexpr size_t kScratchBytes = size_t{256} << 20;
+
+// MoEKernel is the state of one node. Immutable after Create.
+struct MoEKernel {
+  MoEAttributes attributes;
+  ElementType x, weights, experts;
+  OrtMemoryInfo* cpu_memory;
+};
+
+void Destroy(void* state) {
+  auto* kernel = static_cast<MoEKernel*>(state);
+  if (kernel == nullptr) return;
+  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
+  delete kernel;
+}
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  const auto type = [&](MoEInput input) { return ToElementType(init.types.inputs[input]); };
+  MoEAttributes attributes{};
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  auto* kernel = new (std::nothrow) MoEKernel{attributes, type(kMoEX), type(kMoEWeights), type(kMoEGateUp), nullptr};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
+    Destroy(kernel);
+    return s;
+  }
+  *state = kernel;
+  return nullptr;
+}
+
+GateKind ToGateKind(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return kGateGelu;
+    case Activation::kGeluTanh:
+      return kGateGeluTanh;
+    case Activation::kRelu:
+      return kGateRelu;
+    default:
+      return kGateSilu;
+  }
+}
+
+// CheckIds looks at every id: one that is no expert's would be read from anywhere.
+OrtStatus* CheckIds(const Api& api, const int64_t* ids, const MoEShape& shape) {
+  const size_t choices = shape.tokens * shape.k;
+  for (size_t c = 0; c < choices; ++c) {
+    // A negative one is a large one here.
+    if (static_cast<uint64_t>(ids[c]) < shape.experts) continue;
+    return Errorf(api, "mojo.MoE: ids has %lld for token %zu, choice %zu; there are %zu experts (E = %zu), so an id must be "
+                  "at least 0 and less than %zu",
+                  static_cast<long long>(ids[c]), c / shape.k, c % shape.k, shape.experts, shape.experts, shape.experts);
+  }
+  return nullptr;
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const MoEKernel*>(state);
+  const MoEAttributes& attributes = kernel.attributes;
+  Shape shapes[kMaxInputs];
+  const Shape* given[kMaxInputs];
+  const void* data[kMaxInputs];
+  for (size_t i = 0; i < kMoE.input_count; ++i) {
+    const auto read = i < kMoE.required_inputs ? ReadInput : ReadOptionalInput;
+    if (OrtStatus* s = read(api, context, kMoE, i, &data[i], &shapes[i])) return s;
+    given[i] = data[i] == nullptr && i >= kMoE.required_inputs ? nullptr : &shapes[i];
+  }
+  MoEShape shape;
+  if (OrtStatus* s = CheckMoE(api, attributes, given, &shape)) return s;
+  const auto* ids = static_cast<const int64_t*>(data[kMoEIds]);
+  if (OrtStatus* s = CheckIds(api, ids, shape)) return s;
+  MoEArgs args{};
+  if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
+  args.x_type = kernel.x;
+  args.weights_type = kernel.weights;
+  args.expert_type = kernel.experts;
+  args.x = data[kMoEX];
+  args.weights = data[kMoEWeights];
+  args.ids = ids;
+  args.gate_up = {data[kMoEGateUp], data[kMoEGateUpBias], !attributes.gate_up_in_out};
+  args.down = {data[kMoEDown], data[kMoEDownBias], !attributes.down_in_out};
+  args.tokens = shape.tokens;
+  args.top_k = shape.k;
+  args.experts = shape.experts;
+  args.hidden = shape.hidden;
+  args.inner = shape.inner;
+  args.gated = attributes.packing != Packing::kNone;
+  args.interleaved = attributes.packing == Packing::kInterleaved;
+  args.activation = ToGateKind(attributes.gate.activation);
+  args.alpha = attributes.gate.alpha;
+  args.limit = attributes.gate.limit;
+  args.up_offset = attributes.gate.up_offset;
+  args.scratch_bytes = kScratchBytes;
+  return RunMoE(api, context, kernel.cpu_memory, args);
+}
+
+}  // namespace
+
+const Backend kCPUMoE = {nullptr, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

@@ -1,0 +1,34 @@
+#include "cpu/moe_plan.h"
+
+namespace mojo {
+
+size_t MostRuns(size_t choices, size_t experts) {
+  return choices / kMostInRun + (choices < experts ? choices : experts);
+}
+
+size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t* starts, size_t* choice,
+                size_t* place, ExpertRun* runs) {
+  for (size_t e = 0; e <= experts; ++e) starts[e] = 0;
+  for (size_t c = 0; c < choices; ++c) ++starts[static_cast<size_t>(ids[c]) + 1];
+  size_t count = 0;
+  for (size_t e = 0; e < experts; ++e) {
+    size_t left = starts[e + 1];
+    starts[e + 1] += starts[e];
+    for (size_t first = starts[e]; left > 0;) {
+      // Runs of one expert have about one size.
+      const size_t parts = (left + kMostInRun - 1) / kMostInRun;
+      const size_t part = (left + parts - 1) / parts;
+      runs[count++] = {e, first, part};
+      first += part;
+      left -= part;
+    }
+  }
+  for (size_t c = 0; c < choices; ++c) {
+    const size_t p = starts[static_cast<size_t>(ids[c])]++;
+    place[c] = p;
+    choice[p] = c;
+  }
+  return count;
+}
+
+}  // namespace mojo

@@ -1,0 +1,328 @@
+// Products of the weights of one expert with the tokens that picked it.
+//
+// Weights may lie in either order: by rows (an output's weights side by side) or by columns (the
+// weights of one input side by side). Neither is transposed. A row and a token are multiplied lane by
+// lane and the lanes added at the end; columns are added up, each times one number of the token. Tiles
+// of weights times tokens stay in registers, so that few tokens read the weights at the speed of the
+// memory and many tokens run at the speed of the multipliers.
+//
+// What a token gets does not depend on how many others there are: every sum is made in the same order.
+#ifndef MOJO_KERNELS_CPU_SIMD_PRODUCT_H_
+#define MOJO_KERNELS_CPU_SIMD_PRODUCT_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/pairs.h"
+#include "cpu/simd/vec.h"
+#include "cpu/simd/widen.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// A tile is kTileRows rows (or kTileRows vectors of columns) times up to kTileTokens tokens; its sums
+// and what they are made of must fit into the registers.
+constexpr int kTileRows = 4;
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kTileTokens = 6;
+#else
+constexpr int kTileTokens = 3;
+#endif
+
+// Inputs that are worked off at a time, so that a tile's tokens stay in the first level of the cache. A product by
+// columns with few tokens takes fewer: it goes over all columns with each.
+constexpr size_t kRowDepth = 1024;
+constexpr size_t kColumnDepth = 128;
+constexpr size_t kFewDepth = 32;
+
+// Rows that are widened to float32 at a time where more tokens than those of a tile read them.
+constexpr size_t kWideRows = 16;
+
+// Ahead is what the weights that are multiplied later are asked for by, a cache line at a time, while others are
+// multiplied: kLines lines in every step. The second level of the cache is where they should come.
+template <int kLines>
+struct Ahead {
+  const char* next;  // the line of the first step
+  size_t line;       // bytes from one of the lines of a step to the next one
+  size_t step;       // bytes from a step to the next one
+
+  MOJO_INLINE void Fetch(size_t i) const {
+#pragma GCC unroll 16
+    for (int n = 0; n < kLines; ++n) __builtin_prefetch(next + i * step + n * line, 0, 2);
+  }
+};
+
+// PairSums adds neighbours: the sums of a's in the lower half, of b's in the upper one.
+MOJO_INLINE F32 PairSums(F32 a, F32 b) { return Evens(a, b) + Odds(a, b); }
+
+// FourSums gives the sums of the lanes of four vectors.
+MOJO_INLINE F32 FourSums(F32 a, F32 b, F32 c, F32 d) {
+  F32 v = PairSums(PairSums(a, b), PairSums(c, d));
+  for (int lanes = kLanes; lanes > 4; lanes /= 2) v = PairSums(v, v);
+  return v;
+}
+
+// AddFirst adds the first kCount lanes of v, at most four, to y, or sets y to them.
+typedef float Four __attribute__((vector_size(16)));
+template <int kCount>
+MOJO_INLINE void AddFirst(F32 v, bool set, float* y) {
+#if defined(__AVX512F__)
+  Four sums = (Four)_mm512_castps512_ps128(v);
+#elif defined(__AVX2__)
+  Four sums = (Four)_mm256_castps256_ps128(v);
+#else
+  Four sums = v;
+#endif
+  Four old{};
+  if (!set) __builtin_memcpy(&old, y, kCount * sizeof(float));
+  sums = old + sums;
+  __builtin_memcpy(y, &sums, kCount * sizeof(float));
+}
+
+// RowTile multiplies kRows rows with kTokens tokens, depth numbers of each from x[token] + at on.
+template <int kRows, int kTokens, int kLines, class T>
+MOJO_INLINE void RowTile(const T* w, size_t stride, const float* const* x, size_t at, size_t depth,
+                         float* y, size_t y_stride, Ahead<kLines> ahead) {
+  F32 sum[kTokens][kRows] = {};
+  ForEachVector(depth, [&](auto lanes, size_t k) MOJO_LAMBDA {
+    F32 row[kRows];
+    ahead.Fetch(k);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) row[r] = Load(lanes, w + r * stride + k);
+#pragma GCC unroll 6
+    for (int m = 0; m < kTokens; ++m) {
+      const F32 token = Load(lanes, x[m] + at + k);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[m][r] = Fma(row[r], token, sum[m][r]);
+    }
+  });
+#pragma GCC unroll 6
+  for (int m = 0; m < kTokens; ++m) {
+    const F32 none{};
+    const F32 sums = FourSums(sum[m][0], kRows > 1 ? sum[m][1 % kRows] : none,
+                              kRows > 2 ? sum[m][2 % kRows] : none, kRows > 3 ? sum[m][3 % kRows] : none);
+    AddFirst<kRows>(sums, at == 0, y + m * y_stride);
+  }
+}
+
+// RowTiles is RowTile over any number of rows. ahead is for the first of them; those of the next ones
+// lie row bytes further on each.
+template <int kTokens, int kLines, class T>
+void RowTiles(const T* w, size_t stride, size_t rows, const float* const* x, size_t at, size_t depth,
+              float* y, size_t y_stride, Ahead<kLines> ahead, size_t row) {
+  size_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    RowTile<kTileRows, kTokens>(w + r * stride, stride, x, at, depth, y + r, y_stride, ahead);
+    ahead.next += kTileRows * row;
+  }
+  for (; r < rows; ++r) {
+    RowTile<1, kTokens>(w + r * stride, stride, x, at, depth, y + r, y_stride, Ahead<0>{});
+  }
+}
+
+// Count is a number of tokens, 1 to kTileTokens, as a constant.
+template <int kTokens>
+struct Count {
+  static constexpr int value = kTokens;
+};
+
+// WithCount calls body with count, from kTokens to kTileTokens, as a constant.
+template <int kTokens, class Body>
+MOJO_INLINE void WithCount(size_t count, Body body) {
+  if constexpr (kTokens < kTileTokens) {
+    if (count > kTokens) return WithCount<kTokens + 1>(count, body);
+  }
+  body(Count<kTokens>{});
+}
+
+// ForEachTile cuts tokens, more than one tile's, into tiles of about one size and calls body(Count, first token) for each.
+template <class Body>
+MOJO_INLINE void ForEachTile(size_t tokens, Body body) {
+  for (size_t tiles = (tokens + kTileTokens - 1) / kTileTokens, first = 0; tiles > 0; --tiles) {
+    const size_t count = (tokens - first + tiles - 1) / tiles;
+    WithCount<kTileTokens / 2>(count, [&](auto constant) MOJO_LAMBDA { body(constant, first); });
+    first += count;
+  }
+}
+
+// FewTokensByRows multiplies with the tokens of one tile. Every group of rows asks for the weights that come next.
+template <class T>
+void FewTokensByRows(const ProductArgs& args) {
+  const T* w = static_cast<const T*>(args.w);
+  for (size_t at = 0; at < args.depth; at += kRowDepth) {
+    const size_t depth = args.depth - at < kRowDepth ? args.depth - at : kRowDepth;
+    const T* next = at + depth < args.depth ? w + at + depth : w + args.width * args.stride;
+    const Ahead<kTileRows> ahead{reinterpret_cast<const char*>(next), args.stride * sizeof(T), sizeof(T)};
+    WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA {
+      RowTiles<decltype(count)::value>(w + at, args.stride, args.width, args.x, at, depth, args.y, args.y_stride, ahead,
+                                       args.stride * sizeof(T));
+    });
+  }
+}
+
+// ManyTokensByRows multiplies with the tokens of several tiles. Weights of 16 bits are widened first, once for all of
+// them. Each tile asks for half of the weights that come next.
+template <class T>
+void ManyTokensByRows(const ProductArgs& args) {
+  constexpr bool kWidens = sizeof(T) != sizeof(float);
+  const T* w = static_cast<const T*>(args.w);
+  const size_t most = kWidens ? kWideRows : args.width;
+  float wide[kWidens ? kWideRows * kRowDepth : 1];
+  for (size_t at = 0; at < args.depth; at += kRowDepth) {
+    const size_t depth = args.depth - at < kRowDepth ? args.depth - at : kRowDepth;
+    for (size_t r = 0; r < args.width; r += most) {
+      const size_t rows = args.width - r < most ? args.width - r : most;
+      const T* stored = w + r * args.stride + at;
+      const float* read = wide;
+      size_t stride = kRowDepth;
+      if constexpr (kWidens) {
+        for (size_t i = 0; i < rows; ++i) Widened<T>(stored + i * args.stride, wide + i * kRowDepth, depth);
+      } else {
+        read = stored;
+        stride = args.stride;
+      }
+      const T* next = at + depth < args.depth ? stored + depth : w + (r + args.width) * args.stride;
+      size_t tile = 0;
+      ForEachTile(args.tokens, [&](auto count, size_t first) {
+        const Ahead<kTileRows / 2> ahead{reinterpret_cast<const char*>(next + tile++ % 2 * (kTileRows / 2) * args.stride),
+                                         args.stride * sizeof(T), sizeof(T)};
+        RowTiles<decltype(count)::value>(read, stride, rows, args.x + first, at, depth, args.y + r + first * args.y_stride,
+                                         args.y_stride, ahead, args.stride * sizeof(T));
+      });
+    }
+  }
+}
+
+// ColumnTile adds depth numbers of kTokens tokens, from x[token] + at on, times kVectors vectors of columns.
+template <int kVectors, int kTokens, int kLines, class Lanes, class T>
+MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float* const* x, size_t at,
+                            size_t depth, float* y, size_t y_stride, Ahead<kLines> ahead) {
+  F32 sum[kTokens][kVectors];
+  for (int m = 0; m < kTokens; ++m) {
+    for (int v = 0; v < kVectors; ++v) {
+      sum[m][v] = at == 0 ? F32{} : Load(lanes, y + m * y_stride + v * kLanes);
+    }
+  }
+  for (size_t k = 0; k < depth; ++k) {
+    F32 columns[kVectors];
+    ahead.Fetch(k);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) columns[v] = Load(lanes, w + k * stride + v * kLanes);
+#pragma GCC unroll 6
+    for (int m = 0; m < kTokens; ++m) {
+      const F32 token = Set(x[m][at + k]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[m][v] = Fma(columns[v], token, sum[m][v]);
+    }
+  }
+  for (int m = 0; m < kTokens; ++m) {
+    for (int v = 0; v < kVectors; ++v) Store(lanes, y + m * y_stride + v * kLanes, sum[m][v]);
+  }
+}
+
+// FewTokensByColumns multiplies with the tokens of one tile. The weights are read once, a few rows at a time over all
+// columns: what lies side by side in memory comes together. It gives the number of columns that are done.
+template <class T>
+size_t FewTokensByColumns(const ProductArgs& args) {
+  size_t done = 0;
+  WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA {
+    constexpr int kTokens = decltype(count)::value;
+    constexpr int kVectors = kTokens * 8 <= kTileTokens * kTileRows ? 8 : kTileRows;
+    constexpr size_t kWidth = kVectors * kLanes;
+    const T* w = static_cast<const T*>(args.w);
+    for (size_t at = 0; at < args.depth; at += kFewDepth) {
+      const size_t depth = args.depth - at < kFewDepth ? args.depth - at : kFewDepth;
+      for (size_t n = 0; n + kWidth <= args.width; n += kWidth) {
+        const T* strip = w + at * args.stride + n;
+        const Ahead<(kWidth * sizeof(T) + 63) / 64> ahead{
+            reinterpret_cast<const char*>(strip + kFewDepth * args.stride), 64, args.stride * sizeof(T)};
+        ColumnTile<kVectors, kTokens>(Whole{}, strip, args.stride, args.x, at, depth, args.y + n, args.y_stride, ahead);
+      }
+    }
+    done = args.width / kWidth * kWidth;
+  });
+  return done;
+}
+
+// ManyTokensByColumns is the same with the tokens of several tiles, which all read strips of columns that are copied
+// side by side first. Meanwhile each tile asks for lines of the strip that comes next.
+template <class T>
+size_t ManyTokensByColumns(const ProductArgs& args) {
+  constexpr size_t kWidth = kTileRows * kLanes, kLines = (kWidth * sizeof(T) + 127) / 128;
+  const T* w = static_cast<const T*>(args.w);
+  float packed[kColumnDepth * kWidth];
+  for (size_t at = 0; at < args.depth; at += kColumnDepth) {
+    const size_t depth = args.depth - at < kColumnDepth ? args.depth - at : kColumnDepth;
+    for (size_t n = 0; n + kWidth <= args.width; n += kWidth) {
+      const T* strip = w + at * args.stride + n;
+      for (size_t k = 0; k < depth; ++k) Widened<T>(strip + k * args.stride, packed + k * kWidth, kWidth);
+      const T* next = n + 2 * kWidth <= args.width ? strip + kWidth : w + (at + depth) * args.stride;
+      size_t tile = 0;
+      ForEachTile(args.tokens, [&](auto count, size_t first) {
+        const Ahead<kLines> ahead{reinterpret_cast<const char*>(next) + tile++ % 2 * kLines * 64, 64,
+                                  args.stride * sizeof(T)};
+        ColumnTile<kTileRows, decltype(count)::value>(Whole{}, packed, kWidth, args.x + first, at, depth,
+                                                      args.y + n + first * args.y_stride, args.y_stride, ahead);
+      });
+    }
+  }
+  return args.width / kWidth * kWidth;
+}
+
+// MultiplyColumns is the product with weights by columns. Columns that fill no strip go one vector at a time.
+template <class T>
+void MultiplyColumns(const ProductArgs& args) {
+  const size_t done = args.tokens > kTileTokens ? ManyTokensByColumns<T>(args) : FewTokensByColumns<T>(args);
+  ForEachVector(args.width - done, [&](auto lanes, size_t n) {
+    for (size_t m = 0; m < args.tokens; ++m) {
+      ColumnTile<1, 1>(lanes, static_cast<const T*>(args.w) + done + n, args.stride, args.x + m, 0, args.depth,
+                       args.y + done + n + m * args.y_stride, args.y_stride, Ahead<0>{});
+    }
+  });
+}
+
+template <class T>
+void Multiply(const ProductArgs& args) {
+  if (!args.by_rows) return MultiplyColumns<T>(args);
+  return args.tokens > kTileTokens ? ManyTokensByRows<T>(args) : FewTokensByRows<T>(args);
+}
+
+inline ProductFn PickProduct(ElementType type) {
+  switch (type) {
+    case kFloat32:
+      return Multiply<float>;
+    case kFloat16:
+      return Multiply<Half>;
+    case kBFloat16:
+      return Multiply<BFloat>;
+  }
+  return nullptr;
+}
+
+// AddWeighted is y = sum over i of weight[i] * row[i], in that order.
+template <class T>
+void AddWeighted(const WeightedSumArgs& args) {
+  T* y = static_cast<T*>(args.y);
+  ForEachVector(args.width, [&](auto lanes, size_t n) MOJO_LAMBDA {
+    F32 sum{};
+    for (size_t i = 0; i < args.count; ++i) {
+      sum = Fma(Load(lanes, args.rows[i] + n), Set(args.weights[i]), sum);
+    }
+    Store(lanes, y + n, sum);
+  });
+}
+
+inline WeightedSumFn PickWeightedSum(ElementType type) {
+  switch (type) {
+    case kFloat32:
+      return AddWeighted<float>;
+    case kFloat16:
+      return AddWeighted<Half>;
+    case kBFloat16:
+      return AddWeighted<BFloat>;
+  }
+  return nullptr;
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_PRODUCT_H_

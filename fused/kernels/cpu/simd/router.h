@@ -1,0 +1,208 @@
+// The inner loops of TopKRouter.
+//
+// A row is worked on in scratch memory, as float32, filled up to whole vectors with scores that lose
+// against all others. The choice goes by integers that are ordered as the scores are, so that an expert
+// is taken once whatever its score: infinities and NaN (the greatest, as in PyTorch) have their place.
+#ifndef MOJO_KERNELS_CPU_SIMD_ROUTER_H_
+#define MOJO_KERNELS_CPU_SIMD_ROUTER_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/math.h"
+#include "cpu/simd/vec.h"
+#include "cpu/simd/widen.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// Padded is n rounded up to whole vectors.
+MOJO_INLINE size_t Padded(size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
+// LaneNumbers counts the lanes.
+MOJO_INLINE I32 LaneNumbers() {
+  int32_t lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = i;
+  I32 v;
+  __builtin_memcpy(&v, lanes, sizeof(v));
+  return v;
+}
+
+// InLast tells which lanes of the last of the vectors that n numbers fill hold one.
+MOJO_INLINE I32 InLast(size_t n) { return LaneNumbers() < static_cast<int32_t>(n - (Padded(n) - kLanes)); }
+
+// GreatestLane is the greatest lane, LeastLane the least.
+MOJO_INLINE int32_t GreatestLane(I32 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_epi32((__m512i)v);
+#else
+  int32_t lanes[kLanes];
+  __builtin_memcpy(lanes, &v, sizeof(v));
+  for (int n = kLanes / 2; n > 0; n /= 2) {
+    for (int i = 0; i < n; ++i) lanes[i] = lanes[i] < lanes[i + n] ? lanes[i + n] : lanes[i];
+  }
+  return lanes[0];
+#endif
+}
+MOJO_INLINE int32_t LeastLane(I32 v) { return ~GreatestLane(~v); }
+
+// The least t with a normal float32 e^t: processors are slow at others.
+constexpr float kLeastExponent = -87.3f;
+
+// Exponential is e^t + plus for t from kLeastExponent to 89.7; below, it is as there.
+MOJO_INLINE F32 Exponential(F32 t, float plus) {
+  t = AtLeast(AtMost(t, Set(89.69f)), Set(kLeastExponent));
+  const F32 log2e = Set(0x1.715476p0f);
+  const Integer n = FromSum(Fma(t, log2e, Shift()));
+  return Power(n, Fma(t, Set(0x1.4ae0cp-26f), Fma(t, log2e, -n.value)), plus);
+}
+
+// Greatest is the greatest lane; a NaN may be passed over.
+MOJO_INLINE float Greatest(F32 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(v);
+#else
+  float lanes[kLanes];
+  __builtin_memcpy(lanes, &v, sizeof(v));
+  for (int n = kLanes / 2; n > 0; n /= 2) {
+    for (int i = 0; i < n; ++i) lanes[i] = lanes[i] < lanes[i + n] ? lanes[i + n] : lanes[i];
+  }
+  return lanes[0];
+#endif
+}
+
+// Score makes scores of n logits, in place; n is a number of whole vectors.
+inline void Score(bool sigmoid, float* v, size_t n) {
+  if (sigmoid) {
+    for (size_t i = 0; i < n; i += kLanes) Store(v + i, Set(1.0f) / Exponential(-Load(v + i), 1));
+    return;
+  }
+  F32 most = Load(v);
+  for (size_t i = kLanes; i < n; i += kLanes) most = AtLeast(Load(v + i), most);
+  const F32 greatest = Set(Greatest(most));
+  F32 sum = {};
+  for (size_t i = 0; i < n; i += kLanes) {
+    const F32 t = Load(v + i) - greatest;
+    const F32 e = Select(t < Set(kLeastExponent), Set(0.0f), Exponential(t, 0));
+    Store(v + i, e);
+    sum += e;
+  }
+  const F32 all = Set(Sum(sum));
+  for (size_t i = 0; i < n; i += kLanes) Store(v + i, Load(v + i) / all);
+}
+
+// Ordered are integers that are ordered as the numbers of v, which may have both zeros.
+MOJO_INLINE I32 Ordered(F32 v) {
+  const U32 bits = Bits(v + Set(0.0f));
+  const U32 key = bits ^ ((U32)((I32)bits >> 31) & 0x7fffffffu);
+  return (I32)Select(v == v, key, SetBits(0x7fffffffu));
+}
+
+constexpr int32_t kTaken = INT32_MIN;  // less than any number's
+
+// TakeGreatest finds the greatest of n keys, the first of equals, and takes it; n is a number of whole
+// vectors.
+inline size_t TakeGreatest(int32_t* keys, size_t n) {
+  I32 best, at = {};
+  __builtin_memcpy(&best, keys, sizeof(best));
+  for (size_t i = kLanes; i < n; i += kLanes) {
+    I32 v;
+    __builtin_memcpy(&v, keys + i, sizeof(v));
+    const I32 more = v > best;
+    best = (I32)Select(more, (U32)v, (U32)best);
+    at = (I32)Select(more, SetBits(static_cast<uint32_t>(i)), (U32)at);
+  }
+  const I32 places = (I32)Select(best == GreatestLane(best), (U32)(at + LaneNumbers()), SetBits(INT32_MAX));
+  const size_t place = static_cast<size_t>(LeastLane(places));
+  keys[place] = kTaken;
+  return place;
+}
+
+// FillUp puts fill into the lanes after n numbers.
+MOJO_INLINE void FillUp(float* v, size_t n, float fill) {
+  float* const last = v + Padded(n) - kLanes;
+  Store(last, Select(InLast(n), Load(last), Set(fill)));
+}
+
+// ToKeys makes the keys of n numbers, and fills up.
+inline void ToKeys(const float* v, int32_t* keys, size_t n) {
+  I32 k = {};
+  for (size_t i = 0; i < n; i += kLanes) {
+    k = Ordered(Load(v + i));
+    __builtin_memcpy(keys + i, &k, sizeof(k));
+  }
+  k = (I32)Select(InLast(n), (U32)k, SetBits(static_cast<uint32_t>(kTaken)));
+  __builtin_memcpy(keys + Padded(n) - kLanes, &k, sizeof(k));
+}
+
+// GroupScore is the greatest of n numbers, or the sum of the two greatest.
+inline float GroupScore(const float* v, size_t n, bool top2_sum) {
+  float first = -__builtin_inff(), second = first;
+  for (size_t i = 0; i < n; ++i) {
+    const float less = v[i] < first ? v[i] : first;
+    first = v[i] < first ? first : v[i];
+    second = less < second ? second : less;
+  }
+  return top2_sum ? first + second : first;
+}
+
+// LimitGroups puts excluded into choice in the place of all scores outside of the best groups.
+inline void LimitGroups(const RouterArgs& args, float* choice, float* scores, int32_t* keys) {
+  const size_t size = args.experts / args.groups;
+  for (size_t g = 0; g < args.groups; ++g) scores[g] = GroupScore(choice + g * size, size, args.top2_sum);
+  ToKeys(scores, keys, args.groups);
+  for (size_t g = 0; g < args.group_top_k; ++g) TakeGreatest(keys, Padded(args.groups));
+  for (size_t g = 0; g < args.groups; ++g) {
+    if (keys[g] == kTaken) continue;
+    for (size_t i = g * size; i < (g + 1) * size; ++i) choice[i] = args.excluded;
+  }
+}
+
+// RouteRows chooses for the rows from begin to end - 1.
+inline void RouteRows(const RouterArgs& args, size_t begin, size_t end) {
+  const size_t n = args.experts, padded = Padded(n);
+  float on_stack[kRouterScratch * kRouterExperts];
+  float* const scores = args.scratch != nullptr ? args.scratch : on_stack;
+  float* const choice = scores + padded;
+  float* const bias = choice + padded;
+  float* const chosen = bias + padded;
+  int32_t* const keys = reinterpret_cast<int32_t*>(chosen + padded);
+  const char* logits = static_cast<const char*>(args.logits);
+  const size_t row_size = n * (args.logits_type == kFloat32 ? 4 : 2);
+  if (args.bias != nullptr) {
+    ToFloat32(args.bias_type, args.bias, bias, n);
+    FillUp(bias, n, 0);
+  }
+  for (size_t row = begin; row < end; ++row) {
+    float* const w = args.weights + row * args.top_k;
+    int64_t* const ids = args.ids + row * args.top_k;
+    ToFloat32(args.logits_type, logits + row * row_size, scores, n);
+    FillUp(scores, n, -__builtin_inff());
+    if (!args.top_k_first) Score(args.sigmoid, scores, padded);
+    const float* by = scores;
+    if (args.bias != nullptr || args.groups > 1) {
+      for (size_t i = 0; i < padded; i += kLanes) {
+        Store(choice + i, args.bias != nullptr ? Load(scores + i) + Load(bias + i) : Load(scores + i));
+      }
+      if (args.groups > 1) LimitGroups(args, choice, chosen, keys);
+      by = choice;
+    }
+    ToKeys(by, keys, n);
+    for (size_t j = 0; j < args.top_k; ++j) {
+      const size_t id = TakeGreatest(keys, padded);
+      ids[j] = static_cast<int64_t>(id);
+      chosen[j] = scores[id];
+    }
+    if (args.top_k_first) {
+      FillUp(chosen, args.top_k, -__builtin_inff());
+      Score(args.sigmoid, chosen, Padded(args.top_k));
+    }
+    double sum = 0;
+    for (size_t j = 0; j < args.top_k; ++j) sum += static_cast<double>(chosen[j]);
+    const float divisor = args.renormalize ? static_cast<float>(sum) + args.epsilon : 1;
+    for (size_t j = 0; j < args.top_k; ++j) w[j] = chosen[j] / divisor * args.scale;
+  }
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_ROUTER_H_

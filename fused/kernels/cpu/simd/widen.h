@@ -1,0 +1,33 @@
+// Rows of any element type as float32.
+#ifndef MOJO_KERNELS_CPU_SIMD_WIDEN_H_
+#define MOJO_KERNELS_CPU_SIMD_WIDEN_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/vec.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+template <class T>
+void Widened(const void* from, float* to, size_t n) {
+  ForEachVector(n, [=](auto lanes, size_t i) MOJO_LAMBDA {
+    Store(lanes, to + i, Load(lanes, static_cast<const T*>(from) + i));
+  });
+}
+
+// ToFloat32 widens n elements.
+static inline void ToFloat32(ElementType type, const void* from, float* to, size_t n) {
+  switch (type) {
+    case kFloat32:
+      return Widened<float>(from, to, n);
+    case kFloat16:
+      return Widened<Half>(from, to, n);
+    case kBFloat16:
+      return Widened<BFloat>(from, to, n);
+  }
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_WIDEN_H_

@@ -1,0 +1,78 @@
+// TopKRouter on the CPU.
+#include <memory>
+#include <new>
+
+#include "common/ops.h"
+#include "cpu/backends.h"
+
+namespace mojo {
+namespace {
+
+// RouterKernel is the state of one node. Immutable after Create.
+struct RouterKernel {
+  RouterAttributes attributes;
+  ElementType logits, bias;
+};
+
+void Destroy(void* state) { delete static_cast<RouterKernel*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  RouterAttributes attributes{};
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  auto* kernel = new (std::nothrow) RouterKernel{attributes, ToElementType(init.types.inputs[0]),
+                                                 ToElementType(init.types.inputs[1])};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  *state = kernel;
+  return nullptr;
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const RouterKernel*>(state);
+  const RouterAttributes& a = kernel.attributes;
+  RouterArgs args{};
+  Shape logits, bias, out;
+  RouterShape shape;
+  if (OrtStatus* s = ReadInput(api, context, kTopKRouter, 0, &args.logits, &logits)) return s;
+  if (OrtStatus* s = ReadOptionalInput(api, context, kTopKRouter, 1, &args.bias, &bias)) return s;
+  if (OrtStatus* s = CheckRouter(api, a, logits, args.bias != nullptr ? &bias : nullptr, &shape)) return s;
+  for (size_t i = 0; i < logits.rank; ++i) out.own[i] = logits.dims[i];
+  out.own[logits.rank - 1] = a.top_k;
+  out.dims = out.own;
+  out.rank = logits.rank;
+  void *weights, *ids;
+  if (OrtStatus* s = MakeOutput(api, context, kTopKRouter, 0, out, &weights)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kTopKRouter, 1, out, &ids)) return s;
+  if (shape.rows == 0) return nullptr;
+  args.weights = static_cast<float*>(weights);
+  args.ids = static_cast<int64_t*>(ids);
+  args.logits_type = kernel.logits;
+  args.bias_type = kernel.bias;
+  args.experts = shape.experts;
+  args.top_k = static_cast<size_t>(a.top_k);
+  args.groups = static_cast<size_t>(a.groups);
+  args.group_top_k = static_cast<size_t>(a.group_top_k);
+  args.excluded = a.excluded_score;
+  args.epsilon = a.epsilon;
+  args.scale = a.scale;
+  args.sigmoid = a.sigmoid;
+  args.top_k_first = a.top_k_first;
+  args.top2_sum = a.top2_sum;
+  args.renormalize = a.renormalize;
+  const RouterFn run = TheKernels()->router;
+  if (shape.experts > kRouterExperts) {  // more than any model has: one task with its own memory
+    const std::unique_ptr<float[]> scratch(new (std::nothrow) float[kRouterScratch * (shape.experts + 64)]);
+    if (scratch == nullptr) return OutOfMemory(api);
+    args.scratch = scratch.get();
+    run(args, 0, shape.rows);
+    return nullptr;
+  }
+  // An expert is looked at once for its score, and once for each choice.
+  return RunInTasks(api, context, run, args, shape.rows, shape.experts * (2 + args.top_k / 4));
+}
+
+}  // namespace
+
+const Backend kCPUTopKRouter = {nullptr, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

@@ -1,0 +1,203 @@
+package fused
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The values of MoE's string attributes.
+const (
+	packHalves      = "halves"
+	packInterleaved = "interleaved"
+	packNone        = "none"
+	layoutOutIn     = "out_in"
+	layoutInOut     = "in_out"
+)
+
+// The inputs of MoE.
+const (
+	moeX = iota
+	moeWeights
+	moeIDs
+	moeGateUp
+	moeDown
+	moeGateUpBias
+	moeDownBias
+)
+
+var moeInputs = []Param{
+	{Name: "X", Type: "T", Doc: "[..., H]; its leading dimensions are the tokens"},
+	{Name: "weights", Type: "W", Doc: "[..., k]: as many tokens"},
+	{Name: "ids", Type: "int64", Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
+	{Name: "gate_up", Type: "V", Doc: "[E, 2I, H] with gate_up_layout=out_in, [E, H, 2I] with in_out; I in the place of 2I with packing=none"},
+	{Name: "down", Type: "V", Doc: "[E, H, I] with down_layout=out_in, [E, I, H] with in_out"},
+	{Name: "gate_up_bias", Type: "V", Doc: "[E, 2I]; [E, I] with packing=none", Optional: true},
+	{Name: "down_bias", Type: "V", Doc: "[E, H]", Optional: true},
+}
+
+// moe is the experts of a mixture, each token sent through those that the router chose.
+var moe = &Op{
+	Name:    "MoE",
+	Summary: "The experts of a mixture: every token goes through the k that were chosen for it, and the results are added up with weights.",
+	Formula: []string{
+		"for a token t and an expert e = ids[t, j]; all in float32",
+		"  h = gate_up[e] . X[t] + gate_up_bias[e];  gate_up[e] as a matrix of [2I, H], whichever way it is stored",
+		"  packing=halves:      gate = h[:I], up = h[I:]",
+		"  packing=interleaved: gate = h[0::2], up = h[1::2]",
+		"  packing=none:        a = activation(h)",
+		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = activation(g) * (u + up_offset)",
+		"  activation: silu, gelu and gelu_tanh as in GLU; relu: max(g, 0)",
+		"  y[j] = weights[t, j] * (down[e] . a + down_bias[e])",
+		"Y[t] = round_T(y[0] + ... + y[k-1])",
+	},
+	Inputs:  moeInputs,
+	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
+	Attributes: []AttributeSpec{
+		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh", "relu"}, Doc: "activation of the gate"},
+		{Name: "alpha", Type: onnx.AttrFloat, Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
+		{Name: "limit", Type: onnx.AttrFloat, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "up_offset", Type: onnx.AttrFloat, Doc: "added to up after clamping (1 for gpt-oss)"},
+		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone}, Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the whole"},
+		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut}, Doc: "how the matrices of gate_up are stored"},
+		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut}, Doc: "how those of down are"},
+	},
+	Types: "T and V are float32, float16 or bfloat16, each on its own; W is float32 or T",
+	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores weights, in_out and " +
+		"interleaved are gpt-oss",
+	supports:    moeSupports,
+	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
+	overload:    moeOverload,
+	define:      moeBody,
+}
+
+func moeOverload(s Site) string {
+	name := s.attr("activation").String
+	if s.attr("limit").Float > 0 {
+		name += "_limit"
+	}
+	if s.attr("up_offset").Float != 0 {
+		name += "_offset"
+	}
+	name += "_" + s.attr("packing").String + "_" + s.attr("gate_up_layout").String + "_" + s.attr("down_layout").String
+	if s.has(moeGateUpBias) {
+		name += "_gate_up_bias"
+	}
+	if s.has(moeDownBias) {
+		name += "_down_bias"
+	}
+	if !moeScans(s) {
+		name += "_gathered"
+	}
+	return name
+}
+
+func moeSupports(s Site) error {
+	for i, p := range moeInputs {
+		switch {
+		case !s.has(i):
+		case i == moeIDs && s.Types[i] != onnx.Int64:
+			return fmt.Errorf("mojo.MoE takes ids of int64, not %s", s.Types[i])
+		case i != moeIDs && !isKernelType(s.Types[i]):
+			return fmt.Errorf("mojo.MoE has no kernel for %s input %s; it takes float32, float16 and bfloat16", s.Types[i], p.Name)
+		case i > moeGateUp && s.Types[i] != s.Types[moeGateUp]:
+			return fmt.Errorf("mojo.MoE takes weights of experts of one type: gate_up is %s, %s is %s", s.Types[moeGateUp], p.Name, s.Types[i])
+		}
+	}
+	if w, t := s.Types[moeWeights], s.Types[moeX]; w != onnx.Float && w != t {
+		return fmt.Errorf("mojo.MoE takes weights of float32 or the type of X: X is %s, weights are %s", t, w)
+	}
+	activation, packing := s.attr("activation").String, s.attr("packing").String
+	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
+	if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
+		return fmt.Errorf("mojo.MoE attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not negative", alpha, limit, offset)
+	}
+	if activation != "silu" && alpha != 1 {
+		return fmt.Errorf("mojo.MoE attribute alpha is %v; it must be 1 for activation %q", alpha, activation)
+	}
+	if packing == packNone && (limit != 0 || offset != 0) {
+		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q", limit, offset, packing)
+	}
+	return moeShapes(s)
+}
+
+// moeShapes checks what is known of the shapes against each other.
+func moeShapes(s Site) error {
+	wrong := func(i int, want string) error {
+		return fmt.Errorf("mojo.MoE takes %s of shape %s: X is %v, gate_up %v, down %v, %s %v", moeInputs[i].Name, want,
+			s.dims(moeX), s.dims(moeGateUp), s.dims(moeDown), moeInputs[i].Name, s.dims(i))
+	}
+	for i := moeX; i <= moeIDs; i++ {
+		if d := s.dims(i); d != nil && len(d) == 0 {
+			return wrong(i, "of rank 1 or more")
+		}
+		if a, b := tokens(s.dims(moeX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
+			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name, s.dims(moeX), moeInputs[i].Name, s.dims(i))
+		}
+	}
+	if a, b := s.lastDim(moeWeights), s.lastDim(moeIDs); a >= 0 && b >= 0 && a != b {
+		return fmt.Errorf("mojo.MoE takes as many weights as ids: weights are %v, ids are %v", s.dims(moeWeights), s.dims(moeIDs))
+	}
+	hidden, experts, inner, packed := s.lastDim(moeX), int64(-1), int64(-1), int64(-1)
+	// unify makes sure that a dimension is the one that another input told, or takes note of it.
+	unify := func(dim int64, known *int64) bool {
+		if *known < 0 {
+			*known = dim
+		}
+		return dim < 0 || dim == *known
+	}
+	matrix := func(i int, layout string, out, in *int64) error {
+		want, rows, columns := "[E, out, in]", out, in
+		if layout == layoutInOut {
+			want, rows, columns = "[E, in, out]", in, out
+		}
+		if d := s.dims(i); d != nil && (len(d) != 3 || !unify(d[0], &experts) || !unify(d[1], rows) || !unify(d[2], columns)) {
+			return wrong(i, want)
+		}
+		return nil
+	}
+	bias := func(i int, out *int64) error {
+		if d := s.dims(i); d != nil && (len(d) != 2 || !unify(d[0], &experts) || !unify(d[1], out)) {
+			return wrong(i, "[E, out]")
+		}
+		return nil
+	}
+	if err := matrix(moeGateUp, s.attr("gate_up_layout").String, &packed, &hidden); err != nil {
+		return err
+	}
+	factor := int64(2)
+	if s.attr("packing").String == packNone {
+		factor = 1
+	}
+	if packed >= 0 {
+		if packed%factor != 0 {
+			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v", s.attr("packing").String, s.dims(moeGateUp))
+		}
+		inner = packed / factor
+	}
+	if err := matrix(moeDown, s.attr("down_layout").String, &hidden, &inner); err != nil {
+		return err
+	}
+	if packed < 0 && inner >= 0 {
+		packed = inner * factor
+	}
+	if err := bias(moeGateUpBias, &packed); err != nil {
+		return err
+	}
+	return bias(moeDownBias, &hidden)
+}
+
+// tokens is the product of all dimensions but the last, -1 where one is unknown.
+func tokens(dims []int64) int64 {
+	if len(dims) == 0 {
+		return -1
+	}
+	n := int64(1)
+	for _, d := range dims[:len(dims)-1] {
+		if d < 0 {
+			return -1
+		}
+		n *= d
+	}
+	return n
+}

@@ -1,0 +1,125 @@
+package fused
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// moeBody goes through the experts with a Scan, which hands each iteration one expert's weights where they lie, and
+// computes nothing, by an If, for an expert that no token was sent to. Copies of one expert are all that it adds to the
+// memory of the weights, and those only where they must be widened.
+func moeBody(b *body, s Site) []*onnx.Value {
+	tokens, shape := b.rows("tokens", b.in[moeX])
+	tokens = b.float32("tokens_32", tokens)
+	ids, _ := b.rows("choices", b.in[moeIDs])
+	gates, _ := b.rows("gates", b.in[moeWeights])
+	gates = b.float32("gates_32", gates)
+	experts := b.call("experts", "Slice", b.call("gate_up_shape", "Shape", b.in[moeGateUp]), b.integers("first", 0), b.integers("second", 1))
+	zeros := b.op("zeros", "ConstantOfShape", []*onnx.Value{b.call("tokens_shape", "Shape", tokens)})
+
+	step := b.g.NewSubgraph("step")
+	run, skip := step.NewSubgraph("run"), step.NewSubgraph("skip")
+	scanned := []*onnx.Value{zeros, b.chosenExperts(ids, experts), b.numbers(experts)}
+	// Declared, because onnxruntime runs no Scan whose results' rank it cannot infer.
+	rows := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}}}
+	sum, isChosen, expert := step.AddInput("sum", rows), step.AddInput("is_chosen", onnx.Type{}), step.AddInput("expert", onnx.Type{})
+	one := map[int]*onnx.Value{} // the tensors of one expert, by the op's input
+	for i := moeGateUp; i <= moeDownBias; i++ {
+		name := "expert_" + moeInputs[i].Name
+		switch {
+		case !s.has(i):
+		case moeScans(s):
+			scanned = append(scanned, b.in[i])
+			one[i] = step.AddInput(name, onnx.Type{})
+		default:
+			one[i] = b.within(run).op(name, "Gather", []*onnx.Value{b.in[i], expert}, onnx.IntAttr("axis", 0))
+		}
+	}
+	declare := func(g *onnx.Graph, v *onnx.Value) {
+		v.SetType(rows)
+		g.AddOutput(v)
+	}
+	declare(run, b.within(run).addExpert(s, sum, expert, tokens, ids, gates, one))
+	declare(skip, b.within(skip).call("unchanged", "Identity", sum))
+	declare(step, b.within(step).op("next", "If", []*onnx.Value{isChosen}, onnx.GraphAttr("then_branch", run), onnx.GraphAttr("else_branch", skip)))
+	total := b.op("total", "Scan", scanned, onnx.GraphAttr("body", step), onnx.IntAttr("num_scan_inputs", int64(len(scanned)-1)))
+	return []*onnx.Value{b.round("Y", b.call("shaped", "Reshape", total, shape), moeX)}
+}
+
+// moeScans says whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies it.
+func moeScans(s Site) bool {
+	return s.Opset >= scanBFloatOpset || s.Types[moeGateUp] != onnx.BFloat16
+}
+
+// rows gives v as a matrix of its last dimension, and v's own shape.
+func (b *body) rows(name string, v *onnx.Value) (matrix, shape *onnx.Value) {
+	shape = b.call(name+"_from", "Shape", v)
+	width := b.call(name+"_width", "Slice", shape, b.integers("last", -1), b.integers("end", math.MaxInt64))
+	to := b.op(name+"_to", "Concat", []*onnx.Value{b.integers("any", -1), width}, onnx.IntAttr("axis", 0))
+	return b.call(name, "Reshape", v, to), shape
+}
+
+// chosenExperts is a bool for each expert: whether any token was sent to it.
+func (b *body) chosenExperts(ids, experts *onnx.Value) *onnx.Value {
+	flat := b.call("all_choices", "Reshape", ids, b.integers("any", -1))
+	none := b.op("none_chosen", "ConstantOfShape", []*onnx.Value{experts})
+	one := onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{1}, []float32{1}))
+	ones := b.op("ones", "ConstantOfShape", []*onnx.Value{b.call("choices_count", "Shape", flat)}, one)
+	marked := b.op("marked", "ScatterElements", []*onnx.Value{none, flat, ones}, onnx.IntAttr("axis", 0))
+	return b.op("chosen", "Cast", []*onnx.Value{marked}, onnx.IntAttr("to", int64(onnx.Bool)))
+}
+
+// numbers counts from 0 to n-1; n is a vector of one.
+func (b *body) numbers(n *onnx.Value) *onnx.Value {
+	zero, one := b.constant("zero", onnx.IntAttr("value_int", 0)), b.constant("one", onnx.IntAttr("value_int", 1))
+	return b.call("numbers", "Range", zero, b.call("count", "Squeeze", n), one)
+}
+
+// addExpert adds to the rows of sum what one expert makes of the tokens that were sent to it.
+func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w map[int]*onnx.Value) *onnx.Value {
+	last := b.integers("last", -1)
+	mine := b.call("mine", "Equal", ids, expert)
+	// A token may have chosen the expert twice: its weights are added up, so that every row of sum is written once.
+	gate := b.op("gate_of_token", "ReduceSum", []*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last}, onnx.IntAttr("keepdims", 1))
+	times := b.op("times", "ReduceSum", []*onnx.Value{b.op("mine_32", "Cast", []*onnx.Value{mine}, onnx.IntAttr("to", int64(onnx.Float))), last}, onnx.IntAttr("keepdims", 0))
+	at := b.call("rows", "Squeeze", b.call("rows_matrix", "NonZero", times), b.integers("front", 0))
+	x := b.op("x", "Gather", []*onnx.Value{tokens, at}, onnx.IntAttr("axis", 0))
+	h := b.product("h", x, w[moeGateUp], w[moeGateUpBias], s.attr("gate_up_layout").String)
+	y := b.product("y", b.between(s, h), w[moeDown], w[moeDownBias], s.attr("down_layout").String)
+	y = b.call("weighted", "Mul", y, b.op("row_gates", "Gather", []*onnx.Value{gate, at}, onnx.IntAttr("axis", 0)))
+	y = b.call("added", "Add", b.op("before", "Gather", []*onnx.Value{sum, at}, onnx.IntAttr("axis", 0)), y)
+	return b.call("sum_after", "ScatterND", sum, b.call("places", "Unsqueeze", at, last), y)
+}
+
+// product is x times an expert's matrix, as it is stored, plus its bias if there is one.
+func (b *body) product(name string, x, w, bias *onnx.Value, layout string) *onnx.Value {
+	in := []*onnx.Value{x, b.float32(name+"_matrix", w)}
+	if bias != nil {
+		in = append(in, b.float32(name+"_bias", bias))
+	}
+	trans := int64(0)
+	if layout == layoutOutIn {
+		trans = 1
+	}
+	return b.op(name, "Gemm", in, onnx.IntAttr("transB", trans))
+}
+
+// between is what comes between the two products.
+func (b *body) between(s Site, h *onnx.Value) *onnx.Value {
+	var g, u *onnx.Value
+	switch s.attr("packing").String {
+	case packNone:
+		return b.activated(s, h)
+	case packHalves:
+		g, u = b.pairs("gate", "up", h, layoutHalves)
+	default:
+		g, u = b.pairs("gate", "up", h, layoutInterleaved)
+	}
+	g, u = b.limited(s, g, u)
+	a := b.activated(s, g)
+	if s.attr("up_offset").Float != 0 {
+		u = b.call("up_shifted", "Add", u, b.attribute("up_offset"))
+	}
+	return b.call("a", "Mul", a, u)
+}

@@ -1,0 +1,195 @@
+package fused
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The values of TopKRouter's string attributes.
+const (
+	scoreSoftmax  = "softmax"
+	scoreSigmoid  = "sigmoid"
+	scoreFirst    = "score_first"
+	topKFirst     = "top_k_first"
+	groupMax      = "max"
+	groupTop2Sum  = "top2_sum"
+	correctionArg = 1 // the input correction_bias
+)
+
+var routerInputs = []Param{
+	{Name: "logits", Type: "T", Doc: "[..., E]: any rank of at least 1"},
+	{Name: "correction_bias", Type: "B", Doc: "[E]: added for the choice alone", Optional: true},
+}
+
+// topKRouter chooses the experts of each token and their weights.
+var topKRouter = &Op{
+	Name:    "TopKRouter",
+	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
+	Formula: []string{
+		"score(z): softmax over the last axis, or sigmoid;  choice = correction_bias is given ? v + correction_bias : v;  all in float32",
+		"order=score_first: s0 = score(logits), v = s0",
+		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two greatest (top2_sum);",
+		"              outside of the group_top_k groups with the best scores, choice becomes excluded_score",
+		"  ids = the k greatest of choice, in descending order, of equal ones the lowest first;  w = s0[ids]",
+		"order=top_k_first: v = logits, ids as above;  w = score(logits[ids])",
+		"renormalize=1: w = w / (sum(w) + epsilon)",
+		"weights = w * scale",
+	},
+	Inputs: routerInputs,
+	Outputs: []Param{
+		{Name: "weights", Type: "float32", Doc: "[..., k]"},
+		{Name: "ids", Type: "int64", Doc: "[..., k]: numbers of experts, 0 to E-1"},
+	},
+	Attributes: []AttributeSpec{
+		{Name: "top_k", Type: onnx.AttrInt, Doc: "how many experts a token goes to (k)"},
+		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid}, Doc: "what makes scores of logits"},
+		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst}, Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
+		{Name: "groups", Type: onnx.AttrInt, Doc: "into how many groups the experts are parted; 1: none"},
+		{Name: "group_top_k", Type: onnx.AttrInt, Doc: "how many groups stay; 1 for one group"},
+		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum}, Doc: "the score of a group"},
+		{Name: "excluded_score", Type: onnx.AttrFloat, Doc: "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
+		{Name: "renormalize", Type: onnx.AttrInt, Doc: "1: the weights of a token are divided by their sum"},
+		{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to that sum; 0 where nothing is"},
+		{Name: "scale", Type: onnx.AttrFloat, Doc: "factor of the weights"},
+	},
+	Types: "T and B are float32, float16 or bfloat16, each on its own",
+	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); order=top_k_first is gpt-oss, score_first Mixtral and Qwen; " +
+		"groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and sigmoid)",
+	supports: routerSupports,
+	outputTypes: func(Site) []onnx.DataType {
+		return []onnx.DataType{onnx.Float, onnx.Int64}
+	},
+	overload: routerOverload,
+	define:   routerBody,
+}
+
+func routerSupports(s Site) error {
+	if err := kernelTypes("TopKRouter", routerInputs, s); err != nil {
+		return err
+	}
+	k, groups, groupK := s.attr("top_k").Int, s.attr("groups").Int, s.attr("group_top_k").Int
+	if k < 1 {
+		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d; it must be at least 1", k)
+	}
+	if groups < 1 || groupK < 1 || groupK > groups {
+		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least 1, and group_top_k from 1 to groups", groups, groupK)
+	}
+	if groups > 1 && s.attr("order").String != scoreFirst {
+		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups, s.attr("order").String)
+	}
+	if r := s.attr("renormalize").Int; r != 0 && r != 1 {
+		return fmt.Errorf("mojo.TopKRouter attribute renormalize is %d; it must be 0 or 1", r)
+	}
+	if e := s.attr("excluded_score").Float; e != 0 && !math.IsInf(float64(e), -1) {
+		return fmt.Errorf("mojo.TopKRouter attribute excluded_score is %v; it must be 0 or minus infinity", e)
+	}
+	if e, f := s.attr("epsilon").Float, s.attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
+		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon not negative", e, f)
+	}
+	if d := s.dims(0); d != nil && len(d) == 0 {
+		return fmt.Errorf("mojo.TopKRouter takes logits of rank 1 or more, not a scalar")
+	}
+	experts := s.lastDim(0)
+	if b := s.dims(correctionArg); b != nil && !agree(b, []int64{experts}) {
+		return fmt.Errorf("mojo.TopKRouter takes a correction_bias of shape [E]: logits are %v, correction_bias is %v", s.dims(0), b)
+	}
+	if experts < 0 {
+		return nil
+	}
+	size := experts / groups
+	switch {
+	case experts%groups != 0:
+		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups, experts)
+	case groups > 1 && size < 2 && s.attr("group_score").String == groupTop2Sum:
+		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two greatest", size)
+	case k > experts || groups > 1 && k > groupK*size:
+		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d, more than the %d experts to choose from", k, groupK*size)
+	}
+	return nil
+}
+
+func routerOverload(s Site) string {
+	name := s.attr("score").String
+	if s.attr("order").String == topKFirst {
+		name += "_" + topKFirst
+	}
+	if s.has(correctionArg) {
+		name += "_bias"
+	}
+	if s.attr("groups").Int > 1 {
+		name += "_groups_" + s.attr("group_score").String
+	}
+	if s.attr("renormalize").Int == 1 {
+		name += "_renormalize"
+	}
+	return name
+}
+
+func routerBody(b *body, s Site) []*onnx.Value {
+	logits := b.float32("logits_32", b.in[0])
+	scored := logits
+	if s.attr("order").String == scoreFirst {
+		scored = b.score(s, "scores", logits)
+	}
+	choice := scored
+	if s.has(correctionArg) {
+		choice = b.call("corrected", "Add", choice, b.float32("correction_bias_32", b.in[correctionArg]))
+	}
+	if s.attr("groups").Int > 1 {
+		choice = b.bestGroups(s, choice)
+	}
+	chosen, ids := b.topK("chosen", "ids", choice, b.intAttribute("top_k"))
+	w := chosen
+	if choice != scored {
+		w = b.op("chosen_scores", "GatherElements", []*onnx.Value{scored, ids}, onnx.IntAttr("axis", -1))
+	}
+	if s.attr("order").String == topKFirst {
+		w = b.score(s, "scores", w)
+	}
+	if s.attr("renormalize").Int == 1 {
+		sum := b.op("sum", "ReduceSum", []*onnx.Value{w, b.integers("last", -1)}, onnx.IntAttr("keepdims", 1))
+		w = b.call("normalised", "Div", w, b.call("divisor", "Add", sum, b.attribute("epsilon")))
+	}
+	return []*onnx.Value{b.call("weights", "Mul", w, b.attribute("scale")), ids}
+}
+
+// score makes scores of logits.
+func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
+	if s.attr("score").String == scoreSigmoid {
+		return b.call(name, "Sigmoid", logits)
+	}
+	return b.op(name, "Softmax", []*onnx.Value{logits}, onnx.IntAttr("axis", -1))
+}
+
+// topK gives the greatest elements of v along the last axis and where they stand; k is a vector of one.
+func (b *body) topK(values, indices string, v, k *onnx.Value) (*onnx.Value, *onnx.Value) {
+	a, i := b.g.NewValue(values), b.g.NewValue(indices)
+	b.g.AddNode("TopK", []*onnx.Value{v, k}, []*onnx.Value{a, i}, onnx.IntAttr("axis", -1))
+	return a, i
+}
+
+// bestGroups puts excluded_score in the place of all scores of choice but those of the best groups.
+func (b *body) bestGroups(s Site, choice *onnx.Value) *onnx.Value {
+	shape, groups, last := b.call("shape", "Shape", choice), b.intAttribute("groups"), b.integers("last", -1)
+	leading := b.call("leading", "Slice", shape, b.integers("first", 0), last)
+	experts := b.op("experts", "Gather", []*onnx.Value{shape, last}, onnx.IntAttr("axis", 0))
+	size := b.call("group_size", "Div", experts, groups) // written out: -1 has no meaning where there are no tokens
+	grouped := b.call("grouped", "Reshape", choice, b.op("grouped_shape", "Concat", []*onnx.Value{leading, groups, size}, onnx.IntAttr("axis", 0)))
+	var score *onnx.Value
+	if s.attr("group_score").String == groupTop2Sum {
+		greatest, _ := b.topK("greatest", "greatest_at", grouped, b.integers("two", 2))
+		one := b.integers("one", 1)
+		// No ReduceSum: where there are no tokens, onnxruntime's (1.31) gives the shape of its input.
+		score = b.call("group_scores", "Add", b.slice("greatest_first", greatest, nil, one, 1), b.slice("greatest_second", greatest, one, nil, 1))
+	} else {
+		score, _ = b.topK("group_scores", "greatest_at", grouped, b.integers("one", 1))
+	}
+	_, at := b.topK("best_groups", "best_at", b.call("group_scores_flat", "Squeeze", score, last), b.intAttribute("group_top_k"))
+	none := b.op("no_group", "ConstantOfShape", []*onnx.Value{b.op("groups_shape", "Concat", []*onnx.Value{leading, groups}, onnx.IntAttr("axis", 0))})
+	ones := b.op("ones", "ConstantOfShape", []*onnx.Value{b.call("best_shape", "Shape", at)}, onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{1}, []float32{1})))
+	kept := b.op("kept_groups", "ScatterElements", []*onnx.Value{none, at, ones}, onnx.IntAttr("axis", -1))
+	mask := b.op("kept", "Cast", []*onnx.Value{b.call("kept_column", "Unsqueeze", kept, last)}, onnx.IntAttr("to", int64(onnx.Bool)))
+	return b.call("limited", "Reshape", b.call("limited_groups", "Where", mask, grouped, b.attribute("excluded_score")), shape)
+}
