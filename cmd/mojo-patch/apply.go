@@ -38,9 +38,9 @@ Some exporters spread a block over functions that call functions. Those are repl
 the branches of If nodes that ranks decide; where nothing is fused then, they stay as they were.
 
 The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
-OUT lies in the same folder: then it refers to the same data files, and needs them. OUT appears when it is whole, in place
-of an older one at once with its data; an OUT.data that it does not need any more is removed, unless another model of the
-folder refers to it.`,
+OUT lies in the same folder: then it refers to the same data files, and needs them, and only weights that were stacked are in
+OUT.data. OUT appears when it is whole, in place of an older one at once with its data; an OUT.data that it does not need any
+more is removed, unless another model of the folder refers to it.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require

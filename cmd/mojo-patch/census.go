@@ -31,6 +31,7 @@ type census struct {
 	Inlined        *rewrite.InlineReport   `json:"inlined,omitempty"` // for the search
 	Patterns       []rewrite.PatternReport `json:"patterns"`
 	Sites          []rewrite.SiteReport    `json:"sites"`
+	Warnings       []warning               `json:"warnings,omitempty"`
 
 	counts map[opName]int
 }

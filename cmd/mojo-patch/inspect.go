@@ -30,8 +30,9 @@ func newInspect(a *app) *cobra.Command {
 		Use:   "inspect MODEL",
 		Short: "Say what is inside a model: ops, weights, functions, recognised blocks, near misses",
 		Long: `inspect counts the ops of a model by domain, its weights by type, its functions, the blocks that apply would fuse, and the
-fused ops it holds already. Blocks are recognised, not checked by evaluation: match and apply do that. Weights need not
-be there. -v lists every op and every near miss.
+fused ops it holds already. Blocks are recognised, not checked by evaluation: match and apply do that. Mixtures of experts alone
+are, because some exports of them work for few inputs, or lack experts: inspect warns of both. Weights need not be there. -v
+lists every op and every near miss.
 
 --why explains instead: for every node that a block is usually recognised by and that is part of none, the pattern that comes
 nearest, the place where the graph leaves it, and a hint. Sites are verified for that, so that it lists those that apply would
@@ -71,8 +72,14 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	if f.why.why {
 		return f.why.inspect(a, m, set, r, inline)
 	}
-	if _, err := r.search(m, rewrite.WithPatterns(set), inline); err != nil {
+	if _, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyRouted), inline); err != nil {
 		return err
+	}
+	if r.lacksData() {
+		if _, err := r.search(m, rewrite.WithPatterns(set), inline); err != nil {
+			return err
+		}
+		a.say("%s: weights are missing, so it is not known whether its mixtures of experts work for every input", m.Path)
 	}
 	if a.json {
 		return a.printJSON(r)
@@ -101,7 +108,7 @@ func (r *census) search(m *onnx.Model, more ...rewrite.Option) ([]searched, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
-	r.Patterns, r.Sites, r.Inlined = report.Patterns, report.Sites, report.Inlined
+	r.Patterns, r.Sites, r.Inlined, r.Warnings = report.Patterns, report.Sites, report.Inlined, warnings(report)
 	return all, nil
 }
 
@@ -141,6 +148,7 @@ func (r *census) write(w io.Writer, verbose bool) {
 	}
 	t.section(w, "fused ops already there", len(r.Fused))
 	r.writeMisses(w, verbose)
+	r.writeWarnings(w)
 }
 
 // writeOps writes the ops by how often they stand in the model, and the sum of each domain.

@@ -11,6 +11,12 @@ type hint struct {
 
 // hints are tried in order; the first one that fits is given.
 var hints = []hint{
+	// Experts of a mixture.
+	{`experts, the graph holds .* absent$`, "the trace followed the experts that its sample tokens went to: export with a sample that reaches all, or with an implementation that has no " +
+		"loop over them (experts_implementation=\"batched_mm\" in transformers)"},
+	{`^refused: .*the matched nodes fail `, "the export has in it what its sample tokens did: export with an implementation that has no loop over the experts that are hit " +
+		"(experts_implementation=\"batched_mm\" in transformers)"},
+
 	// Refusals.
 	{`^refused: it stands in function`, "inline the functions first (onnx.inliner.inline_local_functions)"},
 	{`^refused: .*opset`, "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with those of the old one"},

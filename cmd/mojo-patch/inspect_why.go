@@ -61,6 +61,7 @@ type difference struct {
 	Expected  string `json:"expected"`
 	Found     string `json:"found"`
 	Condition bool   `json:"condition,omitempty"` // on nodes that are all there
+	Why       string `json:"why,omitempty"`       // in place of expected and found, where no certain node is expected
 }
 
 // spot is a node.
@@ -101,7 +102,7 @@ func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, 
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return strings.Contains(s.Reason, onnx.ErrMissingData.Error()) }) {
+	if r.lacksData() {
 		a.say("%s: weights are missing, so sites are recognised and not verified", m.Path)
 		if found, err = r.search(m, rewrite.WithPatterns(set), inline); err != nil {
 			return err
@@ -168,11 +169,18 @@ func (s *searched) reasons(anchors map[string][]string) []reason {
 		}
 	}
 	missed := map[*onnx.Node]*patterns.Miss{}
+	found := map[*onnx.Node][]reason{} // of patterns that are no text: what they want is said in words
 	for _, m := range s.misses {
-		missed[m.Anchor] = m
+		if m.Why == "" {
+			missed[m.Anchor] = m
+			continue
+		}
+		found[m.Anchor] = append(found[m.Anchor], reason{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
+			Differences: []difference{{At: spotOf(m.Node), Why: m.Why}}, Hint: hintFor(m.Why)})
 	}
 	var list []reason
 	for _, n := range s.graph.Nodes {
+		list = append(list, found[n]...)
 		names := anchors[n.OpType]
 		if len(names) == 0 || taken[n] {
 			continue
@@ -181,7 +189,7 @@ func (s *searched) reasons(anchors map[string][]string) []reason {
 		if m := missed[n]; m != nil {
 			x.Status, x.Pattern, x.Matched, x.Size = whyMissed, m.Pattern, m.Matched, m.Size
 			for ; m != nil; m = m.Further {
-				x.Differences = append(x.Differences, difference{spotOf(m.Node), m.Expected, m.Found, m.Condition})
+				x.Differences = append(x.Differences, difference{At: spotOf(m.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
 			}
 			x.Hint = hintFor(x.Differences[0].String())
 		} else {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -144,5 +145,22 @@ func TestHintsOfRefusals(t *testing.T) {
 		if got := hintFor("refused: " + reason); !strings.Contains(got, want) || got == "" {
 			t.Errorf("%s: hint %q, want %q", reason, got, want)
 		}
+	}
+}
+
+// A pattern that is no text says in words what is wrong, and several may do so at one node, even one that a match took.
+func TestWhyInWords(t *testing.T) {
+	m := onnx.New(10, 20)
+	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})
+	n := m.Graph.AddNode("TopK", []*onnx.Value{x}, []*onnx.Value{m.Graph.NewValue("y")})
+	s := searched{graph: m.Graph, matches: []*patterns.Match{{Nodes: []*onnx.Node{n}}}, misses: []*patterns.Miss{
+		{Pattern: "MoE", Anchor: n, Node: n, Why: "no experts"}, {Pattern: "TopKRouter", Anchor: n, Node: n, Why: "no weights"}}}
+	var out strings.Builder
+	for _, r := range s.reasons(nil) {
+		r.write(&out)
+	}
+	want := "TopK \"y\": nearest pattern MoE\n  at TopK \"y\": no experts\nTopK \"y\": nearest pattern TopKRouter\n  at TopK \"y\": no weights\n"
+	if out.String() != want {
+		t.Errorf("written\n%s\nwant\n%s", &out, want)
 	}
 }

@@ -48,6 +48,9 @@ func (w *why) write(out io.Writer, all bool) {
 
 // String says where and what.
 func (d difference) String() string {
+	if d.Why != "" {
+		return fmt.Sprintf("at %s: %s", d.At, d.Why)
+	}
 	where := "stopped at"
 	if d.Condition {
 		where = "a condition does not hold at"

@@ -59,22 +59,28 @@ func (p *prober) close() error {
 	return errors.Join(append(errs, aside.Remove(p.dir))...)
 }
 
-// run is a rewrite.KernelCheck.
+// run is a rewrite.KernelCheck. An input that is nil is left out.
 func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	o := fused.Lookup(op)
 	if o == nil {
 		return nil, fmt.Errorf("there is no fused op %q", op)
 	}
 	site := fused.Site{Attributes: attrs, Opset: probeOpset}
-	for _, t := range inputs {
-		site.Types = append(site.Types, t.DataType)
-		site.Dims = append(site.Dims, t.Dims)
+	key := ""
+	var named []*onnx.Tensor
+	for i, t := range inputs {
+		if t == nil {
+			site.Types, site.Dims = append(site.Types, onnx.Undefined), append(site.Dims, nil)
+			continue
+		}
+		site.Types, site.Dims = append(site.Types, t.DataType), append(site.Dims, t.Dims)
+		key += fmt.Sprintf(" %d=%s:%d", i, t.DataType, len(t.Dims))
+		c := *t
+		c.Name = o.Inputs[i].Name
+		named = append(named, &c)
 	}
 	model, node := probe(o, site)
-	key := node.Text()
-	for _, t := range inputs {
-		key += fmt.Sprintf(" %s:%d", t.DataType, len(t.Dims))
-	}
+	key = node.Text() + key
 	s := p.sessions[key]
 	if s == nil {
 		path := filepath.Join(p.dir, fmt.Sprintf("%s-%d.onnx", strings.ToLower(op), len(p.sessions)))
@@ -86,12 +92,6 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 			return nil, err
 		}
 		p.sessions[key] = s
-	}
-	named := make([]*onnx.Tensor, len(inputs))
-	for i, t := range inputs {
-		c := *t
-		c.Name = o.Inputs[i].Name
-		named[i] = &c
 	}
 	return s.Run(named)
 }
@@ -109,7 +109,11 @@ func probe(o *fused.Op, site fused.Site) (*onnx.Model, *onnx.Node) {
 		return dims
 	}
 	var in, out []*onnx.Value
-	for i, p := range o.Inputs {
+	for i, p := range o.Inputs[:len(site.Types)] {
+		if site.Types[i] == onnx.Undefined {
+			in = append(in, nil)
+			continue
+		}
 		in = append(in, m.Graph.AddInput(p.Name, onnx.Type{DataType: site.Types[i], HasShape: true, Dims: shape(len(site.Dims[i]))}))
 	}
 	types := o.OutputTypes(site)

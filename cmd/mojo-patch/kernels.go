@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -17,7 +18,9 @@ type kernelRow struct {
 	Op     string   `json:"op"`
 	Types  []string `json:"types"`
 	Device string   `json:"device"`
-	// Status is "runs", "fails", or "unknown" where it cannot be tried here.
+	// Forms is how many combinations of attributes and optional inputs are tried.
+	Forms int `json:"forms"`
+	// Status is "runs", "fails", "unknown" where it cannot be tried here, or "standard" where it is onnxruntime's own.
 	Status string `json:"status"`
 	// MaxRel is the difference from the op's definition, as a part of the greatest magnitude.
 	MaxRel *float64 `json:"max_rel,omitempty"`
@@ -26,9 +29,10 @@ type kernelRow struct {
 
 // The states of a kernel.
 const (
-	kernelRuns    = "runs"
-	kernelFails   = "fails"
-	kernelUnknown = "unknown"
+	kernelRuns     = "runs"
+	kernelFails    = "fails"
+	kernelUnknown  = "unknown"
+	kernelStandard = "standard"
 )
 
 func newKernels(a *app) *cobra.Command {
@@ -37,8 +41,9 @@ func newKernels(a *app) *cobra.Command {
 		Use:   "kernels",
 		Short: "List the kernels by op, type and device, and try each here",
 		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the kernel library are found,
-each is run on small inputs and compared with the op's definition; it exits with 1 when one fails, and with 4 when
-there is nothing to try it with.`,
+each is run on small inputs, in every form that its attributes give it, and compared with the op's definition; it exits
+with 1 when one fails, and with 4 when there is nothing to try it with. An op of the standard needs no library and is
+not tried.`,
 		Example: `  mojo-patch kernels
   mojo-patch kernels --kernels-lib build/libmojo_ops.so --json`,
 		Args:              cobra.NoArgs,
@@ -75,26 +80,43 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 		defer p.close()
 	}
 	for _, k := range rewrite.ScanAllKernels() {
+		if len(k.Ops) == 0 {
+			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Device: k.Device, Status: kernelStandard, Reason: k.Summary})
+		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)
-			for _, s := range probeSites(op) {
-				r := kernelRow{Kernel: k.ID, Op: name, Device: k.Device, Status: kernelUnknown}
-				for _, t := range s.Types {
-					r.Types = append(r.Types, t.String())
+			for _, types := range typeCombinations(op) {
+				if r := tryTypes(p, k, op, types); r.Forms > 0 {
+					rows = append(rows, r)
 				}
-				if p != nil {
-					r.Status = kernelRuns
-					rel, err := p.try(op, s)
-					r.MaxRel = &rel
-					if err != nil {
-						r.Status, r.Reason, r.MaxRel = kernelFails, err.Error(), nil
-					}
-				}
-				rows = append(rows, r)
 			}
 		}
 	}
 	return rows, missing
+}
+
+// tryTypes tries all forms of a kernel that take these types of inputs.
+func tryTypes(p *prober, k *rewrite.Kernel, op *fused.Op, types []onnx.DataType) kernelRow {
+	r := kernelRow{Kernel: k.ID, Op: op.Name, Device: k.Device, Status: kernelUnknown}
+	worst := 0.0
+	for _, t := range types {
+		r.Types = append(r.Types, t.String())
+	}
+	for _, s := range probeSites(op, types) {
+		r.Forms++
+		if p == nil || r.Status == kernelFails {
+			continue
+		}
+		r.Status = kernelRuns
+		rel, err := p.try(op, s)
+		if worst = max(worst, rel); err != nil {
+			r.Status, r.Reason = kernelFails, op.Overload(s)+": "+err.Error()
+		}
+	}
+	if r.Status == kernelRuns {
+		r.MaxRel = &worst
+	}
+	return r
 }
 
 // firstLine shortens an error that lists where was looked.
@@ -104,59 +126,16 @@ func firstLine(err error) string {
 }
 
 func writeKernels(w io.Writer, rows []kernelRow) {
-	t := newTable("kernel", "op", "types", "device", "here", ">max rel", "")
+	t := newTable("kernel", "op", "types", "device", "here", ">forms", ">max rel", "")
 	for _, r := range rows {
-		rel := ""
+		rel, forms := "", ""
+		if r.Forms > 0 {
+			forms = strconv.Itoa(r.Forms)
+		}
 		if r.MaxRel != nil {
 			rel = fmt.Sprintf("%.2g", *r.MaxRel)
 		}
-		t.add(r.Kernel, r.Op, strings.Join(r.Types, ", "), r.Device, r.Status, rel, r.Reason)
+		t.add(r.Kernel, r.Op, strings.Join(r.Types, ", "), r.Device, r.Status, forms, rel, r.Reason)
 	}
 	t.write(w)
-}
-
-// probeDims is the shape of the inputs that a kernel is tried on: rows that no vector width divides.
-var probeDims = []int64{2, 3, 22}
-
-// probeSites gives the sites of an op that the kernels say they take: every combination of types, with attributes that the
-// first of each choice has.
-func probeSites(op *fused.Op) []fused.Site {
-	attrs := map[string][][]*onnx.Attribute{
-		"RMSNorm":    normAttributes(),
-		"AddRMSNorm": normAttributes(),
-		"GLU": {{onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0),
-			onnx.FloatAttr("up_offset", 0)}},
-		"RotaryEmbedding": {{onnx.IntAttr("interleaved", 0), onnx.IntAttr("rotary_dim", probeDims[2]),
-			onnx.StringAttr("rotated_side", "first"), onnx.StringAttr("output_layout", "halves")}},
-	}[op.Name]
-	floats := []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16}
-	var sites []fused.Site
-	for _, t := range floats {
-		for _, last := range floats {
-			for _, a := range attrs {
-				s := fused.Site{Attributes: a, Opset: probeOpset}
-				for range op.Inputs {
-					s.Types = append(s.Types, t)
-					s.Dims = append(s.Dims, probeDims)
-				}
-				s.Types[len(s.Types)-1] = last
-				if op.Inputs[len(op.Inputs)-1].Name == "scale" {
-					s.Dims[len(s.Dims)-1] = probeDims[2:]
-				}
-				if op.Supports(s) == nil {
-					sites = append(sites, s)
-					break
-				}
-			}
-		}
-	}
-	return sites
-}
-
-func normAttributes() [][]*onnx.Attribute {
-	var list [][]*onnx.Attribute
-	for _, after := range []int64{0, 1} {
-		list = append(list, []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", 1e-6), onnx.IntAttr("scale_after_cast", after)})
-	}
-	return list
 }

@@ -4,9 +4,17 @@ package main
 
 import (
 	"os"
+	"runtime/debug"
 )
 
+// gcPercent bounds the garbage, as a part of what is in use: a graph of a hundred thousand nodes takes hundreds of megabytes
+// without its weights. It costs about a tenth of the time.
+const gcPercent = 50
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	cleanInterrupts(os.Exit)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

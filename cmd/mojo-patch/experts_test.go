@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestBrokenModels patches exports that onnxruntime cannot run on all of PyTorch's inputs: the patched files give PyTorch's
+// outputs on each, the report names the repairs, and inspect warns of them beforehand.
+func TestBrokenModels(t *testing.T) {
+	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
+		t.Skip("needs onnxruntime and the kernel library: make fetch all")
+	}
+	for name, want := range bundledIn(t, "broken", 4) {
+		t.Run(name, func(t *testing.T) {
+			model := filepath.Join("..", "..", "models", "broken", name+".onnx")
+			recorded := strings.TrimSuffix(model, ".onnx") + ".npz"
+			var out, err bytes.Buffer
+			if code := run([]string{"diff", model, "--golden", recorded}, &out, &err); code == exitDone {
+				t.Fatal("the export is not broken: onnxruntime reproduces its goldens")
+			}
+			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--require",
+				"--check-kernels", "on", "--verify", "all", "--golden", recorded)
+			if got := fusedBlocks(r); got != want {
+				t.Errorf("fused %+v; PyTorch runs %+v", got, want)
+			}
+			if len(r.Repairs) != want.MoE {
+				t.Errorf("%d repairs in the report: %+v", len(r.Repairs), r.Repairs)
+			}
+			out.Reset()
+			if code := run([]string{"inspect", model}, &out, &err); code != exitDone || !strings.Contains(out.String()+err.String(), "warning: MoE") {
+				t.Errorf("inspect: exit code %d, and no warning:\n%s%s", code, out.String(), err.String())
+			}
+		})
+	}
+}
+
+// TestNearMisses patches layers that look like routed experts: what they are not is left, and the rest still gives
+// PyTorch's outputs.
+func TestNearMisses(t *testing.T) {
+	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
+		t.Skip("needs onnxruntime and the kernel library: make fetch all")
+	}
+	for name, want := range bundledIn(t, "near", 4) {
+		t.Run(name, func(t *testing.T) {
+			model := filepath.Join("..", "..", "models", "near", name+".onnx")
+			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--verify", "all",
+				"--golden", strings.TrimSuffix(model, ".onnx")+".npz")
+			if _, ok := want.Compare(fusedBlocks(r)); !ok {
+				t.Errorf("fused %+v, there are %+v", fusedBlocks(r), want)
+			}
+			if name == "moe-absent-ts-fp32" {
+				named := false
+				for _, s := range r.Sites {
+					named = named || s.Pattern == "MoE" && strings.Contains(s.Reason, "the router has 6 experts, the graph holds ")
+				}
+				if !named {
+					t.Errorf("no reason names the absent experts: %+v", r.Sites)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// warning says what is wrong with a model as it was exported.
+type warning struct {
+	Pattern string `json:"pattern"`
+	Node    string `json:"node"`
+	Text    string `json:"text"`
+	Mended  bool   `json:"mended"` // by apply
+}
+
+// warnings finds the mixtures of experts that fail for some inputs, and those that lack experts.
+func warnings(r *rewrite.Report) []warning {
+	var list []warning
+	for _, x := range r.Repairs {
+		list = append(list, warning{x.Pattern, x.Node, x.Text, true})
+	}
+	for _, s := range r.Sites {
+		if s.Status != rewrite.Fused && strings.HasSuffix(s.Reason, " absent") {
+			list = append(list, warning{s.Pattern, s.Node, s.Reason, false})
+		}
+	}
+	return list
+}
+
+func (r *census) writeWarnings(w io.Writer) {
+	for _, x := range r.Warnings {
+		mended := ""
+		if x.Mended {
+			mended = ", and apply mends it"
+		}
+		fmt.Fprintf(w, "warning: %s at %s: %s%s\n", x.Pattern, x.Node, x.Text, mended)
+	}
+}
+
+// lacksData says whether sites could not be verified because weights are not there.
+func (r *census) lacksData() bool {
+	return slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return strings.Contains(s.Reason, onnx.ErrMissingData.Error()) })
+}
