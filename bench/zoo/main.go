@@ -56,6 +56,7 @@ func run(dir, only string, r *runner) (bool, error) {
 	defer os.RemoveAll(r.dir)
 	fmt.Println(header)
 	good, count := true, 0
+	var fused, all models.Blocks
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".onnx")
 		if !pick.MatchString(name) {
@@ -65,7 +66,10 @@ func run(dir, only string, r *runner) (bool, error) {
 		row := r.model(file, name, truths)
 		good = good && row.ok
 		fmt.Println(row)
+		fused, all = fused.Plus(row.fused), all.Plus(row.all)
 	}
-	fmt.Printf("\n%d models.\n", count)
+	fmt.Printf("\n%d models: RMSNorm %d of %d, LayerNorm %d of %d, rotary %d of %d, GLU %d of %d, router %d of %d, MoE %d of %d.\n", count,
+		fused.RMSNorm, all.RMSNorm, fused.LayerNorm, all.LayerNorm, fused.Rope, all.Rope, fused.GLU, all.GLU,
+		fused.Router, all.Router, fused.MoE, all.MoE)
 	return good && count > 0, nil
 }

@@ -12,18 +12,20 @@ import (
 // detours changes the spelling of a finished model and not its meaning: operands change places, nodes that together change
 // nothing come between, subgraphs are computed twice, inner values get other
 // readers, which read reports.
-func detours(m *onnx.Model, r *rand.Rand, where place) (read bool) {
+func detours(m *onnx.Model, r *rand.Rand, where place, routed bool) (read bool) {
 	p := []float64{0, 0, 0.08, 0.2}[r.IntN(4)]
-	d := &detourer{r: r, facts: infer.Analyze(m), known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
+	d := &detourer{r: r, routed: routed, facts: infer.Analyze(m), known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
 	for _, g := range m.Graphs() {
 		d.g, d.function = g, slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Body == g })
 		for range 3 {
-			d.duplicate(p)
+			if !routed {
+				d.duplicate(p)
+			}
 		}
 		for _, n := range slices.Clone(g.Nodes) {
 			d.commute(n)
 			for i, v := range n.Inputs {
-				if v != nil && len(n.Subgraphs()) == 0 && r.Float64() < p {
+				if v != nil && len(n.Subgraphs()) == 0 && r.Float64() < p && (!routed || len(v.Uses()) == 1) {
 					d.at = n
 					n.SetInput(i, d.detour(v))
 				}
@@ -45,6 +47,7 @@ type detourer struct {
 	known    map[*onnx.Value]*onnx.Value // copies: to the value whose type and shape they have
 	g        *onnx.Graph
 	function bool // g is the body of a function, which has no initializers
+	routed   bool // the block is one of routed experts: only Identity, and before all readers of a value
 	at       *onnx.Node
 	before   map[*onnx.Node][]*onnx.Node
 }
@@ -104,7 +107,7 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 	o := d.original(v)
 	t := d.facts.DataType(o)
 	rank, ranked := d.facts.Rank(o)
-	if !t.IsFloat() {
+	if !t.IsFloat() || d.routed {
 		return d.one("Identity", v)
 	}
 	shape := func() *onnx.Value { return d.one("Shape", v) }

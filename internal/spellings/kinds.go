@@ -35,6 +35,9 @@ func Kinds() []Kind {
 		{"rotary, part of the channels", rotary, "", 13, writePartialRotary},
 		{"rotary, complex numbers", rotary, "", 13, writeComplexRotary},
 		{"RotaryEmbedding", rotary, "", 23, writeRotaryEmbedding},
+		{"router", "TopKRouter", "", 13, writeRouter},
+		{"experts, gathered", "MoE", "", 13, writeGathered},
+		{"experts, masked", "MoE", "", 13, writeDense},
 	}
 }
 
