@@ -15,6 +15,28 @@ type Blocks struct {
 	LayerNorm int `json:"layernorm"` // those that are spelled out: without bias, or of an old opset
 	Rope      int `json:"rope"`      // applications of a rotary embedding
 	GLU       int `json:"glu"`       // gated MLPs outside experts
+	Router    int `json:"router"`    // of experts; as many as MoE where the file does not say
+	MoE       int `json:"moe"`       // blocks of routed experts
+}
+
+// Plus adds counts.
+func (b Blocks) Plus(c Blocks) Blocks {
+	return Blocks{b.RMSNorm + c.RMSNorm, b.LayerNorm + c.LayerNorm, b.Rope + c.Rope, b.GLU + c.GLU, b.Router + c.Router, b.MoE + c.MoE}
+}
+
+// Compare holds what was fused against what there is: how many blocks were left as they were, and whether none was invented.
+// Where a block of experts was left, gated MLPs beyond the count are those of its experts.
+func (b Blocks) Compare(fused Blocks) (left int, ok bool) {
+	if fused.MoE < b.MoE {
+		fused.GLU = min(fused.GLU, b.GLU)
+	}
+	ok = true
+	for _, n := range []int{b.RMSNorm - fused.RMSNorm, b.LayerNorm - fused.LayerNorm, b.Rope - fused.Rope, b.GLU - fused.GLU,
+		b.Router - fused.Router, b.MoE - fused.MoE} {
+		ok = ok && n >= 0
+		left += max(n, 0)
+	}
+	return left, ok
 }
 
 // ReadTruth reads the truth.json of a folder of models, which stands in it or beside it, by model name; nil if there is
@@ -53,16 +75,26 @@ func parseTruth(b []byte) (map[string]Blocks, error) {
 	truth := map[string]Blocks{}
 	for name, raw := range file.Models {
 		var m struct {
-			Blocks
-			Nested *Blocks `json:"blocks"`
+			counts
+			Nested *counts `json:"blocks"`
 		}
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return nil, fmt.Errorf("model %s: %w", name, err)
 		}
-		truth[name] = m.Blocks
+		c := m.counts
 		if m.Nested != nil {
-			truth[name] = *m.Nested
+			c = *m.Nested
 		}
+		if c.Router = c.MoE; c.Routers != nil {
+			c.Router = *c.Routers
+		}
+		truth[name] = c.Blocks
 	}
 	return truth, nil
+}
+
+// counts are Blocks of which the routers may be missing.
+type counts struct {
+	Blocks
+	Routers *int `json:"router"`
 }

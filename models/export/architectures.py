@@ -87,6 +87,7 @@ ARCHITECTURES = {
             norm_topk_prob=True,
         ),
     ),
+    "qwen2moe": Architecture("Qwen2MoeConfig", "Qwen2MoeForCausalLM", dict(num_experts=4, num_experts_per_tok=2)),
     "gptoss": Architecture(
         "GptOssConfig",
         "GptOssForCausalLM",
@@ -117,12 +118,24 @@ def build(name, dtype, experts=None, seed=20261121):
     model = getattr(transformers, architecture.model)(config)
     if experts:
         model.set_experts_implementation(experts)
-    _randomise(model, seed)
+    randomise(model, seed)
     return model.to(DTYPES[dtype]).eval()
 
 
+def block(name, experts, hidden, intermediate):
+    """The routed experts of the last layer of a model that is even smaller, as a module of their own."""
+    architecture = ARCHITECTURES[name]
+    sizes = dict(hidden_size=hidden, intermediate_size=intermediate, moe_intermediate_size=intermediate)
+    few = dict(num_experts=4, num_local_experts=4, shared_expert_intermediate_size=8)
+    config = getattr(transformers, architecture.config)(**{**_COMMON, **architecture.overrides, **few, **sizes})
+    model = getattr(transformers, architecture.model)(config)
+    model.set_experts_implementation(experts)
+    return model.model.layers[-1].mlp
+
+
 @torch.no_grad()
-def _randomise(model, seed):
+def randomise(model, seed):
+    """Draws every weight anew."""
     # A norm whose scale is all ones, or a bias of zeros, would hide a wrong rewrite: nothing keeps its neutral value.
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():

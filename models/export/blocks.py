@@ -5,6 +5,8 @@ import sys
 
 import torch
 
+import layers
+
 
 def _kind(module):
     """rmsnorm, layernorm, moe or glu; None for other modules. A block of experts counts as one moe and no glu."""
@@ -13,7 +15,7 @@ def _kind(module):
         return "rmsnorm"
     if name.endswith("LayerNorm"):
         return "layernorm"
-    if hasattr(module, "experts"):
+    if hasattr(module, "experts") or isinstance(module, layers.Block):
         return "moe"
     if _has_linears(module, "gate_proj", "up_proj", "down_proj") or _has_linears(module, "gate_up_proj", "down_proj"):
         return "glu"
@@ -62,7 +64,7 @@ def count(module, case):
         if kind:
             hooks.append(part.register_forward_hook(lambda *_, kind=kind: found.update([kind])))
     try:
-        with _Rotations(sys.modules[type(module.model).__module__], found):
+        with _Rotations(sys.modules[type(getattr(module, "model", module)).__module__], found):
             module(**case)
     finally:
         for hook in hooks:

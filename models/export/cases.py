@@ -5,8 +5,10 @@ import torch
 from transformers import DynamicCache
 
 from architectures import HEAD_DIM, KV_HEADS, LAYERS, VOCABULARY
+from layers import HIDDEN
 
 PREFILL = [(2, 7), (1, 5), (3, 11)]  # batch, sequence; the first one is the exporter's sample
+LAYER = [(2, 7), (1, 1), (3, 5)]
 DECODE = [(2, 3, 5), (1, 2, 9), (3, 4, 2)]  # batch, sequence, past
 
 
@@ -90,6 +92,12 @@ def inputs(cached, dtype, seed=7, merged=False):
             case["use_cache_branch"] = torch.tensor([seen > 0])
         cases.append(case)
     return cases
+
+
+def layer_inputs(shapes, dtype, seed=7):
+    """The inputs of a layer of experts, of these batches and sequences, as a list of dictionaries."""
+    generator = torch.Generator().manual_seed(seed)
+    return [dict(x=torch.randn(*shape, HIDDEN, generator=generator).to(dtype)) for shape in shapes]
 
 
 def _array(tensor):
