@@ -205,9 +205,9 @@ func (x *routed) explore(s size, hits int64) error {
 func (x *routed) variants() []trial {
 	at := x.good[len(x.good)/2]
 	tried := append(slices.DeleteFunc(slices.Clone(kinds[1:]), func(k kind) bool { return k.name == "tiny" }), wide) // of its squares nothing is left
-	weights := []weightKind{oneWeight, noWeights}
+	weights := []weightKind{oneWeight, smallWeights, greatWeights, noWeights}
 	if x.big {
-		at, tried, weights = x.good[0], []kind{wide}, weights[:1]
+		at, tried, weights = x.good[0], []kind{wide}, weights[:2]
 	}
 	var list []trial
 	add := func(k kind, w weightKind) {

@@ -136,10 +136,15 @@ func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) 
 type weightKind int
 
 const (
-	someWeights weightKind = iota // positive
-	oneWeight                     // 1 for one of them, 0 for the others
-	noWeights                     // zeros
+	someWeights  weightKind = iota // positive
+	oneWeight                      // 1 for one of them, 0 for the others
+	noWeights                      // zeros
+	smallWeights                   // where somebody would leave a choice out
+	greatWeights                   // where somebody would clamp
 )
+
+// weightScale is what the weights of these kinds are as a multiple of someWeights.
+var weightScale = map[weightKind]float64{someWeights: 1, smallWeights: 0x1p-10, greatWeights: 0x1p6}
 
 // wide stands for numbers where activations bend and clamps hold.
 var wide = kind{"wide", scaled(func(onnx.DataType) float64 { return 8 })}
@@ -190,8 +195,8 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 	w := make([]float64, n)
 	for i := range w {
 		switch token, place := int64(i)/chosen, int64(i)%chosen; {
-		case t.weights == someWeights:
-			w[i] = roundTo(typ, 0.05+r.Float64())
+		case weightScale[t.weights] > 0:
+			w[i] = roundTo(typ, weightScale[t.weights]*(0.05+r.Float64()))
 		case t.weights == oneWeight && token%chosen == place:
 			w[i] = 1
 		}
