@@ -60,23 +60,42 @@ func findExperts(f *finder) []*Match {
 
 // expertsBehind finds the experts that a router chooses; where and why not otherwise.
 func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string) {
-	reg, why := f.view.regionOf(r)
-	if reg == nil {
+	regions, why := f.view.regionsOf(r)
+	if len(regions) == 0 {
 		return nil, r.topK, why
 	}
-	if at, why = f.view.countsTokens(reg); at != nil {
-		return nil, at, why
+	for _, reg := range regions {
+		if at, why := f.view.countsTokens(reg); at != nil {
+			return nil, at, why
+		}
+		m, reason := f.expertsIn(reg)
+		if m != nil {
+			return m, nil, ""
+		}
+		if why = cmp.Or(why, reason); reg.sure {
+			why = reason
+			break
+		}
 	}
-	for _, read := range expertReaders {
+	return nil, regions[0].y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.experts))
+}
+
+// expertsIn finds the experts of a region; why not otherwise.
+func (f *finder) expertsIn(reg *region) (m *Match, why string) {
+	readers := expertReaders
+	if reg.base != nil {
+		readers = readers[:1] // only a run of the region tells whether it is one
+	}
+	for _, read := range readers {
 		e, reason := read(f, reg)
 		if e != nil {
 			if m, reason = f.expertsMatch(reg, e); m != nil {
-				return m, nil, ""
+				return m, ""
 			}
 		}
 		if why = cmp.Or(why, reason); reg.sure {
 			break
 		}
 	}
-	return nil, reg.y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.experts))
+	return nil, why
 }

@@ -29,7 +29,7 @@ func (p *expertProbe) look(chosen []int) error {
 	}
 	p.groups = map[int]*firstProducts{}
 	p.answer = func(a *applied, _ *reference.Tensor) error {
-		u, group, err := fit(a, p.numbers, p.unit)
+		u, group, err := fit(a, p.activations, p.numbers, p.unit)
 		switch {
 		case err != nil:
 			return err

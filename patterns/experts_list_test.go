@@ -36,10 +36,11 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	reg, why := f.view.regionOf(list[0])
-	if reg == nil {
+	found, why := f.view.regionsOf(list[0])
+	if len(found) == 0 {
 		return nil, "no region: " + why
 	}
+	reg := found[0]
 	e, why := f.expertsOneByOne(reg)
 	if e == nil {
 		return nil, why

@@ -33,6 +33,9 @@ func (f *finder) expertsMatch(reg *region, e *experts) (m *Match, why string) {
 	if y, why = b.shaped(y); why != "" {
 		return nil, why
 	}
+	if reg.base != nil {
+		y = b.onto(y)
+	}
 	b.output(reg.y, y)
 	return b.match(reg.nodes), ""
 }
@@ -102,6 +105,18 @@ func (b *expertsBuilder) shaped(v *onnx.Value) (w *onnx.Value, why string) {
 		return nil, fmt.Sprintf("the tokens %q and the result %q have different shapes", x.Name, y.Name)
 	}
 	return b.node("Reshape", "rows", []*onnx.Value{v, b.integers("shape", shape...)}), ""
+}
+
+// onto adds the result to the base, in the type and the shape of the result.
+func (b *expertsBuilder) onto(v *onnx.Value) *onnx.Value {
+	base := b.input("base", b.reg.base)
+	if t := b.typeOf(b.reg.y); t != b.typeOf(b.reg.base) {
+		base = b.cast(base, t)
+	}
+	if !b.f.view.facts.SameShape(b.reg.base, b.reg.y) {
+		base = b.node("Reshape", "base_rows", []*onnx.Value{base, b.node("Shape", "shape", []*onnx.Value{v})})
+	}
+	return b.node("Add", "sum", []*onnx.Value{base, v})
 }
 
 // weights gives the factors of the chosen experts, in float32 or the type of the tokens.

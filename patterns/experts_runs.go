@@ -18,17 +18,18 @@ import (
 // the answers of the experts of a token, one after the other.
 type expertProbe struct {
 	probe
-	reg     *region
-	numbers []float64 // of the region
-	unit    *unit
-	groups  map[int]*firstProducts // of a second product, by number
-	calls   []*call
-	byKey   map[string]int // the places in calls
-	base    float64
-	scaled  bool  // the factors are applied to the tokens
-	heard   bool  // scaled is known
-	sure    bool  // that the region is no mixture of all experts
-	answers []int // of each expert: 1 + the call that answers for it, absent where none does
+	reg         *region
+	numbers     []float64 // of the region
+	activations []string  // that it may have
+	unit        *unit
+	groups      map[int]*firstProducts // of a second product, by number
+	calls       []*call
+	byKey       map[string]int // the places in calls
+	base        float64
+	scaled      bool  // the factors are applied to the tokens
+	heard       bool  // scaled is known
+	sure        bool  // that the region is no mixture of all experts
+	answers     []int // of each expert: 1 + the call that answers for it, absent where none does
 }
 
 // call is an expert as the graph holds it: the matrices that a token is multiplied with.
@@ -71,7 +72,8 @@ func (g *graphView) callsOf(reg *region) (p *expertProbe, why string) {
 	if r.k > maxChosen || r.experts > maxExperts {
 		return &expertProbe{}, fmt.Sprintf("a token goes to %d of %d experts, which are more than can be told apart", r.k, r.experts)
 	}
-	p = &expertProbe{probe: probe{g: g}, reg: reg, numbers: g.numbersIn(reg), byKey: map[string]int{}, answers: make([]int, r.experts),
+	p = &expertProbe{probe: probe{g: g}, reg: reg, activations: g.activationsIn(reg), numbers: g.numbersIn(reg),
+		byKey: map[string]int{}, answers: make([]int, r.experts),
 		base: math.Exp2(float64(min(probeSum/r.k, 10)))}
 	for e := range p.answers {
 		p.answers[e] = unasked
@@ -233,6 +235,7 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 		env[v] = t
 	}
 	set(p.reg.x, &reference.Tensor{})
+	set(p.reg.base, &reference.Tensor{})
 	set(r.ids, &reference.Tensor{I: ids})
 	set(r.weights, &reference.Tensor{F: weights})
 	set(r.dense, &reference.Tensor{F: dense})
@@ -245,6 +248,11 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 	}
 	if size(y.Shape) != size(env[p.reg.x].Shape)/int(p.reg.hidden)*int(p.reg.hidden) || slices.Contains(y.Shape, 0) {
 		return nil, noExperts("the result has the shape %v", y.Shape)
+	}
+	if p.reg.base != nil { // of ones, which are added once, or the digits show it
+		for i := range y.F {
+			y.F[i]--
+		}
 	}
 	return y, nil
 }

@@ -211,10 +211,11 @@ func (b *mixture) stacked(t *testing.T, y *onnx.Value) (*Match, string) {
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	reg, why := f.view.regionOf(list[0])
-	if reg == nil {
+	found, why := f.view.regionsOf(list[0])
+	if len(found) == 0 {
 		return nil, "no region: " + why
 	}
+	reg := found[len(found)-1]
 	x := reg.x
 	for x != nil && x != b.rows && x.Producer != nil {
 		x = f.view.handsOn(x.Producer, x)

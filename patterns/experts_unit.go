@@ -86,12 +86,39 @@ func (g *graphView) numbersIn(r *region) []float64 {
 	return list
 }
 
-// units lists all units that the constants of a region may make.
-func units(numbers []float64, packings []unit) []*unit {
+// activationsIn lists what the experts of a region may activate with: samples on a few channels may not tell the two GELUs apart where
+// constants are as coarse as those of half types, but an Erf, or a Tanh, does.
+func (g *graphView) activationsIn(r *region) []string {
+	seen := map[string]bool{}
+	var visit func(nodes []*onnx.Node)
+	visit = func(nodes []*onnx.Node) {
+		for _, n := range nodes {
+			seen[n.OpType] = true
+			if !onnx.IsStandardDomain(n.Domain) || n.Is("Gelu") {
+				seen["Erf"], seen["Tanh"] = true, true // either
+			}
+			for _, s := range n.Subgraphs() {
+				visit(s.Nodes)
+			}
+		}
+	}
+	visit(r.nodes)
+	list := []string{"silu"}
+	if seen["Erf"] || !seen["Tanh"] {
+		list = append(list, "gelu")
+	}
+	if seen["Tanh"] || !seen["Erf"] {
+		list = append(list, "gelu_tanh")
+	}
+	return append(list, "relu")
+}
+
+// units lists all units that the activations and the constants of a region may make.
+func units(activations []string, numbers []float64, packings []unit) []*unit {
 	positive := slices.DeleteFunc(slices.Clone(numbers), func(x float64) bool { return x < 0 })
 	var list []*unit
 	for _, p := range packings {
-		for _, activation := range []string{"silu", "gelu", "gelu_tanh", "relu"} {
+		for _, activation := range activations {
 			alphas, limits, offsets := []float64{1}, []float64{0}, []float64{0}
 			if activation == "silu" {
 				alphas = append(alphas, positive...)
@@ -117,7 +144,7 @@ func units(numbers []float64, packings []unit) []*unit {
 // fit finds the unit by which the data of a second product come from the results of first ones, and which of these they are:
 // there are more where the rows of several experts go through one unit. Of the units that the numbers make it is the one that
 // fits best. It gives nothing where no row tells.
-func fit(a *applied, numbers []float64, guess *unit) (*unit, []*applied, error) {
+func fit(a *applied, activations []string, numbers []float64, guess *unit) (*unit, []*applied, error) {
 	row := rowOf(a.data, a.dataIn)
 	if row == nil {
 		return nil, nil, nil
@@ -141,7 +168,7 @@ func fit(a *applied, numbers []float64, guess *unit) (*unit, []*applied, error) 
 		}
 		var list []*unit
 		if guess == nil {
-			list = units(numbers, packings)
+			list = units(activations, numbers, packings)
 		}
 		for _, p := range packings {
 			if guess != nil && guess.packing == p.packing {

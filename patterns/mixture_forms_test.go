@@ -68,9 +68,17 @@ func (b *mixture) routed(e any, expert func(*onnx.Value) *onnx.Value) (y, token 
 
 func (b *mixture) zeros() *onnx.Value { return b.op("ConstantOfShape", b.op("Shape", b.rows)) }
 
+// start is what the experts are added to: zeros where there is no base.
+func (b *mixture) start() *onnx.Value {
+	if b.base != nil {
+		return b.base()
+	}
+	return b.zeros()
+}
+
 // indexAdd scatters what the experts give for their own tokens.
 func (b *mixture) indexAdd(elements bool) *onnx.Value {
-	y := b.zeros()
+	y := b.start()
 	for e := range b.experts {
 		v, token := b.routed(e, b.expert)
 		index := b.op("Unsqueeze", token, []int64{1})
@@ -85,7 +93,7 @@ func (b *mixture) indexAdd(elements bool) *onnx.Value {
 
 // branches runs an expert only when a token goes to it.
 func (b *mixture) branches() *onnx.Value {
-	y := b.zeros()
+	y := b.start()
 	for e := range b.experts {
 		some := b.op("Cast", b.op("ReduceMax", b.op("Cast", b.op("Equal", b.ids, e), attr("to", 6)), attr("keepdims", 0)), attr("to", 9))
 		outer := b.at
@@ -104,7 +112,7 @@ func (b *mixture) branches() *onnx.Value {
 // loop runs over the experts, whose weights are stacked; indexed takes only the tokens of each.
 func (b *mixture) loop(indexed bool) *onnx.Value {
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
-	zeros, outer := b.zeros(), b.at
+	zeros, outer := b.start(), b.at
 	body := outer.NewSubgraph("body")
 	e := body.AddInput("e", onnx.Type{DataType: onnx.Int64, HasShape: true})
 	cond := body.AddInput("cond", onnx.Type{DataType: onnx.Bool, HasShape: true})
@@ -130,7 +138,7 @@ func (b *mixture) loop(indexed bool) *onnx.Value {
 // scan runs over the stacked weights themselves.
 func (b *mixture) scan() *onnx.Value {
 	first, second, down := b.weight(b.experts, b.hidden, b.inner), b.weight(b.experts, b.hidden, b.inner), b.weight(b.inner, b.experts, b.hidden)
-	gates, zeros, outer := b.op("Transpose", b.gates(true)), b.zeros(), b.at
+	gates, zeros, outer := b.op("Transpose", b.gates(true)), b.start(), b.at
 	body := outer.NewSubgraph("body")
 	var in []*onnx.Value
 	for _, name := range []string{"sum", "gate", "w1", "w3", "w2"} {
@@ -192,7 +200,7 @@ func (b *mixture) unrolled(seen []int, stacked bool) *onnx.Value {
 		ones[i] = 1
 	}
 	chosen := b.ops("Split", len(seen), b.op("Squeeze", some, []int64{0}), ones)
-	y := b.zeros()
+	y := b.start()
 	for _, c := range chosen {
 		v, token := b.routed(c, func(x *onnx.Value) *onnx.Value {
 			if !stacked {
@@ -237,7 +245,7 @@ func (b *mixture) grouped() *onnx.Value {
 	y := b.op("Add", concat(products), b.op("Gather", b.weight(b.experts, b.hidden), expert))
 	y = b.op("Mul", y, b.op("Unsqueeze", b.op("Gather", b.op("Reshape", b.scores, []int64{-1}), order), []int64{1}))
 	token := b.op("Unsqueeze", b.op("Div", order, b.k), []int64{1})
-	return b.op("ScatterND", b.zeros(), token, y, onnx.StringAttr("reduction", "add"))
+	return b.op("ScatterND", b.start(), token, y, onnx.StringAttr("reduction", "add"))
 }
 
 // eachToken runs over the tokens, and over the experts of each.

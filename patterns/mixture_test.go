@@ -16,6 +16,7 @@ type mixture struct {
 	experts, k           int
 	hidden, inner        int
 	x, rows, ids, scores *onnx.Value // [batch, seq, hidden], [tokens, hidden], [tokens, k] twice
+	base                 func() *onnx.Value
 	style                expertStyle
 	inBodies             bool // weights are Constant nodes of the graph where they are read
 }

@@ -10,10 +10,11 @@ import (
 // region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever form: it
 // begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No form is listed
 // here: y is where everything that depends on the choice comes together again, and x is the one value besides the
-// choice that y is computed from.
+// choice that y is computed from, but for a base that the experts may be added to.
 type region struct {
 	routing *routing
 	x, y    *onnx.Value // x [..., hidden], y of as many elements; their leading axes and their types may differ
+	base    *onnx.Value // y is the sum for each token and this, of as many elements; nil where the sum begins at zero
 	hidden  int64
 	nodes   []*onnx.Node // of this graph, in its order; those that compute numbers from shapes are among them
 	inside  map[*onnx.Node]bool
@@ -29,19 +30,22 @@ const (
 	expertProducts = 2
 )
 
-// regionOf finds the region behind a routing; why not otherwise.
-func (g *graphView) regionOf(r *routing) (reg *region, why string) {
+// regionsOf finds the region behind a routing; why not otherwise. Where something may be a base there are several, all with the same y:
+// the one without a base is the last.
+func (g *graphView) regionsOf(r *routing) (list []*region, why string) {
 	if r.weights == nil && r.dense == nil {
 		return nil, "the chosen experts have no weights"
 	}
 	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}}
-	if reg, why = k.ends(); reg == nil {
+	if list, why = k.ends(); len(list) == 0 {
 		return nil, why
 	}
-	k.extend(reg)
-	k.fill(reg, reg.y)
-	slices.SortFunc(reg.nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.position(a), g.position(b)) })
-	return reg, ""
+	for _, reg := range list {
+		k.extend(reg)
+		k.fill(reg, reg.y)
+		slices.SortFunc(reg.nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.position(a), g.position(b)) })
+	}
+	return list, ""
 }
 
 // regionSeeker looks for the region of one routing.
@@ -65,7 +69,7 @@ func (k *regionSeeker) isChoice(v *onnx.Value) bool {
 // ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes through, and that
 // depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for each token, too, and so has what is
 // between the products where each token goes to one expert.)
-func (k *regionSeeker) ends() (reg *region, why string) {
+func (k *regionSeeker) ends() (list []*region, why string) {
 	g, r := k.g, k.r
 	need := fromWeights | fromIDs
 	k.mark(r.ids, fromIDs)
@@ -97,9 +101,15 @@ func (k *regionSeeker) ends() (reg *region, why string) {
 			if bits&need != need || h == 0 || !k.joins(v) {
 				continue
 			}
-			x, reason := k.begin(v, h)
-			if x != nil {
-				return &region{routing: r, x: x, y: v, hidden: h, inside: map[*onnx.Node]bool{}}, ""
+			var reason string
+			for _, base := range append(k.bases(v, h), nil) {
+				var x *onnx.Value
+				if x, reason = k.begin(v, base, h); x != nil {
+					list = append(list, &region{routing: r, x: x, y: v, base: base, hidden: h, inside: map[*onnx.Node]bool{}})
+				}
+			}
+			if len(list) > 0 {
+				return list, ""
 			}
 			if tried++; why == "" || why == noTokens {
 				why = reason

@@ -10,9 +10,10 @@ import (
 )
 
 // begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from besides
-// the choice, with two products at least between them.
-func (k *regionSeeker) begin(y *onnx.Value, hidden int64) (x *onnx.Value, why string) {
+// the choice and a base, if there is one, with two products at least between them.
+func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why string) {
 	g := k.g
+	read, inBodies := 0, 0            // the products between y and the base, which may be x as well
 	open := map[*onnx.Value]int{y: 0} // read by the nodes behind; to the number of products on the way from y
 	var several []*onnx.Value
 	for p := g.position(y.Producer); p >= 0; p-- {
@@ -30,19 +31,29 @@ func (k *regionSeeker) begin(y *onnx.Value, hidden int64) (x *onnx.Value, why st
 		if isProduct(n) {
 			between++
 		}
-		if between = max(between, g.productsIn(n)); between > maxBetween {
+		inside := g.productsIn(n)
+		if between = max(between, inside); between > maxBetween {
 			break
 		}
 		for _, v := range g.operands(n) {
-			if !k.isChoice(v) && g.isData(v) {
+			switch {
+			case k.isChoice(v) || !g.isData(v):
+			case v != base:
 				open[v] = max(open[v], between)
+			case inside > 0:
+				inBodies = max(inBodies, between)
+			default:
+				read = max(read, between)
 			}
 		}
 		if len(open) == 0 {
+			if max(read, inBodies) >= expertProducts {
+				return base, ""
+			}
 			return nil, noTokens
 		}
 		least, most := depths(open)
-		if len(open) == 1 && least >= expertProducts {
+		if len(open) == 1 && least >= expertProducts && read == 0 {
 			for v := range open {
 				if k.rows(v) == hidden && k.bits[v] == 0 {
 					return v, ""
@@ -100,8 +111,9 @@ func list(values []*onnx.Value) string {
 func (k *regionSeeker) extend(reg *region) {
 	facts := k.g.facts
 	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.x) }
+	onto := reg.base == reg.x  // the tokens are the base
 	xs := []*onnx.Value{reg.x} // the earliest first
-	for x, n := reg.x, reg.x.Producer; n != nil; n = x.Producer {
+	for x, n := reg.x, reg.x.Producer; n != nil && (onto || x != reg.base); n = x.Producer {
 		x = k.g.handsOn(n, x)
 		if x == nil || k.rows(x) != reg.hidden || !typed(x) || n.Is("Transpose") {
 			break
@@ -109,7 +121,7 @@ func (k *regionSeeker) extend(reg *region) {
 		xs = append([]*onnx.Value{x}, xs...)
 	}
 	best := reg.y
-	for v := reg.y; v != nil; v = k.next(v, !typed(v)) {
+	for v := reg.y; v != nil; v = k.next(v, reg.base == nil && !typed(v)) { // to a base they are added in its type
 		if !typed(v) {
 			continue
 		}
@@ -125,6 +137,9 @@ func (k *regionSeeker) extend(reg *region) {
 	reg.y = best
 	if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return !k.hasUnit(x) }); i >= 0 && k.hasUnit(reg.x) && !k.hasUnit(best) {
 		reg.x = xs[i]
+	}
+	if onto {
+		reg.base = reg.x
 	}
 }
 
@@ -152,10 +167,10 @@ func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 	return n.OutputValue(0)
 }
 
-// fill gathers the nodes that make v from x and from the choice.
+// fill gathers the nodes that make v from x, from the choice and from the base.
 func (k *regionSeeker) fill(reg *region, v *onnx.Value) {
 	n := producer(v)
-	if v == reg.x || n == nil || n.Graph != k.g.g || reg.inside[n] || k.isChoice(v) || v.Constant() != nil {
+	if v == reg.x || v == reg.base || n == nil || n.Graph != k.g.g || reg.inside[n] || k.isChoice(v) || v.Constant() != nil {
 		return
 	}
 	reg.inside[n] = true

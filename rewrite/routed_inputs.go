@@ -104,7 +104,7 @@ func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) 
 	for i, what := range r.roles {
 		width := int64(0)
 		switch what {
-		case roleTokens, roleLogits, roleGates:
+		case roleTokens, roleBase, roleLogits, roleGates:
 			width = shapes[i][max(0, len(shapes[i])-1)]
 		case roleWeights, roleIDs:
 			width = r.chosen

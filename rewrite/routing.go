@@ -26,6 +26,7 @@ const (
 	roleBias
 	roleLogits
 	roleCorrection
+	roleBase // rows that what the experts give is added to
 )
 
 // The roles of the ops' inputs, in order.
@@ -63,6 +64,11 @@ func routingOf(c *candidate) *routing {
 		}
 		for i, v := range call.node.Inputs {
 			r.spread(c.match.Replacement, v, roles[i])
+		}
+		for i, v := range c.match.Inputs {
+			if r.roles[i] == noRole && call.op.Name == experts && v.Constant() == nil && c.types[i].IsFloat() {
+				r.roles[i] = roleBase
+			}
 		}
 		for i, v := range c.match.Replacement.Inputs { // the op may be given a token for each choice
 			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
@@ -123,7 +129,7 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	for i, what := range r.roles {
 		var width int64
 		switch what {
-		case roleTokens:
+		case roleTokens, roleBase:
 			width = r.hidden
 		case roleLogits, roleGates:
 			width = r.experts

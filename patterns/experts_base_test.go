@@ -1,0 +1,103 @@
+package patterns
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// baseForms are the forms of mixtureForms that add to something.
+var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop over tokens of the expert", "Scan", "grouped", "weights in the branches"}
+
+// matches finds the experts of the model, in which y is given out.
+func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*Miss) {
+	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
+	f := &finder{view: newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))}
+	return findExperts(f), f.notes
+}
+
+// normed has the router and the experts read the norm of the tokens, and gives the tokens.
+func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
+	t.Helper()
+	if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
+		t.Fatal(err)
+	}
+	from = b.rows
+	mean := b.op("ReduceMean", b.op("Mul", from, from), []int64{-1})
+	b.rows = b.op("Mul", b.op("Div", from, b.op("Sqrt", b.op("Add", mean, 1e-6))), b.weight(b.hidden))
+	chosen := b.ops("TopK", 2, b.op("Softmax", b.op("MatMul", b.rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
+	b.scores, b.ids = b.op("Div", chosen[0], b.op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	return from
+}
+
+func TestExpertsOntoBase(t *testing.T) {
+	bases := []struct {
+		name string
+		of   func(t *testing.T, b *mixture) func() *onnx.Value
+	}{
+		{"the tokens", func(_ *testing.T, b *mixture) func() *onnx.Value { return func() *onnx.Value { return b.rows } }},
+		{"a shared expert", func(_ *testing.T, b *mixture) func() *onnx.Value {
+			shared := b.expert(b.rows)
+			return func() *onnx.Value { return shared }
+		}},
+		{"a shared expert behind the others", func(_ *testing.T, b *mixture) func() *onnx.Value {
+			return func() *onnx.Value { return b.expert(b.rows) }
+		}},
+		{"what the tokens are the norm of", func(t *testing.T, b *mixture) func() *onnx.Value {
+			from := b.normed(t)
+			return func() *onnx.Value { return from }
+		}},
+	}
+	for _, form := range mixtureForms {
+		if !slices.Contains(baseForms, form.name) {
+			continue
+		}
+		for _, base := range bases {
+			t.Run(form.name+" onto "+base.name, func(t *testing.T) {
+				b := newMixture(7, 2)
+				b.base = base.of(t, b)
+				list, notes := b.matches(form.build(b))
+				if len(list) != 1 {
+					t.Fatalf("%d matches: %+v", len(list), notes[0].Why)
+				}
+				env := b.evaluated(t)
+				want := env[list[0].Outputs[0]]
+				for i, got := range b.apply(t, list[0], env) {
+					if math.Abs(got-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
+						t.Fatalf("element %d is %v, the model gives %v\n%s", i, got, want.F[i], list[0].Replacement.Text())
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestExpertsOntoNoBase has rows of another number in the sum: twice, scaled, or scaled by the choice.
+func TestExpertsOntoNoBase(t *testing.T) {
+	tests := []struct {
+		name string
+		make func(b *mixture, y *onnx.Value) *onnx.Value
+	}{
+		{"twice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.op("Add", y, b.rows) }},
+		{"subtracted", func(b *mixture, y *onnx.Value) *onnx.Value { return b.op("Sub", b.op("Sub", y, b.rows), b.rows) }},
+		{"times a factor of the choice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.op("Mul", y, b.gate(3)) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newMixture(7, 2)
+			sum := b.rows
+			for e := range b.experts {
+				v, token := b.routed(e, b.expert)
+				if sum = b.op("ScatterND", sum, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")); e == 2 {
+					sum = test.make(b, sum)
+				}
+			}
+			if list, _ := b.matches(sum); slices.ContainsFunc(list, func(m *Match) bool { return slices.Contains(m.Nodes, sum.Producer) }) {
+				t.Errorf("a match: %s", list[0].Replacement.Text())
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package patterns
+
+import (
+	"math"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// TestSpelledGelu has GELUs in the standard's ops, with constants as the half types hold them.
+func TestSpelledGelu(t *testing.T) {
+	gelus := map[string]func(b *mixture, digits int, x *onnx.Value) *onnx.Value{
+		"gelu": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
+			erf := b.op("Erf", b.op("Mul", x, coarse(math.Sqrt(0.5), digits)))
+			return b.op("Mul", b.op("Mul", x, 0.5), b.op("Add", erf, 1.0))
+		},
+		"gelu_tanh": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
+			cube := b.op("Mul", b.op("Mul", x, x), x)
+			sum := b.op("Add", x, b.op("Mul", cube, coarse(0.044715, digits)))
+			tanh := b.op("Tanh", b.op("Mul", sum, coarse(math.Sqrt(2/math.Pi), digits)))
+			return b.op("Mul", b.op("Mul", x, 0.5), b.op("Add", tanh, 1.0))
+		},
+	}
+	for name, gelu := range gelus {
+		for _, digits := range []int{24, 11, 8} {
+			for _, inner := range []int{2, 3, 4, 6, 24} {
+				for _, gated := range []bool{false, true} {
+					b := newMixture(11, 2)
+					y := b.sum(func(e int) *onnx.Value {
+						a := gelu(b, digits, b.linear(b.rows, b.hidden, inner))
+						if gated {
+							a = b.op("Mul", a, b.linear(b.rows, b.hidden, inner))
+						}
+						return b.op("Mul", b.linear(a, inner, b.hidden), b.gate(e))
+					})
+					m, why := b.read(t, y)
+					if m == nil {
+						t.Errorf("%s of %d digits, %d channels, gated %v: %s", name, digits, inner, gated, why)
+					} else if got := m.Attributes[0].String; got != name {
+						t.Errorf("%s of %d digits, %d channels, gated %v: %s", name, digits, inner, gated, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+// coarse rounds x to so many binary digits.
+func coarse(x float64, digits int) float64 {
+	f, exp := math.Frexp(x)
+	return math.Ldexp(math.RoundToEven(math.Ldexp(f, digits)), exp-digits)
+}
