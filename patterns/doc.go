@@ -59,6 +59,9 @@
 // A function is the meaning of an op that targets may call: ops of the standard, in the form of targets. Names in < > are
 // its attributes: as an operand a FLOAT, as the value of an attribute that attribute. It must stand before the pattern that calls it.
 //
+// Routers of mixtures and their experts have no spelling to write down. They are patterns in Go (goforms.go): TopKRouter (router.go, behind
+// a routing of routing.go) and MoE (experts.go, in a region of region.go). They are tried before the textual ones, and their misses are sentences (Miss.Why).
+//
 // A node of an anchor op that no match took is where somebody would ask why nothing was fused. For these, a Miss names the
 // pattern that stands there but for one thing (or two), what it wanted in that place, and what it found (near.go).
 package patterns
