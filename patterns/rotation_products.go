@@ -94,7 +94,7 @@ func (t *tracer) sum(b block) (outs []output, why string) {
 func (t *tracer) product(c channel) (a, b channel, ok bool) {
 	o := t.origins[c.origin]
 	n := o.v.Producer
-	if !n.Is("Mul") {
+	if !n.Is("Mul") || len(n.Inputs) != 2 {
 		return a, b, false
 	}
 	dims, _, known := t.dims(o)
