@@ -194,13 +194,6 @@ func TestWriteAsideFails(t *testing.T) {
 	emptyFolder(t, dir)
 }
 
-func touch(t *testing.T, dir, name, content string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	must(t, os.WriteFile(path, []byte(content), 0o666))
-	return path
-}
-
 // TestWriteDeterministic writes the same model twice, over the first output and elsewhere.
 func TestWriteDeterministic(t *testing.T) {
 	path := writeMessage(t, everything())

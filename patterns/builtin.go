@@ -13,8 +13,17 @@ var builtinFiles embed.FS
 var builtinOrder = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat"}
 
 var builtin = sync.OnceValue(func() *Set {
+	s := builtinSet(builtinOrder...)
+	for _, d := range goForms {
+		s.add(d.pattern())
+	}
+	return s
+})
+
+// builtinSet gives the patterns of files of builtin/.
+func builtinSet(names ...string) *Set {
 	s := NewSet()
-	for _, name := range builtinOrder {
+	for _, name := range names {
 		src, err := builtinFiles.ReadFile("builtin/" + name)
 		if err == nil {
 			err = s.Add(name, string(src))
@@ -23,11 +32,8 @@ var builtin = sync.OnceValue(func() *Set {
 			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
 		}
 	}
-	for _, d := range goForms {
-		s.add(d.pattern())
-	}
 	return s
-})
+}
 
 // Builtin gives the patterns of builtin/*.pat, and those that are written in Go.
 func Builtin() *Set { return builtin() }

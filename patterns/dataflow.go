@@ -26,10 +26,14 @@ func (g *graphView) flow() *dataflow {
 	g.dataflow = d
 	for _, n := range g.g.Nodes {
 		bodies := map[*onnx.Graph]bool{}
+		var order []*onnx.Graph // what is found must not depend on a map's
 		for _, s := range n.Subgraphs() {
-			s.Walk(func(b *onnx.Graph) { bodies[b] = true; d.owner[b] = n })
+			s.Walk(func(b *onnx.Graph) {
+				bodies[b], d.owner[b] = true, n
+				order = append(order, b)
+			})
 		}
-		for b := range bodies {
+		for _, b := range order {
 			for _, m := range b.Nodes {
 				for _, v := range m.Inputs {
 					if v != nil && !bodies[v.Graph] && !slices.Contains(d.captured[n], v) {

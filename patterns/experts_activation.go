@@ -1,7 +1,6 @@
 package patterns
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -14,19 +13,7 @@ type activation struct {
 }
 
 // expertPatterns are the gates and activations of builtin/experts.pat, which stand for nothing by themselves.
-var expertPatterns = sync.OnceValue(func() *Set {
-	s := NewSet()
-	for _, name := range []string{"views.pat", "experts.pat"} {
-		src, err := builtinFiles.ReadFile("builtin/" + name)
-		if err == nil {
-			err = s.Add(name, string(src))
-		}
-		if err != nil {
-			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
-		}
-	}
-	return s
-})
+var expertPatterns = sync.OnceValue(func() *Set { return builtinSet("views.pat", "experts.pat") })
 
 // activated reads v as the result of an activation: of gate, multiplied with up, or of gate alone, where up is nil. gate is
 // nil where v is none.

@@ -71,7 +71,7 @@ func (p *expertProbe) listen(chosen []int) error {
 	if err := p.sameBiases(); err != nil {
 		return err
 	}
-	width := size(y.Shape) / (len(chosen) / k)
+	width := elements(y.Shape) / (len(chosen) / k)
 	for t := range len(chosen) / k {
 		answers, err := digits(y.F[t*width:(t+1)*width], k, p.base)
 		if err != nil {
@@ -189,7 +189,7 @@ func (a *applied) eachSum(visit func(r resultRow, place int, x float64) error) e
 	index, steps := make([]int, len(shape)), stridesOf(shape)
 	last := (a.data.Shape[a.dataIn] - 1) * strides[a.dataIn]
 	placeStrides, summed := a.summed(strides)
-	for i := 0; i < size(shape); i++ {
+	for i := 0; i < elements(shape); i++ {
 		for axis := range index {
 			index[axis] = i / steps[axis] % shape[axis]
 		}

@@ -10,18 +10,11 @@ import (
 // the rest. How many is a number that no run with a few tokens meets, so that no check on such runs would tell; counts of experts,
 // as of the tokens that each of them gets, are none of this.
 func (g *graphView) countsTokens(reg *region) (at *onnx.Node, why string) {
-	var visit func(nodes []*onnx.Node)
-	visit = func(nodes []*onnx.Node) {
-		for _, n := range nodes {
-			if n.Is("CumSum") && at == nil && g.alongTokens(n) {
-				at, why = n, fmt.Sprintf("%q counts the tokens of an expert: those over a capacity may be dropped, and mojo.MoE drops none", n.Outputs[0].Name)
-			}
-			for _, s := range n.Subgraphs() {
-				visit(s.Nodes)
-			}
+	reg.eachNode(func(n *onnx.Node) {
+		if n.Is("CumSum") && at == nil && g.alongTokens(n) {
+			at, why = n, fmt.Sprintf("%q counts the tokens of an expert: those over a capacity may be dropped, and mojo.MoE drops none", n.Outputs[0].Name)
 		}
-	}
-	visit(reg.nodes)
+	})
 	return at, why
 }
 

@@ -11,10 +11,10 @@ import (
 // the choice and the gates on an example: the op reads the gates of the chosen ones alone.
 func (g *graphView) gatesHold(r *routing) bool {
 	ids, ok := g.facts.Shape(r.ids, 0)
-	if !ok || count(ids) == 0 {
+	if !ok || elements(ids) == 0 {
 		return false
 	}
-	chosen := make([]int64, count(ids))
+	chosen := make([]int64, elements(ids))
 	for i := range chosen { // each token goes to others than the one before it
 		chosen[i] = (int64(i)/r.k + int64(i)%r.k*(r.experts/r.k)) % r.experts
 	}
@@ -68,7 +68,7 @@ func (g *graphView) gatesHold(r *routing) bool {
 
 // examples gives a tensor of different positive numbers.
 func examples(t onnx.DataType, shape []int64) *reference.Tensor {
-	v := make([]float64, count(shape))
+	v := make([]float64, elements(shape))
 	for i := range v {
 		v[i] = 0.5 + float64(i%7)/8
 	}

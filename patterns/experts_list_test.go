@@ -48,6 +48,18 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	return f.expertsMatch(reg, e)
 }
 
+// agrees holds the op of a match against the model, on the same tokens.
+func (b *mixture) agrees(t *testing.T, m *Match) {
+	t.Helper()
+	env := b.evaluated(t)
+	want := env[m.Outputs[0]]
+	for i, got := range b.apply(t, m, env) {
+		if math.Abs(got-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
+			t.Fatalf("element %d is %v, the model gives %v\n%s", i, got, want.F[i], m.Replacement.Text())
+		}
+	}
+}
+
 // apply computes the op of a match by its formula, with the weights that its replacement packs.
 func (b *mixture) apply(t *testing.T, m *Match, env map[*onnx.Value]*reference.Tensor) []float64 {
 	t.Helper()
@@ -133,13 +145,7 @@ func TestExpertsOneByOne(t *testing.T) {
 			if strings.HasPrefix(test.name, "those chosen") {
 				return // runs for some inputs only
 			}
-			env := b.evaluated(t)
-			want := env[m.Outputs[0]]
-			for i, got := range b.apply(t, m, env) {
-				if math.Abs(got-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
-					t.Fatalf("element %d is %v, the model gives %v\n%s", i, got, want.F[i], m.Replacement.Text())
-				}
-			}
+			b.agrees(t, m)
 		})
 	}
 }

@@ -299,7 +299,7 @@ func (p *probe) takesBias(t *reference.Tensor, b *weightView) bool {
 		return a.setBias(t.Shape, b)
 	}
 	whole := b.expand(long(t.Shape))
-	if whole == nil || size(t.Shape) == 0 {
+	if whole == nil || elements(t.Shape) == 0 {
 		return false
 	}
 	from := int64(0)

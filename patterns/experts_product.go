@@ -67,7 +67,7 @@ func (p *probe) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tens
 			return nil, noExperts("an expert has more than two products, one behind the other")
 		}
 	}
-	result := reference.NewFloats(a.data.DataType, shape, make([]float64, size(shape)))
+	result := reference.NewFloats(a.data.DataType, shape, make([]float64, elements(shape)))
 	p.made[ref(result)], p.from[ref(result)] = a, []*applied{a}
 	if len(a.first) == 0 {
 		err := p.fill(a, result)
@@ -77,14 +77,6 @@ func (p *probe) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tens
 	err := p.answer(a, result)
 	a.data = nil
 	return []*reference.Tensor{result}, err
-}
-
-func size(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }
 
 // matMul reads MatMul, whose input at is the weight, and gives the shape of the result; nil when it is not understood.
@@ -226,7 +218,7 @@ func (a *applied) einsum(equation string, at int) []int {
 
 // setBias takes b for the bias of the product, which is added to its result in some shape.
 func (a *applied) setBias(shape []int, b *weightView) bool {
-	if size(shape) == 0 {
+	if elements(shape) == 0 {
 		return true // nothing to add it to
 	}
 	whole := b.expand(long(shape))

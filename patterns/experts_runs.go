@@ -178,7 +178,7 @@ func (p *expertProbe) tokens() int {
 	if !ok {
 		return 0
 	}
-	return int(count(s) / p.reg.routing.k)
+	return int(elements(s) / p.reg.routing.k)
 }
 
 // ask has the region tell what answers for the listed experts: all in one run if the tokens suffice.
@@ -225,12 +225,12 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 		for _, d := range s {
 			t.Shape = append(t.Shape, int(d))
 		}
-		if n := len(t.F) + len(t.I); !ok || n > 0 && n != size(t.Shape) {
+		if n := len(t.F) + len(t.I); !ok || n > 0 && n != elements(t.Shape) {
 			err = noExperts("the shape of %q is not known", v.Name)
 			return
 		}
 		if len(t.I) == 0 && len(t.F) == 0 {
-			t.F = slices.Repeat([]float64{1}, size(t.Shape))
+			t.F = slices.Repeat([]float64{1}, elements(t.Shape))
 		}
 		env[v] = t
 	}
@@ -246,7 +246,7 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 	if err != nil {
 		return nil, err
 	}
-	if size(y.Shape) != size(env[p.reg.x].Shape)/int(p.reg.hidden)*int(p.reg.hidden) || slices.Contains(y.Shape, 0) {
+	if elements(y.Shape) != elements(env[p.reg.x].Shape)/int(p.reg.hidden)*int(p.reg.hidden) || slices.Contains(y.Shape, 0) {
 		return nil, noExperts("the result has the shape %v", y.Shape)
 	}
 	if p.reg.base != nil { // of ones, which are added once, or the digits show it

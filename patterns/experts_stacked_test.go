@@ -245,13 +245,7 @@ func TestStackedExperts(t *testing.T) {
 				if strings.HasPrefix(test.want, "scaled") {
 					return // which the test has no formula for
 				}
-				env := b.evaluated(t)
-				want := env[m.Outputs[0]]
-				for i, got := range b.apply(t, m, env) {
-					if math.Abs(got-want.F[i]) > 1e-5*(1+math.Abs(want.F[i])) {
-						t.Fatalf("element %d is %v, the model gives %v\n%s", i, got, want.F[i], m.Replacement.Text())
-					}
-				}
+				b.agrees(t, m)
 			})
 		}
 	}

@@ -68,21 +68,14 @@ func sampleAt(seq, i int, amplitude float64) float64 {
 // numbersIn lists the floating-point constants of one element that nodes of the region read, in its subgraphs as well.
 func (g *graphView) numbersIn(r *region) []float64 {
 	var list []float64
-	var visit func(nodes []*onnx.Node)
-	visit = func(nodes []*onnx.Node) {
-		for _, n := range nodes {
-			for _, v := range n.Inputs {
-				x, t, ok := g.scalar(v)
-				if ok && t.IsFloat() && math.Abs(x) < 1e4 && x != 0 && !slices.Contains(list, x) && len(list) < unitNumbers {
-					list = append(list, x)
-				}
-			}
-			for _, s := range n.Subgraphs() {
-				visit(s.Nodes)
+	r.eachNode(func(n *onnx.Node) {
+		for _, v := range n.Inputs {
+			x, t, ok := g.scalar(v)
+			if ok && t.IsFloat() && math.Abs(x) < 1e4 && x != 0 && !slices.Contains(list, x) && len(list) < unitNumbers {
+				list = append(list, x)
 			}
 		}
-	}
-	visit(r.nodes)
+	})
 	return list
 }
 
@@ -90,19 +83,12 @@ func (g *graphView) numbersIn(r *region) []float64 {
 // constants are as coarse as those of half types, but an Erf, or a Tanh, does.
 func (g *graphView) activationsIn(r *region) []string {
 	seen := map[string]bool{}
-	var visit func(nodes []*onnx.Node)
-	visit = func(nodes []*onnx.Node) {
-		for _, n := range nodes {
-			seen[n.OpType] = true
-			if !onnx.IsStandardDomain(n.Domain) || n.Is("Gelu") {
-				seen["Erf"], seen["Tanh"] = true, true // either
-			}
-			for _, s := range n.Subgraphs() {
-				visit(s.Nodes)
-			}
+	r.eachNode(func(n *onnx.Node) {
+		seen[n.OpType] = true
+		if !onnx.IsStandardDomain(n.Domain) || n.Is("Gelu") {
+			seen["Erf"], seen["Tanh"] = true, true // either
 		}
-	}
-	visit(r.nodes)
+	})
 	list := []string{"silu"}
 	if seen["Erf"] || !seen["Tanh"] {
 		list = append(list, "gelu")
@@ -264,8 +250,8 @@ func (u *unit) operands(sources [][]float64, c int) (gate, up float64) {
 
 // rowOf gives the elements along an axis, of the first row that is not zero; nil where there is none.
 func rowOf(t *reference.Tensor, axis int) []float64 {
-	n, inner := t.Shape[axis], size(t.Shape[axis+1:])
-	for first := range size(t.Shape) {
+	n, inner := t.Shape[axis], elements(t.Shape[axis+1:])
+	for first := range elements(t.Shape) {
 		if first/inner%n != 0 {
 			continue
 		}

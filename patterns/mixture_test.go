@@ -75,7 +75,7 @@ func (b *mixture) weight(dims ...int) *onnx.Value {
 	for i, d := range dims {
 		long[i] = int64(d)
 	}
-	v := make([]float32, size(dims))
+	v := make([]float32, elements(dims))
 	for i := range v {
 		v[i] = float32(b.r.NormFloat64()) / 2
 	}

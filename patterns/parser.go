@@ -40,8 +40,7 @@ type parser struct {
 	views       map[string]*view
 	definitions map[string]*definition // functions that targets may call
 
-	pat  *Pattern        // being parsed, nil inside a view
-	args map[string]expr // arguments of the view being expanded
+	pat *Pattern // being parsed, nil inside a view
 }
 
 // catch turns the parser's panics of *Error, which never leave this package, into errors.

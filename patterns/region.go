@@ -158,7 +158,7 @@ func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
 	for w := range worlds {
 		s, ok1 := g.facts.Shape(v, w)
 		tokens, ok2 := k.tokens(w)
-		if !ok1 || !ok2 || count(s) != tokens*size {
+		if !ok1 || !ok2 || elements(s) != tokens*size {
 			return 0
 		}
 	}
@@ -172,15 +172,7 @@ func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 		v, each = k.r.dense, k.r.experts
 	}
 	s, ok := k.g.facts.Shape(v, w)
-	return count(s) / each, ok
-}
-
-func count(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
+	return elements(s) / each, ok
 }
 
 // joins says whether all that depends on the choice goes through y, besides what ends without meeting anything made from y: the
@@ -225,4 +217,27 @@ func (k *regionSeeker) joins(y *onnx.Value) bool {
 		}
 	}
 	return true
+}
+
+// eachNode calls f for the nodes of the region, and after each for those of its bodies.
+func (r *region) eachNode(f func(*onnx.Node)) {
+	var visit func(nodes []*onnx.Node)
+	visit = func(nodes []*onnx.Node) {
+		for _, n := range nodes {
+			f(n)
+			for _, s := range n.Subgraphs() {
+				visit(s.Nodes)
+			}
+		}
+	}
+	visit(r.nodes)
+}
+
+// elements counts the elements of a tensor of the shape.
+func elements[T int | int64](shape []T) T {
+	n := T(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
 }

@@ -62,7 +62,7 @@ func (f *finder) router(r *routing) (m *Match, at *onnx.Node, why string) {
 	case r.joined != nil:
 		return nil, r.topK, "experts that are chosen one after the other, each by other scores"
 	case r.dense != nil:
-		found, at, why := p.gates(r.dense)
+		found, at, why := p.read(r.dense, p.gated)
 		if found == nil {
 			return nil, at, why
 		}
@@ -71,7 +71,7 @@ func (f *finder) router(r *routing) (m *Match, at *onnx.Node, why string) {
 		return nil, r.topK, "a choice of experts without weights"
 	}
 	for v := r.weights; v != nil; v = p.earlier(v) {
-		found, node, reason := p.router(v)
+		found, node, reason := p.read(v, p.chosen)
 		if found != nil {
 			return f.replaceRouter(found, v), nil, ""
 		}

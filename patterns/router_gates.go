@@ -2,17 +2,7 @@ package patterns
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// gates reads v as the gates of all experts: weights of the chosen ones, and zeros.
-func (p *routerReader) gates(v *onnx.Value) (r *router, at *onnx.Node, why string) {
-	p.out = p.g.facts.DataType(v)
-	c, at, why := p.gated(v)
-	if c == nil {
-		return nil, at, why
-	}
-	return p.combine(c)
-}
-
-// gated is chosen for gates: the scores of the others are zeros, or minus infinities that an activation makes zeros.
+// gated is chosen for the gates of all experts, weights of the chosen ones and zeros: the scores of the others are zeros, or minus infinities that an activation makes zeros.
 func (p *routerReader) gated(v *onnx.Value) (c *chosen, at *onnx.Node, why string) {
 	g := p.g
 	v = g.resolve(v)

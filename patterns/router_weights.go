@@ -19,10 +19,10 @@ type chosen struct {
 	sharpness   float64 // factor of the logits before kind
 }
 
-// router reads v as weights.
-func (p *routerReader) router(v *onnx.Value) (r *router, at *onnx.Node, why string) {
+// read reads v as what back follows: weights (chosen), or gates (gated).
+func (p *routerReader) read(v *onnx.Value, back func(*onnx.Value) (*chosen, *onnx.Node, string)) (r *router, at *onnx.Node, why string) {
 	p.out = p.g.facts.DataType(v)
-	c, at, why := p.chosen(v)
+	c, at, why := back(v)
 	if c == nil {
 		return nil, at, why
 	}

@@ -226,7 +226,7 @@ func (w *weightView) repeats(axis int) bool {
 }
 
 // size is the number of elements.
-func (w *weightView) size() int64 { return product(w.dims()) }
+func (w *weightView) size() int64 { return elements(w.dims()) }
 
 // each visits the places of the elements in the order of the view.
 func (w *weightView) each(visit func(o origin)) {

@@ -67,7 +67,7 @@ func reshapedDims(n *onnx.Node, dims []int64, ints func(i int) *reference.Tensor
 		if axis < 0 || axis > rank {
 			return nil, false
 		}
-		return []int64{product(dims[:axis]), product(dims[axis:])}, true
+		return []int64{elements(dims[:axis]), elements(dims[axis:])}, true
 	case "Unsqueeze":
 		rank += int64(len(axes))
 	}
@@ -121,7 +121,7 @@ func reshapeTo(dims, shape []int64, allowZero bool) ([]int64, bool) {
 		}
 		known *= r[i]
 	}
-	total := product(dims)
+	total := elements(dims)
 	if rest >= 0 {
 		if total%known != 0 {
 			return nil, false
@@ -130,14 +130,6 @@ func reshapeTo(dims, shape []int64, allowZero bool) ([]int64, bool) {
 		known = total
 	}
 	return r, known == total && shape != nil
-}
-
-func product(dims []int64) int64 {
-	n := int64(1)
-	for _, d := range dims {
-		n *= d
-	}
-	return n
 }
 
 // wrapped brings negative places into range.

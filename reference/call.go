@@ -37,11 +37,6 @@ func (c *call) arg(i int) *Tensor {
 	return c.in[i]
 }
 
-// wants says whether output i is asked for. A node evaluated by itself may have no values for its outputs.
-func (c *call) wants(i int) bool {
-	return i < len(c.n.Outputs) && c.n.Outputs[i] != nil
-}
-
 // attr finds an attribute of the node. A reference is followed to the call of the enclosing function; nil when that
 // call does not give it either.
 func (c *call) attr(name string) *onnx.Attribute {

@@ -267,11 +267,11 @@ func TestWeightsArePacked(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		r, err := ApplyDefaultKernels(m, None, found)
-		if err != nil {
+		if _, err := ApplyDefaultKernels(m, None, found); err != nil {
 			t.Fatal(err)
 		}
-		if r, err = ApplyDefaultKernels(m, "onnx_layernorm", found); err != nil || r.Fused() != 2 {
+		r, err := ApplyDefaultKernels(m, "onnx_layernorm", found)
+		if err != nil || r.Fused() != 2 {
 			t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
 		}
 		if n := countOps(m); n["MatMul"] != 3 || n["Concat"] != 0 {

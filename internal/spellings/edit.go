@@ -3,6 +3,7 @@ package spellings
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -110,10 +111,7 @@ func editConstant(n *onnx.Node, r *rand.Rand, what string) string {
 
 // rewire has the node read another value that was made before.
 func rewire(m *onnx.Model, g *onnx.Graph, n *onnx.Node, r *rand.Rand, what string) string {
-	var values []*onnx.Value
-	for _, v := range g.Inputs {
-		values = append(values, v)
-	}
+	values := slices.Clone(g.Inputs)
 	for _, p := range g.Nodes {
 		if p == n {
 			break

@@ -31,8 +31,6 @@ type result struct {
 // pair is two numbers, dimensions or products of such, that ought to be equal.
 type pair struct{ a, b int64 }
 
-func (c *call) opset() int64 { return c.fr.opset }
-
 // has says whether input i is given.
 func (c *call) has(i int) bool { return c.n.Input(i) != nil }
 
