@@ -92,6 +92,9 @@ func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 		inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
 		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi))), inner))
 		return gelu(b, g, tanh)
+	case "relu2":
+		r := b.call("positive", "Relu", g)
+		return b.call("activated", "Mul", r, r)
 	}
 	return b.call("activated", "Relu", g)
 }

@@ -97,18 +97,22 @@ func evaluate(op *Op, s Site, in []*reference.Tensor) ([]*reference.Tensor, erro
 	return reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{Exact: true}).Op(n, in)
 }
 
-func naiveScore(sigmoid bool, v []float64) []float64 {
+func naiveScore(score string, v []float64) []float64 {
 	out, sum := make([]float64, len(v)), 0.0
 	for i, x := range v {
-		if sigmoid {
+		switch score {
+		case scoreSigmoid:
 			out[i] = 1 / (1 + math.Exp(-x))
+			continue
+		case scoreSqrtSoft:
+			out[i] = math.Sqrt(math.Log1p(math.Exp(x)))
 			continue
 		}
 		out[i] = math.Exp(x - slices.Max(v))
 		sum += out[i]
 	}
 	for i := range out {
-		if !sigmoid {
+		if score == scoreSoftmax {
 			out[i] /= sum
 		}
 	}
@@ -134,13 +138,13 @@ func greatest(v []float64, k int64) []int {
 }
 
 func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
-	sigmoid, first := s.attr("score").String == scoreSigmoid, s.attr("order").String == topKFirst
+	score, first := s.attr("score").String, s.attr("order").String == topKFirst
 	groups, experts := int(s.attr("groups").Int), in[0].Shape[in[0].Rank()-1]
 	var weights, ids []float64
 	for row := 0; row < in[0].Len(); row += experts {
 		v := in[0].F[row : row+experts]
 		if !first {
-			v = naiveScore(sigmoid, v)
+			v = naiveScore(score, v)
 		}
 		choice := slices.Clone(v)
 		if len(in) > 1 {
@@ -170,7 +174,7 @@ func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
 			ids, w = append(ids, float64(id)), append(w, v[id])
 		}
 		if first {
-			w = naiveScore(sigmoid, w)
+			w = naiveScore(score, w)
 		}
 		for _, x := range w {
 			sum += x
@@ -215,6 +219,8 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 			return 0.5 * g * (1 + math.Erf(g/math.Sqrt2))
 		case "gelu_tanh":
 			return 0.5 * g * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))
+		case "relu2":
+			return max(g, 0) * max(g, 0)
 		}
 		return max(g, 0)
 	}

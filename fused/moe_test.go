@@ -64,7 +64,7 @@ func addRouterBodies(add addCase, opset int64) {
 		{k: 2, renormalize: 1, scal: 2.5},
 		{k: 4, order: "top_k_first"},
 		{k: 1, order: "top_k_first", score: "sigmoid"},
-		{k: 3, score: "sigmoid", renormalize: 1, epsilon: 0.125},
+		{k: 3, score: "sigmoid", renormalize: 1, epsilon: 0.125}, {k: 3, score: "sqrtsoftplus", renormalize: 1, epsilon: 1e-20, scal: 1.5},
 		{k: 6, groups: 4, kept: 2, scal: 16},
 		{k: 4, score: "sigmoid", groups: 4, kept: 2, groupScore: "top2_sum", excluded: negativeInfinity, renormalize: 1, epsilon: 1e-20, scal: 2.5},
 	} {
@@ -95,6 +95,7 @@ func addMoEBodies(add addCase, opset int64) {
 	}
 	forms := []moeForm{{}, {activation: "gelu", packing: "interleaved", up: "in_out"}, {activation: "gelu_tanh", down: "in_out"},
 		{activation: "relu", packing: "none", up: "in_out", down: "in_out"}, {activation: "gelu", packing: "none"},
+		{activation: "relu2", packing: "none"}, {activation: "relu2", up: "in_out"},
 		{alpha: 1.702, limit: 1.5, offset: 1, packing: "interleaved", up: "in_out", down: "in_out"}}
 	for i, f := range forms {
 		gateUp, down, gateUpBias, downBias := weights(f)

@@ -11,6 +11,7 @@ import (
 const (
 	scoreSoftmax  = "softmax"
 	scoreSigmoid  = "sigmoid"
+	scoreSqrtSoft = "sqrtsoftplus"
 	scoreFirst    = "score_first"
 	topKFirst     = "top_k_first"
 	groupMax      = "max"
@@ -28,7 +29,7 @@ var topKRouter = &Op{
 	Name:    "TopKRouter",
 	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
 	Formula: []string{
-		"score(z): softmax over the last axis, or sigmoid;  choice = correction_bias is given ? v + correction_bias : v;  all in float32",
+		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = correction_bias is given ? v + correction_bias : v;  all in float32",
 		"order=score_first: s0 = score(logits), v = s0",
 		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two greatest (top2_sum);",
 		"              outside of the group_top_k groups with the best scores, choice becomes excluded_score",
@@ -44,7 +45,7 @@ var topKRouter = &Op{
 	},
 	Attributes: []AttributeSpec{
 		{Name: "top_k", Type: onnx.AttrInt, Doc: "how many experts a token goes to (k)"},
-		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid}, Doc: "what makes scores of logits"},
+		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid, scoreSqrtSoft}, Doc: "what makes scores of logits"},
 		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst}, Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
 		{Name: "groups", Type: onnx.AttrInt, Doc: "into how many groups the experts are parted; 1: none"},
 		{Name: "group_top_k", Type: onnx.AttrInt, Doc: "how many groups stay; 1 for one group"},
@@ -56,7 +57,7 @@ var topKRouter = &Op{
 	},
 	Types: "T and B are float32, float16 or bfloat16, each on its own",
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); order=top_k_first is gpt-oss, score_first Mixtral and Qwen; " +
-		"groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and sigmoid)",
+		"groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and sigmoid), sqrtsoftplus is DeepSeek-V4's",
 	supports: routerSupports,
 	outputTypes: func(Site) []onnx.DataType {
 		return []onnx.DataType{onnx.Float, onnx.Int64}
@@ -157,8 +158,11 @@ func routerBody(b *body, s Site) []*onnx.Value {
 
 // score makes scores of logits.
 func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
-	if s.attr("score").String == scoreSigmoid {
+	switch s.attr("score").String {
+	case scoreSigmoid:
 		return b.call(name, "Sigmoid", logits)
+	case scoreSqrtSoft:
+		return b.call(name, "Sqrt", b.call("softplus", "Softplus", logits))
 	}
 	return b.op(name, "Softmax", []*onnx.Value{logits}, onnx.IntAttr("axis", -1))
 }

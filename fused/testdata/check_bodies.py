@@ -53,6 +53,8 @@ def router(logits, bias, a):
     def score(z):
         if a["score"] == "sigmoid":
             return 1 / (1 + np.exp(-z))
+        if a["score"] == "sqrtsoftplus":
+            return np.sqrt(np.logaddexp(z, 0))
         e = np.exp(z - z.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
 
@@ -78,6 +80,7 @@ ACTIVATIONS = {
     "gelu": lambda g, _: 0.5 * g * (1 + erf(g / math.sqrt(2))),
     "gelu_tanh": lambda g, _: 0.5 * g * (1 + np.tanh(math.sqrt(2 / math.pi) * (g + 0.044715 * g**3))),
     "relu": lambda g, _: np.maximum(g, 0),
+    "relu2": lambda g, _: np.maximum(g, 0) ** 2,
 }
 
 

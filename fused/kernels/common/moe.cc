@@ -47,7 +47,7 @@ const OpDef kMoE = {"MoE",
 OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
   AttributeReader read(init);
   out->gate.activation =
-      static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu"}));
+      static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "relu2"}));
   ReadGate(&read, &out->gate);
   out->packing = static_cast<Packing>(read.Choice("packing", {"halves", "interleaved", "none"}));
   out->gate_up_in_out = read.Choice("gate_up_layout", {"out_in", "in_out"}) == 1;

@@ -44,8 +44,8 @@ struct RMSNormAttributes {
   bool scale_after_cast;
 };
 
-// Activation is the attribute activation of GLU, which has no kRelu, and of MoE.
-enum class Activation { kSilu, kGelu, kGeluTanh, kRelu };
+// Activation is the attribute activation of GLU, which has none of the ReLUs, and of MoE.
+enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared };
 
 // GLUAttributes are the attributes of GLU, and those that MoE has in common with it.
 struct GLUAttributes {
@@ -63,10 +63,13 @@ struct RotaryEmbeddingAttributes {
   bool output_interleaved;  // the pairs in Y
 };
 
+// Score is the attribute score of TopKRouter.
+enum class Score { kSoftmax, kSigmoid, kSqrtSoftplus };
+
 // RouterAttributes are the attributes of TopKRouter.
 struct RouterAttributes {
   int64_t top_k;
-  bool sigmoid;        // score; else softmax
+  Score score;
   bool top_k_first;    // order
   int64_t groups;      // 1: none
   int64_t group_top_k;

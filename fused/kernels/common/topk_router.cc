@@ -22,7 +22,7 @@ const OpDef kTopKRouter = {"TopKRouter", {"logits", "correction_bias"}, 2, 1, 2,
 OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out) {
   AttributeReader read(init);
   out->top_k = read.Int("top_k");
-  out->sigmoid = read.Choice("score", {"softmax", "sigmoid"}) == 1;
+  out->score = static_cast<Score>(read.Choice("score", {"softmax", "sigmoid", "sqrtsoftplus"}));
   out->top_k_first = read.Choice("order", {"score_first", "top_k_first"}) == 1;
   out->groups = read.Int("groups");
   out->group_top_k = read.Int("group_top_k");

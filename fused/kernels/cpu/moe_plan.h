@@ -10,11 +10,15 @@ namespace mojo {
 // A choice is one expert of one token: number token * top_k + slot. Sorted by expert, choices of one
 // expert keep their order and have places 0, 1, ...
 
-// ExpertRun is choices of one expert: the places from first to first + count - 1.
+// ExpertRun is choices of one expert: the places from first to first + count - 1. Those that fill panels, perhaps with
+// empty lanes at the end, come first; the others are too few for one.
 struct ExpertRun {
   size_t expert;
   size_t first;
-  size_t count;  // 1 to kMostInRun
+  size_t count;   // 1 to kMostInRun
+  size_t panels;  // with the numbers panel, panel + 1, ...
+  size_t panel;
+  size_t rest;  // choices in no panel
 };
 
 // More choices than this are several runs, which several threads can work on.
@@ -23,9 +27,13 @@ constexpr size_t kMostInRun = 192;
 // MostRuns is how many runs so many choices can be cut into.
 size_t MostRuns(size_t choices, size_t experts);
 
+// MostPanels is how many panels so many choices can have.
+size_t MostPanels(size_t choices, size_t lanes);
+
 // PlanRuns sorts the choices by expert. choice[place] and place[choice] become each other's inverse;
-// starts is room for experts + 1 numbers. It returns the number of runs.
-size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t* starts, size_t* choice,
+// starts is room for experts + 1 numbers. Panels have so many lanes; none are made where lanes is 0. It returns the
+// number of runs.
+size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes, size_t* starts, size_t* choice,
                 size_t* place, ExpertRun* runs);
 
 }  // namespace mojo

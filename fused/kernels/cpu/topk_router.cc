@@ -26,6 +26,17 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
+RouterScore ToRouterScore(Score score) {
+  switch (score) {
+    case Score::kSigmoid:
+      return kScoreSigmoid;
+    case Score::kSqrtSoftplus:
+      return kScoreSqrtSoftplus;
+    default:
+      return kScoreSoftmax;
+  }
+}
+
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const RouterKernel*>(state);
@@ -55,7 +66,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.excluded = a.excluded_score;
   args.epsilon = a.epsilon;
   args.scale = a.scale;
-  args.sigmoid = a.sigmoid;
+  args.score = ToRouterScore(a.score);
   args.top_k_first = a.top_k_first;
   args.top2_sum = a.top2_sum;
   args.renormalize = a.renormalize;

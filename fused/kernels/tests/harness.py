@@ -143,6 +143,7 @@ def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activati
     from math import erf, sqrt
 
     acts = {"silu": lambda g: g / (1 + np.exp(-alpha * g)), "relu": lambda g: np.maximum(g, 0),
+            "relu2": lambda g: np.maximum(g, 0) ** 2,
             "gelu": lambda g: 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2))),
             "gelu_tanh": lambda g: 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))}
     wide = lambda t, layout: np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
@@ -166,6 +167,8 @@ def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, 
     def scored(z):
         if score == "sigmoid":
             return 1 / (1 + np.exp(-z))
+        if score == "sqrtsoftplus":
+            return np.sqrt(np.logaddexp(z, 0))
         e = np.exp(z - z.max(-1, keepdims=True, initial=-np.inf))
         return e / e.sum(-1, keepdims=True)
 

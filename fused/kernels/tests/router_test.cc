@@ -17,7 +17,7 @@ struct Reference {
 
   Reference(const mojo::RouterArgs& args, const std::vector<double>& logits, const std::vector<double>& bias)
       : scores(logits), choice(logits.size()) {
-    if (!args.top_k_first) Score(args.sigmoid, &scores);
+    if (!args.top_k_first) Score(args.score, &scores);
     for (size_t i = 0; i < scores.size(); ++i) choice[i] = scores[i] + (bias.empty() ? 0 : bias[i]);
     if (args.groups == 1) return;
     const size_t size = scores.size() / args.groups;
@@ -34,9 +34,13 @@ struct Reference {
     }
   }
 
-  static void Score(bool sigmoid, std::vector<double>* v) {
-    if (sigmoid) {
+  static void Score(mojo::RouterScore score, std::vector<double>* v) {
+    if (score == mojo::kScoreSigmoid) {
       for (double& x : *v) x = 1 / (1 + exp(-x));
+      return;
+    }
+    if (score == mojo::kScoreSqrtSoftplus) {
+      for (double& x : *v) x = sqrt(x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)));
       return;
     }
     const double most = *std::max_element(v->begin(), v->end());
@@ -87,7 +91,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, mojo::RouterArgs args, size
             kernels.name, n, row, j, static_cast<long long>(id), got, order[j], best);
       w.push_back(want.scores[static_cast<size_t>(id)]);
     }
-    if (args.top_k_first) Reference::Score(args.sigmoid, &w);
+    if (args.top_k_first) Reference::Score(args.score, &w);
     double sum = 0;
     for (const double x : w) sum += x;
     for (size_t j = 0; j < k; ++j) {
@@ -121,13 +125,14 @@ void TestRouter(const mojo::KernelTable& kernels) {
   std::mt19937 rng(29);
   for (const ElementType type : kTypes) {
     for (const size_t n : {size_t{1}, size_t{4}, size_t{8}, size_t{16}, size_t{60}, size_t{64}, size_t{130}, size_t{256}, size_t{1024}}) {
-      for (int bits = 0; bits < 32; ++bits) {
+      for (int bits = 0; bits < 64; ++bits) {
+        if ((bits & 33) == 33) continue;
         mojo::RouterArgs args{};
         args.logits_type = type;
         args.bias_type = kTypes[static_cast<size_t>(bits) % 3];
         args.experts = n;
         args.groups = args.group_top_k = 1;
-        args.sigmoid = bits & 1;
+        args.score = bits & 1 ? mojo::kScoreSigmoid : bits & 32 ? mojo::kScoreSqrtSoftplus : mojo::kScoreSoftmax;
         args.top_k_first = bits & 2;
         args.renormalize = bits & 4;
         args.epsilon = bits & 8 ? 0.125f : 0;
@@ -142,7 +147,7 @@ void TestRouter(const mojo::KernelTable& kernels) {
         args.top_k = 5;
         args.top2_sum = bits & 4;
         args.excluded = bits & 8 ? -INFINITY : 0;
-        // With 0 for the others, no choice may depend on ties: the scores of softmax and sigmoid are above it, but for a bias.
+        // With 0 for the others, no choice may depend on ties: all scores are above it, but for a bias.
         RunAndCompare(kernels, args, 5, bits & 16 && args.excluded != 0, 2, &rng);
       }
     }

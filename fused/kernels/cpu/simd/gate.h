@@ -50,6 +50,8 @@ GateFn PickKind(GateKind kind) {
       return Gate<T, GeluTanh>;
     case kGateRelu:
       return Gate<T, Relu>;
+    case kGateReluSquared:
+      return Gate<T, ReluSquared>;
   }
   return nullptr;
 }

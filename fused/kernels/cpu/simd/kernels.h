@@ -51,7 +51,7 @@ struct GateArgs {
 typedef void (*GateFn)(const GateArgs& args, size_t begin, size_t end);
 
 // GateKind selects the activation.
-enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh, kGateRelu };
+enum GateKind { kGateSilu, kGateGelu, kGateGeluTanh, kGateRelu, kGateReluSquared };
 
 // RotaryArgs is count rows of width elements, one after the other in x and y, whose rows of cos and
 // sin lie cos_step and sin_step elements apart. 2 * half channels from first on are rotated, the
@@ -97,6 +97,24 @@ struct ProductArgs {
 // ProductFn computes one product.
 typedef void (*ProductFn)(const ProductArgs& args);
 
+// PanelArgs is a product with panels of tokens, whose numbers lie side by side for each input and output:
+// y[panel][n][lane] = bias[n] + sum over k of x[panel][k][lane] * w[n * stride + k], for the n below width and the k below depth.
+struct PanelArgs {
+  const void* w;
+  size_t stride;
+  const float* bias;  // null: none
+  const float* x;
+  size_t panels;
+  size_t depth;
+  size_t width;
+  float* y;
+  const void* next;  // the weights that are read next, if at all: asked for early
+};
+
+// PanelFn computes one product.
+typedef void (*PanelFn)(const PanelArgs& args);
+constexpr size_t kMostLanes = 16;
+
 // WeightedSumArgs is y = sum over i of weights[i] * rows[i], for the i below count, of width numbers.
 struct WeightedSumArgs {
   const float* const* rows;
@@ -110,6 +128,8 @@ struct WeightedSumArgs {
 typedef void (*WeightedSumFn)(const WeightedSumArgs& args);
 
 // RouterArgs is one TopKRouter call; rows of experts logits, and of top_k weights and ids.
+enum RouterScore { kScoreSoftmax, kScoreSigmoid, kScoreSqrtSoftplus };
+
 struct RouterArgs {
   const void* logits;
   const void* bias;  // null where there is none
@@ -125,7 +145,7 @@ struct RouterArgs {
   float excluded;
   float epsilon;
   float scale;
-  bool sigmoid;
+  RouterScore score;
   bool top_k_first;
   bool top2_sum;
   bool renormalize;
@@ -140,10 +160,15 @@ constexpr size_t kRouterExperts = 1024;
 // combination that no op has.
 struct KernelTable {
   const char* name;
+  size_t lanes;  // tokens of a panel
   NormFn (*norm)(const NormKey& key);
   GateFn (*gate)(ElementType type, GateKind kind);
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
   ProductFn (*product)(ElementType weights);
+  PanelFn (*panels)(ElementType weights);
+  // to_panel gives panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back.
+  void (*to_panel)(const float* const* tokens, float* panel, size_t n);
+  void (*from_panel)(const float* panel, float* const* tokens, size_t n);
   WeightedSumFn (*weighted_sum)(ElementType y);
   RouterFn router;
   // to_float32 widens n elements, for scales that are prepared once.

@@ -116,6 +116,16 @@ struct Relu {
   MOJO_INLINE F32 operator()(F32 g) const { return AtLeast(g, Set(0.0f)); }
 };
 
+// ReluSquared computes max(g, 0)^2; a NaN stays.
+struct ReluSquared {
+  explicit ReluSquared(float) {}
+
+  MOJO_INLINE F32 operator()(F32 g) const {
+    const F32 positive = AtLeast(g, Set(0.0f));
+    return positive * positive;
+  }
+};
+
 }  // namespace MOJO_ISA
 }  // namespace mojo
 

@@ -6,6 +6,8 @@
 #ifndef MOJO_KERNELS_CPU_SIMD_ROUTER_H_
 #define MOJO_KERNELS_CPU_SIMD_ROUTER_H_
 
+#include <math.h>
+
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
 #include "cpu/simd/vec.h"
@@ -70,9 +72,13 @@ MOJO_INLINE float Greatest(F32 v) {
 }
 
 // Score makes scores of n logits, in place; n is a number of whole vectors.
-inline void Score(bool sigmoid, float* v, size_t n) {
-  if (sigmoid) {
+inline void Score(RouterScore score, float* v, size_t n) {
+  if (score == kScoreSigmoid) {
     for (size_t i = 0; i < n; i += kLanes) Store(v + i, Set(1.0f) / Exponential(-Load(v + i), 1));
+    return;
+  }
+  if (score == kScoreSqrtSoftplus) {  // of a few hundred numbers for each token
+    for (size_t i = 0; i < n; ++i) v[i] = sqrtf((v[i] < 0 ? 0 : v[i]) + log1pf(expf(-fabsf(v[i]))));
     return;
   }
   F32 most = Load(v);
@@ -122,6 +128,24 @@ MOJO_INLINE void FillUp(float* v, size_t n, float fill) {
   Store(last, Select(InLast(n), Load(last), Set(fill)));
 }
 
+// Filled widens n numbers and fills up. Each vector is stored once: a load that needs two stores waits for both of them.
+template <class T>
+void Filled(const void* from, float* to, size_t n, float fill) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(to + i, Load(static_cast<const T*>(from) + i));
+  if (i < n) Store(to + i, Select(InLast(n), Load(Part{n - i}, static_cast<const T*>(from) + i), Set(fill)));
+}
+inline void Filled(ElementType type, const void* from, float* to, size_t n, float fill) {
+  switch (type) {
+    case kFloat32:
+      return Filled<float>(from, to, n, fill);
+    case kFloat16:
+      return Filled<Half>(from, to, n, fill);
+    case kBFloat16:
+      return Filled<BFloat>(from, to, n, fill);
+  }
+}
+
 // ToKeys makes the keys of n numbers, and fills up.
 inline void ToKeys(const float* v, int32_t* keys, size_t n) {
   I32 k = {};
@@ -131,6 +155,32 @@ inline void ToKeys(const float* v, int32_t* keys, size_t n) {
   }
   k = (I32)Select(InLast(n), (U32)k, SetBits(static_cast<uint32_t>(kTaken)));
   __builtin_memcpy(keys + Padded(n) - kLanes, &k, sizeof(k));
+}
+
+// FirstLane is the first lane where mask is all ones.
+MOJO_INLINE size_t FirstLane(I32 mask) {
+#if defined(__AVX512F__)
+  return static_cast<size_t>(__builtin_ctz(_mm512_movepi32_mask((__m512i)mask)));
+#elif defined(__AVX2__)
+  return static_cast<size_t>(__builtin_ctz(static_cast<unsigned>(_mm256_movemask_ps((__m256)mask))));
+#else
+  return static_cast<size_t>(LeastLane((I32)Select(mask, (U32)LaneNumbers(), SetBits(INT32_MAX))));
+#endif
+}
+
+// TakeOf gives the top_k greatest of keys of n numbers, the first of equals first. A single vector stays in a register.
+inline void TakeOf(int32_t* keys, size_t n, size_t top_k, int64_t* ids) {
+  if (n > kLanes) {
+    for (size_t j = 0; j < top_k; ++j) ids[j] = static_cast<int64_t>(TakeGreatest(keys, Padded(n)));
+    return;
+  }
+  I32 left;
+  __builtin_memcpy(&left, keys, sizeof(left));
+  for (size_t j = 0; j < top_k; ++j) {
+    const size_t place = FirstLane(left == GreatestLane(left));
+    left = (I32)Select(LaneNumbers() == static_cast<int32_t>(place), SetBits(static_cast<uint32_t>(kTaken)), (U32)left);
+    ids[j] = static_cast<int64_t>(place);
+  }
 }
 
 // GroupScore is the greatest of n numbers, or the sum of the two greatest.
@@ -168,15 +218,13 @@ inline void RouteRows(const RouterArgs& args, size_t begin, size_t end) {
   const char* logits = static_cast<const char*>(args.logits);
   const size_t row_size = n * (args.logits_type == kFloat32 ? 4 : 2);
   if (args.bias != nullptr) {
-    ToFloat32(args.bias_type, args.bias, bias, n);
-    FillUp(bias, n, 0);
+    Filled(args.bias_type, args.bias, bias, n, 0);
   }
   for (size_t row = begin; row < end; ++row) {
     float* const w = args.weights + row * args.top_k;
     int64_t* const ids = args.ids + row * args.top_k;
-    ToFloat32(args.logits_type, logits + row * row_size, scores, n);
-    FillUp(scores, n, -__builtin_inff());
-    if (!args.top_k_first) Score(args.sigmoid, scores, padded);
+    Filled(args.logits_type, logits + row * row_size, scores, n, -__builtin_inff());
+    if (!args.top_k_first) Score(args.score, scores, padded);
     const float* by = scores;
     if (args.bias != nullptr || args.groups > 1) {
       for (size_t i = 0; i < padded; i += kLanes) {
@@ -186,14 +234,11 @@ inline void RouteRows(const RouterArgs& args, size_t begin, size_t end) {
       by = choice;
     }
     ToKeys(by, keys, n);
-    for (size_t j = 0; j < args.top_k; ++j) {
-      const size_t id = TakeGreatest(keys, padded);
-      ids[j] = static_cast<int64_t>(id);
-      chosen[j] = scores[id];
-    }
+    TakeOf(keys, n, args.top_k, ids);
+    for (size_t j = 0; j < args.top_k; ++j) chosen[j] = scores[ids[j]];
     if (args.top_k_first) {
       FillUp(chosen, args.top_k, -__builtin_inff());
-      Score(args.sigmoid, chosen, Padded(args.top_k));
+      Score(args.score, chosen, Padded(args.top_k));
     }
     double sum = 0;
     for (size_t j = 0; j < args.top_k; ++j) sum += static_cast<double>(chosen[j]);

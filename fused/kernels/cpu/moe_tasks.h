@@ -1,0 +1,64 @@
+// The steps of a run of MoE, each cut into tasks that threads take by turns.
+#ifndef MOJO_KERNELS_CPU_MOE_TASKS_H_
+#define MOJO_KERNELS_CPU_MOE_TASKS_H_
+
+#include "cpu/moe_plan.h"
+#include "cpu/moe_run.h"
+#include "cpu/simd/kernels.h"
+
+namespace mojo {
+
+// Padded is the distance of rows of so many numbers in scratch memory: an odd number of cache lines. At a power of
+// two, equal columns of all rows would share the few places of the cache that are theirs.
+inline size_t Padded(size_t width) { return ((width + 15) / 16 | 1) * 16; }
+
+// At is the place of an element of a tensor.
+inline const char* At(const void* data, size_t element, ElementType type) {
+  return static_cast<const char*>(data) + element * (type == kFloat32 ? 4 : 2);
+}
+
+// Go is what the tasks of a number of tokens share.
+struct Go {
+  const MoEArgs& args;
+  ProductFn product;
+  PanelFn product_of_panels;
+  GateFn gate;
+  WeightedSumFn weighted_sum;
+  size_t lanes;  // of a panel; 0: there are none
+  size_t first_token, tokens;
+  size_t runs;
+  const ExpertRun* run;
+  const size_t* choice;    // per place
+  float* x;                // [tokens, hidden], rows Padded
+  float* weights;          // per choice
+  float* x_panels;         // [panel, hidden, lanes]
+  float* activated;        // [place, inner], rows Padded
+  float* activated_panels; // [panel, inner, lanes]
+  float* outputs;          // [place, hidden], rows Padded; may be x_panels' memory
+  const float** rows;      // per choice, its row of outputs
+  size_t gate_up_blocks, gate_up_block;
+  size_t down_blocks, down_block;
+};
+
+// Outputs of a matrix that one task computes. Columns are read in longer pieces of memory.
+constexpr size_t kRowBlock = 64;
+constexpr size_t kColumnBlock = 256;
+
+// WidenTokens gives the tokens from begin to end - 1 as float32.
+void WidenTokens(const Go& go, size_t begin, size_t end);
+
+// FillPanels puts the tokens of the runs from begin to end - 1 into their panels.
+void FillPanels(const Go& go, size_t begin, size_t end);
+
+// Activate computes one run's activations of one block of the inner dimension. state is a Go.
+void Activate(void* state, size_t task);
+
+// Project computes one run's outputs of one block of the hidden dimension. state is a Go.
+void Project(void* state, size_t task);
+
+// Combine writes y of the tokens from begin to end - 1.
+void Combine(const Go& go, size_t begin, size_t end);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_MOE_TASKS_H_

@@ -1,0 +1,166 @@
+// Products of the weights of one expert, by rows, with many tokens.
+//
+// A vector holds one input of as many tokens as it has lanes: a panel. A weight is multiplied with all lanes at once,
+// so that nothing is added up across lanes, and the weights are read in their order, once.
+#ifndef MOJO_KERNELS_CPU_SIMD_PANEL_H_
+#define MOJO_KERNELS_CPU_SIMD_PANEL_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/tile.h"
+#include "cpu/simd/vec.h"
+#include "cpu/simd/widen.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// Rows of a tile, which has a vector of sums for each of them and each of two panels; they must fit into the registers.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kPanelRows = 12;
+#else
+constexpr int kPanelRows = 6;
+#endif
+
+// Inputs that are worked off at a time: two panels of so many stay in the first level of the cache.
+constexpr size_t kPanelDepth = 256;
+
+// Rows of 16 bits that are widened at a time.
+constexpr size_t kPanelWideRows = 2 * kPanelRows;
+
+// ToPanel makes a panel of as many tokens.
+inline void ToPanel(const float* const* tokens, float* panel, size_t n) {
+  for (size_t k = 0; k < n; ++k) {
+    for (int lane = 0; lane < kLanes; ++lane) panel[k * kLanes + lane] = tokens[lane][k];
+  }
+}
+
+// FromPanel gives the numbers of a panel back to the tokens.
+inline void FromPanel(const float* panel, float* const* tokens, size_t n) {
+  for (size_t k = 0; k < n; ++k) {
+    for (int lane = 0; lane < kLanes; ++lane) tokens[lane][k] = panel[k * kLanes + lane];
+  }
+}
+
+// Panels are the numbers of two panels, or one, as a tile multiplies with them.
+struct Panels {
+  const float* x;
+  size_t x_apart;
+  size_t depth;
+  float* y;
+  size_t y_apart;
+};
+
+// NextRows are the rows that come in the place of those of a tile: row bytes from one to the next, size bytes an input.
+struct NextRows {
+  const char* first;
+  size_t row;
+  size_t size;
+};
+
+// PanelTile adds to y the products of kPanels panels with kRows rows. Meanwhile it asks for as many inputs of the next rows.
+template <int kRows, int kPanels>
+void PanelTile(const float* w, size_t stride, const Panels& panels, const NextRows& next) {
+  const float* const x = panels.x;
+  float* const y = panels.y;
+  const size_t depth = panels.depth, x_apart = panels.x_apart, y_apart = panels.y_apart;
+  F32 sum[kRows][kPanels];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) sum[r][p] = Load(y + p * y_apart + r * kLanes);
+  }
+  const auto add = [&](size_t k) MOJO_LAMBDA {
+    F32 panel[kPanels];
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) panel[p] = Load(x + p * x_apart + k * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F32 weight = Set(w[r * stride + k]);
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) sum[r][p] = Fma(weight, panel[p], sum[r][p]);
+    }
+  };
+  size_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    // A cache line holds 16 inputs or more: a quarter of the rows for every fourth of them.
+    constexpr int kFetched = (kRows + 3) / 4;
+    const char* line = next.first + k / 4 % 4 * kFetched * next.row + k * next.size;
+#pragma GCC unroll 4
+    for (int i = 0; i < kFetched; ++i) __builtin_prefetch(line + i * next.row, 0, 2);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; ++i) add(k + i);
+  }
+  for (; k < depth; ++k) add(k);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) Store(y + p * y_apart + r * kLanes, sum[r][p]);
+  }
+}
+
+// PanelTiles is PanelTile over any number of rows, from the largest tile to the smallest.
+template <int kRows, int kPanels>
+void PanelTiles(const float* w, size_t stride, size_t rows, Panels panels, NextRows next) {
+  for (; rows >= kRows; rows -= kRows) {
+    PanelTile<kRows, kPanels>(w, stride, panels, next);
+    w += kRows * stride;
+    panels.y += kRows * kLanes;
+    next.first += kRows * next.row;
+  }
+  constexpr int kFewer = kRows > kPanelRows / 3 ? kRows - kPanelRows / 3 : 1;
+  if constexpr (kRows > 1) PanelTiles<kFewer, kPanels>(w, stride, rows, panels, next);
+}
+
+// MultiplyPanels computes one product with panels.
+template <class T>
+void MultiplyPanels(const PanelArgs& args) {
+  constexpr bool kWidens = sizeof(T) != sizeof(float);
+  const T* w = static_cast<const T*>(args.w);
+  const size_t x_apart = args.depth * kLanes, y_apart = args.width * kLanes;
+  const size_t most = kWidens ? kPanelWideRows : args.width;
+  float wide[kWidens ? kPanelWideRows * kPanelDepth : 1];
+  for (size_t p = 0; p < args.panels; ++p) {
+    for (size_t n = 0; n < args.width; ++n) {
+      Store(args.y + p * y_apart + n * kLanes, Set(args.bias == nullptr ? 0 : args.bias[n]));
+    }
+  }
+  for (size_t at = 0; at < args.depth; at += kPanelDepth) {
+    const size_t depth = args.depth - at < kPanelDepth ? args.depth - at : kPanelDepth;
+    for (size_t r = 0; r < args.width; r += most) {
+      const size_t rows = args.width - r < most ? args.width - r : most;
+      const T* stored = w + r * args.stride + at;
+      const float* read = wide;
+      size_t stride = kPanelDepth;
+      if constexpr (kWidens) {
+        for (size_t i = 0; i < rows; ++i) Widened<T>(stored + i * args.stride, wide + i * kPanelDepth, depth);
+      } else {
+        read = stored;
+        stride = args.stride;
+      }
+      const T* next = at + depth < args.depth ? stored + depth : static_cast<const T*>(args.next) + r * args.stride;
+      NextRows rows_after{reinterpret_cast<const char*>(next), args.stride * sizeof(T), sizeof(T)};
+      for (size_t p = 0; p < args.panels; p += 2) {
+        const Panels panels{args.x + p * x_apart + at * kLanes, x_apart, depth, args.y + p * y_apart + r * kLanes, y_apart};
+        const auto multiply = args.panels - p > 1 ? PanelTiles<kPanelRows, 2> : PanelTiles<kPanelRows, 1>;
+        multiply(read, stride, rows, panels, rows_after);
+        rows_after.row = rows_after.size = 0;  // once is enough
+      }
+    }
+  }
+}
+
+inline PanelFn PickPanels(ElementType type) {
+  switch (type) {
+    case kFloat32:
+      return MultiplyPanels<float>;
+    case kFloat16:
+      return MultiplyPanels<Half>;
+    case kBFloat16:
+      return MultiplyPanels<BFloat>;
+  }
+  return nullptr;
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_PANEL_H_
