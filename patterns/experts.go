@@ -60,10 +60,27 @@ func findExperts(f *finder) []*Match {
 
 // expertsBehind finds the experts that a router chooses; where and why not otherwise.
 func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string) {
-	regions, why := f.view.regionsOf(r)
+	regions, why := f.view.regionsOf(r, nil)
 	if len(regions) == 0 {
 		return nil, r.topK, why
 	}
+	if m, at, why = f.expertsAmong(regions); m != nil || r.k > 1 {
+		return m, at, why
+	}
+	// Where each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
+	for range maxEnds {
+		if regions, _ = f.view.regionsOf(r, regions[0].y.Producer); len(regions) == 0 {
+			break
+		}
+		if m, _, _ := f.expertsAmong(regions); m != nil {
+			return m, nil, ""
+		}
+	}
+	return nil, at, why
+}
+
+// expertsAmong finds the experts of one of the regions, which have one y.
+func (f *finder) expertsAmong(regions []*region) (m *Match, at *onnx.Node, why string) {
 	for _, reg := range regions {
 		if at, why := f.view.countsTokens(reg); at != nil {
 			return nil, at, why
@@ -77,7 +94,8 @@ func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string)
 			break
 		}
 	}
-	return nil, regions[0].y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.experts))
+	r := regions[0]
+	return nil, r.y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.routing.experts))
 }
 
 // expertsIn finds the experts of a region; why not otherwise.

@@ -13,14 +13,14 @@ import (
 func (p *expertProbe) look(chosen []int) error {
 	amplitude := 9.0
 	for _, x := range p.numbers {
-		if x > amplitude && x < 64 {
-			amplitude = 1.3 * x
+		if 3*x > amplitude && x < 64 {
+			amplitude = 3 * x
 		}
 	}
 	p.fill = func(a *applied, out *reference.Tensor) error {
 		samples := make([]float64, out.Shape[a.resultOut])
 		for c := range samples {
-			samples[c] = sampleAt(a.number, c, amplitude)
+			samples[c] = sampleAt(a.number+5*p.salt, c, amplitude)
 		}
 		return a.eachSum(func(r resultRow, _ int, x float64) error {
 			r.add(out, func(c int) float64 { return x * samples[c] })
@@ -40,15 +40,37 @@ func (p *expertProbe) look(chosen []int) error {
 		case !p.unit.same(u):
 			return noExperts("the experts do different things between their products: %s and %s", p.unit.describe(), u.describe())
 		}
-		g := &firstProducts{upFirst: u.upFirst}
+		g := &firstProducts{upFirst: u.upFirst, either: u.eitherFirst(a, group)}
 		for _, f := range group {
 			g.numbers = append(g.numbers, f.number)
 		}
 		p.groups[a.number] = g
 		return nil
 	}
-	_, err := p.runWith(chosen, func(int) float64 { return 1 })
-	return err
+	for range lookAgain {
+		_, err := p.runWith(chosen, func(int) float64 { return 1 })
+		if err != nil || p.settled() {
+			return err
+		}
+		p.salt++
+	}
+	return nil
+}
+
+// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It says whether there are such.
+func (p *expertProbe) settled() bool {
+	told := map[bool]bool{}
+	for _, g := range p.groups {
+		if !g.either {
+			told[g.upFirst] = true
+		}
+	}
+	for _, g := range p.groups {
+		if g.either && len(told) == 1 {
+			g.upFirst = told[true]
+		}
+	}
+	return len(told) > 0 || len(p.groups) == 0
 }
 
 // listen runs the region with answers, and takes note of which came for each expert.

@@ -12,6 +12,7 @@ type weightBlock struct {
 	source      *onnx.Value
 	length      int64 // of the table's rows
 	row, column int64 // where the block begins
+	by          int64 // from one column to the next
 	rows, columns,
 	size int64 // rows*columns are as many elements; the rows of the matrix may be laid end to end
 }
@@ -26,11 +27,14 @@ func (m *matrix) block(inOut bool) *weightBlock {
 		step = columns
 	}
 	total, at := m.at.source.Constant().Len(), m.at.offset
-	b := &weightBlock{source: m.at.source, size: rows * columns}
-	switch {
-	case columns > 1 && unit != 1 || step < columns:
+	if columns == 1 {
+		unit = 1
+	}
+	b := &weightBlock{source: m.at.source, size: rows * columns, by: unit}
+	switch width := (columns-1)*unit + 1; {
+	case unit < 1 || step < width:
 		return nil
-	case total%step == 0 && at%step+columns <= step:
+	case total%step == 0 && at%step+width <= step:
 		b.length, b.row, b.column, b.rows, b.columns = step, at/step, at%step, rows, columns
 	case step == columns:
 		b.length, b.column, b.rows, b.columns = total, at, 1, b.size
@@ -50,7 +54,7 @@ func (b *expertsBuilder) placed(name string, list []*weightBlock, dims ...int64)
 	}
 	even := total == first.length*steps*int64(len(list)) && first.row+first.rows <= steps
 	for e, w := range list {
-		even = even && w.source == first.source && w.length == first.length && w.column == first.column && w.row == first.row+int64(e)*steps
+		even = even && w.source == first.source && w.length == first.length && w.by == first.by && w.column == first.column && w.row == first.row+int64(e)*steps
 	}
 	switch {
 	case even && first.rows == steps && first.columns == first.length: // all of it
@@ -58,7 +62,7 @@ func (b *expertsBuilder) placed(name string, list []*weightBlock, dims ...int64)
 	case even:
 		table := []int64{int64(len(list)), steps, first.length}
 		v := b.reshaped(name+"_table", source, first.source.Constant().Dims, table)
-		v = b.sliced(name+"_part", v, []int64{first.row, first.column}, []int64{first.rows, first.columns}, 1)
+		v = b.sliced(name+"_part", v, []int64{first.row, first.column}, []int64{first.rows, first.columns}, first.by, 1)
 		return b.reshaped(name, v, []int64{table[0], first.rows, first.columns}, dims)
 	}
 	parts := make([]*onnx.Value, len(list))
@@ -68,7 +72,7 @@ func (b *expertsBuilder) placed(name string, list []*weightBlock, dims ...int64)
 		v, have := b.source(part, w.source), w.source.Constant().Dims
 		if total := w.source.Constant().Len(); w.size < total {
 			v = b.reshaped(part+"_table", v, have, []int64{total / w.length, w.length})
-			v = b.sliced(part+"_part", v, []int64{w.row, w.column}, []int64{w.rows, w.columns}, 0)
+			v = b.sliced(part+"_part", v, []int64{w.row, w.column}, []int64{w.rows, w.columns}, w.by, 0)
 			have = []int64{w.rows, w.columns}
 		}
 		if slices.Equal(have, one[1:]) {
@@ -101,12 +105,20 @@ func (b *expertsBuilder) reshaped(name string, v *onnx.Value, have, want []int64
 	return b.node("Reshape", name, []*onnx.Value{v, b.integers("shape", want...)})
 }
 
-// sliced takes n[i] places from from[i] on of the axes from axis on.
-func (b *expertsBuilder) sliced(name string, v *onnx.Value, from, n []int64, axis int64) *onnx.Value {
-	ends, axes := slices.Clone(n), slices.Clone(n)
+// sliced takes n[i] places from from[i] on of the axes from axis on, those of the last one by steps.
+func (b *expertsBuilder) sliced(name string, v *onnx.Value, from, n []int64, by, axis int64) *onnx.Value {
+	ends, axes, steps := slices.Clone(n), slices.Clone(n), slices.Clone(n)
 	for i := range ends {
-		ends[i] += from[i]
+		steps[i] = 1
+		if i == len(n)-1 {
+			steps[i] = by
+		}
+		ends[i] = from[i] + (n[i]-1)*steps[i] + 1
 		axes[i] = axis + int64(i)
 	}
-	return b.node("Slice", name, []*onnx.Value{v, b.integers("starts", from...), b.integers("ends", ends...), b.integers("axes", axes...)})
+	inputs := []*onnx.Value{v, b.integers("starts", from...), b.integers("ends", ends...), b.integers("axes", axes...)}
+	if by > 1 {
+		inputs = append(inputs, b.integers("steps", steps...))
+	}
+	return b.node("Slice", name, inputs)
 }

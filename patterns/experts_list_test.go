@@ -36,7 +36,7 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	found, why := f.view.regionsOf(list[0])
+	found, why := f.view.regionsOf(list[0], nil)
 	if len(found) == 0 {
 		return nil, "no region: " + why
 	}
@@ -204,7 +204,7 @@ func TestExpertsAbsent(t *testing.T) {
 		}, "not the sum"},
 		{"two of three", func(b *mixture) *onnx.Value {
 			k := b.k
-			b.ids, b.scores = b.op("Slice", b.ids, []int64{0}, []int64{int64(k - 1)}, []int64{1}), b.op("Slice", b.scores, []int64{0}, []int64{int64(k - 1)}, []int64{1})
+			b.ids, b.scores = b.op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}), b.op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
 			return b.equalAndMul()
 		}, "depend on which others are chosen"},
 		{"a bias for each place", func(b *mixture) *onnx.Value {
@@ -282,7 +282,7 @@ func TestCapacity(t *testing.T) {
 // An even number of experts, each at one place of the choice in a run: those that are at another place are not absent.
 func TestPlaceInChoice(t *testing.T) {
 	b := newMixture(6, 2)
-	b.ids, b.scores = b.op("Slice", b.ids, []int64{0}, []int64{1}, []int64{1}), b.op("Slice", b.scores, []int64{0}, []int64{1}, []int64{1})
+	b.ids, b.scores = b.op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}), b.op("Slice", b.scores, []int64{1}, []int64{2}, []int64{1})
 	if m, why := b.read(t, b.equalAndMul()); m != nil || !strings.Contains(why, "depend on which others are chosen") {
 		t.Errorf("%v, %q", m != nil, why)
 	}

@@ -25,9 +25,8 @@ type probe struct {
 
 	count int // of the products of the run
 	views map[*reference.Tensor]*weightView
-	// made are the results of products, also reshaped or in another type; from are the products that a tensor comes from.
-	made    map[tensorRef]*applied
-	rows    map[tensorRef][]*applied // of results put one below the other: the products, in order
+	// made are the results of products, also moved or in another type; from are the products that a tensor comes from.
+	made    map[tensorRef]*results
 	from    map[tensorRef][]*applied
 	seconds []*applied // those that a token comes to
 	// scanned are the inputs of the bodies of Scans that hold one place of a weight after the other.
@@ -55,12 +54,11 @@ func noExperts(format string, args ...any) error { return probeError(fmt.Sprintf
 func (p *probe) run(r *region, env map[*onnx.Value]*reference.Tensor) (*reference.Tensor, error) {
 	p.count = 0
 	p.views = map[*reference.Tensor]*weightView{}
-	p.made = map[tensorRef]*applied{}
-	p.rows = map[tensorRef][]*applied{}
+	p.made = map[tensorRef]*results{}
 	p.from = map[tensorRef][]*applied{}
 	p.seconds = nil
 	p.scanned = map[*onnx.Value]*scannedWeight{}
-	nodes := p.runnable(r.y, env)
+	nodes := p.runnable(r, env)
 	e := reference.NewForOpset(p.g.facts.Opset(), p.g.facts.Functions(), reference.Options{Exact: true, Override: p.node})
 	if _, err := e.EvalFor(nodes, env, []*onnx.Value{r.y}); err != nil { // each expert adds to all tokens: not to be kept
 		return nil, err
@@ -71,11 +69,11 @@ func (p *probe) run(r *region, env map[*onnx.Value]*reference.Tensor) (*referenc
 	return env[r.y], nil
 }
 
-// runnable gives the nodes that make v from the values in env, in order. What does not depend on these is taken out of the facts
-// and added to env, where it is numbers computed from shapes. The facts are of no use behind these values: they guess how many
-// tokens go to an expert.
-func (p *probe) runnable(v *onnx.Value, env map[*onnx.Value]*reference.Tensor) []*onnx.Node {
-	memo := map[*onnx.Value]bool{}
+// runnable gives the nodes that make the region's result from the values in env, in order. What does not depend on these is taken out
+// of the facts and added to env, where it is numbers computed from shapes. The facts are of no use behind these values: they guess
+// how many tokens go to an expert. They know the shapes of what the choice is made of.
+func (p *probe) runnable(r *region, env map[*onnx.Value]*reference.Tensor) []*onnx.Node {
+	memo, router := map[*onnx.Value]bool{}, r.routing.madeOf()
 	var depends func(v *onnx.Value) bool
 	depends = func(v *onnx.Value) bool {
 		if v == nil || v.Constant() != nil {
@@ -85,7 +83,7 @@ func (p *probe) runnable(v *onnx.Value, env map[*onnx.Value]*reference.Tensor) [
 			return true
 		}
 		d, seen := memo[v]
-		if seen || v.Producer == nil || v.Graph != p.g.g {
+		if seen || v.Producer == nil || v.Graph != p.g.g || v.Producer.Is("Shape") && router[v.Producer.Input(0)] {
 			return d
 		}
 		memo[v] = false
@@ -114,7 +112,7 @@ func (p *probe) runnable(v *onnx.Value, env map[*onnx.Value]*reference.Tensor) [
 		}
 		nodes = append(nodes, v.Producer)
 	}
-	need(v)
+	need(r.y)
 	maps.Copy(env, known)
 	return nodes
 }
@@ -208,16 +206,14 @@ func (p *probe) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope)
 			p.from[ref(t)] = from
 		}
 	}
-	if n.Is("Concat") && n.AttrInt("axis", 0) == 0 && !slices.ContainsFunc(in, func(t *reference.Tensor) bool { return p.made[ref(t)] == nil }) {
-		for _, t := range in {
-			p.rows[ref(out[0])] = append(p.rows[ref(out[0])], p.made[ref(t)])
-		}
+	var made *results
+	if n.Is("Concat") && n.AttrInt("axis", 0) == 0 {
+		made = p.below(in)
+	} else if r := p.made[ref(in[0])]; r != nil && len(out) == 1 {
+		made = r.moved(n, out[0], intsOf(n, s))
 	}
-	if a := p.made[ref(in[0])]; a != nil && onnx.IsStandardDomain(n.Domain) {
-		switch n.OpType {
-		case "Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten":
-			p.made[ref(out[0])] = a
-		}
+	if made != nil {
+		p.made[ref(out[0])] = made
 	}
 	return out, nil
 }
@@ -227,6 +223,8 @@ func (p *probe) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope)
 func (p *probe) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
 	w := p.views[in[0]]
 	switch {
+	case slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }) && opKind(n) != "Reshape":
+		return nil, nil
 	case isProduct(n):
 		return p.product(n, in)
 	case n.Is("Add") && len(in) == 2:
@@ -243,7 +241,17 @@ func (p *probe) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scop
 	case w == nil || !onnx.IsStandardDomain(n.Domain):
 		return nil, nil
 	}
-	moved := moveView(n, w, func(i int) *reference.Tensor {
+	moved := moveView(n, w, intsOf(n, s))
+	var out []*reference.Tensor
+	for _, m := range moved {
+		out = append(out, p.stand(m))
+	}
+	return out, nil
+}
+
+// intsOf reads the integers of an input of a node.
+func intsOf(n *onnx.Node, s *reference.Scope) func(i int) *reference.Tensor {
+	return func(i int) *reference.Tensor {
 		v := n.Input(i)
 		if v == nil {
 			return nil
@@ -253,12 +261,7 @@ func (p *probe) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scop
 			return nil
 		}
 		return t
-	})
-	var out []*reference.Tensor
-	for _, m := range moved {
-		out = append(out, p.stand(m))
 	}
-	return out, nil
 }
 
 // scan evaluates a Scan over weights as one over their places.
@@ -273,6 +276,9 @@ func (p *probe) scan(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) (
 		w, scan := p.views[t], k-(len(in)-scans)
 		if w == nil || scan < 0 {
 			continue
+		}
+		if w.pile != nil {
+			return nil, nil
 		}
 		axis := 0
 		if scan < len(axes) {
@@ -291,26 +297,6 @@ func (p *probe) scan(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) (
 		defer s.Bind(n.Inputs[k], t)
 	}
 	return s.Op(n)
-}
-
-// takesBias takes b for the bias of the product, or of the products, whose results are t.
-func (p *probe) takesBias(t *reference.Tensor, b *weightView) bool {
-	if a := p.made[ref(t)]; a != nil {
-		return a.setBias(t.Shape, b)
-	}
-	whole := b.expand(long(t.Shape))
-	if whole == nil || elements(t.Shape) == 0 {
-		return false
-	}
-	from := int64(0)
-	for _, a := range p.rows[ref(t)] {
-		n := int64(a.shape[0])
-		if n > 0 && !a.setBias(a.shape, whole.slice(0, from, n, 1)) {
-			return false
-		}
-		from += n
-	}
-	return from > 0
 }
 
 // shapeOf is what the op Shape gives of a tensor of these dimensions.
@@ -352,7 +338,11 @@ const maxRead = 1 << 20
 func (w *weightView) read() (*reference.Tensor, error) {
 	whole := map[*onnx.Value]*reference.Tensor{}
 	var v []float64
-	for _, o := range w.origins {
+	from := w
+	if w.pile != nil {
+		from = w.pile
+	}
+	for _, o := range from.origins {
 		if n := o.source.Constant().Len(); n < 0 || n > maxRead {
 			return nil, noExperts("the weight %q, of %v, is neither only moved nor multiplied with", o.source.Name, o.source.Constant().Dims)
 		}
@@ -372,5 +362,5 @@ func (w *weightView) read() (*reference.Tensor, error) {
 	for i, a := range w.axes {
 		shape[i] = int(a.dim)
 	}
-	return reference.NewFloats(whole[w.origins[0].source].DataType, shape, v), nil
+	return reference.NewFloats(whole[from.origins[0].source].DataType, shape, v), nil
 }

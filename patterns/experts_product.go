@@ -68,7 +68,7 @@ func (p *probe) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tens
 		}
 	}
 	result := reference.NewFloats(a.data.DataType, shape, make([]float64, elements(shape)))
-	p.made[ref(result)], p.from[ref(result)] = a, []*applied{a}
+	p.made[ref(result)], p.from[ref(result)] = allOf([]*applied{a}, shape), []*applied{a}
 	if len(a.first) == 0 {
 		err := p.fill(a, result)
 		a.row, a.data = rowOf(result, a.resultOut), nil
@@ -171,7 +171,8 @@ func (a *applied) einsum(equation string, at int) []int {
 		}
 	}
 	for i, c := range []byte(w) {
-		if k := strings.IndexByte(d, c); k >= 0 && int64(a.data.Shape[k]) != a.weight.axes[i].dim {
+		stretched := strings.IndexByte(result, c) >= 0 // one row may be multiplied with all matrices
+		if k := strings.IndexByte(d, c); k >= 0 && int64(a.data.Shape[k]) != a.weight.axes[i].dim && !(stretched && a.data.Shape[k] == 1) {
 			return nil
 		}
 	}
@@ -196,8 +197,12 @@ func (a *applied) einsum(equation string, at int) []int {
 	a.dataIn, a.resultOut = strings.IndexByte(d, w[a.in]), strings.IndexByte(result, w[a.out])
 	for i, c := range []byte(w) {
 		if i != a.in && i != a.out {
+			at := strings.IndexByte(d, c)
+			if at >= 0 && int64(a.data.Shape[at]) != a.weight.axes[i].dim {
+				at = -1
+			}
 			a.batch = append(a.batch, i)
-			a.dataBatch, a.resultBatch = append(a.dataBatch, strings.IndexByte(d, c)), append(a.resultBatch, strings.IndexByte(result, c))
+			a.dataBatch, a.resultBatch = append(a.dataBatch, at), append(a.resultBatch, strings.IndexByte(result, c))
 		}
 	}
 	shape := make([]int, len(result))

@@ -22,6 +22,7 @@ type expertProbe struct {
 	numbers     []float64 // of the region
 	activations []string  // that it may have
 	unit        *unit
+	salt        int                    // of the samples that tell it
 	groups      map[int]*firstProducts // of a second product, by number
 	calls       []*call
 	byKey       map[string]int // the places in calls
@@ -43,11 +44,14 @@ type call struct {
 type firstProducts struct {
 	numbers []int
 	upFirst bool
+	either  bool // upFirst may be otherwise as well
 }
 
 const (
 	// maxChosen bounds the experts of a token, and probeSum the sum of all their factors: it is exact in float64.
 	maxChosen, probeSum = 24, 48
+	// lookAgain bounds the samples that are tried where none tells gate from up.
+	lookAgain = 4
 	// leastFactor is the factor of the first expert of a token: other than 1, so that it shows where it is applied.
 	leastFactor = 2
 	maxExperts  = 1 << 12
@@ -110,7 +114,28 @@ func (g *graphView) callsOf(reg *region) (p *expertProbe, why string) {
 		}
 		return p, p.verdict(nil)
 	}
+	if why := p.g.fixedCounts(reg); why != "" {
+		return p, why
+	}
 	return p, p.verdict(err)
+}
+
+// fixedCounts says whether the rows of all experts are split by sizes that do not depend on the choice.
+func (g *graphView) fixedCounts(reg *region) (why string) {
+	for _, n := range reg.nodes {
+		if !n.Is("Split") || n.AttrInt("axis", 0) != 0 || int64(len(n.Outputs)) != reg.routing.experts {
+			continue
+		}
+		sizes := n.AttrInts("split")
+		if v := n.Input(1); v != nil {
+			sizes, _ = g.ints(v)
+		}
+		if sizes != nil && reg.inside[producer(n.Input(0))] {
+			return fmt.Sprintf("%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got when this was exported, "+
+				"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
+		}
+	}
+	return ""
 }
 
 // missesSome says whether an error may be one of a graph that holds fewer experts than the router has.

@@ -73,7 +73,7 @@ func (k *expertReader) read() (*experts, string) {
 	if a == nil || b == nil || a == down || b == down {
 		return nil, "gate and up of the experts are not computed from products with their weights"
 	}
-	if a.node == b.node { // such as relu(x) * relu(x)
+	if a.node == b.node { // such as relu(x) times its square
 		return nil, "what stands between the products of an expert is no activation that the op has"
 	}
 	gateBias, upBias := k.bias(a), k.bias(b)

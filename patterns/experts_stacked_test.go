@@ -104,6 +104,22 @@ var stackedForms = []struct {
 		s := gathered{b: b}
 		return s.sum(b.op("Mul", s.linear(b.op("Relu", s.linear(s.rows(), b.hidden, b.inner)), b.inner, b.hidden), s.factors()))
 	}, "relu none out_in out_in"},
+	{"relu squared", func(b *mixture) *onnx.Value {
+		s := gathered{b: b}
+		r := b.op("Relu", s.linear(s.rows(), b.hidden, b.inner))
+		return s.sum(b.op("Mul", s.linear(b.op("Mul", r, r), b.inner, b.hidden), s.factors()))
+	}, "relu2 none out_in out_in"},
+	{"relu to the power of two", func(b *mixture) *onnx.Value {
+		s := gathered{b: b}
+		r := b.op("Relu", s.linear(s.rows(), b.hidden, b.inner))
+		return s.sum(b.op("Mul", s.linear(b.op("Pow", r, 2), b.inner, b.hidden), s.factors()))
+	}, "relu2 none out_in out_in"},
+	{"gated relu squared", func(b *mixture) *onnx.Value {
+		s, x := gathered{b: b}, gathered{b: b}.rows()
+		r := b.op("Relu", s.linear(x, b.hidden, b.inner))
+		a := b.op("Mul", b.op("Mul", r, r), s.linear(x, b.hidden, b.inner))
+		return s.sum(b.op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
+	}, "relu2 halves out_in out_in"},
 	{"gated relu", func(b *mixture) *onnx.Value {
 		s, x := gathered{b: b}, gathered{b: b}.rows()
 		a := b.op("Mul", b.op("Relu", s.linear(x, b.hidden, b.inner)), s.linear(x, b.hidden, b.inner))
@@ -211,7 +227,7 @@ func (b *mixture) stacked(t *testing.T, y *onnx.Value) (*Match, string) {
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	found, why := f.view.regionsOf(list[0])
+	found, why := f.view.regionsOf(list[0], nil)
 	if len(found) == 0 {
 		return nil, "no region: " + why
 	}
@@ -270,9 +286,9 @@ func TestStackedExpertsMissed(t *testing.T) {
 		{"no activation", func(s gathered) *onnx.Value {
 			return s.sum(s.b.op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden), s.factors()))
 		}, "no activation between the products"},
-		{"relu squared", func(s gathered) *onnx.Value {
+		{"relu cubed", func(s gathered) *onnx.Value {
 			r := s.b.op("Relu", s.linear(s.rows(), s.b.hidden, s.b.inner))
-			return s.sum(s.b.op("Mul", s.linear(s.b.op("Mul", r, r), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.op("Mul", s.linear(s.b.op("Mul", s.b.op("Mul", r, r), r), s.b.inner, s.b.hidden), s.factors()))
 		}, "no activation that the op has"},
 		{"one bias", func(s gathered) *onnx.Value {
 			x := s.rows()

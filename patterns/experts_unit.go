@@ -31,6 +31,8 @@ func (u *unit) of(gate, up float64) float64 {
 		a = 0.5 * gate * (1 + math.Erf(gate/math.Sqrt2))
 	case "gelu_tanh":
 		a = 0.5 * gate * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(gate+0.044715*gate*gate*gate)))
+	case "relu2":
+		a = max(gate, 0) * max(gate, 0)
 	default:
 		a = max(gate, 0)
 	}
@@ -60,8 +62,12 @@ const (
 	unitNumbers = 10
 )
 
-// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th of an expert.
+// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th of an expert. Only
+// on every third channel it is great: products whose results are all clamped cannot be told apart.
 func sampleAt(seq, i int, amplitude float64) float64 {
+	for range (seq + i + i/9) % 3 {
+		amplitude /= 6
+	}
 	return amplitude * math.Sin(1.7*float64(i+1)+2.3*float64(seq)+0.31*float64(i*i%17))
 }
 
@@ -96,7 +102,7 @@ func (g *graphView) activationsIn(r *region) []string {
 	if seen["Tanh"] || !seen["Erf"] {
 		list = append(list, "gelu_tanh")
 	}
-	return append(list, "relu")
+	return append(list, "relu", "relu2")
 }
 
 // units lists all units that the activations and the constants of a region may make.
@@ -227,6 +233,20 @@ func (u *unit) errorOn(row []float64, sources [][]float64, most float64) float64
 		}
 	}
 	return worst
+}
+
+// eitherFirst says whether the unit fits as well when gate and up change places.
+func (u *unit) eitherFirst(a *applied, group []*applied) bool {
+	if u.packing == "none" {
+		return false
+	}
+	var rows [][]float64
+	for _, f := range group {
+		rows = append(rows, f.row)
+	}
+	v := *u
+	v.upFirst = !u.upFirst
+	return v.errorOn(rowOf(a.data, a.dataIn), rows, unitTolerance) < unitTolerance
 }
 
 // operands gives gate and up of channel c.

@@ -31,12 +31,12 @@ const (
 )
 
 // regionsOf finds the region behind a routing; why not otherwise. Where something may be a base there are several, all with the same y:
-// the one without a base is the last.
-func (g *graphView) regionsOf(r *routing) (list []*region, why string) {
+// the one without a base is the last. They end behind a node, if one is given.
+func (g *graphView) regionsOf(r *routing, behind *onnx.Node) (list []*region, why string) {
 	if r.weights == nil && r.dense == nil {
 		return nil, "the chosen experts have no weights"
 	}
-	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}}
+	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}, behind: behind}
 	if list, why = k.ends(); len(list) == 0 {
 		return nil, why
 	}
@@ -50,10 +50,11 @@ func (g *graphView) regionsOf(r *routing) (list []*region, why string) {
 
 // regionSeeker looks for the region of one routing.
 type regionSeeker struct {
-	g    *graphView
-	r    *routing
-	bits map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
-	made []*onnx.Value         // those values in the graph's order
+	g      *graphView
+	r      *routing
+	behind *onnx.Node            // no y before it or at it
+	bits   map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
+	made   []*onnx.Value         // those values in the graph's order
 }
 
 const (
@@ -81,8 +82,16 @@ func (k *regionSeeker) ends() (list []*region, why string) {
 		need = fromWeights
 	}
 	router, tried := k.router(), 0
-	for _, n := range g.g.Nodes[g.position(r.topK)+1:] {
+	for _, n := range g.g.Nodes[g.start(r)+1:] {
 		if router[n] {
+			for _, v := range n.Outputs { // the ids may be handed on to the experts by what the weights come from as well
+				if v == nil || k.isChoice(v) || !g.isData(v) {
+					continue
+				}
+				if in := g.handsOn(n, v); in != nil && k.bits[in] == fromIDs {
+					k.mark(v, fromIDs)
+				}
+			}
 			continue
 		}
 		var bits uint8
@@ -98,7 +107,7 @@ func (k *regionSeeker) ends() (list []*region, why string) {
 			}
 			k.mark(v, bits)
 			h := k.rows(v)
-			if bits&need != need || h == 0 || !k.joins(v) {
+			if bits&need != need || h == 0 || k.behind != nil && g.position(n) <= g.position(k.behind) || !k.joins(v) {
 				continue
 			}
 			var reason string
@@ -134,7 +143,7 @@ func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
 // router lists the nodes between topK and the values that hand the choice on.
 func (k *regionSeeker) router() map[*onnx.Node]bool {
 	seen := map[*onnx.Node]bool{}
-	first := k.g.position(k.r.topK)
+	first := k.g.start(k.r)
 	queue := []*onnx.Value{k.r.weights, k.r.dense, k.r.ids}
 	for len(queue) > 0 {
 		n := producer(queue[0])

@@ -13,7 +13,7 @@ import (
 func (b *mixture) regions() (list []*region, whys []string) {
 	g := newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))
 	for _, r := range g.routings() {
-		if found, why := g.regionsOf(r); len(found) > 0 {
+		if found, why := g.regionsOf(r, nil); len(found) > 0 {
 			list = append(list, found[0])
 		} else {
 			whys = append(whys, why)

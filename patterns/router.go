@@ -59,6 +59,8 @@ func (r *routing) cut() []*onnx.Value { return []*onnx.Value{r.ids, r.weights, r
 func (f *finder) router(r *routing) (m *Match, at *onnx.Node, why string) {
 	p := &routerReader{g: f.view, r: r}
 	switch {
+	case r.listed():
+		return nil, r.topK, "experts that a table lists, and scores do not choose"
 	case r.joined != nil:
 		return nil, r.topK, "experts that are chosen one after the other, each by other scores"
 	case r.dense != nil:
@@ -116,7 +118,7 @@ func (f *finder) replaceRouter(r *router, v *onnx.Value) *Match {
 	if n, ok := g.facts.Rank(r.ids); ok && n == rank-1 { // an ArgMax without the axis
 		last := b.integers("last", -1)
 		ids = b.node("Squeeze", "id", []*onnx.Value{ids, last})
-		if v != r.dense {
+		if m, ok := g.facts.Rank(v); ok && m == n {
 			weights = b.node("Squeeze", "weight", []*onnx.Value{weights, last})
 		}
 	}

@@ -14,23 +14,22 @@ func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string)
 	if why := p.limit(choice); why != "" {
 		return nil, p.r.topK, why
 	}
-	r = &router{routing: p.r, logits: choice.logits, bias: choice.bias, groups: choice.groups, order: scoreFirst, score: choice.kind,
-		renormalize: c.renormalize, epsilon: c.epsilon, scale: c.scale, sharpness: c.sharpness}
 	from := choice // what the weights are taken from
-	if c.of == nil {
-		if choice.bias != nil {
-			return nil, p.r.topK, "weights that hold the bias of the choice"
-		}
-	} else {
+	if c.of != nil {
 		if from, at, why = p.scores(c.of); from == nil {
 			return nil, at, why
 		}
-		if from.bias != nil && choice.bias == nil || from.masked || !p.g.same(from.logits, choice.logits) {
-			return nil, p.r.topK, "weights of other scores than those that are chosen among"
-		}
-		if from.bias != nil {
-			return nil, p.r.topK, "weights that hold the bias of the choice"
-		}
+	}
+	if from.bias != nil && !p.joinBias(from) {
+		return nil, p.r.topK, "weights that hold the bias of the choice"
+	}
+	if choice.bias != nil && !p.g.same(choice.logits, from.logits) {
+		p.joinBias(choice) // the weights are made from the sum, too
+	}
+	r = &router{routing: p.r, logits: choice.logits, bias: choice.bias, groups: choice.groups, order: scoreFirst, score: choice.kind,
+		renormalize: c.renormalize, epsilon: c.epsilon, scale: c.scale, sharpness: c.sharpness}
+	if c.of != nil && (from.masked || !p.g.same(from.logits, choice.logits)) {
+		return nil, p.r.topK, "weights of other scores than those that are chosen among"
 	}
 	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same softmax.
 	applied, of, among := c.kind, from.kind, choice.kind
@@ -50,7 +49,7 @@ func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string)
 		return nil, p.r.topK, "scores that are activated once more when they are chosen"
 	case applied == "" && of == "":
 		if n := producer(from.logits); n != nil && from.logits != p.r.logits {
-			return nil, n, n.OpType + " as what makes scores, which is neither softmax over the experts nor sigmoid"
+			return nil, n, n.OpType + " as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"
 		}
 		return nil, p.r.topK, "logits as weights, without softmax or sigmoid"
 	case among != "" && among != of:
@@ -62,7 +61,7 @@ func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string)
 	case among == "": // chosen among the logits, weights of the scores
 		r.score = of
 		switch {
-		case of == "sigmoid":
+		case of != "softmax":
 			r.order = topKFirst
 		case c.renormalize && c.epsilon <= greatestFloor: // softmax over all, divided by the sum of k: softmax over k
 			r.order, r.renormalize, r.epsilon = topKFirst, false, 0

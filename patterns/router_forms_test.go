@@ -41,6 +41,15 @@ func TestRouters(t *testing.T) {
 		"sigmoid written out": {func(b *routerGraph) {
 			b.out(b.topK(b.op("Reciprocal", b.op("Add", 1.0, b.op("Exp", b.op("Neg", b.logits)))), 2))
 		}, "score_first sigmoid top 2, times 1"},
+		"root of the softplus": {func(b *routerGraph) {
+			s := b.op("Sqrt", b.op("Softplus", b.logits))
+			_, ids := b.topK(b.op("Add", s, b.weight(experts)), 2)
+			b.out(b.divided(b.op("GatherElements", s, ids, onnx.IntAttr("axis", 1))), ids)
+		}, "score_first sqrtsoftplus top 2, bias, over sum + 0, times 1"},
+		"root of the softplus, of small logits": {func(b *routerGraph) {
+			plus := b.op("Where", b.op("Greater", b.logits, 20.0), b.logits, b.op("Softplus", b.logits))
+			b.out(b.topK(b.op("Pow", plus, 0.5), 2))
+		}, "score_first sqrtsoftplus top 2, times 1"},
 		"logarithms of the softmax": {func(b *routerGraph) {
 			v, ids := b.topK(b.op("LogSoftmax", b.logits, onnx.IntAttr("axis", 1)), 2)
 			b.out(b.divided(b.op("Exp", v)), ids)
@@ -204,10 +213,14 @@ func TestRouterNearMisses(t *testing.T) {
 		}, "none"},
 		"softmax over the tokens": {func(b *routerGraph) {
 			b.out(b.topK(b.op("Softmax", b.logits, onnx.IntAttr("axis", 0)), 2))
-		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid"},
+		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
+		"softplus of the small logits alone": {func(b *routerGraph) {
+			plus := b.op("Where", b.op("Greater", b.logits, 2.0), b.logits, b.op("Softplus", b.logits))
+			b.out(b.topK(b.op("Sqrt", plus), 2))
+		}, "missed: Sqrt as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
 		"tanh": {func(b *routerGraph) {
 			b.out(b.topK(b.op("Tanh", b.logits), 2))
-		}, "missed: Tanh as what makes scores, which is neither softmax over the experts nor sigmoid"},
+		}, "missed: Tanh as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
 		"logits as weights": {func(b *routerGraph) {
 			b.out(b.topK(b.logits, 2))
 		}, "missed: logits as weights, without softmax or sigmoid"},
@@ -236,7 +249,7 @@ func TestRouterNearMisses(t *testing.T) {
 		"another mask": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.op("Where", b.op("Greater", b.logits, 0.0), s, 0.0), 2))
-		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid"},
+		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
 		"weights of zero under a threshold stay behind": {func(b *routerGraph) {
 			w, ids := b.topK(b.softmax(b.logits), 2)
 			b.out(b.op("Where", b.op("Greater", w, 0.3), w, 0.0), ids)

@@ -21,6 +21,7 @@ type scores struct {
 	logits *onnx.Value
 	kind   string      // "softmax", "sigmoid", "logsoftmax", or "" for the logits themselves
 	bias   *onnx.Value // that is added
+	sum    *onnx.Value // of the bias and what it is added to
 	masked bool        // scores of some groups are replaced by excluded
 	groups groupLimit
 }
@@ -52,12 +53,22 @@ func (p *routerReader) scores(v *onnx.Value) (s *scores, at *onnx.Node, why stri
 			if next = p.unbiased(n, s); next == nil {
 				return p.unscored(v, s)
 			}
+			s.sum = v
 		default:
 			return p.unscored(v, s)
 		}
 		v = next
 	}
 	return p.unscored(v, s)
+}
+
+// joinBias takes for the logits what the bias makes of them, where no scores come between; it says whether that can be.
+func (p *routerReader) joinBias(s *scores) bool {
+	if s.kind != "" {
+		return false
+	}
+	s.logits, s.bias = p.g.beforeWidening(s.sum), nil
+	return true
 }
 
 // unscored takes v for the logits, which are chosen among, or weights, as they are.
@@ -195,6 +206,15 @@ pattern logsoftmax(x) -> y {
 
 pattern sigmoid(x) -> y {
   y = Logistic(x)
+} => Identity(x)
+
+pattern sqrtsoftplus(x) -> y {
+  y = Root(Softplus(x) | Log(Add(Exp(x), 1)))
+} => Identity(x)
+
+pattern sqrtsoftplus(x) -> y {
+  y = Root(Where(Greater(x, $most), x, Softplus(x) | Log(Add(Exp(x), 1))))
+  where most >= 20
 } => Identity(x)`)
 	if err != nil {
 		panic(err) // a mistake of the build, caught by any test
@@ -202,7 +222,7 @@ pattern sigmoid(x) -> y {
 	return s
 })
 
-// scoreOf gives the logits of which v is the softmax over the last axis, its logarithm, or the sigmoid.
+// scoreOf gives the logits of which v is the softmax over the last axis, its logarithm, the sigmoid, or the root of the softplus.
 func (g *graphView) scoreOf(v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
 	v = g.resolve(v)
 	if v == nil || v.Producer == nil {
@@ -210,7 +230,7 @@ func (g *graphView) scoreOf(v *onnx.Value) (kind string, x *onnx.Value, ok bool)
 	}
 	for _, p := range scorePatterns().byRoot[v.Producer.OpType] {
 		s := newState(g, p)
-		if s.match(p.root(), v, func() bool { return true }) {
+		if s.match(p.root(), v, s.holdsWhere) {
 			return p.Name, s.slots[p.slots["x"]].value, true
 		}
 	}

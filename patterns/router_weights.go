@@ -40,6 +40,9 @@ func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why stri
 	if n == p.r.topK && n.Is("TopK") && v.Output == 0 {
 		return &chosen{scale: 1, sharpness: 1}, nil, ""
 	}
+	if g.takesLeading(n) && g.resolve(n.Input(0)) == p.r.topK.OutputValue(0) && g.facts.SameShape(v, p.r.ids) {
+		return p.chosen(n.Input(0))
+	}
 	if of := g.gathered(n, p.r); of != nil && (!isPick(n) || g.picksByID(n, p.r)) {
 		return &chosen{of: of, scale: 1, sharpness: 1}, nil, ""
 	}
@@ -178,6 +181,9 @@ func (g *graphView) picksByID(n *onnx.Node, r *routing) bool {
 	case !n.Is("GatherElements") || axis != -1 && axis != int64(rank)-1:
 		return false
 	}
+	if n := producer(ids); r.topK.Is("ArgMax") && n != nil && (opKind(n) == "Reshape") && g.oneEach(ids, r) { // with the axis that it leaves out
+		ids = g.skipCasts(n.Input(0))
+	}
 	return ids == g.resolve(r.ids) || g.same(ids, r.ids)
 }
 
@@ -204,7 +210,7 @@ func (p *routerReader) earlier(v *onnx.Value) *onnx.Value {
 		if in == nil {
 			return nil
 		}
-		if p.g.facts.SameShape(in, p.r.ids) && (prev == nil || p.g.position(in.Producer) < p.g.position(prev.Producer)) {
+		if p.g.oneEach(in, p.r) && (prev == nil || p.g.position(in.Producer) < p.g.position(prev.Producer)) {
 			prev = in
 		}
 	}
@@ -222,7 +228,7 @@ func (p *routerReader) behind(n *onnx.Node) []*onnx.Value {
 			if p.g.facts.DataType(in).IsFloat() && !p.byID(in) {
 				list = append(list, nil)
 			}
-		case p.g.facts.SameShape(in, p.r.ids):
+		case p.g.oneEach(in, p.r):
 			list = append(list, in)
 		default:
 			list = append(list, p.behind(in.Producer)...)

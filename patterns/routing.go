@@ -64,7 +64,9 @@ func (g *graphView) routings() []*routing {
 	list = g.joinChoices(list, inner)
 	list = slices.DeleteFunc(list, func(r *routing) bool { return inner[r.topK] || !g.selects(r) })
 	for _, r := range list {
-		r.cone = g.coneOf(r.logits)
+		if r.cone = g.coneOf(r.logits); r.listed() {
+			r.cone = g.coneOf(r.logits, r.ids)
+		}
 		g.findChosen(r)
 		g.findDense(r)
 	}
@@ -85,6 +87,9 @@ func (g *graphView) choice(n *onnx.Node) *routing {
 		axis, k, ids = n.AttrInt("axis", -1), list[0], n.OutputValue(1)
 	case n.Is("ArgMax") && n.AttrInt("select_last_index", 0) == 0:
 		ids = n.OutputValue(0)
+	case n.Is("GatherElements") && g.listsExperts(n):
+		ids = n.Input(1)
+		k, _ = g.facts.Dim(ids, -1)
 	default:
 		return nil
 	}
@@ -97,6 +102,9 @@ func (g *graphView) choice(n *onnx.Node) *routing {
 	if !ok || experts < 2 || k < 1 || k > experts || ids == nil {
 		return nil
 	}
+	if n.AttrInt("sorted", 1) == 1 {
+		ids, k = g.leading(ids, k)
+	}
 	return &routing{topK: n, ids: ids, experts: experts, k: k}
 }
 
@@ -107,6 +115,7 @@ func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
 	seen := map[*onnx.Node]bool{}
 	leads := map[*onnx.Value]*onnx.Value{} // from an input to the value that was reached first
 	var product *onnx.Value
+	narrowed := false // to some of more numbers for each token
 	for len(queue) > 0 && len(seen) < maxRouter {
 		v := queue[0]
 		queue = queue[1:]
@@ -117,10 +126,12 @@ func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
 		seen[n] = true
 		switch {
 		case isProduct(n):
-			if v := g.scaled(v, leads); product == nil && g.hasExperts(v, r) && slices.ContainsFunc(n.Inputs, g.fromConstant) {
+			if v := g.scaled(v, leads); product == nil && (g.hasExperts(v, r) || narrowed && g.hasMore(v, r.experts)) && slices.ContainsFunc(n.Inputs, g.fromConstant) {
 				product = v
 			}
 			continue
+		case n.Is("Slice"), n.Is("Split"):
+			narrowed = narrowed || g.hasExperts(v, r) && g.hasMore(n.Input(0), r.experts)
 		case n.Is("Shape"), n.Is("Size"):
 			continue
 		case n.Is("Cast") && !g.facts.DataType(n.Input(0)).IsFloat() && v == g.resolve(r.topK.Input(0)):
@@ -166,15 +177,15 @@ func (g *graphView) joinChoices(list []*routing, inner map[*onnx.Node]bool) []*r
 		byIDs[r.ids] = r
 	}
 	for _, r := range list {
-		for _, u := range r.ids.Uses() {
-			rank, ok := g.facts.Rank(r.ids)
+		for _, u := range g.usesOfColumn(r.ids) {
+			rank, ok := g.facts.Rank(u.Node.OutputValue(0))
 			axis := u.Node.AttrInt("axis", 0)
 			if !ok || u.Index != 0 || !u.Node.Is("Concat") || len(u.Node.Inputs) < 2 || axis != -1 && axis != int64(rank)-1 {
 				continue
 			}
 			whole := routing{ids: u.Node.OutputValue(0)}
 			for _, v := range u.Node.Inputs {
-				part := byIDs[v]
+				part := byIDs[g.columnOf(v)]
 				if part == nil || part.logits != r.logits || part.joined != nil {
 					whole.joined = nil
 					break
@@ -202,10 +213,41 @@ func (g *graphView) joinChoices(list []*routing, inner map[*onnx.Node]bool) []*r
 	return list
 }
 
+// columnOf gives what v, which holds one number for each token, is with a last axis of one place, or v.
+func (g *graphView) columnOf(v *onnx.Value) *onnx.Value {
+	n := producer(v)
+	if n == nil || opKind(n) != "Reshape" {
+		return v
+	}
+	rank, ok1 := g.facts.Rank(v)
+	before, ok2 := g.facts.Rank(n.Input(0))
+	if d, ok := g.facts.Dim(v, -1); !ok || d != 1 || !ok1 || !ok2 || before != rank-1 {
+		return v
+	}
+	return n.Input(0)
+}
+
+// usesOfColumn lists the uses of v, and of what is v with a last axis of one place.
+func (g *graphView) usesOfColumn(v *onnx.Value) []onnx.Use {
+	list := slices.Clone(v.Uses())
+	for _, u := range v.Uses() {
+		if out := u.Node.OutputValue(0); out != nil && g.columnOf(out) == v {
+			list = append(list, out.Uses()...)
+		}
+	}
+	return list
+}
+
 // hasExperts says whether v is a tensor of floats with one number per expert along its last axis.
 func (g *graphView) hasExperts(v *onnx.Value, r *routing) bool {
 	d, ok := g.facts.Dim(v, -1)
 	return ok && d == r.experts && g.facts.DataType(v).IsFloat()
+}
+
+// hasMore says whether v has more numbers along its last axis, as there are where some are for experts that every token goes to.
+func (g *graphView) hasMore(v *onnx.Value, than int64) bool {
+	d, ok := g.facts.Dim(v, -1)
+	return ok && d > than && g.facts.DataType(v).IsFloat()
 }
 
 // fromConstant says whether v is a constant, or one in another type or another order of axes.

@@ -7,10 +7,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// coneOf gives the values that are computed from logits, constants and shapes alone, up to products and experts' weights.
-func (g *graphView) coneOf(logits *onnx.Value) map[*onnx.Value]bool {
-	cone := map[*onnx.Value]bool{logits: true}
-	queue := []*onnx.Value{logits}
+// coneOf gives the values that are computed from logits (and the ids, where they are none of the logits'), constants and shapes alone, up to products and experts' weights.
+func (g *graphView) coneOf(from ...*onnx.Value) map[*onnx.Value]bool {
+	cone, queue := map[*onnx.Value]bool{}, slices.Clone(from)
+	for _, v := range from {
+		cone[v] = true
+	}
 	for len(queue) > 0 {
 		v := queue[0]
 		queue = queue[1:]
@@ -71,7 +73,7 @@ func (g *graphView) fill(v *onnx.Value) (x float64, ok bool) {
 				return float64(t.I[0]), true
 			}
 			return 0, false
-		case "Expand", "Tile", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Identity":
+		case "Expand", "Tile", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Flatten", "Slice":
 			v = n.Input(0)
 		default:
 			return 0, false
@@ -87,4 +89,20 @@ func (g *graphView) picksExperts(n *onnx.Node) bool {
 	}
 	rank, ok := g.facts.Rank(n.Input(0))
 	return (!ok || rank > 2) && g.fromConstant(n.Input(0))
+}
+
+// madeOf gives the values of the cone that ids and weights, or gates, are made of.
+func (r *routing) madeOf() map[*onnx.Value]bool {
+	seen := map[*onnx.Value]bool{}
+	queue := []*onnx.Value{r.ids, r.weights, r.dense}
+	for len(queue) > 0 {
+		v := queue[0]
+		if queue = queue[1:]; v == nil || seen[v] || !r.cone[v] {
+			continue
+		}
+		if seen[v] = true; v != r.logits {
+			queue = append(queue, v.Producer.Inputs...)
+		}
+	}
+	return seen
 }

@@ -22,9 +22,13 @@ func (g *graphView) findDense(r *routing) {
 		}
 		from = []*onnx.Value{r.weights}
 	}
-	var steps []*onnx.Value // that are not the same numbers in another type
-	for v := range g.forward(from, r, nil) {
-		if gates(v) && !v.Producer.Is("Cast") {
+	turned := map[*onnx.Value]bool{} // as many tokens as experts make gates of the same shape when they change places
+	for v := range r.cone {
+		turned[v] = gates(v) && v.Producer.Is("Transpose") && g.resolve(v) == v
+	}
+	var steps []*onnx.Value // that are not the same numbers in another type, nor handed on
+	for v := range g.forward(from, r, turned) {
+		if gates(v) && !v.Producer.Is("Cast") && g.resolve(v) == v && g.leavesCone(v, r, nil) {
 			steps = append(steps, v)
 		}
 	}

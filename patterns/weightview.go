@@ -14,6 +14,9 @@ type weightView struct {
 	// with the number base + steps·i.
 	origins []origin
 	base    int64
+	// pile is the view whose elements these are, in its order, where no strides say so: until they have a shape again that
+	// some do. The rest of the view is its dimensions then.
+	pile *weightView
 }
 
 type viewAxis struct{ dim, stride, step int64 }
@@ -188,6 +191,21 @@ func (w *weightView) reshape(dims []int64) *weightView {
 	return r
 }
 
+// reshaped is reshape, or the same elements as a pile where that needs a copy.
+func (w *weightView) reshaped(dims []int64) *weightView {
+	if w.pile != nil {
+		w = w.pile
+	}
+	if r := w.reshape(dims); r != nil || elements(dims) != w.size() || w.size() == 0 {
+		return r
+	}
+	r := &weightView{axes: make([]viewAxis, len(dims)), pile: w}
+	for i, d := range dims {
+		r.axes[i].dim = d
+	}
+	return r
+}
+
 // expand repeats the axes of one place, and adds axes in front.
 func (w *weightView) expand(dims []int64) *weightView {
 	lead := len(dims) - len(w.axes)
@@ -230,6 +248,9 @@ func (w *weightView) size() int64 { return elements(w.dims()) }
 
 // each visits the places of the elements in the order of the view.
 func (w *weightView) each(visit func(o origin)) {
+	if w.pile != nil {
+		w = w.pile
+	}
 	var walk func(axis int, number, offset int64)
 	walk = func(axis int, number, offset int64) {
 		if axis == len(w.axes) {

@@ -15,6 +15,9 @@ func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) [
 	}
 	rank := len(w.axes)
 	var r *weightView
+	if w.pile != nil && opKind(n) != "Reshape" && n.OpType != "Identity" && n.OpType != "Cast" {
+		return nil
+	}
 	switch n.OpType {
 	case "Identity", "Cast", "CastLike":
 		r = w
@@ -28,7 +31,7 @@ func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) [
 		r = w.transpose(perm)
 	case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
 		if dims, ok := reshapedDims(n, w.dims(), ints); ok {
-			r = w.reshape(dims)
+			r = w.reshaped(dims)
 		}
 	case "Expand":
 		if t := ints(1); t != nil {

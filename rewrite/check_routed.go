@@ -34,6 +34,7 @@ type routed struct {
 	big       bool
 	next      int64          // the first expert of the next trial
 	hit       map[int64]bool // experts that were reached
+	alone     map[int64]bool // experts that were reached by a single token
 	good      []trial        // that the matched nodes are defined for
 	undefined []trial
 	failure   error                     // of the matched nodes, for those
@@ -47,13 +48,15 @@ type trial struct {
 	size
 	kind    kind
 	weights weightKind
-	hits    int64 // experts that tokens go to, in all
-	start   int64 // the first of them
+	hits    int64   // experts that tokens go to, in all
+	start   int64   // the first of them
+	peaks   int64   // great logits in a group
+	ids     []int64 // of the experts; nil for tokens that go to each in turn
 }
 
 func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 	o := &outcome{}
-	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: &o.report}
+	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: &o.report}
 	if x.sizes, o.err = k.sizes(c, r); o.err != nil {
 		return o
 	}
@@ -110,6 +113,9 @@ func (x *routed) experts() error {
 		}
 	}
 	if err := x.cover(); err != nil {
+		return err
+	}
+	if err := x.single(); err != nil {
 		return err
 	}
 	good := x.good
@@ -263,8 +269,13 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 		x.failure = err
 		return false, nil
 	}
+	tokens := map[int64]int{}
 	for _, e := range ids {
 		x.hit[e] = true
+		tokens[e]++
+	}
+	for e, n := range tokens {
+		x.alone[e] = x.alone[e] || n == 1
 	}
 	if !exact && !finite {
 		return true, nil // the original overflows on the way: what it gives then means nothing

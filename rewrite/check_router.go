@@ -28,6 +28,9 @@ func (x *routed) router() error {
 				}
 			}
 		}
+		if err := x.groups(exact); err != nil {
+			return err
+		}
 	}
 	return x.overflown()
 }
@@ -69,15 +72,19 @@ func (x *routed) scores(t *trial, exact bool) error {
 
 // logits makes the inputs of one trial.
 func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
-	tied := t.kind.name == ties.name
-	if tied {
+	made := t.kind
+	if made.fill == nil {
 		t.kind = kinds[0]
 	}
 	inputs, _, err := x.trialInputs(t, exact)
-	if err != nil || !tied {
+	t.kind = made
+	switch {
+	case err != nil || made.fill != nil:
 		return inputs, err
+	case made.name == peaks.name:
+		x.peaked(t, inputs)
+		return inputs, nil
 	}
-	t.kind = ties
 	n, k := int(x.r.experts), int(x.r.chosen)
 	for i, what := range x.r.roles {
 		for at := 0; what == roleLogits && k < n && at < len(inputs[i].F); at += n {

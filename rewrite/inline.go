@@ -14,9 +14,9 @@ import (
 // a module as a function that calls a function for each op: no body holds a whole pattern then.
 type Inline string
 
-// InlineAuto inlines the functions that call others of the model, and those that are called by them. It leaves a function
-// that graphs alone call and that calls none, for a runtime may have a kernel for it; so may it for the domains "" and
-// com.microsoft. InlineAll inlines every function, InlineNone none. Fused ops are never inlined.
+// InlineAuto inlines the functions that call others of the model, those that are called by them, and those that may hold parts of a
+// mixture of experts. It leaves other functions that graphs alone call and that call none, for a runtime may have a kernel for them; so may
+// it for the domains "" and com.microsoft. InlineAll inlines every function, InlineNone none. Fused ops are never inlined.
 const (
 	InlineAuto Inline = "auto"
 	InlineAll  Inline = "all"
@@ -56,15 +56,23 @@ func (r *InlineReport) Text() string {
 func (a *applier) inlineFunctions() error {
 	start := time.Now()
 	m := a.model
-	inline := a.toInline()
-	if len(inline) == 0 {
+	r := &InlineReport{}
+	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts} {
+		inline := choose()
+		if len(inline) == 0 {
+			continue
+		}
+		calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] })
+		if err != nil {
+			return fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
+		}
+		r.Functions += len(inline)
+		r.Calls += calls
+	}
+	if r.Functions == 0 {
 		return nil
 	}
-	calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] })
-	if err != nil {
-		return fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
-	}
-	r := &InlineReport{Functions: len(inline), Calls: calls}
+	var err error
 	facts := infer.Analyze(m)
 	if r.Branches, err = m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return takenBranch(n, facts) }); err != nil {
 		return err
@@ -88,10 +96,7 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 	if a.config.inline == InlineNone || a.config.inline == "" {
 		return nil
 	}
-	byID := map[functionID]*onnx.Function{}
-	for _, f := range m.Functions {
-		byID[idOf(f.Domain, f.Name, f.Overload)] = f
-	}
+	byID := functionsOf(m)
 	calls := map[*onnx.Function][]*onnx.Function{}
 	for _, f := range m.Functions {
 		calls[f] = calledIn(f.Body, byID)
@@ -110,8 +115,7 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 		}
 	}
 	for _, f := range m.Functions {
-		if f.Domain == fused.Domain || a.config.defines(f) ||
-			a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" || !agrees(m, f)) {
+		if a.stays(f) {
 			keep(f)
 		}
 	}
@@ -124,7 +128,7 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 		}
 		reached[f] = true
 		queue = append(queue, calls[f]...)
-		if !kept[f] && a.config.inline == InlineAll {
+		if !kept[f] && (a.config.inline == InlineAll || holds(f.Body, isChoice)) {
 			chosen[f] = true
 		}
 		for _, c := range calls[f] {
@@ -134,6 +138,37 @@ func (a *applier) toInline() map[*onnx.Function]bool {
 		}
 	}
 	return chosen
+}
+
+// withExperts chooses the functions that are called between a choice and the sum, once the choices are in the graphs.
+func (a *applier) withExperts() map[*onnx.Function]bool {
+	chosen := map[*onnx.Function]bool{}
+	if a.config.inline != InlineAuto {
+		return chosen
+	}
+	functions := functionsOf(a.model)
+	for _, g := range a.model.Graphs() {
+		for _, f := range calledForExperts(g, functions) {
+			if !a.stays(f) {
+				chosen[f] = true
+			}
+		}
+	}
+	return chosen
+}
+
+// stays says whether a function is none to inline.
+func (a *applier) stays(f *onnx.Function) bool {
+	return f.Domain == fused.Domain || a.config.defines(f) ||
+		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" || !agrees(a.model, f))
+}
+
+func functionsOf(m *onnx.Model) map[functionID]*onnx.Function {
+	byID := map[functionID]*onnx.Function{}
+	for _, f := range m.Functions {
+		byID[idOf(f.Domain, f.Name, f.Overload)] = f
+	}
+	return byID
 }
 
 type functionID struct{ domain, name, overload string }

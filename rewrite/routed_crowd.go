@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ const (
 	// mostAtOnce and mostProducts bound what is tried because of a number in the graph.
 	mostAtOnce   = 1 << 12
 	mostProducts = 1 << 33
+	// mostSingles bounds the trials of experts with one token.
+	mostSingles = 32
 	// unlimited is no number of tokens.
 	unlimited = 1 << 30
 )
@@ -52,6 +55,41 @@ func (x *routed) crowd() error {
 		x.undefined = append(x.undefined, t)
 	}
 	return err
+}
+
+// single sends one token to each of some experts while the rest go to the same few, until every expert had one token alone: some mixtures
+// run an expert for several tokens only.
+func (x *routed) single() error {
+	at := slices.MaxFunc(x.good, func(a, b trial) int {
+		return cmp.Or(cmp.Compare(a.hits, b.hits), cmp.Compare(a.tokens, b.tokens))
+	})
+	n := min(at.hits-x.r.chosen, at.tokens)
+	if x.r.chosen == 1 {
+		n = min(n, at.tokens-1) // the others need a token
+	}
+	most := mostSingles
+	if x.big {
+		most = 2
+	}
+	for range most {
+		var left, rest []int64
+		for e := range x.r.experts {
+			if x.alone[e] {
+				rest = append(rest, e)
+			} else {
+				left = append(left, e)
+			}
+		}
+		if len(left) == 0 || n < 1 {
+			break
+		}
+		t := at
+		t.ids = x.r.apart(at.tokens, n, append(left, rest...))
+		if defined, err := x.try(t, true); err != nil || !defined {
+			return err
+		}
+	}
+	return nil
 }
 
 // limits finds the greatest number in the graph that may be a capacity: one that counts are compared with or made out of, and any other.

@@ -116,16 +116,18 @@ func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) 
 		if len(s) == 0 || len(s) > 1 && s[axes] != width {
 			return size{}, errFixed
 		}
+		at := max(axes-1, 0) // of the tokens: the last axis that may have more than one place
 		for axis := range max(axes, 1) {
-			if _, fixed := k.facts.Dim(c.match.Inputs[i], axis); fixed && s[axis] != 1 {
+			_, fixed := k.facts.Dim(c.match.Inputs[i], axis)
+			if fixed && s[axis] != 1 {
 				return size{}, errFixed
 			}
-			s[axis] = 1
+			if s[axis] = 1; !fixed {
+				at = axis
+			}
 		}
-		if axes == 0 {
-			s[0] = tokens * width
-		} else {
-			s[axes-1] = tokens
+		if s[at] = tokens; axes == 0 {
+			s[0] *= width
 		}
 		shapes[i] = s
 	}
@@ -151,7 +153,9 @@ var wide = kind{"wide", scaled(func(onnx.DataType) float64 { return 8 })}
 
 // trialInputs makes the inputs of the match for one trial, and gives the experts that are picked.
 func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids []int64, err error) {
-	ids = x.r.route(t.tokens, t.hits, t.start)
+	if ids = t.ids; ids == nil {
+		ids = x.r.route(t.tokens, t.hits, t.start)
+	}
 	ts = make([]*reference.Tensor, len(x.c.match.Inputs))
 	for i, v := range x.c.match.Inputs {
 		typ, shape := x.c.types[i], t.shapes[i]

@@ -324,3 +324,38 @@ func TestCapacity(t *testing.T) {
 		}
 	}
 }
+
+// TestExpertsForSeveralTokens: an expert that gives nothing for less than three tokens, where the number of tokens is fixed and enough for all.
+func TestExpertsForSeveralTokens(t *testing.T) {
+	for _, least := range []int64{1, 2, 3} {
+		m := newMoE(t, onnx.Float, 4, 2, 8, 6)
+		m.x, m.weights = m.input("six", 6, 8), m.input("weights_of_six", 6, 2)
+		m.ids = m.g.AddInput("ids_of_six", shapeType(onnx.Int64, 6, 2))
+		weights := m.weights
+		first := m.op("Cast", m.op("Equal", m.ids, m.ints(1)), onnx.IntAttr("to", int64(onnx.Int64)))
+		few := m.op("Less", m.op("ReduceSum", first, onnx.IntAttr("keepdims", 1)), m.ints(least))
+		off := m.op("And", few, m.op("Equal", m.ids, m.ints(1)))
+		m.weights = m.op("Where", off, m.scalar(onnx.Float, 0), weights)
+		y := m.gathered("")
+		m.weights = weights
+		m.output(y, 6, m.hidden)
+		s := judgeOne(t, m.m, m.match(y, "silu"))
+		if (s.Status == Fused) != (least == 1) {
+			t.Errorf("for %d tokens or more: %s: %s", least, s.Status, s.Reason)
+		}
+	}
+}
+
+// TestTokensBeforeAnAxis: tokens [n, 1, hidden] are tried with the tokens on their own axis.
+func TestTokensBeforeAnAxis(t *testing.T) {
+	m := newMoE(t, onnx.Float, 4, 2, 8, 6)
+	m.x = m.input("column", "tokens", 1, m.hidden)
+	rows := m.x
+	m.x = m.op("Squeeze", m.op("Expand", m.x, m.ints(1, 1, 1)), m.ints(1)) // of [1, n, hidden] there is nothing to squeeze
+	y := m.op("Unsqueeze", m.gathered(""), m.ints(1))
+	m.x = rows
+	m.output(y, "tokens", 1, m.hidden)
+	if s := judgeOne(t, m.m, m.match(y, "silu")); s.Status != Fused || s.Check.Repairs != "" {
+		t.Errorf("%s: %s %+v", s.Status, s.Reason, s.Check)
+	}
+}

@@ -95,3 +95,41 @@ func TestRouterSites(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsByOtherScores: groups of experts that are put in order by something else than their best or their two best experts, which
+// random scores seldom show.
+func TestGroupsByOtherScores(t *testing.T) {
+	for _, c := range []struct{ by, claimed, reason string }{
+		{"ReduceMax", "max", ""}, {"ReduceMean", "max", "differs"}, {"ReduceMin", "max", "differs"}, {"ReduceMax", "top2_sum", "differs"},
+		{"ReduceSum", "top2_sum", ""}, // of two
+	} {
+		b := newBuilder(t, 20, onnx.Float)
+		logits := b.input("logits", "tokens", 8)
+		scores := b.op("Softmax", logits, onnx.IntAttr("axis", -1))
+		of := b.op(c.by, b.op("Reshape", scores, b.ints(-1, 4, 2)), b.ints(2), onnx.IntAttr("keepdims", 0))
+		_, kept := b.topK(of, 3)
+		mask := b.op("ReduceSum", b.op("OneHot", kept, b.ints(4), b.constantFloats(0, 1)), b.ints(1), onnx.IntAttr("keepdims", 0))
+		wide := b.op("Reshape", b.op("Tile", b.op("Unsqueeze", mask, b.ints(2)), b.ints(1, 1, 2)), b.ints(-1, 8))
+		w, ids := b.topK(b.op("Mul", scores, wide), 3)
+		attrs := routerAttributes(3, "softmax", "score_first", 0, 1)
+		for i, a := range attrs {
+			switch a.Name {
+			case "groups":
+				attrs[i] = onnx.IntAttr("groups", 4)
+			case "group_top_k":
+				attrs[i] = onnx.IntAttr("group_top_k", 3)
+			case "group_score":
+				attrs[i] = onnx.StringAttr("group_score", c.claimed)
+			case "excluded_score":
+				attrs[i] = onnx.FloatAttr("excluded_score", 0)
+			}
+		}
+		b.output(w, "tokens", 3)
+		ids.SetType(shapeType(onnx.Int64, "tokens", 3))
+		b.g.AddOutput(ids)
+		s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits}, Outputs: []*onnx.Value{w, ids}, Attributes: attrs})
+		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
+			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)
+		}
+	}
+}

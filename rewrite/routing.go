@@ -157,6 +157,18 @@ func (r *routing) route(tokens, hits, start int64) []int64 {
 	return ids
 }
 
+// apart gives the first n of the listed experts a token each, and the tokens else to the ones behind them.
+func (r *routing) apart(tokens, n int64, list []int64) []int64 {
+	var ids []int64
+	for i := range tokens {
+		ids = append(ids, list[n:n+r.chosen]...)
+		if i < n {
+			ids[i*r.chosen+i%r.chosen] = list[i]
+		}
+	}
+	return ids
+}
+
 // expert gives the n-th of all experts, in an order where they do not follow each other, so that an offset is noticed.
 func (r *routing) expert(n int64) int64 {
 	for _, step := range []int64{5, 3, 7, 11} {

@@ -147,7 +147,7 @@ func (c channels) pick(x *onnx.Value, i int, axis int64, rank int) *onnx.Value {
 func (c channels) reshaped(x *onnx.Value, last ...int64) *onnx.Value {
 	zeros := make([]int64, c.rank-1)
 	if c.chance(2) {
-		if k := c.r.IntN(len(last)); c.chance(3) {
+		if k := c.r.IntN(len(last)); c.chance(3) && !c.empty {
 			last[k] = -1
 		}
 		return c.op("Reshape", x, c.ints(append(zeros, last...)...))

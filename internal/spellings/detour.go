@@ -12,20 +12,18 @@ import (
 // detours changes the spelling of a finished model and not its meaning: operands change places, nodes that together change
 // nothing come between, subgraphs are computed twice, inner values get other
 // readers, which read reports.
-func detours(m *onnx.Model, r *rand.Rand, where place, routed bool) (read bool) {
+func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 	p := []float64{0, 0, 0.08, 0.2}[r.IntN(4)]
-	d := &detourer{r: r, routed: routed, facts: infer.Analyze(m), known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
+	d := &detourer{r: r, opset: m.Opset(""), empty: w.empty, routed: w.routed, facts: infer.Analyze(m), known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
 	for _, g := range m.Graphs() {
 		d.g, d.function = g, slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Body == g })
 		for range 3 {
-			if !routed {
-				d.duplicate(p)
-			}
+			d.duplicate(p)
 		}
 		for _, n := range slices.Clone(g.Nodes) {
 			d.commute(n)
 			for i, v := range n.Inputs {
-				if v != nil && len(n.Subgraphs()) == 0 && r.Float64() < p && (!routed || len(v.Uses()) == 1) {
+				if v != nil && len(n.Subgraphs()) == 0 && r.Float64() < p {
 					d.at = n
 					n.SetInput(i, d.detour(v))
 				}
@@ -33,7 +31,7 @@ func detours(m *onnx.Model, r *rand.Rand, where place, routed bool) (read bool) 
 		}
 		d.insert()
 	}
-	if where == mainGraph && r.IntN(2) == 0 {
+	if w.place == mainGraph && r.IntN(2) == 0 {
 		d.g = m.Graph
 		d.read(1 + r.IntN(2))
 		return true
@@ -43,11 +41,13 @@ func detours(m *onnx.Model, r *rand.Rand, where place, routed bool) (read bool) 
 
 type detourer struct {
 	r        *rand.Rand
+	opset    int64
+	empty    bool // tensors may have no elements
+	routed   bool // the block sends tokens to experts
 	facts    *infer.Facts
 	known    map[*onnx.Value]*onnx.Value // copies: to the value whose type and shape they have
 	g        *onnx.Graph
 	function bool // g is the body of a function, which has no initializers
-	routed   bool // the block is one of routed experts: only Identity, and before all readers of a value
 	at       *onnx.Node
 	before   map[*onnx.Node][]*onnx.Node
 }
@@ -107,10 +107,19 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 	o := d.original(v)
 	t := d.facts.DataType(o)
 	rank, ranked := d.facts.Rank(o)
-	if !t.IsFloat() || d.routed {
+	if !t.IsFloat() {
 		return d.one("Identity", v)
 	}
-	shape := func() *onnx.Value { return d.one("Shape", v) }
+	if d.empty && d.opset < 14 { // it may have no elements, of which a 0 in a shape cannot be told
+		return d.one("Identity", v)
+	}
+	back := func(w *onnx.Value) *onnx.Value {
+		shape := d.one("Shape", v)
+		if d.opset < 14 || !d.empty {
+			return d.add("Reshape", []*onnx.Value{w, shape})
+		}
+		return d.add("Reshape", []*onnx.Value{w, shape}, onnx.IntAttr("allowzero", 1))
+	}
 	switch d.r.IntN(12) {
 	case 0:
 		return d.one("Cast", v, onnx.IntAttr("to", int64(t)))
@@ -124,11 +133,11 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 		if ranked && d.r.IntN(2) == 0 {
 			return d.add("Reshape", []*onnx.Value{v, d.ints(make([]int64, rank)...)})
 		}
-		return d.add("Reshape", []*onnx.Value{v, shape()})
+		return back(v)
 	case 4: // to another shape and back
-		return d.add("Reshape", []*onnx.Value{d.one("Flatten", v, onnx.IntAttr("axis", int64(d.r.IntN(max(rank, 1))))), shape()})
+		return back(d.one("Flatten", v, onnx.IntAttr("axis", int64(d.r.IntN(max(rank, 1))))))
 	case 5:
-		return d.add("Reshape", []*onnx.Value{d.add("Reshape", []*onnx.Value{v, d.ints(-1)}), shape()})
+		return back(d.add("Reshape", []*onnx.Value{v, d.ints(-1)}))
 	case 6, 7:
 		if ranked {
 			axis := int64(d.r.IntN(rank + 1))
@@ -144,7 +153,7 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 			return d.add("Slice", []*onnx.Value{v, d.ints(0), d.ints(math.MaxInt64), d.ints(int64(d.r.IntN(rank)))})
 		}
 	case 11:
-		return d.add("Expand", []*onnx.Value{v, shape()})
+		return d.add("Expand", []*onnx.Value{v, d.one("Shape", v)})
 	}
 	return d.one("Identity", v)
 }
@@ -163,7 +172,7 @@ func (d *detourer) duplicate(p float64) {
 	for _, n := range slices.Clone(d.g.Nodes) {
 		for i, v := range n.Inputs {
 			if v == nil || v.Producer == nil || v.Producer.Graph != d.g || len(v.Uses()) < 2 || len(v.Producer.Subgraphs()) > 0 ||
-				v.Producer.Domain != "" || d.r.Float64() >= 2*p {
+				v.Producer.Domain != "" || !d.repeats(v.Producer) || d.r.Float64() >= 2*p {
 				continue
 			}
 			d.at = n
@@ -173,12 +182,26 @@ func (d *detourer) duplicate(p float64) {
 	d.insert()
 }
 
+// repeated lists what is computed again in blocks that send tokens to experts: what exporters write wherever it is needed. (They make a
+// choice of experts, and what an expert does, once.)
+var repeated = map[string]bool{"Shape": true, "Constant": true, "Cast": true, "Reshape": true, "Unsqueeze": true, "Squeeze": true, "Identity": true,
+	"Transpose": true, "Expand": true, "Tile": true, "Flatten": true, "Concat": true, "Slice": true, "Equal": true,
+	"ConstantOfShape": true, "Range": true}
+
+// repeats says whether a node may stand in the graph a second time.
+func (d *detourer) repeats(n *onnx.Node) bool {
+	if v := n.Attr("value"); n.Is("Constant") && v != nil && v.Tensor != nil && len(v.Tensor.Dims) > 1 {
+		return !d.routed // a weight
+	}
+	return !d.routed || repeated[n.OpType]
+}
+
 // again computes v a second time.
 func (d *detourer) again(v *onnx.Value) *onnx.Value {
 	p := v.Producer
 	in := slices.Clone(p.Inputs)
 	for i, u := range in {
-		if u != nil && u.Producer != nil && u.Producer.Graph == d.g && len(u.Producer.Subgraphs()) == 0 && d.r.IntN(2) == 0 {
+		if u != nil && u.Producer != nil && u.Producer.Graph == d.g && len(u.Producer.Subgraphs()) == 0 && d.repeats(u.Producer) && d.r.IntN(2) == 0 {
 			in[i] = d.again(u)
 		}
 	}

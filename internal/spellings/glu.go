@@ -167,12 +167,22 @@ func (w *writer) clamp(x *onnx.Value, low, high *onnx.Value) *onnx.Value {
 	return w.op("Clip", x, low, high)
 }
 
+// clamping is what a clamped unit bounds and shifts by.
+type clamping struct{ limit, alpha, offset float64 }
+
+func newClamping(w *writer) clamping {
+	return clamping{choose(w, 7.0, 1.0, 0.75), choose(w, 1.702, 1.0, 2), choose(w, 1.0, 0.5, 0)}
+}
+
 func writeClampedSwiGLU(w *writer) []*onnx.Value {
 	gate, up, _ := w.gated(w.chance(2))
-	limit := choose(w, 7.0, 1.0, 0.75)
-	bound := func(x float64) *onnx.Value { return w.floats(w.typ, []int{}, []float64{x}) }
-	alpha, offset := choose(w, 1.702, 1.0, 2), choose(w, 1.0, 0.5, 0)
+	return []*onnx.Value{w.clampedSwiGLU(gate, up, newClamping(w))}
+}
 
+// clampedSwiGLU bounds gate from above and up on both sides, shifts up, and has a factor inside the sigmoid.
+func (w *writer) clampedSwiGLU(gate, up *onnx.Value, by clamping) *onnx.Value {
+	limit, alpha, offset := by.limit, by.alpha, by.offset
+	bound := func(x float64) *onnx.Value { return w.floats(w.typ, []int{}, []float64{x}) }
 	g := gate
 	switch {
 	case w.wrong("gate clamped on the wrong side"):
@@ -213,9 +223,9 @@ func writeClampedSwiGLU(w *writer) []*onnx.Value {
 	}
 	s = w.sigmoid(s, w.typ)
 	if y := w.gluEdits(g, u, func(x *onnx.Value) *onnx.Value { return w.op("Mul", x, s) }); y != nil {
-		return []*onnx.Value{y}
+		return y
 	}
-	return []*onnx.Value{w.product(u, g, s)}
+	return w.product(u, g, s)
 }
 
 var greatest = map[onnx.DataType]float64{onnx.Float: math.MaxFloat32, onnx.Float16: 65504, onnx.BFloat16: 0x1.fep127}

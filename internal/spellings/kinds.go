@@ -15,6 +15,9 @@ type Kind struct {
 	write    func(w *writer) []*onnx.Value
 }
 
+// routes says whether tokens are sent to experts.
+func (k Kind) routes() bool { return k.Pattern == "MoE" || k.Pattern == "TopKRouter" }
+
 // Kinds lists the kinds of blocks.
 func Kinds() []Kind {
 	return []Kind{
@@ -35,9 +38,18 @@ func Kinds() []Kind {
 		{"rotary, part of the channels", rotary, "", 13, writePartialRotary},
 		{"rotary, complex numbers", rotary, "", 13, writeComplexRotary},
 		{"RotaryEmbedding", rotary, "", 23, writeRotaryEmbedding},
-		{"router", "TopKRouter", "", 13, writeRouter},
+		{"router, scores first", "TopKRouter", "", 13, writeRouter("scores")},
+		{"router, choice first", "TopKRouter", "", 13, writeRouter("choice")},
+		{"router, corrected choice", "TopKRouter", "", 13, writeRouter("corrected")},
+		{"router, groups", "TopKRouter", "", 13, writeRouter("groups")},
+		{"router of one expert", "TopKRouter", "", 13, writeRouter("one")},
 		{"experts, gathered", "MoE", "", 13, writeGathered},
+		{"experts, grouped", "MoE", "", 13, writeGrouped},
 		{"experts, masked", "MoE", "", 13, writeDense},
+		{"experts, all at once", "MoE", "", 13, writeTogether},
+		{"experts, one by one", "MoE", "", 13, writeIndexed},
+		{"experts, in branches", "MoE", "", 13, writeBranches},
+		{"experts, in a Loop", "MoE", "", 13, writeLoop},
 	}
 }
 

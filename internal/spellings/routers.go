@@ -1,80 +1,98 @@
 package spellings
 
-import (
-	"github.com/mojo-patch/mojo-patch/onnx"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
-// routed is a block of experts under construction: tokens, what the router gives for them, and the sizes.
-type routed struct {
-	*writer
-	x             *onnx.Value // tokens [T, hidden], in the graph's type
-	scores        *onnx.Value // of all experts [T, experts]
-	weights, ids  *onnx.Value // [T, k]; weights in float32
-	hidden, inner int
-	experts, k    int
-	fixed         bool // no edit is offered for what is being written
-	many          bool // the block is the experts, not the router: their sum leaves no axis of one place, at which it might end
+// routerForms name what is written by (*routed).router.
+var routerForms = []string{"scores", "choice", "corrected", "groups", "one"}
+
+// writeRouter writes a router of a form, and behind it experts of one product.
+func writeRouter(form string) func(w *writer) []*onnx.Value {
+	return func(w *writer) []*onnx.Value {
+		r := newRouted(w, form)
+		e := r.op("Gather", r.matrix(r.typ, r.experts, 5, r.hidden), r.ids)
+		rows := r.op("Squeeze", r.op("MatMul", e, r.op("Unsqueeze", r.x, r.ints(1, 3))), r.ints(3))
+		return []*onnx.Value{r.combine(rows, r.weights, r.typ)}
+	}
 }
 
-// wrong is the writer's, where edits are offered.
-func (r *routed) wrong(name string) bool { return !r.fixed && r.writer.wrong(name) }
-
-// outside is the writer's, likewise.
-func (r *routed) outside(name string) bool { return !r.fixed && r.writer.outside(name) }
-
-// newRouted writes the inputs and a router, of which edits are offered or not: experts are the same behind another router.
-func newRouted(w *writer, edits bool) *routed {
-	r := &routed{writer: w, fixed: !edits, hidden: choose(w, 4, 6), inner: choose(w, 9, 11), experts: choose(w, 4, 4, 6, 8), k: choose(w, 2, 2, 3)}
-	w.square = false // experts and channels are told apart by their numbers
-	dims := append(w.rows(1, 1, r.hidden), dim{"", r.hidden})
-	dims[0].size += 3
-	r.x = w.enter(w.input("x", w.typ, dims))[0]
-	r.router()
-	r.fixed = false
-	return r
-}
-
-// add adds two values in any order.
-func (r *routed) add(a, b *onnx.Value) *onnx.Value {
-	if r.chance(2) {
-		a, b = b, a
+// router writes scores, the choice and the weights.
+func (r *routed) router(form string) {
+	if form == "groups" {
+		r.experts, r.k = 8, choose(r.writer, 2, 3)
+	} else if form == "one" {
+		r.k = 1
 	}
-	return r.op("Add", a, b)
-}
-
-// matrix is a constant of random elements.
-func (r *routed) matrix(t onnx.DataType, dims ...int) *onnx.Value {
-	n := 1
-	for _, d := range dims {
-		n *= d
+	logits := r.logits()
+	switch form {
+	case "scores": // of all experts, then the choice
+		r.scores = r.scored(logits)
+		if r.weights, r.ids = r.top(r.scores); r.outside("scores of the next token") {
+			r.weights = r.taken(r.nextRow(r.scores), r.ids)
+		}
+	case "choice": // scores of the chosen logits
+		var values *onnx.Value
+		if values, r.ids = r.top(logits); r.wrong("ids of another router") {
+			_, ids := r.top(r.logits())
+			values = r.taken(logits, ids)
+		}
+		if r.weights = r.scored(values); r.outside("weights less another function of the scores") {
+			r.weights = r.op("Sub", r.weights, r.op("Exp", values))
+		}
+	case "corrected": // a number is added for the choice alone
+		r.scores = r.scored(logits)
+		among := r.add(r.scores, r.random(onnx.Float, 0.03, r.experts))
+		r.weights, r.ids = r.corrected(among, r.scores, true)
+	case "groups": // of experts, of which some are left out
+		r.scores = r.scored(logits)
+		among, bias := r.scores, r.chance(2)
+		if bias {
+			among = r.add(r.scores, r.random(onnx.Float, 0.03, r.experts))
+		}
+		r.weights, r.ids = r.corrected(r.grouped(among), r.scores, bias)
+	case "one":
+		r.weights, r.ids = r.best(logits)
 	}
-	v := make([]float64, n)
-	for i := range v {
-		v[i] = 0.5 * r.r.NormFloat64()
-	}
-	return r.floats(t, dims, v)
+	r.scale()
 }
 
 // logits writes the product that the scores come from. Weights are small, so that no score is rounded to one or to zero.
 func (r *routed) logits() *onnx.Value {
-	x := r.x
+	x, t := r.x, onnx.Float
 	if r.half() {
-		x = r.cast(x, onnx.Float)
-	}
-	small := func(dims ...int) *onnx.Value {
-		v := make([]float64, dims[0]*dims[1])
-		for i := range v {
-			v[i] = 0.15 * r.r.NormFloat64()
+		if r.chance(4) { // cast behind the product
+			t = r.typ
+		} else {
+			x = r.cast(x, t)
 		}
-		return r.floats(onnx.Float, dims, v)
 	}
-	switch r.r.IntN(3) {
+	var y *onnx.Value
+	switch r.r.IntN(4) {
 	case 0:
-		return r.op("Gemm", x, small(r.experts, r.hidden), onnx.IntAttr("transB", 1))
+		y = r.op("Gemm", x, r.random(t, 0.15, r.experts, r.hidden), onnx.IntAttr("transB", 1))
 	case 1:
-		return r.add(r.op("MatMul", x, small(r.hidden, r.experts)), r.matrix(onnx.Float, r.experts))
+		y = r.add(r.op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts)), r.random(t, 0.2, r.experts))
+	case 2:
+		y = r.op("MatMul", x, r.op("Transpose", r.random(t, 0.15, r.experts, r.hidden), onnx.IntsAttr("perm", []int64{1, 0})))
+	default:
+		y = r.op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts))
 	}
-	return r.op("MatMul", x, small(r.hidden, r.experts))
+	if t != onnx.Float {
+		y = r.cast(y, onnx.Float)
+	}
+	return y
+}
+
+// scored writes what makes scores of logits.
+func (r *routed) scored(logits *onnx.Value) *onnx.Value {
+	if r.chance(2) {
+		return r.softmax(logits, r.lastAxis(2))
+	}
+	if r.fixed {
+		return r.op("Sigmoid", logits)
+	}
+	// The inner one as the logits, and what comes behind the weights.
+	r.smaller = r.smaller || r.change == "sigmoid twice" || r.change == "one less the sigmoid"
+	return r.sigmoid(logits, onnx.Float)
 }
 
 // softmax writes e^x over its sum along an axis.
@@ -94,9 +112,22 @@ func (r *routed) softmax(x *onnx.Value, axis int64) *onnx.Value {
 
 // top writes the k greatest of the scores, and where they are.
 func (r *routed) top(scores *onnx.Value) (values, ids *onnx.Value) {
+	switch {
+	case r.outside("scores squared before the choice"):
+		scores = r.op("Mul", scores, r.op("Abs", scores))
+	case r.outside("an expert that is never chosen"): // other scores to choose among
+		open := make([]int64, r.experts)
+		for i := range open[1:] {
+			open[i+1] = 1
+		}
+		scores = r.op("Where", r.bools(open...), scores, r.floats(onnx.Float, []int{}, []float64{-100}))
+	}
 	args := []any{scores, r.ints(int64(r.k))}
 	if r.chance(2) {
 		args = append(args, onnx.IntAttr("axis", r.lastAxis(2)))
+	}
+	if r.chance(4) {
+		args = append(args, onnx.IntAttr("sorted", 1))
 	}
 	if r.wrong("the least in place of the greatest") {
 		args = append(args, onnx.IntAttr("largest", 0))
@@ -105,83 +136,51 @@ func (r *routed) top(scores *onnx.Value) (values, ids *onnx.Value) {
 	return out[0], out[1]
 }
 
-// router writes scores, the choice and the weights.
-func (r *routed) router() {
-	logits := r.logits()
-	form := r.r.IntN(4)
-	switch form {
-	case 0: // softmax of the chosen logits
-		var values *onnx.Value
-		values, r.ids = r.top(logits)
-		r.weights = r.softmax(values, r.lastAxis(2))
-	case 1: // softmax of all, then the choice
-		r.scores = r.softmax(logits, r.lastAxis(2))
-		r.weights, r.ids = r.top(r.scores)
-	default: // sigmoids, with a correction that counts for the choice alone
-		if r.scores = r.op("Sigmoid", logits); !r.fixed {
-			r.scores = r.sigmoid(logits, onnx.Float)
-			r.smaller = r.smaller || r.change == "sigmoid twice" // the inner one as the logits
-		}
-		if form == 2 {
-			r.weights, r.ids = r.top(r.scores)
-			break
-		}
-		corrected := r.add(r.scores, r.matrix(onnx.Float, r.experts))
-		var values *onnx.Value
-		values, r.ids = r.top(corrected)
-		if r.weights = r.op("GatherElements", r.scores, r.ids, onnx.IntAttr("axis", r.lastAxis(2))); r.wrong("weights with the correction") {
-			r.weights = values
-		}
-	}
-	r.scale()
+// taken gives the scores of the ids.
+func (r *routed) taken(scores, ids *onnx.Value) *onnx.Value {
+	return r.op("GatherElements", scores, ids, onnx.IntAttr("axis", r.lastAxis(2)))
 }
 
-// scale writes what becomes of the chosen scores.
-func (r *routed) scale() {
-	sum := func(x *onnx.Value) *onnx.Value { return r.reduce("ReduceSum", x, []int64{r.lastAxis(2)}, true) }
+// corrected chooses among some numbers, and gives the scores of the chosen experts.
+func (r *routed) corrected(among, scores *onnx.Value, bias bool) (weights, ids *onnx.Value) {
+	values, ids := r.top(among)
 	switch {
-	case r.outside("weights squared"):
-		r.weights = r.op("Mul", r.weights, r.weights)
-	case r.k > 1 && r.outside("divided by the greatest weight"):
-		r.weights = r.op("Div", r.weights, r.reduce("ReduceMax", r.weights, []int64{1}, true))
-	case r.scores != nil && r.outside("divided by the magnitude of all scores"):
-		r.weights = r.op("Div", r.weights, sum(r.op("Mul", r.scores, r.scores)))
-	case r.outside("weights of a shifted scale"):
-		r.weights = r.op("Add", r.weights, r.floats(onnx.Float, []int{}, []float64{0.5}))
-	case r.chance(2) && r.k > 1:
-		d := sum(r.weights)
-		if r.chance(2) {
-			d = r.add(d, r.floats(onnx.Float, []int{}, []float64{choose(r.writer, 1e-20, 1e-6)}))
-		}
-		if r.chance(4) {
-			r.weights = r.product(r.weights, r.op("Reciprocal", d))
-		} else {
-			r.weights = r.op("Div", r.weights, d)
-		}
+	case bias && r.wrong("weights with the correction"):
+		return values, ids
+	case r.wrong("scores of the next token"):
+		scores = r.nextRow(scores)
+	case r.wrong("scores of another router"):
+		scores = r.op("Sigmoid", r.logits())
+	case r.wrong("ids of another router"):
+		_, other := r.top(r.op("Sigmoid", r.logits()))
+		return r.taken(scores, other), ids
 	}
+	return r.taken(scores, ids), ids
+}
+
+// best chooses one expert: by ArgMax, or as the first of one.
+func (r *routed) best(logits *onnx.Value) (weight, id *onnx.Value) {
+	r.scores = r.scored(logits)
 	if r.chance(3) {
-		r.weights = r.product(r.weights, r.floats(onnx.Float, []int{}, []float64{choose(r.writer, 2.5, 1, 1.5)}))
+		return r.top(r.scores)
 	}
-}
-
-// combine weights and adds the rows [T, k, n] of the chosen experts, in the graph's type.
-func (r *routed) combine(rows *onnx.Value, t onnx.DataType) *onnx.Value {
-	weights := r.weights
-	if t != onnx.Float {
-		weights = r.cast(weights, t)
+	at, keep := r.lastAxis(2), int64(r.r.IntN(2))
+	among := choose(r.writer, r.scores, logits)
+	if r.wrong("the least in place of the greatest") {
+		id = r.op("ArgMin", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
+	} else {
+		id = r.op("ArgMax", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
 	}
-	if !r.many && r.chance(4) {
-		one := r.op("MatMul", r.op("Unsqueeze", weights, r.ints(1)), rows)
-		return r.op("Squeeze", one, r.ints(1))
+	if keep == 0 {
+		id = r.op("Unsqueeze", id, r.ints(r.lastAxis(2)))
 	}
-	return r.reduce("ReduceSum", r.product(rows, r.op("Unsqueeze", weights, r.ints(-1))), []int64{1}, false)
-}
-
-// writeRouter writes a router, and behind it experts of one product.
-func writeRouter(w *writer) []*onnx.Value {
-	r := newRouted(w, true)
-	e := r.op("Gather", r.matrix(r.typ, r.experts, 5, r.hidden), r.ids)
-	rows := r.op("Squeeze", r.op("MatMul", e, r.op("Unsqueeze", r.x, r.ints(1, 3))), r.ints(3))
-	y := r.combine(rows, r.typ)
-	return []*onnx.Value{y}
+	switch {
+	case r.wrong("scores of the next token"):
+		return r.taken(r.nextRow(r.scores), id), id
+	case r.wrong("the least score"):
+		return r.reduce("ReduceMin", r.scores, []int64{r.lastAxis(2)}, true), id
+	case r.chance(2):
+		return r.reduce("ReduceMax", r.scores, []int64{r.lastAxis(2)}, true), id
+	}
+	return r.taken(r.scores, id), id
 }

@@ -50,7 +50,7 @@ func spell(k Kind, seed uint64, change string) (*Spelling, []string) {
 	w := newWriter(k.Name, seed, k.minOpset)
 	w.change = change
 	w.leave(k.write(w))
-	read := detours(w.m, newRand(k.Name, seed, "detours"), w.place, k.Pattern == "MoE" || k.Pattern == "TopKRouter")
+	read := detours(w.m, newRand(k.Name, seed, "detours"), w)
 	return &Spelling{Kind: k, Seed: seed, Model: w.m, Change: change, Smaller: w.smaller, Read: read, Place: w.place.String()}, w.offered
 }
 

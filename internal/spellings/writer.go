@@ -19,6 +19,8 @@ type writer struct {
 	place  place
 	symbol bool // leading dimensions have names, not numbers
 	square bool // all dimensions are one number, so that wrong axes still run
+	routed bool // the block sends tokens to experts
+	empty  bool // tensors may have no rows, of which no number of channels can be told
 
 	change  string   // the edit that changes the meaning; "" for none
 	offered []string // the edits that could have been made

@@ -32,6 +32,17 @@ pattern Gated(gate, up) -> y {
   y = GeluErfMul(gate, up)
 } => mojo.GLU(gate, up; activation="gelu", alpha=1.0, limit=0.0, up_offset=0.0)
 
+# Before ReLU, which a square of it is a product with.
+pattern Activated(x) -> y {
+  anchor Relu
+  y = Square(Relu(x))
+} => mojo.GLU(x; activation="relu2", alpha=1.0, limit=0.0, up_offset=0.0)
+
+pattern Gated(gate, up) -> y {
+  anchor Relu
+  y = Mul(Square(Relu(gate)), up)
+} => mojo.GLU(gate, up; activation="relu2", alpha=1.0, limit=0.0, up_offset=0.0)
+
 pattern Gated(gate, up) -> y {
   anchor Relu
   y = Mul(Relu(gate), up)

@@ -1,0 +1,74 @@
+package patterns
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// TestListedExperts: a table lists the experts of each word, the logits give their weights alone. Where it lists others than there are,
+// the op is none of it.
+func TestListedExperts(t *testing.T) {
+	for _, last := range []int64{6, 7, -1} {
+		b := newMixture(7, 2)
+		sum := b.op("ReduceSum", b.op("Mul", b.rows, 10.0), []int64{-1}, attr("keepdims", 0))
+		words := b.op("Mod", b.op("Cast", b.op("Abs", sum), attr("to", 7)), 5)
+		table := b.m.Graph.AddInitializer(mustInts(t, []int{5, 2}, []int64{3, 0, 1, 2, 5, 4, 0, 1, 2, last}))
+		scores := b.op("Sqrt", b.op("Softplus", b.op("MatMul", b.rows, b.weight(b.hidden, b.experts))))
+		b.ids = b.op("Gather", table, words)
+		picked := b.op("GatherElements", scores, b.ids, attr("axis", 1))
+		b.scores = b.op("Div", picked, b.op("ReduceSum", picked, []int64{-1}))
+		list, notes := b.matches(b.equalAndMul())
+		if last != 6 {
+			if len(list) > 0 {
+				t.Errorf("the table lists %d: a match", last)
+			}
+			continue
+		}
+		if len(list) != 1 {
+			t.Fatalf("%d matches: %+v", len(list), notes)
+		}
+		b.agrees(t, list[0])
+	}
+}
+
+func mustInts(t *testing.T, shape []int, v []int64) *onnx.Tensor {
+	t.Helper()
+	x, err := reference.NewInts(onnx.Int64, shape, v).ToONNX("table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// TestWeightsWithOthers: the product of the router has numbers for experts that every token goes to as well, and their weights are
+// normalised with those of the chosen ones.
+func TestWeightsWithOthers(t *testing.T) {
+	for _, others := range []int{1, 2} {
+		b := newMixture(7, 2)
+		logits := b.op("MatMul", b.rows, b.weight(b.hidden, b.experts+others))
+		part := func(v *onnx.Value, from, to int) *onnx.Value {
+			return b.op("Slice", v, []int64{int64(from)}, []int64{int64(to)}, []int64{-1})
+		}
+		routed := part(b.op("Sigmoid", logits), 0, b.experts)
+		b.ids = b.ops("TopK", 2, b.op("Add", routed, b.weight(b.experts)), []int64{2})[1]
+		both := b.op("Concat", b.op("GatherElements", part(logits, 0, b.experts), b.ids, attr("axis", 1)), part(logits, b.experts, b.experts+others), attr("axis", -1))
+		both = b.op("Softmax", both, attr("axis", -1))
+		b.scores = part(both, 0, 2)
+		y := b.equalAndMul()
+		dense := b.op("MatMul", b.op("Relu", b.op("MatMul", b.rows, b.weight(b.hidden, others))), b.weight(others, b.hidden))
+		b.m.Graph.AddOutput(b.op("Add", y, b.op("Mul", dense, part(both, 2, 3))))
+		list, notes := b.matches(y)
+		if len(list) != 1 {
+			t.Fatalf("%d others: %d matches: %+v", others, len(list), notes)
+		}
+		b.agrees(t, list[0])
+		for _, v := range list[0].Inputs {
+			if strings.HasPrefix(v.Name, "softmax") {
+				t.Errorf("%d others: the experts' weights are %q, those of all", others, v.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package rewrite
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// A mixture of experts is read as a whole, with the weights that it is called with. A function that makes the choice of experts, or that
+// multiplies between a choice and the sum, holds a part of it.
+
+func isChoice(n *onnx.Node) bool { return n.Is("TopK") || n.Is("ArgMax") }
+
+func isProduct(n *onnx.Node) bool { return n.Is("MatMul") || n.Is("Gemm") || n.Is("Einsum") }
+
+// holds says whether there is such a node in a graph or in its subgraphs.
+func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
+	found := false
+	g.Walk(func(g *onnx.Graph) { found = found || slices.ContainsFunc(g.Nodes, is) })
+	return found
+}
+
+// calledForExperts lists the functions that multiply and that a graph calls on the way from a choice to the value where all that depends on
+// the choice has come together.
+func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
+	var list []*onnx.Function
+	functions = maps.Clone(functions)
+	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool { return !holds(f.Body, isProduct) })
+	if len(functions) == 0 {
+		return nil
+	}
+	reads, last := readsOf(g)
+	for i, choice := range g.Nodes {
+		if !isChoice(choice) {
+			continue
+		}
+		before := madeBefore(choice, nil, reads)
+		open := map[*onnx.Value]bool{} // what depends on the choice and is read by nodes to come
+		for j, n := range g.Nodes[i:] {
+			if j > 0 && !slices.ContainsFunc(reads[n], func(v *onnx.Value) bool { return open[v] }) {
+				continue
+			}
+			for _, v := range n.Outputs {
+				open[v] = true
+			}
+			for v := range open {
+				if last[v] <= i+j {
+					delete(open, v)
+				}
+			}
+			if len(open) > 1 {
+				continue
+			}
+			multiplied := false
+			for m := range madeBefore(n, before, reads) {
+				withBodies(m, func(m *onnx.Node) {
+					f := functions[idOf(m.Domain, m.OpType, m.Overload)]
+					if f != nil && !slices.Contains(list, f) {
+						list = append(list, f)
+					}
+					multiplied = multiplied || f != nil || isProduct(m)
+				})
+			}
+			if multiplied || len(open) == 0 {
+				break
+			}
+		}
+	}
+	return list
+}
+
+// readsOf gives what the nodes of a graph read of it, in their subgraphs as well, and the last node that reads a value.
+func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.Value]int) {
+	reads, last = map[*onnx.Node][]*onnx.Value{}, map[*onnx.Value]int{}
+	for i, n := range g.Nodes {
+		withBodies(n, func(m *onnx.Node) {
+			for _, v := range m.Inputs {
+				if v != nil && v.Graph == g {
+					reads[n] = append(reads[n], v)
+					last[v] = i
+				}
+			}
+		})
+	}
+	return reads, last
+}
+
+// withBodies visits a node and those of its subgraphs.
+func withBodies(n *onnx.Node, visit func(*onnx.Node)) {
+	visit(n)
+	for _, s := range n.Subgraphs() {
+		s.Walk(func(g *onnx.Graph) {
+			for _, m := range g.Nodes {
+				visit(m)
+			}
+		})
+	}
+}
+
+// madeBefore gives a node and those of its graph that it depends on, but for some that depend on none but themselves.
+func madeBefore(n *onnx.Node, without map[*onnx.Node]bool, reads map[*onnx.Node][]*onnx.Value) map[*onnx.Node]bool {
+	found := map[*onnx.Node]bool{}
+	queue := []*onnx.Node{n}
+	for len(queue) > 0 {
+		m := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if m == nil || found[m] || without[m] {
+			continue
+		}
+		found[m] = true
+		for _, v := range reads[m] {
+			queue = append(queue, v.Producer)
+		}
+	}
+	return found
+}
