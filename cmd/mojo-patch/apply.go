@@ -34,8 +34,9 @@ func newApply(a *app) *cobra.Command {
 rewrites those that agree, and writes a new model. A site whose results differ, or whose types the kernel lacks, is
 left as it was and reported. Where onnxruntime is found, the kernel itself is run on each distinct site as well.
 
-Some exporters spread a block over functions that call functions. Those are replaced by their bodies first (--inline), with
-the branches of If nodes that ranks decide; where nothing is fused then, they stay as they were.
+Some exporters spread a block over functions that call functions, or a mixture of experts over functions and the graph.
+Those are replaced by their bodies first (--inline), with the branches of If nodes that ranks decide; where nothing is fused
+then, they stay as they were.
 
 The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
 OUT lies in the same folder: then it refers to the same data files, and needs them, and only weights that were stacked are in

@@ -14,6 +14,8 @@ var hints = []hint{
 	// Experts of a mixture.
 	{`experts, the graph holds .* absent$`, "the trace followed the experts that its sample tokens went to: export with a sample that reaches all, or with an implementation that has no " +
 		"loop over them (experts_implementation=\"batched_mm\" in transformers)"},
+	{`splits the rows of the experts by the sizes`, "the trace took the numbers of tokens for constants: export with an implementation that does not read them " +
+		"(experts_implementation=\"batched_mm\" in transformers), or by dynamo"},
 	{`^refused: .*the matched nodes fail `, "the export has in it what its sample tokens did: export with an implementation that has no loop over the experts that are hit " +
 		"(experts_implementation=\"batched_mm\" in transformers)"},
 

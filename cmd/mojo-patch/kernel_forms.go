@@ -138,7 +138,7 @@ func routerForms() []form {
 			onnx.FloatAttr("excluded_score", float32(excluded)), onnx.IntAttr("renormalize", renormalize), onnx.FloatAttr("epsilon", 1e-20), onnx.FloatAttr("scale", 2.5)}
 		list = append(list, form{attrs, [][]int64{{2, 3, 20}}}, form{attrs, [][]int64{{5, 20}, {20}}})
 	}
-	for _, score := range []string{"softmax", "sigmoid"} {
+	for _, score := range []string{"softmax", "sigmoid", "sqrtsoftplus"} {
 		for _, renormalize := range []int64{0, 1} {
 			add(score, "score_first", 1, 1, "max", 0, renormalize)
 			add(score, "top_k_first", 1, 1, "max", 0, renormalize)
@@ -168,7 +168,7 @@ func moeForms() []form {
 		dims := [][]int64{{2, 3, hidden}, {6, 2}, {6, 2}, matrix(up, packed, hidden), matrix(down, hidden, inner)}
 		list = append(list, form{attrs, dims}, form{attrs, append(slices.Clone(dims), []int64{experts, packed}, []int64{experts, hidden})})
 	}
-	for i, gate := range gateAttributes("silu", "gelu", "gelu_tanh", "relu") {
+	for i, gate := range gateAttributes("silu", "gelu", "gelu_tanh", "relu", "relu2") {
 		up, down := []string{"out_in", "in_out"}[i%2], []string{"out_in", "in_out"}[i/2%2]
 		add(gate, "halves", up, down)
 		add(gate, "interleaved", down, up)
