@@ -112,7 +112,8 @@ PEERS_PYTHON ?= $(CURDIR)/$(VENV)/bin/python
 BENCH_MODELS ?= models/llama-dynamo-fp32.onnx models/llama-ts-fp32.onnx
 bench: all $(FETCHED) $(VENV)/.installed ## time the kernels against what they replace, and apply on large graphs
 	$(VENV)/bin/python fused/kernels/bench/bench_kernels.py $(LIBRARY) --threads $(BENCH_THREADS)
-	$(VENV)/bin/python fused/kernels/bench/bench_moe.py $(LIBRARY)
+	$(BIN) apply models/deepseek3-batched_mm-ts-fp32.onnx -o $(BUILD)/mixture.onnx >/dev/null
+	for e in 64 128; do $(VENV)/bin/python fused/kernels/bench/bench_moe.py $(LIBRARY) --experts $$e --body $(BUILD)/mixture.onnx || exit 1; done
 	$(VENV)/bin/python fused/kernels/bench/bench_moe.py $(LIBRARY) --dtype bfloat16 --tokens 1,8
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
 

@@ -1,6 +1,6 @@
 """Compares MoE with what onnxruntime runs for the same experts, and with what the machine can do at all.
 
-    python bench_moe.py LIBRARY [--tokens 1,8,64,512] [--experts 64] [--dtype bfloat16] [--threads 2] [--rounds 15]
+    python bench_moe.py LIBRARY [--tokens 1,8,64,512] [--experts 64] [--dtype bfloat16] [--threads 2] [--rounds 15] [--body PATCHED.onnx]
 
 The floor of a run is the larger of two times: reading the weights of the experts that are hit, at the bandwidth of the
 memory, and multiplying as much, at the rate of onnxruntime's own MatMul (one large product with constant, prepacked
@@ -11,6 +11,7 @@ programs on the machine can only add to it. The ratio is that to the floor.
 
   ours          MoE by rows: gate_up [E, 2I, H], down [E, H, I]
   columns       MoE by columns: gate_up [E, H, 2I], down [E, I, H]
+  body          MoE by rows without the library: its function body, which --body names a patched model to take from
   com.microsoft com.microsoft.MoE, which takes its own softmax and top k along
   gathered      the form of PyTorch's dynamo exporter (batched_mm): weights gathered for each token
   grouped       the form of transformers' exporter (grouped_mm): tokens sorted, one MatMul per expert
@@ -85,6 +86,22 @@ def ours(block, columns=False):
     node = helper.make_node("MoE", ["x", "weights", "ids", "gate_up", "down"], ["y"], gate_up_layout=layout,
                             down_layout=layout, packing="halves" if columns else "interleaved", **MOE)
     return [node], block.weights(columns)
+
+
+def body(block):
+    """One node of mojo.MoE with gate and up as halves."""
+    node = helper.make_node("MoE", ["x", "weights", "ids", "gate_up", "down"], ["y"], gate_up_layout="out_in",
+                            down_layout="out_in", packing="halves", **MOE)
+    return [node], block.weights(False)
+
+
+def function(path):
+    """The body of such a node, out of a patched model."""
+    for f in onnx.load(path, load_external_data=False).functions:
+        if (f.domain, f.name, f.overload) == ("mojo", "MoE", "silu_halves_out_in_out_in"):
+            f.overload = ""
+            return f
+    raise SystemExit(f"{path} has no body of mojo.MoE for silu, halves and out_in: patch a model that has such experts")
 
 
 def their_moe(block):
@@ -192,14 +209,17 @@ def session(block, name, made, inputs, outputs, args):
     """A session at ENABLE_ALL."""
     nodes, tensors = made
     graph = helper.make_graph(nodes, name, inputs, outputs, tensors)
-    model = helper.make_model(graph, ir_version=10, opset_imports=[
-        helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1), helper.make_opsetid("com.microsoft", 1)])
+    functions = [function(args.body)] if name == "body" else []
+    version = max((o.version for f in functions for o in f.opset_import if o.domain == ""), default=18)
+    model = helper.make_model(graph, ir_version=10, functions=functions, opset_imports=[
+        helper.make_opsetid("", version), helper.make_opsetid("mojo", 1), helper.make_opsetid("com.microsoft", 1)])
     path = os.path.join(block.folder, name.replace(".", "-") + ".onnx")
     onnx.save(model, path)
     options = ort.SessionOptions()
     options.intra_op_num_threads = args.threads
     options.log_severity_level = 3
-    options.register_custom_ops_library(args.library)
+    if not functions:
+        options.register_custom_ops_library(args.library)
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
@@ -327,6 +347,8 @@ def compare(block, tokens, reader, args):
     """Times of one number of tokens: per contender a list of (seconds, bytes of the experts hit); seconds per byte read
     and per multiplication; and how far ours is from com.microsoft's."""
     forms = {"ours": ours, "columns": lambda b: ours(b, True)}
+    if args.body:
+        forms["body"] = body
     if block.dtype == "float32":
         forms["com.microsoft"] = their_moe
         forms["grouped"] = grouped
@@ -392,6 +414,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2, help="intra-op threads")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default="", help="only these contenders, comma separated")
+    parser.add_argument("--body", help="a patched model: its function body of MoE is timed, too")
     parser.add_argument("--gather", type=float, default=2, help="the most GiB that the gathered form may gather")
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)

@@ -28,10 +28,11 @@ constexpr int kTileTokens = 6;
 constexpr int kTileTokens = 3;
 #endif
 
-// Inputs that are worked off at a time, so that a tile's tokens stay in the first level of the cache. A product by
-// columns with few tokens takes fewer: it goes over all columns with each.
+// Inputs that are worked off at a time, so that a tile's tokens stay in the first level of the cache; by columns, so
+// that the strip that is multiplied and the one that comes do. A product by columns with few tokens takes fewer: it goes
+// over all columns with each.
 constexpr size_t kRowDepth = 1024;
-constexpr size_t kColumnDepth = 128;
+constexpr size_t kColumnDepth = 48;
 constexpr size_t kFewDepth = 32;
 
 // Rows that are widened to float32 at a time where more tokens than those of a tile read them.
