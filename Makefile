@@ -19,7 +19,17 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
 GO_FILES := go.mod go.sum $(shell find cmd fused golden internal onnx ort patterns reference rewrite \
 	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' \) 2>/dev/null)
-KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null | grep -v /tests/)
+# The CUDA kernels: nvcc is the one of the path, or of /usr/local/cuda, or else the one that pip installs into build/nvcc.
+CUDA_LIBRARY := $(BUILD)/libmojo_ops_cuda.so
+CUDA_ARCHS ?= 80 90a 100
+JOBS ?= 2
+NVCC_WHEELS := $(abspath $(BUILD))/nvcc
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc),$(NVCC_WHEELS)/nvidia/cu13/bin/nvcc)
+NVCC_STAMP := $(if $(findstring $(NVCC_WHEELS),$(NVCC)),$(NVCC_WHEELS)/.installed)
+CUDA_HOME = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_MAKE = $(MAKE) --no-print-directory -j$(JOBS) -C fused/kernels/cuda NVCC="$(NVCC)" PYTHON="$(PYTHON)" ARCHS="$(CUDA_ARCHS)" \
+	OUT="$(abspath $(BUILD))/cuda"
+KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null | grep -vE '/(tests|cuda)/')
 
 # The cmake of the system, or else the one that pip installs into build/venv.
 CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
@@ -29,7 +39,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: all help demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
+.PHONY: FORCE all help cuda cuda-programs test-cuda gpu-test demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -46,14 +56,41 @@ $(LIBRARY): $(KERNELS)
 
 $(KERNELS): $(KERNEL_FILES) | $(CMAKE_STAMP)
 	@echo "building the kernels"
+	@mkdir -p $(BUILD)
 	@"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels >$(BUILD)/kernels.log || { cat $(BUILD)/kernels.log; exit 1; }
-	@"$(CMAKE)" --build $(BUILD)/kernels --parallel 2 >$(BUILD)/kernels.log || { cat $(BUILD)/kernels.log; exit 1; }
+	@"$(CMAKE)" --build $(BUILD)/kernels --parallel $(JOBS) >$(BUILD)/kernels.log || { cat $(BUILD)/kernels.log; exit 1; }
+	@touch $@
+
+cuda: $(CUDA_LIBRARY) ## build build/libmojo_ops_cuda.so: the CUDA kernels, and the CPU's; needs neither GPU nor driver
+
+$(CUDA_LIBRARY): FORCE $(KERNELS) | $(NVCC_STAMP)
+	@$(CUDA_MAKE)
+	@"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels -DMOJO_CUDA_KERNELS="$(abspath $(BUILD))/cuda/libmojo_cuda.a" \
+		-DMOJO_CUDA_HOME="$(CUDA_HOME)" >$(BUILD)/cuda.log || { cat $(BUILD)/cuda.log; exit 1; }
+	@"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_cuda --parallel $(JOBS) >$(BUILD)/cuda.log || { cat $(BUILD)/cuda.log; exit 1; }
+	@cmp -s $(BUILD)/kernels/libmojo_ops_cuda.so $@ || { cp -f $(BUILD)/kernels/libmojo_ops_cuda.so $@.tmp && mv -f $@.tmp $@; }
+
+test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU: its arguments, its CPU kernels
+	@"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test --parallel $(JOBS) >$(BUILD)/cuda.log || { cat $(BUILD)/cuda.log; exit 1; }
+	@for version in 16 17 18 23 24 latest; do $(BUILD)/kernels/mojo_cuda_backend_test $$version || exit 1; done
+	@echo "the CPU kernels of $(CUDA_LIBRARY), through onnxruntime"
+	@$(VENV)/bin/python fused/kernels/tests/ort_test.py $(CUDA_LIBRARY) --failfast
+
+gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU, and onnxruntime with its provider for $(PYTHON): all tests of the CUDA kernels
+	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
+
+cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench: the CUDA kernels' own tests and timings, which need a GPU
+	@$(CUDA_MAKE) programs
+
+$(NVCC_WHEELS)/.installed: requirements/cuda.txt
+	@echo "no nvcc on this machine: installing it into $(NVCC_WHEELS)"
+	@$(PYTHON) -m pip install --disable-pip-version-check -q --upgrade --target $(NVCC_WHEELS) -r requirements/cuda.txt
 	@touch $@
 
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
 	@scripts/demo.sh
 
-test: check test-docs test-go test-zoo test-kernels test-arm64 test-wheel test-examples test-fetch ## everything: formatting, vet, all tests, the kernels under the sanitizers
+test: check test-docs test-go test-zoo test-kernels test-cuda test-arm64 test-wheel test-examples test-fetch ## everything: formatting, vet, all tests, the kernels under the sanitizers
 	@echo "all tests passed"
 
 # Systems that nothing here runs on; the whole tree must compile for them without a C compiler.
@@ -178,7 +215,7 @@ $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
 	@touch $@
 
 clean: ## remove what was built; the Python environment stays
-	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
+	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(BUILD)/patched $(LIBRARY) $(CUDA_LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

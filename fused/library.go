@@ -16,25 +16,43 @@ const LibraryVariable = "MOJO_OPS_LIBRARY"
 var ErrNoLibrary = errors.New("kernel library not found")
 
 // LibraryName is the file name of the CPU kernels' library on this system.
-func LibraryName() string {
+func LibraryName() string { return fileName("mojo_ops") }
+
+// CUDALibraryName is the file name of the CUDA kernels' library, which holds the CPU's too.
+func CUDALibraryName() string { return fileName("mojo_ops_cuda") }
+
+// fileName is what a shared library is called on this system.
+func fileName(library string) string {
 	switch runtime.GOOS {
 	case "windows":
-		return "mojo_ops.dll"
+		return library + ".dll"
 	case "darwin":
-		return "libmojo_ops.dylib"
+		return "lib" + library + ".dylib"
 	}
-	return "libmojo_ops.so"
+	return "lib" + library + ".so"
 }
 
 // FindLibrary finds the library of CPU kernels. It looks at explicit (a file, or a folder that holds it), then at the
 // environment variable MOJO_OPS_LIBRARY, then in the folder of the executable, ../lib of it, and build/ of the working
 // directory. A place that is named, by argument or variable, and holds no library is an error: it is not passed over.
-func FindLibrary(explicit string) (string, error) {
+func FindLibrary(explicit string) (string, error) { return find(LibraryName(), explicit) }
+
+// FindCUDALibrary finds the library of CUDA kernels in the same places. A file that is named must have the library's own
+// name, since another one holds no CUDA kernels.
+func FindCUDALibrary(explicit string) (string, error) {
+	path, err := find(CUDALibraryName(), explicit)
+	if err == nil && filepath.Base(path) != CUDALibraryName() {
+		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with CUDA kernels", ErrNoLibrary, path, CUDALibraryName())
+	}
+	return path, err
+}
+
+func find(name, explicit string) (string, error) {
 	if explicit != "" {
-		return libraryAt(explicit, "the given path")
+		return libraryAt(explicit, name, "the given path")
 	}
 	if v := os.Getenv(LibraryVariable); v != "" {
-		return libraryAt(v, "$"+LibraryVariable)
+		return libraryAt(v, name, "$"+LibraryVariable)
 	}
 	var folders []string
 	if exe, err := os.Executable(); err == nil {
@@ -45,13 +63,13 @@ func FindLibrary(explicit string) (string, error) {
 	}
 	folders = append(folders, buildFolders()...)
 	for _, f := range folders {
-		path := filepath.Join(f, LibraryName())
+		path := filepath.Join(f, name)
 		if isFile(path) {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("%w: %s is neither in %s; build it (see docs/kernels.md) or set %s",
-		ErrNoLibrary, LibraryName(), strings.Join(folders, " nor in "), LibraryVariable)
+		ErrNoLibrary, name, strings.Join(folders, " nor in "), LibraryVariable)
 }
 
 // buildFolders lists build/ of the working directory and, inside a Go module, of the folders above it up to its root:
@@ -73,9 +91,9 @@ func buildFolders() []string {
 	}
 }
 
-func libraryAt(path, source string) (string, error) {
+func libraryAt(path, name, source string) (string, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, LibraryName())
+		path = filepath.Join(path, name)
 	}
 	if !isFile(path) {
 		return "", fmt.Errorf("%w: %s names %s, which is no file", ErrNoLibrary, source, path)

@@ -25,14 +25,14 @@ func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
 // just those, each of which must be available. On an error before the rewriting the model is unchanged.
 func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Report, error) {
 	c := newConfig(options)
-	chosen, kernels, err := choose(include, c.environment(), c.assume)
+	chosen, kernels, err := choose(include, c.environment(), c.assumes)
 	if err == nil {
 		chosen, kernels, err = c.backend.rank(strings.TrimSpace(include) == Auto, chosen, kernels)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Schema: Schema, Backend: c.backend.String(), PassedOver: c.backend.PassedOver(), Patterns: []PatternReport{}, Sites: []SiteReport{}, Kernels: kernels, DryRun: c.dryRun}
+	r := &Report{Schema: Schema, Backend: c.backend.String(), PassedOver: c.backend.PassedOver(kernels), Patterns: []PatternReport{}, Sites: []SiteReport{}, Kernels: kernels, DryRun: c.dryRun}
 	for _, name := range c.names {
 		r.pattern(name)
 	}

@@ -29,8 +29,8 @@ type Backend struct {
 }
 
 // ParseBackend reads a backend as it is written on the command line and in $MOJO_BACKEND: "+" and names of devices
-// separated by commas, in upper or lower case, for example "+CUDA,CPU". ALL stands for every device with fused kernels;
-// REF, which has none, takes part where it is named.
+// separated by commas, in upper or lower case, for example "+CUDA,CPU"; every device may have a "+" of its own. ALL stands
+// for every device with fused kernels; REF, which has none, takes part where it is named.
 func ParseBackend(s string) (Backend, error) {
 	const form = `write "+" and devices separated by commas, for example "+CPU" or "+ALL,REF"`
 	list, ok := strings.CutPrefix(strings.TrimSpace(s), "+")
@@ -39,7 +39,7 @@ func ParseBackend(s string) (Backend, error) {
 	}
 	var b Backend
 	for _, name := range strings.Split(list, ",") {
-		name = strings.ToUpper(strings.TrimSpace(name))
+		name = strings.ToUpper(strings.TrimPrefix(strings.TrimSpace(name), "+"))
 		switch {
 		case name == "":
 			return Backend{}, fmt.Errorf("backend %q has an empty name: %s", s, form)
@@ -85,9 +85,14 @@ func (b Backend) Devices() []string {
 // Names says whether the device itself is named, which makes it an error when it has no kernel.
 func (b Backend) Names(device string) bool { return slices.Contains(b.listed, strings.ToUpper(device)) }
 
-// PassedOver lists the devices that ALL stands for and that no kernel is registered for.
-func (b Backend) PassedOver() []string {
-	return slices.DeleteFunc(b.Devices(), func(d string) bool { return b.Names(d) || registered(d) })
+// PassedOver lists the devices that ALL stands for and that have no kernel by the reports, which are those of every kernel. The CPU is
+// not one of them where a kernel is registered: every machine has it, so what its kernels lack is told kernel by kernel.
+func (b Backend) PassedOver(reports []KernelReport) []string {
+	return slices.DeleteFunc(b.Devices(), func(d string) bool {
+		return b.Names(d) || slices.ContainsFunc(reports, func(r KernelReport) bool {
+			return strings.EqualFold(r.Device, d) && (r.Available || d == "CPU")
+		})
+	})
 }
 
 // DeviceError says that a device was named and no kernel for it can be used.

@@ -26,7 +26,8 @@ func TestParseBackend(t *testing.T) {
 		{"-CPU", "", nil, "does not begin with +"},
 		{"+", "", nil, "empty name"},
 		{"+CPU,", "", nil, "empty name"},
-		{"+CPU,+REF", "", nil, `there is no device "+REF"; there are CUDA, NPU, CPU, REF`},
+		{"+CUDA,+CPU", "+CUDA,CPU", []string{"CUDA", "CPU"}, ""},
+		{"+CPU,+", "", nil, "empty name"},
 		{"+TPU", "", nil, `there is no device "TPU"; there are CUDA, NPU, CPU, REF, and ALL`},
 		{"+CPU,cpu", "", nil, "names CPU twice"},
 	}
@@ -53,7 +54,9 @@ func TestBackendChooses(t *testing.T) {
 		t.Fatal(err)
 	}
 	with, without := libraryFolder(t)
+	both := cudaFolder(t)
 	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe"}
+	cuda := []string{"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe"}
 	tests := []struct {
 		backend, include, library string
 		want                      []string
@@ -68,8 +71,12 @@ func TestBackendChooses(t *testing.T) {
 		{"+ALL,REF", Auto, without, []string{"npu_glu", "definition"}, "", false},
 		{"+REF", Auto, without, []string{"definition"}, "", false},
 		{"+CPU", Auto, without, nil, "no kernel for CPU: kernel library not found", true},
-		{"+CUDA", Auto, with, nil, "no kernel for CUDA: none is registered; there are kernels for CPU, NPU", true},
-		{"+CPU,CUDA", "cpu_fused_rope", with, nil, "no kernel for CUDA", true},
+		{"+CUDA", Auto, with, nil, "no kernel for CUDA: kernel library not found", true},
+		{"+CUDA", Auto, both, cuda, "", false},
+		{"+CUDA,+CPU", Auto, both, append(slices.Clone(cuda), cpu...), "", false},
+		{"+ALL", Auto, both, append(append(slices.Clone(cuda), "npu_glu"), cpu...), "", false},
+		{"+CPU,CUDA", "cpu_fused_rope", with, cpu[2:3], "", false},
+		{"+CPU", "cuda_fused_rope", both, nil, "kernel cuda_fused_rope is not available: it runs on CUDA, which the backend +CPU leaves out", false},
 		{"+CPU", "cpu_fused_rope", with, cpu[2:3], "", false},
 		{"+NPU", "cpu_fused_rope", with, nil, "kernel cpu_fused_rope is not available: it runs on CPU, which the backend +NPU leaves out", false},
 		{"+REF", "cpu_fused_rope", with, nil, "which the backend +REF leaves out", false},
@@ -82,7 +89,7 @@ func TestBackendChooses(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := newConfig([]Option{WithLibrary(c.library)})
-			chosen, reports, err := choose(c.include, cfg.environment(), false)
+			chosen, reports, err := choose(c.include, cfg.environment(), cfg.assumes)
 			if err == nil {
 				chosen, reports, err = b.rank(c.include == Auto, chosen, reports)
 			}
@@ -112,13 +119,22 @@ func TestBackendChooses(t *testing.T) {
 }
 
 func TestPassedOver(t *testing.T) {
-	for text, want := range map[string][]string{"+ALL": {"CUDA", "NPU"}, "+CPU": nil, "+ALL,REF": {"CUDA", "NPU"}} {
-		b, err := ParseBackend(text)
+	none := []KernelReport{{Device: "cpu"}, {Device: "cuda"}}
+	all := []KernelReport{{Device: "cpu", Available: true}, {Device: "cuda"}, {Device: "cuda", Available: true}}
+	for _, c := range []struct {
+		text    string
+		reports []KernelReport
+		want    []string
+	}{
+		{"+ALL", none, []string{"CUDA", "NPU"}}, {"+ALL", all, []string{"NPU"}}, {"+CPU", none, nil}, {"+CUDA,CPU", none, nil},
+		{"+ALL,REF", all, []string{"NPU"}}, {"+ALL", nil, []string{"CUDA", "NPU", "CPU"}},
+	} {
+		b, err := ParseBackend(c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := b.PassedOver(); !slices.Equal(got, want) {
-			t.Errorf("%s: got %v", text, got)
+		if got := b.PassedOver(c.reports); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", c.text, got, c.want)
 		}
 	}
 	if d := definition(); len(d.Ops) != len(fused.Ops()) || !isDefinition(d) || isDefinition(registry[0]) || isDefinition(nil) {

@@ -29,20 +29,14 @@ const DeviceAny = "any"
 
 // Environment is what kernels look for when they say whether they are available.
 type Environment struct {
-	findLibrary func() (string, error)
-	found       bool
-	path        string
-	err         error
+	library, cudaLibrary func() (string, error)
 }
 
 // Library gives the path of the library of CPU kernels, looked for once.
-func (e *Environment) Library() (string, error) {
-	if !e.found {
-		e.path, e.err = e.findLibrary()
-		e.found = true
-	}
-	return e.path, e.err
-}
+func (e *Environment) Library() (string, error) { return e.library() }
+
+// CUDALibrary gives the path of the library of CUDA kernels, looked for once.
+func (e *Environment) CUDALibrary() (string, error) { return e.cudaLibrary() }
 
 // UnavailableError says that a kernel was asked for by name and cannot be used.
 type UnavailableError struct {
@@ -74,6 +68,11 @@ func needsLibrary(e *Environment) error {
 	return err
 }
 
+func needsCUDALibrary(e *Environment) error {
+	_, err := e.CUDALibrary()
+	return err
+}
+
 // registry holds the kernels in the order they are applied and reported.
 var registry = mustRegister(nil,
 	&Kernel{ID: "cpu_fused_rmsnorm", Device: "cpu", Summary: "RMSNorm, alone or with the residual addition before it",
@@ -84,6 +83,14 @@ var registry = mustRegister(nil,
 		Patterns: []string{"RotaryEmbedding"}, Ops: []string{"RotaryEmbedding"}, Available: needsLibrary},
 	&Kernel{ID: "cpu_fused_moe", Device: "cpu", Summary: "mixtures of experts: their routers, and the experts as one op",
 		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsLibrary},
+	&Kernel{ID: "cuda_fused_rmsnorm", Device: "cuda", Summary: "RMSNorm, alone or with the residual addition before it",
+		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsCUDALibrary},
+	&Kernel{ID: "cuda_fused_swiglu", Device: "cuda", Summary: "gated activations: SwiGLU and GeGLU",
+		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsCUDALibrary},
+	&Kernel{ID: "cuda_fused_rope", Device: "cuda", Summary: "rotary position embedding",
+		Patterns: []string{"RotaryEmbedding"}, Ops: []string{"RotaryEmbedding"}, Available: needsCUDALibrary},
+	&Kernel{ID: "cuda_fused_moe", Device: "cuda", Summary: "mixtures of experts: their routers, and the experts as one op",
+		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsCUDALibrary},
 	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
 		Patterns: []string{"LayerNorm"}},
 )
@@ -139,8 +146,8 @@ func lookup(id string) (*Kernel, error) {
 	return nil, &UnknownKernelError{ID: id, Known: known}
 }
 
-// choose gives the kernels that include names, and a report on every registered one.
-func choose(include string, env *Environment, assume bool) ([]*Kernel, []KernelReport, error) {
+// choose gives the kernels that include names, and a report on every registered one. Those that assumed says yes to are available.
+func choose(include string, env *Environment, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport, error) {
 	asked := map[string]bool{}
 	include = strings.TrimSpace(include)
 	auto := include == Auto
@@ -159,7 +166,7 @@ func choose(include string, env *Environment, assume bool) ([]*Kernel, []KernelR
 	var reports []KernelReport
 	for _, k := range registry {
 		r := KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true}
-		if k.Available != nil && !assume {
+		if k.Available != nil && !assumed(k) {
 			if err := k.Available(env); err != nil {
 				if asked[k.ID] {
 					return nil, nil, &UnavailableError{ID: k.ID, Err: err}

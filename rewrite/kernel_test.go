@@ -22,9 +22,22 @@ func libraryFolder(t *testing.T) (with, without string) {
 	return with, without
 }
 
+// cudaFolder gives a folder with a file in the place of each kernel library.
+func cudaFolder(t *testing.T) string {
+	t.Helper()
+	both, _ := libraryFolder(t)
+	if err := os.WriteFile(filepath.Join(both, fused.CUDALibraryName()), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return both
+}
+
 func TestChoose(t *testing.T) {
-	with, without := libraryFolder(t)
-	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "onnx_layernorm"}
+	with, without := cudaFolder(t), t.TempDir()
+	cpuOnly, _ := libraryFolder(t)
+	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe",
+		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "onnx_layernorm"}
+	standard := all[8:]
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -37,18 +50,20 @@ func TestChoose(t *testing.T) {
 		{"", with, false, nil, ""},
 		{"cpu_fused_rope", with, false, all[2:3], ""},
 		{" cpu_fused_rope , cpu_fused_rmsnorm,", with, false, []string{all[0], all[2]}, ""},
-		{Auto, without, false, all[4:], ""}, // needs no library
-		{"onnx_layernorm", without, false, all[4:], ""},
+		{Auto, without, false, standard, ""}, // needs no library
+		{"onnx_layernorm", without, false, standard, ""},
+		{"cuda_fused_moe", with, false, all[7:8], ""},
+		{"cuda_fused_moe", cpuOnly, false, nil, "cuda_fused_moe is not available: kernel library not found"},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},
 		{"cpu_fused_rope", without, true, all[2:3], ""},
-		{"cpu_fused_rope,cuda_fused_moe", with, false, nil, "cpu_fused_rmsnorm, cpu_fused_swiglu, cpu_fused_rope"},
+		{"cpu_fused_rope,npu_fused_moe", with, false, nil, "cpu_fused_rmsnorm, cpu_fused_swiglu, cpu_fused_rope"},
 		{"auto,none", with, false, nil, "unknown kernel"},
 	}
 	for _, c := range tests {
 		t.Run(c.include+"/"+c.err, func(t *testing.T) {
 			cfg := newConfig([]Option{WithLibrary(c.library)})
-			chosen, reports, err := choose(c.include, cfg.environment(), c.assume)
+			chosen, reports, err := choose(c.include, cfg.environment(), func(*Kernel) bool { return c.assume })
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("got error %v, want one with %q", err, c.err)
 			}
@@ -91,7 +106,7 @@ func TestRegisterRefusesBadKernels(t *testing.T) {
 			t.Errorf("%+v was registered", k)
 		}
 	}
-	if n := len(ScanAllKernels()); n != 5 {
+	if n := len(ScanAllKernels()); n != 9 {
 		t.Errorf("%d kernels are registered", n)
 	}
 }

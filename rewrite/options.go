@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -87,18 +88,27 @@ func (c *config) defines(f *onnx.Function) bool {
 }
 
 func (c *config) environment() *Environment {
-	return &Environment{findLibrary: func() (string, error) { return fused.FindLibrary(c.library) }}
+	return &Environment{
+		library:     sync.OnceValues(func() (string, error) { return fused.FindLibrary(c.library) }),
+		cudaLibrary: sync.OnceValues(func() (string, error) { return fused.FindCUDALibrary(c.library) }),
+	}
 }
 
 // WithPatterns looks for the patterns of the set in place of the built-in ones.
 func WithPatterns(s *patterns.Set) Option { return func(c *config) { c.set = s } }
 
-// WithLibrary names the library of CPU kernels (a file or its folder); without it the places of fused.FindLibrary are
+// WithLibrary names the library of kernels (a file or its folder); without it the places of fused.FindLibrary are
 // searched.
 func WithLibrary(path string) Option { return func(c *config) { c.library = path } }
 
-// AssumeAvailable takes every kernel for available: the model will run elsewhere.
+// AssumeAvailable takes the CPU's kernels for available, and those of every device that the backend names: the model will run
+// elsewhere.
 func AssumeAvailable() Option { return func(c *config) { c.assume = true } }
+
+// assumes says whether a kernel is taken for available without a look. ALL alone assumes no other device than the CPU.
+func (c *config) assumes(k *Kernel) bool {
+	return c.assume && (k.Device == "cpu" || k.Device == DeviceAny || c.backend.Names(k.Device))
+}
 
 // WithVerify chooses which matches are checked by evaluation; the default is VerifyDistinct.
 func WithVerify(v Verify) Option { return func(c *config) { c.verify = v } }

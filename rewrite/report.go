@@ -20,7 +20,7 @@ type Report struct {
 	Input        *FileReport     `json:"input,omitempty"`       // filled by the caller
 	Output       *FileReport     `json:"output,omitempty"`      // filled by the caller
 	Backend      string          `json:"backend"`               // devices in order of priority, as in "+CPU,REF"
-	PassedOver   []string        `json:"passed_over,omitempty"` // devices of ALL that no kernel is registered for
+	PassedOver   []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
 	Inlined      *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
 	Patterns     []PatternReport `json:"patterns"`
 	Sites        []SiteReport    `json:"sites"`

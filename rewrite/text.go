@@ -3,6 +3,7 @@ package rewrite
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -36,6 +37,9 @@ func (r *Report) WriteCounts(w io.Writer) error {
 		b.WriteString("\n")
 	}
 	for _, k := range r.Kernels {
+		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) {
+			continue
+		}
 		fmt.Fprintf(&b, "%-18s %s", k.ID, plural(k.Sites, "site"))
 		if !k.Available {
 			fmt.Fprintf(&b, "; not available: %s", k.Reason)

@@ -21,6 +21,7 @@ type backend struct {
 	onnxruntime string
 	optimize    string
 	threads     int
+	provider    string
 	devices     deviceFlag
 	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an error.
 	fallback, demand bool
@@ -40,7 +41,9 @@ func (b *backend) flags(c *cobra.Command) {
 	libraryFlags(c, &b.onnxruntime, &b.kernelsLib)
 	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
+	f.StringVar(&b.provider, "provider", "", "onnxruntime's execution provider: cpu, or cuda with the CPU's for what CUDA lacks (default: by the backend, cpu)")
 	b.devices.flags(c, "devices to run on")
+	completeValues(c, "provider", func() []string { return []string{providerCPU, providerCUDA} }, false)
 	completeValues(c, "kernels", kernelModes, false)
 	completeValues(c, "optimize", func() []string { return []string{"none", "basic", "extended", "all"} }, false)
 }
@@ -76,7 +79,7 @@ func (b *backend) check(c *cobra.Command) error {
 		return err
 	}
 	if b.evaluator {
-		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads"} {
+		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "provider"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the backend", other, rewrite.DeviceREF)
 			}
@@ -85,7 +88,7 @@ func (b *backend) check(c *cobra.Command) error {
 	return nil
 }
 
-// place chooses what runs a model: the first device of the backend that can.
+// place chooses what runs a model: --provider, or else the first device of the backend that can.
 func (b *backend) place() error {
 	if b.evaluator {
 		return nil
@@ -94,17 +97,26 @@ func (b *backend) place() error {
 	if err != nil {
 		return err
 	}
+	switch b.provider {
+	case providerCPU, providerCUDA:
+		return nil
+	case "":
+	default:
+		return fmt.Errorf("--provider %q: it is %s or %s", b.provider, providerCPU, providerCUDA)
+	}
+	b.provider = providerOf(chosen)
 	for _, d := range chosen.Devices() {
-		switch d {
-		case rewrite.DeviceREF:
+		switch {
+		case d == rewrite.DeviceREF:
 			b.evaluator = true
 			return nil
-		case deviceCPU:
+		case strings.EqualFold(d, b.provider):
 			b.demand, b.fallback = chosen.Names(d), !chosen.Names(d) && chosen.Names(rewrite.DeviceREF)
 			return nil
 		}
 	}
-	return environment(fmt.Errorf("no device of the backend %s can run a model here: %s and %s can", chosen, deviceCPU, rewrite.DeviceREF))
+	return environment(fmt.Errorf("no device of the backend %s can run a model here: %s, %s by its name, and %s can",
+		chosen, deviceCPU, deviceCUDA, rewrite.DeviceREF))
 }
 
 // runner is an opened model.
@@ -137,6 +149,10 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	}
 	options := []ort.Option{ort.WithLibrary(lib.Path), ort.WithOptimization(level), ort.WithThreads(b.threads)}
 	what := "onnxruntime " + lib.Version
+	if b.provider == providerCUDA {
+		options = append(options, cudaOption())
+		what += " on CUDA"
+	}
 	path, err := b.library(a, m)
 	if err != nil {
 		return nil, "", err
@@ -157,7 +173,7 @@ func refusal(err error) error {
 	switch text := err.Error(); {
 	case errors.Is(err, ort.ErrNoLibrary):
 		return err
-	case strings.Contains(text, "cannot register the kernels"):
+	case strings.Contains(text, "cannot register the kernels"), strings.Contains(text, "execution provider "):
 		return environment(err)
 	case strings.Contains(text, "Could not find an implementation"):
 		return failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
@@ -170,7 +186,11 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
-	path, err := fused.FindLibrary(b.kernelsLib)
+	find := fused.FindLibrary
+	if b.provider == providerCUDA {
+		find = fused.FindCUDALibrary
+	}
+	path, err := find(b.kernelsLib)
 	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "" || b.demand) {
 		return "", err
 	}

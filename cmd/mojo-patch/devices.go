@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -15,10 +16,43 @@ const backendVariable = "MOJO_BACKEND"
 const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by priority the devices whose kernels apply takes, and what run and diff run
 on: "+" and names separated by commas. CPU, CUDA and NPU have kernels, as far as mojo-patch kernels lists any. REF has none:
 a fused op is its definition there, and a model runs in the built-in evaluator. ALL is every device that has kernels. One
-that is named and has none is an error; those that only ALL stands for are passed over, and the report says so.`
+that is named and has none is an error; those that only ALL stands for are passed over, and the report says so. A model runs
+on CUDA where CUDA is named, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.`
 
-// deviceCPU is the device that onnxruntime runs models on here.
-const deviceCPU = "CPU"
+// The devices that onnxruntime runs models on here.
+const (
+	deviceCPU  = "CPU"
+	deviceCUDA = "CUDA"
+)
+
+// The values of --provider.
+const (
+	providerCPU  = "cpu"
+	providerCUDA = "cuda"
+)
+
+// cudaProvider is what onnxruntime calls the provider when a session asks for it.
+const cudaProvider = "CUDA"
+
+// cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of numbers with 10
+// bits after the point.
+func cudaOption() ort.Option {
+	return ort.WithProvider(cudaProvider, map[string]string{"use_tf32": "0"})
+}
+
+// providerOf gives the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that
+// must be named: onnxruntime does not tell in advance whether its provider finds a GPU.
+func providerOf(b rewrite.Backend) string {
+	for _, d := range b.Devices() {
+		switch {
+		case d == deviceCPU:
+			return providerCPU
+		case d == deviceCUDA && b.Names(d):
+			return providerCUDA
+		}
+	}
+	return ""
+}
 
 // deviceFlag is --backend, a pflag.Value: a wrong one is refused before anything else is done.
 type deviceFlag struct {

@@ -97,9 +97,12 @@ func examine(onnxruntime, lib string) (list []finding, verdict error) {
 	}
 	rows, missing := tryKernels(onnxruntime, lib)
 	var wrong []error
-	tried := 0
+	tried, cuda := 0, ""
 	for _, r := range rows {
-		if r.Status != kernelStandard {
+		switch {
+		case r.Status == kernelUnknown && strings.EqualFold(r.Device, deviceCUDA):
+			cuda = r.Reason
+		case r.Status != kernelStandard:
 			tried++
 		}
 		if r.Status == kernelFails {
@@ -108,6 +111,9 @@ func examine(onnxruntime, lib string) (list []finding, verdict error) {
 	}
 	err := errors.Join(append(wrong, missing)...)
 	add(finding{What: triedKernels, Found: fmt.Sprintf("%d of %d run and agree with their definition", tried-len(wrong), tried)}, err)
+	if cuda != "" { // nothing is wrong with a machine without a GPU
+		add(finding{What: "CUDA kernels", Found: "not tried: " + cuda}, nil)
+	}
 	if len(wrong) > 0 {
 		code = exitFailed
 	}

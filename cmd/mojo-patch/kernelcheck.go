@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -21,33 +22,69 @@ const (
 // prober runs the kernels of fused ops in onnxruntime, each in a model of one node without a function body, so that
 // nothing but the kernel can answer. Sessions are kept: many sites differ in their shapes alone.
 type prober struct {
-	onnxruntime, kernels string
-	dir                  string
-	sessions             map[string]*ort.Session
+	options  []ort.Option // of every session
+	dir      string
+	sessions map[string]*ort.Session
 }
 
 // errBrokenKernels is the cause of an error about a kernel library that is there and that onnxruntime does not load.
 var errBrokenKernels = errors.New("onnxruntime does not load the kernel library")
 
 // newProber finds onnxruntime and the kernel library, and registers the one with the other; empty paths mean that they
-// are looked for.
-func newProber(onnxruntime, kernels string) (*prober, error) {
+// are looked for. The kernels are those for the provider.
+func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	lib, err := ort.Find(onnxruntime)
 	if err != nil {
 		return nil, err
 	}
-	path, err := fused.FindLibrary(kernels)
+	find, options := fused.FindLibrary, []ort.Option{ort.WithThreads(1)}
+	if provider == providerCUDA {
+		// Nothing may run on the CPU in place of a CUDA kernel.
+		find, options = fused.FindCUDALibrary, []ort.Option{cudaOption(), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
+	}
+	path, err := find(kernels)
 	if err != nil {
 		return nil, err
 	}
-	if facts := ort.Doctor(lib.Path, path); facts.LibraryError == nil && facts.KernelsError != nil {
+	facts := ort.Doctor(lib.Path, path)
+	if facts.LibraryError == nil && facts.KernelsError != nil {
 		return nil, environment(fmt.Errorf("%w: %w", errBrokenKernels, facts.KernelsError))
+	}
+	if provider == providerCUDA && !slices.Contains(facts.Providers, cudaProvider+"ExecutionProvider") {
+		return nil, environment(fmt.Errorf("onnxruntime %s of %s has no CUDA provider", lib.Version, lib.Path))
 	}
 	dir, err := aside.MkdirTemp("", "mojo-patch-")
 	if err != nil {
 		return nil, err
 	}
-	return &prober{lib.Path, path, dir, map[string]*ort.Session{}}, nil
+	options = append(options, ort.WithLibrary(lib.Path), ort.WithKernelLibrary(path))
+	p := &prober{options, dir, map[string]*ort.Session{}}
+	if provider == providerCUDA {
+		if err := p.starts(); err != nil {
+			return nil, environment(errors.Join(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err), p.close()))
+		}
+	}
+	return p, nil
+}
+
+// starts opens a model that no kernel of ours is in: a provider finds out there whether it has a device.
+func (p *prober) starts() error {
+	m := onnx.New(probeIR, probeOpset)
+	m.Graph.Name = "probe"
+	t := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 1}}}
+	x, y := m.Graph.AddInput("x", t), m.Graph.NewValue("y")
+	y.SetType(t)
+	m.Graph.AddNode("Neg", []*onnx.Value{x}, []*onnx.Value{y})
+	m.Graph.AddOutput(y)
+	path := filepath.Join(p.dir, "start.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		return err
+	}
+	s, err := ort.Open(path, p.options...)
+	if err == nil {
+		err = s.Close()
+	}
+	return err
 }
 
 // close closes the sessions and removes the models.
@@ -88,7 +125,7 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 			return nil, err
 		}
 		var err error
-		if s, err = ort.Open(path, ort.WithLibrary(p.onnxruntime), ort.WithKernelLibrary(p.kernels), ort.WithThreads(1)); err != nil {
+		if s, err = ort.Open(path, p.options...); err != nil {
 			return nil, err
 		}
 		p.sessions[key] = s

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,13 +75,24 @@ not tried.`,
 	return c
 }
 
-// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so.
+// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so. What CUDA's kernels lack is the reason
+// of their rows alone: most machines have no GPU.
 func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
-	p, missing := newProber(onnxruntime, lib)
-	if p != nil {
-		defer p.close()
+	cpu, missing := newProber(onnxruntime, lib, providerCPU)
+	if cpu != nil {
+		defer cpu.close()
+	}
+	cuda, noCUDA := newProber(onnxruntime, lib, providerCUDA)
+	if cuda != nil {
+		defer cuda.close()
 	}
 	for _, k := range rewrite.ScanAllKernels() {
+		p, reason := cpu, ""
+		if strings.EqualFold(k.Device, deviceCUDA) {
+			if p = cuda; noCUDA != nil {
+				reason = firstLine(noCUDA)
+			}
+		}
 		if len(k.Ops) == 0 {
 			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Device: k.Device, Status: kernelStandard, Reason: k.Summary})
 		}
@@ -87,6 +100,9 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 			op := fused.Lookup(name)
 			for _, types := range typeCombinations(op) {
 				if r := tryTypes(p, k, op, types); r.Forms > 0 {
+					if r.Status == kernelUnknown {
+						r.Reason = reason
+					}
 					rows = append(rows, r)
 				}
 			}
@@ -127,6 +143,7 @@ func firstLine(err error) string {
 
 func writeKernels(w io.Writer, rows []kernelRow) {
 	t := newTable("kernel", "op", "types", "device", "here", ">forms", ">max rel", "")
+	unknown := map[string]string{}
 	for _, r := range rows {
 		rel, forms := "", ""
 		if r.Forms > 0 {
@@ -135,7 +152,16 @@ func writeKernels(w io.Writer, rows []kernelRow) {
 		if r.MaxRel != nil {
 			rel = fmt.Sprintf("%.2g", *r.MaxRel)
 		}
+		if r.Status == kernelUnknown { // once for all rows of the device
+			unknown[r.Device] = r.Reason
+			r.Reason = ""
+		}
 		t.add(r.Kernel, r.Op, strings.Join(r.Types, ", "), r.Device, r.Status, forms, rel, r.Reason)
 	}
 	t.write(w)
+	for _, device := range slices.Sorted(maps.Keys(unknown)) {
+		if reason := unknown[device]; reason != "" {
+			fmt.Fprintf(w, "the kernels for %s were not tried: %s\n", device, reason)
+		}
+	}
 }

@@ -44,7 +44,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	f.inline.flags(c)
 	fl.BoolVar(&f.require, "require", false, "exit with 3 when there is nothing to fuse")
 	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "take a graph whose external data is not there")
-	fl.BoolVar(&f.assume, "assume-available", false, "take every kernel for available: the model will run on another machine")
+	fl.BoolVar(&f.assume, "assume-available", false, "take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on another machine")
 	f.devices.flags(c, "devices whose kernels are taken")
 	completeValues(c, "include", kernelIDs, true)
 	completeValues(c, "only", patternNames, true)
@@ -124,10 +124,11 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b rewrite.Backend) (*p
 	default:
 		return nil, fmt.Errorf("--check-kernels %q: it is one of auto, on, off", f.checkKernels)
 	}
-	if verify == rewrite.VerifyOff || !slices.Contains(b.Devices(), deviceCPU) {
+	provider := providerOf(b)
+	if verify == rewrite.VerifyOff || provider == "" {
 		return nil, nil
 	}
-	p, err := newProber(f.onnxruntime, f.kernelsLib)
+	p, err := newProber(f.onnxruntime, f.kernelsLib, provider)
 	if err != nil && f.checkKernels == kernelsOn {
 		return nil, err
 	}

@@ -11,6 +11,13 @@
 
 #include "common/ort.h"
 
+// MOJO_EXPORT marks RegisterCustomOps, the function that onnxruntime looks up by its name in a library.
+#ifdef _WIN32
+#define MOJO_EXPORT __declspec(dllexport)
+#else
+#define MOJO_EXPORT __attribute__((visibility("default")))
+#endif
+
 namespace mojo {
 
 constexpr size_t kMaxInputs = 7;

@@ -33,6 +33,7 @@ struct Api {
 
   bool has_shape_reference() const { return version >= 24; }
   bool has_parallel_for() const { return version >= 17; }
+  bool has_scratch_buffer() const { return version >= 18; }
 };
 
 // ProbeApi asks for the newest table that both this library and the runtime know.

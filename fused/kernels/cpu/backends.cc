@@ -15,6 +15,18 @@ constexpr size_t kMaxTasks = 256;
 
 }  // namespace
 
+OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, const OpEntry* table, size_t count) {
+  const Api api = ProbeApi(base);
+  // Without a table there is no way to make a status. No such runtime is known.
+  if (api.ort == nullptr) return nullptr;
+  if (TheKernels() == nullptr) {
+    const char* cap = getenv("MOJO_CPU_ISA");
+    return Errorf(api, "mojo: environment variable MOJO_CPU_ISA is \"%.64s\"; expected portable, avx2 or avx512",
+                  cap == nullptr ? "" : cap);
+  }
+  return RegisterOps(options, api, table, count);
+}
+
 const KernelTable* TheKernels() {
   static const KernelTable* const kernels = BestKernels(getenv("MOJO_CPU_ISA"));
   return kernels;

@@ -14,6 +14,11 @@ extern const Backend kCPURotaryEmbedding;
 extern const Backend kCPUTopKRouter;
 extern const Backend kCPUMoE;
 
+// RegisterLibrary is what RegisterCustomOps of a library with CPU kernels does: it adds the rows of the
+// table to the session options as domain "mojo", for the onnxruntime of base. The environment variable
+// MOJO_CPU_ISA (portable, avx2 or avx512) caps the instruction set. The table lives as long as the process.
+OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, const OpEntry* table, size_t count);
+
 // TheKernels is the table for this machine, chosen at the first call: the best that the environment
 // variable MOJO_CPU_ISA allows. Null where the variable's value is unknown.
 const KernelTable* TheKernels();

@@ -23,6 +23,7 @@ ROUTER = dict(top_k=2, score="softmax", order="score_first", groups=1, group_top
               excluded_score=0.0, renormalize=1, epsilon=0.0, scale=1.0)
 
 library = None  # path of libmojo_ops, set by the main program
+providers = ["CPUExecutionProvider"]  # what runs the models; the main program may change it
 
 
 def rounded(x, dtype):
@@ -40,7 +41,9 @@ def session(model, threads=1, optimize=True, load=True):
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if load:
         options.register_custom_ops_library(library)
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    if providers[0] != "CPUExecutionProvider":  # a node that falls back to the CPU is an error
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return ort.InferenceSession(model.SerializeToString(), options, providers=providers)
 
 
 def model(op, shapes, types, out_types, attributes, constants=None, functions=(), leave_out=0,

@@ -11,6 +11,7 @@ namespace mojo_test {
 uint32_t version = ORT_API_VERSION;
 OrtCustomOpDomain& the_domain = *new OrtCustomOpDomain;  // lives as long as the library's
 std::atomic<int> live_objects{0}, allocations{0};
+char the_stream;
 
 namespace {
 
@@ -176,6 +177,28 @@ OrtApi StandIn() {
         });
       }
       for (auto& thread : threads) thread.join();
+      return nullptr;
+    };
+  }
+  t.KernelContext_GetGPUComputeStream = [](const OrtKernelContext*, void** stream) noexcept -> OrtStatus* {
+    *stream = &the_stream;
+    return nullptr;
+  };
+  if (version >= 18) {
+    t.KernelInfoGetAllocator = [](const OrtKernelInfo*, OrtMemType, OrtAllocator** allocator) noexcept -> OrtStatus* {
+      ++live_objects;
+      *allocator = &the_memory;
+      return nullptr;
+    };
+    t.AllocatorGetInfo = [](const OrtAllocator* allocator, const OrtMemoryInfo** info) noexcept -> OrtStatus* {
+      *info = reinterpret_cast<const OrtMemoryInfo*>(allocator);
+      return nullptr;
+    };
+    t.KernelContext_GetScratchBuffer = [](const OrtKernelContext*, const OrtMemoryInfo*, size_t size,
+                                          void** out) noexcept -> OrtStatus* {
+      *out = size > kMostScratch ? nullptr : malloc(size);
+      if (*out == nullptr) return NewStatus("there is not so much memory");
+      ++live_objects;
       return nullptr;
     };
   }

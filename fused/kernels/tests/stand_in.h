@@ -55,6 +55,9 @@ extern OrtCustomOpDomain& the_domain;
 // Statuses, shapes and scratch memory that are not released, and allocations made by kernels.
 extern std::atomic<int> live_objects, allocations;
 
+// the_stream is what a kernel on a device is told to launch on.
+extern char the_stream;
+
 // SetInKernel says whether this thread runs a kernel from here on.
 void SetInKernel(bool in);
 

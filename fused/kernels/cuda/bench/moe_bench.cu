@@ -1,0 +1,245 @@
+// Times MoE and TopKRouter: a CUDA graph of flushes of L2, each followed by the call; less the flushes alone.
+//   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. bench/moe_bench.cu moe*.cu topk_router.cu device.cu -o moe_bench
+// (in fused/kernels/cuda). Arguments choose shapes by name and tokens by number: moe_bench qwen3-30b 1 8; none: all.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "cuda/tests/host.h"
+
+namespace {
+
+// What an H200 does: bytes a second read from memory, and bf16 operations a second of large products.
+constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12;
+
+struct Shape {
+  const char* name;
+  size_t experts, top_k, hidden, inner;
+  MojoPacking packing;
+  bool in_out, clamped;
+};
+
+const Shape kShapes[] = {{"qwen3-30b", 128, 8, 2048, 768, kMojoHalves, false, false},
+                         {"dsv3-tp8", 256, 8, 7168, 256, kMojoHalves, false, false},
+                         {"gptoss-20b", 32, 4, 2880, 2880, kMojoInterleaved, false, true},
+                         {"gptoss-20b-in_out", 32, 4, 2880, 2880, kMojoInterleaved, true, true},
+                         {"mixtral", 8, 2, 4096, 14336, kMojoHalves, false, false}};
+const size_t kTokens[] = {1, 8, 64, 512, 4096};
+
+// RandomBFloats fills with numbers of about the given size.
+__global__ void RandomBFloats(__nv_bfloat16* p, size_t n, float scale, uint32_t seed) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) {
+    uint32_t v = static_cast<uint32_t>(i) * 2654435761u ^ static_cast<uint32_t>(i >> 32) * 40503u ^ seed;
+    float sum = 0;
+    for (int k = 0; k < 4; ++k) {
+      v ^= v >> 16;
+      v *= 0x7feb352du;
+      v ^= v >> 15;
+      v *= 0x846ca68bu;
+      v ^= v >> 16;
+      sum += static_cast<float>(v >> 8) / 16777216.0f - 0.5f;
+    }
+    p[i] = __float2bfloat16(sum * 1.7320508f * scale);
+  }
+}
+
+__global__ void Read(const float4* p, size_t n, float* out) {
+  float4 sum = make_float4(0, 0, 0, 0);
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) {
+    const float4 v = p[i];
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  }
+  if (sum.x + sum.y + sum.z + sum.w == 1e30f) *out = 1;
+}
+
+// Flush reads three times as much as L2 holds.
+constexpr size_t kFlushBytes = size_t{192} << 20;
+float4* flushed;
+float* flush_out;
+
+void Flush(cudaStream_t stream) {
+  Read<<<1056, 512, 0, stream>>>(flushed, kFlushBytes / 16, flush_out);
+  Check(cudaGetLastError(), "flush");
+}
+
+struct Graph {
+  cudaGraphExec_t exec;
+
+  template <class F>
+  Graph(cudaStream_t stream, int calls, const F& call) {
+    cudaGraph_t graph;
+    Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int i = 0; i < calls; ++i) {
+      Flush(stream);
+      call(stream);
+    }
+    Check(cudaStreamEndCapture(stream, &graph), "capture");
+    Check(cudaGraphInstantiate(&exec, graph, 0), "graph");
+    Check(cudaGraphDestroy(graph), "graph");
+  }
+  ~Graph() { cudaGraphExecDestroy(exec); }
+  float Milliseconds(cudaStream_t stream) const {
+    static cudaEvent_t begin = nullptr, end = nullptr;
+    if (begin == nullptr) {
+      Check(cudaEventCreate(&begin), "event");
+      Check(cudaEventCreate(&end), "event");
+    }
+    float ms;
+    Check(cudaEventRecord(begin, stream), "event");
+    Check(cudaGraphLaunch(exec, stream), "replay");
+    Check(cudaEventRecord(end, stream), "event");
+    Check(cudaEventSynchronize(end), "replay");
+    Check(cudaEventElapsedTime(&ms, begin, end), "event");
+    return ms;
+  }
+};
+
+// Microseconds is the median of five of a call's time.
+template <class F>
+double Microseconds(cudaStream_t stream, double guess, const F& call) {
+  const int calls = guess > 2000 ? 3 : 10;
+  const Graph with(stream, calls, call), without(stream, calls, [](cudaStream_t) {});
+  with.Milliseconds(stream);
+  std::vector<double> times, flushes;
+  for (int i = 0; i < 5; ++i) {
+    flushes.push_back(without.Milliseconds(stream));
+    times.push_back(with.Milliseconds(stream));
+  }
+  std::sort(times.begin(), times.end());
+  std::sort(flushes.begin(), flushes.end());
+  return (times[2] - flushes[2]) * 1000 / calls;
+}
+
+void* Allocate(size_t bytes) {
+  void* p;
+  Check(cudaMalloc(&p, bytes + 256), "cudaMalloc");
+  return p;
+}
+
+void* Fill(size_t count, float scale, uint32_t seed) {
+  void* p = Allocate(count * 2);
+  RandomBFloats<<<4096, 256>>>(static_cast<__nv_bfloat16*>(p), count, scale, seed);
+  Check(cudaDeviceSynchronize(), "fill");
+  return p;
+}
+
+void TimeMoE(const Shape& s, const std::vector<size_t>& tokens, cudaStream_t stream) {
+  MojoMoEArgs a = {};
+  const size_t most = *std::max_element(tokens.begin(), tokens.end());
+  void* const x = Fill(most * s.hidden, 1, 1);
+  void* const gate_up = Fill(s.experts * 2 * s.inner * s.hidden, 1 / sqrtf(static_cast<float>(s.hidden)), 2);
+  void* const down = Fill(s.experts * s.inner * s.hidden, 1 / sqrtf(static_cast<float>(s.inner)), 3);
+  void* const biases[] = {Fill(s.experts * 2 * s.inner, 0.1f, 4), Fill(s.experts * s.hidden, 0.1f, 5)};
+  void* const y = Allocate(most * s.hidden * 2);
+  a.x = x;
+  a.gate_up = gate_up;
+  a.down = down;
+  a.y = y;
+  if (s.clamped) {
+    a.gate_up_bias = biases[0];
+    a.down_bias = biases[1];
+    a.alpha = 1.702f;
+    a.limit = 7;
+    a.up_offset = 1;
+  } else {
+    a.alpha = 1;
+  }
+  a.top_k = s.top_k;
+  a.experts = s.experts;
+  a.hidden = s.hidden;
+  a.inner = s.inner;
+  a.x_type = a.expert_type = kMojoBFloat16;
+  a.weights_type = kMojoFloat32;
+  a.packing = s.packing;
+  a.gate_up_in_out = a.down_in_out = s.in_out;
+  for (const size_t t : tokens) {
+    Random random(t);
+    Ids ids(t * s.top_k);
+    Numbers weights(kMojoFloat32, t * s.top_k);
+    std::set<int64_t> hit;
+    for (size_t i = 0; i < t; ++i) {
+      std::set<int64_t> mine;
+      while (mine.size() < s.top_k) mine.insert(static_cast<int64_t>(random.Below(s.experts)));
+      size_t j = i * s.top_k;
+      for (const int64_t id : mine) ids.host[j++] = id;
+      hit.insert(mine.begin(), mine.end());
+    }
+    for (size_t i = 0; i < weights.count(); ++i) weights.Set(i, 1.0f / static_cast<float>(s.top_k));
+    ids.ToDevice();
+    weights.ToDevice();
+    a.ids = ids.device;
+    a.weights = weights.device();
+    a.tokens = t;
+    a.scratch = Allocate(MojoMoEScratch(&a));
+    const double bytes = static_cast<double>(hit.size()) * 3 * s.hidden * s.inner * 2 + 4.0 * t * s.hidden;
+    const double operations = 6.0 * t * s.top_k * s.hidden * s.inner;
+    const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond) * 1e6;
+    const double us = Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaMoE(&a, at), "MojoCudaMoE"); });
+    printf("%-18s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name, t, hit.size(),
+           us, floor, 100 * floor / us, bytes / us / 1e3, operations / us / 1e6);
+    fflush(stdout);
+    Check(cudaFree(a.scratch), "free");
+  }
+  for (void* p : {x, gate_up, down, y, biases[0], biases[1]}) Check(cudaFree(p), "free");
+}
+
+void TimeRouter(size_t experts, bool groups, size_t rows, cudaStream_t stream) {
+  MojoTopKRouterArgs a = {};
+  a.logits = Fill(rows * experts, 2, 6);
+  a.bias = groups ? Fill(experts, 0.1f, 7) : nullptr;
+  a.top_k = 8;
+  a.weights = static_cast<float*>(Allocate(rows * a.top_k * 4));
+  a.ids = static_cast<int64_t*>(Allocate(rows * a.top_k * 8));
+  a.rows = rows;
+  a.experts = experts;
+  a.logits_type = a.bias_type = kMojoBFloat16;
+  a.score = groups ? kMojoSigmoid : kMojoSoftmax;
+  a.groups = groups ? 8 : 1;
+  a.group_top_k = groups ? 4 : 1;
+  a.top2_sum = groups;
+  a.renormalize = 1;
+  a.scale = 1;
+  const double us =
+      Microseconds(stream, 3, [&](cudaStream_t at) { Check(MojoCudaTopKRouter(&a, at), "MojoCudaTopKRouter"); });
+  printf("router E %3zu%s T %4zu  %7.2f us\n", experts, groups ? ", groups" : "        ", rows, us);
+  fflush(stdout);
+  for (void* p : {const_cast<void*>(a.logits), const_cast<void*>(a.bias), static_cast<void*>(a.weights),
+                  static_cast<void*>(a.ids)})
+    Check(cudaFree(p), "free");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> names;
+  std::vector<size_t> tokens;
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] >= '0' && argv[i][0] <= '9') {
+      tokens.push_back(strtoul(argv[i], nullptr, 10));
+    } else {
+      names.push_back(argv[i]);
+    }
+  }
+  if (tokens.empty()) tokens.assign(std::begin(kTokens), std::end(kTokens));
+  const auto chosen = [&](const char* name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+  };
+  cudaDeviceProp device;
+  Check(cudaGetDeviceProperties(&device, 0), "device");
+  printf("%s; floors are an H200's\n", device.name);
+  flushed = static_cast<float4*>(Allocate(kFlushBytes));
+  flush_out = static_cast<float*>(Allocate(4));
+  RandomBFloats<<<4096, 256>>>(reinterpret_cast<__nv_bfloat16*>(flushed), kFlushBytes / 2, 1, 9);
+  cudaStream_t stream;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Check(cudaDeviceSynchronize(), "fill");
+  for (const Shape& s : kShapes) {
+    if (chosen(s.name)) TimeMoE(s, tokens, stream);
+  }
+  if (!chosen("router")) return 0;
+  for (const size_t experts : {128, 256}) {
+    for (const size_t t : {1, 8, 64, 512, 4096}) TimeRouter(experts, false, t, stream);
+  }
+  for (const size_t t : {1, 8, 64, 512, 4096}) TimeRouter(256, true, t, stream);
+  return 0;
+}

@@ -1,0 +1,102 @@
+// MoE on CUDA.
+#include <new>
+
+#include "cuda/backends.h"
+
+namespace mojo {
+namespace {
+
+// MoEKernel is the state of one node. Immutable after Create.
+struct MoEKernel {
+  MoEAttributes attributes;
+  MojoType x, weights, experts;
+  DeviceMemory memory;
+};
+
+void Destroy(void* state) { delete static_cast<MoEKernel*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  auto* kernel = new (std::nothrow) MoEKernel{};
+  if (kernel == nullptr) return OutOfHostMemory(init.api);
+  kernel->x = ToMojoType(init.types.inputs[kMoEX]);
+  kernel->weights = ToMojoType(init.types.inputs[kMoEWeights]);
+  kernel->experts = ToMojoType(init.types.inputs[kMoEGateUp]);
+  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
+  if (status == nullptr) status = kernel->memory.Find(init);
+  if (status != nullptr) {
+    Destroy(kernel);
+    return status;
+  }
+  *state = kernel;
+  return nullptr;
+}
+
+MojoPacking ToMojoPacking(Packing packing) {
+  switch (packing) {
+    case Packing::kInterleaved:
+      return kMojoInterleaved;
+    case Packing::kNone:
+      return kMojoNoGate;
+    default:
+      return kMojoHalves;
+  }
+}
+
+// SetForm writes the node's attributes and types, and the sizes, into args.
+void SetForm(const MoEKernel& kernel, const MoEShape& shape, MojoMoEArgs* args) {
+  const MoEAttributes& attributes = kernel.attributes;
+  args->tokens = shape.tokens;
+  args->top_k = shape.k;
+  args->experts = shape.experts;
+  args->hidden = shape.hidden;
+  args->inner = shape.inner;
+  args->x_type = kernel.x;
+  args->weights_type = kernel.weights;
+  args->expert_type = kernel.experts;
+  args->packing = ToMojoPacking(attributes.packing);
+  args->gate_up_in_out = attributes.gate_up_in_out;
+  args->down_in_out = attributes.down_in_out;
+  args->activation = ToMojoActivation(attributes.gate.activation);
+  args->alpha = attributes.gate.alpha;
+  args->limit = attributes.gate.limit;
+  args->up_offset = attributes.gate.up_offset;
+}
+
+// Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them
+// would stop the stream. The kernels pass over one that is no expert's.
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const MoEKernel*>(state);
+  Shape shapes[kMaxInputs];
+  const Shape* given[kMaxInputs];
+  const void* data[kMaxInputs];
+  for (size_t i = 0; i < kMoE.input_count; ++i) {
+    const auto read = i < kMoE.required_inputs ? ReadInput : ReadOptionalInput;
+    if (OrtStatus* s = read(api, context, kMoE, i, &data[i], &shapes[i])) return s;
+    given[i] = data[i] == nullptr && i >= kMoE.required_inputs ? nullptr : &shapes[i];
+  }
+  MoEShape shape;
+  MojoMoEArgs args{};
+  cudaStream_t stream;
+  if (OrtStatus* s = CheckMoE(api, kernel.attributes, given, &shape)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
+  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
+  if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
+  args.x = data[kMoEX];
+  args.weights = data[kMoEWeights];
+  args.ids = static_cast<const int64_t*>(data[kMoEIds]);
+  args.gate_up = data[kMoEGateUp];
+  args.down = data[kMoEDown];
+  args.gate_up_bias = data[kMoEGateUpBias];
+  args.down_bias = data[kMoEDownBias];
+  SetForm(kernel, shape, &args);
+  Scratch scratch(kernel.memory);
+  if (OrtStatus* s = scratch.Take(api, context, kMoE, MojoMoEScratch(&args), &args.scratch)) return s;
+  return Launched(api, kMoE, MojoCudaMoE(&args, stream));
+}
+
+}  // namespace
+
+const Backend kCUDAMoE = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

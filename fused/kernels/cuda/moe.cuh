@@ -1,0 +1,155 @@
+// What the kernels of MoE share.
+//
+// A choice is one expert of one token: number token * top_k + slot. Choices of one expert lie together in
+// places 0, 1, ... once they are sorted (moe_plan.cu). A pair is a gate and its up; with kMojoNoGate there
+// is only the gate.
+#ifndef MOJO_KERNELS_CUDA_MOE_CUH_
+#define MOJO_KERNELS_CUDA_MOE_CUH_
+
+#include "cuda/common.cuh"
+
+namespace mojo {
+
+// MoETile is the part of one expert's choices that a block multiplies at once. Tiles of one expert lie
+// together in the list: this one is number (its index - first_tile).
+struct alignas(16) MoETile {
+  int expert;
+  int first_tile;  // of the expert
+  int start;       // the expert's first place
+  int count;       // the expert's choices
+};
+
+// MoEPlan is the choices sorted by expert, in device memory.
+struct MoEPlan {
+  int* choice;     // [choices]: the choice in a place
+  MoETile* tiles;  // [MostTiles]
+  int* tile_count;
+};
+
+// MostTiles bounds the tiles of so many tokens each that choices are cut into.
+inline size_t MostTiles(size_t choices, size_t experts, size_t tile) {
+  return choices / tile + (choices < experts ? choices : experts);
+}
+
+// The most experts that PlanMoE takes: a counter for each is in shared memory.
+constexpr size_t kMostPlannedExperts = 4096;
+
+// MoEWork is where the parts of the scratch memory lie on the way through tiles.
+struct MoEWork {
+  MoEPlan plan;
+  void* activated;  // [choices, inner] of x_type, by place
+  void* outputs;    // [choices, hidden] by choice, times the token's weight: of x_type, or float
+  int wide;         // outputs are float
+};
+
+// The launches of the ways through a MoE; MojoCudaMoE chooses.
+cudaError_t PlanMoE(const MojoMoEArgs& a, size_t tile, const MoEPlan& plan, cudaStream_t stream);
+bool SmallMoETakes(const MojoMoEArgs& a);
+size_t SmallMoEScratch(const MojoMoEArgs& a);
+cudaError_t SmallMoE(const MojoMoEArgs& a, cudaStream_t stream);
+bool TiledMoETakes(const MojoMoEArgs& a);
+size_t TiledMoEScratch(const MojoMoEArgs& a);
+cudaError_t TiledMoE(const MojoMoEArgs& a, cudaStream_t stream);
+size_t GenericMoEScratch(const MojoMoEArgs& a);
+cudaError_t GenericMoE(const MojoMoEArgs& a, cudaStream_t stream);
+
+// Room divides scratch memory up: counted with a null memory, handed out otherwise.
+struct Room {
+  char* memory = nullptr;
+  size_t used = 0;
+
+  template <class T>
+  T* Take(size_t count) {
+    T* taken = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + used);
+    used += (count * sizeof(T) + 255) / 256 * 256;
+    return taken;
+  }
+};
+
+// Packed is the width of the first product.
+__host__ __device__ __forceinline__ size_t Packed(const MojoMoEArgs& a) {
+  return a.packing == kMojoNoGate ? a.inner : 2 * a.inner;
+}
+
+// WideLoads tells whether the matrices are of 16 bit numbers, as x is, in 16 byte pieces.
+inline bool WideLoads(const MojoMoEArgs& a) {
+  return a.x_type == a.expert_type && a.x_type != kMojoFloat32 && a.hidden % 8 == 0 && a.inner % 8 == 0 &&
+         a.hidden > 0 && a.inner > 0 && Aligned(a.x, 16) && Aligned(a.gate_up, 16) && Aligned(a.down, 16) &&
+         Aligned(a.y, 16);
+}
+
+// Number reads element i of a tensor of one of the types.
+__device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) {
+  if (type == kMojoFloat32) return static_cast<const float*>(p)[i];
+  if (type == kMojoFloat16) return ToFloat(static_cast<const Half*>(p)[i]);
+  return ToFloat(static_cast<const BFloat*>(p)[i]);
+}
+
+// ChosenExpert is the expert of a choice, or -1 where the id is none's.
+__device__ __forceinline__ int ChosenExpert(const MojoMoEArgs& a, size_t choice) {
+  const int64_t id = a.ids[choice];
+  return static_cast<uint64_t>(id) < a.experts ? static_cast<int>(id) : -1;
+}
+
+// Activated is what becomes of a gate and its up, bias included. A NaN stays one.
+__device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, float up) {
+  if (a.limit > 0) {
+    gate = gate > a.limit ? a.limit : gate;
+    up = up > a.limit ? a.limit : up < -a.limit ? -a.limit : up;
+  }
+  float v;
+  switch (a.activation) {
+    case kMojoSilu:
+      v = gate / (1.0f + __expf(-a.alpha * gate));
+      break;
+    case kMojoGelu:
+      v = 0.5f * gate * (1.0f + erff(gate * 0.70710678f));
+      break;
+    case kMojoGeluTanh:
+      v = 0.5f * gate * (1.0f + tanhf(0.79788456f * (gate + 0.044715f * gate * gate * gate)));
+      break;
+    default:
+      v = gate < 0 ? 0 : gate;
+      if (a.activation == kMojoReluSquared) v *= v;
+  }
+  return a.packing == kMojoNoGate ? v : v * (up + a.up_offset);
+}
+
+// GateRow and UpRow are the rows of pair i in the first product, as a matrix of [packed, hidden].
+__device__ __forceinline__ size_t GateRow(const MojoMoEArgs& a, size_t i) {
+  return a.packing == kMojoInterleaved ? 2 * i : i;
+}
+__device__ __forceinline__ size_t UpRow(const MojoMoEArgs& a, size_t i) {
+  return a.packing == kMojoInterleaved ? 2 * i + 1 : a.inner + i;
+}
+
+// Bounded keeps a finite number finite in T, whose range may be small.
+template <class T>
+__device__ __forceinline__ float Bounded(float v) {
+  return v;
+}
+template <>
+__device__ __forceinline__ float Bounded<Half>(float v) {
+  return isinf(v) ? v : fminf(fmaxf(v, -65504.0f), 65504.0f) + (v - v);
+}
+
+// Multiply adds the product of 16 rows and 8 columns, 16 deep, to sum.
+template <class T>
+__device__ __forceinline__ void Multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void Multiply<BFloat>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void Multiply<Half>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_MOE_CUH_

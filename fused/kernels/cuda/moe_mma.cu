@@ -1,0 +1,202 @@
+// MoE of more tokens, on any device with mma.sync for 16 bit numbers (compute capability 8.0).
+//
+// Four launches: the plan, two products, the sum of each token's choices. A block multiplies a tile: 128
+// rows of an expert's matrix by up to kTokens of its choices. The rows are the first operand and the
+// choices the second, whose columns come in eights, so that few choices cost few multiplications, and a
+// tile is as wide as most experts need: weights are then read once. Tiles of one expert that share rows
+// run one after another, and read them from L2.
+//
+// The floor is the greater of 6 * hidden * inner bytes for each chosen expert, and as many operations for
+// each choice. Two blocks have 96 KB of weights on the way on a multiprocessor.
+#include "cuda/moe_tile.cuh"
+
+namespace mojo {
+namespace {
+
+__device__ __forceinline__ void LoadMatrices(uint32_t (&v)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(address));
+}
+__device__ __forceinline__ void LoadTransposed(uint32_t (&v)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(address));
+}
+
+// MultiplyTile. Registers: 76, 96 and 124 for tiles of 32, 64 and 128 tokens, so that two blocks run on a
+// multiprocessor; shared memory 80, 96 and 96 KB.
+template <class T, int kTokens, Product kProduct, bool kInOut>
+__global__ __launch_bounds__(kTileThreads, 2) void MultiplyTile(const __grid_constant__ MojoMoEArgs a,
+                                                                const __grid_constant__ MoEWork work, int row_blocks) {
+  extern __shared__ __align__(128) char memory[];
+  constexpr int kStages = Stages(kTokens), kColumns = kTokens / 16;  // eights of tokens of a warp
+  Place place;
+  if (!place.Begin(work, row_blocks, kTokens, kProduct)) return;
+  const Source<kTokens, kProduct, kInOut> source(a, work, place);
+  const int lane = threadIdx.x % 32, rows_warp = threadIdx.x / 64, tokens_warp = threadIdx.x / 32 % 2;
+  const uint32_t shared = SharedAddress(memory);
+  const int steps = source.Steps();
+  BeginTile<kTokens, kProduct, kStages - 1>(source, shared);
+  float sum[2][kColumns][4] = {};
+  // Warps take pairs of eights by turns, so that few tokens are shared too.
+  const auto column = [&](int c) { return (c / 2 * 2 + tokens_warp) * 16 + c % 2 * 8; };
+  const int columns = (place.count - tokens_warp * 16 + 31) / 32 * 2;  // that hold a token
+  int stage = 0;
+  for (int k = 0; k < steps; ++k) {
+    WaitForGroups<kStages - 2>();
+    __syncthreads();
+    const int next = k + kStages - 1;
+    if (next < steps) source.Start(shared + (stage == 0 ? kStages - 1 : stage - 1) * StageBytes(kTokens), next);
+    EndGroup();
+    const uint32_t rows = shared + stage * StageBytes(kTokens), tokens = rows + kRowBytes;
+    stage = stage == kStages - 1 ? 0 : stage + 1;
+    if (columns <= 0) continue;
+#pragma unroll
+    for (int part = 0; part < kTileDeep / 16; ++part) {
+      uint32_t left[2][4];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const int row = rows_warp * 32 + m * 16;
+        if (kInOut) {
+          LoadTransposed(left[m], rows + Swapped(part * 16 + lane / 16 * 8 + lane % 8, row / 8 + lane / 8 % 2, 16));
+        } else {
+          LoadMatrices(left[m], rows + Swapped(row + lane % 16, part * 2 + lane / 16, 8));
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < kColumns; c += 2) {
+        if (c >= columns) break;
+        uint32_t right[4];
+        LoadMatrices(right, tokens + Swapped(column(c) + lane / 16 * 8 + lane % 8, part * 2 + lane / 8 % 2, 8));
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          Multiply<T>(sum[m][c], left[m], right[0], right[1]);
+          Multiply<T>(sum[m][c + 1], left[m], right[2], right[3]);
+        }
+      }
+    }
+  }
+  WaitForGroups<0>();
+  __syncthreads();
+  if constexpr (kProduct == kDown) {
+    StoreOutputs<T>(a, work, place, memory, sum, rows_warp * 32, column);
+  } else {
+    StoreActivated<T, kProduct, kInOut>(a, work, place, memory, sum, rows_warp * 32, column);
+  }
+}
+
+// Combine adds up the outputs of each token's choices in their order, eight numbers a thread.
+template <class T>
+__global__ __launch_bounds__(kTileThreads) void Combine(const __grid_constant__ MojoMoEArgs a,
+                                                        const __grid_constant__ MoEWork work) {
+  WaitForPrevious();
+  LetNextStart();
+  const size_t n = static_cast<size_t>(blockIdx.x) * kTileThreads + threadIdx.x, pieces = a.hidden / 8;
+  if (n >= a.tokens * pieces) return;
+  const size_t token = n / pieces, h = n % pieces * 8;
+  float sum[8] = {};
+#pragma unroll 4
+  for (size_t j = 0; j < a.top_k; ++j) {
+    const size_t choice = token * a.top_k + j, at = choice * a.hidden + h;
+    if (ChosenExpert(a, choice) < 0) continue;
+    float v[8];
+    if (work.wide) {
+      const float4* p = reinterpret_cast<const float4*>(static_cast<const float*>(work.outputs) + at);
+      const float4 low = p[0], high = p[1];
+      v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+      v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+    } else {
+      ToFloats(LoadPack<8>(static_cast<const T*>(work.outputs) + at), v);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum[i] += v[i];
+  }
+  StorePack(static_cast<T*>(a.y) + token * a.hidden + h, PackFloats<T>(sum));
+}
+
+template <class T, int kTokens, Product kProduct, bool kInOut>
+cudaError_t RunTiles(const MojoMoEArgs& a, const MoEWork& work, unsigned blocks, int row_blocks, cudaStream_t stream) {
+  const auto kernel = MultiplyTile<T, kTokens, kProduct, kInOut>;
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SharedBytes(kTokens)))
+    return e;
+  return Launch(kernel, blocks, kTileThreads, SharedBytes(kTokens), stream, a, work, row_blocks);
+}
+
+template <class T, Product kProduct, bool kInOut>
+cudaError_t RunProduct(const MojoMoEArgs& a, const MoEWork& work, int tokens, cudaStream_t stream) {
+  const int row_blocks = static_cast<int>(DivideUp(kProduct == kDown ? a.hidden : Packed(a), kTileRows));
+  const unsigned blocks = static_cast<unsigned>(MostTiles(a.tokens * a.top_k, a.experts, tokens) * row_blocks);
+  if (tokens == 256 || (tokens == 128 && !kInOut && HasHopperTile()))
+    return HopperTile(a, work, kProduct, tokens, blocks, row_blocks, stream);
+  const auto run = tokens == 32   ? RunTiles<T, 32, kProduct, kInOut>
+                   : tokens == 64 ? RunTiles<T, 64, kProduct, kInOut>
+                                  : RunTiles<T, 128, kProduct, kInOut>;
+  return run(a, work, blocks, row_blocks, stream);
+}
+
+// TileTokens is the width of tiles: twice what an expert gets on average, so that few get more. Those of
+// 256 are a block alone on a multiprocessor, which pays where rows are deep.
+int TileTokens(const MojoMoEArgs& a) {
+  const size_t average = a.tokens * a.top_k / a.experts;
+  if (average <= 16) return 32;
+  if (average <= 44) return 64;
+  const bool deep = a.hidden >= 2048 && a.inner >= 2048;
+  return average > 100 && deep && !a.gate_up_in_out && !a.down_in_out && HasHopperTile() ? 256 : 128;
+}
+
+// Outputs of choices that take more are rounded to the type of y: they would not stay in L2.
+constexpr size_t kWideBytes = size_t{40} << 20;
+
+MoEWork Divide(const MojoMoEArgs& a, Room* room) {
+  MoEWork work;
+  const size_t choices = a.tokens * a.top_k;
+  work.wide = choices * a.hidden * 4 <= kWideBytes;
+  work.plan.choice = room->Take<int>(choices);
+  work.plan.tiles = room->Take<MoETile>(MostTiles(choices, a.experts, TileTokens(a)));
+  work.plan.tile_count = room->Take<int>(1);
+  work.activated = room->Take<uint16_t>(choices * a.inner);
+  work.outputs = room->Take<uint16_t>(choices * a.hidden * (work.wide ? 2 : 1));
+  return work;
+}
+
+template <class T>
+cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
+  Room room{static_cast<char*>(a.scratch)};
+  const MoEWork work = Divide(a, &room);
+  const int tokens = TileTokens(a);
+  if (cudaError_t e = PlanMoE(a, tokens, work.plan, stream)) return e;
+  const bool in_out = a.gate_up_in_out != 0;
+  const auto first = a.packing == kMojoNoGate ? (in_out ? RunProduct<T, kPlain, true> : RunProduct<T, kPlain, false>)
+                                              : (in_out ? RunProduct<T, kGated, true> : RunProduct<T, kGated, false>);
+  if (cudaError_t e = first(a, work, tokens, stream)) return e;
+  const auto second = a.down_in_out ? RunProduct<T, kDown, true> : RunProduct<T, kDown, false>;
+  if (cudaError_t e = second(a, work, tokens, stream)) return e;
+  return Launch(Combine<T>, static_cast<unsigned>(DivideUp(a.tokens * (a.hidden / 8), kTileThreads)), kTileThreads, 0,
+                stream, a, work);
+}
+
+}  // namespace
+
+bool TiledMoETakes(const MojoMoEArgs& a) {
+  constexpr size_t kMost = size_t{1} << 30;
+  const size_t choices = a.tokens * a.top_k, pieces = a.hidden / 8;  // places are ints
+  return WideLoads(a) && a.experts <= kMostPlannedExperts && choices <= kMost && pieces <= kMost / 8 &&
+         a.inner <= kMost / 8 && a.tokens * pieces <= kMost && choices * (a.inner / 8) <= kMost &&
+         Packed(a) * pieces <= kMost &&
+         MostTiles(a.tokens * a.top_k, a.experts, TileTokens(a)) *
+                 DivideUp(a.hidden > Packed(a) ? a.hidden : Packed(a), kTileRows) <=
+             kMost;
+}
+
+size_t TiledMoEScratch(const MojoMoEArgs& a) {
+  Room room;
+  Divide(a, &room);
+  return room.used;
+}
+
+cudaError_t TiledMoE(const MojoMoEArgs& a, cudaStream_t stream) {
+  return a.x_type == kMojoBFloat16 ? Run<BFloat>(a, stream) : Run<Half>(a, stream);
+}
+
+}  // namespace mojo

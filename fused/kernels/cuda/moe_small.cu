@@ -1,0 +1,410 @@
+// MoE of a few tokens: the time is that of reading the chosen experts once.
+//
+// Two launches. Weights go from memory straight into the operands of mma.sync, whose 16 rows are rows of a
+// matrix and whose 8 columns are the tokens; what a lane loads at once (16 bytes of a row) need not be
+// what the instruction calls neighbours, as long as both operands have the same order. Columns of tokens
+// that did not choose the expert are 0. There is no plan: each block finds the tokens of its expert among
+// the few ids. The second launch begins while the first ends, with its weights already on the way.
+//
+// Between the products an activation, times its token's weight, is two 16 bit numbers (the rounded one and
+// what that left out), so that rounding it costs nothing that shows.
+//
+// The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one
+// token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 6 KB a warp, 98 to 147 KB a
+// multiprocessor, of which some 30 KB would do at 0.8 us of latency.
+#include <cooperative_groups.h>
+
+#include "cuda/moe.cuh"
+
+namespace mojo {
+namespace {
+
+constexpr int kMostTokens = 16;
+constexpr int kMostChoices = 128;
+constexpr int kMostSlots = 32;
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kUnit = 64;  // numbers of a row that a quad of lanes loads in a step
+constexpr int kMostSlices = 8;
+
+// Steps of weights that a warp has on the way at once, 2 KB each.
+#if !defined(MOJO_MOE_DEPTH)
+#define MOJO_MOE_DEPTH 3
+#endif
+constexpr int kDepth = MOJO_MOE_DEPTH;
+
+// Step is what a lane holds of a unit of 16 rows: 8 numbers of each half of the unit, of rows g and g + 8.
+struct Step {
+  uint4 row[2][2];  // [half][row]
+};
+
+// LoadWeights loads 16 bytes that no other block reads.
+__device__ __forceinline__ uint4 LoadWeights(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+// LoadStep loads the unit that begins at depth k of rows 0 and 1, which are depth wide.
+template <class T>
+__device__ __forceinline__ void LoadStep(Step* step, const T* row0, const T* row1, int k, int depth) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int at = k + 32 * half + threadIdx.x % 4 * 8;
+    const uint4 zero = make_uint4(0, 0, 0, 0);
+    step->row[half][0] = at < depth ? LoadWeights(row0 + at) : zero;
+    step->row[half][1] = at < depth ? LoadWeights(row1 + at) : zero;
+  }
+}
+
+// MultiplyHalf adds the products of half a unit with a lane's 8 numbers of its column.
+template <class T>
+__device__ __forceinline__ void MultiplyHalf(float (&sum)[4], const uint4& row0, const uint4& row1,
+                                             const uint4& column) {
+  const uint32_t first[4] = {row0.x, row1.x, row0.y, row1.y};
+  const uint32_t second[4] = {row0.z, row1.z, row0.w, row1.w};
+  Multiply<T>(sum, first, column.x, column.y);
+  Multiply<T>(sum, second, column.z, column.w);
+}
+
+// Chosen are the choices that go to one expert, as bits.
+struct Chosen {
+  uint32_t bits[kMostChoices / 32 + 1];
+
+  // Find is called by the whole block; the caller's next barrier ends it.
+  __device__ __forceinline__ void Find(const MojoMoEArgs& a, int expert) {
+    const int choice = threadIdx.x;
+    if (choice >= kMostChoices) return;
+    const bool is = choice < static_cast<int>(a.tokens * a.top_k) && a.ids[choice] == expert;
+    const uint32_t ballot = __ballot_sync(0xffffffffu, is);
+    if (choice % 32 == 0) bits[choice / 32] = ballot;
+    if (choice == 0) bits[kMostChoices / 32] = 0;
+  }
+  // First is the first of the choices.
+  __device__ __forceinline__ int First() const {
+    int word = 0;
+    while (bits[word] == 0) ++word;
+    return 32 * word + __ffs(bits[word]) - 1;
+  }
+  // OfToken are those of one token, as bits.
+  __device__ __forceinline__ uint32_t OfToken(int token, int top_k) const {
+    const int at = token * top_k;
+    const uint32_t from = __funnelshift_r(bits[at / 32], bits[at / 32 + 1], at % 32);
+    return top_k == 32 ? from : from & ((1u << top_k) - 1);
+  }
+};
+
+// SmallGateUp: a block computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y, if that
+// is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
+// 32 * hidden bytes a block. Registers: 80 (104 for 9 to 16 tokens), shared memory 4 KB (8 KB).
+template <class T, int kColumns, bool kGated>
+__global__ __launch_bounds__(kThreads, kColumns == 1 ? 3 : 2) void SmallGateUp(const __grid_constant__ MojoMoEArgs a,
+                                                                               T* activated) {
+  __shared__ Chosen chosen;
+  __shared__ float sums[kWarps][kColumns][4][32];
+  WaitForPrevious();
+  LetNextStart();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, choice = blockIdx.y;
+  const int expert = ChosenExpert(a, choice);
+  if (expert < 0) return;
+  chosen.Find(a, expert);
+  __syncthreads();
+  if (chosen.First() != choice) return;
+  const int hidden = static_cast<int>(a.hidden), inner = static_cast<int>(a.inner), top_k = static_cast<int>(a.top_k);
+  const T* matrix = static_cast<const T*>(a.gate_up) + static_cast<size_t>(expert) * Packed(a) * a.hidden;
+  const T *row0, *row1;
+  if (kGated) {
+    const int pair = blockIdx.x * 8 + lane / 4;
+    row0 = matrix + GateRow(a, pair) * a.hidden;
+    row1 = matrix + UpRow(a, pair) * a.hidden;
+  } else {
+    const int row = blockIdx.x * 16 + lane / 4;
+    row0 = matrix + row * a.hidden;
+    row1 = matrix + min(row + 8, inner - 1) * a.hidden;
+  }
+  const T* column[kColumns];
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const int token = c * 8 + lane / 4;
+    const bool takes = token < static_cast<int>(a.tokens) && chosen.OfToken(token, top_k) != 0;
+    column[c] = takes ? static_cast<const T*>(a.x) + token * a.hidden : nullptr;
+  }
+  float sum[kColumns][4] = {};
+  const int units = (hidden + kUnit - 1) / kUnit;
+  Step steps[kDepth];
+#pragma unroll
+  for (int d = 0; d < kDepth - 1; ++d) {
+    if (warp + d * kWarps < units) LoadStep(&steps[d], row0, row1, (warp + d * kWarps) * kUnit, hidden);
+  }
+  for (int first = warp; first < units; first += kDepth * kWarps) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      const int unit = first + d * kWarps, later = unit + (kDepth - 1) * kWarps;
+      if (unit >= units) break;
+      if (later < units) LoadStep(&steps[(d + kDepth - 1) % kDepth], row0, row1, later * kUnit, hidden);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = unit * kUnit + 32 * half + lane % 4 * 8;
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+          uint4 x = make_uint4(0, 0, 0, 0);
+          if (column[c] != nullptr && at < hidden) x = __ldg(reinterpret_cast<const uint4*>(column[c] + at));
+          MultiplyHalf<T>(sum[c], steps[d].row[half][0], steps[d].row[half][1], x);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[warp][c][i][lane] = sum[c][i];
+  }
+  __syncthreads();
+  // A thread for each pair and token.
+  if (threadIdx.x >= 64 * kColumns) return;
+  const int c = threadIdx.x / 64, token = c * 8 + threadIdx.x / 8 % 8, row = threadIdx.x % 8;
+  if (token >= static_cast<int>(a.tokens)) return;
+  const uint32_t slots = chosen.OfToken(token, top_k);
+  if (slots == 0) return;
+  float weight = 0;
+  for (uint32_t left = slots; left != 0; left &= left - 1) {
+    weight += Number(a.weights, token * top_k + __ffs(left) - 1, a.weights_type);
+  }
+  T* high = activated + static_cast<size_t>(token * top_k + __ffs(slots) - 1) * 2 * a.inner;
+  T* low = high + a.inner;
+  const int from = row * 4 + token % 8 / 2, i0 = token % 2;
+  float v[2] = {};
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    v[0] += sums[w][c][i0][from];
+    v[1] += sums[w][c][i0 + 2][from];
+  }
+  const size_t bias = static_cast<size_t>(expert) * Packed(a);
+  const int count = kGated ? 1 : 2;
+#pragma unroll
+  for (int n = 0; n < count; ++n) {
+    const int i = kGated ? blockIdx.x * 8 + row : blockIdx.x * 16 + n * 8 + row;
+    if (i >= inner) return;
+    float gate = v[n], up = v[1];
+    if (a.gate_up_bias != nullptr) {
+      gate += Number(a.gate_up_bias, bias + GateRow(a, i), a.expert_type);
+      if (kGated) up += Number(a.gate_up_bias, bias + UpRow(a, i), a.expert_type);
+    }
+    const float value = Activated(a, gate, up) * weight;
+    const T rounded = FromFloat<T>(Bounded<T>(value));
+    const float rest = value - ToFloat(rounded);
+    high[i] = rounded;
+    low[i] = FromFloat<T>(isfinite(rest) ? Bounded<T>(rest) : 0.0f);
+  }
+}
+
+// Experts are those that were chosen, in the order of their first choices.
+struct Experts {
+  int ids[kMostChoices];
+  int warp_count[kMostChoices / 32];
+  int expert[kMostChoices];
+  short place[kMostChoices];                // of the expert whose first choice it is
+  short choice[kMostChoices][kMostTokens];  // [place][token]: the token's first choice of it, or -1
+
+  // Find is called by the whole block, and gives how many there are.
+  __device__ __forceinline__ int Find(const MojoMoEArgs& a) {
+    const int choices = static_cast<int>(a.tokens * a.top_k), top_k = static_cast<int>(a.top_k), i = threadIdx.x;
+    for (int at = i; at < choices * kMostTokens; at += blockDim.x) choice[at / kMostTokens][at % kMostTokens] = -1;
+    if (i < kMostChoices) {
+      const int64_t id = i < choices ? __ldcg(reinterpret_cast<const long long*>(a.ids) + i) : -1;
+      ids[i] = static_cast<uint64_t>(id) < a.experts ? static_cast<int>(id) : -1;
+    }
+    __syncthreads();
+    int first = i;
+    bool is_first = false;
+    if (i < kMostChoices) {
+      if (i < choices && ids[i] >= 0) {
+        first = 0;
+        while (ids[first] != ids[i]) ++first;
+        is_first = first == i;
+      }
+      const uint32_t ballot = __ballot_sync(0xffffffffu, is_first);
+      if (i % 32 == 0) warp_count[i / 32] = __popc(ballot);
+      if (is_first) place[i] = static_cast<short>(__popc(ballot & ((1u << i % 32) - 1)));
+    }
+    __syncthreads();
+    if (is_first) {
+      int at = place[i];
+      for (int w = 0; w < i / 32; ++w) at += warp_count[w];
+      place[i] = static_cast<short>(at);
+      expert[at] = ids[i];
+    }
+    __syncthreads();
+    if (i < choices && ids[i] >= 0) {
+      const int token = i / top_k;
+      bool again = false;
+      for (int j = token * top_k; j < i; ++j) again = again || ids[j] == ids[i];
+      if (!again) choice[place[first]][token] = static_cast<short>(i);
+    }
+    __syncthreads();
+    int count = 0;
+    for (int w = 0; w < kMostChoices / 32; ++w) count += warp_count[w];
+    return count;
+  }
+};
+
+// SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of
+// all chosen experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
+// Registers: 110 (128), shared memory 14 KB (22 KB).
+template <class T, int kColumns>
+__global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
+                                                         int slices) {
+  __shared__ Experts experts;
+  __shared__ float sums[kWarps][kColumns][4][32];
+  // The first launch waited before it let this one start, so what was there before can be read: ids and
+  // weights, but not yet what the first launch writes.
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slice = blockIdx.x;
+  const int hidden = static_cast<int>(a.hidden), inner = static_cast<int>(a.inner), top_k = static_cast<int>(a.top_k);
+  const int count = experts.Find(a);
+  const int units = (inner + kUnit - 1) / kUnit, shares = slices * kWarps, share = slice * kWarps + warp;
+  const int begin = static_cast<int>(static_cast<int64_t>(count) * units * share / shares);
+  const int end = static_cast<int>(static_cast<int64_t>(count) * units * (share + 1) / shares);
+  const int row = blockIdx.y * 16 + lane / 4;
+  const T* matrices = static_cast<const T*>(a.down);
+  const auto load = [&](Step* step, int unit) {
+    const T* matrix = matrices + static_cast<size_t>(experts.expert[unit / units]) * a.hidden * a.inner;
+    LoadStep(step, matrix + row * a.inner, matrix + min(row + 8, hidden - 1) * a.inner, unit % units * kUnit, inner);
+  };
+  Step steps[kDepth];
+#pragma unroll
+  for (int d = 0; d < kDepth - 1; ++d) {
+    if (begin + d < end) load(&steps[d], begin + d);
+  }
+  WaitForPrevious();
+  LetNextStart();
+  float sum[kColumns][4] = {}, all[kColumns][4] = {};
+  for (int first = begin; first < end; first += kDepth) {
+#pragma unroll
+    for (int d = 0; d < kDepth; ++d) {
+      const int unit = first + d, later = unit + kDepth - 1;
+      if (unit >= end) break;
+      if (later < end) load(&steps[(d + kDepth - 1) % kDepth], later);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const int choice = experts.choice[unit / units][c * 8 + lane / 4];
+        const T* high = activated + static_cast<size_t>(max(choice, 0)) * 2 * a.inner;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = unit % units * kUnit + 32 * half + lane % 4 * 8;
+          uint4 x = make_uint4(0, 0, 0, 0), rest = x;
+          if (choice >= 0 && at < inner) {
+            x = *reinterpret_cast<const uint4*>(high + at);
+            rest = *reinterpret_cast<const uint4*>(high + inner + at);
+          }
+          MultiplyHalf<T>(sum[c], steps[d].row[half][0], steps[d].row[half][1], x);
+          MultiplyHalf<T>(sum[c], steps[d].row[half][0], steps[d].row[half][1], rest);
+        }
+      }
+      if (unit % units != units - 1 && unit != end - 1) continue;
+      // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (experts.choice[unit / units][c * 8 + lane % 4 * 2 + i % 2] >= 0) all[c][i] += sum[c][i];
+          sum[c][i] = 0;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[warp][c][i][lane] = all[c][i];
+  }
+  __syncthreads();
+  // A thread for each output and token: 16 outputs of 8 tokens a column block.
+  const int n = threadIdx.x, token = n / 16, output = n % 16;
+  const int from = output % 8 * 4 + token % 8 / 2, i = token % 2 + (output < 8 ? 0 : 2);
+  float total = 0;
+  if (n < kColumns * 128) {
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total += sums[w][token / 8][i][from];
+  }
+#if __CUDA_ARCH__ >= 900
+  if (slices > 1) {
+    __shared__ float parts[kMostSlices][kColumns * 128];
+    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    cluster.sync();
+    if (n < kColumns * 128) cluster.map_shared_rank(&parts[0][0], 0)[slice * kColumns * 128 + n] = total;
+    cluster.sync();
+    if (slice != 0) return;
+    if (n < kColumns * 128) {
+      for (int s = 1; s < slices; ++s) total += parts[s][n];
+    }
+  }
+#endif
+  const int h = blockIdx.y * 16 + output;
+  if (n >= kColumns * 128 || token >= static_cast<int>(a.tokens) || h >= hidden) return;
+  if (a.down_bias != nullptr) {
+    for (int j = 0; j < top_k; ++j) {
+      const int expert = experts.ids[token * top_k + j];
+      if (expert < 0) continue;
+      total += Number(a.weights, token * top_k + j, a.weights_type) *
+               Number(a.down_bias, static_cast<size_t>(expert) * a.hidden + h, a.expert_type);
+    }
+  }
+  static_cast<T*>(a.y)[token * a.hidden + h] = FromFloat<T>(total);
+}
+
+// Slices is into how many blocks each row of the second product is cut: enough for two blocks on each
+// multiprocessor, about, as long as every warp has a few steps.
+int Slices(const MojoMoEArgs& a) {
+  if (TheDevice().capability < 90) return 1;
+  const size_t rows = DivideUp(a.hidden, 16), units = a.top_k * DivideUp(a.inner, kUnit);
+  const size_t enough = static_cast<size_t>(TheDevice().multiprocessors) * 19 / 10;
+  int slices = 1;
+  while (slices < kMostSlices && rows * slices < enough && units >= static_cast<size_t>(slices) * kWarps * 4)
+    slices *= 2;
+  return slices;
+}
+
+template <class T, int kColumns>
+cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
+  T* activated = static_cast<T*>(a.scratch);
+  const bool gated = a.packing != kMojoNoGate;
+  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, gated ? 8 : 16)), static_cast<unsigned>(a.tokens * a.top_k));
+  const auto gate_up = gated ? SmallGateUp<T, kColumns, true> : SmallGateUp<T, kColumns, false>;
+  if (cudaError_t e = Launch(gate_up, pairs, kThreads, 0, stream, a, activated)) return e;
+  const int slices = Slices(a);
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(slices, static_cast<unsigned>(DivideUp(a.hidden, 16)));
+  config.blockDim = kThreads;
+  config.stream = stream;
+  config.attrs = attributes;
+  if (DependentLaunch()) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (slices > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim.x = slices;
+    attributes[config.numAttrs].val.clusterDim.y = 1;
+    attributes[config.numAttrs++].val.clusterDim.z = 1;
+  }
+  return cudaLaunchKernelEx(&config, SmallDown<T, kColumns>, a, static_cast<const T*>(activated), slices);
+}
+
+}  // namespace
+
+bool SmallMoETakes(const MojoMoEArgs& a) {
+  return WideLoads(a) && !a.gate_up_in_out && !a.down_in_out && a.tokens <= kMostTokens && a.top_k <= kMostSlots &&
+         a.tokens * a.top_k <= kMostChoices && a.hidden <= (size_t{1} << 20) && a.inner <= (size_t{1} << 20);
+}
+
+size_t SmallMoEScratch(const MojoMoEArgs& a) { return a.tokens * a.top_k * 2 * a.inner * TypeSize(a.x_type); }
+
+cudaError_t SmallMoE(const MojoMoEArgs& a, cudaStream_t stream) {
+  if (a.x_type == kMojoBFloat16) return a.tokens <= 8 ? Run<BFloat, 1>(a, stream) : Run<BFloat, 2>(a, stream);
+  return a.tokens <= 8 ? Run<Half, 1>(a, stream) : Run<Half, 2>(a, stream);
+}
+
+}  // namespace mojo

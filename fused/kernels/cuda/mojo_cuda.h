@@ -1,0 +1,185 @@
+/* The CUDA kernels of the fused ops on raw device pointers and a stream, without onnxruntime.
+ *
+ * docs/ops.md defines what each op computes. Every function only launches kernels: it allocates nothing,
+ * waits for nothing and reads nothing back, so a call can be captured into a CUDA graph. Zero rows or
+ * tokens launch nothing. All tensors are dense and row-major; pointers need only the alignment of their
+ * element (16 bytes are faster). Grids follow from the arguments alone, and results repeat bit for bit.
+ */
+#ifndef MOJO_KERNELS_CUDA_MOJO_CUDA_H_
+#define MOJO_KERNELS_CUDA_MOJO_CUDA_H_
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* MojoType is the element type of a tensor, in the order of the CPU kernels' ElementType. */
+typedef enum { kMojoFloat32, kMojoFloat16, kMojoBFloat16 } MojoType;
+
+/* MojoActivation is what a gate goes through; GLU has none of the ReLUs. */
+typedef enum {
+  kMojoSilu, /* g * sigmoid(alpha * g) */
+  kMojoGelu,
+  kMojoGeluTanh,
+  kMojoRelu,
+  kMojoReluSquared
+} MojoActivation;
+
+/* MojoPacking is where gate and up lie in the first product of a MoE. */
+typedef enum { kMojoHalves, kMojoInterleaved, kMojoNoGate } MojoPacking;
+
+/* MojoScore is what a router makes of logits. */
+typedef enum { kMojoSoftmax, kMojoSigmoid, kMojoSqrtSoftplus } MojoScore;
+
+/* The most leading dimensions of a tensor that broadcasts. */
+#define MOJO_MAX_DIMS 16
+/* The most tensors that one launch of RotaryEmbedding or NormRotary takes: q and k. */
+#define MOJO_MAX_TENSORS 2
+
+/* MojoRMSNormArgs is one RMSNorm or AddRMSNorm. The type of y is x_type, or scale_type with
+ * scale_after_cast. y may be x, and sum may be x and y residual. */
+typedef struct {
+  const void* x;        /* [rows, width] */
+  const void* residual; /* AddRMSNorm: [rows, width] of x_type; RMSNorm: ignored */
+  const void* scale;    /* [width] */
+  void* y;              /* [rows, width] */
+  void* sum;            /* AddRMSNorm: [rows, width] of x_type, or null where nobody reads it; never y */
+  size_t rows;
+  size_t width;
+  float epsilon;
+  int scale_after_cast;
+  MojoType x_type;
+  MojoType scale_type;
+} MojoRMSNormArgs;
+
+cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
+cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
+
+/* MojoGLUArgs is one GLU of count elements. y may be gate or up. */
+typedef struct {
+  const void* gate;
+  const void* up;
+  void* y;
+  size_t count;
+  MojoType type;
+  MojoActivation activation;
+  float alpha;
+  float limit; /* 0: none */
+  float up_offset;
+} MojoGLUArgs;
+
+cudaError_t MojoCudaGLU(const MojoGLUArgs* args, cudaStream_t stream);
+
+/* MojoRotaryArgs is one RotaryEmbedding. dims are the dimensions of x before the last, outermost first,
+ * merged where that changes nothing (LayOutRotary of common/ops.h makes them); cos and sin move by their
+ * step, in elements, along each, by 0 where they broadcast. y may be x where interleaved equals
+ * output_interleaved. */
+typedef struct {
+  const void* x;
+  const void* cos;
+  const void* sin;
+  void* y;
+  MojoType type;
+  int rank; /* of dims, 0 to MOJO_MAX_DIMS */
+  size_t dims[MOJO_MAX_DIMS];
+  size_t cos_step[MOJO_MAX_DIMS];
+  size_t sin_step[MOJO_MAX_DIMS];
+  size_t width;   /* last dimension of x */
+  size_t first;   /* the first channel that is rotated */
+  size_t rotated; /* how many are: even */
+  int cos_wide;   /* cos has an element for each rotated channel; else for each pair */
+  int sin_wide;
+  int interleaved;        /* pairs in x are beside each other; else in two halves */
+  int output_interleaved; /* the same for y */
+} MojoRotaryArgs;
+
+/* MojoCudaRotaryEmbedding does count tensors (at most MOJO_MAX_TENSORS), in one launch where their forms
+ * are alike: q and k of an attention. None may overlap another's y. */
+cudaError_t MojoCudaRotaryEmbedding(const MojoRotaryArgs* args, int count, cudaStream_t stream);
+
+/* MojoNormRotaryArgs is RMSNorm over the last dimension of rotary.x, then RotaryEmbedding of the result,
+ * each with the roundings of its op. The type of the norm's result is rotary.type (as of y, cos and sin);
+ * where x_type is another one, it is float32 with scale_after_cast. rotary.y may be rotary.x. */
+typedef struct {
+  MojoRotaryArgs rotary;
+  const void* scale; /* [width] */
+  float epsilon;
+  int scale_after_cast;
+  MojoType x_type;
+  MojoType scale_type;
+} MojoNormRotaryArgs;
+
+cudaError_t MojoCudaNormRotary(const MojoNormRotaryArgs* args, int count, cudaStream_t stream);
+
+/* MojoTopKRouterArgs is one TopKRouter. */
+typedef struct {
+  const void* logits; /* [rows, experts] */
+  const void* bias;   /* [experts], or null */
+  float* weights;     /* [rows, top_k] */
+  int64_t* ids;       /* [rows, top_k] */
+  void* scratch;      /* MojoTopKRouterScratch bytes, or null where those are 0 */
+  size_t rows;
+  size_t experts;
+  size_t top_k;
+  MojoType logits_type;
+  MojoType bias_type;
+  MojoScore score;
+  int top_k_first;
+  size_t groups;
+  size_t group_top_k;
+  int top2_sum; /* the score of a group; else its maximum */
+  float excluded_score;
+  int renormalize;
+  float epsilon;
+  float scale;
+} MojoTopKRouterArgs;
+
+/* MojoTopKRouterScratch gives the bytes of device memory a call needs; it reads no pointer of args. */
+size_t MojoTopKRouterScratch(const MojoTopKRouterArgs* args);
+cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* args, cudaStream_t stream);
+
+/* MojoMoEArgs is one MoE. An id outside of 0..experts-1 adds nothing. */
+typedef struct {
+  const void* x;            /* [tokens, hidden] */
+  const void* weights;      /* [tokens, top_k] */
+  const int64_t* ids;       /* [tokens, top_k] */
+  const void* gate_up;      /* [experts, packed, hidden], or [experts, hidden, packed] with gate_up_in_out */
+  const void* down;         /* [experts, hidden, inner], or [experts, inner, hidden] with down_in_out */
+  const void* gate_up_bias; /* [experts, packed], or null */
+  const void* down_bias;    /* [experts, hidden], or null */
+  void* y;                  /* [tokens, hidden] */
+  void* scratch;            /* MojoMoEScratch bytes, aligned to 256 */
+  size_t tokens;
+  size_t top_k;
+  size_t experts;
+  size_t hidden;
+  size_t inner; /* packed is 2 * inner, or inner with kMojoNoGate */
+  MojoType x_type;            /* of x and y */
+  MojoType weights_type;      /* float32 or x_type */
+  MojoType expert_type;       /* of gate_up, down and the biases */
+  MojoPacking packing;
+  int gate_up_in_out;
+  int down_in_out;
+  MojoActivation activation;
+  float alpha;
+  float limit; /* 0: none */
+  float up_offset;
+} MojoMoEArgs;
+
+/* MojoMoEScratch gives the bytes of device memory a call needs; it reads no pointer of args. */
+size_t MojoMoEScratch(const MojoMoEArgs* args);
+cudaError_t MojoCudaMoE(const MojoMoEArgs* args, cudaStream_t stream);
+
+/* MojoCudaSetDependentLaunch tells whether kernels may start while the one before them in the stream
+ * ends (programmatic dependent launch, Hopper and later). On unless turned off: for timings, and where a
+ * tool cannot follow it. */
+void MojoCudaSetDependentLaunch(int on);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MOJO_KERNELS_CUDA_MOJO_CUDA_H_ */

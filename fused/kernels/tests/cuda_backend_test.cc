@@ -1,0 +1,244 @@
+// Runs the CUDA backends inside the stand-in for onnxruntime: cuda_backend_test API_VERSION. In the place
+// of the kernels stand functions that keep what they are called with, so it needs no GPU.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cuda/mojo_cuda.h"
+#include "tests/stand_in.h"
+
+extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
+
+namespace {
+
+// The last call of a kernel.
+struct Call {
+  int count = 0;
+  cudaStream_t stream = nullptr;
+  int live = 0;  // objects of the stand-in at that time
+  MojoRMSNormArgs norm;
+  MojoGLUArgs glu;
+  MojoRotaryArgs rotary;
+  MojoTopKRouterArgs router;
+  MojoMoEArgs moe;
+} call;
+bool added;                      // AddRMSNorm was called
+cudaError_t gives = cudaSuccess;  // what the kernels return
+size_t wants = 0;                // the bytes of scratch memory that they ask for
+
+template <class T>
+cudaError_t Keep(T* kept, const T* args, cudaStream_t stream) {
+  ++call.count;
+  call.stream = stream;
+  call.live = mojo_test::live_objects;
+  *kept = *args;
+  return gives;
+}
+
+}  // namespace
+
+extern "C" {
+cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) { return added = false, Keep(&call.norm, a, s); }
+cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) { return added = true, Keep(&call.norm, a, s); }
+cudaError_t MojoCudaGLU(const MojoGLUArgs* a, cudaStream_t s) { return Keep(&call.glu, a, s); }
+cudaError_t MojoCudaRotaryEmbedding(const MojoRotaryArgs* a, int count, cudaStream_t s) {
+  return count == 1 ? Keep(&call.rotary, a, s) : cudaErrorInvalidValue;
+}
+size_t MojoTopKRouterScratch(const MojoTopKRouterArgs*) { return wants; }
+cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* a, cudaStream_t s) { return Keep(&call.router, a, s); }
+size_t MojoMoEScratch(const MojoMoEArgs*) { return wants; }
+cudaError_t MojoCudaMoE(const MojoMoEArgs* a, cudaStream_t s) { return Keep(&call.moe, a, s); }
+}
+
+namespace mojo_test {
+namespace {
+
+using Dims = std::vector<int64_t>;
+using Type = ONNXTensorElementDataType;
+constexpr Type kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+               kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16, kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+
+int failures = 0;
+
+void Check(bool ok, const std::string& what) {
+  if (ok) return;
+  ++failures;
+  fprintf(stderr, "API %u: %s\n", version, what.c_str());
+}
+
+// Case is a node: its op, the types and shapes of its inputs (none: left out), and its attributes.
+struct Case {
+  const char* op;
+  std::vector<Type> types;
+  std::vector<Dims> shapes;
+  OrtKernelInfo info;
+  size_t outputs = 1;
+};
+const Dims kLeftOut{-7};
+
+// The tensors of the last Run, at addresses of their own; nothing looks into them.
+char in[7], out[2];
+std::vector<int64_t> out_shape[2];
+
+// Run makes the CUDA kernel of a node, runs it and gives its error, "" without one.
+std::string Run(const Case& c, const OrtApi& api) {
+  const OrtCustomOp* op = nullptr;
+  for (const OrtCustomOp* candidate : the_domain.ops) {
+    const char* provider = candidate->GetExecutionProviderType(candidate);
+    if (provider == nullptr || strcmp(candidate->GetName(candidate), c.op) != 0) continue;
+    Check(strcmp(provider, "CUDAExecutionProvider") == 0, std::string("the provider is ") + provider);
+    bool same = true;
+    for (size_t i = 0; i < c.types.size(); ++i) {
+      same = same && candidate->GetInputType(candidate, i) == c.types[i];
+      Check(candidate->GetInputMemoryType(candidate, i) == OrtMemTypeDefault, "an input is not on the device");
+    }
+    if (same) op = candidate;
+  }
+  if (op == nullptr) return "there is no such kernel";
+  const auto error = [&](OrtStatus* status) {
+    std::string text;
+    if (status != nullptr) text = status->message, api.ReleaseStatus(status);
+    return text;
+  };
+  const int before = live_objects;
+  OrtValue inputs[7], outputs[2];
+  OrtKernelContext context{{}, {}, 1};
+  for (size_t i = 0; i < c.shapes.size(); ++i) {
+    inputs[i].shape = c.shapes[i];
+    inputs[i].data = &in[i];
+    context.inputs.push_back(c.shapes[i] == kLeftOut ? nullptr : &inputs[i]);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    outputs[i].data = &out[i];
+    context.outputs.push_back(i < c.outputs ? &outputs[i] : nullptr);
+  }
+  call = Call();
+  void* kernel = nullptr;
+  std::string text = error(op->CreateKernelV2(op, &api, &c.info, &kernel));
+  if (text.empty()) text = error(op->KernelComputeV2(kernel, &context));
+  op->KernelDestroy(kernel);
+  for (size_t i = 0; i < 2; ++i) out_shape[i] = outputs[i].shape;
+  Check(live_objects == before, std::string(c.op) + " leaves something behind");
+  if (call.count > 0) Check(call.stream == reinterpret_cast<cudaStream_t>(&the_stream), std::string(c.op) + ": another stream");
+  return text;
+}
+
+OrtKernelInfo Node(std::map<std::string, int64_t> ints, std::map<std::string, float> floats,
+                   std::map<std::string, std::string> strings = {}) {
+  OrtKernelInfo info;
+  info.ints = ints, info.floats = floats, info.strings = strings;
+  return info;
+}
+
+const OrtKernelInfo kNorm = Node({{"axis", -2}, {"scale_after_cast", 0}}, {{"epsilon", 0.5f}});
+const OrtKernelInfo kGate = Node({}, {{"alpha", 1}, {"limit", 2}, {"up_offset", 3}}, {{"activation", "gelu_tanh"}});
+const OrtKernelInfo kRotate = Node({{"interleaved", 1}, {"rotary_dim", 4}}, {},
+                                   {{"rotated_side", "last"}, {"output_layout", "halves"}});
+const OrtKernelInfo kRoute = Node({{"top_k", 3}, {"groups", 4}, {"group_top_k", 2}, {"renormalize", 1}},
+                                  {{"excluded_score", 0}, {"epsilon", 0.25f}, {"scale", 2.5f}},
+                                  {{"score", "sigmoid"}, {"order", "score_first"}, {"group_score", "top2_sum"}});
+const OrtKernelInfo kExperts = Node({}, {{"alpha", 1.5f}, {"limit", 7}, {"up_offset", 1}},
+                                    {{"activation", "silu"}, {"packing", "interleaved"}, {"gate_up_layout", "in_out"}, {"down_layout", "out_in"}});
+
+Case MoE(Type x, Type v) {
+  return {"MoE", {x, kF32, kI64, v, v, v, v}, {{2, 5, 8}, {10, 3}, {2, 5, 3}, {4, 8, 12}, {4, 8, 6}, kLeftOut, {4, 8}}, kExperts};
+}
+
+void TestArguments(const OrtApi& api) {
+  Check(Run({"RMSNorm", {kBF16, kF32}, {{2, 3, 4, 5}, {4, 5}}, kNorm}, api).empty(), "RMSNorm fails");
+  const MojoRMSNormArgs& n = call.norm;
+  Check(!added && n.x == &in[0] && n.scale == &in[1] && n.y == &out[0] && n.rows == 6 && n.width == 20 && n.epsilon == 0.5f &&
+            n.x_type == kMojoBFloat16 && n.scale_type == kMojoFloat32 && !n.scale_after_cast,
+        "RMSNorm's arguments");
+  for (size_t outputs : {1, 2}) {
+    Check(Run({"AddRMSNorm", {kF16, kF16, kF16}, {{3, 4, 5}, {3, 4, 5}, {4, 5}}, kNorm, outputs}, api).empty(), "AddRMSNorm fails");
+    Check(added && n.residual == &in[1] && n.scale == &in[2] && n.sum == (outputs == 2 ? &out[1] : nullptr) && n.rows == 3,
+          "AddRMSNorm's arguments");
+  }
+  Check(Run({"GLU", {kF32, kF32}, {{3, 7}, {3, 7}}, kGate}, api).empty(), "GLU fails");
+  const MojoGLUArgs& g = call.glu;
+  Check(g.gate == &in[0] && g.up == &in[1] && g.y == &out[0] && g.count == 21 && g.type == kMojoFloat32 &&
+            g.activation == kMojoGeluTanh && g.alpha == 1 && g.limit == 2 && g.up_offset == 3,
+        "GLU's arguments");
+  Check(Run({"RotaryEmbedding", {kF16, kF16, kF16}, {{2, 3, 5, 6}, {2, 1, 5, 4}, {5, 2}}, kRotate}, api).empty(), "RotaryEmbedding fails");
+  const MojoRotaryArgs& r = call.rotary;
+  Check(r.x == &in[0] && r.cos == &in[1] && r.sin == &in[2] && r.y == &out[0] && r.type == kMojoFloat16 && r.rank == 3 &&
+            r.dims[0] == 2 && r.dims[1] == 3 && r.dims[2] == 5 && r.cos_step[0] == 20 && r.cos_step[1] == 0 && r.cos_step[2] == 4 &&
+            r.sin_step[0] == 0 && r.sin_step[2] == 2 && r.width == 6 && r.first == 2 && r.rotated == 4 && r.cos_wide && !r.sin_wide &&
+            r.interleaved && !r.output_interleaved,
+        "RotaryEmbedding's arguments");
+}
+
+// TestScratch is about the ops that take memory for a run.
+void TestScratch(const OrtApi& api) {
+  for (size_t bytes : {0, 1024}) {
+    wants = bytes;
+    Check(Run({"TopKRouter", {kBF16, kF16}, {{2, 5, 16}, bytes == 0 ? kLeftOut : Dims{16}}, kRoute, 2}, api).empty(), "TopKRouter fails");
+    const MojoTopKRouterArgs& t = call.router;
+    Check(t.logits == &in[0] && t.bias == (bytes == 0 ? nullptr : &in[1]) && static_cast<void*>(t.weights) == &out[0] &&
+              static_cast<void*>(t.ids) == &out[1] && t.rows == 10 && t.experts == 16 && t.top_k == 3 && t.logits_type == kMojoBFloat16 &&
+              t.bias_type == kMojoFloat16 && t.score == kMojoSigmoid && !t.top_k_first && t.groups == 4 && t.group_top_k == 2 && t.top2_sum &&
+              t.excluded_score == 0 && t.renormalize && t.epsilon == 0.25f && t.scale == 2.5f && (t.scratch != nullptr) == (bytes > 0),
+          "TopKRouter's arguments");
+    Check(out_shape[0] == Dims{2, 5, 3} && out_shape[1] == Dims{2, 5, 3}, "the shapes of TopKRouter's outputs");
+    Check(Run(MoE(kBF16, kF16), api).empty(), "MoE fails");
+    const MojoMoEArgs& m = call.moe;
+    Check(m.x == &in[0] && m.weights == &in[1] && static_cast<const void*>(m.ids) == &in[2] && m.gate_up == &in[3] && m.down == &in[4] &&
+              m.gate_up_bias == nullptr && m.down_bias == &in[6] && m.y == &out[0] && m.tokens == 10 && m.top_k == 3 && m.experts == 4 &&
+              m.hidden == 8 && m.inner == 6 && m.x_type == kMojoBFloat16 && m.weights_type == kMojoFloat32 && m.expert_type == kMojoFloat16 &&
+              m.packing == kMojoInterleaved && m.gate_up_in_out && !m.down_in_out && m.activation == kMojoSilu && m.alpha == 1.5f &&
+              m.limit == 7 && m.up_offset == 1 && (m.scratch != nullptr) == (bytes > 0),
+          "MoE's arguments");
+  }
+  wants = size_t{1} << 40;
+  const std::string text = Run(MoE(kF32, kF32), api);
+  Check(call.count == 0 && text.find("mojo.MoE: no 1099511627776 bytes of scratch memory on the device: there is not") == 0, "too much: " + text);
+  wants = 64;
+}
+
+void TestErrors(const OrtApi& api) {
+  gives = cudaErrorInvalidConfiguration;
+  std::vector<Case> all = {{"RMSNorm", {kF32, kF32}, {{2, 4, 5}, {4, 5}}, kNorm},
+                           {"AddRMSNorm", {kF32, kF32, kF32}, {{4, 5}, {4, 5}, {4, 5}}, kNorm, 2},
+                           {"GLU", {kF32, kF32}, {{3}, {3}}, kGate},
+                           {"RotaryEmbedding", {kF32, kF32, kF32}, {{3, 6}, {2}, {2}}, kRotate}};
+  if (version >= 18) all.insert(all.end(), {{"TopKRouter", {kF32, kF32}, {{5, 16}}, kRoute, 2}, MoE(kF32, kF32)});
+  for (const Case& c : all) {
+    const std::string text = Run(c, api);
+    Check(text.find(std::string("mojo.") + c.op + ": the CUDA kernel was not launched: ") == 0 &&
+              text.find("cudaErrorInvalidConfiguration") != std::string::npos, std::string(c.op) + " says " + text);
+  }
+  gives = cudaSuccess;
+  for (Case& c : all) {
+    c.shapes[0].insert(c.shapes[0].begin(), -1);
+    const std::string text = Run(c, api);
+    Check(call.count == 0 && text.find(std::string("mojo.") + c.op + ": ") == 0, std::string(c.op) + " takes a shape that is none: " + text);
+  }
+}
+
+int Main(int argc, char** argv) {
+  if (argc > 1 && strcmp(argv[1], "latest") != 0) version = static_cast<uint32_t>(atoi(argv[1]));
+  static const OrtApi api = StandIn();
+  OrtApiBase base;
+  base.GetApi = [](uint32_t v) noexcept -> const OrtApi* { return v <= version ? &api : nullptr; };
+  base.GetVersionString = []() noexcept -> const char* { return "unknown"; };
+  Check(RegisterCustomOps(nullptr, &base) == nullptr, "registration fails");
+  TestArguments(api);
+  if (version >= 18) {
+    TestScratch(api);
+  } else {
+    Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its CUDA kernel needs onnxruntime 1.18") == 0, "an old runtime is not refused");
+  }
+  TestErrors(api);
+  printf("CUDA backends, API %-3u %s\n", version, failures == 0 ? "good" : "failed");
+  return failures != 0;
+}
+
+}  // namespace
+}  // namespace mojo_test
+
+int main(int argc, char** argv) { return mojo_test::Main(argc, argv); }
