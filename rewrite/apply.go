@@ -25,7 +25,7 @@ func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
 // just those, each of which must be available. On an error before the rewriting the model is unchanged.
 func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Report, error) {
 	c := newConfig(options)
-	chosen, kernels, err := choose(include, c.environment(), c.assumes)
+	chosen, kernels, err := choose(include, c.environment(), c.backend, c.assumes)
 	if err == nil {
 		chosen, kernels, err = c.backend.rank(strings.TrimSpace(include) == Auto, chosen, kernels)
 	}

@@ -147,7 +147,8 @@ func lookup(id string) (*Kernel, error) {
 }
 
 // choose gives the kernels that include names, and a report on every registered one. Those that assumed says yes to are available.
-func choose(include string, env *Environment, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport, error) {
+// Auto takes CUDA's where the backend names CUDA: a library does not tell whether there will be a GPU.
+func choose(include string, env *Environment, b Backend, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport, error) {
 	asked := map[string]bool{}
 	include = strings.TrimSpace(include)
 	auto := include == Auto
@@ -166,7 +167,9 @@ func choose(include string, env *Environment, assumed func(*Kernel) bool) ([]*Ke
 	var reports []KernelReport
 	for _, k := range registry {
 		r := KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true}
-		if k.Available != nil && !assumed(k) {
+		if auto && k.Device == "cuda" && !b.Names(k.Device) {
+			r.Available, r.Reason = false, "the backend does not name CUDA: --backend +CUDA,CPU"
+		} else if k.Available != nil && !assumed(k) {
 			if err := k.Available(env); err != nil {
 				if asked[k.ID] {
 					return nil, nil, &UnavailableError{ID: k.ID, Err: err}

@@ -62,8 +62,8 @@ func TestChoose(t *testing.T) {
 	}
 	for _, c := range tests {
 		t.Run(c.include+"/"+c.err, func(t *testing.T) {
-			cfg := newConfig([]Option{WithLibrary(c.library)})
-			chosen, reports, err := choose(c.include, cfg.environment(), func(*Kernel) bool { return c.assume })
+			cfg, named := newConfig([]Option{WithLibrary(c.library)}), Backend{listed: []string{"CUDA", "CPU"}}
+			chosen, reports, err := choose(c.include, cfg.environment(), named, func(*Kernel) bool { return c.assume })
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("got error %v, want one with %q", err, c.err)
 			}

@@ -16,8 +16,8 @@ const backendVariable = "MOJO_BACKEND"
 const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by priority the devices whose kernels apply takes, and what run and diff run
 on: "+" and names separated by commas. CPU, CUDA and NPU have kernels, as far as mojo-patch kernels lists any. REF has none:
 a fused op is its definition there, and a model runs in the built-in evaluator. ALL is every device that has kernels. One
-that is named and has none is an error; those that only ALL stands for are passed over, and the report says so. A model runs
-on CUDA where CUDA is named, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.`
+that is named and has none is an error; those that only ALL stands for are passed over, and the report says so. CUDA
+counts where it is named: apply takes its kernels, and a model runs on it, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.`
 
 // The devices that onnxruntime runs models on here.
 const (
