@@ -10,8 +10,8 @@
 // what that left out), so that rounding it costs nothing that shows.
 //
 // The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one
-// token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 6 KB a warp, 98 to 147 KB a
-// multiprocessor, of which some 30 KB would do at 0.8 us of latency.
+// token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 2 KB a warp, up to 64 KB a
+// multiprocessor, of which some 30 KB would do at 0.8 us of latency. Measured: 26 and 60 us.
 #include <cooperative_groups.h>
 
 #include "cuda/moe.cuh"
@@ -27,11 +27,9 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kUnit = 64;  // numbers of a row that a quad of lanes loads in a step
 constexpr int kMostSlices = 8;
 
-// Steps of weights that a warp has on the way at once, 2 KB each.
-#if !defined(MOJO_MOE_DEPTH)
-#define MOJO_MOE_DEPTH 3
-#endif
-constexpr int kDepth = MOJO_MOE_DEPTH;
+// Steps of weights that a warp has on the way at once, 2 KB each. More of them take the registers of other warps, which
+// bring more.
+constexpr int kDepth = 1;
 
 // Step is what a lane holds of a unit of 16 rows: 8 numbers of each half of the unit, of rows g and g + 8.
 struct Step {
@@ -98,9 +96,9 @@ struct Chosen {
 
 // SmallGateUp: a block computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y, if that
 // is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
-// 32 * hidden bytes a block. Registers: 80 (104 for 9 to 16 tokens), shared memory 4 KB (8 KB).
+// 32 * hidden bytes a block. Registers: 64 (102 for 9 to 16 tokens), shared memory 4 KB (8 KB).
 template <class T, int kColumns, bool kGated>
-__global__ __launch_bounds__(kThreads, kColumns == 1 ? 3 : 2) void SmallGateUp(const __grid_constant__ MojoMoEArgs a,
+__global__ __launch_bounds__(kThreads, kColumns == 1 ? 4 : 2) void SmallGateUp(const __grid_constant__ MojoMoEArgs a,
                                                                                T* activated) {
   __shared__ Chosen chosen;
   __shared__ float sums[kWarps][kColumns][4][32];
@@ -252,7 +250,7 @@ struct Experts {
 
 // SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of
 // all chosen experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
-// Registers: 110 (128), shared memory 14 KB (22 KB).
+// Registers: 64 (94), shared memory 14 KB (22 KB).
 template <class T, int kColumns>
 __global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
                                                          int slices) {
@@ -355,15 +353,14 @@ __global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__
 }
 
 // Slices is into how many blocks each row of the second product is cut: enough for two blocks on each
-// multiprocessor, about, as long as every warp has a few steps.
+// multiprocessor, about, as long as every warp has a few steps; for four, where it has many.
 int Slices(const MojoMoEArgs& a) {
   if (TheDevice().capability < 90) return 1;
-  const size_t rows = DivideUp(a.hidden, 16), units = a.top_k * DivideUp(a.inner, kUnit);
+  const size_t rows = DivideUp(a.hidden, 16), steps = a.top_k * DivideUp(a.inner, kUnit) / kWarps;
   const size_t enough = static_cast<size_t>(TheDevice().multiprocessors) * 19 / 10;
-  int slices = 1;
-  while (slices < kMostSlices && rows * slices < enough && units >= static_cast<size_t>(slices) * kWarps * 4)
-    slices *= 2;
-  return slices;
+  size_t slices = 1;
+  while (slices < kMostSlices && steps >= 4 * slices && rows * slices < (steps >= 16 * slices ? 2 * enough : enough)) slices *= 2;
+  return static_cast<int>(slices);
 }
 
 template <class T, int kColumns>
