@@ -38,29 +38,7 @@ OrtStatus* Expect(const Api& api, const Shape* const* shapes, size_t input, size
                 ShapeText(*shapes[kMoEGateUp]).text, means, ShapeText(want, rank).text);
 }
 
-}  // namespace
-
-const OpDef kMoE = {"MoE",
-                    {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"},
-                    7, 5, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
-
-OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
-  AttributeReader read(init);
-  out->gate.activation =
-      static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "relu2"}));
-  ReadGate(&read, &out->gate);
-  out->packing = static_cast<Packing>(read.Choice("packing", {"halves", "interleaved", "none"}));
-  out->gate_up_in_out = read.Choice("gate_up_layout", {"out_in", "in_out"}) == 1;
-  out->down_in_out = read.Choice("down_layout", {"out_in", "in_out"}) == 1;
-  if (out->packing == Packing::kNone && out->gate.limit != 0) {
-    read.FailFloat("limit", out->gate.limit, "0 (there is no gate with packing \"none\")");
-  }
-  if (out->packing == Packing::kNone && out->gate.up_offset != 0) {
-    read.FailFloat("up_offset", out->gate.up_offset, "0 (there is no gate with packing \"none\")");
-  }
-  return read.status;
-}
-
+// CheckMoE checks the shapes. Those of optional inputs are null where they are left out.
 OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
                     const Shape* const shapes[kMaxInputs], MoEShape* out) {
   const Shape &x = *shapes[kMoEX], &weights = *shapes[kMoEWeights], &ids = *shapes[kMoEIds];
@@ -100,6 +78,40 @@ OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
     return Expect(api, shapes, kMoEDownBias, 2, m.experts, m.hidden, 0, "[E, out]");
   }
   return nullptr;
+}
+
+}  // namespace
+
+const OpDef kMoE = {"MoE",
+                    {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"},
+                    7, 5, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
+
+OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
+  AttributeReader read(init);
+  out->gate.activation =
+      static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "relu2"}));
+  ReadGate(&read, &out->gate);
+  out->packing = static_cast<Packing>(read.Choice("packing", {"halves", "interleaved", "none"}));
+  out->gate_up_in_out = read.Choice("gate_up_layout", {"out_in", "in_out"}) == 1;
+  out->down_in_out = read.Choice("down_layout", {"out_in", "in_out"}) == 1;
+  if (out->packing == Packing::kNone && out->gate.limit != 0) {
+    read.FailFloat("limit", out->gate.limit, "0 (there is no gate with packing \"none\")");
+  }
+  if (out->packing == Packing::kNone && out->gate.up_offset != 0) {
+    read.FailFloat("up_offset", out->gate.up_offset, "0 (there is no gate with packing \"none\")");
+  }
+  return read.status;
+}
+
+OrtStatus* ReadMoE(const Api& api, OrtKernelContext* context, const MoEAttributes& attributes,
+                   const void* data[kMaxInputs], Shape shapes[kMaxInputs], MoEShape* out) {
+  const Shape* given[kMaxInputs];
+  for (size_t i = 0; i < kMoE.input_count; ++i) {
+    const auto read = i < kMoE.required_inputs ? ReadInput : ReadOptionalInput;
+    if (OrtStatus* s = read(api, context, kMoE, i, &data[i], &shapes[i])) return s;
+    given[i] = data[i] == nullptr && i >= kMoE.required_inputs ? nullptr : &shapes[i];
+  }
+  return CheckMoE(api, attributes, given, out);
 }
 
 }  // namespace mojo

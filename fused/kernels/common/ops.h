@@ -131,16 +131,20 @@ struct RotaryLayout {
 OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
                         const Shape& cos, const Shape& sin, RotaryLayout* out);
 
-// RouterShape are the sizes of a TopKRouter.
-struct RouterShape {
+// RouterTensors are the tensors of a running TopKRouter, and their sizes.
+struct RouterTensors {
+  const void* logits = nullptr;  // [rows, experts]
+  const void* bias = nullptr;    // [experts]; null where it is left out
+  float* weights = nullptr;      // [rows, top_k]
+  int64_t* ids = nullptr;        // [rows, top_k]
   size_t rows = 0;
   size_t experts = 0;
 };
 
-// CheckRouter checks the shapes against each other and the attributes; bias is null where it is left
-// out.
-OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits,
-                       const Shape* bias, RouterShape* out);
+// ReadRouter reads the inputs of a running node, checks their shapes against each other and the attributes,
+// and allocates the outputs.
+OrtStatus* ReadRouter(const Api& api, OrtKernelContext* context, const RouterAttributes& attributes,
+                      RouterTensors* out);
 
 // MoEShape are the sizes of a MoE.
 struct MoEShape {
@@ -152,10 +156,10 @@ struct MoEShape {
   size_t packed = 0;   // width of the first product: 2 * inner, or inner where there is no gate
 };
 
-// CheckMoE checks the shapes against each other and the attributes. shapes are those of the inputs, in
-// the order of MoEInput; those of optional inputs are null where they are left out.
-OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
-                    const Shape* const shapes[kMaxInputs], MoEShape* out);
+// ReadMoE reads the inputs of a running node, in the order of MoEInput, and checks their shapes against
+// each other and the attributes. The data of an optional input that is left out is null.
+OrtStatus* ReadMoE(const Api& api, OrtKernelContext* context, const MoEAttributes& attributes,
+                   const void* data[kMaxInputs], Shape shapes[kMaxInputs], MoEShape* out);
 
 // AttributeReader reads the attributes of a node for the readers above. The first failure is kept in
 // status, later reads do nothing.

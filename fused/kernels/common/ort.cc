@@ -42,6 +42,10 @@ OrtStatus* Errorf(const Api& api, const char* format, ...) {
   return api.ort->CreateStatus(ORT_INVALID_ARGUMENT, message);
 }
 
+OrtStatus* OutOfMemory(const Api& api) {
+  return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory");
+}
+
 size_t Shape::Count() const {
   size_t count = 1;
   for (size_t i = 0; i < rank; ++i) count *= static_cast<size_t>(dims[i]);

@@ -47,6 +47,9 @@ void SetTheApi(const Api& api);
 // Errorf makes an OrtStatus (ORT_INVALID_ARGUMENT) from a printf format. Never null.
 OrtStatus* Errorf(const Api& api, const char* format, ...) __attribute__((format(MOJO_PRINTF, 2, 3)));
 
+// OutOfMemory is the status for a failed allocation on the host.
+OrtStatus* OutOfMemory(const Api& api);
+
 // Shape is a tensor's dimensions. dims points into the tensor or into own.
 struct Shape {
   const int64_t* dims = nullptr;

@@ -43,8 +43,19 @@ ElementType ToElementType(ONNXTensorElementDataType type) {
   }
 }
 
-OrtStatus* OutOfMemory(const Api& api) {
-  return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory");
+GateKind ToGateKind(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return kGateGelu;
+    case Activation::kGeluTanh:
+      return kGateGeluTanh;
+    case Activation::kRelu:
+      return kGateRelu;
+    case Activation::kReluSquared:
+      return kGateReluSquared;
+    default:
+      return kGateSilu;
+  }
 }
 
 size_t TaskCount(size_t items, size_t width) {

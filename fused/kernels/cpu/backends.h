@@ -2,7 +2,7 @@
 #ifndef MOJO_KERNELS_CPU_BACKENDS_H_
 #define MOJO_KERNELS_CPU_BACKENDS_H_
 
-#include "common/op.h"
+#include "common/ops.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {
@@ -26,8 +26,8 @@ const KernelTable* TheKernels();
 // ToElementType translates the three types that the ops take.
 ElementType ToElementType(ONNXTensorElementDataType type);
 
-// OutOfMemory is the status for a failed allocation.
-OrtStatus* OutOfMemory(const Api& api);
+// ToGateKind translates an activation.
+GateKind ToGateKind(Activation activation);
 
 // TaskCount is how many tasks to cut items of width elements into: as many as are each worth waking a
 // thread for, at least 1 and at most items (for items > 0).

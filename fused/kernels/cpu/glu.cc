@@ -15,17 +15,6 @@ struct GateKernel {
 
 void Destroy(void* state) { delete static_cast<GateKernel*>(state); }
 
-GateKind ToGateKind(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return kGateGelu;
-    case Activation::kGeluTanh:
-      return kGateGeluTanh;
-    default:
-      return kGateSilu;
-  }
-}
-
 OrtStatus* Create(const KernelInit& init, void** state) {
   GLUAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;

@@ -39,21 +39,6 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-GateKind ToGateKind(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return kGateGelu;
-    case Activation::kGeluTanh:
-      return kGateGeluTanh;
-    case Activation::kRelu:
-      return kGateRelu;
-    case Activation::kReluSquared:
-      return kGateReluSquared;
-    default:
-      return kGateSilu;
-  }
-}
-
 // CheckIds looks at every id: one that is no expert's would be read from anywhere.
 OrtStatus* CheckIds(const Api& api, const int64_t* ids, const MoEShape& shape) {
   const size_t choices = shape.tokens * shape.k;
@@ -72,15 +57,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const auto& kernel = *static_cast<const MoEKernel*>(state);
   const MoEAttributes& attributes = kernel.attributes;
   Shape shapes[kMaxInputs];
-  const Shape* given[kMaxInputs];
   const void* data[kMaxInputs];
-  for (size_t i = 0; i < kMoE.input_count; ++i) {
-    const auto read = i < kMoE.required_inputs ? ReadInput : ReadOptionalInput;
-    if (OrtStatus* s = read(api, context, kMoE, i, &data[i], &shapes[i])) return s;
-    given[i] = data[i] == nullptr && i >= kMoE.required_inputs ? nullptr : &shapes[i];
-  }
   MoEShape shape;
-  if (OrtStatus* s = CheckMoE(api, attributes, given, &shape)) return s;
+  if (OrtStatus* s = ReadMoE(api, context, attributes, data, shapes, &shape)) return s;
   const auto* ids = static_cast<const int64_t*>(data[kMoEIds]);
   if (OrtStatus* s = CheckIds(api, ids, shape)) return s;
   MoEArgs args{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/room.h"
 #include "cpu/backends.h"
 #include "cpu/moe_plan.h"
 #include "cpu/moe_tasks.h"
@@ -12,21 +13,11 @@ namespace {
 // Multiplications that are worth waking another thread for.
 constexpr size_t kFewMultiplications = size_t{1} << 18;
 
+// A cache line: where the parts of the scratch memory begin.
+constexpr size_t kLine = 64;
+
 // Blocks is how many blocks cover so many outputs.
 size_t Blocks(size_t outputs, size_t block) { return (outputs + block - 1) / block; }
-
-// Room is scratch memory as it is divided up: first counted, then handed out.
-struct Room {
-  char* memory = nullptr;
-  size_t used = 0;
-
-  template <class T>
-  T* Take(size_t count) {
-    T* taken = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + used);
-    used += (count * sizeof(T) + 63) / 64 * 64;
-    return taken;
-  }
-};
 
 // Plan is where everything lies in the scratch memory.
 struct Plan {
@@ -35,7 +26,7 @@ struct Plan {
   size_t *starts, *choice, *place;
   ExpertRun* runs;
 
-  Plan(const MoEArgs& a, size_t tokens, size_t lanes, Room* room) {
+  Plan(const MoEArgs& a, size_t tokens, size_t lanes, Room<kLine>* room) {
     const size_t choices = tokens * a.top_k;
     const size_t in_panels = MostPanels(choices, lanes) * lanes;
     const size_t inner = choices > 0 ? Padded(a.inner) : 0, experts = choices > 0 ? a.experts : 0;
@@ -102,7 +93,7 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   const size_t most = std::max<size_t>(1, std::min(a.tokens, a.scratch_bytes / token_bytes));
   const size_t block = a.gate_up.by_rows ? kRowBlock / 2 : kColumnBlock / 2;
   const size_t down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
-  Room count;
+  Room<kLine> count;
   Plan(a, most, lanes, &count);
   OrtAllocator* allocator = nullptr;
   if (OrtStatus* s = api.ort->KernelContext_GetAllocator(context, cpu_memory, &allocator)) return s;
@@ -110,7 +101,7 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   OrtStatus* status = api.ort->AllocatorAlloc(allocator, count.used, &memory);
   if (status == nullptr && memory == nullptr) status = OutOfMemory(api);
   if (status == nullptr) {
-    Room room{static_cast<char*>(memory)};
+    Room<kLine> room{static_cast<char*>(memory)};
     const Plan plan(a, most, lanes, &room);
     Go go{a, kernels.product(a.expert_type), kernels.panels(a.expert_type), kernels.gate(kFloat32, a.activation),
           kernels.weighted_sum(a.x_type), lanes, 0, 0, 0, plan.runs, plan.choice, plan.x, plan.weights, plan.x_panels,

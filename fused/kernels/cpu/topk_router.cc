@@ -42,24 +42,16 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const auto& kernel = *static_cast<const RouterKernel*>(state);
   const RouterAttributes& a = kernel.attributes;
   RouterArgs args{};
-  Shape logits, bias, out;
-  RouterShape shape;
-  if (OrtStatus* s = ReadInput(api, context, kTopKRouter, 0, &args.logits, &logits)) return s;
-  if (OrtStatus* s = ReadOptionalInput(api, context, kTopKRouter, 1, &args.bias, &bias)) return s;
-  if (OrtStatus* s = CheckRouter(api, a, logits, args.bias != nullptr ? &bias : nullptr, &shape)) return s;
-  for (size_t i = 0; i < logits.rank; ++i) out.own[i] = logits.dims[i];
-  out.own[logits.rank - 1] = a.top_k;
-  out.dims = out.own;
-  out.rank = logits.rank;
-  void *weights, *ids;
-  if (OrtStatus* s = MakeOutput(api, context, kTopKRouter, 0, out, &weights)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kTopKRouter, 1, out, &ids)) return s;
-  if (shape.rows == 0) return nullptr;
-  args.weights = static_cast<float*>(weights);
-  args.ids = static_cast<int64_t*>(ids);
+  RouterTensors tensors;
+  if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
+  if (tensors.rows == 0) return nullptr;
+  args.logits = tensors.logits;
+  args.bias = tensors.bias;
+  args.weights = tensors.weights;
+  args.ids = tensors.ids;
   args.logits_type = kernel.logits;
   args.bias_type = kernel.bias;
-  args.experts = shape.experts;
+  args.experts = tensors.experts;
   args.top_k = static_cast<size_t>(a.top_k);
   args.groups = static_cast<size_t>(a.groups);
   args.group_top_k = static_cast<size_t>(a.group_top_k);
@@ -71,15 +63,15 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   args.top2_sum = a.top2_sum;
   args.renormalize = a.renormalize;
   const RouterFn run = TheKernels()->router;
-  if (shape.experts > kRouterExperts) {  // more than any model has: one task with its own memory
-    const std::unique_ptr<float[]> scratch(new (std::nothrow) float[kRouterScratch * (shape.experts + 64)]);
+  if (tensors.experts > kRouterExperts) {  // more than any model has: one task with its own memory
+    const std::unique_ptr<float[]> scratch(new (std::nothrow) float[kRouterScratch * (tensors.experts + 64)]);
     if (scratch == nullptr) return OutOfMemory(api);
     args.scratch = scratch.get();
-    run(args, 0, shape.rows);
+    run(args, 0, tensors.rows);
     return nullptr;
   }
   // An expert is looked at once for its score, and once for each choice.
-  return RunInTasks(api, context, run, args, shape.rows, shape.experts * (2 + args.top_k / 4));
+  return RunInTasks(api, context, run, args, tensors.rows, tensors.experts * (2 + args.top_k / 4));
 }
 
 }  // namespace

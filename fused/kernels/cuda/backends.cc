@@ -41,10 +41,6 @@ OrtStatus* Launched(const Api& api, const OpDef& def, cudaError_t error) {
                 cudaGetErrorName(error));
 }
 
-OrtStatus* OutOfHostMemory(const Api& api) {
-  return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory");
-}
-
 DeviceMemory::~DeviceMemory() {
   if (allocator_ != nullptr) TheApi().ort->ReleaseAllocator(allocator_);
 }

@@ -29,9 +29,6 @@ OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* s
 // Launched makes a status that names the op of what a launch returned; null where that is no error.
 OrtStatus* Launched(const Api& api, const OpDef& def, cudaError_t error);
 
-// OutOfHostMemory is the status for a node's state that could not be allocated.
-OrtStatus* OutOfHostMemory(const Api& api);
-
 // DeviceMemory is the allocator of the device that a node runs on. The node's state holds it.
 class DeviceMemory {
  public:

@@ -18,7 +18,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   GLUAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   auto* kernel = new (std::nothrow) GateKernel{attributes, ToMojoType(init.types.inputs[0])};
-  if (kernel == nullptr) return OutOfHostMemory(init.api);
+  if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;
   return nullptr;
 }

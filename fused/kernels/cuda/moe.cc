@@ -17,7 +17,7 @@ void Destroy(void* state) { delete static_cast<MoEKernel*>(state); }
 
 OrtStatus* Create(const KernelInit& init, void** state) {
   auto* kernel = new (std::nothrow) MoEKernel{};
-  if (kernel == nullptr) return OutOfHostMemory(init.api);
+  if (kernel == nullptr) return OutOfMemory(init.api);
   kernel->x = ToMojoType(init.types.inputs[kMoEX]);
   kernel->weights = ToMojoType(init.types.inputs[kMoEWeights]);
   kernel->experts = ToMojoType(init.types.inputs[kMoEGateUp]);
@@ -68,17 +68,11 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const MoEKernel*>(state);
   Shape shapes[kMaxInputs];
-  const Shape* given[kMaxInputs];
   const void* data[kMaxInputs];
-  for (size_t i = 0; i < kMoE.input_count; ++i) {
-    const auto read = i < kMoE.required_inputs ? ReadInput : ReadOptionalInput;
-    if (OrtStatus* s = read(api, context, kMoE, i, &data[i], &shapes[i])) return s;
-    given[i] = data[i] == nullptr && i >= kMoE.required_inputs ? nullptr : &shapes[i];
-  }
   MoEShape shape;
   MojoMoEArgs args{};
   cudaStream_t stream;
-  if (OrtStatus* s = CheckMoE(api, kernel.attributes, given, &shape)) return s;
+  if (OrtStatus* s = ReadMoE(api, context, kernel.attributes, data, shapes, &shape)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (shape.tokens == 0 || shape.hidden == 0) return nullptr;

@@ -6,6 +6,7 @@
 #ifndef MOJO_KERNELS_CUDA_MOE_CUH_
 #define MOJO_KERNELS_CUDA_MOE_CUH_
 
+#include "common/room.h"
 #include "cuda/common.cuh"
 
 namespace mojo {
@@ -52,19 +53,6 @@ size_t TiledMoEScratch(const MojoMoEArgs& a);
 cudaError_t TiledMoE(const MojoMoEArgs& a, cudaStream_t stream);
 size_t GenericMoEScratch(const MojoMoEArgs& a);
 cudaError_t GenericMoE(const MojoMoEArgs& a, cudaStream_t stream);
-
-// Room divides scratch memory up: counted with a null memory, handed out otherwise.
-struct Room {
-  char* memory = nullptr;
-  size_t used = 0;
-
-  template <class T>
-  T* Take(size_t count) {
-    T* taken = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + used);
-    used += (count * sizeof(T) + 255) / 256 * 256;
-    return taken;
-  }
-};
 
 // Packed is the width of the first product.
 __host__ __device__ __forceinline__ size_t Packed(const MojoMoEArgs& a) {

@@ -148,7 +148,7 @@ int TileTokens(const MojoMoEArgs& a) {
 // Outputs of choices that take more are rounded to the type of y: they would not stay in L2.
 constexpr size_t kWideBytes = size_t{40} << 20;
 
-MoEWork Divide(const MojoMoEArgs& a, Room* room) {
+MoEWork Divide(const MojoMoEArgs& a, Room<256>* room) {
   MoEWork work;
   const size_t choices = a.tokens * a.top_k;
   work.wide = choices * a.hidden * 4 <= kWideBytes;
@@ -162,7 +162,7 @@ MoEWork Divide(const MojoMoEArgs& a, Room* room) {
 
 template <class T>
 cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
-  Room room{static_cast<char*>(a.scratch)};
+  Room<256> room{static_cast<char*>(a.scratch)};
   const MoEWork work = Divide(a, &room);
   const int tokens = TileTokens(a);
   if (cudaError_t e = PlanMoE(a, tokens, work.plan, stream)) return e;
@@ -190,7 +190,7 @@ bool TiledMoETakes(const MojoMoEArgs& a) {
 }
 
 size_t TiledMoEScratch(const MojoMoEArgs& a) {
-  Room room;
+  Room<256> room;
   Divide(a, &room);
   return room.used;
 }

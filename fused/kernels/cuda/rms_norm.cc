@@ -20,7 +20,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   auto* kernel = new (std::nothrow)
       NormKernel{attributes, ToMojoType(init.types.inputs[0]), ToMojoType(init.types.inputs[kAdd ? 2 : 1])};
-  if (kernel == nullptr) return OutOfHostMemory(init.api);
+  if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;
   return nullptr;
 }

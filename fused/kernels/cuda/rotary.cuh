@@ -218,6 +218,48 @@ __device__ __forceinline__ Pairs<T> Rotate(const Pairs<T>& x, const Rotation<T>&
   return y;
 }
 
+// Packs is where the two packs of a chunk lie in x and in y.
+struct Packs {
+  int from, from_step;
+  int to, to_step;
+};
+
+// FindPacks gives those of a lane; chunks from t.chunks on are copied. kFrom and kTo tell whether the pairs are beside
+// each other in x and in y.
+template <class T, bool kFrom, bool kTo>
+__device__ __forceinline__ Packs FindPacks(const RotaryTensor& t, int lane) {
+  constexpr int kCount = kPackSize<T>;
+  const bool rotated = lane < t.chunks;
+  const int rest = t.rest + (lane - t.chunks) * 2 * kCount;
+  Packs packs;
+  packs.from = rotated ? t.first + Channel<T, kFrom>(lane) : rest;
+  packs.from_step = rotated ? Step<T, kFrom>(t.half) : kCount;
+  packs.to = rotated ? t.first + Channel<T, kTo>(lane) : rest;
+  packs.to_step = rotated ? Step<T, kTo>(t.half) : kCount;
+  return packs;
+}
+
+// LoadRotation gives what a chunk that is rotated takes of the tables.
+template <class T, bool kTo>
+__device__ __forceinline__ Rotation<T> LoadRotation(const RotaryTensor& t, const Place& place) {
+  return {LoadTable<T, kTo>(static_cast<const T*>(t.cos) + place.cos, t.cos_wide, place.lane, t.half),
+          LoadTable<T, kTo>(static_cast<const T*>(t.sin) + place.sin, t.sin_wide, place.lane, t.half)};
+}
+
+// Turn rotates a chunk as it lies in x to one as it lies in y.
+template <bool kFrom, bool kTo, class T>
+__device__ __forceinline__ Pairs<T> Turn(const Pairs<T>& chunk, const Rotation<T>& r) {
+  const Pairs<T> turned = Rotate(kFrom ? Apart(chunk) : chunk, r);
+  return kTo ? Beside(turned) : turned;
+}
+
+// LaunchHeads launches the one of three kernels that does heads (1, 2 or 4) heads a thread.
+typedef void (*RotaryKernel)(RotaryLaunch);
+inline cudaError_t LaunchHeads(RotaryKernel one, RotaryKernel two, RotaryKernel four, const RotaryLaunch& launch, dim3 grid,
+                               int heads, cudaStream_t stream) {
+  return Launch(heads == 1 ? one : heads == 2 ? two : four, grid, dim3(kRotaryThreads), 0, stream, launch);
+}
+
 }  // namespace mojo
 
 #endif  // MOJO_KERNELS_CUDA_ROTARY_CUH_

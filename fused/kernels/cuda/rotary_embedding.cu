@@ -23,44 +23,31 @@ __global__ void __launch_bounds__(kRotaryThreads, 6) RotatePacks(const __grid_co
   const T* x = static_cast<const T*>(t.x) + place.x;
   T* y = static_cast<T*>(t.y) + place.x;
   const bool rotated = place.lane < t.chunks;
-  // The two packs of this chunk, in x and in y.
-  const int rest = t.rest + (place.lane - t.chunks) * 2 * kCount;
-  const int from = rotated ? t.first + Channel<T, kFrom>(place.lane) : rest;
-  const int from_step = rotated ? Step<T, kFrom>(t.half) : kCount;
-  const int to = rotated ? t.first + Channel<T, kTo>(place.lane) : rest;
-  const int to_step = rotated ? Step<T, kTo>(t.half) : kCount;
+  const Packs packs = FindPacks<T, kFrom, kTo>(t, place.lane);
   Pairs<T> v[kHeads];
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     if (place.head + i >= t.heads) break;
-    v[i].a = LoadPack<kCount>(x + i * t.head_step + from);
-    v[i].b = LoadPack<kCount>(x + i * t.head_step + from + from_step);
+    v[i].a = LoadPack<kCount>(x + i * t.head_step + packs.from);
+    v[i].b = LoadPack<kCount>(x + i * t.head_step + packs.from + packs.from_step);
   }
   Rotation<T> r;
-  if (rotated) {
-    r.cos = LoadTable<T, kTo>(static_cast<const T*>(t.cos) + place.cos, t.cos_wide, place.lane, t.half);
-    r.sin = LoadTable<T, kTo>(static_cast<const T*>(t.sin) + place.sin, t.sin_wide, place.lane, t.half);
-  }
+  if (rotated) r = LoadRotation<T, kTo>(t, place);
   LetNextStart();
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
     if (place.head + i >= t.heads) break;
-    if (rotated) {
-      v[i] = Rotate(kFrom ? Apart(v[i]) : v[i], r);
-      if (kTo) v[i] = Beside(v[i]);
-    }
-    StorePack(y + i * t.head_step + to, v[i].a);
-    StorePack(y + i * t.head_step + to + to_step, v[i].b);
+    if (rotated) v[i] = Turn<kFrom, kTo>(v[i], r);
+    StorePack(y + i * t.head_step + packs.to, v[i].a);
+    StorePack(y + i * t.head_step + packs.to + packs.to_step, v[i].b);
   }
 }
 
 template <class T, bool kFrom, bool kTo>
 struct RunRotatePacks {
   static cudaError_t Heads(const RotaryLaunch& launch, dim3 grid, int heads, cudaStream_t stream) {
-    const dim3 block(kRotaryThreads);
-    if (heads == 1) return Launch(RotatePacks<T, kFrom, kTo, 1>, grid, block, 0, stream, launch);
-    if (heads == 2) return Launch(RotatePacks<T, kFrom, kTo, 2>, grid, block, 0, stream, launch);
-    return Launch(RotatePacks<T, kFrom, kTo, 4>, grid, block, 0, stream, launch);
+    return LaunchHeads(RotatePacks<T, kFrom, kTo, 1>, RotatePacks<T, kFrom, kTo, 2>, RotatePacks<T, kFrom, kTo, 4>, launch, grid,
+                       heads, stream);
   }
 };
 

@@ -17,7 +17,7 @@ void Destroy(void* state) { delete static_cast<RouterKernel*>(state); }
 
 OrtStatus* Create(const KernelInit& init, void** state) {
   auto* kernel = new (std::nothrow) RouterKernel{};
-  if (kernel == nullptr) return OutOfHostMemory(init.api);
+  if (kernel == nullptr) return OutOfMemory(init.api);
   kernel->logits = ToMojoType(init.types.inputs[0]);
   kernel->bias = ToMojoType(init.types.inputs[1]);
   OrtStatus* status = ReadAttributes(init, &kernel->attributes);
@@ -47,24 +47,16 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const RouterAttributes& a = kernel.attributes;
   MojoTopKRouterArgs args{};
   cudaStream_t stream;
-  Shape logits, bias, out;
-  RouterShape shape;
-  if (OrtStatus* s = ReadInput(api, context, kTopKRouter, 0, &args.logits, &logits)) return s;
-  if (OrtStatus* s = ReadOptionalInput(api, context, kTopKRouter, 1, &args.bias, &bias)) return s;
-  if (OrtStatus* s = CheckRouter(api, a, logits, args.bias != nullptr ? &bias : nullptr, &shape)) return s;
-  for (size_t i = 0; i < logits.rank; ++i) out.own[i] = logits.dims[i];
-  out.own[logits.rank - 1] = a.top_k;
-  out.dims = out.own;
-  out.rank = logits.rank;
-  void *weights, *ids;
-  if (OrtStatus* s = MakeOutput(api, context, kTopKRouter, 0, out, &weights)) return s;
-  if (OrtStatus* s = MakeOutput(api, context, kTopKRouter, 1, out, &ids)) return s;
+  RouterTensors tensors;
+  if (OrtStatus* s = ReadRouter(api, context, a, &tensors)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  if (shape.rows == 0) return nullptr;
-  args.weights = static_cast<float*>(weights);
-  args.ids = static_cast<int64_t*>(ids);
-  args.rows = shape.rows;
-  args.experts = shape.experts;
+  if (tensors.rows == 0) return nullptr;
+  args.logits = tensors.logits;
+  args.bias = tensors.bias;
+  args.weights = tensors.weights;
+  args.ids = tensors.ids;
+  args.rows = tensors.rows;
+  args.experts = tensors.experts;
   args.top_k = static_cast<size_t>(a.top_k);
   args.logits_type = kernel.logits;
   args.bias_type = kernel.bias;

@@ -6,7 +6,6 @@
 #define MOJO_KERNELS_CPU_SIMD_PANEL_H_
 
 #include "cpu/simd/kernels.h"
-#include "cpu/simd/tile.h"
 #include "cpu/simd/vec.h"
 #include "cpu/simd/widen.h"
 

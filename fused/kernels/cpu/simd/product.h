@@ -12,7 +12,6 @@
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/pairs.h"
-#include "cpu/simd/tile.h"
 #include "cpu/simd/vec.h"
 #include "cpu/simd/widen.h"
 
@@ -120,6 +119,31 @@ void RowTiles(const T* w, size_t stride, size_t rows, const float* const* x, siz
   }
 }
 
+// Count is a number of tokens, 1 to kTileTokens, as a constant.
+template <int kTokens>
+struct Count {
+  static constexpr int value = kTokens;
+};
+
+// WithCount calls body with count, from kTokens to kTileTokens, as a constant.
+template <int kTokens, class Body>
+MOJO_INLINE void WithCount(size_t count, Body body) {
+  if constexpr (kTokens < kTileTokens) {
+    if (count > kTokens) return WithCount<kTokens + 1>(count, body);
+  }
+  body(Count<kTokens>{});
+}
+
+// ForEachTile cuts tokens, more than one tile's, into tiles of about one size and calls body(Count, first token) for each.
+template <class Body>
+MOJO_INLINE void ForEachTile(size_t tokens, Body body) {
+  for (size_t tiles = (tokens + kTileTokens - 1) / kTileTokens, first = 0; tiles > 0; --tiles) {
+    const size_t count = (tokens - first + tiles - 1) / tiles;
+    WithCount<kTileTokens / 2>(count, [&](auto constant) MOJO_LAMBDA { body(constant, first); });
+    first += count;
+  }
+}
+
 // FewTokensByRows multiplies with the tokens of one tile. Every group of rows asks for the weights that come next.
 template <class T>
 void FewTokensByRows(const ProductArgs& args) {
@@ -128,7 +152,7 @@ void FewTokensByRows(const ProductArgs& args) {
     const size_t depth = args.depth - at < kRowDepth ? args.depth - at : kRowDepth;
     const T* next = at + depth < args.depth ? w + at + depth : w + args.width * args.stride;
     const Ahead<kTileRows> ahead{reinterpret_cast<const char*>(next), args.stride * sizeof(T), sizeof(T)};
-    WithCount<1, kTileTokens>(args.tokens, [&](auto count) MOJO_LAMBDA {
+    WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA {
       RowTiles<decltype(count)::value>(w + at, args.stride, args.width, args.x, at, depth, args.y, args.y_stride, ahead,
                                        args.stride * sizeof(T));
     });
@@ -158,7 +182,7 @@ void ManyTokensByRows(const ProductArgs& args) {
       }
       const T* next = at + depth < args.depth ? stored + depth : w + (r + args.width) * args.stride;
       size_t tile = 0;
-      ForEachTile<kTileTokens / 2, kTileTokens>(args.tokens, [&](auto count, size_t first) {
+      ForEachTile(args.tokens, [&](auto count, size_t first) {
         const Ahead<kTileRows / 2> ahead{reinterpret_cast<const char*>(next + tile++ % 2 * (kTileRows / 2) * args.stride),
                                          args.stride * sizeof(T), sizeof(T)};
         RowTiles<decltype(count)::value>(read, stride, rows, args.x + first, at, depth, args.y + r + first * args.y_stride,
@@ -200,7 +224,7 @@ MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float*
 template <class T>
 size_t FewTokensByColumns(const ProductArgs& args) {
   size_t done = 0;
-  WithCount<1, kTileTokens>(args.tokens, [&](auto count) MOJO_LAMBDA {
+  WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA {
     constexpr int kTokens = decltype(count)::value;
     constexpr int kVectors = kTokens * 8 <= kTileTokens * kTileRows ? 8 : kTileRows;
     constexpr size_t kWidth = kVectors * kLanes;
@@ -233,7 +257,7 @@ size_t ManyTokensByColumns(const ProductArgs& args) {
       for (size_t k = 0; k < depth; ++k) Widened<T>(strip + k * args.stride, packed + k * kWidth, kWidth);
       const T* next = n + 2 * kWidth <= args.width ? strip + kWidth : w + (at + depth) * args.stride;
       size_t tile = 0;
-      ForEachTile<kTileTokens / 2, kTileTokens>(args.tokens, [&](auto count, size_t first) {
+      ForEachTile(args.tokens, [&](auto count, size_t first) {
         const Ahead<kLines> ahead{reinterpret_cast<const char*>(next) + tile++ % 2 * kLines * 64, 64,
                                   args.stride * sizeof(T)};
         ColumnTile<kTileRows, decltype(count)::value>(Whole{}, packed, kWidth, args.x + first, at, depth,
