@@ -115,6 +115,7 @@ def build(name, dtype, experts=None, seed=20261121):
     architecture = ARCHITECTURES[name]
     config = getattr(transformers, architecture.config)(**{**_COMMON, **architecture.overrides})
     config.use_cache = False
+    torch.manual_seed(seed)  # of what the model draws itself
     model = getattr(transformers, architecture.model)(config)
     if experts:
         model.set_experts_implementation(experts)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
+import margins
 from architectures import HEAD_DIM, KV_HEADS, LAYERS, VOCABULARY
 from layers import HIDDEN
 
@@ -66,25 +67,34 @@ def output_names(cached):
     return ["logits"] + (cache_names("present") if cached else [])
 
 
+def prompt(batch, sequence, generator):
+    """Random tokens, and a mask."""
+    mask = torch.ones(batch, sequence, dtype=torch.long)
+    if batch > 1:
+        mask[-1, -2:] = 0  # padded on the right: no row is without a token to look at
+    return dict(input_ids=torch.randint(3, VOCABULARY, (batch, sequence), generator=generator), attention_mask=mask)
+
+
+def clear_prompts(module):
+    """Prompts of every case for which the module's choices of experts are clear."""
+    return [
+        margins.clearest(module, lambda seed: prompt(batch, sequence, torch.Generator().manual_seed(seed)))
+        for batch, sequence in PREFILL
+    ]
+
+
 def inputs(cached, dtype, seed=7, merged=False):
     """The inputs of every case, as a list of dictionaries. With merged, the second case starts without a past."""
     generator = torch.Generator().manual_seed(seed)
 
-    def tokens(batch, sequence):
-        return torch.randint(3, VOCABULARY, (batch, sequence), generator=generator)
-
-    cases = []
     if not cached:
-        for batch, sequence in PREFILL:
-            mask = torch.ones(batch, sequence, dtype=torch.long)
-            if batch > 1:
-                mask[-1, -2:] = 0  # padded on the right: no row is without a token to look at
-            cases.append(dict(input_ids=tokens(batch, sequence), attention_mask=mask))
-        return cases
+        return [prompt(batch, sequence, generator) for batch, sequence in PREFILL]
+    cases = []
     for i, (batch, sequence, past) in enumerate(DECODE):
         seen = 0 if merged and i == 1 else past
         case = dict(
-            input_ids=tokens(batch, sequence), attention_mask=torch.ones(batch, seen + sequence, dtype=torch.long)
+            input_ids=torch.randint(3, VOCABULARY, (batch, sequence), generator=generator),
+            attention_mask=torch.ones(batch, seen + sequence, dtype=torch.long),
         )
         for name in cache_names("past"):
             case[name] = torch.randn(batch, KV_HEADS, past, HEAD_DIM, generator=generator).mul(0.5).to(dtype)

@@ -41,7 +41,8 @@ import near
 MODELS = """
     llama-dynamo-fp32 llama-dynamo-bf16 llama-hf-fp32 llama-ts-fp32 llama-kv-dynamo-fp32
     qwen3-dynamo-fp32 qwen3-ts-fp16 gemma2-ts-fp32 gemma3-dynamo-fp32 gemma3-ts-fp16 olmo2-ts-fp32 cohere-dynamo-fp32
-    mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 glm-dynamo-fp32 glm4moe-batched_mm-ts-fp32
+    mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 gptoss-batched_mm-dynamo-bf16 qwen3moe-batched_mm-dynamo-bf16
+    glm-dynamo-fp32 glm4moe-batched_mm-ts-fp32
     deepseek2-hf-fp32 deepseek3-batched_mm-ts-fp32 llama-dynamo23-fp32 llama-merged-ts-fp32
     moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32 moe-switch-ts-fp32
     moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32 moe-hits-ts-fp32
@@ -230,7 +231,10 @@ def export(name, out):
         samples, names, cached = cases.layer_inputs(shapes, architectures.DTYPES[dtype]), ["y"], False
     else:
         module = CALLS[form](architectures.build(architecture, dtype, experts)).eval()
-        samples = cases.inputs(cached, architectures.DTYPES[dtype], merged=form == "merged")
+        if experts and dtype == "bf16":
+            samples = cases.clear_prompts(module)
+        else:
+            samples = cases.inputs(cached, architectures.DTYPES[dtype], merged=form == "merged")
         names = cases.output_names(cached)
     path, golden = out / f"{name}.onnx", out / f"{name}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
