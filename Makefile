@@ -39,7 +39,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: FORCE all help cuda cuda-programs test-cuda gpu-test demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
+.PHONY: FORCE all help cuda cuda-programs test-cuda gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -78,6 +78,10 @@ test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be
 
 gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU, and onnxruntime with its provider for $(PYTHON): all tests of the CUDA kernels
 	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
+
+gpu-zoo: $(CUDA_LIBRARY) $(BIN) ## on such a machine, ZOO=DIR: every model of DIR or DIR/models patched, against its recorded outputs
+	@if [ -z "$(ZOO)" ]; then echo "usage: make gpu-zoo ZOO=DIR" >&2; exit 2; fi
+	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON) "$(abspath $(ZOO))"
 
 cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench: the CUDA kernels' own tests and timings, which need a GPU
 	@$(CUDA_MAKE) programs

@@ -4,7 +4,8 @@
 
 Runs what ort_test.py runs for the CPU kernels, and what only a GPU shows: which provider each node ran on, replays of CUDA
 graphs, sessions side by side. No node may fall back to the CPU. With --models and --patched (models that `mojo-patch apply`
-wrote, under the names that they have in --models), those run too and are compared with their recorded outputs NAME.npz.
+wrote, under the names that they have in --models), those run too (ModelsTest) and are compared with their recorded outputs
+NAME.npz, within what the type in the name allows: -fp16, -bf16, else float32.
 Needs onnxruntime with the CUDA provider, onnx, numpy and ml_dtypes. Without unittest arguments the classes of tests are run
 by N processes side by side (6).
 """
@@ -22,6 +23,7 @@ import unittest
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
@@ -31,6 +33,8 @@ from harness import BF16, F16, F32, I64
 from ort_test import GLUTest, InPlaceTest, LoadTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
 
 CUDA = "CUDAExecutionProvider"
+PROVIDERS = [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]  # of whole models
+FUSED = ("RMSNorm", "AddRMSNorm", "GLU", "RotaryEmbedding", "TopKRouter", "MoE", "NormRotary")
 models = patched = None  # folders, set by main
 
 
@@ -98,8 +102,8 @@ def to_numpy(value):
     return np.frombuffer(bits, ml_dtypes.bfloat16).reshape(value.shape())
 
 
-def profiled(model, feeds, providers=None, library=True):
-    """Runs a model once and gives its outputs and, for each node that ran, (name, op, provider)."""
+def profiled(model, runs, providers=None, library=True):
+    """Runs a model on each of the given feeds. Gives the outputs of each and, for the nodes that ran, (name, op, provider)."""
     with tempfile.TemporaryDirectory() as folder:
         options = ort.SessionOptions()
         options.log_severity_level = 4
@@ -109,8 +113,10 @@ def profiled(model, feeds, providers=None, library=True):
             options.register_custom_ops_library(h.library)
         session = ort.InferenceSession(model, options, providers=providers or h.providers)
         kinds = {i.name: i.type for i in session.get_inputs()}
-        values = session.run_with_ort_values(None, {name: to_ort(v, kinds[name]) for name, v in feeds.items()})
-        outputs = [to_numpy(v) for v in values]
+        outputs = []
+        for feeds in runs:
+            values = session.run_with_ort_values(None, {name: to_ort(v, kinds[name]) for name, v in feeds.items()})
+            outputs.append([to_numpy(v) for v in values])
         with open(session.end_profiling()) as file:
             events = json.load(file)
     ran = {(e["name"].removesuffix("_kernel_time"), e["args"]["op_name"], e["args"].get("provider"))
@@ -132,7 +138,7 @@ class PlacementTest(OpTest):
                     ("MoE", [v(5, 64), weights, ids, v(4, 32, 64), v(4, 64, 16)], [dtype, F32, I64, dtype, dtype], [dtype], h.MOE)]:
                 m = h.model(op, [list(np.shape(x)) for x in values], types, outs, attributes)
                 feeds = {f"x{i}": np.asarray(x, np.float32) for i, x in enumerate(values)}
-                _, ran = profiled(m.SerializeToString(), feeds)
+                _, ran = profiled(m.SerializeToString(), [feeds])
                 self.assertIn(("the_node", op, CUDA), ran)
                 self.assertEqual({provider for _, _, provider in ran}, {CUDA}, ran)
 
@@ -227,30 +233,46 @@ class ModelsTest(unittest.TestCase):
             self.skipTest("needs --models and --patched")
         files = sorted(glob.glob(os.path.join(patched, "*.onnx")))
         self.assertTrue(files, f"no models in {patched}")
-        for file in files:
-            name = os.path.basename(file).removesuffix(".onnx")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            checks = {os.path.basename(file): pool.submit(self.model, file) for file in files}
+        for name, check in checks.items():
             with self.subTest(name):
-                self.model(name, file)
+                check.result()
 
-    def model(self, name, file):
+    def model(self, file):
+        name = os.path.basename(file).removesuffix(".onnx")
         recorded = np.load(os.path.join(models, name + ".npz"))
         unit = 2.0**-7 if "bf16" in name else 2.0**-10 if "fp16" in name else 2.0**-19
-        providers = [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]
+        of = lambda *which: {k.split(".", 2)[2]: recorded[k] for k in recorded.files if k.startswith("%d.%s." % which)}
+        cases = [(of(case, "in"), of(case, "out")) for case in range(int(recorded["n"]))]
+        runs, ran = profiled(file, [feeds for feeds, _ in cases], PROVIDERS)
         worst = 0.0
-        for case in range(int(recorded["n"])):
-            feeds = {k.split(".in.", 1)[1]: recorded[k] for k in recorded.files if k.startswith(f"{case}.in.")}
-            outputs, ran = profiled(file, feeds, providers)
-            fused = [r for r in ran if r[1] in ("RMSNorm", "AddRMSNorm", "GLU", "RotaryEmbedding", "TopKRouter", "MoE", "NormRotary")]
-            self.assertEqual([r for r in fused if r[2] != CUDA], [], "fused nodes that are not on the device")
-            names = [k.split(".out.", 1)[1] for k in recorded.files if k.startswith(f"{case}.out.")]
-            for output, got in zip(names, outputs):
-                want = recorded[f"{case}.out.{output}"].astype(np.float64)
+        for (_, wanted), outputs in zip(cases, runs):
+            for (output, want), got in zip(wanted.items(), outputs, strict=True):
+                got, want = got.astype(np.float64), want.astype(np.float64)
                 self.assertEqual(got.shape, want.shape, output)
-                worst = max(worst, float(np.abs(got.astype(np.float64) - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30)))
-        places = {p: sum(1 for r in ran if r[2] == p) for p in sorted({r[2] for r in ran})}
-        print(f"{name}: {len(fused)} fused nodes on CUDA, nodes by provider {places}, worst {worst / unit:.2f} units of {unit:.2g} "
-              "of the greatest output", flush=True)
+                self.assertTrue(np.isfinite(got).all(), f"{output} is not finite")
+                worst = max(worst, float(np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30)))
+        fused = [r for r in ran if r[1] in FUSED]
+        places = {p: sum(r[2] == p for r in ran) for p in sorted({r[2] for r in ran})}
+        print(f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
+              f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output; as exported {as_exported(name, cases)}",
+              flush=True)
+        self.assertEqual([r for r in fused if r[2] != CUDA], [], "fused nodes that are not on the device")
+        # Those of branches run where the inputs lead.
+        written = {n.name for n in onnx.load(file, load_external_data=False).graph.node if n.domain == "mojo"}
+        self.assertEqual(written - {r[0] for r in fused}, set(), "fused nodes that did not run")
+        self.assertTrue(fused, "no fused node ran")
         self.assertLess(worst, 8 * unit)
+
+
+def as_exported(name, cases):
+    """Whether onnxruntime runs a model that is not patched, without the library: what it says if not."""
+    try:
+        profiled(os.path.join(models, name + ".onnx"), [feeds for feeds, _ in cases], PROVIDERS, library=False)
+    except Exception as error:  # onnxruntime's have no common class
+        return "it does not run: " + " ".join(str(error).split())[:300]
+    return "it runs"
 
 
 def main():

@@ -1,18 +1,20 @@
 #!/bin/sh
-# Tests the CUDA kernels on a GPU: gpu.sh BUILD TOOL PYTHON
+# Tests the CUDA kernels on a GPU: gpu.sh BUILD TOOL PYTHON [DIR]
 # BUILD holds libmojo_ops_cuda.so and cuda/tests (make cuda cuda-programs), TOOL is mojo-patch. PYTHON needs onnxruntime with
 # the CUDA provider, onnx, numpy and ml_dtypes. TOOL uses the onnxruntime of ONNXRUNTIME_LIB, or the one that it finds.
+# With DIR only models run, and those of DIR or DIR/models, each with its outputs NAME.npz, take the place of the bundled ones.
 # Everything runs, and it exits with 1 when something failed.
 set -u
-if [ $# -ne 3 ]; then
-  echo "usage: gpu.sh BUILD TOOL PYTHON" >&2
+if [ $# -lt 3 ] || [ $# -gt 4 ]; then
+  echo "usage: gpu.sh BUILD TOOL PYTHON [DIR]" >&2
   exit 2
 fi
 build=$(cd "$1" && pwd)
 tool=$2
 python=$3
 here=$(cd "$(dirname "$0")" && pwd)
-models=$here/../../../models
+models=${4:-$here/../../../models}
+ls "$models"/*.onnx >/dev/null 2>&1 || models=$models/models
 library=$build/libmojo_ops_cuda.so
 failed=
 
@@ -24,18 +26,36 @@ try() {
   "$@" || { echo "== $name FAILED"; failed="$failed, $name"; }
 }
 
-for program in "$build"/cuda/tests/*; do
-  [ -x "$program" ] && try "$(basename "$program")" "$program"
-done
+if [ $# -eq 3 ]; then
+  for program in "$build"/cuda/tests/*; do
+    [ -x "$program" ] && try "$(basename "$program")" "$program"
+  done
+fi
+
+# each FUNCTION FILE... calls it for every file, eight at a time: to find the device takes a process seconds.
+each() {
+  call=$1
+  shift
+  running=0
+  for file; do
+    "$call" "$file" &
+    running=$((running + 1))
+    [ $((running % 8)) -eq 0 ] && wait
+  done
+  wait
+}
 
 patched=$build/patched
 rm -rf "$patched" && mkdir -p "$patched"
+apply() {
+  "$tool" apply "$1" -o "$patched/$(basename "$1")" --backend +CUDA,+CPU --assume-available --check-kernels off -q \
+    --patterns "$here/../../../docs/examples/softmax.pat" # for attention in bfloat16
+}
+each apply "$models"/*.onnx
 for model in "$models"/*.onnx; do
-  "$tool" apply "$model" -o "$patched/$(basename "$model")" --backend +CUDA,+CPU --assume-available --check-kernels off -q ||
-    failed="$failed, apply $(basename "$model")"
+  [ -e "$patched/$(basename "$model")" ] || failed="$failed, apply $(basename "$model")"
 done
 
-try "through onnxruntime" "$python" "$here/cuda_test.py" "$library" --models "$models" --patched "$patched"
 # kernels passes over a device that is not there: here that is a failure.
 kernels() {
   "$tool" kernels --kernels-lib "$library" >"$build/kernels.txt"
@@ -43,10 +63,26 @@ kernels() {
   cat "$build/kernels.txt"
   ! grep -q 'were not tried' "$build/kernels.txt" && return $status
 }
-try "the kernels against their definitions" kernels
+if [ $# -eq 3 ]; then
+  try "through onnxruntime" "$python" "$here/cuda_test.py" "$library" --models "$models" --patched "$patched"
+  try "the kernels against their definitions" kernels
+else
+  try "models through onnxruntime" "$python" "$here/cuda_test.py" "$library" --models "$models" --patched "$patched" ModelsTest
+fi
+
+# The same models in the program.
+compare() {
+  name=$(basename "$1" .onnx)
+  "$tool" diff "$1" --golden "$models/$name.npz" --provider cuda --kernels-lib "$library" >"$patched/$name.log" 2>&1
+  echo $? >"$patched/$name.status"
+}
+each compare "$patched"/*.onnx
+compared() {
+  cat "$patched/$1.log"
+  return "$(cat "$patched/$1.status")"
+}
 for model in "$patched"/*.onnx; do
-  name=$(basename "$model" .onnx)
-  try "mojo-patch, $name" "$tool" diff "$model" --golden "$models/$name.npz" --provider cuda --kernels-lib "$library"
+  try "mojo-patch, $(basename "$model")" compared "$(basename "$model" .onnx)"
 done
 
 if [ -n "$failed" ]; then
