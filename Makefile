@@ -94,7 +94,10 @@ $(NVCC_WHEELS)/.installed: requirements/cuda.txt
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
 	@scripts/demo.sh
 
-test: check test-docs test-go test-zoo test-kernels test-cuda test-arm64 test-wheel test-examples test-fetch ## everything: formatting, vet, all tests, the kernels under the sanitizers
+# What the steps need in common is made first; then they run two at a time, the longest ones first.
+TEST_STEPS := test-go test-cuda test-kernels test-zoo test-arm64 test-wheel test-examples test-fetch check test-docs
+test: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) ## everything: formatting, vet, all tests, the kernels under the sanitizers
+	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(TEST_STEPS)
 	@echo "all tests passed"
 
 # Systems that nothing here runs on; the whole tree must compile for them without a C compiler.
