@@ -64,6 +64,9 @@ func (c *config) set(o *onnxruntime_go.SessionOptions) error {
 			return fmt.Errorf("session config entry %q: %w", key, err)
 		}
 	}
+	if err := c.setDimensions(o); err != nil {
+		return err
+	}
 	for _, p := range c.providers {
 		if err := appendProvider(o, p); err != nil {
 			return fmt.Errorf("execution provider %q: %w", p.name, err)

@@ -4,6 +4,7 @@ package ort
 
 import (
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/yalue/onnxruntime_go"
@@ -21,7 +22,7 @@ func load(path string) (*api, error) {
 	environment.Lock()
 	defer environment.Unlock()
 	if a := environment.api; a != nil {
-		if path != "" && !sameFile(path, a.path) {
+		if path != "" && !sameFile(path, a.path) && !holds(path, a.path) {
 			return nil, fmt.Errorf("cannot load onnxruntime from %s: this process runs onnxruntime %s from %s already", path, a.version, a.path)
 		}
 		return a, nil
@@ -40,4 +41,14 @@ func load(path string) (*api, error) {
 	}
 	environment.api = a
 	return a, nil
+}
+
+// holds says whether path is a folder that Find takes the library from.
+func holds(path, library string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	found, err := Find(path)
+	return err == nil && sameFile(found.Path, library)
 }

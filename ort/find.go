@@ -23,8 +23,8 @@ const APILevel = 29
 // ErrNoLibrary says that no usable onnxruntime was found.
 var ErrNoLibrary = errors.New("no onnxruntime library found")
 
-// ErrClosed is returned by the methods of a session after Close.
-var ErrClosed = errors.New("the session is closed")
+// ErrClosed is returned by the methods of a session, a binding or a value after Close.
+var ErrClosed = errors.New("it is closed")
 
 // Library is an onnxruntime on this machine.
 type Library struct {

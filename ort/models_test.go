@@ -17,6 +17,7 @@ import (
 // onnxruntime's own limits: what it says about models that it cannot open or run on the CPU.
 var limits = []string{
 	"Could not find an implementation",                                   // an op without a kernel for bfloat16
+	"of operator (TopK) in node",                                         // its types are bfloat16 from opset 24 on
 	"'cos_cache' and 'sin_cache' are expected to have the same shape as", // RotaryEmbedding wants the batch dimension
 }
 

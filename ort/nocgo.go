@@ -66,3 +66,53 @@ func (s *Session) EndProfiling() (string, error) { return "", ErrClosed }
 
 // Close does nothing.
 func (s *Session) Close() error { return nil }
+
+// Bind returns ErrClosed.
+func (s *Session) Bind() (*Binding, error) { return nil, ErrClosed }
+
+// Allocate returns ErrClosed.
+func (s *Session) Allocate(string, []int64) (*Value, error) { return nil, ErrClosed }
+
+// Binding holds the inputs and outputs of runs. Without cgo there is none.
+type Binding struct{}
+
+// Configure returns ErrClosed.
+func (b *Binding) Configure(key, value string) error { return ErrClosed }
+
+// Input returns ErrClosed.
+func (b *Binding) Input(*onnx.Tensor) error { return ErrClosed }
+
+// InputValue returns ErrClosed.
+func (b *Binding) InputValue(string, *Value) error { return ErrClosed }
+
+// Output returns ErrClosed.
+func (b *Binding) Output(string) error { return ErrClosed }
+
+// OutputValue returns ErrClosed.
+func (b *Binding) OutputValue(string, *Value) error { return ErrClosed }
+
+// Run returns ErrClosed.
+func (b *Binding) Run(context.Context) error { return ErrClosed }
+
+// Outputs returns ErrClosed.
+func (b *Binding) Outputs() ([]*Value, error) { return nil, ErrClosed }
+
+// Close does nothing.
+func (b *Binding) Close() error { return nil }
+
+// Value is a tensor in the memory that a session reads or writes. Without cgo there is none.
+type Value struct {
+	Name     string
+	DataType onnx.DataType
+	Dims     []int64
+	Device   string
+}
+
+// Tensor returns ErrClosed.
+func (v *Value) Tensor() (*onnx.Tensor, error) { return nil, ErrClosed }
+
+// Write returns ErrClosed.
+func (v *Value) Write(*onnx.Tensor) error { return ErrClosed }
+
+// Close does nothing.
+func (v *Value) Close() error { return nil }

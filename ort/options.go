@@ -59,6 +59,7 @@ type config struct {
 	severity      Severity
 	optimizedPath string
 	entries       map[string]string
+	dimensions    map[string]int64
 	providers     []provider
 }
 
@@ -100,6 +101,12 @@ func WithConfig(key, value string) Option {
 	return func(c *config) { c.entries[key] = value }
 }
 
+// WithDimension gives a dimension that the inputs' shapes name a size, for all runs. Where all have one, onnxruntime
+// computes shapes once, when it opens the model; most models need that to become a CUDA graph.
+func WithDimension(name string, size int64) Option {
+	return func(c *config) { c.dimensions[name] = size }
+}
+
 // WithProvider adds an execution provider by onnxruntime's name ("CUDA", "XNNPACK", …). Those added first come first;
 // the CPU provider is always the last.
 func WithProvider(name string, options map[string]string) Option {
@@ -107,7 +114,7 @@ func WithProvider(name string, options map[string]string) Option {
 }
 
 func newConfig(options []Option) *config {
-	c := &config{severity: LogFatal, entries: map[string]string{}}
+	c := &config{severity: LogFatal, entries: map[string]string{}, dimensions: map[string]int64{}}
 	for _, o := range options {
 		o(c)
 	}

@@ -181,17 +181,22 @@ func (s *Session) value(t *onnx.Tensor, pinner *runtime.Pinner) (*C.OrtValue, er
 	if err != nil {
 		return nil, err
 	}
+	if len(b) > 0 && uintptr(unsafe.Pointer(&b[0]))%alignment != 0 {
+		b = aligned(b)
+	}
+	return s.api.wrap(t.DataType, t.Dims, b, pinner)
+}
+
+// wrap makes an onnxruntime value of elements, which the pinner keeps in place.
+func (a *api) wrap(dt onnx.DataType, shape []int64, b []byte, pinner *runtime.Pinner) (*C.OrtValue, error) {
 	var data unsafe.Pointer
 	if len(b) > 0 {
-		if uintptr(unsafe.Pointer(&b[0]))%alignment != 0 {
-			b = aligned(b)
-		}
 		data = unsafe.Pointer(&b[0])
 		pinner.Pin(data)
 	}
-	dims := append(make([]int64, 0, len(t.Dims)+1), t.Dims...)[:len(t.Dims)+1]
+	dims := append(make([]int64, 0, len(shape)+1), shape...)[:len(shape)+1]
 	var v *C.OrtValue
-	err = take(C.mojo_tensor(s.api.c, data, C.size_t(len(b)), (*C.int64_t)(&dims[0]), C.size_t(len(t.Dims)), toElementType(t.DataType), &v))
+	err := take(C.mojo_tensor(a.c, data, C.size_t(len(b)), (*C.int64_t)(&dims[0]), C.size_t(len(shape)), toElementType(dt), &v))
 	return v, err
 }
 
@@ -203,28 +208,36 @@ func aligned(b []byte) []byte {
 	return c[:copy(c, b)]
 }
 
-// tensor copies a value of onnxruntime.
+// tensor copies a value of onnxruntime that lies on the host.
 func (s *Session) tensor(name string, v *C.OrtValue) (*onnx.Tensor, error) {
+	dt, dims, data, err := s.api.view(v)
+	if err != nil {
+		return nil, err
+	}
+	size := (&onnx.Tensor{DataType: dt, Dims: dims}).Size()
+	if size < 0 {
+		return nil, fmt.Errorf("tensors of %s%v are not supported", dt, dims)
+	}
+	b := make([]byte, size)
+	if size > 0 {
+		copy(b, unsafe.Slice((*byte)(data), size))
+	}
+	return onnx.NewTensor(name, dt, dims, b)
+}
+
+// view gives the type, shape and elements of a value of onnxruntime.
+func (a *api) view(v *C.OrtValue) (onnx.DataType, []int64, unsafe.Pointer, error) {
 	var elementType C.int
 	var rank C.size_t
 	var cdims *C.int64_t
 	var data unsafe.Pointer
-	if err := take(C.mojo_tensor_get(s.api.c, v, &elementType, &rank, &cdims, &data)); err != nil {
-		return nil, err
+	if err := take(C.mojo_tensor_get(a.c, v, &elementType, &rank, &cdims, &data)); err != nil {
+		return onnx.Undefined, nil, nil, err
 	}
 	defer C.free(unsafe.Pointer(cdims))
 	dims := make([]int64, rank)
 	for i, d := range unsafe.Slice(cdims, rank) {
 		dims[i] = int64(d)
 	}
-	t := &onnx.Tensor{Name: name, DataType: fromElementType(elementType), Dims: dims}
-	size := t.Size()
-	if size < 0 {
-		return nil, fmt.Errorf("tensors of %s%v are not supported", t.DataType, dims)
-	}
-	b := make([]byte, size)
-	if size > 0 {
-		copy(b, unsafe.Slice((*byte)(data), size))
-	}
-	return onnx.NewTensor(name, t.DataType, dims, b)
+	return fromElementType(elementType), dims, data, nil
 }

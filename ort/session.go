@@ -29,6 +29,9 @@ type Session struct {
 
 	inputs, outputs, overridable []Info
 	names                        map[string]*C.char // of all three
+
+	providers []provider
+	held      held
 }
 
 // Open opens the model at path. Errors of onnxruntime come with the path of the model.
@@ -74,7 +77,7 @@ func open(name string, options []Option,
 	if err != nil {
 		return nil, fmt.Errorf("%s: onnxruntime %s cannot open it: %w", name, a.version, err)
 	}
-	s := &Session{path: name, api: a, session: session, names: map[string]*C.char{}}
+	s := &Session{path: name, api: a, session: session, names: map[string]*C.char{}, providers: c.providers}
 	if err := s.describe(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), s.Close())
 	}
@@ -127,14 +130,14 @@ func (s *Session) EndProfiling() (string, error) {
 	return "", fmt.Errorf("%s: the session was opened without profiling", s.path)
 }
 
-// Close waits for runs that are on and frees the session. Closing twice is no error.
+// Close waits for runs that are on and frees the session, with its bindings and their values. Closing twice is no error.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.session == nil {
 		return nil
 	}
-	err := s.session.Destroy()
+	err := errors.Join(s.held.close(s.api), s.session.Destroy())
 	s.session, s.raw = nil, nil
 	for _, name := range s.names {
 		C.free(unsafe.Pointer(name))

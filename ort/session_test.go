@@ -236,6 +236,17 @@ func TestRunsAreConcurrentAndCloseWaits(t *testing.T) {
 	}
 }
 
+func TestDimension(t *testing.T) {
+	s := open(t, increment(t), ort.WithDimension("n", 3), ort.WithDimension("unknown", 2))
+	if got := s.Outputs()[0].String(); got != `"y": float32[3]` {
+		t.Errorf("the output is %s", got)
+	}
+	if _, err := s.Run([]*onnx.Tensor{floats("x", 1, 2)}); err == nil || !strings.Contains(err.Error(), "float32[3]") {
+		t.Errorf("two elements where three are fixed: %v", err)
+	}
+	must(t, second(s.Run([]*onnx.Tensor{floats("x", 1, 2, 3)})))
+}
+
 func TestContext(t *testing.T) {
 	s := open(t, identity(t, onnx.Float, 1))
 	x := []*onnx.Tensor{onnx.NewFloat32s("x", []int64{1}, []float32{1})}

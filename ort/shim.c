@@ -4,18 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// TRY returns the status's message from the calling function when a call of the C API failed.
-#define TRY(call)                      \
-  do {                                 \
-    OrtStatus *status_ = (call);       \
-    if (status_) return fail(api, status_); \
-  } while (0)
-
-static char *fail(const OrtApi *api, OrtStatus *status) {
-  char *message = strdup(api->GetErrorMessage(status));
-  api->ReleaseStatus(status);
-  return message;
-}
+#include "shim_try.h"
 
 const char *mojo_version(const OrtApiBase *base) { return base->GetVersionString(); }
 
@@ -99,6 +88,11 @@ void mojo_port_free(mojo_port *port) {
   free(port->name);
 }
 
+char *mojo_dimension(const OrtApi *api, OrtSessionOptions *options, const char *name, int64_t size) {
+  TRY(api->AddFreeDimensionOverrideByName(options, name, size));
+  return NULL;
+}
+
 char *mojo_tensor(const OrtApi *api, void *data, size_t size, const int64_t *dims, size_t rank, int type,
                   OrtValue **value) {
   static char nothing[16];  // a tensor without elements still wants a pointer
@@ -148,6 +142,16 @@ char *mojo_run_options(const OrtApi *api, OrtRunOptions **options) {
 }
 
 void mojo_run_options_release(const OrtApi *api, OrtRunOptions *options) { api->ReleaseRunOptions(options); }
+
+char *mojo_run_option(const OrtApi *api, OrtRunOptions *options, const char *key, const char *value) {
+  TRY(api->AddRunConfigEntry(options, key, value));
+  return NULL;
+}
+
+char *mojo_unset_terminate(const OrtApi *api, OrtRunOptions *options) {
+  TRY(api->RunOptionsUnsetTerminate(options));
+  return NULL;
+}
 
 void mojo_terminate(const OrtApi *api, OrtRunOptions *options) {
   OrtStatus *status = api->RunOptionsSetTerminate(options);

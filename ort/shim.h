@@ -34,6 +34,9 @@ char *mojo_port_count(const OrtApi *api, const OrtSession *s, int kind, size_t *
 char *mojo_port_get(const OrtApi *api, const OrtSession *s, int kind, size_t i, mojo_port *port);
 void mojo_port_free(mojo_port *port);
 
+// mojo_dimension fixes the dimension of that name.
+char *mojo_dimension(const OrtApi *api, OrtSessionOptions *options, const char *name, int64_t size);
+
 // mojo_tensor wraps memory of the caller, which must live as long as the value.
 char *mojo_tensor(const OrtApi *api, void *data, size_t size, const int64_t *dims, size_t rank, int type,
                   OrtValue **value);
@@ -45,7 +48,37 @@ void mojo_value_release(const OrtApi *api, OrtValue *value);
 
 char *mojo_run_options(const OrtApi *api, OrtRunOptions **options);
 void mojo_run_options_release(const OrtApi *api, OrtRunOptions *options);
+char *mojo_run_option(const OrtApi *api, OrtRunOptions *options, const char *key, const char *value);
 void mojo_terminate(const OrtApi *api, OrtRunOptions *options);
+char *mojo_unset_terminate(const OrtApi *api, OrtRunOptions *options);
+
+// mojo_place is memory that a session reads an input from, or writes an output to.
+typedef struct {
+  const OrtMemoryInfo *memory;  // the session's
+  const char *device;           // its name: "Cpu", "Cuda"
+  int id;                       // of the device
+  int on_host;                  // whether the host can read and write it
+} mojo_place;
+
+// mojo_places fills n places, one for each input or output of the session.
+char *mojo_places(const OrtApi *api, const OrtSession *s, int kind, size_t n, mojo_place *places);
+char *mojo_value_place(const OrtApi *api, const OrtValue *value, mojo_place *place);
+
+// mojo_allocator gives an allocator for memory of the session.
+char *mojo_allocator(const OrtApi *api, const OrtSession *s, const OrtMemoryInfo *memory, OrtAllocator **allocator);
+void mojo_allocator_release(const OrtApi *api, OrtAllocator *allocator);
+char *mojo_allocate(const OrtApi *api, OrtAllocator *allocator, const int64_t *dims, size_t rank, int type,
+                    OrtValue **value);
+
+char *mojo_bind(const OrtApi *api, OrtSession *s, OrtIoBinding **binding);
+void mojo_bind_release(const OrtApi *api, OrtIoBinding *binding);
+char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value);
+// mojo_bind_output binds to the value, or where it is NULL to memory that the run allocates.
+char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value,
+                       const OrtMemoryInfo *memory);
+char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding);
+// mojo_bind_outputs gives n values, in the order in which the outputs were first bound; the caller releases each.
+char *mojo_bind_outputs(const OrtApi *api, const OrtIoBinding *binding, size_t n, OrtValue **values);
 
 // mojo_end_profiling stops profiling and gives the name of the file it was written to; the caller frees it.
 char *mojo_end_profiling(const OrtApi *api, OrtSession *s, char **path);

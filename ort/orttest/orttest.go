@@ -14,6 +14,18 @@ import (
 // RequireVariable is the environment variable that turns skipping into failing.
 const RequireVariable = "MOJO_REQUIRE_ORT"
 
+// ProviderVariable is the environment variable that names the execution provider to test with, such as CUDA; without it, or
+// with CPU, it is the CPU's.
+const ProviderVariable = "MOJO_TEST_PROVIDER"
+
+// Provider gives the option of the execution provider to test with.
+func Provider() ort.Option {
+	if name := os.Getenv(ProviderVariable); name != "" && name != "CPU" {
+		return ort.WithProvider(name, nil)
+	}
+	return ort.WithThreads(1)
+}
+
 // Library gives the path of onnxruntime: the one ort.Find finds, else that of the virtual environment build/venv of
 // the repository.
 func Library(t testing.TB) string {

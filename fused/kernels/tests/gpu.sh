@@ -85,6 +85,11 @@ for model in "$patched"/*.onnx; do
   try "mojo-patch, $(basename "$model")" compared "$(basename "$model" .onnx)"
 done
 
+# Inputs and outputs that stay on the device.
+if [ $# -eq 3 ] && command -v go >/dev/null; then
+  try "bindings, from Go" env MOJO_TEST_PROVIDER=CUDA MOJO_REQUIRE_ORT=1 go -C "$here/../../.." test -count=1 ./ort -run "Bind|Bound|Output"
+fi
+
 if [ -n "$failed" ]; then
   echo "failed: ${failed#, }"
   exit 1

@@ -1,0 +1,220 @@
+package ort
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Binding holds the inputs and outputs of runs where the session's execution provider reads and writes them, so that a
+// run copies nothing between host and device. It is for one goroutine at a time.
+//
+// Inputs and outputs stay bound from run to run, in the same memory, as a CUDA graph needs them.
+type Binding struct {
+	s       *Session
+	raw     *C.OrtIoBinding
+	options *C.OrtRunOptions
+	inputs  map[string]*Value // those that Input made
+	outputs []string          // in the order of onnxruntime's list
+	ran     bool              // since the last output was bound
+}
+
+// Bind makes a binding without inputs and outputs. Closing the session closes it too.
+func (s *Session) Bind() (*Binding, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.session == nil {
+		return nil, fmt.Errorf("%s: %w", s.path, ErrClosed)
+	}
+	b := &Binding{s: s, inputs: map[string]*Value{}}
+	if err := take(C.mojo_bind(s.api.c, s.raw, &b.raw)); err != nil {
+		return nil, fmt.Errorf("%s: cannot bind inputs and outputs: %w", s.path, err)
+	}
+	if err := take(C.mojo_run_options(s.api.c, &b.options)); err != nil {
+		C.mojo_bind_release(s.api.c, b.raw)
+		return nil, fmt.Errorf("%s: cannot make options of a run: %w", s.path, err)
+	}
+	s.held.add(b)
+	return b, nil
+}
+
+// Configure sets an entry of onnxruntime's run options for all runs, for example "gpu_graph_id" to "1".
+func (b *Binding) Configure(key, value string) error {
+	if b.raw == nil {
+		return ErrClosed
+	}
+	k, v := C.CString(key), C.CString(value)
+	defer C.free(unsafe.Pointer(k))
+	defer C.free(unsafe.Pointer(v))
+	if err := take(C.mojo_run_option(b.s.api.c, b.options, k, v)); err != nil {
+		return fmt.Errorf("%s: run option %q: %w", b.s.path, key, err)
+	}
+	return nil
+}
+
+// Input copies a tensor to where the session reads the input of its name. An input that was bound so before, with the
+// same shape, is written over in its place.
+func (b *Binding) Input(t *onnx.Tensor) error {
+	if b.raw == nil {
+		return ErrClosed
+	}
+	if v := b.inputs[t.Name]; v != nil && v.DataType == t.DataType && slices.Equal(v.Dims, t.Dims) {
+		return v.Write(t)
+	}
+	i := slices.IndexFunc(b.s.inputs, func(i Info) bool { return i.Name == t.Name })
+	if i < 0 {
+		return fmt.Errorf("%s: the model has no input %q; its inputs are %s", b.s.path, t.Name, list(b.s.inputs))
+	}
+	if err := fits(t, b.s.inputs[i]); err != nil {
+		return fmt.Errorf("%s: %w", b.s.path, err)
+	}
+	v, err := b.s.Allocate(t.Name, t.Dims)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(v.Write(t), b.InputValue(t.Name, v)); err != nil {
+		return errors.Join(err, v.Close())
+	}
+	b.inputs[t.Name] = v
+	return nil
+}
+
+// InputValue has runs read an input from a value: one of Allocate, or an output of a run. Where it lies elsewhere than
+// the session reads it, it is copied now.
+func (b *Binding) InputValue(name string, v *Value) error {
+	if b.raw == nil || v.raw == nil {
+		return ErrClosed
+	}
+	cname := b.s.names[name]
+	if cname == nil {
+		return fmt.Errorf("%s: the model has no input %q; its inputs are %s", b.s.path, name, list(b.s.inputs))
+	}
+	if err := take(C.mojo_bind_input(b.s.api.c, b.raw, cname, v.raw)); err != nil {
+		return fmt.Errorf("%s: cannot bind input %q: %w", b.s.path, name, err)
+	}
+	if old := b.inputs[name]; old != nil && old != v {
+		delete(b.inputs, name)
+		return old.Close()
+	}
+	return nil
+}
+
+// Output leaves an output where the session writes it, in memory that the next run allocates. Later runs write over it,
+// so an output whose shape changes is bound anew before each.
+func (b *Binding) Output(name string) error { return b.output(name, nil) }
+
+// OutputValue has runs write an output into a value, whose shape it must have.
+func (b *Binding) OutputValue(name string, v *Value) error {
+	if v.raw == nil {
+		return ErrClosed
+	}
+	return b.output(name, v.raw)
+}
+
+func (b *Binding) output(name string, value *C.OrtValue) error {
+	if b.raw == nil {
+		return ErrClosed
+	}
+	place, _, err := b.s.place(name, C.MOJO_OUTPUTS)
+	if err != nil {
+		return err
+	}
+	if err := take(C.mojo_bind_output(b.s.api.c, b.raw, b.s.names[name], value, place.memory)); err != nil {
+		return fmt.Errorf("%s: cannot bind output %q: %w", b.s.path, name, err)
+	}
+	b.ran = false
+	if !slices.Contains(b.outputs, name) {
+		b.outputs = append(b.outputs, name)
+	}
+	return nil
+}
+
+// Run runs the model on what is bound, and waits until the outputs are there. It ends early, with the context's error,
+// when the context is done.
+func (b *Binding) Run(ctx context.Context) error {
+	if b.raw == nil {
+		return ErrClosed
+	}
+	b.s.mu.RLock()
+	defer b.s.mu.RUnlock()
+	if b.s.session == nil {
+		return fmt.Errorf("%s: %w", b.s.path, ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", b.s.path, err)
+	}
+	if ctx.Done() != nil {
+		ended := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() { C.mojo_terminate(b.s.api.c, b.options); close(ended) })
+		defer func() {
+			if !stop() {
+				<-ended
+				take(C.mojo_unset_terminate(b.s.api.c, b.options))
+			}
+		}()
+	}
+	if err := take(C.mojo_bind_run(b.s.api.c, b.s.raw, b.options, b.raw)); err != nil {
+		err = fmt.Errorf("onnxruntime %s cannot run it: %w", b.s.api.version, err)
+		return fmt.Errorf("%s: %w", b.s.path, errors.Join(ctx.Err(), err))
+	}
+	b.ran = true
+	return nil
+}
+
+// Outputs gives what the last run wrote, in the order in which the outputs were first bound, without copying. The caller
+// closes each.
+func (b *Binding) Outputs() ([]*Value, error) {
+	if b.raw == nil {
+		return nil, ErrClosed
+	}
+	if !b.ran {
+		return nil, fmt.Errorf("%s: there are no outputs: the binding was not run since they were bound", b.s.path)
+	}
+	raw := make([]*C.OrtValue, len(b.outputs)+1)
+	if err := take(C.mojo_bind_outputs(b.s.api.c, b.raw, C.size_t(len(b.outputs)), &raw[0])); err != nil {
+		return nil, fmt.Errorf("%s: %w", b.s.path, err)
+	}
+	values := make([]*Value, len(b.outputs))
+	var failed error
+	for i, name := range b.outputs {
+		var err error
+		values[i] = &Value{Name: name, s: b.s, raw: raw[i]}
+		b.s.held.add(values[i])
+		if err = values[i].describe(); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: output %q: %w", b.s.path, name, err))
+		}
+	}
+	if failed != nil {
+		for _, v := range values {
+			v.Close()
+		}
+		return nil, failed
+	}
+	return values, nil
+}
+
+// Close frees the binding. The values that Allocate and Outputs gave remain.
+func (b *Binding) Close() error {
+	if b.raw == nil {
+		return nil
+	}
+	C.mojo_bind_release(b.s.api.c, b.raw)
+	C.mojo_run_options_release(b.s.api.c, b.options)
+	b.raw, b.options = nil, nil
+	for _, v := range b.inputs {
+		v.Close()
+	}
+	b.inputs = nil
+	b.s.held.remove(b)
+	return nil
+}

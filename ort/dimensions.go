@@ -1,0 +1,50 @@
+package ort
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// setDimensions gives the named dimensions their sizes, which onnxruntime_go has no call for.
+func (c *config) setDimensions(o *onnxruntime_go.SessionOptions) error {
+	if len(c.dimensions) == 0 {
+		return nil
+	}
+	a, err := load(c.library)
+	if err != nil {
+		return err
+	}
+	raw, err := rawOptions(o)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.dimensions)) {
+		cname := C.CString(name)
+		err := take(C.mojo_dimension(a.c, raw, cname, C.int64_t(c.dimensions[name])))
+		C.free(unsafe.Pointer(cname))
+		if err != nil {
+			return fmt.Errorf("dimension %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// rawOptions digs the C options out of onnxruntime_go's, which does not export them.
+func rawOptions(o *onnxruntime_go.SessionOptions) (*C.OrtSessionOptions, error) {
+	if p := reflect.ValueOf(o).Elem().FieldByName("o"); p.Kind() == reflect.Pointer && !p.IsNil() {
+		return (*C.OrtSessionOptions)(p.UnsafePointer()), nil
+	}
+	return nil, errors.New("this version of onnxruntime_go keeps its session options elsewhere: build with v1.36.0")
+}

@@ -1,0 +1,34 @@
+//go:build cgo
+
+package ort
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// TestFields demands the unexported fields of onnxruntime_go that this package reads, where and of the kind that it reads
+// them: whoever updates that module learns here that they have moved.
+func TestFields(t *testing.T) {
+	session := reflect.TypeFor[onnxruntime_go.DynamicAdvancedSession]()
+	inner, ok := session.FieldByName("s")
+	if !ok || inner.Type != reflect.TypeFor[*onnxruntime_go.AdvancedSession]() {
+		t.Fatalf("DynamicAdvancedSession.s is %v, want *AdvancedSession", inner.Type)
+	}
+	raw, ok := inner.Type.Elem().FieldByName("ortSession")
+	if !ok || raw.Type.Kind() != reflect.Pointer || raw.Type.Elem().Name() != "_Ctype_struct_OrtSession" {
+		t.Fatalf("AdvancedSession.ortSession is %v, want *C.OrtSession", raw.Type)
+	}
+	options, ok := reflect.TypeFor[onnxruntime_go.SessionOptions]().FieldByName("o")
+	if !ok || options.Type.Kind() != reflect.Pointer || options.Type.Elem().Name() != "_Ctype_struct_OrtSessionOptions" {
+		t.Fatalf("SessionOptions.o is %v, want *C.OrtSessionOptions", options.Type)
+	}
+	if _, err := rawOptions(&onnxruntime_go.SessionOptions{}); err == nil {
+		t.Error("options without their C options are taken")
+	}
+	if _, err := rawSession(&onnxruntime_go.DynamicAdvancedSession{}); err == nil {
+		t.Error("a session without its C session is taken")
+	}
+}

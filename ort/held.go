@@ -1,0 +1,127 @@
+package ort
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// held is what hangs on a session beside its runs, and is freed with it: bindings, values, and what makes and copies these.
+type held struct {
+	sync.Mutex
+	open       map[io.Closer]struct{} // bindings and values
+	allocators map[*C.OrtMemoryInfo]*C.OrtAllocator
+	copiers    map[onnx.DataType]*Session
+}
+
+func (h *held) add(c io.Closer) {
+	h.Lock()
+	defer h.Unlock()
+	if h.open == nil {
+		h.open = map[io.Closer]struct{}{}
+	}
+	h.open[c] = struct{}{}
+}
+
+func (h *held) remove(c io.Closer) {
+	h.Lock()
+	defer h.Unlock()
+	delete(h.open, c)
+}
+
+// allocator gives the session's allocator for a place of its own. It lives as long as the session: a tensor that it made
+// does not keep it, and bindings keep tensors.
+func (h *held) allocator(s *Session, memory *C.OrtMemoryInfo) (*C.OrtAllocator, error) {
+	h.Lock()
+	defer h.Unlock()
+	if a := h.allocators[memory]; a != nil {
+		return a, nil
+	}
+	var a *C.OrtAllocator
+	if err := take(C.mojo_allocator(s.api.c, s.raw, memory, &a)); err != nil {
+		return nil, err
+	}
+	if h.allocators == nil {
+		h.allocators = map[*C.OrtMemoryInfo]*C.OrtAllocator{}
+	}
+	h.allocators[memory] = a
+	return a, nil
+}
+
+// copier gives the session that copies tensors of a type between the host and the device.
+func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
+	h.Lock()
+	defer h.Unlock()
+	if c := h.copiers[dt]; c != nil {
+		return c, nil
+	}
+	m := onnx.New(8, 17)
+	m.Graph.Name = "copy"
+	x := m.Graph.AddInput("x", onnx.Type{DataType: dt})
+	y := m.Graph.NewValue("y")
+	y.SetType(onnx.Type{DataType: dt})
+	m.Graph.AddNode("Identity", []*onnx.Value{x}, []*onnx.Value{y})
+	m.Graph.AddOutput(y)
+	folder, err := aside.MkdirTemp("", "mojo-copy-")
+	if err != nil {
+		return nil, err
+	}
+	defer aside.Remove(folder)
+	path := filepath.Join(folder, "copy.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		return nil, err
+	}
+	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1)}
+	for _, p := range s.providers {
+		device := map[string]string{}
+		if id, ok := p.options["device_id"]; ok {
+			device["device_id"] = id
+		}
+		options = append(options, WithProvider(p.name, device))
+	}
+	c, err := Open(path, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot make the session that copies %s: %w", s.path, dt, err)
+	}
+	if h.copiers == nil {
+		h.copiers = map[onnx.DataType]*Session{}
+	}
+	h.copiers[dt] = c
+	return c, nil
+}
+
+// close frees everything, bindings first, since they hold values.
+func (h *held) close(a *api) error {
+	h.Lock()
+	open, allocators, copiers := slices.Collect(maps.Keys(h.open)), h.allocators, h.copiers
+	h.allocators, h.copiers = nil, nil
+	h.Unlock()
+	var err error
+	for _, c := range open {
+		if b, ok := c.(*Binding); ok {
+			err = errors.Join(err, b.Close())
+		}
+	}
+	for _, c := range open {
+		err = errors.Join(err, c.Close())
+	}
+	for _, c := range allocators {
+		C.mojo_allocator_release(a.c, c)
+	}
+	for _, c := range copiers {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
