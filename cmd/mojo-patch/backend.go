@@ -23,6 +23,7 @@ type backend struct {
 	threads     int
 	provider    string
 	devices     deviceFlag
+	cuda        map[string]string // more options of CUDA's provider
 	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an error.
 	fallback, demand bool
 }
@@ -143,6 +144,11 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("%w\n(--evaluator runs the model without onnxruntime)", err)
 	}
+	return b.session(a, m, lib)
+}
+
+// session opens the model in an onnxruntime, and says in a few words what runs it. More options come after those of the flags.
+func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Option) (*ort.Session, string, error) {
 	level, err := ort.ParseOptimization(b.optimize)
 	if err != nil {
 		return nil, "", err
@@ -150,7 +156,7 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	options := []ort.Option{ort.WithLibrary(lib.Path), ort.WithOptimization(level), ort.WithThreads(b.threads)}
 	what := "onnxruntime " + lib.Version
 	if b.provider == providerCUDA {
-		options = append(options, cudaOption())
+		options = append(options, cudaOption(b.cuda))
 		what += " on CUDA"
 	}
 	path, err := b.library(a, m)
@@ -161,7 +167,7 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 		options = append(options, ort.WithKernelLibrary(path))
 		what += " with kernels"
 	}
-	session, err := ort.Open(m.Path, options...)
+	session, err := ort.Open(m.Path, append(options, more...)...)
 	if err != nil {
 		return nil, "", refusal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -35,9 +36,11 @@ const (
 const cudaProvider = "CUDA"
 
 // cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of numbers with 10
-// bits after the point.
-func cudaOption() ort.Option {
-	return ort.WithProvider(cudaProvider, map[string]string{"use_tf32": "0"})
+// bits after the point. It adds more options of the provider.
+func cudaOption(more map[string]string) ort.Option {
+	options := map[string]string{"use_tf32": "0"}
+	maps.Copy(options, more)
+	return ort.WithProvider(cudaProvider, options)
 }
 
 // providerOf gives the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that

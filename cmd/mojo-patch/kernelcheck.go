@@ -40,7 +40,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	find, options := fused.FindLibrary, []ort.Option{ort.WithThreads(1)}
 	if provider == providerCUDA {
 		// Nothing may run on the CPU in place of a CUDA kernel.
-		find, options = fused.FindCUDALibrary, []ort.Option{cudaOption(), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
+		find, options = fused.FindCUDALibrary, []ort.Option{cudaOption(nil), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
 	}
 	path, err := find(kernels)
 	if err != nil {

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/spf13/cobra"
+)
+
+// benchModels is how many models bench takes at most.
+const benchModels = 16
+
+// benchFlags are the flags of bench.
+type benchFlags struct {
+	backend      backend
+	inputs       inputFlags
+	warmup, runs int
+	bind, graph  bool
+	profile      bool
+	fixed        bool
+}
+
+func newBench(a *app) *cobra.Command {
+	f := &benchFlags{}
+	c := &cobra.Command{
+		Use:   "bench MODEL...",
+		Short: "Time models in onnxruntime, in turn",
+		Long: `bench opens each model and then runs all of them in turn, a run of each in every round, on the inputs of the first case of
+--inputs, or on random ones that suit the first model. It gives the median of the runs, the least, the half of the runs
+around the median (spread, in parts of it), the median over the first model's, and how far the outputs are from the first
+model's: the greatest difference, in parts of the greatest magnitude. A model that does not open or run is said to, with the
+reason, and the others are timed; then bench exits with 1.
+
+With --bind, which is the default on CUDA, inputs are copied to the device once and outputs stay there, so that a run copies
+nothing; without it each run takes inputs from the host and gives outputs to it. With --fixed onnxruntime is told the sizes
+of the inputs' dimensions, and computes shapes once, when it opens the model. With --cuda-graph, which needs that, it records
+the work of a run once and launches it as one. With --profile the nodes are timed in place of the runs: for each model the time
+of its ops, summed over their nodes, by onnxruntime's profile. On CUDA each node then waits until its kernels have run
+(CUDA_LAUNCH_BLOCKING=1), so the sum is more than a run takes.`,
+		Example: `  mojo-patch bench model.onnx patched.onnx
+  mojo-patch bench model.onnx patched.onnx --dim batch=1 --dim sequence=1 --dim past=512 --runs 100
+  mojo-patch bench model.onnx patched.onnx --provider cuda --cuda-graph
+  mojo-patch bench model.onnx patched.onnx --profile`,
+		Args:              modelArgs(1, benchModels),
+		ValidArgsFunction: completeModels(benchModels),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(c); err != nil {
+				return err
+			}
+			return f.bench(a, args)
+		},
+	}
+	f.backend.flags(c)
+	f.inputs.flags(c)
+	c.Flags().IntVar(&f.warmup, "warmup", 3, "runs of each model before those that count")
+	c.Flags().IntVar(&f.runs, "runs", 20, "runs of each model that count")
+	c.Flags().BoolVar(&f.bind, "bind", false, "keep inputs and outputs on the device (default: with --provider cuda)")
+	c.Flags().BoolVar(&f.fixed, "fixed", false, "tell onnxruntime the sizes of the inputs' dimensions when it opens the model")
+	c.Flags().BoolVar(&f.graph, "cuda-graph", false, "record a run as a CUDA graph and replay it; with --bind and --fixed")
+	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes in place of the runs")
+	a.jsonFlag(c)
+	return c
+}
+
+func (f *benchFlags) check(c *cobra.Command) error {
+	if err := f.backend.check(c); err != nil {
+		return err
+	}
+	if f.backend.evaluator {
+		return errors.New("bench times models in onnxruntime, and not in the built-in evaluator")
+	}
+	f.backend.fallback = false
+	if err := f.inputs.check(c); err != nil {
+		return err
+	}
+	if f.warmup < 0 {
+		return fmt.Errorf("--warmup %d: it is 0 or more", f.warmup)
+	}
+	if f.runs < 1 {
+		return fmt.Errorf("--runs %d: it is 1 or more", f.runs)
+	}
+	cuda := f.backend.provider == providerCUDA
+	if f.graph {
+		switch {
+		case !cuda:
+			return errors.New("--cuda-graph is for --provider cuda")
+		case c.Flags().Changed("bind") && !f.bind:
+			return errors.New("--cuda-graph keeps inputs and outputs on the device: --bind=false cannot stand with it")
+		case c.Flags().Changed("fixed") && !f.fixed:
+			return errors.New("a CUDA graph has fixed sizes: --fixed=false cannot stand with --cuda-graph")
+		case f.profile:
+			return errors.New("a CUDA graph has no nodes to time: --profile cannot stand with --cuda-graph")
+		}
+	}
+	if !c.Flags().Changed("bind") {
+		f.bind = cuda
+	}
+	f.fixed = f.fixed || f.graph
+	return nil
+}
+
+// bench is the command: it opens the models, runs them, and reports.
+func (f *benchFlags) bench(a *app, paths []string) error {
+	lib, err := ort.Find(f.backend.onnxruntime)
+	if err != nil {
+		return err
+	}
+	first, err := a.read(paths[0])
+	if err != nil {
+		return err
+	}
+	defer first.Close()
+	cases, err := f.inputs.cases(first, 1)
+	if err != nil {
+		return err
+	}
+	if f.graph {
+		f.backend.cuda = map[string]string{"enable_cuda_graph": "1"}
+	}
+	if f.profile {
+		return f.profileAll(a, lib, paths, cases[0].Inputs)
+	}
+	all := make([]*contender, len(paths))
+	for i, path := range paths {
+		all[i] = f.open(a, lib, path, cases[0].Inputs)
+		defer all[i].close()
+	}
+	f.race(a, all)
+	compare(all)
+	return f.report(a, all, cases[0].Inputs)
+}
+
+// contender is a model that is timed with others.
+type contender struct {
+	Model   string    `json:"model"`
+	Backend string    `json:"backend,omitempty"`
+	Nodes   int       `json:"nodes,omitempty"`
+	Times   []float64 `json:"times_ms,omitempty"`
+	Median  float64   `json:"median_ms,omitempty"`
+	Least   float64   `json:"least_ms,omitempty"`
+	Spread  float64   `json:"spread,omitempty"`
+	Ratio   float64   `json:"ratio,omitempty"`      // to the first that runs
+	Differs *float64  `json:"difference,omitempty"` // from it, in parts of the greatest magnitude
+	Error   string    `json:"error,omitempty"`
+	Ops     []opTime  `json:"ops,omitempty"`
+	session *ort.Session
+	binding *ort.Binding // nil where runs go through the host
+	inputs  []*onnx.Tensor
+	outputs []*onnx.Tensor
+	err     error
+}
+
+// drop takes the contender out, for a reason, and frees what it holds.
+func (t *contender) drop(err error) {
+	t.err, t.Error = err, err.Error()
+	t.close()
+}
+
+// open opens a model for its runs. What does not open is a contender with an error.
+func (f *benchFlags) open(a *app, lib ort.Library, path string, inputs []*onnx.Tensor, more ...ort.Option) *contender {
+	t := &contender{Model: path}
+	if err := t.open(f, a, lib, inputs, more); err != nil {
+		t.drop(err)
+	}
+	return t
+}
+
+func (t *contender) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx.Tensor, more []ort.Option) error {
+	m, err := a.read(t.Model)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	t.Nodes = len(m.Graph.Nodes)
+	if err := golden.FitInputs(m, golden.Case{Inputs: inputs}); err != nil {
+		return fmt.Errorf("it does not take the inputs of the first model: %w", err)
+	}
+	if f.fixed {
+		more = append(more, dimensions(m, inputs)...)
+	}
+	if t.session, t.Backend, err = f.backend.session(a, m, lib, more...); err != nil {
+		return err
+	}
+	t.inputs = inputs
+	if !f.bind {
+		return nil
+	}
+	if t.binding, err = t.session.Bind(); err != nil {
+		return err
+	}
+	for _, x := range inputs {
+		if err := t.binding.Input(x); err != nil {
+			return err
+		}
+	}
+	for _, o := range t.session.Outputs() {
+		if err := t.binding.Output(o.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dimensions gives the named dimensions of the model's inputs the sizes that the inputs have.
+func dimensions(m *onnx.Model, inputs []*onnx.Tensor) []ort.Option {
+	var options []ort.Option
+	for _, v := range m.Graph.Inputs {
+		i := slices.IndexFunc(inputs, func(x *onnx.Tensor) bool { return x.Name == v.Name })
+		t, ok := v.Type()
+		if !ok || i < 0 || len(t.Dims) != len(inputs[i].Dims) {
+			continue
+		}
+		for axis, d := range t.Dims {
+			if d.Value < 0 && d.Param != "" {
+				options = append(options, ort.WithDimension(d.Param, inputs[i].Dims[axis]))
+			}
+		}
+	}
+	return options
+}
+
+func (t *contender) close() {
+	if t.session != nil {
+		t.session.Close()
+		t.session, t.binding = nil, nil
+	}
+}
+
+// compare gives each contender its distance from the first that ran.
+func compare(all []*contender) {
+	var first *contender
+	for _, t := range all {
+		switch {
+		case t.err != nil:
+		case first == nil:
+			first = t
+			t.Ratio = 1
+		default:
+			t.Ratio = t.Median / first.Median
+			if d, err := apart(t.outputs, first.outputs); err == nil {
+				t.Differs = &d
+			} else {
+				t.drop(err)
+			}
+		}
+	}
+}
+
+// apart is the greatest difference of outputs, in parts of the greatest magnitude of each.
+func apart(got, want []*onnx.Tensor) (float64, error) {
+	stats, err := golden.CompareAll(got, want, golden.Tolerances{})
+	worst := 0.0
+	for _, s := range stats {
+		if s.Got != s.Want {
+			worst = math.Inf(1)
+		} else if s.MaxAbs > 0 {
+			worst = max(worst, float64(s.MaxAbs/s.MaxWant))
+		}
+	}
+	return worst, err
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// race runs the contenders in turn and keeps their times.
+func (f *benchFlags) race(a *app, all []*contender) {
+	step, end := a.progress("round")
+	defer end()
+	for round := range f.warmup + f.runs {
+		for _, t := range all {
+			if t.err != nil {
+				continue
+			}
+			start := time.Now()
+			err := t.run()
+			took := float64(time.Since(start).Nanoseconds()) / 1e6
+			if err != nil {
+				t.drop(err)
+			} else if round >= f.warmup {
+				t.Times = append(t.Times, took)
+			}
+		}
+		step(round+1, f.warmup+f.runs)
+	}
+	for _, t := range all {
+		if t.err != nil {
+			continue
+		}
+		if err := t.finish(); err != nil {
+			t.drop(err)
+		}
+		t.close()
+	}
+}
+
+func (t *contender) run() (err error) {
+	if t.binding != nil {
+		return t.binding.Run(context.Background())
+	}
+	t.outputs, err = t.session.Run(t.inputs)
+	return err
+}
+
+// finish reads the outputs of the last run and sums the times up.
+func (t *contender) finish() error {
+	if t.binding != nil {
+		values, err := t.binding.Outputs()
+		if err != nil {
+			return err
+		}
+		for _, v := range values {
+			x, err := v.Tensor()
+			if err != nil {
+				return err
+			}
+			t.outputs = append(t.outputs, x)
+		}
+	}
+	sorted := slices.Sorted(slices.Values(t.Times))
+	t.Least, t.Median = sorted[0], quantile(sorted, 0.5)
+	t.Spread = (quantile(sorted, 0.75) - quantile(sorted, 0.25)) / t.Median
+	return nil
+}
+
+// quantile of sorted numbers, between two of them in proportion.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	i := int(at)
+	if i+1 >= len(sorted) {
+		return sorted[i]
+	}
+	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
+}
+
+// report prints the times, and errs when a model was not timed.
+func (f *benchFlags) report(a *app, all []*contender, inputs []*onnx.Tensor) error {
+	how := "through the host"
+	if f.bind {
+		how = "kept on the device"
+	}
+	if f.fixed {
+		how += ", of fixed sizes"
+	}
+	if f.graph {
+		how += ", as a CUDA graph"
+	}
+	if what := backendOf(all); what != "" {
+		a.say("in %s; inputs and outputs %s", what, how)
+	}
+	a.say("%s", shapes(inputs))
+	t := newTable("model", ">nodes", ">median ms", ">least", ">spread", ">ratio", ">difference")
+	for _, c := range all {
+		if c.err != nil {
+			t.add(c.Model, strconv.Itoa(c.Nodes), "-", "", "", "", "")
+			continue
+		}
+		differs := ""
+		if c.Differs != nil {
+			differs = fmt.Sprintf("%.2g", *c.Differs)
+		}
+		t.add(c.Model, strconv.Itoa(c.Nodes), fmt.Sprintf("%.4f", c.Median), fmt.Sprintf("%.4f", c.Least),
+			fmt.Sprintf("%.1f%%", 100*c.Spread), fmt.Sprintf("%.3f", c.Ratio), differs)
+	}
+	t.write(a.human())
+	return f.conclude(a, all, inputs)
+}
+
+// conclude says what was not timed and prints JSON.
+func (f *benchFlags) conclude(a *app, all []*contender, inputs []*onnx.Tensor) error {
+	var missing []error
+	for _, c := range all {
+		if c.err != nil {
+			missing = append(missing, c.err)
+			a.say("%s was not timed: %s", c.Model, strings.TrimPrefix(c.Error, c.Model+": "))
+		}
+	}
+	if a.json {
+		dims := map[string][]int64{}
+		for _, x := range inputs {
+			dims[x.Name] = x.Dims
+		}
+		err := a.printJSON(map[string]any{"schema": jsonSchema, "bound": f.bind, "fixed": f.fixed, "cuda_graph": f.graph, "inputs": dims, "models": all})
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return nil
+	case len(missing) == len(all) && exitCode(missing[0]) == exitEnvironment:
+		return environment(errors.New("no model was timed"))
+	}
+	return failed(fmt.Errorf("%d of %s not timed", len(missing), counted(len(all), "model")))
+}
+
+// backendOf is what runs the contenders.
+func backendOf(all []*contender) string {
+	var list []string
+	for _, c := range all {
+		if c.err == nil && !slices.Contains(list, c.Backend) {
+			list = append(list, c.Backend)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// shapes lists the inputs.
+func shapes(inputs []*onnx.Tensor) string {
+	var list []string
+	for _, x := range inputs {
+		list = append(list, fmt.Sprintf("%s %s%v", x.Name, x.DataType, x.Dims))
+	}
+	return strings.Join(list, ", ")
+}
