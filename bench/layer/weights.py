@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Writes random weights for models of export.py: the file that each names for them.
+
+    weights.py MODEL.onnx ... [--seed 1]
+
+They depend on their shape, their type and the seed, so that models that differ in the form of their experts compute the same. A
+matrix has deviation 1/sqrt(inputs), so that activations keep their size.
+"""
+
+import argparse
+import math
+import pathlib
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+TYPES = {onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.BFLOAT16: ml_dtypes.bfloat16}
+# One series of numbers, of a length that no dimension divides, is repeated: drawing all of them would take a minute.
+PERIOD = 16777213
+HIDDEN, INNER = 2048, 768
+# [outputs, inputs] of an expert's matrix by its last dimensions, and what turns such a matrix into them.
+EXPERTS = {
+    (2 * INNER, HIDDEN): ((2 * INNER, HIDDEN), lambda w: w),
+    (HIDDEN, 2 * INNER): ((2 * INNER, HIDDEN), lambda w: w.T),
+    (HIDDEN, INNER): ((HIDDEN, INNER), lambda w: w),
+    (INNER, HIDDEN): ((HIDDEN, INNER), lambda w: w.T),
+}
+
+
+class Numbers:
+    """Gives normal numbers of a type, of one series."""
+
+    def __init__(self, seed, dtype):
+        rng = np.random.Generator(np.random.SFC64(seed))
+        self.series, self.dtype, self.at = rng.standard_normal(PERIOD, dtype=np.float32), dtype, 0
+        self.scaled = {}
+
+    def take(self, count, inputs):
+        if inputs not in self.scaled:
+            self.scaled[inputs] = (self.series / math.sqrt(inputs)).astype(self.dtype)
+        out = np.empty(count, self.dtype)
+        done = 0
+        while done < count:
+            n = min(count - done, PERIOD - self.at)
+            out[done : done + n] = self.scaled[inputs][self.at : self.at + n]
+            done, self.at = done + n, (self.at + n) % PERIOD
+        return out
+
+
+def pieces(numbers, tensor, interleaved):
+    """Gives the elements of a weight, an expert at a time."""
+    dims = tuple(tensor.dims)
+    if len(dims) == 2:
+        yield numbers.take(math.prod(dims), HIDDEN if HIDDEN in dims else min(dims))
+        return
+    shape, layout = EXPERTS[dims[1:]]
+    for _ in range(dims[0]):
+        w = numbers.take(math.prod(shape), shape[1]).reshape(shape)
+        if interleaved and shape[0] == 2 * INNER:
+            w = w.reshape(2, INNER, HIDDEN).swapaxes(0, 1).reshape(shape)
+        yield np.ascontiguousarray(layout(w))
+
+
+def write(path, seed):
+    model = onnx.load(path, load_external_data=False)
+    interleaved = any(e.key == "gate_up" and e.value == "interleaved" for e in model.metadata_props)
+    tensors = []
+    for tensor in model.graph.initializer:
+        where = {e.key: e.value for e in tensor.external_data}
+        if where:
+            tensors.append((int(where["offset"]), int(where["length"]), where["location"], tensor))
+    tensors.sort(key=lambda t: t[0])
+    (name,) = {t[2] for t in tensors}
+    numbers = Numbers(seed, TYPES[tensors[0][3].data_type])
+    with open(path.parent / name, "wb") as f:
+        for offset, length, _, tensor in tensors:
+            f.seek(offset)
+            written = sum(f.write(p.view(np.uint8).data) for p in pieces(numbers, tensor, interleaved))
+            assert written == length, f"{tensor.name}: {written} bytes, the model says {length}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", type=pathlib.Path, nargs="+")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    for path in args.models:
+        write(path, args.seed)
+
+
+if __name__ == "__main__":
+    main()
