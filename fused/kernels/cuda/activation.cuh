@@ -11,13 +11,20 @@ constexpr float kLog2E = 1.44269504f;
 // Over is a / b. Not kExact: two units off in the last place, and 0 for b above 2^126.
 template <bool kExact>
 __device__ __forceinline__ float Over(float a, float b) {
-  return kExact ? a / b : __fdividef(a, b);
+  if (kExact) return a / b;
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  return a * inverse;
 }
 
-// ExpOf is e^x: kExact, the library's; else one instruction, which is exact enough for 16 bit results.
+// ExpOf is e^x: kExact, the library's; else one instruction, which is exact enough for 16 bit results, and 0 below
+// 2^-126.
 template <bool kExact>
 __device__ __forceinline__ float ExpOf(float x) {
-  return kExact ? expf(x) : __expf(x);
+  if (kExact) return expf(x);
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * kLog2E));
+  return power;
 }
 
 // Activate gives the activation of g; a NaN stays. kExact is for float32 results, else the result is

@@ -24,8 +24,22 @@ struct Device {
 // TheDevice reads the current device's numbers once per device.
 const Device& TheDevice();
 
-// DependentLaunch tells whether launches on the current device are programmatic dependent ones.
+// DependentLaunch tells whether launches on the current device may be programmatic dependent ones.
 bool DependentLaunch();
+
+// LaunchPoint is where in a stream a launch comes.
+struct LaunchPoint {
+  bool dependent = false;  // the launch shall be a programmatic dependent one
+  bool captured = false;   // it becomes a node of a graph
+};
+
+// BeginLaunch gives it for the next launch. A dependent one takes 1.1 to 1.6 us less than another in a stream (H200),
+// whatever comes before. In a graph it takes 0.8 us less after a kernel that calls LetNextStart, and 0.2 to 0.3 more
+// after one that does not: it is one there only where the node before is Launch's.
+LaunchPoint BeginLaunch(cudaStream_t stream);
+
+// EndLaunch is called after the launch.
+void EndLaunch(const LaunchPoint& point, cudaStream_t stream);
 
 inline size_t TypeSize(MojoType type) { return type == kMojoFloat32 ? 4 : 2; }
 
@@ -50,8 +64,11 @@ cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shar
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = DependentLaunch() ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, Params(args)...);
+  const LaunchPoint point = BeginLaunch(stream);
+  config.numAttrs = point.dependent ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Params(args)...);
+  EndLaunch(point, stream);
+  return error;
 }
 
 // WaitForPrevious waits until the kernels before this one in the stream have ended and their writes can
@@ -258,21 +275,19 @@ __device__ __forceinline__ float WarpSum(float v) {
 }
 
 // BlockSum adds v over a block of whole warps, at most kMaxThreads; all threads get the same sum. shared
-// has a number for each of those warps, aligned to 16 bytes, and may be used again after a barrier.
-// Reading the warps' sums in quads is shorter than a second tree of shuffles.
+// has kMaxThreads / 32 numbers, aligned to 16 bytes, and may be used again after a barrier. Reading the warps'
+// sums in quads is shorter than a second tree of shuffles, and zeros for warps that are not there shorter than a
+// loop.
 template <int kMaxThreads>
 __device__ __forceinline__ float BlockSum(float v, float* shared) {
-  static_assert(kMaxThreads % 128 == 0, "quads of warps");
+  static_assert(kMaxThreads % 128 == 0 && kMaxThreads <= 1024, "quads of warps, and a thread of a warp for each");
   v = WarpSum(v);
-  const int warps = blockDim.x / 32;
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
-  // The rest of a quad that the warps do not fill.
-  if (threadIdx.x < 4 && warps + threadIdx.x < ((warps + 3) & ~3)) shared[warps + threadIdx.x] = 0;
+  if (threadIdx.x < kMaxThreads / 32 && threadIdx.x >= blockDim.x / 32) shared[threadIdx.x] = 0;
   __syncthreads();
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kMaxThreads / 32; i += 4) {
-    if (i >= warps) break;
     const float4 four = *reinterpret_cast<const float4*>(shared + i);
     sum += (four.x + four.y) + (four.z + four.w);
   }

@@ -16,6 +16,32 @@ constexpr int kMaxDevices = 64;
 // Registers: 8. Shared memory: none.
 __global__ void Probe() {}
 
+// Captured is where the capture of a stream is: its identity, and the node that the next one comes after; null where
+// that is none or several.
+struct Captured {
+  unsigned long long id = 0;
+  cudaGraphNode_t node = nullptr;
+};
+
+// InCapture tells whether stream is being captured, and where it is.
+bool InCapture(cudaStream_t stream, Captured* at) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  size_t count = 0;
+#if CUDART_VERSION >= 13000
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &at->id, nullptr, &nodes, nullptr, &count);
+#else
+  const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, &at->id, nullptr, &nodes, &count);
+#endif
+  if (error != cudaSuccess) cudaGetLastError();  // the launch fails for the same reason, and says so
+  if (error != cudaSuccess || status != cudaStreamCaptureStatusActive) return false;
+  at->node = count == 1 ? nodes[0] : nullptr;
+  return true;
+}
+
+// latest is the node that this thread's last captured launch became.
+thread_local Captured latest;
+
 }  // namespace
 
 const Device& TheDevice() {
@@ -40,6 +66,17 @@ const Device& TheDevice() {
 
 bool DependentLaunch() {
   return dependent_launch.load(std::memory_order_relaxed) && TheDevice().waits;
+}
+
+LaunchPoint BeginLaunch(cudaStream_t stream) {
+  if (!DependentLaunch()) return {};
+  Captured at;
+  if (!InCapture(stream, &at)) return {true, false};
+  return {at.node != nullptr && at.node == latest.node && at.id == latest.id, true};
+}
+
+void EndLaunch(const LaunchPoint& point, cudaStream_t stream) {
+  if (point.captured) InCapture(stream, &latest);
 }
 
 }  // namespace mojo

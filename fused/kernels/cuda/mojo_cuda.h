@@ -174,8 +174,8 @@ size_t MojoMoEScratch(const MojoMoEArgs* args);
 cudaError_t MojoCudaMoE(const MojoMoEArgs* args, cudaStream_t stream);
 
 /* MojoCudaSetDependentLaunch tells whether kernels may start while the one before them in the stream
- * ends (programmatic dependent launch, Hopper and later). On unless turned off: for timings, and where a
- * tool cannot follow it. */
+ * ends (programmatic dependent launch, Hopper and later); in a graph, only after another kernel of these.
+ * On unless turned off: for timings, and where a tool cannot follow it. */
 void MojoCudaSetDependentLaunch(int on);
 
 #ifdef __cplusplus

@@ -2,142 +2,108 @@
 //
 // Bytes moved: as RotaryEmbedding, and scale once. The lanes of a row, a power of two of them, add up its
 // squares.
+#include <type_traits>
+
 #include "cuda/rotary.cuh"
 
 namespace mojo {
 namespace {
 
-// LoadScale widens the scale of a pack's channels.
+// Mean adds the parts of the mean of the squares to one. Each is scaled before it is added: the sum of the squares
+// may overflow float32 where their mean does not.
 template <class T>
-__device__ __forceinline__ void LoadScale(const RotaryTensor& t, int channel,
-                                          float (&out)[kPackSize<T>]) {
-  constexpr int kCount = kPackSize<T>;
-  if (t.scale_is_float) {
-#pragma unroll
-    for (int i = 0; i < kCount; i += 4) {
-      float four[4];
-      ToFloats(LoadPack<4>(static_cast<const float*>(t.scale) + channel + i), four);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) out[i + j] = four[j];
-    }
-  } else {
-    ToFloats(LoadPack<kCount>(static_cast<const T*>(t.scale) + channel), out);
-  }
-}
-
-template <class T>
-__device__ __forceinline__ float Squares(const Pack<T, kPackSize<T>>& pack, float sum) {
+__device__ __forceinline__ float Mean(const Pack<T, kPackSize<T>>& pack, float per_channel, float mean) {
   float v[kPackSize<T>];
   ToFloats(pack, v);
 #pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) sum = fmaf(v[i], v[i], sum);
-  return sum;
-}
-
-// MeanOfSquares is the mean where the sum of the squares overflows float32. Rare, so it reads the row
-// again.
-template <class T>
-__device__ __noinline__ float MeanOfSquares(const T* row, int width, float per_channel, int lane,
-                                            int lanes) {
-  float mean = 0;
-#pragma unroll 1
-  for (int i = lane; i < width; i += lanes) {
-    const float v = ToFloat(row[i]);
-    mean += v * v * per_channel;
-  }
+  for (int i = 0; i < kPackSize<T>; ++i) mean = fmaf(v[i] * v[i], per_channel, mean);
   return mean;
 }
 
-// Normed is a pack after the norm.
-template <class T>
-__device__ __forceinline__ Pack<T, kPackSize<T>> Normed(const Pack<T, kPackSize<T>>& pack,
-                                                        const float (&scale)[kPackSize<T>], float inv,
-                                                        bool after_cast) {
-  Pack<T, kPackSize<T>> out;
+// ScaleOf is the scale of a pack's channels; where it is wider than they, it is two packs.
+template <class S, int kCount>
+struct ScaleOf {
+  static constexpr int kPart = kCount < kPackSize<S> ? kCount : kPackSize<S>;
+  Pack<S, kPart> parts[kCount / kPart];
+
+  __device__ __forceinline__ void Load(const S* p) {
 #pragma unroll
-  for (int i = 0; i < kPackSize<T> / 2; ++i) {
+    for (int i = 0; i < kCount / kPart; ++i) parts[i] = LoadPack<kPart>(p + i * kPart);
+  }
+  __device__ __forceinline__ Two<S> At(int i) const { return parts[i / (kPart / 2)].At(i % (kPart / 2)); }
+};
+
+// Normed is a pack after the norm.
+template <class T, class S, int kCount>
+__device__ __forceinline__ Pack<T, kCount> Normed(const Pack<T, kCount>& pack, const ScaleOf<S, kCount>& scale,
+                                                  float inv, bool after_cast) {
+  Pack<T, kCount> out;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
     float2 n = ToFloats(pack.At(i));
     n = make_float2(n.x * inv, n.y * inv);
-    if (after_cast) n = ToFloats(FromFloats<T>(n.x, n.y));
-    out.Put(i, FromFloats<T>(n.x * scale[2 * i], n.y * scale[2 * i + 1]));
+    if constexpr (std::is_same_v<S, T>) {
+      if (after_cast) {
+        out.Put(i, Times(FromFloats<T>(n.x, n.y), scale.At(i)));
+        continue;
+      }
+    } else {
+      if (after_cast) n = ToFloats(FromFloats<T>(n.x, n.y));
+    }
+    const float2 wide = ToFloats(scale.At(i));
+    out.Put(i, FromFloats<T>(n.x * wide.x, n.y * wide.y));
   }
   return out;
 }
 
-// NormRotatePacks does kHeads heads a thread; kFrom and kTo tell whether the pairs are beside each other
-// in x and in y.
+// NormRotatePacks normalises and rotates; kFrom and kTo tell whether the pairs are beside each other in x and in y. S
+// is the type of the scale.
 //
-// Registers: 80 with one head, 96 with two, 128 with four. Shared memory: none.
-template <class T, bool kFrom, bool kTo, int kHeads>
-__global__ void __launch_bounds__(kRotaryThreads, kHeads == 4 ? 4 : 5)
-    NormRotatePacks(const __grid_constant__ RotaryLaunch p) {
+// Registers: 64. Shared memory: none.
+template <class T, class S, bool kFrom, bool kTo, bool kPlain>
+__global__ void __launch_bounds__(kRotaryThreads, 8) NormRotatePacks(const __grid_constant__ RotaryLaunch p) {
   constexpr int kCount = kPackSize<T>;
-  const bool second = blockIdx.x >= p.split;
-  const RotaryTensor& t = p.tensors[second];
-  const uint32_t thread = (blockIdx.x - (second ? p.split : 0)) * kRotaryThreads + threadIdx.x;
   WaitForPrevious();
+  const Place place = FindPlace(p);
   // Threads without work stay for the sums.
-  const bool in_range = thread < t.threads;
-  const Place place = Find<kHeads>(t, in_range ? thread : 0);
-  const bool live = in_range && place.lane < t.all_chunks;
-  const bool rotated = place.lane < t.chunks;
-  const T* x = static_cast<const T*>(t.x) + place.x;
-  T* y = static_cast<T*>(t.y) + place.x;
-  const Packs packs = FindPacks<T, kFrom, kTo>(t, place.lane);
-  Pairs<T> v[kHeads];
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    v[i] = {};
-    if (live && place.head + i < t.heads) {
-      v[i].a = LoadPack<kCount>(x + i * t.head_step + packs.from);
-      v[i].b = LoadPack<kCount>(x + i * t.head_step + packs.from + packs.from_step);
-    }
-  }
+  const bool live = place.live && place.lane < p.all_chunks;
+  const bool rotated = kPlain || place.lane < p.chunks;
+  const Packs packs = FindPacks<T, kFrom, kTo, kPlain>(p, place.lane);
+  Pairs<T> v = {};
   Rotation<T> r = {};
-  float scale_a[kCount] = {}, scale_b[kCount] = {};
+  ScaleOf<S, kCount> scale_a = {}, scale_b = {};
   if (live) {
-    LoadScale<T>(t, packs.from, scale_a);
-    LoadScale<T>(t, packs.from + packs.from_step, scale_b);
-    if (rotated) r = LoadRotation<T, kTo>(t, place);
+    const T* x = static_cast<const T*>(place.second ? p.x[1] : p.x[0]) + place.x + packs.from;
+    v.a = LoadPack<kCount>(x);
+    v.b = LoadPack<kCount>(x + packs.from_step);
+    if (rotated) r = LoadRotation<T, kTo, kPlain>(p, place);
+    const S* scale = static_cast<const S*>(place.second ? p.scale[1] : p.scale[0]) + packs.from;
+    scale_a.Load(scale);
+    scale_b.Load(scale + packs.from_step);
   }
   LetNextStart();
-  const int lanes = static_cast<int>(t.lanes.divisor);
-  float squares[kHeads];
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) squares[i] = Squares<T>(v[i].b, Squares<T>(v[i].a, 0));
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) squares[i] = GroupSum(squares[i], lanes);
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    const bool there = in_range && place.head + i < t.heads;
-    float mean = squares[i] * t.per_channel;
-    if (__any_sync(0xffffffffu, !isfinite(squares[i]))) {
-      float part = 0;
-      if (there) part = MeanOfSquares(x + i * t.head_step, t.width, t.per_channel, place.lane, lanes);
-      part = GroupSum(part, lanes);
-      if (!isfinite(squares[i])) mean = part;
-    }
-    if (!there || !live) continue;
-    const float inv = rsqrtf(mean + t.epsilon);
-    v[i].a = Normed<T>(v[i].a, scale_a, inv, t.scale_after_cast);
-    v[i].b = Normed<T>(v[i].b, scale_b, inv, t.scale_after_cast);
-    if (rotated) v[i] = Turn<kFrom, kTo>(v[i], r);
-    StorePack(y + i * t.head_step + packs.to, v[i].a);
-    StorePack(y + i * t.head_step + packs.to + packs.to_step, v[i].b);
-  }
+  const float mean = GroupSum(Mean<T>(v.a, p.per_channel, 0) + Mean<T>(v.b, p.per_channel, 0), blockDim.x);
+  if (!live) return;
+  const float inv = rsqrtf(mean + p.epsilon);
+  v.a = Normed<T>(v.a, scale_a, inv, p.scale_after_cast);
+  v.b = Normed<T>(v.b, scale_b, inv, p.scale_after_cast);
+  if (rotated) v = Turn<kFrom, kTo>(v, r);
+  T* y = static_cast<T*>(place.second ? p.y[1] : p.y[0]) + place.x + packs.to;
+  StorePack(y, v.a);
+  StorePack(y + packs.to_step, v.b);
 }
 
-template <class T, bool kFrom, bool kTo>
+template <class T, bool kFrom, bool kTo, bool kPlain>
 struct RunNormRotatePacks {
-  static cudaError_t Heads(const RotaryLaunch& launch, dim3 grid, int heads, cudaStream_t stream) {
-    return LaunchHeads(NormRotatePacks<T, kFrom, kTo, 1>, NormRotatePacks<T, kFrom, kTo, 2>, NormRotatePacks<T, kFrom, kTo, 4>, launch, grid,
-                       heads, stream);
+  static cudaError_t Packs(const RotaryLaunch& launch, dim3 grid, dim3 block, cudaStream_t stream) {
+    return launch.scale_is_float ? Launch(NormRotatePacks<T, float, kFrom, kTo, kPlain>, grid, block, 0, stream, launch)
+                                 : Launch(NormRotatePacks<T, T, kFrom, kTo, kPlain>, grid, block, 0, stream, launch);
   }
 };
 
-cudaError_t RunPacks(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid, int heads,
+cudaError_t RunPacks(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid, dim3 block,
                      cudaStream_t stream) {
-  return PickRotary<RunNormRotatePacks>(args, launch, grid, heads, stream);
+  return PickRotary<RunNormRotatePacks>(args, launch, grid, block, stream);
 }
 
 }  // namespace

@@ -71,17 +71,14 @@ __device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
 }
 
 // MeanParts adds a thread's parts of the mean of the squares. Where their sum overflows float32 the mean
-// need not. Rare, so it reads the row again and keeps the registers of the usual way few.
-template <class X, bool kAdd>
-__device__ __forceinline__ float MeanParts(const X* x, const X* residual, int width,
-                                           float per_element, int threads) {
-  float part = 0;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < width; i += threads) {
-    const float v = Element<X, kAdd>(x, residual, i);
-    part += v * v * per_element;
-  }
-  return part;
+// need not. Rare: it keeps the usual way short.
+template <class T, int kCount>
+__device__ __forceinline__ float MeanParts(const Pack<T, kCount>& pack, float per_element, float mean) {
+  float v[kCount];
+  ToFloats(pack, v);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) mean = fmaf(v[i] * v[i], per_element, mean);
+  return mean;
 }
 
 // ScaleOf is the scale of kCount numbers; where it is wider than they, it is two packs.
@@ -124,24 +121,30 @@ constexpr int kGroupThreads = 128;  // of a block of groups
 
 // BlocksAtOnce is how many blocks shall fit a multiprocessor: what is in flight then, 16 bytes (with kAdd
 // 32) for each pack of each thread, covers the latency of memory.
-constexpr int BlocksAtOnce(bool add, int packs, bool groups) {
-  if (groups) return packs > 4 ? 4 : packs == 4 && !add ? 10 : 8;
-  return packs > 4 ? 1 : packs == 4 && !add ? 3 : 2;
+constexpr int BlocksAtOnce(bool add, int packs, bool groups, int threads) {
+  if (groups) return add ? 6 : 8;
+  if (packs > 4) return 1;
+  return packs == 4 ? (add ? 640 : 1024) / threads : (add ? 1024 : 1536) / threads;
 }
 
-// NormRows keeps kPacks packs of a row in each thread. blockDim.x threads do a row: with kGroups a power
-// of two of at most 32, and blockDim.y rows a block; else whole warps and one row.
+// NormRows keeps kPacks packs of a row in each thread. A row is done by blockDim.x threads: with kGroups a power of
+// two of at most 32, and blockDim.y rows a block; else kThreads, whole warps, or where that is 0 as many as there
+// are.
 //
-// Registers: 32 with one pack, 40 with two, 48 with four (56 with kAdd), 64 with eight (96 with kAdd).
-// Shared memory: 64 bytes without kGroups.
-template <class X, class Y, class S, bool kAdd, int kPacks, bool kGroups>
-__global__ void __launch_bounds__(kGroups ? kGroupThreads : kMostThreads, BlocksAtOnce(kAdd, kPacks, kGroups))
+// Registers: 40 with two packs, 64 with four (80 with kAdd), 80 with eight. Shared memory: 64 bytes without kGroups.
+template <class X, class Y, class S, bool kAdd, int kPacks, bool kGroups, int kThreads>
+__global__ void __launch_bounds__(kGroups         ? kGroupThreads
+                                  : kThreads != 0 ? kThreads
+                                                  : kMostThreads,
+                                  BlocksAtOnce(kAdd, kPacks, kGroups, kThreads != 0 ? kThreads : kMostThreads))
     NormRows(const Params p) {
   constexpr int kCount = kPackSize<X>;
-  // The scale is asked for together with the row where that costs few registers.
-  constexpr bool kEarlyScale = kPacks <= 2;
+  // The sum is written while the squares are added up, and the scale asked for together with the row, where that
+  // costs few registers.
+  constexpr bool kEarlySum = kPacks <= 4;
+  constexpr bool kEarlyScale = kPacks <= 4 && sizeof(S) <= sizeof(X);
   alignas(16) __shared__ float sums[kMostThreads / 32];
-  const int threads = blockDim.x;
+  const int threads = kThreads != 0 ? kThreads : blockDim.x;
   const int packs = p.width / kCount;
   const int64_t row = kGroups ? int64_t{blockIdx.x} * blockDim.y + threadIdx.y : int64_t{blockIdx.x};
   const bool live = !kGroups || row < p.rows;
@@ -149,57 +152,56 @@ __global__ void __launch_bounds__(kGroups ? kGroupThreads : kMostThreads, Blocks
   const X* x = static_cast<const X*>(p.x) + offset;
   const X* residual = static_cast<const X*>(p.residual) + offset;
   const S* scale = static_cast<const S*>(p.scale);
-  Pack<X, kCount> v[kPacks];
+  Pack<X, kCount> v[kPacks], r[kPacks];
+  ScaleOf<S, kCount> of_scale[kPacks];
   WaitForPrevious();
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
-    v[i] = live && at < packs ? LoadPack<kCount>(x + at * kCount) : Pack<X, kCount>{};
-  }
-  Pack<X, kCount> r[kAdd ? kPacks : 1];
-  if constexpr (kAdd) {
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const int at = i * threads + static_cast<int>(threadIdx.x);
-      r[i] = live && at < packs ? LoadPack<kCount>(residual + at * kCount) : Pack<X, kCount>{};
-    }
-  }
-  ScaleOf<S, kCount> of_scale[kPacks];
-  if constexpr (kEarlyScale) {
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      const int at = i * threads + static_cast<int>(threadIdx.x);
+    const bool there = live && at < packs;
+    v[i] = there ? LoadPack<kCount>(x + at * kCount) : Pack<X, kCount>{};
+    if constexpr (kAdd) r[i] = there ? LoadPack<kCount>(residual + at * kCount) : Pack<X, kCount>{};
+    if constexpr (kEarlyScale) {
       if (at < packs) of_scale[i].Load(scale + at * kCount);
     }
   }
+  X* sum = static_cast<X*>(p.sum) + offset;
   if constexpr (kAdd) {
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) v[i] = AddPacks(v[i], r[i]);
+    for (int i = 0; i < kPacks; ++i) {
+      v[i] = AddPacks(v[i], r[i]);
+      const int at = i * threads + static_cast<int>(threadIdx.x);
+      if (kEarlySum && p.sum != nullptr && live && at < packs) StorePack(sum + at * kCount, v[i]);
+    }
   }
   LetNextStart();
   float2 two = make_float2(0, 0);
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) two = Squares(v[i], two);
   const float squares = kGroups ? GroupSum(two.x + two.y, threads)
-                                : BlockSum<kMostThreads>(two.x + two.y, sums);
+                                : BlockSum<kThreads != 0 ? kThreads : kMostThreads>(two.x + two.y, sums);
   float mean = squares * p.per_element;
-  if (kGroups ? __any_sync(0xffffffffu, !isfinite(squares)) : !isfinite(squares)) {
-    float part = live ? MeanParts<X, kAdd>(x, residual, p.width, p.per_element, threads) : 0;
+  if (__builtin_expect(kGroups ? __any_sync(0xffffffffu, !isfinite(squares)) : !isfinite(squares), 0)) {
+    float part = 0;
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      if constexpr (sizeof(X) < 4) Forget(p.zero, &v[i]);
+      part = MeanParts(v[i], p.per_element, part);
+    }
     if (!kGroups) __syncthreads();
     part = kGroups ? GroupSum(part, threads) : BlockSum<kMostThreads>(part, sums);
     if (!isfinite(squares)) mean = part;
   }
   const float inv = rsqrtf(mean + p.epsilon);
   Y* y = static_cast<Y*>(p.y) + offset;
-  X* sum = static_cast<X*>(p.sum) + offset;
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const int at = (i * threads + static_cast<int>(threadIdx.x)) * kCount;
-    if (!live || at >= p.width) continue;
-    if constexpr (!kEarlyScale) of_scale[i].Load(scale + at);
+    const int at = i * threads + static_cast<int>(threadIdx.x);
+    if (!live || at >= packs) continue;
+    if constexpr (!kEarlyScale) of_scale[i].Load(scale + at * kCount);
     if constexpr (sizeof(X) < 4) Forget(p.zero, &v[i]);
-    if (kAdd && p.sum != nullptr) StorePack(sum + at, v[i]);
-    StorePack(y + at, Scaled<Y>(v[i], of_scale[i], inv, p.scale_after_cast));
+    if (kAdd && !kEarlySum && p.sum != nullptr) StorePack(sum + at * kCount, v[i]);
+    StorePack(y + at * kCount, Scaled<Y>(v[i], of_scale[i], inv, p.scale_after_cast));
   }
 }
 
@@ -225,7 +227,11 @@ __global__ void __launch_bounds__(kMostThreads, 2) NormAnyRow(const Params p) {
   squares = BlockSum<kMostThreads>(squares, sums);
   float mean = squares * p.per_element;
   if (!isfinite(squares)) {
-    const float part = MeanParts<X, kAdd>(x, residual, p.width, p.per_element, blockDim.x);
+    float part = 0;
+    for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
+      const float v = Element<X, kAdd>(x, residual, i);
+      part = fmaf(v * v, p.per_element, part);
+    }
     __syncthreads();
     mean = BlockSum<kMostThreads>(part, sums);
   }
@@ -246,11 +252,21 @@ int PowerOfTwo(int n) {
 }
 
 // RunRows launches NormRows as planned.
-template <class X, class Y, class S, bool kAdd, int kPacks, bool kGroups>
+template <class X, class Y, class S, bool kAdd, int kPacks, bool kGroups, int kThreads>
 cudaError_t RunRows(const Params& p, const NormPlan& plan, cudaStream_t stream) {
   const dim3 block(plan.threads, plan.rows);
   const dim3 grid(static_cast<unsigned>(DivideUp(p.rows, plan.rows)));
-  return Launch(NormRows<X, Y, S, kAdd, kPacks, kGroups>, grid, block, 0, stream, p);
+  return Launch(NormRows<X, Y, S, kAdd, kPacks, kGroups, kThreads>, grid, block, 0, stream, p);
+}
+
+// RunBlocks does it with the number of threads of a row known to the compiler where real models have that one.
+template <class X, class Y, class S, bool kUsual, bool kAdd, int kPacks>
+cudaError_t RunBlocks(const Params& p, const NormPlan& plan, cudaStream_t stream) {
+  if constexpr (kUsual) {
+    if (plan.threads == 128) return RunRows<X, Y, S, kAdd, kPacks, false, 128>(p, plan, stream);
+    if (plan.threads == 256) return RunRows<X, Y, S, kAdd, kPacks, false, 256>(p, plan, stream);
+  }
+  return RunRows<X, Y, S, kAdd, kPacks, false, 0>(p, plan, stream);
 }
 
 // Run launches the kernel of the plan. kUsual: the types are those of real models, and get every form.
@@ -258,20 +274,14 @@ template <class X, class Y, class S, bool kUsual, bool kAdd>
 cudaError_t Run(const Params& p, const NormPlan& plan, cudaStream_t stream) {
   switch (plan.form) {
     case NormPlan::kGroups4:
-      return RunRows<X, Y, S, kAdd, 4, true>(p, plan, stream);
+      return RunRows<X, Y, S, kAdd, 4, true, 0>(p, plan, stream);
     case NormPlan::kBlock4:
-      return RunRows<X, Y, S, kAdd, 4, false>(p, plan, stream);
-    case NormPlan::kGroups8:
-      if constexpr (kUsual) return RunRows<X, Y, S, kAdd, 8, true>(p, plan, stream);
-      break;
-    case NormPlan::kBlock1:
-      if constexpr (kUsual) return RunRows<X, Y, S, kAdd, 1, false>(p, plan, stream);
-      break;
+      return RunBlocks<X, Y, S, kUsual, kAdd, 4>(p, plan, stream);
     case NormPlan::kBlock2:
-      if constexpr (kUsual) return RunRows<X, Y, S, kAdd, 2, false>(p, plan, stream);
+      if constexpr (kUsual) return RunBlocks<X, Y, S, kUsual, kAdd, 2>(p, plan, stream);
       break;
     case NormPlan::kBlock8:
-      if constexpr (kUsual) return RunRows<X, Y, S, kAdd, 8, false>(p, plan, stream);
+      if constexpr (kUsual) return RunRows<X, Y, S, kAdd, 8, false, 0>(p, plan, stream);
       break;
     default:
       break;
@@ -352,17 +362,16 @@ NormPlan PlanNorm(const MojoRMSNormArgs& args, bool add) {
     const int lanes = PowerOfTwo(static_cast<int>(DivideUp(n, 4)));
     return {NormPlan::kGroups4, lanes, kGroupThreads / lanes};
   }
-  const size_t blocks_at_once = static_cast<size_t>(TheDevice().multiprocessors);
-  if (Usual(args) && args.rows <= 2 * blocks_at_once) {
-    // Few rows: many threads, so that each does little after its loads arrive.
-    if (n <= kMostThreads) return {NormPlan::kBlock1, warps(n), 1};
-    if (n <= 2 * kMostThreads) return {NormPlan::kBlock2, warps(static_cast<int>(DivideUp(n, 2))), 1};
+  const auto block = [&](NormPlan::Form form, int each) {
+    return NormPlan{form, warps(static_cast<int>(DivideUp(n, each))), 1};
+  };
+  if (Usual(args)) {
+    // Two packs a thread where rows are few or narrow, four where there are many: fewer warps wait for a sum.
+    const bool few = args.rows <= 2 * static_cast<size_t>(TheDevice().multiprocessors);
+    if (n <= (few ? 2 * kMostThreads : 256)) return block(NormPlan::kBlock2, 2);
+    if (n > 4 * kMostThreads) return block(NormPlan::kBlock8, 8);
   }
-  if (Usual(args) && n <= 2 * kMostThreads && (args.rows <= 16 * blocks_at_once || n <= 256)) {
-    return {NormPlan::kBlock2, warps(static_cast<int>(DivideUp(n, 2))), 1};
-  }
-  if (n > 4 * kMostThreads) return {NormPlan::kBlock8, warps(static_cast<int>(DivideUp(n, 8))), 1};
-  return {NormPlan::kBlock4, warps(static_cast<int>(DivideUp(n, 4))), 1};
+  return block(NormPlan::kBlock4, 4);
 }
 
 }  // namespace mojo

@@ -1,8 +1,8 @@
 // What RotaryEmbedding and NormRotary share: how their work lies, and the rotation of packs.
 //
-// A thread does one chunk of a row: kPackSize pairs (two packs of x) that are rotated, or as many channels
-// that are not. It does the same chunk of several heads, rows that take the same cos and sin, with these in
-// registers.
+// A thread does one chunk of a row: kPackSize pairs (two packs of x) that are rotated, or as many channels that are
+// not. The threads of a block are (chunk, head, place), so that a thread finds its chunk without a division. With few
+// rows the time is that of a launch, of reading the code and its parameters, and of one trip to memory: both are short.
 #ifndef MOJO_KERNELS_CUDA_ROTARY_CUH_
 #define MOJO_KERNELS_CUDA_ROTARY_CUH_
 
@@ -10,45 +10,46 @@
 
 namespace mojo {
 
-constexpr int kRotaryThreads = 128;  // of a block
-constexpr int kPlaceDims = 3;
+constexpr int kRotaryThreads = 128;  // of a block, at most
+constexpr int kRotaryHeads = 8;      // of a block, at most; its other threads do other places
 
-// RotaryTensor is one tensor of a launch. A row is a place and a head; a place has its cos and sin.
-struct RotaryTensor {
-  const void* x;
-  const void* cos;
-  const void* sin;
-  void* y;
-  uint32_t threads;    // that have work, of those of the launch
-  uint32_t heads;      // rows of a place
-  int64_t head_step;   // elements of x from one to the next
-  Divider lanes;       // threads of a row
-  Divider groups;      // threads that share a place's heads
-  Divider dims[kPlaceDims];  // of the places, innermost first
-  int64_t x_step[kPlaceDims];
-  int64_t cos_step[kPlaceDims];
-  int64_t sin_step[kPlaceDims];
-  int first;           // rotated channel
-  int half;            // pairs
-  int rest;            // first channel that is copied
-  int chunks;          // of a row that are rotated
-  int all_chunks;      // of a row
+// RotaryLaunch is the parameter of a kernel: one tensor, or two that take the same cos and sin, whose heads come
+// after those of the first. A row is a batch, a place and a head; a place has its cos and sin. Steps are in elements.
+// What the addresses in x need comes first.
+struct RotaryLaunch {
+  const void* x[MOJO_MAX_TENSORS];
+  uint32_t heads[MOJO_MAX_TENSORS];
+  uint32_t head_step[MOJO_MAX_TENSORS];
+  uint32_t place_step[MOJO_MAX_TENSORS];
+  uint32_t places;
+  bool heads_fast;  // blockIdx.x counts groups of heads and y of places; else the other way round
   bool cos_wide;
   bool sin_wide;
+  bool scale_is_float;  // NormRotary; else of the type of y
+  uint32_t batch_step[MOJO_MAX_TENSORS];
+  const void* cos;
+  const void* sin;
+  uint32_t cos_step[2];  // place, batch
+  uint32_t sin_step[2];
+  int half;  // pairs
   // NormRotary only.
-  const void* scale;
-  int width;
+  bool scale_after_cast;
+  const void* scale[MOJO_MAX_TENSORS];
   float epsilon;
   float per_channel;  // 1 / width
-  bool scale_is_float;  // else of the type of y
-  bool scale_after_cast;
+  void* y[MOJO_MAX_TENSORS];
+  int first;       // rotated channel
+  int rest;        // first channel that is copied
+  int chunks;      // of a row that are rotated
+  int all_chunks;  // of a row
 };
 
-// RotaryLaunch is the parameter of a kernel: the blocks from split on do the second tensor.
-struct RotaryLaunch {
-  RotaryTensor tensors[MOJO_MAX_TENSORS];
-  uint32_t split;
-};
+// Plain tells whether the launch is what most models have: all channels rotated, pairs in halves, and tables as wide
+// as a row. It has kernels of its own, which are shorter.
+inline bool Plain(const MojoRotaryArgs& args, const RotaryLaunch& p) {
+  return p.chunks == p.all_chunks && p.first == 0 && p.cos_wide && p.sin_wide && !args.interleaved &&
+         !args.output_interleaved;
+}
 
 // RotaryWork is one tensor that a call asks for; norm is null for RotaryEmbedding.
 struct RotaryWork {
@@ -56,9 +57,9 @@ struct RotaryWork {
   const MojoNormRotaryArgs* norm;
 };
 
-// RotaryFn launches the packs' kernel of an op for the layouts and the type of args, heads heads a thread.
-typedef cudaError_t (*RotaryFn)(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid,
-                                int heads, cudaStream_t stream);
+// RotaryFn launches the packs' kernel of an op for the layouts and the type of args.
+typedef cudaError_t (*RotaryFn)(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid, dim3 block,
+                                cudaStream_t stream);
 
 // RunRotary does count tensors: in one launch of packs where it can, else one after the other, and in the
 // slow way those that packs cannot do.
@@ -67,26 +68,24 @@ cudaError_t RunRotary(const RotaryWork* work, int count, RotaryFn packs, cudaStr
 // RunRotaryAny does one tensor of any form and alignment.
 cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream);
 
-// ForceRotaryHeads makes every rotation do 1, 2 or 4 heads a thread, until it is called with 0: for timings
-// only, from one thread.
-void ForceRotaryHeads(int heads);
-
-// PickRotary calls Run's Heads with the type and the layouts as template arguments. Each op's Run has a name
-// of its own: gcc takes instances for templates of one name in two anonymous namespaces for the same.
-template <template <class, bool, bool> class Run, class... Params>
-cudaError_t PickRotary(const MojoRotaryArgs& args, const Params&... params) {
+// PickRotary calls Run's Packs with the type, the layouts and whether the launch is plain as template arguments. Each
+// op's Run has a name of its own: gcc takes instances for templates of one name in two anonymous namespaces for the
+// same.
+template <template <class, bool, bool, bool> class Run, class... Params>
+cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, const Params&... params) {
   const int layouts = (args.interleaved ? 2 : 0) + (args.output_interleaved ? 1 : 0);
   const auto of_type = [&](auto zero) {
     typedef decltype(zero) T;
+    if (Plain(args, launch)) return Run<T, false, false, true>::Packs(launch, params...);
     switch (layouts) {
       case 0:
-        return Run<T, false, false>::Heads(params...);
+        return Run<T, false, false, false>::Packs(launch, params...);
       case 1:
-        return Run<T, false, true>::Heads(params...);
+        return Run<T, false, true, false>::Packs(launch, params...);
       case 2:
-        return Run<T, true, false>::Heads(params...);
+        return Run<T, true, false, false>::Packs(launch, params...);
       default:
-        return Run<T, true, true>::Heads(params...);
+        return Run<T, true, true, false>::Packs(launch, params...);
     }
   };
   switch (args.type) {
@@ -102,33 +101,29 @@ cudaError_t PickRotary(const MojoRotaryArgs& args, const Params&... params) {
 
 // Place is where a thread works.
 struct Place {
-  int lane;        // chunk of the row
-  uint32_t head;   // the first
-  int64_t x;       // offset of that head's row
-  int64_t cos;     // of the place's rows of the tables
+  int lane;     // chunk of the row
+  bool second;  // tensor
+  bool live;    // there is such a row
+  int64_t x;    // offset of the row
+  int64_t cos;  // of the place's rows of the tables
   int64_t sin;
 };
 
-// Find gives the place of a thread; thread is below t.threads.
-template <int kHeads>
-__device__ __forceinline__ Place Find(const RotaryTensor& t, uint32_t thread) {
+// FindPlace gives the place of a thread.
+__device__ __forceinline__ Place FindPlace(const RotaryLaunch& p) {
+  const uint32_t group = p.heads_fast ? blockIdx.x : blockIdx.y, block = p.heads_fast ? blockIdx.y : blockIdx.x;
+  uint32_t head = group * blockDim.y + threadIdx.y;
+  const uint32_t at = block * blockDim.z + threadIdx.z;
   Place place;
-  uint32_t rest = t.lanes.Divide(thread);
-  place.lane = static_cast<int>(thread - rest * t.lanes.divisor);
-  uint32_t next = t.groups.Divide(rest);
-  place.head = (rest - next * t.groups.divisor) * kHeads;
-  place.x = place.head * t.head_step;
-  place.cos = 0;
-  place.sin = 0;
-#pragma unroll
-  for (int i = 0; i < kPlaceDims; ++i) {
-    rest = next;
-    next = t.dims[i].Divide(rest);
-    const uint32_t index = rest - next * t.dims[i].divisor;
-    place.x += index * t.x_step[i];
-    place.cos += index * t.cos_step[i];
-    place.sin += index * t.sin_step[i];
-  }
+  place.lane = threadIdx.x;
+  place.second = head >= p.heads[0];
+  if (place.second) head -= p.heads[0];
+  place.live = head < (place.second ? p.heads[1] : p.heads[0]) && at < p.places;
+  place.x = int64_t{head} * (place.second ? p.head_step[1] : p.head_step[0]) +
+            int64_t{at} * (place.second ? p.place_step[1] : p.place_step[0]) +
+            int64_t{blockIdx.z} * (place.second ? p.batch_step[1] : p.batch_step[0]);
+  place.cos = int64_t{at} * p.cos_step[0] + int64_t{blockIdx.z} * p.cos_step[1];
+  place.sin = int64_t{at} * p.sin_step[0] + int64_t{blockIdx.z} * p.sin_step[1];
   return place;
 }
 
@@ -224,26 +219,27 @@ struct Packs {
   int to, to_step;
 };
 
-// FindPacks gives those of a lane; chunks from t.chunks on are copied. kFrom and kTo tell whether the pairs are beside
-// each other in x and in y.
-template <class T, bool kFrom, bool kTo>
-__device__ __forceinline__ Packs FindPacks(const RotaryTensor& t, int lane) {
+// FindPacks gives those of a lane; chunks from p.chunks on are copied. kFrom and kTo tell whether the pairs are
+// beside each other in x and in y.
+template <class T, bool kFrom, bool kTo, bool kPlain>
+__device__ __forceinline__ Packs FindPacks(const RotaryLaunch& p, int lane) {
   constexpr int kCount = kPackSize<T>;
-  const bool rotated = lane < t.chunks;
-  const int rest = t.rest + (lane - t.chunks) * 2 * kCount;
+  if constexpr (kPlain) return {lane * kCount, p.half, lane * kCount, p.half};
+  const bool rotated = lane < p.chunks;
+  const int rest = p.rest + (lane - p.chunks) * 2 * kCount;
   Packs packs;
-  packs.from = rotated ? t.first + Channel<T, kFrom>(lane) : rest;
-  packs.from_step = rotated ? Step<T, kFrom>(t.half) : kCount;
-  packs.to = rotated ? t.first + Channel<T, kTo>(lane) : rest;
-  packs.to_step = rotated ? Step<T, kTo>(t.half) : kCount;
+  packs.from = rotated ? p.first + Channel<T, kFrom>(lane) : rest;
+  packs.from_step = rotated ? Step<T, kFrom>(p.half) : kCount;
+  packs.to = rotated ? p.first + Channel<T, kTo>(lane) : rest;
+  packs.to_step = rotated ? Step<T, kTo>(p.half) : kCount;
   return packs;
 }
 
 // LoadRotation gives what a chunk that is rotated takes of the tables.
-template <class T, bool kTo>
-__device__ __forceinline__ Rotation<T> LoadRotation(const RotaryTensor& t, const Place& place) {
-  return {LoadTable<T, kTo>(static_cast<const T*>(t.cos) + place.cos, t.cos_wide, place.lane, t.half),
-          LoadTable<T, kTo>(static_cast<const T*>(t.sin) + place.sin, t.sin_wide, place.lane, t.half)};
+template <class T, bool kTo, bool kPlain>
+__device__ __forceinline__ Rotation<T> LoadRotation(const RotaryLaunch& p, const Place& place) {
+  return {LoadTable<T, kTo>(static_cast<const T*>(p.cos) + place.cos, kPlain || p.cos_wide, place.lane, p.half),
+          LoadTable<T, kTo>(static_cast<const T*>(p.sin) + place.sin, kPlain || p.sin_wide, place.lane, p.half)};
 }
 
 // Turn rotates a chunk as it lies in x to one as it lies in y.
@@ -251,13 +247,6 @@ template <bool kFrom, bool kTo, class T>
 __device__ __forceinline__ Pairs<T> Turn(const Pairs<T>& chunk, const Rotation<T>& r) {
   const Pairs<T> turned = Rotate(kFrom ? Apart(chunk) : chunk, r);
   return kTo ? Beside(turned) : turned;
-}
-
-// LaunchHeads launches the one of three kernels that does heads (1, 2 or 4) heads a thread.
-typedef void (*RotaryKernel)(RotaryLaunch);
-inline cudaError_t LaunchHeads(RotaryKernel one, RotaryKernel two, RotaryKernel four, const RotaryLaunch& launch, dim3 grid,
-                               int heads, cudaStream_t stream) {
-  return Launch(heads == 1 ? one : heads == 2 ? two : four, grid, dim3(kRotaryThreads), 0, stream, launch);
 }
 
 }  // namespace mojo

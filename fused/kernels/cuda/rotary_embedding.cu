@@ -7,53 +7,41 @@
 namespace mojo {
 namespace {
 
-// RotatePacks rotates kHeads heads a thread; kFrom and kTo tell whether the pairs are beside each other in
-// x and in y.
+// RotatePacks rotates; kFrom and kTo tell whether the pairs are beside each other in x and in y.
 //
-// Registers: 48 with one head, 64 with two, 72 with four. Shared memory: none.
-template <class T, bool kFrom, bool kTo, int kHeads>
-__global__ void __launch_bounds__(kRotaryThreads, 6) RotatePacks(const __grid_constant__ RotaryLaunch p) {
+// Registers: 32 with kPlain, else 40. Shared memory: none.
+template <class T, bool kFrom, bool kTo, bool kPlain>
+__global__ void __launch_bounds__(kRotaryThreads, kPlain && sizeof(T) < 4 ? 16 : 12)
+    RotatePacks(const __grid_constant__ RotaryLaunch p) {
   constexpr int kCount = kPackSize<T>;
-  const bool second = blockIdx.x >= p.split;
-  const RotaryTensor& t = p.tensors[second];
-  const uint32_t thread = (blockIdx.x - (second ? p.split : 0)) * kRotaryThreads + threadIdx.x;
   WaitForPrevious();
-  if (thread >= t.threads) return;
-  const Place place = Find<kHeads>(t, thread);
-  const T* x = static_cast<const T*>(t.x) + place.x;
-  T* y = static_cast<T*>(t.y) + place.x;
-  const bool rotated = place.lane < t.chunks;
-  const Packs packs = FindPacks<T, kFrom, kTo>(t, place.lane);
-  Pairs<T> v[kHeads];
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    if (place.head + i >= t.heads) break;
-    v[i].a = LoadPack<kCount>(x + i * t.head_step + packs.from);
-    v[i].b = LoadPack<kCount>(x + i * t.head_step + packs.from + packs.from_step);
-  }
+  const Place place = FindPlace(p);
+  if (!place.live) return;
+  const Packs packs = FindPacks<T, kFrom, kTo, kPlain>(p, place.lane);
+  const T* x = static_cast<const T*>(place.second ? p.x[1] : p.x[0]) + place.x + packs.from;
+  Pairs<T> v;
+  v.a = LoadPack<kCount>(x);
+  v.b = LoadPack<kCount>(x + packs.from_step);
+  const bool rotated = kPlain || place.lane < p.chunks;
   Rotation<T> r;
-  if (rotated) r = LoadRotation<T, kTo>(t, place);
+  if (rotated) r = LoadRotation<T, kTo, kPlain>(p, place);
   LetNextStart();
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    if (place.head + i >= t.heads) break;
-    if (rotated) v[i] = Turn<kFrom, kTo>(v[i], r);
-    StorePack(y + i * t.head_step + packs.to, v[i].a);
-    StorePack(y + i * t.head_step + packs.to + packs.to_step, v[i].b);
-  }
+  if (rotated) v = Turn<kFrom, kTo>(v, r);
+  T* y = static_cast<T*>(place.second ? p.y[1] : p.y[0]) + place.x + packs.to;
+  StorePack(y, v.a);
+  StorePack(y + packs.to_step, v.b);
 }
 
-template <class T, bool kFrom, bool kTo>
+template <class T, bool kFrom, bool kTo, bool kPlain>
 struct RunRotatePacks {
-  static cudaError_t Heads(const RotaryLaunch& launch, dim3 grid, int heads, cudaStream_t stream) {
-    return LaunchHeads(RotatePacks<T, kFrom, kTo, 1>, RotatePacks<T, kFrom, kTo, 2>, RotatePacks<T, kFrom, kTo, 4>, launch, grid,
-                       heads, stream);
+  static cudaError_t Packs(const RotaryLaunch& launch, dim3 grid, dim3 block, cudaStream_t stream) {
+    return Launch(RotatePacks<T, kFrom, kTo, kPlain>, grid, block, 0, stream, launch);
   }
 };
 
-cudaError_t RunPacks(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid, int heads,
+cudaError_t RunPacks(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid, dim3 block,
                      cudaStream_t stream) {
-  return PickRotary<RunRotatePacks>(args, launch, grid, heads, stream);
+  return PickRotary<RunRotatePacks>(args, launch, grid, block, stream);
 }
 
 }  // namespace

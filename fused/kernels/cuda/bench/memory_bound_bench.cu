@@ -1,9 +1,9 @@
 // Times RMSNorm, AddRMSNorm, GLU, RotaryEmbedding and NormRotary, without onnxruntime.
 //   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. bench/memory_bound_bench.cu rms_norm.cu glu.cu rotary*.cu norm_rotary.cu device.cu -o memory_bound_bench
 // (in fused/kernels/cuda). Arguments:
-//   (none)   the table: microseconds, GB/s and part of the read bandwidth, with and without programmatic
-//            dependent launch, and calls one after the other without a flush
-//   sweep    every way to spread the work over threads
+//   (none)   the table: microseconds, GB/s and part of the read bandwidth; the same launched one by one in a stream and
+//            calls one after the other without a flush, each with and without programmatic dependent launch
+//   sweep    every way to spread a norm over threads
 // A time is that of a CUDA graph of n times [read of 192 MiB that empties L2, call], less that of the reads
 // alone, over n; medians of 5.
 #include <cuda_bf16.h>
@@ -14,14 +14,10 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <string>
 #include <vector>
 
-#include "cuda/glu.cuh"
 #include "cuda/mojo_cuda.h"
 #include "cuda/rms_norm.cuh"
-#include "cuda/rotary.cuh"
 
 namespace {
 
@@ -102,26 +98,58 @@ double Median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Time gives microseconds of a call with nothing in L2.
-double Time(const Call& call, int rounds = 5) {
-  static std::map<int, cudaGraphExec_t> empty;
-  call(stream);
-  Check(cudaStreamSynchronize(stream), "first call");
-  const int n = 20, replays = 7;
-  if (empty.count(n) == 0) empty[n] = GraphOf(n, true, nullptr);
-  const cudaGraphExec_t graph = GraphOf(n, true, call);
-  Replay(empty[n]), Replay(graph);
+// Issue is n times [flush, call], launched one by one.
+double Issue(int n, const Call& call) {
+  static cudaEvent_t begin = nullptr, end = nullptr;
+  if (begin == nullptr) {
+    Check(cudaEventCreate(&begin), "event");
+    Check(cudaEventCreate(&end), "event");
+  }
+  Flush(), Flush();  // the host gets ahead
+  Check(cudaEventRecord(begin, stream), "event");
+  for (int i = 0; i < n; ++i) {
+    Flush();
+    if (call) call(stream);
+  }
+  Check(cudaEventRecord(end, stream), "event");
+  Check(cudaEventSynchronize(end), "calls");
+  float ms = 0;
+  Check(cudaEventElapsedTime(&ms, begin, end), "time");
+  return ms * 1e3;
+}
+
+// Median of rounds differences, each of medians, of what takes the call and what does not, over n.
+double Difference(int n, int rounds, const std::function<double()>& with, const std::function<double()>& without) {
+  const int replays = 7;
+  with(), without();
   std::vector<double> all;
   for (int r = 0; r < rounds; ++r) {
-    std::vector<double> without, with;
+    std::vector<double> a, b;
     for (int i = 0; i < replays; ++i) {
-      without.push_back(Replay(empty[n]));
-      with.push_back(Replay(graph));
+      b.push_back(without());
+      a.push_back(with());
     }
-    all.push_back((Median(with) - Median(without)) / n);
+    all.push_back((Median(a) - Median(b)) / n);
   }
-  Check(cudaGraphExecDestroy(graph), "graph");
   return Median(all);
+}
+
+// Time gives microseconds of a call with nothing in L2.
+double Time(const Call& call, int rounds = 5) {
+  const int n = 20;
+  static const cudaGraphExec_t empty = GraphOf(n, true, nullptr);
+  call(stream);
+  Check(cudaStreamSynchronize(stream), "first call");
+  const cudaGraphExec_t graph = GraphOf(n, true, call);
+  const double us = Difference(n, rounds, [=] { return Replay(graph); }, [=] { return Replay(empty); });
+  Check(cudaGraphExecDestroy(graph), "graph");
+  return us;
+}
+
+// TimeStream gives it for launches that are no graph.
+double TimeStream(const Call& call) {
+  const int n = 20;
+  return Difference(n, 3, [&] { return Issue(n, call); }, [&] { return Issue(n, nullptr); });
 }
 
 // TimeChain gives microseconds of a call among others like it, each after the one before.
@@ -215,49 +243,30 @@ Row MakeRow(const char* op, size_t t, size_t h, Buffers* buffers) {
 
 void Table(const Row& row) {
   MojoCudaSetDependentLaunch(0);
-  const double plain = Time(row.call), plain_chain = TimeChain(row.call);
+  const double plain_stream = TimeStream(row.call), plain_chain = TimeChain(row.call);
   MojoCudaSetDependentLaunch(1);
-  const double us = Time(row.call), chain = TimeChain(row.call);
-  printf("%-12s %5zu %5zu %9.2f %8.0f %4.0f%% %9.2f %9.2f %9.2f %9.2f\n", row.op, row.tokens, row.hidden, us,
-         row.bytes / us / 1e3, 100 * row.bytes / us * 1e6 / read_rate, plain, chain, plain_chain, row.bytes / read_rate * 1e6);
+  const double us = Time(row.call), in_stream = TimeStream(row.call), chain = TimeChain(row.call);
+  printf("%-12s %5zu %5zu %9.2f %8.0f %4.0f%% %9.2f %9.2f %9.2f %9.2f %9.2f\n", row.op, row.tokens, row.hidden, us,
+         row.bytes / us / 1e3, 100 * row.bytes / us * 1e6 / read_rate, in_stream, plain_stream, chain, plain_chain,
+         row.bytes / read_rate * 1e6);
   fflush(stdout);
 }
 
 void Sweep(const Row& row) {
   printf("%-12s %5zu %5zu  chosen %.2f |", row.op, row.tokens, row.hidden, Time(row.call, 3));
-  if (row.norm.width != 0) {
-    const int n = static_cast<int>(row.norm.width / 8);
-    const auto warps = [](int threads) { return (threads + 31) / 32 * 32; };
-    std::vector<mojo::NormPlan> plans;
-    using mojo::NormPlan;
-    if (n <= 256) plans.push_back({NormPlan::kGroups8, 32, 4});
-    if (n <= 256) plans.push_back({NormPlan::kGroups8, 32, 2});
-    if (n <= 512) plans.push_back({NormPlan::kBlock1, warps(n), 1});
-    if (n <= 1024) plans.push_back({NormPlan::kBlock2, warps((n + 1) / 2), 1});
-    plans.push_back({NormPlan::kBlock4, warps((n + 3) / 4), 1});
-    plans.push_back({NormPlan::kBlock8, warps((n + 7) / 8), 1});
-    for (const NormPlan& plan : plans) {
-      mojo::ForceNormPlan(&plan);
-      const char* const names[] = {"groups4", "groups8", "block1", "block2", "block4", "block8", "any"};
-      printf(" %s/%dx%d %.2f", names[plan.form], plan.threads, plan.rows, Time(row.call, 3));
-    }
-    mojo::ForceNormPlan(nullptr);
-  } else if (strcmp(row.op, "swiglu") == 0) {
-    for (const int packs : {1, 2, 4}) {
-      for (const int threads : {64, 128, 256}) {
-        const mojo::GLUPlan plan = {packs, threads};
-        mojo::ForceGLUPlan(&plan);
-        printf(" %d/%d %.2f", packs, threads, Time(row.call, 3));
-      }
-    }
-    mojo::ForceGLUPlan(nullptr);
-  } else {
-    for (const int heads : {1, 2, 4}) {
-      mojo::ForceRotaryHeads(heads);
-      printf(" heads%d %.2f", heads, Time(row.call, 3));
-    }
-    mojo::ForceRotaryHeads(0);
+  const int n = static_cast<int>(row.norm.width / 8);
+  const auto threads = [n](int packs) { return ((n + packs - 1) / packs + 31) / 32 * 32; };
+  std::vector<mojo::NormPlan> plans;
+  using mojo::NormPlan;
+  if (n <= 1024) plans.push_back({NormPlan::kBlock2, threads(2), 1});
+  plans.push_back({NormPlan::kBlock4, threads(4), 1});
+  plans.push_back({NormPlan::kBlock8, threads(8), 1});
+  for (const NormPlan& plan : plans) {
+    mojo::ForceNormPlan(&plan);
+    const char* const names[] = {"groups4", "block2", "block4", "block8", "any"};
+    printf(" %s/%dx%d %.2f", names[plan.form], plan.threads, plan.rows, Time(row.call, 3));
   }
+  mojo::ForceNormPlan(nullptr);
   printf("\n");
   fflush(stdout);
 }
@@ -286,12 +295,14 @@ int main(int argc, char** argv) {
   }
   printf("%s, read bandwidth %.2f TB/s\n", device.name, read_rate / 1e12);
   if (!sweep) {
-    printf("bf16; us and GB/s with dependent launch, plain: us without it; chain: us of a call among 200, data in L2\n");
-    printf("%-12s %5s %5s %9s %8s %5s %9s %9s %9s %9s\n", "op", "T", "H", "us", "GB/s", "read", "plain", "chain", "plain ch.", "floor");
+    printf("bf16; stream: us of launches that are no graph; chain: us of a call among 200, data in L2; plain: without dependent launch\n");
+    printf("%-12s %5s %5s %9s %8s %5s %9s %9s %9s %9s %9s\n", "op", "T", "H", "us", "GB/s", "read", "stream", "plain", "chain", "plain",
+           "floor");
   }
   for (const size_t t : {8192, 1024, 64, 1}) {
     for (const size_t h : {4096, 7168, 2048}) {
       for (const char* op : {"rmsnorm", "add_rmsnorm", "swiglu", "rope", "qknorm_rope"}) {
+        if (sweep && strstr(op, "rmsnorm") == nullptr) continue;
         Buffers buffers;
         const Row row = MakeRow(op, t, h, &buffers);
         if (sweep) {

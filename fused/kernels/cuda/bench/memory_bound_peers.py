@@ -1,16 +1,18 @@
-"""The kernels of RMSNorm, AddRMSNorm, GLU, RotaryEmbedding and NormRotary beside those that people use today, in one run.
+"""The kernels of RMSNorm, AddRMSNorm, GLU, RotaryEmbedding, NormRotary and TopKRouter beside those that people use today, in one run.
 
     nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Xcompiler -fPIC -shared -I.. \
-        rms_norm.cu glu.cu rotary*.cu norm_rotary.cu device.cu -o libmemory_bound.so    (in fused/kernels/cuda)
-    python memory_bound_peers.py ./libmemory_bound.so [--json FILE] [--rounds 5] [--tokens 1,64] [--no-compile]
+        rms_norm.cu glu.cu rotary*.cu norm_rotary.cu topk_router.cu device.cu -o libmemory_bound.so    (in fused/kernels/cuda)
+    python memory_bound_peers.py ./libmemory_bound.so [OTHER.so ...] [--json FILE] [--rounds 5] [--ops rmsnorm,router]
+        [--tokens 1,64] [--no-compile]
 
-Peers: torch.compile, F.rms_norm, a Triton kernel of each op, and Liger where it is installed. A time is that of a CUDA
-graph of n times [read of 192 MiB that empties L2, call], less that of the reads alone, over n. Every round times each
+Peers: torch.compile, F.rms_norm, a Triton kernel of each op, and Liger and triton_kernels where they are installed. Other
+builds of ours are contenders too, under the names of their files, but no peers. A time is that of a CUDA graph of n times [read of 192 MiB that empties L2, call], less that of the reads alone, over n. Every round times each
 contender once, one after the other; the number is the median of the rounds. Ours is also checked against torch in float32.
 """
 import argparse
 import ctypes
 import json
+import pathlib
 import statistics
 
 import torch
@@ -42,6 +44,15 @@ class RotaryArgs(ctypes.Structure):
 class NormRotaryArgs(ctypes.Structure):
     _fields_ = [("rotary", RotaryArgs), ("scale", V), ("epsilon", R), ("scale_after_cast", I), ("x_type", I),
                 ("scale_type", I)]
+
+
+class RouterArgs(ctypes.Structure):
+    _fields_ = [("logits", V), ("bias", V), ("weights", V), ("ids", V), ("scratch", V), ("rows", Z), ("experts", Z),
+                ("top_k", Z), ("logits_type", I), ("bias_type", I), ("score", I), ("top_k_first", I), ("groups", Z),
+                ("group_top_k", Z), ("top2_sum", I), ("excluded_score", R), ("renormalize", I), ("epsilon", R), ("scale", R)]
+
+
+TOP_K = 8
 
 
 @triton.jit
@@ -106,6 +117,21 @@ def rotary_kernel(q, k, cos, sin, qw, kw, oq, ok, HQ, HK, epsilon, NORM: tl.cons
     tl.store(ok + ak + HALF, yb, mask=mk)
 
 
+@triton.jit
+def router_kernel(logits, weights, ids, E: tl.constexpr, K: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    e, k = tl.arange(0, E), tl.arange(0, K)
+    v = tl.load(logits + row * E + e).to(tl.float32)
+    v = tl.exp(v - tl.max(v, 0))
+    chosen, chosen_ids = tl.zeros((K,), tl.float32), tl.zeros((K,), tl.int64)
+    for j in tl.static_range(K):
+        best, at = tl.max(v, 0, return_indices=True)
+        chosen, chosen_ids = tl.where(k == j, best, chosen), tl.where(k == j, at.to(tl.int64), chosen_ids)
+        v = tl.where(e == at, -1.0, v)
+    tl.store(weights + row * K + k, chosen / tl.sum(chosen, 0))
+    tl.store(ids + row * K + k, chosen_ids)
+
+
 def norm(x, w):
     v = x.float()
     return w * (v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + EPSILON)).to(x.dtype)
@@ -131,8 +157,25 @@ def norm_rotary(q, k, cos, sin, qw, kw):
     return rotary(norm(q, qw), norm(k, kw), cos, sin)
 
 
-def random(*shape):
-    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+def route(logits):
+    weights, ids = torch.topk(F.softmax(logits, -1, dtype=torch.float32), TOP_K)
+    return weights / weights.sum(-1, keepdim=True), ids
+
+
+def route_groups(logits, bias):
+    """As DeepSeek-V3: 8 groups, of which the 4 with the greatest sums of two are left."""
+    scores = logits.float().sigmoid()
+    choice = scores + bias
+    groups = choice.view(-1, 8, choice.shape[-1] // 8)
+    kept = torch.zeros_like(groups[..., 0]).scatter_(1, groups.topk(2)[0].sum(-1).topk(4, sorted=False)[1], 1)
+    choice = groups.masked_fill(kept.unsqueeze(-1) == 0, 0.0).flatten(1)
+    ids = choice.topk(TOP_K)[1]
+    weights = scores.gather(1, ids)
+    return weights / (weights.sum(-1, keepdim=True) + 1e-20) * 2.5, ids
+
+
+def random(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
 def stream():
@@ -145,8 +188,40 @@ def launch(function, *args):
         raise RuntimeError(f"{function.__name__}: CUDA error {error}")
 
 
-def contenders(op, tokens, width, library, compiled):
+def all_of(libraries, function, *args):
+    """Gives {name: call} for a function of every build of ours."""
+    def call(library):
+        return lambda: launch(getattr(library, function), *args)
+    return {name: call(library) for name, library in libraries.items()}
+
+
+def router_contenders(op, tokens, experts, libraries):
+    """Does for a router what contenders does; width is the number of experts."""
+    grouped = op == "router_groups"
+    logits = random(tokens, experts, dtype=torch.float32 if grouped else torch.bfloat16)
+    bias = torch.rand(experts, device="cuda") * 0.1
+    weights = torch.empty(tokens, TOP_K, device="cuda")
+    ids = torch.empty(tokens, TOP_K, device="cuda", dtype=torch.int64)
+    peer_weights, peer_ids = torch.empty_like(weights), torch.empty_like(ids)
+    args = RouterArgs(logits.data_ptr(), bias.data_ptr() if grouped else None, weights.data_ptr(), ids.data_ptr(), None, tokens,
+                      experts, TOP_K, 0 if grouped else BF16, 0, 1 if grouped else 0, 0, 8 if grouped else 1, 4 if grouped else 1, 1,
+                      0, 1, 1e-20 if grouped else 0, 2.5 if grouped else 1)
+    calls = all_of(libraries, "MojoCudaTopKRouter", ctypes.byref(args))
+    if not grouped:
+        calls["triton"] = lambda: router_kernel[(tokens,)](logits, peer_weights, peer_ids, E=experts, K=TOP_K, num_warps=1)
+        try:
+            from triton_kernels.topk import topk
+            calls["triton_kernels"] = lambda: topk(logits, TOP_K, apply_softmax=True)
+        except ImportError:
+            pass
+    operands, define = ((logits, bias), route_groups) if grouped else ((logits,), route)
+    return logits.numel() * logits.element_size() + tokens * TOP_K * 12, calls, [weights], define, operands
+
+
+def contenders(op, tokens, width, libraries):
     """Gives the bytes moved, {name: call}, our outputs, and the function and operands that define them."""
+    if op.startswith("router"):
+        return router_contenders(op, tokens, width, libraries)
     block = triton.next_power_of_2(width)
     warps = 8 if width > 2048 else 4
     if op in ("rmsnorm", "add_rmsnorm"):
@@ -155,9 +230,9 @@ def contenders(op, tokens, width, library, compiled):
         ours, peer_y, peer_s = [y, s] if add else [y], torch.empty_like(y), torch.empty_like(s)
         args = RMSNormArgs(x.data_ptr(), r.data_ptr(), w.data_ptr(), y.data_ptr(), s.data_ptr(), tokens, width, EPSILON,
                            1, BF16, BF16)
-        function = library.MojoCudaAddRMSNorm if add else library.MojoCudaRMSNorm
+        name_of = "MojoCudaAddRMSNorm" if add else "MojoCudaRMSNorm"
         operands, define = ((x, r, w), add_norm) if add else ((x, w), norm)
-        calls = {"ours": lambda: launch(function, ctypes.byref(args)),
+        calls = {**all_of(libraries, name_of, ctypes.byref(args)),
                  "triton": lambda: norm_kernel[(tokens,)](x, r, w, peer_y, peer_s, width, EPSILON, ADD=add, BLOCK=block,
                                                          num_warps=warps),
                  "F.rms_norm": (lambda: F.rms_norm(x + r, (width,), w, EPSILON)) if add else
@@ -176,7 +251,7 @@ def contenders(op, tokens, width, library, compiled):
         g, u, y = random(tokens, width), random(tokens, width), random(tokens, width)
         ours, peer_y, operands, define = [y], torch.empty_like(y), (g, u), swiglu
         args = GLUArgs(g.data_ptr(), u.data_ptr(), y.data_ptr(), tokens * width, BF16, 0, 1, 0, 0)
-        calls = {"ours": lambda: launch(library.MojoCudaGLU, ctypes.byref(args)),
+        calls = {**all_of(libraries, "MojoCudaGLU", ctypes.byref(args)),
                  "triton": lambda: glu_kernel[(triton.cdiv(tokens * width, 1024),)](g, u, peer_y, tokens * width, BLOCK=1024,
                                                                                    num_warps=4)}
         try:
@@ -201,8 +276,8 @@ def contenders(op, tokens, width, library, compiled):
             a.scale, a.epsilon, a.scale_after_cast, a.x_type, a.scale_type = w.data_ptr(), EPSILON, 1, BF16, BF16
         plain = (RotaryArgs * 2)(both[0].rotary, both[1].rotary)
         operands, define = ((q, k, cos, sin, qw, kw), norm_rotary) if normed else ((q, k, cos, sin), rotary)
-        calls = {"ours": (lambda: launch(library.MojoCudaNormRotary, both, 2)) if normed else
-                         (lambda: launch(library.MojoCudaRotaryEmbedding, plain, 2)),
+        calls = {**(all_of(libraries, "MojoCudaNormRotary", both, 2) if normed else
+                    all_of(libraries, "MojoCudaRotaryEmbedding", plain, 2)),
                  "triton": lambda: rotary_kernel[(tokens, triton.cdiv(heads + kv, 8))](
                      q, k, cos, sin, qw, kw, pq, pk, heads, kv, EPSILON, NORM=normed, HEADS=8, HALF=64, num_warps=4)}
         if not normed:
@@ -214,16 +289,19 @@ def contenders(op, tokens, width, library, compiled):
             except ImportError:
                 pass
         moved = 2 * tokens * (heads + kv) * 128 * 2 + tokens * 128 * 2 * 2
-    if compiled is not None:
-        key = (op, width, tokens == 1)
-        if key not in compiled:
-            compiled[key] = torch.compile(define)
-        if tokens > 1:
-            for t in operands:
-                if t.dim() > 1 and t.shape[0] == tokens:
-                    torch._dynamo.maybe_mark_dynamic(t, 0)
-        calls["compile"] = lambda: compiled[key](*operands)
     return moved, calls, ours, define, operands
+
+
+def add_compiled(op, tokens, width, calls, define, operands, compiled):
+    """Adds what torch.compile makes of define to calls."""
+    key = (op, width, tokens == 1)
+    if key not in compiled:
+        compiled[key] = torch.compile(define)
+    if tokens > 1:
+        for t in operands:
+            if t.dim() > 1 and t.shape[0] == tokens:
+                torch._dynamo.maybe_mark_dynamic(t, 0)
+    calls["compile"] = lambda: compiled[key](*operands)
 
 
 def check(op, call, ours, define, operands):
@@ -259,13 +337,16 @@ def replay(graph):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("libraries", nargs="+", metavar="LIBRARY")
     parser.add_argument("--json")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ops", default="rmsnorm,add_rmsnorm,swiglu,rope,qknorm_rope,router")
     parser.add_argument("--tokens", default="8192,1024,64,1")
+    parser.add_argument("--router-tokens", default="4096,512,64,8,1")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out: it takes most of the time")
     options = parser.parse_args()
-    library = ctypes.CDLL(options.library)
+    libraries = {"ours": ctypes.CDLL(options.libraries[0])}
+    libraries.update({pathlib.Path(path).stem: ctypes.CDLL(path) for path in options.libraries[1:]})
     torch._dynamo.config.recompile_limit = torch._dynamo.config.cache_size_limit = 64
     compiled = None if options.no_compile else {}
     memory, out = torch.randn(48 * 2**20, device="cuda"), torch.zeros(1, device="cuda")
@@ -293,38 +374,44 @@ def main():
     rate = large.numel() * 4 / time({"read": graph_of(lambda: read(large), flush, n)}, 3)["read"] / 1e6
     del large
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}, read {rate:.2f} TB/s")
-    names = ["ours", "compile", "F.rms_norm", "liger", "triton"]
-    print(f"{'op':12}{'T':>6}{'H':>6}" + "".join(f"{name:>16}" for name in names) + f"{'ours/best':>12}")
+    ops = options.ops.split(",")
+    cases = [(op, int(t), width) for t in options.tokens.split(",") for width in (4096, 7168, 2048) for op in ops if op != "router"]
+    if "router" in ops:
+        cases += [(op, int(t), experts) for t in options.router_tokens.split(",")
+                  for op, experts in (("router", 128), ("router", 256), ("router_groups", 256))]
+    names = [*libraries, "compile", "F.rms_norm", "liger", "triton", "triton_kernels"]
+    print(f"{'op':14}{'T':>6}{'H':>6}" + "".join(f"{name:>16}" for name in names) + f"{'ours/best':>12}")
     rows, missed = [], 0
-    for tokens in (int(t) for t in options.tokens.split(",")):
-        for width in (4096, 7168, 2048):
-            for op in ("rmsnorm", "add_rmsnorm", "swiglu", "rope", "qknorm_rope"):
-                with torch.no_grad():
-                    moved, calls, ours, define, operands = contenders(op, tokens, width, library, compiled)
-                    check(op, calls["ours"], ours, define, operands)
-                    graphs = {}
-                    for name, call in calls.items():
-                        side = torch.cuda.Stream()
-                        side.wait_stream(torch.cuda.current_stream())
-                        with torch.cuda.stream(side):
-                            call(), call()
-                        torch.cuda.current_stream().wait_stream(side)
-                        try:
-                            graphs[name] = graph_of(call, flush, n)
-                        except Exception as error:
-                            torch.cuda.synchronize()
-                            print(f"{op} {name}: {str(error)[:100]}")
-                    for graph in graphs.values():
-                        replay(graph)
-                    us = time(graphs, options.rounds)
-                best = min(t for name, t in us.items() if name != "ours")
-                # 3 %, or 0.3 us under 10 us.
-                over = us["ours"] > max(best * 1.03, best + 0.3 if best < 10 else 0)
-                missed += over
-                cells = (f"{us[name]:9.1f} ({moved / us[name] / rate / 1e4:3.0f}%)" if name in us else "-" for name in names)
-                print(f"{op:12}{tokens:6}{width:6}" + "".join(f"{cell:>16}" for cell in cells) +
-                      f"{us['ours'] / best:12.2f}{' MISSED' if over else ''}", flush=True)
-                rows.append({"op": op, "tokens": tokens, "width": width, "bytes": moved, "us": us})
+    for op, tokens, width in cases:
+        with torch.no_grad():
+            moved, calls, ours, define, operands = contenders(op, tokens, width, libraries)
+            for name in libraries:
+                check(f"{op} of {name}", calls[name], ours, define, operands)
+            if compiled is not None:
+                add_compiled(op, tokens, width, calls, define, operands, compiled)
+            graphs = {}
+            for name, call in calls.items():
+                side = torch.cuda.Stream()
+                side.wait_stream(torch.cuda.current_stream())
+                try:
+                    with torch.cuda.stream(side):
+                        call(), call()
+                    torch.cuda.current_stream().wait_stream(side)
+                    graphs[name] = graph_of(call, flush, n)
+                except Exception as error:
+                    torch.cuda.synchronize()
+                    print(f"{op} {name}: {str(error)[:100]}")
+            for graph in graphs.values():
+                replay(graph)
+            us = time(graphs, options.rounds)
+        best = min((t for name, t in us.items() if name not in libraries), default=float("inf"))
+        # 3 %, or 0.3 us under 10 us.
+        over = us["ours"] > max(best * 1.03, best + 0.3 if best < 10 else 0)
+        missed += over
+        cells = (f"{us[name]:9.2f} ({moved / us[name] / rate / 1e4:3.0f}%)" if name in us else "-" for name in names)
+        print(f"{op:14}{tokens:6}{width:6}" + "".join(f"{cell:>16}" for cell in cells) +
+              f"{us['ours'] / best:12.2f}{' MISSED' if over else ''}", flush=True)
+        rows.append({"op": op, "tokens": tokens, "width": width, "bytes": moved, "us": us})
     print(f"{missed} of {len(rows)} rows behind the best peer")
     if options.json:
         with open(options.json, "w") as file:

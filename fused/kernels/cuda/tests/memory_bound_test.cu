@@ -8,9 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "cuda/glu.cuh"
 #include "cuda/rms_norm.cuh"
-#include "cuda/rotary.cuh"
 #include "cuda/tests/host.h"
 
 namespace {
@@ -218,10 +216,9 @@ void TestNormPlans(Tally* norm, Tally* add_norm) {
       const auto warps = [](int threads) { return (threads + 31) / 32 * 32; };
       std::vector<NormPlan> plans = {{NormPlan::kAny, 0, 1}};
       if (packs <= 128) plans.push_back({NormPlan::kGroups4, 32, 4});
-      if (packs <= 256) plans.push_back({NormPlan::kGroups8, 32, 4});
-      for (int each : {1, 2, 4, 8}) {
+      for (int each : {2, 4, 8}) {
         const int threads = warps((packs + each - 1) / each);
-        const auto form = each == 1 ? NormPlan::kBlock1 : each == 2 ? NormPlan::kBlock2 : each == 4 ? NormPlan::kBlock4 : NormPlan::kBlock8;
+        const auto form = each == 2 ? NormPlan::kBlock2 : each == 4 ? NormPlan::kBlock4 : NormPlan::kBlock8;
         if (threads <= 512) plans.push_back({form, threads, 1});
       }
       for (const NormPlan& plan : plans) {
@@ -315,12 +312,7 @@ void TestGLUs(Tally* tally) {
       TestGLU(tally, {5001, type, activation, 1, 0, 0, kNormal, 4});
       TestGLU(tally, {5001, type, activation, 1, 7, 1, kSpecial, 4});
       TestGLU(tally, {5008, type, activation, 1, 0, 0, kNormal, 0, true});
-      for (const int packs : {1, 2, 4}) {
-        const mojo::GLUPlan plan = {packs, 128};
-        mojo::ForceGLUPlan(&plan);
-        TestGLU(tally, {9999, type, activation});
-        mojo::ForceGLUPlan(nullptr);
-      }
+      TestGLU(tally, {5001, type, activation, 1, 0, 0, kNormal, 8});
     }
   }
 }
@@ -514,15 +506,12 @@ void TestRotaries(Tally* tally, bool norm) {
       cases.push_back(i % 6 == 0 ? RandomRotary(&random, norm) : cases[0]);
       if (i % 6 != 0 && !cases[1].dims.empty()) cases[1].dims[0] = 1 + random.Below(20);
     }
-    const int heads[] = {0, 1, 2, 4};
-    mojo::ForceRotaryHeads(heads[i % 4]);
     TestRotary(tally, cases);
   }
-  mojo::ForceRotaryHeads(0);
 }
 
-// TestChain does ops that read what the one before wrote and write what it read, with kernels that may start
-// while that one ends, and without: the numbers must be the same.
+// TestChain does ops that read what the one before wrote and write what it read, without kernels that may start
+// while that one ends, with them, and with them in a graph: the numbers must be the same.
 void TestChain(Tally* tally, size_t rows, size_t width) {
   const std::string name = std::to_string(rows) + "x" + std::to_string(width);
   const size_t count = rows * width;
@@ -531,9 +520,12 @@ void TestChain(Tally* tally, size_t rows, size_t width) {
   Numbers table(kMojoBFloat16, 128), q(kMojoBFloat16, count);
   x.Fill(&random, 1), scale.Fill(&random, 1), table.Fill(&random, 0.7f);
   scale.ToDevice(), table.ToDevice();
-  std::vector<char> results[2];
-  for (int dependent = 0; dependent < 2; ++dependent) {
-    MojoCudaSetDependentLaunch(dependent);
+  std::vector<char> results[3];
+  cudaStream_t stream;
+  Check(cudaStreamCreate(&stream), "stream");
+  for (int way = 0; way < 3; ++way) {
+    const bool in_graph = way == 2;
+    MojoCudaSetDependentLaunch(way > 0);
     x.ToDevice();
     a.Poison(), b.Poison(), q.Poison();
     MojoRMSNormArgs norm = {x.device(), b.device(), scale.device(), a.device(), x.device(), rows, width, 1e-6f, 1, kMojoBFloat16, kMojoBFloat16};
@@ -543,17 +535,31 @@ void TestChain(Tally* tally, size_t rows, size_t width) {
     rotary.rank = 1, rotary.dims[0] = count / 128, rotary.width = rotary.rotated = 128;
     rotary.type = kMojoBFloat16;
     rotary.cos_wide = rotary.sin_wide = 1;
+    Check(cudaDeviceSynchronize(), "operands");
     cudaError_t error = cudaSuccess;
+    if (in_graph) Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
     for (int i = 0; i < 30 && error == cudaSuccess; ++i) {
-      error = i == 0 ? MojoCudaRMSNorm(&norm, nullptr) : MojoCudaAddRMSNorm(&norm, nullptr);
-      if (error == cudaSuccess) error = MojoCudaRotaryEmbedding(&rotary, 1, nullptr);
-      if (error == cudaSuccess) error = MojoCudaGLU(&glu, nullptr);
+      error = i == 0 ? MojoCudaRMSNorm(&norm, stream) : MojoCudaAddRMSNorm(&norm, stream);
+      if (error == cudaSuccess) error = MojoCudaRotaryEmbedding(&rotary, 1, stream);
+      if (error == cudaSuccess) error = MojoCudaGLU(&glu, stream);
+    }
+    if (in_graph) {
+      cudaGraph_t graph;
+      cudaGraphExec_t exec;
+      Check(cudaStreamEndCapture(stream, &graph), "end of capture");
+      Check(cudaGraphInstantiate(&exec, graph, 0), "graph");
+      Check(cudaGraphLaunch(exec, stream), "graph");
+      Check(cudaStreamSynchronize(stream), "graph");
+      Check(cudaGraphExecDestroy(exec), "graph");
+      Check(cudaGraphDestroy(graph), "graph");
     }
     Done(tally, name, error);
     b.ToHost();
-    results[dependent] = b.bytes();
+    results[way] = b.bytes();
   }
+  Check(cudaStreamDestroy(stream), "stream");
   if (results[0] != results[1]) Fail(tally, name, "another result with dependent launches");
+  if (results[0] != results[2]) Fail(tally, name, "another result in a graph");
   for (size_t i = 0; i < count; ++i) {
     if (isnan(b.Get(i))) return Fail(tally, name, "a number was read before it was written");
   }
