@@ -21,16 +21,22 @@ __device__ __forceinline__ uint32_t Key(float v) {
   return bits ^ ((bits & 0x80000000u) != 0 ? kAll : 0x80000000u);
 }
 
+// Unkey gives the number back; a NaN may be another one.
+__device__ __forceinline__ float Unkey(uint32_t key) {
+  return __uint_as_float(key ^ ((key & 0x80000000u) != 0 ? 0x80000000u : kAll));
+}
+
 __device__ __forceinline__ float WarpMost(float v) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(kAll, v, step));
   return v;
 }
 
+__device__ __noinline__ float SqrtSoftplus(float v) { return sqrtf(v > 20.0f ? v : log1pf(expf(v))); }
+
 // ScoreAlone is the score of a logit that does not depend on others.
 __device__ __forceinline__ float ScoreAlone(MojoScore score, float v) {
-  if (score == kMojoSigmoid) return 1.0f / (1.0f + expf(-v));
-  return sqrtf(v > 20.0f ? v : log1pf(expf(v)));
+  return score == kMojoSigmoid ? __frcp_rn(1.0f + expf(-v)) : SqrtSoftplus(v);
 }
 
 __device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) {
@@ -50,114 +56,153 @@ struct Top2 {
   __device__ __forceinline__ float Score(bool sum) const { return sum ? first + second : first; }
 };
 
-// Route: a row reads its logits and writes 12 bytes a choice; the time is that of a launch and of top_k
-// rounds of two warp reductions, 2 to 3 us up to about 4096 rows. Registers: 72 for 512 experts, 48 for 256.
-template <class T, int kOwn>
+// SoftmaxInWarp makes scores of a row's logits; those beyond the experts are -infinity.
+template <int kOwn>
+__device__ __forceinline__ void SoftmaxInWarp(float (&score)[kOwn]) {
+  float most = score[0], sum = 0;
+#pragma unroll
+  for (int i = 1; i < kOwn; ++i) most = fmaxf(most, score[i]);
+  most = WarpMost(most);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) sum += score[i] = expf(score[i] - most);
+  sum = WarpSum(sum);
+  // The quotient as a division rounds it, in three instructions: sum is 1 to 512, or NaN.
+  const float inverse = __frcp_rn(sum);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const float quotient = score[i] * inverse;
+    score[i] = fmaf(fmaf(-quotient, sum, score[i]), inverse, quotient);
+  }
+}
+
+// KeepGroups makes the keys of the groups' choice, in which experts of groups that are left out have the excluded
+// score. Lanes of a group share its experts; choice is memory for a number of each.
+template <int kOwn>
+__device__ __forceinline__ void KeepGroups(const MojoTopKRouterArgs& a, const float (&biased)[kOwn], int lane,
+                                           float* choice, uint32_t (&key)[kOwn]) {
+  const int experts = static_cast<int>(a.experts), groups = static_cast<int>(a.groups), size = experts / groups;
+  int share = 1;
+  while (2 * share * groups <= 32) share *= 2;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (32 * i + lane < experts) choice[32 * i + lane] = biased[i];
+  }
+  __syncwarp();
+  const int group = lane / share;
+  Top2 best;
+  if (group < groups) {
+    for (int i = lane % share; i < size; i += share) best.Add(choice[group * size + i]);
+  }
+#pragma unroll 1
+  for (int step = share / 2; step > 0; step /= 2) {
+    const float first = __shfl_xor_sync(kAll, best.first, step), second = __shfl_xor_sync(kAll, best.second, step);
+    best.Add(first);
+    best.Add(second);
+  }
+  uint32_t kept = 0, mine = group < groups && lane % share == 0 ? Key(best.Score(a.top2_sum != 0)) : kTaken;
+  const int group_top_k = static_cast<int>(a.group_top_k);
+#pragma unroll 1
+  for (int g = 0; g < group_top_k; ++g) {
+    const uint32_t most = __reduce_max_sync(kAll, mine);
+    const int winner = __ffs(__ballot_sync(kAll, mine == most)) - 1;
+    kept |= 1u << winner / share;
+    if (lane == winner) mine = kTaken;
+  }
+  const float per_size = 1.0f / static_cast<float>(size);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int expert = 32 * i + lane;
+    // expert / size: half an expert is far more than what rounding moves.
+    const int its = static_cast<int>((static_cast<float>(expert) + 0.5f) * per_size);
+    key[i] = expert < experts ? Key((kept >> its & 1) != 0 ? biased[i] : a.excluded_score) : kTaken;
+  }
+  __syncwarp();
+}
+
+// Route does a row a warp. kPlain: softmax, no bias, no groups, as most models have it. A row reads its logits and
+// writes 12 bytes a choice; the time is that of a launch, of reading the code (where no call before has), and of
+// top_k rounds of two warp reductions.
+//
+// Registers: 48 for 512 experts, 32 for 256 and fewer; not kPlain 80, 48 for 256, and 32. Shared memory: 4 bytes an
+// expert and warp, not kPlain.
+template <class T, int kOwn, bool kPlain>
 __global__ __launch_bounds__(32 * kWarps) void Route(const __grid_constant__ MojoTopKRouterArgs a) {
-  extern __shared__ float shared[];  // [kWarps][experts], with groups
+  extern __shared__ float shared[];  // [kWarps][experts]
   WaitForPrevious();
-  LetNextStart();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const size_t row = static_cast<size_t>(blockIdx.x) * kWarps + warp;
   if (row >= a.rows) return;
   const int experts = static_cast<int>(a.experts), top_k = static_cast<int>(a.top_k);
   const T* logits = static_cast<const T*>(a.logits) + row * a.experts;
+  float* scores = shared + warp * experts;
   float score[kOwn];
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) score[i] = 32 * i + lane < experts ? ToFloat(logits[32 * i + lane]) : -INFINITY;
-  float bias[kOwn] = {};
-  if (a.bias != nullptr) {
+  uint32_t key[kOwn];
+  if constexpr (kPlain) {
+    LetNextStart();
+    if (!a.top_k_first) SoftmaxInWarp(score);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) key[i] = 32 * i + lane < experts ? Key(score[i]) : kTaken;
+  } else {
+    float biased[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (32 * i + lane < experts) bias[i] = Number(a.bias, 32 * i + lane, a.bias_type);
+      biased[i] = a.bias != nullptr && 32 * i + lane < experts ? Number(a.bias, 32 * i + lane, a.bias_type) : 0;
     }
-  }
-  if (!a.top_k_first) {
-    if (a.score == kMojoSoftmax) {
-      float most = score[0], sum = 0;
+    LetNextStart();
+    if (!a.top_k_first) {
+      if (a.score == kMojoSoftmax) {
+        SoftmaxInWarp(score);
+      } else {
 #pragma unroll
-      for (int i = 1; i < kOwn; ++i) most = fmaxf(most, score[i]);
-      most = WarpMost(most);
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        score[i] = expf(score[i] - most);
-        if (32 * i + lane < experts) sum += score[i];
+        for (int i = 0; i < kOwn; ++i) score[i] = ScoreAlone(a.score, score[i]);
       }
-      sum = WarpSum(sum);
+    }
+    // Without a bias the sum is the score, but for the sign of zero, which a key does not have.
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) score[i] /= sum;
+    for (int i = 0; i < kOwn; ++i) biased[i] += score[i];
+    if (a.groups > 1) {
+      KeepGroups(a, biased, lane, scores, key);
     } else {
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) score[i] = ScoreAlone(a.score, score[i]);
-    }
-  }
-  uint32_t key[kOwn];
-  if (a.groups > 1) {
-    // Lanes of a group share its experts.
-    float* choice = shared + warp * experts;
-    const int groups = static_cast<int>(a.groups), size = experts / groups;
-    int share = 1;
-    while (2 * share * groups <= 32) share *= 2;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      if (32 * i + lane < experts) choice[32 * i + lane] = score[i] + bias[i];
-    }
-    __syncwarp();
-    const int group = lane / share;
-    Top2 best;
-    if (group < groups) {
-      for (int i = lane % share; i < size; i += share) best.Add(choice[group * size + i]);
-    }
-    for (int step = share / 2; step > 0; step /= 2) {
-      const float first = __shfl_xor_sync(kAll, best.first, step), second = __shfl_xor_sync(kAll, best.second, step);
-      best.Add(first);
-      best.Add(second);
-    }
-    uint32_t kept = 0, mine = group < groups && lane % share == 0 ? Key(best.Score(a.top2_sum != 0)) : kTaken;
-    for (size_t g = 0; g < a.group_top_k; ++g) {
-      const uint32_t most = __reduce_max_sync(kAll, mine);
-      const int winner = __ffs(__ballot_sync(kAll, mine == most)) - 1;
-      kept |= 1u << winner / share;
-      if (lane == winner) mine = kTaken;
+      for (int i = 0; i < kOwn; ++i) key[i] = 32 * i + lane < experts ? Key(biased[i]) : kTaken;
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const int expert = 32 * i + lane;
-      const bool stays = expert < experts && (kept >> (expert / size) & 1) != 0;
-      key[i] = expert < experts ? Key(stays ? score[i] + bias[i] : a.excluded_score) : kTaken;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      key[i] = 32 * i + lane < experts ? Key(a.bias != nullptr ? score[i] + bias[i] : score[i]) : kTaken;
+      if (32 * i + lane < experts) scores[32 * i + lane] = score[i];
     }
   }
   // Lane j keeps what is chosen in round j.
-  float chosen = -INFINITY;
+  uint32_t chosen_key = kTaken;
   int chosen_id = 0;
+#pragma unroll 1
   for (int j = 0; j < top_k; ++j) {
     uint32_t best = key[0];
-    int at = 0;
-    float value = score[0];
 #pragma unroll
-    for (int i = 1; i < kOwn; ++i) {
-      if (key[i] <= best) continue;
-      best = key[i];
-      at = i;
-      value = score[i];
-    }
+    for (int i = 1; i < kOwn; ++i) best = max(best, key[i]);
     const uint32_t most = __reduce_max_sync(kAll, best);
-    const int id = static_cast<int>(__reduce_min_sync(kAll, best == most ? 32u * at + lane : kAll));
-    value = __shfl_sync(kAll, value, id % 32);
-    if (lane == j) {
-      chosen = value;
-      chosen_id = id;
-    }
+    uint32_t mine = kAll;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) key[i] = 32 * i + lane == id ? kTaken : key[i];
+    for (int i = kOwn - 1; i >= 0; --i) mine = key[i] == most ? 32u * i + lane : mine;
+    const uint32_t id = __reduce_min_sync(kAll, mine);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) key[i] = 32u * i + lane == id ? kTaken : key[i];
+    if (lane == j) {
+      chosen_key = most;
+      chosen_id = static_cast<int>(id);
+    }
   }
+  float chosen;
+  if constexpr (kPlain) {
+    chosen = Unkey(chosen_key);
+  } else {
+    __syncwarp();
+    chosen = scores[chosen_id];
+  }
+  if (lane >= top_k) chosen = -INFINITY;
   if (a.top_k_first) {
-    if (a.score == kMojoSoftmax) {
+    if (kPlain || a.score == kMojoSoftmax) {
       chosen = expf(chosen - WarpMost(chosen));  // 0 in other lanes
       chosen /= WarpSum(lane < top_k ? chosen : 0);
     } else {
@@ -278,15 +323,21 @@ bool FitsWarp(const MojoTopKRouterArgs& a) { return a.experts <= kMostInWarp && 
 // Rows that RouteAny has memory for at once.
 size_t RowsAtOnce(const MojoTopKRouterArgs& a) { return a.rows < 256 ? a.rows : 256; }
 
-template <class T>
+template <class T, bool kPlain>
 cudaError_t Run(const MojoTopKRouterArgs& a, cudaStream_t stream) {
-  const auto kernel = a.experts <= 32    ? Route<T, 1>
-                      : a.experts <= 64  ? Route<T, 2>
-                      : a.experts <= 128 ? Route<T, 4>
-                      : a.experts <= 256 ? Route<T, 8>
-                                         : Route<T, 16>;
-  const size_t shared = a.groups > 1 ? kWarps * a.experts * sizeof(float) : 0;
+  const auto kernel = a.experts <= 32    ? Route<T, 1, kPlain>
+                      : a.experts <= 64  ? Route<T, 2, kPlain>
+                      : a.experts <= 128 ? Route<T, 4, kPlain>
+                      : a.experts <= 256 ? Route<T, 8, kPlain>
+                                         : Route<T, 16, kPlain>;
+  const size_t shared = kPlain ? 0 : kWarps * a.experts * sizeof(float);
   return Launch(kernel, static_cast<unsigned>(DivideUp(a.rows, kWarps)), 32 * kWarps, shared, stream, a);
+}
+
+template <class T>
+cudaError_t RunType(const MojoTopKRouterArgs& a, cudaStream_t stream) {
+  const bool plain = a.score == kMojoSoftmax && a.bias == nullptr && a.groups <= 1;
+  return plain ? Run<T, true>(a, stream) : Run<T, false>(a, stream);
 }
 
 }  // namespace
@@ -304,10 +355,10 @@ cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* args, cudaStream_t stre
   }
   switch (a.logits_type) {
     case kMojoFloat16:
-      return mojo::Run<mojo::Half>(a, stream);
+      return mojo::RunType<mojo::Half>(a, stream);
     case kMojoBFloat16:
-      return mojo::Run<mojo::BFloat>(a, stream);
+      return mojo::RunType<mojo::BFloat>(a, stream);
     default:
-      return mojo::Run<float>(a, stream);
+      return mojo::RunType<float>(a, stream);
   }
 }
