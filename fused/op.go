@@ -67,7 +67,7 @@ type Site struct {
 	Opset int64
 }
 
-var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding, topKRouter, moe}
+var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return append([]*Op(nil), ops...) }

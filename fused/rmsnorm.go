@@ -6,8 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-var normAttributes = []AttributeSpec{
+var normAttributes = append([]AttributeSpec{
 	{Name: "axis", Type: onnx.AttrInt, Doc: "first axis that is normalised, counted from the end (negative): -1 normalises the last axis"},
+}, scaleAttributes...)
+
+// scaleAttributes are those of a norm over the last axis.
+var scaleAttributes = []AttributeSpec{
 	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares"},
 	{Name: "scale_after_cast", Type: onnx.AttrInt, Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in float32"},
 }
@@ -35,13 +39,13 @@ var rmsNorm = &Op{
 	Types:      normTypes,
 	Source: "Zhang and Sennrich, Root Mean Square Layer Normalization (2019); RMSNormalization of ONNX opset 23 is " +
 		"scale_after_cast=1 with stash_type=1, the modules of PyTorch transformers are either form",
-	supports: func(s Site) error { return normSupports("RMSNorm", s, 0, 1) },
+	supports: func(s Site) error { return normSupports("RMSNorm", s, s.attr("axis").Int, 0, 1) },
 	outputTypes: func(s Site) []onnx.DataType {
 		return []onnx.DataType{normOutputType(s, 0, 1)}
 	},
-	overload: normOverload,
+	overload: func(s Site) string { return normOverload(s, s.attr("axis").Int) },
 	define: func(b *body, s Site) []*onnx.Value {
-		return []*onnx.Value{normBody(b, s, b.in[0], 0, 1)}
+		return []*onnx.Value{normBody(b, s, "Y", s.attr("axis").Int, b.in[0], 0, 1)}
 	},
 }
 
@@ -67,23 +71,23 @@ var addRMSNorm = &Op{
 		if s.Types[0] != s.Types[1] {
 			return fmt.Errorf("mojo.AddRMSNorm takes X and residual of one type, not %s and %s", s.Types[0], s.Types[1])
 		}
-		return normSupports("AddRMSNorm", s, 0, 2)
+		return normSupports("AddRMSNorm", s, s.attr("axis").Int, 0, 2)
 	},
 	outputTypes: func(s Site) []onnx.DataType {
 		return []onnx.DataType{normOutputType(s, 0, 2), s.Types[0]}
 	},
-	overload: normOverload,
+	overload: func(s Site) string { return normOverload(s, s.attr("axis").Int) },
 	define: func(b *body, s Site) []*onnx.Value {
 		exact := b.call("sum_32", "Add", b.float32("X_32", b.in[0]), b.float32("residual_32", b.in[1]))
 		sum := b.round("sum", exact, 0)
-		return []*onnx.Value{normBody(b, s, sum, 0, 2), sum}
+		return []*onnx.Value{normBody(b, s, "Y", s.attr("axis").Int, sum, 0, 2), sum}
 	},
 }
 
-// normBody normalises x, which has the type of input xIn, and scales it by input scaleIn. It is written as Pow,
-// ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses that spelling to its own kernel.
-func normBody(b *body, s Site, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
-	n := -s.attr("axis").Int
+// normBody normalises x, which has the type of input xIn, from axis on, and scales it by input scaleIn; the result is called name.
+// It is written as Pow, ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses that spelling to its own kernel.
+func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
+	n := -axis
 	axes := make([]int64, n)
 	for i := range axes {
 		axes[i] = int64(i) - n
@@ -95,17 +99,17 @@ func normBody(b *body, s Site, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
 	normalised := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
 	if s.attr("scale_after_cast").Int == 1 {
 		normalised = b.rounded("rounded", normalised, scaleIn)
-		return b.round("Y", b.call("scaled", "Mul", normalised, scale), scaleIn)
+		return b.round(name, b.call("scaled", "Mul", normalised, scale), scaleIn)
 	}
-	return b.round("Y", b.call("scaled", "Mul", normalised, scale), xIn)
+	return b.round(name, b.call("scaled", "Mul", normalised, scale), xIn)
 }
 
-func normOverload(s Site) string {
+func normOverload(s Site, axis int64) string {
 	name := "scale_in_float32"
 	if s.attr("scale_after_cast").Int == 1 {
 		name = "scale_after_cast"
 	}
-	if axis := s.attr("axis").Int; axis != -1 {
+	if axis != -1 {
 		name += fmt.Sprintf("_last_%d_axes", -axis)
 	}
 	return name
@@ -118,8 +122,8 @@ func normOutputType(s Site, x, scale int) onnx.DataType {
 	return s.Types[x]
 }
 
-func normSupports(op string, s Site, x, scale int) error {
-	axis, after, epsilon := s.attr("axis").Int, s.attr("scale_after_cast").Int, s.attr("epsilon").Float
+func normSupports(op string, s Site, axis int64, x, scale int) error {
+	after, epsilon := s.attr("scale_after_cast").Int, s.attr("epsilon").Float
 	if axis >= 0 || axis < -8 {
 		return fmt.Errorf("mojo.%s attribute axis is %d; it is counted from the end and must be -1 to -8", op, axis)
 	}

@@ -14,6 +14,14 @@ const (
 	layoutInterleaved = "interleaved"
 )
 
+// rotaryAttributes are those of a rotation.
+var rotaryAttributes = []AttributeSpec{
+	{Name: "interleaved", Type: onnx.AttrInt, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
+	{Name: "rotary_dim", Type: onnx.AttrInt, Doc: "how many channels are rotated (r): even, from 2 to D"},
+	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Doc: "which r of the D channels are rotated; first where all are"},
+	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved}, Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
+}
+
 // rotaryEmbedding rotates pairs of channels by the angles whose cosines and sines are given.
 var rotaryEmbedding = &Op{
 	Name:    "RotaryEmbedding",
@@ -31,26 +39,27 @@ var rotaryEmbedding = &Op{
 		{Name: "cos", Type: "T", Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the channel that is written) or r/2 (taken by pair)"},
 		{Name: "sin", Type: "T", Doc: "as cos, with the same last dimension"},
 	},
-	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
-	Attributes: []AttributeSpec{
-		{Name: "interleaved", Type: onnx.AttrInt, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
-		{Name: "rotary_dim", Type: onnx.AttrInt, Doc: "how many channels are rotated (r): even, from 2 to D"},
-		{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Doc: "which r of the D channels are rotated; first where all are"},
-		{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved}, Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
-	},
-	Types: "T is float32, float16 or bfloat16",
+	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
+	Attributes: rotaryAttributes,
+	Types:      "T is float32, float16 or bfloat16",
 	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers interleaved=0; " +
 		"partial rotation is that of GPT-J and GPT-NeoX",
-	supports:    rotarySupports,
+	supports: func(s Site) error {
+		if err := oneKernelType("RotaryEmbedding", []Param{{Name: "X"}, {Name: "cos"}, {Name: "sin"}}, s.Types); err != nil {
+			return err
+		}
+		return rotarySupports("RotaryEmbedding", s, 1)
+	},
 	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
-	overload:    rotaryOverload,
-	define:      rotaryBody,
+	overload:    func(s Site) string { return rotaryOverload(s, 1) },
+	define:      func(b *body, s Site) []*onnx.Value { return []*onnx.Value{rotaryBody(b, s, b.in[0], 0, 1)} },
 }
 
-// rotaryOverload names what the body depends on: the width of the tables, the two layouts, and which side is copied.
-func rotaryOverload(s Site) string {
+// rotaryOverload names what the body depends on: the width of the tables, of which cos is the first, the two layouts, and
+// which side is copied.
+func rotaryOverload(s Site, cos int) string {
 	name := "half_tables"
-	if cosWide(s) {
+	if cosWide(s, cos) {
 		name = "wide_tables"
 	}
 	switch from, to := rotaryLayouts(s); {
@@ -65,22 +74,23 @@ func rotaryOverload(s Site) string {
 	return name
 }
 
-func rotaryBody(b *body, s Site) []*onnx.Value {
+// rotaryBody rotates v, which has the type of input like, by the tables cosIn and the one after it.
+func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
 	from, to := rotaryLayouts(s)
-	x := b.float32("x", b.in[0])
+	x := b.float32("x", v)
 	var rest *onnx.Value
 	if rotaryPartial(s) {
 		x, rest = b.rotated(x, s.attr("rotated_side").String)
 	}
 	x1, x2 := b.pairs("x1", "x2", x, from)
-	cos, sin := b.float32("cos_32", b.in[1]), b.float32("sin_32", b.in[2])
+	cos, sin := b.float32("cos_32", b.in[cosIn]), b.float32("sin_32", b.in[cosIn+1])
 	c1, c2, s1, s2 := cos, cos, sin, sin
-	if cosWide(s) {
+	if cosWide(s, cosIn) {
 		c1, c2 = b.pairs("c1", "c2", cos, to)
 		s1, s2 = b.pairs("s1", "s2", sin, to)
 	}
 	product := func(name string, p, q *onnx.Value) *onnx.Value {
-		return b.rounded(name+"_rounded", b.call(name, "Mul", p, q), 0)
+		return b.rounded(name+"_rounded", b.call(name, "Mul", p, q), like)
 	}
 	first := b.call("first", "Sub", product("x1_c1", x1, c1), product("x2_s1", x2, s1))
 	second := b.call("second", "Add", product("x2_c2", x2, c2), product("x1_s2", x1, s2))
@@ -97,7 +107,7 @@ func rotaryBody(b *body, s Site) []*onnx.Value {
 	default:
 		y = b.concat("channels", rest, y)
 	}
-	return []*onnx.Value{b.round("Y", y, 0)}
+	return b.round("Y", y, like)
 }
 
 // rotated parts the channels of x in those that are rotated and the rest. How many they are is read from the node.
@@ -138,39 +148,37 @@ func rotaryLayouts(s Site) (from, to string) {
 	return from, s.attr("output_layout").String
 }
 
-// cosWide says whether the tables are as wide as what is rotated, rather than half as wide.
-func cosWide(s Site) bool { return s.lastDim(1) == s.attr("rotary_dim").Int }
+// cosWide says whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as wide.
+func cosWide(s Site, cos int) bool { return s.lastDim(cos) == s.attr("rotary_dim").Int }
 
 // rotaryPartial says whether there may be channels that are not rotated.
 func rotaryPartial(s Site) bool { return s.lastDim(0) != s.attr("rotary_dim").Int }
 
-func rotarySupports(s Site) error {
-	if err := oneKernelType("RotaryEmbedding", []Param{{Name: "X"}, {Name: "cos"}, {Name: "sin"}}, s.Types); err != nil {
-		return err
-	}
+// rotarySupports looks at the attributes and shapes of a rotation by the tables cos and the input after it.
+func rotarySupports(op string, s Site, cos int) error {
 	r := s.attr("rotary_dim").Int
 	if i := s.attr("interleaved").Int; i != 0 && i != 1 {
-		return fmt.Errorf("mojo.RotaryEmbedding attribute interleaved is %d; it must be 0 or 1", i)
+		return fmt.Errorf("mojo.%s attribute interleaved is %d; it must be 0 or 1", op, i)
 	}
 	if r <= 0 || r%2 != 0 {
-		return fmt.Errorf("mojo.RotaryEmbedding attribute rotary_dim is %d; it must be positive and even", r)
+		return fmt.Errorf("mojo.%s attribute rotary_dim is %d; it must be positive and even", op, r)
 	}
 	if x := s.lastDim(0); x >= 0 && x < r {
-		return fmt.Errorf("mojo.RotaryEmbedding attribute rotary_dim is %d, more than the last dimension of X, %d", r, x)
+		return fmt.Errorf("mojo.%s attribute rotary_dim is %d, more than the last dimension of X, %d", op, r, x)
 	}
-	c, n := s.lastDim(1), s.lastDim(2)
+	c, n := s.lastDim(cos), s.lastDim(cos+1)
 	if c < 0 {
-		return fmt.Errorf("mojo.RotaryEmbedding needs to know how wide cos is, and its last dimension is unknown")
+		return fmt.Errorf("mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
 	}
 	if n >= 0 && c != n {
-		return fmt.Errorf("mojo.RotaryEmbedding takes cos and sin of one width, not %d and %d", c, n)
+		return fmt.Errorf("mojo.%s takes cos and sin of one width, not %d and %d", op, c, n)
 	}
 	if c != r && c != r/2 {
-		return fmt.Errorf("mojo.RotaryEmbedding takes cos and sin %d or %d wide, not %d", r, r/2, c)
+		return fmt.Errorf("mojo.%s takes cos and sin %d or %d wide, not %d", op, r, r/2, c)
 	}
-	for i := 1; i <= 2; i++ {
-		if err := broadcasts(s.dims(i), s.dims(0)); err != nil {
-			return fmt.Errorf("mojo.RotaryEmbedding: %s does not broadcast to X: %w", []string{"", "cos", "sin"}[i], err)
+	for i, name := range []string{"cos", "sin"} {
+		if err := broadcasts(s.dims(cos+i), s.dims(0)); err != nil {
+			return fmt.Errorf("mojo.%s: %s does not broadcast to X: %w", op, name, err)
 		}
 	}
 	return nil

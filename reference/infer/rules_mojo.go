@@ -12,6 +12,7 @@ var mojoRules = map[string]rule{
 	},
 	"GLU":             func(c *call) { c.set(0, c.firstType(0), c.same(c.shape(0), c.shape(1))) },
 	"RotaryEmbedding": unary,
+	"NormRotary":      func(c *call) { c.set(0, c.normType(1), c.shape(0)) },
 	"TopKRouter":      (*call).topKRouter,
 	"MoE":             (*call).mixture,
 }

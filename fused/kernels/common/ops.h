@@ -25,6 +25,13 @@ extern const OpDef kGLU;
 // channels; docs/ops.md has the formula.
 extern const OpDef kRotaryEmbedding;
 
+// NormRotary(X:T, scale:S, cos:N, sin:N) -> Y:N.  Y = RotaryEmbedding(RMSNorm(X, scale)), the norm over the last
+// dimension, with the roundings of both; N is the type of the norm's result.
+extern const OpDef kNormRotary;
+
+// The inputs of NormRotary.
+enum NormRotaryInput { kNormRotaryX, kNormRotaryScale, kNormRotaryCos, kNormRotarySin };
+
 // TopKRouter(logits:T, correction_bias:B optional) -> weights:float32, ids:int64.  Scores the experts
 // and chooses k of them for each row of logits; docs/ops.md has the formula.
 extern const OpDef kTopKRouter;
@@ -63,6 +70,13 @@ struct RotaryEmbeddingAttributes {
   bool output_interleaved;  // the pairs in Y
 };
 
+// NormRotaryAttributes are the attributes of NormRotary.
+struct NormRotaryAttributes {
+  float epsilon;
+  bool scale_after_cast;
+  RotaryEmbeddingAttributes rotary;
+};
+
 // Score is the attribute score of TopKRouter.
 enum class Score { kSoftmax, kSigmoid, kSqrtSoftplus };
 
@@ -96,6 +110,7 @@ struct MoEAttributes {
 OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, GLUAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out);
+OrtStatus* ReadAttributes(const KernelInit& init, NormRotaryAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out);
 
@@ -128,8 +143,8 @@ struct RotaryLayout {
 };
 
 // LayOutRotary checks the shapes against the broadcasting rule and the attributes.
-OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
-                        const Shape& cos, const Shape& sin, RotaryLayout* out);
+OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes,
+                        const Shape& x, const Shape& cos, const Shape& sin, RotaryLayout* out);
 
 // RouterTensors are the tensors of a running TopKRouter, and their sizes.
 struct RouterTensors {
@@ -183,6 +198,13 @@ struct AttributeReader {
 
 // ReadGate reads alpha, limit and up_offset, once activation is known.
 void ReadGate(AttributeReader* read, GLUAttributes* out);
+
+// ReadNorm reads epsilon and scale_after_cast, of an op whose scale is input number scale.
+void ReadNorm(AttributeReader* read, size_t scale, float* epsilon, bool* scale_after_cast);
+
+// ReadRotary reads the attributes of a rotation of X, and checks them against its last dimension where the
+// model fixes that.
+void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out);
 
 }  // namespace mojo
 

@@ -34,34 +34,39 @@ const OpDef kAddRMSNorm = {"AddRMSNorm", {"X", "residual", "scale"}, 3, 3, 2, 1,
 
 OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out) {
   AttributeReader read(init);
-  char found[64];
   out->axis = read.Int("axis");
-  out->epsilon = read.Float("epsilon");
-  const int64_t after = read.Int("scale_after_cast");
-  out->scale_after_cast = after != 0;
   if (out->axis >= 0 || out->axis < -static_cast<int64_t>(kMaxRank)) {
+    char found[64];
     snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->axis));
     read.Fail("axis", found, "a negative number, -1 for the last dimension");
   }
-  if (!(out->epsilon >= 0) || isinf(out->epsilon)) {
-    snprintf(found, sizeof(found), "%g", static_cast<double>(out->epsilon));
-    read.Fail("epsilon", found, "a finite number of at least 0");
+  ReadNorm(&read, init.def.input_count - 1, &out->epsilon, &out->scale_after_cast);
+  return read.status;
+}
+
+void ReadNorm(AttributeReader* read, size_t scale, float* epsilon, bool* scale_after_cast) {
+  char found[64];
+  *epsilon = read->Float("epsilon");
+  const int64_t after = read->Int("scale_after_cast");
+  *scale_after_cast = after != 0;
+  if (!(*epsilon >= 0) || isinf(*epsilon)) {
+    snprintf(found, sizeof(found), "%g", static_cast<double>(*epsilon));
+    read->Fail("epsilon", found, "a finite number of at least 0");
   }
   if (after != 0 && after != 1) {
     snprintf(found, sizeof(found), "%lld", static_cast<long long>(after));
-    read.Fail("scale_after_cast", found, "0 or 1");
+    read->Fail("scale_after_cast", found, "0 or 1");
   }
-  const ONNXTensorElementDataType x = init.types.inputs[0];
-  const ONNXTensorElementDataType scale = init.types.inputs[init.def.input_count - 1];
-  if (x != scale && scale == kF32 && after != 0) {
-    read.Fail("scale_after_cast", "1",
-              "0 with a float32 scale and a narrower X (the result has X's type)");
+  const ONNXTensorElementDataType x = read->init.types.inputs[0];
+  const ONNXTensorElementDataType s = read->init.types.inputs[scale];
+  if (x != s && s == kF32 && after != 0) {
+    read->Fail("scale_after_cast", "1",
+               "0 with a float32 scale and a narrower X (the result has X's type)");
   }
-  if (x != scale && x == kF32 && after == 0) {
-    read.Fail("scale_after_cast", "0",
-              "1 with a float32 X and a narrower scale (the result has scale's type)");
+  if (x != s && x == kF32 && after == 0) {
+    read->Fail("scale_after_cast", "0",
+               "1 with a float32 X and a narrower scale (the result has scale's type)");
   }
-  return read.status;
 }
 
 OrtStatus* SplitAtAxis(const Api& api, const OpDef& def, const Shape& x, int64_t axis, size_t* rows,

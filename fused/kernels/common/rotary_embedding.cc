@@ -1,4 +1,4 @@
-// Types, attributes and shape rules of RotaryEmbedding.
+// Types, attributes and shape rules of RotaryEmbedding, and the shape rules of NormRotary.
 #include <stdio.h>
 
 #include "common/ops.h"
@@ -33,7 +33,7 @@ int64_t StaticLastDim(const KernelInit& init) {
 }
 
 // Steps gives the step of a table (cos or sin) along each leading dim of X, and whether it is wide.
-OrtStatus* Steps(const Api& api, const char* name, const Shape& x, int64_t rotary_dim,
+OrtStatus* Steps(const Api& api, const OpDef& def, const char* name, const Shape& x, int64_t rotary_dim,
                  const Shape& table, size_t* steps, bool* wide) {
   const int64_t last = table.rank > 0 ? table.dims[table.rank - 1] : 0;
   bool ok = table.rank >= 1 && table.rank <= x.rank && (last == rotary_dim || last == rotary_dim / 2);
@@ -52,9 +52,9 @@ OrtStatus* Steps(const Api& api, const char* name, const Shape& x, int64_t rotar
   }
   *wide = last == rotary_dim;
   if (ok) return nullptr;
-  return Errorf(api, "mojo.RotaryEmbedding: %s has shape %s and X %s; %s must broadcast to X, with a "
+  return Errorf(api, "mojo.%s: %s has shape %s and X %s; %s must broadcast to X, with a "
                 "last dimension of %lld or %lld (rotary_dim or half of it)",
-                name, ShapeText(table).text, ShapeText(x).text, name,
+                def.name, name, ShapeText(table).text, ShapeText(x).text, name,
                 static_cast<long long>(rotary_dim), static_cast<long long>(rotary_dim / 2));
 }
 
@@ -65,44 +65,48 @@ const OpDef kRotaryEmbedding = {"RotaryEmbedding", {"X", "cos", "sin"}, 3, 3, 1,
 
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
   AttributeReader read(init);
+  ReadRotary(&read, out);
+  return read.status;
+}
+
+void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out) {
   char found[64];
-  const int64_t interleaved = read.Int("interleaved");
+  const int64_t interleaved = read->Int("interleaved");
   out->interleaved = interleaved == 1;
-  out->rotary_dim = read.Int("rotary_dim");
+  out->rotary_dim = read->Int("rotary_dim");
   if (interleaved != 0 && interleaved != 1) {
     snprintf(found, sizeof(found), "%lld", static_cast<long long>(interleaved));
-    read.Fail("interleaved", found, "0 or 1");
+    read->Fail("interleaved", found, "0 or 1");
   }
   snprintf(found, sizeof(found), "%lld", static_cast<long long>(out->rotary_dim));
   if (out->rotary_dim <= 0 || out->rotary_dim % 2 != 0) {
-    read.Fail("rotary_dim", found, "a positive even number");
+    read->Fail("rotary_dim", found, "a positive even number");
   }
-  out->last = read.Choice("rotated_side", {"first", "last"}) == 1;
-  out->output_interleaved = read.Choice("output_layout", {"halves", "interleaved"}) == 1;
-  if (read.status != nullptr) return read.status;
-  const int64_t last = StaticLastDim(init);
+  out->last = read->Choice("rotated_side", {"first", "last"}) == 1;
+  out->output_interleaved = read->Choice("output_layout", {"halves", "interleaved"}) == 1;
+  if (read->status != nullptr) return;
+  const int64_t last = StaticLastDim(read->init);
   if (last > 0 && last < out->rotary_dim) {
     char expected[96];
     snprintf(expected, sizeof(expected), "at most %lld, the last dimension of X",
              static_cast<long long>(last));
-    read.Fail("rotary_dim", found, expected);
+    read->Fail("rotary_dim", found, expected);
   }
-  return read.status;
 }
 
-OrtStatus* LayOutRotary(const Api& api, const RotaryEmbeddingAttributes& attributes, const Shape& x,
-                        const Shape& cos, const Shape& sin, RotaryLayout* out) {
+OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes,
+                        const Shape& x, const Shape& cos, const Shape& sin, RotaryLayout* out) {
   const int64_t rotary_dim = attributes.rotary_dim;
   if (x.rank == 0 || x.dims[x.rank - 1] < rotary_dim) {
     return Errorf(api,
-                  "mojo.RotaryEmbedding: X has shape %s and rotary_dim is %lld; the last dimension "
+                  "mojo.%s: X has shape %s and rotary_dim is %lld; the last dimension "
                   "of X must be at least rotary_dim",
-                  ShapeText(x).text, static_cast<long long>(rotary_dim));
+                  def.name, ShapeText(x).text, static_cast<long long>(rotary_dim));
   }
   size_t cos_step[kMaxRank];
   size_t sin_step[kMaxRank];
-  if (OrtStatus* s = Steps(api, "cos", x, rotary_dim, cos, cos_step, &out->cos_wide)) return s;
-  if (OrtStatus* s = Steps(api, "sin", x, rotary_dim, sin, sin_step, &out->sin_wide)) return s;
+  if (OrtStatus* s = Steps(api, def, "cos", x, rotary_dim, cos, cos_step, &out->cos_wide)) return s;
+  if (OrtStatus* s = Steps(api, def, "sin", x, rotary_dim, sin, sin_step, &out->sin_wide)) return s;
   out->width = static_cast<size_t>(x.dims[x.rank - 1]);
   out->rotated = static_cast<size_t>(rotary_dim);
   out->first = attributes.last ? out->width - out->rotated : 0;

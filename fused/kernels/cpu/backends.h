@@ -11,6 +11,7 @@ extern const Backend kCPURMSNorm;
 extern const Backend kCPUAddRMSNorm;
 extern const Backend kCPUGLU;
 extern const Backend kCPURotaryEmbedding;
+extern const Backend kCPUNormRotary;
 extern const Backend kCPUTopKRouter;
 extern const Backend kCPUMoE;
 

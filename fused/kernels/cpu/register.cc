@@ -9,6 +9,7 @@ constexpr mojo::OpEntry kTable[] = {
     {&mojo::kAddRMSNorm, &mojo::kCPUAddRMSNorm},
     {&mojo::kGLU, &mojo::kCPUGLU},
     {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
+    {&mojo::kNormRotary, &mojo::kCPUNormRotary},
     {&mojo::kTopKRouter, &mojo::kCPUTopKRouter},
     {&mojo::kMoE, &mojo::kCPUMoE},
 };

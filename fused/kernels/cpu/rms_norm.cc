@@ -3,6 +3,7 @@
 
 #include "common/ops.h"
 #include "cpu/backends.h"
+#include "cpu/prepared_scale.h"
 
 namespace mojo {
 namespace {
@@ -12,42 +13,10 @@ struct NormKernel {
   RMSNormAttributes attributes;
   NormFn run_stored;    // for a scale as it is stored
   NormFn run_prepared;  // for one widened to float32
-  float* prepared;      // the scale in float32 where it is a constant, else null
-  size_t prepared_rank;
-  int64_t prepared_dims[kMaxRank];
+  PreparedScale prepared;
 };
 
-// Prepare keeps a constant scale as float32: a run then neither fetches it nor widens it.
-OrtStatus* Prepare(const KernelInit& init, size_t index, NormKernel* kernel) {
-  const Api& api = init.api;
-  int is_constant = 0;
-  const OrtValue* value = nullptr;
-  OrtStatus* status =
-      api.ort->KernelInfoGetConstantInput_tensor(init.info, index, &is_constant, &value);
-  if (status != nullptr) {
-    api.ort->ReleaseStatus(status);
-    return nullptr;
-  }
-  if (is_constant == 0 || value == nullptr) return nullptr;
-  Shape shape;
-  const void* data = nullptr;
-  if (OrtStatus* s = ReadTensor(api, init.def, index, value, &data, &shape)) return s;
-  const size_t count = shape.Count();
-  if (count == 0) return nullptr;
-  kernel->prepared = new (std::nothrow) float[count];
-  if (kernel->prepared == nullptr) return OutOfMemory(api);
-  TheKernels()->to_float32(ToElementType(init.types.inputs[index]), data, kernel->prepared, count);
-  kernel->prepared_rank = shape.rank;
-  for (size_t i = 0; i < shape.rank; ++i) kernel->prepared_dims[i] = shape.dims[i];
-  return nullptr;
-}
-
-void Destroy(void* state) {
-  auto* kernel = static_cast<NormKernel*>(state);
-  if (kernel == nullptr) return;
-  delete[] kernel->prepared;
-  delete kernel;
-}
+void Destroy(void* state) { delete static_cast<NormKernel*>(state); }
 
 template <bool kAdd>
 OrtStatus* Create(const KernelInit& init, void** state) {
@@ -70,7 +39,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
                       init.def.name);
     }
   }
-  if (status == nullptr) status = Prepare(init, scale, kernel);
+  if (status == nullptr) status = kernel->prepared.Prepare(init, scale);
   if (status != nullptr) {
     Destroy(kernel);
     return status;
@@ -94,10 +63,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
     if (OrtStatus* s = ReadInput(api, context, def, 1, &args.residual, &residual)) return s;
     if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
   }
-  if (kernel.prepared != nullptr) {
-    args.scale = kernel.prepared;
-    scale.dims = kernel.prepared_dims;
-    scale.rank = kernel.prepared_rank;
+  if (kernel.prepared.data() != nullptr) {
+    args.scale = kernel.prepared.data();
+    kernel.prepared.SetShape(&scale);
   } else {
     run = kernel.run_stored;
     if (OrtStatus* s = ReadInput(api, context, def, kAdd ? 2 : 1, &args.scale, &scale)) return s;

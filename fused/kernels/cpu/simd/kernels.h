@@ -80,6 +80,26 @@ constexpr size_t kRotaryInPlace = 2048;
 // PairLayout is where the two channels of a pair lie: in the two halves, or beside each other.
 enum PairLayout { kHalves, kInterleaved };
 
+// NormRotaryArgs is a rotation of rows that are normalised first. rotary.x may be of another type than
+// rotary.y, which is that of cos and sin.
+struct NormRotaryArgs {
+  RotaryArgs rotary;
+  const float* scale;  // of rotary.width numbers
+  float epsilon;
+};
+
+// NormRotaryFn does all rows of args. rotary.y may be rotary.x's buffer; where from and to differ, only for
+// rows of up to kRotaryInPlace channels.
+typedef void (*NormRotaryFn)(const NormRotaryArgs& args);
+
+// NormRotaryKey selects a NormRotaryFn.
+struct NormRotaryKey {
+  ElementType x;
+  ElementType y;
+  bool scale_after_cast;
+  PairLayout from, to;
+};
+
 // ProductArgs is y[token][n] = sum over k of x[token][k] * weight(n, k), for the n below width and the
 // k below depth. weight(n, k) is w[n * stride + k] where by_rows, and w[k * stride + n] elsewhere.
 struct ProductArgs {
@@ -164,6 +184,7 @@ struct KernelTable {
   NormFn (*norm)(const NormKey& key);
   GateFn (*gate)(ElementType type, GateKind kind);
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
+  NormRotaryFn (*norm_rotary)(const NormRotaryKey& key);
   ProductFn (*product)(ElementType weights);
   PanelFn (*panels)(ElementType weights);
   // to_panel gives panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back.

@@ -48,6 +48,14 @@ __attribute__((noinline)) float MeanOfSquares(size_t n, Value value) {
   return static_cast<float>(sum / static_cast<double>(n));
 }
 
+// InverseRoot is 1 / sqrt(mean + epsilon) of a row, squares being the sum of the squares of its values.
+template <class Value>
+MOJO_INLINE F32 InverseRoot(float squares, size_t n, float epsilon, Value value) {
+  float mean = squares / static_cast<float>(n);
+  if (!__builtin_isfinite(squares)) mean = MeanOfSquares(n, value);
+  return Set(1.0f / __builtin_sqrtf(mean + epsilon));
+}
+
 // NormRows is the loop over rows. X, Y and S are the stored types of X, of the output and of scale;
 // kAfter is scale_after_cast, kAdd tells AddRMSNorm. Y may be X's buffer.
 template <class X, class Y, class S, bool kAfter, bool kAdd>
@@ -81,14 +89,10 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
       squares = SumOfSquares(
           width, [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); });
     }
-    float mean = squares / static_cast<float>(width);
-    if (!__builtin_isfinite(squares)) {
-      mean = MeanOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
-        const F32 v = Load(lanes, normed + i);
-        return residual == nullptr ? v : Round(x, v + Load(lanes, residual + i));
-      });
-    }
-    const F32 inv = Set(1.0f / __builtin_sqrtf(mean + args.epsilon));
+    const F32 inv = InverseRoot(squares, width, args.epsilon, [=](auto lanes, size_t i) MOJO_LAMBDA {
+      const F32 v = Load(lanes, normed + i);
+      return residual == nullptr ? v : Round(x, v + Load(lanes, residual + i));
+    });
     const auto write = [=](auto lanes, size_t i, F32 v) MOJO_LAMBDA {
       F32 n = v * inv;
       if (kAfter) n = Round(y, n);

@@ -9,26 +9,45 @@
 namespace mojo {
 namespace MOJO_ISA {
 
+// Stored is numbers as they lie in memory: One vector of them from i on, Two, or one of the first and one of
+// the second numbers of Pairs.
+template <class T>
+struct Stored {
+  const T* p;
+  template <class Lanes>
+  MOJO_INLINE F32 One(Lanes lanes, size_t i) const {
+    return Load(lanes, p + i);
+  }
+  template <class Lanes>
+  MOJO_INLINE void Two(Lanes lanes, size_t i, F32* v, F32* w) const {
+    LoadTwo(lanes, p + i, v, w);
+  }
+  template <class Lanes>
+  MOJO_INLINE void Pairs(Lanes lanes, size_t i, F32* a, F32* b) const {
+    LoadPairs(lanes, p + i, a, b);
+  }
+};
+
 // LoadChannels loads both channels of the pairs from i on, of half pairs.
-template <PairLayout kFrom, class Lanes, class T>
-MOJO_INLINE void LoadChannels(Lanes lanes, const T* p, size_t half, size_t i, F32* a, F32* b) {
-  if (kFrom == kInterleaved) return LoadPairs(lanes, p + 2 * i, a, b);
-  *a = Load(lanes, p + i);
-  *b = Load(lanes, p + half + i);
+template <PairLayout kFrom, class Lanes, class Source>
+MOJO_INLINE void LoadChannels(Lanes lanes, const Source& x, size_t half, size_t i, F32* a, F32* b) {
+  if (kFrom == kInterleaved) return x.Pairs(lanes, 2 * i, a, b);
+  *a = x.One(lanes, i);
+  *b = x.One(lanes, half + i);
 }
 
 // LoadTable loads what the pairs from i on take of cos or sin.
 template <PairLayout kTo, class Lanes, class T>
 MOJO_INLINE void LoadTable(Lanes lanes, const T* p, size_t half, bool wide, size_t i, F32* a,
                            F32* b) {
-  if (wide) return LoadChannels<kTo>(lanes, p, half, i, a, b);
+  if (wide) return LoadChannels<kTo>(lanes, Stored<T>{p}, half, i, a, b);
   *a = *b = Load(lanes, p + i);
 }
 
-// Rotation is one row: half pairs of x, to y.
-template <class T>
+// Rotation is one row: half pairs of x, to y. x is a Source, Stored or what has the functions of that.
+template <class T, class Source>
 struct Rotation {
-  const T* x;
+  Source x;
   const T* cos;
   const T* sin;
   T* y;
@@ -40,8 +59,8 @@ struct Rotation {
 // RotatePairs gathers the first and the second channels of the pairs. There is no fused multiply-add:
 // the contract rounds each product. Both channels are read before either is written, so y may be x's
 // buffer where the layouts are the same.
-template <PairLayout kFrom, PairLayout kTo, class T>
-MOJO_INLINE void RotatePairs(const Rotation<T>& r) {
+template <PairLayout kFrom, PairLayout kTo, class T, class Source>
+MOJO_INLINE void RotatePairs(const Rotation<T, Source>& r) {
   ForEachVector(r.half, [&](auto lanes, size_t i) MOJO_LAMBDA {
     F32 a, b, cos_a, cos_b, sin_a, sin_b;
     LoadChannels<kFrom>(lanes, r.x, r.half, i, &a, &b);
@@ -68,11 +87,11 @@ MOJO_INLINE void LoadByChannel(Lanes lanes, const T* p, bool wide, size_t i, F32
 }
 
 // RotateInterleaved leaves the pairs as they lie: y = x * cos +- (x with its pairs swapped) * sin.
-template <class T>
-MOJO_INLINE void RotateInterleaved(const Rotation<T>& r) {
+template <class T, class Source>
+MOJO_INLINE void RotateInterleaved(const Rotation<T, Source>& r) {
   ForEachVector(r.half, [&](auto lanes, size_t i) MOJO_LAMBDA {
     F32 v, w, cos_v, cos_w, sin_v, sin_w;
-    LoadTwo(lanes, r.x + 2 * i, &v, &w);
+    r.x.Two(lanes, 2 * i, &v, &w);
     LoadByChannel(lanes, r.cos, r.cos_wide, i, &cos_v, &cos_w);
     LoadByChannel(lanes, r.sin, r.sin_wide, i, &sin_v, &sin_w);
     StoreTwo(lanes, r.y + 2 * i,
@@ -82,14 +101,26 @@ MOJO_INLINE void RotateInterleaved(const Rotation<T>& r) {
 }
 
 // Rotate takes the faster way. Pairs of bfloat16 are gathered at no cost.
-template <PairLayout kFrom, PairLayout kTo, class T>
-MOJO_INLINE void Rotate(const Rotation<T>& r) {
+template <PairLayout kFrom, PairLayout kTo, class T, class Source>
+MOJO_INLINE void Rotate(const Rotation<T, Source>& r) {
   if (kFrom == kInterleaved && kTo == kInterleaved) return RotateInterleaved(r);
   RotatePairs<kFrom, kTo>(r);
 }
-template <PairLayout kFrom, PairLayout kTo>
-MOJO_INLINE void Rotate(const Rotation<BFloat>& r) {
+template <PairLayout kFrom, PairLayout kTo, class Source>
+MOJO_INLINE void Rotate(const Rotation<BFloat, Source>& r) {
   RotatePairs<kFrom, kTo>(r);
+}
+
+// RotationOf is the rotation of a row of args: from x, its channels that are rotated, to those of y.
+template <class T, class Source>
+MOJO_INLINE Rotation<T, Source> RotationOf(const RotaryArgs& args, size_t row, const Source& x, T* y) {
+  return {x,
+          static_cast<const T*>(args.cos) + row * args.cos_step,
+          static_cast<const T*>(args.sin) + row * args.sin_step,
+          y + args.first,
+          args.half,
+          args.cos_wide,
+          args.sin_wide};
 }
 
 template <class T, PairLayout kFrom, PairLayout kTo>
@@ -104,18 +135,12 @@ void RotateRows(const RotaryArgs& args) {
       Copy(x, y, first);
       Copy(x + first + rotated, y + first + rotated, width - first - rotated);
     }
-    Rotation<T> r{x + first,
-                  static_cast<const T*>(args.cos) + row * args.cos_step,
-                  static_cast<const T*>(args.sin) + row * args.sin_step,
-                  y + first,
-                  args.half,
-                  args.cos_wide,
-                  args.sin_wide};
+    Stored<T> source{x + first};
     if (kFrom != kTo && in_place) {
-      Copy(r.x, row_copy, rotated);
-      r.x = row_copy;
+      Copy(source.p, row_copy, rotated);
+      source.p = row_copy;
     }
-    Rotate<kFrom, kTo>(r);
+    Rotate<kFrom, kTo>(RotationOf<T>(args, row, source, y));
   }
 }
 

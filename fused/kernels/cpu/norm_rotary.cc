@@ -1,0 +1,103 @@
+// NormRotary on the CPU.
+#include <memory>
+#include <new>
+
+#include "common/ops.h"
+#include "cpu/backends.h"
+#include "cpu/prepared_scale.h"
+#include "cpu/rotary_rows.h"
+
+namespace mojo {
+namespace {
+
+// The widest scale that is widened to float32 on the stack, where it is no constant.
+constexpr size_t kStackScale = 2048;
+
+// NormRotaryKernel is the state of one node. Immutable after Create.
+struct NormRotaryKernel {
+  NormRotaryAttributes attributes;
+  NormRotaryFn run;
+  ElementType x, y, scale;
+  PreparedScale prepared;
+};
+
+void Destroy(void* state) { delete static_cast<NormRotaryKernel*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  std::unique_ptr<NormRotaryKernel> kernel(new (std::nothrow) NormRotaryKernel{});
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  if (OrtStatus* s = ReadAttributes(init, &kernel->attributes)) return s;
+  kernel->x = ToElementType(init.types.inputs[kNormRotaryX]);
+  kernel->y = ToElementType(init.types.outputs[0]);
+  kernel->scale = ToElementType(init.types.inputs[kNormRotaryScale]);
+  const auto layout = [](bool interleaved) { return interleaved ? kInterleaved : kHalves; };
+  kernel->run = TheKernels()->norm_rotary({kernel->x, kernel->y, kernel->attributes.scale_after_cast,
+                                           layout(kernel->attributes.rotary.interleaved),
+                                           layout(kernel->attributes.rotary.output_interleaved)});
+  if (kernel->run == nullptr) {
+    return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
+  }
+  if (OrtStatus* s = kernel->prepared.Prepare(init, kNormRotaryScale)) return s;
+  *state = kernel.release();
+  return nullptr;
+}
+
+// Work is what the tasks of one run share.
+struct Work {
+  NormRotaryFn run;
+  const float* scale;
+  float epsilon;
+  RotaryTensors tensors;
+};
+
+// NormRotateRange does the rows from row to end - 1.
+void NormRotateRange(const Work& work, size_t row, size_t end) {
+  work.tensors.EachRun(row, end, [&](const RotaryArgs& args) { work.run({args, work.scale, work.epsilon}); });
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const NormRotaryKernel*>(state);
+  const RotaryEmbeddingAttributes& rotary = kernel.attributes.rotary;
+  Work work{kernel.run, kernel.prepared.data(), kernel.attributes.epsilon, {}};
+  RotaryTensors& t = work.tensors;
+  Shape x, scale, cos, sin;
+  const void* stored_scale = nullptr;
+  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryX, &t.x, &x)) return s;
+  if (work.scale != nullptr) {
+    kernel.prepared.SetShape(&scale);
+  } else if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryScale, &stored_scale, &scale)) {
+    return s;
+  }
+  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotaryCos, &t.cos, &cos)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kNormRotary, kNormRotarySin, &t.sin, &sin)) return s;
+  if (OrtStatus* s = LayOutRotary(api, kNormRotary, rotary, x, cos, sin, &t.layout)) return s;
+  if (OrtStatus* s = CheckScale(api, kNormRotary, x, -1, scale)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kNormRotary, 0, x, &t.y)) return s;
+  const size_t width = t.layout.width;
+  if (t.layout.rows == 0) return nullptr;
+  t.x_size = ElementSize(kernel.x);
+  t.y_size = ElementSize(kernel.y);
+  float on_stack[kStackScale];
+  std::unique_ptr<float[]> widened;
+  if (work.scale == nullptr) {
+    float* to = on_stack;
+    if (width > kStackScale) {
+      widened.reset(to = new (std::nothrow) float[width]);
+      if (to == nullptr) return OutOfMemory(api);
+    }
+    TheKernels()->to_float32(kernel.scale, stored_scale, to, width);
+    work.scale = to;
+  }
+  std::unique_ptr<char[]> copy;
+  if (rotary.interleaved != rotary.output_interleaved && width > kRotaryInPlace && !t.MoveOutOfPlace(&copy)) {
+    return OutOfMemory(api);
+  }
+  return RunInTasks(api, context, NormRotateRange, work, t.layout.rows, width);
+}
+
+}  // namespace
+
+const Backend kCPUNormRotary = {nullptr, Create, Compute, Destroy, MayInPlace<0, 0>};
+
+}  // namespace mojo

@@ -1,0 +1,113 @@
+// Inner loops of NormRotary: a row is normalised as it is loaded for its rotation.
+#ifndef MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
+#define MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
+
+#include "cpu/simd/kernels.h"
+#include "cpu/simd/norm.h"
+#include "cpu/simd/rotary.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// Normed is a source of rotations: the numbers of x times inv and the scale, rounded as RMSNorm rounds them to
+// Y. kAfter is scale_after_cast.
+template <class X, class Y, bool kAfter>
+struct Normed {
+  Stored<X> x;
+  Stored<float> scale;
+  F32 inv;
+
+  MOJO_INLINE F32 Scaled(F32 v, F32 s) const {
+    const Y* y = nullptr;  // for its type
+    F32 n = v * inv;
+    if (kAfter) n = Round(y, n);
+    return Round(y, n * s);
+  }
+  template <class Lanes>
+  MOJO_INLINE F32 One(Lanes lanes, size_t i) const {
+    return Scaled(x.One(lanes, i), scale.One(lanes, i));
+  }
+  template <class Lanes>
+  MOJO_INLINE void Two(Lanes lanes, size_t i, F32* v, F32* w) const {
+    F32 s, t;
+    x.Two(lanes, i, v, w);
+    scale.Two(lanes, i, &s, &t);
+    *v = Scaled(*v, s);
+    *w = Scaled(*w, t);
+  }
+  template <class Lanes>
+  MOJO_INLINE void Pairs(Lanes lanes, size_t i, F32* a, F32* b) const {
+    F32 s, t;
+    x.Pairs(lanes, i, a, b);
+    scale.Pairs(lanes, i, &s, &t);
+    *a = Scaled(*a, s);
+    *b = Scaled(*b, t);
+  }
+  // From is the numbers from i on.
+  MOJO_INLINE Normed From(size_t i) const { return {{x.p + i}, {scale.p + i}, inv}; }
+};
+
+// StoreNormed writes n normed numbers that are not rotated.
+template <class Source, class Y>
+MOJO_INLINE void StoreNormed(const Source& x, size_t n, Y* y) {
+  ForEachVector(n, [&](auto lanes, size_t i) MOJO_LAMBDA { Store(lanes, y + i, x.One(lanes, i)); });
+}
+
+template <class X, class Y, bool kAfter, PairLayout kFrom, PairLayout kTo>
+void NormRotateRows(const NormRotaryArgs& args) {
+  const RotaryArgs& rotary = args.rotary;
+  const size_t width = rotary.width, first = rotary.first, end = first + 2 * rotary.half;
+  const bool in_place = rotary.x == rotary.y;
+  X row_copy[kFrom == kTo ? 1 : kRotaryInPlace];  // pairs that move need one
+  for (size_t row = 0; row < rotary.count; ++row) {
+    const X* x = static_cast<const X*>(rotary.x) + row * width;
+    Y* y = static_cast<Y*>(rotary.y) + row * width;
+    if (kFrom != kTo && in_place) {
+      Copy(x, row_copy, width);
+      x = row_copy;
+    }
+    const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); };
+    const F32 inv = InverseRoot(SumOfSquares(width, value), width, args.epsilon, value);
+    const Normed<X, Y, kAfter> normed{{x}, {args.scale}, inv};
+    StoreNormed(normed, first, y);
+    StoreNormed(normed.From(end), width - end, y + end);
+    Rotate<kFrom, kTo>(RotationOf<Y>(rotary, row, normed.From(first), y));
+  }
+}
+
+template <class X, class Y, bool kAfter>
+NormRotaryFn PickNormLayouts(PairLayout from, PairLayout to) {
+  if (from == kHalves) {
+    return to == kHalves ? NormRotateRows<X, Y, kAfter, kHalves, kHalves>
+                         : NormRotateRows<X, Y, kAfter, kHalves, kInterleaved>;
+  }
+  return to == kHalves ? NormRotateRows<X, Y, kAfter, kInterleaved, kHalves>
+                       : NormRotateRows<X, Y, kAfter, kInterleaved, kInterleaved>;
+}
+
+template <class N>
+NormRotaryFn PickNarrowRotary(const NormRotaryKey& key) {
+  if (key.x == kFloat32) {
+    return key.scale_after_cast ? PickNormLayouts<float, N, true>(key.from, key.to) : nullptr;
+  }
+  if (key.x != key.y) return nullptr;
+  return key.scale_after_cast ? PickNormLayouts<N, N, true>(key.from, key.to)
+                              : PickNormLayouts<N, N, false>(key.from, key.to);
+}
+
+inline NormRotaryFn PickNormRotary(const NormRotaryKey& key) {
+  switch (key.y) {
+    case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
+      return key.x == kFloat32 ? PickNormLayouts<float, float, false>(key.from, key.to) : nullptr;
+    case kFloat16:
+      return PickNarrowRotary<Half>(key);
+    case kBFloat16:
+      return PickNarrowRotary<BFloat>(key);
+  }
+  return nullptr;
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
