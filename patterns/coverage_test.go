@@ -61,6 +61,9 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 			got.RMSNorm++
 		case "RotaryEmbedding":
 			got.Rope++
+		case "NormRotary":
+			got.RMSNorm++
+			got.Rope++
 		case "GLU":
 			got.GLU++
 		case "LayerNormalization":

@@ -66,7 +66,7 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 	f := &finder{view: newGraphView(s, g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
-	f.findForms(s)
+	f.findForms(s, false)
 	states := map[*Pattern]*state{}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
@@ -90,6 +90,7 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 			}
 		}
 	}
+	f.findForms(s, true)
 	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.position(a.Root) - f.view.position(b.Root) })
 	return f.matches, append(f.report(s), f.notes...)
 }

@@ -1,6 +1,7 @@
 package patterns
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -12,26 +13,31 @@ type goForm struct {
 	name string
 	op   string // of domain mojo
 	find func(f *finder) []*Match
+	// joins says that its sites are made of those of other patterns: it is tried when these are found, whose matches its own
+	// hold as Parts.
+	joins bool
 }
 
 // goForms are the built-in ones, in the order they are tried.
 var goForms []*goForm
 
-func init() { goForms = []*goForm{moeForm, routerForm} }
+func init() { goForms = []*goForm{normRotaryForm, moeForm, routerForm} }
 
 // pattern gives the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {
 	return &Pattern{Name: d.name, Target: Target{Domain: "mojo", Op: d.op}, form: d}
 }
 
-// findForms finds the sites of the set's Go patterns.
-func (f *finder) findForms(s *Set) {
+// findForms finds the sites of the set's Go patterns, those that join others' or the rest.
+func (f *finder) findForms(s *Set, joins bool) {
 	for _, p := range s.Patterns {
-		if p.form == nil {
+		if p.form == nil || p.form.joins != joins {
 			continue
 		}
 		for _, m := range p.form.find(f) {
-			if slices.ContainsFunc(m.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
+			if joins {
+				f.matches = slices.DeleteFunc(f.matches, func(p *Match) bool { return slices.Contains(m.Parts, p) })
+			} else if slices.ContainsFunc(m.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
 				continue // a value that is computed twice, and read as one: the first match makes it
 			}
 			f.take(m)
@@ -79,6 +85,34 @@ func (r *replacementBuilder) input(name string, v *onnx.Value) *onnx.Value {
 		r.stands[v] = r.m.Replacement.AddInput(name, onnx.Type{})
 	}
 	return r.stands[v]
+}
+
+// place adds the nodes of a part's replacement but for main, and gives what stands for its values; those of given are there already.
+func (r *replacementBuilder) place(part *Match, main *onnx.Node, given map[*onnx.Value]*onnx.Value) map[*onnx.Value]*onnx.Value {
+	stands := maps.Clone(given)
+	for i, v := range part.Replacement.Inputs {
+		if stands[v] == nil {
+			stands[v] = r.input(v.Name, part.Inputs[i])
+		}
+	}
+	g := r.m.Replacement
+	for _, n := range part.Replacement.Nodes {
+		if n == main {
+			continue
+		}
+		inputs, outputs := make([]*onnx.Value, len(n.Inputs)), make([]*onnx.Value, len(n.Outputs))
+		for i, v := range n.Inputs {
+			inputs[i] = stands[v]
+		}
+		for i, v := range n.Outputs {
+			outputs[i] = g.NewValue(v.Name)
+			stands[v] = outputs[i]
+		}
+		made := g.AddNode(n.OpType, inputs, outputs, n.Attributes...)
+		made.Domain, made.Overload = n.Domain, n.Overload
+	}
+	r.m.Functions = append(r.m.Functions, part.Functions...)
+	return stands
 }
 
 // node adds a node of the standard with one output.

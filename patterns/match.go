@@ -26,6 +26,8 @@ type Match struct {
 	// Alike says whether two values are computed by equal nodes from equal values, which the match takes for one. It holds as
 	// long as the graph is not changed.
 	Alike func(v, w *onnx.Value) bool
+	// Parts are the matches that this one is made of, where it is: what stands there if it is not to be replaced as a whole.
+	Parts []*Match
 	// Attributes are the attributes of the main op.
 	Attributes []*onnx.Attribute
 }

@@ -120,8 +120,7 @@ func (a *applier) apply() error {
 			for _, n := range match.Nodes {
 				matched[n] = true
 			}
-			c := a.judge(f.scope, match, check)
-			if c != nil {
+			for _, c := range a.judgeWhole(f.scope, match, check) {
 				accepted = append(accepted, c)
 				c.slice.eachSubgraph(func(g *onnx.Graph) { gone[g] = true })
 			}
@@ -167,6 +166,9 @@ func (a *applier) secondLook(s *scope, judged []*patterns.Match, accepted []*can
 	}
 	for _, m := range judged {
 		known[place{m.Pattern, m.Root}] = true
+		for _, p := range m.Parts {
+			known[place{p.Pattern, p.Root}] = true
+		}
 		if m.Domain == fused.Domain && m.Op == experts && !taken[m.Root] {
 			wholes[m.Pattern] = true
 			for _, n := range m.Nodes {

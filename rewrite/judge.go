@@ -3,6 +3,7 @@ package rewrite
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -71,6 +72,31 @@ func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
 		return &Kernel{ID: byOnnxruntime}, true
 	}
 	return &Kernel{ID: byFunction}, true
+}
+
+// judgeWhole judges a match, or its parts where it is made of some and is not to be replaced as a whole.
+func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*candidate {
+	if len(m.Parts) == 0 || a.takesWhole(m) {
+		if c := a.judge(s, m, check); c != nil {
+			return []*candidate{c}
+		}
+	}
+	var list []*candidate
+	for _, p := range m.Parts {
+		list = append(list, a.judgeWhole(s, p, check)...)
+	}
+	return list
+}
+
+// takesWhole says whether a match may take the place of its parts: it was asked for, as were the kernels of the parts, and no
+// part would run on another device.
+func (a *applier) takesWhole(m *patterns.Match) bool {
+	whole, asked := a.kernelOf(m)
+	return asked && a.config.keepPattern(m.Pattern) && a.config.keepNode(m.Root) &&
+		!slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
+			part, asked := a.kernelOf(p)
+			return !asked || part.Device != whole.Device
+		})
 }
 
 // judge examines one match, writes its line of the report, and gives the candidate to replace, nil when there is none.

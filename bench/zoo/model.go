@@ -142,6 +142,9 @@ func count(report *rewrite.Report) (got models.Blocks, checked, refused int) {
 			got.Rope++
 		case s.Op == "GLU":
 			got.GLU++
+		case s.Op == "NormRotary": // both in one
+			got.RMSNorm++
+			got.Rope++
 		case s.Op == "TopKRouter":
 			got.Router++
 		case s.Op == "MoE":

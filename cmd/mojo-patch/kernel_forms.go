@@ -80,6 +80,8 @@ func forms(op string) []form {
 		return list
 	case "RotaryEmbedding":
 		return rotaryForms(x)
+	case "NormRotary":
+		return normRotaryForms(x)
 	case "TopKRouter":
 		return routerForms()
 	case "MoE":
@@ -125,6 +127,18 @@ func rotaryForms(x []int64) []form {
 					}
 				}
 			}
+		}
+	}
+	return list
+}
+
+// normRotaryForms has every rotation, behind either norm.
+func normRotaryForms(x []int64) []form {
+	var list []form
+	for _, after := range []int64{0, 1} {
+		for _, f := range rotaryForms(x) {
+			attrs := append([]*onnx.Attribute{onnx.FloatAttr("epsilon", 1e-6), onnx.IntAttr("scale_after_cast", after)}, f.attrs...)
+			list = append(list, form{attrs, [][]int64{x, x[2:], f.dims[1], f.dims[2]}})
 		}
 	}
 	return list

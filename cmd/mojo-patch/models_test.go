@@ -78,7 +78,7 @@ func report(t *testing.T, args ...string) *rewrite.Report {
 
 // fusedBlocks counts the fused sites.
 func fusedBlocks(r *rewrite.Report) models.Blocks {
-	return models.Blocks{RMSNorm: fusedBy(r, "RMSNorm", "AddRMSNorm"), LayerNorm: fusedBy(r, "LayerNorm"), Rope: fusedBy(r, "RotaryEmbedding"),
+	return models.Blocks{RMSNorm: fusedBy(r, "RMSNorm", "AddRMSNorm", "NormRotary"), LayerNorm: fusedBy(r, "LayerNorm"), Rope: fusedBy(r, "RotaryEmbedding", "NormRotary"),
 		GLU: fusedBy(r, "SwiGLU", "GeGLU", "ClampedSwiGLU"), Router: fusedBy(r, "TopKRouter"), MoE: fusedBy(r, "MoE")}
 }
 

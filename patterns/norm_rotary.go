@@ -1,0 +1,150 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// normRotaryForm finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in between, from
+// [batch, sequence, heads, channels] to [batch, heads, sequence, channels]: it changes places with the norm, which looks at
+// one head at a time.
+var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true}
+
+func init() { normRotaryForm.find = (*finder).findNormRotary }
+
+func (f *finder) findNormRotary() []*Match {
+	norms := map[*onnx.Value]*Match{}
+	for _, m := range f.matches {
+		if isMojo(m, "RMSNorm") {
+			norms[m.Outputs[0]] = m
+		}
+	}
+	var found []*Match
+	for _, m := range f.matches {
+		if len(norms) > 0 && isMojo(m, "RotaryEmbedding") {
+			if joined := f.joinNormRotary(norms, m); joined != nil {
+				found = append(found, joined)
+			}
+		}
+	}
+	return found
+}
+
+// isMojo says whether the match may become the fused op, with one output.
+func isMojo(m *Match, op string) bool {
+	return m.Domain == "mojo" && m.Op == op && m.Problem == nil && len(m.Outputs) == 1
+}
+
+// joinNormRotary makes one match of a rotation and the norm before it; nil where there is none that it alone reads.
+func (f *finder) joinNormRotary(norms map[*onnx.Value]*Match, rotary *Match) *Match {
+	rotates := mainNode(rotary)
+	if rotates == nil {
+		return nil
+	}
+	at := slices.Index(rotary.Replacement.Inputs, rotates.Inputs[0])
+	if at < 0 || len(rotates.Inputs[0].Uses()) != 1 {
+		return nil // cast or reshaped before it is rotated, or taken for a table as well
+	}
+	v, moves := f.view.movedRows(rotary.Inputs[at])
+	norm := norms[v]
+	if norm == nil {
+		return nil
+	}
+	normalises := mainNode(norm)
+	facts := f.view.facts
+	switch {
+	case normalises == nil || !normalisesLastAxis(normalises):
+		return nil
+	case !f.view.leadsOnlyTo(norm.Outputs[0], rotary.Outputs[0]):
+		return nil
+	case len(moves) > 0 && facts.DataType(norm.Inputs[0]) != facts.DataType(v):
+		return nil // a wider X: the Transpose would move more bytes than it does
+	}
+
+	r := f.newReplacement(normRotaryForm, rotary.Root)
+	normed := r.place(norm, normalises, map[*onnx.Value]*onnx.Value{})
+	x, scale := normed[normalises.Inputs[0]], normed[normalises.Inputs[1]]
+	for _, n := range moves {
+		x = r.node("Transpose", "moved", []*onnx.Value{x}, n.Attributes...)
+	}
+	rotated := r.place(rotary, rotates, map[*onnx.Value]*onnx.Value{rotates.Inputs[0]: x})
+	inputs := []*onnx.Value{x, scale, rotated[rotates.Inputs[1]], rotated[rotates.Inputs[2]]}
+	out := r.fused(inputs, []string{"y"}, copied(normalises, rotates, "axis")...)
+	r.output(rotary.Outputs[0], out[0])
+	r.m.Parts = []*Match{norm, rotary}
+	return r.match(slices.Concat(norm.Nodes, moves, rotary.Nodes))
+}
+
+// mainNode gives the node of domain mojo that makes the result of a match's replacement, nil where it does not.
+func mainNode(m *Match) *onnx.Node {
+	v := m.Replacement.Outputs[0]
+	if n := v.Producer; n != nil && n.Domain == m.Domain && n.OpType == m.Op && len(v.Uses()) == 0 {
+		return n
+	}
+	return nil
+}
+
+// normalisesLastAxis looks at the attribute axis, whose number may still be a float, as patterns capture them.
+func normalisesLastAxis(n *onnx.Node) bool {
+	a := n.Attr("axis")
+	return a != nil && a.RefName == "" && (a.Type == onnx.AttrInt && a.Int == -1 || a.Type == onnx.AttrFloat && a.Float == -1)
+}
+
+// copied gives copies of the attributes of both nodes but for the one called without.
+func copied(a, b *onnx.Node, without string) []*onnx.Attribute {
+	var list []*onnx.Attribute
+	for _, attr := range slices.Concat(a.Attributes, b.Attributes) {
+		if attr.Name != without {
+			c := *attr
+			list = append(list, &c)
+		}
+	}
+	return list
+}
+
+// movedRows goes back over transpositions that leave the last axis where it is, and gives them, the first one first.
+func (g *graphView) movedRows(v *onnx.Value) (from *onnx.Value, moves []*onnx.Node) {
+	for v = g.resolve(v); len(moves) < maxDetour; v = g.resolve(v.Producer.Inputs[0]) {
+		n := v.Producer
+		if !n.Is("Transpose") {
+			break
+		}
+		perm := n.AttrInts("perm")
+		if len(perm) == 0 || perm[len(perm)-1] != int64(len(perm)-1) {
+			break
+		}
+		moves = append(moves, n)
+	}
+	slices.Reverse(moves)
+	return v, moves
+}
+
+// maxReaders bounds how many nodes leadsOnlyTo follows.
+const maxReaders = 256
+
+// leadsOnlyTo says whether v is of use for the value to alone: what else reads it, or what is computed from it, nobody reads.
+// Then nothing of it is left when another node makes to.
+func (g *graphView) leadsOnlyTo(v, to *onnx.Value) bool {
+	seen := map[*onnx.Node]bool{}
+	var leads func(v *onnx.Value) bool
+	leads = func(v *onnx.Value) bool {
+		if v == to || v == nil {
+			return true
+		}
+		if v.IsOutput() {
+			return false
+		}
+		for _, u := range v.Uses() {
+			if seen[u.Node] {
+				continue
+			}
+			seen[u.Node] = true
+			if len(seen) > maxReaders || u.Node.Graph != g.g || slices.ContainsFunc(u.Node.Outputs, func(w *onnx.Value) bool { return !leads(w) }) {
+				return false
+			}
+		}
+		return true
+	}
+	return leads(v)
+}
