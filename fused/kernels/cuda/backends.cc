@@ -28,6 +28,23 @@ MojoActivation ToMojoActivation(Activation activation) {
   }
 }
 
+void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args) {
+  static_assert(MOJO_MAX_DIMS >= kMaxRank, "a tensor's leading dims must fit");
+  args->rank = static_cast<int>(layout.rank);
+  for (size_t i = 0; i < layout.rank; ++i) {
+    args->dims[i] = layout.dims[i];
+    args->cos_step[i] = layout.cos_step[i];
+    args->sin_step[i] = layout.sin_step[i];
+  }
+  args->width = layout.width;
+  args->first = layout.first;
+  args->rotated = layout.rotated;
+  args->cos_wide = layout.cos_wide;
+  args->sin_wide = layout.sin_wide;
+  args->interleaved = attributes.interleaved;
+  args->output_interleaved = attributes.output_interleaved;
+}
+
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream) {
   void* found = nullptr;
   if (OrtStatus* s = api.ort->KernelContext_GetGPUComputeStream(context, &found)) return s;

@@ -11,6 +11,7 @@ extern const Backend kCUDARMSNorm;
 extern const Backend kCUDAAddRMSNorm;
 extern const Backend kCUDAGLU;
 extern const Backend kCUDARotaryEmbedding;
+extern const Backend kCUDANormRotary;
 extern const Backend kCUDATopKRouter;
 extern const Backend kCUDAMoE;
 
@@ -22,6 +23,9 @@ MojoType ToMojoType(ONNXTensorElementDataType type);
 
 // ToMojoActivation translates an activation.
 MojoActivation ToMojoActivation(Activation activation);
+
+// SetRotary writes how the tensors of a rotation lie, and its attributes, into args.
+void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);
 
 // ReadStream gives the stream that the running node must launch on: that of the run.
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream);

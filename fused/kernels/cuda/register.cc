@@ -15,6 +15,8 @@ constexpr mojo::OpEntry kTable[] = {
     {&mojo::kGLU, &mojo::kCUDAGLU},
     {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
     {&mojo::kRotaryEmbedding, &mojo::kCUDARotaryEmbedding},
+    {&mojo::kNormRotary, &mojo::kCPUNormRotary},
+    {&mojo::kNormRotary, &mojo::kCUDANormRotary},
     {&mojo::kTopKRouter, &mojo::kCPUTopKRouter},
     {&mojo::kTopKRouter, &mojo::kCUDATopKRouter},
     {&mojo::kMoE, &mojo::kCPUMoE},

@@ -6,8 +6,6 @@
 namespace mojo {
 namespace {
 
-static_assert(MOJO_MAX_DIMS >= kMaxRank, "a tensor's leading dims must fit");
-
 // RotaryKernel is the state of one node. Immutable after Create.
 struct RotaryKernel {
   RotaryEmbeddingAttributes attributes;
@@ -25,23 +23,6 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-// SetLayout writes how the tensors lie, and the attributes, into args.
-void SetLayout(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args) {
-  args->rank = static_cast<int>(layout.rank);
-  for (size_t i = 0; i < layout.rank; ++i) {
-    args->dims[i] = layout.dims[i];
-    args->cos_step[i] = layout.cos_step[i];
-    args->sin_step[i] = layout.sin_step[i];
-  }
-  args->width = layout.width;
-  args->first = layout.first;
-  args->rotated = layout.rotated;
-  args->cos_wide = layout.cos_wide;
-  args->sin_wide = layout.sin_wide;
-  args->interleaved = attributes.interleaved;
-  args->output_interleaved = attributes.output_interleaved;
-}
-
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const RotaryKernel*>(state);
@@ -52,12 +33,12 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &args.x, &x)) return s;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &args.cos, &cos)) return s;
   if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &args.sin, &sin)) return s;
-  if (OrtStatus* s = LayOutRotary(api, kernel.attributes, x, cos, sin, &layout)) return s;
+  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, kernel.attributes, x, cos, sin, &layout)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &args.y)) return s;
   if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   if (layout.rows == 0) return nullptr;
   args.type = kernel.type;
-  SetLayout(layout, kernel.attributes, &args);
+  SetRotary(layout, kernel.attributes, &args);
   return Launched(api, kRotaryEmbedding, MojoCudaRotaryEmbedding(&args, 1, stream));
 }
 

@@ -23,6 +23,7 @@ struct Call {
   MojoRMSNormArgs norm;
   MojoGLUArgs glu;
   MojoRotaryArgs rotary;
+  MojoNormRotaryArgs norm_rotary;
   MojoTopKRouterArgs router;
   MojoMoEArgs moe;
 } call;
@@ -47,6 +48,9 @@ cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) { retur
 cudaError_t MojoCudaGLU(const MojoGLUArgs* a, cudaStream_t s) { return Keep(&call.glu, a, s); }
 cudaError_t MojoCudaRotaryEmbedding(const MojoRotaryArgs* a, int count, cudaStream_t s) {
   return count == 1 ? Keep(&call.rotary, a, s) : cudaErrorInvalidValue;
+}
+cudaError_t MojoCudaNormRotary(const MojoNormRotaryArgs* a, int count, cudaStream_t s) {
+  return count == 1 ? Keep(&call.norm_rotary, a, s) : cudaErrorInvalidValue;
 }
 size_t MojoTopKRouterScratch(const MojoTopKRouterArgs*) { return wants; }
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* a, cudaStream_t s) { return Keep(&call.router, a, s); }
@@ -138,6 +142,8 @@ const OrtKernelInfo kNorm = Node({{"axis", -2}, {"scale_after_cast", 0}}, {{"eps
 const OrtKernelInfo kGate = Node({}, {{"alpha", 1}, {"limit", 2}, {"up_offset", 3}}, {{"activation", "gelu_tanh"}});
 const OrtKernelInfo kRotate = Node({{"interleaved", 1}, {"rotary_dim", 4}}, {},
                                    {{"rotated_side", "last"}, {"output_layout", "halves"}});
+const OrtKernelInfo kNormRotate = Node({{"scale_after_cast", 1}, {"interleaved", 0}, {"rotary_dim", 4}}, {{"epsilon", 0.25f}},
+                                       {{"rotated_side", "last"}, {"output_layout", "interleaved"}});
 const OrtKernelInfo kRoute = Node({{"top_k", 3}, {"groups", 4}, {"group_top_k", 2}, {"renormalize", 1}},
                                   {{"excluded_score", 0}, {"epsilon", 0.25f}, {"scale", 2.5f}},
                                   {{"score", "sigmoid"}, {"order", "score_first"}, {"group_score", "top2_sum"}});
@@ -171,6 +177,16 @@ void TestArguments(const OrtApi& api) {
             r.sin_step[0] == 0 && r.sin_step[2] == 2 && r.width == 6 && r.first == 2 && r.rotated == 4 && r.cos_wide && !r.sin_wide &&
             r.interleaved && !r.output_interleaved,
         "RotaryEmbedding's arguments");
+  Check(Run({"NormRotary", {kF32, kF16, kF16, kF16}, {{2, 3, 5, 6}, {6}, {2, 1, 5, 4}, {5, 2}}, kNormRotate}, api).empty(), "NormRotary fails");
+  const MojoNormRotaryArgs& b = call.norm_rotary;
+  const MojoRotaryArgs& q = b.rotary;
+  Check(q.x == &in[0] && b.scale == &in[1] && q.cos == &in[2] && q.sin == &in[3] && q.y == &out[0] && q.type == kMojoFloat16 &&
+            b.x_type == kMojoFloat32 && b.scale_type == kMojoFloat16 && b.scale_after_cast && b.epsilon == 0.25f && q.rank == 3 &&
+            q.dims[2] == 5 && q.cos_step[0] == 20 && q.cos_step[1] == 0 && q.sin_step[2] == 2 && q.width == 6 && q.first == 2 &&
+            q.rotated == 4 && q.cos_wide && !q.sin_wide && !q.interleaved && q.output_interleaved && out_shape[0] == Dims{2, 3, 5, 6},
+        "NormRotary's arguments");
+  Check(Run({"NormRotary", {kBF16, kF32, kBF16, kBF16}, {{3, 6}, {1, 6}, {2}, {2}}, kNormRotate}, api).find("scale_after_cast is 1") !=
+            std::string::npos, "NormRotary takes a scale that its norm does not");
 }
 
 // TestScratch is about the ops that take memory for a run.
@@ -205,7 +221,8 @@ void TestErrors(const OrtApi& api) {
   std::vector<Case> all = {{"RMSNorm", {kF32, kF32}, {{2, 4, 5}, {4, 5}}, kNorm},
                            {"AddRMSNorm", {kF32, kF32, kF32}, {{4, 5}, {4, 5}, {4, 5}}, kNorm, 2},
                            {"GLU", {kF32, kF32}, {{3}, {3}}, kGate},
-                           {"RotaryEmbedding", {kF32, kF32, kF32}, {{3, 6}, {2}, {2}}, kRotate}};
+                           {"RotaryEmbedding", {kF32, kF32, kF32}, {{3, 6}, {2}, {2}}, kRotate},
+                           {"NormRotary", {kF32, kF32, kF32, kF32}, {{3, 6}, {6}, {2}, {2}}, kNormRotate}};
   if (version >= 18) all.insert(all.end(), {{"TopKRouter", {kF32, kF32}, {{5, 16}}, kRoute, 2}, MoE(kF32, kF32)});
   for (const Case& c : all) {
     const std::string text = Run(c, api);

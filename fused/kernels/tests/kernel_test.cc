@@ -169,6 +169,7 @@ int main() {
     mojo_test::TestNorms(*table);
     mojo_test::TestGates(*table);
     mojo_test::TestRotary(*table);
+    mojo_test::TestNormRotary(*table);
     mojo_test::TestRouter(*table);
     mojo_test::TestMoE(*table);
     printf("%-9s %ld checks\n", table->name, mojo_test::checks - before);

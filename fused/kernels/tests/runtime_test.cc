@@ -159,6 +159,11 @@ std::string Rotary(int64_t r, int interleaved = 0, const char* side = "first", c
          " rotated_side=" + side + " output_layout=" + layout;
 }
 
+// NormRotary is the attributes of NormRotary around those of a rotation.
+std::string NormRotary(const std::string& rotary, int after = 0, const char* epsilon = "0.001") {
+  return "scale_after_cast=" + std::to_string(after) + " epsilon=" + epsilon + " " + rotary;
+}
+
 // Router is the attributes of TopKRouter.
 std::string Router(int64_t k, int64_t groups = 1, int64_t kept = 1, const char* order = "score_first",
                    const char* group_score = "max") {
@@ -187,6 +192,8 @@ void TestGood(const OrtApi& api) {
       {"GLU", {{int64_t{1} << 62, 0, 8}, {int64_t{1} << 62, 0, 8}}, kGLU},
       {"RotaryEmbedding", {{int64_t{1} << 40, 0, 70}, kRow, {1, 35}}, Rotary(70)},
       {"RotaryEmbedding", {kBig, {300, 35}, {3, 1, 70}}, Rotary(70), {0}, -1, {-1, -1, 70}},
+      {"NormRotary", {{int64_t{1} << 40, 0, 70}, kRow, kRow, {1, 35}}, NormRotary(Rotary(70))},
+      {"NormRotary", {kBig, kRow, {300, 35}, {3, 1, 70}}, NormRotary(Rotary(70), 1), {0}, 1, {-1, -1, 70}},
   };
   for (const int interleaved : {0, 1}) {
     for (const char* layout : {"halves", "interleaved"}) {
@@ -194,6 +201,9 @@ void TestGood(const OrtApi& api) {
         for (const int64_t r : {70, 22}) {
           cases.push_back({"RotaryEmbedding", {kBig, {300, r}, {3, 1, r}}, Rotary(r, interleaved, side, layout)});
           cases.push_back({"RotaryEmbedding", {kBig, {r / 2}, {3, 300, r / 2}}, Rotary(r, interleaved, side, layout)});
+          const std::string normed = NormRotary(Rotary(r, interleaved, side, layout), interleaved);
+          cases.push_back({"NormRotary", {kBig, kRow, {300, r}, {3, 1, r}}, normed, {0}, 1});
+          cases.push_back({"NormRotary", {kBig, kRow, {r / 2}, {3, 300, r / 2}}, normed});
         }
       }
     }
@@ -222,6 +232,8 @@ void TestGood(const OrtApi& api) {
   for (const int interleaved : {0, 1}) {
     const char* layout = interleaved ? "halves" : "interleaved";
     same_everywhere({"RotaryEmbedding", {{7, 5003}, {7, 2500}, {5000}}, Rotary(5000, interleaved, "last", layout)},
+                    kF16);
+    same_everywhere({"NormRotary", {{7, 5003}, {5003}, {7, 2500}, {5000}}, NormRotary(Rotary(5000, interleaved, "last", layout))},
                     kF16);
   }
   // So many experts that choosing among them takes memory.
@@ -287,6 +299,24 @@ void TestBad(const OrtApi& api) {
       {{"RotaryEmbedding", {x, table, table}, rotary, {0}, -1, {}, 2}, {"RotaryEmbedding", "sin is missing"}},
       {{"RotaryEmbedding", {x, table, table}, rotary, {0}, -1, {2, -1, 6}}, {"rotary_dim is 8", "at most 6", "the_node"}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(7)}, {"rotary_dim is 7", "the_node"}},
+      {{"NormRotary", {x, {4}, table, table}, NormRotary(rotary)}, {"NormRotary", "scale has shape [4]", "must be [8]"}},
+      {{"NormRotary", {x, {4}, table, table}, NormRotary(rotary), {0}, 1}, {"scale has shape [4]"}},
+      {{"NormRotary", {x, {3, 8}, table, table}, NormRotary(rotary)}, {"scale has shape [3,8]"}},
+      {{"NormRotary", {x, none, table, table}, NormRotary(rotary)}, {"scale has shape []"}},
+      {{"NormRotary", {none, {8}, table, table}, NormRotary(rotary)}, {"NormRotary", "X has shape []"}},
+      {{"NormRotary", {{3, 0}, {0}, table, table}, NormRotary(rotary)}, {"NormRotary", "X has shape [3,0]"}},
+      {{"NormRotary", {x, {8}, {7, 4}, table}, NormRotary(rotary)}, {"NormRotary", "cos has shape [7,4]", "X [2,3,8]"}},
+      {{"NormRotary", {x, {8}, table, {3, 6}}, NormRotary(rotary)}, {"NormRotary", "sin has shape [3,6]", "8 or 4"}},
+      {{"NormRotary", {negative, {8}, table, table}, NormRotary(rotary)}, {"NormRotary", "X has shape [2,-3,8]"}},
+      {{"NormRotary", {too_large, {8}, table, table}, NormRotary(rotary)}, {"X has shape [4611686018427387904,2,8]"}},
+      {{"NormRotary", {many, {1}, table, table}, NormRotary(rotary)}, {"NormRotary", "X has rank 17"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {}, 1}, {"NormRotary", "scale is missing"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {}, -2}, {"NormRotary", "output 0"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {2, -1, 6}}, {"rotary_dim is 8", "at most 6", "the_node"}},
+      {{"NormRotary", {x, {8}, table, table}, rotary}, {"NormRotary", "the_node", "epsilon"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary, 0, "-0.5")}, {"epsilon is -0.5"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary, 2)}, {"scale_after_cast is 2"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(Rotary(8, 2))}, {"interleaved is 2"}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(0)}, {"rotary_dim is 0"}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(-8)}, {"rotary_dim is -8"}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(INT64_MIN)}, {"rotary_dim is -9223372036854775808"}},

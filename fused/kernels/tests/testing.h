@@ -77,6 +77,7 @@ void TestConversions(const mojo::KernelTable& kernels);
 void TestNorms(const mojo::KernelTable& kernels);
 void TestGates(const mojo::KernelTable& kernels);
 void TestRotary(const mojo::KernelTable& kernels);
+void TestNormRotary(const mojo::KernelTable& kernels);
 void TestRouter(const mojo::KernelTable& kernels);
 void TestMoE(const mojo::KernelTable& kernels);
 
