@@ -99,6 +99,12 @@ func addDenseBodies(add addCase, opset int64) {
 			}
 			add(rmsNorm, normAttrs(-1, 1e-6, after), p, x, w)
 			add(addRMSNorm, normAttrs(-1, 1e-5, after), []onnx.DataType{p[0], p[0], p[1]}, x, x, w)
+			n := p[after] // of the norm's result
+			for _, tables := range []int64{64, 32} {
+				add(normRotary, normRotaryAttrs(1e-6, after, halfRotary(64)), []onnx.DataType{p[0], p[1], n, n}, x, w, []int64{5, tables}, []int64{2, 1, tables})
+			}
+			add(normRotary, normRotaryAttrs(1e-3, after, rotaryAttrs(after, 24, "last", "interleaved")), []onnx.DataType{p[0], p[1], n, n}, x, w, []int64{24}, []int64{5, 24})
+			add(normRotary, normRotaryAttrs(1e-3, after, rotaryAttrs(1-after, 24, "first", "halves")), []onnx.DataType{p[0], p[1], n, n}, x, w, []int64{12}, []int64{5, 12})
 		}
 		add(rmsNorm, normAttrs(-2, 1e-3, after), []onnx.DataType{f32, f32}, x, plane)
 	}

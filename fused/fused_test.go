@@ -26,6 +26,11 @@ func rotaryAttrs(interleaved, dim int64, side, layout string) []*onnx.Attribute 
 // halfRotary is the form of rotate_half: all channels, pairs of halves.
 func halfRotary(dim int64) []*onnx.Attribute { return rotaryAttrs(0, dim, "first", "halves") }
 
+// normRotaryAttrs are the attributes of NormRotary around those of a rotation.
+func normRotaryAttrs(epsilon float32, after int64, rotary []*onnx.Attribute) []*onnx.Attribute {
+	return append(normAttrs(-1, epsilon, after)[1:], rotary...)
+}
+
 // supportsCase is a site that the kernels take, or do not.
 type supportsCase struct {
 	name  string
@@ -83,6 +88,17 @@ func TestSupports(t *testing.T) {
 		{"rotary, interleaved otherwise", rotaryEmbedding, rotaryAttrs(2, 8, "first", "halves"), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "interleaved is 2"},
 		{"rotary of the middle", rotaryEmbedding, rotaryAttrs(0, 8, "middle", "halves"), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "rotated_side"},
 		{"rotary, unknown layout", rotaryEmbedding, rotaryAttrs(0, 8, "first", ""), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "output_layout"},
+		{"norm and rotary", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{{2, 4, 3, 8}, w, {3, 8}, {3, 8}}, ""},
+		{"norm and rotary, half with wide scale", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f16, f32, f16, f16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
+		{"norm and rotary, wide with half scale", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f32, bf16, bf16, bf16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
+		{"norm and rotary, part of the channels", normRotary, normRotaryAttrs(1e-6, 0, rotaryAttrs(1, 4, "last", "halves")), types(f32, f32, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
+		{"norm and rotary, tables of X's type", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f32, bf16, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, "type of the norm's result, bfloat16: cos is float32"},
+		{"norm and rotary, no such norm", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f16, f32, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, "mojo.NormRotary has no kernel"},
+		{"norm and rotary, scale of another width", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{x, {4}, {3, 8}, {3, 8}}, "scale"},
+		{"norm and rotary, scale of two axes", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{x, {3, 8}, {3, 8}, {3, 8}}, "scale"},
+		{"norm and rotary, unknown tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), nil, "mojo.NormRotary needs to know how wide cos is"},
+		{"norm and rotary, odd tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{x, w, {3, 6}, {3, 6}}, "wide"},
+		{"norm and rotary, an axis", normRotary, append(normAttrs(-1, 1, 0), halfRotary(8)...), types(f32, f32, f32, f32), [][]int64{x, w, {3, 8}, {3, 8}}, "no attribute \"axis\""},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { c.run(t) })

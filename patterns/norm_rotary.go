@@ -14,10 +14,10 @@ var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true}
 func init() { normRotaryForm.find = (*finder).findNormRotary }
 
 func (f *finder) findNormRotary() []*Match {
-	norms := map[*onnx.Value]*Match{}
+	var norms []*Match
 	for _, m := range f.matches {
 		if isMojo(m, "RMSNorm") {
-			norms[m.Outputs[0]] = m
+			norms = append(norms, m)
 		}
 	}
 	var found []*Match
@@ -37,7 +37,7 @@ func isMojo(m *Match, op string) bool {
 }
 
 // joinNormRotary makes one match of a rotation and the norm before it; nil where there is none that it alone reads.
-func (f *finder) joinNormRotary(norms map[*onnx.Value]*Match, rotary *Match) *Match {
+func (f *finder) joinNormRotary(norms []*Match, rotary *Match) *Match {
 	rotates := mainNode(rotary)
 	if rotates == nil {
 		return nil
@@ -47,7 +47,7 @@ func (f *finder) joinNormRotary(norms map[*onnx.Value]*Match, rotary *Match) *Ma
 		return nil // cast or reshaped before it is rotated, or taken for a table as well
 	}
 	v, moves := f.view.movedRows(rotary.Inputs[at])
-	norm := norms[v]
+	norm := f.normOf(norms, v)
 	if norm == nil {
 		return nil
 	}
@@ -74,6 +74,21 @@ func (f *finder) joinNormRotary(norms map[*onnx.Value]*Match, rotary *Match) *Ma
 	r.output(rotary.Outputs[0], out[0])
 	r.m.Parts = []*Match{norm, rotary}
 	return r.match(slices.Concat(norm.Nodes, moves, rotary.Nodes))
+}
+
+// normOf finds the norm that makes v, or the same as v: exporters repeat themselves.
+func (f *finder) normOf(norms []*Match, v *onnx.Value) *Match {
+	for _, m := range norms {
+		if m.Outputs[0] == v {
+			return m
+		}
+	}
+	for _, m := range norms {
+		if f.view.alike(m.Outputs[0], v) {
+			return m
+		}
+	}
+	return nil
 }
 
 // mainNode gives the node of domain mojo that makes the result of a match's replacement, nil where it does not.

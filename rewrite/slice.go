@@ -130,8 +130,8 @@ func (c *cutter) value(v *onnx.Value) error {
 	return c.node(n)
 }
 
-// readsInput says whether a known value is computed from the elements of an input of the match, which is known then as
-// well: a small weight that is cast, for example. Such a value is part of what is checked.
+// readsInput says whether a known value is computed from the elements of an input of the match (or of its double), which is known
+// then as well: a small weight that is cast, for example. Such a value is part of what is checked.
 func (c *cutter) readsInput(v *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}
 	var reads func(v *onnx.Value) bool
@@ -139,7 +139,7 @@ func (c *cutter) readsInput(v *onnx.Value) bool {
 		if v == nil {
 			return false
 		}
-		if c.s.isInput[v] {
+		if c.s.isInput[v] || c.congruentInput(v) != nil {
 			return true
 		}
 		n := v.Producer

@@ -117,6 +117,9 @@ def expected(op, x, types, a):
             g, u = np.minimum(g, a["limit"]), np.clip(u, -a["limit"], a["limit"])
         act = ACTIVATIONS[a["activation"]](g, a["alpha"])
         return [rnd(rnd(act, types[0]) * rnd(u + a["up_offset"], types[0]), types[0])]
+    if op == "NormRotary":
+        n = rmsnorm(x[0], x[1], types[:2], dict(a, axis=-1))
+        return [rotary(n, x[2], x[3], types[2], a)]
     if op == "RotaryEmbedding":
         return [rotary(*x, types[0], a)]
     if op == "TopKRouter":
@@ -169,7 +172,8 @@ def main(folder, library=None):
         names = [o.name for o in sessions[0].get_outputs()]
         results = [dict(zip(names, s.run(names, feeds))) for s in sessions]
         fused = sum(n.op_type == "SimplifiedLayerNormalization" for n in onnx.load(dump).graph.node)
-        want = sum(c["op"] == "RMSNorm" and set(c["types"]) == {"float32"} and c["attributes"]["axis"] == -1 for c in cases)
+        want = sum(c["op"] in ("RMSNorm", "NormRotary") and set(c["types"]) == {"float32"} and c["attributes"].get("axis", -1) == -1
+                   for c in cases)
         if fused < want:
             failures.append(f"{path}: onnxruntime fused {fused} float32 norm bodies, {want} expected")
         for c in cases:

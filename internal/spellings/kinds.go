@@ -38,6 +38,7 @@ func Kinds() []Kind {
 		{"rotary, part of the channels", rotary, "", 13, writePartialRotary},
 		{"rotary, complex numbers", rotary, "", 13, writeComplexRotary},
 		{"RotaryEmbedding", rotary, "", 23, writeRotaryEmbedding},
+		{"RMSNorm and rotary", "NormRotary", rotary, 13, writeNormRotary},
 		{"router, scores first", "TopKRouter", "", 13, writeRouter("scores")},
 		{"router, choice first", "TopKRouter", "", 13, writeRouter("choice")},
 		{"router, corrected choice", "TopKRouter", "", 13, writeRouter("corrected")},
@@ -54,6 +55,14 @@ func Kinds() []Kind {
 }
 
 const rotary = "RotaryEmbedding"
+
+// writeNormRotary normalises the heads and rotates them in any of the forms.
+func writeNormRotary(w *writer) []*onnx.Value {
+	f := choose(w, form{wide: true, whole: true}, form{}, form{in: true, out: true}, form{in: true},
+		form{in: true, out: true, wide: true, whole: true})
+	f.partial, f.normed = w.chance(4), true
+	return writeRotary(f)(w)
+}
 
 // writePartialRotary rotates some of the channels in any of the forms.
 func writePartialRotary(w *writer) []*onnx.Value {

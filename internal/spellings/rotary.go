@@ -15,6 +15,7 @@ type form struct {
 	in, out bool // interleaved
 	wide    bool // tables are as wide as the rotated channels
 	partial bool // some channels are not rotated
+	normed  bool // the heads are normalised first
 	whole   bool // x * cos + rotated x * sin; otherwise half by half
 }
 
@@ -60,24 +61,31 @@ func (w *writer) newRope(f form) *rope {
 		}
 	}
 	r := &rope{channels: channels{w, rank, n}}
-	switch x := w.heads(dims); w.r.IntN(4) {
+	var x *onnx.Value
+	enter := w.enter
+	if f.normed {
+		x, enter = w.normedHeads(dims)
+	} else {
+		x = w.heads(dims)
+	}
+	switch w.r.IntN(4) {
 	case 0:
 		half := append([]dim{}, table...)
 		half[len(half)-1].size = n / 2
-		in := w.enter(x, w.input("angles", w.typ, half))
+		in := enter(x, w.input("angles", w.typ, half))
 		r.x = in[0]
 		r.cos, r.sin = w.tables(in[1], f, channels{w, len(half), n})
 	case 1:
 		if !f.wide { // cut from tables as wide as x
 			table[len(table)-1].size = n
-			in := w.enter(x, w.input("cos_table", w.typ, table), w.input("sin_table", w.typ, table))
+			in := enter(x, w.input("cos_table", w.typ, table), w.input("sin_table", w.typ, table))
 			c := channels{w, len(table), n}
 			r.x, r.cos, r.sin = in[0], c.part(in[1], 0, n/2), c.part(in[2], 0, n/2)
 			break
 		}
 		fallthrough
 	default:
-		in := w.enter(x, w.input("cos_table", w.typ, table), w.input("sin_table", w.typ, table))
+		in := enter(x, w.input("cos_table", w.typ, table), w.input("sin_table", w.typ, table))
 		r.x, r.cos, r.sin = in[0], in[1], in[2]
 	}
 	if f.partial {
@@ -100,6 +108,24 @@ func (w *writer) heads(dims []dim) *onnx.Value {
 	}
 	before := []dim{dims[0], dims[2], dims[1], dims[3]}
 	return w.op("Transpose", w.input("x", w.typ, before), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+}
+
+// normedHeads declares x, which is normalised where the block is entered: before its heads go before the positions, or behind that.
+func (w *writer) normedHeads(dims []dim) (x *onnx.Value, enter func(...*onnx.Value) []*onnx.Value) {
+	before, move := dims, len(dims) == 4 && w.chance(2)
+	if move {
+		before = []dim{dims[0], dims[2], dims[1], dims[3]}
+	}
+	n := w.newNorm(before)
+	scale := n.scaleOf(w.typ, before)
+	return w.input("x", w.typ, before), func(values ...*onnx.Value) []*onnx.Value {
+		in := w.enter(append(values, scale)...)
+		y := n.rmsNorm(in[0], in[len(values)], w.chance(2))
+		if move {
+			y = w.op("Transpose", y, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		}
+		return append([]*onnx.Value{y}, in[1:len(values)]...)
+	}
 }
 
 // tables computes cosines and sines of angles, each angle for both channels of a pair where tables are as wide as x.

@@ -68,9 +68,10 @@ func TestRules(t *testing.T) {
 		{"fused ops", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			g := b.weight(64)
 			return append(append(in(b.op("mojo:RMSNorm", in(x, g), i("scale_after_cast", 0)), b.op("mojo:RMSNorm", in(x, g), i("scale_after_cast", 1)),
-				b.op("mojo:GLU", in(x, x))), b.ops("mojo:AddRMSNorm", in(x, x, g), 2, i("scale_after_cast", 1))...), b.op("mojo:RotaryEmbedding", in(x, x, x)))
+				b.op("mojo:GLU", in(x, x))), b.ops("mojo:AddRMSNorm", in(x, x, g), 2, i("scale_after_cast", 1))...), b.op("mojo:RotaryEmbedding", in(x, x, x)),
+				b.op("mojo:NormRotary", in(x, g, x, x), i("scale_after_cast", 1)), b.op("mojo:NormRotary", in(x, g, x, x), i("scale_after_cast", 0)))
 		}, []string{"float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]",
-			"float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]"}},
+			"float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]"}},
 		{"mixture of experts", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			logits, up, down := b.op("MatMul", in(x, w)), b.input("up", onnx.BFloat16, "96 32 64"), b.input("down", onnx.BFloat16, "96 64 16")
 			routed := b.ops("mojo:TopKRouter", in(logits), 2, i("top_k", 8))

@@ -30,7 +30,7 @@ from onnx import TensorProto, helper
 import harness as h
 import ort_test
 from harness import BF16, F16, F32, I64
-from ort_test import GLUTest, InPlaceTest, LoadTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
+from ort_test import GLUTest, InPlaceTest, LoadTest, NormRotaryTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
 
 CUDA = "CUDAExecutionProvider"
 PROVIDERS = [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]  # of whole models
@@ -134,6 +134,7 @@ class PlacementTest(OpTest):
                     ("AddRMSNorm", [v(5, 64), v(5, 64), v(64)], [dtype] * 3, [dtype] * 2, h.NORM),
                     ("GLU", [v(5, 64), v(5, 64)], [dtype] * 2, [dtype], h.GLU),
                     ("RotaryEmbedding", [v(5, 64), v(5, 8), v(5, 8)], [dtype] * 3, [dtype], h.ROTARY),
+                    ("NormRotary", [v(5, 64), v(64), v(5, 8), v(5, 8)], [dtype] * 4, [dtype], h.NORM_ROTARY),
                     ("TopKRouter", [v(5, 64)], [dtype], [F32, I64], h.ROUTER),
                     ("MoE", [v(5, 64), weights, ids, v(4, 32, 64), v(4, 64, 16)], [dtype, F32, I64, dtype, dtype], [dtype], h.MOE)]:
                 m = h.model(op, [list(np.shape(x)) for x in values], types, outs, attributes)

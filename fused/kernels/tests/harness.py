@@ -17,6 +17,7 @@ EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
 GLU = dict(activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 ROTARY = dict(interleaved=0, rotary_dim=8, rotated_side="first", output_layout="halves")
+NORM_ROTARY = dict({k: v for k, v in NORM.items() if k != "axis"}, **ROTARY)
 MOE = dict(activation="silu", packing="halves", gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0,
            up_offset=0.0)
 ROUTER = dict(top_k=2, score="softmax", order="score_first", groups=1, group_top_k=1, group_score="max",
@@ -138,6 +139,11 @@ def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="fir
     y[..., start + j] = rounded(rounded(v[..., a] * at(cos, j), dtype) - rounded(v[..., b] * at(sin, j), dtype), dtype)
     y[..., start + k] = rounded(rounded(v[..., b] * at(cos, k), dtype) + rounded(v[..., a] * at(sin, k), dtype), dtype)
     return y
+
+
+def norm_rotary(x, scale, cos, sin, y_type, epsilon=1e-5, scale_after_cast=0, **attributes):
+    """What NormRotary gives: RMSNorm of each row, then RotaryEmbedding of the result."""
+    return rotary(rms_norm(x, scale, y_type, epsilon=epsilon, scale_after_cast=scale_after_cast), cos, sin, y_type, **attributes)
 
 
 def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",

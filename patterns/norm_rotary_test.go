@@ -1,0 +1,155 @@
+package patterns
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// A norm and a rotation are one where the rotation alone needs the norm, and nothing but transpositions of whole heads lies
+// between them. Where they are not, both are still found.
+func TestNormRotary(t *testing.T) {
+	transpose := func(r *rotary, v *onnx.Value, perm ...int64) *onnx.Value {
+		return r.op("Transpose", v, onnx.IntsAttr("perm", perm))
+	}
+	cast := func(r *rotary, v *onnx.Value, to onnx.DataType) *onnx.Value {
+		return r.op("Cast", v, onnx.IntAttr("to", int64(to)))
+	}
+	rotate := func(r *rotary, x *onnx.Value) *onnx.Value {
+		return r.rotateHalf(x, r.cut(x, 4, 8, 1), r.cut(x, 0, 4, 1))
+	}
+	const joined, both = "NormRotary", "RMSNorm RotaryEmbedding"
+	for name, tt := range map[string]struct {
+		build func(r *rotary) []*onnx.Value
+		want  string // the patterns found, sorted
+	}{
+		"one behind the other": {func(r *rotary) []*onnx.Value { return []*onnx.Value{rotate(r, plainNorm.build(r.graph, r.x))} }, joined},
+		"transposed in between": {func(r *rotary) []*onnx.Value {
+			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1, 3))}
+		}, joined},
+		"transposed twice, with an identity": {func(r *rotary) []*onnx.Value {
+			v := transpose(r, plainNorm.build(r.graph, r.input("heads", 2, "seq", "batch", headSize)), 2, 1, 0, 3)
+			return []*onnx.Value{rotate(r, transpose(r, r.op("Identity", v), 0, 2, 1, 3))}
+		}, joined},
+		"no scale": {func(r *rotary) []*onnx.Value {
+			mean := r.op("ReduceMean", r.op("Mul", r.x, r.x), []int64{-1}, onnx.IntAttr("keepdims", 1))
+			return []*onnx.Value{rotate(r, r.op("Div", r.x, r.op("Sqrt", r.op("Add", mean, 1e-6))))}
+		}, joined},
+		"cut by its own shape": {func(r *rotary) []*onnx.Value {
+			n := plainNorm.build(r.graph, r.x)
+			half := r.op("Div", r.op("Gather", r.op("Shape", n), []int64{3}), []int64{2})
+			upper := r.op("Slice", n, half, []int64{99}, []int64{3}, []int64{1})
+			return []*onnx.Value{r.rotateHalf(n, upper, r.op("Slice", n, []int64{0}, half, []int64{3}, []int64{1}))}
+		}, joined},
+		"the norm is an output": {func(r *rotary) []*onnx.Value {
+			n := plainNorm.build(r.graph, r.x)
+			return []*onnx.Value{rotate(r, n), n}
+		}, both},
+		"the norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+			n := plainNorm.build(r.graph, r.x)
+			return []*onnx.Value{rotate(r, n), r.op("Abs", n)}
+		}, both},
+		"the transposed norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+			n := transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1, 3)
+			return []*onnx.Value{rotate(r, n), r.op("Abs", n)}
+		}, both},
+		"the shape of the norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+			n := plainNorm.build(r.graph, r.x)
+			return []*onnx.Value{rotate(r, n), r.op("Abs", r.op("Shape", n))}
+		}, both},
+		"a half of the norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+			n := plainNorm.build(r.graph, r.x)
+			lower := r.cut(n, 0, 4, 1)
+			return []*onnx.Value{r.rotateHalf(n, r.cut(n, 4, 8, 1), lower), r.op("Abs", lower)}
+		}, both},
+		"rotated twice": {func(r *rotary) []*onnx.Value {
+			n := plainNorm.build(r.graph, r.x)
+			first := rotate(r, n)
+			r.cos, r.sin = r.sin, r.cos
+			return []*onnx.Value{first, rotate(r, n)}
+		}, both + " RotaryEmbedding"},
+		"cast in between": {func(r *rotary) []*onnx.Value {
+			n := cast(r, plainNorm.build(r.graph, r.x), onnx.Float16)
+			r.cos, r.sin = cast(r, r.cos, onnx.Float16), cast(r, r.sin, onnx.Float16)
+			return []*onnx.Value{rotate(r, n)}
+		}, both},
+		"a norm of all heads": {func(r *rotary) []*onnx.Value {
+			n := with(func(n *norm) { n.weight = 16 }).build(r.graph, r.input("rows", "batch", "seq", 16))
+			return []*onnx.Value{rotate(r, transpose(r, r.op("Reshape", n, []int64{0, 0, 2, headSize}), 0, 2, 1, 3))}
+		}, both},
+		"another axis becomes the last": {func(r *rotary) []*onnx.Value {
+			r.cos, r.sin = r.input("cos of all", "batch", 1, headSize, headSize), r.input("sin of all", "batch", 1, headSize, headSize)
+			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("turned", "batch", 2, headSize, headSize)), 0, 1, 3, 2))}
+		}, both},
+		"a scale for each head": {func(r *rotary) []*onnx.Value {
+			inverse := r.op("Reciprocal", r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Pow", r.x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
+			scale := r.op("Reshape", r.weight(16), []int64{2, 1, headSize})
+			return []*onnx.Value{rotate(r, r.op("Mul", r.op("Mul", r.x, inverse), scale))}
+		}, both},
+		"a norm of the centred heads": {func(r *rotary) []*onnx.Value {
+			centred := r.op("Sub", r.x, r.op("ReduceMean", r.x, []int64{-1}))
+			return []*onnx.Value{rotate(r, plainNorm.build(r.graph, centred))}
+		}, "LayerNorm RotaryEmbedding"},
+		"a transposition of what is wider": {func(r *rotary) []*onnx.Value {
+			heads := r.input("heads", "batch", "seq", 2, headSize)
+			inverse := r.op("Reciprocal", r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Pow", heads, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
+			n := r.op("Mul", cast(r, r.op("Mul", heads, inverse), onnx.Float16), cast(r, r.weight(headSize), onnx.Float16))
+			r.cos, r.sin = cast(r, r.cos, onnx.Float16), cast(r, r.sin, onnx.Float16)
+			return []*onnx.Value{rotate(r, transpose(r, n, 0, 2, 1, 3))}
+		}, both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRotary(headSize)
+			matches, _ := r.find(tt.build(r)...)
+			var got []string
+			for _, m := range matches {
+				pattern, _, _ := strings.Cut(m, "(")
+				got = append(got, pattern)
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("matched %v, want %s", matches, tt.want)
+			}
+		})
+	}
+}
+
+// The whole holds its parts, and its replacement transposes what the norm reads.
+func TestNormRotaryParts(t *testing.T) {
+	r := newRotary(headSize)
+	n := plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize))
+	x := r.op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	y := r.rotateHalf(x, r.cut(x, 4, 8, 1), r.cut(x, 0, 4, 1))
+	r.m.Graph.AddOutput(y)
+	matches, _ := Builtin().Find(r.m.Graph, infer.Analyze(r.m))
+	if len(matches) != 1 || len(matches[0].Parts) != 2 {
+		t.Fatalf("%d matches", len(matches))
+	}
+	m := matches[0]
+	if got := names(m.Inputs) + "->" + names(m.Outputs); got != "heads,w,cos,sin->"+y.Name {
+		t.Errorf("it reads and writes %s", got)
+	}
+	if len(m.Nodes) != len(m.Parts[0].Nodes)+1+len(m.Parts[1].Nodes) || m.Root != y.Producer {
+		t.Errorf("%d nodes of parts of %d and %d", len(m.Nodes), len(m.Parts[0].Nodes), len(m.Parts[1].Nodes))
+	}
+	var ops []string
+	for _, n := range m.Replacement.Nodes {
+		ops = append(ops, n.OpType)
+	}
+	if got := strings.Join(ops, " "); got != "Transpose NormRotary" {
+		t.Errorf("it becomes %s", got)
+	}
+	var attrs []string
+	for _, a := range m.Attributes {
+		attrs = append(attrs, a.Name)
+	}
+	if got := strings.Join(attrs, " "); got != "epsilon scale_after_cast interleaved rotary_dim rotated_side output_layout" {
+		t.Errorf("the attributes %s", got)
+	}
+	// Without one of the patterns there is nothing to join.
+	some := Builtin().Select(func(p *Pattern) bool { return p.Name != "RMSNorm" })
+	if matches, _ := some.Find(r.m.Graph, infer.Analyze(r.m)); len(matches) != 1 || matches[0].Pattern != "RotaryEmbedding" {
+		t.Errorf("without RMSNorm: %d matches", len(matches))
+	}
+}

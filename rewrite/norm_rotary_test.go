@@ -1,0 +1,113 @@
+package rewrite
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// attention is a model of queries and keys: each head is normalised, moved before the positions and rotated.
+func attention(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
+	b := newBuilder(t, opset, typ)
+	cos, sin := b.input("cos", "batch", 1, "seq", 8), b.input("sin", "batch", 1, "seq", 8)
+	for i, name := range []string{"q", "k"} {
+		heads := 3 - i
+		n := b.norm(b.input(name, "batch", "seq", heads, 8), b.weight(name+"_norm", 8), 1e-6)
+		moved := b.op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		b.output(b.rope(moved, cos, sin, 8), "batch", heads, "seq", 8)
+	}
+	return b.m
+}
+
+// checkAttention compares the ops of the model and its outputs.
+func checkAttention(t *testing.T, m *onnx.Model, typ onnx.DataType, opset int64, wantOps map[string]int) {
+	t.Helper()
+	ops := countOps(m)
+	for _, op := range []string{"NormRotary", "RMSNorm", "RotaryEmbedding"} {
+		if ops[op] != wantOps[op] {
+			t.Errorf("%d %s nodes, want %d", ops[op], op, wantOps[op])
+		}
+	}
+	got := evaluate(t, m)
+	for name, w := range evaluate(t, attention(t, opset, typ)) {
+		d, scale := distance(w.F, got[name].F)
+		if allowed := 16 * spacing(typ, scale); d > allowed {
+			t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
+		}
+	}
+	checkOrderOf(t, m)
+}
+
+func TestNormRotary(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
+		for _, opset := range []int64{13, 18, 23} {
+			m := attention(t, opset, typ)
+			r := apply(t, m)
+			for name, n := range map[string]int{"NormRotary": 2, "RMSNorm": 0, "RotaryEmbedding": 0} {
+				if p := r.pattern(name); p.Found != n || p.Fused != n || p.Refused != 0 {
+					t.Errorf("%s: %+v, want %d of %d", name, p, n, n)
+				}
+			}
+			checkAttention(t, m, typ, opset, map[string]int{"NormRotary": 2})
+			if ops := countOps(m); ops["Transpose"] != 2 || len(m.Graph.Nodes) != 4 {
+				t.Errorf("%v is left", ops)
+			}
+			if again := apply(t, m); again.Changed {
+				t.Error("a second run changes the model")
+			}
+		}
+	}
+}
+
+// The norm and the rotation stay two ops where one of them was not asked for, or runs elsewhere, and where the op that is both
+// is refused.
+func TestNormRotaryApart(t *testing.T) {
+	broken := errors.New("it does not work")
+	only := func(names ...string) Option {
+		return WithPatternFilter(func(name string) bool {
+			for _, n := range names {
+				if n == name {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	for name, c := range map[string]struct {
+		include string
+		options []Option
+		want    map[string]int
+		refused int
+	}{
+		"the rotation alone":     {"cpu_fused_rope", nil, map[string]int{"RotaryEmbedding": 2}, 0},
+		"the norm alone":         {"cpu_fused_rmsnorm", nil, map[string]int{"RMSNorm": 2}, 0},
+		"both":                   {"cpu_fused_rmsnorm,cpu_fused_rope", nil, map[string]int{"NormRotary": 2}, 0},
+		"on two devices":         {"cpu_fused_rmsnorm,cuda_fused_rope", []Option{WithBackend(Backend{listed: []string{"CUDA", "CPU"}})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
+		"on CUDA":                {Auto, []Option{WithBackend(Backend{listed: []string{"CUDA", "CPU"}})}, map[string]int{"NormRotary": 2}, 0},
+		"the definition":         {Auto, []Option{WithBackend(Backend{listed: []string{"REF"}})}, map[string]int{"NormRotary": 2}, 0},
+		"the pattern of neither": {Auto, []Option{only("NormRotary")}, map[string]int{"NormRotary": 2}, 0},
+		"the patterns of both":   {Auto, []Option{only("RMSNorm", "RotaryEmbedding")}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
+		"the pattern of one":     {Auto, []Option{only("RotaryEmbedding")}, map[string]int{"RotaryEmbedding": 2}, 0},
+		"the last node of the norm alone": {Auto, []Option{WithNodeFilter(func(n *onnx.Node) bool { return n.Is("Mul") })},
+			map[string]int{"RMSNorm": 2}, 0},
+		"a kernel that does not work": {Auto, []Option{WithKernelCheck(func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			if op == "NormRotary" {
+				return nil, broken
+			}
+			return kernelOf(t, 1)(op, attrs, in)
+		})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := attention(t, 20, onnx.Float)
+			r, err := ApplyDefaultKernels(m, c.include, append([]Option{AssumeAvailable()}, c.options...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := r.pattern("NormRotary"); p.Refused != c.refused || p.Fused != c.want["NormRotary"] || p.Found != p.Fused+p.Refused {
+				t.Errorf("%+v", p)
+			}
+			checkAttention(t, m, onnx.Float, 20, c.want)
+		})
+	}
+}
