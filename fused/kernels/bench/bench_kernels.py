@@ -54,11 +54,11 @@ class Chain:
         self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
 
 
-def scale(chain, i):
+def scale(chain, i, width=None):
     """A scale of its own for each link, near 1."""
     name = f"scale{i}"
     chain.initializers[name] = (1 + 0.1 * np.random.default_rng(i).standard_normal(
-        chain.shape[-1])).astype(np.float32)
+        width or chain.shape[-1])).astype(np.float32)
     return name
 
 
@@ -199,15 +199,37 @@ def their_rotary(head):
     return link
 
 
+def norm_rotary(head, joined):
+    """RMSNorm of each head and RotaryEmbedding, as one fused op or as two."""
+
+    def link(chain, i):
+        if i == 0:
+            start_heads(chain, head, head, lambda t: np.tile(t, 2))
+        norm = dict(epsilon=1e-5, scale_after_cast=int(chain.dtype != "float32"))
+        rotary = dict(interleaved=0, rotary_dim=head, rotated_side="first", output_layout="halves")
+        inputs = [chain.value, scale(chain, i, head)]
+        if joined:
+            chain.node("NormRotary", inputs + ["cos", "sin"], [f"y{i}"], **norm, **rotary, **FUSED)
+        else:
+            chain.node("RMSNorm", inputs, [f"n{i}"], axis=-1, **norm, **FUSED)
+            chain.node("RotaryEmbedding", [f"n{i}", "cos", "sin"], [f"y{i}"], **rotary, **FUSED)
+        chain.value = f"y{i}"
+
+    return link
+
+
 PARTIAL = dict(head=128, rotary_dim=32)
 INTERLEAVED = dict(head=128, interleaved=1, output_layout="interleaved")
 TO_HALVES = dict(head=64, interleaved=1)
+OURS = "RMSNorm, RotaryEmbedding"  # of this library, for which there are kernels in every type
 PAIRS = [  # name, ours, theirs, inputs, what theirs is
     ("RMSNorm", our_norm, their_norm, ("x",), "SimplifiedLayerNormalization"),
     ("AddRMSNorm", our_add_norm, their_add_norm, ("x", "r"), "SkipSimplifiedLayerNormalization"),
     ("GLU silu", our_glu, their_glu, ("x", "r"), "Sigmoid, Mul, Mul"),
     ("RotaryEmbedding 64", our_rotary(64), their_rotary(64), ("x",), "com.microsoft RotaryEmbedding"),
     ("RotaryEmbedding 128", our_rotary(128), their_rotary(128), ("x",), "com.microsoft RotaryEmbedding"),
+    ("NormRotary 64", norm_rotary(64, True), norm_rotary(64, False), ("x",), OURS),
+    ("NormRotary 128", norm_rotary(128, True), norm_rotary(128, False), ("x",), OURS),
     ("Rotary halves", our_rotary(128), open_rotary(128), ("x",), "the open subgraph"),
     ("Rotary 32 of 128", our_rotary(**PARTIAL), open_rotary(**PARTIAL), ("x",), "the open subgraph"),
     ("Rotary interleaved", our_rotary(**INTERLEAVED), open_rotary(**INTERLEAVED), ("x",), "the open subgraph"),
@@ -260,7 +282,7 @@ def difference(links, dtype, make, shape):
 def compare(pair, shape, threads, library, rounds, dtype):
     """Microseconds per link of ours, theirs and ours in float32 (the same as ours, or None where there
     is none), the median ratios theirs / ours and ours / float32, and the largest difference."""
-    _, ours, theirs, inputs, _ = pair
+    _, ours, theirs, inputs, what = pair
     elements = int(np.prod(shape))
     length = 64 if elements < 100_000 else 12
     calls = 20 if elements < 100_000 else 1
@@ -276,7 +298,7 @@ def compare(pair, shape, threads, library, rounds, dtype):
         return s, bind(s, feeds, dtype)
 
     runs = {"ours": make(ours, dtype, length)}
-    if dtype != "bfloat16":
+    if dtype != "bfloat16" or what == OURS:
         runs["theirs"] = make(theirs, dtype, length)
     if dtype != "float32":
         runs["float32"] = make(ours, "float32", length)
@@ -292,7 +314,7 @@ def compare(pair, shape, threads, library, rounds, dtype):
     return [statistics.median(times[name]) if name in times else None
             for name in ("ours", "theirs", "float32")] + [
                 ratio("theirs", "ours"), ratio("ours", "float32"),
-                difference((ours, theirs), dtype, make, shape) if "theirs" in runs else None]
+                difference((ours, theirs), dtype, make, shape) if "theirs" in runs and dtype != "bfloat16" else None]
 
 
 def column(value, text, width):
