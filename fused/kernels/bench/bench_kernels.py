@@ -7,7 +7,8 @@ session. The two models of a pair run in one process, in turn (A B A B ...); the
 of the rounds' ratios, theirs / ours: above 1 the fused kernel is faster. Both results are compared.
 
 With a --dtype of 16 bits the norms round before the scale, as models of that type do, and the fused op
-in float32 takes a third turn. onnxruntime has no bfloat16 kernels for these ops: there are only ours.
+in float32 takes a third turn. onnxruntime has no bfloat16 kernels for these ops: there are only ours. NormRotary
+is compared with RMSNorm and RotaryEmbedding of this library, in every type.
 """
 import argparse
 import statistics
