@@ -23,8 +23,10 @@ struct alignas(16) MoETile {
 // MoEPlan is the choices sorted by expert, in device memory.
 struct MoEPlan {
   int* choice;     // [choices]: the choice in a place
+  float* weight;   // [choices]: its token's weight of it
   MoETile* tiles;  // [MostTiles]
   int* tile_count;
+  int* begun;  // [2]: places of the first and the second product that blocks took, beyond their first ones
 };
 
 // MostTiles bounds the tiles of so many tokens each that choices are cut into.

@@ -1,10 +1,12 @@
 // MoE of more tokens, on any device with mma.sync for 16 bit numbers (compute capability 8.0).
 //
-// Four launches: the plan, two products, the sum of each token's choices. A block multiplies a tile: 128
-// rows of an expert's matrix by up to kTokens of its choices. The rows are the first operand and the
-// choices the second, whose columns come in eights, so that few choices cost few multiplications, and a
-// tile is as wide as most experts need: weights are then read once. Tiles of one expert that share rows
-// run one after another, and read them from L2.
+// Four launches: the plan, two products, the sum of each token's choices. On compute capability 9.0 the products
+// are those of moe_wgmma.cu, but for narrow tiles of [depth, rows].
+//
+// A block multiplies a tile: 128 rows of an expert's matrix by up to kTokens of its choices. The rows are the
+// first operand and the choices the second, whose columns come in eights, so that few choices cost few
+// multiplications, and a tile is as wide as most experts need: weights are then read once. Tiles of one expert
+// that share rows run one after another, and read them from L2.
 //
 // The floor is the greater of 6 * hidden * inner bytes for each chosen expert, and as many operations for
 // each choice. Two blocks have 96 KB of weights on the way on a multiprocessor.
@@ -123,26 +125,30 @@ cudaError_t RunTiles(const MojoMoEArgs& a, const MoEWork& work, unsigned blocks,
   return Launch(kernel, blocks, kTileThreads, SharedBytes(kTokens), stream, a, work, row_blocks);
 }
 
+// HopperTakes tells whether HopperTile is for a call: of no smaller matrices than a stage has.
+bool HopperTakes(const MojoMoEArgs& a) {
+  return a.hidden >= kTileDeep && a.inner >= kTileDeep && HasHopperTile();
+}
+
+// TileTokens is the width of tiles: up to twice what an expert gets on average, so that few get more. On Hopper
+// the bounds are those measured; matrices of [depth, rows] are read faster by MultiplyTile where tiles are narrow.
+int TileTokens(const MojoMoEArgs& a) {
+  const size_t average = a.tokens * a.top_k / a.experts;
+  const bool hopper = HopperTakes(a);
+  if (average <= 16 && (!hopper || a.gate_up_in_out || a.down_in_out)) return 32;
+  if (!hopper) return average <= 44 ? 64 : 128;
+  return average <= 36 ? 64 : average <= 96 ? 128 : 256;
+}
+
 template <class T, Product kProduct, bool kInOut>
 cudaError_t RunProduct(const MojoMoEArgs& a, const MoEWork& work, int tokens, cudaStream_t stream) {
   const int row_blocks = static_cast<int>(DivideUp(kProduct == kDown ? a.hidden : Packed(a), kTileRows));
   const unsigned blocks = static_cast<unsigned>(MostTiles(a.tokens * a.top_k, a.experts, tokens) * row_blocks);
-  if (tokens == 256 || (tokens == 128 && !kInOut && HasHopperTile()))
-    return HopperTile(a, work, kProduct, tokens, blocks, row_blocks, stream);
+  if (tokens >= 64 && HopperTakes(a)) return HopperTile(a, work, kProduct, tokens, stream);
   const auto run = tokens == 32   ? RunTiles<T, 32, kProduct, kInOut>
                    : tokens == 64 ? RunTiles<T, 64, kProduct, kInOut>
                                   : RunTiles<T, 128, kProduct, kInOut>;
   return run(a, work, blocks, row_blocks, stream);
-}
-
-// TileTokens is the width of tiles: twice what an expert gets on average, so that few get more. Those of
-// 256 are a block alone on a multiprocessor, which pays where rows are deep.
-int TileTokens(const MojoMoEArgs& a) {
-  const size_t average = a.tokens * a.top_k / a.experts;
-  if (average <= 16) return 32;
-  if (average <= 44) return 64;
-  const bool deep = a.hidden >= 2048 && a.inner >= 2048;
-  return average > 100 && deep && !a.gate_up_in_out && !a.down_in_out && HasHopperTile() ? 256 : 128;
 }
 
 // Outputs of choices that take more are rounded to the type of y: they would not stay in L2.
@@ -153,8 +159,10 @@ MoEWork Divide(const MojoMoEArgs& a, Room<256>* room) {
   const size_t choices = a.tokens * a.top_k;
   work.wide = choices * a.hidden * 4 <= kWideBytes;
   work.plan.choice = room->Take<int>(choices);
+  work.plan.weight = room->Take<float>(choices);
   work.plan.tiles = room->Take<MoETile>(MostTiles(choices, a.experts, TileTokens(a)));
   work.plan.tile_count = room->Take<int>(1);
+  work.plan.begun = room->Take<int>(2);
   work.activated = room->Take<uint16_t>(choices * a.inner);
   work.outputs = room->Take<uint16_t>(choices * a.hidden * (work.wide ? 2 : 1));
   return work;

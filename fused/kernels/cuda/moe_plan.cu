@@ -22,7 +22,8 @@ __device__ __forceinline__ int2 Sums(int2 v, int2* shared) {
   return sum;
 }
 
-__global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, int choices, int experts, int tile, MoEPlan plan) {
+__global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, const void* weights, MojoType weights_type,
+                                                 int choices, int experts, int tile, MoEPlan plan) {
   extern __shared__ int counts[];  // [experts]
   __shared__ int2 shared[kWarps];
   __shared__ int of_warp[kWarps];
@@ -51,7 +52,10 @@ __global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, int choices
   before = Sums(before, shared);
   const int count = counts[expert], tiles = (count + tile - 1) / tile;
   for (int t = threadIdx.x; t < tiles; t += kThreads) plan.tiles[before.y + t] = {expert, before.y, before.x, count};
-  if (expert == experts - 1 && threadIdx.x == 0) *plan.tile_count = before.y + tiles;
+  if (expert == experts - 1 && threadIdx.x == 0) {
+    *plan.tile_count = before.y + tiles;
+    plan.begun[0] = plan.begun[1] = 0;
+  }
   int place = before.x;
   for (int w = 0; w < warp; ++w) place += of_warp[w];
   if (of_warp[warp] == 0) return;
@@ -59,7 +63,11 @@ __global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, int choices
   for (int c = begin; c < end; c += 32) {
     const bool is = c + lane < end && ids[c + lane] == expert;
     const uint32_t ballot = __ballot_sync(0xffffffffu, is);
-    if (is) plan.choice[place + __popc(ballot & ((1u << lane) - 1))] = c + lane;
+    if (is) {
+      const int at = place + __popc(ballot & ((1u << lane) - 1));
+      plan.choice[at] = c + lane;
+      plan.weight[at] = Number(weights, c + lane, weights_type);
+    }
     place += __popc(ballot);
   }
 }
@@ -67,8 +75,9 @@ __global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, int choices
 }  // namespace
 
 cudaError_t PlanMoE(const MojoMoEArgs& a, size_t tile, const MoEPlan& plan, cudaStream_t stream) {
-  return Launch(Plan, static_cast<unsigned>(a.experts), kThreads, a.experts * sizeof(int), stream, a.ids,
-                static_cast<int>(a.tokens * a.top_k), static_cast<int>(a.experts), static_cast<int>(tile), plan);
+  return Launch(Plan, static_cast<unsigned>(a.experts), kThreads, a.experts * sizeof(int), stream, a.ids, a.weights,
+                a.weights_type, static_cast<int>(a.tokens * a.top_k), static_cast<int>(a.experts),
+                static_cast<int>(tile), plan);
 }
 
 }  // namespace mojo

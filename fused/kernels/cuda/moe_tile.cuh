@@ -16,21 +16,20 @@ constexpr int kTileDeep = 64;  // numbers of each row in a stage
 constexpr int kTileThreads = 256;
 constexpr int kRowBytes = kTileRows * kTileDeep * 2;
 
-// Stages are as many as leave room for a second block on a multiprocessor, but for tiles of 256 tokens.
+// Stages are as many as leave room for a second block on a multiprocessor.
 __host__ __device__ constexpr int Stages(int tokens) { return tokens == 128 ? 3 : 4; }
 __host__ __device__ constexpr int StageBytes(int tokens) { return kRowBytes + tokens * kTileDeep * 2; }
 
-// SharedBytes is what a block takes: 80 KB for 32 tokens, 96 KB for 64 and 128, 192 KB for 256.
+// SharedBytes is what a block takes: 80 KB for 32 tokens, 96 KB for 64 and 128.
 __host__ __device__ constexpr int SharedBytes(int tokens) { return Stages(tokens) * StageBytes(tokens); }
 
 // Product is what a kernel computes: activations of a first product with or without gates, or outputs.
 enum Product { kGated, kPlain, kDown };
 
-// HopperTile launches one product with tiles of 128 or 256 tokens and matrices of [rows, depth] where
-// HasHopperTile: on compute capability 9.0 (moe_wgmma.cu).
+// HopperTile launches one product with tiles of 64, 128 or 256 tokens where HasHopperTile: on compute capability
+// 9.0 (moe_wgmma.cu).
 bool HasHopperTile();
-cudaError_t HopperTile(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, unsigned blocks,
-                       int row_blocks, cudaStream_t stream);
+cudaError_t HopperTile(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, cudaStream_t stream);
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -60,28 +59,37 @@ struct Place {
   int first;  // place of the first choice
   int count;
 
-  // Begin waits, and tells whether there is one. Blocks of an expert: its tiles one after the other for
-  // each block of rows, so that those rows come from L2. Tiles of one expert have about one size. The
-  // second product does not wait here: the first one did before it let this one start, so the plan (and
-  // what came before it) can be read, from L2.
+  // Entry reads the entry of the list of tiles that place number index of all belongs to.
+  static __device__ __forceinline__ int4 Entry(const MoEWork& work, int index, int row_blocks) {
+    return __ldcg(reinterpret_cast<const int4*>(work.plan.tiles + index / row_blocks));
+  }
+
+  // Set finds place number index of all: blocks of an expert are its tiles one after the other for each block
+  // of rows, so that those rows come from L2. Tiles of one expert have about one size.
+  __device__ __forceinline__ void Set(const int4& entry, int index, int row_blocks, int tokens) {
+    const MoETile tile = {entry.x, entry.y, entry.z, entry.w};
+    const int tiles = (tile.count + tokens - 1) / tokens, number = index - tile.first_tile * row_blocks;
+    const int share = ((tile.count + tiles - 1) / tiles + 15) / 16 * 16, before = number % tiles * share;
+    expert = tile.expert;
+    row_block = number / tiles;
+    first = tile.start + before;
+    count = min(share, tile.count - before);
+  }
+
+  // Begin waits, and tells whether the block has a place. The second product does not wait here: the first
+  // one did before it let this one start, so the plan (and what came before it) can be read, from L2.
   __device__ __forceinline__ bool Begin(const MoEWork& work, int row_blocks, int tokens, Product product) {
     if (product != kDown) {
       WaitForPrevious();
       LetNextStart();
     }
     const unsigned tile_count = __ldcg(work.plan.tile_count);
-    const int4 entry = __ldcg(reinterpret_cast<const int4*>(work.plan.tiles + blockIdx.x / row_blocks));
+    const int4 entry = Entry(work, blockIdx.x, row_blocks);
     if (blockIdx.x >= tile_count * row_blocks) {
       if (product == kDown) WaitForPrevious();
       return false;
     }
-    const MoETile tile = {entry.x, entry.y, entry.z, entry.w};
-    const int tiles = (tile.count + tokens - 1) / tokens, number = blockIdx.x - tile.first_tile * row_blocks;
-    const int share = ((tile.count + tiles - 1) / tiles + 15) / 16 * 16, before = number % tiles * share;
-    expert = tile.expert;
-    row_block = number / tiles;
-    first = tile.start + before;
-    count = min(share, tile.count - before);
+    Set(entry, blockIdx.x, row_blocks, tokens);
     return true;
   }
 };

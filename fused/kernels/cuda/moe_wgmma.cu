@@ -1,187 +1,296 @@
-// The products of large tiles on compute capability 9.0, with wgmma.
+// The products of tiles on compute capability 9.0, with its copies and wgmma.
 //
-// As MultiplyTile of moe_mma.cu, from which it has all but the multiplication: both operands are read from
-// shared memory, and a warpgroup of four warps multiplies 64 rows by all tokens at once. Of tiles of 128
-// tokens two blocks run on a multiprocessor, so that one multiplies while the other waits or stores; those
-// of 256 read less for each multiplication, and are for experts with that many choices.
-#include <type_traits>
-
-#include "cuda/moe_tile.cuh"
+// As many blocks as run at once take places by turns, from a counter, so that it does not matter how long each
+// takes. Some threads of a block load (moe_load.cuh) and two warpgroups multiply: 64 rows each, by all choices of
+// the tile at once, both read from shared memory. While they store a tile, those that load go on with the next.
+#include "cuda/moe_load.cuh"
 
 namespace mojo {
 namespace {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Descriptor is how wgmma finds rows of 128 bytes in shared memory: 128 byte swizzle, eight rows 1024 apart.
-__device__ __forceinline__ uint64_t Descriptor(uint32_t address) {
-  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
-         uint64_t{1} << 62;
-}
-
-__device__ __forceinline__ void BeginMultiply() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void EndMultiply() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int kGroups>
-__device__ __forceinline__ void WaitForMultiply() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
-}
-
-// MultiplyGroup adds the product of 64 rows and 8 * columns tokens, 16 deep, to d[columns][4].
-#define MOJO_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define MOJO_R1 "%8,%9,%10,%11,%12,%13,%14,%15"
-#define MOJO_R2 "%16,%17,%18,%19,%20,%21,%22,%23"
-#define MOJO_R3 "%24,%25,%26,%27,%28,%29,%30,%31"
-#define MOJO_R4 "%32,%33,%34,%35,%36,%37,%38,%39"
-#define MOJO_R5 "%40,%41,%42,%43,%44,%45,%46,%47"
-#define MOJO_R6 "%48,%49,%50,%51,%52,%53,%54,%55"
-#define MOJO_R7 "%56,%57,%58,%59,%60,%61,%62,%63"
-#define MOJO_R8 "%64,%65,%66,%67,%68,%69,%70,%71"
-#define MOJO_R9 "%72,%73,%74,%75,%76,%77,%78,%79"
-#define MOJO_R10 "%80,%81,%82,%83,%84,%85,%86,%87"
-#define MOJO_R11 "%88,%89,%90,%91,%92,%93,%94,%95"
-#define MOJO_R12 "%96,%97,%98,%99,%100,%101,%102,%103"
-#define MOJO_R13 "%104,%105,%106,%107,%108,%109,%110,%111"
-#define MOJO_R14 "%112,%113,%114,%115,%116,%117,%118,%119"
-#define MOJO_R15 "%120,%121,%122,%123,%124,%125,%126,%127"
-#define MOJO_D2(i)                                                                                                     \
-  "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), "+f"(d[i + 1][2]), \
-      "+f"(d[i + 1][3])
-#define MOJO_R_8 MOJO_R0 "," MOJO_R1 "," MOJO_R2 "," MOJO_R3
-#define MOJO_D_8 MOJO_D2(0), MOJO_D2(2), MOJO_D2(4), MOJO_D2(6)
-#define MOJO_R_10 MOJO_R_8 "," MOJO_R4
-#define MOJO_D_10 MOJO_D_8, MOJO_D2(8)
-#define MOJO_R_12 MOJO_R_10 "," MOJO_R5
-#define MOJO_D_12 MOJO_D_10, MOJO_D2(10)
-#define MOJO_R_14 MOJO_R_12 "," MOJO_R6
-#define MOJO_D_14 MOJO_D_12, MOJO_D2(12)
-#define MOJO_R_16 MOJO_R_14 "," MOJO_R7
-#define MOJO_D_16 MOJO_D_14, MOJO_D2(14)
-#define MOJO_R_20 MOJO_R_16 "," MOJO_R8 "," MOJO_R9
-#define MOJO_D_20 MOJO_D_16, MOJO_D2(16), MOJO_D2(18)
-#define MOJO_R_24 MOJO_R_20 "," MOJO_R10 "," MOJO_R11
-#define MOJO_D_24 MOJO_D_20, MOJO_D2(20), MOJO_D2(22)
-#define MOJO_R_28 MOJO_R_24 "," MOJO_R12 "," MOJO_R13
-#define MOJO_D_28 MOJO_D_24, MOJO_D2(24), MOJO_D2(26)
-#define MOJO_R_32 MOJO_R_28 "," MOJO_R14 "," MOJO_R15
-#define MOJO_D_32 MOJO_D_28, MOJO_D2(28), MOJO_D2(30)
-#define MOJO_MULTIPLY(columns, tokens_text, left, right, types)                                       \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" tokens_text "k16.f32." types " {" MOJO_R_##columns \
-               "}, " left ", " right ", 1, 1, 1, 0, 0;"                                               \
-               : MOJO_D_##columns                                                                     \
-               : "l"(rows), "l"(tokens))
-#define MOJO_MULTIPLY_GROUP(columns, tokens_text, left, right)                                           \
-  template <class T>                                                                                     \
-  __device__ __forceinline__ void MultiplyGroup(float(&d)[columns][4], uint64_t rows, uint64_t tokens) { \
-    if constexpr (std::is_same<T, BFloat>::value) {                                                      \
-      MOJO_MULTIPLY(columns, tokens_text, left, right, "bf16.bf16");                                     \
-    } else {                                                                                             \
-      MOJO_MULTIPLY(columns, tokens_text, left, right, "f16.f16");                                       \
-    }                                                                                                    \
-  }
-MOJO_MULTIPLY_GROUP(8, "64", "%32", "%33")
-MOJO_MULTIPLY_GROUP(10, "80", "%40", "%41")
-MOJO_MULTIPLY_GROUP(12, "96", "%48", "%49")
-MOJO_MULTIPLY_GROUP(14, "112", "%56", "%57")
-MOJO_MULTIPLY_GROUP(16, "128", "%64", "%65")
-MOJO_MULTIPLY_GROUP(20, "160", "%80", "%81")
-MOJO_MULTIPLY_GROUP(24, "192", "%96", "%97")
-MOJO_MULTIPLY_GROUP(28, "224", "%112", "%113")
-MOJO_MULTIPLY_GROUP(32, "256", "%128", "%129")
-
-// Run multiplies and stores a tile of at most 8 * kColumns choices.
-template <class T, int kTokens, Product kProduct, int kColumns>
-__device__ __forceinline__ void Run(const MojoMoEArgs& a, const MoEWork& work, const Place& place, char* memory) {
-  // A block that is alone goes on while its last multiplication runs; the stage of that is not free then.
-  constexpr bool kAlone = kTokens == 256;
-  constexpr int kStages = Stages(kTokens), kAhead = kAlone ? kStages - 2 : kStages - 1;
-  const Source<8 * kColumns, kProduct, false> source(a, work, place);
-  const uint32_t shared = SharedAddress(memory);
-  const int steps = source.Steps(), group = threadIdx.x / 128;
-  BeginTile<kTokens, kProduct, kAhead>(source, shared);
-  float sum[1][kColumns][4] = {};
-  int stage = 0, free_stage = kAhead;
+// MultiplySteps multiplies a tile of at most 8 * kColumns choices, from the ring's stage on, and frees its stages.
+template <class T, int kTokens, Product kProduct, bool kInOut, int kColumns>
+__device__ __forceinline__ void MultiplySteps(uint32_t shared, int steps, Ring<Form<kTokens>::kStages>* ring,
+                                              float (&sum)[kTokens / 8][4]) {
+  typedef Form<kTokens> F;
+  const uint32_t full = shared + F::kFullAt, free = shared + F::kFreeAt;
+  const int group = threadIdx.x / kGroup;
+  const bool first_lane = threadIdx.x % 32 == 0;
+  uint32_t before = 0;
+#pragma unroll 1
   for (int k = 0; k < steps; ++k) {
-    WaitForGroups<kAhead - 1>();
-    // What cp.async wrote is read by another engine.
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (k + kAhead < steps) source.Start(shared + free_stage * StageBytes(kTokens), k + kAhead);
-    EndGroup();
-    free_stage = free_stage == kStages - 1 ? 0 : free_stage + 1;
-    const uint32_t rows = shared + stage * StageBytes(kTokens);
-    const uint64_t left = Descriptor(rows + group * 64 * 128), right = Descriptor(rows + kRowBytes);
-    stage = stage == kStages - 1 ? 0 : stage + 1;
+    WaitForPhase(full + ring->stage * 8, ring->parity);
+    if (kProduct != kDown) SeeCopies();
+    const uint32_t rows = shared + ring->stage * F::kStageBytes;
+    const uint64_t left = kInOut ? TurnedDescriptor(rows + group * 2 * kTurnedBytes, kTurnedBytes)
+                                 : Descriptor(rows + group * 64 * 128),
+                   right = Descriptor(rows + kRowBytes);
     BeginMultiply();
 #pragma unroll
-    for (int part = 0; part < kTileDeep / 16; ++part) MultiplyGroup<T>(sum[0], left + 2 * part, right + 2 * part);
+    for (int part = 0; part < kTileDeep / 16; ++part) {
+      MultiplyGroup<T, kInOut>(Columns<kColumns>(), sum, left + part * (kInOut ? kTurnedDeeper : kDeeper),
+                               right + part * kDeeper, k + part);
+    }
     EndMultiply();
-    WaitForMultiply<kAlone ? 1 : 0>();
+    // The multiplication before this one has ended then.
+    WaitForMultiply<1>();
+    if (k > 0 && first_lane) Arrive(before);
+    before = free + ring->stage * 8;
+    ring->Advance();
   }
   WaitForMultiply<0>();
-  WaitForGroups<0>();
-  __syncthreads();
-  const int row = threadIdx.x / 32 * 16;
-  const auto column = [](int c) { return c * 8; };
-  if constexpr (kProduct == kDown) {
-    StoreOutputs<T>(a, work, place, memory, sum, row, column);
-  } else {
-    StoreActivated<T, kProduct, false>(a, work, place, memory, sum, row, column);
+  if (first_lane) Arrive(before);
+}
+
+// MultiplyChoices multiplies a tile by as few columns, from kColumns on, as hold its choices.
+template <class T, int kTokens, Product kProduct, bool kInOut, int kColumns>
+__device__ __forceinline__ void MultiplyChoices(int count, uint32_t shared, int steps,
+                                                Ring<Form<kTokens>::kStages>* ring, float (&sum)[kTokens / 8][4]) {
+  if constexpr (8 * kColumns < kTokens) {
+    constexpr int kMore = kTokens == 64 ? 2 * kColumns : kColumns + 2;
+    if (count > 8 * kColumns)
+      return MultiplyChoices<T, kTokens, kProduct, kInOut, kMore>(count, shared, steps, ring, sum);
+  }
+  MultiplySteps<T, kTokens, kProduct, kInOut, kColumns>(shared, steps, ring, sum);
+}
+
+// Activate4 activates four pairs of a gate and its up. The usual activation is fast; the others are one piece of
+// code that four numbers go through by turns, since it is long, and in every chunk that is stored.
+__device__ __forceinline__ void Activate4(const MojoMoEArgs& a, float (&gate)[4], float (&up)[4]) {
+  if (a.activation == kMojoSilu && a.packing != kMojoNoGate) {
+    const float limit = a.limit > 0 ? a.limit : __int_as_float(0x7f800000);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float g = gate[i] > limit ? limit : gate[i], u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+      gate[i] = __fdividef(g, 1.0f + __expf(-a.alpha * g)) * (u + a.up_offset);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < 4; ++i) {
+    const float v = Activated(a, gate[0], up[0]);
+    gate[0] = gate[1], gate[1] = gate[2], gate[2] = gate[3], gate[3] = v;
+    up[0] = up[1], up[1] = up[2], up[2] = up[3];
+  }
+}
+
+// StoreFour stores four numbers of a row.
+template <class T>
+__device__ __forceinline__ void StoreFour(void* to, size_t at, const float (&v)[4]) {
+  StorePack(static_cast<T*>(to) + at, PackFloats<T>(v));
+}
+
+// Store adds the biases, activates or weighs, and stores a warpgroup's sums. They go through shared memory in
+// chunks of tokens, so that each store is a part of a token's row. Lanes have sums of rows lane / 4 and that plus
+// 8 of their warp's 16, of the tokens 2 * (lane % 4) and the next of each column.
+template <class T, int kTokens, Product kProduct, bool kInOut>
+__device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work, const Place& place, char* memory,
+                                      const float (&bias)[2], const float (&sum)[kTokens / 8][4]) {
+  typedef Form<kTokens> F;
+  const int group = threadIdx.x / kGroup, n = threadIdx.x % kGroup, lane = n % 32, barrier = 2 + group;
+  float* const chunks = reinterpret_cast<float*>(memory + F::kChunksAt + group * F::kChunks * F::kChunkBytes);
+  const int2* const choices = reinterpret_cast<const int2*>(memory + F::kChoicesAt) + group * kTokens;
+  const int width = static_cast<int>(kProduct == kDown ? a.hidden : a.inner);
+  const int begin = kProduct == kGated ? place.row_block * 64 + group * 32 + n % 8 * 4
+                                       : place.row_block * kTileRows + group * 64 + n % 8 * 8;
+#pragma unroll
+  for (int c = 0; c < kTokens / 8; c += kChunk / 8) {
+    if (c * 8 >= place.count) break;
+    float* const out = chunks + c / 2 % F::kChunks * (F::kChunkBytes / 4);
+    if (F::kChunks == 1 && c > 0) WaitForGroup<kGroup>(barrier);
+#pragma unroll
+    for (int j = 0; j < kChunk / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        out[(j * 8 + lane % 4 * 2 + i % 2) * kChunkStride + n / 32 * 16 + i / 2 * 8 + lane / 4] =
+            sum[c + j][i] + bias[i / 2];
+      }
+    }
+    WaitForGroup<kGroup>(barrier);
+    const int token = c * 8 + n / 8;
+    if (token >= place.count || begin >= width) continue;
+    const float* const in = out + n / 8 * kChunkStride;
+    if constexpr (kProduct == kGated) {
+      const bool turns = kInOut && a.packing == kMojoInterleaved;
+      const int at = turns ? n % 8 * 8 : kInOut ? n % 8 * 4 : n % 8 / 2 * 16 + n % 2 * 4;
+      const float4 one = *reinterpret_cast<const float4*>(in + at);
+      const float4 two = *reinterpret_cast<const float4*>(in + at + (turns ? 4 : kInOut ? 32 : 8));
+      float v[4] = {one.x, turns ? one.z : one.y, turns ? two.x : one.z, turns ? two.z : one.w};
+      float up[4] = {turns ? one.y : two.x, turns ? one.w : two.y, turns ? two.y : two.z, two.w};
+      Activate4(a, v, up);
+      const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
+      StoreFour<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin, bounded);
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 four = *reinterpret_cast<const float4*>(in + n % 8 * 8 + half * 4);
+        float v[4] = {four.x, four.y, four.z, four.w}, up[4] = {};
+        if constexpr (kProduct == kPlain) {
+          Activate4(a, v, up);
+          const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
+          StoreFour<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin + half * 4, bounded);
+        } else {
+          const int2 choice = choices[token];
+          const float weight = __int_as_float(choice.y);
+          const float y[4] = {v[0] * weight, v[1] * weight, v[2] * weight, v[3] * weight};
+          const size_t at = static_cast<size_t>(choice.x) * a.hidden + begin + half * 4;
+          if (work.wide) {
+            StoreFour<float>(work.outputs, at, y);
+          } else {
+            StoreFour<T>(work.outputs, at, y);
+          }
+        }
+      }
+    }
+  }
+}
+
+// BiasRow is where the bias of a group's row is, or -1 for none.
+template <Product kProduct, bool kInOut>
+__device__ __forceinline__ int BiasRow(const MojoMoEArgs& a, const Place& place, int group, int row) {
+  const int height = static_cast<int>(kProduct == kDown ? a.hidden : Packed(a)), inner = static_cast<int>(a.inner);
+  if (kProduct == kGated && !(kInOut && a.packing == kMojoInterleaved)) {
+    const int pair = place.row_block * 64 + group * 32 + (kInOut ? row % 32 : row / 16 * 8 + row % 8);
+    const bool gate = kInOut ? row < 32 : row % 16 < 8;
+    return pair < inner ? static_cast<int>(gate ? GateRow(a, pair) : UpRow(a, pair)) : -1;
+  }
+  const int number = place.row_block * kTileRows + group * 64 + row;
+  return number < height ? number : -1;
+}
+
+// MultiplyPlaces multiplies and stores what is loaded, until that says that there is no more.
+template <class T, int kTokens, Product kProduct, bool kInOut>
+__device__ __forceinline__ void MultiplyPlaces(const MojoMoEArgs& a, const MoEWork& work, char* memory) {
+  typedef Form<kTokens> F;
+  const uint32_t shared = SharedAddress(memory);
+  const int group = threadIdx.x / kGroup, n = threadIdx.x % kGroup, lane = n % 32, steps = Steps(a, kProduct);
+  WaitForPrevious();
+  Ring<F::kStages> ring;
+  for (;;) {
+    WaitForPhase(shared + F::kFullAt + ring.stage * 8, ring.parity);
+    const Place place = reinterpret_cast<const Place*>(memory + F::kPlacesAt)[ring.stage];
+    if (place.count == 0) return;
+    // What will be stored needs more; it comes while the sums are made.
+    constexpr int kOwn = (kTokens + kGroup - 1) / kGroup;
+    int2 own[kOwn];
+    float bias[2] = {};
+    if constexpr (kProduct == kDown) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const bool is = n + i * kGroup < place.count;
+        const int at = is ? place.first + n + i * kGroup : place.first;
+        own[i] = make_int2(__ldcg(work.plan.choice + at), __float_as_int(__ldcg(work.plan.weight + at)));
+      }
+    }
+    const void* const biases = kProduct == kDown ? a.down_bias : a.gate_up_bias;
+    if (biases != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = BiasRow<kProduct, kInOut>(a, place, group, n / 32 * 16 + i * 8 + lane / 4);
+        const size_t expert_at = place.expert * (kProduct == kDown ? a.hidden : Packed(a));
+        if (row >= 0) bias[i] = Number(biases, expert_at + row, a.expert_type);
+      }
+    }
+    float sum[kTokens / 8][4];
+    constexpr int kFewest = kTokens == 64 ? 2 : kTokens / 16;
+    MultiplyChoices<T, kTokens, kProduct, kInOut, kFewest>(place.count, shared, steps, &ring, sum);
+    // The group's chunks and choices are free once all of it is here.
+    WaitForGroup<kGroup>(2 + group);
+    if constexpr (kProduct == kDown) {
+      int2* const choices = reinterpret_cast<int2*>(memory + F::kChoicesAt) + group * kTokens;
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        if (n + i * kGroup < kTokens) choices[n + i * kGroup] = own[i];
+      }
+    }
+    Store<T, kTokens, kProduct, kInOut>(a, work, place, memory, bias, sum);
   }
 }
 
 #endif
 
-// WarpGroupTile. Registers: 119 for tiles of 128 tokens, of which two blocks run on a multiprocessor; 191
-// for those of 256. Shared memory: 96 and 192 KB. A step of 128 x 256 reads 48 KB from L2 for 4.2 million
-// operations, one of 128 x 128 32 KB for 2.1 million.
-template <class T, int kTokens, Product kProduct>
-__global__ __launch_bounds__(kTileThreads,
-                             kTokens == 256 ? 1 : 2) void WarpGroupTile(const __grid_constant__ MojoMoEArgs a,
-                                                                        const __grid_constant__ MoEWork work,
-                                                                        int row_blocks) {
+// WarpGroupTile. Registers: 96 for tiles of 64 tokens, of which two blocks run on a multiprocessor; 168 for wider
+// ones, of which a thread that loads keeps 72 and one that multiplies has 216. Shared memory: see Form. A step of
+// 128 x 256 reads 48 KB from L2 for 4.2 million operations.
+template <class T, int kTokens, Product kProduct, bool kInOut>
+__global__ __launch_bounds__(Form<kTokens>::kThreads, Form<kTokens>::kBlocks) void WarpGroupTile(
+    const __grid_constant__ MojoMoEArgs a, const __grid_constant__ MoEWork work, const __grid_constant__ Maps maps,
+    int row_blocks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char memory[];
-  Place place;
-  if (!place.Begin(work, row_blocks, kTokens, kProduct)) return;
-  if constexpr (kTokens == 128) {
-    if (place.count <= 64) {
-      Run<T, kTokens, kProduct, 8>(a, work, place, memory);
-    } else if (place.count <= 80) {
-      Run<T, kTokens, kProduct, 10>(a, work, place, memory);
-    } else if (place.count <= 96) {
-      Run<T, kTokens, kProduct, 12>(a, work, place, memory);
-    } else if (place.count <= 112) {
-      Run<T, kTokens, kProduct, 14>(a, work, place, memory);
+  typedef Form<kTokens> F;
+  if (threadIdx.x == 0) {
+    PrefetchMap(&maps.rows);
+    const uint32_t shared = SharedAddress(memory);
+    for (int s = 0; s < F::kStages; ++s) {
+      InitBarrier(shared + F::kFullAt + s * 8, kProduct == kDown ? 1 : F::kLoaders + 1);
+      InitBarrier(shared + F::kFreeAt + s * 8, 2 * kGroup / 32);
+    }
+    ShowBarriers();
+  }
+  __syncthreads();
+  if (threadIdx.x >= 2 * kGroup) {
+    if constexpr (F::kBlocks == 1) GiveRegisters<72>();
+    if constexpr (kProduct != kDown) {
+      LoadGathered<kTokens, kProduct, kInOut>(a, work, maps, row_blocks, memory);
+    } else if (threadIdx.x == 2 * kGroup) {
+      LoadSorted<kTokens, kInOut>(a, work, maps, row_blocks, memory);
     } else {
-      Run<T, kTokens, kProduct, 16>(a, work, place, memory);
+      WaitForPrevious();
     }
   } else {
-    if (place.count <= 64) {
-      Run<T, kTokens, kProduct, 8>(a, work, place, memory);
-    } else if (place.count <= 128) {
-      Run<T, kTokens, kProduct, 16>(a, work, place, memory);
-    } else if (place.count <= 160) {
-      Run<T, kTokens, kProduct, 20>(a, work, place, memory);
-    } else if (place.count <= 192) {
-      Run<T, kTokens, kProduct, 24>(a, work, place, memory);
-    } else if (place.count <= 224) {
-      Run<T, kTokens, kProduct, 28>(a, work, place, memory);
-    } else {
-      Run<T, kTokens, kProduct, 32>(a, work, place, memory);
-    }
+    if constexpr (F::kBlocks == 1) TakeRegisters<216>();
+    MultiplyPlaces<T, kTokens, kProduct, kInOut>(a, work, memory);
   }
 #endif
 }
 
-template <class T, int kTokens>
-cudaError_t LaunchProduct(const MojoMoEArgs& a, const MoEWork& work, Product product, unsigned blocks, int row_blocks,
-                          cudaStream_t stream) {
-  const auto kernel = product == kDown    ? WarpGroupTile<T, kTokens, kDown>
-                      : product == kGated ? WarpGroupTile<T, kTokens, kGated>
-                                          : WarpGroupTile<T, kTokens, kPlain>;
-  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SharedBytes(kTokens)))
-    return e;
-  return Launch(kernel, blocks, kTileThreads, SharedBytes(kTokens), stream, a, work, row_blocks);
+// MakeMaps makes the maps of a product.
+cudaError_t MakeMaps(const MojoMoEArgs& a, const MoEWork& work, Product product, bool in_out, Maps* maps) {
+  const size_t depth = product == kDown ? a.inner : a.hidden, height = product == kDown ? a.hidden : Packed(a);
+  const void* const matrix = product == kDown ? a.down : a.gate_up;
+  const size_t line = depth * 2, bytes = height * line;
+  const bool turns = a.packing == kMojoInterleaved;
+  const Extent turned[] = {{height, 0, 32}, {depth, height * 2, kTileDeep}, {a.experts, bytes, 1}};
+  const Extent pairs[] = {{depth, 0, kTileDeep},
+                          {8, (turns ? 2 : 1) * line, 8},
+                          {2, turns ? line : a.inner * line, 2},
+                          {a.inner / 8, (turns ? 16 : 8) * line, kTileRows / 16},
+                          {a.experts, bytes, 1}};
+  const Extent rows[] = {{depth, 0, kTileDeep}, {height, line, kTileRows}, {a.experts, bytes, 1}};
+  const cudaError_t error = in_out              ? MakeTensorMap(&maps->rows, matrix, turned, 3)
+                            : product == kGated ? MakeTensorMap(&maps->rows, matrix, pairs, 5)
+                                                : MakeTensorMap(&maps->rows, matrix, rows, 3);
+  if (error != cudaSuccess || product != kDown) return error;
+  const Extent tokens[] = {{depth, 0, kTileDeep}, {a.tokens * a.top_k, line, kBoxTokens}};
+  return MakeTensorMap(&maps->tokens, work.activated, tokens, 2);
+}
+
+template <class T, int kTokens, bool kInOut>
+cudaError_t LaunchProduct(const MojoMoEArgs& a, const MoEWork& work, Product product, cudaStream_t stream) {
+  const auto kernel = product == kDown    ? WarpGroupTile<T, kTokens, kDown, kInOut>
+                      : product == kGated ? WarpGroupTile<T, kTokens, kGated, kInOut>
+                                          : WarpGroupTile<T, kTokens, kPlain, kInOut>;
+  constexpr int kBytes = Form<kTokens>::kBytes;
+  Maps maps = {};
+  // Rows that few tiles read make way for outputs, which are read again soon.
+  maps.rows_stay = kTokens < 256 || work.wide ? kStayFirst : kStayNormal;
+  if (cudaError_t e = MakeMaps(a, work, product, kInOut, &maps)) return e;
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
+  const int row_blocks = static_cast<int>(DivideUp(product == kDown ? a.hidden : Packed(a), kTileRows));
+  const size_t places = MostTiles(a.tokens * a.top_k, a.experts, kTokens) * row_blocks;
+  const size_t blocks = static_cast<size_t>(TheDevice().multiprocessors) * Form<kTokens>::kBlocks;
+  return Launch(kernel, static_cast<unsigned>(places < blocks ? places : blocks), Form<kTokens>::kThreads, kBytes,
+                stream, a, work, maps, row_blocks);
+}
+
+template <class T, bool kInOut>
+cudaError_t LaunchWidth(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, cudaStream_t stream) {
+  return tokens == 64    ? LaunchProduct<T, 64, kInOut>(a, work, product, stream)
+         : tokens == 128 ? LaunchProduct<T, 128, kInOut>(a, work, product, stream)
+                         : LaunchProduct<T, 256, kInOut>(a, work, product, stream);
 }
 
 }  // namespace
@@ -191,18 +300,19 @@ bool HasHopperTile() {
   if (TheDevice().capability != 90) return false;
   static const bool has = [] {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, WarpGroupTile<BFloat, 128, kDown>) == cudaSuccess &&
-           attributes.ptxVersion >= 90;
+    return cudaFuncGetAttributes(&attributes, WarpGroupTile<BFloat, 128, kDown, false>) == cudaSuccess &&
+           attributes.ptxVersion >= 90 && HasTensorMaps();
   }();
   return has;
 }
 
-cudaError_t HopperTile(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, unsigned blocks,
-                       int row_blocks, cudaStream_t stream) {
-  const bool bfloat = a.x_type == kMojoBFloat16;
-  const auto launch = tokens == 256 ? (bfloat ? LaunchProduct<BFloat, 256> : LaunchProduct<Half, 256>)
-                                    : (bfloat ? LaunchProduct<BFloat, 128> : LaunchProduct<Half, 128>);
-  return launch(a, work, product, blocks, row_blocks, stream);
+cudaError_t HopperTile(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, cudaStream_t stream) {
+  const bool in_out = product == kDown ? a.down_in_out : a.gate_up_in_out;
+  if (a.x_type == kMojoBFloat16)
+    return in_out ? LaunchWidth<BFloat, true>(a, work, product, tokens, stream)
+                  : LaunchWidth<BFloat, false>(a, work, product, tokens, stream);
+  return in_out ? LaunchWidth<Half, true>(a, work, product, tokens, stream)
+                : LaunchWidth<Half, false>(a, work, product, tokens, stream);
 }
 
 }  // namespace mojo

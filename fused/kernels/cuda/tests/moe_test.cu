@@ -299,7 +299,8 @@ void Test(const Layer& layer, size_t tokens, Routing routing, Random* random) {
 }
 
 // TestForms tries the forms of a type.
-void TestForms(MojoType x, MojoType experts, MojoType weights, const std::vector<size_t>& tokens, Random* random) {
+void TestForms(MojoType x, MojoType experts, MojoType weights, const std::vector<size_t>& tokens, Random* random,
+               size_t inner = 88) {
   for (int n = 0; n < 12; ++n) {
     Form f;
     f.x = x;
@@ -312,7 +313,7 @@ void TestForms(MojoType x, MojoType experts, MojoType weights, const std::vector
     f.biases = n % 4 != 1;
     if (f.activation == kMojoSilu && n % 2 == 0) f.alpha = 1.702f;
     if (f.packing != kMojoNoGate && n % 4 >= 2) f.limit = 1.5f, f.up_offset = 1;
-    const Layer layer(f, {8, 3, 136, 88}, random);
+    const Layer layer(f, {8, 3, 136, inner}, random);
     for (const size_t t : tokens) Test(layer, t, static_cast<Routing>(n % 5), random);
   }
 }
@@ -384,7 +385,7 @@ int main(int argc, char** argv) {
   Random random(7);
   int before = 0;
   double error = 0;
-  const std::vector<size_t> few = {1, 3, 8, 11, 33}, all = {0, 1, 3, 8, 16, 33, 70, 512};
+  const std::vector<size_t> few = {1, 3, 8, 11, 33}, all = {0, 1, 3, 8, 16, 33, 70, 200, 512};
   const MojoType half = kMojoFloat16, bfloat = kMojoBFloat16, single = kMojoFloat32;
   TestForms(bfloat, bfloat, single, small ? few : all, &random);
   Line("bfloat16, all forms", &before, &error);
@@ -397,6 +398,9 @@ int main(int argc, char** argv) {
   TestForms(half, single, single, {1, 8, 33}, &random);
   TestForms(bfloat, half, bfloat, {1, 8, 33}, &random);
   Line("mixed types", &before, &error);
+  TestForms(bfloat, bfloat, single, {3, 33, 70, 150}, &random, 56);
+  TestForms(half, half, single, {3, 33, 70, 150}, &random, 56);
+  Line("less than a stage of Hopper's is deep", &before, &error);
   for (const Size& s : {Size{4, 2, 33, 17}, Size{3, 1, 40, 24}, Size{16, 4, 264, 8}, Size{1, 1, 8, 8},
                         Size{5, 5, 72, 200}, Size{40, 8, 64, 64}}) {
     for (const MojoType type : {bfloat, half, single}) {
