@@ -131,11 +131,12 @@ bool HopperTakes(const MojoMoEArgs& a) {
 }
 
 // TileTokens is the width of tiles: up to twice what an expert gets on average, so that few get more. On Hopper
-// the bounds are those measured; matrices of [depth, rows] are read faster by MultiplyTile where tiles are narrow.
+// the bounds are those measured. MultiplyTile is the faster one there where tiles are narrow, of matrices of
+// [depth, rows] and of deep ones.
 int TileTokens(const MojoMoEArgs& a) {
   const size_t average = a.tokens * a.top_k / a.experts;
-  const bool hopper = HopperTakes(a);
-  if (average <= 16 && (!hopper || a.gate_up_in_out || a.down_in_out)) return 32;
+  const bool hopper = HopperTakes(a), turned = a.gate_up_in_out || a.down_in_out;
+  if (hopper && !turned ? a.inner >= 2048 && average <= 8 : average <= 16) return 32;
   if (!hopper) return average <= 44 ? 64 : 128;
   return average <= 36 ? 64 : average <= 96 ? 128 : 256;
 }
