@@ -19,13 +19,14 @@
 namespace mojo {
 namespace {
 
-constexpr int kMostTokens = 16;
+constexpr int kMostTokens = 8;  // more go through tiles, which are faster from there on
 constexpr int kMostChoices = 128;
 constexpr int kMostSlots = 32;
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kUnit = 64;  // numbers of a row that a quad of lanes loads in a step
 constexpr int kMostSlices = 8;
+constexpr int kSums = 16 * kMostTokens;  // of a block of the second product
 
 // Steps of weights that a warp has on the way at once, 2 KB each. More of them take the registers of other warps, which
 // bring more.
@@ -96,12 +97,11 @@ struct Chosen {
 
 // SmallGateUp: a block computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y, if that
 // is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
-// 32 * hidden bytes a block. Registers: 64 (102 for 9 to 16 tokens), shared memory 4 KB (8 KB).
-template <class T, int kColumns, bool kGated>
-__global__ __launch_bounds__(kThreads, kColumns == 1 ? 4 : 2) void SmallGateUp(const __grid_constant__ MojoMoEArgs a,
-                                                                               T* activated) {
+// 32 * hidden bytes a block. Registers: 64, shared memory 4 KB.
+template <class T, bool kGated>
+__global__ __launch_bounds__(kThreads, 4) void SmallGateUp(const __grid_constant__ MojoMoEArgs a, T* activated) {
   __shared__ Chosen chosen;
-  __shared__ float sums[kWarps][kColumns][4][32];
+  __shared__ float sums[kWarps][4][32];
   WaitForPrevious();
   LetNextStart();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, choice = blockIdx.y;
@@ -122,14 +122,10 @@ __global__ __launch_bounds__(kThreads, kColumns == 1 ? 4 : 2) void SmallGateUp(c
     row0 = matrix + row * a.hidden;
     row1 = matrix + min(row + 8, inner - 1) * a.hidden;
   }
-  const T* column[kColumns];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    const int token = c * 8 + lane / 4;
-    const bool takes = token < static_cast<int>(a.tokens) && chosen.OfToken(token, top_k) != 0;
-    column[c] = takes ? static_cast<const T*>(a.x) + token * a.hidden : nullptr;
-  }
-  float sum[kColumns][4] = {};
+  const int of = lane / 4;
+  const bool takes = of < static_cast<int>(a.tokens) && chosen.OfToken(of, top_k) != 0;
+  const T* column = takes ? static_cast<const T*>(a.x) + of * a.hidden : nullptr;
+  float sum[4] = {};
   const int units = (hidden + kUnit - 1) / kUnit;
   Step steps[kDepth];
 #pragma unroll
@@ -145,24 +141,18 @@ __global__ __launch_bounds__(kThreads, kColumns == 1 ? 4 : 2) void SmallGateUp(c
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int at = unit * kUnit + 32 * half + lane % 4 * 8;
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-          uint4 x = make_uint4(0, 0, 0, 0);
-          if (column[c] != nullptr && at < hidden) x = __ldg(reinterpret_cast<const uint4*>(column[c] + at));
-          MultiplyHalf<T>(sum[c], steps[d].row[half][0], steps[d].row[half][1], x);
-        }
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (column != nullptr && at < hidden) x = __ldg(reinterpret_cast<const uint4*>(column + at));
+        MultiplyHalf<T>(sum, steps[d].row[half][0], steps[d].row[half][1], x);
       }
     }
   }
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[warp][c][i][lane] = sum[c][i];
-  }
+  for (int i = 0; i < 4; ++i) sums[warp][i][lane] = sum[i];
   __syncthreads();
   // A thread for each pair and token.
-  if (threadIdx.x >= 64 * kColumns) return;
-  const int c = threadIdx.x / 64, token = c * 8 + threadIdx.x / 8 % 8, row = threadIdx.x % 8;
+  if (threadIdx.x >= 64) return;
+  const int token = threadIdx.x / 8, row = threadIdx.x % 8;
   if (token >= static_cast<int>(a.tokens)) return;
   const uint32_t slots = chosen.OfToken(token, top_k);
   if (slots == 0) return;
@@ -172,12 +162,12 @@ __global__ __launch_bounds__(kThreads, kColumns == 1 ? 4 : 2) void SmallGateUp(c
   }
   T* high = activated + static_cast<size_t>(token * top_k + __ffs(slots) - 1) * 2 * a.inner;
   T* low = high + a.inner;
-  const int from = row * 4 + token % 8 / 2, i0 = token % 2;
+  const int from = row * 4 + token / 2, i0 = token % 2;
   float v[2] = {};
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
-    v[0] += sums[w][c][i0][from];
-    v[1] += sums[w][c][i0 + 2][from];
+    v[0] += sums[w][i0][from];
+    v[1] += sums[w][i0 + 2][from];
   }
   const size_t bias = static_cast<size_t>(expert) * Packed(a);
   const int count = kGated ? 1 : 2;
@@ -250,12 +240,12 @@ struct Experts {
 
 // SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of
 // all chosen experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
-// Registers: 64 (94), shared memory 14 KB (22 KB).
-template <class T, int kColumns>
+// Registers: 64 (72 on compute capability 10.0), shared memory 12 KB.
+template <class T>
 __global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
                                                          int slices) {
   __shared__ Experts experts;
-  __shared__ float sums[kWarps][kColumns][4][32];
+  __shared__ float sums[kWarps][4][32];
   // The first launch waited before it let this one start, so what was there before can be read: ids and
   // weights, but not yet what the first launch writes.
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slice = blockIdx.x;
@@ -277,70 +267,61 @@ __global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__
   }
   WaitForPrevious();
   LetNextStart();
-  float sum[kColumns][4] = {}, all[kColumns][4] = {};
+  float sum[4] = {}, all[4] = {};
   for (int first = begin; first < end; first += kDepth) {
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {
       const int unit = first + d, later = unit + kDepth - 1;
       if (unit >= end) break;
       if (later < end) load(&steps[(d + kDepth - 1) % kDepth], later);
+      const int choice = experts.choice[unit / units][lane / 4];
+      const T* high = activated + static_cast<size_t>(max(choice, 0)) * 2 * a.inner;
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int choice = experts.choice[unit / units][c * 8 + lane / 4];
-        const T* high = activated + static_cast<size_t>(max(choice, 0)) * 2 * a.inner;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = unit % units * kUnit + 32 * half + lane % 4 * 8;
-          uint4 x = make_uint4(0, 0, 0, 0), rest = x;
-          if (choice >= 0 && at < inner) {
-            x = *reinterpret_cast<const uint4*>(high + at);
-            rest = *reinterpret_cast<const uint4*>(high + inner + at);
-          }
-          MultiplyHalf<T>(sum[c], steps[d].row[half][0], steps[d].row[half][1], x);
-          MultiplyHalf<T>(sum[c], steps[d].row[half][0], steps[d].row[half][1], rest);
+      for (int half = 0; half < 2; ++half) {
+        const int at = unit % units * kUnit + 32 * half + lane % 4 * 8;
+        uint4 x = make_uint4(0, 0, 0, 0), rest = x;
+        if (choice >= 0 && at < inner) {
+          x = *reinterpret_cast<const uint4*>(high + at);
+          rest = *reinterpret_cast<const uint4*>(high + inner + at);
         }
+        MultiplyHalf<T>(sum, steps[d].row[half][0], steps[d].row[half][1], x);
+        MultiplyHalf<T>(sum, steps[d].row[half][0], steps[d].row[half][1], rest);
       }
       if (unit % units != units - 1 && unit != end - 1) continue;
       // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (experts.choice[unit / units][c * 8 + lane % 4 * 2 + i % 2] >= 0) all[c][i] += sum[c][i];
-          sum[c][i] = 0;
-        }
+      for (int i = 0; i < 4; ++i) {
+        if (experts.choice[unit / units][lane % 4 * 2 + i % 2] >= 0) all[i] += sum[i];
+        sum[i] = 0;
       }
     }
   }
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[warp][c][i][lane] = all[c][i];
-  }
+  for (int i = 0; i < 4; ++i) sums[warp][i][lane] = all[i];
   __syncthreads();
-  // A thread for each output and token: 16 outputs of 8 tokens a column block.
+  // A thread for each output and token: 16 outputs of 8 tokens.
   const int n = threadIdx.x, token = n / 16, output = n % 16;
-  const int from = output % 8 * 4 + token % 8 / 2, i = token % 2 + (output < 8 ? 0 : 2);
+  const int from = output % 8 * 4 + token / 2, i = token % 2 + (output < 8 ? 0 : 2);
   float total = 0;
-  if (n < kColumns * 128) {
+  if (n < kSums) {
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) total += sums[w][token / 8][i][from];
+    for (int w = 0; w < kWarps; ++w) total += sums[w][i][from];
   }
 #if __CUDA_ARCH__ >= 900
   if (slices > 1) {
-    __shared__ float parts[kMostSlices][kColumns * 128];
+    __shared__ float parts[kMostSlices][kSums];
     cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     cluster.sync();
-    if (n < kColumns * 128) cluster.map_shared_rank(&parts[0][0], 0)[slice * kColumns * 128 + n] = total;
+    if (n < kSums) cluster.map_shared_rank(&parts[0][0], 0)[slice * kSums + n] = total;
     cluster.sync();
     if (slice != 0) return;
-    if (n < kColumns * 128) {
+    if (n < kSums) {
       for (int s = 1; s < slices; ++s) total += parts[s][n];
     }
   }
 #endif
   const int h = blockIdx.y * 16 + output;
-  if (n >= kColumns * 128 || token >= static_cast<int>(a.tokens) || h >= hidden) return;
+  if (n >= kSums || token >= static_cast<int>(a.tokens) || h >= hidden) return;
   if (a.down_bias != nullptr) {
     for (int j = 0; j < top_k; ++j) {
       const int expert = experts.ids[token * top_k + j];
@@ -359,16 +340,17 @@ int Slices(const MojoMoEArgs& a) {
   const size_t rows = DivideUp(a.hidden, 16), steps = a.top_k * DivideUp(a.inner, kUnit) / kWarps;
   const size_t enough = static_cast<size_t>(TheDevice().multiprocessors) * 19 / 10;
   size_t slices = 1;
-  while (slices < kMostSlices && steps >= 4 * slices && rows * slices < (steps >= 16 * slices ? 2 * enough : enough)) slices *= 2;
+  while (slices < kMostSlices && steps >= 4 * slices && rows * slices < (steps >= 16 * slices ? 2 * enough : enough))
+    slices *= 2;
   return static_cast<int>(slices);
 }
 
-template <class T, int kColumns>
+template <class T>
 cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   T* activated = static_cast<T*>(a.scratch);
   const bool gated = a.packing != kMojoNoGate;
   const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, gated ? 8 : 16)), static_cast<unsigned>(a.tokens * a.top_k));
-  const auto gate_up = gated ? SmallGateUp<T, kColumns, true> : SmallGateUp<T, kColumns, false>;
+  const auto gate_up = gated ? SmallGateUp<T, true> : SmallGateUp<T, false>;
   if (cudaError_t e = Launch(gate_up, pairs, kThreads, 0, stream, a, activated)) return e;
   const int slices = Slices(a);
   cudaLaunchAttribute attributes[2] = {};
@@ -377,7 +359,8 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   config.blockDim = kThreads;
   config.stream = stream;
   config.attrs = attributes;
-  if (DependentLaunch()) {
+  const LaunchPoint point = BeginLaunch(stream);
+  if (point.dependent) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -387,7 +370,9 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
     attributes[config.numAttrs].val.clusterDim.y = 1;
     attributes[config.numAttrs++].val.clusterDim.z = 1;
   }
-  return cudaLaunchKernelEx(&config, SmallDown<T, kColumns>, a, static_cast<const T*>(activated), slices);
+  const cudaError_t error = cudaLaunchKernelEx(&config, SmallDown<T>, a, static_cast<const T*>(activated), slices);
+  EndLaunch(point, stream);
+  return error;
 }
 
 }  // namespace
@@ -400,8 +385,7 @@ bool SmallMoETakes(const MojoMoEArgs& a) {
 size_t SmallMoEScratch(const MojoMoEArgs& a) { return a.tokens * a.top_k * 2 * a.inner * TypeSize(a.x_type); }
 
 cudaError_t SmallMoE(const MojoMoEArgs& a, cudaStream_t stream) {
-  if (a.x_type == kMojoBFloat16) return a.tokens <= 8 ? Run<BFloat, 1>(a, stream) : Run<BFloat, 2>(a, stream);
-  return a.tokens <= 8 ? Run<Half, 1>(a, stream) : Run<Half, 2>(a, stream);
+  return a.x_type == kMojoBFloat16 ? Run<BFloat>(a, stream) : Run<Half>(a, stream);
 }
 
 }  // namespace mojo
