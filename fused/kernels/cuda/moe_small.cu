@@ -4,14 +4,14 @@
 // matrix and whose 8 columns are the tokens; what a lane loads at once (16 bytes of a row) need not be
 // what the instruction calls neighbours, as long as both operands have the same order. Columns of tokens
 // that did not choose the expert are 0. There is no plan: each block finds the tokens of its expert among
-// the few ids. The second launch begins while the first ends, with its weights already on the way.
+// the few ids. The second launch begins while the first ends.
 //
 // Between the products an activation, times its token's weight, is two 16 bit numbers (the rounded one and
 // what that left out), so that rounding it costs nothing that shows.
 //
 // The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one
 // token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 2 KB a warp, up to 64 KB a
-// multiprocessor, of which some 30 KB would do at 0.8 us of latency. Measured: 26 and 60 us.
+// multiprocessor, of which some 30 KB would do at 0.8 us of latency.
 #include <cooperative_groups.h>
 
 #include "cuda/moe.cuh"
@@ -22,17 +22,14 @@ namespace {
 constexpr int kMostTokens = 8;  // more go through tiles, which are faster from there on
 constexpr int kMostChoices = 128;
 constexpr int kMostSlots = 32;
-constexpr int kWarps = 8;
+constexpr int kWarps = 8;  // of a block of the second product
 constexpr int kThreads = 32 * kWarps;
 constexpr int kUnit = 64;  // numbers of a row that a quad of lanes loads in a step
 constexpr int kMostSlices = 8;
 constexpr int kSums = 16 * kMostTokens;  // of a block of the second product
 
-// Steps of weights that a warp has on the way at once, 2 KB each. More of them take the registers of other warps, which
-// bring more.
-constexpr int kDepth = 1;
-
-// Step is what a lane holds of a unit of 16 rows: 8 numbers of each half of the unit, of rows g and g + 8.
+// Step is what a lane holds of a unit of 16 rows: 8 numbers of each half of the unit, of rows g and g + 8. A warp has
+// one on the way, 2 KB. More of them take the registers of other warps, which bring more.
 struct Step {
   uint4 row[2][2];  // [half][row]
 };
@@ -95,11 +92,12 @@ struct Chosen {
   }
 };
 
-// SmallGateUp: a block computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y, if that
-// is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
+// SmallGateUp: a block of 4 or 8 warps computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y,
+// if that is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
 // 32 * hidden bytes a block. Registers: 64, shared memory 4 KB.
-template <class T, bool kGated>
-__global__ __launch_bounds__(kThreads, 4) void SmallGateUp(const __grid_constant__ MojoMoEArgs a, T* activated) {
+template <class T, bool kGated, int kWarps>
+__global__ __launch_bounds__(32 * kWarps, 32 / kWarps) void SmallGateUp(const __grid_constant__ MojoMoEArgs a,
+                                                                        T* activated) {
   __shared__ Chosen chosen;
   __shared__ float sums[kWarps][4][32];
   WaitForPrevious();
@@ -127,24 +125,15 @@ __global__ __launch_bounds__(kThreads, 4) void SmallGateUp(const __grid_constant
   const T* column = takes ? static_cast<const T*>(a.x) + of * a.hidden : nullptr;
   float sum[4] = {};
   const int units = (hidden + kUnit - 1) / kUnit;
-  Step steps[kDepth];
+  for (int unit = warp; unit < units; unit += kWarps) {
+    Step step;
+    LoadStep(&step, row0, row1, unit * kUnit, hidden);
 #pragma unroll
-  for (int d = 0; d < kDepth - 1; ++d) {
-    if (warp + d * kWarps < units) LoadStep(&steps[d], row0, row1, (warp + d * kWarps) * kUnit, hidden);
-  }
-  for (int first = warp; first < units; first += kDepth * kWarps) {
-#pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      const int unit = first + d * kWarps, later = unit + (kDepth - 1) * kWarps;
-      if (unit >= units) break;
-      if (later < units) LoadStep(&steps[(d + kDepth - 1) % kDepth], row0, row1, later * kUnit, hidden);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int at = unit * kUnit + 32 * half + lane % 4 * 8;
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (column != nullptr && at < hidden) x = __ldg(reinterpret_cast<const uint4*>(column + at));
-        MultiplyHalf<T>(sum, steps[d].row[half][0], steps[d].row[half][1], x);
-      }
+    for (int half = 0; half < 2; ++half) {
+      const int at = unit * kUnit + 32 * half + lane % 4 * 8;
+      uint4 x = make_uint4(0, 0, 0, 0);
+      if (column != nullptr && at < hidden) x = __ldg(reinterpret_cast<const uint4*>(column + at));
+      MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], x);
     }
   }
 #pragma unroll
@@ -240,9 +229,9 @@ struct Experts {
 
 // SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of
 // all chosen experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
-// Registers: 64 (72 on compute capability 10.0), shared memory 12 KB.
+// Registers: 64, shared memory 12 KB.
 template <class T>
-__global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
+__global__ __launch_bounds__(kThreads, 4) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
                                                          int slices) {
   __shared__ Experts experts;
   __shared__ float sums[kWarps][4][32];
@@ -256,44 +245,33 @@ __global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__
   const int end = static_cast<int>(static_cast<int64_t>(count) * units * (share + 1) / shares);
   const int row = blockIdx.y * 16 + lane / 4;
   const T* matrices = static_cast<const T*>(a.down);
-  const auto load = [&](Step* step, int unit) {
-    const T* matrix = matrices + static_cast<size_t>(experts.expert[unit / units]) * a.hidden * a.inner;
-    LoadStep(step, matrix + row * a.inner, matrix + min(row + 8, hidden - 1) * a.inner, unit % units * kUnit, inner);
-  };
-  Step steps[kDepth];
-#pragma unroll
-  for (int d = 0; d < kDepth - 1; ++d) {
-    if (begin + d < end) load(&steps[d], begin + d);
-  }
   WaitForPrevious();
   LetNextStart();
   float sum[4] = {}, all[4] = {};
-  for (int first = begin; first < end; first += kDepth) {
+  for (int unit = begin; unit < end; ++unit) {
+    const int place = unit / units, depth = unit % units;
+    const T* matrix = matrices + static_cast<size_t>(experts.expert[place]) * a.hidden * a.inner;
+    Step step;
+    LoadStep(&step, matrix + row * a.inner, matrix + min(row + 8, hidden - 1) * a.inner, depth * kUnit, inner);
+    const int choice = experts.choice[place][lane / 4];
+    const T* high = activated + static_cast<size_t>(max(choice, 0)) * 2 * a.inner;
 #pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
-      const int unit = first + d, later = unit + kDepth - 1;
-      if (unit >= end) break;
-      if (later < end) load(&steps[(d + kDepth - 1) % kDepth], later);
-      const int choice = experts.choice[unit / units][lane / 4];
-      const T* high = activated + static_cast<size_t>(max(choice, 0)) * 2 * a.inner;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int at = unit % units * kUnit + 32 * half + lane % 4 * 8;
-        uint4 x = make_uint4(0, 0, 0, 0), rest = x;
-        if (choice >= 0 && at < inner) {
-          x = *reinterpret_cast<const uint4*>(high + at);
-          rest = *reinterpret_cast<const uint4*>(high + inner + at);
-        }
-        MultiplyHalf<T>(sum, steps[d].row[half][0], steps[d].row[half][1], x);
-        MultiplyHalf<T>(sum, steps[d].row[half][0], steps[d].row[half][1], rest);
+    for (int half = 0; half < 2; ++half) {
+      const int at = depth * kUnit + 32 * half + lane % 4 * 8;
+      uint4 x = make_uint4(0, 0, 0, 0), rest = x;
+      if (choice >= 0 && at < inner) {
+        x = *reinterpret_cast<const uint4*>(high + at);
+        rest = *reinterpret_cast<const uint4*>(high + inner + at);
       }
-      if (unit % units != units - 1 && unit != end - 1) continue;
-      // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
+      MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], x);
+      MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], rest);
+    }
+    if (depth != units - 1 && unit != end - 1) continue;
+    // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (experts.choice[unit / units][lane % 4 * 2 + i % 2] >= 0) all[i] += sum[i];
-        sum[i] = 0;
-      }
+    for (int i = 0; i < 4; ++i) {
+      if (experts.choice[place][lane % 4 * 2 + i % 2] >= 0) all[i] += sum[i];
+      sum[i] = 0;
     }
   }
 #pragma unroll
@@ -333,25 +311,35 @@ __global__ __launch_bounds__(kThreads, 2) void SmallDown(const __grid_constant__
   static_cast<T*>(a.y)[token * a.hidden + h] = FromFloat<T>(total);
 }
 
-// Slices is into how many blocks each row of the second product is cut: enough for two blocks on each
-// multiprocessor, about, as long as every warp has a few steps; for four, where it has many.
+// Slices is into how many blocks each row of the second product is cut: as many as run at once, four on a
+// multiprocessor, as long as every warp has a few steps. Clusters of four and more leave some of that room empty.
 int Slices(const MojoMoEArgs& a) {
-  if (TheDevice().capability < 90) return 1;
+  if (!TheDevice().waits) return 1;  // the kernel's code has no clusters
   const size_t rows = DivideUp(a.hidden, 16), steps = a.top_k * DivideUp(a.inner, kUnit) / kWarps;
-  const size_t enough = static_cast<size_t>(TheDevice().multiprocessors) * 19 / 10;
+  const size_t multiprocessors = static_cast<size_t>(TheDevice().multiprocessors);
+  const auto fits = [&](size_t slices) {
+    return steps >= 4 * slices && rows * slices <= (slices < 4 ? 16 : 15) * multiprocessors / 4;
+  };
   size_t slices = 1;
-  while (slices < kMostSlices && steps >= 4 * slices && rows * slices < (steps >= 16 * slices ? 2 * enough : enough))
-    slices *= 2;
+  while (slices < kMostSlices && fits(slices + 1)) ++slices;
   return static_cast<int>(slices);
+}
+
+// FirstProduct launches it: with blocks of 4 warps, which are done in turns of a more even length, where enough of them
+// run at once.
+template <class T, bool kGated>
+cudaError_t FirstProduct(const MojoMoEArgs& a, T* activated, cudaStream_t stream) {
+  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, kGated ? 8 : 16)), static_cast<unsigned>(a.tokens * a.top_k));
+  const bool many = size_t{pairs.x} * pairs.y >= 4 * static_cast<size_t>(TheDevice().multiprocessors);
+  return many ? Launch(SmallGateUp<T, kGated, 4>, pairs, 32 * 4, 0, stream, a, activated)
+              : Launch(SmallGateUp<T, kGated, 8>, pairs, 32 * 8, 0, stream, a, activated);
 }
 
 template <class T>
 cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   T* activated = static_cast<T*>(a.scratch);
-  const bool gated = a.packing != kMojoNoGate;
-  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, gated ? 8 : 16)), static_cast<unsigned>(a.tokens * a.top_k));
-  const auto gate_up = gated ? SmallGateUp<T, true> : SmallGateUp<T, false>;
-  if (cudaError_t e = Launch(gate_up, pairs, kThreads, 0, stream, a, activated)) return e;
+  const auto first = a.packing == kMojoNoGate ? FirstProduct<T, false> : FirstProduct<T, true>;
+  if (cudaError_t e = first(a, activated, stream)) return e;
   const int slices = Slices(a);
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
