@@ -125,29 +125,29 @@ func (f *benchFlags) bench(a *app, paths []string) error {
 	if f.profile {
 		return f.profileAll(a, lib, paths, cases[0].Inputs)
 	}
-	all := make([]*contender, len(paths))
+	all := make([]*timedModel, len(paths))
 	for i, path := range paths {
 		all[i] = f.open(a, lib, path, cases[0].Inputs)
 		defer all[i].close()
 	}
-	f.race(a, all)
+	f.timeRuns(a, all)
 	compare(all)
 	return f.report(a, all, cases[0].Inputs)
 }
 
-// contender is a model that is timed with others.
-type contender struct {
-	Model   string    `json:"model"`
-	Backend string    `json:"backend,omitempty"`
-	Nodes   int       `json:"nodes,omitempty"`
-	Times   []float64 `json:"times_ms,omitempty"`
-	Median  float64   `json:"median_ms,omitempty"`
-	Least   float64   `json:"least_ms,omitempty"`
-	Spread  float64   `json:"spread,omitempty"`
-	Ratio   float64   `json:"ratio,omitempty"`      // to the first that runs
-	Differs *float64  `json:"difference,omitempty"` // from it, in parts of the greatest magnitude
-	Error   string    `json:"error,omitempty"`
-	Ops     []opTime  `json:"ops,omitempty"`
+// timedModel is a model that is timed with others.
+type timedModel struct {
+	Model   string         `json:"model"`
+	Backend string         `json:"backend,omitempty"`
+	Nodes   int            `json:"nodes,omitempty"`
+	Times   []float64      `json:"times_ms,omitempty"`
+	Median  float64        `json:"median_ms,omitempty"`
+	Least   float64        `json:"least_ms,omitempty"`
+	Spread  float64        `json:"spread,omitempty"`
+	Ratio   float64        `json:"ratio,omitempty"`      // to the first that runs
+	Differs *golden.Number `json:"difference,omitempty"` // from it, in parts of the greatest magnitude
+	Error   string         `json:"error,omitempty"`
+	Ops     []opTime       `json:"ops,omitempty"`
 	session *ort.Session
 	binding *ort.Binding // nil where runs go through the host
 	inputs  []*onnx.Tensor
@@ -155,22 +155,22 @@ type contender struct {
 	err     error
 }
 
-// drop takes the contender out, for a reason, and frees what it holds.
-func (t *contender) drop(err error) {
+// drop takes the model out, for a reason, and frees what it holds.
+func (t *timedModel) drop(err error) {
 	t.err, t.Error = err, err.Error()
 	t.close()
 }
 
-// open opens a model for its runs. What does not open is a contender with an error.
-func (f *benchFlags) open(a *app, lib ort.Library, path string, inputs []*onnx.Tensor, more ...ort.Option) *contender {
-	t := &contender{Model: path}
+// open opens a model for its runs. One that does not open has an error.
+func (f *benchFlags) open(a *app, lib ort.Library, path string, inputs []*onnx.Tensor, more ...ort.Option) *timedModel {
+	t := &timedModel{Model: path}
 	if err := t.open(f, a, lib, inputs, more); err != nil {
 		t.drop(err)
 	}
 	return t
 }
 
-func (t *contender) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx.Tensor, more []ort.Option) error {
+func (t *timedModel) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx.Tensor, more []ort.Option) error {
 	m, err := a.read(t.Model)
 	if err != nil {
 		return err
@@ -224,16 +224,16 @@ func dimensions(m *onnx.Model, inputs []*onnx.Tensor) []ort.Option {
 	return options
 }
 
-func (t *contender) close() {
+func (t *timedModel) close() {
 	if t.session != nil {
 		t.session.Close()
 		t.session, t.binding = nil, nil
 	}
 }
 
-// compare gives each contender its distance from the first that ran.
-func compare(all []*contender) {
-	var first *contender
+// compare gives each model its distance from the first that ran.
+func compare(all []*timedModel) {
+	var first *timedModel
 	for _, t := range all {
 		switch {
 		case t.err != nil:
@@ -242,24 +242,25 @@ func compare(all []*contender) {
 			t.Ratio = 1
 		default:
 			t.Ratio = t.Median / first.Median
-			if d, err := apart(t.outputs, first.outputs); err == nil {
-				t.Differs = &d
-			} else {
+			d, err := apart(t.outputs, first.outputs)
+			if err != nil {
 				t.drop(err)
+				continue
 			}
+			t.Differs = &d
 		}
 	}
 }
 
 // apart is the greatest difference of outputs, in parts of the greatest magnitude of each.
-func apart(got, want []*onnx.Tensor) (float64, error) {
+func apart(got, want []*onnx.Tensor) (golden.Number, error) {
 	stats, err := golden.CompareAll(got, want, golden.Tolerances{})
-	worst := 0.0
+	worst := golden.Number(0)
 	for _, s := range stats {
 		if s.Got != s.Want {
-			worst = math.Inf(1)
+			worst = golden.Number(math.Inf(1))
 		} else if s.MaxAbs > 0 {
-			worst = max(worst, float64(s.MaxAbs/s.MaxWant))
+			worst = max(worst, s.MaxAbs/s.MaxWant)
 		}
 	}
 	return worst, err

@@ -32,7 +32,7 @@ func (f *benchFlags) profileAll(a *app, lib ort.Library, paths []string, inputs 
 		return err
 	}
 	defer aside.Remove(dir)
-	all := make([]*contender, len(paths))
+	all := make([]*timedModel, len(paths))
 	for i, path := range paths {
 		t := f.open(a, lib, path, inputs, ort.WithProfiling(filepath.Join(dir, "profile")))
 		if all[i] = t; t.err == nil {
@@ -50,7 +50,7 @@ func (f *benchFlags) profileAll(a *app, lib ort.Library, paths []string, inputs 
 	return f.conclude(a, all, inputs)
 }
 
-func (f *benchFlags) profileOne(t *contender) error {
+func (f *benchFlags) profileOne(t *timedModel) error {
 	for range f.warmup + f.runs {
 		if err := t.run(); err != nil {
 			return err
@@ -123,7 +123,7 @@ func nodeTimes(profile []byte, warmup int) ([]opTime, error) {
 	return list, nil
 }
 
-func (c *contender) writeProfile(a *app, inputs []*onnx.Tensor) {
+func (c *timedModel) writeProfile(a *app, inputs []*onnx.Tensor) {
 	total, nodes := 0.0, 0.0
 	for _, o := range c.Ops {
 		total, nodes = total+o.TimeUS, nodes+o.Nodes

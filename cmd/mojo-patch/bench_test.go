@@ -1,9 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -56,12 +59,17 @@ func TestApart(t *testing.T) {
 	nan := float32(math.NaN())
 	for _, c := range []struct {
 		got, want []*onnx.Tensor
-		apart     float64
-	}{{floats(1, 4), floats(1, 4), 0}, {floats(1, 3), floats(1, -4), 1.75}, {floats(1, nan), floats(1, 2), math.Inf(1)},
+		apart     golden.Number
+	}{{floats(1, 4), floats(1, 4), 0}, {floats(1, 3), floats(1, -4), 1.75}, {floats(1, nan), floats(1, 2), golden.Number(math.Inf(1))},
 		{floats(0, 0), floats(0, 0), 0}} {
 		if got, err := apart(c.got, c.want); err != nil || got != c.apart {
 			t.Errorf("%v and %v are %g apart, want %g; %v", c.got, c.want, got, c.apart, err)
 		}
+	}
+	all := []*timedModel{{Median: 1, outputs: floats(1, 2)}, {Median: 2, outputs: floats(1, nan)}}
+	compare(all)
+	if b, err := json.Marshal(all[1]); err != nil || !strings.Contains(string(b), `"difference":"+Inf"`) {
+		t.Errorf("outputs that are no numbers are written as %s; %v", b, err)
 	}
 	if _, err := apart(floats(1), floats(1, 2)); err == nil {
 		t.Error("tensors of other shapes were compared")

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// race runs the contenders in turn and keeps their times.
-func (f *benchFlags) race(a *app, all []*contender) {
+// timeRuns runs the models in turn and keeps their times.
+func (f *benchFlags) timeRuns(a *app, all []*timedModel) {
 	step, end := a.progress("round")
 	defer end()
 	for round := range f.warmup + f.runs {
@@ -43,7 +43,7 @@ func (f *benchFlags) race(a *app, all []*contender) {
 	}
 }
 
-func (t *contender) run() (err error) {
+func (t *timedModel) run() (err error) {
 	if t.binding != nil {
 		return t.binding.Run(context.Background())
 	}
@@ -52,7 +52,7 @@ func (t *contender) run() (err error) {
 }
 
 // finish reads the outputs of the last run and sums the times up.
-func (t *contender) finish() error {
+func (t *timedModel) finish() error {
 	if t.binding != nil {
 		values, err := t.binding.Outputs()
 		if err != nil {
@@ -83,7 +83,7 @@ func quantile(sorted []float64, q float64) float64 {
 }
 
 // report prints the times, and errs when a model was not timed.
-func (f *benchFlags) report(a *app, all []*contender, inputs []*onnx.Tensor) error {
+func (f *benchFlags) report(a *app, all []*timedModel, inputs []*onnx.Tensor) error {
 	how := "through the host"
 	if f.bind {
 		how = "kept on the device"
@@ -116,7 +116,7 @@ func (f *benchFlags) report(a *app, all []*contender, inputs []*onnx.Tensor) err
 }
 
 // conclude says what was not timed and prints JSON.
-func (f *benchFlags) conclude(a *app, all []*contender, inputs []*onnx.Tensor) error {
+func (f *benchFlags) conclude(a *app, all []*timedModel, inputs []*onnx.Tensor) error {
 	var missing []error
 	for _, c := range all {
 		if c.err != nil {
@@ -143,8 +143,8 @@ func (f *benchFlags) conclude(a *app, all []*contender, inputs []*onnx.Tensor) e
 	return failed(fmt.Errorf("%d of %s not timed", len(missing), counted(len(all), "model")))
 }
 
-// backendOf is what runs the contenders.
-func backendOf(all []*contender) string {
+// backendOf is what runs the models.
+func backendOf(all []*timedModel) string {
 	var list []string
 	for _, c := range all {
 		if c.err == nil && !slices.Contains(list, c.Backend) {
