@@ -93,6 +93,8 @@ var registry = mustRegister(nil,
 		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsCUDALibrary},
 	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
 		Patterns: []string{"LayerNorm"}},
+	&Kernel{ID: "onnx_softmax", Device: DeviceAny, Summary: "softmax of scores less the greatest one, by Softmax of the standard",
+		Patterns: []string{"ShiftedSoftmax"}},
 )
 
 // Register adds a kernel after the built-in ones. An id that is empty or taken, and an op that the catalogue lacks, are

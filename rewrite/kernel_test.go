@@ -36,7 +36,7 @@ func TestChoose(t *testing.T) {
 	with, without := cudaFolder(t), t.TempDir()
 	cpuOnly, _ := libraryFolder(t)
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe",
-		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "onnx_layernorm"}
+		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "onnx_layernorm", "onnx_softmax"}
 	standard := all[8:]
 	tests := []struct {
 		include, library string
@@ -51,7 +51,7 @@ func TestChoose(t *testing.T) {
 		{"cpu_fused_rope", with, false, all[2:3], ""},
 		{" cpu_fused_rope , cpu_fused_rmsnorm,", with, false, []string{all[0], all[2]}, ""},
 		{Auto, without, false, standard, ""}, // needs no library
-		{"onnx_layernorm", without, false, standard, ""},
+		{"onnx_layernorm", without, false, standard[:1], ""},
 		{"cuda_fused_moe", with, false, all[7:8], ""},
 		{"cuda_fused_moe", cpuOnly, false, nil, "cuda_fused_moe is not available: kernel library not found"},
 		{Auto, without, true, all, ""},
@@ -106,7 +106,7 @@ func TestRegisterRefusesBadKernels(t *testing.T) {
 			t.Errorf("%+v was registered", k)
 		}
 	}
-	if n := len(ScanAllKernels()); n != 9 {
+	if n := len(ScanAllKernels()); n != 10 {
 		t.Errorf("%d kernels are registered", n)
 	}
 }

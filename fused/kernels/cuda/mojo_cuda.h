@@ -102,7 +102,8 @@ cudaError_t MojoCudaRotaryEmbedding(const MojoRotaryArgs* args, int count, cudaS
 
 /* MojoNormRotaryArgs is RMSNorm over the last dimension of rotary.x, then RotaryEmbedding of the result,
  * each with the roundings of its op. The type of the norm's result is rotary.type (as of y, cos and sin);
- * where x_type is another one, it is float32 with scale_after_cast. rotary.y may be rotary.x. */
+ * where x_type is another one, it is float32 with scale_after_cast. rotary.y may be rotary.x where that is so for
+ * RotaryEmbedding. */
 typedef struct {
   MojoRotaryArgs rotary;
   const void* scale; /* [width] */

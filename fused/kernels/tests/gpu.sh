@@ -48,8 +48,7 @@ each() {
 patched=$build/patched
 rm -rf "$patched" && mkdir -p "$patched"
 apply() {
-  "$tool" apply "$1" -o "$patched/$(basename "$1")" --backend +CUDA,+CPU --assume-available --check-kernels off -q \
-    --patterns "$here/../../../docs/examples/softmax.pat" # for attention in bfloat16
+  "$tool" apply "$1" -o "$patched/$(basename "$1")" --backend +CUDA,+CPU --assume-available --check-kernels off -q
 }
 each apply "$models"/*.onnx
 for model in "$models"/*.onnx; do
