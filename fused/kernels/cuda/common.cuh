@@ -24,9 +24,6 @@ struct Device {
 // TheDevice reads the current device's numbers once per device.
 const Device& TheDevice();
 
-// DependentLaunch tells whether launches on the current device may be programmatic dependent ones.
-bool DependentLaunch();
-
 // LaunchPoint is where in a stream a launch comes.
 struct LaunchPoint {
   bool dependent = false;  // the launch shall be a programmatic dependent one
@@ -293,25 +290,6 @@ __device__ __forceinline__ float BlockSum(float v, float* shared) {
   }
   return sum;
 }
-
-// Divider divides numbers below 2^31 by a fixed one without a division.
-struct Divider {
-  uint32_t divisor = 1;
-  uint32_t multiplier = 0;
-  uint32_t shift = 0;
-
-  Divider() = default;
-  explicit Divider(uint32_t d) : divisor(d) {
-    if (d < 2) return;
-    uint32_t log = 0;
-    while ((uint64_t{1} << log) < d) ++log;
-    shift = log - 1;
-    multiplier = static_cast<uint32_t>(((uint64_t{1} << (31 + log)) + d - 1) / d);
-  }
-  __device__ __forceinline__ uint32_t Divide(uint32_t n) const {
-    return multiplier == 0 ? n : __umulhi(n, multiplier) >> shift;
-  }
-};
 
 }  // namespace mojo
 

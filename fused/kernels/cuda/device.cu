@@ -64,12 +64,8 @@ const Device& TheDevice() {
   return devices[index];
 }
 
-bool DependentLaunch() {
-  return dependent_launch.load(std::memory_order_relaxed) && TheDevice().waits;
-}
-
 LaunchPoint BeginLaunch(cudaStream_t stream) {
-  if (!DependentLaunch()) return {};
+  if (!dependent_launch.load(std::memory_order_relaxed) || !TheDevice().waits) return {};
   Captured at;
   if (!InCapture(stream, &at)) return {true, false};
   return {at.node != nullptr && at.node == latest.node && at.id == latest.id, true};

@@ -4,34 +4,11 @@
 // squares.
 #include <type_traits>
 
+#include "cuda/norm_packs.cuh"
 #include "cuda/rotary.cuh"
 
 namespace mojo {
 namespace {
-
-// Mean adds the parts of the mean of the squares to one. Each is scaled before it is added: the sum of the squares
-// may overflow float32 where their mean does not.
-template <class T>
-__device__ __forceinline__ float Mean(const Pack<T, kPackSize<T>>& pack, float per_channel, float mean) {
-  float v[kPackSize<T>];
-  ToFloats(pack, v);
-#pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) mean = fmaf(v[i] * v[i], per_channel, mean);
-  return mean;
-}
-
-// ScaleOf is the scale of a pack's channels; where it is wider than they, it is two packs.
-template <class S, int kCount>
-struct ScaleOf {
-  static constexpr int kPart = kCount < kPackSize<S> ? kCount : kPackSize<S>;
-  Pack<S, kPart> parts[kCount / kPart];
-
-  __device__ __forceinline__ void Load(const S* p) {
-#pragma unroll
-    for (int i = 0; i < kCount / kPart; ++i) parts[i] = LoadPack<kPart>(p + i * kPart);
-  }
-  __device__ __forceinline__ Two<S> At(int i) const { return parts[i / (kPart / 2)].At(i % (kPart / 2)); }
-};
 
 // Normed is a pack after the norm.
 template <class T, class S, int kCount>
@@ -82,7 +59,7 @@ __global__ void __launch_bounds__(kRotaryThreads, 8) NormRotatePacks(const __gri
     scale_b.Load(scale + packs.from_step);
   }
   LetNextStart();
-  const float mean = GroupSum(Mean<T>(v.a, p.per_channel, 0) + Mean<T>(v.b, p.per_channel, 0), blockDim.x);
+  const float mean = GroupSum(MeanParts(v.a, p.per_channel, 0) + MeanParts(v.b, p.per_channel, 0), blockDim.x);
   if (!live) return;
   const float inv = rsqrtf(mean + p.epsilon);
   v.a = Normed<T>(v.a, scale_a, inv, p.scale_after_cast);

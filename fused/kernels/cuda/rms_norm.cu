@@ -10,7 +10,7 @@
 
 #include <type_traits>
 
-#include "cuda/common.cuh"
+#include "cuda/norm_packs.cuh"
 
 namespace mojo {
 namespace {
@@ -70,40 +70,16 @@ __device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
   return kAdd ? Round<X>(v + ToFloat(residual[i])) : v;
 }
 
-// MeanParts adds a thread's parts of the mean of the squares. Where their sum overflows float32 the mean
-// need not. Rare: it keeps the usual way short.
-template <class T, int kCount>
-__device__ __forceinline__ float MeanParts(const Pack<T, kCount>& pack, float per_element, float mean) {
-  float v[kCount];
-  ToFloats(pack, v);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) mean = fmaf(v[i] * v[i], per_element, mean);
-  return mean;
-}
-
-// ScaleOf is the scale of kCount numbers; where it is wider than they, it is two packs.
-template <class S, int kCount>
-struct ScaleOf {
-  static constexpr int kPart = kCount < kPackSize<S> ? kCount : kPackSize<S>;
-  Pack<S, kPart> parts[kCount / kPart];
-
-  __device__ __forceinline__ void Load(const S* p) {
-#pragma unroll
-    for (int i = 0; i < kCount / kPart; ++i) parts[i] = LoadPack<kPart>(p + i * kPart);
-  }
-};
-
 // Scaled gives the result of a pack. Numbers are rounded in pairs, which one instruction does.
 template <class Y, class X, class S, int kCount>
 __device__ __forceinline__ Pack<Y, kCount> Scaled(const Pack<X, kCount>& x,
                                                   const ScaleOf<S, kCount>& scale, float inv,
                                                   bool after_cast) {
-  constexpr int kPairs = ScaleOf<S, kCount>::kPart / 2;
   Pack<Y, kCount> y;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
     const float2 v = ToFloats(x.At(i));
-    const Two<S> s = scale.parts[i / kPairs].At(i % kPairs);
+    const Two<S> s = scale.At(i);
     if constexpr (std::is_same_v<S, Y>) {
       if (after_cast) {
         y.Put(i, Times(FromFloats<Y>(v.x * inv, v.y * inv), s));
