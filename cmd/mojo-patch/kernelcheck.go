@@ -25,7 +25,11 @@ type prober struct {
 	options  []ort.Option // of every session
 	dir      string
 	sessions map[string]*ort.Session
+	opened   int
 }
+
+// mostSessions bounds the sessions that are kept: one on CUDA holds tens of megabytes of the device.
+const mostSessions = 64
 
 // errBrokenKernels is the cause of an error about a kernel library that is there and that onnxruntime does not load.
 var errBrokenKernels = errors.New("onnxruntime does not load the kernel library")
@@ -58,7 +62,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 		return nil, err
 	}
 	options = append(options, ort.WithLibrary(lib.Path), ort.WithKernelLibrary(path))
-	p := &prober{options, dir, map[string]*ort.Session{}}
+	p := &prober{options: options, dir: dir, sessions: map[string]*ort.Session{}}
 	if provider == providerCUDA {
 		if err := p.starts(); err != nil {
 			return nil, environment(errors.Join(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err), p.close()))
@@ -88,12 +92,15 @@ func (p *prober) starts() error {
 }
 
 // close closes the sessions and removes the models.
-func (p *prober) close() error {
+func (p *prober) close() error { return errors.Join(p.closeSessions(), aside.Remove(p.dir)) }
+
+func (p *prober) closeSessions() error {
 	var errs []error
 	for _, s := range p.sessions {
 		errs = append(errs, s.Close())
 	}
-	return errors.Join(append(errs, aside.Remove(p.dir))...)
+	clear(p.sessions)
+	return errors.Join(errs...)
 }
 
 // run is a rewrite.KernelCheck. An input that is nil is left out.
@@ -120,7 +127,13 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 	key = node.Text() + key
 	s := p.sessions[key]
 	if s == nil {
-		path := filepath.Join(p.dir, fmt.Sprintf("%s-%d.onnx", strings.ToLower(op), len(p.sessions)))
+		if len(p.sessions) == mostSessions {
+			if err := p.closeSessions(); err != nil {
+				return nil, err
+			}
+		}
+		p.opened++
+		path := filepath.Join(p.dir, fmt.Sprintf("%s-%d.onnx", strings.ToLower(op), p.opened))
 		if err := onnx.Write(path, model); err != nil {
 			return nil, err
 		}
