@@ -25,14 +25,10 @@ func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
 // just those, each of which must be available. On an error before the rewriting the model is unchanged.
 func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Report, error) {
 	c := newConfig(options)
-	chosen, kernels, err := choose(include, c.environment(), c.backend, c.assumes)
-	if err == nil {
-		chosen, kernels, err = c.backend.rank(strings.TrimSpace(include) == Auto, chosen, kernels)
-	}
+	chosen, r, err := c.choose(include)
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Schema: Schema, Backend: c.backend.String(), PassedOver: c.backend.PassedOver(kernels), Patterns: []PatternReport{}, Sites: []SiteReport{}, Kernels: kernels, DryRun: c.dryRun}
 	for _, name := range c.names {
 		r.pattern(name)
 	}
@@ -49,6 +45,23 @@ func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Rep
 		}
 	}
 	return r, a.apply()
+}
+
+// choose gives the kernels that take sites, and the report that begins with them.
+func (c *config) choose(include string) ([]*Kernel, *Report, error) {
+	r := &Report{Schema: Schema, Patterns: []PatternReport{}, Sites: []SiteReport{}, DryRun: c.dryRun}
+	if c.target != nil {
+		var chosen []*Kernel
+		chosen, r.Kernels = chooseTarget(c.target)
+		r.Target = c.target.Name
+		return chosen, r, nil
+	}
+	chosen, kernels, err := choose(include, c.environment(), c.backend, c.assumes)
+	if err == nil {
+		chosen, kernels, err = c.backend.rank(strings.TrimSpace(include) == Auto, chosen, kernels)
+	}
+	r.Kernels, r.Backend, r.PassedOver = kernels, c.backend.String(), c.backend.PassedOver(kernels)
+	return chosen, r, err
 }
 
 // applier is one run over a model.

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +14,14 @@ import (
 
 // candidate is a match that may be replaced.
 type candidate struct {
-	match     *patterns.Match
-	scope     *scope
-	slice     *slice
-	types     []onnx.DataType // of the match's inputs
-	facts     *infer.Facts    // of the values of the replacement
-	calls     []*fusedCall
+	match *patterns.Match
+	scope *scope
+	slice *slice
+	types []onnx.DataType // of the match's inputs
+	facts *infer.Facts    // of the values of the replacement
+	calls []*fusedCall
+	// emits are the ops of a target that stand in place of the calls.
+	emits     []string
 	constants map[*onnx.Value]*constant // of the replacement
 	functions []*onnx.Function          // the definitions that the replacement calls
 	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out may have been
@@ -92,6 +95,9 @@ func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*can
 // part would run on another device.
 func (a *applier) takesWhole(m *patterns.Match) bool {
 	whole, asked := a.kernelOf(m)
+	if t := a.config.target; t != nil && !t.Takes(m.Op) {
+		return false
+	}
 	return asked && a.config.keepPattern(m.Pattern) && a.config.keepNode(m.Root) &&
 		!slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
 			part, asked := a.kernelOf(p)
@@ -117,9 +123,15 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	}
 	if err != nil {
 		site.Status, site.Reason = Refused, err.Error()
-		count.Refused++
+		if errors.As(err, new(openError)) {
+			site.Status = Open
+			count.Open++
+		} else {
+			count.Refused++
+		}
 		c = nil
 	} else {
+		site.Emits = c.emits
 		site.Kernel, site.Device = kernel.ID, kernel.Device
 		c.constants = a.fold(c)
 		site.Weights = c.weights()
@@ -165,7 +177,7 @@ func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.function != nil {
+		if s.function != nil && a.config.target == nil {
 			if f, err = a.inBody(c, f); err != nil {
 				return nil, err
 			}
@@ -181,6 +193,9 @@ func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 	}
 	var err error
 	if c.slice, err = cut(m, s.graph, a.facts); err != nil {
+		return nil, err
+	}
+	if err := a.lower(c); err != nil {
 		return nil, err
 	}
 	return c, a.checkOrder(c)

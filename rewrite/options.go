@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
 // Auto asks for every kernel that is available, None for none.
@@ -57,6 +58,7 @@ type config struct {
 	keepNode    func(*onnx.Node) bool
 	dryRun      bool
 	backend     Backend
+	target      *target.Target
 	inline      Inline
 	observe     func(*onnx.Graph, *infer.Facts, []*patterns.Match, []*patterns.Miss)
 	version     string

@@ -11,6 +11,7 @@ const Schema = 1
 const (
 	Fused   = "fused"   // replaced (or would be, in a dry run)
 	Refused = "refused" // matched, and left as it was
+	Open    = "open"    // matched, and left as it was because the target has nothing for it
 	Missed  = "missed"  // looked like a part of a pattern, and did not match
 )
 
@@ -19,7 +20,8 @@ type Report struct {
 	Schema       int             `json:"schema"`
 	Input        *FileReport     `json:"input,omitempty"`       // filled by the caller
 	Output       *FileReport     `json:"output,omitempty"`      // filled by the caller
-	Backend      string          `json:"backend"`               // devices in order of priority, as in "+CPU,REF"
+	Target       string          `json:"target,omitempty"`      // what the model was patched for, where that is not fused ops
+	Backend      string          `json:"backend,omitempty"`     // devices in order of priority, as in "+CPU,REF"; absent with a target
 	PassedOver   []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
 	Inlined      *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
 	Patterns     []PatternReport `json:"patterns"`
@@ -61,6 +63,7 @@ type PatternReport struct {
 	Found   int    `json:"found"`
 	Fused   int    `json:"fused"`
 	Refused int    `json:"refused"`
+	Open    int    `json:"open,omitempty"`
 }
 
 // SiteReport is one match, or one near miss.
@@ -74,6 +77,7 @@ type SiteReport struct {
 	Reason  string         `json:"reason,omitempty"`
 	Check   *CheckReport   `json:"check,omitempty"`
 	Weights *WeightsReport `json:"weights,omitempty"` // of the experts of a mixture
+	Emits   []string       `json:"emits,omitempty"`   // what a target has in place of the site's fused ops
 	Kernel  string         `json:"kernel,omitempty"`
 	Device  string         `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
 }
@@ -125,6 +129,9 @@ func (r *Report) Fused() int { return r.count(Fused) }
 
 // Refused counts the matches that were left as they were.
 func (r *Report) Refused() int { return r.count(Refused) }
+
+// Open counts the matches that the target has nothing for.
+func (r *Report) Open() int { return r.count(Open) }
 
 // Missed counts the near misses.
 func (r *Report) Missed() int { return r.count(Missed) }

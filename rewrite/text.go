@@ -15,6 +15,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	r.writeRepairs(&b, true)
 	r.writeSites(&b, Refused)
+	r.writeSites(&b, Open)
 	r.writeSites(&b, Missed)
 	if err := r.WriteCounts(w); err != nil {
 		return err
@@ -33,6 +34,9 @@ func (r *Report) WriteCounts(w io.Writer) error {
 		fmt.Fprintf(&b, "%-18s %d of %d", p.Name, p.Fused, p.Found)
 		if p.Refused > 0 {
 			fmt.Fprintf(&b, " (%d refused)", p.Refused)
+		}
+		if p.Open > 0 {
+			fmt.Fprintf(&b, " (%d left open)", p.Open)
 		}
 		b.WriteString("\n")
 	}

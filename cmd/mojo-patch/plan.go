@@ -29,6 +29,7 @@ type planFlags struct {
 	inline       inlineFlag
 	devices      deviceFlag
 	patterns     patternFlag
+	target       targetFlags
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -46,6 +47,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "take a graph whose external data is not there")
 	fl.BoolVar(&f.assume, "assume-available", false, "take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on another machine")
 	f.devices.flags(c, "devices whose kernels are taken")
+	f.target.flags(c)
 	completeValues(c, "include", kernelIDs, true)
 	completeValues(c, "only", patternNames, true)
 	completeValues(c, "skip", patternNames, true)
@@ -85,10 +87,14 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if p.backend, err = f.devices.backend(); err != nil {
 		return nil, err
 	}
+	t, err := f.target.of()
+	if err != nil {
+		return nil, err
+	}
 	step, clear := a.progress("checking site")
 	p.end = clear
 	p.options = []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
-		rewrite.WithBackend(p.backend), rewrite.WithPatterns(set), inline, rewrite.WithPatternFilter(func(name string) bool {
+		rewrite.WithBackend(p.backend), rewrite.WithPatterns(set), rewrite.WithTarget(t), inline, rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
 		})}
 	if f.node != "" {
@@ -103,6 +109,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	}
 	if f.assume {
 		p.options = append(p.options, rewrite.AssumeAvailable())
+	}
+	if t != nil {
+		return p, nil
 	}
 	kernels, err := f.prober(a, verify, p.backend)
 	if err != nil {
@@ -183,7 +192,7 @@ func (p *plan) enough(r *rewrite.Report) error {
 
 // unavailable errs when auto found no kernel of a library that it could use.
 func unavailable(r *rewrite.Report, include string) error {
-	if include != rewrite.Auto {
+	if include != rewrite.Auto || r.Target != "" {
 		return nil
 	}
 	for _, k := range r.Kernels {

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+	"github.com/spf13/cobra"
+)
+
+// targetFlags say what a model is patched for.
+type targetFlags struct {
+	name   string
+	shapes []string
+}
+
+func (f *targetFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "target", target.Mojo, "what takes the place of a site: mojo (fused ops), or what another runtime has: "+otherTargets())
+	c.Flags().StringArrayVar(&f.shapes, "shape", nil, "with --target: fix an input's shape, such as input_ids=1x128, or a dimension, such as sequence=128 (repeatable)")
+	completeValues(c, "target", targetNames, false)
+	for _, other := range []string{"include", "backend", "kernels-lib", "check-kernels", "assume-available"} { // about kernels of fused ops
+		c.MarkFlagsMutuallyExclusive("target", other)
+	}
+}
+
+// of gives the target, nil for fused ops.
+func (f *targetFlags) of() (*target.Target, error) {
+	t, err := target.Lookup(f.name)
+	if err != nil {
+		return nil, fmt.Errorf("--target: %w", err)
+	}
+	if t == nil && len(f.shapes) > 0 {
+		return nil, fmt.Errorf("--shape is about --target, which is not given")
+	}
+	return t, nil
+}
+
+func targetNames() []string {
+	names := []string{target.Mojo}
+	for _, t := range target.All() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func otherTargets() string { return strings.Join(targetNames()[1:], ", ") }

@@ -1,0 +1,68 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// WithTarget writes what the target takes in place of fused ops; nil stands for the fused ops themselves. The model must be of the
+// target's opset at least (target.Prepare). Kernels and backends are those of fused ops, and play no part.
+func WithTarget(t *target.Target) Option { return func(c *config) { c.target = t } }
+
+// targetKernel stands for what a target takes: every fused op is asked for, so that one that it has nothing for is reported.
+func targetKernel(t *target.Target) *Kernel {
+	k := &Kernel{ID: t.Name, Device: DeviceAny, Summary: t.Summary}
+	for _, op := range fused.Ops() {
+		k.Ops = append(k.Ops, op.Name)
+	}
+	return k
+}
+
+// chooseTarget gives what takes the place of kernels for a target: the target, and the ops of the standard that it has as others do.
+func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
+	var chosen []*Kernel
+	if t.Device == "" {
+		chosen = append(chosen, targetKernel(t))
+	}
+	for _, k := range registry {
+		if k.Device == DeviceAny || strings.EqualFold(k.Device, t.Device) {
+			chosen = append(chosen, k)
+		}
+	}
+	var reports []KernelReport
+	for _, k := range chosen {
+		reports = append(reports, KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true, Selected: true})
+	}
+	return chosen, reports
+}
+
+// openError says why a target leaves a site as it was.
+type openError struct{ error }
+
+// lower puts what the target takes in the place of the fused ops of a candidate, whose definitions are not called then.
+func (a *applier) lower(c *candidate) error {
+	t := a.config.target
+	if t == nil || len(c.calls) == 0 {
+		return nil
+	}
+	if have := a.model.Opset(""); have < t.Opset {
+		return fmt.Errorf("target %s writes opset %d, the model has %d", t.Name, t.Opset, have)
+	}
+	for _, call := range c.calls {
+		emits, err := t.Write(target.NewCall(call.node, call.site))
+		if err != nil {
+			return openError{err}
+		}
+		c.emits = append(c.emits, emits)
+	}
+	c.functions = slices.DeleteFunc(c.functions, func(f *onnx.Function) bool {
+		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool { return n.Domain == f.Domain && n.OpType == f.Name })
+	})
+	c.facts = a.facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
+	return nil
+}

@@ -1,0 +1,138 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Call is a fused op in the graph that is to replace a site, and what takes its place.
+type Call struct {
+	// Op is the fused op, Node its node.
+	Op   string
+	Node *onnx.Node
+	// Site holds its attributes, and the types and shapes of its inputs.
+	Site fused.Site
+
+	kept    bool
+	nodes   []*onnx.Node
+	outputs map[int]*onnx.Value
+}
+
+// NewCall describes a fused op of a graph.
+func NewCall(n *onnx.Node, s fused.Site) *Call { return &Call{Op: n.OpType, Node: n, Site: s} }
+
+// Input gives input i, nil when it is left out.
+func (c *Call) Input(i int) *onnx.Value { return c.Node.Input(i) }
+
+// Type gives the type of input i.
+func (c *Call) Type(i int) onnx.DataType {
+	if i < len(c.Site.Types) {
+		return c.Site.Types[i]
+	}
+	return onnx.Undefined
+}
+
+// Dims gives the shape of input i: -1 for a dimension that is unknown, nil where the rank is.
+func (c *Call) Dims(i int) []int64 {
+	if i < len(c.Site.Dims) {
+		return c.Site.Dims[i]
+	}
+	return nil
+}
+
+// Int, Float and String give attributes; every one of a fused op is written on its node.
+func (c *Call) Int(name string) int64     { return c.attr(name).Int }
+func (c *Call) Float(name string) float32 { return c.attr(name).Float }
+func (c *Call) String(name string) string { return c.attr(name).String }
+
+func (c *Call) attr(name string) *onnx.Attribute {
+	for _, a := range c.Site.Attributes {
+		if a.Name == name {
+			return a
+		}
+	}
+	return &onnx.Attribute{}
+}
+
+// Add adds a node with n outputs. The nodes of a call are added producers first.
+func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onnx.Attribute) []*onnx.Value {
+	g := c.Node.Graph
+	node := g.NewNode(op, inputs, attrs...)
+	node.Domain = domain
+	outs := make([]*onnx.Value, n)
+	for i := range outs {
+		outs[i] = g.NewValue(op)
+		node.TakeOutput(i, outs[i])
+	}
+	c.nodes = append(c.nodes, node)
+	return outs
+}
+
+// Op1 adds a node of the standard with one output.
+func (c *Call) Op1(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	return c.Add("", op, 1, inputs, attrs...)[0]
+}
+
+// Constant adds a constant.
+func (c *Call) Constant(t *onnx.Tensor) *onnx.Value {
+	return c.Op1("Constant", nil, onnx.TensorAttr("value", t))
+}
+
+// Integers adds a constant vector of int64.
+func (c *Call) Integers(values ...int64) *onnx.Value {
+	return c.Op1("Constant", nil, onnx.IntsAttr("value_ints", values))
+}
+
+// Cast adds a Cast, unless v, which has the type from, is of the type to already.
+func (c *Call) Cast(v *onnx.Value, from, to onnx.DataType) *onnx.Value {
+	if from == to {
+		return v
+	}
+	return c.Op1("Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
+}
+
+// Output says that v, made by one of the added nodes, is output i of the fused op.
+func (c *Call) Output(i int, v *onnx.Value) {
+	if c.outputs == nil {
+		c.outputs = map[int]*onnx.Value{}
+	}
+	c.outputs[i] = v
+}
+
+// Keep says that the target takes the fused op itself.
+func (c *Call) Keep() { c.kept = true }
+
+// undo takes back what was added.
+func (c *Call) undo() {
+	for _, n := range c.nodes {
+		for i := range n.Inputs {
+			n.SetInput(i, nil)
+		}
+		n.Graph = nil
+	}
+	c.nodes = nil
+}
+
+// finish puts the added nodes in the place of the fused op.
+func (c *Call) finish() error {
+	if c.kept {
+		return nil
+	}
+	g := c.Node.Graph
+	for i, old := range c.Node.Outputs {
+		v := c.outputs[i]
+		if v == nil || v.Producer == nil {
+			c.undo()
+			return fmt.Errorf("mojo.%s: nothing was written for output %d", c.Op, i)
+		}
+		for _, u := range v.Uses() { // what reads the new value reads the old one, which keeps its name
+			u.Node.SetInput(u.Index, old)
+		}
+		v.Producer.TakeOutput(v.Output, old)
+	}
+	g.InsertAt(map[*onnx.Node][]*onnx.Node{c.Node: c.nodes})
+	return errors.Join(g.RemoveNodes(map[*onnx.Node]bool{c.Node: true}))
+}

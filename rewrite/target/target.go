@@ -1,0 +1,100 @@
+// Package target says what other runtimes than onnxruntime with the kernels of this toolkit take in place of the fused ops: ops of
+// the standard, of onnxruntime, or forms that a compiler recognises. A target is one table in one file. What it does not take
+// stays in the model as it was exported.
+package target
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Mojo is the name of the default: fused ops with their definitions.
+const Mojo = "mojo"
+
+// Target is a runtime, or a device behind one, that a model is patched for.
+type Target struct {
+	Name string
+	// Summary says in a few words what it writes and for whom.
+	Summary string
+	// Opset is the least version of the standard that it writes: older models are converted.
+	Opset int64
+	// Device is the device in a backend whose kernels of fused ops it takes; "" when it takes none.
+	Device string
+	// Static says that it takes no dimension that is not a number.
+	Static bool
+	// Rules are tried in order: the first that takes a fused op writes it.
+	Rules []Rule
+}
+
+// Rule is one line of a target's table.
+type Rule struct {
+	// Op is the fused op that it takes, Emits what it writes in its place, for people.
+	Op, Emits string
+	// Write adds the nodes that take the place of the call. Its error says why the target does not take it.
+	Write func(*Call) error
+}
+
+var targets = []*Target{ort, standard}
+
+// All lists the targets but Mojo, in the order of the documentation.
+func All() []*Target { return append([]*Target(nil), targets...) }
+
+// Lookup finds a target. It is nil for Mojo, where fused ops stay what they are.
+func Lookup(name string) (*Target, error) {
+	if name == Mojo {
+		return nil, nil
+	}
+	known := []string{Mojo}
+	for _, t := range targets {
+		if t.Name == name {
+			return t, nil
+		}
+		known = append(known, t.Name)
+	}
+	return nil, fmt.Errorf("there is no target %q; there are %s", name, strings.Join(known, ", "))
+}
+
+// Takes says whether a rule is for the fused op, whatever its types and attributes.
+func (t *Target) Takes(op string) bool {
+	for _, r := range t.Rules {
+		if r.Op == op {
+			return true
+		}
+	}
+	return false
+}
+
+// Write puts what the target takes in the place of a fused op, and gives the rule's Emits. An error says why no rule takes it, and
+// leaves the graph as it was.
+func (t *Target) Write(c *Call) (emits string, err error) {
+	var why []string
+	for _, r := range t.Rules {
+		if r.Op != c.Op {
+			continue
+		}
+		w := *c
+		if err := r.Write(&w); err != nil {
+			w.undo()
+			why = append(why, err.Error())
+			continue
+		}
+		return r.Emits, w.finish()
+	}
+	if len(why) == 0 {
+		return "", fmt.Errorf("target %s has nothing for mojo.%s", t.Name, c.Op)
+	}
+	return "", fmt.Errorf("target %s: %s", t.Name, strings.Join(why, "; "))
+}
+
+// microsoft is the domain of the ops that onnxruntime has beside the standard.
+const microsoft = "com.microsoft"
+
+// halfOr32 errs unless t is float32 or float16.
+func halfOr32(op string, t onnx.DataType) error {
+	if t != onnx.Float && t != onnx.Float16 {
+		return fmt.Errorf("%s takes float32 and float16, not %s", op, t)
+	}
+	return nil
+}
