@@ -206,6 +206,7 @@ def router_contenders(op, tokens, experts, libraries):
     args = RouterArgs(logits.data_ptr(), bias.data_ptr() if grouped else None, weights.data_ptr(), ids.data_ptr(), None, tokens,
                       experts, TOP_K, 0 if grouped else BF16, 0, 1 if grouped else 0, 0, 8 if grouped else 1, 4 if grouped else 1, 1,
                       0, 1, 1e-20 if grouped else 0, 2.5 if grouped else 1)
+    args.tensors = ids, bias  # ours writes to ids as long as args is there
     calls = all_of(libraries, "MojoCudaTopKRouter", ctypes.byref(args))
     if not grouped:
         calls["triton"] = lambda: router_kernel[(tokens,)](logits, peer_weights, peer_ids, E=experts, K=TOP_K, num_warps=1)
