@@ -73,7 +73,7 @@ type replacementBuilder struct {
 // newReplacement starts the match of a form: root makes the first output.
 func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder {
 	opset := f.view.facts.Opset()
-	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.alike,
+	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.alike, Repeats: f.view.repeats,
 		Replacement: onnx.NewFunction("", "", "", opset).Body}
 	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset}, stands: map[*onnx.Value]*onnx.Value{}}
 }

@@ -26,6 +26,9 @@ type Match struct {
 	// Alike says whether two values are computed by equal nodes from equal values, which the match takes for one. It holds as
 	// long as the graph is not changed.
 	Alike func(v, w *onnx.Value) bool
+	// Repeats says whether the last axis of a value is known to hold everything twice, one half after the other or, by neighbours,
+	// each element beside its double. It holds as long as Alike does.
+	Repeats func(v *onnx.Value, neighbours bool) bool
 	// Parts are the matches that this one is made of, where it is: what stands there if it is not to be replaced as a whole.
 	Parts []*Match
 	// Attributes are the attributes of the main op.

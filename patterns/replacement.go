@@ -10,7 +10,8 @@ import (
 // build makes the Match of a finished attempt; nil when one of its outputs is written by another match already.
 func (f *finder) build(s *state, root *onnx.Value) *Match {
 	pat := s.pat
-	m := &Match{Pattern: pat.Name, Op: pat.Target.Op, Domain: pat.Target.Domain, Root: root.Producer, Alike: f.view.alike}
+	m := &Match{Pattern: pat.Name, Op: pat.Target.Op, Domain: pat.Target.Domain, Root: root.Producer,
+		Alike: f.view.alike, Repeats: f.view.repeats}
 	for _, r := range pat.Results {
 		v := s.slots[pat.slots[r]].value
 		if r != pat.Results[0] {

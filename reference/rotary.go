@@ -10,6 +10,8 @@ var attentionOps = map[string]opDef{
 	"Attention":       arith(3, opAttention),
 	"SwiGLU":          arith(2, opSwiGLU),
 	"LinearAttention": arith(3, opLinearAttention),
+
+	"com.microsoft:RotaryEmbedding": arith(4, opMicrosoftRotaryEmbedding),
 }
 
 // opSwiGLU is A·sigmoid(alpha·A)·B (opset 28).
@@ -80,8 +82,55 @@ func opRotaryEmbedding(c *call) ([]*Tensor, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	y := NewFloats(x.DataType, h.Shape, slices.Clone(h.F))
-	t := x.DataType
+	return one(unheads(c.rotate(h, cos, sin, rows, half, interleaved), x.Rank()))
+}
+
+// opMicrosoftRotaryEmbedding is onnxruntime's: positions are input 1, one of each place or the first one's; the tables are those of all
+// positions. Heads are as wide as twice the tables unless only a part of them is rotated.
+func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
+	x, cos, sin := c.floats(0), c.floats(2), c.floats(3)
+	pos, _ := c.integers(1)
+	if c.err != nil {
+		return nil, c.err
+	}
+	rot, heads := int(c.int("rotary_embedding_dim", 0)), int(c.int("num_heads", 0))
+	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() != 2 || rot > 0 && (heads == 0 || cos.Shape[1] != rot/2) || cos.Shape[1] == 0 {
+		return nil, fmt.Errorf("caches of %v and %v, %d heads and a rotary_embedding_dim of %d", cos.Shape, sin.Shape, heads, rot)
+	}
+	half := cos.Shape[1]
+	if x.Rank() == 3 && heads == 0 {
+		heads = x.Shape[2] / (2 * half)
+	}
+	h := c.heads(x, heads)
+	if c.err != nil {
+		return nil, c.err
+	}
+	batch, seq, d := h.Shape[0], h.Shape[2], h.Shape[3]
+	if 2*half > d || rot == 0 && 2*half != d {
+		return nil, fmt.Errorf("caches of %v do not fit a head size of %d", cos.Shape, d)
+	}
+	rows := make([]int, batch*seq)
+	for i := range rows {
+		switch {
+		case len(pos) == len(rows) && c.arg(1).Rank() == 2:
+			rows[i] = c.index(pos[i], cos.Shape[0])
+		case len(pos) == 1 && c.arg(1).Rank() < 2:
+			rows[i] = c.index(pos[0]+int64(i%seq), cos.Shape[0])
+		default:
+			return nil, fmt.Errorf("positions of %v do not fit a batch of %d and a sequence of %d", c.arg(1).Shape, batch, seq)
+		}
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return one(unheads(c.rotate(h, cos, sin, rows, half, c.int("interleaved", 0) != 0), x.Rank()))
+}
+
+// rotate rotates half pairs of channels of h, [batch, heads, sequence, channels], by the rows of the tables for each position of each
+// sequence.
+func (c *call) rotate(h, cos, sin *Tensor, rows []int, half int, interleaved bool) *Tensor {
+	seq, d, t := h.Shape[2], h.Shape[3], h.DataType
+	y := NewFloats(t, h.Shape, slices.Clone(h.F))
 	for r := range size(h.Shape[:3]) { // one head at one position
 		row := rows[r/(h.Shape[1]*seq)*seq+r%seq]
 		v := h.F[r*d : (r+1)*d]
@@ -96,7 +145,7 @@ func opRotaryEmbedding(c *call) ([]*Tensor, error) {
 			o[j] = c.roundOne(t, sv*v[i]) + c.roundOne(t, cv*v[j])
 		}
 	}
-	return one(unheads(y, x.Rank()))
+	return y
 }
 
 // cacheRows gives the row of the cache for each position of each item: picked by position_ids, or in order. A batch of

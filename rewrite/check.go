@@ -175,6 +175,7 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 		if err != nil {
 			return nil, err
 		}
+		c.repeatInput(i, ts[i])
 	}
 	return ts, nil
 }

@@ -21,7 +21,9 @@ type candidate struct {
 	facts *infer.Facts    // of the values of the replacement
 	calls []*fusedCall
 	// emits are the ops of a target that stand in place of the calls.
-	emits     []string
+	emits []string
+	// twice are the inputs that a target's ops take one half of, because they hold everything twice: by neighbours or by halves.
+	twice     map[int]bool
 	constants map[*onnx.Value]*constant // of the replacement
 	functions []*onnx.Function          // the definitions that the replacement calls
 	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out may have been

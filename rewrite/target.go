@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -50,19 +51,62 @@ func (a *applier) lower(c *candidate) error {
 	if t == nil || len(c.calls) == 0 {
 		return nil
 	}
-	if have := a.model.Opset(""); have < t.Opset {
-		return fmt.Errorf("target %s writes opset %d, the model has %d", t.Name, t.Opset, have)
+	if opset := a.model.Opset(""); opset < t.Opset {
+		return fmt.Errorf("target %s writes opset %d, the model has %d", t.Name, t.Opset, opset)
 	}
 	for _, call := range c.calls {
-		emits, err := t.Write(target.NewCall(call.node, call.site))
+		w := target.NewCall(call.node, call.site)
+		w.Repeats = c.repeats
+		emits, err := t.Write(w)
 		if err != nil {
 			return openError{err}
 		}
 		c.emits = append(c.emits, emits)
+	}
+	g := c.match.Replacement
+	if dead, _ := unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused ops alone read
+		if err := g.RemoveNodes(dead); err != nil {
+			return err
+		}
+	}
+	have := opName(c.match.Root.Domain, c.match.Root.OpType)
+	if len(g.Nodes) == 1 && len(c.match.Nodes) == 1 && opName(g.Nodes[0].Domain, g.Nodes[0].OpType) == have {
+		return openError{fmt.Errorf("target %s: it is %s already", t.Name, have)}
 	}
 	c.functions = slices.DeleteFunc(c.functions, func(f *onnx.Function) bool {
 		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool { return n.Domain == f.Domain && n.OpType == f.Name })
 	})
 	c.facts = a.facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
 	return nil
+}
+
+// repeats says whether the last axis of an input of the replacement holds everything twice, and notes that it does: the check has to
+// hold to it.
+func (c *candidate) repeats(v *onnx.Value, neighbours bool) bool {
+	i := slices.Index(c.match.Replacement.Inputs, v)
+	if i < 0 || c.match.Repeats == nil || !c.match.Repeats(c.match.Inputs[i], neighbours) {
+		return false
+	}
+	if c.twice == nil {
+		c.twice = map[int]bool{}
+	}
+	c.twice[i] = neighbours
+	return true
+}
+
+// repeatInput makes an input of the check hold everything twice along its last axis, as the one of the model does.
+func (c *candidate) repeatInput(i int, t *reference.Tensor) {
+	neighbours, twice := c.twice[i]
+	if !twice || t.Rank() == 0 {
+		return
+	}
+	n := t.Shape[t.Rank()-1]
+	for k := range t.F {
+		row, at := k/n*n, k%n
+		if neighbours {
+			t.F[k] = t.F[row+at/2*2]
+		} else {
+			t.F[k] = t.F[row+at%(n/2)]
+		}
+	}
 }

@@ -59,6 +59,9 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
 		made.Name = w.nodeName(c, n)
 		for i, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
 			out := results[v]
 			if out != nil {
 				w.declare(out, w.facts, out)

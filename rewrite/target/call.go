@@ -15,6 +15,9 @@ type Call struct {
 	Node *onnx.Node
 	// Site holds its attributes, and the types and shapes of its inputs.
 	Site fused.Site
+	// Repeats says whether the last axis of an input of the fused op is known to hold everything twice: the second half is the first
+	// one again, or, by neighbours, each element stands beside its double. What is written may rely on it. nil knows of none.
+	Repeats func(v *onnx.Value, neighbours bool) bool
 
 	kept    bool
 	nodes   []*onnx.Node
@@ -71,6 +74,13 @@ func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onn
 	return outs
 }
 
+// output adds output i to a node that was added.
+func (c *Call) output(n *onnx.Node, i int) *onnx.Value {
+	v := c.Node.Graph.NewValue(n.OpType)
+	n.TakeOutput(i, v)
+	return v
+}
+
 // Op1 adds a node of the standard with one output.
 func (c *Call) Op1(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	return c.Add("", op, 1, inputs, attrs...)[0]
@@ -84,6 +94,11 @@ func (c *Call) Constant(t *onnx.Tensor) *onnx.Value {
 // Integers adds a constant vector of int64.
 func (c *Call) Integers(values ...int64) *onnx.Value {
 	return c.Op1("Constant", nil, onnx.IntsAttr("value_ints", values))
+}
+
+// Number adds a constant scalar of type t.
+func (c *Call) Number(x float32, t onnx.DataType) *onnx.Value {
+	return c.Cast(c.Op1("Constant", nil, onnx.FloatAttr("value_float", x)), onnx.Float, t)
 }
 
 // Cast adds a Cast, unless v, which has the type from, is of the type to already.

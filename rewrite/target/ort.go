@@ -1,29 +1,117 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ort writes the fused ops that onnxruntime has itself.
+// ort writes the fused ops that onnxruntime has itself, in the types that its CPU provider has kernels for: a node of these ops that
+// lacks one keeps the whole model from loading there.
 var ort = &Target{
 	Name:    "ort",
 	Summary: "onnxruntime's own fused ops: for onnxruntime without a kernel library",
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", ortRMSNorm},
+		{"AddRMSNorm", "SkipSimplifiedLayerNormalization", ortSkipRMSNorm},
+		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", ortAddRMSNorm},
+		{"GLU", "QuickGelu, Mul", ortSwiGLU},
+		{"GLU", "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
+		{"GLU", "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
+		{"RotaryEmbedding", "RotaryEmbedding", ortRotary},
 	},
 }
 
-// ortRMSNorm writes SimplifiedLayerNormalization, which onnxruntime has in the domain of the standard.
+// ortNorm writes SimplifiedLayerNormalization, which onnxruntime has in the domain of the standard.
+func ortNorm(c *Call, x, scale *onnx.Value) *onnx.Value {
+	return c.Op1("SimplifiedLayerNormalization", []*onnx.Value{x, scale}, c.normAttrs()...)
+}
+
 func ortRMSNorm(c *Call) error {
-	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0)); err != nil {
+	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0), c.Type(1)); err != nil {
 		return err
 	}
-	if c.Type(0) != c.Type(1) {
-		return fmt.Errorf("SimplifiedLayerNormalization takes X and scale of one type, not %s and %s", c.Type(0), c.Type(1))
-	}
-	c.Output(0, c.Op1("SimplifiedLayerNormalization", []*onnx.Value{c.Input(0), c.Input(1)}, onnx.IntAttr("axis", c.Int("axis")),
-		onnx.FloatAttr("epsilon", c.Float("epsilon")), onnx.IntAttr("stash_type", int64(onnx.Float))))
+	c.writeNorm(ortNorm)
 	return nil
+}
+
+func ortAddRMSNorm(c *Call) error {
+	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0), c.Type(2)); err != nil {
+		return err
+	}
+	c.writeAddNorm(ortNorm)
+	return nil
+}
+
+// ortSkipRMSNorm writes SkipSimplifiedLayerNormalization, which adds and normalises rows of two or three dimensions.
+func ortSkipRMSNorm(c *Call) error {
+	const op = "SkipSimplifiedLayerNormalization"
+	if err := halfOr32(op, c.Type(0), c.Type(2)); err != nil {
+		return err
+	}
+	if c.Type(0) != c.Type(2) {
+		return fmt.Errorf("%s takes X and scale of one type, not %s and %s", op, c.Type(0), c.Type(2))
+	}
+	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.Int("axis") != -1 {
+		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)), c.Int("axis"))
+	}
+	y := c.Add(microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Input(2)}, onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
+	c.Output(0, y)
+	c.Output(1, c.output(y.Producer, 3)) // between them are the mean and the deviation
+	return nil
+}
+
+// ortSwiGLU writes QuickGelu, whose alpha may be 1: then it is silu.
+func ortSwiGLU(c *Call) error {
+	return c.ortGLU("QuickGelu", "silu", onnx.FloatAttr("alpha", c.Float("alpha")))
+}
+
+func ortGeGLU(op, activation string) func(*Call) error {
+	return func(c *Call) error { return c.ortGLU(op, activation) }
+}
+
+func (c *Call) ortGLU(op, activation string, attrs ...*onnx.Attribute) error {
+	if c.String("activation") != activation {
+		return errOther
+	}
+	if err := halfOr32(op, c.Type(0)); err != nil {
+		return err
+	}
+	c.writeGLU(func(gate *onnx.Value) *onnx.Value { return c.Add(microsoft, op, 1, []*onnx.Value{gate}, attrs...)[0] })
+	return nil
+}
+
+// ortRotary writes com.microsoft's RotaryEmbedding, whose tables are [rows, pairs]: one table serves the batch where the rows are
+// those of the positions, counted from 0; otherwise there is a row for each position of each sequence.
+func ortRotary(c *Call) error {
+	if err := halfOr32("RotaryEmbedding", c.Type(0)); err != nil {
+		return err
+	}
+	r, err := c.rotation(func(heads int64) bool { return heads > 0 })
+	if err != nil {
+		return errors.New("RotaryEmbedding: " + err.Error())
+	}
+	positions := c.Integers(0)
+	if !r.oneBatch() {
+		positions = r.numbered()
+		r.expand()
+	}
+	if rows := c.Integers(-1, r.tables.dims[len(r.tables.dims)-1]); len(r.tables.dims) != 2 || !r.oneBatch() {
+		r.tables.each(func(v *onnx.Value) *onnx.Value { return c.Op1("Reshape", []*onnx.Value{v, rows}) })
+	}
+	attrs := []*onnx.Attribute{onnx.IntAttr("interleaved", r.interleaved)}
+	if r.partial != 0 {
+		attrs = append(attrs, onnx.IntAttr("num_heads", r.heads), onnx.IntAttr("rotary_embedding_dim", r.partial))
+	}
+	r.finish(c.Add(microsoft, "RotaryEmbedding", 1, []*onnx.Value{r.x, positions, r.tables.cos, r.tables.sin}, attrs...)[0])
+	return nil
+}
+
+// numbered numbers the positions of all sequences, one after the other: [batch, positions].
+func (r *rotation) numbered() *onnx.Value {
+	c, shape := r.c, r.rowShape()
+	count := c.Op1("ReduceProd", []*onnx.Value{shape}, onnx.IntAttr("keepdims", 0))
+	number := func(x int64) *onnx.Value { return c.Op1("Constant", nil, onnx.IntAttr("value_int", x)) }
+	return c.Op1("Reshape", []*onnx.Value{c.Op1("Range", []*onnx.Value{number(0), count, number(1)}), shape})
 }

@@ -1,7 +1,7 @@
 package target
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -9,20 +9,63 @@ import (
 // standard writes ops of the ONNX standard alone, for any runtime that has them.
 var standard = &Target{
 	Name:    "onnx",
-	Summary: "ops of the standard, opset 23: for any runtime",
-	Opset:   23,
+	Summary: "ops of the standard, opset 24: for any runtime",
+	Opset:   24,
 	Rules: []Rule{
-		{"RMSNorm", "RMSNormalization", standardRMSNorm},
+		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
+		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},
+		{"GLU", "Swish, Mul", standardSwiGLU},
+		{"GLU", "Gelu, Mul", standardGeGLU},
+		{"RotaryEmbedding", "RotaryEmbedding", standardRotary},
 	},
 }
 
-// standardRMSNorm writes RMSNormalization (opset 23), which rounds to the type of X before it applies the scale, whose type Y has.
-func standardRMSNorm(c *Call) error {
-	x, scale := c.Input(0), c.Input(1)
-	if c.Int("scale_after_cast") == 0 && c.Type(0) != c.Type(1) {
-		return fmt.Errorf("RMSNormalization gives the type of scale, %s; the site %s", c.Type(1), c.Type(0))
+// standardNorm writes RMSNormalization (opset 23), which rounds to the type of X before it applies the scale.
+func standardNorm(c *Call, x, scale *onnx.Value) *onnx.Value {
+	return c.Op1("RMSNormalization", []*onnx.Value{x, scale}, c.normAttrs()...)
+}
+
+// standardSwiGLU writes Swish (opset 24).
+func standardSwiGLU(c *Call) error {
+	if c.String("activation") != "silu" {
+		return errOther
 	}
-	c.Output(0, c.Op1("RMSNormalization", []*onnx.Value{x, scale}, onnx.IntAttr("axis", c.Int("axis")),
-		onnx.FloatAttr("epsilon", c.Float("epsilon")), onnx.IntAttr("stash_type", int64(onnx.Float))))
+	c.writeGLU(func(gate *onnx.Value) *onnx.Value {
+		return c.Op1("Swish", []*onnx.Value{gate}, onnx.FloatAttr("alpha", c.Float("alpha")))
+	})
+	return nil
+}
+
+// standardGeGLU writes Gelu (opset 20).
+func standardGeGLU(c *Call) error {
+	approximate := map[string]string{"gelu": "none", "gelu_tanh": "tanh"}[c.String("activation")]
+	if approximate == "" {
+		return errOther
+	}
+	c.writeGLU(func(gate *onnx.Value) *onnx.Value {
+		return c.Op1("Gelu", []*onnx.Value{gate}, onnx.StringAttr("approximate", approximate))
+	})
+	return nil
+}
+
+// standardRotary writes RotaryEmbedding (opset 23) with tables of the whole batch and no positions: onnxruntime takes no table for
+// a batch of one in their place.
+func standardRotary(c *Call) error {
+	r, err := c.rotation(func(int64) bool { return true })
+	if err != nil {
+		return errors.New("RotaryEmbedding: " + err.Error())
+	}
+	attrs := []*onnx.Attribute{onnx.IntAttr("interleaved", r.interleaved)}
+	if r.packed {
+		if r.heads < 0 {
+			return errors.New("RotaryEmbedding: the number of heads is unknown")
+		}
+		attrs = append(attrs, onnx.IntAttr("num_heads", r.heads))
+	}
+	if r.partial != 0 {
+		attrs = append(attrs, onnx.IntAttr("rotary_embedding_dim", r.partial))
+	}
+	r.expand()
+	r.finish(c.Op1("RotaryEmbedding", []*onnx.Value{r.x, r.tables.cos, r.tables.sin}, attrs...))
 	return nil
 }

@@ -4,6 +4,7 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -77,7 +78,9 @@ func (t *Target) Write(c *Call) (emits string, err error) {
 		w := *c
 		if err := r.Write(&w); err != nil {
 			w.undo()
-			why = append(why, err.Error())
+			if !errors.Is(err, errOther) {
+				why = append(why, err.Error())
+			}
 			continue
 		}
 		return r.Emits, w.finish()
@@ -88,13 +91,18 @@ func (t *Target) Write(c *Call) (emits string, err error) {
 	return "", fmt.Errorf("target %s: %s", t.Name, strings.Join(why, "; "))
 }
 
+// errOther is the error of a rule that is for other attributes: why it does not take a fused op explains nothing.
+var errOther = errors.New("another rule's")
+
 // microsoft is the domain of the ops that onnxruntime has beside the standard.
 const microsoft = "com.microsoft"
 
-// halfOr32 errs unless t is float32 or float16.
-func halfOr32(op string, t onnx.DataType) error {
-	if t != onnx.Float && t != onnx.Float16 {
-		return fmt.Errorf("%s takes float32 and float16, not %s", op, t)
+// halfOr32 errs unless the types are float32 or float16.
+func halfOr32(op string, types ...onnx.DataType) error {
+	for _, t := range types {
+		if t != onnx.Float && t != onnx.Float16 {
+			return fmt.Errorf("%s takes float32 and float16 on the CPU, not %s", op, t)
+		}
 	}
 	return nil
 }

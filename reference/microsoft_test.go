@@ -1,0 +1,130 @@
+//go:build cgo
+
+package reference_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// normal makes a tensor of normal numbers.
+func normal(t *testing.T, r *rand.Rand, typ onnx.DataType, dims ...int) *onnx.Tensor {
+	t.Helper()
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = r.NormFloat64()
+	}
+	x, err := reference.NewFloats(typ, dims, v).ToONNX("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// likeOnnxruntime runs a node of one output in onnxruntime, on the CPU, and in the evaluator. Inputs may be nil.
+func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onnx.Tensor, precision float64, attrs ...*onnx.Attribute) {
+	t.Helper()
+	library := orttest.Library(t)
+	m := onnx.New(10, opset)
+	m.ImportOpset("com.microsoft", 1)
+	values := make([]*onnx.Value, len(inputs))
+	given := map[string]*reference.Tensor{}
+	var list []*onnx.Tensor
+	for i, x := range inputs {
+		if x == nil {
+			continue
+		}
+		x.Name = string(rune('a' + i))
+		dims := make([]onnx.Dim, len(x.Dims))
+		for k, d := range x.Dims {
+			dims[k].Value = d
+		}
+		values[i] = m.Graph.AddInput(x.Name, onnx.Type{DataType: x.DataType, HasShape: true, Dims: dims})
+		r, err := reference.FromONNX(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given[x.Name], list = r, append(list, x)
+	}
+	y := m.Graph.NewValue("y")
+	m.Graph.AddNode(op, values, []*onnx.Value{y}, attrs...).Domain = domain
+	y.SetType(onnx.Type{DataType: inputs[0].DataType})
+	m.Graph.AddOutput(y)
+	path := filepath.Join(t.TempDir(), "node.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ort.OpenBytes(b, path, ort.WithLibrary(library), ort.WithThreads(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	out, err := s.Run(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := reference.FromONNX(out[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.Run(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := reference.CloseTo(got["y"], want, precision, precision); err != nil {
+		t.Errorf("onnxruntime differs: %v", err)
+	}
+}
+
+func TestMicrosoftRotaryEmbedding(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const f32, f16 = onnx.Float, onnx.Float16
+	i := onnx.IntAttr
+	one := onnx.NewInt64s("", []int64{2})
+	each := onnx.NewInt64s("", []int64{5, 0, 1, 3, 3, 4})
+	each.Dims = []int64{2, 3}
+	for _, c := range []struct {
+		name      string
+		typ       onnx.DataType
+		x, tables []int
+		positions *onnx.Tensor
+		attrs     []*onnx.Attribute
+	}{
+		{"heads", f32, []int{2, 4, 3, 8}, []int{6, 4}, one, nil},
+		{"heads, each position", f32, []int{2, 4, 3, 8}, []int{6, 4}, each, nil},
+		{"interleaved", f32, []int{2, 4, 3, 8}, []int{6, 4}, each, []*onnx.Attribute{i("interleaved", 1)}},
+		{"packed heads", f32, []int{2, 3, 32}, []int{6, 4}, each, nil},
+		{"packed heads, interleaved", f32, []int{2, 3, 32}, []int{6, 4}, one, []*onnx.Attribute{i("interleaved", 1)}},
+		{"part", f32, []int{2, 4, 3, 8}, []int{6, 2}, one, []*onnx.Attribute{i("num_heads", 4), i("rotary_embedding_dim", 4)}},
+		{"part of packed heads", f32, []int{2, 3, 32}, []int{6, 2}, each, []*onnx.Attribute{i("num_heads", 4), i("rotary_embedding_dim", 4)}},
+		{"float16", f16, []int{2, 4, 3, 8}, []int{6, 4}, each, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inputs := []*onnx.Tensor{normal(t, r, c.typ, c.x...), c.positions, normal(t, r, c.typ, c.tables...), normal(t, r, c.typ, c.tables...)}
+			precision := 1e-6
+			if c.typ == f16 {
+				precision = 4e-3
+			}
+			likeOnnxruntime(t, "com.microsoft", "RotaryEmbedding", 17, inputs, precision, c.attrs...)
+		})
+	}
+}

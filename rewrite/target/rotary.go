@@ -1,0 +1,187 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// rotation is a RotaryEmbedding as other runtimes have it: of x as [batch, heads, positions, channels], or with the heads packed as
+// [batch, positions, heads * channels], whose pairs are written where they stand.
+type rotation struct {
+	c           *Call
+	x           *onnx.Value
+	dims        []int64 // of x
+	tables      *tables
+	interleaved int64
+	partial     int64 // how many of the channels of x are rotated; 0: all
+	packed      bool
+	heads       int64 // -1: unknown
+	after       []func(y *onnx.Value) *onnx.Value
+}
+
+// rotation reads a RotaryEmbedding, and writes what has to be done before: other channels are parted from those that are rotated
+// (unless they follow these and keep says that the target can leave them alone), pairs that are written elsewhere are put there.
+func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
+	r := &rotation{c: c, x: c.Input(0), dims: c.Dims(0), interleaved: c.Int("interleaved"), heads: -1}
+	rank := len(r.dims)
+	if rank != 3 && rank != 4 {
+		return nil, fmt.Errorf("X of shape %s: it takes rank 4, or 3", shapeText(r.dims))
+	}
+	channels := r.dims[rank-1]
+	if channels < 0 {
+		return nil, errors.New("the number of channels is unknown")
+	}
+	t, err := c.halfTables()
+	if err != nil {
+		return nil, err
+	}
+	r.tables = t
+	switch {
+	case rank == 3:
+		r.packed, r.heads = true, 1
+	case t.at(1, 4) == 1:
+		r.heads = r.dims[1]
+	case t.at(2, 4) == 1:
+		r.packed, r.heads = true, r.dims[2]
+	default:
+		return nil, fmt.Errorf("tables of shape %s: it takes one row for all heads", shapeText(t.dims))
+	}
+	dim := c.Int("rotary_dim")
+	if dim < channels {
+		if c.String("rotated_side") == "first" && r.natural() && keep(r.heads) {
+			r.partial = dim
+		} else {
+			r.part(dim, channels)
+		}
+	}
+	if !r.natural() {
+		r.regroup(dim)
+	}
+	if r.packed && rank == 4 {
+		r.pack()
+	}
+	return r, nil
+}
+
+// natural says whether a pair is written where it stood.
+func (r *rotation) natural() bool {
+	return (r.interleaved != 0) == (r.c.String("output_layout") == "interleaved")
+}
+
+// finish writes what is to be done with the rotated channels y, and gives the result.
+func (r *rotation) finish(y *onnx.Value) {
+	for i := len(r.after) - 1; i >= 0; i-- {
+		y = r.after[i](y)
+	}
+	r.c.Output(0, y)
+}
+
+// part takes the channels that are rotated out of x, and has the others put beside them again.
+func (r *rotation) part(dim, channels int64) {
+	first := r.c.String("rotated_side") == "first"
+	sizes := []int64{channels - dim, dim}
+	if first {
+		sizes = []int64{dim, channels - dim}
+	}
+	parts := r.c.Add("", "Split", 2, []*onnx.Value{r.x, r.c.Integers(sizes...)}, onnx.IntAttr("axis", -1))
+	at := 1
+	if first {
+		at = 0
+	}
+	r.x = parts[at]
+	r.after = append(r.after, func(y *onnx.Value) *onnx.Value {
+		parts[at] = y
+		return r.c.Op1("Concat", parts, onnx.IntAttr("axis", -1))
+	})
+}
+
+// regroup moves the pairs of x to where they are written.
+func (r *rotation) regroup(dim int64) {
+	list := slices.Clip(make([]int64, len(r.dims)-1)) // 0: as it is
+	perm := make([]int64, len(r.dims)+1)
+	for i := range perm {
+		perm[i] = int64(i)
+	}
+	n := len(perm)
+	perm[n-2], perm[n-1] = perm[n-1], perm[n-2]
+	pairs := []int64{2, dim / 2}
+	if r.interleaved != 0 {
+		pairs = []int64{dim / 2, 2}
+	}
+	v := r.c.Op1("Reshape", []*onnx.Value{r.x, r.c.Integers(append(list, pairs...)...)})
+	v = r.c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", perm))
+	r.x = r.c.Op1("Reshape", []*onnx.Value{v, r.c.Integers(append(list, dim)...)})
+	r.interleaved = 1 - r.interleaved
+}
+
+// pack makes one axis of heads and channels.
+func (r *rotation) pack() {
+	dim := r.c.Int("rotary_dim")
+	if r.partial != 0 {
+		dim = r.dims[3]
+	}
+	r.x = r.c.Op1("Reshape", []*onnx.Value{r.x, r.c.Integers(0, 0, -1)})
+	r.after = append(r.after, func(y *onnx.Value) *onnx.Value {
+		return r.c.Op1("Reshape", []*onnx.Value{y, r.c.Integers(0, 0, -1, dim)})
+	})
+}
+
+// squeeze takes an axis of one element away, or what put it there.
+func (c *Call) squeeze(v *onnx.Value, axis int64) *onnx.Value {
+	if n := v.Producer; n != nil && n.Is("Unsqueeze") {
+		if t := n.Input(1).Constant(); t != nil && t.DataType == onnx.Int64 && t.Len() == 1 {
+			if axes, err := reference.FromONNX(t); err == nil && axes.I[0] == axis {
+				return n.Input(0)
+			}
+		}
+	}
+	return c.Op1("Squeeze", []*onnx.Value{v, c.Integers(axis)})
+}
+
+// rows gives the axes of X that tell the batch and the positions.
+func (r *rotation) rows() (batch, positions int) {
+	if r.packed {
+		return 0, 1
+	}
+	return 0, 2
+}
+
+// rowShape gives the sizes of batch and positions as a value.
+func (r *rotation) rowShape() *onnx.Value {
+	b, s := r.rows()
+	if r.dims[b] >= 0 && r.dims[s] >= 0 {
+		return r.c.Integers(r.dims[b], r.dims[s])
+	}
+	shape := r.c.Op1("Shape", []*onnx.Value{r.c.Input(0)})
+	return r.c.Op1("Gather", []*onnx.Value{shape, r.c.Integers(int64(b), int64(s))}, onnx.IntAttr("axis", 0))
+}
+
+// oneBatch says whether one table serves the whole batch, with a row for each position.
+func (r *rotation) oneBatch() bool {
+	b, s := r.rows()
+	return r.tables.at(b, len(r.dims)) == 1 && r.tables.at(s, len(r.dims)) == r.dims[s]
+}
+
+// expand makes the tables [batch, positions, pairs].
+func (r *rotation) expand() {
+	c, t, rank := r.c, r.tables, len(r.dims)
+	b, s := r.rows()
+	if at := len(t.dims) - rank + 3 - s; rank == 4 && at >= 0 { // the axis of the heads
+		t.each(func(v *onnx.Value) *onnx.Value { return c.squeeze(v, int64(at)) })
+	}
+	if len(t.dims) == rank && t.dims[b] == r.dims[b] && t.dims[s] == r.dims[s] {
+		return
+	}
+	pairs := t.dims[len(t.dims)-1]
+	var shape *onnx.Value
+	if r.dims[b] >= 0 && r.dims[s] >= 0 {
+		shape = c.Integers(r.dims[b], r.dims[s], pairs)
+	} else {
+		shape = c.Op1("Concat", []*onnx.Value{r.rowShape(), c.Integers(pairs)}, onnx.IntAttr("axis", 0))
+	}
+	t.each(func(v *onnx.Value) *onnx.Value { return c.Op1("Expand", []*onnx.Value{v, shape}) })
+}

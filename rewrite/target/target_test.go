@@ -1,0 +1,218 @@
+package target
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+const (
+	f32  = onnx.Float
+	f16  = onnx.Float16
+	bf16 = onnx.BFloat16
+)
+
+// site is a fused op at one place of use: the shapes that are known of its inputs (-1: unknown), and those that it is run with.
+type site struct {
+	op    string
+	attrs []*onnx.Attribute
+	types []onnx.DataType
+	dims  [][]int64
+	run   [][]int // dims where nil
+	// neighbours says in which order tables that are known to repeat hold everything twice; nil: nothing is known of them.
+	neighbours *bool
+}
+
+func normSite(op string, after int64, types []onnx.DataType, dims ...[]int64) site {
+	return site{op: op, types: types, dims: dims, attrs: []*onnx.Attribute{onnx.IntAttr("axis", -1),
+		onnx.FloatAttr("epsilon", 1e-3), onnx.IntAttr("scale_after_cast", after)}}
+}
+
+func gluSite(activation string, alpha, limit, offset float32, t onnx.DataType) site {
+	return site{op: "GLU", types: []onnx.DataType{t, t}, dims: [][]int64{{2, -1, 6}, {2, -1, 6}}, run: [][]int{{2, 3, 6}, {2, 3, 6}},
+		attrs: []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
+			onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}}
+}
+
+func rotarySite(interleaved, dim int64, side, layout string, x, tables []int64, run ...[]int) site {
+	return site{op: "RotaryEmbedding", types: []onnx.DataType{f32, f32, f32}, dims: [][]int64{x, tables, tables}, run: run,
+		attrs: []*onnx.Attribute{onnx.IntAttr("interleaved", interleaved), onnx.IntAttr("rotary_dim", dim),
+			onnx.StringAttr("rotated_side", side), onnx.StringAttr("output_layout", layout)}}
+}
+
+func (s site) typed(types ...onnx.DataType) site { s.types = types; return s }
+
+func (s site) repeating(neighbours bool) site { s.neighbours = &neighbours; return s }
+
+// graph makes a function's body with the fused op, and its definition.
+func (s site) graph(t *testing.T, opset int64) (*onnx.Graph, *onnx.Node, *onnx.Function) {
+	t.Helper()
+	op := fused.Lookup(s.op)
+	f, err := op.Function(fused.Site{Attributes: s.attrs, Types: s.types, Dims: s.dims, Opset: opset})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := onnx.NewFunction("", "", "", opset).Body
+	inputs, outputs := make([]*onnx.Value, len(s.types)), make([]*onnx.Value, len(op.Outputs))
+	for i, p := range op.Inputs[:len(inputs)] {
+		inputs[i] = g.AddInput(p.Name, onnx.Type{})
+	}
+	for i, p := range op.Outputs {
+		outputs[i] = g.NewValue(p.Name)
+	}
+	n := g.AddNode(s.op, inputs, outputs, s.attrs...)
+	n.Domain, n.Overload = fused.Domain, f.Overload
+	for _, v := range outputs {
+		g.AddOutput(v)
+	}
+	return g, n, f
+}
+
+// write has the target take the op.
+func (s site) write(to *Target, n *onnx.Node, opset int64) (string, error) {
+	c := NewCall(n, fused.Site{Attributes: s.attrs, Types: s.types, Dims: s.dims, Opset: opset})
+	if s.neighbours != nil {
+		c.Repeats = func(_ *onnx.Value, neighbours bool) bool { return neighbours == *s.neighbours }
+	}
+	return to.Write(c)
+}
+
+// inputs are normal numbers; tables repeat as the site says.
+func (s site) inputs(t *testing.T) []*reference.Tensor {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	list := make([]*reference.Tensor, len(s.types))
+	for i, typ := range s.types {
+		var dims []int
+		if s.run != nil {
+			dims = s.run[i]
+		} else {
+			for _, d := range s.dims[i] {
+				dims = append(dims, int(d))
+			}
+		}
+		n, last := 1, dims[len(dims)-1]
+		for _, d := range dims {
+			n *= d
+		}
+		v := make([]float64, n)
+		for k := range v {
+			v[k] = 2 * r.NormFloat64()
+			switch at := k % last; {
+			case s.neighbours == nil || i == 0:
+			case *s.neighbours && at%2 == 1:
+				v[k] = v[k-1]
+			case !*s.neighbours && at >= last/2:
+				v[k] = v[k-last/2]
+			}
+		}
+		x, err := reference.NewFloats(typ, dims, v).ToONNX("") // rounds
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list[i], err = reference.FromONNX(x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+func evaluate(t *testing.T, g *onnx.Graph, opset int64, functions []*onnx.Function, inputs []*reference.Tensor) []*reference.Tensor {
+	t.Helper()
+	e := reference.NewForOpset(opset, functions, reference.Options{})
+	values := map[*onnx.Value]*reference.Tensor{}
+	for i, v := range g.Inputs {
+		values[v] = inputs[i]
+	}
+	if _, err := e.EvalFor(g.Nodes, values, g.Outputs); err != nil {
+		t.Fatal(err)
+	}
+	var out []*reference.Tensor
+	for _, v := range g.Outputs {
+		out = append(out, values[v])
+	}
+	return out
+}
+
+// written lists the ops of a graph but for constants.
+func written(g *onnx.Graph) string {
+	var ops []string
+	for _, n := range g.Nodes {
+		if !n.Is("Constant") {
+			ops = append(ops, strings.TrimPrefix(n.Domain+"."+n.OpType, "."))
+		}
+	}
+	return strings.Join(ops, " ")
+}
+
+// precision is the difference of two evaluations, relative and absolute, that roundings explain.
+var precision = map[onnx.DataType]float64{f32: 1e-6, f16: 2e-3, bf16: 1.6e-2}
+
+// taken has the target write the op and compares it with the definition; ops are those that it has to write.
+func taken(t *testing.T, to *Target, s site, ops string) {
+	t.Helper()
+	opset := max(to.Opset, 17)
+	g, n, f := s.graph(t, opset)
+	inputs := s.inputs(t)
+	want := evaluate(t, g, opset, []*onnx.Function{f}, inputs)
+	if _, err := s.write(to, n, opset); err != nil {
+		t.Fatal(err)
+	}
+	if got := written(g); got != ops {
+		t.Errorf("wrote %s\nwant  %s", got, ops)
+	}
+	for i, got := range evaluate(t, g, opset, nil, inputs) {
+		if got.DataType != want[i].DataType || len(got.F) != len(want[i].F) {
+			t.Fatalf("output %d is %s, want %s", i, got, want[i])
+		}
+		for k, x := range want[i].F {
+			if !(math.Abs(got.F[k]-x) <= precision[want[i].DataType]*(1+math.Abs(x))) {
+				t.Fatalf("output %d, element %d: %v, the definition gives %v", i, k, got.F[k], x)
+			}
+		}
+	}
+}
+
+// open has the target refuse the op for a reason, and looks whether the graph is as it was.
+func open(t *testing.T, to *Target, s site, reason string) {
+	t.Helper()
+	opset := max(to.Opset, 17)
+	g, n, _ := s.graph(t, opset)
+	before := g.Text()
+	_, err := s.write(to, n, opset)
+	if err == nil || !strings.Contains(err.Error(), reason) {
+		t.Errorf("got %v, want an error with %q", err, reason)
+	}
+	if after := g.Text(); after != before {
+		t.Errorf("the graph was changed:\n%s\nbefore:\n%s", after, before)
+	}
+	for _, v := range g.Inputs {
+		if len(v.Uses()) != 1 {
+			t.Errorf("%s has %d uses", v.Name, len(v.Uses()))
+		}
+	}
+}
+
+func TestLookup(t *testing.T) {
+	for _, want := range All() {
+		if got, err := Lookup(want.Name); got != want || err != nil {
+			t.Errorf("Lookup(%q) = %v, %v", want.Name, got, err)
+		}
+		for _, r := range want.Rules {
+			if fused.Lookup(r.Op) == nil || r.Emits == "" {
+				t.Errorf("target %s has a rule for %q that emits %q", want.Name, r.Op, r.Emits)
+			}
+		}
+	}
+	if got, err := Lookup(Mojo); got != nil || err != nil {
+		t.Errorf("Lookup(%q) = %v, %v", Mojo, got, err)
+	}
+	if _, err := Lookup("tpu"); err == nil || !strings.Contains(err.Error(), `there is no target "tpu"; there are mojo, ort, onnx`) {
+		t.Errorf("got %v", err)
+	}
+}
