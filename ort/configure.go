@@ -68,28 +68,11 @@ func (c *config) set(o *onnxruntime_go.SessionOptions) error {
 		return err
 	}
 	for _, p := range c.providers {
-		if err := appendProvider(o, p); err != nil {
-			return fmt.Errorf("execution provider %q: %w", p.name, err)
+		if err := c.appendProvider(o, p); err != nil {
+			return fmt.Errorf("execution provider %q: %w", ShortProvider(p.name), err)
 		}
 	}
 	return c.registerKernels(o)
-}
-
-func appendProvider(o *onnxruntime_go.SessionOptions, p provider) error {
-	if p.name != "CUDA" {
-		return o.AppendExecutionProvider(p.name, p.options)
-	}
-	cuda, err := onnxruntime_go.NewCUDAProviderOptions()
-	if err != nil {
-		return err
-	}
-	defer cuda.Destroy()
-	if len(p.options) > 0 {
-		if err := cuda.Update(p.options); err != nil {
-			return err
-		}
-	}
-	return o.AppendExecutionProviderCUDA(cuda)
 }
 
 func (c *config) registerKernels(o *onnxruntime_go.SessionOptions) error {

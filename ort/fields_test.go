@@ -25,6 +25,13 @@ func TestFields(t *testing.T) {
 	if !ok || options.Type.Kind() != reflect.Pointer || options.Type.Elem().Name() != "_Ctype_struct_OrtSessionOptions" {
 		t.Fatalf("SessionOptions.o is %v, want *C.OrtSessionOptions", options.Type)
 	}
+	device, ok := reflect.TypeFor[onnxruntime_go.EpDevice]().FieldByName("p")
+	if !ok || device.Type.Kind() != reflect.Pointer || device.Type.Elem().Name() != "_Ctype_struct_OrtEpDevice" {
+		t.Fatalf("EpDevice.p is %v, want *C.OrtEpDevice", device.Type)
+	}
+	if _, err := rawDevice(&onnxruntime_go.EpDevice{}); err == nil {
+		t.Error("a device without its C device is taken")
+	}
 	if _, err := rawOptions(&onnxruntime_go.SessionOptions{}); err == nil {
 		t.Error("options without their C options are taken")
 	}

@@ -111,7 +111,9 @@ func places() []place {
 			list = append(list, place{"cache folder", filepath.Join(cache, "mojo-patch", "onnxruntime-"+version, libraryPattern)})
 		}
 	}
-	list = append(list, pythonPlaces()...)
+	for _, p := range pythonPackages() {
+		list = append(list, place{p.source, filepath.Join(p.pattern, "onnxruntime", "capi", libraryPattern)})
+	}
 	for _, name := range linkerNames {
 		list = append(list, place{"system linker path", name})
 	}
@@ -127,8 +129,8 @@ var sitePackages = func() []string {
 	return []string{filepath.Join(lib, "site-packages"), filepath.Join(lib, "dist-packages")}
 }()
 
-// pythonPlaces are where Python packages lie: in the active environment and of the Pythons on PATH.
-func pythonPlaces() []place {
+// pythonPackages are the folders where Python packages lie: in the active environment and of the Pythons on PATH.
+func pythonPackages() []place {
 	var list []place
 	seen := map[string]bool{}
 	python := func(source, prefix string) {
@@ -137,7 +139,7 @@ func pythonPlaces() []place {
 		}
 		seen[prefix] = true
 		for _, packages := range sitePackages {
-			list = append(list, place{source, filepath.Join(prefix, packages, "onnxruntime", "capi", libraryPattern)})
+			list = append(list, place{source, filepath.Join(prefix, packages)})
 		}
 	}
 	python("virtual environment ($VIRTUAL_ENV)", os.Getenv("VIRTUAL_ENV"))

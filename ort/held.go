@@ -83,13 +83,16 @@ func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
 	if err := onnx.Write(path, m); err != nil {
 		return nil, err
 	}
-	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1)}
+	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1), WithProviderDevice(s.deviceType)}
 	for _, p := range s.providers {
 		device := map[string]string{}
 		if id, ok := p.options["device_id"]; ok {
 			device["device_id"] = id
 		}
 		options = append(options, WithProvider(p.name, device))
+	}
+	for _, plugin := range s.plugins {
+		options = append(options, WithProviderLibrary(plugin))
 	}
 	c, err := Open(path, options...)
 	if err != nil {

@@ -26,6 +26,9 @@ func loadAPI(string) (*api, error) { return nil, errCannotLoad }
 
 func (a *api) providers() ([]string, error) { return nil, errCannotLoad }
 
+// Providers returns an error that wraps ErrNoLibrary.
+func Providers(string, ...string) ([]ProviderFacts, error) { return nil, errCannotLoad }
+
 func tryKernels(string) error { return errCannotLoad }
 
 // Session is a model opened by onnxruntime. Without cgo there is none.

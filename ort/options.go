@@ -61,6 +61,8 @@ type config struct {
 	entries       map[string]string
 	dimensions    map[string]int64
 	providers     []provider
+	plugins       []string // paths of plugin libraries
+	deviceType    string
 }
 
 type provider struct {
@@ -107,10 +109,26 @@ func WithDimension(name string, size int64) Option {
 	return func(c *config) { c.dimensions[name] = size }
 }
 
-// WithProvider adds an execution provider by onnxruntime's name ("CUDA", "XNNPACK", …). Those added first come first;
-// the CPU provider is always the last.
+// WithProvider adds an execution provider by onnxruntime's name ("CUDAExecutionProvider") or a short one ("CUDA", "qnn").
+// It is one that onnxruntime was built with, or that of a plugin library, which is registered when it is needed (see
+// FindProviderLibraries). Those added first come first; the CPU provider is always the last.
+//
+// A session with CANN does not have CANN compile the whole graph, unless the options set enable_cann_graph; doing so with
+// kernels registered is an error, because none of them would be called.
 func WithProvider(name string, options map[string]string) Option {
 	return func(c *config) { c.providers = append(c.providers, provider{name, options}) }
+}
+
+// WithProviderLibrary names a plugin library, or its folder, whose execution providers WithProvider takes before those that
+// onnxruntime was built with. It may be given more than once.
+func WithProviderLibrary(path string) Option {
+	return func(c *config) { c.plugins = append(c.plugins, path) }
+}
+
+// WithProviderDevice has plugin providers use devices of this type alone: "CPU", "GPU" or "NPU". Without it they get
+// every device that they offer.
+func WithProviderDevice(hardware string) Option {
+	return func(c *config) { c.deviceType = hardware }
 }
 
 func newConfig(options []Option) *config {

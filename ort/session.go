@@ -30,8 +30,10 @@ type Session struct {
 	inputs, outputs, overridable []Info
 	names                        map[string]*C.char // of all three
 
-	providers []provider
-	held      held
+	providers  []provider
+	plugins    []string
+	deviceType string
+	held       held
 }
 
 // Open opens the model at path. Errors of onnxruntime come with the path of the model.
@@ -77,7 +79,8 @@ func open(name string, options []Option,
 	if err != nil {
 		return nil, fmt.Errorf("%s: onnxruntime %s cannot open it: %w", name, a.version, err)
 	}
-	s := &Session{path: name, api: a, session: session, names: map[string]*C.char{}, providers: c.providers}
+	s := &Session{path: name, api: a, session: session, names: map[string]*C.char{},
+		providers: c.providers, plugins: c.plugins, deviceType: c.deviceType}
 	if err := s.describe(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), s.Close())
 	}

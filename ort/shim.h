@@ -80,6 +80,20 @@ char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *optio
 // mojo_bind_outputs gives n values, in the order in which the outputs were first bound; the caller releases each.
 char *mojo_bind_outputs(const OrtApi *api, const OrtIoBinding *binding, size_t n, OrtValue **values);
 
+// mojo_append_cann adds the CANN provider with n options.
+char *mojo_append_cann(const OrtApi *api, OrtSessionOptions *options, char **keys, char **values, size_t n);
+
+// mojo_device is a device of an execution provider. What it points to is onnxruntime's.
+typedef struct {
+  int type;  // OrtHardwareDeviceType
+  const char *vendor;
+  uint32_t vendor_id, device_id;
+  const OrtKeyValuePairs *metadata, *ep_metadata;
+} mojo_device;
+
+void mojo_device_get(const OrtApi *api, const OrtEpDevice *device, mojo_device *out);
+void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, char ***values, size_t *n);
+
 // mojo_end_profiling stops profiling and gives the name of the file it was written to; the caller frees it.
 char *mojo_end_profiling(const OrtApi *api, OrtSession *s, char **path);
 

@@ -1,0 +1,161 @@
+//go:build cgo
+
+package ort
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// plugins are the libraries that were registered with the onnxruntime of the process. They stay registered: their devices
+// are used by sessions.
+var plugins struct {
+	sync.Mutex
+	registered []registeredPlugin
+}
+
+type registeredPlugin struct {
+	path string
+	err  error // that onnxruntime gave
+}
+
+// pluginDevice is a device of a plugin's provider.
+type pluginDevice struct {
+	Device
+	raw onnxruntime_go.EpDevice
+}
+
+// library is the path of the plugin, "" for a provider that onnxruntime was built with.
+func (d pluginDevice) library() string { return d.ProviderMetadata[libraryMetadata] }
+
+func describe(devices []pluginDevice) []Device {
+	list := make([]Device, len(devices))
+	for i, d := range devices {
+		list[i] = d.Device
+	}
+	return list
+}
+
+// register registers a plugin library once. Some plugins call their provider what they are registered as: that is the name
+// which the file speaks of, or else the provider that is asked for.
+func (l ProviderLibrary) register(asked string) error {
+	name := l.Provider
+	if name == "" {
+		name = FullProvider(asked)
+	}
+	plugins.Lock()
+	defer plugins.Unlock()
+	for _, r := range plugins.registered {
+		if sameFile(r.path, l.Path) {
+			return r.err
+		}
+	}
+	err := onnxruntime_go.RegisterExecutionProviderLibrary(name, l.Path)
+	if err != nil {
+		err = fmt.Errorf("onnxruntime cannot register the plugin library %s: %w", l.Path, err)
+	}
+	plugins.registered = append(plugins.registered, registeredPlugin{l.Path, err})
+	return err
+}
+
+// pluginDevices gives the devices that a plugin library offers for a provider, and all that plugins offer. It registers
+// libraries until one does: those of the given paths, or where there are none those that are named in the environment, and
+// those found whose file names speak of the provider.
+func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice, err error) {
+	libraries, err := FindProviderLibraries(a.path, given...)
+	if err != nil {
+		return nil, nil, err
+	}
+	libraries = slices.DeleteFunc(libraries, func(l ProviderLibrary) bool {
+		return len(given) > 0 && l.Source != givenLibrary || !l.named() && !l.brings(full)
+	})
+	slices.SortStableFunc(libraries, func(x, y ProviderLibrary) int { // a named one may bring what its name does not say
+		return cmp.Compare(btoi(!x.brings(full)), btoi(!y.brings(full)))
+	})
+	var failures []error
+	for _, l := range libraries {
+		if err := l.register(full); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		if all, err = a.devices(); err != nil {
+			return nil, nil, err
+		}
+		all = slices.DeleteFunc(all, func(d pluginDevice) bool { return d.library() == "" })
+		for _, d := range all {
+			if SameProvider(d.Provider, full) && sameFile(d.library(), l.Path) {
+				of = append(of, d)
+			}
+		}
+		if len(of) > 0 {
+			return of, all, nil
+		}
+	}
+	return nil, all, errors.Join(failures...)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// devices lists the devices of every provider that onnxruntime has, plugins and its own.
+func (a *api) devices() ([]pluginDevice, error) {
+	list, err := onnxruntime_go.GetEpDevices()
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the devices of execution providers: %w", err)
+	}
+	devices := make([]pluginDevice, len(list))
+	for i, raw := range list {
+		d, err := rawDevice(&raw)
+		if err != nil {
+			return nil, err
+		}
+		var c C.mojo_device
+		C.mojo_device_get(a.c, d, &c)
+		devices[i] = pluginDevice{raw: raw, Device: Device{Provider: raw.EpName(), ProviderVendor: raw.EpVendor(),
+			ProviderMetadata: pairs(a, c.ep_metadata), Type: hardwareTypes[c._type], Vendor: C.GoString(c.vendor),
+			VendorID: uint32(c.vendor_id), DeviceID: uint32(c.device_id), Metadata: pairs(a, c.metadata)}}
+	}
+	return devices, nil
+}
+
+var hardwareTypes = map[C.int]string{
+	C.OrtHardwareDeviceType_CPU: "CPU",
+	C.OrtHardwareDeviceType_GPU: "GPU",
+	C.OrtHardwareDeviceType_NPU: "NPU",
+}
+
+// pairs copies a map of onnxruntime's.
+func pairs(a *api, kv *C.OrtKeyValuePairs) map[string]string {
+	var keys, values **C.char
+	var n C.size_t
+	C.mojo_pairs(a.c, kv, &keys, &values, &n)
+	m := make(map[string]string, n)
+	for i, key := range unsafe.Slice(keys, n) {
+		m[C.GoString(key)] = C.GoString(unsafe.Slice(values, n)[i])
+	}
+	return m
+}
+
+// rawDevice digs the C device out of onnxruntime_go's, which does not export it.
+func rawDevice(d *onnxruntime_go.EpDevice) (*C.OrtEpDevice, error) {
+	if p := reflect.ValueOf(d).Elem().FieldByName("p"); p.Kind() == reflect.Pointer && !p.IsNil() {
+		return (*C.OrtEpDevice)(p.UnsafePointer()), nil
+	}
+	return nil, errors.New("this version of onnxruntime_go keeps its devices elsewhere: build with v1.36.0")
+}

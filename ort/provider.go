@@ -1,0 +1,117 @@
+package ort
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// providerSuffix ends onnxruntime's names of execution providers.
+const providerSuffix = "ExecutionProvider"
+
+// The providers that onnxruntime opens in ways of their own.
+const (
+	cpuProvider      = "CPU" + providerSuffix
+	cudaProvider     = "CUDA" + providerSuffix
+	tensorrtProvider = "Tensorrt" + providerSuffix
+	cannProvider     = "CANN" + providerSuffix
+)
+
+// cannGraph is the option by which the CANN provider compiles whole graphs.
+const cannGraph = "enable_cann_graph"
+
+// knownProviders are the short names of onnxruntime's providers, as onnxruntime spells them.
+var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "Dml", "Dnnl", "Js", "MIGraphX", "Nnapi", "NvTensorRTRTX", "OpenVINO",
+	"QNN", "SNPE", "Tensorrt", "VSINPU", "VitisAI", "WebGpu", "WebNN", "Xnnpack"}
+
+// KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider gives.
+func KnownProviders() []string { return slices.Clone(knownProviders) }
+
+// FullProvider gives onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or itself.
+// The name of one that is not known is kept as it is spelled.
+func FullProvider(name string) string {
+	short := name
+	if n := len(name) - len(providerSuffix); n >= 0 && strings.EqualFold(name[n:], providerSuffix) {
+		short = name[:n]
+	} else if strings.Contains(name, providerSuffix) { // "OpenVINOExecutionProvider.AUTO"
+		return name
+	}
+	for _, known := range knownProviders {
+		if strings.EqualFold(known, short) {
+			return known + providerSuffix
+		}
+	}
+	return short + providerSuffix
+}
+
+// ShortProvider gives the name of an execution provider without its suffix: "QNN".
+func ShortProvider(name string) string { return strings.TrimSuffix(FullProvider(name), providerSuffix) }
+
+// SameProvider says whether two names stand for one execution provider, however they are spelled.
+func SameProvider(a, b string) bool { return strings.EqualFold(FullProvider(a), FullProvider(b)) }
+
+// findProvider gives the name in the list that stands for the provider, "" where there is none.
+func findProvider(list []string, name string) string {
+	if i := slices.IndexFunc(list, func(n string) bool { return SameProvider(n, name) }); i >= 0 {
+		return list[i]
+	}
+	return ""
+}
+
+// cannOptions completes the options of the CANN provider. By its own default it hands the whole graph to CANN's compiler,
+// which never calls a registered kernel.
+func cannOptions(given map[string]string, kernels bool) (map[string]string, error) {
+	if value, ok := given[cannGraph]; ok && value != "0" && kernels {
+		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and calls none of the kernels that are registered; "+
+			"set it to 0, or register no kernels", cannGraph, value)
+	}
+	options := map[string]string{cannGraph: "0"}
+	maps.Copy(options, given)
+	return options, nil
+}
+
+// howToGet says where an execution provider comes from, for an error about one that is not there.
+func howToGet(full string) string {
+	switch full {
+	case "QNN" + providerSuffix:
+		return "the Python package onnxruntime-qnn brings its library"
+	case "OpenVINO" + providerSuffix:
+		return "the Python package onnxruntime-ep-openvino brings its library"
+	case cudaProvider, tensorrtProvider:
+		return "the Python package onnxruntime-gpu brings an onnxruntime that was built with it"
+	case cannProvider:
+		return fmt.Sprintf("build onnxruntime 1.%d or newer with it; the Python package onnxruntime-cann is older", APILevel)
+	}
+	return "use an onnxruntime that was built with it, or a plugin library of it"
+}
+
+// Device is a device that an execution provider offers.
+type Device struct {
+	Provider         string            `json:"provider"`                    // "QNNExecutionProvider"
+	ProviderVendor   string            `json:"provider_vendor"`             // "Qualcomm"
+	ProviderMetadata map[string]string `json:"provider_metadata,omitempty"` // the provider's version, properties of the device, …
+	Type             string            `json:"type"`                        // of the hardware: CPU, GPU or NPU
+	Vendor           string            `json:"vendor"`                      // of the hardware
+	VendorID         uint32            `json:"vendor_id"`
+	DeviceID         uint32            `json:"device_id"`
+	Metadata         map[string]string `json:"metadata,omitempty"` // of the hardware
+}
+
+// libraryMetadata is the key under which onnxruntime tells the library of a device's provider.
+const libraryMetadata = "library_path"
+
+// String names the provider and its device: "QNNExecutionProvider on a CPU of Intel".
+func (d Device) String() string { return fmt.Sprintf("%s on a %s of %s", d.Provider, d.Type, d.Vendor) }
+
+// listDevices puts devices into a message.
+func listDevices(devices []Device) string {
+	if len(devices) == 0 {
+		return "no device"
+	}
+	list := make([]string, len(devices))
+	for i, d := range devices {
+		list[i] = d.String()
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,149 @@
+//go:build cgo
+
+package ort
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/yalue/onnxruntime_go"
+)
+
+// appendProvider adds a provider to a session's options: that of a plugin library that was named, or one that onnxruntime
+// was built with, or that of a plugin library that is found.
+func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) error {
+	full := FullProvider(p.name)
+	if full == cannProvider {
+		options, err := cannOptions(p.options, c.findKernels || len(c.kernels) > 0)
+		if err != nil {
+			return err
+		}
+		p.options = options
+	}
+	a, err := load(c.library)
+	if err != nil {
+		return err
+	}
+	built, err := a.providers()
+	if err != nil {
+		return err
+	}
+	builtIn := findProvider(built, full)
+	if len(c.plugins) == 0 && builtIn != "" {
+		return a.appendBuiltIn(o, builtIn, p.options)
+	}
+	devices, known, err := a.pluginDevices(full, c.plugins)
+	if err != nil {
+		return err
+	}
+	if len(devices) == 0 {
+		if builtIn != "" {
+			return a.appendBuiltIn(o, builtIn, p.options)
+		}
+		return absent(a, full, built, known)
+	}
+	if devices, err = ofType(devices, c.deviceType); err != nil {
+		return err
+	}
+	list := make([]onnxruntime_go.EpDevice, len(devices))
+	for i, d := range devices {
+		list[i] = d.raw
+	}
+	if err := o.AppendExecutionProviderV2(list, p.options); err != nil {
+		return fmt.Errorf("the plugin %s does not take its options: %w", devices[0].library(), err)
+	}
+	return nil
+}
+
+// appendBuiltIn adds a provider that onnxruntime was built with, by the call that onnxruntime has for it.
+func (a *api) appendBuiltIn(o *onnxruntime_go.SessionOptions, full string, options map[string]string) error {
+	switch full {
+	case cpuProvider:
+		if len(options) > 0 {
+			return fmt.Errorf("it takes no options, and has %s", strings.Join(slices.Sorted(maps.Keys(options)), ", "))
+		}
+		return nil // every session has it
+	case cudaProvider:
+		cuda, err := onnxruntime_go.NewCUDAProviderOptions()
+		if err != nil {
+			return err
+		}
+		defer cuda.Destroy()
+		if err := cuda.Update(options); err != nil {
+			return err
+		}
+		return o.AppendExecutionProviderCUDA(cuda)
+	case tensorrtProvider:
+		tensorrt, err := onnxruntime_go.NewTensorRTProviderOptions()
+		if err != nil {
+			return err
+		}
+		defer tensorrt.Destroy()
+		if err := tensorrt.Update(options); err != nil {
+			return err
+		}
+		return o.AppendExecutionProviderTensorRT(tensorrt)
+	case cannProvider:
+		return a.appendCANN(o, options)
+	case "Dml" + providerSuffix:
+		device, err := strconv.Atoi(options["device_id"])
+		if _, given := options["device_id"]; given && err != nil || !given && len(options) > 0 || len(options) > 1 {
+			return errors.New("its only option is device_id, a number")
+		}
+		return o.AppendExecutionProviderDirectML(device)
+	}
+	return o.AppendExecutionProvider(full, options)
+}
+
+// appendCANN makes the calls for CANN, which onnxruntime_go lacks.
+func (a *api) appendCANN(o *onnxruntime_go.SessionOptions, options map[string]string) error {
+	raw, err := rawOptions(o)
+	if err != nil {
+		return err
+	}
+	var keys, values []*C.char
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		keys, values = append(keys, C.CString(key)), append(values, C.CString(options[key]))
+	}
+	defer func() {
+		for i := range keys {
+			C.free(unsafe.Pointer(keys[i]))
+			C.free(unsafe.Pointer(values[i]))
+		}
+	}()
+	return take(C.mojo_append_cann(a.c, raw, unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys))))
+}
+
+// absent is the error about a provider that neither onnxruntime nor a plugin has. known are the devices that there are.
+func absent(a *api, full string, built []string, known []pluginDevice) error {
+	text := fmt.Sprintf("onnxruntime %s of %s was built with %s", a.version, a.path, strings.Join(built, ", "))
+	if len(known) > 0 {
+		text += ", and plugin libraries bring " + listDevices(describe(known))
+	} else {
+		text += ", and there is no plugin library of it"
+	}
+	return fmt.Errorf("%w: %s; %s ($%s names plugin libraries)", ErrNoProvider, text, howToGet(full), ProviderLibraryVariable)
+}
+
+// ofType keeps the devices of a type of hardware; "" keeps all.
+func ofType(devices []pluginDevice, hardware string) ([]pluginDevice, error) {
+	if hardware == "" {
+		return devices, nil
+	}
+	kept := slices.DeleteFunc(slices.Clone(devices), func(d pluginDevice) bool { return !strings.EqualFold(d.Type, hardware) })
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("%w: it offers no %s here, but %s", ErrNoProvider, hardware, listDevices(describe(devices)))
+	}
+	return kept, nil
+}

@@ -1,0 +1,155 @@
+package ort
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers, or their folders,
+// separated as in PATH.
+const ProviderLibraryVariable = "MOJO_PROVIDER_LIBRARY"
+
+// ErrNoProvider says that an execution provider is not to be had here.
+var ErrNoProvider = errors.New("it is not here")
+
+// ProviderLibrary is a plugin: a shared library that brings an execution provider to any onnxruntime.
+type ProviderLibrary struct {
+	Path     string `json:"path"`
+	Provider string `json:"provider"` // that its file name speaks of: "QNNExecutionProvider"
+	Source   string `json:"source"`   // where it was found
+}
+
+// The sources of libraries that somebody named.
+const (
+	givenLibrary       = "given path"
+	environmentLibrary = "$" + ProviderLibraryVariable
+)
+
+// named says whether somebody named the library.
+func (l ProviderLibrary) named() bool {
+	return l.Source == givenLibrary || l.Source == environmentLibrary
+}
+
+// brings says whether the library's file name speaks of the provider.
+func (l ProviderLibrary) brings(full string) bool {
+	base, _, _ := strings.Cut(full, ".") // a plugin may have several: "OpenVINOExecutionProvider.AUTO"
+	return l.Provider != "" && SameProvider(l.Provider, base)
+}
+
+// FindProviderLibraries lists the plugin libraries of execution providers: those of the given paths and of
+// $MOJO_PROVIDER_LIBRARY, each a file or a folder, then those beside the onnxruntime library, in the Python packages beside
+// it, and in those of the Pythons that Find looks at. They are known by their file names (libonnxruntime_providers_NAME.so,
+// libonnxruntime_ep_NAME.so); none is loaded. A given path that holds none is an error.
+func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibrary, error) {
+	var list []ProviderLibrary
+	add := func(path, source string) {
+		if !slices.ContainsFunc(list, func(l ProviderLibrary) bool { return sameFile(l.Path, path) }) {
+			list = append(list, ProviderLibrary{Path: path, Provider: providerOfFile(path), Source: source})
+		}
+	}
+	explicit := func(paths []string, source string) error {
+		for _, path := range paths {
+			found, err := pluginsAt(path)
+			if err != nil {
+				return fmt.Errorf("%s: %w", source, err)
+			}
+			for _, p := range found {
+				add(p, source)
+			}
+		}
+		return nil
+	}
+	if err := explicit(given, givenLibrary); err != nil {
+		return nil, err
+	}
+	if err := explicit(filepath.SplitList(os.Getenv(ProviderLibraryVariable)), environmentLibrary); err != nil {
+		return nil, err
+	}
+	for _, place := range pluginPlaces(onnxruntime) {
+		for _, pattern := range pluginPatterns {
+			for _, path := range matches(filepath.Join(place.pattern, pattern)) {
+				if providerOfFile(path) != "" {
+					add(path, place.source)
+				}
+			}
+		}
+	}
+	return list, nil
+}
+
+// pluginPatterns are the file names of plugins, pluginExtension their ending.
+var pluginPatterns, pluginExtension = func() ([]string, string) {
+	prefix, extension := "lib", ".so"
+	switch runtime.GOOS {
+	case "windows":
+		prefix, extension = "", ".dll"
+	case "darwin":
+		extension = ".dylib"
+	}
+	return []string{prefix + "onnxruntime_providers_*" + extension, prefix + "onnxruntime_ep_*" + extension}, extension
+}()
+
+// pluginsAt gives the plugin that path is, or those of the folder.
+func pluginsAt(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the provider library cannot be read: %w", ErrNoProvider, err)
+	}
+	if !info.IsDir() {
+		full, err := filepath.Abs(path) // the dynamic linker searches its own path for a bare name
+		return []string{full}, err
+	}
+	var found []string
+	for _, pattern := range pluginPatterns {
+		for _, p := range matches(filepath.Join(path, pattern)) {
+			if providerOfFile(p) != "" {
+				found = append(found, p)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: the folder %s holds no %s", ErrNoProvider, path, strings.Join(pluginPatterns, " or "))
+	}
+	return found, nil
+}
+
+// pluginPlaces are the folders with plugins: that of onnxruntime, and those of Python packages.
+func pluginPlaces(onnxruntime string) []place {
+	var list []place
+	packages := func(source, folder string) {
+		for _, below := range []string{"", "capi"} {
+			list = append(list, place{source, filepath.Join(folder, "onnxruntime*", below)})
+		}
+	}
+	if onnxruntime != "" {
+		folder := filepath.Dir(onnxruntime)
+		list = append(list, place{"beside onnxruntime", folder})
+		if filepath.Base(folder) == "capi" {
+			packages("Python packages beside onnxruntime", filepath.Dir(filepath.Dir(folder)))
+		}
+	}
+	for _, p := range pythonPackages() {
+		packages(p.source, p.pattern)
+	}
+	return list
+}
+
+// providerOfFile reads the provider from the file name of a plugin; "" where it names none.
+func providerOfFile(path string) string {
+	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), pluginExtension), "lib")
+	for _, prefix := range []string{"onnxruntime_providers_", "onnxruntime_ep_"} {
+		if short, ok := strings.CutPrefix(name, prefix); ok {
+			short = strings.TrimSuffix(short, "_plugin")
+			if short == "shared" || short == "" { // what providers share is none itself
+				return ""
+			}
+			return FullProvider(short)
+		}
+	}
+	return ""
+}

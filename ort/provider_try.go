@@ -1,0 +1,103 @@
+package ort
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// ProviderFacts are what there is to know of an execution provider before a session is opened with it.
+type ProviderFacts struct {
+	Name    string   // "QNNExecutionProvider"
+	Library string   // of the plugin that brings it; empty for one that onnxruntime was built with
+	Devices []Device // that it offers; providers that are no plugins seldom tell
+	Error   error    // why the plugin cannot be registered
+}
+
+// ErrOnCPU says that a provider leaves a model to onnxruntime's CPU provider.
+var ErrOnCPU = errors.New("it opens, and leaves a product of two matrices to the CPU provider")
+
+// noFallback is the session config entry that forbids nodes on the CPU provider.
+const noFallback = "session.disable_cpu_ep_fallback"
+
+// TryProvider opens a model of one node, a product of two small matrices, with the provider, runs it and looks at the
+// result. Many providers learn only there whether they have a device.
+func TryProvider(name string, options map[string]string, more ...Option) error {
+	folder, err := aside.MkdirTemp("", "mojo-provider-")
+	if err != nil {
+		return err
+	}
+	defer aside.Remove(folder)
+	path := filepath.Join(folder, "product.onnx")
+	if err := onnx.Write(path, product()); err != nil {
+		return err
+	}
+	open := append([]Option{WithProvider(name, options), WithThreads(1)}, more...)
+	if SameProvider(name, cpuProvider) {
+		return tryProduct(path, open)
+	}
+	strict := tryProduct(path, append(open, WithConfig(noFallback, "1")))
+	if strict == nil || errors.Is(strict, errWrongProduct) {
+		return strict
+	}
+	if tryProduct(path, open) != nil {
+		return strict
+	}
+	return ErrOnCPU
+}
+
+// The product: x of 2 x 4 times a constant w of 4 x 3.
+var (
+	productX = []float32{1, 2, 3, 4, -1, 0.5, 0, 2}
+	productW = []float32{1, 0, 2, 0, 1, 1, 1, 1, 0, -1, 0, 0.5}
+	productY = []float64{0, 5, 6, -3, 0.5, -0.5}
+)
+
+var errWrongProduct = errors.New("it gives a wrong product of two matrices")
+
+func product() *onnx.Model {
+	m := onnx.New(8, 17)
+	m.Graph.Name = "product"
+	float := func(dims ...int64) onnx.Type {
+		t := onnx.Type{DataType: onnx.Float, HasShape: true}
+		for _, d := range dims {
+			t.Dims = append(t.Dims, onnx.Dim{Value: d})
+		}
+		return t
+	}
+	x := m.Graph.AddInput("x", float(2, 4))
+	w := m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{4, 3}, productW))
+	y := m.Graph.NewValue("y")
+	y.SetType(float(2, 3))
+	m.Graph.AddNode("MatMul", []*onnx.Value{x, w}, []*onnx.Value{y})
+	m.Graph.AddOutput(y)
+	return m
+}
+
+func tryProduct(path string, options []Option) error {
+	s, err := Open(path, options...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	out, err := s.Run([]*onnx.Tensor{onnx.NewFloat32s("x", []int64{2, 4}, productX)})
+	if err != nil {
+		return err
+	}
+	raw, err := out[0].Bytes()
+	if err != nil || len(raw) != 4*len(productY) {
+		return errors.Join(errWrongProduct, err)
+	}
+	for i, want := range productY {
+		got := float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+		if !(math.Abs(got-want) <= 0.02) { // providers for NPUs compute in float16
+			return fmt.Errorf("%w: element %d is %g, want %g", errWrongProduct, i, got, want)
+		}
+	}
+	return nil
+}
