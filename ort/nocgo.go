@@ -67,6 +67,9 @@ func (s *Session) RunContext(context.Context, []*onnx.Tensor) ([]*onnx.Tensor, e
 // EndProfiling returns ErrClosed.
 func (s *Session) EndProfiling() (string, error) { return "", ErrClosed }
 
+// Placement returns ErrClosed.
+func (s *Session) Placement() (map[string]int, error) { return nil, ErrClosed }
+
 // Close does nothing.
 func (s *Session) Close() error { return nil }
 

@@ -103,6 +103,9 @@ func WithConfig(key, value string) Option {
 	return func(c *config) { c.entries[key] = value }
 }
 
+// WithPlacement lets Session.Placement tell which provider each node is on.
+func WithPlacement() Option { return WithConfig("session.record_ep_graph_assignment_info", "1") }
+
 // WithDimension gives a dimension that the inputs' shapes name a size, for all runs. Where all have one, onnxruntime
 // computes shapes once, when it opens the model; most models need that to become a CUDA graph.
 func WithDimension(name string, size int64) Option {

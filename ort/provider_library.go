@@ -14,8 +14,8 @@ import (
 // separated as in PATH.
 const ProviderLibraryVariable = "MOJO_PROVIDER_LIBRARY"
 
-// ErrNoProvider says that an execution provider is not to be had here.
-var ErrNoProvider = errors.New("it is not here")
+// ErrNoProvider says that an execution provider, or a device for it, is not to be had here.
+var ErrNoProvider = errors.New("not available")
 
 // ProviderLibrary is a plugin: a shared library that brings an execution provider to any onnxruntime.
 type ProviderLibrary struct {

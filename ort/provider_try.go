@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 
 	"github.com/mojo-patch/mojo-patch/internal/aside"
@@ -28,24 +29,19 @@ const noFallback = "session.disable_cpu_ep_fallback"
 // TryProvider opens a model of one node, a product of two small matrices, with the provider, runs it and looks at the
 // result. Many providers learn only there whether they have a device.
 func TryProvider(name string, options map[string]string, more ...Option) error {
-	folder, err := aside.MkdirTemp("", "mojo-provider-")
+	model, err := product()
 	if err != nil {
-		return err
-	}
-	defer aside.Remove(folder)
-	path := filepath.Join(folder, "product.onnx")
-	if err := onnx.Write(path, product()); err != nil {
 		return err
 	}
 	open := append([]Option{WithProvider(name, options), WithThreads(1)}, more...)
 	if SameProvider(name, cpuProvider) {
-		return tryProduct(path, open)
+		return tryProduct(model, open)
 	}
-	strict := tryProduct(path, append(open, WithConfig(noFallback, "1")))
+	strict := tryProduct(model, append(open, WithConfig(noFallback, "1")))
 	if strict == nil || errors.Is(strict, errWrongProduct) {
 		return strict
 	}
-	if tryProduct(path, open) != nil {
+	if tryProduct(model, open) != nil {
 		return strict
 	}
 	return ErrOnCPU
@@ -60,7 +56,8 @@ var (
 
 var errWrongProduct = errors.New("it gives a wrong product of two matrices")
 
-func product() *onnx.Model {
+// product gives the model as a file has it.
+func product() ([]byte, error) {
 	m := onnx.New(8, 17)
 	m.Graph.Name = "product"
 	float := func(dims ...int64) onnx.Type {
@@ -76,11 +73,20 @@ func product() *onnx.Model {
 	y.SetType(float(2, 3))
 	m.Graph.AddNode("MatMul", []*onnx.Value{x, w}, []*onnx.Value{y})
 	m.Graph.AddOutput(y)
-	return m
+	folder, err := aside.MkdirTemp("", "mojo-provider-")
+	if err != nil {
+		return nil, err
+	}
+	defer aside.Remove(folder)
+	path := filepath.Join(folder, "product.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
 }
 
-func tryProduct(path string, options []Option) error {
-	s, err := Open(path, options...)
+func tryProduct(model []byte, options []Option) error {
+	s, err := OpenBytes(model, "", options...)
 	if err != nil {
 		return err
 	}

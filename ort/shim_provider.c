@@ -1,3 +1,7 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "shim.h"
 #include "shim_try.h"
 
@@ -28,4 +32,30 @@ void mojo_device_get(const OrtApi *api, const OrtEpDevice *device, mojo_device *
 
 void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, char ***values, size_t *n) {
   api->GetKeyValuePairs(pairs, (const char *const **)keys, (const char *const **)values, n);
+}
+
+static char *placement_line(const OrtApi *api, const OrtEpAssignedSubgraph *part, char **lines, size_t *used) {
+  const char *name;
+  const OrtEpAssignedNode *const *nodes;
+  size_t n;
+  TRY(api->EpAssignedSubgraph_GetEpName(part, &name));
+  TRY(api->EpAssignedSubgraph_GetNodes(part, &nodes, &n));
+  size_t room = strlen(name) + 24;
+  char *longer = realloc(*lines, *used + room);
+  if (!longer) return strdup("out of memory");
+  *lines = longer;
+  *used += (size_t)snprintf(longer + *used, room, "%s %zu\n", name, n);
+  return NULL;
+}
+
+char *mojo_placement(const OrtApi *api, const OrtSession *s, char **lines) {
+  const OrtEpAssignedSubgraph *const *parts = NULL;
+  size_t n = 0, used = 0;
+  TRY(api->Session_GetEpGraphAssignmentInfo(s, &parts, &n));
+  *lines = calloc(1, 1);
+  for (size_t i = 0; i < n; i++) {
+    char *message = placement_line(api, parts[i], lines, &used);
+    if (message) return message;
+  }
+  return NULL;
 }

@@ -21,9 +21,9 @@ type backend struct {
 	onnxruntime string
 	optimize    string
 	threads     int
-	provider    string
-	devices     deviceFlag
-	cuda        map[string]string // more options of CUDA's provider
+	providerFlags
+	devices deviceFlag
+	cuda    map[string]string // more options of CUDA's provider
 	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an error.
 	fallback, demand bool
 }
@@ -42,9 +42,8 @@ func (b *backend) flags(c *cobra.Command) {
 	libraryFlags(c, &b.onnxruntime, &b.kernelsLib)
 	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
-	f.StringVar(&b.provider, "provider", "", "onnxruntime's execution provider: cpu, or cuda with the CPU's for what CUDA lacks (default: by the backend, cpu)")
+	b.runFlags(c, "(default: by the backend, cpu)")
 	b.devices.flags(c, "devices to run on")
-	completeValues(c, "provider", func() []string { return []string{providerCPU, providerCUDA} }, false)
 	completeValues(c, "kernels", kernelModes, false)
 	completeValues(c, "optimize", func() []string { return []string{"none", "basic", "extended", "all"} }, false)
 }
@@ -76,11 +75,17 @@ func (b *backend) check(c *cobra.Command) error {
 	if b.evaluator && b.devices.given != nil {
 		return fmt.Errorf("--evaluator is --backend +REF, and cannot stand with --backend")
 	}
+	if !b.evaluator {
+		if err := b.checkProvider(false); err != nil {
+			return err
+		}
+	}
 	if err := b.place(); err != nil {
 		return err
 	}
 	if b.evaluator {
-		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "provider"} {
+		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "provider",
+			"provider-option", "provider-library", "provider-device", "provider-only"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the backend", other, rewrite.DeviceREF)
 			}
@@ -98,12 +103,8 @@ func (b *backend) place() error {
 	if err != nil {
 		return err
 	}
-	switch b.provider {
-	case providerCPU, providerCUDA:
+	if b.provider != "" {
 		return nil
-	case "":
-	default:
-		return fmt.Errorf("--provider %q: it is %s or %s", b.provider, providerCPU, providerCUDA)
 	}
 	b.provider = providerOf(chosen)
 	for _, d := range chosen.Devices() {
@@ -155,9 +156,13 @@ func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Op
 	}
 	options := []ort.Option{ort.WithLibrary(lib.Path), ort.WithOptimization(level), ort.WithThreads(b.threads)}
 	what := "onnxruntime " + lib.Version
-	if b.provider == providerCUDA {
-		options = append(options, cudaOption(b.cuda))
-		what += " on CUDA"
+	provider, err := b.sessionOptions(b.cuda)
+	if err != nil {
+		return nil, "", err
+	}
+	options = append(options, provider...)
+	if b.provider != providerCPU {
+		what += " on " + b.provider
 	}
 	path, err := b.library(a, m)
 	if err != nil {
@@ -171,6 +176,7 @@ func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Op
 	if err != nil {
 		return nil, "", refusal(err)
 	}
+	b.placed(a, session, m.Path)
 	return session, what, nil
 }
 
@@ -179,7 +185,7 @@ func refusal(err error) error {
 	switch text := err.Error(); {
 	case errors.Is(err, ort.ErrNoLibrary):
 		return err
-	case strings.Contains(text, "cannot register the kernels"), strings.Contains(text, "execution provider "):
+	case strings.Contains(text, "cannot register the kernels"), errProvider(err):
 		return environment(err)
 	case strings.Contains(text, "Could not find an implementation"):
 		return failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
@@ -192,9 +198,10 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
-	find := fused.FindLibrary
-	if b.provider == providerCUDA {
-		find = fused.FindCUDALibrary
+	find := b.kernelFinder(b.kernels, b.kernelsLib)
+	if find == nil {
+		a.detail("there are no kernels for %s: the function bodies of %s run", b.provider, m.Path)
+		return "", nil
 	}
 	path, err := find(b.kernelsLib)
 	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "" || b.demand) {

@@ -28,7 +28,7 @@ type benchFlags struct {
 func newBench(a *app) *cobra.Command {
 	f := &benchFlags{}
 	c := &cobra.Command{
-		Use:   "bench MODEL...",
+		Use:   "bench MODEL... [KEY=VALUE...]",
 		Short: "Time models in onnxruntime, in turn",
 		Long: `bench opens each model and then runs all of them in turn, a run of each in every round, on the inputs of the first case of
 --inputs, or on random ones that suit the first model. It gives the median of the runs, the least, the half of the runs
@@ -46,9 +46,10 @@ of its ops, summed over their nodes, by onnxruntime's profile. On CUDA each node
   mojo-patch bench model.onnx patched.onnx --dim batch=1 --dim sequence=1 --dim past=512 --runs 100
   mojo-patch bench model.onnx patched.onnx --provider cuda --cuda-graph
   mojo-patch bench model.onnx patched.onnx --profile`,
-		Args:              modelArgs(1, benchModels),
+		Args:              f.backend.modelArgs(1, benchModels),
 		ValidArgsFunction: completeModels(benchModels),
 		RunE: func(c *cobra.Command, args []string) error {
+			args = f.backend.take(args, 1)
 			if err := f.check(c); err != nil {
 				return err
 			}

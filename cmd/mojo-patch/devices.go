@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
 
-	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -25,23 +23,6 @@ const (
 	deviceCPU  = "CPU"
 	deviceCUDA = "CUDA"
 )
-
-// The values of --provider.
-const (
-	providerCPU  = "cpu"
-	providerCUDA = "cuda"
-)
-
-// cudaProvider is what onnxruntime calls the provider when a session asks for it.
-const cudaProvider = "CUDA"
-
-// cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of numbers with 10
-// bits after the point. It adds more options of the provider.
-func cudaOption(more map[string]string) ort.Option {
-	options := map[string]string{"use_tf32": "0"}
-	maps.Copy(options, more)
-	return ort.WithProvider(cudaProvider, options)
-}
 
 // providerOf gives the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that
 // must be named: onnxruntime does not tell in advance whether its provider finds a GPU.

@@ -22,7 +22,7 @@ type diffFlags struct {
 func newDiff(a *app) *cobra.Command {
 	f := &diffFlags{}
 	c := &cobra.Command{
-		Use:   "diff MODEL MODEL | diff MODEL... --golden FILE",
+		Use:   "diff MODEL MODEL [KEY=VALUE...] | diff MODEL... --golden FILE",
 		Short: "Compare the outputs of two models, or of models with recorded ones",
 		Long: `diff runs two models on the same inputs (those of --inputs, or random ones) and compares the second one's outputs with
 the first one's. With --golden it runs each model on the recorded inputs and compares with the recorded outputs. It
@@ -36,10 +36,11 @@ for both; float16 and bfloat16 have 4 units in the last place of the largest mag
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
   mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3
+  mojo-patch diff model.onnx for-openvino.onnx --provider openvino
   mojo-patch diff model.onnx half.onnx --atol 1 --max-kl 1e-3 --min-top1 0.99`,
-		Args:              modelArgs(1, 2),
+		Args:              f.backend.modelArgs(1, 2),
 		ValidArgsFunction: completeModels(2),
-		RunE:              func(c *cobra.Command, args []string) error { return f.diff(a, c, args) },
+		RunE:              func(c *cobra.Command, args []string) error { return f.diff(a, c, f.backend.take(args, 1)) },
 	}
 	f.backend.flags(c)
 	f.inputs.flags(c)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -16,44 +18,83 @@ type finding struct {
 	Found  string `json:"found,omitempty"`
 	Error  string `json:"error,omitempty"`
 	Advice string `json:"advice,omitempty"`
+
+	provider bool // a line about a provider, which in JSON has a list of its own
+	unusable bool // found, and does not work here, which nobody asked for
 }
 
-// label says in one word what is the matter: kernels that were tried and differ are not missing.
+// label says in one word how it stands: kernels that were tried and differ are not missing.
 func (f finding) label() string {
-	if f.What == triedKernels {
+	switch {
+	case f.unusable:
+		return "unused "
+	case f.Error == "":
+		return "ok     "
+	case f.What == triedKernels:
 		return "wrong  "
 	}
 	return "missing"
 }
 
+// colour is that of the label.
+func (f finding) colour() string {
+	switch {
+	case f.unusable:
+		return plain
+	case f.Error == "":
+		return green
+	}
+	return red
+}
+
 // triedKernels is the finding about what the kernels compute.
 const triedKernels = "kernels"
 
+// doctorFlags are the flags of doctor.
+type doctorFlags struct {
+	kernelsLib, onnxruntime string
+	provider                providerFlags
+}
+
 func newDoctor(a *app) *cobra.Command {
-	var lib, onnxruntime string
+	f := &doctorFlags{}
 	c := &cobra.Command{
-		Use:   "doctor",
+		Use:   "doctor [--provider NAME [KEY=VALUE...]]",
 		Short: "Say what is found on this machine, what is missing, and how to get it",
 		Long: `doctor looks for onnxruntime and the kernel library, registers the kernels with onnxruntime, and tries each of them. It
-exits with 4 when something is missing and with 1 when a kernel gives wrong results.`,
+exits with 4 when something is missing and with 1 when a kernel gives wrong results.
+
+It lists the execution providers that are here: those that onnxruntime was built with, and those of plugin libraries beside onnxruntime,
+in Python packages and of --provider-library. Each is tried with a model of one node. One that does not open is missing only if
+--provider names it, with the options of --provider-option or KEY=VALUE. -v adds the plugins, and the devices that they offer.`,
 		Example: `  mojo-patch doctor
+  mojo-patch doctor -v --provider qnn backend_type=htp soc_model=60
   ONNXRUNTIME_LIB=/opt/onnxruntime/lib mojo-patch doctor`,
-		Args:              cobra.NoArgs,
+		Args: func(c *cobra.Command, args []string) error {
+			rest, _ := f.provider.split(args, 0)
+			return cobra.NoArgs(c, rest)
+		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			list, verdict := examine(onnxruntime, lib)
+		RunE: func(_ *cobra.Command, args []string) error {
+			f.provider.take(args, 0)
+			if err := f.provider.checkProvider(true); err != nil {
+				return err
+			}
+			list, providers, verdict := f.examine(a.verbose)
 			if a.json {
-				if err := a.printJSON(map[string]any{"schema": jsonSchema, "version": toolVersion(), "findings": list}); err != nil {
+				list = slices.DeleteFunc(list, func(f finding) bool { return f.provider })
+				report := map[string]any{"schema": jsonSchema, "version": toolVersion(), "findings": list, "providers": providers}
+				if err := a.printJSON(report); err != nil {
 					return err
 				}
 				return verdict
 			}
 			for _, f := range list {
 				if f.Error == "" {
-					fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, green, "ok     "), f.What, f.Found)
+					fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What, strings.ReplaceAll(f.Found, "\n", "\n        "))
 					continue
 				}
-				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, red, f.label()), f.What, strings.ReplaceAll(f.Error, "\n", "\n        "))
+				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What, strings.ReplaceAll(f.Error, "\n", "\n        "))
 				if f.Advice != "" {
 					fmt.Fprintf(a.out, "        %s\n", f.Advice)
 				}
@@ -61,14 +102,15 @@ exits with 4 when something is missing and with 1 when a kernel gives wrong resu
 			return verdict
 		},
 	}
-	libraryFlags(c, &onnxruntime, &lib)
+	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
+	f.provider.nameFlags(c, "(doctor tries every one that is here)")
 	a.jsonFlag(c)
 	return c
 }
 
 // examine gathers the findings; verdict is an error with an exit code and no message, nil when all is well.
-func examine(onnxruntime, lib string) (list []finding, verdict error) {
-	facts := ort.Doctor(onnxruntime, lib)
+func (f *doctorFlags) examine(verbose bool) (list []finding, providers []providerReport, verdict error) {
+	facts := ort.Doctor(f.onnxruntime, f.kernelsLib)
 	list = append(list, finding{What: "mojo-patch", Found: fmt.Sprintf("%s, %s, %s/%s", toolVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)})
 	code := exitDone
 	add := func(f finding, err error) {
@@ -85,6 +127,20 @@ func examine(onnxruntime, lib string) (list []finding, verdict error) {
 		Advice: "to get it: scripts/fetch-onnxruntime.sh, or pip install onnxruntime==" + ort.BundledVersion}, facts.LibraryError)
 	if facts.LibraryError == nil {
 		add(finding{What: "providers", Found: strings.Join(facts.Providers, ", ")}, nil)
+		var err error
+		providers, err = f.providers()
+		for _, p := range providers {
+			switch line := p.finding(); {
+			case err != nil && ort.SameProvider(p.Name, f.provider.provider):
+			case verbose:
+				list = append(list, line)
+			default:
+				list = append(list, line.oneLine())
+			}
+		}
+		if err != nil {
+			add(finding{What: cmp.Or(f.provider.provider, "plugins"), Advice: "mojo-patch run --help says how providers are named and found"}, err)
+		}
 	}
 	kernelsError := facts.KernelsError
 	if kernelsError == nil && facts.LibraryError != nil {
@@ -93,9 +149,9 @@ func examine(onnxruntime, lib string) (list []finding, verdict error) {
 	add(finding{What: "kernel library", Found: facts.Kernels, Advice: "to get it: make, or cmake -S fused/kernels -B build/kernels && cmake --build build/kernels"},
 		kernelsError)
 	if code != exitDone {
-		return list, &exitError{code: code}
+		return list, providers, &exitError{code: code}
 	}
-	rows, missing := tryKernels(onnxruntime, lib)
+	rows, missing := tryKernels(f.onnxruntime, f.kernelsLib)
 	var wrong []error
 	tried, cuda := 0, ""
 	for _, r := range rows {
@@ -118,7 +174,7 @@ func examine(onnxruntime, lib string) (list []finding, verdict error) {
 		code = exitFailed
 	}
 	if code != exitDone {
-		return list, &exitError{code: code}
+		return list, providers, &exitError{code: code}
 	}
-	return list, nil
+	return list, providers, nil
 }

@@ -26,7 +26,7 @@ func newGoldenRecord(a *app) *cobra.Command {
 	var count int
 	var force bool
 	c := &cobra.Command{
-		Use:   "record MODEL -o FILE.npz|DIR",
+		Use:   "record MODEL -o FILE.npz|DIR [KEY=VALUE...]",
 		Short: "Run a model and keep its inputs and outputs to compare with later",
 		Long: `record runs a model on random inputs, or on those of a file, and writes inputs and outputs: to FILE.npz (arrays
 0.in.NAME, 0.out.NAME, …, and n, the number of cases), or to DIR/test_data_set_N/input_I.pb and output_I.pb, the layout
@@ -34,7 +34,7 @@ of ONNX test data. diff and apply compare with them.`,
 		Example: `  mojo-patch golden record model.onnx -o recorded.npz --cases 3
   mojo-patch golden record model.onnx -o test_data --dim batch=1 --dim sequence=16
   mojo-patch diff patched.onnx --golden recorded.npz`,
-		Args:              modelArgs(1, 1),
+		Args:              b.modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if out == "" {
@@ -43,6 +43,7 @@ of ONNX test data. diff and apply compare with them.`,
 			if count < 1 {
 				return fmt.Errorf("--cases %d: it is 1 or more", count)
 			}
+			args = b.take(args, 1)
 			if err := b.check(c); err != nil {
 				return err
 			}

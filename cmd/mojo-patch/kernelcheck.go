@@ -54,7 +54,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	if facts.LibraryError == nil && facts.KernelsError != nil {
 		return nil, environment(fmt.Errorf("%w: %w", errBrokenKernels, facts.KernelsError))
 	}
-	if provider == providerCUDA && !slices.Contains(facts.Providers, cudaProvider+"ExecutionProvider") {
+	if provider == providerCUDA && !slices.Contains(facts.Providers, ort.FullProvider(providerCUDA)) {
 		return nil, environment(fmt.Errorf("onnxruntime %s of %s has no CUDA provider", lib.Version, lib.Path))
 	}
 	dir, err := aside.MkdirTemp("", "mojo-patch-")

@@ -132,6 +132,7 @@ func (a *app) printJSON(v any) error {
 const (
 	red   = "31"
 	green = "32"
+	plain = "0"
 )
 
 // paint colours text for a terminal, unless NO_COLOR is set.

@@ -33,17 +33,22 @@ func newRun(a *app) *cobra.Command {
 	var outputs string
 	var repeat int
 	c := &cobra.Command{
-		Use:   "run MODEL",
+		Use:   "run MODEL [KEY=VALUE...]",
 		Short: "Run a model in onnxruntime or the built-in evaluator",
 		Long: `run runs a model on the cases of a file, or on random inputs that suit a language model (token ids within the
-vocabulary, masks that let everything through), and says what came out.`,
+vocabulary, masks that let everything through), and says what came out.
+
+` + providersHelp,
 		Example: `  mojo-patch run patched.onnx
   mojo-patch run patched.onnx --inputs recorded.npz --outputs out.npz
   mojo-patch run patched.onnx --dim batch=1 --dim sequence=128 --repeat 20
+  mojo-patch run model.onnx --provider qnn backend_type=htp soc_model=60 --provider-only
+  mojo-patch run model.onnx --provider openvino --provider-device gpu
   mojo-patch run model.onnx --evaluator`,
-		Args:              modelArgs(1, 1),
+		Args:              b.modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			args = b.take(args, 1)
 			if err := b.check(c); err != nil {
 				return err
 			}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/spf13/cobra"
+)
+
+// providersHelp is what commands that open models say about providers.
+const providersHelp = `--provider NAME runs on any execution provider of onnxruntime, with the CPU's for what it lacks: one that the onnxruntime was
+built with (cuda, cann, xnnpack, …), or one that a plugin library brings (qnn, openvino). Names are those of onnxruntime, such as
+QNNExecutionProvider, or shorter ones in any case. Plugin libraries are looked for beside onnxruntime and in Python packages;
+--provider-library names others. What the provider has to know is given by --provider-option KEY=VALUE, or as KEY=VALUE behind
+the models. The kernels are for cpu and cuda: on others fused ops run as their function bodies, unless --kernels on or --kernels-lib
+says otherwise. mojo-patch doctor lists the providers that are here.`
+
+// The providers that there are kernels for, by the names that ort.ShortProvider gives.
+const (
+	providerCPU  = deviceCPU
+	providerCUDA = deviceCUDA
+)
+
+// kernelLibraries find the library with the kernels for a provider.
+var kernelLibraries = map[string]func(string) (string, error){providerCPU: fused.FindLibrary, providerCUDA: fused.FindCUDALibrary}
+
+// cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of numbers with 10
+// bits after the point. It adds more options of the provider.
+func cudaOption(more map[string]string) ort.Option {
+	options := map[string]string{"use_tf32": "0"}
+	maps.Copy(options, more)
+	return ort.WithProvider(providerCUDA, options)
+}
+
+// providerFlags say which execution provider of onnxruntime runs a model.
+type providerFlags struct {
+	provider  string
+	given     []string // options, KEY=VALUE
+	libraries []string
+	device    string
+	only      bool
+}
+
+func (f *providerFlags) runFlags(c *cobra.Command, standard string) {
+	f.nameFlags(c, standard)
+	c.Flags().BoolVar(&f.only, "provider-only", false, "err where --provider would leave a node to the CPU's provider")
+}
+
+// nameFlags are the flags that name a provider.
+func (f *providerFlags) nameFlags(c *cobra.Command, standard string) {
+	flags := c.Flags()
+	flags.StringVar(&f.provider, "provider", "", "onnxruntime's execution provider: cpu, cuda, qnn, openvino, … "+standard)
+	flags.StringArrayVar(&f.given, "provider-option", nil, "KEY=VALUE: an option of --provider; repeatable")
+	flags.StringArrayVar(&f.libraries, "provider-library", nil,
+		"a plugin library that brings --provider, or its folder; repeatable (default: $"+ort.ProviderLibraryVariable+", beside onnxruntime, Python packages)")
+	flags.StringVar(&f.device, "provider-device", "", "the type of device that a plugin's provider uses: cpu, gpu or npu (default: all it offers)")
+	completeValues(c, "provider", func() []string {
+		names := ort.KnownProviders()
+		for i, n := range names {
+			names[i] = strings.ToLower(n)
+		}
+		return names
+	}, false)
+	completeValues(c, "provider-device", func() []string { return []string{"cpu", "gpu", "npu"} }, false)
+	completeFile(c, "provider-library", libraryExtensions...)
+}
+
+// optionArgument is an option among the arguments. A path with "=" in it has the name of a file.
+var optionArgument = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*=`)
+
+// split parts the options behind the first arguments from what stands among them; there are none without --provider.
+func (f *providerFlags) split(args []string, first int) (rest, options []string) {
+	for i, arg := range args {
+		if i >= first && f.provider != "" && optionArgument.MatchString(arg) {
+			if _, err := os.Stat(arg); err != nil {
+				options = append(options, arg)
+				continue
+			}
+		}
+		rest = append(rest, arg)
+	}
+	return rest, options
+}
+
+// modelArgs demands between least and most models, and takes options of the provider behind the first.
+func (f *providerFlags) modelArgs(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		models, _ := f.split(args, 1)
+		return modelArgs(least, most)(c, models)
+	}
+}
+
+// take takes the options out of the arguments and gives the others.
+func (f *providerFlags) take(args []string, first int) []string {
+	rest, options := f.split(args, first)
+	f.given = append(f.given, options...)
+	return rest
+}
+
+// options gives the options of the provider.
+func (f *providerFlags) options() (map[string]string, error) {
+	options := map[string]string{}
+	for _, o := range f.given {
+		key, value, ok := strings.Cut(o, "=")
+		if !ok || key == "" || value == "" {
+			return nil, fmt.Errorf("--provider-option %q: write KEY=VALUE", o)
+		}
+		if _, twice := options[key]; twice {
+			return nil, fmt.Errorf("the provider's option %s is given twice", key)
+		}
+		options[key] = value
+	}
+	return options, nil
+}
+
+// checkProvider errs on flags that contradict each other, or that want --provider, which a command that lists providers does
+// not. It makes the provider's name the short one.
+func (f *providerFlags) checkProvider(lists bool) error {
+	if f.provider != "" {
+		f.provider = ort.ShortProvider(f.provider)
+	}
+	options, err := f.options()
+	if err != nil {
+		return err
+	}
+	if f.device != "" && !slices.Contains([]string{"cpu", "gpu", "npu"}, strings.ToLower(f.device)) {
+		return fmt.Errorf("--provider-device %q: it is one of cpu, gpu, npu", f.device)
+	}
+	if f.provider != "" && f.provider != providerCPU {
+		return nil
+	}
+	for _, about := range []struct {
+		flag  string
+		given bool
+	}{{"option", len(options) > 0}, {"library", len(f.libraries) > 0 && !lists}, {"device", f.device != ""}, {"only", f.only}} {
+		if about.given && f.provider == providerCPU {
+			return fmt.Errorf("--provider-%s is for another provider than the CPU's", about.flag)
+		}
+		if about.given {
+			return fmt.Errorf("--provider-%s wants --provider", about.flag)
+		}
+	}
+	return nil
+}
+
+// sessionOptions gives the options that open a session on the provider, with more options of CUDA's.
+func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, error) {
+	options, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	list := []ort.Option{ort.WithProviderDevice(f.device), ort.WithPlacement()}
+	for _, path := range f.libraries {
+		list = append(list, ort.WithProviderLibrary(path))
+	}
+	if f.only {
+		list = append(list, ort.WithConfig("session.disable_cpu_ep_fallback", "1"))
+	}
+	switch f.provider {
+	case providerCPU:
+	case providerCUDA:
+		for key := range cuda {
+			if _, given := options[key]; given {
+				return nil, fmt.Errorf("the provider's option %s is given twice", key)
+			}
+		}
+		maps.Copy(options, cuda)
+		list = append(list, cudaOption(options))
+	default:
+		list = append(list, ort.WithProvider(f.provider, options))
+	}
+	return list, nil
+}
+
+// placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence.
+func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
+	if f.provider == providerCPU {
+		return
+	}
+	nodes, err := s.Placement()
+	if err != nil {
+		a.detail("%v", err)
+		return
+	}
+	total, on := 0, 0
+	for name, n := range nodes {
+		total += n
+		if ort.SameProvider(name, f.provider) {
+			on += n
+		}
+	}
+	a.say("%s takes %d of the %s of %s", f.provider, on, counted(total, "node"), path)
+}
+
+// kernelFinder gives what finds the kernels for the provider, nil where none are for it.
+func (f *providerFlags) kernelFinder(mode, named string) func(string) (string, error) {
+	if find := kernelLibraries[f.provider]; find != nil {
+		return find
+	}
+	if mode == kernelsOn || named != "" {
+		return fused.FindLibrary
+	}
+	return nil
+}
+
+// errProvider says whether an error is about a provider that is not here or does not take what it was given.
+func errProvider(err error) bool {
+	text := err.Error()
+	return errors.Is(err, ort.ErrNoProvider) || strings.Contains(text, "execution provider ") ||
+		strings.Contains(text, "Error creating execution provider")
+}
