@@ -4,6 +4,7 @@ package ort_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,6 +74,18 @@ func TestProviderOfTheCPU(t *testing.T) {
 	}
 	if err := ort.TryProvider("cpu", nil, ort.WithLibrary(orttest.Library(t))); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestPlacement(t *testing.T) {
+	path := identity(t, onnx.Float, 1)
+	s := open(t, path, ort.WithPlacement(), ort.WithOptimization(ort.OptimizeNone))
+	nodes, err := s.Placement()
+	if err != nil || !maps.Equal(nodes, map[string]int{"CPUExecutionProvider": 1}) {
+		t.Errorf("got %v, %v, want one node on the CPU", nodes, err)
+	}
+	if _, err := open(t, path).Placement(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a session that was not asked tells the providers of its nodes: %v", err)
 	}
 }
 

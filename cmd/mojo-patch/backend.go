@@ -38,7 +38,7 @@ const (
 func (b *backend) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVar(&b.evaluator, "evaluator", false, "run in the built-in evaluator: slow, exact, every type, no onnxruntime; the same as --backend +REF")
-	f.StringVar(&b.kernels, "kernels", kernelsAuto, "register the fused kernels with onnxruntime: auto (if the model uses them and they are found), on, off")
+	f.StringVar(&b.kernels, "kernels", kernelsAuto, "register the fused kernels with onnxruntime: auto (if the model uses them, and they are found for the provider), on, off")
 	libraryFlags(c, &b.onnxruntime, &b.kernelsLib)
 	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")

@@ -156,6 +156,9 @@ func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	if err != nil {
 		return nil, err
 	}
+	if f.provider == providerCPU {
+		return nil, nil
+	}
 	list := []ort.Option{ort.WithProviderDevice(f.device), ort.WithPlacement()}
 	for _, path := range f.libraries {
 		list = append(list, ort.WithProviderLibrary(path))
@@ -163,20 +166,16 @@ func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	if f.only {
 		list = append(list, ort.WithConfig("session.disable_cpu_ep_fallback", "1"))
 	}
-	switch f.provider {
-	case providerCPU:
-	case providerCUDA:
-		for key := range cuda {
-			if _, given := options[key]; given {
-				return nil, fmt.Errorf("the provider's option %s is given twice", key)
-			}
-		}
-		maps.Copy(options, cuda)
-		list = append(list, cudaOption(options))
-	default:
-		list = append(list, ort.WithProvider(f.provider, options))
+	if f.provider != providerCUDA {
+		return append(list, ort.WithProvider(f.provider, options)), nil
 	}
-	return list, nil
+	for key := range cuda {
+		if _, given := options[key]; given {
+			return nil, fmt.Errorf("the provider's option %s is given twice", key)
+		}
+	}
+	maps.Copy(options, cuda)
+	return append(list, cudaOption(options)), nil
 }
 
 // placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence.
