@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// Placement counts the nodes on each execution provider, by onnxruntime's names, as onnxruntime gave them away when it opened
-// the model. It errs without WithPlacement.
-func (s *Session) Placement() (map[string]int, error) {
+// Placement counts the nodes on each execution provider by their ops, as onnxruntime gave them away when it opened the model;
+// the providers have onnxruntime's names. It errs without WithPlacement.
+func (s *Session) Placement() (map[string]map[string]int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.session == nil {
@@ -26,14 +26,13 @@ func (s *Session) Placement() (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: onnxruntime does not tell the providers of the nodes: %w", s.path, err)
 	}
-	nodes := map[string]int{}
+	nodes := map[string]map[string]int{}
 	for line := range strings.Lines(C.GoString(lines)) {
-		var name string
-		var n int
-		if _, err := fmt.Sscan(line, &name, &n); err != nil {
-			return nil, fmt.Errorf("%s: the provider of nodes is %q: %w", s.path, line, err)
+		provider, op, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if nodes[provider] == nil {
+			nodes[provider] = map[string]int{}
 		}
-		nodes[name] += n
+		nodes[provider][op]++
 	}
 	return nodes, nil
 }

@@ -80,7 +80,7 @@ char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *optio
 // mojo_bind_outputs gives n values, in the order in which the outputs were first bound; the caller releases each.
 char *mojo_bind_outputs(const OrtApi *api, const OrtIoBinding *binding, size_t n, OrtValue **values);
 
-// mojo_placement gives a line "provider nodes" for each part of the graph; the caller frees it.
+// mojo_placement gives a line "provider op" for each node; the caller frees them.
 char *mojo_placement(const OrtApi *api, const OrtSession *s, char **lines);
 
 // mojo_append_cann adds the CANN provider with n options.

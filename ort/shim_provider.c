@@ -34,17 +34,21 @@ void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, 
   api->GetKeyValuePairs(pairs, (const char *const **)keys, (const char *const **)values, n);
 }
 
-static char *placement_line(const OrtApi *api, const OrtEpAssignedSubgraph *part, char **lines, size_t *used) {
-  const char *name;
+// add_part adds the lines of one part of the graph to those that end at *used.
+static char *add_part(const OrtApi *api, const OrtEpAssignedSubgraph *part, char **lines, size_t *used) {
+  const char *provider, *op;
   const OrtEpAssignedNode *const *nodes;
   size_t n;
-  TRY(api->EpAssignedSubgraph_GetEpName(part, &name));
+  TRY(api->EpAssignedSubgraph_GetEpName(part, &provider));
   TRY(api->EpAssignedSubgraph_GetNodes(part, &nodes, &n));
-  size_t room = strlen(name) + 24;
-  char *longer = realloc(*lines, *used + room);
-  if (!longer) return strdup("out of memory");
-  *lines = longer;
-  *used += (size_t)snprintf(longer + *used, room, "%s %zu\n", name, n);
+  for (size_t i = 0; i < n; i++) {
+    TRY(api->EpAssignedNode_GetOperatorType(nodes[i], &op));
+    size_t room = strlen(provider) + strlen(op) + 3;
+    char *longer = realloc(*lines, *used + room);
+    if (!longer) return strdup("out of memory");
+    *lines = longer;
+    *used += (size_t)snprintf(longer + *used, room, "%s %s\n", provider, op);
+  }
   return NULL;
 }
 
@@ -54,7 +58,7 @@ char *mojo_placement(const OrtApi *api, const OrtSession *s, char **lines) {
   TRY(api->Session_GetEpGraphAssignmentInfo(s, &parts, &n));
   *lines = calloc(1, 1);
   for (size_t i = 0; i < n; i++) {
-    char *message = placement_line(api, parts[i], lines, &used);
+    char *message = add_part(api, parts[i], lines, &used);
     if (message) return message;
   }
   return NULL;

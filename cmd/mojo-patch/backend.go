@@ -187,6 +187,8 @@ func refusal(err error) error {
 		return err
 	case strings.Contains(text, "cannot register the kernels"), errProvider(err):
 		return environment(err)
+	case strings.Contains(text, "fallback to CPU EP has been explicitly disabled"):
+		return failed(fmt.Errorf("%w\n(-v without --provider-only lists the ops that are left to the CPU)", err))
 	case strings.Contains(text, "Could not find an implementation"):
 		return failed(fmt.Errorf("%w\n(--evaluator runs types and ops that onnxruntime's CPU provider lacks)", err))
 	}

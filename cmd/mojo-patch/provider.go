@@ -178,7 +178,7 @@ func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	return append(list, cudaOption(options)), nil
 }
 
-// placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence.
+// placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence. Under --verbose it lists these.
 func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	if f.provider == providerCPU {
 		return
@@ -189,13 +189,22 @@ func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 		return
 	}
 	total, on := 0, 0
-	for name, n := range nodes {
-		total += n
-		if ort.SameProvider(name, f.provider) {
-			on += n
+	var left []string
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		for _, op := range slices.Sorted(maps.Keys(nodes[name])) {
+			n := nodes[name][op]
+			total += n
+			if ort.SameProvider(name, f.provider) {
+				on += n
+			} else {
+				left = append(left, fmt.Sprintf("%d %s", n, op))
+			}
 		}
 	}
-	a.say("%s takes %d of the %s of %s", f.provider, on, counted(total, "node"), path)
+	a.say("%s takes %d of %s of %s", f.provider, on, counted(total, "node"), path)
+	if len(left) > 0 {
+		a.detail("left to the CPU: %s", strings.Join(left, ", "))
+	}
 }
 
 // kernelFinder gives what finds the kernels for the provider, nil where none are for it.
