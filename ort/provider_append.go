@@ -41,7 +41,7 @@ func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) er
 	}
 	builtIn := findProvider(built, full)
 	if len(c.plugins) == 0 && builtIn != "" {
-		return a.appendBuiltIn(o, builtIn, p.options)
+		return c.appendBuiltIn(a, o, builtIn, p.options)
 	}
 	devices, known, err := a.pluginDevices(full, c.plugins)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) er
 	}
 	if len(devices) == 0 {
 		if builtIn != "" {
-			return a.appendBuiltIn(o, builtIn, p.options)
+			return c.appendBuiltIn(a, o, builtIn, p.options)
 		}
 		return absent(a, full, built, known)
 	}
@@ -67,13 +67,17 @@ func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) er
 }
 
 // appendBuiltIn adds a provider that onnxruntime was built with, by the call that onnxruntime has for it.
-func (a *api) appendBuiltIn(o *onnxruntime_go.SessionOptions, full string, options map[string]string) error {
-	switch full {
-	case cpuProvider:
+func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full string, options map[string]string) error {
+	if full == cpuProvider { // every session has it
 		if len(options) > 0 {
 			return fmt.Errorf("it takes no options, and has %s", strings.Join(slices.Sorted(maps.Keys(options)), ", "))
 		}
-		return nil // every session has it
+		return nil
+	}
+	if c.deviceType != "" {
+		return fmt.Errorf("onnxruntime was built with it: the type of device, %s, is for plugins, and options choose the device here", c.deviceType)
+	}
+	switch full {
 	case cudaProvider:
 		cuda, err := onnxruntime_go.NewCUDAProviderOptions()
 		if err != nil {
@@ -128,10 +132,11 @@ func (a *api) appendCANN(o *onnxruntime_go.SessionOptions, options map[string]st
 // absent is the error about a provider that neither onnxruntime nor a plugin has. known are the devices that there are.
 func absent(a *api, full string, built []string, known []pluginDevice) error {
 	text := fmt.Sprintf("onnxruntime %s of %s was built with %s", a.version, a.path, strings.Join(built, ", "))
-	if len(known) > 0 {
-		text += ", and plugin libraries bring " + listDevices(describe(known))
-	} else {
+	if len(known) == 0 {
 		text += ", and there is no plugin library of it"
+	}
+	for _, d := range known {
+		text += fmt.Sprintf(", and the plugin library %s brings %s", d.library(), d)
 	}
 	return fmt.Errorf("%w: %s; %s ($%s names plugin libraries)", ErrNoProvider, text, howToGet(full), ProviderLibraryVariable)
 }

@@ -99,6 +99,7 @@ func TestProviderThatTakesNothing(t *testing.T) {
 	if !azure {
 		t.Skip("this onnxruntime was built without the Azure provider, which takes no nodes")
 	}
+	says(t, openWith(t, ort.WithProvider("azure", nil), ort.WithProviderDevice("NPU")), "onnxruntime was built with it", "NPU")
 	if err := ort.TryProvider("azure", nil, ort.WithLibrary(library)); !errors.Is(err, ort.ErrOnCPU) {
 		t.Errorf("got %v, want ErrOnCPU", err)
 	}
@@ -232,5 +233,5 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("on a type of device that there is not: %v", err)
 	}
 	err = openWith(t, ort.WithProvider("Unheard", nil), ort.WithProviderLibrary(plugins[0].Path))
-	says(t, err, `execution provider "Unheard"`, "plugin libraries bring", name)
+	says(t, err, `execution provider "Unheard"`, "the plugin library", plugins[0].Path, name)
 }
