@@ -94,6 +94,22 @@ func (n *Node) AttrInts(name string) []int64 {
 	return nil
 }
 
+// SetAttr puts the attribute in the place of the one of its name, or adds it.
+func (n *Node) SetAttr(a *Attribute) {
+	for i, old := range n.Attributes {
+		if old.Name == a.Name {
+			n.Attributes[i] = a
+			return
+		}
+	}
+	n.Attributes = append(n.Attributes, a)
+}
+
+// RemoveAttr takes the attribute of this name, which must hold no graph, from the node.
+func (n *Node) RemoveAttr(name string) {
+	n.Attributes = slices.DeleteFunc(n.Attributes, func(a *Attribute) bool { return a.Name == name })
+}
+
 // SetInput makes v input i of the node, growing the list if needed; v may be nil.
 func (n *Node) SetInput(i int, v *Value) {
 	for len(n.Inputs) <= i {

@@ -1,0 +1,69 @@
+package convert
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// axesToInput makes the axes of a reduction its second input. Without axes, or with none in the list, it reduces over all of
+// them in both forms, since noop_with_empty_axes is 0 where it is absent.
+func axesToInput(s *scope, n *onnx.Node) (func(), error) {
+	a := n.Attr("axes")
+	if a == nil {
+		return nil, nil
+	}
+	if a.RefName == "" && len(a.Ints) == 0 {
+		return func() { n.RemoveAttr("axes") }, nil
+	}
+	return s.toInput(n, a, 1)
+}
+
+// axisToInput makes the axis of a DFT its third input, also where it is left out: the default was 1 and became -2.
+func axisToInput(s *scope, n *onnx.Node) (func(), error) {
+	a := n.Attr("axis")
+	if a == nil {
+		a = onnx.IntAttr("axis", 1)
+	}
+	return s.toInput(n, a, 2)
+}
+
+// toInput makes an attribute of integers input i of the node.
+func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, i int) (func(), error) {
+	if v := n.Input(i); v != nil {
+		return nil, fmt.Errorf("it has the attribute %q and the input %q for the same", a.Name, v.Name)
+	}
+	if err := s.given(a); err != nil {
+		return nil, err
+	}
+	return func() {
+		v := s.constant(a)
+		n.RemoveAttr(a.Name)
+		n.SetInput(i, v)
+	}, nil
+}
+
+// given makes sure that an attribute that is taken from the function's is there in every call: a Constant must have a value.
+func (s *scope) given(a *onnx.Attribute) error {
+	if a.RefName == "" {
+		return nil
+	}
+	f := s.function
+	if f == nil {
+		return fmt.Errorf("its attribute %q refers to an attribute %q of a function, and it stands in none", a.Name, a.RefName)
+	}
+	for _, d := range f.Defaults {
+		if d.Name == a.RefName {
+			return nil
+		}
+	}
+	for _, g := range s.model.Graphs() {
+		for _, n := range g.Nodes {
+			if s.model.Function(n.Domain, n.OpType, n.Overload) == f && n.Attr(a.RefName) == nil {
+				return fmt.Errorf("its attribute %q is the function's %q, which has no default and which the call %q leaves out: as an input it has to be there",
+					a.Name, a.RefName, n.Name)
+			}
+		}
+	}
+	return nil
+}

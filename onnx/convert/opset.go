@@ -1,0 +1,153 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Newest is the newest opset of the standard that Opset converts to.
+func Newest() int64 { return known().newest }
+
+// Opset converts the model to version to of the standard's opset, in its graphs, their subgraphs and the bodies of its
+// functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are. A model of an
+// opset older than 13 or newer than to, an op that is not known and a change that cannot be made are errors, joined, and the
+// model is then as it was.
+func Opset(m *onnx.Model, to int64) error {
+	from := m.Opset("")
+	switch {
+	case from == 0:
+		return errors.New("the model imports no opset of the standard")
+	case from < oldest:
+		return fmt.Errorf("the model is of opset %d: only opset %d and newer can be converted", from, oldest)
+	case from > to:
+		return fmt.Errorf("the model is of opset %d: it cannot be converted to the older opset %d", from, to)
+	case to > Newest():
+		return fmt.Errorf("opset %d is not known: the newest is %d", to, Newest())
+	}
+	c := &conversion{model: m, to: to}
+	var changes []func()
+	var errs []error
+	for _, s := range c.scopes() {
+		s.root.Walk(func(g *onnx.Graph) {
+			for _, n := range g.Nodes {
+				more, err := s.node(n)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("%snode %q (%s), opset %d to %d: %w", s.in(), n.Name, n.OpType, s.from, to, err))
+				}
+				changes = append(changes, more...)
+			}
+		})
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, change := range changes {
+		change()
+	}
+	for _, f := range m.Functions {
+		setOpset(f.Opsets, to)
+	}
+	setOpset(m.Opsets, to)
+	m.IRVersion = max(m.IRVersion, known().irVersion[to])
+	return nil
+}
+
+func setOpset(imports []onnx.Opset, to int64) {
+	for i := range imports {
+		if onnx.IsStandardDomain(imports[i].Domain) {
+			imports[i].Version = to
+		}
+	}
+}
+
+// conversion is one call of Opset.
+type conversion struct {
+	model *onnx.Model
+	to    int64
+	facts *infer.Facts // made when first asked for
+}
+
+// scope is the main graph or the body of a function, with their subgraphs: what sees the same constants.
+type scope struct {
+	*conversion
+	root     *onnx.Graph
+	function *onnx.Function // nil for the main graph
+	from     int64
+	integers map[string]*onnx.Value // the constants that were made, by their elements
+}
+
+func (c *conversion) scopes() []*scope {
+	list := []*scope{{conversion: c, root: c.model.Graph, from: c.model.Opset("")}}
+	for _, f := range c.model.Functions {
+		from := f.Opset("")
+		if from == 0 {
+			from = c.model.Opset("") // as onnxruntime and the evaluator take it
+		}
+		list = append(list, &scope{conversion: c, root: f.Body, function: f, from: from})
+	}
+	for _, s := range list {
+		s.integers = map[string]*onnx.Value{}
+	}
+	return list
+}
+
+// in names the scope for an error.
+func (s *scope) in() string {
+	if s.function == nil {
+		return ""
+	}
+	return fmt.Sprintf("function %s.%s, ", s.function.Domain, s.function.Name)
+}
+
+// node finds what is to be changed at a node.
+func (s *scope) node(n *onnx.Node) ([]func(), error) {
+	if !onnx.IsStandardDomain(n.Domain) || s.model.Function(n.Domain, n.OpType, n.Overload) != nil {
+		return nil, nil
+	}
+	versions := known().ops[n.OpType]
+	switch {
+	case s.from < oldest:
+		return nil, fmt.Errorf("only opset %d and newer can be converted", oldest)
+	case s.from > s.to:
+		return nil, errors.New("an older opset cannot be converted to")
+	case len(versions) == 0:
+		return nil, fmt.Errorf("it is no op of the standard's opsets %d to %d, or is deprecated", oldest, Newest())
+	case versions[0].since > s.from:
+		return nil, fmt.Errorf("the op is in the standard from opset %d on", versions[0].since)
+	}
+	var changes []func()
+	for _, v := range versions {
+		if v.same || v.since <= s.from || v.since > s.to {
+			continue
+		}
+		step, ok := steps[n.OpType][v.since]
+		if !ok {
+			return nil, fmt.Errorf("what changed in opset %d is not known", v.since)
+		}
+		if step == nil {
+			continue
+		}
+		change, err := step(s, n)
+		if err != nil {
+			return nil, err
+		}
+		if change != nil {
+			changes = append(changes, change)
+		}
+	}
+	return changes, nil
+}
+
+// dataType gives the element type of a value, onnx.Undefined when it is unknown.
+func (c *conversion) dataType(v *onnx.Value) onnx.DataType {
+	if t, ok := v.Type(); ok && t.DataType != onnx.Undefined {
+		return t.DataType
+	}
+	if c.facts == nil {
+		c.facts = infer.Analyze(c.model)
+	}
+	return c.facts.DataType(v)
+}

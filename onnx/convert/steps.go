@@ -1,0 +1,105 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// step finds what is to be done to a node for one version of its op, without doing it. It may give nothing, and errs where
+// the new version has no way to say what the old one does.
+type step func(s *scope, n *onnx.Node) (change func(), err error)
+
+// The step of a version that a node of the one before means the same in: what is new is an attribute whose default says what
+// was so, an input that may be omitted, or a name of an input.
+var nothing step
+
+// steps has a step for every version in versions.txt that is not marked as the same.
+var steps = map[string]map[int64]step{
+	"Attention":          {24: nothing, 25: nothing},
+	"AveragePool":        {19: nothing},
+	"BatchNormalization": {14: noTraining},
+	"Cast":               {19: nothing, 24: nothing},
+	"CastLike":           {19: nothing, 24: nothing},
+	"DFT":                {20: axisToInput},
+	"DequantizeLinear":   {21: nothing, 23: nothing},
+	"GRU":                {14: nothing},
+	"GridSample":         {20: renameModes},
+	"GroupNormalization": {21: channelScale},
+	"LSTM":               {14: nothing},
+	"LpPool":             {18: nothing},
+	"OptionalHasElement": {18: nothing},
+	"Pad":                {18: nothing},
+	"QuantizeLinear":     {19: nothing, 21: nothing, 23: nothing},
+	"RNN":                {14: nothing},
+	"Range":              {27: nothing},
+	"ReduceL1":           {18: axesToInput},
+	"ReduceL2":           {18: axesToInput},
+	"ReduceLogSum":       {18: axesToInput, 28: floatsOnly},
+	"ReduceLogSumExp":    {18: axesToInput, 28: floatsOnly},
+	"ReduceMax":          {18: axesToInput},
+	"ReduceMean":         {18: axesToInput},
+	"ReduceMin":          {18: axesToInput},
+	"ReduceProd":         {18: axesToInput},
+	"ReduceSumSquare":    {18: axesToInput},
+	"Reshape":            {14: nothing},
+	"Resize":             {18: nothing},
+	"RoiAlign":           {16: noPixelShift},
+	"ScatterElements":    {16: nothing},
+	"ScatterND":          {16: nothing},
+	"Shape":              {15: nothing},
+	"SpaceToDepth":       {28: nothing},
+	"Split":              {18: countOutputs},
+}
+
+// noTraining refuses BatchNormalization in training, which was said by its further outputs.
+func noTraining(_ *scope, n *onnx.Node) (func(), error) {
+	for i := 1; i < len(n.Outputs); i++ {
+		if n.Outputs[i] != nil {
+			return nil, fmt.Errorf("it has the output %q of training, which opset 14 has in another form", n.Outputs[i].Name)
+		}
+	}
+	return nil, nil
+}
+
+// renameModes gives the modes of GridSample the names that they have for any number of dimensions.
+func renameModes(_ *scope, n *onnx.Node) (func(), error) {
+	a := n.Attr("mode")
+	if a == nil {
+		return nil, nil
+	}
+	if a.RefName != "" {
+		return nil, fmt.Errorf("its mode is the attribute %q of the function, and opset 20 has other names for modes", a.RefName)
+	}
+	name, ok := map[string]string{"bilinear": "linear", "bicubic": "cubic"}[a.String]
+	if !ok {
+		return nil, nil
+	}
+	return func() { n.SetAttr(onnx.StringAttr("mode", name)) }, nil
+}
+
+// noPixelShift writes down what RoiAlign did when it had no attribute for it.
+func noPixelShift(_ *scope, n *onnx.Node) (func(), error) {
+	return func() { n.SetAttr(onnx.StringAttr("coordinate_transformation_mode", "output_half_pixel")) }, nil
+}
+
+// countOutputs gives a Split without sizes the number of its outputs.
+func countOutputs(_ *scope, n *onnx.Node) (func(), error) {
+	if n.Input(1) != nil {
+		return nil, nil
+	}
+	return func() { n.SetAttr(onnx.IntAttr("num_outputs", int64(len(n.Outputs)))) }, nil
+}
+
+// floatsOnly refuses integers, which opset 28 took from the logarithms.
+func floatsOnly(s *scope, n *onnx.Node) (func(), error) {
+	v := n.Input(0)
+	if v == nil {
+		return nil, errors.New("it has no input")
+	}
+	if t := s.dataType(v); !t.IsFloat() {
+		return nil, fmt.Errorf("its input %q is of type %s, and opset 28 takes floating-point numbers alone: put a Cast before it", v.Name, t)
+	}
+	return nil, nil
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes the versions of the standard's ops, as onnx/convert/versions.txt holds them.
+
+    onnx-op-versions.py > onnx/convert/versions.txt
+
+A line is an op and its versions: the one in force at opset 13, or the first, and every later one. A version marked with "="
+differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left out. The
+line "ir_version" has the IR version that belongs to every opset. Needs onnx.
+"""
+
+import onnx
+from onnx import defs, helper
+
+OLDEST = 13
+
+
+def formals(params):
+    return [(p.name, p.option, p.is_homogeneous, p.min_arity) for p in params]
+
+
+def attributes(schema):
+    return {a.name: (a.type, a.required, a.default_value.SerializeToString()) for a in schema.attributes.values()}
+
+
+def types(schema):
+    """The types that each input and output takes."""
+    allowed = {t.type_param_str: set(t.allowed_type_strs) for t in schema.type_constraints}
+    return [allowed.get(p.type_str, {p.type_str}) for p in [*schema.inputs, *schema.outputs]]
+
+
+def same(old, new):
+    """Whether new has what old has, for all of old's types."""
+    return (
+        formals(old.inputs) == formals(new.inputs)
+        and formals(old.outputs) == formals(new.outputs)
+        and attributes(old) == attributes(new)
+        and all(a <= b for a, b in zip(types(old), types(new)))
+    )
+
+
+def main():
+    history = {}
+    for s in defs.get_all_schemas_with_history():
+        if s.domain == "":
+            history.setdefault(s.name, []).append(s)
+    newest = defs.onnx_opset_version()
+    print("# The versions of the standard's ops: see scripts/onnx-op-versions.py, which wrote this from onnx %s with" % onnx.__version__)
+    print("# build/venv/bin/python scripts/onnx-op-versions.py > onnx/convert/versions.txt")
+    ir = (f"{v}:{helper.OP_SET_ID_VERSION_MAP['ai.onnx', v]}" for v in range(OLDEST, newest + 1))
+    print("ir_version", *ir)
+    for name in sorted(history):
+        schemas = sorted(history[name], key=lambda s: s.since_version)
+        if schemas[-1].deprecated:
+            continue
+        last_old = max((s.since_version for s in schemas if s.since_version <= OLDEST), default=0)
+        schemas = [s for s in schemas if s.since_version >= last_old]
+        words = [str(schemas[0].since_version)]
+        for old, new in zip(schemas, schemas[1:]):
+            words.append(f"{new.since_version}{'=' if same(old, new) else ''}")
+        print(name, *words)
+
+
+if __name__ == "__main__":
+    main()
