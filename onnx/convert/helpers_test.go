@@ -118,7 +118,7 @@ func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 }
 
 // within errs where a result is not within the tolerance of what the case has.
-func within(got []*onnx.Tensor, c golden.Case) error {
+func within(got []*onnx.Tensor, c *golden.Case) error {
 	for _, g := range got {
 		want := c.Output(g.Name)
 		if want == nil {

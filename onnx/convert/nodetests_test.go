@@ -3,8 +3,8 @@ package convert
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -32,58 +32,65 @@ func nodeTests(t *testing.T) []string {
 	return models
 }
 
-// TestNodeTests converts the standard's node tests of older opsets to 23, 24 and the newest. What the built-in evaluator runs gives bit
-// for bit what it gave; onnx.checker accepts all, and onnx's reference evaluator gives what is recorded.
-func TestNodeTests(t *testing.T) {
+// TestSteps converts the standard's node tests of older opsets, and models with older versions of ops that testdata/older.py makes, to
+// 23, 24 and the newest. What the built-in evaluator runs gives bit for bit what it gave; onnx.checker accepts all, and onnx's reference
+// evaluator and onnxruntime give what is recorded. Every step is taken.
+func TestSteps(t *testing.T) {
+	older := t.TempDir()
+	if out, err := exec.Command(python(t), filepath.Join("testdata", "older.py"), older).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made, _ := filepath.Glob(filepath.Join(older, "*"))
+	stepped := map[string]int{}
+	t.Run("node tests", func(t *testing.T) { convertAll(t, nodeTests(t), stepped, false) })
+	t.Run("older versions", func(t *testing.T) { convertAll(t, made, stepped, true) })
+	for op, list := range steps {
+		for v := range list {
+			if key := fmt.Sprintf("%s %d", op, v); stepped[key] == 0 {
+				t.Errorf("no test takes the step of %s", key)
+			}
+		}
+	}
+}
+
+func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntime bool) {
 	dir := t.TempDir()
 	var files []converted
-	ran, refused, stepped := 0, map[string]string{}, map[string]int{}
-	for _, folder := range nodeTests(t) {
+	ran, ranInRuntime := 0, 0
+	for _, folder := range folders {
 		name := filepath.Base(folder)
 		before := filepath.Join(folder, "model.onnx")
 		for _, to := range []int64{23, 24, Newest()} {
 			m := read(t, before)
-			from := m.Opset("")
-			if from < oldest || from >= to {
+			if from := m.Opset(""); from < oldest || from >= to {
 				continue
 			}
 			count(m, to, stepped)
-			if err := Opset(m, to); err != nil {
-				refused[fmt.Sprintf("%s to %d", name, to)] = err.Error()
-				continue
-			}
 			path := filepath.Join(dir, fmt.Sprintf("%s-%d.onnx", name, to))
-			if err := onnx.Write(path, m); err != nil {
-				t.Errorf("%s: %v", name, err)
+			err := Opset(m, to)
+			if err == nil {
+				err = onnx.Write(path, m)
+			}
+			if err != nil {
+				t.Errorf("%s to %d: %v", name, to, err)
 				continue
 			}
-			files = append(files, converted{path, before, caseOf(folder, m)})
+			run := ""
+			if inRuntime || to == Newest() { // the reference evaluator is slow
+				run = caseOf(folder, m)
+			}
+			files = append(files, converted{path, before, run})
 			if sameAsBefore(t, name, read(t, before), read(t, path), folder) {
 				ran++
 			}
-		}
-	}
-	t.Logf("%d models converted, %d of them run in the evaluator; steps: %v", len(files), ran, stepped)
-	for test, why := range refused {
-		if !refusals[strings.TrimPrefix(test, "test_")] {
-			t.Errorf("%s: %s", test, why)
-		}
-	}
-	for op, list := range steps {
-		for v := range list {
-			if key := fmt.Sprintf("%s %d", op, v); stepped[key] == 0 && !untested[key] {
-				t.Errorf("no node test converts %s", key)
+			if inRuntime && to == 23 && sameInRuntime(t, before, path, recorded(folder, m)) {
+				ranInRuntime++
 			}
 		}
 	}
+	t.Logf("%d models converted, %d of them run in the evaluator, %d in onnxruntime", len(files), ran, ranInRuntime)
 	checkInPython(t, files)
 }
-
-// refusals are the conversions that must be errors.
-var refusals = map[string]bool{}
-
-// untested are the steps that no node test needs.
-var untested = map[string]bool{}
 
 // count counts the steps that the model's nodes take.
 func count(m *onnx.Model, to int64, stepped map[string]int) {
@@ -110,15 +117,15 @@ func caseOf(folder string, m *onnx.Model) string {
 
 // sameAsBefore says whether the evaluator runs the older model, and then compares the newer one with it.
 func sameAsBefore(t *testing.T, name string, older, newer *onnx.Model, folder string) bool {
-	cases, err := golden.Load(filepath.Join(folder, "test_data_set_0"), older)
-	if err != nil {
+	c := recorded(folder, older)
+	if c == nil {
 		return false // values that are no tensors
 	}
-	want, err := evaluated(older, cases[0].Inputs)
+	want, err := evaluated(older, c.Inputs)
 	if err != nil {
 		return false
 	}
-	got, err := evaluated(newer, cases[0].Inputs)
+	got, err := evaluated(newer, c.Inputs)
 	if err == nil {
 		err = equal(got, want)
 	}
@@ -126,4 +133,13 @@ func sameAsBefore(t *testing.T, name string, older, newer *onnx.Model, folder st
 		t.Errorf("%s, opset %d to %d: %v", name, older.Opset(""), newer.Opset(""), err)
 	}
 	return true
+}
+
+// recorded reads the case, nil where it has values that are no tensors.
+func recorded(folder string, m *onnx.Model) *golden.Case {
+	cases, err := golden.Load(filepath.Join(folder, "test_data_set_0"), m)
+	if err != nil {
+		return nil
+	}
+	return &cases[0]
 }
