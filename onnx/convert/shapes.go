@@ -1,0 +1,153 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Shapes fixes the dimensions of the named inputs of the model, for a compiler that takes no symbolic ones. A symbolic dimension gets its
+// size wherever its name stands, in other inputs too.
+//
+// What follows is computed: the branch of an If whose condition is constant now takes its place, integers and booleans that the shapes
+// give become initializers, what nothing reads any more is removed, and every value is declared with the shape that is known of it.
+// Results stay the same. What depends on data stays as it is: Dynamic lists it.
+//
+// An input that the model lacks, another rank, and a size that contradicts a fixed one or the one of the same name elsewhere are errors,
+// joined, and the model is then as it was.
+func Shapes(m *onnx.Model, shapes map[string][]int64) error {
+	sizes, err := sizesOf(m, shapes)
+	if err != nil {
+		return err
+	}
+	bind(m, sizes)
+	for _, v := range m.Graph.Inputs {
+		if shape, ok := shapes[v.Name]; ok {
+			t, _ := v.Type()
+			t.HasShape, t.Dims = true, fixed(shape)
+			v.SetType(t)
+		}
+	}
+	return settle(m)
+}
+
+// sizesOf checks the shapes and gives the sizes of the symbolic dimensions that they fix.
+func sizesOf(m *onnx.Model, shapes map[string][]int64) (map[string]int64, error) {
+	inputs := map[string]*onnx.Value{}
+	for _, v := range m.Graph.Inputs {
+		inputs[v.Name] = v
+	}
+	sizes := map[string]int64{}
+	from := map[string]string{} // the input that a size comes from
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		v, shape := inputs[name], shapes[name]
+		if v == nil {
+			fail("the model has no input %q: it has %q", name, slices.Sorted(maps.Keys(inputs)))
+			continue
+		}
+		t, ok := v.Type()
+		switch {
+		case !ok:
+			fail("input %q is no tensor, and has no shape to fix", name)
+		case t.HasShape && len(t.Dims) != len(shape):
+			fail("input %q is %v, of rank %d: %v has %d dimensions", name, t, len(t.Dims), shape, len(shape))
+		case slices.ContainsFunc(shape, func(n int64) bool { return n < 0 }):
+			fail("input %q cannot have the shape %v", name, shape)
+		default:
+			for axis, d := range t.Dims {
+				n := shape[axis]
+				have, bound := sizes[d.Param]
+				switch {
+				case d.Value >= 0 && d.Value != n:
+					fail("dimension %d of input %q is %d: it cannot be %d", axis, name, d.Value, n)
+				case d.Value < 0 && d.Param != "" && bound && have != n:
+					fail("dimension %d of input %q, %q, cannot be %d: it is %d in input %q", axis, name, d.Param, n, have, from[d.Param])
+				case d.Value < 0 && d.Param != "" && !bound:
+					sizes[d.Param], from[d.Param] = n, name
+				}
+			}
+		}
+	}
+	return sizes, errors.Join(append(errs, contradictions(inputs, shapes, sizes)...)...)
+}
+
+// contradictions are dimensions that are numbers, or expressions of other names, and given another size.
+func contradictions(inputs map[string]*onnx.Value, shapes map[string][]int64, sizes map[string]int64) (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		if inputs[name] == nil {
+			continue
+		}
+		t, _ := inputs[name].Type()
+		if len(t.Dims) != len(shapes[name]) {
+			continue
+		}
+		for axis, d := range t.Dims {
+			if d.Value >= 0 || d.Param == "" {
+				continue
+			}
+			others := maps.Clone(sizes)
+			delete(others, d.Param)
+			if bound := infer.BindDim(d.Param, others); bound.Value >= 0 && bound.Value != shapes[name][axis] {
+				errs = append(errs, fmt.Errorf("dimension %d of input %q, %q, is %d: it cannot be %d", axis, name, d.Param, bound.Value, shapes[name][axis]))
+			}
+		}
+	}
+	return errs
+}
+
+func fixed(shape []int64) []onnx.Dim {
+	dims := make([]onnx.Dim, len(shape))
+	for i, n := range shape {
+		dims[i] = onnx.Dim{Value: n}
+	}
+	return dims
+}
+
+// settle computes what follows from the inputs' shapes.
+func settle(m *onnx.Model) error {
+	facts, err := inlineBranches(m)
+	if err != nil {
+		return err
+	}
+	if err := fold(m, facts); err != nil {
+		return err
+	}
+	if err := removeDead(m.Graph); err != nil {
+		return err
+	}
+	declare(m, facts)
+	return nil
+}
+
+// inlineBranches replaces every If whose condition is constant by the branch that is taken, and gives the facts after that.
+func inlineBranches(m *onnx.Model) (*infer.Facts, error) {
+	for {
+		facts := infer.Analyze(m)
+		count, err := m.InlineBranches(func(n *onnx.Node) *onnx.Graph {
+			if !n.Is("If") {
+				return nil
+			}
+			c, ok := facts.Constant(n.Input(0))
+			if !ok || len(c.I) != 1 {
+				return nil
+			}
+			name := "then_branch"
+			if c.I[0] == 0 {
+				name = "else_branch"
+			}
+			if a := n.Attr(name); a != nil {
+				return a.Graph
+			}
+			return nil
+		})
+		if err != nil || count == 0 {
+			return facts, err
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package convert
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// dynamic are the bundled models with values whose shape depends on data: tokens are sorted by the experts that they chose.
+var dynamic = map[string]bool{"moe-mixtral-grouped_mm-hf-fp32": true, "moe-if-ts-fp32": true, "moe-onehot-ts-fp32": true, "moe-put-ts-fp32": true,
+	"moe-flattened-ts-fp32": true, "moe-switch-ts-fp32": true, "moe-absent-ts-fp32": true, "moe-hits-ts-fp32": true}
+
+// TestShapesOfBundledModels fixes the inputs of every bundled model to the shapes of its first case: every value has a known
+// shape but those that depend on data, no shape is computed any more, and the results are what they were, in the built-in evaluator and in
+// onnxruntime.
+func TestShapesOfBundledModels(t *testing.T) {
+	dir := t.TempDir()
+	var written []converted
+	for name, path := range bundled(t) {
+		t.Run(name, func(t *testing.T) {
+			old := read(t, path)
+			cases, err := golden.Load(strings.TrimSuffix(path, ".onnx")+".npz", old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &cases[0]
+			before, err := evaluated(old, c.Inputs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := read(t, path)
+			shapes := map[string][]int64{}
+			for _, in := range c.Inputs {
+				shapes[in.Name] = in.Dims
+			}
+			if err := Shapes(m, shapes); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, name+".onnx")
+			if err := onnx.Write(file, m); err != nil {
+				t.Fatal(err)
+			}
+			m = read(t, file)
+			left := Dynamic(m)
+			if (len(left) > 0) != dynamic[name] {
+				t.Errorf("%d values without a known shape: %v", len(left), left)
+			}
+			checkLeft(t, m, left)
+			t.Logf("%d nodes, before %d", len(m.Graph.Nodes), len(old.Graph.Nodes))
+			after, err := evaluated(m, c.Inputs)
+			if err == nil {
+				err = equal(after, before)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			sameInRuntime(t, path, file, c)
+			written = append(written, converted{path: file, before: path})
+		})
+	}
+	checkInPython(t, written)
+}
+
+// checkLeft: no shape is computed of values whose shape is known, and a shape that is not known comes from the data.
+func checkLeft(t *testing.T, m *onnx.Model, left []string) {
+	t.Helper()
+	unknown := func(v *onnx.Value) bool { return v != nil && slices.Contains(left, v.Name) }
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if (n.Is("Shape") || n.Is("Size")) && !unknown(n.Input(0)) {
+				t.Errorf("left: %s", n.Text())
+			}
+			if !slices.ContainsFunc(n.Outputs, unknown) || slices.ContainsFunc(n.Inputs, unknown) {
+				continue
+			}
+			counted := slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return v.Constant() == nil })
+			if !n.Is("NonZero") && !(n.Is("Range") && counted) && len(n.Subgraphs()) == 0 {
+				t.Errorf("the shape is unknown: %s", n.Text())
+			}
+		}
+	}
+}
