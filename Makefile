@@ -29,7 +29,9 @@ NVCC_STAMP := $(if $(findstring $(NVCC_WHEELS),$(NVCC)),$(NVCC_WHEELS)/.installe
 CUDA_HOME = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_MAKE = $(MAKE) --no-print-directory -j$(JOBS) -C fused/kernels/cuda NVCC="$(NVCC)" PYTHON="$(PYTHON)" ARCHS="$(CUDA_ARCHS)" \
 	OUT="$(abspath $(BUILD))/cuda"
-KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null | grep -vE '/(tests|cuda)/')
+KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt 2>/dev/null | grep -vE '/(tests|cuda|ascend)/')
+# The kernels for onnxruntime's CANN provider, which open CANN's libraries when they are made.
+CANN_LIBRARY := $(BUILD)/libmojo_ops_cann.so
 
 # The cmake of the system, or else the one that pip installs into build/venv.
 CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
@@ -39,7 +41,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: FORCE all help cuda cuda-programs test-cuda gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
+.PHONY: FORCE all help cann cuda cuda-programs test-cuda gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -69,6 +71,12 @@ $(CUDA_LIBRARY): FORCE $(KERNELS) | $(NVCC_STAMP)
 		-DMOJO_CUDA_HOME="$(CUDA_HOME)" >$(BUILD)/cuda.log || { cat $(BUILD)/cuda.log; exit 1; }
 	@"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_cuda --parallel $(JOBS) >$(BUILD)/cuda.log || { cat $(BUILD)/cuda.log; exit 1; }
 	@cmp -s $(BUILD)/kernels/libmojo_ops_cuda.so $@ || { cp -f $(BUILD)/kernels/libmojo_ops_cuda.so $@.tmp && mv -f $@.tmp $@; }
+
+cann: $(CANN_LIBRARY) ## build build/libmojo_ops_cann.so: the kernels for onnxruntime's CANN provider, and the CPU's; needs nothing of CANN
+
+$(CANN_LIBRARY): FORCE $(KERNELS)
+	@"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_cann --parallel $(JOBS) >$(BUILD)/cann.log || { cat $(BUILD)/cann.log; exit 1; }
+	@cmp -s $(BUILD)/kernels/libmojo_ops_cann.so $@ || { cp -f $(BUILD)/kernels/libmojo_ops_cann.so $@.tmp && mv -f $@.tmp $@; }
 
 test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU: its arguments, its CPU kernels
 	@"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test --parallel $(JOBS) >$(BUILD)/cuda.log || { cat $(BUILD)/cuda.log; exit 1; }
@@ -222,7 +230,7 @@ $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
 	@touch $@
 
 clean: ## remove what was built; the Python environment stays
-	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(BUILD)/patched $(LIBRARY) $(CUDA_LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
+	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(BUILD)/patched $(LIBRARY) $(CUDA_LIBRARY) $(CANN_LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

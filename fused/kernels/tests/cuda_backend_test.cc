@@ -248,7 +248,7 @@ int Main(int argc, char** argv) {
   if (version >= 18) {
     TestScratch(api);
   } else {
-    Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its CUDA kernel needs onnxruntime 1.18") == 0, "an old runtime is not refused");
+    Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0, "an old runtime is not refused");
   }
   TestErrors(api);
   printf("CUDA backends, API %-3u %s\n", version, failures == 0 ? "good" : "failed");

@@ -1,0 +1,88 @@
+// The backends of the ops for onnxruntime's CANN provider, and what they share.
+#ifndef MOJO_KERNELS_ASCEND_BACKENDS_H_
+#define MOJO_KERNELS_ASCEND_BACKENDS_H_
+
+#include <new>
+
+#include "ascend/contract.h"
+#include "ascend/run.h"
+#include "common/ops.h"
+
+namespace mojo {
+
+extern const Backend kCANNRMSNorm;
+extern const Backend kCANNAddRMSNorm;
+extern const Backend kCANNGLU;
+extern const Backend kCANNRotaryEmbedding;
+extern const Backend kCANNNormRotary;
+extern const Backend kCANNTopKRouter;
+extern const Backend kCANNMoE;
+
+// kCANNProvider is onnxruntime's name for the provider whose nodes these backends run.
+constexpr char kCANNProvider[] = "CANNExecutionProvider";
+
+// Node is the state of one node: its attributes and types. Immutable once it is made.
+template <class Attributes>
+struct Node {
+  Attributes attributes{};
+  const TypeCombo* types;
+  DeviceMemory memory;
+
+  explicit Node(const TypeCombo* t) : types(t) {}
+  aclDataType input(size_t i) const { return ToAclType(types->inputs[i]); }
+  aclDataType output(size_t i) const { return ToAclType(types->outputs[i]); }
+};
+
+// CreateNode makes the state of a node, and finds what of CANN every kernel needs. check may look at the attributes, and
+// finds the operators.
+template <class Attributes, class Check>
+OrtStatus* CreateNode(const KernelInit& init, void** state, const Check& check) {
+  auto* node = new (std::nothrow) Node<Attributes>(&init.types);
+  if (node == nullptr) return OutOfMemory(init.api);
+  OrtStatus* status = ReadAttributes(init, &node->attributes);
+  if (status == nullptr) status = FindBase(init);
+  if (status == nullptr) status = node->memory.Find(init);
+  if (status == nullptr) status = check(node->attributes);
+  if (status != nullptr) {
+    delete node;
+    return status;
+  }
+  *state = node;
+  return nullptr;
+}
+
+template <class Attributes>
+void DestroyNode(void* state) {
+  delete static_cast<Node<Attributes>*>(state);
+}
+
+// Norm has the rows of x, [rows, width], normalised into y, which is of x's type; the sum of the row's squares as
+// CANN has it goes into memory of its own. gamma is of x's type or float32.
+void Norm(Run* run, const View& x, const View& gamma, float epsilon, const View& y);
+
+// NormAs is Norm for the types that the op allows: y is of x's type, or of gamma's where x is float32.
+void NormAs(Run* run, const View& x, const View& gamma, float epsilon, const View& y);
+
+// FindNorm finds the operators of NormAs.
+OrtStatus* FindNorm(const KernelInit& init);
+
+// Gate writes activation(gate) * (up + up_offset), clamped as the attributes say, to y. Where up has no data there is
+// none, and y is activation(gate).
+void Gate(Run* run, const GLUAttributes& attributes, const View& gate, const View& up, const View& y);
+
+// FindGate finds the operators of Gate.
+OrtStatus* FindGate(const KernelInit& init, const GLUAttributes& attributes);
+
+// Rotate writes the rotation of x, which lies as the layout says, to y.
+void Rotate(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, aclDataType type,
+            const void* x, const void* cos, const void* sin, void* y);
+
+// FindRotary finds the operators of Rotate.
+OrtStatus* FindRotary(const KernelInit& init);
+
+// CheckLayout refuses tables that are broadcast to X in too many ways for a tensor of CANN's.
+OrtStatus* CheckLayout(const Api& api, const OpDef& def, const RotaryLayout& layout);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_ASCEND_BACKENDS_H_

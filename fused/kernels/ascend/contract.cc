@@ -1,0 +1,57 @@
+#include "ascend/contract.h"
+
+#include <stdio.h>
+
+namespace mojo {
+
+OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes) {
+  if (attributes.rotary_dim < kRotatedEnd) return nullptr;
+  AttributeReader read(init);
+  char expected[96];
+  snprintf(expected, sizeof(expected), "less than %d, which is what aclnnRotaryPositionEmbedding takes",
+           static_cast<int>(kRotatedEnd));
+  read.FailInt("rotary_dim", attributes.rotary_dim, expected);
+  return read.status;
+}
+
+bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size) {
+  if (b >= kHeadsEnd || n >= kHeadsEnd) return false;
+  if ((d / 2) % static_cast<int64_t>(32 / type_size) == 0) return b * n <= 8 * s;
+  // The other condition that is documented for this depends on the number of cores.
+  return d >= 80;
+}
+
+bool GatesTopK(const RouterAttributes& attributes, bool biased) {
+  return attributes.score == Score::kSoftmax && !attributes.top_k_first && attributes.groups == 1 && !biased &&
+         attributes.top_k <= kMostChosen;
+}
+
+OrtStatus* CheckMoETypes(const KernelInit& init) {
+  if (init.types.inputs[kMoEX] == init.types.inputs[kMoEGateUp]) return nullptr;
+  return Errorf(init.api, "mojo.MoE: X and gate_up have different types; aclnnGroupedMatmulV4 multiplies matrices of one type");
+}
+
+OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape) {
+  const auto experts = static_cast<int64_t>(shape.experts);
+  if (experts > kMostExperts) {
+    return Errorf(api, "mojo.MoE: gate_up has %lld experts; aclnnGroupedMatmulV4 takes at most %lld groups",
+                  static_cast<long long>(experts), static_cast<long long>(kMostExperts));
+  }
+  if (shape.k > shape.experts) {
+    return Errorf(api, "mojo.MoE: ids choose %zu of %zu experts; aclnnMoeFinalizeRoutingV2 takes no more than there are",
+                  shape.k, shape.experts);
+  }
+  for (size_t width : {shape.hidden, shape.packed, shape.inner}) {
+    if (static_cast<int64_t>(width) < kWidthEnd) continue;
+    return Errorf(api, "mojo.MoE: a matrix of the experts has %zu rows or columns; aclnnGroupedMatmulV4 takes less than %lld",
+                  width, static_cast<long long>(kWidthEnd));
+  }
+  return nullptr;
+}
+
+aclDataType CombineType(aclDataType x, aclDataType w) {
+  if (w == x || (x == ACL_BF16 && w == ACL_FLOAT)) return x;
+  return ACL_FLOAT;
+}
+
+}  // namespace mojo

@@ -1,0 +1,43 @@
+// What CANN's calls take, as the public documentation has it for Atlas A2 and A3; README.md has the same as a table,
+// with the documents. What an op needs beyond it is refused when its kernel is made, or else when it runs.
+#ifndef MOJO_KERNELS_ASCEND_CONTRACT_H_
+#define MOJO_KERNELS_ASCEND_CONTRACT_H_
+
+#include "ascend/aclnn.h"
+#include "common/ops.h"
+
+namespace mojo {
+
+// RotaryPositionEmbedding: the last dimension is below this.
+constexpr int64_t kRotatedEnd = 896;
+// RotaryPositionEmbedding: B and N are below this; with interleaved pairs, their product is.
+constexpr int64_t kHeadsEnd = 1000;
+// GroupedMatmulV4: at most so many experts, each matrix below so many rows and columns.
+constexpr int64_t kMostExperts = 1024;
+constexpr int64_t kWidthEnd = 65536;
+// MoeGatingTopKSoftmax: k is at most this.
+constexpr int64_t kMostChosen = 1024;
+
+// CheckRotary refuses a rotation of too many channels.
+OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes);
+
+// FitsHalves says whether the tables' sizes suit halves of D channels, x being [B, N, S, D] and the tables
+// [B or 1, 1, S, D].
+bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size);
+
+// GatesTopK says whether MoeGatingTopKSoftmax does the routing: the softmax of all logits, and the greatest of it.
+bool GatesTopK(const RouterAttributes& attributes, bool biased);
+
+// CheckMoETypes refuses experts of another type than X: both matrices of a GroupedMatmul have one.
+OrtStatus* CheckMoETypes(const KernelInit& init);
+
+// CheckMoEShape refuses sizes that the calls do not take.
+OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape);
+
+// CombineType is the type in which MoeFinalizeRoutingV2 adds up an op's results of type x with weights of type w: scales
+// are of the type of what they scale, or float32 for bfloat16.
+aclDataType CombineType(aclDataType x, aclDataType w);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_ASCEND_CONTRACT_H_

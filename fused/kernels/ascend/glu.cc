@@ -1,0 +1,100 @@
+// GLU by CANN's activations and products. Its SwiGlu wants gate and up in one tensor, which only MoE has.
+#include <math.h>
+
+#include "ascend/backends.h"
+
+namespace mojo {
+namespace {
+
+using GateNode = Node<GLUAttributes>;
+
+// Activate writes the activation of gate to y.
+void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const View& y) {
+  const Cann& cann = TheCann();
+  switch (attributes.activation) {
+    case Activation::kGelu:
+    case Activation::kGeluTanh:
+      return run->Do(cann.GeluV2, run->Tensor(gate), attributes.activation == Activation::kGeluTanh ? 1 : 0, run->Tensor(y));
+    case Activation::kRelu:
+      return run->Do(cann.Relu, run->Tensor(gate), run->Tensor(y));
+    case Activation::kReluSquared: {
+      const View root = run->Memory(y.type, y.dims);
+      run->Do(cann.Relu, run->Tensor(gate), run->Tensor(root));
+      return run->Do(cann.Mul, run->Tensor(root), run->Tensor(root), run->Tensor(y));
+    }
+    default:
+      if (attributes.alpha == 1) return run->Do(cann.Silu, run->Tensor(gate), run->Tensor(y));
+      return run->Do(cann.Swish, run->Tensor(gate), run->Number(attributes.alpha), run->Tensor(y));
+  }
+}
+
+// Clamped is a tensor of values from least, where that is finite, to greatest.
+View Clamped(Run* run, const View& from, float least, float greatest) {
+  const View to = run->Memory(from.type, from.dims);
+  run->Do(TheCann().Clamp, run->Tensor(from), isfinite(least) ? run->Number(least) : nullptr, run->Number(greatest),
+          run->Tensor(to));
+  return to;
+}
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  return CreateNode<GLUAttributes>(init, state,
+                                   [&](const GLUAttributes& attributes) { return FindGate(init, attributes); });
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& node = *static_cast<const GateNode*>(state);
+  const void *gate_data, *up_data;
+  void* y_data;
+  Shape gate, up;
+  if (OrtStatus* s = ReadInput(api, context, kGLU, 0, &gate_data, &gate)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kGLU, 1, &up_data, &up)) return s;
+  if (OrtStatus* s = CheckSame(api, kGLU, "gate", gate, "up", up)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kGLU, 0, gate, &y_data)) return s;
+  const Dims dims{static_cast<int64_t>(gate.Count())};
+  if (dims.at[0] == 0) return nullptr;
+  const aclDataType type = node.input(0);
+  Run run(context, kGLU, node.memory);
+  Gate(&run, node.attributes, View(gate_data, type, dims), View(up_data, type, dims), View(y_data, type, dims));
+  return run.Finish();
+}
+
+}  // namespace
+
+void Gate(Run* run, const GLUAttributes& attributes, const View& gate, const View& up, const View& y) {
+  const Cann& cann = TheCann();
+  const float limit = attributes.limit;
+  const View g = limit > 0 ? Clamped(run, gate, -INFINITY, limit) : gate;
+  if (up.data == nullptr) return Activate(run, attributes, g, y);
+  const View activated = run->Memory(y.type, y.dims);
+  Activate(run, attributes, g, activated);
+  View u = limit > 0 ? Clamped(run, up, -limit, limit) : up;
+  if (attributes.up_offset != 0) {
+    const View moved = run->Memory(y.type, y.dims);
+    run->Do(cann.Adds, run->Tensor(u), run->Number(attributes.up_offset), run->Number(1), run->Tensor(moved));
+    u = moved;
+  }
+  run->Do(cann.Mul, run->Tensor(activated), run->Tensor(u), run->Tensor(y));
+}
+
+OrtStatus* FindGate(const KernelInit& init, const GLUAttributes& attributes) {
+  Cann& cann = TheCann();
+  OrtStatus* status = Find(init, cann.Mul);
+  if (status == nullptr && attributes.limit > 0) status = Find(init, cann.Clamp);
+  if (status == nullptr && attributes.up_offset != 0) status = Find(init, cann.Adds);
+  if (status != nullptr) return status;
+  switch (attributes.activation) {
+    case Activation::kGelu:
+    case Activation::kGeluTanh:
+      return Find(init, cann.GeluV2);
+    case Activation::kRelu:
+    case Activation::kReluSquared:
+      return Find(init, cann.Relu);
+    default:
+      return attributes.alpha == 1 ? Find(init, cann.Silu) : Find(init, cann.Swish);
+  }
+}
+
+const Backend kCANNGLU = {kCANNProvider, Create, Compute, DestroyNode<GLUAttributes>, nullptr};
+
+}  // namespace mojo

@@ -1,0 +1,138 @@
+// MoE: tokens in the order of the experts (aclnnMoeInitRoutingV2), a product for each expert (aclnnGroupedMatmulV4), the
+// activation, another product, and the sum of each token's experts (aclnnMoeFinalizeRoutingV2).
+//
+// Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
+// the stream. CANN wants every one to be an expert's.
+#include "ascend/backends.h"
+
+namespace mojo {
+namespace {
+
+using MoENode = Node<MoEAttributes>;
+
+// MoERun is a node that runs. Numbers of rows, ids and counts have 32 bits where CANN's routing has them.
+struct MoERun {
+  const MoEAttributes& a;
+  const MoEShape& shape;
+  aclDataType type;
+  const void* const* data;
+  Run* run;
+
+  int64_t tokens() const { return static_cast<int64_t>(shape.tokens); }
+  int64_t k() const { return static_cast<int64_t>(shape.k); }
+  int64_t rows() const { return tokens() * k(); }
+  int64_t experts() const { return static_cast<int64_t>(shape.experts); }
+  int64_t hidden() const { return static_cast<int64_t>(shape.hidden); }
+  int64_t inner() const { return static_cast<int64_t>(shape.inner); }
+  int64_t packed() const { return static_cast<int64_t>(shape.packed); }
+
+  View Weights(const void* matrices, int64_t in, int64_t out, bool in_out) const;
+  View Product(const View& x, const View& weights, const void* bias, const View& counts);
+  View Activated(const View& h);
+  void Combine(const View& expanded, const View& row_ids, const View& weights, void* y);
+};
+
+// Weights gives the experts' matrices, [experts, in, out]: as they lie, or transposed by their strides.
+View MoERun::Weights(const void* matrices, int64_t in, int64_t out, bool in_out) const {
+  if (in_out) return View(matrices, type, {experts(), in, out});
+  return View(matrices, type, {experts(), in, out}, {in * out, 1, in}, 0, {experts(), out, in});
+}
+
+// Product multiplies the rows of x by the matrices of their experts, of which counts says how many rows each has.
+View MoERun::Product(const View& x, const View& weights, const void* bias, const View& counts) {
+  const int64_t width = weights.dims.at[2];
+  const View y = run->Memory(type, {rows(), width});
+  const aclTensorList* biases = nullptr;
+  if (bias != nullptr) {
+    // The bias of bfloat16 matrices is float32.
+    biases = run->List(run->Cast(View(bias, type, {experts(), width}), type == ACL_BF16 ? ACL_FLOAT : type));
+  }
+  constexpr int64_t kOneOutput = 3, kByRows = 0, kCounts = 1, kNoActivation = 0;
+  run->Do(TheCann().GroupedMatmulV4, run->List(x), run->List(weights), biases, nullptr, nullptr, nullptr, nullptr, nullptr,
+          run->Tensor(counts), nullptr, nullptr, nullptr, kOneOutput, kByRows, kCounts, kNoActivation, run->OutList(y),
+          nullptr, nullptr);
+  return y;
+}
+
+bool IsSwiGlu(const MoEAttributes& a) {
+  const GLUAttributes& g = a.gate;
+  return a.packing == Packing::kHalves && g.activation == Activation::kSilu && g.alpha == 1 && g.limit == 0 &&
+         g.up_offset == 0;
+}
+
+// Activated applies the activation to the first product. Gate and up are parts of its rows.
+View MoERun::Activated(const View& h) {
+  const View y = run->Memory(type, {rows(), inner()});
+  if (IsSwiGlu(a)) {
+    run->Do(TheCann().SwiGlu, run->Tensor(h), -1, run->Tensor(y));
+    return y;
+  }
+  const Dims dims{rows(), inner()};
+  if (a.packing == Packing::kNone) {
+    Gate(run, a.gate, h, View(), y);
+  } else if (a.packing == Packing::kInterleaved) {
+    Gate(run, a.gate, View(h.data, type, dims, {packed(), 2}, 0, h.dims), View(h.data, type, dims, {packed(), 2}, 1, h.dims), y);
+  } else {
+    Gate(run, a.gate, View(h.data, type, dims, {packed(), 1}, 0, h.dims),
+         View(h.data, type, dims, {packed(), 1}, inner(), h.dims), y);
+  }
+  return y;
+}
+
+// Combine adds up the rows of each token, times its weights.
+void MoERun::Combine(const View& expanded, const View& row_ids, const View& weights, void* y) {
+  const aclDataType wide = CombineType(type, weights.type);
+  const View out(y, type, {tokens(), hidden()});
+  const View sum = wide == type ? out : run->Memory(wide, out.dims);
+  constexpr int64_t kByToken = 2;
+  run->Do(TheCann().MoeFinalizeRoutingV2, run->Tensor(run->Cast(expanded, wide)), run->Tensor(row_ids), nullptr, nullptr,
+          nullptr, run->Tensor(weights), nullptr, kByToken, run->Tensor(sum));
+  if (wide != type) run->CastTo(out, sum);
+}
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  return CreateNode<MoEAttributes>(init, state, [&](const MoEAttributes& a) {
+    Cann& c = TheCann();
+    OrtStatus* status = CheckMoETypes(init);
+    if (status == nullptr) status = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast);
+    if (status == nullptr) status = IsSwiGlu(a) ? Find(init, c.SwiGlu) : FindGate(init, a.gate);
+    return status;
+  });
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& node = *static_cast<const MoENode*>(state);
+  const MoEAttributes& a = node.attributes;
+  const void* data[kMaxInputs];
+  Shape shapes[kMaxInputs];
+  MoEShape shape;
+  void* y;
+  if (OrtStatus* s = ReadMoE(api, context, a, data, shapes, &shape)) return s;
+  if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &y)) return s;
+  if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
+  Run run(context, kMoE, node.memory);
+  MoERun m{a, shape, node.input(kMoEX), data, &run};
+  const Dims chosen{m.tokens(), m.k()};
+  const View ids = run.Cast(View(data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
+  const View expanded = run.Memory(m.type, {m.rows(), m.hidden()});
+  const View row_ids = run.Memory(ACL_INT32, {m.rows()}), counts = run.Memory(ACL_INT32, {m.experts()});
+  constexpr int64_t kAllRows = 0, kNoCapacity = 0, kDropNone = 0, kCounts = 2;
+  run.Do(TheCann().MoeInitRoutingV2, run.Tensor(View(data[kMoEX], m.type, {m.tokens(), m.hidden()})), run.Tensor(ids),
+         kAllRows, kNoCapacity, m.experts(), kDropNone, kCounts, false, run.Tensor(expanded), run.Tensor(row_ids),
+         run.Tensor(counts), nullptr);
+  const View groups = run.Cast(counts, ACL_INT64);
+  const View h = m.Product(expanded, m.Weights(data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
+                           data[kMoEGateUpBias], groups);
+  const View out = m.Product(m.Activated(h), m.Weights(data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
+                             data[kMoEDownBias], groups);
+  m.Combine(out, row_ids, View(data[kMoEWeights], node.input(kMoEWeights), chosen), y);
+  return run.Finish();
+}
+
+}  // namespace
+
+const Backend kCANNMoE = {kCANNProvider, Create, Compute, DestroyNode<MoEAttributes>, nullptr};
+
+}  // namespace mojo

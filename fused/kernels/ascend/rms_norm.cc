@@ -1,0 +1,96 @@
+// RMSNorm and AddRMSNorm by CANN's calls of those names.
+//
+// The documentation does not say where the calls round values of 16 bits in between, so scale_after_cast makes no
+// difference here: results are within a rounding of the op's.
+#include "ascend/backends.h"
+
+namespace mojo {
+
+void Norm(Run* run, const View& x, const View& gamma, float epsilon, const View& y) {
+  const View rstd = run->Memory(ACL_FLOAT, {x.dims.at[0], 1});
+  run->Do(TheCann().RmsNorm, run->Tensor(x), run->Tensor(gamma), static_cast<double>(epsilon), run->Tensor(y),
+          run->Tensor(rstd));
+}
+
+void NormAs(Run* run, const View& x, const View& gamma, float epsilon, const View& y) {
+  if (y.type == x.type) return Norm(run, x, gamma, epsilon, y);
+  const View wide = run->Memory(x.type, x.dims);
+  Norm(run, x, run->Cast(gamma, x.type), epsilon, wide);
+  run->CastTo(y, wide);
+}
+
+OrtStatus* FindNorm(const KernelInit& init) { return Find(init, TheCann().RmsNorm, TheCann().Cast); }
+
+namespace {
+
+using NormNode = Node<RMSNormAttributes>;
+
+template <bool kAdd>
+OrtStatus* Create(const KernelInit& init, void** state) {
+  return CreateNode<RMSNormAttributes>(init, state, [&](const RMSNormAttributes&) {
+    OrtStatus* status = FindNorm(init);
+    if (kAdd && status == nullptr) status = Find(init, TheCann().AddRmsNorm, TheCann().Add);
+    return status;
+  });
+}
+
+// AddNorm writes sum and its norm. AddRmsNorm wants a scale of the type of X; for another that is wider the sum is made
+// first, and for one that is narrower the result is rounded to it last.
+void AddNorm(Run* run, const View& x, const View& residual, const View& gamma, float epsilon, const View& y,
+             const View& sum) {
+  const Cann& cann = TheCann();
+  if (x.type != ACL_FLOAT && gamma.type == ACL_FLOAT) {
+    run->Do(cann.Add, run->Tensor(x), run->Tensor(residual), run->Number(1), run->Tensor(sum));
+    return Norm(run, sum, gamma, epsilon, y);
+  }
+  const View rstd = run->Memory(ACL_FLOAT, {x.dims.at[0], 1});
+  const View wide = y.type == x.type ? y : run->Memory(x.type, x.dims);
+  run->Do(cann.AddRmsNorm, run->Tensor(x), run->Tensor(residual), run->Tensor(run->Cast(gamma, x.type)),
+          static_cast<double>(epsilon), run->Tensor(wide), run->Tensor(rstd), run->Tensor(sum));
+  if (y.type != x.type) run->CastTo(y, wide);
+}
+
+template <bool kAdd>
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& node = *static_cast<const NormNode*>(state);
+  const OpDef& def = kAdd ? kAddRMSNorm : kRMSNorm;
+  const int64_t axis = node.attributes.axis;
+  constexpr size_t kScale = kAdd ? 2 : 1;
+  const void *x_data, *residual_data = nullptr, *scale_data;
+  void *y_data, *sum_data = nullptr;
+  size_t rows, width;
+  Shape x, residual, scale;
+  if (OrtStatus* s = ReadInput(api, context, def, 0, &x_data, &x)) return s;
+  if (kAdd) {
+    if (OrtStatus* s = ReadInput(api, context, def, 1, &residual_data, &residual)) return s;
+    if (OrtStatus* s = CheckSame(api, def, "X", x, "residual", residual)) return s;
+  }
+  if (OrtStatus* s = ReadInput(api, context, def, kScale, &scale_data, &scale)) return s;
+  if (OrtStatus* s = SplitAtAxis(api, def, x, axis, &rows, &width)) return s;
+  if (OrtStatus* s = CheckScale(api, def, x, axis, scale)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, def, 0, x, &y_data)) return s;
+  if (kAdd) {
+    if (OrtStatus* s = MakeOutput(api, context, def, 1, x, &sum_data)) return s;
+  }
+  if (rows == 0 || width == 0) return nullptr;
+  const Dims dims{static_cast<int64_t>(rows), static_cast<int64_t>(width)};
+  const aclDataType type = node.input(0);
+  Run run(context, def, node.memory);
+  const View in(x_data, type, dims), gamma(scale_data, node.input(kScale), {dims.at[1]}), y(y_data, node.output(0), dims);
+  if (kAdd) {
+    const View sum = sum_data != nullptr ? View(sum_data, type, dims) : run.Memory(type, dims);
+    AddNorm(&run, in, View(residual_data, type, dims), gamma, node.attributes.epsilon, y, sum);
+  } else {
+    NormAs(&run, in, gamma, node.attributes.epsilon, y);
+  }
+  return run.Finish();
+}
+
+}  // namespace
+
+// Nothing in place: the documentation does not say that an output may lie over an input.
+const Backend kCANNRMSNorm = {kCANNProvider, Create<false>, Compute<false>, DestroyNode<RMSNormAttributes>, nullptr};
+const Backend kCANNAddRMSNorm = {kCANNProvider, Create<true>, Compute<true>, DestroyNode<RMSNormAttributes>, nullptr};
+
+}  // namespace mojo

@@ -1,0 +1,45 @@
+// RotaryEmbedding by aclnnRotaryPositionEmbedding, which, unlike aclnnApplyRotaryPosEmb, writes to other memory than it
+// reads, and takes heads of any even size.
+//
+// What the call takes is: all channels of X, tables as wide as X, the pairs of X and Y in one place (as halves or beside
+// each other), and 4 dimensions, of which the tables have their own or 1 in few combinations. Copies in the device's
+// memory make up for the rest: of channels to be rotated into the order of Y; of tables half as wide; and of tables
+// to all rows, where they are broadcast in another way.
+#include "ascend/backends.h"
+
+namespace mojo {
+namespace {
+
+using RotaryNode = Node<RotaryEmbeddingAttributes>;
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  return CreateNode<RotaryEmbeddingAttributes>(init, state, [&](const RotaryEmbeddingAttributes& attributes) {
+    OrtStatus* status = CheckRotary(init, attributes);
+    return status == nullptr ? FindRotary(init) : status;
+  });
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& node = *static_cast<const RotaryNode*>(state);
+  const void *x_data, *cos_data, *sin_data;
+  void* y_data;
+  Shape x, cos, sin;
+  RotaryLayout layout;
+  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 0, &x_data, &x)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 1, &cos_data, &cos)) return s;
+  if (OrtStatus* s = ReadInput(api, context, kRotaryEmbedding, 2, &sin_data, &sin)) return s;
+  if (OrtStatus* s = LayOutRotary(api, kRotaryEmbedding, node.attributes, x, cos, sin, &layout)) return s;
+  if (OrtStatus* s = CheckLayout(api, kRotaryEmbedding, layout)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kRotaryEmbedding, 0, x, &y_data)) return s;
+  if (layout.rows == 0) return nullptr;
+  Run run(context, kRotaryEmbedding, node.memory);
+  Rotate(&run, layout, node.attributes, node.input(0), x_data, cos_data, sin_data, y_data);
+  return run.Finish();
+}
+
+}  // namespace
+
+const Backend kCANNRotaryEmbedding = {kCANNProvider, Create, Compute, DestroyNode<RotaryEmbeddingAttributes>, nullptr};
+
+}  // namespace mojo

@@ -1,0 +1,160 @@
+// The rotation of RotaryEmbedding and NormRotary.
+#include "ascend/backends.h"
+
+namespace mojo {
+namespace {
+
+// Tables copied to every leading dimension of X take two of a tensor's dimensions for the last one of theirs.
+constexpr size_t kMostLeading = kMostDims - 2;
+
+// Arrangement is X and the tables in 4 dimensions.
+struct Arrangement {
+  Dims x, table;
+  bool direct = false;  // the tables are as they are given; else they are copied to every row of X
+};
+
+// Given says whether a table has the leading dimension i of its own, or is broadcast along it.
+bool Given(const RotaryLayout& layout, size_t i) { return layout.cos_step[i] != 0 || layout.sin_step[i] != 0; }
+
+// SameSteps says whether cos and sin are broadcast alike.
+bool SameSteps(const RotaryLayout& layout) {
+  for (size_t i = 0; i < layout.rank; ++i) {
+    if ((layout.cos_step[i] != 0) != (layout.sin_step[i] != 0)) return false;
+  }
+  return true;
+}
+
+// Arrange chooses among the layouts that the call documents, [B, S, N, D] with tables [1, S, 1, D] and [B, N, S, D] with
+// tables [1, 1, S, D] or [B, 1, S, D]; what is none of them is rows, [1, rows, 1, D], with a row of the tables each.
+Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_size) {
+  const auto d = static_cast<int64_t>(layout.rotated);
+  const auto rows = static_cast<int64_t>(layout.rows);
+  Arrangement out;
+  out.x = out.table = {1, rows, 1, d};
+  if (!SameSteps(layout) || layout.rank > 3) return out;
+  int64_t n[3];
+  unsigned given = 0;  // a bit for each leading dimension, the last one the lowest
+  for (size_t i = 0; i < layout.rank; ++i) {
+    n[i] = static_cast<int64_t>(layout.dims[i]);
+    given = 2 * given + (Given(layout, i) ? 1 : 0);
+  }
+  const auto few = [&](int64_t b, int64_t heads) {
+    return interleaved ? b * heads < kHeadsEnd : b < kHeadsEnd && heads < kHeadsEnd;
+  };
+  const auto set = [&](const Dims& x, const Dims& table) {
+    out.x = x;
+    out.table = table;
+    out.direct = true;
+  };
+  switch (layout.rank * 8 + given) {
+    case 1 * 8 + 1:  // S
+      out.direct = true;
+      break;
+    case 1 * 8 + 0:  // N
+      if (few(1, n[0])) set({1, 1, n[0], d}, {1, 1, 1, d});
+      break;
+    case 2 * 8 + 2:  // S, N
+      if (few(1, n[1])) set({1, n[0], n[1], d}, {1, n[0], 1, d});
+      break;
+    case 2 * 8 + 1:  // N, S
+      if (few(1, n[0]) && (interleaved || FitsHalves(1, n[0], n[1], d, type_size))) {
+        set({1, n[0], n[1], d}, {1, 1, n[1], d});
+      }
+      break;
+    case 3 * 8 + 2:  // B, S, N
+      if (few(n[0], n[2])) set({n[0], n[1], n[2], d}, {1, n[1], 1, d});
+      break;
+    case 3 * 8 + 5:  // B, N, S with a table for each B
+      if (!interleaved && FitsHalves(n[0], n[1], n[2], d, type_size)) set({n[0], n[1], n[2], d}, {n[0], 1, n[2], d});
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+// Table gives cos or sin as the call takes it: itself, or a copy that is as wide as what is rotated, for every row where
+// they are not direct. In a table of half the width an element stands for both channels of a pair.
+View Table(Run* run, const RotaryLayout& layout, const Arrangement& arranged, bool interleaved, aclDataType type,
+           const void* data, const size_t* steps, bool wide) {
+  const auto d = static_cast<int64_t>(layout.rotated);
+  if (wide && arranged.direct) return View(data, type, arranged.table);
+  const View table = run->Memory(type, arranged.table);
+  Dims from, from_steps, to;
+  int64_t extent = wide ? d : d / 2;
+  for (size_t i = 0; i < layout.rank; ++i) {
+    const auto dim = static_cast<int64_t>(layout.dims[i]);
+    const auto step = static_cast<int64_t>(steps[i]);
+    from.Add(step == 0 ? 1 : dim);
+    from_steps.Add(step == 0 ? 1 : step);
+    to.Add(arranged.direct && step == 0 ? 1 : dim);
+    if (step != 0) extent = extent < step * dim ? step * dim : extent;
+  }
+  if (wide) {
+    from.Add(d), from_steps.Add(1), to.Add(d);
+  } else if (interleaved) {
+    from.Add(d / 2), from_steps.Add(1), to.Add(d / 2);
+    from.Add(1), from_steps.Add(1), to.Add(2);
+  } else {
+    from.Add(1), from_steps.Add(1), to.Add(2);
+    from.Add(d / 2), from_steps.Add(1), to.Add(d / 2);
+  }
+  run->Copy(View(table.data, type, to), View(data, type, from, from_steps, 0, {extent}));
+  return table;
+}
+
+// Channels is some channels of each row, [rows, count].
+View Channels(const RotaryLayout& layout, aclDataType type, const void* data, size_t first, size_t count) {
+  const auto rows = static_cast<int64_t>(layout.rows), width = static_cast<int64_t>(layout.width);
+  return View(data, type, {rows, static_cast<int64_t>(count)}, {width, 1}, static_cast<int64_t>(first), {rows, width});
+}
+
+// Source gives the channels that are rotated, in the order of Y.
+View Source(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, const Dims& dims,
+            aclDataType type, const void* x) {
+  const auto rows = static_cast<int64_t>(layout.rows), width = static_cast<int64_t>(layout.width);
+  const auto d = static_cast<int64_t>(layout.rotated), first = static_cast<int64_t>(layout.first);
+  if (attributes.interleaved == attributes.output_interleaved) {
+    const int64_t last = dims.at[2] * width;
+    return View(x, type, dims, {dims.at[1] * last, last, width, 1}, first, {rows, width});
+  }
+  const View ordered = run->Memory(type, dims);
+  if (attributes.interleaved) {
+    run->Copy(View(ordered.data, type, {rows, 2, d / 2}), View(x, type, {rows, 2, d / 2}, {width, 1, 2}, first, {rows, width}));
+  } else {
+    run->Copy(View(ordered.data, type, {rows, d / 2, 2}),
+              View(x, type, {rows, d / 2, 2}, {width, 1, d / 2}, first, {rows, width}));
+  }
+  return ordered;
+}
+
+}  // namespace
+
+OrtStatus* CheckLayout(const Api& api, const OpDef& def, const RotaryLayout& layout) {
+  if (layout.rank <= kMostLeading) return nullptr;
+  return Errorf(api, "mojo.%s: cos and sin are broadcast to X along %zu groups of dimensions; CANN's tensors allow %zu",
+                def.name, layout.rank, kMostLeading);
+}
+
+OrtStatus* FindRotary(const KernelInit& init) {
+  return Find(init, TheCann().RotaryPositionEmbedding, TheCann().InplaceCopy);
+}
+
+void Rotate(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, aclDataType type,
+            const void* x, const void* cos, const void* sin, void* y) {
+  const bool interleaved = attributes.output_interleaved, whole = layout.rotated == layout.width;
+  const Arrangement arranged = Arrange(layout, interleaved, TypeSize(type));
+  const View c = Table(run, layout, arranged, interleaved, type, cos, layout.cos_step, layout.cos_wide);
+  const View s = Table(run, layout, arranged, interleaved, type, sin, layout.sin_step, layout.sin_wide);
+  const View from = Source(run, layout, attributes, arranged.x, type, x);
+  const View to = whole ? View(y, type, arranged.x) : run->Memory(type, arranged.x);
+  run->Do(TheCann().RotaryPositionEmbedding, run->Tensor(from), run->Tensor(c), run->Tensor(s), interleaved ? 1 : 0,
+          run->Tensor(to));
+  if (whole) return;
+  const auto rows = static_cast<int64_t>(layout.rows), d = static_cast<int64_t>(layout.rotated);
+  run->Copy(Channels(layout, type, y, layout.first, layout.rotated), View(to.data, type, {rows, d}));
+  const size_t rest = layout.first == 0 ? layout.rotated : 0, count = layout.width - layout.rotated;
+  run->Copy(Channels(layout, type, y, rest, count), Channels(layout, type, x, rest, count));
+}
+
+}  // namespace mojo

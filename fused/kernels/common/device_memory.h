@@ -1,0 +1,48 @@
+// Scratch memory of the device that a node runs on, from onnxruntime's arena.
+#ifndef MOJO_KERNELS_COMMON_DEVICE_MEMORY_H_
+#define MOJO_KERNELS_COMMON_DEVICE_MEMORY_H_
+
+#include "common/op.h"
+
+namespace mojo {
+
+// DeviceMemory is the allocator of the device that a node runs on. The node's state holds it.
+class DeviceMemory {
+ public:
+  DeviceMemory() {}
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory();
+
+  // Find asks onnxruntime for the allocator of the provider that the node is given to, so the device is
+  // the session's, whatever its number.
+  OrtStatus* Find(const KernelInit& init);
+
+ private:
+  friend class Scratch;
+  OrtAllocator* allocator_ = nullptr;
+  const OrtMemoryInfo* info_ = nullptr;  // the allocator's own
+};
+
+// Scratch is device memory for the launches of one run, given back when it goes out of scope: after they
+// are launched, and before they have run. That is safe because onnxruntime's arena remembers the stream
+// that memory was taken for: only later work of the same stream gets it, which runs after these launches,
+// or that of a stream that the arena makes wait for this one. The arenas of the CUDA and the CANN provider both do.
+class Scratch {
+ public:
+  explicit Scratch(const DeviceMemory& memory) : memory_(memory) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch();
+
+  // Take gives bytes of memory, null for 0 bytes. It may be called once.
+  OrtStatus* Take(const Api& api, OrtKernelContext* context, const OpDef& def, size_t bytes, void** data);
+
+ private:
+  const DeviceMemory& memory_;
+  void* data_ = nullptr;
+};
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_DEVICE_MEMORY_H_
