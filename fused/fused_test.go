@@ -201,19 +201,24 @@ func TestFindLibrary(t *testing.T) {
 	if _, err := FindLibrary(dir + "/elsewhere.so"); err == nil {
 		t.Error("an explicit path that does not exist was passed over")
 	}
-	if _, err := FindCUDALibrary(""); err == nil {
-		t.Error("a folder with the CPU's library alone has CUDA kernels")
-	}
-	if _, err := FindCUDALibrary(lib); err == nil || !strings.Contains(err.Error(), "which is not "+CUDALibraryName()) {
-		t.Errorf("the CPU's library was taken for the one with CUDA kernels: %v", err)
-	}
-	cuda := dir + "/" + CUDALibraryName()
-	if err := os.WriteFile(cuda, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, explicit := range []string{"", dir, cuda} {
-		if got, err := FindCUDALibrary(explicit); err != nil || got != cuda {
-			t.Errorf("FindCUDALibrary(%q) = %q, %v", explicit, got, err)
+	for _, special := range []struct {
+		name string
+		find func(string) (string, error)
+	}{{CUDALibraryName(), FindCUDALibrary}, {CANNLibraryName(), FindCANNLibrary}} {
+		if _, err := special.find(""); err == nil {
+			t.Errorf("a folder with the CPU's library alone has %s", special.name)
+		}
+		if _, err := special.find(lib); err == nil || !strings.Contains(err.Error(), "which is not "+special.name) {
+			t.Errorf("the CPU's library was taken for %s: %v", special.name, err)
+		}
+		path := dir + "/" + special.name
+		if err := os.WriteFile(path, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, explicit := range []string{"", dir, path} {
+			if got, err := special.find(explicit); err != nil || got != path {
+				t.Errorf("%s with %q: %q, %v", special.name, explicit, got, err)
+			}
 		}
 	}
 }

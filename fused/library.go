@@ -21,6 +21,9 @@ func LibraryName() string { return fileName("mojo_ops") }
 // CUDALibraryName is the file name of the CUDA kernels' library, which holds the CPU's too.
 func CUDALibraryName() string { return fileName("mojo_ops_cuda") }
 
+// CANNLibraryName is the file name of the kernels' library for CANN, which holds the CPU's too.
+func CANNLibraryName() string { return fileName("mojo_ops_cann") }
+
 // fileName is what a shared library is called on this system.
 func fileName(library string) string {
 	switch runtime.GOOS {
@@ -40,9 +43,18 @@ func FindLibrary(explicit string) (string, error) { return find(LibraryName(), e
 // FindCUDALibrary finds the library of CUDA kernels in the same places. A file that is named must have the library's own
 // name, since another one holds no CUDA kernels.
 func FindCUDALibrary(explicit string) (string, error) {
-	path, err := find(CUDALibraryName(), explicit)
-	if err == nil && filepath.Base(path) != CUDALibraryName() {
-		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with CUDA kernels", ErrNoLibrary, path, CUDALibraryName())
+	return findNamed(CUDALibraryName(), explicit, "CUDA")
+}
+
+// FindCANNLibrary finds the library of kernels for CANN in the same places, by its own name likewise.
+func FindCANNLibrary(explicit string) (string, error) {
+	return findNamed(CANNLibraryName(), explicit, "CANN")
+}
+
+func findNamed(name, explicit, device string) (string, error) {
+	path, err := find(name, explicit)
+	if err == nil && filepath.Base(path) != name {
+		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with %s kernels", ErrNoLibrary, path, name, device)
 	}
 	return path, err
 }

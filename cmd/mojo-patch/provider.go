@@ -19,17 +19,22 @@ const providersHelp = `--provider NAME runs on any execution provider of onnxrun
 built with (cuda, cann, xnnpack, …), or one that a plugin library brings (qnn, openvino). Names are those of onnxruntime, such as
 QNNExecutionProvider, or shorter ones in any case. Plugin libraries are looked for beside onnxruntime and in Python packages;
 --provider-library names others. What the provider has to know is given by --provider-option KEY=VALUE, or as KEY=VALUE behind
-the models. The kernels are for cpu and cuda: on others fused ops run as their function bodies, unless --kernels on or --kernels-lib
+the models. The kernels are for cpu, cuda and cann: on others fused ops run as their function bodies, unless --kernels on or --kernels-lib
 says otherwise. mojo-patch doctor lists the providers that are here.`
 
 // The providers that there are kernels for, by the names that ort.ShortProvider gives.
 const (
 	providerCPU  = deviceCPU
 	providerCUDA = deviceCUDA
+	providerCANN = "CANN"
 )
 
 // kernelLibraries find the library with the kernels for a provider.
-var kernelLibraries = map[string]func(string) (string, error){providerCPU: fused.FindLibrary, providerCUDA: fused.FindCUDALibrary}
+var kernelLibraries = map[string]func(string) (string, error){
+	providerCPU:  fused.FindLibrary,
+	providerCUDA: fused.FindCUDALibrary,
+	providerCANN: fused.FindCANNLibrary,
+}
 
 // cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of numbers with 10
 // bits after the point. It adds more options of the provider.
