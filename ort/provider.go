@@ -22,8 +22,8 @@ const (
 const cannGraph = "enable_cann_graph"
 
 // knownProviders are the short names of onnxruntime's providers, as onnxruntime spells them.
-var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "Dml", "Dnnl", "Js", "MIGraphX", "Nnapi", "NvTensorRTRTX", "OpenVINO",
-	"QNN", "SNPE", "Tensorrt", "VSINPU", "VitisAI", "WebGpu", "WebNN", "Xnnpack"}
+var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "Dml", "Dnnl", "Js", "MIGraphX", "Nnapi",
+	"NvTensorRTRTX", "OpenVINO", "QNN", "SNPE", "Tensorrt", "VSINPU", "VitisAI", "WebGpu", "WebNN", "Xnnpack"}
 
 // KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider gives.
 func KnownProviders() []string { return slices.Clone(knownProviders) }
@@ -63,8 +63,8 @@ func findProvider(list []string, name string) string {
 // which never calls a registered kernel.
 func cannOptions(given map[string]string, kernels bool) (map[string]string, error) {
 	if value, ok := given[cannGraph]; ok && value != "0" && kernels {
-		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and calls none of the kernels that are registered; "+
-			"set it to 0, or register no kernels", cannGraph, value)
+		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and calls none of the kernels "+
+			"that are registered; set it to 0, or register no kernels", cannGraph, value)
 	}
 	options := map[string]string{cannGraph: "0"}
 	maps.Copy(options, given)

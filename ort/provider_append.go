@@ -75,7 +75,8 @@ func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full st
 		return nil
 	}
 	if c.deviceType != "" {
-		return fmt.Errorf("onnxruntime was built with it: the type of device, %s, is for plugins, and options choose the device here", c.deviceType)
+		return fmt.Errorf("onnxruntime was built with it: the type of device, %s, is for plugins, and options choose the device here",
+			c.deviceType)
 	}
 	switch full {
 	case cudaProvider:

@@ -19,8 +19,9 @@ import (
 
 func TestProviderNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"qnn": "QNNExecutionProvider", "QNNExecutionProvider": "QNNExecutionProvider", "qnnexecutionprovider": "QNNExecutionProvider",
-		"openvino": "OpenVINOExecutionProvider", "OpenVINOExecutionProvider.AUTO": "OpenVINOExecutionProvider.AUTO",
+		"qnn": "QNNExecutionProvider", "QNNExecutionProvider": "QNNExecutionProvider",
+		"qnnexecutionprovider": "QNNExecutionProvider",
+		"openvino":             "OpenVINOExecutionProvider", "OpenVINOExecutionProvider.AUTO": "OpenVINOExecutionProvider.AUTO",
 		"cuda": "CUDAExecutionProvider", "Mine": "MineExecutionProvider",
 	} {
 		if got := ort.FullProvider(name); got != want {
@@ -113,12 +114,14 @@ func TestProviderLibraryThatIsNone(t *testing.T) {
 	if !errors.Is(err, ort.ErrNoProvider) {
 		t.Errorf("%v is no ErrNoProvider", err)
 	}
-	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(filepath.Join(empty, "absent.so"))), "absent.so", "cannot be read")
+	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(filepath.Join(empty, "absent.so"))),
+		"absent.so", "cannot be read")
 	text := filepath.Join(empty, "text.so")
 	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(text)), `execution provider "QNN"`, "cannot register the plugin library", text)
+	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(text)),
+		`execution provider "QNN"`, "cannot register the plugin library", text)
 	// An onnxruntime is a library, and no plugin.
 	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(orttest.Library(t))), "cannot register the plugin library")
 }

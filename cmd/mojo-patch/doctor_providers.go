@@ -90,7 +90,8 @@ func (r providerReport) finding() finding {
 		f.Found += "\nplugin " + r.Library
 	}
 	for _, d := range r.Devices {
-		f.Found += fmt.Sprintf("\ndevice %s of %s (vendor 0x%x, device 0x%x), offered by %s", d.Type, d.Vendor, d.VendorID, d.DeviceID, d.ProviderVendor)
+		f.Found += fmt.Sprintf("\ndevice %s of %s (vendor 0x%x, device 0x%x), offered by %s",
+			d.Type, d.Vendor, d.VendorID, d.DeviceID, d.ProviderVendor)
 		for _, m := range []map[string]string{d.Metadata, d.ProviderMetadata} {
 			for _, key := range slices.Sorted(maps.Keys(m)) {
 				if m[key] != "" && m[key] != r.Library {

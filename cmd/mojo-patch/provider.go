@@ -64,8 +64,10 @@ func (f *providerFlags) nameFlags(c *cobra.Command, standard string) {
 	flags.StringVar(&f.provider, "provider", "", "onnxruntime's execution provider: cpu, cuda, qnn, openvino, … "+standard)
 	flags.StringArrayVar(&f.given, "provider-option", nil, "KEY=VALUE: an option of --provider; repeatable")
 	flags.StringArrayVar(&f.libraries, "provider-library", nil,
-		"a plugin library that brings --provider, or its folder; repeatable (default: $"+ort.ProviderLibraryVariable+", beside onnxruntime, Python packages)")
-	flags.StringVar(&f.device, "provider-device", "", "the type of device that a plugin's provider uses: cpu, gpu or npu (default: all it offers)")
+		"a plugin library that brings --provider, or its folder; repeatable (default: $"+ort.ProviderLibraryVariable+
+			", beside onnxruntime, Python packages)")
+	flags.StringVar(&f.device, "provider-device", "",
+		"the type of device that a plugin's provider uses: cpu, gpu or npu (default: all it offers)")
 	completeValues(c, "provider", func() []string {
 		names := ort.KnownProviders()
 		for i, n := range names {
@@ -183,7 +185,8 @@ func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	return append(list, cudaOption(options)), nil
 }
 
-// placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence. Under --verbose it lists these.
+// placed says how many nodes the provider takes: onnxruntime gives the others to the CPU in silence. Under --verbose it
+// lists these.
 func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	if f.provider == providerCPU {
 		return
