@@ -13,10 +13,10 @@ func axesToInput(s *scope, n *onnx.Node) (func(), error) {
 	if a == nil {
 		return nil, nil
 	}
-	if a.RefName == "" && len(a.Ints) == 0 {
+	if a.Type == onnx.AttrInts && a.RefName == "" && len(a.Ints) == 0 {
 		return func() { n.RemoveAttr("axes") }, nil
 	}
-	return s.toInput(n, a, 1)
+	return s.toInput(n, a, onnx.AttrInts, 1)
 }
 
 // axisToInput makes the axis of a DFT its third input, also where it is left out: the default was 1 and became -2.
@@ -25,15 +25,15 @@ func axisToInput(s *scope, n *onnx.Node) (func(), error) {
 	if a == nil {
 		a = onnx.IntAttr("axis", 1)
 	}
-	return s.toInput(n, a, 2)
+	return s.toInput(n, a, onnx.AttrInt, 2)
 }
 
-// toInput makes an attribute of integers input i of the node.
-func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, i int) (func(), error) {
+// toInput makes an attribute of integers, of this kind, input i of the node.
+func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType, i int) (func(), error) {
 	if v := n.Input(i); v != nil {
 		return nil, fmt.Errorf("it has the attribute %q and the input %q for the same", a.Name, v.Name)
 	}
-	if err := s.given(a); err != nil {
+	if err := s.given(a, kind); err != nil {
 		return nil, err
 	}
 	return func() {
@@ -43,8 +43,12 @@ func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, i int) (func(), error) 
 	}, nil
 }
 
-// given makes sure that an attribute that is taken from the function's is there in every call: a Constant must have a value.
-func (s *scope) given(a *onnx.Attribute) error {
+// given makes sure that an attribute is of this kind, and that one that is taken from the function's is there in every call: a Constant
+// must have a value.
+func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
+	if a.Type != kind {
+		return fmt.Errorf("its attribute %q is of another kind than the standard's", a.Name)
+	}
 	if a.RefName == "" {
 		return nil
 	}

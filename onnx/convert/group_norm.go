@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -10,13 +11,13 @@ import (
 //
 //	Reshape(Expand(Unsqueeze(scale, [1]), Concat([1], channels / groups)), [-1])
 //
-// Its first stage was computed in the input's type, and is in the float32 of stash_type's default.
+// Its first stage was computed in the input's type, which stash_type says where it is not the default, float32.
 func channelScale(s *scope, n *onnx.Node) (func(), error) {
 	x, scale, bias, groups := n.Input(0), n.Input(1), n.Input(2), n.Attr("num_groups")
 	if x == nil || scale == nil || bias == nil || groups == nil {
-		return nil, fmt.Errorf("it lacks an input or num_groups")
+		return nil, errors.New("it lacks an input or num_groups")
 	}
-	if err := s.given(groups); err != nil {
+	if err := s.given(groups, onnx.AttrInt); err != nil {
 		return nil, err
 	}
 	t := s.dataType(x)

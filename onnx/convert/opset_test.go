@@ -67,6 +67,7 @@ func TestOpsetErrs(t *testing.T) {
 		{"integers", model(27, "ReduceLogSum", integers), 28, []string{"(ReduceLogSum)", "int32"}},
 		{"unknown type", model(27, "ReduceLogSumExp", unknown), 28, []string{"(ReduceLogSumExp)"}},
 		{"two axes", both, 23, []string{"(ReduceMin)", `attribute "axes"`, `input "axes"`}},
+		{"axes of another kind", model(17, "ReduceMin", vector, onnx.IntAttr("axes", 0)), 23, []string{"(ReduceMin)", `attribute "axes"`}},
 		{"absent attribute", calls(), 23, []string{"function local.Peak", "no default", `"the node"`}},
 		{"newer function", newer, 23, []string{"function local.Peak", "opset 24 to 23", "older"}},
 		{"mode of a function", mode, 23, []string{"(GridSample)", `"mode"`}},

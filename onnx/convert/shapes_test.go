@@ -84,3 +84,75 @@ func checkLeft(t *testing.T, m *onnx.Model, left []string) {
 		}
 	}
 }
+
+// TestLongSequences fixes sizes that make masks of more elements than are followed: shapes are known all the same.
+func TestLongSequences(t *testing.T) {
+	for _, name := range []string{"llama-ts-fp32", "llama-kv-dynamo-fp32", "qwen3-dynamo-fp32", "mixtral-batched_mm-ts-fp16"} {
+		old := read(t, filepath.Join(root, "models", name+".onnx"))
+		inputs, err := golden.RandomInputs(old, 1, map[string]int64{"batch": 1, "sequence": 48})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := read(t, old.Path)
+		shapes := map[string][]int64{}
+		for _, in := range inputs {
+			shapes[in.Name] = in.Dims
+		}
+		if err := Shapes(m, shapes); err != nil {
+			t.Fatal(err)
+		}
+		if left := Dynamic(m); len(left) > 0 {
+			t.Errorf("%s: %v", name, left)
+		}
+		checkLeft(t, m, nil)
+		want, err := evaluated(old, inputs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := evaluated(m, inputs)
+		if err == nil {
+			err = equal(got, want)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestShapesOfNodeTests fixes the inputs of the standard's node tests, the definitions of functions as graphs among them: results stay.
+func TestShapesOfNodeTests(t *testing.T) {
+	ran, fewer := 0, 0
+	for _, folder := range nodeTests(t) {
+		old, m := read(t, filepath.Join(folder, "model.onnx")), read(t, filepath.Join(folder, "model.onnx"))
+		c := recorded(folder, old)
+		if c == nil {
+			continue // values that are no tensors
+		}
+		shapes := map[string][]int64{}
+		for _, in := range c.Inputs {
+			if _, ok := m.Graph.Value(in.Name).Type(); ok {
+				shapes[in.Name] = in.Dims
+			}
+		}
+		name := filepath.Base(folder)
+		if err := Shapes(m, shapes); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if sameAsBefore(t, name, old, m, folder) {
+			ran++
+		}
+		for _, v := range m.Graph.Outputs {
+			if declared, _ := v.Type(); declared.HasShape && !slices.Contains(Dynamic(m), v.Name) && !slices.Equal(declared.Dims, fixed(c.Output(v.Name).Dims)) {
+				t.Errorf("%s: output %q is declared as %v, and is of shape %v", name, v.Name, declared, c.Output(v.Name).Dims)
+			}
+		}
+		if len(m.Graph.Nodes) < len(old.Graph.Nodes) {
+			fewer++
+		}
+	}
+	if ran == 0 || fewer == 0 {
+		t.Errorf("%d models ran, %d of them with fewer nodes", ran, fewer)
+	}
+	t.Logf("%d models ran, %d with fewer nodes", ran, fewer)
+}

@@ -15,7 +15,8 @@ type step func(s *scope, n *onnx.Node) (change func(), err error)
 // was so, an input that may be omitted, or a name of an input.
 var nothing step
 
-// steps has a step for every version in versions.txt that is not marked as the same.
+// steps has a step for every version in versions.txt that is not marked as the same. (Where a version wrote down in its text what
+// runtimes did before, such as windows of AveragePool and MaxPool that would start in the padding, nothing changes.)
 var steps = map[string]map[int64]step{
 	"Attention":          {24: nothing, 25: nothing},
 	"AveragePool":        {19: nothing},
