@@ -3,9 +3,9 @@
 
     onnx-op-versions.py > onnx/convert/versions.txt
 
-A line is an op and its versions: the one in force at opset 13, or the first, and every later one. A version marked with "="
-differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left out. The
-line "ir_version" has the IR version that belongs to every opset. Needs onnx.
+A line is an op and its versions: the one in force at opset 13, or the first, and every later one. A version marked with
+"=" differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left out.
+The line "ir_version" has the IR version that belongs to every opset. Needs onnx.
 """
 
 import onnx
@@ -44,7 +44,7 @@ def main():
         if s.domain == "":
             history.setdefault(s.name, []).append(s)
     newest = defs.onnx_opset_version()
-    print("# The versions of the standard's ops: see scripts/onnx-op-versions.py, which wrote this from onnx %s with" % onnx.__version__)
+    print(f"# The versions of the standard's ops in onnx {onnx.__version__}: see scripts/onnx-op-versions.py, which wrote this by")
     print("# build/venv/bin/python scripts/onnx-op-versions.py > onnx/convert/versions.txt")
     ir = (f"{v}:{helper.OP_SET_ID_VERSION_MAP['ai.onnx', v]}" for v in range(OLDEST, newest + 1))
     print("ir_version", *ir)

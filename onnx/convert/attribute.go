@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// axesToInput makes the axes of a reduction its second input. Without axes, or with none in the list, it reduces over all of
-// them in both forms, since noop_with_empty_axes is 0 where it is absent.
+// axesToInput makes the axes of a reduction its second input. Without axes, or with none in the list, it reduces over
+// all of them in both forms, since noop_with_empty_axes is 0 where it is absent.
 func axesToInput(s *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("axes")
 	if a == nil {
@@ -43,8 +43,8 @@ func (s *scope) toInput(n *onnx.Node, a *onnx.Attribute, kind onnx.AttributeType
 	}, nil
 }
 
-// given makes sure that an attribute is of this kind, and that one that is taken from the function's is there in every call: a Constant
-// must have a value.
+// given makes sure that an attribute is of this kind, and that one that is taken from the function's is there in every
+// call: a Constant must have a value.
 func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	if a.Type != kind {
 		return fmt.Errorf("its attribute %q is of another kind than the standard's", a.Name)
@@ -54,7 +54,7 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	}
 	f := s.function
 	if f == nil {
-		return fmt.Errorf("its attribute %q refers to an attribute %q of a function, and it stands in none", a.Name, a.RefName)
+		return fmt.Errorf("its attribute %q is the attribute %q of a function, and it stands in none", a.Name, a.RefName)
 	}
 	for _, d := range f.Defaults {
 		if d.Name == a.RefName {
@@ -64,8 +64,8 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	for _, g := range s.model.Graphs() {
 		for _, n := range g.Nodes {
 			if s.model.Function(n.Domain, n.OpType, n.Overload) == f && n.Attr(a.RefName) == nil {
-				return fmt.Errorf("its attribute %q is the function's %q, which has no default and which the call %q leaves out: as an input it has to be there",
-					a.Name, a.RefName, n.Name)
+				return fmt.Errorf("its attribute %q is the function's %q, which has no default and is absent at the call %q: "+
+					"as an input it has to be there", a.Name, a.RefName, n.Name)
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// constant gives the integers of an attribute as a value that the whole scope sees: one for all attributes that are equal.
-// An INT makes a scalar.
+// constant gives the integers of an attribute as a value that the whole scope sees: one for all attributes that are
+// equal. An INT makes a scalar.
 func (s *scope) constant(a *onnx.Attribute) *onnx.Value {
 	key := fmt.Sprint(a.Type, a.RefName, a.Int, a.Ints)
 	if s.integers[key] == nil {

@@ -2,7 +2,8 @@ package convert
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// removeDead removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that nothing reads.
+// removeDead removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
+// nothing reads.
 func removeDead(root *onnx.Graph) error {
 	for again := true; again; {
 		again = false

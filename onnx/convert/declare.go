@@ -5,8 +5,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// declare gives every tensor of the main graph and its subgraphs the type that is known of it. Where a dimension is not known to be a
-// number, the declaration that was there stays.
+// declare gives every tensor of the main graph and its subgraphs the type that is known of it. Where a dimension is not
+// known to be a number, the declaration that was there stays.
 func declare(m *onnx.Model, facts *infer.Facts) {
 	eachValue(m, func(v *onnx.Value) {
 		t, ok := facts.Type(v)
@@ -24,8 +24,9 @@ func declare(m *onnx.Model, facts *infer.Facts) {
 	})
 }
 
-// Dynamic lists the values of the main graph and its subgraphs that are not declared as tensors of a known shape, in the order of the
-// nodes: after Shapes with all inputs those whose shape depends on data, and those that hold no tensor.
+// Dynamic lists the values of the main graph and its subgraphs that are not declared as tensors of a known shape, in
+// the order of the nodes: after Shapes with all inputs those whose shape depends on data, and those that hold no
+// tensor.
 func Dynamic(m *onnx.Model) []string {
 	var names []string
 	eachValue(m, func(v *onnx.Value) {

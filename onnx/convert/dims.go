@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Dims gives symbolic dimensions of the model's inputs their sizes, wherever the types of the main graph and its subgraphs name them,
-// in expressions ("past + 1") too. What follows from the sizes is then computed, as Shapes says. A name that no input has and a
-// negative size are errors, and the model is then as it was.
+// Dims gives symbolic dimensions of the model's inputs their sizes, wherever the types of the main graph and its
+// subgraphs name them, in expressions ("past + 1") too. What follows from the sizes is then computed, as Shapes says. A
+// name that no input has and a negative size are errors, and the model is then as it was.
 func Dims(m *onnx.Model, sizes map[string]int64) error {
 	if err := checkSizes(m, sizes); err != nil {
 		return err
@@ -31,19 +31,21 @@ func checkSizes(m *onnx.Model, sizes map[string]int64) error {
 			}
 		}
 	}
+	names := slices.Sorted(maps.Keys(named))
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
 		switch {
 		case sizes[name] < 0:
 			errs = append(errs, fmt.Errorf("dimension %q cannot be of size %d", name, sizes[name]))
 		case !named[name]:
-			errs = append(errs, fmt.Errorf("no input has a dimension named %q: the names are %q", name, slices.Sorted(maps.Keys(named))))
+			errs = append(errs, fmt.Errorf("no input has a dimension named %q: the names are %q", name, names))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// bind puts the sizes into the types that are declared in the main graph and its subgraphs. (Functions have names of their own.)
+// bind puts the sizes into the types that are declared in the main graph and its subgraphs. (Functions have names of
+// their own.)
 func bind(m *onnx.Model, sizes map[string]int64) {
 	eachValue(m, func(v *onnx.Value) {
 		t, ok := v.Type()

@@ -29,8 +29,8 @@ func attention() *onnx.Model {
 	x := g.AddInput("x", float("batch", "seq", 8))
 	past := g.AddInput("past", float("batch", "past", 8))
 	mask := g.AddInput("mask", float("batch", "past + seq"))
-	joined, shape, batch, rows, total, flat, y := g.NewValue("joined"), g.NewValue("shape"), g.NewValue("sizes"), g.NewValue("rows"),
-		g.NewValue("total"), g.NewValue("flat"), g.NewValue("y")
+	joined, shape, batch, rows := g.NewValue("joined"), g.NewValue("shape"), g.NewValue("sizes"), g.NewValue("rows")
+	total, flat, y := g.NewValue("total"), g.NewValue("flat"), g.NewValue("y")
 	joined.SetType(float("batch", "past + seq", 8))
 	g.AddNode("Concat", []*onnx.Value{past, x}, []*onnx.Value{joined}, onnx.IntAttr("axis", 1))
 	g.AddNode("Shape", []*onnx.Value{joined}, []*onnx.Value{shape})
@@ -126,8 +126,10 @@ func TestSomeSizes(t *testing.T) {
 	if err := Dims(m, map[string]int64{"batch": 2}); err != nil {
 		t.Fatal(err)
 	}
-	if got := types(m); !strings.Contains(got, "x float32[2, seq, 8]\n") || !strings.Contains(got, "joined float32[2, past + seq, 8]\n") {
-		t.Error(got)
+	for _, line := range []string{"x float32[2, seq, 8]", "joined float32[2, past + seq, 8]"} {
+		if got := types(m); !strings.Contains(got, line+"\n") {
+			t.Errorf("lacks %s:\n%s", line, got)
+		}
 	}
 	if got := ops(m); got != "Concat Reshape ReduceSum Add" { // the batch is all that Shape was asked for
 		t.Error(got)
@@ -158,7 +160,9 @@ func TestFixErrs(t *testing.T) {
 		`input "x" is float32[batch, seq, 8], of rank 3: [2 3] has 2 dimensions`: func(m *onnx.Model) error {
 			return Shapes(m, map[string][]int64{"x": {2, 3}})
 		},
-		`dimension 2 of input "x" is 8: it cannot be 9`: func(m *onnx.Model) error { return Shapes(m, map[string][]int64{"x": {2, 3, 9}}) },
+		`dimension 2 of input "x" is 8: it cannot be 9`: func(m *onnx.Model) error {
+			return Shapes(m, map[string][]int64{"x": {2, 3, 9}})
+		},
 		`dimension 0 of input "x", "batch", cannot be 3: it is 2 in input "past"`: func(m *onnx.Model) error {
 			return Shapes(m, map[string][]int64{"x": {3, 3, 8}, "past": {2, 3, 8}})
 		},
@@ -199,7 +203,8 @@ func TestBranchOfKnownShape(t *testing.T) {
 		s.AddOutput(v)
 		return s
 	}
-	g.AddNode("If", []*onnx.Value{long}, []*onnx.Value{y}, onnx.GraphAttr("then_branch", branch("Neg")), onnx.GraphAttr("else_branch", branch("Abs")))
+	g.AddNode("If", []*onnx.Value{long}, []*onnx.Value{y},
+		onnx.GraphAttr("then_branch", branch("Neg")), onnx.GraphAttr("else_branch", branch("Abs")))
 	y.SetType(float("batch", 4))
 	g.AddOutput(y)
 	if err := Dims(m, map[string]int64{"batch": 5}); err != nil {

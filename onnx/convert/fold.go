@@ -11,9 +11,9 @@ import (
 // floatShapes are the ops whose floating-point inputs say what shape the output has.
 var floatShapes = map[string]bool{"Range": true, "Resize": true}
 
-// fold puts an initializer in the place of every value that is known: integers and booleans, which shapes are computed with, and the
-// floating-point numbers that an op takes a shape from. Other numbers stay computed, as the patterns look for them. Outputs of graphs stay,
-// too, and what functions compute in themselves.
+// fold puts an initializer in the place of every value that is known: integers and booleans, which shapes are computed
+// with, and the floating-point numbers that an op takes a shape from. Other numbers stay computed, as the patterns look
+// for them. Outputs of graphs stay, too, and what functions compute in themselves.
 func fold(m *onnx.Model, facts *infer.Facts) error {
 	made := map[string]*onnx.Value{}
 	var err error

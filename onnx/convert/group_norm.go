@@ -7,7 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// channelScale repeats the scale and the bias of a GroupNormalization, one for each group, for every channel of the group:
+// channelScale repeats the scale and the bias of a GroupNormalization, one for each group, for every channel of the
+// group:
 //
 //	Reshape(Expand(Unsqueeze(scale, [1]), Concat([1], channels / groups)), [-1])
 //

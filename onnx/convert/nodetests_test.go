@@ -32,9 +32,10 @@ func nodeTests(t *testing.T) []string {
 	return models
 }
 
-// TestSteps converts the standard's node tests of older opsets, and models with older versions of ops that testdata/older.py makes, to
-// 23, 24 and the newest. What the built-in evaluator runs gives bit for bit what it gave; onnx.checker accepts all, and where a
-// step was taken onnx's reference evaluator and onnxruntime give what is recorded. Every step is taken.
+// TestSteps converts the standard's node tests of older opsets, and models with older versions of ops that
+// testdata/older.py makes, to 23, 24 and the newest. What the built-in evaluator runs gives bit for bit what it gave;
+// onnx.checker accepts all, and where a step was taken onnx's reference evaluator and onnxruntime give what is
+// recorded. Every step is taken.
 func TestSteps(t *testing.T) {
 	older := t.TempDir()
 	if out, err := exec.Command(python(t), filepath.Join("testdata", "older.py"), older).CombinedOutput(); err != nil {

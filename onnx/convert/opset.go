@@ -12,9 +12,9 @@ import (
 func Newest() int64 { return known().newest }
 
 // Opset converts the model to version to of the standard's opset, in its graphs, their subgraphs and the bodies of its
-// functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are. A model of an
-// opset older than 13 or newer than to, an op that is not known and a change that cannot be made are errors, joined, and the
-// model is then as it was.
+// functions, and raises the IR version to the one that belongs to the opset. Other domains stay as they are. A model of
+// an opset older than 13 or newer than to, an op that is not known and a change that cannot be made are errors, joined,
+// and the model is then as it was.
 func Opset(m *onnx.Model, to int64) error {
 	from := m.Opset("")
 	switch {
@@ -35,7 +35,8 @@ func Opset(m *onnx.Model, to int64) error {
 			for _, n := range g.Nodes {
 				more, err := s.node(n)
 				if err != nil {
-					errs = append(errs, fmt.Errorf("%snode %q (%s), opset %d to %d: %w", s.in(), n.Name, n.OpType, s.from, to, err))
+					err = fmt.Errorf("%snode %q (%s), opset %d to %d: %w", s.in(), n.Name, n.OpType, s.from, to, err)
+					errs = append(errs, err)
 				}
 				changes = append(changes, more...)
 			}

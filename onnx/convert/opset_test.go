@@ -38,7 +38,8 @@ func TestOpsetErrs(t *testing.T) {
 		f.Attributes = []string{"axes"}
 		f.Defaults = defaults
 		v := f.Body.NewValue("peak")
-		f.Body.AddNode("ReduceMax", []*onnx.Value{f.Body.AddInput("x", onnx.Type{})}, []*onnx.Value{v}, onnx.RefAttr("axes", onnx.AttrInts, "axes"))
+		x := f.Body.AddInput("x", onnx.Type{})
+		f.Body.AddNode("ReduceMax", []*onnx.Value{x}, []*onnx.Value{v}, onnx.RefAttr("axes", onnx.AttrInts, "axes"))
 		f.Body.AddOutput(v)
 		m.Functions = append(m.Functions, f)
 		return m
@@ -60,14 +61,16 @@ func TestOpsetErrs(t *testing.T) {
 		{"older", model(17, "Relu", vector), 16, []string{"opset 17", "older opset 16"}},
 		{"oldest", model(12, "Relu", vector), 16, []string{"opset 12", "13 and newer"}},
 		{"newest", model(17, "Relu", vector), Newest() + 1, []string{"not known", "newest"}},
-		{"unknown op", model(17, "Nonsense", vector), 23, []string{`node "the node" (Nonsense), opset 17 to 23`, "no op of the standard"}},
+		{"unknown op", model(17, "Nonsense", vector), 23,
+			[]string{`node "the node" (Nonsense), opset 17 to 23`, "no op of the standard"}},
 		{"deprecated op", model(17, "Upsample", vector), 23, []string{"(Upsample)", "deprecated"}},
 		{"not yet an op", model(17, "Gelu", vector), 23, []string{"(Gelu)", "from opset 20 on"}},
 		{"training", training, 23, []string{"(BatchNormalization)", `"mean"`}},
 		{"integers", model(27, "ReduceLogSum", integers), 28, []string{"(ReduceLogSum)", "int32"}},
 		{"unknown type", model(27, "ReduceLogSumExp", unknown), 28, []string{"(ReduceLogSumExp)"}},
 		{"two axes", both, 23, []string{"(ReduceMin)", `attribute "axes"`, `input "axes"`}},
-		{"axes of another kind", model(17, "ReduceMin", vector, onnx.IntAttr("axes", 0)), 23, []string{"(ReduceMin)", `attribute "axes"`}},
+		{"axes of another kind", model(17, "ReduceMin", vector, onnx.IntAttr("axes", 0)), 23,
+			[]string{"(ReduceMin)", `attribute "axes"`}},
 		{"absent attribute", calls(), 23, []string{"function local.Peak", "no default", `"the node"`}},
 		{"newer function", newer, 23, []string{"function local.Peak", "opset 24 to 23", "older"}},
 		{"mode of a function", mode, 23, []string{"(GridSample)", `"mode"`}},
@@ -103,7 +106,8 @@ func text(m *onnx.Model) string {
 func TestOpsetJoinsErrors(t *testing.T) {
 	m := model(17, "Nonsense", vector)
 	m.Graph.Nodes[1].OpType = "Upsample"
-	if err := Opset(m, 23); err == nil || !strings.Contains(err.Error(), "Nonsense") || !strings.Contains(err.Error(), "Upsample") {
+	err := Opset(m, 23)
+	if err == nil || !strings.Contains(err.Error(), "Nonsense") || !strings.Contains(err.Error(), "Upsample") {
 		t.Error(err)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Shapes fixes the dimensions of the named inputs of the model, for a compiler that takes no symbolic ones. A symbolic dimension gets its
-// size wherever its name stands, in other inputs too.
+// Shapes fixes the dimensions of the named inputs of the model, for a compiler that takes no symbolic ones. A symbolic
+// dimension gets its size wherever its name stands, in other inputs too.
 //
-// What follows is computed: the branch of an If whose condition is constant now takes its place, integers and booleans that the shapes
-// give become initializers, what nothing reads any more is removed, and every value is declared with the shape that is known of it.
-// Results stay the same. What depends on data stays as it is: Dynamic lists it.
+// What follows is computed: the branch of an If whose condition is constant now takes its place, integers and booleans
+// that the shapes give become initializers, what nothing reads any more is removed, and every value is declared with
+// the shape that is known of it. Results stay the same. What depends on data stays as it is: Dynamic lists it.
 //
-// An input that the model lacks, another rank, and a size that contradicts a fixed one or the one of the same name elsewhere are errors,
-// joined, and the model is then as it was.
+// An input that the model lacks, another rank, and a size that contradicts a fixed one or the one of the same name
+// elsewhere are errors, joined, and the model is then as it was.
 func Shapes(m *onnx.Model, shapes map[string][]int64) error {
 	sizes, err := sizesOf(m, shapes)
 	if err != nil {
@@ -67,7 +67,8 @@ func sizesOf(m *onnx.Model, shapes map[string][]int64) (map[string]int64, error)
 				case d.Value >= 0 && d.Value != n:
 					fail("dimension %d of input %q is %d: it cannot be %d", axis, name, d.Value, n)
 				case d.Value < 0 && d.Param != "" && bound && have != n:
-					fail("dimension %d of input %q, %q, cannot be %d: it is %d in input %q", axis, name, d.Param, n, have, from[d.Param])
+					fail("dimension %d of input %q, %q, cannot be %d: it is %d in input %q",
+						axis, name, d.Param, n, have, from[d.Param])
 				case d.Value < 0 && d.Param != "" && !bound:
 					sizes[d.Param], from[d.Param] = n, name
 				}
@@ -93,8 +94,9 @@ func contradictions(inputs map[string]*onnx.Value, shapes map[string][]int64, si
 			}
 			others := maps.Clone(sizes)
 			delete(others, d.Param)
-			if bound := infer.BindDim(d.Param, others); bound.Value >= 0 && bound.Value != shapes[name][axis] {
-				errs = append(errs, fmt.Errorf("dimension %d of input %q, %q, is %d: it cannot be %d", axis, name, d.Param, bound.Value, shapes[name][axis]))
+			n := shapes[name][axis]
+			if bound := infer.BindDim(d.Param, others).Value; bound >= 0 && bound != n {
+				errs = append(errs, fmt.Errorf("dimension %d of input %q, %q, is %d: it cannot be %d", axis, name, d.Param, bound, n))
 			}
 		}
 	}
@@ -125,7 +127,8 @@ func settle(m *onnx.Model) error {
 	return nil
 }
 
-// inlineBranches replaces every If whose condition is constant by the branch that is taken, and gives the facts after that.
+// inlineBranches replaces every If whose condition is constant by the branch that is taken, and gives the facts after
+// that.
 func inlineBranches(m *onnx.Model) (*infer.Facts, error) {
 	for {
 		facts := infer.Analyze(m)

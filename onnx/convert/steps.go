@@ -7,16 +7,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// step finds what is to be done to a node for one version of its op, without doing it. It may give nothing, and errs where
-// the new version has no way to say what the old one does.
+// step finds what is to be done to a node for one version of its op, without doing it. It may give nothing, and errs
+// where the new version has no way to say what the old one does.
 type step func(s *scope, n *onnx.Node) (change func(), err error)
 
-// The step of a version that a node of the one before means the same in: what is new is an attribute whose default says what
-// was so, an input that may be omitted, or a name of an input.
+// The step of a version that a node of the one before means the same in: what is new is an attribute whose default says
+// what was so, an input that may be omitted, or a name of an input.
 var nothing step
 
-// steps has a step for every version in versions.txt that is not marked as the same. (Where a version wrote down in its text what
-// runtimes did before, such as windows of AveragePool and MaxPool that would start in the padding, nothing changes.)
+// steps has a step for every version in versions.txt that is not marked as the same. (Where a version wrote down in its
+// text what runtimes did before, such as windows of AveragePool and MaxPool that would start in the padding, nothing
+// changes.)
 var steps = map[string]map[int64]step{
 	"Attention":          {24: nothing, 25: nothing},
 	"AveragePool":        {19: nothing},
@@ -71,7 +72,7 @@ func renameModes(_ *scope, n *onnx.Node) (func(), error) {
 		return nil, nil
 	}
 	if a.RefName != "" {
-		return nil, fmt.Errorf("its mode is the attribute %q of the function, and opset 20 has other names for modes", a.RefName)
+		return nil, fmt.Errorf("its mode is the function's attribute %q, and opset 20 has other names for modes", a.RefName)
 	}
 	name, ok := map[string]string{"bilinear": "linear", "bicubic": "cubic"}[a.String]
 	if !ok {
@@ -100,7 +101,8 @@ func floatsOnly(s *scope, n *onnx.Node) (func(), error) {
 		return nil, errors.New("it has no input")
 	}
 	if t := s.dataType(v); !t.IsFloat() {
-		return nil, fmt.Errorf("its input %q is of type %s, and opset 28 takes floating-point numbers alone: put a Cast before it", v.Name, t)
+		return nil, fmt.Errorf("its input %q is of type %s, and opset 28 takes real floating-point types alone: "+
+			"put a Cast before it", v.Name, t)
 	}
 	return nil, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// TestBundledModels converts every bundled model to two opsets: it gives its goldens, and bit for bit what it gave, in the built-in
-// evaluator, passes onnx.checker, and runs in onnxruntime.
+// TestBundledModels converts every bundled model to two opsets: it gives its goldens, and bit for bit what it gave, in
+// the built-in evaluator, passes onnx.checker, and runs in onnxruntime.
 func TestBundledModels(t *testing.T) {
 	dir := t.TempDir()
 	var written []converted

@@ -2,8 +2,8 @@
 
     older.py OUT_DIR
 
-makes OUT_DIR/<name>/model.onnx and OUT_DIR/<name>/test_data_set_0/input_<i>.pb, output_<i>.pb. The standard's node tests have the
-newest version of every op alone.
+makes OUT_DIR/<name>/model.onnx and OUT_DIR/<name>/test_data_set_0/input_<i>.pb, output_<i>.pb. The standard's node tests
+have the newest version of every op alone.
 """
 
 import pathlib
