@@ -33,6 +33,10 @@ KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name 
 # The kernels for onnxruntime's CANN provider, which open CANN's libraries when they are made.
 CANN_LIBRARY := $(BUILD)/libmojo_ops_cann.so
 
+# The emulation of CANN and the stock onnxruntime for it, which has a Python environment of its own.
+CANN_VENV := $(BUILD)/cann-venv
+CANN_TESTS := cann_operator_test.py cann_refusal_test.py cann_device_test.py cann_emulation_test.py
+
 # The cmake of the system, or else the one that pip installs into build/venv.
 CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
 CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
@@ -41,7 +45,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: FORCE all help cann cuda cuda-programs test-cuda gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
+.PHONY: FORCE all help cann cuda cuda-programs test-cuda test-cann gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -83,6 +87,14 @@ test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be
 	@for version in 16 17 18 23 24 latest; do $(BUILD)/kernels/mojo_cuda_backend_test $$version || exit 1; done
 	@echo "the CPU kernels of $(CUDA_LIBRARY), through onnxruntime"
 	@$(VENV)/bin/python fused/kernels/tests/ort_test.py $(CUDA_LIBRARY) --failfast
+
+test-cann: $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## the stock onnxruntime for CANN on an emulation of CANN: needs neither an NPU nor CANN
+	@"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels >$(BUILD)/cann.log || { cat $(BUILD)/cann.log; exit 1; }
+	@"$(CMAKE)" --build $(BUILD)/kernels --target cann_emulation --parallel $(JOBS) >$(BUILD)/cann.log || { cat $(BUILD)/cann.log; exit 1; }
+	@for folder in cann cann-split; do for test in $(CANN_TESTS); do \
+		echo "$$test, with the libraries of $$folder"; \
+		$(CANN_VENV)/bin/python fused/kernels/tests/$$test $(BUILD)/kernels/$$folder --failfast || exit 1; \
+	done; done
 
 gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU, and onnxruntime with its provider for $(PYTHON): all tests of the CUDA kernels
 	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
@@ -204,6 +216,12 @@ $(VENV)/.installed: requirements/test.txt
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing requirements/test.txt into $(VENV)"
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/test.txt
+	@touch $@
+
+$(CANN_VENV)/.installed: requirements/cann.txt
+	@test -x $(CANN_VENV)/bin/python || $(PYTHON) -m venv $(CANN_VENV)
+	@echo "installing requirements/cann.txt into $(CANN_VENV)"
+	@$(CANN_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/cann.txt
 	@touch $@
 
 $(VENV)/.cmake: requirements/build.txt

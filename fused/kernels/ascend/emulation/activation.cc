@@ -15,8 +15,8 @@ double GeluErf(double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); 
 double GeluTanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x))); }
 
 // Plans out = f(self), both of one type and shape.
-aclnnStatus Activation(const char* op, const aclTensor* self, const aclTensor* out, const std::function<double(double)>& f,
-                       uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus Activation(const char* op, const aclTensor* self, const aclTensor* out,
+                       const std::function<double(double)>& f, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan(op, workspaceSize, executor, [&](Planner& p) {
     const Argument s{"self", self}, o{"out", out};
     p.Inputs({s});
@@ -48,11 +48,12 @@ aclnnStatus aclnnSwiGluGetWorkspaceSize(const aclTensor* x, int64_t dim, const a
     p.Contiguous(ax);
     p.Contiguous(ao);
     const int64_t rank = DimsOf(x).size();
-    p.Require(rank > 0 && dim >= -rank && dim < rank, ACLNN_ERR_PARAM_INVALID, "dim is %lld for x of shape %s", (long long)dim,
-              Dims(DimsOf(x)).c_str());
+    p.Require(rank > 0 && dim >= -rank && dim < rank, ACLNN_ERR_PARAM_INVALID, "dim is %lld for x of shape %s",
+              (long long)dim, Dims(DimsOf(x)).c_str());
     const int64_t axis = dim < 0 ? dim + rank : dim;
     std::vector<int64_t> half = DimsOf(x);
-    p.Require(half[axis] % 2 == 0, ACLNN_ERR_PARAM_INVALID, "axis %lld of x has an odd size: %lld", (long long)axis, (long long)half[axis]);
+    p.Require(half[axis] % 2 == 0, ACLNN_ERR_PARAM_INVALID, "axis %lld of x has an odd size: %lld", (long long)axis,
+              (long long)half[axis]);
     half[axis] /= 2;
     p.HasDims(ao, half);
     if (Is310P()) {
@@ -72,11 +73,13 @@ aclnnStatus aclnnSwiGluGetWorkspaceSize(const aclTensor* x, int64_t dim, const a
   });
 }
 
-aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
   return Activation("aclnnSilu", self, out, [](double x) { return x * Sigmoid(x); }, workspaceSize, executor);
 }
 
-aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                         aclOpExecutor** executor) {
   return Activation("aclnnSigmoid", self, out, Sigmoid, workspaceSize, executor);
 }
 
@@ -84,11 +87,14 @@ aclnnStatus aclnnInplaceSigmoidGetWorkspaceSize(aclTensor* selfRef, uint64_t* wo
   return Activation("aclnnInplaceSigmoid", selfRef, selfRef, Sigmoid, workspaceSize, executor);
 }
 
-aclnnStatus aclnnReluGetWorkspaceSize(const aclTensor* self, const aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
-  return Activation("aclnnRelu", self, out, [](double x) { return x > 0 || std::isnan(x) ? x : 0; }, workspaceSize, executor);
+aclnnStatus aclnnReluGetWorkspaceSize(const aclTensor* self, const aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
+  return Activation(
+      "aclnnRelu", self, out, [](double x) { return x > 0 || std::isnan(x) ? x : 0; }, workspaceSize, executor);
 }
 
-aclnnStatus aclnnGeluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnGeluGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
   return Activation("aclnnGelu", self, out, GeluTanh, workspaceSize, executor);
 }
 
@@ -96,7 +102,8 @@ aclnnStatus aclnnGeluV2GetWorkspaceSize(const aclTensor* x, int64_t approximate,
                                         aclOpExecutor** executor) {
   if (approximate != 0 && approximate != 1) {
     Called("aclnnGeluV2GetWorkspaceSize");
-    return Refuse(ACLNN_ERR_PARAM_INVALID, Text("aclnnGeluV2: approximate is %lld, not 0 or 1", (long long)approximate));
+    return Refuse(ACLNN_ERR_PARAM_INVALID,
+                  Text("aclnnGeluV2: approximate is %lld, not 0 or 1", (long long)approximate));
   }
   return Activation("aclnnGeluV2", x, y, approximate ? GeluTanh : GeluErf, workspaceSize, executor);
 }
@@ -104,7 +111,8 @@ aclnnStatus aclnnGeluV2GetWorkspaceSize(const aclTensor* x, int64_t approximate,
 aclnnStatus aclnnSwishGetWorkspaceSize(const aclTensor* self, const aclScalar* betaOptional, aclTensor* out,
                                        uint64_t* workspaceSize, aclOpExecutor** executor) {
   const double beta = betaOptional ? betaOptional->value : 1;
-  return Activation("aclnnSwish", self, out, [beta](double x) { return x * Sigmoid(beta * x); }, workspaceSize, executor);
+  return Activation(
+      "aclnnSwish", self, out, [beta](double x) { return x * Sigmoid(beta * x); }, workspaceSize, executor);
 }
 
 aclnnStatus aclnnSoftplusGetWorkspaceSize(const aclTensor* self, const aclScalar* beta, const aclScalar* threshold,
@@ -116,8 +124,9 @@ aclnnStatus aclnnSoftplusGetWorkspaceSize(const aclTensor* self, const aclScalar
     });
   }
   const double b = beta->value, most = threshold->value;
-  return Activation("aclnnSoftplus", self, out, [b, most](double x) { return b * x > most ? x : std::log1p(std::exp(b * x)) / b; },
-                    workspaceSize, executor);
+  return Activation(
+      "aclnnSoftplus", self, out, [b, most](double x) { return b * x > most ? x : std::log1p(std::exp(b * x)) / b; },
+      workspaceSize, executor);
 }
 
 aclnnStatus aclnnSoftmaxGetWorkspaceSize(const aclTensor* self, int64_t dim, aclTensor* out, uint64_t* workspaceSize,

@@ -26,7 +26,7 @@ struct State {
       size_t end = plan.find(',', begin);
       if (end == std::string::npos) end = plan.size();
       std::string entry = plan.substr(begin, end - begin);
-      size_t colon = entry.find(':');
+      size_t colon = entry.rfind(':');
       planted[entry.substr(0, colon)][colon == std::string::npos ? 1 : strtoull(&entry[colon + 1], nullptr, 10)] = true;
       begin = end + 1;
     }
@@ -89,7 +89,8 @@ void Destroyed(const char* kind) {
 }
 
 const std::string& SocName() {
-  static const std::string& name = *new std::string(getenv("CANN_EMULATION_SOC") ? getenv("CANN_EMULATION_SOC") : "Ascend910B3");
+  static const std::string& name =
+      *new std::string(getenv("CANN_EMULATION_SOC") ? getenv("CANN_EMULATION_SOC") : "Ascend910B3");
   return name;
 }
 

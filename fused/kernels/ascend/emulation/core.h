@@ -38,9 +38,9 @@ int NeedsDevice(const char* name);
 
 // Device memory. Its addresses are pages that nobody may touch; what they hold lies elsewhere, where only Open leads.
 void* AllocateDevice(size_t size);
-void FreeDevice(void* address);                      // throws Failure
-uint8_t* Open(const void* address, size_t bytes);    // throws Failure; only under execution
-bool IsDevice(const void* address);                  // also of freed memory
+void FreeDevice(void* address);                    // throws Failure
+uint8_t* Open(const void* address, size_t bytes);  // throws Failure; only under execution
+bool IsDevice(const void* address);                // also of freed memory
 bool IsPinned(const void* address, size_t bytes);
 
 // Runs work in the stream's order, later. What is called there may throw Failure. NULL is the default stream.

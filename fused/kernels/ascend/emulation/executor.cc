@@ -64,8 +64,10 @@ void OnDevice(const std::string& op, const Kernel& kernel, const std::vector<Ten
   }
 }
 
-aclnnStatus SetAddress(aclOpExecutor* executor, const std::vector<size_t>& side, size_t index, aclTensor* tensor, void* addr) {
-  if (index >= side.size()) return Refuse(ACLNN_ERR_PARAM_INVALID, Text("%s: there is no tensor %zu", executor->op.c_str(), index));
+aclnnStatus SetAddress(aclOpExecutor* executor, const std::vector<size_t>& side, size_t index, aclTensor* tensor,
+                       void* addr) {
+  if (index >= side.size())
+    return Refuse(ACLNN_ERR_PARAM_INVALID, Text("%s: there is no tensor %zu", executor->op.c_str(), index));
   if (executor->tensors[side[index]] != tensor) {
     return Refuse(ACLNN_ERR_PARAM_INVALID, Text("%s: tensor %zu is another one", executor->op.c_str(), index));
   }
@@ -81,7 +83,8 @@ namespace cann_emulation {
 void Planner::Add(const Argument& a, std::vector<size_t>* side) {
   if (a.tensor) {
     Require(Alive(a.tensor), ACLNN_ERR_PARAM_INVALID, "%s is no tensor, or one that was destroyed", a.name);
-    Require(a.tensor->format == ACL_FORMAT_ND, ACLNN_ERR_PARAM_INVALID, "%s has format %d, not ND", a.name, a.tensor->format);
+    Require(a.tensor->format == ACL_FORMAT_ND, ACLNN_ERR_PARAM_INVALID, "%s has format %d, not ND", a.name,
+            a.tensor->format);
     side->push_back(tensors_.size());
   }
   tensors_.push_back(a.tensor);
@@ -138,8 +141,8 @@ void Planner::Absent(const char* name, const void* argument) const {
 void Planner::Types(const Argument& a, std::initializer_list<aclDataType> types) const {
   bool known = false;
   for (aclDataType type : types) known |= type == TypeOf(a.tensor) && !(type == ACL_BF16 && Is310P());
-  Require(known, ACLNN_ERR_PARAM_INVALID, "%s is of %s, which is not supported on %s", a.name, TypeName(TypeOf(a.tensor)),
-          SocName().c_str());
+  Require(known, ACLNN_ERR_PARAM_INVALID, "%s is of %s, which is not supported on %s", a.name,
+          TypeName(TypeOf(a.tensor)), SocName().c_str());
 }
 
 void Planner::SameType(const Argument& a, const Argument& b) const {
@@ -150,7 +153,8 @@ void Planner::SameType(const Argument& a, const Argument& b) const {
 void Planner::SameDims(const Argument& a, const Argument& b, int code) const { HasDims(a, DimsOf(b.tensor), code); }
 
 void Planner::HasDims(const Argument& a, const std::vector<int64_t>& dims, int code) const {
-  Require(DimsOf(a.tensor) == dims, code, "%s has shape %s, not %s", a.name, Dims(DimsOf(a.tensor)).c_str(), Dims(dims).c_str());
+  Require(DimsOf(a.tensor) == dims, code, "%s has shape %s, not %s", a.name, Dims(DimsOf(a.tensor)).c_str(),
+          Dims(dims).c_str());
 }
 
 void Planner::Rank(const Argument& a, size_t least, size_t most, int code) const {
@@ -160,11 +164,12 @@ void Planner::Rank(const Argument& a, size_t least, size_t most, int code) const
 }
 
 void Planner::Contiguous(const Argument& a) const {
-  Require(IsContiguous(a.tensor->tensor), ACLNN_ERR_PARAM_INVALID, "%s is not contiguous: strides %s for shape %s", a.name,
-          Dims(a.tensor->tensor.strides).c_str(), Dims(DimsOf(a.tensor)).c_str());
+  Require(IsContiguous(a.tensor->tensor), ACLNN_ERR_PARAM_INVALID, "%s is not contiguous: strides %s for shape %s",
+          a.name, Dims(a.tensor->tensor.strides).c_str(), Dims(DimsOf(a.tensor)).c_str());
 }
 
-aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** executor, const std::function<void(Planner&)>& plan) {
+aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** executor,
+                 const std::function<void(Planner&)>& plan) {
   const std::string name = std::string(op) + "GetWorkspaceSize";
   if (int planted = Called(name)) return planted;
   if (NeedsDevice(name.c_str())) return ACLNN_ERR_RUNTIME_ERROR;
@@ -175,8 +180,8 @@ aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** execut
   } catch (const Failure& f) {
     return Refuse(f);
   }
-  auto* made = new aclOpExecutor{op, planner.tensors(), planner.inputs(), planner.outputs(), {}, planner.kernel,
-                                 WorkspaceFor(planner), false};
+  auto* made = new aclOpExecutor{op, planner.tensors(), planner.inputs(),      planner.outputs(),
+                                 {}, planner.kernel,    WorkspaceFor(planner), false};
   for (const aclTensor* t : made->tensors) made->planned.push_back(t ? t->tensor : Tensor());
   if (!made->workspace) made->kernel = [](const std::vector<Tensor>&) {};  // nothing to write
   *workspaceSize = made->workspace;
@@ -187,7 +192,8 @@ aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** execut
   return ACL_SUCCESS;
 }
 
-aclnnStatus Execute(const char* op, void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream) {
+aclnnStatus Execute(const char* op, void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                    aclrtStream stream) {
   if (int planted = Called(op)) {
     if (executor && IsAlive(executor) && !executor->repeatable) Forget(executor);
     return planted;
@@ -197,7 +203,8 @@ aclnnStatus Execute(const char* op, void* workspace, uint64_t workspaceSize, acl
   if (!IsAlive(executor)) return Refuse(ACLNN_ERR_INNER_NULLPTR, Text("%s: the executor was used before", op));
   std::string wrong;
   for (size_t i = 0; i < executor->tensors.size(); ++i) {
-    if (executor->tensors[i] && !Alive(executor->tensors[i])) wrong = Text("tensor %zu was destroyed before the second phase", i);
+    if (executor->tensors[i] && !Alive(executor->tensors[i]))
+      wrong = Text("tensor %zu was destroyed before the second phase", i);
   }
   if (executor->op != op) wrong = "the executor is one of " + executor->op;
   if (workspaceSize < executor->workspace) {
@@ -223,7 +230,8 @@ extern "C" {
 
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* executor) {
   if (int planted = Called("aclSetAclOpExecutorRepeatable")) return planted;
-  if (!executor || !IsAlive(executor)) return Refuse(ACLNN_ERR_INNER_NULLPTR, "aclSetAclOpExecutorRepeatable: no executor");
+  if (!executor || !IsAlive(executor))
+    return Refuse(ACLNN_ERR_INNER_NULLPTR, "aclSetAclOpExecutorRepeatable: no executor");
   executor->repeatable = true;
   return ACL_SUCCESS;
 }

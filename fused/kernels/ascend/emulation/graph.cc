@@ -37,7 +37,8 @@ Graph::Graph(const char*) {}
 namespace {
 graphStatus Refused(const char* name) {
   cann_emulation::Called(name);
-  cann_emulation::Refuse(ACL_ERROR_API_NOT_SUPPORT, std::string(name) + ": the emulation runs no whole graphs: enable_cann_graph=0");
+  cann_emulation::Refuse(ACL_ERROR_API_NOT_SUPPORT,
+                         std::string(name) + ": the emulation runs no whole graphs: enable_cann_graph=0");
   return kFailed;
 }
 }  // namespace

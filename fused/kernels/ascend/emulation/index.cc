@@ -33,7 +33,8 @@ std::vector<size_t> Named(const Tensor& index, const std::vector<int64_t>& self,
   std::vector<int64_t> at(index.dims.size());
   for (double c : chosen) {
     if (c < -self[axis] || c >= self[axis]) {
-      throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("index %g is out of an axis of %lld", c, (long long)self[axis])};
+      throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION,
+                    Text("index %g is out of an axis of %lld", c, (long long)self[axis])};
     }
     int64_t offset = (c < 0 ? int64_t(c) + self[axis] : int64_t(c)) * strides[axis];
     for (size_t i = 0; i < at.size(); ++i) offset += int64_t(i) == axis ? 0 : at[i] * strides[i];
@@ -50,8 +51,8 @@ std::vector<size_t> Named(const Tensor& index, const std::vector<int64_t>& self,
 
 extern "C" {
 
-aclnnStatus aclnnGatherGetWorkspaceSize(const aclTensor* self, const int64_t dim, const aclTensor* index, aclTensor* out,
-                                        uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnGatherGetWorkspaceSize(const aclTensor* self, const int64_t dim, const aclTensor* index,
+                                        aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnGather", workspaceSize, executor, [&](Planner& p) {
     const Argument s{"self", self}, n{"index", index}, o{"out", out};
     p.Inputs({s, n});
@@ -94,7 +95,8 @@ aclnnStatus aclnnGatherV2GetWorkspaceSize(const aclTensor* self, int64_t dim, co
       std::vector<double> y;
       for (int64_t a = 0; a < outer; ++a) {
         for (double row : rows) {
-          if (row < 0 || row >= t[0].dims[axis]) throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("index %g is out of range", row)};
+          if (row < 0 || row >= t[0].dims[axis])
+            throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("index %g is out of range", row)};
           const auto from = x.begin() + (a * t[0].dims[axis] + int64_t(row)) * inner;
           y.insert(y.end(), from, from + inner);
         }
@@ -104,8 +106,9 @@ aclnnStatus aclnnGatherV2GetWorkspaceSize(const aclTensor* self, int64_t dim, co
   });
 }
 
-aclnnStatus aclnnInplaceScatterValueGetWorkspaceSize(aclTensor* selfRef, int64_t dim, const aclTensor* index, const aclScalar* value,
-                                                     int64_t reduce, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnInplaceScatterValueGetWorkspaceSize(aclTensor* selfRef, int64_t dim, const aclTensor* index,
+                                                     const aclScalar* value, int64_t reduce, uint64_t* workspaceSize,
+                                                     aclOpExecutor** executor) {
   return Plan("aclnnInplaceScatterValue", workspaceSize, executor, [&](Planner& p) {
     const Argument s{"selfRef", selfRef}, n{"index", index};
     p.Outputs({s});

@@ -10,8 +10,9 @@ namespace {
 constexpr std::initializer_list<aclDataType> kNumbers = {ACL_FLOAT, ACL_FLOAT16, ACL_DOUBLE, ACL_BF16,  ACL_INT8,
                                                          ACL_UINT8, ACL_INT16,   ACL_INT32,  ACL_INT64, ACL_BOOL};
 constexpr std::initializer_list<aclDataType> kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_DOUBLE, ACL_BF16};
-constexpr std::initializer_list<aclDataType> kAll = {ACL_FLOAT, ACL_FLOAT16, ACL_DOUBLE, ACL_BF16,  ACL_INT8,   ACL_UINT8, ACL_INT16,
-                                                     ACL_INT32, ACL_INT64,   ACL_BOOL,   ACL_UINT16, ACL_UINT32, ACL_UINT64};
+constexpr std::initializer_list<aclDataType> kAll = {ACL_FLOAT,  ACL_FLOAT16, ACL_DOUBLE, ACL_BF16,  ACL_INT8,
+                                                     ACL_UINT8,  ACL_INT16,   ACL_INT32,  ACL_INT64, ACL_BOOL,
+                                                     ACL_UINT16, ACL_UINT32,  ACL_UINT64};
 
 int Width(aclDataType type) { return type == ACL_BOOL ? 0 : static_cast<int>(aclDataTypeSize(type)); }
 
@@ -32,14 +33,14 @@ aclDataType PromotedScalar(aclDataType tensor, aclDataType scalar) {
 using Binary = std::function<double(double, double)>;
 
 void CheckConversion(const Planner& p, aclDataType computed, const Argument& out) {
-  p.Require(IsFloating(TypeOf(out.tensor)) || !IsFloating(computed), ACLNN_ERR_PARAM_INVALID, "%s is of %s, the result of %s",
-            out.name, TypeName(TypeOf(out.tensor)), TypeName(computed));
+  p.Require(IsFloating(TypeOf(out.tensor)) || !IsFloating(computed), ACLNN_ERR_PARAM_INVALID,
+            "%s is of %s, the result of %s", out.name, TypeName(TypeOf(out.tensor)), TypeName(computed));
 }
 
 // Plans out = f(self, other), broadcast. alpha may be NULL only where the operator has none.
 aclnnStatus Elementwise(const char* op, const aclTensor* self, const aclTensor* other, const aclTensor* out,
-                        std::initializer_list<aclDataType> types, const Binary& f, uint64_t* workspaceSize, aclOpExecutor** executor,
-                        bool has_alpha = false, const aclScalar* alpha = nullptr) {
+                        std::initializer_list<aclDataType> types, const Binary& f, uint64_t* workspaceSize,
+                        aclOpExecutor** executor, bool has_alpha = false, const aclScalar* alpha = nullptr) {
   return Plan(op, workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, b{"other", other}, o{"out", out};
     p.Inputs({a, b});
@@ -66,8 +67,9 @@ aclnnStatus Elementwise(const char* op, const aclTensor* self, const aclTensor* 
 }
 
 // Plans out = f(self, other) for a scalar.
-aclnnStatus WithScalar(const char* op, const aclTensor* self, const aclScalar* other, const aclTensor* out, const Binary& f,
-                       uint64_t* workspaceSize, aclOpExecutor** executor, bool has_alpha = false, const aclScalar* alpha = nullptr) {
+aclnnStatus WithScalar(const char* op, const aclTensor* self, const aclScalar* other, const aclTensor* out,
+                       const Binary& f, uint64_t* workspaceSize, aclOpExecutor** executor, bool has_alpha = false,
+                       const aclScalar* alpha = nullptr) {
   return Plan(op, workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, o{"out", out};
     p.Inputs({a});
@@ -97,8 +99,8 @@ double Quotient(double a, double b) { return a / b; }
 
 extern "C" {
 
-aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor* self, const aclTensor* other, const aclScalar* alpha, aclTensor* out,
-                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor* self, const aclTensor* other, const aclScalar* alpha,
+                                     aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Elementwise("aclnnAdd", self, other, out, kNumbers, Sum, workspaceSize, executor, true, alpha);
 }
 
@@ -107,13 +109,13 @@ aclnnStatus aclnnInplaceAddGetWorkspaceSize(const aclTensor* selfRef, const aclT
   return Elementwise("aclnnInplaceAdd", selfRef, other, selfRef, kNumbers, Sum, workspaceSize, executor, true, alpha);
 }
 
-aclnnStatus aclnnSubGetWorkspaceSize(const aclTensor* self, const aclTensor* other, const aclScalar* alpha, aclTensor* out,
-                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnSubGetWorkspaceSize(const aclTensor* self, const aclTensor* other, const aclScalar* alpha,
+                                     aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Elementwise("aclnnSub", self, other, out, kNumbers, Difference, workspaceSize, executor, true, alpha);
 }
 
-aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out, uint64_t* workspaceSize,
-                                     aclOpExecutor** executor) {
+aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Elementwise("aclnnMul", self, other, out, kNumbers, Product, workspaceSize, executor);
 }
 
@@ -122,22 +124,23 @@ aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor* selfRef, const aclTensor*
   return Elementwise("aclnnInplaceMul", selfRef, other, selfRef, kNumbers, Product, workspaceSize, executor);
 }
 
-aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out, uint64_t* workspaceSize,
-                                     aclOpExecutor** executor) {
+aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor* self, const aclTensor* other, aclTensor* out,
+                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Elementwise("aclnnDiv", self, other, out, kFloats, Quotient, workspaceSize, executor);
 }
 
-aclnnStatus aclnnAddsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, const aclScalar* alpha, aclTensor* out,
-                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnAddsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, const aclScalar* alpha,
+                                      aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return WithScalar("aclnnAdds", self, other, out, Sum, workspaceSize, executor, true, alpha);
 }
 
-aclnnStatus aclnnMulsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out, uint64_t* workspaceSize,
-                                      aclOpExecutor** executor) {
+aclnnStatus aclnnMulsGetWorkspaceSize(const aclTensor* self, const aclScalar* other, aclTensor* out,
+                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
   return WithScalar("aclnnMuls", self, other, out, Product, workspaceSize, executor);
 }
 
-aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor* self, aclTensor* out, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
   return Plan("aclnnSqrt", workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, o{"out", out};
     p.Inputs({a});
@@ -154,8 +157,9 @@ aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor* self, aclTensor* out, uin
   });
 }
 
-aclnnStatus aclnnClampGetWorkspaceSize(const aclTensor* self, const aclScalar* clipValueMin, const aclScalar* clipValueMax,
-                                       aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnClampGetWorkspaceSize(const aclTensor* self, const aclScalar* clipValueMin,
+                                       const aclScalar* clipValueMax, aclTensor* out, uint64_t* workspaceSize,
+                                       aclOpExecutor** executor) {
   return Plan("aclnnClamp", workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, o{"out", out};
     p.Inputs({a});
@@ -178,15 +182,16 @@ aclnnStatus aclnnClampGetWorkspaceSize(const aclTensor* self, const aclScalar* c
   });
 }
 
-aclnnStatus aclnnCastGetWorkspaceSize(const aclTensor* self, const aclDataType dtype, aclTensor* out, uint64_t* workspaceSize,
-                                      aclOpExecutor** executor) {
+aclnnStatus aclnnCastGetWorkspaceSize(const aclTensor* self, const aclDataType dtype, aclTensor* out,
+                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnCast", workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, o{"out", out};
     p.Inputs({a});
     p.Outputs({o});
     for (const Argument& x : {a, o}) p.Types(x, kAll);
     p.Rank(a, 0, 8);
-    p.Require(TypeOf(out) == dtype, ACLNN_ERR_PARAM_INVALID, "out is of %s, dtype is %s", TypeName(TypeOf(out)), TypeName(dtype));
+    p.Require(TypeOf(out) == dtype, ACLNN_ERR_PARAM_INVALID, "out is of %s, dtype is %s", TypeName(TypeOf(out)),
+              TypeName(dtype));
     p.SameDims(o, a);
     if (TypeOf(self) == ACL_BOOL) p.Contiguous(a);
     p.kernel = [](const std::vector<Tensor>& t) { Store(t[1], Load(t[0])); };
@@ -210,7 +215,8 @@ aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor* selfRef, const aclTensor
   });
 }
 
-aclnnStatus aclnnInplaceOneGetWorkspaceSize(const aclTensor* selfRef, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnInplaceOneGetWorkspaceSize(const aclTensor* selfRef, uint64_t* workspaceSize,
+                                            aclOpExecutor** executor) {
   return Plan("aclnnInplaceOne", workspaceSize, executor, [&](Planner& p) {
     const Argument s{"selfRef", selfRef};
     p.Outputs({s});
@@ -220,8 +226,9 @@ aclnnStatus aclnnInplaceOneGetWorkspaceSize(const aclTensor* selfRef, uint64_t* 
   });
 }
 
-aclnnStatus aclnnInplaceMaskedFillScalarGetWorkspaceSize(aclTensor* selfRef, const aclTensor* mask, const aclScalar* value,
-                                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnInplaceMaskedFillScalarGetWorkspaceSize(aclTensor* selfRef, const aclTensor* mask,
+                                                         const aclScalar* value, uint64_t* workspaceSize,
+                                                         aclOpExecutor** executor) {
   return Plan("aclnnInplaceMaskedFillScalar", workspaceSize, executor, [&](Planner& p) {
     const Argument s{"selfRef", selfRef}, m{"mask", mask};
     p.Outputs({s});

@@ -51,7 +51,8 @@ void* AllocateDevice(size_t size) {
     munmap(address, pages);
     return nullptr;
   }
-  memset(storage, 0xff, size);  // NaN in every floating-point type, and no index: what is read before it is written shows
+  memset(storage, 0xff,
+         size);  // NaN in every floating-point type, and no index: what is read before it is written shows
   std::lock_guard<std::mutex> lock(blocks().mutex);
   blocks().device[reinterpret_cast<uintptr_t>(address)] = Block{size, pages, static_cast<uint8_t*>(storage)};
   Created("memory");
@@ -124,7 +125,8 @@ aclError aclrtFreeHost(void* hostPtr) {
   if (int planted = Called("aclrtFreeHost")) return planted;
   std::lock_guard<std::mutex> lock(blocks().mutex);
   if (!blocks().pinned.erase(reinterpret_cast<uintptr_t>(hostPtr))) {
-    return Refuse(ACL_ERROR_RT_PARAM_INVALID, Text("aclrtFreeHost: %p is no address that aclrtMallocHost gave", hostPtr));
+    return Refuse(ACL_ERROR_RT_PARAM_INVALID,
+                  Text("aclrtFreeHost: %p is no address that aclrtMallocHost gave", hostPtr));
   }
   free(hostPtr);
   return ACL_SUCCESS;

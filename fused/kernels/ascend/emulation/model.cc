@@ -3,16 +3,16 @@
 
 using namespace cann_emulation;
 
-#define REFUSES(name)                                                                                        \
-  extern "C" aclError name() {                                                                               \
-    Called(#name);                                                                                           \
+#define REFUSES(name)                                                                                            \
+  extern "C" aclError name() {                                                                                   \
+    Called(#name);                                                                                               \
     return Refuse(ACL_ERROR_API_NOT_SUPPORT, #name ": the emulation runs no whole graphs: enable_cann_graph=0"); \
   }
-#define GIVES_NOTHING(name)                                                                                  \
-  extern "C" void* name() {                                                                                  \
-    Called(#name);                                                                                           \
-    Refuse(ACL_ERROR_API_NOT_SUPPORT, #name ": the emulation runs no whole graphs: enable_cann_graph=0");    \
-    return nullptr;                                                                                          \
+#define GIVES_NOTHING(name)                                                                               \
+  extern "C" void* name() {                                                                               \
+    Called(#name);                                                                                        \
+    Refuse(ACL_ERROR_API_NOT_SUPPORT, #name ": the emulation runs no whole graphs: enable_cann_graph=0"); \
+    return nullptr;                                                                                       \
   }
 
 REFUSES(aclmdlAddDatasetBuffer)

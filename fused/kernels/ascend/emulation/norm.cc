@@ -40,8 +40,9 @@ std::vector<double> Normalize(std::vector<double>* x, const std::vector<double>&
 
 extern "C" {
 
-aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor* x, const aclTensor* gamma, double epsilon, const aclTensor* yOut,
-                                         const aclTensor* rstdOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor* x, const aclTensor* gamma, double epsilon,
+                                         const aclTensor* yOut, const aclTensor* rstdOut, uint64_t* workspaceSize,
+                                         aclOpExecutor** executor) {
   return Plan("aclnnRmsNorm", workspaceSize, executor, [&](Planner& p) {
     const Argument ax{"x", x}, ag{"gamma", gamma}, ay{"yOut", yOut}, ar{"rstdOut", rstdOut};
     p.Inputs({ax, ag});
@@ -54,7 +55,8 @@ aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor* x, const aclTensor* ga
     p.Types(ar, {ACL_FLOAT});
     p.Rank(ax, 1, 8, ACLNN_ERR_INNER_TILING_ERROR);
     p.Require(IsTail(DimsOf(gamma), DimsOf(x)) && gamma->tensor.Size(), ACLNN_ERR_INNER_TILING_ERROR,
-              "gamma has shape %s, which is not that of the last axes of x, %s", Dims(DimsOf(gamma)).c_str(), Dims(DimsOf(x)).c_str());
+              "gamma has shape %s, which is not that of the last axes of x, %s", Dims(DimsOf(gamma)).c_str(),
+              Dims(DimsOf(x)).c_str());
     p.SameDims(ay, ax, ACLNN_ERR_INNER_TILING_ERROR);
     p.HasDims(ar, RstdDims(DimsOf(x), DimsOf(gamma).size()), ACLNN_ERR_INNER_TILING_ERROR);
     p.Require(!Is310P() || x->tensor.Dim(-1) * aclDataTypeSize(TypeOf(x)) >= 32, ACLNN_ERR_INNER_TILING_ERROR,
@@ -68,11 +70,12 @@ aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor* x, const aclTensor* ga
   });
 }
 
-aclnnStatus aclnnAddRmsNormGetWorkspaceSize(const aclTensor* x1, const aclTensor* x2, const aclTensor* gamma, double epsilon,
-                                            aclTensor* yOut, aclTensor* rstdOut, aclTensor* xOut, uint64_t* workspaceSize,
-                                            aclOpExecutor** executor) {
+aclnnStatus aclnnAddRmsNormGetWorkspaceSize(const aclTensor* x1, const aclTensor* x2, const aclTensor* gamma,
+                                            double epsilon, aclTensor* yOut, aclTensor* rstdOut, aclTensor* xOut,
+                                            uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnAddRmsNorm", workspaceSize, executor, [&](Planner& p) {
-    const Argument a1{"x1", x1}, a2{"x2", x2}, ag{"gamma", gamma}, ay{"yOut", yOut}, ar{"rstdOut", rstdOut}, ax{"xOut", xOut};
+    const Argument a1{"x1", x1}, a2{"x2", x2}, ag{"gamma", gamma}, ay{"yOut", yOut}, ar{"rstdOut", rstdOut},
+        ax{"xOut", xOut};
     p.Inputs({a1, a2, ag});
     p.Outputs({ay, ar, ax});  // which may be NULL only with a gamma of shape [1, n], which is not emulated
     p.Types(a1, kFloats);
@@ -82,7 +85,8 @@ aclnnStatus aclnnAddRmsNormGetWorkspaceSize(const aclTensor* x1, const aclTensor
     p.Rank(a1, 1, 8);
     for (const Argument& a : {a2, ay, ax}) p.SameDims(a, a1);
     p.Require(IsTail(DimsOf(gamma), DimsOf(x1)), ACLNN_ERR_PARAM_INVALID,
-              "gamma has shape %s, which is not that of the last axes of x1, %s", Dims(DimsOf(gamma)).c_str(), Dims(DimsOf(x1)).c_str());
+              "gamma has shape %s, which is not that of the last axes of x1, %s", Dims(DimsOf(gamma)).c_str(),
+              Dims(DimsOf(x1)).c_str());
     p.HasDims(ar, RstdDims(DimsOf(x1), DimsOf(gamma).size()));
     p.kernel = [epsilon](const std::vector<Tensor>& t) {
       std::vector<double> y = Load(t[0]);

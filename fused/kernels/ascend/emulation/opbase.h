@@ -75,9 +75,11 @@ class Planner {
 };
 
 // Runs the first phase: counts the call, plans, and gives executor and workspace size.
-aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** executor, const std::function<void(Planner&)>& plan);
+aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** executor,
+                 const std::function<void(Planner&)>& plan);
 // Runs the second phase.
-aclnnStatus Execute(const char* op, void* workspace, uint64_t workspaceSize, aclOpExecutor* executor, aclrtStream stream);
+aclnnStatus Execute(const char* op, void* workspace, uint64_t workspaceSize, aclOpExecutor* executor,
+                    aclrtStream stream);
 
 inline const std::vector<int64_t>& DimsOf(const aclTensor* t) { return t->tensor.dims; }
 inline aclDataType TypeOf(const aclTensor* t) { return t->tensor.type; }

@@ -26,8 +26,8 @@ void Rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool interlea
 
 // Whether cos has one of the supported shapes for x, read as if it were laid out with batch, heads and sequence at
 // these axes, and the limits of that reading hold.
-bool Fits(const std::vector<int64_t>& x, const std::vector<int64_t>& cos, int batch, int heads, int sequence, bool interleaved,
-          size_t size) {
+bool Fits(const std::vector<int64_t>& x, const std::vector<int64_t>& cos, int batch, int heads, int sequence,
+          bool interleaved, size_t size) {
   const int64_t b = x[batch], n = x[heads], s = x[sequence], d = x[3];
   if (cos[sequence] != s) return false;
   const bool shared = cos[batch] == 1 && cos[heads] == 1, by_batch = cos[batch] == b && cos[heads] == 1,
@@ -47,8 +47,9 @@ bool Fits(const std::vector<int64_t>& x, const std::vector<int64_t>& cos, int ba
 
 extern "C" {
 
-aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor* x, const aclTensor* cos, const aclTensor* sin, int64_t mode,
-                                                         aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor* x, const aclTensor* cos, const aclTensor* sin,
+                                                         int64_t mode, aclTensor* out, uint64_t* workspaceSize,
+                                                         aclOpExecutor** executor) {
   return Plan("aclnnRotaryPositionEmbedding", workspaceSize, executor, [&](Planner& p) {
     const Argument ax{"x", x}, ac{"cos", cos}, as{"sin", sin}, ao{"out", out};
     p.Inputs({ax, ac, as});
@@ -58,27 +59,29 @@ aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor* x, con
     for (const Argument& a : {ax, ac, as, ao}) p.Rank(a, 4, 4);
     p.Contiguous(ao);
     const int tiling = ACLNN_ERR_INNER_TILING_ERROR;
-    p.Require(mode == 0 || (mode == 1 && !Is310P()), tiling, "mode %lld is not supported on %s", (long long)mode, SocName().c_str());
+    p.Require(mode == 0 || (mode == 1 && !Is310P()), tiling, "mode %lld is not supported on %s", (long long)mode,
+              SocName().c_str());
     p.SameDims(ao, ax, tiling);
     p.SameDims(as, ac, tiling);
     const std::vector<int64_t>&dx = DimsOf(x), &dc = DimsOf(cos);
     const int64_t d = dx[3];
     p.Require(dc[3] == d, tiling, "cos has %lld channels, x %lld", (long long)dc[3], (long long)d);
-    p.Require(Is310P() ? d <= 128 && d % 32 == 0 : d < 896 && d % 2 == 0, tiling, "%lld channels are not supported on %s", (long long)d,
-              SocName().c_str());
+    p.Require(Is310P() ? d <= 128 && d % 32 == 0 : d < 896 && d % 2 == 0, tiling,
+              "%lld channels are not supported on %s", (long long)d, SocName().c_str());
     const size_t size = aclDataTypeSize(TypeOf(x));
     p.Require(x->tensor.Size() == 0 || Fits(dx, dc, 0, 1, 2, mode, size) || Fits(dx, dc, 0, 2, 1, mode, size) ||
                   Fits(dx, dc, 1, 2, 0, mode, size),
-              tiling, "x of shape %s and cos of shape %s are no supported pair in BNSD, BSND or SBND for mode %lld", Dims(dx).c_str(),
-              Dims(dc).c_str(), (long long)mode);
+              tiling, "x of shape %s and cos of shape %s are no supported pair in BNSD, BSND or SBND for mode %lld",
+              Dims(dx).c_str(), Dims(dc).c_str(), (long long)mode);
     p.kernel = [mode](const std::vector<Tensor>& t) { Rotate(t[0], t[1], t[2], mode == 1, t[3]); };
   });
 }
 
 // The chips emulated have BSND and the half mode only; of the documented sizes of a head, 128 is the one that all
 // releases support.
-aclnnStatus aclnnApplyRotaryPosEmbV2GetWorkspaceSize(aclTensor* queryRef, aclTensor* keyRef, const aclTensor* cos, const aclTensor* sin,
-                                                     int64_t layout, char* rotaryMode, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnApplyRotaryPosEmbV2GetWorkspaceSize(aclTensor* queryRef, aclTensor* keyRef, const aclTensor* cos,
+                                                     const aclTensor* sin, int64_t layout, char* rotaryMode,
+                                                     uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnApplyRotaryPosEmbV2", workspaceSize, executor, [&](Planner& p) {
     const Argument q{"queryRef", queryRef}, k{"keyRef", keyRef}, c{"cos", cos}, s{"sin", sin};
     p.Outputs({q, k});
@@ -92,12 +95,14 @@ aclnnStatus aclnnApplyRotaryPosEmbV2GetWorkspaceSize(aclTensor* queryRef, aclTen
       p.Require(a.tensor->tensor.Dim(-1) == 128, ACLNN_ERR_PARAM_INVALID, "%s has %lld channels, not 128", a.name,
                 (long long)a.tensor->tensor.Dim(-1));
       for (int axis : {0, 1}) {
-        p.Require(DimsOf(a.tensor)[axis] == DimsOf(queryRef)[axis], ACLNN_ERR_PARAM_INVALID, "%s has shape %s, queryRef %s", a.name,
-                  Dims(DimsOf(a.tensor)).c_str(), Dims(DimsOf(queryRef)).c_str());
+        p.Require(DimsOf(a.tensor)[axis] == DimsOf(queryRef)[axis], ACLNN_ERR_PARAM_INVALID,
+                  "%s has shape %s, queryRef %s", a.name, Dims(DimsOf(a.tensor)).c_str(),
+                  Dims(DimsOf(queryRef)).c_str());
       }
     }
     for (const Argument& a : {c, s}) {
-      p.Require(DimsOf(a.tensor)[2] == 1, ACLNN_ERR_PARAM_INVALID, "%s has %lld heads, not 1", a.name, (long long)DimsOf(a.tensor)[2]);
+      p.Require(DimsOf(a.tensor)[2] == 1, ACLNN_ERR_PARAM_INVALID, "%s has %lld heads, not 1", a.name,
+                (long long)DimsOf(a.tensor)[2]);
     }
     p.Require(layout == 1, ACLNN_ERR_PARAM_INVALID, "layout is %lld, not 1", (long long)layout);
     p.Require(strcmp(rotaryMode, "half") == 0, ACLNN_ERR_PARAM_INVALID, "rotaryMode is %s, not half", rotaryMode);

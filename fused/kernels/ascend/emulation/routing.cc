@@ -50,7 +50,8 @@ void InitRouting(const std::vector<Tensor>& t, int64_t experts, int64_t counted)
   for (size_t i = 0; i < order.size(); ++i) {
     where[order[i]] = static_cast<double>(i);
     const double expert = ids[order[i]];
-    if (expert < 0 || (counted && expert >= experts)) throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("expertIdx has %g", expert)};
+    if (expert < 0 || (counted && expert >= experts))
+      throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("expertIdx has %g", expert)};
     if (counted) ++counts[size_t(expert)];
     if (int64_t(i) >= kept) continue;
     const auto from = x.begin() + order[i] / k * width;
@@ -75,7 +76,8 @@ void FinalizeRouting(const std::vector<Tensor>& t, int64_t mode) {
       double sum = (t[kX1] ? v[kX1][i * width + h] : 0) + (t[kX2] ? v[kX2][i * width + h] : 0);
       for (int64_t j = 0; j < k; ++j) {
         const double at = v[kRow][mode >= 2 ? i * k + j : j * rows + i];
-        if (at < (drop ? -1 : 0) || at > last) throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("expandedRowIdx has %g", at)};
+        if (at < (drop ? -1 : 0) || at > last)
+          throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, Text("expandedRowIdx has %g", at)};
         const double bias = t[kBias] ? v[kBias][int64_t(v[kExpert][i * k + j]) * width + h] : 0;
         const double x = at < 0 ? 0 : v[kX][int64_t(at) * width + h];
         sum += (t[kScales] ? v[kScales][i * k + j] : 1) * (x + bias);
@@ -91,10 +93,12 @@ void FinalizeRouting(const std::vector<Tensor>& t, int64_t mode) {
 extern "C" {
 
 aclnnStatus aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(const aclTensor* x, const aclTensor* finishedOptional, int64_t k,
-                                                      const aclTensor* yOut, const aclTensor* expertIdxOut, const aclTensor* rowIdxOut,
-                                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
+                                                      const aclTensor* yOut, const aclTensor* expertIdxOut,
+                                                      const aclTensor* rowIdxOut, uint64_t* workspaceSize,
+                                                      aclOpExecutor** executor) {
   return Plan("aclnnMoeGatingTopKSoftmax", workspaceSize, executor, [&](Planner& p) {
-    const Argument ax{"x", x}, ay{"yOut", yOut}, ae{"expertIdxOut", expertIdxOut}, ar{"rowIdxOut", rowIdxOut}, af{"finishedOptional", finishedOptional};
+    const Argument ax{"x", x}, ay{"yOut", yOut}, ae{"expertIdxOut", expertIdxOut}, ar{"rowIdxOut", rowIdxOut},
+        af{"finishedOptional", finishedOptional};
     p.Inputs({ax});
     p.Outputs({ay, ae, ar});
     p.Optional({af});
@@ -105,7 +109,8 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(const aclTensor* x, const 
     const int tiling = ACLNN_ERR_INNER_TILING_ERROR;
     p.Rank(ax, 2, 3, tiling);
     const int64_t experts = x->tensor.Dim(-1);
-    p.Require(k >= 0 && k <= experts && k <= 1024, tiling, "k is %lld for %lld experts", (long long)k, (long long)experts);
+    p.Require(k >= 0 && k <= experts && k <= 1024, tiling, "k is %lld for %lld experts", (long long)k,
+              (long long)experts);
     std::vector<int64_t> want = DimsOf(x);
     want.back() = k;
     for (const Argument& a : {ay, ae, ar}) p.HasDims(a, want, tiling);
@@ -117,21 +122,21 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(const aclTensor* x, const 
     if (Is310P()) {
       p.Types(ax, {ACL_FLOAT16});
       p.Absent("finishedOptional", finishedOptional);
-      p.Require(experts % 16 == 0 && experts <= 256, tiling, "%lld experts, no multiple of 16 up to 256", (long long)experts);
+      p.Require(experts % 16 == 0 && experts <= 256, tiling, "%lld experts, no multiple of 16 up to 256",
+                (long long)experts);
     }
     p.kernel = [k](const std::vector<Tensor>& t) { GatingTopKSoftmax(t, k); };
   });
 }
 
-aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(const aclTensor* x, const aclTensor* expertIdx, int64_t activeNum, int64_t expertCapacity,
-                                                  int64_t expertNum, int64_t dropPadMode, int64_t expertTokensCountOrCumsumFlag,
-                                                  bool expertTokensBeforeCapacityFlag, const aclTensor* expandedXOut,
-                                                  const aclTensor* expandedRowIdxOut, const aclTensor* expertTokensCountOrCumsumOut,
-                                                  const aclTensor* expertTokensBeforeCapacityOut, uint64_t* workspaceSize,
-                                                  aclOpExecutor** executor) {
+aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
+    const aclTensor* x, const aclTensor* expertIdx, int64_t activeNum, int64_t expertCapacity, int64_t expertNum,
+    int64_t dropPadMode, int64_t expertTokensCountOrCumsumFlag, bool expertTokensBeforeCapacityFlag,
+    const aclTensor* expandedXOut, const aclTensor* expandedRowIdxOut, const aclTensor* expertTokensCountOrCumsumOut,
+    const aclTensor* expertTokensBeforeCapacityOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnMoeInitRoutingV2", workspaceSize, executor, [&](Planner& p) {
-    const Argument ax{"x", x}, ai{"expertIdx", expertIdx}, ao{"expandedXOut", expandedXOut}, ar{"expandedRowIdxOut", expandedRowIdxOut},
-        ac{"expertTokensCountOrCumsumOut", expertTokensCountOrCumsumOut};
+    const Argument ax{"x", x}, ai{"expertIdx", expertIdx}, ao{"expandedXOut", expandedXOut},
+        ar{"expandedRowIdxOut", expandedRowIdxOut}, ac{"expertTokensCountOrCumsumOut", expertTokensCountOrCumsumOut};
     const int64_t flag = expertTokensCountOrCumsumFlag;
     p.Inputs({ax, ai});
     p.Outputs({ao, ar});
@@ -142,16 +147,20 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(const aclTensor* x, const aclT
     const int shape = ACLNN_ERR_INNER_NULLPTR;  // the documented code of these
     for (const Argument& a : {ax, ai}) p.Rank(a, 2, 2, shape);
     const int64_t rows = DimsOf(x)[0], width = DimsOf(x)[1], k = DimsOf(expertIdx)[1];
-    p.Require(DimsOf(expertIdx)[0] == rows, shape, "expertIdx has shape %s, x %s", Dims(DimsOf(expertIdx)).c_str(), Dims(DimsOf(x)).c_str());
-    p.Require(activeNum >= 0 && expertCapacity >= 0 && expertNum >= 0, shape, "activeNum %lld, expertCapacity %lld, expertNum %lld",
-              (long long)activeNum, (long long)expertCapacity, (long long)expertNum);
+    p.Require(DimsOf(expertIdx)[0] == rows, shape, "expertIdx has shape %s, x %s", Dims(DimsOf(expertIdx)).c_str(),
+              Dims(DimsOf(x)).c_str());
+    p.Require(activeNum >= 0 && expertCapacity >= 0 && expertNum >= 0, shape,
+              "activeNum %lld, expertCapacity %lld, expertNum %lld", (long long)activeNum, (long long)expertCapacity,
+              (long long)expertNum);
     p.Require(dropPadMode == 0 || dropPadMode == 1, shape, "dropPadMode is %lld", (long long)dropPadMode);
     p.Require(dropPadMode == 0, ACLNN_ERR_INNER, "the emulation has dropPadMode 0 only");
     p.Require(flag >= 0 && flag <= 2, shape, "expertTokensCountOrCumsumFlag is %lld", (long long)flag);
-    p.Require(!expertTokensBeforeCapacityFlag || expertTokensBeforeCapacityOut, ACLNN_ERR_PARAM_NULLPTR, "expertTokensBeforeCapacityOut is NULL");
+    p.Require(!expertTokensBeforeCapacityFlag || expertTokensBeforeCapacityOut, ACLNN_ERR_PARAM_NULLPTR,
+              "expertTokensBeforeCapacityOut is NULL");
     p.HasDims(ao, {activeNum ? std::min(activeNum, rows * k) : rows * k, width}, shape);
     p.HasDims(ar, {rows * k}, shape);
-    p.Require(!Is310P() || width % 32 == 0, shape, "the rows of x have %lld elements, no multiple of 32", (long long)width);
+    p.Require(!Is310P() || width % 32 == 0, shape, "the rows of x have %lld elements, no multiple of 32",
+              (long long)width);
     if (flag) {
       p.Outputs({ac});
       p.Require(expertNum > 0, shape, "expertNum is 0");
@@ -162,14 +171,16 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(const aclTensor* x, const aclT
   });
 }
 
-aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const aclTensor* expandedX, const aclTensor* expandedRowIdx, const aclTensor* x1Optional,
-                                                      const aclTensor* x2Optional, const aclTensor* biasOptional,
-                                                      const aclTensor* scalesOptional, const aclTensor* expertIdxOptional,
-                                                      int64_t dropPadMode, const aclTensor* out, uint64_t* workspaceSize,
+aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const aclTensor* expandedX, const aclTensor* expandedRowIdx,
+                                                      const aclTensor* x1Optional, const aclTensor* x2Optional,
+                                                      const aclTensor* biasOptional, const aclTensor* scalesOptional,
+                                                      const aclTensor* expertIdxOptional, int64_t dropPadMode,
+                                                      const aclTensor* out, uint64_t* workspaceSize,
                                                       aclOpExecutor** executor) {
   return Plan("aclnnMoeFinalizeRoutingV2", workspaceSize, executor, [&](Planner& p) {
-    const Argument ax{"expandedX", expandedX}, ar{"expandedRowIdx", expandedRowIdx}, a1{"x1Optional", x1Optional}, a2{"x2Optional", x2Optional},
-        ab{"biasOptional", biasOptional}, as{"scalesOptional", scalesOptional}, ae{"expertIdxOptional", expertIdxOptional}, ao{"out", out};
+    const Argument ax{"expandedX", expandedX}, ar{"expandedRowIdx", expandedRowIdx}, a1{"x1Optional", x1Optional},
+        a2{"x2Optional", x2Optional}, ab{"biasOptional", biasOptional}, as{"scalesOptional", scalesOptional},
+        ae{"expertIdxOptional", expertIdxOptional}, ao{"out", out};
     const int shape = ACLNN_ERR_INNER_NULLPTR;  // the documented code of these
     p.Inputs({ax, ar});
     p.Optional({a1, a2, ab, as, ae});
@@ -190,7 +201,8 @@ aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const aclTensor* expandedX
     } else {
       p.HasDims(ax, {rows * k, width}, shape);
     }
-    p.Require(expandedX->tensor.Dim(-1) == width, shape, "expandedX has shape %s, out %s", Dims(DimsOf(expandedX)).c_str(), Dims(DimsOf(out)).c_str());
+    p.Require(expandedX->tensor.Dim(-1) == width, shape, "expandedX has shape %s, out %s",
+              Dims(DimsOf(expandedX)).c_str(), Dims(DimsOf(out)).c_str());
     p.HasDims(ar, {rows * k}, shape);
     if (scalesOptional) p.HasDims(as, {rows, k}, shape);
     for (const Argument& a : {a1, a2}) {

@@ -17,8 +17,8 @@ constexpr std::initializer_list<aclDataType> kNumbers = {ACL_FLOAT, ACL_FLOAT16,
 
 extern "C" {
 
-aclnnStatus aclnnPermuteGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, aclTensor* out, uint64_t* workspaceSize,
-                                         aclOpExecutor** executor) {
+aclnnStatus aclnnPermuteGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, aclTensor* out,
+                                         uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnPermute", workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, o{"out", out};
     p.Inputs({a});
@@ -30,7 +30,8 @@ aclnnStatus aclnnPermuteGetWorkspaceSize(const aclTensor* self, const aclIntArra
     const int64_t rank = DimsOf(self).size();
     std::vector<int64_t> axes, want;
     for (int64_t axis : dims->values) {
-      p.Require(axis >= -rank && axis < rank, ACLNN_ERR_PARAM_INVALID, "dims has %lld for %lld axes", (long long)axis, (long long)rank);
+      p.Require(axis >= -rank && axis < rank, ACLNN_ERR_PARAM_INVALID, "dims has %lld for %lld axes", (long long)axis,
+                (long long)rank);
       axes.push_back(axis < 0 ? axis + rank : axis);
       want.push_back(DimsOf(self)[axes.back()]);
     }
@@ -41,8 +42,9 @@ aclnnStatus aclnnPermuteGetWorkspaceSize(const aclTensor* self, const aclIntArra
   });
 }
 
-aclnnStatus aclnnTopkGetWorkspaceSize(const aclTensor* self, int64_t k, int64_t dim, bool largest, bool sorted, aclTensor* valuesOut,
-                                      aclTensor* indicesOut, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnTopkGetWorkspaceSize(const aclTensor* self, int64_t k, int64_t dim, bool largest, bool sorted,
+                                      aclTensor* valuesOut, aclTensor* indicesOut, uint64_t* workspaceSize,
+                                      aclOpExecutor** executor) {
   return Plan("aclnnTopk", workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, v{"valuesOut", valuesOut}, n{"indicesOut", indicesOut};
     p.Inputs({a});
@@ -56,7 +58,8 @@ aclnnStatus aclnnTopkGetWorkspaceSize(const aclTensor* self, int64_t k, int64_t 
     const int64_t axis = dim < 0 ? dim + rank : dim;
     std::vector<int64_t> want = DimsOf(self);
     p.Require(axis == rank - 1, ACLNN_ERR_INNER, "the emulation has the last axis only");
-    p.Require(k >= 0 && k <= want[axis], ACLNN_ERR_PARAM_INVALID, "k is %lld for an axis of %lld", (long long)k, (long long)want[axis]);
+    p.Require(k >= 0 && k <= want[axis], ACLNN_ERR_PARAM_INVALID, "k is %lld for an axis of %lld", (long long)k,
+              (long long)want[axis]);
     p.Require(sorted, ACLNN_ERR_PARAM_INVALID, "sorted is false, which is not supported");
     want[axis] = k;
     p.HasDims(v, want);
@@ -82,20 +85,23 @@ aclnnStatus aclnnTopkGetWorkspaceSize(const aclTensor* self, int64_t k, int64_t 
   });
 }
 
-aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, bool keepDims, aclDataType dtype,
-                                           aclTensor* out, uint64_t* workspaceSize, aclOpExecutor** executor) {
+aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor* self, const aclIntArray* dims, bool keepDims,
+                                           aclDataType dtype, aclTensor* out, uint64_t* workspaceSize,
+                                           aclOpExecutor** executor) {
   return Plan("aclnnReduceSum", workspaceSize, executor, [&](Planner& p) {
     const Argument a{"self", self}, o{"out", out};
     p.Inputs({a});
     p.NotNull("dims", dims);
     p.Outputs({o});
     for (const Argument& x : {a, o}) p.Types(x, kNumbers);
-    p.Require(TypeOf(out) == dtype, ACLNN_ERR_PARAM_INVALID, "out is of %s, dtype is %s", TypeName(TypeOf(out)), TypeName(dtype));
+    p.Require(TypeOf(out) == dtype, ACLNN_ERR_PARAM_INVALID, "out is of %s, dtype is %s", TypeName(TypeOf(out)),
+              TypeName(dtype));
     p.Rank(a, 0, 8);
     const int64_t rank = DimsOf(self).size();
     std::set<int64_t> summed;
     for (int64_t axis : dims->values) {
-      p.Require(axis >= -rank && axis < rank, ACLNN_ERR_PARAM_INVALID, "dims has %lld for %lld axes", (long long)axis, (long long)rank);
+      p.Require(axis >= -rank && axis < rank, ACLNN_ERR_PARAM_INVALID, "dims has %lld for %lld axes", (long long)axis,
+                (long long)rank);
       p.Require(summed.insert(axis < 0 ? axis + rank : axis).second, ACLNN_ERR_PARAM_INVALID, "dims has an axis twice");
     }
     if (dims->values.empty()) {

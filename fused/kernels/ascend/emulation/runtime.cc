@@ -2,8 +2,8 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
-#include <set>
 #include <mutex>
+#include <set>
 
 #include "stream.h"
 
@@ -74,7 +74,7 @@ int NeedsDevice(const char* name) {
 }  // namespace cann_emulation
 
 // Counts the call, lets a planted failure happen, and wants a device.
-#define BEGIN(name)                           \
+#define BEGIN(name)                               \
   if (int planted = Called(name)) return planted; \
   if (int refused = NeedsDevice(name)) return refused;
 
@@ -82,7 +82,8 @@ extern "C" {
 
 aclError aclInit(const char*) {
   if (int planted = Called("aclInit")) return planted;
-  return initialized.exchange(true) ? Refuse(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: it was called before") : ACL_SUCCESS;
+  return initialized.exchange(true) ? Refuse(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: it was called before")
+                                    : ACL_SUCCESS;
 }
 
 aclError aclFinalize() {
@@ -191,7 +192,8 @@ aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t cou
 
 aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count) {
   BEGIN("aclrtMemset")
-  if (count > maxCount) return Refuse(ACL_ERROR_RT_PARAM_INVALID, Text("aclrtMemset: %zu of %zu bytes", count, maxCount));
+  if (count > maxCount)
+    return Refuse(ACL_ERROR_RT_PARAM_INVALID, Text("aclrtMemset: %zu of %zu bytes", count, maxCount));
   try {
     Execution held;
     memset(Open(devPtr, count), value, count);
@@ -203,7 +205,8 @@ aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count)
 
 aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream) {
   BEGIN("aclrtMemsetAsync")
-  if (count > maxCount) return Refuse(ACL_ERROR_RT_PARAM_INVALID, Text("aclrtMemset: %zu of %zu bytes", count, maxCount));
+  if (count > maxCount)
+    return Refuse(ACL_ERROR_RT_PARAM_INVALID, Text("aclrtMemset: %zu of %zu bytes", count, maxCount));
   return Launch(stream, [=] { memset(Open(devPtr, count), value, count); });
 }
 

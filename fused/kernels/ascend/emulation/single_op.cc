@@ -53,7 +53,8 @@ const std::map<std::string, Binary>& Binaries() {
 }
 
 // a[m, k] times b[k, n], both row-major.
-std::vector<double> Product(const std::vector<double>& a, const std::vector<double>& b, int64_t m, int64_t k, int64_t n) {
+std::vector<double> Product(const std::vector<double>& a, const std::vector<double>& b, int64_t m, int64_t k,
+                            int64_t n) {
   std::vector<double> c(m * n);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t p = 0; p < k; ++p) {
@@ -91,7 +92,8 @@ void BatchMatMul(const Operator& op) {
 }
 
 void Gemm(const Operator& op) {
-  const Tensor a = Transposed(op.in[0], op.Number("transpose_a", 0)), b = Transposed(op.in[1], op.Number("transpose_b", 0));
+  const Tensor a = Transposed(op.in[0], op.Number("transpose_a", 0)),
+               b = Transposed(op.in[1], op.Number("transpose_b", 0));
   const int64_t m = a.dims[0], n = b.dims[1];
   std::vector<double> y = Product(Load(a), Load(b), m, a.dims[1], n);
   const std::vector<double> c = Load(Expanded(op.in[2], {m, n}));
@@ -130,7 +132,8 @@ void Run(const Operator& op) {
 
 // The number of inputs of an operator; 0 for one that is not emulated.
 size_t Inputs(const std::string& type) {
-  if (Unaries().count(type) || type == "Cast" || type == "Flatten" || type == "TransposeD" || type == "BroadcastToD") return 1;
+  if (Unaries().count(type) || type == "Cast" || type == "Flatten" || type == "TransposeD" || type == "BroadcastToD")
+    return 1;
   if (Binaries().count(type) || type == "BatchMatMul" || type == "Fill") return 2;
   return type == "GEMM" ? 5 : 0;
 }
@@ -168,21 +171,23 @@ void Check(const Operator& op) {
   }
   const bool elementwise = Unaries().count(op.type) || Binaries().count(op.type) || op.type == "Cast";
   if (elementwise && (op.in[0].dims != out.dims || (want == 2 && op.in[1].dims != out.dims))) {
-    throw Failure{ACL_ERROR_OP_INPUT_NOT_MATCH, Text("%s: input of %s, output of %s", name, Dims(op.in[0].dims).c_str(),
-                                                     Dims(out.dims).c_str())};
+    throw Failure{ACL_ERROR_OP_INPUT_NOT_MATCH,
+                  Text("%s: input of %s, output of %s", name, Dims(op.in[0].dims).c_str(), Dims(out.dims).c_str())};
   }
   if (op.type == "TransposeD") {
     auto perm = op.attr.lists.find("perm");
     std::set<int64_t> axes;
     if (perm != op.attr.lists.end()) axes.insert(perm->second.begin(), perm->second.end());
     const int64_t rank = out.dims.size();
-    if (int64_t(axes.size()) != rank || op.in[0].dims.size() != out.dims.size() || (rank && (*axes.begin() != 0 || *axes.rbegin() != rank - 1))) {
+    if (int64_t(axes.size()) != rank || op.in[0].dims.size() != out.dims.size() ||
+        (rank && (*axes.begin() != 0 || *axes.rbegin() != rank - 1))) {
       throw Failure{ACL_ERROR_OP_ATTR_NOT_MATCH, "TransposeD: perm is no permutation of the axes"};
     }
   }
   for (size_t i = 0; i < op.in.size(); ++i) {
     if (op.constants[i].empty() && op.in[i].Size() && !IsDevice(op.in[i].data)) {
-      throw Failure{ACL_ERROR_OP_INPUT_NOT_MATCH, Text("%s: input %zu at %p is not on the device", name, i, op.in[i].data)};
+      throw Failure{ACL_ERROR_OP_INPUT_NOT_MATCH,
+                    Text("%s: input %zu at %p is not on the device", name, i, op.in[i].data)};
     }
   }
 }
@@ -209,7 +214,8 @@ extern "C" aclError aclopCompileAndExecute(const char* opType, int numInputs, co
     return Refuse(f);
   }
   return Launch(stream, [op, name] {
-    if (Called(name + "@device")) throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, name + ": planted failure on the device"};
+    if (Called(name + "@device"))
+      throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, name + ": planted failure on the device"};
     Run(op);
   });
 }

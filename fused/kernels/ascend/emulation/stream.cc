@@ -81,6 +81,19 @@ void Work(std::shared_ptr<Stream> s) {
   }
 }
 
+uint64_t Asked(const Stream& s) {
+  std::lock_guard<std::mutex> lock(streams().mutex);
+  return s.asked;
+}
+
+// Waits until a stream has reached a point.
+void Reach(const Point& point) {
+  std::unique_lock<std::mutex> lock(streams().mutex);
+  Hurry(point);
+  streams().changed.notify_all();
+  streams().changed.wait(lock, [&] { return point.stream->done >= point.done; });
+}
+
 }  // namespace
 
 Execution::Execution() { streams().execution.lock(); }
@@ -96,7 +109,7 @@ std::shared_ptr<Stream> NewStream() {
 
 void CloseStream(aclrtStream handle) {
   std::shared_ptr<Stream> s = Find(handle);
-  WaitFor(Point{s, s->asked});
+  Reach(Point{s, Asked(*s)});
   std::lock_guard<std::mutex> lock(streams().mutex);
   s->closed = true;
   streams().open.erase(handle);
@@ -132,11 +145,12 @@ Point Ask(const std::shared_ptr<Stream>& s, Task task) {
 }
 
 int WaitFor(const Point& point) {
-  std::unique_lock<std::mutex> lock(streams().mutex);
-  Hurry(point);
-  streams().changed.notify_all();
-  streams().changed.wait(lock, [&] { return point.stream->done >= point.done; });
-  return point.stream->failed.code ? Refuse(point.stream->failed) : ACL_SUCCESS;
+  Reach(point);
+  std::lock_guard<std::mutex> lock(streams().mutex);
+  Failure& failed = point.stream->failed;
+  if (failed.code && !failed.text.empty()) Refuse(failed);  // the text once, the code from now on
+  failed.text.clear();
+  return failed.code;
 }
 
 int SynchronizeAll() {
@@ -166,12 +180,7 @@ int Launch(aclrtStream stream, std::function<void()> work) {
 int Synchronize(aclrtStream stream) {
   try {
     std::shared_ptr<Stream> s = Find(stream);
-    uint64_t asked;
-    {
-      std::lock_guard<std::mutex> lock(streams().mutex);
-      asked = s->asked;
-    }
-    return WaitFor(Point{s, asked});
+    return WaitFor(Point{s, Asked(*s)});
   } catch (const Failure& f) {
     return Refuse(f);
   }

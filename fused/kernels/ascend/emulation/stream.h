@@ -38,10 +38,10 @@ class Execution {
 };
 
 std::shared_ptr<Stream> NewStream();
-void CloseStream(aclrtStream handle);                   // runs what is left
-std::shared_ptr<Stream> Find(aclrtStream handle);       // throws Failure
-Point Ask(const std::shared_ptr<Stream>&, Task task);   // puts a task at the end
-int WaitFor(const Point& point);                        // the code of the stream's failure, its text kept
+void CloseStream(aclrtStream handle);                  // runs what is left
+std::shared_ptr<Stream> Find(aclrtStream handle);      // throws Failure
+Point Ask(const std::shared_ptr<Stream>&, Task task);  // puts a task at the end
+int WaitFor(const Point& point);                       // the code of the stream's failure, its text kept
 int SynchronizeAll();
 
 }  // namespace cann_emulation

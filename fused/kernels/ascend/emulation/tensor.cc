@@ -1,9 +1,10 @@
 // aclTensor and the other arguments of aclnn calls.
+#include "tensor.h"
+
 #include <mutex>
 #include <set>
 
 #include "opbase.h"
-#include "tensor.h"
 
 using namespace cann_emulation;
 
@@ -45,12 +46,13 @@ aclTensor* aclCreateTensor(const int64_t* viewDims, uint64_t viewDimsNum, aclDat
   int64_t room = 1, last = offset;
   for (uint64_t i = 0; i < storageDimsNum; ++i) room *= storageDims[i];
   for (uint64_t i = 0; i < viewDimsNum; ++i) {
-    if (t.dims[i] < 0 || t.strides[i] < 0) return refuse(Text("dims %s, strides %s", Dims(t.dims).c_str(), Dims(t.strides).c_str()));
+    if (t.dims[i] < 0 || t.strides[i] < 0)
+      return refuse(Text("dims %s, strides %s", Dims(t.dims).c_str(), Dims(t.strides).c_str()));
     last += (t.dims[i] - 1) * t.strides[i];
   }
   if (offset < 0 || (t.Size() > 0 && last >= room)) {
-    return refuse(Text("dims %s, strides %s and offset %lld reach beyond a storage of %lld elements", Dims(t.dims).c_str(),
-                       Dims(t.strides).c_str(), (long long)offset, (long long)room));
+    return refuse(Text("dims %s, strides %s and offset %lld reach beyond a storage of %lld elements",
+                       Dims(t.dims).c_str(), Dims(t.strides).c_str(), (long long)offset, (long long)room));
   }
   Created("tensor");
   auto* tensor = new aclTensor{std::move(t), format};
@@ -64,7 +66,8 @@ aclnnStatus aclDestroyTensor(const aclTensor* tensor) {
   if (!tensor) return ACL_SUCCESS;
   std::lock_guard<std::mutex> lock(mutex);
   if (!alive().erase(tensor)) {
-    return Refuse(ACLNN_ERR_PARAM_INVALID, Text("aclDestroyTensor: %p is no tensor, or one that was destroyed", (const void*)tensor));
+    return Refuse(ACLNN_ERR_PARAM_INVALID,
+                  Text("aclDestroyTensor: %p is no tensor, or one that was destroyed", (const void*)tensor));
   }
   Destroyed("tensor");
   delete tensor;
