@@ -2,6 +2,7 @@
 arguments]. FOLDER holds the emulated libraries."""
 
 import sys
+import threading
 import unittest
 from math import erf
 
@@ -114,6 +115,27 @@ class OrdinaryOps(unittest.TestCase):
             self.near(s.run(None, feeds)[0], (feeds["x"] * w / np.sqrt(feeds["v"])) @ m, 1e-5)
         self.assertEqual(emulation.calls("aclopCompileAndExecute:BatchMatMul"), 4)
         self.assertEqual(emulation.calls("aclopCompileAndExecute:BatchMatMul@device"), 4)
+
+
+    def test_callers(self):
+        """Callers side by side, each in a stream of its own, below one session."""
+        w = self.normal(8, 8)
+        s = session([("Mul", ["x", "x"], ["a"], {}), ("MatMul", ["a", "w"], ["y"], {})], {"x": w}, constants={"w": w})
+        wrong = []
+
+        def call(seed):
+            for rows in range(1, 9):
+                x = np.random.default_rng(seed + rows).standard_normal((rows, 8)).astype(np.float32)
+                if not np.allclose(s.run(None, {"x": x})[0], (x * x) @ w, rtol=1e-4, atol=1e-4):
+                    wrong.append((seed, rows))
+
+        threads = [threading.Thread(target=call, args=(seed,)) for seed in range(0, 400, 100)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(emulation.calls("aclopCompileAndExecute:BatchMatMul@device"), 32)
 
 
 class Failures(unittest.TestCase):
