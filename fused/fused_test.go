@@ -201,23 +201,20 @@ func TestFindLibrary(t *testing.T) {
 	if _, err := FindLibrary(dir + "/elsewhere.so"); err == nil {
 		t.Error("an explicit path that does not exist was passed over")
 	}
-	for _, special := range []struct {
-		name string
-		find func(string) (string, error)
-	}{{CUDALibraryName(), FindCUDALibrary}, {CANNLibraryName(), FindCANNLibrary}} {
-		if _, err := special.find(""); err == nil {
-			t.Errorf("a folder with the CPU's library alone has %s", special.name)
+	for name, find := range map[string]func(string) (string, error){CUDALibraryName(): FindCUDALibrary, CANNLibraryName(): FindCANNLibrary} {
+		if _, err := find(""); err == nil {
+			t.Errorf("a folder with the CPU's library alone has %s", name)
 		}
-		if _, err := special.find(lib); err == nil || !strings.Contains(err.Error(), "which is not "+special.name) {
-			t.Errorf("the CPU's library was taken for %s: %v", special.name, err)
+		if _, err := find(lib); err == nil || !strings.Contains(err.Error(), "which is not "+name) {
+			t.Errorf("the CPU's library was taken for %s: %v", name, err)
 		}
-		path := dir + "/" + special.name
-		if err := os.WriteFile(path, nil, 0o666); err != nil {
+		device := dir + "/" + name
+		if err := os.WriteFile(device, nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		for _, explicit := range []string{"", dir, path} {
-			if got, err := special.find(explicit); err != nil || got != path {
-				t.Errorf("%s with %q: %q, %v", special.name, explicit, got, err)
+		for _, explicit := range []string{"", dir, device} {
+			if got, err := find(explicit); err != nil || got != device {
+				t.Errorf("%s: found by %q: %q, %v", name, explicit, got, err)
 			}
 		}
 	}

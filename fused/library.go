@@ -21,7 +21,7 @@ func LibraryName() string { return fileName("mojo_ops") }
 // CUDALibraryName is the file name of the CUDA kernels' library, which holds the CPU's too.
 func CUDALibraryName() string { return fileName("mojo_ops_cuda") }
 
-// CANNLibraryName is the file name of the kernels' library for CANN, which holds the CPU's too.
+// CANNLibraryName is the file name of the library of kernels for onnxruntime's CANN provider, which holds the CPU's too.
 func CANNLibraryName() string { return fileName("mojo_ops_cann") }
 
 // fileName is what a shared library is called on this system.
@@ -43,18 +43,19 @@ func FindLibrary(explicit string) (string, error) { return find(LibraryName(), e
 // FindCUDALibrary finds the library of CUDA kernels in the same places. A file that is named must have the library's own
 // name, since another one holds no CUDA kernels.
 func FindCUDALibrary(explicit string) (string, error) {
-	return findNamed(CUDALibraryName(), explicit, "CUDA")
+	return findNamed(CUDALibraryName(), explicit, "CUDA kernels")
 }
 
-// FindCANNLibrary finds the library of kernels for CANN in the same places, by its own name likewise.
+// FindCANNLibrary finds the library of kernels for onnxruntime's CANN provider, as FindCUDALibrary finds that for CUDA.
 func FindCANNLibrary(explicit string) (string, error) {
-	return findNamed(CANNLibraryName(), explicit, "CANN")
+	return findNamed(CANNLibraryName(), explicit, "kernels for CANN")
 }
 
-func findNamed(name, explicit, device string) (string, error) {
+// findNamed is find for a library of more than the CPU's kernels, which must have its own name.
+func findNamed(name, explicit, with string) (string, error) {
 	path, err := find(name, explicit)
 	if err == nil && filepath.Base(path) != name {
-		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with %s kernels", ErrNoLibrary, path, name, device)
+		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with %s", ErrNoLibrary, path, name, with)
 	}
 	return path, err
 }

@@ -54,27 +54,31 @@ func TestBackendChooses(t *testing.T) {
 		t.Fatal(err)
 	}
 	with, without := libraryFolder(t)
-	both := cudaFolder(t)
+	both := everyFolder(t)
 	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe"}
 	cuda := []string{"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe"}
+	npu := []string{"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "npu_glu"}
 	tests := []struct {
 		backend, include, library string
 		want                      []string
 		err                       string
 		device                    bool // the error is about a device
 	}{
-		{"+ALL", Auto, with, append([]string{"npu_glu"}, cpu...), "", false},
+		{"+ALL", Auto, with, cpu, "", false},
 		{"+CPU,NPU", Auto, with, append(slices.Clone(cpu), "npu_glu"), "", false},
 		{"+NPU", Auto, with, []string{"npu_glu"}, "", false},
 		{"+CPU", Auto, with, cpu, "", false},
-		{"+ALL", Auto, without, []string{"npu_glu"}, "", false},
-		{"+ALL,REF", Auto, without, []string{"npu_glu", "definition"}, "", false},
+		{"+NPU,ALL", Auto, without, []string{"npu_glu"}, "", false},
+		{"+NPU,ALL,REF", Auto, without, []string{"npu_glu", "definition"}, "", false},
+		{"+ALL,REF", Auto, without, []string{"definition"}, "", false},
 		{"+REF", Auto, without, []string{"definition"}, "", false},
 		{"+CPU", Auto, without, nil, "no kernel for CPU: kernel library not found", true},
 		{"+CUDA", Auto, with, nil, "no kernel for CUDA: kernel library not found", true},
 		{"+CUDA", Auto, both, cuda, "", false},
 		{"+CUDA,+CPU", Auto, both, append(slices.Clone(cuda), cpu...), "", false},
-		{"+ALL", Auto, both, append([]string{"npu_glu"}, cpu...), "", false},
+		{"+NPU", Auto, both, npu, "", false},
+		{"+NPU,+CPU", Auto, both, append(slices.Clone(npu), cpu...), "", false},
+		{"+ALL", Auto, both, cpu, "", false},
 		{"+CPU,CUDA", "cpu_fused_rope", with, cpu[2:3], "", false},
 		{"+CPU", "cuda_fused_rope", both, nil, "kernel cuda_fused_rope is not available: it runs on CUDA, which the backend +CPU leaves out", false},
 		{"+CPU", "cpu_fused_rope", with, cpu[2:3], "", false},

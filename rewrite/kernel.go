@@ -29,7 +29,7 @@ const DeviceAny = "any"
 
 // Environment is what kernels look for when they say whether they are available.
 type Environment struct {
-	library, cudaLibrary func() (string, error)
+	library, cudaLibrary, cannLibrary func() (string, error)
 }
 
 // Library gives the path of the library of CPU kernels, looked for once.
@@ -37,6 +37,9 @@ func (e *Environment) Library() (string, error) { return e.library() }
 
 // CUDALibrary gives the path of the library of CUDA kernels, looked for once.
 func (e *Environment) CUDALibrary() (string, error) { return e.cudaLibrary() }
+
+// CANNLibrary gives the path of the library of kernels for onnxruntime's CANN provider, looked for once.
+func (e *Environment) CANNLibrary() (string, error) { return e.cannLibrary() }
 
 // UnavailableError says that a kernel was asked for by name and cannot be used.
 type UnavailableError struct {
@@ -73,6 +76,11 @@ func needsCUDALibrary(e *Environment) error {
 	return err
 }
 
+func needsCANNLibrary(e *Environment) error {
+	_, err := e.CANNLibrary()
+	return err
+}
+
 // registry holds the kernels in the order they are applied and reported.
 var registry = mustRegister(nil,
 	&Kernel{ID: "cpu_fused_rmsnorm", Device: "cpu", Summary: "RMSNorm, alone or with the residual addition before it",
@@ -91,11 +99,22 @@ var registry = mustRegister(nil,
 		Patterns: []string{"NormRotary", "RotaryEmbedding"}, Ops: []string{"RotaryEmbedding", "NormRotary"}, Available: needsCUDALibrary},
 	&Kernel{ID: "cuda_fused_moe", Device: "cuda", Summary: "mixtures of experts: their routers, and the experts as one op",
 		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsCUDALibrary},
+	&Kernel{ID: "npu_fused_rmsnorm", Device: "npu", Summary: "RMSNorm, alone or with the residual addition before it",
+		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsCANNLibrary},
+	&Kernel{ID: "npu_fused_swiglu", Device: "npu", Summary: "gated activations: SwiGLU and GeGLU",
+		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsCANNLibrary},
+	&Kernel{ID: "npu_fused_rope", Device: "npu", Summary: "rotary position embedding, alone or with the RMSNorm of each head before it",
+		Patterns: []string{"NormRotary", "RotaryEmbedding"}, Ops: []string{"RotaryEmbedding", "NormRotary"}, Available: needsCANNLibrary},
+	&Kernel{ID: "npu_fused_moe", Device: "npu", Summary: "mixtures of experts: their routers, and the experts as one op",
+		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsCANNLibrary},
 	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
 		Patterns: []string{"LayerNorm"}},
 	&Kernel{ID: "onnx_softmax", Device: DeviceAny, Summary: "softmax of scores less the greatest one, by Softmax of the standard",
 		Patterns: []string{"ShiftedSoftmax"}},
 )
+
+// needsNaming says that the kernel runs on a device that a backend must name.
+func (k *Kernel) needsNaming() bool { return k.Device != "cpu" && k.Device != DeviceAny }
 
 // Register adds a kernel after the built-in ones. An id that is empty or taken, and an op that the catalogue lacks, are
 // errors.
@@ -149,7 +168,8 @@ func lookup(id string) (*Kernel, error) {
 }
 
 // choose gives the kernels that include names, and a report on every registered one. Those that assumed says yes to are available.
-// Auto takes CUDA's where the backend names CUDA: a library does not tell whether there will be a GPU.
+// Auto takes those of a device other than the CPU where the backend names it: a library does not tell whether there will be such a
+// device.
 func choose(include string, env *Environment, b Backend, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport, error) {
 	asked := map[string]bool{}
 	include = strings.TrimSpace(include)
@@ -169,8 +189,9 @@ func choose(include string, env *Environment, b Backend, assumed func(*Kernel) b
 	var reports []KernelReport
 	for _, k := range registry {
 		r := KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true}
-		if auto && k.Device == "cuda" && !b.Names(k.Device) {
-			r.Available, r.Reason = false, "the backend does not name CUDA: --backend +CUDA,CPU"
+		if auto && k.needsNaming() && !b.Names(k.Device) {
+			device := strings.ToUpper(k.Device)
+			r.Available, r.Reason = false, fmt.Sprintf("the backend does not name %s: --backend +%s,CPU", device, device)
 		} else if k.Available != nil && !assumed(k) {
 			if err := k.Available(env); err != nil {
 				if asked[k.ID] {

@@ -22,22 +22,25 @@ func libraryFolder(t *testing.T) (with, without string) {
 	return with, without
 }
 
-// cudaFolder gives a folder with a file in the place of each kernel library.
-func cudaFolder(t *testing.T) string {
+// everyFolder gives a folder with a file in the place of each kernel library.
+func everyFolder(t *testing.T) string {
 	t.Helper()
 	both, _ := libraryFolder(t)
-	if err := os.WriteFile(filepath.Join(both, fused.CUDALibraryName()), nil, 0o666); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{fused.CUDALibraryName(), fused.CANNLibraryName()} {
+		if err := os.WriteFile(filepath.Join(both, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return both
 }
 
 func TestChoose(t *testing.T) {
-	with, without := cudaFolder(t), t.TempDir()
+	with, without := everyFolder(t), t.TempDir()
 	cpuOnly, _ := libraryFolder(t)
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe",
-		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "onnx_layernorm", "onnx_softmax"}
-	standard := all[8:]
+		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
+		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax"}
+	standard := all[12:]
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -54,15 +57,17 @@ func TestChoose(t *testing.T) {
 		{"onnx_layernorm", without, false, standard[:1], ""},
 		{"cuda_fused_moe", with, false, all[7:8], ""},
 		{"cuda_fused_moe", cpuOnly, false, nil, "cuda_fused_moe is not available: kernel library not found"},
+		{"npu_fused_moe", with, false, all[11:12], ""},
+		{"npu_fused_moe", cpuOnly, false, nil, "npu_fused_moe is not available: kernel library not found"},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},
 		{"cpu_fused_rope", without, true, all[2:3], ""},
-		{"cpu_fused_rope,npu_fused_moe", with, false, nil, "cpu_fused_rmsnorm, cpu_fused_swiglu, cpu_fused_rope"},
+		{"cpu_fused_rope,tpu_fused_moe", with, false, nil, "cpu_fused_rmsnorm, cpu_fused_swiglu, cpu_fused_rope"},
 		{"auto,none", with, false, nil, "unknown kernel"},
 	}
 	for _, c := range tests {
 		t.Run(c.include+"/"+c.err, func(t *testing.T) {
-			cfg, named := newConfig([]Option{WithLibrary(c.library)}), Backend{listed: []string{"CUDA", "CPU"}}
+			cfg, named := newConfig([]Option{WithLibrary(c.library)}), Backend{listed: []string{"CUDA", "NPU", "CPU"}}
 			chosen, reports, err := choose(c.include, cfg.environment(), named, func(*Kernel) bool { return c.assume })
 			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Fatalf("got error %v, want one with %q", err, c.err)

@@ -93,6 +93,7 @@ func (c *config) environment() *Environment {
 	return &Environment{
 		library:     sync.OnceValues(func() (string, error) { return fused.FindLibrary(c.library) }),
 		cudaLibrary: sync.OnceValues(func() (string, error) { return fused.FindCUDALibrary(c.library) }),
+		cannLibrary: sync.OnceValues(func() (string, error) { return fused.FindCANNLibrary(c.library) }),
 	}
 }
 

@@ -16,12 +16,14 @@ const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by p
 on: "+" and names separated by commas. CPU, CUDA and NPU have kernels, as far as mojo-patch kernels lists any. REF has none:
 a fused op is its definition there, and a model runs in the built-in evaluator. ALL is every device that has kernels. One
 that is named and has none is an error; those that only ALL stands for are passed over, and the report says so. CUDA
-counts where it is named: apply takes its kernels, and a model runs on it, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.`
+counts where it is named: apply takes its kernels, and a model runs on it, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.
+NPU counts where it is named, too, and for apply alone: its kernels are for onnxruntime's CANN provider, on Huawei Ascend.`
 
-// The devices that onnxruntime runs models on here.
+// The devices that onnxruntime runs models on here, and one that has kernels for an onnxruntime elsewhere.
 const (
 	deviceCPU  = "CPU"
 	deviceCUDA = "CUDA"
+	deviceNPU  = "NPU"
 )
 
 // providerOf gives the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that

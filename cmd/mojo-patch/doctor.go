@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -153,11 +154,11 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 	}
 	rows, missing := tryKernels(f.onnxruntime, f.kernelsLib)
 	var wrong []error
-	tried, cuda := 0, ""
+	tried, elsewhere := 0, map[string]string{}
 	for _, r := range rows {
 		switch {
-		case r.Status == kernelUnknown && strings.EqualFold(r.Device, deviceCUDA):
-			cuda = r.Reason
+		case r.Status == kernelUnknown && !strings.EqualFold(r.Device, deviceCPU):
+			elsewhere[strings.ToUpper(r.Device)] = r.Reason
 		case r.Status != kernelStandard:
 			tried++
 		}
@@ -167,8 +168,10 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 	}
 	err := errors.Join(append(wrong, missing)...)
 	add(finding{What: triedKernels, Found: fmt.Sprintf("%d of %d run and agree with their definition", tried-len(wrong), tried)}, err)
-	if cuda != "" { // nothing is wrong with a machine without a GPU
-		add(finding{What: "CUDA kernels", Found: "not tried: " + cuda}, nil)
+	for _, device := range slices.Sorted(maps.Keys(elsewhere)) { // nothing is wrong with a machine without a GPU
+		if reason := elsewhere[device]; reason != "" {
+			add(finding{What: device + " kernels", Found: "not tried: " + reason}, nil)
+		}
 	}
 	if len(wrong) > 0 {
 		code = exitFailed

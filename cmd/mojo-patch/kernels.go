@@ -75,8 +75,11 @@ not tried.`,
 	return c
 }
 
+// npuNotTried is why the kernels for CANN are not run here.
+const npuNotTried = "they run in onnxruntime-cann, a build of onnxruntime that this program does not open (docs/kernels.md says how they are tested)"
+
 // tryKernels runs every kernel there is, if it can; missing says what it lacks to do so. What CUDA's kernels lack is the reason
-// of their rows alone: most machines have no GPU.
+// of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
 func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	cpu, missing := newProber(onnxruntime, lib, providerCPU)
 	if cpu != nil {
@@ -88,10 +91,13 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	}
 	for _, k := range rewrite.ScanAllKernels() {
 		p, reason := cpu, ""
-		if strings.EqualFold(k.Device, deviceCUDA) {
+		switch {
+		case strings.EqualFold(k.Device, deviceCUDA):
 			if p = cuda; noCUDA != nil {
 				reason = firstLine(noCUDA)
 			}
+		case strings.EqualFold(k.Device, deviceNPU):
+			p, reason = nil, npuNotTried
 		}
 		if len(k.Ops) == 0 {
 			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Device: k.Device, Status: kernelStandard, Reason: k.Summary})

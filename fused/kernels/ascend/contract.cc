@@ -41,6 +41,10 @@ OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape) {
     return Errorf(api, "mojo.MoE: ids choose %zu of %zu experts; aclnnMoeFinalizeRoutingV2 takes no more than there are",
                   shape.k, shape.experts);
   }
+  if (shape.experts == 0 || shape.k == 0 || shape.inner == 0) {
+    return Errorf(api, "mojo.MoE: %zu experts of width %zu, %zu for each token: CANN's calls take none that is 0",
+                  shape.experts, shape.inner, shape.k);
+  }
   for (size_t width : {shape.hidden, shape.packed, shape.inner}) {
     if (static_cast<int64_t>(width) < kWidthEnd) continue;
     return Errorf(api, "mojo.MoE: a matrix of the experts has %zu rows or columns; aclnnGroupedMatmulV4 takes less than %lld",

@@ -109,9 +109,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   MoEShape shape;
   void* y;
   if (OrtStatus* s = ReadMoE(api, context, a, data, shapes, &shape)) return s;
-  if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
   if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &y)) return s;
   if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
+  if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
   Run run(context, kMoE, node.memory);
   MoERun m{a, shape, node.input(kMoEX), data, &run};
   const Dims chosen{m.tokens(), m.k()};
