@@ -1,0 +1,117 @@
+package target
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// ascend keeps the fused ops that the kernels for onnxruntime's CANN provider run on Atlas A2 and A3, by the limits that the
+// documentation of CANN's calls gives.
+var ascend = &Target{
+	Name:    "ascend",
+	Summary: "fused ops by CANN, for Huawei's Atlas A2 and A3",
+	Device:  "NPU",
+	Rules: []Rule{
+		{"RMSNorm", "aclnnRmsNorm", kept()},
+		{"AddRMSNorm", "aclnnAddRmsNorm", kept()},
+		{"GLU", "aclnnSilu, aclnnMul", kept()},
+		{"RotaryEmbedding", "aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
+		{"NormRotary", "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
+		{"TopKRouter", "aclnnMoeGatingTopKSoftmax, or aclnnTopk", kept()},
+		{"MoE", "aclnnMoeInitRoutingV2, aclnnGroupedMatmulV4, aclnnMoeFinalizeRoutingV2", kept(groupedMatmul)},
+	},
+}
+
+// ascend310p is ascend for the Atlas inference series, which has no bfloat16 and whose calls take less.
+var ascend310p = &Target{
+	Name:    "ascend310p",
+	Summary: "fused ops by CANN, for Huawei's Atlas inference series (310P)",
+	Device:  "NPU",
+	Rules: []Rule{
+		{"RMSNorm", "aclnnRmsNorm", kept(noBFloat16, normOn310P)},
+		{"AddRMSNorm", "aclnnAddRmsNorm", kept(noBFloat16, normOn310P)},
+		{"GLU", "aclnnSilu, aclnnMul", kept(noBFloat16)},
+		{"RotaryEmbedding", "aclnnRotaryPositionEmbedding", kept(noBFloat16, rotaryOn310P)},
+		{"NormRotary", "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(noBFloat16, normOn310P, rotaryOn310P)},
+	},
+}
+
+// kept takes the fused op itself where all limits hold.
+func kept(limits ...func(*Call) error) func(*Call) error {
+	return func(c *Call) error {
+		for _, limit := range limits {
+			if err := limit(c); err != nil {
+				return err
+			}
+		}
+		c.Keep()
+		return nil
+	}
+}
+
+func rotatedBelow896(c *Call) error {
+	if r := c.Int("rotary_dim"); r >= 896 {
+		return fmt.Errorf("it rotates %d channels; aclnnRotaryPositionEmbedding takes less than 896", r)
+	}
+	return nil
+}
+
+// groupedMatmul holds the limits of aclnnGroupedMatmulV4: one type, at most 1024 groups, matrices of less than 65536 rows and columns.
+func groupedMatmul(c *Call) error {
+	const x, ids, gateUp, down = 0, 2, 3, 4
+	if c.Type(x) != c.Type(gateUp) {
+		return fmt.Errorf("X is %s, the experts are %s; aclnnGroupedMatmulV4 multiplies matrices of one type", c.Type(x), c.Type(gateUp))
+	}
+	for _, i := range []int{gateUp, down} {
+		d := c.Dims(i)
+		if len(d) != 3 {
+			continue
+		}
+		if d[0] > 1024 {
+			return fmt.Errorf("there are %d experts; aclnnGroupedMatmulV4 takes at most 1024", d[0])
+		}
+		if widest := max(d[1], d[2]); widest >= 65536 {
+			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes less than 65536 rows and columns", d[1], d[2])
+		}
+		if chosen := c.Dims(ids); len(chosen) > 0 && d[0] >= 0 && chosen[len(chosen)-1] > d[0] {
+			return fmt.Errorf("%d of %d experts are chosen; aclnnMoeFinalizeRoutingV2 takes no more than there are", chosen[len(chosen)-1], d[0])
+		}
+	}
+	return nil
+}
+
+func noBFloat16(c *Call) error {
+	for i, t := range c.Site.Types {
+		if t == onnx.BFloat16 {
+			return fmt.Errorf("input %d is bfloat16, which Ascend 310P has not", i)
+		}
+	}
+	return nil
+}
+
+// normOn310P holds the limits of aclnnRmsNorm there: one type, and rows of at least 32 bytes.
+func normOn310P(c *Call) error {
+	scale := 1
+	if c.Op == "AddRMSNorm" {
+		scale = 2
+	}
+	if c.Type(0) != c.Type(scale) {
+		return fmt.Errorf("X is %s, scale is %s; on Ascend 310P aclnnRmsNorm takes one type", c.Type(0), c.Type(scale))
+	}
+	if d := c.Dims(0); len(d) > 0 && d[len(d)-1] >= 0 && d[len(d)-1]*int64(c.Type(0).Bits()) < 32*8 {
+		return fmt.Errorf("a row has %d elements; on Ascend 310P aclnnRmsNorm takes 32 bytes and more", d[len(d)-1])
+	}
+	return nil
+}
+
+// rotaryOn310P holds the limits of aclnnRotaryPositionEmbedding there: halves, and 32, 64, 96 or 128 channels.
+func rotaryOn310P(c *Call) error {
+	if c.Int("interleaved") != 0 {
+		return fmt.Errorf("its pairs are interleaved; on Ascend 310P aclnnRotaryPositionEmbedding takes halves")
+	}
+	if r := c.Int("rotary_dim"); r > 128 || r%32 != 0 {
+		return fmt.Errorf("it rotates %d channels; on Ascend 310P aclnnRotaryPositionEmbedding takes 32, 64, 96 and 128", r)
+	}
+	return nil
+}
