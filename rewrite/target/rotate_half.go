@@ -13,7 +13,7 @@ import (
 func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	rank, d, r := len(c.Dims(0)), c.lastDim(0), c.Int("rotary_dim")
 	if rank != 3 && rank != 4 {
-		return nil, fmt.Errorf("OpenVINO has RoPE of 3 and 4 dimensions, not of rank %s", rankText(c.Dims(0)))
+		return nil, fmt.Errorf("OpenVINO has RoPE of 3 and 4 dimensions, not of X, %s", shapeText(c.Dims(0)))
 	}
 	cos, err := c.wideTable(cosAt, rank)
 	if err != nil {

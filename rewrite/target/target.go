@@ -37,7 +37,7 @@ type Rule struct {
 	Write func(*Call) error
 }
 
-var targets = []*Target{ort, standard, openvino, ascend, ascend310p}
+var targets = []*Target{ort, standard, qnn, openvino, ascend, ascend310p}
 
 // All lists the targets but Mojo, in the order of the documentation.
 func All() []*Target { return append([]*Target(nil), targets...) }

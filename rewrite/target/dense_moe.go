@@ -1,0 +1,129 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The inputs of MoE.
+const (
+	moeX = iota
+	moeWeights
+	moeIDs
+	moeGateUp
+	moeDown
+	moeGateUpBias
+	moeDownBias
+)
+
+// denseMoE writes MoE as products of all tokens with all experts, each times its gate, which is 0 where the expert was not chosen:
+// for devices that can neither pick matrices by data nor run a branch. What an expert that was not chosen makes of a token must be
+// finite, or 0 times it is no number.
+func denseMoE(c *Call) error {
+	hidden, experts := c.lastDim(moeX), int64(-1)
+	if w := c.Dims(moeGateUp); len(w) == 3 {
+		experts = w[0]
+	}
+	inner, err := c.moeInner()
+	if err != nil {
+		return err
+	}
+	if hidden < 0 || experts < 0 {
+		return fmt.Errorf("dense experts need to know their number and their width: X is %s, gate_up %s", shapeText(c.Dims(moeX)), shapeText(c.Dims(moeGateUp)))
+	}
+	t := c.Type(moeX) // of all that is computed
+	if c.Type(moeGateUp) != t {
+		t = onnx.Float
+	}
+	gates, err := c.denseGates(experts, t)
+	if err != nil {
+		return err
+	}
+	rows := c.Cast(c.rows(moeX), c.Type(moeX), t)
+	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), moeGateUp, moeGateUpBias, "gate_up_layout", t)
+	y := c.product(c.between(h, inner, t), moeDown, moeDownBias, "down_layout", t) // [experts, tokens, hidden]
+	y = c.Op1("ReduceSum", []*onnx.Value{c.Op1("Mul", []*onnx.Value{y, gates}), c.Integers(0)}, onnx.IntAttr("keepdims", 0))
+	y = c.Cast(y, t, c.Type(moeX))
+	if dims := c.Dims(moeX); len(dims) != 2 {
+		shape := c.Op1("Shape", []*onnx.Value{c.Input(moeX)})
+		if !slices.Contains(dims, -1) {
+			shape = c.Integers(dims...)
+		}
+		y = c.Op1("Reshape", []*onnx.Value{y, shape})
+	}
+	c.Output(0, y)
+	return nil
+}
+
+// moeInner gives the number of rows that down takes, which gate and up have each.
+func (c *Call) moeInner() (int64, error) {
+	d := c.Dims(moeDown)
+	if len(d) != 3 || d[1] < 0 || d[2] < 0 {
+		return 0, fmt.Errorf("dense experts need to know the shape of down, which is %s", shapeText(d))
+	}
+	if c.String("down_layout") == "in_out" {
+		return d[1], nil
+	}
+	return d[2], nil
+}
+
+// denseGates gives the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum where it
+// was chosen more than once. No ScatterElements: QNN takes none that adds.
+func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
+	if c.lastDim(moeIDs) < 0 {
+		return nil, errors.New("dense experts need to know how many are chosen")
+	}
+	numbers := make([]int64, experts)
+	for i := range numbers {
+		numbers[i] = int64(i)
+	}
+	last := c.Integers(-1)
+	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(moeIDs), last}), c.Integers(numbers...)})
+	weights := c.Cast(c.rows(moeWeights), c.Type(moeWeights), t)
+	gates := c.Op1("Mul", []*onnx.Value{c.Cast(chosen, onnx.Bool, t), c.Op1("Unsqueeze", []*onnx.Value{weights, last})}) // [tokens, k, experts]
+	gates = c.Op1("ReduceSum", []*onnx.Value{gates, c.Integers(1)}, onnx.IntAttr("keepdims", 0))
+	gates = c.Op1("Transpose", []*onnx.Value{gates}, onnx.IntsAttr("perm", []int64{1, 0}))
+	return c.Op1("Unsqueeze", []*onnx.Value{gates, last}), nil
+}
+
+// rows gives input i as a matrix of its last dimension.
+func (c *Call) rows(i int) *onnx.Value {
+	if len(c.Dims(i)) == 2 {
+		return c.Input(i)
+	}
+	return c.Op1("Reshape", []*onnx.Value{c.Input(i), c.Integers(-1, c.lastDim(i))})
+}
+
+// product multiplies x by the experts' matrices in input w, whichever way they are stored, and adds their biases.
+func (c *Call) product(x *onnx.Value, w, bias int, layout string, t onnx.DataType) *onnx.Value {
+	m := c.Cast(c.Input(w), c.Type(w), t)
+	if c.String(layout) == "out_in" {
+		m = c.Op1("Transpose", []*onnx.Value{m}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	}
+	y := c.Op1("MatMul", []*onnx.Value{x, m})
+	if b := c.Input(bias); b != nil {
+		b = c.Cast(c.Op1("Unsqueeze", []*onnx.Value{b, c.Integers(1)}), c.Type(bias), t)
+		y = c.Op1("Add", []*onnx.Value{y, b})
+	}
+	return y
+}
+
+// between is what comes between the two products.
+func (c *Call) between(h *onnx.Value, inner int64, t onnx.DataType) *onnx.Value {
+	activate := func(g *onnx.Value) *onnx.Value { return c.activated(g, t) }
+	switch c.String("packing") {
+	case "none":
+		return activate(h)
+	case "halves":
+		parts := c.Add("", "Split", 2, []*onnx.Value{h, c.Integers(inner, inner)}, onnx.IntAttr("axis", -1))
+		return c.gated(parts[0], parts[1], t, activate)
+	}
+	every := func(from int64) *onnx.Value {
+		return c.Op1("Slice", []*onnx.Value{h, c.Integers(from), c.Integers(math.MaxInt64), c.Integers(-1), c.Integers(2)})
+	}
+	return c.gated(every(0), every(1), t, activate)
+}

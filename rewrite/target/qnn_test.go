@@ -1,0 +1,60 @@
+package target
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+func TestQNN(t *testing.T) {
+	x, w := []int64{2, 3, 2, 8}, []int64{8}
+	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
+	for _, c := range []struct {
+		name string
+		site site
+		ops  string
+	}{
+		{"norm", normSite("RMSNorm", 0, types(f32, f32), x, w), "RMSNormalization"},
+		{"norm, float16", normSite("RMSNorm", 1, types(f16, f16), x, w), "RMSNormalization"},
+		{"norm, wide scale", normSite("RMSNorm", 0, types(f16, f32), x, w), "Cast RMSNormalization Cast"},
+		{"norm, half scale", normSite("RMSNorm", 1, types(f32, f16), x, w), "Cast RMSNormalization Cast"},
+		{"sum", normSite("AddRMSNorm", 0, types(f32, f32, f32), x, x, w), "Add RMSNormalization"},
+		{"silu", gluSite("silu", 1, 0, 0, f32), "Sigmoid Mul Mul"},
+		{"silu, clamped", gluSite("silu", 1.702, 1.5, 1, f32), "Min Min Max Add Mul Sigmoid Mul Mul"},
+		{"gelu", gluSite("gelu", 1, 0, 0, f16), "Gelu Mul"},
+		{"gelu of tanh", gluSite("gelu_tanh", 1, 0, 0, f32), "Gelu Mul"},
+	} {
+		t.Run(c.name, func(t *testing.T) { taken(t, qnn, c.site, c.ops) })
+	}
+	two := normSite("RMSNorm", 0, types(f32, f32), x, []int64{2, 8})
+	two.attrs[0] = onnx.IntAttr("axis", -2)
+	open(t, qnn, two, "axis -2")
+	open(t, qnn, normSite("RMSNorm", 0, types(bf16, bf16), x, w), "not bfloat16")
+	open(t, qnn, normSite("AddRMSNorm", 0, types(bf16, bf16, f32), x, x, w), "not bfloat16")
+	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), []int64{1, 2, 3, 2, 8}, w), "up to 4 dimensions, not of axis -1 of X, [1, 2, 3, 2, 8]")
+	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), nil, w), "of unknown rank")
+	open(t, qnn, gluSite("silu", 1, 0, 0, bf16), "not bfloat16")
+	open(t, qnn, rotarySite(0, 8, "first", "halves", []int64{2, 5, 8}, []int64{5, 4}).typed(bf16, bf16, bf16), "not bfloat16")
+}
+
+// TestQNNRotary: QNN has one op for every rotation.
+func TestQNNRotary(t *testing.T) {
+	for _, x := range [][]int64{{2, 3, 5, 8}, {2, 5, 8}} {
+		for _, side := range []string{"first", "last"} {
+			for _, r := range []int64{8, 4} {
+				for _, layout := range []string{"halves", "interleaved"} {
+					for interleaved := range int64(2) {
+						s := rotarySite(interleaved, r, side, layout, x, []int64{5, r / 2})
+						t.Run(fmt.Sprint(x, side, r, layout, interleaved), func(t *testing.T) {
+							if ops := written(same(t, qnn, s.typed(f16, f16, f16))); strings.Count(ops, "RotaryEmbedding") != 1 {
+								t.Errorf("wrote %s", ops)
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
