@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -109,4 +111,44 @@ func (c *candidate) repeatInput(i int, t *reference.Tensor) {
 			t.F[k] = t.F[row+at%(n/2)]
 		}
 	}
+}
+
+// CheckFused says of every fused op of a patched model whether a target takes it that has kernels of fused ops; the others become
+// Open. A target without such kernels is an error.
+func CheckFused(m *onnx.Model, t *target.Target) ([]SiteReport, error) {
+	if t == nil || t.Device == "" {
+		return nil, errors.New("only targets with kernels of fused ops take patched models")
+	}
+	facts := infer.Analyze(m)
+	var sites []SiteReport
+	check := func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			op := fused.Lookup(n.OpType)
+			if n.Domain != fused.Domain || op == nil {
+				continue
+			}
+			site := SiteReport{Pattern: n.OpType, Op: n.OpType, Nodes: []string{nodeName(n)}, Node: nodeName(n), Status: Fused}
+			s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
+			for _, v := range n.Inputs {
+				dtype, shape := onnx.Undefined, []int64(nil)
+				if v != nil {
+					dtype, shape = facts.DataType(v), dims(facts, v)
+				}
+				s.Types, s.Dims = append(s.Types, dtype), append(s.Dims, shape)
+				site.Types = append(site.Types, dtype.String())
+			}
+			emits, err := t.Write(target.NewCall(n, s))
+			if site.Emits = []string{emits}; err != nil {
+				site.Status, site.Reason, site.Emits = Open, err.Error(), nil
+			}
+			sites = append(sites, site)
+		}
+	}
+	m.Graph.Walk(check)
+	for _, f := range m.Functions {
+		if f.Domain != fused.Domain {
+			f.Body.Walk(check)
+		}
+	}
+	return sites, nil
 }

@@ -22,11 +22,14 @@ type finding struct {
 
 	provider bool // a line about a provider, which in JSON has a list of its own
 	unusable bool // found, and does not work here, which nobody asked for
+	open     bool // a model whose fused ops a target does not take, all of them
 }
 
 // label says in one word how it stands: kernels that were tried and differ are not missing.
 func (f finding) label() string {
 	switch {
+	case f.open:
+		return "open   "
 	case f.unusable:
 		return "unused "
 	case f.Error == "":
@@ -55,6 +58,7 @@ const triedKernels = "kernels"
 type doctorFlags struct {
 	kernelsLib, onnxruntime string
 	provider                providerFlags
+	patched                 modelFlags
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -67,9 +71,12 @@ exits with 4 when something is missing and with 1 when a kernel gives wrong resu
 
 It lists the execution providers that are here: those that onnxruntime was built with, and those of plugin libraries beside onnxruntime,
 in Python packages and of --provider-library. Each is tried with a model of one node. One that does not open is missing only if
---provider names it, with the options of --provider-option or KEY=VALUE. -v adds the plugins, and the devices that they offer.`,
+--provider names it, with the options of --provider-option or KEY=VALUE. -v adds the plugins, and the devices that they offer.
+
+With --model it looks at a patched model, too, and says which of its fused ops are within the limits that an NPU's documentation gives.`,
 		Example: `  mojo-patch doctor
   mojo-patch doctor -v --provider qnn backend_type=htp soc_model=60
+  mojo-patch doctor --model patched.onnx --target ascend
   ONNXRUNTIME_LIB=/opt/onnxruntime/lib mojo-patch doctor`,
 		Args: func(c *cobra.Command, args []string) error {
 			rest, _ := f.provider.split(args, 0)
@@ -81,7 +88,15 @@ in Python packages and of --provider-library. Each is tried with a model of one 
 			if err := f.provider.checkProvider(true); err != nil {
 				return err
 			}
+			model, wrong, err := f.patched.findings(a)
+			if err != nil {
+				return err
+			}
 			list, providers, verdict := f.examine(a.verbose)
+			list = append(list, model...)
+			if wrong && verdict == nil {
+				verdict = &exitError{code: exitFailed}
+			}
 			if a.json {
 				list = slices.DeleteFunc(list, func(f finding) bool { return f.provider })
 				report := map[string]any{"schema": jsonSchema, "version": toolVersion(), "findings": list, "providers": providers}
@@ -105,6 +120,7 @@ in Python packages and of --provider-library. Each is tried with a model of one 
 	}
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	f.provider.nameFlags(c, "(doctor tries every one that is here)")
+	f.patched.flags(c)
 	a.jsonFlag(c)
 	return c
 }
