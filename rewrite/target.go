@@ -71,15 +71,26 @@ func (a *applier) lower(c *candidate) error {
 			return err
 		}
 	}
-	have := opName(c.match.Root.Domain, c.match.Root.OpType)
-	if len(g.Nodes) == 1 && len(c.match.Nodes) == 1 && opName(g.Nodes[0].Domain, g.Nodes[0].OpType) == have {
-		return openError{fmt.Errorf("target %s: it is %s already", t.Name, have)}
+	if have := opNames(c.match.Nodes); slices.Equal(have, opNames(g.Nodes)) {
+		return openError{fmt.Errorf("target %s: it is %s already", t.Name, strings.Join(have, ", "))}
 	}
 	c.functions = slices.DeleteFunc(c.functions, func(f *onnx.Function) bool {
 		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool { return n.Domain == f.Domain && n.OpType == f.Name })
 	})
 	c.facts = a.facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
 	return nil
+}
+
+// opNames gives the ops of the nodes, sorted; those of constants alone are left out.
+func opNames(nodes []*onnx.Node) []string {
+	var names []string
+	for _, n := range nodes {
+		if slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return v != nil && v.Constant() == nil }) {
+			names = append(names, opName(n.Domain, n.OpType))
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // repeats says whether the last axis of an input of the replacement holds everything twice, and notes that it does: the check has to

@@ -38,6 +38,9 @@ Some exporters spread a block over functions that call functions, or a mixture o
 Those are replaced by their bodies first (--inline), with the branches of If nodes that ranks decide; where nothing is fused
 then, they stay as they were.
 
+With --target, what stands in the place of a block is no fused op but what another runtime has (docs/targets.md). A site that
+it has nothing for stays open: it is left as it was and reported.
+
 The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
 OUT lies in the same folder: then it refers to the same data files, and needs them, and only weights that were stacked are in
 OUT.data. OUT appears when it is whole, in place of an older one at once with its data; an OUT.data that it does not need any
@@ -45,6 +48,7 @@ more is removed, unless another model of the folder refers to it.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
+  mojo-patch apply model.onnx -o standard.onnx --target onnx
   mojo-patch apply model.onnx --dry-run --json`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
@@ -124,6 +128,9 @@ func (f *applyFlags) apply(a *app, path string) error {
 			return err
 		}
 		defer m.Close()
+		if err := p.prepare(m); err != nil {
+			return err
+		}
 		r.Inlined = nil
 	}
 	var failure error

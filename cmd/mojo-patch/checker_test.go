@@ -23,16 +23,7 @@ sys.exit(bad > 0)
 
 // TestCheckerAcceptsPatchedModels has every bundled model, patched, read by the checker of Python's onnx.
 func TestCheckerAcceptsPatchedModels(t *testing.T) {
-	python := os.Getenv("MOJO_PYTHON")
-	if python == "" {
-		python = filepath.Join("..", "..", "build", "venv", "bin", "python")
-	}
-	if out, err := exec.Command(python, "-c", "import onnx").CombinedOutput(); err != nil {
-		if os.Getenv("MOJO_REQUIRE_ORT") == "1" {
-			t.Fatalf("%s cannot import onnx: %v\n%s", python, err, out)
-		}
-		t.Skipf("%s cannot import onnx (make test installs it)", python)
-	}
+	python := pythonWithONNX(t)
 	dir := t.TempDir()
 	args := []string{"-c", checker}
 	for name := range bundled(t) {
@@ -44,4 +35,20 @@ func TestCheckerAcceptsPatchedModels(t *testing.T) {
 	if out, err := exec.Command(python, args...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// pythonWithONNX gives a Python that has onnx, or skips the test.
+func pythonWithONNX(t *testing.T) string {
+	t.Helper()
+	python := os.Getenv("MOJO_PYTHON")
+	if python == "" {
+		python = filepath.Join("..", "..", "build", "venv", "bin", "python")
+	}
+	if out, err := exec.Command(python, "-c", "import onnx").CombinedOutput(); err != nil {
+		if os.Getenv("MOJO_REQUIRE_ORT") == "1" {
+			t.Fatalf("%s cannot import onnx: %v\n%s", python, err, out)
+		}
+		t.Skipf("%s cannot import onnx (make test installs it)", python)
+	}
+	return python
 }

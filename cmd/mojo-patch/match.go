@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
@@ -76,7 +77,11 @@ func writeSites(w io.Writer, r *rewrite.Report, misses bool) {
 		if s.Status == rewrite.Missed && !misses {
 			continue
 		}
-		t.add(s.Pattern, s.Op, s.Node, s.Kernel, s.Device, s.Status, s.Reason)
+		kernel := s.Kernel
+		if len(s.Emits) > 0 {
+			kernel += ": " + strings.Join(s.Emits, ", ")
+		}
+		t.add(s.Pattern, s.Op, s.Node, kernel, s.Device, s.Status, s.Reason)
 		n++
 	}
 	if n > 0 {

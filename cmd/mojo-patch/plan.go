@@ -63,7 +63,8 @@ type plan struct {
 	backend rewrite.Backend
 	input   *rewrite.FileReport
 	readMS  float64
-	end     func() // releases what the options hold
+	prepare func(*onnx.Model) error // for the target
+	end     func()                  // releases what the options hold
 }
 
 // plan translates the flags.
@@ -87,10 +88,11 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if p.backend, err = f.devices.backend(); err != nil {
 		return nil, err
 	}
-	t, err := f.target.of()
+	t, prepare, err := f.target.of()
 	if err != nil {
 		return nil, err
 	}
+	p.prepare = prepare
 	step, clear := a.progress("checking site")
 	p.end = clear
 	p.options = []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
@@ -171,6 +173,9 @@ func (p *plan) read(path string) (*onnx.Model, error) {
 
 // run finds, checks and rewrites the sites of a model that read gave.
 func (p *plan) run(m *onnx.Model, more ...rewrite.Option) (*rewrite.Report, error) {
+	if err := p.prepare(m); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.input.Path, err)
+	}
 	r, err := rewrite.ApplyDefaultKernels(m, p.include, append(slices.Clip(p.options), more...)...)
 	if err != nil {
 		return nil, err

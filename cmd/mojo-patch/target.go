@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 	"github.com/spf13/cobra"
 )
@@ -23,16 +24,22 @@ func (f *targetFlags) flags(c *cobra.Command) {
 	}
 }
 
-// of gives the target, nil for fused ops.
-func (f *targetFlags) of() (*target.Target, error) {
-	t, err := target.Lookup(f.name)
+// of gives the target, nil for fused ops, and what brings a model to what it takes.
+func (f *targetFlags) of() (t *target.Target, prepare func(*onnx.Model) error, err error) {
+	if t, err = target.Lookup(f.name); err != nil {
+		return nil, nil, fmt.Errorf("--target: %w", err)
+	}
+	if t == nil {
+		if len(f.shapes) > 0 {
+			return nil, nil, fmt.Errorf("--shape is about --target, which is not given")
+		}
+		return nil, func(*onnx.Model) error { return nil }, nil
+	}
+	shapes, err := target.ParseShapes(f.shapes)
 	if err != nil {
-		return nil, fmt.Errorf("--target: %w", err)
+		return nil, nil, fmt.Errorf("--shape %w", err)
 	}
-	if t == nil && len(f.shapes) > 0 {
-		return nil, fmt.Errorf("--shape is about --target, which is not given")
-	}
-	return t, nil
+	return t, func(m *onnx.Model) error { return target.Prepare(m, t, shapes) }, nil
 }
 
 func targetNames() []string {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/models"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// otherEvaluation are models that onnx's reference evaluator gives other results for, patched or not.
+var otherEvaluation = map[string]string{
+	"gemma3-ts-fp16": "float32 in the place of float16",
+}
+
+// takenBlocks says how many of a model's blocks a target takes, or has as they are. Where it takes no mixture, its experts are blocks of
+// their own.
+func takenBlocks(to, model string, all models.Blocks) models.Blocks {
+	if to == "ort" && withoutCPUKernels(model) {
+		return models.Blocks{LayerNorm: all.LayerNorm}
+	}
+	all.Router, all.MoE = 0, 0
+	return all
+}
+
+// TestBundledModelsForTargets patches every bundled model for the targets that onnxruntime's CPU provider runs. Each must reproduce
+// PyTorch's outputs without the kernels, and onnx's checker and reference evaluator agree with what is of the standard alone.
+func TestBundledModelsForTargets(t *testing.T) {
+	if onnxruntime, _ := testEnvironment(t); onnxruntime == "" {
+		t.Skip("needs onnxruntime: make fetch")
+	}
+	dir := t.TempDir()
+	args := []string{filepath.Join("testdata", "reference.py")}
+	for _, to := range []string{"ort", "onnx"} {
+		for name, all := range bundled(t) {
+			t.Run(to+"/"+name, func(t *testing.T) {
+				recorded := filepath.Join("..", "..", "models", name+".npz")
+				out := filepath.Join(dir, to+"-"+name+".onnx")
+				flags := []string{"apply", strings.TrimSuffix(recorded, ".npz") + ".onnx", "-o", out, "--json", "--target", to, "--golden", recorded}
+				if withoutCPUKernels(name) {
+					flags = append(flags, "--evaluator")
+				}
+				r := report(t, flags...)
+				got, want := fusedBlocks(r), takenBlocks(to, name, all)
+				for _, s := range r.Sites {
+					if strings.HasSuffix(s.Reason, " already") {
+						countBlock(&got, s.Op)
+					}
+				}
+				if all.MoE > want.MoE {
+					want.GLU = max(want.GLU, got.GLU)
+				}
+				if got != want {
+					t.Errorf("took %+v, want %+v", got, want)
+				}
+				if r.Target != to || r.Refused() > 0 {
+					t.Errorf("target %q, %d refused", r.Target, r.Refused())
+				}
+				for _, s := range r.Sites {
+					if (s.Status == rewrite.Fused) != (len(s.Emits) > 0) && s.Kernel == to || (s.Status == rewrite.Open) != strings.HasPrefix(s.Reason, "target "+to) {
+						t.Errorf("%s at %s is %s, emits %v: %s", s.Pattern, s.Node, s.Status, s.Emits, s.Reason)
+					}
+				}
+				if again := report(t, "match", out, "--json", "--target", to); again.Fused() != 0 {
+					t.Errorf("a second pass takes %d sites more", again.Fused())
+				}
+				switch {
+				case to != "onnx":
+				case withoutCPUKernels(name) || otherEvaluation[name] != "":
+					args = append(args, out, "-")
+				default:
+					args = append(args, out, recorded)
+				}
+			})
+		}
+	}
+	python := pythonWithONNX(t)
+	if out, err := exec.Command(python, args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// countBlock adds the block of a fused op.
+func countBlock(b *models.Blocks, op string) {
+	switch op {
+	case "RMSNorm", "AddRMSNorm":
+		b.RMSNorm++
+	case "RotaryEmbedding":
+		b.Rope++
+	case "GLU":
+		b.GLU++
+	}
+}
