@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace cann_emulation {
 namespace {
@@ -54,9 +55,14 @@ double Get(const uint8_t* p) {
   return static_cast<double>(t);
 }
 
+// An integer out of the type's range becomes the nearest of it; NaN becomes 0.
 template <typename T>
 void Put(uint8_t* p, double x) {
-  T t = static_cast<T>(std::isnan(x) ? 0 : static_cast<long double>(x));
+  using Limits = std::numeric_limits<T>;
+  const T t = std::isnan(x)                             ? T(0)
+              : x <= static_cast<double>(Limits::min()) ? Limits::min()
+              : x >= static_cast<double>(Limits::max()) ? Limits::max()
+                                                        : static_cast<T>(x);
   memcpy(p, &t, sizeof t);
 }
 
