@@ -1,6 +1,7 @@
 """Tests memory, streams and failures of the emulated device: python cann_device_test.py FOLDER [unittest arguments]."""
 
 import ctypes
+import os
 import sys
 import unittest
 
@@ -58,13 +59,27 @@ class Device(cann.Case):
         e.check(e.base.aclDestroyAclOpExecutor(executor))
 
     def test_later(self):
-        """What was asked for is not done before somebody waits for it, or some time has passed."""
+        """What was asked for is not done before somebody waits for it."""
         stream, held = e.stream(), e.tensor(np.zeros(8, np.uint8).view(F32))
         e.run("aclrtMemsetAsync", held.address, SIZE(8), 1, SIZE(8), stream)
         self.assertEqual(held.value().view(np.uint8).tolist(), [0] * 8)
         e.run("aclrtSynchronizeStream", stream)
         self.assertEqual(held.value().view(np.uint8).tolist(), [1] * 8)
         e.run("aclrtDestroyStream", stream)
+
+    def test_by_itself(self):
+        """It is done after some time even if nobody waits."""
+        got = cann.in_a_process("""
+import cann, numpy, time
+e = cann.start(FOLDER)
+held = e.tensor(numpy.zeros(8, numpy.uint8).view(cann.F32))
+e.run("aclrtMemsetAsync", held.address, cann.SIZE(8), 1, cann.SIZE(8), None)
+end = time.monotonic() + 30
+while held.value().view(numpy.uint8)[0] == 0 and time.monotonic() < end:
+    time.sleep(0.01)
+print(held.value().view(numpy.uint8).tolist())
+""", CANN_EMULATION_DELAY_MS="5")
+        self.assertEqual(got.stdout, "[1, 1, 1, 1, 1, 1, 1, 1]\n", got.stderr)
 
     def test_events(self):
         a, b, event = e.stream(), e.stream(), P()
@@ -171,5 +186,6 @@ print(e.acl.aclInit(None))
 
 
 if __name__ == "__main__":
+    os.environ["CANN_EMULATION_DELAY_MS"] = "60000"  # that a slow machine does not do early what nobody waited for
     e = cann.start(sys.argv.pop(1))
     unittest.main()
