@@ -155,6 +155,12 @@ func (a *applier) apply() error {
 	}
 	err := a.replace(accepted)
 	a.report.Changed = true
+	for k := range a.chosen {
+		if k.Device == "npu" {
+			a.report.Expanded = oneBroadcast(a.scopes(), a.facts)
+			break
+		}
+	}
 	a.report.TimeMS.Rewrite = lap(&start)
 	return err
 }

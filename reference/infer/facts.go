@@ -79,6 +79,14 @@ func (f *Facts) Shape(v *onnx.Value, world int) (shape []int64, ok bool) {
 	return s, complete(s)
 }
 
+// Size gives a dimension of v in one world, -1 where it is not known.
+func (f *Facts) Size(v *onnx.Value, world, axis int) int64 {
+	if s := f.of(v).shape[world]; axis >= 0 && axis < len(s) {
+		return s[axis]
+	}
+	return -1
+}
+
 // Dim gives a dimension of v if it is known and the same number in all worlds, also when other dimensions of v are
 // unknown. The axis may be negative.
 func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
