@@ -1,18 +1,20 @@
 """Tests libmojo_ops_cann through onnxruntime's CANN provider, on an emulation of CANN or an Ascend device.
 
-    python cann_test.py LIBRARY [--models DIR] [--patched DIR] [unittest arguments]
+    python cann_test.py LIBRARY [--emulation FOLDER] [--models DIR] [--patched DIR] [unittest arguments]
 
 Runs every op in every form and type that CANN's calls take against the op's definition, with no node on the CPU; has every
 call of CANN fail that a run of each op makes; and, with --models and --patched (models that `mojo-patch apply` wrote, under
 the names that they have in --models), compares whole models with their recorded outputs NAME.npz, every fused node on the
-provider. Needs onnxruntime-cann, onnx, numpy and ml_dtypes, and CANN's libraries where the loader finds them: those of
-CANN itself, or the emulation's (LD_LIBRARY_PATH), without which what plants failures is left out.
+provider. Needs onnxruntime-cann, onnx, numpy and ml_dtypes, and CANN: the emulation of ascend/emulation in FOLDER, or else an
+installed one (LD_LIBRARY_PATH), where the tests that need the emulation's own calls are left out.
 """
 import argparse
-import ctypes
 import glob
 import os
+import shutil
 import sys
+import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -20,6 +22,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
+import cann
 import harness as h
 import ort_test
 from cuda_test import FUSED, profiled, to_numpy, to_ort
@@ -29,7 +32,7 @@ from ort_test import NORM_TYPES, SHAPES, OpTest
 CANN = "CANNExecutionProvider"
 PROVIDER = (CANN, {"enable_cann_graph": "0"})  # with graphs the provider takes models whole, and runs no kernel of a library
 DTYPES = (F32, F16, BF16)
-models = patched = emulation = None  # set by main
+models = patched = emulation = None  # set by main; emulation is None on a device
 
 
 def one_node(op, values, types, out_types, attributes, constant=(), leave_out=0):
@@ -311,11 +314,11 @@ class FailureTest(CANNTest):
 
     def calls(self, log):
         """The calls of the library's own kernels: the provider's are of the runtime."""
-        return dict.fromkeys(c for c in log.splitlines() if c.startswith("aclnn") or c.startswith("aclCreateTensor") or
-                             c.startswith("aclCreateScalar") or c.startswith("aclCreateIntArray"))
+        ours = ("aclnn", "aclCreateTensor", "aclCreateScalar", "aclCreateIntArray")
+        return dict.fromkeys(c for c in log if c.startswith(ours) and not c.startswith("aclCreateTensorDesc"))
 
     def live(self):
-        return {kind: emulation.CannEmulationLive(kind.encode()) for kind in ("tensor", "list", "scalar", "array", "executor")}
+        return {kind: emulation.live(kind) for kind in ("tensor", "list", "scalar", "array", "executor")}
 
     def test_every_call(self):
         if emulation is None:
@@ -323,17 +326,17 @@ class FailureTest(CANNTest):
         planted = 0
         for op, values, types, outs, attributes in self.cases():
             s, feeds = session(one_node(op, values, types, outs, attributes)), feeds_of(values, types)
-            emulation.CannEmulationReset()
+            emulation.reset()
             want = run_session(s, feeds)
             before = self.live()
             self.assertTrue(all(n == 0 for n in before.values()), before)
-            calls = self.calls(emulation.CannEmulationLog().decode())
+            calls = self.calls(emulation.log())
             self.assertTrue(any(c.startswith("aclnn") for c in calls))
             for call in calls:
                 with self.subTest(f"{op}: {call}"):
                     planted += 1
-                    emulation.CannEmulationReset()
-                    emulation.CannEmulationFail(call.encode(), 1)
+                    emulation.reset()
+                    emulation.fail(call)
                     with self.assertRaises(Exception) as caught:
                         run_session(s, feeds)
                     self.assertEqual(self.live(), before)
@@ -342,11 +345,92 @@ class FailureTest(CANNTest):
                     else:
                         for words in (f"mojo.{op}: {call} failed with status", f"{call}: planted failure of call 1"):
                             self.assertIn(words, str(caught.exception))
-                    emulation.CannEmulationReset()
+                    emulation.reset()
                     for a, b in zip(run_session(s, feeds), want):  # the next run is none the worse
                         np.testing.assert_array_equal(a, b)
         print(f"{planted} calls failed as planted", flush=True)
         self.assertGreater(planted, 100)
+
+
+class LoadTest(CANNTest):
+    """CANN's libraries: where they are looked for, and what is said of one that is missing."""
+
+    CODE = """
+import ctypes, os, sys
+for name in {preload}:
+    ctypes.CDLL(os.path.join({folder!r}, name), ctypes.RTLD_GLOBAL)
+import numpy as np
+import cann_test as t
+t.h.library = {library!r}
+x = np.ones((2, 8), np.float32)
+try:
+    y, = t.run("RMSNorm", [x, x[0]], ["float32"] * 2, ["float32"], t.h.NORM)
+    print("ran", float(abs(y - 1).max()) < 1e-4)
+except Exception as error:
+    print(error)
+"""
+    RUNTIME = ("libascendcl.so", "libacl_op_compiler.so", "libfmk_onnx_parser.so")
+
+    def loaded(self, folder, preload, **environment):
+        """What a process says that has the libraries of the list open and looks for the others by itself."""
+        code = self.CODE.format(folder=folder, preload=preload, library=h.library)
+        got = cann.in_a_process(code, **environment)
+        return got.stdout + got.stderr
+
+    def setUp(self):
+        super().setUp()
+        if emulation is None:
+            self.skipTest("CANN is not the emulation")
+
+    def test_by_the_systems_ways(self):
+        self.assertIn("ran True", self.loaded(cann.FOLDER, [], LD_LIBRARY_PATH=cann.FOLDER))
+
+    def test_beside_the_runtime(self):
+        self.assertIn("ran True", self.loaded(cann.FOLDER, self.RUNTIME, LD_LIBRARY_PATH=""))
+
+    def test_missing(self):
+        for name, words in [("libnnopbase.so", "libnnopbase.so of CANN: libnnopbase.so: cannot open"), ("libopapi", "libopapi.so of CANN: libopapi.so: cannot open")]:
+            with tempfile.TemporaryDirectory() as folder:
+                for file in os.listdir(cann.FOLDER):
+                    if not file.startswith(name):
+                        shutil.copy(os.path.join(cann.FOLDER, file), folder)
+                said = self.loaded(folder, self.RUNTIME, LD_LIBRARY_PATH=folder)
+                self.assertIn("mojo.RMSNorm: its kernel for CANNExecutionProvider needs " + words, said)
+
+    def test_missing_operator(self):
+        """Newer releases have their operators in parts: without one of these, the kernels that need no other work."""
+        if not os.path.exists(os.path.join(cann.FOLDER, "libopapi_nn.so")):
+            self.skipTest("the operators are in one library")
+        with tempfile.TemporaryDirectory() as folder:
+            for file in os.listdir(cann.FOLDER):
+                if file != "libopapi_nn.so":
+                    shutil.copy(os.path.join(cann.FOLDER, file), folder)
+            said = self.loaded(folder, self.RUNTIME, LD_LIBRARY_PATH=folder)
+            self.assertIn("needs aclnnRmsNormGetWorkspaceSize, which this release of CANN lacks", said)
+
+
+class CallersTest(CANNTest):
+    def test_side_by_side(self):
+        """Runs of one session on several threads: each has a stream of its own, and scratch memory must not be shared."""
+        form = dict(h.MOE, packing="interleaved", alpha=1.702, limit=1.0, up_offset=1.0)
+        types = [F16, F32, I64, F16]
+        values = ort_test.MoETest.inputs(self, (20, 24), 2, 4, 20, types, form)
+        s = session(one_node("MoE", values, types + [F16] * 3, [F16], form, (3, 4, 5, 6)))
+        feeds = [feeds_of([self.values((20, 24), F16)] + values[1:3], types) for _ in range(4)]
+        alone = [run_session(s, f)[0] for f in feeds]
+        wrong = []
+
+        def call(i):
+            for _ in range(10):
+                if not np.array_equal(run_session(s, feeds[i])[0], alone[i]):
+                    wrong.append(i)
+
+        callers = [threading.Thread(target=call, args=(i,)) for i in range(len(feeds))]
+        for c in callers:
+            c.start()
+        for c in callers:
+            c.join()
+        self.assertEqual(wrong, [])
 
 
 class PlacementTest(CANNTest):
@@ -375,7 +459,13 @@ class ModelsTest(unittest.TestCase):
         unit = 2.0**-7 if "bf16" in name else 2.0**-10 if "fp16" in name else 2.0**-19
         of = lambda *which: {k.split(".", 2)[2]: recorded[k] for k in recorded.files if k.startswith("%d.%s." % which)}
         cases = [(of(case, "in"), of(case, "out")) for case in range(int(recorded["n"]))]
-        runs, ran = profiled(file, [feeds for feeds, _ in cases], [PROVIDER, "CPUExecutionProvider"])
+        providers = [PROVIDER, "CPUExecutionProvider"]
+        if "bf16" in name:  # neither provider has the kernels that these need besides ours
+            with self.assertRaises(Exception) as caught:
+                ort.InferenceSession(os.path.join(models, name + ".onnx"), providers=providers)
+            print(f"{name}: does not load as it was exported: {' '.join(str(caught.exception).split())[:150]}", flush=True)
+            return
+        runs, ran = profiled(file, [feeds for feeds, _ in cases], providers)
         worst = 0.0
         for (_, wanted), outputs in zip(cases, runs):
             for (output, want), got in zip(wanted.items(), outputs, strict=True):
@@ -399,6 +489,7 @@ def main():
     global models, patched, emulation
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library")
+    parser.add_argument("--emulation", metavar="FOLDER")
     parser.add_argument("--models")
     parser.add_argument("--patched")
     args, rest = parser.parse_known_args()
@@ -406,11 +497,8 @@ def main():
     models, patched = args.models, args.patched
     if CANN not in ort.get_available_providers():
         sys.exit("this onnxruntime has no CANN provider")
-    acl = ctypes.CDLL("libascendcl.so")
-    if hasattr(acl, "CannEmulationFail"):
-        emulation = acl
-        emulation.CannEmulationLog.restype = ctypes.c_char_p
-        emulation.CannEmulationLive.restype = ctypes.c_int64
+    if args.emulation:
+        emulation = cann.start(args.emulation, device=False)
     unittest.main(argv=[sys.argv[0]] + rest)
 
 
