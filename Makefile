@@ -135,6 +135,7 @@ test-docs: $(BIN) ## the generated documents are what the code says
 	@$(GO) run ./fused/internal/opsdoc $(BUILD)/ops.md && diff -u docs/ops.md $(BUILD)/ops.md || \
 		{ echo "docs/ops.md is out of date: make docs"; exit 1; }
 	@$(BIN) docs | diff -u docs/cli.md - || { echo "docs/cli.md is out of date: make docs"; exit 1; }
+	@$(GO) run ./bench/targets models 2>/dev/null | diff -u docs/targets/matrix.md - || { echo "docs/targets/matrix.md is out of date: make docs"; exit 1; }
 
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
 	@echo "go test ./..."
@@ -167,9 +168,10 @@ test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/example
 test-fetch: all ## scripts/fetch-onnxruntime.sh, and the program in the library of the npm package
 	@scripts/test-fetch.sh
 
-docs: $(BIN) ## write docs/ops.md and docs/cli.md again
+docs: $(BIN) ## write docs/ops.md, docs/cli.md and docs/targets/matrix.md again
 	$(GO) run ./fused/internal/opsdoc docs/ops.md
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
+	$(GO) run ./bench/targets models >$(BUILD)/matrix.md && mv $(BUILD)/matrix.md docs/targets/matrix.md
 
 BENCH_THREADS ?= 1,2
 PEERS_PYTHON ?= $(CURDIR)/$(VENV)/bin/python

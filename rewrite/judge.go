@@ -117,10 +117,10 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	}
 	site := SiteReport{Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes), Node: nodeName(m.Root), Status: Fused}
 	c, err := a.examine(s, m)
+	for _, v := range m.Inputs {
+		site.Types = append(site.Types, a.facts.DataType(v).String())
+	}
 	if err == nil {
-		for _, t := range c.types {
-			site.Types = append(site.Types, t.String())
-		}
 		site.Check, err = check.check(c)
 	}
 	if err != nil {

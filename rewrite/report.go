@@ -73,7 +73,7 @@ type SiteReport struct {
 	Op      string         `json:"op,omitempty"`
 	Nodes   []string       `json:"nodes"` // names, or names of outputs where nodes have none
 	Node    string         `json:"node,omitempty"`
-	Types   []string       `json:"types,omitempty"` // of the fused op's inputs
+	Types   []string       `json:"types,omitempty"` // of the match's inputs
 	Status  string         `json:"status"`
 	Reason  string         `json:"reason,omitempty"`
 	Check   *CheckReport   `json:"check,omitempty"`
