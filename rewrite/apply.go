@@ -157,7 +157,7 @@ func (a *applier) apply() error {
 	a.report.Changed = true
 	for k := range a.chosen {
 		if k.Device == "npu" {
-			a.report.Expanded = oneBroadcast(a.scopes(), a.facts)
+			a.report.CANN = avoid(a.scopes(), a.facts)
 			break
 		}
 	}

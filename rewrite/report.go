@@ -29,7 +29,7 @@ type Report struct {
 	Repairs      []RepairReport  `json:"repairs,omitempty"`
 	Kernels      []KernelReport  `json:"kernels"`
 	Weights      *WeightsReport  `json:"weights,omitempty"`  // of the experts of all fused sites; absent when there are none
-	Expanded     int             `json:"expanded,omitempty"` // nodes whose first input is expanded, for onnxruntime's CANN provider
+	CANN         *CANNReport     `json:"cann,omitempty"`     // absent where nothing had to be
 	Variants     []string        `json:"variants,omitempty"` // ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
 	Changed      bool            `json:"changed"`
 	DryRun       bool            `json:"dry_run,omitempty"`

@@ -56,9 +56,7 @@ func (r *Report) WriteCounts(w io.Writer) error {
 	if r.Weights != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "expert weights", r.Weights.Text())
 	}
-	if r.Expanded > 0 {
-		fmt.Fprintf(&b, "%-18s %s whose inputs are both broadcast, which onnxruntime's CANN provider gets wrong\n", "Expand added", plural(r.Expanded, "node"))
-	}
+	b.WriteString(r.CANN.text())
 	if len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}

@@ -1,0 +1,133 @@
+package rewrite
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// CANNReport counts what is written in another way because onnxruntime's CANN provider (1.24.4 was tried) gets it wrong.
+type CANNReport struct {
+	// Expanded counts nodes whose inputs are both broadcast: one of them now is before.
+	Expanded int `json:"expanded,omitempty"`
+	// MatMuls counts Gemm nodes without C, which are MatMul now.
+	MatMuls int `json:"matmuls,omitempty"`
+}
+
+// avoid rewrites what the provider gets wrong; nil when there is nothing.
+func avoid(scopes []*scope, facts *infer.Facts) *CANNReport {
+	r := CANNReport{Expanded: oneBroadcast(scopes, facts), MatMuls: withoutC(scopes, facts)}
+	if r == (CANNReport{}) {
+		return nil
+	}
+	return &r
+}
+
+// text writes a line for each kind, none for nil.
+func (r *CANNReport) text() string {
+	if r == nil {
+		return ""
+	}
+	var b strings.Builder
+	if r.Expanded > 0 {
+		fmt.Fprintf(&b, "%-18s for %s with both inputs broadcast, which onnxruntime's CANN provider gets wrong\n", "Expand added", plural(r.Expanded, "node"))
+	}
+	if r.MatMuls > 0 {
+		fmt.Fprintf(&b, "%-18s in %s without C, for which that provider adds what memory holds\n", "MatMul for Gemm", plural(r.MatMuls, "node"))
+	}
+	return b.String()
+}
+
+// withoutC makes MatMul nodes of Gemm nodes that have no C, and gives their number. The provider, whose Gemm is of float16, reads C
+// where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the model.
+func withoutC(scopes []*scope, facts *infer.Facts) int {
+	count := 0
+	for _, s := range scopes {
+		before := map[*onnx.Node][]*onnx.Node{}
+		for _, n := range s.graph.Nodes {
+			if t := facts.DataType(n.Input(0)); !n.Is("Gemm") || n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 || t != onnx.Float16 && t != onnx.Undefined {
+				continue
+			}
+			for i, attr := range []string{"transA", "transB"} {
+				if n.AttrInt(attr, 0) == 0 {
+					continue
+				}
+				v := n.Input(i)
+				turned := s.graph.NewValue(v.Name + "_transposed")
+				transpose := s.graph.NewNode("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{1, 0}))
+				transpose.TakeOutput(0, turned)
+				n.SetInput(i, turned)
+				before[n] = append(before[n], transpose)
+			}
+			n.OpType, n.Attributes, n.Inputs = "MatMul", nil, n.Inputs[:2]
+			count++
+		}
+		s.graph.InsertAt(before)
+	}
+	return count
+}
+
+// oneBroadcast has the Add, Sub, Mul and Div nodes of the scopes broadcast one of their inputs at most, by an Expand of the first where
+// both may be, and gives how many got one. The provider computes such a node of its second input alone, and angles of rotary embeddings
+// are made by one: it copies both inputs, broadcast, to the same memory.
+func oneBroadcast(scopes []*scope, facts *infer.Facts) int {
+	count := 0
+	for _, s := range scopes {
+		before := map[*onnx.Node][]*onnx.Node{}
+		for _, n := range s.graph.Nodes {
+			if !n.Is("Add") && !n.Is("Sub") && !n.Is("Mul") && !n.Is("Div") {
+				continue
+			}
+			a, b := n.Input(0), n.Input(1)
+			if a == nil || b == nil || facts.DataType(a) == onnx.BFloat16 || !bothBroadcast(facts, a, b) {
+				continue
+			}
+			shape, wide := s.graph.NewValue(b.Name+"_shape"), s.graph.NewValue(a.Name+"_expanded")
+			sizes := s.graph.NewNode("Shape", []*onnx.Value{b})
+			sizes.TakeOutput(0, shape)
+			expand := s.graph.NewNode("Expand", []*onnx.Value{a, shape})
+			expand.TakeOutput(0, wide)
+			n.SetInput(0, wide)
+			before[n] = []*onnx.Node{sizes, expand}
+		}
+		count += len(before)
+		s.graph.InsertAt(before)
+	}
+	return count
+}
+
+// bothBroadcast says whether each of two inputs may have a shape other than that of the result. What is not known may be.
+func bothBroadcast(facts *infer.Facts, a, b *onnx.Value) bool {
+	m, okA := facts.Rank(a)
+	n, okB := facts.Rank(b)
+	if !okA || !okB {
+		return !scalar(facts, a) && !scalar(facts, b)
+	}
+	growsA, growsB := m < n, n < m
+	for i := 1; i <= min(m, n); i++ {
+		x, y := sizes(facts, a, m-i), sizes(facts, b, n-i)
+		for w := range x {
+			if x[w] >= 0 && x[w] == y[w] {
+				continue
+			}
+			growsA = growsA || x[w] == 1 || x[w] < 0 || y[w] != 1
+			growsB = growsB || y[w] == 1 || y[w] < 0 || x[w] != 1
+		}
+	}
+	return growsA && growsB
+}
+
+func scalar(facts *infer.Facts, v *onnx.Value) bool {
+	rank, ok := facts.Rank(v)
+	return ok && rank == 0
+}
+
+// sizes gives a dimension in every world, -1 where it is not known.
+func sizes(facts *infer.Facts, v *onnx.Value, axis int) (list [infer.Worlds]int64) {
+	for w := range list {
+		list[w] = facts.Size(v, w, axis)
+	}
+	return list
+}

@@ -1,0 +1,112 @@
+package rewrite
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+func TestOneBroadcast(t *testing.T) {
+	type dims = []any
+	for _, c := range []struct {
+		name string
+		op   string
+		a, b dims
+		want int
+	}{
+		{"angles", "Mul", dims{1, "s", 1}, dims{1, 1, 8}, 1},
+		{"rows and columns", "Add", dims{"s", 1}, dims{1, "t"}, 1},
+		{"one of them alone", "Div", dims{"b", "s", 8}, dims{"b", "s", 1}, 0},
+		{"a vector", "Mul", dims{"b", "s", 8}, dims{8}, 0},
+		{"a longer vector", "Sub", dims{"b", "s", 1}, dims{8}, 1},
+		{"a scalar", "Mul", dims{"b", 1}, dims{}, 0},
+		{"one shape", "Add", dims{"b", "s"}, dims{"b", "s"}, 0},
+		{"not such a node", "Pow", dims{"s", 1}, dims{1, "t"}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBuilder(t, 17, onnx.Float)
+			x, y := b.input("x", c.a...), b.input("y", c.b...)
+			b.output(b.op(c.op, x, y))
+			got := oneBroadcast([]*scope{{graph: b.g}}, infer.Analyze(b.m))
+			if got != c.want {
+				t.Errorf("expanded %d, want %d", got, c.want)
+			}
+			last := b.g.Nodes[len(b.g.Nodes)-1]
+			if len(b.g.Nodes) != 1+2*c.want || last.OpType != c.op || last.Input(1) != y {
+				t.Fatalf("the graph is %v", b.g.Nodes)
+			}
+			if c.want == 0 {
+				return
+			}
+			if e := last.Input(0).Producer; !e.Is("Expand") || e.Input(0) != x || !e.Input(1).Producer.Is("Shape") || e.Input(1).Producer.Input(0) != y {
+				t.Errorf("the first input is %v", e)
+			}
+			if again := oneBroadcast([]*scope{{graph: b.g}}, infer.Analyze(b.m)); again != 0 {
+				t.Errorf("expanded %d once more", again)
+			}
+		})
+	}
+}
+
+func TestWithoutC(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		typ   onnx.DataType
+		bias  bool
+		attrs []*onnx.Attribute
+		nodes []string
+	}{
+		{"a linear layer", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transB", 1)}, []string{"Transpose", "MatMul"}},
+		{"as it is stored", onnx.Float16, false, nil, []string{"MatMul"}},
+		{"both transposed", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transA", 1), onnx.IntAttr("transB", 1)}, []string{"Transpose", "Transpose", "MatMul"}},
+		{"with a bias", onnx.Float16, true, nil, []string{"Gemm"}},
+		{"with a factor", onnx.Float16, false, []*onnx.Attribute{onnx.FloatAttr("alpha", 2)}, []string{"Gemm"}},
+		{"float32, which is the CPU's", onnx.Float, false, nil, []string{"Gemm"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			build := func() *modelBuilder {
+				b := newBuilder(t, 17, c.typ)
+				args := []any{b.input("x", 4, 4), b.weight("w", 4, 4)}
+				if c.bias {
+					args = append(args, b.weight("c", 4))
+				}
+				for _, a := range c.attrs {
+					args = append(args, a)
+				}
+				b.output(b.op("Gemm", args...), 4, 4)
+				return b
+			}
+			before, b := build(), build()
+			count := withoutC([]*scope{{graph: b.g}}, infer.Analyze(b.m))
+			var nodes []string
+			for _, n := range b.g.Nodes {
+				nodes = append(nodes, n.OpType)
+			}
+			if !slices.Equal(nodes, c.nodes) || (count == 1) != (nodes[len(nodes)-1] == "MatMul") {
+				t.Errorf("%d, and the nodes are %v; want %v", count, nodes, c.nodes)
+			}
+			x := reference.NewFloats(c.typ, []int{4, 4}, []float64{1, 2, 3, 4, -1, 0.5, 0, 1, 2, 2, -3, 1, 0, 1, 0.25, -2})
+			want, got := evaluateOne(t, before.m, x), evaluateOne(t, b.m, x)
+			if !slices.Equal(want.F, got.F) {
+				t.Errorf("got %v, want %v", got.F, want.F)
+			}
+		})
+	}
+}
+
+// evaluateOne runs a model of one input and one output.
+func evaluateOne(t *testing.T, m *onnx.Model, x *reference.Tensor) *reference.Tensor {
+	t.Helper()
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Run(map[string]*reference.Tensor{"x": x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[m.Graph.Outputs[0].Name]
+}
