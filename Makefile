@@ -35,8 +35,6 @@ CANN_LIBRARY := $(BUILD)/libmojo_ops_cann.so
 
 # The emulation of CANN and the stock onnxruntime for it, which has a Python environment of its own.
 CANN_VENV := $(BUILD)/cann-venv
-# It has no kernels of bfloat16 for what is left around the fused ops.
-CANN_MODELS := $(filter-out %-bf16.onnx,$(wildcard models/*.onnx))
 CANN_TESTS := cann_operator_test.py cann_refusal_test.py cann_device_test.py cann_emulation_test.py
 
 # The cmake of the system, or else the one that pip installs into build/venv.
@@ -90,20 +88,14 @@ test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be
 	@echo "the CPU kernels of $(CUDA_LIBRARY), through onnxruntime"
 	@$(VENV)/bin/python fused/kernels/tests/ort_test.py $(CUDA_LIBRARY) --failfast
 
-test-cann: $(CANN_VENV)/.installed $(CANN_LIBRARY) $(BIN) ## the stock onnxruntime for CANN, its kernels and patched models on an emulation of CANN: needs neither an NPU nor CANN
+test-cann: $(CANN_LIBRARY) $(BIN) $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## the stock onnxruntime for CANN on an emulation of CANN: needs neither an NPU nor CANN
+	@"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels >$(BUILD)/cann.log || { cat $(BUILD)/cann.log; exit 1; }
 	@"$(CMAKE)" --build $(BUILD)/kernels --target cann_emulation --parallel $(JOBS) >$(BUILD)/cann.log || { cat $(BUILD)/cann.log; exit 1; }
-	@rm -rf $(BUILD)/patched-cann && mkdir -p $(BUILD)/patched-cann
-	@for model in $(CANN_MODELS); do \
-		$(BIN) apply $$model --target ascend -o $(BUILD)/patched-cann/$${model##*/} -q >$(BUILD)/cann.log || { cat $(BUILD)/cann.log; exit 1; }; done
-	@for folder in cann cann-split; do \
-		for test in $(CANN_TESTS); do \
-			echo "$$test, with the libraries of $$folder"; \
-			$(CANN_VENV)/bin/python fused/kernels/tests/$$test $(BUILD)/kernels/$$folder --failfast || exit 1; \
-		done; \
-		echo "cann_test.py, with the libraries of $$folder"; \
-		$(CANN_VENV)/bin/python fused/kernels/tests/cann_test.py $(CANN_LIBRARY) --emulation $(BUILD)/kernels/$$folder --models models \
-			--patched $(BUILD)/patched-cann --failfast || exit 1; \
-	done
+	@for folder in cann cann-split; do for test in $(CANN_TESTS); do \
+		echo "$$test, with the libraries of $$folder"; \
+		$(CANN_VENV)/bin/python fused/kernels/tests/$$test $(BUILD)/kernels/$$folder --failfast || exit 1; \
+	done; done
+	@fused/kernels/tests/cann.sh $(BUILD) $(BIN) $(CANN_VENV)/bin/python
 
 gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU, and onnxruntime with its provider for $(PYTHON): all tests of the CUDA kernels
 	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
@@ -259,7 +251,7 @@ $(NODE_TESTS)/.done: scripts/onnx-node-tests.py | $(VENV)/.installed
 	@touch $@
 
 clean: ## remove what was built; the Python environment stays
-	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(BUILD)/patched $(BUILD)/patched-cann $(LIBRARY) $(CUDA_LIBRARY) $(CANN_LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
+	rm -rf $(BIN) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(BUILD)/patched $(BUILD)/patched-npu $(LIBRARY) $(CUDA_LIBRARY) $(CANN_LIBRARY) $(WHEEL) $(NODE_TESTS) $(FETCHED) $(BUILD)/demo $(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

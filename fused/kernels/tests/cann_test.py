@@ -460,11 +460,10 @@ class ModelsTest(unittest.TestCase):
         of = lambda *which: {k.split(".", 2)[2]: recorded[k] for k in recorded.files if k.startswith("%d.%s." % which)}
         cases = [(of(case, "in"), of(case, "out")) for case in range(int(recorded["n"]))]
         providers = [PROVIDER, "CPUExecutionProvider"]
-        if "bf16" in name:  # neither provider has the kernels that these need besides ours
-            with self.assertRaises(Exception) as caught:
+        if "bf16" in name:  # neither provider has the kernels that these need besides ours: what was patched is widened to float32
+            with self.assertRaises(Exception):
                 ort.InferenceSession(os.path.join(models, name + ".onnx"), providers=providers)
-            print(f"{name}: does not load as it was exported: {' '.join(str(caught.exception).split())[:150]}", flush=True)
-            return
+            name += ", as float32"
         runs, ran = profiled(file, [feeds for feeds, _ in cases], providers)
         worst = 0.0
         for (_, wanted), outputs in zip(cases, runs):

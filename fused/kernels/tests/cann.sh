@@ -1,0 +1,36 @@
+#!/bin/sh
+# Tests the kernels for onnxruntime's CANN provider on the emulation of CANN: cann.sh BUILD TOOL PYTHON
+# BUILD holds libmojo_ops_cann.so and the emulation (kernels/cann, kernels/cann-split), TOOL is mojo-patch. PYTHON needs
+# requirements/cann.txt. The bundled models are patched into BUILD/patched-npu and compared with their recorded outputs.
+set -eu
+if [ $# -ne 3 ]; then
+  echo "usage: cann.sh BUILD TOOL PYTHON" >&2
+  exit 2
+fi
+build=$(cd "$1" && pwd)
+tool=$2
+python=$3
+here=$(cd "$(dirname "$0")" && pwd)
+models=$here/../../../models
+patched=$build/patched-npu
+
+# Models of bfloat16 do not load on the provider, as they were exported or patched, so they are made float32 first.
+rm -rf "$patched" && mkdir -p "$patched/float32"
+"$python" "$here/widen.py" "$patched/float32" "$models"/*bf16*.onnx
+for model in "$models"/*.onnx; do
+  name=$(basename "$model")
+  [ ! -e "$patched/float32/$name" ] || model=$patched/float32/$name
+  "$tool" apply "$model" -o "$patched/$name" --backend +NPU,+CPU --kernels-lib "$build" --check-kernels off -q
+done
+
+# test_with FOLDER ARGUMENTS... runs the tests with the libraries of a folder. The provider logs the failures that are planted.
+test_with() {
+  folder=$1
+  shift
+  echo "the kernels on CANNExecutionProvider, with the libraries of $folder"
+  "$python" "$here/cann_test.py" "$build/libmojo_ops_cann.so" --emulation "$build/kernels/$folder" "$@" \
+    >"$build/cann-$folder.log" 2>&1 || { cat "$build/cann-$folder.log"; exit 1; }
+  grep -E '^[a-z0-9_-]+(, as float32)?: |calls failed|^Ran |^OK' "$build/cann-$folder.log"
+}
+test_with cann-split
+test_with cann --models "$models" --patched "$patched"
