@@ -116,7 +116,7 @@ demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorc
 	@scripts/demo.sh
 
 # What the steps need in common is made first; then they run two at a time, the longest ones first.
-TEST_STEPS := test-go test-kernels test-cuda test-zoo test-arm64 test-wheel test-examples test-fetch check test-docs
+TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-wheel test-examples test-fetch check test-docs
 test: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) ## everything: formatting, vet, all tests, the kernels under the sanitizers
 	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(TEST_STEPS)
 	@echo "all tests passed"

@@ -20,7 +20,7 @@ rm -rf "$patched" && mkdir -p "$patched/float32"
 for model in "$models"/*.onnx; do
   name=$(basename "$model")
   [ ! -e "$patched/float32/$name" ] || model=$patched/float32/$name
-  "$tool" apply "$model" -o "$patched/$name" --backend +NPU,+CPU --kernels-lib "$build" --check-kernels off -q
+  "$tool" apply "$model" -o "$patched/$name" --target ascend -q
 done
 
 # test_with FOLDER ARGUMENTS... runs the tests with the libraries of a folder. The provider logs the failures that are planted.
