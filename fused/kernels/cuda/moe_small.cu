@@ -1,16 +1,16 @@
 // MoE of a few tokens: the time is that of reading the chosen experts once.
 //
-// Two launches. Weights go from memory straight into the operands of mma.sync, whose 16 rows are rows of a
-// matrix and whose 8 columns are the tokens; what a lane loads at once (16 bytes of a row) need not be
-// what the instruction calls neighbours, as long as both operands have the same order. Columns of tokens
-// that did not choose the expert are 0. There is no plan: each block finds the tokens of its expert among
-// the few ids. The second launch begins while the first ends.
+// Two launches. Weights go from memory straight into an operand of mma.sync; what a lane loads at once (16 bytes of a
+// row) need not be what the instruction calls neighbours, as long as both operands have the same order. The other one
+// is up to 8 tokens; those that did not choose the expert are 0. There is no plan: each block finds the tokens of
+// its expert among the few ids. The second launch begins while the first ends.
 //
 // Between the products an activation, times its token's weight, is two 16 bit numbers (the rounded one and
-// what that left out), so that rounding it costs nothing that shows.
+// what that left out), so that rounding it costs nothing that shows. Pairs of the ones and of the others take turns,
+// as the instruction has them in a token's two rows.
 //
 // The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one
-// token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 2 KB a warp, up to 64 KB a
+// token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 2 KB a warp, up to 80 and 64 KB a
 // multiprocessor, of which some 30 KB would do at 0.8 us of latency.
 #include <cooperative_groups.h>
 
@@ -22,7 +22,8 @@ namespace {
 constexpr int kMostTokens = 8;  // more go through tiles, which are faster from there on
 constexpr int kMostChoices = 128;
 constexpr int kMostSlots = 32;
-constexpr int kWarps = 8;  // of a block of the second product
+constexpr int kFirstWarps = 40;  // of the first product that run at once on a multiprocessor
+constexpr int kWarps = 8;        // of a block of the second product
 constexpr int kThreads = 32 * kWarps;
 constexpr int kUnit = 64;  // numbers of a row that a quad of lanes loads in a step
 constexpr int kMostSlices = 8;
@@ -43,15 +44,48 @@ __device__ __forceinline__ uint4 LoadWeights(const void* p) {
   return v;
 }
 
-// LoadStep loads the unit that begins at depth k of rows 0 and 1, which are depth wide.
+// LoadNow loads where the program does: before what is loaded next, so that nothing waits in between.
+__device__ __forceinline__ uint4 LoadNow(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+
+// HasHalf tells whether a lane's 8 numbers of a half are there, where left numbers of a row are, less than a unit.
+__device__ __forceinline__ bool HasHalf(int half, int left) {
+  return 32 * half + static_cast<int>(threadIdx.x) % 4 * 8 < left;
+}
+
+// LoadStep loads a lane's part of a unit: from row0 and row1 on, of rows that have left numbers there.
 template <class T>
-__device__ __forceinline__ void LoadStep(Step* step, const T* row0, const T* row1, int k, int depth) {
+__device__ __forceinline__ void LoadStep(Step* step, const T* row0, const T* row1, int left) {
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  if (left >= kUnit) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      step->row[half][0] = LoadWeights(row0 + 32 * half);
+      step->row[half][1] = LoadWeights(row1 + 32 * half);
+    }
+    return;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int at = k + 32 * half + threadIdx.x % 4 * 8;
-    const uint4 zero = make_uint4(0, 0, 0, 0);
-    step->row[half][0] = at < depth ? LoadWeights(row0 + at) : zero;
-    step->row[half][1] = at < depth ? LoadWeights(row1 + at) : zero;
+    step->row[half][0] = HasHalf(half, left) ? LoadWeights(row0 + 32 * half) : zero;
+    step->row[half][1] = HasHalf(half, left) ? LoadWeights(row1 + 32 * half) : zero;
+  }
+}
+
+// LoadHalves loads 8 numbers of what the halves are multiplied with, which lie apart.
+template <class T>
+__device__ __forceinline__ void LoadHalves(uint4 (&halves)[2], const T* p, int apart, int left) {
+  if (left >= kUnit) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) halves[half] = LoadNow(p + apart * half);
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    halves[half] = HasHalf(half, left) ? LoadNow(p + apart * half) : make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -71,12 +105,12 @@ struct Chosen {
 
   // Find is called by the whole block; the caller's next barrier ends it.
   __device__ __forceinline__ void Find(const MojoMoEArgs& a, int expert) {
-    const int choice = threadIdx.x;
-    if (choice >= kMostChoices) return;
-    const bool is = choice < static_cast<int>(a.tokens * a.top_k) && a.ids[choice] == expert;
-    const uint32_t ballot = __ballot_sync(0xffffffffu, is);
-    if (choice % 32 == 0) bits[choice / 32] = ballot;
-    if (choice == 0) bits[kMostChoices / 32] = 0;
+    for (int choice = threadIdx.x; choice < kMostChoices; choice += blockDim.x) {
+      const bool is = choice < static_cast<int>(a.tokens * a.top_k) && a.ids[choice] == expert;
+      const uint32_t ballot = __ballot_sync(0xffffffffu, is);
+      if (choice % 32 == 0) bits[choice / 32] = ballot;
+    }
+    if (threadIdx.x == 0) bits[kMostChoices / 32] = 0;
   }
   // First is the first of the choices.
   __device__ __forceinline__ int First() const {
@@ -92,12 +126,12 @@ struct Chosen {
   }
 };
 
-// SmallGateUp: a block of 4 or 8 warps computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y,
+// SmallGateUp: a block of 3, 4 or 8 warps computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y,
 // if that is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
-// 32 * hidden bytes a block. Registers: 64, shared memory 4 KB.
+// 32 * hidden bytes a block. Registers: 48, shared memory 4 KB.
 template <class T, bool kGated, int kWarps>
-__global__ __launch_bounds__(32 * kWarps, 32 / kWarps) void SmallGateUp(const __grid_constant__ MojoMoEArgs a,
-                                                                        T* activated) {
+__global__ __launch_bounds__(32 * kWarps, kFirstWarps / kWarps) void SmallGateUp(
+    const __grid_constant__ MojoMoEArgs a, T* activated) {
   __shared__ Chosen chosen;
   __shared__ float sums[kWarps][4][32];
   WaitForPrevious();
@@ -122,19 +156,22 @@ __global__ __launch_bounds__(32 * kWarps, 32 / kWarps) void SmallGateUp(const __
   }
   const int of = lane / 4;
   const bool takes = of < static_cast<int>(a.tokens) && chosen.OfToken(of, top_k) != 0;
-  const T* column = takes ? static_cast<const T*>(a.x) + of * a.hidden : nullptr;
+  const int at = warp * kUnit + lane % 4 * 8;
+  const T* column = static_cast<const T*>(a.x) + of * a.hidden + at;
+  row0 += at;
+  row1 += at;
   float sum[4] = {};
-  const int units = (hidden + kUnit - 1) / kUnit;
-  for (int unit = warp; unit < units; unit += kWarps) {
+  uint4 x[2] = {};
+#pragma unroll 1
+  for (int left = hidden - warp * kUnit; left > 0; left -= kWarps * kUnit) {
     Step step;
-    LoadStep(&step, row0, row1, unit * kUnit, hidden);
+    LoadStep(&step, row0, row1, left);
+    if (takes) LoadHalves(x, column, 32, left);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int at = unit * kUnit + 32 * half + lane % 4 * 8;
-      uint4 x = make_uint4(0, 0, 0, 0);
-      if (column != nullptr && at < hidden) x = __ldg(reinterpret_cast<const uint4*>(column + at));
-      MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], x);
-    }
+    for (int half = 0; half < 2; ++half) MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], x[half]);
+    row0 += kWarps * kUnit;
+    row1 += kWarps * kUnit;
+    column += kWarps * kUnit;
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums[warp][i][lane] = sum[i];
@@ -149,8 +186,7 @@ __global__ __launch_bounds__(32 * kWarps, 32 / kWarps) void SmallGateUp(const __
   for (uint32_t left = slots; left != 0; left &= left - 1) {
     weight += Number(a.weights, token * top_k + __ffs(left) - 1, a.weights_type);
   }
-  T* high = activated + static_cast<size_t>(token * top_k + __ffs(slots) - 1) * 2 * a.inner;
-  T* low = high + a.inner;
+  T* const out = activated + static_cast<size_t>(token * top_k + __ffs(slots) - 1) * 2 * a.inner;
   const int from = row * 4 + token / 2, i0 = token % 2;
   float v[2] = {};
 #pragma unroll
@@ -172,8 +208,9 @@ __global__ __launch_bounds__(32 * kWarps, 32 / kWarps) void SmallGateUp(const __
     const float value = Activated(a, gate, up) * weight;
     const T rounded = FromFloat<T>(Bounded<T>(value));
     const float rest = value - ToFloat(rounded);
-    high[i] = rounded;
-    low[i] = FromFloat<T>(isfinite(rest) ? Bounded<T>(rest) : 0.0f);
+    T* const to = out + i / 2 * 4 + i % 2;
+    to[0] = rounded;
+    to[2] = FromFloat<T>(isfinite(rest) ? Bounded<T>(rest) : 0.0f);
   }
 }
 
@@ -229,57 +266,92 @@ struct Experts {
 
 // SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of
 // all chosen experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
+//
+// Here the weights are the columns and the tokens the rows, rounded ones first: what the launch before stored is an
+// operand as it is loaded. The first weights are on the way before that launch has ended.
+//
+// Warps take turns along long rows (in_turns), so that memory is read in long pieces: the same bytes take 8 % less
+// time than in a stretch for each warp. Stretches have fewer changes of the expert where rows are short.
 // Registers: 64, shared memory 12 KB.
 template <class T>
 __global__ __launch_bounds__(kThreads, 4) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
-                                                         int slices) {
+                                                         int slices, bool in_turns) {
   __shared__ Experts experts;
   __shared__ float sums[kWarps][4][32];
   // The first launch waited before it let this one start, so what was there before can be read: ids and
   // weights, but not yet what the first launch writes.
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slice = blockIdx.x;
   const int hidden = static_cast<int>(a.hidden), inner = static_cast<int>(a.inner), top_k = static_cast<int>(a.top_k);
-  const int count = experts.Find(a);
-  const int units = (inner + kUnit - 1) / kUnit, shares = slices * kWarps, share = slice * kWarps + warp;
-  const int begin = static_cast<int>(static_cast<int64_t>(count) * units * share / shares);
-  const int end = static_cast<int>(static_cast<int64_t>(count) * units * (share + 1) / shares);
-  const int row = blockIdx.y * 16 + lane / 4;
-  const T* matrices = static_cast<const T*>(a.down);
+  const int units = (inner + kUnit - 1) / kUnit, all_units = experts.Find(a) * units;
+  const int shares = slices * kWarps, share = slice * kWarps + warp;
+  const int stride = in_turns ? shares : 1;
+  const int begin = in_turns ? share : static_cast<int>(static_cast<int64_t>(all_units) * share / shares);
+  int steps = in_turns ? (all_units - share + shares - 1) / shares
+                       : static_cast<int>(static_cast<int64_t>(all_units) * (share + 1) / shares) - begin;
+  const int row = min(static_cast<int>(blockIdx.y) * 16 + lane / 4, hidden - 1);
+  const int to_row1 = (min(row + 8, hidden - 1) - row) * inner;
+  int place = 0, depth = 0;
+  bool takes = false;  // the lane's token chose the expert
+  const T *row0 = nullptr, *in = nullptr;
+  const auto find = [&] {
+    const size_t rows = static_cast<size_t>(experts.expert[place]) * a.hidden, at = depth * kUnit + lane % 4 * 8;
+    const int choice = experts.choice[place][lane / 4];
+    row0 = static_cast<const T*>(a.down) + (rows + row) * a.inner + at;
+    takes = choice >= 0;
+    in = activated + (static_cast<size_t>(max(choice, 0)) * a.inner + at) * 2;
+  };
+  Step step;
+  if (steps > 0) {
+    place = begin / units;
+    depth = begin % units;
+    find();
+    LoadStep(&step, row0, row0 + to_row1, inner - depth * kUnit);
+  }
   WaitForPrevious();
   LetNextStart();
-  float sum[4] = {}, all[4] = {};
-  for (int unit = begin; unit < end; ++unit) {
-    const int place = unit / units, depth = unit % units;
-    const T* matrix = matrices + static_cast<size_t>(experts.expert[place]) * a.hidden * a.inner;
-    Step step;
-    LoadStep(&step, matrix + row * a.inner, matrix + min(row + 8, hidden - 1) * a.inner, depth * kUnit, inner);
-    const int choice = experts.choice[place][lane / 4];
-    const T* high = activated + static_cast<size_t>(max(choice, 0)) * 2 * a.inner;
+  float sum[2][4] = {}, all[4] = {};
+  uint4 first[2] = {}, second[2] = {};
+#pragma unroll 1
+  while (steps > 0) {
+    const int left = inner - depth * kUnit;
+    if (takes) {
+      LoadHalves(first, in, kUnit, left);
+      LoadHalves(second, in + 8, kUnit, left);
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int at = depth * kUnit + 32 * half + lane % 4 * 8;
-      uint4 x = make_uint4(0, 0, 0, 0), rest = x;
-      if (choice >= 0 && at < inner) {
-        x = *reinterpret_cast<const uint4*>(high + at);
-        rest = *reinterpret_cast<const uint4*>(high + inner + at);
-      }
-      MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], x);
-      MultiplyHalf<T>(sum, step.row[half][0], step.row[half][1], rest);
-    }
-    if (depth != units - 1 && unit != end - 1) continue;
-    // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
+      const uint32_t tokens[2][4] = {{first[half].x, first[half].y, first[half].z, first[half].w},
+                                     {second[half].x, second[half].y, second[half].z, second[half].w}};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (experts.choice[place][lane % 4 * 2 + i % 2] >= 0) all[i] += sum[i];
-      sum[i] = 0;
+      for (int r = 0; r < 2; ++r) {
+        const uint4& weights = step.row[half][r];
+        Multiply<T>(sum[r], tokens[0], weights.x, weights.y);
+        Multiply<T>(sum[r], tokens[1], weights.z, weights.w);
+      }
     }
+    row0 += stride * kUnit;
+    in += stride * kUnit * 2;
+    depth += stride;
+    --steps;
+    if (depth >= units || steps == 0) {
+      // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (takes) all[i] += sum[i / 2][i % 2] + sum[i / 2][i % 2 + 2];
+        sum[i / 2][i % 2] = sum[i / 2][i % 2 + 2] = 0;
+      }
+      for (; depth >= units; depth -= units) ++place;
+      if (steps > 0) find();
+      first[0] = first[1] = second[0] = second[1] = make_uint4(0, 0, 0, 0);
+    }
+    if (steps > 0) LoadStep(&step, row0, row0 + to_row1, inner - depth * kUnit);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums[warp][i][lane] = all[i];
   __syncthreads();
   // A thread for each output and token: 16 outputs of 8 tokens.
   const int n = threadIdx.x, token = n / 16, output = n % 16;
-  const int from = output % 8 * 4 + token / 2, i = token % 2 + (output < 8 ? 0 : 2);
+  const int from = token * 4 + output % 8 / 2, i = output % 2 + (output < 8 ? 0 : 2);
   float total = 0;
   if (n < kSums) {
 #pragma unroll
@@ -325,14 +397,18 @@ int Slices(const MojoMoEArgs& a) {
   return static_cast<int>(slices);
 }
 
-// FirstProduct launches it: with blocks of 4 warps, which are done in turns of a more even length, where enough of them
-// run at once.
+// FirstProduct launches it, with as many warps a block as let all blocks run at once: a few blocks that are left would
+// have the device for themselves and not fill it. Where there are more blocks, with four, whose last turn is short.
 template <class T, bool kGated>
 cudaError_t FirstProduct(const MojoMoEArgs& a, T* activated, cudaStream_t stream) {
-  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, kGated ? 8 : 16)), static_cast<unsigned>(a.tokens * a.top_k));
-  const bool many = size_t{pairs.x} * pairs.y >= 4 * static_cast<size_t>(TheDevice().multiprocessors);
-  return many ? Launch(SmallGateUp<T, kGated, 4>, pairs, 32 * 4, 0, stream, a, activated)
-              : Launch(SmallGateUp<T, kGated, 8>, pairs, 32 * 8, 0, stream, a, activated);
+  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, kGated ? 8 : 16)),
+                   static_cast<unsigned>(a.tokens * a.top_k));
+  const auto at_once = [&](int warps) {
+    return size_t{pairs.x} * pairs.y <= static_cast<size_t>(kFirstWarps / warps * TheDevice().multiprocessors);
+  };
+  if (at_once(8)) return Launch(SmallGateUp<T, kGated, 8>, pairs, 32 * 8, 0, stream, a, activated);
+  if (at_once(3) && !at_once(4)) return Launch(SmallGateUp<T, kGated, 3>, pairs, 32 * 3, 0, stream, a, activated);
+  return Launch(SmallGateUp<T, kGated, 4>, pairs, 32 * 4, 0, stream, a, activated);
 }
 
 template <class T>
@@ -341,6 +417,7 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   const auto first = a.packing == kMojoNoGate ? FirstProduct<T, false> : FirstProduct<T, true>;
   if (cudaError_t e = first(a, activated, stream)) return e;
   const int slices = Slices(a);
+  const bool in_turns = DivideUp(a.inner, kUnit) >= static_cast<size_t>(slices * kWarps);
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(slices, static_cast<unsigned>(DivideUp(a.hidden, 16)));
@@ -358,7 +435,8 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
     attributes[config.numAttrs].val.clusterDim.y = 1;
     attributes[config.numAttrs++].val.clusterDim.z = 1;
   }
-  const cudaError_t error = cudaLaunchKernelEx(&config, SmallDown<T>, a, static_cast<const T*>(activated), slices);
+  const cudaError_t error =
+      cudaLaunchKernelEx(&config, SmallDown<T>, a, static_cast<const T*>(activated), slices, in_turns);
   EndLaunch(point, stream);
   return error;
 }

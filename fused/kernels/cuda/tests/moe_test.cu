@@ -421,7 +421,7 @@ int main(int argc, char** argv) {
   TestForms(half, half, single, {3, 33, 70, 150}, &random, 56);
   Line("less than a stage of Hopper's is deep", &before, &error);
   for (const Size& s : {Size{4, 2, 33, 17}, Size{3, 1, 40, 24}, Size{16, 4, 264, 8}, Size{1, 1, 8, 8},
-                        Size{5, 5, 72, 200}, Size{40, 8, 64, 64}}) {
+                        Size{5, 5, 72, 200}, Size{40, 8, 64, 64}, Size{6, 4, 72, 1048}}) {
     for (const MojoType type : {bfloat, half, single}) {
       for (const size_t offset : {0, 4}) {
         Form f;
