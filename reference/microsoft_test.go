@@ -128,3 +128,42 @@ func TestMicrosoftRotaryEmbedding(t *testing.T) {
 		})
 	}
 }
+
+func TestMicrosoftMoE(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const experts, hidden, inner, tokens = 5, 8, 6, 7
+	i, f, s := onnx.IntAttr, onnx.FloatAttr, onnx.StringAttr
+	gated := []*onnx.Attribute{s("activation_type", "swiglu"), i("swiglu_fusion", 1)}
+	for _, c := range []struct {
+		name   string
+		typ    onnx.DataType
+		x      []int
+		parts  int
+		biases bool
+		attrs  []*onnx.Attribute
+	}{
+		{"gated", onnx.Float, []int{tokens, hidden}, 2, false, append(gated, i("k", 2), i("normalize_routing_weights", 1))},
+		{"not normalized, biases", onnx.Float, []int{tokens, hidden}, 2, true, append(gated, i("k", 3))},
+		{"clamped", onnx.Float, []int{1, tokens, hidden}, 2, true, append(gated, i("k", 2), i("normalize_routing_weights", 1),
+			f("activation_alpha", 1.702), f("activation_beta", 1), f("swiglu_limit", 1.5))},
+		{"relu", onnx.Float, []int{tokens, hidden}, 1, false, []*onnx.Attribute{i("k", 1), s("activation_type", "relu")}},
+		{"gelu", onnx.Float, []int{tokens, hidden}, 1, true, []*onnx.Attribute{i("k", 2), s("activation_type", "gelu")}},
+		{"silu", onnx.Float, []int{tokens, hidden}, 1, false, []*onnx.Attribute{i("k", 5), s("activation_type", "silu")}},
+		{"identity", onnx.Float, []int{tokens, hidden}, 1, false, []*onnx.Attribute{i("k", 2), s("activation_type", "identity")}},
+		{"float16", onnx.Float16, []int{tokens, hidden}, 2, true, append(gated, i("k", 2), i("normalize_routing_weights", 1))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inputs := []*onnx.Tensor{normal(t, r, c.typ, c.x...), normal(t, r, c.typ, tokens, experts),
+				normal(t, r, c.typ, experts, c.parts*inner, hidden), nil, normal(t, r, c.typ, experts, hidden, inner)}
+			if c.biases {
+				inputs[3] = normal(t, r, c.typ, experts, c.parts*inner)
+				inputs = append(inputs, normal(t, r, c.typ, experts, hidden))
+			}
+			precision := 1e-4
+			if c.typ == onnx.Float16 {
+				precision = 0.05
+			}
+			likeOnnxruntime(t, "com.microsoft", "MoE", 17, inputs, precision, c.attrs...)
+		})
+	}
+}

@@ -72,6 +72,7 @@ func init() {
 	register(matmulOps)
 	register(shapeOps)
 	register(attentionOps)
+	register(mixtureOps)
 	register(quantOps)
 	register(spaceOps)
 	register(convOps)

@@ -65,7 +65,7 @@ func (k *checker) check(c *candidate) (*CheckReport, error) {
 }
 
 func (k *checker) run(c *candidate, worlds []int) *outcome {
-	if r := routingOf(c); r != nil {
+	if r := c.routing; r != nil {
 		return k.runRouted(c, r)
 	}
 	o := &outcome{}
@@ -221,7 +221,7 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 	}
 	keep := slices.Clone(g.Outputs)
 	for _, call := range c.calls {
-		if k.config.target == nil {
+		if call.node.Graph != nil { // no target has written it
 			keep = append(append(keep, call.node.Inputs...), call.node.Outputs...)
 		}
 	}

@@ -212,8 +212,11 @@ func (x *routed) variants() []trial {
 	at := x.good[len(x.good)/2]
 	tried := append(slices.DeleteFunc(slices.Clone(kinds[1:]), func(k kind) bool { return k.name == "tiny" }), wide) // of its squares nothing is left
 	weights := []weightKind{oneWeight, smallWeights, greatWeights, noWeights}
+	if x.r.logits {
+		weights = weights[:1] // others are not what a router gives
+	}
 	if x.big {
-		at, tried, weights = x.good[0], []kind{wide}, weights[:2]
+		at, tried, weights = x.good[0], []kind{wide}, weights[:min(2, len(weights))]
 	}
 	var list []trial
 	add := func(k kind, w weightKind) {

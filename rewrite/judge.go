@@ -24,6 +24,7 @@ type candidate struct {
 	emits []string
 	// twice are the inputs that a target's ops take one half of, because they hold everything twice: by neighbours or by halves.
 	twice     map[int]bool
+	routing   *routing                  // of what sends tokens to experts; nil otherwise
 	constants map[*onnx.Value]*constant // of the replacement
 	functions []*onnx.Function          // the definitions that the replacement calls
 	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out may have been
@@ -81,13 +82,17 @@ func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
 
 // judgeWhole judges a match, or its parts where it is made of some and is not to be replaced as a whole.
 func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*candidate {
-	if len(m.Parts) == 0 || a.takesWhole(m) {
+	whole := len(m.Parts) == 0 || a.takesWhole(m)
+	if whole {
 		if c := a.judge(s, m, check); c != nil {
 			return []*candidate{c}
 		}
 	}
 	var list []*candidate
 	for _, p := range m.Parts {
+		if whole && p.Pattern == m.Pattern {
+			continue // what was said of both holds for it
+		}
 		list = append(list, a.judgeWhole(s, p, check)...)
 	}
 	return list
@@ -121,7 +126,9 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 		site.Types = append(site.Types, a.facts.DataType(v).String())
 	}
 	if err == nil {
-		site.Check, err = check.check(c)
+		if err = a.checkRouter(s, m, check); err == nil {
+			site.Check, err = check.check(c)
+		}
 	}
 	if err != nil {
 		site.Status, site.Reason = Refused, err.Error()
@@ -145,8 +152,23 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	return c
 }
 
-// examine gathers what is known of a match without evaluating it. Its errors are reasons to refuse.
+// examine gathers what is known of a match without evaluating it, and has the target write its ops. Its errors are reasons to refuse.
 func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
+	c, err := a.candidate(s, m)
+	if err == nil {
+		err = a.lower(c)
+	}
+	if err == nil {
+		err = a.checkOrder(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// candidate is examine without a target.
+func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 	if m.Problem != nil {
 		return nil, m.Problem
 	}
@@ -197,10 +219,8 @@ func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 	if c.slice, err = cut(m, s.graph, a.facts); err != nil {
 		return nil, err
 	}
-	if err := a.lower(c); err != nil {
-		return nil, err
-	}
-	return c, a.checkOrder(c)
+	c.routing = routingOf(c)
+	return c, nil
 }
 
 // describe fills the types and shapes of a fused op's inputs and has the op look at them in every world.

@@ -76,6 +76,9 @@ func newConfig(options []Option) *config {
 		if c.set == nil {
 			c.set = patterns.Builtin()
 		}
+		if c.target != nil && c.target.Mixtures {
+			c.set = c.set.WithMixtures()
+		}
 		c.find = c.set.Find
 		for _, p := range c.set.Patterns {
 			c.names = append(c.names, p.Name)

@@ -98,7 +98,7 @@ func (x *routed) limits() (named, other int64) {
 	look = func(n *onnx.Node) {
 		for i, v := range n.Inputs {
 			limit := x.limit(v)
-			if limit == 0 {
+			if limit == 0 || x.r.logits && n.Is("TopK") && limit == x.r.chosen { // the router's
 				continue
 			}
 			if limit > mostAtOnce && !strings.HasPrefix(n.OpType, "Less") && !strings.HasPrefix(n.OpType, "Greater") {

@@ -159,7 +159,13 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 	ts = make([]*reference.Tensor, len(x.c.match.Inputs))
 	for i, v := range x.c.match.Inputs {
 		typ, shape := x.c.types[i], t.shapes[i]
-		switch x.r.roles[i] {
+		what := x.r.roles[i]
+		if what == roleLogits && !x.r.logits {
+			what = noRole
+		}
+		switch what {
+		case roleLogits:
+			ts[i] = reference.NewFloats(typ, ints(shape), x.r.choosing(t, typ, ids))
 		case roleIDs:
 			ts[i] = reference.NewInts(typ, ints(shape), ids)
 		case roleWeights:
@@ -184,6 +190,24 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 		}
 	}
 	return ts, ids, nil
+}
+
+// choosing are logits by which a router chooses these experts, in any order.
+func (r *routing) choosing(t *trial, typ onnx.DataType, ids []int64) []float64 {
+	rnd := rand.New(rand.NewPCG(uint64(t.start)+1, uint64(t.tokens)))
+	z := make([]float64, t.tokens*r.experts)
+	for i := range z {
+		z[i] = roundTo(typ, -3*rnd.Float64())
+	}
+	for i, e := range ids {
+		token, place := int64(i)/r.chosen, int64(i)%r.chosen
+		at := 0.5 + 2*rnd.Float64()
+		if t.weights == oneWeight && token%r.chosen == place {
+			at = 24
+		}
+		z[token*r.experts+e] = roundTo(typ, at)
+	}
+	return z
 }
 
 func ints(shape []int64) []int {

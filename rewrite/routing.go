@@ -42,11 +42,12 @@ type routing struct {
 	hidden  int64  // elements of a token
 	experts int64
 	chosen  int64 // for each token
+	logits  bool  // of a router choose the experts, at the same site
 }
 
-// routingOf finds the op among the calls of a candidate; nil where there is none, or its sizes are unknown.
+// routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its sizes are unknown.
 func routingOf(c *candidate) *routing {
-	for _, call := range c.calls {
+	for _, call := range slices.Backward(c.calls) {
 		r := &routing{call: call, roles: make([]role, len(c.match.Inputs))}
 		var roles []role
 		switch call.op.Name {
@@ -61,6 +62,14 @@ func routingOf(c *candidate) *routing {
 		}
 		if r.hidden < 1 || r.chosen < 1 || r.experts < r.chosen {
 			return nil
+		}
+		for _, other := range c.calls {
+			if r.logits = other != call && other.op.Name == router; r.logits {
+				for i, v := range other.node.Inputs {
+					r.spread(c.match.Replacement, v, routerRoles[i])
+				}
+				break
+			}
 		}
 		for i, v := range call.node.Inputs {
 			r.spread(c.match.Replacement, v, roles[i])

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -56,19 +57,25 @@ func (a *applier) lower(c *candidate) error {
 	if opset := a.model.Opset(""); opset < t.Opset {
 		return fmt.Errorf("target %s writes opset %d, the model has %d", t.Name, t.Opset, opset)
 	}
-	for _, call := range c.calls {
-		w := target.NewCall(call.node, call.site)
-		w.Repeats = c.repeats
-		emits, err := t.Write(w)
+	calls := make([]*target.Call, len(c.calls))
+	for i, call := range c.calls {
+		calls[i] = target.NewCall(call.node, call.site)
+		calls[i].Repeats, calls[i].Others = c.repeats, calls[:i]
+	}
+	g := c.match.Replacement
+	for i, call := range slices.Backward(calls) {
+		if !slices.Contains(g.Nodes, c.calls[i].node) {
+			continue // the one behind it took it in
+		}
+		emits, err := t.Write(call)
 		if err != nil {
 			return openError{err}
 		}
 		c.emits = append(c.emits, emits)
-	}
-	g := c.match.Replacement
-	if dead, _ := unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused ops alone read
-		if err := g.RemoveNodes(dead); err != nil {
-			return err
+		if dead, _ := unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
+			if err := g.RemoveNodes(dead); err != nil {
+				return err
+			}
 		}
 	}
 	if have := opNames(c.match.Nodes); slices.Equal(have, opNames(g.Nodes)) {
@@ -162,4 +169,22 @@ func CheckFused(m *onnx.Model, t *target.Target) ([]SiteReport, error) {
 		}
 	}
 	return sites, nil
+}
+
+// checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the check of both
+// knows the experts that are to be chosen.
+func (a *applier) checkRouter(s *scope, m *patterns.Match, check *checker) error {
+	for _, p := range m.Parts {
+		if a.config.target == nil || p.Op != router {
+			continue
+		}
+		c, err := a.candidate(s, p)
+		if err == nil {
+			_, err = check.check(c)
+		}
+		if err != nil {
+			return fmt.Errorf("the router: %w", err)
+		}
+	}
+	return nil
 }

@@ -66,8 +66,8 @@ func (c *candidate) weights() *WeightsReport {
 	packed := map[*onnx.Tensor]bool{}
 	widths := map[int64]bool{1: false} // of rows and vectors of weights
 	for _, call := range c.calls {
-		if call.op.Name != "MoE" {
-			continue
+		if call.op.Name != "MoE" || call.node.Graph == nil {
+			continue // a target's op has weights of its own
 		}
 		if r == nil {
 			r = &WeightsReport{}

@@ -18,6 +18,8 @@ type Call struct {
 	// Repeats says whether the last axis of an input of the fused op is known to hold everything twice: the second half is the first
 	// one again, or, by neighbours, each element stands beside its double. What is written may rely on it. nil knows of none.
 	Repeats func(v *onnx.Value, neighbours bool) bool
+	// Others are the fused ops before it at the same site. One that nothing reads any more is not written.
+	Others []*Call
 
 	kept    bool
 	nodes   []*onnx.Node

@@ -10,8 +10,9 @@ import (
 // ort writes the fused ops that onnxruntime has itself, in the types that its CPU provider has kernels for: a node of these ops that
 // lacks one keeps the whole model from loading there.
 var ort = &Target{
-	Name:    "ort",
-	Summary: "onnxruntime's own fused ops: for onnxruntime without a kernel library",
+	Name:     "ort",
+	Summary:  "onnxruntime's own fused ops: for onnxruntime without a kernel library",
+	Mixtures: true,
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", ortRMSNorm},
 		{"AddRMSNorm", "SkipSimplifiedLayerNormalization", ortSkipRMSNorm},
@@ -20,6 +21,7 @@ var ort = &Target{
 		{"GLU", "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
 		{"GLU", "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
 		{"RotaryEmbedding", "RotaryEmbedding", ortRotary},
+		{"MoE", "MoE", ortMoE},
 	},
 }
 

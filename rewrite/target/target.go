@@ -23,6 +23,8 @@ type Target struct {
 	Opset int64
 	// Device is the device in a backend whose kernels of fused ops it takes; "" when it takes none.
 	Device string
+	// Mixtures says that what it takes for MoE is made of the experts and their router: its rule is given both, where they stand together.
+	Mixtures bool
 	// Static says that it takes no dimension that is not a number.
 	Static bool
 	// Rules are tried in order: the first that takes a fused op writes it.

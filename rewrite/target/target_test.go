@@ -100,6 +100,10 @@ func (s site) inputs(t *testing.T) []*reference.Tensor {
 		for _, d := range dims {
 			n *= d
 		}
+		if !typ.IsFloat() {
+			list[i] = reference.NewInts(typ, dims, make([]int64, n))
+			continue
+		}
 		v := make([]float64, n)
 		if !typ.IsFloat() { // numbers of experts
 			ids := make([]int64, n)

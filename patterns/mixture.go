@@ -1,0 +1,90 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// mixtureForm joins the experts of a mixture with the router that chooses them, for targets that have both as one op. Its replacement
+// holds a TopKRouter and a MoE.
+var mixtureForm = &goForm{name: moeForm.name, op: moeForm.op, joins: true}
+
+func init() { mixtureForm.find = (*finder).findMixtures }
+
+// WithMixtures gives the set that looks for routers and experts as one match where it looks for both: Parts are these.
+func (s *Set) WithMixtures() *Set {
+	has := func(form *goForm) bool {
+		return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return p.form == form })
+	}
+	if !has(moeForm) || !has(routerForm) || has(mixtureForm) {
+		return s
+	}
+	joined := s.Select(func(*Pattern) bool { return true })
+	joined.add(mixtureForm.pattern())
+	return joined
+}
+
+func (f *finder) findMixtures() []*Match {
+	var found []*Match
+	for _, m := range f.matches {
+		if !isMojo(m, moeForm.op) {
+			continue
+		}
+		for _, r := range f.matches {
+			if r.Domain != m.Domain || r.Op != routerForm.op || r.Problem != nil {
+				continue
+			}
+			if joined := f.joinMixture(r, m); joined != nil {
+				found = append(found, joined)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// joinMixture makes one match of a router and of experts that read its choice, cast at most; nil where they read something else.
+func (f *finder) joinMixture(router, experts *Match) *Match {
+	r := f.newReplacement(mixtureForm, experts.Root)
+	made := r.place(router, nil, map[*onnx.Value]*onnx.Value{})
+	given := map[*onnx.Value]*onnx.Value{}
+	nodes := slices.Concat(router.Nodes, experts.Nodes)
+	for i, v := range experts.Inputs {
+		out, casts := f.view.choiceOf(router, v)
+		if out < 0 {
+			continue
+		}
+		w := made[router.Replacement.Outputs[out]]
+		for _, n := range casts {
+			w = r.node("Cast", "cast", []*onnx.Value{w}, n.Attributes...)
+			nodes = append(nodes, n)
+		}
+		given[experts.Replacement.Inputs[i]] = w
+	}
+	if len(given) < 2 { // the numbers of the experts, and their weights
+		return nil
+	}
+	made = r.place(experts, nil, given)
+	r.output(experts.Outputs[0], made[experts.Replacement.Outputs[0]])
+	r.m.Attributes = experts.Attributes
+	r.m.Parts = []*Match{router, experts}
+	return r.match(nodes)
+}
+
+// choiceOf finds which output of a router a value is, and the casts between them, the first one first; -1 for none.
+func (g *graphView) choiceOf(router *Match, v *onnx.Value) (output int, casts []*onnx.Node) {
+	for range maxDetour {
+		if i := slices.Index(router.Outputs, v); i >= 0 {
+			slices.Reverse(casts)
+			return i, casts
+		}
+		n := producer(v)
+		if !n.Is("Cast") {
+			break
+		}
+		casts = append(casts, n)
+		v = n.Input(0)
+	}
+	return -1, nil
+}

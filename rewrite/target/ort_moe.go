@@ -1,0 +1,166 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// ortMoE writes com.microsoft's MoE, which is a router and the experts that it chooses: the softmax of the logits, the k greatest, and
+// their numbers as they are or divided by their sum. On the CPU it has gates that lie interleaved with up, and no others.
+func ortMoE(c *Call) error {
+	if err := halfOr32("MoE", c.Type(0)); err != nil {
+		return err
+	}
+	for i := 3; i < len(c.Node.Inputs); i++ {
+		if c.Input(i) != nil && c.Type(i) != c.Type(0) {
+			return fmt.Errorf("MoE takes tokens and weights of one type, not %s and %s", c.Type(0), c.Type(i))
+		}
+	}
+	if rank := len(c.Dims(0)); rank != 2 && rank != 3 {
+		return fmt.Errorf("MoE takes tokens of rank 2 or 3, not of shape %s", shapeText(c.Dims(0)))
+	}
+	attrs, err := c.ortActivation()
+	if err != nil {
+		return err
+	}
+	r, err := c.router()
+	if err != nil {
+		return err
+	}
+	normalized, err := r.softmax()
+	if err != nil {
+		return err
+	}
+	if r.Type(0) != c.Type(0) {
+		return fmt.Errorf("MoE takes logits of the type of the tokens, %s, not %s", c.Type(0), r.Type(0))
+	}
+	logits := r.Input(0)
+	if len(r.Dims(0)) != 2 {
+		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(3)[0])})
+	}
+	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(4, "down_layout"), c.Input(6)}
+	if inputs[5] == nil {
+		inputs = inputs[:5]
+	}
+	attrs = append(attrs, onnx.IntAttr("k", r.Int("top_k")), onnx.IntAttr("normalize_routing_weights", normalized))
+	y := c.Add(microsoft, "MoE", 1, inputs, attrs...)[0]
+	if scale := r.Float("scale"); scale != 1 {
+		y = c.Op1("Mul", []*onnx.Value{y, c.Number(scale, c.Type(0))})
+	}
+	c.Output(0, y)
+	return nil
+}
+
+// ortActivation gives the attributes that say what becomes of the first product.
+func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
+	activation, alpha, limit, offset := c.String("activation"), c.Float("alpha"), c.Float("limit"), c.Float("up_offset")
+	if c.String("packing") == "none" {
+		name := map[string]string{"silu": "silu", "gelu_tanh": "gelu", "relu": "relu"}[activation]
+		if name == "" || activation == "silu" && alpha != 1 || limit > 0 {
+			return nil, fmt.Errorf("MoE has no activation like %s (alpha %g, limit %g) without a gate; its gelu is the one of tanh", activation, alpha, limit)
+		}
+		return []*onnx.Attribute{onnx.StringAttr("activation_type", name)}, nil
+	}
+	if activation != "silu" {
+		return nil, fmt.Errorf("MoE has gates of silu, not of %s", activation)
+	}
+	attrs := []*onnx.Attribute{onnx.StringAttr("activation_type", "swiglu"), onnx.IntAttr("swiglu_fusion", 1),
+		onnx.FloatAttr("activation_alpha", alpha), onnx.FloatAttr("activation_beta", offset)}
+	if limit > 0 {
+		attrs = append(attrs, onnx.FloatAttr("swiglu_limit", limit))
+	}
+	return attrs, nil
+}
+
+// router finds the TopKRouter that the experts and their weights come from.
+func (c *Call) router() (*Call, error) {
+	ids := c.Input(2).Producer
+	if ids == nil || ids.Domain != fused.Domain || ids.OpType != "TopKRouter" || c.chosenWeights() != ids {
+		return nil, errors.New("MoE takes the logits of a router, and the experts' choice and weights do not come from one as they are")
+	}
+	for _, other := range c.Others {
+		if other.Node == ids {
+			return other, nil
+		}
+	}
+	return nil, errors.New("MoE takes the logits of a router, of which nothing is known")
+}
+
+// chosenWeights gives the node that the weights of the experts come from: cast, or put among those of all experts and taken out again.
+func (c *Call) chosenWeights() *onnx.Node {
+	for v, i := c.Input(1), 0; v.Producer != nil && i < 8; i++ {
+		switch n := v.Producer; {
+		case n.Is("Cast"):
+			v = n.Input(0)
+		case n.Is("GatherElements") && n.Input(1) == c.Input(2) && n.AttrInt("axis", 0) == -1:
+			put := n.Input(0).Producer
+			for put != nil && put.Is("Cast") {
+				put = put.Input(0).Producer
+			}
+			if put == nil || !put.Is("ScatterElements") || put.Input(1) != c.Input(2) || put.AttrInt("axis", 0) != -1 {
+				return nil
+			}
+			v = put.Input(2)
+		case v.Output == 0:
+			return n
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// softmax says whether the weights of a router are those of a softmax divided by their sum (1) or as they are (0), and nothing else
+// chooses.
+func (c *Call) softmax() (normalized int64, err error) {
+	switch {
+	case c.String("score") != "softmax":
+		return 0, fmt.Errorf("MoE scores by softmax, and not by %s", c.String("score"))
+	case c.Int("groups") > 1:
+		return 0, errors.New("MoE does not choose among groups")
+	case c.Input(1) != nil:
+		return 0, errors.New("MoE adds no bias for the choice")
+	case c.Float("epsilon") != 0:
+		return 0, fmt.Errorf("MoE adds no epsilon to the sum of the weights, the router adds %g", c.Float("epsilon"))
+	case c.Int("renormalize") != 0 || c.String("order") == "top_k_first": // the softmax of those that were chosen
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// stored gives the matrices of an input as [experts, out, in].
+func (c *Call) stored(input int, layout string) *onnx.Value {
+	if c.String(layout) == "out_in" {
+		return c.Input(input)
+	}
+	return c.Op1("Transpose", []*onnx.Value{c.Input(input)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+}
+
+// fc1 gives the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is written.
+func (c *Call) fc1() *onnx.Value {
+	v := c.stored(3, "gate_up_layout")
+	if c.String("packing") != "halves" {
+		return v
+	}
+	in, out := c.Dims(3)[2], c.Dims(3)[1]
+	if c.String("gate_up_layout") == "in_out" {
+		in, out = out, in
+	}
+	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(3)[0], 2, out/2, in)})
+	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(3)[0], out, in)})
+}
+
+func (c *Call) fc1Bias() *onnx.Value {
+	v := c.Input(5)
+	if v == nil || c.String("packing") != "halves" {
+		return v
+	}
+	d := c.Dims(5)
+	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(d[0], 2, d[1]/2)})
+	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(d[0], d[1])})
+}
