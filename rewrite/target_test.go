@@ -83,8 +83,11 @@ func TestMixturesForTargets(t *testing.T) {
 			if slices.Contains(ops, "TopK") == (c.status == Fused) || slices.Contains(ops, "com.microsoft.MoE") != (c.status == Fused) {
 				t.Errorf("the graph holds %v", ops)
 			}
-			if c.status == Fused && len(sitesOf(r, "TopKRouter")) > 0 {
-				t.Errorf("the router was judged by itself: %+v", sitesOf(r, "TopKRouter"))
+			switch routers := sitesOf(r, "TopKRouter"); {
+			case c.status == Fused && len(routers) > 0:
+				t.Errorf("the router was judged by itself: %+v", routers)
+			case c.status != Fused && (len(routers) != 1 || !strings.Contains(routers[0].Reason, "together with its experts")):
+				t.Errorf("the router: %+v", routers)
 			}
 		})
 	}

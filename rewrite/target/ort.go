@@ -22,6 +22,7 @@ var ort = &Target{
 		{"GLU", "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
 		{"RotaryEmbedding", "RotaryEmbedding", ortRotary},
 		{"MoE", "MoE", ortMoE},
+		{"TopKRouter", "MoE", ortRouter},
 	},
 }
 

@@ -54,6 +54,11 @@ func ortMoE(c *Call) error {
 	return nil
 }
 
+// ortRouter takes no router by itself.
+func ortRouter(*Call) error {
+	return errors.New("MoE takes a router together with its experts, and those are not taken here")
+}
+
 // ortActivation gives the attributes that say what becomes of the first product.
 func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 	activation, alpha, limit, offset := c.String("activation"), c.Float("alpha"), c.Float("limit"), c.Float("up_offset")
