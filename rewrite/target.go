@@ -60,7 +60,7 @@ func (a *applier) lower(c *candidate) error {
 	calls := make([]*target.Call, len(c.calls))
 	for i, call := range c.calls {
 		calls[i] = target.NewCall(call.node, call.site)
-		calls[i].Repeats, calls[i].Others = c.repeats, calls[:i]
+		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.repeats, c.isConstant, calls[:i]
 	}
 	g := c.match.Replacement
 	for i, call := range slices.Backward(calls) {
@@ -98,6 +98,22 @@ func opNames(nodes []*onnx.Node) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// isConstant says whether a value of the replacement follows from constants that are folded.
+func (c *candidate) isConstant(v *onnx.Value) bool {
+	if v == nil || c.scope.function != nil { // whose body can hold no initializers
+		return false
+	}
+	if i := slices.Index(c.match.Replacement.Inputs, v); i >= 0 {
+		return c.match.Inputs[i].Constant() != nil
+	}
+	if v.Constant() != nil {
+		return true
+	}
+	n := v.Producer
+	return n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Inputs) > 0 &&
+		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.isConstant(in) })
 }
 
 // repeats says whether the last axis of an input of the replacement holds everything twice, and notes that it does: the check has to

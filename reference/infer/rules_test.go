@@ -65,6 +65,13 @@ func TestRules(t *testing.T) {
 				b.ops("com.microsoft:SkipSimplifiedLayerNormalization", in(x, x, g), 4)...)
 		}, []string{"float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 1][5 11 1]",
 			"float32[2 3 1][5 11 1]", "float16[2 3 64][5 11 64]"}},
+		{"what stands in their place", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+			four, table := b.op("Unsqueeze", in(x, b.ints(1))), b.input("table", onnx.Float16, "seq 32")
+			logits, fc1, fc2 := b.input("logits", onnx.Float16, "tokens 8"), b.input("fc1", onnx.Float16, "8 32 64"), b.input("fc2", onnx.Float16, "8 64 16")
+			return in(b.op("RotaryEmbedding", in(four, table, table)), b.op("com.microsoft:RotaryEmbedding", in(four, b.ints(0), table, table)),
+				b.op("com.microsoft:MoE", in(x, logits, fc1, nil, fc2), i("k", 2)), b.op("com.microsoft:QuickGelu", in(x)), b.op("Swish", in(x)))
+		}, []string{"float16[2 1 3 64][5 1 11 64]", "float16[2 1 3 64][5 1 11 64]", "float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]",
+			"float16[2 3 64][5 11 64]"}},
 		{"fused ops", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			g := b.weight(64)
 			return append(append(in(b.op("mojo:RMSNorm", in(x, g), i("scale_after_cast", 0)), b.op("mojo:RMSNorm", in(x, g), i("scale_after_cast", 1)),

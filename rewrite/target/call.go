@@ -18,6 +18,8 @@ type Call struct {
 	// Repeats says whether the last axis of an input of the fused op is known to hold everything twice: the second half is the first
 	// one again, or, by neighbours, each element stands beside its double. What is written may rely on it. nil knows of none.
 	Repeats func(v *onnx.Value, neighbours bool) bool
+	// Fixed says whether a value follows from constants alone, and what is made of it becomes one when the model is written.
+	Fixed func(v *onnx.Value) bool
 	// Others are the fused ops before it at the same site. One that nothing reads any more is not written.
 	Others []*Call
 
@@ -27,7 +29,9 @@ type Call struct {
 }
 
 // NewCall describes a fused op of a graph.
-func NewCall(n *onnx.Node, s fused.Site) *Call { return &Call{Op: n.OpType, Node: n, Site: s} }
+func NewCall(n *onnx.Node, s fused.Site) *Call {
+	return &Call{Op: n.OpType, Node: n, Site: s, Fixed: func(v *onnx.Value) bool { return v.Constant() != nil }}
+}
 
 // Input gives input i, nil when it is left out.
 func (c *Call) Input(i int) *onnx.Value { return c.Node.Input(i) }

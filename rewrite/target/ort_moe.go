@@ -37,6 +37,11 @@ func ortMoE(c *Call) error {
 	if r.Type(0) != c.Type(0) {
 		return fmt.Errorf("MoE takes logits of the type of the tokens, %s, not %s", c.Type(0), r.Type(0))
 	}
+	for i, stays := range map[int]bool{3: c.String("packing") != "halves" && c.String("gate_up_layout") == "out_in", 4: c.String("down_layout") == "out_in"} {
+		if !stays && !c.Fixed(c.Input(i)) {
+			return errors.New("MoE takes matrices as [out, in], and gate and up in turn: those of weights that are computed would be moved at each run")
+		}
+	}
 	logits := r.Input(0)
 	if len(r.Dims(0)) != 2 {
 		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(3)[0])})

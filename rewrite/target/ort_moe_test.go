@@ -27,6 +27,7 @@ type mixture struct {
 	rank   int           // of the logits and the tokens, if not 2
 	dense  bool          // the weights are put among those of all experts, and taken out again
 	apart  bool          // the router stands elsewhere
+	fixed  bool          // the weights are constants
 }
 
 const (
@@ -118,12 +119,13 @@ func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call,
 	if !m.apart {
 		calls[1].Others = calls[:1]
 	}
+	calls[1].Fixed = func(*onnx.Value) bool { return m.fixed }
 	return g, calls, functions, inputs
 }
 
 // usual is the mixture of Mixtral, changed by f.
 func usual(f func(m *mixture)) mixture {
-	m := mixture{typ: f32, score: "softmax", order: "score_first", groups: 1, renormalize: 1, scale: 1, activation: "silu", alpha: 1,
+	m := mixture{typ: f32, fixed: true, score: "softmax", order: "score_first", groups: 1, renormalize: 1, scale: 1, activation: "silu", alpha: 1,
 		packing: "halves", layout: "out_in"}
 	if f != nil {
 		f(&m)
@@ -152,6 +154,7 @@ func TestORTMoE(t *testing.T) {
 		{"a factor", usual(func(m *mixture) { m.scale, m.packing = 2.5, "interleaved" }), moe + " Mul"},
 		{"float16", usual(func(m *mixture) { m.typ, m.packing = f16, "interleaved" }), moe},
 		{"rank 3", usual(func(m *mixture) { m.rank, m.packing = 3, "interleaved" }), "Reshape " + moe},
+		{"computed, as they are", usual(func(m *mixture) { m.fixed, m.packing = false, "interleaved" }), moe},
 		{"weights of all experts", usual(func(m *mixture) { m.dense, m.packing = true, "interleaved" }), moe},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -186,6 +189,8 @@ func TestORTMoE(t *testing.T) {
 		{"MoE takes float32 and float16 on the CPU, not bfloat16", usual(func(m *mixture) { m.typ = bf16 })},
 		{"MoE takes logits of the type of the tokens, float16, not float32", usual(func(m *mixture) { m.typ, m.logits = f16, f32 })},
 		{"MoE takes tokens of rank 2 or 3", usual(func(m *mixture) { m.rank = 4 })},
+		{"would be moved at each run", usual(func(m *mixture) { m.fixed = false })},
+		{"would be moved at each run", usual(func(m *mixture) { m.fixed, m.packing, m.layout = false, "interleaved", "in_out" })},
 		{"of which nothing is known", usual(func(m *mixture) { m.apart = true })},
 	} {
 		t.Run("open: "+c.reason, func(t *testing.T) {
