@@ -17,7 +17,8 @@ on: "+" and names separated by commas. CPU, CUDA and NPU have kernels, as far as
 a fused op is its definition there, and a model runs in the built-in evaluator. ALL is every device that has kernels. One
 that is named and has none is an error; those that only ALL stands for are passed over, and the report says so. CUDA
 counts where it is named: apply takes its kernels, and a model runs on it, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.
-NPU counts where it is named, too, and for apply alone: its kernels are for onnxruntime's CANN provider, on Huawei Ascend.`
+NPU counts where it is named, too, and for apply alone: its kernels are for onnxruntime's CANN provider, on Huawei Ascend, where --provider cann
+runs a model.`
 
 // The devices that onnxruntime runs models on here, and one that has kernels for an onnxruntime elsewhere.
 const (

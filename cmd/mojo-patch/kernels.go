@@ -76,7 +76,7 @@ not tried.`,
 }
 
 // npuNotTried is why the kernels for CANN are not run here.
-const npuNotTried = "they run in onnxruntime-cann, a build of onnxruntime that this program does not open (docs/kernels.md says how they are tested)"
+const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md says how they are tested)"
 
 // tryKernels runs every kernel there is, if it can; missing says what it lacks to do so. What CUDA's kernels lack is the reason
 // of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
