@@ -32,5 +32,7 @@ test_with() {
     >"$build/cann-$folder.log" 2>&1 || { cat "$build/cann-$folder.log"; exit 1; }
   grep -E '^[a-z0-9_-]+(, as float32)?: |calls failed|^Ran |^OK' "$build/cann-$folder.log"
 }
+echo "the CPU kernels of libmojo_ops_cann.so, through onnxruntime-cann"
+"$python" "$here/ort_test.py" "$build/libmojo_ops_cann.so" --failfast
 test_with cann-split
 test_with cann --models "$models" --patched "$patched"
