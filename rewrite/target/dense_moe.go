@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -48,12 +47,8 @@ func denseMoE(c *Call) error {
 	y := c.product(c.between(h, inner, t), moeDown, moeDownBias, "down_layout", t) // [experts, tokens, hidden]
 	y = c.Op1("ReduceSum", []*onnx.Value{c.Op1("Mul", []*onnx.Value{y, gates}), c.Integers(0)}, onnx.IntAttr("keepdims", 0))
 	y = c.Cast(y, t, c.Type(moeX))
-	if dims := c.Dims(moeX); len(dims) != 2 {
-		shape := c.Op1("Shape", []*onnx.Value{c.Input(moeX)})
-		if !slices.Contains(dims, -1) {
-			shape = c.Integers(dims...)
-		}
-		y = c.Op1("Reshape", []*onnx.Value{y, shape})
+	if len(c.Dims(moeX)) != 2 {
+		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(moeX)})
 	}
 	c.Output(0, y)
 	return nil

@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -22,16 +23,35 @@ var qnn = &Target{
 	},
 }
 
-// qnnNorm writes a norm whose scale is input s: QNN's is of the last axis, and of four dimensions at most.
+// qnnNorm writes a norm whose scale is input s.
 func (c *Call) qnnNorm(s int, write func(norm)) error {
 	if err := qnnTypes(c.Type(0), c.Type(s)); err != nil {
 		return err
 	}
-	if rank := len(c.Dims(0)); c.Int("axis") != -1 || rank < 1 || rank > 4 {
-		return fmt.Errorf("QNN has RmsNorm of the last axis of up to 4 dimensions, not of axis %d of X, %s", c.Int("axis"), shapeText(c.Dims(0)))
+	if rank := len(c.Dims(0)); c.Int("axis") != -1 || rank < 1 || rank > 5 || c.lastDim(0) < 0 {
+		return fmt.Errorf("QNN has RmsNorm of the last axis of up to 5, a number, not of axis %d of X, %s", c.Int("axis"), shapeText(c.Dims(0)))
 	}
-	write(standardNorm)
+	write(qnnRows)
 	return nil
+}
+
+// qnnRows normalises the rows of a matrix: of more dimensions, the emulated HTP gets RmsNorm wrong for many shapes, such as
+// [9, 64, 256] and [1, 11, 4, 16].
+func qnnRows(c *Call, x, scale *onnx.Value) *onnx.Value {
+	dims := c.Dims(0)
+	if len(dims) <= 2 || !slices.ContainsFunc(dims[:len(dims)-2], func(d int64) bool { return d != 1 }) {
+		return standardNorm(c, x, scale)
+	}
+	y := standardNorm(c, c.Op1("Reshape", []*onnx.Value{x, c.Integers(-1, dims[len(dims)-1])}), scale)
+	return c.Op1("Reshape", []*onnx.Value{y, c.shape(0)})
+}
+
+// shape gives the shape of input i as a value.
+func (c *Call) shape(i int) *onnx.Value {
+	if dims := c.Dims(i); dims != nil && !slices.Contains(dims, -1) {
+		return c.Integers(dims...)
+	}
+	return c.Op1("Shape", []*onnx.Value{c.Input(i)})
 }
 
 func qnnGLU(c *Call) error {

@@ -11,16 +11,21 @@ import (
 func TestQNN(t *testing.T) {
 	x, w := []int64{2, 3, 2, 8}, []int64{8}
 	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
+	norm := normSite("RMSNorm", 0, types(f32, f32), []int64{-1, -1, 8}, w)
+	norm.run = [][]int{{2, 3, 8}, {8}}
 	for _, c := range []struct {
 		name string
 		site site
 		ops  string
 	}{
-		{"norm", normSite("RMSNorm", 0, types(f32, f32), x, w), "RMSNormalization"},
-		{"norm, float16", normSite("RMSNorm", 1, types(f16, f16), x, w), "RMSNormalization"},
-		{"norm, wide scale", normSite("RMSNorm", 0, types(f16, f32), x, w), "Cast RMSNormalization Cast"},
-		{"norm, half scale", normSite("RMSNorm", 1, types(f32, f16), x, w), "Cast RMSNormalization Cast"},
-		{"sum", normSite("AddRMSNorm", 0, types(f32, f32, f32), x, x, w), "Add RMSNormalization"},
+		{"norm", normSite("RMSNorm", 0, types(f32, f32), []int64{5, 8}, w), "RMSNormalization"},
+		{"norm of one batch", normSite("RMSNorm", 1, types(f16, f16), []int64{1, 1, 5, 8}, w), "RMSNormalization"},
+		{"norm of a vector", normSite("RMSNorm", 0, types(f32, f32), w, w), "RMSNormalization"},
+		{"norm of heads", normSite("RMSNorm", 1, types(f16, f16), x, w), "Reshape RMSNormalization Reshape"},
+		{"norm of dimensions unknown", norm, "Reshape RMSNormalization Shape Reshape"},
+		{"norm, wide scale", normSite("RMSNorm", 0, types(f16, f32), []int64{5, 8}, w), "Cast RMSNormalization Cast"},
+		{"norm, half scale", normSite("RMSNorm", 1, types(f32, f16), x, w), "Cast Reshape RMSNormalization Reshape Cast"},
+		{"sum", normSite("AddRMSNorm", 0, types(f32, f32, f32), x, x, w), "Add Reshape RMSNormalization Reshape"},
 		{"silu", gluSite("silu", 1, 0, 0, f32), "Sigmoid Mul Mul"},
 		{"silu, clamped", gluSite("silu", 1.702, 1.5, 1, f32), "Min Min Max Add Mul Sigmoid Mul Mul"},
 		{"gelu", gluSite("gelu", 1, 0, 0, f16), "Gelu Mul"},
@@ -33,7 +38,8 @@ func TestQNN(t *testing.T) {
 	open(t, qnn, two, "axis -2")
 	open(t, qnn, normSite("RMSNorm", 0, types(bf16, bf16), x, w), "not bfloat16")
 	open(t, qnn, normSite("AddRMSNorm", 0, types(bf16, bf16, f32), x, x, w), "not bfloat16")
-	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), []int64{1, 2, 3, 2, 8}, w), "up to 4 dimensions, not of axis -1 of X, [1, 2, 3, 2, 8]")
+	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), []int64{1, 1, 2, 3, 2, 8}, w), "up to 5, a number, not of axis -1 of X, [1, 1, 2, 3, 2, 8]")
+	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), []int64{2, 3, -1}, w), "X, [2, 3, ?]")
 	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), nil, w), "of unknown rank")
 	open(t, qnn, gluSite("silu", 1, 0, 0, bf16), "not bfloat16")
 	open(t, qnn, rotarySite(0, 8, "first", "halves", []int64{2, 5, 8}, []int64{5, 4}).typed(bf16, bf16, bf16), "not bfloat16")
