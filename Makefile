@@ -37,6 +37,9 @@ CANN_LIBRARY := $(BUILD)/libmojo_ops_cann.so
 CANN_VENV := $(BUILD)/cann-venv
 CANN_TESTS := cann_operator_test.py cann_refusal_test.py cann_device_test.py cann_emulation_test.py
 
+# Qualcomm's emulator and OpenVINO; `make TARGETS_VENV=DIR` takes another Python environment.
+TARGETS_VENV := $(BUILD)/targets-venv
+
 # The cmake of the system, or else the one that pip installs into build/venv.
 CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
 CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
@@ -45,7 +48,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: FORCE all help cann cuda cuda-programs test-cuda test-cann gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
+.PHONY: FORCE all help cann cuda cuda-programs test-cuda test-cann test-targets gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -96,6 +99,10 @@ test-cann: $(CANN_LIBRARY) $(BIN) $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## th
 		$(CANN_VENV)/bin/python fused/kernels/tests/$$test $(BUILD)/kernels/$$folder --failfast || exit 1; \
 	done; done
 	@fused/kernels/tests/cann.sh $(BUILD) $(BIN) $(CANN_VENV)/bin/python
+
+test-targets: $(BIN) $(TARGETS_VENV)/.installed ## the bundled models patched for QNN and OpenVINO, run by them: docs/targets/*.txt (870 MB of Python packages)
+	@$(TARGETS_VENV)/bin/python bench/targets/on_openvino.py $(BIN) models -o docs/targets/openvino.txt
+	@$(TARGETS_VENV)/bin/python bench/targets/on_qnn.py $(BIN) models -o docs/targets/qnn.txt
 
 gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU, and onnxruntime with its provider for $(PYTHON): all tests of the CUDA kernels
 	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
@@ -225,6 +232,12 @@ $(CANN_VENV)/.installed: requirements/cann.txt
 	@test -x $(CANN_VENV)/bin/python || $(PYTHON) -m venv $(CANN_VENV)
 	@echo "installing requirements/cann.txt into $(CANN_VENV)"
 	@$(CANN_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/cann.txt
+	@touch $@
+
+$(TARGETS_VENV)/.installed: requirements/targets.txt
+	@test -x $(TARGETS_VENV)/bin/python || $(PYTHON) -m venv $(TARGETS_VENV)
+	@echo "installing requirements/targets.txt into $(TARGETS_VENV); onnxruntime-qnn has a licence of Qualcomm's own"
+	@$(TARGETS_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/targets.txt
 	@touch $@
 
 $(VENV)/.cmake: requirements/build.txt
