@@ -8,7 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// CANNReport counts what is written in another way because onnxruntime's CANN provider (1.24.4 was tried) gets it wrong.
+// CANNReport counts what is written in another way because onnxruntime's CANN provider (1.24.4 was tried) gets it
+// wrong.
 type CANNReport struct {
 	// Expanded counts nodes whose inputs are both broadcast: one of them now is before.
 	Expanded int `json:"expanded,omitempty"`
@@ -32,22 +33,28 @@ func (r *CANNReport) text() string {
 	}
 	var b strings.Builder
 	if r.Expanded > 0 {
-		fmt.Fprintf(&b, "%-18s for %s with both inputs broadcast, which onnxruntime's CANN provider gets wrong\n", "Expand added", plural(r.Expanded, "node"))
+		fmt.Fprintf(&b, "%-18s for %s with both inputs broadcast, which onnxruntime's CANN provider gets wrong\n",
+			"Expand added", plural(r.Expanded, "node"))
 	}
 	if r.MatMuls > 0 {
-		fmt.Fprintf(&b, "%-18s in %s without C, for which that provider adds what memory holds\n", "MatMul for Gemm", plural(r.MatMuls, "node"))
+		fmt.Fprintf(&b, "%-18s in %s without C, for which that provider adds what memory holds\n",
+			"MatMul for Gemm", plural(r.MatMuls, "node"))
 	}
 	return b.String()
 }
 
-// withoutC makes MatMul nodes of Gemm nodes that have no C, and gives their number. The provider, whose Gemm is of float16, reads C
-// where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the model.
+// withoutC makes MatMul nodes of Gemm nodes that have no C, and gives their number. The provider, whose Gemm is of
+// float16, reads C where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the
+// model.
 func withoutC(scopes []*scope, facts *infer.Facts) int {
 	count := 0
 	for _, s := range scopes {
 		before := map[*onnx.Node][]*onnx.Node{}
 		for _, n := range s.graph.Nodes {
-			if t := facts.DataType(n.Input(0)); !n.Is("Gemm") || n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 || t != onnx.Float16 && t != onnx.Undefined {
+			if !n.Is("Gemm") || n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 {
+				continue
+			}
+			if t := facts.DataType(n.Input(0)); t != onnx.Float16 && t != onnx.Undefined {
 				continue
 			}
 			for i, attr := range []string{"transA", "transB"} {
@@ -69,9 +76,9 @@ func withoutC(scopes []*scope, facts *infer.Facts) int {
 	return count
 }
 
-// oneBroadcast has the Add, Sub, Mul and Div nodes of the scopes broadcast one of their inputs at most, by an Expand of the first where
-// both may be, and gives how many got one. The provider computes such a node of its second input alone, and angles of rotary embeddings
-// are made by one: it copies both inputs, broadcast, to the same memory.
+// oneBroadcast has the Add, Sub, Mul and Div nodes of the scopes broadcast one of their inputs at most, by an Expand of
+// the first where both may be, and gives how many got one. The provider computes such a node of its second input alone,
+// and angles of rotary embeddings are made by one: it copies both inputs, broadcast, to the same memory.
 func oneBroadcast(scopes []*scope, facts *infer.Facts) int {
 	count := 0
 	for _, s := range scopes {
@@ -98,7 +105,7 @@ func oneBroadcast(scopes []*scope, facts *infer.Facts) int {
 	return count
 }
 
-// bothBroadcast says whether each of two inputs may have a shape other than that of the result. What is not known may be.
+// bothBroadcast says whether each of two inputs may have a shape other than that of the result. What is not known may.
 func bothBroadcast(facts *infer.Facts, a, b *onnx.Value) bool {
 	m, okA := facts.Rank(a)
 	n, okB := facts.Rank(b)

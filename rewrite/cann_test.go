@@ -41,8 +41,10 @@ func TestOneBroadcast(t *testing.T) {
 			if c.want == 0 {
 				return
 			}
-			if e := last.Input(0).Producer; !e.Is("Expand") || e.Input(0) != x || !e.Input(1).Producer.Is("Shape") || e.Input(1).Producer.Input(0) != y {
-				t.Errorf("the first input is %v", e)
+			expand := last.Input(0).Producer
+			shape := expand.Input(1).Producer
+			if !expand.Is("Expand") || expand.Input(0) != x || !shape.Is("Shape") || shape.Input(0) != y {
+				t.Errorf("the first input is %v", expand)
 			}
 			if again := oneBroadcast([]*scope{{graph: b.g}}, infer.Analyze(b.m)); again != 0 {
 				t.Errorf("expanded %d once more", again)
@@ -59,9 +61,11 @@ func TestWithoutC(t *testing.T) {
 		attrs []*onnx.Attribute
 		nodes []string
 	}{
-		{"a linear layer", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transB", 1)}, []string{"Transpose", "MatMul"}},
+		{"a linear layer", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transB", 1)},
+			[]string{"Transpose", "MatMul"}},
 		{"as it is stored", onnx.Float16, false, nil, []string{"MatMul"}},
-		{"both transposed", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transA", 1), onnx.IntAttr("transB", 1)}, []string{"Transpose", "Transpose", "MatMul"}},
+		{"both transposed", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transA", 1), onnx.IntAttr("transB", 1)},
+			[]string{"Transpose", "Transpose", "MatMul"}},
 		{"with a bias", onnx.Float16, true, nil, []string{"Gemm"}},
 		{"with a factor", onnx.Float16, false, []*onnx.Attribute{onnx.FloatAttr("alpha", 2)}, []string{"Gemm"}},
 		{"float32, which is the CPU's", onnx.Float, false, nil, []string{"Gemm"}},

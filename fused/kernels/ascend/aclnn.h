@@ -26,7 +26,8 @@ template <class... Args>
 struct Call {
   const char* name;
   aclnnStatus (*plan)(Args..., uint64_t* workspace_size, aclOpExecutor** executor) = nullptr;
-  aclnnStatus (*launch)(void* workspace, uint64_t workspace_size, aclOpExecutor* executor, aclrtStream stream) = nullptr;
+  aclnnStatus (*launch)(void* workspace, uint64_t workspace_size, aclOpExecutor* executor,
+                        aclrtStream stream) = nullptr;
 
   explicit Call(const char* n) : name(n) {}
 };
@@ -64,27 +65,29 @@ struct Cann {
   Call<In, aclDataType, Out> Cast{"aclnnCast"};
   Call<Out, In> InplaceCopy{"aclnnInplaceCopy"};  // to, from
   Call<In> InplaceOne{"aclnnInplaceOne"};
-  Call<Out, int64_t, In, Number, int64_t> InplaceScatterValue{"aclnnInplaceScatterValue"};  // self, dim, index, value, reduce
-  Call<Out, In, Number> InplaceMaskedFillScalar{"aclnnInplaceMaskedFillScalar"};            // self, mask, value
+  // self, dim, index, value, reduce
+  Call<Out, int64_t, In, Number, int64_t> InplaceScatterValue{"aclnnInplaceScatterValue"};
+  Call<Out, In, Number> InplaceMaskedFillScalar{"aclnnInplaceMaskedFillScalar"};     // self, mask, value
   Call<In, const aclIntArray*, bool, aclDataType, Out> ReduceSum{"aclnnReduceSum"};  // self, dims, keep, type, out
   Call<In, int64_t, int64_t, bool, bool, Out, Out> Topk{"aclnnTopk"};  // self, k, dim, largest, sorted, values, indices
   Call<In, int64_t, In, Out> Gather{"aclnnGather"};                    // self, dim, index, out
 
   Call<In, Out> Silu{"aclnnSilu"};
-  Call<In, Number, Out> Swish{"aclnnSwish"};      // self, beta, out
-  Call<In, int64_t, Out> GeluV2{"aclnnGeluV2"};   // self, approximate (1: tanh), out
-  Call<In, In> Relu{"aclnnRelu"};                 // self, out
-  Call<In, int64_t, In> SwiGlu{"aclnnSwiGlu"};    // self, dim, out
+  Call<In, Number, Out> Swish{"aclnnSwish"};     // self, beta, out
+  Call<In, int64_t, Out> GeluV2{"aclnnGeluV2"};  // self, approximate (1: tanh), out
+  Call<In, In> Relu{"aclnnRelu"};                // self, out
+  Call<In, int64_t, In> SwiGlu{"aclnnSwiGlu"};   // self, dim, out
   Call<In, Out> Sigmoid{"aclnnSigmoid"};
   Call<In, Number, Number, Out> Softplus{"aclnnSoftplus"};  // self, beta, threshold, out
   Call<In, int64_t, Out> Softmax{"aclnnSoftmax"};           // self, dim, out
 
-  Call<In, In, double, In, In> RmsNorm{"aclnnRmsNorm"};                       // x, gamma, epsilon, y, rstd
-  Call<In, In, In, double, Out, Out, Out> AddRmsNorm{"aclnnAddRmsNorm"};      // x1, x2, gamma, epsilon, y, rstd, x
+  Call<In, In, double, In, In> RmsNorm{"aclnnRmsNorm"};                   // x, gamma, epsilon, y, rstd
+  Call<In, In, In, double, Out, Out, Out> AddRmsNorm{"aclnnAddRmsNorm"};  // x1, x2, gamma, epsilon, y, rstd, x
   Call<In, In, In, int64_t, Out> RotaryPositionEmbedding{"aclnnRotaryPositionEmbedding"};  // x, cos, sin, mode, out
   Call<In, In, int64_t, In, In, In> MoeGatingTopKSoftmax{"aclnnMoeGatingTopKSoftmax"};  // x, finished, k, y, ids, rows
   // x, ids, active_num, capacity, experts, drop_pad, counts_flag, before_flag, expanded_x, row_ids, counts, before
-  Call<In, In, int64_t, int64_t, int64_t, int64_t, int64_t, bool, In, In, In, In> MoeInitRoutingV2{"aclnnMoeInitRoutingV2"};
+  Call<In, In, int64_t, int64_t, int64_t, int64_t, int64_t, bool, In, In, In, In> MoeInitRoutingV2{
+      "aclnnMoeInitRoutingV2"};
   // x, weight, bias, scale, offset, antiquant_scale, antiquant_offset, per_token_scale, group_list, activation_input,
   // activation_scale, activation_offset, split_item, group_type, group_list_type, activation, out, feature, quant_scale
   Call<List, List, List, List, List, List, List, List, In, List, List, List, int64_t, int64_t, int64_t, int64_t,

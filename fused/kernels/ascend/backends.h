@@ -33,8 +33,8 @@ struct Node {
   aclDataType output(size_t i) const { return ToAclType(types->outputs[i]); }
 };
 
-// CreateNode makes the state of a node, and finds what of CANN every kernel needs. check may look at the attributes, and
-// finds the operators.
+// CreateNode makes the state of a node, and finds what of CANN every kernel needs. check may look at the attributes,
+// and finds the operators.
 template <class Attributes, class Check>
 OrtStatus* CreateNode(const KernelInit& init, void** state, const Check& check) {
   auto* node = new (std::nothrow) Node<Attributes>(&init.types);

@@ -28,7 +28,8 @@ bool GatesTopK(const RouterAttributes& attributes, bool biased) {
 
 OrtStatus* CheckMoETypes(const KernelInit& init) {
   if (init.types.inputs[kMoEX] == init.types.inputs[kMoEGateUp]) return nullptr;
-  return Errorf(init.api, "mojo.MoE: X and gate_up have different types; aclnnGroupedMatmulV4 multiplies matrices of one type");
+  return Errorf(init.api,
+                "mojo.MoE: X and gate_up have different types; aclnnGroupedMatmulV4 multiplies matrices of one type");
 }
 
 OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape) {
@@ -38,7 +39,8 @@ OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape) {
                   static_cast<long long>(experts), static_cast<long long>(kMostExperts));
   }
   if (shape.k > shape.experts) {
-    return Errorf(api, "mojo.MoE: ids choose %zu of %zu experts; aclnnMoeFinalizeRoutingV2 takes no more than there are",
+    return Errorf(api,
+                  "mojo.MoE: ids choose %zu of %zu experts; aclnnMoeFinalizeRoutingV2 takes no more than there are",
                   shape.k, shape.experts);
   }
   if (shape.experts == 0 || shape.k == 0 || shape.inner == 0) {
@@ -47,8 +49,9 @@ OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape) {
   }
   for (size_t width : {shape.hidden, shape.packed, shape.inner}) {
     if (static_cast<int64_t>(width) < kWidthEnd) continue;
-    return Errorf(api, "mojo.MoE: a matrix of the experts has %zu rows or columns; aclnnGroupedMatmulV4 takes less than %lld",
-                  width, static_cast<long long>(kWidthEnd));
+    return Errorf(
+        api, "mojo.MoE: a matrix of the experts has %zu rows or columns; aclnnGroupedMatmulV4 takes less than %lld",
+        width, static_cast<long long>(kWidthEnd));
   }
   return nullptr;
 }

@@ -34,8 +34,8 @@ OrtStatus* CheckMoETypes(const KernelInit& init);
 // CheckMoEShape refuses sizes that the calls do not take.
 OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape);
 
-// CombineType is the type in which MoeFinalizeRoutingV2 adds up an op's results of type x with weights of type w: scales
-// are of the type of what they scale, or float32 for bfloat16.
+// CombineType is the type in which MoeFinalizeRoutingV2 adds up an op's results of type x with weights of type w:
+// scales are of the type of what they scale, or float32 for bfloat16.
 aclDataType CombineType(aclDataType x, aclDataType w);
 
 }  // namespace mojo

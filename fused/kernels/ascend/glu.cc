@@ -14,7 +14,8 @@ void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const
   switch (attributes.activation) {
     case Activation::kGelu:
     case Activation::kGeluTanh:
-      return run->Do(cann.GeluV2, run->Tensor(gate), attributes.activation == Activation::kGeluTanh ? 1 : 0, run->Tensor(y));
+      return run->Do(cann.GeluV2, run->Tensor(gate), attributes.activation == Activation::kGeluTanh ? 1 : 0,
+                     run->Tensor(y));
     case Activation::kRelu:
       return run->Do(cann.Relu, run->Tensor(gate), run->Tensor(y));
     case Activation::kReluSquared: {

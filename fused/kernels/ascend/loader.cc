@@ -20,9 +20,9 @@ struct Library {
   explicit Library(const char* n) : name(n) {}
 };
 
-Library acl("libascendcl.so");        // the runtime
-Library base("libnnopbase.so");       // tensors and executors
-Library whole("libopapi.so");         // the operators, in older releases all of them
+Library acl("libascendcl.so");   // the runtime
+Library base("libnnopbase.so");  // tensors and executors
+Library whole("libopapi.so");    // the operators, in older releases all of them
 Library parts[] = {Library("libopapi_math.so"), Library("libopapi_nn.so"), Library("libopapi_transformer.so")};
 
 // Open opens a library by the system's ways, or else in the folder that libascendcl.so was found in: onnxruntime's
@@ -54,8 +54,10 @@ void* Symbol(const char* name) {
 }
 
 OrtStatus* NoLibrary(const KernelInit& init, const Library& library) {
-  return Errorf(init.api, "mojo.%s: its kernel for CANNExecutionProvider needs %s of CANN: %.200s; source CANN's set_env.sh first",
-                init.def.name, library.name, library.error);
+  return Errorf(
+      init.api,
+      "mojo.%s: its kernel for CANNExecutionProvider needs %s of CANN: %.200s; source CANN's set_env.sh first",
+      init.def.name, library.name, library.error);
 }
 
 // OpenOperators opens what holds the operators: one library, or those that newer releases have in its place.

@@ -21,8 +21,8 @@ OrtStatus* FindPair(const KernelInit& init, const char* name, void** plan, void*
 inline OrtStatus* Find(const KernelInit&) { return nullptr; }
 template <class First, class... Rest>
 OrtStatus* Find(const KernelInit& init, First& first, Rest&... rest) {
-  if (OrtStatus* s = FindPair(init, first.name, reinterpret_cast<void**>(&first.plan),
-                              reinterpret_cast<void**>(&first.launch))) {
+  if (OrtStatus* s =
+          FindPair(init, first.name, reinterpret_cast<void**>(&first.plan), reinterpret_cast<void**>(&first.launch))) {
     return s;
   }
   return Find(init, rest...);

@@ -1,5 +1,5 @@
-// MoE: tokens in the order of the experts (aclnnMoeInitRoutingV2), a product for each expert (aclnnGroupedMatmulV4), the
-// activation, another product, and the sum of each token's experts (aclnnMoeFinalizeRoutingV2).
+// MoE: tokens in the order of the experts (aclnnMoeInitRoutingV2), a product for each expert (aclnnGroupedMatmulV4),
+// the activation, another product, and the sum of each token's experts (aclnnMoeFinalizeRoutingV2).
 //
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
 // the stream. CANN wants every one to be an expert's.
@@ -48,9 +48,9 @@ View MoERun::Product(const View& x, const View& weights, const void* bias, const
     biases = run->List(run->Cast(View(bias, type, {experts(), width}), type == ACL_BF16 ? ACL_FLOAT : type));
   }
   constexpr int64_t kOneOutput = 3, kByRows = 0, kCounts = 1, kNoActivation = 0;
-  run->Do(TheCann().GroupedMatmulV4, run->List(x), run->List(weights), biases, nullptr, nullptr, nullptr, nullptr, nullptr,
-          run->Tensor(counts), nullptr, nullptr, nullptr, kOneOutput, kByRows, kCounts, kNoActivation, run->OutList(y),
-          nullptr, nullptr);
+  run->Do(TheCann().GroupedMatmulV4, run->List(x), run->List(weights), biases, nullptr, nullptr, nullptr, nullptr,
+          nullptr, run->Tensor(counts), nullptr, nullptr, nullptr, kOneOutput, kByRows, kCounts, kNoActivation,
+          run->OutList(y), nullptr, nullptr);
   return y;
 }
 
@@ -71,7 +71,8 @@ View MoERun::Activated(const View& h) {
   if (a.packing == Packing::kNone) {
     Gate(run, a.gate, h, View(), y);
   } else if (a.packing == Packing::kInterleaved) {
-    Gate(run, a.gate, View(h.data, type, dims, {packed(), 2}, 0, h.dims), View(h.data, type, dims, {packed(), 2}, 1, h.dims), y);
+    Gate(run, a.gate, View(h.data, type, dims, {packed(), 2}, 0, h.dims),
+         View(h.data, type, dims, {packed(), 2}, 1, h.dims), y);
   } else {
     Gate(run, a.gate, View(h.data, type, dims, {packed(), 1}, 0, h.dims),
          View(h.data, type, dims, {packed(), 1}, inner(), h.dims), y);
@@ -85,8 +86,8 @@ void MoERun::Combine(const View& expanded, const View& row_ids, const View& weig
   const View out(y, type, {tokens(), hidden()});
   const View sum = wide == type ? out : run->Memory(wide, out.dims);
   constexpr int64_t kByToken = 2;
-  run->Do(TheCann().MoeFinalizeRoutingV2, run->Tensor(run->Cast(expanded, wide)), run->Tensor(row_ids), nullptr, nullptr,
-          nullptr, run->Tensor(weights), nullptr, kByToken, run->Tensor(sum));
+  run->Do(TheCann().MoeFinalizeRoutingV2, run->Tensor(run->Cast(expanded, wide)), run->Tensor(row_ids), nullptr,
+          nullptr, nullptr, run->Tensor(weights), nullptr, kByToken, run->Tensor(sum));
   if (wide != type) run->CastTo(out, sum);
 }
 

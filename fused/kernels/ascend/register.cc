@@ -1,6 +1,6 @@
-// The entry point of libmojo_ops_cann: each op with its kernels for the CANN provider, for sessions with that provider, and
-// its CPU kernels, for those without. onnxruntime merges rows of one op, and takes for a node the kernel
-// of the provider that the node is given to.
+// The entry point of libmojo_ops_cann: each op with its kernels for the CANN provider, for sessions with that provider,
+// and its CPU kernels, for those without. onnxruntime merges rows of one op, and takes for a node the kernel of the
+// provider that the node is given to.
 #include "ascend/backends.h"
 #include "cpu/backends.h"
 

@@ -77,7 +77,8 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Dims dims{static_cast<int64_t>(rows), static_cast<int64_t>(width)};
   const aclDataType type = node.input(0);
   Run run(context, def, node.memory);
-  const View in(x_data, type, dims), gamma(scale_data, node.input(kScale), {dims.at[1]}), y(y_data, node.output(0), dims);
+  const View in(x_data, type, dims), gamma(scale_data, node.input(kScale), {dims.at[1]}),
+      y(y_data, node.output(0), dims);
   if (kAdd) {
     const View sum = sum_data != nullptr ? View(sum_data, type, dims) : run.Memory(type, dims);
     AddNorm(&run, in, View(residual_data, type, dims), gamma, node.attributes.epsilon, y, sum);

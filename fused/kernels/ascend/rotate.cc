@@ -24,8 +24,9 @@ bool SameSteps(const RotaryLayout& layout) {
   return true;
 }
 
-// Arrange chooses among the layouts that the call documents, [B, S, N, D] with tables [1, S, 1, D] and [B, N, S, D] with
-// tables [1, 1, S, D] or [B, 1, S, D]; what is none of them is rows, [1, rows, 1, D], with a row of the tables each.
+// Arrange chooses among the layouts that the call documents, [B, S, N, D] with tables [1, S, 1, D] and [B, N, S, D]
+// with tables [1, 1, S, D] or [B, 1, S, D]; what is none of them is rows, [1, rows, 1, D], with a row of the tables
+// each.
 Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_size) {
   const auto d = static_cast<int64_t>(layout.rotated);
   const auto rows = static_cast<int64_t>(layout.rows);
@@ -73,8 +74,8 @@ Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_si
   return out;
 }
 
-// Table gives cos or sin as the call takes it: itself, or a copy that is as wide as what is rotated, for every row where
-// they are not direct. In a table of half the width an element stands for both channels of a pair.
+// Table gives cos or sin as the call takes it: itself, or a copy that is as wide as what is rotated, for every row
+// where they are not direct. In a table of half the width an element stands for both channels of a pair.
 View Table(Run* run, const RotaryLayout& layout, const Arrangement& arranged, bool interleaved, aclDataType type,
            const void* data, const size_t* steps, bool wide) {
   const auto d = static_cast<int64_t>(layout.rotated);
@@ -120,7 +121,8 @@ View Source(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttribute
   }
   const View ordered = run->Memory(type, dims);
   if (attributes.interleaved) {
-    run->Copy(View(ordered.data, type, {rows, 2, d / 2}), View(x, type, {rows, 2, d / 2}, {width, 1, 2}, first, {rows, width}));
+    run->Copy(View(ordered.data, type, {rows, 2, d / 2}),
+              View(x, type, {rows, 2, d / 2}, {width, 1, 2}, first, {rows, width}));
   } else {
     run->Copy(View(ordered.data, type, {rows, d / 2, 2}),
               View(x, type, {rows, d / 2, 2}, {width, 1, d / 2}, first, {rows, width}));

@@ -96,9 +96,7 @@ View Run::Memory(aclDataType type, const Dims& dims) {
   return view;
 }
 
-void Run::Keep(const void* object, Kind kind) {
-  objects_[object_count_++] = Object{object, kind};
-}
+void Run::Keep(const void* object, Kind kind) { objects_[object_count_++] = Object{object, kind}; }
 
 template <class T>
 T* Run::Made(T* object, const char* what) {
@@ -109,9 +107,10 @@ T* Run::Made(T* object, const char* what) {
 aclTensor* Run::NewTensor(const View& view) {
   if (ok() && object_count_ == kMost) status = OutOfMemory(api_);
   if (!ok()) return nullptr;
-  return Made(TheCann().aclCreateTensor(view.dims.at, view.dims.rank, view.type, view.strides.at, view.offset,
-                                        ACL_FORMAT_ND, view.storage.at, view.storage.rank, const_cast<void*>(view.data)),
-              "aclCreateTensor");
+  return Made(
+      TheCann().aclCreateTensor(view.dims.at, view.dims.rank, view.type, view.strides.at, view.offset, ACL_FORMAT_ND,
+                                view.storage.at, view.storage.rank, const_cast<void*>(view.data)),
+      "aclCreateTensor");
 }
 
 aclTensor* Run::Tensor(const View& view) {

@@ -1,5 +1,5 @@
-// TopKRouter, in float32 as the op is defined: by aclnnMoeGatingTopKSoftmax where that is all of it, else by calls for each
-// step of its definition.
+// TopKRouter, in float32 as the op is defined: by aclnnMoeGatingTopKSoftmax where that is all of it, else by calls for
+// each step of its definition.
 #include "ascend/backends.h"
 
 namespace mojo {
@@ -72,15 +72,15 @@ void Router::Exclude(const View& choice) {
   const View grouped(choice.data, ACL_FLOAT, {rows, a.groups, experts / a.groups});
   const View greatest = Floats({rows, a.groups, best});
   Topk(grouped, best, greatest, run->Memory(ACL_INT64, greatest.dims));
-  const View of_group = a.top2_sum ? Sum(greatest, {rows, a.groups}, false)
-                                   : View(greatest.data, ACL_FLOAT, {rows, a.groups});
+  const View of_group =
+      a.top2_sum ? Sum(greatest, {rows, a.groups}, false) : View(greatest.data, ACL_FLOAT, {rows, a.groups});
   const View kept = run->Memory(ACL_INT64, {rows, a.group_top_k});
   Topk(of_group, a.group_top_k, Floats(kept.dims), kept);
   const View out = run->Memory(ACL_BOOL, {rows, a.groups});
   run->Do(cann.InplaceOne, run->Tensor(out));
   run->Do(cann.InplaceScatterValue, run->Tensor(out), -1, run->Tensor(kept), run->False(), 0);
-  run->Do(cann.InplaceMaskedFillScalar, run->Tensor(grouped), run->Tensor(View(out.data, ACL_BOOL, {rows, a.groups, 1})),
-          run->Number(a.excluded_score));
+  run->Do(cann.InplaceMaskedFillScalar, run->Tensor(grouped),
+          run->Tensor(View(out.data, ACL_BOOL, {rows, a.groups, 1})), run->Number(a.excluded_score));
 }
 
 // Scale divides weights by their sum and multiplies them, as far as the node asks for it.

@@ -9,7 +9,8 @@ DeviceMemory::~DeviceMemory() {
 OrtStatus* DeviceMemory::Find(const KernelInit& init) {
   const Api& api = init.api;
   if (!api.has_scratch_buffer()) {
-    return Errorf(api, "mojo.%s: its device kernel needs onnxruntime 1.18 or newer, for scratch memory; this one has API "
+    return Errorf(api,
+                  "mojo.%s: its device kernel needs onnxruntime 1.18 or newer, for scratch memory; this one has API "
                   "version %u",
                   init.def.name, static_cast<unsigned>(api.version));
   }

@@ -23,14 +23,15 @@ for model in "$models"/*.onnx; do
   "$tool" apply "$model" -o "$patched/$name" --target ascend -q
 done
 
-# test_with FOLDER ARGUMENTS... runs the tests with the libraries of a folder. The provider logs the failures that are planted.
+# test_with FOLDER ARGUMENTS... runs the tests with the libraries of a folder. The provider logs what is planted.
 test_with() {
   folder=$1
   shift
   echo "the kernels on CANNExecutionProvider, with the libraries of $folder"
   "$python" "$here/cann_test.py" "$build/libmojo_ops_cann.so" --emulation "$build/kernels/$folder" "$@" \
     >"$build/cann-$folder.log" 2>&1 || { cat "$build/cann-$folder.log"; exit 1; }
-  grep -E '^[a-z0-9_-]+(, as float32)?: |calls failed|^Ran |^OK' "$build/cann-$folder.log"
+  grep -oE '[a-z0-9_-]+(, as float32)?: [0-9]+ fused .*|[0-9]+ calls failed .*|^Ran .*|^OK.*' \
+    "$build/cann-$folder.log"
 }
 echo "the CPU kernels of libmojo_ops_cann.so, through onnxruntime-cann"
 "$python" "$here/ort_test.py" "$build/libmojo_ops_cann.so" --failfast

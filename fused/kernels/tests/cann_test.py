@@ -2,12 +2,14 @@
 
     python cann_test.py LIBRARY [--emulation FOLDER] [--models DIR] [--patched DIR] [unittest arguments]
 
-Runs every op in every form and type that CANN's calls take against the op's definition, with no node on the CPU; has every
-call of CANN fail that a run of each op makes; and, with --models and --patched (models that `mojo-patch apply` wrote, under
-the names that they have in --models), compares whole models with their recorded outputs NAME.npz, every fused node on the
-provider. Needs onnxruntime-cann, onnx, numpy and ml_dtypes, and CANN: the emulation of ascend/emulation in FOLDER, or else an
-installed one (LD_LIBRARY_PATH), where the tests that need the emulation's own calls are left out.
+Runs every op in every form and type that CANN's calls take against the op's definition, with no node on the CPU; has
+every call of CANN fail that a run of each op makes; and, with --models and --patched (models that `mojo-patch apply`
+wrote, under the names that they have in --models), compares whole models with their recorded outputs NAME.npz, every
+fused node on the provider. Needs onnxruntime-cann, onnx, numpy and ml_dtypes, and CANN: the emulation of
+ascend/emulation in FOLDER, or else an installed one (LD_LIBRARY_PATH), where the tests that need the emulation's own
+calls are left out.
 """
+
 import argparse
 import glob
 import os
@@ -30,7 +32,8 @@ from harness import BF16, F16, F32, I64
 from ort_test import NORM_TYPES, SHAPES, OpTest
 
 CANN = "CANNExecutionProvider"
-PROVIDER = (CANN, {"enable_cann_graph": "0"})  # with graphs the provider takes models whole, and runs no kernel of a library
+# With graphs the provider takes models whole, and runs no kernel of a library.
+PROVIDER = (CANN, {"enable_cann_graph": "0"})
 DTYPES = (F32, F16, BF16)
 models = patched = emulation = None  # set by main; emulation is None on a device
 
@@ -47,11 +50,22 @@ def one_node(op, values, types, out_types, attributes, constant=(), leave_out=0)
             initializers.append(helper.make_tensor(f"x{i}", h.ONNX_TYPE[dtype], data.shape, data.tobytes(), raw=True))
         else:
             inputs.append(info(f"x{i}", dtype, np.ndim(value)))
-    outputs = [helper.make_tensor_value_info(f"y{i}", h.ONNX_TYPE[t], None) for i, t in enumerate(out_types[:len(out_types) - leave_out])]
-    node = helper.make_node(op, [f"x{i}" if v is not None else "" for i, v in enumerate(values)], [o.name for o in outputs],
-                            name="the_node", domain="mojo", **attributes)
+    outputs = [
+        helper.make_tensor_value_info(f"y{i}", h.ONNX_TYPE[t], None)
+        for i, t in enumerate(out_types[: len(out_types) - leave_out])
+    ]
+    node = helper.make_node(
+        op,
+        [f"x{i}" if v is not None else "" for i, v in enumerate(values)],
+        [o.name for o in outputs],
+        name="the_node",
+        domain="mojo",
+        **attributes,
+    )
     graph = helper.make_graph([node], "g", inputs, outputs, initializers)
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)])
+    return helper.make_model(
+        graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)]
+    )
 
 
 def session(model):
@@ -63,7 +77,11 @@ def session(model):
 
 
 def feeds_of(values, types, constant=()):
-    return {f"x{i}": np.asarray(v).astype(h.NUMPY_TYPE[t]) for i, (v, t) in enumerate(zip(values, types)) if v is not None and i not in constant}
+    return {
+        f"x{i}": np.asarray(v).astype(h.NUMPY_TYPE[t])
+        for i, (v, t) in enumerate(zip(values, types))
+        if v is not None and i not in constant
+    }
 
 
 def run_session(s, feeds):
@@ -88,7 +106,10 @@ class CANNTest(OpTest):
             return
         scale = np.abs(want).max(-1, keepdims=True) if want.ndim else np.abs(want)
         slack = (units * h.EPSILON[dtype] + (4e-6 if dtype == F32 else 0)) * scale + floor
-        self.assertTrue((np.abs(got - want) <= slack).all(), f"{what}: off by {np.abs(got - want).max()}, {np.abs(want).max()} is the greatest")
+        self.assertTrue(
+            (np.abs(got - want) <= slack).all(),
+            f"{what}: off by {np.abs(got - want).max()}, {np.abs(want).max()} is the greatest",
+        )
 
     def refused(self, words, *args, **kwargs):
         with self.assertRaises(Exception) as caught:
@@ -105,12 +126,25 @@ class RMSNormTest(CANNTest):
                     x, r = self.values(shape, x_type, 3), self.values(shape, x_type, 3)
                     scale = self.values(shape[-1:], s_type)
                     attributes = dict(h.NORM, scale_after_cast=after)
-                    got, = run("RMSNorm", [x, scale], [x_type, s_type], [y_type], attributes, (1,) if after else ())
-                    self.within(got, h.rms_norm(x, scale, y_type, scale_after_cast=after), y_type, 2, what=f"{shape} {x_type} {s_type}")
+                    (got,) = run("RMSNorm", [x, scale], [x_type, s_type], [y_type], attributes, (1,) if after else ())
+                    self.within(
+                        got,
+                        h.rms_norm(x, scale, y_type, scale_after_cast=after),
+                        y_type,
+                        2,
+                        what=f"{shape} {x_type} {s_type}",
+                    )
                     total = h.rounded(x + r, x_type)
                     want = h.rms_norm(total, scale, y_type, scale_after_cast=after)
                     for leave_out in (0, 1):
-                        got = run("AddRMSNorm", [x, r, scale], [x_type, x_type, s_type], [y_type, x_type], attributes, leave_out=leave_out)
+                        got = run(
+                            "AddRMSNorm",
+                            [x, r, scale],
+                            [x_type, x_type, s_type],
+                            [y_type, x_type],
+                            attributes,
+                            leave_out=leave_out,
+                        )
                         self.within(got[0], want, y_type, 3, what=f"{shape} {x_type} {s_type}")
                         if not leave_out:
                             np.testing.assert_array_equal(got[1], total)
@@ -119,24 +153,34 @@ class RMSNormTest(CANNTest):
         x = self.values((2, 3, 4, 5), F32)
         for axis in (-1, -2, -4):
             scale = self.values(x.shape[axis:], F32)
-            got, = run("RMSNorm", [x, scale], [F32] * 2, [F32], dict(h.NORM, axis=axis))
+            (got,) = run("RMSNorm", [x, scale], [F32] * 2, [F32], dict(h.NORM, axis=axis))
             self.within(got, h.rms_norm(x, scale, F32, axis), F32, 2)
 
     def test_bad(self):
         x = np.ones((2, 8))
         self.refused(["scale has shape [4]", "must be [8]"], "RMSNorm", [x, np.ones(4)], [F32] * 2, [F32], h.NORM)
-        self.refused(["epsilon is -1", "the_node"], "RMSNorm", [x, np.ones(8)], [F32] * 2, [F32], dict(h.NORM, epsilon=-1.0))
-        self.refused(["residual", "same shape"], "AddRMSNorm", [x, np.ones(8), np.ones(8)], [F32] * 3, [F32] * 2, h.NORM)
+        self.refused(
+            ["epsilon is -1", "the_node"], "RMSNorm", [x, np.ones(8)], [F32] * 2, [F32], dict(h.NORM, epsilon=-1.0)
+        )
+        self.refused(
+            ["residual", "same shape"], "AddRMSNorm", [x, np.ones(8), np.ones(8)], [F32] * 3, [F32] * 2, h.NORM
+        )
 
 
 class GLUTest(CANNTest):
     def test_forms(self):
         for dtype in DTYPES:
-            for attributes in ort_test.GLUTest.CASES + [dict(h.GLU, limit=2.0), dict(h.GLU, alpha=1.702), dict(h.GLU, up_offset=1.0)]:
+            for attributes in ort_test.GLUTest.CASES + [
+                dict(h.GLU, limit=2.0),
+                dict(h.GLU, alpha=1.702),
+                dict(h.GLU, up_offset=1.0),
+            ]:
                 for shape in SHAPES[:5] + [()]:
                     gate, up = self.values(shape, dtype, 4), self.values(shape, dtype, 4)
-                    got, = run("GLU", [gate, up], [dtype] * 2, [dtype], attributes)
-                    self.within(got, h.glu(gate, up, dtype, **attributes), dtype, 2, what=f"{shape} {dtype} {attributes}")
+                    (got,) = run("GLU", [gate, up], [dtype] * 2, [dtype], attributes)
+                    self.within(
+                        got, h.glu(gate, up, dtype, **attributes), dtype, 2, what=f"{shape} {dtype} {attributes}"
+                    )
 
 
 class RotaryEmbeddingTest(CANNTest):
@@ -144,7 +188,7 @@ class RotaryEmbeddingTest(CANNTest):
 
     def check(self, x_shape, cos_shape, sin_shape, dtype, attributes):
         x, cos, sin = self.values(x_shape, dtype, 3), self.values(cos_shape, dtype), self.values(sin_shape, dtype)
-        got, = run("RotaryEmbedding", [x, cos, sin], [dtype] * 3, [dtype], attributes)
+        (got,) = run("RotaryEmbedding", [x, cos, sin], [dtype] * 3, [dtype], attributes)
         what = f"{x_shape} {cos_shape} {sin_shape} {dtype} {attributes}"
         self.within(got, h.rotary(x, cos, sin, dtype, **attributes), dtype, 2, what=what)
         r, first = attributes["rotary_dim"], attributes["rotated_side"] == "first"
@@ -160,10 +204,17 @@ class RotaryEmbeddingTest(CANNTest):
                         self.check((2, 3, 5, width), (5, table), (2, 1, 1, table), dtype, dict(form, rotary_dim=r))
 
     def test_layouts(self):
-        """What the models have: [B,N,S,D] and [B,S,N,D], a table for all of the batch or for each, prompts and single tokens."""
+        """What the models have: [B,N,S,D] and [B,S,N,D], a table for all of the batch or for each, prompts, tokens."""
         for dtype in DTYPES:
             for form in ({}, dict(interleaved=1, output_layout="interleaved"), dict(interleaved=1)):
-                for b, n, s, d in [(1, 4, 7, 16), (2, 4, 7, 16), (2, 8, 1, 64), (1, 32, 1, 128), (3, 32, 5, 96), (1, 2, 40, 10)]:
+                for b, n, s, d in [
+                    (1, 4, 7, 16),
+                    (2, 4, 7, 16),
+                    (2, 8, 1, 64),
+                    (1, 32, 1, 128),
+                    (3, 32, 5, 96),
+                    (1, 2, 40, 10),
+                ]:
                     for tables in (1, b):
                         for table in (d, d // 2):
                             attributes = dict(h.ROTARY, rotary_dim=d, **form)
@@ -172,28 +223,48 @@ class RotaryEmbeddingTest(CANNTest):
 
     def test_broadcasting(self):
         x_shape = (2, 3, 5, 20)
-        shapes = [tuple(d if choice >> i & 1 else 1 for i, d in enumerate(x_shape[4 - rank:-1]))
-                  for rank in range(1, 5) for choice in range(2 ** (rank - 1))]
+        shapes = [
+            tuple(d if choice >> i & 1 else 1 for i, d in enumerate(x_shape[4 - rank : -1]))
+            for rank in range(1, 5)
+            for choice in range(2 ** (rank - 1))
+        ]
         for i, cos in enumerate(shapes):
             for sin in (cos, shapes[-1 - i]):
                 form = dict(self.FORMS[i % 8], rotary_dim=20 if i % 3 else 14)
                 r = form["rotary_dim"]
                 self.check(x_shape, cos + (r,), sin + (r // 2 if i % 2 else r,), DTYPES[i % 3], form)
         for x_shape, cos_shape, sin_shape in [
-                ((8,), (8,), (4,)), ((3, 8), (8,), (1, 8)), ((1100, 8), (8,), (8,)), ((1100, 3, 8), (1100, 1, 8), (1100, 1, 8)),
-                ((3, 1100, 8), (1100, 8), (1100, 8)), ((2, 2, 3, 2, 34), (3, 1, 34), (2, 1, 2, 34)),
-                ((1, 2, 1, 2, 2, 2, 2, 6), (2, 1, 2, 1, 6), (1, 2, 1, 2, 1, 1, 2, 6))]:
+            ((8,), (8,), (4,)),
+            ((3, 8), (8,), (1, 8)),
+            ((1100, 8), (8,), (8,)),
+            ((1100, 3, 8), (1100, 1, 8), (1100, 1, 8)),
+            ((3, 1100, 8), (1100, 8), (1100, 8)),
+            ((2, 2, 3, 2, 34), (3, 1, 34), (2, 1, 2, 34)),
+            ((1, 2, 1, 2, 2, 2, 2, 6), (2, 1, 2, 1, 6), (1, 2, 1, 2, 1, 1, 2, 6)),
+        ]:
             for form in (self.FORMS[0], self.FORMS[5]):
                 self.check(x_shape, cos_shape, sin_shape, F32, dict(form, rotary_dim=x_shape[-1]))
 
     def test_refused(self):
         x, t = np.ones((1, 2, 1024)), np.ones((2, 896))
-        self.refused(["rotary_dim is 896", "less than 896", "aclnnRotaryPositionEmbedding", "the_node"], "RotaryEmbedding", [x, t, t],
-                     [F32] * 3, [F32], dict(h.ROTARY, rotary_dim=896))
+        self.refused(
+            ["rotary_dim is 896", "less than 896", "aclnnRotaryPositionEmbedding", "the_node"],
+            "RotaryEmbedding",
+            [x, t, t],
+            [F32] * 3,
+            [F32],
+            dict(h.ROTARY, rotary_dim=896),
+        )
         shape = (2,) * 8 + (6,)
         table = tuple(1 if i % 2 else d for i, d in enumerate(shape[:-1])) + (6,)
-        self.refused(["broadcast", "8 groups"], "RotaryEmbedding", [np.ones(shape), np.ones(table), np.ones(table)], [F32] * 3, [F32],
-                     dict(h.ROTARY, rotary_dim=6))
+        self.refused(
+            ["broadcast", "8 groups"],
+            "RotaryEmbedding",
+            [np.ones(shape), np.ones(table), np.ones(table)],
+            [F32] * 3,
+            [F32],
+            dict(h.ROTARY, rotary_dim=6),
+        )
 
 
 class NormRotaryTest(CANNTest):
@@ -205,7 +276,9 @@ class NormRotaryTest(CANNTest):
                         attributes = dict(h.NORM_ROTARY, scale_after_cast=after, **dict(form, rotary_dim=r))
                         x, scale = self.values((2, 3, 5, width), x_type, 3), self.values((width,), s_type)
                         cos, sin = self.values((5, r), y_type), self.values((2, 1, 1, r // 2), y_type)
-                        got, = run("NormRotary", [x, scale, cos, sin], [x_type, s_type, y_type, y_type], [y_type], attributes)
+                        (got,) = run(
+                            "NormRotary", [x, scale, cos, sin], [x_type, s_type, y_type, y_type], [y_type], attributes
+                        )
                         want = h.norm_rotary(x, scale, cos, sin, y_type, **attributes)
                         turn = np.abs(cos).max() + np.abs(sin).max()
                         slack = 3 * h.EPSILON[y_type] * np.abs(h.rms_norm(x, scale, y_type)).max() * turn + 1e-5
@@ -255,7 +328,7 @@ class MoETest(CANNTest):
 
     def check(self, values, types, attributes, constant=()):
         x, w, i, v = types
-        got, = run("MoE", values, [x, w, i, v, v, v, v], [x], attributes, constant)
+        (got,) = run("MoE", values, [x, w, i, v, v, v, v], [x], attributes, constant)
         want = h.moe(*values, x, **attributes)
         # Between the calls, 16 bit numbers are rounded.
         slack = (1e-5 if x == F32 else 4 * h.EPSILON[x]) * np.abs(want).max(initial=0) + 2e-5
@@ -269,7 +342,9 @@ class MoETest(CANNTest):
                     biases = [(True, True), (False, False), (True, False), (False, True)][i % 4]
                     shape = [(5, 24), (2, 3, 40), (1, 70), (7, 1, 16)][(i + 1) % 4]
                     types = [x, w, I64, x]
-                    self.check(self.inputs(shape, 1 + i % 3, 4, 20, types, form, biases), types, form, (3, 4) if i % 2 else ())
+                    self.check(
+                        self.inputs(shape, 1 + i % 3, 4, 20, types, form, biases), types, form, (3, 4) if i % 2 else ()
+                    )
 
     def test_routings(self):
         """An expert nobody picks, all on one, one twice for a token."""
@@ -280,7 +355,9 @@ class MoETest(CANNTest):
 
     def test_refused(self):
         values = self.inputs((3, 8), 2, 4, 6, [F32, F32, I64, F16], h.MOE)
-        self.refused(["different types", "aclnnGroupedMatmulV4"], "MoE", values, [F32, F32, I64] + [F16] * 4, [F32], h.MOE)
+        self.refused(
+            ["different types", "aclnnGroupedMatmulV4"], "MoE", values, [F32, F32, I64] + [F16] * 4, [F32], h.MOE
+        )
         values = self.inputs((3, 8), 5, 4, 6, [F32, F32, I64, F32], h.MOE)
         self.refused(["5 of 4 experts"], "MoE", values, [F32, F32, I64] + [F32] * 4, [F32], h.MOE)
 
@@ -292,7 +369,9 @@ class FailureTest(CANNTest):
         v = lambda *shape: self.values(shape, BF16)
         ids, f32 = np.array([[0, 1], [1, 2], [3, 0]]), self.values((3, 2), F32)
         clamped = dict(h.MOE, packing="interleaved", alpha=1.702, limit=1.0, up_offset=1.0)
-        grouped = dict(h.ROUTER, score="sigmoid", groups=4, group_top_k=2, group_score="top2_sum", epsilon=1e-20, scale=2.5)
+        grouped = dict(
+            h.ROUTER, score="sigmoid", groups=4, group_top_k=2, group_score="top2_sum", epsilon=1e-20, scale=2.5
+        )
         halves = dict(h.ROTARY, rotary_dim=8, interleaved=1)
         experts = [v(4, 12, 8), v(4, 8, 6), v(4, 12), v(4, 8)]
         return [
@@ -309,7 +388,13 @@ class FailureTest(CANNTest):
             ("TopKRouter", [v(3, 16), v(16)], [BF16] * 2, [F32, I64], grouped),
             ("MoE", [v(3, 8), f32, ids] + experts, [BF16, F32, I64] + [BF16] * 4, [BF16], h.MOE),
             ("MoE", [v(3, 8), f32, ids] + experts, [F16, F32, I64] + [F16] * 4, [F16], clamped),
-            ("MoE", [v(3, 8), f32, ids, v(4, 6, 8), v(4, 8, 6)], [F32, F32, I64, F32, F32], [F32], dict(h.MOE, packing="none", activation="relu2")),
+            (
+                "MoE",
+                [v(3, 8), f32, ids, v(4, 6, 8), v(4, 8, 6)],
+                [F32, F32, I64, F32, F32],
+                [F32],
+                dict(h.MOE, packing="none", activation="relu2"),
+            ),
         ]
 
     def calls(self, log):
@@ -389,7 +474,10 @@ except Exception as error:
         self.assertIn("ran True", self.loaded(cann.FOLDER, self.RUNTIME, LD_LIBRARY_PATH=""))
 
     def test_missing(self):
-        for name, words in [("libnnopbase.so", "libnnopbase.so of CANN: libnnopbase.so: cannot open"), ("libopapi", "libopapi.so of CANN: libopapi.so: cannot open")]:
+        for name, words in [
+            ("libnnopbase.so", "libnnopbase.so of CANN: libnnopbase.so: cannot open"),
+            ("libopapi", "libopapi.so of CANN: libopapi.so: cannot open"),
+        ]:
             with tempfile.TemporaryDirectory() as folder:
                 for file in os.listdir(cann.FOLDER):
                     if not file.startswith(name):
@@ -444,7 +532,7 @@ except Exception as error:
 
 class CallersTest(CANNTest):
     def test_side_by_side(self):
-        """Runs of one session on several threads: each has a stream of its own, and scratch memory must not be shared."""
+        """Runs of one session on several threads: each has a stream of its own, and scratch memory is not shared."""
         form = dict(h.MOE, packing="interleaved", alpha=1.702, limit=1.0, up_offset=1.0)
         types = [F16, F32, I64, F16]
         values = ort_test.MoETest.inputs(self, (20, 24), 2, 4, 20, types, form)
@@ -493,7 +581,9 @@ class ModelsTest(unittest.TestCase):
         of = lambda *which: {k.split(".", 2)[2]: recorded[k] for k in recorded.files if k.startswith("%d.%s." % which)}
         cases = [(of(case, "in"), of(case, "out")) for case in range(int(recorded["n"]))]
         providers = [PROVIDER, "CPUExecutionProvider"]
-        if "bf16" in name:  # neither provider has the kernels that these need besides ours: what was patched is widened to float32
+        if (
+            "bf16" in name
+        ):  # neither provider has the kernels that these need besides ours: what was patched is widened to float32
             with self.assertRaises(Exception):
                 ort.InferenceSession(os.path.join(models, name + ".onnx"), providers=providers)
             name += ", as float32"
@@ -507,8 +597,11 @@ class ModelsTest(unittest.TestCase):
                 worst = max(worst, float(np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30)))
         fused = [r for r in ran if r[1] in FUSED]
         places = {p: sum(r[2] == p for r in ran) for p in sorted({r[2] for r in ran})}
-        print(f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
-              f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output", flush=True)
+        print(
+            f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
+            f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output",
+            flush=True,
+        )
         self.assertEqual([r for r in fused if r[2] != CANN], [], "fused nodes that are not on the provider")
         # Those of branches run where the inputs lead.
         written = {n.name for n in onnx.load(file, load_external_data=False).graph.node if n.domain == "mojo"}

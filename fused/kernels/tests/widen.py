@@ -1,7 +1,9 @@
 """Writes models of bfloat16 as models of float32: widen.py FOLDER MODEL...
 
-For providers that have no bfloat16 kernels of the standard's ops: what a model computes is then the same but for its roundings.
+For providers that have no bfloat16 kernels of the standard's ops: what a model computes is then the same but for its
+roundings.
 """
+
 import os
 import sys
 
@@ -15,7 +17,8 @@ BF16 = TensorProto.BFLOAT16
 
 def tensor(t):
     if t.data_type == BF16:
-        values = np.frombuffer(t.raw_data, ml_dtypes.bfloat16) if t.raw_data else np.array(t.int32_data, np.uint16).view(ml_dtypes.bfloat16)
+        bits = np.frombuffer(t.raw_data, np.uint16) if t.raw_data else np.array(t.int32_data, np.uint16)
+        values = bits.view(ml_dtypes.bfloat16)
         t.CopyFrom(numpy_helper.from_array(values.astype(np.float32).reshape(t.dims), t.name))
 
 
