@@ -9,7 +9,8 @@ import (
 )
 
 // ortMoE writes com.microsoft's MoE, which is a router and the experts that it chooses: the softmax of the logits, the k greatest, and
-// their numbers as they are or divided by their sum. On the CPU it has gates that lie interleaved with up, and no others.
+// their numbers as they are or divided by their sum. On the CPU it has gates that lie interleaved with up, and no others. The CUDA
+// provider of onnxruntime 1.31 runs it in float16 (and bfloat16) alone: in float32 its kernel asks for more shared memory than there is.
 func ortMoE(c *Call) error {
 	if err := halfOr32("MoE", c.Type(0)); err != nil {
 		return err
@@ -21,6 +22,9 @@ func ortMoE(c *Call) error {
 	}
 	if rank := len(c.Dims(0)); rank != 2 && rank != 3 {
 		return fmt.Errorf("MoE takes tokens of rank 2 or 3, not of shape %s", shapeText(c.Dims(0)))
+	}
+	if err := c.wideEnoughForCUDA(); err != nil {
+		return err
 	}
 	attrs, err := c.ortActivation()
 	if err != nil {
@@ -56,6 +60,23 @@ func ortMoE(c *Call) error {
 		y = c.Op1("Mul", []*onnx.Value{y, c.Number(scale, c.Type(0))})
 	}
 	c.Output(0, y)
+	return nil
+}
+
+// wideEnoughForCUDA errs on experts of float16, which CUDA may run, that are less than 16 wide: its kernel refuses them at the first run.
+func (c *Call) wideEnoughForCUDA() error {
+	const down, least = 4, 16
+	d := c.Dims(down)
+	if c.Type(0) != onnx.Float16 || len(d) != 3 {
+		return nil
+	}
+	inner := d[2]
+	if c.String("down_layout") == "in_out" {
+		inner = d[1]
+	}
+	if inner >= 0 && inner < least {
+		return fmt.Errorf("MoE of float16 takes experts that are at least %d wide on CUDA, not %d", least, inner)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"math"
 	"strings"
 	"testing"
@@ -28,10 +29,11 @@ type mixture struct {
 	dense  bool          // the weights are put among those of all experts, and taken out again
 	apart  bool          // the router stands elsewhere
 	fixed  bool          // the weights are constants
+	inner  int64         // how wide the experts are, if not 16
 }
 
 const (
-	mixtureTokens, mixtureExperts, mixtureHidden, mixtureInner, mixtureChosen = 6, 5, 8, 6, 2
+	mixtureTokens, mixtureExperts, mixtureHidden, mixtureChosen = 6, 5, 8, 2
 )
 
 func (m mixture) sites() (router, experts site) {
@@ -47,7 +49,8 @@ func (m mixture) sites() (router, experts site) {
 	if m.bias {
 		router.types, router.dims = append(router.types, f32), append(router.dims, []int64{mixtureExperts})
 	}
-	first := int64(mixtureInner)
+	inner := cmp.Or(m.inner, 16)
+	first := inner
 	if m.packing != "none" {
 		first *= 2
 	}
@@ -59,7 +62,7 @@ func (m mixture) sites() (router, experts site) {
 	}
 	t := m.typ
 	experts = site{op: "MoE", types: []onnx.DataType{t, f32, onnx.Int64, t, t},
-		dims: [][]int64{rows(mixtureHidden), rows(mixtureChosen), rows(mixtureChosen), matrix(first, mixtureHidden), matrix(mixtureHidden, mixtureInner)},
+		dims: [][]int64{rows(mixtureHidden), rows(mixtureChosen), rows(mixtureChosen), matrix(first, mixtureHidden), matrix(mixtureHidden, inner)},
 		attrs: []*onnx.Attribute{s("activation", m.activation), f("alpha", m.alpha), f("limit", m.limit), f("up_offset", m.offset),
 			s("packing", m.packing), s("gate_up_layout", m.layout), s("down_layout", m.layout)}}
 	if m.biases {
@@ -187,6 +190,8 @@ func TestORTMoE(t *testing.T) {
 		{"MoE has no activation like gelu", usual(func(m *mixture) { m.activation, m.packing = "gelu", "none" })},
 		{"MoE has no activation like relu2", usual(func(m *mixture) { m.activation, m.packing = "relu2", "none" })},
 		{"MoE takes float32 and float16 on the CPU, not bfloat16", usual(func(m *mixture) { m.typ = bf16 })},
+		{"experts that are at least 16 wide on CUDA, not 6", usual(func(m *mixture) { m.typ, m.inner = f16, 6 })},
+		{"experts that are at least 16 wide on CUDA, not 6", usual(func(m *mixture) { m.typ, m.inner, m.layout = f16, 6, "in_out" })},
 		{"MoE takes logits of the type of the tokens, float16, not float32", usual(func(m *mixture) { m.typ, m.logits = f16, f32 })},
 		{"MoE takes tokens of rank 2 or 3", usual(func(m *mixture) { m.rank = 4 })},
 		{"would be moved at each run", usual(func(m *mixture) { m.fixed = false })},
