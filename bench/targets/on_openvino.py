@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles exports with OpenVINO for the CPU, as they are and patched with `apply --target openvino`, counts the layers RMS and
-RoPE of the compiled models, and compares the patched ones with the goldens."""
+"""Compiles exports with OpenVINO for the CPU, as they are and patched with `apply --target openvino`, counts the layers RMS, RoPE
+and GatherMatmul (three for each mixture that is written) of the compiled models, and compares the patched ones with the goldens."""
 
 import collections
 import pathlib
@@ -53,18 +53,19 @@ class Runtime:
 def run(tool, models):
     exports.header("mojo-patch apply --target openvino, compiled and run by OpenVINO for the CPU", ["openvino"])
     runtime, faults = Runtime(), []
-    rows = [["model", "norms", "rotary", "RMS before", "after", "RoPE before", "after", "layers before", "after", "difference", "not shown"]]
+    rows = [["model", "norms", "rotary", "RMS before", "after", "RoPE before", "after", "MoE", "GatherMatmul", "layers before", "after", "difference", "not shown"]]
     for export in models:
         with tempfile.TemporaryDirectory() as folder:
             patched = pathlib.Path(folder) / "patched.onnx"
-            exports.patch(tool, export, "openvino", {}, patched)
+            report = exports.patch(tool, export, "openvino", {}, patched)
             before, compiled = runtime.layers(runtime.compile(export.path, export)), runtime.compile(patched, export)
             after = runtime.layers(compiled)
             worst = max(exports.difference(i, runtime.run(compiled, i, o), o) for i, o in export.cases)
         blocks, branches = export.blocks, after["If"]  # the compiled model does not show what is in a branch
-        want = {"RMS": blocks["rmsnorm"], "RoPE": blocks["rope"], "MVN": blocks["layernorm"]}
+        want = {"RMS": blocks["rmsnorm"], "RoPE": blocks["rope"], "MVN": blocks["layernorm"],
+                "GatherMatmul": 3 * sum(s.get("op") == "MoE" and s["status"] == "fused" for s in report["sites"])}
         rows.append([export.name, str(want["RMS"]), str(want["RoPE"])] + [str(c[layer]) for layer in ["RMS", "RoPE"] for c in (before, after)] +
-                    [str(before.total()), str(after.total()), f"{worst:.1e}", f"inside {branches} If" if branches else ""])
+                    [str(blocks["moe"]), str(after["GatherMatmul"]), str(before.total()), str(after.total()), f"{worst:.1e}", f"inside {branches} If" if branches else ""])
         for layer, n in want.items():
             if after[layer] > n or after[layer] < n and not branches:
                 faults.append(f"{export.name}: {after[layer]} layers {layer} for {n} blocks")

@@ -32,7 +32,7 @@ func denseMoE(c *Call) error {
 		return err
 	}
 	if hidden < 0 || experts < 0 {
-		return fmt.Errorf("dense experts need to know their number and their width: X is %s, gate_up %s", shapeText(c.Dims(moeX)), shapeText(c.Dims(moeGateUp)))
+		return fmt.Errorf("experts as products of all need to know their number and their width: X is %s, gate_up %s", shapeText(c.Dims(moeX)), shapeText(c.Dims(moeGateUp)))
 	}
 	t := c.Type(moeX) // of all that is computed
 	if c.Type(moeGateUp) != t {
@@ -58,7 +58,7 @@ func denseMoE(c *Call) error {
 func (c *Call) moeInner() (int64, error) {
 	d := c.Dims(moeDown)
 	if len(d) != 3 || d[1] < 0 || d[2] < 0 {
-		return 0, fmt.Errorf("dense experts need to know the shape of down, which is %s", shapeText(d))
+		return 0, fmt.Errorf("experts as products of all need to know the shape of down, which is %s", shapeText(d))
 	}
 	if c.String("down_layout") == "in_out" {
 		return d[1], nil
@@ -70,7 +70,7 @@ func (c *Call) moeInner() (int64, error) {
 // was chosen more than once. No ScatterElements: QNN takes none that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	if c.lastDim(moeIDs) < 0 {
-		return nil, errors.New("dense experts need to know how many are chosen")
+		return nil, errors.New("experts as products of all need to know how many are chosen")
 	}
 	numbers := make([]int64, experts)
 	for i := range numbers {

@@ -2,16 +2,17 @@ package target
 
 import "fmt"
 
-// openvino writes what OpenVINO's compiler turns into its layers RMS and RoPE. Gated activations it fuses as they were exported, and
-// for mixtures of experts its CPU has no layer that ONNX leads to: both stay open. The norm and the rotation of a head are written
+// openvino writes what OpenVINO's compiler turns into its layers RMS, RoPE and GatherMatmul. Gated
+// activations it fuses as they were exported: they stay open. The norm and the rotation of a head are written
 // apart, since NormRotary stands before a transposition that RoPE takes in.
 var openvino = &Target{
 	Name:    "openvino",
-	Summary: "forms that OpenVINO compiles to its layers RMS and RoPE",
+	Summary: "forms that OpenVINO compiles to its layers RMS, RoPE and GatherMatmul",
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeNorm) }},
 		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeAddNorm) }},
 		{"RotaryEmbedding", "rotate_half", openvinoRotary},
+		{"MoE", "tiled experts", openvinoMoE},
 	},
 }
 
