@@ -21,7 +21,9 @@ class Export:
         arrays = np.load(path.with_suffix(".npz"))
         self.cases = []
         for i in range(int(arrays["n"])):
-            part = lambda kind: {key.split(".", 2)[2]: arrays[key] for key in arrays.files if key.startswith(f"{i}.{kind}.")}
+            part = lambda kind: {
+                key.split(".", 2)[2]: arrays[key] for key in arrays.files if key.startswith(f"{i}.{kind}.")
+            }
             self.cases.append((part("in"), part("out")))
 
     @property
@@ -47,8 +49,8 @@ def patch(tool, export, target, shapes, to):
 
 
 def difference(inputs, outputs, want):
-    """The greatest difference of any output, in units of its greatest magnitude. Rows of padding, where attention_mask is 0, mean
-    nothing: a mask of the least float32 is no number in float16."""
+    """The greatest difference of any output, in units of its greatest magnitude. Rows of padding, where attention_mask
+    is 0, mean nothing: a mask of the least float32 is no number in float16."""
     worst = 0.0
     for name, w in want.items():
         got, w = np.asarray(outputs[name]).astype(np.float64), w.astype(np.float64)

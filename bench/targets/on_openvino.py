@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles exports with OpenVINO for the CPU, as they are and patched with `apply --target openvino`, counts the layers RMS, RoPE
-and GatherMatmul (three for each mixture that is written) of the compiled models, and compares the patched ones with the goldens."""
+"""Compiles exports with OpenVINO for the CPU, as they are and patched with `apply --target openvino`, counts the
+layers RMS, RoPE and GatherMatmul (three for each mixture that is written) of the compiled models, and compares the
+patched ones with the goldens."""
 
 import collections
 import pathlib
@@ -12,7 +13,8 @@ import openvino
 
 import exports
 
-# Differences are in units of an output's greatest magnitude; OpenVINO computes in float32 here, the goldens in the type of the model.
+# Differences are in units of an output's greatest magnitude; OpenVINO computes in float32 here, the goldens in the
+# type of the model.
 TOLERANCE = {"fp32": 1e-5, "fp16": 1e-2, "bf16": 6e-2}
 
 
@@ -31,7 +33,9 @@ class Runtime:
         return self.core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
     def layers(self, compiled):
-        return collections.Counter(str(n.get_rt_info()["layerType"].value) for n in compiled.get_runtime_model().get_ops())
+        return collections.Counter(
+            str(n.get_rt_info()["layerType"].value) for n in compiled.get_runtime_model().get_ops()
+        )
 
     def run(self, compiled, inputs, names):
         request = compiled.create_infer_request()
@@ -46,14 +50,32 @@ class Runtime:
         outputs = {}
         for name in names:
             tensor = request.get_tensor(compiled.output(name))
-            outputs[name] = tensor.data.view(ml_dtypes.bfloat16) if tensor.element_type == openvino.Type.bf16 else tensor.data
+            outputs[name] = (
+                tensor.data.view(ml_dtypes.bfloat16) if tensor.element_type == openvino.Type.bf16 else tensor.data
+            )
         return outputs
 
 
 def run(tool, models):
     exports.header("mojo-patch apply --target openvino, compiled and run by OpenVINO for the CPU", ["openvino"])
     runtime, faults = Runtime(), []
-    rows = [["model", "norms", "rotary", "RMS before", "after", "RoPE before", "after", "MoE", "GatherMatmul", "layers before", "after", "difference", "not shown"]]
+    rows = [
+        [
+            "model",
+            "norms",
+            "rotary",
+            "RMS before",
+            "after",
+            "RoPE before",
+            "after",
+            "MoE",
+            "GatherMatmul",
+            "layers before",
+            "after",
+            "difference",
+            "not shown",
+        ]
+    ]
     for export in models:
         with tempfile.TemporaryDirectory() as folder:
             patched = pathlib.Path(folder) / "patched.onnx"
@@ -62,16 +84,32 @@ def run(tool, models):
             after = runtime.layers(compiled)
             worst = max(exports.difference(i, runtime.run(compiled, i, o), o) for i, o in export.cases)
         blocks, branches = export.blocks, after["If"]  # the compiled model does not show what is in a branch
-        want = {"RMS": blocks["rmsnorm"], "RoPE": blocks["rope"], "MVN": blocks["layernorm"],
-                "GatherMatmul": 3 * sum(s.get("op") == "MoE" and s["status"] == "fused" for s in report["sites"])}
-        rows.append([export.name, str(want["RMS"]), str(want["RoPE"])] + [str(c[layer]) for layer in ["RMS", "RoPE"] for c in (before, after)] +
-                    [str(blocks["moe"]), str(after["GatherMatmul"]), str(before.total()), str(after.total()), f"{worst:.1e}", f"inside {branches} If" if branches else ""])
+        want = {
+            "RMS": blocks["rmsnorm"],
+            "RoPE": blocks["rope"],
+            "MVN": blocks["layernorm"],
+            "GatherMatmul": 3 * sum(s.get("op") == "MoE" and s["status"] == "fused" for s in report["sites"]),
+        }
+        rows.append(
+            [export.name, str(want["RMS"]), str(want["RoPE"])]
+            + [str(c[layer]) for layer in ["RMS", "RoPE"] for c in (before, after)]
+            + [
+                str(blocks["moe"]),
+                str(after["GatherMatmul"]),
+                str(before.total()),
+                str(after.total()),
+                f"{worst:.1e}",
+                f"inside {branches} If" if branches else "",
+            ]
+        )
         for layer, n in want.items():
             if after[layer] > n or after[layer] < n and not branches:
                 faults.append(f"{export.name}: {after[layer]} layers {layer} for {n} blocks")
         limit = next(TOLERANCE[t] for t in TOLERANCE if t in export.name.split("-"))
         if not worst <= limit:
-            faults.append(f"{export.name}: differs from its goldens by {worst:.2g} of the greatest magnitude, {limit} are allowed")
+            faults.append(
+                f"{export.name}: differs from its goldens by {worst:.2g} of the greatest magnitude, {limit} are allowed"
+            )
     exports.table(rows)
     return faults
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs exports with Qualcomm's provider for onnxruntime, on the emulator of its NPU (HTP) that the x86-64 package carries, as they
-are and patched with `apply --target qnn`; counts the ops that the provider made of them, and compares the patched ones with the
-goldens. CPU fallback is disabled, so that a model runs on the NPU or not at all; only where what is left to the CPU is no part of a
-recognised block, a second session allows it."""
+"""Runs exports with Qualcomm's provider for onnxruntime, on the emulator of its NPU (HTP) that the x86-64 package
+carries, as they are and patched with `apply --target qnn`; counts the ops that the provider made of them, and
+compares the patched ones with the goldens. CPU fallback is disabled, so that a model runs on the NPU or not at all;
+only where what is left to the CPU is no part of a recognised block, a second session allows it."""
 
 import collections
 import json
@@ -21,7 +21,18 @@ import exports
 # The NPU computes in float16. In units of an output's greatest magnitude.
 TOLERANCE = 1e-2
 SOC = "60"
-SHAPES = [(132, 16), (1, 132, 16), (2, 7, 64), (3, 11, 64), (9, 64, 256), (2, 7, 4, 16), (1, 11, 4, 16), (3, 11, 4, 128), (1, 64, 8, 128), (2, 64, 32, 128)]
+SHAPES = [
+    (132, 16),
+    (1, 132, 16),
+    (2, 7, 64),
+    (3, 11, 64),
+    (9, 64, 256),
+    (2, 7, 4, 16),
+    (1, 11, 4, 16),
+    (3, 11, 4, 128),
+    (1, 64, 8, 128),
+    (2, 64, 32, 128),
+]
 # What the target writes; no node of these may be left to the CPU.
 OURS = ["RMSNormalization", "RotaryEmbedding", "LayerNormalization", "Sigmoid", "Gelu", "MatMul", "Equal"]
 
@@ -35,14 +46,16 @@ class Runtime:
     def open(self, model, fallback):
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "0" if fallback else "1")
-        options.add_provider_for_devices(self.devices, {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), "soc_model": SOC,
-                                                        "enable_framework_op_trace": "1"})
+        options.add_provider_for_devices(
+            self.devices,
+            {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), "soc_model": SOC, "enable_framework_op_trace": "1"},
+        )
         return onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), options)
 
 
 class Attempt:
-    """A model opened: its session, the ops that QNN runs with the nodes that they came from, the nodes left to the CPU, and why it
-    could not be opened."""
+    """A model opened: its session, the ops that QNN runs with the nodes that they came from, the nodes left to the CPU,
+    and why it could not be opened."""
 
     def __init__(self, runtime, model, fallback=False):
         trace = pathlib.Path("qnn_op_trace.json")  # the provider writes it into the working directory
@@ -53,7 +66,11 @@ class Attempt:
         except Exception as e:  # onnxruntime has a class for each of its codes
             self.error = str(e)
         found = json.loads(trace.read_text()) if trace.exists() else {"subgraph_traces": [], "unsupported_nodes": []}
-        self.ops = [(op["dst_qnn_op_type"], {s["name"] for s in op["sources"]}) for g in found["subgraph_traces"] for op in g["op_mappings"]]
+        self.ops = [
+            (op["dst_qnn_op_type"], {s["name"] for s in op["sources"]})
+            for g in found["subgraph_traces"]
+            for op in g["op_mappings"]
+        ]
         self.left = collections.Counter(n["op_type"] for n in found["unsupported_nodes"])
 
     def count(self, kind):
@@ -91,7 +108,11 @@ def norm_ops(export, report, attempt):
 
 def counts(export, patched):
     """What is wrong with the ops of a patched model."""
-    want = {"RmsNorm": export.blocks["rmsnorm"], "RotaryEmbedding": export.blocks["rope"], "LayerNorm": export.blocks["layernorm"]}
+    want = {
+        "RmsNorm": export.blocks["rmsnorm"],
+        "RotaryEmbedding": export.blocks["rope"],
+        "LayerNorm": export.blocks["layernorm"],
+    }
     if patched.left["If"]:  # whose branches QNN does not look into
         want = dict.fromkeys(want, 0)
     for op, n in want.items():
@@ -129,8 +150,20 @@ def one(tool, runtime, export):
         return row(export, "", "", "", faults[0][:60], "", "", "", ""), faults
     if not worst <= TOLERANCE:
         faults.append(f"differs from its goldens by {worst:.2g} of the greatest magnitude, {TOLERANCE} are allowed")
-    return row(export, before.text(), str(len(before.ops) or ""), str(of_norms or ""), first.text(), str(len(first.ops) or ""),
-               str(first.count("RmsNorm")), str(first.count("RotaryEmbedding")), f"{worst:.1e}"), faults
+    return (
+        row(
+            export,
+            before.text(),
+            str(len(before.ops) or ""),
+            str(of_norms or ""),
+            first.text(),
+            str(len(first.ops) or ""),
+            str(first.count("RmsNorm")),
+            str(first.count("RotaryEmbedding")),
+            f"{worst:.1e}",
+        ),
+        faults,
+    )
 
 
 def row(export, *cells):
@@ -141,7 +174,9 @@ def bfloat16(export, report):
     """QNN has no bfloat16: all fused ops must have been left open, and say so."""
     taken = [s["node"] for s in report["sites"] if s["status"] == "fused" and s["kernel"] == "qnn"]
     silent = [s["node"] for s in report["sites"] if s["status"] == "open" and not s.get("reason")]
-    faults = [f"sites {taken} are written in bfloat16"] * bool(taken) + [f"sites {silent} are open without a reason"] * bool(silent)
+    faults = [f"sites {taken} are written in bfloat16"] * bool(taken) + [
+        f"sites {silent} are open without a reason"
+    ] * bool(silent)
     return row(export, "", "", "", "left open: bfloat16", "", "", "", ""), faults
 
 
@@ -169,12 +204,19 @@ def norm_difference(runtime, shape, kind, flat):
     nodes = [helper.make_node("RMSNormalization", ["x", "scale"], ["y"], axis=-1, epsilon=1e-6)]
     constants = [numpy_helper.from_array(scale, "scale")]
     if flat:
-        nodes = [helper.make_node("Reshape", ["x", "flat"], ["rows"]),
-                 helper.make_node("RMSNormalization", ["rows", "scale"], ["normed"], axis=-1, epsilon=1e-6),
-                 helper.make_node("Reshape", ["normed", "shape"], ["y"])]
+        nodes = [
+            helper.make_node("Reshape", ["x", "flat"], ["rows"]),
+            helper.make_node("RMSNormalization", ["rows", "scale"], ["normed"], axis=-1, epsilon=1e-6),
+            helper.make_node("Reshape", ["normed", "shape"], ["y"]),
+        ]
         constants += [numpy_helper.from_array(np.array(a), n) for a, n in (([-1, shape[-1]], "flat"), (shape, "shape"))]
-    graph = helper.make_graph(nodes, "norm", [helper.make_tensor_value_info("x", of, shape)],
-                              [helper.make_tensor_value_info("y", of, shape)], constants)
+    graph = helper.make_graph(
+        nodes,
+        "norm",
+        [helper.make_tensor_value_info("x", of, shape)],
+        [helper.make_tensor_value_info("y", of, shape)],
+        constants,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10).SerializeToString()
     want = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
     got = runtime.open(model, fallback=False).run(None, {"x": x})[0]
@@ -182,12 +224,32 @@ def norm_difference(runtime, shape, kind, flat):
 
 
 def run(tool, models):
-    exports.header("mojo-patch apply --target qnn, run by onnxruntime's QNN provider: emulator of the HTP, no hardware",
-                   ["onnxruntime", "onnxruntime-qnn"])
-    print(f"soc_model {SOC}. all: on the NPU with CPU fallback disabled; CPU: nodes that are left to it; QNN error 1002: the graph cannot be finalized")
+    exports.header(
+        "mojo-patch apply --target qnn, run by onnxruntime's QNN provider: emulator of the HTP, no hardware",
+        ["onnxruntime", "onnxruntime-qnn"],
+    )
+    print(
+        f"soc_model {SOC}. all: on the NPU with CPU fallback disabled; CPU: nodes that are left to it; "
+        "QNN error 1002: the graph cannot be finalized"
+    )
     print("ops: of QNN; of norms: those that the nodes of the norms became, the residual's addition apart")
     here, runtime, faults = os.getcwd(), Runtime(), []
-    rows = [["model", "norms", "rotary", "MoE", "unpatched", "ops", "of norms", "patched", "ops", "RmsNorm", "RotaryEmbedding", "difference"]]
+    rows = [
+        [
+            "model",
+            "norms",
+            "rotary",
+            "MoE",
+            "unpatched",
+            "ops",
+            "of norms",
+            "patched",
+            "ops",
+            "RmsNorm",
+            "RotaryEmbedding",
+            "difference",
+        ]
+    ]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # where the provider writes its trace
         for export in models:

@@ -19,9 +19,9 @@ const (
 	moeDownBias
 )
 
-// denseMoE writes MoE as products of all tokens with all experts, each times its gate, which is 0 where the expert was not chosen:
-// for devices that can neither pick matrices by data nor run a branch. What an expert that was not chosen makes of a token must be
-// finite, or 0 times it is no number.
+// denseMoE writes MoE as products of all tokens with all experts, each times its gate, which is 0 where the expert was
+// not chosen: for devices that can neither pick matrices by data nor run a branch. What an expert that was not chosen
+// makes of a token must be finite, or 0 times it is no number.
 func denseMoE(c *Call) error {
 	hidden, experts := c.lastDim(moeX), int64(-1)
 	if w := c.Dims(moeGateUp); len(w) == 3 {
@@ -32,7 +32,8 @@ func denseMoE(c *Call) error {
 		return err
 	}
 	if hidden < 0 || experts < 0 {
-		return fmt.Errorf("experts as products of all need to know their number and their width: X is %s, gate_up %s", shapeText(c.Dims(moeX)), shapeText(c.Dims(moeGateUp)))
+		return fmt.Errorf("experts as products of all need to know their number and their width: X is %s, gate_up %s",
+			shapeText(c.Dims(moeX)), shapeText(c.Dims(moeGateUp)))
 	}
 	t := c.Type(moeX) // of all that is computed
 	if c.Type(moeGateUp) != t {
@@ -66,8 +67,8 @@ func (c *Call) moeInner() (int64, error) {
 	return d[2], nil
 }
 
-// denseGates gives the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum where it
-// was chosen more than once. No ScatterElements: QNN takes none that adds.
+// denseGates gives the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum
+// where it was chosen more than once. No ScatterElements: QNN takes none that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	if c.lastDim(moeIDs) < 0 {
 		return nil, errors.New("experts as products of all need to know how many are chosen")
@@ -79,7 +80,8 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	last := c.Integers(-1)
 	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(moeIDs), last}), c.Integers(numbers...)})
 	weights := c.Cast(c.rows(moeWeights), c.Type(moeWeights), t)
-	gates := c.Op1("Mul", []*onnx.Value{c.Cast(chosen, onnx.Bool, t), c.Op1("Unsqueeze", []*onnx.Value{weights, last})}) // [tokens, k, experts]
+	// [tokens, k, experts]
+	gates := c.Op1("Mul", []*onnx.Value{c.Cast(chosen, onnx.Bool, t), c.Op1("Unsqueeze", []*onnx.Value{weights, last})})
 	gates = c.Op1("ReduceSum", []*onnx.Value{gates, c.Integers(1)}, onnx.IntAttr("keepdims", 0))
 	gates = c.Op1("Transpose", []*onnx.Value{gates}, onnx.IntsAttr("perm", []int64{1, 0}))
 	return c.Op1("Unsqueeze", []*onnx.Value{gates, last}), nil

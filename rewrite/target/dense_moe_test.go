@@ -9,7 +9,8 @@ import (
 )
 
 func moeAttributes(activation string, alpha, limit, offset float32, packing, gateUp, down string) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha), onnx.FloatAttr("limit", limit),
+	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
+		onnx.FloatAttr("limit", limit),
 		onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", packing), onnx.StringAttr("gate_up_layout", gateUp),
 		onnx.StringAttr("down_layout", down)}
 }
@@ -47,8 +48,9 @@ func TestDenseMoE(t *testing.T) {
 			}
 		}
 	}
-	s := site{op: "MoE", attrs: moeAttributes("silu", 1, 0, 0, "halves", "out_in", "in_out"), types: []onnx.DataType{f16, f32, i64, f16, f16},
-		dims: [][]int64{{5, H}, {5, k}, {5, k}, {E, 2 * I, H}, {E, I, H}}}
+	s := site{op: "MoE", attrs: moeAttributes("silu", 1, 0, 0, "halves", "out_in", "in_out"),
+		types: []onnx.DataType{f16, f32, i64, f16, f16},
+		dims:  [][]int64{{5, H}, {5, k}, {5, k}, {E, 2 * I, H}, {E, I, H}}}
 	t.Run("float16, no biases", func(t *testing.T) { same(t, qnn, s) })
 	s.types = []onnx.DataType{f32, f32, i64, f16, f16}
 	t.Run("narrow weights", func(t *testing.T) { same(t, qnn, s) })

@@ -19,7 +19,8 @@ var openvino = &Target{
 // openvinoNorm writes onnxruntime's norm, which OpenVINO reads at every opset, in every type.
 func (c *Call) openvinoNorm(write func(norm)) error {
 	if axis, rank := c.Int("axis"), len(c.Dims(0)); axis != -1 || rank < 2 {
-		return fmt.Errorf("OpenVINO has RMS of the last axis and of rank 2 and more, not of axis %d of X, %s", axis, shapeText(c.Dims(0)))
+		return fmt.Errorf("OpenVINO has RMS of the last axis and of rank 2 and more, not of axis %d of X, %s",
+			axis, shapeText(c.Dims(0)))
 	}
 	write(ortNorm)
 	return nil

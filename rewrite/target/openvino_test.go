@@ -33,8 +33,8 @@ func TestOpenVINONorms(t *testing.T) {
 	open(t, openvino, gluSite("silu", 1, 0, 0, f32), "target openvino has nothing for mojo.GLU")
 }
 
-// TestOpenVINORotary: every rotation of three and four dimensions becomes the one form that OpenVINO recognises, with tables that
-// have as many.
+// TestOpenVINORotary: every rotation of three and four dimensions becomes the one form that OpenVINO recognises,
+// with tables that have as many.
 func TestOpenVINORotary(t *testing.T) {
 	for _, x := range [][]int64{{2, 3, 5, 8}, {3, 5, 8}} {
 		for _, r := range []int64{8, 4} {
@@ -52,14 +52,17 @@ func TestOpenVINORotary(t *testing.T) {
 			}
 		}
 	}
-	dynamic := rotarySite(0, 4, "first", "halves", []int64{-1, -1, -1, -1}, []int64{-1, 1, -1, 4}, []int{2, 3, 5, 9}, []int{2, 1, 5, 4}, []int{2, 1, 5, 4})
+	table := []int{2, 1, 5, 4}
+	dynamic := rotarySite(0, 4, "first", "halves", []int64{-1, -1, -1, -1}, []int64{-1, 1, -1, 4},
+		[]int{2, 3, 5, 9}, table, table)
 	taken(t, openvino, dynamic, "Slice Slice Slice Slice Neg Concat Mul Mul Add Concat")
 	open(t, openvino, rotarySite(0, 4, "last", "halves", []int64{-1, -1, -1, -1}, []int64{5, 4}), "X's last dimension is")
 	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{5, 8}, []int64{5, 8}), "not of X, [5, 8]")
 	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{2, 2, 2, 5, 8}, []int64{5, 8}), "not of X, [2, 2, 2, 5, 8]")
 }
 
-// checkRotateHalf looks for what OpenVINO wants: one Neg, of a Slice, and products with no table as it is, of two dimensions.
+// checkRotateHalf looks for what OpenVINO wants: one Neg, of a Slice, and products with no table as it is, of two
+// dimensions.
 func checkRotateHalf(t *testing.T, g *onnx.Graph) {
 	t.Helper()
 	negs := 0

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// qnn writes what onnxruntime's provider for Qualcomm's NPUs (QNN, backend HTP) takes: ops of opset 23 in float32 and float16, of
-// shapes that are numbers. A router it takes as it was exported.
+// qnn writes what onnxruntime's provider for Qualcomm's NPUs (QNN, backend HTP) takes: ops of opset 23 in float32 and
+// float16, of shapes that are numbers. A router it takes as it was exported.
 var qnn = &Target{
 	Name:    "qnn",
 	Summary: "opset 23 with fixed shapes, and dense experts: for Qualcomm's NPUs",
@@ -29,14 +29,15 @@ func (c *Call) qnnNorm(s int, write func(norm)) error {
 		return err
 	}
 	if rank := len(c.Dims(0)); c.Int("axis") != -1 || rank < 1 || rank > 5 || c.lastDim(0) < 0 {
-		return fmt.Errorf("QNN has RmsNorm of the last axis of up to 5, a number, not of axis %d of X, %s", c.Int("axis"), shapeText(c.Dims(0)))
+		return fmt.Errorf("QNN has RmsNorm of the last axis of up to 5, a number, not of axis %d of X, %s",
+			c.Int("axis"), shapeText(c.Dims(0)))
 	}
 	write(qnnRows)
 	return nil
 }
 
-// qnnRows normalises the rows of a matrix: of more dimensions, the emulated HTP gets RmsNorm wrong for many shapes, such as
-// [9, 64, 256] and [1, 11, 4, 16].
+// qnnRows normalises the rows of a matrix: of more dimensions, the emulated HTP gets RmsNorm wrong for many shapes,
+// such as [9, 64, 256] and [1, 11, 4, 16].
 func qnnRows(c *Call, x, scale *onnx.Value) *onnx.Value {
 	dims := c.Dims(0)
 	if len(dims) <= 2 || !slices.ContainsFunc(dims[:len(dims)-2], func(d int64) bool { return d != 1 }) {

@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// rotateHalf adds the rotation of x, whose shape is that of input 0, by the tables cosAt and the one after it, as PyTorch
-// transformers write it: x * cos + rotate_half(x) * sin. OpenVINO sees a RoPE in it where x has 3 or 4 dimensions and the tables
-// as many as x. Pairs of neighbours are put apart before and together again behind it.
+// rotateHalf adds the rotation of x, whose shape is that of input 0, by the tables cosAt and the one after it, as
+// PyTorch transformers write it: x * cos + rotate_half(x) * sin. OpenVINO sees a RoPE in it where x has 3 or 4
+// dimensions and the tables as many as x. Pairs of neighbours are put apart before and together again behind it.
 func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	rank, d, r := len(c.Dims(0)), c.lastDim(0), c.Int("rotary_dim")
 	if rank != 3 && rank != 4 {
@@ -52,7 +52,8 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	return c.join(y, rest), nil
 }
 
-// wideTable gives table i with as many dimensions as x, and with a column for each rotated channel, the first ones of all pairs first.
+// wideTable gives table i with as many dimensions as x, and with a column for each rotated channel, the first ones of
+// all pairs first.
 func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	v, dims, r := c.Input(i), c.Dims(i), c.Int("rotary_dim")
 	if dims == nil {

@@ -8,10 +8,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// openvinoMoE writes experts as OpenVINO's converters of PyTorch models do: all tokens once for each expert, three products, and the
-// gates of all experts by ScatterElements. Its CPU plugin turns that into GatherMatmul, which computes the chosen experts alone. It
-// does so where gate and up are SwiGLU without biases and the number of tokens is not fixed; anything else would compute all experts, and stays open. FusedMatMul, because a Transpose of constants would be folded, and
-// OpenVINO looks for a product that transposes.
+// openvinoMoE writes experts as OpenVINO's converters of PyTorch models do: all tokens once for each expert, three
+// products, and the gates of all experts by ScatterElements. Its CPU plugin turns that into GatherMatmul, which
+// computes the chosen experts alone. It does so where gate and up are SwiGLU without biases and the number of tokens is
+// not fixed; anything else would compute all experts, and stays open. FusedMatMul, because a Transpose of constants
+// would be folded, and OpenVINO looks for a product that transposes.
 func openvinoMoE(c *Call) error {
 	w, hidden := c.Dims(moeGateUp), c.lastDim(moeX)
 	inner, err := c.moeInner()
@@ -19,15 +20,18 @@ func openvinoMoE(c *Call) error {
 	case err != nil:
 		return err
 	case c.Site.Opset < 16:
-		return fmt.Errorf("OpenVINO's GatherMatmul needs a ScatterElements that adds, of opset 16; the model has %d", c.Site.Opset)
-	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 || c.Float("up_offset") != 0 || c.String("packing") == "none":
+		return fmt.Errorf("OpenVINO has GatherMatmul for a ScatterElements that adds, of opset 16; the model has %d",
+			c.Site.Opset)
+	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 || c.Float("up_offset") != 0,
+		c.String("packing") == "none":
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
 	case c.Input(moeGateUpBias) != nil || c.Input(moeDownBias) != nil:
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")
 	case c.Type(moeGateUp) != c.Type(moeX):
 		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(moeX), c.Type(moeGateUp))
 	case len(w) != 3 || w[0] < 2 || hidden < 0 || c.lastDim(moeIDs) < 0:
-		return fmt.Errorf("OpenVINO has GatherMatmul for experts of known number and width: X is %s, gate_up %s", shapeText(c.Dims(moeX)), shapeText(w))
+		return fmt.Errorf("OpenVINO has GatherMatmul for experts of known number and width: X is %s, gate_up %s",
+			shapeText(c.Dims(moeX)), shapeText(w))
 	case c.rowCount(moeX) >= 0:
 		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s", shapeText(c.Dims(moeX)))
 	}
@@ -77,7 +81,8 @@ func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
 	count := c.Op1("Shape", []*onnx.Value{ids}, onnx.IntAttr("start", 0), onnx.IntAttr("end", 1))
 	shape := c.Op1("Concat", []*onnx.Value{count, c.Integers(experts)}, onnx.IntAttr("axis", 0))
 	none := c.Cast(c.Op1("ConstantOfShape", []*onnx.Value{shape}), onnx.Float, t)
-	gates := c.Op1("ScatterElements", []*onnx.Value{none, ids, weights}, onnx.IntAttr("axis", 1), onnx.StringAttr("reduction", "add"))
+	gates := c.Op1("ScatterElements", []*onnx.Value{none, ids, weights}, onnx.IntAttr("axis", 1),
+		onnx.StringAttr("reduction", "add"))
 	gates = c.Op1("Transpose", []*onnx.Value{gates}, onnx.IntsAttr("perm", []int64{1, 0}))
 	return c.Op1("Unsqueeze", []*onnx.Value{c.Op1("Reshape", []*onnx.Value{gates, c.Integers(experts, -1)}), c.Integers(-1)})
 }
