@@ -100,7 +100,8 @@ test-cann: $(CANN_LIBRARY) $(BIN) $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## th
 	done; done
 	@fused/kernels/tests/cann.sh $(BUILD) $(BIN) $(CANN_VENV)/bin/python
 
-test-targets: $(BIN) $(TARGETS_VENV)/.installed ## the bundled models patched for QNN and OpenVINO, run by them: docs/targets/*.txt (870 MB of Python packages)
+test-targets: test-cann $(TARGETS_VENV)/.installed ## the bundled models patched for Ascend, QNN and OpenVINO, run by them: docs/targets/*.txt (870 MB of Python packages)
+	@cp $(BUILD)/ascend.txt docs/targets/ascend.txt
 	@$(TARGETS_VENV)/bin/python bench/targets/on_openvino.py $(BIN) models -o docs/targets/openvino.txt
 	@$(TARGETS_VENV)/bin/python bench/targets/on_qnn.py $(BIN) models -o docs/targets/qnn.txt
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Tests the kernels for onnxruntime's CANN provider on the emulation of CANN: cann.sh BUILD TOOL PYTHON
 # BUILD holds libmojo_ops_cann.so and the emulation (kernels/cann, kernels/cann-split), TOOL is mojo-patch. PYTHON needs
-# requirements/cann.txt. The bundled models are patched into BUILD/patched-npu and compared with their recorded outputs.
+# requirements/cann.txt. The bundled models are patched into BUILD/patched-npu and compared with their recorded outputs;
+# BUILD/ascend.txt is a transcript.
 set -eu
 if [ $# -ne 3 ]; then
   echo "usage: cann.sh BUILD TOOL PYTHON" >&2
@@ -33,7 +34,13 @@ test_with() {
   grep -oE '[a-z0-9_-]+(, as float32)?: [0-9]+ fused .*|[0-9]+ calls failed .*|^Ran .*|^OK.*' \
     "$build/cann-$folder.log"
 }
+transcript() {
+  echo "mojo-patch apply --target ascend, run by onnxruntime's CANN provider: emulation of CANN, no hardware"
+  echo "$(date -u +%F), $("$python" -m pip freeze | grep -i onnxruntime | sed 's/==/ /'), enable_cann_graph 0"
+  test_with cann --models "$models" --patched "$patched"
+}
 echo "the CPU kernels of libmojo_ops_cann.so, through onnxruntime-cann"
 "$python" "$here/ort_test.py" "$build/libmojo_ops_cann.so" --failfast
 test_with cann-split
-test_with cann --models "$models" --patched "$patched"
+(transcript) >"$build/ascend.txt" || { cat "$build/ascend.txt"; exit 1; }
+cat "$build/ascend.txt"
