@@ -123,10 +123,13 @@ $(NVCC_WHEELS)/.installed: requirements/cuda.txt
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
 	@scripts/demo.sh
 
-# What the steps need in common is made first; then they run two at a time, the longest ones first.
+# What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait as much as
+# they work, the longest ones first.
 TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-wheel test-examples test-fetch check test-docs
-test: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) ## everything: formatting, vet, all tests, the kernels under the sanitizers
-	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(TEST_STEPS)
+TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) $(CANN_VENV)/.installed
+test: ## everything: formatting, vet, all tests, the kernels under the sanitizers
+	@$(MAKE) --no-print-directory -j3 $(TEST_NEEDS)
+	@$(MAKE) --no-print-directory -j3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(TEST_STEPS)
 	@echo "all tests passed"
 
 # Systems that nothing here runs on; the whole tree must compile for them without a C compiler.
@@ -224,7 +227,8 @@ $(FETCHED): scripts/fetch-onnxruntime.sh
 	@scripts/fetch-onnxruntime.sh >$@.tmp && mv $@.tmp $@
 
 # The stamp is older than the requirements when they change; pip then installs what is missing.
-$(VENV)/.installed: requirements/test.txt
+# One after the other into one environment.
+$(VENV)/.installed: requirements/test.txt | $(CMAKE_STAMP)
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing requirements/test.txt into $(VENV)"
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/test.txt
@@ -249,7 +253,7 @@ $(VENV)/.cmake: requirements/build.txt
 		{ echo "cmake, which builds the kernels, cannot be installed here: install it with the system's packages" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.wheel: requirements/wheel.txt
+$(VENV)/.wheel: requirements/wheel.txt | $(VENV)/.installed
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/wheel.txt
 	@touch $@
