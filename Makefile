@@ -129,8 +129,13 @@ TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-
 TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) $(CANN_VENV)/.installed
 test: ## everything: formatting, vet, all tests, the kernels under the sanitizers
 	@$(MAKE) --no-print-directory -j3 $(TEST_NEEDS)
-	@$(MAKE) --no-print-directory -j3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) $(TEST_STEPS)
+	@$(MAKE) --no-print-directory -j3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) STEPS=1 $(TEST_STEPS)
 	@echo "all tests passed"
+
+# Both build in build/kernels: there one waits for the other.
+ifdef STEPS
+test-cann: | test-cuda
+endif
 
 # Systems that nothing here runs on; the whole tree must compile for them without a C compiler.
 ELSEWHERE := darwin/arm64 windows/amd64
