@@ -15,15 +15,15 @@ const (
 	layoutInOut     = "in_out"
 )
 
-// The inputs of MoE.
+// The inputs of MoE, in order.
 const (
-	moeX = iota
-	moeWeights
-	moeIDs
-	moeGateUp
-	moeDown
-	moeGateUpBias
-	moeDownBias
+	MoEX = iota
+	MoEWeights
+	MoEIDs
+	MoEGateUp
+	MoEDown
+	MoEGateUpBias
+	MoEDownBias
 )
 
 var moeInputs = []Param{
@@ -80,10 +80,10 @@ func moeOverload(s Site) string {
 		name += "_offset"
 	}
 	name += "_" + s.attr("packing").String + "_" + s.attr("gate_up_layout").String + "_" + s.attr("down_layout").String
-	if s.has(moeGateUpBias) {
+	if s.has(MoEGateUpBias) {
 		name += "_gate_up_bias"
 	}
-	if s.has(moeDownBias) {
+	if s.has(MoEDownBias) {
 		name += "_down_bias"
 	}
 	if !moeScans(s) {
@@ -96,15 +96,15 @@ func moeSupports(s Site) error {
 	for i, p := range moeInputs {
 		switch {
 		case !s.has(i):
-		case i == moeIDs && s.Types[i] != onnx.Int64:
+		case i == MoEIDs && s.Types[i] != onnx.Int64:
 			return fmt.Errorf("mojo.MoE takes ids of int64, not %s", s.Types[i])
-		case i != moeIDs && !isKernelType(s.Types[i]):
+		case i != MoEIDs && !isKernelType(s.Types[i]):
 			return fmt.Errorf("mojo.MoE has no kernel for %s input %s; it takes float32, float16 and bfloat16", s.Types[i], p.Name)
-		case i > moeGateUp && s.Types[i] != s.Types[moeGateUp]:
-			return fmt.Errorf("mojo.MoE takes weights of experts of one type: gate_up is %s, %s is %s", s.Types[moeGateUp], p.Name, s.Types[i])
+		case i > MoEGateUp && s.Types[i] != s.Types[MoEGateUp]:
+			return fmt.Errorf("mojo.MoE takes weights of experts of one type: gate_up is %s, %s is %s", s.Types[MoEGateUp], p.Name, s.Types[i])
 		}
 	}
-	if w, t := s.Types[moeWeights], s.Types[moeX]; w != onnx.Float && w != t {
+	if w, t := s.Types[MoEWeights], s.Types[MoEX]; w != onnx.Float && w != t {
 		return fmt.Errorf("mojo.MoE takes weights of float32 or the type of X: X is %s, weights are %s", t, w)
 	}
 	activation, packing := s.attr("activation").String, s.attr("packing").String
@@ -125,20 +125,20 @@ func moeSupports(s Site) error {
 func moeShapes(s Site) error {
 	wrong := func(i int, want string) error {
 		return fmt.Errorf("mojo.MoE takes %s of shape %s: X is %v, gate_up %v, down %v, %s %v", moeInputs[i].Name, want,
-			s.dims(moeX), s.dims(moeGateUp), s.dims(moeDown), moeInputs[i].Name, s.dims(i))
+			s.dims(MoEX), s.dims(MoEGateUp), s.dims(MoEDown), moeInputs[i].Name, s.dims(i))
 	}
-	for i := moeX; i <= moeIDs; i++ {
+	for i := MoEX; i <= MoEIDs; i++ {
 		if d := s.dims(i); d != nil && len(d) == 0 {
 			return wrong(i, "of rank 1 or more")
 		}
-		if a, b := tokens(s.dims(moeX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
-			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name, s.dims(moeX), moeInputs[i].Name, s.dims(i))
+		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
+			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name, s.dims(MoEX), moeInputs[i].Name, s.dims(i))
 		}
 	}
-	if a, b := s.lastDim(moeWeights), s.lastDim(moeIDs); a >= 0 && b >= 0 && a != b {
-		return fmt.Errorf("mojo.MoE takes as many weights as ids: weights are %v, ids are %v", s.dims(moeWeights), s.dims(moeIDs))
+	if a, b := s.lastDim(MoEWeights), s.lastDim(MoEIDs); a >= 0 && b >= 0 && a != b {
+		return fmt.Errorf("mojo.MoE takes as many weights as ids: weights are %v, ids are %v", s.dims(MoEWeights), s.dims(MoEIDs))
 	}
-	hidden, experts, inner, packed := s.lastDim(moeX), int64(-1), int64(-1), int64(-1)
+	hidden, experts, inner, packed := s.lastDim(MoEX), int64(-1), int64(-1), int64(-1)
 	// unify makes sure that a dimension is the one that another input told, or takes note of it.
 	unify := func(dim int64, known *int64) bool {
 		if *known < 0 {
@@ -162,7 +162,7 @@ func moeShapes(s Site) error {
 		}
 		return nil
 	}
-	if err := matrix(moeGateUp, s.attr("gate_up_layout").String, &packed, &hidden); err != nil {
+	if err := matrix(MoEGateUp, s.attr("gate_up_layout").String, &packed, &hidden); err != nil {
 		return err
 	}
 	factor := int64(2)
@@ -171,20 +171,20 @@ func moeShapes(s Site) error {
 	}
 	if packed >= 0 {
 		if packed%factor != 0 {
-			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v", s.attr("packing").String, s.dims(moeGateUp))
+			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v", s.attr("packing").String, s.dims(MoEGateUp))
 		}
 		inner = packed / factor
 	}
-	if err := matrix(moeDown, s.attr("down_layout").String, &hidden, &inner); err != nil {
+	if err := matrix(MoEDown, s.attr("down_layout").String, &hidden, &inner); err != nil {
 		return err
 	}
 	if packed < 0 && inner >= 0 {
 		packed = inner * factor
 	}
-	if err := bias(moeGateUpBias, &packed); err != nil {
+	if err := bias(MoEGateUpBias, &packed); err != nil {
 		return err
 	}
-	return bias(moeDownBias, &hidden)
+	return bias(MoEDownBias, &hidden)
 }
 
 // tokens is the product of all dimensions but the last, -1 where one is unknown.

@@ -10,12 +10,12 @@ import (
 // computes nothing, by an If, for an expert that no token was sent to. Copies of one expert are all that it adds to the
 // memory of the weights, and those only where they must be widened.
 func moeBody(b *body, s Site) []*onnx.Value {
-	tokens, shape := b.rows("tokens", b.in[moeX])
+	tokens, shape := b.rows("tokens", b.in[MoEX])
 	tokens = b.float32("tokens_32", tokens)
-	ids, _ := b.rows("choices", b.in[moeIDs])
-	gates, _ := b.rows("gates", b.in[moeWeights])
+	ids, _ := b.rows("choices", b.in[MoEIDs])
+	gates, _ := b.rows("gates", b.in[MoEWeights])
 	gates = b.float32("gates_32", gates)
-	experts := b.call("experts", "Slice", b.call("gate_up_shape", "Shape", b.in[moeGateUp]), b.integers("first", 0), b.integers("second", 1))
+	experts := b.call("experts", "Slice", b.call("gate_up_shape", "Shape", b.in[MoEGateUp]), b.integers("first", 0), b.integers("second", 1))
 	zeros := b.op("zeros", "ConstantOfShape", []*onnx.Value{b.call("tokens_shape", "Shape", tokens)})
 
 	step := b.g.NewSubgraph("step")
@@ -25,7 +25,7 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	rows := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}}}
 	sum, isChosen, expert := step.AddInput("sum", rows), step.AddInput("is_chosen", onnx.Type{}), step.AddInput("expert", onnx.Type{})
 	one := map[int]*onnx.Value{} // the tensors of one expert, by the op's input
-	for i := moeGateUp; i <= moeDownBias; i++ {
+	for i := MoEGateUp; i <= MoEDownBias; i++ {
 		name := "expert_" + moeInputs[i].Name
 		switch {
 		case !s.has(i):
@@ -44,12 +44,12 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	declare(skip, b.within(skip).call("unchanged", "Identity", sum))
 	declare(step, b.within(step).op("next", "If", []*onnx.Value{isChosen}, onnx.GraphAttr("then_branch", run), onnx.GraphAttr("else_branch", skip)))
 	total := b.op("total", "Scan", scanned, onnx.GraphAttr("body", step), onnx.IntAttr("num_scan_inputs", int64(len(scanned)-1)))
-	return []*onnx.Value{b.round("Y", b.call("shaped", "Reshape", total, shape), moeX)}
+	return []*onnx.Value{b.round("Y", b.call("shaped", "Reshape", total, shape), MoEX)}
 }
 
 // moeScans says whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies it.
 func moeScans(s Site) bool {
-	return s.Opset >= scanBFloatOpset || s.Types[moeGateUp] != onnx.BFloat16
+	return s.Opset >= scanBFloatOpset || s.Types[MoEGateUp] != onnx.BFloat16
 }
 
 // rows gives v as a matrix of its last dimension, and v's own shape.
@@ -85,8 +85,8 @@ func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w 
 	times := b.op("times", "ReduceSum", []*onnx.Value{b.op("mine_32", "Cast", []*onnx.Value{mine}, onnx.IntAttr("to", int64(onnx.Float))), last}, onnx.IntAttr("keepdims", 0))
 	at := b.call("rows", "Squeeze", b.call("rows_matrix", "NonZero", times), b.integers("front", 0))
 	x := b.op("x", "Gather", []*onnx.Value{tokens, at}, onnx.IntAttr("axis", 0))
-	h := b.product("h", x, w[moeGateUp], w[moeGateUpBias], s.attr("gate_up_layout").String)
-	y := b.product("y", b.between(s, h), w[moeDown], w[moeDownBias], s.attr("down_layout").String)
+	h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.attr("gate_up_layout").String)
+	y := b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], s.attr("down_layout").String)
 	y = b.call("weighted", "Mul", y, b.op("row_gates", "Gather", []*onnx.Value{gate, at}, onnx.IntAttr("axis", 0)))
 	y = b.call("added", "Add", b.op("before", "Gather", []*onnx.Value{sum, at}, onnx.IntAttr("axis", 0)), y)
 	return b.call("sum_after", "ScatterND", sum, b.call("places", "Unsqueeze", at, last), y)

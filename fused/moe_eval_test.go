@@ -190,9 +190,9 @@ func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
 }
 
 func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
-	hidden, k := in[moeX].Shape[in[moeX].Rank()-1], in[moeIDs].Shape[in[moeIDs].Rank()-1]
-	packed := in[moeGateUp].Len() / in[moeGateUp].Shape[0] / hidden
-	inner := in[moeDown].Len() / in[moeDown].Shape[0] / hidden
+	hidden, k := in[MoEX].Shape[in[MoEX].Rank()-1], in[MoEIDs].Shape[in[MoEIDs].Rank()-1]
+	packed := in[MoEGateUp].Len() / in[MoEGateUp].Shape[0] / hidden
+	inner := in[MoEDown].Len() / in[MoEDown].Shape[0] / hidden
 	// product is an expert's matrix times x.
 	product := func(w, bias int, layout string, e int, x []float64, out int) []float64 {
 		y := make([]float64, out)
@@ -225,10 +225,10 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 		return max(g, 0)
 	}
 	limit := float64(s.attr("limit").Float)
-	y := make([]float64, in[moeX].Len())
-	for choice, id := range in[moeIDs].I {
+	y := make([]float64, in[MoEX].Len())
+	for choice, id := range in[MoEIDs].I {
 		token := choice / k * hidden
-		h := product(moeGateUp, moeGateUpBias, "gate_up_layout", int(id), in[moeX].F[token:token+hidden], packed)
+		h := product(MoEGateUp, MoEGateUpBias, "gate_up_layout", int(id), in[MoEX].F[token:token+hidden], packed)
 		a := make([]float64, inner)
 		for i := range a {
 			g, u := h[i], 1.0
@@ -243,8 +243,8 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 			}
 			a[i] = activation(g) * (u + float64(s.attr("up_offset").Float))
 		}
-		for i, v := range product(moeDown, moeDownBias, "down_layout", int(id), a, hidden) {
-			y[token+i] += in[moeWeights].F[choice] * v
+		for i, v := range product(MoEDown, MoEDownBias, "down_layout", int(id), a, hidden) {
+			y[token+i] += in[MoEWeights].F[choice] * v
 		}
 	}
 	return [][]float64{y}

@@ -171,9 +171,10 @@ func CheckFused(m *onnx.Model, t *target.Target) ([]SiteReport, error) {
 				s.Types, s.Dims = append(s.Types, dtype), append(s.Dims, shape)
 				site.Types = append(site.Types, dtype.String())
 			}
-			emits, err := t.Write(target.NewCall(n, s))
-			if site.Emits = []string{emits}; err != nil {
-				site.Status, site.Reason, site.Emits = Open, err.Error(), nil
+			if emits, err := t.Write(target.NewCall(n, s)); err != nil {
+				site.Status, site.Reason = Open, err.Error()
+			} else {
+				site.Emits = []string{emits}
 			}
 			sites = append(sites, site)
 		}

@@ -110,11 +110,7 @@ func TestFixedSizes(t *testing.T) {
 				t.Errorf("%s: lacks %s:\n%s", name, line, types(m))
 			}
 		}
-		got, err := evaluated(m, inputs)
-		if err == nil {
-			err = equal(got, want)
-		}
-		if err != nil {
+		if err := gives(m, inputs, want); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -143,11 +139,7 @@ func TestSomeSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := evaluated(m, inputs)
-		if err == nil {
-			err = equal(got, want)
-		}
-		if err != nil {
+		if err := gives(m, inputs, want); err != nil {
 			t.Error(err)
 		}
 	}

@@ -53,11 +53,7 @@ func TestShapesOfBundledModels(t *testing.T) {
 			}
 			checkLeft(t, m, left)
 			t.Logf("%d nodes, before %d", len(m.Graph.Nodes), len(old.Graph.Nodes))
-			after, err := evaluated(m, c.Inputs)
-			if err == nil {
-				err = equal(after, before)
-			}
-			if err != nil {
+			if err := gives(m, c.Inputs, before); err != nil {
 				t.Error(err)
 			}
 			sameInRuntime(t, path, file, c)
@@ -111,11 +107,7 @@ func TestLongSequences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := evaluated(m, inputs)
-		if err == nil {
-			err = equal(got, want)
-		}
-		if err != nil {
+		if err := gives(m, inputs, want); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -187,11 +179,7 @@ func TestOneDimension(t *testing.T) {
 			if err := Dims(m, map[string]int64{dims.Dims[axis].Param: c.Input(first.Name).Dims[axis]}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := evaluated(m, c.Inputs)
-			if err == nil {
-				err = equal(got, want)
-			}
-			if err != nil {
+			if err := gives(m, c.Inputs, want); err != nil {
 				t.Errorf("%s, %s fixed: %v", name, dims.Dims[axis].Param, err)
 			}
 			fixedOnes++

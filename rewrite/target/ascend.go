@@ -3,6 +3,7 @@ package target
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -59,11 +60,10 @@ func rotatedBelow896(c *Call) error {
 
 // groupedMatmul holds the limits of aclnnGroupedMatmulV4: one type, at most 1024 groups, matrices of less than 65536 rows and columns.
 func groupedMatmul(c *Call) error {
-	const x, ids, gateUp, down = 0, 2, 3, 4
-	if c.Type(x) != c.Type(gateUp) {
-		return fmt.Errorf("X is %s, the experts are %s; aclnnGroupedMatmulV4 multiplies matrices of one type", c.Type(x), c.Type(gateUp))
+	if c.Type(fused.MoEX) != c.Type(fused.MoEGateUp) {
+		return fmt.Errorf("X is %s, the experts are %s; aclnnGroupedMatmulV4 multiplies matrices of one type", c.Type(fused.MoEX), c.Type(fused.MoEGateUp))
 	}
-	for _, i := range []int{gateUp, down} {
+	for _, i := range []int{fused.MoEGateUp, fused.MoEDown} {
 		d := c.Dims(i)
 		if len(d) != 3 {
 			continue
@@ -74,7 +74,7 @@ func groupedMatmul(c *Call) error {
 		if widest := max(d[1], d[2]); widest >= 65536 {
 			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes less than 65536 rows and columns", d[1], d[2])
 		}
-		if chosen := c.Dims(ids); len(chosen) > 0 && d[0] >= 0 && chosen[len(chosen)-1] > d[0] {
+		if chosen := c.Dims(fused.MoEIDs); len(chosen) > 0 && d[0] >= 0 && chosen[len(chosen)-1] > d[0] {
 			return fmt.Errorf("%d of %d experts are chosen; aclnnMoeFinalizeRoutingV2 takes no more than there are", chosen[len(chosen)-1], d[0])
 		}
 	}

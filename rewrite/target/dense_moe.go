@@ -5,26 +5,16 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-)
-
-// The inputs of MoE.
-const (
-	moeX = iota
-	moeWeights
-	moeIDs
-	moeGateUp
-	moeDown
-	moeGateUpBias
-	moeDownBias
 )
 
 // denseMoE writes MoE as products of all tokens with all experts, each times its gate, which is 0 where the expert was
 // not chosen: for devices that can neither pick matrices by data nor run a branch. What an expert that was not chosen
 // makes of a token must be finite, or 0 times it is no number.
 func denseMoE(c *Call) error {
-	hidden, experts := c.lastDim(moeX), int64(-1)
-	if w := c.Dims(moeGateUp); len(w) == 3 {
+	hidden, experts := c.lastDim(fused.MoEX), int64(-1)
+	if w := c.Dims(fused.MoEGateUp); len(w) == 3 {
 		experts = w[0]
 	}
 	inner, err := c.moeInner()
@@ -33,44 +23,53 @@ func denseMoE(c *Call) error {
 	}
 	if hidden < 0 || experts < 0 {
 		return fmt.Errorf("experts as products of all need to know their number and their width: X is %s, gate_up %s",
-			shapeText(c.Dims(moeX)), shapeText(c.Dims(moeGateUp)))
+			shapeText(c.Dims(fused.MoEX)), shapeText(c.Dims(fused.MoEGateUp)))
 	}
-	t := c.Type(moeX) // of all that is computed
-	if c.Type(moeGateUp) != t {
+	t := c.Type(fused.MoEX) // of all that is computed
+	if c.Type(fused.MoEGateUp) != t {
 		t = onnx.Float
 	}
 	gates, err := c.denseGates(experts, t)
 	if err != nil {
 		return err
 	}
-	rows := c.Cast(c.rows(moeX), c.Type(moeX), t)
-	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), moeGateUp, moeGateUpBias, "gate_up_layout", t)
-	y := c.product(c.between(h, inner, t), moeDown, moeDownBias, "down_layout", t) // [experts, tokens, hidden]
+	rows := c.Cast(c.rows(fused.MoEX), c.Type(fused.MoEX), t)
+	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), fused.MoEGateUp, fused.MoEGateUpBias, "gate_up_layout", t)
+	y := c.product(c.between(h, inner, t), fused.MoEDown, fused.MoEDownBias, "down_layout", t) // [experts, tokens, hidden]
 	y = c.Op1("ReduceSum", []*onnx.Value{c.Op1("Mul", []*onnx.Value{y, gates}), c.Integers(0)}, onnx.IntAttr("keepdims", 0))
-	y = c.Cast(y, t, c.Type(moeX))
-	if len(c.Dims(moeX)) != 2 {
-		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(moeX)})
+	y = c.Cast(y, t, c.Type(fused.MoEX))
+	if len(c.Dims(fused.MoEX)) != 2 {
+		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(fused.MoEX)})
 	}
 	c.Output(0, y)
 	return nil
 }
 
-// moeInner gives the number of rows that down takes, which gate and up have each.
+// moeInner is expertWidth for products of all experts, which need to know the shape of down.
 func (c *Call) moeInner() (int64, error) {
-	d := c.Dims(moeDown)
+	d := c.Dims(fused.MoEDown)
 	if len(d) != 3 || d[1] < 0 || d[2] < 0 {
 		return 0, fmt.Errorf("experts as products of all need to know the shape of down, which is %s", shapeText(d))
 	}
-	if c.String("down_layout") == "in_out" {
-		return d[1], nil
+	return c.expertWidth(), nil
+}
+
+// expertWidth gives the number of rows that down takes, -1 where it is unknown.
+func (c *Call) expertWidth() int64 {
+	d := c.Dims(fused.MoEDown)
+	switch {
+	case len(d) != 3:
+		return -1
+	case c.String("down_layout") == "in_out":
+		return d[1]
 	}
-	return d[2], nil
+	return d[2]
 }
 
 // denseGates gives the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum
 // where it was chosen more than once. No ScatterElements: QNN takes none that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
-	if c.lastDim(moeIDs) < 0 {
+	if c.lastDim(fused.MoEIDs) < 0 {
 		return nil, errors.New("experts as products of all need to know how many are chosen")
 	}
 	numbers := make([]int64, experts)
@@ -78,8 +77,8 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 		numbers[i] = int64(i)
 	}
 	last := c.Integers(-1)
-	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(moeIDs), last}), c.Integers(numbers...)})
-	weights := c.Cast(c.rows(moeWeights), c.Type(moeWeights), t)
+	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(fused.MoEIDs), last}), c.Integers(numbers...)})
+	weights := c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
 	// [tokens, k, experts]
 	gates := c.Op1("Mul", []*onnx.Value{c.Cast(chosen, onnx.Bool, t), c.Op1("Unsqueeze", []*onnx.Value{weights, last})})
 	gates = c.Op1("ReduceSum", []*onnx.Value{gates, c.Integers(1)}, onnx.IntAttr("keepdims", 0))

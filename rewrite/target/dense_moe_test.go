@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -57,11 +58,11 @@ func TestDenseMoE(t *testing.T) {
 	s.dims = [][]int64{{-1, -1, H}, {-1, k}, {-1, k}, {E, 2 * I, H}, {E, I, H}}
 	s.run = [][]int{{1, 5, H}, {5, k}, {5, k}, {E, 2 * I, H}, {E, I, H}}
 	t.Run("how many tokens is unknown", func(t *testing.T) { same(t, qnn, s) })
-	s.dims[moeIDs] = []int64{-1, -1}
+	s.dims[fused.MoEIDs] = []int64{-1, -1}
 	open(t, qnn, s, "how many are chosen")
-	s.dims[moeIDs], s.dims[moeGateUp] = []int64{-1, k}, nil
+	s.dims[fused.MoEIDs], s.dims[fused.MoEGateUp] = []int64{-1, k}, nil
 	open(t, qnn, s, "their number")
-	s.dims[moeGateUp], s.dims[moeDown] = []int64{E, 2 * I, H}, []int64{E, -1, H}
+	s.dims[fused.MoEGateUp], s.dims[fused.MoEDown] = []int64{E, 2 * I, H}, []int64{E, -1, H}
 	open(t, qnn, s, "the shape of down")
 	s.types = []onnx.DataType{f32, f32, i64, bf16, bf16}
 	open(t, qnn, s, "bfloat16")

@@ -15,7 +15,7 @@ func ortMoE(c *Call) error {
 	if err := halfOr32("MoE", c.Type(0)); err != nil {
 		return err
 	}
-	for i := 3; i < len(c.Node.Inputs); i++ {
+	for i := fused.MoEGateUp; i < len(c.Node.Inputs); i++ {
 		if c.Input(i) != nil && c.Type(i) != c.Type(0) {
 			return fmt.Errorf("MoE takes tokens and weights of one type, not %s and %s", c.Type(0), c.Type(i))
 		}
@@ -41,16 +41,16 @@ func ortMoE(c *Call) error {
 	if r.Type(0) != c.Type(0) {
 		return fmt.Errorf("MoE takes logits of the type of the tokens, %s, not %s", c.Type(0), r.Type(0))
 	}
-	for i, stays := range map[int]bool{3: c.String("packing") != "halves" && c.String("gate_up_layout") == "out_in", 4: c.String("down_layout") == "out_in"} {
+	for i, stays := range map[int]bool{fused.MoEGateUp: c.String("packing") != "halves" && c.String("gate_up_layout") == "out_in", fused.MoEDown: c.String("down_layout") == "out_in"} {
 		if !stays && !c.Fixed(c.Input(i)) {
 			return errors.New("MoE takes matrices as [out, in], and gate and up in turn: those of weights that are computed would be moved at each run")
 		}
 	}
 	logits := r.Input(0)
 	if len(r.Dims(0)) != 2 {
-		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(3)[0])})
+		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(fused.MoEGateUp)[0])})
 	}
-	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(4, "down_layout"), c.Input(6)}
+	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(fused.MoEDown, "down_layout"), c.Input(fused.MoEDownBias)}
 	if inputs[5] == nil {
 		inputs = inputs[:5]
 	}
@@ -65,16 +65,8 @@ func ortMoE(c *Call) error {
 
 // wideEnoughForCUDA errs on experts of float16, which CUDA may run, that are less than 16 wide: its kernel refuses them at the first run.
 func (c *Call) wideEnoughForCUDA() error {
-	const down, least = 4, 16
-	d := c.Dims(down)
-	if c.Type(0) != onnx.Float16 || len(d) != 3 {
-		return nil
-	}
-	inner := d[2]
-	if c.String("down_layout") == "in_out" {
-		inner = d[1]
-	}
-	if inner >= 0 && inner < least {
+	const least = 16
+	if inner := c.expertWidth(); c.Type(fused.MoEX) == onnx.Float16 && inner >= 0 && inner < least {
 		return fmt.Errorf("MoE of float16 takes experts that are at least %d wide on CUDA, not %d", least, inner)
 	}
 	return nil
@@ -108,7 +100,7 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 
 // router finds the TopKRouter that the experts and their weights come from.
 func (c *Call) router() (*Call, error) {
-	ids := c.Input(2).Producer
+	ids := c.Input(fused.MoEIDs).Producer
 	if ids == nil || ids.Domain != fused.Domain || ids.OpType != "TopKRouter" || c.chosenWeights() != ids {
 		return nil, errors.New("MoE takes the logits of a router, and the experts' choice and weights do not come from one as they are")
 	}
@@ -122,16 +114,16 @@ func (c *Call) router() (*Call, error) {
 
 // chosenWeights gives the node that the weights of the experts come from: cast, or put among those of all experts and taken out again.
 func (c *Call) chosenWeights() *onnx.Node {
-	for v, i := c.Input(1), 0; v.Producer != nil && i < 8; i++ {
+	for v, i := c.Input(fused.MoEWeights), 0; v.Producer != nil && i < 8; i++ {
 		switch n := v.Producer; {
 		case n.Is("Cast"):
 			v = n.Input(0)
-		case n.Is("GatherElements") && n.Input(1) == c.Input(2) && n.AttrInt("axis", 0) == -1:
+		case n.Is("GatherElements") && n.Input(1) == c.Input(fused.MoEIDs) && n.AttrInt("axis", 0) == -1:
 			put := n.Input(0).Producer
 			for put != nil && put.Is("Cast") {
 				put = put.Input(0).Producer
 			}
-			if put == nil || !put.Is("ScatterElements") || put.Input(1) != c.Input(2) || put.AttrInt("axis", 0) != -1 {
+			if put == nil || !put.Is("ScatterElements") || put.Input(1) != c.Input(fused.MoEIDs) || put.AttrInt("axis", 0) != -1 {
 				return nil
 			}
 			v = put.Input(2)
@@ -172,25 +164,25 @@ func (c *Call) stored(input int, layout string) *onnx.Value {
 
 // fc1 gives the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is written.
 func (c *Call) fc1() *onnx.Value {
-	v := c.stored(3, "gate_up_layout")
+	v := c.stored(fused.MoEGateUp, "gate_up_layout")
 	if c.String("packing") != "halves" {
 		return v
 	}
-	in, out := c.Dims(3)[2], c.Dims(3)[1]
+	in, out := c.Dims(fused.MoEGateUp)[2], c.Dims(fused.MoEGateUp)[1]
 	if c.String("gate_up_layout") == "in_out" {
 		in, out = out, in
 	}
-	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(3)[0], 2, out/2, in)})
+	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(fused.MoEGateUp)[0], 2, out/2, in)})
 	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(3)[0], out, in)})
+	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(fused.MoEGateUp)[0], out, in)})
 }
 
 func (c *Call) fc1Bias() *onnx.Value {
-	v := c.Input(5)
+	v := c.Input(fused.MoEGateUpBias)
 	if v == nil || c.String("packing") != "halves" {
 		return v
 	}
-	d := c.Dims(5)
+	d := c.Dims(fused.MoEGateUpBias)
 	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(d[0], 2, d[1]/2)})
 	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(d[0], d[1])})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -71,7 +72,7 @@ func qnnRotary(c *Call) error {
 }
 
 func qnnMoE(c *Call) error {
-	if err := qnnTypes(c.Type(moeX), c.Type(moeWeights), c.Type(moeGateUp)); err != nil {
+	if err := qnnTypes(c.Type(fused.MoEX), c.Type(fused.MoEWeights), c.Type(fused.MoEGateUp)); err != nil {
 		return err
 	}
 	return denseMoE(c)

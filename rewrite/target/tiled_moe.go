@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -14,7 +15,7 @@ import (
 // not fixed; anything else would compute all experts, and stays open. FusedMatMul, because a Transpose of constants
 // would be folded, and OpenVINO looks for a product that transposes.
 func openvinoMoE(c *Call) error {
-	w, hidden := c.Dims(moeGateUp), c.lastDim(moeX)
+	w, hidden := c.Dims(fused.MoEGateUp), c.lastDim(fused.MoEX)
 	inner, err := c.moeInner()
 	switch {
 	case err != nil:
@@ -25,18 +26,18 @@ func openvinoMoE(c *Call) error {
 	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 || c.Float("up_offset") != 0,
 		c.String("packing") == "none":
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
-	case c.Input(moeGateUpBias) != nil || c.Input(moeDownBias) != nil:
+	case c.Input(fused.MoEGateUpBias) != nil || c.Input(fused.MoEDownBias) != nil:
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")
-	case c.Type(moeGateUp) != c.Type(moeX):
-		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(moeX), c.Type(moeGateUp))
-	case len(w) != 3 || w[0] < 2 || hidden < 0 || c.lastDim(moeIDs) < 0:
+	case c.Type(fused.MoEGateUp) != c.Type(fused.MoEX):
+		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(fused.MoEX), c.Type(fused.MoEGateUp))
+	case len(w) != 3 || w[0] < 2 || hidden < 0 || c.lastDim(fused.MoEIDs) < 0:
 		return fmt.Errorf("OpenVINO has GatherMatmul for experts of known number and width: X is %s, gate_up %s",
-			shapeText(c.Dims(moeX)), shapeText(w))
-	case c.rowCount(moeX) >= 0:
-		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s", shapeText(c.Dims(moeX)))
+			shapeText(c.Dims(fused.MoEX)), shapeText(w))
+	case c.rowCount(fused.MoEX) >= 0:
+		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s", shapeText(c.Dims(fused.MoEX)))
 	}
-	experts, t := w[0], c.Type(moeX)
-	rows := c.Op1("Reshape", []*onnx.Value{c.Input(moeX), c.Integers(-1, hidden)})
+	experts, t := w[0], c.Type(fused.MoEX)
+	rows := c.Op1("Reshape", []*onnx.Value{c.Input(fused.MoEX), c.Integers(-1, hidden)})
 	tiled := c.Op1("Tile", []*onnx.Value{rows, c.Integers(experts, 1)})
 	tiled = c.Op1("Reshape", []*onnx.Value{tiled, c.Integers(experts, -1, hidden)})
 	product := func(x, w *onnx.Value) *onnx.Value {
@@ -45,11 +46,11 @@ func openvinoMoE(c *Call) error {
 	gate, up := c.gateAndUp(inner)
 	g := product(tiled, gate)
 	a := c.Op1("Mul", []*onnx.Value{c.activated(g, t), product(tiled, up)})
-	y := c.Op1("Reshape", []*onnx.Value{product(a, c.outIn(moeDown, "down_layout")), c.Integers(experts, -1, hidden)})
+	y := c.Op1("Reshape", []*onnx.Value{product(a, c.outIn(fused.MoEDown, "down_layout")), c.Integers(experts, -1, hidden)})
 	y = c.Op1("Mul", []*onnx.Value{y, c.scatteredGates(experts, t)})
 	y = c.Op1("ReduceSum", []*onnx.Value{y, c.Integers(0)}, onnx.IntAttr("keepdims", 0))
-	if len(c.Dims(moeX)) != 2 {
-		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(moeX)})
+	if len(c.Dims(fused.MoEX)) != 2 {
+		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(fused.MoEX)})
 	}
 	c.Output(0, y)
 	return nil
@@ -65,7 +66,7 @@ func (c *Call) outIn(i int, layout string) *onnx.Value {
 
 // gateAndUp parts the matrices of gate and up.
 func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
-	both := c.outIn(moeGateUp, "gate_up_layout")
+	both := c.outIn(fused.MoEGateUp, "gate_up_layout")
 	part := func(from, to, step int64) *onnx.Value {
 		return c.Op1("Slice", []*onnx.Value{both, c.Integers(from), c.Integers(to), c.Integers(1), c.Integers(step)})
 	}
@@ -77,7 +78,7 @@ func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
 
 // scatteredGates gives what denseGates does, as OpenVINO looks for it.
 func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
-	ids, weights := c.rows(moeIDs), c.Cast(c.rows(moeWeights), c.Type(moeWeights), t)
+	ids, weights := c.rows(fused.MoEIDs), c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
 	count := c.Op1("Shape", []*onnx.Value{ids}, onnx.IntAttr("start", 0), onnx.IntAttr("end", 1))
 	shape := c.Op1("Concat", []*onnx.Value{count, c.Integers(experts)}, onnx.IntAttr("axis", 0))
 	none := c.Cast(c.Op1("ConstantOfShape", []*onnx.Value{shape}), onnx.Float, t)

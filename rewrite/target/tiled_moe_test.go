@@ -3,6 +3,7 @@ package target
 import (
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -22,8 +23,8 @@ func TestTiledMoE(t *testing.T) {
 	taken(t, openvino, of("interleaved", f32, f32, i64, f32, f32), ops)
 	stored := of("halves", f32, f32, i64, f32, f32)
 	stored.attrs = moeAttributes("silu", 1, 0, 0, "interleaved", "in_out", "in_out")
-	stored.dims[moeGateUp], stored.run[moeGateUp] = []int64{E, H, 2 * I}, []int{E, H, 2 * I}
-	stored.dims[moeDown], stored.run[moeDown] = []int64{E, I, H}, []int{E, I, H}
+	stored.dims[fused.MoEGateUp], stored.run[fused.MoEGateUp] = []int64{E, H, 2 * I}, []int{E, H, 2 * I}
+	stored.dims[fused.MoEDown], stored.run[fused.MoEDown] = []int64{E, I, H}, []int{E, I, H}
 	same(t, openvino, stored)
 	same(t, openvino, of("halves", f16, f32, i64, f16, f16))
 	same(t, openvino, of("halves", bf16, bf16, i64, bf16, bf16))

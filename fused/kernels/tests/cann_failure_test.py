@@ -12,8 +12,8 @@ import cann_node as node
 import harness as h
 import ort_test
 from cann_node import CANN, PROVIDER, CANNTest, feeds_of, one_node, run_session, session
-from cuda_test import profiled
 from harness import BF16, F16, F32, I64
+from patched_models import profiled
 
 
 class FailureTest(CANNTest):

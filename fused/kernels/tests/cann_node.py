@@ -5,7 +5,7 @@ import onnxruntime as ort
 from onnx import helper
 
 import harness as h
-from cuda_test import to_numpy, to_ort
+from patched_models import to_numpy, to_ort
 from ort_test import OpTest
 
 CANN = "CANNExecutionProvider"

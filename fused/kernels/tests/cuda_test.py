@@ -11,19 +11,14 @@ by N processes side by side (6).
 """
 import argparse
 import concurrent.futures
-import ctypes
 import glob
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
-import ml_dtypes
 import numpy as np
-import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
@@ -31,10 +26,10 @@ import harness as h
 import ort_test
 from harness import BF16, F16, F32, I64
 from ort_test import GLUTest, InPlaceTest, LoadTest, NormRotaryTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
+from patched_models import check_patched, profiled, recorded
 
 CUDA = "CUDAExecutionProvider"
 PROVIDERS = [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]  # of whole models
-FUSED = ("RMSNorm", "AddRMSNorm", "GLU", "RotaryEmbedding", "TopKRouter", "MoE", "NormRotary")
 models = patched = None  # folders, set by main
 
 
@@ -86,42 +81,6 @@ class MoETest(ort_test.MoETest):
                     self.check(self.inputs((tokens, 136), 2, 16, 72, types, form), types, form)
                 ids = np.full((tokens, 2), 5)
                 self.check(self.inputs((tokens, 136), 2, 16, 72, types, h.MOE, ids=ids), types, h.MOE)
-
-
-def to_ort(value, kind):
-    """A value of a tensor type; numpy has none for bfloat16, whose bits are passed."""
-    if kind == "tensor(bfloat16)":
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value.astype(ml_dtypes.bfloat16).view(np.uint16), TensorProto.BFLOAT16)
-    return ort.OrtValue.ortvalue_from_numpy(value)
-
-
-def to_numpy(value):
-    if value.data_type() != "tensor(bfloat16)":
-        return value.numpy()
-    bits = ctypes.string_at(value.data_ptr(), 2 * int(np.prod(value.shape())))
-    return np.frombuffer(bits, ml_dtypes.bfloat16).reshape(value.shape())
-
-
-def profiled(model, runs, providers=None, library=True):
-    """Runs a model on each of the given feeds. Gives the outputs of each and, for the nodes that ran, (name, op, provider)."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.enable_profiling = True
-        options.profile_file_prefix = os.path.join(folder, "profile")
-        if library:
-            options.register_custom_ops_library(h.library)
-        session = ort.InferenceSession(model, options, providers=providers or h.providers)
-        kinds = {i.name: i.type for i in session.get_inputs()}
-        outputs = []
-        for feeds in runs:
-            values = session.run_with_ort_values(None, {name: to_ort(v, kinds[name]) for name, v in feeds.items()})
-            outputs.append([to_numpy(v) for v in values])
-        with open(session.end_profiling()) as file:
-            events = json.load(file)
-    ran = {(e["name"].removesuffix("_kernel_time"), e["args"]["op_name"], e["args"].get("provider"))
-           for e in events if e.get("cat") == "Node" and e["name"].endswith("_kernel_time")}
-    return outputs, sorted(ran)
 
 
 class PlacementTest(OpTest):
@@ -242,29 +201,9 @@ class ModelsTest(unittest.TestCase):
 
     def model(self, file):
         name = os.path.basename(file).removesuffix(".onnx")
-        recorded = np.load(os.path.join(models, name + ".npz"))
-        unit = 2.0**-7 if "bf16" in name else 2.0**-10 if "fp16" in name else 2.0**-19
-        of = lambda *which: {k.split(".", 2)[2]: recorded[k] for k in recorded.files if k.startswith("%d.%s." % which)}
-        cases = [(of(case, "in"), of(case, "out")) for case in range(int(recorded["n"]))]
-        runs, ran = profiled(file, [feeds for feeds, _ in cases], PROVIDERS)
-        worst = 0.0
-        for (_, wanted), outputs in zip(cases, runs):
-            for (output, want), got in zip(wanted.items(), outputs, strict=True):
-                got, want = got.astype(np.float64), want.astype(np.float64)
-                self.assertEqual(got.shape, want.shape, output)
-                self.assertTrue(np.isfinite(got).all(), f"{output} is not finite")
-                worst = max(worst, float(np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30)))
-        fused = [r for r in ran if r[1] in FUSED]
-        places = {p: sum(r[2] == p for r in ran) for p in sorted({r[2] for r in ran})}
-        print(f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
-              f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output; as exported {as_exported(name, cases)}",
-              flush=True)
-        self.assertEqual([r for r in fused if r[2] != CUDA], [], "fused nodes that are not on the device")
-        # Those of branches run where the inputs lead.
-        written = {n.name for n in onnx.load(file, load_external_data=False).graph.node if n.domain == "mojo"}
-        self.assertEqual(written - {r[0] for r in fused}, set(), "fused nodes that did not run")
-        self.assertTrue(fused, "no fused node ran")
-        self.assertLess(worst, 8 * unit)
+        cases = recorded(models, name)
+        more = f"; as exported {as_exported(name, cases)}"
+        check_patched(self, file, name, cases, CUDA, PROVIDERS, more)
 
 
 def as_exported(name, cases):
