@@ -194,3 +194,6 @@ func (t *Tensor) isFromFiles() bool {
 	}
 	return false
 }
+
+// isMade says whether the elements are made when they are asked for: those of other tensors, or deferred ones.
+func (t *Tensor) isMade() bool { return t.assembly != nil || t.deferred != nil }

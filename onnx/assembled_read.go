@@ -10,8 +10,12 @@ import (
 // streamChunk is the number of bytes that are assembled at a time.
 const streamChunk = 256 << 10
 
-// writeElements writes the elements chunk by chunk.
-func (t *Tensor) writeElements(w io.Writer) error {
+// WriteElements writes the elements as little-endian packed bytes: those of assembled and deferred tensors as they are made, without
+// having all of them in memory. Errors are those of Bytes, and of w.
+func (t *Tensor) WriteElements(w io.Writer) error {
+	if t.deferred != nil {
+		return t.writeDeferred(w)
+	}
 	if t.assembly == nil {
 		b, err := t.Bytes()
 		if err == nil {

@@ -31,7 +31,7 @@ func (s strided) check(t *testing.T) {
 		t.Fatalf("%s%v: %d bytes, want %d (%v)", s.t.Name, s.t.Dims, len(got), len(want), err)
 	}
 	var streamed bytes.Buffer
-	if err := s.t.writeElements(&streamed); err != nil || !bytes.Equal(streamed.Bytes(), want) {
+	if err := s.t.WriteElements(&streamed); err != nil || !bytes.Equal(streamed.Bytes(), want) {
 		t.Fatalf("%s%v is streamed as %d bytes, want %d (%v)", s.t.Name, s.t.Dims, streamed.Len(), len(want), err)
 	}
 }

@@ -31,33 +31,33 @@ type layout struct {
 	undo   []func()
 }
 
-// inlineEntry is the contents of a raw_data field: bytes, or the elements of an assembled tensor.
+// inlineEntry is the contents of a raw_data field: bytes, or the elements of an assembled or deferred tensor.
 type inlineEntry struct {
-	raw       []byte
-	assembled *Tensor
+	raw  []byte
+	made *Tensor
 }
 
 func (e inlineEntry) size() int {
-	if e.assembled != nil {
-		return int(e.assembled.Size())
+	if e.made != nil {
+		return int(e.made.Size())
 	}
 	return len(e.raw)
 }
 
 func (e inlineEntry) writeTo(w io.Writer) error {
-	if e.assembled != nil {
-		return e.assembled.writeElements(w)
+	if e.made != nil {
+		return e.made.WriteElements(w)
 	}
 	_, err := w.Write(e.raw)
 	return err
 }
 
 // dataEntry is one tensor in the data file. What lies in an external file is copied from there by the system, unseen;
-// elements in typed fields are converted, and those of an assembled tensor put together, when they are written.
+// elements in typed fields are converted, and those of an assembled or deferred tensor made, when they are written.
 type dataEntry struct {
 	offset, size int64
 	bytes        func() ([]byte, error)
-	assembled    *Tensor       // in place of bytes
+	made         *Tensor       // in place of bytes
 	source       *externalFile // in place of bytes, with its owner
 	sourceFiles  *externalFiles
 	sourceOffset int64
@@ -65,10 +65,11 @@ type dataEntry struct {
 
 // dataKey tells tensors that share their elements: tied weights, stored once.
 type dataKey struct {
-	first  *byte         // of elements in memory
-	source *externalFile // of others
-	offset int64
-	size   int64
+	first    *byte         // of elements in memory
+	source   *externalFile // of others
+	deferred *deferral     // of deferred tensors
+	offset   int64
+	size     int64
 }
 
 // tensorChoice says whether the elements of a tensor go to the data file.
@@ -154,8 +155,8 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 			err = l.move(tp, t)
 		case t.isFromFiles() && initializer && !mayBeShape(t): // an exporter has put them aside
 			err = l.move(tp, t)
-		case t.assembly != nil:
-			l.keepAssembled(tp, t)
+		case t.isMade():
+			l.keepMade(tp, t)
 		case tp.RawData != nil:
 			l.keep(tp)
 		}
@@ -188,7 +189,7 @@ func (l *layout) encode(dataName string) (int64, error) {
 
 // inlineSize is the number of bytes that would leave the model file; 0 where nothing is known to be right.
 func (l *layout) inlineSize(tp *onnxpb.TensorProto, t *Tensor) int64 {
-	if t.raw == nil && t.assembly == nil && !hasTypedData(tp) {
+	if t.raw == nil && !t.isMade() && !hasTypedData(tp) {
 		return 0
 	}
 	return t.Size()
@@ -223,11 +224,11 @@ func (l *layout) keep(tp *onnxpb.TensorProto) {
 	l.inline = append(l.inline, inlineEntry{raw: raw})
 }
 
-// keepAssembled has the model file hold the elements of an assembled tensor.
-func (l *layout) keepAssembled(tp *onnxpb.TensorProto, t *Tensor) {
+// keepMade has the model file hold the elements of an assembled or deferred tensor.
+func (l *layout) keepMade(tp *onnxpb.TensorProto, t *Tensor) {
 	l.undo = append(l.undo, func() { tp.RawData = nil })
 	tp.RawData = placeholder(len(l.inline))
-	l.inline = append(l.inline, inlineEntry{assembled: t})
+	l.inline = append(l.inline, inlineEntry{made: t})
 }
 
 // move gives the tensor a place in the data file. Its bytes are fetched now if they are mapped (which costs nothing),
@@ -257,8 +258,11 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		}
 		e.source, e.sourceFiles, e.sourceOffset = x, t.files, t.External.Offset
 		key = dataKey{source: x, offset: e.sourceOffset, size: e.size}
-	case t.assembly != nil:
-		e.assembled = t
+	case t.isMade():
+		e.made = t
+		if t.deferred != nil {
+			key = dataKey{deferred: t.deferred, size: e.size}
+		}
 	case t.External != nil || t.raw != nil:
 		b, err := t.Bytes()
 		if err != nil {
@@ -325,8 +329,8 @@ func (e *dataEntry) writeTo(w *fileWriter) error {
 		defer file.Close()
 		return w.copyFrom(file, e.sourceOffset, e.size)
 	}
-	if e.assembled != nil {
-		return e.assembled.writeElements(w)
+	if e.made != nil {
+		return e.made.WriteElements(w)
 	}
 	b, err := e.bytes()
 	if err == nil {

@@ -25,6 +25,7 @@ type Tensor struct {
 	files *externalFiles // opens External, nil for tensors made in memory
 
 	assembly *assembly // of elements of other tensors, nil when they are its own
+	deferred *deferral // gives the elements when they are asked for, nil when they are there
 }
 
 // External is the place of a tensor's elements in a file beside the model (TensorProto.external_data).
@@ -122,6 +123,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 		return t.raw, nil
 	case t.assembly != nil:
 		return t.assembledBytes()
+	case t.deferred != nil:
+		return t.deferredBytes()
 	}
 	b, err := typedBytes(t.proto, t.DataType)
 	if err != nil {
