@@ -10,7 +10,7 @@ import (
 var builtinFiles embed.FS
 
 // order puts views first, and a pattern that holds another before it.
-var builtinOrder = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat", "softmax.pat"}
+var builtinOrder = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat", "softmax.pat", "attention.pat"}
 
 var builtin = sync.OnceValue(func() *Set {
 	s := builtinSet(builtinOrder...)

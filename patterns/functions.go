@@ -17,16 +17,17 @@ type function struct {
 
 // functions, with v, w for values:
 //
-//	rank(v)           number of dimensions, -1 when unknown
-//	dim(v, axis)      a dimension, -1 when unknown or not a constant
-//	type(v)           element type, such as "float16"; "undefined" when unknown
-//	sameshape(v, w)   both shapes are known and equal
-//	broadcasts(v, w)  v broadcasts to the shape of w without enlarging it
-//	reads(v, w)       v is computed from w, or may be
-//	centered(v)       v is a Sub of a tensor and its own mean: what LayerNorm does first
-//	weighted(v)       v is multiplied with a constant
-//	is(v, "Name")     the pattern of this name, if it is in the set, matches at v
-//	routed(v)         v is computed from weights or rows picked by data: part of an expert, not of a dense layer
+//	rank(v)               number of dimensions, -1 when unknown
+//	dim(v, axis)          a dimension, -1 when unknown or not a constant
+//	type(v)               element type, such as "float16"; "undefined" when unknown
+//	sameshape(v, w)       both shapes are known and equal
+//	samedim(v, i, w, j)   dimension i of v and j of w are known and equal
+//	broadcasts(v, w)      v broadcasts to the shape of w without enlarging it
+//	reads(v, w)           v is computed from w, or may be
+//	centered(v)           v is a Sub of a tensor and its own mean: what LayerNorm does first
+//	weighted(v)           v is multiplied with a constant
+//	is(v, "Name")         the pattern of this name, if it is in the set, matches at v
+//	routed(v)             v is computed from weights or rows picked by data: part of an expert, not of a dense layer
 var functions map[string]function
 
 func init() {
@@ -43,6 +44,7 @@ func init() {
 		"is":         {2, isFunction, is("%s is the result of a pattern: %s")},
 		"reads":      {2, onValues((*graphView).reads), is("%s is computed from %s")},
 		"sameshape":  {2, onValues((*graphView).sameShape), twoShapes},
+		"samedim":    {4, sameDimFunction, nil},
 		"broadcasts": {2, onValues((*graphView).broadcasts), twoShapes},
 	}
 }
@@ -100,6 +102,36 @@ func dimFunction(g *graphView, a []any) (any, error) {
 		}
 		return -1.0
 	})
+}
+
+func sameDimFunction(g *graphView, a []any) (any, error) {
+	v, ok1 := a[0].(*onnx.Value)
+	w, ok2 := a[2].(*onnx.Value)
+	i, ok3 := a[1].(float64)
+	j, ok4 := a[3].(float64)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return nil, fmt.Errorf("a value, an axis, a value and an axis are wanted")
+	}
+	for world := range worlds {
+		m, ok1 := g.dimIn(v, int(i), world)
+		n, ok2 := g.dimIn(w, int(j), world)
+		if !ok1 || !ok2 || m != n {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// dimIn gives a dimension in one world; an axis below 0 counts from the back.
+func (g *graphView) dimIn(v *onnx.Value, axis, world int) (int64, bool) {
+	shape, ok := g.facts.Shape(v, world)
+	if axis < 0 {
+		axis += len(shape)
+	}
+	if !ok || axis < 0 || axis >= len(shape) {
+		return 0, false
+	}
+	return shape[axis], true
 }
 
 func isFunction(g *graphView, a []any) (any, error) {

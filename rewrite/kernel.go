@@ -111,6 +111,8 @@ var registry = mustRegister(nil,
 		Patterns: []string{"LayerNorm"}},
 	&Kernel{ID: "onnx_softmax", Device: DeviceAny, Summary: "softmax of scores less the greatest one, by Softmax of the standard",
 		Patterns: []string{"ShiftedSoftmax"}},
+	&Kernel{ID: "onnx_transpose", Device: DeviceAny, Summary: "keys of attention transposed as they are, by Transpose of the standard",
+		Patterns: []string{"KeyTranspose"}},
 )
 
 // needsNaming says that the kernel runs on a device that a backend must name.

@@ -39,7 +39,7 @@ func TestChoose(t *testing.T) {
 	cpuOnly, _ := libraryFolder(t)
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe",
 		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
-		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax"}
+		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax", "onnx_transpose"}
 	standard := all[12:]
 	tests := []struct {
 		include, library string
