@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/mojo-patch/mojo-patch/internal/mmap"
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
@@ -222,7 +223,7 @@ func (f *externalFiles) load(x *externalFile) error {
 	if err != nil {
 		return err
 	}
-	x.data, x.release, err = mapFile(file, info.Size())
+	x.data, x.release, err = mmap.File(file, info.Size())
 	return err
 }
 

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/mmap"
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 	"google.golang.org/protobuf/proto"
 )
@@ -44,7 +43,7 @@ func Read(path string, options ...ReadOption) (*Model, error) {
 	for _, set := range options {
 		set(&o)
 	}
-	b, release, err := openModel(path)
+	b, release, err := mmap.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read model: %w", err)
 	}
@@ -61,30 +60,6 @@ func Read(path string, options ...ReadOption) (*Model, error) {
 	m.Path = path
 	m.closers = append(m.closers, files.close, release)
 	return m, nil
-}
-
-// openModel maps a model file, or reads it where it is no regular file (a pipe).
-func openModel(path string) (b []byte, release func() error, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case info.IsDir():
-		return nil, nil, fmt.Errorf("%s is a folder", path)
-	case !info.Mode().IsRegular():
-		return readWhole(f)
-	}
-	return mapFile(f, info.Size())
-}
-
-func readWhole(f *os.File) (b []byte, release func() error, err error) {
-	b, err = io.ReadAll(f)
-	return b, func() error { return nil }, err
 }
 
 // readBytes decodes an encoded model. Large weights stay in b.

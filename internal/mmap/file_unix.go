@@ -1,14 +1,14 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package onnx
+package mmap
 
 import (
 	"os"
 	"syscall"
 )
 
-// mapFile maps size bytes of a regular file for reading; release undoes it.
-func mapFile(f *os.File, size int64) (b []byte, release func() error, err error) {
+// File maps size bytes of a regular file for reading; release undoes it. A file that cannot be mapped is read.
+func File(f *os.File, size int64) (b []byte, release func() error, err error) {
 	if size == 0 || int64(int(size)) != size {
 		return readWhole(f)
 	}
