@@ -1,0 +1,63 @@
+package gguf
+
+import (
+	"encoding/binary"
+
+	"github.com/mojo-patch/mojo-patch/weights/internal/plain"
+)
+
+// The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantised elements. The
+// first 16 are the low halves of the bytes, the last 16 the high ones; a fifth bit stands in a word of its own.
+//
+// A product that is added to something is converted: that keeps compilers from fusing the two, which would round once.
+
+func float16At(b []byte) float32 { return plain.Float16(binary.LittleEndian.Uint16(b)) }
+
+// decodeQ4_0 is d * (q - 8).
+func decodeQ4_0(dst []float32, src []byte) {
+	out, b := (*[32]float32)(dst), (*[18]byte)(src)
+	d := float16At(b[:])
+	for i, q := range b[2:] {
+		out[i] = d * float32(int(q&15)-8)
+		out[i+16] = d * float32(int(q>>4)-8)
+	}
+}
+
+// decodeQ4_1 is d * q + m.
+func decodeQ4_1(dst []float32, src []byte) {
+	out, b := (*[32]float32)(dst), (*[20]byte)(src)
+	d, m := float16At(b[:]), float16At(b[2:])
+	for i, q := range b[4:] {
+		out[i] = float32(d*float32(q&15)) + m
+		out[i+16] = float32(d*float32(q>>4)) + m
+	}
+}
+
+// decodeQ5_0 is d * (q - 16).
+func decodeQ5_0(dst []float32, src []byte) {
+	out, b := (*[32]float32)(dst), (*[22]byte)(src)
+	d, high := float16At(b[:]), binary.LittleEndian.Uint32(b[2:])
+	for i, q := range b[6:] {
+		out[i] = d * float32(int(q&15)|int(high>>i&1)<<4-16)
+		out[i+16] = d * float32(int(q>>4)|int(high>>(i+16)&1)<<4-16)
+	}
+}
+
+// decodeQ5_1 is d * q + m.
+func decodeQ5_1(dst []float32, src []byte) {
+	out, b := (*[32]float32)(dst), (*[24]byte)(src)
+	d, m, high := float16At(b[:]), float16At(b[2:]), binary.LittleEndian.Uint32(b[4:])
+	for i, q := range b[8:] {
+		out[i] = float32(d*float32(int(q&15)|int(high>>i&1)<<4)) + m
+		out[i+16] = float32(d*float32(int(q>>4)|int(high>>(i+16)&1)<<4)) + m
+	}
+}
+
+// decodeQ8_0 is q * d.
+func decodeQ8_0(dst []float32, src []byte) {
+	out, b := (*[32]float32)(dst), (*[34]byte)(src)
+	d := float16At(b[:])
+	for i, q := range b[2:] {
+		out[i] = float32(int8(q)) * d
+	}
+}

@@ -1,0 +1,160 @@
+package gguf
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"unicode/utf8"
+)
+
+// parse reads all but the elements.
+func (f *File) parse() error {
+	if bytes.HasPrefix(f.data, []byte("version https://git-lfs")) {
+		return errors.New("this is a Git LFS pointer, not the weights: fetch the file itself (git lfs pull)")
+	}
+	c := &cursor{data: f.data}
+	if magic := c.take(4, "the magic number"); c.err == nil && string(magic) != "GGUF" {
+		return fmt.Errorf("this is no GGUF file: it begins with %q", magic)
+	}
+	f.Version = c.uint32("the version")
+	switch {
+	case c.err != nil:
+		return c.err
+	case f.Version != 0 && f.Version&0xffff == 0:
+		return errors.New("this GGUF file is in big-endian order, which is not read: convert it (gguf-convert-endian of gguf-py)")
+	case f.Version != 2 && f.Version != 3:
+		return fmt.Errorf("this GGUF file is of version %d; versions 2 and 3 are read", f.Version)
+	}
+	// A tensor takes at least 24 bytes: name, number of dimensions, type and offset.
+	tensors := c.count(24, "tensors")
+	f.readMetadata(c)
+	f.readTensors(c, tensors)
+	if c.err != nil {
+		return c.err
+	}
+	return f.place(c.at)
+}
+
+func (f *File) readMetadata(c *cursor) {
+	n := c.count(8+4+1, "metadata entries")
+	f.values = map[string]any{}
+	for i := uint64(0); i < n && c.err == nil; i++ {
+		key := c.string(fmt.Sprintf("the key of metadata entry %d", i))
+		what := fmt.Sprintf("metadata %q", key)
+		if _, twice := f.values[key]; twice {
+			c.fail("%s is there twice", what)
+		} else if key == "" || !utf8.ValidString(key) {
+			c.fail("metadata entry %d has the key %q, which is no name", i, key)
+		}
+		v := c.value(valueType(c.uint32(what)), what)
+		f.values[key] = v
+		f.Metadata = append(f.Metadata, KeyValue{key, v})
+	}
+}
+
+// readTensors reads the list of tensors; their offsets are looked at later.
+func (f *File) readTensors(c *cursor, n uint64) {
+	f.tensors = map[string]*Tensor{}
+	for i := uint64(0); i < n && c.err == nil; i++ {
+		t := &Tensor{file: f, Name: c.string(fmt.Sprintf("the name of tensor %d", i))}
+		what := fmt.Sprintf("tensor %q", t.Name)
+		dims := c.uint32(what)
+		if dims > 4 {
+			c.fail("%s has %d dimensions, GGUF allows 4", what, dims)
+		}
+		for range min(dims, 4) {
+			d := c.uint64(what)
+			if d > math.MaxInt64 {
+				c.fail("%s has a dimension of %d", what, d)
+			}
+			t.Dims = append(t.Dims, int64(d))
+		}
+		slices.Reverse(t.Dims)
+		t.Type = Type(c.uint32(what))
+		offset := c.uint64(what)
+		if f.tensors[t.Name] != nil {
+			c.fail("%s is there twice", what)
+		} else if !utf8.ValidString(t.Name) {
+			c.fail("the name of %s is no UTF-8", what)
+		}
+		if c.err == nil {
+			c.err = t.measure()
+		}
+		if offset > math.MaxInt64 {
+			c.fail("%s is said to begin at byte %d of the elements", what, offset)
+		}
+		t.start = int64(offset)
+		f.tensors[t.Name] = t
+		f.Tensors = append(f.Tensors, t)
+	}
+}
+
+// measure counts elements and bytes.
+func (t *Tensor) measure() error {
+	info, ok := types[t.Type]
+	if !ok {
+		return fmt.Errorf("tensor %q is of the type %d, which is none that gguf-py 0.19.0 knows", t.Name, uint32(t.Type))
+	}
+	row := int64(1)
+	if len(t.Dims) > 0 {
+		row = t.Dims[len(t.Dims)-1]
+	}
+	if row%int64(info.block) != 0 {
+		return fmt.Errorf("tensor %q has rows of %d elements, which are no whole blocks of %s (%d elements)", t.Name, row, t.Type, info.block)
+	}
+	n := uint64(1)
+	if slices.Contains(t.Dims, 0) {
+		n = 0
+	}
+	for _, d := range t.Dims {
+		var over uint64
+		if over, n = bits.Mul64(n, uint64(d)); over != 0 {
+			return fmt.Errorf("tensor %q has too many elements: its dimensions are %d", t.Name, t.Dims)
+		}
+	}
+	over, size := bits.Mul64(n/uint64(info.block), uint64(info.size))
+	if over != 0 || size > math.MaxInt64 || n > math.MaxInt64 {
+		return fmt.Errorf("tensor %q has too many elements: its dimensions are %d", t.Name, t.Dims)
+	}
+	t.elements, t.size = int64(n), int64(size)
+	return nil
+}
+
+// place finds the elements of each tensor, which begin behind the header, and compares them with the file.
+func (f *File) place(header uint64) error {
+	alignment := uint64(32)
+	if v := f.values["general.alignment"]; v != nil {
+		a, ok := v.(uint32)
+		if !ok || bits.OnesCount32(a) != 1 {
+			return fmt.Errorf("general.alignment is %v: it must be a uint32 and a power of two", v)
+		}
+		alignment = uint64(a)
+	}
+	begin, size := int64((header+alignment-1)/alignment*alignment), int64(len(f.data))
+	for _, t := range f.Tensors {
+		switch {
+		case t.start%int64(alignment) != 0:
+			return fmt.Errorf("tensor %q begins at byte %d of the elements, which is no multiple of general.alignment (%d)", t.Name, t.start, alignment)
+		case t.size == 0:
+			t.start = 0
+			continue
+		case begin > size || t.start > size-begin || t.size > size-begin-t.start:
+			return fmt.Errorf("tensor %q (%s %d, %d bytes from byte %d of the elements on) lies past the end of the file, which has %d bytes: it is truncated or damaged",
+				t.Name, t.Type, t.Dims, t.size, t.start, size)
+		}
+		t.start += begin
+	}
+	order := slices.SortedFunc(slices.Values(f.Tensors), func(a, b *Tensor) int { return cmp.Compare(a.start, b.start) })
+	end := int64(0)
+	for i, t := range order {
+		if t.size > 0 && t.start < end {
+			return fmt.Errorf("tensors %q and %q overlap: the file is damaged", order[i-1].Name, t.Name)
+		}
+		end = t.start + t.size
+	}
+	return nil
+}

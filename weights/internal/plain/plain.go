@@ -1,0 +1,96 @@
+// Package plain turns elements that a file stores one by one, in little-endian order, into float32.
+package plain
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Reader converts the elements of src, as many as dst holds, to float32. src must hold len(dst) elements.
+type Reader func(dst []float32, src []byte)
+
+// ReaderOf gives the reader of a type, nil where float32 has no room for it (complex numbers), elements share bytes
+// (types of less than 8 bits), or they are no numbers (strings).
+//
+// Integers and float64 are rounded to the nearest float32, ties to even; what is too large becomes infinite. Narrower
+// floats are exact, infinities and the bits of NaN included. A boolean is 1 where its byte is not 0.
+func ReaderOf(t onnx.DataType) Reader {
+	if values := eightBit(t); values != nil {
+		return func(dst []float32, src []byte) {
+			src = src[:len(dst)]
+			for i, b := range src {
+				dst[i] = values[b]
+			}
+		}
+	}
+	return readers[t]
+}
+
+var le = binary.LittleEndian
+
+var readers = map[onnx.DataType]Reader{
+	onnx.Float: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
+		}
+	},
+	onnx.Float16: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = Float16(le.Uint16(src[2*i:]))
+		}
+	},
+	onnx.BFloat16: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16)
+		}
+	},
+	onnx.Double: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(le.Uint64(src[8*i:])))
+		}
+	},
+	onnx.Int16: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(int16(le.Uint16(src[2*i:])))
+		}
+	},
+	onnx.Uint16: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(le.Uint16(src[2*i:]))
+		}
+	},
+	onnx.Int32: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(int32(le.Uint32(src[4*i:])))
+		}
+	},
+	onnx.Uint32: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(le.Uint32(src[4*i:]))
+		}
+	},
+	onnx.Int64: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(int64(le.Uint64(src[8*i:])))
+		}
+	},
+	onnx.Uint64: func(dst []float32, src []byte) {
+		for i := range dst {
+			dst[i] = float32(le.Uint64(src[8*i:]))
+		}
+	},
+}
+
+// Float16 is the value of an IEEE half. A NaN keeps its bits, a signalling one too.
+func Float16(h uint16) float32 {
+	sign, magnitude := uint32(h&0x8000)<<16, uint32(h&0x7fff)
+	switch {
+	case magnitude >= 0x7c00: // infinity, NaN
+		return math.Float32frombits(sign | 0x7f800000 | magnitude<<13&0x7fffff)
+	case magnitude >= 0x0400:
+		return math.Float32frombits(sign | (magnitude<<13 + (127-15)<<23))
+	}
+	return math.Float32frombits(sign | math.Float32bits(float32(magnitude)*(1.0/(1<<24))))
+}
