@@ -1,0 +1,97 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// readHeader reads the metadata and the list of tensors; where their bytes lie is compared later.
+func (f *File) readHeader(header []byte) error {
+	f.tensors = map[string]*Tensor{}
+	return readObject(header, func(r reader, key string) error {
+		if key == "__metadata__" {
+			if err := f.readMetadata(r); err != nil {
+				return fmt.Errorf("__metadata__: %w", err)
+			}
+			return nil
+		}
+		t := &Tensor{Name: key, file: f}
+		if err := t.read(r); err != nil {
+			return fmt.Errorf("tensor %q: %w", key, err)
+		}
+		f.tensors[key] = t
+		f.Tensors = append(f.Tensors, t)
+		return nil
+	})
+}
+
+func (f *File) readMetadata(r reader) error {
+	f.Metadata = map[string]string{}
+	return r.object(func(key string) (err error) {
+		f.Metadata[key], err = r.string()
+		return err
+	})
+}
+
+// read reads the entry of a tensor: dtype, shape and data_offsets. Others mean nothing yet.
+func (t *Tensor) read(r reader) error {
+	var offsets []int64
+	err := r.object(func(key string) (err error) {
+		switch key {
+		case "dtype":
+			var s string
+			s, err = r.string()
+			t.Type = Type(s)
+		case "shape":
+			t.Dims, err = r.numbers()
+		case "data_offsets":
+			offsets, err = r.numbers()
+		default:
+			err = r.skip()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case t.Type == "" || t.Dims == nil || offsets == nil:
+		return errors.New("its entry lacks one of dtype, shape and data_offsets")
+	case t.Type.DataType() == onnx.Undefined:
+		return fmt.Errorf("it is of the type %q, which safetensors 0.8.0 does not know", t.Type)
+	case len(offsets) != 2 || offsets[0] > offsets[1]:
+		return fmt.Errorf("its data_offsets are %d: they must be a begin and an end", offsets)
+	}
+	t.start, t.size = offsets[0], offsets[1]-offsets[0]
+	return t.measure()
+}
+
+// measure counts elements, and compares the bytes they take with those the tensor has.
+func (t *Tensor) measure() error {
+	n := uint64(1)
+	if slices.Contains(t.Dims, 0) {
+		n = 0
+	}
+	for _, d := range t.Dims {
+		var over uint64
+		if over, n = bits.Mul64(n, uint64(d)); over != 0 {
+			return fmt.Errorf("it has too many elements: its shape is %d", t.Dims)
+		}
+	}
+	over, size := bits.Mul64(n, uint64(t.Type.DataType().Bits()))
+	if over != 0 || n > math.MaxInt64 {
+		return fmt.Errorf("it has too many elements: its shape is %d", t.Dims)
+	}
+	if size%8 != 0 || size/8 != uint64(t.size) {
+		return fmt.Errorf("%s %d takes %d bits, its data_offsets span %d bytes", t.Type, t.Dims, size, t.size)
+	}
+	t.elements = int64(n)
+	return nil
+}
