@@ -11,7 +11,7 @@ func decodeQ4_K(dst []float32, src []byte) {
 		factor, offset := d*float32(scale), dmin*float32(least)
 		nibbles, shift := b[16+group/2*32:][:32], group%2*4
 		for i := range 32 {
-			out[group*32+i] = float32(factor*float32(nibbles[i]>>shift&15)) - offset
+			out[group*32+i] = factor*float32(nibbles[i]>>shift&15) - offset
 		}
 	}
 }
@@ -27,7 +27,7 @@ func decodeQ5_K(dst []float32, src []byte) {
 		nibbles, shift := b[48+group/2*32:][:32], group%2*4
 		for i := range 32 {
 			q := nibbles[i]>>shift&15 | high[i]>>group&1<<4
-			out[group*32+i] = float32(factor*float32(q)) - offset
+			out[group*32+i] = factor*float32(q) - offset
 		}
 	}
 }
