@@ -143,10 +143,7 @@ check: ## gofmt and go vet, here and for other systems
 	@bad="$$(gofmt -l $$(find . -name '*.go' -not -path './$(BUILD)/*'))"; \
 		if [ -n "$$bad" ]; then echo "not formatted as gofmt does:"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
-	@for system in $(ELSEWHERE); do \
-		echo "go vet ./... for $$system"; \
-		CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet ./... || exit 1; \
-	done
+	$(GO) run ./internal/vet $(ELSEWHERE)
 
 test-docs: $(BIN) ## the generated documents are what the code says
 	@$(GO) run ./fused/internal/opsdoc $(BUILD)/ops.md && diff -u docs/ops.md $(BUILD)/ops.md || \
