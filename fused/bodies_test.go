@@ -30,17 +30,18 @@ func TestBodiesInOnnxruntime(t *testing.T) {
 	dir := t.TempDir()
 	for _, opset := range []int64{13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24} {
 		for name, bodies := range map[string]func(addCase, int64){"dense": addDenseBodies, "router": addRouterBodies, "moe": addMoEBodies} {
-			m, cases := modelOfBodies(t, opset, bodies)
-			path := filepath.Join(dir, fmt.Sprintf("opset%d-%s", opset, name))
-			if err := onnx.Write(path+".onnx", m); err != nil {
-				t.Fatal(err)
-			}
-			b, err := json.Marshal(cases)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path+".json", b, 0o666); err != nil {
-				t.Fatal(err)
+			for part, m := range modelsOfBodies(t, opset, bodies) {
+				path := filepath.Join(dir, fmt.Sprintf("opset%d-%s-%d", opset, name, part))
+				if err := onnx.Write(path+".onnx", m.model); err != nil {
+					t.Fatal(err)
+				}
+				b, err := json.Marshal(m.cases)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path+".json", b, 0o666); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	}
@@ -77,15 +78,27 @@ func pythonWithOnnxruntime(t *testing.T) string {
 // addCase adds a node to a model.
 type addCase func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64)
 
-// modelOfBodies makes a model of what bodies adds to it.
-func modelOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (*onnx.Model, []bodyCase) {
-	m := onnx.New(10, opset)
-	m.ImportOpset(Domain, Version)
-	var cases []bodyCase
+// bodiesOfModel bounds the bodies in one model: onnxruntime takes time with the square of them.
+var bodiesOfModel = 24
+
+type bodiesModel struct {
+	model *onnx.Model
+	cases []bodyCase
+}
+
+// modelsOfBodies makes models of what bodies adds.
+func modelsOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (list []*bodiesModel) {
+	var last *bodiesModel
 	bodies(func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
-		cases = append(cases, addBody(t, m, op, Site{Attributes: attrs, Types: types, Dims: dims, Opset: opset}, len(cases)))
+		if last == nil || len(last.cases) == bodiesOfModel {
+			last = &bodiesModel{model: onnx.New(10, opset)}
+			last.model.ImportOpset(Domain, Version)
+			list = append(list, last)
+		}
+		site := Site{Attributes: attrs, Types: types, Dims: dims, Opset: opset}
+		last.cases = append(last.cases, addBody(t, last.model, op, site, len(last.cases)))
 	}, opset)
-	return m, cases
+	return list
 }
 
 func addDenseBodies(add addCase, opset int64) {
