@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,29 @@ func bodyOf(outputs string, nodes ...message) message {
 	return m
 }
 
+// ifs encodes a graph of If, whose branch is a graph of If, and so on, around the innermost one. As every length is known
+// beforehand, nothing is copied again at each level.
+func ifs(depth int, innermost message) message {
+	open := func(m message, field protowire.Number, size int) message {
+		return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(size))
+	}
+	var heads []message
+	var tails []message
+	size := len(innermost)
+	for range depth {
+		attribute := open(message{}.text(1, "then_branch"), 6, size)
+		kind := message{}.number(20, 5)
+		node := open(nodeOf("y = If(c)"), 5, len(attribute)+size+len(kind))
+		graph := open(nil, 1, len(node)+len(attribute)+size+len(kind))
+		head := slices.Concat(graph, node, attribute)
+		tail := slices.Concat(kind, bodyOf("y"))
+		heads, tails = append(heads, head), append(tails, tail)
+		size += len(head) + len(tail)
+	}
+	slices.Reverse(heads)
+	return slices.Concat(slices.Concat(heads...), innermost, slices.Concat(tails...))
+}
+
 // modelOf encodes a model of opset 20 whose graph reads x, float32[2], and gives y.
 func modelOf(graph message, functions ...message) message {
 	graph = graph.add(11, valueOf("x", 1, 2)).add(12, valueOf("y", 1))
@@ -116,10 +140,7 @@ func hostileModels() map[string]hostile {
 		"negative length": {model: modelOf(bodyOf("", y).add(5, message{}.number(1, 1).number(2, 1).text(8, "w").number(14, 1).
 			add(13, message{}.text(1, "location").text(2, "model.onnx"), message{}.text(1, "length").text(2, "-4")))), refused: `length "-4"`},
 	}
-	deep := bodyOf("y", nodeOf("y = Relu(x)"))
-	for range 10_000 {
-		deep = bodyOf("y", nodeOf("y = If(c)", graphAttribute("then_branch", deep)))
-	}
+	deep := ifs(10_000, bodyOf("y", nodeOf("y = Relu(x)")))
 	list["graphs 10,000 deep"] = hostile{model: modelOf(deep), refused: "nested more than 128 deep"}
 
 	chain := func(n int, body func(i int) []message) message {
