@@ -232,18 +232,27 @@ $(FETCHED): scripts/fetch-onnxruntime.sh
 	@mkdir -p $(BUILD)
 	@scripts/fetch-onnxruntime.sh >$@.tmp && mv $@.tmp $@
 
+# pip compiles nothing; Python then compiles what the tests import, not all that there is.
+PIP_INSTALL := install --disable-pip-version-check -q --no-compile
+IMPORT_ONCE := -c 'import numpy, ml_dtypes, onnx.checker, onnx.reference, onnxruntime'
+
+$(VENV)/bin/python:
+	@$(PYTHON) -m venv $(VENV)
+
 # The stamp is older than the requirements when they change; pip then installs what is missing.
 # One after the other into one environment.
-$(VENV)/.installed: requirements/test.txt | $(CMAKE_STAMP)
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.installed: requirements/test.txt | $(CMAKE_STAMP) $(VENV)/bin/python
 	@echo "installing requirements/test.txt into $(VENV)"
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/test.txt
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r requirements/test.txt
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python $(IMPORT_ONCE)
 	@touch $@
 
-$(CANN_VENV)/.installed: requirements/cann.txt
-	@test -x $(CANN_VENV)/bin/python || $(PYTHON) -m venv $(CANN_VENV)
+# It has no pip of its own.
+$(CANN_VENV)/.installed: requirements/cann.txt | $(VENV)/bin/python
+	@test -x $(CANN_VENV)/bin/python || $(PYTHON) -m venv --without-pip $(CANN_VENV)
 	@echo "installing requirements/cann.txt into $(CANN_VENV)"
-	@$(CANN_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/cann.txt
+	@$(VENV)/bin/python -m pip --python $(CANN_VENV)/bin/python $(PIP_INSTALL) -r requirements/cann.txt
+	@PYTHONDONTWRITEBYTECODE= $(CANN_VENV)/bin/python $(IMPORT_ONCE)
 	@touch $@
 
 $(TARGETS_VENV)/.installed: requirements/targets.txt
@@ -252,16 +261,14 @@ $(TARGETS_VENV)/.installed: requirements/targets.txt
 	@$(TARGETS_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/targets.txt
 	@touch $@
 
-$(VENV)/.cmake: requirements/build.txt
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.cmake: requirements/build.txt | $(VENV)/bin/python
 	@echo "no cmake on this machine: installing it into $(VENV)"
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/build.txt || \
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r requirements/build.txt || \
 		{ echo "cmake, which builds the kernels, cannot be installed here: install it with the system's packages" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.wheel: requirements/wheel.txt | $(VENV)/.installed
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/wheel.txt
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r requirements/wheel.txt
 	@touch $@
 
 $(WHEEL_DONE): $(LIBRARY) $(VENV)/.wheel scripts/wheel.py $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE

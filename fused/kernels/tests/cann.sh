@@ -36,7 +36,8 @@ test_with() {
 }
 transcript() {
   echo "mojo-patch apply --target ascend, run by onnxruntime's CANN provider: emulation of CANN, no hardware"
-  echo "$(date -u +%F), $("$python" -m pip freeze | grep -i onnxruntime | sed 's/==/ /'), enable_cann_graph 0"
+  version=$("$python" -c 'import importlib.metadata as m; print(m.version("onnxruntime-cann"))')
+  echo "$(date -u +%F), onnxruntime-cann $version, enable_cann_graph 0"
   test_with cann --models "$models" --patched "$patched"
 }
 echo "the CPU kernels of libmojo_ops_cann.so, through onnxruntime-cann"
