@@ -1,0 +1,362 @@
+package chat
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mitsuhiko/minijinja/minijinja-go/v2/value"
+)
+
+// dict is a Python dict: MiniJinja's maps have no order.
+type dict struct {
+	keys   []value.Value
+	values map[string]value.Value
+}
+
+func newDict() *dict { return &dict{values: map[string]value.Value{}} }
+
+// hash is equal for keys that Python holds to be equal; false for what cannot be a key.
+func hash(key value.Value) (string, bool) {
+	if s, ok := key.AsString(); ok {
+		return "s" + s, true
+	}
+	if n, ok := number(key); ok {
+		return "n" + strconv.FormatFloat(n, 'g', -1, 64), true
+	}
+	if key.IsNone() {
+		return "none", true
+	}
+	return "", false
+}
+
+func (d *dict) set(key, v value.Value) error {
+	h, ok := hash(key)
+	if !ok {
+		return fmt.Errorf("a %s cannot be the key of a dict", typeName(key))
+	}
+	if _, ok := d.values[h]; !ok {
+		d.keys = append(d.keys, key)
+	}
+	d.values[h] = v
+	return nil
+}
+
+func (d *dict) setString(key string, v value.Value) {
+	h := "s" + key
+	if _, ok := d.values[h]; !ok {
+		d.keys = append(d.keys, value.FromString(key))
+	}
+	d.values[h] = v
+}
+
+func (d *dict) get(key value.Value) (value.Value, bool) {
+	h, ok := hash(key)
+	if !ok {
+		return value.Undefined(), false
+	}
+	v, ok := d.values[h]
+	return v, ok
+}
+
+// GetAttr serves MiniJinja; templates get attributes by the function attribute.
+func (d *dict) GetAttr(name string) value.Value {
+	v, _ := d.get(value.FromString(name))
+	return v
+}
+
+// ObjectRepr makes it a map.
+func (d *dict) ObjectRepr() value.ObjectRepr { return value.ObjectReprMap }
+
+// ObjectLen is the number of keys; an empty dict is false.
+func (d *dict) ObjectLen() int { return len(d.keys) }
+
+// Iterate gives the keys.
+func (d *dict) Iterate() iter.Seq[value.Value] { return sequence(d.keys) }
+
+// tuple is a Python tuple: as a list, but for how it is written.
+type tuple struct{ items []value.Value }
+
+// GetAttr gives nothing: tuples have no attributes.
+func (t *tuple) GetAttr(string) value.Value { return value.Undefined() }
+
+// ObjectRepr makes it a sequence.
+func (t *tuple) ObjectRepr() value.ObjectRepr { return value.ObjectReprSeq }
+
+// ObjectLen is the number of items.
+func (t *tuple) ObjectLen() int { return len(t.items) }
+
+// Iterate gives the items.
+func (t *tuple) Iterate() iter.Seq[value.Value] { return sequence(t.items) }
+
+func sequence(items []value.Value) iter.Seq[value.Value] {
+	return func(yield func(value.Value) bool) {
+		for _, item := range items {
+			if !yield(item) {
+				return
+			}
+		}
+	}
+}
+
+// namespace is what namespace() gives: its attributes can be set.
+type namespace struct{ *dict }
+
+// SetAttr serves {% set ns.x = … %}.
+func (n *namespace) SetAttr(name string, v value.Value) { n.setString(name, v) }
+
+// ObjectRepr makes it an object of its own kind.
+func (n *namespace) ObjectRepr() value.ObjectRepr { return value.ObjectReprPlain }
+
+// ObjectLen is unknown: a namespace is always true.
+func (n *namespace) ObjectLen() int { return -1 }
+
+// Iterate gives nothing: it is hidden from the dict.
+func (n *namespace) Iterate() iter.Seq[value.Value] { return nil }
+
+func asDict(v value.Value) (*dict, bool) {
+	o, _ := v.AsObject()
+	d, ok := o.(*dict)
+	return d, ok
+}
+
+// items gives the elements of a list or tuple.
+func items(v value.Value) ([]value.Value, bool) {
+	if s, ok := v.AsSlice(); ok {
+		return s, true
+	}
+	o, _ := v.AsObject()
+	if t, ok := o.(*tuple); ok {
+		return t.items, true
+	}
+	return nil, false
+}
+
+// iterate gives what Python's iteration over v gives; over an undefined value nothing, as in jinja2.
+func iterate(v value.Value) ([]value.Value, error) {
+	if v.IsUndefined() {
+		return []value.Value{}, nil
+	}
+	if l, ok := items(v); ok {
+		return l, nil
+	}
+	if d, ok := asDict(v); ok {
+		return d.keys, nil
+	}
+	if s, ok := v.AsString(); ok {
+		out := make([]value.Value, 0, len(s))
+		for _, r := range s {
+			out = append(out, value.FromString(string(r)))
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("a value of type %s cannot be iterated over", typeName(v))
+}
+
+// integer gives v as an int; Python's booleans are integers.
+func integer(v value.Value) (int64, bool) {
+	if b, ok := v.AsBool(); ok {
+		if b {
+			return 1, true
+		}
+		return 0, true
+	}
+	if v.IsActualInt() {
+		return v.AsInt()
+	}
+	return 0, false
+}
+
+func number(v value.Value) (float64, bool) {
+	if i, ok := integer(v); ok {
+		return float64(i), true
+	}
+	return v.AsFloat()
+}
+
+// typeName is Python's name of the type.
+func typeName(v value.Value) string {
+	switch {
+	case v.IsUndefined():
+		return "undefined"
+	case v.IsNone():
+		return "NoneType"
+	case v.IsActualInt():
+		return "int"
+	case v.IsActualFloat():
+		return "float"
+	}
+	if o, ok := v.AsObject(); ok {
+		switch o.(type) {
+		case *dict:
+			return "dict"
+		case *tuple:
+			return "tuple"
+		case *namespace:
+			return "Namespace"
+		}
+	}
+	switch v.Kind() {
+	case value.KindBool:
+		return "bool"
+	case value.KindString:
+		return "str"
+	case value.KindSeq:
+		return "list"
+	case value.KindNumber:
+		return "int"
+	case value.KindCallable:
+		return "function"
+	}
+	return "object"
+}
+
+// maxDepth is how deep values may be nested.
+const maxDepth = 500
+
+// str is Python's str(v).
+func str(v value.Value) (string, error) {
+	if s, ok := v.AsString(); ok {
+		return s, nil
+	}
+	if v.IsUndefined() {
+		return "", nil
+	}
+	var b strings.Builder
+	err := repr(&b, v, 0)
+	return b.String(), err
+}
+
+// repr writes Python's repr(v).
+func repr(b *strings.Builder, v value.Value, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("values are nested more than %d deep", maxDepth)
+	}
+	if b.Len() > maxText {
+		return errTooLong
+	}
+	if s, ok := v.AsString(); ok {
+		reprString(b, s)
+		return nil
+	}
+	if t, ok := v.AsBool(); ok {
+		b.WriteString(map[bool]string{true: "True", false: "False"}[t])
+		return nil
+	}
+	if v.IsActualFloat() {
+		f, _ := v.AsFloat()
+		b.WriteString(floatText(f))
+		return nil
+	}
+	list := func(open, close string, l []value.Value) error {
+		b.WriteString(open)
+		for i, item := range l {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			if err := repr(b, item, depth+1); err != nil {
+				return err
+			}
+		}
+		b.WriteString(close)
+		return nil
+	}
+	if l, ok := v.AsSlice(); ok {
+		return list("[", "]", l)
+	}
+	if l, ok := items(v); ok {
+		if len(l) == 1 {
+			return list("(", ",)", l)
+		}
+		return list("(", ")", l)
+	}
+	if d, ok := asDict(v); ok {
+		b.WriteByte('{')
+		for i, key := range d.keys {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			if err := repr(b, key, depth+1); err != nil {
+				return err
+			}
+			b.WriteString(": ")
+			item, _ := d.get(key)
+			if err := repr(b, item, depth+1); err != nil {
+				return err
+			}
+		}
+		b.WriteByte('}')
+		return nil
+	}
+	switch {
+	case v.IsUndefined():
+		b.WriteString("Undefined")
+	case v.IsNone():
+		b.WriteString("None")
+	case v.Kind() == value.KindNumber:
+		b.WriteString(v.String())
+	default:
+		return fmt.Errorf("a value of type %s cannot be written as text", typeName(v))
+	}
+	return nil
+}
+
+// reprString writes a string as Python does: in single quotes, unless it has such and no double ones.
+func reprString(b *strings.Builder, s string) {
+	quote := byte('\'')
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		quote = '"'
+	}
+	b.WriteByte(quote)
+	for _, r := range s {
+		switch {
+		case r == rune(quote) || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x20 || r == 0x7f || r > 0x7f && r <= 0xff && !printable(r):
+			fmt.Fprintf(b, `\x%02x`, r)
+		case r > 0xff && !printable(r):
+			if r > 0xffff {
+				fmt.Fprintf(b, `\U%08x`, r)
+			} else {
+				fmt.Fprintf(b, `\u%04x`, r)
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte(quote)
+}
+
+// printable is Python's str.isprintable of one character.
+func printable(r rune) bool { return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError }
+
+// floatText is Python's repr of a float.
+func floatText(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
