@@ -60,7 +60,10 @@ func (d *dict) get(key value.Value) (value.Value, bool) {
 		return value.Undefined(), false
 	}
 	v, ok := d.values[h]
-	return v, ok
+	if !ok {
+		return value.Undefined(), false
+	}
+	return v, true
 }
 
 // GetAttr serves MiniJinja; templates get attributes by the function attribute.
