@@ -98,7 +98,10 @@ func slice(v, start, stop, step value.Value) (value.Value, error) {
 	if _, ok := v.AsSlice(); ok {
 		return value.FromSlice(out), nil
 	}
-	return value.FromObject(&tuple{out}), nil
+	if typeName(v) != string(tupleKind) {
+		return v, fmt.Errorf("a slice of a value of type %s is not supported", typeName(v))
+	}
+	return newCollection(tupleKind, out...), nil
 }
 
 func sliceIndices(n int, start, stop, step value.Value) ([]int, error) {

@@ -84,7 +84,7 @@ func (p *parser) end() {
 
 // call is a call of one of our functions; start is the first token of what it stands for.
 func (p *parser) call(start int, function string, args ...string) string {
-	return functionPrefix + function + "(" + strings.Join(append([]string{p.t.site(p.tokens[start:p.pos])}, args...), ", ") + ")"
+	return functionPrefix + function + "(" + strings.Join(append([]string{p.t.site(p.tokens[start:max(p.pos, start+1)])}, args...), ", ") + ")"
 }
 
 // expression is jinja2's parse_expression; conditional says whether x if y else z may stand here unbracketed.
@@ -259,6 +259,10 @@ func (p *parser) variable(name string) string {
 var jinjaWords = map[string]bool{"and": true, "or": true, "not": true, "in": true, "is": true, "if": true, "else": true,
 	"elif": true}
 
+// loopAttributes are those that loop has in MiniJinja as in jinja2.
+var loopAttributes = map[string]bool{"index": true, "index0": true, "revindex": true, "revindex0": true, "first": true,
+	"last": true, "length": true, "previtem": true, "nextitem": true, "cycle": true}
+
 // list reads expressions up to close.
 func (p *parser) list(close string) []string {
 	var items []string
@@ -332,8 +336,8 @@ func (p *parser) postfix(start int, e string) string {
 				continue
 			}
 			name := p.name()
-			if strings.HasPrefix(name, "__") {
-				p.fail("attribute %q: not supported", name)
+			if strings.HasPrefix(name, "__") || before == start+1 && p.tokens[start].text == "loop" && !loopAttributes[name] {
+				p.fail("attribute %q is not supported", name)
 			}
 			if p.isOp("(") {
 				p.pos++
@@ -352,16 +356,14 @@ func (p *parser) postfix(start int, e string) string {
 	}
 }
 
-// called is the call of e; macros and functions are called by name, as MiniJinja looks them up.
+// called is the call of e.
 func (p *parser) called(start, before int, e string) string {
 	byName := before == start+1 && p.tokens[start].kind == tokenName
 	p.pos++
-	if !byName {
-		args := p.arguments()
-		return p.call(start, "call", append([]string{e}, args...)...)
+	if byName && p.tokens[start].text == "loop" {
+		return "loop(" + strings.Join(p.arguments(), ", ") + ")" // a recursive one
 	}
-	name := p.tokens[start].text
-	if name == "dict" {
+	if byName && p.tokens[start].text == "dict" {
 		var args []string
 		for !p.skipOp(")") { // in order, which MiniJinja's named arguments have not
 			if len(args) > 0 {
@@ -373,7 +375,8 @@ func (p *parser) called(start, before int, e string) string {
 		}
 		return p.call(start, "dict", args...)
 	}
-	return name + "(" + strings.Join(p.arguments(), ", ") + ")"
+	args := p.arguments()
+	return p.call(start, "call", append([]string{e}, args...)...)
 }
 
 // subscript is what stands between [ and ].
@@ -417,8 +420,13 @@ func (p *parser) arguments() []string {
 				break
 			}
 		}
-		if p.isOp("*") || p.isOp("**") {
-			p.fail("arguments by %s are not supported", p.peek().text)
+		if star := p.peek().text; p.isOp("*") || p.isOp("**") {
+			start := p.pos
+			p.pos++
+			function := map[string]string{"*": "iterate", "**": "mapping"}[star]
+			e := p.expression(true)
+			args, named = append(args, star+p.call(start, function, e)), named || star == "**"
+			continue
 		}
 		if t := p.peek(); t.kind == tokenName && p.tokens[p.pos+1].kind == tokenOperator && p.tokens[p.pos+1].text == "=" {
 			p.pos += 2

@@ -91,7 +91,7 @@ func defaultFilter(v value.Value, a arguments) (value.Value, error) {
 	if err != nil {
 		return v, err
 	}
-	if v.IsUndefined() || args[1].IsTrue() && !truth(v) {
+	if v.IsUndefined() || args[1].IsTrue() && !v.IsTrue() {
 		if args[0].IsUndefined() && len(a.args) == 0 && len(a.named) == 0 {
 			return value.FromString(""), nil
 		}
@@ -100,14 +100,12 @@ func defaultFilter(v value.Value, a arguments) (value.Value, error) {
 	return v, nil
 }
 
-func truth(v value.Value) bool { return v.IsTrue() }
-
 func size(v value.Value) (int, error) {
 	if s, ok := v.AsString(); ok {
 		return len([]rune(s)), nil
 	}
 	l, err := iterate(v)
-	if err != nil {
+	if err != nil || typeName(v) == "generator" {
 		return 0, fmt.Errorf("a value of type %s has no length", typeName(v))
 	}
 	return len(l), nil
@@ -125,7 +123,18 @@ func end(v value.Value, a arguments, last bool) (value.Value, error) {
 	if _, err := a.take(); err != nil {
 		return v, err
 	}
-	l, err := iterate(v)
+	o, _ := v.AsObject()
+	g, ok := o.(*generator)
+	if ok && last {
+		return v, errors.New("last of a generator: Python cannot reverse it")
+	}
+	var l []value.Value
+	var err error
+	if ok {
+		l, err = g.take(1)
+	} else {
+		l, err = iterate(v)
+	}
 	if err != nil || len(l) == 0 {
 		return value.Undefined(), err
 	}
@@ -140,18 +149,23 @@ func listFilter(v value.Value, a arguments) (value.Value, error) {
 		return v, err
 	}
 	l, err := iterate(v)
-	return value.FromSlice(l), err
+	return value.FromSlice(slices.Clone(l)), err
 }
 
 func itemsFilter(v value.Value, a arguments) (value.Value, error) {
-	if _, err := a.take(); err != nil || v.IsUndefined() {
-		return value.FromSlice(nil), err
+	if _, err := a.take(); err != nil {
+		return v, err
 	}
-	d, ok := asDict(v)
-	if !ok {
-		return v, fmt.Errorf("items of a value of type %s, expected dict", typeName(v))
-	}
-	return pairs(d), nil
+	return newGenerator(func() ([]value.Value, error) {
+		if v.IsUndefined() {
+			return nil, nil
+		}
+		d, ok := asDict(v)
+		if !ok {
+			return nil, fmt.Errorf("items of a value of type %s, expected dict", typeName(v))
+		}
+		return pairs(d), nil
+	}), nil
 }
 
 // attributeOf follows a dotted path of attributes, as jinja2's make_attrgetter.
@@ -206,11 +220,7 @@ func joinFilter(v value.Value, a arguments) (value.Value, error) {
 
 // mapFilter applies a filter to each item, or takes an attribute of each.
 func mapFilter(v value.Value, a arguments) (value.Value, error) {
-	l, err := iterate(v)
-	if err != nil {
-		return v, err
-	}
-	f := func(item value.Value) (value.Value, error) { return item, nil }
+	var f func(item value.Value) (value.Value, error)
 	if path, ok := a.named["attribute"]; ok {
 		if len(a.args) > 0 {
 			return v, errors.New("map: an attribute and a filter")
@@ -234,21 +244,26 @@ func mapFilter(v value.Value, a arguments) (value.Value, error) {
 		}
 		f = func(item value.Value) (value.Value, error) { return filter(item, arguments{name, a.args[1:], a.named}) }
 	}
-	out := make([]value.Value, len(l))
-	for i, item := range l {
-		if out[i], err = f(item); err != nil {
-			return v, err
+	return newGenerator(func() ([]value.Value, error) {
+		if !v.IsTrue() {
+			return nil, nil // jinja2 does not even look at None
 		}
-	}
-	return value.FromSlice(out), nil
+		l, err := iterate(v)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]value.Value, len(l))
+		for i, item := range l {
+			if out[i], err = f(item); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}), nil
 }
 
 // choose keeps the items that pass a test, or fail it; without a test, those that are true.
 func choose(v value.Value, a arguments, byAttribute, keep bool) (value.Value, error) {
-	l, err := iterate(v)
-	if err != nil {
-		return v, err
-	}
 	args := a.args
 	path := value.Undefined()
 	if byAttribute {
@@ -257,7 +272,7 @@ func choose(v value.Value, a arguments, byAttribute, keep bool) (value.Value, er
 		}
 		path, args = args[0], args[1:]
 	}
-	test := func(item value.Value) (bool, error) { return truth(item), nil }
+	test := func(item value.Value) (bool, error) { return item.IsTrue(), nil }
 	if len(args) > 0 {
 		name, _ := args[0].AsString()
 		f := tests[name]
@@ -268,21 +283,30 @@ func choose(v value.Value, a arguments, byAttribute, keep bool) (value.Value, er
 	} else if len(a.named) > 0 {
 		return v, fmt.Errorf("%s: named arguments are not supported", a.of)
 	}
-	out := []value.Value{}
-	for _, item := range l {
-		at, err := attributeOf(item, path)
+	return newGenerator(func() ([]value.Value, error) {
+		if !v.IsTrue() {
+			return nil, nil
+		}
+		l, err := iterate(v)
 		if err != nil {
-			return v, err
+			return nil, err
 		}
-		ok, err := test(at)
-		if err != nil {
-			return v, err
+		var out []value.Value
+		for _, item := range l {
+			at, err := attributeOf(item, path)
+			if err != nil {
+				return nil, err
+			}
+			ok, err := test(at)
+			if err != nil {
+				return nil, err
+			}
+			if ok == keep {
+				out = append(out, item)
+			}
 		}
-		if ok == keep {
-			out = append(out, item)
-		}
-	}
-	return value.FromSlice(out), nil
+		return out, nil
+	}), nil
 }
 
 func replaceFilter(v value.Value, a arguments) (value.Value, error) {
@@ -545,8 +569,7 @@ func dictsort(v value.Value, a arguments) (value.Value, error) {
 	if s, _ := args[1].AsString(); s == "value" {
 		by = value.FromInt(1)
 	}
-	l, _ := pairs(d).AsSlice()
-	l, err = sortValues(l, args[2].IsTrue(), func(v value.Value) (value.Value, error) { return sortKey(v, by, args[0]) })
+	l, err := sortValues(pairs(d), args[2].IsTrue(), func(v value.Value) (value.Value, error) { return sortKey(v, by, args[0]) })
 	return value.FromSlice(l), err
 }
 
@@ -590,26 +613,28 @@ func unique(v value.Value, a arguments) (value.Value, error) {
 	if err != nil {
 		return v, err
 	}
-	l, err := iterate(v)
-	if err != nil {
-		return v, err
-	}
-	seen := newDict()
-	var out []value.Value
-	for _, item := range l {
-		key, err := sortKey(item, args[1], args[0])
+	return newGenerator(func() ([]value.Value, error) {
+		l, err := iterate(v)
 		if err != nil {
-			return v, err
+			return nil, err
 		}
-		if _, ok := seen.get(key); ok {
-			continue
+		seen := newDict()
+		var out []value.Value
+		for _, item := range l {
+			key, err := sortKey(item, args[1], args[0])
+			if err != nil {
+				return nil, err
+			}
+			if _, ok := seen.get(key); ok {
+				continue
+			}
+			if err := seen.set(key, item); err != nil {
+				return nil, err
+			}
+			out = append(out, item)
 		}
-		if err := seen.set(key, item); err != nil {
-			return v, err
-		}
-		out = append(out, item)
-	}
-	return value.FromSlice(out), nil
+		return out, nil
+	}), nil
 }
 
 func reverse(v value.Value, a arguments) (value.Value, error) {
@@ -622,14 +647,17 @@ func reverse(v value.Value, a arguments) (value.Value, error) {
 	}
 	l = slices.Clone(l)
 	slices.Reverse(l)
-	if v.Kind() != value.KindString {
+	switch typeName(v) {
+	case "str":
+		parts := make([]string, len(l))
+		for i := range l {
+			parts[i], _ = l[i].AsString()
+		}
+		return joinText(parts, "")
+	case "generator", "undefined":
 		return value.FromSlice(l), nil
 	}
-	parts := make([]string, len(l))
-	for i := range l {
-		parts[i], _ = l[i].AsString()
-	}
-	return joinText(parts, "")
+	return newGenerator(func() ([]value.Value, error) { return l, nil }), nil
 }
 
 func batch(v value.Value, a arguments) (value.Value, error) {
@@ -645,7 +673,7 @@ func batch(v value.Value, a arguments) (value.Value, error) {
 	if err != nil {
 		return v, err
 	}
-	out := []value.Value{}
+	var out []value.Value
 	for part := range slices.Chunk(l, int(n)) {
 		part = slices.Clone(part)
 		for !args[1].IsUndefined() && !args[1].IsNone() && len(part) < int(n) {
@@ -653,5 +681,5 @@ func batch(v value.Value, a arguments) (value.Value, error) {
 		}
 		out = append(out, value.FromSlice(part))
 	}
-	return value.FromSlice(out), nil
+	return newGenerator(func() ([]value.Value, error) { return out, nil }), nil
 }

@@ -94,6 +94,14 @@ func at(args []value.Value, i int) value.Value {
 	return value.Undefined()
 }
 
+// list is a list that MiniJinja iterates over; it would not over nil.
+func list(l []value.Value) value.Value {
+	if l == nil {
+		l = []value.Value{}
+	}
+	return value.FromSlice(l)
+}
+
 func word(args []value.Value, i int) string {
 	s, _ := at(args, i).AsString()
 	return s
@@ -174,7 +182,7 @@ func init() {
 			return value.FromFloat(f), err
 		},
 		"tuple": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
-			return value.FromObject(&tuple{args}), nil
+			return newCollection(tupleKind, args...), nil
 		},
 		"dict": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 			d := newDict()
@@ -187,14 +195,29 @@ func init() {
 		},
 		"iterate": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 			l, err := iterate(at(args, 0))
-			return value.FromSlice(l), err
+			return list(l), err
+		},
+		"mapping": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
+			d, ok := asDict(at(args, 0))
+			if !ok {
+				return value.Undefined(), fmt.Errorf("** of a value of type %s, expected dict", typeName(at(args, 0)))
+			}
+			m := map[string]value.Value{}
+			for _, key := range d.keys {
+				name, ok := key.AsString()
+				if !ok {
+					return value.Undefined(), errors.New("** of a dict whose keys are no str")
+				}
+				m[name], _ = d.get(key)
+			}
+			return value.FromMap(m), nil
 		},
 		"unpack": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 			l, err := iterate(at(args, 0))
 			if n, _ := integer(at(args, 1)); err == nil && int64(len(l)) != n {
 				err = fmt.Errorf("%d values for %d names", len(l), n)
 			}
-			return value.FromSlice(l), err
+			return list(l), err
 		},
 		"attributeOf": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 			o, _ := at(args, 0).AsObject()
@@ -295,7 +318,7 @@ func rangeList(start, stop, step int64) (value.Value, error) {
 		}
 		i = next
 	}
-	return value.FromSlice(out), nil
+	return newCollection(rangeKind, out...), nil
 }
 
 func withRender(r *render) context.Context {

@@ -159,7 +159,7 @@ func (j jsonStyle) write(b *strings.Builder, v value.Value, depth int) error {
 		b.WriteString(strconv.FormatBool(t))
 		return nil
 	}
-	if l, ok := items(v); ok {
+	if l, ok := items(v); ok && typeName(v) != string(rangeKind) {
 		return j.list(b, "[", "]", len(l), depth, func(i int) error { return j.write(b, l[i], depth+1) })
 	}
 	if d, ok := asDict(v); ok {

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -331,7 +332,7 @@ func (l *lexer) number(rest string) (token, int, error) {
 	t := token{kind, rest[:n], l.line}
 	if kind == tokenFloat {
 		v, err := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64)
-		if err != nil {
+		if err != nil && !math.IsInf(v, 0) {
 			return t, 0, fmt.Errorf("number %s: %w", t.text, err)
 		}
 		t.text = strconv.FormatFloat(v, 'g', -1, 64)

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/mitsuhiko/minijinja/minijinja-go/v2/value"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 // methods are Python's methods that templates may call, by the type's name. Those that change a value are none of them:
@@ -65,12 +67,12 @@ func init() {
 			"items": func(v value.Value, a arguments) (value.Value, error) {
 				_, err := a.take()
 				d, _ := asDict(v)
-				return pairs(d), err
+				return newCollection(itemsKind, pairs(d)...), err
 			},
 			"keys": func(v value.Value, a arguments) (value.Value, error) {
 				_, err := a.take()
 				d, _ := asDict(v)
-				return value.FromSlice(d.keys), err
+				return newCollection(keysKind, d.keys...), err
 			},
 			"values": func(v value.Value, a arguments) (value.Value, error) {
 				_, err := a.take()
@@ -80,7 +82,7 @@ func init() {
 					item, _ := d.get(key)
 					out = append(out, item)
 				}
-				return value.FromSlice(out), err
+				return newCollection(valuesKind, out...), err
 			},
 		},
 		"list":  listMethods(),
@@ -124,13 +126,14 @@ func listMethods() map[string]func(value.Value, arguments) (value.Value, error) 
 	}
 }
 
-func pairs(d *dict) value.Value {
+// pairs gives tuples of keys and values.
+func pairs(d *dict) []value.Value {
 	out := make([]value.Value, len(d.keys))
 	for i, key := range d.keys {
 		item, _ := d.get(key)
-		out[i] = value.FromObject(&tuple{[]value.Value{key, item}})
+		out[i] = newCollection(tupleKind, key, item)
 	}
-	return value.FromSlice(out)
+	return out
 }
 
 // stripper takes characters off the ends, white space where none are given.
@@ -263,7 +266,7 @@ func partition(find func(s, sep string) int, last bool) func(value.Value, argume
 			parts = [3]string{"", "", s}
 		}
 		l, _ := stringList(parts[:]).AsSlice()
-		return value.FromObject(&tuple{l}), nil
+		return newCollection(tupleKind, l...), nil
 	}
 }
 
@@ -276,10 +279,8 @@ func affix(has func(s, affix string) bool) func(value.Value, arguments) (value.V
 		}
 		s, _ := v.AsString()
 		of := []value.Value{args[0]}
-		if o, _ := args[0].AsObject(); o != nil {
-			if t, ok := o.(*tuple); ok {
-				of = t.items
-			}
+		if typeName(args[0]) == string(tupleKind) {
+			of, _ = items(args[0])
 		}
 		for _, one := range of {
 			t, ok := one.AsString()
@@ -400,9 +401,9 @@ func tested(f func(rune) bool) func(value.Value, arguments) (value.Value, error)
 	})
 }
 
-func upper(s string) string { return strings.ReplaceAll(strings.ToUpper(s), "ß", "SS") }
+func upper(s string) string { return cases.Upper(language.Und).String(s) }
 
-func lower(s string) string { return strings.ToLower(s) }
+func lower(s string) string { return cases.Lower(language.Und).String(s) }
 
 func capitalize(s string) string {
 	_, n := utf8.DecodeRuneInString(s)

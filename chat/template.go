@@ -49,8 +49,8 @@ type Options struct {
 }
 
 // Parse reads a template's source. The error names the line of what is no jinja2, or is not supported: tags other than
-// if, for, set, macro, call, filter, with, raw, generation, break and continue; *args and **kwargs; and the filters and
-// tests that are made for HTML.
+// if, for, set, macro, call, filter, with, raw, generation, break and continue; and filters and tests that are made for
+// HTML.
 func Parse(source string) (*Template, error) {
 	if !utf8.ValidString(source) {
 		return nil, errors.New("chat template: not UTF-8")
@@ -67,7 +67,11 @@ func Parse(source string) (*Template, error) {
 	steps := uint64(maxSteps)
 	env.SetFuel(&steps)
 	addFunctions(env)
-	compiled, err := env.TemplateFromString(text)
+	var compiled *minijinja.Template
+	err = guard(func() error {
+		compiled, err = env.TemplateFromString(text)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
@@ -89,7 +93,11 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	if r.now.IsZero() {
 		r.now = time.Now()
 	}
-	out, err := chosen.compiled.RenderCtx(withRender(r), vars)
+	var out string
+	err = guard(func() error {
+		out, err = chosen.compiled.RenderCtx(withRender(r), vars)
+		return err
+	})
 	if r.err != nil {
 		err = r.err
 	}
@@ -100,6 +108,22 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 		return "", fmt.Errorf("chat template: no text for %d messages", len(messages))
 	}
 	return out, nil
+}
+
+// guard makes errors of panics of MiniJinja, which calls itself alpha software, and takes from its errors the line, which
+// is one of the translated source.
+func guard(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("MiniJinja failed: %v", r)
+		}
+	}()
+	err = f()
+	var e *minijinja.Error
+	if errors.As(err, &e) {
+		return fmt.Errorf("%s: %s", e.Kind, e.Message)
+	}
+	return err
 }
 
 // choose gives one of several templates as transformers' get_chat_template does.

@@ -51,7 +51,12 @@ func init() {
 	isString := func(v value.Value) bool { return v.Kind() == value.KindString }
 	isDict := func(v value.Value) bool { _, ok := asDict(v); return ok }
 	isList := func(v value.Value) bool { _, ok := items(v); return ok }
-	collection := func(v value.Value) bool { return isString(v) || isDict(v) || isList(v) || v.IsUndefined() }
+	isSequence := func(v value.Value) bool { return isString(v) || isDict(v) || isList(v) || v.IsUndefined() }
+	isIterable := func(v value.Value) bool {
+		o, _ := v.AsObject()
+		_, isCollection := o.(*collection)
+		return isSequence(v) || isCollection || typeName(v) == "generator"
+	}
 	tests = map[string]func(value.Value, arguments) (bool, error){
 		"defined":     kind(func(v value.Value) bool { return !v.IsUndefined() }),
 		"undefined":   kind(value.Value.IsUndefined),
@@ -64,8 +69,8 @@ func init() {
 		"number":      kind(func(v value.Value) bool { return isBool(v) || v.Kind() == value.KindNumber }),
 		"string":      kind(isString),
 		"mapping":     kind(isDict),
-		"iterable":    kind(collection),
-		"sequence":    kind(collection),
+		"iterable":    kind(isIterable),
+		"sequence":    kind(isSequence),
 		"callable":    kind(value.Value.IsCallable),
 		"odd":         remainder(2, 1),
 		"even":        remainder(2, 0),

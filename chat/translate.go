@@ -22,6 +22,7 @@ type translator struct {
 	sites []string // where each operation stands, for errors
 	open  []openTag
 	temps int
+	rest  []piece // those behind the one that is translated
 }
 
 // openTag is a tag that waits for its end.
@@ -48,7 +49,8 @@ func translate(source string) (text string, sites []string, err error) {
 		return "", nil, err
 	}
 	t := &translator{}
-	for _, piece := range pieces {
+	for i, piece := range pieces {
+		t.rest = pieces[i+1:]
 		switch piece.kind {
 		case pieceText:
 			t.write("{{ " + functionPrefix + "text(" + quote(piece.text) + ") }}")
@@ -147,10 +149,7 @@ func (t *translator) tag(p *parser) {
 	case "filter":
 		t.filterBlock(p)
 	case "macro":
-		t.push(p, name, false, t.simpleEnd(name))
-		macro := p.name()
-		p.variable(macro)
-		t.write("{% macro " + macro + t.parameters(p) + " %}")
+		t.macro(p)
 	case "call":
 		t.callBlock(p)
 	default:
@@ -227,10 +226,17 @@ func (t *translator) target(p *parser) string {
 
 func (t *translator) set(p *parser) {
 	start := p.pos
-	first := p.variable(p.name())
+	bracketed := p.isOp("(")
+	first := ""
+	if !bracketed {
+		first = p.variable(p.name())
+	}
 	names := []string{first}
 	attribute := ""
 	switch {
+	case bracketed:
+		names = strings.Split(t.target(p), ", ")
+		first = names[0]
 	case p.skipOp("."):
 		attribute = p.name()
 	case p.isOp(","):
@@ -311,8 +317,41 @@ func (t *translator) with(p *parser) {
 	t.write("{% with " + strings.Join(assignments, ", ") + " %}")
 }
 
-// parameters are those of a macro or call block.
-func (t *translator) parameters(p *parser) string {
+// macro defines a macro under a name of ours, and makes it the value of the variable: MiniJinja looks for variables
+// first, so that one of the context would hide it.
+func (t *translator) macro(p *parser) {
+	name := p.variable(p.name())
+	t.temps++
+	temp := functionPrefix + "macro" + strconv.Itoa(t.temps)
+	t.push(p, "macro", false, func() { t.write("{% endmacro %}{% set " + name + " = " + temp + " %}") })
+	t.write("{% macro " + temp + t.parameters(p, t.usesCaller()) + " %}")
+}
+
+// usesCaller says whether the body of the macro that begins here has the name caller.
+func (t *translator) usesCaller() bool {
+	depth := 1
+	for _, piece := range t.rest {
+		if piece.kind == pieceTag {
+			switch piece.tokens[0].text {
+			case "macro":
+				depth++
+			case "endmacro":
+				if depth--; depth == 0 {
+					return false
+				}
+			}
+		}
+		for _, tok := range piece.tokens {
+			if tok.kind == tokenName && tok.text == "caller" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// parameters are those of a macro or call block; a macro that uses caller has it as one more.
+func (t *translator) parameters(p *parser, caller bool) string {
 	p.expectOp("(")
 	var params []string
 	for !p.skipOp(")") {
@@ -328,22 +367,30 @@ func (t *translator) parameters(p *parser) string {
 		}
 		params = append(params, param)
 	}
+	if caller {
+		params = append(params, "caller="+functionPrefix+"undefined")
+	}
 	return "(" + strings.Join(params, ", ") + ")"
 }
 
+// callBlock makes a macro of the block and gives it to the macro that is called: in MiniJinja's own call blocks the
+// variables of the block are those of that macro.
 func (t *translator) callBlock(p *parser) {
-	t.push(p, "call", false, t.simpleEnd("call"))
-	params := ""
+	t.temps++
+	temp := functionPrefix + "caller" + strconv.Itoa(t.temps)
+	params := "()"
 	if p.isOp("(") {
-		params = t.parameters(p)
+		params = t.parameters(p, false)
 	}
 	start := p.pos
 	macro := p.variable(p.name())
-	if !p.isOp("(") {
-		p.fail("{%% call %%} of something else than a macro")
-	}
-	p.pos = start + 1
-	t.write("{% call" + params + " " + macro + "(")
 	p.expectOp("(")
-	t.write(strings.Join(p.arguments(), ", ") + ") %}")
+	args := append([]string{macro}, append(p.arguments(), "caller="+temp)...)
+	call := p.call(start, "call", args...)
+	t.push(p, "call", false, func() {
+		t.write("{% endmacro %}")
+		p.pos = len(p.tokens) - 1
+		t.print(p.tokens[start:], call)
+	})
+	t.write("{% macro " + temp + params + " %}")
 }

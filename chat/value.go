@@ -81,20 +81,69 @@ func (d *dict) ObjectLen() int { return len(d.keys) }
 // Iterate gives the keys.
 func (d *dict) Iterate() iter.Seq[value.Value] { return sequence(d.keys) }
 
-// tuple is a Python tuple: as a list, but for how it is written.
-type tuple struct{ items []value.Value }
+// collection is one of Python's types that have items in an order and are no list.
+type collection struct {
+	items []value.Value
+	kind  collectionKind
+}
 
-// GetAttr gives nothing: tuples have no attributes.
-func (t *tuple) GetAttr(string) value.Value { return value.Undefined() }
+type collectionKind string
+
+const (
+	tupleKind  collectionKind = "tuple"
+	rangeKind  collectionKind = "range"
+	keysKind   collectionKind = "dict_keys"
+	valuesKind collectionKind = "dict_values"
+	itemsKind  collectionKind = "dict_items"
+)
+
+func newCollection(kind collectionKind, items ...value.Value) value.Value {
+	return value.FromObject(&collection{items, kind})
+}
+
+// indexed says whether Python has x[i] for it.
+func (c *collection) indexed() bool { return c.kind == tupleKind || c.kind == rangeKind }
+
+// GetAttr gives nothing: collections have no attributes.
+func (c *collection) GetAttr(string) value.Value { return value.Undefined() }
 
 // ObjectRepr makes it a sequence.
-func (t *tuple) ObjectRepr() value.ObjectRepr { return value.ObjectReprSeq }
+func (c *collection) ObjectRepr() value.ObjectRepr { return value.ObjectReprSeq }
 
 // ObjectLen is the number of items.
-func (t *tuple) ObjectLen() int { return len(t.items) }
+func (c *collection) ObjectLen() int { return len(c.items) }
 
 // Iterate gives the items.
-func (t *tuple) Iterate() iter.Seq[value.Value] { return sequence(t.items) }
+func (c *collection) Iterate() iter.Seq[value.Value] { return sequence(c.items) }
+
+// generator is what map, select and the like give in jinja2: it has no length, is always true, is worked out when it is
+// iterated over, and has no items left then.
+type generator struct {
+	work  func() ([]value.Value, error)
+	items []value.Value
+}
+
+func newGenerator(work func() ([]value.Value, error)) value.Value {
+	return value.FromObject(&generator{work: work})
+}
+
+// take gives up to n of the items that are left.
+func (g *generator) take(n int) ([]value.Value, error) {
+	if g.work != nil {
+		var err error
+		if g.items, err = g.work(); err != nil {
+			return nil, err
+		}
+		g.work = nil
+	}
+	n = min(n, len(g.items))
+	taken := g.items[:n]
+	g.items = g.items[n:]
+	return taken, nil
+}
+
+// GetAttr gives nothing: generators have no attributes.
+func (g *generator) GetAttr(string) value.Value { return value.Undefined() }
 
 func sequence(items []value.Value) iter.Seq[value.Value] {
 	return func(yield func(value.Value) bool) {
@@ -127,14 +176,14 @@ func asDict(v value.Value) (*dict, bool) {
 	return d, ok
 }
 
-// items gives the elements of a list or tuple.
+// items gives the elements of a list, tuple or range.
 func items(v value.Value) ([]value.Value, bool) {
 	if s, ok := v.AsSlice(); ok {
 		return s, true
 	}
 	o, _ := v.AsObject()
-	if t, ok := o.(*tuple); ok {
-		return t.items, true
+	if c, ok := o.(*collection); ok && c.indexed() {
+		return c.items, true
 	}
 	return nil, false
 }
@@ -147,8 +196,14 @@ func iterate(v value.Value) ([]value.Value, error) {
 	if l, ok := items(v); ok {
 		return l, nil
 	}
-	if d, ok := asDict(v); ok {
-		return d.keys, nil
+	o, _ := v.AsObject()
+	switch o := o.(type) {
+	case *dict:
+		return o.keys, nil
+	case *collection:
+		return o.items, nil
+	case *generator:
+		return o.take(math.MaxInt)
 	}
 	if s, ok := v.AsString(); ok {
 		out := make([]value.Value, 0, len(s))
@@ -194,11 +249,13 @@ func typeName(v value.Value) string {
 		return "float"
 	}
 	if o, ok := v.AsObject(); ok {
-		switch o.(type) {
+		switch o := o.(type) {
 		case *dict:
 			return "dict"
-		case *tuple:
-			return "tuple"
+		case *collection:
+			return string(o.kind)
+		case *generator:
+			return "generator"
 		case *namespace:
 			return "Namespace"
 		}
@@ -271,7 +328,7 @@ func repr(b *strings.Builder, v value.Value, depth int) error {
 	if l, ok := v.AsSlice(); ok {
 		return list("[", "]", l)
 	}
-	if l, ok := items(v); ok {
+	if l, ok := items(v); ok && typeName(v) == string(tupleKind) {
 		if len(l) == 1 {
 			return list("(", ",)", l)
 		}
