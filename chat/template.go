@@ -51,7 +51,9 @@ type Options struct {
 // Parse reads a template's source. The error names the line of what is no jinja2, or is not supported: tags other than
 // if, for, set, macro, call, filter, with, raw, generation, break and continue; and filters and tests that are made for
 // HTML.
-func Parse(source string) (*Template, error) {
+func Parse(source string) (*Template, error) { return parse(source, maxSteps) }
+
+func parse(source string, steps uint64) (*Template, error) {
 	if !utf8.ValidString(source) {
 		return nil, errors.New("chat template: not UTF-8")
 	}
@@ -64,7 +66,6 @@ func Parse(source string) (*Template, error) {
 	}
 	env := minijinja.EmptyEnvironment()
 	env.SetWhitespace(syntax.WhitespaceConfig{KeepTrailingNewline: true})
-	steps := uint64(maxSteps)
 	env.SetFuel(&steps)
 	addFunctions(env)
 	var compiled *minijinja.Template

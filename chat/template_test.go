@@ -1,19 +1,212 @@
 package chat
 
-import "testing"
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
 
-func TestSmolLM2(t *testing.T) {
-	tmpl, err := Read("../models/smollm2")
+func render1(t *testing.T, source string, opts Options, messages ...Message) (string, error) {
+	t.Helper()
+	tmpl, err := Parse(source)
+	if err != nil {
+		return "", err
+	}
+	return tmpl.Render(messages, opts)
+}
+
+var hello = Message{Role: "user", Content: "Hello"}
+
+// No text for a conversation is an error, as is what a template cannot read.
+func TestNeverEmpty(t *testing.T) {
+	for source, want := range map[string]string{
+		"":                                    "no text for 1 messages",
+		" \n":                                 "no text for 1 messages",
+		"{% if false %}x{% endif %}":          "no text for 1 messages",
+		"{{ message.content }}":               "line 1: message.content: a value is undefined",
+		"a\n{{ messages[0].contents + 'x' }}": `line 2: messages[0].contents+"x": a value is undefined`,
+		"{{ messages[0].content.strp() }}":    `line 1: messages[0].content.strp(): a value of type str has no method "strp"`,
+		"{{ nothing(1) }}":                    "line 1: nothing(1): a value is undefined",
+	} {
+		if got, err := render1(t, source, Options{}, hello); err == nil || !strings.Contains(err.Error(), want) || got != "" {
+			t.Errorf("%q: %q, %v; expected the error %q", source, got, err, want)
+		}
+	}
+	if got, err := render1(t, "", Options{}); err != nil || got != "" {
+		t.Errorf("no messages: %q, %v", got, err)
+	}
+}
+
+// What is no jinja2, or is not supported, is an error of Parse, with the line.
+func TestParseErrors(t *testing.T) {
+	for source, want := range map[string]string{
+		"a\n\n{% if x %}":                    "line 3: {% if %} has no end",
+		"\n{% endfor %}":                     "line 2: {% endfor %} ends nothing",
+		"{{ x|escape }}":                     `line 1: there is no filter "escape"`,
+		"{{ x is nice }}":                    `line 1: there is no test "nice"`,
+		"{% include 'x' %}":                  `line 1: the tag "include" is not supported`,
+		"{% do x %}":                         `line 1: the tag "do" is not supported`,
+		"{% block x %}{% endblock %}":        `line 1: the tag "block" is not supported`,
+		"{% macro m() %}{{ varargs }}":       `line 1: "varargs" is not supported`,
+		"{{ x.__class__ }}":                  `line 1: attribute "__class__" is not supported`,
+		"{% for x in y %}{{ loop.changed }}": `line 1: attribute "changed" is not supported`,
+		"{{ _mj_print(0, 1) }}":              `line 1: "_mj_print" cannot be the name of a variable`,
+		"{{ x":                               "line 1: a tag has no end: }} is missing",
+		"{{ 'x }}":                           "line 1: a string has no end: ' is missing",
+		"{{ größe }}":                        "not ASCII",
+		"\xff":                               "not UTF-8",
+		strings.Repeat("{% if x %}", 1000):   "tags are nested more than",
+		"{{" + strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100) + "}}": "nested more than",
+	} {
+		if _, err := Parse(source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %v, expected %q", source, err, want)
+		}
+	}
+}
+
+// A template that runs away ends with an error.
+func TestBounds(t *testing.T) {
+	for name, source := range map[string]string{
+		"steps": "{% for a in range(99999) %}{% for b in range(99999) %}{% set x = a %}{% endfor %}{% endfor %}",
+		"text":  "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+		"block": "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}",
+		"macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+		"deep":  "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+		"range": "{{ range(100001)|length }}",
+		"times": "{{ 'abc' * 99999999999 }}",
+	} {
+		tmpl, err := parse(source, 200_000)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, err := tmpl.Render([]Message{hello}, Options{}); err == nil {
+			t.Errorf("%s: %d bytes and no error", name, len(got))
+		}
+	}
+}
+
+func TestRaisedError(t *testing.T) {
+	_, err := render1(t, "{% if messages %}{{ raise_exception('roles: ' ~ messages[0].role) }}{% endif %}", Options{}, hello)
+	var raised *RaisedError
+	if !errors.As(err, &raised) || raised.Message != "roles: user" {
+		t.Errorf("%v", err)
+	}
+}
+
+// Fields are added to a message, take the place of its content, or are all of it.
+func TestMessageFields(t *testing.T) {
+	const source = "{% for m in messages %}{{ m|tojson }}\n{% endfor %}"
+	got, err := render1(t, source, Options{},
+		Message{Role: "user", Content: "a", Fields: json.RawMessage(`{"z":1,"name":"n"}`)},
+		Message{Role: "user", Fields: json.RawMessage(`{"content":[{"type":"text","text":"é"}]}`)},
+		Message{Fields: json.RawMessage(`{"tool_calls":[],"role":"assistant"}`)},
+		Message{Role: "assistant", Content: "b", Fields: json.RawMessage(`{"reasoning":"r"}`)})
+	want := `{"role": "user", "content": "a", "z": 1, "name": "n"}
+{"role": "user", "content": [{"type": "text", "text": "é"}]}
+{"tool_calls": [], "role": "assistant"}
+{"thinking": "r", "role": "assistant", "content": "b", "reasoning": "r", "reasoning_content": "r"}
+`
+	if err != nil || got != want {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, bad := range []string{`[]`, `{"a"`, `{"a":1} x`} {
+		if _, err := render1(t, source, Options{}, Message{Role: "user", Fields: json.RawMessage(bad)}); err == nil ||
+			!strings.Contains(err.Error(), "message 0: fields") {
+			t.Errorf("fields %s: %v", bad, err)
+		}
+	}
+	var m Message
+	for _, bad := range []string{`[]`, `{"content":"x"}`, `{"role":1}`} {
+		if err := json.Unmarshal([]byte(bad), &m); err == nil {
+			t.Errorf("message %s: no error", bad)
+		}
+	}
+}
+
+func TestVariables(t *testing.T) {
+	tmpl, err := Parse("{{ bos_token }}{{ n + 1 }}{{ tools is none }}{{ documents|length }}{{ l|tojson }}{{ strftime_now('%H:%M') }}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := tmpl.Render([]Message{{Role: "user", Content: "Hi"}}, Options{AddGenerationPrompt: true})
-	want := "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n" +
-		"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-	if err != nil || got != want {
+	tmpl.Tokens = map[string]string{"bos_token": "<s>"}
+	got, err := tmpl.Render(nil, Options{Variables: map[string]any{"n": 1, "l": []any{1.5, "x", nil}},
+		Documents: json.RawMessage(`[{"text":"d"}]`), Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	if err != nil || got != `<s>2True1[1.5, "x", null]03:04` {
 		t.Errorf("%q, %v", got, err)
 	}
-	if tmpl.Tokens["eos_token"] != "<|im_end|>" {
-		t.Errorf("tokens %v", tmpl.Tokens)
+	if _, err := tmpl.Render(nil, Options{Tools: json.RawMessage(`{}`)}); err == nil || !strings.Contains(err.Error(), "tools: a JSON dict") {
+		t.Errorf("%v", err)
+	}
+	if _, err := tmpl.Render(nil, Options{Variables: map[string]any{"n": func() {}}}); err == nil {
+		t.Error("a function is a variable")
+	}
+}
+
+func write(t *testing.T, dir string, files map[string]string) string {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Templates and tokens are found in every form that transformers reads.
+func TestRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		files      map[string]string
+		path, want string
+		opts       Options
+	}{
+		"config": {map[string]string{"tokenizer_config.json": `{"chat_template":"{{ eos_token }}c","eos_token":"E","add_bos_token":true}`},
+			"tokenizer_config.json", "Ec", Options{}},
+		"token object": {map[string]string{"tokenizer_config.json": `{"chat_template":"{{ bos_token }}c{{ pad_token is defined }}","bos_token":{"content":"B","lstrip":false},"pad_token":null}`},
+			"", "BcFalse", Options{}},
+		"file": {map[string]string{"x.jinja": "file"}, "x.jinja", "file", Options{}},
+		"both": {map[string]string{"chat_template.jinja": "j{{ bos_token }}", "tokenizer_config.json": `{"chat_template":"c","bos_token":"B"}`},
+			"", "jB", Options{}},
+		"default":  {map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]}`}, "", "d", Options{}},
+		"tool_use": {map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]}`}, "", "t", Options{Tools: json.RawMessage(`[]`)}},
+		"named":    {map[string]string{"chat_template.jinja": "d", "additional_chat_templates/rag.jinja": "r"}, "", "r", Options{Name: "rag"}},
+	} {
+		tmpl, err := Read(filepath.Join(write(t, t.TempDir(), c.files), c.path))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, err := tmpl.Render([]Message{hello}, c.opts); err != nil || got != c.want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"nothing":     {nil, "has no chat_template.jinja, and no tokenizer_config.json with a chat_template"},
+		"no template": {map[string]string{"tokenizer_config.json": `{}`}, "has no chat_template.jinja"},
+		"no JSON":     {map[string]string{"tokenizer_config.json": `{`}, "tokenizer_config.json: "},
+		"a number":    {map[string]string{"tokenizer_config.json": `{"chat_template":3}`}, "neither a string nor a list"},
+		"bad":         {map[string]string{"chat_template.jinja": "{% if"}, "chat_template.jinja: chat template: line 1"},
+	} {
+		if _, err := Read(write(t, t.TempDir(), c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, expected %q", name, err, c.want)
+		}
+	}
+	tmpl, err := Read(write(t, t.TempDir(), map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"a","template":"t"}]}`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tmpl.Render(nil, Options{}); err == nil || !strings.Contains(err.Error(), `there is none of the name "default": there are a`) {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,123 @@
+package chat
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// recorded is what transformers rendered: testdata/record.py.
+type recorded struct {
+	Tokens        map[string]string
+	Conversations map[string]struct {
+		Messages []json.RawMessage
+		Options  map[string]json.RawMessage
+	}
+	Context     map[string]json.RawMessage // it keeps the order of keys
+	Expressions []struct {
+		Source string
+		rendered
+	}
+	Templates map[string]map[string]rendered
+}
+
+type rendered struct {
+	Text  *string
+	Error string
+}
+
+// recordedTime is the time of the recording.
+var recordedTime = time.Date(2026, 3, 7, 9, 5, 4, 0, time.UTC)
+
+func readRecorded(t testing.TB) recorded {
+	t.Helper()
+	data, err := os.ReadFile("testdata/recorded.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r recorded
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// conversation gives the messages and options of one recorded conversation.
+func (r recorded) conversation(t testing.TB, name string) ([]Message, Options) {
+	t.Helper()
+	c := r.Conversations[name]
+	opts := Options{Now: recordedTime, Variables: map[string]any{}}
+	for key, v := range c.Options {
+		switch key {
+		case "add_generation_prompt":
+			opts.AddGenerationPrompt = string(v) == "true"
+		case "tools":
+			opts.Tools = v
+		default:
+			opts.Variables[key] = v
+		}
+	}
+	messages := make([]Message, len(c.Messages))
+	for i, m := range c.Messages {
+		if err := json.Unmarshal(m, &messages[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return messages, opts
+}
+
+// check compares what we made with what was recorded: the text is the same to the byte, an error is an error.
+func (want rendered) check(t *testing.T, what, got string, err error) {
+	t.Helper()
+	switch {
+	case want.Text == nil && err == nil:
+		t.Errorf("%s: rendered %q, in jinja2 it is %s", what, got, want.Error)
+	case want.Text != nil && err != nil:
+		t.Errorf("%s: %v; in jinja2 it is %q", what, err, *want.Text)
+	case want.Text != nil && got != *want.Text:
+		t.Errorf("%s:\nrendered  %q\nin jinja2 %q", what, got, *want.Text)
+	}
+}
+
+// Every conversation becomes the prompt that transformers makes of it, or an error where that has one.
+func TestTemplatesAsTransformers(t *testing.T) {
+	r := readRecorded(t)
+	if len(r.Templates) < 11 || len(r.Conversations) < 17 {
+		t.Fatalf("%d templates, %d conversations", len(r.Templates), len(r.Conversations))
+	}
+	for path, outputs := range r.Templates {
+		tmpl, err := Read(filepath.Join("testdata", path))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		tmpl.Tokens = r.Tokens
+		for name, want := range outputs {
+			messages, opts := r.conversation(t, name)
+			got, err := tmpl.Render(messages, opts)
+			want.check(t, path+", "+name, got, err)
+		}
+	}
+}
+
+// Expressions and tags mean what they do in jinja2, errors included.
+func TestExpressionsAsJinja2(t *testing.T) {
+	r := readRecorded(t)
+	if len(r.Expressions) < 120 {
+		t.Fatalf("%d expressions", len(r.Expressions))
+	}
+	context := map[string]any{}
+	for name, v := range r.Context {
+		context[name] = v
+	}
+	for _, e := range r.Expressions {
+		tmpl, err := Parse(e.Source)
+		got := ""
+		if err == nil {
+			got, err = tmpl.Render(nil, Options{Variables: context, Now: recordedTime})
+		}
+		e.check(t, e.Source, got, err)
+	}
+}
