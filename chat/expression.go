@@ -68,12 +68,10 @@ func (p *parser) expectOp(op string) {
 }
 
 func (p *parser) name() string {
-	t := p.next()
-	if t.kind != tokenName {
-		p.pos--
+	if t := p.peek(); t.kind != tokenName {
 		p.fail("found %q, expected a name", t.text)
 	}
-	return t.text
+	return p.next().text
 }
 
 func (p *parser) end() {
@@ -235,9 +233,8 @@ func (p *parser) primary() string {
 			return p.dict()
 		}
 	}
-	p.pos--
-	if t.kind == tokenEnd {
-		p.pos++
+	if t.kind != tokenEnd {
+		p.pos--
 	}
 	p.fail("found %q, expected an expression", t.text)
 	return ""

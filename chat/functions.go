@@ -14,10 +14,41 @@ import (
 
 // render is what one rendering keeps; functions find it by the context.
 type render struct {
-	sites   []string
-	now     time.Time
-	written int
-	err     error // the first error of a function, as it was before MiniJinja wrapped it
+	sites    []string
+	now      time.Time
+	written  int
+	work     int       // what is left, see spend
+	deadline time.Time // for what spend does not count
+	err      error     // the first error of a function, as it was before MiniJinja wrapped it
+}
+
+// maxWork is how many items and pieces of text one rendering may go through, maxTime how long it may take.
+const (
+	maxWork = 500_000_000
+	maxTime = time.Minute
+)
+
+// spend counts the work of an operation by its operands and its result: MiniJinja counts it as one step.
+func (r *render) spend(v value.Value, args []value.Value) error {
+	r.work -= 1 + bulk(v)
+	for _, arg := range args {
+		r.work -= bulk(arg)
+	}
+	if r.work < 0 || time.Now().After(r.deadline) {
+		return errors.New("too much work: the template runs away")
+	}
+	return nil
+}
+
+// bulk is the number of items or of 64 bytes of text.
+func bulk(v value.Value) int {
+	if s, ok := v.AsString(); ok {
+		return len(s) / 64
+	}
+	if l, ok := items(v); ok {
+		return len(l)
+	}
+	return 0
 }
 
 type renderKey struct{}
@@ -52,7 +83,7 @@ type function = func(s *minijinja.State, args []value.Value, kwargs map[string]v
 // addFunctions gives env what translated templates call, and the functions that transformers gives templates.
 func addFunctions(env *minijinja.Environment) {
 	for name, f := range operations {
-		env.AddFunction(functionPrefix+name, sited(f))
+		env.AddFunction(functionPrefix+name, sited(f, name != "attribute" && name != "item" && name != "call"))
 	}
 	env.AddFunction(functionPrefix+"text", func(s *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 		text, _ := args[0].AsString()
@@ -67,14 +98,21 @@ func addFunctions(env *minijinja.Environment) {
 	}
 }
 
-// sited takes the site off the arguments, and puts it into errors.
-func sited(f function) function {
+// sited takes the site off the arguments, and puts it into errors; whole says that f goes through its arguments.
+func sited(f function, whole bool) function {
 	return func(s *minijinja.State, args []value.Value, kwargs map[string]value.Value) (value.Value, error) {
 		r := renderOf(s)
 		if len(args) == 0 {
 			return value.Undefined(), errors.New("called by a template")
 		}
 		v, err := f(s, args[1:], kwargs)
+		if err == nil {
+			operands := args[1:]
+			if !whole {
+				operands = nil
+			}
+			err = r.spend(v, operands)
+		}
 		if err == nil || r.err != nil {
 			return v, err
 		}

@@ -99,7 +99,7 @@ func listMethods() map[string]func(value.Value, arguments) (value.Value, error) 
 		l, _ := items(v)
 		first = -1
 		for i, item := range l {
-			eq, err := equal(item, args[0], 0)
+			eq, err := equal(item, args[0])
 			if err != nil {
 				return 0, 0, err
 			}

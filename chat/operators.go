@@ -14,7 +14,7 @@ import (
 const maxText = 64 << 20
 
 // maxItems is the greatest number of items of a list that a template makes.
-const maxItems = 1 << 20
+const maxItems = 1 << 18
 
 var errTooLong = fmt.Errorf("more than %d MiB of text: the template runs away", maxText>>20)
 
@@ -192,7 +192,7 @@ func floats(x float64, op string, y float64) (value.Value, error) {
 func compare(a value.Value, op string, b value.Value) (bool, error) {
 	switch op {
 	case "==", "!=":
-		eq, err := equal(a, b, 0)
+		eq, err := equal(a, b)
 		return eq == (op == "=="), err
 	case "in", "not in":
 		in, err := contains(b, a)
@@ -210,9 +210,17 @@ func compare(a value.Value, op string, b value.Value) (bool, error) {
 	return c >= 0, err
 }
 
-func equal(a, b value.Value, depth int) (bool, error) {
-	if depth > maxDepth {
-		return false, fmt.Errorf("values are nested more than %d deep", maxDepth)
+// maxCompared is how many values one comparison goes through: a value may hold another one many times.
+const maxCompared = 20_000
+
+func equal(a, b value.Value) (bool, error) {
+	n := 0
+	return equalValues(a, b, 0, &n)
+}
+
+func equalValues(a, b value.Value, depth int, n *int) (bool, error) {
+	if *n++; depth > maxDepth || *n > maxCompared {
+		return false, fmt.Errorf("a comparison of values of more than %d parts, or nested more than %d deep", maxCompared, maxDepth)
 	}
 	if s, ok := a.AsString(); ok {
 		t, ok := b.AsString()
@@ -233,7 +241,7 @@ func equal(a, b value.Value, depth int) (bool, error) {
 			return false, nil
 		}
 		for i := range l {
-			if eq, err := equal(l[i], m[i], depth+1); !eq || err != nil {
+			if eq, err := equalValues(l[i], m[i], depth+1, n); !eq || err != nil {
 				return false, err
 			}
 		}
@@ -249,7 +257,7 @@ func equal(a, b value.Value, depth int) (bool, error) {
 			if !ok {
 				return false, nil
 			}
-			if eq, err := equal(v, w, depth+1); !eq || err != nil {
+			if eq, err := equalValues(v, w, depth+1, n); !eq || err != nil {
 				return false, err
 			}
 		}
@@ -292,7 +300,7 @@ func order(a, b value.Value, depth int) (int, error) {
 	if l, ok := items(a); ok && depth < maxDepth {
 		if m, ok := items(b); ok && typeName(a) == typeName(b) {
 			for i := range min(len(l), len(m)) {
-				eq, err := equal(l[i], m[i], depth+1)
+				eq, err := equal(l[i], m[i])
 				if err != nil {
 					return 0, err
 				}
@@ -327,7 +335,7 @@ func contains(container, item value.Value) (bool, error) {
 		return false, fmt.Errorf("in: %w", err)
 	}
 	for _, v := range l {
-		if eq, err := equal(v, item, 0); eq || err != nil {
+		if eq, err := equal(v, item); eq || err != nil {
 			return eq, err
 		}
 	}

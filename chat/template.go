@@ -28,6 +28,7 @@ type Template struct {
 
 	compiled *minijinja.Template
 	sites    []string
+	work     int
 	named    map[string]*Template // the others of a model with several
 }
 
@@ -51,9 +52,9 @@ type Options struct {
 // Parse reads a template's source. The error names the line of what is no jinja2, or is not supported: tags other than
 // if, for, set, macro, call, filter, with, raw, generation, break and continue; and filters and tests that are made for
 // HTML.
-func Parse(source string) (*Template, error) { return parse(source, maxSteps) }
+func Parse(source string) (*Template, error) { return parse(source, maxSteps, maxWork) }
 
-func parse(source string, steps uint64) (*Template, error) {
+func parse(source string, steps uint64, work int) (*Template, error) {
 	if !utf8.ValidString(source) {
 		return nil, errors.New("chat template: not UTF-8")
 	}
@@ -76,11 +77,11 @@ func parse(source string, steps uint64) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	return &Template{compiled: compiled, sites: sites}, nil
+	return &Template{compiled: compiled, sites: sites, work: work}, nil
 }
 
 // Render gives the prompt for messages. A template that refuses them gives a *RaisedError; one that reads what is
-// undefined, or gives no text at all for messages, is an error too.
+// undefined, gives no text at all for messages, writes more than 64 MiB or works for more than a minute is an error too.
 func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	chosen, err := t.choose(opts)
 	if err != nil {
@@ -90,7 +91,7 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("chat template: %w", err)
 	}
-	r := &render{sites: chosen.sites, now: opts.Now}
+	r := &render{sites: chosen.sites, now: opts.Now, work: chosen.work, deadline: time.Now().Add(maxTime)}
 	if r.now.IsZero() {
 		r.now = time.Now()
 	}

@@ -55,6 +55,7 @@ func TestParseErrors(t *testing.T) {
 		"{{ x.__class__ }}":                  `line 1: attribute "__class__" is not supported`,
 		"{% for x in y %}{{ loop.changed }}": `line 1: attribute "changed" is not supported`,
 		"{{ _mj_print(0, 1) }}":              `line 1: "_mj_print" cannot be the name of a variable`,
+		"{%%}":                               `line 1: found "end of the tag", expected a name`,
 		"{{ x":                               "line 1: a tag has no end: }} is missing",
 		"{{ 'x }}":                           "line 1: a string has no end: ' is missing",
 		"{{ größe }}":                        "not ASCII",
@@ -77,9 +78,11 @@ func TestBounds(t *testing.T) {
 		"macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
 		"deep":  "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
 		"range": "{{ range(100001)|length }}",
+		"work":  "{% set l = range(99999)|list %}{% for a in l %}{% if 5 in l|list %}{% endif %}{% endfor %}",
+		"equal": "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}",
 		"times": "{{ 'abc' * 99999999999 }}",
 	} {
-		tmpl, err := parse(source, 200_000)
+		tmpl, err := parse(source, 200_000, 20_000_000)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

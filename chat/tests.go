@@ -43,7 +43,7 @@ func init() {
 			if err != nil {
 				return false, err
 			}
-			return equal(r, value.FromInt(want), 0)
+			return equal(r, value.FromInt(want))
 		}
 	}
 	isBool := func(v value.Value) bool { return v.Kind() == value.KindBool }
