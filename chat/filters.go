@@ -352,9 +352,9 @@ func indent(v value.Value, a arguments) (value.Value, error) {
 	if err != nil {
 		return v, err
 	}
-	s, err := str(v)
-	if err != nil {
-		return v, err
+	s, ok := v.AsString()
+	if !ok {
+		return v, fmt.Errorf("indent: a value of type %s, expected str", typeName(v))
 	}
 	by := "    "
 	if w, ok := args[0].AsString(); ok {
@@ -440,10 +440,14 @@ func abs(v value.Value, a arguments) (value.Value, error) {
 	if _, err := a.take(); err != nil {
 		return v, err
 	}
-	if c, err := compare(v, "<", value.FromInt(0)); err != nil || !c {
+	negative, err := compare(v, "<", value.FromInt(0))
+	if err != nil {
 		return v, err
 	}
-	return arithmetic(value.FromInt(0), "-", v)
+	if negative {
+		return arithmetic(value.FromInt(0), "-", v)
+	}
+	return arithmetic(value.FromInt(0), "+", v) // True is 1
 }
 
 func round(v value.Value, a arguments) (value.Value, error) {
@@ -654,7 +658,7 @@ func reverse(v value.Value, a arguments) (value.Value, error) {
 			parts[i], _ = l[i].AsString()
 		}
 		return joinText(parts, "")
-	case "generator", "undefined":
+	case "generator":
 		return value.FromSlice(l), nil
 	}
 	return newGenerator(func() ([]value.Value, error) { return l, nil }), nil

@@ -215,6 +215,13 @@ func init() {
 		"positive": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 			return arithmetic(value.FromInt(0), "+", at(args, 0))
 		},
+		"filtered": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
+			v := at(args, 0)
+			if _, ok := v.AsString(); !ok {
+				return v, fmt.Errorf("the filter of a block gives a value of type %s, expected str", typeName(v))
+			}
+			return v, nil
+		},
 		"float": func(_ *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {
 			f, err := strconv.ParseFloat(word(args, 0), 64)
 			return value.FromFloat(f), err

@@ -57,6 +57,9 @@ func arithmetic(a value.Value, op string, b value.Value) (value.Value, error) {
 		if s, ok := b.AsString(); ok {
 			return repeat(s, a)
 		}
+		if l, ok := a.AsSlice(); ok {
+			return repeatList(l, b)
+		}
 	}
 	if i, ok := integer(a); ok {
 		if j, ok := integer(b); ok {
@@ -102,6 +105,20 @@ func repeat(s string, times value.Value) (value.Value, error) {
 		return times, errTooLong
 	}
 	return value.FromString(strings.Repeat(s, int(n))), nil
+}
+
+func repeatList(l []value.Value, times value.Value) (value.Value, error) {
+	n, ok := integer(times)
+	if !ok {
+		return times, fmt.Errorf("list * %s: Python has no such operation", typeName(times))
+	}
+	if n <= 0 || len(l) == 0 {
+		return value.FromSlice([]value.Value{}), nil
+	}
+	if n > int64(maxItems/len(l)) {
+		return times, fmt.Errorf("a list of more than %d items", maxItems)
+	}
+	return value.FromSlice(slices.Repeat(l, int(n))), nil
 }
 
 var errOverflow = errors.New("an integer of more than 64 bits: not supported")

@@ -53,6 +53,8 @@ func (r recorded) conversation(t testing.TB, name string) ([]Message, Options) {
 		switch key {
 		case "add_generation_prompt":
 			opts.AddGenerationPrompt = string(v) == "true"
+		case "continue_final_message":
+			opts.ContinueFinalMessage = string(v) == "true"
 		case "tools":
 			opts.Tools = v
 		default:
@@ -84,7 +86,7 @@ func (want rendered) check(t *testing.T, what, got string, err error) {
 // Every conversation becomes the prompt that transformers makes of it, or an error where that has one.
 func TestTemplatesAsTransformers(t *testing.T) {
 	r := readRecorded(t)
-	if len(r.Templates) < 11 || len(r.Conversations) < 17 {
+	if len(r.Templates) < 11 || len(r.Conversations) < 18 {
 		t.Fatalf("%d templates, %d conversations", len(r.Templates), len(r.Conversations))
 	}
 	for path, outputs := range r.Templates {

@@ -36,6 +36,9 @@ type Template struct {
 type Options struct {
 	// AddGenerationPrompt asks for what begins the assistant's answer, at the end.
 	AddGenerationPrompt bool
+	// ContinueFinalMessage leaves the last message open, for the model to go on with: the prompt ends with its text. It is
+	// transformers' continue_final_message.
+	ContinueFinalMessage bool
 	// Tools is a JSON list of the functions that the model may call, as JSON schemas, or nil.
 	Tools json.RawMessage
 	// Documents is a JSON list of documents for retrieval, or nil.
@@ -91,6 +94,11 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("chat template: %w", err)
 	}
+	if opts.ContinueFinalMessage {
+		if err := openFinalMessage(vars, opts); err != nil {
+			return "", fmt.Errorf("chat template: %w", err)
+		}
+	}
 	r := &render{sites: chosen.sites, now: opts.Now, work: chosen.work, deadline: time.Now().Add(maxTime)}
 	if r.now.IsZero() {
 		r.now = time.Now()
@@ -105,6 +113,11 @@ func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	}
 	if err != nil {
 		return "", fmt.Errorf("chat template: %w", err)
+	}
+	if opts.ContinueFinalMessage {
+		if out, err = cutFinalMessage(out, vars); err != nil {
+			return "", fmt.Errorf("chat template: %w", err)
+		}
 	}
 	if strings.TrimSpace(out) == "" && len(messages) > 0 {
 		return "", fmt.Errorf("chat template: no text for %d messages", len(messages))

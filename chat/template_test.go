@@ -101,6 +101,28 @@ func TestRaisedError(t *testing.T) {
 	}
 }
 
+func TestContinueFinalMessage(t *testing.T) {
+	const source = "{% for m in messages %}[{{ m.content if m.content is string else m.content[0].text }}]{% endfor %}"
+	opts := Options{ContinueFinalMessage: true}
+	if got, err := render1(t, source, opts, hello, Message{Role: "assistant", Fields: json.RawMessage(`{"content":[{"text":"a b "}]}`)}); err != nil || got != "[Hello][a b " {
+		t.Errorf("%q, %v", got, err)
+	}
+	for want, c := range map[string]struct {
+		source   string
+		opts     Options
+		messages []Message
+	}{
+		"there is no last message":            {source, opts, nil},
+		"where a generation prompt is added":  {source, Options{ContinueFinalMessage: true, AddGenerationPrompt: true}, []Message{hello}},
+		"the last message has no text":        {source, opts, []Message{{Role: "user", Fields: json.RawMessage(`{"content":null}`)}}},
+		"leaves out the text of the last mes": {"x", opts, []Message{hello}},
+	} {
+		if got, err := render1(t, c.source, c.opts, c.messages...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q, %v; expected %q", got, err, want)
+		}
+	}
+}
+
 // Fields are added to a message, take the place of its content, or are all of it.
 func TestMessageFields(t *testing.T) {
 	const source = "{% for m in messages %}{{ m|tojson }}\n{% endfor %}"

@@ -71,7 +71,7 @@ func init() {
 		"mapping":     kind(isDict),
 		"iterable":    kind(isIterable),
 		"sequence":    kind(isSequence),
-		"callable":    kind(value.Value.IsCallable),
+		"callable":    kind(func(v value.Value) bool { return v.IsCallable() || v.IsUndefined() }), // as jinja2 has it
 		"odd":         remainder(2, 1),
 		"even":        remainder(2, 0),
 		"divisibleby": remainder(0, 0),

@@ -296,7 +296,7 @@ func (t *translator) filterBlock(p *parser) {
 			e = p.filter(start, e)
 		}
 		p.end()
-		t.print(p.tokens, e)
+		t.print(p.tokens, p.call(start, "filtered", e))
 	})
 }
 

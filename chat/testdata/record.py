@@ -56,6 +56,7 @@ conversations = {
     "unicode": ([message("user", "  日本語 🙂 <b>&'\"\\ \t\u00a0 \n"), message("assistant", " o\u0301k {{ x }} \n\n"),
                  message("user", "\n\nété\r\n<|im_end|>")], {"add_generation_prompt": True}),
     "prefill": ([message("user", "Count"), message("assistant", "1, 2,")], {}),
+    "continued": ([message("user", "Count"), message("assistant", "1, 2, ")], {"continue_final_message": True}),
     "tools": ([message("user", "Weather?")], {"tools": tools, "add_generation_prompt": True}),
     "call": ([message("system", "S"), message("user", "W?"), message("assistant", "", tool_calls=calls(
         {"city": "Zürich", "days": 2.0, "unit": None})), result, message("assistant", "Clear."), message("user", "Thx")],
