@@ -121,7 +121,7 @@ print('{"tokens":' + line(TOKENS) + ',\n"conversations":{')
 print(",\n".join(line(name) + ":" + line({"messages": m, "options": o}) for name, (m, o) in conversations.items()))
 print('},\n"context":' + line(context) + ',\n"expressions":[')
 sources = [outside(source) for source in (HERE / "expressions.txt").read_text("utf-8").splitlines()]
-print(",\n".join(line({"source": source, **expression(source)}) for source in sources))
+print(",\n".join(line(expression(source)) for source in sources))
 print('],\n"templates":{')
 blocks = []
 for path in paths:

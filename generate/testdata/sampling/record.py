@@ -29,10 +29,10 @@ def left(logits, prompt, generated, o):
 
 
 torch.manual_seed(20)
-normal = torch.randn(60) * 3
-peaked = torch.randn(200) * 8
+normal = (torch.randn(60) * 3).round(decimals=2)
+peaked = (torch.randn(100) * 8).round(decimals=2)
 ties = torch.randint(-3, 4, (50,)).float()
-some_inf = torch.where(torch.rand(40) < 0.5, torch.tensor(float("-inf")), torch.randn(40) * 2)
+some_inf = torch.where(torch.rand(40) < 0.5, torch.tensor(float("-inf")), (torch.randn(40) * 2).round(decimals=2))
 logits = {"normal": normal, "peaked": peaked, "ties": ties, "some_inf": some_inf}
 prompt, generated = [3, 5, 5, 17, 31, 39, 5000], [5, 8, 8, 8, 21, 39]
 options = [
@@ -57,9 +57,9 @@ for name, values in logits.items():
             case["greedy"] = int(scores.argmax())
         else:
             case["ids"] = [int(i) for i in torch.nonzero(probs[0] > 0).flatten()]
-            case["probs"] = [round(float(p), 8) for p in probs[0][case["ids"]]]
+            case["probs"] = [round(float(p), 7) for p in probs[0][case["ids"]]]
         cases.append(case)
 print(json.dumps({
-    "logits": {n: [None if v == float("-inf") else v for v in t.tolist()] for n, t in logits.items()},
+    "logits": {n: [None if v == float("-inf") else round(v, 2) for v in t.tolist()] for n, t in logits.items()},
     "prompt": prompt, "generated": generated}, separators=(",", ":"))[:-1] + ',"cases":[\n'
     + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]}")
