@@ -1,0 +1,101 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// file is a tokenizer.json; parts that come in several kinds are decoded by kind.
+type file struct {
+	Version       string          `json:"version"`
+	AddedTokens   []addedToken    `json:"added_tokens"`
+	Normalizer    json.RawMessage `json:"normalizer"`
+	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+	PostProcessor json.RawMessage `json:"post_processor"`
+	Decoder       json.RawMessage `json:"decoder"`
+	Model         json.RawMessage `json:"model"`
+}
+
+// Read reads a tokenizer.json. Its errors name the file, the place in it and what was found there.
+func Read(path string) (*Tokenizer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	t, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// Parse is [Read] of a file's content.
+func Parse(data []byte) (*Tokenizer, error) {
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
+	}
+	if f.Version != "" && f.Version != "1.0" {
+		return nil, fmt.Errorf("version is %q, 1.0 is known", f.Version)
+	}
+	if absent(f.Model) {
+		return nil, errors.New("no model: a tokenizer.json of Hugging Face's tokenizers library is expected")
+	}
+	t := &Tokenizer{}
+	var err error
+	if t.model, err = readModel(f.Model); err != nil {
+		return nil, err
+	}
+	if t.normalize, err = readNormalizer(f.Normalizer, "normalizer"); err != nil {
+		return nil, err
+	}
+	if t.split, err = readPreTokenizer(f.PreTokenizer, "pre_tokenizer"); err != nil {
+		return nil, err
+	}
+	if t.template, err = readPostProcessor(f.PostProcessor, "post_processor"); err != nil {
+		return nil, err
+	}
+	if t.decoder, err = readDecoder(f.Decoder, "decoder"); err != nil {
+		return nil, err
+	}
+	if t.added, err = newAddedTokens(f.AddedTokens, t.model, t.normalize); err != nil {
+		return nil, fmt.Errorf("added_tokens: %w", err)
+	}
+	return t, nil
+}
+
+// absent says that a part is missing or null.
+func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// decode reads a part of the file into v.
+func decode(raw json.RawMessage, where string, v any) error {
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	return nil
+}
+
+// kindOf gives the type of a part.
+func kindOf(raw json.RawMessage, where string) (string, error) {
+	var k struct {
+		Type string `json:"type"`
+	}
+	if err := decode(raw, where, &k); err != nil {
+		return "", err
+	}
+	if k.Type == "" {
+		return "", fmt.Errorf("%s: no type", where)
+	}
+	return k.Type, nil
+}
+
+// unsupported is the error for a kind that this package does not have.
+func unsupported(where, kind string, supported ...string) error {
+	return fmt.Errorf("%s: %s is not supported, only %s", where, kind, strings.Join(supported, ", "))
+}
+
+// element names the i-th entry of a list in the file.
+func element(where, list string, i int) string { return fmt.Sprintf("%s.%s[%d]", where, list, i) }

@@ -1,0 +1,47 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+func readNormalizer(raw json.RawMessage, where string) (normalizer, error) {
+	if absent(raw) {
+		return nil, nil
+	}
+	kind, err := kindOf(raw, where)
+	if err != nil {
+		return nil, err
+	}
+	if form, ok := forms[kind]; ok {
+		return form.String, nil
+	}
+	switch kind {
+	case "Sequence":
+		var f struct {
+			List []json.RawMessage `json:"normalizers"`
+		}
+		if err := decode(raw, where, &f); err != nil {
+			return nil, err
+		}
+		var all []normalizer
+		for i, r := range f.List {
+			at := element(where, "normalizers", i)
+			n, err := readNormalizer(r, at)
+			if err != nil {
+				return nil, err
+			}
+			if n == nil {
+				return nil, fmt.Errorf("%s: null", at)
+			}
+			all = append(all, n)
+		}
+		return func(s string) string {
+			for _, n := range all {
+				s = n(s)
+			}
+			return s
+		}, nil
+	}
+	return nil, unsupported(where, kind, "NFC", "NFD", "NFKC", "NFKD", "Sequence")
+}

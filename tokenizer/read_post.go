@@ -1,0 +1,92 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// piece is one part of what the post-processor makes: the text's ids, or special tokens.
+type piece struct {
+	text bool
+	ids  []int64
+}
+
+// plain is the text alone.
+var plain = []piece{{text: true}}
+
+func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
+	if absent(raw) {
+		return plain, nil
+	}
+	kind, err := kindOf(raw, where)
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case "ByteLevel": // changes offsets alone
+		return plain, nil
+	case "TemplateProcessing":
+		return readTemplate(raw, where)
+	case "Sequence":
+		var f struct {
+			List []json.RawMessage `json:"processors"`
+		}
+		if err := decode(raw, where, &f); err != nil {
+			return nil, err
+		}
+		all := plain
+		for i, r := range f.List {
+			at := element(where, "processors", i)
+			p, err := readPostProcessor(r, at)
+			if err != nil {
+				return nil, err
+			}
+			if len(all) > 1 && len(p) > 1 {
+				return nil, fmt.Errorf("%s: a second processor that adds tokens is not supported", at)
+			}
+			if len(p) > 1 {
+				all = p
+			}
+		}
+		return all, nil
+	}
+	return nil, unsupported(where, kind, "ByteLevel", "TemplateProcessing", "Sequence")
+}
+
+// readTemplate reads what TemplateProcessing does to a single sequence; pairs of sequences are not encoded.
+func readTemplate(raw json.RawMessage, where string) ([]piece, error) {
+	type part struct {
+		ID string `json:"id"`
+	}
+	var f struct {
+		Single []struct {
+			Sequence     *part `json:"Sequence"`
+			SpecialToken *part `json:"SpecialToken"`
+		} `json:"single"`
+		SpecialTokens map[string]struct {
+			IDs []int64 `json:"ids"`
+		} `json:"special_tokens"`
+	}
+	if err := decode(raw, where, &f); err != nil {
+		return nil, err
+	}
+	var out []piece
+	for i, p := range f.Single {
+		at := element(where, "single", i)
+		switch {
+		case p.Sequence != nil && p.Sequence.ID == "A":
+			out = append(out, piece{text: true})
+		case p.Sequence != nil:
+			return nil, fmt.Errorf("%s: sequence %q in the template of a single sequence, A is expected", at, p.Sequence.ID)
+		case p.SpecialToken != nil:
+			s, ok := f.SpecialTokens[p.SpecialToken.ID]
+			if !ok {
+				return nil, fmt.Errorf("%s: %q is not among special_tokens", at, p.SpecialToken.ID)
+			}
+			out = append(out, piece{ids: s.IDs})
+		default:
+			return nil, fmt.Errorf("%s: neither Sequence nor SpecialToken", at)
+		}
+	}
+	return out, nil
+}

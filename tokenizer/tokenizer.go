@@ -1,0 +1,98 @@
+package tokenizer
+
+import "strings"
+
+// Tokenizer encodes and decodes text. It does not change after [Read] but for a cache of words, and any number of goroutines may use it.
+type Tokenizer struct {
+	model     *bpe
+	added     *addedTokens
+	normalize normalizer   // nil: text stays as it is
+	split     preTokenizer // nil: one word
+	template  []piece      // what the post-processor puts around the ids
+	decoder   []func() step
+}
+
+// Encode gives the ids of text. With addSpecial the post-processor's tokens are added: beginning and end of sequence where the tokenizer
+// has them. Special tokens that are written in the text become their ids either way.
+//
+// Characters that the model has neither a token nor an unknown token for give no id, as in Hugging Face's library. A pattern
+// that backtracks for longer than [MatchTimeout] leaves the rest of its piece of text as one word.
+func (t *Tokenizer) Encode(text string, addSpecial bool) []int64 {
+	ids := []int64{}
+	for _, p := range t.template {
+		switch {
+		case p.text:
+			ids = t.encode(ids, valid(text))
+		case addSpecial:
+			ids = append(ids, p.ids...)
+		}
+	}
+	return ids
+}
+
+func (t *Tokenizer) encode(ids []int64, text string) []int64 {
+	for _, raw := range t.added.raw.split(text) {
+		if raw.token {
+			ids = append(ids, raw.id)
+			continue
+		}
+		s := raw.text
+		if t.normalize != nil {
+			s = t.normalize(s)
+		}
+		for _, part := range t.added.normalized.split(s) {
+			if part.token {
+				ids = append(ids, part.id)
+				continue
+			}
+			ids = t.encodeWords(ids, part.text)
+		}
+	}
+	return ids
+}
+
+func (t *Tokenizer) encodeWords(ids []int64, text string) []int64 {
+	if text == "" {
+		return ids
+	}
+	words := []string{text}
+	if t.split != nil {
+		words = t.split.split(words)
+	}
+	for _, w := range words {
+		ids = t.model.encode(ids, w)
+	}
+	return ids
+}
+
+// Decode gives the text of ids. With skipSpecial special tokens are left out. Ids that the tokenizer does not have give no text, and bytes that
+// are not UTF-8 become U+FFFD.
+func (t *Tokenizer) Decode(ids []int64, skipSpecial bool) string {
+	s := t.Stream(skipSpecial)
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(s.Add(id))
+	}
+	b.WriteString(s.Flush())
+	return b.String()
+}
+
+// ID gives the id of a token, as it is written in the file: byte-level tokens in their alphabet (Ġ for a space).
+func (t *Tokenizer) ID(token string) (int64, bool) {
+	if id, ok := t.added.ids[token]; ok {
+		return id, true
+	}
+	id, ok := t.model.vocab[token]
+	return int64(id), ok
+}
+
+// Token gives the token that has an id, as it is written in the file.
+func (t *Tokenizer) Token(id int64) (string, bool) {
+	if a, ok := t.added.tokens[id]; ok {
+		return a.Content, true
+	}
+	return t.model.token(id)
+}
+
+// Size counts the tokens, added ones among them. Ids may be larger where the file leaves some out.
+func (t *Tokenizer) Size() int { return len(t.model.vocab) + t.added.beyondModel }
