@@ -1,0 +1,89 @@
+package tokenizer
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"slices"
+	"testing"
+)
+
+// recordedLine is what Hugging Face's tokenizers made of a text: testdata/record.py.
+type recordedLine struct {
+	text, decoded string
+	ids           []int64
+}
+
+func (l *recordedLine) UnmarshalJSON(data []byte) error {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(parts[0], &l.text); err != nil {
+		return err
+	}
+	l.decoded = l.text
+	if len(parts) > 2 {
+		if err := json.Unmarshal(parts[2], &l.decoded); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(parts[1], &l.ids)
+}
+
+func unzip(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func readLines(t testing.TB, path string) []recordedLine {
+	t.Helper()
+	var lines []recordedLine
+	for d := json.NewDecoder(bytes.NewReader(unzip(t, path))); d.More(); {
+		var l recordedLine
+		if err := d.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// checkLines compares every line, both ways, and the stream's pieces.
+func checkLines(t *testing.T, tok *Tokenizer, lines []recordedLine) {
+	t.Helper()
+	for _, l := range lines {
+		if ids := tok.Encode(l.text, true); !slices.Equal(ids, l.ids) {
+			t.Errorf("%q: ids %v, Hugging Face's %v", l.text, ids, l.ids)
+		}
+		if got := tok.Decode(l.ids, false); got != l.decoded {
+			t.Errorf("%v: text %q, Hugging Face's %q", l.ids, got, l.decoded)
+		}
+	}
+}
+
+func TestSmolLM2(t *testing.T) {
+	tok, err := Read("../models/smollm2/tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := readLines(t, "testdata/smollm2.jsonl.gz")
+	if len(lines) < 1000 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	checkLines(t, tok, lines)
+}
