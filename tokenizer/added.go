@@ -207,8 +207,3 @@ func spaceAfter(text string) int {
 	}
 	return len(text)
 }
-
-// isWord is \w of Rust's regex crate: Alphabetic, M, Nd, Pc and Join_Control (UTS 18, annex C).
-func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
-}

@@ -1,0 +1,42 @@
+package onig
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestClasses compares which characters are in a class with what Hugging Face's tokenizers found: testdata/record.py.
+func TestClasses(t *testing.T) {
+	data, err := os.ReadFile("testdata/classes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]string
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	if len(want) < 80 {
+		t.Fatalf("%d classes", len(want))
+	}
+	for pattern, digest := range want {
+		n, err := parse(pattern)
+		if err != nil {
+			t.Errorf("%s: %v", pattern, err)
+			continue
+		}
+		if g, ok := n.(group); ok {
+			n = g.body
+		}
+		var spans []string
+		for _, p := range intersection(n.(char).set, set{{1, 0xD7FF}, {0xE000, 0x10FFFF}}) {
+			spans = append(spans, fmt.Sprintf("%x-%x", p.lo, p.hi))
+		}
+		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(spans, ";"))))[:16]; got != digest {
+			t.Errorf("%s: other characters than Oniguruma's", pattern)
+		}
+	}
+}
