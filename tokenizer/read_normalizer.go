@@ -14,7 +14,7 @@ func readNormalizer(raw json.RawMessage, where string) (normalizer, error) {
 		return nil, err
 	}
 	if form, ok := forms[kind]; ok {
-		return form.String, nil
+		return form, nil
 	}
 	switch kind {
 	case "Sequence":
@@ -42,6 +42,37 @@ func readNormalizer(raw json.RawMessage, where string) (normalizer, error) {
 			}
 			return s
 		}, nil
+	case "Lowercase":
+		return lowercase, nil
+	case "Prepend":
+		var f struct {
+			Prepend string `json:"prepend"`
+		}
+		err := decode(raw, where, &f)
+		return func(s string) string {
+			if s == "" {
+				return s
+			}
+			return f.Prepend + s
+		}, err
+	case "Replace":
+		return readReplace(raw, where)
 	}
-	return nil, unsupported(where, kind, "NFC", "NFD", "NFKC", "NFKD", "Sequence")
+	return nil, unsupported(where, kind, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "Replace", "Sequence")
+}
+
+// readReplace reads the normalizer Replace, and the decoder, which has the same fields.
+func readReplace(raw json.RawMessage, where string) (normalizer, error) {
+	var f struct {
+		Pattern json.RawMessage `json:"pattern"`
+		Content string          `json:"content"`
+	}
+	if err := decode(raw, where, &f); err != nil {
+		return nil, err
+	}
+	p, err := readPattern(f.Pattern, where+".pattern")
+	if err != nil {
+		return nil, err
+	}
+	return replacer(p, f.Content), nil
 }

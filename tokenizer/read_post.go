@@ -25,6 +25,8 @@ func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
 	switch kind {
 	case "ByteLevel": // changes offsets alone
 		return plain, nil
+	case "RobertaProcessing", "BertProcessing":
+		return readClsSep(raw, where)
 	case "TemplateProcessing":
 		return readTemplate(raw, where)
 	case "Sequence":
@@ -50,7 +52,7 @@ func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
 		}
 		return all, nil
 	}
-	return nil, unsupported(where, kind, "ByteLevel", "TemplateProcessing", "Sequence")
+	return nil, unsupported(where, kind, "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing", "Sequence")
 }
 
 // readTemplate reads what TemplateProcessing does to a single sequence; pairs of sequences are not encoded.
@@ -89,4 +91,22 @@ func readTemplate(raw json.RawMessage, where string) ([]piece, error) {
 		}
 	}
 	return out, nil
+}
+
+// readClsSep reads the processors that put cls before a sequence and sep behind it; each is a token and its id.
+func readClsSep(raw json.RawMessage, where string) ([]piece, error) {
+	var f struct{ Cls, Sep []json.RawMessage }
+	if err := decode(raw, where, &f); err != nil {
+		return nil, err
+	}
+	var ids [2]int64
+	for i, token := range [][]json.RawMessage{f.Cls, f.Sep} {
+		if len(token) != 2 {
+			return nil, fmt.Errorf("%s: cls and sep are a token and its id each", where)
+		}
+		if err := decode(token[1], where, &ids[i]); err != nil {
+			return nil, err
+		}
+	}
+	return []piece{{ids: ids[:1]}, {text: true}, {ids: ids[1:]}}, nil
 }
