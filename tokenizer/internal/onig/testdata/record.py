@@ -20,14 +20,13 @@ OTHERS = [r"\s", r"\S", r"\d", r"\w", r"[\w]", r"\W", r"\h", r"\p{Word}", ".", r
 
 
 def digest(pattern, text):
-    split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    split = pre_tokenizers.Split(Regex(f"(?:{pattern})+"), "removed", invert=True)
     spans = []
-    for c in sorted({ord(c) for piece, _ in split.pre_tokenize_str(text) for c in piece}):
-        if spans and spans[-1][1] == c - 1:
-            spans[-1][1] = c
-        else:
-            spans.append([c, c])
-    return hashlib.sha256(";".join(f"{a:x}-{b:x}" for a, b in spans).encode()).hexdigest()[:16]
+    for run, _ in split.pre_tokenize_str(text):
+        a, b = ord(run[0]), ord(run[-1])
+        for a, b in [(a, b)] if b < 0xD800 or a > 0xDFFF else [(a, 0xD7FF), (0xE000, b)]:
+            spans.append(f"{a:x}-{b:x}")
+    return hashlib.sha256(";".join(spans).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":
