@@ -1,0 +1,61 @@
+package onig
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSplits compares how texts are split at the matches of a pattern with what Hugging Face's tokenizers did: testdata/record.py.
+func TestSplits(t *testing.T) {
+	data, err := os.ReadFile("testdata/splits.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded struct {
+		Texts  []string
+		Splits map[string]string
+	}
+	if err := json.Unmarshal(data, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	if len(recorded.Splits) < 80 {
+		t.Fatalf("%d patterns", len(recorded.Splits))
+	}
+	for pattern, want := range recorded.Splits {
+		re, err := Compile(pattern, time.Minute)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var all []string
+		for _, text := range recorded.Texts {
+			all = append(all, strings.Join(split(re, text), "\x1e"))
+		}
+		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(all, "\x1f"))))[:16]; got != want {
+			t.Errorf("%s: other pieces than Oniguruma's: %q", pattern, all)
+		}
+	}
+}
+
+// split gives the matches and what is between them, without empty pieces.
+func split(re *Regexp, text string) []string {
+	out := []string{}
+	done := 0
+	add := func(piece string) {
+		if piece != "" {
+			out = append(out, piece)
+		}
+	}
+	re.Each(text, func(start, end int) {
+		add(text[done:start])
+		add(text[start:end])
+		done = end
+	})
+	add(text[done:])
+	return out
+}
