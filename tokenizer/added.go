@@ -2,6 +2,8 @@ package tokenizer
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -61,7 +63,8 @@ func newAddedTokens(list []addedToken, model *bpe, normalize normalizer) (*added
 
 // build makes the two matchers.
 func (a *addedTokens) build() error {
-	for id, t := range a.tokens {
+	for _, id := range slices.Sorted(maps.Keys(a.tokens)) {
+		t := a.tokens[id]
 		m, pattern := &a.raw, t.Content
 		if t.Normalized {
 			m = &a.normalized

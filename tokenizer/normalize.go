@@ -15,11 +15,32 @@ type normalizer func(string) string
 // normalForm gives the normalizer of a Unicode normalization form.
 func normalForm(form norm.Form) normalizer {
 	return func(text string) string {
-		if manyMarks(text) {
-			return normalizeMarks(form, text)
+		if form.IsNormalString(text) && !strings.ContainsFunc(text, isAfter9) {
+			return text
 		}
-		return form.String(text)
+		var b strings.Builder
+		for text != "" {
+			i := strings.IndexFunc(text, isAfter9)
+			if i < 0 {
+				i = len(text)
+			}
+			b.WriteString(normalizePart(form, text[:i]))
+			_, n := utf8.DecodeRuneInString(text[i:])
+			b.WriteString(text[i : i+n])
+			text = text[i+n:]
+		}
+		return b.String()
 	}
+}
+
+func isAfter9(r rune) bool { return r >= 0x7FD && unicode.Is(after9, r) }
+
+// normalizePart normalizes text without characters of after9.
+func normalizePart(form norm.Form, text string) string {
+	if manyMarks(text) {
+		return normalizeMarks(form, text)
+	}
+	return form.String(text)
 }
 
 var forms = map[string]normalizer{
@@ -89,17 +110,27 @@ func compose(runes []rune) []rune {
 	return out
 }
 
-// lowercase is char::to_lowercase of Rust for each character: unlike in str::to_lowercase a final sigma is no special case.
+// lowercase is char::to_lowercase of Rust (Unicode 17.0) for each character: unlike in str::to_lowercase a final sigma is no special case.
 func lowercase(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if r == 'İ' {
-			b.WriteString("i̇")
+			b.WriteString("i\u0307")
 		} else {
-			b.WriteRune(unicode.ToLower(r))
+			b.WriteRune(capitals17.ToLower(r))
 		}
 	}
 	return b.String()
+}
+
+// capitals17 are the capital letters that Unicode 15.1 to 17.0 add to Go's tables, or give a small letter.
+var capitals17 = unicode.SpecialCase{
+	lowers(0x1C89, 0x1C89, 1), lowers(0xA7CB, 0xA7CB, 0x264-0xA7CB), lowers(0xA7CC, 0xA7CC, 1), lowers(0xA7CE, 0xA7CE, 1), lowers(0xA7D2, 0xA7D2, 1),
+	lowers(0xA7D4, 0xA7D4, 1), lowers(0xA7DA, 0xA7DA, 1), lowers(0xA7DC, 0xA7DC, 0x19B-0xA7DC), lowers(0x10D50, 0x10D65, 0x20), lowers(0x16EA0, 0x16EB8, 0x1B),
+}
+
+func lowers(first, last uint32, by rune) unicode.CaseRange {
+	return unicode.CaseRange{Lo: first, Hi: last, Delta: [unicode.MaxCase]rune{unicode.LowerCase: by}}
 }
 
 // replacer puts content in the place of every match.

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // recordedLine is what Hugging Face's tokenizers made of a text: testdata/record.py.
@@ -63,6 +66,22 @@ func readLines(t testing.TB, path string) []recordedLine {
 	return lines
 }
 
+// streamed joins the pieces that a stream gives, each of which is UTF-8.
+func streamed(t *testing.T, tok *Tokenizer, ids []int64) string {
+	t.Helper()
+	s := tok.Stream(false)
+	var b strings.Builder
+	for _, id := range ids {
+		piece := s.Add(id)
+		if !utf8.ValidString(piece) {
+			t.Errorf("%v: piece %q", ids, piece)
+		}
+		b.WriteString(piece)
+	}
+	b.WriteString(s.Flush())
+	return b.String()
+}
+
 // checkLines compares every line, both ways, and the stream's pieces.
 func checkLines(t *testing.T, tok *Tokenizer, lines []recordedLine) {
 	t.Helper()
@@ -73,9 +92,13 @@ func checkLines(t *testing.T, tok *Tokenizer, lines []recordedLine) {
 		if got := tok.Decode(l.ids, false); got != l.decoded {
 			t.Errorf("%v: text %q, Hugging Face's %q", l.ids, got, l.decoded)
 		}
+		if got := streamed(t, tok, l.ids); got != l.decoded {
+			t.Errorf("%v: streamed %q, Hugging Face's %q", l.ids, got, l.decoded)
+		}
 	}
 }
 
+// TestSmolLM2 compares more than 1,000 lines with Hugging Face's tokenizers.
 func TestSmolLM2(t *testing.T) {
 	tok, err := Read("../models/smollm2/tokenizer.json")
 	if err != nil {
@@ -86,4 +109,26 @@ func TestSmolLM2(t *testing.T) {
 		t.Fatalf("%d lines", len(lines))
 	}
 	checkLines(t, tok, lines)
+}
+
+// TestStyles compares lines in small tokenizers that are made like those of known models: testdata/styles.py.
+func TestStyles(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json.gz")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	for _, path := range files {
+		name := strings.TrimSuffix(filepath.Base(path), ".json.gz")
+		t.Run(name, func(t *testing.T) {
+			tok, err := Parse(unzip(t, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := readLines(t, "testdata/"+name+".jsonl.gz")
+			if len(lines) < 60 {
+				t.Fatalf("%d lines", len(lines))
+			}
+			checkLines(t, tok, lines)
+		})
+	}
 }

@@ -64,7 +64,7 @@ def mixed(r, special):
     """Words of all kinds with white space of all kinds between them, special tokens among them."""
     out = []
     for _ in range(r.randint(1, 9)):
-        out.append(r.choice(special) if special and r.random() < 0.12 else words(r))
+        out.append(r.choice(special) if special and r.random() < 0.15 else words(r))
         out.append(r.choice(SPACES))
     return "".join(out)
 
@@ -87,6 +87,8 @@ def fixed(special):
     out += [unicodedata.normalize(form, line) for line in SCRIPTS for form in ("NFC", "NFD", "NFKC")]
     out += ["a" + m + "b " + m for m in ODD + MARKS] + ["It" + c + " " + c.upper() for c in ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "’s")]
     out += [" " * n + "x" + "\n" * n + "y" + "\t" * n for n in range(1, 9)]
+    out += ["e" + "\u0301\u0323" * 20 + "x", "o" + "\u0328\u0304" * 9 + "é", "\u0301" * 33]  # more marks than Stream-Safe Text Format allows
+    out += ["\u1c89\u1c8a \U00010d50\U00010d70 \U00016130\U0001ccf0", "Ћћ\u1c8ax", "\U0002ebf0字", "\U00010781x \ua7f2", "\U00011935\U00011930"]  # since Unicode 9.0
     out += ["a" * 300, "ab" * 150, "é" * 120, "漢字" * 60, "9" * 100, " " * 200, "\n" * 90, "-" * 130, "AbC" * 70, "👍" * 40, "x" + " " * 150 + "y"]
     for s in special:
         out += [s, "a" + s + "b", " " + s + " ", s + s, s + "\n" + s, s[:-1], s[1:], "  " + s + "  x", s.upper(), s + s[:-1], "é" + s + "é", "_" + s + "1", ". " + s + ","]
@@ -94,9 +96,12 @@ def fixed(special):
 
 
 def lines(count, seed, special):
-    """count different lines."""
+    """count different lines, of those that are always there as many as fit."""
     r = random.Random(seed)
-    out = dict.fromkeys(fixed(special))
+    always = fixed(special)
+    if len(always) > count // 2:
+        always = r.sample(always, count // 2)
+    out = dict.fromkeys(always)
     while len(out) < count:
         out[mixed(r, special) if r.random() < 0.8 else points(r)] = None
-    return list(out)[:count]
+    return list(out)

@@ -7,10 +7,11 @@ import (
 	"unicode"
 )
 
-// Limits of a pattern: depth of groups, and Oniguruma's for counts.
+// Limits of a pattern: its length, depth of groups, and Oniguruma's for counts.
 const (
-	maxDepth = 200
-	maxCount = 100_000
+	maxLength = 10_000
+	maxDepth  = 200
+	maxCount  = 100_000
 )
 
 // options are those of (?i) and (?m), where m lets a dot match a newline.
@@ -25,6 +26,9 @@ type parser struct {
 // parse reads a pattern. Groups do not capture, as nothing refers to them.
 func parse(source string) (node, error) {
 	p := &parser{source: []rune(source)}
+	if len(p.source) > maxLength {
+		return nil, fmt.Errorf("more than %d characters", maxLength)
+	}
 	n, err := p.alternatives(options{})
 	if err == nil && p.at < len(p.source) {
 		err = errors.New("a ) without a (")
