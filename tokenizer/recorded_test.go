@@ -100,15 +100,11 @@ func checkLines(t *testing.T, tok *Tokenizer, lines []recordedLine) {
 
 // TestSmolLM2 compares more than 1,000 lines with Hugging Face's tokenizers.
 func TestSmolLM2(t *testing.T) {
-	tok, err := Read("../models/smollm2/tokenizer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	lines := readLines(t, "testdata/smollm2.jsonl.gz")
 	if len(lines) < 1000 {
 		t.Fatalf("%d lines", len(lines))
 	}
-	checkLines(t, tok, lines)
+	checkLines(t, readSmolLM2(t), lines)
 }
 
 // TestStyles compares lines in small tokenizers that are made like those of known models: testdata/styles.py.

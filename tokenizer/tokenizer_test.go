@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
+var smolLM2 = sync.OnceValues(func() (*Tokenizer, error) { return Read("../models/smollm2/tokenizer.json") })
+
 func readSmolLM2(t testing.TB) *Tokenizer {
 	t.Helper()
-	tok, err := Read("../models/smollm2/tokenizer.json")
+	tok, err := smolLM2()
 	if err != nil {
 		t.Fatal(err)
 	}
