@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/tokenizer"
+	"github.com/spf13/cobra"
+)
+
+// tokenizeFlags are the flags of tokenize.
+type tokenizeFlags struct {
+	tokenizer              string
+	decode                 bool
+	noSpecial, skipSpecial bool
+}
+
+// tokenRow is one token of a text, as the file writes it, and its JSON form.
+type tokenRow struct {
+	ID    int64  `json:"id"`
+	Token string `json:"token"`
+}
+
+func newTokenize(a *app) *cobra.Command {
+	f := &tokenizeFlags{}
+	c := &cobra.Command{
+		Use:   "tokenize --tokenizer tokenizer.json [TEXT]",
+		Short: "Turn text into token ids, or ids into text",
+		Long: `tokenize prints the ids of a text and the tokens they stand for, one a line, as a tokenizer.json of Hugging Face's tokenizers
+library says. With --decode it is given ids, with spaces or commas between them, and prints their text. Without an argument it
+reads stdin, to its end and as it is.
+
+Byte-level BPE is supported, and BPE with byte fallback; any other kind is refused by name.`,
+		Example: `  mojo-patch tokenize --tokenizer models/smollm2/tokenizer.json "Hello world"
+  mojo-patch tokenize --tokenizer models/smollm2/tokenizer.json --decode 19556,905
+  mojo-patch tokenize --tokenizer tokenizer.json --json < prompt.txt`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.tokenizer == "" {
+				return errors.New("--tokenizer is missing: the path of a tokenizer.json")
+			}
+			t, err := tokenizer.Read(f.tokenizer)
+			if err != nil {
+				return err
+			}
+			text, err := argumentOrInput(c.InOrStdin(), args)
+			if err != nil {
+				return err
+			}
+			if f.decode {
+				return a.detokenize(t, text, f.skipSpecial)
+			}
+			return a.tokenize(t, text, !f.noSpecial)
+		},
+	}
+	c.Flags().StringVar(&f.tokenizer, "tokenizer", "", "the tokenizer.json `FILE`")
+	c.Flags().BoolVar(&f.decode, "decode", false, "ids are given, print their text")
+	c.Flags().BoolVar(&f.noSpecial, "no-special", false, "do not add the tokens for beginning and end of sequence")
+	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave special tokens out of the text")
+	c.MarkFlagsMutuallyExclusive("decode", "no-special")
+	a.jsonFlag(c)
+	return c
+}
+
+// argumentOrInput gives the one argument, or else all of in.
+func argumentOrInput(in io.Reader, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return "", fmt.Errorf("stdin: %w", err)
+	}
+	return string(data), nil
+}
+
+func (a *app) tokenize(t *tokenizer.Tokenizer, text string, addSpecial bool) error {
+	rows := []tokenRow{}
+	for _, id := range t.Encode(text, addSpecial) {
+		token, _ := t.Token(id)
+		rows = append(rows, tokenRow{id, token})
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"schema": jsonSchema, "tokens": rows})
+	}
+	for _, r := range rows {
+		if _, err := fmt.Fprintf(a.out, "%7d  %s\n", r.ID, r.Token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) detokenize(t *tokenizer.Tokenizer, text string, skipSpecial bool) error {
+	var ids []int64
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n[]", r) }) {
+		id, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is no token id", field)
+		}
+		if _, ok := t.Token(id); !ok {
+			return fmt.Errorf("the tokenizer has no id %d", id)
+		}
+		ids = append(ids, id)
+	}
+	decoded := t.Decode(ids, skipSpecial)
+	if a.json {
+		return a.printJSON(map[string]any{"schema": jsonSchema, "text": decoded})
+	}
+	_, err := fmt.Fprintln(a.out, decoded)
+	return err
+}
