@@ -170,8 +170,10 @@ func (m *matcher) split(text string) []section {
 		if done < start {
 			out = append(out, section{text: text[done:start]})
 		}
-		out = append(out, section{id: id, token: true})
-		done = stop
+		if start < stop { // else the white space that the token before stripped holds all of it
+			out = append(out, section{id: id, token: true})
+			done = stop
+		}
 	}
 	if done < len(text) {
 		out = append(out, section{text: text[done:]})

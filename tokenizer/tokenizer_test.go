@@ -166,3 +166,14 @@ func TestAddedTokenIDs(t *testing.T) {
 		t.Errorf("decoded %q", got)
 	}
 }
+
+// TestSwallowedToken checks a token of white space that the token before it strips, which tokenizers (0.23.3) then does not give; at the
+// second text it panics.
+func TestSwallowedToken(t *testing.T) {
+	tok := parse(t, small(`"added_tokens":[{"id":4,"content":"<x>","rstrip":true},{"id":5,"content":"\n","lstrip":true}]`))
+	for text, want := range map[string][]int64{"<x>\n": {4}, "<x> \n a": {4, 0}, "a \n<x>": {0, 5, 4}} {
+		if got := tok.Encode(text, false); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, expected %v", text, got, want)
+		}
+	}
+}
