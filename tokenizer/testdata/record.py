@@ -1,7 +1,7 @@
 """Records what Hugging Face's tokenizers (0.23.3) makes of the lines of corpus.py, with SmolLM2's tokenizer and the small ones of styles.py.
 
     pip install tokenizers==0.23.3
-    python tokenizer/testdata/record.py [--lines N --seed N --out FOLDER]
+    python tokenizer/testdata/record.py [--train] [--lines N --seed N --out FOLDER]
 
 Each record is [text, ids] or, where decoding the ids gives another text, [text, ids, decoded].
 """
@@ -40,13 +40,16 @@ if __name__ == "__main__":
     args = argparse.ArgumentParser()
     args.add_argument("--lines", type=int, help="of each tokenizer; by default what the tests have")
     args.add_argument("--seed", type=int, default=1)
+    args.add_argument("--train", action="store_true", help="make the small tokenizers anew: equal counts leave the order of merges open")
     args.add_argument("--out", type=pathlib.Path, default=HERE)
     args = args.parse_args()
     smollm2 = tokenizers.Tokenizer.from_file(str(SMOLLM2))
     record(smollm2, args.out / "smollm2.jsonl.gz", args.lines or 1300, args.seed, ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>"])
     for i, make in enumerate(styles.ALL):
-        t, file = make()
-        file = file or json.loads(t.to_str())
-        write(args.out / f"{make.__name__}.json.gz", json.dumps(file, ensure_ascii=False, separators=(",", ":")))
+        saved = HERE / f"{make.__name__}.json.gz"
+        if args.train:
+            t, file = make()
+            write(saved, json.dumps(file or json.loads(t.to_str()), ensure_ascii=False, separators=(",", ":")))
+        t = tokenizers.Tokenizer.from_str(gzip.decompress(saved.read_bytes()).decode())
         special = [a.content for a in t.get_added_tokens_decoder().values()]
         record(t, args.out / f"{make.__name__}.jsonl.gz", args.lines or 60, args.seed + 100 + i, special)
