@@ -1,0 +1,147 @@
+package convert
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// settle gives what only moves elements the type that its readers want, from the end of the graph on: so a Cast stands where
+// the fewest readers are. Constants that are moved, and integers that become floats, follow their readers too.
+func (p *precision) settle(g *onnx.Graph) {
+	for i := len(g.Nodes) - 1; i >= 0; i-- {
+		n := g.Nodes[i]
+		for _, s := range n.Subgraphs() {
+			p.settle(s)
+		}
+		v := n.OutputValue(0)
+		if v == nil || !p.isFloat(v) || !(moving[n.OpType] || n.Is("Cast") || n.Is("ConstantOfShape")) || !onnx.IsStandardDomain(n.Domain) ||
+			n.AttrString("reduction", "none") != "none" {
+			continue
+		}
+		var inHalf, inFloat bool
+		for _, o := range n.Outputs {
+			if p.isFloat(o) {
+				h, f := p.wanted(o)
+				inHalf, inFloat = inHalf || h, inFloat || f
+			}
+		}
+		k := p.kinds[v]
+		switch {
+		case n.Is("Cast"):
+			p.setFloat32(n, inFloat)
+		case k.float32() && inHalf && !inFloat && p.computes(n):
+			p.setFloat32(n, false)
+			for _, o := range n.Outputs {
+				p.kinds[o] = half
+			}
+		case k == constant && inFloat && !inHalf:
+			p.setFloat32(n, true)
+		}
+	}
+}
+
+func (p *precision) setFloat32(n *onnx.Node, on bool) {
+	if on {
+		p.float32[n] = true
+	} else {
+		delete(p.float32, n)
+	}
+}
+
+// wanted says in which types the readers of a value want it.
+func (p *precision) wanted(v *onnx.Value) (inHalf, inFloat bool) {
+	for _, u := range v.Uses() {
+		switch p.wants(u) {
+		case onnx.Float:
+			inFloat = true
+		case p.to:
+			inHalf = true
+		}
+	}
+	if v.IsOutput() {
+		for _, g := range p.outputGraphs(v) {
+			switch p.outputType(g, slices.Index(g.Outputs, v)) {
+			case onnx.Float:
+				inFloat = true
+			default:
+				inHalf = true
+			}
+		}
+	}
+	return inHalf, inFloat
+}
+
+// outputGraphs lists the graphs that a value is an output of: its own, or nested ones.
+func (p *precision) outputGraphs(v *onnx.Value) []*onnx.Graph {
+	var list []*onnx.Graph
+	v.Graph.Walk(func(g *onnx.Graph) {
+		if slices.Contains(g.Outputs, v) {
+			list = append(list, g)
+		}
+	})
+	return list
+}
+
+// outputType gives the type of an output of float32 of a graph.
+func (p *precision) outputType(g *onnx.Graph, i int) onnx.DataType {
+	if n := p.holder(g); n.Is("If") {
+		if v := n.OutputValue(i); v != nil && p.kinds[v].float32() {
+			return onnx.Float
+		}
+	}
+	return p.to
+}
+
+// holder gives the node that a subgraph belongs to, nil for the main graph.
+func (p *precision) holder(g *onnx.Graph) *onnx.Node {
+	if g.Parent == nil {
+		return nil
+	}
+	if p.holders == nil {
+		p.holders = map[*onnx.Graph]*onnx.Node{}
+		p.model.Graph.Walk(func(g *onnx.Graph) {
+			for _, n := range g.Nodes {
+				for _, s := range n.Subgraphs() {
+					p.holders[s] = n
+				}
+			}
+		})
+	}
+	return p.holders[g]
+}
+
+// wants gives the type in which a node reads a value of float32: onnx.Undefined where it takes any.
+func (p *precision) wants(u onnx.Use) onnx.DataType {
+	n := u.Node
+	switch {
+	case p.float32[n] && !n.Is("Cast"):
+		return onnx.Float
+	case n.Is("Loop"), n.Is("Scan"):
+		return p.to
+	case comparing[n.OpType] && onnx.IsStandardDomain(n.Domain):
+		return p.to
+	}
+	if slices.ContainsFunc(n.Outputs, p.isFloat) && !n.Is("Cast") && !n.Is("Dropout") || n.Is("Dropout") && u.Index == 0 {
+		return p.to
+	}
+	return onnx.Undefined
+}
+
+// typeOf gives the type that a value of float32 has in the converted model.
+func (p *precision) typeOf(v *onnx.Value) onnx.DataType {
+	n := v.Producer
+	switch {
+	case n == nil:
+		return p.to // an input
+	case n.Is("If"):
+		if p.kinds[v].float32() {
+			return onnx.Float
+		}
+	case p.float32[n]:
+		return onnx.Float
+	case n.Is("LayerNormalization") && v.Output > 0:
+		return onnx.Float
+	}
+	return p.to
+}

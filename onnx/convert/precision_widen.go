@@ -1,0 +1,143 @@
+package convert
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// widen takes a model of half types to float32, exactly: constants, Casts, declared types, and no Cast of float32 to itself.
+func widen(m *onnx.Model, r *PrecisionReport) error {
+	isHalf := func(t onnx.DataType) bool { return t == onnx.Float16 || t == onnx.BFloat16 }
+	declared := func(v *onnx.Value) {
+		if v == nil {
+			return
+		}
+		if t, ok := v.Type(); ok && isHalf(t.DataType) {
+			t.DataType = onnx.Float
+			v.SetType(t)
+		}
+	}
+	var err error
+	convert := func(t *onnx.Tensor) *onnx.Tensor {
+		if err != nil || t == nil || !isHalf(t.DataType) {
+			return t
+		}
+		var out *onnx.Tensor
+		if out, err = widened(t, r); err == nil {
+			r.Initializers++
+			r.Values += max(t.Len(), 0)
+		}
+		return out
+	}
+	for _, g := range m.Graphs() {
+		for _, v := range g.Initializers() {
+			v.Const = convert(v.Const)
+			declared(v)
+		}
+		for _, v := range slices.Concat(g.Inputs, g.Outputs) {
+			declared(v)
+		}
+		for _, n := range g.Nodes {
+			for _, v := range n.Outputs {
+				declared(v)
+			}
+			for _, a := range n.Attributes {
+				if a.Tensor != nil {
+					a.Tensor = convert(a.Tensor)
+				}
+				if a.Type == onnx.AttrInt && isHalf(onnx.DataType(a.Int)) && slices.Contains([]string{"to", "dtype", "output_dtype", "stash_type"}, a.Name) {
+					a.Int = int64(onnx.Float)
+				}
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot convert to float32: %w", err)
+	}
+	p := &precision{model: m, report: r}
+	p.removeCasts()
+	return nil
+}
+
+// widened converts a tensor of a half type.
+func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
+	missing := false
+	if t.External != nil {
+		_, err := t.Bytes()
+		missing = errors.Is(err, onnx.ErrMissingData)
+	}
+	if missing {
+		r.Missing++
+		c := t.Tied(t.Name)
+		c.DataType = onnx.Float
+		x := *t.External
+		x.Offset, x.Length, x.Checksum = 2*x.Offset, 2*x.Length, ""
+		if x.Length < 0 {
+			x.Length = -1
+		}
+		c.External = &x
+		return c, nil
+	}
+	from := t.DataType
+	if t.Len() > fewElements {
+		return onnx.NewDeferred(t.Name, onnx.Float, t.Dims, func(w io.Writer) error { return t.WriteElements(&widening{from: from, w: w}) })
+	}
+	var b collector
+	if err := t.WriteElements(&widening{from: from, w: &b}); err != nil {
+		return nil, err
+	}
+	return onnx.NewTensor(t.Name, onnx.Float, t.Dims, b)
+}
+
+// widening takes elements of a half type as bytes, and writes them on as float32.
+type widening struct {
+	from onnx.DataType
+	w    io.Writer
+	rest []byte
+	out  []byte
+}
+
+func (c *widening) Write(b []byte) (int, error) {
+	written := len(b)
+	c.out = c.out[:0]
+	if len(c.rest) > 0 && len(b) > 0 {
+		c.add(uint16(c.rest[0]) | uint16(b[0])<<8)
+		b, c.rest = b[1:], c.rest[:0]
+	}
+	for len(b) >= 2 {
+		c.add(binary.LittleEndian.Uint16(b))
+		b = b[2:]
+	}
+	c.rest = append(c.rest, b...)
+	if _, err := c.w.Write(c.out); err != nil {
+		return 0, err
+	}
+	return written, nil
+}
+
+func (c *widening) add(h uint16) {
+	if c.from == onnx.BFloat16 {
+		c.out = binary.LittleEndian.AppendUint32(c.out, uint32(h)<<16)
+		return
+	}
+	c.out = binary.LittleEndian.AppendUint32(c.out, float32Bits(h))
+}
+
+// float32Bits gives an IEEE binary16 as float32.
+func float32Bits(h uint16) uint32 {
+	sign := uint32(h&0x8000) << 16
+	e, m := uint32(h>>10&0x1f), uint32(h&0x3ff)
+	switch {
+	case e == 0:
+		return sign | math.Float32bits(float32(m)*0x1p-24)
+	case e == 31:
+		return sign | 0x7f800000 | m<<13
+	}
+	return sign | (e+112)<<23 | m<<13
+}
