@@ -74,7 +74,7 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 	if inFloat {
 		other := v
 		switch {
-		case large || stored || v.IsInput:
+		case large || stored || v.IsInput || t.External != nil: // data that is missing comes in one type
 			r.types[v] = r.to
 			other = r.cast(v, onnx.Float)
 		default: // of few elements: once in each type

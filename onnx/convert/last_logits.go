@@ -1,0 +1,275 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// ErrLastOnly says that a model computes logits for one position only: LastLogits has nothing to do.
+var ErrLastOnly = errors.New("the logits are those of one position already")
+
+// LastLogits changes a language model that computes logits for every position, [batch, sequence, vocabulary], into one that
+// computes those of the last position, [batch, 1, vocabulary]: all that generation reads. For a prompt of S tokens that saves
+// S-1 rows of the greatest product of the model. In batches with padding the last position is a token's where the padding is
+// on the left.
+//
+// The logits are the float output of three axes that comes from a product with constant weights (MatMul, Gemm, or onnxruntime's
+// MatMulNBits and FusedMatMul) by ops that treat each position by itself: Casts, scales, biases, softcaps, Softmax over the
+// vocabulary, and Reshape between [batch, sequence, …] and [batch*sequence, …]. Of several, the one of the greatest last axis, or
+// those. It may be the output of an If: then each branch has such a product. What enters the product is cut to its last rows by a
+// Slice. It stands directly before the product, behind the last norm, so that a sum with its norm stays one block.
+//
+// The output keeps its name, and is declared with one position. What else reads the logits, or what they are made of, reads
+// a copy for all positions. ErrLastOnly is returned where the logits have one position. It errs, saying what was looked for,
+// where no such output is found, and where the ops behind the product do not give the rows that they gave before, in the built-in
+// evaluator. After an error that is about this evaluation the model is of no use; after others it is as it was.
+func LastLogits(m *onnx.Model) error {
+	if m == nil || m.Graph == nil {
+		return errors.New("there is no model")
+	}
+	if opset := m.Opset(""); opset < oldest {
+		return fmt.Errorf("the model is of opset %d: %d is the oldest that is known", opset, oldest)
+	}
+	c := &logitsCut{model: m, facts: infer.Analyze(m), constants: map[*onnx.Value]bool{}}
+	var found []*logitsPath
+	var reasons []string
+	var greatest int64
+	for i, v := range m.Graph.Outputs {
+		p, err := c.output(m.Graph, i)
+		switch {
+		case err != nil:
+			reasons = append(reasons, fmt.Sprintf("%q: %v", v.Name, err))
+		case p.vocabulary > greatest:
+			found, greatest = []*logitsPath{p}, p.vocabulary
+		case p.vocabulary == greatest:
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		return fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked for that a product with "+
+			"constant weights gives, followed by ops on each position alone (%s)", strings.Join(reasons, "; "))
+	}
+	found = slices.DeleteFunc(found, func(p *logitsPath) bool { return p.single })
+	if len(found) == 0 {
+		return ErrLastOnly
+	}
+	for _, p := range found {
+		if err := c.cut(p); err != nil {
+			return err
+		}
+	}
+	return removeDead(m.Graph)
+}
+
+// logitsCut is one call of LastLogits.
+type logitsCut struct {
+	model     *onnx.Model
+	facts     *infer.Facts
+	constants map[*onnx.Value]bool // what was found out about values: whether they are computed from constants alone
+}
+
+// logitsPath is the way to an output of logits from the product.
+type logitsPath struct {
+	graph      *onnx.Graph
+	output     int // of the graph
+	vocabulary int64
+	single     bool // one position alone is computed
+	// product is the node that computes the rows; nodes are those behind it, in order, and data the index of the input by which
+	// each reads the one before.
+	product *onnx.Node
+	nodes   []*onnx.Node
+	data    []int
+	// split is the place in nodes of the Reshape of [batch*sequence, …] to [batch, sequence, …]; -1 where the rows are of three axes.
+	split int
+	// branches are the ways in the branches of an If, in place of product.
+	branches []*logitsPath
+}
+
+// output looks for a way to an output of a graph.
+func (c *logitsCut) output(g *onnx.Graph, i int) (*logitsPath, error) {
+	v := g.Outputs[i]
+	if t := c.facts.DataType(v); t != onnx.Undefined && !t.IsFloat() {
+		return nil, fmt.Errorf("its elements are of %s", t)
+	}
+	rank, ok := c.facts.Rank(v)
+	if !ok {
+		return nil, errors.New("its axes are not known")
+	}
+	if rank != 3 {
+		return nil, fmt.Errorf("it has %d axes", rank)
+	}
+	p := &logitsPath{graph: g, output: i, split: -1}
+	if p.vocabulary, ok = c.facts.Dim(v, 2); !ok {
+		return nil, errors.New("the size of its last axis is not known")
+	}
+	if d, ok := c.facts.Dim(v, 1); ok && d == 1 {
+		p.single = true
+	}
+	for {
+		n := v.Producer
+		if n == nil || v.Graph != g {
+			return nil, fmt.Errorf("%q, which it is made of, is computed by no product of the graph", v.Name)
+		}
+		if n.Is("If") {
+			for _, s := range n.Subgraphs() {
+				b, err := c.output(s, v.Output)
+				if err != nil {
+					return nil, fmt.Errorf("in a branch of node %q (If): %w", n.Name, err)
+				}
+				p.branches = append(p.branches, b)
+			}
+			if p.split >= 0 || len(p.branches) == 0 {
+				return nil, fmt.Errorf("node %q (If) gives rows of two axes", n.Name)
+			}
+			break
+		}
+		if c.isProduct(n, p.split >= 0) {
+			p.product = n
+			break
+		}
+		at, err := c.step(n, p)
+		if err != nil {
+			return nil, fmt.Errorf("node %q (%s) %w", n.Name, n.OpType, err)
+		}
+		p.nodes, p.data = append(p.nodes, n), append(p.data, at)
+		v = n.Input(at)
+	}
+	slices.Reverse(p.nodes)
+	slices.Reverse(p.data)
+	if p.split >= 0 {
+		p.split = len(p.nodes) - 1 - p.split
+	}
+	return p, nil
+}
+
+// isProduct says whether the node multiplies rows with constant weights; flat says that rows have two axes there.
+func (c *logitsCut) isProduct(n *onnx.Node, flat bool) bool {
+	rank, ok := c.facts.Rank(n.Input(0))
+	if !ok || flat != (rank == 2) || !flat && rank != 3 || c.fixed(n.Input(0)) {
+		return false
+	}
+	for _, v := range n.Inputs[1:] {
+		if v != nil && !c.fixed(v) {
+			return false
+		}
+	}
+	switch {
+	case n.Is("MatMul"):
+		w, ok := c.facts.Rank(n.Input(1))
+		return ok && w == 2
+	case n.Is("Gemm"):
+		return n.AttrInt("transA", 0) == 0 && (n.Input(2) == nil || c.forAllRows(n.Input(2), 2, 0))
+	case n.Domain == "com.microsoft" && n.OpType == "FusedMatMul":
+		return n.AttrInt("transA", 0) == 0 && n.AttrInt("transBatchA", 0) == 0 && n.AttrInt("transBatchB", 0) == 0
+	case n.Domain == "com.microsoft" && n.OpType == "MatMulNBits":
+		return true
+	}
+	return false
+}
+
+// fixed says whether a value is computed from constants alone.
+func (c *logitsCut) fixed(v *onnx.Value) bool {
+	if known, ok := c.constants[v]; ok {
+		return known
+	}
+	c.constants[v] = false // of a loop that cannot be
+	n := v.Producer
+	is := v.IsConstant()
+	if n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Subgraphs()) == 0 && !random[n.OpType] {
+		is = !slices.ContainsFunc(n.Inputs, func(x *onnx.Value) bool { return x != nil && !c.fixed(x) })
+	}
+	c.constants[v] = is
+	return is
+}
+
+var random = set("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+// forAllRows says whether a value has the same elements for all positions, as an operand beside rows of so many axes whose positions
+// are along axis.
+func (c *logitsCut) forAllRows(v *onnx.Value, rank, axis int) bool {
+	r, ok := c.facts.Rank(v)
+	if !ok || r > rank {
+		return false
+	}
+	if axis -= rank - r; axis < 0 {
+		return true
+	}
+	d, ok := c.facts.Dim(v, axis)
+	return ok && d == 1
+}
+
+// rowwise are the ops of one input that treat each element by itself.
+var rowwise = set("Abs", "Cast", "Clip", "Dropout", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Mish",
+	"Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu")
+
+// beside are the ops that combine elements of several inputs.
+var beside = set("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Where")
+
+// step gives the input of a node that holds the rows, for an op that treats each position by itself.
+func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
+	if !onnx.IsStandardDomain(n.Domain) {
+		if c.model.Function(n.Domain, n.OpType, n.Overload) != nil {
+			return 0, errors.New("is a call of a function: inline it first (apply --inline all)")
+		}
+		return 0, errors.New("is no op that is known to treat each position by itself")
+	}
+	at := 0
+	out := n.OutputValue(0)
+	rank, _ := c.facts.Rank(out)
+	axis := rank - 2
+	switch {
+	case n.Is("Reshape"):
+		return 0, c.reshape(n, p)
+	case rowwise[n.OpType]:
+	case beside[n.OpType]:
+		var rows []int
+		for i, v := range n.Inputs {
+			if v != nil && !c.fixed(v) {
+				rows = append(rows, i)
+			}
+		}
+		if len(rows) != 1 || n.Is("Where") && rows[0] == 0 {
+			return 0, errors.New("has no one input that is computed")
+		}
+		at = rows[0]
+		for i, v := range n.Inputs {
+			if i != at && v != nil && !c.forAllRows(v, rank, axis) {
+				return 0, fmt.Errorf("has the input %q, which is not the same for all positions", v.Name)
+			}
+		}
+	case n.Is("Softmax"), n.Is("LogSoftmax"):
+		if a := n.AttrInt("axis", -1); a != -1 && a != int64(rank-1) {
+			return 0, errors.New("is not over the vocabulary")
+		}
+	case n.Is("Slice"):
+		axes, ok := c.facts.Constant(n.Input(3))
+		if !ok || len(axes.I) != 1 || axes.I[0] != -1 && axes.I[0] != int64(rank-1) || !c.fixed(n.Input(1)) || !c.fixed(n.Input(2)) {
+			return 0, errors.New("takes a part of another axis than the vocabulary's")
+		}
+	default:
+		return 0, errors.New("is no op that is known to treat each position by itself")
+	}
+	in, ok := c.facts.Rank(n.Input(at))
+	if !ok || in != rank || !n.Is("Slice") && !c.facts.SameShape(n.Input(at), out) {
+		return 0, fmt.Errorf("gives another shape than its input %q has", n.Input(at).Name)
+	}
+	return at, nil
+}
+
+// reshape takes a Reshape that makes [batch, sequence, …] of [batch*sequence, …].
+func (c *logitsCut) reshape(n *onnx.Node, p *logitsPath) error {
+	for w := range infer.Worlds {
+		in, ok1 := c.facts.Shape(n.Input(0), w)
+		out, ok2 := c.facts.Shape(n.OutputValue(0), w)
+		if !ok1 || !ok2 || p.split >= 0 || len(in) != 2 || len(out) != 3 || in[1] != out[2] || in[0] != out[0]*out[1] {
+			return errors.New("is none of [batch*sequence, vocabulary] to [batch, sequence, vocabulary]")
+		}
+	}
+	p.split = len(p.nodes)
+	return nil
+}

@@ -1,0 +1,87 @@
+package convert
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+)
+
+// TestLastLogitsOfBundledModels: every bundled language model then gives its goldens' last positions, in onnxruntime where it
+// has kernels, else in the built-in evaluator; a second time there is nothing to do.
+func TestLastLogitsOfBundledModels(t *testing.T) {
+	tried := 0
+	for name, path := range bundled(t) {
+		m := read(t, path)
+		if m.Graph.Outputs[0].Name != "logits" {
+			continue
+		}
+		tried++
+		t.Run(name, func(t *testing.T) {
+			cases, err := golden.Load(strings.TrimSuffix(path, ".onnx")+".npz", m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := LastLogits(m); err != nil {
+				t.Fatal(err)
+			}
+			m, file := rewritten(t, m)
+			if d, _ := m.Graph.Outputs[0].Type(); len(d.Dims) != 3 || d.Dims[1].Value != 1 {
+				t.Errorf("the output is declared as %+v", d)
+			}
+			for i, c := range cases {
+				if i > 0 && testing.Short() {
+					break
+				}
+				c.Outputs = append([]*onnx.Tensor{}, c.Outputs...)
+				for i, o := range c.Outputs {
+					if o.Name == "logits" {
+						c.Outputs[i] = lastPosition(t, o)
+					}
+				}
+				got, err := runtime(file, ort.WithLibrary(orttest.Library(t)), &c)
+				if err != nil { // bfloat16, or rotary tables of one batch
+					t.Logf("%v", err)
+					got, err = evaluated(m, c.Inputs)
+				}
+				if err == nil {
+					err = within(got, &c)
+				}
+				if err != nil {
+					t.Errorf("case %d: %v", i, err)
+				}
+			}
+			if err := LastLogits(m); !errors.Is(err, ErrLastOnly) {
+				t.Errorf("once more: %v", err)
+			}
+		})
+	}
+	if tried < 10 {
+		t.Errorf("%d models have logits", tried)
+	}
+}
+
+// lastPosition gives [batch, 1, vocabulary] of [batch, sequence, vocabulary].
+func lastPosition(t *testing.T, o *onnx.Tensor) *onnx.Tensor {
+	t.Helper()
+	b, err := o.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, positions := int(o.Dims[0]), int(o.Dims[1])
+	row := len(b) / batch / positions
+	var last []byte
+	for i := range batch {
+		at := (i*positions + positions - 1) * row
+		last = append(last, b[at:at+row]...)
+	}
+	r, err := onnx.NewTensor(o.Name, o.DataType, []int64{o.Dims[0], 1, o.Dims[2]}, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
