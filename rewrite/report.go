@@ -15,6 +15,12 @@ const (
 	Missed  = "missed"  // looked like a part of a pattern, and did not match
 )
 
+// What a model computes logits of, where that was asked about (Report.Logits).
+const (
+	LogitsLast     = "last position only"                         // of every position before
+	LogitsWereLast = "last position only, as the model was given" // nothing was changed for that
+)
+
 // Report says what was found in a model and what became of it. Its JSON form is schema 1.
 type Report struct {
 	Schema       int             `json:"schema"`
@@ -24,6 +30,7 @@ type Report struct {
 	Backend      string          `json:"backend,omitempty"`     // devices in order of priority, as in "+CPU,REF"; absent with a target
 	PassedOver   []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
 	Inlined      *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
+	Logits       string          `json:"logits,omitempty"`      // filled by the caller: LogitsLast or LogitsWereLast
 	Patterns     []PatternReport `json:"patterns"`
 	Sites        []SiteReport    `json:"sites"`
 	Repairs      []RepairReport  `json:"repairs,omitempty"`

@@ -30,6 +30,9 @@ func (r *Report) WriteCounts(w io.Writer) error {
 	if r.Inlined != nil {
 		b.WriteString(r.Inlined.Text() + "\n")
 	}
+	if r.Logits != "" {
+		fmt.Fprintf(&b, "logits: %s\n", r.Logits)
+	}
 	for _, p := range r.Patterns {
 		fmt.Fprintf(&b, "%-18s %d of %d", p.Name, p.Fused, p.Found)
 		if p.Refused > 0 {

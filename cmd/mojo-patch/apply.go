@@ -41,6 +41,10 @@ then, they stay as they were.
 With --target, what stands in the place of a block is no fused op but what another runtime has (docs/targets.md). A site that
 it has nothing for stays open: it is left as it was and reported.
 
+With --last-logits, a model that computes logits for every position gets a graph that computes those of the last one,
+[batch, 1, vocabulary]: all that generation reads. In batches with padding the last position is a token's where the padding is on
+the left. Cases of --golden are compared at their last positions.
+
 The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
 OUT lies in the same folder: then it refers to the same data files, and needs them, and only weights that were stacked are in
 OUT.data. OUT appears when it is whole, in place of an older one at once with its data; an OUT.data that it does not need any
@@ -49,6 +53,7 @@ more is removed, unless another model of the folder refers to it.`,
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx -o standard.onnx --target onnx
+  mojo-patch apply model.onnx -o decoder.onnx --last-logits
   mojo-patch apply model.onnx --dry-run --json`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
@@ -128,7 +133,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 			return err
 		}
 		defer m.Close()
-		if err := p.prepare(m); err != nil {
+		if _, err := p.ready(m); err != nil {
 			return err
 		}
 		r.Inlined = nil

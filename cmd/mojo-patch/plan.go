@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/convert"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
@@ -30,6 +31,7 @@ type planFlags struct {
 	devices      deviceFlag
 	patterns     patternFlag
 	target       targetFlags
+	lastLogits   bool
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -48,6 +50,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl.BoolVar(&f.assume, "assume-available", false, "take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on another machine")
 	f.devices.flags(c, "devices whose kernels are taken")
 	f.target.flags(c)
+	fl.BoolVar(&f.lastLogits, "last-logits", false, "compute the logits of the last position only (left-padded batches), not those of every one")
 	completeValues(c, "include", kernelIDs, true)
 	completeValues(c, "only", patternNames, true)
 	completeValues(c, "skip", patternNames, true)
@@ -171,16 +174,32 @@ func (p *plan) read(path string) (*onnx.Model, error) {
 	return m, nil
 }
 
+// ready changes the model as the flags ask before sites are looked for. It says what the model computes logits of.
+func (p *plan) ready(m *onnx.Model) (logits string, err error) {
+	if p.lastLogits {
+		switch err := convert.LastLogits(m); {
+		case errors.Is(err, convert.ErrLastOnly):
+			logits = rewrite.LogitsWereLast
+		case err != nil:
+			return "", fmt.Errorf("--last-logits: %w", err)
+		default:
+			logits = rewrite.LogitsLast
+		}
+	}
+	return logits, p.prepare(m)
+}
+
 // run finds, checks and rewrites the sites of a model that read gave.
 func (p *plan) run(m *onnx.Model, more ...rewrite.Option) (*rewrite.Report, error) {
-	if err := p.prepare(m); err != nil {
+	logits, err := p.ready(m)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.input.Path, err)
 	}
 	r, err := rewrite.ApplyDefaultKernels(m, p.include, append(slices.Clip(p.options), more...)...)
 	if err != nil {
 		return nil, err
 	}
-	r.Input, r.TimeMS.Read = p.input, p.readMS
+	r.Input, r.TimeMS.Read, r.Logits = p.input, p.readMS, logits
 	if len(p.patterns.paths) > 0 { // these may need no kernel
 		return r, nil
 	}
