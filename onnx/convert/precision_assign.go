@@ -101,10 +101,10 @@ func (p *precision) node(n *onnx.Node) {
 		}
 	case !slices.ContainsFunc(n.Inputs, p.isFloat):
 		return
-	case choosing[n.OpType], !onnx.IsStandardDomain(n.Domain), alwaysFloat32[n.OpType]:
+	case choosing[n.OpType], !p.computes(n) && !n.Is("Shape"):
 		k = wide
 	default:
-		return // reads floats as they are: Shape, IsNaN, Cast to another type
+		return // reads floats as they are: Shape, IsNaN
 	}
 	if !k.float32() && !p.computes(n) && !n.Is("Cast") {
 		k = wide

@@ -20,8 +20,8 @@ var bfloat16Since = map[string]int64{
 
 // alwaysFloat32 are ops with inputs that the standard has in float32 alone, that make numbers by themselves, or that no
 // provider was tried with in half types.
-var alwaysFloat32 = set("Bernoulli", "Col2Im", "CumProd", "DFT", "DequantizeLinear", "Det", "DynamicQuantizeLinear", "EyeLike", "GridSample",
-	"ImageDecoder", "LRN", "LinearAttention", "CausalConvWithState", "MatMulInteger", "MelWeightMatrix", "Multinomial", "NonMaxSuppression",
+var alwaysFloat32 = set("Bernoulli", "BitCast", "BlackmanWindow", "Col2Im", "CumProd", "DFT", "DequantizeLinear", "Det", "DynamicQuantizeLinear", "EyeLike", "GridSample",
+	"HammingWindow", "HannWindow", "ImageDecoder", "LRN", "LinearAttention", "CausalConvWithState", "MatMulInteger", "MeanVarianceNormalization", "MelWeightMatrix", "Multinomial", "NonMaxSuppression",
 	"QLinearConv", "QLinearMatMul", "QuantizeLinear", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Range",
 	"Resize", "RoiAlign", "STFT", "Upsample", "Unique", "AffineGrid", "CenterCropPad", "DeformConv", "MaxRoiPool", "MaxUnpool", "Celu", "OneHot")
 
@@ -34,7 +34,7 @@ var cpuBFloat16 = set("Cast", "Concat", "Constant", "ConstantOfShape", "Flatten"
 var noCUDABFloat16 = set("ArgMax", "ArgMin", "Clip", "CumSum", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log",
 	"LogSoftmax", "Max", "Mean", "Min", "Mod", "Pad", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMin",
 	"ReduceProd", "ReduceSumSquare", "Sum", "Ceil", "Sign", "Size", "NonZero", "Hardmax", "PRelu", "IsInf", "BatchNormalization", "Attention",
-	"GroupNormalization", "Swish", "SwiGLU", "TensorScatter", "DepthToSpace", "SpaceToDepth", "MeanVarianceNormalization",
+	"GroupNormalization", "Swish", "SwiGLU", "TensorScatter", "DepthToSpace", "SpaceToDepth",
 	"GRU", "LSTM", "RNN", "InstanceNormalization", "LpNormalization", "Softplus", "Softsign", "Elu", "Selu", "HardSigmoid", "HardSwish", "Mish", "ThresholdedRelu",
 	"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 
