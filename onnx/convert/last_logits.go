@@ -35,12 +35,36 @@ func LastLogits(m *onnx.Model) error {
 	if opset := m.Opset(""); opset < oldest {
 		return fmt.Errorf("the model is of opset %d: %d is the oldest that is known", opset, oldest)
 	}
-	c := &logitsCut{model: m, facts: infer.Analyze(m), constants: map[*onnx.Value]bool{}}
+	for round := range len(m.Graph.Outputs) + 1 {
+		c := &logitsCut{model: m, facts: infer.Analyze(m), constants: map[*onnx.Value]bool{}}
+		found, err := c.find()
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(found, func(p *logitsPath) bool { return !p.single })
+		switch {
+		case at < 0 && round == 0:
+			return ErrLastOnly
+		case at < 0:
+			return nil
+		}
+		if err := c.cut(found[at]); err != nil {
+			return err
+		}
+		if err := removeDead(m.Graph); err != nil {
+			return err
+		}
+	}
+	return errors.New("the shape of the logits of the last position is not known")
+}
+
+// find looks for the logits among the outputs of the model.
+func (c *logitsCut) find() ([]*logitsPath, error) {
 	var found []*logitsPath
 	var reasons []string
 	var greatest int64
-	for i, v := range m.Graph.Outputs {
-		p, err := c.output(m.Graph, i)
+	for i, v := range c.model.Graph.Outputs {
+		p, err := c.output(c.model.Graph, i)
 		switch {
 		case err != nil:
 			reasons = append(reasons, fmt.Sprintf("%q: %v", v.Name, err))
@@ -51,22 +75,13 @@ func LastLogits(m *onnx.Model) error {
 		}
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked for that a product with "+
-			"constant weights gives, followed by ops on each position alone (%s)", strings.Join(reasons, "; "))
+		return nil, fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked for that a product with "+
+			"constant weights gives, followed by ops on each position alone (%s)", strings.Join(reasons[:min(len(reasons), 4)], "; "))
 	}
-	found = slices.DeleteFunc(found, func(p *logitsPath) bool { return p.single })
-	if len(found) == 0 {
-		return ErrLastOnly
-	}
-	for _, p := range found {
-		if err := c.cut(p); err != nil {
-			return err
-		}
-	}
-	return removeDead(m.Graph)
+	return found, nil
 }
 
-// logitsCut is one call of LastLogits.
+// logitsCut is the search for logits in a model as it is, and one change of it.
 type logitsCut struct {
 	model     *onnx.Model
 	facts     *infer.Facts

@@ -33,10 +33,7 @@ func TestLastLogitsOfBundledModels(t *testing.T) {
 			if d, _ := m.Graph.Outputs[0].Type(); len(d.Dims) != 3 || d.Dims[1].Value != 1 {
 				t.Errorf("the output is declared as %+v", d)
 			}
-			for i, c := range cases {
-				if i > 0 && testing.Short() {
-					break
-				}
+			for i, c := range cases[:1] {
 				c.Outputs = append([]*onnx.Tensor{}, c.Outputs...)
 				for i, o := range c.Outputs {
 					if o.Name == "logits" {
@@ -44,8 +41,7 @@ func TestLastLogitsOfBundledModels(t *testing.T) {
 					}
 				}
 				got, err := runtime(file, ort.WithLibrary(orttest.Library(t)), &c)
-				if err != nil { // bfloat16, or rotary tables of one batch
-					t.Logf("%v", err)
+				if err != nil && (strings.Contains(name, "bf16") || name == "llama-dynamo23-fp32") { // rotary tables of one batch
 					got, err = evaluated(m, c.Inputs)
 				}
 				if err == nil {

@@ -1,0 +1,269 @@
+package convert
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// head is a small model that ends in logits: rows of a table of 5 x 4 by ids, and what the case builds from them.
+type head struct {
+	*onnx.Model
+	rows, table, shape *onnx.Value // [batch, sequence, 4], [5, 4], and the batch and sequence of ids
+}
+
+func newHead() *head {
+	m := onnx.New(8, 17)
+	g := m.Graph
+	ids := g.AddInput("ids", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}}})
+	var list []float32
+	for i := range 20 {
+		list = append(list, float32(i*i%7)-3)
+	}
+	h := &head{Model: m, table: g.AddInitializer(onnx.NewFloat32s("table", []int64{5, 4}, list))}
+	h.rows = h.node("Gather", []*onnx.Value{h.table, ids})
+	h.shape = h.node("Shape", []*onnx.Value{ids})
+	return h
+}
+
+func (h *head) node(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	v := h.Graph.NewValue(strings.ToLower(op))
+	n := h.Graph.AddNode(op, inputs, []*onnx.Value{v}, attrs...)
+	n.Name = "/" + v.Name
+	return v
+}
+
+func (h *head) ints(list ...int64) *onnx.Value {
+	return h.Graph.AddInitializer(onnx.NewInt64s("integers", list))
+}
+
+func (h *head) floats(dims []int64, list ...float32) *onnx.Value {
+	return h.Graph.AddInitializer(onnx.NewFloat32s("floats", dims, list))
+}
+
+// out declares an output of three axes.
+func (h *head) out(v *onnx.Value) {
+	v.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}, {Value: 5}}})
+	h.Graph.AddOutput(v)
+}
+
+// tied multiplies rows with the transposed table.
+func (h *head) tied(x *onnx.Value) *onnx.Value {
+	w := h.node("Transpose", []*onnx.Value{h.table}, onnx.IntsAttr("perm", []int64{1, 0}))
+	return h.node("MatMul", []*onnx.Value{x, w})
+}
+
+// gemm multiplies rows of two axes with the table.
+func (h *head) gemm(x *onnx.Value) *onnx.Value {
+	return h.node("Gemm", []*onnx.Value{x, h.table, h.floats([]int64{5}, 1, 2, 3, 4, 5)}, onnx.IntAttr("transB", 1))
+}
+
+func (h *head) back(x *onnx.Value) *onnx.Value {
+	return h.node("Reshape", []*onnx.Value{x, h.node("Concat", []*onnx.Value{h.shape, h.ints(5)}, onnx.IntAttr("axis", 0))})
+}
+
+// TestLastLogitsForms: other spellings, and other outputs beside the logits, which stay.
+func TestLastLogitsForms(t *testing.T) {
+	forms := map[string]func(h *head){
+		"tied": func(h *head) { h.out(h.tied(h.rows)) },
+		"softcap": func(h *head) {
+			x := h.node("Div", []*onnx.Value{h.tied(h.rows), h.floats(nil, 30)})
+			h.out(h.node("Mul", []*onnx.Value{h.floats(nil, 30), h.node("Tanh", []*onnx.Value{x})}))
+		},
+		"softmax": func(h *head) { h.out(h.node("Softmax", []*onnx.Value{h.tied(h.rows)}, onnx.IntAttr("axis", 2))) },
+		"flattened": func(h *head) {
+			h.out(h.back(h.gemm(h.node("Reshape", []*onnx.Value{h.rows, h.ints(-1, 4)}))))
+		},
+		"normed flat": func(h *head) {
+			x := h.node("Relu", []*onnx.Value{h.node("Reshape", []*onnx.Value{h.rows, h.ints(-1, 4)})})
+			h.out(h.node("Mul", []*onnx.Value{h.back(h.gemm(x)), h.floats([]int64{1, 1, 5}, 1, 2, 1, 2, 1)}))
+		},
+		"other outputs": func(h *head) {
+			x := h.tied(h.rows)
+			y := h.node("Tanh", []*onnx.Value{x})
+			h.out(y)
+			best := h.node("ArgMax", []*onnx.Value{y}, onnx.IntAttr("axis", 2), onnx.IntAttr("keepdims", 0))
+			h.Graph.AddOutput(best)
+			h.Graph.AddOutput(h.rows)
+			raw := h.node("Neg", []*onnx.Value{x})
+			h.Graph.AddOutput(h.node("ReduceMax", []*onnx.Value{raw}))
+		},
+		"an output on the way": func(h *head) {
+			x := h.tied(h.rows)
+			y := h.node("Tanh", []*onnx.Value{x})
+			h.out(y)
+			h.Graph.AddOutput(h.node("Identity", []*onnx.Value{y}))
+			h.Graph.AddOutput(h.node("Size", []*onnx.Value{x}))
+		},
+		"branches": func(h *head) {
+			cond := h.node("Equal", []*onnx.Value{h.node("Size", []*onnx.Value{h.shape}), h.Graph.AddInitializer(scalarInt("two", 2))})
+			v := h.Graph.NewValue("if")
+			n := h.Graph.NewNode("If", []*onnx.Value{cond})
+			for _, name := range []string{"then_branch", "else_branch"} {
+				s := h.Graph.NewSubgraph(name)
+				w := s.NewValue("w")
+				s.AddNode("Transpose", []*onnx.Value{h.table}, []*onnx.Value{w}, onnx.IntsAttr("perm", []int64{1, 0}))
+				y := s.NewValue("y")
+				s.AddNode("MatMul", []*onnx.Value{h.rows, w}, []*onnx.Value{y})
+				s.AddOutput(y)
+				n.Attributes = append(n.Attributes, onnx.GraphAttr(name, s))
+			}
+			n.TakeOutput(0, v)
+			h.Graph.Nodes = append(h.Graph.Nodes, n)
+			h.out(v)
+		},
+	}
+	ids := onnx.NewInt64s("ids", []int64{0, 3, 4, 1, 2, 2})
+	ids.Dims = []int64{2, 3}
+	for name, build := range forms {
+		t.Run(name, func(t *testing.T) {
+			h := newHead()
+			build(h)
+			want, err := evaluated(h.Model, []*onnx.Tensor{ids})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := LastLogits(h.Model); err != nil {
+				t.Fatal(err)
+			}
+			m, _ := rewritten(t, h.Model)
+			got, err := evaluated(m, []*onnx.Tensor{ids})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[0] = lastPosition(t, want[0])
+			if name == "an output on the way" {
+				want[1] = lastPosition(t, want[1]) // a name of the logits
+			}
+			if err := equal(got, want); err != nil {
+				t.Error(err)
+			}
+			if d, _ := m.Graph.Outputs[0].Type(); d.Dims[1].Value != 1 || d.Dims[0].Param != "batch" {
+				t.Errorf("the output is declared as %+v", d)
+			}
+			rows := 0
+			for _, g := range m.Graphs() {
+				for _, n := range g.Nodes {
+					if n.Is("MatMul") || n.Is("Gemm") {
+						rows++
+					}
+				}
+			}
+			if whole := name == "other outputs"; rows != 1 && !whole && name != "branches" && name != "an output on the way" {
+				t.Errorf("%d products", rows)
+			}
+		})
+	}
+}
+
+// TestLastLogitsErrs: what is no model of logits for every position is left as it is, and the error says what is in the way.
+func TestLastLogitsErrs(t *testing.T) {
+	for name, c := range map[string]struct {
+		build func(h *head)
+		want  string
+	}{
+		"no product":   {func(h *head) { h.out(h.node("Tanh", []*onnx.Value{h.rows})) }, `/gather" (Gather) is no op that is known`},
+		"the residual": {func(h *head) { h.out(h.node("Add", []*onnx.Value{h.rows, h.rows})) }, "no one input that is computed"},
+		"over rows":    {func(h *head) { h.out(h.node("Softmax", []*onnx.Value{h.tied(h.rows)}, onnx.IntAttr("axis", 1))) }, "not over the vocabulary"},
+		"two axes": {func(h *head) {
+			h.Graph.AddOutput(h.node("ReduceMax", []*onnx.Value{h.tied(h.rows)}, onnx.IntsAttr("axes", []int64{1}), onnx.IntAttr("keepdims", 0)))
+		}, "it has 2 axes"},
+		"rows differ": {func(h *head) {
+			h.out(h.node("Mul", []*onnx.Value{h.tied(h.rows), h.node("Cast", []*onnx.Value{h.ints(1)}, onnx.IntAttr("to", 1))}))
+		}, ""},
+		"by ids": {func(h *head) {
+			h.out(h.node("Add", []*onnx.Value{h.tied(h.rows), h.node("ReduceMax", []*onnx.Value{h.rows}, onnx.IntsAttr("axes", []int64{2}))}))
+		}, "no one input that is computed"},
+		"another shape": {func(h *head) {
+			h.out(h.node("Transpose", []*onnx.Value{h.tied(h.rows)}, onnx.IntsAttr("perm", []int64{0, 1, 2})))
+		}, "/transpose_1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHead()
+			c.build(h)
+			before := text(h.Model)
+			err := LastLogits(h.Model)
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || errors.Is(err, ErrLastOnly) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "was looked for") {
+				t.Errorf("%v", err)
+			}
+			if text(h.Model) != before {
+				t.Error("the model has changed")
+			}
+		})
+	}
+	h := newHead()
+	last := h.node("Slice", []*onnx.Value{h.rows, h.ints(-1), h.ints(1 << 62), h.ints(1)})
+	h.out(h.tied(last))
+	before := text(h.Model)
+	if err := LastLogits(h.Model); !errors.Is(err, ErrLastOnly) || text(h.Model) != before {
+		t.Errorf("one that cuts already: %v", err)
+	}
+	if err := LastLogits(nil); err == nil {
+		t.Error("no model is none to convert")
+	}
+}
+
+// scalarInt makes a scalar of int64.
+func scalarInt(name string, x int64) *onnx.Tensor {
+	t := onnx.NewInt64s(name, []int64{x})
+	t.Dims = []int64{}
+	return t
+}
+
+// TestLastLogitsOfContribProducts: onnxruntime's own products, which the evaluator here does not run.
+func TestLastLogitsOfContribProducts(t *testing.T) {
+	for _, op := range []string{"FusedMatMul", "MatMulNBits"} {
+		h := newHead()
+		h.ImportOpset("com.microsoft", 1)
+		y := h.Graph.NewValue("y")
+		n := h.Graph.AddNode(op, []*onnx.Value{h.rows}, []*onnx.Value{y})
+		n.Domain = "com.microsoft"
+		if op == "FusedMatMul" {
+			n.SetInput(1, h.table)
+			n.SetAttr(onnx.IntAttr("transB", 1))
+		} else {
+			packed, err := onnx.NewTensor("packed", onnx.Uint8, []int64{5, 1, 8}, make([]byte, 40))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.SetInput(1, h.Graph.AddInitializer(packed))
+			n.SetInput(2, h.floats([]int64{5}, 1, 1, 1, 1, 1))
+			for name, x := range map[string]int64{"K": 4, "N": 5, "bits": 4, "block_size": 16} {
+				n.SetAttr(onnx.IntAttr(name, x))
+			}
+		}
+		h.out(h.node("Tanh", []*onnx.Value{y}))
+		if err := LastLogits(h.Model); err != nil {
+			t.Errorf("%s: %v", op, err)
+			continue
+		}
+		if p := n.Input(0).Producer; !p.Is("Slice") {
+			t.Errorf("%s reads the output of %s", op, p.OpType)
+		}
+	}
+}
+
+// TestLastRows: the rows that the check compares are the last of each batch.
+func TestLastRows(t *testing.T) {
+	x := &reference.Tensor{DataType: onnx.Float, Shape: []int{2, 3, 1}, F: []float64{1, 2, 3, 4, 5, 6}}
+	if got := lastRows(x, 2, 3); !slices.Equal(got.F, []float64{3, 6}) || !slices.Equal(got.Shape, []int{2, 1, 1}) {
+		t.Error(got.Shape, got.F)
+	}
+	x.Shape = []int{6, 1}
+	if got := lastRows(x, 2, 3); !slices.Equal(got.F, []float64{3, 6}) || !slices.Equal(got.Shape, []int{2, 1}) {
+		t.Error(got.Shape, got.F)
+	}
+	if err := sameRows(x, lastRows(x, 2, 3)); err == nil {
+		t.Error("six rows are not two")
+	}
+}
