@@ -64,6 +64,9 @@ type OutOfRange struct {
 // its weights, caches, inputs and outputs as bfloat16 and computes in float32, which runs everywhere, at float32's speed; one for
 // "cuda" alone computes in bfloat16 as PyTorch's exports do, and does not load on the CPU, as they do not.
 //
+// A model of a half type is taken to float32 first, which is exact, also where the type stays: an export of PyTorch in bfloat16
+// becomes one that loads on the CPU.
+//
 // Calls of model-local functions are inlined first. Nodes of the domain mojo are refused: a model is converted before it is
 // patched. So are sequences of tensors. After an error the model is of no use.
 func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*PrecisionReport, error) {
@@ -94,7 +97,7 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 		}
 		r.Inlined = calls
 	}
-	if half := halfType(m, to); half != onnx.Undefined {
+	if half := halfType(m); half != onnx.Undefined {
 		r.From = half
 		if err := widen(m, r); err != nil {
 			return nil, err
@@ -139,12 +142,11 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceMap",
 	"SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
 
-// halfType gives the half type that constants, Casts, inputs or outputs of the model have and that has to be taken back to
-// float32 first: any one for float32, the other one for a half type.
-func halfType(m *onnx.Model, to onnx.DataType) onnx.DataType {
+// halfType gives the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to float32 first.
+func halfType(m *onnx.Model) onnx.DataType {
 	found := onnx.Undefined
 	look := func(t onnx.DataType) {
-		if (t == onnx.Float16 || t == onnx.BFloat16) && t != to {
+		if t == onnx.Float16 || t == onnx.BFloat16 {
 			found = t
 		}
 	}

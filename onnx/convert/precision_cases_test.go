@@ -1,0 +1,133 @@
+package convert
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// TestPrecisionLimitsMasks: the lowest float32 of a mask becomes the lowest number of the type, and no infinity, also where the mask
+// is made by arithmetic in float32; numbers that are too large are counted.
+func TestPrecisionLimitsMasks(t *testing.T) {
+	build := func() *head {
+		h := newHead()
+		lowest := h.floats(nil, -math.MaxFloat32)
+		keep := h.node("Cast", []*onnx.Value{h.Graph.Inputs[0]}, onnx.IntAttr("to", int64(onnx.Float)))
+		mask := h.node("Mul", []*onnx.Value{h.node("Sub", []*onnx.Value{h.floats(nil, 1), keep}), lowest}) // 0 for an id of 1
+		scores := h.node("Mul", []*onnx.Value{h.tied(h.rows), h.floats([]int64{5}, 1, 1, 1, 1e6, 1)})
+		h.out(h.node("Add", []*onnx.Value{scores, h.node("Unsqueeze", []*onnx.Value{mask, h.ints(2)})}))
+		return h
+	}
+	ids := onnx.NewInt64s("ids", []int64{1, 0, 1, 0})
+	ids.Dims = []int64{2, 2}
+	for _, to := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
+		h := build()
+		r, err := Precision(h.Model, to, "cuda")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[onnx.DataType]int{onnx.Float16: 2, onnx.BFloat16: 1}[to]
+		if len(r.OutOfRange) != want || r.OutOfRange[0].Elements != 1 {
+			t.Errorf("%s: %+v", to, r.OutOfRange)
+		}
+		m, _ := rewritten(t, h.Model)
+		got, err := evaluated(m, []*onnx.Tensor{ids})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := reference.FromONNX(got[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range x.F[5:10] { // of the id 0, whose row is masked
+			if math.IsInf(f, 0) && i != 3 || f > -greatest(to)/2 && i != 3 {
+				t.Errorf("%s: masked element %d is %g", to, i, f)
+			}
+		}
+	}
+}
+
+// TestPrecisionInlines: model-local functions are replaced by their bodies, whose Casts are of one type.
+func TestPrecisionInlines(t *testing.T) {
+	h := newHead()
+	h.ImportOpset("local", 1)
+	f := onnx.NewFunction("local", "Twice", "", 17)
+	x := f.Body.AddInput("x", onnx.Type{})
+	c, y := f.Body.NewValue("c"), f.Body.NewValue("y")
+	f.Body.AddNode("Cast", []*onnx.Value{x}, []*onnx.Value{c}, onnx.IntAttr("to", int64(onnx.Float)))
+	f.Body.AddNode("Add", []*onnx.Value{c, c}, []*onnx.Value{y})
+	f.Body.AddOutput(y)
+	h.Functions = append(h.Functions, f)
+	v := h.node("Twice", []*onnx.Value{h.tied(h.rows)})
+	v.Producer.Domain = "local"
+	h.out(v)
+	r, err := Precision(h.Model, onnx.Float16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Inlined != 1 || len(h.Functions) != 0 || r.Casts != 0 || r.Removed != 1 {
+		t.Errorf("%+v\n%s", r, text(h.Model))
+	}
+}
+
+// TestPrecisionErrs: what cannot be converted is an error that says why.
+func TestPrecisionErrs(t *testing.T) {
+	plain := func(build func(h *head)) *onnx.Model {
+		h := newHead()
+		build(h)
+		return h.Model
+	}
+	for name, c := range map[string]struct {
+		m         *onnx.Model
+		to        onnx.DataType
+		providers []string
+		want      string
+	}{
+		"no model": {nil, onnx.Float16, nil, "no model"},
+		"integers": {plain(func(h *head) {}), onnx.Int8, nil, "cannot convert to int8: choose float32, float16 or bfloat16"},
+		"provider": {plain(func(h *head) {}), onnx.Float16, []string{"rocm"}, `unknown provider "rocm"`},
+		"opset":    {onnx.New(7, 12), onnx.Float16, nil, "only opset 13 and newer"},
+		"patched": {plain(func(h *head) { h.node("RMSNorm", []*onnx.Value{h.rows}).Producer.Domain = "mojo" }), onnx.Float16, nil,
+			"the model is patched: convert it to float16 first"},
+		"sequence": {plain(func(h *head) { h.node("SequenceConstruct", []*onnx.Value{h.rows}) }), onnx.BFloat16, nil, "models with sequences"},
+		"unknown":  {plain(func(h *head) { h.node("Strange", []*onnx.Value{h.rows}).Producer.Domain = "far" }), onnx.Float16, nil, `declare it (value_info)`},
+	} {
+		if _, err := Precision(c.m, c.to, c.providers...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestPrecisionOfPyTorchsBFloat16: an export in bfloat16, which onnxruntime's CPU provider refuses, loads once it is converted.
+func TestPrecisionOfPyTorchsBFloat16(t *testing.T) {
+	path := filepath.Join(root, "models", "llama-dynamo-bf16.onnx")
+	library := ort.WithLibrary(orttest.Library(t))
+	m := read(t, path)
+	cases, err := golden.Load(strings.TrimSuffix(path, ".onnx")+".npz", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runtime(path, library, &cases[0]); err == nil {
+		t.Skip("onnxruntime runs it as it is")
+	}
+	r, err := Precision(m, onnx.BFloat16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.From != onnx.BFloat16 {
+		t.Errorf("%+v", r)
+	}
+	_, file := rewritten(t, m)
+	got, err := runtime(file, library, &cases[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, got[0], cases[0].Outputs[0], 8)
+}
