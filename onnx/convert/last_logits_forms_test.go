@@ -16,10 +16,12 @@ type head struct {
 	rows, table, shape *onnx.Value // [batch, sequence, 4], [5, 4], and the batch and sequence of ids
 }
 
+var perToken = []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}}
+
 func newHead() *head {
 	m := onnx.New(8, 17)
 	g := m.Graph
-	ids := g.AddInput("ids", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}}})
+	ids := g.AddInput("ids", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: perToken})
 	var list []float32
 	for i := range 20 {
 		list = append(list, float32(i*i%7)-3)
@@ -47,7 +49,7 @@ func (h *head) floats(dims []int64, list ...float32) *onnx.Value {
 
 // out declares an output of three axes.
 func (h *head) out(v *onnx.Value) {
-	v.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}, {Value: 5}}})
+	v.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: append(perToken[:2:2], onnx.Dim{Value: 5})})
 	h.Graph.AddOutput(v)
 }
 

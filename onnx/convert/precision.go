@@ -210,11 +210,14 @@ func (p *precision) dataType(v *onnx.Value) onnx.DataType {
 	return t.DataType
 }
 
-// check errs on values whose types are not known: a Cast might be missing there.
+// check errs on values whose types are not known, since a Cast might be missing there, and on subgraphs that cannot give the type.
 func (p *precision) check() error {
 	var err error
 	p.model.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
+			if p.to == onnx.BFloat16 && p.opset < 16 && len(n.Subgraphs()) > 0 && slices.ContainsFunc(n.Outputs, p.isFloat) && err == nil {
+				err = fmt.Errorf("node %q (%s) cannot give bfloat16 in opset %d: bring the model to opset 16 or newer first", n.Name, n.OpType, p.opset)
+			}
 			for _, v := range n.Outputs {
 				if v != nil && err == nil && p.dataType(v) == onnx.Undefined {
 					err = fmt.Errorf("the type of %q, an output of node %q (%s), is not known: declare it (value_info) to convert the model",

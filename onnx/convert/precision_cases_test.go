@@ -97,7 +97,8 @@ func TestPrecisionErrs(t *testing.T) {
 		"patched": {plain(func(h *head) { h.node("RMSNorm", []*onnx.Value{h.rows}).Producer.Domain = "mojo" }), onnx.Float16, nil,
 			"the model is patched: convert it to float16 first"},
 		"sequence": {plain(func(h *head) { h.node("SequenceConstruct", []*onnx.Value{h.rows}) }), onnx.BFloat16, nil, "models with sequences"},
-		"unknown":  {plain(func(h *head) { h.node("Strange", []*onnx.Value{h.rows}).Producer.Domain = "far" }), onnx.Float16, nil, `declare it (value_info)`},
+		"unknown": {plain(func(h *head) { h.node("Strange", []*onnx.Value{h.rows}).Producer.Domain = "far" }), onnx.Float16, nil,
+			"declare it (value_info)"},
 	} {
 		if _, err := Precision(c.m, c.to, c.providers...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)

@@ -1,42 +1,54 @@
 package convert
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"strings"
 
-// What is known of kernels in half types, in onnxruntime 1.31.1: each op was tried as a model of one node, for float32, float16
-// and bfloat16. On the CPU all ops that the standard defines in float16 load, most behind Casts that onnxruntime puts in.
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// What is known of kernels in half types, in onnxruntime 1.31.1. For the CPU provider each op was tried as a model of one node, in
+// float32, float16 and bfloat16: all that the standard has in float16 load, most behind Casts that onnxruntime puts in. For the
+// CUDA provider docs/kernels.md has what was tried in bfloat16; ops that no language model there had are taken to have no kernel.
 
 // bfloat16Since says from which opset on the standard has an op in bfloat16, where that is later than opset 13; 0 never.
 var bfloat16Since = map[string]int64{
-	"CastLike": 15, "ConstantOfShape": 20, "CumSum": 14, "Gelu": 20, "GreaterOrEqual": 16, "GroupNormalization": 18, "If": 16,
-	"BatchNormalization": 14, "IsInf": 20, "LayerNormalization": 17, "LeakyRelu": 16, "LessOrEqual": 16, "Loop": 16, "PRelu": 16,
-	"Pow": 15, "RMSNormalization": 23, "RotaryEmbedding": 23, "Attention": 23, "Scan": 16, "Swish": 24, "SwiGLU": 28, "TensorScatter": 24,
-	"TopK": 24, "Trilu": 14, "Where": 16,
-	"Acos": 22, "Acosh": 22, "Asin": 22, "Asinh": 22, "Atan": 22, "Atanh": 22, "Cos": 22, "Cosh": 22, "Sin": 22, "Sinh": 22, "Tan": 22,
-	"Elu": 22, "HardSigmoid": 22, "HardSwish": 22, "Mish": 22, "Round": 22, "Selu": 22, "Softplus": 22, "Softsign": 22,
-	"ThresholdedRelu": 22, "LpNormalization": 22, "Dropout": 22, "EyeLike": 22, "InstanceNormalization": 22,
-	"AveragePool": 22, "Conv": 22, "ConvTranspose": 22, "GlobalAveragePool": 22, "GlobalMaxPool": 22, "MaxPool": 22, "GRU": 22, "LSTM": 22, "RNN": 22,
-	"Celu": 28, "Compress": 28, "Einsum": 28, "ReverseSequence": 28, "Unique": 28, "OneHot": 0, "Range": 27, "Shrink": 0,
+	"Acos": 22, "Acosh": 22, "Asin": 22, "Asinh": 22, "Atan": 22, "Atanh": 22, "Attention": 23, "AveragePool": 22,
+	"BatchNormalization": 14, "CastLike": 15, "Celu": 28, "Compress": 28, "ConstantOfShape": 20, "Conv": 22,
+	"ConvTranspose": 22, "Cos": 22, "Cosh": 22, "CumSum": 14, "Dropout": 22, "Einsum": 28, "Elu": 22,
+	"EyeLike": 22, "GRU": 22, "Gelu": 20, "GlobalAveragePool": 22, "GlobalMaxPool": 22, "GreaterOrEqual": 16,
+	"GroupNormalization": 18, "HardSigmoid": 22, "HardSwish": 22, "If": 16, "InstanceNormalization": 22,
+	"IsInf": 20, "LSTM": 22, "LayerNormalization": 17, "LeakyRelu": 16, "LessOrEqual": 16, "Loop": 16,
+	"LpNormalization": 22, "MaxPool": 22, "Mish": 22, "OneHot": 0, "PRelu": 16, "Pow": 15, "RMSNormalization": 23,
+	"RNN": 22, "Range": 27, "ReverseSequence": 28, "RotaryEmbedding": 23, "Round": 22, "Scan": 16, "Selu": 22,
+	"Shrink": 0, "Sin": 22, "Sinh": 22, "Softplus": 22, "Softsign": 22, "SwiGLU": 28, "Swish": 24, "Tan": 22,
+	"TensorScatter": 24, "ThresholdedRelu": 22, "TopK": 24, "Trilu": 14, "Unique": 28, "Where": 16,
 }
 
 // alwaysFloat32 are ops with inputs that the standard has in float32 alone, that make numbers by themselves, or that no
 // provider was tried with in half types.
-var alwaysFloat32 = set("Bernoulli", "BitCast", "BlackmanWindow", "Col2Im", "CumProd", "DFT", "DequantizeLinear", "Det", "DynamicQuantizeLinear", "EyeLike", "GridSample",
-	"HammingWindow", "HannWindow", "ImageDecoder", "LRN", "LinearAttention", "CausalConvWithState", "MatMulInteger", "MeanVarianceNormalization", "MelWeightMatrix", "Multinomial", "NonMaxSuppression",
-	"QLinearConv", "QLinearMatMul", "QuantizeLinear", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Range",
-	"Resize", "RoiAlign", "STFT", "Upsample", "Unique", "AffineGrid", "CenterCropPad", "DeformConv", "MaxRoiPool", "MaxUnpool", "Celu", "OneHot")
+var alwaysFloat32 = words(`
+	AffineGrid Bernoulli BitCast BlackmanWindow CausalConvWithState Celu CenterCropPad Col2Im CumProd DFT DeformConv
+	DequantizeLinear Det DynamicQuantizeLinear EyeLike GridSample HammingWindow HannWindow ImageDecoder LRN
+	LinearAttention MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix Multinomial
+	NonMaxSuppression OneHot QLinearConv QLinearMatMul QuantizeLinear RandomNormal RandomNormalLike RandomUniform
+	RandomUniformLike Range Resize RoiAlign STFT Unique Upsample
+`)
 
 // cpuBFloat16 are the ops that the CPU provider has in bfloat16.
-var cpuBFloat16 = set("Cast", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-	"If", "IsInf", "IsNaN", "LayerNormalization", "Loop", "Reshape", "Scan", "ScatterElements", "ScatterND", "Shape", "Sign", "Slice", "Split",
-	"Squeeze", "Transpose", "Unsqueeze")
+var cpuBFloat16 = words(`
+	Cast Concat Constant ConstantOfShape Flatten Gather GatherElements GatherND Identity If IsInf IsNaN
+	LayerNormalization Loop Reshape Scan ScatterElements ScatterND Shape Sign Slice Split Squeeze Transpose
+	Unsqueeze
+`)
 
 // noCUDABFloat16 are the ops that the CUDA provider lacks in bfloat16.
-var noCUDABFloat16 = set("ArgMax", "ArgMin", "Clip", "CumSum", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log",
-	"LogSoftmax", "Max", "Mean", "Min", "Mod", "Pad", "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMin",
-	"ReduceProd", "ReduceSumSquare", "Sum", "Ceil", "Sign", "Size", "NonZero", "Hardmax", "PRelu", "IsInf", "BatchNormalization", "Attention",
-	"GroupNormalization", "Swish", "SwiGLU", "TensorScatter", "DepthToSpace", "SpaceToDepth",
-	"GRU", "LSTM", "RNN", "InstanceNormalization", "LpNormalization", "Softplus", "Softsign", "Elu", "Selu", "HardSigmoid", "HardSwish", "Mish", "ThresholdedRelu",
-	"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
+var noCUDABFloat16 = words(`
+	ArgMax ArgMin AveragePool BatchNormalization Ceil Clip CumSum DepthToSpace Elu Equal Floor GRU GlobalAveragePool
+	GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax InstanceNormalization
+	IsInf LSTM Less LessOrEqual Log LogSoftmax LpNormalization Max MaxPool Mean Min Mish Mod NonZero PRelu Pad RNN
+	Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMin ReduceProd ReduceSumSquare Selu
+	Sign Size Softplus Softsign SpaceToDepth Sum SwiGLU Swish TensorScatter ThresholdedRelu
+`)
 
 // computes says whether the op may compute in the half type: the standard has it in the type, and every provider a kernel.
 func (p *precision) computes(n *onnx.Node) bool {
@@ -65,3 +77,6 @@ func set(names ...string) map[string]bool {
 	}
 	return s
 }
+
+// words is set of the names in a text.
+func words(text string) map[string]bool { return set(strings.Fields(text)...) }

@@ -15,8 +15,10 @@ import (
 // random numbers, in chunks of any size.
 func TestNarrowing(t *testing.T) {
 	list := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 65504, 65519.996, 65520, -65520, 1e30, math.MaxFloat32, 0x1.fep127, 0x1.ffp127,
-		0x1p-14, 0x1p-24, 0x1p-25, 0x1.000002p-25, 0x1.8p-24, 0x1.ffcp-15, 0x1.ffep-15, 0x1p-126, 0x1p-133, 0x1p-134, 0x1p-149, 1.0009765, 1.00048828125,
-		1.0014648, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+		0x1p-14, 0x1p-24, 0x1p-25, 0x1.000002p-25, 0x1.8p-24, 0x1.ffcp-15, 0x1.ffep-15,
+		0x1p-126, 0x1p-133, 0x1p-134, 0x1p-149, 1.0009765, 1.00048828125,
+		1.0014648,
+		float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 4000 {
 		list = append(list, math.Float32frombits(random.Uint32()), float32(random.NormFloat64()), float32(random.NormFloat64()*0x1p-15))

@@ -51,7 +51,7 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 				if a.Tensor != nil {
 					a.Tensor = convert(a.Tensor)
 				}
-				if a.Type == onnx.AttrInt && isHalf(onnx.DataType(a.Int)) && slices.Contains([]string{"to", "dtype", "output_dtype", "stash_type"}, a.Name) {
+				if a.Type == onnx.AttrInt && isHalf(onnx.DataType(a.Int)) && typeAttributes[a.Name] {
 					a.Int = int64(onnx.Float)
 				}
 			}
@@ -64,6 +64,9 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 	p.removeCasts()
 	return nil
 }
+
+// typeAttributes are the attributes that hold an element type.
+var typeAttributes = set("to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")
 
 // widened converts a tensor of a half type.
 func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {

@@ -1,0 +1,191 @@
+package convert
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// reads gives the greatest kind among the node's inputs of float32.
+func (p *precision) reads(n *onnx.Node) kind {
+	k := constant
+	for _, v := range n.Inputs {
+		if p.isFloat(v) {
+			k = max(k, p.kindOf(v))
+		}
+	}
+	return k
+}
+
+func (p *precision) readsHalf(n *onnx.Node) bool {
+	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return p.isFloat(v) && p.kindOf(v) == half })
+}
+
+// only says whether the node's inputs of float32 are constants and values of these kinds, with one of them at least.
+func (p *precision) only(n *onnx.Node, kinds ...kind) bool {
+	some := false
+	for _, v := range n.Inputs {
+		if !p.isFloat(v) {
+			continue
+		}
+		k := p.kindOf(v)
+		if k != constant && !slices.Contains(kinds, k) {
+			return false
+		}
+		some = some || k != constant
+	}
+	return some
+}
+
+// reduced is the kind of a reduction: of a statistic where it is over the last axis.
+func (p *precision) reduced(n *onnx.Node) kind {
+	switch k := p.kindOf(n.Input(0)); {
+	case k == score, k == index:
+		return k
+	case p.overLast(n):
+		return stat
+	}
+	return sum
+}
+
+// added is the kind of what sums are scattered to: they are of float32 as others are. The CPU provider of onnxruntime has no kernel
+// for them in float16, though it loads such a model.
+func (p *precision) added(n *onnx.Node) kind {
+	switch k := p.reads(n); k {
+	case constant, index:
+		return index
+	case score:
+		return score
+	}
+	return sum
+}
+
+// overLast says whether a reduction is over the last axis, among others.
+func (p *precision) overLast(n *onnx.Node) bool {
+	axes := n.AttrInts("axes")
+	if v := n.Input(1); v != nil {
+		t, ok := p.facts.Constant(v)
+		if !ok {
+			return false
+		}
+		axes = t.I
+	}
+	if len(axes) == 0 {
+		return n.AttrInt("noop_with_empty_axes", 0) == 0
+	}
+	rank, ok := p.facts.Rank(n.Input(0))
+	return slices.Contains(axes, -1) || ok && slices.Contains(axes, int64(rank-1))
+}
+
+// elementwise is the kind of what an elementwise op gives.
+func (p *precision) elementwise(n *onnx.Node) kind {
+	switch {
+	case p.reads(n) == constant: // arithmetic on constants: frequencies
+		return index
+	case p.only(n, index):
+		return index
+	case p.only(n, index, stat):
+		return stat
+	case p.only(n, index, stat, score):
+		return score
+	case p.only(n, wide):
+		return wide
+	}
+	if n.Is("Mul") || n.Is("Div") || n.Is("Sub") || n.Is("Add") {
+		if k := p.scaled(n); k != constant {
+			return k
+		}
+	}
+	switch {
+	case p.squares[n], sensitive[n.OpType]:
+		return max(sum, p.reads(n))
+	}
+	return half
+}
+
+// scaled is the kind of a sum or product of two values where one of them stays in float32, or constant where none does.
+func (p *precision) scaled(n *onnx.Node) kind {
+	a, b := n.Input(0), n.Input(1)
+	if !p.isFloat(a) || !p.isFloat(b) {
+		return constant
+	}
+	ka, kb := p.kindOf(a), p.kindOf(b)
+	switch {
+	case ka == stat || kb == stat:
+		return row
+	case ka == score && p.perRow(a), kb == score && p.perRow(b): // the weights of experts
+		return sum
+	case ka == row && kb == row:
+		return row
+	case ka == constant && kb == row && !p.scalar(a):
+		return p.weighted(n, 1, true)
+	case ka == row && kb == constant && !p.scalar(b):
+		return p.weighted(n, 0, false)
+	case ka == row && kb == constant, ka == constant && kb == row:
+		return row
+	case ka == table && kb == constant && p.scalar(b), kb == table && ka == constant && p.scalar(a): // attention scaling
+		return table
+	}
+	return constant
+}
+
+// weighted is the kind of a norm's row times its weight: float32 where a Cast stood behind it, half where it stood before, and
+// where there was none half if the weight comes first.
+func (p *precision) weighted(n *onnx.Node, rowAt int, weightFirst bool) kind {
+	out := n.OutputValue(0)
+	switch {
+	case n.Is("Add"), n.Is("Sub"): // the bias of a LayerNorm: of float32 as its product
+		return sum
+	case slices.ContainsFunc(out.Uses(), func(u onnx.Use) bool { return u.Node.Is("Add") && p.bias(u) }):
+		return row
+	case p.castAfter[out]:
+		return sum
+	case p.castBefore[onnx.Use{Node: n, Index: rowAt}]:
+		return half
+	case weightFirst:
+		return half
+	}
+	return sum
+}
+
+// bias says whether the other input of the Add is a constant vector.
+func (p *precision) bias(u onnx.Use) bool {
+	other := u.Node.Input(1 - u.Index)
+	return other != nil && p.kindOf(other) == constant && !p.scalar(other)
+}
+
+// perRow says whether a value has one element for each row: its last axis is 1.
+func (p *precision) perRow(v *onnx.Value) bool {
+	d, ok := p.facts.Dim(v, -1)
+	return ok && d == 1
+}
+
+func (p *precision) scalar(v *onnx.Value) bool {
+	if t := v.Constant(); t != nil {
+		return t.Len() == 1
+	}
+	rank, ok := p.facts.Rank(v)
+	return ok && rank == 0
+}
+
+// moved is the kind of what is moved: that of the inputs, half where they differ.
+func (p *precision) moved(n *onnx.Node) kind {
+	k := constant
+	for i, v := range n.Inputs {
+		if !p.isFloat(v) || n.Is("Pad") && i > 0 {
+			continue
+		}
+		switch of := p.kindOf(v); {
+		case of == half:
+			return half
+		case of != constant && k == constant:
+			k = of
+		case of != constant && of != k:
+			k = max(k, of)
+		}
+	}
+	if k == constant && (n.Is("Where") || n.OpType == "Gather" && n.Input(1).Constant() == nil || n.Is("GatherND") || n.Is("GatherElements")) {
+		return half // a mask, rows of a table
+	}
+	return k
+}
