@@ -24,12 +24,15 @@ var halves = []struct {
 // units of the half type.
 func TestPrecisionOfBundledModels(t *testing.T) {
 	for name, path := range bundled(t) {
-		if !strings.HasSuffix(name, "fp32") {
+		if !strings.HasSuffix(name, "fp32") || strings.Contains(path, "near") {
 			continue
 		}
 		for _, half := range halves {
 			if half.providers != nil && !strings.Contains(name, "dynamo") {
 				continue // the evaluator takes its time
+			}
+			if half.to == onnx.Float16 && strings.HasPrefix(name, "moe-") && !strings.Contains(name, "grouped") && !strings.Contains(name, "loop") {
+				continue // the same ops as in bfloat16
 			}
 			t.Run(fmt.Sprint(name, half.to, half.providers), func(t *testing.T) {
 				m := read(t, path)
