@@ -20,8 +20,8 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/de
 TAGS ?= crosscheck
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
-GO_FILES := go.mod go.sum $(shell find cmd fused golden internal onnx ort patterns reference rewrite \
-	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' \) 2>/dev/null)
+GO_FILES := go.mod go.sum $(shell find chat cmd fused generate golden internal onnx ort patterns reference rewrite tokenizer weights \
+	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' -o -name '*.txt' \) 2>/dev/null)
 # The CUDA kernels: nvcc is the one of the path, or of /usr/local/cuda, or else the one that pip installs into build/nvcc.
 CUDA_LIBRARY := $(BUILD)/libmojo_ops_cuda.so
 CUDA_ARCHS ?= 80 90a 100
@@ -43,6 +43,10 @@ CANN_TESTS := cann_operator_test.py cann_refusal_test.py cann_device_test.py can
 # Qualcomm's emulator and OpenVINO; `make TARGETS_VENV=DIR` takes another Python environment.
 TARGETS_VENV := $(BUILD)/targets-venv
 
+# What make bench-smollm2 times mojo-patch against.
+PEERS_VENV := $(BUILD)/peers-venv
+SMOLLM2 := $(BUILD)/smollm2
+
 # The cmake of the system, or else the one that pip installs into build/venv.
 CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
 CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
@@ -51,7 +55,7 @@ CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
 TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" PATH="$(dir $(CMAKE)):$$PATH"
 
-.PHONY: FORCE all help cann cuda cuda-programs test-cuda test-cann test-targets gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs clean distclean
+.PHONY: FORCE all help cann cuda cuda-programs test-cuda test-cann test-targets gpu-test gpu-zoo demo wheel test check test-wheel test-examples test-fetch test-go test-kernels test-arm64 test-docs test-zoo bench weights zoo spellings fuzz reliability fetch docs smollm2 bench-smollm2 clean distclean
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
@@ -125,6 +129,9 @@ $(NVCC_WHEELS)/.installed: requirements/cuda.txt
 
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
 	@scripts/demo.sh
+
+smollm2: all $(FETCHED) ## load SmolLM2-135M-Instruct's weights (fetched, 98 MB), patch it, generate, compare with PyTorch's tokens (650 MB of disk)
+	@ONNXRUNTIME_LIB="$$(cat $(FETCHED))" PYTHON="$(PYTHON)" scripts/smollm2.sh $(SMOLLM2)
 
 # What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait as much as
 # they work, the longest ones first.
@@ -202,6 +209,11 @@ bench: all $(FETCHED) $(VENV)/.installed ## time the kernels against what they r
 	$(VENV)/bin/python fused/kernels/bench/bench_moe.py $(LIBRARY) --dtype bfloat16 --tokens 1,8
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
 
+ROUNDS ?= 10
+bench-smollm2: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2 unpatched, patched by us and by others, in llama.cpp (compiled here): the tables of docs/benchmarks.md (4 GB of disk)
+	@$(TEST_ENV) $(PEERS_VENV)/bin/python bench/smollm2/run.py --tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
+		--gguf "$$(PYTHON="$(PYTHON)" scripts/fetch-smollm2.sh $(SMOLLM2))" --folder $(SMOLLM2) --rounds $(ROUNDS) --json $(SMOLLM2)/bench.json
+
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts: memory, bytes, times
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)
 
@@ -259,6 +271,15 @@ $(TARGETS_VENV)/.installed: requirements/targets.txt
 	@test -x $(TARGETS_VENV)/bin/python || $(PYTHON) -m venv $(TARGETS_VENV)
 	@echo "installing requirements/targets.txt into $(TARGETS_VENV); onnxruntime-qnn has a licence of Qualcomm's own"
 	@$(TARGETS_VENV)/bin/python -m pip install --disable-pip-version-check -q -r requirements/targets.txt
+	@touch $@
+
+# Without llama.cpp the others are timed, and its error is printed.
+$(PEERS_VENV)/.installed: requirements/peers.txt requirements/llama.txt | $(CMAKE_STAMP)
+	@test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
+	@echo "installing requirements/peers.txt and, compiled for this CPU, requirements/llama.txt into $(PEERS_VENV)"
+	@$(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r requirements/peers.txt
+	@PATH="$(dir $(CMAKE)):$$PATH" $(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r requirements/llama.txt || \
+		echo "llama.cpp cannot be compiled here (see above)" >&2
 	@touch $@
 
 $(VENV)/.cmake: requirements/build.txt | $(VENV)/bin/python

@@ -1,0 +1,72 @@
+"""A decoder in onnxruntime, its cache bound: what a run gives as present is the next run's past, without a copy."""
+
+import ctypes
+
+import numpy as np
+import onnxruntime as ort
+
+ELEMENTS = {"tensor(float)": (1, np.uint32), "tensor(float16)": (10, np.uint16), "tensor(bfloat16)": (16, np.uint16)}
+
+
+class Decoder:
+    """Greedy generation for a batch of one. Inputs: input_ids, attention_mask, position_ids if any, and keys and values of the past, which have four dimensions;
+    outputs: logits, then keys and values in the same order."""
+
+    def __init__(self, path, library=None, threads=2, cuda=False, profile=None):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        if profile:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        if library:
+            options.register_custom_ops_library(str(library))
+        providers = [("CUDAExecutionProvider", {}), "CPUExecutionProvider"] if cuda else ["CPUExecutionProvider"]
+        self.session = ort.InferenceSession(str(path), options, providers=providers)
+        if cuda and "CUDAExecutionProvider" not in self.session.get_providers():
+            raise RuntimeError("onnxruntime could not start its CUDA provider")
+        self.device = "cuda" if cuda else "cpu"
+        self.binding = self.session.io_binding()
+        self.past = [i for i in self.session.get_inputs() if len(i.shape) == 4]
+        self.outputs = [o.name for o in self.session.get_outputs()]
+        self.positions = any(i.name == "position_ids" for i in self.session.get_inputs())
+        if len(self.outputs) != len(self.past) + 1:
+            raise ValueError(f"{path}: {len(self.past)} past inputs, but {len(self.outputs)} outputs")
+        self.reset()
+
+    def reset(self):
+        """Forgets all tokens."""
+        self.length, self.cache = 0, []
+        for value in self.past:
+            element, bits = ELEMENTS[value.type]
+            empty = np.zeros((1, int(value.shape[1]), 0, int(value.shape[3])), bits)  # some exporters name a dimension "3"
+            self.cache.append(ort.OrtValue.ortvalue_from_numpy_with_onnx_type(empty, element))
+
+    def step(self, ids):
+        """Runs the graph on more tokens; the one that is then the most likely."""
+        binding, total = self.binding, self.length + len(ids)
+        binding.clear_binding_inputs()
+        binding.clear_binding_outputs()
+        binding.bind_cpu_input("input_ids", np.array([ids], np.int64))
+        binding.bind_cpu_input("attention_mask", np.ones((1, total), np.int64))
+        if self.positions:
+            binding.bind_cpu_input("position_ids", np.arange(self.length, total)[None])
+        for value, past in zip(self.past, self.cache):
+            binding.bind_ortvalue_input(value.name, past)
+        binding.bind_output(self.outputs[0], "cpu")
+        for name in self.outputs[1:]:
+            binding.bind_output(name, self.device)
+        self.session.run_with_iobinding(binding)
+        logits, *self.cache = binding.get_outputs()
+        self.length = total
+        return int(self.last(logits).argmax())
+
+    @staticmethod
+    def last(logits):
+        """The last row of logits as float32. A view where they are: of all positions they are megabytes."""
+        width, (_, bits) = logits.shape()[-1], ELEMENTS[logits.data_type()]
+        size = width * np.dtype(bits).itemsize
+        row = ctypes.string_at(logits.data_ptr() + logits.tensor_size_in_bytes() - size, size)
+        if logits.data_type() == "tensor(bfloat16)":  # numpy has none: the upper half of float32
+            return (np.frombuffer(row, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return np.frombuffer(row, np.float16 if bits == np.uint16 else np.float32).astype(np.float32)

@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Fuses a model with another tool:  fuse.py optimize_for_ort|fuse_for_onnxruntime IN.onnx OUT.onnx
+
+Prints the seconds and the CPU seconds of the tool's call as JSON. Reading and writing are not among them, nor are imports.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import onnx_ir
+
+tool, source, target = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+if tool == "optimize_for_ort":
+    from onnxscript.rewriter.ort_fusions import optimize_for_ort
+else:
+    from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime
+
+model = onnx_ir.load(source)
+wall, cpu = time.perf_counter(), time.process_time()
+if tool == "optimize_for_ort":
+    model, counts = optimize_for_ort(model)
+    print({name: count for name, count in counts.items() if count}, file=sys.stderr)
+else:
+    fuse_for_onnxruntime(model, "cpu")
+print(json.dumps({"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}))
+onnx_ir.save(model, target, external_data=target.name + ".data")

@@ -1,0 +1,50 @@
+"""The same in llama.cpp, through the C API of llama-cpp-python; it computes the logits of the last position alone."""
+
+import ctypes
+
+import llama_cpp
+import numpy as np
+
+TYPES = {"F32": 0, "F16": 1}  # ggml_type
+FILE_TYPES = {"F32": 0, "F16": 1}  # llama_ftype: all tensors, but norms stay F32
+
+_quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
+llama_cpp.llama_log_set(_quiet, ctypes.c_void_p(0))
+
+
+def convert(source, target, dtype):
+    """Writes a GGUF file with its weights in F32 or F16."""
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.nthread = FILE_TYPES[dtype], True, 2
+    status = llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(params))
+    if status:
+        raise RuntimeError(f"llama_model_quantize of {source} to {dtype}: status {status}")
+
+
+class Llama:
+    """Greedy generation for a batch of one; cache is the type of keys and values."""
+
+    def __init__(self, path, cache="F16", threads=2, context=256):
+        llama_cpp.llama_backend_init()
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        if not self.model:
+            raise RuntimeError(f"llama.cpp cannot load {path}")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = params.n_batch = params.n_ubatch = context
+        params.n_threads = params.n_threads_batch = threads
+        params.type_k = params.type_v = TYPES[cache]
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RuntimeError(f"llama.cpp cannot make a context for {path}")
+        self.width = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def reset(self):
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+
+    def step(self, ids):
+        tokens = (llama_cpp.llama_token * len(ids))(*ids)
+        status = llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(tokens, len(ids)))
+        if status:
+            raise RuntimeError(f"llama_decode: status {status}")
+        logits = llama_cpp.llama_get_logits_ith(self.context, -1)
+        return int(np.ctypeslib.as_array(logits, (self.width,)).argmax())

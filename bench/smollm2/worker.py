@@ -1,0 +1,64 @@
+"""A contender in a process of its own, so that its load time and its memory are its own."""
+
+import multiprocessing
+import time
+
+
+def peak():
+    """The most memory that this process ever had resident, in MiB."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+
+
+def _serve(pipe, kind, arguments):
+    if kind == "llama":
+        from llama import Llama as make
+    else:
+        from decoder import Decoder as make
+    start = time.perf_counter()
+    try:
+        decoder = make(**arguments)
+    except Exception as error:  # onnxruntime's have no common class
+        pipe.send({"error": f"{type(error).__name__}: {error}"})
+        return
+    pipe.send({"load": time.perf_counter() - start})
+    while job := pipe.recv():
+        prompt, tokens = job
+        decoder.reset()
+        start = time.perf_counter()
+        best = [decoder.step(prompt)]
+        middle = time.perf_counter()
+        for _ in range(tokens):
+            best.append(decoder.step(best[-1:]))
+        pipe.send({"prefill": middle - start, "decode": (time.perf_counter() - middle) / tokens, "tokens": best, "peak": peak()})
+
+
+class Worker:
+    """kind is "onnxruntime" or "llama"; arguments are those of Decoder or Llama. load is the seconds that it took."""
+
+    def __init__(self, kind, arguments):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, kind, arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.load = self._answer()["load"]
+
+    def _answer(self):
+        try:
+            answer = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            raise RuntimeError(f"the process ended with exit code {self.process.exitcode}") from None
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def run(self, prompt, tokens):
+        """Prefills and decodes; seconds of the prefill and of one token, the tokens, and the peak of memory."""
+        self.pipe.send((prompt, tokens))
+        return self._answer()
+
+    def close(self):
+        self.pipe.send(None)
+        self.process.join()
