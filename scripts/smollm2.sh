@@ -33,19 +33,27 @@ if [ -z "${ONNXRUNTIME_LIB-}" ]; then
 fi
 
 title "the weights, from GGUF into the graph"
+rm -f "$out"/*.onnx "$out"/*.onnx.data # a patched model shares the weights, which are not written over then
 show $mojo weights load $model/graph.onnx --from "$gguf" --map $model/map.json -o "$out/model.onnx"
 
 title "find, check, rewrite"
 show $mojo apply "$out/model.onnx" -o "$out/patched.onnx" --require
 
 title "generate"
-for prompt in "What is the capital of France?" "Write a haiku about the sea." "Explain in one sentence why the sky is blue."; do
+set -- "What is the capital of France?" "Write a haiku about the sea." "Explain in one sentence why the sky is blue."
+for prompt; do
   show $mojo generate "$out/patched.onnx" --tokenizer $model --chat --prompt "$prompt" --max-tokens 64
 done
 
-title "both against the 32 tokens that PyTorch generated from each of these prompts"
+title "the logits and the 32 tokens that PyTorch computed for each of these prompts, in the original and the patched model"
 status=0
 for each in model patched; do
   show $mojo generate "$out/$each.onnx" --golden $model/golden.npz || status=$?
 done
+
+title "the ids of the prompts, and the tokens of all three generated together"
+show $mojo generate "$out/patched.onnx" --tokenizer $model --chat --prompt "$1" --prompt "$2" --prompt "$3" --max-tokens 32 --ignore-eos --json \
+  >"$out/together.txt" || { cat "$out/together.txt"; exit 1; }
+head -n 1 "$out/together.txt"
+"${PYTHON-python3}" scripts/smollm2.py "$out/together.txt" $model/golden.npz || status=1
 exit $status

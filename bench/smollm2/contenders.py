@@ -49,6 +49,8 @@ def measured(command):
 
 def load(tool, graph, mapping, gguf, folder):
     """The exported model with its weights."""
+    for old in folder.glob("*.onnx*"):  # patched models of another run share the weights, which are not written over then
+        old.unlink()
     path = folder / "model.onnx"
     measured([tool, "weights", "load", graph, "--from", gguf, "--map", mapping, "-o", path])
     return Contender("unpatched", "onnxruntime", {"path": str(path)})
