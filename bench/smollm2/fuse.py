@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fuses a model with another tool:  fuse.py optimize_for_ort|fuse_for_onnxruntime IN.onnx OUT.onnx
 
-The shapes that the exporter had written and the bundled graph lacks are inferred by onnx first, since both tools look at them. Prints the
-seconds and the CPU seconds of the tool's call as JSON; inference, reading and writing are not among them, nor are imports.
+Both tools look at shapes, which the exporter had written and the bundled graph lacks: onnxruntime's symbolic shape inference brings them
+back first. Prints the seconds and the CPU seconds of the tool's call as JSON; inference, reading and writing are not among them, nor are
+imports.
 """
 
 import json
@@ -12,6 +13,7 @@ import time
 
 import onnx
 import onnx_ir
+from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
 tool, source, target = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 if tool == "optimize_for_ort":
@@ -20,7 +22,7 @@ else:
     from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime
 
 shaped = target.with_suffix(".shaped.onnx")  # beside the weights
-onnx.save(onnx.shape_inference.infer_shapes(onnx.load(source, load_external_data=False), data_prop=True), shaped)
+onnx.save(SymbolicShapeInference.infer_shapes(onnx.load(source, load_external_data=False), auto_merge=True), shaped)
 model = onnx_ir.load(shaped)
 wall, cpu = time.perf_counter(), time.process_time()
 if tool == "optimize_for_ort":
