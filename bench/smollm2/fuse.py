@@ -7,6 +7,7 @@ imports.
 """
 
 import json
+import os
 import pathlib
 import sys
 import time
@@ -15,7 +16,8 @@ import onnx
 import onnx_ir
 from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
-tool, source, target = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+tool, source, target = sys.argv[1], *(pathlib.Path(p).resolve() for p in sys.argv[2:])
+os.chdir(source.parent)  # the inference looks for external data here
 if tool == "optimize_for_ort":
     from onnxscript.rewriter.ort_fusions import optimize_for_ort
 else:

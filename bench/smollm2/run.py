@@ -115,7 +115,8 @@ def main():
     print(tables.figures(chosen, results, want))
     print(tables.ratios(chosen, results))
     for name, error in failed:
-        print(f"- {name} could not be measured: {error.strip()}")
+        print(f"- {name} could not be measured: {error.strip().splitlines()[-1]}")
+        print(f"{name}: {error}", file=sys.stderr)
     profiles = {c.name: nodes.profile(c.arguments, prompt, min(options.tokens, 20)) for c in chosen[:2]}
     print(tables.kinds(profiles))
     if options.json:
