@@ -3,8 +3,8 @@
 
     gpu.py --library libmojo_ops_cuda.so bfloat16=bf16.onnx,bf16-patched.onnx float16=fp16.onnx,fp16-patched.onnx [--rounds 10] [--cpu]
 
-Each argument names a type, the unpatched and the patched model (`mojo-patch weights load --dtype bf16`, `mojo-patch apply --backend
-+CUDA,+CPU`). All models are in one process; in every round each of them prefills the 128 tokens of golden.npz and decodes 64 more, with
+Each argument names a type, the unpatched and the patched model (`mojo-patch weights load --dtype bf16 --dtype-provider cuda`, `mojo-patch
+apply --backend +CUDA,+CPU`). All models are in one process; in every round each of them prefills the 128 tokens of golden.npz and decodes 64 more, with
 inputs and cache bound to the device and the logits copied to the host. Prints rows for docs/benchmarks.md, with the number of greedy
 tokens that are those of PyTorch in float32 up to the first that is not; then which nodes are not on CUDA. --cpu runs everything on the CPU, to
 try the program. Needs numpy and onnxruntime.
