@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
 // LogitStats says how far the distributions over a vocabulary are from the expected ones, position by position. A position is
@@ -194,20 +195,8 @@ func (l LogitLimits) broken(s *LogitStats) error {
 	return nil
 }
 
-// Vocabulary gives the number of tokens that a language model knows: the rows of the greatest table that its integer inputs
-// index. It is 0 when there is none with a known size.
-func Vocabulary(m *onnx.Model) int64 {
-	var greatest int64
-	for _, in := range findRoles(m) {
-		if in.role != roleIndex {
-			continue
-		}
-		for _, d := range in.tables {
-			greatest = max(greatest, d.Value)
-		}
-	}
-	return greatest
-}
+// Vocabulary gives the number of tokens that a language model knows; see roles.Vocabulary.
+func Vocabulary(m *onnx.Model) int64 { return roles.Vocabulary(m) }
 
 // IsLogits says whether an output holds logits: floats whose last axis is the vocabulary, or that are named so, for models
 // that take embeddings in place of tokens. vocabulary may be 0, for one that is not known.
@@ -216,5 +205,5 @@ func IsLogits(t *onnx.Tensor, vocabulary int64) bool {
 		return false
 	}
 	last := t.Dims[len(t.Dims)-1]
-	return vocabulary > 1 && last == vocabulary || nameHas(t.Name, "logits")
+	return vocabulary > 1 && last == vocabulary || roles.NameHas(t.Name, "logits")
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
 // RandomInputs makes one set of inputs for the model, the same for the same seed. It is meant for language models:
@@ -20,7 +20,7 @@ import (
 // them, whatever the exporter called the symbols (default 2, 6 and 4). A dimension that covers past and new positions
 // gets their sum. It errs on names in dims that the model lacks, and on inputs of strings or of less than 8 bits.
 func RandomInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]*onnx.Tensor, error) {
-	inputs := findRoles(m)
+	inputs := findInputs(m)
 	sizes, err := resolveSizes(inputs, dims)
 	if err != nil {
 		return nil, err
@@ -29,98 +29,98 @@ func RandomInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]*onnx.Te
 	tensors := make([]*onnx.Tensor, len(inputs))
 	for i, in := range inputs {
 		if tensors[i], err = in.random(r, sizes); err != nil {
-			return nil, fmt.Errorf("cannot make values for input %q: %w", in.value.Name, err)
+			return nil, fmt.Errorf("cannot make values for input %q: %w", in.Value.Name, err)
 		}
 	}
 	return tensors, nil
 }
 
-func (in *input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
-	if !in.typed {
+// input is an input of the model with what RandomInputs knows of it.
+type input struct{ *roles.Input }
+
+func findInputs(m *onnx.Model) []input {
+	var list []input
+	for _, in := range roles.Find(m) {
+		list = append(list, input{in})
+	}
+	return list
+}
+
+func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
+	if !in.Typed {
 		return nil, fmt.Errorf("the model declares no tensor type for it")
 	}
-	shape := make([]int64, len(in.dims))
-	for k, d := range in.dims {
+	shape := make([]int64, len(in.Dims))
+	for k, d := range in.Dims {
 		shape[k] = s.size(d)
 	}
-	t := &onnx.Tensor{Name: in.value.Name, DataType: in.dataType, Dims: shape}
+	t := &onnx.Tensor{Name: in.Value.Name, DataType: in.DataType, Dims: shape}
 	size := t.Size()
-	if size < 0 || in.dataType.Bits() < 8 {
-		return nil, fmt.Errorf("inputs of %s%v are not supported: give the inputs in a file", in.dataType, shape)
+	if size < 0 || in.DataType.Bits() < 8 {
+		return nil, fmt.Errorf("inputs of %s%v are not supported: give the inputs in a file", in.DataType, shape)
 	}
 	if size > math.MaxInt32 {
-		return nil, fmt.Errorf("%s%v takes %d bytes: give smaller dimensions", in.dataType, shape, size)
+		return nil, fmt.Errorf("%s%v takes %d bytes: give smaller dimensions", in.DataType, shape, size)
 	}
 	b := make([]byte, size)
 	n := int(t.Len())
 	switch {
-	case in.dataType.IsFloat():
+	case in.DataType.IsFloat():
 		for i := range n {
-			putFloat(in.dataType, b, i, in.float(r))
+			putFloat(in.DataType, b, i, in.float(r))
 		}
-	case in.dataType.IsInteger() || in.dataType == onnx.Bool:
+	case in.DataType.IsInteger() || in.DataType == onnx.Bool:
 		last := 1
 		if len(shape) > 0 && n > 0 {
 			last = int(shape[len(shape)-1])
 		}
 		for i := range n {
 			v := in.integer(r, s, int64(i%last))
-			if in.dataType == onnx.Bool && v != 0 {
+			if in.DataType == onnx.Bool && v != 0 {
 				v = 1
 			}
-			putInt(in.dataType.Bits()/8, b, i, v)
+			putInt(in.DataType.Bits()/8, b, i, v)
 		}
 	default:
-		return nil, fmt.Errorf("inputs of %s are not supported: give the inputs in a file", in.dataType)
+		return nil, fmt.Errorf("inputs of %s are not supported: give the inputs in a file", in.DataType)
 	}
-	return onnx.NewTensor(in.value.Name, in.dataType, shape, b)
+	return onnx.NewTensor(in.Value.Name, in.DataType, shape, b)
 }
 
-func (in *input) float(r *rand.Rand) float64 {
+func (in input) float(r *rand.Rand) float64 {
 	switch {
-	case in.role == roleMask && len(in.dims) >= 3:
+	case in.Role == roles.Mask && len(in.Dims) >= 3:
 		return 0
-	case in.role == roleMask:
+	case in.Role == roles.Mask:
 		return 1
 	}
 	return 0.5 * r.NormFloat64()
 }
 
 // integer gives an element that stands at column of the last dimension.
-func (in *input) integer(r *rand.Rand, s *sizes, column int64) int64 {
+func (in input) integer(r *rand.Rand, s *sizes, column int64) int64 {
 	rows := s.rows(in)
-	switch in.role {
-	case rolePosition:
+	switch in.Role {
+	case roles.Position:
 		if v := s.past + column; rows <= 0 || v < rows {
 			return v
 		}
 		return column % rows
-	case roleIndex:
+	case roles.Index:
 		if rows > 0 {
 			return r.Int64N(rows)
 		}
 		return 0
-	case roleTotal:
+	case roles.Total:
 		return s.past + s.sequence
-	case roleLast:
+	case roles.Last:
 		return s.past + s.sequence - 1
-	case rolePastLength:
+	case roles.PastLength:
 		return s.past
-	case roleCacheFlag:
+	case roles.CacheFlag:
 		if s.past == 0 {
 			return 0
 		}
 	}
 	return 1
-}
-
-// nameHas says whether a name holds one of the words, whatever the exporter put around them.
-func nameHas(name string, words ...string) bool {
-	name = strings.ToLower(name)
-	for _, w := range words {
-		if strings.Contains(name, w) {
-			return true
-		}
-	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
 // The sizes that RandomInputs takes where neither the model nor the caller says others: small, and all different, so
@@ -36,9 +37,9 @@ func (s *sizes) size(d onnx.Dim) int64 {
 }
 
 // rows is the number of rows that the input may index: of the smallest table, -1 when no size is known.
-func (s *sizes) rows(in *input) int64 {
+func (s *sizes) rows(in input) int64 {
 	rows := int64(-1)
-	for _, d := range in.tables {
+	for _, d := range in.Tables {
 		v := d.Value
 		if v < 0 {
 			var ok bool
@@ -54,7 +55,7 @@ func (s *sizes) rows(in *input) int64 {
 }
 
 // resolveSizes gives every symbol a number. Dimensions without a name get one of their own first.
-func resolveSizes(inputs []*input, given map[string]int64) (*sizes, error) {
+func resolveSizes(inputs []input, given map[string]int64) (*sizes, error) {
 	nameUnnamed(inputs)
 	s := &sizes{batch: defaultBatch, sequence: defaultSequence, symbols: map[string]int64{}}
 	if err := s.checkGiven(inputs, given); err != nil {
@@ -124,20 +125,20 @@ func (s *sizes) set(dims []onnx.Dim, v int64) {
 }
 
 // nameUnnamed gives dimensions without a name a symbol that no exporter writes.
-func nameUnnamed(inputs []*input) {
+func nameUnnamed(inputs []input) {
 	for _, in := range inputs {
-		for k, d := range in.dims {
+		for k, d := range in.Dims {
 			if d.Value < 0 && d.Param == "" {
-				in.dims[k].Param = fmt.Sprintf("%s#%d", in.value.Name, k)
+				in.Dims[k].Param = fmt.Sprintf("%s#%d", in.Value.Name, k)
 			}
 		}
 	}
 }
 
-func (s *sizes) checkGiven(inputs []*input, given map[string]int64) error {
+func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 	known := map[string]bool{"batch": true, "sequence": true, "past": true}
 	for _, in := range inputs {
-		for _, d := range in.dims {
+		for _, d := range in.Dims {
 			if d.Value < 0 {
 				known[d.Param] = true
 			}
@@ -158,37 +159,37 @@ func (s *sizes) checkGiven(inputs []*input, given map[string]int64) error {
 type axisRoles struct{ batch, sequence, past, total []onnx.Dim }
 
 // axes sorts the dimensions by the roles of their inputs: ids and embeddings first, since they say what the sequence is.
-func axes(inputs []*input) axisRoles {
+func axes(inputs []input) axisRoles {
 	var a axisRoles
-	take := func(list *[]onnx.Dim, in *input, axis int) {
-		if axis >= 0 && axis < len(in.dims) {
-			*list = append(*list, in.dims[axis])
+	take := func(list *[]onnx.Dim, in input, axis int) {
+		if axis >= 0 && axis < len(in.Dims) {
+			*list = append(*list, in.Dims[axis])
 		}
 	}
-	hasIDs := slices.ContainsFunc(inputs, func(in *input) bool { return in.role == roleIndex && len(in.dims) > 0 })
+	hasIDs := slices.ContainsFunc(inputs, func(in input) bool { return in.Role == roles.Index && len(in.Dims) > 0 })
 	for _, in := range inputs {
-		last := len(in.dims) - 1
+		last := len(in.Dims) - 1
 		switch {
-		case in.role == roleIndex || in.role == rolePosition:
+		case in.Role == roles.Index || in.Role == roles.Position:
 			take(&a.batch, in, last-1)
 			take(&a.sequence, in, last)
-		case in.role == rolePast && !hasIDs && last == 2: // embeddings in place of ids: [batch, sequence, width]
-			in.role = roleOther
+		case in.Role == roles.Past && !hasIDs && last == 2: // embeddings in place of ids: [batch, sequence, width]
+			in.Role = roles.Other
 			take(&a.batch, in, 0)
 			take(&a.sequence, in, 1)
 		}
 	}
 	for _, in := range inputs {
-		last := len(in.dims) - 1
-		switch in.role {
-		case rolePast:
+		last := len(in.Dims) - 1
+		switch in.Role {
+		case roles.Past:
 			take(&a.batch, in, 0)
 			for k := 1; k <= last; k++ {
-				if in.dims[k].Value < 0 {
+				if in.Dims[k].Value < 0 {
 					take(&a.past, in, k)
 				}
 			}
-		case roleMask:
+		case roles.Mask:
 			if last > 0 {
 				take(&a.batch, in, 0)
 			}
@@ -196,9 +197,9 @@ func axes(inputs []*input) axisRoles {
 				take(&a.sequence, in, last-1)
 			}
 			take(&a.total, in, last)
-		case roleLast, roleTotal, rolePastLength:
+		case roles.Last, roles.Total, roles.PastLength:
 			take(&a.batch, in, last-1)
-			if in.role == roleLast { // one number for each sequence of the batch
+			if in.Role == roles.Last { // one number for each sequence of the batch
 				take(&a.batch, in, 0)
 			}
 		}

@@ -1,0 +1,146 @@
+// Package roles tells what the inputs of a language model are for, from the graph's own names and shapes: token ids, masks,
+// positions, the cache of past tokens, and the lengths that attention ops want. It looks at no model's name.
+package roles
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Role is what an input of a language model is for.
+type Role int
+
+// The roles that Find knows.
+const (
+	Other        Role = iota
+	Index             // rows of a table: token ids
+	Position          // positions of the new tokens
+	Mask              // which positions may be attended to
+	Past              // keys, values or states of earlier tokens
+	Total             // number of positions, past and new
+	Last              // the last position
+	PastLength        // number of past positions
+	CacheFlag         // whether there is a past at all
+	LogitsToKeep      // of how many last positions logits are wanted, 0 for all
+)
+
+var names = [...]string{"not known", "indexes a table", "positions", "mask", "past", "number of positions", "last position",
+	"number of past positions", "whether there is a past", "number of logits to keep"}
+
+// String says in a few words what the role is.
+func (r Role) String() string {
+	if r < 0 || int(r) >= len(names) {
+		return "role(" + strconv.Itoa(int(r)) + ")"
+	}
+	return names[r]
+}
+
+// Input is an input of the model with what is known of it.
+type Input struct {
+	Value    *onnx.Value
+	Typed    bool // whether the model declares a tensor type, which DataType and Dims are of
+	DataType onnx.DataType
+	Dims     []onnx.Dim
+	Role     Role
+	Tables   []onnx.Dim // sizes of the axes that the input indexes
+}
+
+// Find tells what the inputs are for that a caller must give, in the model's order: by what reads them where that says it (the
+// index of a Gather, the lengths of a GroupQueryAttention), else by words of their names that all exporters share.
+func Find(m *onnx.Model) []*Input {
+	if m == nil {
+		return nil
+	}
+	var list []*Input
+	for _, v := range m.Graph.Inputs {
+		if v.Const != nil { // it has a default
+			continue
+		}
+		in := &Input{Value: v}
+		if t, ok := v.Type(); ok {
+			in.Typed, in.DataType = true, t.DataType
+			for _, d := range t.Dims {
+				in.Dims = append(in.Dims, Number(d))
+			}
+		}
+		w := walker{model: m, in: in, seen: map[*onnx.Value]bool{}}
+		w.follow(v, nil)
+		in.Role = in.guess(w.found)
+		list = append(list, in)
+	}
+	return list
+}
+
+// Vocabulary gives the number of tokens that a language model knows: the rows of the greatest table that its integer inputs
+// index. It is 0 when there is none with a known size.
+func Vocabulary(m *onnx.Model) int64 {
+	var greatest int64
+	for _, in := range Find(m) {
+		if in.Role != Index {
+			continue
+		}
+		for _, d := range in.Tables {
+			greatest = max(greatest, d.Value)
+		}
+	}
+	return greatest
+}
+
+// Number turns a symbol that is a number, as some exporters write fixed dimensions, into one.
+func Number(d onnx.Dim) onnx.Dim {
+	if n, err := strconv.ParseInt(d.Param, 10, 64); d.Value < 0 && err == nil && n >= 0 {
+		return onnx.Dim{Value: n}
+	}
+	return d
+}
+
+func (in *Input) guess(found Role) Role {
+	name, integer := in.Value.Name, in.DataType.IsInteger()
+	switch {
+	case integer && found != Other && found != Index:
+		return found
+	case integer && NameHas(name, "position") && !NameHas(name, "mask"):
+		return Position
+	case NameHas(name, "mask"):
+		return Mask
+	case integer && len(in.Tables) > 0:
+		return Index
+	case in.DataType == onnx.Bool && NameHas(name, "cache"):
+		return CacheFlag
+	case integer && NameHas(name, "logits_to_keep"):
+		return LogitsToKeep
+	case integer && NameHas(name, "total_seq"):
+		return Total
+	case integer && NameHas(name, "seqlens_k"):
+		return Last
+	case integer && NameHas(name, "past_seq", "past_len", "past_seen", "cache_len", "start_pos"):
+		return PastLength
+	case in.DataType.IsFloat() && len(in.Dims) >= 3 && in.symbols(1) > 0:
+		return Past
+	}
+	return Other
+}
+
+// symbols counts the dimensions without a number from axis on.
+func (in *Input) symbols(axis int) int {
+	n := 0
+	for _, d := range in.Dims[min(axis, len(in.Dims)):] {
+		if d.Value < 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// NameHas says whether a name holds one of the words, in any case, whatever the exporter put around them.
+func NameHas(name string, words ...string) bool {
+	name = strings.ToLower(name)
+	for _, w := range words {
+		if strings.Contains(name, w) {
+			return true
+		}
+	}
+	return false
+}
