@@ -111,17 +111,20 @@ func (b *Binding) InputValue(name string, v *Value) error {
 
 // Output leaves an output where the session writes it, in memory that the next run allocates. Later runs write over it,
 // so an output whose shape changes is bound anew before each.
-func (b *Binding) Output(name string) error { return b.output(name, nil) }
+func (b *Binding) Output(name string) error { return b.output(name, nil, false) }
+
+// HostOutput has the run copy an output to the host, where Value.Bytes reads it, in memory that the next run allocates.
+func (b *Binding) HostOutput(name string) error { return b.output(name, nil, true) }
 
 // OutputValue has runs write an output into a value, whose shape it must have.
 func (b *Binding) OutputValue(name string, v *Value) error {
 	if v.raw == nil {
 		return ErrClosed
 	}
-	return b.output(name, v.raw)
+	return b.output(name, v.raw, false)
 }
 
-func (b *Binding) output(name string, value *C.OrtValue) error {
+func (b *Binding) output(name string, value *C.OrtValue, host bool) error {
 	if b.raw == nil {
 		return ErrClosed
 	}
@@ -129,7 +132,11 @@ func (b *Binding) output(name string, value *C.OrtValue) error {
 	if err != nil {
 		return err
 	}
-	if err := take(C.mojo_bind_output(b.s.api.c, b.raw, b.s.names[name], value, place.memory)); err != nil {
+	memory := place.memory
+	if host {
+		memory = nil
+	}
+	if err := take(C.mojo_bind_output(b.s.api.c, b.raw, b.s.names[name], value, memory)); err != nil {
 		return fmt.Errorf("%s: cannot bind output %q: %w", b.s.path, name, err)
 	}
 	b.ran = false

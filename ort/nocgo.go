@@ -94,6 +94,9 @@ func (b *Binding) InputValue(string, *Value) error { return ErrClosed }
 // Output returns ErrClosed.
 func (b *Binding) Output(string) error { return ErrClosed }
 
+// HostOutput returns ErrClosed.
+func (b *Binding) HostOutput(string) error { return ErrClosed }
+
 // OutputValue returns ErrClosed.
 func (b *Binding) OutputValue(string, *Value) error { return ErrClosed }
 
@@ -116,6 +119,9 @@ type Value struct {
 
 // Tensor returns ErrClosed.
 func (v *Value) Tensor() (*onnx.Tensor, error) { return nil, ErrClosed }
+
+// Bytes returns ErrClosed.
+func (v *Value) Bytes() ([]byte, error) { return nil, ErrClosed }
 
 // Write returns ErrClosed.
 func (v *Value) Write(*onnx.Tensor) error { return ErrClosed }

@@ -28,7 +28,8 @@ type Session struct {
 	raw     *C.OrtSession
 
 	inputs, outputs, overridable []Info
-	names                        map[string]*C.char // of all three
+	names                        map[string]*C.char       // of all three
+	places                       map[C.int][]C.mojo_place // where inputs and outputs lie, once asked for; held.Mutex guards it
 
 	providers  []provider
 	plugins    []string

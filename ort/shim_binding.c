@@ -64,10 +64,15 @@ char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name
 
 char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory) {
-  if (value)
+  if (value) {
     TRY(api->BindOutput(binding, name, value));
-  else
-    TRY(api->BindOutputToDevice(binding, name, memory));
+    return NULL;
+  }
+  OrtMemoryInfo *host = NULL;
+  if (!memory) TRY(api->CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &host));
+  OrtStatus *status = api->BindOutputToDevice(binding, name, host ? host : memory);
+  api->ReleaseMemoryInfo(host);
+  TRY(status);
   return NULL;
 }
 

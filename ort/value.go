@@ -75,11 +75,19 @@ func (s *Session) place(name string, kind C.int) (C.mojo_place, Info, error) {
 	if i < 0 {
 		return C.mojo_place{}, Info{}, fmt.Errorf("%s: the model has no %s %q; it has %s", s.path, what, name, list(ports))
 	}
-	places := make([]C.mojo_place, len(ports))
-	if err := take(C.mojo_places(s.api.c, s.raw, kind, C.size_t(len(ports)), &places[0])); err != nil {
-		return C.mojo_place{}, Info{}, fmt.Errorf("%s: cannot tell where %s %q lies: %w", s.path, what, name, err)
+	s.held.Lock()
+	defer s.held.Unlock()
+	if s.places[kind] == nil {
+		places := make([]C.mojo_place, len(ports))
+		if err := take(C.mojo_places(s.api.c, s.raw, kind, C.size_t(len(ports)), &places[0])); err != nil {
+			return C.mojo_place{}, Info{}, fmt.Errorf("%s: cannot tell where %s %q lies: %w", s.path, what, name, err)
+		}
+		if s.places == nil {
+			s.places = map[C.int][]C.mojo_place{}
+		}
+		s.places[kind] = places
 	}
-	return places[i], ports[i], nil
+	return s.places[kind][i], ports[i], nil
 }
 
 func (v *Value) describe() error {
@@ -108,6 +116,26 @@ func (v *Value) Tensor() (*onnx.Tensor, error) {
 		return t, err
 	}
 	return t, v.copy(b, false)
+}
+
+// Bytes gives the elements of a value that lies on the host, without a copy: little-endian, packed. They are valid until the
+// value is closed, and must not be written to. It errs for a value on a device; see Tensor.
+func (v *Value) Bytes() ([]byte, error) {
+	if v.raw == nil {
+		return nil, ErrClosed
+	}
+	if !v.onHost {
+		return nil, fmt.Errorf("%s: %q lies on %s, and not on the host", v.s.path, v.Name, v.Device)
+	}
+	size := (&onnx.Tensor{DataType: v.DataType, Dims: v.Dims}).Size()
+	if size < 0 {
+		return nil, fmt.Errorf("%s: %q is %s%v, which has no size", v.s.path, v.Name, v.DataType, v.Dims)
+	}
+	_, _, data, err := v.s.api.view(v.raw)
+	if err != nil || size == 0 {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(data), size), nil
 }
 
 // Write copies a tensor of the same type and shape into the value.
