@@ -1,0 +1,210 @@
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// batch is a number of sequences that the model computes together.
+type batch struct {
+	g         *Generator
+	binding   *ort.Binding
+	sequences [][]int64 // all tokens so far
+	left      []int     // slots of padding before each
+	past      int       // slots in the cache
+	logits    *ort.Value
+	fresh     int // new slots of the last run
+	scratch   []float32
+}
+
+// newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before them; one
+// that is fed whole sequences has it behind them.
+func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
+	b := &batch{g: g, left: make([]int, len(prompts))}
+	longest := 0
+	for _, p := range prompts {
+		b.sequences = append(b.sequences, append(make([]int64, 0, len(p)+64), p...))
+		longest = max(longest, len(p))
+	}
+	if g.layout.cached() || !g.right {
+		for i, p := range prompts {
+			b.left[i] = longest - len(p)
+		}
+	}
+	var err error
+	if b.binding, err = g.session.Bind(); err != nil {
+		return nil, err
+	}
+	if err := b.emptyCache(); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// emptyCache binds a past of no tokens. States that do not grow begin with zeros.
+func (b *batch) emptyCache() error {
+	for i := range b.g.layout.caches {
+		c := &b.g.layout.caches[i]
+		t, err := values(c.past, c.shape(b.rows()), func(int) int64 { return 0 })
+		if err != nil {
+			return fmt.Errorf("cannot make an empty cache: %w", err)
+		}
+		if err := b.binding.Input(t); err != nil {
+			return fmt.Errorf("cannot make an empty cache: %w", err)
+		}
+	}
+	return nil
+}
+
+// rows is the number of sequences with those that fill the model's fixed batch.
+func (b *batch) rows() int { return max(len(b.sequences), b.g.layout.batch()) }
+
+// slots is how many each sequence takes, with its padding.
+func (b *batch) slots() int {
+	n := 0
+	for i, s := range b.sequences {
+		n = max(n, b.left[i]+len(s))
+	}
+	return n
+}
+
+// token gives the id in a slot of a row; padding and rows that nothing was asked for have one of a token that is there.
+func (b *batch) token(row, slot int) int64 {
+	row = min(row, len(b.sequences)-1)
+	s := b.sequences[row]
+	if k := slot - b.left[row]; k >= 0 && k < len(s) {
+		return s[k]
+	}
+	return s[0]
+}
+
+// advance runs the model on the slots that it has not seen, at most chunk at a time, or on whole sequences where there is no cache.
+func (b *batch) advance(ctx context.Context, chunk int) error {
+	cached := b.g.layout.cached()
+	if !cached {
+		return b.run(ctx, 0, b.slots())
+	}
+	if fixed := b.g.layout.sequence(); fixed > 0 {
+		chunk = fixed
+		if left := b.slots() - b.past; left%fixed != 0 {
+			return fmt.Errorf("%s takes %d tokens a run, and %d are to come: export it with a sequence of any length",
+				b.g.session.Path(), fixed, left)
+		}
+	}
+	for b.past < b.slots() {
+		fresh := b.slots() - b.past
+		if chunk > 0 {
+			fresh = min(fresh, chunk)
+		}
+		if err := b.run(ctx, b.past, fresh); err != nil {
+			return err
+		}
+		b.past += fresh
+	}
+	return nil
+}
+
+// run runs the model on fresh slots behind past ones, and puts the present in the place of the past.
+func (b *batch) run(ctx context.Context, past, fresh int) error {
+	l := b.g.layout
+	real := fresh
+	if fixed := l.sequence(); fixed > 0 && !l.cached() {
+		if fresh > fixed {
+			return fmt.Errorf("%s takes sequences of %d tokens, and this one has %d", b.g.session.Path(), fixed, fresh)
+		}
+		fresh = fixed
+	}
+	w := window{rows: b.rows(), past: past, fresh: fresh}
+	w.ids = make([]int64, w.rows*fresh)
+	w.left, w.end = make([]int, w.rows), make([]int, w.rows)
+	for row := range w.rows {
+		known := min(row, len(b.sequences)-1)
+		w.left[row] = b.left[known]
+		w.end[row] = min(past+real, b.left[known]+len(b.sequences[known]))
+		for k := range fresh {
+			w.ids[row*fresh+k] = b.token(row, past+k)
+		}
+	}
+	ids, err := w.tokens(l.ids)
+	if err == nil {
+		err = b.binding.Input(ids)
+	}
+	for i := 0; err == nil && i < len(l.others); i++ {
+		t, e := w.tensor(l.others[i])
+		if err = e; err == nil {
+			err = b.binding.Input(t)
+		}
+	}
+	if err == nil {
+		err = b.bindOutputs()
+	}
+	if err == nil {
+		err = b.binding.Run(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	b.fresh = fresh
+	return b.passOn()
+}
+
+func (b *batch) bindOutputs() error {
+	l := b.g.layout
+	if b.logits != nil {
+		b.logits.Close()
+		b.logits = nil
+	}
+	if err := b.binding.HostOutput(l.logits.name); err != nil {
+		return err
+	}
+	for i := range l.caches {
+		if err := b.binding.Output(l.caches[i].present); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passOn binds what the run wrote as the past of the next one. The old past is freed with it.
+func (b *batch) passOn() error {
+	outputs, err := b.binding.Outputs()
+	if err != nil {
+		return err
+	}
+	b.logits = outputs[0]
+	for i, v := range outputs[1:] {
+		err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v), v.Close())
+	}
+	return err
+}
+
+// row gives the logits behind the last token of a sequence, until the next run.
+func (b *batch) row(i int) ([]float32, error) {
+	first := b.left[i] + len(b.sequences[i]) - 1
+	if b.g.layout.cached() {
+		first -= b.past - b.fresh
+	}
+	at, err := rowOf(b.logits.Dims, b.rows(), b.fresh, i, first)
+	if err != nil {
+		return nil, err
+	}
+	return readRow(b.logits, at, &b.scratch)
+}
+
+// add puts a token behind a sequence.
+func (b *batch) add(i int, id int64) { b.sequences[i] = append(b.sequences[i], id) }
+
+func (b *batch) close() error {
+	var err error
+	if b.logits != nil {
+		err = b.logits.Close()
+	}
+	return errors.Join(err, b.binding.Close())
+}
+
+// maskless says whether the graph has nothing that would tell it of padding before a sequence.
+func (l *layout) maskless() bool { return !l.has(roles.Mask) }

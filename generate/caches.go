@@ -1,0 +1,227 @@
+package generate
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// cache is a past that the model reads with the present that it writes in its place.
+type cache struct {
+	past    port
+	present string
+	batch   int // the axis of the sequences, -1 where there is none
+	// sequence is the axis that grows with the tokens, -1 for a state, whose size stays.
+	sequence int
+}
+
+// shape gives the dimensions of the past for rows sequences of no tokens.
+func (c *cache) shape(rows int) []int64 {
+	dims := make([]int64, len(c.past.dims))
+	for i, d := range c.past.dims {
+		switch i {
+		case c.batch:
+			dims[i] = int64(rows)
+		case c.sequence:
+		default:
+			dims[i] = d.Value
+		}
+	}
+	return dims
+}
+
+// findCaches pairs every past with the output that holds its successor.
+func (l *layout) findCaches(m *onnx.Model, pasts, outputs []port) error {
+	presents, err := pair(pasts, outputs)
+	if err != nil {
+		return err
+	}
+	for i, past := range pasts {
+		c := cache{past: past, present: presents[i].name}
+		if err := c.axes(m, l.ids.dims, presents[i]); err != nil {
+			return err
+		}
+		l.caches = append(l.caches, c)
+	}
+	return nil
+}
+
+// pair gives the output that belongs to each past: the one whose name is the same but for the words that say past and
+// present, or else the next one of its type and shape, in the model's order.
+func pair(pasts, outputs []port) ([]port, error) {
+	found := make([]port, len(pasts))
+	taken := make([]bool, len(outputs))
+	byName := map[string]int{}
+	for i, p := range outputs {
+		key := remainder(p.name)
+		if _, twice := byName[key]; twice {
+			byName[key] = -1
+			continue
+		}
+		byName[key] = i
+	}
+	keys := map[string]int{}
+	for _, p := range pasts {
+		keys[remainder(p.name)]++
+	}
+	for i, p := range pasts {
+		key := remainder(p.name)
+		if k, ok := byName[key]; ok && k >= 0 && keys[key] == 1 && follows(outputs[k], p) {
+			found[i], taken[k] = outputs[k], true
+		}
+	}
+	for i, p := range pasts {
+		if found[i].name != "" {
+			continue
+		}
+		k := 0
+		for k < len(outputs) && (taken[k] || !follows(outputs[k], p)) {
+			k++
+		}
+		if k == len(outputs) {
+			return nil, fmt.Errorf("nothing is known of input %q: no output could be its successor, so it is no cache", p.name)
+		}
+		found[i], taken[k] = outputs[k], true
+	}
+	return found, nil
+}
+
+// follows says whether an output can be the successor of a past: of its type and rank, with its numbers.
+func follows(present, past port) bool {
+	if present.dataType != past.dataType {
+		return false
+	}
+	if present.dims == nil {
+		return true
+	}
+	if len(present.dims) != len(past.dims) {
+		return false
+	}
+	for i, d := range present.dims {
+		if d.Value >= 0 && past.dims[i].Value >= 0 && d.Value != past.dims[i].Value {
+			return false
+		}
+	}
+	return true
+}
+
+var (
+	keyValues = regexp.MustCompile(`(?i)key_?values?|pkvs?|kvs?(_cache)?`)
+	words     = regexp.MustCompile(`[A-Za-z]+|[0-9]+`)
+)
+
+// passing are the words that tell nothing but past from present.
+var passing = map[string]bool{"past": true, "present": true, "input": true, "inputs": true, "in": true, "output": true, "outputs": true,
+	"out": true, "new": true, "next": true, "updated": true, "prev": true, "previous": true, "old": true, "cur": true, "current": true,
+	"cache": true, "caches": true, "cached": true, "layer": true, "layers": true, "state": true, "states": true}
+
+// remainder is what is left of the name of a past or present: its numbers and its kind. So
+// past_key_values.3.key, present.3.key, input.past_key_values.layers.3.keys and new_cache_k_3 have the same numbers and kinds.
+func remainder(name string) string {
+	var left []string
+	for _, w := range words.FindAllString(keyValues.ReplaceAllString(strings.ToLower(name), " "), -1) {
+		switch w {
+		case "key", "keys":
+			w = "k"
+		case "value", "values":
+			w = "v"
+		}
+		if !passing[w] {
+			left = append(left, w)
+		}
+	}
+	slices.Sort(left)
+	return strings.Join(left, " ")
+}
+
+// axes finds which axis of the past is the batch's and which one grows.
+func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
+	c.batch, c.sequence = -1, -1
+	dims := c.past.dims
+	var open []int // the axes without a number
+	for i, d := range dims {
+		if d.Value < 0 {
+			open = append(open, i)
+		}
+	}
+	take := func(axis int) { open = slices.DeleteFunc(open, func(i int) bool { return i == axis }) }
+	if axis := concatAxis(m, c.past.name, c.present, len(dims)); slices.Contains(open, axis) {
+		c.sequence = axis
+		take(axis)
+	}
+	if batch := ids[0]; len(ids) == 2 && batch.Value < 0 {
+		named := slices.IndexFunc(open, func(i int) bool { return batch.Param != "" && dims[i].Param == batch.Param })
+		switch {
+		case named >= 0:
+			c.batch = open[named]
+		case c.sequence >= 0 && len(open) > 0, len(open) == 2 && c.grows(present, open[1:]) == open[1]:
+			c.batch = open[0]
+		case len(open) == 2 && c.grows(present, open[:1]) == open[0]:
+			c.batch = open[1]
+		case len(open) == 2:
+			c.batch = open[0]
+		}
+		take(c.batch)
+	}
+	if c.sequence < 0 {
+		if c.sequence = c.grows(present, open); c.sequence < 0 && len(open) == 1 {
+			c.sequence = open[0]
+		}
+		take(c.sequence)
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("input %s is taken for a cache, and the size of its axis %d (%s) cannot be told: give it a number in the export",
+			c.past, open[0], axisName(dims[open[0]]))
+	}
+	return nil
+}
+
+// grows gives the one axis among some at which the present has another symbol than the past, -1 if there is none such.
+func (c *cache) grows(present port, axes []int) int {
+	found := -1
+	for _, i := range axes {
+		if i >= len(present.dims) || present.dims[i].Param == "" || present.dims[i].Param == c.past.dims[i].Param {
+			continue
+		}
+		if found >= 0 {
+			return -1
+		}
+		found = i
+	}
+	return found
+}
+
+// concatAxis gives the axis at which the graph joins the past and the new tokens, -1 where it does not do so in one node.
+func concatAxis(m *onnx.Model, past, present string, rank int) int {
+	v := m.Graph.Value(present)
+	for range 4 {
+		if v == nil || v.Producer == nil {
+			return -1
+		}
+		n := v.Producer
+		if n.Is("Concat") {
+			for i := range n.Inputs {
+				x := n.Input(i)
+				for x != nil && x.Producer != nil && (x.Producer.Is("Identity") || x.Producer.Is("Cast")) {
+					x = x.Producer.Input(0)
+				}
+				if x != nil && x.Name == past && x.IsInput {
+					axis := int(n.AttrInt("axis", 0))
+					if axis < 0 {
+						axis += rank
+					}
+					return axis
+				}
+			}
+			return -1
+		}
+		if !n.Is("Identity") && !n.Is("Cast") {
+			return -1
+		}
+		v = n.Input(0)
+	}
+	return -1
+}

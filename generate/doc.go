@@ -1,0 +1,2 @@
+// Package generate generates text with a language model in onnxruntime.
+package generate

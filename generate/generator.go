@@ -1,0 +1,94 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// Generator is a language model that is open. Several runs may be on at once.
+type Generator struct {
+	session *ort.Session
+	own     bool // whether Close closes the session
+	layout  *layout
+	half    bool // whether it has numbers of half precision
+	// right says that padding stands behind sequences: the model has no cache, and logits for every position.
+	right bool
+
+	mu     sync.Mutex
+	padded *bool // whether padding before a sequence leaves its logits as they are; nil before it was tried
+	reason string
+}
+
+// Open reads the model at path, finds out how it is fed, and opens it in onnxruntime with the options: the kernels of a patched
+// model (ort.WithKernels), threads, execution providers.
+func Open(path string, options ...ort.Option) (*Generator, error) {
+	m, err := onnx.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if _, err := newLayout(m); err != nil { // before onnxruntime takes its time
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	session, err := ort.Open(path, options...)
+	if err != nil {
+		return nil, err
+	}
+	g, err := New(m, session)
+	if err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	g.own = true
+	return g, nil
+}
+
+// New makes a generator of a session that is open on model m, which may be closed afterwards. The error is a *LayoutError, with what
+// was understood of the inputs, where m is no decoder or has inputs that nothing is known of. Close leaves the session open.
+func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
+	l, err := newLayout(m)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", session.Path(), err)
+	}
+	g := &Generator{session: session, layout: l, half: half(m)}
+	if !l.cached() && len(l.logits.dims) == 3 {
+		ids, out := l.ids.dims, l.logits.dims[1]
+		g.right = out.Value != 1 && (out.Param == ids[len(ids)-1].Param || out.Value > 1)
+	}
+	return g, nil
+}
+
+// half says whether any weights of the model are float16 or bfloat16.
+func half(m *onnx.Model) bool {
+	for _, g := range m.Graphs() {
+		for _, v := range g.Initializers() {
+			if t := v.Const.DataType; t == onnx.Float16 || t == onnx.BFloat16 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Cached says whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences again.
+func (g *Generator) Cached() bool { return g.layout.cached() }
+
+// Vocabulary is the number of token ids that the model takes, 0 where its graph does not say.
+func (g *Generator) Vocabulary() int64 { return g.layout.vocabulary }
+
+// Positions is how many tokens a sequence can have by the model's tables of positions, 0 where they set no limit.
+func (g *Generator) Positions() int64 { return g.layout.positions }
+
+// Half says whether the model has weights in half precision.
+func (g *Generator) Half() bool { return g.half }
+
+// Close closes the session, if Open opened it.
+func (g *Generator) Close() error {
+	if !g.own {
+		return nil
+	}
+	return g.session.Close()
+}

@@ -1,0 +1,236 @@
+package generate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// port is an input or output of the model.
+type port struct {
+	name     string
+	dataType onnx.DataType
+	dims     []onnx.Dim
+	role     roles.Role
+}
+
+// String gives the name, type and shape.
+func (p port) String() string {
+	dims := make([]string, len(p.dims))
+	for i, d := range p.dims {
+		dims[i] = axisName(d)
+	}
+	return fmt.Sprintf("%s %s[%s]", p.name, p.dataType, strings.Join(dims, ", "))
+}
+
+func axisName(d onnx.Dim) string {
+	switch {
+	case d.Value >= 0:
+		return fmt.Sprint(d.Value)
+	case d.Param != "":
+		return d.Param
+	}
+	return "?"
+}
+
+// layout says how a model is fed: what each input wants, and what its outputs hold.
+type layout struct {
+	ids    port
+	others []port // all inputs but the ids and the cache
+	caches []cache
+	logits port
+	// vocabulary is the number of ids that the model takes, 0 where the graph does not say.
+	vocabulary int64
+	// positions is how many positions the model can have, 0 where the graph sets no limit.
+	positions int64
+}
+
+// cached says whether the model keeps keys, values or states of earlier tokens.
+func (l *layout) cached() bool { return len(l.caches) > 0 }
+
+// batch is the number of sequences that the graph takes: its fixed number, or 0 for any.
+func (l *layout) batch() int {
+	switch {
+	case len(l.ids.dims) == 1:
+		return 1
+	case l.ids.dims[0].Value > 0:
+		return int(l.ids.dims[0].Value)
+	}
+	return 0
+}
+
+// sequence is the number of new tokens of a run that the graph takes: its fixed number, or 0 for any.
+func (l *layout) sequence() int { return max(0, int(l.ids.dims[len(l.ids.dims)-1].Value)) }
+
+func (l *layout) has(role roles.Role) bool {
+	return slices.ContainsFunc(l.others, func(p port) bool { return p.role == role })
+}
+
+// LayoutError says that a model is none that text can be generated with, or none whose inputs are understood.
+type LayoutError struct {
+	Reason string
+	Inputs []string // each with what it was taken for
+}
+
+func (e *LayoutError) Error() string {
+	return e.Reason + "\nits inputs, and what they are taken for:\n  " + strings.Join(e.Inputs, "\n  ")
+}
+
+// newLayout finds out how the model is fed.
+func newLayout(m *onnx.Model) (*layout, error) {
+	l := &layout{}
+	inputs := roles.Find(m)
+	if err := l.read(m, inputs); err != nil {
+		e := &LayoutError{Reason: err.Error()}
+		for _, in := range inputs {
+			e.Inputs = append(e.Inputs, fmt.Sprintf("%s: %s", toPort(in), l.meaning(in)))
+		}
+		if len(inputs) == 0 {
+			e.Inputs = []string{"none"}
+		}
+		return nil, e
+	}
+	return l, nil
+}
+
+func toPort(in *roles.Input) port {
+	return port{in.Value.Name, in.DataType, in.Dims, in.Role}
+}
+
+// meaning says what an input was taken for.
+func (l *layout) meaning(in *roles.Input) string {
+	name := in.Value.Name
+	switch {
+	case name == l.ids.name:
+		return "token ids"
+	case slices.ContainsFunc(l.caches, func(c cache) bool { return c.past.name == name }):
+		return "cache"
+	case typeIDs(in):
+		return "token types"
+	}
+	return in.Role.String()
+}
+
+func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
+	for _, in := range inputs {
+		name := in.Value.Name
+		switch {
+		case roles.NameHas(name, "encoder"):
+			return fmt.Errorf("it is a decoder that reads what an encoder gives (input %q): text is generated with decoders alone", name)
+		case !in.Typed:
+			return fmt.Errorf("input %q is no tensor", name)
+		}
+	}
+	if err := l.findIDs(inputs); err != nil {
+		return err
+	}
+	outputs := outputPorts(m)
+	if err := l.findLogits(outputs); err != nil {
+		return err
+	}
+	outputs = slices.DeleteFunc(outputs, func(p port) bool { return p.name == l.logits.name })
+	var pasts []port
+	for _, in := range inputs {
+		p := toPort(in)
+		switch {
+		case p.name == l.ids.name:
+		case typeIDs(in):
+			l.others = append(l.others, p) // all of them are 0
+		case p.role == roles.Past || p.role == roles.Other && len(p.dims) >= 2:
+			pasts = append(pasts, p)
+		case p.role == roles.Other || p.role == roles.Index:
+			return fmt.Errorf("nothing is known of input %q", p.name)
+		default:
+			l.others = append(l.others, p)
+		}
+		if p.role == roles.Position {
+			l.limit(in.Tables)
+		}
+	}
+	return l.findCaches(m, pasts, outputs)
+}
+
+// limit bounds the positions by the tables that they index.
+func (l *layout) limit(tables []onnx.Dim) {
+	for _, d := range tables {
+		if d.Value > 0 && (l.positions == 0 || d.Value < l.positions) {
+			l.positions = d.Value
+		}
+	}
+}
+
+// typeIDs says whether an input tells which of two texts a token is of; there is but one here.
+func typeIDs(in *roles.Input) bool {
+	return in.DataType.IsInteger() && roles.NameHas(in.Value.Name, "token_type", "segment_id")
+}
+
+func outputPorts(m *onnx.Model) []port {
+	var list []port
+	for _, v := range m.Graph.Outputs {
+		p := port{name: v.Name}
+		if t, ok := v.Type(); ok {
+			p.dataType = t.DataType
+			for _, d := range t.Dims {
+				p.dims = append(p.dims, roles.Number(d))
+			}
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// findIDs finds the token ids: of the integers that index a table those with the greatest, else those that are named so.
+func (l *layout) findIDs(inputs []*roles.Input) error {
+	best := int64(-1)
+	for _, in := range inputs {
+		rows := int64(0)
+		for _, d := range in.Tables {
+			rows = max(rows, d.Value)
+		}
+		named := roles.NameHas(in.Value.Name, "ids", "token")
+		if !in.DataType.IsInteger() || typeIDs(in) || in.Role != roles.Index && !(in.Role == roles.Other && named) {
+			continue
+		}
+		if rows > best || rows == best && roles.NameHas(in.Value.Name, "input_ids") {
+			best, l.ids, l.vocabulary = rows, toPort(in), rows
+		}
+	}
+	if best >= 0 && (len(l.ids.dims) == 1 || len(l.ids.dims) == 2) {
+		return nil
+	}
+	if best >= 0 {
+		shape := l.ids.String()
+		l.ids = port{}
+		return fmt.Errorf("token ids of shape [batch, sequence] are wanted, and it has %s", shape)
+	}
+	for _, in := range inputs {
+		if in.DataType.IsFloat() && roles.NameHas(in.Value.Name, "embed") {
+			return fmt.Errorf("it takes embeddings (input %q) in place of token ids: export it with its embedding table", in.Value.Name)
+		}
+	}
+	return fmt.Errorf("it is no language model: it has no input of token ids, integers that index the rows of a table")
+}
+
+// findLogits finds the output that holds a number for each token: by its name, or by its last dimension.
+func (l *layout) findLogits(outputs []port) error {
+	for _, by := range []func(port) bool{
+		func(p port) bool { return roles.NameHas(p.name, "logit") },
+		func(p port) bool { return l.vocabulary > 1 && len(p.dims) > 0 && p.dims[len(p.dims)-1].Value == l.vocabulary },
+	} {
+		for _, p := range outputs {
+			if p.dataType.IsFloat() && by(p) {
+				l.logits = p
+				return nil
+			}
+		}
+	}
+	names := make([]string, len(outputs))
+	for i, p := range outputs {
+		names[i] = p.String()
+	}
+	return fmt.Errorf("it has no output of logits, which is named so or has the vocabulary (%d) as its last dimension; its outputs are %s",
+		l.vocabulary, strings.Join(names, "; "))
+}

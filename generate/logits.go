@@ -1,0 +1,94 @@
+package generate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/x448/float16"
+)
+
+// rowOf gives the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are [batch,
+// sequence, vocabulary], with all new tokens or the last one alone, [batch, vocabulary], or without the batch.
+func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
+	n := 1
+	for _, d := range dims[:max(0, len(dims)-1)] {
+		n *= int(d)
+	}
+	switch {
+	case len(dims) > 0 && n == rows:
+		return row, nil
+	case len(dims) > 0 && n == rows*fresh:
+		return row*fresh + slot, nil
+	}
+	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
+}
+
+// perToken says whether logits of these dimensions are there for every new token.
+func perToken(dims []int64, rows, fresh int) bool {
+	_, err := rowOf(dims, rows, fresh, 0, fresh-1)
+	n := 1
+	for _, d := range dims[:max(0, len(dims)-1)] {
+		n *= int(d)
+	}
+	return err == nil && fresh > 1 && n == rows*fresh
+}
+
+// readRow gives row of the logits as float32: a view where they are, else converted into scratch, which it makes large enough. It is
+// valid until the value is closed, or scratch is used again.
+func readRow(v *ort.Value, row int, scratch *[]float32) ([]float32, error) {
+	b, err := v.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	classes, width := int(v.Dims[len(v.Dims)-1]), v.DataType.Bits()/8
+	if classes == 0 {
+		return nil, fmt.Errorf("the logits %v are of an empty vocabulary", v.Dims)
+	}
+	b = b[row*classes*width : (row+1)*classes*width]
+	if v.DataType == onnx.Float && uintptr(unsafe.Pointer(&b[0]))%4 == 0 {
+		return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), classes), nil
+	}
+	if cap(*scratch) < classes {
+		*scratch = make([]float32, classes)
+	}
+	out := (*scratch)[:classes]
+	le := binary.LittleEndian
+	switch v.DataType {
+	case onnx.Float:
+		for i := range out {
+			out[i] = math.Float32frombits(le.Uint32(b[4*i:]))
+		}
+	case onnx.Double:
+		for i := range out {
+			out[i] = float32(math.Float64frombits(le.Uint64(b[8*i:])))
+		}
+	case onnx.Float16:
+		for i := range out {
+			out[i] = float16.Frombits(le.Uint16(b[2*i:])).Float32()
+		}
+	case onnx.BFloat16:
+		for i := range out {
+			out[i] = math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16)
+		}
+	default:
+		return nil, fmt.Errorf("logits of %s are not supported", v.DataType)
+	}
+	return out, nil
+}
+
+// gap is how far the greatest logit is above the next one.
+func gap(logits []float32) float32 {
+	first, second := float32(math.Inf(-1)), float32(math.Inf(-1))
+	for _, x := range logits {
+		if x > first {
+			first, second = x, first
+		} else if x > second {
+			second = x
+		}
+	}
+	return first - second
+}

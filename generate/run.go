@@ -1,0 +1,284 @@
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+)
+
+// TextStream turns ids into text as they come: tokenizer.Stream is one.
+type TextStream interface {
+	Add(id int64) string // the text that is certain now
+	Flush() string       // what is left, at the end
+}
+
+// Options say how tokens are chosen, and when a sequence ends.
+type Options struct {
+	Sampling Sampling // the zero value is greedy
+	// Choose chooses the next token of a prompt in place of Sampling, from logits that it must not keep or change.
+	Choose func(prompt int, logits []float32) (int64, error)
+
+	MaxTokens   int      // how many tokens each sequence gets at most; 0 sets no limit
+	MaxContext  int      // how many a sequence has with its prompt at most; 0 leaves it to the model
+	StopTokens  []int64  // ids that end a sequence
+	StopTexts   []string // texts that end a sequence, and are cut off it; they want NewStream
+	NewStream   func() TextStream
+	Margins     bool // give every token its margin, which takes another look at the logits
+	PrefillSize int  // how many tokens of a prompt a run takes at most; 0 takes them all
+}
+
+// Token is one that was generated.
+type Token struct {
+	Prompt int    // the index of its prompt
+	ID     int64  //
+	Text   string // what it adds to the text, with Options.NewStream: nothing for a part of a character, or where a stop text may begin
+	Margin float32
+	Stop   Reason // why it is the last of its sequence, else ""
+}
+
+// Sequence is what was generated for one prompt.
+type Sequence struct {
+	Prompt  []int64
+	IDs     []int64   // a stop token among them
+	Text    string    // without the stop token and stop text
+	Margins []float32 // with Options.Margins: how far the chosen step's greatest logit was above the next one
+	Stop    Reason
+}
+
+// Times say where the time of a run went.
+type Times struct {
+	PromptTokens    int           // of all prompts, without padding
+	GeneratedTokens int           // of all sequences
+	Prefill         time.Duration // until the logits behind the prompts were there
+	Decode          time.Duration // from there to the end
+	DecodedTokens   int           // those that took a run of their own: all but the first of each sequence
+}
+
+// Run is one generation from several prompts. It is for one goroutine.
+type Run struct {
+	g         *Generator
+	options   Options
+	sequences []*sequence
+	groups    [][]int
+	times     Times
+	started   bool
+}
+
+// sequence is a Sequence that grows.
+type sequence struct {
+	Sequence
+	sampler *Sampler
+	stream  TextStream
+	cut     cutter
+}
+
+// Start checks prompts and options for a run. It runs nothing.
+func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
+	r := &Run{g: g, options: o}
+	if len(prompts) == 0 {
+		return nil, errors.New("there is no prompt")
+	}
+	if o.MaxTokens < 0 || o.MaxContext < 0 || o.PrefillSize < 0 {
+		return nil, errors.New("options of a run: numbers of tokens are 0 or more")
+	}
+	if len(o.StopTexts) > 0 && o.NewStream == nil {
+		return nil, errors.New("stop texts want a tokenizer")
+	}
+	if slices.Contains(o.StopTexts, "") {
+		return nil, errors.New("a stop text is empty")
+	}
+	if limit := int(g.layout.positions); limit > 0 && (o.MaxContext == 0 || limit < o.MaxContext) {
+		r.options.MaxContext = limit
+	}
+	for i, p := range prompts {
+		s := &sequence{Sequence: Sequence{Prompt: p}, cut: cutter{stops: o.StopTexts}}
+		if err := g.checkPrompt(p, r.options.MaxContext); err != nil {
+			return nil, fmt.Errorf("prompt %d: %w", i, err)
+		}
+		var err error
+		if s.sampler, err = NewSampler(o.Sampling); err != nil {
+			return nil, err
+		}
+		if o.NewStream != nil {
+			s.stream = o.NewStream()
+		}
+		r.sequences = append(r.sequences, s)
+		r.times.PromptTokens += len(p)
+	}
+	return r, nil
+}
+
+func (g *Generator) checkPrompt(ids []int64, limit int) error {
+	if len(ids) == 0 {
+		return errors.New("it has no tokens")
+	}
+	for k, id := range ids {
+		if id < 0 || g.layout.vocabulary > 0 && id >= g.layout.vocabulary {
+			return fmt.Errorf("token %d has id %d, and the model's ids are 0 to %d", k, id, g.layout.vocabulary-1)
+		}
+	}
+	if limit > 0 && len(ids) >= limit {
+		return fmt.Errorf("it has %d tokens, and the model has %d positions: none is left to generate", len(ids), limit)
+	}
+	return nil
+}
+
+// Tokens generates, and gives every token as it comes: those of one step in the order of the prompts. It ends with an error where
+// a run fails or the context is done, in the middle of a run too; what was generated until then is in Sequences. It can be ranged
+// over once.
+func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		if r.started {
+			yield(Token{}, errors.New("the tokens of this run were generated before"))
+			return
+		}
+		r.started = true
+		groups, err := r.g.group(ctx, r.prompts())
+		for i := 0; err == nil && i < len(groups); i++ {
+			var more bool
+			if more, err = r.generate(ctx, groups[i], yield); err == nil && !more {
+				return
+			}
+		}
+		if err != nil {
+			yield(Token{}, err)
+		}
+	}
+}
+
+func (r *Run) prompts() [][]int64 {
+	var list [][]int64
+	for _, s := range r.sequences {
+		list = append(list, s.Prompt)
+	}
+	return list
+}
+
+// Sequences gives what was generated so far, in the order of the prompts.
+func (r *Run) Sequences() []Sequence {
+	list := make([]Sequence, len(r.sequences))
+	for i, s := range r.sequences {
+		list[i] = s.Sequence
+	}
+	return list
+}
+
+// Times says where the time went so far.
+func (r *Run) Times() Times { return r.times }
+
+// generate generates for the prompts of a group together. more is false where yield wants no more.
+func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error) bool) (more bool, err error) {
+	start := time.Now()
+	var prompts [][]int64
+	for _, i := range group {
+		prompts = append(prompts, r.sequences[i].Prompt)
+	}
+	b, err := r.g.newBatch(prompts)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.advance(ctx, r.options.PrefillSize); err != nil {
+		return false, err
+	}
+	r.times.Prefill += time.Since(start)
+	start = time.Now()
+	defer func() { r.times.Decode += time.Since(start) }()
+	for open := len(group); ; {
+		for k, i := range group {
+			s := r.sequences[i]
+			if s.Stop != "" {
+				b.add(k, s.IDs[len(s.IDs)-1])
+				continue
+			}
+			token, err := r.next(b, k, i)
+			if err != nil {
+				return false, fmt.Errorf("prompt %d: %w", i, err)
+			}
+			b.add(k, token.ID)
+			if token.Stop != "" {
+				open--
+			}
+			if !yield(token, nil) {
+				return false, nil
+			}
+		}
+		if open == 0 {
+			return true, nil
+		}
+		if err := b.advance(ctx, 0); err != nil {
+			return false, err
+		}
+	}
+}
+
+// next chooses the next token of prompt i, which is row k of the batch.
+func (r *Run) next(b *batch, k, i int) (Token, error) {
+	s, o := r.sequences[i], &r.options
+	logits, err := b.row(k)
+	if err != nil {
+		return Token{}, err
+	}
+	t := Token{Prompt: i}
+	if o.Margins {
+		t.Margin = gap(logits)
+		s.Margins = append(s.Margins, t.Margin)
+	}
+	if o.Choose != nil {
+		t.ID, err = o.Choose(i, logits)
+	} else {
+		t.ID, err = s.sampler.Next(logits, s.Prompt, s.IDs)
+	}
+	if err != nil {
+		return Token{}, err
+	}
+	if n := len(s.IDs); n > 0 {
+		r.times.DecodedTokens++
+	}
+	r.times.GeneratedTokens++
+	s.IDs = append(s.IDs, t.ID)
+	switch {
+	case slices.Contains(o.StopTokens, t.ID):
+		t.Stop = StopToken
+	case o.MaxTokens > 0 && len(s.IDs) >= o.MaxTokens:
+		t.Stop = StopLength
+	case o.MaxContext > 0 && len(s.Prompt)+len(s.IDs) >= o.MaxContext:
+		t.Stop = StopContext
+	}
+	s.text(&t)
+	s.Stop = t.Stop
+	return t, nil
+}
+
+// text gives the token its text, and ends the sequence at a stop text.
+func (s *sequence) text(t *Token) {
+	if s.stream == nil {
+		return
+	}
+	var added string
+	if t.Stop != StopToken {
+		added = s.stream.Add(t.ID)
+	}
+	if t.Stop != "" {
+		added += s.stream.Flush()
+	}
+	var cut bool
+	if t.Text, cut = s.cut.add(added); cut {
+		t.Stop = StopText
+	} else if t.Stop != "" {
+		t.Text += s.cut.flush()
+	}
+	s.Text += t.Text
+}
+
+// Generate generates from one prompt: see Start, Run.Tokens.
+func (g *Generator) Generate(ctx context.Context, prompt []int64, o Options) iter.Seq2[Token, error] {
+	r, err := g.Start(o, prompt)
+	if err != nil {
+		return func(yield func(Token, error) bool) { yield(Token{}, err) }
+	}
+	return r.Tokens(ctx)
+}
