@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
@@ -205,6 +204,3 @@ func (b *batch) close() error {
 	}
 	return errors.Join(err, b.binding.Close())
 }
-
-// maskless says whether the graph has nothing that would tell it of padding before a sequence.
-func (l *layout) maskless() bool { return !l.has(roles.Mask) }

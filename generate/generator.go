@@ -20,7 +20,6 @@ type Generator struct {
 
 	mu     sync.Mutex
 	padded *bool // whether padding before a sequence leaves its logits as they are; nil before it was tried
-	reason string
 }
 
 // Open reads the model at path, finds out how it is fed, and opens it in onnxruntime with the options: the kernels of a patched
@@ -31,8 +30,8 @@ func Open(path string, options ...ort.Option) (*Generator, error) {
 		return nil, err
 	}
 	defer m.Close()
-	if _, err := newLayout(m); err != nil { // before onnxruntime takes its time
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := Check(m); err != nil { // before onnxruntime takes its time
+		return nil, err
 	}
 	session, err := ort.Open(path, options...)
 	if err != nil {
@@ -44,6 +43,14 @@ func Open(path string, options ...ort.Option) (*Generator, error) {
 	}
 	g.own = true
 	return g, nil
+}
+
+// Check says whether text can be generated with a model: the error is that of New.
+func Check(m *onnx.Model) error {
+	if _, err := newLayout(m); err != nil {
+		return fmt.Errorf("%s: %w", m.Path, err)
+	}
+	return nil
 }
 
 // New makes a generator of a session that is open on model m, which may be closed afterwards. The error is a *LayoutError, with what

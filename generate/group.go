@@ -2,7 +2,10 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
 // group cuts prompts into those that the model computes together: all, where they are of one length or padding does not change
@@ -34,4 +37,99 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 	return groups, nil
 }
 
-func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) { return g.right, nil }
+// paddable says whether sequences of different lengths may be computed together. Padding behind them changes nothing where a model is
+// fed whole sequences and gives logits for every position. Padding before them is tried once, on tokens of the prompts: an attention
+// mask is no proof that it is looked at, and positions may be counted from the padding.
+func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
+	if g.right {
+		return true, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.padded == nil {
+		same, err := g.tryPadding(ctx, prompts)
+		if ctx.Err() != nil {
+			return false, err
+		}
+		same = same && err == nil // a graph that fails on padding is one that has to do without
+		g.padded = &same
+	}
+	return *g.padded, nil
+}
+
+// probe is how many tokens of the prompts padding is tried with, and how many slots of padding.
+const probe, probePadding = 5, 3
+
+// How far logits may be from those without padding, as a part of the distance of the greatest from the least one: far more than
+// another order of sums makes, and far less than what a token seen or a position moved does.
+const (
+	paddingTolerance     = 1e-3
+	paddingToleranceHalf = 3e-2
+)
+
+// tryPadding compares the logits behind a few tokens, and behind one more, with and without padding before them.
+func (g *Generator) tryPadding(ctx context.Context, prompts [][]int64) (bool, error) {
+	if !g.layout.has(roles.Mask) {
+		return false, nil
+	}
+	var ids []int64
+	for _, p := range prompts {
+		ids = append(ids, p...)
+	}
+	ids = ids[:min(len(ids), probe)]
+	var want [][]float32
+	for _, padding := range []int{0, probePadding} {
+		got, err := g.probe(ctx, ids, padding)
+		if err != nil {
+			return false, err
+		}
+		if padding == 0 {
+			want = got
+			continue
+		}
+		for i := range want {
+			if !g.near(got[i], want[i]) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// probe gives the logits behind all but the last of the ids, and behind that one.
+func (g *Generator) probe(ctx context.Context, ids []int64, padding int) (logits [][]float32, err error) {
+	last := len(ids) - 1
+	b, err := g.newBatch([][]int64{ids[:last]})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	b.left[0] = padding
+	for _, id := range []int64{ids[last], 0} {
+		if err := b.advance(ctx, 0); err != nil {
+			return nil, err
+		}
+		row, err := b.row(0)
+		if err != nil {
+			return nil, err
+		}
+		logits = append(logits, slices.Clone(row))
+		b.add(0, id)
+	}
+	return logits, nil
+}
+
+func (g *Generator) near(got, want []float32) bool {
+	least, greatest := slices.Min(want), slices.Max(want)
+	tolerance := float32(paddingTolerance)
+	if g.half {
+		tolerance = paddingToleranceHalf
+	}
+	for i := range want {
+		d := got[i] - want[i]
+		if !(d <= tolerance*(greatest-least) && d >= -tolerance*(greatest-least)) && got[i] != want[i] {
+			return false
+		}
+	}
+	return len(got) == len(want)
+}

@@ -218,7 +218,9 @@ func (l *layout) findIDs(inputs []*roles.Input) error {
 func (l *layout) findLogits(outputs []port) error {
 	for _, by := range []func(port) bool{
 		func(p port) bool { return roles.NameHas(p.name, "logit") },
-		func(p port) bool { return l.vocabulary > 1 && len(p.dims) > 0 && p.dims[len(p.dims)-1].Value == l.vocabulary },
+		func(p port) bool {
+			return l.vocabulary > 1 && len(p.dims) > 0 && p.dims[len(p.dims)-1].Value == l.vocabulary
+		},
 	} {
 		for _, p := range outputs {
 			if p.dataType.IsFloat() && by(p) {

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/generate"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/spf13/cobra"
+)
+
+func newGenerate(a *app) *cobra.Command {
+	f := &generateFlags{}
+	c := &cobra.Command{
+		Use:   "generate MODEL [KEY=VALUE...]",
+		Short: "Generate text with a language model in onnxruntime",
+		Long: `generate runs a decoder on one or more prompts and prints what it adds to them, as it comes; several prompts are
+computed together. How the model is fed is found from the names and shapes of its inputs: token ids, masks, positions, and a cache
+of any layout, whose values go from one step to the next where they lie, on the device too. A model without a cache is fed the whole
+text again for each token. Original and patched models run alike.
+
+Without --temperature, --top-k, --top-p and --min-p the likeliest token is taken (greedy); the last three alone stand for
+--temperature 1. A text ends at a stop token (those of generation_config.json and config.json beside the model or the tokenizer,
+--stop-token), before a --stop text, after --max-tokens, or where the model has no position left. Prompts of different lengths are
+computed together where padding before them leaves the logits as they are, which is tried once, and else one after another.
+
+--compare OTHER has a second model compute what the first one generates greedily, and reports where its choice differs, with the
+margins (how far each model's choice is above the other one, in logits), the KL divergence and the greatest difference of each step.
+--golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and, where recorded, top2gapN (margins)
+and logits_lastN (logits behind the prompt). A difference where the margins are within --near-tie is one of rounding, and shown as
+such; any other exits with 1.
+
+` + providersHelp,
+		Example: `  mojo-patch generate model.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --max-tokens 64
+  mojo-patch generate model.onnx --chat --system "Answer in one line." --prompt "Why is the sky blue?" --temperature 0.7 --top-p 0.9
+  mojo-patch generate patched.onnx --tokenizer FOLDER --prompt-file question.txt --stop "\n\n" --json
+  mojo-patch generate model.onnx --ids 1,2,3 --max-tokens 8
+  mojo-patch generate model.onnx --tokenizer FOLDER --prompt "Hello" --compare patched.onnx
+  mojo-patch generate patched.onnx --golden golden.npz`,
+		Args:              f.backend.modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			args = f.backend.take(args, 1)
+			if err := f.check(c); err != nil {
+				return err
+			}
+			return f.run(a, args[0])
+		},
+	}
+	f.flags(c)
+	a.jsonFlag(c)
+	return c
+}
+
+// opened is a model that generates.
+type opened struct {
+	*generate.Generator
+	session *ort.Session
+	path    string
+	what    string // what runs it
+	took    time.Duration
+}
+
+func (o *opened) Close() error { return o.session.Close() }
+
+// open opens a model on what the flags say.
+func (f *generateFlags) open(a *app, path string) (*opened, error) {
+	lib, err := ort.Find(f.backend.onnxruntime)
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.read(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if err := generate.Check(m); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	session, what, err := f.backend.session(a, m, lib)
+	if err != nil {
+		return nil, err
+	}
+	g, err := generate.New(m, session)
+	if err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	return &opened{g, session, path, what, time.Since(start)}, nil
+}
+
+func (f *generateFlags) run(a *app, path string) error {
+	ctx, stop := interruptible()
+	defer stop()
+	texts, err := f.texts(path)
+	if err != nil {
+		return err
+	}
+	g, err := f.open(a, path)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	texts.fits(a, g)
+	switch {
+	case f.golden != "":
+		return f.compareRecorded(ctx, a, g, texts)
+	case f.compare != "":
+		return f.compareModels(ctx, a, g, texts)
+	}
+	return f.generate(ctx, a, g, texts)
+}
+
+// generate is the command without a comparison.
+func (f *generateFlags) generate(ctx context.Context, a *app, g *opened, texts *texts) error {
+	run, err := g.Start(f.options(texts), texts.ids...)
+	if err != nil {
+		return err
+	}
+	a.detail("%s in %s, opened in %.0f ms", g.path, g.what, float64(g.took.Microseconds())/1e3)
+	p := &printer{a: a, texts: texts, run: run}
+	for token, e := range run.Tokens(ctx) {
+		if e != nil {
+			err = e
+			break
+		}
+		if err = p.token(token); err != nil {
+			break
+		}
+	}
+	p.end()
+	if e := f.report(a, g, texts, run); e != nil {
+		return e
+	}
+	return ended(ctx, err)
+}
+
+// ended gives the error of a generation its exit code: that of the signal where one ended it.
+func ended(ctx context.Context, err error) error {
+	var by interrupt
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(context.Cause(ctx), &by):
+		return &exitError{signalCode(by.signal), fmt.Errorf("%w: what was generated until then is complete", by)}
+	}
+	return failed(err)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/generate"
+)
+
+// printer writes texts to stdout as they come: of several the first that is not at its end, the others when it is their turn.
+type printer struct {
+	a       *app
+	texts   *texts
+	run     *generate.Run
+	now     int      // the prompt whose text is written
+	waiting []string // what came of the others
+	ended   []bool
+	open    bool // a line was begun
+}
+
+// token takes a token.
+func (p *printer) token(t generate.Token) error {
+	if p.a.json {
+		return nil
+	}
+	if p.waiting == nil {
+		p.waiting, p.ended = make([]string, len(p.texts.ids)), make([]bool, len(p.texts.ids))
+	}
+	text := t.Text
+	if p.texts.tokenizer == nil {
+		text = strconv.FormatInt(t.ID, 10) + " "
+	}
+	p.waiting[t.Prompt] += text
+	p.ended[t.Prompt] = t.Stop != ""
+	return p.write()
+}
+
+func (p *printer) write() error {
+	for p.now < len(p.waiting) {
+		if p.waiting[p.now] != "" {
+			p.open = true
+			if _, err := io.WriteString(p.a.out, p.waiting[p.now]); err != nil {
+				return err
+			}
+			p.waiting[p.now] = ""
+		}
+		if !p.ended[p.now] {
+			return nil
+		}
+		if _, err := io.WriteString(p.a.out, "\n"); err != nil {
+			return err
+		}
+		p.now, p.open = p.now+1, false
+	}
+	return nil
+}
+
+// end writes what is left, where the generation was ended.
+func (p *printer) end() {
+	for i := range p.ended {
+		if !p.ended[i] && (p.waiting[i] != "" || i == p.now && p.open) {
+			io.WriteString(p.a.out, p.waiting[i]+"\n")
+		}
+	}
+}
+
+// interrupted is said of a sequence that did not come to its end.
+const interrupted = "interrupted"
+
+// generated is a sequence in JSON.
+type generated struct {
+	Prompt    string    `json:"prompt,omitempty"`
+	PromptIDs []int64   `json:"prompt_ids"`
+	IDs       []int64   `json:"ids"`
+	Text      *string   `json:"text,omitempty"`
+	Stop      string    `json:"stop"`
+	Margins   []float32 `json:"margins,omitempty"`
+}
+
+// report says at the end how it went.
+func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Run) error {
+	var list []generated
+	for i, s := range run.Sequences() {
+		e := generated{PromptIDs: s.Prompt, IDs: s.IDs, Stop: string(s.Stop), Margins: s.Margins}
+		if e.IDs == nil {
+			e.IDs = []int64{}
+		}
+		if e.Stop == "" {
+			e.Stop = interrupted
+		}
+		if texts.prompts != nil {
+			e.Prompt = texts.prompts[i]
+		}
+		if texts.tokenizer != nil {
+			e.Text = &s.Text
+		}
+		list = append(list, e)
+		name := ""
+		if len(run.Sequences()) > 1 {
+			name = fmt.Sprintf("prompt %d: ", i)
+		}
+		a.say("%s%s in the prompt, %d generated, ended by: %s", name, counted(len(s.Prompt), "token"), len(s.IDs), e.Stop)
+	}
+	t := run.Times()
+	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
+	a.say("decode %s", pace(t.DecodedTokens, t.Decode))
+	if !a.json {
+		return nil
+	}
+	return a.printJSON(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list, "times": map[string]any{
+		"open_ms": inMilliseconds(g.took), "prompt_tokens": t.PromptTokens, "prefill_ms": inMilliseconds(t.Prefill),
+		"prefill_tokens_per_second": rate(t.PromptTokens, t.Prefill), "generated_tokens": t.GeneratedTokens,
+		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode), "decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
+	}})
+}
+
+func inMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// rate gives tokens in a second, 0 where there were none.
+func rate(tokens int, d time.Duration) float64 {
+	if tokens == 0 || d <= 0 {
+		return 0
+	}
+	return float64(tokens) / d.Seconds()
+}
+
+func pace(tokens int, d time.Duration) string {
+	if tokens == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s in %.1f ms, %.1f tokens/s", counted(tokens, "token"), inMilliseconds(d), rate(tokens, d))
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/chat"
+	"github.com/mojo-patch/mojo-patch/generate"
+	"github.com/mojo-patch/mojo-patch/tokenizer"
+)
+
+// texts are the prompts, and what the files beside the model say about texts.
+type texts struct {
+	prompts   []string // nil where ids are given
+	ids       [][]int64
+	tokenizer *tokenizer.Tokenizer // nil without one
+	template  *chat.Template       // of chats, once it was read
+	path      string               // of the tokenizer
+	stop      []int64
+	positions int
+}
+
+// texts reads the tokenizer, the configuration and the prompts.
+func (f *generateFlags) texts(model string) (*texts, error) {
+	t := &texts{}
+	if err := t.read(f.tokenizer, filepath.Dir(model), len(f.ids) > 0 || f.golden != ""); err != nil {
+		return nil, err
+	}
+	if err := t.configure(f, model); err != nil {
+		return nil, err
+	}
+	if f.golden != "" {
+		return t, nil
+	}
+	if len(f.ids) > 0 {
+		for _, list := range f.ids {
+			ids, err := parseIDs(list)
+			if err != nil {
+				return nil, err
+			}
+			t.ids = append(t.ids, ids)
+		}
+		return t, nil
+	}
+	return t, t.encode(f)
+}
+
+const tokenizerFile = "tokenizer.json"
+
+// read reads the tokenizer: the one that is named, or that of the model's folder, which may be missing where it is not needed.
+func (t *texts) read(path, folder string, optional bool) (err error) {
+	t.path = path
+	if path == "" {
+		t.path = filepath.Join(folder, tokenizerFile)
+	} else if info, err := os.Stat(path); err == nil && info.IsDir() {
+		t.path = filepath.Join(path, tokenizerFile)
+	}
+	if _, missing := os.Stat(t.path); missing != nil && path == "" {
+		if optional {
+			t.path = ""
+			return nil
+		}
+		return fmt.Errorf("there is no %s beside the model: give --tokenizer FILE or FOLDER, or --ids in place of text", tokenizerFile)
+	}
+	t.tokenizer, err = tokenizer.Read(t.path)
+	if err != nil && path == "" && optional { // ids need none
+		t.path, t.tokenizer, err = "", nil, nil
+	}
+	return err
+}
+
+// configure takes the end tokens and the number of positions from the configuration beside the model, or else beside the tokenizer.
+func (t *texts) configure(f *generateFlags, model string) error {
+	folders := []string{filepath.Dir(model)}
+	if t.path != "" {
+		folders = append(folders, filepath.Dir(t.path))
+	}
+	for _, folder := range folders {
+		c, err := generate.ReadConfig(folder)
+		if err != nil {
+			return err
+		}
+		if len(t.stop) == 0 && !f.ignoreEOS {
+			t.stop = c.EOS
+		}
+		if t.positions == 0 {
+			t.positions = c.Positions
+		}
+	}
+	for _, s := range f.stopTokens {
+		id, err := strconv.ParseInt(s, 10, 64)
+		if err == nil && id >= 0 {
+			t.stop = append(slices.Clip(t.stop), id)
+			continue
+		}
+		if t.tokenizer == nil {
+			return fmt.Errorf("--stop-token %q: without a tokenizer it is an id", s)
+		}
+		id, ok := t.tokenizer.ID(s)
+		if !ok {
+			return fmt.Errorf("--stop-token %q: %s has no such token", s, t.path)
+		}
+		t.stop = append(slices.Clip(t.stop), id)
+	}
+	if len(f.stops) == 0 {
+		return nil
+	}
+	if t.tokenizer == nil {
+		return errors.New("--stop is text, and wants a tokenizer")
+	}
+	for _, s := range f.stops { // a special token is no part of the text
+		if id, ok := t.tokenizer.ID(s); ok && t.tokenizer.Decode([]int64{id}, true) == "" {
+			t.stop = append(slices.Clip(t.stop), id)
+		}
+	}
+	return nil
+}
+
+// encode reads the prompts and makes ids of them.
+func (t *texts) encode(f *generateFlags) error {
+	for _, p := range f.prompts {
+		if p == "-" {
+			b, err := io.ReadAll(os.Stdin)
+			if err != nil {
+				return fmt.Errorf("cannot read the prompt from stdin: %w", err)
+			}
+			p = strings.TrimSuffix(string(b), "\n")
+		}
+		t.prompts = append(t.prompts, p)
+	}
+	if f.promptFile != "" {
+		b, err := os.ReadFile(f.promptFile)
+		if err != nil {
+			return fmt.Errorf("cannot read the prompt: %w", err)
+		}
+		t.prompts = append(t.prompts, strings.TrimSuffix(string(b), "\n"))
+	}
+	for i, p := range t.prompts {
+		special := true
+		if f.chat {
+			var err error
+			if p, err = f.render(t, p); err != nil {
+				return err
+			}
+			special = false // the template writes them
+		}
+		ids := t.tokenizer.Encode(p, special)
+		if len(ids) == 0 {
+			return fmt.Errorf("prompt %d is empty: it has no tokens", i)
+		}
+		t.ids = append(t.ids, ids)
+	}
+	return nil
+}
+
+// fits says where the tokenizer seems to be another model's.
+func (t *texts) fits(a *app, g *opened) {
+	size, vocabulary := int64(0), g.Vocabulary()
+	if t.tokenizer != nil {
+		size = int64(t.tokenizer.Size())
+	}
+	// Models have their vocabulary padded to round numbers.
+	if size > 0 && vocabulary > 0 && (size > vocabulary+vocabulary/100 || size < vocabulary*9/10) {
+		a.say("%s has %d tokens and %s %d: it seems to be the tokenizer of another model", t.path, size, g.path, vocabulary)
+	}
+}

@@ -1,0 +1,75 @@
+package generate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Config is what the files beside a model say about generation.
+type Config struct {
+	EOS       []int64  // the ids that end a text
+	Positions int      // how many positions the model was trained for, 0 where no file says
+	Files     []string // those that were read
+}
+
+// configFiles are the files of Hugging Face's models, and of onnxruntime-genai's, in the order in which they are believed.
+var configFiles = []string{"generation_config.json", "config.json", "genai_config.json"}
+
+// configFields are what is read of them; models of several kinds of input have that of their texts in text_config.
+type configFields struct {
+	EOS       json.RawMessage `json:"eos_token_id"` // a number or a list
+	Positions int             `json:"max_position_embeddings"`
+	OldNames  int             `json:"n_positions"`
+	Context   int             `json:"context_length"`
+	Text      *configFields   `json:"text_config"`
+	Model     *configFields   `json:"model"`
+}
+
+// ReadConfig reads generation_config.json, config.json and genai_config.json of a folder, as far as they are there.
+func ReadConfig(folder string) (Config, error) {
+	var c Config
+	for _, name := range configFiles {
+		path := filepath.Join(folder, name)
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var f configFields
+		if err == nil {
+			err = json.Unmarshal(b, &f)
+		}
+		if err == nil {
+			err = c.take(&f)
+		}
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", path, err)
+		}
+		c.Files = append(c.Files, path)
+	}
+	return c, nil
+}
+
+func (c *Config) take(f *configFields) error {
+	if f == nil {
+		return nil
+	}
+	if len(c.EOS) == 0 && len(f.EOS) > 0 && string(f.EOS) != "null" {
+		var one int64
+		if json.Unmarshal(f.EOS, &one) == nil {
+			c.EOS = []int64{one}
+		} else if err := json.Unmarshal(f.EOS, &c.EOS); err != nil {
+			return fmt.Errorf("eos_token_id is neither a number nor a list of numbers: %w", err)
+		}
+	}
+	if c.Positions == 0 {
+		c.Positions = max(f.Positions, f.OldNames, f.Context)
+	}
+	if err := c.take(f.Text); err != nil {
+		return err
+	}
+	return c.take(f.Model)
+}
