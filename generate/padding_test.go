@@ -1,0 +1,129 @@
+package generate
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+func openAt(t *testing.T, path string) *Generator {
+	t.Helper()
+	g, err := Open(path, ort.WithThreads(1))
+	if err != nil {
+		if _, missing := ort.Find(""); missing != nil && os.Getenv("MOJO_REQUIRE_ORT") != "1" {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	return g
+}
+
+// TestPadding tries which models take padding before prompts: those that count positions from the cache do where positions are
+// relative, and do not where each has a vector of its own.
+func TestPadding(t *testing.T) {
+	prompts := [][]int64{{5, 17, 42}, {9, 3, 77, 120, 8}, {101, 4, 4}}
+	for path, groups := range map[string]int{
+		"testdata/positions-fp32.onnx":        1,
+		"testdata/cache-fp16.onnx":            1,
+		"testdata/absolute-fp32.onnx":         2,
+		"../models/llama-kv-dynamo-fp32.onnx": 1,
+		"../models/llama-hf-fp32.onnx":        1,
+		"../models/llama-merged-ts-fp32.onnx": 1,
+		queryAttention(t, t.TempDir()):        2,
+	} {
+		g := openAt(t, path)
+		got, err := g.group(t.Context(), prompts)
+		if err != nil || len(got) != groups {
+			t.Errorf("%s: groups %v, %v, want %d", path, got, err, groups)
+		}
+	}
+}
+
+// queryAttention writes a model of one com.microsoft.GroupQueryAttention, as onnxruntime-genai builds them.
+func queryAttention(t *testing.T, folder string) string {
+	t.Helper()
+	const vocabulary, hidden, heads, kv, size, positions = 48, 32, 2, 1, 16, 64
+	r := rand.New(rand.NewPCG(8, 1))
+	m := onnx.New(10, 21)
+	m.Graph.Name = "attention"
+	m.ImportOpset("com.microsoft", 1)
+	weight := func(name string, scale float64, dims ...int64) *onnx.Value {
+		x := make([]float32, dims[0]*dims[1])
+		for i := range x {
+			x[i] = float32(scale * r.NormFloat64())
+		}
+		return m.Graph.AddInitializer(onnx.NewFloat32s(name, dims, x))
+	}
+	input := func(name string, dt onnx.DataType, shape string) *onnx.Value {
+		return m.Graph.AddInput(name, onnx.Type{DataType: dt, HasShape: true, Dims: dims(shape)})
+	}
+	op := func(name string, inputs ...*onnx.Value) *onnx.Value {
+		y := m.Graph.NewValue("h")
+		m.Graph.AddNode(name, inputs, []*onnx.Value{y})
+		return y
+	}
+	ids := input("input_ids", onnx.Int64, "b s")
+	h := op("Gather", weight("table", 1, vocabulary, hidden), ids)
+	q := op("MatMul", h, weight("wq", 0.3, hidden, heads*size))
+	k := op("MatMul", h, weight("wk", 0.3, hidden, kv*size))
+	v := op("MatMul", h, weight("wv", 0.3, hidden, kv*size))
+	pk, pv := input("past_key_values.0.key", onnx.Float, "b 1 p 16"), input("past_key_values.0.value", onnx.Float, "b 1 p 16")
+	last, total := input("seqlens_k", onnx.Int32, "b"), input("total_sequence_length", onnx.Int32, "")
+	a, ck, cv := m.Graph.NewValue("a"), m.Graph.NewValue("present.0.key"), m.Graph.NewValue("present.0.value")
+	n := m.Graph.AddNode("GroupQueryAttention", []*onnx.Value{q, k, v, pk, pv, last, total, weight("cos", 1, positions, size/2), weight("sin", 1, positions, size/2)},
+		[]*onnx.Value{a, ck, cv}, onnx.IntAttr("num_heads", heads), onnx.IntAttr("kv_num_heads", kv), onnx.IntAttr("do_rotary", 1))
+	n.Domain = "com.microsoft"
+	y := op("MatMul", op("Add", h, a), weight("head", 0.5, hidden, vocabulary))
+	for out, shape := range map[*onnx.Value]string{y: "b s 48", ck: "b 1 t 16", cv: "b 1 t 16"} {
+		out.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: dims(shape)})
+	}
+	for _, out := range []*onnx.Value{y, ck, cv} {
+		m.Graph.AddOutput(out)
+	}
+	path := filepath.Join(folder, "attention.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model gives when it is fed the
+// whole text anew for each token.
+func TestAttentionLengths(t *testing.T) {
+	g := openAt(t, queryAttention(t, t.TempDir()))
+	prompts := [][]int64{{5, 17, 42}, {9, 3}, {1, 2, 3}}
+	r, err := g.Start(Options{MaxTokens: 8}, prompts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range r.Tokens(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, s := range r.Sequences() {
+		text := slices.Clone(prompts[i])
+		for k, id := range s.IDs {
+			var want int64
+			for token, err := range g.Generate(t.Context(), text, Options{MaxTokens: 1}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = token.ID
+			}
+			if id != want {
+				t.Fatalf("prompt %d, token %d: %d, and %d without a cache", i, k, id, want)
+			}
+			text = append(text, id)
+		}
+		if slices.Equal(s.IDs[:4], slices.Repeat(s.IDs[:1], 4)) && slices.Equal(s.IDs[4:], slices.Repeat(s.IDs[:1], 4)) {
+			t.Errorf("prompt %d: nothing but %d: a model that tells nothing", i, s.IDs[0])
+		}
+	}
+}
