@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -189,6 +190,52 @@ func TestNames(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestFixed generates with graphs whose sequence or batch has a fixed size.
+func TestFixed(t *testing.T) {
+	for _, c := range []struct {
+		model, sizes string
+		tokens       int
+	}{{"llama-hf-fp32", "1 12", 9}, {"llama-kv-dynamo-fp32", "1 1", 8}, {"llama-kv-dynamo-fp32", "2 s", 8}, {"llama-kv-dynamo-fp32", "4 s", 8}} {
+		t.Run(c.model+" "+c.sizes, func(t *testing.T) {
+			want := recordings(t)[c.model]
+			g := open(t, fix(t, modelPath(c.model), strings.Fields(c.sizes)))
+			for i, s := range tokens(t, g, generate.Options{MaxTokens: c.tokens}, want.Prompts...) {
+				n, reason := c.tokens, generate.StopLength
+				if room := 12 - len(want.Prompts[i]); c.sizes == "1 12" && room < n {
+					n, reason = room, generate.StopContext
+				}
+				if !slices.Equal(s.IDs, want.Greedy[i][:n]) || s.Stop != reason {
+					t.Errorf("prompt %d: %v (%s), want %v (%s)", i, s.IDs, s.Stop, want.Greedy[i][:n], reason)
+				}
+			}
+		})
+	}
+}
+
+// fix gives the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside them.
+func fix(t *testing.T, path string, sizes []string) string {
+	t.Helper()
+	m, err := onnx.Read(path)
+	must(t, err)
+	defer m.Close()
+	ids, _ := m.Graph.Inputs[0].Type()
+	for _, v := range slices.Concat(m.Graph.Inputs, m.Graph.Outputs) {
+		ty, _ := v.Type()
+		for axis, d := range ty.Dims {
+			for i, size := range sizes {
+				n, err := strconv.ParseInt(size, 10, 64)
+				if err == nil && d.Param == ids.Dims[i].Param {
+					ty.Dims[axis] = onnx.Dim{Value: n}
+				}
+			}
+		}
+		v.SetType(ty)
+	}
+	out := filepath.Join(t.TempDir(), "fixed.onnx")
+	must(t, onnx.Write(out, m))
+	return out
 }
 
 // TestStops ends sequences by tokens, lengths and contexts, each by its own.

@@ -122,6 +122,8 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 			return fmt.Errorf("it is a decoder that reads what an encoder gives (input %q): text is generated with decoders alone", name)
 		case !in.Typed:
 			return fmt.Errorf("input %q is no tensor", name)
+		case in.DataType.IsFloat() && roles.NameHas(name, "embed"):
+			return fmt.Errorf("it takes embeddings (input %q) in place of token ids: export it with its embedding table", name)
 		}
 	}
 	if err := l.findIDs(inputs); err != nil {
@@ -146,14 +148,23 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		default:
 			l.others = append(l.others, p)
 		}
-		if p.role == roles.Position {
+		switch {
+		case p.role == roles.Position:
 			l.limit(in.Tables)
+		case p.role == roles.Mask && len(p.dims) > 0:
+			l.limit(p.dims[len(p.dims)-1:])
 		}
 	}
-	return l.findCaches(m, pasts, outputs)
+	if err := l.findCaches(m, pasts, outputs); err != nil {
+		return err
+	}
+	if !l.cached() {
+		l.limit(l.ids.dims[len(l.ids.dims)-1:])
+	}
+	return nil
 }
 
-// limit bounds the positions by the tables that they index.
+// limit bounds the positions by the tables that they index, or by fixed dimensions.
 func (l *layout) limit(tables []onnx.Dim) {
 	for _, d := range tables {
 		if d.Value > 0 && (l.positions == 0 || d.Value < l.positions) {
@@ -205,11 +216,6 @@ func (l *layout) findIDs(inputs []*roles.Input) error {
 		shape := l.ids.String()
 		l.ids = port{}
 		return fmt.Errorf("token ids of shape [batch, sequence] are wanted, and it has %s", shape)
-	}
-	for _, in := range inputs {
-		if in.DataType.IsFloat() && roles.NameHas(in.Value.Name, "embed") {
-			return fmt.Errorf("it takes embeddings (input %q) in place of token ids: export it with its embedding table", in.Value.Name)
-		}
 	}
 	return fmt.Errorf("it is no language model: it has no input of token ids, integers that index the rows of a table")
 }

@@ -126,6 +126,7 @@ func TestRefusals(t *testing.T) {
 		`nothing is known of input "temperature"`:      decoder(ids, []string{"temperature float32 1"}, []string{logits}),
 		`nothing is known of input "pixel_values"`:     decoder(ids, []string{"pixel_values float32 b 3 h w"}, []string{logits}),
 		"it takes embeddings (input \"inputs_embeds\"": decoder("", []string{"inputs_embeds float32 b s 16"}, []string{logits}),
+		"it takes embeddings (input \"input_embeds\"":  decoder(ids, []string{"input_embeds float32 b s 16"}, []string{logits, "hidden float32 b s 16"}),
 		"the size of its axis 1 (heads)":               decoder(ids, []string{"past_k_0 float32 b heads p 8"}, []string{logits, "present_k_0 float32 b heads t 8"}),
 	} {
 		_, err := newLayout(m)
