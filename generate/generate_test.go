@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -26,6 +27,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		noRuntime = true
+		flag.Parse()
+		flag.Set("test.skip", "^Example") // it cannot skip itself
 	}
 	os.Exit(m.Run())
 }

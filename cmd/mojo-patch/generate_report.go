@@ -16,8 +16,9 @@ type printer struct {
 	run     *generate.Run
 	now     int      // the prompt whose text is written
 	waiting []string // what came of the others
+	begun   []bool
 	ended   []bool
-	open    bool // a line was begun
+	open    bool // a line was begun on stdout
 }
 
 // token takes a token.
@@ -26,12 +27,16 @@ func (p *printer) token(t generate.Token) error {
 		return nil
 	}
 	if p.waiting == nil {
-		p.waiting, p.ended = make([]string, len(p.texts.ids)), make([]bool, len(p.texts.ids))
+		n := len(p.texts.ids)
+		p.waiting, p.begun, p.ended = make([]string, n), make([]bool, n), make([]bool, n)
 	}
 	text := t.Text
 	if p.texts.tokenizer == nil {
-		text = strconv.FormatInt(t.ID, 10) + " "
+		if text = strconv.FormatInt(t.ID, 10); p.begun[t.Prompt] {
+			text = " " + text
+		}
 	}
+	p.begun[t.Prompt] = true
 	p.waiting[t.Prompt] += text
 	p.ended[t.Prompt] = t.Stop != ""
 	return p.write()

@@ -29,8 +29,10 @@ type texts struct {
 // texts reads the tokenizer, the configuration and the prompts.
 func (f *generateFlags) texts(model string) (*texts, error) {
 	t := &texts{}
-	if err := t.read(f.tokenizer, filepath.Dir(model), len(f.ids) > 0 || f.golden != ""); err != nil {
-		return nil, err
+	if len(f.ids) == 0 || f.tokenizer != "" { // ids are answered by ids
+		if err := t.read(f.tokenizer, filepath.Dir(model), f.golden != ""); err != nil {
+			return nil, err
+		}
 	}
 	if err := t.configure(f, model); err != nil {
 		return nil, err
@@ -69,7 +71,7 @@ func (t *texts) read(path, folder string, optional bool) (err error) {
 		return fmt.Errorf("there is no %s beside the model: give --tokenizer FILE or FOLDER, or --ids in place of text", tokenizerFile)
 	}
 	t.tokenizer, err = tokenizer.Read(t.path)
-	if err != nil && path == "" && optional { // ids need none
+	if err != nil && path == "" && optional { // recorded ids need none
 		t.path, t.tokenizer, err = "", nil, nil
 	}
 	return err

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +48,50 @@ func TestInterruptLeavesNothing(t *testing.T) {
 		if left := files(t, out); len(left) > 0 {
 			t.Errorf("%v left %v", signal, left)
 		}
+	}
+}
+
+// TestInterruptGenerate ends a generation that has no end of its own: what came until then is there.
+func TestInterruptGenerate(t *testing.T) {
+	onnxruntime, _ := testEnvironment(t)
+	if onnxruntime == "" {
+		t.Skip("onnxruntime is not here")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(program)
+	c.Args = []string{"mojo-patch", "generate", "../../models/llama-kv-dynamo-fp32.onnx", "--ids", "5,6", "-n", "0", "--threads", "1"}
+	var stderr strings.Builder
+	c.Stderr = &stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Process.Kill()
+	reader := bufio.NewReader(out)
+	for range 3 {
+		if _, err := reader.ReadString(' '); err != nil {
+			t.Fatal(err, stderr.String())
+		}
+	}
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	if code := c.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d, want 130\n%s", code, stderr.String())
+	}
+	if !strings.HasSuffix(string(rest), "\n") || !strings.Contains(stderr.String(), "ended by: interrupted") || !strings.Contains(stderr.String(), "tokens/s") {
+		t.Errorf("stdout ends with %q\n%s", string(rest[max(0, len(rest)-40):]), stderr.String())
 	}
 }
 
