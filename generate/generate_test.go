@@ -18,6 +18,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
 func TestMain(m *testing.M) {
@@ -76,7 +77,7 @@ func open(t *testing.T, path string) *generate.Generator {
 	if noRuntime {
 		t.Skip("onnxruntime is not here")
 	}
-	g, err := generate.Open(path, ort.WithThreads(1))
+	g, err := generate.Open(path, orttest.Provider())
 	must(t, err)
 	t.Cleanup(func() { must(t, g.Close()) })
 	return g

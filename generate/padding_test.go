@@ -9,11 +9,12 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
 func openAt(t *testing.T, path string) *Generator {
 	t.Helper()
-	g, err := Open(path, ort.WithThreads(1))
+	g, err := Open(path, orttest.Provider())
 	if err != nil {
 		if _, missing := ort.Find(""); missing != nil && os.Getenv("MOJO_REQUIRE_ORT") != "1" {
 			t.Skip(err)

@@ -99,7 +99,11 @@ func (b *Binding) InputValue(name string, v *Value) error {
 	if cname == nil {
 		return fmt.Errorf("%s: the model has no input %q; its inputs are %s", b.s.path, name, list(b.s.inputs))
 	}
-	if err := take(C.mojo_bind_input(b.s.api.c, b.raw, cname, v.raw)); err != nil {
+	wait := C.int(1)
+	if place, _, err := b.s.place(name, C.MOJO_INPUTS); err == nil && C.GoString(place.device) == v.Device && int(place.id) == v.id {
+		wait = 0 // nothing is copied
+	}
+	if err := take(C.mojo_bind_input(b.s.api.c, b.raw, cname, v.raw, wait)); err != nil {
 		return fmt.Errorf("%s: cannot bind input %q: %w", b.s.path, name, err)
 	}
 	if old := b.inputs[name]; old != nil && old != v {

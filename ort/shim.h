@@ -72,7 +72,8 @@ char *mojo_allocate(const OrtApi *api, OrtAllocator *allocator, const int64_t *d
 
 char *mojo_bind(const OrtApi *api, OrtSession *s, OrtIoBinding **binding);
 void mojo_bind_release(const OrtApi *api, OrtIoBinding *binding);
-char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value);
+// mojo_bind_input waits, with wait, for the copy of a value that lies elsewhere than the session reads it.
+char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value, int wait);
 // mojo_bind_output binds to the value, or where it is NULL to memory that the run allocates, on the host where memory is NULL.
 char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory);

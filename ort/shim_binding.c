@@ -56,9 +56,9 @@ void mojo_bind_release(const OrtApi *api, OrtIoBinding *binding) {
   if (binding) api->ReleaseIoBinding(binding);
 }
 
-char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value) {
+char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value, int wait) {
   TRY(api->BindInput(binding, name, value));
-  TRY(api->SynchronizeBoundInputs(binding));  // BindInput copies what lies elsewhere
+  if (wait) TRY(api->SynchronizeBoundInputs(binding));
   return NULL;
 }
 

@@ -26,6 +26,7 @@ type Value struct {
 
 	s      *Session
 	raw    *C.OrtValue
+	id     int // of the device
 	onHost bool
 }
 
@@ -95,7 +96,7 @@ func (v *Value) describe() error {
 	if err := take(C.mojo_value_place(v.s.api.c, v.raw, &place)); err != nil {
 		return err
 	}
-	v.Device, v.onHost = C.GoString(place.device), place.on_host != 0
+	v.Device, v.id, v.onHost = C.GoString(place.device), int(place.id), place.on_host != 0
 	dt, dims, _, err := v.s.api.view(v.raw)
 	v.DataType, v.Dims = dt, dims
 	return err
@@ -185,7 +186,7 @@ func (v *Value) copy(b []byte, toDevice bool) error {
 		return err
 	}
 	defer C.mojo_bind_release(c.api.c, binding)
-	err = take(C.mojo_bind_input(c.api.c, binding, c.names["x"], from))
+	err = take(C.mojo_bind_input(c.api.c, binding, c.names["x"], from, 1))
 	if err == nil {
 		err = take(C.mojo_bind_output(c.api.c, binding, c.names["y"], to, nil))
 	}

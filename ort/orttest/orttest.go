@@ -21,7 +21,11 @@ const ProviderVariable = "MOJO_TEST_PROVIDER"
 // Provider gives the option of the execution provider to test with.
 func Provider() ort.Option {
 	if name := os.Getenv(ProviderVariable); name != "" && name != "CPU" {
-		return ort.WithProvider(name, nil)
+		var options map[string]string
+		if ort.SameProvider(name, "CUDA") {
+			options = map[string]string{"use_tf32": "0"} // products of float32 as the CPU's are
+		}
+		return ort.WithProvider(name, options)
 	}
 	return ort.WithThreads(1)
 }

@@ -84,9 +84,23 @@ for model in "$patched"/*.onnx; do
   try "mojo-patch, $(basename "$model")" compared "$(basename "$model" .onnx)"
 done
 
+# Generation, whose cache stays on the device, gives the tokens that it gives on the CPU.
+generated() {
+  prompts="--ids 5,17,42 --ids 9,3,77,120,8,31,64 --ids 101"
+  "$tool" generate "$1" $prompts -n 12 -q --provider cpu --kernels off >"$patched/generated" &&
+    "$tool" generate "$2" $prompts -n 12 --provider cuda --kernels-lib "$library" | diff - "$patched/generated"
+}
+if [ $# -eq 3 ]; then
+  root=$here/../../..
+  try "generation" generated "$models/llama-kv-dynamo-fp32.onnx" "$models/llama-kv-dynamo-fp32.onnx"
+  try "generation, patched" generated "$models/llama-kv-dynamo-fp32.onnx" "$patched/llama-kv-dynamo-fp32.onnx"
+  try "generation, float16" generated "$root/generate/testdata/cache-fp16.onnx" "$root/generate/testdata/cache-fp16.onnx"
+fi
+
 # Inputs and outputs that stay on the device.
 if [ $# -eq 3 ] && command -v go >/dev/null; then
   try "bindings, from Go" env MOJO_TEST_PROVIDER=CUDA MOJO_REQUIRE_ORT=1 go -C "$here/../../.." test -count=1 ./ort -run "Bind|Bound|Output"
+  try "generation, from Go" env MOJO_TEST_PROVIDER=CUDA MOJO_REQUIRE_ORT=1 go -C "$here/../../.." test -count=1 ./generate
 fi
 
 if [ -n "$failed" ]; then
