@@ -105,6 +105,9 @@ func TestRowOf(t *testing.T) {
 	if _, err := rowOf([]int64{4, 9}, 2, 3, 0, 0); err == nil {
 		t.Error("logits of another shape pass")
 	}
+	if _, err := rowOf([]int64{2, 1, 9}, 2, 3, 0, 1); err == nil {
+		t.Error("logits of padding pass")
+	}
 }
 
 // TestCutter gives a text in all ways to cut it into three, and wants the same of each.

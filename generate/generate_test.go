@@ -218,6 +218,25 @@ func TestFixed(t *testing.T) {
 	}
 }
 
+// TestOneAtATime has prompts of one length computed one by one where the graph does not run with more.
+func TestOneAtATime(t *testing.T) {
+	g := open(t, modelPath("llama-dynamo23-fp32"))
+	a, b := []int64{5, 17, 42}, []int64{9, 3, 77}
+	r, err := g.Start(generate.Options{MaxTokens: 5}, a, b)
+	must(t, err)
+	for _, err := range r.Tokens(t.Context()) {
+		must(t, err)
+	}
+	if groups := fmt.Sprint(r.Groups()); groups != "[[0] [1]]" {
+		t.Errorf("groups %s", groups)
+	}
+	for i, p := range [][]int64{a, b} {
+		if alone := tokens(t, g, generate.Options{MaxTokens: 5}, p)[0]; !slices.Equal(alone.IDs, r.Sequences()[i].IDs) {
+			t.Errorf("prompt %d: %v, alone %v", i, r.Sequences()[i].IDs, alone.IDs)
+		}
+	}
+}
+
 // fix gives the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside them.
 func fix(t *testing.T, path string, sizes []string) string {
 	t.Helper()

@@ -19,22 +19,14 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 		n *= int(d)
 	}
 	switch {
+	case len(dims) > 0 && n == rows && slot < fresh-1:
+		return 0, fmt.Errorf("the logits %v are of the last of %d tokens, which is padding: they are wanted for every token", dims, fresh)
 	case len(dims) > 0 && n == rows:
 		return row, nil
 	case len(dims) > 0 && n == rows*fresh:
 		return row*fresh + slot, nil
 	}
 	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
-}
-
-// perToken says whether logits of these dimensions are there for every new token.
-func perToken(dims []int64, rows, fresh int) bool {
-	_, err := rowOf(dims, rows, fresh, 0, fresh-1)
-	n := 1
-	for _, d := range dims[:max(0, len(dims)-1)] {
-		n *= int(d)
-	}
-	return err == nil && fresh > 1 && n == rows*fresh
 }
 
 // readRow gives row of the logits as float32: a view where they are, else converted into scratch, which it makes large enough. It is

@@ -137,16 +137,32 @@ func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 		}
 		r.started = true
 		groups, err := r.g.group(ctx, r.prompts())
-		for i := 0; err == nil && i < len(groups); i++ {
+		for len(groups) > 0 && err == nil {
+			group := groups[0]
+			groups = groups[1:]
 			var more bool
-			if more, err = r.generate(ctx, groups[i], yield); err == nil && !more {
+			if more, err = r.generate(ctx, group, yield); err == nil && !more {
 				return
+			}
+			if err != nil && len(group) > 1 && ctx.Err() == nil && r.sequences[group[0]].IDs == nil {
+				groups, err = append(alone(group), groups...), nil // a graph that takes one sequence at a time
+			} else {
+				r.groups = append(r.groups, group)
 			}
 		}
 		if err != nil {
 			yield(Token{}, err)
 		}
 	}
+}
+
+// alone makes a group of each prompt.
+func alone(group []int) [][]int {
+	var list [][]int
+	for _, i := range group {
+		list = append(list, []int{i})
+	}
+	return list
 }
 
 func (r *Run) prompts() [][]int64 {
@@ -165,6 +181,9 @@ func (r *Run) Sequences() []Sequence {
 	}
 	return list
 }
+
+// Groups gives the prompts that were computed together, by their indices, one group after another.
+func (r *Run) Groups() [][]int { return r.groups }
 
 // Times says where the time went so far.
 func (r *Run) Times() Times { return r.times }
