@@ -28,7 +28,7 @@ func openAt(t *testing.T, path string) *Generator {
 // TestPadding tries which models take padding before prompts: those that count positions from the cache do where positions are
 // relative, and do not where each has a vector of its own.
 func TestPadding(t *testing.T) {
-	prompts := [][]int64{{5, 17, 42}, {9, 3, 77, 120, 8}, {101, 4, 4}}
+	prompts := [][]int64{{5, 17, 42}, {9, 3, 27, 20, 8}, {11, 4, 4}}
 	for path, groups := range map[string]int{
 		"testdata/positions-fp32.onnx":        1,
 		"testdata/cache-fp16.onnx":            1,
@@ -36,7 +36,8 @@ func TestPadding(t *testing.T) {
 		"../models/llama-kv-dynamo-fp32.onnx": 1,
 		"../models/llama-hf-fp32.onnx":        1,
 		"../models/llama-merged-ts-fp32.onnx": 1,
-		queryAttention(t, t.TempDir()):        2,
+		queryAttention(t, t.TempDir(), false): 2,
+		queryAttention(t, t.TempDir(), true):  2,
 	} {
 		g := openAt(t, path)
 		got, err := g.group(t.Context(), prompts)
@@ -47,7 +48,7 @@ func TestPadding(t *testing.T) {
 }
 
 // queryAttention writes a model of one com.microsoft.GroupQueryAttention, as onnxruntime-genai builds them.
-func queryAttention(t *testing.T, folder string) string {
+func queryAttention(t *testing.T, folder string, masked bool) string {
 	t.Helper()
 	const vocabulary, hidden, heads, kv, size, positions = 48, 32, 2, 1, 16, 64
 	r := rand.New(rand.NewPCG(8, 1))
@@ -75,7 +76,24 @@ func queryAttention(t *testing.T, folder string) string {
 	k := op("MatMul", h, weight("wk", 0.3, hidden, kv*size))
 	v := op("MatMul", h, weight("wv", 0.3, hidden, kv*size))
 	pk, pv := input("past_key_values.0.key", onnx.Float, "b 1 p 16"), input("past_key_values.0.value", onnx.Float, "b 1 p 16")
-	last, total := input("seqlens_k", onnx.Int32, "b"), input("total_sequence_length", onnx.Int32, "")
+	var last, total *onnx.Value
+	if masked { // the lengths are those of the mask
+		mask := input("attention_mask", onnx.Int64, "b t")
+		number := func(name string, v int64) *onnx.Value {
+			x := onnx.NewInt64s(name, []int64{v})
+			if name == "axis" {
+				x.Dims = []int64{}
+			}
+			return m.Graph.AddInitializer(x)
+		}
+		to32 := onnx.IntAttr("to", int64(onnx.Int32))
+		sum := op("Sub", op("ReduceSum", mask, number("axes", 1)), number("one", 1))
+		last, total = op("Cast", sum), op("Cast", op("Gather", op("Shape", mask), number("axis", 1)))
+		last.Producer.SetAttr(to32)
+		total.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Int32)))
+	} else {
+		last, total = input("seqlens_k", onnx.Int32, "b"), input("total_sequence_length", onnx.Int32, "")
+	}
 	a, ck, cv := m.Graph.NewValue("a"), m.Graph.NewValue("present.0.key"), m.Graph.NewValue("present.0.value")
 	n := m.Graph.AddNode("GroupQueryAttention", []*onnx.Value{q, k, v, pk, pv, last, total, weight("cos", 1, positions, size/2), weight("sin", 1, positions, size/2)},
 		[]*onnx.Value{a, ck, cv}, onnx.IntAttr("num_heads", heads), onnx.IntAttr("kv_num_heads", kv), onnx.IntAttr("do_rotary", 1))
@@ -97,7 +115,12 @@ func queryAttention(t *testing.T, folder string) string {
 // TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model gives when it is fed the
 // whole text anew for each token.
 func TestAttentionLengths(t *testing.T) {
-	g := openAt(t, queryAttention(t, t.TempDir()))
+	for _, masked := range []bool{false, true} {
+		attentionLengths(t, openAt(t, queryAttention(t, t.TempDir(), masked)))
+	}
+}
+
+func attentionLengths(t *testing.T, g *Generator) {
 	prompts := [][]int64{{5, 17, 42}, {9, 3}, {1, 2, 3}}
 	r, err := g.Start(Options{MaxTokens: 8}, prompts...)
 	if err != nil {
