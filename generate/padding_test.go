@@ -32,7 +32,7 @@ func TestPadding(t *testing.T) {
 	for path, groups := range map[string]int{
 		"testdata/positions-fp32.onnx":        1,
 		"testdata/cache-fp16.onnx":            1,
-		"testdata/absolute-fp32.onnx":         2,
+		"testdata/absolute-fp16.onnx":         2,
 		"../models/llama-kv-dynamo-fp32.onnx": 1,
 		"../models/llama-hf-fp32.onnx":        1,
 		"../models/llama-merged-ts-fp32.onnx": 1,

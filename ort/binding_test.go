@@ -257,3 +257,22 @@ func TestSessionClosesBindings(t *testing.T) {
 	}
 	must(t, b.Close(), values[0].Close(), b.Close())
 }
+
+// TestHostOutput reads an output where the run put it on the host.
+func TestHostOutput(t *testing.T) {
+	_, b := bind(t, increment(t))
+	must(t, b.Input(floats("x", 1, 2)), b.HostOutput("y"), b.Run(t.Context()))
+	values, err := b.Outputs()
+	must(t, err)
+	got, err := values[0].Bytes()
+	must(t, err)
+	want, err := floats("y", 2, 3).Bytes()
+	must(t, err)
+	if !bytes.Equal(got, want) || values[0].Device != "Cpu" {
+		t.Errorf("%v on %s, want %v", got, values[0].Device, want)
+	}
+	must(t, values[0].Close())
+	if _, err := values[0].Bytes(); !errors.Is(err, ort.ErrClosed) {
+		t.Errorf("of a closed value: %v", err)
+	}
+}

@@ -92,8 +92,6 @@ func (f *generateFlags) open(a *app, path string) (*opened, error) {
 }
 
 func (f *generateFlags) run(a *app, path string) error {
-	ctx, stop := interruptible()
-	defer stop()
 	texts, err := f.texts(path)
 	if err != nil {
 		return err
@@ -104,6 +102,8 @@ func (f *generateFlags) run(a *app, path string) error {
 	}
 	defer g.Close()
 	texts.fits(a, g)
+	ctx, stop := interruptible()
+	defer stop()
 	switch {
 	case f.golden != "":
 		return f.compareRecorded(ctx, a, g, texts)

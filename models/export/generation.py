@@ -33,7 +33,7 @@ BUNDLED = {"llama": ["llama-kv-dynamo-fp32", "llama-merged-ts-fp32", "llama-hf-f
 FORMS = {
     "positions-fp32": (LLAMA, torch.float32, True, "past_key_values.{0}.{1}", "present.{0}.{1}"),
     "cache-fp16": (LLAMA, torch.float16, False, "input.past_key_values.layers.{0}.{1}s", "output.past_key_values.layers.{0}.{1}s"),
-    "absolute-fp32": (GPT2, torch.float32, False, "past_{1}_{0}", "present_{1}_{0}"),
+    "absolute-fp16": (GPT2, torch.float16, False, "past_{1}_{0}", "present_{1}_{0}"),
 }
 
 
@@ -95,6 +95,8 @@ def export(name, out):
     shorten_paths(path, keep=False)
     small = onnx.load(path)
     del small.graph.value_info[:]
+    for node in small.graph.node:
+        node.name = ""
     onnx.save(small, path)
     return record(model)
 
