@@ -82,6 +82,8 @@ func TestLayouts(t *testing.T) {
 		{"state", ids, []string{"past_conv.0 float32 b 16 3", "past_key_values.1.key float32 b 2 p 8"},
 			[]string{logits, "present_conv.0 float32 b 16 3", "present.1.key float32 b 2 t 8"},
 			"past_conv.0>present_conv.0@0,-1 past_key_values.1.key>present.1.key@0,2"},
+		{"state, unnamed", "input_ids int64 ? ?", []string{"past_conv.0 float32 ? 16 3"}, []string{"logits float32 ? ? 32", "present_conv.0 float32 ? 16 3"},
+			"past_conv.0>present_conv.0@0,-1"},
 		{"eight bits", ids, []string{"past_key_values.0.key int8 b 2 p 8"}, []string{logits, "present.0.key int8 b 2 t 8"},
 			"past_key_values.0.key>present.0.key@0,2"},
 		{"lengths", ids, []string{"past.0.key float32 b 2 p 8", "seqlens_k int32 b", "total_sequence_length int32 1", "past_sequence_length int32 1",

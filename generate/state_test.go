@@ -1,0 +1,95 @@
+package generate
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// stateful writes a model that keeps the sum of its tokens' vectors in a state of fixed size; the logits are tanh of the sums so far
+// times a matrix. Its ids have a batch or not.
+func stateful(t *testing.T, batch bool) string {
+	t.Helper()
+	const vocabulary, width = 24, 8
+	r := rand.New(rand.NewPCG(3, 1))
+	m := onnx.New(10, 21)
+	m.Graph.Name = "state"
+	weight := func(name string, dims ...int64) *onnx.Value {
+		x := make([]float32, dims[0]*dims[1])
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return m.Graph.AddInitializer(onnx.NewFloat32s(name, dims, x))
+	}
+	op := func(name string, attr *onnx.Attribute, inputs ...*onnx.Value) *onnx.Value {
+		y := m.Graph.NewValue("h")
+		n := m.Graph.AddNode(name, inputs, []*onnx.Value{y})
+		if attr != nil {
+			n.SetAttr(attr)
+		}
+		return y
+	}
+	typed := func(dt onnx.DataType, shape string) onnx.Type {
+		return onnx.Type{DataType: dt, HasShape: true, Dims: dims(shape)}
+	}
+	ids, state, logits, axis := "s", "1 8", "s 24", int64(0)
+	if batch {
+		ids, state, logits, axis = "b s", "b 1 8", "b s 24", 1
+	}
+	x := m.Graph.AddInput("input_ids", typed(onnx.Int64, ids))
+	past := m.Graph.AddInput("past_ssm_0", typed(onnx.Float, state))
+	number := onnx.NewInt64s("axis", []int64{axis})
+	number.Dims = []int64{}
+	along := m.Graph.AddInitializer(number)
+	sums := op("Add", nil, op("CumSum", nil, op("Gather", nil, weight("table", vocabulary, width), x), along), past)
+	end := onnx.NewInt64s("end", []int64{-1})
+	present := op("Gather", onnx.IntAttr("axis", axis), sums, m.Graph.AddInitializer(end))
+	y := op("MatMul", nil, op("Tanh", nil, sums), weight("head", width, vocabulary))
+	y.Name, present.Name = "logits", "present_ssm_0"
+	y.SetType(typed(onnx.Float, logits))
+	present.SetType(typed(onnx.Float, state))
+	m.Graph.AddOutput(y)
+	m.Graph.AddOutput(present)
+	path := filepath.Join(t.TempDir(), "state.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestState generates with a state that does not grow, and wants what the model gives when it is fed the whole text anew.
+func TestState(t *testing.T) {
+	for _, batch := range []bool{true, false} {
+		g := openAt(t, stateful(t, batch))
+		prompts := [][]int64{{5, 7, 2}, {9}, {1, 2, 3}}
+		r, err := g.Start(Options{MaxTokens: 9, PrefillSize: 2}, prompts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range r.Tokens(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, s := range r.Sequences() {
+			text := slices.Clone(prompts[i])
+			for k, id := range s.IDs {
+				for token, err := range g.Generate(t.Context(), text, Options{MaxTokens: 1}) {
+					if err != nil || token.ID != id {
+						t.Fatalf("batch %v, prompt %d, token %d: %d, fed anew %d, %v", batch, i, k, id, token.ID, err)
+					}
+				}
+				text = append(text, id)
+			}
+			if len(s.IDs) != 9 || slices.Max(s.IDs) == slices.Min(s.IDs) {
+				t.Errorf("batch %v, prompt %d: %v", batch, i, s.IDs)
+			}
+		}
+		if want := 3 - int(bit(batch)); len(r.Groups()) != want {
+			t.Errorf("batch %v: groups %v", batch, r.Groups())
+		}
+	}
+}
