@@ -34,8 +34,8 @@ func (s *Step) Differs() bool { return s.Want != s.Got }
 // Comparison is what two models, or a model and what was recorded, have in common for one prompt.
 type Comparison struct {
 	Prompt []int64 `json:"prompt"`
-	// IDs are the tokens that both were given: the first model's choices, or the recorded ones. So the steps behind a difference
-	// are compared as well.
+	// IDs are the tokens that both were given: the first model's choices, those that were to be followed, or the recorded ones. So
+	// the steps behind a difference are compared as well.
 	IDs     []int64       `json:"ids"`
 	Steps   []Step        `json:"steps"`
 	NearTie float64       `json:"near_tie_limit"`
@@ -67,7 +67,8 @@ func newComparison(prompt []int64, limit float64) *Comparison {
 	return &Comparison{Prompt: prompt, First: -1, NearTie: limit, Passed: true, IDs: []int64{}, Steps: []Step{}}
 }
 
-func (c *Comparison) add(s Step) {
+// add adds a step behind which the models were given id.
+func (c *Comparison) add(s Step, id int64) {
 	s.Position = len(c.Steps)
 	if s.Differs() {
 		within := func(n golden.Number) bool { return float64(n) <= c.NearTie }
@@ -89,24 +90,37 @@ func (c *Comparison) add(s Step) {
 		c.MaxAbs = max(c.MaxAbs, *s.MaxAbs)
 	}
 	c.Steps = append(c.Steps, s)
-	c.IDs = append(c.IDs, s.Want)
+	c.IDs = append(c.IDs, id)
 }
 
-// Compare generates greedily with model a and has model b compute the same tokens, step by step. limit is that of near ties.
-func Compare(ctx context.Context, a, b *Generator, prompt []int64, o Options, limit float64) (*Comparison, error) {
+// Compare generates greedily with model a and has model b compute the same tokens, step by step. With follow both are given these
+// tokens in place of a's choices, and end with them. limit is that of near ties.
+func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Options, limit float64) (*Comparison, error) {
 	if a.layout.vocabulary > 0 && b.layout.vocabulary > 0 && a.layout.vocabulary != b.layout.vocabulary {
 		return nil, fmt.Errorf("%s has a vocabulary of %d and %s of %d: their tokens cannot be compared",
 			a.session.Path(), a.layout.vocabulary, b.session.Path(), b.layout.vocabulary)
 	}
 	c := newComparison(prompt, limit)
 	var want, got []float32
-	var chosen int64
-	oa, ob := greedy(o), greedy(o)
+	var chosen, given int64
+	o = greedy(o)
+	if follow != nil {
+		o.MaxTokens, o.StopTokens = len(follow), nil
+		for k, id := range follow {
+			if id < 0 || a.layout.vocabulary > 0 && id >= a.layout.vocabulary {
+				return nil, fmt.Errorf("token %d to follow has id %d, and the model's ids are 0 to %d", k, id, a.layout.vocabulary-1)
+			}
+		}
+	}
+	oa, ob := o, o
 	oa.Choose = func(_ int, logits []float32) (int64, error) {
 		want = append(want[:0], logits...)
 		best, err := greatest(logits)
-		chosen = int64(best)
-		return chosen, err
+		chosen, given = int64(best), int64(best)
+		if follow != nil {
+			given = follow[len(c.Steps)]
+		}
+		return given, err
 	}
 	ob.Choose = func(_ int, logits []float32) (int64, error) {
 		got = logits
@@ -115,9 +129,9 @@ func Compare(ctx context.Context, a, b *Generator, prompt []int64, o Options, li
 		}
 		s, err := compareRows(want, got, chosen)
 		if err == nil {
-			c.add(s)
+			c.add(s, given)
 		}
-		return chosen, err
+		return given, err
 	}
 	ra, err := a.Start(oa, prompt)
 	if err != nil {
@@ -184,7 +198,7 @@ func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, l
 			gap := golden.Number(r.Gaps[i])
 			s.WantMargin = &gap
 		}
-		c.add(s)
+		c.add(s, id)
 		return id, nil
 	}
 	run, err := g.Start(o, r.Prompt)

@@ -37,10 +37,17 @@ func TestCompare(t *testing.T) {
 	path := modelPath("positions-fp32")
 	a := open(t, path)
 	o := generate.Options{MaxTokens: 12}
-	c, err := generate.Compare(t.Context(), a, a, want.Prompts[1], o, generate.NearTie)
+	c, err := generate.Compare(t.Context(), a, a, want.Prompts[1], nil, o, generate.NearTie)
 	must(t, err)
 	if !c.Passed || c.First != -1 || len(c.Steps) != 12 || c.MaxAbs != 0 || !slices.Equal(c.IDs, want.Greedy[1]) {
 		t.Errorf("a model differs from itself: %+v", c)
+	}
+	follow := []int64{7, 8, 9}
+	if c, err = generate.Compare(t.Context(), a, a, want.Prompts[1], follow, o, 0); err != nil || !slices.Equal(c.IDs, follow) || c.Steps[0].Want != want.Greedy[1][0] || !c.Passed {
+		t.Errorf("following %v: %+v, %v", follow, c, err)
+	}
+	if _, err = generate.Compare(t.Context(), a, a, want.Prompts[1], []int64{160}, o, 0); err == nil {
+		t.Error("a token that the model lacks is followed")
 	}
 	// The second best token of the step with the least margin is raised by a little more than that.
 	step := slices.Index(want.Gaps[1], slices.Min(want.Gaps[1]))
@@ -58,7 +65,7 @@ func TestCompare(t *testing.T) {
 	margin := want.Gaps[1][step]
 	b := open(t, nudged(t, path, second, float32(margin)+0.004))
 	for _, limit := range []float64{0.001, margin + 0.01} {
-		c, err = generate.Compare(t.Context(), a, b, want.Prompts[1], o, limit)
+		c, err = generate.Compare(t.Context(), a, b, want.Prompts[1], nil, o, limit)
 		must(t, err)
 		tie := limit > margin
 		s := c.Steps[step]

@@ -27,7 +27,8 @@ Without --temperature, --top-k, --top-p and --min-p the likeliest token is taken
 computed together where padding before them leaves the logits as they are, which is tried once, and else one after another.
 
 --compare OTHER has a second model compute what the first one generates greedily, and reports where its choice differs, with the
-margins (how far each model's choice is above the other one, in logits), the KL divergence and the greatest difference of each step.
+margins (how far each model's choice is above the other one, in logits), the KL divergence and the greatest difference of each step;
+with --follow both are given other tokens than the first one's choices.
 --golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and, where recorded, top2gapN (margins)
 and logits_lastN (logits behind the prompt). A difference where the margins are within --near-tie is one of rounding, and shown as
 such; any other exits with 1.

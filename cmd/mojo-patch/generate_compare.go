@@ -24,9 +24,15 @@ func (f *generateFlags) compareModels(ctx context.Context, a *app, g *opened, te
 		return err
 	}
 	defer other.Close()
+	var follow []int64
+	if f.follow != "" {
+		if follow, err = parseIDs("follow", f.follow); err != nil {
+			return err
+		}
+	}
 	var all []*generate.Comparison
 	for _, ids := range texts.ids {
-		c, err := generate.Compare(ctx, g.Generator, other.Generator, ids, f.options(texts), f.limit(g.Generator, other.Generator))
+		c, err := generate.Compare(ctx, g.Generator, other.Generator, ids, follow, f.options(texts), f.limit(g.Generator, other.Generator))
 		if err != nil {
 			return ended(ctx, err)
 		}

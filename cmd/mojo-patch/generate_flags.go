@@ -34,6 +34,7 @@ type generateFlags struct {
 	margins    bool
 
 	compare, golden string
+	follow          string
 	nearTie         float64
 	tieGiven        bool
 }
@@ -66,6 +67,7 @@ func (f *generateFlags) flags(c *cobra.Command) {
 	n.BoolVar(&f.margins, "margins", false, "with --json: how far the likeliest token was above the next one, for each")
 	n.StringVar(&f.compare, "compare", "", "another model, to compare its choices")
 	completeFile(c, "compare", "onnx")
+	n.StringVar(&f.follow, "follow", "", "with --compare: token ids that both models are given, in place of the first one's choices")
 	n.StringVar(&f.golden, "golden", "", "recorded greedy generations to compare with, .npz")
 	completeFile(c, "golden", "npz")
 	n.Float64Var(&f.nearTie, "near-tie", generate.NearTie, fmt.Sprintf("margin up to which rounding may decide, in logits (default for half precision: %g)", generate.NearTieHalf))
@@ -101,6 +103,9 @@ func (f *generateFlags) check(c *cobra.Command) error {
 	}
 	if f.tieGiven && f.compare == "" && f.golden == "" {
 		return errors.New("--near-tie is for --compare and --golden")
+	}
+	if f.follow != "" && (f.compare == "" || changed("max-tokens")) {
+		return errors.New("--follow is for --compare, and says how many tokens there are: --max-tokens cannot stand with it")
 	}
 	if !f.chat && (changed("template") || changed("system")) {
 		return errors.New("--template and --system are for --chat")
@@ -159,17 +164,17 @@ func (f *generateFlags) options(t *texts) generate.Options {
 }
 
 // parseIDs reads a list of ids.
-func parseIDs(list string) ([]int64, error) {
+func parseIDs(flag, list string) ([]int64, error) {
 	var ids []int64
 	for _, s := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
 		id, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || id < 0 {
-			return nil, fmt.Errorf("--ids %q: write numbers of 0 or more, separated by commas", list)
+			return nil, fmt.Errorf("--%s %q: write numbers of 0 or more, separated by commas", flag, list)
 		}
 		ids = append(ids, id)
 	}
 	if len(ids) == 0 {
-		return nil, errors.New("--ids is empty")
+		return nil, fmt.Errorf("--%s is empty", flag)
 	}
 	return ids, nil
 }

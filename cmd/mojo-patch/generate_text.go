@@ -42,7 +42,7 @@ func (f *generateFlags) texts(model string) (*texts, error) {
 	}
 	if len(f.ids) > 0 {
 		for _, list := range f.ids {
-			ids, err := parseIDs(list)
+			ids, err := parseIDs("ids", list)
 			if err != nil {
 				return nil, err
 			}
