@@ -101,7 +101,8 @@ func readRecorded(path string) ([]generate.Recorded, error) {
 	return list, nil
 }
 
-func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *opened, all []*generate.Comparison, fields map[string]any) error {
+func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *opened, all []*generate.Comparison,
+	fields map[string]any) error {
 	passed := true
 	a.say("%s, in %s", what, g.what)
 	t := newTable(">prompt", ">tokens", ">same", ">near ties", ">max KL", ">max abs", "")

@@ -51,14 +51,18 @@ func (f *generateFlags) flags(c *cobra.Command) {
 	n.StringVar(&f.template, "template", "", "file with the chat template (default: that of the tokenizer's folder)")
 	n.StringVar(&f.system, "system", "", "what the system says in the chat, before the user")
 	n.IntVarP(&f.maxTokens, "max-tokens", "n", 256, "how many tokens to generate at most for each prompt; 0 sets no limit")
-	n.IntVar(&f.maxContext, "max-context", 0, "how many tokens a prompt and its text have at most (default: by config.json, or the model's tables)")
+	n.IntVar(&f.maxContext, "max-context", 0,
+		"how many tokens a prompt and its text have at most (default: by config.json, or the model's tables)")
 	n.Float64Var(&f.sampling.Temperature, "temperature", 0, "sample, from logits divided by this; 0 is greedy")
 	n.IntVar(&f.sampling.TopK, "top-k", 0, "sample among this many of the likeliest tokens; 0 takes all")
 	n.Float64Var(&f.sampling.TopP, "top-p", 0, "sample among the likeliest tokens that have this probability together; 0 takes all")
 	n.Float64Var(&f.sampling.MinP, "min-p", 0, "sample among the tokens at least this many times as likely as the likeliest one")
-	n.Float64Var(&f.sampling.RepetitionPenalty, "repetition-penalty", 0, "make tokens that are there less likely, above 1; 0 and 1 have no effect")
-	n.Float64Var(&f.sampling.FrequencyPenalty, "frequency-penalty", 0, "subtract this from a logit for each time that its token was generated, -2 to 2")
-	n.Float64Var(&f.sampling.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of tokens that were generated, -2 to 2")
+	n.Float64Var(&f.sampling.RepetitionPenalty, "repetition-penalty", 0,
+		"make tokens that are there less likely, above 1; 0 and 1 have no effect")
+	n.Float64Var(&f.sampling.FrequencyPenalty, "frequency-penalty", 0,
+		"subtract this from a logit for each time that its token was generated, -2 to 2")
+	n.Float64Var(&f.sampling.PresencePenalty, "presence-penalty", 0,
+		"subtract this from the logits of tokens that were generated, -2 to 2")
 	n.Uint64Var(&f.sampling.Seed, "seed", 1, "seed of sampling")
 	n.StringArrayVar(&f.stops, "stop", nil, `text that ends the generation and is cut off; \n is a line break; repeatable`)
 	n.StringArrayVar(&f.stopTokens, "stop-token", nil, "id or text of a token that ends the generation; repeatable")
@@ -70,7 +74,8 @@ func (f *generateFlags) flags(c *cobra.Command) {
 	n.StringVar(&f.follow, "follow", "", "with --compare: token ids that both models are given, in place of the first one's choices")
 	n.StringVar(&f.golden, "golden", "", "recorded greedy generations to compare with, .npz")
 	completeFile(c, "golden", "npz")
-	n.Float64Var(&f.nearTie, "near-tie", generate.NearTie, fmt.Sprintf("margin up to which rounding may decide, in logits (default for half precision: %g)", generate.NearTieHalf))
+	n.Float64Var(&f.nearTie, "near-tie", generate.NearTie,
+		fmt.Sprintf("margin up to which rounding may decide, in logits (default for half precision: %g)", generate.NearTieHalf))
 }
 
 // check errs on flags that contradict each other.

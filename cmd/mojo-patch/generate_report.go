@@ -110,7 +110,8 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 		a.say("%s%s in the prompt, %d generated, ended by: %s", name, counted(len(s.Prompt), "token"), len(s.IDs), e.Stop)
 	}
 	if groups := run.Groups(); len(groups) > 1 {
-		a.say("the prompts were computed in %d groups, one after another: %s", len(groups), strings.Trim(strings.ReplaceAll(fmt.Sprint(groups), "] [", ", then "), "[]"))
+		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(groups), "] [", ", then "), "[]")
+		a.say("the prompts were computed in %d groups, one after another: %s", len(groups), list)
 	}
 	t := run.Times()
 	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
@@ -118,11 +119,13 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	if !a.json {
 		return nil
 	}
-	return a.printJSON(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list, "groups": run.Groups(), "times": map[string]any{
+	times := map[string]any{
 		"open_ms": inMilliseconds(g.took), "prompt_tokens": t.PromptTokens, "prefill_ms": inMilliseconds(t.Prefill),
 		"prefill_tokens_per_second": rate(t.PromptTokens, t.Prefill), "generated_tokens": t.GeneratedTokens,
 		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode), "decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
-	}})
+	}
+	return a.printJSON(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
+		"groups": run.Groups(), "times": times})
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
