@@ -12,16 +12,18 @@ import (
 // Config is what the files beside a model say about generation.
 type Config struct {
 	EOS       []int64  // the ids that end a text
+	EOSToken  string   // the text of the tokenizer's end token, which chats may end with in place of those
 	Positions int      // how many positions the model was trained for, 0 where no file says
 	Files     []string // those that were read
 }
 
 // configFiles are the files of Hugging Face's models, and of onnxruntime-genai's, in the order in which they are believed.
-var configFiles = []string{"generation_config.json", "config.json", "genai_config.json"}
+var configFiles = []string{"generation_config.json", "config.json", "genai_config.json", "tokenizer_config.json"}
 
 // configFields are what is read of them; models of several kinds of input have that of their texts in text_config.
 type configFields struct {
 	EOS       json.RawMessage `json:"eos_token_id"` // a number or a list
+	EOSToken  json.RawMessage `json:"eos_token"`    // a string, or an object with its content
 	Positions int             `json:"max_position_embeddings"`
 	OldNames  int             `json:"n_positions"`
 	Context   int             `json:"context_length"`
@@ -29,7 +31,8 @@ type configFields struct {
 	Model     *configFields   `json:"model"`
 }
 
-// ReadConfig reads generation_config.json, config.json and genai_config.json of a folder, as far as they are there.
+// ReadConfig reads generation_config.json, config.json, genai_config.json and tokenizer_config.json of a folder, as far as they
+// are there.
 func ReadConfig(folder string) (Config, error) {
 	var c Config
 	for _, name := range configFiles {
@@ -63,6 +66,12 @@ func (c *Config) take(f *configFields) error {
 			c.EOS = []int64{one}
 		} else if err := json.Unmarshal(f.EOS, &c.EOS); err != nil {
 			return fmt.Errorf("eos_token_id is neither a number nor a list of numbers: %w", err)
+		}
+	}
+	if c.EOSToken == "" {
+		var token struct{ Content string }
+		if json.Unmarshal(f.EOSToken, &c.EOSToken) != nil && json.Unmarshal(f.EOSToken, &token) == nil {
+			c.EOSToken = token.Content
 		}
 	}
 	if c.Positions == 0 {

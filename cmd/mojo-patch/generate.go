@@ -22,8 +22,8 @@ of any layout, whose values go from one step to the next where they lie, on the 
 text again for each token. Original and patched models run alike.
 
 Without --temperature, --top-k, --top-p and --min-p the likeliest token is taken (greedy); the last three alone stand for
---temperature 1. A text ends at a stop token (those of generation_config.json and config.json beside the model or the tokenizer,
---stop-token), before a --stop text, after --max-tokens, or where the model has no position left. Prompts of different lengths are
+--temperature 1. A text ends at a stop token (those of generation_config.json and config.json beside the model or the tokenizer, or
+where these name none, and in a chat, that of tokenizer_config.json; --stop-token), before a --stop text, after --max-tokens, or where the model has no position left. Prompts of different lengths are
 computed together where padding before them leaves the logits as they are, which is tried once, and else one after another.
 
 --compare OTHER has a second model compute what the first one generates greedily, and reports where its choice differs, with the

@@ -83,6 +83,7 @@ func (t *texts) configure(f *generateFlags, model string) error {
 	if t.path != "" {
 		folders = append(folders, filepath.Dir(t.path))
 	}
+	end := ""
 	for _, folder := range folders {
 		c, err := generate.ReadConfig(folder)
 		if err != nil {
@@ -91,8 +92,16 @@ func (t *texts) configure(f *generateFlags, model string) error {
 		if len(t.stop) == 0 && !f.ignoreEOS {
 			t.stop = c.EOS
 		}
+		if end == "" {
+			end = c.EOSToken
+		}
 		if t.positions == 0 {
 			t.positions = c.Positions
+		}
+	}
+	if end != "" && t.tokenizer != nil && !f.ignoreEOS && (f.chat || len(t.stop) == 0) {
+		if id, ok := t.tokenizer.ID(end); ok {
+			t.stop = append(slices.Clip(t.stop), id)
 		}
 	}
 	for _, s := range f.stopTokens {
