@@ -25,7 +25,7 @@ type census struct {
 	// Ops counts the nodes by op, with the domain before it unless it is the standard's; Domains counts them by domain.
 	Ops            map[string]int          `json:"ops"`
 	Domains        map[string]int          `json:"domains"`
-	Initializers   []weights               `json:"initializers"`
+	Initializers   []typeTotal               `json:"initializers"`
 	LocalFunctions []localFunction         `json:"local_functions"`
 	Fused          map[string]int          `json:"fused"`
 	Inlined        *rewrite.InlineReport   `json:"inlined,omitempty"` // for the search
@@ -42,8 +42,8 @@ type port struct {
 	Type string `json:"type"`
 }
 
-// weights sums up the initializers of one type.
-type weights struct {
+// typeTotal sums up the initializers of one type.
+type typeTotal struct {
 	DataType string `json:"dtype"`
 	Tensors  int    `json:"tensors"`
 	Elements int64  `json:"elements"`
@@ -66,7 +66,7 @@ func takeCensus(m *onnx.Model) *census {
 	file := rewrite.DescribeModel(m, m.Path)
 	r := &census{Schema: jsonSchema, Path: m.Path, IRVersion: m.IRVersion, Exporter: file.Exporter, Functions: len(m.Functions),
 		Nodes: file.Nodes, Opsets: map[string]int64{}, Ops: map[string]int{}, Domains: map[string]int{}, Fused: map[string]int{},
-		Initializers: []weights{}, LocalFunctions: localFunctions(m), Inputs: ports(m.Graph.Inputs), Outputs: ports(m.Graph.Outputs),
+		Initializers: []typeTotal{}, LocalFunctions: localFunctions(m), Inputs: ports(m.Graph.Inputs), Outputs: ports(m.Graph.Outputs),
 		counts: map[opName]int{}}
 	for _, o := range m.Opsets {
 		r.Opsets[domainName(o.Domain)] = o.Version
@@ -91,7 +91,7 @@ func takeCensus(m *onnx.Model) *census {
 			r.weigh(v.Const)
 		}
 	})
-	slices.SortFunc(r.Initializers, func(x, y weights) int {
+	slices.SortFunc(r.Initializers, func(x, y typeTotal) int {
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.DataType, y.DataType))
 	})
 	return r
@@ -103,10 +103,10 @@ func (r *census) weigh(t *onnx.Tensor) {
 	r.Parameters += elements
 	r.Bytes += bytes
 	name := t.DataType.String()
-	i := slices.IndexFunc(r.Initializers, func(w weights) bool { return w.DataType == name })
+	i := slices.IndexFunc(r.Initializers, func(w typeTotal) bool { return w.DataType == name })
 	if i < 0 {
 		i = len(r.Initializers)
-		r.Initializers = append(r.Initializers, weights{DataType: name})
+		r.Initializers = append(r.Initializers, typeTotal{DataType: name})
 	}
 	w := &r.Initializers[i]
 	w.Tensors++

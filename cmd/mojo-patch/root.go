@@ -88,7 +88,7 @@ device are missing.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more: every site, every op")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
 	flags.BoolVar(&a.allowLinks, "allow-links", false, "follow symbolic links to external data, as caches of model hubs have them")
-	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a), newGolden(a), newKernels(a), newDoctor(a), newTokenize(a),
+	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a), newGolden(a), newWeights(a), newKernels(a), newDoctor(a), newTokenize(a),
 		newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/weights"
+	"github.com/spf13/cobra"
+)
+
+// weightsLoadFlags are the flags of weights load.
+type weightsLoadFlags struct {
+	from         []string
+	out          string
+	mapFile      string
+	dtype        string
+	strict       bool
+	replace      bool
+	externalOver int64
+}
+
+func newWeightsLoad(a *app) *cobra.Command {
+	f := &weightsLoadFlags{}
+	c := &cobra.Command{
+		Use:   "load GRAPH --from FILE... -o MODEL",
+		Short: "Fill a graph that lacks its weights from GGUF or safetensors files",
+		Long: `load finds for each initializer whose external data are missing (an expected key) its tensor in the files, dequantises
+and casts it to the initializer's type, and writes a model with it. Weights are read tensor by tensor as they are written,
+to MODEL.data; both files appear when they are whole.
+
+--from takes files ending in .gguf or .safetensors, the index of safetensors files, or a folder with these, such as a
+checkpoint of Hugging Face. A tensor that is in two files is an error.
+
+Initializers are looked up in --map, then by their own names, with or without prefixes such as "model.", then by the names
+of the modules that the nodes reading them belong to, then by their part in a decoder layer; in GGUF files under llama.cpp's
+names. Which weights are transposed follows from the nodes that read them and from shapes; the rows of q and k that
+llama.cpp's conversion reorders, and the 1 that it adds to norms, are put back. -v lists each of these. A map is JSON:
+{"map": {"val_75": {"tensor": "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}.
+For an initializer in the map nothing is guessed.
+
+Initializers that have their elements stay as they are; the report says where the checkpoint has others. --replace loads
+them as well.
+
+A key that is missing, or whose tensor has another shape, is reported and stays a reference to external data: the model
+cannot run until these are there. Under --strict nothing is written then, and the exit code is 1; unexpected keys, which are
+tensors that the graph has no use for, do not count.`,
+		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
+  mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
+  mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
+  mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype fp16`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return f.load(a, args[0])
+		},
+	}
+	fl := c.Flags()
+	fl.StringArrayVar(&f.from, "from", nil, "file or folder with weights (repeatable)")
+	fl.StringVarP(&f.out, "output", "o", "", "file to write")
+	fl.StringVar(&f.mapFile, "map", "", "JSON file that says which tensors initializers are")
+	fl.BoolVar(&f.strict, "strict", false, "write nothing when a key is missing or its tensor has another shape")
+	fl.BoolVar(&f.replace, "replace", false, "load initializers that have their elements already, too")
+	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver, "put weights of more than this many bytes into MODEL.data")
+	completeFile(c, "output", "onnx")
+	completeFile(c, "from", "gguf", "safetensors", "json")
+	completeFile(c, "map", "json")
+	a.jsonFlag(c)
+	return c
+}
+
+// defaultExternalOver is the size from which weights lie beside the model: what is not smaller may be mapped.
+const defaultExternalOver = 1023
+
+func (f *weightsLoadFlags) check(graph string) error {
+	switch {
+	case len(f.from) == 0:
+		return errors.New("--from FILE is missing: the weights' file or folder")
+	case f.out == "":
+		return errors.New("-o MODEL is missing")
+	case same(graph, f.out):
+		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
+	case f.externalOver < 0:
+		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+	}
+	return writable(f.out)
+}
+
+func (f *weightsLoadFlags) load(a *app, graph string) error {
+	if err := f.check(graph); err != nil {
+		return err
+	}
+	var entries weights.Map
+	if f.mapFile != "" {
+		var err error
+		if entries, err = weights.ReadMap(f.mapFile); err != nil {
+			return err
+		}
+	}
+	m, err := a.read(graph, onnx.AllowMissingData())
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	c, err := weights.Open(f.from...)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p, err := weights.Match(m, c, weights.MatchOptions{Map: entries, Replace: f.replace})
+	if err != nil {
+		return err
+	}
+	var failure error
+	switch {
+	case f.strict && p.Missing() > 0:
+		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
+	default:
+		step, end := a.progress("writing tensor")
+		err = p.Apply(step)
+		if err == nil {
+			err = onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
+		}
+		end()
+		if err != nil {
+			return err
+		}
+	}
+	r := p.Report()
+	r.Graph, r.Map = graph, f.mapFile
+	if failure == nil {
+		r.Output, r.Written = f.out, true
+	}
+	if a.json {
+		if err := a.printJSON(r); err != nil {
+			return err
+		}
+	}
+	writeLoadReport(a, r)
+	if failure == nil {
+		a.say("wrote %s: %s, %s", f.out, counted(len(r.Keys), "tensor"), bytesText(r.Bytes))
+	}
+	return failure
+}
+
+func keysAre(n int) string {
+	if n == 1 {
+		return "1 key is"
+	}
+	return fmt.Sprintf("%d keys are", n)
+}
+
+// bytesText writes a size for a person.
+func bytesText(n int64) string {
+	units := []string{"bytes", "KB", "MB", "GB", "TB"}
+	x, i := float64(n), 0
+	for x >= 1000 && i < len(units)-1 {
+		x, i = x/1000, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d %s", n, units[0])
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", x), ".0") + " " + units[i]
+}

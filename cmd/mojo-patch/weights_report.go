@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/weights"
+)
+
+// writeLoadReport prints what came of loading weights, in the form of Mojo Opset's report; -v lists every key.
+func writeLoadReport(a *app, r *weights.Report) {
+	w := a.human()
+	fmt.Fprintln(w, "Weight Loading Report")
+	t := newTable("", ">")
+	for _, row := range []struct {
+		name  string
+		count int
+	}{
+		{"Total Expected Keys", r.Expected}, {"Successfully Loaded", r.Loaded}, {"Missing Keys", len(r.Missing)},
+		{"Unexpected Keys", len(r.Unexpected)}, {"In the Graph Already", len(r.Present)},
+	} {
+		t.add(row.name, fmt.Sprint(row.count))
+	}
+	for i, line := range strings.Split(strings.TrimRight(tableText(t), "\n"), "\n") {
+		if i > 0 { // the header is empty
+			fmt.Fprintln(w, line)
+		}
+	}
+	for _, k := range r.Missing {
+		fmt.Fprintf(w, "missing %s %s%v%s\n", k.Name, k.DataType, k.Shape, because(k.Reason))
+	}
+	for _, k := range r.Unexpected {
+		fmt.Fprintf(w, "unexpected %s %s%v\n", k.Name, k.Type, k.Shape)
+	}
+	writeTurned(w, r, a.verbose)
+	writeLoadWarnings(w, r)
+}
+
+func tableText(t *table) string {
+	var b strings.Builder
+	t.write(&b)
+	return b.String()
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// writeTurned says what was done to tensors: one line for each kind, and under -v one for each key.
+func writeTurned(w io.Writer, r *weights.Report, verbose bool) {
+	if verbose {
+		for _, k := range r.Keys {
+			fmt.Fprintf(w, "%s %s%v from %s (by %s)%s\n", k.Name, k.DataType, k.Shape, shorter(k.Tensors), k.Rule, turns(k))
+		}
+	}
+	var casts, kinds []string
+	count := map[string]int{}
+	note := func(list *[]string, what string) {
+		if count[what]++; count[what] == 1 {
+			*list = append(*list, what)
+		}
+	}
+	for _, k := range r.Keys {
+		if k.Cast {
+			note(&casts, fmt.Sprintf("%s to %s", strings.Join(k.Types, ", "), k.DataType))
+		}
+		if k.Transposed {
+			note(&kinds, "transposed")
+		}
+		if k.RopeHeads > 0 {
+			note(&kinds, "rows put back into PyTorch's order")
+		}
+		if k.Added != 0 {
+			note(&kinds, fmt.Sprintf("%+g to each element", k.Added))
+		}
+		if k.Tied != "" || k.Rule == weights.ByTie {
+			note(&kinds, "tied")
+		}
+	}
+	for _, what := range casts {
+		fmt.Fprintf(w, "cast %s: %s\n", what, counted(count[what], "key"))
+	}
+	for _, what := range kinds {
+		fmt.Fprintf(w, "%s: %s\n", what, counted(count[what], "key"))
+	}
+}
+
+// shorter names the first few of many tensors.
+func shorter(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+func turns(k weights.LoadedKey) string {
+	var list []string
+	if k.Cast {
+		list = append(list, "cast from "+strings.Join(k.Types, ", "))
+	}
+	if k.RopeHeads > 0 {
+		list = append(list, fmt.Sprintf("rows of %d heads put back", k.RopeHeads))
+	}
+	if k.Transposed {
+		list = append(list, "transposed")
+	}
+	if k.Added != 0 {
+		list = append(list, fmt.Sprintf("%+g", k.Added))
+	}
+	if k.Tied != "" {
+		list = append(list, "tied to "+k.Tied)
+	}
+	if list == nil {
+		return ""
+	}
+	return ": " + strings.Join(list, ", ")
+}
+
+func writeLoadWarnings(w io.Writer, r *weights.Report) {
+	for _, k := range r.Mismatched() {
+		fmt.Fprintf(w, "warning: %s needs the shape %v, %s has %v: it is counted missing\n", k.Name, k.Shape, k.Tensor, k.Found)
+	}
+	for _, k := range r.Keys {
+		if k.Overflows > 0 {
+			fmt.Fprintf(w, "warning: %s became infinite in %s, being too large for %s\n", counted(int(k.Overflows), "element"), k.Name, k.DataType)
+		}
+	}
+	differ := 0
+	first := ""
+	for _, k := range r.Present {
+		if k.Equal != nil && !*k.Equal {
+			if differ++; differ == 1 {
+				first = k.Name
+			}
+		}
+	}
+	if differ > 0 {
+		fmt.Fprintf(w, "warning: the graph has other elements than the checkpoint in %s (%s): --replace loads these, too\n", counted(differ, "initializer"), first)
+	}
+	for _, name := range r.UnusedMap {
+		fmt.Fprintf(w, "warning: the map has an entry for %s, and the graph no such initializer\n", name)
+	}
+	if r.Written && len(r.Missing) > 0 {
+		fmt.Fprintf(w, "warning: the model cannot run without what is missing: its references to external data stay\n")
+	}
+}

@@ -1,0 +1,76 @@
+package weights
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// layout is how the last two axes of an initializer stand to those of a linear layer's weight.
+type layout int
+
+const (
+	anyLayout layout = iota // nothing that reads it tells
+	outIn                   // [out, in], as PyTorch stores them; also the rows of an embedding
+	inOut                   // [in, out], as MatMul reads them
+)
+
+// layoutOf tells it by the nodes that read the initializer. Where they contradict each other it is anyLayout.
+func layoutOf(v *onnx.Value) layout {
+	found := anyLayout
+	contradiction := false
+	rank := len(v.Const.Dims)
+	seen := map[*onnx.Value]bool{}
+	var visit func(v *onnx.Value, swapped bool)
+	note := func(l layout, swapped bool) {
+		if swapped {
+			l = outIn + inOut - l
+		}
+		contradiction = contradiction || found != anyLayout && found != l
+		found = l
+	}
+	visit = func(v *onnx.Value, swapped bool) {
+		if v == nil || seen[v] {
+			return
+		}
+		seen[v] = true
+		for _, u := range v.Uses() {
+			switch n := u.Node; {
+			case n.Is("MatMul") && u.Index == 1:
+				note(inOut, swapped)
+			case n.Is("MatMul"):
+				note(outIn, swapped)
+			case n.Is("Gemm") && u.Index == 1 && n.AttrInt("transB", 0) != 0, n.Is("Gemm") && u.Index == 0 && n.AttrInt("transA", 0) == 0:
+				note(outIn, swapped)
+			case n.Is("Gemm") && u.Index <= 1:
+				note(inOut, swapped)
+			case n.Is("Gather") && u.Index == 0 && rank == 2 && n.AttrInt("axis", 0) == 0:
+				note(outIn, swapped)
+			case u.Index == 0 && n.Is("Transpose"):
+				if swaps, ok := swapsLast(n); ok {
+					visit(n.OutputValue(0), swapped != swaps)
+				}
+			case u.Index == 0 && (n.Is("Cast") || n.Is("Identity") || n.Is("Gather") || n.Is("GatherND") || n.Is("Squeeze") || n.Is("Slice") || n.Is("Split")):
+				for _, out := range n.Outputs {
+					visit(out, swapped)
+				}
+			}
+		}
+	}
+	visit(v, false)
+	if contradiction {
+		return anyLayout
+	}
+	return found
+}
+
+// swapsLast says whether a Transpose swaps the last two axes; ok is false for permutations that do anything else.
+func swapsLast(n *onnx.Node) (swaps, ok bool) {
+	perm := n.AttrInts("perm")
+	if perm == nil {
+		return true, true // the reverse, of two axes
+	}
+	k := len(perm)
+	for i, p := range perm[:max(k-2, 0)] {
+		if p != int64(i) {
+			return false, false
+		}
+	}
+	return k >= 2 && perm[k-2] == int64(k-1), true
+}

@@ -1,0 +1,171 @@
+package weights
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// MapEntry says which tensor an initializer is, and how it is turned. Nothing that it leaves out is guessed.
+type MapEntry struct {
+	Tensor string
+	// Shape is the initializer's shape, where it is given: another one in the graph is a mismatch.
+	Shape []int64
+	// Transposed says that the last two axes are swapped, after everything else.
+	Transposed bool
+	// RopeHeads is the number of heads whose rows llama.cpp's conversion has reordered, 0 for none: the rows are put back by
+	// reshape(RopeHeads, d/2, 2, …).swapaxes(1, 2).
+	RopeHeads int64
+	// Add is added to each element, such as -1 for a norm that llama.cpp's conversion has added 1 to.
+	Add float64
+}
+
+// Map gives entries by the names of initializers.
+type Map map[string]MapEntry
+
+// information are the fields of an entry, and of a file, that are for people to read.
+var (
+	entryInformation = []string{"dtype", "gguf_type", "offset", "length"}
+	fileInformation  = []string{"weights_file", "total_bytes", "source", "note"}
+)
+
+// ReadMap reads a map file: JSON of the form
+//
+//	{"map": {"val_75": {"tensor": "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}
+//
+// "gguf" is another spelling of "tensor", and "add" a number added to each element. All but the tensor may be left out.
+// The fields weights_file, total_bytes, source and note beside "map", and dtype, gguf_type, offset and length in entries,
+// are information and not used; any other is an error, and so is a name that stands twice.
+func ReadMap(path string) (Map, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read map: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxMap+1))
+	if err == nil && len(text) > maxMap {
+		err = fmt.Errorf("it has more than %d bytes", maxMap)
+	}
+	var m Map
+	if err == nil {
+		m, err = ParseMap(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read map %s: %w", path, err)
+	}
+	return m, nil
+}
+
+const maxMap = 64 << 20
+
+// ParseMap reads the text of a map file; see ReadMap.
+func ParseMap(text []byte) (Map, error) {
+	var entries []field
+	fields, err := readFields(text)
+	if err != nil {
+		return nil, err
+	}
+	found := false
+	for _, f := range fields {
+		switch {
+		case f.name == "map":
+			found = true
+			if entries, err = readFields(f.value); err != nil {
+				return nil, fmt.Errorf(`"map": %w`, err)
+			}
+		case !slices.Contains(fileInformation, f.name):
+			return nil, fmt.Errorf("unknown field %q: there is \"map\", and for information %s", f.name, strings.Join(fileInformation, ", "))
+		}
+	}
+	if !found {
+		return nil, errors.New(`it has no field "map"`)
+	}
+	m := Map{}
+	for _, e := range entries {
+		entry, err := parseEntry(e.value)
+		if err != nil {
+			return nil, fmt.Errorf("entry %q: %w", e.name, err)
+		}
+		m[e.name] = entry
+	}
+	return m, nil
+}
+
+func parseEntry(text []byte) (e MapEntry, err error) {
+	fields, err := readFields(text)
+	if err != nil {
+		return e, err
+	}
+	targets := map[string]any{"tensor": &e.Tensor, "gguf": &e.Tensor, "shape": &e.Shape, "transposed": &e.Transposed,
+		"rope_unpermute_heads": &e.RopeHeads, "add": &e.Add}
+	named := 0
+	for _, f := range fields {
+		target := targets[f.name]
+		if target == nil {
+			if slices.Contains(entryInformation, f.name) {
+				continue
+			}
+			return e, fmt.Errorf("unknown field %q", f.name)
+		}
+		if f.name == "tensor" || f.name == "gguf" {
+			named++
+		}
+		if err := json.Unmarshal(f.value, target); err != nil {
+			return e, fmt.Errorf("field %q: %w", f.name, err)
+		}
+	}
+	switch {
+	case named > 1:
+		return e, errors.New(`it has "tensor" and "gguf", which are the same`)
+	case e.Tensor == "":
+		return e, errors.New(`it names no "tensor"`)
+	case e.RopeHeads < 0:
+		return e, fmt.Errorf("rope_unpermute_heads is %d", e.RopeHeads)
+	case slices.ContainsFunc(e.Shape, func(d int64) bool { return d < 0 }):
+		return e, fmt.Errorf("the shape %v has a negative dimension", e.Shape)
+	}
+	return e, nil
+}
+
+// field is one name and value of a JSON object.
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
+// readFields reads a JSON object in order, and refuses names that stand twice.
+func readFields(text []byte) ([]field, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.Join(errors.New("a JSON object is expected"), err)
+	}
+	var list []field
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		f := field{name: t.(string)}
+		if seen[f.name] {
+			return nil, fmt.Errorf("the name %q stands twice", f.name)
+		}
+		seen[f.name] = true
+		if err := d.Decode(&f.value); err != nil {
+			return nil, fmt.Errorf("field %q: %w", f.name, err)
+		}
+		list = append(list, f)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is something after the JSON object")
+	}
+	return list, nil
+}

@@ -1,0 +1,101 @@
+package weights
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// parameterNames lists names that a parameter of PyTorch may have, judging by the nodes that compute with the initializer.
+func parameterNames(v *onnx.Value) []string {
+	var names []string
+	for _, u := range readers(v) {
+		role := roleOf(v, u)
+		if role == "" {
+			continue
+		}
+		for _, module := range []string{scope(u.Node), namespace(u.Node), path(u.Node)} {
+			if name := module + "." + role; module != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// readers lists the uses of a value, and those of what only moves or casts it.
+func readers(v *onnx.Value) []onnx.Use {
+	var list []onnx.Use
+	seen := map[*onnx.Value]bool{}
+	var visit func(v *onnx.Value)
+	visit = func(v *onnx.Value) {
+		if v == nil || seen[v] {
+			return
+		}
+		seen[v] = true
+		for _, u := range v.Uses() {
+			if u.Index == 0 && (u.Node.Is("Transpose") || u.Node.Is("Cast") || u.Node.Is("Identity")) {
+				visit(u.Node.OutputValue(0))
+				continue
+			}
+			list = append(list, u)
+		}
+	}
+	visit(v)
+	return list
+}
+
+// roleOf says which parameter of its module an initializer is, "" where that cannot be told.
+func roleOf(v *onnx.Value, u onnx.Use) string {
+	rank := len(v.Const.Dims)
+	switch n := u.Node; {
+	case n.Is("MatMul"), n.Is("Gemm") && u.Index < 2, n.Is("Gather") && u.Index == 0 && rank == 2, n.Is("Conv") && u.Index == 1,
+		n.Is("LayerNormalization") && u.Index == 1, n.Is("RMSNormalization") && u.Index == 1, n.Is("Mul") && rank == 1:
+		return "weight"
+	case n.Is("Gemm"), n.Is("Add") && rank == 1, n.Is("Conv"), n.Is("LayerNormalization") && u.Index == 2:
+		return "bias"
+	}
+	return ""
+}
+
+// scope reads the module off the metadata of torch.onnx: "['', 'model', 'model.layers.0.self_attn.q_proj', 'linear']", where the
+// last is the node's own.
+func scope(n *onnx.Node) string {
+	parts := scopePart.FindAllStringSubmatch(entry(n.Metadata, "pkg.torch.onnx.name_scopes"), -1)
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[len(parts)-2][1]
+}
+
+var scopePart = regexp.MustCompile(`'([^']*)'`)
+
+// namespace reads it off "…/model.layers.0.self_attn.q_proj: torch.nn.modules.linear.Linear/linear: aten.linear.default".
+func namespace(n *onnx.Node) string {
+	parts := strings.Split(entry(n.Metadata, "namespace"), "/")
+	if len(parts) < 2 {
+		return ""
+	}
+	module, _, _ := strings.Cut(parts[len(parts)-2], ": ")
+	return module
+}
+
+// path reads it off a node's name as TorchScript exports it: "/model/layers.0/self_attn/q_proj/MatMul".
+func path(n *onnx.Node) string {
+	parts := strings.Split(n.Name, "/")
+	if len(parts) < 3 || parts[0] != "" {
+		return ""
+	}
+	return strings.Join(parts[1:len(parts)-1], ".")
+}
+
+func entry(list []onnx.Entry, key string) string {
+	for _, e := range list {
+		if e.Key == key {
+			return e.Value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,153 @@
+package weights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// matrix is a matrix of a checkpoint, or several of one shape in a tensor.
+type matrix struct {
+	name   string // of a tensor in it, for messages
+	dims   []int64
+	gguf   bool
+	stored string // what tells tensors that are stored alike; see storedLike
+}
+
+// storedLike gives the part of a parameter's name that parameters of one layout share: the module's name for its weight
+// ("c_proj", which may be a Conv1D that stores [in, out]), the name of what it is in for other parameters ("experts").
+func storedLike(parameter string) string {
+	words := strings.Split(parameter, ".")
+	if len(words) < 2 {
+		return parameter
+	}
+	return words[len(words)-2]
+}
+
+// mismatch says that a tensor was found whose shape does not fit.
+type mismatch struct {
+	tensor      string
+	found, want []int64
+}
+
+func (e *mismatch) Error() string {
+	return fmt.Sprintf("%s has the shape %v, which does not fit %v", e.tensor, e.found, e.want)
+}
+
+// orient says whether the last two axes of a tensor are swapped to make the initializer. Where the axes differ in size, the
+// shapes tell; where they do not, who reads the initializer, and how the checkpoint stores what is called alike.
+func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, err error) {
+	want := v.Const.Dims
+	k := len(want)
+	wrong := &mismatch{t.name, t.dims, want}
+	if k < 2 || len(t.dims) != k {
+		if same(squeezed(want), squeezed(t.dims)) && len(squeezed(want)) <= 1 {
+			return false, nil
+		}
+		return false, wrong
+	}
+	swapped := slices.Clone(t.dims)
+	swapped[k-1], swapped[k-2] = swapped[k-2], swapped[k-1]
+	straight, turned := same(want, t.dims), same(want, swapped)
+	switch {
+	case !straight && !turned:
+		return false, wrong
+	case straight != turned:
+		return turned, nil
+	case want[k-1] <= 1:
+		return false, nil
+	}
+	read := layoutOf(v)
+	stored := outIn
+	if l, known := m.stored[t.stored]; known && !t.gguf {
+		stored = l
+	} else if k > 2 && own && !t.gguf {
+		return false, nil // the parameter itself
+	}
+	switch {
+	case read != anyLayout:
+		return read != stored, nil
+	case own:
+		return false, nil
+	}
+	return false, fmt.Errorf("%s is square, and no node that reads the initializer says whether it is transposed: give a map", t.name)
+}
+
+// learn notes how the checkpoint stores a matrix whose axes differ in size.
+func (m *matcher) learn(v *onnx.Value, t matrix) {
+	want := v.Const.Dims
+	k := len(want)
+	read := layoutOf(v)
+	if t.gguf || read == anyLayout || k < 2 || len(t.dims) != k || want[k-1] == want[k-2] {
+		return
+	}
+	stored := read
+	if !same(want, t.dims) {
+		stored = outIn + inOut - read
+	}
+	if l, known := m.stored[t.stored]; known && l != stored {
+		stored = anyLayout // two conventions under one name
+	}
+	m.stored[t.stored] = stored
+}
+
+// squeezed leaves dimensions of 1 out.
+func squeezed(dims []int64) []int64 {
+	list := []int64{}
+	for _, d := range dims {
+		if d != 1 {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// normFactor says what has to be added to the weight of a norm: an exporter may have folded the 1 of "1 + weight" into it
+// (Gemma), and llama.cpp's conversion adds it.
+func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, err error) {
+	if len(squeezed(v.Const.Dims)) > 1 || !v.Const.DataType.IsFloat() {
+		return 0, nil
+	}
+	plusOne, factor := false, false
+	for _, u := range readers(v) {
+		switch n := u.Node; {
+		case n.Is("Add"):
+			plusOne = plusOne || isOne(n.Input(1-u.Index).Constant())
+		case n.Is("Mul"), u.Index == 1 && (n.Is("RMSNormalization") || n.Is("LayerNormalization") || n.OpType == "SimplifiedLayerNormalization"):
+			factor = true
+		}
+	}
+	switch {
+	case t.arch.addsOne(t.Name):
+		if plusOne == factor {
+			return 0, fmt.Errorf("llama.cpp's conversion has added 1 to %s, and no node that reads the initializer says whether it needs that: give a map", t.Name)
+		}
+		if plusOne {
+			return -1, nil
+		}
+	case t.arch == nil && factor && !plusOne && !own && strings.HasSuffix(t.Name, "norm.weight"):
+		switch {
+		case m.c.modelType == "":
+			return 0, fmt.Errorf("an exporter has computed the factor from %s, perhaps as 1 + weight: give the folder with config.json, which says what the model is, or a map", t.Name)
+		case normsPlusOne(m.c.modelType):
+			return 1, nil
+		}
+	}
+	return 0, nil
+}
+
+// isOne says whether a tensor is the number 1.
+func isOne(t *onnx.Tensor) bool {
+	if t == nil || t.Len() != 1 {
+		return false
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return false
+	}
+	one := map[onnx.DataType][]byte{onnx.Float: {0, 0, 0x80, 0x3f}, onnx.Float16: {0, 0x3c}, onnx.BFloat16: {0x80, 0x3f},
+		onnx.Double: {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}}[t.DataType]
+	return one != nil && slices.Equal(b, one)
+}

@@ -1,0 +1,104 @@
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Missing says how many expected initializers no tensor was found for, or one of another shape.
+func (p *Plan) Missing() int { return len(p.missing) }
+
+// Apply makes the initializers tensors whose elements are read, turned and cast to the initializers' types, one tensor at a
+// time, when the model is written. The types may be changed between Match and Apply, not the shapes. progress is called
+// after each tensor. The checkpoint must stay open while the model is in use.
+func (p *Plan) Apply(progress func(done, total int)) error {
+	x := &execution{written: map[*assignment]int64{}, progress: progress}
+	made := map[*assignment]*onnx.Tensor{}
+	for _, a := range p.assignments {
+		if a.present {
+			continue
+		}
+		old := a.value.Const
+		if !same(old.Dims, a.recipe.dims) {
+			return fmt.Errorf("initializer %q is %v now, it was %v", a.value.Name, old.Dims, a.recipe.dims)
+		}
+		if first := made[a.tied]; a.tied != nil && first != nil && first.DataType == old.DataType {
+			a.value.Const = first.Tied(old.Name)
+			made[a] = a.value.Const
+			continue
+		}
+		a.tied = nil
+		x.total++
+		t, err := onnx.NewDeferred(old.Name, old.DataType, old.Dims, func(w io.Writer) error { return x.write(w, a, old.DataType) })
+		if err != nil {
+			return err
+		}
+		a.value.Const, made[a] = t, t
+	}
+	p.execution = x
+	return nil
+}
+
+// execution writes elements as they are asked for, and counts what became infinite.
+type execution struct {
+	mu       sync.Mutex
+	stream   stream
+	written  map[*assignment]int64 // finite elements that became infinite
+	total    int
+	progress func(done, total int)
+}
+
+func (x *execution) write(w io.Writer, a *assignment, t onnx.DataType) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n, err := x.stream.write(w, a.recipe, t)
+	if err != nil {
+		return err
+	}
+	x.written[a] = n
+	if x.progress != nil {
+		x.progress(len(x.written), x.total)
+	}
+	return nil
+}
+
+// compared is the size up to which elements that are in the graph already are compared with the checkpoint's.
+const compared = 1 << 20
+
+// differs says whether an initializer that has its elements has others than the checkpoint.
+func (a *assignment) differs() (differs, known bool) {
+	t := a.value.Const
+	if t.Size() > compared {
+		return false, false
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return false, false
+	}
+	c := &comparison{rest: b}
+	_, err = (&stream{}).write(c, a.recipe, t.DataType)
+	switch {
+	case errors.Is(err, errDiffers):
+		return true, true
+	case err != nil:
+		return false, false
+	}
+	return false, true
+}
+
+var errDiffers = errors.New("the elements differ")
+
+// comparison is written the elements that rest should be.
+type comparison struct{ rest []byte }
+
+func (c *comparison) Write(b []byte) (int, error) {
+	if len(b) > len(c.rest) || string(b) != string(c.rest[:len(b)]) {
+		return 0, errDiffers
+	}
+	c.rest = c.rest[len(b):]
+	return len(b), nil
+}

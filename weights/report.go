@@ -1,0 +1,145 @@
+package weights
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Schema is the version of the JSON form of Report.
+const Schema = 1
+
+// Report says what came of loading weights.
+type Report struct {
+	Schema  int      `json:"schema"`
+	Graph   string   `json:"graph"`
+	Files   []string `json:"files"`
+	Map     string   `json:"map,omitempty"`
+	Output  string   `json:"output,omitempty"` // empty when nothing was written
+	Written bool     `json:"written"`
+	// Expected counts the initializers that lacked their elements (and under Replace those that were replaced), Loaded those
+	// that have them now. A tensor of another shape counts as missing.
+	Expected   int             `json:"total_expected_keys"`
+	Loaded     int             `json:"successfully_loaded"`
+	Missing    []MissingKey    `json:"missing_keys"`
+	Unexpected []UnexpectedKey `json:"unexpected_keys"`
+	// Present are initializers that the checkpoint has tensors for and that had their elements already: they stay as they were.
+	Present []PresentKey `json:"present_keys"`
+	Keys    []LoadedKey  `json:"loaded_keys"`
+	// UnusedMap are entries of the map for initializers that the graph lacks.
+	UnusedMap []string `json:"unused_map_entries"`
+	Elements  int64    `json:"elements"`
+	Bytes     int64    `json:"bytes"`
+}
+
+// MissingKey is an initializer without elements. Tensor and Found say of which shape a tensor was found for it, if one was.
+type MissingKey struct {
+	Name     string  `json:"name"`
+	DataType string  `json:"dtype"`
+	Shape    []int64 `json:"shape"`
+	Tensor   string  `json:"tensor,omitempty"`
+	Found    []int64 `json:"found_shape,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
+}
+
+// UnexpectedKey is a tensor of the checkpoint that the graph has no use for.
+type UnexpectedKey struct {
+	Name  string  `json:"name"`
+	Type  string  `json:"type"`
+	Shape []int64 `json:"shape"`
+	File  string  `json:"file"`
+}
+
+// PresentKey is an initializer that had its elements. Equal is absent where they were not compared, being many.
+type PresentKey struct {
+	Name   string `json:"name"`
+	Tensor string `json:"tensor"`
+	Equal  *bool  `json:"equal,omitempty"`
+}
+
+// LoadedKey is an initializer with what it was made of.
+type LoadedKey struct {
+	Name    string   `json:"name"`
+	Tensors []string `json:"tensors"`
+	Types   []string `json:"types"` // of the tensors, each once
+	Rule    Rule     `json:"rule"`
+	Shape   []int64  `json:"shape"`
+	// DataType is the initializer's; another one than the tensors' is a cast.
+	DataType string `json:"dtype"`
+	Cast     bool   `json:"cast"`
+	// Transposed says that the last two axes were swapped.
+	Transposed bool `json:"transposed"`
+	// RopeHeads is the number of heads whose rows were put back into PyTorch's order.
+	RopeHeads int64   `json:"rope_unpermute_heads,omitempty"`
+	Added     float32 `json:"added,omitempty"`
+	// Tied names the initializer whose elements these are, too.
+	Tied string `json:"tied_to,omitempty"`
+	// Overflows counts the finite elements that the cast made infinite.
+	Overflows int64 `json:"overflows,omitempty"`
+}
+
+// Report describes the plan; after the model was written, with what came of it.
+func (p *Plan) Report() *Report {
+	r := &Report{Schema: Schema, Files: p.c.Files, Missing: append([]MissingKey{}, p.missing...), Unexpected: []UnexpectedKey{},
+		Present: []PresentKey{}, Keys: []LoadedKey{}, UnusedMap: append([]string{}, p.unusedMap...)}
+	for _, t := range p.unexpected {
+		r.Unexpected = append(r.Unexpected, UnexpectedKey{t.Name, t.Type, shape(t.Dims), t.Path})
+	}
+	for _, a := range p.assignments {
+		if a.present {
+			k := PresentKey{Name: a.value.Name, Tensor: a.tensors[0].Name}
+			if differs, known := a.differs(); known {
+				equal := !differs
+				k.Equal = &equal
+			}
+			r.Present = append(r.Present, k)
+			continue
+		}
+		k := a.describe()
+		if p.execution != nil {
+			k.Overflows = p.execution.written[a]
+		}
+		r.Keys = append(r.Keys, k)
+		if a.tied == nil {
+			r.Elements += a.value.Const.Len()
+			r.Bytes += a.value.Const.Size()
+		}
+	}
+	slices.SortFunc(r.Present, func(a, b PresentKey) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.Keys, func(a, b LoadedKey) int { return cmp.Compare(a.Name, b.Name) })
+	r.Loaded = len(r.Keys)
+	r.Expected = r.Loaded + len(r.Missing)
+	return r
+}
+
+func (a *assignment) describe() LoadedKey {
+	t := a.value.Const
+	k := LoadedKey{Name: a.value.Name, Rule: a.rule, Shape: shape(t.Dims), DataType: t.DataType.String(), Added: a.recipe.add}
+	for _, s := range a.tensors {
+		k.Tensors = append(k.Tensors, s.Name)
+		if !slices.Contains(k.Types, s.Type) {
+			k.Types = append(k.Types, s.Type)
+		}
+		k.Cast = k.Cast || s.DataType != t.DataType
+	}
+	for _, b := range a.recipe.blocks {
+		k.Transposed = k.Transposed || b.transposed
+		for _, p := range b.pieces {
+			k.RopeHeads = max(k.RopeHeads, p.heads)
+		}
+	}
+	if a.tied != nil {
+		k.Tied = a.tied.value.Name
+	}
+	return k
+}
+
+// Mismatched lists the missing keys for which a tensor of another shape was found.
+func (r *Report) Mismatched() []MissingKey {
+	var list []MissingKey
+	for _, k := range r.Missing {
+		if k.Tensor != "" {
+			list = append(list, k)
+		}
+	}
+	return list
+}
