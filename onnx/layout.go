@@ -145,7 +145,7 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 			}
 		case t.External != nil && t.files != nil && mayBeShape(t) && !t.files.absent(t):
 			err = l.bringIn(tp, t)
-		case t.External != nil && (kept[t.files] || t.files.absent(t)):
+		case t.External != nil && (t.reference || kept[t.files] || t.files.absent(t)):
 			if tp.RawData != nil { // meaningless beside a reference, but the file's own
 				l.keep(tp)
 			}

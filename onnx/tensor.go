@@ -24,6 +24,8 @@ type Tensor struct {
 	proto *onnxpb.TensorProto
 	files *externalFiles // opens External, nil for tensors made in memory
 
+	reference bool // the elements need not be where External says
+
 	assembly *assembly // of elements of other tensors, nil when they are its own
 	deferred *deferral // gives the elements when they are asked for, nil when they are there
 }

@@ -25,6 +25,8 @@ type Tensor struct {
 	DataType onnx.DataType
 	Size     int64 // bytes in the file
 	Path     string
+	// Readable says whether the elements can be read; those of some types cannot.
+	Readable bool
 
 	arch    *architecture // of GGUF files, nil for safetensors
 	float32 func(dst []float32, first int64) error
@@ -46,7 +48,8 @@ type Checkpoint struct {
 	Tensors []*Tensor // in the order of the files
 
 	byName    map[string]*Tensor
-	modelType string // of config.json beside safetensors files
+	modelType string          // of config.json beside safetensors files
+	untied    bool            // it says that the head is not the token embedding
 	split     map[string]bool // files that were opened as parts of others
 	close     []func() error
 }
@@ -148,7 +151,7 @@ func (c *Checkpoint) addSafetensors(files ...*safetensors.File) error {
 		}
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: string(t.Type), Dims: t.Dims, DataType: t.Type.DataType(), Size: t.Size(),
-				Path: f.Path, float32: t.Float32, bytes: t.Bytes})
+				Path: f.Path, Readable: t.Type.Readable(), float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err
 			}
@@ -166,7 +169,7 @@ func (c *Checkpoint) addGGUF(files []*gguf.File) error {
 		c.Files = append(c.Files, f.Path)
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(), Size: t.Size(),
-				Path: f.Path, arch: arch, float32: t.Float32, bytes: t.Bytes})
+				Path: f.Path, Readable: t.Type.Readable(), arch: arch, float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err
 			}
@@ -195,6 +198,7 @@ func (c *Checkpoint) readConfig(path string) error {
 	}
 	var config struct {
 		ModelType string `json:"model_type"`
+		Tied      *bool  `json:"tie_word_embeddings"`
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &config)
@@ -205,6 +209,7 @@ func (c *Checkpoint) readConfig(path string) error {
 	if config.ModelType != "" {
 		c.modelType = config.ModelType
 	}
+	c.untied = c.untied || config.Tied != nil && !*config.Tied
 	return nil
 }
 

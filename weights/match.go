@@ -28,16 +28,17 @@ type assignment struct {
 	recipe  *recipe
 	rule    Rule
 	tensors []*Tensor
-	present bool // it has its elements already
+	present bool  // it has its elements already
+	equal   *bool // and they are the checkpoint's; nil where that was not compared
 	tied    *assignment
 }
 
 // Plan is the result of Match.
 type Plan struct {
 	c           *Checkpoint
-	expected    []*onnx.Value // initializers without elements
 	assignments []*assignment
 	missing     []MissingKey
+	without     []*onnx.Value // what is missing
 	unexpected  []*Tensor
 	unusedMap   []string
 	execution   *execution
@@ -56,25 +57,31 @@ type matcher struct {
 	look   *lookup
 	stored map[string]layout
 	roles  map[*onnx.Value]string
+
+	entries  Map
+	found    map[*onnx.Value]*assignment
+	why      map[*onnx.Value]error // nothing was found
+	consumed map[*Tensor]bool
 }
 
-// Match finds for each initializer whose external data are missing the tensor of the checkpoint that it is. It errs on a map
-// that names an initializer the model lacks; what it does not find is part of the plan.
+// Match finds for each initializer whose external data are missing the tensor of the checkpoint that it is. What it does not
+// find is part of the plan.
 func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 	p := &Plan{c: c}
-	x := &matcher{c: c, look: newLookup(c), stored: map[string]layout{}}
-	var values []*onnx.Value
-	absent := map[*onnx.Value]bool{}
-	used := map[string]bool{}
+	x := &matcher{c: c, entries: o.Map, look: newLookup(c), stored: map[string]layout{}, roles: roles(m),
+		found: map[*onnx.Value]*assignment{}, why: map[*onnx.Value]error{}, consumed: map[*Tensor]bool{}}
+	var values []*onnx.Value // that may be loaded
+	absent, used := map[*onnx.Value]bool{}, map[string]bool{}
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			_, err := v.Const.Bytes()
-			absent[v] = v.Const.External != nil && errors.Is(err, onnx.ErrMissingData)
-			if absent[v] {
-				p.expected = append(p.expected, v)
-			}
-			values = append(values, v)
 			used[v.Name] = true
+			if v.Const.External != nil {
+				_, err := v.Const.Bytes()
+				absent[v] = errors.Is(err, onnx.ErrMissingData)
+			}
+			if absent[v] || worthLoading(v.Const) {
+				values = append(values, v)
+			}
 		}
 	}
 	for name := range o.Map {
@@ -83,46 +90,69 @@ func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 		}
 	}
 	slices.Sort(p.unusedMap)
-	x.roles = roles(m)
+	x.run(values)
 	for _, v := range values {
-		if _, mapped := o.Map[v.Name]; !mapped {
-			x.survey(v)
-		}
-	}
-	consumed := map[*Tensor]bool{}
-	for _, v := range values {
-		if !absent[v] && !worthLoading(v.Const) {
-			continue
-		}
-		a, err := x.assign(v, o.Map)
-		var wrong *mismatch
+		a := x.found[v]
 		switch {
 		case a != nil:
 			a.present = !absent[v] && !o.Replace
+			if a.present {
+				a.equal = a.compare()
+			}
 			p.assignments = append(p.assignments, a)
-			for _, t := range a.tensors {
-				consumed[t] = true
-			}
 		case absent[v]:
-			k := MissingKey{Name: v.Name, DataType: v.Const.DataType.String(), Shape: shape(v.Const.Dims)}
-			if errors.As(err, &wrong) {
-				k.Tensor, k.Found = wrong.tensor, shape(wrong.found)
-			}
-			if err != nil {
-				k.Reason = err.Error()
-			}
-			p.missing = append(p.missing, k)
+			p.missing = append(p.missing, missingKey(v, x.why[v]))
+			p.without = append(p.without, v)
 		}
 	}
 	p.tie()
 	for _, t := range c.Tensors {
-		if !consumed[t] {
+		if !x.consumed[t] {
 			p.unexpected = append(p.unexpected, t)
 		}
 	}
 	slices.SortFunc(p.unexpected, func(a, b *Tensor) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.missing, func(a, b MissingKey) int { return strings.Compare(a.Name, b.Name) })
 	return p, nil
+}
+
+func missingKey(v *onnx.Value, why error) MissingKey {
+	k := MissingKey{Name: v.Name, DataType: v.Const.DataType.String(), Shape: shape(v.Const.Dims)}
+	var wrong *mismatch
+	if errors.As(why, &wrong) {
+		k.Tensor, k.Found = wrong.tensor, shape(wrong.found)
+	}
+	if why != nil {
+		k.Reason = why.Error()
+	}
+	return k
+}
+
+// run finds what there is for the initializers; ties come last, when it is known which tensors have a use of their own.
+func (x *matcher) run(values []*onnx.Value) {
+	for _, v := range values {
+		if _, mapped := x.entries[v.Name]; !mapped {
+			x.survey(v)
+		}
+	}
+	for _, assign := range []func(v *onnx.Value) (*assignment, error){x.assign, x.tied} {
+		for _, v := range values {
+			if x.found[v] != nil {
+				continue
+			}
+			a, err := assign(v)
+			if a == nil {
+				if x.why[v] == nil {
+					x.why[v] = err
+				}
+				continue
+			}
+			x.found[v] = a
+			for _, t := range a.tensors {
+				x.consumed[t] = true
+			}
+		}
+	}
 }
 
 // worthLoading leaves out shapes, axes and single numbers, which are parts of the graph.
@@ -159,8 +189,8 @@ func (x *matcher) survey(v *onnx.Value) {
 }
 
 // assign finds what the initializer is made of. It gives nil, and why if that is known, where nothing is found.
-func (x *matcher) assign(v *onnx.Value, entries Map) (*assignment, error) {
-	if e, ok := entries[v.Name]; ok {
+func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
+	if e, ok := x.entries[v.Name]; ok {
 		return x.mapped(v, e)
 	}
 	var first error
@@ -173,20 +203,32 @@ func (x *matcher) assign(v *onnx.Value, entries Map) (*assignment, error) {
 			first = err
 		}
 	}
+	return nil, first
+}
+
+// tied takes the token embedding for a head that the checkpoint lacks, or a head that nothing else wants for the embedding.
+func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
+	if _, mapped := x.entries[v.Name]; mapped || x.why[v] != nil {
+		return nil, nil
+	}
 	for _, c := range x.candidates(v) {
 		t, err := x.look.tied(c.name)
-		if t != nil && err == nil {
-			var a *assignment
-			if a, err = x.single(v, t, c.rule == ByName); a != nil {
-				a.rule = ByTie
-				return a, nil
-			}
+		switch {
+		case err != nil:
+			return nil, err
+		case t == nil:
+			continue
+		case x.c.untied:
+			return nil, fmt.Errorf("the checkpoint has %s alone, and its config.json says that head and token embedding are two (tie_word_embeddings)", t.Name)
+		case hasName(c.name, embeddings) && x.consumed[t]:
+			continue
 		}
-		if first == nil {
-			first = err
+		if a, err = x.single(v, t, c.rule == ByName); a != nil {
+			a.rule = ByTie
 		}
+		return a, err
 	}
-	return nil, first
+	return nil, nil
 }
 
 // named looks a parameter up: a tensor of its own, or one that is put together.
@@ -253,6 +295,9 @@ func (x *matcher) checked(v *onnx.Value, r *recipe) (*assignment, error) {
 	want := v.Const.DataType
 	for _, b := range r.blocks {
 		for _, p := range b.pieces {
+			if !p.t.Readable && p.t.DataType != want {
+				return nil, fmt.Errorf("%s is of type %s, which cannot be read: requantise the file, or convert it to F16 (llama-quantize)", p.t.Name, p.t.Type)
+			}
 			isFloat := p.t.DataType == onnx.Undefined || p.t.DataType.IsFloat() || isFloat8(p.t.DataType)
 			if p.t.DataType != want && !(isFloat && casts[want] != nil) {
 				return nil, fmt.Errorf("%s is of type %s, which does not become %s", p.t.Name, p.t.Type, want)
@@ -318,7 +363,7 @@ func (p *Plan) tie() {
 		}
 	}
 	found := map[string]bool{}
-	for _, v := range p.expected {
+	for _, v := range p.without {
 		i := slices.IndexFunc(p.missing, func(k MissingKey) bool { return k.Name == v.Name })
 		if i < 0 {
 			continue

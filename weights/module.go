@@ -60,7 +60,7 @@ func roleOf(v *onnx.Value, u onnx.Use) string {
 	return ""
 }
 
-// scope reads the module off the metadata of torch.onnx: "['', 'model', 'model.layers.0.self_attn.q_proj', 'linear']", where the
+// scope reads the module off the metadata of torch.onnx: "[”, 'model', 'model.layers.0.self_attn.q_proj', 'linear']", where the
 // last is the node's own.
 func scope(n *onnx.Node) string {
 	parts := scopePart.FindAllStringSubmatch(entry(n.Metadata, "pkg.torch.onnx.name_scopes"), -1)

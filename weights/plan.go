@@ -69,25 +69,19 @@ func (x *execution) write(w io.Writer, a *assignment, t onnx.DataType) error {
 // compared is the size up to which elements that are in the graph already are compared with the checkpoint's.
 const compared = 1 << 20
 
-// differs says whether an initializer that has its elements has others than the checkpoint.
-func (a *assignment) differs() (differs, known bool) {
+// compare says whether an initializer that has its elements has the checkpoint's; nil where they are too many to look at.
+func (a *assignment) compare() *bool {
 	t := a.value.Const
-	if t.Size() > compared {
-		return false, false
-	}
 	b, err := t.Bytes()
-	if err != nil {
-		return false, false
+	if err != nil || t.Size() > compared {
+		return nil
 	}
-	c := &comparison{rest: b}
-	_, err = (&stream{}).write(c, a.recipe, t.DataType)
-	switch {
-	case errors.Is(err, errDiffers):
-		return true, true
-	case err != nil:
-		return false, false
+	_, err = (&stream{}).write(&comparison{rest: b}, a.recipe, t.DataType)
+	equal := err == nil
+	if !equal && !errors.Is(err, errDiffers) {
+		return nil
 	}
-	return false, true
+	return &equal
 }
 
 var errDiffers = errors.New("the elements differ")

@@ -86,12 +86,7 @@ func (p *Plan) Report() *Report {
 	}
 	for _, a := range p.assignments {
 		if a.present {
-			k := PresentKey{Name: a.value.Name, Tensor: a.tensors[0].Name}
-			if differs, known := a.differs(); known {
-				equal := !differs
-				k.Equal = &equal
-			}
-			r.Present = append(r.Present, k)
+			r.Present = append(r.Present, PresentKey{a.value.Name, a.tensors[0].Name, a.equal})
 			continue
 		}
 		k := a.describe()

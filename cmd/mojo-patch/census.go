@@ -25,7 +25,7 @@ type census struct {
 	// Ops counts the nodes by op, with the domain before it unless it is the standard's; Domains counts them by domain.
 	Ops            map[string]int          `json:"ops"`
 	Domains        map[string]int          `json:"domains"`
-	Initializers   []typeTotal               `json:"initializers"`
+	Initializers   []typeTotal             `json:"initializers"`
 	LocalFunctions []localFunction         `json:"local_functions"`
 	Fused          map[string]int          `json:"fused"`
 	Inlined        *rewrite.InlineReport   `json:"inlined,omitempty"` // for the search

@@ -14,6 +14,6 @@ docs/weights.md shows all three on a model.`,
   mojo-patch weights show model.gguf`,
 		RunE: group,
 	}
-	c.AddCommand(newWeightsLoad(a))
+	c.AddCommand(newWeightsLoad(a), newWeightsStrip(a), newWeightsShow(a))
 	return c
 }

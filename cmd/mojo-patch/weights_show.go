@@ -1,0 +1,192 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/weights"
+	"github.com/spf13/cobra"
+)
+
+// shownTensor is a tensor in the JSON of weights show.
+type shownTensor struct {
+	Name  string           `json:"name"`
+	Type  string           `json:"type"`
+	Shape []int64          `json:"shape"`
+	Bytes int64            `json:"bytes"`
+	File  string           `json:"file"`
+	Lacks string           `json:"missing_in,omitempty"` // the file of external data that is missing
+	Stats *shownStatistics `json:"statistics,omitempty"`
+
+	elements   int64
+	statistics func() (*weights.Statistics, error)
+}
+
+type shownStatistics struct {
+	Min   golden.Number `json:"min"`
+	Max   golden.Number `json:"max"`
+	Mean  golden.Number `json:"mean"`
+	Std   golden.Number `json:"std"`
+	Zeros int64         `json:"zeros"`
+	NaN   int64         `json:"nan"`
+	Inf   int64         `json:"inf"`
+}
+
+// shownTotal sums up the tensors of one type, or all.
+type shownTotal struct {
+	Type     string `json:"type,omitempty"`
+	Tensors  int    `json:"tensors"`
+	Elements int64  `json:"elements"`
+	Bytes    int64  `json:"bytes"`
+}
+
+func newWeightsShow(a *app) *cobra.Command {
+	var noStats bool
+	var name string
+	c := &cobra.Command{
+		Use:   "show FILE...",
+		Short: "List tensors with sizes, types and statistics",
+		Long: `show lists the initializers of a model (.onnx) or the tensors of a checkpoint (.gguf, .safetensors, the index of such
+files, a folder with them): name, type, shape, bytes, and of the elements the least, the greatest, mean and standard
+deviation of those that are finite, and how many are zero, NaN and infinite. Elements of quantised types are dequantised for
+that. --no-stats reads headers only.`,
+		Example: `  mojo-patch weights show model.onnx
+  mojo-patch weights show model.gguf --name 'blk\.0\.'
+  mojo-patch weights show checkpoint/ --no-stats --json`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("show takes files, none is given\nusage: %s", c.UseLine())
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			filter, err := regexp.Compile(name)
+			if err != nil {
+				return fmt.Errorf("--name: %w", err)
+			}
+			return showWeights(a, args, filter, !noStats)
+		},
+	}
+	c.Flags().BoolVar(&noStats, "no-stats", false, "read headers only, no elements")
+	c.Flags().StringVar(&name, "name", "", "list only tensors whose names match this regular expression")
+	a.jsonFlag(c)
+	return c
+}
+
+func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) error {
+	var list []*shownTensor
+	for _, path := range files {
+		found, closeFile, err := tensorsOf(a, path)
+		if err != nil {
+			return err
+		}
+		defer closeFile()
+		list = append(list, found...)
+	}
+	list = slices.DeleteFunc(list, func(t *shownTensor) bool { return !filter.MatchString(t.Name) })
+	if stats {
+		if err := takeStatistics(a, list); err != nil {
+			return err
+		}
+	}
+	total, types := totals(list)
+	if a.json {
+		return a.printJSON(map[string]any{"schema": jsonSchema, "files": files, "tensors": append([]*shownTensor{}, list...), "total": total, "types": types})
+	}
+	header := []string{"name", "type", "shape", ">bytes"}
+	if stats {
+		header = append(header, ">min", ">max", ">mean", ">std", ">zeros", ">NaN", ">Inf")
+	}
+	t := newTable(header...)
+	for _, s := range list {
+		row := []string{s.Name, s.Type, fmt.Sprint(s.Shape), fmt.Sprint(s.Bytes)}
+		switch x := s.Stats; {
+		case x != nil:
+			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), fmt.Sprint(x.Zeros), fmt.Sprint(x.NaN), fmt.Sprint(x.Inf))
+		case s.Lacks != "":
+			row[3] += " (missing: " + s.Lacks + ")"
+		}
+		t.add(row...)
+	}
+	t.write(a.out)
+	var kinds []string
+	for _, k := range types {
+		kinds = append(kinds, fmt.Sprintf("%d %s", k.Tensors, k.Type))
+	}
+	fmt.Fprintf(a.out, "%s (%s), %d elements, %s\n", counted(total.Tensors, "tensor"), strings.Join(kinds, ", "), total.Elements, bytesText(total.Bytes))
+	return nil
+}
+
+// tensorsOf lists the tensors of a model or a checkpoint.
+func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error, err error) {
+	if !strings.HasSuffix(path, ".onnx") {
+		c, err := weights.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, t := range c.Tensors {
+			s := &shownTensor{Name: t.Name, Type: t.Type, Shape: t.Dims, Bytes: t.Size, File: t.Path, elements: t.Len()}
+			if t.Readable {
+				s.statistics = t.Statistics
+			}
+			list = append(list, s)
+		}
+		return list, c.Close, nil
+	}
+	m, err := a.read(path, onnx.AllowMissingData())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, g := range m.Graphs() {
+		for _, v := range g.Initializers() {
+			t := v.Const
+			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: t.Dims, Bytes: max(t.Size(), 0), File: path, elements: max(t.Len(), 0)}
+			s.statistics = func() (*weights.Statistics, error) { return weights.StatisticsOf(t) }
+			if _, err := t.Bytes(); t.External != nil && errors.Is(err, onnx.ErrMissingData) {
+				s.Lacks, s.statistics = t.External.Location, nil
+			}
+			list = append(list, s)
+		}
+	}
+	return list, m.Close, nil
+}
+
+func takeStatistics(a *app, list []*shownTensor) error {
+	step, end := a.progress("reading tensor")
+	defer end()
+	for i, t := range list {
+		if t.statistics != nil {
+			s, err := t.statistics()
+			if err != nil {
+				return err
+			}
+			if s != nil {
+				t.Stats = &shownStatistics{golden.Number(s.Min), golden.Number(s.Max), golden.Number(s.Mean), golden.Number(s.Std), s.Zeros, s.NaN, s.Inf}
+			}
+		}
+		step(i+1, len(list))
+	}
+	return nil
+}
+
+func totals(list []*shownTensor) (total shownTotal, types []*shownTotal) {
+	types = []*shownTotal{}
+	for _, t := range list {
+		i := slices.IndexFunc(types, func(k *shownTotal) bool { return k.Type == t.Type })
+		if i < 0 {
+			i = len(types)
+			types = append(types, &shownTotal{Type: t.Type})
+		}
+		for _, sum := range []*shownTotal{&total, types[i]} {
+			sum.Tensors++
+			sum.Elements += t.elements
+			sum.Bytes += t.Bytes
+		}
+	}
+	return total, types
+}

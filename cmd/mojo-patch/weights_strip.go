@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/weights"
+	"github.com/spf13/cobra"
+)
+
+func newWeightsStrip(a *app) *cobra.Command {
+	var out string
+	o := weights.StripOptions{}
+	c := &cobra.Command{
+		Use:   "strip MODEL -o GRAPH",
+		Short: "Write a model's graph without its weights",
+		Long: `strip replaces the weights of a model by references to external data that are absent, with offset and length, and
+writes what is left: a small file that weights load fills again. What is replaced are initializers over a size that are
+parameters of modules, as their names say or the nodes that read them. Integers stay, which may be shapes, and so do
+constants that an exporter has computed, such as tables of cosines, because no checkpoint has them; --all takes those out
+as well. Initializers that share their elements refer to one place.`,
+		Example: `  mojo-patch weights strip model.onnx -o graph.onnx
+  mojo-patch weights strip model.onnx -o graph.onnx --over 65536 --json`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return stripWeights(a, args[0], out, o)
+		},
+	}
+	c.Flags().StringVarP(&out, "output", "o", "", "file to write")
+	c.Flags().Int64Var(&o.Over, "over", 4096, "keep initializers of up to this many bytes")
+	c.Flags().BoolVar(&o.All, "all", false, "take out constants that are no parameters of modules, too")
+	c.Flags().StringVar(&o.Location, "location", "", "file that the references name (default: GRAPH with .weights.bin for .onnx)")
+	completeFile(c, "output", "onnx")
+	a.jsonFlag(c)
+	return c
+}
+
+func stripWeights(a *app, model, out string, o weights.StripOptions) error {
+	switch {
+	case out == "":
+		return errors.New("-o GRAPH is missing")
+	case same(model, out):
+		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
+	case o.Over < 0:
+		return fmt.Errorf("--over %d: it is a number of bytes, 0 or more", o.Over)
+	}
+	if o.Location == "" {
+		o.Location = strings.TrimSuffix(filepath.Base(out), ".onnx") + ".weights.bin"
+	}
+	if !filepath.IsLocal(o.Location) || filepath.Clean(o.Location) == "." {
+		return fmt.Errorf("--location %s is not in the graph's folder", o.Location)
+	}
+	if there := filepath.Join(filepath.Dir(out), o.Location); exists(there) {
+		return fmt.Errorf("%s is there, and the graph's weights would seem to be in it: choose another name with --location", there)
+	}
+	if err := writable(out); err != nil {
+		return err
+	}
+	m, err := a.read(model)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r, err := weights.Strip(m, o)
+	if err != nil {
+		return err
+	}
+	r.Model, r.Output = model, out
+	if r.Before, err = m.Size(); err != nil {
+		return err
+	}
+	if err := onnx.Write(out, m); err != nil {
+		return err
+	}
+	written, err := a.read(out, onnx.AllowMissingData())
+	if err != nil {
+		return err
+	}
+	defer written.Close()
+	if r.After, err = written.Size(); err != nil {
+		return err
+	}
+	if a.json {
+		if err := a.printJSON(r); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.Stripped {
+		a.detail("took out %s %s%v, %d bytes", s.Name, s.DataType, s.Shape, s.Length)
+	}
+	for _, k := range r.Kept {
+		a.say("kept %s %s%v, %d bytes: no parameter of a module (--all takes it out)", k.Name, k.DataType, k.Shape, k.Length)
+	}
+	a.say("wrote %s: %s, before %s; took out %s, %s", out, bytesText(r.After), bytesText(r.Before), counted(len(r.Stripped), "tensor"), bytesText(r.Bytes))
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
