@@ -14,6 +14,7 @@ type Report struct {
 	Graph   string   `json:"graph"`
 	Files   []string `json:"files"`
 	Map     string   `json:"map,omitempty"`
+	DType   string   `json:"dtype,omitempty"`  // what graph and weights were converted to: fp32, fp16 or bf16
 	Output  string   `json:"output,omitempty"` // empty when nothing was written
 	Written bool     `json:"written"`
 	// Expected counts the initializers that lacked their elements (and under Replace those that were replaced), Loaded those

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/convert"
 	"github.com/mojo-patch/mojo-patch/weights"
 	"github.com/spf13/cobra"
 )
@@ -16,6 +17,7 @@ type weightsLoadFlags struct {
 	out          string
 	mapFile      string
 	dtype        string
+	providers    []string
 	strict       bool
 	replace      bool
 	externalOver int64
@@ -45,7 +47,12 @@ them as well.
 
 A key that is missing, or whose tensor has another shape, is reported and stays a reference to external data: the model
 cannot run until these are there. Under --strict nothing is written then, and the exit code is 1; unexpected keys, which are
-tensors that the graph has no use for, do not count.`,
+tensors that the graph has no use for, do not count.
+
+--dtype converts graph and weights: float16 or bfloat16 with norms' statistics, softmax and rotary tables in float32 behind
+casts, so that the result loads where a provider lacks kernels for the half type; --dtype-provider says which providers it
+has to load in. Nothing is written then if a key is missing. Weights that a cast makes infinite, beyond 65504 in float16,
+are warned of.`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
@@ -60,12 +67,16 @@ tensors that the graph has no use for, do not count.`,
 	fl.StringArrayVar(&f.from, "from", nil, "file or folder with weights (repeatable)")
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.mapFile, "map", "", "JSON file that says which tensors initializers are")
+	fl.StringVar(&f.dtype, "dtype", "", "convert graph and weights: fp32, fp16 or bf16 (default: the types of the graph, as a rule float32)")
+	fl.StringSliceVar(&f.providers, "dtype-provider", nil, "with --dtype: providers that the model has to load in, cpu or cuda (default both)")
 	fl.BoolVar(&f.strict, "strict", false, "write nothing when a key is missing or its tensor has another shape")
 	fl.BoolVar(&f.replace, "replace", false, "load initializers that have their elements already, too")
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver, "put weights of more than this many bytes into MODEL.data")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
+	completeValues(c, "dtype", func() []string { return []string{"fp32", "fp16", "bf16"} }, false)
+	completeValues(c, "dtype-provider", func() []string { return []string{"cpu", "cuda"} }, true)
 	a.jsonFlag(c)
 	return c
 }
@@ -83,6 +94,10 @@ func (f *weightsLoadFlags) check(graph string) error {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
 	case f.externalOver < 0:
 		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+	case f.dtype != "" && dtypes[f.dtype] == onnx.Undefined:
+		return fmt.Errorf("--dtype %s: choose fp32, fp16 or bf16", f.dtype)
+	case f.dtype == "" && f.providers != nil:
+		return errors.New("--dtype-provider is about --dtype, which is not given")
 	}
 	return writable(f.out)
 }
@@ -113,10 +128,18 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		return err
 	}
 	var failure error
+	var converted *convert.PrecisionReport
 	switch {
 	case f.strict && p.Missing() > 0:
 		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
+	case f.dtype != "" && p.Missing() > 0:
+		failure = failed(fmt.Errorf("%s missing, whose external data would be of another type than --dtype %s: nothing is written", keysAre(p.Missing()), f.dtype))
 	default:
+		if f.dtype != "" {
+			if converted, err = convert.Precision(m, dtypes[f.dtype], f.providers...); err != nil {
+				return fmt.Errorf("--dtype %s: %w", f.dtype, err)
+			}
+		}
 		step, end := a.progress("writing tensor")
 		err = p.Apply(step)
 		if err == nil {
@@ -128,7 +151,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		}
 	}
 	r := p.Report()
-	r.Graph, r.Map = graph, f.mapFile
+	r.Graph, r.Map, r.DType = graph, f.mapFile, f.dtype
 	if failure == nil {
 		r.Output, r.Written = f.out, true
 	}
@@ -138,10 +161,27 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		}
 	}
 	writeLoadReport(a, r)
+	if converted != nil && converted.Initializers > 0 {
+		a.say("converted to %s: %s and %s more, %d nodes in float32 behind %s", f.dtype, counted(len(r.Keys), "key"),
+			counted(max(converted.Initializers-len(r.Keys), 0), "constant"), sum(converted.Float32), counted(converted.Casts, "cast"))
+		for _, x := range converted.OutOfRange {
+			a.detail("%s of %s, up to %g, became the greatest number of %s", counted(int(x.Elements), "element"), x.Name, x.Largest, f.dtype)
+		}
+	}
 	if failure == nil {
 		a.say("wrote %s: %s, %s", f.out, counted(len(r.Keys), "tensor"), bytesText(r.Bytes))
 	}
 	return failure
+}
+
+// dtypes are the values of --dtype.
+var dtypes = map[string]onnx.DataType{"fp32": onnx.Float, "fp16": onnx.Float16, "bf16": onnx.BFloat16}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }
 
 func keysAre(n int) string {

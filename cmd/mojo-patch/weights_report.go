@@ -75,10 +75,15 @@ func writeTurned(w io.Writer, r *weights.Report, verbose bool) {
 			note(&kinds, "rows put back into PyTorch's order")
 		}
 		if k.Added != 0 {
-			note(&kinds, fmt.Sprintf("%+g to each element", k.Added))
+			note(&kinds, fmt.Sprintf("%+g to each element (1 + weight)", k.Added))
 		}
-		if k.Tied != "" || k.Rule == weights.ByTie {
-			note(&kinds, "tied")
+	}
+	for _, k := range r.Keys {
+		switch {
+		case k.Rule == weights.ByTie:
+			fmt.Fprintf(w, "tied: %s is %s, the checkpoint has no tensor of its own for it\n", k.Name, k.Tensors[0])
+		case k.Tied != "" && !verbose:
+			fmt.Fprintf(w, "tied: %s is %s, stored once\n", k.Name, k.Tied)
 		}
 	}
 	for _, what := range casts {

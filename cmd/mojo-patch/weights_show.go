@@ -102,14 +102,21 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 	if stats {
 		header = append(header, ">min", ">max", ">mean", ">std", ">zeros", ">NaN", ">Inf")
 	}
+	lacking := slices.ContainsFunc(list, func(t *shownTensor) bool { return t.Lacks != "" })
+	if lacking {
+		header = append(header, "")
+	}
 	t := newTable(header...)
 	for _, s := range list {
 		row := []string{s.Name, s.Type, fmt.Sprint(s.Shape), fmt.Sprint(s.Bytes)}
 		switch x := s.Stats; {
 		case x != nil:
 			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), fmt.Sprint(x.Zeros), fmt.Sprint(x.NaN), fmt.Sprint(x.Inf))
-		case s.Lacks != "":
-			row[3] += " (missing: " + s.Lacks + ")"
+		case stats:
+			row = append(row, "", "", "", "", "", "", "")
+		}
+		if s.Lacks != "" {
+			row = append(row, "missing: "+s.Lacks)
 		}
 		t.add(row...)
 	}
