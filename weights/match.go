@@ -194,16 +194,22 @@ func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 		return x.mapped(v, e)
 	}
 	var first error
+	var stack *assignment // of experts, whose module says no parameter
 	for _, c := range x.candidates(v) {
 		a, err := x.named(v, c)
-		if a != nil {
+		switch {
+		case a != nil && len(v.Const.Dims) == 3 && c.rule == ByModule:
+			if stack != nil && stack.recipe.key() != a.recipe.key() {
+				return nil, fmt.Errorf("it may be %s or %s: give a map", stack.tensors[0].Name, a.tensors[0].Name)
+			}
+			stack = a
+		case a != nil:
 			return a, nil
-		}
-		if first == nil {
+		case first == nil:
 			first = err
 		}
 	}
-	return nil, first
+	return stack, first
 }
 
 // tied takes the token embedding for a head that the checkpoint lacks, or a head that nothing else wants for the embedding.
@@ -234,6 +240,9 @@ func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 // named looks a parameter up: a tensor of its own, or one that is put together.
 func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
 	t, err := x.look.find(c.name)
+	if t == nil && err == nil && strings.Contains(c.name, ".mlp.") { // Mixtral's checkpoints have an older name for it
+		t, err = x.look.find(strings.Replace(c.name, ".mlp.", ".block_sparse_moe.", 1))
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -13,12 +13,15 @@ func parameterNames(v *onnx.Value) []string {
 	var names []string
 	for _, u := range readers(v) {
 		role := roleOf(v, u)
-		if role == "" {
-			continue
-		}
 		for _, module := range []string{scope(u.Node), namespace(u.Node), path(u.Node)} {
-			if name := module + "." + role; module != "" && !slices.Contains(names, name) {
-				names = append(names, name)
+			parameters := []string{role}
+			if len(v.Const.Dims) == 3 && strings.HasSuffix(module, ".experts") {
+				parameters = []string{"gate_up_proj", "down_proj"} // one of them, which the shape has to tell
+			}
+			for _, parameter := range parameters {
+				if name := module + "." + parameter; module != "" && parameter != "" && !slices.Contains(names, name) {
+					names = append(names, name)
+				}
 			}
 		}
 	}
