@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, errors.New("unknown condition")
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock, "functions": writeFunctions},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock, "functions": writeFunctions, "checkpoint": writeCheckpoint},
 	})
 }
 
