@@ -21,16 +21,18 @@ type architecture struct {
 type conversion struct {
 	ropeRows bool // the rows of q and k: reshape(heads, 2, d/2, …).swapaxes(1, 2)
 	normPlus bool // 1 is added to the weights of norms
+	qkvParts bool // the rows of a fused q, k and v, one of each for every head, become all of q, all of k, all of v
 }
 
 // conversions are the architectures whose tensors can be told by names, from conversion/*.py of llama.cpp (LlamaModel.permute
-// and undo_permute; norm_shift). What others do, such as cutting or reordering fused tensors, is not undone here: they
+// and undo_permute; norm_shift; GPTNeoXModel). What others do, such as cutting fused tensors up, is not undone here: they
 // need a map.
 var conversions = map[string]conversion{
 	"llama": {ropeRows: true}, "llama-embed": {ropeRows: true}, "granite": {ropeRows: true}, "granitemoe": {ropeRows: true},
 	"arcee": {ropeRows: true}, "smollm3": {ropeRows: true}, "olmo": {ropeRows: true}, "minicpm": {ropeRows: true},
 	"xverse": {ropeRows: true}, "deci": {ropeRows: true}, "deepseek": {ropeRows: true}, "arctic": {ropeRows: true},
 	"gemma": {normPlus: true}, "gemma2": {normPlus: true}, "gemma3": {normPlus: true}, "nemotron": {normPlus: true},
+	"gptneox": {qkvParts: true}, "bloom": {qkvParts: true},
 	"mistral3": {}, "qwen2": {}, "qwen2moe": {}, "qwen3": {}, "qwen3moe": {}, "phi2": {}, "phi3": {}, "gpt2": {}, "starcoder2": {},
 	"olmo2": {}, "olmoe": {}, "command-r": {}, "cohere2": {},
 }
@@ -107,6 +109,20 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, and the file does not say the number of heads (%s.attention.head_count)", tensor, a.name)
 	}
 	return heads[layer], nil
+}
+
+// qkvHeads gives the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were not.
+func (a *architecture) qkvHeads(tensor string) (int64, error) {
+	if a == nil || !a.conversion.qkvParts {
+		return 0, nil
+	}
+	if _, rest, ok := layerOf(tensor); !ok || rest != "attn_qkv.weight" && rest != "attn_qkv.bias" {
+		return 0, nil
+	}
+	if len(a.heads) != 1 || a.heads[0] <= 0 {
+		return 0, fmt.Errorf("the rows of %s are grouped by llama.cpp, and the file does not say the number of heads (%s.attention.head_count)", tensor, a.name)
+	}
+	return a.heads[0], nil
 }
 
 // addsOne says whether the conversion has added 1 to the tensor.

@@ -272,10 +272,34 @@ func (x *matcher) single(v *onnx.Value, t *Tensor, own bool) (*assignment, error
 		return nil, err
 	}
 	r, err := newRecipe(v.Const.Dims, t, transposed, heads, add)
+	if err == nil {
+		err = r.ungroup(t)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return x.checked(v, r)
+}
+
+// ungroup puts the rows of q, k and v back to each head, where llama.cpp's conversion has put all of q first: (3, heads, d)
+// becomes (heads, 3, d).
+func (r *recipe) ungroup(t *Tensor) error {
+	heads, err := t.arch.qkvHeads(t.Name)
+	if heads == 0 || err != nil {
+		return err
+	}
+	whole := r.blocks[0].pieces[0]
+	if len(r.blocks) != 1 || whole.rows%(3*heads) != 0 {
+		return fmt.Errorf("%s has %d rows, which are no q, k and v of %d heads", t.Name, whole.rows, heads)
+	}
+	d := whole.rows / (3 * heads)
+	r.blocks[0].pieces, r.qkvHeads = nil, heads
+	for h := range heads {
+		for part := range int64(3) {
+			r.blocks[0].pieces = append(r.blocks[0].pieces, piece{t, (part*heads + h) * d * whole.cols, d, whole.cols, 0})
+		}
+	}
+	return nil
 }
 
 // newRecipe makes the recipe of one tensor, whose shape has been compared.

@@ -12,6 +12,8 @@ type recipe struct {
 	dims   []int64 // of the initializer
 	blocks []block
 	add    float32 // to each element
+	// qkvHeads is the number of heads whose rows of q, k and v were put back together, 0 for none; the blocks do it.
+	qkvHeads int64
 }
 
 // block is a matrix: pieces of the same width, one below the other, and then perhaps transposed.

@@ -70,8 +70,10 @@ type LoadedKey struct {
 	// Transposed says that the last two axes were swapped.
 	Transposed bool `json:"transposed"`
 	// RopeHeads is the number of heads whose rows were put back into PyTorch's order.
-	RopeHeads int64   `json:"rope_unpermute_heads,omitempty"`
-	Added     float32 `json:"added,omitempty"`
+	RopeHeads int64 `json:"rope_unpermute_heads,omitempty"`
+	// QKVHeads is the number of heads whose rows of q, k and v were put back to each other.
+	QKVHeads int64   `json:"qkv_ungroup_heads,omitempty"`
+	Added    float32 `json:"added,omitempty"`
 	// Tied names the initializer whose elements these are, too.
 	Tied string `json:"tied_to,omitempty"`
 	// Overflows counts the finite elements that the cast made infinite.
@@ -109,7 +111,7 @@ func (p *Plan) Report() *Report {
 
 func (a *assignment) describe() LoadedKey {
 	t := a.value.Const
-	k := LoadedKey{Name: a.value.Name, Rule: a.rule, Shape: shape(t.Dims), DataType: t.DataType.String(), Added: a.recipe.add}
+	k := LoadedKey{Name: a.value.Name, Rule: a.rule, Shape: shape(t.Dims), DataType: t.DataType.String(), Added: a.recipe.add, QKVHeads: a.recipe.qkvHeads}
 	for _, s := range a.tensors {
 		k.Tensors = append(k.Tensors, s.Name)
 		if !slices.Contains(k.Types, s.Type) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -196,9 +197,9 @@ func TestNorms(t *testing.T) {
 // TestUnknownArchitecture has a file of which it is not known what was done to its tensors.
 func TestUnknownArchitecture(t *testing.T) {
 	const name = "model.layers.0.mlp.up_proj.weight"
-	path := file(t, "m.gguf", map[string]any{"general.architecture": "gptneox"}, named("blk.0.ffn_up.weight", counted(0, 3, 2)))
+	path := file(t, "m.gguf", map[string]any{"general.architecture": "rwkv7"}, named("blk.0.ffn_up.weight", counted(0, 3, 2)))
 	_, r := load(t, reader(t, name, "MatMul", []int64{2, 3}), open(t, path), weights.MatchOptions{})
-	if len(r.Missing) != 1 || !strings.Contains(r.Missing[0].Reason, `architecture "gptneox"`) {
+	if len(r.Missing) != 1 || !strings.Contains(r.Missing[0].Reason, `architecture "rwkv7"`) {
 		t.Errorf("%+v", r.Missing)
 	}
 	got, r := load(t, reader(t, name, "MatMul", []int64{2, 3}), open(t, path), weights.MatchOptions{Map: weights.Map{name: {Tensor: "blk.0.ffn_up.weight", Transposed: true, Add: 10}}})
@@ -265,6 +266,38 @@ func TestExpertsByModule(t *testing.T) {
 		_, r := load(t, m, open(t, path), weights.MatchOptions{})
 		if r.Loaded != c.loaded || c.loaded == 0 && !strings.Contains(r.Missing[0].Reason, "give a map") {
 			t.Errorf("%v: %+v", c.dims, r)
+		}
+	}
+}
+
+// TestFusedQKV has two heads of one row each, grouped as q0 q1 k0 k1 v0 v1 in the file.
+func TestFusedQKV(t *testing.T) {
+	const name = "gpt_neox.layers.0.attention.query_key_value.weight"
+	metadata := map[string]any{"general.architecture": "gptneox", "gptneox.attention.head_count": 2}
+	path := file(t, "m.gguf", metadata, named("blk.0.attn_qkv.weight", counted(0, 6, 2)))
+	got, r := load(t, reader(t, name, "MatMul", []int64{2, 6}), open(t, path), weights.MatchOptions{})
+	if r.Loaded != 1 || r.Keys[0].QKVHeads != 2 || !slices.Equal(values(t, got, name), []float32{0, 4, 8, 2, 6, 10, 1, 5, 9, 3, 7, 11}) {
+		t.Errorf("%+v, %v", r, values(t, got, name))
+	}
+}
+
+// TestFoldedNorm has the factor of a norm without a name of its own: an exporter has computed it, and config.json says what from.
+func TestFoldedNorm(t *testing.T) {
+	for modelType, want := range map[string][]float32{"gemma2": {6, 7}, "llama": {5, 6}, "": nil} {
+		m := reader(t, "onnx::Mul_7", "Mul", []int64{2})
+		m.Graph.Nodes[0].Name = "/model/layers.0/input_layernorm/Mul_1"
+		path := file(t, "m.safetensors", nil, named("model.layers.0.input_layernorm.weight", counted(5, 2)))
+		if modelType != "" {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(path), "config.json"), []byte(`{"model_type": "`+modelType+`"}`), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, r := load(t, m, open(t, filepath.Dir(path)), weights.MatchOptions{})
+		switch {
+		case want == nil && (len(r.Missing) != 1 || !strings.Contains(r.Missing[0].Reason, "config.json")):
+			t.Errorf("no config.json: %+v", r)
+		case want != nil && (r.Loaded != 1 || !slices.Equal(values(t, got, "onnx::Mul_7"), want)):
+			t.Errorf("%s: %+v", modelType, r)
 		}
 	}
 }

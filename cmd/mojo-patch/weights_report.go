@@ -71,7 +71,7 @@ func writeTurned(w io.Writer, r *weights.Report, verbose bool) {
 		if k.Transposed {
 			note(&kinds, "transposed")
 		}
-		if k.RopeHeads > 0 {
+		if k.RopeHeads > 0 || k.QKVHeads > 0 {
 			note(&kinds, "rows put back into PyTorch's order")
 		}
 		if k.Added != 0 {
@@ -110,6 +110,9 @@ func turns(k weights.LoadedKey) string {
 	}
 	if k.RopeHeads > 0 {
 		list = append(list, fmt.Sprintf("rows of %d heads put back", k.RopeHeads))
+	}
+	if k.QKVHeads > 0 {
+		list = append(list, fmt.Sprintf("q, k and v of %d heads put back", k.QKVHeads))
 	}
 	if k.Transposed {
 		list = append(list, "transposed")
