@@ -62,15 +62,23 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
 			t := v.Const
-			if t.Size() <= o.Over || !isWeight(t.DataType) {
+			if t.DataType == onnx.String {
 				continue
 			}
 			b, err := t.Bytes()
 			if err != nil {
 				return nil, err
 			}
-			if !o.All && !isParameter(v) && roles[v] == "" {
-				r.Kept = append(r.Kept, KeptTensor{v.Name, t.DataType.String(), shape(t.Dims), t.Size()})
+			large := t.Size() > o.Over && isWeight(t.DataType)
+			if !large || !o.All && !isParameter(v) && roles[v] == "" {
+				if large {
+					r.Kept = append(r.Kept, KeptTensor{v.Name, t.DataType.String(), shape(t.Dims), t.Size()})
+				}
+				if t.External != nil { // what stays is in the graph's file
+					if v.Const, err = onnx.NewTensor(t.Name, t.DataType, t.Dims, b); err != nil {
+						return nil, err
+					}
+				}
 				continue
 			}
 			s := Stripped{Name: v.Name, DataType: t.DataType.String(), Shape: shape(t.Dims), Offset: r.Bytes, Length: t.Size()}
