@@ -28,12 +28,10 @@ type conversion struct {
 // and undo_permute; norm_shift; GPTNeoXModel). What others do, such as cutting fused tensors up, is not undone here: they
 // need a map.
 var conversions = map[string]conversion{
-	"llama": {ropeRows: true}, "llama-embed": {ropeRows: true}, "granite": {ropeRows: true}, "granitemoe": {ropeRows: true},
-	"arcee": {ropeRows: true}, "smollm3": {ropeRows: true}, "olmo": {ropeRows: true}, "minicpm": {ropeRows: true},
-	"xverse": {ropeRows: true}, "deci": {ropeRows: true}, "deepseek": {ropeRows: true}, "arctic": {ropeRows: true},
+	"llama": {ropeRows: true}, "granite": {ropeRows: true}, "arcee": {ropeRows: true}, "smollm3": {ropeRows: true}, "olmo": {ropeRows: true},
 	"gemma": {normPlus: true}, "gemma2": {normPlus: true}, "gemma3": {normPlus: true}, "nemotron": {normPlus: true},
 	"gptneox": {qkvParts: true}, "bloom": {qkvParts: true},
-	"mistral3": {}, "qwen2": {}, "qwen2moe": {}, "qwen3": {}, "qwen3moe": {}, "phi2": {}, "phi3": {}, "gpt2": {}, "starcoder2": {},
+	"qwen2": {}, "qwen2moe": {}, "qwen3": {}, "qwen3moe": {}, "phi2": {}, "phi3": {}, "gpt2": {}, "starcoder2": {}, "stablelm": {},
 	"olmo2": {}, "olmoe": {}, "command-r": {}, "cohere2": {},
 }
 

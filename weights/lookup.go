@@ -2,6 +2,7 @@ package weights
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -36,6 +37,8 @@ func variants(name string) []string {
 		name = rest
 	}
 }
+
+var inLayer = regexp.MustCompile(`\.\d+\.`)
 
 // lookup finds tensors of a checkpoint by the names of PyTorch's parameters.
 type lookup struct {
@@ -118,8 +121,24 @@ func (l *lookup) tied(parameter string) (*Tensor, error) {
 	return nil, nil
 }
 
-// hasName says whether the parameter is called one of the names, whatever it is in.
+// head gives the head under another of its names.
+func (l *lookup) head(parameter string) (*Tensor, error) {
+	if !hasName(parameter, heads) {
+		return nil, nil
+	}
+	for _, other := range heads {
+		if t, err := l.find(other); t != nil || err != nil {
+			return t, err
+		}
+	}
+	return nil, nil
+}
+
+// hasName says whether the parameter is called one of the names, whatever it is in, but for a layer.
 func hasName(parameter string, names []string) bool {
+	if inLayer.MatchString(parameter) {
+		return false
+	}
 	for _, name := range names {
 		if parameter == name || strings.HasSuffix(parameter, "."+name) {
 			return true

@@ -243,6 +243,9 @@ func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
 	if t == nil && err == nil && strings.Contains(c.name, ".mlp.") { // Mixtral's checkpoints have an older name for it
 		t, err = x.look.find(strings.Replace(c.name, ".mlp.", ".block_sparse_moe.", 1))
 	}
+	if t == nil && err == nil {
+		t, err = x.look.head(c.name)
+	}
 	switch {
 	case err != nil:
 		return nil, err
