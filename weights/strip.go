@@ -122,6 +122,9 @@ func isParameter(v *onnx.Value) bool {
 	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") || len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {
 		return true
 	}
+	if strings.Contains(v.Name, ".") && !strings.HasPrefix(v.Name, "/") { // another name of PyTorch: a buffer
+		return false
+	}
 	for _, u := range readers(v) {
 		named := scope(u.Node) != "" || namespace(u.Node) != "" || path(u.Node) != ""
 		if named && !u.Node.Is("Gather") && (roleOf(v, u) != "" || len(v.Const.Dims) == 3) { // a table that is gathered has kept its name, if it is a parameter
