@@ -2,6 +2,8 @@ package weights_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -217,5 +219,62 @@ func TestTwice(t *testing.T) {
 	}
 	if _, err := weights.Open(filepath.Join(dir, "c.bin")); err == nil {
 		t.Error("no error for a file of another kind")
+	}
+}
+
+// TestShards has a checkpoint cut in two, with its index, as a folder and by the index.
+func TestShards(t *testing.T) {
+	original := bundled(t, "llama-hf-fp32")
+	tensors, err := checkpoints.Llama(original)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	places := map[string]string{}
+	for i, part := range [][]checkpoints.Tensor{tensors[:9], tensors[9:]} {
+		name := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}[i]
+		if err := checkpoints.Safetensors(filepath.Join(dir, name), part); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range part {
+			places[x.Name] = name
+		}
+	}
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{}, "weight_map": places})
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := filepath.Join(dir, "model.safetensors.index.json")
+	if err := os.WriteFile(index, text, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, index} {
+		c := open(t, path)
+		got, r := load(t, stripped(t, "llama-hf-fp32"), c, weights.MatchOptions{})
+		if r.Loaded != 21 || len(c.Files) != 2 {
+			t.Errorf("%s: loaded %d of %d files", path, r.Loaded, len(c.Files))
+		}
+		sameWeights(t, path, got, original)
+	}
+}
+
+// TestStatistics has numbers that are not finite, and some whose squares would hide how they differ.
+func TestStatistics(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	x := []float32{0, 1000000, 1000001, nan, inf, -inf, 0}
+	if err := checkpoints.Safetensors(path, []checkpoints.Tensor{{Name: "x", Dims: []int64{7}, Data: x}, {Name: "y", Dims: []int64{3}, Data: []float32{1e6, 1e6 + 1, 1e6 + 2}}, {Name: "none", Dims: []int64{0}}}); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, path)
+	s, err := c.Tensor("x").Statistics()
+	if err != nil || s.Finite != 4 || s.Zeros != 2 || s.NaN != 1 || s.Inf != 2 || s.Min != 0 || s.Max != 1000001 || s.Mean != 500000.25 {
+		t.Errorf("%+v (%v)", s, err)
+	}
+	if s, err = c.Tensor("y").Statistics(); err != nil || math.Abs(s.Std-math.Sqrt(2./3)) > 1e-12 || s.Mean != 1e6+1 {
+		t.Errorf("%+v (%v)", s, err)
+	}
+	if s, err = c.Tensor("none").Statistics(); err != nil || s.Finite != 0 || !math.IsNaN(s.Mean) {
+		t.Errorf("%+v (%v)", s, err)
 	}
 }

@@ -3,6 +3,7 @@ package weights
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -230,13 +231,14 @@ func (d *decoder) mlps(g *onnx.Graph) {
 		for times != nil && (times.Is("Cast") || times.Is("Identity") || times.Is("Reshape")) && times.Input(0) != nil {
 			times = times.Input(0).Producer
 		}
-		if times == nil || !times.Is("Mul") {
+		isFused := times != nil && times.Domain == fused.Domain && times.OpType == "GLU" // gate and up are its inputs, in this order
+		if times == nil || !times.Is("Mul") && !isFused {
 			continue
 		}
 		x, y := single(times.Input(0)), single(times.Input(1))
 		_, xActivated := before(times.Input(0))
 		_, yActivated := before(times.Input(1))
-		if x == nil || y == nil || x == y || xActivated == yActivated || d.attention[x] || d.attention[y] {
+		if x == nil || y == nil || x == y || (xActivated == yActivated) != isFused || d.attention[x] || d.attention[y] {
 			continue
 		}
 		if yActivated {
