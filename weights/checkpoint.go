@@ -68,8 +68,8 @@ func (c *Checkpoint) Close() error {
 }
 
 // Open opens a checkpoint: files whose names end in .gguf, .safetensors or .json (the index of safetensors files), and
-// folders with such files. A folder is opened by its index where it has one, else by its safetensors files, else by its
-// GGUF files. A tensor that is in two files is an error. A GGUF file that is one of several (NAME-00001-of-00003.gguf)
+// folders with such files. A folder is opened by its index where it has one, else by model.safetensors, else by all its
+// safetensors files, else by its GGUF files. A tensor that is in two files is an error. A GGUF file that is one of several (NAME-00001-of-00003.gguf)
 // brings the others.
 func Open(paths ...string) (*Checkpoint, error) {
 	c := &Checkpoint{byName: map[string]*Tensor{}, split: map[string]bool{}}
@@ -123,10 +123,14 @@ func (c *Checkpoint) openFolder(dir string) error {
 	if err != nil {
 		return fmt.Errorf("cannot read weights: %w", err)
 	}
-	for _, suffix := range []string{".safetensors.index.json", ".safetensors", ".gguf"} {
+	for _, suffix := range []string{".safetensors.index.json", "model.safetensors", ".safetensors", ".gguf"} {
 		found := false
 		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), suffix) && !e.IsDir() {
+			fits := strings.HasSuffix(e.Name(), suffix)
+			if suffix == "model.safetensors" { // others beside it are the same weights under other names, or adapters
+				fits = e.Name() == suffix
+			}
+			if fits && !e.IsDir() {
 				found = true
 				if err := c.open(filepath.Join(dir, e.Name())); err != nil {
 					return err

@@ -214,6 +214,12 @@ func TestTwice(t *testing.T) {
 	if _, err := weights.Open(filepath.Join(dir, "a.safetensors"), filepath.Join(dir, "a.safetensors")); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("error %v", err)
 	}
+	if err := checkpoints.Safetensors(filepath.Join(dir, "model.safetensors"), x); err != nil {
+		t.Fatal(err)
+	}
+	if c := open(t, dir); len(c.Files) != 1 || filepath.Base(c.Files[0]) != "model.safetensors" {
+		t.Errorf("files %v", c.Files)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "c.bin"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -115,7 +116,7 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 		switch n := u.Node; {
 		case n.Is("Add"):
 			plusOne = plusOne || isOne(n.Input(1-u.Index).Constant())
-		case n.Is("Mul"), u.Index == 1 && (n.Is("RMSNormalization") || n.Is("LayerNormalization") || n.OpType == "SimplifiedLayerNormalization"):
+		case n.Is("Mul"), n.Domain == fused.Domain, u.Index == 1 && (n.Is("RMSNormalization") || n.Is("LayerNormalization") || n.OpType == "SimplifiedLayerNormalization"):
 			factor = true
 		}
 	}

@@ -301,3 +301,22 @@ func TestFoldedNorm(t *testing.T) {
 		}
 	}
 }
+
+// TestPlace has two initializers at one place of the missing data, one of which nothing is known of; what is loaded is stored once,
+// and strip sees that again.
+func TestPlace(t *testing.T) {
+	m := reader(t, "model.embed_tokens.weight", "Transpose, MatMul", []int64{300, 2})
+	other := m.Graph.NewValue("z")
+	m.Graph.AddNode("Identity", []*onnx.Value{absent(t, m.Graph, "anything", 300, 2)}, []*onnx.Value{other})
+	m.Graph.AddOutput(other)
+	path := file(t, "m.safetensors", nil, named("model.embed_tokens.weight", counted(0, 300, 2)))
+	got, r := load(t, m, open(t, path), weights.MatchOptions{})
+	a, b := got.Graph.Value("anything").Const.External, got.Graph.Value("model.embed_tokens.weight").Const.External
+	if r.Loaded != 2 || r.Keys[0].Rule != weights.ByPlace || a == nil || b == nil || *a != *b || r.Elements != 600 {
+		t.Errorf("%+v at %+v and %+v", r, a, b)
+	}
+	s, err := weights.Strip(got, weights.StripOptions{Location: "x", All: true})
+	if err != nil || len(s.Stripped) != 2 || s.Bytes != 2400 || s.Stripped[0].Offset != s.Stripped[1].Offset || s.Stripped[1].Tied == "" {
+		t.Errorf("%+v (%v)", s, err)
+	}
+}

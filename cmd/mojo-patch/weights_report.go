@@ -130,6 +130,9 @@ func turns(k weights.LoadedKey) string {
 }
 
 func writeLoadWarnings(w io.Writer, r *weights.Report) {
+	if r.Expected == 0 {
+		fmt.Fprintln(w, "warning: the graph lacks no weights, so nothing was loaded: --replace loads those that it has")
+	}
 	for _, k := range r.Mismatched() {
 		fmt.Fprintf(w, "warning: %s needs the shape %v, %s has %v: it is counted missing\n", k.Name, k.Shape, k.Tensor, k.Found)
 	}
