@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -208,115 +207,11 @@ func TestUnknownArchitecture(t *testing.T) {
 	}
 }
 
-// TestExperts has experts one by one, stacked, and with gate and up in one, in graph and file.
-func TestExperts(t *testing.T) {
-	const in = "model.layers.0.mlp.experts."
-	gguf := map[string]any{"general.architecture": "qwen3moe"}
-	stacks := []checkpoints.Tensor{named("blk.0.ffn_gate_exps.weight", counted(0, 2, 1, 2)), named("blk.0.ffn_up_exps.weight", counted(10, 2, 1, 2))}
-	single := []checkpoints.Tensor{named(in+"0.gate_proj.weight", counted(0, 1, 2)), named(in+"1.gate_proj.weight", counted(2, 1, 2)),
-		named(in+"0.up_proj.weight", counted(10, 1, 2)), named(in+"1.up_proj.weight", counted(12, 1, 2))}
-	mixtral := slices.Clone(single)
-	for i := range mixtral {
-		mixtral[i].Name = strings.NewReplacer("mlp", "block_sparse_moe", "gate_proj", "w1", "up_proj", "w3").Replace(mixtral[i].Name)
-	}
-	for _, c := range []struct {
-		name string
-		dims []int64
-		path string
-		want []float32
-	}{
-		{in + "1.gate_proj.weight", []int64{2, 1}, file(t, "m.gguf", gguf, stacks...), []float32{2, 3}},
-		{in + "gate_up_proj", []int64{2, 2, 2}, file(t, "m.gguf", gguf, stacks...), []float32{0, 10, 1, 11, 2, 12, 3, 13}},
-		{in + "gate_up_proj", []int64{2, 2, 2}, file(t, "m.safetensors", nil, single...), []float32{0, 10, 1, 11, 2, 12, 3, 13}},
-		{in + "gate_up_proj", []int64{2, 2, 2}, file(t, "m.safetensors", nil, mixtral...), []float32{0, 10, 1, 11, 2, 12, 3, 13}},
-		{in + "up_proj", []int64{2, 2, 1}, file(t, "m.safetensors", nil, single...), []float32{10, 11, 12, 13}},
-		{in + "gate_up_proj", []int64{2, 2, 2}, file(t, "m.safetensors", nil, named(in+"gate_up_proj", counted(0, 2, 2, 2))), []float32{0, 1, 2, 3, 4, 5, 6, 7}},
-	} {
-		got, r := load(t, reader(t, c.name, "MatMul", c.dims), open(t, c.path), weights.MatchOptions{})
-		if r.Loaded != 1 {
-			t.Errorf("%s from %s: %+v", c.name, c.path, r)
-		} else if x := values(t, got, c.name); !slices.Equal(x, c.want) {
-			t.Errorf("%s from %s: %v, not %v", c.name, c.path, x, c.want)
-		}
-	}
-}
-
 // TestTied has a checkpoint without a head.
 func TestTied(t *testing.T) {
 	path := file(t, "m.safetensors", nil, named("model.embed_tokens.weight", counted(0, 3, 2)))
 	got, r := load(t, reader(t, "lm_head.weight", "Transpose, MatMul", []int64{3, 2}), open(t, path), weights.MatchOptions{})
 	if r.Loaded != 1 || r.Keys[0].Rule != weights.ByTie || !slices.Equal(values(t, got, "lm_head.weight"), counted(0, 3, 2).Data) {
 		t.Errorf("%+v", r)
-	}
-}
-
-// TestExpertsByModule has stacks without names, whose module is known; the shape tells which they are, or does not.
-func TestExpertsByModule(t *testing.T) {
-	const in = "model.layers.0.mlp.experts."
-	for _, c := range []struct {
-		dims, down []int64
-		loaded     int
-	}{
-		{[]int64{2, 4, 3}, []int64{2, 3, 2}, 1},
-		{[]int64{2, 4, 4}, []int64{2, 4, 4}, 0},
-	} {
-		m := reader(t, "val_1", "MatMul", c.dims)
-		m.Graph.Nodes[0].Metadata = []onnx.Entry{{Key: "pkg.torch.onnx.name_scopes", Value: "['', 'model.layers.0.mlp', 'model.layers.0.mlp.experts', 'bmm']"}}
-		path := file(t, "m.safetensors", nil, named(in+"gate_up_proj", counted(0, c.dims...)), named(in+"down_proj", counted(0, c.down...)))
-		_, r := load(t, m, open(t, path), weights.MatchOptions{})
-		if r.Loaded != c.loaded || c.loaded == 0 && !strings.Contains(r.Missing[0].Reason, "give a map") {
-			t.Errorf("%v: %+v", c.dims, r)
-		}
-	}
-}
-
-// TestFusedQKV has two heads of one row each, grouped as q0 q1 k0 k1 v0 v1 in the file.
-func TestFusedQKV(t *testing.T) {
-	const name = "gpt_neox.layers.0.attention.query_key_value.weight"
-	metadata := map[string]any{"general.architecture": "gptneox", "gptneox.attention.head_count": 2}
-	path := file(t, "m.gguf", metadata, named("blk.0.attn_qkv.weight", counted(0, 6, 2)))
-	got, r := load(t, reader(t, name, "MatMul", []int64{2, 6}), open(t, path), weights.MatchOptions{})
-	if r.Loaded != 1 || r.Keys[0].QKVHeads != 2 || !slices.Equal(values(t, got, name), []float32{0, 4, 8, 2, 6, 10, 1, 5, 9, 3, 7, 11}) {
-		t.Errorf("%+v, %v", r, values(t, got, name))
-	}
-}
-
-// TestFoldedNorm has the factor of a norm without a name of its own: an exporter has computed it, and config.json says what from.
-func TestFoldedNorm(t *testing.T) {
-	for modelType, want := range map[string][]float32{"gemma2": {6, 7}, "llama": {5, 6}, "": nil} {
-		m := reader(t, "onnx::Mul_7", "Mul", []int64{2})
-		m.Graph.Nodes[0].Name = "/model/layers.0/input_layernorm/Mul_1"
-		path := file(t, "m.safetensors", nil, named("model.layers.0.input_layernorm.weight", counted(5, 2)))
-		if modelType != "" {
-			if err := os.WriteFile(filepath.Join(filepath.Dir(path), "config.json"), []byte(`{"model_type": "`+modelType+`"}`), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, r := load(t, m, open(t, filepath.Dir(path)), weights.MatchOptions{})
-		switch {
-		case want == nil && (len(r.Missing) != 1 || !strings.Contains(r.Missing[0].Reason, "config.json")):
-			t.Errorf("no config.json: %+v", r)
-		case want != nil && (r.Loaded != 1 || !slices.Equal(values(t, got, "onnx::Mul_7"), want)):
-			t.Errorf("%s: %+v", modelType, r)
-		}
-	}
-}
-
-// TestPlace has two initializers at one place of the missing data, one of which nothing is known of; what is loaded is stored once,
-// and strip sees that again.
-func TestPlace(t *testing.T) {
-	m := reader(t, "model.embed_tokens.weight", "Transpose, MatMul", []int64{300, 2})
-	other := m.Graph.NewValue("z")
-	m.Graph.AddNode("Identity", []*onnx.Value{absent(t, m.Graph, "anything", 300, 2)}, []*onnx.Value{other})
-	m.Graph.AddOutput(other)
-	path := file(t, "m.safetensors", nil, named("model.embed_tokens.weight", counted(0, 300, 2)))
-	got, r := load(t, m, open(t, path), weights.MatchOptions{})
-	a, b := got.Graph.Value("anything").Const.External, got.Graph.Value("model.embed_tokens.weight").Const.External
-	if r.Loaded != 2 || r.Keys[0].Rule != weights.ByPlace || a == nil || b == nil || *a != *b || r.Elements != 600 {
-		t.Errorf("%+v at %+v and %+v", r, a, b)
-	}
-	s, err := weights.Strip(got, weights.StripOptions{Location: "x", All: true})
-	if err != nil || len(s.Stripped) != 2 || s.Bytes != 2400 || s.Stripped[0].Offset != s.Stripped[1].Offset || s.Stripped[1].Tied == "" {
-		t.Errorf("%+v (%v)", s, err)
 	}
 }

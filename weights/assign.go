@@ -1,0 +1,167 @@
+package weights
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// candidate is a name that an initializer may have in a checkpoint.
+type candidate struct {
+	name string
+	rule Rule
+}
+
+func (x *matcher) candidates(v *onnx.Value) []candidate {
+	list := []candidate{{v.Name, ByName}}
+	for _, name := range parameterNames(v) {
+		list = append(list, candidate{name, ByModule})
+	}
+	if name := x.roles[v]; name != "" {
+		list = append(list, candidate{name, ByRole})
+	}
+	return list
+}
+
+// survey learns from an initializer how the checkpoint stores its matrices.
+func (x *matcher) survey(v *onnx.Value) {
+	if len(v.Const.Dims) < 2 {
+		return
+	}
+	for _, c := range x.candidates(v) {
+		if t, err := x.look.find(c.name); t != nil && err == nil {
+			x.learn(v, matrix{t.Name, t.Dims, t.arch != nil, storedLike(t.Name)})
+			return
+		}
+	}
+}
+
+// assign finds what the initializer is made of. It gives nil, and why if that is known, where nothing is found.
+func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
+	if e, ok := x.entries[v.Name]; ok {
+		return x.mapped(v, e)
+	}
+	var first error
+	var stack *assignment // of experts, whose module says no parameter
+	for _, c := range x.candidates(v) {
+		a, err := x.named(v, c)
+		switch {
+		case a != nil && len(v.Const.Dims) == 3 && c.rule == ByModule:
+			if stack != nil && stack.recipe.key() != a.recipe.key() {
+				return nil, fmt.Errorf("it may be %s or %s: give a map", stack.tensors[0].Name, a.tensors[0].Name)
+			}
+			stack = a
+		case a != nil:
+			return a, nil
+		case first == nil:
+			first = err
+		}
+	}
+	return stack, first
+}
+
+// tied takes the token embedding for a head that the checkpoint lacks, or a head that nothing else wants for the embedding.
+func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
+	if _, mapped := x.entries[v.Name]; mapped || x.why[v] != nil {
+		return nil, nil
+	}
+	for _, c := range x.candidates(v) {
+		t, err := x.look.tied(c.name)
+		switch {
+		case err != nil:
+			return nil, err
+		case t == nil:
+			continue
+		case x.c.untied:
+			return nil, fmt.Errorf("the checkpoint has %s alone, and its config.json says that head and token embedding are two (tie_word_embeddings)", t.Name)
+		case hasName(c.name, embeddings) && x.consumed[t]:
+			continue
+		}
+		if a, err = x.single(v, t, c.rule == ByName); a != nil {
+			a.rule = ByTie
+		}
+		return a, err
+	}
+	return nil, nil
+}
+
+// named looks a parameter up: a tensor of its own, or one that is put together.
+func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
+	t, err := x.look.find(c.name)
+	if t == nil && err == nil && strings.Contains(c.name, ".mlp.") { // Mixtral's checkpoints have an older name for it
+		t, err = x.look.find(strings.Replace(c.name, ".mlp.", ".block_sparse_moe.", 1))
+	}
+	if t == nil && err == nil {
+		t, err = x.look.head(c.name)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case t != nil:
+		a, err = x.single(v, t, c.rule == ByName)
+	default:
+		a, err = x.experts(v, c)
+	}
+	if a != nil {
+		a.rule = c.rule
+	}
+	return a, err
+}
+
+// single makes an initializer of one tensor.
+func (x *matcher) single(v *onnx.Value, t *Tensor, own bool) (*assignment, error) {
+	transposed, err := x.orient(v, matrix{t.Name, t.Dims, t.arch != nil, storedLike(t.Name)}, own)
+	if err != nil {
+		return nil, err
+	}
+	heads, err := t.arch.ropeHeads(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	add, err := x.normFactor(v, t, own)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRecipe(v.Const.Dims, t, transposed, heads, add)
+	if err == nil {
+		err = r.ungroup(t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x.checked(v, r)
+}
+
+// mapped follows an entry of the map.
+func (x *matcher) mapped(v *onnx.Value, e MapEntry) (*assignment, error) {
+	t := x.c.Tensor(e.Tensor)
+	if t == nil {
+		return nil, fmt.Errorf("the map names the tensor %s, which no file has", e.Tensor)
+	}
+	want := v.Const.Dims
+	if e.Shape != nil && !same(e.Shape, want) {
+		return nil, &mismatch{"the map's entry", e.Shape, want}
+	}
+	k := len(t.Dims)
+	found := slices.Clone(t.Dims)
+	if e.Transposed {
+		if k < 2 {
+			return nil, fmt.Errorf("the map transposes %s, which has %d axes", t.Name, k)
+		}
+		found[k-1], found[k-2] = found[k-2], found[k-1]
+	}
+	if !same(found, want) {
+		return nil, &mismatch{t.Name, found, want}
+	}
+	r, err := newRecipe(want, t, e.Transposed, e.RopeHeads, float32(e.Add))
+	if err != nil {
+		return nil, err
+	}
+	a, err := x.checked(v, r)
+	if a != nil {
+		a.rule = ByMap
+	}
+	return a, err
+}
