@@ -209,10 +209,10 @@ bench: all $(FETCHED) $(VENV)/.installed ## time the kernels against what they r
 	$(VENV)/bin/python fused/kernels/bench/bench_moe.py $(LIBRARY) --dtype bfloat16 --tokens 1,8
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
 
-ROUNDS ?= 10
+LOADS ?= 6
 bench-smollm2: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2 unpatched, patched by us and by others, in llama.cpp (compiled here): the tables of docs/benchmarks.md (4 GB of disk)
 	@$(TEST_ENV) $(PEERS_VENV)/bin/python bench/smollm2/run.py --tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
-		--gguf "$$(PYTHON="$(PYTHON)" scripts/fetch-smollm2.sh $(SMOLLM2))" --folder $(SMOLLM2) --rounds $(ROUNDS) --json $(SMOLLM2)/bench.json
+		--gguf "$$(PYTHON="$(PYTHON)" scripts/fetch-smollm2.sh $(SMOLLM2))" --folder $(SMOLLM2) --loads $(LOADS) --json $(SMOLLM2)/bench.json
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts: memory, bytes, times
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)

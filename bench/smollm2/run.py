@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Times SmolLM2-135M-Instruct as exported, patched by mojo-patch and by others, and in llama.cpp; prints tables for docs/benchmarks.md.
 
-    run.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2] [--rounds 10]     (`make bench-smollm2`)
+    run.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2] [--loads 6] [--rounds 4]     (`make bench-smollm2`)
 
 Each contender has a process and two threads of its own. In every round each of them prefills the 128 tokens of golden.npz and decodes 64
 more, one contender after the other and beginning with another each time, so that ratios within a round compare what the machine did
-at one time. In the first round nothing is measured. A contender that cannot be made or fails is listed with its error.
+at one time. In the first round nothing is measured. After some rounds all are loaded anew: where its memory happens to lie makes a process
+faster or slower as long as it lives. A contender that cannot be made or fails is listed with its error.
 """
 
 import argparse
@@ -48,45 +49,44 @@ def gather(options):
     return made, failed
 
 
-def measure(chosen, rounds, loads, prompt, tokens):
-    """Loads and runs all contenders in turn: {name: {"load": […], "prefill": […], "decode": […], "peak": MiB, "tokens": […]}}, and errors."""
-    results, workers, failed = {c.name: {"load": [], "prefill": [], "decode": []} for c in chosen}, {}, []
+def measure(chosen, loads, rounds, prompt, tokens):
+    """Loads all contenders and runs them in turn: {name: {"load": […], "prefill": […], "decode": […], "peak": MiB, "tokens": […]}}, and errors."""
+    results, failed = {c.name: {"load": [], "prefill": [], "decode": []} for c in chosen}, []
 
     def fail(name, error):
         failed.append((name, str(error)))
         results.pop(name)
         workers.pop(name, None)
 
-    for _ in range(loads):
+    for load in range(loads):
+        workers = {}
         for contender in chosen:
             if contender.name not in results:
                 continue
-            if contender.name in workers:
-                workers.pop(contender.name).close()
             try:
                 workers[contender.name] = worker = Worker(contender.kind, contender.arguments)
                 results[contender.name]["load"].append(worker.load)
             except RuntimeError as error:
                 fail(contender.name, error)
-    for number in range(rounds + 1):
-        print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
-        names = list(workers)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            try:
-                answer = workers[name].run(prompt, tokens)
-            except RuntimeError as error:
-                fail(name, error)
-                continue
-            result = results[name]
-            if answer["tokens"] != result.setdefault("tokens", answer["tokens"]):
-                fail(name, f"round {number} gave other tokens than the rounds before")
-                continue
-            result["peak"] = answer["peak"]
-            if number:
-                result["prefill"].append(answer["prefill"])
-                result["decode"].append(answer["decode"])
-    for worker in workers.values():
-        worker.close()
+        for number in range(rounds + 1):
+            print(f"load {load + 1} of {loads}, round {number} of {rounds}", file=sys.stderr, flush=True)
+            names = list(workers)
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                try:
+                    answer = workers[name].run(prompt, tokens)
+                except RuntimeError as error:
+                    fail(name, error)
+                    continue
+                result = results[name]
+                if answer["tokens"] != result.setdefault("tokens", answer["tokens"]):
+                    fail(name, f"round {number} gave other tokens than the rounds before")
+                    continue
+                result["peak"] = max(answer["peak"], result.get("peak", 0))
+                if number:
+                    result["prefill"].append(answer["prefill"])
+                    result["decode"].append(answer["decode"])
+        for worker in workers.values():
+            worker.close()
     return results, failed
 
 
@@ -96,8 +96,8 @@ def main():
     parser.add_argument("--library", type=pathlib.Path, required=True, help="libmojo_ops.so")
     parser.add_argument("--gguf", type=pathlib.Path, required=True)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/smollm2"), help="where the models go (3 GB)")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--loads", type=int, default=3)
+    parser.add_argument("--loads", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=4, help="after each load")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--json", type=pathlib.Path, help="write all measurements to this file")
     options = parser.parse_args()
@@ -107,7 +107,7 @@ def main():
     want = [int(i) for i in golden["bench_greedy"]][: options.tokens + 1]
 
     chosen, failed = gather(options)
-    results, errors = measure(chosen, options.rounds, options.loads, prompt, options.tokens)
+    results, errors = measure(chosen, options.loads, options.rounds, prompt, options.tokens)
     failed += errors
     chosen = [c for c in chosen if c.name in results]
     if chosen[0].name != "unpatched":

@@ -1,12 +1,14 @@
-"""Markdown tables: medians, with the least and the greatest measurement in brackets."""
+"""Markdown tables: medians, with the quartiles in brackets."""
 
 import statistics
 
 
 def spread(values, digits):
-    """The median and the range of values."""
-    low, middle, high = (f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
-    return middle if len(values) == 1 else f"{middle} ({low} to {high})"
+    """The median and the quartiles of values."""
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    low, middle, high = (f"{v:.{digits}f}" for v in statistics.quantiles(values, n=4, method="inclusive"))
+    return f"{middle} ({low} to {high})"
 
 
 def table(header, rows):
