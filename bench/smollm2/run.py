@@ -5,7 +5,7 @@
 
 Each contender has a process and two threads of its own. In every round each of them prefills the 128 tokens of golden.npz and decodes 64
 more, one contender after the other and beginning with another each time, so that ratios within a round compare what the machine did
-at one time. In the first round nothing is measured. After some rounds all are loaded anew: where its memory happens to lie makes a process
+at one time. In the first round, and of the first prefill of each turn, nothing is measured. After some rounds all are loaded anew: where its memory happens to lie makes a process
 faster or slower as long as it lives. A contender that cannot be made or fails is listed with its error.
 """
 

@@ -25,6 +25,8 @@ def _serve(pipe, kind, arguments):
     while job := pipe.recv():
         prompt, tokens = job
         decoder.reset()
+        decoder.step(prompt)  # after the others' turns memory has to be brought back, and threads wake up
+        decoder.reset()
         start = time.perf_counter()
         best = [decoder.step(prompt)]
         middle = time.perf_counter()
