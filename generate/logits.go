@@ -1,14 +1,13 @@
 package generate
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"unsafe"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
-	"github.com/x448/float16"
 )
 
 // rowOf gives the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are [batch,
@@ -48,27 +47,10 @@ func readRow(v *ort.Value, row int, scratch *[]float32) ([]float32, error) {
 		*scratch = make([]float32, classes)
 	}
 	out := (*scratch)[:classes]
-	le := binary.LittleEndian
-	switch v.DataType {
-	case onnx.Float:
-		for i := range out {
-			out[i] = math.Float32frombits(le.Uint32(b[4*i:]))
-		}
-	case onnx.Double:
-		for i := range out {
-			out[i] = float32(math.Float64frombits(le.Uint64(b[8*i:])))
-		}
-	case onnx.Float16:
-		for i := range out {
-			out[i] = float16.Frombits(le.Uint16(b[2*i:])).Float32()
-		}
-	case onnx.BFloat16:
-		for i := range out {
-			out[i] = math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16)
-		}
-	default:
+	if !v.DataType.IsFloat() {
 		return nil, fmt.Errorf("logits of %s are not supported", v.DataType)
 	}
+	plain.ReaderOf(v.DataType)(out, b)
 	return out, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/x448/float16"
 )
@@ -65,15 +66,6 @@ func ulp(t onnx.DataType, x float64) float64 {
 	return math.Ldexp(1, max(exponent-1-digits, least))
 }
 
-// bfloat16Bits rounds to nearest, ties to even.
-func bfloat16Bits(f float32) uint16 {
-	u := math.Float32bits(f)
-	if f != f {
-		return uint16(u>>16) | 0x40 // rounding could turn a NaN into an infinity
-	}
-	return uint16((u + 0x7fff + u>>16&1) >> 16)
-}
-
 // putFloat writes f as element i of b.
 func putFloat(t onnx.DataType, b []byte, i int, f float64) {
 	le := binary.LittleEndian
@@ -85,7 +77,7 @@ func putFloat(t onnx.DataType, b []byte, i int, f float64) {
 	case onnx.Float16:
 		le.PutUint16(b[2*i:], float16.Fromfloat32(float32(f)).Bits())
 	case onnx.BFloat16:
-		le.PutUint16(b[2*i:], bfloat16Bits(float32(f)))
+		le.PutUint16(b[2*i:], plain.BFloat16(float32(f)))
 	}
 }
 

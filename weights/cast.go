@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/x448/float16"
 )
@@ -35,7 +36,7 @@ var casts = map[onnx.DataType]func(out []byte, in []float32) (overflows int64){
 	},
 	onnx.BFloat16: func(out []byte, in []float32) (overflows int64) {
 		for i, x := range in {
-			h := bfloat16(x)
+			h := plain.BFloat16(x)
 			if h&0x7fff == 0x7f80 && !math.IsInf(float64(x), 0) {
 				overflows++
 			}
@@ -43,13 +44,4 @@ var casts = map[onnx.DataType]func(out []byte, in []float32) (overflows int64){
 		}
 		return overflows
 	},
-}
-
-// bfloat16 rounds to the nearest bfloat16, ties to even; a NaN stays one.
-func bfloat16(x float32) uint16 {
-	bits := math.Float32bits(x)
-	if bits&0x7fffffff > 0x7f800000 {
-		return uint16(bits>>16) | 0x40
-	}
-	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }

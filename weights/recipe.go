@@ -41,6 +41,19 @@ func (b *block) size() (rows, cols int64) {
 // chunk is about how many elements are read at a time where nothing has to be reordered.
 const chunk = 1 << 18
 
+// groups gives the rows that are read at a time, as the first one and their number: those of a head where they are reordered.
+func (p *piece) groups(yield func(row, n int64) bool) {
+	group := max(chunk/max(p.cols, 1), 1)
+	if p.heads > 0 {
+		group = p.rows / p.heads
+	}
+	for row := int64(0); row < p.rows; row += group {
+		if !yield(row, min(group, p.rows-row)) {
+			return
+		}
+	}
+}
+
 // stream writes the elements of recipes. It keeps its buffers, the size of the largest matrix that is transposed.
 type stream struct {
 	floats []float32
@@ -68,15 +81,11 @@ func (s *stream) write(w io.Writer, r *recipe, t onnx.DataType) (overflows int64
 // rows writes the rows of a block as they follow each other.
 func (s *stream) rows(w io.Writer, b *block, t onnx.DataType, add float32) (overflows int64, err error) {
 	width := int64(t.Bits() / 8)
-	for _, p := range b.pieces {
-		group := max(chunk/max(p.cols, 1), 1)
-		if p.heads > 0 {
-			group = p.rows / p.heads
-		}
-		for at := int64(0); at < p.rows; at += group {
-			n := min(group, p.rows-at)
+	for i := range b.pieces {
+		p := &b.pieces[i]
+		for row, n := range p.groups {
 			s.out = sized(s.out, n*p.cols*width)
-			count, err := s.fill(s.out, &p, at, n, t, add)
+			count, err := s.fill(s.out, p, row, n, t, add)
 			overflows += count
 			if err != nil {
 				return overflows, err
@@ -98,15 +107,11 @@ func (s *stream) columns(w io.Writer, b *block, t onnx.DataType, add float32) (o
 	rows, cols := b.size()
 	s.whole = sized(s.whole, rows*cols*width)
 	at := int64(0)
-	for _, p := range b.pieces {
-		group := max(chunk/max(p.cols, 1), 1)
-		if p.heads > 0 {
-			group = p.rows / p.heads
-		}
-		for row := int64(0); row < p.rows; row += group {
-			n := min(group, p.rows-row)
+	for i := range b.pieces {
+		p := &b.pieces[i]
+		for row, n := range p.groups {
 			end := at + n*p.cols*width
-			count, err := s.fill(s.whole[at:end], &p, row, n, t, add)
+			count, err := s.fill(s.whole[at:end], p, row, n, t, add)
 			overflows += count
 			if err != nil {
 				return overflows, err

@@ -3,8 +3,8 @@ package weights
 import (
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/weights/internal/plain"
 )
 
 // Statistics describe the elements of a tensor. Min, Max, Mean and Std (of the population) are of the finite ones.

@@ -5,7 +5,9 @@ import (
 	"io"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/x448/float16"
 )
 
 // greatest gives the greatest finite number of a half type.
@@ -24,85 +26,35 @@ type narrowing struct {
 	beyond  int64
 	largest float64
 
-	rest []byte // of an element that began in the chunk before
-	out  []byte
+	elements elements
+	out      []byte
 }
 
 func (c *narrowing) Write(b []byte) (int, error) {
-	written := len(b)
 	c.out = c.out[:0]
-	if len(c.rest) > 0 {
-		n := min(4-len(c.rest), len(b))
-		c.rest = append(c.rest, b[:n]...)
-		b = b[n:]
-		if len(c.rest) < 4 {
-			return written, nil
-		}
-		c.add(binary.LittleEndian.Uint32(c.rest))
-		c.rest = c.rest[:0]
+	for e := range c.elements.of(b, 4) {
+		c.add(binary.LittleEndian.Uint32(e))
 	}
-	for len(b) >= 4 {
-		c.add(binary.LittleEndian.Uint32(b))
-		b = b[4:]
-	}
-	c.rest = append(c.rest, b...)
 	if c.w != nil {
 		if _, err := c.w.Write(c.out); err != nil {
 			return 0, err
 		}
 	}
-	return written, nil
+	return len(b), nil
 }
 
 func (c *narrowing) add(bits uint32) {
-	var h uint16
+	x := math.Float32frombits(bits)
+	h, infinite := float16.Fromfloat32(x).Bits(), uint16(0x7c00)
 	if c.to == onnx.BFloat16 {
-		h = bfloat16Bits(bits)
-	} else {
-		h = float16Bits(bits)
+		h, infinite = plain.BFloat16(x), 0x7f80
 	}
-	infinite := uint16(0x7c00)
-	if c.to == onnx.BFloat16 {
-		infinite = 0x7f80
-	}
-	if h&0x7fff == infinite && bits&0x7fffffff < 0x7f800000 {
+	if h&0x7fff == infinite && !math.IsInf(float64(x), 0) {
 		h--
 		c.beyond++
-		c.largest = math.Max(c.largest, math.Abs(float64(math.Float32frombits(bits))))
+		c.largest = math.Max(c.largest, math.Abs(float64(x)))
 	}
 	if c.w != nil {
 		c.out = binary.LittleEndian.AppendUint16(c.out, h)
-	}
-}
-
-// bfloat16Bits rounds a float32 to bfloat16, ties to even; a NaN stays one.
-func bfloat16Bits(x uint32) uint16 {
-	if x&0x7fffffff > 0x7f800000 {
-		return uint16(x>>16) | 0x40
-	}
-	return uint16((x + 0x7fff + x>>16&1) >> 16)
-}
-
-// float16Bits rounds a float32 to IEEE binary16, ties to even; a NaN stays one.
-func float16Bits(x uint32) uint16 {
-	sign := uint16(x >> 16 & 0x8000)
-	switch a := x & 0x7fffffff; {
-	case a > 0x7f800000:
-		return sign | 0x7e00
-	case a >= 0x47800000: // 65536 and more
-		return sign | 0x7c00
-	case a < 0x33000000: // below half of the least subnormal
-		return sign
-	case a < 0x38800000: // subnormal
-		shift := 126 - a>>23
-		m := a&0x7fffff | 0x800000
-		h := m >> shift
-		if rest, tie := m&(1<<shift-1), uint32(1)<<(shift-1); rest > tie || rest == tie && h&1 == 1 {
-			h++
-		}
-		return sign | uint16(h)
-	default: // a carry rightly runs into the exponent
-		a -= 112 << 23
-		return sign | uint16((a+0xfff+a>>13&1)>>13)
 	}
 }

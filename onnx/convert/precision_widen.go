@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -100,28 +101,21 @@ func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
 
 // widening takes elements of a half type as bytes, and writes them on as float32.
 type widening struct {
-	from onnx.DataType
-	w    io.Writer
-	rest []byte
-	out  []byte
+	from     onnx.DataType
+	w        io.Writer
+	elements elements
+	out      []byte
 }
 
 func (c *widening) Write(b []byte) (int, error) {
-	written := len(b)
 	c.out = c.out[:0]
-	if len(c.rest) > 0 && len(b) > 0 {
-		c.add(uint16(c.rest[0]) | uint16(b[0])<<8)
-		b, c.rest = b[1:], c.rest[:0]
+	for e := range c.elements.of(b, 2) {
+		c.add(binary.LittleEndian.Uint16(e))
 	}
-	for len(b) >= 2 {
-		c.add(binary.LittleEndian.Uint16(b))
-		b = b[2:]
-	}
-	c.rest = append(c.rest, b...)
 	if _, err := c.w.Write(c.out); err != nil {
 		return 0, err
 	}
-	return written, nil
+	return len(b), nil
 }
 
 func (c *widening) add(h uint16) {
@@ -129,18 +123,5 @@ func (c *widening) add(h uint16) {
 		c.out = binary.LittleEndian.AppendUint32(c.out, uint32(h)<<16)
 		return
 	}
-	c.out = binary.LittleEndian.AppendUint32(c.out, float32Bits(h))
-}
-
-// float32Bits gives an IEEE binary16 as float32.
-func float32Bits(h uint16) uint32 {
-	sign := uint32(h&0x8000) << 16
-	e, m := uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch {
-	case e == 0:
-		return sign | math.Float32bits(float32(m)*0x1p-24)
-	case e == 31:
-		return sign | 0x7f800000 | m<<13
-	}
-	return sign | (e+112)<<23 | m<<13
+	c.out = binary.LittleEndian.AppendUint32(c.out, math.Float32bits(plain.Float16(h)))
 }

@@ -3,7 +3,7 @@ package gguf
 import (
 	"encoding/binary"
 
-	"github.com/mojo-patch/mojo-patch/weights/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 )
 
 // The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantised elements. The

@@ -9,6 +9,8 @@ import (
 	"math/bits"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 )
 
 // parse reads all but the elements.
@@ -106,18 +108,9 @@ func (t *Tensor) measure() error {
 	if row%int64(info.block) != 0 {
 		return fmt.Errorf("tensor %q has rows of %d elements, which are no whole blocks of %s (%d elements)", t.Name, row, t.Type, info.block)
 	}
-	n := uint64(1)
-	if slices.Contains(t.Dims, 0) {
-		n = 0
-	}
-	for _, d := range t.Dims {
-		var over uint64
-		if over, n = bits.Mul64(n, uint64(d)); over != 0 {
-			return fmt.Errorf("tensor %q has too many elements: its dimensions are %d", t.Name, t.Dims)
-		}
-	}
+	n, ok := plain.Count(t.Dims)
 	over, size := bits.Mul64(n/uint64(info.block), uint64(info.size))
-	if over != 0 || size > math.MaxInt64 || n > math.MaxInt64 {
+	if !ok || over != 0 || size > math.MaxInt64 || n > math.MaxInt64 {
 		return fmt.Errorf("tensor %q has too many elements: its dimensions are %d", t.Name, t.Dims)
 	}
 	t.elements, t.size = int64(n), int64(size)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mojo-patch/mojo-patch/weights/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 )
 
 // ErrClosed is returned when elements are asked for after File.Close.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/plain"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -75,18 +75,9 @@ func (t *Tensor) read(r reader) error {
 
 // measure counts elements, and compares the bytes they take with those the tensor has.
 func (t *Tensor) measure() error {
-	n := uint64(1)
-	if slices.Contains(t.Dims, 0) {
-		n = 0
-	}
-	for _, d := range t.Dims {
-		var over uint64
-		if over, n = bits.Mul64(n, uint64(d)); over != 0 {
-			return fmt.Errorf("it has too many elements: its shape is %d", t.Dims)
-		}
-	}
+	n, ok := plain.Count(t.Dims)
 	over, size := bits.Mul64(n, uint64(t.Type.DataType().Bits()))
-	if over != 0 || n > math.MaxInt64 {
+	if !ok || over != 0 || n > math.MaxInt64 {
 		return fmt.Errorf("it has too many elements: its shape is %d", t.Dims)
 	}
 	if size%8 != 0 || size/8 != uint64(t.size) {

@@ -1,4 +1,4 @@
-// Package plain turns elements that a file stores one by one, in little-endian order, into float32.
+// Package plain turns elements that are stored one by one, in little-endian order, into float32, and counts them.
 package plain
 
 import (
