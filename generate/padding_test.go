@@ -121,8 +121,17 @@ func TestAttentionLengths(t *testing.T) {
 }
 
 func attentionLengths(t *testing.T, g *Generator) {
-	prompts := [][]int64{{5, 17, 42}, {9, 3}, {1, 2, 3}}
-	r, err := g.Start(Options{MaxTokens: 8}, prompts...)
+	for i, s := range likeFedAnew(t, g, Options{MaxTokens: 8}, []int64{5, 17, 42}, []int64{9, 3}, []int64{1, 2, 3}).Sequences() {
+		if slices.Equal(s.IDs[:4], slices.Repeat(s.IDs[:1], 4)) && slices.Equal(s.IDs[4:], slices.Repeat(s.IDs[:1], 4)) {
+			t.Errorf("prompt %d: nothing but %d: a model that tells nothing", i, s.IDs[0])
+		}
+	}
+}
+
+// likeFedAnew generates from all prompts together, and wants every token that the model gives when it is fed the whole text anew.
+func likeFedAnew(t *testing.T, g *Generator, o Options, prompts ...[]int64) *Run {
+	t.Helper()
+	r, err := g.Start(o, prompts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,20 +143,13 @@ func attentionLengths(t *testing.T, g *Generator) {
 	for i, s := range r.Sequences() {
 		text := slices.Clone(prompts[i])
 		for k, id := range s.IDs {
-			var want int64
 			for token, err := range g.Generate(t.Context(), text, Options{MaxTokens: 1}) {
-				if err != nil {
-					t.Fatal(err)
+				if err != nil || token.ID != id {
+					t.Fatalf("prompt %d, token %d: %d, fed anew %d, %v", i, k, id, token.ID, err)
 				}
-				want = token.ID
-			}
-			if id != want {
-				t.Fatalf("prompt %d, token %d: %d, and %d without a cache", i, k, id, want)
 			}
 			text = append(text, id)
 		}
-		if slices.Equal(s.IDs[:4], slices.Repeat(s.IDs[:1], 4)) && slices.Equal(s.IDs[4:], slices.Repeat(s.IDs[:1], 4)) {
-			t.Errorf("prompt %d: nothing but %d: a model that tells nothing", i, s.IDs[0])
-		}
 	}
+	return r
 }

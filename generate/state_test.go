@@ -63,27 +63,8 @@ func stateful(t *testing.T, batch bool) string {
 // TestState generates with a state that does not grow, and wants what the model gives when it is fed the whole text anew.
 func TestState(t *testing.T) {
 	for _, batch := range []bool{true, false} {
-		g := openAt(t, stateful(t, batch))
-		prompts := [][]int64{{5, 7, 2}, {9}, {1, 2, 3}}
-		r, err := g.Start(Options{MaxTokens: 9, PrefillSize: 2}, prompts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range r.Tokens(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		r := likeFedAnew(t, openAt(t, stateful(t, batch)), Options{MaxTokens: 9, PrefillSize: 2}, []int64{5, 7, 2}, []int64{9}, []int64{1, 2, 3})
 		for i, s := range r.Sequences() {
-			text := slices.Clone(prompts[i])
-			for k, id := range s.IDs {
-				for token, err := range g.Generate(t.Context(), text, Options{MaxTokens: 1}) {
-					if err != nil || token.ID != id {
-						t.Fatalf("batch %v, prompt %d, token %d: %d, fed anew %d, %v", batch, i, k, id, token.ID, err)
-					}
-				}
-				text = append(text, id)
-			}
 			if len(s.IDs) != 9 || slices.Max(s.IDs) == slices.Min(s.IDs) {
 				t.Errorf("batch %v, prompt %d: %v", batch, i, s.IDs)
 			}

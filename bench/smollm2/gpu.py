@@ -15,25 +15,14 @@ import collections
 import json
 import pathlib
 import tempfile
-import time
 
 import numpy as np
 
 import tables
 from decoder import Decoder
+from worker import generate
 
 MODEL = pathlib.Path(__file__).resolve().parents[2] / "models" / "smollm2"
-
-
-def generate(decoder, prompt, tokens):
-    """Seconds of the prefill and of one token, and the tokens."""
-    decoder.reset()
-    start = time.perf_counter()
-    best = [decoder.step(prompt)]
-    middle = time.perf_counter()
-    for _ in range(tokens):
-        best.append(decoder.step(best[-1:]))
-    return middle - start, (time.perf_counter() - middle) / tokens, best
 
 
 def placed(path, library, cuda, prompt):

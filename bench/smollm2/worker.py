@@ -10,6 +10,17 @@ def peak():
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
+def generate(decoder, prompt, tokens):
+    """Seconds of the prefill and of one token, and the tokens."""
+    decoder.reset()
+    start = time.perf_counter()
+    best = [decoder.step(prompt)]
+    middle = time.perf_counter()
+    for _ in range(tokens):
+        best.append(decoder.step(best[-1:]))
+    return middle - start, (time.perf_counter() - middle) / tokens, best
+
+
 def _serve(pipe, kind, arguments):
     if kind == "llama":
         from llama import Llama as make
@@ -26,13 +37,8 @@ def _serve(pipe, kind, arguments):
         prompt, tokens = job
         decoder.reset()
         decoder.step(prompt)  # after the others' turns memory has to be brought back, and threads wake up
-        decoder.reset()
-        start = time.perf_counter()
-        best = [decoder.step(prompt)]
-        middle = time.perf_counter()
-        for _ in range(tokens):
-            best.append(decoder.step(best[-1:]))
-        pipe.send({"prefill": middle - start, "decode": (time.perf_counter() - middle) / tokens, "tokens": best, "peak": peak()})
+        prefill, decode, best = generate(decoder, prompt, tokens)
+        pipe.send({"prefill": prefill, "decode": decode, "tokens": best, "peak": peak()})
 
 
 class Worker:

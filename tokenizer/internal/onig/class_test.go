@@ -11,14 +11,8 @@ import (
 
 // TestClasses compares which characters are in a class with what Hugging Face's tokenizers found: testdata/record.py.
 func TestClasses(t *testing.T) {
-	data, err := os.ReadFile("testdata/classes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var want map[string]string
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
+	readRecorded(t, "testdata/classes.json", &want)
 	if len(want) < 80 {
 		t.Fatalf("%d classes", len(want))
 	}
@@ -38,5 +32,17 @@ func TestClasses(t *testing.T) {
 		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(spans, ";"))))[:16]; got != digest {
 			t.Errorf("%s: other characters than Oniguruma's", pattern)
 		}
+	}
+}
+
+// readRecorded reads a file that testdata/record.py wrote.
+func readRecorded(t *testing.T, path string, recorded any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, recorded); err != nil {
+		t.Fatal(err)
 	}
 }

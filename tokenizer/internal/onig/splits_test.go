@@ -2,9 +2,7 @@ package onig
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,17 +10,11 @@ import (
 
 // TestSplits compares how texts are split at the matches of a pattern with what Hugging Face's tokenizers did: testdata/record.py.
 func TestSplits(t *testing.T) {
-	data, err := os.ReadFile("testdata/splits.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var recorded struct {
 		Texts  []string
 		Splits map[string]string
 	}
-	if err := json.Unmarshal(data, &recorded); err != nil {
-		t.Fatal(err)
-	}
+	readRecorded(t, "testdata/splits.json", &recorded)
 	if len(recorded.Splits) < 80 {
 		t.Fatalf("%d patterns", len(recorded.Splits))
 	}
