@@ -20,7 +20,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/de
 TAGS ?= crosscheck
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
-GO_FILES := go.mod go.sum $(shell find chat cmd fused generate golden internal onnx ort patterns reference rewrite tokenizer weights \
+GO_FILES := go.mod go.sum $(shell find cmd fused golden internal llm onnx ort patterns reference rewrite \
 	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' -o -name '*.txt' \) 2>/dev/null)
 # The CUDA kernels: nvcc is the one of the path, or of /usr/local/cuda, or else the one that pip installs into build/nvcc.
 CUDA_LIBRARY := $(BUILD)/libmojo_ops_cuda.so

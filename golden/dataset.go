@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -125,11 +125,11 @@ func saveDir(dir string, cases []Case) (err error) {
 	if len(old) > 0 {
 		return fmt.Errorf("it holds %s already: remove it or choose another folder", filepath.Base(old[0]))
 	}
-	temp, err := aside.MkdirTemp(dir, ".test_data_*")
+	temp, err := atomicfile.MkdirTemp(dir, ".test_data_*")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, aside.Remove(temp)) }()
+	defer func() { err = errors.Join(err, atomicfile.Remove(temp)) }()
 	for i, c := range cases {
 		set := filepath.Join(temp, dataSet+strconv.Itoa(i))
 		if err := os.Mkdir(set, 0o777); err != nil {
@@ -142,7 +142,7 @@ func saveDir(dir string, cases []Case) (err error) {
 			return err
 		}
 	}
-	return aside.Commit(func() error { return renameSets(temp, dir, len(cases)) })
+	return atomicfile.Commit(func() error { return renameSets(temp, dir, len(cases)) })
 }
 
 // renameSets moves the folders of n cases; when one cannot be moved, those that were are removed again.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
 // sweep removes what dead runs left of this output. A file that the model at path refers to has to wait for the commit:
@@ -27,7 +27,7 @@ func (s *Staged) sweep() error {
 		switch {
 		case s.othersUse(name) != "":
 		case !refersTo(s.path, name):
-			if err := aside.Remove(name); err != nil {
+			if err := atomicfile.Remove(name); err != nil {
 				return err
 			}
 		case name != s.dataPath:

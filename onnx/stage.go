@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
 // Staged is a model that is written under temporary names, whole and on the disk, and not in its place yet. Commit puts
@@ -19,7 +19,7 @@ import (
 // its data. What a dead run leaves, the next one that writes to path removes.
 type Staged struct {
 	path, dataPath string
-	lock           *aside.Lock
+	lock           *atomicfile.Lock
 
 	model     string   // the temporary file of what is to stand at path
 	data      string   // that of what is to stand at dataPath; empty when there are no such data
@@ -60,7 +60,7 @@ func stage(path string, m *Model, o writeOptions) (_ *Staged, err error) {
 		return nil, err
 	}
 	s := &Staged{path: path, dataPath: l.dataPath}
-	if s.lock, err = aside.Acquire(path); err != nil {
+	if s.lock, err = atomicfile.Acquire(path); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -114,7 +114,7 @@ func removeNamed(names ...string) error {
 	var errs []error
 	for _, name := range names {
 		if name != "" {
-			errs = append(errs, aside.Remove(name))
+			errs = append(errs, atomicfile.Remove(name))
 		}
 	}
 	return errors.Join(errs...)
@@ -123,7 +123,7 @@ func removeNamed(names ...string) error {
 // Commit puts the files in their places. After an error the model that was there before is there still, or else the
 // error says what is.
 func (s *Staged) Commit() error {
-	err := aside.Commit(s.rename)
+	err := atomicfile.Commit(s.rename)
 	if err == nil {
 		err = removeNamed(s.leftovers...)
 	}
@@ -180,7 +180,7 @@ func (s *Staged) renameNew() error {
 // renameOver replaces a data file that the model at path may use. Where the file system has no hard links, the data
 // lose their temporary name a moment before the model file that refers to it is replaced.
 func (s *Staged) renameOver() error {
-	old, _ := aside.Link(s.path, s.path, "old")
+	old, _ := atomicfile.Link(s.path, s.path, "old")
 	if old != "" {
 		defer os.Remove(old)
 	}
@@ -188,7 +188,7 @@ func (s *Staged) renameOver() error {
 		return err
 	}
 	s.sync()
-	twin, err := aside.Link(s.data, s.path, "twin")
+	twin, err := atomicfile.Link(s.data, s.path, "twin")
 	if err != nil {
 		twin = s.data
 	}
@@ -196,14 +196,14 @@ func (s *Staged) renameOver() error {
 		if old != "" {
 			return errors.Join(err, os.Rename(old, s.path))
 		}
-		aside.Keep(s.data)
+		atomicfile.Keep(s.data)
 		name := s.data
 		s.data = ""
 		return fmt.Errorf("the model is written, its data are in %s: %w", name, err)
 	}
 	s.sync()
 	if err := os.Rename(s.model, s.path); err != nil {
-		aside.Keep(s.data)
+		atomicfile.Keep(s.data)
 		name := s.data
 		s.data = ""
 		if twin == name {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
 // versionOf makes one of two models that differ in all their weights.
@@ -143,7 +143,7 @@ func TestStagedIsTakenBack(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out.onnx")
 	s, err := Stage(out, versionOf(t, 10), pair)
 	must(t, err)
-	if err := Write(out, versionOf(t, 20)); !errors.Is(err, aside.ErrBusy) {
+	if err := Write(out, versionOf(t, 20)); !errors.Is(err, atomicfile.ErrBusy) {
 		t.Errorf("a second run: %v", err)
 	}
 	must(t, s.Close())

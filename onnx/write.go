@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
 // WriteOption changes how Write lays out the files.
@@ -82,14 +82,14 @@ func checkTargets(m *Model, l *layout) error {
 
 // writeAside writes a file under a temporary name of this kind in the folder of path and syncs it to the disk.
 func writeAside(path, kind string, contents func(*fileWriter) error) (temporary string, err error) {
-	f, err := aside.CreateKind(path, kind)
+	f, err := atomicfile.CreateKind(path, kind)
 	if err != nil {
 		return "", err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			aside.Remove(f.Name())
+			atomicfile.Remove(f.Name())
 		}
 	}()
 	w := &fileWriter{bufio.NewWriterSize(f, 1<<16), f}

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -74,11 +74,11 @@ func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
 	y.SetType(onnx.Type{DataType: dt})
 	m.Graph.AddNode("Identity", []*onnx.Value{x}, []*onnx.Value{y})
 	m.Graph.AddOutput(y)
-	folder, err := aside.MkdirTemp("", "mojo-copy-")
+	folder, err := atomicfile.MkdirTemp("", "mojo-copy-")
 	if err != nil {
 		return nil, err
 	}
-	defer aside.Remove(folder)
+	defer atomicfile.Remove(folder)
 	path := filepath.Join(folder, "copy.onnx")
 	if err := onnx.Write(path, m); err != nil {
 		return nil, err

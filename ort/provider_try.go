@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -73,11 +73,11 @@ func product() ([]byte, error) {
 	y.SetType(float(2, 3))
 	m.Graph.AddNode("MatMul", []*onnx.Value{x, w}, []*onnx.Value{y})
 	m.Graph.AddOutput(y)
-	folder, err := aside.MkdirTemp("", "mojo-provider-")
+	folder, err := atomicfile.MkdirTemp("", "mojo-provider-")
 	if err != nil {
 		return nil, err
 	}
-	defer aside.Remove(folder)
+	defer atomicfile.Remove(folder)
 	path := filepath.Join(folder, "product.onnx")
 	if err := onnx.Write(path, m); err != nil {
 		return nil, err

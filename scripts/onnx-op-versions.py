@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the versions of the standard's ops, as onnx/convert/versions.txt holds them.
+"""Writes the versions of the standard's ops, as rewrite/convert/versions.txt holds them.
 
-    onnx-op-versions.py > onnx/convert/versions.txt
+    onnx-op-versions.py > rewrite/convert/versions.txt
 
 A line is an op and its versions: the one in force at opset 13, or the first, and every later one. A version marked with
 "=" differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left out.
@@ -45,7 +45,7 @@ def main():
             history.setdefault(s.name, []).append(s)
     newest = defs.onnx_opset_version()
     print(f"# The versions of the standard's ops in onnx {onnx.__version__}: see scripts/onnx-op-versions.py, which wrote this by")
-    print("# build/venv/bin/python scripts/onnx-op-versions.py > onnx/convert/versions.txt")
+    print("# build/venv/bin/python scripts/onnx-op-versions.py > rewrite/convert/versions.txt")
     ir = (f"{v}:{helper.OP_SET_ID_VERSION_MAP['ai.onnx', v]}" for v in range(OLDEST, newest + 1))
     print("ir_version", *ir)
     for name in sorted(history):

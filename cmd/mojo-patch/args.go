@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/spf13/cobra"
 )
 
@@ -55,11 +55,11 @@ func writable(path string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("cannot write %s: %s is no folder", path, folder)
 	}
-	f, err := aside.Create(path)
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
-	return errors.Join(f.Close(), aside.Remove(f.Name()))
+	return errors.Join(f.Close(), atomicfile.Remove(f.Name()))
 }
 
 // counted writes a number with its noun.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
@@ -27,11 +27,11 @@ func (f *benchFlags) profileAll(a *app, lib ort.Library, paths []string, inputs 
 	if f.backend.provider == providerCUDA {
 		os.Setenv("CUDA_LAUNCH_BLOCKING", "1") // before the driver is loaded; else a node's time is that of its launches
 	}
-	dir, err := aside.MkdirTemp("", "mojo-patch-")
+	dir, err := atomicfile.MkdirTemp("", "mojo-patch-")
 	if err != nil {
 		return err
 	}
-	defer aside.Remove(dir)
+	defer atomicfile.Remove(dir)
 	all := make([]*timedModel, len(paths))
 	for i, path := range paths {
 		t := f.open(a, lib, path, inputs, ort.WithProfiling(filepath.Join(dir, "profile")))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/generate"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/spf13/cobra"
 )

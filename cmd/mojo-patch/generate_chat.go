@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/mojo-patch/mojo-patch/chat"
+	"github.com/mojo-patch/mojo-patch/llm/chat"
 )
 
 // render puts a prompt into the chat template: that of --template, or of the tokenizer's folder, whose tokens it may name.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/mojo-patch/mojo-patch/generate"
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
 // limit gives the margin up to which rounding may decide.

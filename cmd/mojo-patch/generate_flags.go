@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/generate"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/spf13/cobra"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/generate"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
 // printer writes texts to stdout as they come: of several the first that is not at its end, the others when it is their turn.

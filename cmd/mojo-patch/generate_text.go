@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/chat"
-	"github.com/mojo-patch/mojo-patch/generate"
-	"github.com/mojo-patch/mojo-patch/tokenizer"
+	"github.com/mojo-patch/mojo-patch/llm/chat"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
 )
 
 // texts are the prompts, and what the files beside the model say about texts.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
 // cleanInterrupts makes Ctrl-C and SIGTERM remove what is written but not whole, then exit as a program that was ended
@@ -22,7 +22,7 @@ func cleanInterrupts(exit func(code int)) {
 			s = <-signals
 		}
 		signal.Stop(signals)
-		aside.RemoveAll()
+		atomicfile.RemoveAll()
 		exit(signalCode(s))
 	}()
 }

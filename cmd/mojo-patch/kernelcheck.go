@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/internal/aside"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
@@ -57,7 +57,7 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	if provider == providerCUDA && !slices.Contains(facts.Providers, ort.FullProvider(providerCUDA)) {
 		return nil, environment(fmt.Errorf("onnxruntime %s of %s has no CUDA provider", lib.Version, lib.Path))
 	}
-	dir, err := aside.MkdirTemp("", "mojo-patch-")
+	dir, err := atomicfile.MkdirTemp("", "mojo-patch-")
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (p *prober) starts() error {
 }
 
 // close closes the sessions and removes the models.
-func (p *prober) close() error { return errors.Join(p.closeSessions(), aside.Remove(p.dir)) }
+func (p *prober) close() error { return errors.Join(p.closeSessions(), atomicfile.Remove(p.dir)) }
 
 func (p *prober) closeSessions() error {
 	var errs []error

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/onnx/convert"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/spf13/cobra"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/tokenizer"
+	"github.com/mojo-patch/mojo-patch/llm/tokenizer"
 	"github.com/spf13/cobra"
 )
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/onnx/convert"
-	"github.com/mojo-patch/mojo-patch/weights"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/spf13/cobra"
 )
 

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/weights"
+	"github.com/mojo-patch/mojo-patch/llm/weights"
 )
 
 // writeLoadReport prints what came of loading weights, in the form of Mojo Opset's report; -v lists every key.

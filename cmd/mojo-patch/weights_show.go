@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/weights"
 	"github.com/spf13/cobra"
 )
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes what package generate is tested with: tiny decoders in several forms, and the greedy tokens that transformers' generate() gives.
 
-    generation.py --out ../../generate/testdata
+    generation.py --out ../../llm/generate/testdata
 
 Weights are random, from a seed. greedy.json has for each model its prompts, the tokens generated from each alone, from all together
 with padding on the left, and how far the greatest logit was above the next one at each step. The models of the parent folder named in

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/onnx/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
 // Shapes are what the shapes of a model's inputs are fixed to: those of inputs, and the sizes of symbolic dimensions, by name.

@@ -100,7 +100,7 @@ fi
 # Inputs and outputs that stay on the device.
 if [ $# -eq 3 ] && command -v go >/dev/null; then
   try "bindings, from Go" env MOJO_TEST_PROVIDER=CUDA MOJO_REQUIRE_ORT=1 go -C "$here/../../.." test -count=1 ./ort -run "Bind|Bound|Output"
-  try "generation, from Go" env MOJO_TEST_PROVIDER=CUDA MOJO_REQUIRE_ORT=1 go -C "$here/../../.." test -count=1 ./generate
+  try "generation, from Go" env MOJO_TEST_PROVIDER=CUDA MOJO_REQUIRE_ORT=1 go -C "$here/../../.." test -count=1 ./llm/generate
 fi
 
 if [ -n "$failed" ]; then

@@ -1,8 +1,0 @@
-//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
-
-package aside
-
-import "os"
-
-// lockFile locks nothing: there is no portable way.
-func lockFile(f *os.File) (locked bool, err error) { return false, nil }

@@ -1,0 +1,62 @@
+package atomicfile
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestEverythingUnderWayIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Create(filepath.Join(dir, "model.onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	second, err := Create(filepath.Join(dir, "model.onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if filepath.Dir(f.Name()) != dir || f.Name() == second.Name() {
+		t.Errorf("temporary files %s and %s, expected two in %s", f.Name(), second.Name(), dir)
+	}
+	folder, err := MkdirTemp(dir, "probe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(folder, "x"), filepath.Join(dir, "tracked"), filepath.Join(dir, "kept")} {
+		if err := os.WriteFile(name, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Track(filepath.Join(dir, "tracked"), filepath.Join(dir, "absent"))
+	if err := Commit(func() error { return os.Rename(f.Name(), filepath.Join(dir, "model.onnx")) }); err != nil {
+		t.Fatal(err)
+	}
+	removeAll()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 || entries[0].Name() != "kept" || entries[1].Name() != "model.onnx" {
+		t.Errorf("left %v (%v), expected kept and model.onnx", entries, err)
+	}
+}
+
+func TestRemoveForgets(t *testing.T) {
+	f, err := Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if err := Remove(f.Name()); err != nil || len(paths) != 0 {
+		t.Errorf("error %v, still tracked: %v", err, paths)
+	}
+	if _, err := os.Stat(f.Name()); err == nil {
+		t.Error("the file is still there")
+	}
+}
+
+func TestCreateInNoFolder(t *testing.T) {
+	if _, err := Create(filepath.Join(t.TempDir(), "absent", "x")); err == nil {
+		t.Error("no error for a folder that does not exist")
+	}
+}

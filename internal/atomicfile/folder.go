@@ -1,0 +1,64 @@
+package atomicfile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// folders holds the locks of the temporary folders of this process.
+var folders = map[string]*os.File{}
+
+// deadAfter is the age from which on a folder that nobody has locked is litter: one that is being made is younger.
+const deadAfter = time.Minute
+
+// MkdirTemp is os.MkdirTemp of a folder that is tracked. Folders of the same pattern that dead runs left are removed.
+func MkdirTemp(dir, pattern string) (string, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	sweepFolders(dir, pattern)
+	name, err := os.MkdirTemp(dir, pattern)
+	if err != nil {
+		return "", err
+	}
+	paths[name] = true
+	if f, err := os.Open(name); err == nil {
+		lockFile(f) // where that does not work, nobody sweeps either
+		folders[name] = f
+	}
+	return name, nil
+}
+
+// sweepFolders removes folders that MkdirTemp made in a process that is dead.
+func sweepFolders(dir, pattern string) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	before, after, _ := strings.Cut(pattern, "*")
+	list, _ := filepath.Glob(filepath.Join(dir, before+"*"+after))
+	for _, name := range list {
+		number := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), before), after)
+		if strings.Trim(number, "0123456789") != "" || number == "" || paths[name] {
+			continue // not of os.MkdirTemp
+		}
+		info, err := os.Lstat(name)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < deadAfter {
+			continue
+		}
+		if f, err := os.Open(name); err == nil {
+			if locked, _ := lockFile(f); locked {
+				os.RemoveAll(name)
+			}
+			f.Close()
+		}
+	}
+}
+
+// releaseFolder gives up the lock of a folder that was removed.
+func releaseFolder(name string) {
+	if f := folders[name]; f != nil {
+		f.Close()
+		delete(folders, name)
+	}
+}

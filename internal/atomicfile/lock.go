@@ -1,0 +1,112 @@
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+)
+
+// ErrBusy is the cause of the error of Acquire when another run is writing the same output.
+var ErrBusy = errors.New("another run is writing it")
+
+// errLocked is what lockFile gives when another process holds the lock.
+var errLocked = errors.New("locked")
+
+// Lock is held by the one run that writes an output. It is a file beside the output, ".NAME.lock", which the system
+// unlocks when its process ends, however that happens: a lock file that can be locked is what a dead run left behind,
+// and every temporary file of that output is litter while the lock is held.
+type Lock struct {
+	output string
+	file   *os.File
+	note   string
+	alone  bool // false where files cannot be locked
+}
+
+// Acquire takes the lock of an output; the error wraps ErrBusy when another run has it.
+func Acquire(output string) (*Lock, error) {
+	dir, base := filepath.Split(output)
+	name := filepath.Join(dir, "."+base+".lock")
+	for range 100 {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		alone, err := lockFile(f)
+		if err != nil {
+			f.Close()
+			if errors.Is(err, errLocked) {
+				return nil, fmt.Errorf("%w (it holds %s)", ErrBusy, name)
+			}
+			return nil, fmt.Errorf("cannot lock %s: %w", name, err)
+		}
+		if !isFile(f, name) { // its owner removed it between our open and lock
+			f.Close()
+			continue
+		}
+		Track(name)
+		note, err := io.ReadAll(io.LimitReader(f, 1<<12))
+		if err != nil {
+			Remove(name)
+			f.Close()
+			return nil, err
+		}
+		return &Lock{output, f, string(note), alone}, nil
+	}
+	return nil, fmt.Errorf("cannot lock %s: it is no file of its own, or keeps changing", name)
+}
+
+// isFile says whether name is the very file that is open, and no link to it.
+func isFile(f *os.File, name string) bool {
+	a, errA := f.Stat()
+	b, errB := os.Lstat(name)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// Note gives what a run that died with the lock in hand had noted down last; empty without such a run.
+func (l *Lock) Note() string { return l.note }
+
+// SetNote notes down what the next run has to know if this one dies.
+func (l *Lock) SetNote(note string) error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := l.file.WriteAt([]byte(note), 0); err != nil {
+		return err
+	}
+	return l.file.Sync()
+}
+
+// Release removes the lock file and lets others write the output.
+func (l *Lock) Release() error {
+	if runtime.GOOS == "windows" { // where no open file can be removed, and where lockFile locks nothing
+		return errors.Join(l.file.Close(), Remove(l.file.Name()))
+	}
+	return errors.Join(Remove(l.file.Name()), l.file.Close()) // in this order: a released file must not stay
+}
+
+// Leftovers lists the temporary files of the output that dead runs left. It lists none where files cannot be locked, for
+// there they may be of a run that is alive.
+func (l *Lock) Leftovers() ([]string, error) {
+	if !l.alone {
+		return nil, nil
+	}
+	dir, base := filepath.Split(l.output)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil {
+		return nil, err
+	}
+	pattern := regexp.MustCompile(`^\.` + regexp.QuoteMeta(base) + `\.\d+-\d+(\.[a-z]+)?\.tmp$`)
+	mu.Lock()
+	defer mu.Unlock()
+	var list []string
+	for _, e := range entries {
+		if name := filepath.Join(dir, e.Name()); pattern.MatchString(e.Name()) && !paths[name] {
+			list = append(list, name)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,39 @@
+package tokenizer
+
+import (
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/llm/tokenizer/internal/onig"
+)
+
+// MatchTimeout is how long a pattern may look for one match: nested repetitions can take a time that doubles with every character. What
+// was not searched by then stays one piece. Oniguruma, which tokenizers uses, gives up after ten million steps.
+const MatchTimeout = 10 * time.Second
+
+// pattern is a regular expression of a tokenizer.json.
+type pattern struct{ re *onig.Regexp }
+
+func newPattern(source string) (*pattern, error) {
+	re, err := onig.Compile(source, MatchTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return &pattern{re}, nil
+}
+
+// spans gives the matches in text and what is between them.
+func (p *pattern) spans(text string) []span {
+	var out []span
+	done := 0
+	p.re.Each(text, func(start, end int) {
+		if done < start {
+			out = append(out, span{done, start, false})
+		}
+		out = append(out, span{start, end, true})
+		done = end
+	})
+	if done < len(text) {
+		out = append(out, span{done, len(text), false})
+	}
+	return out
+}

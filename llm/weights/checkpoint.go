@@ -1,0 +1,221 @@
+package weights
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
+	"github.com/mojo-patch/mojo-patch/llm/weights/safetensors"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Tensor is a tensor of a checkpoint.
+type Tensor struct {
+	Name string
+	// Type is the format's name for how the elements are stored, such as "Q4_K" or "BF16".
+	Type string
+	Dims []int64 // outermost first: the weight of a linear layer is [out, in]
+	// DataType is the type of elements that are stored one by one, onnx.Undefined for blocks of quantised ones.
+	DataType onnx.DataType
+	Size     int64 // bytes in the file
+	Path     string
+	// Readable says whether the elements can be read; those of some types cannot.
+	Readable bool
+
+	arch    *architecture // of GGUF files, nil for safetensors
+	float32 func(dst []float32, first int64) error
+	bytes   func() ([]byte, error)
+}
+
+// Len is the number of elements.
+func (t *Tensor) Len() int64 {
+	n := int64(1)
+	for _, d := range t.Dims {
+		n *= d
+	}
+	return n
+}
+
+// Checkpoint is a set of open files of weights.
+type Checkpoint struct {
+	Files   []string
+	Tensors []*Tensor // in the order of the files
+
+	byName    map[string]*Tensor
+	modelType string          // of config.json beside safetensors files
+	untied    bool            // it says that the head is not the token embedding
+	split     map[string]bool // files that were opened as parts of others
+	close     []func() error
+}
+
+// Tensor gives the tensor of this name, nil where there is none.
+func (c *Checkpoint) Tensor(name string) *Tensor { return c.byName[name] }
+
+// Close releases the files. The checkpoint's tensors, and models they were put into, cannot be read after that.
+func (c *Checkpoint) Close() error {
+	var errs []error
+	for _, f := range c.close {
+		errs = append(errs, f())
+	}
+	c.close = nil
+	return errors.Join(errs...)
+}
+
+// Open opens a checkpoint: files whose names end in .gguf, .safetensors or .json (the index of safetensors files), and
+// folders with such files. A folder is opened by its index where it has one, else by model.safetensors, else by all its
+// safetensors files, else by its GGUF files. A tensor that is in two files is an error. A GGUF file that is one of several (NAME-00001-of-00003.gguf)
+// brings the others.
+func Open(paths ...string) (*Checkpoint, error) {
+	c := &Checkpoint{byName: map[string]*Tensor{}, split: map[string]bool{}}
+	for _, path := range paths {
+		if err := c.open(path); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Checkpoint) open(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot read weights: %w", err)
+	case info.IsDir():
+		return c.openFolder(path)
+	case strings.HasSuffix(path, ".gguf"):
+		if c.split[filepath.Clean(path)] {
+			return nil
+		}
+		files, err := gguf.OpenSplit(path)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			c.split[filepath.Clean(f.Path)] = len(files) > 1
+		}
+		return c.addGGUF(files)
+	case strings.HasSuffix(path, ".safetensors"):
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return err
+		}
+		return c.addSafetensors(f)
+	case strings.HasSuffix(path, ".json"):
+		files, err := safetensors.OpenIndex(path)
+		if err != nil {
+			return err
+		}
+		return c.addSafetensors(files...)
+	}
+	return fmt.Errorf("%s: weights are read from files that end in .gguf, .safetensors or .json (an index), and from folders with these", path)
+}
+
+// openFolder opens a checkpoint as model hubs lay it out.
+func (c *Checkpoint) openFolder(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("cannot read weights: %w", err)
+	}
+	for _, suffix := range []string{".safetensors.index.json", "model.safetensors", ".safetensors", ".gguf"} {
+		found := false
+		for _, e := range entries {
+			fits := strings.HasSuffix(e.Name(), suffix)
+			if suffix == "model.safetensors" { // others beside it are the same weights under other names, or adapters
+				fits = e.Name() == suffix
+			}
+			if fits && !e.IsDir() {
+				found = true
+				if err := c.open(filepath.Join(dir, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		if found {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the folder holds no .safetensors.index.json, .safetensors or .gguf file", dir)
+}
+
+func (c *Checkpoint) addSafetensors(files ...*safetensors.File) error {
+	for _, f := range files {
+		c.close = append(c.close, f.Close)
+	}
+	for _, f := range files {
+		c.Files = append(c.Files, f.Path)
+		if err := c.readConfig(filepath.Join(filepath.Dir(f.Path), "config.json")); err != nil {
+			return err
+		}
+		for _, t := range f.Tensors {
+			err := c.add(&Tensor{Name: t.Name, Type: string(t.Type), Dims: t.Dims, DataType: t.Type.DataType(), Size: t.Size(),
+				Path: f.Path, Readable: t.Type.Readable(), float32: t.Float32, bytes: t.Bytes})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Checkpoint) addGGUF(files []*gguf.File) error {
+	for _, f := range files {
+		c.close = append(c.close, f.Close)
+	}
+	arch := readArchitecture(files)
+	for _, f := range files {
+		c.Files = append(c.Files, f.Path)
+		for _, t := range f.Tensors {
+			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(), Size: t.Size(),
+				Path: f.Path, Readable: t.Type.Readable(), arch: arch, float32: t.Float32, bytes: t.Bytes})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Checkpoint) add(t *Tensor) error {
+	if other := c.byName[t.Name]; other != nil {
+		if other.Path == t.Path {
+			return fmt.Errorf("%s is given twice", t.Path)
+		}
+		return fmt.Errorf("tensor %q is in %s and in %s: give only one of them", t.Name, other.Path, t.Path)
+	}
+	c.byName[t.Name] = t
+	c.Tensors = append(c.Tensors, t)
+	return nil
+}
+
+// readConfig takes the model's type from the configuration beside a safetensors file, where there is one.
+func (c *Checkpoint) readConfig(path string) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var config struct {
+		ModelType string `json:"model_type"`
+		Tied      *bool  `json:"tie_word_embeddings"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &config)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read the configuration beside the weights, %s: %w", path, err)
+	}
+	if config.ModelType != "" {
+		c.modelType = config.ModelType
+	}
+	c.untied = c.untied || config.Tied != nil && !*config.Tied
+	return nil
+}
+
+// same says whether two lists of dimensions are equal.
+func same(a, b []int64) bool { return slices.Equal(a, b) }
