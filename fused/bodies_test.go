@@ -58,7 +58,7 @@ func TestBodiesInOnnxruntime(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// pythonWithOnnxruntime gives a Python that has onnx and onnxruntime, or skips the test; with MOJO_REQUIRE_ORT=1 it
+// pythonWithOnnxruntime returns a Python that has onnx and onnxruntime, or skips the test; with MOJO_REQUIRE_ORT=1 it
 // fails instead.
 func pythonWithOnnxruntime(t *testing.T) string {
 	t.Helper()

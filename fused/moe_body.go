@@ -47,12 +47,12 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{b.round("Y", b.call("shaped", "Reshape", total, shape), MoEX)}
 }
 
-// moeScans says whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies it.
+// moeScans reports whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies it.
 func moeScans(s Site) bool {
 	return s.Opset >= scanBFloatOpset || s.Types[MoEGateUp] != onnx.BFloat16
 }
 
-// rows gives v as a matrix of its last dimension, and v's own shape.
+// rows returns v as a matrix of its last dimension, and v's own shape.
 func (b *body) rows(name string, v *onnx.Value) (matrix, shape *onnx.Value) {
 	shape = b.call(name+"_from", "Shape", v)
 	width := b.call(name+"_width", "Slice", shape, b.integers("last", -1), b.integers("end", math.MaxInt64))

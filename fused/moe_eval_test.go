@@ -50,7 +50,7 @@ func TestMixtureBodiesInTheEvaluator(t *testing.T) {
 	}
 }
 
-// randomInputs gives inputs of the site's shapes; integers are experts, one of the four is left alone.
+// randomInputs returns inputs of the site's shapes; integers are experts, one of the four is left alone.
 func randomInputs(r *rand.Rand, s Site) []*reference.Tensor {
 	in := make([]*reference.Tensor, len(s.Types))
 	for i, typ := range s.Types {
@@ -119,7 +119,7 @@ func naiveScore(score string, v []float64) []float64 {
 	return out
 }
 
-// greatest gives the places of the k greatest elements, the first of equals first.
+// greatest returns the places of the k greatest elements, the first of equals first.
 func greatest(v []float64, k int64) []int {
 	at := make([]int, len(v))
 	for i := range at {

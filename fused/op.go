@@ -82,7 +82,7 @@ func Lookup(name string) *Op {
 	return nil
 }
 
-// Supports says whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
+// Supports reports whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
 // must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that
 // the kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
 func (o *Op) Supports(s Site) error {
@@ -101,7 +101,7 @@ func (o *Op) Supports(s Site) error {
 	return o.supports(s)
 }
 
-// OutputTypes gives the types of the outputs at a site that is supported.
+// OutputTypes returns the types of the outputs at a site that is supported.
 func (o *Op) OutputTypes(s Site) []onnx.DataType { return o.outputTypes(s) }
 
 // Function builds the definition for the site: a model-local function whose opset import equals the site's. Sites with
@@ -187,7 +187,7 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// agree says whether two shapes may be equal: -1 agrees with every dimension.
+// agree reports whether two shapes may be equal: -1 agrees with every dimension.
 func agree(a, b []int64) bool {
 	if len(a) != len(b) {
 		return false
@@ -209,7 +209,7 @@ func (s Site) attr(name string) *onnx.Attribute {
 	return &onnx.Attribute{}
 }
 
-// has says whether the site has input i.
+// has reports whether the site has input i.
 func (s Site) has(i int) bool { return i < len(s.Types) && s.Types[i] != onnx.Undefined }
 
 func (s Site) dims(i int) []int64 {
@@ -219,7 +219,7 @@ func (s Site) dims(i int) []int64 {
 	return nil
 }
 
-// lastDim gives the last dimension of input i, -1 when it is unknown.
+// lastDim returns the last dimension of input i, -1 when it is unknown.
 func (s Site) lastDim(i int) int64 {
 	d := s.dims(i)
 	if len(d) == 0 {
@@ -228,7 +228,7 @@ func (s Site) lastDim(i int) int64 {
 	return d[len(d)-1]
 }
 
-// isKernelType says whether kernels are built for t.
+// isKernelType reports whether kernels are built for t.
 func isKernelType(t onnx.DataType) bool {
 	return t == onnx.Float || t == onnx.Float16 || t == onnx.BFloat16
 }

@@ -124,7 +124,7 @@ func (b *body) rotated(x *onnx.Value, side string) (rotated, rest *onnx.Value) {
 	return first, last
 }
 
-// pairs gives the first and the second channels of the pairs in v.
+// pairs returns the first and the second channels of the pairs in v.
 func (b *body) pairs(first, second string, v *onnx.Value, layout string) (*onnx.Value, *onnx.Value) {
 	if layout == layoutHalves {
 		return b.halves(first, second, v)
@@ -139,7 +139,7 @@ func (b *body) interleave(name string, first, second, like *onnx.Value) *onnx.Va
 	return b.call(name, "Reshape", both, b.call("shape", "Shape", like))
 }
 
-// rotaryLayouts gives the layouts of the pairs in X and in Y.
+// rotaryLayouts returns the layouts of the pairs in X and in Y.
 func rotaryLayouts(s Site) (from, to string) {
 	from = layoutHalves
 	if s.attr("interleaved").Int == 1 {
@@ -148,10 +148,10 @@ func rotaryLayouts(s Site) (from, to string) {
 	return from, s.attr("output_layout").String
 }
 
-// cosWide says whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as wide.
+// cosWide reports whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as wide.
 func cosWide(s Site, cos int) bool { return s.lastDim(cos) == s.attr("rotary_dim").Int }
 
-// rotaryPartial says whether there may be channels that are not rotated.
+// rotaryPartial reports whether there may be channels that are not rotated.
 func rotaryPartial(s Site) bool { return s.lastDim(0) != s.attr("rotary_dim").Int }
 
 // rotarySupports looks at the attributes and shapes of a rotation by the tables cos and the input after it.
@@ -184,7 +184,7 @@ func rotarySupports(op string, s Site, cos int) error {
 	return nil
 }
 
-// broadcasts says whether a table of shape t broadcasts to x in all dimensions but the last.
+// broadcasts reports whether a table of shape t broadcasts to x in all dimensions but the last.
 func broadcasts(t, x []int64) error {
 	if t == nil || x == nil {
 		return nil

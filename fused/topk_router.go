@@ -167,7 +167,7 @@ func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
 	return b.op(name, "Softmax", []*onnx.Value{logits}, onnx.IntAttr("axis", -1))
 }
 
-// topK gives the greatest elements of v along the last axis and where they stand; k is a vector of one.
+// topK returns the greatest elements of v along the last axis and where they stand; k is a vector of one.
 func (b *body) topK(values, indices string, v, k *onnx.Value) (*onnx.Value, *onnx.Value) {
 	a, i := b.g.NewValue(values), b.g.NewValue(indices)
 	b.g.AddNode("TopK", []*onnx.Value{v, k}, []*onnx.Value{a, i}, onnx.IntAttr("axis", -1))

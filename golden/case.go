@@ -68,7 +68,7 @@ func outputValues(m *onnx.Model) []*onnx.Value {
 	return m.Graph.Outputs
 }
 
-// declared gives the type the model declares for its input or output of this name, Undefined when it has none.
+// declared returns the type the model declares for its input or output of this name, Undefined when it has none.
 func declared(values []*onnx.Value, name string) onnx.DataType {
 	for _, v := range values {
 		if v.Name == name {

@@ -62,7 +62,7 @@ func Compare(got, want *onnx.Tensor, tol Tolerance) (Stats, error) {
 
 func comparable(a, b onnx.DataType) bool { return a == b || a.IsFloat() && b.IsFloat() }
 
-// coarser gives the less precise of two comparable types; bfloat16 has fewer digits than float16.
+// coarser returns the less precise of two comparable types; bfloat16 has fewer digits than float16.
 func coarser(a, b onnx.DataType) onnx.DataType {
 	for _, t := range []onnx.DataType{onnx.BFloat16, onnx.Float16, onnx.Float} {
 		if a == t || b == t {

@@ -30,7 +30,7 @@ func FitInputs(m *onnx.Model, c Case) error {
 	return errors.Join(errs...)
 }
 
-// accepts says whether a tensor has the type, the rank and the fixed dimensions of a declared type.
+// accepts reports whether a tensor has the type, the rank and the fixed dimensions of a declared type.
 func accepts(want onnx.Type, t *onnx.Tensor) bool {
 	if want.DataType != onnx.Undefined && want.DataType != t.DataType {
 		return false

@@ -123,10 +123,10 @@ func newSoftmax(row reader, classes int64) *softmax {
 	return s
 }
 
-// log gives the logarithm of the probability of a class.
+// log returns the logarithm of the probability of a class.
 func (s *softmax) log(i int64) float64 { return s.row(i) - s.max - s.logSum }
 
-// divergence gives KL(p || q), never below 0.
+// divergence returns KL(p || q), never below 0.
 func (p *softmax) divergence(q *softmax) float64 {
 	if !q.defined {
 		return math.Inf(1)
@@ -145,7 +145,7 @@ func (p *softmax) divergence(q *softmax) float64 {
 	return max(0, sum) // rounding may leave it a little below
 }
 
-// agreement gives the chance that both name one winner.
+// agreement returns the chance that both name one winner.
 func (p *softmax) agreement(q *softmax) float64 {
 	if !q.defined {
 		return 0
@@ -172,7 +172,7 @@ type LogitLimits struct {
 	MinTop1 *float64 // the least part of the positions that must agree
 }
 
-// Set says whether there is a limit.
+// Set reports whether there is a limit.
 func (l LogitLimits) Set() bool { return l.MaxKL != nil || l.MinTop1 != nil }
 
 // Check errs, and says so in the statistics, when they are beyond a limit, or when there is a limit and no position could be
@@ -195,10 +195,10 @@ func (l LogitLimits) broken(s *LogitStats) error {
 	return nil
 }
 
-// Vocabulary gives the number of tokens that a language model knows; see roles.Vocabulary.
+// Vocabulary returns the number of tokens that a language model knows; see roles.Vocabulary.
 func Vocabulary(m *onnx.Model) int64 { return roles.Vocabulary(m) }
 
-// IsLogits says whether an output holds logits: floats whose last axis is the vocabulary, or that are named so, for models
+// IsLogits reports whether an output holds logits: floats whose last axis is the vocabulary, or that are named so, for models
 // that take embeddings in place of tokens. vocabulary may be 0, for one that is not known.
 func IsLogits(t *onnx.Tensor, vocabulary int64) bool {
 	if !t.DataType.IsFloat() || len(t.Dims) == 0 {

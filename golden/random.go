@@ -97,7 +97,7 @@ func (in input) float(r *rand.Rand) float64 {
 	return 0.5 * r.NormFloat64()
 }
 
-// integer gives an element that stands at column of the last dimension.
+// integer returns an element that stands at column of the last dimension.
 func (in input) integer(r *rand.Rand, s *sizes, column int64) int64 {
 	rows := s.rows(in)
 	switch in.Role {

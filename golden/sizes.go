@@ -25,7 +25,7 @@ type sizes struct {
 	symbols               map[string]int64
 }
 
-// size gives the number behind a dimension whose symbol is known or not.
+// size returns the number behind a dimension whose symbol is known or not.
 func (s *sizes) size(d onnx.Dim) int64 {
 	if d.Value >= 0 {
 		return d.Value
@@ -54,7 +54,7 @@ func (s *sizes) rows(in input) int64 {
 	return rows
 }
 
-// resolveSizes gives every symbol a number. Dimensions without a name get one of their own first.
+// resolveSizes returns every symbol a number. Dimensions without a name get one of their own first.
 func resolveSizes(inputs []input, given map[string]int64) (*sizes, error) {
 	nameUnnamed(inputs)
 	s := &sizes{batch: defaultBatch, sequence: defaultSequence, symbols: map[string]int64{}}

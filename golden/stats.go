@@ -128,7 +128,7 @@ func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 	return all, errors.Join(errs...)
 }
 
-// Passed says whether every comparison passed.
+// Passed reports whether every comparison passed.
 func Passed(all []Stats) bool {
 	for _, s := range all {
 		if !s.Passed {

@@ -26,7 +26,7 @@ type Tolerance struct {
 	Share float64 `json:"share,omitempty"`
 }
 
-// DefaultTolerance gives the tolerance for outputs of a type: float32 1e-4 absolute and relative, float64 1e-9 likewise,
+// DefaultTolerance returns the tolerance for outputs of a type: float32 1e-4 absolute and relative, float64 1e-9 likewise,
 // float16 and bfloat16 4 ulp of the largest magnitude; everything else must be equal.
 func DefaultTolerance(t onnx.DataType) Tolerance {
 	switch t {
@@ -40,7 +40,7 @@ func DefaultTolerance(t onnx.DataType) Tolerance {
 	return Tolerance{}
 }
 
-// String gives the bound, for example "abs 0.0001 + rel 0.0001".
+// String returns the bound, for example "abs 0.0001 + rel 0.0001".
 func (t Tolerance) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -102,7 +102,7 @@ func parseTolerance(flag string, entries []string) (map[string]float64, error) {
 	return values, nil
 }
 
-// For gives the tolerance of a tensor by its name and type.
+// For returns the tolerance of a tensor by its name and type.
 func (t Tolerances) For(name string, dt onnx.DataType) Tolerance {
 	tol := DefaultTolerance(dt)
 	if v, ok := lookup(t.abs, name); ok {

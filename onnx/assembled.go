@@ -123,7 +123,7 @@ func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, erro
 	return p, nil
 }
 
-// rowMajor gives the strides of elements in a row.
+// rowMajor returns the strides of elements in a row.
 func rowMajor(dims []int64) []int64 {
 	strides := make([]int64, len(dims))
 	n := int64(1)
@@ -182,7 +182,7 @@ func (t *Tensor) Sources() []*Tensor {
 	return list
 }
 
-// isFromFiles says whether elements of an assembled tensor lie in a file of external data.
+// isFromFiles reports whether elements of an assembled tensor lie in a file of external data.
 func (t *Tensor) isFromFiles() bool {
 	if t.assembly == nil {
 		return false
@@ -195,5 +195,5 @@ func (t *Tensor) isFromFiles() bool {
 	return false
 }
 
-// isMade says whether the elements are made when they are asked for: those of other tensors, or deferred ones.
+// isMade reports whether the elements are made when they are asked for: those of other tensors, or deferred ones.
 func (t *Tensor) isMade() bool { return t.assembly != nil || t.deferred != nil }

@@ -69,7 +69,7 @@ type converted struct {
 
 const keptConverted = 4
 
-// source gives the elements of a tensor that is not assembled.
+// source returns the elements of a tensor that is not assembled.
 func (r *assembler) source(t *Tensor) ([]byte, error) {
 	if t.External != nil || t.raw != nil {
 		return t.Bytes()

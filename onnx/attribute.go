@@ -79,7 +79,7 @@ func RefAttr(name string, t AttributeType, ref string) *Attribute {
 	return &Attribute{Name: name, Type: t, RefName: ref}
 }
 
-// Subgraphs gives the graphs held by the attribute (GRAPH and GRAPHS), nil for every other kind.
+// Subgraphs returns the graphs held by the attribute (GRAPH and GRAPHS), nil for every other kind.
 func (a *Attribute) Subgraphs() []*Graph {
 	if a.Graph != nil {
 		return []*Graph{a.Graph}

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
 
-// constantNodeTensor gives the value of a Constant node in any of its spellings, nil for sparse ones and for values
+// constantNodeTensor returns the value of a Constant node in any of its spellings, nil for sparse ones and for values
 // taken from a function's attribute.
 func constantNodeTensor(n *Node) *Tensor {
 	for _, a := range n.Attributes {

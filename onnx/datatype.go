@@ -56,7 +56,7 @@ var dataTypes = [...]dataTypeInfo{
 	Float6E2M3: {"float6e2m3", 6}, Float6E3M2: {"float6e3m2", 6},
 }
 
-// String gives the name numpy and ml_dtypes use, for example "float32" or "bfloat16".
+// String returns the name numpy and ml_dtypes use, for example "float32" or "bfloat16".
 func (t DataType) String() string {
 	if t < 0 || int(t) >= len(dataTypes) {
 		return fmt.Sprintf("datatype(%d)", int32(t))
@@ -72,13 +72,13 @@ func (t DataType) Bits() int {
 	return dataTypes[t].bits
 }
 
-// IsFloat says whether t is one of the real floating-point types that arithmetic ops take
+// IsFloat reports whether t is one of the real floating-point types that arithmetic ops take
 // (float16, bfloat16, float32, float64).
 func (t DataType) IsFloat() bool {
 	return t == Float || t == Float16 || t == BFloat16 || t == Double
 }
 
-// IsInteger says whether t is a signed or unsigned integer of 8 to 64 bits.
+// IsInteger reports whether t is a signed or unsigned integer of 8 to 64 bits.
 func (t DataType) IsInteger() bool {
 	return t >= Uint8 && t <= Int64 || t == Uint32 || t == Uint64
 }

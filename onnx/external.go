@@ -189,7 +189,7 @@ func (f *externalFiles) find(x *externalFile, location string) error {
 	return nil
 }
 
-// bytes gives the elements of a tensor with external data, mapping its file at the first call.
+// bytes returns the elements of a tensor with external data, mapping its file at the first call.
 func (f *externalFiles) bytes(t *Tensor) ([]byte, error) {
 	x, n, err := f.place(t)
 	if err != nil {

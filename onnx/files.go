@@ -46,7 +46,7 @@ func (m *Model) Size() (int64, error) {
 	return total, err
 }
 
-// SHA256 gives the hash of the model's file, in hexadecimal, without that of its external data. It reads the whole
+// SHA256 returns the hash of the model's file, in hexadecimal, without that of its external data. It reads the whole
 // file, and errs for a model made in memory.
 func (m *Model) SHA256() (string, error) {
 	if m.Path == "" {

@@ -92,7 +92,7 @@ func limited(t *testing.T, size int) (check func()) {
 	}
 }
 
-// encode gives the bytes that Write writes, nil where the model has external data.
+// encode returns the bytes that Write writes, nil where the model has external data.
 func encode(t *testing.T, m *Model) []byte {
 	external := false
 	m.eachTensor(func(x *Tensor) { external = external || x.External != nil })
@@ -113,7 +113,7 @@ func encode(t *testing.T, m *Model) []byte {
 	return out.Bytes()
 }
 
-// keepsOrder says whether no graph had to be sorted when it was read.
+// keepsOrder reports whether no graph had to be sorted when it was read.
 func keepsOrder(m *Model) bool {
 	same := true
 	compare := func(nodes []*Node, messages []*onnxpb.NodeProto) {

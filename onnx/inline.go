@@ -106,7 +106,7 @@ func (in *inliner) eachRoot(work func(*Graph) error) error {
 	return nil
 }
 
-// callee gives the function to inline that the node calls, nil when it calls none.
+// callee returns the function to inline that the node calls, nil when it calls none.
 func (in *inliner) callee(n *Node) *Function {
 	return in.functions[keyOf(n.Domain, n.OpType, n.Overload)]
 }
@@ -225,7 +225,7 @@ func (in *inliner) body(n *Node, body *Graph, sc, inner *scope, out *[]*Node) er
 	return nil
 }
 
-// bind gives the attributes of a call of f, by name, with the defaults of those that are left out.
+// bind returns the attributes of a call of f, by name, with the defaults of those that are left out.
 func (in *inliner) bind(f *Function, n *Node, sc *scope) (map[string]bound, error) {
 	attrs := map[string]bound{}
 	for _, a := range f.Defaults {

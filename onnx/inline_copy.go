@@ -34,7 +34,7 @@ type bound struct {
 	scope *scope
 }
 
-// value gives the copy of a value. What is of no graph that is copied is itself.
+// value returns the copy of a value. What is of no graph that is copied is itself.
 func (sc *scope) value(v *Value) *Value {
 	if v == nil {
 		return nil
@@ -53,7 +53,7 @@ func (sc *scope) value(v *Value) *Value {
 	return v
 }
 
-// resolve gives the value of a node's attribute, not ok where it is taken from an attribute that the call leaves out.
+// resolve returns the value of a node's attribute, not ok where it is taken from an attribute that the call leaves out.
 func (sc *scope) resolve(a *Attribute) (b bound, ok bool) {
 	if a.RefName == "" || sc.function == nil {
 		return bound{a, sc}, true
@@ -229,7 +229,7 @@ func (in *inliner) constants(branch *Graph, sc *scope, out *[]*Node) {
 	}
 }
 
-// copy gives a tensor of the same elements that can have another name.
+// copy returns a tensor of the same elements that can have another name.
 func (t *Tensor) copy() *Tensor {
 	if t == nil {
 		return nil
@@ -284,7 +284,7 @@ func forgetDims(t *onnxpb.TypeProto) {
 	}
 }
 
-// elementType gives what a sequence, an optional or a map is of, nil for tensors.
+// elementType returns what a sequence, an optional or a map is of, nil for tensors.
 func elementType(t *onnxpb.TypeProto) *onnxpb.TypeProto {
 	switch {
 	case t.GetSequenceType() != nil:

@@ -231,7 +231,7 @@ func (l *layout) keepMade(tp *onnxpb.TensorProto, t *Tensor) {
 	l.inline = append(l.inline, inlineEntry{made: t})
 }
 
-// move gives the tensor a place in the data file. Its bytes are fetched now if they are mapped (which costs nothing),
+// move returns the tensor a place in the data file. Its bytes are fetched now if they are mapped (which costs nothing),
 // and when they are written if they have to be converted.
 func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,

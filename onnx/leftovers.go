@@ -63,7 +63,7 @@ func (s *Staged) checkData(l *layout) error {
 	return nil
 }
 
-// othersUse gives a model of the folder, other than the one at path, that refers to the file of external data; "" when
+// othersUse returns a model of the folder, other than the one at path, that refers to the file of external data; "" when
 // there is none.
 func (s *Staged) othersUse(file string) string {
 	entries, _ := os.ReadDir(filepath.Dir(s.path))
@@ -76,7 +76,7 @@ func (s *Staged) othersUse(file string) string {
 	return ""
 }
 
-// refersTo says whether a model refers to a file in its own folder. What is no model refers to nothing.
+// refersTo reports whether a model refers to a file in its own folder. What is no model refers to nothing.
 func refersTo(model, file string) bool {
 	m, err := Read(model, AllowMissingData(), AllowLinks())
 	if err != nil {

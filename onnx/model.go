@@ -56,10 +56,10 @@ func NewFunction(domain, name, overload string, opset int64) *Function {
 	return &Function{Domain: domain, Name: name, Overload: overload, Opsets: []Opset{{"", opset}}, Body: newGraph(nil, newNames())}
 }
 
-// Opset gives the version of the domain that the model imports, 0 when it does not.
+// Opset returns the version of the domain that the model imports, 0 when it does not.
 func (m *Model) Opset(domain string) int64 { return opsetOf(m.Opsets, domain) }
 
-// Opset gives the version of the domain that the function imports, 0 when it does not.
+// Opset returns the version of the domain that the function imports, 0 when it does not.
 func (f *Function) Opset(domain string) int64 { return opsetOf(f.Opsets, domain) }
 
 // ImportOpset adds the domain at this version, or raises the version it is imported at.

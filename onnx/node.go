@@ -28,15 +28,15 @@ type Node struct {
 	proto    *onnxpb.NodeProto
 }
 
-// Is says whether the node is the standard's op of this type (domain "" or "ai.onnx").
+// Is reports whether the node is the standard's op of this type (domain "" or "ai.onnx").
 func (n *Node) Is(opType string) bool {
 	return n != nil && n.OpType == opType && IsStandardDomain(n.Domain)
 }
 
-// IsStandardDomain says whether the domain is the ONNX standard's, which has two spellings.
+// IsStandardDomain reports whether the domain is the ONNX standard's, which has two spellings.
 func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
 
-// Input gives input i, nil when it is omitted or the node has fewer.
+// Input returns input i, nil when it is omitted or the node has fewer.
 func (n *Node) Input(i int) *Value {
 	if i < 0 || i >= len(n.Inputs) {
 		return nil
@@ -44,7 +44,7 @@ func (n *Node) Input(i int) *Value {
 	return n.Inputs[i]
 }
 
-// OutputValue gives output i, nil when it is omitted or the node has fewer.
+// OutputValue returns output i, nil when it is omitted or the node has fewer.
 func (n *Node) OutputValue(i int) *Value {
 	if i < 0 || i >= len(n.Outputs) {
 		return nil
@@ -52,7 +52,7 @@ func (n *Node) OutputValue(i int) *Value {
 	return n.Outputs[i]
 }
 
-// Attr gives the attribute of this name, nil when the node has none.
+// Attr returns the attribute of this name, nil when the node has none.
 func (n *Node) Attr(name string) *Attribute {
 	for _, a := range n.Attributes {
 		if a.Name == name {
@@ -62,7 +62,7 @@ func (n *Node) Attr(name string) *Attribute {
 	return nil
 }
 
-// AttrInt gives an INT attribute, or def when it is absent or of another kind.
+// AttrInt returns an INT attribute, or def when it is absent or of another kind.
 func (n *Node) AttrInt(name string, def int64) int64 {
 	if a := n.Attr(name); a != nil && a.Type == AttrInt && a.RefName == "" {
 		return a.Int
@@ -70,7 +70,7 @@ func (n *Node) AttrInt(name string, def int64) int64 {
 	return def
 }
 
-// AttrFloat gives a FLOAT attribute, or def when it is absent or of another kind.
+// AttrFloat returns a FLOAT attribute, or def when it is absent or of another kind.
 func (n *Node) AttrFloat(name string, def float32) float32 {
 	if a := n.Attr(name); a != nil && a.Type == AttrFloat && a.RefName == "" {
 		return a.Float
@@ -78,7 +78,7 @@ func (n *Node) AttrFloat(name string, def float32) float32 {
 	return def
 }
 
-// AttrString gives a STRING attribute, or def when it is absent or of another kind.
+// AttrString returns a STRING attribute, or def when it is absent or of another kind.
 func (n *Node) AttrString(name, def string) string {
 	if a := n.Attr(name); a != nil && a.Type == AttrString && a.RefName == "" {
 		return a.String
@@ -86,7 +86,7 @@ func (n *Node) AttrString(name, def string) string {
 	return def
 }
 
-// AttrInts gives an INTS attribute, nil when it is absent or of another kind.
+// AttrInts returns an INTS attribute, nil when it is absent or of another kind.
 func (n *Node) AttrInts(name string) []int64 {
 	if a := n.Attr(name); a != nil && a.Type == AttrInts && a.RefName == "" {
 		return a.Ints

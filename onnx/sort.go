@@ -52,7 +52,7 @@ func (g *Graph) Sort() error {
 	return nil
 }
 
-// producerPosition gives the place in Nodes of the node that writes v, -1 when v comes from elsewhere.
+// producerPosition returns the place in Nodes of the node that writes v, -1 when v comes from elsewhere.
 func (g *Graph) producerPosition(v *Value) int {
 	n := v.Producer
 	if n == nil || n.Graph != g || n.position >= len(g.Nodes) || g.Nodes[n.position] != n {

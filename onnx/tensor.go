@@ -92,7 +92,7 @@ func (t *Tensor) Size() int64 {
 	return n
 }
 
-// Strings gives the elements of a string tensor.
+// Strings returns the elements of a string tensor.
 func (t *Tensor) Strings() []string {
 	if t.proto == nil {
 		return nil
@@ -104,7 +104,7 @@ func (t *Tensor) Strings() []string {
 	return s
 }
 
-// Bytes gives the elements as little-endian packed bytes: from the mapped file, from an external file (opened on first
+// Bytes returns the elements as little-endian packed bytes: from the mapped file, from an external file (opened on first
 // use), converted from the message's typed fields, or put together out of those of other tensors (which takes their size in
 // memory each time). The caller must not write to them.
 func (t *Tensor) Bytes() ([]byte, error) {

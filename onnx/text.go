@@ -160,7 +160,7 @@ func (p *printer) typed(vs []*Value) {
 	p.WriteString(")")
 }
 
-// String gives the type as in float32[batch, 64, ?]; the brackets are absent where the rank is unknown.
+// String returns the type as in float32[batch, 64, ?]; the brackets are absent where the rank is unknown.
 func (t Type) String() string {
 	if !t.HasShape {
 		return t.DataType.String()
@@ -272,7 +272,7 @@ func textFloat(f float64, bits int) string {
 	return s
 }
 
-// textName gives the name as it is where that can be read unmistakably, quoted otherwise.
+// textName returns the name as it is where that can be read unmistakably, quoted otherwise.
 func textName(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r == 0x7f || strings.ContainsRune(`,()<>{}[]="@`, r) || !strconv.IsPrint(r)

@@ -32,17 +32,17 @@ type Use struct {
 // The slice must not be changed, and is valid until the graph is.
 func (v *Value) Uses() []Use { return v.uses }
 
-// IsOutput says whether the value is an output of its graph, or of a graph nested in it that passes it on.
+// IsOutput reports whether the value is an output of its graph, or of a graph nested in it that passes it on.
 func (v *Value) IsOutput() bool { return v.outputs > 0 }
 
 // OutputUses counts how often the value is an output of its graph, or of a graph nested in it.
 func (v *Value) OutputUses() int { return v.outputs }
 
-// IsConstant says whether the value is an initializer that no caller can override.
+// IsConstant reports whether the value is an initializer that no caller can override.
 // Outputs of Constant nodes are not included; see Constant.
 func (v *Value) IsConstant() bool { return v != nil && v.Const != nil && !v.IsInput }
 
-// Constant gives the elements of an initializer or of a Constant node's value attribute, and nil for everything else.
+// Constant returns the elements of an initializer or of a Constant node's value attribute, and nil for everything else.
 // The other spellings of Constant (value_int, value_floats, …) are converted.
 func (v *Value) Constant() *Tensor {
 	if v == nil {
@@ -71,7 +71,7 @@ type Type struct {
 	Dims     []Dim
 }
 
-// Type gives the declared type of the value (graph input or output, value_info); ok is false where none is declared or
+// Type returns the declared type of the value (graph input or output, value_info); ok is false where none is declared or
 // the value is no dense tensor.
 func (v *Value) Type() (t Type, ok bool) {
 	tt := v.info.GetType().GetTensorType()

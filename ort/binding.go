@@ -182,7 +182,7 @@ func (b *Binding) Run(ctx context.Context) error {
 	return nil
 }
 
-// Outputs gives what the last run wrote, in the order in which the outputs were first bound, without copying. The caller
+// Outputs returns what the last run wrote, in the order in which the outputs were first bound, without copying. The caller
 // closes each.
 func (b *Binding) Outputs() ([]*Value, error) {
 	if b.raw == nil {

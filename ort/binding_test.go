@@ -44,7 +44,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// outputs gives what the last run wrote, on the host.
+// outputs returns what the last run wrote, on the host.
 func outputs(t *testing.T, b *ort.Binding) []*onnx.Tensor {
 	t.Helper()
 	values, err := b.Outputs()

@@ -17,7 +17,7 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// setDimensions gives the named dimensions their sizes, which onnxruntime_go has no call for.
+// setDimensions returns the named dimensions their sizes, which onnxruntime_go has no call for.
 func (c *config) setDimensions(o *onnxruntime_go.SessionOptions) error {
 	if len(c.dimensions) == 0 {
 		return nil

@@ -43,7 +43,7 @@ func load(path string) (*api, error) {
 	return a, nil
 }
 
-// holds says whether path is a folder that Find takes the library from.
+// holds reports whether path is a folder that Find takes the library from.
 func holds(path, library string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {

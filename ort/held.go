@@ -41,7 +41,7 @@ func (h *held) remove(c io.Closer) {
 	delete(h.open, c)
 }
 
-// allocator gives the session's allocator for a place of its own. It lives as long as the session: a tensor that it made
+// allocator returns the session's allocator for a place of its own. It lives as long as the session: a tensor that it made
 // does not keep it, and bindings keep tensors.
 func (h *held) allocator(s *Session, memory *C.OrtMemoryInfo) (*C.OrtAllocator, error) {
 	h.Lock()
@@ -60,7 +60,7 @@ func (h *held) allocator(s *Session, memory *C.OrtMemoryInfo) (*C.OrtAllocator, 
 	return a, nil
 }
 
-// copier gives the session that copies tensors of a type between the host and the device.
+// copier returns the session that copies tensors of a type between the host and the device.
 func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
 	h.Lock()
 	defer h.Unlock()

@@ -15,7 +15,7 @@ type Info struct {
 	Dims     []onnx.Dim
 }
 
-// String gives the name, type and shape, for example `"input_ids": int64[batch,7]`.
+// String returns the name, type and shape, for example `"input_ids": int64[batch,7]`.
 func (i Info) String() string {
 	dims := make([]string, len(i.Dims))
 	for k, d := range i.Dims {

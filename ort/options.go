@@ -18,7 +18,7 @@ const (
 
 var optimizationNames = []string{"all", "none", "basic", "extended"}
 
-// String gives the name that ParseOptimization takes.
+// String returns the name that ParseOptimization takes.
 func (o Optimization) String() string {
 	if o < 0 || int(o) >= len(optimizationNames) {
 		return fmt.Sprintf("optimization(%d)", int(o))
@@ -106,7 +106,7 @@ func WithConfig(key, value string) Option {
 // WithPlacement lets Session.Placement tell which provider each node is on.
 func WithPlacement() Option { return WithConfig("session.record_ep_graph_assignment_info", "1") }
 
-// WithDimension gives a dimension that the inputs' shapes name a size, for all runs. Where all have one, onnxruntime
+// WithDimension returns a dimension that the inputs' shapes name a size, for all runs. Where all have one, onnxruntime
 // computes shapes once, when it opens the model; most models need that to become a CUDA graph.
 func WithDimension(name string, size int64) Option {
 	return func(c *config) { c.dimensions[name] = size }

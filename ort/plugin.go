@@ -70,7 +70,7 @@ func (l ProviderLibrary) register(asked string) error {
 	return err
 }
 
-// pluginDevices gives the devices that a plugin library offers for a provider, and all that plugins offer. It registers
+// pluginDevices returns the devices that a plugin library offers for a provider, and all that plugins offer. It registers
 // libraries until one does: those of the given paths, or where there are none those that are named in the environment, and
 // those found whose file names speak of the provider.
 func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice, err error) {

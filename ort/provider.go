@@ -28,7 +28,7 @@ var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "
 // KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider gives.
 func KnownProviders() []string { return slices.Clone(knownProviders) }
 
-// FullProvider gives onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or itself.
+// FullProvider returns onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or itself.
 // The name of one that is not known is kept as it is spelled.
 func FullProvider(name string) string {
 	short := name
@@ -45,13 +45,13 @@ func FullProvider(name string) string {
 	return short + providerSuffix
 }
 
-// ShortProvider gives the name of an execution provider without its suffix: "QNN".
+// ShortProvider returns the name of an execution provider without its suffix: "QNN".
 func ShortProvider(name string) string { return strings.TrimSuffix(FullProvider(name), providerSuffix) }
 
-// SameProvider says whether two names stand for one execution provider, however they are spelled.
+// SameProvider reports whether two names stand for one execution provider, however they are spelled.
 func SameProvider(a, b string) bool { return strings.EqualFold(FullProvider(a), FullProvider(b)) }
 
-// findProvider gives the name in the list that stands for the provider, "" where there is none.
+// findProvider returns the name in the list that stands for the provider, "" where there is none.
 func findProvider(list []string, name string) string {
 	if i := slices.IndexFunc(list, func(n string) bool { return SameProvider(n, name) }); i >= 0 {
 		return list[i]

@@ -30,12 +30,12 @@ const (
 	environmentLibrary = "$" + ProviderLibraryVariable
 )
 
-// named says whether somebody named the library.
+// named reports whether somebody named the library.
 func (l ProviderLibrary) named() bool {
 	return l.Source == givenLibrary || l.Source == environmentLibrary
 }
 
-// brings says whether the library's file name speaks of the provider.
+// brings reports whether the library's file name speaks of the provider.
 func (l ProviderLibrary) brings(full string) bool {
 	base, _, _ := strings.Cut(full, ".") // a plugin may have several: "OpenVINOExecutionProvider.AUTO"
 	return l.Provider != "" && SameProvider(l.Provider, base)
@@ -94,7 +94,7 @@ var pluginPatterns, pluginExtension = func() ([]string, string) {
 	return []string{prefix + "onnxruntime_providers_*" + extension, prefix + "onnxruntime_ep_*" + extension}, extension
 }()
 
-// pluginsAt gives the plugin that path is, or those of the folder.
+// pluginsAt returns the plugin that path is, or those of the folder.
 func pluginsAt(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -56,7 +56,7 @@ var (
 
 var errWrongProduct = errors.New("it gives a wrong product of two matrices")
 
-// product gives the model as a file has it.
+// product returns the model as a file has it.
 func product() ([]byte, error) {
 	m := onnx.New(8, 17)
 	m.Graph.Name = "product"

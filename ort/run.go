@@ -94,7 +94,7 @@ func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error
 	return tensors, names, nil
 }
 
-// fits says whether the tensor has the type and shape that the model wants.
+// fits reports whether the tensor has the type and shape that the model wants.
 func fits(t *onnx.Tensor, want Info) error {
 	if want.DataType == onnx.Undefined {
 		return fmt.Errorf("input %q is no dense tensor in the model: sequences, maps and optional values are not supported", want.Name)
@@ -225,7 +225,7 @@ func (s *Session) tensor(name string, v *C.OrtValue) (*onnx.Tensor, error) {
 	return onnx.NewTensor(name, dt, dims, b)
 }
 
-// view gives the type, shape and elements of a value of onnxruntime.
+// view returns the type, shape and elements of a value of onnxruntime.
 func (a *api) view(v *C.OrtValue) (onnx.DataType, []int64, unsafe.Pointer, error) {
 	var elementType C.int
 	var rank C.size_t

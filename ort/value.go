@@ -66,7 +66,7 @@ func (s *Session) Allocate(name string, dims []int64) (*Value, error) {
 	return v, nil
 }
 
-// place gives where the session reads the input, or writes the output, of that name.
+// place returns where the session reads the input, or writes the output, of that name.
 func (s *Session) place(name string, kind C.int) (C.mojo_place, Info, error) {
 	ports, what := s.inputs, "input"
 	if kind == C.MOJO_OUTPUTS {
@@ -119,7 +119,7 @@ func (v *Value) Tensor() (*onnx.Tensor, error) {
 	return t, v.copy(b, false)
 }
 
-// Bytes gives the elements of a value that lies on the host, without a copy: little-endian, packed. They are valid until the
+// Bytes returns the elements of a value that lies on the host, without a copy: little-endian, packed. They are valid until the
 // value is closed, and must not be written to. It errs for a value on a device; see Tensor.
 func (v *Value) Bytes() ([]byte, error) {
 	if v.raw == nil {

@@ -181,7 +181,7 @@ func (b *builder) node(opType, name string, inputs []*onnx.Value, attrs ...*onnx
 	return v
 }
 
-// attribute gives the FLOAT attribute of the function as a value, made once.
+// attribute returns the FLOAT attribute of the function as a value, made once.
 func (b *builder) attribute(ref string) *onnx.Value {
 	if b.refs[ref] == nil {
 		b.refs[ref] = b.node("Constant", ref, nil, onnx.RefAttr("value_float", onnx.AttrFloat, ref))

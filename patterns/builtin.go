@@ -20,7 +20,7 @@ var builtin = sync.OnceValue(func() *Set {
 	return s
 })
 
-// builtinSet gives the patterns of files of builtin/.
+// builtinSet returns the patterns of files of builtin/.
 func builtinSet(names ...string) *Set {
 	s := NewSet()
 	for _, name := range names {
@@ -35,5 +35,5 @@ func builtinSet(names ...string) *Set {
 	return s
 }
 
-// Builtin gives the patterns of builtin/*.pat, and those that are written in Go.
+// Builtin returns the patterns of builtin/*.pat, and those that are written in Go.
 func Builtin() *Set { return builtin() }

@@ -48,7 +48,7 @@ func newTracer(g *graphView) *tracer {
 	return &tracer{g: g, max: maxChannels, blocks: map[block][]channel{}, products: map[int][2][]channel{}, computed: map[int]bool{}}
 }
 
-// dims gives the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or too many.
+// dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or too many.
 func (t *tracer) dims(b block) (dims []int, n int, ok bool) {
 	rank, known := t.g.facts.Rank(b.v)
 	if !known || rank < b.axes {
@@ -67,7 +67,7 @@ func (t *tracer) dims(b block) (dims []int, n int, ok bool) {
 	return dims, n, true
 }
 
-// trace gives the channels of the last axes of v; nil when their number is unknown or too great.
+// trace returns the channels of the last axes of v; nil when their number is unknown or too great.
 func (t *tracer) trace(v *onnx.Value, axes int) []channel {
 	b := block{t.g.resolve(v), axes}
 	if c, ok := t.blocks[b]; ok {
@@ -108,7 +108,7 @@ func (t *tracer) origin(b block, n int) []channel {
 
 func isConstant(v *onnx.Value) bool { return v.Constant() != nil }
 
-// moved gives the channels of a block whose node moves channels about; nil for other nodes.
+// moved returns the channels of a block whose node moves channels about; nil for other nodes.
 func (t *tracer) moved(b block, dims []int) []channel {
 	n := b.v.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || b.v.Constant() != nil {
@@ -142,7 +142,7 @@ func (t *tracer) moved(b block, dims []int) []channel {
 	return nil
 }
 
-// axis gives the place of an axis of the node's first input among the last axes of a block; ok is false when it lies before them.
+// axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it lies before them.
 func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
 	rank, known := t.g.facts.Rank(in)
 	if axis < 0 {
@@ -187,7 +187,7 @@ func steps(n, from, by, size, stride int) []int {
 	return list
 }
 
-// strides gives what one place of each axis adds to an index.
+// strides returns what one place of each axis adds to an index.
 func strides(sizes []int) []int {
 	s := make([]int, len(sizes))
 	for k, n := len(sizes)-1, 1; k >= 0; k-- {
@@ -205,12 +205,12 @@ func (t *tracer) byAxes() []block {
 	return list
 }
 
-// reached says whether channels of v were asked for.
+// reached reports whether channels of v were asked for.
 func (t *tracer) reached(v *onnx.Value) bool {
 	return slices.ContainsFunc(t.order, func(b block) bool { return b.v == v })
 }
 
-// rowsBroadcast says whether the rows of a broadcast to those of b.
+// rowsBroadcast reports whether the rows of a broadcast to those of b.
 func (t *tracer) rowsBroadcast(a, b block) bool {
 	for w := range worlds {
 		s, ok1 := t.g.facts.Shape(a.v, w)
@@ -222,7 +222,7 @@ func (t *tracer) rowsBroadcast(a, b block) bool {
 	return true
 }
 
-// shapeBroadcasts says whether shape a broadcasts to shape b without enlarging it.
+// shapeBroadcasts reports whether shape a broadcasts to shape b without enlarging it.
 func shapeBroadcasts(a, b []int64) bool {
 	if len(a) > len(b) {
 		return false

@@ -68,7 +68,7 @@ func (t *tracer) sequence(n *onnx.Node, b block, dims []int) []channel {
 	return joined(parts, dims[:place])
 }
 
-// sequenceOf gives the node that makes the sequence that n joins, nil for other nodes, and the tensors that n reads through it.
+// sequenceOf returns the node that makes the sequence that n joins, nil for other nodes, and the tensors that n reads through it.
 func sequenceOf(n *onnx.Node) (list *onnx.Node, inputs []*onnx.Value) {
 	if list = producer(n.Input(0)); n.Is("ConcatFromSequence") && list.Is("SequenceConstruct") {
 		return list, list.Inputs

@@ -22,7 +22,7 @@ func (t *tracer) reshape(n *onnx.Node, b block) []channel {
 	return nil
 }
 
-// sameRows says whether the axes before two blocks are the same.
+// sameRows reports whether the axes before two blocks are the same.
 func (t *tracer) sameRows(a, b block) bool {
 	for w := range worlds {
 		s, ok1 := t.g.facts.Shape(a.v, w)

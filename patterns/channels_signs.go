@@ -53,7 +53,7 @@ func (t *tracer) operand(v *onnx.Value, dims []int) []channel {
 	return repeated(source, dims, sizes)
 }
 
-// constant gives the elements of a constant, broadcast to a block of these dimensions; ok is false when rows differ.
+// constant returns the elements of a constant, broadcast to a block of these dimensions; ok is false when rows differ.
 func (t *tracer) constant(v *onnx.Value, dims []int) (values []float64, ok bool) {
 	if v == nil {
 		return nil, false

@@ -16,7 +16,7 @@ type dataflow struct {
 	needed   map[*onnx.Value]bool         // of this graph's values: see isNeeded; nil until needed
 }
 
-// flow gives the dataflow of the graph, which is looked through once.
+// flow returns the dataflow of the graph, which is looked through once.
 func (g *graphView) flow() *dataflow {
 	if g.dataflow != nil {
 		return g.dataflow
@@ -71,7 +71,7 @@ func isRandomOp(n *onnx.Node) bool {
 	return false
 }
 
-// known says whether the elements of v follow from constants and shapes alone.
+// known reports whether the elements of v follow from constants and shapes alone.
 func (g *graphView) known(v *onnx.Value) bool {
 	for w := range worlds {
 		if _, ok := g.facts.Known(v, w); !ok {
@@ -81,7 +81,7 @@ func (g *graphView) known(v *onnx.Value) bool {
 	return true
 }
 
-// isData says whether v depends on what the model is given, and not on its weights and on the sizes of its inputs alone.
+// isData reports whether v depends on what the model is given, and not on its weights and on the sizes of its inputs alone.
 func (g *graphView) isData(v *onnx.Value) bool {
 	if v == nil || v.Constant() != nil {
 		return false
@@ -101,7 +101,7 @@ func (g *graphView) operands(n *onnx.Node) []*onnx.Value {
 	return append(slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil }), list...)
 }
 
-// isLogits says whether v is what a router of the graph gives for each expert.
+// isLogits reports whether v is what a router of the graph gives for each expert.
 func (g *graphView) isLogits(v *onnx.Value) bool {
 	d := g.flow()
 	if d.logits == nil {
@@ -113,7 +113,7 @@ func (g *graphView) isLogits(v *onnx.Value) bool {
 	return d.logits[v]
 }
 
-// readers gives the nodes of this graph that read v, by themselves or in their bodies.
+// readers returns the nodes of this graph that read v, by themselves or in their bodies.
 func (g *graphView) readers(v *onnx.Value) []*onnx.Node {
 	list := slices.Clip(g.flow().passedOn[v])
 	for _, u := range v.Uses() {
@@ -128,7 +128,7 @@ func (g *graphView) readers(v *onnx.Value) []*onnx.Node {
 	return list
 }
 
-// isNeeded says whether the elements of v, and not its shape alone, go into an output of the graph.
+// isNeeded reports whether the elements of v, and not its shape alone, go into an output of the graph.
 func (g *graphView) isNeeded(v *onnx.Value) bool {
 	d := g.flow()
 	if d.needed == nil {

@@ -139,7 +139,7 @@ func digits(row []float64, k int, base float64) ([]int, error) {
 	return answers, nil
 }
 
-// speak gives the answer of a second product: its number in bits, times what its data are besides the unit.
+// speak returns the answer of a second product: its number in bits, times what its data are besides the unit.
 func (p *expertProbe) speak(a *applied, out *reference.Tensor) error {
 	if a.first = p.groupOf(a); len(a.first) == 0 { // no token comes here
 		return nil
@@ -290,7 +290,7 @@ func stridesOf(shape []int) []int {
 	return strides
 }
 
-// groupOf gives the first products that a second one belongs to.
+// groupOf returns the first products that a second one belongs to.
 func (p *expertProbe) groupOf(a *applied) []*applied {
 	var group []*applied
 	g := p.groups[a.number]
@@ -307,7 +307,7 @@ func (p *expertProbe) groupOf(a *applied) []*applied {
 	return group
 }
 
-// number gives the number, from 1 on, of the expert that a second product stands for at one place.
+// number returns the number, from 1 on, of the expert that a second product stands for at one place.
 func (p *expertProbe) number(a *applied, place int64) (int, error) {
 	var key strings.Builder
 	write := func(m *matrix) {

@@ -17,7 +17,7 @@ type weightBlock struct {
 	size int64 // rows*columns are as many elements; the rows of the matrix may be laid end to end
 }
 
-// block gives a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not stored so.
+// block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not stored so.
 func (m *matrix) block(inOut bool) *weightBlock {
 	rows, columns, step, unit := m.out, m.in, m.byOut, m.byIn
 	if inOut {
@@ -44,7 +44,7 @@ func (m *matrix) block(inOut bool) *weightBlock {
 	return b
 }
 
-// placed gives the blocks of all experts as one value of these dimensions, the first of which is the experts'.
+// placed returns the blocks of all experts as one value of these dimensions, the first of which is the experts'.
 func (b *expertsBuilder) placed(name string, list []*weightBlock, dims ...int64) *onnx.Value {
 	first := list[0]
 	source, total := b.source(name, first.source), first.source.Constant().Len()
@@ -84,7 +84,7 @@ func (b *expertsBuilder) placed(name string, list []*weightBlock, dims ...int64)
 	return b.concat(name, 0, parts...)
 }
 
-// source gives an initializer; one that only the body of a loop or a branch knows is taken along.
+// source returns an initializer; one that only the body of a loop or a branch knows is taken along.
 func (b *expertsBuilder) source(name string, v *onnx.Value) *onnx.Value {
 	if w := b.stands[v]; w != nil {
 		return w

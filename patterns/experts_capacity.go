@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// countsTokens says whether a region counts tokens one after the other, as mixtures do whose experts take so many tokens and drop
+// countsTokens reports whether a region counts tokens one after the other, as mixtures do whose experts take so many tokens and drop
 // the rest. How many is a number that no run with a few tokens meets, so that no check on such runs would tell; counts of experts,
 // as of the tokens that each of them gets, are none of this.
 func (g *graphView) countsTokens(reg *region) (at *onnx.Node, why string) {
@@ -18,7 +18,7 @@ func (g *graphView) countsTokens(reg *region) (at *onnx.Node, why string) {
 	return at, why
 }
 
-// alongTokens says whether the axis of a CumSum is not known to have one size for any number of tokens.
+// alongTokens reports whether the axis of a CumSum is not known to have one size for any number of tokens.
 func (g *graphView) alongTokens(n *onnx.Node) bool {
 	axis, ok := g.ints(n.Input(1))
 	if !ok || len(axis) != 1 {

@@ -10,7 +10,7 @@ import (
 // copyStart is the number of bytes by which constants are told apart before they are compared.
 const copyStart = 64
 
-// storedOnce gives the constant that v is a copy of, the first that it was asked for, or v: exporters store what is used in several
+// storedOnce returns the constant that v is a copy of, the first that it was asked for, or v: exporters store what is used in several
 // places as often. This is for the weights of all experts in one; two experts with equal weights of their own stay two.
 func (g *graphView) storedOnce(v *onnx.Value) *onnx.Value {
 	t := v.Constant()

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// gatesHold says whether the gates of all experts are zero for those that a token does not go to, by evaluating the nodes between
+// gatesHold reports whether the gates of all experts are zero for those that a token does not go to, by evaluating the nodes between
 // the choice and the gates on an example: the op reads the gates of the chosen ones alone.
 func (g *graphView) gatesHold(r *routing) bool {
 	ids, ok := g.facts.Shape(r.ids, 0)
@@ -66,7 +66,7 @@ func (g *graphView) gatesHold(r *routing) bool {
 	return true
 }
 
-// examples gives a tensor of different positive numbers.
+// examples returns a tensor of different positive numbers.
 func examples(t onnx.DataType, shape []int64) *reference.Tensor {
 	v := make([]float64, elements(shape))
 	for i := range v {

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// expertsMatch gives the match that a region and its experts make; why not otherwise.
+// expertsMatch returns the match that a region and its experts make; why not otherwise.
 func (f *finder) expertsMatch(reg *region, e *experts) (m *Match, why string) {
 	b := &expertsBuilder{replacementBuilder: f.newReplacement(moeForm, reg.y.Producer), reg: reg, e: e}
 	gateUpLayout, why := b.gateUpLayout()
@@ -53,7 +53,7 @@ func (b *expertsBuilder) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
 	return b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
 }
 
-// tokens gives x, in the type of y where that is wider: the op's result is of its type.
+// tokens returns x, in the type of y where that is wider: the op's result is of its type.
 func (b *expertsBuilder) tokens() *onnx.Value {
 	x := b.input("x", b.reg.x)
 	if t := b.tokenType(); t != b.typeOf(b.reg.x) {
@@ -70,7 +70,7 @@ func (b *expertsBuilder) tokenType() onnx.DataType {
 	return b.typeOf(b.reg.x)
 }
 
-// scaled gives a token for each choice, multiplied with its weight; each goes to one expert with weight 1.
+// scaled returns a token for each choice, multiplied with its weight; each goes to one expert with weight 1.
 func (b *expertsBuilder) scaled(x, weights, ids *onnx.Value) (tokens, ones, experts *onnx.Value) {
 	column := func(name string, v *onnx.Value) *onnx.Value {
 		return b.node("Reshape", name, []*onnx.Value{v, b.integers(name+"_shape", -1, b.reg.routing.k, 1)})
@@ -83,7 +83,7 @@ func (b *expertsBuilder) scaled(x, weights, ids *onnx.Value) (tokens, ones, expe
 	return tokens, one, column("ids_column", ids)
 }
 
-// shaped gives the op's result, which is like x, the type and the shape of y.
+// shaped returns the op's result, which is like x, the type and the shape of y.
 func (b *expertsBuilder) shaped(v *onnx.Value) (w *onnx.Value, why string) {
 	x, y, facts := b.reg.x, b.reg.y, b.f.view.facts
 	if to := b.typeOf(y); b.tokenType() != to {
@@ -119,7 +119,7 @@ func (b *expertsBuilder) onto(v *onnx.Value) *onnx.Value {
 	return b.node("Add", "sum", []*onnx.Value{base, v})
 }
 
-// weights gives the factors of the chosen experts, in float32 or the type of the tokens.
+// weights returns the factors of the chosen experts, in float32 or the type of the tokens.
 func (b *expertsBuilder) weights() *onnx.Value {
 	r := b.reg.routing
 	if r.weights == nil {
@@ -137,7 +137,7 @@ func (b *expertsBuilder) weightsCast(w, from *onnx.Value) *onnx.Value {
 	return w
 }
 
-// ids gives the numbers of the chosen experts, in int64.
+// ids returns the numbers of the chosen experts, in int64.
 func (b *expertsBuilder) ids() *onnx.Value {
 	v := b.chosen("ids", b.reg.routing.ids)
 	if b.typeOf(b.reg.routing.ids) != onnx.Int64 {
@@ -146,7 +146,7 @@ func (b *expertsBuilder) ids() *onnx.Value {
 	return v
 }
 
-// chosen gives a value of the choice with a last axis for the k experts, which ArgMax may leave out.
+// chosen returns a value of the choice with a last axis for the k experts, which ArgMax may leave out.
 func (b *expertsBuilder) chosen(name string, v *onnx.Value) *onnx.Value {
 	in := b.input(name, v)
 	rank, ok1 := b.f.view.facts.Rank(v)
@@ -183,7 +183,7 @@ func outAxis(s *stack) int64 {
 	return 1
 }
 
-// gateUp gives the first product's weight, in which gate comes before up.
+// gateUp returns the first product's weight, in which gate comes before up.
 func (b *expertsBuilder) gateUp() *onnx.Value {
 	e := b.e
 	if e.gateUp != nil {
@@ -222,7 +222,7 @@ func (b *expertsBuilder) concat(name string, axis int64, parts ...*onnx.Value) *
 	return b.node("Concat", name, parts, onnx.IntAttr("axis", axis))
 }
 
-// stacked gives the weight of all experts as one value.
+// stacked returns the weight of all experts as one value.
 func (b *expertsBuilder) stacked(name string, s *stack) *onnx.Value {
 	if s.blocks != nil {
 		return b.placed(name, s.blocks, s.dims...)
@@ -243,7 +243,7 @@ func (b *expertsBuilder) stacked(name string, s *stack) *onnx.Value {
 	return b.concat(name, 0, rows...)
 }
 
-// bias gives the bias of all experts as [experts, out]; nil where there is none.
+// bias returns the bias of all experts as [experts, out]; nil where there is none.
 func (b *expertsBuilder) bias(name string, s *stack) *onnx.Value {
 	if s == nil {
 		return nil
@@ -259,7 +259,7 @@ func (b *expertsBuilder) bias(name string, s *stack) *onnx.Value {
 	return v
 }
 
-// constant gives a value that follows from constants alone: an initializer as it is, what nodes make of one by these nodes.
+// constant returns a value that follows from constants alone: an initializer as it is, what nodes make of one by these nodes.
 func (b *expertsBuilder) constant(name string, v *onnx.Value) *onnx.Value {
 	if w := b.stands[v]; w != nil {
 		return w

@@ -24,12 +24,12 @@ func allOf(products []*applied, shape []int) *results {
 	return &results{products, shape, w}
 }
 
-// asTheyAre says whether nothing was moved, or all was moved back.
+// asTheyAre reports whether nothing was moved, or all was moved back.
 func (r *results) asTheyAre(shape []int) bool {
 	return slices.Equal(r.shape, shape) && r.view.pile == nil && (elements(shape) == 0 || slices.Equal(r.view.compact().axes, allOf(nil, shape).view.compact().axes))
 }
 
-// moved gives the results that a node hands on of those that it reads; nil where it does something else, or drops some.
+// moved returns the results that a node hands on of those that it reads; nil where it does something else, or drops some.
 func (r *results) moved(n *onnx.Node, out *reference.Tensor, ints func(i int) *reference.Tensor) *results {
 	if !onnx.IsStandardDomain(n.Domain) {
 		return nil
@@ -48,7 +48,7 @@ func (r *results) moved(n *onnx.Node, out *reference.Tensor, ints func(i int) *r
 	return &results{r.products, r.shape, list[0]}
 }
 
-// below gives the results of the products behind the tensors of a list, one below the other; nil where they are not all such.
+// below returns the results of the products behind the tensors of a list, one below the other; nil where they are not all such.
 func (p *probe) below(in []*reference.Tensor) *results {
 	var products []*applied
 	shape := slices.Clone(in[0].Shape)

@@ -69,7 +69,7 @@ func (p *probe) run(r *region, env map[*onnx.Value]*reference.Tensor) (*referenc
 	return env[r.y], nil
 }
 
-// runnable gives the nodes that make the region's result from the values in env, in order. What does not depend on these is taken out
+// runnable returns the nodes that make the region's result from the values in env, in order. What does not depend on these is taken out
 // of the facts and added to env, where it is numbers computed from shapes. The facts are of no use behind these values: they guess
 // how many tokens go to an expert. They know the shapes of what the choice is made of.
 func (p *probe) runnable(r *region, env map[*onnx.Value]*reference.Tensor) []*onnx.Node {
@@ -171,7 +171,7 @@ func (p *probe) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, err
 	return p.follow(n, in, s)
 }
 
-// isWeight says whether v is a constant of more than one floating-point number.
+// isWeight reports whether v is a constant of more than one floating-point number.
 func isWeight(v *onnx.Value) bool {
 	t := v.Constant()
 	return t != nil && len(t.Dims) > 0 && t.Len() > 1 && t.DataType.IsFloat()

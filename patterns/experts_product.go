@@ -259,7 +259,7 @@ func (a *applied) places() int64 {
 	return n
 }
 
-// index gives the place of each axis in batch for one of the matrices.
+// index returns the place of each axis in batch for one of the matrices.
 func (a *applied) index(place int64) []int64 {
 	index := make([]int64, len(a.batch))
 	for i := len(index) - 1; i >= 0; i-- {
@@ -269,13 +269,13 @@ func (a *applied) index(place int64) []int64 {
 	return index
 }
 
-// matrix gives one of the matrices.
+// matrix returns one of the matrices.
 func (a *applied) matrix(place int64) *matrix {
 	in, out := a.weight.axes[a.in], a.weight.axes[a.out]
 	return &matrix{at: a.weight.element(a.batch, a.index(place), a.in, a.out), in: in.dim, out: out.dim, byIn: in.stride, byOut: out.stride}
 }
 
-// biasAt gives the bias at one place; nil where there is none.
+// biasAt returns the bias at one place; nil where there is none.
 func (a *applied) biasAt(place int64) *matrix {
 	if a.bias == nil {
 		return nil
@@ -284,7 +284,7 @@ func (a *applied) biasAt(place int64) *matrix {
 	return &matrix{at: a.bias.element(a.resultBatch, a.index(place), a.resultOut), in: 1, out: out.dim, byOut: out.stride}
 }
 
-// element gives the origin of what is left of a view at one place of some axes; none where the other axes lead to several initializers.
+// element returns the origin of what is left of a view at one place of some axes; none where the other axes lead to several initializers.
 func (w *weightView) element(axes []int, index []int64, others ...int) origin {
 	for _, axis := range others {
 		if a := w.axes[axis]; a.dim > 1 && a.step != 0 {

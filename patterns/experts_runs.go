@@ -120,7 +120,7 @@ func (g *graphView) callsOf(reg *region) (p *expertProbe, why string) {
 	return p, p.verdict(err)
 }
 
-// fixedCounts says whether the rows of all experts are split by sizes that do not depend on the choice.
+// fixedCounts reports whether the rows of all experts are split by sizes that do not depend on the choice.
 func (g *graphView) fixedCounts(reg *region) (why string) {
 	for _, n := range reg.nodes {
 		if !n.Is("Split") || n.AttrInt("axis", 0) != 0 || int64(len(n.Outputs)) != reg.routing.experts {
@@ -138,7 +138,7 @@ func (g *graphView) fixedCounts(reg *region) (why string) {
 	return ""
 }
 
-// missesSome says whether an error may be one of a graph that holds fewer experts than the router has.
+// missesSome reports whether an error may be one of a graph that holds fewer experts than the router has.
 func (p *expertProbe) missesSome(err error) bool {
 	return !errors.As(err, new(probeError)) && !errors.Is(err, errInconsistent)
 }

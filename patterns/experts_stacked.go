@@ -96,7 +96,7 @@ func (k *expertReader) read() (*experts, string) {
 	return e, ""
 }
 
-// joined gives the stack that gate and up are two parts of; nil where they are not.
+// joined returns the stack that gate and up are two parts of; nil where they are not.
 func (k *expertReader) joined(gate, up *stack) (whole *stack, packing string, upFirst bool) {
 	a, b := gate.part, up.part
 	if gate.parts[0] != up.parts[0] || gate.inOut != up.inOut || a == nil || b == nil || a.axis != b.axis || a.n != b.n || a.step != b.step {
@@ -158,7 +158,7 @@ func (k *expertReader) activation(v *onnx.Value) (gate, up *onnx.Value, act acti
 	return nil, nil, act, "what stands between the products of an expert is no activation that the op has: " + k.g.describe(v)
 }
 
-// rowsOf gives the value whose rows v has, picked, repeated, moved, scaled one by one or in another type; nil where v is made otherwise.
+// rowsOf returns the value whose rows v has, picked, repeated, moved, scaled one by one or in another type; nil where v is made otherwise.
 func (k *expertReader) rowsOf(v *onnx.Value) *onnx.Value {
 	n := v.Producer
 	if n == nil || !k.reg.inside[n] || !onnx.IsStandardDomain(n.Domain) {
@@ -183,7 +183,7 @@ func (k *expertReader) rowsOf(v *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// weighted says whether the numbers of v are computed with the weights of the choice, and not by a mask that is made of them alone.
+// weighted reports whether the numbers of v are computed with the weights of the choice, and not by a mask that is made of them alone.
 func (k *expertReader) weighted(v *onnx.Value) bool {
 	r := k.reg.routing
 	seen := map[*onnx.Value]bool{}

@@ -35,7 +35,7 @@ func (s gathered) stack(in, out int) *onnx.Value {
 	return s.b.weight(s.b.experts, out, in)
 }
 
-// multiply gives the product of each row with the weight that was picked for it.
+// multiply returns the product of each row with the weight that was picked for it.
 func (s gathered) multiply(x, w *onnx.Value) *onnx.Value {
 	if s.inOut {
 		return s.b.op("Squeeze", s.b.op("MatMul", s.b.op("Unsqueeze", x, []int64{1}), w), []int64{1})

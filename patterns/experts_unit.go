@@ -18,7 +18,7 @@ type unit struct {
 	upFirst              bool   // the first half, the first of every two or the first product is up
 }
 
-// of gives the unit's result; up counts for nothing where there is no gate.
+// of returns the unit's result; up counts for nothing where there is no gate.
 func (u *unit) of(gate, up float64) float64 {
 	if u.limit > 0 {
 		gate, up = min(gate, u.limit), min(max(up, -u.limit), u.limit)
@@ -46,7 +46,7 @@ func (u *unit) describe() string {
 	return fmt.Sprintf("%s with alpha %v, limit %v, up_offset %v, packing %s", u.activation, u.alpha, u.limit, u.offset, u.packing)
 }
 
-// same says whether two units are one, whichever of their operands comes first.
+// same reports whether two units are one, whichever of their operands comes first.
 func (u *unit) same(v *unit) bool {
 	a, b := *u, *v
 	a.upFirst, b.upFirst = false, false
@@ -235,7 +235,7 @@ func (u *unit) errorOn(row []float64, sources [][]float64, most float64) float64
 	return worst
 }
 
-// eitherFirst says whether the unit fits as well when gate and up change places.
+// eitherFirst reports whether the unit fits as well when gate and up change places.
 func (u *unit) eitherFirst(a *applied, group []*applied) bool {
 	if u.packing == "none" {
 		return false
@@ -249,7 +249,7 @@ func (u *unit) eitherFirst(a *applied, group []*applied) bool {
 	return v.errorOn(rowOf(a.data, a.dataIn), rows, unitTolerance) < unitTolerance
 }
 
-// operands gives gate and up of channel c.
+// operands returns gate and up of channel c.
 func (u *unit) operands(sources [][]float64, c int) (gate, up float64) {
 	s := sources[0]
 	switch {
@@ -268,7 +268,7 @@ func (u *unit) operands(sources [][]float64, c int) (gate, up float64) {
 	return gate, up
 }
 
-// rowOf gives the elements along an axis, of the first row that is not zero; nil where there is none.
+// rowOf returns the elements along an axis, of the first row that is not zero; nil where there is none.
 func rowOf(t *reference.Tensor, axis int) []float64 {
 	n, inner := t.Shape[axis], elements(t.Shape[axis+1:])
 	for first := range elements(t.Shape) {

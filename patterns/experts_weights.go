@@ -38,7 +38,7 @@ func (g *graphView) stackedProduct(n *onnx.Node, experts int64) *expertProduct {
 	return nil
 }
 
-// contracted gives the axis of operand i, a block of weights, that a product sums over, and the operand that it is multiplied with
+// contracted returns the axis of operand i, a block of weights, that a product sums over, and the operand that it is multiplied with
 // along it; nil when there is none.
 func contracted(n *onnx.Node, i int, axes []int) (at int, rows *onnx.Value) {
 	rank := len(axes)
@@ -172,7 +172,7 @@ func (g *graphView) cutPart(v *onnx.Value, p *picked) bool {
 	return true
 }
 
-// axesAfter gives the axes of v, which a node makes of a value with these axes; nil when one of a block's axes is lost.
+// axesAfter returns the axes of v, which a node makes of a value with these axes; nil when one of a block's axes is lost.
 func (g *graphView) axesAfter(v *onnx.Value, axes []int) []int {
 	n := v.Producer
 	rank, ok := g.facts.Rank(v)

@@ -45,7 +45,7 @@ func (s *Set) add(p *Pattern) {
 	}
 }
 
-// Select gives the set of the patterns that keep says yes to.
+// Select returns the set of the patterns that keep says yes to.
 func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	sub := NewSet()
 	sub.views, sub.definitions = s.views, s.definitions
@@ -105,7 +105,7 @@ type finder struct {
 	functions map[string]*onnx.Function
 }
 
-// inner says whether the node belongs to a match and nobody outside needs what it makes.
+// inner reports whether the node belongs to a match and nobody outside needs what it makes.
 func (f *finder) inner(n *onnx.Node) bool {
 	if !f.claimed[n] {
 		return false
@@ -126,7 +126,7 @@ func (f *finder) inner(n *onnx.Node) bool {
 	return true
 }
 
-// castOfShared says whether n is a cast of a value that others read as well. Such a cast ends no block: the value has to be
+// castOfShared reports whether n is a cast of a value that others read as well. Such a cast ends no block: the value has to be
 // computed anyway, and is the block's result.
 func (f *finder) castOfShared(n *onnx.Node) bool {
 	if !n.Is("Cast") || n.Input(0) == nil {

@@ -122,7 +122,7 @@ func sameDimFunction(g *graphView, a []any) (any, error) {
 	return true, nil
 }
 
-// dimIn gives a dimension in one world; an axis below 0 counts from the back.
+// dimIn returns a dimension in one world; an axis below 0 counts from the back.
 func (g *graphView) dimIn(v *onnx.Value, axis, world int) (int64, bool) {
 	shape, ok := g.facts.Shape(v, world)
 	if axis < 0 {
@@ -178,7 +178,7 @@ func (g *graphView) broadcasts(v, w *onnx.Value) bool {
 	return true
 }
 
-// reads says whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it may be.
+// reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it may be.
 func (g *graphView) reads(v, w *onnx.Value) bool {
 	const limit = 1 << 10
 	made := g.position(producer(g.resolve(w)))
@@ -219,7 +219,7 @@ func (g *graphView) skipCasts(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// weighted says whether v is multiplied with weights: a constant that is no plain number, or one that is cast or shifted.
+// weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or shifted.
 func (g *graphView) weighted(v *onnx.Value) any {
 	for _, u := range v.Uses() {
 		n := u.Node

@@ -23,7 +23,7 @@ var goForms []*goForm
 
 func init() { goForms = []*goForm{normRotaryForm, moeForm, routerForm} }
 
-// pattern gives the entry of a Set that stands for the form.
+// pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {
 	return &Pattern{Name: d.name, Target: Target{Domain: "mojo", Op: d.op}, form: d}
 }
@@ -78,7 +78,7 @@ func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder 
 	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset}, stands: map[*onnx.Value]*onnx.Value{}}
 }
 
-// input gives the value of the replacement that stands for v, a value of the model's graph. Weights come in this way as well.
+// input returns the value of the replacement that stands for v, a value of the model's graph. Weights come in this way as well.
 func (r *replacementBuilder) input(name string, v *onnx.Value) *onnx.Value {
 	if r.stands[v] == nil {
 		r.m.Inputs = append(r.m.Inputs, v)
@@ -144,7 +144,7 @@ func (r *replacementBuilder) output(v, w *onnx.Value) {
 	r.m.Replacement.AddOutput(w)
 }
 
-// match gives the finished match; nodes are those that it replaces, in any order.
+// match returns the finished match; nodes are those that it replaces, in any order.
 func (r *replacementBuilder) match(nodes []*onnx.Node) *Match {
 	r.m.Nodes = r.f.view.inOrder(nodes)
 	return r.m

@@ -34,7 +34,7 @@ func newGraphView(set *Set, g *onnx.Graph, facts *infer.Facts) *graphView {
 	return &graphView{set: set, g: g, facts: facts, through: map[*onnx.Value]*onnx.Value{}}
 }
 
-// same says whether two values are one: the very same, or made by equal computations from the same values.
+// same reports whether two values are one: the very same, or made by equal computations from the same values.
 func (g *graphView) same(a, b *onnx.Value) bool {
 	a, b = g.resolve(a), g.resolve(b)
 	if a == b {
@@ -60,7 +60,7 @@ func (g *graphView) alike(v, w *onnx.Value) bool {
 		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.resolve(v) == a }) && g.same(a, b)
 }
 
-// inputOps gives the sorted op types of the nodes before n: a look that saves to number all values where it can tell.
+// inputOps returns the sorted op types of the nodes before n: a look that saves to number all values where it can tell.
 func (g *graphView) inputOps(n *onnx.Node) []string {
 	ops := make([]string, len(n.Inputs))
 	for i, v := range n.Inputs {
@@ -243,7 +243,7 @@ func (g *graphView) position(n *onnx.Node) int {
 	return -1
 }
 
-// scalar gives the element of a known constant of one element. float says that its type is a float type.
+// scalar returns the element of a known constant of one element. float says that its type is a float type.
 func (g *graphView) scalar(v *onnx.Value) (x float64, t onnx.DataType, ok bool) {
 	c, ok := g.facts.Constant(v)
 	if !ok {
@@ -258,7 +258,7 @@ func (g *graphView) scalar(v *onnx.Value) (x float64, t onnx.DataType, ok bool) 
 	return 0, 0, false
 }
 
-// ints gives the elements of a known constant list of integers.
+// ints returns the elements of a known constant list of integers.
 func (g *graphView) ints(v *onnx.Value) ([]int64, bool) {
 	c, ok := g.facts.Constant(v)
 	if !ok || c.I == nil && len(c.F) > 0 {
@@ -267,7 +267,7 @@ func (g *graphView) ints(v *onnx.Value) ([]int64, bool) {
 	return c.I, true
 }
 
-// holds says whether a constant of type t that holds x is the number want, which t may only hold rounded.
+// holds reports whether a constant of type t that holds x is the number want, which t may only hold rounded.
 func holds(x float64, t onnx.DataType, want float64) bool {
 	if x == want {
 		return true

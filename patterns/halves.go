@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// half gives the tensor that v is the first or second half of, along the last axis, however it is cut; why not otherwise.
+// half returns the tensor that v is the first or second half of, along the last axis, however it is cut; why not otherwise.
 func (g *graphView) half(v *onnx.Value, second bool) (x *onnx.Value, t *tracer, why string) {
 	t = newTracer(g)
 	want := t.trace(v, 1)

@@ -13,7 +13,7 @@ type Pos struct {
 	Line, Col int
 }
 
-// String gives file:line:column.
+// String returns file:line:column.
 func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
 
 // Error is a mistake in a pattern file.
@@ -22,7 +22,7 @@ type Error struct {
 	Msg string
 }
 
-// Error gives the place and the message.
+// Error returns the place and the message.
 func (e *Error) Error() string { return e.Pos.String() + ": " + e.Msg }
 
 type tokenKind int

@@ -92,5 +92,5 @@ func inFolder(path string) ([]string, error) {
 	return files, nil
 }
 
-// Defines says whether a pattern file of the set gives the function.
+// Defines reports whether a pattern file of the set gives the function.
 func (s *Set) Defines(domain, name string) bool { return s.definitions[domain+"."+name] != nil }

@@ -63,7 +63,7 @@ func (s *state) sameAxis(n *onnx.Node, a, b int64) bool {
 	return mod(a) == mod(b)
 }
 
-// clipsNothing says whether a bound of Clip lets all numbers of its type pass, as one that is left out.
+// clipsNothing reports whether a bound of Clip lets all numbers of its type pass, as one that is left out.
 func clipsNothing(c *reference.Tensor, bound string) bool {
 	if len(c.F) != 1 {
 		return false
@@ -80,7 +80,7 @@ func clipsNothing(c *reference.Tensor, bound string) bool {
 	return bound == "min" && c.F[0] <= -greatest || bound == "max" && c.F[0] >= greatest
 }
 
-// attribute gives an attribute as float64, string or []int64, read from the input that newer opsets turned it into, or
+// attribute returns an attribute as float64, string or []int64, read from the input that newer opsets turned it into, or
 // its default; nil when it is absent or not known.
 func (s *state) attribute(n *onnx.Node, name string) any {
 	if a := n.Attr(name); a != nil && a.RefName == "" {

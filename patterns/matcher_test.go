@@ -55,7 +55,7 @@ func (g *graph) weight(n int) *onnx.Value {
 	return g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{int64(n)}, w))
 }
 
-// find gives the matches as "Pattern(inputs)->outputs" and the misses.
+// find returns the matches as "Pattern(inputs)->outputs" and the misses.
 func (g *graph) find(outputs ...*onnx.Value) (matches []string, misses []*Miss) {
 	for _, v := range outputs {
 		g.m.Graph.AddOutput(v)

@@ -9,7 +9,7 @@ import (
 // meanRoots are the ops that may write a mean.
 var meanRoots = []string{"ReduceMean", "Unsqueeze", "Reshape", "Div", "Mul"}
 
-// meanOf gives the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum that is divided
+// meanOf returns the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum that is divided
 // by the number of elements, which may drop the axis and have it put back.
 func (g *graphView) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why string) {
 	factor := 1.0 // of what is still to be found
@@ -70,7 +70,7 @@ func (g *graphView) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, wh
 	return nil, nodes, "no mean"
 }
 
-// scale gives the number that a constant holds; ok is false for other values and for 0.
+// scale returns the number that a constant holds; ok is false for other values and for 0.
 func (g *graphView) scale(v *onnx.Value) (c float64, ok bool) {
 	if v == nil {
 		return 0, false

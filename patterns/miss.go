@@ -121,13 +121,13 @@ func (s *state) goOn(f *failure, k func() bool) bool {
 	return k()
 }
 
-// builtin says whether the failure is that of a view with several operands, whose nodes are not counted.
+// builtin reports whether the failure is that of a view with several operands, whose nodes are not counted.
 func (f *failure) builtin() bool {
 	c, ok := f.want.(*callExpr)
 	return ok && builtinViews[c.op] != nil && len(c.args) > 1
 }
 
-// fixed says whether a value of the graph was expected, where another attempt may expect another one.
+// fixed reports whether a value of the graph was expected, where another attempt may expect another one.
 func (f *failure) fixed() bool { return f.bound.value != nil || f.bound.captured != nil }
 
 // explain puts the failure of a lenient attempt into words, while the attempt lasts.
@@ -211,13 +211,13 @@ func (s *state) anchored(e expr) []*callExpr {
 	return list
 }
 
-// holdsAnchor says whether a call is a built-in view that such an op makes.
+// holdsAnchor reports whether a call is a built-in view that such an op makes.
 func (s *state) holdsAnchor(e *callExpr) bool {
 	view := builtinViews[e.op]
 	return view != nil && slices.ContainsFunc(view.roots, func(op string) bool { return slices.Contains(s.pat.Anchors, op) })
 }
 
-// holdsWhere says whether all conditions of the where clause hold.
+// holdsWhere reports whether all conditions of the where clause hold.
 func (s *state) holdsWhere() bool {
 	for _, c := range s.pat.where {
 		if x, err := c.expr.eval(s); err != nil || !truth(x) {

@@ -22,7 +22,7 @@ type attrExpr struct {
 // String writes the op with the attribute.
 func (e *attrExpr) String() string { return e.call.op + " with " + e.attr.String() }
 
-// plain gives the expression behind what exists for explanations alone.
+// plain returns the expression behind what exists for explanations alone.
 func plain(e expr) expr {
 	if p, ok := e.(*productExpr); ok {
 		return p.callExpr

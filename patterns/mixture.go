@@ -12,7 +12,7 @@ var mixtureForm = &goForm{name: moeForm.name, op: moeForm.op, joins: true}
 
 func init() { mixtureForm.find = (*finder).findMixtures }
 
-// WithMixtures gives the set that looks for routers and experts as one match where it looks for both: Parts are these.
+// WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are these.
 func (s *Set) WithMixtures() *Set {
 	has := func(form *goForm) bool {
 		return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return p.form == form })

@@ -52,13 +52,13 @@ func (b *mixture) preWeighted() *onnx.Value {
 	})
 }
 
-// hit gives, for expert e, the places in the list of experts of a token and the tokens where it stands.
+// hit returns, for expert e, the places in the list of experts of a token and the tokens where it stands.
 func (b *mixture) hit(e any) (place, token *onnx.Value) {
 	where := b.op("NonZero", b.op("Equal", b.op("Transpose", b.ids), e))
 	return b.op("Gather", where, 0), b.op("Gather", where, 1)
 }
 
-// routed gives the rows of the tokens of expert e, times their factors.
+// routed returns the rows of the tokens of expert e, times their factors.
 func (b *mixture) routed(e any, expert func(*onnx.Value) *onnx.Value) (y, token *onnx.Value) {
 	place, token := b.hit(e)
 	y = expert(b.op("Gather", b.rows, token))

@@ -34,7 +34,7 @@ type nearMiss struct {
 	missing int
 }
 
-// better says whether m explains more than o.
+// better reports whether m explains more than o.
 func (m *nearMiss) better(o *nearMiss) bool {
 	if o == nil {
 		return true
@@ -67,10 +67,10 @@ func (m *nearMiss) defects() int {
 	return len(m.reasons)
 }
 
-// whole says whether conditions are all that does not hold.
+// whole reports whether conditions are all that does not hold.
 func (m *nearMiss) whole() bool { return m.reasons[0].where }
 
-// convincing says whether so much of the pattern stands there that it is worth naming.
+// convincing reports whether so much of the pattern stands there that it is worth naming.
 func (m *nearMiss) convincing() bool {
 	size := m.matched + m.missing
 	switch {
@@ -84,7 +84,7 @@ func (m *nearMiss) convincing() bool {
 	return m.matched >= 2 && 5*m.matched >= 2*size
 }
 
-// alike says whether both say that the same place is wrong, so that each names one of the things that would do.
+// alike reports whether both say that the same place is wrong, so that each names one of the things that would do.
 func (m *nearMiss) alike(o *nearMiss) bool {
 	if m.pattern != o.pattern || m.defects() != 1 || o.defects() != 1 {
 		return false

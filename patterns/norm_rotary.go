@@ -31,7 +31,7 @@ func (f *finder) findNormRotary() []*Match {
 	return found
 }
 
-// isMojo says whether the match may become the fused op, with one output.
+// isMojo reports whether the match may become the fused op, with one output.
 func isMojo(m *Match, op string) bool {
 	return m.Domain == "mojo" && m.Op == op && m.Problem == nil && len(m.Outputs) == 1
 }
@@ -91,7 +91,7 @@ func (f *finder) normOf(norms []*Match, v *onnx.Value) *Match {
 	return nil
 }
 
-// mainNode gives the node of domain mojo that makes the result of a match's replacement, nil where it does not.
+// mainNode returns the node of domain mojo that makes the result of a match's replacement, nil where it does not.
 func mainNode(m *Match) *onnx.Node {
 	v := m.Replacement.Outputs[0]
 	if n := v.Producer; n != nil && n.Domain == m.Domain && n.OpType == m.Op && len(v.Uses()) == 0 {
@@ -106,7 +106,7 @@ func normalisesLastAxis(n *onnx.Node) bool {
 	return a != nil && a.RefName == "" && (a.Type == onnx.AttrInt && a.Int == -1 || a.Type == onnx.AttrFloat && a.Float == -1)
 }
 
-// copied gives copies of the attributes of both nodes but for the one called without.
+// copied returns copies of the attributes of both nodes but for the one called without.
 func copied(a, b *onnx.Node, without string) []*onnx.Attribute {
 	var list []*onnx.Attribute
 	for _, attr := range slices.Concat(a.Attributes, b.Attributes) {
@@ -138,7 +138,7 @@ func (g *graphView) movedRows(v *onnx.Value) (from *onnx.Value, moves []*onnx.No
 // maxReaders bounds how many nodes leadsOnlyTo follows.
 const maxReaders = 256
 
-// leadsOnlyTo says whether v is of use for the value to alone: what else reads it, or what is computed from it, nobody reads.
+// leadsOnlyTo reports whether v is of use for the value to alone: what else reads it, or what is computed from it, nobody reads.
 // Then nothing of it is left when another node makes to.
 func (g *graphView) leadsOnlyTo(v, to *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}

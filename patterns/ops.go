@@ -11,7 +11,7 @@ var commutative = map[string]bool{
 // associative lists the ops that a pattern may write with more than two arguments.
 var associative = map[string]bool{"Add": true, "Mul": true}
 
-// neutral gives the number that an optional Mul or Add captures where the node is not there: x is x * 1 and x + 0.
+// neutral returns the number that an optional Mul or Add captures where the node is not there: x is x * 1 and x + 0.
 func (e *callExpr) neutral() (x float64, ok bool) {
 	if len(e.args) != 2 || !associative[e.op] {
 		return 0, false

@@ -62,7 +62,7 @@ const (
 	fromIDs
 )
 
-// isChoice says whether v is one of the values that the choice is handed on by.
+// isChoice reports whether v is one of the values that the choice is handed on by.
 func (k *regionSeeker) isChoice(v *onnx.Value) bool {
 	return v == k.r.weights || v == k.r.ids || v == k.r.dense && v != nil
 }
@@ -157,7 +157,7 @@ func (k *regionSeeker) router() map[*onnx.Node]bool {
 	return seen
 }
 
-// rows gives the size of the last axis of v if v has one row of that size for each token, however they are arranged; 0 if not.
+// rows returns the size of the last axis of v if v has one row of that size for each token, however they are arranged; 0 if not.
 func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
 	g := k.g
 	size, ok := g.facts.Dim(v, -1)
@@ -174,7 +174,7 @@ func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
 	return size
 }
 
-// tokens gives the number of tokens of the choice in a world.
+// tokens returns the number of tokens of the choice in a world.
 func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 	v, each := k.r.ids, k.r.k
 	if v == nil {
@@ -184,7 +184,7 @@ func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 	return elements(s) / each, ok
 }
 
-// joins says whether all that depends on the choice goes through y, besides what ends without meeting anything made from y: the
+// joins reports whether all that depends on the choice goes through y, besides what ends without meeting anything made from y: the
 // ids given out for statistics, say. What other routers compute counts for nothing here, as it may be given out together
 // with what this one does.
 func (k *regionSeeker) joins(y *onnx.Value) bool {

@@ -143,7 +143,7 @@ func (k *regionSeeker) extend(reg *region) {
 	}
 }
 
-// hasUnit says whether an axis of v other than the last has one place, in whatever input.
+// hasUnit reports whether an axis of v other than the last has one place, in whatever input.
 func (k *regionSeeker) hasUnit(v *onnx.Value) bool {
 	rank, _ := k.g.facts.Rank(v)
 	for axis := range max(rank-1, 0) {

@@ -16,7 +16,7 @@ var elementwise = map[string]bool{"Cos": true, "Sin": true, "Cast": true, "CastL
 // sidewise lists the ops of two operands that do.
 var sidewise = map[string]bool{"Mul": true, "Div": true, "Add": true, "Sub": true, "Pow": true}
 
-// repeats says whether the last axis of v is known to hold everything twice: its second half is the first one again, or, by
+// repeats reports whether the last axis of v is known to hold everything twice: its second half is the first one again, or, by
 // neighbours, every other element is the one before it. Tables of cosines and sines are often written so.
 func (g *graphView) repeats(v *onnx.Value, neighbours bool) bool {
 	left := maxRepeats
@@ -59,7 +59,7 @@ func (g *graphView) repeats(v *onnx.Value, neighbours bool) bool {
 	return holds(v)
 }
 
-// movesRows says whether a node hands on rows of its first input, each of so many channels, as they are.
+// movesRows reports whether a node hands on rows of its first input, each of so many channels, as they are.
 func (g *graphView) movesRows(n *onnx.Node, channels int) bool {
 	rank, ok := g.facts.Rank(n.Input(0))
 	d, known := g.facts.Dim(n.Input(0), -1)
@@ -79,7 +79,7 @@ func (g *graphView) movesRows(n *onnx.Node, channels int) bool {
 	return false
 }
 
-// oneChannel says whether v has no last axis of more than one element.
+// oneChannel reports whether v has no last axis of more than one element.
 func (g *graphView) oneChannel(v *onnx.Value) bool {
 	rank, ok := g.facts.Rank(v)
 	if !ok {
@@ -89,7 +89,7 @@ func (g *graphView) oneChannel(v *onnx.Value) bool {
 	return rank == 0 || known && d == 1
 }
 
-// inOrder says whether the channels are those of one origin, in their order.
+// inOrder reports whether the channels are those of one origin, in their order.
 func inOrder(c []channel) bool {
 	for i := range c {
 		if c[i].origin != c[0].origin || c[i].index != i || c[i].sign != c[0].sign {
@@ -99,7 +99,7 @@ func inOrder(c []channel) bool {
 	return true
 }
 
-// twice says whether a list is twice the same.
+// twice reports whether a list is twice the same.
 func twice[T comparable](c []T, neighbours bool) bool {
 	if !neighbours {
 		return slices.Equal(c[:len(c)/2], c[len(c)/2:])

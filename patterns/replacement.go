@@ -29,7 +29,7 @@ func (f *finder) build(s *state, root *onnx.Value) *Match {
 	return m
 }
 
-// inOrder gives the nodes, each once, in the graph's order.
+// inOrder returns the nodes, each once, in the graph's order.
 func (g *graphView) inOrder(nodes []*onnx.Node) []*onnx.Node {
 	var list []*onnx.Node
 	seen := map[*onnx.Node]bool{}
@@ -110,7 +110,7 @@ func (f *finder) formed(b *builder, x binding, v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// define gives the function that a definition is at this place, one for all places of its kind.
+// define returns the function that a definition is at this place, one for all places of its kind.
 func (f *finder) define(d *definition, facts *infer.Facts, inputs []*onnx.Value, m *Match) (*onnx.Function, error) {
 	key := d.domain + "." + d.name + "." + d.overload(facts, inputs)
 	fn := f.functions[key]

@@ -65,7 +65,7 @@ func (c *targetCall) attribute(a targetAttr, x any) (*onnx.Attribute, error) {
 	return nil, fmt.Errorf("a number, a string or a list is wanted, found %s", formatAny(x))
 }
 
-// isIntegral says whether an expression gives integers whatever it is applied to: functions do, captures may not.
+// isIntegral reports whether an expression gives integers whatever it is applied to: functions do, captures may not.
 func isIntegral(e condExpr) bool {
 	switch e := e.(type) {
 	case *condNumber:

@@ -27,7 +27,7 @@ func (g *graphView) resolve(v *onnx.Value) *onnx.Value {
 	return w
 }
 
-// origin gives an earlier value that holds the same elements in the same shape and type as v, nil when there is none. On the
+// origin returns an earlier value that holds the same elements in the same shape and type as v, nil when there is none. On the
 // way there the elements come back to their order, and every type holds all numbers of v's.
 func (g *graphView) origin(v *onnx.Value) *onnx.Value {
 	t := g.facts.DataType(v)
@@ -71,7 +71,7 @@ func (g *graphView) origin(v *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// compose gives the permutation of two transpositions, of which the one by perm comes first; moved is nil for none. It is nil
+// compose returns the permutation of two transpositions, of which the one by perm comes first; moved is nil for none. It is nil
 // when perm is not known or of another rank.
 func compose(moved, perm []int64) []int64 {
 	if perm == nil || moved == nil {
@@ -90,7 +90,7 @@ func compose(moved, perm []int64) []int64 {
 	return out
 }
 
-// handsOn gives the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or order of
+// handsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or order of
 // axes; nil when it does something else.
 func (g *graphView) handsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	in := n.Input(0)
@@ -123,7 +123,7 @@ func (g *graphView) handsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	return in
 }
 
-// isBound says whether an input of Clip is left out, or is this number.
+// isBound reports whether an input of Clip is left out, or is this number.
 func (g *graphView) isBound(n *onnx.Node, i int, want float64) bool {
 	if n.Input(i) == nil {
 		return n.Attr("min") == nil && n.Attr("max") == nil // which opsets before 11 had
@@ -132,7 +132,7 @@ func (g *graphView) isBound(n *onnx.Node, i int, want float64) bool {
 	return ok && x == want
 }
 
-// neutralOperand gives x of x * 1, x / 1, x + 0 and x - 0.
+// neutralOperand returns x of x * 1, x / 1, x + 0 and x - 0.
 func (g *graphView) neutralOperand(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	if len(n.Inputs) != 2 {
 		return nil
@@ -153,7 +153,7 @@ func (g *graphView) neutralOperand(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// widens says whether every number of type t is one of type u.
+// widens reports whether every number of type t is one of type u.
 func widens(t, u onnx.DataType) bool {
 	switch t {
 	case onnx.Float16, onnx.BFloat16:

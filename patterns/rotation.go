@@ -74,7 +74,7 @@ func (g *graphView) mayRotate(n *onnx.Node) bool {
 	return leads(n.Input(0), "Concat", "ConcatFromSequence", "Add", "Sub", "Sum", "Transpose", "Reshape")
 }
 
-// fits says whether the block holds rows like those of y, in its type or in one that is cast to it without loss.
+// fits reports whether the block holds rows like those of y, in its type or in one that is cast to it without loss.
 func (t *tracer) fits(x block, y *onnx.Value) bool {
 	a, b := t.g.facts.DataType(x.v), t.g.facts.DataType(y)
 	return (a == b || widens(a, b)) && t.sameRows(x, block{y, 1})
@@ -145,7 +145,7 @@ func (t *tracer) rotationFrom(x block, y *onnx.Value, outs []output) (r *rotatio
 	return t.layout(r, y, factors)
 }
 
-// reader gives a function that finds a channel among those of x, with the sign it has there; nil when x holds one twice.
+// reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one twice.
 func (t *tracer) reader(x block) func(c channel) (i int, sign float64, ok bool) {
 	channels := t.blocks[x]
 	place := make([][]int, len(t.origins)) // by origin and index: place in x, counted from 1

@@ -76,7 +76,7 @@ func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 	return nil, "sums of products that pair channels in another way than by halves or neighbours"
 }
 
-// closed says whether y is computed from the operands alone. The rotation of another tensor that y is made of may read
+// closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may read
 // like one of x: what rotate_half makes of x, for example, turned by the angle less a quarter.
 func (t *tracer) closed(y *onnx.Value, operands ...block) bool {
 	seen := map[*onnx.Value]bool{}

@@ -90,7 +90,7 @@ func (t *tracer) sum(b block) (outs []output, why string) {
 	return nil, "a sum of which one side is no product"
 }
 
-// product gives the channels that are multiplied where a channel comes from a Mul.
+// product returns the channels that are multiplied where a channel comes from a Mul.
 func (t *tracer) product(c channel) (a, b channel, ok bool) {
 	o := t.origins[c.origin]
 	n := o.v.Producer

@@ -32,7 +32,7 @@ func (r *rotary) join(vs ...any) *onnx.Value {
 	return r.op("Concat", append(vs, onnx.IntAttr("axis", -1))...)
 }
 
-// products gives a cos - b sin and b cos + a sin.
+// products returns a cos - b sin and b cos + a sin.
 func (r *rotary) products(a, b *onnx.Value) (p, q *onnx.Value) {
 	return r.op("Sub", r.op("Mul", a, r.cos), r.op("Mul", r.sin, b)), r.op("Add", r.op("Mul", a, r.sin), r.op("Mul", b, r.cos))
 }

@@ -2,7 +2,7 @@ package patterns
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// routed says whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
+// routed reports whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
 // element-wise ops and views alone, takes its weight or its rows from a Gather whose indices are data. A dense layer
 // multiplies all rows with a constant weight.
 func (g *graphView) routed(v *onnx.Value) any {
@@ -37,7 +37,7 @@ func (g *graphView) routed(v *onnx.Value) any {
 	return false
 }
 
-// picked says whether a product's operand is gathered by data, seen through views of it.
+// picked reports whether a product's operand is gathered by data, seen through views of it.
 func (g *graphView) picked(v *onnx.Value) bool {
 	for range 16 {
 		v = g.resolve(v)
@@ -56,13 +56,13 @@ func (g *graphView) picked(v *onnx.Value) bool {
 	return false
 }
 
-// isTable says whether v is a constant matrix: an embedding, whose rows make tokens and not experts.
+// isTable reports whether v is a constant matrix: an embedding, whose rows make tokens and not experts.
 func (g *graphView) isTable(v *onnx.Value) bool {
 	r, ok := g.facts.Rank(v)
 	return g.skipCasts(v).Constant() != nil && ok && r <= 2
 }
 
-// isFixed says whether indices are the same whatever the data: constants, or known from shapes alone.
+// isFixed reports whether indices are the same whatever the data: constants, or known from shapes alone.
 func (g *graphView) isFixed(v *onnx.Value) bool {
 	_, ok := g.facts.Constant(v)
 	return ok

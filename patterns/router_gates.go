@@ -76,7 +76,7 @@ func (p *routerReader) spread(v *onnx.Value) (c *chosen, fill float64, at *onnx.
 	return nil, 0, n, "gates that are no scores under a mask"
 }
 
-// masks says whether v is made from the ids of the choice.
+// masks reports whether v is made from the ids of the choice.
 func (p *routerReader) masks(v *onnx.Value) bool {
 	return p.r.byID[v]
 }

@@ -80,7 +80,7 @@ func (p *routerReader) unscored(v *onnx.Value, s *scores) (*scores, *onnx.Node, 
 	return s, nil, ""
 }
 
-// unmasked gives the scores under a mask that depends on a choice of groups; nil where the node puts no such mask on.
+// unmasked returns the scores under a mask that depends on a choice of groups; nil where the node puts no such mask on.
 func (p *routerReader) unmasked(n *onnx.Node, s *scores) *onnx.Value {
 	if len(p.r.before) == 0 {
 		return nil
@@ -129,7 +129,7 @@ func (p *routerReader) excludes(x float64, s *scores) bool {
 	return true
 }
 
-// unbiased gives the scores that the node adds a constant of one number per expert to; nil where it adds something else.
+// unbiased returns the scores that the node adds a constant of one number per expert to; nil where it adds something else.
 func (p *routerReader) unbiased(n *onnx.Node, s *scores) *onnx.Value {
 	if len(n.Inputs) != 2 {
 		return nil
@@ -222,7 +222,7 @@ pattern sqrtsoftplus(x) -> y {
 	return s
 })
 
-// scoreOf gives the logits of which v is the softmax over the last axis, its logarithm, the sigmoid, or the root of the softplus.
+// scoreOf returns the logits of which v is the softmax over the last axis, its logarithm, the sigmoid, or the root of the softplus.
 func (g *graphView) scoreOf(v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
 	v = g.resolve(v)
 	if v == nil || v.Producer == nil {

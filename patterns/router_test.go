@@ -114,7 +114,7 @@ func (b *routerGraph) gather(v, ids *onnx.Value) *onnx.Value {
 	return b.op("GatherElements", v, ids, onnx.IntAttr("axis", -1))
 }
 
-// divided gives weights divided by their sum.
+// divided returns weights divided by their sum.
 func (b *routerGraph) divided(w *onnx.Value) *onnx.Value { return b.op("Div", w, b.sum(w)) }
 
 // out applies experts to weights [..., k] for the ids, or to gates [..., experts].
@@ -133,7 +133,7 @@ func (b *routerGraph) spread(x float64) *onnx.Value {
 	return b.op("Expand", x, b.op("Shape", b.logits))
 }
 
-// grouped gives scores [tokens, groups, experts of a group].
+// grouped returns scores [tokens, groups, experts of a group].
 func (b *routerGraph) grouped(scores *onnx.Value, groups int64) *onnx.Value {
 	return b.op("Reshape", scores, []int64{-1, groups, experts / groups})
 }

@@ -86,7 +86,7 @@ func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why stri
 	return c, nil, ""
 }
 
-// rounds says whether a cast makes numbers of a narrower type than the result has.
+// rounds reports whether a cast makes numbers of a narrower type than the result has.
 func (p *routerReader) rounds(cast *onnx.Value) bool { return widens(p.g.facts.DataType(cast), p.out) }
 
 // factors reads a product or quotient: x by a number, or x divided by total and multiplied with inverse.
@@ -121,7 +121,7 @@ func (g *graphView) factors(n *onnx.Node) (x *onnx.Value, factor float64, total 
 	return nil, 0, nil, 0
 }
 
-// totalOf says whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added to it,
+// totalOf reports whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added to it,
 // floor what it is at least.
 func (g *graphView) totalOf(v, w *onnx.Value) (epsilon, floor float64, ok bool) {
 	for range maxDetour {
@@ -154,7 +154,7 @@ func (g *graphView) totalOf(v, w *onnx.Value) (epsilon, floor float64, ok bool) 
 	return 0, 0, false
 }
 
-// numberAnd gives the operands of a node of two, of which one is a number; x is nil for other nodes.
+// numberAnd returns the operands of a node of two, of which one is a number; x is nil for other nodes.
 func (g *graphView) numberAnd(n *onnx.Node) (x *onnx.Value, c float64) {
 	for i := range n.Inputs {
 		if c, _, ok := g.scalar(n.Inputs[i]); ok && len(n.Inputs) >= 2 && i < 2 && n.Inputs[1-i] != nil {
@@ -164,7 +164,7 @@ func (g *graphView) numberAnd(n *onnx.Node) (x *onnx.Value, c float64) {
 	return nil, 0
 }
 
-// picksByID says whether the node gathers along the last axis by the indices of the choice.
+// picksByID reports whether the node gathers along the last axis by the indices of the choice.
 func (g *graphView) picksByID(n *onnx.Node, r *routing) bool {
 	rank, ok := g.facts.Rank(n.Input(0))
 	axis := n.AttrInt("axis", 0)
@@ -198,7 +198,7 @@ func (g *graphView) activationOf(v *onnx.Value) (kind string, x *onnx.Value, ok 
 	return "", nil, false
 }
 
-// earlier gives the value before v in the shape of the weights, if v is made from it and from what is known for each expert by
+// earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for each expert by
 // itself: the step to v may then stay behind the op.
 func (p *routerReader) earlier(v *onnx.Value) *onnx.Value {
 	n := producer(v)
@@ -237,7 +237,7 @@ func (p *routerReader) behind(n *onnx.Node) []*onnx.Value {
 	return list
 }
 
-// byID says whether v is a constant's elements picked by the choice.
+// byID reports whether v is a constant's elements picked by the choice.
 func (p *routerReader) byID(v *onnx.Value) bool {
 	n := producer(p.g.skipCasts(v))
 	for n != nil && (opKind(n) == "Reshape" || strings.HasSuffix(n.OpType, "queeze")) {

@@ -155,7 +155,7 @@ func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
 	return choices, true
 }
 
-// scaled gives the real numbers that a product of integers stands for, which is what is cast and multiplied with the scales of its
+// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with the scales of its
 // operands; leads says what is computed from a value. A product of floats is given as it is.
 func (g *graphView) scaled(v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
 	if v == nil || g.facts.DataType(v).IsFloat() {
@@ -213,7 +213,7 @@ func (g *graphView) joinChoices(list []*routing, inner map[*onnx.Node]bool) []*r
 	return list
 }
 
-// columnOf gives what v, which holds one number for each token, is with a last axis of one place, or v.
+// columnOf returns what v, which holds one number for each token, is with a last axis of one place, or v.
 func (g *graphView) columnOf(v *onnx.Value) *onnx.Value {
 	n := producer(v)
 	if n == nil || opKind(n) != "Reshape" {
@@ -238,19 +238,19 @@ func (g *graphView) usesOfColumn(v *onnx.Value) []onnx.Use {
 	return list
 }
 
-// hasExperts says whether v is a tensor of floats with one number per expert along its last axis.
+// hasExperts reports whether v is a tensor of floats with one number per expert along its last axis.
 func (g *graphView) hasExperts(v *onnx.Value, r *routing) bool {
 	d, ok := g.facts.Dim(v, -1)
 	return ok && d == r.experts && g.facts.DataType(v).IsFloat()
 }
 
-// hasMore says whether v has more numbers along its last axis, as there are where some are for experts that every token goes to.
+// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that every token goes to.
 func (g *graphView) hasMore(v *onnx.Value, than int64) bool {
 	d, ok := g.facts.Dim(v, -1)
 	return ok && d > than && g.facts.DataType(v).IsFloat()
 }
 
-// fromConstant says whether v is a constant, or one in another type or another order of axes.
+// fromConstant reports whether v is a constant, or one in another type or another order of axes.
 func (g *graphView) fromConstant(v *onnx.Value) bool {
 	for range maxDetour {
 		switch {
@@ -268,7 +268,7 @@ func (g *graphView) fromConstant(v *onnx.Value) bool {
 	return false
 }
 
-// withBias gives the sum of a product and the constant that is added to it, if that is its only use; else the product.
+// withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the product.
 func (g *graphView) withBias(product *onnx.Value) *onnx.Value {
 	uses := slices.DeleteFunc(slices.Clone(product.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
 	if len(uses) != 1 || product.IsOutput() {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// selects says whether experts are selected by the choice: whether its indices, or what is computed from them, pick from constants
+// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them, pick from constants
 // with one block per expert, or from a tensor with one place per expert, or are compared with the numbers of experts.
 func (g *graphView) selects(r *routing) bool {
 	queue := []*onnx.Value{r.ids}
@@ -35,7 +35,7 @@ func (g *graphView) selects(r *routing) bool {
 	return false
 }
 
-// selector says whether the node, whose input at is made from the indices of the choice, selects among its experts.
+// selector reports whether the node, whose input at is made from the indices of the choice, selects among its experts.
 func (g *graphView) selector(n *onnx.Node, at int, r *routing, numbers map[int64]bool) bool {
 	if !onnx.IsStandardDomain(n.Domain) {
 		return false
@@ -72,7 +72,7 @@ func (g *graphView) selector(n *onnx.Node, at int, r *routing, numbers map[int64
 	return false
 }
 
-// hasBlocks says whether v has a block for each expert along an axis, which is not the last: a weight, or outputs of all experts.
+// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or outputs of all experts.
 // Choices may be among more than there are weights, of which some stand for no expert.
 func (g *graphView) hasBlocks(v *onnx.Value, axis int64, r *routing) bool {
 	size, ok := g.facts.Dim(v, int(axis))
@@ -83,7 +83,7 @@ func (g *graphView) hasBlocks(v *onnx.Value, axis int64, r *routing) bool {
 	return ok && rank > 2 && axis < int64(rank)-1 && (size == r.experts || size > 1 && size < r.experts && g.fromConstant(v))
 }
 
-// leading gives the first of k numbers along the last axis, and how many they are, where no others are read: experts may be sorted,
+// leading returns the first of k numbers along the last axis, and how many they are, where no others are read: experts may be sorted,
 // and the first ones be taken.
 func (g *graphView) leading(v *onnx.Value, k int64) (first *onnx.Value, n int64) {
 	for _, u := range v.Uses() {
@@ -104,7 +104,7 @@ func (g *graphView) leading(v *onnx.Value, k int64) (first *onnx.Value, n int64)
 	return v, k
 }
 
-// takesLeading says whether all that is used of a node are the first numbers along the last axis of its input.
+// takesLeading reports whether all that is used of a node are the first numbers along the last axis of its input.
 func (g *graphView) takesLeading(n *onnx.Node) bool {
 	rank, ok := g.facts.Rank(n.Input(0))
 	last := func(axis int64) bool { return ok && (axis == -1 || axis == int64(rank)-1) }
@@ -119,7 +119,7 @@ func (g *graphView) takesLeading(n *onnx.Node) bool {
 	return false
 }
 
-// picksMatrices says whether a Gather takes rows of a table with one for each expert, and a Reshape makes a matrix of each.
+// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a matrix of each.
 func (g *graphView) picksMatrices(n *onnx.Node, r *routing) bool {
 	size, ok := g.facts.Dim(n.Input(0), 0)
 	table, _ := g.facts.Rank(n.Input(0))
@@ -185,7 +185,7 @@ func (g *graphView) findChosen(r *routing) {
 	}
 }
 
-// withOthers gives what becomes of the weights where they are normalised together with those of experts that every token goes to, and
+// withOthers returns what becomes of the weights where they are normalised together with those of experts that every token goes to, and
 // taken out again; else the weights.
 func (g *graphView) withOthers(r *routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var list []*onnx.Value
@@ -201,7 +201,7 @@ func (g *graphView) withOthers(r *routing, chosen map[*onnx.Value]bool) *onnx.Va
 	return r.weights
 }
 
-// lastOnEveryWay gives the last chosen value in the shape of the ids that all of the chosen values which the experts read come
+// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the experts read come
 // through; nil where there is none. What is computed from the logits alone, such as a loss, counts for nothing unless it is all that
 // is read.
 func (g *graphView) lastOnEveryWay(r *routing, chosen map[*onnx.Value]bool) *onnx.Value {
@@ -251,7 +251,7 @@ func (g *graphView) lastOnEveryWay(r *routing, chosen map[*onnx.Value]bool) *onn
 	return nil
 }
 
-// gathered gives the scores of all experts that a node takes those of the chosen ones out of; nil for other nodes.
+// gathered returns the scores of all experts that a node takes those of the chosen ones out of; nil for other nodes.
 func (g *graphView) gathered(n *onnx.Node, r *routing) *onnx.Value {
 	all := func(v *onnx.Value) bool {
 		if v == nil || !r.cone[v] || !g.hasExperts(v, r) {
@@ -281,7 +281,7 @@ func (g *graphView) gathered(n *onnx.Node, r *routing) *onnx.Value {
 	return nil
 }
 
-// leavesShape says whether the node makes of v, which has a number for each chosen expert, a tensor that has none for each, and is no
+// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has none for each, and is no
 // sum or the like.
 func (g *graphView) leavesShape(n *onnx.Node, v *onnx.Value, parts []*routing) bool {
 	for _, p := range parts {
@@ -296,7 +296,7 @@ func (g *graphView) likeAny(v *onnx.Value, parts []*routing) bool {
 	return slices.ContainsFunc(parts, func(p *routing) bool { return g.likeChosen(v, p) })
 }
 
-// oneEach says whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its axis out, v may have it.
+// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its axis out, v may have it.
 func (g *graphView) oneEach(v *onnx.Value, r *routing) bool {
 	if g.facts.SameShape(v, r.ids) || r.joined != nil || !r.topK.Is("ArgMax") || r.topK.AttrInt("keepdims", 1) == 1 {
 		return g.facts.SameShape(v, r.ids)
@@ -311,7 +311,7 @@ func (g *graphView) oneEach(v *onnx.Value, r *routing) bool {
 	return true
 }
 
-// likeChosen says whether v has the shape of the chosen ids, or of those that they are the first of, or that of a sum over their last axis.
+// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of a sum over their last axis.
 func (g *graphView) likeChosen(v *onnx.Value, r *routing) bool {
 	if g.oneEach(v, r) || r.topK.Is("TopK") && g.facts.SameShape(v, r.topK.OutputValue(1)) {
 		return true

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// coneOf gives the values that are computed from logits (and the ids, where they are none of the logits'), constants and shapes alone, up to products and experts' weights.
+// coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'), constants and shapes alone, up to products and experts' weights.
 func (g *graphView) coneOf(from ...*onnx.Value) map[*onnx.Value]bool {
 	cone, queue := map[*onnx.Value]bool{}, slices.Clone(from)
 	for _, v := range from {
@@ -33,14 +33,14 @@ func (g *graphView) coneOf(from ...*onnx.Value) map[*onnx.Value]bool {
 	return cone
 }
 
-// computedFrom says whether every input of the node is among the values, constant, or follows from shapes.
+// computedFrom reports whether every input of the node is among the values, constant, or follows from shapes.
 func (g *graphView) computedFrom(n *onnx.Node, values map[*onnx.Value]bool) bool {
 	return !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
 		return v != nil && !values[v] && !g.fromConstant(v) && !g.isShape(v)
 	})
 }
 
-// isShape says whether the elements of v follow from constants and shapes.
+// isShape reports whether the elements of v follow from constants and shapes.
 func (g *graphView) isShape(v *onnx.Value) bool {
 	if _, ok := g.facts.Known(v, 0); ok {
 		return true
@@ -49,7 +49,7 @@ func (g *graphView) isShape(v *onnx.Value) bool {
 	return ok
 }
 
-// fill gives the number that all elements of v are.
+// fill returns the number that all elements of v are.
 func (g *graphView) fill(v *onnx.Value) (x float64, ok bool) {
 	for range maxDetour {
 		if x, _, ok := g.scalar(v); ok {
@@ -82,7 +82,7 @@ func (g *graphView) fill(v *onnx.Value) (x float64, ok bool) {
 	return 0, false
 }
 
-// picksExperts says whether the node takes blocks of constants: the weights of experts.
+// picksExperts reports whether the node takes blocks of constants: the weights of experts.
 func (g *graphView) picksExperts(n *onnx.Node) bool {
 	if !isPick(n) {
 		return false
@@ -91,7 +91,7 @@ func (g *graphView) picksExperts(n *onnx.Node) bool {
 	return (!ok || rank > 2) && g.fromConstant(n.Input(0))
 }
 
-// madeOf gives the values of the cone that ids and weights, or gates, are made of.
+// madeOf returns the values of the cone that ids and weights, or gates, are made of.
 func (r *routing) madeOf() map[*onnx.Value]bool {
 	seen := map[*onnx.Value]bool{}
 	queue := []*onnx.Value{r.ids, r.weights, r.dense}

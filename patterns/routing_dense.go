@@ -38,7 +38,7 @@ func (g *graphView) findDense(r *routing) {
 	}
 }
 
-// spreads says whether gates are made of weights by putting them where the experts' places are, among zeros.
+// spreads reports whether gates are made of weights by putting them where the experts' places are, among zeros.
 func (g *graphView) spreads(gates *onnx.Value) bool {
 	n := gates.Producer
 	if !n.Is("ScatterElements") && !n.Is("ScatterND") {
@@ -48,7 +48,7 @@ func (g *graphView) spreads(gates *onnx.Value) bool {
 	return ok && x == 0
 }
 
-// lastCast gives v in the last type that it is cast to, if nobody reads it in another.
+// lastCast returns v in the last type that it is cast to, if nobody reads it in another.
 func (g *graphView) lastCast(v *onnx.Value, r *routing) *onnx.Value {
 	for range maxDetour {
 		uses := v.Uses()
@@ -61,7 +61,7 @@ func (g *graphView) lastCast(v *onnx.Value, r *routing) *onnx.Value {
 	return v
 }
 
-// leavesCone says whether v is read, perhaps in another form, together with what is not made from the logits alone: by the experts.
+// leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits alone: by the experts.
 // Ways through the values of stop do not count.
 func (g *graphView) leavesCone(v *onnx.Value, r *routing, stop map[*onnx.Value]bool) bool {
 	for w := range g.forward([]*onnx.Value{v}, r, stop) {
@@ -74,7 +74,7 @@ func (g *graphView) leavesCone(v *onnx.Value, r *routing, stop map[*onnx.Value]b
 	return false
 }
 
-// forward gives the values of the cone that are computed from those given, and these, on ways that do not pass the values of stop.
+// forward returns the values of the cone that are computed from those given, and these, on ways that do not pass the values of stop.
 func (g *graphView) forward(from []*onnx.Value, r *routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
 	seen := map[*onnx.Value]bool{}
 	queue := slices.Clone(from)

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// listed says whether the experts of a token are taken from a table, by its word, say: the logits are for their weights alone then,
+// listed reports whether the experts of a token are taken from a table, by its word, say: the logits are for their weights alone then,
 // and topK is the GatherElements that takes these.
 func (r *routing) listed() bool { return r.topK.Is("GatherElements") }
 
@@ -19,7 +19,7 @@ func (g *graphView) start(r *routing) int {
 	return g.position(r.topK)
 }
 
-// listsExperts says whether the indices of a GatherElements are rows of a constant table of places in its last axis.
+// listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last axis.
 func (g *graphView) listsExperts(n *onnx.Node) bool {
 	experts, ok := g.facts.Dim(n.Input(0), -1)
 	v := g.skipCasts(n.Input(1))

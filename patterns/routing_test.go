@@ -77,7 +77,7 @@ func (g *graph) topK(v *onnx.Value, k int64) (values, ids *onnx.Value) {
 	return values, ids
 }
 
-// routings gives what is found when the values are outputs.
+// routings returns what is found when the values are outputs.
 func (g *graph) routings(outputs ...*onnx.Value) string {
 	for _, v := range outputs {
 		g.m.Graph.AddOutput(v)
@@ -157,7 +157,7 @@ func TestRoutingWeights(t *testing.T) {
 	}
 }
 
-// expertsOf gives outputs of n experts for each token, one number each.
+// expertsOf returns outputs of n experts for each token, one number each.
 func (g *graph) expertsOf(n int64) *onnx.Value {
 	return g.op("MatMul", g.m.Graph.Inputs[0], g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))
 }

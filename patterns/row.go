@@ -26,7 +26,7 @@ func (g *graphView) rowView(v *onnx.Value) (*viewMatch, *viewMiss) {
 	return nil, &viewMiss{v, "a tensor that differs from row to row", nil}
 }
 
-// unrepeated gives the value that w was made of by putting axes of one before its last axis or by repeating it along other
+// unrepeated returns the value that w was made of by putting axes of one before its last axis or by repeating it along other
 // axes; nil when it was made otherwise.
 func (g *graphView) unrepeated(w *onnx.Value) *onnx.Value {
 	n := w.Producer
@@ -54,7 +54,7 @@ func (g *graphView) unrepeated(w *onnx.Value) *onnx.Value {
 	return in
 }
 
-// isRow says whether all dimensions of v but the last one are 1.
+// isRow reports whether all dimensions of v but the last one are 1.
 func (g *graphView) isRow(v *onnx.Value) bool {
 	rank, ok := g.facts.Rank(v)
 	if !ok || rank == 0 {

@@ -110,7 +110,7 @@ func joinViews(list []*weightView, axis int) *weightView {
 	return r
 }
 
-// compact gives the same view with a list of those origins only that it counts from, in order.
+// compact returns the same view with a list of those origins only that it counts from, in order.
 func (w *weightView) compact() *weightView {
 	r := &weightView{axes: slices.Clone(w.axes)}
 	n := int64(1)
@@ -156,7 +156,7 @@ func (w *weightView) transpose(perm []int64) *weightView {
 	return r
 }
 
-// reshape gives the same elements other axes; nil where these would need a copy.
+// reshape returns the same elements other axes; nil where these would need a copy.
 func (w *weightView) reshape(dims []int64) *weightView {
 	var old []viewAxis // as few as possible
 	for _, a := range w.axes {
@@ -228,7 +228,7 @@ func (w *weightView) expand(dims []int64) *weightView {
 	return r
 }
 
-// repeats says whether all places of an axis hold the same elements.
+// repeats reports whether all places of an axis hold the same elements.
 func (w *weightView) repeats(axis int) bool {
 	a := w.axes[axis]
 	if a.dim <= 1 || a.stride != 0 || a.step == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// moveView gives the views that a node makes of w, its first input, when it only moves elements; nil when it does something else,
+// moveView returns the views that a node makes of w, its first input, when it only moves elements; nil when it does something else,
 // or something that no view says. ints reads the integers of an input.
 func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) []*weightView {
 	if slices.ContainsFunc(n.Attributes, func(a *onnx.Attribute) bool { return a.RefName != "" }) {
@@ -52,7 +52,7 @@ func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) [
 	return []*weightView{r}
 }
 
-// reshapedDims gives the shape that a reshaping node makes of dims.
+// reshapedDims returns the shape that a reshaping node makes of dims.
 func reshapedDims(n *onnx.Node, dims []int64, ints func(i int) *reference.Tensor) ([]int64, bool) {
 	axes := n.AttrInts("axes")
 	if t := ints(1); t != nil && n.OpType != "Flatten" {

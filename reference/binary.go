@@ -153,7 +153,7 @@ func opPow(c *call) ([]*Tensor, error) {
 	return one(r)
 }
 
-// toFloats gives the elements as floats, whatever the type.
+// toFloats returns the elements as floats, whatever the type.
 func (t *Tensor) toFloats() []float64 {
 	if t.F != nil || t.I == nil {
 		return t.F

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// broadcastShape gives the shape that all the shapes broadcast to, by numpy's rules.
+// broadcastShape returns the shape that all the shapes broadcast to, by numpy's rules.
 func broadcastShape(shapes ...[]int) ([]int, error) {
 	rank := 0
 	for _, s := range shapes {
@@ -30,7 +30,7 @@ func broadcastShape(shapes ...[]int) ([]int, error) {
 	return out, checkShape(out)
 }
 
-// broadcastStrides gives the strides by which shape walks along out: 0 where it is repeated.
+// broadcastStrides returns the strides by which shape walks along out: 0 where it is repeated.
 func broadcastStrides(shape, out []int) []int {
 	st := make([]int, len(out))
 	off, n := len(out)-len(shape), 1
@@ -43,7 +43,7 @@ func broadcastStrides(shape, out []int) []int {
 	return st
 }
 
-// isSuffix says whether shape, without leading ones, is the end of out, so that its elements repeat as a block.
+// isSuffix reports whether shape, without leading ones, is the end of out, so that its elements repeat as a block.
 func isSuffix(shape, out []int) bool {
 	for len(shape) > 0 && shape[0] == 1 {
 		shape = shape[1:]

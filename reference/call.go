@@ -29,7 +29,7 @@ func (c *call) fail(format string, args ...any) {
 	}
 }
 
-// arg gives input i, nil when it is omitted.
+// arg returns input i, nil when it is omitted.
 func (c *call) arg(i int) *Tensor {
 	if i >= len(c.in) {
 		return nil
@@ -77,7 +77,7 @@ func (c *call) str(name, def string) string {
 	return def
 }
 
-// ints gives an INTS attribute and whether it is there.
+// ints returns an INTS attribute and whether it is there.
 func (c *call) ints(name string) ([]int64, bool) {
 	if a := c.typed(name, onnx.AttrInts); a != nil {
 		return a.Ints, true
@@ -85,7 +85,7 @@ func (c *call) ints(name string) ([]int64, bool) {
 	return nil, false
 }
 
-// integers gives the elements of an integer input; ok is false when it is omitted.
+// integers returns the elements of an integer input; ok is false when it is omitted.
 func (c *call) integers(i int) (v []int64, ok bool) {
 	t := c.arg(i)
 	if t == nil {
@@ -98,7 +98,7 @@ func (c *call) integers(i int) (v []int64, ok bool) {
 	return t.I, true
 }
 
-// integer gives the one element of an integer input.
+// integer returns the one element of an integer input.
 func (c *call) integer(i int, def int64) int64 {
 	v, ok := c.integers(i)
 	if !ok {
@@ -111,7 +111,7 @@ func (c *call) integer(i int, def int64) int64 {
 	return v[0]
 }
 
-// number gives the one element of a numeric input.
+// number returns the one element of a numeric input.
 func (c *call) number(i int, def float64) float64 {
 	t := c.arg(i)
 	if t == nil {
@@ -136,7 +136,7 @@ func (c *call) axis(a int64, rank int) int {
 	return int(a)
 }
 
-// axes gives the axes of an op that took them as an attribute before the opset since and as input i from then on;
+// axes returns the axes of an op that took them as an attribute before the opset since and as input i from then on;
 // ok is false when neither is there. Either spelling is taken in any version.
 func (c *call) axes(i int, rank int) (axes []int, ok bool) {
 	v, ok := c.integers(i)
@@ -161,7 +161,7 @@ func (c *call) axes(i int, rank int) (axes []int, ok bool) {
 	return axes, true
 }
 
-// floats gives input i, which must be of a floating-point type.
+// floats returns input i, which must be of a floating-point type.
 func (c *call) floats(i int) *Tensor {
 	t := c.arg(i)
 	if t == nil || !t.IsFloat() || t.isSeq {

@@ -102,7 +102,7 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (
 	return r, nil
 }
 
-// widens says whether every value of one type is a value of the other.
+// widens reports whether every value of one type is a value of the other.
 func widens(from, to onnx.DataType) bool {
 	return to == onnx.Double || to == onnx.Float && from != onnx.Double
 }

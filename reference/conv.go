@@ -83,7 +83,7 @@ func (c *call) perAxis(name string, n int) []int {
 	return toInts(v)
 }
 
-// convShape gives the padding before each spatial dimension and the output's size.
+// convShape returns the padding before each spatial dimension and the output's size.
 func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int, err error) {
 	n := len(in)
 	pads, ok := c.ints("pads")

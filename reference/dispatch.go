@@ -23,7 +23,7 @@ func (e *Evaluator) Op(n *onnx.Node, inputs []*Tensor) ([]*Tensor, error) {
 	return e.dispatch(n, inputs, &scope{values: map[*onnx.Value]*Tensor{}}, e.frameOf(n))
 }
 
-// Supported says whether the evaluator has the op itself, not counting model-local functions.
+// Supported reports whether the evaluator has the op itself, not counting model-local functions.
 func Supported(domain, opType string) bool {
 	_, ok := table[opKey(domain, opType)]
 	return ok

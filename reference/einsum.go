@@ -85,7 +85,7 @@ func opEinsum(c *call) ([]*Tensor, error) {
 	return one(NewInts(c.in[0].DataType, shape, mapSlice(sum, truncate)))
 }
 
-// ellipsis gives the labels of a term, with "..." replaced by n labels of its own, counted from the right so that they
+// ellipsis returns the labels of a term, with "..." replaced by n labels of its own, counted from the right so that they
 // line up as in broadcasting.
 func ellipsis(term string, n int) []rune {
 	before, after, found := strings.Cut(term, "...")

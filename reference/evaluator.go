@@ -61,7 +61,7 @@ func NewForOpset(opset int64, functions []*onnx.Function, o Options) *Evaluator 
 	return e
 }
 
-// ForOpset gives an evaluator of the same functions for Op and Eval of nodes of another version of the opset.
+// ForOpset returns an evaluator of the same functions for Op and Eval of nodes of another version of the opset.
 func (e *Evaluator) ForOpset(opset int64) *Evaluator {
 	return &Evaluator{opset: opset, options: e.options, functions: e.functions, bodies: e.bodies, consts: map[*onnx.Value]*Tensor{}}
 }
@@ -84,7 +84,7 @@ func (e *Evaluator) function(n *onnx.Node) *onnx.Function {
 	return e.model.Function(n.Domain, n.OpType, n.Overload)
 }
 
-// frameOf gives the frame of a node that is evaluated by itself: functions' bodies may import another opset.
+// frameOf returns the frame of a node that is evaluated by itself: functions' bodies may import another opset.
 func (e *Evaluator) frameOf(n *onnx.Node) *frame {
 	g := n.Graph
 	for g != nil && g.Parent != nil {

@@ -110,7 +110,7 @@ func opGather(c *call) ([]*Tensor, error) {
 	return one(x.takeBlocks(shape, blocks, size(x.Shape[axis+1:])))
 }
 
-// elementOffsets gives the offsets in a tensor of shape xs that indices of shape is point to along the axis
+// elementOffsets returns the offsets in a tensor of shape xs that indices of shape is point to along the axis
 // (GatherElements, ScatterElements).
 func (c *call) elementOffsets(idx []int64, is, xs []int, axis int) []int {
 	if len(is) != len(xs) {
@@ -152,7 +152,7 @@ func opGatherElements(c *call) ([]*Tensor, error) {
 	return one(x.take(c.in[1].Shape, off))
 }
 
-// tupleBlocks gives the block numbers that index tuples (the last dimension of the indices) point to, within each of
+// tupleBlocks returns the block numbers that index tuples (the last dimension of the indices) point to, within each of
 // the batches; inner is the size of a block.
 func (c *call) tupleBlocks(xs []int, indices *Tensor, batchDims int) (blocks []int, inner int) {
 	is := indices.Shape
@@ -233,7 +233,7 @@ func opCompress(c *call) ([]*Tensor, error) {
 	return one(x.takeBlocks(shape, blocks, size(x.Shape[axis+1:])))
 }
 
-// opNonZero gives the indices of the elements that are not zero, one column each.
+// opNonZero returns the indices of the elements that are not zero, one column each.
 func opNonZero(c *call) ([]*Tensor, error) {
 	x := c.in[0]
 	var at []int

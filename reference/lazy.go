@@ -79,7 +79,7 @@ func fresh(shape []int, src reader) *view {
 
 func (v *view) shape() []int { return slices.Concat(v.lead, v.inner) }
 
-// view gives the view of a tensor, of a dense one as well.
+// view returns the view of a tensor, of a dense one as well.
 func (t *Tensor) view() *view {
 	if t.lazy != nil {
 		return t.lazy
@@ -193,7 +193,7 @@ func oneByOne(src reader, dst []float64, offset, stride int) error {
 	return nil
 }
 
-// Dense gives the tensor with all its elements; t itself unless it is lazy.
+// Dense returns the tensor with all its elements; t itself unless it is lazy.
 func (t *Tensor) Dense() (*Tensor, error) {
 	if t == nil || t.lazy == nil {
 		return t, nil

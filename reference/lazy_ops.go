@@ -31,7 +31,7 @@ func (v *view) reshape(shape []int) *view {
 	return fresh(shape, v)
 }
 
-// inside gives the blocks other dimensions, if that moves no element.
+// inside returns the blocks other dimensions, if that moves no element.
 func (v *view) inside(lead, inner []int) (*view, bool) {
 	if size(inner) != size(v.inner) {
 		return nil, false
@@ -47,7 +47,7 @@ func (v *view) inside(lead, inner []int) (*view, bool) {
 	return r, true
 }
 
-// restride gives the strides of the same elements in another shape; false when there are none.
+// restride returns the strides of the same elements in another shape; false when there are none.
 func restride(shape, st, want []int) ([]int, bool) {
 	out := make([]int, len(want))
 	i, k := 0, 0
@@ -148,7 +148,7 @@ func (v *view) cut(axis, from, count, step int) *view {
 	return r
 }
 
-// rowPlaces gives the places, in row-major order, of these rows of a dimension.
+// rowPlaces returns the places, in row-major order, of these rows of a dimension.
 func rowPlaces(shape []int, axis int, rows []int) []int {
 	d, outer, inner := shape[axis], size(shape[:axis]), size(shape[axis+1:])
 	places := make([]int, 0, outer*len(rows)*inner)

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// both gives the same random elements as a dense tensor and as a lazy one.
+// both returns the same random elements as a dense tensor and as a lazy one.
 func both(t *testing.T, r *rand.Rand, shape ...int) (eager, lazy *Tensor) {
 	t.Helper()
 	v := make([]float64, size(shape))

@@ -33,7 +33,7 @@ func miniFormat(t onnx.DataType) *minifloat {
 	return miniFormats[t]
 }
 
-// round gives the nearest value of the format, ties to even. What is too great becomes the greatest value when
+// round returns the nearest value of the format, ties to even. What is too great becomes the greatest value when
 // saturating, and otherwise an infinity or NaN.
 func (f *minifloat) round(x float64, saturate bool) float64 {
 	if x != x {

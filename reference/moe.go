@@ -72,7 +72,7 @@ type routedToken struct {
 	weight float64
 }
 
-// route gives each expert its tokens.
+// route returns each expert its tokens.
 func route(logits []float64, experts, k int, normalize bool) [][]routedToken {
 	routes := make([][]routedToken, experts)
 	for token := range len(logits) / experts {

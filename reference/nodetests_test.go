@@ -94,7 +94,7 @@ func unsupported(m *onnx.Model) []string {
 	return lacks
 }
 
-// denseOnly says whether all inputs and outputs are tensors of types the evaluator has.
+// denseOnly reports whether all inputs and outputs are tensors of types the evaluator has.
 func denseOnly(m *onnx.Model) bool {
 	for _, v := range append(append([]*onnx.Value{}, m.Graph.Inputs...), m.Graph.Outputs...) {
 		d, ok := v.Type()

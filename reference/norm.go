@@ -110,7 +110,7 @@ func hardmaxLine(v []float64) {
 	v[best] = 1
 }
 
-// trailing gives the dimensions from axis on, over which a norm runs, and how many elements they have.
+// trailing returns the dimensions from axis on, over which a norm runs, and how many elements they have.
 func (c *call) trailing(x *Tensor, def int64) (axis, n int) {
 	axis = c.axis(c.int("axis", def), x.Rank())
 	if c.err != nil {

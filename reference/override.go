@@ -9,7 +9,7 @@ type Scope struct {
 	fr *frame
 }
 
-// Bound gives the value that was computed or given for v; nil for constants, which are not decoded, and for omitted inputs.
+// Bound returns the value that was computed or given for v; nil for constants, which are not decoded, and for omitted inputs.
 func (s *Scope) Bound(v *onnx.Value) *Tensor {
 	if s.sc.isOmitted(v) {
 		return nil
@@ -17,7 +17,7 @@ func (s *Scope) Bound(v *onnx.Value) *Tensor {
 	return s.sc.lookup(v)
 }
 
-// Value gives the value of v, that of a constant included.
+// Value returns the value of v, that of a constant included.
 func (s *Scope) Value(v *onnx.Value) (*Tensor, error) { return s.e.value(v, s.sc) }
 
 // Bind has the nodes that come read t for v.

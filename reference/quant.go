@@ -16,7 +16,7 @@ var quantOps = map[string]opDef{
 	"QLinearMatMul":         exact(8, opQLinearMatMul),
 }
 
-// perElement gives, for each element of x, the index of its scale: one for all, one for each index along the axis, or
+// perElement returns, for each element of x, the index of its scale: one for all, one for each index along the axis, or
 // one for each block along it.
 func (c *call) perElement(x, scale *Tensor) []int {
 	index := make([]int, x.Len())
@@ -153,7 +153,7 @@ func opDynamicQuantize(c *call) ([]*Tensor, error) {
 	return []*Tensor{r, scalarF(onnx.Float, scale), NewInts(onnx.Uint8, []int{}, []int64{zero})}, nil
 }
 
-// shifted gives an integer matrix as int32 less its zero point, which is one number, one a row (left side) or one a
+// shifted returns an integer matrix as int32 less its zero point, which is one number, one a row (left side) or one a
 // column (right side).
 func (c *call) shifted(i, zero int, left bool) *Tensor {
 	x := c.in[i]

@@ -42,7 +42,7 @@ func one64(onnx.DataType) int64       { return 1 }
 func minOf(t onnx.DataType) int64     { lo, _ := intRange(t); return lo }
 func maxOf(t onnx.DataType) int64     { _, hi := intRange(t); return hi }
 
-// reduceAxes gives which dimensions are reduced, and the output's shape. Without axes all are, or none when
+// reduceAxes returns which dimensions are reduced, and the output's shape. Without axes all are, or none when
 // noop_with_empty_axes; noop says so.
 func (c *call) reduceAxes(x *Tensor) (drop []bool, shape []int, noop bool) {
 	axes, ok := c.axes(1, x.Rank())
@@ -75,7 +75,7 @@ func (c *call) reduceAxes(x *Tensor) (drop []bool, shape []int, noop bool) {
 	return drop, shape, false
 }
 
-// reduceStrides gives, for each dimension of the input, by how much the index into the output grows.
+// reduceStrides returns, for each dimension of the input, by how much the index into the output grows.
 func reduceStrides(shape []int, drop []bool) []int {
 	st := make([]int, len(shape))
 	n := 1

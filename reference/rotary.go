@@ -31,7 +31,7 @@ func opSwiGLU(c *call) ([]*Tensor, error) {
 	return one(r)
 }
 
-// heads gives x as (batch, heads, sequence, head size): a tensor of rank 3 has the heads packed in its last dimension.
+// heads returns x as (batch, heads, sequence, head size): a tensor of rank 3 has the heads packed in its last dimension.
 func (c *call) heads(x *Tensor, n int) *Tensor {
 	if x.Rank() == 4 {
 		return x
@@ -148,7 +148,7 @@ func (c *call) rotate(h, cos, sin *Tensor, rows []int, half int, interleaved boo
 	return y
 }
 
-// cacheRows gives the row of the cache for each position of each item: picked by position_ids, or in order. A batch of
+// cacheRows returns the row of the cache for each position of each item: picked by position_ids, or in order. A batch of
 // one serves all items, as exporters write it.
 func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) ([]int, error) {
 	rows := make([]int, batch*seq)

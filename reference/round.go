@@ -120,7 +120,7 @@ func wrapAll(t onnx.DataType, v []int64) {
 	}
 }
 
-// intRange gives the smallest and greatest value of an integer type; uint64 is cut to the positive int64.
+// intRange returns the smallest and greatest value of an integer type; uint64 is cut to the positive int64.
 func intRange(t onnx.DataType) (lo, hi int64) {
 	switch t {
 	case onnx.Bool:

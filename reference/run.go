@@ -13,7 +13,7 @@ type scope struct {
 	omitted map[*onnx.Value]bool // a function's inputs that the call leaves out
 }
 
-// isOmitted says whether v is an input of the enclosing function that the call leaves out.
+// isOmitted reports whether v is an input of the enclosing function that the call leaves out.
 func (s *scope) isOmitted(v *onnx.Value) bool {
 	for ; s != nil; s = s.parent {
 		if s.omitted[v] {
@@ -201,7 +201,7 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	return e.bindOutputs(n, out, sc, fr)
 }
 
-// bindOutputs gives the node's outputs their values.
+// bindOutputs returns the node's outputs their values.
 func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *frame) error {
 	for i, v := range n.Outputs {
 		if v == nil {
@@ -253,7 +253,7 @@ func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, e
 	return out, nil
 }
 
-// lastReaders gives, for each value that nodes of g read (also in their subgraphs), the index of the last such node.
+// lastReaders returns, for each value that nodes of g read (also in their subgraphs), the index of the last such node.
 // Graph outputs are left out: they stay.
 func lastReaders(g *onnx.Graph) map[*onnx.Value]int {
 	last := readers(g.Nodes)
@@ -263,7 +263,7 @@ func lastReaders(g *onnx.Graph) map[*onnx.Value]int {
 	return last
 }
 
-// readers gives, for each value that the nodes read (also in their subgraphs), the index of the last such node.
+// readers returns, for each value that the nodes read (also in their subgraphs), the index of the last such node.
 func readers(nodes []*onnx.Node) map[*onnx.Value]int {
 	last := make(map[*onnx.Value]int, len(nodes))
 	var visit func(n *onnx.Node, i int)

@@ -12,7 +12,7 @@ var scatterOps = map[string]opDef{
 	"TensorScatter":   {fn: opTensorScatter, min: 2, arithmetic: true, takes: tensors},
 }
 
-// reductionOf gives the two functions of the attribute reduction; nil functions overwrite.
+// reductionOf returns the two functions of the attribute reduction; nil functions overwrite.
 func (c *call) reductionOf() (ff func(old, new float64) float64, fi func(old, new int64) int64) {
 	switch r := c.str("reduction", "none"); r {
 	case "none":

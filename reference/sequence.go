@@ -20,7 +20,7 @@ var sequenceOps = map[string]opDef{
 
 func sequence(s []*Tensor) *Tensor { return &Tensor{isSeq: true, seq: s} }
 
-// elements gives the elements of input 0, which must be a sequence.
+// elements returns the elements of input 0, which must be a sequence.
 func (c *call) elements() []*Tensor {
 	if !c.in[0].isSeq {
 		c.fail("input 0 is %s, expected a sequence", c.in[0])

@@ -70,7 +70,7 @@ func opSlice(c *call) ([]*Tensor, error) {
 	return one(x.gatherStrided(shape, st, offset))
 }
 
-// sliceRange gives the first index and the number of elements of start:end:step in a dimension of d elements.
+// sliceRange returns the first index and the number of elements of start:end:step in a dimension of d elements.
 func sliceRange(start, end, step, d int64) (from int64, n int) {
 	clamp := func(v int64) int64 {
 		if v < 0 {
@@ -284,7 +284,7 @@ func pickOr[T any](x []T, index []int, other T) []T {
 	return r
 }
 
-// padIndex gives, for each element of the padded shape, the element of the input it copies, or -1.
+// padIndex returns, for each element of the padded shape, the element of the input it copies, or -1.
 func padIndex(mode string, in, out, before []int) ([]int, error) {
 	index := []int{0}
 	for d := range out {

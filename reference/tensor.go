@@ -20,7 +20,7 @@ type Tensor struct {
 	isSeq bool
 }
 
-// isFloat says whether elements of the type are held in Tensor.F.
+// isFloat reports whether elements of the type are held in Tensor.F.
 func isFloat(t onnx.DataType) bool {
 	switch t {
 	case onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16:
@@ -29,7 +29,7 @@ func isFloat(t onnx.DataType) bool {
 	return miniFormat(t) != nil
 }
 
-// isInt says whether elements of the type are held in Tensor.I.
+// isInt reports whether elements of the type are held in Tensor.I.
 func isInt(t onnx.DataType) bool {
 	switch t {
 	case onnx.Bool, onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2:
@@ -38,7 +38,7 @@ func isInt(t onnx.DataType) bool {
 	return t.IsInteger()
 }
 
-// IsFloat says whether the elements are in F.
+// IsFloat reports whether the elements are in F.
 func (t *Tensor) IsFloat() bool { return isFloat(t.DataType) }
 
 // Len is the number of elements.
@@ -68,7 +68,7 @@ func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor {
 	return &Tensor{DataType: t, Shape: shape, I: v}
 }
 
-// withShape gives the same elements in another shape of as many elements.
+// withShape returns the same elements in another shape of as many elements.
 func (t *Tensor) withShape(shape []int) *Tensor {
 	if t.lazy != nil {
 		v := t.lazy.reshape(shape)
@@ -77,7 +77,7 @@ func (t *Tensor) withShape(shape []int) *Tensor {
 	return &Tensor{DataType: t.DataType, Shape: shape, F: t.F, I: t.I, S: t.S}
 }
 
-// withType gives the same elements under another type of the same storage.
+// withType returns the same elements under another type of the same storage.
 func (t *Tensor) withType(d onnx.DataType) *Tensor {
 	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S, lazy: t.lazy}
 }

@@ -47,7 +47,7 @@ func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Rep
 	return r, a.apply()
 }
 
-// choose gives the kernels that take sites, and the report that begins with them.
+// choose returns the kernels that take sites, and the report that begins with them.
 func (c *config) choose(include string) ([]*Kernel, *Report, error) {
 	r := &Report{Schema: Schema, Patterns: []PatternReport{}, Sites: []SiteReport{}, DryRun: c.dryRun}
 	if c.target != nil {

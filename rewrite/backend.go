@@ -82,7 +82,7 @@ func (b Backend) Devices() []string {
 	return list
 }
 
-// Names says whether the device itself is named, which makes it an error when it has no kernel.
+// Names reports whether the device itself is named, which makes it an error when it has no kernel.
 func (b Backend) Names(device string) bool { return slices.Contains(b.listed, strings.ToUpper(device)) }
 
 // PassedOver lists the devices that ALL stands for and that have no kernel by the reports, which are those of every kernel. The CPU is
@@ -104,7 +104,7 @@ type DeviceError struct {
 // Error names the device and what is lacking.
 func (e *DeviceError) Error() string { return fmt.Sprintf("no kernel for %s: %v", e.Device, e.Err) }
 
-// Unwrap gives what is lacking.
+// Unwrap returns what is lacking.
 func (e *DeviceError) Unwrap() error { return e.Err }
 
 // Check errs with a *DeviceError when a device is named that no kernel is registered for.
@@ -188,7 +188,7 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 	return ranked, reports, nil
 }
 
-// lacking gives the reason of the first kernel for a device that is not available.
+// lacking returns the reason of the first kernel for a device that is not available.
 func (b Backend) lacking(device string, reports []KernelReport) error {
 	for _, r := range reports {
 		if strings.EqualFold(r.Device, device) && r.Reason != "" {

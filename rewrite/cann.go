@@ -105,7 +105,7 @@ func oneBroadcast(scopes []*scope, facts *infer.Facts) int {
 	return count
 }
 
-// bothBroadcast says whether each of two inputs may have a shape other than that of the result. What is not known may.
+// bothBroadcast reports whether each of two inputs may have a shape other than that of the result. What is not known may.
 func bothBroadcast(facts *infer.Facts, a, b *onnx.Value) bool {
 	m, okA := facts.Rank(a)
 	n, okB := facts.Rank(b)
@@ -131,7 +131,7 @@ func scalar(facts *infer.Facts, v *onnx.Value) bool {
 	return ok && rank == 0
 }
 
-// sizes gives a dimension in every world, -1 where it is not known.
+// sizes returns a dimension in every world, -1 where it is not known.
 func sizes(facts *infer.Facts, v *onnx.Value, axis int) (list [infer.Worlds]int64) {
 	for w := range list {
 		list[w] = facts.Size(v, w, axis)

@@ -40,7 +40,7 @@ func newChecker(m *onnx.Model, facts *infer.Facts, c *config) *checker {
 		originals: map[bool]*reference.Evaluator{}, sized: map[int64]*infer.Facts{}}
 }
 
-// check gives the figures of a candidate, and an error when it must be refused.
+// check returns the figures of a candidate, and an error when it must be refused.
 func (k *checker) check(c *candidate) (*CheckReport, error) {
 	if k.config.verify == VerifyOff || k.config.verify == VerifyRouted && c.match.Op != experts {
 		return nil, nil

@@ -86,7 +86,7 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 	return nil
 }
 
-// distance gives the greatest difference where want is finite, and the greatest finite magnitude of want. A got that is
+// distance returns the greatest difference where want is finite, and the greatest finite magnitude of want. A got that is
 // not finite there is as far as can be.
 func distance(want, got []float64) (difference, scale float64) {
 	if len(want) != len(got) {

@@ -52,7 +52,7 @@ func typed(op *fused.Op, n *onnx.Node) {
 	}
 }
 
-// define gives the one definition for all sites that need an equal one.
+// define returns the one definition for all sites that need an equal one.
 func (a *applier) define(f *onnx.Function) (*onnx.Function, error) {
 	name := functionName(f)
 	if old := a.functions[name]; old != nil {
@@ -65,7 +65,7 @@ func (a *applier) define(f *onnx.Function) (*onnx.Function, error) {
 	return f, nil
 }
 
-// inBody gives the definition as the body of a function can call it. onnxruntime does not look at overloads there ("mojo:GLU(-1) is
+// inBody returns the definition as the body of a function can call it. onnxruntime does not look at overloads there ("mojo:GLU(-1) is
 // not a registered function/op", 1.31): the one of the overload "" is taken, so that there can be one variant of an op for all
 // bodies.
 func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error) {

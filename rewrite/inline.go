@@ -157,7 +157,7 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 	return chosen
 }
 
-// stays says whether a function is none to inline.
+// stays reports whether a function is none to inline.
 func (a *applier) stays(f *onnx.Function) bool {
 	return f.Domain == fused.Domain || a.config.defines(f) ||
 		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" || !agrees(a.model, f))
@@ -195,7 +195,7 @@ func calledIn(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Fu
 	return list
 }
 
-// agrees says whether the function imports what it imports at the versions of the model.
+// agrees reports whether the function imports what it imports at the versions of the model.
 func agrees(m *onnx.Model, f *onnx.Function) bool {
 	for _, o := range f.Opsets {
 		if have := m.Opset(o.Domain); have != 0 && have != o.Version {
@@ -205,7 +205,7 @@ func agrees(m *onnx.Model, f *onnx.Function) bool {
 	return true
 }
 
-// takenBranch gives the branch that an If node always takes, nil when that depends on more than constants, ranks and numbers
+// takenBranch returns the branch that an If node always takes, nil when that depends on more than constants, ranks and numbers
 // among the dimensions. (Functions that serve every rank ask for it.)
 func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	if !n.Is("If") || !isStatic(n.Input(0), facts, 0) {
@@ -225,7 +225,7 @@ func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	return nil
 }
 
-// isStatic says whether a value follows from constants and shapes that are numbers. What is merely equal in all worlds may be
+// isStatic reports whether a value follows from constants and shapes that are numbers. What is merely equal in all worlds may be
 // a comparison with a symbolic dimension.
 func isStatic(v *onnx.Value, facts *infer.Facts, depth int) bool {
 	const deepest = 16

@@ -14,7 +14,7 @@ func isChoice(n *onnx.Node) bool { return n.Is("TopK") || n.Is("ArgMax") }
 
 func isProduct(n *onnx.Node) bool { return n.Is("MatMul") || n.Is("Gemm") || n.Is("Einsum") }
 
-// holds says whether there is such a node in a graph or in its subgraphs.
+// holds reports whether there is such a node in a graph or in its subgraphs.
 func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 	found := false
 	g.Walk(func(g *onnx.Graph) { found = found || slices.ContainsFunc(g.Nodes, is) })
@@ -70,7 +70,7 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 	return list
 }
 
-// readsOf gives what the nodes of a graph read of it, in their subgraphs as well, and the last node that reads a value.
+// readsOf returns what the nodes of a graph read of it, in their subgraphs as well, and the last node that reads a value.
 func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.Value]int) {
 	reads, last = map[*onnx.Node][]*onnx.Value{}, map[*onnx.Value]int{}
 	for i, n := range g.Nodes {
@@ -98,7 +98,7 @@ func withBodies(n *onnx.Node, visit func(*onnx.Node)) {
 	}
 }
 
-// madeBefore gives a node and those of its graph that it depends on, but for some that depend on none but themselves.
+// madeBefore returns a node and those of its graph that it depends on, but for some that depend on none but themselves.
 func madeBefore(n *onnx.Node, without map[*onnx.Node]bool, reads map[*onnx.Node][]*onnx.Value) map[*onnx.Node]bool {
 	found := map[*onnx.Node]bool{}
 	queue := []*onnx.Node{n}

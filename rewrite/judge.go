@@ -52,7 +52,7 @@ func opName(domain, op string) string {
 	return domain + "." + op
 }
 
-// kernelOf gives the kernel that takes a match, or what the report names in its place; ok is false when it was not asked for.
+// kernelOf returns the kernel that takes a match, or what the report names in its place; ok is false when it was not asked for.
 func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
 	if m.Domain == fused.Domain {
 		if k := a.byOp[m.Op]; k != nil {
@@ -98,7 +98,7 @@ func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*can
 	return list
 }
 
-// takesWhole says whether a match may take the place of its parts: it was asked for, as were the kernels of the parts, and no
+// takesWhole reports whether a match may take the place of its parts: it was asked for, as were the kernels of the parts, and no
 // part would run on another device.
 func (a *applier) takesWhole(m *patterns.Match) bool {
 	whole, asked := a.kernelOf(m)
@@ -275,7 +275,7 @@ func (c *candidate) nameOf(v *onnx.Value) string {
 	return v.Name
 }
 
-// typeOf gives the type of a value of the replacement; that of a fused op's output is what its definition says.
+// typeOf returns the type of a value of the replacement; that of a fused op's output is what its definition says.
 func (c *candidate) typeOf(v *onnx.Value) onnx.DataType {
 	for _, call := range c.calls {
 		if call.node == v.Producer {
@@ -285,7 +285,7 @@ func (c *candidate) typeOf(v *onnx.Value) onnx.DataType {
 	return c.facts.DataType(v)
 }
 
-// dims gives the shape of v as far as it is the same for all symbolic dimensions, nil when the rank is unknown.
+// dims returns the shape of v as far as it is the same for all symbolic dimensions, nil when the rank is unknown.
 func dims(facts *infer.Facts, v *onnx.Value) []int64 {
 	rank, ok := facts.Rank(v)
 	if !ok {

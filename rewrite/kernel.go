@@ -32,13 +32,13 @@ type Environment struct {
 	library, cudaLibrary, cannLibrary func() (string, error)
 }
 
-// Library gives the path of the library of CPU kernels, looked for once.
+// Library returns the path of the library of CPU kernels, looked for once.
 func (e *Environment) Library() (string, error) { return e.library() }
 
-// CUDALibrary gives the path of the library of CUDA kernels, looked for once.
+// CUDALibrary returns the path of the library of CUDA kernels, looked for once.
 func (e *Environment) CUDALibrary() (string, error) { return e.cudaLibrary() }
 
-// CANNLibrary gives the path of the library of kernels for onnxruntime's CANN provider, looked for once.
+// CANNLibrary returns the path of the library of kernels for onnxruntime's CANN provider, looked for once.
 func (e *Environment) CANNLibrary() (string, error) { return e.cannLibrary() }
 
 // UnavailableError says that a kernel was asked for by name and cannot be used.
@@ -52,7 +52,7 @@ func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("kernel %s is not available: %v", e.ID, e.Err)
 }
 
-// Unwrap gives what the kernel lacks.
+// Unwrap returns what the kernel lacks.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // UnknownKernelError says that no kernel has the id.
@@ -169,7 +169,7 @@ func lookup(id string) (*Kernel, error) {
 	return nil, &UnknownKernelError{ID: id, Known: known}
 }
 
-// choose gives the kernels that include names, and a report on every registered one. Those that assumed says yes to are available.
+// choose returns the kernels that include names, and a report on every registered one. Those that assumed says yes to are available.
 // Auto takes those of a device other than the CPU where the backend names it: a library does not tell whether there will be such a
 // device.
 func choose(include string, env *Environment, b Backend, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport, error) {

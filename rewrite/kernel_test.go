@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// libraryFolder gives a folder with a file in the place of the kernel library, and one without.
+// libraryFolder returns a folder with a file in the place of the kernel library, and one without.
 func libraryFolder(t *testing.T) (with, without string) {
 	t.Helper()
 	with, without = t.TempDir(), t.TempDir()
@@ -22,7 +22,7 @@ func libraryFolder(t *testing.T) (with, without string) {
 	return with, without
 }
 
-// everyFolder gives a folder with a file in the place of each kernel library.
+// everyFolder returns a folder with a file in the place of each kernel library.
 func everyFolder(t *testing.T) string {
 	t.Helper()
 	both, _ := libraryFolder(t)

@@ -87,7 +87,7 @@ func newConfig(options []Option) *config {
 	return c
 }
 
-// defines says whether a pattern file gives the function.
+// defines reports whether a pattern file gives the function.
 func (c *config) defines(f *onnx.Function) bool {
 	return c.set != nil && c.set.Defines(f.Domain, f.Name)
 }
@@ -111,7 +111,7 @@ func WithLibrary(path string) Option { return func(c *config) { c.library = path
 // elsewhere.
 func AssumeAvailable() Option { return func(c *config) { c.assume = true } }
 
-// assumes says whether a kernel is taken for available without a look. ALL alone assumes no other device than the CPU.
+// assumes reports whether a kernel is taken for available without a look. ALL alone assumes no other device than the CPU.
 func (c *config) assumes(k *Kernel) bool {
 	return c.assume && (k.Device == "cpu" || k.Device == DeviceAny || c.backend.Names(k.Device))
 }

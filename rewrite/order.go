@@ -59,7 +59,7 @@ func (a *applier) checkOrder(c *candidate) error {
 	return nil
 }
 
-// sameFunction says whether two definitions hold the same nodes between the same names.
+// sameFunction reports whether two definitions hold the same nodes between the same names.
 func sameFunction(a, b *onnx.Function) bool { return functionKey(a) == functionKey(b) }
 
 func functionKey(f *onnx.Function) string {

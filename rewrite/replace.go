@@ -194,7 +194,7 @@ func (a *applier) nodeNames() map[string]bool {
 	return names
 }
 
-// positions gives the place of every node of the graph.
+// positions returns the place of every node of the graph.
 func (s *scope) positions() map[*onnx.Node]int {
 	if s.order == nil {
 		s.order = make(map[*onnx.Node]int, len(s.graph.Nodes))

@@ -174,7 +174,7 @@ func (r *Report) kernel(id string) *KernelReport {
 	return &KernelReport{}
 }
 
-// nodeName gives a node's name, or that of its first output.
+// nodeName returns a node's name, or that of its first output.
 func nodeName(n *onnx.Node) string {
 	if n.Name != "" {
 		return n.Name

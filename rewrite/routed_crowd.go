@@ -122,7 +122,7 @@ func (x *routed) limits() (named, other int64) {
 	return named, other
 }
 
-// isLimit says whether input i of the node is a number that others are held against.
+// isLimit reports whether input i of the node is a number that others are held against.
 func isLimit(n *onnx.Node, i int) bool {
 	switch n.OpType {
 	case "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max", "Clip":
@@ -133,7 +133,7 @@ func isLimit(n *onnx.Node, i int) bool {
 	return false
 }
 
-// limit gives the greatest whole number of a small constant that may count tokens; 0 if there is none.
+// limit returns the greatest whole number of a small constant that may count tokens; 0 if there is none.
 func (x *routed) limit(v *onnx.Value) int64 {
 	if v == nil {
 		return 0

@@ -23,7 +23,7 @@ type size struct {
 // mostTokens bounds the tokens that are asked for so that each expert gets one.
 const mostTokens = 64
 
-// sizes gives the numbers of tokens that a site can be tried on, in ascending order.
+// sizes returns the numbers of tokens that a site can be tried on, in ascending order.
 func (k *checker) sizes(c *candidate, r *routing) ([]size, error) {
 	var list []size
 	add := func(s size, err error) error {
@@ -50,7 +50,7 @@ func (k *checker) sizes(c *candidate, r *routing) ([]size, error) {
 	return list, nil
 }
 
-// sizeOf gives the size of so many tokens; an error where the site is made for another number.
+// sizeOf returns the size of so many tokens; an error where the site is made for another number.
 func (k *checker) sizeOf(c *candidate, r *routing, tokens int64) (size, error) {
 	if c.slice.varying {
 		return k.sizeIn(c, r, world{k.tokenFacts(tokens), infer.Worlds - 1})
@@ -58,7 +58,7 @@ func (k *checker) sizeOf(c *candidate, r *routing, tokens int64) (size, error) {
 	return k.resized(c, r, tokens)
 }
 
-// sizeIn gives the size that the site has in a world.
+// sizeIn returns the size that the site has in a world.
 func (k *checker) sizeIn(c *candidate, r *routing, w world) (size, error) {
 	for _, v := range c.slice.known {
 		if _, ok := w.facts.Known(v, w.n); !ok {
@@ -94,7 +94,7 @@ func (k *checker) tokenFacts(most int64) *infer.Facts {
 // errFixed says that the number of tokens is written into the graph.
 var errFixed = errors.New("cannot be checked: the number of tokens is fixed")
 
-// resized gives the size of so many tokens where no number in the graph says how many there are.
+// resized returns the size of so many tokens where no number in the graph says how many there are.
 func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) {
 	w := world{k.facts, 0}
 	shapes, err := k.shapes(c, w)
@@ -280,7 +280,7 @@ var randomTable = sync.OnceValue(func() []float64 {
 	return table
 })
 
-// randomNumbers gives random numbers of a type by their place, fast and anywhere in tensors of any size: each run of them is a
+// randomNumbers returns random numbers of a type by their place, fast and anywhere in tensors of any size: each run of them is a
 // window into one table, at a place that looks random as well.
 func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []float64, offset int) error {
 	table := randomTable()

@@ -63,7 +63,7 @@ func (x *routed) smallKernel() error {
 	return x.kernel(x.c, &call, t.kind, values, x.out)
 }
 
-// shape gives the shape of an input of MoE at the small sizes.
+// shape returns the shape of an input of MoE at the small sizes.
 func (r *routing) shape(input int) []int64 {
 	wide := int64(2 * smallInner)
 	if stringOf(r.call.site.Attributes, "packing") == "none" {

@@ -132,7 +132,7 @@ func intOf(attrs []*onnx.Attribute, name string) int64 {
 	return -1
 }
 
-// tokens gives the number of tokens in inputs of these shapes; 0 where they do not fit each other.
+// tokens returns the number of tokens in inputs of these shapes; 0 where they do not fit each other.
 func (r *routing) tokens(shapes [][]int64) int64 {
 	n := int64(0)
 	for i, what := range r.roles {
@@ -156,7 +156,7 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	return n
 }
 
-// route gives each token its experts, of which there are hits in all, the first one being start: with as many as one token takes,
+// route returns each token its experts, of which there are hits in all, the first one being start: with as many as one token takes,
 // all tokens go to the same; with more, some go to each, as far as there are tokens enough. No token takes an expert twice.
 func (r *routing) route(tokens, hits, start int64) []int64 {
 	ids := make([]int64, 0, tokens*r.chosen)
@@ -166,7 +166,7 @@ func (r *routing) route(tokens, hits, start int64) []int64 {
 	return ids
 }
 
-// apart gives the first n of the listed experts a token each, and the tokens else to the ones behind them.
+// apart returns the first n of the listed experts a token each, and the tokens else to the ones behind them.
 func (r *routing) apart(tokens, n int64, list []int64) []int64 {
 	var ids []int64
 	for i := range tokens {
@@ -178,7 +178,7 @@ func (r *routing) apart(tokens, n int64, list []int64) []int64 {
 	return ids
 }
 
-// expert gives the n-th of all experts, in an order where they do not follow each other, so that an offset is noticed.
+// expert returns the n-th of all experts, in an order where they do not follow each other, so that an offset is noticed.
 func (r *routing) expert(n int64) int64 {
 	for _, step := range []int64{5, 3, 7, 11} {
 		if r.experts%step != 0 && step < r.experts {
@@ -188,7 +188,7 @@ func (r *routing) expert(n int64) int64 {
 	return n % r.experts
 }
 
-// startAt gives the n of an expert.
+// startAt returns the n of an expert.
 func (r *routing) startAt(e int64) int64 {
 	for n := range r.experts {
 		if r.expert(n) == e {

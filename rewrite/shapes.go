@@ -15,7 +15,7 @@ const (
 // smallDims stand in for dimensions that are unknown, or too great to be tried.
 var smallDims = []int64{2, 3, 5, 7, 11, 13}
 
-// shapes gives the shapes of a candidate's inputs in a world. Where only the rank is known, small numbers are put in:
+// shapes returns the shapes of a candidate's inputs in a world. Where only the rank is known, small numbers are put in:
 // equal ranks get equal shapes, so that elementwise ops fit, and known dimensions stay.
 func (k *checker) shapes(c *candidate, w world) ([][]int64, error) {
 	shapes := make([][]int64, len(c.match.Inputs))
@@ -40,7 +40,7 @@ func (k *checker) shapes(c *candidate, w world) ([][]int64, error) {
 	return shapes, nil
 }
 
-// shrink gives smaller shapes of the same kind: equal dimensions stay equal, and the last ones stay as they are, because
+// shrink returns smaller shapes of the same kind: equal dimensions stay equal, and the last ones stay as they are, because
 // norms reduce them and halves split them.
 func shrink(shapes [][]int64) [][]int64 {
 	last := map[int64]bool{1: true}

@@ -71,7 +71,7 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	return c.s, nil
 }
 
-// choosesGates says whether v is an input of the match that its replacement picks gates of experts by. The gates alone tell
+// choosesGates reports whether v is an input of the match that its replacement picks gates of experts by. The gates alone tell
 // nodes that send all tokens through all experts which of them count.
 func choosesGates(m *patterns.Match, v *onnx.Value) bool {
 	i := slices.Index(m.Inputs, v)
@@ -130,7 +130,7 @@ func (c *cutter) value(v *onnx.Value) error {
 	return c.node(n)
 }
 
-// readsInput says whether a known value is computed from the elements of an input of the match (or of its double), which is known
+// readsInput reports whether a known value is computed from the elements of an input of the match (or of its double), which is known
 // then as well: a small weight that is cast, for example. Such a value is part of what is checked.
 func (c *cutter) readsInput(v *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}
@@ -155,7 +155,7 @@ func (c *cutter) readsInput(v *onnx.Value) bool {
 	return reads(v)
 }
 
-// follows says whether a value that is known from shapes has to be computed none the less: where tokens go to experts, shapes
+// follows reports whether a value that is known from shapes has to be computed none the less: where tokens go to experts, shapes
 // depend on the numbers in a match's inputs, and what shape inference knows of these is made up.
 func (c *cutter) follows(v *onnx.Value) bool {
 	if !c.routed {
@@ -165,7 +165,7 @@ func (c *cutter) follows(v *onnx.Value) bool {
 	return !constant && c.depends(v)
 }
 
-// depends says whether a value is computed from an input of the match, or from the shape of something that is.
+// depends reports whether a value is computed from an input of the match, or from the shape of something that is.
 func (c *cutter) depends(v *onnx.Value) bool {
 	if v == nil {
 		return false
@@ -256,7 +256,7 @@ func (c *cutter) read(v *onnx.Value) error {
 	return nil
 }
 
-// within says whether g is nested in the graph of the match.
+// within reports whether g is nested in the graph of the match.
 func (c *cutter) within(g *onnx.Graph) bool {
 	for ; g != nil; g = g.Parent {
 		if g == c.g {

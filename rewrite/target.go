@@ -27,7 +27,7 @@ func targetKernel(t *target.Target) *Kernel {
 	return k
 }
 
-// chooseTarget gives what takes the place of kernels for a target: the target, and the ops of the standard that it has as others do.
+// chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it has as others do.
 func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
 	var chosen []*Kernel
 	if t.Device == "" {
@@ -88,7 +88,7 @@ func (a *applier) lower(c *candidate) error {
 	return nil
 }
 
-// opNames gives the ops of the nodes, sorted; those of constants alone are left out.
+// opNames returns the ops of the nodes, sorted; those of constants alone are left out.
 func opNames(nodes []*onnx.Node) []string {
 	var names []string
 	for _, n := range nodes {
@@ -100,7 +100,7 @@ func opNames(nodes []*onnx.Node) []string {
 	return names
 }
 
-// isConstant says whether a value of the replacement follows from constants that are folded.
+// isConstant reports whether a value of the replacement follows from constants that are folded.
 func (c *candidate) isConstant(v *onnx.Value) bool {
 	if v == nil || c.scope.function != nil { // whose body can hold no initializers
 		return false
@@ -116,7 +116,7 @@ func (c *candidate) isConstant(v *onnx.Value) bool {
 		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.isConstant(in) })
 }
 
-// repeats says whether the last axis of an input of the replacement holds everything twice, and notes that it does: the check has to
+// repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does: the check has to
 // hold to it.
 func (c *candidate) repeats(v *onnx.Value, neighbours bool) bool {
 	i := slices.Index(c.match.Replacement.Inputs, v)

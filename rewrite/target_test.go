@@ -19,7 +19,7 @@ func targetNamed(t *testing.T, name string) *target.Target {
 	return to
 }
 
-// sitesOf gives the sites of a pattern.
+// sitesOf returns the sites of a pattern.
 func sitesOf(r *Report, pattern string) []SiteReport {
 	return slices.DeleteFunc(slices.Clone(r.Sites), func(s SiteReport) bool { return s.Pattern != pattern })
 }

@@ -109,7 +109,7 @@ func (f *folder) sources() []*onnx.Tensor {
 	return list
 }
 
-// initializerOf gives the initializer that holds a constant, made when the first node reads it. Folded ones stand in the main
+// initializerOf returns the initializer that holds a constant, made when the first node reads it. Folded ones stand in the main
 // graph, where all sites can share them, others beside the site.
 func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.Value {
 	if k.value != nil {

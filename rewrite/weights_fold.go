@@ -17,7 +17,7 @@ type folder struct {
 	inputs []*constant // nil for omitted ones
 }
 
-// fold gives the outputs of the node, nil when it is none that is folded. Ops that move elements give tensors that are put
+// fold returns the outputs of the node, nil when it is none that is folded. Ops that move elements give tensors that are put
 // together when they are written.
 func (f *folder) fold() []*onnx.Tensor {
 	var outs []*onnx.Tensor
@@ -57,7 +57,7 @@ func (f *folder) data() *onnx.Tensor { return f.inputs[0].tensor }
 // name is what a tensor is called until it is an initializer.
 func (f *folder) name() string { return f.n.Outputs[0].Name }
 
-// dims gives the shape of an output, nil when it is unknown.
+// dims returns the shape of an output, nil when it is unknown.
 func (f *folder) dims(output int) []int64 {
 	dims, ok := f.facts.Shape(f.n.Outputs[output], 0)
 	if !ok {
@@ -66,7 +66,7 @@ func (f *folder) dims(output int) []int64 {
 	return append([]int64{}, dims...)
 }
 
-// axis gives an attribute that names an axis of the data.
+// axis returns an attribute that names an axis of the data.
 func (f *folder) axis() (axis int, ok bool) {
 	axis = int(f.n.AttrInt("axis", 0))
 	rank := len(f.data().Dims)
@@ -76,7 +76,7 @@ func (f *folder) axis() (axis int, ok bool) {
 	return axis, axis >= 0 && axis < rank
 }
 
-// integers gives the elements of an integer input; ok is false when it is omitted or holds something else.
+// integers returns the elements of an integer input; ok is false when it is omitted or holds something else.
 func (f *folder) integers(i int) (list []int64, ok bool) {
 	if i >= len(f.inputs) || f.inputs[i] == nil || f.inputs[i].tensor.Size() > maxFoldedBytes {
 		return nil, false

@@ -90,7 +90,7 @@ func (f *folder) slice() (*onnx.Tensor, error) {
 	return t.View(f.name(), dims, offset, step)
 }
 
-// span gives the first place of a slice along an axis, and how many there are.
+// span returns the first place of a slice along an axis, and how many there are.
 func span(dim, start, end, step int64) (from, n int64) {
 	place := func(x, least, greatest int64) int64 {
 		if x < 0 {

@@ -68,7 +68,7 @@ func (h *hand) ints(v ...int64) *onnx.Value {
 	return h.op("Constant", 1, onnx.TensorAttr("value", onnx.NewInt64s("", v)))[0]
 }
 
-// done gives the match, written by the outputs w.
+// done returns the match, written by the outputs w.
 func (h *hand) done(nodes []*onnx.Node, w ...*onnx.Value) *patterns.Match {
 	for _, v := range w {
 		h.g.AddOutput(v)

@@ -80,7 +80,7 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 	return nodes
 }
 
-// isShared says whether one node can serve several sites: nodes of the standard that make no result of the match.
+// isShared reports whether one node can serve several sites: nodes of the standard that make no result of the match.
 func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
 	for _, v := range n.Outputs {
 		if results[v] != nil {

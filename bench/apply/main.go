@@ -112,7 +112,7 @@ func peer(python string, nodes int, script, in, out string) string {
 	return lastLine(string(printed))
 }
 
-// fused gives what apply fused, from its JSON report.
+// fused returns what apply fused, from its JSON report.
 func fused(apply []string) string {
 	printed, err := exec.Command(apply[0], append(apply[1:len(apply):len(apply)], "--json")...).Output()
 	var report struct {

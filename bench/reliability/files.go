@@ -61,7 +61,7 @@ func contents(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// snapshot gives the files of a folder and their digests.
+// snapshot returns the files of a folder and their digests.
 func snapshot(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -46,7 +46,7 @@ var places = []place{
 	{"another run is writing OUT", "", "model.onnx -o out.onnx", 2, "another run is writing", ""},
 }
 
-// refused gives apply outputs that it cannot write, and some that look so and can be written.
+// refused returns apply outputs that it cannot write, and some that look so and can be written.
 func (b *bench) refused() ([]*row, error) {
 	// Root may write anywhere: then the program runs as nobody, in a folder that nobody can reach.
 	base, err := os.MkdirTemp("", "reliability-places")

@@ -48,7 +48,7 @@ func apply(tool, in, out string) (*applied, error) {
 	}
 }
 
-// private gives the private memory of a process in bytes: what is in no file.
+// private returns the private memory of a process in bytes: what is in no file.
 func private(pid int) int64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(b)) {

@@ -194,7 +194,7 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []stri
 	return nil
 }
 
-// same says whether both paths lead to one file, existing or not.
+// same reports whether both paths lead to one file, existing or not.
 func same(x, y string) bool {
 	a, errA := os.Stat(x)
 	b, errB := os.Stat(y)
@@ -206,7 +206,7 @@ func same(x, y string) bool {
 	return errP == nil && errQ == nil && p == q
 }
 
-// readBack gives the hash of the file that was written, and the names of the files with its external data.
+// readBack returns the hash of the file that was written, and the names of the files with its external data.
 func readBack(a *app, path string) (digest string, data []string) {
 	m, err := a.read(path, onnx.AllowMissingData())
 	if err != nil {

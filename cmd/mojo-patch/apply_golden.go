@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// cases gives the recorded cases that the patched model has to reproduce, none without --golden.
+// cases returns the recorded cases that the patched model has to reproduce, none without --golden.
 func (f *applyFlags) cases(m *onnx.Model) ([]golden.Case, error) {
 	if f.golden == "" {
 		return nil, nil

@@ -207,7 +207,7 @@ func (t *timedModel) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx
 	return nil
 }
 
-// dimensions gives the named dimensions of the model's inputs the sizes that the inputs have.
+// dimensions returns the named dimensions of the model's inputs the sizes that the inputs have.
 func dimensions(m *onnx.Model, inputs []*onnx.Tensor) []ort.Option {
 	var options []ort.Option
 	for _, v := range m.Graph.Inputs {

@@ -37,7 +37,7 @@ func TestCheckerAcceptsPatchedModels(t *testing.T) {
 	}
 }
 
-// pythonWithONNX gives a Python that has onnx, or skips the test.
+// pythonWithONNX returns a Python that has onnx, or skips the test.
 func pythonWithONNX(t *testing.T) string {
 	t.Helper()
 	python := os.Getenv("MOJO_PYTHON")

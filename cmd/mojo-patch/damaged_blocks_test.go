@@ -78,7 +78,7 @@ func (b *blocks) cast(x *onnx.Value, t onnx.DataType) *onnx.Value {
 
 func (b *blocks) mean(x *onnx.Value, axes ...int64) *onnx.Value { return b.op("ReduceMean", x, axes) }
 
-// root gives 1 / sqrt(mean(x²) + epsilon).
+// root returns 1 / sqrt(mean(x²) + epsilon).
 func (b *blocks) root(x *onnx.Value, epsilon any) *onnx.Value {
 	return b.op("Reciprocal", b.op("Sqrt", b.op("Add", b.mean(b.op("Pow", x, 2.0), -1), epsilon)))
 }

@@ -27,7 +27,7 @@ const (
 	deviceNPU  = "NPU"
 )
 
-// providerOf gives the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that
+// providerOf returns the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that
 // must be named: onnxruntime does not tell in advance whether its provider finds a GPU.
 func providerOf(b rewrite.Backend) string {
 	for _, d := range b.Devices() {
@@ -58,7 +58,7 @@ func (f *deviceFlag) Set(s string) error {
 	return err
 }
 
-// String gives the value of the flag, "" without one.
+// String returns the value of the flag, "" without one.
 func (f *deviceFlag) String() string {
 	if f.given == nil {
 		return ""
@@ -69,7 +69,7 @@ func (f *deviceFlag) String() string {
 // Type names the kind of value in the help.
 func (f *deviceFlag) Type() string { return "string" }
 
-// backend gives the devices that were asked for: by the flag, or else by the environment. A named device without any kernel
+// backend returns the devices that were asked for: by the flag, or else by the environment. A named device without any kernel
 // is an error.
 func (f *deviceFlag) backend() (rewrite.Backend, error) {
 	var b rewrite.Backend

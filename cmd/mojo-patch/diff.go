@@ -106,7 +106,7 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	return f.criteria.report(a, all)
 }
 
-// wanted gives the cases to compare with, their origin, and the models to compare.
+// wanted returns the cases to compare with, their origin, and the models to compare.
 func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.Case, string, []string, error) {
 	if f.golden != "" {
 		cases, err := recorded(f.golden, first)

@@ -35,7 +35,7 @@ func (e *exitError) Unwrap() error { return e.err }
 func failed(err error) error      { return &exitError{exitFailed, err} }
 func environment(err error) error { return &exitError{exitEnvironment, err} }
 
-// exitCode gives the code for an error: what it says itself, or else by its kind.
+// exitCode returns the code for an error: what it says itself, or else by its kind.
 func exitCode(err error) int {
 	if err == nil {
 		return exitDone

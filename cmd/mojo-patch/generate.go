@@ -138,7 +138,7 @@ func (f *generateFlags) generate(ctx context.Context, a *app, g *opened, texts *
 	return ended(ctx, err)
 }
 
-// ended gives the error of a generation its exit code: that of the signal where one ended it.
+// ended wraps the error of a generation with its exit code: that of the signal where one ended it.
 func ended(ctx context.Context, err error) error {
 	var by interrupt
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
-// limit gives the margin up to which rounding may decide.
+// limit returns the margin up to which rounding may decide.
 func (f *generateFlags) limit(a, b *generate.Generator) float64 {
 	if f.tieGiven {
 		return f.nearTie

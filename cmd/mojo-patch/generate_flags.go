@@ -152,7 +152,7 @@ func (f *generateFlags) checkPrompts(changed func(string) bool) error {
 	return nil
 }
 
-// options gives those of a run.
+// options returns those of a run.
 func (f *generateFlags) options(t *texts) generate.Options {
 	o := generate.Options{Sampling: f.sampling, MaxTokens: f.maxTokens, MaxContext: t.positions, StopTokens: t.stop, PrefillSize: f.prefill,
 		Margins: f.margins}

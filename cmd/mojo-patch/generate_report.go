@@ -130,7 +130,7 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 
 func inMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// rate gives tokens in a second, 0 where there were none.
+// rate returns tokens in a second, 0 where there were none.
 func rate(tokens int, d time.Duration) float64 {
 	if tokens == 0 || d <= 0 {
 		return 0

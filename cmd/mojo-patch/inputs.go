@@ -45,7 +45,7 @@ func (f *inputFlags) sizes() (map[string]int64, error) {
 	return dims, nil
 }
 
-// cases gives what to run the model on: the cases of the file, or count random ones with seeds that follow each other.
+// cases returns what to run the model on: the cases of the file, or count random ones with seeds that follow each other.
 func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
 	if f.file != "" {
 		return loadCases(f.file, m)

@@ -42,7 +42,7 @@ func (r *census) writeWarnings(w io.Writer) {
 	}
 }
 
-// lacksData says whether sites could not be verified because weights are not there.
+// lacksData reports whether sites could not be verified because weights are not there.
 func (r *census) lacksData() bool {
 	return slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return strings.Contains(s.Reason, onnx.ErrMissingData.Error()) })
 }

@@ -42,7 +42,7 @@ type interrupt struct{ signal os.Signal }
 
 func (i interrupt) Error() string { return "interrupted" }
 
-// interruptible gives a context that the first Ctrl-C or SIGTERM ends, with an interrupt as its cause.
+// interruptible returns a context that the first Ctrl-C or SIGTERM ends, with an interrupt as its cause.
 func interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	end := func(s os.Signal) { cancel(interrupt{s}) }

@@ -15,7 +15,7 @@ type form struct {
 	dims  [][]int64
 }
 
-// typeCombinations gives the types that the inputs of an op may have, left out ones as well: the floating-point ones for each
+// typeCombinations returns the types that the inputs of an op may have, left out ones as well: the floating-point ones for each
 // variable of its signature, in all combinations. Which of them there are kernels for, Supports says.
 func typeCombinations(op *fused.Op) [][]onnx.DataType {
 	floats := []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16}
@@ -47,7 +47,7 @@ func typeCombinations(op *fused.Op) [][]onnx.DataType {
 	return list
 }
 
-// probeSites gives the sites with these types on which a kernel is tried.
+// probeSites returns the sites with these types on which a kernel is tried.
 func probeSites(op *fused.Op, types []onnx.DataType) []fused.Site {
 	var sites []fused.Site
 	for _, f := range forms(op.Name) {
@@ -64,7 +64,7 @@ func probeSites(op *fused.Op, types []onnx.DataType) []fused.Site {
 	return sites
 }
 
-// forms gives what an op's kernel is tried in. No vector width divides the rows.
+// forms returns what an op's kernel is tried in. No vector width divides the rows.
 func forms(op string) []form {
 	x := []int64{2, 3, 22}
 	switch op {
@@ -98,7 +98,7 @@ func normForms(dims ...[]int64) []form {
 	return list
 }
 
-// gateAttributes gives the attributes that GLU and MoE have in common: plain ones, and clamped as in gpt-oss.
+// gateAttributes returns the attributes that GLU and MoE have in common: plain ones, and clamped as in gpt-oss.
 func gateAttributes(activations ...string) [][]*onnx.Attribute {
 	var list [][]*onnx.Attribute
 	add := func(activation string, alpha, limit, offset float32) {

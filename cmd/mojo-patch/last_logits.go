@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// lastPositions gives what a case expects of a model that computes logits of one position: its last position, of the outputs
+// lastPositions returns what a case expects of a model that computes logits of one position: its last position, of the outputs
 // that have one where the case has several.
 func lastPositions(got, want []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	want = slices.Clone(want)

@@ -15,7 +15,7 @@ import (
 // withoutCPUKernels says that onnxruntime's CPU provider lacks kernels for the type of a bundled model: most of bfloat16.
 func withoutCPUKernels(model string) bool { return strings.HasSuffix(model, "-bf16") }
 
-// bundled gives the blocks of the bundled models by name.
+// bundled returns the blocks of the bundled models by name.
 func bundled(t *testing.T) map[string]models.Blocks { return bundledIn(t, ".", 10) }
 
 // bundledIn is bundled for a folder of models, which has to hold at least so many.

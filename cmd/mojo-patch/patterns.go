@@ -15,7 +15,7 @@ func (f *patternFlag) flags(c *cobra.Command) {
 	completeFile(c, "patterns", "pat")
 }
 
-// set gives the patterns to look for: those of the files, then the built-in ones.
+// set returns the patterns to look for: those of the files, then the built-in ones.
 func (f *patternFlag) set() (*patterns.Set, error) {
 	if len(f.paths) == 0 {
 		return patterns.Builtin(), nil

@@ -129,7 +129,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	return p, nil
 }
 
-// prober gives what runs the kernels during the check, nil when they are not to be run.
+// prober returns what runs the kernels during the check, nil when they are not to be run.
 func (f *planFlags) prober(a *app, verify rewrite.Verify, b rewrite.Backend) (*prober, error) {
 	switch f.checkKernels {
 	case kernelsOff:

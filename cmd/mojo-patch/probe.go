@@ -57,7 +57,7 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 	return maxRel, nil
 }
 
-// randomTensor gives normally distributed numbers; integers are experts of the first three.
+// randomTensor returns normally distributed numbers; integers are experts of the first three.
 func randomTensor(r *rand.Rand, name string, typ onnx.DataType, dims []int64) (*onnx.Tensor, error) {
 	n := int64(1)
 	for _, d := range dims {

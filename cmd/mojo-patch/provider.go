@@ -111,7 +111,7 @@ func (f *providerFlags) take(args []string, first int) []string {
 	return rest
 }
 
-// options gives the options of the provider.
+// options returns the options of the provider.
 func (f *providerFlags) options() (map[string]string, error) {
 	options := map[string]string{}
 	for _, o := range f.given {
@@ -157,7 +157,7 @@ func (f *providerFlags) checkProvider(lists bool) error {
 	return nil
 }
 
-// sessionOptions gives the options that open a session on the provider, with more options of CUDA's.
+// sessionOptions returns the options that open a session on the provider, with more options of CUDA's.
 func (f *providerFlags) sessionOptions(cuda map[string]string) ([]ort.Option, error) {
 	options, err := f.options()
 	if err != nil {
@@ -215,7 +215,7 @@ func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	}
 }
 
-// kernelFinder gives what finds the kernels for the provider, nil where none are for it.
+// kernelFinder returns what finds the kernels for the provider, nil where none are for it.
 func (f *providerFlags) kernelFinder(mode, named string) func(string) (string, error) {
 	if find := kernelLibraries[f.provider]; find != nil {
 		return find
@@ -226,7 +226,7 @@ func (f *providerFlags) kernelFinder(mode, named string) func(string) (string, e
 	return nil
 }
 
-// errProvider says whether an error is about a provider that is not here or does not take what it was given.
+// errProvider reports whether an error is about a provider that is not here or does not take what it was given.
 func errProvider(err error) bool {
 	text := err.Error()
 	return errors.Is(err, ort.ErrNoProvider) || strings.Contains(text, "execution provider ") ||

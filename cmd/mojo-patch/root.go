@@ -151,7 +151,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// progress gives a function that shows on the terminal how far a long job is, and one that clears that again.
+// progress returns a function that shows on the terminal how far a long job is, and one that clears that again.
 func (a *app) progress(what string) (step func(done, total int), end func()) {
 	if a.quiet || !isTerminal(a.err) {
 		return func(int, int) {}, func() {}

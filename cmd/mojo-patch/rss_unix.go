@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// peakRSS gives the most memory this process held so far, in bytes; 0 when it is not known.
+// peakRSS returns the most memory this process held so far, in bytes; 0 when it is not known.
 func peakRSS() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

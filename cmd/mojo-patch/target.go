@@ -24,7 +24,7 @@ func (f *targetFlags) flags(c *cobra.Command) {
 	}
 }
 
-// of gives the target, nil for fused ops, and what brings a model to what it takes.
+// of returns the target, nil for fused ops, and what brings a model to what it takes.
 func (f *targetFlags) of() (t *target.Target, prepare func(*onnx.Model) error, err error) {
 	if t, err = target.Lookup(f.name); err != nil {
 		return nil, nil, fmt.Errorf("--target: %w", err)

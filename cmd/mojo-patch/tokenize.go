@@ -66,7 +66,7 @@ Byte-level BPE is supported, and BPE with byte fallback; any other kind is refus
 	return c
 }
 
-// argumentOrInput gives the one argument, or else all of in.
+// argumentOrInput returns the one argument, or else all of in.
 func argumentOrInput(in io.Reader, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil

@@ -11,7 +11,7 @@ import (
 // version is set by the linker; see the Makefile.
 var version = ""
 
-// toolVersion gives the version of this program.
+// toolVersion returns the version of this program.
 func toolVersion() string {
 	if version != "" {
 		return version

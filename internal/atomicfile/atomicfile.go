@@ -37,7 +37,7 @@ func CreateKind(path, kind string) (*os.File, error) {
 	}
 }
 
-// Link gives a file a second, temporary name, which is tracked, in the folder of path. It is for use within Commit alone.
+// Link returns a file a second, temporary name, which is tracked, in the folder of path. It is for use within Commit alone.
 func Link(file, path, kind string) (string, error) {
 	for i := 0; ; i++ {
 		name := temporaryName(path, kind, i)

@@ -59,14 +59,14 @@ func Acquire(output string) (*Lock, error) {
 	return nil, fmt.Errorf("cannot lock %s: it is no file of its own, or keeps changing", name)
 }
 
-// isFile says whether name is the very file that is open, and no link to it.
+// isFile reports whether name is the very file that is open, and no link to it.
 func isFile(f *os.File, name string) bool {
 	a, errA := f.Stat()
 	b, errB := os.Lstat(name)
 	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
-// Note gives what a run that died with the lock in hand had noted down last; empty without such a run.
+// Note returns what a run that died with the lock in hand had noted down last; empty without such a run.
 func (l *Lock) Note() string { return l.note }
 
 // SetNote notes down what the next run has to know if this one dies.

@@ -2,7 +2,7 @@ package plain
 
 import "math"
 
-// BFloat16 gives the bits of the nearest bfloat16, ties to even; a NaN stays one.
+// BFloat16 returns the bits of the nearest bfloat16, ties to even; a NaN stays one.
 func BFloat16(x float32) uint16 {
 	bits := math.Float32bits(x)
 	if bits&0x7fffffff > 0x7f800000 {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// eightBit gives the values of the 256 bytes of a type, nil for types of another size.
+// eightBit returns the values of the 256 bytes of a type, nil for types of another size.
 func eightBit(t onnx.DataType) *[256]float32 {
 	if values := eightBits[t]; values != nil {
 		return values()

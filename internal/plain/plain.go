@@ -11,7 +11,7 @@ import (
 // Reader converts the elements of src, as many as dst holds, to float32. src must hold len(dst) elements.
 type Reader func(dst []float32, src []byte)
 
-// ReaderOf gives the reader of a type, nil where float32 has no room for it (complex numbers), elements share bytes
+// ReaderOf returns the reader of a type, nil where float32 has no room for it (complex numbers), elements share bytes
 // (types of less than 8 bits), or they are no numbers (strings).
 //
 // Integers and float64 are rounded to the nearest float32, ties to even; what is too large becomes infinite. Narrower

@@ -12,7 +12,7 @@ type channels struct {
 	rank, size int
 }
 
-// cut gives parts of the last axis, one after the other.
+// cut returns parts of the last axis, one after the other.
 func (c channels) cut(x *onnx.Value, sizes ...int) []*onnx.Value {
 	equal := true
 	for _, s := range sizes {
@@ -54,7 +54,7 @@ func (c channels) split(x *onnx.Value, equal bool, sizes []int) []*onnx.Value {
 	return c.ops("Split", len(sizes), append(args, onnx.IntAttr("axis", c.lastAxis(c.rank)))...)
 }
 
-// part gives the channels from..to by a Slice or a Gather.
+// part returns the channels from..to by a Slice or a Gather.
 func (c channels) part(x *onnx.Value, from, to int) *onnx.Value {
 	if c.chance(5) {
 		list := make([]int64, to-from)
@@ -112,7 +112,7 @@ func scalarInt(v int64) *onnx.Tensor {
 	return t
 }
 
-// every gives each step-th channel from start on.
+// every returns each step-th channel from start on.
 func (c channels) every(x *onnx.Value, step, start int) *onnx.Value {
 	switch c.r.IntN(4) {
 	case 0:

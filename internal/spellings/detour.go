@@ -188,7 +188,7 @@ var repeated = map[string]bool{"Shape": true, "Constant": true, "Cast": true, "R
 	"Transpose": true, "Expand": true, "Tile": true, "Flatten": true, "Concat": true, "Slice": true, "Equal": true,
 	"ConstantOfShape": true, "Range": true}
 
-// repeats says whether a node may stand in the graph a second time.
+// repeats reports whether a node may stand in the graph a second time.
 func (d *detourer) repeats(n *onnx.Node) bool {
 	if v := n.Attr("value"); n.Is("Constant") && v != nil && v.Tensor != nil && len(v.Tensor.Dims) > 1 {
 		return !d.routed // a weight

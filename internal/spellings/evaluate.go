@@ -58,7 +58,7 @@ func evaluate(m *onnx.Model, magnitude float64, exact bool) (map[string]*referen
 // leastChange is the part of the greatest magnitude by which a changed result differs.
 const leastChange = 1e-3
 
-// differ says whether the changed model runs on all inputs and its block gives other results for some. (The outputs behind the
+// differ reports whether the changed model runs on all inputs and its block gives other results for some. (The outputs behind the
 // first are inner values.)
 func differ(m, changed *onnx.Model) bool {
 	differs := false
@@ -78,7 +78,7 @@ func differ(m, changed *onnx.Model) bool {
 	return differs
 }
 
-// Same says whether a rewritten model of a block of the kind gives the results of the original one within rounding; the error says where not.
+// Same reports whether a rewritten model of a block of the kind gives the results of the original one within rounding; the error says where not.
 func Same(k Kind, m, rewritten *onnx.Model) error {
 	typ, _ := m.Graph.Inputs[0].Type()
 	for _, exact := range []bool{true, false} {
@@ -134,7 +134,7 @@ func tolerance(k Kind, t onnx.DataType, exact bool, magnitude float64) float64 {
 	return math.Ldexp(units*magnitude, -bits)
 }
 
-// distance gives the greatest difference where want is finite, and the greatest finite magnitude of want.
+// distance returns the greatest difference where want is finite, and the greatest finite magnitude of want.
 func distance(want, got []float64) (difference, scale float64) {
 	if len(want) != len(got) {
 		return math.Inf(1), 0

@@ -89,7 +89,7 @@ func (r *routed) alike(form uint64, f func()) {
 	r.r = keep
 }
 
-// of gives what expert i has in a stack: i is a number, or a value without axes.
+// of returns what expert i has in a stack: i is a number, or a value without axes.
 func (r *routed) of(l *linear, stack *onnx.Value, i any) *onnx.Value {
 	at, ok := i.(int)
 	if !ok {
@@ -153,7 +153,7 @@ func (r *routed) one(e *expert, act string, x *onnx.Value, i any) *onnx.Value {
 	return r.linear(e.down, r.hiddenOf(e, act, 2, func(l *linear) *onnx.Value { return r.linear(l, x, i) }), i)
 }
 
-// hiddenOf gives what goes into the last product, where times makes a product of the tokens, a value of a rank.
+// hiddenOf returns what goes into the last product, where times makes a product of the tokens, a value of a rank.
 func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear) *onnx.Value) *onnx.Value {
 	h := times(e.gate)
 	switch {
@@ -202,7 +202,7 @@ func (r *routed) activate(e *expert, gate, up *onnx.Value, act string) *onnx.Val
 	return r.product(apply(gate), up)
 }
 
-// weightsOf gives the weights in the graph's type.
+// weightsOf returns the weights in the graph's type.
 func (r *routed) weightsOf() *onnx.Value {
 	if r.half() {
 		return r.cast(r.weights, r.typ)
@@ -210,7 +210,7 @@ func (r *routed) weightsOf() *onnx.Value {
 	return r.weights
 }
 
-// result gives the rows the shape of the tokens, and perhaps adds what was there before.
+// result returns the rows the shape of the tokens, and perhaps adds what was there before.
 func (r *routed) result(y *onnx.Value) []*onnx.Value {
 	if r.tokens != r.x {
 		shape := r.op("Shape", r.tokens)

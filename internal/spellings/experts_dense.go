@@ -104,7 +104,7 @@ func anyList(values []*onnx.Value) []any {
 	return list
 }
 
-// is gives where the ids are those of expert i, a number or a value.
+// is returns where the ids are those of expert i, a number or a value.
 func (r *routed) is(i any) *onnx.Value {
 	e, ok := i.(*onnx.Value)
 	if !ok {
@@ -119,7 +119,7 @@ func (r *routed) hit(i any) *onnx.Value {
 	return r.cast(r.reduce("ReduceMax", r.cast(r.is(i), t), []int64{r.lastAxis(2)}, true), onnx.Bool)
 }
 
-// gates gives for each expert, a number or a value without axes, the column [T, 1] of weights, 0 for tokens that did not choose it.
+// gates returns for each expert, a number or a value without axes, the column [T, 1] of weights, 0 for tokens that did not choose it.
 func (r *routed) gates(split bool) func(i any) *onnx.Value {
 	weights := r.weightsOf()
 	if all := r.allGates(weights, r.r.IntN(4)); all != nil {
@@ -150,7 +150,7 @@ func (r *routed) gates(split bool) func(i any) *onnx.Value {
 	}
 }
 
-// allGates gives the weights of all experts [T, experts]; nil for other forms than 0 and 1.
+// allGates returns the weights of all experts [T, experts]; nil for other forms than 0 and 1.
 func (r *routed) allGates(weights *onnx.Value, form int) *onnx.Value {
 	switch form {
 	case 0: // one_hot

@@ -56,13 +56,13 @@ func (r *routed) repeated(x *onnx.Value) *onnx.Value {
 	return r.op("Expand", x, r.ints(1, int64(r.k), 1))
 }
 
-// nextRow gives each row what belongs to the next one.
+// nextRow returns each row what belongs to the next one.
 func (r *routed) nextRow(v *onnx.Value) *onnx.Value {
 	rest := r.op("Slice", v, r.ints(1), r.ints(1<<40), r.ints(0))
 	return r.op("Concat", rest, r.op("Slice", v, r.ints(0), r.ints(1), r.ints(0)), onnx.IntAttr("axis", 0))
 }
 
-// column gives numbers [T, k] an axis for the channels, and the axes of the choices.
+// column returns numbers [T, k] an axis for the channels, and the axes of the choices.
 func (g rowwise) column(v *onnx.Value) *onnx.Value {
 	if g.rank == 2 {
 		return g.op("Reshape", v, g.ints(-1, 1))
@@ -70,7 +70,7 @@ func (g rowwise) column(v *onnx.Value) *onnx.Value {
 	return g.op("Unsqueeze", v, g.ints(-1))
 }
 
-// gathered gives what the chosen experts have in a stack.
+// gathered returns what the chosen experts have in a stack.
 func (g rowwise) gathered(stack, ids *onnx.Value) *onnx.Value {
 	if g.chance(3) {
 		return g.op("GatherND", stack, g.op("Unsqueeze", ids, g.ints(-1)))

@@ -153,7 +153,7 @@ func (s sorted) back(y *onnx.Value) *onnx.Value {
 	return s.sumOf(y)
 }
 
-// inverse gives where the choices are in the order of the experts.
+// inverse returns where the choices are in the order of the experts.
 func (s sorted) inverse() *onnx.Value {
 	number := s.op("Shape", s.flat)
 	if s.chance(2) {

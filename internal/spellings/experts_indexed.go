@@ -20,7 +20,7 @@ func newIndexed(r *routed) indexed {
 	return x
 }
 
-// found gives, for expert i, the places in the lists of the tokens that chose it, and these tokens.
+// found returns, for expert i, the places in the lists of the tokens that chose it, and these tokens.
 func (x indexed) found(i any) (place, token *onnx.Value) {
 	var where *onnx.Value
 	places := 0
@@ -76,7 +76,7 @@ func (x indexed) run(i any, expert func(rows *onnx.Value) *onnx.Value) (y, token
 	return x.product(y, x.op("Unsqueeze", w, x.ints(x.lastAxis(2)))), token
 }
 
-// loops says whether i is the number of a round.
+// loops reports whether i is the number of a round.
 func (x indexed) loops(i any) bool { _, ok := i.(*onnx.Value); return ok }
 
 // zeros is what the experts are added to.
@@ -159,7 +159,7 @@ func writeBranches(w *writer) []*onnx.Value {
 	return r.result(y)
 }
 
-// anyToken says whether some token goes to expert i.
+// anyToken reports whether some token goes to expert i.
 func (r *routed) anyToken(i any) *onnx.Value {
 	hits := r.cast(r.is(i), choose(r.writer, onnx.Int64, onnx.Int32, onnx.Float))
 	if r.chance(2) {

@@ -15,7 +15,7 @@ type Kind struct {
 	write    func(w *writer) []*onnx.Value
 }
 
-// routes says whether tokens are sent to experts.
+// routes reports whether tokens are sent to experts.
 func (k Kind) routes() bool { return k.Pattern == "MoE" || k.Pattern == "TopKRouter" }
 
 // Kinds lists the kinds of blocks.

@@ -231,7 +231,7 @@ func (n norm) scaleOf(t onnx.DataType, dims []dim) *onnx.Value {
 	return n.m.Graph.AddInitializer(c)
 }
 
-// spread gives weights in the block: as they are, one greater, or with the axes of x.
+// spread returns weights in the block: as they are, one greater, or with the axes of x.
 func (n norm) spread(scale, x *onnx.Value) *onnx.Value {
 	if n.chance(6) {
 		scale = n.sum(scale, n.scalar(n.scaleType, 1))

@@ -15,7 +15,7 @@ type Failure struct {
 	Reason   string
 }
 
-// String gives the reason and the model, so that the case can be run again.
+// String returns the reason and the model, so that the case can be run again.
 func (f *Failure) String() string {
 	return f.Spelling.String() + ": " + f.Reason + "\n" + f.Spelling.Text()
 }

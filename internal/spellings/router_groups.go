@@ -48,7 +48,7 @@ func (r *routed) grouped(scores *onnx.Value) *onnx.Value {
 	return r.op("Where", mask, scores, fill)
 }
 
-// ofGroups gives each group a number: its greatest score, or the sum of its two greatest.
+// ofGroups returns each group a number: its greatest score, or the sum of its two greatest.
 func (r *routed) ofGroups(parts *onnx.Value, size int) *onnx.Value {
 	axis := []int64{r.lastAxis(3)}
 	switch {
@@ -84,7 +84,7 @@ func (r *routed) groupMask(ids *onnx.Value, count, kept int) *onnx.Value {
 	return r.op("ScatterElements", zeros, ids, ones, onnx.IntAttr("axis", r.lastAxis(2)))
 }
 
-// spread gives each expert what its group has, as a boolean.
+// spread returns each expert what its group has, as a boolean.
 func (r *routed) spread(mask *onnx.Value, count, size int) *onnx.Value {
 	wide := r.op("Unsqueeze", mask, r.ints(r.lastAxis(3)))
 	if r.chance(2) {

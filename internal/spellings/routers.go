@@ -136,7 +136,7 @@ func (r *routed) top(scores *onnx.Value) (values, ids *onnx.Value) {
 	return out[0], out[1]
 }
 
-// taken gives the scores of the ids.
+// taken returns the scores of the ids.
 func (r *routed) taken(scores, ids *onnx.Value) *onnx.Value {
 	return r.op("GatherElements", scores, ids, onnx.IntAttr("axis", r.lastAxis(2)))
 }

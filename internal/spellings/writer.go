@@ -171,5 +171,5 @@ func (w *writer) sum(a, b *onnx.Value) *onnx.Value {
 	return w.op(choose(w, "Add", "Add", "Add", "Sum"), a, b)
 }
 
-// half says whether activations are of a 16-bit type.
+// half reports whether activations are of a 16-bit type.
 func (w *writer) half() bool { return w.typ != onnx.Float }

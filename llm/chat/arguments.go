@@ -14,7 +14,7 @@ type arguments struct {
 	named map[string]value.Value
 }
 
-// take gives the arguments in the order of params, absent ones as undefined; "?" before a name says that it may be absent.
+// take returns the arguments in the order of params, absent ones as undefined; "?" before a name says that it may be absent.
 func (a arguments) take(params ...string) ([]value.Value, error) {
 	out := make([]value.Value, len(params))
 	if len(a.args) > len(params) {

@@ -41,7 +41,7 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// value gives the dict that templates see.
+// value returns the dict that templates see.
 func (m Message) value() (value.Value, error) {
 	d := newDict()
 	if m.Fields != nil {
@@ -69,7 +69,7 @@ func (m Message) value() (value.Value, error) {
 	return value.FromObject(d), nil
 }
 
-// aliasReasoning gives the reasoning of a message under each name that templates have for it, as transformers'
+// aliasReasoning returns the reasoning of a message under each name that templates have for it, as transformers'
 // _alias_reasoning_fields.
 func aliasReasoning(d *dict) value.Value {
 	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {

@@ -122,7 +122,7 @@ func listMethods() map[string]func(value.Value, arguments) (value.Value, error) 
 	}
 }
 
-// pairs gives tuples of keys and values.
+// pairs returns tuples of keys and values.
 func pairs(d *dict) []value.Value {
 	out := make([]value.Value, len(d.keys))
 	for i, key := range d.keys {

@@ -10,7 +10,7 @@ import (
 	"github.com/mitsuhiko/minijinja/minijinja-go/v2/value"
 )
 
-// at gives args[i]; translated templates always have it.
+// at returns args[i]; translated templates always have it.
 func at(args []value.Value, i int) value.Value {
 	if i < len(args) {
 		return args[i]

@@ -199,7 +199,7 @@ func (p *parser) test(start int, e string) string {
 	return e
 }
 
-// quote gives s as a string of MiniJinja.
+// quote returns s as a string of MiniJinja.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`).Replace(s) + `"`
 }

@@ -43,7 +43,7 @@ func readRecorded(t testing.TB) recorded {
 	return r
 }
 
-// conversation gives the messages and options of one recorded conversation.
+// conversation returns the messages and options of one recorded conversation.
 func (r recorded) conversation(t testing.TB, name string) ([]Message, Options) {
 	t.Helper()
 	c := r.Conversations[name]

@@ -83,7 +83,7 @@ func parse(source string, steps uint64, work int) (*Template, error) {
 	return &Template{compiled: compiled, sites: sites, work: work}, nil
 }
 
-// Render gives the prompt for messages. A template that refuses them gives a *RaisedError; one that reads what is
+// Render returns the prompt for messages. A template that refuses them gives a *RaisedError; one that reads what is
 // undefined, gives no text at all for messages, writes more than 64 MiB or works for more than a minute is an error too.
 func (t *Template) Render(messages []Message, opts Options) (string, error) {
 	chosen, err := t.choose(opts)
@@ -141,7 +141,7 @@ func guard(f func() error) (err error) {
 	return err
 }
 
-// choose gives one of several templates as transformers' get_chat_template does.
+// choose returns one of several templates as transformers' get_chat_template does.
 func (t *Template) choose(opts Options) (*Template, error) {
 	name := opts.Name
 	switch {

@@ -32,7 +32,7 @@ type openTag struct {
 	elses bool   // it may have an else or elif
 }
 
-// translate gives the source for MiniJinja, and the sites.
+// translate returns the source for MiniJinja, and the sites.
 func translate(source string) (text string, sites []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {

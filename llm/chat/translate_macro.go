@@ -44,7 +44,7 @@ func (t *translator) macro(p *parser) {
 	t.write("{% macro " + temp + t.parameters(p, t.usesCaller()) + " %}")
 }
 
-// usesCaller says whether the body of the macro that begins here has the name caller.
+// usesCaller reports whether the body of the macro that begins here has the name caller.
 func (t *translator) usesCaller() bool {
 	depth := 1
 	for _, piece := range t.rest {

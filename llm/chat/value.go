@@ -75,7 +75,7 @@ func (d *dict) ObjectRepr() value.ObjectRepr { return value.ObjectReprMap }
 // ObjectLen is the number of keys; an empty dict is false.
 func (d *dict) ObjectLen() int { return len(d.keys) }
 
-// Iterate gives the keys.
+// Iterate returns the keys.
 func (d *dict) Iterate() iter.Seq[value.Value] { return sequence(d.keys) }
 
 // collection is one of Python's types that have items in an order and are no list.
@@ -98,10 +98,10 @@ func newCollection(kind collectionKind, items ...value.Value) value.Value {
 	return value.FromObject(&collection{items, kind})
 }
 
-// indexed says whether Python has x[i] for it.
+// indexed reports whether Python has x[i] for it.
 func (c *collection) indexed() bool { return c.kind == tupleKind || c.kind == rangeKind }
 
-// GetAttr gives nothing: collections have no attributes.
+// GetAttr returns nothing: collections have no attributes.
 func (c *collection) GetAttr(string) value.Value { return value.Undefined() }
 
 // ObjectRepr makes it a sequence.
@@ -110,7 +110,7 @@ func (c *collection) ObjectRepr() value.ObjectRepr { return value.ObjectReprSeq 
 // ObjectLen is the number of items.
 func (c *collection) ObjectLen() int { return len(c.items) }
 
-// Iterate gives the items.
+// Iterate returns the items.
 func (c *collection) Iterate() iter.Seq[value.Value] { return sequence(c.items) }
 
 // generator is what map, select and the like give in jinja2: it has no length, is always true, is worked out when it is
@@ -124,7 +124,7 @@ func newGenerator(work func() ([]value.Value, error)) value.Value {
 	return value.FromObject(&generator{work: work})
 }
 
-// take gives up to n of the items that are left.
+// take returns up to n of the items that are left.
 func (g *generator) take(n int) ([]value.Value, error) {
 	if g.work != nil {
 		var err error
@@ -139,7 +139,7 @@ func (g *generator) take(n int) ([]value.Value, error) {
 	return taken, nil
 }
 
-// GetAttr gives nothing: generators have no attributes.
+// GetAttr returns nothing: generators have no attributes.
 func (g *generator) GetAttr(string) value.Value { return value.Undefined() }
 
 func sequence(items []value.Value) iter.Seq[value.Value] {
@@ -164,7 +164,7 @@ func (n *namespace) ObjectRepr() value.ObjectRepr { return value.ObjectReprPlain
 // ObjectLen is unknown: a namespace is always true.
 func (n *namespace) ObjectLen() int { return -1 }
 
-// Iterate gives nothing: it is hidden from the dict.
+// Iterate returns nothing: it is hidden from the dict.
 func (n *namespace) Iterate() iter.Seq[value.Value] { return nil }
 
 func asDict(v value.Value) (*dict, bool) {
@@ -173,7 +173,7 @@ func asDict(v value.Value) (*dict, bool) {
 	return d, ok
 }
 
-// items gives the elements of a list, tuple or range.
+// items returns the elements of a list, tuple or range.
 func items(v value.Value) ([]value.Value, bool) {
 	if s, ok := v.AsSlice(); ok {
 		return s, true
@@ -185,7 +185,7 @@ func items(v value.Value) ([]value.Value, bool) {
 	return nil, false
 }
 
-// iterate gives what Python's iteration over v gives; over an undefined value nothing, as in jinja2.
+// iterate returns what Python's iteration over v gives; over an undefined value nothing, as in jinja2.
 func iterate(v value.Value) ([]value.Value, error) {
 	if v.IsUndefined() {
 		return []value.Value{}, nil
@@ -212,7 +212,7 @@ func iterate(v value.Value) ([]value.Value, error) {
 	return nil, fmt.Errorf("a value of type %s cannot be iterated over", typeName(v))
 }
 
-// integer gives v as an int; Python's booleans are integers.
+// integer returns v as an int; Python's booleans are integers.
 func integer(v value.Value) (int64, bool) {
 	if b, ok := v.AsBool(); ok {
 		if b {

@@ -71,7 +71,7 @@ func (b *batch) slots() int {
 	return n
 }
 
-// token gives the id in a slot of a row; padding and rows that nothing was asked for have one of a token that is there.
+// token returns the id in a slot of a row; padding and rows that nothing was asked for have one of a token that is there.
 func (b *batch) token(row, slot int) int64 {
 	row = min(row, len(b.sequences)-1)
 	s := b.sequences[row]
@@ -181,7 +181,7 @@ func (b *batch) passOn() error {
 	return err
 }
 
-// row gives the logits behind the last token of a sequence, until the next run.
+// row returns the logits behind the last token of a sequence, until the next run.
 func (b *batch) row(i int) ([]float32, error) {
 	first := b.left[i] + len(b.sequences[i]) - 1
 	if b.g.layout.cached() {

@@ -18,7 +18,7 @@ type cache struct {
 	sequence int
 }
 
-// shape gives the dimensions of the past for rows sequences of no tokens.
+// shape returns the dimensions of the past for rows sequences of no tokens.
 func (c *cache) shape(rows int) []int64 {
 	dims := make([]int64, len(c.past.dims))
 	for i, d := range c.past.dims {
@@ -49,7 +49,7 @@ func (l *layout) findCaches(m *onnx.Model, pasts, outputs []port) error {
 	return nil
 }
 
-// pair gives the output that belongs to each past: the one whose name is the same but for the words that say past and
+// pair returns the output that belongs to each past: the one whose name is the same but for the words that say past and
 // present, or else the next one of its type and shape, in the model's order.
 func pair(pasts, outputs []port) ([]port, error) {
 	found := make([]port, len(pasts))
@@ -89,7 +89,7 @@ func pair(pasts, outputs []port) ([]port, error) {
 	return found, nil
 }
 
-// follows says whether an output can be the successor of a past: of its type and rank, with its numbers.
+// follows reports whether an output can be the successor of a past: of its type and rank, with its numbers.
 func follows(present, past port) bool {
 	if present.dataType != past.dataType {
 		return false
@@ -179,7 +179,7 @@ func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
 	return nil
 }
 
-// grows gives the one axis among some at which the present has another symbol than the past, -1 if there is none such.
+// grows returns the one axis among some at which the present has another symbol than the past, -1 if there is none such.
 func (c *cache) grows(present port, axes []int) int {
 	found := -1
 	for _, i := range axes {
@@ -194,7 +194,7 @@ func (c *cache) grows(present port, axes []int) int {
 	return found
 }
 
-// concatAxis gives the axis at which the graph joins the past and the new tokens, -1 where it does not do so in one node.
+// concatAxis returns the axis at which the graph joins the past and the new tokens, -1 where it does not do so in one node.
 func concatAxis(m *onnx.Model, past, present string, rank int) int {
 	v := m.Graph.Value(present)
 	for range 4 {

@@ -28,7 +28,7 @@ type Step struct {
 	NearTie bool `json:"near_tie,omitempty"`
 }
 
-// Differs says whether the choices do.
+// Differs reports whether the choices do.
 func (s *Step) Differs() bool { return s.Want != s.Got }
 
 // Comparison is what two models, or a model and what was recorded, have in common for one prompt.
@@ -55,7 +55,7 @@ const (
 	NearTieHalf = 0.1
 )
 
-// TieLimit gives the limit for a comparison of two models, of which the second may be nil.
+// TieLimit returns the limit for a comparison of two models, of which the second may be nil.
 func TieLimit(a, b *Generator) float64 {
 	if a.half || b != nil && b.half {
 		return NearTieHalf

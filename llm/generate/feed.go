@@ -20,7 +20,7 @@ type window struct {
 
 func (w *window) total() int { return w.past + w.fresh }
 
-// attended says whether the slot of a row holds a token.
+// attended reports whether the slot of a row holds a token.
 func (w *window) attended(row, slot int) bool { return slot >= w.left[row] && slot < w.end[row] }
 
 // position is that of a slot among the tokens of its row.
@@ -134,7 +134,7 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 	return nil, fmt.Errorf("positions of shape [batch, sequence] are wanted, and the model has %s", p)
 }
 
-// at gives the position of element i of [rows, fresh].
+// at returns the position of element i of [rows, fresh].
 func (w *window) at(i int) int64 { return w.position(i/w.fresh, w.past+i%w.fresh) }
 
 // mask is 1 for slots that hold tokens. One with an axis for the new tokens is causal too, and added to scores if it is of floats.

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// numbers gives the elements of a tensor.
+// numbers returns the elements of a tensor.
 func numbers(t *testing.T, x *onnx.Tensor) []float64 {
 	t.Helper()
 	b, err := x.Bytes()

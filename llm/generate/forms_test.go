@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// rename gives the inputs and outputs of a model other names, in another order.
+// rename returns the inputs and outputs of a model other names, in another order.
 func rename(t *testing.T, path string, name func(string) string, reverse bool) string {
 	t.Helper()
 	m, err := onnx.Read(path)
@@ -123,7 +123,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// fix gives the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside them.
+// fix returns the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside them.
 func fix(t *testing.T, path string, sizes []string) string {
 	t.Helper()
 	m, err := onnx.Read(path)

@@ -45,7 +45,7 @@ func Open(path string, options ...ort.Option) (*Generator, error) {
 	return g, nil
 }
 
-// Check says whether text can be generated with a model: the error is that of New.
+// Check reports whether text can be generated with a model: the error is that of New.
 func Check(m *onnx.Model) error {
 	if _, err := newLayout(m); err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
@@ -68,7 +68,7 @@ func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 	return g, nil
 }
 
-// half says whether any weights of the model are float16 or bfloat16.
+// half reports whether any weights of the model are float16 or bfloat16.
 func half(m *onnx.Model) bool {
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
@@ -80,7 +80,7 @@ func half(m *onnx.Model) bool {
 	return false
 }
 
-// Cached says whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences again.
+// Cached reports whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences again.
 func (g *Generator) Cached() bool { return g.layout.cached() }
 
 // Vocabulary is the number of token ids that the model takes, 0 where its graph does not say.
@@ -89,7 +89,7 @@ func (g *Generator) Vocabulary() int64 { return g.layout.vocabulary }
 // Positions is how many tokens a sequence can have by the model's tables of positions, 0 where they set no limit.
 func (g *Generator) Positions() int64 { return g.layout.positions }
 
-// Half says whether the model has weights in half precision.
+// Half reports whether the model has weights in half precision.
 func (g *Generator) Half() bool { return g.half }
 
 // Close closes the session, if Open opened it.

@@ -37,7 +37,7 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 	return groups, nil
 }
 
-// paddable says whether sequences of different lengths may be computed together. Padding behind them changes nothing where a model is
+// paddable reports whether sequences of different lengths may be computed together. Padding behind them changes nothing where a model is
 // fed whole sequences and gives logits for every position. Padding before them is tried once, on tokens of the prompts: an attention
 // mask is no proof that it is looked at, and positions may be counted from the padding.
 func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
@@ -96,7 +96,7 @@ func (g *Generator) tryPadding(ctx context.Context, prompts [][]int64) (bool, er
 	return true, nil
 }
 
-// probe gives the logits behind all but the last of the ids, and behind that one.
+// probe returns the logits behind all but the last of the ids, and behind that one.
 func (g *Generator) probe(ctx context.Context, ids []int64, padding int) (logits [][]float32, err error) {
 	last := len(ids) - 1
 	b, err := g.newBatch([][]int64{ids[:last]})

@@ -17,7 +17,7 @@ type port struct {
 	role     roles.Role
 }
 
-// String gives the name, type and shape.
+// String returns the name, type and shape.
 func (p port) String() string {
 	dims := make([]string, len(p.dims))
 	for i, d := range p.dims {
@@ -48,7 +48,7 @@ type layout struct {
 	positions int64
 }
 
-// cached says whether the model keeps keys, values or states of earlier tokens.
+// cached reports whether the model keeps keys, values or states of earlier tokens.
 func (l *layout) cached() bool { return len(l.caches) > 0 }
 
 // batch is the number of sequences that the graph takes: its fixed number, or 0 for any.
@@ -173,7 +173,7 @@ func (l *layout) limit(tables []onnx.Dim) {
 	}
 }
 
-// typeIDs says whether an input tells which of two texts a token is of; there is but one here.
+// typeIDs reports whether an input tells which of two texts a token is of; there is but one here.
 func typeIDs(in *roles.Input) bool {
 	return in.DataType.IsInteger() && roles.NameHas(in.Value.Name, "token_type", "segment_id")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// rowOf gives the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are [batch,
+// rowOf returns the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are [batch,
 // sequence, vocabulary], with all new tokens or the last one alone, [batch, vocabulary], or without the batch.
 func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	n := 1
@@ -28,7 +28,7 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
 }
 
-// readRow gives row of the logits as float32: a view where they are, else converted into scratch, which it makes large enough. It is
+// readRow returns row of the logits as float32: a view where they are, else converted into scratch, which it makes large enough. It is
 // valid until the value is closed, or scratch is used again.
 func readRow(v *ort.Value, row int, scratch *[]float32) ([]float32, error) {
 	b, err := v.Bytes()

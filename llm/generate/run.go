@@ -132,7 +132,7 @@ func (r *Run) prompts() [][]int64 {
 	return list
 }
 
-// Sequences gives what was generated so far, in the order of the prompts.
+// Sequences returns what was generated so far, in the order of the prompts.
 func (r *Run) Sequences() []Sequence {
 	list := make([]Sequence, len(r.sequences))
 	for i, s := range r.sequences {
@@ -141,7 +141,7 @@ func (r *Run) Sequences() []Sequence {
 	return list
 }
 
-// Groups gives the prompts that were computed together, by their indices, one group after another.
+// Groups returns the prompts that were computed together, by their indices, one group after another.
 func (r *Run) Groups() [][]int { return r.groups }
 
 // Times says where the time went so far.

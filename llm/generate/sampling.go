@@ -80,7 +80,7 @@ type Sampler struct {
 	probs  []float64
 }
 
-// NewSampler gives a sampler; the error is that of Sampling.Validate.
+// NewSampler returns a sampler; the error is that of Sampling.Validate.
 func NewSampler(opts Sampling) (*Sampler, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, erro
 	return int64(ids[s.draw(probs)]), nil
 }
 
-// draw gives an index of probs, each as likely as its value says; they need not add up to 1.
+// draw returns an index of probs, each as likely as its value says; they need not add up to 1.
 func (s *Sampler) draw(probs []float64) int {
 	var total float64
 	last := 0
@@ -133,7 +133,7 @@ func (s *Sampler) draw(probs []float64) int {
 	return last // u reached total by rounding
 }
 
-// greatest gives the first index of the greatest logit.
+// greatest returns the first index of the greatest logit.
 func greatest(logits []float32) (int, error) {
 	if len(logits) == 0 {
 		return 0, errors.New("there are none")

@@ -19,7 +19,7 @@ type cutter struct {
 	held  string
 }
 
-// add gives the text that is certain, and whether a stop text came.
+// add returns the text that is certain, and whether a stop text came.
 func (c *cutter) add(text string) (string, bool) {
 	c.held += text
 	first := -1
@@ -46,7 +46,7 @@ func (c *cutter) add(text string) (string, bool) {
 	return out, false
 }
 
-// flush gives what was held back.
+// flush returns what was held back.
 func (c *cutter) flush() string {
 	out := c.held
 	c.held = ""

@@ -126,7 +126,7 @@ func (m *matcher) add(pattern string, id int64, t addedToken) (int64, bool) {
 	return 0, false
 }
 
-// longest gives the id and length of the longest pattern that text starts with.
+// longest returns the id and length of the longest pattern that text starts with.
 func (m *matcher) longest(text string) (id int64, length int) {
 	at := 0
 	for i := range len(text) {
@@ -191,7 +191,7 @@ func wordAfter(text string) bool {
 	return n > 0 && isWord(r)
 }
 
-// spaceBefore gives where the white space at the end of text begins.
+// spaceBefore returns where the white space at the end of text begins.
 func spaceBefore(text string) int {
 	for text != "" {
 		r, n := utf8.DecodeLastRuneInString(text)
@@ -203,7 +203,7 @@ func spaceBefore(text string) int {
 	return len(text)
 }
 
-// spaceAfter gives where the white space at the start of text ends.
+// spaceAfter returns where the white space at the start of text ends.
 func spaceAfter(text string) int {
 	for i, r := range text {
 		if !unicode.Is(unicode.White_Space, r) {

@@ -30,7 +30,7 @@ const (
 
 func pair(a, b uint32) uint64 { return uint64(a)<<32 | uint64(b) }
 
-// token gives the token with an id.
+// token returns the token with an id.
 func (m *bpe) token(id int64) (string, bool) {
 	if id < 0 || id > int64(^uint32(0)) {
 		return "", false
@@ -70,7 +70,7 @@ func (m *bpe) encode(ids []int64, word string) []int64 {
 	return ids
 }
 
-// symbols gives the tokens of the characters of a word: a character's own token, else those of its bytes, else the unknown token.
+// symbols returns the tokens of the characters of a word: a character's own token, else those of its bytes, else the unknown token.
 //
 // An unknown token is held back until the next character that has a token of its own: tokens of bytes overtake it, as in tokenizers.
 func (m *bpe) symbols(word string) []uint32 {
@@ -103,7 +103,7 @@ func (m *bpe) symbols(word string) []uint32 {
 	return out
 }
 
-// bytes gives the tokens <0xNN> of the bytes of a character, if the vocabulary has them all.
+// bytes returns the tokens <0xNN> of the bytes of a character, if the vocabulary has them all.
 func (m *bpe) bytes(c string) ([]uint32, bool) {
 	if m.byteFallback == nil {
 		return nil, false

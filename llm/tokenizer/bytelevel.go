@@ -31,7 +31,7 @@ func toByteChars(text string) string {
 	return b.String()
 }
 
-// fromByteChars gives the bytes that token stands for; one with a character outside the alphabet stands for its own bytes.
+// fromByteChars returns the bytes that token stands for; one with a character outside the alphabet stands for its own bytes.
 func fromByteChars(token string) []byte {
 	out := make([]byte, 0, len(token))
 	for i := 0; i < len(token); {

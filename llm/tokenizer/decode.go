@@ -56,7 +56,7 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	return s
 }
 
-// Add gives the text that id makes complete: bytes of a character are held back until it is whole, or cannot become a character any more.
+// Add returns the text that id makes complete: bytes of a character are held back until it is whole, or cannot become a character any more.
 func (s *Stream) Add(id int64) string {
 	token, ok := s.t.added.decoded[id]
 	if !ok {
@@ -68,7 +68,7 @@ func (s *Stream) Add(id int64) string {
 	return s.collect(0, token)
 }
 
-// Flush gives what is held back, with U+FFFD for a character that did not become whole. The stream then starts anew.
+// Flush returns what is held back, with U+FFFD for a character that did not become whole. The stream then starts anew.
 func (s *Stream) Flush() string {
 	var out strings.Builder
 	for i, step := range s.steps {
@@ -78,7 +78,7 @@ func (s *Stream) Flush() string {
 	return out.String()
 }
 
-// collect gives what the steps from the i-th on make of text.
+// collect returns what the steps from the i-th on make of text.
 func (s *Stream) collect(i int, text string) string {
 	if i == len(s.steps) {
 		return text

@@ -12,7 +12,7 @@ import (
 // normalizer changes text before it is split.
 type normalizer func(string) string
 
-// normalForm gives the normalizer of a Unicode normalization form.
+// normalForm returns the normalizer of a Unicode normalization form.
 func normalForm(form norm.Form) normalizer {
 	return func(text string) string {
 		if form.IsNormalString(text) && !strings.ContainsFunc(text, isAfter9) {
@@ -47,7 +47,7 @@ var forms = map[string]normalizer{
 	"NFC": normalForm(norm.NFC), "NFD": normalForm(norm.NFD), "NFKC": normalForm(norm.NFKC), "NFKD": normalForm(norm.NFKD),
 }
 
-// manyMarks says whether text has so many marks in a row that package norm would put a U+034F among them (Stream-Safe Text Format,
+// manyMarks reports whether text has so many marks in a row that package norm would put a U+034F among them (Stream-Safe Text Format,
 // at 30 of them), which is not part of the normalization forms. One character decomposes into four at most.
 func manyMarks(text string) bool {
 	n := 0

@@ -21,7 +21,7 @@ func newPattern(source string) (*pattern, error) {
 	return &pattern{re}, nil
 }
 
-// spans gives the matches in text and what is between them.
+// spans returns the matches in text and what is between them.
 func (p *pattern) spans(text string) []span {
 	var out []span
 	done := 0

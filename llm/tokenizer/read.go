@@ -78,7 +78,7 @@ func decode(raw json.RawMessage, where string, v any) error {
 	return nil
 }
 
-// kindOf gives the type of a part.
+// kindOf returns the type of a part.
 func kindOf(raw json.RawMessage, where string) (string, error) {
 	var k struct {
 		Type string `json:"type"`

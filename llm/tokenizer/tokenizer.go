@@ -12,7 +12,7 @@ type Tokenizer struct {
 	decoder   []func() step
 }
 
-// Encode gives the ids of text. With addSpecial the post-processor's tokens are added: beginning and end of sequence where the tokenizer
+// Encode returns the ids of text. With addSpecial the post-processor's tokens are added: beginning and end of sequence where the tokenizer
 // has them. Special tokens that are written in the text become their ids either way.
 //
 // Characters that the model has neither a token nor an unknown token for give no id, as in Hugging Face's library. A pattern
@@ -65,7 +65,7 @@ func (t *Tokenizer) encodeWords(ids []int64, text string) []int64 {
 	return ids
 }
 
-// Decode gives the text of ids. With skipSpecial special tokens are left out. Ids that the tokenizer does not have give no text, and bytes that
+// Decode returns the text of ids. With skipSpecial special tokens are left out. Ids that the tokenizer does not have give no text, and bytes that
 // are not UTF-8 become U+FFFD.
 func (t *Tokenizer) Decode(ids []int64, skipSpecial bool) string {
 	s := t.Stream(skipSpecial)
@@ -77,7 +77,7 @@ func (t *Tokenizer) Decode(ids []int64, skipSpecial bool) string {
 	return b.String()
 }
 
-// ID gives the id of a token, as it is written in the file: byte-level tokens in their alphabet (Ġ for a space).
+// ID returns the id of a token, as it is written in the file: byte-level tokens in their alphabet (Ġ for a space).
 func (t *Tokenizer) ID(token string) (int64, bool) {
 	if id, ok := t.added.ids[token]; ok {
 		return id, true
@@ -86,7 +86,7 @@ func (t *Tokenizer) ID(token string) (int64, bool) {
 	return int64(id), ok
 }
 
-// Token gives the token that has an id, as it is written in the file.
+// Token returns the token that has an id, as it is written in the file.
 func (t *Tokenizer) Token(id int64) (string, bool) {
 	if a, ok := t.added.tokens[id]; ok {
 		return a.Content, true

@@ -82,7 +82,7 @@ func widened[T int32 | uint32 | uint64](v []T) []int64 {
 	return list
 }
 
-// ropeHeads gives the number of heads that the rows of a tensor are reordered in, 0 where they are not.
+// ropeHeads returns the number of heads that the rows of a tensor are reordered in, 0 where they are not.
 func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.ropeRows {
 		return 0, nil
@@ -109,7 +109,7 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	return heads[layer], nil
 }
 
-// qkvHeads gives the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were not.
+// qkvHeads returns the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were not.
 func (a *architecture) qkvHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.qkvParts {
 		return 0, nil
@@ -123,7 +123,7 @@ func (a *architecture) qkvHeads(tensor string) (int64, error) {
 	return a.heads[0], nil
 }
 
-// addsOne says whether the conversion has added 1 to the tensor.
+// addsOne reports whether the conversion has added 1 to the tensor.
 func (a *architecture) addsOne(tensor string) bool {
 	return a != nil && a.conversion.normPlus && strings.HasSuffix(tensor, "norm.weight")
 }

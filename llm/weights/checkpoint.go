@@ -54,7 +54,7 @@ type Checkpoint struct {
 	close     []func() error
 }
 
-// Tensor gives the tensor of this name, nil where there is none.
+// Tensor returns the tensor of this name, nil where there is none.
 func (c *Checkpoint) Tensor(name string) *Tensor { return c.byName[name] }
 
 // Close releases the files. The checkpoint's tensors, and models they were put into, cannot be read after that.
@@ -217,5 +217,5 @@ func (c *Checkpoint) readConfig(path string) error {
 	return nil
 }
 
-// same says whether two lists of dimensions are equal.
+// same reports whether two lists of dimensions are equal.
 func same(a, b []int64) bool { return slices.Equal(a, b) }

@@ -95,7 +95,7 @@ func (x *matcher) stack(v *onnx.Value, in string, projections []string, own bool
 	return x.checked(v, r)
 }
 
-// projection gives one projection of each expert, out of a stack or one by one; nil where it is not there.
+// projection returns one projection of each expert, out of a stack or one by one; nil where it is not there.
 func (x *matcher) projection(in, projection string, count int64) ([]piece, error) {
 	t, err := x.look.find(in + "." + projection)
 	if err != nil {

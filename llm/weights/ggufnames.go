@@ -36,7 +36,7 @@ var ggufNames = sync.OnceValue(func() map[string]map[string]string {
 	return all
 })
 
-// ggufName gives the name in a GGUF file of a module's parameter, such as "blk.0.attn_q.weight" for
+// ggufName returns the name in a GGUF file of a module's parameter, such as "blk.0.attn_q.weight" for
 // "model.layers.0.self_attn.q_proj.weight". The parameter may lack its own name, as some of fused experts do.
 func ggufName(arch, parameter string) (string, bool) {
 	for _, kind := range []string{".weight", ".bias", ""} {

@@ -60,7 +60,7 @@ func layoutOf(v *onnx.Value) layout {
 	return found
 }
 
-// swapsLast says whether a Transpose swaps the last two axes; ok is false for permutations that do anything else.
+// swapsLast reports whether a Transpose swaps the last two axes; ok is false for permutations that do anything else.
 func swapsLast(n *onnx.Node) (swaps, ok bool) {
 	perm := n.AttrInts("perm")
 	if perm == nil {

@@ -60,7 +60,7 @@ func newLookup(c *Checkpoint) *lookup {
 	return l
 }
 
-// find gives the tensor that a parameter is, nil where there is none. It errs where two fit equally.
+// find returns the tensor that a parameter is, nil where there is none. It errs where two fit equally.
 func (l *lookup) find(parameter string) (*Tensor, error) {
 	if t := l.c.Tensor(parameter); t != nil {
 		return t, l.refused(t)
@@ -102,7 +102,7 @@ var (
 	heads      = []string{"lm_head.weight", "embed_out.weight", "output.weight"}
 )
 
-// tied gives the token embedding for a head that the checkpoint lacks, and the head for such an embedding: a model that
+// tied returns the token embedding for a head that the checkpoint lacks, and the head for such an embedding: a model that
 // ties them stores one. It is nil for any other parameter.
 func (l *lookup) tied(parameter string) (*Tensor, error) {
 	others := embeddings
@@ -121,7 +121,7 @@ func (l *lookup) tied(parameter string) (*Tensor, error) {
 	return nil, nil
 }
 
-// head gives the head under another of its names.
+// head returns the head under another of its names.
 func (l *lookup) head(parameter string) (*Tensor, error) {
 	if !hasName(parameter, heads) {
 		return nil, nil
@@ -134,7 +134,7 @@ func (l *lookup) head(parameter string) (*Tensor, error) {
 	return nil, nil
 }
 
-// hasName says whether the parameter is called one of the names, whatever it is in, but for a layer.
+// hasName reports whether the parameter is called one of the names, whatever it is in, but for a layer.
 func hasName(parameter string, names []string) bool {
 	if inLayer.MatchString(parameter) {
 		return false

@@ -17,7 +17,7 @@ type matrix struct {
 	stored string // what tells tensors that are stored alike; see storedLike
 }
 
-// storedLike gives the part of a parameter's name that parameters of one layout share: the module's name for its weight
+// storedLike returns the part of a parameter's name that parameters of one layout share: the module's name for its weight
 // ("c_proj", which may be a Conv1D that stores [in, out]), the name of what it is in for other parameters ("experts").
 func storedLike(parameter string) string {
 	words := strings.Split(parameter, ".")
@@ -37,7 +37,7 @@ func (e *mismatch) Error() string {
 	return fmt.Sprintf("%s has the shape %v, which does not fit %v", e.tensor, e.found, e.want)
 }
 
-// orient says whether the last two axes of a tensor are swapped to make the initializer. Where the axes differ in size, the
+// orient reports whether the last two axes of a tensor are swapped to make the initializer. Where the axes differ in size, the
 // shapes tell; where they do not, who reads the initializer, and how the checkpoint stores what is called alike.
 func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, err error) {
 	want := v.Const.Dims
@@ -139,7 +139,7 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 	return 0, nil
 }
 
-// isOne says whether a tensor is the number 1.
+// isOne reports whether a tensor is the number 1.
 func isOne(t *onnx.Tensor) bool {
 	if t == nil || t.Len() != 1 {
 		return false

@@ -69,7 +69,7 @@ func (x *execution) write(w io.Writer, a *assignment, t onnx.DataType) error {
 // compared is the size up to which elements that are in the graph already are compared with the checkpoint's.
 const compared = 1 << 20
 
-// compare says whether an initializer that has its elements has the checkpoint's; nil where they are too many to look at.
+// compare reports whether an initializer that has its elements has the checkpoint's; nil where they are too many to look at.
 func (a *assignment) compare() *bool {
 	t := a.value.Const
 	b, err := t.Bytes()

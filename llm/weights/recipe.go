@@ -41,7 +41,7 @@ func (b *block) size() (rows, cols int64) {
 // chunk is about how many elements are read at a time where nothing has to be reordered.
 const chunk = 1 << 18
 
-// groups gives the rows that are read at a time, as the first one and their number: those of a head where they are reordered.
+// groups returns the rows that are read at a time, as the first one and their number: those of a head where they are reordered.
 func (p *piece) groups(yield func(row, n int64) bool) {
 	group := max(chunk/max(p.cols, 1), 1)
 	if p.heads > 0 {
@@ -200,10 +200,10 @@ func unpermute(out, b []byte, rows, bytes int64) {
 	}
 }
 
-// unpermuted gives PyTorch's row of a head of so many for llama.cpp's row i.
+// unpermuted returns PyTorch's row of a head of so many for llama.cpp's row i.
 func unpermuted(i, rows int64) int64 { return i%2*(rows/2) + i/2 }
 
-// sized gives a slice of n elements, in s where it has room.
+// sized returns a slice of n elements, in s where it has room.
 func sized[T any](s []T, n int64) []T {
 	if int64(cap(s)) >= n {
 		return s[:n]

@@ -34,7 +34,7 @@ type decoder struct {
 	depth     map[*onnx.Value]int // o layers on the way to a value
 }
 
-// weightOf gives the initializer that a product multiplies with, nil where it multiplies two computed values, and the other input.
+// weightOf returns the initializer that a product multiplies with, nil where it multiplies two computed values, and the other input.
 func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 	if !n.Is("MatMul") && !n.Is("Gemm") {
 		return nil, nil
@@ -51,7 +51,7 @@ func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 	return nil, nil
 }
 
-// isProduct says whether a node multiplies matrices: a walk along the data ends there.
+// isProduct reports whether a node multiplies matrices: a walk along the data ends there.
 func isProduct(n *onnx.Node) bool { return n.Is("MatMul") || n.Is("Gemm") }
 
 // before lists the products that a value is computed from without another in between, and whether an activation is on the way.
@@ -112,7 +112,7 @@ func isActivation(n *onnx.Node) bool {
 	return false
 }
 
-// isShaping says whether the inputs of a node but the first are shapes and positions.
+// isShaping reports whether the inputs of a node but the first are shapes and positions.
 func isShaping(n *onnx.Node) bool {
 	switch n.OpType {
 	case "Reshape", "Expand", "Slice", "Unsqueeze", "Squeeze", "Split", "Gather", "Tile", "Pad":
@@ -143,7 +143,7 @@ func (d *decoder) attentions(g *onnx.Graph) {
 	}
 }
 
-// single gives the one product that a value is computed from, if it is with a weight.
+// single returns the one product that a value is computed from, if it is with a weight.
 func single(v *onnx.Value) *onnx.Node {
 	list, _ := before(v)
 	if len(list) != 1 {

@@ -116,7 +116,7 @@ func isWeight(t onnx.DataType) bool {
 	return true
 }
 
-// isParameter says whether an initializer is a parameter of a module, which checkpoints have: it is called one, or stands where
+// isParameter reports whether an initializer is a parameter of a module, which checkpoints have: it is called one, or stands where
 // one stands and its node says of which module.
 func isParameter(v *onnx.Value) bool {
 	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") || len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {

@@ -56,7 +56,7 @@ func reader(t *testing.T, name, op string, dims []int64, attrs ...*onnx.Attribut
 	return m
 }
 
-// counted gives the elements start, start+1, …
+// counted returns the elements start, start+1, …
 func counted(start float32, dims ...int64) checkpoints.Tensor {
 	n := 1
 	for _, d := range dims {

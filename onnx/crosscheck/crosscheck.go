@@ -135,7 +135,7 @@ type placed struct {
 	what  string
 }
 
-// places gives the graphs of a model by their place, as in skimmer.graphs.
+// places returns the graphs of a model by their place, as in skimmer.graphs.
 func places(m *onnx.Model) map[string]placed {
 	at := map[string]placed{}
 	var add func(place string, g placed)

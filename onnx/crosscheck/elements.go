@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// elements gives the elements of a small tensor as a slice of Go numbers.
+// elements returns the elements of a small tensor as a slice of Go numbers.
 func elements(t *onnx.Tensor) (any, error) {
 	b, err := t.Bytes()
 	if err != nil {

@@ -81,7 +81,7 @@ func prepareNode(node []byte, u *unread) (num protowire.Number, body []byte) {
 	return 1, body
 }
 
-// prepareAttribute gives the attribute as the second reader can take it; nil when it cannot.
+// prepareAttribute returns the attribute as the second reader can take it; nil when it cannot.
 func prepareAttribute(op string, attribute []byte, u *unread) []byte {
 	var name string
 	var kind onnx.AttributeType
@@ -130,7 +130,7 @@ func prepareAttribute(op string, attribute []byte, u *unread) []byte {
 	return out
 }
 
-// readable says whether the second reader knows attributes of the kind.
+// readable reports whether the second reader knows attributes of the kind.
 func readable(k onnx.AttributeType) bool {
 	switch k {
 	case onnx.AttrFloat, onnx.AttrInt, onnx.AttrString, onnx.AttrTensor, onnx.AttrFloats, onnx.AttrInts, onnx.AttrStrings:
@@ -142,7 +142,7 @@ func readable(k onnx.AttributeType) bool {
 var attributeKinds = map[onnx.AttributeType]string{onnx.AttrUndefined: "no kind", onnx.AttrTensors: "tensors", onnx.AttrSparseTensor: "sparse tensor",
 	onnx.AttrSparseTensors: "sparse tensors", onnx.AttrTypeProto: "type", onnx.AttrTypeProtos: "types"}
 
-// readableTensor says whether the second reader knows tensors of the type and shape: it panics on empty ones.
+// readableTensor reports whether the second reader knows tensors of the type and shape: it panics on empty ones.
 func readableTensor(t onnx.DataType, dims []int64) bool {
 	switch t {
 	case onnx.Float, onnx.Double, onnx.Int32, onnx.Int64, onnx.Bool:
@@ -159,7 +159,7 @@ func readableTensor(t onnx.DataType, dims []int64) bool {
 	return false
 }
 
-// prepareTensor gives the tensor with bools in int32_data, where the second reader looks for them; nil when it cannot
+// prepareTensor returns the tensor with bools in int32_data, where the second reader looks for them; nil when it cannot
 // take the tensor.
 func prepareTensor(tensor []byte) []byte {
 	var dims []int64

@@ -64,7 +64,7 @@ type skimmer struct {
 	graphs map[string][]byte
 }
 
-// skim gives the graphs of an encoded model without their weights, prepared for the second reader.
+// skim returns the graphs of an encoded model without their weights, prepared for the second reader.
 func skim(file io.ReadSeeker, size int64, u *unread) (map[string][]byte, error) {
 	s := &skimmer{file: file, r: bufio.NewReaderSize(file, 1<<16), unread: u, graphs: map[string][]byte{}}
 	_, err := s.message(modelMessage, size, "")

@@ -43,7 +43,7 @@ func (t *topology) edges() int {
 	return count
 }
 
-// meant gives the topology of a graph in memory as the second reader should see it.
+// meant returns the topology of a graph in memory as the second reader should see it.
 func meant(g *onnx.Graph) (*topology, error) {
 	t := &topology{outputs: names(g.Outputs)}
 	for _, v := range g.Inputs {

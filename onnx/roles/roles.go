@@ -73,7 +73,7 @@ func Find(m *onnx.Model) []*Input {
 	return list
 }
 
-// Vocabulary gives the number of tokens that a language model knows: the rows of the greatest table that its integer inputs
+// Vocabulary returns the number of tokens that a language model knows: the rows of the greatest table that its integer inputs
 // index. It is 0 when there is none with a known size.
 func Vocabulary(m *onnx.Model) int64 {
 	var greatest int64
@@ -134,7 +134,7 @@ func (in *Input) symbols(axis int) int {
 	return n
 }
 
-// NameHas says whether a name holds one of the words, in any case, whatever the exporter put around them.
+// NameHas reports whether a name holds one of the words, in any case, whatever the exporter put around them.
 func NameHas(name string, words ...string) bool {
 	name = strings.ToLower(name)
 	for _, w := range words {

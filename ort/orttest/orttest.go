@@ -18,7 +18,7 @@ const RequireVariable = "MOJO_REQUIRE_ORT"
 // with CPU, it is the CPU's.
 const ProviderVariable = "MOJO_TEST_PROVIDER"
 
-// Provider gives the option of the execution provider to test with.
+// Provider returns the option of the execution provider to test with.
 func Provider() ort.Option {
 	if name := os.Getenv(ProviderVariable); name != "" && name != "CPU" {
 		var options map[string]string
@@ -30,7 +30,7 @@ func Provider() ort.Option {
 	return ort.WithThreads(1)
 }
 
-// Library gives the path of onnxruntime: the one ort.Find finds, else that of the virtual environment build/venv of
+// Library returns the path of onnxruntime: the one ort.Find finds, else that of the virtual environment build/venv of
 // the repository.
 func Library(t testing.TB) string {
 	t.Helper()
@@ -51,7 +51,7 @@ func Library(t testing.TB) string {
 	return ""
 }
 
-// Kernels gives the path of the library with the fused kernels.
+// Kernels returns the path of the library with the fused kernels.
 func Kernels(t testing.TB) string {
 	t.Helper()
 	path, err := fused.FindLibrary("")

@@ -150,7 +150,7 @@ func (an *analysis) pass() *Facts {
 	return &Facts{facts: fr.facts, symbols: an.symbols.list, opset: fr.opset, functions: m.Functions}
 }
 
-// input gives the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.
+// input returns the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.
 func (an *analysis) input(v *onnx.Value) *fact {
 	if x := an.given[v]; x != nil {
 		return x
@@ -191,7 +191,7 @@ func (an *analysis) graph(g *onnx.Graph, fr *frame) {
 	}
 }
 
-// constant gives the facts of an initializer or of the output of a Constant node, and keeps them for further passes.
+// constant returns the facts of an initializer or of the output of a Constant node, and keeps them for further passes.
 func (an *analysis) constant(v *onnx.Value) *fact {
 	if x := an.constants[v]; x != nil {
 		return x

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// BindDim gives the names of a symbolic dimension their sizes: it is a number where all of them have one, also in an
+// BindDim returns the names of a symbolic dimension their sizes: it is a number where all of them have one, also in an
 // expression ("past + 1"), and an expression of the other names where some have none.
 func BindDim(name string, sizes map[string]int64) onnx.Dim {
 	if n, ok := sizes[name]; ok {

@@ -31,10 +31,10 @@ type result struct {
 // pair is two numbers, dimensions or products of such, that ought to be equal.
 type pair struct{ a, b int64 }
 
-// has says whether input i is given.
+// has reports whether input i is given.
 func (c *call) has(i int) bool { return c.n.Input(i) != nil }
 
-// shape gives the shape of input i; nil when the rank is unknown or the input omitted.
+// shape returns the shape of input i; nil when the rank is unknown or the input omitted.
 func (c *call) shape(i int) []int64 {
 	if i >= len(c.in) {
 		return nil
@@ -42,7 +42,7 @@ func (c *call) shape(i int) []int64 {
 	return c.in[i].shape[c.w]
 }
 
-// dtype gives the element type of input i, Undefined when unknown or omitted.
+// dtype returns the element type of input i, Undefined when unknown or omitted.
 func (c *call) dtype(i int) onnx.DataType {
 	if i >= len(c.in) {
 		return onnx.Undefined
@@ -50,7 +50,7 @@ func (c *call) dtype(i int) onnx.DataType {
 	return c.in[i].dtype
 }
 
-// val gives the elements of input i, nil when unknown or omitted.
+// val returns the elements of input i, nil when unknown or omitted.
 func (c *call) val(i int) *reference.Tensor {
 	if i >= len(c.in) {
 		return nil
@@ -58,7 +58,7 @@ func (c *call) val(i int) *reference.Tensor {
 	return c.in[i].val[c.w]
 }
 
-// ints gives the elements of an integer input, if known.
+// ints returns the elements of an integer input, if known.
 func (c *call) ints(i int) ([]int64, bool) {
 	t := c.val(i)
 	if t == nil || t.I == nil && t.Len() > 0 {
@@ -67,7 +67,7 @@ func (c *call) ints(i int) ([]int64, bool) {
 	return t.I, true
 }
 
-// int gives the element of an integer input of one element, if known.
+// int returns the element of an integer input of one element, if known.
 func (c *call) int(i int) (int64, bool) {
 	v, ok := c.ints(i)
 	if !ok || len(v) != 1 {
@@ -76,7 +76,7 @@ func (c *call) int(i int) (int64, bool) {
 	return v[0], true
 }
 
-// axes gives the list of integers that an op takes as input i, or in older opsets as an attribute. given is false when
+// axes returns the list of integers that an op takes as input i, or in older opsets as an attribute. given is false when
 // there is neither; ok is false when it is given and not known.
 func (c *call) axes(i int, attr string) (axes []int64, given, ok bool) {
 	if c.has(i) {
@@ -89,7 +89,7 @@ func (c *call) axes(i int, attr string) (axes []int64, given, ok bool) {
 	return nil, false, true
 }
 
-// attr gives an attribute, following a reference to the call of the enclosing function.
+// attr returns an attribute, following a reference to the call of the enclosing function.
 func (c *call) attr(name string) *onnx.Attribute {
 	return c.fr.attr(c.n, name)
 }
@@ -115,7 +115,7 @@ func (c *call) attrInts(name string) []int64 {
 	return nil
 }
 
-// attrType gives an INT attribute that holds an element type.
+// attrType returns an INT attribute that holds an element type.
 func (c *call) attrType(name string, def onnx.DataType) onnx.DataType {
 	return onnx.DataType(c.attrInt(name, int64(def)))
 }
@@ -142,11 +142,11 @@ func dimsOf(t *reference.Tensor) []int64 {
 	return s
 }
 
-// fresh gives the number of a length that depends on the data, the k-th of this node. It differs between the worlds, so
+// fresh returns the number of a length that depends on the data, the k-th of this node. It differs between the worlds, so
 // that nothing of that length passes for constant.
 func (c *call) fresh(k int) int64 { return c.an.symbols.freshFor(c.n, k).at(c.w) }
 
-// must gives the dimension that a and b, which ought to be equal, are: the known one, or -1 when both are known and
+// must returns the dimension that a and b, which ought to be equal, are: the known one, or -1 when both are known and
 // differ and no other choice of numbers mends it.
 func (c *call) must(a, b int64) int64 {
 	if c.gather {
@@ -165,7 +165,7 @@ func (c *call) must(a, b int64) int64 {
 	return -1
 }
 
-// join gives the dimension that a and b broadcast to.
+// join returns the dimension that a and b broadcast to.
 func (c *call) join(a, b int64) int64 {
 	switch {
 	case a == 1:
@@ -178,7 +178,7 @@ func (c *call) join(a, b int64) int64 {
 	return c.must(a, b)
 }
 
-// broadcast gives the shape that shapes broadcast to; nil when a rank is unknown.
+// broadcast returns the shape that shapes broadcast to; nil when a rank is unknown.
 func (c *call) broadcast(shapes ...[]int64) []int64 {
 	var out []int64
 	own := false
@@ -238,7 +238,7 @@ func unknown(rank int) []int64 {
 	return s
 }
 
-// with gives a copy of s with dimension i replaced.
+// with returns a copy of s with dimension i replaced.
 func with(s []int64, i int, d int64) []int64 {
 	if s[i] == d {
 		return s

@@ -2,7 +2,7 @@ package infer
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// Type gives what is known about v as a model would declare it: numbers for the dimensions that are the same in all
+// Type returns what is known about v as a model would declare it: numbers for the dimensions that are the same in all
 // worlds, the name of an input's symbolic dimension for those that equal it and no other in every world, and nothing for
 // the rest. ok is false when the element type or the rank is unknown.
 func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
@@ -26,7 +26,7 @@ func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
 	return t, true
 }
 
-// dimName gives the one named symbol that has these numbers, or nothing: two names may have come to the same numbers
+// dimName returns the one named symbol that has these numbers, or nothing: two names may have come to the same numbers
 // because an op demands it of these inputs, and be unequal where it broadcasts.
 func (f *Facts) dimName(numbers [Worlds]int64) string {
 	name := ""

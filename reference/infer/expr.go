@@ -57,7 +57,7 @@ func (e *expr) at(w int) int64 {
 	return a / b
 }
 
-// uses says whether the number of e depends on s.
+// uses reports whether the number of e depends on s.
 func (e *expr) uses(s *symbol) bool {
 	switch e.op {
 	case 's':

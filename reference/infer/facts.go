@@ -24,10 +24,10 @@ type Facts struct {
 	functions []*onnx.Function
 }
 
-// Opset gives the version of the standard's opset that the model imports.
+// Opset returns the version of the standard's opset that the model imports.
 func (f *Facts) Opset() int64 { return f.opset }
 
-// Functions gives the functions of the model.
+// Functions returns the functions of the model.
 func (f *Facts) Functions() []*onnx.Function { return f.functions }
 
 // fact is what is known about one value. Its slices and tensors are shared between facts and never written to.
@@ -52,10 +52,10 @@ func (f *Facts) of(v *onnx.Value) *fact {
 	return nothing
 }
 
-// DataType gives the element type of v, onnx.Undefined when it is unknown.
+// DataType returns the element type of v, onnx.Undefined when it is unknown.
 func (f *Facts) DataType(v *onnx.Value) onnx.DataType { return f.of(v).dtype }
 
-// Rank gives the number of dimensions of v; ok is false when it is unknown.
+// Rank returns the number of dimensions of v; ok is false when it is unknown.
 func (f *Facts) Rank(v *onnx.Value) (rank int, ok bool) {
 	x := f.of(v)
 	if x.shape[0] == nil {
@@ -69,7 +69,7 @@ func (f *Facts) Rank(v *onnx.Value) (rank int, ok bool) {
 	return len(x.shape[0]), true
 }
 
-// Shape gives the shape of v in one world; ok is false when any dimension is unknown there. The slice must not be
+// Shape returns the shape of v in one world; ok is false when any dimension is unknown there. The slice must not be
 // changed.
 func (f *Facts) Shape(v *onnx.Value, world int) (shape []int64, ok bool) {
 	if world < 0 || world >= Worlds {
@@ -79,7 +79,7 @@ func (f *Facts) Shape(v *onnx.Value, world int) (shape []int64, ok bool) {
 	return s, complete(s)
 }
 
-// Size gives a dimension of v in one world, -1 where it is not known.
+// Size returns a dimension of v in one world, -1 where it is not known.
 func (f *Facts) Size(v *onnx.Value, world, axis int) int64 {
 	if s := f.of(v).shape[world]; axis >= 0 && axis < len(s) {
 		return s[axis]
@@ -87,7 +87,7 @@ func (f *Facts) Size(v *onnx.Value, world, axis int) int64 {
 	return -1
 }
 
-// Dim gives a dimension of v if it is known and the same number in all worlds, also when other dimensions of v are
+// Dim returns a dimension of v if it is known and the same number in all worlds, also when other dimensions of v are
 // unknown. The axis may be negative.
 func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
 	rank, ok := f.Rank(v)
@@ -110,7 +110,7 @@ func (f *Facts) Dim(v *onnx.Value, axis int) (dim int64, ok bool) {
 	return d, d >= 0
 }
 
-// SameShape says whether the shapes of a and b are known and equal in all worlds.
+// SameShape reports whether the shapes of a and b are known and equal in all worlds.
 func (f *Facts) SameShape(a, b *onnx.Value) bool {
 	x, y := f.of(a), f.of(b)
 	for w := range Worlds {
@@ -121,7 +121,7 @@ func (f *Facts) SameShape(a, b *onnx.Value) bool {
 	return true
 }
 
-// Known gives the elements of v in one world: of a small constant, or of what follows from constants and shapes alone.
+// Known returns the elements of v in one world: of a small constant, or of what follows from constants and shapes alone.
 func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
 	if world < 0 || world >= Worlds {
 		return nil, false
@@ -130,7 +130,7 @@ func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
 	return t, t != nil
 }
 
-// Constant gives the elements of v when they are known and equal in all worlds.
+// Constant returns the elements of v when they are known and equal in all worlds.
 func (f *Facts) Constant(v *onnx.Value) (*reference.Tensor, bool) {
 	x := f.of(v)
 	t := x.val[0]
@@ -151,7 +151,7 @@ func equalTensors(a, b *reference.Tensor) bool {
 		slices.EqualFunc(a.F, b.F, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y })
 }
 
-// complete says whether the rank and every dimension are known.
+// complete reports whether the rank and every dimension are known.
 func complete(s []int64) bool {
 	return s != nil && !slices.Contains(s, -1)
 }

@@ -70,7 +70,7 @@ func (an *analysis) ifNode(n *onnx.Node, fr *frame) {
 	}
 }
 
-// agree gives what holds for both a and b.
+// agree returns what holds for both a and b.
 func (an *analysis) agree(a, b *fact) *fact {
 	if a == b {
 		return a
@@ -93,7 +93,7 @@ func (an *analysis) agree(a, b *fact) *fact {
 	return x
 }
 
-// common gives the dimensions that two shapes have in common; nil when their ranks differ.
+// common returns the dimensions that two shapes have in common; nil when their ranks differ.
 func common(s, t []int64) []int64 {
 	if s == nil || len(s) != len(t) || sameSlice(s, t) {
 		if t == nil || len(s) != len(t) {
@@ -233,7 +233,7 @@ func pick(v []int64, i int) int64 {
 	return 0
 }
 
-// stacked gives the facts of values x put together along a new axis of the given length.
+// stacked returns the facts of values x put together along a new axis of the given length.
 func (an *analysis) stacked(x *fact, at int64, length func(world int) int64) *fact {
 	y := &fact{dtype: x.dtype}
 	for w := range Worlds {

@@ -200,7 +200,7 @@ func fits(s []int64, shape []int) bool {
 	return true
 }
 
-// resolved gives the node with references to the caller's attributes replaced by their values.
+// resolved returns the node with references to the caller's attributes replaced by their values.
 func (fr *frame) resolved(n *onnx.Node) *onnx.Node {
 	if !fr.refersToCaller(n) {
 		return n

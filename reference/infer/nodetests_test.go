@@ -95,7 +95,7 @@ func TestNodeTests(t *testing.T) {
 	}
 }
 
-// dataDependent says whether a dimension is one of the numbers that stand for lengths the data decide.
+// dataDependent reports whether a dimension is one of the numbers that stand for lengths the data decide.
 func dataDependent(f *Facts, shape []int64) bool {
 	for _, s := range f.symbols {
 		if slices.Contains(shape, s.start[0]) {

@@ -54,7 +54,7 @@ func merge(tables ...map[string]rule) map[string]rule {
 	return all
 }
 
-// each gives the same rule to several ops.
+// each returns the same rule to several ops.
 func each(r rule, ops ...string) map[string]rule {
 	t := make(map[string]rule, len(ops))
 	for _, op := range ops {
@@ -63,7 +63,7 @@ func each(r rule, ops ...string) map[string]rule {
 	return t
 }
 
-// firstType gives the first known element type of the inputs from i on: of ops whose inputs all have one type.
+// firstType returns the first known element type of the inputs from i on: of ops whose inputs all have one type.
 func (c *call) firstType(i int) onnx.DataType {
 	for ; i < len(c.in); i++ {
 		if t := c.in[i].dtype; t != onnx.Undefined {

@@ -23,7 +23,7 @@ var indexRules = map[string]rule{
 	"NonMaxSuppression": func(c *call) { c.set(0, onnx.Int64, []int64{c.fresh(0), 3}) },
 }
 
-// gathered gives the shape of s with dimension a replaced by the shape of the indices.
+// gathered returns the shape of s with dimension a replaced by the shape of the indices.
 func gathered(s, indices []int64, a int) []int64 {
 	out := make([]int64, 0, len(s)+len(indices)-1)
 	return append(append(append(out, s[:a]...), indices...), s[a+1:]...)

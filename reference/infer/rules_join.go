@@ -131,7 +131,7 @@ func pickStep(steps []int64, given bool, i int) int64 {
 	return 1
 }
 
-// sliced gives the length of start:end:step of a dimension d.
+// sliced returns the length of start:end:step of a dimension d.
 func sliced(d, start, end, step int64) int64 {
 	if start < 0 {
 		start += d
@@ -152,7 +152,7 @@ func sliced(d, start, end, step int64) int64 {
 	return -1
 }
 
-// openSlice gives the length of a slice of a dimension that is not known: none but an empty one is sure.
+// openSlice returns the length of a slice of a dimension that is not known: none but an empty one is sure.
 func openSlice(start, end, step int64) int64 {
 	if step > 0 && start >= 0 && end >= 0 && end <= start {
 		return 0

@@ -50,7 +50,7 @@ func (c *call) mixture() {
 	c.set(0, c.dtype(0), x)
 }
 
-// normType gives the type of a norm's output: that of the scale when it is multiplied after the cast, else that of X.
+// normType returns the type of a norm's output: that of the scale when it is multiplied after the cast, else that of X.
 func (c *call) normType(scale int) onnx.DataType {
 	if c.attrInt("scale_after_cast", 0) != 0 {
 		return c.dtype(scale)
@@ -58,7 +58,7 @@ func (c *call) normType(scale int) onnx.DataType {
 	return c.dtype(0)
 }
 
-// same gives the shape that a and b, which ought to be equal, have.
+// same returns the shape that a and b, which ought to be equal, have.
 func (c *call) same(a, b []int64) []int64 {
 	switch {
 	case a == nil:

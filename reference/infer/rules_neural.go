@@ -120,7 +120,7 @@ func pool(c *call) {
 	c.set(1, onnx.Int64, s)
 }
 
-// windows gives the number of places of a sliding window along each spatial dimension.
+// windows returns the number of places of a sliding window along each spatial dimension.
 func (c *call) windows(dims, kernel []int64) []int64 {
 	strides, dilations, pads := c.attrInts("strides"), c.attrInts("dilations"), c.attrInts("pads")
 	auto := c.attrString("auto_pad", "NOTSET")

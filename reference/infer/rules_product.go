@@ -17,7 +17,7 @@ var productRules = map[string]rule{
 	"Det":           func(c *call) { c.set(0, c.dtype(0), head(c.shape(0), 2)) },
 }
 
-// head gives s without its last n dimensions.
+// head returns s without its last n dimensions.
 func head(s []int64, n int) []int64 {
 	if s == nil || len(s) < n {
 		return nil
@@ -25,7 +25,7 @@ func head(s []int64, n int) []int64 {
 	return slices.Clip(s[:len(s)-n])
 }
 
-// matmul gives the shape of numpy.matmul.
+// matmul returns the shape of numpy.matmul.
 func (c *call) matmul(a, b []int64) []int64 {
 	if len(a) == 0 || len(b) == 0 {
 		return nil

@@ -29,7 +29,7 @@ func reduce(c *call) {
 	c.set(0, t, reduced(s, axes, given, keep, c.attrInt("noop_with_empty_axes", 0) != 0))
 }
 
-// reduced gives the shape after a reduction; without axes all are reduced, or none.
+// reduced returns the shape after a reduction; without axes all are reduced, or none.
 func reduced(s, axes []int64, given, keep, noop bool) []int64 {
 	if !given || len(axes) == 0 {
 		switch {
@@ -80,7 +80,7 @@ func globalPool(c *call) {
 	c.set(0, c.dtype(0), s)
 }
 
-// normalizedFrom gives the shape of the statistics of a normalisation over the dimensions from the axis on: these
+// normalizedFrom returns the shape of the statistics of a normalisation over the dimensions from the axis on: these
 // dimensions are 1.
 func normalizedFrom(s []int64, a int64) []int64 {
 	k, ok := axis(a, len(s))

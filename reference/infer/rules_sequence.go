@@ -24,7 +24,7 @@ func window(c *call) {
 	c.set(0, c.attrType("output_datatype", onnx.Float), []int64{n})
 }
 
-// joined gives a node and its rule in place of one that joins a sequence made on the spot, as older exporters write a
+// joined returns a node and its rule in place of one that joins a sequence made on the spot, as older exporters write a
 // concatenation: the node reads the tensors themselves. It is nil for other nodes.
 func joined(n *onnx.Node) (*onnx.Node, rule) {
 	if !n.Is("ConcatFromSequence") || n.Input(0) == nil || !n.Input(0).Producer.Is("SequenceConstruct") {

@@ -71,7 +71,7 @@ func reshape(c *call) {
 	c.set(0, t, c.reshaped(c.shape(0), target, c.attrInt("allowzero", 0) != 0))
 }
 
-// reshaped gives the shape that a tensor of shape s has after Reshape to the target.
+// reshaped returns the shape that a tensor of shape s has after Reshape to the target.
 func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	out := slices.Clone(target)
 	if out == nil {

@@ -41,7 +41,7 @@ func (an *analysis) differ(c *call, rule rule) {
 	}
 }
 
-// exceeds says whether something fits in the worlds of small numbers and not in that of large ones: a table of positions,
+// exceeds reports whether something fits in the worlds of small numbers and not in that of large ones: a table of positions,
 // say, that is shorter.
 func (an *analysis) exceeds() bool {
 	for _, m := range an.misfits {
@@ -175,7 +175,7 @@ func (t *symbols) define(ea, eb *expr, b [Worlds]int64) (*symbol, *expr) {
 	return nil, nil
 }
 
-// exact gives e / d if that leaves no remainder in any world.
+// exact returns e / d if that leaves no remainder in any world.
 func exact(e, d *expr) *expr {
 	for w := range Worlds {
 		if n := d.at(w); n == 0 || e.at(w)%n != 0 {

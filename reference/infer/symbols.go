@@ -73,7 +73,7 @@ func nextPrime(n int64) int64 {
 	}
 }
 
-// named gives the symbol of a name, making it if needed.
+// named returns the symbol of a name, making it if needed.
 func (t *symbols) named(name string, axis int) *symbol {
 	if s := t.byName[name]; s != nil {
 		return s
@@ -90,7 +90,7 @@ func (t *symbols) named(name string, axis int) *symbol {
 	return s
 }
 
-// freshFor gives the symbol of a length that only the data tell.
+// freshFor returns the symbol of a length that only the data tell.
 func (t *symbols) freshFor(n *onnx.Node, k int) *symbol {
 	key := freshKey{n, k}
 	s := t.fresh[key]

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// constant gives the integers of an attribute as a value that the whole scope sees: one for all attributes that are
+// constant returns the integers of an attribute as a value that the whole scope sees: one for all attributes that are
 // equal. An INT makes a scalar.
 func (s *scope) constant(a *onnx.Attribute) *onnx.Value {
 	key := fmt.Sprint(a.Type, a.RefName, a.Int, a.Ints)

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Dims gives symbolic dimensions of the model's inputs their sizes, wherever the types of the main graph and its
+// Dims returns symbolic dimensions of the model's inputs their sizes, wherever the types of the main graph and its
 // subgraphs name them, in expressions ("past + 1") too. What follows from the sizes is then computed, as Shapes says. A
 // name that no input has and a negative size are errors, and the model is then as it was.
 func Dims(m *onnx.Model, sizes map[string]int64) error {

@@ -18,7 +18,7 @@ import (
 // root is the repository.
 var root = filepath.Join("..", "..")
 
-// python gives a Python with onnx, or skips the test; where everything is demanded it fails.
+// python returns a Python with onnx, or skips the test; where everything is demanded it fails.
 func python(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("MOJO_PYTHON")

@@ -110,7 +110,7 @@ func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onn
 	return env[result], nil
 }
 
-// made gives a tensor of random numbers, the same ones for each value.
+// made returns a tensor of random numbers, the same ones for each value.
 func made(v *onnx.Value, shape []int64, t onnx.DataType) *reference.Tensor {
 	if t == onnx.Undefined {
 		t = onnx.Float
@@ -129,7 +129,7 @@ func made(v *onnx.Value, shape []int64, t onnx.DataType) *reference.Tensor {
 	return r
 }
 
-// lastRows gives the last of each batch's rows; the tensor has one row for each position, in two axes or three.
+// lastRows returns the last of each batch's rows; the tensor has one row for each position, in two axes or three.
 func lastRows(t *reference.Tensor, batch, positions int) *reference.Tensor {
 	width := t.Shape[len(t.Shape)-1]
 	r := &reference.Tensor{DataType: t.DataType, Shape: slices.Clone(t.Shape)}

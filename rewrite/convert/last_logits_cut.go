@@ -98,7 +98,7 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 	}, nil
 }
 
-// unflattened gives the value of [batch, sequence, …] that x, of [batch*sequence, …], is a Reshape of.
+// unflattened returns the value of [batch, sequence, …] that x, of [batch*sequence, …], is a Reshape of.
 func (c *logitsCut) unflattened(x *onnx.Value) *onnx.Value {
 	n := x.Producer
 	if !n.Is("Reshape") || x.Graph != n.Graph {
@@ -115,7 +115,7 @@ func (c *logitsCut) unflattened(x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// dependsOn says whether a value is computed from what the node gives.
+// dependsOn reports whether a value is computed from what the node gives.
 func dependsOn(v *onnx.Value, n *onnx.Node) bool {
 	seen := map[*onnx.Node]bool{}
 	var walk func(v *onnx.Value) bool

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// isProduct says whether the node multiplies rows with constant weights; flat says that rows have two axes there.
+// isProduct reports whether the node multiplies rows with constant weights; flat says that rows have two axes there.
 func (c *logitsCut) isProduct(n *onnx.Node, flat bool) bool {
 	rank, ok := c.facts.Rank(n.Input(0))
 	if !ok || flat != (rank == 2) || !flat && rank != 3 || c.fixed(n.Input(0)) {
@@ -34,7 +34,7 @@ func (c *logitsCut) isProduct(n *onnx.Node, flat bool) bool {
 	return false
 }
 
-// fixed says whether a value is computed from constants alone.
+// fixed reports whether a value is computed from constants alone.
 func (c *logitsCut) fixed(v *onnx.Value) bool {
 	if known, ok := c.constants[v]; ok {
 		return known
@@ -51,7 +51,7 @@ func (c *logitsCut) fixed(v *onnx.Value) bool {
 
 var random = set("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
-// forAllRows says whether a value has the same elements for all positions, as an operand beside rows of so many axes whose positions
+// forAllRows reports whether a value has the same elements for all positions, as an operand beside rows of so many axes whose positions
 // are along axis.
 func (c *logitsCut) forAllRows(v *onnx.Value, rank, axis int) bool {
 	r, ok := c.facts.Rank(v)
@@ -74,7 +74,7 @@ var rowwise = words(`
 // beside are the ops that combine elements of several inputs.
 var beside = set("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Where")
 
-// step gives the input of a node that holds the rows, for an op that treats each position by itself.
+// step returns the input of a node that holds the rows, for an op that treats each position by itself.
 func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
 	if !onnx.IsStandardDomain(n.Domain) {
 		if c.model.Function(n.Domain, n.OpType, n.Overload) != nil {

@@ -61,7 +61,7 @@ func TestLastLogitsOfBundledModels(t *testing.T) {
 	}
 }
 
-// lastPosition gives [batch, 1, vocabulary] of [batch, sequence, vocabulary].
+// lastPosition returns [batch, 1, vocabulary] of [batch, sequence, vocabulary].
 func lastPosition(t *testing.T, o *onnx.Tensor) *onnx.Tensor {
 	t.Helper()
 	b, err := o.Bytes()

@@ -108,7 +108,7 @@ func count(m *onnx.Model, to int64, stepped map[string]int) (changes bool) {
 	return changes
 }
 
-// caseOf gives the folder of the recorded case, nothing where it has values that are no tensors.
+// caseOf returns the folder of the recorded case, nothing where it has values that are no tensors.
 func caseOf(folder string, m *onnx.Model) string {
 	for _, v := range append(append([]*onnx.Value{}, m.Graph.Inputs...), m.Graph.Outputs...) {
 		if _, ok := v.Type(); !ok {
@@ -118,7 +118,7 @@ func caseOf(folder string, m *onnx.Model) string {
 	return filepath.Join(folder, "test_data_set_0")
 }
 
-// sameAsBefore says whether the evaluator runs the older model, and then compares the newer one with it.
+// sameAsBefore reports whether the evaluator runs the older model, and then compares the newer one with it.
 func sameAsBefore(t *testing.T, name string, older, newer *onnx.Model, folder string) bool {
 	c := recorded(folder, older)
 	if c == nil {

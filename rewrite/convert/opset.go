@@ -142,7 +142,7 @@ func (s *scope) node(n *onnx.Node) ([]func(), error) {
 	return changes, nil
 }
 
-// dataType gives the element type of a value, onnx.Undefined when it is unknown.
+// dataType returns the element type of a value, onnx.Undefined when it is unknown.
 func (c *conversion) dataType(v *onnx.Value) onnx.DataType {
 	if t, ok := v.Type(); ok && t.DataType != onnx.Undefined {
 		return t.DataType

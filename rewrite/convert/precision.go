@@ -120,7 +120,7 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 	return r, nil
 }
 
-// precisionFits says whether the model is one that can be converted to the type.
+// precisionFits reports whether the model is one that can be converted to the type.
 func precisionFits(m *onnx.Model, to onnx.DataType) error {
 	opset := m.Opset("")
 	if opset < oldest {
@@ -142,7 +142,7 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceMap",
 	"SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
 
-// halfType gives the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to float32 first.
+// halfType returns the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to float32 first.
 func halfType(m *onnx.Model) onnx.DataType {
 	found := onnx.Undefined
 	look := func(t onnx.DataType) {
@@ -194,7 +194,7 @@ type precision struct {
 	holders map[*onnx.Graph]*onnx.Node
 }
 
-// isFloat says whether a value is one of float32.
+// isFloat reports whether a value is one of float32.
 func (p *precision) isFloat(v *onnx.Value) bool {
 	return v != nil && p.dataType(v) == onnx.Float
 }

@@ -49,7 +49,7 @@ var (
 	choosing  = set("ArgMax", "ArgMin", "TopK")
 )
 
-// kindOf gives the kind of a value that is read.
+// kindOf returns the kind of a value that is read.
 func (p *precision) kindOf(v *onnx.Value) kind {
 	if k, ok := p.kinds[v]; ok {
 		return k

@@ -107,7 +107,7 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 	return nil
 }
 
-// lacking says whether all readers are in float32 only for lack of kernels.
+// lacking reports whether all readers are in float32 only for lack of kernels.
 func (r *rewriting) lacking(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		o := u.Node.OutputValue(0)

@@ -6,7 +6,7 @@ import "iter"
 // piece.
 type elements struct{ rest []byte }
 
-// of gives the elements of so many bytes that b completes. They are valid until the next one is asked for.
+// of returns the elements of so many bytes that b completes. They are valid until the next one is asked for.
 func (c *elements) of(b []byte, width int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if len(c.rest) > 0 {

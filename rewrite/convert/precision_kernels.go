@@ -50,7 +50,7 @@ var noCUDABFloat16 = words(`
 	Sign Size Softplus Softsign SpaceToDepth Sum SwiGLU Swish TensorScatter ThresholdedRelu
 `)
 
-// computes says whether the op may compute in the half type: the standard has it in the type, and every provider a kernel.
+// computes reports whether the op may compute in the half type: the standard has it in the type, and every provider a kernel.
 func (p *precision) computes(n *onnx.Node) bool {
 	if !onnx.IsStandardDomain(n.Domain) || alwaysFloat32[n.OpType] {
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// reads gives the greatest kind among the node's inputs of float32.
+// reads returns the greatest kind among the node's inputs of float32.
 func (p *precision) reads(n *onnx.Node) kind {
 	k := constant
 	for _, v := range n.Inputs {
@@ -21,7 +21,7 @@ func (p *precision) readsHalf(n *onnx.Node) bool {
 	return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return p.isFloat(v) && p.kindOf(v) == half })
 }
 
-// only says whether the node's inputs of float32 are constants and values of these kinds, with one of them at least.
+// only reports whether the node's inputs of float32 are constants and values of these kinds, with one of them at least.
 func (p *precision) only(n *onnx.Node, kinds ...kind) bool {
 	some := false
 	for _, v := range n.Inputs {
@@ -60,7 +60,7 @@ func (p *precision) added(n *onnx.Node) kind {
 	return sum
 }
 
-// overLast says whether a reduction is over the last axis, among others.
+// overLast reports whether a reduction is over the last axis, among others.
 func (p *precision) overLast(n *onnx.Node) bool {
 	axes := n.AttrInts("axes")
 	if v := n.Input(1); v != nil {
@@ -148,13 +148,13 @@ func (p *precision) weighted(n *onnx.Node, rowAt int, weightFirst bool) kind {
 	return sum
 }
 
-// bias says whether the other input of the Add is a constant vector.
+// bias reports whether the other input of the Add is a constant vector.
 func (p *precision) bias(u onnx.Use) bool {
 	other := u.Node.Input(1 - u.Index)
 	return other != nil && p.kindOf(other) == constant && !p.scalar(other)
 }
 
-// perRow says whether a value has one element for each row: its last axis is 1.
+// perRow reports whether a value has one element for each row: its last axis is 1.
 func (p *precision) perRow(v *onnx.Value) bool {
 	d, ok := p.facts.Dim(v, -1)
 	return ok && d == 1

@@ -10,7 +10,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// greatest gives the greatest finite number of a half type.
+// greatest returns the greatest finite number of a half type.
 func greatest(t onnx.DataType) float64 {
 	if t == onnx.BFloat16 {
 		return 0x1.fep127

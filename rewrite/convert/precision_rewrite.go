@@ -147,7 +147,7 @@ func (r *rewriting) output(g *onnx.Graph, i int, t onnx.DataType) {
 	r.report.Casts++
 }
 
-// cast gives the value in another type: one Cast for all readers, directly behind the node that makes the value.
+// cast returns the value in another type: one Cast for all readers, directly behind the node that makes the value.
 func (r *rewriting) cast(v *onnx.Value, t onnx.DataType) *onnx.Value {
 	if c := r.casts[v][t]; c != nil {
 		return c

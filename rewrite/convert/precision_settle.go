@@ -83,7 +83,7 @@ func (p *precision) outputGraphs(v *onnx.Value) []*onnx.Graph {
 	return list
 }
 
-// outputType gives the type of an output of float32 of a graph.
+// outputType returns the type of an output of float32 of a graph.
 func (p *precision) outputType(g *onnx.Graph, i int) onnx.DataType {
 	if n := p.holder(g); n.Is("If") {
 		if v := n.OutputValue(i); v != nil && p.kinds[v].float32() {
@@ -93,7 +93,7 @@ func (p *precision) outputType(g *onnx.Graph, i int) onnx.DataType {
 	return p.to
 }
 
-// holder gives the node that a subgraph belongs to, nil for the main graph.
+// holder returns the node that a subgraph belongs to, nil for the main graph.
 func (p *precision) holder(g *onnx.Graph) *onnx.Node {
 	if g.Parent == nil {
 		return nil
@@ -111,7 +111,7 @@ func (p *precision) holder(g *onnx.Graph) *onnx.Node {
 	return p.holders[g]
 }
 
-// wants gives the type in which a node reads a value of float32: onnx.Undefined where it takes any.
+// wants returns the type in which a node reads a value of float32: onnx.Undefined where it takes any.
 func (p *precision) wants(u onnx.Use) onnx.DataType {
 	n := u.Node
 	switch {
@@ -128,7 +128,7 @@ func (p *precision) wants(u onnx.Use) onnx.DataType {
 	return onnx.Undefined
 }
 
-// typeOf gives the type that a value of float32 has in the converted model.
+// typeOf returns the type that a value of float32 has in the converted model.
 func (p *precision) typeOf(v *onnx.Value) onnx.DataType {
 	n := v.Producer
 	switch {

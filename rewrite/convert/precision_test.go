@@ -76,7 +76,7 @@ func TestPrecisionOfBundledModels(t *testing.T) {
 	}
 }
 
-// narrowed gives the inputs of floats in another type.
+// narrowed returns the inputs of floats in another type.
 func narrowed(t *testing.T, inputs []*onnx.Tensor, to onnx.DataType) []*onnx.Tensor {
 	t.Helper()
 	var list []*onnx.Tensor

@@ -65,7 +65,7 @@ func noTraining(_ *scope, n *onnx.Node) (func(), error) {
 	return nil, nil
 }
 
-// renameModes gives the modes of GridSample the names that they have for any number of dimensions.
+// renameModes returns the modes of GridSample the names that they have for any number of dimensions.
 func renameModes(_ *scope, n *onnx.Node) (func(), error) {
 	a := n.Attr("mode")
 	if a == nil {
@@ -86,7 +86,7 @@ func noPixelShift(_ *scope, n *onnx.Node) (func(), error) {
 	return func() { n.SetAttr(onnx.StringAttr("coordinate_transformation_mode", "output_half_pixel")) }, nil
 }
 
-// countOutputs gives a Split without sizes the number of its outputs.
+// countOutputs returns a Split without sizes the number of its outputs.
 func countOutputs(_ *scope, n *onnx.Node) (func(), error) {
 	if n.Input(1) != nil {
 		return nil, nil

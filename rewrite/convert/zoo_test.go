@@ -70,7 +70,7 @@ func TestBundledModels(t *testing.T) {
 	checkInPython(t, written)
 }
 
-// sameInRuntime says whether the old model runs in onnxruntime; then the new one does, and gives what the case has.
+// sameInRuntime reports whether the old model runs in onnxruntime; then the new one does, and gives what the case has.
 func sameInRuntime(t *testing.T, before, after string, c *golden.Case) bool {
 	t.Helper()
 	library := ort.WithLibrary(orttest.Library(t))

@@ -33,10 +33,10 @@ func NewCall(n *onnx.Node, s fused.Site) *Call {
 	return &Call{Op: n.OpType, Node: n, Site: s, Fixed: func(v *onnx.Value) bool { return v.Constant() != nil }}
 }
 
-// Input gives input i, nil when it is left out.
+// Input returns input i, nil when it is left out.
 func (c *Call) Input(i int) *onnx.Value { return c.Node.Input(i) }
 
-// Type gives the type of input i.
+// Type returns the type of input i.
 func (c *Call) Type(i int) onnx.DataType {
 	if i < len(c.Site.Types) {
 		return c.Site.Types[i]
@@ -44,7 +44,7 @@ func (c *Call) Type(i int) onnx.DataType {
 	return onnx.Undefined
 }
 
-// Dims gives the shape of input i: -1 for a dimension that is unknown, nil where the rank is.
+// Dims returns the shape of input i: -1 for a dimension that is unknown, nil where the rank is.
 func (c *Call) Dims(i int) []int64 {
 	if i < len(c.Site.Dims) {
 		return c.Site.Dims[i]

@@ -54,7 +54,7 @@ func (c *Call) moeInner() (int64, error) {
 	return c.expertWidth(), nil
 }
 
-// expertWidth gives the number of rows that down takes, -1 where it is unknown.
+// expertWidth returns the number of rows that down takes, -1 where it is unknown.
 func (c *Call) expertWidth() int64 {
 	d := c.Dims(fused.MoEDown)
 	switch {
@@ -66,7 +66,7 @@ func (c *Call) expertWidth() int64 {
 	return d[2]
 }
 
-// denseGates gives the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum
+// denseGates returns the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum
 // where it was chosen more than once. No ScatterElements: QNN takes none that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	if c.lastDim(fused.MoEIDs) < 0 {
@@ -86,7 +86,7 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	return c.Op1("Unsqueeze", []*onnx.Value{gates, last}), nil
 }
 
-// rows gives input i as a matrix of its last dimension.
+// rows returns input i as a matrix of its last dimension.
 func (c *Call) rows(i int) *onnx.Value {
 	if len(c.Dims(i)) == 2 {
 		return c.Input(i)

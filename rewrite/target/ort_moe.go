@@ -77,7 +77,7 @@ func ortRouter(*Call) error {
 	return errors.New("MoE takes a router together with its experts, and those are not taken here")
 }
 
-// ortActivation gives the attributes that say what becomes of the first product.
+// ortActivation returns the attributes that say what becomes of the first product.
 func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 	activation, alpha, limit, offset := c.String("activation"), c.Float("alpha"), c.Float("limit"), c.Float("up_offset")
 	if c.String("packing") == "none" {
@@ -112,7 +112,7 @@ func (c *Call) router() (*Call, error) {
 	return nil, errors.New("MoE takes the logits of a router, of which nothing is known")
 }
 
-// chosenWeights gives the node that the weights of the experts come from: cast, or put among those of all experts and taken out again.
+// chosenWeights returns the node that the weights of the experts come from: cast, or put among those of all experts and taken out again.
 func (c *Call) chosenWeights() *onnx.Node {
 	for v, i := c.Input(fused.MoEWeights), 0; v.Producer != nil && i < 8; i++ {
 		switch n := v.Producer; {
@@ -136,7 +136,7 @@ func (c *Call) chosenWeights() *onnx.Node {
 	return nil
 }
 
-// softmax says whether the weights of a router are those of a softmax divided by their sum (1) or as they are (0), and nothing else
+// softmax reports whether the weights of a router are those of a softmax divided by their sum (1) or as they are (0), and nothing else
 // chooses.
 func (c *Call) softmax() (normalized int64, err error) {
 	switch {
@@ -154,7 +154,7 @@ func (c *Call) softmax() (normalized int64, err error) {
 	return 0, nil
 }
 
-// stored gives the matrices of an input as [experts, out, in].
+// stored returns the matrices of an input as [experts, out, in].
 func (c *Call) stored(input int, layout string) *onnx.Value {
 	if c.String(layout) == "out_in" {
 		return c.Input(input)
@@ -162,7 +162,7 @@ func (c *Call) stored(input int, layout string) *onnx.Value {
 	return c.Op1("Transpose", []*onnx.Value{c.Input(input)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 }
 
-// fc1 gives the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is written.
+// fc1 returns the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is written.
 func (c *Call) fc1() *onnx.Value {
 	v := c.stored(fused.MoEGateUp, "gate_up_layout")
 	if c.String("packing") != "halves" {

@@ -48,7 +48,7 @@ func qnnRows(c *Call, x, scale *onnx.Value) *onnx.Value {
 	return c.Op1("Reshape", []*onnx.Value{y, c.shape(0)})
 }
 
-// shape gives the shape of input i as a value.
+// shape returns the shape of input i as a value.
 func (c *Call) shape(i int) *onnx.Value {
 	if dims := c.Dims(i); dims != nil && !slices.Contains(dims, -1) {
 		return c.Integers(dims...)

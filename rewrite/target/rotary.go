@@ -67,7 +67,7 @@ func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	return r, nil
 }
 
-// natural says whether a pair is written where it stood.
+// natural reports whether a pair is written where it stood.
 func (r *rotation) natural() bool {
 	return (r.interleaved != 0) == (r.c.String("output_layout") == "interleaved")
 }
@@ -142,7 +142,7 @@ func (c *Call) squeeze(v *onnx.Value, axis int64) *onnx.Value {
 	return c.Op1("Squeeze", []*onnx.Value{v, c.Integers(axis)})
 }
 
-// rows gives the axes of X that tell the batch and the positions.
+// rows returns the axes of X that tell the batch and the positions.
 func (r *rotation) rows() (batch, positions int) {
 	if r.packed {
 		return 0, 1
@@ -150,7 +150,7 @@ func (r *rotation) rows() (batch, positions int) {
 	return 0, 2
 }
 
-// rowShape gives the sizes of batch and positions as a value.
+// rowShape returns the sizes of batch and positions as a value.
 func (r *rotation) rowShape() *onnx.Value {
 	b, s := r.rows()
 	if r.dims[b] >= 0 && r.dims[s] >= 0 {
@@ -160,7 +160,7 @@ func (r *rotation) rowShape() *onnx.Value {
 	return r.c.Op1("Gather", []*onnx.Value{shape, r.c.Integers(int64(b), int64(s))}, onnx.IntAttr("axis", 0))
 }
 
-// oneBatch says whether one table serves the whole batch, with a row for each position.
+// oneBatch reports whether one table serves the whole batch, with a row for each position.
 func (r *rotation) oneBatch() bool {
 	b, s := r.rows()
 	return r.tables.at(b, len(r.dims)) == 1 && r.tables.at(s, len(r.dims)) == r.dims[s]

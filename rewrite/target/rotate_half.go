@@ -52,7 +52,7 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 	return c.join(y, rest), nil
 }
 
-// wideTable gives table i with as many dimensions as x, and with a column for each rotated channel, the first ones of
+// wideTable returns table i with as many dimensions as x, and with a column for each rotated channel, the first ones of
 // all pairs first.
 func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	v, dims, r := c.Input(i), c.Dims(i), c.Int("rotary_dim")
@@ -77,7 +77,7 @@ func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	return v, nil
 }
 
-// neighboursApart gives the places of the first channels of r/2 pairs of neighbours, and then those of the second ones.
+// neighboursApart returns the places of the first channels of r/2 pairs of neighbours, and then those of the second ones.
 func neighboursApart(r int64) []int64 {
 	places := make([]int64, r)
 	for i := range r / 2 {
@@ -95,7 +95,7 @@ func neighboursTogether(r int64) []int64 {
 	return places
 }
 
-// lastDim gives the last dimension of input i, -1 when it is unknown.
+// lastDim returns the last dimension of input i, -1 when it is unknown.
 func (c *Call) lastDim(i int) int64 {
 	if d := c.Dims(i); len(d) > 0 {
 		return d[len(d)-1]
@@ -103,12 +103,12 @@ func (c *Call) lastDim(i int) int64 {
 	return -1
 }
 
-// channels gives channels from to to of the last axis.
+// channels returns channels from to to of the last axis.
 func (c *Call) channels(v *onnx.Value, from, to int64) *onnx.Value {
 	return c.Op1("Slice", []*onnx.Value{v, c.Integers(from), c.Integers(to), c.Integers(-1), c.Integers(1)})
 }
 
-// gather gives the channels of the last axis at places.
+// gather returns the channels of the last axis at places.
 func (c *Call) gather(v *onnx.Value, places []int64) *onnx.Value {
 	return c.Op1("Gather", []*onnx.Value{v, c.Integers(places...)}, onnx.IntAttr("axis", -1))
 }

@@ -13,7 +13,7 @@ type tables struct {
 	dims     []int64 // of both
 }
 
-// halfTables gives the tables of a RotaryEmbedding half as wide as the rotated channels. Wider ones are cut where they are known to
+// halfTables returns the tables of a RotaryEmbedding half as wide as the rotated channels. Wider ones are cut where they are known to
 // hold everything twice, in the order of the channels that are written.
 func (c *Call) halfTables() (*tables, error) {
 	t := &tables{cos: c.Input(1), sin: c.Input(2), dims: slices.Clone(c.Dims(1))}
@@ -41,7 +41,7 @@ func (c *Call) halfTables() (*tables, error) {
 	return t, nil
 }
 
-// at gives dimension i of the tables as they are broadcast to a rank: 1 where they have none.
+// at returns dimension i of the tables as they are broadcast to a rank: 1 where they have none.
 func (t *tables) at(i, rank int) int64 {
 	if i -= rank - len(t.dims); i >= 0 {
 		return t.dims[i]

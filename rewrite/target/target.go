@@ -59,7 +59,7 @@ func Lookup(name string) (*Target, error) {
 	return nil, fmt.Errorf("there is no target %q; there are %s", name, strings.Join(known, ", "))
 }
 
-// Takes says whether a rule is for the fused op, whatever its types and attributes.
+// Takes reports whether a rule is for the fused op, whatever its types and attributes.
 func (t *Target) Takes(op string) bool {
 	for _, r := range t.Rules {
 		if r.Op == op {

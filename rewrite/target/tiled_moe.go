@@ -56,7 +56,7 @@ func openvinoMoE(c *Call) error {
 	return nil
 }
 
-// outIn gives the matrices of input i as [experts, out, in].
+// outIn returns the matrices of input i as [experts, out, in].
 func (c *Call) outIn(i int, layout string) *onnx.Value {
 	if c.String(layout) == "out_in" {
 		return c.Input(i)
@@ -76,7 +76,7 @@ func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
 	return part(0, math.MaxInt64, 2), part(1, math.MaxInt64, 2)
 }
 
-// scatteredGates gives what denseGates does, as OpenVINO looks for it.
+// scatteredGates returns what denseGates does, as OpenVINO looks for it.
 func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
 	ids, weights := c.rows(fused.MoEIDs), c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
 	count := c.Op1("Shape", []*onnx.Value{ids}, onnx.IntAttr("start", 0), onnx.IntAttr("end", 1))

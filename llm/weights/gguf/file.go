@@ -53,13 +53,13 @@ func (f *File) Close() error {
 	return f.release()
 }
 
-// Tensor gives the tensor of that name, nil where there is none.
+// Tensor returns the tensor of that name, nil where there is none.
 func (f *File) Tensor(name string) *Tensor { return f.tensors[name] }
 
-// Value gives the metadata value of a key, nil where there is none; see KeyValue for its types.
+// Value returns the metadata value of a key, nil where there is none; see KeyValue for its types.
 func (f *File) Value(key string) any { return f.values[key] }
 
-// Int gives the metadata value of a key whose value is an integer, of whatever type, that an int64 holds.
+// Int returns the metadata value of a key whose value is an integer, of whatever type, that an int64 holds.
 func (f *File) Int(key string) (n int64, ok bool) {
 	switch v := f.values[key].(type) {
 	case uint8:

@@ -33,7 +33,7 @@ func (t *Tensor) Size() int64 { return t.size }
 // File is the file that the tensor is in.
 func (t *Tensor) File() *File { return t.file }
 
-// Bytes gives the elements as they are stored: one by one in little-endian order as the type of ONNX that
+// Bytes returns the elements as they are stored: one by one in little-endian order as the type of ONNX that
 // t.Type.DataType names, or in blocks of t.Type. They are part of the mapping: do not change them, nor use them after
 // File.Close.
 func (t *Tensor) Bytes() ([]byte, error) {
@@ -43,7 +43,7 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	return t.file.data[t.start : t.start+t.size : t.start+t.size], nil
 }
 
-// Float32 gives len(dst) elements from element first on, in the order of row-major Dims, as float32. It errs where the
+// Float32 returns len(dst) elements from element first on, in the order of row-major Dims, as float32. It errs where the
 // range passes the tensor's end, and for types that cannot be read; see the package comment for how each is converted.
 func (t *Tensor) Float32(dst []float32, first int64) error {
 	if first < 0 || first > t.elements || int64(len(dst)) > t.elements-first {

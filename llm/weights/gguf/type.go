@@ -78,7 +78,7 @@ var types = map[Type]typeInfo{
 	41: {name: "Q1_0", block: 128, size: 18},
 }
 
-// String gives the name that ggml and gguf-py use, for example "Q4_K".
+// String returns the name that ggml and gguf-py use, for example "Q4_K".
 func (t Type) String() string {
 	if info, ok := types[t]; ok {
 		return info.name
@@ -90,7 +90,7 @@ func (t Type) String() string {
 // blocks and for those that cannot be read.
 func (t Type) DataType() onnx.DataType { return types[t].stored }
 
-// Readable says whether Tensor.Float32 can give the elements of tensors of this type.
+// Readable reports whether Tensor.Float32 can give the elements of tensors of this type.
 func (t Type) Readable() bool {
 	info := types[t]
 	return info.stored != onnx.Undefined || info.decode != nil

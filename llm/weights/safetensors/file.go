@@ -50,7 +50,7 @@ func (f *File) Close() error {
 	return f.release()
 }
 
-// Tensor gives the tensor of that name, nil where there is none.
+// Tensor returns the tensor of that name, nil where there is none.
 func (f *File) Tensor(name string) *Tensor { return f.tensors[name] }
 
 // parse reads the header: its length in 8 bytes, then JSON. Elements follow.

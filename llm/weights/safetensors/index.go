@@ -66,7 +66,7 @@ func OpenIndex(path string) (files []*File, err error) {
 	return files, nil
 }
 
-// readIndex gives the file of each tensor.
+// readIndex returns the file of each tensor.
 func readIndex(path string) (places map[string]string, err error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -55,7 +55,7 @@ func newClasses(sets []set) *classes {
 	return c
 }
 
-// letter gives the character that stands for the class of r.
+// letter returns the character that stands for the class of r.
 func (c *classes) letter(r rune) rune {
 	if int(r) < len(c.low) {
 		return c.low[r]

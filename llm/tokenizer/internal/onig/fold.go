@@ -21,7 +21,7 @@ var several = func() map[rune]string {
 	return m
 }()
 
-// ignoringCase gives all characters that equal one of s without case.
+// ignoringCase returns all characters that equal one of s without case.
 func ignoringCase(s set) (set, error) {
 	if len(intersection(s, properties()["l"])) == len(properties()["l"]) { // all letters, nothing to add
 		return s, nil

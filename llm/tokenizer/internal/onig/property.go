@@ -96,7 +96,7 @@ func scripts(p map[string]set) {
 	}
 }
 
-// derived gives the added characters that have a property.
+// derived returns the added characters that have a property.
 func derived(letter string) set {
 	var spans []span
 	for _, a := range added {
@@ -122,5 +122,5 @@ func wordAlone() set {
 	return union(properties()["word"], set{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}})
 }
 
-// Is says whether r has a property: a general category, a script, or the name of a POSIX bracket.
+// Is reports whether r has a property: a general category, a script, or the name of a POSIX bracket.
 func Is(name string, r rune) bool { return properties()[strings.ToLower(name)].contains(r) }

@@ -34,7 +34,7 @@ func TestSplits(t *testing.T) {
 	}
 }
 
-// split gives the matches and what is between them, without empty pieces.
+// split returns the matches and what is between them, without empty pieces.
 func split(re *Regexp, text string) []string {
 	out := []string{}
 	done := 0

@@ -1,0 +1,51 @@
+// Package reason holds why a block was not recognised, or not replaced: a code that programs can rely on, the node it is
+// about, one line for people, and the figures in it.
+package reason
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Reason is one reason. It is an error, so that it travels as one; As finds it again.
+type Reason struct {
+	// Code is the kind of reason. It stands in reports and does not change between versions.
+	Code Code
+	// Node is where the graph is not as it should be, nil where the reason is about the site as a whole.
+	Node *onnx.Node
+	// Figures are the numbers and names that the text holds, for programs.
+	Figures map[string]any
+
+	err error
+}
+
+// New returns a reason; format and args are those of fmt.Errorf, %w included.
+func New(code Code, node *onnx.Node, format string, args ...any) *Reason {
+	return &Reason{Code: code, Node: node, err: fmt.Errorf(format, args...)}
+}
+
+// With adds a figure and returns r.
+func (r *Reason) With(name string, value any) *Reason {
+	if r.Figures == nil {
+		r.Figures = map[string]any{}
+	}
+	r.Figures[name] = value
+	return r
+}
+
+// Error returns the reason in one line.
+func (r *Reason) Error() string { return r.err.Error() }
+
+// Unwrap returns the error that the reason wraps, if any.
+func (r *Reason) Unwrap() error { return errors.Unwrap(r.err) }
+
+// As returns the reason that err is or wraps, nil where it holds none.
+func As(err error) *Reason {
+	var r *Reason
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}
