@@ -30,14 +30,14 @@ func openAt(t *testing.T, path string) *Generator {
 func TestPadding(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {9, 3, 27, 20, 8}, {11, 4, 4}}
 	for path, groups := range map[string]int{
-		"testdata/positions-fp32.onnx":        1,
-		"testdata/cache-fp16.onnx":            1,
-		"testdata/absolute-fp16.onnx":         2,
+		"testdata/positions-fp32.onnx":           1,
+		"testdata/cache-fp16.onnx":               1,
+		"testdata/absolute-fp16.onnx":            2,
 		"../../models/llama-kv-dynamo-fp32.onnx": 1,
 		"../../models/llama-hf-fp32.onnx":        1,
 		"../../models/llama-merged-ts-fp32.onnx": 1,
-		queryAttention(t, t.TempDir(), false): 2,
-		queryAttention(t, t.TempDir(), true):  2,
+		queryAttention(t, t.TempDir(), false):    2,
+		queryAttention(t, t.TempDir(), true):     2,
 	} {
 		g := openAt(t, path)
 		got, err := g.group(t.Context(), prompts)
