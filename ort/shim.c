@@ -126,8 +126,10 @@ char *mojo_tensor_get(const OrtApi *api, OrtValue *value, int *type, size_t *ran
   *type = port.type;
   *rank = port.rank;
   *dims = port.dims;
-  if (message) *dims = NULL;
-  else port.dims = NULL;
+  if (message)
+    *dims = NULL;
+  else
+    port.dims = NULL;
   mojo_port_free(&port);
   return message;
 }

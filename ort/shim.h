@@ -22,10 +22,10 @@ char *mojo_providers(const OrtApi *api, char **names);
 typedef struct {
   char *name;
   int is_tensor;
-  int type;         // ONNXTensorElementDataType
+  int type;  // ONNXTensorElementDataType
   size_t rank;
-  int64_t *dims;    // -1 where symbolic
-  char **symbols;   // empty where the dimension has no name
+  int64_t *dims;   // -1 where symbolic
+  char **symbols;  // empty where the dimension has no name
 } mojo_port;
 
 enum { MOJO_INPUTS, MOJO_OUTPUTS, MOJO_OVERRIDABLE };  // the last are the initializers a caller may replace
@@ -74,7 +74,7 @@ char *mojo_bind(const OrtApi *api, OrtSession *s, OrtIoBinding **binding);
 void mojo_bind_release(const OrtApi *api, OrtIoBinding *binding);
 // mojo_bind_input waits, with wait, for the copy of a value that lies elsewhere than the session reads it.
 char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value, int wait);
-// mojo_bind_output binds to the value, or where it is NULL to memory that the run allocates, on the host where memory is NULL.
+// mojo_bind_output binds to the value. Where that is NULL the run allocates: on the host where memory is NULL too.
 char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory);
 char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding);

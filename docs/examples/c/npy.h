@@ -16,7 +16,7 @@ typedef struct {
   void *data;
 } npy;
 
-// npy_read reads FOLDER/CASE.KIND.NAME.npy, where KIND is "in" or "out". It ends the program where that is not possible.
+// npy_read reads FOLDER/CASE.KIND.NAME.npy, where KIND is "in" or "out", or ends the program.
 static npy npy_read(const char *folder, int number, const char *kind, const char *name) {
   char path[4096], header[1024] = "";
   unsigned char start[10];
@@ -26,7 +26,8 @@ static npy npy_read(const char *folder, int number, const char *kind, const char
   if (file && fread(start, 1, sizeof start, file) == sizeof start && !memcmp(start, "\x93NUMPY\x01", 7))
     length = start[8] + 256u * start[9];
   const char *shape = NULL;
-  if (length && length < sizeof header && fread(header, 1, length, file) == length) shape = strstr(header, "'shape': (");
+  if (length && length < sizeof header && fread(header, 1, length, file) == length)
+    shape = strstr(header, "'shape': (");
   npy a = {.is_float = strstr(header, "'<f4'") != NULL};
   if (!shape || strstr(header, "True") || (!a.is_float && !strstr(header, "'<i8'"))) {
     fprintf(stderr, "%s: no such file, or no array of int64 or float32\n", path);

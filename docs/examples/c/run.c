@@ -36,9 +36,9 @@ static OrtValue *tensor(npy a) {
   OrtMemoryInfo *memory;
   OrtValue *value;
   check(ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &memory));
-  check(ort->CreateTensorWithDataAsOrtValue(memory, a.data, a.bytes, a.shape, a.rank,
-                                            a.is_float ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT : ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
-                                            &value));
+  check(ort->CreateTensorWithDataAsOrtValue(
+      memory, a.data, a.bytes, a.shape, a.rank,
+      a.is_float ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT : ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, &value));
   ort->ReleaseMemoryInfo(memory);
   return value;
 }

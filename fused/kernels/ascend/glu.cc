@@ -16,8 +16,7 @@ void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const
     case Activation::kGeluTanh:
       return run->Do(cann.GeluV2, run->Tensor(gate), attributes.activation == Activation::kGeluTanh ? 1 : 0,
                      run->Tensor(y));
-    case Activation::kRelu:
-      return run->Do(cann.Relu, run->Tensor(gate), run->Tensor(y));
+    case Activation::kRelu: return run->Do(cann.Relu, run->Tensor(gate), run->Tensor(y));
     case Activation::kReluSquared: {
       const View root = run->Memory(y.type, y.dims);
       run->Do(cann.Relu, run->Tensor(gate), run->Tensor(root));
@@ -86,13 +85,10 @@ OrtStatus* FindGate(const KernelInit& init, const GLUAttributes& attributes) {
   if (status != nullptr) return status;
   switch (attributes.activation) {
     case Activation::kGelu:
-    case Activation::kGeluTanh:
-      return Find(init, cann.GeluV2);
+    case Activation::kGeluTanh: return Find(init, cann.GeluV2);
     case Activation::kRelu:
-    case Activation::kReluSquared:
-      return Find(init, cann.Relu);
-    default:
-      return attributes.alpha == 1 ? Find(init, cann.Silu) : Find(init, cann.Swish);
+    case Activation::kReluSquared: return Find(init, cann.Relu);
+    default: return attributes.alpha == 1 ? Find(init, cann.Silu) : Find(init, cann.Swish);
   }
 }
 

@@ -68,8 +68,7 @@ Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_si
     case 3 * 8 + 5:  // B, N, S with a table for each B
       if (!interleaved && FitsHalves(n[0], n[1], n[2], d, type_size)) set({n[0], n[1], n[2], d}, {n[0], 1, n[2], d});
       break;
-    default:
-      break;
+    default: break;
   }
   return out;
 }

@@ -21,28 +21,20 @@ View::View(const void* d, aclDataType t, const Dims& all) : data(d), type(t), di
 
 aclDataType ToAclType(ONNXTensorElementDataType type) {
   switch (type) {
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
-      return ACL_FLOAT16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16:
-      return ACL_BF16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64:
-      return ACL_INT64;
-    default:
-      return ACL_FLOAT;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16: return ACL_FLOAT16;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return ACL_BF16;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64: return ACL_INT64;
+    default: return ACL_FLOAT;
   }
 }
 
 size_t TypeSize(aclDataType type) {
   switch (type) {
-    case ACL_INT64:
-      return 8;
+    case ACL_INT64: return 8;
     case ACL_FLOAT16:
-    case ACL_BF16:
-      return 2;
-    case ACL_BOOL:
-      return 1;
-    default:
-      return 4;
+    case ACL_BF16: return 2;
+    case ACL_BOOL: return 1;
+    default: return 4;
   }
 }
 
@@ -57,18 +49,10 @@ Run::~Run() {
   for (size_t i = object_count_; i-- > 0;) {
     const void* object = objects_[i].object;
     switch (objects_[i].kind) {
-      case kTensor:
-        cann.aclDestroyTensor(static_cast<const aclTensor*>(object));
-        break;
-      case kTensors:
-        cann.aclDestroyTensorList(static_cast<const aclTensorList*>(object));
-        break;
-      case kNumber:
-        cann.aclDestroyScalar(static_cast<const aclScalar*>(object));
-        break;
-      case kInts:
-        cann.aclDestroyIntArray(static_cast<const aclIntArray*>(object));
-        break;
+      case kTensor: cann.aclDestroyTensor(static_cast<const aclTensor*>(object)); break;
+      case kTensors: cann.aclDestroyTensorList(static_cast<const aclTensorList*>(object)); break;
+      case kNumber: cann.aclDestroyScalar(static_cast<const aclScalar*>(object)); break;
+      case kInts: cann.aclDestroyIntArray(static_cast<const aclIntArray*>(object)); break;
     }
   }
   for (size_t i = scratch_count_; i-- > 0;) delete scratch_[i];

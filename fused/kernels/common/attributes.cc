@@ -24,8 +24,7 @@ struct NodeName {
 OrtStatus* Unreadable(const KernelInit& init, const char* name, const char* type, OrtStatus* cause) {
   const NodeName node(init);
   OrtStatus* status =
-      Errorf(init.api,
-             "mojo.%s, node \"%s\": attribute %s (%s) is required and could not be read: %.200s",
+      Errorf(init.api, "mojo.%s, node \"%s\": attribute %s (%s) is required and could not be read: %.200s",
              init.def.name, node.text, name, type, init.api.ort->GetErrorMessage(cause));
   init.api.ort->ReleaseStatus(cause);
   return status;
@@ -97,8 +96,8 @@ void AttributeReader::FailFloat(const char* name, float found, const char* expec
 void AttributeReader::Fail(const char* name, const char* found, const char* expected) {
   if (status != nullptr) return;
   const NodeName node(init);
-  status = Errorf(init.api, "mojo.%s, node \"%s\": attribute %s is %s; expected %s", init.def.name,
-                  node.text, name, found, expected);
+  status = Errorf(init.api, "mojo.%s, node \"%s\": attribute %s is %s; expected %s", init.def.name, node.text, name,
+                  found, expected);
 }
 
 }  // namespace mojo

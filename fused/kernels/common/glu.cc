@@ -6,8 +6,7 @@
 namespace mojo {
 namespace {
 
-constexpr TypeCombo kTypes[] = {
-    {{kF32, kF32}, {kF32}}, {{kF16, kF16}, {kF16}}, {{kBF16, kBF16}, {kBF16}}};
+constexpr TypeCombo kTypes[] = {{{kF32, kF32}, {kF32}}, {{kF16, kF16}, {kF16}}, {{kBF16, kBF16}, {kBF16}}};
 
 }  // namespace
 

@@ -6,17 +6,15 @@
 namespace mojo {
 namespace {
 
-constexpr TypeCombo Combo(ONNXTensorElementDataType x, ONNXTensorElementDataType weights,
-                          ONNXTensorElementDataType v) {
+constexpr TypeCombo Combo(ONNXTensorElementDataType x, ONNXTensorElementDataType weights, ONNXTensorElementDataType v) {
   return TypeCombo{{x, weights, kI64, v, v, v, v}, {x}};
 }
 
-constexpr TypeCombo kTypes[] = {
-    Combo(kF32, kF32, kF32),   Combo(kF32, kF32, kF16),   Combo(kF32, kF32, kBF16),
-    Combo(kF16, kF32, kF32),   Combo(kF16, kF32, kF16),   Combo(kF16, kF32, kBF16),
-    Combo(kF16, kF16, kF32),   Combo(kF16, kF16, kF16),   Combo(kF16, kF16, kBF16),
-    Combo(kBF16, kF32, kF32),  Combo(kBF16, kF32, kF16),  Combo(kBF16, kF32, kBF16),
-    Combo(kBF16, kBF16, kF32), Combo(kBF16, kBF16, kF16), Combo(kBF16, kBF16, kBF16)};
+constexpr TypeCombo kTypes[] = {Combo(kF32, kF32, kF32),   Combo(kF32, kF32, kF16),   Combo(kF32, kF32, kBF16),
+                                Combo(kF16, kF32, kF32),   Combo(kF16, kF32, kF16),   Combo(kF16, kF32, kBF16),
+                                Combo(kF16, kF16, kF32),   Combo(kF16, kF16, kF16),   Combo(kF16, kF16, kBF16),
+                                Combo(kBF16, kF32, kF32),  Combo(kBF16, kF32, kF16),  Combo(kBF16, kF32, kBF16),
+                                Combo(kBF16, kBF16, kF32), Combo(kBF16, kBF16, kF16), Combo(kBF16, kBF16, kBF16)};
 
 // Rows is the product of all dims but the last.
 size_t Rows(const Shape& shape) {
@@ -26,8 +24,8 @@ size_t Rows(const Shape& shape) {
 }
 
 // Expect checks one input against the shape that the others ask for.
-OrtStatus* Expect(const Api& api, const Shape* const* shapes, size_t input, size_t rank, size_t a, size_t b,
-                  size_t c, const char* means) {
+OrtStatus* Expect(const Api& api, const Shape* const* shapes, size_t input, size_t rank, size_t a, size_t b, size_t c,
+                  const char* means) {
   const Shape& s = *shapes[input];
   const int64_t want[3] = {static_cast<int64_t>(a), static_cast<int64_t>(b), static_cast<int64_t>(c)};
   bool ok = s.rank == rank;
@@ -39,13 +37,14 @@ OrtStatus* Expect(const Api& api, const Shape* const* shapes, size_t input, size
 }
 
 // CheckMoE checks the shapes. Those of optional inputs are null where they are left out.
-OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
-                    const Shape* const shapes[kMaxInputs], MoEShape* out) {
+OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes, const Shape* const shapes[kMaxInputs],
+                    MoEShape* out) {
   const Shape &x = *shapes[kMoEX], &weights = *shapes[kMoEWeights], &ids = *shapes[kMoEIds];
   const Shape& gate_up = *shapes[kMoEGateUp];
-  if (x.rank == 0 || weights.rank == 0 || ids.rank == 0 || Rows(weights) != Rows(x) ||
-      Rows(ids) != Rows(x) || weights.dims[weights.rank - 1] != ids.dims[ids.rank - 1]) {
-    return Errorf(api, "mojo.MoE: X has shape %s, weights %s and ids %s; weights and ids must have k elements "
+  if (x.rank == 0 || weights.rank == 0 || ids.rank == 0 || Rows(weights) != Rows(x) || Rows(ids) != Rows(x) ||
+      weights.dims[weights.rank - 1] != ids.dims[ids.rank - 1]) {
+    return Errorf(api,
+                  "mojo.MoE: X has shape %s, weights %s and ids %s; weights and ids must have k elements "
                   "for each token, which are the rows of X",
                   ShapeText(x).text, ShapeText(weights).text, ShapeText(ids).text);
   }
@@ -58,14 +57,14 @@ OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
   out->inner = gated ? out->packed / 2 : out->packed;
   const MoEShape& m = *out;
   if (gated && m.packed % 2 != 0) {
-    return Errorf(api, "mojo.MoE: gate_up has shape %s, a first product %zu wide; gate and up must be as wide "
+    return Errorf(api,
+                  "mojo.MoE: gate_up has shape %s, a first product %zu wide; gate and up must be as wide "
                   "as each other",
                   ShapeText(gate_up).text, m.packed);
   }
-  OrtStatus* s =
-      attributes.gate_up_in_out
-          ? Expect(api, shapes, kMoEGateUp, 3, m.experts, m.hidden, m.packed, "[E, in, out]")
-          : Expect(api, shapes, kMoEGateUp, 3, m.experts, m.packed, m.hidden, "[E, out, in]");
+  OrtStatus* s = attributes.gate_up_in_out
+                     ? Expect(api, shapes, kMoEGateUp, 3, m.experts, m.hidden, m.packed, "[E, in, out]")
+                     : Expect(api, shapes, kMoEGateUp, 3, m.experts, m.packed, m.hidden, "[E, out, in]");
   if (s != nullptr) return s;
   s = attributes.down_in_out ? Expect(api, shapes, kMoEDown, 3, m.experts, m.inner, m.hidden, "[E, in, out]")
                              : Expect(api, shapes, kMoEDown, 3, m.experts, m.hidden, m.inner, "[E, out, in]");
@@ -82,9 +81,10 @@ OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes,
 
 }  // namespace
 
-const OpDef kMoE = {"MoE",
-                    {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"},
-                    7, 5, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
+const OpDef kMoE = {"MoE",  {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"},
+                    7,      5,
+                    1,      1,
+                    kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
 
 OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
   AttributeReader read(init);

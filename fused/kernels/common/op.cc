@@ -27,12 +27,8 @@ const char* GetName(const OrtCustomOp* op) { return Self(op).def->name; }
 const char* GetProvider(const OrtCustomOp* op) { return Self(op).backend->provider; }
 size_t GetInputCount(const OrtCustomOp* op) { return Self(op).def->input_count; }
 size_t GetOutputCount(const OrtCustomOp* op) { return Self(op).def->output_count; }
-ONNXTensorElementDataType GetInputType(const OrtCustomOp* op, size_t i) {
-  return Self(op).types->inputs[i];
-}
-ONNXTensorElementDataType GetOutputType(const OrtCustomOp* op, size_t i) {
-  return Self(op).types->outputs[i];
-}
+ONNXTensorElementDataType GetInputType(const OrtCustomOp* op, size_t i) { return Self(op).types->inputs[i]; }
+ONNXTensorElementDataType GetOutputType(const OrtCustomOp* op, size_t i) { return Self(op).types->outputs[i]; }
 OrtCustomOpInputOutputCharacteristic GetInputCharacteristic(const OrtCustomOp* op, size_t i) {
   return i < Self(op).def->required_inputs ? INPUT_OUTPUT_REQUIRED : INPUT_OUTPUT_OPTIONAL;
 }
@@ -46,8 +42,7 @@ void ReleasePairs(int* inputs, int* outputs) {
   free(outputs);
 }
 
-OrtStatus* CreateKernelV2(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info,
-                          void** kernel) {
+OrtStatus* CreateKernelV2(const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info, void** kernel) {
   const CustomOp& self = Self(op);
   const Api& api = TheApi();
   auto* made = new (std::nothrow) Kernel{self.backend, nullptr};
@@ -135,11 +130,11 @@ OrtStatus* MakeDomain(const Api& api, const OpEntry* table, size_t count) {
 
 }  // namespace
 
-OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table,
-                       size_t count) {
+OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table, size_t count) {
   try {
     if (api.version < kOldestVersion) {
-      return Errorf(api, "mojo: this onnxruntime has API version %u; these custom ops need onnxruntime "
+      return Errorf(api,
+                    "mojo: this onnxruntime has API version %u; these custom ops need onnxruntime "
                     "1.%u or newer",
                     static_cast<unsigned>(api.version), static_cast<unsigned>(kOldestVersion));
     }
@@ -149,7 +144,8 @@ OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry
       if (OrtStatus* status = MakeDomain(api, table, count)) return status;
     } else if (api.ort != TheApi().ort) {
       // The domain and the kernels' calls belong to the first one.
-      return Errorf(api, "mojo: a second onnxruntime in this process asks for the custom ops; they serve "
+      return Errorf(api,
+                    "mojo: a second onnxruntime in this process asks for the custom ops; they serve "
                     "the first one that registered them");
     }
     return api.ort->AddCustomOpDomain(options, domain);

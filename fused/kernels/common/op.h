@@ -95,12 +95,12 @@ struct OpEntry {
 
 // ReadTensor gives data and shape of a value that serves as input number index of the op. A shape that
 // no tensor can have, or one of too high a rank, is an error.
-OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value,
-                      const void** data, Shape* shape);
+OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value, const void** data,
+                      Shape* shape);
 
 // ReadInput is ReadTensor for input number index of a running kernel.
-OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
-                     const void** data, Shape* shape);
+OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const void** data,
+                     Shape* shape);
 
 // ReadOptionalInput is ReadInput for an input that the node may leave out: data is null then.
 OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
@@ -108,14 +108,13 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
 
 // MakeOutput allocates output number index. Where the node leaves the output out, data is null if the
 // op allows that; else that is an error.
-OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
-                      const Shape& shape, void** data);
+OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
+                      void** data);
 
 // RegisterOps adds every row of the table to the session options, as domain "mojo". The table must
 // live as long as the process. Sets TheApi at the first call; a runtime that is too old, or another one
 // than at the first call, is an error.
-OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table,
-                       size_t count);
+OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table, size_t count);
 
 }  // namespace mojo
 

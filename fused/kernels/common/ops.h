@@ -84,8 +84,8 @@ enum class Score { kSoftmax, kSigmoid, kSqrtSoftplus };
 struct RouterAttributes {
   int64_t top_k;
   Score score;
-  bool top_k_first;    // order
-  int64_t groups;      // 1: none
+  bool top_k_first;  // order
+  int64_t groups;    // 1: none
   int64_t group_top_k;
   bool top2_sum;         // group_score; else max
   float excluded_score;  // 0 or minus infinity
@@ -116,16 +116,14 @@ OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out);
 
 // SplitAtAxis gives rows (product of the dims before axis) and width (product of those from axis
 // on); axis is negative, and an error where X has fewer dims.
-OrtStatus* SplitAtAxis(const Api& api, const OpDef& def, const Shape& x, int64_t axis, size_t* rows,
-                       size_t* width);
+OrtStatus* SplitAtAxis(const Api& api, const OpDef& def, const Shape& x, int64_t axis, size_t* rows, size_t* width);
 
 // CheckScale checks that scale has the shape X.shape[axis:].
-OrtStatus* CheckScale(const Api& api, const OpDef& def, const Shape& x, int64_t axis,
-                      const Shape& scale);
+OrtStatus* CheckScale(const Api& api, const OpDef& def, const Shape& x, int64_t axis, const Shape& scale);
 
 // CheckSame checks that two inputs have one shape.
-OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a,
-                     const char* b_name, const Shape& b);
+OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a, const char* b_name,
+                     const Shape& b);
 
 // RotaryLayout is how cos and sin lie against X: the dims of X before the last, merged where that
 // changes nothing, and the step, in elements, of cos and sin along each (0 where broadcast).
@@ -134,17 +132,17 @@ struct RotaryLayout {
   size_t dims[kMaxRank];
   size_t cos_step[kMaxRank];
   size_t sin_step[kMaxRank];
-  size_t rows = 0;     // product of dims
-  size_t width = 0;    // last dim of X
-  size_t first = 0;    // the first channel that is rotated
-  size_t rotated = 0;  // how many are
+  size_t rows = 0;        // product of dims
+  size_t width = 0;       // last dim of X
+  size_t first = 0;       // the first channel that is rotated
+  size_t rotated = 0;     // how many are
   bool cos_wide = false;  // an element for each of them, rather than for each pair
   bool sin_wide = false;
 };
 
 // LayOutRotary checks the shapes against the broadcasting rule and the attributes.
-OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes,
-                        const Shape& x, const Shape& cos, const Shape& sin, RotaryLayout* out);
+OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes, const Shape& x,
+                        const Shape& cos, const Shape& sin, RotaryLayout* out);
 
 // RouterTensors are the tensors of a running TopKRouter, and their sizes.
 struct RouterTensors {
@@ -164,11 +162,11 @@ OrtStatus* ReadRouter(const Api& api, OrtKernelContext* context, const RouterAtt
 // MoEShape are the sizes of a MoE.
 struct MoEShape {
   size_t tokens = 0;
-  size_t k = 0;        // experts of a token
+  size_t k = 0;  // experts of a token
   size_t experts = 0;
-  size_t hidden = 0;   // width of X and Y
-  size_t inner = 0;    // width of what is activated
-  size_t packed = 0;   // width of the first product: 2 * inner, or inner where there is no gate
+  size_t hidden = 0;  // width of X and Y
+  size_t inner = 0;   // width of what is activated
+  size_t packed = 0;  // width of the first product: 2 * inner, or inner where there is no gate
 };
 
 // ReadMoE reads the inputs of a running node, in the order of MoEInput, and checks their shapes against

@@ -42,9 +42,7 @@ OrtStatus* Errorf(const Api& api, const char* format, ...) {
   return api.ort->CreateStatus(ORT_INVALID_ARGUMENT, message);
 }
 
-OrtStatus* OutOfMemory(const Api& api) {
-  return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory");
-}
+OrtStatus* OutOfMemory(const Api& api) { return api.ort->CreateStatus(ORT_FAIL, "mojo: out of memory"); }
 
 size_t Shape::Count() const {
   size_t count = 1;
@@ -73,8 +71,8 @@ bool Shape::Possible() const {
 ShapeText::ShapeText(const int64_t* dims, size_t rank) {
   size_t used = static_cast<size_t>(snprintf(text, sizeof(text), "["));
   for (size_t i = 0; i < rank && used + 24 < sizeof(text); ++i) {
-    used += static_cast<size_t>(snprintf(text + used, sizeof(text) - used, "%s%lld",
-                                         i == 0 ? "" : ",", static_cast<long long>(dims[i])));
+    used += static_cast<size_t>(
+        snprintf(text + used, sizeof(text) - used, "%s%lld", i == 0 ? "" : ",", static_cast<long long>(dims[i])));
   }
   snprintf(text + used, sizeof(text) - used, "]");
 }
@@ -102,8 +100,8 @@ OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape) {
   return api.ort->GetTensorElementTypeAndShapeDataReference(value, &type, &shape->dims, &shape->rank);
 }
 
-OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t),
-                       size_t tasks, void* state) {
+OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t), size_t tasks,
+                       void* state) {
   if (tasks > 1 && api.has_parallel_for()) {
     return api.ort->KernelContext_ParallelFor(context, fn, tasks, 0, state);
   }

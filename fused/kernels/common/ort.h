@@ -79,8 +79,7 @@ struct ShapeText {
 OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape);
 
 // ParallelFor calls fn(state, 0..tasks-1) on the session's threads, or in place for one task.
-OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t),
-                       size_t tasks, void* state);
+OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t), size_t tasks, void* state);
 
 }  // namespace mojo
 

@@ -6,9 +6,8 @@
 namespace mojo {
 namespace {
 
-constexpr TypeCombo kTypes[] = {{{kF32, kF32, kF32}, {kF32}},
-                                {{kF16, kF16, kF16}, {kF16}},
-                                {{kBF16, kBF16, kBF16}, {kBF16}}};
+constexpr TypeCombo kTypes[] = {
+    {{kF32, kF32, kF32}, {kF32}}, {{kF16, kF16, kF16}, {kF16}}, {{kBF16, kBF16, kBF16}, {kBF16}}};
 
 // StaticLastDim is the last dim of input X where the model fixes it, else -1.
 int64_t StaticLastDim(const KernelInit& init) {
@@ -52,16 +51,17 @@ OrtStatus* Steps(const Api& api, const OpDef& def, const char* name, const Shape
   }
   *wide = last == rotary_dim;
   if (ok) return nullptr;
-  return Errorf(api, "mojo.%s: %s has shape %s and X %s; %s must broadcast to X, with a "
+  return Errorf(api,
+                "mojo.%s: %s has shape %s and X %s; %s must broadcast to X, with a "
                 "last dimension of %lld or %lld (rotary_dim or half of it)",
-                def.name, name, ShapeText(table).text, ShapeText(x).text, name,
-                static_cast<long long>(rotary_dim), static_cast<long long>(rotary_dim / 2));
+                def.name, name, ShapeText(table).text, ShapeText(x).text, name, static_cast<long long>(rotary_dim),
+                static_cast<long long>(rotary_dim / 2));
 }
 
 }  // namespace
 
-const OpDef kRotaryEmbedding = {"RotaryEmbedding", {"X", "cos", "sin"}, 3, 3, 1, 1, kTypes,
-                                sizeof(kTypes) / sizeof(kTypes[0])};
+const OpDef kRotaryEmbedding = {
+    "RotaryEmbedding", {"X", "cos", "sin"}, 3, 3, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
 
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
   AttributeReader read(init);
@@ -88,14 +88,13 @@ void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out) {
   const int64_t last = StaticLastDim(read->init);
   if (last > 0 && last < out->rotary_dim) {
     char expected[96];
-    snprintf(expected, sizeof(expected), "at most %lld, the last dimension of X",
-             static_cast<long long>(last));
+    snprintf(expected, sizeof(expected), "at most %lld, the last dimension of X", static_cast<long long>(last));
     read->Fail("rotary_dim", found, expected);
   }
 }
 
-OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes,
-                        const Shape& x, const Shape& cos, const Shape& sin, RotaryLayout* out) {
+OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes, const Shape& x,
+                        const Shape& cos, const Shape& sin, RotaryLayout* out) {
   const int64_t rotary_dim = attributes.rotary_dim;
   if (x.rank == 0 || x.dims[x.rank - 1] < rotary_dim) {
     return Errorf(api,

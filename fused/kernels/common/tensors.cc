@@ -3,24 +3,23 @@
 
 namespace mojo {
 
-OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value,
-                      const void** data, Shape* shape) {
+OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value, const void** data,
+                      Shape* shape) {
   const char* input = def.input_names[index];
   if (OrtStatus* status = ReadShape(api, value, shape)) return status;
   if (shape->rank > kMaxRank) {
-    return Errorf(api, "mojo.%s: %s has rank %zu; at most %zu dimensions are supported", def.name, input,
-                  shape->rank, kMaxRank);
+    return Errorf(api, "mojo.%s: %s has rank %zu; at most %zu dimensions are supported", def.name, input, shape->rank,
+                  kMaxRank);
   }
   if (!shape->Possible()) {
-    return Errorf(api, "mojo.%s: %s has shape %s, which no tensor can have", def.name, input,
-                  ShapeText(*shape).text);
+    return Errorf(api, "mojo.%s: %s has shape %s, which no tensor can have", def.name, input, ShapeText(*shape).text);
   }
   // GetTensorMutableData serves reading as well and is in every runtime.
   return api.ort->GetTensorMutableData(const_cast<OrtValue*>(value), const_cast<void**>(data));
 }
 
-OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
-                     const void** data, Shape* shape) {
+OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const void** data,
+                     Shape* shape) {
   const OrtValue* value = nullptr;
   if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
   if (value == nullptr) {
@@ -38,11 +37,10 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
   return ReadTensor(api, def, index, value, data, shape);
 }
 
-OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
-                      const Shape& shape, void** data) {
+OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
+                      void** data) {
   OrtValue* value = nullptr;
-  OrtStatus* status =
-      api.ort->KernelContext_GetOutput(context, index, shape.dims, shape.rank, &value);
+  OrtStatus* status = api.ort->KernelContext_GetOutput(context, index, shape.dims, shape.rank, &value);
   if (status != nullptr) return status;
   *data = nullptr;
   if (value != nullptr) return api.ort->GetTensorMutableData(value, data);

@@ -10,13 +10,13 @@ constexpr TypeCombo Combo(ONNXTensorElementDataType logits, ONNXTensorElementDat
   return TypeCombo{{logits, bias}, {kF32, kI64}};
 }
 
-constexpr TypeCombo kTypes[] = {Combo(kF32, kF32), Combo(kF32, kF16), Combo(kF32, kBF16),
-                                Combo(kF16, kF32), Combo(kF16, kF16), Combo(kF16, kBF16),
+constexpr TypeCombo kTypes[] = {Combo(kF32, kF32),  Combo(kF32, kF16),  Combo(kF32, kBF16),
+                                Combo(kF16, kF32),  Combo(kF16, kF16),  Combo(kF16, kBF16),
                                 Combo(kBF16, kF32), Combo(kBF16, kF16), Combo(kBF16, kBF16)};
 
 // CheckRouter checks the shapes, and sets the sizes; bias is null where it is left out.
-OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits,
-                       const Shape* bias, RouterTensors* out) {
+OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits, const Shape* bias,
+                       RouterTensors* out) {
   if (logits.rank == 0) return Errorf(api, "mojo.TopKRouter: logits have rank 0; at least 1 is needed");
   const int64_t experts = logits.dims[logits.rank - 1], groups = attributes.groups;
   const int64_t size = experts / groups;
@@ -25,17 +25,18 @@ OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const
                   ShapeText(logits).text, static_cast<long long>(groups), static_cast<long long>(experts));
   }
   if (groups > 1 && attributes.top2_sum && size < 2) {
-    return Errorf(api, "mojo.TopKRouter: logits have shape %s; with group_score \"top2_sum\" each of the %lld "
+    return Errorf(api,
+                  "mojo.TopKRouter: logits have shape %s; with group_score \"top2_sum\" each of the %lld "
                   "groups must have 2 experts or more",
                   ShapeText(logits).text, static_cast<long long>(groups));
   }
   // group_top_k is at most groups, so the product is at most experts.
   const int64_t choices = attributes.group_top_k * size;
   if (attributes.top_k > choices) {
-    return Errorf(api, "mojo.TopKRouter: logits have shape %s; top_k (%lld) must be at most the %lld experts "
+    return Errorf(api,
+                  "mojo.TopKRouter: logits have shape %s; top_k (%lld) must be at most the %lld experts "
                   "to choose from",
-                  ShapeText(logits).text, static_cast<long long>(attributes.top_k),
-                  static_cast<long long>(choices));
+                  ShapeText(logits).text, static_cast<long long>(attributes.top_k), static_cast<long long>(choices));
   }
   if (bias != nullptr && (bias->rank != 1 || bias->dims[0] != experts)) {
     return Errorf(api, "mojo.TopKRouter: correction_bias has shape %s; with logits %s it must be [%lld]",
@@ -49,8 +50,8 @@ OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const
 
 }  // namespace
 
-const OpDef kTopKRouter = {"TopKRouter", {"logits", "correction_bias"}, 2, 1, 2, 2, kTypes,
-                           sizeof(kTypes) / sizeof(kTypes[0])};
+const OpDef kTopKRouter = {"TopKRouter", {"logits", "correction_bias"},     2, 1, 2, 2,
+                           kTypes,       sizeof(kTypes) / sizeof(kTypes[0])};
 
 OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out) {
   AttributeReader read(init);

@@ -34,27 +34,19 @@ const KernelTable* TheKernels() {
 
 ElementType ToElementType(ONNXTensorElementDataType type) {
   switch (type) {
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
-      return kFloat16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16:
-      return kBFloat16;
-    default:
-      return kFloat32;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16: return kFloat16;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return kBFloat16;
+    default: return kFloat32;
   }
 }
 
 GateKind ToGateKind(Activation activation) {
   switch (activation) {
-    case Activation::kGelu:
-      return kGateGelu;
-    case Activation::kGeluTanh:
-      return kGateGeluTanh;
-    case Activation::kRelu:
-      return kGateRelu;
-    case Activation::kReluSquared:
-      return kGateReluSquared;
-    default:
-      return kGateSilu;
+    case Activation::kGelu: return kGateGelu;
+    case Activation::kGeluTanh: return kGateGeluTanh;
+    case Activation::kRelu: return kGateRelu;
+    case Activation::kReluSquared: return kGateReluSquared;
+    default: return kGateSilu;
   }
 }
 

@@ -38,8 +38,8 @@ size_t TaskCount(size_t items, size_t width);
 // session's threads. An item has width elements.
 template <class Args>
 OrtStatus* RunInTasks(const Api& api, OrtKernelContext* context,
-                      void (*run)(const Args& args, size_t begin, size_t end), const Args& args,
-                      size_t items, size_t width) {
+                      void (*run)(const Args& args, size_t begin, size_t end), const Args& args, size_t items,
+                      size_t width) {
   struct Work {
     void (*run)(const Args& args, size_t begin, size_t end);
     const Args& args;

@@ -18,8 +18,7 @@ void Destroy(void* state) { delete static_cast<GateKernel*>(state); }
 OrtStatus* Create(const KernelInit& init, void** state) {
   GLUAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  const GateFn run = TheKernels()->gate(ToElementType(init.types.inputs[0]),
-                                       ToGateKind(attributes.activation));
+  const GateFn run = TheKernels()->gate(ToElementType(init.types.inputs[0]), ToGateKind(attributes.activation));
   auto* kernel = new (std::nothrow) GateKernel{attributes, run};
   if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;

@@ -45,9 +45,11 @@ OrtStatus* CheckIds(const Api& api, const int64_t* ids, const MoEShape& shape) {
   for (size_t c = 0; c < choices; ++c) {
     // A negative one is a large one here.
     if (static_cast<uint64_t>(ids[c]) < shape.experts) continue;
-    return Errorf(api, "mojo.MoE: ids has %lld for token %zu, choice %zu; there are %zu experts (E = %zu), so an id must be "
+    return Errorf(api,
+                  "mojo.MoE: ids has %lld for token %zu, choice %zu; there are %zu experts (E = %zu), so an id must be "
                   "at least 0 and less than %zu",
-                  static_cast<long long>(ids[c]), c / shape.k, c % shape.k, shape.experts, shape.experts, shape.experts);
+                  static_cast<long long>(ids[c]), c / shape.k, c % shape.k, shape.experts, shape.experts,
+                  shape.experts);
   }
   return nullptr;
 }

@@ -49,8 +49,8 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go, const Plan& p
   const MoEArgs& a = go->args;
   const size_t choices = go->tokens * a.top_k, first = go->first_token;
   if (choices == 0) return RunInTasks(api, context, Combine, *go, go->tokens, a.hidden);
-  go->runs = PlanRuns(a.ids + first * a.top_k, choices, a.experts, go->lanes, plan.starts, plan.choice, plan.place,
-                      plan.runs);
+  go->runs =
+      PlanRuns(a.ids + first * a.top_k, choices, a.experts, go->lanes, plan.starts, plan.choice, plan.place, plan.runs);
   if (OrtStatus* s = RunInTasks(api, context, WidenTokens, *go, go->tokens, a.hidden)) return s;
   if (OrtStatus* s = RunInTasks(api, context, FillPanels, *go, go->runs, choices / go->runs * a.hidden)) return s;
   TheKernels()->to_float32(a.weights_type, At(a.weights, first * a.top_k, a.weights_type), plan.weights, choices);
@@ -67,8 +67,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go, const Plan& p
 
 }  // namespace
 
-OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
-                  const MoEArgs& args) {
+OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, const MoEArgs& args) {
   const MoEArgs& a = args;
   if (a.tokens == 0 || a.hidden == 0) return nullptr;
   // Panels are for weights by rows.
@@ -103,10 +102,28 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   if (status == nullptr) {
     Room<kLine> room{static_cast<char*>(memory)};
     const Plan plan(a, most, lanes, &room);
-    Go go{a, kernels.product(a.expert_type), kernels.panels(a.expert_type), kernels.gate(kFloat32, a.activation),
-          kernels.weighted_sum(a.x_type), lanes, 0, 0, 0, plan.runs, plan.choice, plan.x, plan.weights, plan.x_panels,
-          plan.activated, plan.activated_panels, plan.outputs, plan.rows, Blocks(a.inner, block), block,
-          Blocks(a.hidden, down_block), down_block};
+    Go go{a,
+          kernels.product(a.expert_type),
+          kernels.panels(a.expert_type),
+          kernels.gate(kFloat32, a.activation),
+          kernels.weighted_sum(a.x_type),
+          lanes,
+          0,
+          0,
+          0,
+          plan.runs,
+          plan.choice,
+          plan.x,
+          plan.weights,
+          plan.x_panels,
+          plan.activated,
+          plan.activated_panels,
+          plan.outputs,
+          plan.rows,
+          Blocks(a.inner, block),
+          block,
+          Blocks(a.hidden, down_block),
+          down_block};
     for (; go.first_token < a.tokens && status == nullptr; go.first_token += go.tokens) {
       go.tokens = std::min(most, a.tokens - go.first_token);
       status = Work(api, context, &go, plan);

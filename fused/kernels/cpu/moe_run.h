@@ -40,8 +40,7 @@ struct MoEArgs {
 };
 
 // RunMoE computes y. Scratch memory comes from the allocator for cpu_memory and goes back to it.
-OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
-                  const MoEArgs& args);
+OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, const MoEArgs& args);
 
 }  // namespace mojo
 

@@ -46,7 +46,8 @@ void Multiply(const Go& go, const Block& b, ProductArgs args) {
 }
 
 // MultiplyPanels computes the outputs of a block for all panels of a run, from x to y. next is the block that follows.
-void MultiplyPanels(const Go& go, const Block& b, const ExpertRun& run, const float* bias, const float* x, float* y, const Block& next) {
+void MultiplyPanels(const Go& go, const Block& b, const ExpertRun& run, const float* bias, const float* x, float* y,
+                    const Block& next) {
   go.product_of_panels({b.Data(), b.step * b.inputs, bias, x + run.panel * b.inputs * go.lanes, run.panels, b.inputs,
                         b.width, y, next.Data()});
 }
@@ -58,9 +59,18 @@ struct GateUp {
   const float *gate_bias, *up_bias;
 
   GateUp(const Go& go, size_t task)
-      : gate{go.args.gate_up, go.args.expert_type, go.run[task / go.gate_up_blocks].expert, 0, go.args.hidden,
-             task % go.gate_up_blocks * go.gate_up_block, 1, 0},
-        up(gate), by_turns(false), gate_bias(nullptr), up_bias(nullptr) {
+      : gate{go.args.gate_up,
+             go.args.expert_type,
+             go.run[task / go.gate_up_blocks].expert,
+             0,
+             go.args.hidden,
+             task % go.gate_up_blocks * go.gate_up_block,
+             1,
+             0},
+        up(gate),
+        by_turns(false),
+        gate_bias(nullptr),
+        up_bias(nullptr) {
     const MoEArgs& a = go.args;
     gate.width = up.width = std::min(go.gate_up_block, a.inner - gate.first);
     gate.outputs = up.outputs = a.gated ? 2 * a.inner : a.inner;
@@ -81,7 +91,8 @@ struct GateUp {
       for (size_t i = 0; i < b->width; ++i) {
         // One at a time: they may lie by turns.
         const size_t at = b->expert * b->outputs + b->first + i * b->step;
-        TheKernels()->to_float32(b->type, At(b->weights.bias, at, b->type), room + (b == &up ? kColumnBlock : 0) + i, 1);
+        TheKernels()->to_float32(b->type, At(b->weights.bias, at, b->type), room + (b == &up ? kColumnBlock : 0) + i,
+                                 1);
       }
     }
     gate_bias = room;
@@ -90,7 +101,8 @@ struct GateUp {
 };
 
 // ActivatePanels activates the panels of a run. ones is as many as a panel has.
-void ActivatePanels(const Go& go, const ExpertRun& run, const GateUp& g, const GateUp& next, const float* ones, float* products) {
+void ActivatePanels(const Go& go, const ExpertRun& run, const GateUp& g, const GateUp& next, const float* ones,
+                    float* products) {
   const MoEArgs& a = go.args;
   const size_t width = g.gate.width, size = width * go.lanes;
   float* const up = products + run.panels * size;
@@ -140,7 +152,8 @@ void ActivateRows(const Go& go, const ExpertRun& run, const GateUp& g, const flo
       }
       if (g.gate_bias != nullptr) AddTo(of_gate, g.gate_bias, n);
       if (g.up_bias != nullptr) AddTo(g.by_turns ? up : y + n, g.up_bias, n);
-      go.gate({of_gate, of_up, go.activated + (place + m) * Padded(a.inner) + first, a.alpha, a.limit, a.up_offset}, 0, n);
+      go.gate({of_gate, of_up, go.activated + (place + m) * Padded(a.inner) + first, a.alpha, a.limit, a.up_offset}, 0,
+              n);
     }
   }
 }
@@ -149,7 +162,13 @@ void ActivateRows(const Go& go, const ExpertRun& run, const GateUp& g, const flo
 Block Down(const Go& go, size_t task) {
   const MoEArgs& a = go.args;
   const size_t first = task % go.down_blocks * go.down_block;
-  return {a.down, a.expert_type, go.run[task / go.down_blocks].expert, a.hidden, a.inner, first, 1,
+  return {a.down,
+          a.expert_type,
+          go.run[task / go.down_blocks].expert,
+          a.hidden,
+          a.inner,
+          first,
+          1,
           std::min(go.down_block, a.hidden - first)};
 }
 
@@ -158,8 +177,8 @@ Block Down(const Go& go, size_t task) {
 void WidenTokens(const Go& go, size_t begin, size_t end) {
   const MoEArgs& a = go.args;
   for (size_t t = begin; t < end; ++t) {
-    TheKernels()->to_float32(a.x_type, At(a.x, (go.first_token + t) * a.hidden, a.x_type),
-                             go.x + t * Padded(a.hidden), a.hidden);
+    TheKernels()->to_float32(a.x_type, At(a.x, (go.first_token + t) * a.hidden, a.x_type), go.x + t * Padded(a.hidden),
+                             a.hidden);
   }
 }
 

@@ -28,14 +28,14 @@ struct Go {
   size_t first_token, tokens;
   size_t runs;
   const ExpertRun* run;
-  const size_t* choice;    // per place
-  float* x;                // [tokens, hidden], rows Padded
-  float* weights;          // per choice
-  float* x_panels;         // [panel, hidden, lanes]
-  float* activated;        // [place, inner], rows Padded
-  float* activated_panels; // [panel, inner, lanes]
-  float* outputs;          // [place, hidden], rows Padded; may be x_panels' memory
-  const float** rows;      // per choice, its row of outputs
+  const size_t* choice;     // per place
+  float* x;                 // [tokens, hidden], rows Padded
+  float* weights;           // per choice
+  float* x_panels;          // [panel, hidden, lanes]
+  float* activated;         // [place, inner], rows Padded
+  float* activated_panels;  // [panel, inner, lanes]
+  float* outputs;           // [place, hidden], rows Padded; may be x_panels' memory
+  const float** rows;       // per choice, its row of outputs
   size_t gate_up_blocks, gate_up_block;
   size_t down_blocks, down_block;
 };

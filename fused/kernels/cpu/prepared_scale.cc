@@ -10,8 +10,7 @@ OrtStatus* PreparedScale::Prepare(const KernelInit& init, size_t index) {
   const Api& api = init.api;
   int is_constant = 0;
   const OrtValue* value = nullptr;
-  OrtStatus* status =
-      api.ort->KernelInfoGetConstantInput_tensor(init.info, index, &is_constant, &value);
+  OrtStatus* status = api.ort->KernelInfoGetConstantInput_tensor(init.info, index, &is_constant, &value);
   if (status != nullptr) {
     api.ort->ReleaseStatus(status);
     return nullptr;

@@ -35,8 +35,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
     key.scale = kFloat32;
     kernel->run_prepared = TheKernels()->norm(key);
     if (kernel->run_stored == nullptr || kernel->run_prepared == nullptr) {
-      status = Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types",
-                      init.def.name);
+      status = Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
     }
   }
   if (status == nullptr) status = kernel->prepared.Prepare(init, scale);

@@ -23,10 +23,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   const ElementType type = ToElementType(init.types.inputs[0]);
   const auto layout = [](bool interleaved) { return interleaved ? kInterleaved : kHalves; };
-  const RotaryFn run = TheKernels()->rotary(type, layout(attributes.interleaved),
-                                            layout(attributes.output_interleaved));
-  auto* kernel = new (std::nothrow)
-      RotaryKernel{attributes, run, ElementSize(type)};
+  const RotaryFn run =
+      TheKernels()->rotary(type, layout(attributes.interleaved), layout(attributes.output_interleaved));
+  auto* kernel = new (std::nothrow) RotaryKernel{attributes, run, ElementSize(type)};
   if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;
   return nullptr;

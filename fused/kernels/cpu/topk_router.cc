@@ -19,8 +19,8 @@ void Destroy(void* state) { delete static_cast<RouterKernel*>(state); }
 OrtStatus* Create(const KernelInit& init, void** state) {
   RouterAttributes attributes{};
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  auto* kernel = new (std::nothrow) RouterKernel{attributes, ToElementType(init.types.inputs[0]),
-                                                 ToElementType(init.types.inputs[1])};
+  auto* kernel = new (std::nothrow)
+      RouterKernel{attributes, ToElementType(init.types.inputs[0]), ToElementType(init.types.inputs[1])};
   if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;
   return nullptr;
@@ -28,12 +28,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
 
 RouterScore ToRouterScore(Score score) {
   switch (score) {
-    case Score::kSigmoid:
-      return kScoreSigmoid;
-    case Score::kSqrtSoftplus:
-      return kScoreSqrtSoftplus;
-    default:
-      return kScoreSoftmax;
+    case Score::kSigmoid: return kScoreSigmoid;
+    case Score::kSqrtSoftplus: return kScoreSqrtSoftplus;
+    default: return kScoreSoftmax;
   }
 }
 

@@ -4,27 +4,19 @@ namespace mojo {
 
 MojoType ToMojoType(ONNXTensorElementDataType type) {
   switch (type) {
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
-      return kMojoFloat16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16:
-      return kMojoBFloat16;
-    default:
-      return kMojoFloat32;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16: return kMojoFloat16;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return kMojoBFloat16;
+    default: return kMojoFloat32;
   }
 }
 
 MojoActivation ToMojoActivation(Activation activation) {
   switch (activation) {
-    case Activation::kGelu:
-      return kMojoGelu;
-    case Activation::kGeluTanh:
-      return kMojoGeluTanh;
-    case Activation::kRelu:
-      return kMojoRelu;
-    case Activation::kReluSquared:
-      return kMojoReluSquared;
-    default:
-      return kMojoSilu;
+    case Activation::kGelu: return kMojoGelu;
+    case Activation::kGeluTanh: return kMojoGeluTanh;
+    case Activation::kRelu: return kMojoRelu;
+    case Activation::kReluSquared: return kMojoReluSquared;
+    default: return kMojoSilu;
   }
 }
 

@@ -41,17 +41,15 @@ void EndLaunch(const LaunchPoint& point, cudaStream_t stream);
 inline size_t TypeSize(MojoType type) { return type == kMojoFloat32 ? 4 : 2; }
 
 // Aligned tells whether p is aligned to bytes, a power of two.
-inline bool Aligned(const void* p, size_t bytes) {
-  return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0;
-}
+inline bool Aligned(const void* p, size_t bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 
 __host__ __device__ constexpr size_t DivideUp(size_t a, size_t b) { return (a + b - 1) / b; }
 
 // Launch starts a kernel that begins with WaitForPrevious. Its blocks may be scheduled while the
 // kernel before it in the stream ends.
 template <class... Params, class... Args>
-cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, Args&&... args) {
+cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   Args&&... args) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -177,15 +175,9 @@ __device__ __forceinline__ float2 Minus(float2 a, float2 b) {
 __device__ __forceinline__ __half2 Times(__half2 a, __half2 b) { return __hmul2_rn(a, b); }
 __device__ __forceinline__ __half2 Plus(__half2 a, __half2 b) { return __hadd2_rn(a, b); }
 __device__ __forceinline__ __half2 Minus(__half2 a, __half2 b) { return __hsub2_rn(a, b); }
-__device__ __forceinline__ __nv_bfloat162 Times(__nv_bfloat162 a, __nv_bfloat162 b) {
-  return __hmul2_rn(a, b);
-}
-__device__ __forceinline__ __nv_bfloat162 Plus(__nv_bfloat162 a, __nv_bfloat162 b) {
-  return __hadd2_rn(a, b);
-}
-__device__ __forceinline__ __nv_bfloat162 Minus(__nv_bfloat162 a, __nv_bfloat162 b) {
-  return __hsub2_rn(a, b);
-}
+__device__ __forceinline__ __nv_bfloat162 Times(__nv_bfloat162 a, __nv_bfloat162 b) { return __hmul2_rn(a, b); }
+__device__ __forceinline__ __nv_bfloat162 Plus(__nv_bfloat162 a, __nv_bfloat162 b) { return __hadd2_rn(a, b); }
+__device__ __forceinline__ __nv_bfloat162 Minus(__nv_bfloat162 a, __nv_bfloat162 b) { return __hsub2_rn(a, b); }
 
 // Pack is an even number of T that lie together and are loaded and stored at once, at most 16 bytes. It
 // holds whole registers: as an array of T the compiler would take 16 bit numbers apart.
@@ -201,9 +193,7 @@ struct Pack {
     memcpy(&two, words + i * (sizeof(two) / 4), sizeof(two));
     return two;
   }
-  __device__ __forceinline__ void Put(int i, Two<T> two) {
-    memcpy(words + i * (sizeof(two) / 4), &two, sizeof(two));
-  }
+  __device__ __forceinline__ void Put(int i, Two<T> two) { memcpy(words + i * (sizeof(two) / 4), &two, sizeof(two)); }
 };
 
 // kPackSize is how many numbers are 16 bytes.

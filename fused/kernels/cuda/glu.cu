@@ -33,8 +33,8 @@ __device__ __forceinline__ Two<T> Gated(Two<T> gate, Two<T> up, const Params& p)
     u.y = u.y > p.limit ? p.limit : u.y < -p.limit ? -p.limit : u.y;
     up = FromFloats<T>(u.x + p.up_offset, u.y + p.up_offset);
   }
-  const Two<T> a = FromFloats<T>(Activate<kActivation, kExact>(g.x, p.alpha),
-                                 Activate<kActivation, kExact>(g.y, p.alpha));
+  const Two<T> a =
+      FromFloats<T>(Activate<kActivation, kExact>(g.x, p.alpha), Activate<kActivation, kExact>(g.y, p.alpha));
   return Times(a, up);
 }
 
@@ -93,16 +93,12 @@ cudaError_t RunPacks(const Params& p, cudaStream_t stream) {
 template <class T, MojoActivation kActivation>
 cudaError_t RunActivation(const MojoGLUArgs& args, cudaStream_t stream) {
   const bool plain = !(args.limit > 0) && args.up_offset == 0;
-  const Params p = {args.gate,
-                    args.up,
-                    args.y,
-                    static_cast<int64_t>(args.count),
-                    args.alpha,
-                    args.limit > 0 ? args.limit : __builtin_inff(),
+  const Params p = {args.gate,     args.up,
+                    args.y,        static_cast<int64_t>(args.count),
+                    args.alpha,    args.limit > 0 ? args.limit : __builtin_inff(),
                     args.up_offset};
   if (Aligned(args.gate, 8) && Aligned(args.up, 8) && Aligned(args.y, 8)) {
-    return plain ? RunPacks<T, kActivation, true>(p, stream)
-                 : RunPacks<T, kActivation, false>(p, stream);
+    return plain ? RunPacks<T, kActivation, true>(p, stream) : RunPacks<T, kActivation, false>(p, stream);
   }
   const size_t most = static_cast<size_t>(TheDevice().multiprocessors) * 8;
   const size_t blocks = DivideUp(args.count, kThreads);
@@ -113,14 +109,10 @@ cudaError_t RunActivation(const MojoGLUArgs& args, cudaStream_t stream) {
 template <class T>
 cudaError_t RunType(const MojoGLUArgs& args, cudaStream_t stream) {
   switch (args.activation) {
-    case kMojoSilu:
-      return RunActivation<T, kMojoSilu>(args, stream);
-    case kMojoGelu:
-      return RunActivation<T, kMojoGelu>(args, stream);
-    case kMojoGeluTanh:
-      return RunActivation<T, kMojoGeluTanh>(args, stream);
-    default:
-      return cudaErrorInvalidValue;
+    case kMojoSilu: return RunActivation<T, kMojoSilu>(args, stream);
+    case kMojoGelu: return RunActivation<T, kMojoGelu>(args, stream);
+    case kMojoGeluTanh: return RunActivation<T, kMojoGeluTanh>(args, stream);
+    default: return cudaErrorInvalidValue;
   }
 }
 
@@ -130,12 +122,9 @@ cudaError_t RunType(const MojoGLUArgs& args, cudaStream_t stream) {
 cudaError_t MojoCudaGLU(const MojoGLUArgs* args, cudaStream_t stream) {
   if (args->count == 0) return cudaSuccess;
   switch (args->type) {
-    case kMojoFloat32:
-      return mojo::RunType<float>(*args, stream);
-    case kMojoFloat16:
-      return mojo::RunType<mojo::Half>(*args, stream);
-    case kMojoBFloat16:
-      return mojo::RunType<mojo::BFloat>(*args, stream);
+    case kMojoFloat32: return mojo::RunType<float>(*args, stream);
+    case kMojoFloat16: return mojo::RunType<mojo::Half>(*args, stream);
+    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(*args, stream);
   }
   return cudaErrorInvalidValue;
 }

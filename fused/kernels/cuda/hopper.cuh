@@ -173,6 +173,7 @@ using Columns = std::integral_constant<int, kColumns>;
 #define MOJO_D_30 MOJO_D_28, MOJO_D2(28)
 #define MOJO_R_32 MOJO_R_30 "," MOJO_R15
 #define MOJO_D_32 MOJO_D_30, MOJO_D2(30)
+// clang-format off
 #define MOJO_MULTIPLY(columns, tokens_text, left, right, does, turned, types)                                          \
   asm volatile(                                                                                                        \
       "{\n\t"                                                                                                          \
@@ -193,6 +194,7 @@ using Columns = std::integral_constant<int, kColumns>;
       MOJO_MULTIPLY(columns, tokens_text, left, right, does, turned, "f16.f16");                                       \
     }                                                                                                                  \
   }
+// clang-format on
 MOJO_MULTIPLY_GROUP(2, "16", "%8", "%9", "%10", "%11")
 MOJO_MULTIPLY_GROUP(4, "32", "%16", "%17", "%18", "%19")
 MOJO_MULTIPLY_GROUP(6, "48", "%24", "%25", "%26", "%27")

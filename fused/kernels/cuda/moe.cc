@@ -33,12 +33,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
 
 MojoPacking ToMojoPacking(Packing packing) {
   switch (packing) {
-    case Packing::kInterleaved:
-      return kMojoInterleaved;
-    case Packing::kNone:
-      return kMojoNoGate;
-    default:
-      return kMojoHalves;
+    case Packing::kInterleaved: return kMojoInterleaved;
+    case Packing::kNone: return kMojoNoGate;
+    default: return kMojoHalves;
   }
 }
 

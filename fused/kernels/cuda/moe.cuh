@@ -89,15 +89,9 @@ __device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, flo
   }
   float v;
   switch (a.activation) {
-    case kMojoSilu:
-      v = gate / (1.0f + __expf(-a.alpha * gate));
-      break;
-    case kMojoGelu:
-      v = 0.5f * gate * (1.0f + erff(gate * 0.70710678f));
-      break;
-    case kMojoGeluTanh:
-      v = 0.5f * gate * (1.0f + tanhf(0.79788456f * (gate + 0.044715f * gate * gate * gate)));
-      break;
+    case kMojoSilu: v = gate / (1.0f + __expf(-a.alpha * gate)); break;
+    case kMojoGelu: v = 0.5f * gate * (1.0f + erff(gate * 0.70710678f)); break;
+    case kMojoGeluTanh: v = 0.5f * gate * (1.0f + tanhf(0.79788456f * (gate + 0.044715f * gate * gate * gate))); break;
     default:
       v = gate < 0 ? 0 : gate;
       if (a.activation == kMojoReluSquared) v *= v;

@@ -126,9 +126,7 @@ cudaError_t RunTiles(const MojoMoEArgs& a, const MoEWork& work, unsigned blocks,
 }
 
 // HopperTakes tells whether HopperTile is for a call: of no smaller matrices than a stage has.
-bool HopperTakes(const MojoMoEArgs& a) {
-  return a.hidden >= kTileDeep && a.inner >= kTileDeep && HasHopperTile();
-}
+bool HopperTakes(const MojoMoEArgs& a) { return a.hidden >= kTileDeep && a.inner >= kTileDeep && HasHopperTile(); }
 
 // TileTokens is the width of tiles: up to twice what an expert gets on average, so that few get more. On Hopper
 // the bounds are those measured. MultiplyTile is the faster one there where tiles are narrow, of matrices of

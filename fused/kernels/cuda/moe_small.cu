@@ -130,8 +130,8 @@ struct Chosen {
 // if that is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
 // 32 * hidden bytes a block. Registers: 48 (56 of 16 warps on compute capability 10.0), shared memory 8 KB.
 template <class T, bool kGated, int kWarps>
-__global__ __launch_bounds__(32 * kWarps, kFirstWarps / kWarps) void SmallGateUp(
-    const __grid_constant__ MojoMoEArgs a, T* activated) {
+__global__ void __launch_bounds__(32 * kWarps, kFirstWarps / kWarps)
+    SmallGateUp(const __grid_constant__ MojoMoEArgs a, T* activated) {
   __shared__ Chosen chosen;
   __shared__ float sums[kWarps][4][32];
   WaitForPrevious();

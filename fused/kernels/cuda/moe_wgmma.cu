@@ -215,9 +215,9 @@ __device__ __forceinline__ void MultiplyPlaces(const MojoMoEArgs& a, const MoEWo
 // ones, of which a thread that loads keeps 72 and one that multiplies has 216. Shared memory: see Form. A step of
 // 128 x 256 reads 48 KB from L2 for 4.2 million operations.
 template <class T, int kTokens, Product kProduct, bool kInOut>
-__global__ __launch_bounds__(Form<kTokens>::kThreads, Form<kTokens>::kBlocks) void WarpGroupTile(
-    const __grid_constant__ MojoMoEArgs a, const __grid_constant__ MoEWork work, const __grid_constant__ Maps maps,
-    int row_blocks) {
+__global__ void __launch_bounds__(Form<kTokens>::kThreads, Form<kTokens>::kBlocks)
+    WarpGroupTile(const __grid_constant__ MojoMoEArgs a, const __grid_constant__ MoEWork work,
+                  const __grid_constant__ Maps maps, int row_blocks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char memory[];
   typedef Form<kTokens> F;

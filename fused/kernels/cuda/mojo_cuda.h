@@ -157,10 +157,10 @@ typedef struct {
   size_t top_k;
   size_t experts;
   size_t hidden;
-  size_t inner; /* packed is 2 * inner, or inner with kMojoNoGate */
-  MojoType x_type;            /* of x and y */
-  MojoType weights_type;      /* float32 or x_type */
-  MojoType expert_type;       /* of gate_up, down and the biases */
+  size_t inner;          /* packed is 2 * inner, or inner with kMojoNoGate */
+  MojoType x_type;       /* of x and y */
+  MojoType weights_type; /* float32 or x_type */
+  MojoType expert_type;  /* of gate_up, down and the biases */
   MojoPacking packing;
   int gate_up_in_out;
   int down_in_out;

@@ -40,8 +40,7 @@ __device__ __forceinline__ void Forget(unsigned int zero, Pack<T, kCount>* pack)
 
 // AddPacks gives round_T(a + b).
 template <class T, int kCount>
-__device__ __forceinline__ Pack<T, kCount> AddPacks(const Pack<T, kCount>& a,
-                                                    const Pack<T, kCount>& b) {
+__device__ __forceinline__ Pack<T, kCount> AddPacks(const Pack<T, kCount>& a, const Pack<T, kCount>& b) {
   float u[kCount], v[kCount];
   ToFloats(a, u);
   ToFloats(b, v);
@@ -72,8 +71,7 @@ __device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
 
 // Scaled gives the result of a pack. Numbers are rounded in pairs, which one instruction does.
 template <class Y, class X, class S, int kCount>
-__device__ __forceinline__ Pack<Y, kCount> Scaled(const Pack<X, kCount>& x,
-                                                  const ScaleOf<S, kCount>& scale, float inv,
+__device__ __forceinline__ Pack<Y, kCount> Scaled(const Pack<X, kCount>& x, const ScaleOf<S, kCount>& scale, float inv,
                                                   bool after_cast) {
   Pack<Y, kCount> y;
 #pragma unroll
@@ -249,18 +247,15 @@ cudaError_t RunBlocks(const Params& p, const NormPlan& plan, cudaStream_t stream
 template <class X, class Y, class S, bool kUsual, bool kAdd>
 cudaError_t Run(const Params& p, const NormPlan& plan, cudaStream_t stream) {
   switch (plan.form) {
-    case NormPlan::kGroups4:
-      return RunRows<X, Y, S, kAdd, 4, true, 0>(p, plan, stream);
-    case NormPlan::kBlock4:
-      return RunBlocks<X, Y, S, kUsual, kAdd, 4>(p, plan, stream);
+    case NormPlan::kGroups4: return RunRows<X, Y, S, kAdd, 4, true, 0>(p, plan, stream);
+    case NormPlan::kBlock4: return RunBlocks<X, Y, S, kUsual, kAdd, 4>(p, plan, stream);
     case NormPlan::kBlock2:
       if constexpr (kUsual) return RunBlocks<X, Y, S, kUsual, kAdd, 2>(p, plan, stream);
       break;
     case NormPlan::kBlock8:
       if constexpr (kUsual) return RunRows<X, Y, S, kAdd, 8, false, 0>(p, plan, stream);
       break;
-    default:
-      break;
+    default: break;
   }
   return Launch(NormAnyRow<X, Y, S, kAdd>, dim3(static_cast<unsigned>(p.rows)),
                 dim3(p.width > 2048 ? kMostThreads : 128), 0, stream, p);
@@ -268,8 +263,7 @@ cudaError_t Run(const Params& p, const NormPlan& plan, cudaStream_t stream) {
 
 template <class X, class Y, class S, bool kUsual>
 cudaError_t RunAdd(bool add, const Params& p, const NormPlan& plan, cudaStream_t stream) {
-  return add ? Run<X, Y, S, kUsual, true>(p, plan, stream)
-             : Run<X, Y, S, kUsual, false>(p, plan, stream);
+  return add ? Run<X, Y, S, kUsual, true>(p, plan, stream) : Run<X, Y, S, kUsual, false>(p, plan, stream);
 }
 
 // RunTypes chooses by the types; narrow is the one that is not float32 where there is one.
@@ -283,15 +277,12 @@ cudaError_t RunNarrow(const MojoRMSNormArgs& args, bool add, const Params& p, co
 
 const NormPlan* forced_plan = nullptr;
 
-bool Usual(const MojoRMSNormArgs& args) {
-  return args.x_type == args.scale_type && args.x_type != kMojoFloat32;
-}
+bool Usual(const MojoRMSNormArgs& args) { return args.x_type == args.scale_type && args.x_type != kMojoFloat32; }
 
 cudaError_t RunNorm(const MojoRMSNormArgs& args, bool add, cudaStream_t stream) {
   if (args.rows == 0 || args.width == 0) return cudaSuccess;
   if (args.width > INT32_MAX / 2 || args.rows > INT32_MAX) return cudaErrorInvalidValue;
-  if (args.x_type != args.scale_type && args.x_type != kMojoFloat32 &&
-      args.scale_type != kMojoFloat32) {
+  if (args.x_type != args.scale_type && args.x_type != kMojoFloat32 && args.scale_type != kMojoFloat32) {
     return cudaErrorInvalidValue;
   }
   const Params p = {args.x,
@@ -308,12 +299,9 @@ cudaError_t RunNorm(const MojoRMSNormArgs& args, bool add, cudaStream_t stream) 
   const NormPlan plan = forced_plan != nullptr ? *forced_plan : PlanNorm(args, add);
   const MojoType narrow = args.x_type == kMojoFloat32 ? args.scale_type : args.x_type;
   switch (narrow) {
-    case kMojoFloat32:
-      return RunAdd<float, float, float, false>(add, p, plan, stream);
-    case kMojoFloat16:
-      return RunNarrow<Half>(args, add, p, plan, stream);
-    case kMojoBFloat16:
-      return RunNarrow<BFloat>(args, add, p, plan, stream);
+    case kMojoFloat32: return RunAdd<float, float, float, false>(add, p, plan, stream);
+    case kMojoFloat16: return RunNarrow<Half>(args, add, p, plan, stream);
+    case kMojoBFloat16: return RunNarrow<BFloat>(args, add, p, plan, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -325,8 +313,8 @@ void ForceNormPlan(const NormPlan* plan) { forced_plan = plan; }
 NormPlan PlanNorm(const MojoRMSNormArgs& args, bool add) {
   NormPlan any = {NormPlan::kAny, 0, 1};
   const size_t count = 16 / TypeSize(args.x_type);
-  if (args.width % count != 0 || !Aligned(args.x, 16) || !Aligned(args.scale, 16) ||
-      !Aligned(args.y, 16) || (add && (!Aligned(args.residual, 16) || !Aligned(args.sum, 16)))) {
+  if (args.width % count != 0 || !Aligned(args.x, 16) || !Aligned(args.scale, 16) || !Aligned(args.y, 16) ||
+      (add && (!Aligned(args.residual, 16) || !Aligned(args.sum, 16)))) {
     return any;
   }
   const size_t packs = args.width / count;

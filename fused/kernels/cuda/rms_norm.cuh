@@ -10,7 +10,7 @@ namespace mojo {
 struct NormPlan {
   enum Form {
     kGroups4,  // a row in threads lanes of a warp, up to 4 packs of 16 bytes each
-    kBlock2,  // a row in a block, two packs a thread
+    kBlock2,   // a row in a block, two packs a thread
     kBlock4,
     kBlock8,
     kAny,  // any width and alignment

@@ -78,23 +78,16 @@ cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, c
     typedef decltype(zero) T;
     if (Plain(args, launch)) return Run<T, false, false, true>::Packs(launch, params...);
     switch (layouts) {
-      case 0:
-        return Run<T, false, false, false>::Packs(launch, params...);
-      case 1:
-        return Run<T, false, true, false>::Packs(launch, params...);
-      case 2:
-        return Run<T, true, false, false>::Packs(launch, params...);
-      default:
-        return Run<T, true, true, false>::Packs(launch, params...);
+      case 0: return Run<T, false, false, false>::Packs(launch, params...);
+      case 1: return Run<T, false, true, false>::Packs(launch, params...);
+      case 2: return Run<T, true, false, false>::Packs(launch, params...);
+      default: return Run<T, true, true, false>::Packs(launch, params...);
     }
   };
   switch (args.type) {
-    case kMojoFloat32:
-      return of_type(float());
-    case kMojoFloat16:
-      return of_type(Half());
-    case kMojoBFloat16:
-      return of_type(BFloat());
+    case kMojoFloat32: return of_type(float());
+    case kMojoFloat16: return of_type(Half());
+    case kMojoBFloat16: return of_type(BFloat());
   }
   return cudaErrorInvalidValue;
 }

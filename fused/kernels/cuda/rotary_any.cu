@@ -43,8 +43,8 @@ struct Row {
   __device__ __forceinline__ float At(int channel) const {
     const float v = ToFloat(x[channel]);
     if (!kNorm) return v;
-    const float s = scale_is_float ? static_cast<const float*>(scale)[channel]
-                                   : ToFloat(static_cast<const T*>(scale)[channel]);
+    const float s =
+        scale_is_float ? static_cast<const float*>(scale)[channel] : ToFloat(static_cast<const T*>(scale)[channel]);
     const float n = v * inv;
     return Round<T>((after_cast ? Round<T>(n) : n) * s);
   }
@@ -92,8 +92,7 @@ __global__ void __launch_bounds__(32 * kWarps, 8) RotateRows(const __grid_consta
       sin += index * p.sin_step[i];
       rest = next;
     }
-    Row<X, T, kNorm> x = {static_cast<const X*>(p.x) + row * p.width, p.scale, 0, p.scale_is_float,
-                          p.scale_after_cast};
+    Row<X, T, kNorm> x = {static_cast<const X*>(p.x) + row * p.width, p.scale, 0, p.scale_is_float, p.scale_after_cast};
     T* y = static_cast<T*>(p.y) + row * p.width;
     if (kNorm) x.inv = Inverse(x.x, p, lane);
     const int after = p.first + 2 * p.half;
@@ -106,10 +105,8 @@ __global__ void __launch_bounds__(32 * kWarps, 8) RotateRows(const __grid_consta
       const int j = p.to ? 2 * i : i, k = p.to ? 2 * i + 1 : i + p.half;
       const float cos_a = ToFloat(cos[p.cos_wide ? j : i]), cos_b = ToFloat(cos[p.cos_wide ? k : i]);
       const float sin_a = ToFloat(sin[p.sin_wide ? j : i]), sin_b = ToFloat(sin[p.sin_wide ? k : i]);
-      y[p.first + j] = FromFloat<T>(
-          __fsub_rn(Round<T>(__fmul_rn(a, cos_a)), Round<T>(__fmul_rn(b, sin_a))));
-      y[p.first + k] = FromFloat<T>(
-          __fadd_rn(Round<T>(__fmul_rn(b, cos_b)), Round<T>(__fmul_rn(a, sin_b))));
+      y[p.first + j] = FromFloat<T>(__fsub_rn(Round<T>(__fmul_rn(a, cos_a)), Round<T>(__fmul_rn(b, sin_a))));
+      y[p.first + k] = FromFloat<T>(__fadd_rn(Round<T>(__fmul_rn(b, cos_b)), Round<T>(__fmul_rn(a, sin_b))));
     }
   }
 }
@@ -118,8 +115,8 @@ template <class X, class T, bool kNorm>
 cudaError_t Run(const Params& p, cudaStream_t stream) {
   const size_t most = static_cast<size_t>(TheDevice().multiprocessors) * 16;
   const size_t blocks = DivideUp(p.rows, kWarps);
-  return Launch(RotateRows<X, T, kNorm>, dim3(static_cast<unsigned>(blocks < most ? blocks : most)),
-                dim3(32 * kWarps), 0, stream, p);
+  return Launch(RotateRows<X, T, kNorm>, dim3(static_cast<unsigned>(blocks < most ? blocks : most)), dim3(32 * kWarps),
+                0, stream, p);
 }
 
 template <class T>
@@ -163,12 +160,9 @@ cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream) {
     p.per_channel = 1.0f / static_cast<float>(args.width);
   }
   switch (args.type) {
-    case kMojoFloat32:
-      return RunType<float>(work, p, stream);
-    case kMojoFloat16:
-      return RunType<Half>(work, p, stream);
-    case kMojoBFloat16:
-      return RunType<BFloat>(work, p, stream);
+    case kMojoFloat32: return RunType<float>(work, p, stream);
+    case kMojoFloat16: return RunType<Half>(work, p, stream);
+    case kMojoBFloat16: return RunType<BFloat>(work, p, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -70,8 +70,8 @@ bool LayOut(const RotaryWork& work, RotaryLaunch* launch, dim3* grid, dim3* bloc
   const size_t half = args.rotated / 2;
   const bool copies = norm != nullptr || args.x != args.y;
   const size_t rest = copies ? args.width - args.rotated : 0;
-  if (half % count != 0 || args.first % count != 0 || args.width % count != 0 ||
-      rest % (2 * count) != 0 || (args.first != 0 && args.first + args.rotated != args.width)) {
+  if (half % count != 0 || args.first % count != 0 || args.width % count != 0 || rest % (2 * count) != 0 ||
+      (args.first != 0 && args.first + args.rotated != args.width)) {
     return false;
   }
   if (!Aligned(args.x, 16) || !Aligned(args.y, 16) || !Aligned(args.cos, 16) || !Aligned(args.sin, 16)) return false;
@@ -130,8 +130,9 @@ bool Join(const RotaryLaunch& other, RotaryLaunch* launch) {
   RotaryLaunch& p = *launch;
   if (p.cos != other.cos || p.sin != other.sin || p.places != other.places || p.first != other.first ||
       p.half != other.half || p.rest != other.rest || p.all_chunks != other.all_chunks ||
-      p.cos_wide != other.cos_wide || p.sin_wide != other.sin_wide || p.epsilon != other.epsilon || p.per_channel != other.per_channel ||
-      p.scale_is_float != other.scale_is_float || p.scale_after_cast != other.scale_after_cast) {
+      p.cos_wide != other.cos_wide || p.sin_wide != other.sin_wide || p.epsilon != other.epsilon ||
+      p.per_channel != other.per_channel || p.scale_is_float != other.scale_is_float ||
+      p.scale_after_cast != other.scale_after_cast) {
     return false;
   }
   for (int i = 0; i < 2; ++i) {

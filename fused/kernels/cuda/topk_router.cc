@@ -32,12 +32,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
 
 MojoScore ToMojoScore(Score score) {
   switch (score) {
-    case Score::kSigmoid:
-      return kMojoSigmoid;
-    case Score::kSqrtSoftplus:
-      return kMojoSqrtSoftplus;
-    default:
-      return kMojoSoftmax;
+    case Score::kSigmoid: return kMojoSigmoid;
+    case Score::kSqrtSoftplus: return kMojoSqrtSoftplus;
+    default: return kMojoSoftmax;
   }
 }
 

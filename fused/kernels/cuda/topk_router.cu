@@ -354,11 +354,8 @@ cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* args, cudaStream_t stre
     return mojo::Launch(mojo::RouteAny, static_cast<unsigned>(mojo::RowsAtOnce(a)), mojo::kThreads, 0, stream, a);
   }
   switch (a.logits_type) {
-    case kMojoFloat16:
-      return mojo::RunType<mojo::Half>(a, stream);
-    case kMojoBFloat16:
-      return mojo::RunType<mojo::BFloat>(a, stream);
-    default:
-      return mojo::RunType<float>(a, stream);
+    case kMojoFloat16: return mojo::RunType<mojo::Half>(a, stream);
+    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(a, stream);
+    default: return mojo::RunType<float>(a, stream);
   }
 }

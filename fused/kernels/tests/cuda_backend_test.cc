@@ -27,9 +27,9 @@ struct Call {
   MojoTopKRouterArgs router;
   MojoMoEArgs moe;
 } call;
-bool added;                      // AddRMSNorm was called
+bool added;                       // AddRMSNorm was called
 cudaError_t gives = cudaSuccess;  // what the kernels return
-size_t wants = 0;                // the bytes of scratch memory that they ask for
+size_t wants = 0;                 // the bytes of scratch memory that they ask for
 
 template <class T>
 cudaError_t Keep(T* kept, const T* args, cudaStream_t stream) {
@@ -44,7 +44,9 @@ cudaError_t Keep(T* kept, const T* args, cudaStream_t stream) {
 
 extern "C" {
 cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) { return added = false, Keep(&call.norm, a, s); }
-cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) { return added = true, Keep(&call.norm, a, s); }
+cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) {
+  return added = true, Keep(&call.norm, a, s);
+}
 cudaError_t MojoCudaGLU(const MojoGLUArgs* a, cudaStream_t s) { return Keep(&call.glu, a, s); }
 cudaError_t MojoCudaRotaryEmbedding(const MojoRotaryArgs* a, int count, cudaStream_t s) {
   return count == 1 ? Keep(&call.rotary, a, s) : cudaErrorInvalidValue;
@@ -127,7 +129,8 @@ std::string Run(const Case& c, const OrtApi& api) {
   op->KernelDestroy(kernel);
   for (size_t i = 0; i < 2; ++i) out_shape[i] = outputs[i].shape;
   Check(live_objects == before, std::string(c.op) + " leaves something behind");
-  if (call.count > 0) Check(call.stream == reinterpret_cast<cudaStream_t>(&the_stream), std::string(c.op) + ": another stream");
+  if (call.count > 0)
+    Check(call.stream == reinterpret_cast<cudaStream_t>(&the_stream), std::string(c.op) + ": another stream");
   return text;
 }
 
@@ -140,29 +143,36 @@ OrtKernelInfo Node(std::map<std::string, int64_t> ints, std::map<std::string, fl
 
 const OrtKernelInfo kNorm = Node({{"axis", -2}, {"scale_after_cast", 0}}, {{"epsilon", 0.5f}});
 const OrtKernelInfo kGate = Node({}, {{"alpha", 1}, {"limit", 2}, {"up_offset", 3}}, {{"activation", "gelu_tanh"}});
-const OrtKernelInfo kRotate = Node({{"interleaved", 1}, {"rotary_dim", 4}}, {},
-                                   {{"rotated_side", "last"}, {"output_layout", "halves"}});
-const OrtKernelInfo kNormRotate = Node({{"scale_after_cast", 1}, {"interleaved", 0}, {"rotary_dim", 4}}, {{"epsilon", 0.25f}},
-                                       {{"rotated_side", "last"}, {"output_layout", "interleaved"}});
+const OrtKernelInfo kRotate =
+    Node({{"interleaved", 1}, {"rotary_dim", 4}}, {}, {{"rotated_side", "last"}, {"output_layout", "halves"}});
+const OrtKernelInfo kNormRotate =
+    Node({{"scale_after_cast", 1}, {"interleaved", 0}, {"rotary_dim", 4}}, {{"epsilon", 0.25f}},
+         {{"rotated_side", "last"}, {"output_layout", "interleaved"}});
 const OrtKernelInfo kRoute = Node({{"top_k", 3}, {"groups", 4}, {"group_top_k", 2}, {"renormalize", 1}},
                                   {{"excluded_score", 0}, {"epsilon", 0.25f}, {"scale", 2.5f}},
                                   {{"score", "sigmoid"}, {"order", "score_first"}, {"group_score", "top2_sum"}});
-const OrtKernelInfo kExperts = Node({}, {{"alpha", 1.5f}, {"limit", 7}, {"up_offset", 1}},
-                                    {{"activation", "silu"}, {"packing", "interleaved"}, {"gate_up_layout", "in_out"}, {"down_layout", "out_in"}});
+const OrtKernelInfo kExperts =
+    Node({}, {{"alpha", 1.5f}, {"limit", 7}, {"up_offset", 1}},
+         {{"activation", "silu"}, {"packing", "interleaved"}, {"gate_up_layout", "in_out"}, {"down_layout", "out_in"}});
 
 Case MoE(Type x, Type v) {
-  return {"MoE", {x, kF32, kI64, v, v, v, v}, {{2, 5, 8}, {10, 3}, {2, 5, 3}, {4, 8, 12}, {4, 8, 6}, kLeftOut, {4, 8}}, kExperts};
+  return {"MoE",
+          {x, kF32, kI64, v, v, v, v},
+          {{2, 5, 8}, {10, 3}, {2, 5, 3}, {4, 8, 12}, {4, 8, 6}, kLeftOut, {4, 8}},
+          kExperts};
 }
 
 void TestArguments(const OrtApi& api) {
   Check(Run({"RMSNorm", {kBF16, kF32}, {{2, 3, 4, 5}, {4, 5}}, kNorm}, api).empty(), "RMSNorm fails");
   const MojoRMSNormArgs& n = call.norm;
-  Check(!added && n.x == &in[0] && n.scale == &in[1] && n.y == &out[0] && n.rows == 6 && n.width == 20 && n.epsilon == 0.5f &&
-            n.x_type == kMojoBFloat16 && n.scale_type == kMojoFloat32 && !n.scale_after_cast,
+  Check(!added && n.x == &in[0] && n.scale == &in[1] && n.y == &out[0] && n.rows == 6 && n.width == 20 &&
+            n.epsilon == 0.5f && n.x_type == kMojoBFloat16 && n.scale_type == kMojoFloat32 && !n.scale_after_cast,
         "RMSNorm's arguments");
   for (size_t outputs : {1, 2}) {
-    Check(Run({"AddRMSNorm", {kF16, kF16, kF16}, {{3, 4, 5}, {3, 4, 5}, {4, 5}}, kNorm, outputs}, api).empty(), "AddRMSNorm fails");
-    Check(added && n.residual == &in[1] && n.scale == &in[2] && n.sum == (outputs == 2 ? &out[1] : nullptr) && n.rows == 3,
+    Check(Run({"AddRMSNorm", {kF16, kF16, kF16}, {{3, 4, 5}, {3, 4, 5}, {4, 5}}, kNorm, outputs}, api).empty(),
+          "AddRMSNorm fails");
+    Check(added && n.residual == &in[1] && n.scale == &in[2] && n.sum == (outputs == 2 ? &out[1] : nullptr) &&
+              n.rows == 3,
           "AddRMSNorm's arguments");
   }
   Check(Run({"GLU", {kF32, kF32}, {{3, 7}, {3, 7}}, kGate}, api).empty(), "GLU fails");
@@ -170,49 +180,59 @@ void TestArguments(const OrtApi& api) {
   Check(g.gate == &in[0] && g.up == &in[1] && g.y == &out[0] && g.count == 21 && g.type == kMojoFloat32 &&
             g.activation == kMojoGeluTanh && g.alpha == 1 && g.limit == 2 && g.up_offset == 3,
         "GLU's arguments");
-  Check(Run({"RotaryEmbedding", {kF16, kF16, kF16}, {{2, 3, 5, 6}, {2, 1, 5, 4}, {5, 2}}, kRotate}, api).empty(), "RotaryEmbedding fails");
+  Check(Run({"RotaryEmbedding", {kF16, kF16, kF16}, {{2, 3, 5, 6}, {2, 1, 5, 4}, {5, 2}}, kRotate}, api).empty(),
+        "RotaryEmbedding fails");
   const MojoRotaryArgs& r = call.rotary;
-  Check(r.x == &in[0] && r.cos == &in[1] && r.sin == &in[2] && r.y == &out[0] && r.type == kMojoFloat16 && r.rank == 3 &&
-            r.dims[0] == 2 && r.dims[1] == 3 && r.dims[2] == 5 && r.cos_step[0] == 20 && r.cos_step[1] == 0 && r.cos_step[2] == 4 &&
-            r.sin_step[0] == 0 && r.sin_step[2] == 2 && r.width == 6 && r.first == 2 && r.rotated == 4 && r.cos_wide && !r.sin_wide &&
-            r.interleaved && !r.output_interleaved,
+  Check(r.x == &in[0] && r.cos == &in[1] && r.sin == &in[2] && r.y == &out[0] && r.type == kMojoFloat16 &&
+            r.rank == 3 && r.dims[0] == 2 && r.dims[1] == 3 && r.dims[2] == 5 && r.cos_step[0] == 20 &&
+            r.cos_step[1] == 0 && r.cos_step[2] == 4 && r.sin_step[0] == 0 && r.sin_step[2] == 2 && r.width == 6 &&
+            r.first == 2 && r.rotated == 4 && r.cos_wide && !r.sin_wide && r.interleaved && !r.output_interleaved,
         "RotaryEmbedding's arguments");
-  Check(Run({"NormRotary", {kF32, kF16, kF16, kF16}, {{2, 3, 5, 6}, {6}, {2, 1, 5, 4}, {5, 2}}, kNormRotate}, api).empty(), "NormRotary fails");
+  Check(Run({"NormRotary", {kF32, kF16, kF16, kF16}, {{2, 3, 5, 6}, {6}, {2, 1, 5, 4}, {5, 2}}, kNormRotate}, api)
+            .empty(),
+        "NormRotary fails");
   const MojoNormRotaryArgs& b = call.norm_rotary;
   const MojoRotaryArgs& q = b.rotary;
-  Check(q.x == &in[0] && b.scale == &in[1] && q.cos == &in[2] && q.sin == &in[3] && q.y == &out[0] && q.type == kMojoFloat16 &&
-            b.x_type == kMojoFloat32 && b.scale_type == kMojoFloat16 && b.scale_after_cast && b.epsilon == 0.25f && q.rank == 3 &&
-            q.dims[2] == 5 && q.cos_step[0] == 20 && q.cos_step[1] == 0 && q.sin_step[2] == 2 && q.width == 6 && q.first == 2 &&
-            q.rotated == 4 && q.cos_wide && !q.sin_wide && !q.interleaved && q.output_interleaved && out_shape[0] == Dims{2, 3, 5, 6},
+  Check(q.x == &in[0] && b.scale == &in[1] && q.cos == &in[2] && q.sin == &in[3] && q.y == &out[0] &&
+            q.type == kMojoFloat16 && b.x_type == kMojoFloat32 && b.scale_type == kMojoFloat16 && b.scale_after_cast &&
+            b.epsilon == 0.25f && q.rank == 3 && q.dims[2] == 5 && q.cos_step[0] == 20 && q.cos_step[1] == 0 &&
+            q.sin_step[2] == 2 && q.width == 6 && q.first == 2 && q.rotated == 4 && q.cos_wide && !q.sin_wide &&
+            !q.interleaved && q.output_interleaved && out_shape[0] == Dims{2, 3, 5, 6},
         "NormRotary's arguments");
-  Check(Run({"NormRotary", {kBF16, kF32, kBF16, kBF16}, {{3, 6}, {1, 6}, {2}, {2}}, kNormRotate}, api).find("scale_after_cast is 1") !=
-            std::string::npos, "NormRotary takes a scale that its norm does not");
+  Check(Run({"NormRotary", {kBF16, kF32, kBF16, kBF16}, {{3, 6}, {1, 6}, {2}, {2}}, kNormRotate}, api)
+                .find("scale_after_cast is 1") != std::string::npos,
+        "NormRotary takes a scale that its norm does not");
 }
 
 // TestScratch is about the ops that take memory for a run.
 void TestScratch(const OrtApi& api) {
   for (size_t bytes : {0, 1024}) {
     wants = bytes;
-    Check(Run({"TopKRouter", {kBF16, kF16}, {{2, 5, 16}, bytes == 0 ? kLeftOut : Dims{16}}, kRoute, 2}, api).empty(), "TopKRouter fails");
+    Check(Run({"TopKRouter", {kBF16, kF16}, {{2, 5, 16}, bytes == 0 ? kLeftOut : Dims{16}}, kRoute, 2}, api).empty(),
+          "TopKRouter fails");
     const MojoTopKRouterArgs& t = call.router;
     Check(t.logits == &in[0] && t.bias == (bytes == 0 ? nullptr : &in[1]) && static_cast<void*>(t.weights) == &out[0] &&
-              static_cast<void*>(t.ids) == &out[1] && t.rows == 10 && t.experts == 16 && t.top_k == 3 && t.logits_type == kMojoBFloat16 &&
-              t.bias_type == kMojoFloat16 && t.score == kMojoSigmoid && !t.top_k_first && t.groups == 4 && t.group_top_k == 2 && t.top2_sum &&
-              t.excluded_score == 0 && t.renormalize && t.epsilon == 0.25f && t.scale == 2.5f && (t.scratch != nullptr) == (bytes > 0),
+              static_cast<void*>(t.ids) == &out[1] && t.rows == 10 && t.experts == 16 && t.top_k == 3 &&
+              t.logits_type == kMojoBFloat16 && t.bias_type == kMojoFloat16 && t.score == kMojoSigmoid &&
+              !t.top_k_first && t.groups == 4 && t.group_top_k == 2 && t.top2_sum && t.excluded_score == 0 &&
+              t.renormalize && t.epsilon == 0.25f && t.scale == 2.5f && (t.scratch != nullptr) == (bytes > 0),
           "TopKRouter's arguments");
     Check(out_shape[0] == Dims{2, 5, 3} && out_shape[1] == Dims{2, 5, 3}, "the shapes of TopKRouter's outputs");
     Check(Run(MoE(kBF16, kF16), api).empty(), "MoE fails");
     const MojoMoEArgs& m = call.moe;
-    Check(m.x == &in[0] && m.weights == &in[1] && static_cast<const void*>(m.ids) == &in[2] && m.gate_up == &in[3] && m.down == &in[4] &&
-              m.gate_up_bias == nullptr && m.down_bias == &in[6] && m.y == &out[0] && m.tokens == 10 && m.top_k == 3 && m.experts == 4 &&
-              m.hidden == 8 && m.inner == 6 && m.x_type == kMojoBFloat16 && m.weights_type == kMojoFloat32 && m.expert_type == kMojoFloat16 &&
-              m.packing == kMojoInterleaved && m.gate_up_in_out && !m.down_in_out && m.activation == kMojoSilu && m.alpha == 1.5f &&
-              m.limit == 7 && m.up_offset == 1 && (m.scratch != nullptr) == (bytes > 0),
+    Check(m.x == &in[0] && m.weights == &in[1] && static_cast<const void*>(m.ids) == &in[2] && m.gate_up == &in[3] &&
+              m.down == &in[4] && m.gate_up_bias == nullptr && m.down_bias == &in[6] && m.y == &out[0] &&
+              m.tokens == 10 && m.top_k == 3 && m.experts == 4 && m.hidden == 8 && m.inner == 6 &&
+              m.x_type == kMojoBFloat16 && m.weights_type == kMojoFloat32 && m.expert_type == kMojoFloat16 &&
+              m.packing == kMojoInterleaved && m.gate_up_in_out && !m.down_in_out && m.activation == kMojoSilu &&
+              m.alpha == 1.5f && m.limit == 7 && m.up_offset == 1 && (m.scratch != nullptr) == (bytes > 0),
           "MoE's arguments");
   }
   wants = size_t{1} << 40;
   const std::string text = Run(MoE(kF32, kF32), api);
-  Check(call.count == 0 && text.find("mojo.MoE: no 1099511627776 bytes of scratch memory on the device: there is not") == 0, "too much: " + text);
+  Check(call.count == 0 &&
+            text.find("mojo.MoE: no 1099511627776 bytes of scratch memory on the device: there is not") == 0,
+        "too much: " + text);
   wants = 64;
 }
 
@@ -227,13 +247,15 @@ void TestErrors(const OrtApi& api) {
   for (const Case& c : all) {
     const std::string text = Run(c, api);
     Check(text.find(std::string("mojo.") + c.op + ": the CUDA kernel was not launched: ") == 0 &&
-              text.find("cudaErrorInvalidConfiguration") != std::string::npos, std::string(c.op) + " says " + text);
+              text.find("cudaErrorInvalidConfiguration") != std::string::npos,
+          std::string(c.op) + " says " + text);
   }
   gives = cudaSuccess;
   for (Case& c : all) {
     c.shapes[0].insert(c.shapes[0].begin(), -1);
     const std::string text = Run(c, api);
-    Check(call.count == 0 && text.find(std::string("mojo.") + c.op + ": ") == 0, std::string(c.op) + " takes a shape that is none: " + text);
+    Check(call.count == 0 && text.find(std::string("mojo.") + c.op + ": ") == 0,
+          std::string(c.op) + " takes a shape that is none: " + text);
   }
 }
 
@@ -248,7 +270,8 @@ int Main(int argc, char** argv) {
   if (version >= 18) {
     TestScratch(api);
   } else {
-    Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0, "an old runtime is not refused");
+    Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0,
+          "an old runtime is not refused");
   }
   TestErrors(api);
   printf("CUDA backends, API %-3u %s\n", version, failures == 0 ? "good" : "failed");

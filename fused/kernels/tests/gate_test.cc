@@ -26,13 +26,12 @@ double Activation(GateKind kind, double g, double alpha) {
 
 Exactness exactness;  // of the narrow results
 
-void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parameters& p,
-                   const Buffer& gate, const Buffer& up, bool in_place) {
+void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parameters& p, const Buffer& gate,
+                   const Buffer& up, bool in_place) {
   const ElementType type = gate.type();
   const size_t n = gate.size();
   Buffer first(gate), y(type, n);
-  GateArgs args{first.data(), up.data(), in_place ? first.data() : y.data(), p.alpha, p.limit,
-                p.offset};
+  GateArgs args{first.data(), up.data(), in_place ? first.data() : y.data(), p.alpha, p.limit, p.offset};
   const mojo::GateFn run = kernels.gate(type, kind);
   run(args, 0, n / 3);
   run(args, n / 3, n);
@@ -55,12 +54,10 @@ void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parame
     if (kind == mojo::kGateGelu) own += fmin(fabs(g), 10) * 1.5e-7;      // 1 + erf cancels
     if (kind == mojo::kGateGeluTanh) own += fmin(fabs(g), 10) * 1.5e-7;  // and so does 1 + tanh
     if (type == mojo::kFloat16) own += 6e-8;                             // subnormals
-    const double tolerance =
-        own * fabs(offset_up) + 2 * narrow * fabs(want) + (type == mojo::kFloat16 ? 6e-8 : 3e-37);
+    const double tolerance = own * fabs(offset_up) + 2 * narrow * fabs(want) + (type == mojo::kFloat16 ? 6e-8 : 3e-37);
     if (type != mojo::kFloat32) exactness.Count(got, want);
-    Check(Near(got, want, tolerance),
-          "%s: GLU %d %s alpha %g limit %g offset %g of %g, %g: %.9g, want %.9g", kernels.name,
-          kind, TypeName(type), p.alpha, p.limit, p.offset, gate.Get(i), u, got, want);
+    Check(Near(got, want, tolerance), "%s: GLU %d %s alpha %g limit %g offset %g of %g, %g: %.9g, want %.9g",
+          kernels.name, kind, TypeName(type), p.alpha, p.limit, p.offset, gate.Get(i), u, got, want);
   }
 }
 
@@ -83,8 +80,8 @@ void Sweep(const mojo::KernelTable& kernels, GateKind kind) {
 void TestGates(const mojo::KernelTable& kernels) {
   std::mt19937 rng(11);
   exactness = Exactness();
-  const Parameters plain{1, 0, 0}, clamped{1.702f, 7, 1}, quick{1.702f, 0, 0}, flat{0, 0, 0},
-      turned{-1, 0, 0}, limited{1, 2.5f, 0.5f};
+  const Parameters plain{1, 0, 0}, clamped{1.702f, 7, 1}, quick{1.702f, 0, 0}, flat{0, 0, 0}, turned{-1, 0, 0},
+      limited{1, 2.5f, 0.5f};
   for (const GateKind kind : {mojo::kGateSilu, mojo::kGateGelu, mojo::kGateGeluTanh}) {
     Sweep(kernels, kind);
     for (const ElementType type : kTypes) {
@@ -103,8 +100,8 @@ void TestGates(const mojo::KernelTable& kernels) {
       RunAndCompare(kernels, kind, limited, special, other, false);
     }
   }
-  Check(exactness.Good(), "%s: GLU: %ld of %ld narrow results differ", kernels.name,
-        exactness.different, exactness.total);
+  Check(exactness.Good(), "%s: GLU: %ld of %ld narrow results differ", kernels.name, exactness.different,
+        exactness.total);
 }
 
 }  // namespace mojo_test

@@ -83,10 +83,15 @@ Inputs Make(const Form& f, std::mt19937* rng) {
     Type type;
     std::vector<int64_t> shape;
   };
-  const std::vector<int64_t> gate_up{f.count, f.gate_up_in_out ? f.hidden : f.Packed(), f.gate_up_in_out ? f.Packed() : f.hidden};
+  const std::vector<int64_t> gate_up{f.count, f.gate_up_in_out ? f.hidden : f.Packed(),
+                                     f.gate_up_in_out ? f.Packed() : f.hidden};
   const std::vector<int64_t> down{f.count, f.down_in_out ? f.inner : f.hidden, f.down_in_out ? f.hidden : f.inner};
-  const Input list[] = {{f.x, {1, f.tokens, f.hidden}}, {f.weights, {1, f.tokens, f.k}}, {kI64, {f.tokens, f.k}},
-                        {f.experts, gate_up}, {f.experts, down}, {f.experts, {f.count, f.Packed()}},
+  const Input list[] = {{f.x, {1, f.tokens, f.hidden}},
+                        {f.weights, {1, f.tokens, f.k}},
+                        {kI64, {f.tokens, f.k}},
+                        {f.experts, gate_up},
+                        {f.experts, down},
+                        {f.experts, {f.count, f.Packed()}},
                         {f.experts, {f.count, f.hidden}}};
   Inputs made;
   for (const Input& input : list) {
@@ -133,7 +138,8 @@ void Reference(const Form& f, const Inputs& in, int64_t token, std::vector<doubl
     for (int64_t p = 0; p < packed; ++p) {
       double sum = f.gate_up_bias ? at(5, e * packed + p) : 0;
       for (int64_t h = 0; h < f.hidden; ++h) {
-        sum += at(0, token * f.hidden + h) * at(3, e * packed * f.hidden + (f.gate_up_in_out ? h * packed + p : p * f.hidden + h));
+        sum += at(0, token * f.hidden + h) *
+               at(3, e * packed * f.hidden + (f.gate_up_in_out ? h * packed + p : p * f.hidden + h));
       }
       first.push_back(sum);
     }
@@ -162,8 +168,8 @@ void Reference(const Form& f, const Inputs& in, int64_t token, std::vector<doubl
 
 const OrtCustomOp* FindOp(const Form& f) {
   for (const OrtCustomOp* op : the_domain.ops) {
-    if (strcmp(op->GetName(op), "MoE") == 0 && op->GetInputType(op, 0) == f.x &&
-        op->GetInputType(op, 1) == f.weights && op->GetInputType(op, 3) == f.experts) {
+    if (strcmp(op->GetName(op), "MoE") == 0 && op->GetInputType(op, 0) == f.x && op->GetInputType(op, 1) == f.weights &&
+        op->GetInputType(op, 3) == f.experts) {
       return op;
     }
   }
@@ -232,16 +238,35 @@ void TestGoes(const OrtApi& api, const Checker& check) {
   }
   for (size_t i = 0; i < tokens * k; ++i) ids.push_back(static_cast<int64_t>(i * 7 % experts));
   for (const size_t bytes : {size_t{1}, size_t{1} << 20}) {
-    const mojo::MoEArgs args{mojo::kFloat32, mojo::kFloat32, mojo::kFloat32, x.data(), weights.data(), ids.data(),
-                             {gate_up.data(), nullptr, true}, {down.data(), nullptr, true}, y[bytes == 1].data(),
-                             tokens, k, experts, hidden, inner, true, false, mojo::kGateSilu, 1, 0, 0, bytes};
+    const mojo::MoEArgs args{mojo::kFloat32,
+                             mojo::kFloat32,
+                             mojo::kFloat32,
+                             x.data(),
+                             weights.data(),
+                             ids.data(),
+                             {gate_up.data(), nullptr, true},
+                             {down.data(), nullptr, true},
+                             y[bytes == 1].data(),
+                             tokens,
+                             k,
+                             experts,
+                             hidden,
+                             inner,
+                             true,
+                             false,
+                             mojo::kGateSilu,
+                             1,
+                             0,
+                             0,
+                             bytes};
     OrtKernelContext context{{}, {}, 2};
     OrtStatus* status = mojo::RunMoE(mojo::TheApi(), &context, nullptr, args);
     check(status == nullptr, "MoE in goes", "it failed");
     if (status != nullptr) api.ReleaseStatus(status);
   }
   for (size_t i = 0; i < y[0].size(); ++i) {
-    check(fabs(y[0][i] - y[1][i]) < 1e-4, "MoE in goes", "the size of the scratch memory changes element " + std::to_string(i));
+    check(fabs(y[0][i] - y[1][i]) < 1e-4, "MoE in goes",
+          "the size of the scratch memory changes element " + std::to_string(i));
   }
 }
 
@@ -260,8 +285,8 @@ void TestBad(const OrtApi& api, std::mt19937* rng, const Checker& check) {
     memcpy(in.tensors[2].data + 5 * sizeof(id), &id, sizeof(id));
     fails(f, &in, {"MoE", "token 2", "choice 1", "E = 4", std::to_string(id).c_str()});
   }
-  const std::vector<std::vector<int64_t>> wrong[] = {
-      {{1, 3, 7}}, {{1, 4, 8}}, {{8}}, {{}}, {{1, 3, -8}}, {std::vector<int64_t>(17, 1)}};
+  const std::vector<std::vector<int64_t>> wrong[] = {{{1, 3, 7}}, {{1, 4, 8}},  {{8}},
+                                                     {{}},        {{1, 3, -8}}, {std::vector<int64_t>(17, 1)}};
   for (size_t input = 0; input < 7; ++input) {
     for (const auto& shape : wrong) {
       Form biased = f;
@@ -284,9 +309,9 @@ void TestMoE(const OrtApi& api, const Checker& check) {
   struct Sizes {
     int64_t tokens, k, count, hidden, inner;
   };
-  const Sizes sizes[] = {{1, 2, 4, 16, 8},     {3, 2, 5, 70, 33},   {13, 3, 4, 34, 65}, {7, 1, 3, 131, 129}, {210, 2, 2, 10, 12},
-                         {8, 2, 2, 1030, 5},   {0, 2, 3, 8, 8},     {5, 0, 3, 8, 8},    {4, 2, 3, 8, 0},     {2, 2, 3, 0, 4},
-                         {9, 2, 2, 260, 140},  {75, 3, 4, 40, 37}};
+  const Sizes sizes[] = {{1, 2, 4, 16, 8},    {3, 2, 5, 70, 33},  {13, 3, 4, 34, 65},  {7, 1, 3, 131, 129},
+                         {210, 2, 2, 10, 12}, {8, 2, 2, 1030, 5}, {0, 2, 3, 8, 8},     {5, 0, 3, 8, 8},
+                         {4, 2, 3, 8, 0},     {2, 2, 3, 0, 4},    {9, 2, 2, 260, 140}, {75, 3, 4, 40, 37}};
   int n = 0;
   for (const Type x : {kF32, kF16, kBF16}) {
     for (const Type weights : {kF32, x}) {

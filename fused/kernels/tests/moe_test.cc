@@ -17,7 +17,8 @@ void TestProduct(const mojo::KernelTable& kernels, ElementType type, bool by_row
   for (const Buffer& b : x) pointers.push_back(static_cast<const float*>(b.data()));
   const size_t y_stride = width + 1;
   Buffer y(mojo::kFloat32, (tokens - 1) * y_stride + width), alone(mojo::kFloat32, width);
-  mojo::ProductArgs args{w.data(), stride, by_rows, pointers.data(), tokens, depth, width, static_cast<float*>(y.data()), y_stride};
+  mojo::ProductArgs args{
+      w.data(), stride, by_rows, pointers.data(), tokens, depth, width, static_cast<float*>(y.data()), y_stride};
   kernels.product(type)(args);
   for (size_t t = 0; t < tokens; ++t) {
     args.x = &pointers[t];
@@ -32,9 +33,11 @@ void TestProduct(const mojo::KernelTable& kernels, ElementType type, bool by_row
         size += fabs(v);
       }
       const double got = y.Get(t * y_stride + n);
-      Check(Near(got, want, 1e-6 * size + 1e-7), "%s: product %s by %s, %zu tokens, %zu by %zu: %.9g, want %.9g", kernels.name,
-            TypeName(type), by_rows ? "rows" : "columns", tokens, width, depth, got, want);
-      if (t < 8) Check(got == alone.Get(n), "%s: product %s: other tokens change a token's result", kernels.name, TypeName(type));
+      Check(Near(got, want, 1e-6 * size + 1e-7), "%s: product %s by %s, %zu tokens, %zu by %zu: %.9g, want %.9g",
+            kernels.name, TypeName(type), by_rows ? "rows" : "columns", tokens, width, depth, got, want);
+      if (t < 8)
+        Check(got == alone.Get(n), "%s: product %s: other tokens change a token's result", kernels.name,
+              TypeName(type));
     }
   }
 }
@@ -53,8 +56,9 @@ void TestPanels(const mojo::KernelTable& kernels, ElementType type, size_t panel
   }
   const bool biased = width % 2 == 0;
   Buffer y(mojo::kFloat32, panels * width * lanes);
-  kernels.panels(type)({w.data(), stride, biased ? static_cast<const float*>(bias.data()) : nullptr, static_cast<const float*>(x.data()),
-                        panels, depth, width, static_cast<float*>(y.data()), w.data()});
+  kernels.panels(type)({w.data(), stride, biased ? static_cast<const float*>(bias.data()) : nullptr,
+                        static_cast<const float*>(x.data()), panels, depth, width, static_cast<float*>(y.data()),
+                        w.data()});
   for (size_t p = 0; p < panels; ++p) {
     std::vector<Buffer> rows(lanes, Buffer(mojo::kFloat32, width));
     std::vector<float*> pointers;
@@ -69,8 +73,8 @@ void TestPanels(const mojo::KernelTable& kernels, ElementType type, size_t panel
         size += fabs(v);
       }
       const double got = rows[lane].Get(n);
-      Check(Near(got, want, 3e-6 * size + 1e-7), "%s: panels %s, %zu panels, %zu by %zu: %.9g, want %.9g", kernels.name, TypeName(type),
-            panels, width, depth, got, want);
+      Check(Near(got, want, 3e-6 * size + 1e-7), "%s: panels %s, %zu panels, %zu by %zu: %.9g, want %.9g", kernels.name,
+            TypeName(type), panels, width, depth, got, want);
     }
   }
 }
@@ -94,8 +98,8 @@ void TestWeightedSum(const mojo::KernelTable& kernels, ElementType type, std::mt
           want += weights[i] * rows[i].Get(n);
           size += fabs(weights[i] * rows[i].Get(n));
         }
-        Check(Near(y.Get(n), want, 4e-7 * size + 0.51 * Epsilon(type) * fabs(want) + 1e-7), "%s: weighted sum %s: %.9g, want %.9g",
-              kernels.name, TypeName(type), y.Get(n), want);
+        Check(Near(y.Get(n), want, 4e-7 * size + 0.51 * Epsilon(type) * fabs(want) + 1e-7),
+              "%s: weighted sum %s: %.9g, want %.9g", kernels.name, TypeName(type), y.Get(n), want);
       }
     }
   }
@@ -110,7 +114,8 @@ void TestRelu(const mojo::KernelTable& kernels) {
     for (size_t i = 0; i < g.size(); ++i) {
       const double v = gate.Get(i), positive = isnan(v) || v > 0 ? v : 0;
       const double want = kind == mojo::kGateRelu ? positive : static_cast<float>(positive * positive);
-      Check(Near(y.Get(i), want, 0), "%s: relu%s of %g: %g", kernels.name, kind == mojo::kGateRelu ? "" : "2", v, y.Get(i));
+      Check(Near(y.Get(i), want, 0), "%s: relu%s of %g: %g", kernels.name, kind == mojo::kGateRelu ? "" : "2", v,
+            y.Get(i));
     }
   }
 }
@@ -123,7 +128,8 @@ void TestPlan(size_t lanes, std::mt19937* rng) {
       for (auto& id : ids) id = static_cast<int64_t>((*rng)() % experts % 20);
       std::vector<size_t> starts(experts + 1), choice(choices), place(choices);
       std::vector<mojo::ExpertRun> runs(mojo::MostRuns(choices, experts));
-      const size_t count = mojo::PlanRuns(ids.data(), choices, experts, lanes, starts.data(), choice.data(), place.data(), runs.data());
+      const size_t count =
+          mojo::PlanRuns(ids.data(), choices, experts, lanes, starts.data(), choice.data(), place.data(), runs.data());
       Check(count <= runs.size(), "plan: %zu runs, at most %zu expected", count, runs.size());
       size_t next = 0, panel = 0;
       for (size_t r = 0; r < count && count <= runs.size(); ++r) {
@@ -131,12 +137,15 @@ void TestPlan(size_t lanes, std::mt19937* rng) {
         Check(run.first == next && run.count >= 1 && run.count <= mojo::kMostInRun, "plan: run %zu is not next", r);
         Check(r == 0 || runs[r - 1].expert <= run.expert, "plan: experts are not in order");
         for (size_t p = run.first; p < run.first + run.count; ++p) {
-          Check(static_cast<size_t>(ids[choice[p]]) == run.expert && place[choice[p]] == p, "plan: place %zu is wrong", p);
+          Check(static_cast<size_t>(ids[choice[p]]) == run.expert && place[choice[p]] == p, "plan: place %zu is wrong",
+                p);
           Check(p == run.first || choice[p - 1] < choice[p], "plan: place %zu is out of order", p);
         }
         next = run.first + run.count;
         const size_t full = run.count - run.rest;
-        Check(run.panel == panel && full <= run.panels * lanes && (run.panels == 0 || full + lanes > run.panels * lanes) && (run.rest == 0 || full == run.panels * lanes),
+        Check(run.panel == panel && full <= run.panels * lanes &&
+                  (run.panels == 0 || full + lanes > run.panels * lanes) &&
+                  (run.rest == 0 || full == run.panels * lanes),
               "plan: %zu panels for %zu of %zu choices", run.panels, full, run.count);
         panel += run.panels;
       }

@@ -84,7 +84,8 @@ void TestExtremes(const mojo::KernelTable& kernels, const mojo::NormRotaryKey& k
   const size_t half = 19, width = 2 * half + 3;
   std::vector<double> x;
   size_t rows = 0;
-  for (const double s : {0.0, 1e-30, 1e-45, 1e19, 3e19, 3e38, -3e38, 65504.0, 6e-8, double{INFINITY}, -double{INFINITY}, double{NAN}}) {
+  for (const double s :
+       {0.0, 1e-30, 1e-45, 1e19, 3e19, 3e38, -3e38, 65504.0, 6e-8, double{INFINITY}, -double{INFINITY}, double{NAN}}) {
     for (size_t i = 0; i < width; ++i) x.push_back(i % 3 == 0 ? s : i % 3 == 1 ? -s : s / 2);
     for (size_t i = 0; i < width; ++i) x.push_back(i == 7 ? s : 0);
     rows += 2;
@@ -117,7 +118,8 @@ void TestNormRotary(const mojo::KernelTable& kernels) {
   }
   for (const mojo::NormRotaryKey& key : Keys(1)) {
     const size_t half = mojo::kRotaryInPlace / 2 - 2;
-    RunAndCompare(kernels, half, 2, {key, 3, 1, true, true, false, key.x == key.y}, Random(&rng, 2 * (2 * half + 4), 1), &rng);
+    RunAndCompare(kernels, half, 2, {key, 3, 1, true, true, false, key.x == key.y}, Random(&rng, 2 * (2 * half + 4), 1),
+                  &rng);
   }
   Check(kernels.norm_rotary({mojo::kFloat16, mojo::kFloat32, true, mojo::kHalves, mojo::kHalves}) == nullptr,
         "%s: a NormRotary for types that no op has", kernels.name);

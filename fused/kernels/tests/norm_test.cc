@@ -21,8 +21,7 @@ Exactness exactness[2];
 
 // RunAndCompare runs one combination on one case. sum_given = false leaves the output sum out, in
 // place writes Y over X.
-void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const Case& c,
-                   bool sum_given, bool in_place) {
+void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const Case& c, bool sum_given, bool in_place) {
   const NormFn run = kernels.norm(key);
   Check(run != nullptr, "%s: no norm for x %s y %s", kernels.name, TypeName(key.x), TypeName(key.y));
   if (run == nullptr) return;
@@ -49,8 +48,8 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
       if (key.add) {
         v[i] = Round(key.x, Round(mojo::kFloat32, v[i] + c.residual.Get(at)));
         if (sum_given) {
-          Check(Near(sum.Get(at), v[i], 0), "%s: AddRMSNorm %s width %zu: sum %g, want %g",
-                kernels.name, TypeName(key.x), c.width, sum.Get(at), v[i]);
+          Check(Near(sum.Get(at), v[i], 0), "%s: AddRMSNorm %s width %zu: sum %g, want %g", kernels.name,
+                TypeName(key.x), c.width, sum.Get(at), v[i]);
         }
       }
       squares += Round(mojo::kFloat32, v[i] * v[i]);
@@ -70,10 +69,9 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
         tolerance += fabs(want) * Epsilon(key.y) * (key.scale_after_cast ? 2 : 1) + 1e-7;
       }
       if (key.y != mojo::kFloat32 && want != 0) exactness[key.scale_after_cast].Count(got, want);
-      Check(Near(got, want, tolerance),
-            "%s: %s x %s y %s scale %s after %d width %zu at %zu: %.9g, want %.9g", kernels.name,
-            key.add ? "AddRMSNorm" : "RMSNorm", TypeName(key.x), TypeName(key.y),
-            TypeName(key.scale), key.scale_after_cast, c.width, i, got, want);
+      Check(Near(got, want, tolerance), "%s: %s x %s y %s scale %s after %d width %zu at %zu: %.9g, want %.9g",
+            kernels.name, key.add ? "AddRMSNorm" : "RMSNorm", TypeName(key.x), TypeName(key.y), TypeName(key.scale),
+            key.scale_after_cast, c.width, i, got, want);
     }
   }
 }
@@ -98,8 +96,7 @@ std::vector<NormKey> Keys() {
 // Extremes: rows of the numbers where float32 overflows, underflows or has no number at all.
 void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
   const double inf = INFINITY;
-  const std::vector<double> specials = {0, 1e-30, 1e-45, 1e19, 3e19, 3e38, -3e38, 65504, 6e-8,
-                                        inf, -inf, NAN};
+  const std::vector<double> specials = {0, 1e-30, 1e-45, 1e19, 3e19, 3e38, -3e38, 65504, 6e-8, inf, -inf, NAN};
   const size_t width = 19;
   std::vector<double> x;
   for (const double s : specials) {
@@ -107,8 +104,12 @@ void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
     for (size_t i = 0; i < width; ++i) x.push_back(i == 7 ? s : 0);
   }
   const std::vector<double> ones(width, 1.0);
-  const Case c{Buffer(key.x, x), Buffer(key.x, std::vector<double>(x.size(), 0.0)),
-               Buffer(key.scale, ones), x.size() / width, width, 1e-6f};
+  const Case c{Buffer(key.x, x),
+               Buffer(key.x, std::vector<double>(x.size(), 0.0)),
+               Buffer(key.scale, ones),
+               x.size() / width,
+               width,
+               1e-6f};
   RunAndCompare(kernels, key, c, true, false);
 }
 
@@ -122,7 +123,10 @@ void TestNorms(const mojo::KernelTable& kernels) {
       for (const size_t rows : {size_t{0}, size_t{1}, size_t{3}}) {
         const Case c{Buffer(key.x, Random(&rng, rows * width, 3)),
                      Buffer(key.x, Random(&rng, rows * width, 3)),
-                     Buffer(key.scale, Random(&rng, width, 1)), rows, width, 1e-5f};
+                     Buffer(key.scale, Random(&rng, width, 1)),
+                     rows,
+                     width,
+                     1e-5f};
         RunAndCompare(kernels, key, c, true, false);
         if (key.x == key.y) RunAndCompare(kernels, key, c, true, true);
         if (key.add) RunAndCompare(kernels, key, c, false, false);
@@ -145,8 +149,7 @@ void TestNorms(const mojo::KernelTable& kernels) {
       *static_cast<uint16_t*>(one.data()) = static_cast<uint16_t>(rng());
       b.push_back(one.Get(0) * (i % 2 == 0 ? 1 : ldexp(1, -9)));
     }
-    const Case c{Buffer(type, a), Buffer(type, b), Buffer(type, std::vector<double>{1.0}), a.size(),
-                 1, 1e-5f};
+    const Case c{Buffer(type, a), Buffer(type, b), Buffer(type, std::vector<double>{1.0}), a.size(), 1, 1e-5f};
     RunAndCompare(kernels, {type, type, type, false, true}, c, true, false);
   }
 }

@@ -20,8 +20,8 @@ size_t Channel(mojo::PairLayout layout, size_t half, size_t i, size_t which) {
   return layout == mojo::kHalves ? i + which * half : 2 * i + which;
 }
 
-void RunAndCompare(const mojo::KernelTable& kernels, ElementType type, size_t half, size_t count,
-                   const Form& form, std::mt19937* rng) {
+void RunAndCompare(const mojo::KernelTable& kernels, ElementType type, size_t half, size_t count, const Form& form,
+                   std::mt19937* rng) {
   const size_t width = form.before + 2 * half + form.after;
   const size_t cos_width = form.wide_cos ? 2 * half : half;
   const size_t sin_width = form.wide_sin ? 2 * half : half;
@@ -50,8 +50,8 @@ void RunAndCompare(const mojo::KernelTable& kernels, ElementType type, size_t ha
     const auto check = [&](size_t channel, double want) {
       const double got = out.Get(row * width + channel);
       Check(Near(got, want, 0),
-            "%s: RotaryEmbedding %s, layout %d to %d, half %zu, row %zu, channel %zu: %.9g, want %.9g",
-            kernels.name, TypeName(type), form.from, form.to, half, row, channel, got, want);
+            "%s: RotaryEmbedding %s, layout %d to %d, half %zu, row %zu, channel %zu: %.9g, want %.9g", kernels.name,
+            TypeName(type), form.from, form.to, half, row, channel, got, want);
     };
     for (size_t i = 0; i < half; ++i) {
       const size_t start = row * width + form.before;

@@ -23,7 +23,8 @@ struct Reference {
     const size_t size = scores.size() / args.groups;
     std::vector<double> best(args.groups);
     for (size_t g = 0; g < args.groups; ++g) {
-      std::vector<double> group(choice.begin() + static_cast<long>(g * size), choice.begin() + static_cast<long>((g + 1) * size));
+      std::vector<double> group(choice.begin() + static_cast<long>(g * size),
+                                choice.begin() + static_cast<long>((g + 1) * size));
       std::sort(group.rbegin(), group.rend());
       best[g] = args.top2_sum ? group[0] + group[1] : group[0];
     }
@@ -58,8 +59,8 @@ struct Reference {
   }
 };
 
-void RunAndCompare(const mojo::KernelTable& kernels, mojo::RouterArgs args, size_t rows, bool with_bias,
-                   double spread, std::mt19937* rng) {
+void RunAndCompare(const mojo::KernelTable& kernels, mojo::RouterArgs args, size_t rows, bool with_bias, double spread,
+                   std::mt19937* rng) {
   const size_t n = args.experts, k = args.top_k;
   const Buffer logits(args.logits_type, Random(rng, rows * n, spread));
   const Buffer bias(args.bias_type, Random(rng, n, 0.25));
@@ -83,21 +84,25 @@ void RunAndCompare(const mojo::KernelTable& kernels, mojo::RouterArgs args, size
     for (size_t j = 0; j < k; ++j) {
       const int64_t id = ids[row * k + j];
       const bool valid = id >= 0 && id < static_cast<int64_t>(n) && !taken[static_cast<size_t>(id)];
-      Check(valid, "%s: TopKRouter of %zu, row %zu: choice %zu is %lld", kernels.name, n, row, j, static_cast<long long>(id));
+      Check(valid, "%s: TopKRouter of %zu, row %zu: choice %zu is %lld", kernels.name, n, row, j,
+            static_cast<long long>(id));
       if (!valid) return;
       taken[static_cast<size_t>(id)] = true;
       const double got = want.choice[static_cast<size_t>(id)], best = want.choice[order[j]];
-      Check(Near(got, best, 2e-6 * (1 + fabs(best))), "%s: TopKRouter of %zu, row %zu: choice %zu is %lld with %.9g, want %zu with %.9g",
-            kernels.name, n, row, j, static_cast<long long>(id), got, order[j], best);
+      Check(Near(got, best, 2e-6 * (1 + fabs(best))),
+            "%s: TopKRouter of %zu, row %zu: choice %zu is %lld with %.9g, want %zu with %.9g", kernels.name, n, row, j,
+            static_cast<long long>(id), got, order[j], best);
       w.push_back(want.scores[static_cast<size_t>(id)]);
     }
     if (args.top_k_first) Reference::Score(args.score, &w);
     double sum = 0;
     for (const double x : w) sum += x;
     for (size_t j = 0; j < k; ++j) {
-      const double v = (args.renormalize ? w[j] / (sum + static_cast<double>(args.epsilon)) : w[j]) * static_cast<double>(args.scale);
-      Check(Near(weights.Get(row * k + j), v, 2e-6 * fabs(v) + 1e-30), "%s: TopKRouter of %zu, row %zu: weight %zu is %.9g, want %.9g",
-            kernels.name, n, row, j, weights.Get(row * k + j), v);
+      const double v = (args.renormalize ? w[j] / (sum + static_cast<double>(args.epsilon)) : w[j]) *
+                       static_cast<double>(args.scale);
+      Check(Near(weights.Get(row * k + j), v, 2e-6 * fabs(v) + 1e-30),
+            "%s: TopKRouter of %zu, row %zu: weight %zu is %.9g, want %.9g", kernels.name, n, row, j,
+            weights.Get(row * k + j), v);
     }
   }
 }
@@ -124,7 +129,8 @@ std::vector<int64_t> Choose(const mojo::KernelTable& kernels, const std::vector<
 void TestRouter(const mojo::KernelTable& kernels) {
   std::mt19937 rng(29);
   for (const ElementType type : kTypes) {
-    for (const size_t n : {size_t{1}, size_t{4}, size_t{8}, size_t{16}, size_t{60}, size_t{64}, size_t{130}, size_t{256}, size_t{1024}}) {
+    for (const size_t n : {size_t{1}, size_t{4}, size_t{8}, size_t{16}, size_t{60}, size_t{64}, size_t{130},
+                           size_t{256}, size_t{1024}}) {
       for (int bits = 0; bits < 64; ++bits) {
         if ((bits & 33) == 33) continue;
         mojo::RouterArgs args{};
@@ -158,8 +164,8 @@ void TestRouter(const mojo::KernelTable& kernels) {
   // The first of equals, whatever lanes they are in; every one once.
   const float inf = INFINITY;
   const auto check = [&](std::vector<float> logits, const std::vector<int64_t>& want) {
-    Check(Choose(kernels, logits, want.size()) == want, "%s: TopKRouter: another choice for logits %g, %g, ...", kernels.name,
-          static_cast<double>(logits[0]), static_cast<double>(logits[1]));
+    Check(Choose(kernels, logits, want.size()) == want, "%s: TopKRouter: another choice for logits %g, %g, ...",
+          kernels.name, static_cast<double>(logits[0]), static_cast<double>(logits[1]));
   };
   std::vector<float> ties(40, 1);
   ties[39] = ties[17] = ties[18] = ties[3] = 2;

@@ -80,18 +80,17 @@ struct Case {
   const char* op;
   std::vector<Dims> shapes;
   std::string attributes;
-  std::vector<int> over{0};  // per output: the input whose memory it may take, -1 for none
-  int constant = -1;         // an input that is a constant as well
-  Dims declared{};           // the shape that the model declares for X
-  int missing = -1;          // an input, or -2: output 0
+  std::vector<int> over{0};                            // per output: the input whose memory it may take, -1 for none
+  int constant = -1;                                   // an input that is a constant as well
+  Dims declared{};                                     // the shape that the model declares for X
+  int missing = -1;                                    // an input, or -2: output 0
   std::vector<ONNXTensorElementDataType> out_types{};  // per output; without, the inputs' type
 };
 
 const OrtCustomOp* FindOp(const char* name, ONNXTensorElementDataType type) {
   for (const OrtCustomOp* op : the_domain.ops) {
     const size_t last = op->GetInputTypeCount(op) - 1;
-    if (strcmp(op->GetName(op), name) == 0 && op->GetInputType(op, 0) == type &&
-        op->GetInputType(op, last) == type) {
+    if (strcmp(op->GetName(op), name) == 0 && op->GetInputType(op, 0) == type && op->GetInputType(op, last) == type) {
       return op;
     }
   }
@@ -155,8 +154,8 @@ const std::string kGLU = "activation=silu alpha=1. limit=0. up_offset=0.";
 
 // Rotary is the attributes of RotaryEmbedding.
 std::string Rotary(int64_t r, int interleaved = 0, const char* side = "first", const char* layout = "halves") {
-  return "interleaved=" + std::to_string(interleaved) + " rotary_dim=" + std::to_string(r) +
-         " rotated_side=" + side + " output_layout=" + layout;
+  return "interleaved=" + std::to_string(interleaved) + " rotary_dim=" + std::to_string(r) + " rotated_side=" + side +
+         " output_layout=" + layout;
 }
 
 // NormRotary is the attributes of NormRotary around those of a rotation.
@@ -233,8 +232,9 @@ void TestGood(const OrtApi& api) {
     const char* layout = interleaved ? "halves" : "interleaved";
     same_everywhere({"RotaryEmbedding", {{7, 5003}, {7, 2500}, {5000}}, Rotary(5000, interleaved, "last", layout)},
                     kF16);
-    same_everywhere({"NormRotary", {{7, 5003}, {5003}, {7, 2500}, {5000}}, NormRotary(Rotary(5000, interleaved, "last", layout))},
-                    kF16);
+    same_everywhere(
+        {"NormRotary", {{7, 5003}, {5003}, {7, 2500}, {5000}}, NormRotary(Rotary(5000, interleaved, "last", layout))},
+        kF16);
   }
   // So many experts that choosing among them takes memory.
   same_everywhere(Route({{5, 2003}, {2003}}, Router(9)), kF32);
@@ -297,9 +297,11 @@ void TestBad(const OrtApi& api) {
       {{"RotaryEmbedding", {x, many, table}, rotary}, {"RotaryEmbedding", "cos has rank 17"}},
       {{"RotaryEmbedding", {many, table, table}, rotary}, {"RotaryEmbedding", "X has rank 17"}},
       {{"RotaryEmbedding", {x, table, table}, rotary, {0}, -1, {}, 2}, {"RotaryEmbedding", "sin is missing"}},
-      {{"RotaryEmbedding", {x, table, table}, rotary, {0}, -1, {2, -1, 6}}, {"rotary_dim is 8", "at most 6", "the_node"}},
+      {{"RotaryEmbedding", {x, table, table}, rotary, {0}, -1, {2, -1, 6}},
+       {"rotary_dim is 8", "at most 6", "the_node"}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(7)}, {"rotary_dim is 7", "the_node"}},
-      {{"NormRotary", {x, {4}, table, table}, NormRotary(rotary)}, {"NormRotary", "scale has shape [4]", "must be [8]"}},
+      {{"NormRotary", {x, {4}, table, table}, NormRotary(rotary)},
+       {"NormRotary", "scale has shape [4]", "must be [8]"}},
       {{"NormRotary", {x, {4}, table, table}, NormRotary(rotary), {0}, 1}, {"scale has shape [4]"}},
       {{"NormRotary", {x, {3, 8}, table, table}, NormRotary(rotary)}, {"scale has shape [3,8]"}},
       {{"NormRotary", {x, none, table, table}, NormRotary(rotary)}, {"scale has shape []"}},
@@ -312,7 +314,8 @@ void TestBad(const OrtApi& api) {
       {{"NormRotary", {many, {1}, table, table}, NormRotary(rotary)}, {"NormRotary", "X has rank 17"}},
       {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {}, 1}, {"NormRotary", "scale is missing"}},
       {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {}, -2}, {"NormRotary", "output 0"}},
-      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {2, -1, 6}}, {"rotary_dim is 8", "at most 6", "the_node"}},
+      {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary), {0}, -1, {2, -1, 6}},
+       {"rotary_dim is 8", "at most 6", "the_node"}},
       {{"NormRotary", {x, {8}, table, table}, rotary}, {"NormRotary", "the_node", "epsilon"}},
       {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary, 0, "-0.5")}, {"epsilon is -0.5"}},
       {{"NormRotary", {x, {8}, table, table}, NormRotary(rotary, 2)}, {"scale_after_cast is 2"}},
@@ -324,7 +327,8 @@ void TestBad(const OrtApi& api) {
       {{"RotaryEmbedding", {x, table, table}, Rotary(8, -1)}, {"interleaved is -1"}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(8, 0, "middle")}, {"rotated_side is \"middle\"", "\"last\""}},
       {{"RotaryEmbedding", {x, table, table}, Rotary(8, 0, "first", "")}, {"output_layout is \"\"", "\"halves\""}},
-      {{"RotaryEmbedding", {x, table, table}, Rotary(8, 0, std::string(99, 'x').c_str())}, {"rotated_side", "the_node"}},
+      {{"RotaryEmbedding", {x, table, table}, Rotary(8, 0, std::string(99, 'x').c_str())},
+       {"rotated_side", "the_node"}},
       {{"RotaryEmbedding", {x, table, table}, "interleaved=0 rotary_dim=8"}, {"rotated_side", "required"}},
       {{"RotaryEmbedding", {x, table, table}, kNorm}, {"interleaved", "required"}},
       {Route({x, {4}}, Router(2)), {"TopKRouter", "correction_bias has shape [4]", "logits [2,3,8]", "must be [8]"}},

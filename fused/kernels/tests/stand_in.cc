@@ -66,11 +66,8 @@ OrtApi StandIn() {
     d->ops.push_back(op);
     return nullptr;
   };
-  t.AddCustomOpDomain = [](OrtSessionOptions*, OrtCustomOpDomain*) noexcept -> OrtStatus* {
-    return nullptr;
-  };
-  t.KernelContext_GetInput = [](const OrtKernelContext* c, size_t i,
-                                const OrtValue** v) noexcept -> OrtStatus* {
+  t.AddCustomOpDomain = [](OrtSessionOptions*, OrtCustomOpDomain*) noexcept -> OrtStatus* { return nullptr; };
+  t.KernelContext_GetInput = [](const OrtKernelContext* c, size_t i, const OrtValue** v) noexcept -> OrtStatus* {
     *v = i < c->inputs.size() ? c->inputs[i] : nullptr;  // a node may have fewer than the op
     return nullptr;
   };
@@ -125,8 +122,7 @@ OrtApi StandIn() {
     *v = *is ? it->second : nullptr;
     return nullptr;
   };
-  t.KernelInfo_GetInputTypeInfo = [](const OrtKernelInfo* i, size_t index,
-                                     OrtTypeInfo** type) noexcept -> OrtStatus* {
+  t.KernelInfo_GetInputTypeInfo = [](const OrtKernelInfo* i, size_t index, OrtTypeInfo** type) noexcept -> OrtStatus* {
     if (index != 0 || i->declared == nullptr) return NewStatus("types are not known");
     ++live_objects;
     *type = new OrtTypeInfo{{i->declared}};
@@ -164,8 +160,8 @@ OrtApi StandIn() {
     return nullptr;
   };
   if (version >= 17) {
-    t.KernelContext_ParallelFor = [](const OrtKernelContext* c, void (*fn)(void*, size_t), size_t total,
-                                     size_t, void* state) noexcept -> OrtStatus* {
+    t.KernelContext_ParallelFor = [](const OrtKernelContext* c, void (*fn)(void*, size_t), size_t total, size_t,
+                                     void* state) noexcept -> OrtStatus* {
       Host host;
       std::atomic<size_t> next{0};
       std::vector<std::thread> threads;
@@ -203,9 +199,8 @@ OrtApi StandIn() {
     };
   }
   if (version >= 24) {
-    t.GetTensorElementTypeAndShapeDataReference =
-        [](const OrtValue* v, ONNXTensorElementDataType* type, const int64_t** dims,
-           size_t* rank) noexcept -> OrtStatus* {
+    t.GetTensorElementTypeAndShapeDataReference = [](const OrtValue* v, ONNXTensorElementDataType* type,
+                                                     const int64_t** dims, size_t* rank) noexcept -> OrtStatus* {
       *type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
       *dims = v->shape.data();
       *rank = v->shape.size();

@@ -7,8 +7,8 @@ namespace {
 
 struct Lists {
   const aclTensorList *x, *weight, *bias;
-  const aclTensor* groups;
-  const aclTensorList* out;
+  const aclTensor *groups;
+  const aclTensorList *out;
   int64_t split, group_type, list_type, act;
 };
 
@@ -18,7 +18,7 @@ struct Shape {
   int64_t list_type;
 };
 
-Tensor Part(const Tensor& whole, int64_t i) {
+Tensor Part(const Tensor &whole, int64_t i) {
   Tensor t = whole;
   t.offset += i * t.strides[0];
   t.dims.erase(t.dims.begin());
@@ -26,7 +26,7 @@ Tensor Part(const Tensor& whole, int64_t i) {
   return t;
 }
 
-void Run(const std::vector<Tensor>& t, const Shape& shape) {
+void Run(const std::vector<Tensor> &t, const Shape &shape) {
   const std::vector<double> x = Load(t[0]), groups = Load(t[1]);
   const int64_t rows = t[0].dims[0], k = t[0].dims[1], n = t[2].dims[1];
   int64_t row = 0;
@@ -36,11 +36,11 @@ void Run(const std::vector<Tensor>& t, const Shape& shape) {
       throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION,
                     Text("group %zu ends at row %lld, of %lld", g, (long long)end, (long long)rows)};
     }
-    const Tensor& w = t[3 + (shape.weights == 1 ? 0 : g)];
+    const Tensor &w = t[3 + (shape.weights == 1 ? 0 : g)];
     const std::vector<double> weight = end > row ? Load(w.dims.size() == 3 ? Part(w, g) : w) : std::vector<double>();
     std::vector<double> bias(n);
     if (shape.biases) {
-      const Tensor& b = t[3 + shape.weights + (shape.biases == 1 ? 0 : g)];
+      const Tensor &b = t[3 + shape.weights + (shape.biases == 1 ? 0 : g)];
       bias = Load(b.dims.size() == 2 ? Part(b, g) : b);
     }
     for (; row < end; ++row) {
@@ -54,14 +54,14 @@ void Run(const std::vector<Tensor>& t, const Shape& shape) {
 }
 
 // A weight is row-major, or the transposed view of a row-major one.
-bool IsPlainOrTransposed(const Tensor& w) {
+bool IsPlainOrTransposed(const Tensor &w) {
   std::vector<int64_t> axes(w.dims.size());
   for (size_t i = 0; i < axes.size(); ++i) axes[i] = i;
   std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
   return IsContiguous(w) || IsContiguous(Permuted(w, axes));
 }
 
-void Check(Planner& p, const Lists& l) {
+void Check(Planner &p, const Lists &l) {
   p.NotNull("x", l.x);
   p.NotNull("weight", l.weight);
   p.NotNull("out", l.out);
@@ -92,7 +92,7 @@ void Check(Planner& p, const Lists& l) {
   p.Require(many == 1 ? g <= 1024 : g <= 128 && int64_t(many) == g, ACLNN_ERR_PARAM_INVALID,
             "%lld groups for %zu weights", (long long)g, many);
   int64_t n = -1;
-  for (const aclTensor* w : l.weight->tensors) {
+  for (const aclTensor *w : l.weight->tensors) {
     const Argument a{"weight", w};
     p.SameType(a, x);
     p.Rank(a, many == 1 ? 3 : 2, many == 1 ? 3 : 2);
@@ -116,7 +116,7 @@ void Check(Planner& p, const Lists& l) {
     p.HasDims(a, many == 1 ? std::vector<int64_t>{g, n} : std::vector<int64_t>{n});
   }
   const Shape shape{many, biases, l.list_type};
-  p.kernel = [shape](const std::vector<Tensor>& t) { Run(t, shape); };
+  p.kernel = [shape](const std::vector<Tensor> &t) { Run(t, shape); };
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ void Check(Planner& p, const Lists& l) {
   aclTensorList *out, aclTensorList *activationFeatureOutOptional, aclTensorList *dynQuantScaleOutOptional, \
       uint64_t *workspaceSize, aclOpExecutor **executor
 #define PLAN(op)                                                                                                    \
-  return Plan(op, workspaceSize, executor, [&](Planner& p) {                                                        \
+  return Plan(op, workspaceSize, executor, [&](Planner &p) {                                                        \
     p.Absent("scaleOptional", scaleOptional);                                                                       \
     p.Absent("offsetOptional", offsetOptional);                                                                     \
     p.Absent("antiquantScaleOptional", antiquantScaleOptional);                                                     \
@@ -152,7 +152,7 @@ extern "C" {
 
 aclnnStatus aclnnGroupedMatmulV4GetWorkspaceSize(FIRST, LAST) { PLAN("aclnnGroupedMatmulV4"); }
 
-aclnnStatus aclnnGroupedMatmulV5GetWorkspaceSize(FIRST, aclIntArray*, LAST) { PLAN("aclnnGroupedMatmulV5"); }
+aclnnStatus aclnnGroupedMatmulV5GetWorkspaceSize(FIRST, aclIntArray *, LAST) { PLAN("aclnnGroupedMatmulV5"); }
 }
 
 SECOND_PHASE(aclnnGroupedMatmulV4)

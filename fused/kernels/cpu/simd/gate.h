@@ -42,28 +42,20 @@ void Gate(const GateArgs& args, size_t begin, size_t end) {
 template <class T>
 GateFn PickKind(GateKind kind) {
   switch (kind) {
-    case kGateSilu:
-      return Gate<T, Silu>;
-    case kGateGelu:
-      return Gate<T, Gelu>;
-    case kGateGeluTanh:
-      return Gate<T, GeluTanh>;
-    case kGateRelu:
-      return Gate<T, Relu>;
-    case kGateReluSquared:
-      return Gate<T, ReluSquared>;
+    case kGateSilu: return Gate<T, Silu>;
+    case kGateGelu: return Gate<T, Gelu>;
+    case kGateGeluTanh: return Gate<T, GeluTanh>;
+    case kGateRelu: return Gate<T, Relu>;
+    case kGateReluSquared: return Gate<T, ReluSquared>;
   }
   return nullptr;
 }
 
 inline GateFn PickGate(ElementType type, GateKind kind) {
   switch (type) {
-    case kFloat32:
-      return PickKind<float>(kind);
-    case kFloat16:
-      return PickKind<Half>(kind);
-    case kBFloat16:
-      return PickKind<BFloat>(kind);
+    case kFloat32: return PickKind<float>(kind);
+    case kFloat16: return PickKind<Half>(kind);
+    case kBFloat16: return PickKind<BFloat>(kind);
   }
   return nullptr;
 }

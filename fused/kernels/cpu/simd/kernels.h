@@ -118,7 +118,8 @@ struct ProductArgs {
 typedef void (*ProductFn)(const ProductArgs& args);
 
 // PanelArgs is a product with panels of tokens, whose numbers lie side by side for each input and output:
-// y[panel][n][lane] = bias[n] + sum over k of x[panel][k][lane] * w[n * stride + k], for the n below width and the k below depth.
+// y[panel][n][lane] = bias[n] + sum over k of x[panel][k][lane] * w[n * stride + k], for the n below width and the k
+// below depth.
 struct PanelArgs {
   const void* w;
   size_t stride;

@@ -86,8 +86,7 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
         });
       }
     } else {
-      squares = SumOfSquares(
-          width, [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); });
+      squares = SumOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); });
     }
     const F32 inv = InverseRoot(squares, width, args.epsilon, [=](auto lanes, size_t i) MOJO_LAMBDA {
       const F32 v = Load(lanes, normed + i);
@@ -103,9 +102,7 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
         write(lanes, i, Round(x, Load(lanes, x + i) + Load(lanes, residual + i)));
       });
     } else {
-      ForEachVector(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
-        write(lanes, i, Load(lanes, normed + i));
-      });
+      ForEachVector(width, [=](auto lanes, size_t i) MOJO_LAMBDA { write(lanes, i, Load(lanes, normed + i)); });
     }
   }
 }
@@ -137,10 +134,8 @@ inline NormFn PickNorm(const NormKey& key) {
   switch (key.y) {
     case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
       return key.x == kFloat32 ? PickAdd<float, float, float, false>(key.add) : nullptr;
-    case kFloat16:
-      return PickNarrow<Half>(key);
-    case kBFloat16:
-      return PickNarrow<BFloat>(key);
+    case kFloat16: return PickNarrow<Half>(key);
+    case kBFloat16: return PickNarrow<BFloat>(key);
   }
   return nullptr;
 }

@@ -110,10 +110,8 @@ inline NormRotaryFn PickNormRotary(const NormRotaryKey& key) {
   switch (key.y) {
     case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
       return key.x == kFloat32 ? PickNormLayouts<float, float, false>(key.from, key.to) : nullptr;
-    case kFloat16:
-      return PickNarrowRotary<Half>(key);
-    case kBFloat16:
-      return PickNarrowRotary<BFloat>(key);
+    case kFloat16: return PickNarrowRotary<Half>(key);
+    case kBFloat16: return PickNarrowRotary<BFloat>(key);
   }
   return nullptr;
 }

@@ -118,9 +118,7 @@ MOJO_INLINE U32 LoadWords(Whole, const BFloat* p) {
 }
 MOJO_INLINE void StoreWords(Whole, BFloat* p, U32 words) { __builtin_memcpy(p, &words, sizeof(words)); }
 #if defined(__AVX512F__)
-MOJO_INLINE U32 LoadWords(Part part, const BFloat* p) {
-  return (U32)_mm512_maskz_loadu_epi32(FirstLanes(part), p);
-}
+MOJO_INLINE U32 LoadWords(Part part, const BFloat* p) { return (U32)_mm512_maskz_loadu_epi32(FirstLanes(part), p); }
 MOJO_INLINE void StoreWords(Part part, BFloat* p, U32 words) {
   _mm512_mask_storeu_epi32(p, FirstLanes(part), (__m512i)words);
 }

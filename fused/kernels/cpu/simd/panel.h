@@ -55,7 +55,8 @@ struct NextRows {
   size_t size;
 };
 
-// PanelTile adds to y the products of kPanels panels with kRows rows. Meanwhile it asks for as many inputs of the next rows.
+// PanelTile adds to y the products of kPanels panels with kRows rows. Meanwhile it asks for as many inputs of the next
+// rows.
 template <int kRows, int kPanels>
 void PanelTile(const float* w, size_t stride, const Panels& panels, const NextRows& next) {
   const float* const x = panels.x;
@@ -138,7 +139,8 @@ void MultiplyPanels(const PanelArgs& args) {
       const T* next = at + depth < args.depth ? stored + depth : static_cast<const T*>(args.next) + r * args.stride;
       NextRows rows_after{reinterpret_cast<const char*>(next), args.stride * sizeof(T), sizeof(T)};
       for (size_t p = 0; p < args.panels; p += 2) {
-        const Panels panels{args.x + p * x_apart + at * kLanes, x_apart, depth, args.y + p * y_apart + r * kLanes, y_apart};
+        const Panels panels{args.x + p * x_apart + at * kLanes, x_apart, depth, args.y + p * y_apart + r * kLanes,
+                            y_apart};
         const auto multiply = args.panels - p > 1 ? PanelTiles<kPanelRows, 2> : PanelTiles<kPanelRows, 1>;
         multiply(read, stride, rows, panels, rows_after);
         rows_after.row = rows_after.size = 0;  // once is enough
@@ -149,12 +151,9 @@ void MultiplyPanels(const PanelArgs& args) {
 
 inline PanelFn PickPanels(ElementType type) {
   switch (type) {
-    case kFloat32:
-      return MultiplyPanels<float>;
-    case kFloat16:
-      return MultiplyPanels<Half>;
-    case kBFloat16:
-      return MultiplyPanels<BFloat>;
+    case kFloat32: return MultiplyPanels<float>;
+    case kFloat16: return MultiplyPanels<Half>;
+    case kBFloat16: return MultiplyPanels<BFloat>;
   }
   return nullptr;
 }

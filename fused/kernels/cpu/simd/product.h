@@ -28,8 +28,8 @@ constexpr int kTileTokens = 3;
 #endif
 
 // Inputs that are worked off at a time, so that a tile's tokens stay in the first level of the cache; by columns, so
-// that the strip that is multiplied and the one that comes do. A product by columns with few tokens takes fewer: it goes
-// over all columns with each.
+// that the strip that is multiplied and the one that comes do. A product by columns with few tokens takes fewer: it
+// goes over all columns with each.
 constexpr size_t kRowDepth = 1024;
 constexpr size_t kColumnDepth = 48;
 constexpr size_t kFewDepth = 32;
@@ -80,8 +80,8 @@ MOJO_INLINE void AddFirst(F32 v, bool set, float* y) {
 
 // RowTile multiplies kRows rows with kTokens tokens, depth numbers of each from x[token] + at on.
 template <int kRows, int kTokens, int kLines, class T>
-MOJO_INLINE void RowTile(const T* w, size_t stride, const float* const* x, size_t at, size_t depth,
-                         float* y, size_t y_stride, Ahead<kLines> ahead) {
+MOJO_INLINE void RowTile(const T* w, size_t stride, const float* const* x, size_t at, size_t depth, float* y,
+                         size_t y_stride, Ahead<kLines> ahead) {
   F32 sum[kTokens][kRows] = {};
   ForEachVector(depth, [&](auto lanes, size_t k) MOJO_LAMBDA {
     F32 row[kRows];
@@ -98,8 +98,8 @@ MOJO_INLINE void RowTile(const T* w, size_t stride, const float* const* x, size_
 #pragma GCC unroll 6
   for (int m = 0; m < kTokens; ++m) {
     const F32 none{};
-    const F32 sums = FourSums(sum[m][0], kRows > 1 ? sum[m][1 % kRows] : none,
-                              kRows > 2 ? sum[m][2 % kRows] : none, kRows > 3 ? sum[m][3 % kRows] : none);
+    const F32 sums = FourSums(sum[m][0], kRows > 1 ? sum[m][1 % kRows] : none, kRows > 2 ? sum[m][2 % kRows] : none,
+                              kRows > 3 ? sum[m][3 % kRows] : none);
     AddFirst<kRows>(sums, at == 0, y + m * y_stride);
   }
 }
@@ -107,8 +107,8 @@ MOJO_INLINE void RowTile(const T* w, size_t stride, const float* const* x, size_
 // RowTiles is RowTile over any number of rows. ahead is for the first of them; those of the next ones
 // lie row bytes further on each.
 template <int kTokens, int kLines, class T>
-void RowTiles(const T* w, size_t stride, size_t rows, const float* const* x, size_t at, size_t depth,
-              float* y, size_t y_stride, Ahead<kLines> ahead, size_t row) {
+void RowTiles(const T* w, size_t stride, size_t rows, const float* const* x, size_t at, size_t depth, float* y,
+              size_t y_stride, Ahead<kLines> ahead, size_t row) {
   size_t r = 0;
   for (; r + kTileRows <= rows; r += kTileRows) {
     RowTile<kTileRows, kTokens>(w + r * stride, stride, x, at, depth, y + r, y_stride, ahead);
@@ -134,7 +134,8 @@ MOJO_INLINE void WithCount(size_t count, Body body) {
   body(Count<kTokens>{});
 }
 
-// ForEachTile cuts tokens, more than one tile's, into tiles of about one size and calls body(Count, first token) for each.
+// ForEachTile cuts tokens, more than one tile's, into tiles of about one size and calls body(Count, first token) for
+// each.
 template <class Body>
 MOJO_INLINE void ForEachTile(size_t tokens, Body body) {
   for (size_t tiles = (tokens + kTileTokens - 1) / kTileTokens, first = 0; tiles > 0; --tiles) {
@@ -183,10 +184,12 @@ void ManyTokensByRows(const ProductArgs& args) {
       const T* next = at + depth < args.depth ? stored + depth : w + (r + args.width) * args.stride;
       size_t tile = 0;
       ForEachTile(args.tokens, [&](auto count, size_t first) {
-        const Ahead<kTileRows / 2> ahead{reinterpret_cast<const char*>(next + tile++ % 2 * (kTileRows / 2) * args.stride),
-                                         args.stride * sizeof(T), sizeof(T)};
-        RowTiles<decltype(count)::value>(read, stride, rows, args.x + first, at, depth, args.y + r + first * args.y_stride,
-                                         args.y_stride, ahead, args.stride * sizeof(T));
+        const Ahead<kTileRows / 2> ahead{
+            reinterpret_cast<const char*>(next + tile++ % 2 * (kTileRows / 2) * args.stride), args.stride * sizeof(T),
+            sizeof(T)};
+        RowTiles<decltype(count)::value>(read, stride, rows, args.x + first, at, depth,
+                                         args.y + r + first * args.y_stride, args.y_stride, ahead,
+                                         args.stride * sizeof(T));
       });
     }
   }
@@ -194,8 +197,8 @@ void ManyTokensByRows(const ProductArgs& args) {
 
 // ColumnTile adds depth numbers of kTokens tokens, from x[token] + at on, times kVectors vectors of columns.
 template <int kVectors, int kTokens, int kLines, class Lanes, class T>
-MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float* const* x, size_t at,
-                            size_t depth, float* y, size_t y_stride, Ahead<kLines> ahead) {
+MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float* const* x, size_t at, size_t depth,
+                            float* y, size_t y_stride, Ahead<kLines> ahead) {
   F32 sum[kTokens][kVectors];
   for (int m = 0; m < kTokens; ++m) {
     for (int v = 0; v < kVectors; ++v) {
@@ -288,12 +291,9 @@ void Multiply(const ProductArgs& args) {
 
 inline ProductFn PickProduct(ElementType type) {
   switch (type) {
-    case kFloat32:
-      return Multiply<float>;
-    case kFloat16:
-      return Multiply<Half>;
-    case kBFloat16:
-      return Multiply<BFloat>;
+    case kFloat32: return Multiply<float>;
+    case kFloat16: return Multiply<Half>;
+    case kBFloat16: return Multiply<BFloat>;
   }
   return nullptr;
 }
@@ -313,12 +313,9 @@ void AddWeighted(const WeightedSumArgs& args) {
 
 inline WeightedSumFn PickWeightedSum(ElementType type) {
   switch (type) {
-    case kFloat32:
-      return AddWeighted<float>;
-    case kFloat16:
-      return AddWeighted<Half>;
-    case kBFloat16:
-      return AddWeighted<BFloat>;
+    case kFloat32: return AddWeighted<float>;
+    case kFloat16: return AddWeighted<Half>;
+    case kBFloat16: return AddWeighted<BFloat>;
   }
   return nullptr;
 }

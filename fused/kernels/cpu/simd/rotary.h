@@ -38,8 +38,7 @@ MOJO_INLINE void LoadChannels(Lanes lanes, const Source& x, size_t half, size_t 
 
 // LoadTable loads what the pairs from i on take of cos or sin.
 template <PairLayout kTo, class Lanes, class T>
-MOJO_INLINE void LoadTable(Lanes lanes, const T* p, size_t half, bool wide, size_t i, F32* a,
-                           F32* b) {
+MOJO_INLINE void LoadTable(Lanes lanes, const T* p, size_t half, bool wide, size_t i, F32* a, F32* b) {
   if (wide) return LoadChannels<kTo>(lanes, Stored<T>{p}, half, i, a, b);
   *a = *b = Load(lanes, p + i);
 }
@@ -94,8 +93,7 @@ MOJO_INLINE void RotateInterleaved(const Rotation<T, Source>& r) {
     r.x.Two(lanes, 2 * i, &v, &w);
     LoadByChannel(lanes, r.cos, r.cos_wide, i, &cos_v, &cos_w);
     LoadByChannel(lanes, r.sin, r.sin_wide, i, &sin_v, &sin_w);
-    StoreTwo(lanes, r.y + 2 * i,
-             Round(r.y, v * cos_v) + EvensNegated(Round(r.y, Swapped(v) * sin_v)),
+    StoreTwo(lanes, r.y + 2 * i, Round(r.y, v * cos_v) + EvensNegated(Round(r.y, Swapped(v) * sin_v)),
              Round(r.y, w * cos_w) + EvensNegated(Round(r.y, Swapped(w) * sin_w)));
   });
 }
@@ -149,18 +147,14 @@ RotaryFn PickLayouts(PairLayout from, PairLayout to) {
   if (from == kHalves) {
     return to == kHalves ? RotateRows<T, kHalves, kHalves> : RotateRows<T, kHalves, kInterleaved>;
   }
-  return to == kHalves ? RotateRows<T, kInterleaved, kHalves>
-                       : RotateRows<T, kInterleaved, kInterleaved>;
+  return to == kHalves ? RotateRows<T, kInterleaved, kHalves> : RotateRows<T, kInterleaved, kInterleaved>;
 }
 
 inline RotaryFn PickRotary(ElementType type, PairLayout from, PairLayout to) {
   switch (type) {
-    case kFloat32:
-      return PickLayouts<float>(from, to);
-    case kFloat16:
-      return PickLayouts<Half>(from, to);
-    case kBFloat16:
-      return PickLayouts<BFloat>(from, to);
+    case kFloat32: return PickLayouts<float>(from, to);
+    case kFloat16: return PickLayouts<Half>(from, to);
+    case kBFloat16: return PickLayouts<BFloat>(from, to);
   }
   return nullptr;
 }

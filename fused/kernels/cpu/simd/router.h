@@ -128,7 +128,8 @@ MOJO_INLINE void FillUp(float* v, size_t n, float fill) {
   Store(last, Select(InLast(n), Load(last), Set(fill)));
 }
 
-// Filled widens n numbers and fills up. Each vector is stored once: a load that needs two stores waits for both of them.
+// Filled widens n numbers and fills up. Each vector is stored once: a load that needs two stores waits for both of
+// them.
 template <class T>
 void Filled(const void* from, float* to, size_t n, float fill) {
   size_t i = 0;
@@ -137,12 +138,9 @@ void Filled(const void* from, float* to, size_t n, float fill) {
 }
 inline void Filled(ElementType type, const void* from, float* to, size_t n, float fill) {
   switch (type) {
-    case kFloat32:
-      return Filled<float>(from, to, n, fill);
-    case kFloat16:
-      return Filled<Half>(from, to, n, fill);
-    case kBFloat16:
-      return Filled<BFloat>(from, to, n, fill);
+    case kFloat32: return Filled<float>(from, to, n, fill);
+    case kFloat16: return Filled<Half>(from, to, n, fill);
+    case kBFloat16: return Filled<BFloat>(from, to, n, fill);
   }
 }
 

@@ -118,8 +118,7 @@ MOJO_INLINE U16 Shorts(U32 v) {
 #if defined(__AVX512F__)
   return (U16)_mm512_cvtepi32_epi16((__m512i)v);
 #elif defined(__AVX2__)
-  return (U16)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)v),
-                               _mm256_extracti128_si256((__m256i)v, 1));
+  return (U16)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
 #elif defined(__aarch64__)
   return (U16)vmovn_u32((uint32x4_t)v);
 #else
@@ -178,8 +177,8 @@ MOJO_INLINE U32 RoundedBFloat(F32 v) {
   const U32 bits = Bits(v);
   const U32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
 #if defined(__AVX512F__)
-  return (U32)_mm512_mask_or_epi32((__m512i)rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q),
-                                   (__m512i)bits, _mm512_set1_epi32(0x400000));
+  return (U32)_mm512_mask_or_epi32((__m512i)rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), (__m512i)bits,
+                                   _mm512_set1_epi32(0x400000));
 #else
   return Select(v == v, rounded, bits | 0x400000);
 #endif
@@ -248,15 +247,9 @@ MOJO_INLINE void Store(Part part, T* p, F32 v) {
 
 #if defined(__AVX512F__)
 // The same by masks, which is several times as fast as by way of memory.
-MOJO_INLINE __mmask16 FirstLanes(Part part) {
-  return static_cast<__mmask16>((1u << part.count) - 1);
-}
-MOJO_INLINE U16 LoadShorts(Part part, const void* p) {
-  return (U16)_mm256_maskz_loadu_epi16(FirstLanes(part), p);
-}
-MOJO_INLINE void StoreShorts(Part part, void* p, U16 v) {
-  _mm256_mask_storeu_epi16(p, FirstLanes(part), (__m256i)v);
-}
+MOJO_INLINE __mmask16 FirstLanes(Part part) { return static_cast<__mmask16>((1u << part.count) - 1); }
+MOJO_INLINE U16 LoadShorts(Part part, const void* p) { return (U16)_mm256_maskz_loadu_epi16(FirstLanes(part), p); }
+MOJO_INLINE void StoreShorts(Part part, void* p, U16 v) { _mm256_mask_storeu_epi16(p, FirstLanes(part), (__m256i)v); }
 MOJO_INLINE F32 Load(Part part, const float* p) { return _mm512_maskz_loadu_ps(FirstLanes(part), p); }
 MOJO_INLINE F32 Load(Part part, const Half* p) { return Widen(LoadShorts(part, p)); }
 MOJO_INLINE F32 Load(Part part, const BFloat* p) { return WidenBFloat(LoadShorts(part, p)); }

@@ -10,20 +10,16 @@ namespace MOJO_ISA {
 
 template <class T>
 void Widened(const void* from, float* to, size_t n) {
-  ForEachVector(n, [=](auto lanes, size_t i) MOJO_LAMBDA {
-    Store(lanes, to + i, Load(lanes, static_cast<const T*>(from) + i));
-  });
+  ForEachVector(
+      n, [=](auto lanes, size_t i) MOJO_LAMBDA { Store(lanes, to + i, Load(lanes, static_cast<const T*>(from) + i)); });
 }
 
 // ToFloat32 widens n elements.
 static inline void ToFloat32(ElementType type, const void* from, float* to, size_t n) {
   switch (type) {
-    case kFloat32:
-      return Widened<float>(from, to, n);
-    case kFloat16:
-      return Widened<Half>(from, to, n);
-    case kBFloat16:
-      return Widened<BFloat>(from, to, n);
+    case kFloat32: return Widened<float>(from, to, n);
+    case kFloat16: return Widened<Half>(from, to, n);
+    case kBFloat16: return Widened<BFloat>(from, to, n);
   }
 }
 

@@ -1,6 +1,5 @@
 // Times RMSNorm, AddRMSNorm, GLU, RotaryEmbedding and NormRotary, without onnxruntime.
-//   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. bench/memory_bound_bench.cu rms_norm.cu glu.cu rotary*.cu norm_rotary.cu device.cu -o memory_bound_bench
-// (in fused/kernels/cuda). Arguments:
+// `make cuda-programs` builds it. Arguments:
 //   (none)   the table: microseconds, GB/s and part of the read bandwidth; the same launched one by one in a stream and
 //            calls one after the other without a flush, each with and without programmatic dependent launch
 //   sweep    every way to spread a norm over threads
@@ -216,7 +215,8 @@ Row MakeRow(const char* op, size_t t, size_t h, Buffers* buffers) {
     row.bytes = (add ? 4.0 : 2.0) * t * h * 2 + h * 2;
     row.call = [a, add](cudaStream_t s) { Check(add ? MojoCudaAddRMSNorm(&a, s) : MojoCudaRMSNorm(&a, s), "norm"); };
   } else if (strcmp(op, "swiglu") == 0) {
-    const MojoGLUArgs a = {buffers->Make(t * h), buffers->Make(t * h), buffers->Make(t * h), t * h, kMojoBFloat16, kMojoSilu, 1, 0, 0};
+    const MojoGLUArgs a = {
+        buffers->Make(t * h), buffers->Make(t * h), buffers->Make(t * h), t * h, kMojoBFloat16, kMojoSilu, 1, 0, 0};
     row.bytes = 3.0 * t * h * 2;
     row.call = [a](cudaStream_t s) { Check(MojoCudaGLU(&a, s), "GLU"); };
   } else {
@@ -295,9 +295,11 @@ int main(int argc, char** argv) {
   }
   printf("%s, read bandwidth %.2f TB/s\n", device.name, read_rate / 1e12);
   if (!sweep) {
-    printf("bf16; stream: us of launches that are no graph; chain: us of a call among 200, data in L2; plain: without dependent launch\n");
-    printf("%-12s %5s %5s %9s %8s %5s %9s %9s %9s %9s %9s\n", "op", "T", "H", "us", "GB/s", "read", "stream", "plain", "chain", "plain",
-           "floor");
+    printf(
+        "bf16; stream: us of launches that are no graph; chain: us of a call among 200, data in L2; "
+        "plain: without dependent launch\n");
+    printf("%-12s %5s %5s %9s %8s %5s %9s %9s %9s %9s %9s\n", "op", "T", "H", "us", "GB/s", "read", "stream", "plain",
+           "chain", "plain", "floor");
   }
   for (const size_t t : {8192, 1024, 64, 1}) {
     for (const size_t h : {4096, 7168, 2048}) {

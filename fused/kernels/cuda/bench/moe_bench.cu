@@ -1,6 +1,5 @@
 // Times MoE and TopKRouter: a CUDA graph of flushes of L2, each followed by the call; less the flushes alone.
-//   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. bench/moe_bench.cu moe*.cu topk_router.cu device.cu -o moe_bench
-// (in fused/kernels/cuda). Arguments choose shapes by name and tokens by number: moe_bench qwen3-30b 1 8; none: all.
+// `make cuda-programs` builds it. Arguments choose shapes by name and tokens by number, as in qwen3-30b 1 8; none: all.
 #include <algorithm>
 #include <set>
 #include <string>

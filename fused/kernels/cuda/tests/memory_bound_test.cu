@@ -1,7 +1,6 @@
 // RMSNorm, AddRMSNorm, GLU, RotaryEmbedding and NormRotary against their definitions in double on the host.
 // Exits 1 on a failure.
-//   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. tests/memory_bound_test.cu rms_norm.cu glu.cu rotary*.cu norm_rotary.cu device.cu -o memory_bound_test
-// (in fused/kernels/cuda). An argument "small" keeps to sizes that compute-sanitizer can follow.
+// `make cuda-programs` builds it. An argument "small" keeps to sizes that compute-sanitizer can follow.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -105,7 +104,8 @@ void FillWith(Numbers* numbers, Values values, MojoType type, Random* random) {
   const float huge = type == kMojoFloat16 ? 6e4f : 1e18f, tiny = type == kMojoFloat16 ? 1e-6f : 1e-15f;
   numbers->Fill(random, values == kHuge ? huge / 8 : values == kTiny ? tiny : values == kZero ? 0 : 1.5f);
   if (values != kSpecial) return;
-  const float special[] = {NAN, INFINITY, -INFINITY, 88, -88, 89, -89, 104, -104, 1e4f, -1e4f, 3e4f, -3e4f, -0.0f, 1e-5f, 5, -5, 13, -13.5f};
+  const float special[] = {NAN,   INFINITY, -INFINITY, 88,    -88,   89, -89, 104, -104,  1e4f,
+                           -1e4f, 3e4f,     -3e4f,     -0.0f, 1e-5f, 5,  -5,  13,  -13.5f};
   for (size_t i = 0; i < numbers->count(); i += 1 + random->Below(5)) {
     numbers->Set(i, special[random->Below(sizeof(special) / sizeof(special[0]))]);
   }
@@ -158,15 +158,18 @@ void TestNorm(Tally* tally, const NormCase& c) {
         row[i] = c.add ? RoundTo(c.x, x.Get(at) + residual.Get(at)) : x.Get(at);
         want_sum.value[at] = row[i];
       }
-      Normalize(row, [&](size_t i) { return scale.Get(i); }, epsilon, c.after, y_type, &want.value[r * c.width],
-                &want.off[r * c.width]);
+      Normalize(
+          row, [&](size_t i) { return scale.Get(i); }, epsilon, c.after, y_type, &want.value[r * c.width],
+          &want.off[r * c.width]);
     }
   });
   x.ToDevice(), residual.ToDevice(), scale.ToDevice();
   Numbers* y_at = c.in_place ? (c.add ? &residual : &x) : &y;
   Numbers* sum_at = c.in_place ? &x : &sum;
-  const MojoRMSNormArgs args = {x.device(), residual.device(), scale.device(), y_at->device(),
-                                c.no_sum ? nullptr : sum_at->device(), c.rows, c.width, epsilon, c.after, c.x, c.scale};
+  const MojoRMSNormArgs args = {
+      x.device(), residual.device(), scale.device(), y_at->device(), c.no_sum ? nullptr : sum_at->device(),
+      c.rows,     c.width,           epsilon,        c.after,        c.x,
+      c.scale};
   Done(tally, name, c.add ? MojoCudaAddRMSNorm(&args, nullptr) : MojoCudaRMSNorm(&args, nullptr));
   Compare(tally, name, y_at, y_type, want, 0.01);
   if (c.add && !c.no_sum) Compare(tally, name + " sum", sum_at, c.x, want_sum, 0);
@@ -177,10 +180,11 @@ void TestNorms(Tally* norm, Tally* add_norm) {
   const struct {
     MojoType x, scale;
     bool after;
-  } forms[] = {{bf16, bf16, false}, {bf16, bf16, true}, {f16, f16, false}, {f16, f16, true},  {f32, f32, false},
+  } forms[] = {{bf16, bf16, false}, {bf16, bf16, true}, {f16, f16, false},  {f16, f16, true}, {f32, f32, false},
                {f32, f32, true},    {f16, f32, false},  {bf16, f32, false}, {f32, f16, true}, {f32, bf16, true}};
   const size_t rows[] = {0, 1, 3, 8, 33, 512, 4096};
-  const size_t widths[] = {1, 7, 8, 64, 100, 128, 576, 768, 1000, 1024, 2048, 2880, 4096, 7168, 8192, 16384, 20000, 32768, 40000};
+  const size_t widths[] = {1,    7,    8,    64,   100,  128,   576,   768,   1000, 1024,
+                           2048, 2880, 4096, 7168, 8192, 16384, 20000, 32768, 40000};
   for (const bool add : {false, true}) {
     Tally* tally = add ? add_norm : norm;
     for (const auto& f : forms) {
@@ -237,8 +241,7 @@ void TestNormPlans(Tally* norm, Tally* add_norm) {
 
 double Activation(MojoActivation activation, double g, double alpha) {
   switch (activation) {
-    case kMojoSilu:
-      return g / (1 + exp(-alpha * g));
+    case kMojoSilu: return g / (1 + exp(-alpha * g));
     case kMojoGelu:
       // 1 + erf(z) without cancellation.
       return g == -INFINITY ? NAN : 0.5 * g * erfc(-g / sqrt(2.0));
@@ -279,15 +282,15 @@ void TestGLU(Tally* tally, const GLUCase& c) {
       want.value[i] = RoundTo(c.type, static_cast<double>(a) * v);
       // A gate of minus infinity is 0 times infinity by the letter; its limit 0, or next to it, is as good.
       if (g == -INFINITY) want.value[i] = NAN;
-      want.off[i] = static_cast<float>(fabs(want.value[i]) * Unit(c.type) * (c.type == kMojoFloat32 ? 24 : 2) +
-                                       Least(c.type) * (1 + fabs(v)) +
-                                       (c.activation == kMojoGelu ? 1e-7 : 0) * fabs(v));
+      want.off[i] =
+          static_cast<float>(fabs(want.value[i]) * Unit(c.type) * (c.type == kMojoFloat32 ? 24 : 2) +
+                             Least(c.type) * (1 + fabs(v)) + (c.activation == kMojoGelu ? 1e-7 : 0) * fabs(v));
     }
   });
   gate.ToDevice(), up.ToDevice();
   Numbers* at = c.in_place ? &gate : &y;
-  const MojoGLUArgs args = {gate.device(), up.device(), at->device(), c.count, c.type, c.activation,
-                            c.alpha,       c.limit,     c.up_offset};
+  const MojoGLUArgs args = {gate.device(), up.device(), at->device(), c.count,    c.type,
+                            c.activation,  c.alpha,     c.limit,      c.up_offset};
   Done(tally, name, MojoCudaGLU(&args, nullptr));
   at->ToHost();
   for (size_t i = 0; i < c.count; ++i) {
@@ -297,7 +300,8 @@ void TestGLU(Tally* tally, const GLUCase& c) {
 }
 
 void TestGLUs(Tally* tally) {
-  const size_t counts[] = {0, 1, 3, 7, 8, 33, 100, 2048, 7168, 3 * 2880, 8 * 7168 + 5, 33 * 4096, 512 * 2048 + 1, 4096 * 768};
+  const size_t counts[] = {
+      0, 1, 3, 7, 8, 33, 100, 2048, 7168, 3 * 2880, 8 * 7168 + 5, 33 * 4096, 512 * 2048 + 1, 4096 * 768};
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
     for (const MojoActivation activation : {kMojoSilu, kMojoGelu, kMojoGeluTanh}) {
       for (const size_t n : counts) {
@@ -386,7 +390,8 @@ struct RotaryTensors {
       for (size_t r = begin; r < end; ++r) {
         for (size_t i = 0; i < c.width; ++i) row[i] = x->Get(r * c.width + i);
         if (c.norm) {
-          Normalize(row, [&](size_t i) { return scale->Get(i); }, args.epsilon, c.after, c.type, normed.data(), off.data());
+          Normalize(
+              row, [&](size_t i) { return scale->Get(i); }, args.epsilon, c.after, c.type, normed.data(), off.data());
           row = normed;
         }
         size_t rest = r, cos_at = 0, sin_at = 0;
@@ -423,10 +428,11 @@ std::string NameOf(const RotaryCase& c) {
   std::string name = "[";
   for (size_t dim : c.dims) name += std::to_string(dim) + ",";
   char more[160];
-  snprintf(more, sizeof(more), "%zu] rotated %zu%s tables %x/%x%s%s %s%s x %s scale %s%s offset %zu%s values %d", c.width,
-           c.rotated, c.last ? " last" : "", c.cos_dims, c.sin_dims, c.cos_wide ? " wide" : " narrow",
+  snprintf(more, sizeof(more), "%zu] rotated %zu%s tables %x/%x%s%s %s%s x %s scale %s%s offset %zu%s values %d",
+           c.width, c.rotated, c.last ? " last" : "", c.cos_dims, c.sin_dims, c.cos_wide ? " wide" : " narrow",
            c.sin_wide ? "/wide" : "/narrow", c.from ? "interleaved" : "halves", c.to ? ">interleaved" : ">halves",
-           TypeName(c.x_type), TypeName(c.type), c.after ? " after" : "", c.offset, c.in_place ? " in place" : "", c.values);
+           TypeName(c.x_type), TypeName(c.type), c.after ? " after" : "", c.offset, c.in_place ? " in place" : "",
+           c.values);
   return name + more;
 }
 
@@ -495,7 +501,8 @@ void TestRotaries(Tally* tally, bool norm) {
         if (small && tokens > 33) continue;
         if (tokens > 1000 && type != kMojoBFloat16) continue;
         const size_t heads = tokens > 1000 ? 5 : 14;
-        TestRotary(tally, {Attention(tokens, heads, heads_first, type, norm), Attention(tokens, 2, heads_first, type, norm)});
+        TestRotary(tally,
+                   {Attention(tokens, heads, heads_first, type, norm), Attention(tokens, 2, heads_first, type, norm)});
       }
     }
   }
@@ -528,7 +535,8 @@ void TestChain(Tally* tally, size_t rows, size_t width) {
     MojoCudaSetDependentLaunch(way > 0);
     x.ToDevice();
     a.Poison(), b.Poison(), q.Poison();
-    MojoRMSNormArgs norm = {x.device(), b.device(), scale.device(), a.device(), x.device(), rows, width, 1e-6f, 1, kMojoBFloat16, kMojoBFloat16};
+    MojoRMSNormArgs norm = {x.device(), b.device(), scale.device(), a.device(),   x.device(), rows, width,
+                            1e-6f,      1,          kMojoBFloat16,  kMojoBFloat16};
     const MojoGLUArgs glu = {a.device(), q.device(), b.device(), count, kMojoBFloat16, kMojoSilu, 1, 0, 0};
     MojoRotaryArgs rotary = {};
     rotary.x = a.device(), rotary.y = q.device(), rotary.cos = rotary.sin = table.device();

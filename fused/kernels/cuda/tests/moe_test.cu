@@ -1,6 +1,5 @@
 // MoE against its definition in double on the host. Exits 1 on a failure.
-//   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. tests/moe_test.cu moe*.cu device.cu -o moe_test
-// (in fused/kernels/cuda)
+// `make cuda-programs` builds it.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -33,21 +32,11 @@ double Activate(const Form& f, double gate, double up) {
   }
   double v = 0;
   switch (f.activation) {
-    case kMojoSilu:
-      v = gate / (1 + exp(-f.alpha * gate));
-      break;
-    case kMojoGelu:
-      v = 0.5 * gate * (1 + erf(gate / sqrt(2.0)));
-      break;
-    case kMojoGeluTanh:
-      v = 0.5 * gate * (1 + tanh(sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
-      break;
-    case kMojoRelu:
-      v = fmax(gate, 0.0);
-      break;
-    case kMojoReluSquared:
-      v = fmax(gate, 0.0) * fmax(gate, 0.0);
-      break;
+    case kMojoSilu: v = gate / (1 + exp(-f.alpha * gate)); break;
+    case kMojoGelu: v = 0.5 * gate * (1 + erf(gate / sqrt(2.0))); break;
+    case kMojoGeluTanh: v = 0.5 * gate * (1 + tanh(sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate))); break;
+    case kMojoRelu: v = fmax(gate, 0.0); break;
+    case kMojoReluSquared: v = fmax(gate, 0.0) * fmax(gate, 0.0); break;
   }
   return f.packing == kMojoNoGate ? v : v * (up + f.up_offset);
 }
@@ -128,21 +117,15 @@ struct Call {
           ids.host[c] = static_cast<int64_t>(
               (slot == 0 ? random->Below(1 + random->Below(s.experts)) : ids.host[c - 1] + 1) % s.experts);
           break;
-        case kAllOnOne:
-          ids.host[c] = static_cast<int64_t>(s.experts - 1);
-          break;
-        case kRepeated:
-          ids.host[c] = static_cast<int64_t>((token * 7 + slot / 2) % s.experts);
-          break;
+        case kAllOnOne: ids.host[c] = static_cast<int64_t>(s.experts - 1); break;
+        case kRepeated: ids.host[c] = static_cast<int64_t>((token * 7 + slot / 2) % s.experts); break;
         case kBadIds:
           ids.host[c] = random->Below(3) == 0
                             ? (random->Below(2) == 0 ? -1 : INT64_C(1) << 40) +
                                   static_cast<int64_t>(random->Below(3)) * static_cast<int64_t>(s.experts)
                             : static_cast<int64_t>(random->Below(s.experts));
           break;
-        case kFewExperts:
-          ids.host[c] = static_cast<int64_t>((slot * 2 + random->Below(2)) % s.experts);
-          break;
+        case kFewExperts: ids.host[c] = static_cast<int64_t>((slot * 2 + random->Below(2)) % s.experts); break;
       }
     }
     x.ToDevice();
@@ -378,7 +361,8 @@ void Line(const char* what, int* before, double* error) {
   *error = greatest = 0;
 }
 
-// TestEachWay runs every way through a MoE, by tiles of every width, on the least that has it: racecheck takes minutes for more.
+// TestEachWay runs every way through a MoE, by tiles of every width, on the least that has it: racecheck takes minutes
+// for more.
 void TestEachWay(Random* random) {
   for (int n = 0; n < 4; ++n) {
     Form f;

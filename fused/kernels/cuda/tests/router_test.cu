@@ -1,6 +1,5 @@
 // TopKRouter against its definition in double on the host. Exits 1 on a failure.
-//   nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -I.. tests/router_test.cu topk_router.cu device.cu -o router_test
-// (in fused/kernels/cuda)
+// `make cuda-programs` builds it.
 #include <algorithm>
 #include <numeric>
 
