@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // The values of RotaryEmbedding's attributes rotated_side and output_layout.
@@ -168,7 +169,7 @@ func rotarySupports(op string, s Site, cos int) error {
 	}
 	c, n := s.lastDim(cos), s.lastDim(cos+1)
 	if c < 0 {
-		return fmt.Errorf("mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
+		return reason.New(reason.Unknown, nil, "mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
 	}
 	if n >= 0 && c != n {
 		return fmt.Errorf("mojo.%s takes cos and sin of one width, not %d and %d", op, c, n)

@@ -2,10 +2,10 @@ package rewrite
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -77,7 +77,7 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 			return o
 		}
 		if slices.ContainsFunc(shapes, func(s []int64) bool { return elements([][]int64{s}) == 0 }) {
-			o.err = errors.New("cannot be checked: an input holds no elements")
+			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: an input holds no elements")
 			return o
 		}
 		n := elements(shapes)
@@ -94,7 +94,7 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 			tried = fewKinds
 		}
 		if n > maxElements {
-			o.err = fmt.Errorf("cannot be checked: its inputs hold %d elements", n)
+			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements", n).With("elements", n)
 			return o
 		}
 		if o.err = k.compare(c, w, shapes, tried, &o.report); o.err != nil {
@@ -132,7 +132,7 @@ func (k *checker) compare(c *candidate, w world, shapes [][]int64, tried []kind,
 			}
 			r.Cases++
 			if err := compareOutputs(c, valueNames(c.match.Outputs), want, got, exact, r); err != nil {
-				return fmt.Errorf("differs from the matched nodes on %s inputs%s: %w", kd.name, mode(exact), err)
+				return differs(kd.name+" inputs", exact, err)
 			}
 			if !exact {
 				typedCases++
@@ -197,7 +197,7 @@ func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, ex
 	for _, v := range c.slice.known {
 		t, ok := w.facts.Known(v, w.n)
 		if !ok {
-			return nil, false, fmt.Errorf("the value of %q is not known for other dimensions", v.Name)
+			return nil, false, unknownElsewhere(v)
 		}
 		env[v] = t
 	}
@@ -266,7 +266,7 @@ func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*o
 	}
 	out, err := k.config.kernelCheck(call.op.Name, call.node.Attributes, in)
 	if err != nil {
-		return fmt.Errorf("kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name, err)
+		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name, err).With("kernel", call.kernel.ID)
 	}
 	got := make([]*reference.Tensor, len(out))
 	for i, t := range out {
@@ -282,7 +282,8 @@ func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*o
 		r.Kernel = &figures.MaxRel
 	}
 	if err != nil {
-		return fmt.Errorf("kernel %s differs from the op's definition on %s inputs: %w", call.kernel.ID, kd.name, err)
+		return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w", call.kernel.ID, kd.name, err).
+			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
 }

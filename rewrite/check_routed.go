@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -186,7 +187,8 @@ func (x *routed) routings() error {
 		}
 	}
 	if len(x.good) == 0 {
-		return &evalError{fmt.Errorf("the matched nodes fail for all of %d routings: %w", len(x.undefined), x.failure)}
+		return &evalError{reason.New(reason.NodesFail, nil, "the matched nodes fail for all of %d routings: %w", len(x.undefined), x.failure).
+			With("routings", len(x.undefined))}
 	}
 	return nil
 }
@@ -253,7 +255,8 @@ func (x *routed) cover() error {
 		}
 	}
 	if len(missing) > 0 {
-		return &evalError{fmt.Errorf("the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure)}
+		return &evalError{reason.New(reason.NodesFail, nil, "the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure).
+			With("experts", missing)}
 	}
 	return nil
 }
@@ -289,7 +292,7 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	}
 	x.out.Cases++
 	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
-		return true, fmt.Errorf("differs from the matched nodes on %s%s: %w", t.name(x.r), mode(exact), err)
+		return true, differs(t.name(x.r), exact, err)
 	}
 	if !exact {
 		x.typed++

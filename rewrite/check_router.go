@@ -1,7 +1,6 @@
 package rewrite
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -59,7 +58,7 @@ func (x *routed) scores(t *trial, exact bool) error {
 	settle(want, got, open, unsettled(t.kind))
 	x.out.Cases++
 	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
-		return fmt.Errorf("differs from the matched nodes on %s%s: %w", t.name(x.r), mode(exact), err)
+		return differs(t.name(x.r), exact, err)
 	}
 	if !exact {
 		x.typed++

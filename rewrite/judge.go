@@ -1,14 +1,13 @@
 package rewrite
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -131,9 +130,7 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 		}
 	}
 	if err != nil {
-		site.Status, site.Reason = Refused, err.Error()
-		if errors.As(err, new(openError)) {
-			site.Status = Open
+		if site.explain(err); site.Status == Open {
 			count.Open++
 		} else {
 			count.Refused++
@@ -170,13 +167,13 @@ func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 // candidate is examine without a target.
 func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 	if m.Problem != nil {
-		return nil, m.Problem
+		return nil, reason.New(reason.Opset, nil, "%w", m.Problem).With("opset", a.model.Opset(""))
 	}
 	c := &candidate{match: m, scope: s, facts: a.facts.Within(m.Replacement, m.Inputs, m.Functions...)}
 	for _, v := range m.Inputs {
 		t := a.facts.DataType(v)
 		if t == onnx.Undefined {
-			return nil, fmt.Errorf("the type of %q is unknown", v.Name)
+			return nil, reason.New(reason.Unknown, v.Producer, "the type of %q is unknown", v.Name)
 		}
 		c.types = append(c.types, t)
 	}
@@ -194,7 +191,7 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 			continue
 		default:
 			if f = known[n.Domain+"."+n.OpType+"."+n.Overload]; f == nil {
-				return nil, fmt.Errorf("the pattern rewrites to %s, which no pattern file defines", opName(n.Domain, n.OpType))
+				return nil, reason.New(reason.Undefined, nil, "the pattern rewrites to %s, which no pattern file defines", opName(n.Domain, n.OpType))
 			}
 			f, err = a.define(f)
 		}
@@ -212,7 +209,7 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 	for i, v := range m.Replacement.Outputs {
 		have, made := a.facts.DataType(m.Outputs[i]), c.typeOf(v)
 		if have != made && made != onnx.Undefined {
-			return nil, fmt.Errorf("output %q is %s, %s gives %s", m.Outputs[i].Name, have, c.target(), made)
+			return nil, reason.New(reason.Types, m.Outputs[i].Producer, "output %q is %s, %s gives %s", m.Outputs[i].Name, have, c.target(), made)
 		}
 	}
 	var err error
@@ -233,17 +230,17 @@ func (c *candidate) describe(call *fusedCall) error {
 			continue
 		}
 		if call.site.Types[i] = c.facts.DataType(v); call.site.Types[i] == onnx.Undefined {
-			return fmt.Errorf("the type of %q is unknown", c.nameOf(v))
+			return reason.New(reason.Unknown, nil, "the type of %q is unknown", c.nameOf(v))
 		}
 		call.site.Dims[i] = dims(c.facts, v)
 	}
-	if err := op.Supports(call.site); err != nil {
+	if err := supports(op, call.site); err != nil {
 		return err
 	}
 	for i := 1; i < len(op.SameShape); i++ {
 		v, w := inputs[op.SameShape[0]], inputs[op.SameShape[i]]
 		if v != w && !c.facts.SameShape(v, w) {
-			return fmt.Errorf("%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w), op.Name)
+			return reason.New(reason.Unknown, nil, "%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w), op.Name)
 		}
 	}
 	for world := range infer.Worlds {
@@ -258,7 +255,7 @@ func (c *candidate) describe(call *fusedCall) error {
 				concrete.Dims[i] = s
 			}
 		}
-		if err := op.Supports(concrete); err != nil {
+		if err := supports(op, concrete); err != nil {
 			return err
 		}
 	}

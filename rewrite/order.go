@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // maxOrderNodes bounds the search for a cycle.
@@ -38,7 +39,7 @@ func (a *applier) checkOrder(c *candidate) error {
 		}
 		seen[n] = true
 		if len(seen) > maxOrderNodes || len(n.Subgraphs()) > 0 {
-			return false, fmt.Errorf("whether input %q depends on the outputs of the match cannot be seen", v.Name)
+			return false, reason.New(reason.Depends, n, "whether input %q depends on the outputs of the match cannot be seen", v.Name)
 		}
 		for _, in := range n.Inputs {
 			if r, err := reaches(in); r || err != nil {
@@ -53,7 +54,7 @@ func (a *applier) checkOrder(c *candidate) error {
 			return err
 		}
 		if r {
-			return fmt.Errorf("input %q of the match depends on one of its outputs", v.Name)
+			return reason.New(reason.Depends, v.Producer, "input %q of the match depends on one of its outputs", v.Name)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // Schema is the version of the report's JSON form.
@@ -76,13 +77,18 @@ type PatternReport struct {
 
 // SiteReport is one match, or one near miss.
 type SiteReport struct {
-	Pattern string         `json:"pattern"`
-	Op      string         `json:"op,omitempty"`
-	Nodes   []string       `json:"nodes"` // names, or names of outputs where nodes have none
-	Node    string         `json:"node,omitempty"`
-	Types   []string       `json:"types,omitempty"` // of the match's inputs
-	Status  string         `json:"status"`
+	Pattern string   `json:"pattern"`
+	Op      string   `json:"op,omitempty"`
+	Nodes   []string `json:"nodes"` // names, or names of outputs where nodes have none
+	Node    string   `json:"node,omitempty"`
+	Types   []string `json:"types,omitempty"` // of the match's inputs
+	Status  string   `json:"status"`
+	// Reason says in one line why the site was left as it was, Code what kind of reason that is, At the node that it is about (of the
+	// site or before it), and Figures the numbers and names in it.
 	Reason  string         `json:"reason,omitempty"`
+	Code    reason.Code    `json:"code,omitempty"`
+	At      string         `json:"at,omitempty"`
+	Figures map[string]any `json:"figures,omitempty"`
 	Check   *CheckReport   `json:"check,omitempty"`
 	Weights *WeightsReport `json:"weights,omitempty"` // of the experts of a mixture
 	Emits   []string       `json:"emits,omitempty"`   // what a target has in place of the site's fused ops

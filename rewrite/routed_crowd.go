@@ -2,11 +2,11 @@ package rewrite
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 const (
@@ -37,7 +37,8 @@ func (x *routed) crowd() error {
 	tokens := func(limit int64) int64 { return limit*at.hits/x.r.chosen + 2 }
 	n := tokens(max(named, fewAtOnce))
 	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {
-		return &evalError{fmt.Errorf("something is compared with %d, which may be how many tokens an expert takes, and trying as many takes too long", named)}
+		return &evalError{reason.New(reason.Unchecked, nil,
+			"something is compared with %d, which may be how many tokens an expert takes, and trying as many takes too long", named).With("tokens", named)}
 	}
 	if m := tokens(other); m > n && m*each <= fewProducts {
 		n = m

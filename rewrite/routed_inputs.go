@@ -1,14 +1,13 @@
 package rewrite
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -62,7 +61,7 @@ func (k *checker) sizeOf(c *candidate, r *routing, tokens int64) (size, error) {
 func (k *checker) sizeIn(c *candidate, r *routing, w world) (size, error) {
 	for _, v := range c.slice.known {
 		if _, ok := w.facts.Known(v, w.n); !ok {
-			return size{}, fmt.Errorf("cannot be checked: the value of %q is not known for other dimensions", v.Name)
+			return size{}, &evalError{unknownElsewhere(v)}
 		}
 	}
 	shapes, err := k.shapes(c, w)
@@ -76,7 +75,7 @@ func (k *checker) sizeIn(c *candidate, r *routing, w world) (size, error) {
 func (r *routing) sized(w world, shapes [][]int64) (size, error) {
 	s := size{world: w, shapes: shapes, tokens: r.tokens(shapes)}
 	if s.tokens == 0 {
-		return s, errors.New("cannot be checked: the shapes of tokens, weights and numbers of experts do not fit each other")
+		return s, reason.New(reason.Unchecked, nil, "cannot be checked: the shapes of tokens, weights and numbers of experts do not fit each other")
 	}
 	return s, nil
 }
@@ -92,7 +91,7 @@ func (k *checker) tokenFacts(most int64) *infer.Facts {
 }
 
 // errFixed says that the number of tokens is written into the graph.
-var errFixed = errors.New("cannot be checked: the number of tokens is fixed")
+var errFixed = reason.New(reason.Unchecked, nil, "cannot be checked: the number of tokens is fixed")
 
 // resized returns the size of so many tokens where no number in the graph says how many there are.
 func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) {

@@ -1,7 +1,7 @@
 package rewrite
 
 import (
-	"fmt"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 const (
@@ -26,7 +26,7 @@ func (k *checker) shapes(c *candidate, w world) ([][]int64, error) {
 		}
 		rank, ok := w.facts.Rank(v)
 		if !ok {
-			return nil, fmt.Errorf("cannot be checked: the shape of %q is unknown", v.Name)
+			return nil, reason.New(reason.Unknown, v.Producer, "cannot be checked: the shape of %q is unknown", v.Name)
 		}
 		shapes[i] = make([]int64, rank)
 		for axis := range rank {

@@ -2,12 +2,12 @@ package rewrite
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -52,10 +52,10 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	}
 	for _, v := range m.Outputs {
 		if c.seen[v] {
-			return nil, fmt.Errorf("output %q of the match is an input of it", v.Name)
+			return nil, reason.New(reason.Depends, v.Producer, "output %q of the match is an input of it", v.Name)
 		}
 		if v.Producer == nil || v.Graph != g || v.Constant() != nil {
-			return nil, fmt.Errorf("output %q of the match is not computed in the graph", v.Name)
+			return nil, reason.New(reason.Depends, nil, "output %q of the match is not computed in the graph", v.Name)
 		}
 	}
 	for _, v := range m.Outputs {
@@ -65,7 +65,7 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	}
 	for _, v := range m.Inputs {
 		if !c.reached[v] && !choosesGates(m, v) {
-			return nil, fmt.Errorf("the matched nodes do not read %q, which the op would", v.Name)
+			return nil, reason.New(reason.Unread, nil, "the matched nodes do not read %q, which the op would", v.Name)
 		}
 	}
 	return c.s, nil
@@ -122,10 +122,10 @@ func (c *cutter) value(v *onnx.Value) error {
 	}
 	n := v.Producer
 	if n == nil {
-		return fmt.Errorf("the matched nodes depend on %q, which is no input of the op", v.Name)
+		return reason.New(reason.Depends, nil, "the matched nodes depend on %q, which is no input of the op", v.Name)
 	}
 	if n.Graph != c.g {
-		return fmt.Errorf("the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
+		return reason.New(reason.Depends, n, "the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
 	}
 	return c.node(n)
 }
@@ -199,7 +199,7 @@ func (c *cutter) node(n *onnx.Node) error {
 	}
 	c.made[n] = true
 	if len(c.made) > c.most {
-		return fmt.Errorf("the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
+		return reason.New(reason.Depends, n, "the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
 			c.most, nodeName(n), n.OpType)
 	}
 	if err := c.reads(n); err != nil {
@@ -213,11 +213,11 @@ func (c *cutter) node(n *onnx.Node) error {
 func (c *cutter) reads(n *onnx.Node) error {
 	for _, a := range n.Attributes {
 		if a.RefName != "" {
-			return fmt.Errorf("the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)", a.RefName, nodeName(n), n.OpType)
+			return reason.New(reason.Depends, n, "the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)", a.RefName, nodeName(n), n.OpType)
 		}
 	}
 	if isRandom(n) {
-		return fmt.Errorf("the matched nodes depend on random numbers of node %q (%s)", nodeName(n), n.OpType)
+		return reason.New(reason.Random, n, "the matched nodes depend on random numbers of node %q (%s)", nodeName(n), n.OpType)
 	}
 	for _, v := range n.Inputs {
 		if v != nil {
@@ -275,7 +275,8 @@ func (c *cutter) constant(v *onnx.Value) error {
 		return nil
 	}
 	if t.Size() > maxConstantBytes {
-		return fmt.Errorf("the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size())
+		return reason.New(reason.Depends, v.Producer, "the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size()).
+			With("bytes", t.Size())
 	}
 	c.s.consts = append(c.s.consts, v)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -45,9 +46,6 @@ func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
 	return chosen, reports
 }
 
-// openError says why a target leaves a site as it was.
-type openError struct{ error }
-
 // lower puts what the target takes in the place of the fused ops of a candidate, whose definitions are not called then.
 func (a *applier) lower(c *candidate) error {
 	t := a.config.target
@@ -55,7 +53,7 @@ func (a *applier) lower(c *candidate) error {
 		return nil
 	}
 	if opset := a.model.Opset(""); opset < t.Opset {
-		return fmt.Errorf("target %s writes opset %d, the model has %d", t.Name, t.Opset, opset)
+		return reason.New(reason.Opset, nil, "target %s writes opset %d, the model has %d", t.Name, t.Opset, opset)
 	}
 	calls := make([]*target.Call, len(c.calls))
 	for i, call := range c.calls {
@@ -69,7 +67,7 @@ func (a *applier) lower(c *candidate) error {
 		}
 		emits, err := t.Write(call)
 		if err != nil {
-			return openError{err}
+			return reason.New(reason.Target, nil, "%w", err).With("target", t.Name).With("op", call.Op)
 		}
 		c.emits = append(c.emits, emits)
 		if dead, _ := unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
@@ -79,7 +77,7 @@ func (a *applier) lower(c *candidate) error {
 		}
 	}
 	if have := opNames(c.match.Nodes); slices.Equal(have, opNames(g.Nodes)) {
-		return openError{fmt.Errorf("target %s: it is %s already", t.Name, strings.Join(have, ", "))}
+		return reason.New(reason.Target, nil, "target %s: it is %s already", t.Name, strings.Join(have, ", ")).With("target", t.Name)
 	}
 	c.functions = slices.DeleteFunc(c.functions, func(f *onnx.Function) bool {
 		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool { return n.Domain == f.Domain && n.OpType == f.Name })
@@ -172,7 +170,7 @@ func CheckFused(m *onnx.Model, t *target.Target) ([]SiteReport, error) {
 				site.Types = append(site.Types, dtype.String())
 			}
 			if emits, err := t.Write(target.NewCall(n, s)); err != nil {
-				site.Status, site.Reason = Open, err.Error()
+				site.explain(reason.New(reason.Target, n, "%w", err).With("target", t.Name))
 			} else {
 				site.Emits = []string{emits}
 			}

@@ -2,8 +2,8 @@ package main
 
 import "regexp"
 
-// hint is what is generally known about a reason. It is found by the words of the reason: of a difference, of a refusal
-// ("refused: …"), or of what stands around a node ("around …").
+// hint is what is generally known about a reason without a code. It is found by the words of the reason: of a difference, or of what
+// stands around a node ("around …").
 type hint struct {
 	when string // a regular expression
 	text string
@@ -16,17 +16,6 @@ var hints = []hint{
 		"loop over them (experts_implementation=\"batched_mm\" in transformers)"},
 	{`splits the rows of the experts by the sizes`, "the trace took the numbers of tokens for constants: export with an implementation that does not read them " +
 		"(experts_implementation=\"batched_mm\" in transformers), or by dynamo"},
-	{`^refused: .*the matched nodes fail `, "the export has in it what its sample tokens did: export with an implementation that has no loop over the experts that are hit " +
-		"(experts_implementation=\"batched_mm\" in transformers)"},
-
-	// Refusals.
-	{`^refused: it stands in function`, "inline the functions first (onnx.inliner.inline_local_functions)"},
-	{`^refused: .*opset`, "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with those of the old one"},
-	{`^refused: .*(no kernel for|of one type|, mojo\.\S+ gives )`, "the kernels take float32, float16 and bfloat16: export the model in one of these, with one type throughout the block"},
-	{`^refused: .*(depend on|whether input|is an input of it)`, "the block reads a value that is no input of the op, or one that is made too late: it cannot be replaced where it stands"},
-	{`^refused: .*(differs from|output ".*by .*magnitude)`, "on hard inputs (large, tiny, zero) the block computes something else than the op: another constant, another order of " +
-		"casts, or a formula that only resembles it"},
-	{`^refused: .*(random numbers)`, "a training-mode op is left in: call model.eval() before the export"},
 
 	// Facts that are not known.
 	{`(shapes|is|and|of) unknown( or not|,| and| \(|$)|not known|not enough is known|found .* of a tensor of unknown shape`, "types or shapes are not known here: run shape inference (onnx.shape_inference.infer_shapes, or the symbolic one of " +

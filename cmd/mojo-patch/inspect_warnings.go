@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
@@ -44,5 +44,5 @@ func (r *census) writeWarnings(w io.Writer) {
 
 // lacksData reports whether sites could not be verified because weights are not there.
 func (r *census) lacksData() bool {
-	return slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return strings.Contains(s.Reason, onnx.ErrMissingData.Error()) })
+	return slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return s.Code == reason.MissingWeights })
 }

@@ -27,10 +27,10 @@ func (f *whyFlags) flags(c *cobra.Command) {
 
 // why is what --why prints, and its JSON form.
 type why struct {
-	Schema  int      `json:"schema"`
-	Path    string   `json:"path"`
-	Fused   int      `json:"fused"` // sites that apply would fuse
-	Reasons []reason `json:"reasons"`
+	Schema  int           `json:"schema"`
+	Path    string        `json:"path"`
+	Fused   int           `json:"fused"` // sites that apply would fuse
+	Reasons []explanation `json:"reasons"`
 }
 
 // The kinds of reasons.
@@ -40,8 +40,8 @@ const (
 	whyUnlike  = "unlike"  // no pattern comes near
 )
 
-// reason says why a node is no part of a fused op.
-type reason struct {
+// explanation says why a node is no part of a fused op.
+type explanation struct {
 	Status      string       `json:"status"`
 	Node        spot         `json:"node"`
 	Graph       string       `json:"graph,omitempty"`   // empty for the main graph
@@ -120,7 +120,7 @@ func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, 
 func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r *census) *why {
 	re := regexp.MustCompile(f.node) // check compiled it
 	keep := func(names ...string) bool { return slices.ContainsFunc(names, re.MatchString) }
-	w := &why{Schema: jsonSchema, Path: r.Path, Reasons: []reason{}}
+	w := &why{Schema: jsonSchema, Path: r.Path, Reasons: []explanation{}}
 	places := places(m)
 	type end struct {
 		spot  spot
@@ -138,8 +138,8 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r
 		case s.Status == rewrite.Fused:
 			w.Fused++
 		case s.Status == rewrite.Refused && keep(s.Nodes...):
-			w.Reasons = append(w.Reasons, reason{Status: whyRefused, Node: last[s.Node].spot, Graph: last[s.Node].graph, Pattern: s.Pattern, Matched: len(s.Nodes),
-				Refusal: s.Reason, Hint: hintFor("refused: " + s.Reason)})
+			w.Reasons = append(w.Reasons, explanation{Status: whyRefused, Node: last[s.Node].spot, Graph: last[s.Node].graph, Pattern: s.Pattern, Matched: len(s.Nodes),
+				Refusal: s.Reason, Hint: s.Code.Hint()})
 		}
 	}
 	anchors := map[string][]string{} // patterns by the ops they are recognised by
@@ -161,7 +161,7 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r
 }
 
 // reasons explains the anchor nodes of one graph that no match took.
-func (s *searched) reasons(anchors map[string][]string) []reason {
+func (s *searched) reasons(anchors map[string][]string) []explanation {
 	taken := map[*onnx.Node]bool{}
 	for _, m := range s.matches {
 		for _, n := range m.Nodes {
@@ -169,23 +169,23 @@ func (s *searched) reasons(anchors map[string][]string) []reason {
 		}
 	}
 	missed := map[*onnx.Node]*patterns.Miss{}
-	found := map[*onnx.Node][]reason{} // of patterns that are no text: what they want is said in words
+	found := map[*onnx.Node][]explanation{} // of patterns that are no text: what they want is said in words
 	for _, m := range s.misses {
 		if m.Why == "" {
 			missed[m.Anchor] = m
 			continue
 		}
-		found[m.Anchor] = append(found[m.Anchor], reason{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
+		found[m.Anchor] = append(found[m.Anchor], explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
 			Differences: []difference{{At: spotOf(m.Node), Why: m.Why}}, Hint: hintFor(m.Why)})
 	}
-	var list []reason
+	var list []explanation
 	for _, n := range s.graph.Nodes {
 		list = append(list, found[n]...)
 		names := anchors[n.OpType]
 		if len(names) == 0 || taken[n] {
 			continue
 		}
-		x := reason{Node: spotOf(n)}
+		x := explanation{Node: spotOf(n)}
 		if m := missed[n]; m != nil {
 			x.Status, x.Pattern, x.Matched, x.Size = whyMissed, m.Pattern, m.Matched, m.Size
 			for ; m != nil; m = m.Further {

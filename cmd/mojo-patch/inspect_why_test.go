@@ -131,23 +131,6 @@ func TestWhyNode(t *testing.T) {
 	}
 }
 
-// The reasons of refusals have hints of their own.
-func TestHintsOfRefusals(t *testing.T) {
-	for reason, want := range map[string]string{
-		`it stands in function a.b, where onnxruntime finds one variant of mojo.GLU alone`:                      "inline",
-		`mojo.RMSNorm needs opset 13 or newer, the model imports 11: convert it first (onnx.version_converter)`: "version_converter",
-		`mojo.GLU has no kernel for float64 input gate; it takes float32, float16 and bfloat16`:                 "float32, float16",
-		`the matched nodes depend on "y", which is no input of the op`:                                          "no input of the op",
-		`differs from the matched nodes on large inputs: output "y" by 3, its greatest magnitude being 2`:       "hard inputs",
-		`the matched nodes depend on random numbers of node "d" (Dropout)`:                                      "",
-		`"a" and "b" are not known to have one shape, and mojo.GLU does not broadcast`:                          "shape inference",
-	} {
-		if got := hintFor("refused: " + reason); !strings.Contains(got, want) || got == "" {
-			t.Errorf("%s: hint %q, want %q", reason, got, want)
-		}
-	}
-}
-
 // A pattern that is no text says in words what is wrong, and several may do so at one node, even one that a match took.
 func TestWhyInWords(t *testing.T) {
 	m := onnx.New(10, 20)

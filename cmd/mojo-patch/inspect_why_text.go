@@ -16,7 +16,7 @@ const alikeShown = 4
 // write prints the reasons, those that differ by names alone together unless all is set.
 func (w *why) write(out io.Writer, all bool) {
 	groups := map[string][]spot{}
-	key := func(x reason) string {
+	key := func(x explanation) string {
 		s := fmt.Sprint(x.Status, x.Node.Op, x.Graph, x.Pattern, x.Matched, x.Size, x.Around, x.Refusal, x.Differences)
 		return inQuotes.ReplaceAllString(s, `""`)
 	}
@@ -58,7 +58,7 @@ func (d difference) String() string {
 	return fmt.Sprintf("%s %s: expected %s, found %s", where, d.At, d.Expected, d.Found)
 }
 
-func (x *reason) write(out io.Writer) {
+func (x *explanation) write(out io.Writer) {
 	in := ""
 	if x.Graph != "" {
 		in = " in " + x.Graph

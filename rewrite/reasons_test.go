@@ -1,0 +1,68 @@
+package rewrite
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// A refusal has a code, which a hint hangs on, and the figures of its text.
+func TestReasonsOfRefusals(t *testing.T) {
+	right := func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value { return b.norm(x, scale, 1e-6) }
+	for _, c := range []struct {
+		name    string
+		typ     onnx.DataType
+		attrs   []*onnx.Attribute
+		build   func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value
+		problem string
+		code    reason.Code
+		figure  string
+		hint    string
+	}{
+		{"opset", onnx.Float, normAttributes(1e-6, 0), right, "mojo.RMSNorm needs opset 13 or newer", reason.Opset, "opset", "version_converter"},
+		{"types", onnx.Double, normAttributes(1e-6, 0), right, "", reason.Types, "op", "float32, float16"},
+		{"attributes", onnx.Float, normAttributes(1e-6, 0)[:2], right, "", reason.Signature, "op", ""},
+		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			return b.op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
+		}, "", reason.Depends, "", "no input of the op"},
+		{"random numbers", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+			return b.op("Add", b.norm(x, scale, 1e-6), b.op("RandomNormalLike", x))
+		}, "", reason.Random, "", "model.eval()"},
+		{"another function", onnx.Float, normAttributes(1e-5, 0), right, "", reason.Differs, "inputs", "hard inputs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBuilder(t, 20, c.typ)
+			x, scale := b.input("x", "batch", "seq", 16), b.weight("scale", 16)
+			y := c.build(b, x, scale)
+			b.output(y, "batch", "seq", 16)
+			match := &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale}, Outputs: []*onnx.Value{y}, Attributes: c.attrs}
+			if c.problem != "" {
+				match.Problem = reasonText(c.problem)
+			}
+			s := judgeOne(t, b.m, match)
+			if s.Status != Refused || s.Code != c.code || c.figure != "" && s.Figures[c.figure] == nil {
+				t.Errorf("%s (%s, %v): %s; want %s with %q", s.Status, s.Code, s.Figures, s.Reason, c.code, c.figure)
+			}
+			if hint := s.Code.Hint(); !strings.Contains(hint, c.hint) || (hint == "") != (c.hint == "") {
+				t.Errorf("hint %q, want %q", hint, c.hint)
+			}
+		})
+	}
+}
+
+type reasonText string
+
+func (r reasonText) Error() string { return string(r) }
+
+// Weights that are not there are a reason of their own, whatever needed them.
+func TestMissingWeightsAreAReason(t *testing.T) {
+	for _, err := range []error{&evalError{onnx.ErrMissingData}, reason.New(reason.NodesFail, nil, "the nodes fail: %w", onnx.ErrMissingData)} {
+		var s SiteReport
+		if s.explain(err); s.Code != reason.MissingWeights || s.Reason != err.Error() {
+			t.Errorf("%s: %s", s.Code, s.Reason)
+		}
+	}
+}
