@@ -12,7 +12,7 @@ import (
 )
 
 // TestNodeTests reads and writes every model of the ONNX standard's node tests and compares the messages, unknown
-// fields included. scripts/onnx-node-tests.py makes the folder.
+// fields included. tools/onnx-node-tests.py makes the folder.
 func TestNodeTests(t *testing.T) {
 	dir := os.Getenv("MOJO_ONNX_NODE_TESTS")
 	if dir == "" {
@@ -20,7 +20,7 @@ func TestNodeTests(t *testing.T) {
 	}
 	models, _ := filepath.Glob(filepath.Join(dir, "*", "model.onnx"))
 	if len(models) == 0 {
-		t.Skipf("no models in %s: make them with scripts/onnx-node-tests.py, or set MOJO_ONNX_NODE_TESTS", dir)
+		t.Skipf("no models in %s: make them with tools/onnx-node-tests.py, or set MOJO_ONNX_NODE_TESTS", dir)
 	}
 	roundTripAll(t, models)
 	t.Logf("%d models of the ONNX node tests survive read and write", len(models))

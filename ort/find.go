@@ -12,7 +12,7 @@ import (
 // LibraryVariable is the environment variable that names the onnxruntime library to use.
 const LibraryVariable = "ONNXRUNTIME_LIB"
 
-// BundledVersion is the onnxruntime that scripts/fetch-onnxruntime.sh fetches into the cache folder if it can; it has
+// BundledVersion is the onnxruntime that tools/fetch-onnxruntime.sh fetches into the cache folder if it can; it has
 // an older one as its second source.
 const BundledVersion = "1.31.1"
 
@@ -36,7 +36,7 @@ type Library struct {
 
 // Find looks for the onnxruntime shared library and loads it to learn its version. An explicit path, if not empty, is
 // the only place looked at; likewise $ONNXRUNTIME_LIB (either may name the file or its folder). Otherwise the first that
-// is new enough counts: the cache folder that scripts/fetch-onnxruntime.sh fills (BundledVersion first, then any
+// is new enough counts: the cache folder that tools/fetch-onnxruntime.sh fills (BundledVersion first, then any
 // other), the active Python environment, the Pythons on PATH, and the system's linker path. The error wraps ErrNoLibrary and lists every place looked at.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {
@@ -62,7 +62,7 @@ func Find(explicit string) (Library, error) {
 			looked = append(looked, fmt.Sprintf("%s: %v", place.source, err))
 		}
 	}
-	return Library{}, fmt.Errorf("%w; run scripts/fetch-onnxruntime.sh, or set %s to its path. Looked at:\n  %s",
+	return Library{}, fmt.Errorf("%w; run tools/fetch-onnxruntime.sh, or set %s to its path. Looked at:\n  %s",
 		ErrNoLibrary, LibraryVariable, strings.Join(looked, "\n  "))
 }
 

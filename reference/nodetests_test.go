@@ -24,7 +24,7 @@ var skippedNodeTests = map[string]string{
 }
 
 // TestNodeTests runs the standard's own node tests for every op that the evaluator claims. The folder is made by
-// scripts/onnx-node-tests.py.
+// tools/onnx-node-tests.py.
 func TestNodeTests(t *testing.T) {
 	dir := os.Getenv("MOJO_ONNX_NODE_TESTS")
 	if dir == "" {
@@ -32,7 +32,7 @@ func TestNodeTests(t *testing.T) {
 	}
 	models, _ := filepath.Glob(filepath.Join(dir, "*", "model.onnx"))
 	if len(models) == 0 {
-		t.Skipf("no node tests in %s: make them with scripts/onnx-node-tests.py, or set MOJO_ONNX_NODE_TESTS", dir)
+		t.Skipf("no node tests in %s: make them with tools/onnx-node-tests.py, or set MOJO_ONNX_NODE_TESTS", dir)
 	}
 	missing := map[string]int{}
 	claimed, passed, foreign := 0, 0, 0

@@ -141,7 +141,7 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 	}
 	l := facts.Library
 	add(finding{What: "onnxruntime", Found: fmt.Sprintf("%s, API %d, %s (%s)", l.Version, l.API, l.Path, l.Source),
-		Advice: "to get it: scripts/fetch-onnxruntime.sh, or pip install onnxruntime==" + ort.BundledVersion}, facts.LibraryError)
+		Advice: "to get it: tools/fetch-onnxruntime.sh, or pip install onnxruntime==" + ort.BundledVersion}, facts.LibraryError)
 	if facts.LibraryError == nil {
 		add(finding{What: "providers", Found: strings.Join(facts.Providers, ", ")}, nil)
 		var err error

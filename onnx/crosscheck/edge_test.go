@@ -202,7 +202,7 @@ func TestDamagedFiles(t *testing.T) {
 func TestNodeTests(t *testing.T) {
 	paths, _ := filepath.Glob(filepath.Join(os.Getenv("MOJO_ONNX_NODE_TESTS"), "*", "model.onnx"))
 	if os.Getenv("MOJO_ONNX_NODE_TESTS") == "" || len(paths) == 0 {
-		t.Skip("no node tests: make them with scripts/onnx-node-tests.py, and set MOJO_ONNX_NODE_TESTS")
+		t.Skip("no node tests: make them with tools/onnx-node-tests.py, and set MOJO_ONNX_NODE_TESTS")
 	}
 	whole, partly := 0, 0
 	undecoded := map[string]int{}

@@ -3,7 +3,7 @@
 
     inline.py OUT [NODE_TESTS]
 
-writes OUT/nest.onnx, a nest of functions, and for each node test in the folder NODE_TESTS (see scripts/onnx-node-tests.py)
+writes OUT/nest.onnx, a nest of functions, and for each node test in the folder NODE_TESTS (see tools/onnx-node-tests.py)
 that has an op which the standard defines as a function, OUT/<name>.onnx, where that op is a call of such a function. Beside
 each stands <name>.inlined.onnx. onnx.inliner passes over the defaults of attributes, and loses outputs that are inputs: it gets models without them.
 """

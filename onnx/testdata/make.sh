@@ -2,7 +2,7 @@
 # Takes a few small models of the ONNX standard's node tests as fixtures: control flow, sequences, optionals, strings,
 # tensors of rare types, expanded functions. They are the first inputs of the fuzz target, too.
 #
-#   testdata/make.sh build/onnx-node-tests      (the folder that scripts/onnx-node-tests.py wrote)
+#   testdata/make.sh build/onnx-node-tests      (the folder that tools/onnx-node-tests.py wrote)
 set -e
 out="$(dirname "$0")/models"
 mkdir -p "$out"

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "qwen3-dynamo-fp32.onnx"
 
 def load_builder():
-    spec = importlib.util.spec_from_file_location("wheel_builder", ROOT / "scripts" / "wheel.py")
+    spec = importlib.util.spec_from_file_location("wheel_builder", ROOT / "python" / "build_wheel.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

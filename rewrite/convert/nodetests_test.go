@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// nodeTests lists the folders of the standard's node tests, which scripts/onnx-node-tests.py makes.
+// nodeTests lists the folders of the standard's node tests, which tools/onnx-node-tests.py makes.
 func nodeTests(t *testing.T) []string {
 	t.Helper()
 	dir := os.Getenv("MOJO_ONNX_NODE_TESTS")
@@ -24,7 +24,7 @@ func nodeTests(t *testing.T) []string {
 		if os.Getenv(orttest.RequireVariable) != "" {
 			t.Fatalf("no node tests in %s", dir)
 		}
-		t.Skipf("no node tests in %s: make them with scripts/onnx-node-tests.py, or set MOJO_ONNX_NODE_TESTS", dir)
+		t.Skipf("no node tests in %s: make them with tools/onnx-node-tests.py, or set MOJO_ONNX_NODE_TESTS", dir)
 	}
 	for i, path := range models {
 		models[i] = filepath.Dir(path)

@@ -8,12 +8,12 @@ import (
 
 // TestVersionsAreOnnxs compares the table with the schemas of Python's onnx.
 func TestVersionsAreOnnxs(t *testing.T) {
-	out, err := exec.Command(python(t), filepath.Join(root, "scripts", "onnx-op-versions.py")).Output()
+	out, err := exec.Command(python(t), filepath.Join(root, "tools", "onnx-op-versions.py")).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(out) != versionsText {
-		t.Errorf("versions.txt is not what scripts/onnx-op-versions.py writes: run it again, and give each new version its step")
+		t.Errorf("versions.txt is not what tools/onnx-op-versions.py writes: run it again, and give each new version its step")
 	}
 }
 

@@ -1,4 +1,4 @@
-"""The emulation of CANN (ascend/emulation) from Python: loads it, controls it, and calls its operators."""
+"""The emulation of CANN (cann_emulation) from Python: loads it, controls it, and calls its operators."""
 
 import ctypes
 import os

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Tests the kernels for onnxruntime's CANN provider on the emulation of CANN: cann.sh BUILD TOOL PYTHON
 # BUILD holds libmojo_ops_cann.so and the emulation (kernels/cann, kernels/cann-split), TOOL is mojo-patch. PYTHON needs
-# requirements/cann.txt. The bundled models are patched into BUILD/patched-npu and compared with their recorded outputs;
+# tools/requirements/cann.txt. The bundled models are patched into BUILD/patched-npu and compared with their recorded outputs;
 # BUILD/ascend.txt is a transcript.
 set -eu
 if [ $# -ne 3 ]; then

@@ -6,7 +6,7 @@ Runs every op in every form and type that CANN's calls take against the op's def
 every call of CANN fail that a run of each op makes; and, with --models and --patched (models that `mojo-patch apply`
 wrote, under the names that they have in --models), compares whole models with their recorded outputs NAME.npz, every
 fused node on the provider. Needs onnxruntime-cann, onnx, numpy and ml_dtypes, and CANN: the emulation of
-ascend/emulation in FOLDER, or else an installed one (LD_LIBRARY_PATH), where the tests that need the emulation's own
+cann_emulation in FOLDER, or else an installed one (LD_LIBRARY_PATH), where the tests that need the emulation's own
 calls are left out.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the GGUF files of the tests with gguf-py, and what gguf-py dequantises them to (see requirements/weights.txt).
+"""Writes the GGUF files of the tests with gguf-py, and what gguf-py dequantises them to (see tools/requirements/weights.txt).
 
     make.py            writes into its own folder
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the safetensors files of the tests with safetensors and torch, and what torch converts them to (see
-requirements/weights.txt).
+tools/requirements/weights.txt).
 
     make.py            writes into its own folder
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches the onnxruntime shared library that mojo-patch is tested with.
 #
-# usage: [MOJO_ORT_SOURCE=pip|npm] scripts/fetch-onnxruntime.sh [CACHE_DIR]
+# usage: [MOJO_ORT_SOURCE=pip|npm] tools/fetch-onnxruntime.sh [CACHE_DIR]
 #
 # It is taken out of the Python package onnxruntime, or, where that cannot be had, out of the npm package
 # onnxruntime-node, whose newest version is older. MOJO_ORT_SOURCE names the one to use and rules out the other. The

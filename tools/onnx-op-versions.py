@@ -44,8 +44,8 @@ def main():
         if s.domain == "":
             history.setdefault(s.name, []).append(s)
     newest = defs.onnx_opset_version()
-    print(f"# The versions of the standard's ops in onnx {onnx.__version__}: see scripts/onnx-op-versions.py, which wrote this by")
-    print("# build/venv/bin/python scripts/onnx-op-versions.py > rewrite/convert/versions.txt")
+    print(f"# The versions of the standard's ops in onnx {onnx.__version__}: see tools/onnx-op-versions.py, which wrote this by")
+    print("# build/venv/bin/python tools/onnx-op-versions.py > rewrite/convert/versions.txt")
     ir = (f"{v}:{helper.OP_SET_ID_VERSION_MAP['ai.onnx', v]}" for v in range(OLDEST, newest + 1))
     print("ir_version", *ir)
     for name in sorted(history):

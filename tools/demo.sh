@@ -1,7 +1,7 @@
 #!/bin/sh
 # Patches a bundled export and shows that it still does what PyTorch did, and how fast.
 #
-# usage: scripts/demo.sh [MODEL.onnx]      (build/mojo-patch and build/libmojo_ops.so are there: make)
+# usage: tools/demo.sh [MODEL.onnx]      (build/mojo-patch and build/libmojo_ops.so are there: make)
 #
 # The model needs recorded outputs beside it, MODEL.npz. Where onnxruntime cannot be fetched, everything runs in the
 # built-in evaluator.
@@ -23,7 +23,7 @@ mkdir -p "$out"
 title "onnxruntime"
 on=
 if [ -z "${ONNXRUNTIME_LIB-}" ]; then
-  if library=$(scripts/fetch-onnxruntime.sh); then
+  if library=$(tools/fetch-onnxruntime.sh); then
     ONNXRUNTIME_LIB=$library
     export ONNXRUNTIME_LIB
   else

