@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -15,12 +16,12 @@ type builder struct {
 	opset int64
 	names map[string]operand
 	refs  map[string]*onnx.Value // attributes of the function as values
-	eval  func(condExpr) (any, error)
+	eval  func(notation.Cond) (any, error)
 	// typeOf gives the type of a value made so far; nil where only CastLike can tell.
 	typeOf func(*onnx.Value) onnx.DataType
-	define func(c *targetCall, inputs []*onnx.Value) (*onnx.Function, error)
+	define func(c *notation.TargetCall, inputs []*onnx.Value) (*onnx.Function, error)
 
-	main    *targetCall
+	main    *notation.TargetCall
 	attrs   []*onnx.Attribute // of the node of main
 	unbound bool              // an attribute reads a name that stands for nothing in this match
 }
@@ -34,23 +35,23 @@ type operand struct {
 }
 
 // call makes the nodes of a call; outputs are named after results.
-func (b *builder) call(c *targetCall, results []string) ([]*onnx.Value, error) {
-	args := make([]operand, len(c.args))
-	for i, a := range c.args {
+func (b *builder) call(c *notation.TargetCall, results []string) ([]*onnx.Value, error) {
+	args := make([]operand, len(c.Args))
+	for i, a := range c.Args {
 		switch a := a.(type) {
-		case *nameExpr:
-			args[i] = b.names[a.name]
-		case *numberExpr:
-			args[i].literal = a.value
-		case *listExpr:
-			list, err := b.eval(a.list)
+		case *notation.Name:
+			args[i] = b.names[a.Name]
+		case *notation.Number:
+			args[i].literal = a.Value
+		case *notation.List:
+			list, err := b.eval(a.List)
 			if err != nil {
 				b.unbound = true
 				return nil, err
 			}
 			args[i].literal = list
-		case *targetCall:
-			vs, err := b.call(a, []string{strings.ToLower(a.op)})
+		case *notation.TargetCall:
+			vs, err := b.call(a, []string{strings.ToLower(a.Op)})
 			if err != nil {
 				return nil, err
 			}
@@ -61,10 +62,10 @@ func (b *builder) call(c *targetCall, results []string) ([]*onnx.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if onnx.IsStandardDomain(c.domain) {
-		if since := introduced[c.op]; since > b.opset {
+	if onnx.IsStandardDomain(c.Domain) {
+		if since := introduced[c.Op]; since > b.opset {
 			return nil, fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first (onnx.version_converter)",
-				c.op, since, b.opset)
+				c.Op, since, b.opset)
 		}
 		if args, attrs, err = b.form(c, args, attrs, len(results)); err != nil {
 			return nil, err
@@ -79,15 +80,15 @@ func (b *builder) call(c *targetCall, results []string) ([]*onnx.Value, error) {
 		outputs[i] = b.g.NewValue(name)
 	}
 	overload := ""
-	if c.function != nil {
+	if c.Function != nil {
 		f, err := b.define(c, inputs)
 		if err != nil {
 			return nil, err
 		}
 		overload = f.Overload
 	}
-	n := b.g.AddNode(c.op, inputs, outputs, attrs...)
-	n.Domain, n.Overload = c.domain, overload
+	n := b.g.AddNode(c.Op, inputs, outputs, attrs...)
+	n.Domain, n.Overload = c.Domain, overload
 	if c == b.main {
 		b.attrs = attrs
 	}
@@ -95,10 +96,10 @@ func (b *builder) call(c *targetCall, results []string) ([]*onnx.Value, error) {
 }
 
 // values turns literal operands into constants.
-func (b *builder) values(c *targetCall, args []operand) ([]*onnx.Value, error) {
+func (b *builder) values(c *notation.TargetCall, args []operand) ([]*onnx.Value, error) {
 	var like *onnx.Value // whose type numbers take
 	for i, a := range args {
-		if a.value != nil && !(i == 0 && c.op == "Where") {
+		if a.value != nil && !(i == 0 && c.Op == "Where") {
 			like = a.value
 			break
 		}
@@ -120,7 +121,7 @@ func (b *builder) values(c *targetCall, args []operand) ([]*onnx.Value, error) {
 				inputs[i], err = b.castLike(b.attribute(a.ref), like)
 			}
 		default:
-			err = fmt.Errorf("%s is given %v, which is no number", c.name(), x)
+			err = fmt.Errorf("%s is given %v, which is no number", c.Name(), x)
 		}
 		if err != nil {
 			return nil, err
@@ -132,9 +133,9 @@ func (b *builder) values(c *targetCall, args []operand) ([]*onnx.Value, error) {
 	return inputs, nil
 }
 
-func integerAt(c *targetCall, i int) bool {
-	at, ok := integerInputs[c.op]
-	return ok && at == i && onnx.IsStandardDomain(c.domain)
+func integerAt(c *notation.TargetCall, i int) bool {
+	at, ok := integerInputs[c.Op]
+	return ok && at == i && onnx.IsStandardDomain(c.Domain)
 }
 
 // numberLike makes a constant of the type of another value.

@@ -1,39 +1,29 @@
 package patterns
 
 import (
-	"embed"
 	"fmt"
 	"sync"
+
+	"github.com/mojo-patch/mojo-patch/patterns/builtin"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/rotary"
 )
 
-//go:embed builtin/*.pat
-var builtinFiles embed.FS
-
-// order puts views first, and a pattern that holds another before it.
-var builtinOrder = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat", "softmax.pat", "attention.pat"}
-
-var builtin = sync.OnceValue(func() *Set {
-	s := builtinSet(builtinOrder...)
+var builtinPatterns = sync.OnceValue(func() *Set {
+	s := NewSet()
+	for _, name := range builtin.Blocks {
+		if err := s.Add(name, builtin.Text(name)); err != nil {
+			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
+		}
+	}
 	for _, d := range goForms {
-		s.add(d.pattern())
+		s.addForm(d.pattern(), d)
 	}
 	return s
 })
 
-// builtinSet returns the patterns of files of builtin/.
-func builtinSet(names ...string) *Set {
-	s := NewSet()
-	for _, name := range names {
-		src, err := builtinFiles.ReadFile("builtin/" + name)
-		if err == nil {
-			err = s.Add(name, string(src))
-		}
-		if err != nil {
-			panic(fmt.Sprintf("built-in patterns: %v", err)) // a mistake of the build, caught by any test
-		}
-	}
-	return s
-}
+// builtinLanguage is what the built-in patterns and those of users are written in.
+var builtinLanguage = match.NewLanguage(rotary.Views)
 
 // Builtin returns the patterns of builtin/*.pat, and those that are written in Go.
-func Builtin() *Set { return builtin() }
+func Builtin() *Set { return builtinPatterns() }

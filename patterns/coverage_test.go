@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/models"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -49,7 +50,7 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 	defer m.Close()
 	facts := infer.Analyze(m)
 	var matches []*Match
-	var misses []*Miss
+	var misses []*match.Miss
 	for _, g := range m.Graphs() {
 		found, missed := Builtin().Find(g, facts)
 		matches, misses = append(matches, found...), append(misses, missed...)

@@ -10,59 +10,14 @@
 //	  y  = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale)))
 //	  where rank(scale) == 1 && epsilon > 0
 //	} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
-//
-// # Grammar
-//
-//	file      = { view | pattern | function } .
-//	view      = "view" Name "(" names ")" "=" expr .
-//	pattern   = "pattern" Name "(" names ")" "->" names "{" [ anchor ] { statement } [ where ] "}" "=>" target .
-//	anchor    = "anchor" Op { "," Op } .
-//	statement = names "=" expr .                    several names: the outputs of one node, in order
-//	where     = "where" cond .
-//	target    = [ domain "." ] Op "(" [ operand { "," operand } ] [ ";" attr { "," attr } ] ")" .
-//	operand   = target | name | "$" name | number | "[" ints "]" | "_" .
-//	attr      = name "=" ( cond | "[" ints "]" | "$" name ) .
-//	function  = "function" domain "." Name "(" names ")" "->" names [ "<" names ">" ] "{" { names "=" target } "}" .
-//	expr      = branch { "|" branch } .             the first branch that leads to a whole match is taken
-//	branch    = term [ "as" name ] .                name is 1 in conditions and attributes if the branch was taken, else 0
-//	term      = call | name | number | "[" ints "]" | "$" name | "_" | "(" expr ")" .
-//	call      = [ domain "." ] Op [ "<" attrpat { "," attrpat } ">" ] [ "?" ] "(" [ expr { "," expr } ] ")" .
-//	attrpat   = name "=" ( number | string | "[" ints "]" | datatype | "$" name ) .
-//	cond      = the usual: || && ! == != < <= > >= + - * / % ( ), numbers, strings, names, functions of functions.go .
-//
-// Comments run from # to the end of the line.
-//
-// # Meaning
-//
-// A name of the parameter list stands for any value; a name that a statement defines stands for that statement's
-// expression. The same name twice is the same value: the very one, or one computed by equal nodes from equal values
-// (TorchScript repeats itself). $name captures a constant of one element, or an attribute. A number stands for a constant of
-// one element that holds it, rounded to the constant's type. _ stands for anything. Op? is an optional node: if it is
-// not there its first argument is matched in its place. An optional Cast is one between floating-point types. An optional Mul or Add
-// whose second argument is a capture captures 1 or 0 where it is not there.
-//
-// The arguments of commutative ops match in any order (ops.go), and Mul and Add with more than two arguments match however the
-// products or sums are nested. Attributes that newer opsets turned into inputs (axes of ReduceMean, …) are written
-// as attributes, defaults need not be spelled out in the graph, and an axis counted from the front equals the one
-// counted from the back. What changes nothing is not seen: Identity, casts to a wider type and back, reshapes and transpositions that
-// are undone, slices of everything, x * 1 (resolve.go).
-// Built-in views match what text cannot say (builtin_views.go): FirstHalf(x) and SecondHalf(x), the halves of the last axis however
-// they are cut; Mean(x); Row(w), a weight for each channel; Rotation(x, cos, sin), a rotary position embedding.
-//
-// A view is a sub-pattern: its uses are replaced by its expression.
-//
-// A target is made for the opset of the model: attributes that newer opsets turned into inputs are written as attributes (either form is
-// taken), a number among the operands is a constant of the type of the operand beside it, _ is an omitted input. A captured number
-// is INT or FLOAT as the attribute's name tells; for ops of domain mojo the catalogue does. The outputs of the outermost call are the
-// pattern's results. Where the opset is too old for an op, the Match says so (Problem).
-//
-// A function is the meaning of an op that targets may call: ops of the standard, in the form of targets. Names in < > are
-// its attributes: as an operand a FLOAT, as the value of an attribute that attribute. It must stand before the pattern that calls it.
+// Package notation has the
+// grammar and says what it means, package match finds patterns in a graph, and packages rotary, router and moe find the blocks that have too many
+// spellings to write down.
 //
 // Routers of mixtures and their experts have no spelling to write down. They are patterns in Go (goforms.go): TopKRouter (router.go, behind
 // a routing of routing.go) and MoE (experts.go, in a region of region.go). They are tried before the textual ones, and their misses are sentences (Miss.Why).
 // NormRotary (norm_rotary.go) joins matches of RMSNorm and RotaryEmbedding, which are its Parts: it is tried when all others are found.
 //
 // A node of an anchor op that no match took is where somebody would ask why nothing was fused. For these, a Miss names the
-// pattern that stands there but for one thing (or two), what it wanted in that place, and what it found (near.go).
+// pattern that stands there but for one thing (or two), what it wanted in that place, and what it found (match.View.NearMisses).
 package patterns

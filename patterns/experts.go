@@ -47,7 +47,7 @@ var expertReaders = []func(f *finder, reg *region) (*experts, string){
 func findExperts(f *finder) []*Match {
 	g := f.view
 	var matches []*Match
-	for _, r := range g.routings() {
+	for _, r := range routings(g) {
 		m, at, why := f.expertsBehind(r)
 		if m == nil {
 			f.note(moeForm.name, r.topK, at, why)
@@ -60,7 +60,7 @@ func findExperts(f *finder) []*Match {
 
 // expertsBehind finds the experts that a router chooses; where and why not otherwise.
 func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string) {
-	regions, why := f.view.regionsOf(r, nil)
+	regions, why := regionsOf(f.view, r, nil)
 	if len(regions) == 0 {
 		return nil, r.topK, why
 	}
@@ -69,7 +69,7 @@ func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string)
 	}
 	// Where each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
 	for range maxEnds {
-		if regions, _ = f.view.regionsOf(r, regions[0].y.Producer); len(regions) == 0 {
+		if regions, _ = regionsOf(f.view, r, regions[0].y.Producer); len(regions) == 0 {
 			break
 		}
 		if m, _, _ := f.expertsAmong(regions); m != nil {
@@ -82,7 +82,7 @@ func (f *finder) expertsBehind(r *routing) (m *Match, at *onnx.Node, why string)
 // expertsAmong finds the experts of one of the regions, which have one y.
 func (f *finder) expertsAmong(regions []*region) (m *Match, at *onnx.Node, why string) {
 	for _, reg := range regions {
-		if at, why := f.view.countsTokens(reg); at != nil {
+		if at, why := countsTokens(f.view, reg); at != nil {
 			return nil, at, why
 		}
 		m, reason := f.expertsIn(reg)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -12,9 +13,9 @@ import (
 var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop over tokens of the expert", "Scan", "grouped", "weights in the branches"}
 
 // matches finds the experts of the model, in which y is given out.
-func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*Miss) {
+func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*match.Miss) {
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	f := &finder{view: newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))}
+	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
 	return findExperts(f), f.notes
 }
 

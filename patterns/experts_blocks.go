@@ -89,7 +89,7 @@ func (b *expertsBuilder) source(name string, v *onnx.Value) *onnx.Value {
 	if w := b.stands[v]; w != nil {
 		return w
 	}
-	for g := b.f.view.g; g != nil; g = g.Parent {
+	for g := b.f.view.Graph; g != nil; g = g.Parent {
 		if v.Graph == g {
 			return b.input(name, v)
 		}

@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // gatesHold reports whether the gates of all experts are zero for those that a token does not go to, by evaluating the nodes between
 // the choice and the gates on an example: the op reads the gates of the chosen ones alone.
-func (g *graphView) gatesHold(r *routing) bool {
-	ids, ok := g.facts.Shape(r.ids, 0)
+func gatesHold(g *match.View, r *routing) bool {
+	ids, ok := g.Facts.Shape(r.ids, 0)
 	if !ok || elements(ids) == 0 {
 		return false
 	}
@@ -18,28 +19,28 @@ func (g *graphView) gatesHold(r *routing) bool {
 	for i := range chosen { // each token goes to others than the one before it
 		chosen[i] = (int64(i)/r.k + int64(i)%r.k*(r.experts/r.k)) % r.experts
 	}
-	env := map[*onnx.Value]*reference.Tensor{r.ids: reference.NewInts(g.facts.DataType(r.ids), toInts(ids), chosen)}
+	env := map[*onnx.Value]*reference.Tensor{r.ids: reference.NewInts(g.Facts.DataType(r.ids), toInts(ids), chosen)}
 	var nodes []*onnx.Node
 	seen := map[*onnx.Node]bool{}
 	whole := true
 	var visit func(v *onnx.Value)
 	visit = func(v *onnx.Value) {
-		n := producer(v)
+		n := match.Producer(v)
 		if v == nil || env[v] != nil || v.Constant() != nil || seen[n] {
 			return
 		}
-		if t, ok := g.facts.Known(v, 0); ok {
+		if t, ok := g.Facts.Known(v, 0); ok {
 			env[v] = t
 			return
 		}
-		if !r.byID[v] && v != r.dense && g.isData(v) { // what is scattered or masked
-			s, ok := g.facts.Shape(v, 0)
-			if whole = whole && ok && g.facts.DataType(v).IsFloat(); whole {
-				env[v] = examples(g.facts.DataType(v), s)
+		if !r.byID[v] && v != r.dense && g.IsData(v) { // what is scattered or masked
+			s, ok := g.Facts.Shape(v, 0)
+			if whole = whole && ok && g.Facts.DataType(v).IsFloat(); whole {
+				env[v] = examples(g.Facts.DataType(v), s)
 			}
 			return
 		}
-		if n == nil || n.Graph != g.g || len(n.Subgraphs()) > 0 || len(seen) > maxRouter {
+		if n == nil || n.Graph != g.Graph || len(n.Subgraphs()) > 0 || len(seen) > maxRouter {
 			whole = false
 			return
 		}
@@ -50,7 +51,7 @@ func (g *graphView) gatesHold(r *routing) bool {
 		nodes = append(nodes, n)
 	}
 	visit(r.dense)
-	if !whole || reference.NewForOpset(g.facts.Opset(), nil, reference.Options{}).Eval(nodes, env) != nil {
+	if !whole || reference.NewForOpset(g.Facts.Opset(), nil, reference.Options{}).Eval(nodes, env) != nil {
 		return false
 	}
 	gates := env[r.dense]

@@ -9,7 +9,7 @@ import (
 // by side, with masks or with gathers and scatters, loops over the experts, or branches that run when an expert is chosen. Their
 // weights may be initializers of their own, or places of greater ones.
 func (f *finder) expertsOneByOne(reg *region) (e *experts, why string) {
-	p, why := f.view.callsOf(reg)
+	p, why := callsOf(f.view, reg)
 	if why != "" {
 		reg.sure = p.sure
 		return nil, why

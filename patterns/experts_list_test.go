@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -31,12 +32,12 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	t.Helper()
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	f := &finder{view: newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))}
-	list := f.view.routings()
+	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
+	list := routings(f.view)
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	found, why := f.view.regionsOf(list[0], nil)
+	found, why := regionsOf(f.view, list[0], nil)
 	if len(found) == 0 {
 		return nil, "no region: " + why
 	}
@@ -272,7 +273,7 @@ func TestCapacity(t *testing.T) {
 		b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
 		matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
 		found := slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" })
-		told := slices.ContainsFunc(notes, func(m *Miss) bool { return m.Pattern == "MoE" && strings.Contains(m.Why, "over a capacity") })
+		told := slices.ContainsFunc(notes, func(m *match.Miss) bool { return m.Pattern == "MoE" && strings.Contains(m.Why, "over a capacity") })
 		if found == counted || told != counted {
 			t.Errorf("counted %v: found %v, told %v", counted, found, told)
 		}
@@ -302,7 +303,7 @@ func TestAbsentIsFinal(t *testing.T) {
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
 	matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
 	if slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" }) ||
-		!slices.ContainsFunc(notes, func(m *Miss) bool { return strings.Contains(m.Why, "the graph holds 6: 4 is absent") }) {
+		!slices.ContainsFunc(notes, func(m *match.Miss) bool { return strings.Contains(m.Why, "the graph holds 6: 4 is absent") }) {
 		t.Errorf("%d matches", len(matches))
 	}
 }

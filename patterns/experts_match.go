@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // expertsMatch returns the match that a region and its experts make; why not otherwise.
@@ -17,7 +18,7 @@ func (f *finder) expertsMatch(reg *region, e *experts) (m *Match, why string) {
 	if e.scaled {
 		x, weights, ids = b.scaled(x, weights, ids)
 	}
-	if r := reg.routing; r.weights == nil && !f.view.gatesHold(r) {
+	if r := reg.routing; r.weights == nil && !gatesHold(f.view, r) {
 		return nil, "the gates of the experts are not known to be zero for those that a token does not go to"
 	}
 	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.stacked("down", e.down), b.gateUpBias(), b.bias("down_bias", e.downBias)}
@@ -47,7 +48,7 @@ type expertsBuilder struct {
 	e   *experts
 }
 
-func (b *expertsBuilder) typeOf(v *onnx.Value) onnx.DataType { return b.f.view.facts.DataType(v) }
+func (b *expertsBuilder) typeOf(v *onnx.Value) onnx.DataType { return b.f.view.Facts.DataType(v) }
 
 func (b *expertsBuilder) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
 	return b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
@@ -64,7 +65,7 @@ func (b *expertsBuilder) tokens() *onnx.Value {
 
 // tokenType is the type of the op's tokens and of its result.
 func (b *expertsBuilder) tokenType() onnx.DataType {
-	if t := b.typeOf(b.reg.y); widens(b.typeOf(b.reg.x), t) {
+	if t := b.typeOf(b.reg.y); match.Widens(b.typeOf(b.reg.x), t) {
 		return t
 	}
 	return b.typeOf(b.reg.x)
@@ -85,7 +86,7 @@ func (b *expertsBuilder) scaled(x, weights, ids *onnx.Value) (tokens, ones, expe
 
 // shaped returns the op's result, which is like x, the type and the shape of y.
 func (b *expertsBuilder) shaped(v *onnx.Value) (w *onnx.Value, why string) {
-	x, y, facts := b.reg.x, b.reg.y, b.f.view.facts
+	x, y, facts := b.reg.x, b.reg.y, b.f.view.Facts
 	if to := b.typeOf(y); b.tokenType() != to {
 		v = b.cast(v, to)
 	}
@@ -113,7 +114,7 @@ func (b *expertsBuilder) onto(v *onnx.Value) *onnx.Value {
 	if t := b.typeOf(b.reg.y); t != b.typeOf(b.reg.base) {
 		base = b.cast(base, t)
 	}
-	if !b.f.view.facts.SameShape(b.reg.base, b.reg.y) {
+	if !b.f.view.Facts.SameShape(b.reg.base, b.reg.y) {
 		base = b.node("Reshape", "base_rows", []*onnx.Value{base, b.node("Shape", "shape", []*onnx.Value{v})})
 	}
 	return b.node("Add", "sum", []*onnx.Value{base, v})
@@ -149,8 +150,8 @@ func (b *expertsBuilder) ids() *onnx.Value {
 // chosen returns a value of the choice with a last axis for the k experts, which ArgMax may leave out.
 func (b *expertsBuilder) chosen(name string, v *onnx.Value) *onnx.Value {
 	in := b.input(name, v)
-	rank, ok1 := b.f.view.facts.Rank(v)
-	full, ok2 := b.f.view.facts.Rank(b.reg.routing.logits)
+	rank, ok1 := b.f.view.Facts.Rank(v)
+	full, ok2 := b.f.view.Facts.Rank(b.reg.routing.logits)
 	if ok1 && ok2 && rank < full {
 		return b.node("Unsqueeze", name+"_column", []*onnx.Value{in, b.integers("axis", -1)})
 	}
@@ -252,7 +253,7 @@ func (b *expertsBuilder) bias(name string, s *stack) *onnx.Value {
 	if s.blocks != nil {
 		return v
 	}
-	rank, ok := b.f.view.facts.Rank(s.parts[0])
+	rank, ok := b.f.view.Facts.Rank(s.parts[0])
 	if ok && len(s.parts) == 1 && rank > 2 {
 		v = b.node("Reshape", name+"_rows", []*onnx.Value{v, b.integers("shape", b.reg.routing.experts, -1)})
 	}
@@ -264,11 +265,11 @@ func (b *expertsBuilder) constant(name string, v *onnx.Value) *onnx.Value {
 	if w := b.stands[v]; w != nil {
 		return w
 	}
-	if v.IsConstant() || v.Producer == nil || v.Graph != b.f.view.g {
+	if v.IsConstant() || v.Producer == nil || v.Graph != b.f.view.Graph {
 		return b.input(name, v)
 	}
-	if list, ok := b.f.view.ints(v); ok && b.typeOf(v) == onnx.Int64 {
-		if rank, _ := b.f.view.facts.Rank(v); rank == 1 {
+	if list, ok := b.f.view.Ints(v); ok && b.typeOf(v) == onnx.Int64 {
+		if rank, _ := b.f.view.Facts.Rank(v); rank == 1 {
 			return b.integers(name, list...)
 		}
 	}

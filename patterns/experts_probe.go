@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -17,7 +18,7 @@ import (
 // The weights are not decoded. Ops that only move them are followed as views; what a product reads is a matrix at a
 // known place of an initializer.
 type probe struct {
-	g     *graphView
+	g     *match.View
 	world int
 	// fill gives the elements of a first product's result; answer is asked for those of a second one.
 	fill   func(p *applied, out *reference.Tensor) error
@@ -59,7 +60,7 @@ func (p *probe) run(r *region, env map[*onnx.Value]*reference.Tensor) (*referenc
 	p.seconds = nil
 	p.scanned = map[*onnx.Value]*scannedWeight{}
 	nodes := p.runnable(r, env)
-	e := reference.NewForOpset(p.g.facts.Opset(), p.g.facts.Functions(), reference.Options{Exact: true, Override: p.node})
+	e := reference.NewForOpset(p.g.Facts.Opset(), p.g.Facts.Functions(), reference.Options{Exact: true, Override: p.node})
 	if _, err := e.EvalFor(nodes, env, []*onnx.Value{r.y}); err != nil { // each expert adds to all tokens: not to be kept
 		return nil, err
 	}
@@ -83,11 +84,11 @@ func (p *probe) runnable(r *region, env map[*onnx.Value]*reference.Tensor) []*on
 			return true
 		}
 		d, seen := memo[v]
-		if seen || v.Producer == nil || v.Graph != p.g.g || v.Producer.Is("Shape") && router[v.Producer.Input(0)] {
+		if seen || v.Producer == nil || v.Graph != p.g.Graph || v.Producer.Is("Shape") && router[v.Producer.Input(0)] {
 			return d
 		}
 		memo[v] = false
-		d = slices.ContainsFunc(p.g.operands(v.Producer), depends)
+		d = slices.ContainsFunc(p.g.Operands(v.Producer), depends)
 		memo[v] = d
 		return d
 	}
@@ -99,15 +100,15 @@ func (p *probe) runnable(r *region, env map[*onnx.Value]*reference.Tensor) []*on
 		if v == nil || env[v] != nil || v.Constant() != nil || v.Producer != nil && made[v.Producer] {
 			return
 		}
-		if t, ok := p.g.facts.Known(v, p.world); ok && !t.IsFloat() && !depends(v) {
+		if t, ok := p.g.Facts.Known(v, p.world); ok && !t.IsFloat() && !depends(v) {
 			known[v] = t
 			return
 		}
-		if v.Producer == nil || v.Graph != p.g.g && !p.g.fromConstant(v) {
+		if v.Producer == nil || v.Graph != p.g.Graph && !p.g.FromConstant(v) {
 			return // an error when it is read
 		}
 		made[v.Producer] = true
-		for _, in := range p.g.operands(v.Producer) {
+		for _, in := range p.g.Operands(v.Producer) {
 			need(in)
 		}
 		nodes = append(nodes, v.Producer)
@@ -121,7 +122,7 @@ func (p *probe) runnable(r *region, env map[*onnx.Value]*reference.Tensor) []*on
 func (p *probe) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 	if n.Is("Constant") {
 		if v := n.OutputValue(0); isWeight(v) {
-			return []*reference.Tensor{p.stand(viewOf(p.g.storedOnce(v)))}, nil
+			return []*reference.Tensor{p.stand(viewOf(storedOnce(p.g, v)))}, nil
 		}
 		return nil, nil
 	}
@@ -132,7 +133,7 @@ func (p *probe) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, err
 			continue
 		}
 		if in[i] = s.Bound(v); in[i] == nil && isWeight(v) {
-			in[i] = p.stand(viewOf(p.g.storedOnce(v)))
+			in[i] = p.stand(viewOf(storedOnce(p.g, v)))
 			s.Bind(v, in[i])
 		}
 		if w := p.scanned[v]; w != nil && p.views[in[i]] == nil {
@@ -223,9 +224,9 @@ func (p *probe) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope)
 func (p *probe) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
 	w := p.views[in[0]]
 	switch {
-	case slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }) && opKind(n) != "Reshape":
+	case slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }) && match.OpKind(n) != "Reshape":
 		return nil, nil
-	case isProduct(n):
+	case match.IsProduct(n):
 		return p.product(n, in)
 	case n.Is("Add") && len(in) == 2:
 		for i, t := range in {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -71,12 +72,12 @@ const (
 var errInconsistent = errors.New("its weights depend on which others are chosen")
 
 // callsOf probes a region. why says what speaks against its being experts with weights of their own.
-func (g *graphView) callsOf(reg *region) (p *expertProbe, why string) {
+func callsOf(g *match.View, reg *region) (p *expertProbe, why string) {
 	r := reg.routing
 	if r.k > maxChosen || r.experts > maxExperts {
 		return &expertProbe{}, fmt.Sprintf("a token goes to %d of %d experts, which are more than can be told apart", r.k, r.experts)
 	}
-	p = &expertProbe{probe: probe{g: g}, reg: reg, activations: g.activationsIn(reg), numbers: g.numbersIn(reg),
+	p = &expertProbe{probe: probe{g: g}, reg: reg, activations: activationsIn(g, reg), numbers: numbersIn(g, reg),
 		byKey: map[string]int{}, answers: make([]int, r.experts),
 		base: math.Exp2(float64(min(probeSum/r.k, 10)))}
 	for e := range p.answers {
@@ -114,23 +115,23 @@ func (g *graphView) callsOf(reg *region) (p *expertProbe, why string) {
 		}
 		return p, p.verdict(nil)
 	}
-	if why := p.g.fixedCounts(reg); why != "" {
+	if why := fixedCounts(p.g, reg); why != "" {
 		return p, why
 	}
 	return p, p.verdict(err)
 }
 
 // fixedCounts reports whether the rows of all experts are split by sizes that do not depend on the choice.
-func (g *graphView) fixedCounts(reg *region) (why string) {
+func fixedCounts(g *match.View, reg *region) (why string) {
 	for _, n := range reg.nodes {
 		if !n.Is("Split") || n.AttrInt("axis", 0) != 0 || int64(len(n.Outputs)) != reg.routing.experts {
 			continue
 		}
 		sizes := n.AttrInts("split")
 		if v := n.Input(1); v != nil {
-			sizes, _ = g.ints(v)
+			sizes, _ = g.Ints(v)
 		}
-		if sizes != nil && reg.inside[producer(n.Input(0))] {
+		if sizes != nil && reg.inside[match.Producer(n.Input(0))] {
 			return fmt.Sprintf("%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got when this was exported, "+
 				"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
 		}
@@ -199,7 +200,7 @@ func (p *expertProbe) window(from, n int) []int {
 
 // tokens is the number of tokens of the world that the region runs in.
 func (p *expertProbe) tokens() int {
-	s, ok := p.g.facts.Shape(p.reg.routing.ids, p.world)
+	s, ok := p.g.Facts.Shape(p.reg.routing.ids, p.world)
 	if !ok {
 		return 0
 	}
@@ -245,8 +246,8 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 		if v == nil || err != nil {
 			return
 		}
-		s, ok := p.g.facts.Shape(v, p.world)
-		t.DataType = p.g.facts.DataType(v)
+		s, ok := p.g.Facts.Shape(v, p.world)
+		t.DataType = p.g.Facts.DataType(v)
 		for _, d := range s {
 			t.Shape = append(t.Shape, int(d))
 		}

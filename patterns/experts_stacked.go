@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // maxExpertSteps bounds the nodes between the activation of an expert and its products.
@@ -13,7 +14,7 @@ const maxExpertSteps = 64
 func (f *finder) stackedExperts(reg *region) (e *experts, why string) {
 	k := &expertReader{f: f, g: f.view, reg: reg, products: map[*onnx.Node]*expertProduct{}, biases: map[stackKey]*stack{}}
 	for _, n := range reg.nodes {
-		if p := k.g.stackedProduct(n, reg.routing.experts); p != nil {
+		if p := stackedProduct(k.g, n, reg.routing.experts); p != nil {
 			k.products[n] = p
 		}
 	}
@@ -27,7 +28,7 @@ func (f *finder) stackedExperts(reg *region) (e *experts, why string) {
 // expertReader reads experts from one way that tokens take through them: the others are taken for alike.
 type expertReader struct {
 	f        *finder
-	g        *graphView
+	g        *match.View
 	reg      *region
 	products map[*onnx.Node]*expertProduct
 	biases   map[stackKey]*stack // by the weights of the product that they are added to
@@ -60,7 +61,7 @@ func (k *expertReader) read() (*experts, string) {
 	var first *expertProduct
 	whole := gate
 	if e.packing = "none"; up != nil {
-		whole, e.packing, e.upFirst = k.g.packed(gate, up)
+		whole, e.packing, e.upFirst = packed(k.g, gate, up)
 	}
 	if whole != nil {
 		if first = k.productBehind(whole); first == nil || first == down {
@@ -102,7 +103,7 @@ func (k *expertReader) joined(gate, up *stack) (whole *stack, packing string, up
 	if gate.parts[0] != up.parts[0] || gate.inOut != up.inOut || a == nil || b == nil || a.axis != b.axis || a.n != b.n || a.step != b.step {
 		return nil, "", false
 	}
-	if d, ok := k.g.facts.Dim(gate.parts[0], a.axis); !ok || d != 2*a.n {
+	if d, ok := k.g.Facts.Dim(gate.parts[0], a.axis); !ok || d != 2*a.n {
 		return nil, "", false
 	}
 	whole = &stack{parts: gate.parts, inOut: gate.inOut}
@@ -122,7 +123,7 @@ func (k *expertReader) productBehind(v *onnx.Value) *expertProduct {
 	queue := []*onnx.Value{v}
 	seen := map[*onnx.Node]bool{}
 	for len(queue) > 0 {
-		n := producer(queue[0])
+		n := match.Producer(queue[0])
 		queue = queue[1:]
 		if n == nil || seen[n] || !k.reg.inside[n] {
 			continue
@@ -131,8 +132,8 @@ func (k *expertReader) productBehind(v *onnx.Value) *expertProduct {
 		if p := k.products[n]; p != nil {
 			return p
 		}
-		for _, in := range k.g.operands(n) {
-			if k.g.isData(in) && in != k.reg.x {
+		for _, in := range k.g.Operands(n) {
+			if k.g.IsData(in) && in != k.reg.x {
 				queue = append(queue, in)
 			}
 		}
@@ -143,7 +144,7 @@ func (k *expertReader) productBehind(v *onnx.Value) *expertProduct {
 // activation goes back from the rows of the down projection to the activation that they come from.
 func (k *expertReader) activation(v *onnx.Value) (gate, up *onnx.Value, act activation, why string) {
 	for range maxExpertSteps {
-		if v = k.g.resolve(v); k.products[producer(v)] != nil {
+		if v = k.g.Resolve(v); k.products[match.Producer(v)] != nil {
 			return nil, nil, act, "there is no activation between the products of an expert"
 		}
 		if gate, up, act = k.f.activated(v); gate != nil {
@@ -155,7 +156,7 @@ func (k *expertReader) activation(v *onnx.Value) (gate, up *onnx.Value, act acti
 		}
 		v = next
 	}
-	return nil, nil, act, "what stands between the products of an expert is no activation that the op has: " + k.g.describe(v)
+	return nil, nil, act, "what stands between the products of an expert is no activation that the op has: " + k.g.Describe(v)
 }
 
 // rowsOf returns the value whose rows v has, picked, repeated, moved, scaled one by one or in another type; nil where v is made otherwise.
@@ -169,8 +170,8 @@ func (k *expertReader) rowsOf(v *onnx.Value) *onnx.Value {
 	case "Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Tile", "GatherND", "Gather":
 		return in
 	case "Slice", "Split", "Concat":
-		a, ok1 := k.g.facts.Dim(in, -1)
-		b, ok2 := k.g.facts.Dim(v, -1)
+		a, ok1 := k.g.Facts.Dim(in, -1)
+		b, ok2 := k.g.Facts.Dim(v, -1)
 		if ok1 && ok2 && a == b {
 			return in
 		}
@@ -191,14 +192,14 @@ func (k *expertReader) weighted(v *onnx.Value) bool {
 	for len(queue) > 0 {
 		v := queue[0]
 		queue = queue[1:]
-		if v == nil || seen[v] || !k.g.facts.DataType(v).IsFloat() {
+		if v == nil || seen[v] || !k.g.Facts.DataType(v).IsFloat() {
 			continue
 		}
 		if seen[v] = true; v == r.weights || v == r.dense {
 			return true
 		}
 		if n := v.Producer; v != k.reg.x && k.reg.inside[n] {
-			queue = append(queue, k.g.operands(n)...)
+			queue = append(queue, k.g.Operands(n)...)
 		}
 	}
 	return false
@@ -228,13 +229,13 @@ func (k *expertReader) bias(p *expertProduct) *stack { return k.biases[p.weights
 
 // biasOf reads v as rows of a constant [experts, out] or [experts, 1, out]; nil when it is none.
 func (k *expertReader) biasOf(v *onnx.Value) *stack {
-	w := k.g.pickedStack(v, k.reg.routing.experts)
+	w := pickedStack(k.g, v, k.reg.routing.experts)
 	if w == nil {
 		return nil
 	}
-	rank, _ := k.g.facts.Rank(w.stack)
+	rank, _ := k.g.Facts.Rank(w.stack)
 	for i := 1; i < rank-1; i++ {
-		if d, ok := k.g.facts.Dim(w.stack, i); !ok || d != 1 {
+		if d, ok := k.g.Facts.Dim(w.stack, i); !ok || d != 1 {
 			return nil
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -222,19 +223,19 @@ func summary(m *Match) string {
 func (b *mixture) stacked(t *testing.T, y *onnx.Value) (*Match, string) {
 	t.Helper()
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	f := &finder{view: newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))}
-	list := f.view.routings()
+	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
+	list := routings(f.view)
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	found, why := f.view.regionsOf(list[0], nil)
+	found, why := regionsOf(f.view, list[0], nil)
 	if len(found) == 0 {
 		return nil, "no region: " + why
 	}
 	reg := found[len(found)-1]
 	x := reg.x
 	for x != nil && x != b.rows && x.Producer != nil {
-		x = f.view.handsOn(x.Producer, x)
+		x = f.view.HandsOn(x.Producer, x)
 	}
 	if x != b.rows {
 		t.Errorf("the tokens are %q, which is not %q in another shape", reg.x.Name, b.rows.Name)

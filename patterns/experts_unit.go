@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -72,11 +73,11 @@ func sampleAt(seq, i int, amplitude float64) float64 {
 }
 
 // numbersIn lists the floating-point constants of one element that nodes of the region read, in its subgraphs as well.
-func (g *graphView) numbersIn(r *region) []float64 {
+func numbersIn(g *match.View, r *region) []float64 {
 	var list []float64
 	r.eachNode(func(n *onnx.Node) {
 		for _, v := range n.Inputs {
-			x, t, ok := g.scalar(v)
+			x, t, ok := g.Scalar(v)
 			if ok && t.IsFloat() && math.Abs(x) < 1e4 && x != 0 && !slices.Contains(list, x) && len(list) < unitNumbers {
 				list = append(list, x)
 			}
@@ -87,7 +88,7 @@ func (g *graphView) numbersIn(r *region) []float64 {
 
 // activationsIn lists what the experts of a region may activate with: samples on a few channels may not tell the two GELUs apart where
 // constants are as coarse as those of half types, but an Erf, or a Tanh, does.
-func (g *graphView) activationsIn(r *region) []string {
+func activationsIn(g *match.View, r *region) []string {
 	seen := map[string]bool{}
 	r.eachNode(func(n *onnx.Node) {
 		seen[n.OpType] = true

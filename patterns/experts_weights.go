@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // expertProduct is a matrix product with the weights of experts that are stored as one constant, of those that the choice picks, of one
@@ -16,16 +17,16 @@ type expertProduct struct {
 }
 
 // stackedProduct reads a node as such a product; nil for other nodes.
-func (g *graphView) stackedProduct(n *onnx.Node, experts int64) *expertProduct {
-	if !onnx.IsStandardDomain(n.Domain) || !isProduct(n) || n.Is("Conv") {
+func stackedProduct(g *match.View, n *onnx.Node, experts int64) *expertProduct {
+	if !onnx.IsStandardDomain(n.Domain) || !match.IsProduct(n) || n.Is("Conv") {
 		return nil
 	}
 	for i, v := range n.Inputs {
-		w := g.pickedStack(v, experts)
+		w := pickedStack(g, v, experts)
 		if w == nil {
 			continue
 		}
-		if rank, _ := g.facts.Rank(w.stack); rank != 3 {
+		if rank, _ := g.Facts.Rank(w.stack); rank != 3 {
 			continue
 		}
 		at, rows := contracted(n, i, w.axes)
@@ -95,15 +96,15 @@ type part struct {
 
 // pickedStack goes back from v to the constant with a block for each expert that it is made of by picking experts, views and
 // casts; nil when it is made otherwise.
-func (g *graphView) pickedStack(v *onnx.Value, experts int64) *picked {
+func pickedStack(g *match.View, v *onnx.Value, experts int64) *picked {
 	var path []*onnx.Value // from v back
 	last := -1             // of a constant with a block for each expert, in path
-	for u := v; u != nil && len(path) < 2*maxDetour; u = u.Producer.Input(0) {
-		rank, _ := g.facts.Rank(u)
-		d, ok := g.facts.Dim(u, 0)
-		if isStack := !g.isData(u) && ok && d == experts && rank > 1 && g.facts.DataType(u).IsFloat(); isStack {
+	for u := v; u != nil && len(path) < 2*match.MaxDetour; u = u.Producer.Input(0) {
+		rank, _ := g.Facts.Rank(u)
+		d, ok := g.Facts.Dim(u, 0)
+		if isStack := !g.IsData(u) && ok && d == experts && rank > 1 && g.Facts.DataType(u).IsFloat(); isStack {
 			if last >= 0 {
-				if r, _ := g.facts.Rank(path[last]); r != rank {
+				if r, _ := g.Facts.Rank(path[last]); r != rank {
 					break
 				}
 			}
@@ -112,7 +113,7 @@ func (g *graphView) pickedStack(v *onnx.Value, experts int64) *picked {
 			break
 		}
 		path = append(path, u)
-		if n := u.Producer; u.Constant() != nil || n == nil || !onnx.IsStandardDomain(n.Domain) || !isView[n.OpType] && !isPick(n) && !n.Is("Identity") {
+		if n := u.Producer; u.Constant() != nil || n == nil || !onnx.IsStandardDomain(n.Domain) || !match.IsView[n.OpType] && !match.IsPick(n) && !n.Is("Identity") {
 			break
 		}
 	}
@@ -120,16 +121,16 @@ func (g *graphView) pickedStack(v *onnx.Value, experts int64) *picked {
 		return nil
 	}
 	p := &picked{stack: path[last]}
-	rank, _ := g.facts.Rank(p.stack)
+	rank, _ := g.Facts.Rank(p.stack)
 	for i := range rank {
 		p.axes = append(p.axes, i)
 	}
 	for i := last - 1; i >= 0; i-- {
 		if n := path[i].Producer; n.Is("Slice") || n.Is("Split") {
-			if !g.cutPart(path[i], p) {
+			if !cutPart(g, path[i], p) {
 				return nil
 			}
-		} else if p.axes = g.axesAfter(path[i], p.axes); p.axes == nil {
+		} else if p.axes = axesAfter(g, path[i], p.axes); p.axes == nil {
 			return nil
 		}
 	}
@@ -137,11 +138,11 @@ func (g *graphView) pickedStack(v *onnx.Value, experts int64) *picked {
 }
 
 // cutPart is for slices and splits of experts, which change nothing about their blocks, and of one axis of the blocks.
-func (g *graphView) cutPart(v *onnx.Value, p *picked) bool {
+func cutPart(g *match.View, v *onnx.Value, p *picked) bool {
 	n := v.Producer
 	for i, a := range p.axes {
-		before, ok1 := g.facts.Dim(n.Input(0), i)
-		after, ok2 := g.facts.Dim(v, i)
+		before, ok1 := g.Facts.Dim(n.Input(0), i)
+		after, ok2 := g.Facts.Dim(v, i)
 		if a < 1 || ok1 && ok2 && before == after {
 			continue
 		}
@@ -152,14 +153,14 @@ func (g *graphView) cutPart(v *onnx.Value, p *picked) bool {
 		switch n.OpType {
 		case "Split":
 			for _, w := range n.Outputs[:v.Output] {
-				d, ok := g.facts.Dim(w, i)
+				d, ok := g.Facts.Dim(w, i)
 				if !ok {
 					return false
 				}
 				p.part.from += d
 			}
 		case "Slice":
-			starts, axes, steps, ok := g.sliceOf(n)
+			starts, axes, steps, ok := g.SliceOf(n)
 			k := slices.IndexFunc(axes, func(a int64) bool { return a == int64(i) || a == int64(i-len(p.axes)) })
 			if !ok || k < 0 || steps[k] < 1 {
 				return false
@@ -173,9 +174,9 @@ func (g *graphView) cutPart(v *onnx.Value, p *picked) bool {
 }
 
 // axesAfter returns the axes of v, which a node makes of a value with these axes; nil when one of a block's axes is lost.
-func (g *graphView) axesAfter(v *onnx.Value, axes []int) []int {
+func axesAfter(g *match.View, v *onnx.Value, axes []int) []int {
 	n := v.Producer
-	rank, ok := g.facts.Rank(v)
+	rank, ok := g.Facts.Rank(v)
 	if !ok {
 		return nil
 	}
@@ -210,14 +211,14 @@ func (g *graphView) axesAfter(v *onnx.Value, axes []int) []int {
 		}
 		return slices.Concat(axes[:at], repeatInt(-1, rank-len(axes)+1), axes[at+1:])
 	case "GatherND":
-		depth, ok := g.facts.Dim(n.Input(1), -1)
+		depth, ok := g.Facts.Dim(n.Input(1), -1)
 		at := int(n.AttrInt("batch_dims", 0)) + int(depth)
 		if !ok || at > len(axes) || slices.Max(axes[:at]) > 0 {
 			return nil
 		}
 		return append(repeatInt(-1, rank-len(axes)+at), axes[at:]...)
 	case "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile":
-		return g.axesOfReshape(n.Input(0), v, axes)
+		return axesOfReshape(g, n.Input(0), v, axes)
 	}
 	return nil
 }
@@ -231,17 +232,17 @@ func repeatInt(x, n int) []int {
 }
 
 // axesOfReshape follows the axes of blocks through a change of shape: they keep their sizes and their order.
-func (g *graphView) axesOfReshape(from, to *onnx.Value, axes []int) []int {
-	rank, _ := g.facts.Rank(to)
+func axesOfReshape(g *match.View, from, to *onnx.Value, axes []int) []int {
+	rank, _ := g.Facts.Rank(to)
 	r := repeatInt(-1, rank)
 	i := rank - 1
 	for k := len(axes) - 1; k >= 0; k-- {
 		if axes[k] < 0 {
 			continue
 		}
-		d, ok := g.facts.Dim(from, k)
+		d, ok := g.Facts.Dim(from, k)
 		for ; i >= 0; i-- {
-			if e, known := g.facts.Dim(to, i); ok && known && d == e {
+			if e, known := g.Facts.Dim(to, i); ok && known && d == e {
 				break
 			}
 		}

@@ -1,57 +1,74 @@
 package patterns
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/rotary"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// worlds are the assignments of numbers to symbolic dimensions in which facts are known.
-const worlds = infer.Worlds
+// Pattern is one pattern: its text, or the name and the op of one that is written in Go.
+type Pattern = notation.Pattern
 
 // Set is a list of patterns, tried in order at every node.
 type Set struct {
 	Patterns []*Pattern
-	views    map[string]*view
-	byRoot   map[string][]*Pattern
-
-	definitions map[string]*definition
+	scope    *notation.Scope
+	index    *match.Index
+	forms    map[*Pattern]*goForm // of the patterns that have no text
 }
 
 // NewSet makes an empty set.
 func NewSet() *Set {
-	return &Set{views: map[string]*view{}, byRoot: map[string][]*Pattern{}, definitions: map[string]*definition{}}
+	return &Set{scope: builtinLanguage.Scope(), index: match.NewIndex(builtinLanguage), forms: map[*Pattern]*goForm{}}
 }
 
 // Add parses the text of a pattern file and appends its patterns. Errors are of type *Error, with line and column.
 func (s *Set) Add(file, src string) error {
-	pats, err := parse(file, src, s.views, s.definitions)
+	pats, err := s.scope.Parse(file, src)
 	if err != nil {
 		return err
 	}
 	for _, p := range pats {
-		s.add(p)
+		if err := s.add(p); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (s *Set) add(p *Pattern) {
+func (s *Set) add(p *Pattern) error {
 	s.Patterns = append(s.Patterns, p)
-	for op := range p.roots {
-		s.byRoot[op] = append(s.byRoot[op], p)
+	return s.index.Add(p)
+}
+
+// addFrom adds a pattern of another set.
+func (s *Set) addFrom(o *Set, p *Pattern) {
+	if form := o.forms[p]; form != nil {
+		s.addForm(p, form)
+		return
 	}
+	if err := s.add(p); err != nil {
+		panic(err) // it was added to the other one
+	}
+}
+
+// addForm adds the entry of a pattern without text.
+func (s *Set) addForm(p *Pattern, form *goForm) {
+	s.Patterns = append(s.Patterns, p)
+	s.forms[p] = form
 }
 
 // Select returns the set of the patterns that keep says yes to.
 func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	sub := NewSet()
-	sub.views, sub.definitions = s.views, s.definitions
+	sub.scope = s.scope
 	for _, p := range s.Patterns {
 		if keep(p) {
-			sub.add(p)
+			sub.addFrom(s, p)
 		}
 	}
 	return sub
@@ -63,25 +80,25 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 // Nodes are tried from the last to the first, so that the largest form of a block is found before its parts; at one node
 // the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone, and no value
 // is written by two matches.
-func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
-	f := &finder{view: newGraphView(s, g, facts), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
+func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) {
+	f := &finder{view: match.New(g, facts, s.index), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
 	f.findForms(s, false)
-	states := map[*Pattern]*state{}
+	states := map[*Pattern]*match.Attempt{}
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
-		pats := s.byRoot[n.OpType]
+		pats := s.index.At(n)
 		if len(pats) == 0 || len(n.Outputs) == 0 {
 			continue
 		}
 		for _, out := range n.Outputs {
-			if out == nil || f.view.resolve(out) != out || f.inner(n) || f.castOfShared(n) {
+			if out == nil || f.view.Resolve(out) != out || f.inner(n) || f.castOfShared(n) {
 				continue
 			}
 			for _, p := range pats {
 				st := states[p]
 				if st == nil {
-					st = newState(f.view, p)
+					st = match.NewAttempt(f.view, p)
 					states[p] = st
 				}
 				if f.try(st, out) {
@@ -91,18 +108,23 @@ func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*Miss) {
 		}
 	}
 	f.findForms(s, true)
-	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.position(a.Root) - f.view.position(b.Root) })
-	return f.matches, append(f.report(s), f.notes...)
+	slices.SortStableFunc(f.matches, func(a, b *Match) int { return f.view.Position(a.Root) - f.view.Position(b.Root) })
+	return f.matches, append(f.view.NearMisses(s.index, func(n *onnx.Node) bool { return f.claimed[n] }), f.notes...)
 }
 
 type finder struct {
-	view    *graphView
+	view    *match.View
 	claimed map[*onnx.Node]bool
 	written map[*onnx.Value]bool
 	matches []*Match
-	notes   []*Miss // of Go patterns
+	notes   []*match.Miss // of Go patterns
 	// functions are the definitions that replacements call, by name and overload.
 	functions map[string]*onnx.Function
+}
+
+// repeats is Repeats of the matches.
+func (f *finder) repeats(v *onnx.Value, neighbours bool) bool {
+	return rotary.Repeats(f.view, v, neighbours)
 }
 
 // inner reports whether the node belongs to a match and nobody outside needs what it makes.
@@ -141,38 +163,11 @@ func (f *finder) castOfShared(n *onnx.Node) bool {
 	return v.IsOutput()
 }
 
-func (f *finder) try(s *state, root *onnx.Value) bool {
-	s.reset()
+func (f *finder) try(s *match.Attempt, root *onnx.Value) bool {
 	var m *Match
-	ok := s.match(s.pat.root(), root, func() bool {
-		if !s.holdsWhere() {
-			return false
-		}
-		m = f.build(s, root)
-		return m != nil
-	})
-	if !ok {
+	if !s.At(root, func() bool { m = f.build(s, root); return m != nil }) {
 		return false
 	}
 	f.take(m)
 	return true
-}
-
-// root is the expression that a match of the pattern starts from: its first result.
-func (pat *Pattern) root() expr {
-	r := pat.Results[0]
-	return &nameExpr{name: r, slot: pat.slots[r], def: pat.stmts[r], output: -1}
-}
-
-func formatAny(x any) string {
-	switch v := x.(type) {
-	case float64:
-		if float64(float32(v)) == v { // as the graph's float32 is written
-			return strconv.FormatFloat(v, 'g', -1, 32)
-		}
-		return strconv.FormatFloat(v, 'g', -1, 64)
-	case *onnx.Value:
-		return strconv.Quote(v.Name)
-	}
-	return fmt.Sprint(x)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/builtin"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -76,12 +77,8 @@ func search(t *testing.T, m *onnx.Model) {
 //
 //	go test -fuzz FuzzPatterns ./patterns
 func FuzzPatterns(f *testing.F) {
-	for _, name := range builtinOrder {
-		src, err := builtinFiles.ReadFile("builtin/" + name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(src))
+	for _, name := range builtin.Blocks {
+		f.Add(builtin.Text(name))
 	}
 	m, err := onnx.Read(fuzzModels[0])
 	if err != nil {

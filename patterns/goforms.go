@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
 // goForm is a pattern that text cannot say: a Go function that finds its sites in a graph. It stands in a Set as a Pattern
@@ -25,16 +27,17 @@ func init() { goForms = []*goForm{normRotaryForm, moeForm, routerForm} }
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {
-	return &Pattern{Name: d.name, Target: Target{Domain: "mojo", Op: d.op}, form: d}
+	return &Pattern{Name: d.name, Target: notation.Target{Domain: "mojo", Op: d.op}}
 }
 
 // findForms finds the sites of the set's Go patterns, those that join others' or the rest.
 func (f *finder) findForms(s *Set, joins bool) {
 	for _, p := range s.Patterns {
-		if p.form == nil || p.form.joins != joins {
+		form := s.forms[p]
+		if form == nil || form.joins != joins {
 			continue
 		}
-		for _, m := range p.form.find(f) {
+		for _, m := range form.find(f) {
 			if joins {
 				f.matches = slices.DeleteFunc(f.matches, func(p *Match) bool { return slices.Contains(m.Parts, p) })
 			} else if slices.ContainsFunc(m.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
@@ -58,7 +61,7 @@ func (f *finder) take(m *Match) {
 
 // note records why something that looks like the pattern is none; anchor is where somebody would ask.
 func (f *finder) note(pattern string, anchor *onnx.Node, at *onnx.Node, reason string) {
-	f.notes = append(f.notes, &Miss{Pattern: pattern, Anchor: anchor, Node: at, Why: reason})
+	f.notes = append(f.notes, &match.Miss{Pattern: pattern, Anchor: anchor, Node: at, Why: reason})
 }
 
 // replacementBuilder makes the Replacement of a Match in Go.
@@ -72,8 +75,8 @@ type replacementBuilder struct {
 
 // newReplacement starts the match of a form: root makes the first output.
 func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder {
-	opset := f.view.facts.Opset()
-	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.alike, Repeats: f.view.repeats,
+	opset := f.view.Facts.Opset()
+	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.Alike, Repeats: f.repeats,
 		Replacement: onnx.NewFunction("", "", "", opset).Body}
 	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset}, stands: map[*onnx.Value]*onnx.Value{}}
 }
@@ -146,6 +149,6 @@ func (r *replacementBuilder) output(v, w *onnx.Value) {
 
 // match returns the finished match; nodes are those that it replaces, in any order.
 func (r *replacementBuilder) match(nodes []*onnx.Node) *Match {
-	r.m.Nodes = r.f.view.inOrder(nodes)
+	r.m.Nodes = inOrder(r.f.view, nodes)
 	return r.m
 }

@@ -2,10 +2,11 @@ package patterns
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
 // extension is that of pattern files in folders.
@@ -18,8 +19,7 @@ const extension = ".pat"
 func Load(paths ...string) (*Set, error) {
 	base := Builtin()
 	s := NewSet()
-	maps.Copy(s.views, base.views)
-	maps.Copy(s.definitions, base.definitions)
+	s.scope = base.scope.Clone()
 	taken := map[string]*Pattern{}
 	for _, p := range base.Patterns {
 		taken[p.Name] = p
@@ -39,13 +39,13 @@ func Load(paths ...string) (*Set, error) {
 		}
 		for _, p := range s.Patterns[before:] {
 			if old := taken[p.Name]; old != nil && old.Pos.File != file {
-				return nil, &Error{p.Pos, fmt.Sprintf("pattern %s is defined already, at %s", p.Name, old.Pos)}
+				return nil, &notation.Error{Pos: p.Pos, Msg: fmt.Sprintf("pattern %s is defined already, at %s", p.Name, old.Pos)}
 			}
 			taken[p.Name] = p
 		}
 	}
 	for _, p := range base.Patterns {
-		s.add(p)
+		s.addFrom(base, p)
 	}
 	return s, nil
 }
@@ -93,4 +93,4 @@ func inFolder(path string) ([]string, error) {
 }
 
 // Defines reports whether a pattern file of the set gives the function.
-func (s *Set) Defines(domain, name string) bool { return s.definitions[domain+"."+name] != nil }
+func (s *Set) Defines(domain, name string) bool { return s.scope.Defines(domain, name) }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -56,7 +57,7 @@ func (g *graph) weight(n int) *onnx.Value {
 }
 
 // find returns the matches as "Pattern(inputs)->outputs" and the misses.
-func (g *graph) find(outputs ...*onnx.Value) (matches []string, misses []*Miss) {
+func (g *graph) find(outputs ...*onnx.Value) (matches []string, misses []*match.Miss) {
 	for _, v := range outputs {
 		g.m.Graph.AddOutput(v)
 	}

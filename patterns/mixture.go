@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // mixtureForm joins the experts of a mixture with the router that chooses them, for targets that have both as one op. Its replacement
@@ -15,13 +16,13 @@ func init() { mixtureForm.find = (*finder).findMixtures }
 // WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are these.
 func (s *Set) WithMixtures() *Set {
 	has := func(form *goForm) bool {
-		return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return p.form == form })
+		return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return s.forms[p] == form })
 	}
 	if !has(moeForm) || !has(routerForm) || has(mixtureForm) {
 		return s
 	}
 	joined := s.Select(func(*Pattern) bool { return true })
-	joined.add(mixtureForm.pattern())
+	joined.addForm(mixtureForm.pattern(), mixtureForm)
 	return joined
 }
 
@@ -51,7 +52,7 @@ func (f *finder) joinMixture(router, experts *Match) *Match {
 	given := map[*onnx.Value]*onnx.Value{}
 	nodes := slices.Concat(router.Nodes, experts.Nodes)
 	for i, v := range experts.Inputs {
-		out, casts := f.view.choiceOf(router, v)
+		out, casts := choiceOf(f.view, router, v)
 		if out < 0 {
 			continue
 		}
@@ -73,13 +74,13 @@ func (f *finder) joinMixture(router, experts *Match) *Match {
 }
 
 // choiceOf finds which output of a router a value is, and the casts between them, the first one first; -1 for none.
-func (g *graphView) choiceOf(router *Match, v *onnx.Value) (output int, casts []*onnx.Node) {
-	for range maxDetour {
+func choiceOf(g *match.View, router *Match, v *onnx.Value) (output int, casts []*onnx.Node) {
+	for range match.MaxDetour {
 		if i := slices.Index(router.Outputs, v); i >= 0 {
 			slices.Reverse(casts)
 			return i, casts
 		}
-		n := producer(v)
+		n := match.Producer(v)
 		if !n.Is("Cast") {
 			break
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // normRotaryForm finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in between, from
@@ -46,17 +47,17 @@ func (f *finder) joinNormRotary(norms []*Match, rotary *Match) *Match {
 	if at < 0 || len(rotates.Inputs[0].Uses()) != 1 {
 		return nil // cast or reshaped before it is rotated, or taken for a table as well
 	}
-	v, moves := f.view.movedRows(rotary.Inputs[at])
+	v, moves := movedRows(f.view, rotary.Inputs[at])
 	norm := f.normOf(norms, v)
 	if norm == nil {
 		return nil
 	}
 	normalises := mainNode(norm)
-	facts := f.view.facts
+	facts := f.view.Facts
 	switch {
 	case normalises == nil || !normalisesLastAxis(normalises):
 		return nil
-	case !f.view.leadsOnlyTo(norm.Outputs[0], rotary.Outputs[0]):
+	case !leadsOnlyTo(f.view, norm.Outputs[0], rotary.Outputs[0]):
 		return nil
 	case len(moves) > 0 && facts.DataType(norm.Inputs[0]) != facts.DataType(v):
 		return nil // a wider X: the Transpose would move more bytes than it does
@@ -84,7 +85,7 @@ func (f *finder) normOf(norms []*Match, v *onnx.Value) *Match {
 		}
 	}
 	for _, m := range norms {
-		if f.view.alike(m.Outputs[0], v) {
+		if f.view.Alike(m.Outputs[0], v) {
 			return m
 		}
 	}
@@ -119,8 +120,8 @@ func copied(a, b *onnx.Node, without string) []*onnx.Attribute {
 }
 
 // movedRows goes back over transpositions that leave the last axis where it is, and gives them, the first one first.
-func (g *graphView) movedRows(v *onnx.Value) (from *onnx.Value, moves []*onnx.Node) {
-	for v = g.resolve(v); len(moves) < maxDetour; v = g.resolve(v.Producer.Inputs[0]) {
+func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.Node) {
+	for v = g.Resolve(v); len(moves) < match.MaxDetour; v = g.Resolve(v.Producer.Inputs[0]) {
 		n := v.Producer
 		if !n.Is("Transpose") {
 			break
@@ -140,7 +141,7 @@ const maxReaders = 256
 
 // leadsOnlyTo reports whether v is of use for the value to alone: what else reads it, or what is computed from it, nobody reads.
 // Then nothing of it is left when another node makes to.
-func (g *graphView) leadsOnlyTo(v, to *onnx.Value) bool {
+func leadsOnlyTo(g *match.View, v, to *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}
 	var leads func(v *onnx.Value) bool
 	leads = func(v *onnx.Value) bool {
@@ -155,7 +156,7 @@ func (g *graphView) leadsOnlyTo(v, to *onnx.Value) bool {
 				continue
 			}
 			seen[u.Node] = true
-			if len(seen) > maxReaders || u.Node.Graph != g.g || slices.ContainsFunc(u.Node.Outputs, func(w *onnx.Value) bool { return !leads(w) }) {
+			if len(seen) > maxReaders || u.Node.Graph != g.Graph || slices.ContainsFunc(u.Node.Outputs, func(w *onnx.Value) bool { return !leads(w) }) {
 				return false
 			}
 		}

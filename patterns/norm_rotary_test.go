@@ -11,88 +11,88 @@ import (
 // A norm and a rotation are one where the rotation alone needs the norm, and nothing but transpositions of whole heads lies
 // between them. Where they are not, both are still found.
 func TestNormRotary(t *testing.T) {
-	transpose := func(r *rotary, v *onnx.Value, perm ...int64) *onnx.Value {
+	transpose := func(r *rotaryGraph, v *onnx.Value, perm ...int64) *onnx.Value {
 		return r.op("Transpose", v, onnx.IntsAttr("perm", perm))
 	}
-	cast := func(r *rotary, v *onnx.Value, to onnx.DataType) *onnx.Value {
+	cast := func(r *rotaryGraph, v *onnx.Value, to onnx.DataType) *onnx.Value {
 		return r.op("Cast", v, onnx.IntAttr("to", int64(to)))
 	}
-	rotate := func(r *rotary, x *onnx.Value) *onnx.Value {
+	rotate := func(r *rotaryGraph, x *onnx.Value) *onnx.Value {
 		return r.rotateHalf(x, r.cut(x, 4, 8, 1), r.cut(x, 0, 4, 1))
 	}
 	const joined, both = "NormRotary", "RMSNorm RotaryEmbedding"
 	for name, tt := range map[string]struct {
-		build func(r *rotary) []*onnx.Value
+		build func(r *rotaryGraph) []*onnx.Value
 		want  string // the patterns found, sorted
 	}{
-		"one behind the other": {func(r *rotary) []*onnx.Value { return []*onnx.Value{rotate(r, plainNorm.build(r.graph, r.x))} }, joined},
-		"transposed in between": {func(r *rotary) []*onnx.Value {
+		"one behind the other": {func(r *rotaryGraph) []*onnx.Value { return []*onnx.Value{rotate(r, plainNorm.build(r.graph, r.x))} }, joined},
+		"transposed in between": {func(r *rotaryGraph) []*onnx.Value {
 			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1, 3))}
 		}, joined},
-		"transposed twice, with an identity": {func(r *rotary) []*onnx.Value {
+		"transposed twice, with an identity": {func(r *rotaryGraph) []*onnx.Value {
 			v := transpose(r, plainNorm.build(r.graph, r.input("heads", 2, "seq", "batch", headSize)), 2, 1, 0, 3)
 			return []*onnx.Value{rotate(r, transpose(r, r.op("Identity", v), 0, 2, 1, 3))}
 		}, joined},
-		"no scale": {func(r *rotary) []*onnx.Value {
+		"no scale": {func(r *rotaryGraph) []*onnx.Value {
 			mean := r.op("ReduceMean", r.op("Mul", r.x, r.x), []int64{-1}, onnx.IntAttr("keepdims", 1))
 			return []*onnx.Value{rotate(r, r.op("Div", r.x, r.op("Sqrt", r.op("Add", mean, 1e-6))))}
 		}, joined},
-		"cut by its own shape": {func(r *rotary) []*onnx.Value {
+		"cut by its own shape": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			half := r.op("Div", r.op("Gather", r.op("Shape", n), []int64{3}), []int64{2})
 			upper := r.op("Slice", n, half, []int64{99}, []int64{3}, []int64{1})
 			return []*onnx.Value{r.rotateHalf(n, upper, r.op("Slice", n, []int64{0}, half, []int64{3}, []int64{1}))}
 		}, joined},
-		"the norm is an output": {func(r *rotary) []*onnx.Value {
+		"the norm is an output": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			return []*onnx.Value{rotate(r, n), n}
 		}, both},
-		"the norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+		"the norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			return []*onnx.Value{rotate(r, n), r.op("Abs", n)}
 		}, both},
-		"the transposed norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+		"the transposed norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1, 3)
 			return []*onnx.Value{rotate(r, n), r.op("Abs", n)}
 		}, both},
-		"the shape of the norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+		"the shape of the norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			return []*onnx.Value{rotate(r, n), r.op("Abs", r.op("Shape", n))}
 		}, both},
-		"a half of the norm is read elsewhere": {func(r *rotary) []*onnx.Value {
+		"a half of the norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			lower := r.cut(n, 0, 4, 1)
 			return []*onnx.Value{r.rotateHalf(n, r.cut(n, 4, 8, 1), lower), r.op("Abs", lower)}
 		}, both},
-		"rotated twice": {func(r *rotary) []*onnx.Value {
+		"rotated twice": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			first := rotate(r, n)
 			r.cos, r.sin = r.sin, r.cos
 			return []*onnx.Value{first, rotate(r, n)}
 		}, both + " RotaryEmbedding"},
-		"cast in between": {func(r *rotary) []*onnx.Value {
+		"cast in between": {func(r *rotaryGraph) []*onnx.Value {
 			n := cast(r, plainNorm.build(r.graph, r.x), onnx.Float16)
 			r.cos, r.sin = cast(r, r.cos, onnx.Float16), cast(r, r.sin, onnx.Float16)
 			return []*onnx.Value{rotate(r, n)}
 		}, both},
-		"a norm of all heads": {func(r *rotary) []*onnx.Value {
+		"a norm of all heads": {func(r *rotaryGraph) []*onnx.Value {
 			n := with(func(n *norm) { n.weight = 16 }).build(r.graph, r.input("rows", "batch", "seq", 16))
 			return []*onnx.Value{rotate(r, transpose(r, r.op("Reshape", n, []int64{0, 0, 2, headSize}), 0, 2, 1, 3))}
 		}, both},
-		"another axis becomes the last": {func(r *rotary) []*onnx.Value {
+		"another axis becomes the last": {func(r *rotaryGraph) []*onnx.Value {
 			r.cos, r.sin = r.input("cos of all", "batch", 1, headSize, headSize), r.input("sin of all", "batch", 1, headSize, headSize)
 			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("turned", "batch", 2, headSize, headSize)), 0, 1, 3, 2))}
 		}, both},
-		"a scale for each head": {func(r *rotary) []*onnx.Value {
+		"a scale for each head": {func(r *rotaryGraph) []*onnx.Value {
 			inverse := r.op("Reciprocal", r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Pow", r.x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
 			scale := r.op("Reshape", r.weight(16), []int64{2, 1, headSize})
 			return []*onnx.Value{rotate(r, r.op("Mul", r.op("Mul", r.x, inverse), scale))}
 		}, both},
-		"a norm of the centred heads": {func(r *rotary) []*onnx.Value {
+		"a norm of the centred heads": {func(r *rotaryGraph) []*onnx.Value {
 			centred := r.op("Sub", r.x, r.op("ReduceMean", r.x, []int64{-1}))
 			return []*onnx.Value{rotate(r, plainNorm.build(r.graph, centred))}
 		}, "LayerNorm RotaryEmbedding"},
-		"a transposition of what is wider": {func(r *rotary) []*onnx.Value {
+		"a transposition of what is wider": {func(r *rotaryGraph) []*onnx.Value {
 			heads := r.input("heads", "batch", "seq", 2, headSize)
 			inverse := r.op("Reciprocal", r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Pow", heads, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
 			n := r.op("Mul", cast(r, r.op("Mul", heads, inverse), onnx.Float16), cast(r, r.weight(headSize), onnx.Float16))

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever form: it
@@ -32,7 +34,7 @@ const (
 
 // regionsOf finds the region behind a routing; why not otherwise. Where something may be a base there are several, all with the same y:
 // the one without a base is the last. They end behind a node, if one is given.
-func (g *graphView) regionsOf(r *routing, behind *onnx.Node) (list []*region, why string) {
+func regionsOf(g *match.View, r *routing, behind *onnx.Node) (list []*region, why string) {
 	if r.weights == nil && r.dense == nil {
 		return nil, "the chosen experts have no weights"
 	}
@@ -43,14 +45,14 @@ func (g *graphView) regionsOf(r *routing, behind *onnx.Node) (list []*region, wh
 	for _, reg := range list {
 		k.extend(reg)
 		k.fill(reg, reg.y)
-		slices.SortFunc(reg.nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.position(a), g.position(b)) })
+		slices.SortFunc(reg.nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.Position(a), g.Position(b)) })
 	}
 	return list, ""
 }
 
 // regionSeeker looks for the region of one routing.
 type regionSeeker struct {
-	g      *graphView
+	g      *match.View
 	r      *routing
 	behind *onnx.Node            // no y before it or at it
 	bits   map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
@@ -82,32 +84,32 @@ func (k *regionSeeker) ends() (list []*region, why string) {
 		need = fromWeights
 	}
 	router, tried := k.router(), 0
-	for _, n := range g.g.Nodes[g.start(r)+1:] {
+	for _, n := range g.Graph.Nodes[start(g, r)+1:] {
 		if router[n] {
 			for _, v := range n.Outputs { // the ids may be handed on to the experts by what the weights come from as well
-				if v == nil || k.isChoice(v) || !g.isData(v) {
+				if v == nil || k.isChoice(v) || !g.IsData(v) {
 					continue
 				}
-				if in := g.handsOn(n, v); in != nil && k.bits[in] == fromIDs {
+				if in := g.HandsOn(n, v); in != nil && k.bits[in] == fromIDs {
 					k.mark(v, fromIDs)
 				}
 			}
 			continue
 		}
 		var bits uint8
-		for _, v := range g.operands(n) {
+		for _, v := range g.Operands(n) {
 			bits |= k.bits[v]
 		}
 		if bits == 0 {
 			continue
 		}
 		for _, v := range n.Outputs {
-			if v == nil || !g.isData(v) || k.isChoice(v) {
+			if v == nil || !g.IsData(v) || k.isChoice(v) {
 				continue
 			}
 			k.mark(v, bits)
 			h := k.rows(v)
-			if bits&need != need || h == 0 || k.behind != nil && g.position(n) <= g.position(k.behind) || !k.joins(v) {
+			if bits&need != need || h == 0 || k.behind != nil && g.Position(n) <= g.Position(k.behind) || !k.joins(v) {
 				continue
 			}
 			var reason string
@@ -143,16 +145,16 @@ func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
 // router lists the nodes between topK and the values that hand the choice on.
 func (k *regionSeeker) router() map[*onnx.Node]bool {
 	seen := map[*onnx.Node]bool{}
-	first := k.g.start(k.r)
+	first := start(k.g, k.r)
 	queue := []*onnx.Value{k.r.weights, k.r.dense, k.r.ids}
 	for len(queue) > 0 {
-		n := producer(queue[0])
+		n := match.Producer(queue[0])
 		queue = queue[1:]
-		if n == nil || n.Graph != k.g.g || seen[n] || k.g.position(n) < first {
+		if n == nil || n.Graph != k.g.Graph || seen[n] || k.g.Position(n) < first {
 			continue
 		}
 		seen[n] = true
-		queue = append(queue, k.g.operands(n)...)
+		queue = append(queue, k.g.Operands(n)...)
 	}
 	return seen
 }
@@ -160,12 +162,12 @@ func (k *regionSeeker) router() map[*onnx.Node]bool {
 // rows returns the size of the last axis of v if v has one row of that size for each token, however they are arranged; 0 if not.
 func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
 	g := k.g
-	size, ok := g.facts.Dim(v, -1)
-	if !ok || size < 2 || !g.facts.DataType(v).IsFloat() {
+	size, ok := g.Facts.Dim(v, -1)
+	if !ok || size < 2 || !g.Facts.DataType(v).IsFloat() {
 		return 0
 	}
-	for w := range worlds {
-		s, ok1 := g.facts.Shape(v, w)
+	for w := range infer.Worlds {
+		s, ok1 := g.Facts.Shape(v, w)
 		tokens, ok2 := k.tokens(w)
 		if !ok1 || !ok2 || elements(s) != tokens*size {
 			return 0
@@ -180,7 +182,7 @@ func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 	if v == nil {
 		v, each = k.r.dense, k.r.experts
 	}
-	s, ok := k.g.facts.Shape(v, w)
+	s, ok := k.g.Facts.Shape(v, w)
 	return elements(s) / each, ok
 }
 
@@ -188,15 +190,15 @@ func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 // ids given out for statistics, say. What other routers compute counts for nothing here, as it may be given out together
 // with what this one does.
 func (k *regionSeeker) joins(y *onnx.Value) bool {
-	g, at := k.g, k.g.position(y.Producer)
-	if !g.isNeeded(y) {
+	g, at := k.g, k.g.Position(y.Producer)
+	if !g.IsNeeded(y) {
 		return false
 	}
 	side := map[*onnx.Value]uint8{y: 1} // 1: made from y, 2: made from the choice beside y
 	end := -1                           // the last node that reads something of 2
 	beside := func(v *onnx.Value, after int) {
-		for _, n := range g.readers(v) {
-			if p := g.position(n); p > after {
+		for _, n := range g.Readers(v) {
+			if p := g.Position(n); p > after {
 				side[v] |= 2
 				end = max(end, p)
 			}
@@ -208,16 +210,16 @@ func (k *regionSeeker) joins(y *onnx.Value) bool {
 		}
 	}
 	for p := at + 1; p <= end; p++ {
-		n := g.g.Nodes[p]
+		n := g.Graph.Nodes[p]
 		var bits uint8
-		for _, v := range g.operands(n) {
+		for _, v := range g.Operands(n) {
 			bits |= side[v]
 		}
 		if bits == 3 {
 			return false
 		}
 		for _, v := range n.Outputs {
-			if v == nil || bits == 0 || !g.isData(v) || g.isLogits(v) {
+			if v == nil || bits == 0 || !g.IsData(v) || isLogits(g, v) {
 				continue
 			}
 			if side[v] |= bits; bits == 2 {

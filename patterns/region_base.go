@@ -1,6 +1,9 @@
 package patterns
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
 
 // maxBases bounds the values that are tried for the base of one y.
 const maxBases = 3
@@ -24,9 +27,9 @@ func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 			}
 			seen[v] = true
 			switch {
-			case g.flow().owner[v.Graph] != nil || k.bits[v] != 0 && !k.isChoice(v):
+			case g.Owner(v.Graph) != nil || k.bits[v] != 0 && !k.isChoice(v):
 				queue = append(queue, v)
-			case !k.isChoice(v) && g.isData(v) && k.rows(v) == hidden && len(list) < maxBases:
+			case !k.isChoice(v) && g.IsData(v) && k.rows(v) == hidden && len(list) < maxBases:
 				list = append(list, v)
 			}
 		}
@@ -50,7 +53,7 @@ func addedUp(n *onnx.Node) (list []*onnx.Value) {
 		}
 		return list
 	}
-	if isProduct(n) {
+	if match.IsProduct(n) {
 		return nil
 	}
 	return n.Inputs

@@ -7,7 +7,11 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
+
+// maxNamed bounds the values that a reason names.
+const maxNamed = 4
 
 // begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from besides
 // the choice and a base, if there is one, with two products at least between them.
@@ -16,8 +20,8 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 	read, inBodies := 0, 0            // the products between y and the base, which may be x as well
 	open := map[*onnx.Value]int{y: 0} // read by the nodes behind; to the number of products on the way from y
 	var several []*onnx.Value
-	for p := g.position(y.Producer); p >= 0; p-- {
-		n := g.g.Nodes[p]
+	for p := g.Position(y.Producer); p >= 0; p-- {
+		n := g.Graph.Nodes[p]
 		between := -1
 		for _, v := range n.Outputs {
 			if d, ok := open[v]; ok && v != nil {
@@ -28,16 +32,16 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		if between < 0 {
 			continue
 		}
-		if isProduct(n) {
+		if match.IsProduct(n) {
 			between++
 		}
-		inside := g.productsIn(n)
+		inside := productsIn(g, n)
 		if between = max(between, inside); between > maxBetween {
 			break
 		}
-		for _, v := range g.operands(n) {
+		for _, v := range g.Operands(n) {
 			switch {
-			case k.isChoice(v) || !g.isData(v):
+			case k.isChoice(v) || !g.IsData(v):
 			case v != base:
 				open[v] = max(open[v], between)
 			case inside > 0:
@@ -80,12 +84,12 @@ func depths(open map[*onnx.Value]int) (least, most int) {
 
 // productsIn counts the products in the bodies of a node as far as they may stand on one way through an expert. (A chain of such nodes,
 // one for each expert, hands the sum on, and not what is multiplied.)
-func (g *graphView) productsIn(n *onnx.Node) int {
+func productsIn(g *match.View, n *onnx.Node) int {
 	c := 0
 	for _, s := range n.Subgraphs() {
 		s.Walk(func(b *onnx.Graph) {
 			for _, m := range b.Nodes {
-				if isProduct(m) {
+				if match.IsProduct(m) {
 					c++
 				}
 			}
@@ -100,8 +104,8 @@ func list(values []*onnx.Value) string {
 		names = append(names, fmt.Sprintf("%q", v.Name))
 	}
 	slices.Sort(names)
-	if len(names) > maxExpected {
-		names = append(names[:maxExpected], "…")
+	if len(names) > maxNamed {
+		names = append(names[:maxNamed], "…")
 	}
 	return strings.Join(names, ", ")
 }
@@ -109,12 +113,12 @@ func list(values []*onnx.Value) string {
 // extend moves x and y over reshapes before and behind them, and y over a cast, so that they have one type and one shape if
 // there are such values, or at least one type. A sum over an axis of one place is a reshape, too.
 func (k *regionSeeker) extend(reg *region) {
-	facts := k.g.facts
+	facts := k.g.Facts
 	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.x) }
 	onto := reg.base == reg.x  // the tokens are the base
 	xs := []*onnx.Value{reg.x} // the earliest first
 	for x, n := reg.x, reg.x.Producer; n != nil && (onto || x != reg.base); n = x.Producer {
-		x = k.g.handsOn(n, x)
+		x = k.g.HandsOn(n, x)
 		if x == nil || k.rows(x) != reg.hidden || !typed(x) || n.Is("Transpose") {
 			break
 		}
@@ -145,9 +149,9 @@ func (k *regionSeeker) extend(reg *region) {
 
 // hasUnit reports whether an axis of v other than the last has one place, in whatever input.
 func (k *regionSeeker) hasUnit(v *onnx.Value) bool {
-	rank, _ := k.g.facts.Rank(v)
+	rank, _ := k.g.Facts.Rank(v)
 	for axis := range max(rank-1, 0) {
-		if d, ok := k.g.facts.Dim(v, axis); ok && d == 1 {
+		if d, ok := k.g.Facts.Dim(v, axis); ok && d == 1 {
 			return true
 		}
 	}
@@ -160,8 +164,8 @@ func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 		return nil
 	}
 	n := v.Uses()[0].Node
-	reshapes := opKind(n) == "Reshape" || n.Is("ReduceSum") || n.Is("ReduceMean")
-	if n.Graph != k.g.g || !reshapes && !(cast && n.Is("Cast")) || k.rows(n.OutputValue(0)) != k.rows(v) {
+	reshapes := match.OpKind(n) == "Reshape" || n.Is("ReduceSum") || n.Is("ReduceMean")
+	if n.Graph != k.g.Graph || !reshapes && !(cast && n.Is("Cast")) || k.rows(n.OutputValue(0)) != k.rows(v) {
 		return nil
 	}
 	return n.OutputValue(0)
@@ -169,15 +173,15 @@ func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 
 // fill gathers the nodes that make v from x, from the choice and from the base.
 func (k *regionSeeker) fill(reg *region, v *onnx.Value) {
-	n := producer(v)
-	if v == reg.x || v == reg.base || n == nil || n.Graph != k.g.g || reg.inside[n] || k.isChoice(v) || v.Constant() != nil {
+	n := match.Producer(v)
+	if v == reg.x || v == reg.base || n == nil || n.Graph != k.g.Graph || reg.inside[n] || k.isChoice(v) || v.Constant() != nil {
 		return
 	}
 	reg.inside[n] = true
 	reg.nodes = append(reg.nodes, n)
-	data := k.g.isData(v)
-	for _, in := range k.g.operands(n) {
-		if data || !k.g.isData(in) { // a Shape is of the region, what it is taken of need not be
+	data := k.g.IsData(v)
+	for _, in := range k.g.Operands(n) {
+		if data || !k.g.IsData(in) { // a Shape is of the region, what it is taken of need not be
 			k.fill(reg, in)
 		}
 	}

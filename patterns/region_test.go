@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // regions finds the regions behind the routings of a model.
 func (b *mixture) regions() (list []*region, whys []string) {
-	g := newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))
-	for _, r := range g.routings() {
-		if found, why := g.regionsOf(r, nil); len(found) > 0 {
+	g := match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)
+	for _, r := range routings(g) {
+		if found, why := regionsOf(g, r, nil); len(found) > 0 {
 			list = append(list, found[0])
 		} else {
 			whys = append(whys, why)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/rotary"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -69,11 +71,11 @@ func TestRepeats(t *testing.T) {
 			g := newGraph()
 			v := c.build(g)
 			g.m.Graph.AddOutput(v)
-			view := newGraphView(Builtin(), g.m.Graph, infer.Analyze(g.m))
-			if got := view.repeats(v, false); got != c.halves {
+			view := match.New(g.m.Graph, infer.Analyze(g.m), Builtin().index)
+			if got := rotary.Repeats(view, v, false); got != c.halves {
 				t.Errorf("by halves: %v", got)
 			}
-			if got := view.repeats(v, true); got != c.neighbours {
+			if got := rotary.Repeats(view, v, true); got != c.neighbours {
 				t.Errorf("by neighbours: %v", got)
 			}
 		})

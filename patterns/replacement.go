@@ -4,18 +4,20 @@ import (
 	"sort"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // build makes the Match of a finished attempt; nil when one of its outputs is written by another match already.
-func (f *finder) build(s *state, root *onnx.Value) *Match {
-	pat := s.pat
+func (f *finder) build(s *match.Attempt, root *onnx.Value) *Match {
+	pat := s.Pattern
 	m := &Match{Pattern: pat.Name, Op: pat.Target.Op, Domain: pat.Target.Domain, Root: root.Producer,
-		Alike: f.view.alike, Repeats: f.view.repeats}
+		Alike: f.view.Alike, Repeats: f.repeats}
 	for _, r := range pat.Results {
-		v := s.slots[pat.slots[r]].value
+		v := s.Value(r)
 		if r != pat.Results[0] {
-			v = f.view.resolve(v)
+			v = f.view.Resolve(v)
 		}
 		if v == nil || f.written[v] {
 			return nil
@@ -25,12 +27,12 @@ func (f *finder) build(s *state, root *onnx.Value) *Match {
 	if !f.replacement(s, m) {
 		return nil
 	}
-	m.Nodes = f.view.inOrder(s.nodes)
+	m.Nodes = inOrder(f.view, s.Nodes)
 	return m
 }
 
 // inOrder returns the nodes, each once, in the graph's order.
-func (g *graphView) inOrder(nodes []*onnx.Node) []*onnx.Node {
+func inOrder(g *match.View, nodes []*onnx.Node) []*onnx.Node {
 	var list []*onnx.Node
 	seen := map[*onnx.Node]bool{}
 	for _, n := range nodes {
@@ -39,40 +41,40 @@ func (g *graphView) inOrder(nodes []*onnx.Node) []*onnx.Node {
 			list = append(list, n)
 		}
 	}
-	sort.Slice(list, func(i, j int) bool { return g.position(list[i]) < g.position(list[j]) })
+	sort.Slice(list, func(i, j int) bool { return g.Position(list[i]) < g.Position(list[j]) })
 	return list
 }
 
 // replacement builds the match's small graph from the target. False means that a name of the target stands for nothing in
 // the branch that was taken; what the model's opset does not allow is the match's Problem.
-func (f *finder) replacement(s *state, m *Match) bool {
-	facts := f.view.facts
+func (f *finder) replacement(s *match.Attempt, m *Match) bool {
+	facts := f.view.Facts
 	m.Replacement = onnx.NewFunction("", "", "", facts.Opset()).Body
-	b := &builder{g: m.Replacement, opset: facts.Opset(), names: map[string]operand{}, main: s.pat.Target.main,
-		eval: func(e condExpr) (any, error) { return e.eval(s) }}
+	b := &builder{g: m.Replacement, opset: facts.Opset(), names: map[string]operand{}, main: s.Pattern.Target.Main,
+		eval: func(e notation.Cond) (any, error) { return s.Eval(e) }}
 	b.typeOf = func(v *onnx.Value) onnx.DataType {
 		return facts.Within(m.Replacement, m.Inputs, m.Functions...).DataType(v)
 	}
-	b.define = func(c *targetCall, inputs []*onnx.Value) (*onnx.Function, error) {
-		return f.define(c.function, facts.Within(m.Replacement, m.Inputs, m.Functions...), inputs, m)
+	b.define = func(c *notation.TargetCall, inputs []*onnx.Value) (*onnx.Function, error) {
+		return f.define(c.Function, facts.Within(m.Replacement, m.Inputs, m.Functions...), inputs, m)
 	}
 	stands := map[*onnx.Value]*onnx.Value{}
 	bound := true
-	s.pat.Target.call.walk(func(c *targetCall) {
-		for _, a := range c.args {
-			n, ok := a.(*nameExpr)
+	s.Pattern.Target.Call.Walk(func(c *notation.TargetCall) {
+		for _, a := range c.Args {
+			n, ok := a.(*notation.Name)
 			if !ok {
 				continue
 			}
-			switch x := s.slots[n.slot]; {
-			case x.value != nil:
-				if stands[x.value] == nil {
-					m.Inputs = append(m.Inputs, x.value)
-					stands[x.value] = m.Replacement.AddInput(n.name, onnx.Type{})
+			switch x := s.Slots[n.Slot]; {
+			case x.Value != nil:
+				if stands[x.Value] == nil {
+					m.Inputs = append(m.Inputs, x.Value)
+					stands[x.Value] = m.Replacement.AddInput(n.Name, onnx.Type{})
 				}
-				b.names[n.name] = operand{value: f.formed(b, x, stands[x.value])}
-			case x.captured != nil:
-				b.names[n.name] = operand{literal: x.captured}
+				b.names[n.Name] = operand{value: f.formed(b, x, stands[x.Value])}
+			case x.Captured != nil:
+				b.names[n.Name] = operand{literal: x.Captured}
 			default:
 				bound = false
 			}
@@ -81,7 +83,7 @@ func (f *finder) replacement(s *state, m *Match) bool {
 	if !bound {
 		return false
 	}
-	outs, err := b.call(s.pat.Target.call, s.pat.Results)
+	outs, err := b.call(s.Pattern.Target.Call, s.Pattern.Results)
 	switch {
 	case err != nil && b.unbound:
 		return false
@@ -97,26 +99,26 @@ func (f *finder) replacement(s *state, m *Match) bool {
 }
 
 // formed does to an operand what its binding says.
-func (f *finder) formed(b *builder, x binding, v *onnx.Value) *onnx.Value {
-	if n := x.form.lastAxes; n > 1 {
-		rank, _ := f.view.facts.Rank(x.value) // known, as the sizes of the axes are
+func (f *finder) formed(b *builder, x match.Binding, v *onnx.Value) *onnx.Value {
+	if n := x.Form.LastAxes; n > 1 {
+		rank, _ := f.view.Facts.Rank(x.Value) // known, as the sizes of the axes are
 		shape := make([]int64, rank-n+1)      // 0 keeps an axis
 		shape[rank-n] = -1
 		v = b.node("Reshape", v.Name+"_last_axis", []*onnx.Value{v, b.constant("shape", onnx.NewInt64s("", shape))})
 	}
-	if t := x.form.castTo; t != onnx.Undefined {
+	if t := x.Form.CastTo; t != onnx.Undefined {
 		v = b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t)))
 	}
 	return v
 }
 
 // define returns the function that a definition is at this place, one for all places of its kind.
-func (f *finder) define(d *definition, facts *infer.Facts, inputs []*onnx.Value, m *Match) (*onnx.Function, error) {
-	key := d.domain + "." + d.name + "." + d.overload(facts, inputs)
+func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value, m *Match) (*onnx.Function, error) {
+	key := d.Domain + "." + d.Name + "." + overload(d, facts, inputs)
 	fn := f.functions[key]
 	if fn == nil {
 		var err error
-		if fn, err = d.build(facts, inputs); err != nil {
+		if fn, err = build(d, facts, inputs); err != nil {
 			return nil, err
 		}
 		f.functions[key] = fn

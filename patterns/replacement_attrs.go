@@ -6,20 +6,22 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
 // attributes evaluates the attributes of a call.
-func (b *builder) attributes(c *targetCall) ([]*onnx.Attribute, error) {
+func (b *builder) attributes(c *notation.TargetCall) ([]*onnx.Attribute, error) {
 	var attrs []*onnx.Attribute
-	for _, a := range c.attrs {
-		x, err := b.eval(a.expr)
+	for _, a := range c.Attrs {
+		x, err := b.eval(a.Expr)
 		if err != nil {
 			b.unbound = true
 			return nil, err
 		}
-		attr, err := c.attribute(a, x)
+		attr, err := attribute(c, a, x)
 		if err != nil {
-			return nil, fmt.Errorf("attribute %s of %s: %w", a.name, c.name(), err)
+			return nil, fmt.Errorf("attribute %s of %s: %w", a.Name, c.Name(), err)
 		}
 		attrs = append(attrs, attr)
 	}
@@ -27,64 +29,64 @@ func (b *builder) attributes(c *targetCall) ([]*onnx.Attribute, error) {
 }
 
 // attribute makes an attribute of the type that the op wants; ops of domain mojo tell by how the number is written.
-func (c *targetCall) attribute(a targetAttr, x any) (*onnx.Attribute, error) {
+func attribute(c *notation.TargetCall, a notation.TargetAttr, x any) (*onnx.Attribute, error) {
 	switch v := x.(type) {
 	case attributeRef:
-		return onnx.RefAttr(a.name, attributeType(a.name), string(v)), nil
+		return onnx.RefAttr(a.Name, notation.AttributeType(a.Name), string(v)), nil
 	case []int64:
-		return onnx.IntsAttr(a.name, v), nil
+		return onnx.IntsAttr(a.Name, v), nil
 	case string:
-		if a.name == "to" && c.op == "Cast" { // Cast(x; to=type(y))
+		if a.Name == "to" && c.Op == "Cast" { // Cast(x; to=type(y))
 			t, err := onnx.ParseDataType(v)
-			return onnx.IntAttr(a.name, int64(t)), err
+			return onnx.IntAttr(a.Name, int64(t)), err
 		}
-		return onnx.StringAttr(a.name, v), nil
+		return onnx.StringAttr(a.Name, v), nil
 	case bool:
 		if v {
-			return onnx.IntAttr(a.name, 1), nil
+			return onnx.IntAttr(a.Name, 1), nil
 		}
-		return onnx.IntAttr(a.name, 0), nil
+		return onnx.IntAttr(a.Name, 0), nil
 	case int64:
-		return onnx.IntAttr(a.name, v), nil
+		return onnx.IntAttr(a.Name, v), nil
 	case float64:
-		integral := isIntegral(a.expr)
+		integral := isIntegral(a.Expr)
 		switch {
-		case c.function != nil:
-			integral = c.function.types[a.name] == onnx.AttrInt
-		case c.domain != "mojo":
-			integral = attributeType(a.name) == onnx.AttrInt
+		case c.Function != nil:
+			integral = c.Function.Types[a.Name] == onnx.AttrInt
+		case c.Domain != "mojo":
+			integral = notation.AttributeType(a.Name) == onnx.AttrInt
 		}
 		if !integral {
-			return onnx.FloatAttr(a.name, float32(v)), nil
+			return onnx.FloatAttr(a.Name, float32(v)), nil
 		}
 		if v != float64(int64(v)) {
 			return nil, fmt.Errorf("%v is no integer", v)
 		}
-		return onnx.IntAttr(a.name, int64(v)), nil
+		return onnx.IntAttr(a.Name, int64(v)), nil
 	}
-	return nil, fmt.Errorf("a number, a string or a list is wanted, found %s", formatAny(x))
+	return nil, fmt.Errorf("a number, a string or a list is wanted, found %s", match.Format(x))
 }
 
 // isIntegral reports whether an expression gives integers whatever it is applied to: functions do, captures may not.
-func isIntegral(e condExpr) bool {
+func isIntegral(e notation.Cond) bool {
 	switch e := e.(type) {
-	case *condNumber:
-		return !e.float
-	case *condName:
-		return e.isTag
-	case *condUnary:
-		return isIntegral(e.x)
-	case *condBinary:
-		return e.op != "/" && isIntegral(e.x) && isIntegral(e.y)
+	case *notation.CondNumber:
+		return !e.Float
+	case *notation.CondName:
+		return e.IsTag
+	case *notation.CondUnary:
+		return isIntegral(e.X)
+	case *notation.CondBinary:
+		return e.Op != "/" && isIntegral(e.X) && isIntegral(e.Y)
 	}
 	return true
 }
 
 // form brings a call of the standard into the form that the opset has: what is an attribute in some versions and an input in
 // others, and the number of parts of a Split.
-func (b *builder) form(c *targetCall, args []operand, attrs []*onnx.Attribute, outputs int) ([]operand, []*onnx.Attribute, error) {
-	asInputs := b.opset >= inputsSince(c.op)
-	byAttr := attributeInputs[c.op]
+func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Attribute, outputs int) ([]operand, []*onnx.Attribute, error) {
+	asInputs := b.opset >= inputsSince(c.Op)
+	byAttr := match.AttributeInputs[c.Op]
 	for _, name := range slices.Sorted(maps.Keys(byAttr)) { // in one order, for one result
 		i := byAttr[name]
 		at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == name })
@@ -96,7 +98,7 @@ func (b *builder) form(c *targetCall, args []operand, attrs []*onnx.Attribute, o
 			args[i].name = name
 			switch a := attrs[at]; {
 			case a.RefName != "":
-				return nil, nil, fmt.Errorf("%s of %s is an input from opset %d on and cannot be an attribute of the function", name, c.op, inputsSince(c.op))
+				return nil, nil, fmt.Errorf("%s of %s is an input from opset %d on and cannot be an attribute of the function", name, c.Op, inputsSince(c.Op))
 			case a.Type == onnx.AttrInts:
 				args[i].literal = a.Ints
 			case a.Type == onnx.AttrFloat:
@@ -113,13 +115,13 @@ func (b *builder) form(c *targetCall, args []operand, attrs []*onnx.Attribute, o
 				attrs = append(attrs, onnx.FloatAttr(name, float32(x)))
 			case nil:
 				if args[i].value != nil {
-					return nil, nil, fmt.Errorf("%s takes %s as an input from opset %d on, the model imports %d", c.op, name, inputsSince(c.op), b.opset)
+					return nil, nil, fmt.Errorf("%s takes %s as an input from opset %d on, the model imports %d", c.Op, name, inputsSince(c.Op), b.opset)
 				}
 			}
 			args[i] = operand{}
 		}
 	}
-	if c.op == "Split" {
+	if c.Op == "Split" {
 		at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == "num_outputs" })
 		switch {
 		case b.opset < splitPartsSince && at >= 0:

@@ -13,32 +13,32 @@ const (
 	lastAxis = 3
 )
 
-// rotary builds rotations of x [batch, 2, seq, 8] by tables [batch, 1, seq, width].
-type rotary struct {
+// rotaryGraph builds rotations of x [batch, 2, seq, 8] by tables [batch, 1, seq, width].
+type rotaryGraph struct {
 	*graph
 	x, cos, sin *onnx.Value
 }
 
-func newRotary(width int) *rotary {
+func newRotary(width int) *rotaryGraph {
 	g := newGraph()
-	return &rotary{g, g.input("x", "batch", 2, "seq", headSize), g.input("cos", "batch", 1, "seq", width), g.input("sin", "batch", 1, "seq", width)}
+	return &rotaryGraph{g, g.input("x", "batch", 2, "seq", headSize), g.input("cos", "batch", 1, "seq", width), g.input("sin", "batch", 1, "seq", width)}
 }
 
-func (r *rotary) cut(v *onnx.Value, start, end, step int64) *onnx.Value {
+func (r *rotaryGraph) cut(v *onnx.Value, start, end, step int64) *onnx.Value {
 	return r.op("Slice", v, []int64{start}, []int64{end}, []int64{lastAxis}, []int64{step})
 }
 
-func (r *rotary) join(vs ...any) *onnx.Value {
+func (r *rotaryGraph) join(vs ...any) *onnx.Value {
 	return r.op("Concat", append(vs, onnx.IntAttr("axis", -1))...)
 }
 
 // products returns a cos - b sin and b cos + a sin.
-func (r *rotary) products(a, b *onnx.Value) (p, q *onnx.Value) {
+func (r *rotaryGraph) products(a, b *onnx.Value) (p, q *onnx.Value) {
 	return r.op("Sub", r.op("Mul", a, r.cos), r.op("Mul", r.sin, b)), r.op("Add", r.op("Mul", a, r.sin), r.op("Mul", b, r.cos))
 }
 
 // rotateHalf is x cos + concat(-second, first) sin.
-func (r *rotary) rotateHalf(x, second, first *onnx.Value) *onnx.Value {
+func (r *rotaryGraph) rotateHalf(x, second, first *onnx.Value) *onnx.Value {
 	return r.op("Add", r.op("Mul", x, r.cos), r.op("Mul", r.join(r.op("Neg", second), first), r.sin))
 }
 
@@ -46,67 +46,67 @@ func TestRotation(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		width int
-		build func(r *rotary) *onnx.Value
+		build func(r *rotaryGraph) *onnx.Value
 		want  string // the attributes, or the reason of the miss after "!"
 	}{
-		{"rotate half", 8, func(r *rotary) *onnx.Value {
+		{"rotate half", 8, func(r *rotaryGraph) *onnx.Value {
 			return r.rotateHalf(r.x, r.cut(r.x, 4, 8, 1), r.cut(r.x, 0, 4, 1))
 		}, "0 8 first halves"},
-		{"gather in place of slice", 8, func(r *rotary) *onnx.Value {
+		{"gather in place of slice", 8, func(r *rotaryGraph) *onnx.Value {
 			second := r.op("Gather", r.x, []int64{4, 5, -2, -1}, onnx.IntAttr("axis", -1))
 			return r.rotateHalf(r.x, second, r.cut(r.x, -8, -4, 1))
 		}, "0 8 first halves"},
-		{"a swap and a vector of signs", 8, func(r *rotary) *onnx.Value {
+		{"a swap and a vector of signs", 8, func(r *rotaryGraph) *onnx.Value {
 			signs := r.m.Graph.AddInitializer(onnx.NewFloat32s("signs", []int64{8}, []float32{-1, -1, -1, -1, 1, 1, 1, 1}))
 			swapped := r.op("Gather", r.x, []int64{4, 5, 6, 7, 0, 1, 2, 3}, onnx.IntAttr("axis", 3))
 			return r.op("Add", r.op("Mul", r.op("Mul", swapped, signs), r.sin), r.op("Mul", r.cos, r.x))
 		}, "0 8 first halves"},
-		{"halves one by one", 4, func(r *rotary) *onnx.Value {
+		{"halves one by one", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 4, 1), r.cut(r.x, 4, 99, 1))
 			return r.join(p, q)
 		}, "0 8 first halves"},
-		{"neighbours into halves", 4, func(r *rotary) *onnx.Value {
+		{"neighbours into halves", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 8, 2), r.cut(r.x, 1, 8, 2))
 			return r.join(p, q)
 		}, "1 8 first halves"},
-		{"neighbours stacked", 8, func(r *rotary) *onnx.Value {
+		{"neighbours stacked", 8, func(r *rotaryGraph) *onnx.Value {
 			stacked := r.join(r.op("Unsqueeze", r.op("Neg", r.cut(r.x, 1, 8, 2)), []int64{-1}), r.op("Unsqueeze", r.cut(r.x, 0, 8, 2), []int64{-1}))
 			rotated := r.op("Reshape", stacked, []int64{0, 2, -1, 8})
 			return r.op("Add", r.op("Mul", r.x, r.cos), r.op("Mul", rotated, r.sin))
 		}, "1 8 first interleaved"},
-		{"pairs as an axis, tables with one too", 4, func(r *rotary) *onnx.Value {
+		{"pairs as an axis, tables with one too", 4, func(r *rotaryGraph) *onnx.Value {
 			pairs := r.op("Reshape", r.x, []int64{0, 2, -1, 4, 2})
 			r.cos, r.sin = r.op("Unsqueeze", r.cos, []int64{-1}), r.op("Unsqueeze", r.sin, []int64{-1})
 			part := func(i int64) *onnx.Value { return r.op("Slice", pairs, []int64{i}, []int64{i + 1}, []int64{-1}) }
 			p, q := r.products(part(0), part(1))
 			return r.op("Reshape", r.join(p, q), []int64{0, 2, -1, 8})
 		}, "1 8 first interleaved"},
-		{"first channels", 4, func(r *rotary) *onnx.Value {
+		{"first channels", 4, func(r *rotaryGraph) *onnx.Value {
 			part := r.cut(r.x, 0, 4, 1)
 			return r.join(r.rotateHalf(part, r.cut(part, 2, 4, 1), r.cut(part, 0, 2, 1)), r.cut(r.x, 4, 8, 1))
 		}, "0 4 first halves"},
-		{"last channels, in one flat Concat", 2, func(r *rotary) *onnx.Value {
+		{"last channels, in one flat Concat", 2, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 4, 6, 1), r.cut(r.x, 6, 8, 1))
 			return r.join(r.cut(r.x, 0, 4, 1), p, q)
 		}, "0 4 last halves"},
-		{"back by the angle", 4, func(r *rotary) *onnx.Value {
+		{"back by the angle", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 4, 8, 1), r.cut(r.x, 0, 4, 1))
 			return r.join(q, p)
 		}, "!a sign, or the order of the angles, is another"},
-		{"halves swapped in the result", 4, func(r *rotary) *onnx.Value {
+		{"halves swapped in the result", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 4, 1), r.cut(r.x, 4, 8, 1))
 			return r.join(q, p)
 		}, "!a sign, or the order of the angles, is another"},
-		{"another pairing", 4, func(r *rotary) *onnx.Value {
+		{"another pairing", 4, func(r *rotaryGraph) *onnx.Value {
 			b := r.op("Gather", r.x, []int64{5, 4, 7, 6}, onnx.IntAttr("axis", -1))
 			p, q := r.products(r.cut(r.x, 0, 4, 1), b)
 			return r.join(p, q)
 		}, "!pair channels in another way"},
-		{"channels in the middle", 2, func(r *rotary) *onnx.Value {
+		{"channels in the middle", 2, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 2, 4, 1), r.cut(r.x, 4, 6, 1))
 			return r.join(r.cut(r.x, 0, 2, 1), p, q, r.cut(r.x, 6, 8, 1))
 		}, "!a rotation of channels in the middle"},
-		{"channels moved", 2, func(r *rotary) *onnx.Value {
+		{"channels moved", 2, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 2, 1), r.cut(r.x, 2, 4, 1))
 			return r.join(p, q, r.cut(r.x, 6, 8, 1), r.cut(r.x, 4, 6, 1))
 		}, "!a rotation that hands channel 6 of its input on as channel 4"},

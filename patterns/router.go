@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // routerForm finds the routers of mixtures of experts. What makes their scores, whether these or the logits are chosen among, what
@@ -32,7 +33,7 @@ const (
 
 func findRouters(f *finder) []*Match {
 	var list []*Match
-	for _, r := range f.view.routings() {
+	for _, r := range routings(f.view) {
 		if slices.ContainsFunc(r.cut(), func(v *onnx.Value) bool { return v != nil && f.written[v] }) {
 			continue
 		}
@@ -89,13 +90,13 @@ func (f *finder) replaceRouter(r *router, v *onnx.Value) *Match {
 	g := f.view
 	b := f.newReplacement(routerForm, r.topK)
 	logits := b.input("logits", r.logits)
-	rank, _ := g.facts.Rank(r.logits)
-	if n, _ := g.facts.Rank(r.topK.Input(0)); n != rank { // chosen by rows of all tokens
+	rank, _ := g.Facts.Rank(r.logits)
+	if n, _ := g.Facts.Rank(r.topK.Input(0)); n != rank { // chosen by rows of all tokens
 		logits = b.node("Reshape", "logits_rows", []*onnx.Value{logits, b.integers("rows", -1, r.experts)})
 		rank = 2
 	}
 	if r.sharpness != 1 {
-		if g.facts.DataType(r.logits) != onnx.Float {
+		if g.Facts.DataType(r.logits) != onnx.Float {
 			logits = b.node("Cast", "logits_32", []*onnx.Value{logits}, onnx.IntAttr("to", int64(onnx.Float)))
 		}
 		factor := b.b.constant("sharpness", onnx.NewFloat32s("", nil, []float32{float32(r.sharpness)}))
@@ -104,7 +105,7 @@ func (f *finder) replaceRouter(r *router, v *onnx.Value) *Match {
 	inputs := []*onnx.Value{logits}
 	if r.bias != nil {
 		bias := b.input("correction_bias", r.bias)
-		if n, ok := g.facts.Rank(r.bias); ok && n != 1 {
+		if n, ok := g.Facts.Rank(r.bias); ok && n != 1 {
 			bias = b.node("Reshape", "correction_bias_row", []*onnx.Value{bias, b.integers("row", -1)})
 		}
 		inputs = append(inputs, bias)
@@ -115,14 +116,14 @@ func (f *finder) replaceRouter(r *router, v *onnx.Value) *Match {
 		zeros := b.node("ConstantOfShape", "no_gates", []*onnx.Value{b.node("Shape", "gates_shape", []*onnx.Value{logits})})
 		weights = b.node("ScatterElements", "gates", []*onnx.Value{zeros, ids, weights}, onnx.IntAttr("axis", -1))
 	}
-	if n, ok := g.facts.Rank(r.ids); ok && n == rank-1 { // an ArgMax without the axis
+	if n, ok := g.Facts.Rank(r.ids); ok && n == rank-1 { // an ArgMax without the axis
 		last := b.integers("last", -1)
 		ids = b.node("Squeeze", "id", []*onnx.Value{ids, last})
-		if m, ok := g.facts.Rank(v); ok && m == n {
+		if m, ok := g.Facts.Rank(v); ok && m == n {
 			weights = b.node("Squeeze", "weight", []*onnx.Value{weights, last})
 		}
 	}
-	if t := g.facts.DataType(v); t != onnx.Float {
+	if t := g.Facts.DataType(v); t != onnx.Float {
 		weights = b.node("Cast", "weights_cast", []*onnx.Value{weights}, onnx.IntAttr("to", int64(t)))
 	}
 	b.output(v, weights)
@@ -150,18 +151,18 @@ func (r *router) attributes() []*onnx.Attribute {
 }
 
 // nodes are those between the op's inputs and the values that it gives.
-func (r *router) nodes(g *graphView, v *onnx.Value) []*onnx.Node {
+func (r *router) nodes(g *match.View, v *onnx.Value) []*onnx.Node {
 	var nodes []*onnx.Node
 	seen := map[*onnx.Value]bool{r.logits: true, r.bias: true}
 	queue := []*onnx.Value{v, r.ids}
 	for len(queue) > 0 {
 		v := queue[0]
 		queue = queue[1:]
-		if v == nil || seen[v] || v.Graph != g.g || v.Producer == nil || v.Constant() != nil {
+		if v == nil || seen[v] || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil {
 			continue
 		}
 		seen[v] = true
-		if !r.cone[v] && g.isShape(v) {
+		if !r.cone[v] && isShape(g, v) {
 			continue
 		}
 		nodes = append(nodes, v.Producer)

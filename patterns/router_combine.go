@@ -1,6 +1,9 @@
 package patterns
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
 
 // greatestFloor is a bound below which no sum of k softmax values of the best experts comes.
 const greatestFloor = 1e-5
@@ -23,12 +26,12 @@ func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string)
 	if from.bias != nil && !p.joinBias(from) {
 		return nil, p.r.topK, "weights that hold the bias of the choice"
 	}
-	if choice.bias != nil && !p.g.same(choice.logits, from.logits) {
+	if choice.bias != nil && !p.g.Same(choice.logits, from.logits) {
 		p.joinBias(choice) // the weights are made from the sum, too
 	}
 	r = &router{routing: p.r, logits: choice.logits, bias: choice.bias, groups: choice.groups, order: scoreFirst, score: choice.kind,
 		renormalize: c.renormalize, epsilon: c.epsilon, scale: c.scale, sharpness: c.sharpness}
-	if c.of != nil && (from.masked || !p.g.same(from.logits, choice.logits)) {
+	if c.of != nil && (from.masked || !p.g.Same(from.logits, choice.logits)) {
 		return nil, p.r.topK, "weights of other scores than those that are chosen among"
 	}
 	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same softmax.
@@ -48,7 +51,7 @@ func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string)
 	case applied != "" && of != "":
 		return nil, p.r.topK, "scores that are activated once more when they are chosen"
 	case applied == "" && of == "":
-		if n := producer(from.logits); n != nil && from.logits != p.r.logits {
+		if n := match.Producer(from.logits); n != nil && from.logits != p.r.logits {
 			return nil, n, n.OpType + " as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"
 		}
 		return nil, p.r.topK, "logits as weights, without softmax or sigmoid"
@@ -75,7 +78,7 @@ func (p *routerReader) combine(c *chosen) (r *router, at *onnx.Node, why string)
 	if r.groups.count > 1 && r.order != scoreFirst {
 		return nil, p.r.topK, "groups of experts, and scores of the chosen ones alone"
 	}
-	if t := p.g.facts.DataType(r.logits); !routerTypes[t] || r.bias != nil && !routerTypes[p.g.facts.DataType(r.bias)] {
+	if t := p.g.Facts.DataType(r.logits); !routerTypes[t] || r.bias != nil && !routerTypes[p.g.Facts.DataType(r.bias)] {
 		return nil, p.r.topK, "logits of type " + t.String()
 	}
 	if why := p.shaped(r); why != "" {
@@ -90,13 +93,13 @@ var routerTypes = map[onnx.DataType]bool{onnx.Float: true, onnx.Float16: true, o
 // shaped says what is wrong with the shapes: experts are chosen in the rows of the logits, or with all rows on one axis.
 func (p *routerReader) shaped(r *router) string {
 	in := p.r.topK.Input(0)
-	n, ok1 := p.g.facts.Rank(r.logits)
-	m, ok2 := p.g.facts.Rank(in)
-	ids, ok3 := p.g.facts.Rank(r.ids)
+	n, ok1 := p.g.Facts.Rank(r.logits)
+	m, ok2 := p.g.Facts.Rank(in)
+	ids, ok3 := p.g.Facts.Rank(r.ids)
 	switch {
 	case !ok1 || !ok2 || !ok3 || n == 0:
 		return "logits or ids of unknown rank"
-	case n == m && !p.g.facts.SameShape(r.logits, in), n != m && m != 2:
+	case n == m && !p.g.Facts.SameShape(r.logits, in), n != m && m != 2:
 		return "experts chosen in other rows than those of the logits"
 	case ids != m && (ids != m-1 || !p.r.topK.Is("ArgMax")):
 		return "ids of another rank than the logits"

@@ -1,19 +1,22 @@
 package patterns
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
 
 // gated is chosen for the gates of all experts, weights of the chosen ones and zeros: the scores of the others are zeros, or minus infinities that an activation makes zeros.
 func (p *routerReader) gated(v *onnx.Value) (c *chosen, at *onnx.Node, why string) {
 	g := p.g
-	v = g.resolve(v)
-	n := producer(v)
+	v = g.Resolve(v)
+	n := match.Producer(v)
 	if n == nil || !onnx.IsStandardDomain(n.Domain) {
 		return nil, n, "gates that do not come from the choice"
 	}
 	if n.Is("Cast") && !p.rounds(v) {
 		return p.gated(n.Input(0))
 	}
-	if kind, x, ok := g.scoreOf(v); ok {
+	if kind, x, ok := scoreOf(g, v); ok {
 		c, fill, at, why := p.spread(x)
 		switch {
 		case c == nil:
@@ -27,7 +30,7 @@ func (p *routerReader) gated(v *onnx.Value) (c *chosen, at *onnx.Node, why strin
 	if c, fill, _, _ := p.spread(v); c != nil && fill == 0 {
 		return c, nil, ""
 	}
-	x, factor, total, inverse := g.factors(n)
+	x, factor, total, inverse := factors(g, n)
 	if x == nil {
 		return nil, n, n.OpType + " on the way to the gates"
 	}
@@ -38,7 +41,7 @@ func (p *routerReader) gated(v *onnx.Value) (c *chosen, at *onnx.Node, why strin
 		c.scale *= factor
 		return c, nil, ""
 	}
-	epsilon, floor, ok := g.totalOf(total, x)
+	epsilon, floor, ok := totalOf(g, total, x)
 	if !ok || c.renormalize || c.scale <= 0 {
 		return nil, n, "gates divided by something else than their sum"
 	}
@@ -49,20 +52,20 @@ func (p *routerReader) gated(v *onnx.Value) (c *chosen, at *onnx.Node, why strin
 // spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a mask left.
 func (p *routerReader) spread(v *onnx.Value) (c *chosen, fill float64, at *onnx.Node, why string) {
 	g := p.g
-	v = g.skipCasts(v)
-	n := producer(v)
+	v = g.SkipCasts(v)
+	n := match.Producer(v)
 	switch {
 	case n.Is("ScatterElements"):
-		fill, ok := g.fill(n.Input(0))
-		ids := g.skipCasts(n.Input(1))
-		if !ok || ids != g.resolve(p.r.ids) && !g.same(ids, p.r.ids) {
+		fill, ok := filledWith(g, n.Input(0))
+		ids := g.SkipCasts(n.Input(1))
+		if !ok || ids != g.Resolve(p.r.ids) && !g.Same(ids, p.r.ids) {
 			return nil, 0, n, "gates scattered into another tensor, or to other places"
 		}
 		c, at, why := p.chosen(n.Input(2))
 		return c, fill, at, why
 	case n.Is("Where") && p.masks(n.Input(0)):
 		for i, other := range []*onnx.Value{n.Input(1), n.Input(2)} {
-			if x, ok := g.fill(other); ok {
+			if x, ok := filledWith(g, other); ok {
 				return &chosen{of: n.Input(2 - i), scale: 1, sharpness: 1}, x, nil, ""
 			}
 		}

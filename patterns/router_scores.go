@@ -6,11 +6,12 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // routerReader reads a routing as a router.
 type routerReader struct {
-	g       *graphView
+	g       *match.View
 	r       *routing
 	out     onnx.DataType        // of the weights that are read
 	limited map[*onnx.Value]bool // the values that depend on a choice of groups; nil until needed
@@ -30,13 +31,13 @@ type scores struct {
 func (p *routerReader) scores(v *onnx.Value) (s *scores, at *onnx.Node, why string) {
 	g := p.g
 	s = &scores{groups: noGroups}
-	for range maxDetour {
-		v = g.resolve(v)
-		if kind, x, ok := g.scoreOf(v); ok {
-			s.kind, s.logits = kind, g.beforeWidening(x)
+	for range match.MaxDetour {
+		v = g.Resolve(v)
+		if kind, x, ok := scoreOf(g, v); ok {
+			s.kind, s.logits = kind, beforeWidening(g, x)
 			return s, nil, ""
 		}
-		n := producer(v)
+		n := match.Producer(v)
 		if n == nil || v == p.r.logits || !onnx.IsStandardDomain(n.Domain) {
 			break
 		}
@@ -47,7 +48,7 @@ func (p *routerReader) scores(v *onnx.Value) (s *scores, at *onnx.Node, why stri
 				return nil, n, "scores masked twice, or before a bias is added"
 			}
 			s.masked = true
-		case n.Is("Cast"), opKind(n) == "Reshape" && g.hasExperts(n.Input(0), p.r):
+		case n.Is("Cast"), match.OpKind(n) == "Reshape" && hasExperts(g, n.Input(0), p.r):
 			next = n.Input(0)
 		case n.Is("Add") && s.bias == nil:
 			if next = p.unbiased(n, s); next == nil {
@@ -67,16 +68,16 @@ func (p *routerReader) joinBias(s *scores) bool {
 	if s.kind != "" {
 		return false
 	}
-	s.logits, s.bias = p.g.beforeWidening(s.sum), nil
+	s.logits, s.bias = beforeWidening(p.g, s.sum), nil
 	return true
 }
 
 // unscored takes v for the logits, which are chosen among, or weights, as they are.
 func (p *routerReader) unscored(v *onnx.Value, s *scores) (*scores, *onnx.Node, string) {
-	if v == nil || !p.g.hasExperts(v, p.r) {
+	if v == nil || !hasExperts(p.g, v, p.r) {
 		return nil, p.r.topK, "scores of another shape than the logits"
 	}
-	s.logits = p.g.beforeWidening(v)
+	s.logits = beforeWidening(p.g, v)
 	return s, nil, ""
 }
 
@@ -90,7 +91,7 @@ func (p *routerReader) unmasked(n *onnx.Node, s *scores) *onnx.Value {
 		for _, m := range p.r.before {
 			from = append(from, m.Outputs...)
 		}
-		p.limited = p.g.forward(slices.DeleteFunc(from, func(v *onnx.Value) bool { return v == nil }), p.r, nil)
+		p.limited = forward(p.g, slices.DeleteFunc(from, func(v *onnx.Value) bool { return v == nil }), p.r, nil)
 	}
 	switch n.OpType {
 	case "Where":
@@ -98,7 +99,7 @@ func (p *routerReader) unmasked(n *onnx.Node, s *scores) *onnx.Value {
 			return nil
 		}
 		for i, v := range []*onnx.Value{n.Input(1), n.Input(2)} {
-			if x, ok := p.g.fill(v); ok && p.excludes(x, s) {
+			if x, ok := filledWith(p.g, v); ok && p.excludes(x, s) {
 				return n.Input(2 - i)
 			}
 		}
@@ -135,12 +136,12 @@ func (p *routerReader) unbiased(n *onnx.Node, s *scores) *onnx.Value {
 		return nil
 	}
 	for i, v := range n.Inputs {
-		c := p.g.beforeWidening(v)
+		c := beforeWidening(p.g, v)
 		t := c.Constant()
-		if t == nil || t.Len() != p.r.experts || p.g.resolve(n.Outputs[0]) == p.r.logits {
+		if t == nil || t.Len() != p.r.experts || p.g.Resolve(n.Outputs[0]) == p.r.logits {
 			continue
 		}
-		if d, ok := p.g.facts.Dim(c, -1); ok && d == p.r.experts {
+		if d, ok := p.g.Facts.Dim(c, -1); ok && d == p.r.experts {
 			s.bias = c
 			return n.Inputs[1-i]
 		}
@@ -156,11 +157,11 @@ func (p *routerReader) limit(s *scores) (why string) {
 	case !s.masked:
 		return "scores that depend on another choice, and not by a mask"
 	}
-	outer := slices.MaxFunc(p.r.before, func(a, b *onnx.Node) int { return p.g.position(a) - p.g.position(b) })
-	groups, ok := p.g.facts.Dim(outer.Input(0), -1)
+	outer := slices.MaxFunc(p.r.before, func(a, b *onnx.Node) int { return p.g.Position(a) - p.g.Position(b) })
+	groups, ok := p.g.Facts.Dim(outer.Input(0), -1)
 	k := []int64{1}
 	if ok && outer.Is("TopK") {
-		k, ok = p.g.ints(outer.Input(1))
+		k, ok = p.g.Ints(outer.Input(1))
 	}
 	if !ok || len(k) != 1 || groups < 1 || p.r.experts%groups != 0 {
 		return "a mask that is no choice of groups"
@@ -177,12 +178,12 @@ func (p *routerReader) limit(s *scores) (why string) {
 }
 
 // beforeWidening goes back over casts to wider types: the op makes everything float32 itself.
-func (g *graphView) beforeWidening(v *onnx.Value) *onnx.Value {
-	v = g.resolve(v)
-	for n := producer(v); n != nil && (n.Is("Cast") || n.Is("CastLike")); n = producer(v) {
-		in := g.resolve(n.Input(0))
-		t, u := g.facts.DataType(in), g.facts.DataType(v)
-		if t != u && !widens(t, u) {
+func beforeWidening(g *match.View, v *onnx.Value) *onnx.Value {
+	v = g.Resolve(v)
+	for n := match.Producer(v); n != nil && (n.Is("Cast") || n.Is("CastLike")); n = match.Producer(v) {
+		in := g.Resolve(n.Input(0))
+		t, u := g.Facts.DataType(in), g.Facts.DataType(v)
+		if t != u && !match.Widens(t, u) {
 			break
 		}
 		v = in
@@ -190,48 +191,19 @@ func (g *graphView) beforeWidening(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// scorePatterns are the ways to write what makes scores of logits.
-var scorePatterns = sync.OnceValue(func() *Set {
-	s := NewSet()
-	s.views = builtin().views
-	err := s.Add("scores", `
-pattern softmax(x) -> y {
-  e = Exp(Sub(x, ReduceMax<axes=[-1], keepdims=1>(x))) | Exp(x)
-  y = Softmax<axis=-1>(x) | Exp(LogSoftmax<axis=-1>(x)) | Div(e, ReduceSum<axes=[-1], keepdims=1>(e))
-} => Identity(x)
-
-pattern logsoftmax(x) -> y {
-  y = LogSoftmax<axis=-1>(x) | Log(Softmax<axis=-1>(x))
-} => Identity(x)
-
-pattern sigmoid(x) -> y {
-  y = Logistic(x)
-} => Identity(x)
-
-pattern sqrtsoftplus(x) -> y {
-  y = Root(Softplus(x) | Log(Add(Exp(x), 1)))
-} => Identity(x)
-
-pattern sqrtsoftplus(x) -> y {
-  y = Root(Where(Greater(x, $most), x, Softplus(x) | Log(Add(Exp(x), 1))))
-  where most >= 20
-} => Identity(x)`)
-	if err != nil {
-		panic(err) // a mistake of the build, caught by any test
-	}
-	return s
-})
+// scorePatterns are the ways to write what makes scores of logits: builtin/scores.pat.
+var scorePatterns = sync.OnceValue(func() *match.Index { return match.BuiltinIndex("views.pat", "scores.pat") })
 
 // scoreOf returns the logits of which v is the softmax over the last axis, its logarithm, the sigmoid, or the root of the softplus.
-func (g *graphView) scoreOf(v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
-	v = g.resolve(v)
+func scoreOf(g *match.View, v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
+	v = g.Resolve(v)
 	if v == nil || v.Producer == nil {
 		return "", nil, false
 	}
-	for _, p := range scorePatterns().byRoot[v.Producer.OpType] {
-		s := newState(g, p)
-		if s.match(p.root(), v, s.holdsWhere) {
-			return p.Name, s.slots[p.slots["x"]].value, true
+	for _, p := range scorePatterns().At(v.Producer) {
+		s := match.NewAttempt(g, p)
+		if s.At(v, nil) {
+			return p.Name, s.Value("x"), true
 		}
 	}
 	return "", nil, false

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // chosen is what becomes of the scores of the chosen experts on the way to their weights.
@@ -21,7 +22,7 @@ type chosen struct {
 
 // read reads v as what back follows: weights (chosen), or gates (gated).
 func (p *routerReader) read(v *onnx.Value, back func(*onnx.Value) (*chosen, *onnx.Node, string)) (r *router, at *onnx.Node, why string) {
-	p.out = p.g.facts.DataType(v)
+	p.out = p.g.Facts.DataType(v)
 	c, at, why := back(v)
 	if c == nil {
 		return nil, at, why
@@ -32,18 +33,18 @@ func (p *routerReader) read(v *onnx.Value, back func(*onnx.Value) (*chosen, *onn
 // chosen goes back from weights to the values of the choice, or to a gathering of scores.
 func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why string) {
 	g := p.g
-	v = g.resolve(v)
-	n := producer(v)
+	v = g.Resolve(v)
+	n := match.Producer(v)
 	if n == nil || !onnx.IsStandardDomain(n.Domain) {
 		return nil, n, "weights that do not come from the choice"
 	}
 	if n == p.r.topK && n.Is("TopK") && v.Output == 0 {
 		return &chosen{scale: 1, sharpness: 1}, nil, ""
 	}
-	if g.takesLeading(n) && g.resolve(n.Input(0)) == p.r.topK.OutputValue(0) && g.facts.SameShape(v, p.r.ids) {
+	if takesLeading(g, n) && g.Resolve(n.Input(0)) == p.r.topK.OutputValue(0) && g.Facts.SameShape(v, p.r.ids) {
 		return p.chosen(n.Input(0))
 	}
-	if of := g.gathered(n, p.r); of != nil && (!isPick(n) || g.picksByID(n, p.r)) {
+	if of := gatheredBy(g, n, p.r); of != nil && (!match.IsPick(n) || picksByID(g, n, p.r)) {
 		return &chosen{of: of, scale: 1, sharpness: 1}, nil, ""
 	}
 	if n.Is("Cast") {
@@ -52,7 +53,7 @@ func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why stri
 		}
 		return p.chosen(n.Input(0))
 	}
-	if kind, x, ok := g.activationOf(v); ok {
+	if kind, x, ok := activationOf(g, v); ok {
 		if c, at, why = p.chosen(x); c == nil {
 			return nil, at, why
 		}
@@ -62,7 +63,7 @@ func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why stri
 		c.kind, c.sharpness, c.scale = kind, c.scale, 1
 		return c, nil, ""
 	}
-	x, factor, total, inverse := g.factors(n)
+	x, factor, total, inverse := factors(g, n)
 	if x == nil {
 		return nil, n, n.OpType + " on the way to the weights"
 	}
@@ -73,7 +74,7 @@ func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why stri
 		c.scale *= factor
 		return c, nil, ""
 	}
-	epsilon, floor, ok := g.totalOf(total, x)
+	epsilon, floor, ok := totalOf(g, total, x)
 	switch {
 	case !ok:
 		return nil, n, "weights divided by something else than their sum"
@@ -87,31 +88,33 @@ func (p *routerReader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why stri
 }
 
 // rounds reports whether a cast makes numbers of a narrower type than the result has.
-func (p *routerReader) rounds(cast *onnx.Value) bool { return widens(p.g.facts.DataType(cast), p.out) }
+func (p *routerReader) rounds(cast *onnx.Value) bool {
+	return match.Widens(p.g.Facts.DataType(cast), p.out)
+}
 
 // factors reads a product or quotient: x by a number, or x divided by total and multiplied with inverse.
-func (g *graphView) factors(n *onnx.Node) (x *onnx.Value, factor float64, total *onnx.Value, inverse float64) {
+func factors(g *match.View, n *onnx.Node) (x *onnx.Value, factor float64, total *onnx.Value, inverse float64) {
 	if len(n.Inputs) != 2 {
 		return nil, 0, nil, 0
 	}
 	a, b := n.Inputs[0], n.Inputs[1]
 	switch n.OpType {
 	case "Div":
-		if c, ok := g.scale(b); ok {
+		if c, ok := g.Scale(b); ok {
 			return a, 1 / c, nil, 0
 		}
 		return a, 0, b, 1
 	case "Mul":
 		for range 2 {
-			if c, _, ok := g.scalar(b); ok {
+			if c, _, ok := g.Scalar(b); ok {
 				return a, c, nil, 0
 			}
-			m := producer(g.skipCasts(b))
+			m := match.Producer(g.SkipCasts(b))
 			if m.Is("Reciprocal") {
 				return a, 0, m.Input(0), 1
 			}
 			if m.Is("Div") {
-				if c, ok := g.scale(m.Input(0)); ok {
+				if c, ok := g.Scale(m.Input(0)); ok {
 					return a, 0, m.Input(1), c
 				}
 			}
@@ -123,26 +126,26 @@ func (g *graphView) factors(n *onnx.Node) (x *onnx.Value, factor float64, total 
 
 // totalOf reports whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added to it,
 // floor what it is at least.
-func (g *graphView) totalOf(v, w *onnx.Value) (epsilon, floor float64, ok bool) {
-	for range maxDetour {
-		v = g.skipCasts(v)
-		n := producer(v)
+func totalOf(g *match.View, v, w *onnx.Value) (epsilon, floor float64, ok bool) {
+	for range match.MaxDetour {
+		v = g.SkipCasts(v)
+		n := match.Producer(v)
 		if n == nil || !onnx.IsStandardDomain(n.Domain) {
 			return 0, 0, false
 		}
 		switch n.OpType {
 		case "ReduceSum", "ReduceL1":
-			return epsilon, floor, g.reducesLastAxis(n) && g.same(g.skipCasts(n.Input(0)), g.skipCasts(w))
+			return epsilon, floor, g.ReducesLastAxis(n) && g.Same(g.SkipCasts(n.Input(0)), g.SkipCasts(w))
 		case "Unsqueeze", "Reshape", "Expand":
 			v = n.Input(0)
 		case "Add":
-			x, c := g.numberAnd(n)
+			x, c := numberAnd(g, n)
 			if x == nil || c < 0 || floor > 0 {
 				return 0, 0, false
 			}
 			epsilon, v = epsilon+c, x
 		case "Max", "Clip":
-			x, c := g.numberAnd(n)
+			x, c := numberAnd(g, n)
 			if x == nil || n.Input(2) != nil || epsilon > 0 {
 				return 0, 0, false
 			}
@@ -155,9 +158,9 @@ func (g *graphView) totalOf(v, w *onnx.Value) (epsilon, floor float64, ok bool) 
 }
 
 // numberAnd returns the operands of a node of two, of which one is a number; x is nil for other nodes.
-func (g *graphView) numberAnd(n *onnx.Node) (x *onnx.Value, c float64) {
+func numberAnd(g *match.View, n *onnx.Node) (x *onnx.Value, c float64) {
 	for i := range n.Inputs {
-		if c, _, ok := g.scalar(n.Inputs[i]); ok && len(n.Inputs) >= 2 && i < 2 && n.Inputs[1-i] != nil {
+		if c, _, ok := g.Scalar(n.Inputs[i]); ok && len(n.Inputs) >= 2 && i < 2 && n.Inputs[1-i] != nil {
 			return n.Inputs[1-i], c
 		}
 	}
@@ -165,34 +168,34 @@ func (g *graphView) numberAnd(n *onnx.Node) (x *onnx.Value, c float64) {
 }
 
 // picksByID reports whether the node gathers along the last axis by the indices of the choice.
-func (g *graphView) picksByID(n *onnx.Node, r *routing) bool {
-	rank, ok := g.facts.Rank(n.Input(0))
+func picksByID(g *match.View, n *onnx.Node, r *routing) bool {
+	rank, ok := g.Facts.Rank(n.Input(0))
 	axis := n.AttrInt("axis", 0)
-	ids := g.skipCasts(n.Input(1))
+	ids := g.SkipCasts(n.Input(1))
 	switch {
 	case !ok:
 		return false
 	case n.Is("GatherND"): // rows are batches, and each index stands alone
-		if u := producer(ids); n.AttrInt("batch_dims", 0) == int64(rank)-1 && u != nil && opKind(u) == "Reshape" {
-			ids = g.skipCasts(u.Input(0))
+		if u := match.Producer(ids); n.AttrInt("batch_dims", 0) == int64(rank)-1 && u != nil && match.OpKind(u) == "Reshape" {
+			ids = g.SkipCasts(u.Input(0))
 			break
 		}
 		return false
 	case !n.Is("GatherElements") || axis != -1 && axis != int64(rank)-1:
 		return false
 	}
-	if n := producer(ids); r.topK.Is("ArgMax") && n != nil && (opKind(n) == "Reshape") && g.oneEach(ids, r) { // with the axis that it leaves out
-		ids = g.skipCasts(n.Input(0))
+	if n := match.Producer(ids); r.topK.Is("ArgMax") && n != nil && (match.OpKind(n) == "Reshape") && oneEach(g, ids, r) { // with the axis that it leaves out
+		ids = g.SkipCasts(n.Input(0))
 	}
-	return ids == g.resolve(r.ids) || g.same(ids, r.ids)
+	return ids == g.Resolve(r.ids) || g.Same(ids, r.ids)
 }
 
 // activationOf is scoreOf for what is applied to chosen scores: an exponential of logarithms as well.
-func (g *graphView) activationOf(v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
-	if kind, x, ok := g.scoreOf(v); ok && kind != "logsoftmax" {
+func activationOf(g *match.View, v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
+	if kind, x, ok := scoreOf(g, v); ok && kind != "logsoftmax" {
 		return kind, x, true
 	}
-	if n := producer(g.resolve(v)); n.Is("Exp") {
+	if n := match.Producer(g.Resolve(v)); n.Is("Exp") {
 		return "exp", n.Input(0), true
 	}
 	return "", nil, false
@@ -201,7 +204,7 @@ func (g *graphView) activationOf(v *onnx.Value) (kind string, x *onnx.Value, ok 
 // earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for each expert by
 // itself: the step to v may then stay behind the op.
 func (p *routerReader) earlier(v *onnx.Value) *onnx.Value {
-	n := producer(v)
+	n := match.Producer(v)
 	if n == nil || n == p.r.topK || !slices.Contains(p.r.chosen, v) {
 		return nil
 	}
@@ -210,7 +213,7 @@ func (p *routerReader) earlier(v *onnx.Value) *onnx.Value {
 		if in == nil {
 			return nil
 		}
-		if p.g.oneEach(in, p.r) && (prev == nil || p.g.position(in.Producer) < p.g.position(prev.Producer)) {
+		if oneEach(p.g, in, p.r) && (prev == nil || p.g.Position(in.Producer) < p.g.Position(prev.Producer)) {
 			prev = in
 		}
 	}
@@ -225,10 +228,10 @@ func (p *routerReader) behind(n *onnx.Node) []*onnx.Value {
 		switch {
 		case in == nil || !p.r.cone[in]:
 		case !slices.Contains(p.r.chosen, in):
-			if p.g.facts.DataType(in).IsFloat() && !p.byID(in) {
+			if p.g.Facts.DataType(in).IsFloat() && !p.byID(in) {
 				list = append(list, nil)
 			}
-		case p.g.oneEach(in, p.r):
+		case oneEach(p.g, in, p.r):
 			list = append(list, in)
 		default:
 			list = append(list, p.behind(in.Producer)...)
@@ -239,9 +242,9 @@ func (p *routerReader) behind(n *onnx.Node) []*onnx.Value {
 
 // byID reports whether v is a constant's elements picked by the choice.
 func (p *routerReader) byID(v *onnx.Value) bool {
-	n := producer(p.g.skipCasts(v))
-	for n != nil && (opKind(n) == "Reshape" || strings.HasSuffix(n.OpType, "queeze")) {
-		n = producer(p.g.skipCasts(n.Input(0)))
+	n := match.Producer(p.g.SkipCasts(v))
+	for n != nil && (match.OpKind(n) == "Reshape" || strings.HasSuffix(n.OpType, "queeze")) {
+		n = match.Producer(p.g.SkipCasts(n.Input(0)))
 	}
-	return n != nil && isPick(n) && p.g.fromConstant(n.Input(0))
+	return n != nil && match.IsPick(n) && p.g.FromConstant(n.Input(0))
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // routing is the choice that a mixture of experts makes for each of its tokens.
@@ -37,21 +38,34 @@ type routing struct {
 // maxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected by it.
 const maxRouter = 512
 
+// knownRoutings are the routings of a graph and their logits, nil until they are asked for.
+type knownRoutings struct {
+	list   []*routing
+	logits map[*onnx.Value]bool
+}
+
+// isLogits reports whether v is what a router of the graph gives for each expert.
+func isLogits(g *match.View, v *onnx.Value) bool {
+	routings(g)
+	return match.Memo[knownRoutings](g).logits[v]
+}
+
 // routings finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant weights
 // gives for each token, that select among the experts. Choices of groups of experts are part of a router and none of
 // their own; sorts, and choices among tokens or words, are none.
-func (g *graphView) routings() []*routing {
-	if g.routers != nil {
-		return g.routers
+func routings(g *match.View) []*routing {
+	known := match.Memo[knownRoutings](g)
+	if known.list != nil {
+		return known.list
 	}
 	list := []*routing{}
 	inner := map[*onnx.Node]bool{} // choices that a later choice depends on
-	for _, n := range g.g.Nodes {
-		r := g.choice(n)
+	for _, n := range g.Graph.Nodes {
+		r := choice(g, n)
 		if r == nil {
 			continue
 		}
-		before, ok := g.beforeChoice(r)
+		before, ok := beforeChoice(g, r)
 		if !ok {
 			continue
 		}
@@ -61,56 +75,59 @@ func (g *graphView) routings() []*routing {
 		}
 		list = append(list, r)
 	}
-	list = g.joinChoices(list, inner)
-	list = slices.DeleteFunc(list, func(r *routing) bool { return inner[r.topK] || !g.selects(r) })
+	list = joinChoices(g, list, inner)
+	list = slices.DeleteFunc(list, func(r *routing) bool { return inner[r.topK] || !selects(g, r) })
 	for _, r := range list {
-		if r.cone = g.coneOf(r.logits); r.listed() {
-			r.cone = g.coneOf(r.logits, r.ids)
+		if r.cone = coneOf(g, r.logits); r.listed() {
+			r.cone = coneOf(g, r.logits, r.ids)
 		}
-		g.findChosen(r)
-		g.findDense(r)
+		findChosen(g, r)
+		findDense(g, r)
 	}
-	g.routers = list
+	known.list, known.logits = list, map[*onnx.Value]bool{}
+	for _, r := range list {
+		known.logits[r.logits] = true
+	}
 	return list
 }
 
 // choice reads a node that chooses k places of a last axis whose size is known; nil for other nodes.
-func (g *graphView) choice(n *onnx.Node) *routing {
+func choice(g *match.View, n *onnx.Node) *routing {
 	var ids *onnx.Value
 	axis, k := n.AttrInt("axis", 0), int64(1)
 	switch {
 	case n.Is("TopK") && n.AttrInt("largest", 1) == 1:
-		list, ok := g.ints(n.Input(1))
+		list, ok := g.Ints(n.Input(1))
 		if !ok || len(list) != 1 {
 			return nil
 		}
 		axis, k, ids = n.AttrInt("axis", -1), list[0], n.OutputValue(1)
 	case n.Is("ArgMax") && n.AttrInt("select_last_index", 0) == 0:
 		ids = n.OutputValue(0)
-	case n.Is("GatherElements") && g.listsExperts(n):
+	case n.Is("GatherElements") && listsExperts(g, n):
 		ids = n.Input(1)
-		k, _ = g.facts.Dim(ids, -1)
+		k, _ = g.Facts.Dim(ids, -1)
 	default:
 		return nil
 	}
 	in := n.Input(0)
-	rank, ok := g.facts.Rank(in)
-	if !ok || axis != -1 && axis != int64(rank)-1 || !g.facts.DataType(in).IsFloat() {
+	rank, ok := g.Facts.Rank(in)
+	if !ok || axis != -1 && axis != int64(rank)-1 || !g.Facts.DataType(in).IsFloat() {
 		return nil
 	}
-	experts, ok := g.facts.Dim(in, -1)
+	experts, ok := g.Facts.Dim(in, -1)
 	if !ok || experts < 2 || k < 1 || k > experts || ids == nil {
 		return nil
 	}
 	if n.AttrInt("sorted", 1) == 1 {
-		ids, k = g.leading(ids, k)
+		ids, k = leading(g, ids, k)
 	}
 	return &routing{topK: n, ids: ids, experts: experts, k: k}
 }
 
 // beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it passes.
 // ok is false where no product with constant weights gives as many numbers for each token as there are experts.
-func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
+func beforeChoice(g *match.View, r *routing) (choices []*onnx.Node, ok bool) {
 	queue := []*onnx.Value{r.topK.Input(0)}
 	seen := map[*onnx.Node]bool{}
 	leads := map[*onnx.Value]*onnx.Value{} // from an input to the value that was reached first
@@ -119,22 +136,22 @@ func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
 	for len(queue) > 0 && len(seen) < maxRouter {
 		v := queue[0]
 		queue = queue[1:]
-		n := producer(v)
-		if n == nil || v.Graph != g.g || seen[n] || v.Constant() != nil {
+		n := match.Producer(v)
+		if n == nil || v.Graph != g.Graph || seen[n] || v.Constant() != nil {
 			continue
 		}
 		seen[n] = true
 		switch {
-		case isProduct(n):
-			if v := g.scaled(v, leads); product == nil && (g.hasExperts(v, r) || narrowed && g.hasMore(v, r.experts)) && slices.ContainsFunc(n.Inputs, g.fromConstant) {
+		case match.IsProduct(n):
+			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) || narrowed && hasMore(g, v, r.experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
 				product = v
 			}
 			continue
 		case n.Is("Slice"), n.Is("Split"):
-			narrowed = narrowed || g.hasExperts(v, r) && g.hasMore(n.Input(0), r.experts)
+			narrowed = narrowed || hasExperts(g, v, r) && hasMore(g, n.Input(0), r.experts)
 		case n.Is("Shape"), n.Is("Size"):
 			continue
-		case n.Is("Cast") && !g.facts.DataType(n.Input(0)).IsFloat() && v == g.resolve(r.topK.Input(0)):
+		case n.Is("Cast") && !g.Facts.DataType(n.Input(0)).IsFloat() && v == g.Resolve(r.topK.Input(0)):
 			return nil, false // a sort of integers
 		case n.Is("TopK"), n.Is("ArgMax"):
 			choices = append(choices, n)
@@ -151,17 +168,17 @@ func (g *graphView) beforeChoice(r *routing) (choices []*onnx.Node, ok bool) {
 	if product == nil {
 		return nil, false
 	}
-	r.logits = g.withBias(product)
+	r.logits = withBias(g, product)
 	return choices, true
 }
 
 // scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with the scales of its
 // operands; leads says what is computed from a value. A product of floats is given as it is.
-func (g *graphView) scaled(v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
-	if v == nil || g.facts.DataType(v).IsFloat() {
+func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
+	if v == nil || g.Facts.DataType(v).IsFloat() {
 		return v
 	}
-	for v != nil && !g.facts.DataType(v).IsFloat() {
+	for v != nil && !g.Facts.DataType(v).IsFloat() {
 		v = leads[v]
 	}
 	if next := leads[v]; next != nil && next.Producer.Is("Mul") {
@@ -171,28 +188,28 @@ func (g *graphView) scaled(v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *on
 }
 
 // joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side by side.
-func (g *graphView) joinChoices(list []*routing, inner map[*onnx.Node]bool) []*routing {
+func joinChoices(g *match.View, list []*routing, inner map[*onnx.Node]bool) []*routing {
 	byIDs := map[*onnx.Value]*routing{}
 	for _, r := range list {
 		byIDs[r.ids] = r
 	}
 	for _, r := range list {
-		for _, u := range g.usesOfColumn(r.ids) {
-			rank, ok := g.facts.Rank(u.Node.OutputValue(0))
+		for _, u := range usesOfColumn(g, r.ids) {
+			rank, ok := g.Facts.Rank(u.Node.OutputValue(0))
 			axis := u.Node.AttrInt("axis", 0)
 			if !ok || u.Index != 0 || !u.Node.Is("Concat") || len(u.Node.Inputs) < 2 || axis != -1 && axis != int64(rank)-1 {
 				continue
 			}
 			whole := routing{ids: u.Node.OutputValue(0)}
 			for _, v := range u.Node.Inputs {
-				part := byIDs[g.columnOf(v)]
+				part := byIDs[columnOf(g, v)]
 				if part == nil || part.logits != r.logits || part.joined != nil {
 					whole.joined = nil
 					break
 				}
 				whole.joined = append(whole.joined, part)
 				whole.k += part.k
-				if whole.topK == nil || g.position(whole.topK) < g.position(part.topK) {
+				if whole.topK == nil || g.Position(whole.topK) < g.Position(part.topK) {
 					whole.topK = part.topK
 				}
 			}
@@ -214,24 +231,24 @@ func (g *graphView) joinChoices(list []*routing, inner map[*onnx.Node]bool) []*r
 }
 
 // columnOf returns what v, which holds one number for each token, is with a last axis of one place, or v.
-func (g *graphView) columnOf(v *onnx.Value) *onnx.Value {
-	n := producer(v)
-	if n == nil || opKind(n) != "Reshape" {
+func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
+	n := match.Producer(v)
+	if n == nil || match.OpKind(n) != "Reshape" {
 		return v
 	}
-	rank, ok1 := g.facts.Rank(v)
-	before, ok2 := g.facts.Rank(n.Input(0))
-	if d, ok := g.facts.Dim(v, -1); !ok || d != 1 || !ok1 || !ok2 || before != rank-1 {
+	rank, ok1 := g.Facts.Rank(v)
+	before, ok2 := g.Facts.Rank(n.Input(0))
+	if d, ok := g.Facts.Dim(v, -1); !ok || d != 1 || !ok1 || !ok2 || before != rank-1 {
 		return v
 	}
 	return n.Input(0)
 }
 
 // usesOfColumn lists the uses of v, and of what is v with a last axis of one place.
-func (g *graphView) usesOfColumn(v *onnx.Value) []onnx.Use {
+func usesOfColumn(g *match.View, v *onnx.Value) []onnx.Use {
 	list := slices.Clone(v.Uses())
 	for _, u := range v.Uses() {
-		if out := u.Node.OutputValue(0); out != nil && g.columnOf(out) == v {
+		if out := u.Node.OutputValue(0); out != nil && columnOf(g, out) == v {
 			list = append(list, out.Uses()...)
 		}
 	}
@@ -239,49 +256,31 @@ func (g *graphView) usesOfColumn(v *onnx.Value) []onnx.Use {
 }
 
 // hasExperts reports whether v is a tensor of floats with one number per expert along its last axis.
-func (g *graphView) hasExperts(v *onnx.Value, r *routing) bool {
-	d, ok := g.facts.Dim(v, -1)
-	return ok && d == r.experts && g.facts.DataType(v).IsFloat()
+func hasExperts(g *match.View, v *onnx.Value, r *routing) bool {
+	d, ok := g.Facts.Dim(v, -1)
+	return ok && d == r.experts && g.Facts.DataType(v).IsFloat()
 }
 
 // hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that every token goes to.
-func (g *graphView) hasMore(v *onnx.Value, than int64) bool {
-	d, ok := g.facts.Dim(v, -1)
-	return ok && d > than && g.facts.DataType(v).IsFloat()
-}
-
-// fromConstant reports whether v is a constant, or one in another type or another order of axes.
-func (g *graphView) fromConstant(v *onnx.Value) bool {
-	for range maxDetour {
-		switch {
-		case v == nil:
-			return false
-		case v.Constant() != nil:
-			return true
-		}
-		n := v.Producer
-		if n == nil || !onnx.IsStandardDomain(n.Domain) || !isView[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
-			return false
-		}
-		v = n.Input(0)
-	}
-	return false
+func hasMore(g *match.View, v *onnx.Value, than int64) bool {
+	d, ok := g.Facts.Dim(v, -1)
+	return ok && d > than && g.Facts.DataType(v).IsFloat()
 }
 
 // withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the product.
-func (g *graphView) withBias(product *onnx.Value) *onnx.Value {
+func withBias(g *match.View, product *onnx.Value) *onnx.Value {
 	uses := slices.DeleteFunc(slices.Clone(product.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
 	if len(uses) != 1 || product.IsOutput() {
 		return product
 	}
 	n := uses[0].Node
-	if v := n.OutputValue(0); n.Graph == g.g && v != nil && g.resolve(v) == g.resolve(product) { // it hands the product on
-		if sum := g.withBias(v); sum != v {
+	if v := n.OutputValue(0); n.Graph == g.Graph && v != nil && g.Resolve(v) == g.Resolve(product) { // it hands the product on
+		if sum := withBias(g, v); sum != v {
 			return sum
 		}
 		return product
 	}
-	if n.Is("Add") && n.Graph == g.g && len(n.Inputs) == 2 && g.fromConstant(n.Inputs[1-uses[0].Index]) && g.facts.SameShape(n.Outputs[0], product) {
+	if n.Is("Add") && n.Graph == g.Graph && len(n.Inputs) == 2 && g.FromConstant(n.Inputs[1-uses[0].Index]) && g.Facts.SameShape(n.Outputs[0], product) {
 		return n.Outputs[0]
 	}
 	return product

@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'), constants and shapes alone, up to products and experts' weights.
-func (g *graphView) coneOf(from ...*onnx.Value) map[*onnx.Value]bool {
+func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 	cone, queue := map[*onnx.Value]bool{}, slices.Clone(from)
 	for _, v := range from {
 		cone[v] = true
@@ -18,8 +19,8 @@ func (g *graphView) coneOf(from ...*onnx.Value) map[*onnx.Value]bool {
 		queue = queue[1:]
 		for _, u := range v.Uses() {
 			n := u.Node
-			if n.Graph != g.g || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || isProduct(n) || len(n.Subgraphs()) > 0 ||
-				n.Is("Shape") || n.Is("Size") || !g.computedFrom(n, cone) || g.picksExperts(n) {
+			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || match.IsProduct(n) || len(n.Subgraphs()) > 0 ||
+				n.Is("Shape") || n.Is("Size") || !computedFrom(g, n, cone) || picksExperts(g, n) {
 				continue
 			}
 			for _, out := range n.Outputs {
@@ -34,28 +35,28 @@ func (g *graphView) coneOf(from ...*onnx.Value) map[*onnx.Value]bool {
 }
 
 // computedFrom reports whether every input of the node is among the values, constant, or follows from shapes.
-func (g *graphView) computedFrom(n *onnx.Node, values map[*onnx.Value]bool) bool {
+func computedFrom(g *match.View, n *onnx.Node, values map[*onnx.Value]bool) bool {
 	return !slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
-		return v != nil && !values[v] && !g.fromConstant(v) && !g.isShape(v)
+		return v != nil && !values[v] && !g.FromConstant(v) && !isShape(g, v)
 	})
 }
 
 // isShape reports whether the elements of v follow from constants and shapes.
-func (g *graphView) isShape(v *onnx.Value) bool {
-	if _, ok := g.facts.Known(v, 0); ok {
+func isShape(g *match.View, v *onnx.Value) bool {
+	if _, ok := g.Facts.Known(v, 0); ok {
 		return true
 	}
-	_, ok := g.fill(v)
+	_, ok := filledWith(g, v)
 	return ok
 }
 
-// fill returns the number that all elements of v are.
-func (g *graphView) fill(v *onnx.Value) (x float64, ok bool) {
-	for range maxDetour {
-		if x, _, ok := g.scalar(v); ok {
+// filledWith returns the number that all elements of v are.
+func filledWith(g *match.View, v *onnx.Value) (x float64, ok bool) {
+	for range match.MaxDetour {
+		if x, _, ok := g.Scalar(v); ok {
 			return x, true
 		}
-		n := producer(v)
+		n := match.Producer(v)
 		if n == nil || !onnx.IsStandardDomain(n.Domain) {
 			return 0, false
 		}
@@ -83,12 +84,12 @@ func (g *graphView) fill(v *onnx.Value) (x float64, ok bool) {
 }
 
 // picksExperts reports whether the node takes blocks of constants: the weights of experts.
-func (g *graphView) picksExperts(n *onnx.Node) bool {
-	if !isPick(n) {
+func picksExperts(g *match.View, n *onnx.Node) bool {
+	if !match.IsPick(n) {
 		return false
 	}
-	rank, ok := g.facts.Rank(n.Input(0))
-	return (!ok || rank > 2) && g.fromConstant(n.Input(0))
+	rank, ok := g.Facts.Rank(n.Input(0))
+	return (!ok || rank > 2) && g.FromConstant(n.Input(0))
 }
 
 // madeOf returns the values of the cone that ids and weights, or gates, are made of.

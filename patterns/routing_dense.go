@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // findDense finds the gates of all experts, and drops the weights where they are only a step on the way to these.
-func (g *graphView) findDense(r *routing) {
+func findDense(g *match.View, r *routing) {
 	gates := func(v *onnx.Value) bool {
-		return v != r.logits && g.facts.SameShape(v, r.logits) && g.facts.DataType(v).IsFloat()
+		return v != r.logits && g.Facts.SameShape(v, r.logits) && g.Facts.DataType(v).IsFloat()
 	}
 	stop := map[*onnx.Value]bool{}
 	for v := range r.cone {
@@ -17,43 +18,43 @@ func (g *graphView) findDense(r *routing) {
 	}
 	from := []*onnx.Value{r.ids}
 	if r.weights != nil {
-		if g.leavesCone(r.weights, r, stop) {
+		if leavesCone(g, r.weights, r, stop) {
 			return
 		}
 		from = []*onnx.Value{r.weights}
 	}
 	turned := map[*onnx.Value]bool{} // as many tokens as experts make gates of the same shape when they change places
 	for v := range r.cone {
-		turned[v] = gates(v) && v.Producer.Is("Transpose") && g.resolve(v) == v
+		turned[v] = gates(v) && v.Producer.Is("Transpose") && g.Resolve(v) == v
 	}
 	var steps []*onnx.Value // that are not the same numbers in another type, nor handed on
-	for v := range g.forward(from, r, turned) {
-		if gates(v) && !v.Producer.Is("Cast") && g.resolve(v) == v && g.leavesCone(v, r, nil) {
+	for v := range forward(g, from, r, turned) {
+		if gates(v) && !v.Producer.Is("Cast") && g.Resolve(v) == v && leavesCone(g, v, r, nil) {
 			steps = append(steps, v)
 		}
 	}
-	slices.SortFunc(steps, func(a, b *onnx.Value) int { return g.position(a.Producer) - g.position(b.Producer) })
-	if n := len(steps); n > 0 && (r.weights == nil || n > 1 || !g.spreads(steps[0])) {
-		r.dense, r.weights = g.lastCast(steps[n-1], r), nil
+	slices.SortFunc(steps, func(a, b *onnx.Value) int { return g.Position(a.Producer) - g.Position(b.Producer) })
+	if n := len(steps); n > 0 && (r.weights == nil || n > 1 || !spreads(g, steps[0])) {
+		r.dense, r.weights = lastCast(g, steps[n-1], r), nil
 	}
 }
 
 // spreads reports whether gates are made of weights by putting them where the experts' places are, among zeros.
-func (g *graphView) spreads(gates *onnx.Value) bool {
+func spreads(g *match.View, gates *onnx.Value) bool {
 	n := gates.Producer
 	if !n.Is("ScatterElements") && !n.Is("ScatterND") {
 		return true // a sum over the chosen ones, of one number for each expert
 	}
-	x, ok := g.fill(n.Input(0))
+	x, ok := filledWith(g, n.Input(0))
 	return ok && x == 0
 }
 
 // lastCast returns v in the last type that it is cast to, if nobody reads it in another.
-func (g *graphView) lastCast(v *onnx.Value, r *routing) *onnx.Value {
-	for range maxDetour {
+func lastCast(g *match.View, v *onnx.Value, r *routing) *onnx.Value {
+	for range match.MaxDetour {
 		uses := v.Uses()
 		if len(uses) != 1 || v.IsOutput() || !uses[0].Node.Is("Cast") || !r.cone[uses[0].Node.OutputValue(0)] ||
-			!g.facts.DataType(uses[0].Node.Outputs[0]).IsFloat() {
+			!g.Facts.DataType(uses[0].Node.Outputs[0]).IsFloat() {
 			break
 		}
 		v = uses[0].Node.Outputs[0]
@@ -63,8 +64,8 @@ func (g *graphView) lastCast(v *onnx.Value, r *routing) *onnx.Value {
 
 // leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits alone: by the experts.
 // Ways through the values of stop do not count.
-func (g *graphView) leavesCone(v *onnx.Value, r *routing, stop map[*onnx.Value]bool) bool {
-	for w := range g.forward([]*onnx.Value{v}, r, stop) {
+func leavesCone(g *match.View, v *onnx.Value, r *routing, stop map[*onnx.Value]bool) bool {
+	for w := range forward(g, []*onnx.Value{v}, r, stop) {
 		if slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool {
 			return !u.Node.Is("Shape") && !u.Node.Is("Size") && !r.cone[u.Node.OutputValue(0)]
 		}) {
@@ -75,7 +76,7 @@ func (g *graphView) leavesCone(v *onnx.Value, r *routing, stop map[*onnx.Value]b
 }
 
 // forward returns the values of the cone that are computed from those given, and these, on ways that do not pass the values of stop.
-func (g *graphView) forward(from []*onnx.Value, r *routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
+func forward(g *match.View, from []*onnx.Value, r *routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
 	seen := map[*onnx.Value]bool{}
 	queue := slices.Clone(from)
 	for _, v := range from {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -34,7 +35,7 @@ func TestLeadingOfMore(t *testing.T) {
 				}
 				b.ids, b.scores, b.k = form.take(b, b.ids, of), form.take(b, values, of), 2
 				experts, notes := b.matches(b.equalAndMul())
-				routers := findRouters(&finder{view: newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m))})
+				routers := findRouters(&finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)})
 				if form.name == "the last" {
 					if len(experts) > 0 || topK(routers) == 2 {
 						t.Errorf("%s of %d: %d mixtures, %d routers", form.name, of, len(experts), len(routers))

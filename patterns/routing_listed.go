@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -12,25 +13,25 @@ import (
 func (r *routing) listed() bool { return r.topK.Is("GatherElements") }
 
 // start is the place in the graph where the ids are made.
-func (g *graphView) start(r *routing) int {
+func start(g *match.View, r *routing) int {
 	if r.listed() {
-		return g.position(r.ids.Producer)
+		return g.Position(r.ids.Producer)
 	}
-	return g.position(r.topK)
+	return g.Position(r.topK)
 }
 
 // listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last axis.
-func (g *graphView) listsExperts(n *onnx.Node) bool {
-	experts, ok := g.facts.Dim(n.Input(0), -1)
-	v := g.skipCasts(n.Input(1))
-	for p := producer(v); p != nil && opKind(p) == "Reshape"; p = producer(v) {
-		v = g.skipCasts(p.Input(0))
+func listsExperts(g *match.View, n *onnx.Node) bool {
+	experts, ok := g.Facts.Dim(n.Input(0), -1)
+	v := g.SkipCasts(n.Input(1))
+	for p := match.Producer(v); p != nil && match.OpKind(p) == "Reshape"; p = match.Producer(v) {
+		v = g.SkipCasts(p.Input(0))
 	}
-	pick := producer(v)
+	pick := match.Producer(v)
 	if !ok || pick == nil || !pick.Is("Gather") && !pick.Is("GatherND") {
 		return false
 	}
-	table := g.skipCasts(pick.Input(0)).Constant()
+	table := g.SkipCasts(pick.Input(0)).Constant()
 	if table == nil || table.Len() == 0 {
 		return false
 	}

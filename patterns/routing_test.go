@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/models"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -46,7 +47,7 @@ func TestRoutingsOfExports(t *testing.T) {
 		facts := infer.Analyze(m)
 		var got []*routing
 		for _, g := range m.Graphs() {
-			got = append(got, newGraphView(Builtin(), g, facts).routings()...)
+			got = append(got, routings(match.New(g, facts, Builtin().index))...)
 		}
 		if truth, ok := truths[name]; ok && truth.Router != len(got) {
 			t.Errorf("%s: %d routings, want %d", name, len(got), truth.Router)
@@ -83,7 +84,7 @@ func (g *graph) routings(outputs ...*onnx.Value) string {
 		g.m.Graph.AddOutput(v)
 	}
 	var list []string
-	for _, r := range newGraphView(Builtin(), g.m.Graph, infer.Analyze(g.m)).routings() {
+	for _, r := range routings(match.New(g.m.Graph, infer.Analyze(g.m), Builtin().index)) {
 		list = append(list, r.describe())
 	}
 	return strings.Join(list, "; ")

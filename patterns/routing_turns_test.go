@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -74,7 +75,7 @@ func TestRowsOfTable(t *testing.T) {
 	b = newMixture(7, 2) // words that follow, say
 	b.m.Graph.AddOutput(b.op("MatMul", b.op("Gather", b.weight(b.experts, 12), b.ids), b.weight(12, 5)))
 	b.m.Graph.AddOutput(b.scores)
-	if r := newGraphView(Builtin(), b.m.Graph, infer.Analyze(b.m)).routings(); len(r) > 0 {
+	if r := routings(match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)); len(r) > 0 {
 		t.Errorf("a routing: %s", r[0].describe())
 	}
 }

@@ -36,10 +36,3 @@ const (
 // integerInputs are the inputs that hold integers whatever the type of the others, besides attributeInputs.
 var integerInputs = map[string]int{"Gather": 1, "GatherElements": 1, "GatherND": 1, "Reshape": 1, "Expand": 1, "CumSum": 1,
 	"ConstantOfShape": 0, "Trilu": 1, "OneHot": 1}
-
-// floatAttributes are the names of attributes that are of type FLOAT, in the standard and in onnxruntime's own domain; numbers
-// for others are integers.
-var floatAttributes = map[string]bool{"alpha": true, "beta": true, "epsilon": true, "bias": true, "lambd": true, "gamma": true,
-	"momentum": true, "clip": true, "low": true, "high": true, "mean": true, "scale": true, "softcap": true, "cubic_coeff_a": true,
-	"extrapolation_value": true, "spatial_scale": true, "value_float": true, "ratio": true, "max": true, "min": true,
-	"mask_filter_value": true, "swiglu_limit": true, "activation_alpha": true, "activation_beta": true}

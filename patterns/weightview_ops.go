@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -15,7 +16,7 @@ func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) [
 	}
 	rank := len(w.axes)
 	var r *weightView
-	if w.pile != nil && opKind(n) != "Reshape" && n.OpType != "Identity" && n.OpType != "Cast" {
+	if w.pile != nil && match.OpKind(n) != "Reshape" && n.OpType != "Identity" && n.OpType != "Cast" {
 		return nil
 	}
 	switch n.OpType {

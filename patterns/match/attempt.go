@@ -1,0 +1,255 @@
+package match
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// Attempt is one attempt to match a pattern at a root. Matching is by continuations: every step calls k for the rest and
+// undoes its bindings when the rest fails, so that all branches are tried until one leads to a whole match.
+type Attempt struct {
+	g       *View
+	Pattern *notation.Pattern
+	Slots   []Binding
+	tags    []int8
+	Nodes   []*onnx.Node // matched so far
+	steps   int
+	// lenient is the number of failures that may pass, which forgiven then holds.
+	lenient  int
+	forgiven []*failure
+	sizes    map[notation.Expr]int
+	inner    map[notation.Expr][]*notation.Call
+}
+
+// Binding is what a name stands for: a value, or a captured number (float64, int64) or text (string).
+type Binding struct {
+	Value    *onnx.Value
+	Captured any
+	Form     Form
+}
+
+// Form is what has to be done to a value before the op reads it.
+type Form struct {
+	LastAxes int           // so many last axes are made one, where it is more than one
+	CastTo   onnx.DataType // the type it is cast to, if any
+}
+
+// maxSteps bounds one attempt, so that a pattern with many branches cannot stall on a large graph.
+const maxSteps = 20000
+
+func NewAttempt(g *View, pat *notation.Pattern) *Attempt {
+	return &Attempt{g: g, Pattern: pat, Slots: make([]Binding, len(pat.Slots)), tags: make([]int8, len(pat.Tags))}
+}
+
+// At reports whether the pattern stands at root, its conditions included, in a way that accept takes; nil takes any.
+func (s *Attempt) At(root *onnx.Value, accept func() bool) bool {
+	clear(s.Slots)
+	clear(s.tags)
+	s.Nodes, s.steps, s.forgiven = s.Nodes[:0], 0, nil
+	return s.match(s.Pattern.Root(), root, func() bool { return s.holdsWhere() && (accept == nil || accept()) })
+}
+
+// Value returns the value that a name of the pattern stands for, nil where it stands for none.
+func (s *Attempt) Value(name string) *onnx.Value { return s.Slots[s.Pattern.Slots[name]].Value }
+
+// match matches e against v, then calls k.
+func (s *Attempt) match(e notation.Expr, v *onnx.Value, k func() bool) bool {
+	if s.steps++; s.steps > maxSteps {
+		return false
+	}
+	switch e := e.(type) {
+	case notation.Wildcard:
+		return k()
+	case *notation.Name:
+		return s.matchName(e, v, k)
+	case *notation.Alternatives:
+		for _, b := range e.Branches {
+			if b.Tag >= 0 {
+				s.tags[b.Tag] = 1
+			}
+			if s.match(b.Expr, v, k) {
+				return true
+			}
+			if b.Tag >= 0 {
+				s.tags[b.Tag] = 0
+			}
+		}
+		return false
+	}
+	if v == nil {
+		return s.fail(v, e, "", k)
+	}
+	switch e := e.(type) {
+	case *notation.Number:
+		if x, t, ok := s.g.Scalar(v); ok && holds(x, t, e.Value) {
+			return k()
+		}
+		return s.fail(v, e, "", k)
+	case *notation.Ints:
+		if is, ok := s.g.Ints(v); ok && slices.Equal(is, e.Values) {
+			return k()
+		}
+		return s.fail(v, e, "", k)
+	case *notation.Capture:
+		x, _, ok := s.g.Scalar(v)
+		if !ok {
+			return s.fail(v, e, "", k)
+		}
+		if c := s.Slots[e.Slot].Captured; c != nil && c != x {
+			return s.fail(v, e, "", k)
+		}
+		return s.capture(e.Slot, x, k)
+	case *notation.Call:
+		return s.matchCall(e, v, k)
+	}
+	return false
+}
+
+func (s *Attempt) capture(slot int, x any, k func() bool) bool {
+	if c := s.Slots[slot].Captured; c != nil {
+		return c == x && k()
+	}
+	s.Slots[slot].Captured = x
+	if k() {
+		return true
+	}
+	s.Slots[slot].Captured = nil
+	return false
+}
+
+func (s *Attempt) matchName(e *notation.Name, v *onnx.Value, k func() bool) bool {
+	if v == nil {
+		return s.fail(v, e, "", k)
+	}
+	if b := s.Slots[e.Slot].Value; b != nil {
+		if s.g.Same(b, v) {
+			return k()
+		}
+		return s.fail(v, e, "", k)
+	}
+	bind := func(w *onnx.Value) bool {
+		s.Slots[e.Slot].Value = w
+		if k() {
+			return true
+		}
+		s.Slots[e.Slot].Value = nil
+		return false
+	}
+	if e.Def == nil {
+		return bind(s.g.Resolve(v))
+	}
+	if e.Output >= 0 && s.g.Resolve(v).Output != e.Output {
+		return s.fail(v, e, "another output", k)
+	}
+	return s.match(e.Def.Expr, v, func() bool { return bind(v) })
+}
+
+func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool {
+	v = s.g.Resolve(v)
+	if s.isView(e) {
+		return s.matchBuiltin(e, v, k)
+	}
+	if n := v.Producer; n != nil && s.isOp(e, n, v) {
+		if s.with(n, func() bool { return s.matchAttrs(e, n, 0, func() bool { return s.matchArgs(e, n, k) }) }) {
+			return true
+		}
+	} else if !e.Optional {
+		return s.fail(v, e, "", k)
+	}
+	if !e.Optional {
+		return false
+	}
+	if x, ok := e.Neutral(); ok {
+		return s.capture(e.Args[1].(*notation.Capture).Slot, x, func() bool { return s.match(e.Args[0], v, k) })
+	}
+	return s.match(e.Args[0], v, k)
+}
+
+// isView reports whether a call is of a built-in view.
+func (s *Attempt) isView(e *notation.Call) bool { return s.g.index.language.views[e.Op] != nil }
+
+// with adds n to the matched nodes while k runs.
+func (s *Attempt) with(n *onnx.Node, k func() bool) bool {
+	s.Nodes = append(s.Nodes, n)
+	if k() {
+		return true
+	}
+	s.Nodes = s.Nodes[:len(s.Nodes)-1]
+	return false
+}
+
+func (s *Attempt) isOp(e *notation.Call, n *onnx.Node, v *onnx.Value) bool {
+	if !isOpType(n, e.Op) || n.Domain != e.Domain && !(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.Domain)) {
+		return false
+	}
+	if e.Optional && e.Op == "Cast" { // a cast to an integer changes values for good
+		return s.g.Facts.DataType(n.Input(0)).IsFloat() && s.g.Facts.DataType(v).IsFloat()
+	}
+	return true
+}
+
+func (s *Attempt) matchArgs(e *notation.Call, n *onnx.Node, k func() bool) bool {
+	switch {
+	case len(e.Args) > 2 && notation.Associative[e.Op]:
+		return s.matchNested(e, n, e.Args, k)
+	case len(e.Args) == 2 && notation.Commutative[e.Op] && len(n.Inputs) == 2 && onnx.IsStandardDomain(n.Domain):
+		return s.matchPair(e.Args[0], e.Args[1], n.Inputs[0], n.Inputs[1], k)
+	}
+	return s.matchRest(e.Args, n, 0, k)
+}
+
+func (s *Attempt) matchPair(a, b notation.Expr, v, w *onnx.Value, k func() bool) bool {
+	return s.match(a, v, func() bool { return s.match(b, w, k) }) ||
+		s.match(a, w, func() bool { return s.match(b, v, k) })
+}
+
+func (s *Attempt) matchRest(args []notation.Expr, n *onnx.Node, i int, k func() bool) bool {
+	if i == len(args) {
+		return k()
+	}
+	return s.match(args[i], n.Input(i), func() bool { return s.matchRest(args, n, i+1, k) })
+}
+
+// matchNested matches a product or sum of three or more arguments against a tree of nodes of that op: every way to give
+// some of the arguments to the left operand and the others to the right one.
+func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args []notation.Expr, k func() bool) bool {
+	if len(n.Inputs) != 2 {
+		return false
+	}
+	left, right := make([]notation.Expr, 0, len(args)), make([]notation.Expr, 0, len(args))
+	for set := 1; set < 1<<len(args)-1; set++ {
+		left, right = left[:0], right[:0]
+		for i, a := range args {
+			if set&(1<<i) != 0 {
+				left = append(left, a)
+			} else {
+				right = append(right, a)
+			}
+		}
+		l, r := slices.Clone(left), slices.Clone(right)
+		if s.matchOperand(e, l, n.Inputs[0], func() bool { return s.matchOperand(e, r, n.Inputs[1], k) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Attempt) matchOperand(e *notation.Call, args []notation.Expr, v *onnx.Value, k func() bool) bool {
+	if len(args) == 1 {
+		return s.match(args[0], v, k)
+	}
+	v = s.g.Resolve(v)
+	if n := Producer(v); n == nil || !isOpType(n, e.Op) || !onnx.IsStandardDomain(n.Domain) {
+		return s.failProduct(e, args, v, k)
+	}
+	return s.with(v.Producer, func() bool { return s.matchNested(e, v.Producer, args, k) })
+}
+
+func Producer(v *onnx.Value) *onnx.Node {
+	if v == nil {
+		return nil
+	}
+	return v.Producer
+}

@@ -1,0 +1,109 @@
+package match
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// BuiltinView is a view that text cannot say: a Go function that finds the operands of what a value is the result of.
+type BuiltinView struct {
+	Args int
+	// roots are the ops whose output the value may be.
+	Roots []string
+	// find gives an operand for each argument, the attributes, and the nodes between; why not otherwise, and at which value.
+	Find func(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss)
+}
+
+type ViewMatch struct {
+	Operands   []Block
+	Attributes map[string]any // int64 or string
+	Nodes      []*onnx.Node
+}
+
+type ViewMiss struct {
+	At    *onnx.Value
+	Why   string // empty where nothing looks like the view
+	Nodes []*onnx.Node
+}
+
+func meanView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
+	x, nodes, why := g.meanOf(v)
+	if x == nil {
+		return nil, &ViewMiss{v, why, nodes}
+	}
+	return &ViewMatch{Operands: []Block{{x, 1}}, Nodes: nodes}, nil
+}
+
+// matchBuiltin matches a call of a built-in view.
+func (s *Attempt) matchBuiltin(e *notation.Call, v *onnx.Value, k func() bool) bool {
+	m, miss := s.g.index.language.views[e.Op].Find(s.g, v)
+	if m == nil {
+		if miss.Why == "" {
+			return s.fail(v, e, "", k)
+		}
+		return s.withAll(miss.Nodes, func() bool { return s.fail(miss.At, e, miss.Why, k) })
+	}
+	return s.withAll(m.Nodes, func() bool {
+		return s.matchViewAttrs(e, v, m.Attributes, 0, func() bool { return s.matchOperands(e, v, m.Operands, 0, k) })
+	})
+}
+
+func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[string]any, i int, k func() bool) bool {
+	if i == len(e.Attrs) {
+		return k()
+	}
+	a := e.Attrs[i]
+	rest := func() bool { return s.matchViewAttrs(e, v, have, i+1, k) }
+	x, ok := have[a.Name]
+	switch {
+	case !ok:
+		return s.fail(v, e, "no attribute "+a.Name, rest)
+	case a.Capture >= 0:
+		return s.capture(a.Capture, x, rest)
+	case a.Number != nil:
+		n, isInt := x.(int64)
+		ok = isInt && float64(n) == *a.Number
+	default:
+		ok = a.Text != nil && x == *a.Text
+	}
+	if !ok {
+		return s.fail(v, e, e.Op+" with another "+a.Name, rest)
+	}
+	return rest()
+}
+
+// matchOperands matches the arguments against the operands of v. One whose channels are several axes, or of a narrower type
+// than v, is bound together with the reshape and the cast that the op needs.
+func (s *Attempt) matchOperands(e *notation.Call, v *onnx.Value, operands []Block, i int, k func() bool) bool {
+	if i == len(operands) {
+		return k()
+	}
+	rest := func() bool { return s.matchOperands(e, v, operands, i+1, k) }
+	b, form := operands[i], Form{LastAxes: operands[i].Axes}
+	if t := s.g.Facts.DataType(v); t != onnx.Undefined && t != s.g.Facts.DataType(b.Value) {
+		form.CastTo = t
+	}
+	name, ok := e.Args[i].(*notation.Name)
+	if form == (Form{LastAxes: 1}) || !ok || name.Def != nil {
+		return s.match(e.Args[i], b.Value, rest)
+	}
+	return s.match(name, b.Value, func() bool {
+		s.Slots[name.Slot].Form = form
+		if rest() {
+			return true
+		}
+		s.Slots[name.Slot].Form = Form{}
+		return false
+	})
+}
+
+// withAll adds nodes to the matched ones while k runs.
+func (s *Attempt) withAll(nodes []*onnx.Node, k func() bool) bool {
+	before := len(s.Nodes)
+	s.Nodes = append(s.Nodes, nodes...)
+	if k() {
+		return true
+	}
+	s.Nodes = s.Nodes[:before]
+	return false
+}

@@ -1,0 +1,157 @@
+package match
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// dataflow says what depends on what in a graph, through the bodies of its loops and branches as well.
+type dataflow struct {
+	owner    map[*onnx.Graph]*onnx.Node   // of nested graphs: the node of this graph that holds them
+	captured map[*onnx.Node][]*onnx.Value // what the bodies of a node read of what surrounds them
+	passedOn map[*onnx.Value][]*onnx.Node // the nodes whose bodies have the value for a result, unchanged
+	data     map[*onnx.Value]bool         // of this graph's values: see isData
+	needed   map[*onnx.Value]bool         // of this graph's values: see isNeeded; nil until needed
+}
+
+// flow returns the dataflow of the graph, which is looked through once.
+func (g *View) flow() *dataflow {
+	d := Memo[dataflow](g)
+	if d.owner != nil {
+		return d
+	}
+	*d = dataflow{owner: map[*onnx.Graph]*onnx.Node{}, captured: map[*onnx.Node][]*onnx.Value{},
+		passedOn: map[*onnx.Value][]*onnx.Node{}, data: map[*onnx.Value]bool{}}
+	for _, n := range g.Graph.Nodes {
+		bodies := map[*onnx.Graph]bool{}
+		var order []*onnx.Graph // what is found must not depend on a map's
+		for _, s := range n.Subgraphs() {
+			s.Walk(func(b *onnx.Graph) {
+				bodies[b], d.owner[b] = true, n
+				order = append(order, b)
+			})
+		}
+		for _, b := range order {
+			for _, m := range b.Nodes {
+				for _, v := range m.Inputs {
+					if v != nil && !bodies[v.Graph] && !slices.Contains(d.captured[n], v) {
+						d.captured[n] = append(d.captured[n], v)
+					}
+				}
+			}
+			for _, v := range b.Outputs {
+				if !bodies[v.Graph] {
+					d.passedOn[v] = append(d.passedOn[v], n)
+					if !slices.Contains(d.captured[n], v) {
+						d.captured[n] = append(d.captured[n], v)
+					}
+				}
+			}
+		}
+		data := isRandomOp(n) || slices.ContainsFunc(g.Operands(n), g.IsData)
+		if n.Is("Shape") || n.Is("Size") {
+			data = false
+		}
+		for _, v := range n.Outputs {
+			if v != nil {
+				d.data[v] = data && !g.known(v)
+			}
+		}
+	}
+	return d
+}
+
+func isRandomOp(n *onnx.Node) bool {
+	switch n.OpType {
+	case "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial":
+		return onnx.IsStandardDomain(n.Domain)
+	}
+	return false
+}
+
+// known reports whether the elements of v follow from constants and shapes alone.
+func (g *View) known(v *onnx.Value) bool {
+	for w := range infer.Worlds {
+		if _, ok := g.Facts.Known(v, w); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// IsData reports whether v depends on what the model is given, and not on its weights and on the sizes of its inputs alone.
+func (g *View) IsData(v *onnx.Value) bool {
+	if v == nil || v.Constant() != nil {
+		return false
+	}
+	if v.Graph == g.Graph && v.Producer != nil {
+		return g.flow().data[v]
+	}
+	return !g.known(v) && !g.FromConstant(v)
+}
+
+// FromConstant reports whether v is a constant, or one in another type or another order of axes.
+func (g *View) FromConstant(v *onnx.Value) bool {
+	for range MaxDetour {
+		switch {
+		case v == nil:
+			return false
+		case v.Constant() != nil:
+			return true
+		}
+		n := v.Producer
+		if n == nil || !onnx.IsStandardDomain(n.Domain) || !IsView[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
+			return false
+		}
+		v = n.Input(0)
+	}
+	return false
+}
+
+// Operands lists what a node reads, the values that its bodies read of what surrounds them included.
+func (g *View) Operands(n *onnx.Node) []*onnx.Value {
+	list := g.flow().captured[n]
+	if len(list) == 0 && !slices.Contains(n.Inputs, nil) {
+		return n.Inputs
+	}
+	return append(slices.DeleteFunc(slices.Clone(n.Inputs), func(v *onnx.Value) bool { return v == nil }), list...)
+}
+
+// Readers returns the nodes of this graph that read v, by themselves or in their bodies.
+func (g *View) Readers(v *onnx.Value) []*onnx.Node {
+	list := slices.Clip(g.flow().passedOn[v])
+	for _, u := range v.Uses() {
+		n := u.Node
+		if n.Graph != g.Graph {
+			n = g.flow().owner[n.Graph]
+		}
+		if n != nil && (len(list) == 0 || !slices.Contains(list, n)) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// Owner returns the node of this graph that holds a nested graph, nil for other graphs.
+func (g *View) Owner(nested *onnx.Graph) *onnx.Node { return g.flow().owner[nested] }
+
+// IsNeeded reports whether the elements of v, and not its shape alone, go into an output of the graph.
+func (g *View) IsNeeded(v *onnx.Value) bool {
+	d := g.flow()
+	if d.needed == nil {
+		d.needed = map[*onnx.Value]bool{}
+		for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
+			n := g.Graph.Nodes[i]
+			needed := slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || d.needed[v]) })
+			if !needed || n.Is("Shape") || n.Is("Size") {
+				continue
+			}
+			for _, in := range g.Operands(n) {
+				d.needed[in] = true
+			}
+		}
+	}
+	return v.IsOutput() || d.needed[v]
+}

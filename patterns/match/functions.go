@@ -1,0 +1,234 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// function is one that conditions may call.
+type function struct {
+	args int
+	call func(g *View, args []any) (any, error)
+	// phrase says in words what a function that answers yes or no found there; nil for other functions.
+	phrase func(g *View, args []any, names []string, yes bool) string
+}
+
+// functions, with v, w for values:
+//
+//	rank(v)               number of dimensions, -1 when unknown
+//	dim(v, axis)          a dimension, -1 when unknown or not a constant
+//	type(v)               element type, such as "float16"; "undefined" when unknown
+//	sameshape(v, w)       both shapes are known and equal
+//	samedim(v, i, w, j)   dimension i of v and j of w are known and equal
+//	broadcasts(v, w)      v broadcasts to the shape of w without enlarging it
+//	reads(v, w)           v is computed from w, or may be
+//	centered(v)           v is a Sub of a tensor and its own mean: what LayerNorm does first
+//	weighted(v)           v is multiplied with a constant
+//	is(v, "Name")         the pattern of this name, if it is in the set, matches at v
+//	routed(v)             v is computed from weights or rows picked by data: part of an expert, not of a dense layer
+var functions map[string]function
+
+func init() {
+	functions = map[string]function{
+		"rank": {args: 1, call: func(g *View, a []any) (any, error) { return onValue(a[0], g.rank) }},
+		"type": {args: 1, call: func(g *View, a []any) (any, error) { return onValue(a[0], g.dataType) }},
+		"dim":  {args: 2, call: dimFunction},
+		"centered": {1, func(g *View, a []any) (any, error) { return onValue(a[0], g.centered) },
+			is("%s is a difference from its own mean, as in a LayerNorm")},
+		"routed": {1, func(g *View, a []any) (any, error) { return onValue(a[0], g.routed) },
+			is("%s comes from rows or weights picked by data, as in an expert")},
+		"weighted": {1, func(g *View, a []any) (any, error) { return onValue(a[0], g.weighted) },
+			is("%s is multiplied with a constant")},
+		"is":         {2, isFunction, is("%s is the result of a pattern: %s")},
+		"reads":      {2, onValues((*View).reads), is("%s is computed from %s")},
+		"sameshape":  {2, onValues((*View).sameShape), twoShapes},
+		"samedim":    {4, sameDimFunction, nil},
+		"broadcasts": {2, onValues((*View).broadcasts), twoShapes},
+	}
+}
+
+// is makes a phrase for yes of the arguments' names; "" for no.
+func is(format string) func(*View, []any, []string, bool) string {
+	return func(_ *View, _ []any, names []string, yes bool) string {
+		if !yes {
+			return ""
+		}
+		args := make([]any, len(names))
+		for i, n := range names {
+			args[i] = n
+		}
+		return "that " + fmt.Sprintf(format, args...)
+	}
+}
+
+func onValue(x any, f func(*onnx.Value) any) (any, error) {
+	v, ok := x.(*onnx.Value)
+	if !ok {
+		return nil, fmt.Errorf("a value is wanted, not %v", x)
+	}
+	return f(v), nil
+}
+
+func onValues(f func(g *View, v, w *onnx.Value) bool) func(*View, []any) (any, error) {
+	return func(g *View, a []any) (any, error) {
+		v, ok1 := a[0].(*onnx.Value)
+		w, ok2 := a[1].(*onnx.Value)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("two values are wanted")
+		}
+		return f(g, v, w), nil
+	}
+}
+
+func dimFunction(g *View, a []any) (any, error) {
+	axis, ok := a[1].(float64)
+	if !ok {
+		return nil, fmt.Errorf("the axis must be a number")
+	}
+	return onValue(a[0], func(v *onnx.Value) any {
+		if d, ok := g.Facts.Dim(v, int(axis)); ok {
+			return float64(d)
+		}
+		return -1.0
+	})
+}
+
+func sameDimFunction(g *View, a []any) (any, error) {
+	v, ok1 := a[0].(*onnx.Value)
+	w, ok2 := a[2].(*onnx.Value)
+	i, ok3 := a[1].(float64)
+	j, ok4 := a[3].(float64)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return nil, fmt.Errorf("a value, an axis, a value and an axis are wanted")
+	}
+	for world := range infer.Worlds {
+		m, ok1 := g.dimIn(v, int(i), world)
+		n, ok2 := g.dimIn(w, int(j), world)
+		if !ok1 || !ok2 || m != n {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// dimIn returns a dimension in one world; an axis below 0 counts from the back.
+func (g *View) dimIn(v *onnx.Value, axis, world int) (int64, bool) {
+	shape, ok := g.Facts.Shape(v, world)
+	if axis < 0 {
+		axis += len(shape)
+	}
+	if !ok || axis < 0 || axis >= len(shape) {
+		return 0, false
+	}
+	return shape[axis], true
+}
+
+func isFunction(g *View, a []any) (any, error) {
+	name, ok := a[1].(string)
+	if !ok {
+		return nil, fmt.Errorf("the second argument must be the name of a pattern")
+	}
+	return onValue(a[0], func(v *onnx.Value) any { return g.is(v, name) })
+}
+
+// is tries the patterns of this name at v, without regard to other matches.
+func (g *View) is(v *onnx.Value, name string) bool {
+	v = g.Resolve(v)
+	if v.Producer == nil {
+		return false
+	}
+	return slices.ContainsFunc(g.index.At(v.Producer), func(p *notation.Pattern) bool {
+		return p.Name == name && NewAttempt(g, p).At(v, nil)
+	})
+}
+
+func (g *View) rank(v *onnx.Value) any {
+	if r, ok := g.Facts.Rank(v); ok {
+		return float64(r)
+	}
+	return -1.0
+}
+
+func (g *View) dataType(v *onnx.Value) any { return g.Facts.DataType(v).String() }
+
+func (g *View) sameShape(v, w *onnx.Value) bool { return v == w || g.Facts.SameShape(v, w) }
+
+func (g *View) broadcasts(v, w *onnx.Value) bool {
+	for world := range infer.Worlds {
+		a, ok1 := g.Facts.Shape(v, world)
+		b, ok2 := g.Facts.Shape(w, world)
+		if !ok1 || !ok2 || !shapeBroadcasts(a, b) {
+			return false
+		}
+	}
+	return true
+}
+
+// reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it may be.
+func (g *View) reads(v, w *onnx.Value) bool {
+	const limit = 1 << 10
+	made := g.Position(Producer(g.Resolve(w)))
+	seen := map[*onnx.Node]bool{}
+	queue := []*onnx.Value{v}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		if v == w {
+			return true
+		}
+		n := Producer(v)
+		if n == nil || seen[n] || g.Position(n) < made { // nothing before w reads it
+			continue
+		}
+		if seen[n] = true; len(seen) > limit || len(n.Subgraphs()) > 0 {
+			return true
+		}
+		queue = append(queue, n.Inputs...)
+	}
+	return false
+}
+
+func (g *View) centered(v *onnx.Value) any {
+	n := Producer(g.SkipCasts(v))
+	if !n.Is("Sub") {
+		return false
+	}
+	m := Producer(g.SkipCasts(n.Input(1)))
+	return m.Is("ReduceMean") && m.Input(0) != nil && g.Same(g.SkipCasts(m.Input(0)), g.SkipCasts(n.Input(0)))
+}
+
+func (g *View) SkipCasts(v *onnx.Value) *onnx.Value {
+	v = g.Resolve(v)
+	for Producer(v).Is("Cast") {
+		v = g.Resolve(v.Producer.Input(0))
+	}
+	return v
+}
+
+// weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or shifted.
+func (g *View) weighted(v *onnx.Value) any {
+	for _, u := range v.Uses() {
+		n := u.Node
+		if onnx.IsStandardDomain(n.Domain) && (n.OpType == "Cast" || n.OpType == "Identity") && g.weighted(n.Outputs[0]) == true {
+			return true
+		}
+		if !n.Is("Mul") || len(n.Inputs) != 2 {
+			continue
+		}
+		w := g.SkipCasts(n.Inputs[1-u.Index])
+		if p := w.Producer; p.Is("Add") && (g.SkipCasts(p.Input(0)).Constant() != nil || g.SkipCasts(p.Input(1)).Constant() != nil) {
+			w = g.SkipCasts(p.Input(0))
+			if _, _, isNumber := g.Scalar(w); isNumber {
+				w = g.SkipCasts(p.Input(1))
+			}
+		}
+		if t := w.Constant(); t != nil && len(t.Dims) > 0 {
+			return true
+		}
+	}
+	return false
+}

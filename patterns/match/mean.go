@@ -1,0 +1,88 @@
+package match
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// meanRoots are the ops that may write a mean.
+var meanRoots = []string{"ReduceMean", "Unsqueeze", "Reshape", "Div", "Mul"}
+
+// meanOf returns the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum that is divided
+// by the number of elements, which may drop the axis and have it put back.
+func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why string) {
+	factor := 1.0 // of what is still to be found
+	w := v
+	for range MaxDetour {
+		n := Producer(w)
+		if n == nil || !onnx.IsStandardDomain(n.Domain) {
+			return nil, nodes, "no mean"
+		}
+		nodes = append(nodes, n)
+		switch n.OpType {
+		case "Div":
+			c, ok := g.Scale(n.Input(1))
+			if !ok {
+				return nil, nodes, "a quotient"
+			}
+			factor /= c
+			w = g.Resolve(n.Input(0))
+		case "Mul":
+			c, ok := g.Scale(n.Input(1))
+			w = n.Input(0)
+			if !ok {
+				if c, ok = g.Scale(n.Input(0)); !ok {
+					return nil, nodes, "a product"
+				}
+				w = n.Input(1)
+			}
+			factor *= c
+			w = g.Resolve(w)
+		case "Unsqueeze", "Reshape": // its shape is looked at below
+			w = g.Resolve(n.Input(0))
+		case "ReduceMean", "ReduceSum":
+			x = n.Input(0)
+			d, known := g.Facts.Dim(x, -1)
+			switch {
+			case !g.ReducesLastAxis(n):
+				return nil, nodes, n.OpType + " of another axis"
+			case n.OpType == "ReduceSum" && !known:
+				return nil, nodes, "ReduceSum of an axis of unknown size"
+			case n.OpType == "ReduceSum":
+				factor *= float64(d)
+			}
+			if math.Abs(factor-1) > 1e-6 {
+				return nil, nodes, n.OpType + " times another number"
+			}
+			if _, known := g.Facts.Rank(x); !known {
+				return nil, nodes, n.OpType + " of a tensor of unknown shape"
+			}
+			if last, ok := g.Facts.Dim(v, -1); !ok || last != 1 || !g.SameRows(Block{v, 1}, Block{x, 1}) {
+				return nil, nodes, n.OpType + " without its axis kept"
+			}
+			return x, nodes, ""
+		default:
+			return nil, nodes, n.OpType
+		}
+	}
+	return nil, nodes, "no mean"
+}
+
+// Scale returns the number that a constant holds; ok is false for other values and for 0.
+func (g *View) Scale(v *onnx.Value) (c float64, ok bool) {
+	if v == nil {
+		return 0, false
+	}
+	c, _, ok = g.Scalar(v)
+	return c, ok && c != 0
+}
+
+func (g *View) ReducesLastAxis(n *onnx.Node) bool {
+	axes := n.AttrInts("axes")
+	if v := n.Input(1); v != nil {
+		axes, _ = g.Ints(v)
+	}
+	r, ok := g.Facts.Rank(n.Input(0))
+	return len(axes) == 1 && (axes[0] == -1 || ok && axes[0] == int64(r)-1)
+}

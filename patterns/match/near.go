@@ -1,0 +1,309 @@
+package match
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// This file finds the reason for which an anchor node was left out. Where an attempt stops says little by itself: with
+// operands in any order and several spellings, most branches stop somewhere. So the attempts are made again,
+// leniently: one thing may be different, and the search goes on behind it. The pattern that then stands there whole but for
+// that one thing, or but for a condition, is the nearest one, and that thing is the reason. Where none does, two
+// things may be different.
+
+const (
+	// nearHops is how far behind an anchor node the root of a pattern may stand, maxRoots how many are tried.
+	nearHops = 8
+	maxRoots = 48
+	// upHops is how far before the place where an attempt stops the anchor may stand.
+	upHops = 4
+	// lenientSteps bounds all lenient attempts in a graph, so that a graph full of anchors costs no more than one.
+	lenientSteps = 1 << 18
+)
+
+// nearMiss is a pattern that stands in the graph but for some difference.
+type nearMiss struct {
+	pattern *notation.Pattern
+	nodes   []*onnx.Node // that match
+	reasons []*failure   // the differences, conditions last; of these the first
+	unmet   int          // how many conditions do not hold
+	holds   bool         // the anchor is among the nodes that match
+	matched int
+	missing int
+}
+
+// better reports whether m explains more than o.
+func (m *nearMiss) better(o *nearMiss) bool {
+	if o == nil {
+		return true
+	}
+	if m.holds != o.holds {
+		return m.holds
+	}
+	if m.defects() != o.defects() {
+		return m.defects() < o.defects()
+	}
+	// as parts of the whole, multiplied out
+	if c := cmp.Compare(m.matched*(o.matched+o.missing), o.matched*(m.matched+m.missing)); c != 0 {
+		return c > 0
+	}
+	// among equals, what stands there whole and breaks a condition is nearer than what leaves a name without its value
+	switch {
+	case m.whole() == o.whole() && m.unmet != o.unmet:
+		return m.unmet < o.unmet
+	case m.matched != o.matched:
+		return m.matched > o.matched
+	}
+	return m.whole() && !o.whole()
+}
+
+// defects counts the differences. Conditions that do not hold besides are usually consequences.
+func (m *nearMiss) defects() int {
+	if m.unmet > 0 && len(m.reasons) > 1 {
+		return len(m.reasons) - 1
+	}
+	return len(m.reasons)
+}
+
+// whole reports whether conditions are all that does not hold.
+func (m *nearMiss) whole() bool { return m.reasons[0].where }
+
+// convincing reports whether so much of the pattern stands there that it is worth naming.
+func (m *nearMiss) convincing() bool {
+	size := m.matched + m.missing
+	switch {
+	case m.reasons[0].view:
+		return true
+	case len(m.reasons) > 1:
+		return m.holds && 3*m.matched >= 2*size && m.matched > 2
+	case m.holds:
+		return 2*m.matched >= size
+	}
+	return m.matched >= 2 && 5*m.matched >= 2*size
+}
+
+// alike reports whether both say that the same place is wrong, so that each names one of the things that would do.
+func (m *nearMiss) alike(o *nearMiss) bool {
+	if m.pattern != o.pattern || m.defects() != 1 || o.defects() != 1 {
+		return false
+	}
+	f, g := m.reasons[0], o.reasons[0]
+	return f.at == g.at && f.between == g.between && !f.where && !g.where && !f.fixed() && !g.fixed()
+}
+
+func (m *nearMiss) explain(s *Attempt) {
+	for _, f := range m.reasons {
+		f.explain(s)
+	}
+}
+
+// seeker looks for near misses in one graph.
+type seeker struct {
+	view    *View
+	index   *Index
+	claimed func(*onnx.Node) bool    // whether a match has taken a node
+	near    map[*onnx.Node]*nearMiss // by anchor
+	tried   map[*onnx.Node]bool      // roots
+	lenient int
+	steps   int
+
+	sizes map[notation.Expr]int
+	inner map[notation.Expr][]*notation.Call
+}
+
+// around tries the patterns that an anchor may belong to at the nodes behind it.
+func (k *seeker) around(anchor *onnx.Node) {
+	seen := map[*onnx.Node]bool{anchor: true}
+	level := []*onnx.Node{anchor}
+	for hop := 0; hop <= nearHops && len(level) > 0; hop++ {
+		var next []*onnx.Node
+		for _, n := range level {
+			if !k.tried[n] && !k.claimed(n) {
+				k.tried[n] = true
+				k.at(n)
+			}
+			for _, v := range n.Outputs {
+				if v == nil {
+					continue
+				}
+				for _, u := range v.Uses() {
+					if u.Node.Graph == anchor.Graph && !seen[u.Node] && len(seen) < maxRoots {
+						seen[u.Node] = true
+						next = append(next, u.Node)
+					}
+				}
+			}
+		}
+		level = next
+	}
+}
+
+// at makes the lenient attempts that begin at one node.
+func (k *seeker) at(root *onnx.Node) {
+	for _, p := range k.index.At(root) {
+		for _, out := range root.Outputs {
+			if out == nil || k.view.Resolve(out) != out || k.steps > lenientSteps {
+				continue
+			}
+			s := NewAttempt(k.view, p)
+			s.lenient, s.sizes, s.inner = k.lenient, k.sizes, k.inner
+			s.match(p.Root(), out, func() bool {
+				if m := s.nearMiss(out); m != nil {
+					k.offer(s, m)
+				}
+				return false
+			})
+			k.steps += s.steps
+		}
+	}
+}
+
+// nearMiss is what a lenient attempt has found when it is through; nil when nothing is different.
+func (s *Attempt) nearMiss(root *onnx.Value) *nearMiss {
+	m := &nearMiss{pattern: s.Pattern}
+	for _, f := range s.forgiven {
+		c := *f
+		m.reasons = append(m.reasons, &c)
+		m.missing += f.missing
+	}
+	for _, c := range s.Pattern.Where {
+		x, err := s.Eval(c.Expr)
+		if err == nil && truth(x) || err != nil && s.forgiven != nil {
+			continue // what was forgiven may have left a name without a value
+		}
+		if m.unmet++; m.unmet == 1 {
+			m.reasons = append(m.reasons, s.unmet(c, root, err))
+		}
+	}
+	if len(m.reasons) == 0 {
+		return nil
+	}
+	for _, n := range s.Nodes {
+		if !slices.Contains(m.nodes, n) {
+			m.nodes = append(m.nodes, n)
+		}
+	}
+	m.matched = len(m.nodes)
+	return m
+}
+
+// offer gives a near miss to the anchors that it may explain.
+func (k *seeker) offer(s *Attempt, m *nearMiss) {
+	if slices.ContainsFunc(m.nodes, func(n *onnx.Node) bool { return k.claimed(n) }) {
+		return // a part of it was fused as something else
+	}
+	give := func(n *onnx.Node, holds bool) {
+		if k.claimed(n) || !slices.Contains(m.pattern.Anchors, n.OpType) {
+			return
+		}
+		c := *m
+		c.holds = holds
+		old := k.near[n]
+		switch {
+		case !c.convincing():
+		case c.better(old):
+			c.explain(s)
+			k.near[n] = &c
+		case !old.better(&c) && old.alike(&c):
+			c.explain(s)
+			old.reasons[0].expected = union(old.reasons[0].expected, c.reasons[0].expected)
+		}
+	}
+	for _, n := range m.nodes {
+		give(n, true)
+	}
+	if f := m.reasons[0]; !f.where {
+		for _, n := range k.view.upstream(f.at) {
+			if !slices.Contains(m.nodes, n) {
+				give(n, false)
+			}
+		}
+	}
+}
+
+func union(a, b []string) []string {
+	a = slices.Clone(a)
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			a = append(a, x)
+		}
+	}
+	return a
+}
+
+// upstream lists the nodes that v comes from, a few steps back.
+func (g *View) upstream(v *onnx.Value) []*onnx.Node {
+	v = g.Resolve(v)
+	if nodes, ok := g.near[v]; ok {
+		return nodes
+	}
+	var nodes []*onnx.Node
+	level := []*onnx.Value{v}
+	for range upHops {
+		var next []*onnx.Value
+		for _, v := range level {
+			if v = g.Resolve(v); v == nil || v.Producer == nil || slices.Contains(nodes, v.Producer) {
+				continue
+			}
+			nodes = append(nodes, v.Producer)
+			next = append(next, v.Producer.Inputs...)
+		}
+		level = next
+	}
+	if g.near == nil {
+		g.near = map[*onnx.Value][]*onnx.Node{}
+	}
+	g.near[v] = nodes
+	return nodes
+}
+
+// NearMisses lists the anchor nodes that no match has claimed and that a pattern of an index comes near to.
+func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
+	anchors := map[string]bool{}
+	for _, list := range x.byRoot {
+		for _, p := range list {
+			for _, a := range p.Anchors {
+				anchors[a] = true
+			}
+		}
+	}
+	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{}, sizes: map[notation.Expr]int{}, inner: map[notation.Expr][]*notation.Call{}}
+	for k.lenient = 1; k.lenient <= 2; k.lenient++ {
+		k.tried = map[*onnx.Node]bool{}
+		for _, n := range g.Graph.Nodes {
+			if anchors[n.OpType] && !claimed(n) && (k.near[n] == nil || !k.near[n].holds) {
+				k.around(n)
+			}
+		}
+	}
+	var misses []*Miss
+	for _, n := range g.Graph.Nodes {
+		if m := k.near[n]; m != nil {
+			misses = append(misses, m.miss(n))
+		}
+	}
+	return misses
+}
+
+// miss puts the near miss into words for one anchor.
+func (m *nearMiss) miss(anchor *onnx.Node) *Miss {
+	words := func(f *failure) *Miss {
+		w := &Miss{Pattern: m.pattern.Name, Anchor: anchor, Node: f.node(), Expected: f.alternatives(), Found: f.found,
+			Condition: f.where, Matched: m.matched, Size: m.matched + m.missing}
+		if f.view {
+			w.Matched, w.Size = 0, 0
+		}
+		if w.Node == nil {
+			w.Node = anchor
+		}
+		return w
+	}
+	first := words(m.reasons[0])
+	if len(m.reasons) > 1 {
+		first.Further = words(m.reasons[1])
+	}
+	return first
+}

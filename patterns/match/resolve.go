@@ -1,0 +1,188 @@
+package match
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// MaxDetour is the number of nodes within which a value may come back to what it was.
+const MaxDetour = 8
+
+// Resolve goes back over nodes that hand their input on unchanged: one that changes nothing, or several of which the last
+// undo what the first did, such as Unsqueeze and Squeeze, or a cast to a wider type and back.
+func (g *View) Resolve(v *onnx.Value) *onnx.Value {
+	if v == nil || v.Producer == nil {
+		return v
+	}
+	if w, ok := g.through[v]; ok {
+		return w
+	}
+	w := v
+	for next := g.origin(w); next != nil; next = g.origin(w) {
+		w = next
+	}
+	g.through[v] = w
+	return w
+}
+
+// origin returns an earlier value that holds the same elements in the same shape and type as v, nil when there is none. On the
+// way there the elements come back to their order, and every type holds all numbers of v's.
+func (g *View) origin(v *onnx.Value) *onnx.Value {
+	t := g.Facts.DataType(v)
+	reshaped, cast := false, false
+	var moved []int64 // the axes of w in the order that they have in v; nil when that is theirs
+	w := v
+	for range MaxDetour {
+		n := w.Producer
+		if n == nil {
+			return nil
+		}
+		in := g.HandsOn(n, w)
+		if in == nil {
+			return nil
+		}
+		switch n.OpType {
+		case "Cast", "CastLike":
+			cast = true
+		case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
+			if moved != nil {
+				return nil
+			}
+			reshaped = true
+		case "Transpose":
+			if moved = compose(moved, n.AttrInts("perm")); moved == nil {
+				return nil
+			}
+			if slices.IsSorted(moved) {
+				moved = nil
+			}
+		}
+		w = in
+		u := g.Facts.DataType(w)
+		if cast && (t == onnx.Undefined || t != u && !Widens(t, u)) {
+			return nil
+		}
+		if moved == nil && (!cast || t == u) && (!reshaped || g.Facts.SameShape(v, w)) {
+			return w
+		}
+	}
+	return nil
+}
+
+// compose returns the permutation of two transpositions, of which the one by perm comes first; moved is nil for none. It is nil
+// when perm is not known or of another rank.
+func compose(moved, perm []int64) []int64 {
+	if perm == nil || moved == nil {
+		return perm
+	}
+	if len(moved) != len(perm) {
+		return nil
+	}
+	out := make([]int64, len(perm))
+	for i, axis := range moved {
+		if axis < 0 || axis >= int64(len(perm)) {
+			return nil
+		}
+		out[i] = perm[axis]
+	}
+	return out
+}
+
+// HandsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or order of
+// axes; nil when it does something else.
+func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
+	in := n.Input(0)
+	if in == nil || out.Output != 0 || !onnx.IsStandardDomain(n.Domain) {
+		return nil
+	}
+	keeps := false
+	switch n.OpType {
+	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose":
+		keeps = true
+	case "Expand":
+		keeps = g.Facts.SameShape(in, out)
+	case "Slice": // of everything
+		_, _, steps, ok := g.SliceOf(n)
+		keeps = ok && !slices.ContainsFunc(steps, func(s int64) bool { return s != 1 }) && g.Facts.SameShape(in, out)
+	case "Concat", "Sum", "Max", "Min", "Mean":
+		keeps = len(n.Inputs) == 1
+	case "Split":
+		keeps = len(n.Outputs) == 1
+	case "Clip": // of nothing
+		keeps = g.isBound(n, 1, math.Inf(-1)) && g.isBound(n, 2, math.Inf(1))
+	case "Dropout": // without training_mode it is the identity
+		keeps = n.Input(2) == nil && len(n.Outputs) == 1 && n.AttrInt("is_test", 1) == 1
+	case "Mul", "Div", "Add", "Sub":
+		return g.neutralOperand(n, out)
+	}
+	if !keeps {
+		return nil
+	}
+	return in
+}
+
+// isBound reports whether an input of Clip is left out, or is this number.
+func (g *View) isBound(n *onnx.Node, i int, want float64) bool {
+	if n.Input(i) == nil {
+		return n.Attr("min") == nil && n.Attr("max") == nil // which opsets before 11 had
+	}
+	x, _, ok := g.Scalar(n.Input(i))
+	return ok && x == want
+}
+
+// neutralOperand returns x of x * 1, x / 1, x + 0 and x - 0.
+func (g *View) neutralOperand(n *onnx.Node, out *onnx.Value) *onnx.Value {
+	if len(n.Inputs) != 2 {
+		return nil
+	}
+	neutral := 0.0
+	if n.OpType == "Mul" || n.OpType == "Div" {
+		neutral = 1
+	}
+	for i, v := range n.Inputs {
+		if i == 0 && !notation.Commutative[n.OpType] {
+			continue
+		}
+		other := n.Inputs[1-i]
+		if x, _, ok := g.Scalar(v); ok && x == neutral && g.Facts.SameShape(other, out) {
+			return other
+		}
+	}
+	return nil
+}
+
+// Widens reports whether every number of type t is one of type u.
+func Widens(t, u onnx.DataType) bool {
+	switch t {
+	case onnx.Float16, onnx.BFloat16:
+		return u == onnx.Float || u == onnx.Double
+	case onnx.Float:
+		return u == onnx.Double
+	}
+	return false
+}
+
+// SliceOf reads the starts, axes and steps of a Slice, in the attribute form of opset 1 or the input form of opset 10.
+func (g *View) SliceOf(n *onnx.Node) (starts, axes, steps []int64, ok bool) {
+	list := func(name string, input int) ([]int64, bool) {
+		if v := n.Input(input); v != nil {
+			return g.Ints(v)
+		}
+		return n.AttrInts(name), true
+	}
+	starts, ok1 := list("starts", 1)
+	axes, ok2 := list("axes", 3)
+	steps, ok3 := list("steps", 4)
+	for i := range starts {
+		if n.Input(3) == nil && n.Attr("axes") == nil {
+			axes = append(axes, int64(i))
+		}
+		if n.Input(4) == nil && n.Attr("steps") == nil {
+			steps = append(steps, 1)
+		}
+	}
+	return starts, axes, steps, ok1 && ok2 && ok3 && len(starts) > 0 && len(axes) == len(starts) && len(steps) == len(starts)
+}

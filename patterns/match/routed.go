@@ -1,0 +1,90 @@
+package match
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// routed reports whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
+// element-wise ops and views alone, takes its weight or its rows from a Gather whose indices are data. A dense layer
+// multiplies all rows with a constant weight.
+func (g *View) routed(v *onnx.Value) any {
+	const limit = 64 // nodes to look at: the way from an activation back to its product is short
+	seen := map[*onnx.Node]bool{}
+	queue := []*onnx.Value{v}
+	for len(queue) > 0 && len(seen) < limit {
+		v := g.Resolve(queue[0])
+		queue = queue[1:]
+		n := v.Producer
+		if n == nil || seen[n] {
+			continue
+		}
+		seen[n] = true
+		switch {
+		case IsProduct(n):
+			for _, in := range n.Inputs {
+				if in != nil && g.picked(in) {
+					return true
+				}
+			}
+		case IsPick(n) && !g.isFixed(n.Input(1)):
+			return true
+		case passesThrough[n.OpType] && onnx.IsStandardDomain(n.Domain):
+			for _, in := range n.Inputs {
+				if in != nil {
+					queue = append(queue, in)
+				}
+			}
+		}
+	}
+	return false
+}
+
+// picked reports whether a product's operand is gathered by data, seen through views of it.
+func (g *View) picked(v *onnx.Value) bool {
+	for range 16 {
+		v = g.Resolve(v)
+		n := v.Producer
+		switch {
+		case n == nil:
+			return false
+		case IsPick(n):
+			return !g.isFixed(n.Input(1)) && !g.isTable(n.Input(0))
+		case IsView[n.OpType] && onnx.IsStandardDomain(n.Domain):
+			v = n.Input(0)
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// isTable reports whether v is a constant matrix: an embedding, whose rows make tokens and not experts.
+func (g *View) isTable(v *onnx.Value) bool {
+	r, ok := g.Facts.Rank(v)
+	return g.SkipCasts(v).Constant() != nil && ok && r <= 2
+}
+
+// isFixed reports whether indices are the same whatever the data: constants, or known from shapes alone.
+func (g *View) isFixed(v *onnx.Value) bool {
+	_, ok := g.Facts.Constant(v)
+	return ok
+}
+
+func IsProduct(n *onnx.Node) bool {
+	switch n.OpType {
+	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul", "FusedGemm",
+		"MatMulIntegerToFloat", "DynamicQuantizeMatMul":
+		return true
+	}
+	return false
+}
+
+func IsPick(n *onnx.Node) bool {
+	return n.Is("Gather") || n.Is("GatherND") || n.Is("GatherElements")
+}
+
+var IsView = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true,
+	"Cast": true, "Expand": true, "Tile": true, "Slice": true, "Split": true}
+
+// passesThrough lists the ops between a product and the gate of a gated MLP.
+var passesThrough = map[string]bool{"Add": true, "Mul": true, "Sub": true, "Div": true, "Clip": true, "Min": true, "Max": true,
+	"Concat": true, "Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true, "Cast": true,
+	"Slice": true, "Split": true, "Neg": true, "Where": true}

@@ -1,0 +1,80 @@
+package match
+
+import (
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// productExpr is a part of a product or sum of several arguments, all of which whole has.
+type productExpr struct {
+	*notation.Call
+	whole *notation.Call
+}
+
+// attrExpr is the demand of a call on one attribute.
+type attrExpr struct {
+	call *notation.Call
+	attr notation.AttrPattern
+	node *onnx.Node
+}
+
+// String writes the op with the attribute.
+func (e *attrExpr) String() string { return e.call.Op + " with " + e.attr.String() }
+
+// plain returns the expression behind what exists for explanations alone.
+func plain(e notation.Expr) notation.Expr {
+	if p, ok := e.(*productExpr); ok {
+		return p.Call
+	}
+	return e
+}
+
+// size counts the nodes that an expression has at least.
+func (s *Attempt) size(e notation.Expr) int {
+	n, ok := s.sizes[e]
+	if !ok {
+		n = s.minNodes(e, map[*notation.Statement]bool{})
+		s.sizes[e] = n
+	}
+	return n
+}
+
+// minNodes counts the nodes that an expression has at least.
+func (s *Attempt) minNodes(e notation.Expr, seen map[*notation.Statement]bool) int {
+	switch e := e.(type) {
+	case *notation.Name:
+		if e.Def == nil || seen[e.Def] {
+			return 0
+		}
+		seen[e.Def] = true
+		return s.minNodes(e.Def.Expr, seen)
+	case *notation.Alternatives:
+		least := -1
+		for _, b := range e.Branches {
+			if n := s.minNodes(b.Expr, maps.Clone(seen)); least < 0 || n < least {
+				least = n
+			}
+		}
+		return max(least, 0)
+	case *productExpr:
+		return s.minNodes(e.Call, seen)
+	case *notation.Call:
+		if e.Optional {
+			return s.minNodes(e.Args[0], seen)
+		}
+		n := 1
+		if view := s.g.index.language.views[e.Op]; view != nil && view.Roots == nil {
+			n = 0 // it may be any value
+		}
+		if notation.Associative[e.Op] && len(e.Args) > 2 {
+			n = len(e.Args) - 1
+		}
+		for _, a := range e.Args {
+			n += s.minNodes(a, seen)
+		}
+		return n
+	}
+	return 0
+}

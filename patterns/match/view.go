@@ -1,0 +1,128 @@
+package match
+
+import (
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// View is a graph as patterns see it: without the nodes that change nothing, and with values that are computed
+// twice recognised as one. The graph itself is not touched.
+type View struct {
+	index *Index
+	Graph *onnx.Graph
+	Facts *infer.Facts
+
+	through map[*onnx.Value]*onnx.Value // memo of resolve
+	numbers map[*onnx.Value]int         // value numbers; nil until needed
+	byKey   map[string]int
+	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
+	near    map[*onnx.Value][]*onnx.Node // memo of upstream
+	memos   map[reflect.Type]any         // see memo
+}
+
+func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
+	return &View{index: x, Graph: g, Facts: facts, through: map[*onnx.Value]*onnx.Value{}, memos: map[reflect.Type]any{}}
+}
+
+// Memo returns what g remembers of type T, which is zero at first: what readers of graphs compute once for each graph.
+func Memo[T any](g *View) *T {
+	key := reflect.TypeFor[T]()
+	m, ok := g.memos[key].(*T)
+	if !ok {
+		m = new(T)
+		g.memos[key] = m
+	}
+	return m
+}
+
+// Same reports whether two values are one: the very same, or made by equal computations from the same values.
+func (g *View) Same(a, b *onnx.Value) bool {
+	a, b = g.Resolve(a), g.Resolve(b)
+	if a == b {
+		return true
+	}
+	if a == nil || b == nil {
+		return false
+	}
+	if (a.Producer == nil) != (b.Producer == nil) && (a.Constant() == nil || b.Constant() == nil) {
+		return false
+	}
+	if g.numbers == nil {
+		g.number()
+	}
+	return g.numberOf(a) == g.numberOf(b)
+}
+
+// Alike is same for values of two nodes.
+func (g *View) Alike(v, w *onnx.Value) bool {
+	a, b := g.Resolve(v), g.Resolve(w)
+	m, n := Producer(a), Producer(b)
+	return m != nil && n != nil && m != n && OpKind(m) == OpKind(n) && (OpKind(n) == "Reshape" || slices.Equal(g.inputOps(m), g.inputOps(n))) &&
+		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.Resolve(v) == a }) && g.Same(a, b)
+}
+
+// inputOps returns the sorted op types of the nodes before n: a look that saves to number all values where it can tell.
+func (g *View) inputOps(n *onnx.Node) []string {
+	ops := make([]string, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if p := Producer(g.Resolve(v)); p != nil && !p.Is("Constant") {
+			ops[i] = OpKind(p)
+		}
+	}
+	slices.Sort(ops)
+	return ops
+}
+
+// Position is the place of a node in the graph's order; -1 for nodes of enclosing graphs and for no node.
+func (g *View) Position(n *onnx.Node) int {
+	if g.order == nil {
+		g.order = make(map[*onnx.Node]int, len(g.Graph.Nodes))
+		for i, n := range g.Graph.Nodes {
+			g.order[n] = i
+		}
+	}
+	if i, ok := g.order[n]; ok {
+		return i
+	}
+	return -1
+}
+
+// Scalar returns the element of a known constant of one element. float says that its type is a float type.
+func (g *View) Scalar(v *onnx.Value) (x float64, t onnx.DataType, ok bool) {
+	c, ok := g.Facts.Constant(v)
+	if !ok {
+		return 0, 0, false
+	}
+	switch {
+	case len(c.F) == 1:
+		return c.F[0], c.DataType, true
+	case len(c.I) == 1:
+		return float64(c.I[0]), c.DataType, true
+	}
+	return 0, 0, false
+}
+
+// Ints returns the elements of a known constant list of integers.
+func (g *View) Ints(v *onnx.Value) ([]int64, bool) {
+	c, ok := g.Facts.Constant(v)
+	if !ok || c.I == nil && len(c.F) > 0 {
+		return nil, false
+	}
+	return c.I, true
+}
+
+// holds reports whether a constant of type t that holds x is the number want, which t may only hold rounded.
+func holds(x float64, t onnx.DataType, want float64) bool {
+	if x == want {
+		return true
+	}
+	eps := map[onnx.DataType]float64{onnx.Float: 1e-6, onnx.Float16: 1.0 / 1024, onnx.BFloat16: 1.0 / 128, onnx.Double: 1e-6}[t]
+	if want == math.Trunc(want*1024)/1024 { // exact in every type (0.5, 2, -1): only rounding excuses a difference
+		return false
+	}
+	return math.Abs(x-want) <= eps*math.Abs(want)
+}

@@ -1,0 +1,143 @@
+package notation
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Definition is a function that a pattern file gives: the meaning of an op that a target may call.
+type Definition struct {
+	Domain, Name    string
+	pos             Pos
+	Params, Results []string
+	Attributes      []string
+	Types           map[string]onnx.AttributeType // of the attributes, from where the body uses them
+	Body            []DefinitionStatement
+}
+
+type DefinitionStatement struct {
+	Names []string
+	Call  *TargetCall
+}
+
+// ownDomains are those that functions of pattern files cannot be of.
+var ownDomains = []string{"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "mojo"}
+
+// definition parses a function.
+func (p *parser) definition() {
+	t := p.name("domain.Name")
+	dot := lastDot(t.text)
+	d := &Definition{Name: t.text[dot+1:], pos: t.pos, Types: map[string]onnx.AttributeType{}}
+	if dot >= 0 {
+		d.Domain = t.text[:dot]
+	}
+	if slices.Contains(ownDomains, d.Domain) {
+		p.failf(t.pos, "function %s needs a domain of its own, as in my.%s", t.text, d.Name)
+	}
+	if old := p.scope.definitions[t.text]; old != nil {
+		p.failf(t.pos, "function %s is defined already, at %s", t.text, old.pos)
+	}
+	p.expect("(")
+	d.Params = p.names("a parameter")
+	p.expect(")")
+	p.expect("->")
+	d.Results = p.names("a result")
+	if p.accept("<") {
+		d.Attributes = p.names("an attribute")
+		p.expect(">")
+	}
+	p.expect("{")
+	known := map[string]bool{}
+	for _, n := range d.Params {
+		known[n] = true
+	}
+	for !p.accept("}") {
+		pos := p.peek().pos
+		s := DefinitionStatement{Names: p.names("a name")}
+		p.expect("=")
+		s.Call = p.targetCall(p.name("an op of the standard"))
+		d.check(p, s.Call, known)
+		for _, n := range s.Names {
+			if known[n] || slices.Contains(d.Attributes, n) {
+				p.failf(pos, "%s is defined twice", n)
+			}
+			known[n] = true
+		}
+		d.Body = append(d.Body, s)
+	}
+	for _, n := range d.Results {
+		if !known[n] || slices.Contains(d.Params, n) {
+			p.failf(d.pos, "result %s of function %s is made by no statement", n, t.text)
+		}
+	}
+	for _, n := range d.Attributes {
+		if _, used := d.Types[n]; !used {
+			p.failf(d.pos, "function %s does not use its attribute %s", t.text, n)
+		}
+	}
+	p.scope.definitions[t.text] = d
+}
+
+// check looks at the names of a call in the body, and learns the types of attributes from it.
+func (d *Definition) check(p *parser, c *TargetCall, known map[string]bool) {
+	if !onnx.IsStandardDomain(c.Domain) {
+		p.failf(c.pos, "the body of a function calls ops of the standard alone, found %s", c.Name())
+	}
+	uses := func(pos Pos, name string, t onnx.AttributeType) {
+		if old, ok := d.Types[name]; ok && old != t {
+			p.failf(pos, "attribute %s of function %s.%s is used as a float and as an integer", name, d.Domain, d.Name)
+		}
+		d.Types[name] = t
+	}
+	for _, a := range c.Args {
+		switch a := a.(type) {
+		case *TargetCall:
+			d.check(p, a, known)
+		case *Name:
+			switch {
+			case slices.Contains(d.Attributes, a.Name):
+				uses(c.pos, a.Name, onnx.AttrFloat)
+			case !known[a.Name]:
+				p.failf(c.pos, "%s is not defined before it is used in function %s.%s", a.Name, d.Domain, d.Name)
+			}
+		}
+	}
+	plain := func(what string, e Cond) {
+		e.Walk(func(x Cond) {
+			switch x.(type) {
+			case *CondName, *CondCall:
+				p.failf(c.pos, "%s: a function has numbers, strings, lists and its attributes by themselves", what)
+			}
+		})
+	}
+	for _, a := range c.Args {
+		if l, ok := a.(*List); ok {
+			plain(l.String(), l.List)
+		}
+	}
+	for _, a := range c.Attrs {
+		if n, ok := a.Expr.(*CondName); ok && slices.Contains(d.Attributes, n.Name) {
+			uses(n.pos, n.Name, AttributeType(a.Name))
+			continue
+		}
+		plain("attribute "+a.Name+"="+a.Expr.String(), a.Expr)
+	}
+}
+
+// checkCall says what is wrong with a call of the function in a target.
+func (d *Definition) checkCall(p *parser, c *TargetCall) {
+	if len(c.Args) != len(d.Params) {
+		p.failf(c.pos, "function %s takes %d arguments, found %d", c.Name(), len(d.Params), len(c.Args))
+	}
+	for _, a := range c.Attrs {
+		if !slices.Contains(d.Attributes, a.Name) {
+			p.failf(c.pos, "function %s has no attribute %s", c.Name(), a.Name)
+		}
+	}
+	for _, name := range d.Attributes {
+		if !slices.ContainsFunc(c.Attrs, func(a TargetAttr) bool { return a.Name == name }) {
+			p.failf(c.pos, "function %s needs the attribute %s", c.Name(), name)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package notation
+
+import "strconv"
+
+func (p *parser) expr() Expr {
+	alt := &Alternatives{Branches: []branch{p.branch()}}
+	for p.accept("|") {
+		alt.Branches = append(alt.Branches, p.branch())
+	}
+	if len(alt.Branches) == 1 && alt.Branches[0].Tag < 0 {
+		return alt.Branches[0].Expr
+	}
+	return alt
+}
+
+func (p *parser) branch() branch {
+	b := branch{p.term(), -1}
+	if p.accept("as") {
+		t := p.name("a name")
+		if p.pat == nil {
+			p.failf(t.pos, `a view has no "as"`)
+		}
+		i, ok := p.pat.Tags[t.text]
+		if !ok {
+			i = len(p.pat.Tags)
+			p.pat.Tags[t.text] = i
+		}
+		b.Tag = i
+	}
+	return b
+}
+
+func (p *parser) term() Expr {
+	t := p.next()
+	switch {
+	case t.kind == tokPunct && t.text == "(":
+		e := p.expr()
+		p.expect(")")
+		return e
+	case t.kind == tokPunct && t.text == "_":
+		return Wildcard{}
+	case t.kind == tokPunct && t.text == "[":
+		return &Ints{p.ints()}
+	case t.kind == tokNumber, t.kind == tokPunct && t.text == "-":
+		return &Number{p.number(t)}
+	case t.kind == tokCapture:
+		if p.pat == nil {
+			return &Capture{Name: t.text, Slot: -1} // bound where the view is used
+		}
+		return &Capture{t.text, p.pat.slot(t.text)}
+	case t.kind == tokName:
+		if p.is("(") || p.is("<") || p.is("?") {
+			return p.call(t)
+		}
+		return &Name{Name: t.text}
+	}
+	p.failf(t.pos, "expected a node, a name or a number, found %s", t)
+	return nil
+}
+
+func (p *parser) call(t token) Expr {
+	dot := lastDot(t.text)
+	c := &Call{Op: t.text[dot+1:], pos: t.pos}
+	if dot >= 0 {
+		c.Domain = t.text[:dot]
+	}
+	if p.accept("<") {
+		for {
+			c.Attrs = append(c.Attrs, p.attrPat())
+			if !p.accept(",") {
+				break
+			}
+		}
+		p.expect(">")
+	}
+	c.Optional = p.accept("?")
+	p.expect("(")
+	if !p.is(")") {
+		c.Args = append(c.Args, p.expr())
+		for p.accept(",") {
+			c.Args = append(c.Args, p.expr())
+		}
+	}
+	p.expect(")")
+	if c.Optional && len(c.Args) == 0 {
+		p.failf(t.pos, "an optional node needs an argument to stand in its place")
+	}
+	if len(c.Args) > 2 && !Associative[c.Op] && Commutative[c.Op] {
+		p.failf(t.pos, "%s takes two arguments here; only Add and Mul are matched however they are nested", c.Op)
+	}
+	if n, builtin := p.scope.builtinViews[t.text]; builtin && len(c.Args) != n {
+		p.failf(t.pos, "%s takes %d arguments, found %d", t.text, n, len(c.Args))
+	}
+	if v := p.scope.views[t.text]; v != nil {
+		if len(v.params) != len(c.Args) {
+			p.failf(t.pos, "view %s takes %d arguments, found %d", t.text, len(v.params), len(c.Args))
+		}
+		args := map[string]Expr{}
+		for i, n := range v.params {
+			args[n] = c.Args[i]
+		}
+		return p.expand(v.body, args)
+	}
+	return c
+}
+
+// expand copies the expression of a view with its parameters replaced.
+func (p *parser) expand(e Expr, args map[string]Expr) Expr {
+	switch e := e.(type) {
+	case *Name:
+		if a := args[e.Name]; a != nil {
+			return a
+		}
+		return &Name{Name: e.Name}
+	case *Capture:
+		if p.pat != nil {
+			return &Capture{e.Name, p.pat.slot(e.Name)}
+		}
+	case *Call:
+		c := *e
+		c.Args = make([]Expr, len(e.Args))
+		for i, a := range e.Args {
+			c.Args[i] = p.expand(a, args)
+		}
+		return &c
+	case *Alternatives:
+		a := &Alternatives{}
+		for _, b := range e.Branches {
+			a.Branches = append(a.Branches, branch{p.expand(b.Expr, args), b.Tag})
+		}
+		return a
+	}
+	return e
+}
+
+func (p *parser) attrPat() AttrPattern {
+	a := AttrPattern{Name: p.name("an attribute").text, Capture: -1}
+	p.expect("=")
+	switch t := p.next(); {
+	case t.kind == tokNumber, t.kind == tokPunct && t.text == "-":
+		n := p.number(t)
+		a.Number = &n
+	case t.kind == tokString, t.kind == tokName:
+		a.Text = &t.text
+	case t.kind == tokPunct && t.text == "[":
+		a.Ints = p.ints()
+	case t.kind == tokCapture && p.pat != nil:
+		a.Capture = p.pat.slot(t.text)
+	default:
+		p.failf(t.pos, "expected a number, a string, a list or a capture, found %s", t)
+	}
+	return a
+}
+
+func (p *parser) ints() []int64 {
+	is := []int64{}
+	for !p.accept("]") {
+		t := p.next()
+		x := p.number(t)
+		if x != float64(int64(x)) {
+			p.failf(t.pos, "expected an integer, found %v", x)
+		}
+		is = append(is, int64(x))
+		if !p.is("]") {
+			p.expect(",")
+		}
+	}
+	return is
+}
+
+// number parses a number whose first token, perhaps a minus, is t.
+func (p *parser) number(t token) float64 {
+	sign := 1.0
+	if t.kind == tokPunct && t.text == "-" {
+		sign, t = -1, p.next()
+	}
+	f, err := strconv.ParseFloat(t.text, 64)
+	if t.kind != tokNumber || err != nil {
+		p.failf(t.pos, "expected a number, found %s", t)
+	}
+	return sign * f
+}
+
+func lastDot(s string) int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] == '.' {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,153 @@
+package notation
+
+import (
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// target parses the right side of a pattern.
+func (p *parser) target() Target {
+	t := Target{Call: p.targetCall(p.name("domain.Op"))}
+	t.Main = t.Call
+	found := false
+	t.Call.Walk(func(c *TargetCall) {
+		if !found && !onnx.IsStandardDomain(c.Domain) {
+			t.Main, found = c, true
+		}
+	})
+	t.Domain, t.Op = t.Main.Domain, t.Main.Op
+	return t
+}
+
+// targetCall parses a node to be made, from behind its name.
+func (p *parser) targetCall(t token) *TargetCall {
+	dot := lastDot(t.text)
+	c := &TargetCall{Op: t.text[dot+1:], pos: t.pos, Function: p.scope.definitions[t.text]}
+	if dot >= 0 {
+		c.Domain = t.text[:dot]
+	}
+	p.expect("(")
+	for !p.is(")") && !p.is(";") {
+		c.Args = append(c.Args, p.operand())
+		if !p.is(")") && !p.is(";") {
+			p.expect(",")
+		}
+	}
+	if p.accept(";") {
+		for {
+			n := p.name("an attribute")
+			p.expect("=")
+			c.Attrs = append(c.Attrs, TargetAttr{n.text, p.attrValue()})
+			if !p.accept(",") {
+				break
+			}
+		}
+	}
+	p.expect(")")
+	if c.Function != nil {
+		c.Function.checkCall(p, c)
+	}
+	return c
+}
+
+// operand parses an argument of a node to be made.
+func (p *parser) operand() Expr {
+	t := p.next()
+	switch {
+	case t.kind == tokPunct && t.text == "[":
+		return &List{p.list()}
+	case t.kind == tokPunct && t.text == "_":
+		return Wildcard{}
+	case t.kind == tokNumber, t.kind == tokPunct && t.text == "-":
+		return &Number{p.number(t)}
+	case t.kind == tokName && p.is("("):
+		return p.targetCall(t)
+	case t.kind == tokName, t.kind == tokCapture:
+		return &Name{Name: t.text}
+	}
+	p.failf(t.pos, "expected a name, a number, a list of integers or a call, found %s", t)
+	return nil
+}
+
+// attrValue parses the value of an attribute of a node to be made.
+func (p *parser) attrValue() Cond {
+	switch t := p.peek(); {
+	case p.accept("["):
+		return p.list()
+	case t.kind == tokCapture:
+		p.next()
+		return &CondName{Name: t.text, pos: t.pos}
+	}
+	return p.cond()
+}
+
+// list parses a list of integers, from behind its bracket.
+func (p *parser) list() *CondList {
+	l := &CondList{}
+	for !p.accept("]") {
+		if len(l.Items) > 0 {
+			p.expect(",")
+		}
+		l.Items = append(l.Items, p.cond())
+	}
+	return l
+}
+
+// CondList is a list of integers of a node to be made: numbers, and what is computed from the match.
+type CondList struct{ Items []Cond }
+
+func (e *CondList) Walk(f func(Cond)) {
+	f(e)
+	for _, x := range e.Items {
+		x.Walk(f)
+	}
+}
+
+func (e *CondList) String() string {
+	items := make([]string, len(e.Items))
+	for i, x := range e.Items {
+		items[i] = x.String()
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
+
+// List is such a list as an operand.
+type List struct{ List *CondList }
+
+func (e *List) String() string { return e.List.String() }
+
+// Walk calls f for the call and those in its arguments, as they are written from left to right.
+func (c *TargetCall) Walk(f func(*TargetCall)) {
+	f(c)
+	for _, a := range c.Args {
+		if inner, ok := a.(*TargetCall); ok {
+			inner.Walk(f)
+		}
+	}
+}
+
+// String writes the call as in a pattern file.
+func (c *TargetCall) String() string {
+	args := make([]string, len(c.Args))
+	for i, a := range c.Args {
+		args[i] = a.String()
+	}
+	s := c.Name() + "(" + strings.Join(args, ", ")
+	for i, a := range c.Attrs {
+		sep := ", "
+		if i == 0 {
+			sep = "; "
+		}
+		s += sep + a.Name + "=" + a.Expr.String()
+	}
+	return s + ")"
+}
+
+// Name is the op with its domain.
+func (c *TargetCall) Name() string {
+	if c.Domain == "" {
+		return c.Op
+	}
+	return c.Domain + "." + c.Op
+}

@@ -1,0 +1,206 @@
+package rotary
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+const (
+	// maxChannels bounds the channels that are followed by default: the head sizes of attention are smaller.
+	maxChannels = 1024
+	// maxTraced bounds the blocks that one tracer visits.
+	maxTraced = 256
+)
+
+// Channel is one element of an origin, or its negative.
+type Channel struct {
+	origin int // in tracer.origins
+	index  int
+	sign   float64
+}
+
+// tracer follows the channels of values back through the ops that only move them about: slices, splits, concatenations,
+// reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. However an exporter
+// spells "the second half, negated, before the first one", what remains is a list of channels.
+//
+// Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block is an
+// origin.
+type tracer struct {
+	g       *match.View
+	Max     int // of the channels of a block that are followed
+	origins []match.Block
+	Blocks  map[match.Block][]Channel
+	order   []match.Block // the blocks in the order they were reached
+
+	products map[int][2][]Channel // the operands of origins that a Mul makes
+	computed map[int]bool         // the origins that are sums and products of others
+}
+
+func NewTracer(g *match.View) *tracer {
+	return &tracer{g: g, Max: maxChannels, Blocks: map[match.Block][]Channel{}, products: map[int][2][]Channel{}, computed: map[int]bool{}}
+}
+
+// dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or too many.
+func (t *tracer) dims(b match.Block) (dims []int, n int, ok bool) {
+	rank, known := t.g.Facts.Rank(b.Value)
+	if !known || rank < b.Axes {
+		return nil, 0, false
+	}
+	n = 1
+	dims = make([]int, b.Axes)
+	for i := range dims {
+		d, ok := t.g.Facts.Dim(b.Value, i-b.Axes)
+		if !ok || d < 1 || d > int64(t.Max) || n*int(d) > t.Max {
+			return nil, 0, false
+		}
+		dims[i] = int(d)
+		n *= int(d)
+	}
+	return dims, n, true
+}
+
+// Trace returns the channels of the last axes of v; nil when their number is unknown or too great.
+func (t *tracer) Trace(v *onnx.Value, axes int) []Channel {
+	b := match.Block{Value: t.g.Resolve(v), Axes: axes}
+	if c, ok := t.Blocks[b]; ok {
+		return c
+	}
+	dims, n, ok := t.dims(b)
+	if !ok {
+		return nil
+	}
+	t.Blocks[b] = nil // while it is worked on
+	t.order = append(t.order, b)
+	var c []Channel
+	if len(t.order) < maxTraced {
+		c = t.moved(b, dims)
+	}
+	if c == nil {
+		c = t.origin(b, n)
+	}
+	t.Blocks[b] = c
+	return c
+}
+
+// origin makes the block one that channels come from. Equal computations are one origin.
+func (t *tracer) origin(b match.Block, n int) []Channel {
+	k := slices.IndexFunc(t.origins, func(o match.Block) bool {
+		return o.Axes == b.Axes && (o.Value == b.Value || t.g.Alike(o.Value, b.Value) || isConstant(o.Value) && isConstant(b.Value) && t.g.Same(o.Value, b.Value))
+	})
+	if k < 0 {
+		k = len(t.origins)
+		t.origins = append(t.origins, b)
+	}
+	c := make([]Channel, n)
+	for i := range c {
+		c[i] = Channel{k, i, 1}
+	}
+	return c
+}
+
+func isConstant(v *onnx.Value) bool { return v.Constant() != nil }
+
+// moved returns the channels of a block whose node moves channels about; nil for other nodes.
+func (t *tracer) moved(b match.Block, dims []int) []Channel {
+	n := b.Value.Producer
+	if n == nil || !onnx.IsStandardDomain(n.Domain) || b.Value.Constant() != nil {
+		return nil
+	}
+	switch n.OpType {
+	case "Cast": // to a wider type: the numbers are the same
+		if match.Widens(t.g.Facts.DataType(n.Input(0)), t.g.Facts.DataType(b.Value)) {
+			c, _ := t.input(n.Input(0), b.Axes)
+			return c
+		}
+	case "Concat":
+		return t.concat(n.Inputs, n.AttrInt("axis", 0), b, dims)
+	case "ConcatFromSequence":
+		return t.sequence(n, b, dims)
+	case "Split":
+		return t.split(n, b, dims)
+	case "Slice":
+		return t.slice(n, b, dims)
+	case "Gather":
+		return t.gather(n, b)
+	case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
+		return t.reshape(n, b)
+	case "Transpose":
+		return t.transpose(n, b)
+	case "Expand", "Tile":
+		return t.repeat(n, b, dims)
+	case "Neg", "Mul", "Div", "Sub":
+		return t.signed(n, dims)
+	}
+	return nil
+}
+
+// axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it lies before them.
+func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
+	rank, known := t.g.Facts.Rank(in)
+	if axis < 0 {
+		axis += int64(rank)
+	}
+	place = int(axis) - (rank - axes)
+	return place, known && place >= 0 && place < axes
+}
+
+// pickChannels makes a block of channels of another one: at[k][i] is what place i of axis k adds to the index there.
+func pickChannels(source []Channel, at [][]int) []Channel {
+	index := []int{0}
+	for _, steps := range at {
+		next := make([]int, 0, len(index)*len(steps))
+		for _, i := range index {
+			for _, step := range steps {
+				next = append(next, i+step)
+			}
+		}
+		index = next
+	}
+	c := make([]Channel, len(index))
+	for i, k := range index {
+		if k >= len(source) {
+			return nil // a graph whose shapes contradict each other
+		}
+		c[i] = source[k]
+	}
+	return c
+}
+
+// steps lists what the places from, from+by, … of an axis add to an index; nil when one lies outside the axis.
+func steps(n, from, by, size, stride int) []int {
+	list := make([]int, n)
+	for i := range list {
+		k := from + i*by
+		if k < 0 || k >= size {
+			return nil
+		}
+		list[i] = k * stride
+	}
+	return list
+}
+
+// strides returns what one place of each axis adds to an index.
+func strides(sizes []int) []int {
+	s := make([]int, len(sizes))
+	for k, n := len(sizes)-1, 1; k >= 0; k-- {
+		s[k] = n
+		n *= sizes[k]
+	}
+	return s
+}
+
+// ByAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have to be
+// reshaped.
+func (t *tracer) ByAxes() []match.Block {
+	list := slices.DeleteFunc(slices.Clone(t.order), func(b match.Block) bool { return b.Axes == 0 })
+	slices.SortStableFunc(list, func(a, b match.Block) int { return cmp.Compare(a.Axes, b.Axes) })
+	return list
+}
+
+// reached reports whether channels of v were asked for.
+func (t *tracer) reached(v *onnx.Value) bool {
+	return slices.ContainsFunc(t.order, func(b match.Block) bool { return b.Value == v })
+}

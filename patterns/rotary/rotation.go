@@ -1,0 +1,170 @@
+package rotary
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// rotation is a rotary position embedding found in a graph: y is x with some pairs of its channels rotated, by angles whose
+// cosines and sines stand in tables. Its fields are those of mojo.RotaryEmbedding.
+type rotation struct {
+	x, cos, sin  match.Block
+	interleaved  bool   // the pairs are neighbours in x, rather than half the rotated channels apart
+	rotaryDim    int    // number of rotated channels
+	rotatedSide  string // "first" or "last" channels of x
+	outputLayout string // "halves" or "interleaved"
+}
+
+// rotationRoots are the ops that may write a rotated tensor.
+var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence", "Reshape", "Flatten", "Transpose"}
+
+// rotationOf finds the rotation that y is the result of. On failure why says what stands in the way, and at which value;
+// it is empty where nothing looks like a rotation.
+//
+// Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
+// one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that holds one factor
+// of each product, and the other factors must be the tables of some layout of pairs.
+func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *tracer, at *onnx.Value, why string) {
+	t = NewTracer(g)
+	if !mayRotate(g, y.Producer) {
+		return nil, t, y, ""
+	}
+	outputs, at, why := t.outputs(y)
+	if outputs == nil {
+		return nil, t, at, why
+	}
+	why = "a sum of products of which no tensor as wide as the result has one factor each"
+	for _, x := range t.ByAxes() {
+		if x.Axes > 2 || x.Value == y || len(t.Blocks[x]) != len(outputs) || !t.fits(x, y) {
+			continue
+		}
+		r, reason := t.rotationFrom(x, y, outputs)
+		if r != nil {
+			return r, t, nil, ""
+		}
+		if reason != "" {
+			why = reason
+		}
+	}
+	return nil, t, y, why
+}
+
+// mayRotate is a cheap look at the root: most additions add two matrix products, and most concatenations are of shapes.
+func mayRotate(g *match.View, n *onnx.Node) bool {
+	if n == nil || !onnx.IsStandardDomain(n.Domain) {
+		return false
+	}
+	leads := func(v *onnx.Value, ops ...string) bool {
+		p := match.Producer(g.Resolve(v))
+		return p != nil && onnx.IsStandardDomain(p.Domain) && slices.Contains(ops, p.OpType)
+	}
+	products := []string{"Mul", "Neg", "Concat", "ConcatFromSequence"}
+	switch n.OpType {
+	case "Add", "Sub", "Sum":
+		return len(n.Inputs) == 2 && leads(n.Inputs[0], products...) && leads(n.Inputs[1], products...)
+	case "ConcatFromSequence":
+		return leads(n.Input(0), "SequenceConstruct")
+	case "Concat":
+		return slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+			return leads(v, "Add", "Sub", "Sum", "Concat", "ConcatFromSequence", "Unsqueeze", "Reshape")
+		})
+	}
+	return leads(n.Input(0), "Concat", "ConcatFromSequence", "Add", "Sub", "Sum", "Transpose", "Reshape")
+}
+
+// fits reports whether the block holds rows like those of y, in its type or in one that is cast to it without loss.
+func (t *tracer) fits(x match.Block, y *onnx.Value) bool {
+	a, b := t.g.Facts.DataType(x.Value), t.g.Facts.DataType(y)
+	return (a == b || match.Widens(a, b)) && t.g.SameRows(x, match.Block{Value: y, Axes: 1})
+}
+
+// rotationFrom reads the outputs as a rotation of x. reason is empty where x has no part in the products.
+func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, reason string) {
+	read := t.reader(x)
+	if read == nil {
+		return nil, ""
+	}
+	// The rotated channels are the first or the last ones; the others are handed on.
+	first, last := -1, -1
+	for j, o := range outs {
+		if o.rotated {
+			if first < 0 {
+				first = j
+			}
+			last = j
+		}
+	}
+	for j, o := range outs {
+		if o.rotated {
+			continue
+		}
+		i, s, ok := read(o.passed)
+		switch {
+		case !ok:
+			return nil, ""
+		case j > first && j < last:
+			return nil, "a rotation of channels that do not stand together"
+		case i != j || s != 1:
+			return nil, fmt.Sprintf("a rotation that hands channel %d of its input on as channel %d", i, j)
+		}
+	}
+	dim := last - first + 1
+	switch {
+	case dim%2 != 0:
+		return nil, fmt.Sprintf("a rotation of %d channels, an odd number", dim)
+	case first > 0 && last < len(outs)-1:
+		return nil, "a rotation of channels in the middle"
+	}
+	r = &rotation{x: x, rotaryDim: dim, rotatedSide: "first"}
+	if first > 0 {
+		r.rotatedSide = "last"
+	}
+	factors := make([]factor, dim)
+	for j := range factors {
+		for k, f := range outs[first+j].terms {
+			i, s, ok := read(f.a)
+			table := f.b
+			if j2, s2, ok2 := read(f.b); ok2 && !ok {
+				i, s, ok, table = j2, s2, true, f.a
+			}
+			if !ok {
+				return nil, ""
+			}
+			if i -= first; i < 0 || i >= dim {
+				return nil, fmt.Sprintf("a rotation that takes channel %d in, which it does not rotate", i+first)
+			}
+			table.sign *= s * f.sign
+			factors[j][k] = weighted{i, table}
+		}
+		if factors[j][0].x == factors[j][1].x {
+			return nil, fmt.Sprintf("channel %d made of one channel of the input rather than of two", first+j)
+		}
+	}
+	return t.layout(r, y, factors)
+}
+
+// reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one twice.
+func (t *tracer) reader(x match.Block) func(c Channel) (i int, sign float64, ok bool) {
+	channels := t.Blocks[x]
+	place := make([][]int, len(t.origins)) // by origin and index: place in x, counted from 1
+	for i, c := range channels {
+		if place[c.origin] == nil {
+			place[c.origin] = make([]int, len(t.Blocks[t.origins[c.origin]]))
+		}
+		p := &place[c.origin][c.index]
+		if *p != 0 {
+			return nil
+		}
+		*p = i + 1
+	}
+	return func(c Channel) (int, float64, bool) {
+		if place[c.origin] == nil || place[c.origin][c.index] == 0 {
+			return 0, 0, false
+		}
+		i := place[c.origin][c.index] - 1
+		return i, c.sign * channels[i].sign, true
+	}
+}

@@ -1,0 +1,76 @@
+package rotary
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// Views are the built-in views that follow channels (channels.go), so that the spelling does not matter:
+//
+//	FirstHalf(x)           the first half of the last axis of x
+//	SecondHalf(x)          the second half of it
+//	Rotation(x, cos, sin)  a rotary position embedding of x, in any layout of pairs; its attributes are those of mojo.RotaryEmbedding
+var Views = map[string]*match.BuiltinView{
+	"FirstHalf":  {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) { return halfView(g, v, false) }},
+	"SecondHalf": {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) { return halfView(g, v, true) }},
+	"Rotation":   {Args: 3, Roots: rotationRoots, Find: rotationView},
+}
+
+// movingOps are the ops that may write a part of a tensor.
+var movingOps = []string{"Slice", "Split", "Gather", "Squeeze", "Reshape"}
+
+func halfView(g *match.View, v *onnx.Value, second bool) (*match.ViewMatch, *match.ViewMiss) {
+	x, t, why := half(g, v, second)
+	if x == nil {
+		return nil, &match.ViewMiss{At: v, Why: why, Nodes: t.nodesFrom(v, nil)}
+	}
+	operands := []match.Block{{Value: x, Axes: 1}}
+	return &match.ViewMatch{Operands: operands, Nodes: t.nodesFrom(v, operands)}, nil
+}
+
+func rotationView(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) {
+	r, t, at, why := rotationOf(g, v)
+	if r == nil {
+		return nil, &match.ViewMiss{At: at, Why: why, Nodes: t.nodesFrom(v, nil)}
+	}
+	interleaved := int64(0)
+	if r.interleaved {
+		interleaved = 1
+	}
+	operands := []match.Block{r.x, r.cos, r.sin}
+	return &match.ViewMatch{Operands: operands, Nodes: t.nodesFrom(v, operands), Attributes: map[string]any{
+		"interleaved": interleaved, "rotary_dim": int64(r.rotaryDim), "rotated_side": r.rotatedSide, "output_layout": r.outputLayout,
+	}}, nil
+}
+
+// nodesFrom lists the nodes that make v from the operands, as far as channels were followed.
+func (t *tracer) nodesFrom(v *onnx.Value, operands []match.Block) []*onnx.Node {
+	var nodes []*onnx.Node
+	seen := map[*onnx.Value]bool{}
+	for _, b := range operands {
+		seen[b.Value] = true
+	}
+	var visit func(v *onnx.Value)
+	visit = func(v *onnx.Value) {
+		v = t.g.Resolve(v)
+		if v == nil || seen[v] || !t.reached(v) || v.Producer == nil {
+			return
+		}
+		seen[v] = true
+		if slices.Contains(nodes, v.Producer) {
+			return
+		}
+		nodes = append(nodes, v.Producer)
+		list, inputs := sequenceOf(v.Producer)
+		if list != nil {
+			nodes = append(nodes, list)
+		}
+		for _, in := range inputs {
+			visit(in)
+		}
+	}
+	visit(v)
+	return nodes
+}
