@@ -10,6 +10,7 @@
 //	  y  = Mul(Cast(n), scale) as after | Cast?(Mul(n, Cast?(scale)))
 //	  where rank(scale) == 1 && epsilon > 0
 //	} => mojo.RMSNorm(x, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
+//
 // Package notation has the
 // grammar and says what it means, package match finds patterns in a graph, and packages rotary, router and moe find the blocks that have too many
 // spellings to write down.
