@@ -28,7 +28,7 @@ func (d *decoder) model(p *onnxpb.ModelProto) (*Model, error) {
 		return nil, errors.New("the model has no graph")
 	}
 	var err error
-	if m.Graph, err = d.graph(p.Graph, nil, newNames()); err != nil {
+	if m.Graph, err = d.graph(p.Graph, nil, nil); err != nil {
 		return nil, err
 	}
 	seen := map[functionKey]bool{}
@@ -61,12 +61,13 @@ func (d *decoder) function(p *onnxpb.FunctionProto) (*Function, error) {
 		Attributes: p.Attribute, Opsets: opsets(p.OpsetImport), DocString: p.GetDocString(),
 		Metadata: entries(p.MetadataProps), proto: p,
 	}
-	g := newGraph(nil, newNames())
+	values := len(p.Input) + len(p.Node)
+	g := newGraph(nil, newNames(values), values)
 	f.Body = g
 	for _, name := range p.Input {
-		v, err := g.define(name, "input")
-		if err != nil {
-			return nil, err
+		v := g.define(name)
+		if v == nil {
+			return nil, g.twice(name, "input")
 		}
 		v.IsInput = true
 		g.Inputs = append(g.Inputs, v)
@@ -91,13 +92,18 @@ func (d *decoder) function(p *onnxpb.FunctionProto) (*Function, error) {
 	return f, nil
 }
 
+// graph decodes a graph; n is nil for one whose names begin with it.
 func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, error) {
-	g := newGraph(parent, n)
+	values := len(p.Input) + len(p.Initializer) + len(p.Node) // most nodes have one output
+	if n == nil {
+		n = newNames(values)
+	}
+	g := newGraph(parent, n, values)
 	g.Name, g.Metadata, g.proto = p.GetName(), entries(p.MetadataProps), p
 	for _, ip := range p.Input {
-		v, err := g.define(ip.GetName(), "graph input")
-		if err != nil {
-			return nil, err
+		v := g.define(ip.GetName())
+		if v == nil {
+			return nil, g.twice(ip.GetName(), "graph input")
 		}
 		v.IsInput, v.info = true, ip
 		g.Inputs = append(g.Inputs, v)
@@ -109,9 +115,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 		}
 		v := g.values[t.Name]
 		if v == nil {
-			if v, err = g.define(t.Name, "initializer"); err != nil {
-				return nil, err
-			}
+			v = g.define(t.Name)
 		} else if v.Const != nil {
 			return nil, fmt.Errorf("initializer %q is defined twice", t.Name)
 		}
@@ -126,8 +130,8 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 		if v := g.values[name]; v != nil && v.IsInput && v.Const == nil {
 			continue
 		}
-		if _, err := g.define(name, "sparse initializer"); err != nil {
-			return nil, err
+		if g.define(name) == nil {
+			return nil, g.twice(name, "sparse initializer")
 		}
 	}
 	if err := d.body(g, p.Node, p.ValueInfo); err != nil {
@@ -146,15 +150,20 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 	return g, nil
 }
 
-// define makes a value of this name in the graph; two definitions of one name in a graph are an error (SSA).
-func (g *Graph) define(name, what string) (*Value, error) {
+// define makes a value of this name in the graph; nil when the graph has one: two definitions of a name contradict SSA.
+func (g *Graph) define(name string) *Value {
 	if _, dup := g.values[name]; dup {
-		return nil, fmt.Errorf("value %q is defined twice in graph %q, the second time as %s", name, g.Name, what)
+		return nil
 	}
 	v := &Value{Name: name, Graph: g}
 	g.values[name] = v
 	g.names.used[name] = struct{}{}
-	return v, nil
+	return v
+}
+
+// twice is the error of a name that define refused.
+func (g *Graph) twice(name, what string) error {
+	return fmt.Errorf("value %q is defined twice in graph %q, the second time as %s", name, g.Name, what)
 }
 
 func opsets(ps []*onnxpb.OperatorSetIdProto) []Opset {

@@ -19,9 +19,9 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 			if name == "" {
 				continue
 			}
-			v, err := g.define(name, "output of "+n.describe(i))
-			if err != nil {
-				return err
+			v := g.define(name)
+			if v == nil {
+				return g.twice(name, "output of "+n.describe(i))
 			}
 			v.Producer, v.Output, n.Outputs[k] = n, k, v
 		}
@@ -52,6 +52,9 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 		}
 		if name, found := duplicateName(np.Attribute); found {
 			return fmt.Errorf("%s has the attribute %q twice", n.describe(i), name)
+		}
+		if len(np.Attribute) > 0 {
+			n.Attributes = make([]*Attribute, 0, len(np.Attribute))
 		}
 		for _, ap := range np.Attribute {
 			a, err := d.attribute(ap, g)

@@ -59,9 +59,9 @@ func (g *Graph) message() *onnxpb.GraphProto {
 	set(&p.Name, p.GetName(), g.Name)
 	p.MetadataProps = entryMessages(p.MetadataProps, g.Metadata)
 	p.Node = g.nodeMessages(p.Node)
-	p.Initializer = p.Initializer[:0:0]
-	for _, v := range g.initializers {
-		p.Initializer = append(p.Initializer, v.Const.message())
+	p.Initializer = make([]*onnxpb.TensorProto, len(g.initializers))
+	for i, v := range g.initializers {
+		p.Initializer[i] = v.Const.message()
 	}
 	p.ValueInfo = g.infoMessages(p.ValueInfo)
 	p.Input = ioMessages(p.Input, g.Inputs)
@@ -122,9 +122,9 @@ func (n *Node) message() *onnxpb.NodeProto {
 	p.Input = valueNames(p.Input, n.Inputs)
 	p.Output = valueNames(p.Output, n.Outputs)
 	p.MetadataProps = entryMessages(p.MetadataProps, n.Metadata)
-	p.Attribute = p.Attribute[:0:0]
-	for _, a := range n.Attributes {
-		p.Attribute = append(p.Attribute, a.message())
+	p.Attribute = make([]*onnxpb.AttributeProto, len(n.Attributes))
+	for i, a := range n.Attributes {
+		p.Attribute[i] = a.message()
 	}
 	return p
 }
@@ -211,15 +211,20 @@ func set[T comparable](field **T, current, v T) {
 	}
 }
 
+// valueNames returns the names of the values, "" for omitted ones; old where these are they.
 func valueNames(old []string, vs []*Value) []string {
+	name := func(v *Value) string {
+		if v == nil {
+			return ""
+		}
+		return v.Name
+	}
+	if slices.EqualFunc(old, vs, func(s string, v *Value) bool { return s == name(v) }) {
+		return old
+	}
 	names := make([]string, len(vs))
 	for i, v := range vs {
-		if v != nil {
-			names[i] = v.Name
-		}
-	}
-	if slices.Equal(old, names) {
-		return old
+		names[i] = name(v)
 	}
 	return names
 }
@@ -254,6 +259,9 @@ func opsetMessages(old []*onnxpb.OperatorSetIdProto, os []Opset) []*onnxpb.Opera
 }
 
 func entryMessages(old []*onnxpb.StringStringEntryProto, es []Entry) []*onnxpb.StringStringEntryProto {
+	if len(es) == 0 {
+		return nil
+	}
 	ps := make([]*onnxpb.StringStringEntryProto, len(es))
 	for i, e := range es {
 		if i < len(old) && old[i].GetKey() == e.Key && old[i].GetValue() == e.Value {

@@ -74,7 +74,7 @@ func TestExternalData(t *testing.T) {
 	if err != nil || len(files) != 3 || files[0].Path != path || files[1].Size != 10000 {
 		t.Errorf("files %v, %v", files, err)
 	}
-	if hash, err := m.SHA256(); err != nil || len(hash) != 64 {
+	if hash, err := SHA256(path); err != nil || len(hash) != 64 {
 		t.Errorf("SHA256 %q, %v", hash, err)
 	}
 	out := filepath.Join(filepath.Dir(path), "out.onnx") // the same folder: references stay as they were spelled

@@ -3,7 +3,6 @@ package onnx
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,20 +45,16 @@ func (m *Model) Size() (int64, error) {
 	return total, err
 }
 
-// SHA256 returns the hash of the model's file, in hexadecimal, without that of its external data. It reads the whole
-// file, and errs for a model made in memory.
-func (m *Model) SHA256() (string, error) {
-	if m.Path == "" {
-		return "", errors.New("the model was made in memory: it has no file to hash")
-	}
-	f, err := os.Open(m.Path)
+// SHA256 returns the hash of a file, in hexadecimal: a model without its external data. It reads the whole file.
+func SHA256(path string) (string, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot hash the model: %w", err)
 	}
 	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("cannot hash %s: %w", m.Path, err)
+		return "", fmt.Errorf("cannot hash %s: %w", path, err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -77,7 +77,7 @@ func (g *Graph) AddInput(name string, t Type) *Value {
 
 // NewSubgraph makes an empty graph for an attribute of one of g's nodes, such as the body of a Loop. It sees the values of g.
 func (g *Graph) NewSubgraph(name string) *Graph {
-	s := newGraph(g, g.names)
+	s := newGraph(g, g.names, 0)
 	s.Name = name
 	return s
 }
@@ -225,8 +225,9 @@ func (g *Graph) Walk(f func(*Graph)) {
 	}
 }
 
-func newNames() *names {
-	return &names{used: map[string]struct{}{}, next: map[string]int{}}
+// newNames makes an empty set for about so many names.
+func newNames(size int) *names {
+	return &names{used: make(map[string]struct{}, size), next: map[string]int{}}
 }
 
 func (s *names) unique(hint string) string {

@@ -78,7 +78,7 @@ type importKey struct {
 }
 
 func newInliner(m *Model) *inliner {
-	in := &inliner{model: m, functions: map[functionKey]*Function{}, nodeNames: newNames(), taken: func(*Node) *Graph { return nil }}
+	in := &inliner{model: m, functions: map[functionKey]*Function{}, nodeNames: newNames(0), taken: func(*Node) *Graph { return nil }}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			in.nodeNames.used[n.Name] = struct{}{}

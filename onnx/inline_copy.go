@@ -182,7 +182,7 @@ func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 	if len(g.proto.GetSparseInitializer()) > 0 {
 		return nil, fmt.Errorf("graph %q has a sparse initializer, which is not copied", g.Name)
 	}
-	c := newGraph(parent, parent.names)
+	c := newGraph(parent, parent.names, 0)
 	c.Name, c.Metadata = g.Name, slices.Clone(g.Metadata)
 	if g.proto != nil {
 		c.proto = &onnxpb.GraphProto{DocString: g.proto.DocString}

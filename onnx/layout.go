@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
@@ -80,7 +81,7 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 	l := &layout{
 		path: path, dataPath: path + ".data",
 		sources: map[*externalFiles]bool{m.files: true},
-		owners:  map[*onnxpb.TensorProto]*Tensor{},
+		owners:  make(map[*onnxpb.TensorProto]*Tensor, len(m.Graph.initializers)),
 	}
 	m.eachTensor(func(t *Tensor) {
 		l.owners[t.proto] = t
@@ -129,7 +130,7 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 			kept[f] = err == nil && os.SameFile(info, folder)
 		}
 	}
-	done := map[*onnxpb.TensorProto]bool{} // a tensor may stand at two places
+	done := make(map[*onnxpb.TensorProto]bool, len(l.owners)) // a tensor may stand at two places
 	tensorMessages(func(tp *onnxpb.TensorProto, initializer bool) {
 		if err != nil || done[tp] {
 			return
@@ -185,6 +186,28 @@ func (l *layout) encode(dataName string) (int64, error) {
 	walk, total, err := joinRaw(rest, func(k int) int { return l.inline[k].size() })
 	l.walk = walk
 	return int64(total), err
+}
+
+// dataFiles lists the files with external data that the messages refer to, sorted.
+func (l *layout) dataFiles() []string {
+	var paths []string
+	locations := map[string]bool{}
+	tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+		if tp.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
+			return
+		}
+		e, err := parseExternal(tp)
+		if err != nil || locations[e.Location] {
+			return
+		}
+		locations[e.Location] = true
+		file := filepath.Join(filepath.Dir(l.path), filepath.FromSlash(e.Location))
+		if !slices.Contains(paths, file) {
+			paths = append(paths, file)
+		}
+	}).model(l.message)
+	slices.Sort(paths)
+	return paths
 }
 
 // inlineSize is the number of bytes that would leave the model file; 0 where nothing is known to be right.

@@ -46,14 +46,14 @@ type Function struct {
 
 // New makes an empty model that imports the standard's opset.
 func New(irVersion, opset int64) *Model {
-	m := &Model{IRVersion: irVersion, Opsets: []Opset{{"", opset}}, Graph: newGraph(nil, newNames())}
+	m := &Model{IRVersion: irVersion, Opsets: []Opset{{"", opset}}, Graph: newGraph(nil, newNames(0), 0)}
 	m.Graph.Name = "main" // onnx.checker demands a name
 	return m
 }
 
 // NewFunction makes an empty function that imports the standard's opset.
 func NewFunction(domain, name, overload string, opset int64) *Function {
-	return &Function{Domain: domain, Name: name, Overload: overload, Opsets: []Opset{{"", opset}}, Body: newGraph(nil, newNames())}
+	return &Function{Domain: domain, Name: name, Overload: overload, Opsets: []Opset{{"", opset}}, Body: newGraph(nil, newNames(0), 0)}
 }
 
 // Opset returns the version of the domain that the model imports, 0 when it does not.
@@ -105,8 +105,9 @@ func (m *Model) Close() error {
 	return first
 }
 
-func newGraph(parent *Graph, n *names) *Graph {
-	return &Graph{Parent: parent, values: map[string]*Value{}, names: n}
+// newGraph makes a graph that is going to have about so many values.
+func newGraph(parent *Graph, n *names, values int) *Graph {
+	return &Graph{Parent: parent, values: make(map[string]*Value, values), names: n}
 }
 
 func opsetOf(opsets []Opset, domain string) int64 {

@@ -25,6 +25,7 @@ type Staged struct {
 	data      string   // that of what is to stand at dataPath; empty when there are no such data
 	first     string   // the model file that refers to data under the temporary name
 	drop      bool     // dataPath is of the model that stands at path, which alone uses it, and will be of no use
+	external  []string // see DataFiles
 	leftovers []string // of dead runs, to be removed after the commit: the model at path may use them until then
 }
 
@@ -59,7 +60,7 @@ func stage(path string, m *Model, o writeOptions) (_ *Staged, err error) {
 	if err := checkTargets(m, l); err != nil {
 		return nil, err
 	}
-	s := &Staged{path: path, dataPath: l.dataPath}
+	s := &Staged{path: path, dataPath: l.dataPath, external: l.dataFiles()}
 	if s.lock, err = atomicfile.Acquire(path); err != nil {
 		return nil, err
 	}
@@ -99,6 +100,9 @@ func (s *Staged) Path() string {
 	}
 	return s.model
 }
+
+// DataFiles lists the files with external data that the model refers to once it is committed, sorted.
+func (s *Staged) DataFiles() []string { return s.external }
 
 // Close removes what was not committed and lets other runs write the output.
 func (s *Staged) Close() error {

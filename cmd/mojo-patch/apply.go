@@ -23,6 +23,8 @@ type applyFlags struct {
 	dryRun       bool
 	keepFailed   bool
 	externalOver int64
+
+	data []string // the files with the output's external data, once it is written
 }
 
 func newApply(a *app) *cobra.Command {
@@ -139,7 +141,6 @@ func (f *applyFlags) apply(a *app, path string) error {
 		r.Inlined = nil
 	}
 	var failure error
-	var data []string
 	written := p.enough(r) == nil
 	if written {
 		start := time.Now()
@@ -152,12 +153,14 @@ func (f *applyFlags) apply(a *app, path string) error {
 		written = failure == nil || f.keepFailed
 		if written {
 			r.Output = rewrite.DescribeModel(m, out)
-			r.Output.SHA256, data = readBack(a, out)
+			if a.json {
+				r.Output.SHA256, _ = onnx.SHA256(out)
+			}
 		}
 		r.TimeMS.Write = milliseconds(start)
 	}
 	r.PeakRSSBytes = peakRSS()
-	if err := f.report(a, r, written, data); err != nil {
+	if err := f.report(a, r, written); err != nil {
 		return err
 	}
 	if failure != nil {
@@ -166,7 +169,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 	return p.enough(r)
 }
 
-func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []string) error {
+func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 	if a.json {
 		if err := a.printJSON(r); err != nil {
 			return err
@@ -182,7 +185,7 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool, data []stri
 		return err
 	}
 	if written {
-		weights := ""
+		data, weights := f.data, ""
 		if len(data) > 0 {
 			weights = ", weights in " + strings.Join(data[:min(len(data), 3)], ", ")
 			if len(data) > 3 {
@@ -204,23 +207,6 @@ func same(x, y string) bool {
 	p, errP := filepath.Abs(x)
 	q, errQ := filepath.Abs(y)
 	return errP == nil && errQ == nil && p == q
-}
-
-// readBack returns the hash of the file that was written, and the names of the files with its external data.
-func readBack(a *app, path string) (digest string, data []string) {
-	m, err := a.read(path, onnx.AllowMissingData())
-	if err != nil {
-		return "", nil
-	}
-	defer m.Close()
-	digest, _ = m.SHA256()
-	files, _ := m.Files()
-	for i, f := range files {
-		if i > 0 {
-			data = append(data, f.Path)
-		}
-	}
-	return digest, data
 }
 
 func milliseconds(start time.Time) float64 { return float64(time.Since(start).Microseconds()) / 1000 }

@@ -22,15 +22,13 @@ func (f *applyFlags) write(a *app, m *onnx.Model, out string, cases []golden.Cas
 	if f.externalOver > 0 {
 		options = append(options, onnx.ExternalDataOver(f.externalOver))
 	}
-	if f.golden == "" && !f.crosscheck {
-		return onnx.Write(out, m, options...)
-	}
 	// Under another name until it is checked, so that a failure leaves an older output alone.
 	staged, err := onnx.Stage(out, m, options...)
 	if err != nil {
 		return err
 	}
 	defer staged.Close()
+	f.data = staged.DataFiles()
 	failure := f.readAgain(a, staged.Path(), m)
 	if failure == nil && f.golden != "" {
 		failure = f.reproduce(a, staged.Path(), cases)

@@ -167,8 +167,10 @@ func (p *plan) read(path string) (*onnx.Model, error) {
 		return nil, err
 	}
 	p.input = rewrite.DescribeModel(m, path)
-	if p.input.SHA256, err = m.SHA256(); err != nil {
-		return nil, errors.Join(err, m.Close())
+	if p.app.json { // nothing else shows it
+		if p.input.SHA256, err = onnx.SHA256(path); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
 	}
 	p.readMS = milliseconds(start)
 	return m, nil
