@@ -55,7 +55,7 @@ zoo: all $(FETCHED) ## ZOO=DIR: patch every model of DIR or DIR/models with gold
 	$(TEST_ENV) $(GO) run ./bench/zoo "$(abspath $(ZOO))"
 
 docs: $(BIN) ## write the generated documents again: docs/ops.md, docs/cli.md, docs/targets/matrix.md
-	$(GO) run ./fused/internal/opsdoc docs/ops.md
+	$(GO) run ./fused/internal/generate .
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
 	$(GO) run ./bench/targets models >$(BUILD)/matrix.md && mv $(BUILD)/matrix.md docs/targets/matrix.md
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -180,13 +179,10 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 	}
 	n := m.Graph.AddNode(op.Name, inputs, outputs, s.Attributes...)
 	n.Domain, n.Overload = Domain, f.Overload
+	shapes := op.OutputShapes(s, func(a, _ int64) int64 { return a })
 	for i, typ := range op.OutputTypes(s) {
 		v := cast(outputs[i], fmt.Sprintf("%s_%d_%s", op.Name, number, op.Outputs[i].Name), onnx.Float)
-		dims := s.Dims[0]
-		if op == topKRouter {
-			dims = append(slices.Clone(dims[:len(dims)-1]), s.attr("top_k").Int)
-		}
-		v.SetType(tensorType(onnx.Float, dims))
+		v.SetType(tensorType(onnx.Float, shapes[i]))
 		m.Graph.AddOutput(v)
 		c.Outputs, c.OutputTypes = append(c.Outputs, v.Name), append(c.OutputTypes, typ.String())
 	}

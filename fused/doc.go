@@ -11,4 +11,4 @@
 // so that they load on runtimes that have no bfloat16 or float16 arithmetic.
 package fused
 
-//go:generate go run ./internal/opsdoc ../docs/ops.md
+//go:generate go run ./internal/generate ..

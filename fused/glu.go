@@ -23,19 +23,20 @@ var glu = &Op{
 		{Name: "up", Type: "T", Doc: "shape of gate (no broadcasting)"},
 	},
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of gate"}},
+	Family:  &Family{Name: "swiglu", Summary: "gated activations: SwiGLU and GeGLU"},
+	Devices: Devices(),
 	Attributes: []AttributeSpec{
 		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"}, Doc: "activation of the gate"},
-		{Name: "alpha", Type: onnx.AttrFloat, Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the gelus"},
-		{Name: "limit", Type: onnx.AttrFloat, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
-		{Name: "up_offset", Type: onnx.AttrFloat, Doc: "added to up after clamping (0 for SwiGLU and GeGLU, 1 for gpt-oss)"},
+		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702},
+			Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the gelus"},
+		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5}, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0},
+			Doc: "added to up after clamping (0 for SwiGLU and GeGLU, 1 for gpt-oss)"},
 	},
-	Types:     "T is float32, float16 or bfloat16; everything between the roundings is computed in float32",
+	Types:     independent("T"),
 	Source:    "Shazeer, GLU Variants Improve Transformer (2020); the clamped form is the reference of gpt-oss",
 	SameShape: []int{0, 1},
-	supports: func(s Site) error {
-		if err := oneKernelType("GLU", []Param{{Name: "gate"}, {Name: "up"}}, s.Types); err != nil {
-			return err
-		}
+	check: func(s Site) error {
 		alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 		if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
 			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not negative", alpha, limit, offset)
@@ -45,7 +46,12 @@ var glu = &Op{
 		}
 		return nil
 	},
-	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
+	examples: func(s Site) [][][]int64 {
+		if !gateTried(s) {
+			return nil
+		}
+		return [][][]int64{{exampleX, exampleX}}
+	},
 	overload: func(s Site) string {
 		name := s.attr("activation").String
 		if s.attr("limit").Float > 0 {
@@ -57,6 +63,17 @@ var glu = &Op{
 		return name
 	},
 	define: gluBody,
+}
+
+// gateTried reports whether the kernels of GLU and MoE are tried with a site's gate: plain ones, and clamped as in gpt-oss.
+func gateTried(s Site) bool {
+	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
+	return alpha == 1 && limit == 0 && offset == 0 || gateClamped(s) && alpha != 1 && offset != 0
+}
+
+// gateClamped reports whether a site's gate is silu and clamped.
+func gateClamped(s Site) bool {
+	return s.attr("activation").String == "silu" && s.attr("limit").Float > 0
 }
 
 func gluBody(b *body, s Site) []*onnx.Value {

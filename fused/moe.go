@@ -2,6 +2,7 @@ package fused
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -36,6 +37,8 @@ var moeInputs = []Param{
 	{Name: "down_bias", Type: "V", Doc: "[E, H]", Optional: true},
 }
 
+var moeActivations = []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}
+
 // moe is the experts of a mixture, each token sent through those that the router chose.
 var moe = &Op{
 	Name:    "MoE",
@@ -54,21 +57,90 @@ var moe = &Op{
 	Inputs:  moeInputs,
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
 	Attributes: []AttributeSpec{
-		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, Doc: "activation of the gate"},
-		{Name: "alpha", Type: onnx.AttrFloat, Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
-		{Name: "limit", Type: onnx.AttrFloat, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
-		{Name: "up_offset", Type: onnx.AttrFloat, Doc: "added to up after clamping (1 for gpt-oss)"},
+		{Name: "activation", Type: onnx.AttrString, Values: moeActivations, Doc: "activation of the gate"},
+		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702}, Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
+		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5}, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0}, Doc: "added to up after clamping (1 for gpt-oss)"},
 		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone}, Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the whole"},
 		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut}, Doc: "how the matrices of gate_up are stored"},
 		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut}, Doc: "how those of down are"},
 	},
-	Types: "T and V are float32, float16 or bfloat16, each on its own; W is float32 or T",
+	Family:    mixtureFamily,
+	Devices:   Devices(),
+	Types:     moeTypes(),
+	Variables: []Variable{{Name: "W", Doc: "float32 or the type of X"}},
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores weights, in_out and " +
 		"interleaved are gpt-oss",
-	supports:    moeSupports,
-	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
-	overload:    moeOverload,
-	define:      moeBody,
+	check:    moeSupports,
+	shapes:   moeOutputShapes,
+	examples: moeExamples,
+	overload: moeOverload,
+	define:   moeBody,
+}
+
+func moeTypes() []Combination {
+	var list []Combination
+	for _, c := range independent("T", "W", "V") {
+		if w := c.Types["W"]; w == f32 || w == c.Types["T"] {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// moeOutputShapes: Y is like X, whose width is that of the experts too.
+func moeOutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
+	x := s.dims(MoEX)
+	if w, ids := s.dims(MoEWeights), s.dims(MoEIDs); len(w) > 0 && len(ids) > 0 {
+		equal(w[len(w)-1], ids[len(ids)-1])
+	}
+	hidden := func(input int, layout string, outIn int) {
+		w := s.dims(input)
+		if len(w) != 3 || len(x) == 0 {
+			return
+		}
+		at := outIn
+		if s.attr(layout).String == layoutInOut {
+			at = 3 - outIn
+		}
+		x = withLast(x, equal(x[len(x)-1], w[at]))
+	}
+	hidden(MoEGateUp, "gate_up_layout", 2)
+	hidden(MoEDown, "down_layout", 1)
+	return [][]int64{x}
+}
+
+// moeExamples has each activation in each packing, the four pairs of layouts in turn, with and without biases.
+func moeExamples(s Site) [][][]int64 {
+	const experts, hidden, inner = 4, 22, 10
+	packing, layouts := s.attr("packing").String, []string{layoutOutIn, layoutInOut}
+	up, down := s.attr("gate_up_layout").String, s.attr("down_layout").String
+	turn := slices.Index(moeActivations, s.attr("activation").String)
+	if gateClamped(s) {
+		turn = len(moeActivations)
+	}
+	first, second := layouts[turn%2], layouts[turn/2%2]
+	if packing == packInterleaved {
+		first, second = second, first
+	}
+	if !gateTried(s) || up != first || down != second {
+		return nil
+	}
+	packed := int64(2 * inner)
+	if packing == packNone {
+		if gateClamped(s) {
+			return nil
+		}
+		packed = inner
+	}
+	matrix := func(layout string, out, in int64) []int64 {
+		if layout == layoutInOut {
+			out, in = in, out
+		}
+		return []int64{experts, out, in}
+	}
+	dims := [][]int64{{2, 3, hidden}, {6, 2}, {6, 2}, matrix(up, packed, hidden), matrix(down, hidden, inner)}
+	return [][][]int64{dims, append(slices.Clip(dims), []int64{experts, packed}, []int64{experts, hidden})}
 }
 
 func moeOverload(s Site) string {
@@ -93,20 +165,6 @@ func moeOverload(s Site) string {
 }
 
 func moeSupports(s Site) error {
-	for i, p := range moeInputs {
-		switch {
-		case !s.has(i):
-		case i == MoEIDs && s.Types[i] != onnx.Int64:
-			return fmt.Errorf("mojo.MoE takes ids of int64, not %s", s.Types[i])
-		case i != MoEIDs && !isKernelType(s.Types[i]):
-			return fmt.Errorf("mojo.MoE has no kernel for %s input %s; it takes float32, float16 and bfloat16", s.Types[i], p.Name)
-		case i > MoEGateUp && s.Types[i] != s.Types[MoEGateUp]:
-			return fmt.Errorf("mojo.MoE takes weights of experts of one type: gate_up is %s, %s is %s", s.Types[MoEGateUp], p.Name, s.Types[i])
-		}
-	}
-	if w, t := s.Types[MoEWeights], s.Types[MoEX]; w != onnx.Float && w != t {
-		return fmt.Errorf("mojo.MoE takes weights of float32 or the type of X: X is %s, weights are %s", t, w)
-	}
 	activation, packing := s.attr("activation").String, s.attr("packing").String
 	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 	if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {

@@ -1,10 +1,6 @@
 package fused
 
-import (
-	"fmt"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
 // normRotary is RMSNorm of each head, then RotaryEmbedding of the result: what becomes of queries and keys.
 var normRotary = &Op{
@@ -21,23 +17,26 @@ var normRotary = &Op{
 		{Name: "sin", Type: "N", Doc: "as cos, with the same last dimension"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "N", Doc: "shape of X"}},
+	Family:     rotaryFamily,
+	Devices:    Devices(),
 	Attributes: append(append([]AttributeSpec(nil), scaleAttributes...), rotaryAttributes...),
-	Types:      normTypes + ". N is the type of RMSNorm's result: T with scale_after_cast=0, S with scale_after_cast=1",
+	Types:      normTypes,
+	Variables:  normVariables,
 	Source:     "queries and keys of Qwen3 and Gemma3, each head of which is normalised before it is rotated",
-	supports: func(s Site) error {
+	check: func(s Site) error {
 		if err := normSupports("NormRotary", s, -1, 0, 1); err != nil {
 			return err
 		}
-		n := normOutputType(s, 0, 1)
-		for i, name := range []string{"cos", "sin"} {
-			if t := s.Types[2+i]; t != n {
-				return fmt.Errorf("mojo.NormRotary takes cos and sin of the type of the norm's result, %s: %s is %s", n, name, t)
-			}
-		}
 		return rotarySupports("NormRotary", s, 2)
 	},
-	outputTypes: func(s Site) []onnx.DataType { return []onnx.DataType{normOutputType(s, 0, 1)} },
-	overload:    func(s Site) string { return normOverload(s, -1) + "_" + rotaryOverload(s, 2) },
+	examples: func(s Site) [][][]int64 {
+		list := rotaryExamples(s)
+		for i, dims := range list {
+			list[i] = [][]int64{dims[0], exampleX[2:], dims[1], dims[2]}
+		}
+		return list
+	},
+	overload: func(s Site) string { return normOverload(s, -1) + "_" + rotaryOverload(s, 2) },
 	define: func(b *body, s Site) []*onnx.Value {
 		normed := normBody(b, s, "normed", -1, b.in[0], 0, 1)
 		return []*onnx.Value{rotaryBody(b, s, normed, 2, 2)}

@@ -16,43 +16,55 @@ const Version = 1
 // MinOpset is the oldest opset of the standard that bodies are written for.
 const MinOpset = 13
 
-// Param documents one input or output of an op.
+// Param declares one input or output of an op.
 type Param struct {
 	Name string
-	Type string // type variable, for example "T"
+	Type string // type variable, such as T, or a type
 	Doc  string
-	// Optional says that a node may leave the input out.
+	// Optional says that a node may leave it out; only those after it may be optional too, and all of them are.
 	Optional bool
 }
 
-// AttributeSpec documents one attribute of an op; every attribute is written on every node.
+// AttributeSpec declares one attribute of an op; every attribute is written on every node.
 type AttributeSpec struct {
 	Name string
 	Type onnx.AttributeType
 	// Values lists the allowed strings, or is empty.
 	Values []string
-	Doc    string
+	// Grid lists the values, of type int, float64 or string, that kernels are tried with; nil stands for all of Values.
+	Grid []any
+	Doc  string
 }
 
-// Op is one fused op.
+// Op declares one fused op. The documentation, the tables of the C++ kernels, what the Python tests know of an op, the
+// inference of shapes and the registry of kernels are all made of it.
 type Op struct {
-	Name       string
-	Summary    string
-	Formula    []string // in the notation of docs/ops.md, one line each
+	Name    string
+	Summary string
+	Formula []string // in the notation of docs/ops.md, one line each
+	// Source says where the formula comes from.
+	Source string
+	// Family is the group of kernels that it goes by, Devices what there are kernels for.
+	Family  *Family
+	Devices []Device
+
 	Inputs     []Param
 	Outputs    []Param
 	Attributes []AttributeSpec
-	// Types names the combinations of types that the kernels have, for the documentation.
-	Types string
-	// Source says where the formula comes from.
-	Source string
+	// Types lists the combinations of types that the kernels have, Variables the type variables that follow from others.
+	Types     []Combination
+	Variables []Variable
 	// SameShape lists inputs that must have one shape (no broadcasting); nil when the op has no such rule.
 	SameShape []int
 
-	supports    func(Site) error
-	outputTypes func(Site) []onnx.DataType
-	overload    func(Site) string
-	define      func(*body, Site) []*onnx.Value
+	// check errs unless the kernels take the attributes and shapes; what the fields above say holds already.
+	check func(Site) error
+	// shapes is OutputShapes; nil when every output has the shape of the inputs of SameShape, or else of the first input.
+	shapes func(s Site, equal func(a, b int64) int64) [][]int64
+	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not tried.
+	examples func(Site) [][][]int64
+	overload func(Site) string
+	define   func(*body, Site) []*onnx.Value
 }
 
 // Site is one place of use, as far as a definition depends on it.
@@ -65,21 +77,6 @@ type Site struct {
 	Dims [][]int64
 	// Opset is the version of the standard's domain that the model imports.
 	Opset int64
-}
-
-var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe}
-
-// Ops lists the fused ops in the order of the documentation.
-func Ops() []*Op { return append([]*Op(nil), ops...) }
-
-// Lookup finds an op by name, nil when there is none.
-func Lookup(name string) *Op {
-	for _, o := range ops {
-		if o.Name == name {
-			return o
-		}
-	}
-	return nil
 }
 
 // Supports reports whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
@@ -98,11 +95,11 @@ func (o *Op) Supports(s Site) error {
 			return fmt.Errorf("%s does not broadcast: %s is %v, %s is %v", o.Name, o.Inputs[o.SameShape[0]].Name, a, o.Inputs[i].Name, b)
 		}
 	}
-	return o.supports(s)
+	if err := o.checkTypes(s); err != nil {
+		return err
+	}
+	return o.check(s)
 }
-
-// OutputTypes returns the types of the outputs at a site that is supported.
-func (o *Op) OutputTypes(s Site) []onnx.DataType { return o.outputTypes(s) }
 
 // Function builds the definition for the site: a model-local function whose opset import equals the site's. Sites with
 // the same Overload and opset get equal functions.
@@ -226,32 +223,4 @@ func (s Site) lastDim(i int) int64 {
 		return -1
 	}
 	return d[len(d)-1]
-}
-
-// isKernelType reports whether kernels are built for t.
-func isKernelType(t onnx.DataType) bool {
-	return t == onnx.Float || t == onnx.Float16 || t == onnx.BFloat16
-}
-
-// kernelTypes errs unless the inputs that the site has, and that params list, are of types that kernels are built for.
-func kernelTypes(op string, params []Param, s Site) error {
-	for i, p := range params {
-		if s.has(i) && !isKernelType(s.Types[i]) {
-			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes float32, float16 and bfloat16", op, s.Types[i], p.Name)
-		}
-	}
-	return nil
-}
-
-// oneKernelType errs unless all types are one type that kernels are built for.
-func oneKernelType(op string, params []Param, types []onnx.DataType) error {
-	for i, t := range types {
-		if !isKernelType(t) {
-			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes float32, float16 and bfloat16", op, t, params[i].Name)
-		}
-		if t != types[0] {
-			return fmt.Errorf("mojo.%s takes inputs of one type: %s is %s, %s is %s", op, params[0].Name, types[0], params[i].Name, t)
-		}
-	}
-	return nil
 }

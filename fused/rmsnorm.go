@@ -7,17 +7,36 @@ import (
 )
 
 var normAttributes = append([]AttributeSpec{
-	{Name: "axis", Type: onnx.AttrInt, Doc: "first axis that is normalised, counted from the end (negative): -1 normalises the last axis"},
+	{Name: "axis", Type: onnx.AttrInt, Doc: "first axis that is normalised, counted from the end (negative): -1 normalises the last axis",
+		Grid: []any{-1}},
 }, scaleAttributes...)
 
 // scaleAttributes are those of a norm over the last axis.
 var scaleAttributes = []AttributeSpec{
-	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares"},
-	{Name: "scale_after_cast", Type: onnx.AttrInt, Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in float32"},
+	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Grid: []any{1e-6}},
+	{Name: "scale_after_cast", Type: onnx.AttrInt, Grid: []any{0, 1},
+		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in float32"},
 }
 
-const normTypes = "(T, S) is (float32, float32), (float16, float16) or (bfloat16, bfloat16); with scale_after_cast=0 also " +
-	"(float16, float32) and (bfloat16, float32); with scale_after_cast=1 also (float32, float16) and (float32, bfloat16)"
+// normTypes are those of X (T) and scale (S). Equal types serve both values of scale_after_cast. Unequal ones serve one:
+// the product takes the type of the output, which is the narrow one in every export seen.
+var normTypes = []Combination{
+	{Types: map[string]onnx.DataType{"T": f32, "S": f32}},
+	{Types: map[string]onnx.DataType{"T": f16, "S": f16}},
+	{Types: map[string]onnx.DataType{"T": bf16, "S": bf16}},
+	{Types: map[string]onnx.DataType{"T": f16, "S": f32}, Attribute: "scale_after_cast", Value: 0},
+	{Types: map[string]onnx.DataType{"T": bf16, "S": f32}, Attribute: "scale_after_cast", Value: 0},
+	{Types: map[string]onnx.DataType{"T": f32, "S": f16}, Attribute: "scale_after_cast", Value: 1},
+	{Types: map[string]onnx.DataType{"T": f32, "S": bf16}, Attribute: "scale_after_cast", Value: 1},
+}
+
+// normVariables has the type of a norm's result, N.
+var normVariables = []Variable{{Name: "N", Doc: "the type of the norm's result", Attribute: "scale_after_cast", Of: []string{"T", "S"}}}
+
+var normFamily = &Family{Name: "rmsnorm", Summary: "RMSNorm, alone or with the residual addition before it"}
+
+// exampleX is a shape of X whose rows no vector width divides.
+var exampleX = []int64{2, 3, 22}
 
 var normFormula = []string{
 	"n = float32(X) / sqrt(mean(float32(X)^2, axes axis..-1) + epsilon)",
@@ -30,19 +49,20 @@ var rmsNorm = &Op{
 	Name:    "RMSNorm",
 	Summary: "Root-mean-square layer normalisation with statistics in float32.",
 	Formula: normFormula,
+	Family:  normFamily,
+	Devices: Devices(),
 	Inputs: []Param{
 		{Name: "X", Type: "T", Doc: "any rank of at least -axis"},
 		{Name: "scale", Type: "S", Doc: "shape X.shape[axis:]"},
 	},
-	Outputs:    []Param{{Name: "Y", Type: "T or S", Doc: "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"}},
+	Outputs:    []Param{{Name: "Y", Type: "N", Doc: "shape of X"}},
 	Attributes: normAttributes,
 	Types:      normTypes,
+	Variables:  normVariables,
 	Source: "Zhang and Sennrich, Root Mean Square Layer Normalization (2019); RMSNormalization of ONNX opset 23 is " +
 		"scale_after_cast=1 with stash_type=1, the modules of PyTorch transformers are either form",
-	supports: func(s Site) error { return normSupports("RMSNorm", s, s.attr("axis").Int, 0, 1) },
-	outputTypes: func(s Site) []onnx.DataType {
-		return []onnx.DataType{normOutputType(s, 0, 1)}
-	},
+	check:    func(s Site) error { return normSupports("RMSNorm", s, s.attr("axis").Int, 0, 1) },
+	examples: func(Site) [][][]int64 { return [][][]int64{{exampleX, exampleX[2:]}} },
 	overload: func(s Site) string { return normOverload(s, s.attr("axis").Int) },
 	define: func(b *body, s Site) []*onnx.Value {
 		return []*onnx.Value{normBody(b, s, "Y", s.attr("axis").Int, b.in[0], 0, 1)}
@@ -53,6 +73,8 @@ var rmsNorm = &Op{
 var addRMSNorm = &Op{
 	Name:    "AddRMSNorm",
 	Summary: "Residual addition followed by root-mean-square layer normalisation; the sum is an output too.",
+	Family:  normFamily,
+	Devices: Devices(),
 	Formula: append([]string{"sum = round_T(X + residual)"}, "Y = RMSNorm(sum, scale; axis, epsilon, scale_after_cast)"),
 	Inputs: []Param{
 		{Name: "X", Type: "T", Doc: "any rank of at least -axis"},
@@ -60,23 +82,17 @@ var addRMSNorm = &Op{
 		{Name: "scale", Type: "S", Doc: "shape X.shape[axis:]"},
 	},
 	Outputs: []Param{
-		{Name: "Y", Type: "T or S", Doc: "shape of X; type T with scale_after_cast=0, S with scale_after_cast=1"},
-		{Name: "sum", Type: "T", Doc: "shape of X"},
+		{Name: "Y", Type: "N", Doc: "shape of X"},
+		{Name: "sum", Type: "T", Doc: "shape of X", Optional: true},
 	},
 	Attributes: normAttributes,
 	Types:      normTypes,
+	Variables:  normVariables,
 	Source:     "pre-norm decoder blocks: the sum feeds the next block, its norm feeds attention or MLP",
 	SameShape:  []int{0, 1},
-	supports: func(s Site) error {
-		if s.Types[0] != s.Types[1] {
-			return fmt.Errorf("mojo.AddRMSNorm takes X and residual of one type, not %s and %s", s.Types[0], s.Types[1])
-		}
-		return normSupports("AddRMSNorm", s, s.attr("axis").Int, 0, 2)
-	},
-	outputTypes: func(s Site) []onnx.DataType {
-		return []onnx.DataType{normOutputType(s, 0, 2), s.Types[0]}
-	},
-	overload: func(s Site) string { return normOverload(s, s.attr("axis").Int) },
+	check:      func(s Site) error { return normSupports("AddRMSNorm", s, s.attr("axis").Int, 0, 2) },
+	examples:   func(Site) [][][]int64 { return [][][]int64{{exampleX, exampleX, exampleX[2:]}} },
+	overload:   func(s Site) string { return normOverload(s, s.attr("axis").Int) },
 	define: func(b *body, s Site) []*onnx.Value {
 		exact := b.call("sum_32", "Add", b.float32("X_32", b.in[0]), b.float32("residual_32", b.in[1]))
 		sum := b.round("sum", exact, 0)
@@ -115,13 +131,6 @@ func normOverload(s Site, axis int64) string {
 	return name
 }
 
-func normOutputType(s Site, x, scale int) onnx.DataType {
-	if s.attr("scale_after_cast").Int == 1 {
-		return s.Types[scale]
-	}
-	return s.Types[x]
-}
-
 func normSupports(op string, s Site, axis int64, x, scale int) error {
 	after, epsilon := s.attr("scale_after_cast").Int, s.attr("epsilon").Float
 	if axis >= 0 || axis < -8 {
@@ -132,11 +141,6 @@ func normSupports(op string, s Site, axis int64, x, scale int) error {
 	}
 	if !(epsilon >= 0) {
 		return fmt.Errorf("mojo.%s attribute epsilon is %v; it must not be negative", op, epsilon)
-	}
-	t, st := s.Types[x], s.Types[scale]
-	mixed := after == 0 && st == onnx.Float || after == 1 && t == onnx.Float
-	if !isKernelType(t) || !isKernelType(st) || t != st && !mixed {
-		return fmt.Errorf("mojo.%s has no kernel for X of %s with scale of %s and scale_after_cast=%d", op, t, st, after)
 	}
 	xd, sd := s.dims(x), s.dims(scale)
 	if xd == nil || sd == nil {

@@ -17,11 +17,13 @@ const (
 
 // rotaryAttributes are those of a rotation.
 var rotaryAttributes = []AttributeSpec{
-	{Name: "interleaved", Type: onnx.AttrInt, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
-	{Name: "rotary_dim", Type: onnx.AttrInt, Doc: "how many channels are rotated (r): even, from 2 to D"},
+	{Name: "interleaved", Type: onnx.AttrInt, Grid: []any{0, 1}, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
+	{Name: "rotary_dim", Type: onnx.AttrInt, Grid: []any{22, 10}, Doc: "how many channels are rotated (r): even, from 2 to D"},
 	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Doc: "which r of the D channels are rotated; first where all are"},
 	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved}, Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
 }
+
+var rotaryFamily = &Family{Name: "rope", Summary: "rotary position embedding, alone or with the RMSNorm of each head before it"}
 
 // rotaryEmbedding rotates pairs of channels by the angles whose cosines and sines are given.
 var rotaryEmbedding = &Op{
@@ -42,18 +44,24 @@ var rotaryEmbedding = &Op{
 	},
 	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
 	Attributes: rotaryAttributes,
-	Types:      "T is float32, float16 or bfloat16",
+	Family:     rotaryFamily,
+	Devices:    Devices(),
+	Types:      independent("T"),
 	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers interleaved=0; " +
 		"partial rotation is that of GPT-J and GPT-NeoX",
-	supports: func(s Site) error {
-		if err := oneKernelType("RotaryEmbedding", []Param{{Name: "X"}, {Name: "cos"}, {Name: "sin"}}, s.Types); err != nil {
-			return err
-		}
-		return rotarySupports("RotaryEmbedding", s, 1)
-	},
-	outputTypes: func(s Site) []onnx.DataType { return s.Types[:1] },
-	overload:    func(s Site) string { return rotaryOverload(s, 1) },
-	define:      func(b *body, s Site) []*onnx.Value { return []*onnx.Value{rotaryBody(b, s, b.in[0], 0, 1)} },
+	check:    func(s Site) error { return rotarySupports("RotaryEmbedding", s, 1) },
+	examples: rotaryExamples,
+	overload: func(s Site) string { return rotaryOverload(s, 1) },
+	define:   func(b *body, s Site) []*onnx.Value { return []*onnx.Value{rotaryBody(b, s, b.in[0], 0, 1)} },
+}
+
+// rotaryExamples has tables of both widths.
+func rotaryExamples(s Site) [][][]int64 {
+	r := s.attr("rotary_dim").Int
+	if r == exampleX[2] && s.attr("rotated_side").String == sideLast {
+		return nil // all channels: there are no sides
+	}
+	return [][][]int64{{exampleX, {3, r}, {2, 1, r}}, {exampleX, {3, r / 2}, {2, 1, r / 2}}}
 }
 
 // rotaryOverload names what the body depends on: the width of the tables, of which cos is the first, the two layouts, and

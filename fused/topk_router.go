@@ -19,11 +19,6 @@ const (
 	correctionArg = 1 // the input correction_bias
 )
 
-var routerInputs = []Param{
-	{Name: "logits", Type: "T", Doc: "[..., E]: any rank of at least 1"},
-	{Name: "correction_bias", Type: "B", Doc: "[E]: added for the choice alone", Optional: true},
-}
-
 // topKRouter chooses the experts of each token and their weights.
 var topKRouter = &Op{
 	Name:    "TopKRouter",
@@ -38,38 +33,67 @@ var topKRouter = &Op{
 		"renormalize=1: w = w / (sum(w) + epsilon)",
 		"weights = w * scale",
 	},
-	Inputs: routerInputs,
+	Inputs: []Param{
+		{Name: "logits", Type: "T", Doc: "[..., E]: any rank of at least 1"},
+		{Name: "correction_bias", Type: "B", Doc: "[E]: added for the choice alone", Optional: true},
+	},
 	Outputs: []Param{
 		{Name: "weights", Type: "float32", Doc: "[..., k]"},
 		{Name: "ids", Type: "int64", Doc: "[..., k]: numbers of experts, 0 to E-1"},
 	},
 	Attributes: []AttributeSpec{
-		{Name: "top_k", Type: onnx.AttrInt, Doc: "how many experts a token goes to (k)"},
+		{Name: "top_k", Type: onnx.AttrInt, Grid: []any{3}, Doc: "how many experts a token goes to (k)"},
 		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid, scoreSqrtSoft}, Doc: "what makes scores of logits"},
 		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst}, Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
-		{Name: "groups", Type: onnx.AttrInt, Doc: "into how many groups the experts are parted; 1: none"},
-		{Name: "group_top_k", Type: onnx.AttrInt, Doc: "how many groups stay; 1 for one group"},
+		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 4}, Doc: "into how many groups the experts are parted; 1: none"},
+		{Name: "group_top_k", Type: onnx.AttrInt, Grid: []any{1, 2}, Doc: "how many groups stay; 1 for one group"},
 		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum}, Doc: "the score of a group"},
-		{Name: "excluded_score", Type: onnx.AttrFloat, Doc: "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
-		{Name: "renormalize", Type: onnx.AttrInt, Doc: "1: the weights of a token are divided by their sum"},
-		{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to that sum; 0 where nothing is"},
-		{Name: "scale", Type: onnx.AttrFloat, Doc: "factor of the weights"},
+		{Name: "excluded_score", Type: onnx.AttrFloat, Grid: []any{0.0, math.Inf(-1)},
+			Doc: "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
+		{Name: "renormalize", Type: onnx.AttrInt, Grid: []any{0, 1}, Doc: "1: the weights of a token are divided by their sum"},
+		{Name: "epsilon", Type: onnx.AttrFloat, Grid: []any{1e-20}, Doc: "added to that sum; 0 where nothing is"},
+		{Name: "scale", Type: onnx.AttrFloat, Grid: []any{2.5}, Doc: "factor of the weights"},
 	},
-	Types: "T and B are float32, float16 or bfloat16, each on its own",
+	Family:  mixtureFamily,
+	Devices: Devices(),
+	Types:   independent("T", "B"),
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); order=top_k_first is gpt-oss, score_first Mixtral and Qwen; " +
 		"groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and sigmoid), sqrtsoftplus is DeepSeek-V4's",
-	supports: routerSupports,
-	outputTypes: func(Site) []onnx.DataType {
-		return []onnx.DataType{onnx.Float, onnx.Int64}
-	},
+	check:    routerSupports,
+	shapes:   routerShapes,
+	examples: routerExamples,
 	overload: routerOverload,
 	define:   routerBody,
 }
 
-func routerSupports(s Site) error {
-	if err := kernelTypes("TopKRouter", routerInputs, s); err != nil {
-		return err
+var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: their routers, and the experts as one op"}
+
+// routerShapes has top_k in the place of the experts.
+func routerShapes(s Site, _ func(a, b int64) int64) [][]int64 {
+	k := s.attr("top_k").Int
+	if k < 1 {
+		k = -1
 	}
+	shape := withLast(s.dims(0), k)
+	return [][]int64{shape, shape}
+}
+
+// routerExamples are without and with a correction. Groups are of DeepSeek's two kinds.
+func routerExamples(s Site) [][][]int64 {
+	v2 := s.attr("group_score").String == groupMax && s.attr("excluded_score").Float == 0
+	v3 := s.attr("group_score").String == groupTop2Sum && s.attr("excluded_score").Float != 0
+	renormalize, kept := s.attr("renormalize").Int == 1, s.attr("group_top_k").Int
+	if s.attr("groups").Int == 1 {
+		if kept != 1 || !v2 {
+			return nil
+		}
+	} else if kept != 2 || s.attr("order").String != scoreFirst || !(v2 && !renormalize || v3 && renormalize) {
+		return nil
+	}
+	return [][][]int64{{{2, 3, 20}}, {{5, 20}, {20}}}
+}
+
+func routerSupports(s Site) error {
 	k, groups, groupK := s.attr("top_k").Int, s.attr("groups").Int, s.attr("group_top_k").Int
 	if k < 1 {
 		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d; it must be at least 1", k)

@@ -17,9 +17,9 @@ type Kernel struct {
 	Device string
 	// Summary says in a few words what it fuses.
 	Summary string
-	// Patterns are the built-in patterns whose matches it takes, Ops the fused ops it implements.
-	Patterns []string
+	// Ops are the fused ops it implements. A kernel of the standard has none: it takes the matches of Patterns.
 	Ops      []string
+	Patterns []string
 	// Available says why the kernel cannot be used in the environment; nil when it can.
 	Available func(*Environment) error
 }
@@ -66,47 +66,13 @@ func (e *UnknownKernelError) Error() string {
 	return fmt.Sprintf("unknown kernel %q; there are %s", e.ID, strings.Join(e.Known, ", "))
 }
 
-func needsLibrary(e *Environment) error {
-	_, err := e.Library()
-	return err
+// libraries finds the libraries that hold the kernels for each device.
+var libraries = map[fused.Device]func(*Environment) (string, error){
+	fused.CPU: (*Environment).Library, fused.CUDA: (*Environment).CUDALibrary, fused.NPU: (*Environment).CANNLibrary,
 }
 
-func needsCUDALibrary(e *Environment) error {
-	_, err := e.CUDALibrary()
-	return err
-}
-
-func needsCANNLibrary(e *Environment) error {
-	_, err := e.CANNLibrary()
-	return err
-}
-
-// registry holds the kernels in the order they are applied and reported.
-var registry = mustRegister(nil,
-	&Kernel{ID: "cpu_fused_rmsnorm", Device: "cpu", Summary: "RMSNorm, alone or with the residual addition before it",
-		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsLibrary},
-	&Kernel{ID: "cpu_fused_swiglu", Device: "cpu", Summary: "gated activations: SwiGLU and GeGLU",
-		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsLibrary},
-	&Kernel{ID: "cpu_fused_rope", Device: "cpu", Summary: "rotary position embedding, alone or with the RMSNorm of each head before it",
-		Patterns: []string{"NormRotary", "RotaryEmbedding"}, Ops: []string{"RotaryEmbedding", "NormRotary"}, Available: needsLibrary},
-	&Kernel{ID: "cpu_fused_moe", Device: "cpu", Summary: "mixtures of experts: their routers, and the experts as one op",
-		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsLibrary},
-	&Kernel{ID: "cuda_fused_rmsnorm", Device: "cuda", Summary: "RMSNorm, alone or with the residual addition before it",
-		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsCUDALibrary},
-	&Kernel{ID: "cuda_fused_swiglu", Device: "cuda", Summary: "gated activations: SwiGLU and GeGLU",
-		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsCUDALibrary},
-	&Kernel{ID: "cuda_fused_rope", Device: "cuda", Summary: "rotary position embedding, alone or with the RMSNorm of each head before it",
-		Patterns: []string{"NormRotary", "RotaryEmbedding"}, Ops: []string{"RotaryEmbedding", "NormRotary"}, Available: needsCUDALibrary},
-	&Kernel{ID: "cuda_fused_moe", Device: "cuda", Summary: "mixtures of experts: their routers, and the experts as one op",
-		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsCUDALibrary},
-	&Kernel{ID: "npu_fused_rmsnorm", Device: "npu", Summary: "RMSNorm, alone or with the residual addition before it",
-		Patterns: []string{"AddRMSNorm", "RMSNorm"}, Ops: []string{"RMSNorm", "AddRMSNorm"}, Available: needsCANNLibrary},
-	&Kernel{ID: "npu_fused_swiglu", Device: "npu", Summary: "gated activations: SwiGLU and GeGLU",
-		Patterns: []string{"SwiGLU", "ClampedSwiGLU", "GeGLU"}, Ops: []string{"GLU"}, Available: needsCANNLibrary},
-	&Kernel{ID: "npu_fused_rope", Device: "npu", Summary: "rotary position embedding, alone or with the RMSNorm of each head before it",
-		Patterns: []string{"NormRotary", "RotaryEmbedding"}, Ops: []string{"RotaryEmbedding", "NormRotary"}, Available: needsCANNLibrary},
-	&Kernel{ID: "npu_fused_moe", Device: "npu", Summary: "mixtures of experts: their routers, and the experts as one op",
-		Patterns: []string{"TopKRouter", "MoE"}, Ops: []string{"TopKRouter", "MoE"}, Available: needsCANNLibrary},
+// registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the standard.
+var registry = mustRegister(catalogue(),
 	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
 		Patterns: []string{"LayerNorm"}},
 	&Kernel{ID: "onnx_softmax", Device: DeviceAny, Summary: "softmax of scores less the greatest one, by Softmax of the standard",
@@ -115,8 +81,27 @@ var registry = mustRegister(nil,
 		Patterns: []string{"KeyTranspose"}},
 )
 
+// catalogue makes a kernel of each family of fused ops and each device that has kernels for some of them.
+func catalogue() []*Kernel {
+	var list []*Kernel
+	for _, device := range fused.Devices() {
+		library := libraries[device]
+		for _, family := range fused.Families() {
+			k := &Kernel{ID: fmt.Sprintf("%s_fused_%s", device, family.Name), Device: string(device), Summary: family.Summary,
+				Available: func(e *Environment) error { _, err := library(e); return err }}
+			for _, op := range family.Of(device) {
+				k.Ops = append(k.Ops, op.Name)
+			}
+			if k.Ops != nil {
+				list = mustRegister(list, k)
+			}
+		}
+	}
+	return list
+}
+
 // needsNaming says that the kernel runs on a device that a backend must name.
-func (k *Kernel) needsNaming() bool { return k.Device != "cpu" && k.Device != DeviceAny }
+func (k *Kernel) needsNaming() bool { return k.Device != string(fused.CPU) && k.Device != DeviceAny }
 
 // Register adds a kernel after the built-in ones. An id that is empty or taken, and an op that the catalogue lacks, are
 // errors.
@@ -149,7 +134,7 @@ func mustRegister(list []*Kernel, kernels ...*Kernel) []*Kernel {
 	for _, k := range kernels {
 		var err error
 		if list, err = register(list, k); err != nil {
-			panic(err) // a mistake of the table above, caught by any test
+			panic(err) // a mistake in a table of this program, caught by any test
 		}
 	}
 	return list

@@ -166,10 +166,10 @@ func probe(o *fused.Op, site fused.Site) (*onnx.Model, *onnx.Node) {
 		}
 		in = append(in, m.Graph.AddInput(p.Name, onnx.Type{DataType: site.Types[i], HasShape: true, Dims: shape(len(site.Dims[i]))}))
 	}
-	types := o.OutputTypes(site)
+	types, shapes := o.OutputTypes(site), o.OutputShapes(site, func(a, _ int64) int64 { return a })
 	for i, p := range o.Outputs {
 		v := m.Graph.NewValue(p.Name)
-		v.SetType(onnx.Type{DataType: types[i], HasShape: true, Dims: shape(len(site.Dims[0]))})
+		v.SetType(onnx.Type{DataType: types[i], HasShape: true, Dims: shape(len(shapes[i]))})
 		out = append(out, v)
 	}
 	n := m.Graph.AddNode(o.Name, in, out, site.Attributes...)

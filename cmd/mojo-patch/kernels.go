@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -104,27 +103,26 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)
-			for _, types := range typeCombinations(op) {
-				if r := tryTypes(p, k, op, types); r.Forms > 0 {
-					if r.Status == kernelUnknown {
-						r.Reason = reason
-					}
-					rows = append(rows, r)
+			for _, types := range op.Types {
+				r := tryTypes(p, k, op, types)
+				if r.Status == kernelUnknown {
+					r.Reason = reason
 				}
+				rows = append(rows, r)
 			}
 		}
 	}
 	return rows, missing
 }
 
-// tryTypes tries all forms of a kernel that take these types of inputs.
-func tryTypes(p *prober, k *rewrite.Kernel, op *fused.Op, types []onnx.DataType) kernelRow {
+// tryTypes tries all forms of a kernel that take these types.
+func tryTypes(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.Combination) kernelRow {
 	r := kernelRow{Kernel: k.ID, Op: op.Name, Device: k.Device, Status: kernelUnknown}
 	worst := 0.0
-	for _, t := range types {
-		r.Types = append(r.Types, t.String())
+	for _, input := range op.Inputs {
+		r.Types = append(r.Types, op.TypeOf(input, types).String())
 	}
-	for _, s := range probeSites(op, types) {
+	for _, s := range op.Examples(types, probeOpset) {
 		r.Forms++
 		if p == nil || r.Status == kernelFails {
 			continue

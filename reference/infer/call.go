@@ -165,6 +165,23 @@ func (c *call) must(a, b int64) int64 {
 	return -1
 }
 
+// same returns the shape that a and b, which ought to be equal, have.
+func (c *call) same(a, b []int64) []int64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil || sameSlice(a, b):
+		return a
+	case len(a) != len(b):
+		return nil
+	}
+	out := a
+	for i, d := range b {
+		out = with(out, i, c.must(out[i], d))
+	}
+	return out
+}
+
 // join returns the dimension that a and b broadcast to.
 func (c *call) join(a, b int64) int64 {
 	switch {

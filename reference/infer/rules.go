@@ -3,6 +3,7 @@ package infer
 import (
 	"maps"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -15,7 +16,7 @@ type ruleKey struct{ domain, op string }
 
 const (
 	microsoftDomain = "com.microsoft"
-	mojoDomain      = "mojo"
+	mojoDomain      = fused.Domain
 )
 
 // rules is the table of operators. Ops with graphs inside are in flows.

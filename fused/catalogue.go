@@ -1,0 +1,62 @@
+package fused
+
+import "slices"
+
+// ops is the catalogue, in the order of the documentation.
+var ops = []*Op{rmsNorm, addRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe}
+
+// Ops lists the fused ops in the order of the documentation.
+func Ops() []*Op { return slices.Clone(ops) }
+
+// Lookup returns the op of a name, nil when there is none.
+func Lookup(name string) *Op {
+	for _, o := range ops {
+		if o.Name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// Family is a group of ops whose kernels are asked for by one id, such as cpu_fused_rmsnorm.
+type Family struct {
+	// Name ends the ids: rmsnorm.
+	Name string
+	// Summary says in a few words what the kernels fuse.
+	Summary string
+}
+
+// Families lists the families in the order of their first ops.
+func Families() []*Family {
+	var list []*Family
+	for _, o := range ops {
+		if !slices.Contains(list, o.Family) {
+			list = append(list, o.Family)
+		}
+	}
+	return list
+}
+
+// Device is a kind of device that kernels are written for.
+type Device string
+
+// The devices that kernels are written for.
+const (
+	CPU  Device = "cpu"
+	CUDA Device = "cuda"
+	NPU  Device = "npu" // Huawei Ascend
+)
+
+// Devices lists the devices, in the order in which kernels are applied and reported.
+func Devices() []Device { return []Device{CPU, CUDA, NPU} }
+
+// Of lists the family's ops that have a kernel for the device.
+func (f *Family) Of(d Device) []*Op {
+	var list []*Op
+	for _, o := range ops {
+		if o.Family == f && slices.Contains(o.Devices, d) {
+			list = append(list, o)
+		}
+	}
+	return list
+}

@@ -1,0 +1,173 @@
+package fused
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The element types that kernels compute with.
+const (
+	f32  = onnx.Float
+	f16  = onnx.Float16
+	bf16 = onnx.BFloat16
+)
+
+// Combination is one combination of element types that an op takes.
+type Combination struct {
+	// Types has the type of each variable of the op's signature.
+	Types map[string]onnx.DataType
+	// Attribute, where it is not empty, must have the value Value.
+	Attribute string
+	Value     int64
+}
+
+// Variable describes a type variable that follows from others.
+type Variable struct {
+	Name string
+	// Doc completes "takes an input of ...".
+	Doc string
+	// Attribute, where it is not empty, picks the variable that this one stands for: Of[its value]. Combinations do not
+	// list such a variable.
+	Attribute string
+	Of        []string
+}
+
+// literals are the names in a signature that stand for themselves.
+var literals = map[string]onnx.DataType{onnx.Float.String(): onnx.Float, onnx.Int64.String(): onnx.Int64}
+
+// independent lists all combinations of kernel types for the variables; the last one varies fastest.
+func independent(variables ...string) []Combination {
+	list := []Combination{{}}
+	for _, v := range variables {
+		var more []Combination
+		for _, c := range list {
+			for _, t := range []onnx.DataType{f32, f16, bf16} {
+				more = append(more, c.with(v, t))
+			}
+		}
+		list = more
+	}
+	return list
+}
+
+// with is c with one more variable.
+func (c Combination) with(variable string, t onnx.DataType) Combination {
+	types := map[string]onnx.DataType{variable: t}
+	for v, t := range c.Types {
+		types[v] = t
+	}
+	c.Types = types
+	return c
+}
+
+// takes reports whether the combination holds for the attributes of a site.
+func (c Combination) takes(s Site) bool {
+	return c.Attribute == "" || s.attr(c.Attribute).Int == c.Value
+}
+
+// Variable returns what is declared of a type variable that follows from others, nil for one that is free.
+func (o *Op) Variable(name string) *Variable {
+	for i := range o.Variables {
+		if o.Variables[i].Name == name {
+			return &o.Variables[i]
+		}
+	}
+	return nil
+}
+
+// resolve returns the variable, or the name of a type, that stands for name at a site.
+func (o *Op) resolve(name string, s Site) string {
+	v := o.Variable(name)
+	if v == nil || v.Attribute == "" {
+		return name
+	}
+	return v.Of[min(max(s.attr(v.Attribute).Int, 0), int64(len(v.Of)-1))]
+}
+
+// TypeOf returns the type that a parameter has in a combination.
+func (o *Op) TypeOf(p Param, c Combination) onnx.DataType {
+	if t, ok := literals[p.Type]; ok {
+		return t
+	}
+	if v := o.Variable(p.Type); v != nil && v.Attribute != "" {
+		if c.Attribute == v.Attribute {
+			return c.Types[v.Of[c.Value]]
+		}
+		return c.Types[v.Of[0]] // the same for every value: see the test of the catalogue
+	}
+	return c.Types[p.Type]
+}
+
+// OutputTypes returns the types of the outputs at a site: Undefined where the types of the inputs do not tell.
+func (o *Op) OutputTypes(s Site) []onnx.DataType {
+	types := make([]onnx.DataType, len(o.Outputs))
+	for i, out := range o.Outputs {
+		name := o.resolve(out.Type, s)
+		types[i] = literals[name]
+		for j := 0; j < len(o.Inputs) && types[i] == onnx.Undefined; j++ {
+			if s.has(j) && o.resolve(o.Inputs[j].Type, s) == name {
+				types[i] = s.Types[j]
+			}
+		}
+	}
+	return types
+}
+
+// checkTypes errs unless a combination has the types of the site's inputs.
+func (o *Op) checkTypes(s Site) error {
+	left := slices.Clone(o.Types)
+	first := map[string]int{}
+	for i, p := range o.Inputs {
+		if !s.has(i) {
+			continue
+		}
+		t, name := s.Types[i], o.resolve(p.Type, s)
+		if want, ok := literals[name]; ok {
+			if t != want {
+				return fmt.Errorf("mojo.%s takes %s of %s, not %s", o.Name, p.Name, want, t)
+			}
+			continue
+		}
+		if !slices.ContainsFunc(o.Types, func(c Combination) bool { return c.Types[name] == t }) {
+			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes float32, float16 and bfloat16", o.Name, t, p.Name)
+		}
+		j, seen := first[name]
+		if !seen {
+			first[name] = i
+		}
+		v := o.Variable(p.Type)
+		if seen && t != s.Types[j] {
+			if v != nil {
+				return fmt.Errorf("mojo.%s takes %s of %s, %s: %s is %s", o.Name, p.Name, v.Doc, s.Types[j], p.Name, t)
+			}
+			return fmt.Errorf("mojo.%s takes inputs of one type: %s is %s, %s is %s", o.Name, o.Inputs[j].Name, s.Types[j], p.Name, t)
+		}
+		left = slices.DeleteFunc(left, func(c Combination) bool { return c.Types[name] != t || !c.takes(s) })
+		if len(left) == 0 {
+			if v != nil {
+				return fmt.Errorf("mojo.%s takes %s of %s: %s is %s", o.Name, p.Name, v.Doc, p.Name, t)
+			}
+			return fmt.Errorf("mojo.%s has no kernel for %s", o.Name, o.typesOf(s, i+1))
+		}
+	}
+	return nil
+}
+
+// typesOf names the types of the first n inputs, and the attributes that combinations depend on.
+func (o *Op) typesOf(s Site, n int) string {
+	var words []string
+	for i, p := range o.Inputs[:n] {
+		if s.has(i) {
+			words = append(words, fmt.Sprintf("%s of %s", p.Name, s.Types[i]))
+		}
+	}
+	for _, a := range o.Attributes {
+		if slices.ContainsFunc(o.Types, func(c Combination) bool { return c.Attribute == a.Name }) {
+			words = append(words, fmt.Sprintf("%s=%d", a.Name, s.attr(a.Name).Int))
+		}
+	}
+	return strings.Join(words, ", ")
+}
