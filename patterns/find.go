@@ -15,7 +15,7 @@ type Pattern = notation.Pattern
 
 // Set is a list of patterns, tried in order at every node.
 type Set struct {
-	Patterns []*Pattern
+	Patterns []*Pattern // in the order they are tried at a node
 	scope    *notation.Scope
 	index    *match.Index
 	forms    map[*Pattern]*goForm // of the patterns that have no text

@@ -1,4 +1,4 @@
-# Rotary position embedding (Su et al. 2021), in whatever layout of pairs and however it is spelled: see Rotation in rotation.go.
+# Rotary position embedding (Su et al. 2021), in whatever layout of pairs and however it is spelled: see package rotary.
 
 pattern RotaryEmbedding(x, cos, sin) -> y {
   anchor Neg, Sub

@@ -10,12 +10,13 @@ import (
 // Attempt is one attempt to match a pattern at a root. Matching is by continuations: every step calls k for the rest and
 // undoes its bindings when the rest fails, so that all branches are tried until one leads to a whole match.
 type Attempt struct {
-	g       *View
 	Pattern *notation.Pattern
-	Slots   []Binding
-	tags    []int8
-	Nodes   []*onnx.Node // matched so far
-	steps   int
+	Slots   []Binding    // what its names stand for, by Pattern.Slots
+	Nodes   []*onnx.Node // matched so far; a node may stand there several times
+
+	g     *View
+	tags  []int8
+	steps int
 	// lenient is the number of failures that may pass, which forgiven then holds.
 	lenient  int
 	forgiven []*failure
@@ -27,7 +28,7 @@ type Attempt struct {
 type Binding struct {
 	Value    *onnx.Value
 	Captured any
-	Form     Form
+	Form     Form // of the value
 }
 
 // Form is what has to be done to a value before the op reads it.
@@ -39,6 +40,7 @@ type Form struct {
 // maxSteps bounds one attempt, so that a pattern with many branches cannot stall on a large graph.
 const maxSteps = 20000
 
+// NewAttempt returns an attempt that begins nowhere yet: see At.
 func NewAttempt(g *View, pat *notation.Pattern) *Attempt {
 	return &Attempt{g: g, Pattern: pat, Slots: make([]Binding, len(pat.Slots)), tags: make([]int8, len(pat.Tags))}
 }
@@ -247,6 +249,7 @@ func (s *Attempt) matchOperand(e *notation.Call, args []notation.Expr, v *onnx.V
 	return s.with(v.Producer, func() bool { return s.matchNested(e, v.Producer, args, k) })
 }
 
+// Producer returns the node that makes v, nil for none and for no value.
 func Producer(v *onnx.Value) *onnx.Node {
 	if v == nil {
 		return nil

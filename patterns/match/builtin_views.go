@@ -7,23 +7,25 @@ import (
 
 // BuiltinView is a view that text cannot say: a Go function that finds the operands of what a value is the result of.
 type BuiltinView struct {
-	Args int
-	// roots are the ops whose output the value may be.
+	Args int // number of operands
+	// Roots are the ops whose output the value may be; nil where it may be any value, and then a pattern cannot end with the view.
 	Roots []string
-	// find gives an operand for each argument, the attributes, and the nodes between; why not otherwise, and at which value.
+	// Find returns what it finds at v, or else why not.
 	Find func(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss)
 }
 
+// ViewMatch is what a built-in view found.
 type ViewMatch struct {
-	Operands   []Block
+	Operands   []Block        // one for each argument
 	Attributes map[string]any // int64 or string
-	Nodes      []*onnx.Node
+	Nodes      []*onnx.Node   // between the operands and the value
 }
 
+// ViewMiss says why a value is not what a built-in view looks for.
 type ViewMiss struct {
 	At    *onnx.Value
-	Why   string // empty where nothing looks like the view
-	Nodes []*onnx.Node
+	Why   string       // empty where nothing looks like the view
+	Nodes []*onnx.Node // that look like it
 }
 
 func meanView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {

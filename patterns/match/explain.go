@@ -30,7 +30,7 @@ func (s *Attempt) explain(c notation.Condition) string {
 	}
 	var parts []string
 	seen := map[string]bool{}
-	e.Walk(func(e notation.Cond) {
+	notation.Walk(e, func(e notation.Cond) {
 		text := ""
 		switch e := e.(type) {
 		case *notation.CondCall:
@@ -130,7 +130,7 @@ var demands = map[string]string{
 func (s *Attempt) bound(c notation.Condition) string {
 	var parts []string
 	seen := map[string]bool{}
-	c.Expr.Walk(func(e notation.Cond) {
+	notation.Walk(c.Expr, func(e notation.Cond) {
 		n, ok := e.(*notation.CondName)
 		if !ok || seen[n.Name] {
 			return
@@ -278,6 +278,7 @@ func join(words []string, last string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " " + last + " " + words[len(words)-1]
 }
 
+// Format writes a number, a text, a list or a value for a message.
 func Format(x any) string {
 	switch v := x.(type) {
 	case float64:

@@ -12,7 +12,7 @@ import (
 // Miss says why a node that looked like part of a pattern did not match: the pattern that came nearest, and what is
 // different there.
 type Miss struct {
-	Pattern string
+	Pattern string // its name
 	// Anchor is the node that raised the suspicion, Node the one where the graph leaves the pattern (the same, at worst).
 	Anchor *onnx.Node
 	Node   *onnx.Node

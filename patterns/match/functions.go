@@ -201,6 +201,7 @@ func (g *View) centered(v *onnx.Value) any {
 	return m.Is("ReduceMean") && m.Input(0) != nil && g.Same(g.SkipCasts(m.Input(0)), g.SkipCasts(n.Input(0)))
 }
 
+// SkipCasts goes back over casts of any kind.
 func (g *View) SkipCasts(v *onnx.Value) *onnx.Value {
 	v = g.Resolve(v)
 	for Producer(v).Is("Cast") {

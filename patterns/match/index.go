@@ -10,18 +10,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// language is what patterns may say besides ops: the functions of conditions, which are the same in all languages, and built-in views.
-type language struct{ views map[string]*BuiltinView }
+// Language is what patterns may say besides ops: the functions of conditions, which are the same in all languages, and built-in views.
+type Language struct{ views map[string]*BuiltinView }
 
 // NewLanguage returns the language with the built-in views Mean and Row, and these.
-func NewLanguage(views map[string]*BuiltinView) *language {
-	l := &language{views: map[string]*BuiltinView{"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView}}}
+func NewLanguage(views map[string]*BuiltinView) *Language {
+	l := &Language{views: map[string]*BuiltinView{"Mean": {1, meanRoots, meanView}, "Row": {1, nil, rowView}}}
 	maps.Copy(l.views, views)
 	return l
 }
 
 // Scope returns what a first pattern file in the language may use.
-func (l *language) Scope() *notation.Scope {
+func (l *Language) Scope() *notation.Scope {
 	views, conditions := map[string]int{}, map[string]int{}
 	for name, v := range l.views {
 		views[name] = v.Args
@@ -34,12 +34,12 @@ func (l *language) Scope() *notation.Scope {
 
 // Index is a list of patterns by the ops that they may end at.
 type Index struct {
-	language *language
+	language *Language
 	byRoot   map[string][]*notation.Pattern
 }
 
 // NewIndex returns an empty index of patterns in a language.
-func NewIndex(l *language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
+func NewIndex(l *Language) *Index { return &Index{l, map[string][]*notation.Pattern{}} }
 
 // BuiltinIndex returns the patterns of built-in files, which use no views but those of text, Mean and Row.
 func BuiltinIndex(files ...string) *Index {
@@ -74,7 +74,7 @@ func (x *Index) Add(p *notation.Pattern) error {
 func (x *Index) At(n *onnx.Node) []*notation.Pattern { return x.byRoot[n.OpType] }
 
 // rootOps collects the op types that can stand at the root of an expression.
-func (l *language) rootOps(e notation.Expr, ops map[string]bool) {
+func (l *Language) rootOps(e notation.Expr, ops map[string]bool) {
 	switch e := e.(type) {
 	case *notation.Call:
 		if b := l.views[e.Op]; b != nil {

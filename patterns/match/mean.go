@@ -78,6 +78,7 @@ func (g *View) Scale(v *onnx.Value) (c float64, ok bool) {
 	return c, ok && c != 0
 }
 
+// ReducesLastAxis reports whether a reduction is over the last axis alone.
 func (g *View) ReducesLastAxis(n *onnx.Node) bool {
 	axes := n.AttrInts("axes")
 	if v := n.Input(1); v != nil {

@@ -68,6 +68,7 @@ func (g *View) isFixed(v *onnx.Value) bool {
 	return ok
 }
 
+// IsProduct reports whether a node is a product with matrices, of any domain and quantised or not.
 func IsProduct(n *onnx.Node) bool {
 	switch n.OpType {
 	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul", "FusedGemm",
@@ -77,10 +78,12 @@ func IsProduct(n *onnx.Node) bool {
 	return false
 }
 
+// IsPick reports whether a node picks rows or elements by indices.
 func IsPick(n *onnx.Node) bool {
 	return n.Is("Gather") || n.Is("GatherND") || n.Is("GatherElements")
 }
 
+// IsView lists the ops of the standard that move elements, leave some out or repeat them, or give them another type.
 var IsView = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true,
 	"Cast": true, "Expand": true, "Tile": true, "Slice": true, "Split": true}
 

@@ -12,10 +12,10 @@ import (
 // View is a graph as patterns see it: without the nodes that change nothing, and with values that are computed
 // twice recognised as one. The graph itself is not touched.
 type View struct {
-	index *Index
 	Graph *onnx.Graph
-	Facts *infer.Facts
+	Facts *infer.Facts // types, shapes and small integers of its values
 
+	index   *Index
 	through map[*onnx.Value]*onnx.Value // memo of resolve
 	numbers map[*onnx.Value]int         // value numbers; nil until needed
 	byKey   map[string]int
@@ -24,6 +24,7 @@ type View struct {
 	memos   map[reflect.Type]any         // see memo
 }
 
+// New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.
 func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
 	return &View{index: x, Graph: g, Facts: facts, through: map[*onnx.Value]*onnx.Value{}, memos: map[reflect.Type]any{}}
 }

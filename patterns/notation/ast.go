@@ -3,16 +3,17 @@ package notation
 // Pattern is one parsed pattern.
 type Pattern struct {
 	Name    string
-	Pos     Pos
-	Params  []string
-	Results []string
-	Anchors []string
-	Target  Target
+	Pos     Pos         // of its first word
+	Params  []string    // the names in parentheses: the values that it is a function of
+	Results []string    // the names behind the arrow: the values that its target makes
+	Anchors []string    // ops that it is recognised by
+	Target  Target      // what takes the place of a match
+	Where   []Condition // all must hold
+
+	// Slots numbers the names that an attempt to match binds, Tags those behind "as".
+	Slots, Tags map[string]int
 
 	stmts map[string]*Statement
-	Where []Condition // all must hold
-	Slots map[string]int
-	Tags  map[string]int // index of each "as" name
 }
 
 // Root is the expression that a match of the pattern starts from: its first result.
@@ -27,7 +28,7 @@ type Target struct {
 	Domain, Op string
 
 	Call *TargetCall // the outermost, whose outputs are the pattern's results
-	Main *TargetCall
+	Main *TargetCall // that of Domain and Op
 }
 
 // String writes the target as in a pattern file.
@@ -36,66 +37,73 @@ func (t Target) String() string { return t.Call.String() }
 // TargetCall is a node to be made. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and other
 // calls.
 type TargetCall struct {
-	Domain, Op string
+	Domain, Op string // the domain is empty for the standard's
 	Args       []Expr
 	Attrs      []TargetAttr
-	pos        Pos
 	Function   *Definition // that it calls, if a pattern file defines it
+
+	pos Pos
 }
 
+// TargetAttr is an attribute of a node to be made.
 type TargetAttr struct {
 	Name string
-	Expr Cond
+	Expr Cond // what it is computed from
 }
 
+// Statement gives names to the outputs of what an expression matches.
 type Statement struct {
-	pos   Pos
-	names []string
 	Expr  Expr
+	names []string
+	pos   Pos
 }
 
 // Expr is a pattern of a value.
 type Expr interface{ String() string }
 
 type (
-	// Name is a parameter, or a value that a statement defines (def is set then, and output is its place).
+	// Name is a parameter, or a value that a statement defines.
 	Name struct {
 		Name   string
-		Slot   int
-		Def    *Statement
-		Output int
+		Slot   int        // in Pattern.Slots
+		Def    *Statement // of a defined value
+		Output int        // its place among the names of Def, -1 where it is the only one
 	}
-	// Call is a node.
+	// Call is a node, or a built-in view.
 	Call struct {
-		Domain, Op string
+		Domain, Op string // the domain is empty for the standard's
 		Attrs      []AttrPattern
-		Optional   bool
+		Optional   bool // Op?(…)
 		Args       []Expr
-		pos        Pos
+
+		pos Pos
 	}
-	// Number is a constant of one element.
-	Number struct{ Value float64 }
-	// Ints is a constant list of integers.
-	Ints struct{ Values []int64 }
+	// Number is a constant of one element that holds Value.
+	Number struct{ Value float64 } // rounded to the constant's type
+	// Ints is a constant list of these integers.
+	Ints struct{ Values []int64 } // as many
 	// Capture binds a constant of one element.
 	Capture struct {
 		Name string
-		Slot int
+		Slot int // in Pattern.Slots
 	}
-	Wildcard     struct{}
-	Alternatives struct{ Branches []branch }
+	// Wildcard is any value.
+	Wildcard struct{}
+	// Alternatives are expressions of which one must match.
+	Alternatives struct{ Branches []Branch } // in the order that they are tried
 )
 
-type branch struct {
+// Branch is one of several alternatives.
+type Branch struct {
 	Expr Expr
-	Tag  int // index of the name after "as", -1 without one
+	Tag  int // number of the name after "as" in Pattern.Tags, -1 without one
 }
 
-// AttrPattern is a demand on an attribute: exactly one of the fields is used.
+// AttrPattern is a demand on the attribute Name: that it is a number, a text or a list of integers, whichever is set, or one to be captured.
 type AttrPattern struct {
 	Name    string
 	Number  *float64
-	Text    *string
+	Text    *string // a string, or the name of a type
 	Ints    []int64
-	Capture int // slot, -1 without one
+	Capture int // in Pattern.Slots, -1 without one
 }

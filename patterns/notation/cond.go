@@ -1,7 +1,6 @@
 package notation
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,37 +12,65 @@ type Condition struct {
 	Text string
 }
 
-// Cond is an expression of a where clause or a target's attribute. Its value is a float64, a string or a bool;
-// integer literals and functions give integral float64s.
-type Cond interface {
-	Walk(func(Cond))
-	String() string
-}
+// Cond is an expression of a where clause, or of an attribute or a list of a target. Its value is a float64, a string, a bool, a list
+// ([]int64), or a value of the graph; integer literals and functions give integral float64s.
+type Cond interface{ String() string }
 
 type (
+	// CondName is a name of the pattern.
 	CondName struct {
 		Name  string
-		pos   Pos
-		IsTag bool
+		IsTag bool // it stands behind "as", and is 0 or 1
+
+		pos Pos
 	}
+	// CondNumber is a number.
 	CondNumber struct {
 		Value float64
 		Float bool // written with a point or exponent: a FLOAT attribute
 	}
-	CondString struct{ Value string }
-	CondUnary  struct {
+	// CondString is a text.
+	CondString struct{ Value string } // without its quotes
+	// CondUnary is !X or -X.
+	CondUnary struct {
 		Op string
 		X  Cond
 	}
+	// CondBinary is X Op Y.
 	CondBinary struct {
 		Op   string
 		X, Y Cond
 	}
+	// CondCall is a call of a function of conditions.
 	CondCall struct {
 		Name string
 		Args []Cond
 	}
+	// CondList is a list of integers of a target: numbers, and what is computed from the match.
+	CondList struct{ Items []Cond } // in brackets
 )
+
+// Compares reports whether the operator is a comparison.
+func (e *CondBinary) Compares() bool { return precedence[e.Op] == precedence["=="] }
+
+// Walk calls f for an expression and all that it holds, from left to right.
+func Walk(e Cond, f func(Cond)) {
+	f(e)
+	var inner []Cond
+	switch e := e.(type) {
+	case *CondUnary:
+		inner = []Cond{e.X}
+	case *CondBinary:
+		inner = []Cond{e.X, e.Y}
+	case *CondCall:
+		inner = e.Args
+	case *CondList:
+		inner = e.Items
+	}
+	for _, x := range inner {
+		Walk(x, f)
+	}
+}
 
 // conjuncts parses the where clause and splits it at its outer &&.
 func (p *parser) conjuncts() []Condition {
@@ -63,9 +90,6 @@ func (p *parser) conjuncts() []Condition {
 
 var precedence = map[string]int{"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3,
 	"+": 4, "-": 4, "*": 5, "/": 5, "%": 5}
-
-// Compares reports whether the operator is a comparison.
-func (e *CondBinary) Compares() bool { return precedence[e.Op] == precedence["=="] }
 
 func (p *parser) cond() Cond { return p.binary(1) }
 
@@ -125,35 +149,4 @@ func (p *parser) condCall(t token) Cond {
 		p.failf(t.pos, "%s takes %d arguments, found %d", t.text, want, len(c.Args))
 	}
 	return c
-}
-
-func (e *CondName) Walk(f func(Cond))   { f(e) }
-func (e *CondNumber) Walk(f func(Cond)) { f(e) }
-func (e *CondString) Walk(f func(Cond)) { f(e) }
-func (e *CondUnary) Walk(f func(Cond))  { f(e); e.X.Walk(f) }
-func (e *CondBinary) Walk(f func(Cond)) { f(e); e.X.Walk(f); e.Y.Walk(f) }
-func (e *CondCall) Walk(f func(Cond)) {
-	f(e)
-	for _, a := range e.Args {
-		a.Walk(f)
-	}
-}
-
-func (e *CondName) String() string { return e.Name }
-func (e *CondNumber) String() string {
-	s := (&Number{e.Value}).String()
-	if e.Float && !strings.ContainsAny(s, ".e") {
-		s += ".0"
-	}
-	return s
-}
-func (e *CondString) String() string { return fmt.Sprintf("%q", e.Value) }
-func (e *CondUnary) String() string  { return e.Op + e.X.String() }
-func (e *CondBinary) String() string { return e.X.String() + " " + e.Op + " " + e.Y.String() }
-func (e *CondCall) String() string {
-	args := make([]string, len(e.Args))
-	for i, a := range e.Args {
-		args[i] = a.String()
-	}
-	return e.Name + "(" + strings.Join(args, ", ") + ")"
 }

@@ -9,13 +9,15 @@ import (
 // Definition is a function that a pattern file gives: the meaning of an op that a target may call.
 type Definition struct {
 	Domain, Name    string
-	pos             Pos
 	Params, Results []string
 	Attributes      []string
 	Types           map[string]onnx.AttributeType // of the attributes, from where the body uses them
-	Body            []DefinitionStatement
+	Body            []DefinitionStatement         // in an order that defines names before they are used
+
+	pos Pos
 }
 
+// DefinitionStatement gives names to the outputs of a node of a function.
 type DefinitionStatement struct {
 	Names []string
 	Call  *TargetCall
@@ -104,7 +106,7 @@ func (d *Definition) check(p *parser, c *TargetCall, known map[string]bool) {
 		}
 	}
 	plain := func(what string, e Cond) {
-		e.Walk(func(x Cond) {
+		Walk(e, func(x Cond) {
 			switch x.(type) {
 			case *CondName, *CondCall:
 				p.failf(c.pos, "%s: a function has numbers, strings, lists and its attributes by themselves", what)

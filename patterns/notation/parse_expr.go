@@ -3,7 +3,7 @@ package notation
 import "strconv"
 
 func (p *parser) expr() Expr {
-	alt := &Alternatives{Branches: []branch{p.branch()}}
+	alt := &Alternatives{Branches: []Branch{p.branch()}}
 	for p.accept("|") {
 		alt.Branches = append(alt.Branches, p.branch())
 	}
@@ -13,8 +13,8 @@ func (p *parser) expr() Expr {
 	return alt
 }
 
-func (p *parser) branch() branch {
-	b := branch{p.term(), -1}
+func (p *parser) branch() Branch {
+	b := Branch{p.term(), -1}
 	if p.accept("as") {
 		t := p.name("a name")
 		if p.pat == nil {
@@ -126,7 +126,7 @@ func (p *parser) expand(e Expr, args map[string]Expr) Expr {
 	case *Alternatives:
 		a := &Alternatives{}
 		for _, b := range e.Branches {
-			a.Branches = append(a.Branches, branch{p.expand(b.Expr, args), b.Tag})
+			a.Branches = append(a.Branches, Branch{p.expand(b.Expr, args), b.Tag})
 		}
 		return a
 	}

@@ -1,8 +1,6 @@
 package notation
 
 import (
-	"strings"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -94,28 +92,8 @@ func (p *parser) list() *CondList {
 	return l
 }
 
-// CondList is a list of integers of a node to be made: numbers, and what is computed from the match.
-type CondList struct{ Items []Cond }
-
-func (e *CondList) Walk(f func(Cond)) {
-	f(e)
-	for _, x := range e.Items {
-		x.Walk(f)
-	}
-}
-
-func (e *CondList) String() string {
-	items := make([]string, len(e.Items))
-	for i, x := range e.Items {
-		items[i] = x.String()
-	}
-	return "[" + strings.Join(items, ", ") + "]"
-}
-
-// List is such a list as an operand.
+// List is a list of integers as an operand.
 type List struct{ List *CondList }
-
-func (e *List) String() string { return e.List.String() }
 
 // Walk calls f for the call and those in its arguments, as they are written from left to right.
 func (c *TargetCall) Walk(f func(*TargetCall)) {
@@ -125,23 +103,6 @@ func (c *TargetCall) Walk(f func(*TargetCall)) {
 			inner.Walk(f)
 		}
 	}
-}
-
-// String writes the call as in a pattern file.
-func (c *TargetCall) String() string {
-	args := make([]string, len(c.Args))
-	for i, a := range c.Args {
-		args[i] = a.String()
-	}
-	s := c.Name() + "(" + strings.Join(args, ", ")
-	for i, a := range c.Attrs {
-		sep := ", "
-		if i == 0 {
-			sep = "; "
-		}
-		s += sep + a.Name + "=" + a.Expr.String()
-	}
-	return s + ")"
 }
 
 // Name is the op with its domain.

@@ -265,7 +265,7 @@ func (p *parser) finish() {
 		}
 	})
 	check := func(e Cond) {
-		e.Walk(func(c Cond) {
+		Walk(e, func(c Cond) {
 			n, ok := c.(*CondName)
 			if !ok {
 				return

@@ -6,12 +6,22 @@ import (
 	"strings"
 )
 
-func (e *Name) String() string    { return e.Name }
-func (e *Number) String() string  { return strconv.FormatFloat(e.Value, 'g', -1, 64) }
-func (e *Ints) String() string    { return strings.ReplaceAll(fmt.Sprint(e.Values), " ", ", ") }
-func (e *Capture) String() string { return "$" + e.Name }
-func (Wildcard) String() string   { return "_" }
+// String returns the name.
+func (e *Name) String() string { return e.Name }
 
+// String returns the number.
+func (e *Number) String() string { return strconv.FormatFloat(e.Value, 'g', -1, 64) }
+
+// String returns the integers in brackets.
+func (e *Ints) String() string { return strings.ReplaceAll(fmt.Sprint(e.Values), " ", ", ") }
+
+// String returns $ and the name.
+func (e *Capture) String() string { return "$" + e.Name }
+
+// String returns an underscore.
+func (Wildcard) String() string { return "_" }
+
+// String returns the branches without their tags.
 func (e *Alternatives) String() string {
 	s := make([]string, len(e.Branches))
 	for i, b := range e.Branches {
@@ -20,6 +30,7 @@ func (e *Alternatives) String() string {
 	return strings.Join(s, " | ")
 }
 
+// String returns the node as in a pattern file.
 func (e *Call) String() string {
 	args := make([]string, len(e.Args))
 	for i, a := range e.Args {
@@ -42,15 +53,12 @@ func (e *Call) Head() string {
 		s = e.Domain + "." + s
 	}
 	if len(e.Attrs) > 0 {
-		as := make([]string, len(e.Attrs))
-		for i, a := range e.Attrs {
-			as[i] = a.String()
-		}
-		s += "<" + strings.Join(as, ", ") + ">"
+		s += "<" + joined(e.Attrs) + ">"
 	}
 	return s
 }
 
+// String returns the demand; of a capture, that there is one.
 func (a AttrPattern) String() string {
 	switch {
 	case a.Number != nil:
@@ -61,4 +69,56 @@ func (a AttrPattern) String() string {
 		return a.Name + "=" + (&Ints{a.Ints}).String()
 	}
 	return a.Name + "=$"
+}
+
+// String writes the call as in a pattern file.
+func (c *TargetCall) String() string {
+	s := c.Name() + "(" + joined(c.Args)
+	for i, a := range c.Attrs {
+		sep := ", "
+		if i == 0 {
+			sep = "; "
+		}
+		s += sep + a.Name + "=" + a.Expr.String()
+	}
+	return s + ")"
+}
+
+// String returns the list as in a pattern file.
+func (e *List) String() string { return e.List.String() }
+
+// String returns the name.
+func (e *CondName) String() string { return e.Name }
+
+// String returns the number, with a point if it is a FLOAT.
+func (e *CondNumber) String() string {
+	s := (&Number{e.Value}).String()
+	if e.Float && !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s
+}
+
+// String returns the text in quotes.
+func (e *CondString) String() string { return strconv.Quote(e.Value) }
+
+// String returns the operator and its operand.
+func (e *CondUnary) String() string { return e.Op + e.X.String() }
+
+// String returns the operands with the operator in between.
+func (e *CondBinary) String() string { return e.X.String() + " " + e.Op + " " + e.Y.String() }
+
+// String returns the call as in a pattern file.
+func (e *CondCall) String() string { return e.Name + "(" + joined(e.Args) + ")" }
+
+// String returns the list as in a pattern file.
+func (e *CondList) String() string { return "[" + joined(e.Items) + "]" }
+
+// joined writes expressions with commas in between.
+func joined[E interface{ String() string }](list []E) string {
+	s := make([]string, len(list))
+	for i, e := range list {
+		s[i] = e.String()
+	}
+	return strings.Join(s, ", ")
 }

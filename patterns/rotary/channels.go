@@ -11,24 +11,24 @@ import (
 const (
 	// maxChannels bounds the channels that are followed by default: the head sizes of attention are smaller.
 	maxChannels = 1024
-	// maxTraced bounds the blocks that one tracer visits.
+	// maxTraced bounds the blocks that one Tracer visits.
 	maxTraced = 256
 )
 
 // Channel is one element of an origin, or its negative.
 type Channel struct {
-	origin int // in tracer.origins
+	origin int // in Tracer.origins
 	index  int
 	sign   float64
 }
 
-// tracer follows the channels of values back through the ops that only move them about: slices, splits, concatenations,
+// Tracer follows the channels of values back through the ops that only move them about: slices, splits, concatenations,
 // reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. However an exporter
 // spells "the second half, negated, before the first one", what remains is a list of channels.
 //
 // Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block is an
 // origin.
-type tracer struct {
+type Tracer struct {
 	g       *match.View
 	Max     int // of the channels of a block that are followed
 	origins []match.Block
@@ -39,12 +39,13 @@ type tracer struct {
 	computed map[int]bool         // the origins that are sums and products of others
 }
 
-func NewTracer(g *match.View) *tracer {
-	return &tracer{g: g, Max: maxChannels, Blocks: map[match.Block][]Channel{}, products: map[int][2][]Channel{}, computed: map[int]bool{}}
+// NewTracer returns a tracer of a graph that has traced nothing yet.
+func NewTracer(g *match.View) *Tracer {
+	return &Tracer{g: g, Max: maxChannels, Blocks: map[match.Block][]Channel{}, products: map[int][2][]Channel{}, computed: map[int]bool{}}
 }
 
 // dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or too many.
-func (t *tracer) dims(b match.Block) (dims []int, n int, ok bool) {
+func (t *Tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	rank, known := t.g.Facts.Rank(b.Value)
 	if !known || rank < b.Axes {
 		return nil, 0, false
@@ -63,7 +64,7 @@ func (t *tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 }
 
 // Trace returns the channels of the last axes of v; nil when their number is unknown or too great.
-func (t *tracer) Trace(v *onnx.Value, axes int) []Channel {
+func (t *Tracer) Trace(v *onnx.Value, axes int) []Channel {
 	b := match.Block{Value: t.g.Resolve(v), Axes: axes}
 	if c, ok := t.Blocks[b]; ok {
 		return c
@@ -86,7 +87,7 @@ func (t *tracer) Trace(v *onnx.Value, axes int) []Channel {
 }
 
 // origin makes the block one that channels come from. Equal computations are one origin.
-func (t *tracer) origin(b match.Block, n int) []Channel {
+func (t *Tracer) origin(b match.Block, n int) []Channel {
 	k := slices.IndexFunc(t.origins, func(o match.Block) bool {
 		return o.Axes == b.Axes && (o.Value == b.Value || t.g.Alike(o.Value, b.Value) || isConstant(o.Value) && isConstant(b.Value) && t.g.Same(o.Value, b.Value))
 	})
@@ -104,7 +105,7 @@ func (t *tracer) origin(b match.Block, n int) []Channel {
 func isConstant(v *onnx.Value) bool { return v.Constant() != nil }
 
 // moved returns the channels of a block whose node moves channels about; nil for other nodes.
-func (t *tracer) moved(b match.Block, dims []int) []Channel {
+func (t *Tracer) moved(b match.Block, dims []int) []Channel {
 	n := b.Value.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || b.Value.Constant() != nil {
 		return nil
@@ -138,7 +139,7 @@ func (t *tracer) moved(b match.Block, dims []int) []Channel {
 }
 
 // axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it lies before them.
-func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
+func (t *Tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
 	rank, known := t.g.Facts.Rank(in)
 	if axis < 0 {
 		axis += int64(rank)
@@ -194,13 +195,13 @@ func strides(sizes []int) []int {
 
 // ByAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have to be
 // reshaped.
-func (t *tracer) ByAxes() []match.Block {
+func (t *Tracer) ByAxes() []match.Block {
 	list := slices.DeleteFunc(slices.Clone(t.order), func(b match.Block) bool { return b.Axes == 0 })
 	slices.SortStableFunc(list, func(a, b match.Block) int { return cmp.Compare(a.Axes, b.Axes) })
 	return list
 }
 
 // reached reports whether channels of v were asked for.
-func (t *tracer) reached(v *onnx.Value) bool {
+func (t *Tracer) reached(v *onnx.Value) bool {
 	return slices.ContainsFunc(t.order, func(b match.Block) bool { return b.Value == v })
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // input traces the last axes of a node's input, and gives their sizes.
-func (t *tracer) input(v *onnx.Value, axes int) (c []Channel, dims []int) {
+func (t *Tracer) input(v *onnx.Value, axes int) (c []Channel, dims []int) {
 	if v == nil {
 		return nil, nil
 	}
@@ -17,7 +17,7 @@ func (t *tracer) input(v *onnx.Value, axes int) (c []Channel, dims []int) {
 	return t.Trace(v, axes), dims
 }
 
-func (t *tracer) concat(inputs []*onnx.Value, axis int64, b match.Block, dims []int) []Channel {
+func (t *Tracer) concat(inputs []*onnx.Value, axis int64, b match.Block, dims []int) []Channel {
 	place, ok := t.axis(b.Value, axis, b.Axes)
 	if !ok {
 		return nil
@@ -48,7 +48,7 @@ func joined(parts [][]Channel, sizes []int) []Channel {
 }
 
 // sequence is for the concatenation, or the stacking on a new axis, of a sequence that is made on the spot.
-func (t *tracer) sequence(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *Tracer) sequence(n *onnx.Node, b match.Block, dims []int) []Channel {
 	list, inputs := sequenceOf(n)
 	if list == nil {
 		return nil
@@ -77,7 +77,7 @@ func sequenceOf(n *onnx.Node) (list *onnx.Node, inputs []*onnx.Value) {
 	return nil, n.Inputs
 }
 
-func (t *tracer) split(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *Tracer) split(n *onnx.Node, b match.Block, dims []int) []Channel {
 	place, ok := t.axis(n.Input(0), n.AttrInt("axis", 0), b.Axes)
 	if !ok {
 		return nil
@@ -97,7 +97,7 @@ func (t *tracer) split(n *onnx.Node, b match.Block, dims []int) []Channel {
 }
 
 // splitBySizes is split where outputs are omitted: the sizes are those the node names, or equal ones.
-func (t *tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int) []Channel {
+func (t *Tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int) []Channel {
 	sizes := n.AttrInts("split")
 	if v := n.Input(1); v != nil {
 		sizes, _ = t.g.Ints(v)
@@ -114,7 +114,7 @@ func (t *tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int
 	return t.shifted(n.Input(0), b.Axes, dims, place, start)
 }
 
-func (t *tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int) []Channel {
+func (t *Tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int) []Channel {
 	source, sizes := t.input(in, axes)
 	if source == nil {
 		return nil
@@ -139,7 +139,7 @@ func moved(source []Channel, dims, sizes, from, by []int) []Channel {
 	return pickChannels(source, at)
 }
 
-func (t *tracer) slice(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *Tracer) slice(n *onnx.Node, b match.Block, dims []int) []Channel {
 	in := n.Input(0)
 	source, sizes := t.input(in, b.Axes)
 	starts, axes, steps, ok := t.g.SliceOf(n)
@@ -169,7 +169,7 @@ func (t *tracer) slice(n *onnx.Node, b match.Block, dims []int) []Channel {
 	return moved(source, dims, sizes, start, step)
 }
 
-func (t *tracer) gather(n *onnx.Node, b match.Block) []Channel {
+func (t *Tracer) gather(n *onnx.Node, b match.Block) []Channel {
 	in, indices := n.Input(0), n.Input(1)
 	c, ok := t.g.Facts.Constant(indices)
 	if !ok || c.I == nil || len(c.Shape) > b.Axes {

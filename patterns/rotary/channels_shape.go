@@ -6,7 +6,7 @@ import (
 )
 
 // reshape keeps the channels in order where the axes before the block are those of the input.
-func (t *tracer) reshape(n *onnx.Node, b match.Block) []Channel {
+func (t *Tracer) reshape(n *onnx.Node, b match.Block) []Channel {
 	in := n.Input(0)
 	_, want, _ := t.dims(b)
 	rank, ok := t.g.Facts.Rank(in)
@@ -21,7 +21,7 @@ func (t *tracer) reshape(n *onnx.Node, b match.Block) []Channel {
 	return nil
 }
 
-func (t *tracer) transpose(n *onnx.Node, b match.Block) []Channel {
+func (t *Tracer) transpose(n *onnx.Node, b match.Block) []Channel {
 	in := n.Input(0)
 	perm := n.AttrInts("perm")
 	rows := len(perm) - b.Axes
@@ -46,7 +46,7 @@ func (t *tracer) transpose(n *onnx.Node, b match.Block) []Channel {
 }
 
 // repeat is for Expand and Tile within a block; where they repeat rows, the result is an origin.
-func (t *tracer) repeat(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *Tracer) repeat(n *onnx.Node, b match.Block, dims []int) []Channel {
 	in := n.Input(0)
 	inRank, ok1 := t.g.Facts.Rank(in)
 	outRank, ok2 := t.g.Facts.Rank(b.Value)

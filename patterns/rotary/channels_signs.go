@@ -7,7 +7,7 @@ import (
 )
 
 // signed is for a negation, and for products with constants that are 1 and -1.
-func (t *tracer) signed(n *onnx.Node, dims []int) []Channel {
+func (t *Tracer) signed(n *onnx.Node, dims []int) []Channel {
 	if n.Is("Neg") {
 		return times(t.operand(n.Input(0), dims), func(int) float64 { return -1 })
 	}
@@ -40,7 +40,7 @@ func times(c []Channel, factor func(i int) float64) []Channel {
 }
 
 // operand traces an operand of an elementwise op and broadcasts it to the block of these dimensions.
-func (t *tracer) operand(v *onnx.Value, dims []int) []Channel {
+func (t *Tracer) operand(v *onnx.Value, dims []int) []Channel {
 	rank, ok := t.g.Facts.Rank(v)
 	if !ok {
 		return nil
@@ -54,7 +54,7 @@ func (t *tracer) operand(v *onnx.Value, dims []int) []Channel {
 }
 
 // constant returns the elements of a constant, broadcast to a block of these dimensions; ok is false when rows differ.
-func (t *tracer) constant(v *onnx.Value, dims []int) (values []float64, ok bool) {
+func (t *Tracer) constant(v *onnx.Value, dims []int) (values []float64, ok bool) {
 	if v == nil {
 		return nil, false
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // half returns the tensor that v is the first or second half of, along the last axis, however it is cut; why not otherwise.
-func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *tracer, why string) {
+func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *Tracer, why string) {
 	t = NewTracer(g)
 	want := t.Trace(v, 1)
 	if want == nil {

@@ -27,7 +27,7 @@ var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence"
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
 // one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that holds one factor
 // of each product, and the other factors must be the tables of some layout of pairs.
-func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *tracer, at *onnx.Value, why string) {
+func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *Tracer, at *onnx.Value, why string) {
 	t = NewTracer(g)
 	if !mayRotate(g, y.Producer) {
 		return nil, t, y, ""
@@ -76,13 +76,13 @@ func mayRotate(g *match.View, n *onnx.Node) bool {
 }
 
 // fits reports whether the block holds rows like those of y, in its type or in one that is cast to it without loss.
-func (t *tracer) fits(x match.Block, y *onnx.Value) bool {
+func (t *Tracer) fits(x match.Block, y *onnx.Value) bool {
 	a, b := t.g.Facts.DataType(x.Value), t.g.Facts.DataType(y)
 	return (a == b || match.Widens(a, b)) && t.g.SameRows(x, match.Block{Value: y, Axes: 1})
 }
 
 // rotationFrom reads the outputs as a rotation of x. reason is empty where x has no part in the products.
-func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, reason string) {
+func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, reason string) {
 	read := t.reader(x)
 	if read == nil {
 		return nil, ""
@@ -147,7 +147,7 @@ func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *r
 }
 
 // reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one twice.
-func (t *tracer) reader(x match.Block) func(c Channel) (i int, sign float64, ok bool) {
+func (t *Tracer) reader(x match.Block) func(c Channel) (i int, sign float64, ok bool) {
 	channels := t.Blocks[x]
 	place := make([][]int, len(t.origins)) // by origin and index: place in x, counted from 1
 	for i, c := range channels {

@@ -16,7 +16,7 @@ type weighted struct {
 }
 
 // layout finds the order of the pairs for which the factors are a rotation, and the tables.
-func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, string) {
+func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, string) {
 	half := r.rotaryDim / 2
 	place := func(interleaved bool, i int) (int, int) {
 		if interleaved {
@@ -79,7 +79,7 @@ func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 
 // closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may read
 // like one of x: what rotate_half makes of x, for example, turned by the angle less a quarter.
-func (t *tracer) closed(y *onnx.Value, operands ...match.Block) bool {
+func (t *Tracer) closed(y *onnx.Value, operands ...match.Block) bool {
 	seen := map[*onnx.Value]bool{}
 	for _, b := range operands {
 		seen[b.Value] = true
@@ -112,7 +112,7 @@ func (f factor) of(x int) (Channel, bool) {
 }
 
 // table finds a value of the graph whose last axes are just these channels, of the type of y, and whose rows broadcast to those of x.
-func (t *tracer) table(c []Channel, x match.Block, y *onnx.Value) (match.Block, bool) {
+func (t *Tracer) table(c []Channel, x match.Block, y *onnx.Value) (match.Block, bool) {
 	if c == nil {
 		return match.Block{}, false
 	}

@@ -21,7 +21,7 @@ type output struct {
 }
 
 // outputs writes the last axis of y as sums of products.
-func (t *tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why string) {
+func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why string) {
 	at = y
 	channels := t.Trace(y, 1)
 	if channels == nil {
@@ -56,7 +56,7 @@ func (t *tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why stri
 }
 
 // sum writes a block that an Add or Sub makes as sums of two products; nil without a reason when it is no such block.
-func (t *tracer) sum(b match.Block) (outs []output, why string) {
+func (t *Tracer) sum(b match.Block) (outs []output, why string) {
 	n := b.Value.Producer
 	if !(n.Is("Add") || n.Is("Sub") || n.Is("Sum")) || len(n.Inputs) != 2 {
 		return nil, ""
@@ -92,7 +92,7 @@ func (t *tracer) sum(b match.Block) (outs []output, why string) {
 }
 
 // product returns the channels that are multiplied where a channel comes from a Mul.
-func (t *tracer) product(c Channel) (a, b Channel, ok bool) {
+func (t *Tracer) product(c Channel) (a, b Channel, ok bool) {
 	o := t.origins[c.origin]
 	n := o.Value.Producer
 	if !n.Is("Mul") || len(n.Inputs) != 2 {
