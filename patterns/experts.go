@@ -22,26 +22,15 @@ type experts struct {
 
 	gateUpBias, gateBias, upBias, downBias *stack // nil where there is none
 
-	packing string // of gateUp: "halves", "interleaved" or "none"
-	upFirst bool   // the halves of gateUp are up and gate
-	act     activation
-	scaled  bool // the weights are factors of what goes into the experts, not of what comes out
+	unit   *unit
+	scaled bool // the weights are factors of what goes into the experts, not of what comes out
 }
 
-// stack is a weight or a bias of all experts: one constant with an axis for the experts in front, or one constant for each.
+// stack is a weight or a bias of all experts: a place in an initializer for each.
 type stack struct {
-	parts  []*onnx.Value
-	blocks []*weightBlock // in place of parts: a place in an initializer for each expert
-	dims   []int64        // of the stack of blocks
-	inOut  bool           // a matrix is stored as [in, out], and not as [out, in] like those of torch.nn.Linear
-	part   *part          // what is used of the one constant; nil for all of it
-}
-
-// readers of experts, tried in this order. Each gives a hypothesis, or why it has none; an empty reason means that
-// nothing looks like the form it knows.
-var expertReaders = []func(f *finder, reg *region) (*experts, string){
-	(*finder).expertsOneByOne,
-	(*finder).stackedExperts,
+	blocks []*weightBlock
+	dims   []int64 // of all blocks, one after the other
+	inOut  bool    // a matrix is stored as [in, out], and not as [out, in] like those of torch.nn.Linear
 }
 
 func findExperts(f *finder) []*Match {
@@ -100,20 +89,9 @@ func (f *finder) expertsAmong(regions []*region) (m *Match, at *onnx.Node, why s
 
 // expertsIn finds the experts of a region; why not otherwise.
 func (f *finder) expertsIn(reg *region) (m *Match, why string) {
-	readers := expertReaders
-	if reg.base != nil {
-		readers = readers[:1] // only a run of the region tells whether it is one
+	e, why := f.readExperts(reg)
+	if e == nil {
+		return nil, why
 	}
-	for _, read := range readers {
-		e, reason := read(f, reg)
-		if e != nil {
-			if m, reason = f.expertsMatch(reg, e); m != nil {
-				return m, ""
-			}
-		}
-		if why = cmp.Or(why, reason); reg.sure {
-			break
-		}
-	}
-	return nil, why
+	return f.expertsMatch(reg, e)
 }

@@ -173,15 +173,15 @@ func (p *expertProbe) factor(x float64) (float64, error) {
 	switch {
 	case x == 0:
 		return 0, nil
-	case near(x, p.unit.of(1, 1)):
+	case near(x, p.level(1)):
 		return 1, nil
 	}
 	for j := range p.reg.routing.k {
 		f := p.factorOf(int(j))
 		scaled := false
 		switch {
-		case near(x, f*p.unit.of(1, 1)):
-		case near(x, p.unit.of(f, f)):
+		case near(x, f*p.level(1)):
+		case near(x, p.level(f)):
 			scaled = true
 		default:
 			continue
@@ -193,6 +193,16 @@ func (p *expertProbe) factor(x float64) (float64, error) {
 		return f, nil
 	}
 	return 0, noExperts("the experts are not weighted by the factors of the choice alone")
+}
+
+// level is what the unit makes of a row of one number.
+func (p *expertProbe) level(x float64) float64 {
+	y, ok := p.levels[x]
+	if !ok {
+		y = p.unit.of(x, x)
+		p.levels[x] = y
+	}
+	return y
 }
 
 // near compares numbers that constants of a formula, which may be rounded, lead to.

@@ -44,9 +44,12 @@ func (m *matrix) block(inOut bool) *weightBlock {
 	return b
 }
 
-// placed returns the blocks of all experts as one value of these dimensions, the first of which is the experts'.
-func (b *expertsBuilder) placed(name string, list []*weightBlock, dims ...int64) *onnx.Value {
-	first := list[0]
+// placed returns the blocks of all experts as one value; nil where there is no stack.
+func (b *expertsBuilder) placed(name string, s *stack) *onnx.Value {
+	if s == nil {
+		return nil
+	}
+	list, dims, first := s.blocks, s.dims, s.blocks[0]
 	source, total := b.source(name, first.source), first.source.Constant().Len()
 	steps := int64(0) // rows of the table from one expert to the next
 	if len(list) > 1 {

@@ -30,7 +30,7 @@ func TestScatteredGates(t *testing.T) {
 		if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
 			t.Fatal(err)
 		}
-		m, why := b.stacked(t, b.scattered(test.fill))
+		m, why := b.read(t, b.scattered(test.fill))
 		switch {
 		case test.want == "" && m == nil:
 			t.Errorf("fill %v: %s", test.fill, why)

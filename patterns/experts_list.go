@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// expertsOneByOne reads the experts of a region in which every expert is computed for itself, in whatever form: branches side
-// by side, with masks or with gathers and scatters, loops over the experts, or branches that run when an expert is chosen. Their
-// weights may be initializers of their own, or places of greater ones.
-func (f *finder) expertsOneByOne(reg *region) (e *experts, why string) {
+// readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks or with gathers and
+// scatters, loops over the experts, branches that run when an expert is chosen, or products with the weights of all or of those that are
+// picked. Weights may be initializers of their own, or places of greater ones.
+func (f *finder) readExperts(reg *region) (e *experts, why string) {
 	p, why := callsOf(f.view, reg)
 	if why != "" {
 		reg.sure = p.sure
 		return nil, why
 	}
-	u := p.unit
-	e = &experts{packing: u.packing, scaled: p.scaled, act: activation{name: u.activation, alpha: float32(u.alpha), limit: float32(u.limit), upOffset: float32(u.offset)}}
+	u := *p.unit
+	e = &experts{unit: &u, scaled: p.scaled}
 	var whole, wholeBias, gate, up, gateBias, upBias, down, downBias []*matrix
 	for _, answer := range p.answers {
 		c := p.calls[answer-1]
@@ -45,7 +45,7 @@ func (f *finder) expertsOneByOne(reg *region) (e *experts, why string) {
 		swapped := slices.ContainsFunc(p.answers, func(answer int) bool { return p.calls[answer-1].upFirst })
 		if u.packing == "halves" || swapped {
 			whole, wholeBias = adjoined(gate, up), adjoined(gateBias, upBias)
-			e.packing = "halves"
+			u.packing = "halves"
 		}
 	}
 	var reasons []string

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -28,7 +29,7 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 	return env
 }
 
-// read finds the experts of the region that gives y, by the reader of this file alone.
+// read finds the experts of the first region that gives y.
 func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	t.Helper()
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
@@ -42,7 +43,7 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 		return nil, "no region: " + why
 	}
 	reg := found[0]
-	e, why := f.expertsOneByOne(reg)
+	e, why := f.readExperts(reg)
 	if e == nil {
 		return nil, why
 	}
@@ -61,11 +62,10 @@ func (b *mixture) agrees(t *testing.T, m *Match) {
 	}
 }
 
-// apply computes the op of a match by its formula, with the weights that its replacement packs.
+// apply computes the replacement of a match by the catalogue's definition of the op.
 func (b *mixture) apply(t *testing.T, m *Match, env map[*onnx.Value]*reference.Tensor) []float64 {
 	t.Helper()
 	g := m.Replacement
-	var op *onnx.Node
 	values := map[*onnx.Value]*reference.Tensor{}
 	for i, v := range m.Inputs {
 		if values[g.Inputs[i]] = env[v]; v.Constant() != nil {
@@ -76,59 +76,28 @@ func (b *mixture) apply(t *testing.T, m *Match, env map[*onnx.Value]*reference.T
 			values[g.Inputs[i]] = c
 		}
 	}
-	e := reference.NewForOpset(20, nil, reference.Options{Exact: true})
+	site := fused.Site{Attributes: m.Attributes, Opset: 20}
 	for _, n := range g.Nodes {
-		if n.OpType == "MoE" {
-			op = n
-			break
+		if n.OpType != "MoE" {
+			continue
 		}
-		if err := e.Eval([]*onnx.Node{n}, values); err != nil {
-			t.Fatal(err)
-		}
-	}
-	input := func(i int) *reference.Tensor { return values[op.Input(i)] }
-	text := func(name string) string { return op.AttrString(name, "") }
-	w := func(i int, layout string, e, out, in int) float64 {
-		x := input(i)
-		if layout == "in_out" {
-			out, in = in, out
-		}
-		return x.F[(e*x.Shape[1]+out)*x.Shape[2]+in]
-	}
-	bias := func(i, e, n int) float64 {
-		if x := input(i); x != nil {
-			return x.F[e*x.Shape[1]+n]
-		}
-		return 0
-	}
-	u := &unit{activation: text("activation"), alpha: float64(op.AttrFloat("alpha", 0)), limit: float64(op.AttrFloat("limit", 0)),
-		offset: float64(op.AttrFloat("up_offset", 0)), packing: text("packing")}
-	x, weights, ids := input(0), input(1), input(2)
-	k := ids.Shape[len(ids.Shape)-1]
-	y := make([]float64, x.Len())
-	for i, id := range ids.I {
-		expert, token := int(id), i/k
-		n := b.inner
-		if u.packing != "none" {
-			n *= 2
-		}
-		h := make([]float64, n)
-		for o := range h {
-			h[o] = bias(5, expert, o)
-			for c := range b.hidden {
-				h[o] += w(3, text("gate_up_layout"), expert, o, c) * x.F[token*b.hidden+c]
+		for i, v := range n.Inputs {
+			switch {
+			case v == nil:
+				site.Types = append(site.Types, onnx.Undefined)
+			case i == fused.MoEIDs:
+				site.Types = append(site.Types, onnx.Int64)
+			default:
+				site.Types = append(site.Types, onnx.Float)
 			}
 		}
-		for o := range b.hidden {
-			sum := bias(6, expert, o)
-			for c := range b.inner {
-				sum += w(4, text("down_layout"), expert, o, c) * u.of(u.operands([][]float64{h}, c))
-			}
-			y[token*b.hidden+o] += weights.F[i] * sum
-		}
 	}
-	values[op.Outputs[0]] = reference.NewFloats(onnx.Float, x.Shape, y)
-	if err := e.Eval(g.Nodes[slices.Index(g.Nodes, op)+1:], values); err != nil {
+	f, err := fused.Lookup("MoE").Function(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Overload = ""
+	if err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{Exact: true}).Eval(g.Nodes, values); err != nil {
 		t.Fatal(err)
 	}
 	return values[g.Outputs[0]].F

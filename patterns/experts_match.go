@@ -21,13 +21,12 @@ func (f *finder) expertsMatch(reg *region, e *experts) (m *Match, why string) {
 	if r := reg.routing; r.weights == nil && !gatesHold(f.view, r) {
 		return nil, "the gates of the experts are not known to be zero for those that a token does not go to"
 	}
-	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.stacked("down", e.down), b.gateUpBias(), b.bias("down_bias", e.downBias)}
+	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.placed("down", e.down), b.gateUpBias(), b.placed("down_bias", e.downBias)}
 	for len(inputs) > 0 && inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
-	y := b.fused(inputs, []string{"moe"}, onnx.StringAttr("activation", e.act.name), onnx.FloatAttr("alpha", e.act.alpha),
-		onnx.FloatAttr("limit", e.act.limit), onnx.FloatAttr("up_offset", e.act.upOffset), onnx.StringAttr("packing", e.packing),
-		onnx.StringAttr("gate_up_layout", gateUpLayout), onnx.StringAttr("down_layout", layout(e.down)))[0]
+	y := b.fused(inputs, []string{"moe"}, append(e.unit.attributes(),
+		onnx.StringAttr("gate_up_layout", gateUpLayout), onnx.StringAttr("down_layout", layout(e.down)))...)[0]
 	if e.scaled {
 		y = b.node("ReduceSum", "moe_sum", []*onnx.Value{y, b.integers("chosen", 1)}, onnx.IntAttr("keepdims", 0))
 	}
@@ -188,108 +187,19 @@ func outAxis(s *stack) int64 {
 func (b *expertsBuilder) gateUp() *onnx.Value {
 	e := b.e
 	if e.gateUp != nil {
-		return b.gateFirst(b.stacked("gate_up", e.gateUp), outAxis(e.gateUp))
+		return b.placed("gate_up", e.gateUp)
 	}
-	return b.concat("gate_up", outAxis(e.gate), b.stacked("gate", e.gate), b.stacked("up", e.up))
+	return b.concat("gate_up", outAxis(e.gate), b.placed("gate", e.gate), b.placed("up", e.up))
 }
 
 func (b *expertsBuilder) gateUpBias() *onnx.Value {
 	e := b.e
-	switch {
-	case e.gateUp != nil && e.gateUpBias != nil:
-		return b.gateFirst(b.bias("gate_up_bias", e.gateUpBias), 1)
-	case e.gateBias != nil && e.upBias != nil:
-		return b.concat("gate_up_bias", 1, b.bias("gate_bias", e.gateBias), b.bias("up_bias", e.upBias))
+	if e.gateUp == nil && e.gateBias != nil && e.upBias != nil {
+		return b.concat("gate_up_bias", 1, b.placed("gate_bias", e.gateBias), b.placed("up_bias", e.upBias))
 	}
-	return nil
-}
-
-// gateFirst swaps the halves of a packed weight where up comes first.
-func (b *expertsBuilder) gateFirst(v *onnx.Value, axis int64) *onnx.Value {
-	if !b.e.upFirst {
-		return v
-	}
-	g := b.m.Replacement
-	up, gate := g.NewValue("up"), g.NewValue("gate")
-	inputs, attrs := []*onnx.Value{v}, []*onnx.Attribute{onnx.IntAttr("axis", axis)}
-	if b.b.opset >= 18 {
-		attrs = append(attrs, onnx.IntAttr("num_outputs", 2))
-	}
-	g.AddNode("Split", inputs, []*onnx.Value{up, gate}, attrs...)
-	return b.concat("gate_up", axis, gate, up)
+	return b.placed("gate_up_bias", e.gateUpBias)
 }
 
 func (b *expertsBuilder) concat(name string, axis int64, parts ...*onnx.Value) *onnx.Value {
 	return b.node("Concat", name, parts, onnx.IntAttr("axis", axis))
-}
-
-// stacked returns the weight of all experts as one value.
-func (b *expertsBuilder) stacked(name string, s *stack) *onnx.Value {
-	if s.blocks != nil {
-		return b.placed(name, s.blocks, s.dims...)
-	}
-	if len(s.parts) == 1 {
-		v := b.constant(name, s.parts[0])
-		if p := s.part; p != nil {
-			v = b.node("Slice", name+"_part", []*onnx.Value{v, b.integers("start", p.from), b.integers("end", p.from+(p.n-1)*p.step+1),
-				b.integers("axis", int64(p.axis)), b.integers("step", p.step)})
-		}
-		return v
-	}
-	rows := make([]*onnx.Value, len(s.parts))
-	for i, p := range s.parts {
-		v := b.constant(fmt.Sprintf("%s_%d", name, i), p)
-		rows[i] = b.node("Unsqueeze", fmt.Sprintf("%s_row_%d", name, i), []*onnx.Value{v, b.integers("axis", 0)})
-	}
-	return b.concat(name, 0, rows...)
-}
-
-// bias returns the bias of all experts as [experts, out]; nil where there is none.
-func (b *expertsBuilder) bias(name string, s *stack) *onnx.Value {
-	if s == nil {
-		return nil
-	}
-	v := b.stacked(name, s)
-	if s.blocks != nil {
-		return v
-	}
-	rank, ok := b.f.view.Facts.Rank(s.parts[0])
-	if ok && len(s.parts) == 1 && rank > 2 {
-		v = b.node("Reshape", name+"_rows", []*onnx.Value{v, b.integers("shape", b.reg.routing.experts, -1)})
-	}
-	return v
-}
-
-// constant returns a value that follows from constants alone: an initializer as it is, what nodes make of one by these nodes.
-func (b *expertsBuilder) constant(name string, v *onnx.Value) *onnx.Value {
-	if w := b.stands[v]; w != nil {
-		return w
-	}
-	if v.IsConstant() || v.Producer == nil || v.Graph != b.f.view.Graph {
-		return b.input(name, v)
-	}
-	if list, ok := b.f.view.Ints(v); ok && b.typeOf(v) == onnx.Int64 {
-		if rank, _ := b.f.view.Facts.Rank(v); rank == 1 {
-			return b.integers(name, list...)
-		}
-	}
-	if v.Constant() != nil {
-		return b.input(name, v)
-	}
-	n, g := v.Producer, b.m.Replacement
-	inputs := make([]*onnx.Value, len(n.Inputs))
-	for i, in := range n.Inputs {
-		if in != nil {
-			inputs[i] = b.constant(name, in)
-		}
-	}
-	outs := make([]*onnx.Value, len(n.Outputs))
-	for i, out := range n.Outputs {
-		if out != nil {
-			outs[i] = g.NewValue(name)
-			b.stands[out] = outs[i]
-		}
-	}
-	g.AddNode(n.OpType, inputs, outs, n.Attributes...).Domain = n.Domain
-	return b.stands[v]
 }

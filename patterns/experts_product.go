@@ -33,6 +33,12 @@ type applied struct {
 // product evaluates a product with a weight: its result is of the right shape, and its elements are what the probe wants. It
 // gives nothing for products that are not understood.
 func (p *probe) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tensor, error) {
+	equation := n.AttrString("equation", "")
+	if n.OpType == "Einsum" && len(in) > 2 {
+		if equation, in = p.joinData(equation, in); in == nil {
+			return nil, nil
+		}
+	}
 	if len(in) < 2 || in[0] == nil || in[1] == nil || (p.views[in[0]] == nil) == (p.views[in[1]] == nil) {
 		return nil, nil
 	}
@@ -50,7 +56,7 @@ func (p *probe) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tens
 	case n.OpType == "Gemm":
 		shape = a.gemm(n, at)
 	case n.OpType == "Einsum" && len(in) == 2:
-		shape = a.einsum(n.AttrString("equation", ""), at)
+		shape = a.einsum(equation, at)
 	}
 	if shape == nil {
 		return nil, nil
@@ -150,6 +156,49 @@ func (a *applied) gemm(n *onnx.Node, at int) []int {
 	a.rows = []int{1 - a.dataIn, 1 - a.dataIn}
 	a.rows[a.resultOut] = -1
 	return shape
+}
+
+// joinData makes an Einsum of one weight and several data one of two operands, by multiplying the data; none where there is another
+// number of weights.
+func (p *probe) joinData(equation string, in []*reference.Tensor) (joined string, operands []*reference.Tensor) {
+	left, result, ok := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	terms := strings.Split(left, ",")
+	if !ok || len(terms) != len(in) || strings.Contains(equation, ".") {
+		return "", nil
+	}
+	var weight *reference.Tensor
+	var term, letters string // of the weight, of all data
+	var others []string
+	var data []*reference.Tensor
+	var from []*applied
+	for i, t := range in {
+		switch {
+		case t == nil || p.views[t] != nil && weight != nil:
+			return "", nil
+		case p.views[t] != nil:
+			weight, term = t, terms[i]
+			continue
+		}
+		others, data = append(others, terms[i]), append(data, t)
+		for _, a := range p.from[ref(t)] {
+			if !slices.Contains(from, a) {
+				from = append(from, a)
+			}
+		}
+		for _, c := range terms[i] {
+			if !strings.ContainsRune(letters, c) {
+				letters += string(c)
+			}
+		}
+	}
+	g := onnx.NewFunction("", "", "", p.g.Facts.Opset()).Body
+	n := g.AddNode("Einsum", nil, []*onnx.Value{g.NewValue("data")}, onnx.StringAttr("equation", strings.Join(others, ",")+"->"+letters))
+	out, err := reference.NewForOpset(p.g.Facts.Opset(), nil, reference.Options{Exact: true}).Op(n, data)
+	if weight == nil || err != nil {
+		return "", nil
+	}
+	p.from[ref(out[0])] = from
+	return letters + "," + term + "->" + result, []*reference.Tensor{out[0], weight}
 }
 
 // einsum reads Einsum of two operands.

@@ -23,6 +23,7 @@ type expertProbe struct {
 	numbers     []float64 // of the region
 	activations []string  // that it may have
 	unit        *unit
+	levels      map[float64]float64    // see level
 	salt        int                    // of the samples that tell it
 	groups      map[int]*firstProducts // of a second product, by number
 	calls       []*call
@@ -77,8 +78,8 @@ func callsOf(g *match.View, reg *region) (p *expertProbe, why string) {
 	if r.k > maxChosen || r.experts > maxExperts {
 		return &expertProbe{}, fmt.Sprintf("a token goes to %d of %d experts, which are more than can be told apart", r.k, r.experts)
 	}
-	p = &expertProbe{probe: probe{g: g}, reg: reg, activations: activationsIn(g, reg), numbers: numbersIn(g, reg),
-		byKey: map[string]int{}, answers: make([]int, r.experts),
+	p = &expertProbe{probe: probe{g: g}, reg: reg, activations: activationsIn(reg), numbers: numbersIn(g, reg),
+		byKey: map[string]int{}, levels: map[float64]float64{}, answers: make([]int, r.experts),
 		base: math.Exp2(float64(min(probeSum/r.k, 10)))}
 	for e := range p.answers {
 		p.answers[e] = unasked

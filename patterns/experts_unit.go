@@ -19,28 +19,10 @@ type unit struct {
 	upFirst              bool   // the first half, the first of every two or the first product is up
 }
 
-// of returns the unit's result; up counts for nothing where there is no gate.
-func (u *unit) of(gate, up float64) float64 {
-	if u.limit > 0 {
-		gate, up = min(gate, u.limit), min(max(up, -u.limit), u.limit)
-	}
-	var a float64
-	switch u.activation {
-	case "silu":
-		a = gate / (1 + math.Exp(-u.alpha*gate))
-	case "gelu":
-		a = 0.5 * gate * (1 + math.Erf(gate/math.Sqrt2))
-	case "gelu_tanh":
-		a = 0.5 * gate * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(gate+0.044715*gate*gate*gate)))
-	case "relu2":
-		a = max(gate, 0) * max(gate, 0)
-	default:
-		a = max(gate, 0)
-	}
-	if u.packing == "none" {
-		return a
-	}
-	return a * (up + u.offset)
+// attributes are those of mojo.MoE.
+func (u *unit) attributes() []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.StringAttr("activation", u.activation), onnx.FloatAttr("alpha", float32(u.alpha)),
+		onnx.FloatAttr("limit", float32(u.limit)), onnx.FloatAttr("up_offset", float32(u.offset)), onnx.StringAttr("packing", u.packing)}
 }
 
 func (u *unit) describe() string {
@@ -86,9 +68,9 @@ func numbersIn(g *match.View, r *region) []float64 {
 	return list
 }
 
-// activationsIn lists what the experts of a region may activate with: samples on a few channels may not tell the two GELUs apart where
-// constants are as coarse as those of half types, but an Erf, or a Tanh, does.
-func activationsIn(g *match.View, r *region) []string {
+// activationsIn lists what the experts of a region may activate with, of what mojo.MoE has: samples on a few channels may not tell the
+// two GELUs apart where constants are as coarse as those of half types, but an Erf, or a Tanh, does.
+func activationsIn(r *region) []string {
 	seen := map[string]bool{}
 	r.eachNode(func(n *onnx.Node) {
 		seen[n.OpType] = true
@@ -96,43 +78,58 @@ func activationsIn(g *match.View, r *region) []string {
 			seen["Erf"], seen["Tanh"] = true, true // either
 		}
 	})
-	list := []string{"silu"}
-	if seen["Erf"] || !seen["Tanh"] {
-		list = append(list, "gelu")
-	}
-	if seen["Tanh"] || !seen["Erf"] {
-		list = append(list, "gelu_tanh")
-	}
-	return append(list, "relu", "relu2")
+	return slices.DeleteFunc(slices.Clone(unitActivations()), func(name string) bool {
+		return name == "gelu" && seen["Tanh"] && !seen["Erf"] || name == "gelu_tanh" && seen["Erf"] && !seen["Tanh"]
+	})
 }
 
-// units lists all units that the activations and the constants of a region may make.
-func units(activations []string, numbers []float64, packings []unit) []*unit {
+// units lists all units of a packing that the activations and the constants of a region may make; with a guess, this one alone.
+func units(activations []string, numbers []float64, packing unit, guess *unit) []*unit {
+	if guess != nil {
+		if guess.packing != packing.packing {
+			return nil
+		}
+		u := *guess
+		u.upFirst = packing.upFirst
+		return []*unit{&u}
+	}
 	positive := slices.DeleteFunc(slices.Clone(numbers), func(x float64) bool { return x < 0 })
 	var list []*unit
-	for _, p := range packings {
-		for _, activation := range activations {
-			alphas, limits, offsets := []float64{1}, []float64{0}, []float64{0}
-			if activation == "silu" {
-				alphas = append(alphas, positive...)
-			}
-			if p.packing != "none" {
-				limits = append(limits, positive...)
-				offsets = append(offsets, numbers...)
-			}
-			for _, alpha := range alphas {
-				for _, limit := range limits {
-					for _, offset := range offsets {
-						u := p
-						u.activation, u.alpha, u.limit, u.offset = activation, alpha, limit, offset
-						list = append(list, &u)
-					}
+	for _, activation := range activations {
+		alphas, limits, offsets := []float64{1}, []float64{0}, []float64{0}
+		if activation == "silu" {
+			alphas = append(alphas, positive...)
+		}
+		if packing.packing != "none" {
+			limits = append(limits, positive...)
+			offsets = append(offsets, numbers...)
+		}
+		for _, alpha := range alphas {
+			for _, limit := range limits {
+				for _, offset := range offsets {
+					u := packing
+					u.activation, u.alpha, u.limit, u.offset = activation, alpha, limit, offset
+					list = append(list, &u)
 				}
 			}
 		}
 	}
 	return list
 }
+
+// trial is a unit that may lead from some of the first products to a row.
+type trial struct {
+	unit  *unit
+	at    []int   // of the first products
+	worst float64 // the greatest relative error
+}
+
+const (
+	// fewTrials are so few that each is evaluated on all channels at once.
+	fewTrials = 64
+	// maxTrials bounds the trials that are held at a time.
+	maxTrials = 1 << 15
+)
 
 // fit finds the unit by which the data of a second product come from the results of first ones, and which of these they are:
 // there are more where the rows of several experts go through one unit. Of the units that the numbers make it is the one that
@@ -142,11 +139,26 @@ func fit(a *applied, activations []string, numbers []float64, guess *unit) (*uni
 	if row == nil {
 		return nil, nil, nil
 	}
-	var sources [][]float64
-	for _, f := range a.first {
-		sources = append(sources, f.row)
+	sources := make([][]float64, len(a.first))
+	for i, f := range a.first {
+		sources[i] = f.row
 	}
-	best := fitting{worst: unitTolerance}
+	best := &trial{worst: unitTolerance}
+	var trials []*trial
+	flush := func() {
+		if len(trials) > fewTrials {
+			errorsOn(row, sources, trials, 1)
+			trials = slices.DeleteFunc(trials, func(t *trial) bool { return !(t.worst < best.worst) })
+		}
+		errorsOn(row, sources, trials, unitSamples)
+		for _, t := range trials {
+			if t.worst < best.worst {
+				best = t
+			}
+		}
+		trials = nil
+	}
+	made := map[unit][]*unit{} // of a packing
 	try := func(at ...int) {
 		var group [][]float64
 		for _, i := range at {
@@ -155,25 +167,16 @@ func fit(a *applied, activations []string, numbers []float64, guess *unit) (*uni
 			}
 			group = append(group, sources[i])
 		}
-		packings := packingsOf(group, len(row))
-		if len(packings) == 0 {
-			return
-		}
-		var list []*unit
-		if guess == nil {
-			list = units(activations, numbers, packings)
-		}
-		for _, p := range packings {
-			if guess != nil && guess.packing == p.packing {
-				u := *guess
-				u.upFirst = p.upFirst
-				list = append(list, &u)
+		for _, p := range packingsOf(group, len(row)) {
+			if made[p] == nil {
+				made[p] = units(activations, numbers, p, guess)
+			}
+			for _, u := range made[p] {
+				trials = append(trials, &trial{unit: u, at: at})
 			}
 		}
-		for _, u := range list {
-			if worst := u.errorOn(row, group, best.worst); worst < best.worst {
-				best = fitting{u, at, worst}
-			}
+		if len(trials) >= maxTrials {
+			flush()
 		}
 	}
 	tryAll := func() {
@@ -185,9 +188,11 @@ func fit(a *applied, activations []string, numbers []float64, guess *unit) (*uni
 				try(j, i)
 			}
 		}
+		flush()
 	}
 	if tryAll(); best.unit == nil && guess != nil {
 		guess = nil
+		clear(made)
 		tryAll()
 	}
 	if best.unit == nil {
@@ -198,13 +203,6 @@ func fit(a *applied, activations []string, numbers []float64, guess *unit) (*uni
 		group = append(group, a.first[i])
 	}
 	return best.unit, group, nil
-}
-
-// fitting is a unit that fits, on some of the first products.
-type fitting struct {
-	unit  *unit
-	at    []int
-	worst float64
 }
 
 // packingsOf lists how gate and up may lie in the results of first products, for a unit of so many channels.
@@ -221,19 +219,24 @@ func packingsOf(sources [][]float64, width int) []unit {
 	return nil
 }
 
-// errorOn is the greatest relative error of the unit on the channels of a row; it stops at most.
-func (u *unit) errorOn(row []float64, sources [][]float64, most float64) float64 {
-	worst := 0.0
-	if u.packing == "none" != (len(sources) == 1 && len(sources[0]) == len(row)) {
-		return most
-	}
-	for c := range min(len(row), unitSamples) {
-		want := u.of(u.operands(sources, c))
-		if worst = max(worst, math.Abs(row[c]-want)/(1+math.Abs(want))); !(worst < most) {
-			return most
+// errorsOn finds the greatest relative error of each trial on the first channels of a row.
+func errorsOn(row []float64, sources [][]float64, trials []*trial, channels int) {
+	channels = min(channels, len(row))
+	points := make([]point, 0, len(trials)*channels)
+	for _, t := range trials {
+		var group [][]float64
+		for _, i := range t.at {
+			group = append(group, sources[i])
+		}
+		for c := range channels {
+			gate, up := t.unit.operands(group, c)
+			points = append(points, point{t.unit, gate, up})
 		}
 	}
-	return worst
+	for i, want := range evaluate(points) {
+		t, c := trials[i/channels], i%channels
+		t.worst = max(t.worst, math.Abs(row[c]-want)/(1+math.Abs(want)))
+	}
 }
 
 // eitherFirst reports whether the unit fits as well when gate and up change places.
@@ -241,13 +244,15 @@ func (u *unit) eitherFirst(a *applied, group []*applied) bool {
 	if u.packing == "none" {
 		return false
 	}
-	var rows [][]float64
-	for _, f := range group {
-		rows = append(rows, f.row)
-	}
 	v := *u
 	v.upFirst = !u.upFirst
-	return v.errorOn(rowOf(a.data, a.dataIn), rows, unitTolerance) < unitTolerance
+	t := &trial{unit: &v}
+	var rows [][]float64
+	for i, f := range group {
+		t.at, rows = append(t.at, i), append(rows, f.row)
+	}
+	errorsOn(rowOf(a.data, a.dataIn), rows, []*trial{t}, unitSamples)
+	return t.worst < unitTolerance
 }
 
 // operands returns gate and up of channel c.

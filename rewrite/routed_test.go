@@ -71,6 +71,9 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 	if spoil == "squared weights" {
 		w = m.op("Mul", w, w)
 	}
+	if spoil == "times the tokens" { // which a run on tokens of ones does not show
+		out = m.op("Mul", out, m.op("Squeeze", rows, m.ints(-1)))
+	}
 	return m.op("ReduceSum", m.op("Reshape", m.op("Mul", out, w), m.ints(-1, k, h)), m.ints(1), onnx.IntAttr("keepdims", 0))
 }
 

@@ -56,7 +56,7 @@ func TestMixturesForTargets(t *testing.T) {
 			v, ids := m.topK(m.op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 			return m.op("Mul", m.share(v), m.op("Gather", m.weight("factors", m.experts), ids)), ids
 		}, Open, "do not come from one as they are"},
-		{"squared weights", "squared weights", nil, Refused, "differs from the matched nodes"},
+		{"times the tokens", "times the tokens", nil, Refused, "differs from the matched nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &moeBuilder{modelBuilder: newBuilder(t, 20, onnx.Float), experts: 6, chosen: 2, hidden: 8, inner: 4}

@@ -1,4 +1,4 @@
-# Gated linear units (Shazeer 2020): act(gate) * up of a dense MLP. Experts have patterns of their own.
+# Gated linear units (Shazeer 2020): act(gate) * up of a dense MLP. Experts are found in Go.
 
 # The unit of gpt-oss: the gate clamped from above, up on both sides and shifted. It is found in experts as well: they have
 # no other form.

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // gathered sends every token through the weights of its experts, which are picked from stacked ones.
@@ -219,40 +217,12 @@ func summary(m *Match) string {
 	return strings.Join(s, " ")
 }
 
-// stacked finds the experts of the region that gives y, by the reader of stacked weights alone.
-func (b *mixture) stacked(t *testing.T, y *onnx.Value) (*Match, string) {
-	t.Helper()
-	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
-	list := routings(f.view)
-	if len(list) != 1 {
-		t.Fatalf("%d routings", len(list))
-	}
-	found, why := regionsOf(f.view, list[0], nil)
-	if len(found) == 0 {
-		return nil, "no region: " + why
-	}
-	reg := found[len(found)-1]
-	x := reg.x
-	for x != nil && x != b.rows && x.Producer != nil {
-		x = f.view.HandsOn(x.Producer, x)
-	}
-	if x != b.rows {
-		t.Errorf("the tokens are %q, which is not %q in another shape", reg.x.Name, b.rows.Name)
-	}
-	e, why := f.stackedExperts(reg)
-	if e == nil {
-		return nil, why
-	}
-	return f.expertsMatch(reg, e)
-}
-
-func TestStackedExperts(t *testing.T) {
+func TestGatheredExperts(t *testing.T) {
 	for _, test := range stackedForms {
 		for _, k := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s, %d chosen", test.name, k), func(t *testing.T) {
 				b := newMixture(7, k)
-				m, why := b.stacked(t, test.build(b))
+				m, why := b.read(t, test.build(b))
 				if m == nil {
 					t.Fatal(why)
 				}
@@ -268,7 +238,7 @@ func TestStackedExperts(t *testing.T) {
 	}
 }
 
-func TestStackedExpertsMissed(t *testing.T) {
+func TestGatheredExpertsMissed(t *testing.T) {
 	tests := []struct {
 		name  string
 		build func(s gathered) *onnx.Value
@@ -283,14 +253,14 @@ func TestStackedExpertsMissed(t *testing.T) {
 		{"another activation", func(s gathered) *onnx.Value {
 			a := s.b.op("Tanh", s.linear(s.rows(), s.b.hidden, s.b.inner))
 			return s.sum(s.b.op("Mul", s.linear(a, s.b.inner, s.b.hidden), s.factors()))
-		}, "no activation that the op has"},
+		}, "no activation that mojo.MoE has"},
 		{"no activation", func(s gathered) *onnx.Value {
 			return s.sum(s.b.op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden), s.factors()))
-		}, "no activation between the products"},
+		}, "no activation that mojo.MoE has"},
 		{"relu cubed", func(s gathered) *onnx.Value {
 			r := s.b.op("Relu", s.linear(s.rows(), s.b.hidden, s.b.inner))
 			return s.sum(s.b.op("Mul", s.linear(s.b.op("Mul", s.b.op("Mul", r, r), r), s.b.inner, s.b.hidden), s.factors()))
-		}, "no activation that the op has"},
+		}, "no activation that mojo.MoE has"},
 		{"one bias", func(s gathered) *onnx.Value {
 			x := s.rows()
 			gate := s.linear(x, s.b.hidden, s.b.inner)
@@ -308,7 +278,7 @@ func TestStackedExpertsMissed(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			b := newMixture(7, 2)
-			m, why := b.stacked(t, test.build(gathered{b: b}))
+			m, why := b.read(t, test.build(gathered{b: b}))
 			if m != nil || !strings.Contains(why, test.want) {
 				t.Fatalf("match %v, %q, expected %q", m != nil, why, test.want)
 			}
