@@ -67,8 +67,7 @@ func mutate(m protoreflect.Message, r *rand.Rand) {
 		m.Clear(f)
 		return
 	}
-	var change func(protoreflect.Value) protoreflect.Value
-	change = func(v protoreflect.Value) protoreflect.Value {
+	change := func(v protoreflect.Value) protoreflect.Value {
 		n := numbers[r.IntN(len(numbers))]
 		switch f.Kind() {
 		case protoreflect.MessageKind:

@@ -1,7 +1,7 @@
-# The steps of `make check`: formatting, vet and linters. What was checked is not checked again: Go, staticcheck and
-# ruff keep caches of their own, and a stamp in build/check says which C++ and CUDA files clang-format has seen.
-CHECKS := check-go check-elsewhere
-.PHONY: $(CHECKS)
+# The steps of `make check`: formatting, vet and linters. Nothing is checked twice: Go, staticcheck and ruff keep caches
+# of their own, and a stamp in build/check tells which C++ and CUDA files clang-format has seen.
+CHECKS := check-go check-elsewhere check-staticcheck check-cpp
+.PHONY: format $(CHECKS)
 
 check-go: ## gofmt and go vet
 	@bad="$$(gofmt -l $$(find . -name '*.go' -not -path './$(BUILD)/*'))"; \
@@ -12,3 +12,31 @@ check-go: ## gofmt and go vet
 ELSEWHERE := darwin/arm64 windows/amd64
 check-elsewhere: ## go vet for other systems
 	$(GO) run ./internal/vet $(ELSEWHERE)
+
+# Its own choice of checks, but for capital letters in errors: some begin with X, the name of an input.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+check-staticcheck: ## staticcheck
+	$(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./...
+
+CPP_FILES := $(shell find fused/kernels ort docs/examples/c \( -name '*.cc' -o -name '*.c' -o -name '*.h' -o -name '*.cu' \
+	-o -name '*.cuh' \) -not -path '*/third_party/*')
+CPP_RULES := .clang-format $(VENV)/.check
+check-cpp: $(BUILD)/check/clang-format ## clang-format, for C++, CUDA and C
+
+$(BUILD)/check/clang-format: $(CPP_FILES) $(CPP_RULES)
+	@mkdir -p $(@D)
+	@echo "clang-format"
+	@echo $(if $(filter $(CPP_RULES),$?),$(CPP_FILES),$?) | \
+		xargs -n 16 -P $(JOBS) $(VENV)/bin/clang-format --dry-run -Werror || { echo "make format repairs it"; exit 1; }
+	@touch $@
+
+check-python: $(VENV)/.check ## ruff, for Python
+	@$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet || { echo "see also make format"; exit 1; }
+
+check-width: ## lines of code within 120 columns, of prose within 160
+	@$(PYTHON) tools/check-width.py
+
+format: $(VENV)/.check ## format Go, C++, CUDA, C and Python as make check wants them
+	@gofmt -w $$(find . -name '*.go' -not -path './$(BUILD)/*')
+	@$(VENV)/bin/clang-format -i $(CPP_FILES)
+	@$(VENV)/bin/ruff check --quiet --fix; $(VENV)/bin/ruff format --quiet
