@@ -80,7 +80,7 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 	}
 	if got != want || testing.Verbose() {
 		for _, m := range misses {
-			t.Logf("%s near node %q (%s): stopped at %q: %s", m.Pattern, m.Anchor.Name, m.Anchor.OpType, m.Node.Name, m.Reason())
+			t.Logf("%s near node %q (%s): stopped at %q: %s", m.Pattern, m.Anchor.Name, m.Anchor.OpType, m.Reason.Node.Name, m.Reason.Error())
 		}
 	}
 }

@@ -16,7 +16,7 @@
 // spellings to write down.
 //
 // Routers of mixtures and their experts have no spelling to write down. They are patterns in Go (goforms.go): TopKRouter (router.go, behind
-// a routing of routing.go) and MoE (experts.go, in a region of region.go). They are tried before the textual ones, and their misses are sentences (Miss.Why).
+// a routing of routing.go) and MoE (experts.go, in a region of region.go). They are tried before the textual ones, and their misses are sentences.
 // NormRotary (norm_rotary.go) joins matches of RMSNorm and RotaryEmbedding, which are its Parts: it is tried when all others are found.
 //
 // A node of an anchor op that no match took is where somebody would ask why nothing was fused. For these, a Miss names the

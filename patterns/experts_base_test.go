@@ -61,7 +61,7 @@ func TestExpertsOntoBase(t *testing.T) {
 				b.base = base.of(t, b)
 				list, notes := b.matches(form.build(b))
 				if len(list) != 1 {
-					t.Fatalf("%d matches: %+v", len(list), notes[0].Why)
+					t.Fatalf("%d matches: %+v", len(list), notes[0].Reason)
 				}
 				b.agrees(t, list[0])
 			})

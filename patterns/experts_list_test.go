@@ -242,7 +242,9 @@ func TestCapacity(t *testing.T) {
 		b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
 		matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
 		found := slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" })
-		told := slices.ContainsFunc(notes, func(m *match.Miss) bool { return m.Pattern == "MoE" && strings.Contains(m.Why, "over a capacity") })
+		told := slices.ContainsFunc(notes, func(m *match.Miss) bool {
+			return m.Pattern == "MoE" && strings.Contains(m.Reason.Error(), "over a capacity")
+		})
 		if found == counted || told != counted {
 			t.Errorf("counted %v: found %v, told %v", counted, found, told)
 		}
@@ -272,7 +274,7 @@ func TestAbsentIsFinal(t *testing.T) {
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
 	matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
 	if slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" }) ||
-		!slices.ContainsFunc(notes, func(m *match.Miss) bool { return strings.Contains(m.Why, "the graph holds 6: 4 is absent") }) {
+		!slices.ContainsFunc(notes, func(m *match.Miss) bool { return strings.Contains(m.Reason.Error(), "the graph holds 6: 4 is absent") }) {
 		t.Errorf("%d matches", len(matches))
 	}
 }

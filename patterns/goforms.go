@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
@@ -60,8 +62,8 @@ func (f *finder) take(m *Match) {
 }
 
 // note records why something that looks like the pattern is none; anchor is where somebody would ask.
-func (f *finder) note(pattern string, anchor *onnx.Node, at *onnx.Node, reason string) {
-	f.notes = append(f.notes, &match.Miss{Pattern: pattern, Anchor: anchor, Node: at, Why: reason})
+func (f *finder) note(pattern string, anchor *onnx.Node, at *onnx.Node, why string) {
+	f.notes = append(f.notes, &match.Miss{Pattern: pattern, Anchor: anchor, Reason: reason.New("", at, "%s", why)})
 }
 
 // replacementBuilder makes the Replacement of a Match in Go.

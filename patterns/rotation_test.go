@@ -129,7 +129,7 @@ func TestRotation(t *testing.T) {
 			}
 			if reason, missed := strings.CutPrefix(c.want, "!"); missed {
 				for _, m := range misses {
-					got += m.Reason() + "\n"
+					got += m.Reason.Error() + "\n"
 				}
 				if len(matches) > 0 || !strings.Contains(got, reason) {
 					t.Errorf("%d matches, misses %q; want the reason %q", len(matches), got, reason)

@@ -43,7 +43,7 @@ func TestLeadingOfMore(t *testing.T) {
 					continue
 				}
 				if len(experts) != 1 {
-					t.Fatalf("%s of %d: %d mixtures: %+v", form.name, of, len(experts), notes[0].Why)
+					t.Fatalf("%s of %d: %d mixtures: %+v", form.name, of, len(experts), notes[0].Reason)
 				}
 				b.agrees(t, experts[0])
 				if k := topK(routers); !normed && k != 2 || normed && k != 0 {

@@ -94,7 +94,7 @@ func TestFixedCounts(t *testing.T) {
 	y := b.op("Concat", append(parts, attr("axis", 0))...)
 	y = b.op("Mul", y, b.op("Unsqueeze", b.op("Gather", b.op("Reshape", b.scores, []int64{-1}), sorted), []int64{-1}))
 	list, notes := b.matches(b.op("ScatterND", b.zeros(), b.op("Unsqueeze", token, []int64{-1}), y, onnx.StringAttr("reduction", "add")))
-	if len(list) > 0 || len(notes) != 1 || !strings.Contains(notes[0].Why, "by the sizes [3 1 2 5 4 1 4]") {
+	if len(list) > 0 || len(notes) != 1 || !strings.Contains(notes[0].Reason.Error(), "by the sizes [3 1 2 5 4 1 4]") {
 		t.Errorf("%d matches, %+v", len(list), notes)
 	}
 }

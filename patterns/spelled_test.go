@@ -28,7 +28,7 @@ func TestSpelledMixtures(t *testing.T) {
 				}
 				for _, m := range misses {
 					if m.Pattern == k.Pattern {
-						reason = m.Reason()
+						reason = m.Reason.Error()
 					}
 				}
 			}

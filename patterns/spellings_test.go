@@ -180,7 +180,7 @@ func TestReasons(t *testing.T) {
 			if len(matches) != 0 || len(misses) == 0 {
 				t.Fatalf("matched %v, %d misses", matches, len(misses))
 			}
-			if got := misses[0].Reason(); !strings.HasPrefix(got, tt.want) {
+			if got := misses[0].Reason.Error(); !strings.HasPrefix(got, tt.want) {
 				t.Errorf("%s\nwant %s", got, tt.want)
 			}
 		})

@@ -220,14 +220,14 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 	for _, m := range misses {
 		at := m.Anchor
 		if at == nil {
-			at = m.Node
+			at = m.Reason.Node
 		}
-		if at == nil || matched[at] && m.Why == "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) {
+		if at == nil || matched[at] && m.Expected != "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) {
 			continue
 		}
-		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at), Status: Missed, Reason: m.Reason()}
-		if m.Node != nil && m.Node != at {
-			site.Nodes = append(site.Nodes, nodeName(m.Node))
+		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at), Status: Missed, Reason: m.Reason.Error(), Code: m.Reason.Code}
+		if n := m.Reason.Node; n != nil && n != at {
+			site.Nodes = append(site.Nodes, nodeName(n))
 		}
 		a.report.Sites = append(a.report.Sites, site)
 	}

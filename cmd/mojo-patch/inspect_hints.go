@@ -1,6 +1,10 @@
 package main
 
-import "regexp"
+import (
+	"regexp"
+
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
 
 // hint is what is generally known about a reason without a code. It is found by the words of the reason: of a difference, or of what
 // stands around a node ("around …").
@@ -75,6 +79,14 @@ var compiledHints = func() []*regexp.Regexp {
 	}
 	return list
 }()
+
+// hintOf returns the hint of a reason: that of its code, or by its text where it has none.
+func hintOf(r *reason.Reason, text string) string {
+	if r.Code != "" {
+		return r.Code.Hint()
+	}
+	return hintFor(text)
+}
 
 func hintFor(reason string) string {
 	for i, h := range hints {

@@ -171,12 +171,12 @@ func (s *searched) reasons(anchors map[string][]string) []explanation {
 	missed := map[*onnx.Node]*patterns.Miss{}
 	found := map[*onnx.Node][]explanation{} // of patterns that are no text: what they want is said in words
 	for _, m := range s.misses {
-		if m.Why == "" {
+		if m.Expected != "" {
 			missed[m.Anchor] = m
 			continue
 		}
 		found[m.Anchor] = append(found[m.Anchor], explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
-			Differences: []difference{{At: spotOf(m.Node), Why: m.Why}}, Hint: hintFor(m.Why)})
+			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Hint: hintOf(m.Reason, m.Reason.Error())})
 	}
 	var list []explanation
 	for _, n := range s.graph.Nodes {
@@ -189,9 +189,9 @@ func (s *searched) reasons(anchors map[string][]string) []explanation {
 		if m := missed[n]; m != nil {
 			x.Status, x.Pattern, x.Matched, x.Size = whyMissed, m.Pattern, m.Matched, m.Size
 			for ; m != nil; m = m.Further {
-				x.Differences = append(x.Differences, difference{At: spotOf(m.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
+				x.Differences = append(x.Differences, difference{At: spotOf(m.Reason.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
 			}
-			x.Hint = hintFor(x.Differences[0].String())
+			x.Hint = hintOf(missed[n].Reason, x.Differences[0].String())
 		} else {
 			x.Status, x.Around, x.Patterns = whyUnlike, surroundings(n), names
 			x.Hint = hintFor("around " + x.Around)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -137,7 +139,7 @@ func TestWhyInWords(t *testing.T) {
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})
 	n := m.Graph.AddNode("TopK", []*onnx.Value{x}, []*onnx.Value{m.Graph.NewValue("y")})
 	s := searched{graph: m.Graph, matches: []*patterns.Match{{Nodes: []*onnx.Node{n}}}, misses: []*patterns.Miss{
-		{Pattern: "MoE", Anchor: n, Node: n, Why: "no experts"}, {Pattern: "TopKRouter", Anchor: n, Node: n, Why: "no weights"}}}
+		{Pattern: "MoE", Anchor: n, Reason: reason.New("", n, "no experts")}, {Pattern: "TopKRouter", Anchor: n, Reason: reason.New("", n, "no weights")}}}
 	var out strings.Builder
 	for _, r := range s.reasons(nil) {
 		r.write(&out)

@@ -1,26 +1,25 @@
 package match
 
 import (
-	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Miss says why a node that looked like part of a pattern did not match: the pattern that came nearest, and what is
-// different there.
+// Miss says why a node that looked like part of a pattern did not match.
 type Miss struct {
-	Pattern string // its name
-	// Anchor is the node that raised the suspicion, Node the one where the graph leaves the pattern (the same, at worst).
-	Anchor *onnx.Node
-	Node   *onnx.Node
-	// Expected is what the pattern wants there, Found what stands there.
-	Expected string
-	Found    string
-	// Why says it all for a pattern without text, which expects no certain node; Expected and Found are empty then.
-	Why string
+	// Pattern is the name of the pattern that came nearest, Anchor the node that raised the suspicion.
+	Pattern string
+	Anchor  *onnx.Node
+	// Reason says what is different there; its Node is where the graph leaves the pattern, the anchor at worst.
+	Reason *reason.Reason
+	// Expected is what a pattern of text wants there, Found what stands there. Both are empty for a pattern without text, which expects
+	// no certain node.
+	Expected, Found string
 	// Matched counts the nodes that are as the pattern wants them, Size those that it has in all; both are 0 where a
 	// built-in view was tried, which has no fixed number.
 	Matched, Size int
@@ -28,14 +27,6 @@ type Miss struct {
 	Condition bool
 	// Further is a second difference, nil if there is one alone.
 	Further *Miss
-}
-
-// Reason says in one line what was expected and what was found.
-func (m *Miss) Reason() string {
-	if m.Why != "" {
-		return m.Why
-	}
-	return fmt.Sprintf("expected %s, found %s", m.Expected, m.Found)
 }
 
 // failure is a place where the graph is not what a pattern wants.

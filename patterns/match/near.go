@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
@@ -291,14 +293,12 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 // miss puts the near miss into words for one anchor.
 func (m *nearMiss) miss(anchor *onnx.Node) *Miss {
 	words := func(f *failure) *Miss {
-		w := &Miss{Pattern: m.pattern.Name, Anchor: anchor, Node: f.node(), Expected: f.alternatives(), Found: f.found,
+		w := &Miss{Pattern: m.pattern.Name, Anchor: anchor, Expected: f.alternatives(), Found: f.found,
 			Condition: f.where, Matched: m.matched, Size: m.matched + m.missing}
 		if f.view {
 			w.Matched, w.Size = 0, 0
 		}
-		if w.Node == nil {
-			w.Node = anchor
-		}
+		w.Reason = reason.New("", cmp.Or(f.node(), anchor), "expected %s, found %s", w.Expected, w.Found)
 		return w
 	}
 	first := words(m.reasons[0])
