@@ -6,17 +6,14 @@
 
 #include "ascend/contract.h"
 #include "ascend/run.h"
-#include "common/ops.h"
+#include "common/glu.h"
+#include "common/rotary_embedding.h"
 
 namespace mojo {
 
-extern const Backend kCANNRMSNorm;
-extern const Backend kCANNAddRMSNorm;
-extern const Backend kCANNGLU;
-extern const Backend kCANNRotaryEmbedding;
-extern const Backend kCANNNormRotary;
-extern const Backend kCANNTopKRouter;
-extern const Backend kCANNMoE;
+#define MOJO_DECLARE(op) extern const Backend kCANN##op;
+MOJO_NPU_OPS(MOJO_DECLARE)
+#undef MOJO_DECLARE
 
 // kCANNProvider is onnxruntime's name for the provider whose nodes these backends run.
 constexpr char kCANNProvider[] = "CANNExecutionProvider";

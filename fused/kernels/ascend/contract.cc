@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include <initializer_list>
+
 namespace mojo {
 
 OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes) {

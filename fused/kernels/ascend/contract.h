@@ -4,7 +4,9 @@
 #define MOJO_KERNELS_ASCEND_CONTRACT_H_
 
 #include "ascend/aclnn.h"
-#include "common/ops.h"
+#include "common/moe.h"
+#include "common/rotary_embedding.h"
+#include "common/topk_router.h"
 
 namespace mojo {
 

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "ascend/backends.h"
+#include "common/glu.h"
 
 namespace mojo {
 namespace {
@@ -17,7 +18,7 @@ void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const
       return run->Do(cann.GeluV2, run->Tensor(gate), attributes.activation == Activation::kGeluTanh ? 1 : 0,
                      run->Tensor(y));
     case Activation::kRelu: return run->Do(cann.Relu, run->Tensor(gate), run->Tensor(y));
-    case Activation::kReluSquared: {
+    case Activation::kRelu2: {
       const View root = run->Memory(y.type, y.dims);
       run->Do(cann.Relu, run->Tensor(gate), run->Tensor(root));
       return run->Do(cann.Mul, run->Tensor(root), run->Tensor(root), run->Tensor(y));
@@ -87,7 +88,7 @@ OrtStatus* FindGate(const KernelInit& init, const GLUAttributes& attributes) {
     case Activation::kGelu:
     case Activation::kGeluTanh: return Find(init, cann.GeluV2);
     case Activation::kRelu:
-    case Activation::kReluSquared: return Find(init, cann.Relu);
+    case Activation::kRelu2: return Find(init, cann.Relu);
     default: return attributes.alpha == 1 ? Find(init, cann.Silu) : Find(init, cann.Swish);
   }
 }

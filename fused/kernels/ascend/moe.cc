@@ -3,6 +3,7 @@
 //
 // Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
 // the stream. CANN wants every one to be an expert's.
+#include "common/moe.h"
 #include "ascend/backends.h"
 
 namespace mojo {

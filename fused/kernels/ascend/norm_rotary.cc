@@ -1,4 +1,5 @@
 // NormRotary: the norm into memory of its own, then the rotation of that.
+#include "common/norm_rotary.h"
 #include "ascend/backends.h"
 
 namespace mojo {

@@ -6,22 +6,10 @@
 
 namespace {
 
-constexpr mojo::OpEntry kTable[] = {
-    {&mojo::kRMSNorm, &mojo::kCPURMSNorm},
-    {&mojo::kRMSNorm, &mojo::kCANNRMSNorm},
-    {&mojo::kAddRMSNorm, &mojo::kCPUAddRMSNorm},
-    {&mojo::kAddRMSNorm, &mojo::kCANNAddRMSNorm},
-    {&mojo::kGLU, &mojo::kCPUGLU},
-    {&mojo::kGLU, &mojo::kCANNGLU},
-    {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
-    {&mojo::kRotaryEmbedding, &mojo::kCANNRotaryEmbedding},
-    {&mojo::kNormRotary, &mojo::kCPUNormRotary},
-    {&mojo::kNormRotary, &mojo::kCANNNormRotary},
-    {&mojo::kTopKRouter, &mojo::kCPUTopKRouter},
-    {&mojo::kTopKRouter, &mojo::kCANNTopKRouter},
-    {&mojo::kMoE, &mojo::kCPUMoE},
-    {&mojo::kMoE, &mojo::kCANNMoE},
-};
+#define MOJO_CPU_ROW(op) {&mojo::k##op, &mojo::kCPU##op},
+#define MOJO_CANN_ROW(op) {&mojo::k##op, &mojo::kCANN##op},
+
+constexpr mojo::OpEntry kTable[] = {MOJO_CPU_OPS(MOJO_CPU_ROW) MOJO_NPU_OPS(MOJO_CANN_ROW)};
 
 }  // namespace
 

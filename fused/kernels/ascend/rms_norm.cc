@@ -2,6 +2,7 @@
 //
 // The documentation does not say where the calls round values of 16 bits in between, so scale_after_cast makes no
 // difference here: results are within a rounding of the op's.
+#include "common/rms_norm.h"
 #include "ascend/backends.h"
 
 namespace mojo {

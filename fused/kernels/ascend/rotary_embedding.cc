@@ -5,6 +5,7 @@
 // beside each other), and 4 dimensions, of which the tables have their own or 1 in few combinations. Copies in the
 // device's memory make up for the rest: of channels to be rotated into the order of Y; of tables half as wide; and of
 // tables to all rows, where they are broadcast in another way.
+#include "common/rotary_embedding.h"
 #include "ascend/backends.h"
 
 namespace mojo {

@@ -1,5 +1,6 @@
 // TopKRouter, in float32 as the op is defined: by aclnnMoeGatingTopKSoftmax where that is all of it, else by calls for
 // each step of its definition.
+#include "common/topk_router.h"
 #include "ascend/backends.h"
 
 namespace mojo {
@@ -143,7 +144,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
     };
     find(a.score == Score::kSoftmax, c.Softmax, c.MoeGatingTopKSoftmax);
     find(a.score == Score::kSigmoid, c.Sigmoid);
-    find(a.score == Score::kSqrtSoftplus, c.Softplus, c.Sqrt);
+    find(a.score == Score::kSqrtsoftplus, c.Softplus, c.Sqrt);
     find(a.groups > 1, c.ReduceSum, c.InplaceOne, c.InplaceScatterValue, c.InplaceMaskedFillScalar);
     find(a.renormalize, c.ReduceSum, c.Adds, c.Div);
     find(a.scale != 1, c.Muls);

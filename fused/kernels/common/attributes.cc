@@ -1,7 +1,7 @@
+#include "common/attributes.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "common/ops.h"
 
 namespace mojo {
 namespace {
@@ -50,25 +50,26 @@ float AttributeReader::Float(const char* name) {
   return value;
 }
 
-void AttributeReader::String(const char* name, char* out, size_t size) {
-  out[0] = '\0';
-  if (status != nullptr) return;
-  if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_string(init.info, name, out, &size)) {
-    status = Unreadable(init, name, "string", s);
-  }
-}
-
-size_t AttributeReader::Choice(const char* name, std::initializer_list<const char*> values) {
-  char value[64], found[80], expected[160];
-  String(name, value, sizeof(value));
+size_t AttributeReader::Place(const char* name) {
   if (status != nullptr) return 0;
-  size_t at = 0, used = 0;
-  expected[0] = '\0';
-  for (const char* v : values) {
-    if (strcmp(value, v) == 0) return at;
-    const char* before = at == 0 ? "" : at + 1 == values.size() ? " or " : ", ";
-    used += static_cast<size_t>(snprintf(expected + used, sizeof(expected) - used, "%s\"%s\"", before, v));
-    ++at;
+  const AttributeDef* def = init.def.attributes;
+  const AttributeDef* const end = def + init.def.attribute_count;
+  while (def != end && strcmp(def->name, name) != 0) ++def;
+  if (def == end) {
+    Fail(name, "not an attribute of the op", "a name that its declaration has");
+    return 0;
+  }
+  char value[64], found[80], expected[160] = "";
+  size_t size = sizeof(value);
+  if (OrtStatus* s = init.api.ort->KernelInfoGetAttribute_string(init.info, name, value, &size)) {
+    status = Unreadable(init, name, "string", s);
+    return 0;
+  }
+  for (size_t i = 0; i < def->value_count; ++i) {
+    if (strcmp(value, def->values[i]) == 0) return i;
+    const char* before = i == 0 ? "" : i + 1 == def->value_count ? " or " : ", ";
+    const size_t used = strlen(expected);
+    snprintf(expected + used, sizeof(expected) - used, "%s\"%s\"", before, def->values[i]);
   }
   snprintf(found, sizeof(found), "\"%s\"", value);
   Fail(name, found, expected);

@@ -1,17 +1,9 @@
 // Types and attributes of GLU.
+#include "common/glu.h"
+
 #include <math.h>
 
-#include "common/ops.h"
-
 namespace mojo {
-namespace {
-
-constexpr TypeCombo kTypes[] = {{{kF32, kF32}, {kF32}}, {{kF16, kF16}, {kF16}}, {{kBF16, kBF16}, {kBF16}}};
-
-}  // namespace
-
-const OpDef kGLU = {"GLU", {"gate", "up"}, 2, 2, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
-
 void ReadGate(AttributeReader* read, GLUAttributes* out) {
   out->alpha = read->Float("alpha");
   out->limit = read->Float("limit");
@@ -28,7 +20,7 @@ void ReadGate(AttributeReader* read, GLUAttributes* out) {
 
 OrtStatus* ReadAttributes(const KernelInit& init, GLUAttributes* out) {
   AttributeReader read(init);
-  out->activation = static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh"}));
+  out->activation = read.Choice<Activation>("activation");
   ReadGate(&read, out);
   return read.status;
 }

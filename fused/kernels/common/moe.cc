@@ -1,20 +1,10 @@
 // Types, attributes and shape rules of MoE.
-#include <stdio.h>
+#include "common/moe.h"
 
-#include "common/ops.h"
+#include <stdio.h>
 
 namespace mojo {
 namespace {
-
-constexpr TypeCombo Combo(ONNXTensorElementDataType x, ONNXTensorElementDataType weights, ONNXTensorElementDataType v) {
-  return TypeCombo{{x, weights, kI64, v, v, v, v}, {x}};
-}
-
-constexpr TypeCombo kTypes[] = {Combo(kF32, kF32, kF32),   Combo(kF32, kF32, kF16),   Combo(kF32, kF32, kBF16),
-                                Combo(kF16, kF32, kF32),   Combo(kF16, kF32, kF16),   Combo(kF16, kF32, kBF16),
-                                Combo(kF16, kF16, kF32),   Combo(kF16, kF16, kF16),   Combo(kF16, kF16, kBF16),
-                                Combo(kBF16, kF32, kF32),  Combo(kBF16, kF32, kF16),  Combo(kBF16, kF32, kBF16),
-                                Combo(kBF16, kBF16, kF32), Combo(kBF16, kBF16, kF16), Combo(kBF16, kBF16, kBF16)};
 
 // Rows is the product of all dims but the last.
 size_t Rows(const Shape& shape) {
@@ -81,19 +71,13 @@ OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes, const Shape
 
 }  // namespace
 
-const OpDef kMoE = {"MoE",  {"X", "weights", "ids", "gate_up", "down", "gate_up_bias", "down_bias"},
-                    7,      5,
-                    1,      1,
-                    kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
-
 OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
   AttributeReader read(init);
-  out->gate.activation =
-      static_cast<Activation>(read.Choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "relu2"}));
+  out->gate.activation = read.Choice<Activation>("activation");
   ReadGate(&read, &out->gate);
-  out->packing = static_cast<Packing>(read.Choice("packing", {"halves", "interleaved", "none"}));
-  out->gate_up_in_out = read.Choice("gate_up_layout", {"out_in", "in_out"}) == 1;
-  out->down_in_out = read.Choice("down_layout", {"out_in", "in_out"}) == 1;
+  out->packing = read.Choice<Packing>("packing");
+  out->gate_up_in_out = read.Choice<GateUpLayout>("gate_up_layout") == GateUpLayout::kInOut;
+  out->down_in_out = read.Choice<DownLayout>("down_layout") == DownLayout::kInOut;
   if (out->packing == Packing::kNone && out->gate.limit != 0) {
     read.FailFloat("limit", out->gate.limit, "0 (there is no gate with packing \"none\")");
   }

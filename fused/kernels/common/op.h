@@ -1,8 +1,8 @@
 // How an op of the domain "mojo" becomes OrtCustomOp structs.
 //
-// An OpDef says what the op is (name, inputs, outputs, element types) whatever the device. A Backend
-// says how one device runs it. A library (CPU, CUDA, an NPU) pairs the OpDefs of ops.h with its own
-// Backends in one table and gives the table to RegisterOps; there is one OrtCustomOp per pair and
+// An OpDef says what the op is (name, inputs, outputs, attributes, element types) whatever the device. A
+// Backend says how one device runs it. A library (CPU, CUDA, an NPU) pairs the OpDefs of schema.h with its
+// own Backends in one table and gives the table to RegisterOps; there is one OrtCustomOp per pair and
 // element type combination, and onnxruntime merges those of one name into one op.
 #ifndef MOJO_KERNELS_COMMON_OP_H_
 #define MOJO_KERNELS_COMMON_OP_H_
@@ -36,16 +36,31 @@ struct TypeCombo {
   ONNXTensorElementDataType outputs[kMaxOutputs];
 };
 
-// OpDef describes one op.
+// AttributeDef describes one attribute, which every node must have.
+enum class AttributeType { kInt, kFloat, kString };
+
+constexpr size_t kMaxValues = 8;
+
+struct AttributeDef {
+  const char* name;
+  AttributeType type;
+  const char* values[kMaxValues];  // what a string may be
+  size_t value_count;
+};
+
+// OpDef describes one op. The catalogue declares them (fused/*.go), and schema.cc has them.
 struct OpDef {
   const char* name;
   const char* input_names[kMaxInputs];
   size_t input_count;
   size_t required_inputs;  // the inputs after these may be left out by a node
+  const char* output_names[kMaxOutputs];
   size_t output_count;
   size_t required_outputs;  // the outputs after these may be left out by a node
   const TypeCombo* combos;
   size_t combo_count;
+  const AttributeDef* attributes;
+  size_t attribute_count;
 };
 
 // KernelInit is what a Backend gets to make the kernel of one node.
@@ -110,6 +125,10 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
 // op allows that; else that is an error.
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
                       void** data);
+
+// CheckSame checks that two inputs have one shape.
+OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a, const char* b_name,
+                     const Shape& b);
 
 // RegisterOps adds every row of the table to the session options, as domain "mojo". The table must
 // live as long as the process. Sets TheApi at the first call; a runtime that is too old, or another one

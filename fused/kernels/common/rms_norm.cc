@@ -1,35 +1,10 @@
 // Types, attributes and shape rules of RMSNorm and AddRMSNorm.
+#include "common/rms_norm.h"
+
 #include <math.h>
 #include <stdio.h>
 
-#include "common/ops.h"
-
 namespace mojo {
-namespace {
-
-// Equal types serve both values of scale_after_cast. Unequal ones serve one: the product takes the
-// type of the output, which is the narrow one in every export seen.
-constexpr TypeCombo kNormTypes[] = {
-    {{kF32, kF32}, {kF32}},   {{kF16, kF16}, {kF16}}, {{kBF16, kBF16}, {kBF16}}, {{kF16, kF32}, {kF16}},
-    {{kBF16, kF32}, {kBF16}}, {{kF32, kF16}, {kF16}}, {{kF32, kBF16}, {kBF16}},
-};
-constexpr TypeCombo kAddNormTypes[] = {
-    {{kF32, kF32, kF32}, {kF32, kF32}},      {{kF16, kF16, kF16}, {kF16, kF16}},
-    {{kBF16, kBF16, kBF16}, {kBF16, kBF16}}, {{kF16, kF16, kF32}, {kF16, kF16}},
-    {{kBF16, kBF16, kF32}, {kBF16, kBF16}},  {{kF32, kF32, kF16}, {kF16, kF32}},
-    {{kF32, kF32, kBF16}, {kBF16, kF32}},
-};
-
-template <size_t N>
-constexpr size_t Length(const TypeCombo (&)[N]) {
-  return N;
-}
-
-}  // namespace
-
-const OpDef kRMSNorm = {"RMSNorm", {"X", "scale"}, 2, 2, 1, 1, kNormTypes, Length(kNormTypes)};
-const OpDef kAddRMSNorm = {"AddRMSNorm", {"X", "residual", "scale"}, 3, 3, 2, 1, kAddNormTypes, Length(kAddNormTypes)};
-
 OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out) {
   AttributeReader read(init);
   out->axis = read.Int("axis");
@@ -89,17 +64,6 @@ OrtStatus* CheckScale(const Api& api, const OpDef& def, const Shape& x, int64_t 
   return Errorf(api, "mojo.%s: scale has shape %s and X %s; with axis %lld scale must be %s", def.name,
                 ShapeText(scale).text, ShapeText(x).text, static_cast<long long>(axis),
                 ShapeText(x.dims + first, x.rank - first).text);
-}
-
-OrtStatus* CheckSame(const Api& api, const OpDef& def, const char* a_name, const Shape& a, const char* b_name,
-                     const Shape& b) {
-  bool same = a.rank == b.rank;
-  for (size_t i = 0; same && i < a.rank; ++i) same = a.dims[i] == b.dims[i];
-  if (same) return nullptr;
-  return Errorf(api,
-                "mojo.%s: %s has shape %s and %s %s; both must have the same shape (there is no "
-                "broadcasting)",
-                def.name, a_name, ShapeText(a).text, b_name, ShapeText(b).text);
 }
 
 }  // namespace mojo

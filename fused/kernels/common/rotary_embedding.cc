@@ -1,13 +1,10 @@
 // Types, attributes and shape rules of RotaryEmbedding, and the shape rules of NormRotary.
-#include <stdio.h>
+#include "common/rotary_embedding.h"
 
-#include "common/ops.h"
+#include <stdio.h>
 
 namespace mojo {
 namespace {
-
-constexpr TypeCombo kTypes[] = {
-    {{kF32, kF32, kF32}, {kF32}}, {{kF16, kF16, kF16}, {kF16}}, {{kBF16, kBF16, kBF16}, {kBF16}}};
 
 // StaticLastDim is the last dim of input X where the model fixes it, else -1.
 int64_t StaticLastDim(const KernelInit& init) {
@@ -60,9 +57,6 @@ OrtStatus* Steps(const Api& api, const OpDef& def, const char* name, const Shape
 
 }  // namespace
 
-const OpDef kRotaryEmbedding = {
-    "RotaryEmbedding", {"X", "cos", "sin"}, 3, 3, 1, 1, kTypes, sizeof(kTypes) / sizeof(kTypes[0])};
-
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out) {
   AttributeReader read(init);
   ReadRotary(&read, out);
@@ -82,8 +76,8 @@ void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out) {
   if (out->rotary_dim <= 0 || out->rotary_dim % 2 != 0) {
     read->Fail("rotary_dim", found, "a positive even number");
   }
-  out->last = read->Choice("rotated_side", {"first", "last"}) == 1;
-  out->output_interleaved = read->Choice("output_layout", {"halves", "interleaved"}) == 1;
+  out->last = read->Choice<RotatedSide>("rotated_side") == RotatedSide::kLast;
+  out->output_interleaved = read->Choice<OutputLayout>("output_layout") == OutputLayout::kInterleaved;
   if (read->status != nullptr) return;
   const int64_t last = StaticLastDim(read->init);
   if (last > 0 && last < out->rotary_dim) {

@@ -1,18 +1,10 @@
 // Types, attributes and shape rules of TopKRouter.
-#include <math.h>
+#include "common/topk_router.h"
 
-#include "common/ops.h"
+#include <math.h>
 
 namespace mojo {
 namespace {
-
-constexpr TypeCombo Combo(ONNXTensorElementDataType logits, ONNXTensorElementDataType bias) {
-  return TypeCombo{{logits, bias}, {kF32, kI64}};
-}
-
-constexpr TypeCombo kTypes[] = {Combo(kF32, kF32),  Combo(kF32, kF16),  Combo(kF32, kBF16),
-                                Combo(kF16, kF32),  Combo(kF16, kF16),  Combo(kF16, kBF16),
-                                Combo(kBF16, kF32), Combo(kBF16, kF16), Combo(kBF16, kBF16)};
 
 // CheckRouter checks the shapes, and sets the sizes; bias is null where it is left out.
 OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const Shape& logits, const Shape* bias,
@@ -50,17 +42,14 @@ OrtStatus* CheckRouter(const Api& api, const RouterAttributes& attributes, const
 
 }  // namespace
 
-const OpDef kTopKRouter = {"TopKRouter", {"logits", "correction_bias"},     2, 1, 2, 2,
-                           kTypes,       sizeof(kTypes) / sizeof(kTypes[0])};
-
 OrtStatus* ReadAttributes(const KernelInit& init, RouterAttributes* out) {
   AttributeReader read(init);
   out->top_k = read.Int("top_k");
-  out->score = static_cast<Score>(read.Choice("score", {"softmax", "sigmoid", "sqrtsoftplus"}));
-  out->top_k_first = read.Choice("order", {"score_first", "top_k_first"}) == 1;
+  out->score = read.Choice<Score>("score");
+  out->top_k_first = read.Choice<Order>("order") == Order::kTopKFirst;
   out->groups = read.Int("groups");
   out->group_top_k = read.Int("group_top_k");
-  out->top2_sum = read.Choice("group_score", {"max", "top2_sum"}) == 1;
+  out->top2_sum = read.Choice<GroupScore>("group_score") == GroupScore::kTop2Sum;
   out->excluded_score = read.Float("excluded_score");
   out->renormalize = read.Flag("renormalize");
   out->epsilon = read.Float("epsilon");

@@ -45,7 +45,7 @@ GateKind ToGateKind(Activation activation) {
     case Activation::kGelu: return kGateGelu;
     case Activation::kGeluTanh: return kGateGeluTanh;
     case Activation::kRelu: return kGateRelu;
-    case Activation::kReluSquared: return kGateReluSquared;
+    case Activation::kRelu2: return kGateReluSquared;
     default: return kGateSilu;
   }
 }

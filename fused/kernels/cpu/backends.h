@@ -2,18 +2,14 @@
 #ifndef MOJO_KERNELS_CPU_BACKENDS_H_
 #define MOJO_KERNELS_CPU_BACKENDS_H_
 
-#include "common/ops.h"
+#include "common/schema.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {
 
-extern const Backend kCPURMSNorm;
-extern const Backend kCPUAddRMSNorm;
-extern const Backend kCPUGLU;
-extern const Backend kCPURotaryEmbedding;
-extern const Backend kCPUNormRotary;
-extern const Backend kCPUTopKRouter;
-extern const Backend kCPUMoE;
+#define MOJO_DECLARE(op) extern const Backend kCPU##op;
+MOJO_CPU_OPS(MOJO_DECLARE)
+#undef MOJO_DECLARE
 
 // RegisterLibrary is what RegisterCustomOps of a library with CPU kernels does: it adds the rows of the
 // table to the session options as domain "mojo", for the onnxruntime of base. The environment variable

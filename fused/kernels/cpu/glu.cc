@@ -1,7 +1,7 @@
 // GLU on the CPU.
 #include <new>
 
-#include "common/ops.h"
+#include "common/glu.h"
 #include "cpu/backends.h"
 
 namespace mojo {

@@ -1,7 +1,7 @@
 // MoE on the CPU.
 #include <new>
 
-#include "common/ops.h"
+#include "common/moe.h"
 #include "cpu/backends.h"
 #include "cpu/moe_run.h"
 

@@ -2,7 +2,7 @@
 #include <memory>
 #include <new>
 
-#include "common/ops.h"
+#include "common/norm_rotary.h"
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
 #include "cpu/rotary_rows.h"

@@ -1,18 +1,11 @@
 // The entry point of libmojo_ops.
-#include "common/ops.h"
 #include "cpu/backends.h"
 
 namespace {
 
-constexpr mojo::OpEntry kTable[] = {
-    {&mojo::kRMSNorm, &mojo::kCPURMSNorm},
-    {&mojo::kAddRMSNorm, &mojo::kCPUAddRMSNorm},
-    {&mojo::kGLU, &mojo::kCPUGLU},
-    {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
-    {&mojo::kNormRotary, &mojo::kCPUNormRotary},
-    {&mojo::kTopKRouter, &mojo::kCPUTopKRouter},
-    {&mojo::kMoE, &mojo::kCPUMoE},
-};
+#define MOJO_CPU_ROW(op) {&mojo::k##op, &mojo::kCPU##op},
+
+constexpr mojo::OpEntry kTable[] = {MOJO_CPU_OPS(MOJO_CPU_ROW)};
 
 }  // namespace
 

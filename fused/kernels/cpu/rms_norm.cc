@@ -1,7 +1,7 @@
 // RMSNorm and AddRMSNorm on the CPU.
 #include <new>
 
-#include "common/ops.h"
+#include "common/rms_norm.h"
 #include "cpu/backends.h"
 #include "cpu/prepared_scale.h"
 

@@ -2,7 +2,7 @@
 #include <memory>
 #include <new>
 
-#include "common/ops.h"
+#include "common/rotary_embedding.h"
 #include "cpu/backends.h"
 #include "cpu/rotary_rows.h"
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "common/ops.h"
+#include "common/rotary_embedding.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {

@@ -2,7 +2,7 @@
 #include <memory>
 #include <new>
 
-#include "common/ops.h"
+#include "common/topk_router.h"
 #include "cpu/backends.h"
 
 namespace mojo {
@@ -29,7 +29,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
 RouterScore ToRouterScore(Score score) {
   switch (score) {
     case Score::kSigmoid: return kScoreSigmoid;
-    case Score::kSqrtSoftplus: return kScoreSqrtSoftplus;
+    case Score::kSqrtsoftplus: return kScoreSqrtSoftplus;
     default: return kScoreSoftmax;
   }
 }

@@ -15,7 +15,7 @@ MojoActivation ToMojoActivation(Activation activation) {
     case Activation::kGelu: return kMojoGelu;
     case Activation::kGeluTanh: return kMojoGeluTanh;
     case Activation::kRelu: return kMojoRelu;
-    case Activation::kReluSquared: return kMojoReluSquared;
+    case Activation::kRelu2: return kMojoReluSquared;
     default: return kMojoSilu;
   }
 }

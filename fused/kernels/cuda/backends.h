@@ -3,18 +3,14 @@
 #define MOJO_KERNELS_CUDA_BACKENDS_H_
 
 #include "common/device_memory.h"
-#include "common/ops.h"
+#include "common/rotary_embedding.h"
 #include "cuda/mojo_cuda.h"
 
 namespace mojo {
 
-extern const Backend kCUDARMSNorm;
-extern const Backend kCUDAAddRMSNorm;
-extern const Backend kCUDAGLU;
-extern const Backend kCUDARotaryEmbedding;
-extern const Backend kCUDANormRotary;
-extern const Backend kCUDATopKRouter;
-extern const Backend kCUDAMoE;
+#define MOJO_DECLARE(op) extern const Backend kCUDA##op;
+MOJO_CUDA_OPS(MOJO_DECLARE)
+#undef MOJO_DECLARE
 
 // kCUDAProvider is onnxruntime's name for the provider whose nodes these backends run.
 constexpr char kCUDAProvider[] = "CUDAExecutionProvider";

@@ -1,6 +1,7 @@
 // GLU on CUDA.
 #include <new>
 
+#include "common/glu.h"
 #include "cuda/backends.h"
 
 namespace mojo {

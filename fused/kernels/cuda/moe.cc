@@ -1,6 +1,7 @@
 // MoE on CUDA.
 #include <new>
 
+#include "common/moe.h"
 #include "cuda/backends.h"
 
 namespace mojo {

@@ -74,7 +74,7 @@ typedef struct {
 cudaError_t MojoCudaGLU(const MojoGLUArgs* args, cudaStream_t stream);
 
 /* MojoRotaryArgs is one RotaryEmbedding. dims are the dimensions of x before the last, outermost first,
- * merged where that changes nothing (LayOutRotary of common/ops.h makes them); cos and sin move by their
+ * merged where that changes nothing (LayOutRotary of common/rotary_embedding.h makes them); cos and sin move by their
  * step, in elements, along each, by 0 where they broadcast. y may be x where interleaved equals
  * output_interleaved. */
 typedef struct {

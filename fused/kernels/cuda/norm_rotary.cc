@@ -1,6 +1,7 @@
 // NormRotary on CUDA.
 #include <new>
 
+#include "common/norm_rotary.h"
 #include "cuda/backends.h"
 
 namespace mojo {

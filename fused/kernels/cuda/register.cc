@@ -6,22 +6,10 @@
 
 namespace {
 
-constexpr mojo::OpEntry kTable[] = {
-    {&mojo::kRMSNorm, &mojo::kCPURMSNorm},
-    {&mojo::kRMSNorm, &mojo::kCUDARMSNorm},
-    {&mojo::kAddRMSNorm, &mojo::kCPUAddRMSNorm},
-    {&mojo::kAddRMSNorm, &mojo::kCUDAAddRMSNorm},
-    {&mojo::kGLU, &mojo::kCPUGLU},
-    {&mojo::kGLU, &mojo::kCUDAGLU},
-    {&mojo::kRotaryEmbedding, &mojo::kCPURotaryEmbedding},
-    {&mojo::kRotaryEmbedding, &mojo::kCUDARotaryEmbedding},
-    {&mojo::kNormRotary, &mojo::kCPUNormRotary},
-    {&mojo::kNormRotary, &mojo::kCUDANormRotary},
-    {&mojo::kTopKRouter, &mojo::kCPUTopKRouter},
-    {&mojo::kTopKRouter, &mojo::kCUDATopKRouter},
-    {&mojo::kMoE, &mojo::kCPUMoE},
-    {&mojo::kMoE, &mojo::kCUDAMoE},
-};
+#define MOJO_CPU_ROW(op) {&mojo::k##op, &mojo::kCPU##op},
+#define MOJO_CUDA_ROW(op) {&mojo::k##op, &mojo::kCUDA##op},
+
+constexpr mojo::OpEntry kTable[] = {MOJO_CPU_OPS(MOJO_CPU_ROW) MOJO_CUDA_OPS(MOJO_CUDA_ROW)};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // RMSNorm and AddRMSNorm on CUDA.
 #include <new>
 
+#include "common/rms_norm.h"
 #include "cuda/backends.h"
 
 namespace mojo {

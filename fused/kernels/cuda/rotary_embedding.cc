@@ -1,6 +1,7 @@
 // RotaryEmbedding on CUDA.
 #include <new>
 
+#include "common/rotary_embedding.h"
 #include "cuda/backends.h"
 
 namespace mojo {

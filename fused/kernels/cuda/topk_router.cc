@@ -1,6 +1,7 @@
 // TopKRouter on CUDA.
 #include <new>
 
+#include "common/topk_router.h"
 #include "cuda/backends.h"
 
 namespace mojo {
@@ -33,7 +34,7 @@ OrtStatus* Create(const KernelInit& init, void** state) {
 MojoScore ToMojoScore(Score score) {
   switch (score) {
     case Score::kSigmoid: return kMojoSigmoid;
-    case Score::kSqrtSoftplus: return kMojoSqrtSoftplus;
+    case Score::kSqrtsoftplus: return kMojoSqrtSoftplus;
     default: return kMojoSoftmax;
   }
 }

@@ -1,0 +1,36 @@
+// Attributes and shape rules of MoE.
+#ifndef MOJO_KERNELS_COMMON_MOE_H_
+#define MOJO_KERNELS_COMMON_MOE_H_
+
+#include "common/glu.h"
+
+namespace mojo {
+
+// MoEAttributes are the attributes of MoE.
+struct MoEAttributes {
+  GLUAttributes gate;
+  Packing packing;
+  bool gate_up_in_out;  // gate_up is [E, H, 2I]; else [E, 2I, H]
+  bool down_in_out;     // down is [E, I, H]; else [E, H, I]
+};
+
+OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out);
+
+// MoEShape are the sizes of a MoE.
+struct MoEShape {
+  size_t tokens = 0;
+  size_t k = 0;  // experts of a token
+  size_t experts = 0;
+  size_t hidden = 0;  // width of X and Y
+  size_t inner = 0;   // width of what is activated
+  size_t packed = 0;  // width of the first product: 2 * inner, or inner where there is no gate
+};
+
+// ReadMoE reads the inputs of a running node, in the order of MoEInput, and checks their shapes against
+// each other and the attributes. The data of an optional input that is left out is null.
+OrtStatus* ReadMoE(const Api& api, OrtKernelContext* context, const MoEAttributes& attributes,
+                   const void* data[kMaxInputs], Shape shapes[kMaxInputs], MoEShape* out);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_MOE_H_

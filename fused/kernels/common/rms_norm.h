@@ -1,0 +1,30 @@
+// Attributes and shape rules of RMSNorm, AddRMSNorm, and of ops that have a norm in them.
+#ifndef MOJO_KERNELS_COMMON_RMS_NORM_H_
+#define MOJO_KERNELS_COMMON_RMS_NORM_H_
+
+#include "common/attributes.h"
+
+namespace mojo {
+
+// RMSNormAttributes are the attributes of RMSNorm and AddRMSNorm.
+struct RMSNormAttributes {
+  int64_t axis;  // negative
+  float epsilon;
+  bool scale_after_cast;
+};
+
+OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out);
+
+// ReadNorm reads epsilon and scale_after_cast, of an op whose scale is input number scale.
+void ReadNorm(AttributeReader* read, size_t scale, float* epsilon, bool* scale_after_cast);
+
+// SplitAtAxis gives rows (product of the dims before axis) and width (product of those from axis
+// on); axis is negative, and an error where X has fewer dims.
+OrtStatus* SplitAtAxis(const Api& api, const OpDef& def, const Shape& x, int64_t axis, size_t* rows, size_t* width);
+
+// CheckScale checks that scale has the shape X.shape[axis:].
+OrtStatus* CheckScale(const Api& api, const OpDef& def, const Shape& x, int64_t axis, const Shape& scale);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_RMS_NORM_H_

@@ -1,0 +1,44 @@
+// Attributes and shape rules of RotaryEmbedding, and of ops that have a rotation in them.
+#ifndef MOJO_KERNELS_COMMON_ROTARY_EMBEDDING_H_
+#define MOJO_KERNELS_COMMON_ROTARY_EMBEDDING_H_
+
+#include "common/attributes.h"
+
+namespace mojo {
+
+// RotaryEmbeddingAttributes are the attributes of RotaryEmbedding.
+struct RotaryEmbeddingAttributes {
+  bool interleaved;  // the pairs in X
+  int64_t rotary_dim;
+  bool last;                // rotated_side
+  bool output_interleaved;  // the pairs in Y
+};
+
+OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out);
+
+// ReadRotary reads the attributes of a rotation of X, and checks them against its last dimension where the
+// model fixes that.
+void ReadRotary(AttributeReader* read, RotaryEmbeddingAttributes* out);
+
+// RotaryLayout is how cos and sin lie against X: the dims of X before the last, merged where that
+// changes nothing, and the step, in elements, of cos and sin along each (0 where broadcast).
+struct RotaryLayout {
+  size_t rank = 0;  // merged dims, at least 1
+  size_t dims[kMaxRank];
+  size_t cos_step[kMaxRank];
+  size_t sin_step[kMaxRank];
+  size_t rows = 0;        // product of dims
+  size_t width = 0;       // last dim of X
+  size_t first = 0;       // the first channel that is rotated
+  size_t rotated = 0;     // how many are
+  bool cos_wide = false;  // an element for each of them, rather than for each pair
+  bool sin_wide = false;
+};
+
+// LayOutRotary checks the shapes against the broadcasting rule and the attributes.
+OrtStatus* LayOutRotary(const Api& api, const OpDef& def, const RotaryEmbeddingAttributes& attributes, const Shape& x,
+                        const Shape& cos, const Shape& sin, RotaryLayout* out);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_ROTARY_EMBEDDING_H_
