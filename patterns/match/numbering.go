@@ -12,38 +12,42 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// number gives every value of the graph a number, equal for equal computations.
-func (g *View) number() {
-	g.numbers = map[*onnx.Value]int{}
-	g.byKey = map[string]int{}
-	var key strings.Builder
-	for _, n := range g.Graph.Nodes {
-		if len(n.Outputs) == 0 || n.Is("Constant") {
-			continue // constants are numbered by what they hold
-		}
-		key.Reset()
-		if !g.writeKey(&key, n) {
-			for _, v := range n.Outputs {
-				if v != nil {
-					g.fresh(v)
+// numberOf returns the number of a value, equal for equal computations. It numbers what the value is computed from, and
+// no more: most graphs ask for a few values near their beginning. A graph may be as deep as it has nodes, so it does not
+// recurse.
+func (g *View) numberOf(v *onnx.Value) int {
+	v = g.Resolve(v)
+	for stack := []*onnx.Value{v}; len(stack) > 0; {
+		top := stack[len(stack)-1]
+		if _, ok := g.numbers[top]; !ok {
+			height := len(stack)
+			n := g.computes(top)
+			if n != nil {
+				for _, in := range n.Inputs {
+					if in = g.Resolve(in); in != nil && g.numbers[in] == 0 {
+						stack = append(stack, in)
+					}
 				}
 			}
-			continue
-		}
-		prefix := key.String()
-		for i, v := range n.Outputs {
-			if v == nil {
+			if len(stack) > height {
 				continue
 			}
-			if w := g.Resolve(v); w != v {
-				g.numbers[v] = g.numberOf(w)
-				continue
-			}
-			g.numbers[v] = g.lookup(prefix + "#" + strconv.Itoa(i))
+			g.numbers[top] = g.lookup(g.key(top, n))
 		}
+		stack = stack[:len(stack)-1]
 	}
+	return g.numbers[v]
 }
 
+// computes returns the node of the graph that computes v, nil where another graph does, or none.
+func (g *View) computes(v *onnx.Value) *onnx.Node {
+	if n := v.Producer; n != nil && n.Graph == g.Graph && !n.Is("Constant") {
+		return n
+	}
+	return nil
+}
+
+// lookup returns the number of a key, the first of which is 1.
 func (g *View) lookup(key string) int {
 	id, ok := g.byKey[key]
 	if !ok {
@@ -53,21 +57,21 @@ func (g *View) lookup(key string) int {
 	return id
 }
 
-func (g *View) fresh(v *onnx.Value) { g.numbers[v] = g.lookup(fmt.Sprintf("%p", v)) }
-
-func (g *View) numberOf(v *onnx.Value) int {
-	v = g.Resolve(v)
-	if id, ok := g.numbers[v]; ok {
-		return id
-	}
-	if t := v.Constant(); t != nil && t.Len() >= 0 && t.Len() <= 64 {
+// key says what v is: what node n computes from numbered values, the elements of a small constant, or else itself.
+func (g *View) key(v *onnx.Value, n *onnx.Node) string {
+	if n != nil {
+		var b strings.Builder
+		if g.writeKey(&b, n) {
+			b.WriteByte('#')
+			b.WriteString(strconv.Itoa(v.Output))
+			return b.String()
+		}
+	} else if t := v.Constant(); t != nil && t.Len() >= 0 && t.Len() <= 64 {
 		if b, err := t.Bytes(); err == nil {
-			g.numbers[v] = g.lookup(fmt.Sprint("const", t.DataType, t.Dims, b))
-			return g.numbers[v]
+			return fmt.Sprint("const", t.DataType, t.Dims, b)
 		}
 	}
-	g.fresh(v)
-	return g.numbers[v]
+	return fmt.Sprintf("%p", v)
 }
 
 // writeKey writes what the node computes; false for nodes that are never equal to others.

@@ -16,9 +16,9 @@ type View struct {
 	Facts *infer.Facts // types, shapes and small integers of its values
 
 	index   *Index
-	through map[*onnx.Value]*onnx.Value // memo of resolve
-	numbers map[*onnx.Value]int         // value numbers; nil until needed
-	byKey   map[string]int
+	through map[*onnx.Value]*onnx.Value  // memo of resolve
+	numbers map[*onnx.Value]int          // memo of numberOf
+	byKey   map[string]int               // numbers by what is computed
 	order   map[*onnx.Node]int           // positions in g.Nodes; nil until needed
 	near    map[*onnx.Value][]*onnx.Node // memo of upstream
 	memos   map[reflect.Type]any         // see memo
@@ -26,7 +26,8 @@ type View struct {
 
 // New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.
 func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
-	return &View{index: x, Graph: g, Facts: facts, through: map[*onnx.Value]*onnx.Value{}, memos: map[reflect.Type]any{}}
+	return &View{index: x, Graph: g, Facts: facts, through: map[*onnx.Value]*onnx.Value{},
+		numbers: map[*onnx.Value]int{}, byKey: map[string]int{}, memos: map[reflect.Type]any{}}
 }
 
 // Memo returns what g remembers of type T, which is zero at first: what readers of graphs compute once for each graph.
@@ -52,9 +53,6 @@ func (g *View) Same(a, b *onnx.Value) bool {
 	if (a.Producer == nil) != (b.Producer == nil) && (a.Constant() == nil || b.Constant() == nil) {
 		return false
 	}
-	if g.numbers == nil {
-		g.number()
-	}
 	return g.numberOf(a) == g.numberOf(b)
 }
 
@@ -66,7 +64,7 @@ func (g *View) Alike(v, w *onnx.Value) bool {
 		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.Resolve(v) == a }) && g.Same(a, b)
 }
 
-// inputOps returns the sorted op types of the nodes before n: a look that saves to number all values where it can tell.
+// inputOps returns the sorted op types of the nodes before n: a look that saves to number values where it can tell.
 func (g *View) inputOps(n *onnx.Node) []string {
 	ops := make([]string, len(n.Inputs))
 	for i, v := range n.Inputs {
