@@ -140,7 +140,32 @@ func (f *finder) inner(n *onnx.Node) bool {
 			return f.written[v]
 		}
 		for _, u := range v.Uses() {
-			if !f.claimed[u.Node] {
+			if !f.claimed[u.Node] && !(u.Node.Is("Shape") && f.feedsMatches(u.Node, maxShapeSteps)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// maxShapeSteps bounds the nodes between a Shape and the Reshape that its numbers go to.
+const maxShapeSteps = 8
+
+// feedsMatches reports whether nodes of matches alone need what n makes, as the Reshapes of a block need the shape of a value
+// inside it: without them n computes for nobody.
+func (f *finder) feedsMatches(n *onnx.Node, steps int) bool {
+	if steps == 0 || len(n.Subgraphs()) > 0 {
+		return false
+	}
+	for _, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		if v.IsOutput() || f.written[v] {
+			return false
+		}
+		for _, u := range v.Uses() {
+			if !f.claimed[u.Node] && !f.feedsMatches(u.Node, steps-1) {
 				return false
 			}
 		}
