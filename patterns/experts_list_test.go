@@ -10,6 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/moe"
+	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -29,25 +31,20 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 	return env
 }
 
-// read finds the experts of the first region that gives y.
+// read finds the experts behind the one router of the model, in which y is given out.
 func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	t.Helper()
 	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
 	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
-	list := routings(f.view)
+	list := router.All(f.view)
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	found, why := regionsOf(f.view, list[0], nil)
-	if len(found) == 0 {
-		return nil, "no region: " + why
-	}
-	reg := found[0]
-	e, why := f.readExperts(reg)
+	e, _, why := moe.Behind(f.view, list[0])
 	if e == nil {
 		return nil, why
 	}
-	return f.expertsMatch(reg, e)
+	return f.expertsMatch(e), ""
 }
 
 // agrees holds the op of a match against the model, on the same tokens.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -75,7 +76,7 @@ func (b *mixture) weight(dims ...int) *onnx.Value {
 	for i, d := range dims {
 		long[i] = int64(d)
 	}
-	v := make([]float32, elements(dims))
+	v := make([]float32, match.Elements(dims))
 	for i := range v {
 		v[i] = float32(b.r.NormFloat64()) / 2
 	}

@@ -7,14 +7,16 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/moe"
+	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // regions finds the regions behind the routings of a model.
-func (b *mixture) regions() (list []*region, whys []string) {
+func (b *mixture) regions() (list []*moe.Region, whys []string) {
 	g := match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)
-	for _, r := range routings(g) {
-		if found, why := regionsOf(g, r, nil); len(found) > 0 {
+	for _, r := range router.All(g) {
+		if found, why := moe.Regions(g, r, nil); len(found) > 0 {
 			list = append(list, found[0])
 		} else {
 			whys = append(whys, why)
@@ -107,11 +109,11 @@ func TestRegions(t *testing.T) {
 				t.Fatalf("%d regions, expected %d: %q", len(list), len(y), whys)
 			}
 			for i, reg := range list {
-				if reg.x != x[i] || reg.y != y[i] {
-					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.x.Name, reg.y.Name, x[i].Name, y[i].Name)
+				if reg.X != x[i] || reg.Y != y[i] {
+					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X.Name, reg.Y.Name, x[i].Name, y[i].Name)
 				}
-				for _, n := range reg.nodes {
-					if n.Is("Softmax") || n.Is("TopK") || n == reg.x.Producer {
+				for _, n := range reg.Nodes {
+					if n.Is("Softmax") || n.Is("TopK") || n == reg.X.Producer {
 						t.Errorf("node %q (%s) is no part of the region", n.Name, n.OpType)
 					}
 				}

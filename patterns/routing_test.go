@@ -9,18 +9,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/models"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // describe says what a routing is, by the ops that make its values.
-func (r *routing) describe() string {
+func describe(r *router.Routing) string {
 	op := func(v *onnx.Value) string {
 		if v == nil {
 			return "-"
 		}
 		return v.Producer.OpType
 	}
-	return fmt.Sprintf("%d of %d: logits %s, ids %s, weights %s, gates %s", r.k, r.experts, op(r.logits), op(r.ids), op(r.weights), op(r.dense))
+	return fmt.Sprintf("%d of %d: logits %s, ids %s, weights %s, gates %s", r.K, r.Experts, op(r.Logits), op(r.IDs), op(r.Weights), op(r.Dense))
 }
 
 // Real exports have as many routings as they have blocks of experts, and other models none.
@@ -45,16 +46,16 @@ func TestRoutingsOfExports(t *testing.T) {
 			t.Fatal(err)
 		}
 		facts := infer.Analyze(m)
-		var got []*routing
+		var got []*router.Routing
 		for _, g := range m.Graphs() {
-			got = append(got, routings(match.New(g, facts, Builtin().index))...)
+			got = append(got, router.All(match.New(g, facts, nil))...)
 		}
 		if truth, ok := truths[name]; ok && truth.Router != len(got) {
 			t.Errorf("%s: %d routings, want %d", name, len(got), truth.Router)
 		}
 		for _, r := range got {
-			if w := want[name]; w != "" && r.describe() != w {
-				t.Errorf("%s: %s, want %s", name, r.describe(), w)
+			if w := want[name]; w != "" && describe(r) != w {
+				t.Errorf("%s: %s, want %s", name, describe(r), w)
 			}
 		}
 		if err := m.Close(); err != nil {
@@ -84,8 +85,8 @@ func (g *graph) routings(outputs ...*onnx.Value) string {
 		g.m.Graph.AddOutput(v)
 	}
 	var list []string
-	for _, r := range routings(match.New(g.m.Graph, infer.Analyze(g.m), Builtin().index)) {
-		list = append(list, r.describe())
+	for _, r := range router.All(match.New(g.m.Graph, infer.Analyze(g.m), nil)) {
+		list = append(list, describe(r))
 	}
 	return strings.Join(list, "; ")
 }

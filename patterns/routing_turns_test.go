@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -75,8 +76,8 @@ func TestRowsOfTable(t *testing.T) {
 	b = newMixture(7, 2) // words that follow, say
 	b.m.Graph.AddOutput(b.op("MatMul", b.op("Gather", b.weight(b.experts, 12), b.ids), b.weight(12, 5)))
 	b.m.Graph.AddOutput(b.scores)
-	if r := routings(match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)); len(r) > 0 {
-		t.Errorf("a routing: %s", r[0].describe())
+	if r := router.All(match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)); len(r) > 0 {
+		t.Errorf("a routing: %s", describe(r[0]))
 	}
 }
 

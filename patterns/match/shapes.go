@@ -45,3 +45,12 @@ func shapeBroadcasts(a, b []int64) bool {
 	}
 	return true
 }
+
+// Elements counts the elements of a tensor of the shape.
+func Elements[T int | int64](shape []T) T {
+	n := T(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+package moe
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// unitOpset is the opset of the definitions that units are evaluated by.
+const unitOpset = 18
+
+// unitActivations lists the activations of mojo.MoE.
+var unitActivations = sync.OnceValue(func() []string {
+	list := fused.Lookup("MoE").Attributes
+	return list[slices.IndexFunc(list, func(a fused.AttributeSpec) bool { return a.Name == "activation" })].Values
+})
+
+// point is a unit with one number for the gate, and one for up.
+type point struct {
+	unit     *unit
+	gate, up float64
+}
+
+// evaluate returns what the units make of the numbers, by the catalogue's definition. Units that differ in numbers alone are evaluated
+// together: their attributes are columns of a tensor.
+func evaluate(points []point) []float64 {
+	result := make([]float64, len(points))
+	byBody := map[*unitBody][]int{}
+	for i, p := range points {
+		b := p.unit.body()
+		byBody[b] = append(byBody[b], i)
+	}
+	for b, at := range byBody {
+		for i, x := range b.evaluate(points, at) {
+			result[at[i]] = x
+		}
+	}
+	return result
+}
+
+// of returns what the unit makes of one gate and one up, which counts for nothing where there is no gate.
+func (u *unit) of(gate, up float64) float64 { return evaluate([]point{{u, gate, up}})[0] }
+
+// unitBody is a definition of mojo.MoE between its products.
+type unitBody struct {
+	nodes   []*onnx.Node
+	h, a    *onnx.Value
+	gated   bool
+	numbers map[*onnx.Value]string // the attributes that constants of the body refer to
+}
+
+type unitForm struct {
+	activation              string
+	limited, shifted, gated bool
+}
+
+var unitBodies sync.Map // of a unitForm
+
+// body returns the definition that computes the unit.
+func (u *unit) body() *unitBody {
+	form := unitForm{u.activation, u.limit > 0, u.offset != 0, u.packing != "none"}
+	if b, ok := unitBodies.Load(form); ok {
+		return b.(*unitBody)
+	}
+	v := *u
+	if form.gated {
+		v.packing = "halves" // of one gate and one up
+	}
+	f := fused.MoEUnit(v.Attributes(), unitOpset).Body
+	b := &unitBody{h: f.Inputs[0], a: f.Outputs[0], gated: form.gated, numbers: map[*onnx.Value]string{}}
+	for _, n := range f.Nodes {
+		if a := n.Attr("value_float"); a != nil && a.RefName != "" {
+			b.numbers[n.Outputs[0]] = a.RefName
+		} else {
+			b.nodes = append(b.nodes, n)
+		}
+	}
+	made, _ := unitBodies.LoadOrStore(form, b)
+	return made.(*unitBody)
+}
+
+// evaluate computes the points at these places.
+func (b *unitBody) evaluate(points []point, at []int) []float64 {
+	var h []float64
+	for _, i := range at {
+		p := points[i]
+		if h = append(h, p.gate); b.gated {
+			h = append(h, p.up)
+		}
+	}
+	env := map[*onnx.Value]*reference.Tensor{b.h: reference.NewFloats(onnx.Float, []int{len(at), len(h) / len(at)}, h)}
+	for v, name := range b.numbers {
+		column := make([]float64, len(at))
+		for k, i := range at {
+			column[k] = points[i].unit.number(name)
+		}
+		env[v] = reference.NewFloats(onnx.Float, []int{len(at), 1}, column)
+	}
+	if err := reference.NewForOpset(unitOpset, nil, reference.Options{Exact: true}).Eval(b.nodes, env); err != nil {
+		panic(err) // a mistake of the build, caught by any test
+	}
+	return env[b.a].F
+}
+
+// number returns the attribute alpha, limit or up_offset.
+func (u *unit) number(name string) float64 {
+	switch name {
+	case "alpha":
+		return u.alpha
+	case "limit":
+		return u.limit
+	}
+	return u.offset
+}

@@ -1,0 +1,113 @@
+package moe
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/router"
+)
+
+// Experts are what a region computes with, as far as it can be read from the graph: a hypothesis, which the check holds
+// against the nodes of the region for all experts.
+type Experts struct {
+	*Region
+	GateUp *Stack // gate and up as one product, or the only product where there is no gate
+	// Gate and up are the weights of two products; gateUp is nil then.
+	Gate, Up *Stack
+	Down     *Stack
+
+	GateUpBias, GateBias, UpBias, DownBias *Stack // nil where there is none
+
+	Unit   *unit
+	Scaled bool // the weights are factors of what goes into the experts, not of what comes out
+	// Shape is that of y, -1 for a dimension that is not known, where the op's result has another one.
+	Shape []int64
+}
+
+// Stack is a weight or a bias of all experts: a place in an initializer for each.
+type Stack struct {
+	Blocks []*probe.Block
+	Dims   []int64 // of all blocks, one after the other
+	InOut  bool    // a matrix is stored as [in, out], and not as [out, in] like those of torch.nn.Linear
+}
+
+// Behind finds the experts that a router chooses; where and why not otherwise.
+func Behind(g *match.View, r *router.Routing) (e *Experts, at *onnx.Node, why string) {
+	regions, why := Regions(g, r, nil)
+	if len(regions) == 0 {
+		return nil, r.TopK, why
+	}
+	if e, at, why = expertsAmong(g, regions); e != nil || r.K > 1 {
+		return e, at, why
+	}
+	// Where each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
+	for range maxEnds {
+		if regions, _ = Regions(g, r, regions[0].Y.Producer); len(regions) == 0 {
+			break
+		}
+		if e, _, _ := expertsAmong(g, regions); e != nil {
+			return e, nil, ""
+		}
+	}
+	return nil, at, why
+}
+
+// expertsAmong finds the experts of one of the regions, which have one y.
+func expertsAmong(g *match.View, regions []*Region) (e *Experts, at *onnx.Node, why string) {
+	for _, reg := range regions {
+		if at, why := countsTokens(g, reg); at != nil {
+			return nil, at, why
+		}
+		e, reason := expertsIn(g, reg)
+		if e != nil {
+			return e, nil, ""
+		}
+		if why = cmp.Or(why, reason); reg.sure {
+			why = reason
+			break
+		}
+	}
+	r := regions[0]
+	return nil, r.Y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.Routing.Experts))
+}
+
+// expertsIn finds the experts of a region; why not otherwise.
+func expertsIn(g *match.View, reg *Region) (e *Experts, why string) {
+	if e, why = readExperts(g, reg); e == nil {
+		return nil, why
+	}
+	if why = e.unsaid(g); why != "" {
+		return nil, why
+	}
+	return e, ""
+}
+
+// unsaid says what the op cannot say about the experts, or what is not known about them; nothing where it can.
+func (e *Experts) unsaid(g *match.View) string {
+	if e.GateUp == nil && e.Gate.InOut != e.Up.InOut {
+		return "the weights of gate and up are stored in different layouts"
+	}
+	if r := e.Routing; r.Weights == nil && !gatesHold(g, r) {
+		return "the gates of the experts are not known to be zero for those that a token does not go to"
+	}
+	rank, _ := g.Facts.Rank(e.Y)
+	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X, e.Y) {
+		return ""
+	}
+	e.Shape = make([]int64, rank)
+	open := 0
+	for i := range e.Shape {
+		d, ok := g.Facts.Dim(e.Y, i)
+		if e.Shape[i] = d; !ok {
+			e.Shape[i] = -1
+			open++
+		}
+	}
+	if open > 1 || rank == 0 {
+		return fmt.Sprintf("the tokens %q and the result %q have different shapes", e.X.Name, e.Y.Name)
+	}
+	return ""
+}

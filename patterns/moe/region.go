@@ -1,0 +1,246 @@
+package moe
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/router"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever form: it
+// begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No form is listed
+// here: y is where everything that depends on the choice comes together again, and x is the one value besides the
+// choice that y is computed from, but for a base that the experts may be added to.
+type Region struct {
+	Routing *router.Routing
+	X, Y    *onnx.Value // x [..., hidden], y of as many elements; their leading axes and their types may differ
+	Base    *onnx.Value // y is the sum for each token and this, of as many elements; nil where the sum begins at zero
+	Hidden  int64
+	Nodes   []*onnx.Node // of this graph, in its order; those that compute numbers from shapes are among them
+	inside  map[*onnx.Node]bool
+	sure    bool // a reader has run the region, and knows that it is no mixture of all experts
+}
+
+const (
+	// maxBetween bounds the products with weights on one way between y and x: a region with more is none.
+	maxBetween = 8
+	// maxEnds bounds the values that are tried for y.
+	maxEnds = 6
+	// expertProducts is the number of products with weights on the way through an expert, at least.
+	expertProducts = 2
+)
+
+// Regions finds the region behind a routing; why not otherwise. Where something may be a base there are several, all with the same y:
+// the one without a base is the last. They end behind a node, if one is given.
+func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Region, why string) {
+	if r.Weights == nil && r.Dense == nil {
+		return nil, "the chosen experts have no weights"
+	}
+	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}, behind: behind}
+	if list, why = k.ends(); len(list) == 0 {
+		return nil, why
+	}
+	for _, reg := range list {
+		k.extend(reg)
+		k.fill(reg, reg.Y)
+		slices.SortFunc(reg.Nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.Position(a), g.Position(b)) })
+	}
+	return list, ""
+}
+
+// regionSeeker looks for the region of one routing.
+type regionSeeker struct {
+	g      *match.View
+	r      *router.Routing
+	behind *onnx.Node            // no y before it or at it
+	bits   map[*onnx.Value]uint8 // of the values that depend on the choice: on what of it
+	made   []*onnx.Value         // those values in the graph's order
+}
+
+const (
+	fromWeights uint8 = 1 << iota
+	fromIDs
+)
+
+// isChoice reports whether v is one of the values that the choice is handed on by.
+func (k *regionSeeker) isChoice(v *onnx.Value) bool {
+	return v == k.r.Weights || v == k.r.IDs || v == k.r.Dense && v != nil
+}
+
+// ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes through, and that
+// depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for each token, too, and so has what is
+// between the products where each token goes to one expert.)
+func (k *regionSeeker) ends() (list []*Region, why string) {
+	g, r := k.g, k.r
+	need := fromWeights | fromIDs
+	k.mark(r.IDs, fromIDs)
+	if r.Weights != nil {
+		k.mark(r.Weights, fromWeights)
+	}
+	if r.Dense != nil {
+		k.mark(r.Dense, fromWeights)
+		need = fromWeights
+	}
+	choosing, tried := k.router(), 0
+	for _, n := range g.Graph.Nodes[router.Start(g, r)+1:] {
+		if choosing[n] {
+			for _, v := range n.Outputs { // the ids may be handed on to the experts by what the weights come from as well
+				if v == nil || k.isChoice(v) || !g.IsData(v) {
+					continue
+				}
+				if in := g.HandsOn(n, v); in != nil && k.bits[in] == fromIDs {
+					k.mark(v, fromIDs)
+				}
+			}
+			continue
+		}
+		var bits uint8
+		for _, v := range g.Operands(n) {
+			bits |= k.bits[v]
+		}
+		if bits == 0 {
+			continue
+		}
+		for _, v := range n.Outputs {
+			if v == nil || !g.IsData(v) || k.isChoice(v) {
+				continue
+			}
+			k.mark(v, bits)
+			h := k.rows(v)
+			if bits&need != need || h == 0 || k.behind != nil && g.Position(n) <= g.Position(k.behind) || !k.joins(v) {
+				continue
+			}
+			var reason string
+			for _, base := range append(k.bases(v, h), nil) {
+				var x *onnx.Value
+				if x, reason = k.begin(v, base, h); x != nil {
+					list = append(list, &Region{Routing: r, X: x, Y: v, Base: base, Hidden: h, inside: map[*onnx.Node]bool{}})
+				}
+			}
+			if len(list) > 0 {
+				return list, ""
+			}
+			if tried++; why == "" || why == noTokens {
+				why = reason
+			}
+			if tried == maxEnds {
+				return nil, why
+			}
+		}
+	}
+	return nil, cmp.Or(why, "what depends on the choice of experts does not come together in one value with a row for each token")
+}
+
+const noTokens = "the result does not depend on the tokens"
+
+func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
+	if k.bits[v] == 0 {
+		k.made = append(k.made, v)
+	}
+	k.bits[v] |= bits
+}
+
+// router lists the nodes between topK and the values that hand the choice on.
+func (k *regionSeeker) router() map[*onnx.Node]bool {
+	seen := map[*onnx.Node]bool{}
+	first := router.Start(k.g, k.r)
+	queue := []*onnx.Value{k.r.Weights, k.r.Dense, k.r.IDs}
+	for len(queue) > 0 {
+		n := match.Producer(queue[0])
+		queue = queue[1:]
+		if n == nil || n.Graph != k.g.Graph || seen[n] || k.g.Position(n) < first {
+			continue
+		}
+		seen[n] = true
+		queue = append(queue, k.g.Operands(n)...)
+	}
+	return seen
+}
+
+// rows returns the size of the last axis of v if v has one row of that size for each token, however they are arranged; 0 if not.
+func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
+	g := k.g
+	size, ok := g.Facts.Dim(v, -1)
+	if !ok || size < 2 || !g.Facts.DataType(v).IsFloat() {
+		return 0
+	}
+	for w := range infer.Worlds {
+		s, ok1 := g.Facts.Shape(v, w)
+		tokens, ok2 := k.tokens(w)
+		if !ok1 || !ok2 || match.Elements(s) != tokens*size {
+			return 0
+		}
+	}
+	return size
+}
+
+// tokens returns the number of tokens of the choice in a world.
+func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
+	v, each := k.r.IDs, k.r.K
+	if v == nil {
+		v, each = k.r.Dense, k.r.Experts
+	}
+	s, ok := k.g.Facts.Shape(v, w)
+	return match.Elements(s) / each, ok
+}
+
+// joins reports whether all that depends on the choice goes through y, besides what ends without meeting anything made from y: the
+// ids given out for statistics, say. What other routers compute counts for nothing here, as it may be given out together
+// with what this one does.
+func (k *regionSeeker) joins(y *onnx.Value) bool {
+	g, at := k.g, k.g.Position(y.Producer)
+	if !g.IsNeeded(y) {
+		return false
+	}
+	side := map[*onnx.Value]uint8{y: 1} // 1: made from y, 2: made from the choice beside y
+	end := -1                           // the last node that reads something of 2
+	beside := func(v *onnx.Value, after int) {
+		for _, n := range g.Readers(v) {
+			if p := g.Position(n); p > after {
+				side[v] |= 2
+				end = max(end, p)
+			}
+		}
+	}
+	for _, v := range k.made {
+		if v != y {
+			beside(v, at)
+		}
+	}
+	for p := at + 1; p <= end; p++ {
+		n := g.Graph.Nodes[p]
+		var bits uint8
+		for _, v := range g.Operands(n) {
+			bits |= side[v]
+		}
+		if bits == 3 {
+			return false
+		}
+		for _, v := range n.Outputs {
+			if v == nil || bits == 0 || !g.IsData(v) || router.IsLogits(g, v) {
+				continue
+			}
+			if side[v] |= bits; bits == 2 {
+				beside(v, p)
+			}
+		}
+	}
+	return true
+}
+
+// eachNode calls f for the nodes of the region, and after each for those of its bodies.
+func (r *Region) eachNode(f func(*onnx.Node)) {
+	var visit func(nodes []*onnx.Node)
+	visit = func(nodes []*onnx.Node) {
+		for _, n := range nodes {
+			f(n)
+			for _, s := range n.Subgraphs() {
+				visit(s.Nodes)
+			}
+		}
+	}
+	visit(r.Nodes)
+}

@@ -1,0 +1,60 @@
+package moe
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// maxBases bounds the values that are tried for the base of one y.
+const maxBases = 3
+
+// bases lists what the experts that come together in y may be added to: values with a row of the size for each token that do not
+// depend on the choice, without a product between them and y. Whether one is added, and as it is, shows when the region runs.
+func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
+	g := k.g
+	var list []*onnx.Value
+	seen := map[*onnx.Value]bool{y: true}
+	queue := []*onnx.Value{y}
+	for len(queue) > 0 {
+		n := queue[0].Producer
+		queue = queue[1:]
+		if n == nil {
+			continue
+		}
+		for _, v := range addedUp(n) {
+			if v == nil || seen[v] {
+				continue
+			}
+			seen[v] = true
+			switch {
+			case g.Owner(v.Graph) != nil || k.bits[v] != 0 && !k.isChoice(v):
+				queue = append(queue, v)
+			case !k.isChoice(v) && g.IsData(v) && k.rows(v) == hidden && len(list) < maxBases:
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
+// addedUp lists what a node may add something to, as it is: nothing of what it multiplies or picks rows of. A loop adds to what it
+// begins with.
+func addedUp(n *onnx.Node) (list []*onnx.Value) {
+	switch n.OpType {
+	case "Mul", "Div", "Gather", "GatherND":
+		return nil
+	case "Loop":
+		return n.Inputs[min(2, len(n.Inputs)):]
+	case "Scan":
+		return n.Inputs[:max(0, len(n.Inputs)-int(n.AttrInt("num_scan_inputs", 0)))]
+	case "If":
+		for _, branch := range n.Subgraphs() {
+			list = append(list, branch.Outputs...)
+		}
+		return list
+	}
+	if match.IsProduct(n) {
+		return nil
+	}
+	return n.Inputs
+}

@@ -1,0 +1,188 @@
+package moe
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// maxNamed bounds the values that a reason names.
+const maxNamed = 4
+
+// begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from besides
+// the choice and a base, if there is one, with two products at least between them.
+func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why string) {
+	g := k.g
+	read, inBodies := 0, 0            // the products between y and the base, which may be x as well
+	open := map[*onnx.Value]int{y: 0} // read by the nodes behind; to the number of products on the way from y
+	var several []*onnx.Value
+	for p := g.Position(y.Producer); p >= 0; p-- {
+		n := g.Graph.Nodes[p]
+		between := -1
+		for _, v := range n.Outputs {
+			if d, ok := open[v]; ok && v != nil {
+				between = max(between, d)
+				delete(open, v)
+			}
+		}
+		if between < 0 {
+			continue
+		}
+		if match.IsProduct(n) {
+			between++
+		}
+		inside := productsIn(g, n)
+		if between = max(between, inside); between > maxBetween {
+			break
+		}
+		for _, v := range g.Operands(n) {
+			switch {
+			case k.isChoice(v) || !g.IsData(v):
+			case v != base:
+				open[v] = max(open[v], between)
+			case inside > 0:
+				inBodies = max(inBodies, between)
+			default:
+				read = max(read, between)
+			}
+		}
+		if len(open) == 0 {
+			if max(read, inBodies) >= expertProducts {
+				return base, ""
+			}
+			return nil, noTokens
+		}
+		least, most := depths(open)
+		if len(open) == 1 && least >= expertProducts && read == 0 {
+			for v := range open {
+				if k.rows(v) == hidden && k.bits[v] == 0 {
+					return v, ""
+				}
+			}
+		}
+		if most >= expertProducts && len(open) > 1 && (several == nil || len(open) <= len(several)) {
+			several = slices.Collect(maps.Keys(open))
+		}
+	}
+	if len(several) > 1 {
+		return nil, "the experts depend on more than one tensor: " + list(several)
+	}
+	return nil, "there is no tensor with a row for each token that the experts read"
+}
+
+func depths(open map[*onnx.Value]int) (least, most int) {
+	least = maxBetween
+	for _, d := range open {
+		least, most = min(least, d), max(most, d)
+	}
+	return least, most
+}
+
+// productsIn counts the products in the bodies of a node as far as they may stand on one way through an expert. (A chain of such nodes,
+// one for each expert, hands the sum on, and not what is multiplied.)
+func productsIn(g *match.View, n *onnx.Node) int {
+	c := 0
+	for _, s := range n.Subgraphs() {
+		s.Walk(func(b *onnx.Graph) {
+			for _, m := range b.Nodes {
+				if match.IsProduct(m) {
+					c++
+				}
+			}
+		})
+	}
+	return min(c, expertProducts)
+}
+
+func list(values []*onnx.Value) string {
+	var names []string
+	for _, v := range values {
+		names = append(names, fmt.Sprintf("%q", v.Name))
+	}
+	slices.Sort(names)
+	if len(names) > maxNamed {
+		names = append(names[:maxNamed], "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+// extend moves x and y over reshapes before and behind them, and y over a cast, so that they have one type and one shape if
+// there are such values, or at least one type. A sum over an axis of one place is a reshape, too.
+func (k *regionSeeker) extend(reg *Region) {
+	facts := k.g.Facts
+	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.X) }
+	onto := reg.Base == reg.X  // the tokens are the base
+	xs := []*onnx.Value{reg.X} // the earliest first
+	for x, n := reg.X, reg.X.Producer; n != nil && (onto || x != reg.Base); n = x.Producer {
+		x = k.g.HandsOn(n, x)
+		if x == nil || k.rows(x) != reg.Hidden || !typed(x) || n.Is("Transpose") {
+			break
+		}
+		xs = append([]*onnx.Value{x}, xs...)
+	}
+	best := reg.Y
+	for v := reg.Y; v != nil; v = k.next(v, reg.Base == nil && !typed(v)) { // to a base they are added in its type
+		if !typed(v) {
+			continue
+		}
+		if !typed(best) {
+			best = v
+		}
+		if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return facts.SameShape(x, v) }); i >= 0 {
+			if reg.X, best = xs[i], v; !k.hasUnit(v) {
+				break // an axis of one place, as a product with a row of weights leaves, goes away behind it
+			}
+		}
+	}
+	reg.Y = best
+	if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return !k.hasUnit(x) }); i >= 0 && k.hasUnit(reg.X) && !k.hasUnit(best) {
+		reg.X = xs[i]
+	}
+	if onto {
+		reg.Base = reg.X
+	}
+}
+
+// hasUnit reports whether an axis of v other than the last has one place, in whatever input.
+func (k *regionSeeker) hasUnit(v *onnx.Value) bool {
+	rank, _ := k.g.Facts.Rank(v)
+	for axis := range max(rank-1, 0) {
+		if d, ok := k.g.Facts.Dim(v, axis); ok && d == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// next is what the only reader of v makes of it, if it reshapes or perhaps casts, and the rows stay rows; nil otherwise.
+func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
+	if len(v.Uses()) != 1 || v.IsOutput() {
+		return nil
+	}
+	n := v.Uses()[0].Node
+	reshapes := match.OpKind(n) == "Reshape" || n.Is("ReduceSum") || n.Is("ReduceMean")
+	if n.Graph != k.g.Graph || !reshapes && !(cast && n.Is("Cast")) || k.rows(n.OutputValue(0)) != k.rows(v) {
+		return nil
+	}
+	return n.OutputValue(0)
+}
+
+// fill gathers the nodes that make v from x, from the choice and from the base.
+func (k *regionSeeker) fill(reg *Region, v *onnx.Value) {
+	n := match.Producer(v)
+	if v == reg.X || v == reg.Base || n == nil || n.Graph != k.g.Graph || reg.inside[n] || k.isChoice(v) || v.Constant() != nil {
+		return
+	}
+	reg.inside[n] = true
+	reg.Nodes = append(reg.Nodes, n)
+	data := k.g.IsData(v)
+	for _, in := range k.g.Operands(n) {
+		if data || !k.g.IsData(in) { // a Shape is of the region, what it is taken of need not be
+			k.fill(reg, in)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package moe
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// expertProbe finds out which weights every expert of a region has, by runs of the region with chosen choices.
+//
+// The first run looks at what the experts do between their products. In the others every weight matrix answers with a number of
+// its own, written in bits over the channels, and the factors of the chosen experts are powers of a base: the digits of the result are
+// the answers of the experts of a token, one after the other.
+type expertProbe struct {
+	probe.Runner
+	reg         *Region
+	numbers     []float64 // of the region
+	activations []string  // that it may have
+	unit        *unit
+	levels      map[float64]float64    // see level
+	salt        int                    // of the samples that tell it
+	groups      map[int]*firstProducts // of a second product, by number
+	calls       []*call
+	seconds     []*probe.Product // the second products of a run that a token comes to
+	byKey       map[string]int   // the places in calls
+	base        float64
+	scaled      bool  // the factors are applied to the tokens
+	heard       bool  // scaled is known
+	sure        bool  // that the region is no mixture of all experts
+	answers     []int // of each expert: 1 + the call that answers for it, absent where none does
+}
+
+// call is an expert as the graph holds it: the matrices that a token is multiplied with.
+type call struct {
+	down    *probe.Product
+	place   int64
+	upFirst bool // of the first products, or of their parts
+}
+
+// firstProducts are the first products that a second one belongs to, by number, in the order of the run.
+type firstProducts struct {
+	numbers []int
+	upFirst bool
+	either  bool // upFirst may be otherwise as well
+}
+
+const (
+	// maxChosen bounds the experts of a token, and probeSum the sum of all their factors: it is exact in float64.
+	maxChosen, probeSum = 24, 48
+	// lookAgain bounds the samples that are tried where none tells gate from up.
+	lookAgain = 4
+	// leastFactor is the factor of the first expert of a token: other than 1, so that it shows where it is applied.
+	leastFactor = 2
+	maxExperts  = 1 << 12
+	// probeBits bounds the bits of an answer.
+	probeBits = 16
+	// probeRuns bounds the choices that are tried where the region does not run with all experts chosen.
+	probeRuns = 64
+
+	// maxProbed bounds the elements of the tokens that a region is run with.
+	maxProbed = 1 << 22
+
+	unasked = -1
+	absent  = 0
+)
+
+// errInconsistent says that what answers for an expert is not one and the same in all runs.
+var errInconsistent = errors.New("its weights depend on which others are chosen")
+
+// callsOf probes a region. why says what speaks against its being experts with weights of their own.
+func callsOf(g *match.View, reg *Region) (p *expertProbe, why string) {
+	r := reg.Routing
+	if r.K > maxChosen || r.Experts > maxExperts {
+		return &expertProbe{}, fmt.Sprintf("a token goes to %d of %d experts, which are more than can be told apart", r.K, r.Experts)
+	}
+	p = &expertProbe{Runner: probe.Runner{View: g}, reg: reg, activations: activationsIn(reg), numbers: numbersIn(g, reg),
+		byKey: map[string]int{}, levels: map[float64]float64{}, answers: make([]int, r.Experts),
+		base: math.Exp2(float64(min(probeSum/r.K, 10)))}
+	for e := range p.answers {
+		p.answers[e] = unasked
+	}
+	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {
+		return p, fmt.Sprintf("%d tokens of %d channels are not known, or too many to look at", p.tokens(), reg.Hidden)
+	}
+	if n := p.tokens() * int(r.K); n < int(r.Experts) { // fewer runs where there are more tokens
+		if p.World = 1; p.tokens() == 0 || p.tokens()*int(r.K+1)*int(reg.Hidden) > maxProbed/4 {
+			p.World = 0
+		}
+	}
+	err := p.ask(p.window(0, int(r.Experts)))
+	if err == nil && slices.Contains(p.answers, absent) { // at every place among the experts of a token?
+		err = p.ask(append(p.window(1, int(r.Experts)-1), 0))
+	}
+	if err == nil || !p.missesSome(err) {
+		return p, p.verdict(err)
+	}
+	// A graph may only run when so many experts are chosen as were at its export.
+	hit := min(int(r.Experts), p.tokens()*int(r.K)) - 1
+	for tries := 0; hit >= int(r.K) && tries < probeRuns; hit, tries = hit-1, tries+1 {
+		if p.ask(p.window(0, hit)) != nil {
+			continue
+		}
+		for from := 1; from+hit <= int(r.Experts) && from < probeRuns; from++ {
+			if err := p.ask(p.window(from, hit)); errors.Is(err, errInconsistent) {
+				p.sure = true
+				return p, fmt.Sprintf("the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the weights of those that its "+
+					"exporter saw chosen, whichever they are", r.Experts, len(p.calls), hit)
+			} else if err != nil {
+				return p, p.verdict(err)
+			}
+		}
+		return p, p.verdict(nil)
+	}
+	if why := fixedCounts(p.View, reg); why != "" {
+		return p, why
+	}
+	return p, p.verdict(err)
+}
+
+// fixedCounts reports whether the rows of all experts are split by sizes that do not depend on the choice.
+func fixedCounts(g *match.View, reg *Region) (why string) {
+	for _, n := range reg.Nodes {
+		if !n.Is("Split") || n.AttrInt("axis", 0) != 0 || int64(len(n.Outputs)) != reg.Routing.Experts {
+			continue
+		}
+		sizes := n.AttrInts("split")
+		if v := n.Input(1); v != nil {
+			sizes, _ = g.Ints(v)
+		}
+		if sizes != nil && reg.inside[match.Producer(n.Input(0))] {
+			return fmt.Sprintf("%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got when this was exported, "+
+				"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
+		}
+	}
+	return ""
+}
+
+// missesSome reports whether an error may be one of a graph that holds fewer experts than the router has.
+func (p *expertProbe) missesSome(err error) bool {
+	return !errors.As(err, new(probe.Unreadable)) && !errors.Is(err, errInconsistent)
+}
+
+// verdict says what the answers make of the region; nothing where every expert has its weights.
+func (p *expertProbe) verdict(err error) string {
+	switch {
+	case err != nil:
+		p.sure = errors.Is(err, errInconsistent)
+		return "the experts cannot be told apart: " + err.Error()
+	case len(p.calls) == 0:
+		return "the experts multiply with no constant weights"
+	}
+	var missing []string
+	held := 0
+	for e, a := range p.answers {
+		switch a {
+		case absent:
+			missing = append(missing, fmt.Sprint(e))
+		case unasked:
+		default:
+			held++
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		p.sure = true
+		verb := "is"
+		if len(missing) > 1 {
+			verb = "are"
+		}
+		return fmt.Sprintf("the router has %d experts, the graph holds %d: %s %s absent", len(p.answers), held, shortList(missing), verb)
+	case held < len(p.answers):
+		return fmt.Sprintf("the router has %d experts, of which only %d could be looked at", len(p.answers), held)
+	case p.unit == nil:
+		return "what the experts do between their products could not be looked at"
+	}
+	return ""
+}
+
+// shortList writes a list of numbers that may be long.
+func shortList(list []string) string {
+	const most = 24
+	if len(list) > most {
+		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", len(list)-most)
+	}
+	return strings.Join(list, ", ")
+}
+
+// window lists n experts from one on.
+func (p *expertProbe) window(from, n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = from + i
+	}
+	return list
+}
+
+// tokens is the number of tokens of the world that the region runs in.
+func (p *expertProbe) tokens() int {
+	s, ok := p.View.Facts.Shape(p.reg.Routing.IDs, p.World)
+	if !ok {
+		return 0
+	}
+	return int(match.Elements(s) / p.reg.Routing.K)
+}
+
+// ask has the region tell what answers for the listed experts: all in one run if the tokens suffice.
+func (p *expertProbe) ask(list []int) error {
+	k, tokens := int(p.reg.Routing.K), p.tokens()
+	if tokens == 0 {
+		return probe.NoExperts("the number of tokens is not known")
+	}
+	for start := 0; start < len(list); start += k * tokens {
+		chosen := make([]int, k*tokens)
+		for i := range chosen {
+			chosen[i] = list[(start+i)%len(list)]
+		}
+		if err := p.look(chosen); err != nil {
+			return err
+		}
+		if err := p.listen(chosen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runWith runs the region with a choice: chosen lists the experts of the first token, then those of the next, and factor
+// gives the weight of the j-th of a token.
+func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*reference.Tensor, error) {
+	r := p.reg.Routing
+	k, experts := int(r.K), int(r.Experts)
+	env := map[*onnx.Value]*reference.Tensor{}
+	ids := make([]int64, len(chosen))
+	weights := make([]float64, len(chosen))
+	dense := make([]float64, len(chosen)/k*experts)
+	for i, e := range chosen {
+		ids[i], weights[i] = int64(e), factor(i%k)
+		dense[i/k*experts+e] = weights[i]
+	}
+	var err error
+	set := func(v *onnx.Value, t *reference.Tensor) {
+		if v == nil || err != nil {
+			return
+		}
+		s, ok := p.View.Facts.Shape(v, p.World)
+		t.DataType = p.View.Facts.DataType(v)
+		for _, d := range s {
+			t.Shape = append(t.Shape, int(d))
+		}
+		if n := len(t.F) + len(t.I); !ok || n > 0 && n != match.Elements(t.Shape) {
+			err = probe.NoExperts("the shape of %q is not known", v.Name)
+			return
+		}
+		if len(t.I) == 0 && len(t.F) == 0 {
+			t.F = slices.Repeat([]float64{1}, match.Elements(t.Shape))
+		}
+		env[v] = t
+	}
+	set(p.reg.X, &reference.Tensor{})
+	set(p.reg.Base, &reference.Tensor{})
+	set(r.IDs, &reference.Tensor{I: ids})
+	set(r.Weights, &reference.Tensor{F: weights})
+	set(r.Dense, &reference.Tensor{F: dense})
+	if err != nil {
+		return nil, err
+	}
+	y, err := p.Run(p.reg.Y, r.MadeOf(), env)
+	if err != nil {
+		return nil, err
+	}
+	if match.Elements(y.Shape) != match.Elements(env[p.reg.X].Shape)/int(p.reg.Hidden)*int(p.reg.Hidden) || slices.Contains(y.Shape, 0) {
+		return nil, probe.NoExperts("the result has the shape %v", y.Shape)
+	}
+	if p.reg.Base != nil { // of ones, which are added once, or the digits show it
+		for i := range y.F {
+			y.F[i]--
+		}
+	}
+	return y, nil
+}

@@ -1,0 +1,84 @@
+package probe
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Matrix is a matrix, or a vector with in = 1, in an initializer.
+type Matrix struct {
+	At          origin
+	In, Out     int64
+	ByIn, ByOut int64 // steps, in elements
+}
+
+// Halves takes the outputs of a matrix apart: the first and the second half, or those of even and of odd number.
+func (m *Matrix) Halves(packing string) (first, second *Matrix) {
+	if m == nil {
+		return nil, nil
+	}
+	a, b := *m, *m
+	a.Out, b.Out = m.Out/2, m.Out/2
+	if packing == "interleaved" {
+		a.ByOut, b.ByOut = 2*m.ByOut, 2*m.ByOut
+		b.At.Offset += m.ByOut
+	} else {
+		b.At.Offset += a.Out * m.ByOut
+	}
+	return &a, &b
+}
+
+// Adjoined makes one matrix of those of gate and up, where the one lies behind the other for all experts; nil where not. Experts
+// without biases have none of these either.
+func Adjoined(gate, up []*Matrix) []*Matrix {
+	list := make([]*Matrix, len(gate))
+	for i, g := range gate {
+		u := up[i]
+		if g == nil && u == nil {
+			continue
+		}
+		if g == nil || u == nil || g.In != u.In || g.ByIn != u.ByIn || g.ByOut != u.ByOut || u.At != (origin{g.At.Source, g.At.Offset + g.Out*g.ByOut}) {
+			return nil
+		}
+		m := *g
+		m.Out += u.Out
+		list[i] = &m
+	}
+	return list
+}
+
+// Block is a matrix of one expert as a part of an initializer that is taken for a table with rows of some length.
+type Block struct {
+	Source      *onnx.Value
+	Length      int64 // of the table's rows
+	Row, Column int64 // where the block begins
+	By          int64 // from one column to the next
+	Rows, Columns,
+	Size int64 // rows*columns are as many elements; the rows of the matrix may be laid end to end
+}
+
+// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not stored so.
+func (m *Matrix) Block(inOut bool) *Block {
+	rows, columns, step, unit := m.Out, m.In, m.ByOut, m.ByIn
+	if inOut {
+		rows, columns, step, unit = m.In, m.Out, m.ByIn, m.ByOut
+	}
+	if rows == 1 {
+		step = columns
+	}
+	total, at := m.At.Source.Constant().Len(), m.At.Offset
+	if columns == 1 {
+		unit = 1
+	}
+	b := &Block{Source: m.At.Source, Size: rows * columns, By: unit}
+	switch width := (columns-1)*unit + 1; {
+	case unit < 1 || step < width:
+		return nil
+	case total%step == 0 && at%step+width <= step:
+		b.Length, b.Row, b.Column, b.Rows, b.Columns = step, at/step, at%step, rows, columns
+	case step == columns:
+		b.Length, b.Column, b.Rows, b.Columns = total, at, 1, b.Size
+	default:
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,353 @@
+package probe
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Product is one evaluation of a product of data with a weight.
+type Product struct {
+	node   *onnx.Node
+	Number int // of the products of a run, in order
+	weight *weightView
+	in     int         // the axis of the weight that is summed over
+	out    int         // the axis of the weight that the result has
+	batch  []int       // the axes of the weight whose every place is a matrix of its own
+	First  []*Product  // the products that the data come from
+	bias   *weightView // in the shape of the result
+
+	Data      *reference.Tensor // while the result is made
+	DataIn    int               // the axis that is summed over
+	shape     []int             // of the result
+	ResultOut int
+	Row       []float64 // of a first product: a row of the result that is not zero
+	rows      []int     // the axes of the data that the axes of the result are, -1 for none
+	// Where the axes in batch are in the data and the result, -1 where they have no such axis: all rows are multiplied with all
+	// matrices, or the results of the matrices are added up.
+	dataBatch, resultBatch []int
+}
+
+// product evaluates a product with a weight: its result is of the right shape, and its elements are what the probe wants. It
+// gives nothing for products that are not understood.
+func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tensor, error) {
+	equation := n.AttrString("equation", "")
+	if n.OpType == "Einsum" && len(in) > 2 {
+		if equation, in = p.joinData(equation, in); in == nil {
+			return nil, nil
+		}
+	}
+	if len(in) < 2 || in[0] == nil || in[1] == nil || (p.views[in[0]] == nil) == (p.views[in[1]] == nil) {
+		return nil, nil
+	}
+	at := 1
+	if p.views[in[0]] != nil {
+		at = 0
+	}
+	a := &Product{node: n, weight: p.views[in[at]], Data: in[1-at], Number: p.count}
+	p.count++
+	var shape []int
+	switch {
+	case !onnx.IsStandardDomain(n.Domain):
+	case n.OpType == "MatMul":
+		shape = a.matMul(at)
+	case n.OpType == "Gemm":
+		shape = a.gemm(n, at)
+	case n.OpType == "Einsum" && len(in) == 2:
+		shape = a.einsum(equation, at)
+	}
+	if shape == nil {
+		return nil, nil
+	}
+	a.shape = shape
+	if n.OpType == "Gemm" && n.Input(2) != nil {
+		if bias := p.views[in[2]]; bias == nil || !a.setBias(shape, bias) {
+			return nil, nil
+		}
+	}
+	a.First = p.from[ref(a.Data)]
+	for _, f := range a.First {
+		if len(f.First) > 0 {
+			return nil, NoExperts("an expert has more than two products, one behind the other")
+		}
+	}
+	result := reference.NewFloats(a.Data.DataType, shape, make([]float64, match.Elements(shape)))
+	p.made[ref(result)], p.from[ref(result)] = allOf([]*Product{a}, shape), []*Product{a}
+	if len(a.First) == 0 {
+		err := p.Fill(a, result)
+		a.Row, a.Data = RowOf(result, a.ResultOut), nil
+		return []*reference.Tensor{result}, err
+	}
+	err := p.Answer(a, result)
+	a.Data = nil
+	return []*reference.Tensor{result}, err
+}
+
+// matMul reads MatMul, whose input at is the weight, and gives the shape of the result; nil when it is not understood.
+func (a *Product) matMul(at int) []int {
+	r, q := len(a.weight.axes), len(a.Data.Shape)
+	if r < 2 || q < 1 {
+		return nil
+	}
+	rank := max(r, q)
+	shape := make([]int, rank)
+	a.rows = make([]int, rank)
+	for i := range shape {
+		d, w := i-rank+max(q, 2), i-rank+r // a vector of data is a matrix of one row or column
+		if q == 1 {
+			d = -1
+		}
+		a.rows[i] = max(d, -1)
+		shape[i] = 1
+		if d >= 0 {
+			shape[i] = a.Data.Shape[d]
+		}
+		if w < 0 || i >= rank-2 || a.weight.axes[w].dim == 1 {
+			continue
+		}
+		if shape[i] != 1 && int64(shape[i]) != a.weight.axes[w].dim {
+			return nil
+		}
+		a.batch, a.resultBatch = append(a.batch, w), append(a.resultBatch, i)
+		if d >= 0 && shape[i] > 1 {
+			a.dataBatch = append(a.dataBatch, d)
+		} else {
+			a.dataBatch = append(a.dataBatch, -1)
+		}
+		shape[i] = int(a.weight.axes[w].dim)
+	}
+	a.in, a.out, a.DataIn, a.ResultOut = r-2, r-1, q-1, rank-1
+	if at == 0 {
+		a.in, a.out, a.DataIn, a.ResultOut = r-1, r-2, max(q-2, 0), rank-2
+	}
+	if int64(a.Data.Shape[a.DataIn]) != a.weight.axes[a.in].dim {
+		return nil
+	}
+	shape[a.ResultOut] = int(a.weight.axes[a.out].dim)
+	a.rows[a.ResultOut] = -1
+	if q == 1 {
+		shape, a.rows = append(shape[:rank-2], shape[a.ResultOut]), append(a.rows[:rank-2], -1)
+		a.ResultOut = rank - 2
+	}
+	return shape
+}
+
+// gemm reads Gemm.
+func (a *Product) gemm(n *onnx.Node, at int) []int {
+	if len(a.weight.axes) != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 || n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
+		return nil
+	}
+	transposed := []bool{n.AttrInt("transA", 0) != 0, n.AttrInt("transB", 0) != 0}
+	inner := func(i int) int { // the axis of input i that is summed over
+		if transposed[i] == (i == 0) {
+			return 0
+		}
+		return 1
+	}
+	a.in, a.DataIn = inner(at), inner(1-at)
+	a.out, a.ResultOut = 1-a.in, at
+	if int64(a.Data.Shape[a.DataIn]) != a.weight.axes[a.in].dim {
+		return nil
+	}
+	shape := []int{a.Data.Shape[1-a.DataIn], a.Data.Shape[1-a.DataIn]}
+	shape[a.ResultOut] = int(a.weight.axes[a.out].dim)
+	a.rows = []int{1 - a.DataIn, 1 - a.DataIn}
+	a.rows[a.ResultOut] = -1
+	return shape
+}
+
+// joinData makes an Einsum of one weight and several data one of two operands, by multiplying the data; none where there is another
+// number of weights.
+func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined string, operands []*reference.Tensor) {
+	left, result, ok := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	terms := strings.Split(left, ",")
+	if !ok || len(terms) != len(in) || strings.Contains(equation, ".") {
+		return "", nil
+	}
+	var weight *reference.Tensor
+	var term, letters string // of the weight, of all data
+	var others []string
+	var data []*reference.Tensor
+	var from []*Product
+	for i, t := range in {
+		switch {
+		case t == nil || p.views[t] != nil && weight != nil:
+			return "", nil
+		case p.views[t] != nil:
+			weight, term = t, terms[i]
+			continue
+		}
+		others, data = append(others, terms[i]), append(data, t)
+		for _, a := range p.from[ref(t)] {
+			if !slices.Contains(from, a) {
+				from = append(from, a)
+			}
+		}
+		for _, c := range terms[i] {
+			if !strings.ContainsRune(letters, c) {
+				letters += string(c)
+			}
+		}
+	}
+	g := onnx.NewFunction("", "", "", p.View.Facts.Opset()).Body
+	n := g.AddNode("Einsum", nil, []*onnx.Value{g.NewValue("data")}, onnx.StringAttr("equation", strings.Join(others, ",")+"->"+letters))
+	out, err := reference.NewForOpset(p.View.Facts.Opset(), nil, reference.Options{Exact: true}).Op(n, data)
+	if weight == nil || err != nil {
+		return "", nil
+	}
+	p.from[ref(out[0])] = from
+	return letters + "," + term + "->" + result, []*reference.Tensor{out[0], weight}
+}
+
+// einsum reads Einsum of two operands.
+func (a *Product) einsum(equation string, at int) []int {
+	left, result, ok := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	terms := strings.Split(left, ",")
+	if !ok || len(terms) != 2 || strings.Contains(equation, ".") {
+		return nil
+	}
+	w, d := terms[at], terms[1-at]
+	if len(w) != len(a.weight.axes) || len(d) != len(a.Data.Shape) {
+		return nil
+	}
+	for _, term := range []string{w, d, result} {
+		for i, c := range []byte(term) {
+			if strings.IndexByte(term, c) != i {
+				return nil // a diagonal
+			}
+		}
+	}
+	for i, c := range []byte(w) {
+		stretched := strings.IndexByte(result, c) >= 0 // one row may be multiplied with all matrices
+		if k := strings.IndexByte(d, c); k >= 0 && int64(a.Data.Shape[k]) != a.weight.axes[i].dim && !(stretched && a.Data.Shape[k] == 1) {
+			return nil
+		}
+	}
+	var summed, own []int // axes of the weight: summed over, of the result alone
+	for i, c := range []byte(w) {
+		inData, inResult := strings.IndexByte(d, c) >= 0, strings.IndexByte(result, c) >= 0
+		switch {
+		case inData && inResult:
+		case inData:
+			summed = append(summed, i)
+		case inResult:
+			own = append(own, i)
+		default:
+			return nil
+		}
+	}
+	// Of several axes of one kind the last one is the matrix's.
+	if len(summed) == 0 || len(own) == 0 {
+		return nil
+	}
+	a.in, a.out = summed[len(summed)-1], own[len(own)-1]
+	a.DataIn, a.ResultOut = strings.IndexByte(d, w[a.in]), strings.IndexByte(result, w[a.out])
+	for i, c := range []byte(w) {
+		if i != a.in && i != a.out {
+			at := strings.IndexByte(d, c)
+			if at >= 0 && int64(a.Data.Shape[at]) != a.weight.axes[i].dim {
+				at = -1
+			}
+			a.batch = append(a.batch, i)
+			a.dataBatch, a.resultBatch = append(a.dataBatch, at), append(a.resultBatch, strings.IndexByte(result, c))
+		}
+	}
+	shape := make([]int, len(result))
+	a.rows = make([]int, len(result))
+	for i, c := range []byte(result) {
+		a.rows[i] = strings.IndexByte(d, c)
+		switch k := strings.IndexByte(w, c); {
+		case k >= 0:
+			shape[i] = int(a.weight.axes[k].dim)
+		case a.rows[i] >= 0:
+			shape[i] = a.Data.Shape[a.rows[i]]
+		default:
+			return nil
+		}
+	}
+	return shape
+}
+
+// setBias takes b for the bias of the product, which is added to its result in some shape.
+func (a *Product) setBias(shape []int, b *weightView) bool {
+	if match.Elements(shape) == 0 {
+		return true // nothing to add it to
+	}
+	whole := b.expand(long(shape))
+	if a.bias != nil || whole == nil || !slices.Equal(whole.dims(), long(shape)) {
+		return false
+	}
+	if whole = whole.reshape(long(a.shape)); whole == nil {
+		return false
+	}
+	for i := range whole.axes {
+		if i != a.ResultOut && !slices.Contains(a.resultBatch, i) && !whole.repeats(i) {
+			return false
+		}
+	}
+	a.bias = whole
+	return true
+}
+
+func long(shape []int) []int64 {
+	r := make([]int64, len(shape))
+	for i, d := range shape {
+		r[i] = int64(d)
+	}
+	return r
+}
+
+// Places is the number of matrices that the weight holds.
+func (a *Product) Places() int64 {
+	n := int64(1)
+	for _, axis := range a.batch {
+		n *= a.weight.axes[axis].dim
+	}
+	return n
+}
+
+// index returns the place of each axis in batch for one of the matrices.
+func (a *Product) index(place int64) []int64 {
+	index := make([]int64, len(a.batch))
+	for i := len(index) - 1; i >= 0; i-- {
+		d := a.weight.axes[a.batch[i]].dim
+		index[i], place = place%d, place/d
+	}
+	return index
+}
+
+// Matrix returns one of the matrices.
+func (a *Product) Matrix(place int64) *Matrix {
+	in, out := a.weight.axes[a.in], a.weight.axes[a.out]
+	return &Matrix{At: a.weight.element(a.batch, a.index(place), a.in, a.out), In: in.dim, Out: out.dim, ByIn: in.stride, ByOut: out.stride}
+}
+
+// BiasAt returns the bias at one place; nil where there is none.
+func (a *Product) BiasAt(place int64) *Matrix {
+	if a.bias == nil {
+		return nil
+	}
+	out := a.bias.axes[a.ResultOut]
+	return &Matrix{At: a.bias.element(a.resultBatch, a.index(place), a.ResultOut), In: 1, Out: out.dim, ByOut: out.stride}
+}
+
+// element returns the origin of what is left of a view at one place of some axes; none where the other axes lead to several initializers.
+func (w *weightView) element(axes []int, index []int64, others ...int) origin {
+	for _, axis := range others {
+		if a := w.axes[axis]; a.dim > 1 && a.step != 0 {
+			return origin{}
+		}
+	}
+	number, offset := w.base, int64(0)
+	for i, axis := range axes {
+		if axis >= 0 {
+			number += index[i] * w.axes[axis].step
+			offset += index[i] * w.axes[axis].stride
+		}
+	}
+	o := w.origins[number]
+	return origin{o.Source, o.Offset + offset}
+}

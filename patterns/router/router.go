@@ -1,0 +1,108 @@
+package router
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// Router is a routing as mojo.TopKRouter computes it; its fields are the op's inputs and attributes.
+type Router struct {
+	*Routing
+	Logits, Bias *onnx.Value
+	score, order string
+	groups       groupLimit
+	renormalize  bool
+	epsilon      float64
+	scale        float64
+	Sharpness    float64 // factor of the logits, which stands before the op
+}
+
+const (
+	scoreFirst = "score_first"
+	topKFirst  = "top_k_first"
+)
+
+// Cut are the values that the experts read of the routing.
+func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
+
+// Read reads a routing as mojo.TopKRouter computes it: the op gives the ids and v, which are the weights, or the gates of all
+// experts. Where it is none, why says what the op cannot say, and at which node.
+//
+// The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of the
+// chosen experts alone, such as a factor of each expert, stays in the graph.
+func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, at *onnx.Node, why string) {
+	p := &reader{g: g, r: r}
+	switch {
+	case r.listed():
+		return nil, nil, r.TopK, "experts that a table lists, and scores do not choose"
+	case r.joined != nil:
+		return nil, nil, r.TopK, "experts that are chosen one after the other, each by other scores"
+	case r.Dense != nil:
+		found, at, why = p.read(r.Dense, p.gated)
+		return found, r.Dense, at, why
+	case r.Weights == nil:
+		return nil, nil, r.TopK, "a choice of experts without weights"
+	}
+	for v := r.Weights; v != nil; v = p.earlier(v) {
+		found, node, reason := p.read(v, p.chosen)
+		if found != nil {
+			return found, v, nil, ""
+		}
+		if why == "" {
+			at, why = node, reason
+		}
+	}
+	return nil, nil, at, why
+}
+
+// Attributes are those of mojo.TopKRouter.
+func (r *Router) Attributes() []*onnx.Attribute {
+	renormalize := int64(0)
+	if r.renormalize {
+		renormalize = 1
+	}
+	return []*onnx.Attribute{
+		onnx.IntAttr("top_k", r.K),
+		onnx.StringAttr("score", r.score),
+		onnx.StringAttr("order", r.order),
+		onnx.IntAttr("groups", r.groups.count),
+		onnx.IntAttr("group_top_k", r.groups.topK),
+		onnx.StringAttr("group_score", r.groups.score),
+		onnx.FloatAttr("excluded_score", float32(r.groups.excluded)),
+		onnx.IntAttr("renormalize", renormalize),
+		onnx.FloatAttr("epsilon", float32(r.epsilon)),
+		onnx.FloatAttr("scale", float32(r.scale)),
+	}
+}
+
+// Nodes are those between the op's inputs and the values that it gives.
+func (r *Router) Nodes(g *match.View, v *onnx.Value) []*onnx.Node {
+	var nodes []*onnx.Node
+	seen := map[*onnx.Value]bool{r.Logits: true, r.Bias: true}
+	queue := []*onnx.Value{v, r.IDs}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		if v == nil || seen[v] || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil {
+			continue
+		}
+		seen[v] = true
+		if !r.cone[v] && isShape(g, v) {
+			continue
+		}
+		nodes = append(nodes, v.Producer)
+		queue = append(queue, v.Producer.Inputs...)
+	}
+	return nodes
+}
+
+// groupLimit is the part of a router that leaves only the experts of the best groups to be chosen.
+type groupLimit struct {
+	count, topK int64
+	score       string  // "max" or "top2_sum"
+	excluded    float64 // what other scores become: 0 or minus infinity
+}
+
+var noGroups = groupLimit{count: 1, topK: 1, score: "max", excluded: math.Inf(-1)}

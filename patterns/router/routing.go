@@ -1,0 +1,287 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// Routing is the choice that a mixture of experts makes for each of its tokens.
+type Routing struct {
+	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after the other and their
+	// indices are joined, it is the last of them.
+	TopK *onnx.Node
+	// Experts is the number of experts, k how many of them a token goes to.
+	Experts, K int64
+	// Logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an Add brings one.
+	Logits *onnx.Value
+	// IDs are the chosen experts as topK writes them, [..., k], or [...] for an ArgMax that drops its axis.
+	IDs *onnx.Value
+	// Weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way from the values
+	// that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value, or where dense is what is final.
+	Weights *onnx.Value
+	// chosen are the values that lead to weights, in the graph's order: shaped like ids, or sums over their last axis.
+	chosen []*onnx.Value
+	// Dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of all experts under a
+	// mask, or values that are scattered and then activated. It is nil otherwise.
+	Dense *onnx.Value
+	// before are the choices that this one depends on, of groups of experts.
+	before []*onnx.Node
+	// cone are the values that are computed from logits, constants and shapes alone.
+	cone map[*onnx.Value]bool
+
+	joined []*Routing           // the choices of which this one is the last
+	ByID   map[*onnx.Value]bool // the values of the cone that depend on the ids
+}
+
+// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected by it.
+const MaxRouter = 512
+
+// knownRoutings are the routings of a graph and their logits, nil until they are asked for.
+type knownRoutings struct {
+	list   []*Routing
+	logits map[*onnx.Value]bool
+}
+
+// IsLogits reports whether v is what a router of the graph gives for each expert.
+func IsLogits(g *match.View, v *onnx.Value) bool {
+	All(g)
+	return match.Memo[knownRoutings](g).logits[v]
+}
+
+// All finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant weights
+// gives for each token, that select among the experts. Choices of groups of experts are part of a router and none of
+// their own; sorts, and choices among tokens or words, are none.
+func All(g *match.View) []*Routing {
+	known := match.Memo[knownRoutings](g)
+	if known.list != nil {
+		return known.list
+	}
+	list := []*Routing{}
+	inner := map[*onnx.Node]bool{} // choices that a later choice depends on
+	for _, n := range g.Graph.Nodes {
+		r := choice(g, n)
+		if r == nil {
+			continue
+		}
+		before, ok := beforeChoice(g, r)
+		if !ok {
+			continue
+		}
+		r.before = before
+		for _, m := range before {
+			inner[m] = true
+		}
+		list = append(list, r)
+	}
+	list = joinChoices(g, list, inner)
+	list = slices.DeleteFunc(list, func(r *Routing) bool { return inner[r.TopK] || !selects(g, r) })
+	for _, r := range list {
+		if r.cone = coneOf(g, r.Logits); r.listed() {
+			r.cone = coneOf(g, r.Logits, r.IDs)
+		}
+		findChosen(g, r)
+		findDense(g, r)
+	}
+	known.list, known.logits = list, map[*onnx.Value]bool{}
+	for _, r := range list {
+		known.logits[r.Logits] = true
+	}
+	return list
+}
+
+// choice reads a node that chooses k places of a last axis whose size is known; nil for other nodes.
+func choice(g *match.View, n *onnx.Node) *Routing {
+	var ids *onnx.Value
+	axis, k := n.AttrInt("axis", 0), int64(1)
+	switch {
+	case n.Is("TopK") && n.AttrInt("largest", 1) == 1:
+		list, ok := g.Ints(n.Input(1))
+		if !ok || len(list) != 1 {
+			return nil
+		}
+		axis, k, ids = n.AttrInt("axis", -1), list[0], n.OutputValue(1)
+	case n.Is("ArgMax") && n.AttrInt("select_last_index", 0) == 0:
+		ids = n.OutputValue(0)
+	case n.Is("GatherElements") && listsExperts(g, n):
+		ids = n.Input(1)
+		k, _ = g.Facts.Dim(ids, -1)
+	default:
+		return nil
+	}
+	in := n.Input(0)
+	rank, ok := g.Facts.Rank(in)
+	if !ok || axis != -1 && axis != int64(rank)-1 || !g.Facts.DataType(in).IsFloat() {
+		return nil
+	}
+	experts, ok := g.Facts.Dim(in, -1)
+	if !ok || experts < 2 || k < 1 || k > experts || ids == nil {
+		return nil
+	}
+	if n.AttrInt("sorted", 1) == 1 {
+		ids, k = leading(g, ids, k)
+	}
+	return &Routing{TopK: n, IDs: ids, Experts: experts, K: k}
+}
+
+// beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it passes.
+// ok is false where no product with constant weights gives as many numbers for each token as there are experts.
+func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
+	queue := []*onnx.Value{r.TopK.Input(0)}
+	seen := map[*onnx.Node]bool{}
+	leads := map[*onnx.Value]*onnx.Value{} // from an input to the value that was reached first
+	var product *onnx.Value
+	narrowed := false // to some of more numbers for each token
+	for len(queue) > 0 && len(seen) < MaxRouter {
+		v := queue[0]
+		queue = queue[1:]
+		n := match.Producer(v)
+		if n == nil || v.Graph != g.Graph || seen[n] || v.Constant() != nil {
+			continue
+		}
+		seen[n] = true
+		switch {
+		case match.IsProduct(n):
+			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) || narrowed && hasMore(g, v, r.Experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
+				product = v
+			}
+			continue
+		case n.Is("Slice"), n.Is("Split"):
+			narrowed = narrowed || hasExperts(g, v, r) && hasMore(g, n.Input(0), r.Experts)
+		case n.Is("Shape"), n.Is("Size"):
+			continue
+		case n.Is("Cast") && !g.Facts.DataType(n.Input(0)).IsFloat() && v == g.Resolve(r.TopK.Input(0)):
+			return nil, false // a sort of integers
+		case n.Is("TopK"), n.Is("ArgMax"):
+			choices = append(choices, n)
+		}
+		for _, in := range n.Inputs {
+			if in != nil {
+				queue = append(queue, in)
+				if leads[in] == nil {
+					leads[in] = v
+				}
+			}
+		}
+	}
+	if product == nil {
+		return nil, false
+	}
+	r.Logits = withBias(g, product)
+	return choices, true
+}
+
+// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with the scales of its
+// operands; leads says what is computed from a value. A product of floats is given as it is.
+func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
+	if v == nil || g.Facts.DataType(v).IsFloat() {
+		return v
+	}
+	for v != nil && !g.Facts.DataType(v).IsFloat() {
+		v = leads[v]
+	}
+	if next := leads[v]; next != nil && next.Producer.Is("Mul") {
+		v = next
+	}
+	return v
+}
+
+// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side by side.
+func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*Routing {
+	byIDs := map[*onnx.Value]*Routing{}
+	for _, r := range list {
+		byIDs[r.IDs] = r
+	}
+	for _, r := range list {
+		for _, u := range usesOfColumn(g, r.IDs) {
+			rank, ok := g.Facts.Rank(u.Node.OutputValue(0))
+			axis := u.Node.AttrInt("axis", 0)
+			if !ok || u.Index != 0 || !u.Node.Is("Concat") || len(u.Node.Inputs) < 2 || axis != -1 && axis != int64(rank)-1 {
+				continue
+			}
+			whole := Routing{IDs: u.Node.OutputValue(0)}
+			for _, v := range u.Node.Inputs {
+				part := byIDs[columnOf(g, v)]
+				if part == nil || part.Logits != r.Logits || part.joined != nil {
+					whole.joined = nil
+					break
+				}
+				whole.joined = append(whole.joined, part)
+				whole.K += part.K
+				if whole.TopK == nil || g.Position(whole.TopK) < g.Position(part.TopK) {
+					whole.TopK = part.TopK
+				}
+			}
+			if len(whole.joined) != len(u.Node.Inputs) {
+				continue
+			}
+			whole.Experts, whole.Logits = r.Experts, r.Logits
+			for _, part := range whole.joined {
+				inner[part.TopK] = part.TopK != whole.TopK
+				if copied := *part; part.TopK == whole.TopK {
+					whole.joined[slices.Index(whole.joined, part)] = &copied
+					*part = whole
+				}
+			}
+			break
+		}
+	}
+	return list
+}
+
+// columnOf returns what v, which holds one number for each token, is with a last axis of one place, or v.
+func columnOf(g *match.View, v *onnx.Value) *onnx.Value {
+	n := match.Producer(v)
+	if n == nil || match.OpKind(n) != "Reshape" {
+		return v
+	}
+	rank, ok1 := g.Facts.Rank(v)
+	before, ok2 := g.Facts.Rank(n.Input(0))
+	if d, ok := g.Facts.Dim(v, -1); !ok || d != 1 || !ok1 || !ok2 || before != rank-1 {
+		return v
+	}
+	return n.Input(0)
+}
+
+// usesOfColumn lists the uses of v, and of what is v with a last axis of one place.
+func usesOfColumn(g *match.View, v *onnx.Value) []onnx.Use {
+	list := slices.Clone(v.Uses())
+	for _, u := range v.Uses() {
+		if out := u.Node.OutputValue(0); out != nil && columnOf(g, out) == v {
+			list = append(list, out.Uses()...)
+		}
+	}
+	return list
+}
+
+// hasExperts reports whether v is a tensor of floats with one number per expert along its last axis.
+func hasExperts(g *match.View, v *onnx.Value, r *Routing) bool {
+	d, ok := g.Facts.Dim(v, -1)
+	return ok && d == r.Experts && g.Facts.DataType(v).IsFloat()
+}
+
+// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that every token goes to.
+func hasMore(g *match.View, v *onnx.Value, than int64) bool {
+	d, ok := g.Facts.Dim(v, -1)
+	return ok && d > than && g.Facts.DataType(v).IsFloat()
+}
+
+// withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the product.
+func withBias(g *match.View, product *onnx.Value) *onnx.Value {
+	uses := slices.DeleteFunc(slices.Clone(product.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
+	if len(uses) != 1 || product.IsOutput() {
+		return product
+	}
+	n := uses[0].Node
+	if v := n.OutputValue(0); n.Graph == g.Graph && v != nil && g.Resolve(v) == g.Resolve(product) { // it hands the product on
+		if sum := withBias(g, v); sum != v {
+			return sum
+		}
+		return product
+	}
+	if n.Is("Add") && n.Graph == g.Graph && len(n.Inputs) == 2 && g.FromConstant(n.Inputs[1-uses[0].Index]) && g.Facts.SameShape(n.Outputs[0], product) {
+		return n.Outputs[0]
+	}
+	return product
+}

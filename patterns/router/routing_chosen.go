@@ -1,0 +1,333 @@
+package router
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them, pick from constants
+// with one block per expert, or from a tensor with one place per expert, or are compared with the numbers of experts.
+func selects(g *match.View, r *Routing) bool {
+	queue := []*onnx.Value{r.IDs}
+	seen := map[*onnx.Node]bool{}
+	numbers := map[int64]bool{} // that single experts are compared with
+	for len(queue) > 0 && len(seen) < MaxRouter {
+		v := queue[0]
+		queue = queue[1:]
+		for _, u := range v.Uses() {
+			n := u.Node
+			if selector(g, n, u.Index, r, numbers) {
+				return true
+			}
+			if seen[n] || match.IsProduct(n) || n.Is("Shape") || len(n.Subgraphs()) > 0 || n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat() {
+				continue
+			}
+			seen[n] = true
+			for _, out := range n.Outputs {
+				if out != nil {
+					queue = append(queue, out)
+				}
+			}
+		}
+	}
+	return false
+}
+
+// selector reports whether the node, whose input at is made from the indices of the choice, selects among its experts.
+func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64]bool) bool {
+	if !onnx.IsStandardDomain(n.Domain) {
+		return false
+	}
+	switch n.OpType {
+	case "Gather", "GatherElements":
+		return at == 1 && (hasBlocks(g, n.Input(0), n.AttrInt("axis", 0), r) || picksMatrices(g, n, r))
+	case "GatherND":
+		return at == 1 && hasBlocks(g, n.Input(0), n.AttrInt("batch_dims", 0), r)
+	case "OneHot": // some have one place more, for experts that are elsewhere
+		depth, _, ok := g.Scalar(n.Input(1))
+		return at == 0 && ok && (depth == float64(r.Experts) || depth == float64(r.Experts)+1)
+	case "ScatterElements", "Scatter":
+		size, ok := g.Facts.Dim(n.Input(0), int(n.AttrInt("axis", 0)))
+		return at == 1 && ok && size == r.Experts
+	case "ScatterND":
+		size, ok := g.Facts.Dim(n.Input(0), -1)
+		return at == 1 && ok && size == r.Experts
+	case "Split": // of rows that are sorted by expert
+		return at == 0 && n.AttrInt("axis", 0) == 0 && int64(len(n.Outputs)) == r.Experts
+	case "Equal":
+		if n.Graph != g.Graph { // in the body of a loop over the experts, or of a branch
+			return true
+		}
+		list, ok := g.Ints(n.Input(1 - at))
+		if !ok {
+			return false
+		}
+		if len(list) == 1 && list[0] >= 0 && list[0] < r.Experts {
+			numbers[list[0]] = true
+		}
+		return int64(len(list)) == r.Experts || len(numbers) > 1
+	}
+	return false
+}
+
+// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or outputs of all experts.
+// Choices may be among more than there are weights, of which some stand for no expert.
+func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
+	size, ok := g.Facts.Dim(v, int(axis))
+	rank, _ := g.Facts.Rank(v)
+	if axis < 0 {
+		axis += int64(rank)
+	}
+	return ok && rank > 2 && axis < int64(rank)-1 && (size == r.Experts || size > 1 && size < r.Experts && g.FromConstant(v))
+}
+
+// leading returns the first of k numbers along the last axis, and how many they are, where no others are read: experts may be sorted,
+// and the first ones be taken.
+func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
+	for _, u := range v.Uses() {
+		switch out := u.Node.OutputValue(0); {
+		case u.Node.Is("Shape"):
+		case first != nil || u.Index != 0 || v.IsOutput() || !takesLeading(g, u.Node):
+			return v, k
+		default:
+			first = out
+		}
+	}
+	if first == nil {
+		return v, k
+	}
+	if size, ok := g.Facts.Dim(first, -1); ok && size > 0 {
+		return first, size
+	}
+	return v, k
+}
+
+// takesLeading reports whether all that is used of a node are the first numbers along the last axis of its input.
+func takesLeading(g *match.View, n *onnx.Node) bool {
+	rank, ok := g.Facts.Rank(n.Input(0))
+	last := func(axis int64) bool { return ok && (axis == -1 || axis == int64(rank)-1) }
+	switch {
+	case n.Graph != g.Graph:
+	case n.Is("Slice"):
+		starts, axes, steps, ok := g.SliceOf(n)
+		return ok && len(starts) == 1 && starts[0] == 0 && steps[0] == 1 && last(axes[0])
+	case n.Is("Split"):
+		return last(n.AttrInt("axis", 0)) && !slices.ContainsFunc(n.Outputs[1:], func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || len(v.Uses()) > 0) })
+	}
+	return false
+}
+
+// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a matrix of each.
+func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
+	size, ok := g.Facts.Dim(n.Input(0), 0)
+	table, _ := g.Facts.Rank(n.Input(0))
+	out := n.OutputValue(0)
+	rank, ranked := g.Facts.Rank(out)
+	row, known := g.Facts.Dim(out, -1)
+	if !n.Is("Gather") || !ok || size != r.Experts || table != 2 || n.AttrInt("axis", 0) != 0 || !ranked || !known || !g.FromConstant(n.Input(0)) {
+		return false
+	}
+	return slices.ContainsFunc(out.Uses(), func(u onnx.Use) bool {
+		made := u.Node.OutputValue(0)
+		m, ok := g.Facts.Rank(made)
+		out, ok1 := g.Facts.Dim(made, -2)
+		in, ok2 := g.Facts.Dim(made, -1)
+		return u.Node.Is("Reshape") && u.Index == 0 && ok && m >= max(rank, 3) && ok1 && ok2 && out*in == row && in < row
+	})
+}
+
+// findChosen follows what is computed for the chosen experts alone: the values of the choice, scores gathered by it, their
+// activations, sums and quotients.
+func findChosen(g *match.View, r *Routing) {
+	parts := append([]*Routing{r}, r.joined...)
+	r.ByID = forward(g, []*onnx.Value{r.IDs}, r, nil)
+	chosen := map[*onnx.Value]bool{}
+	queue := []*onnx.Value{}
+	add := func(v *onnx.Value) {
+		if v != nil && !chosen[v] {
+			chosen[v] = true
+			r.chosen = append(r.chosen, v)
+			queue = append(queue, v)
+		}
+	}
+	for _, p := range parts {
+		if p.TopK.Is("TopK") {
+			add(p.TopK.OutputValue(0))
+		}
+	}
+	again := map[*onnx.Value][]*onnx.Value{} // from a value to those that hand it on, perhaps on a way over other shapes
+	for v := range r.cone {                  // in any order: r.chosen is sorted below
+		if v.Output == 0 && v != r.Logits && gatheredBy(g, v.Producer, r) != nil && likeAny(g, v, parts) {
+			add(v)
+		}
+		if w := g.Resolve(v); w != v {
+			again[w] = append(again[w], v)
+		}
+	}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		for _, w := range again[v] {
+			add(w)
+		}
+		for _, u := range v.Uses() {
+			if out := u.Node.OutputValue(0); r.cone[out] && (len(u.Node.Outputs) == 1 || takesLeading(g, u.Node)) && g.Facts.DataType(out).IsFloat() && likeAny(g, out, parts) &&
+				!leavesShape(g, u.Node, v, parts) && !(match.IsPick(u.Node) && u.Index == 0) { // picked, they may come in another order
+				add(out)
+			}
+		}
+	}
+	slices.SortFunc(r.chosen, func(a, b *onnx.Value) int { return g.Position(a.Producer) - g.Position(b.Producer) })
+	if r.Weights = lastOnEveryWay(g, r, chosen); r.Weights != nil {
+		r.Weights = withOthers(g, r, chosen)
+	}
+}
+
+// withOthers returns what becomes of the weights where they are normalised together with those of experts that every token goes to, and
+// taken out again; else the weights.
+func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
+	var list []*onnx.Value
+	for v := range forward(g, []*onnx.Value{r.Weights}, r, nil) { // in any order: only one is of use
+		n := v.Producer
+		if !chosen[v] && takesLeading(g, n) && oneEach(g, v, r) && hasMore(g, n.Input(0), r.K) && !hasExperts(g, n.Input(0), r) && leavesCone(g, v, r, nil) {
+			list = append(list, v)
+		}
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return r.Weights
+}
+
+// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the experts read come
+// through; nil where there is none. What is computed from the logits alone, such as a loss, counts for nothing unless it is all that
+// is read.
+func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
+	var exits []*onnx.Value
+	for _, v := range r.chosen {
+		if leavesCone(g, v, r, chosen) {
+			exits = append(exits, v)
+		}
+	}
+	if len(exits) == 0 {
+		for _, v := range r.chosen {
+			if v.IsOutput() {
+				exits = append(exits, v)
+			}
+		}
+	}
+	inputs := func(v *onnx.Value) []*onnx.Value {
+		list := slices.DeleteFunc(slices.Clone(v.Producer.Inputs), func(in *onnx.Value) bool { return !chosen[in] })
+		if w := g.Resolve(v); len(list) == 0 && chosen[w] && w != v {
+			return []*onnx.Value{w}
+		}
+		return list
+	}
+	for i := len(r.chosen) - 1; i >= 0 && len(exits) > 0; i-- {
+		last := r.chosen[i]
+		if !oneEach(g, last, r) {
+			continue
+		}
+		seen := map[*onnx.Value]bool{last: true}
+		stack := slices.Clone(exits)
+		around := false // whether there is a way from the choice to an exit that passes last by
+		for len(stack) > 0 && !around {
+			v := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if seen[v] {
+				continue
+			}
+			seen[v] = true
+			before := inputs(v)
+			around = len(before) == 0
+			stack = append(stack, before...)
+		}
+		if !around {
+			return last
+		}
+	}
+	return nil
+}
+
+// gatheredBy returns the scores of all experts that a node takes those of the chosen ones out of; nil for other nodes.
+func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
+	all := func(v *onnx.Value) bool {
+		if v == nil || !r.cone[v] || !hasExperts(g, v, r) {
+			return false
+		}
+		a, ok1 := g.Facts.Shape(v, 0)
+		b, ok2 := g.Facts.Shape(r.Logits, 0)
+		return !ok1 || !ok2 || match.Elements(a[:len(a)-1]) == match.Elements(b[:len(b)-1]) // not a number for each token, of which there are as many
+	}
+	switch {
+	case n == nil || !onnx.IsStandardDomain(n.Domain):
+	case match.IsPick(n) && all(n.Input(0)) && r.cone[n.Input(1)]:
+		return n.Input(0)
+	case n.Is("ReduceMax") && r.TopK.Is("ArgMax") && all(n.Input(0)) && !r.ByID[n.Input(0)] && g.ReducesLastAxis(n) &&
+		!forward(g, []*onnx.Value{n.Outputs[0]}, r, nil)[r.TopK.Input(0)]: // the greatest is the chosen one
+		return n.Input(0)
+	case (n.Is("ReduceSum") || n.Is("ReduceMax")) && r.K == 1 && g.ReducesLastAxis(n): // all but one are masked
+		m := match.Producer(g.SkipCasts(n.Input(0)))
+		if m.Is("Mul") && len(m.Inputs) == 2 {
+			for i, v := range m.Inputs {
+				if all(v) && !r.ByID[v] && r.ByID[m.Inputs[1-i]] {
+					return v
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has none for each, and is no
+// sum or the like.
+func leavesShape(g *match.View, n *onnx.Node, v *onnx.Value, parts []*Routing) bool {
+	for _, p := range parts {
+		if oneEach(g, v, p) {
+			return !oneEach(g, n.Outputs[0], p) && !strings.HasPrefix(n.OpType, "Reduce") && !n.Is("Concat")
+		}
+	}
+	return false
+}
+
+func likeAny(g *match.View, v *onnx.Value, parts []*Routing) bool {
+	return slices.ContainsFunc(parts, func(p *Routing) bool { return likeChosen(g, v, p) })
+}
+
+// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its axis out, v may have it.
+func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
+	if g.Facts.SameShape(v, r.IDs) || r.joined != nil || !r.TopK.Is("ArgMax") || r.TopK.AttrInt("keepdims", 1) == 1 {
+		return g.Facts.SameShape(v, r.IDs)
+	}
+	for w := range infer.Worlds {
+		a, ok1 := g.Facts.Shape(v, w)
+		b, ok2 := g.Facts.Shape(r.IDs, w)
+		if !ok1 || !ok2 || len(a) != len(b)+1 || a[len(b)] != 1 || !slices.Equal(a[:len(b)], b) {
+			return false
+		}
+	}
+	return true
+}
+
+// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of a sum over their last axis.
+func likeChosen(g *match.View, v *onnx.Value, r *Routing) bool {
+	if oneEach(g, v, r) || r.TopK.Is("TopK") && g.Facts.SameShape(v, r.TopK.OutputValue(1)) {
+		return true
+	}
+	for w := range infer.Worlds {
+		a, ok1 := g.Facts.Shape(v, w)
+		b, ok2 := g.Facts.Shape(r.IDs, w)
+		if !ok1 || !ok2 || len(b) == 0 {
+			return false
+		}
+		rows := b[:len(b)-1]
+		if !slices.Equal(a, rows) && !(len(a) == len(b) && a[len(a)-1] == 1 && slices.Equal(a[:len(a)-1], rows)) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,98 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// findDense finds the gates of all experts, and drops the weights where they are only a step on the way to these.
+func findDense(g *match.View, r *Routing) {
+	gates := func(v *onnx.Value) bool {
+		return v != r.Logits && g.Facts.SameShape(v, r.Logits) && g.Facts.DataType(v).IsFloat()
+	}
+	stop := map[*onnx.Value]bool{}
+	for v := range r.cone {
+		stop[v] = gates(v)
+	}
+	from := []*onnx.Value{r.IDs}
+	if r.Weights != nil {
+		if leavesCone(g, r.Weights, r, stop) {
+			return
+		}
+		from = []*onnx.Value{r.Weights}
+	}
+	turned := map[*onnx.Value]bool{} // as many tokens as experts make gates of the same shape when they change places
+	for v := range r.cone {
+		turned[v] = gates(v) && v.Producer.Is("Transpose") && g.Resolve(v) == v
+	}
+	var steps []*onnx.Value // that are not the same numbers in another type, nor handed on
+	for v := range forward(g, from, r, turned) {
+		if gates(v) && !v.Producer.Is("Cast") && g.Resolve(v) == v && leavesCone(g, v, r, nil) {
+			steps = append(steps, v)
+		}
+	}
+	slices.SortFunc(steps, func(a, b *onnx.Value) int { return g.Position(a.Producer) - g.Position(b.Producer) })
+	if n := len(steps); n > 0 && (r.Weights == nil || n > 1 || !spreads(g, steps[0])) {
+		r.Dense, r.Weights = lastCast(g, steps[n-1], r), nil
+	}
+}
+
+// spreads reports whether gates are made of weights by putting them where the experts' places are, among zeros.
+func spreads(g *match.View, gates *onnx.Value) bool {
+	n := gates.Producer
+	if !n.Is("ScatterElements") && !n.Is("ScatterND") {
+		return true // a sum over the chosen ones, of one number for each expert
+	}
+	x, ok := filledWith(g, n.Input(0))
+	return ok && x == 0
+}
+
+// lastCast returns v in the last type that it is cast to, if nobody reads it in another.
+func lastCast(g *match.View, v *onnx.Value, r *Routing) *onnx.Value {
+	for range match.MaxDetour {
+		uses := v.Uses()
+		if len(uses) != 1 || v.IsOutput() || !uses[0].Node.Is("Cast") || !r.cone[uses[0].Node.OutputValue(0)] ||
+			!g.Facts.DataType(uses[0].Node.Outputs[0]).IsFloat() {
+			break
+		}
+		v = uses[0].Node.Outputs[0]
+	}
+	return v
+}
+
+// leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits alone: by the experts.
+// Ways through the values of stop do not count.
+func leavesCone(g *match.View, v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
+	for w := range forward(g, []*onnx.Value{v}, r, stop) {
+		if slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool {
+			return !u.Node.Is("Shape") && !u.Node.Is("Size") && !r.cone[u.Node.OutputValue(0)]
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// forward returns the values of the cone that are computed from those given, and these, on ways that do not pass the values of stop.
+func forward(g *match.View, from []*onnx.Value, r *Routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
+	seen := map[*onnx.Value]bool{}
+	queue := slices.Clone(from)
+	for _, v := range from {
+		seen[v] = true
+	}
+	for len(queue) > 0 {
+		v := queue[0]
+		queue = queue[1:]
+		for _, u := range v.Uses() {
+			for _, out := range u.Node.Outputs {
+				if out != nil && r.cone[out] && !seen[out] && !stop[out] {
+					seen[out] = true
+					queue = append(queue, out)
+				}
+			}
+		}
+	}
+	return seen
+}

@@ -1,0 +1,40 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// listed reports whether the experts of a token are taken from a table, by its word, say: the logits are for their weights alone then,
+// and topK is the GatherElements that takes these.
+func (r *Routing) listed() bool { return r.TopK.Is("GatherElements") }
+
+// Start is the place in the graph where the ids are made.
+func Start(g *match.View, r *Routing) int {
+	if r.listed() {
+		return g.Position(r.IDs.Producer)
+	}
+	return g.Position(r.TopK)
+}
+
+// listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last axis.
+func listsExperts(g *match.View, n *onnx.Node) bool {
+	experts, ok := g.Facts.Dim(n.Input(0), -1)
+	v := g.SkipCasts(n.Input(1))
+	for p := match.Producer(v); p != nil && match.OpKind(p) == "Reshape"; p = match.Producer(v) {
+		v = g.SkipCasts(p.Input(0))
+	}
+	pick := match.Producer(v)
+	if !ok || pick == nil || !pick.Is("Gather") && !pick.Is("GatherND") {
+		return false
+	}
+	table := g.SkipCasts(pick.Input(0)).Constant()
+	if table == nil || table.Len() == 0 {
+		return false
+	}
+	t, err := reference.FromONNX(table)
+	return err == nil && t.I != nil && slices.Min(t.I) >= 0 && slices.Max(t.I) < experts
+}
