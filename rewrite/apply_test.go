@@ -22,6 +22,20 @@ func apply(t *testing.T, m *onnx.Model, options ...Option) *Report {
 	return r
 }
 
+// planned is apply without the replacement.
+func planned(t *testing.T, m *onnx.Model, options ...Option) *Plan {
+	t.Helper()
+	p, err := New(Auto, append([]Option{AssumeAvailable()}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := p.Plan(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
 func modelBytes(t *testing.T, m *onnx.Model) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.onnx")
@@ -118,7 +132,7 @@ func TestSameInputSameBytes(t *testing.T) {
 func TestDryRunAndNone(t *testing.T) {
 	m := block(t, 20, onnx.Float)
 	before := modelBytes(t, m)
-	if r := apply(t, m, WithDryRun()); r.Changed || r.Fused() != 6 || !r.DryRun {
+	if r := planned(t, m).Report; r.Changed || r.Fused() != 6 || !r.DryRun {
 		t.Errorf("%+v", r)
 	}
 	r, err := ApplyDefaultKernels(m, None)

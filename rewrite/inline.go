@@ -3,7 +3,6 @@ package rewrite
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -32,8 +31,8 @@ func ParseInline(s string) (Inline, error) {
 	return "", fmt.Errorf("unknown inline mode %q; there are %s, %s, %s", s, InlineAuto, InlineAll, InlineNone)
 }
 
-// WithInline inlines functions before the search, also in a dry run; the default is InlineNone. After an error the model is
-// of no use then.
+// WithInline inlines functions before the search; the default is InlineNone. Where nothing is fused then, those that InlineAuto chose go
+// back.
 func WithInline(i Inline) Option { return func(c *config) { c.inline = i } }
 
 // InlineReport counts what was inlined.
@@ -52,9 +51,15 @@ func (r *InlineReport) Text() string {
 	return text
 }
 
+// inlined is what inlining did to a model.
+type inlined struct {
+	report  *InlineReport // nil when nothing was
+	facts   *infer.Facts  // of the model, where they were inferred on the way and hold still
+	restore func() error  // takes it back, nil where it is to stay
+}
+
 // inlineFunctions inlines what the mode asks for.
-func (a *applier) inlineFunctions() error {
-	start := time.Now()
+func (a *applier) inlineFunctions() (done inlined, err error) {
 	m := a.model
 	r := &InlineReport{}
 	for _, choose := range []func() map[*onnx.Function]bool{a.toInline, a.withExperts} {
@@ -62,20 +67,26 @@ func (a *applier) inlineFunctions() error {
 		if len(inline) == 0 {
 			continue
 		}
+		if done.restore == nil && a.config.inline == InlineAuto {
+			done.restore = m.Snapshot()
+		}
 		calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return !inline[f] })
 		if err != nil {
-			return fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
+			return done, fmt.Errorf("%w\n(--inline none leaves functions as they are)", err)
 		}
 		r.Functions += len(inline)
 		r.Calls += calls
 	}
 	if r.Functions == 0 {
-		return nil
+		return done, nil
 	}
-	var err error
+	done.report = r
 	facts := infer.Analyze(m)
 	if r.Branches, err = m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return takenBranch(n, facts) }); err != nil {
-		return err
+		return done, err
+	}
+	if r.Branches == 0 {
+		done.facts = facts
 	}
 	for _, g := range m.Graphs() {
 		if len(g.Nodes) == 0 {
@@ -83,11 +94,10 @@ func (a *applier) inlineFunctions() error {
 		}
 		dead, _ := unread(g.Nodes) // the conditions, and what calls did not ask for
 		if err := g.RemoveNodes(dead); err != nil {
-			return fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
+			return done, fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
 		}
 	}
-	a.report.Inlined, a.report.TimeMS.Inline = r, lap(&start)
-	return nil
+	return done, nil
 }
 
 // toInline chooses the functions.

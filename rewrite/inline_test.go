@@ -24,6 +24,14 @@ func caller(m *onnx.Model, name string, calls ...string) *onnx.Function {
 	return f
 }
 
+func functionNames(m *onnx.Model) string {
+	var names []string
+	for _, f := range m.Functions {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, " ")
+}
+
 func callTo(g *onnx.Graph, name string, x *onnx.Value) *onnx.Value {
 	y := g.NewValue("called")
 	i := strings.LastIndex(name, ".")
@@ -71,20 +79,22 @@ func TestInlineModes(t *testing.T) {
 		if test.edit != nil {
 			test.edit(m)
 		}
-		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(test.mode))
-		if err != nil {
-			t.Errorf("%s: %v", test.mode, err)
-			continue
-		}
-		var names []string
-		for _, f := range m.Functions {
-			names = append(names, f.Name)
-		}
-		if left := strings.Join(names, " "); left != test.left {
+		before := functionNames(m)
+		plan := planned(t, m, WithInline(test.mode))
+		r := plan.Report
+		if left := functionNames(m); left != test.left {
 			t.Errorf("%s: %s are left, expected %s", test.mode, left, test.left)
 		}
 		if (r.Inlined == nil) != (test.want == nil) || r.Inlined != nil && *r.Inlined != *test.want {
 			t.Errorf("%s: %+v, expected %+v", test.mode, r.Inlined, test.want)
+		}
+		// Nothing is fused: what was inlined for the search alone goes back.
+		want := before
+		if test.mode == InlineAll {
+			want = test.left
+		}
+		if err := plan.Replace(); err != nil || functionNames(m) != want || test.mode == InlineAuto && r.Inlined != nil {
+			t.Errorf("%s: %v, %s are left in the end, expected %s", test.mode, err, functionNames(m), want)
 		}
 	}
 }
@@ -124,10 +134,7 @@ func TestInlineKnownBranches(t *testing.T) {
 		caller(m, "Outer", "local.Inner")
 		y := callTo(m.Graph, "local.Outer", m.Graph.AddInput("x", shapeType(onnx.Float, "n", 4)))
 		m.Graph.AddOutput(y)
-		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithInline(InlineAuto))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := planned(t, m, WithInline(InlineAuto)).Report
 		var ops []string
 		for _, n := range m.Graph.Nodes {
 			ops = append(ops, n.OpType)

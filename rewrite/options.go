@@ -56,19 +56,20 @@ type config struct {
 	kernelCheck KernelCheck
 	keepPattern func(name string) bool
 	keepNode    func(*onnx.Node) bool
-	dryRun      bool
+	sites       map[string]bool // by id, nil for all
+	unverified  bool            // sites whose check needs weights that are not there
 	backend     Backend
 	target      *target.Target
+	shapes      *target.Shapes
+	lastLogits  bool
 	inline      Inline
-	observe     func(*onnx.Graph, *infer.Facts, []*patterns.Match, []*patterns.Miss)
 	version     string
 	progress    func(done, total int)
 }
 
 func newConfig(options []Option) *config {
 	c := &config{verify: VerifyDistinct, version: "dev", keepPattern: func(string) bool { return true },
-		keepNode: func(*onnx.Node) bool { return true }, progress: func(int, int) {},
-		observe: func(*onnx.Graph, *infer.Facts, []*patterns.Match, []*patterns.Miss) {}}
+		keepNode: func(*onnx.Node) bool { return true }, progress: func(int, int) {}}
 	for _, o := range options {
 		o(c)
 	}
@@ -131,8 +132,19 @@ func WithPatternFilter(keep func(name string) bool) Option {
 // WithNodeFilter rewrites only the matches whose last node keep says yes to.
 func WithNodeFilter(keep func(*onnx.Node) bool) Option { return func(c *config) { c.keepNode = keep } }
 
-// WithDryRun finds, checks and reports, and changes nothing.
-func WithDryRun() Option { return func(c *config) { c.dryRun = true } }
+// WithSites rewrites only the sites of these ids (SiteReport.ID). One that is not there is an error.
+func WithSites(ids ...string) Option {
+	return func(c *config) {
+		c.sites = map[string]bool{}
+		for _, id := range ids {
+			c.sites[id] = true
+		}
+	}
+}
+
+// AllowUnverified takes a site whose check needs weights that are not there for one that holds, and Report.Unverified counts it. Without
+// it such a site is refused.
+func AllowUnverified() Option { return func(c *config) { c.unverified = true } }
 
 // WithToolVersion is the version written into the metadata of fused nodes.
 func WithToolVersion(v string) Option { return func(c *config) { c.version = v } }
@@ -143,8 +155,3 @@ func WithProgress(f func(done, total int)) Option { return func(c *config) { c.p
 // WithBackend takes the kernels of the backend's devices alone, for each op the one of the first device that has one. The
 // default is "+ALL".
 func WithBackend(b Backend) Option { return func(c *config) { c.backend = b } }
-
-// WithObserver has f called for every graph with what the patterns found in it, before anything is judged or changed.
-func WithObserver(f func(g *onnx.Graph, facts *infer.Facts, matches []*patterns.Match, misses []*patterns.Miss)) Option {
-	return func(c *config) { c.observe = f }
-}

@@ -193,14 +193,3 @@ func (a *applier) nodeNames() map[string]bool {
 	}
 	return names
 }
-
-// positions returns the place of every node of the graph.
-func (s *scope) positions() map[*onnx.Node]int {
-	if s.order == nil {
-		s.order = make(map[*onnx.Node]int, len(s.graph.Nodes))
-		for i, n := range s.graph.Nodes {
-			s.order[n] = i
-		}
-	}
-	return s.order
-}

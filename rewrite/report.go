@@ -2,7 +2,9 @@ package rewrite
 
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
 // Schema is the version of the report's JSON form.
@@ -24,26 +26,27 @@ const (
 
 // Report says what was found in a model and what became of it. Its JSON form is schema 1.
 type Report struct {
-	Schema       int             `json:"schema"`
-	Input        *FileReport     `json:"input,omitempty"`       // filled by the caller
-	Output       *FileReport     `json:"output,omitempty"`      // filled by the caller
-	Target       string          `json:"target,omitempty"`      // what the model was patched for, where that is not fused ops
-	Backend      string          `json:"backend,omitempty"`     // devices in order of priority, as in "+CPU,REF"; absent with a target
-	PassedOver   []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
-	Inlined      *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
-	Logits       string          `json:"logits,omitempty"`      // filled by the caller: LogitsLast or LogitsWereLast
-	Patterns     []PatternReport `json:"patterns"`
-	Sites        []SiteReport    `json:"sites"`
-	Repairs      []RepairReport  `json:"repairs,omitempty"`
-	Kernels      []KernelReport  `json:"kernels"`
-	Weights      *WeightsReport  `json:"weights,omitempty"`  // of the experts of all fused sites; absent when there are none
-	CANN         *CANNReport     `json:"cann,omitempty"`     // absent where nothing had to be
-	Variants     []string        `json:"variants,omitempty"` // ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
-	Changed      bool            `json:"changed"`
-	DryRun       bool            `json:"dry_run,omitempty"`
-	TimeMS       Times           `json:"time_ms"`
-	PeakRSSBytes int64           `json:"peak_rss_bytes,omitempty"` // filled by the caller
-	Crosscheck   string          `json:"crosscheck,omitempty"`     // filled by the caller
+	Schema       int                `json:"schema"`
+	Input        *FileReport        `json:"input,omitempty"`       // its digest is filled by the caller
+	Output       *FileReport        `json:"output,omitempty"`      // filled by the caller
+	Target       string             `json:"target,omitempty"`      // what the model was patched for, where that is not fused ops
+	Backend      string             `json:"backend,omitempty"`     // devices in order of priority, as in "+CPU,REF"; absent with a target
+	PassedOver   []string           `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	Inlined      *InlineReport      `json:"inlined,omitempty"`     // absent when no function was
+	Logits       string             `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
+	Patterns     []PatternReport    `json:"patterns"`
+	Sites        []SiteReport       `json:"sites"`
+	Repairs      []RepairReport     `json:"repairs,omitempty"`
+	Unverified   int                `json:"unverified,omitempty"` // fused sites whose check would need weights that are not there
+	Kernels      []KernelReport     `json:"kernels"`
+	Weights      *WeightsReport     `json:"weights,omitempty"`  // of the experts of all fused sites; absent when there are none
+	CANN         *target.CANNReport `json:"cann,omitempty"`     // absent where nothing had to be
+	Variants     []string           `json:"variants,omitempty"` // ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
+	Changed      bool               `json:"changed"`
+	DryRun       bool               `json:"dry_run,omitempty"`
+	TimeMS       Times              `json:"time_ms"`
+	PeakRSSBytes int64              `json:"peak_rss_bytes,omitempty"` // filled by the caller
+	Crosscheck   string             `json:"crosscheck,omitempty"`     // filled by the caller
 }
 
 // FileReport describes a model file.
@@ -77,6 +80,9 @@ type PatternReport struct {
 
 // SiteReport is one match, or one near miss.
 type SiteReport struct {
+	// ID names the site in its model, the same for as long as what it stands in stays: a pattern, the place of its graph unless that is the
+	// main one, and the value that its last node makes. A near miss has none.
+	ID      string   `json:"id,omitempty"`
 	Pattern string   `json:"pattern"`
 	Op      string   `json:"op,omitempty"`
 	Nodes   []string `json:"nodes"` // names, or names of outputs where nodes have none
@@ -94,6 +100,8 @@ type SiteReport struct {
 	Emits   []string       `json:"emits,omitempty"`   // what a target has in place of the site's fused ops
 	Kernel  string         `json:"kernel,omitempty"`
 	Device  string         `json:"device,omitempty"` // of the kernel; "ref" where the op is its definition
+	// Match is the match itself, nil for a near miss.
+	Match *patterns.Match `json:"-"`
 }
 
 // CheckReport holds the figures of a site's worst comparison.
@@ -125,11 +133,14 @@ type KernelReport struct {
 	Reason    string   `json:"reason,omitempty"`
 	Selected  bool     `json:"selected"`
 	Sites     int      `json:"sites"`
+
+	met bool // a site that it would take, if it were available and asked for
 }
 
 // Times are milliseconds per phase; Read and Write are filled by the caller.
 type Times struct {
 	Read    float64 `json:"read"`
+	Prepare float64 `json:"prepare,omitempty"`
 	Inline  float64 `json:"inline,omitempty"`
 	Infer   float64 `json:"infer"`
 	Match   float64 `json:"match"`

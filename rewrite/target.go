@@ -15,8 +15,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// WithTarget writes what the target takes in place of fused ops; nil stands for the fused ops themselves. The model must be of the
-// target's opset at least (target.Prepare). Kernels and backends are those of fused ops, and play no part.
+// WithTarget writes what the target takes in place of fused ops; nil stands for the fused ops themselves. The model is brought to the
+// target's opset before. Kernels and backends are those of fused ops, and play no part.
 func WithTarget(t *target.Target) Option { return func(c *config) { c.target = t } }
 
 // targetKernel stands for what a target takes: every fused op is asked for, so that one that it has nothing for is reported.
@@ -51,9 +51,6 @@ func (a *applier) lower(c *candidate) error {
 	t := a.config.target
 	if t == nil || len(c.calls) == 0 {
 		return nil
-	}
-	if opset := a.model.Opset(""); opset < t.Opset {
-		return reason.New(reason.Opset, nil, "target %s writes opset %d, the model has %d", t.Name, t.Opset, opset)
 	}
 	calls := make([]*target.Call, len(c.calls))
 	for i, call := range c.calls {
@@ -145,21 +142,23 @@ func (c *candidate) repeatInput(i int, t *reference.Tensor) {
 	}
 }
 
-// CheckFused says of every fused op of a patched model whether a target takes it that has kernels of fused ops; the others become
-// Open. A target without such kernels is an error.
-func CheckFused(m *onnx.Model, t *target.Target) ([]SiteReport, error) {
-	if t == nil || t.Device == "" {
-		return nil, errors.New("only targets with kernels of fused ops take patched models")
+// CheckFused says of every fused op of a patched model which of the targets take it, target by target; the others become Open. Targets are
+// those that have kernels of fused ops; another one is an error.
+func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error) {
+	for _, t := range targets {
+		if t == nil || t.Device == "" {
+			return nil, errors.New("only targets with kernels of fused ops take patched models")
+		}
 	}
 	facts := infer.Analyze(m)
-	var sites []SiteReport
-	check := func(g *onnx.Graph) {
-		for _, n := range g.Nodes {
-			op := fused.Lookup(n.OpType)
-			if n.Domain != fused.Domain || op == nil {
+	sites := make([][]SiteReport, len(targets))
+	for _, scope := range scopes(m, func(f *onnx.Function) bool { return f.Domain == fused.Domain }) {
+		for _, n := range scope.graph.Nodes {
+			if n.Domain != fused.Domain || fused.Lookup(n.OpType) == nil {
 				continue
 			}
-			site := SiteReport{Pattern: n.OpType, Op: n.OpType, Nodes: []string{nodeName(n)}, Node: nodeName(n), Status: Fused}
+			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType, Nodes: []string{nodeName(n)},
+				Node: nodeName(n), Status: Fused}
 			s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
 			for _, v := range n.Inputs {
 				dtype, shape := onnx.Undefined, []int64(nil)
@@ -169,18 +168,15 @@ func CheckFused(m *onnx.Model, t *target.Target) ([]SiteReport, error) {
 				s.Types, s.Dims = append(s.Types, dtype), append(s.Dims, shape)
 				site.Types = append(site.Types, dtype.String())
 			}
-			if emits, err := t.Write(target.NewCall(n, s)); err != nil {
-				site.explain(reason.New(reason.Target, n, "%w", err).With("target", t.Name))
-			} else {
-				site.Emits = []string{emits}
+			for i, t := range targets {
+				on := site
+				if emits, err := t.Write(target.NewCall(n, s)); err != nil {
+					on.explain(reason.New(reason.Target, n, "%w", err).With("target", t.Name))
+				} else {
+					on.Emits = []string{emits}
+				}
+				sites[i] = append(sites[i], on)
 			}
-			sites = append(sites, site)
-		}
-	}
-	m.Graph.Walk(check)
-	for _, f := range m.Functions {
-		if f.Domain != fused.Domain {
-			f.Body.Walk(check)
 		}
 	}
 	return sites, nil

@@ -10,22 +10,23 @@ import (
 // listed bounds how many refused or missed sites of one reason are written out.
 const listed = 3
 
-// WriteText writes the report for people: counts with zeros included, then what was refused or missed, and why.
+// WriteText writes the report for people: counts without zeros, then what was refused or missed, and why.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	r.writeRepairs(&b, true)
 	r.writeSites(&b, Refused)
 	r.writeSites(&b, Open)
 	r.writeSites(&b, Missed)
-	if err := r.WriteCounts(w); err != nil {
+	if err := r.WriteCounts(w, false); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks.
-func (r *Report) WriteCounts(w io.Writer) error {
+// WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks. With zeros it lists patterns and
+// kernels without sites as well.
+func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
 	if r.Inlined != nil {
 		b.WriteString(r.Inlined.Text() + "\n")
@@ -33,7 +34,11 @@ func (r *Report) WriteCounts(w io.Writer) error {
 	if r.Logits != "" {
 		fmt.Fprintf(&b, "logits: %s\n", r.Logits)
 	}
+	nothing := true
 	for _, p := range r.Patterns {
+		if nothing = nothing && p.Found == 0; !zeros && p.Found == 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "%-18s %d of %d", p.Name, p.Fused, p.Found)
 		if p.Refused > 0 {
 			fmt.Fprintf(&b, " (%d refused)", p.Refused)
@@ -43,8 +48,11 @@ func (r *Report) WriteCounts(w io.Writer) error {
 		}
 		b.WriteString("\n")
 	}
+	if nothing {
+		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n", plural(len(r.Patterns), "pattern"))
+	}
 	for _, k := range r.Kernels {
-		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) {
+		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) || !zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {
 			continue
 		}
 		fmt.Fprintf(&b, "%-18s %s", k.ID, plural(k.Sites, "site"))
@@ -59,7 +67,7 @@ func (r *Report) WriteCounts(w io.Writer) error {
 	if r.Weights != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "expert weights", r.Weights.Text())
 	}
-	b.WriteString(r.CANN.text())
+	b.WriteString(r.CANN.Text())
 	if len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))
 	}

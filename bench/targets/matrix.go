@@ -87,10 +87,7 @@ func apply(file string, t *target.Target) (*rewrite.Report, error) {
 			shapes.Inputs[in.Name] = in.Dims
 		}
 	}
-	if err := target.Prepare(model, t, shapes); err != nil {
-		return nil, err
-	}
-	return rewrite.ApplyDefaultKernels(model, rewrite.Auto, rewrite.WithTarget(t))
+	return rewrite.ApplyDefaultKernels(model, rewrite.Auto, rewrite.WithTarget(t), rewrite.WithShapes(shapes))
 }
 
 // add counts the sites of a report that a target decided on.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
@@ -117,29 +118,18 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if err := writable(out); err != nil {
 		return err
 	}
-	m, err := p.read(path)
+	var cases []golden.Case
+	m, r, err := p.search(path, func(m *onnx.Model) (*rewrite.Report, error) {
+		var err error
+		if cases, err = f.cases(m); err != nil {
+			return nil, err
+		}
+		return p.Run(m)
+	})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	cases, err := f.cases(m)
-	if err != nil {
-		return err
-	}
-	r, err := p.run(m)
-	if err != nil {
-		return err
-	}
-	if r.Inlined != nil && r.Fused() == 0 && p.inline.mode == string(rewrite.InlineAuto) {
-		if m, err = p.read(path); err != nil { // nothing to inline functions for: they stay
-			return err
-		}
-		defer m.Close()
-		if _, err := p.ready(m); err != nil {
-			return err
-		}
-		r.Inlined = nil
-	}
 	var failure error
 	written := p.enough(r) == nil
 	if written {
@@ -176,12 +166,14 @@ func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
 		}
 	}
 	w := a.human()
-	write := r.WriteText
+	var err error
 	if a.verbose {
 		writeSites(w, r, true)
-		write = r.WriteCounts
+		err = r.WriteCounts(w, true)
+	} else {
+		err = r.WriteText(w)
 	}
-	if err := write(w); err != nil {
+	if err != nil {
 		return err
 	}
 	if written {

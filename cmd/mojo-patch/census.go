@@ -33,7 +33,8 @@ type census struct {
 	Sites          []rewrite.SiteReport    `json:"sites"`
 	Warnings       []warning               `json:"warnings,omitempty"`
 
-	counts map[opName]int
+	counts     map[opName]int
+	unverified int // sites whose check needs weights that are not there
 }
 
 // port is an input or an output.

@@ -11,14 +11,17 @@ import (
 // backendVariable is the environment variable that stands in for --backend.
 const backendVariable = "MOJO_BACKEND"
 
-// devicesHelp is what the program says about devices.
+// devicesHelp explains devices.
 const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by priority the devices whose kernels apply takes, and what run and diff run
-on: "+" and names separated by commas. CPU, CUDA and NPU have kernels, as far as mojo-patch kernels lists any. REF has none:
-a fused op is its definition there, and a model runs in the built-in evaluator. ALL is every device that has kernels. One
-that is named and has none is an error; those that only ALL stands for are passed over, and the report says so. CUDA
-counts where it is named: apply takes its kernels, and a model runs on it, before CPU, or with --provider cuda; that wants an onnxruntime with the CUDA provider, and a GPU.
-NPU counts where it is named, too, and for apply alone: its kernels are for onnxruntime's CANN provider, on Huawei Ascend, where --provider cann
-runs a model.`
+on: "+" and names separated by commas, such as "+CUDA,CPU".
+
+  CPU   has kernels, and needs no name: it is part of ALL.
+  CUDA  has kernels, and counts where it is named. A model runs on it where it stands before CPU, or with --provider cuda;
+        that takes a GPU, and an onnxruntime with the CUDA provider.
+  NPU   has kernels for Huawei Ascend, and counts where it is named, for apply alone: --provider cann runs the model.
+  REF   has none: a fused op is its definition there, and a model runs in the built-in evaluator.
+  ALL   is every device that has kernels, and the default. Those that have none here are passed over, and the report
+        says so; a device that is named and has none is an error.`
 
 // The devices that onnxruntime runs models on here, and one that has kernels for an onnxruntime elsewhere.
 const (

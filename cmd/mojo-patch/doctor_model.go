@@ -63,12 +63,12 @@ func (f *modelFlags) findings(a *app) (list []finding, wrong bool, err error) {
 		return nil, false, err
 	}
 	defer m.Close()
-	for _, t := range targets {
-		sites, err := rewrite.CheckFused(m, t)
-		if err != nil {
-			return nil, false, err
-		}
-		line := f.finding(t, sites)
+	sites, err := rewrite.CheckFused(m, targets...)
+	if err != nil {
+		return nil, false, err
+	}
+	for i, t := range targets {
+		line := f.finding(t, sites[i])
 		wrong = wrong || f.target != "" && line.Error != ""
 		list = append(list, line)
 	}

@@ -11,8 +11,6 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -75,10 +73,7 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	if _, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyRouted), inline); err != nil {
 		return err
 	}
-	if r.lacksData() {
-		if _, err := r.search(m, rewrite.WithPatterns(set), inline); err != nil {
-			return err
-		}
+	if r.unverified > 0 {
 		a.say("%s: weights are missing, so it is not known whether its mixtures of experts work for every input", m.Path)
 	}
 	if a.json {
@@ -88,28 +83,19 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	return nil
 }
 
-// searched is what the patterns found in one graph of a model.
-type searched struct {
-	graph   *onnx.Graph
-	facts   *infer.Facts
-	matches []*patterns.Match
-	misses  []*patterns.Miss
-}
-
-// search looks for blocks: for those that apply would fuse if every kernel were here and every check passed.
-func (r *census) search(m *onnx.Model, more ...rewrite.Option) ([]searched, error) {
-	var all []searched
-	options := append([]rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithDryRun(), rewrite.WithVerify(rewrite.VerifyOff),
-		rewrite.WithToolVersion(toolVersion()),
-		rewrite.WithObserver(func(g *onnx.Graph, facts *infer.Facts, matches []*patterns.Match, misses []*patterns.Miss) {
-			all = append(all, searched{g, facts, matches, misses})
-		})}, more...)
-	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, options...)
+// search looks for blocks: for those that apply would fuse if every kernel were here, and if checks passed that need missing weights.
+func (r *census) search(m *onnx.Model, options ...rewrite.Option) (*rewrite.Plan, error) {
+	p, err := rewrite.New(rewrite.Auto, append(options, rewrite.AssumeAvailable(), rewrite.AllowUnverified(), rewrite.WithToolVersion(toolVersion()))...)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := p.Plan(m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
-	r.Patterns, r.Sites, r.Inlined, r.Warnings = report.Patterns, report.Sites, report.Inlined, warnings(report)
-	return all, nil
+	found := plan.Report
+	r.Patterns, r.Sites, r.Inlined, r.Warnings, r.unverified = found.Patterns, found.Sites, found.Inlined, warnings(found), found.Unverified
+	return plan, nil
 }
 
 // commonOps is how many of the ops are listed without --verbose.

@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
@@ -40,9 +38,4 @@ func (r *census) writeWarnings(w io.Writer) {
 		}
 		fmt.Fprintf(w, "warning: %s at %s: %s%s\n", x.Pattern, x.Node, x.Text, mended)
 	}
-}
-
-// lacksData reports whether sites could not be verified because weights are not there.
-func (r *census) lacksData() bool {
-	return slices.ContainsFunc(r.Sites, func(s rewrite.SiteReport) bool { return s.Code == reason.MissingWeights })
 }

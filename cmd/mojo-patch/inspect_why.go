@@ -98,17 +98,14 @@ func (f *whyFlags) check() error {
 
 // inspect prints the reasons in place of the census. The sites are verified, so that those which the check refuses are among them.
 func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, inline rewrite.Option) error {
-	found, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyDistinct), inline)
+	plan, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyDistinct), inline)
 	if err != nil {
 		return err
 	}
-	if r.lacksData() {
+	if r.unverified > 0 {
 		a.say("%s: weights are missing, so sites are recognised and not verified", m.Path)
-		if found, err = r.search(m, rewrite.WithPatterns(set), inline); err != nil {
-			return err
-		}
 	}
-	w := f.explain(m, set, found, r)
+	w := f.explain(m, set, plan)
 	if a.json {
 		return a.printJSON(w)
 	}
@@ -116,30 +113,19 @@ func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, 
 	return nil
 }
 
-// explain finds the reasons in what a search with verification found.
-func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r *census) *why {
+// explain finds the reasons in a plan whose sites were verified.
+func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan) *why {
 	re := regexp.MustCompile(f.node) // check compiled it
 	keep := func(names ...string) bool { return slices.ContainsFunc(names, re.MatchString) }
-	w := &why{Schema: jsonSchema, Path: r.Path, Reasons: []explanation{}}
+	w := &why{Schema: jsonSchema, Path: m.Path, Reasons: []explanation{}}
 	places := places(m)
-	type end struct {
-		spot  spot
-		graph string
-	}
-	last := map[string]end{} // of the sites, by name
-	for _, s := range found {
-		for _, m := range s.matches {
-			at := spotOf(m.Root)
-			last[at.Name] = end{at, places[s.graph]}
-		}
-	}
-	for _, s := range r.Sites {
+	for _, s := range plan.Report.Sites {
 		switch {
 		case s.Status == rewrite.Fused:
 			w.Fused++
 		case s.Status == rewrite.Refused && keep(s.Nodes...):
-			w.Reasons = append(w.Reasons, explanation{Status: whyRefused, Node: last[s.Node].spot, Graph: last[s.Node].graph, Pattern: s.Pattern, Matched: len(s.Nodes),
-				Refusal: s.Reason, Hint: s.Code.Hint()})
+			w.Reasons = append(w.Reasons, explanation{Status: whyRefused, Node: spotOf(s.Match.Root), Graph: places[s.Match.Root.Graph],
+				Pattern: s.Pattern, Matched: len(s.Nodes), Refusal: s.Reason, Hint: s.Code.Hint()})
 		}
 	}
 	anchors := map[string][]string{} // patterns by the ops they are recognised by
@@ -150,9 +136,9 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r
 			}
 		}
 	}
-	for _, s := range found {
-		for _, x := range s.reasons(anchors) {
-			if x.Graph = places[s.graph]; keep(x.Node.Name) {
+	for _, f := range plan.Found {
+		for _, x := range unfused(f, anchors) {
+			if x.Graph = places[f.Graph]; keep(x.Node.Name) {
 				w.Reasons = append(w.Reasons, x)
 			}
 		}
@@ -160,17 +146,17 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, found []searched, r
 	return w
 }
 
-// reasons explains the anchor nodes of one graph that no match took.
-func (s *searched) reasons(anchors map[string][]string) []explanation {
+// unfused explains the anchor nodes of one graph that no match took.
+func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 	taken := map[*onnx.Node]bool{}
-	for _, m := range s.matches {
+	for _, m := range f.Matches {
 		for _, n := range m.Nodes {
 			taken[n] = true
 		}
 	}
 	missed := map[*onnx.Node]*patterns.Miss{}
 	found := map[*onnx.Node][]explanation{} // of patterns that are no text: what they want is said in words
-	for _, m := range s.misses {
+	for _, m := range f.Misses {
 		if m.Expected != "" {
 			missed[m.Anchor] = m
 			continue
@@ -179,7 +165,7 @@ func (s *searched) reasons(anchors map[string][]string) []explanation {
 			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Hint: hintOf(m.Reason, m.Reason.Error())})
 	}
 	var list []explanation
-	for _, n := range s.graph.Nodes {
+	for _, n := range f.Graph.Nodes {
 		list = append(list, found[n]...)
 		names := anchors[n.OpType]
 		if len(names) == 0 || taken[n] {

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -138,10 +138,10 @@ func TestWhyInWords(t *testing.T) {
 	m := onnx.New(10, 20)
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})
 	n := m.Graph.AddNode("TopK", []*onnx.Value{x}, []*onnx.Value{m.Graph.NewValue("y")})
-	s := searched{graph: m.Graph, matches: []*patterns.Match{{Nodes: []*onnx.Node{n}}}, misses: []*patterns.Miss{
+	f := &rewrite.Found{Graph: m.Graph, Matches: []*patterns.Match{{Nodes: []*onnx.Node{n}}}, Misses: []*patterns.Miss{
 		{Pattern: "MoE", Anchor: n, Reason: reason.New("", n, "no experts")}, {Pattern: "TopKRouter", Anchor: n, Reason: reason.New("", n, "no weights")}}}
 	var out strings.Builder
-	for _, r := range s.reasons(nil) {
+	for _, r := range unfused(f, nil) {
 		r.write(&out)
 	}
 	want := "TopK \"y\": nearest pattern MoE\n  at TopK \"y\": no experts\nTopK \"y\": nearest pattern TopKRouter\n  at TopK \"y\": no weights\n"

@@ -44,7 +44,9 @@ func newKernels(a *app) *cobra.Command {
 		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the kernel library are found,
 each is run on small inputs, in every form that its attributes give it, and compared with the op's definition; it exits
 with 1 when one fails, and with 4 when there is nothing to try it with. An op of the standard needs no library and is
-not tried.`,
+not tried.
+
+` + devicesHelp,
 		Example: `  mojo-patch kernels
   mojo-patch kernels --kernels-lib build/libmojo_ops.so --json`,
 		Args:              cobra.NoArgs,

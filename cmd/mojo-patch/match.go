@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -36,15 +37,17 @@ func (f *planFlags) match(a *app, path string) error {
 		return err
 	}
 	defer p.end()
-	m, err := p.read(path)
+	m, r, err := p.search(path, func(m *onnx.Model) (*rewrite.Report, error) {
+		plan, err := p.Plan(m)
+		if err != nil {
+			return nil, err
+		}
+		return plan.Report, nil
+	})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	r, err := p.run(m, rewrite.WithDryRun())
-	if err != nil {
-		return err
-	}
 	r.PeakRSSBytes = peakRSS()
 	if a.json {
 		if err := a.printJSON(r); err != nil {
@@ -52,7 +55,7 @@ func (f *planFlags) match(a *app, path string) error {
 		}
 	}
 	writeSites(a.human(), r, a.verbose)
-	if err := r.WriteCounts(a.human()); err != nil {
+	if err := r.WriteCounts(a.human(), a.verbose); err != nil {
 		return err
 	}
 	if n := r.Missed(); n > 0 && !a.verbose {

@@ -11,7 +11,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
-	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/spf13/cobra"
 )
 
@@ -20,6 +19,7 @@ type planFlags struct {
 	include      string
 	only, skip   []string
 	node         string
+	sites        []string
 	verify       string
 	checkKernels string
 	kernelsLib   string
@@ -40,6 +40,7 @@ func (f *planFlags) flags(c *cobra.Command) {
 	fl.StringSliceVar(&f.only, "only", nil, "take only the sites of these patterns")
 	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the sites of these patterns")
 	fl.StringVar(&f.node, "node", "", "take only sites whose last node has a name that this regular expression fits")
+	fl.StringArrayVar(&f.sites, "site", nil, "take only the site of this id, as --json reports it (repeatable)")
 	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct), "which sites are evaluated: off, distinct (one of each kind), all")
 	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto, "run the kernels on the checked sites, too: auto (where onnxruntime is found), on, off")
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
@@ -58,16 +59,12 @@ func (f *planFlags) flags(c *cobra.Command) {
 	completeValues(c, "check-kernels", kernelModes, false)
 }
 
-// plan is a search that is ready to begin: every flag was understood.
+// plan is a patcher, and what it needs at hand: every flag was understood.
 type plan struct {
 	*planFlags
-	app     *app
-	options []rewrite.Option
-	backend rewrite.Backend
-	input   *rewrite.FileReport
-	readMS  float64
-	prepare func(*onnx.Model) error // for the target
-	end     func()                  // releases what the options hold
+	*rewrite.Patcher
+	app *app
+	end func() // releases what the patcher holds
 }
 
 // plan translates the flags.
@@ -87,46 +84,59 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{planFlags: f, app: a}
-	if p.backend, err = f.devices.backend(); err != nil {
-		return nil, err
-	}
-	t, prepare, err := f.target.of()
+	backend, err := f.devices.backend()
 	if err != nil {
 		return nil, err
 	}
-	p.prepare = prepare
-	step, clear := a.progress("checking site")
-	p.end = clear
-	p.options = []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
-		rewrite.WithBackend(p.backend), rewrite.WithPatterns(set), rewrite.WithTarget(t), inline, rewrite.WithPatternFilter(func(name string) bool {
+	t, shapes, err := f.target.of()
+	if err != nil {
+		return nil, err
+	}
+	step, end := a.progress("checking site")
+	options := []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
+		rewrite.WithBackend(backend), rewrite.WithPatterns(set), rewrite.WithTarget(t), rewrite.WithShapes(shapes), inline,
+		rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
 		})}
+	if f.lastLogits {
+		options = append(options, rewrite.WithLastLogits())
+	}
+	if len(f.sites) > 0 {
+		options = append(options, rewrite.WithSites(f.sites...))
+	}
 	if f.node != "" {
 		re, err := regexp.Compile(f.node)
 		if err != nil {
 			return nil, fmt.Errorf("--node: %w", err)
 		}
-		p.options = append(p.options, rewrite.WithNodeFilter(func(n *onnx.Node) bool { return re.MatchString(n.Name) }))
+		options = append(options, rewrite.WithNodeFilter(func(n *onnx.Node) bool { return re.MatchString(n.Name) }))
 	}
 	if f.kernelsLib != "" {
-		p.options = append(p.options, rewrite.WithLibrary(f.kernelsLib))
+		options = append(options, rewrite.WithLibrary(f.kernelsLib))
 	}
 	if f.assume {
-		p.options = append(p.options, rewrite.AssumeAvailable())
+		options = append(options, rewrite.AssumeAvailable())
 	}
-	if t != nil {
-		return p, nil
+	if t == nil {
+		kernels, err := f.prober(a, verify, backend)
+		if err != nil {
+			return nil, err
+		}
+		if kernels != nil {
+			options = append(options, rewrite.WithKernelCheck(kernels.run))
+			clear := end
+			end = func() { clear(); kernels.close() }
+		}
 	}
-	kernels, err := f.prober(a, verify, p.backend)
+	patcher, err := rewrite.New(f.include, options...)
+	if err == nil && t == nil && f.include == rewrite.Auto && len(f.patterns.paths) == 0 { // patterns of files may need no kernel
+		err = available(patcher.Kernels())
+	}
 	if err != nil {
+		end()
 		return nil, err
 	}
-	if kernels != nil {
-		p.options = append(p.options, rewrite.WithKernelCheck(kernels.run))
-		p.end = func() { clear(); kernels.close() }
-	}
-	return p, nil
+	return &plan{f, patcher, a, end}, nil
 }
 
 // prober returns what runs the kernels during the check, nil when they are not to be run.
@@ -155,8 +165,8 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b rewrite.Backend) (*p
 	return p, nil
 }
 
-// read reads the model that is searched.
-func (p *plan) read(path string) (*onnx.Model, error) {
+// search reads a model, and has do find and perhaps replace its sites. Close the model after use.
+func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)) (*onnx.Model, *rewrite.Report, error) {
 	var options []onnx.ReadOption
 	if p.allowMissing {
 		options = append(options, onnx.AllowMissingData())
@@ -164,71 +174,42 @@ func (p *plan) read(path string) (*onnx.Model, error) {
 	start := time.Now()
 	m, err := p.app.read(path, options...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.input = rewrite.DescribeModel(m, path)
+	digest := ""
 	if p.app.json { // nothing else shows it
-		if p.input.SHA256, err = onnx.SHA256(path); err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
+		digest, err = onnx.SHA256(path)
 	}
-	p.readMS = milliseconds(start)
-	return m, nil
-}
-
-// ready changes the model as the flags ask before sites are looked for. It says what the model computes logits of.
-func (p *plan) ready(m *onnx.Model) (logits string, err error) {
-	if p.lastLogits {
-		switch err := convert.LastLogits(m); {
-		case errors.Is(err, convert.ErrLastOnly):
-			logits = rewrite.LogitsWereLast
-		case err != nil:
-			return "", fmt.Errorf("--last-logits: %w", err)
-		default:
-			logits = rewrite.LogitsLast
-		}
+	readMS := milliseconds(start)
+	var r *rewrite.Report
+	if err == nil {
+		r, err = do(m)
 	}
-	return logits, p.prepare(m)
-}
-
-// run finds, checks and rewrites the sites of a model that read gave.
-func (p *plan) run(m *onnx.Model, more ...rewrite.Option) (*rewrite.Report, error) {
-	logits, err := p.ready(m)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.input.Path, err)
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
 	}
-	r, err := rewrite.ApplyDefaultKernels(m, p.include, append(slices.Clip(p.options), more...)...)
-	if err != nil {
-		return nil, err
-	}
-	r.Input, r.TimeMS.Read, r.Logits = p.input, p.readMS, logits
-	if len(p.patterns.paths) > 0 { // these may need no kernel
-		return r, nil
-	}
-	return r, unavailable(r, p.include)
+	r.Input.SHA256, r.TimeMS.Read = digest, readMS
+	return m, r, nil
 }
 
 // enough errs under --require when nothing is fused.
 func (p *plan) enough(r *rewrite.Report) error {
 	if p.require && r.Fused() == 0 {
-		return &exitError{exitNothing, fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", p.input.Path)}
+		return &exitError{exitNothing, fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", r.Input.Path)}
 	}
 	return nil
 }
 
-// unavailable errs when auto found no kernel of a library that it could use.
-func unavailable(r *rewrite.Report, include string) error {
-	if include != rewrite.Auto || r.Target != "" {
-		return nil
-	}
-	for _, k := range r.Kernels {
+// available errs unless a kernel of a library can be used.
+func available(kernels []rewrite.KernelReport) error {
+	reason := "none is registered"
+	for i, k := range kernels {
 		if k.Available && k.Device != rewrite.DeviceAny {
 			return nil
 		}
-	}
-	reason := "none is registered"
-	if len(r.Kernels) > 0 {
-		reason = r.Kernels[0].Reason
+		if i == 0 {
+			reason = k.Reason
+		}
 	}
 	return environment(fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
 }

@@ -62,12 +62,11 @@ func (r *results) Write(b []byte) (int, error) {
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mojo-patch",
-		Short: "Fuse normalisations, gated activations and rotary embeddings in ONNX language models",
-		Long: `mojo-patch finds RMSNorm, residual addition with RMSNorm, SwiGLU, GeGLU and rotary embedding in exported ONNX
-language models, checks each site, and rewrites it into one fused op. The patched model carries the definition of
-every fused op as a model-local function: any ONNX runtime runs it, and onnxruntime with libmojo_ops runs the kernels.
-
-` + devicesHelp + `
+		Short: "Fuse norms, gated units, rotary embeddings and mixtures of experts in ONNX language models",
+		Long: `mojo-patch finds norms, gated units, rotary embeddings and mixtures of experts in exported ONNX language models,
+checks each by evaluating it, and rewrites it into one fused op. The patched model carries the definition of every
+fused op as a model-local function: any ONNX runtime runs it, and onnxruntime with libmojo_ops runs the kernels.
+Devices and their kernels: mojo-patch kernels --help.
 
 Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments, or a file that
 cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime, the kernel library or the kernels of a

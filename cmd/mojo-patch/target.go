@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 	"github.com/spf13/cobra"
 )
@@ -24,22 +23,20 @@ func (f *targetFlags) flags(c *cobra.Command) {
 	}
 }
 
-// of returns the target, nil for fused ops, and what brings a model to what it takes.
-func (f *targetFlags) of() (t *target.Target, prepare func(*onnx.Model) error, err error) {
-	if t, err = target.Lookup(f.name); err != nil {
+// of returns the target, nil for fused ops, and the shapes that inputs are fixed to for it.
+func (f *targetFlags) of() (*target.Target, *target.Shapes, error) {
+	t, err := target.Lookup(f.name)
+	if err != nil {
 		return nil, nil, fmt.Errorf("--target: %w", err)
 	}
-	if t == nil {
-		if len(f.shapes) > 0 {
-			return nil, nil, fmt.Errorf("--shape is about --target, which is not given")
-		}
-		return nil, func(*onnx.Model) error { return nil }, nil
+	if t == nil && len(f.shapes) > 0 {
+		return nil, nil, fmt.Errorf("--shape is about --target, which is not given")
 	}
 	shapes, err := target.ParseShapes(f.shapes)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--shape %w", err)
 	}
-	return t, func(m *onnx.Model) error { return target.Prepare(m, t, shapes) }, nil
+	return t, shapes, nil
 }
 
 func targetNames() []string {

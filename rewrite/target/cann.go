@@ -1,4 +1,4 @@
-package rewrite
+package target
 
 import (
 	"fmt"
@@ -8,8 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// CANNReport counts what is written in another way because onnxruntime's CANN provider (1.24.4 was tried) gets it
-// wrong.
+// CANNReport counts what AvoidCANN wrote in another way.
 type CANNReport struct {
 	// Expanded counts nodes whose inputs are both broadcast: one of them now is before.
 	Expanded int `json:"expanded,omitempty"`
@@ -17,28 +16,28 @@ type CANNReport struct {
 	MatMuls int `json:"matmuls,omitempty"`
 }
 
-// avoid rewrites what the provider gets wrong; nil when there is nothing.
-func avoid(scopes []*scope, facts *infer.Facts) *CANNReport {
-	r := CANNReport{Expanded: oneBroadcast(scopes, facts), MatMuls: withoutC(scopes, facts)}
+// AvoidCANN rewrites what onnxruntime's CANN provider (1.24.4 was tried) gets wrong in the graphs; nil when there is nothing.
+func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) *CANNReport {
+	r := CANNReport{Expanded: oneBroadcast(graphs, facts), MatMuls: withoutC(graphs, facts)}
 	if r == (CANNReport{}) {
 		return nil
 	}
 	return &r
 }
 
-// text writes a line for each kind, none for nil.
-func (r *CANNReport) text() string {
+// Text has a line for each kind, none for nil.
+func (r *CANNReport) Text() string {
 	if r == nil {
 		return ""
 	}
 	var b strings.Builder
 	if r.Expanded > 0 {
-		fmt.Fprintf(&b, "%-18s for %s with both inputs broadcast, which onnxruntime's CANN provider gets wrong\n",
-			"Expand added", plural(r.Expanded, "node"))
+		fmt.Fprintf(&b, "%-18s for %d nodes with both inputs broadcast, which onnxruntime's CANN provider gets wrong\n",
+			"Expand added", r.Expanded)
 	}
 	if r.MatMuls > 0 {
-		fmt.Fprintf(&b, "%-18s in %s without C, for which that provider adds what memory holds\n",
-			"MatMul for Gemm", plural(r.MatMuls, "node"))
+		fmt.Fprintf(&b, "%-18s in %d nodes without C, for which that provider adds what memory holds\n",
+			"MatMul for Gemm", r.MatMuls)
 	}
 	return b.String()
 }
@@ -46,11 +45,11 @@ func (r *CANNReport) text() string {
 // withoutC makes MatMul nodes of Gemm nodes that have no C, and gives their number. The provider, whose Gemm is of
 // float16, reads C where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the
 // model.
-func withoutC(scopes []*scope, facts *infer.Facts) int {
+func withoutC(graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
-	for _, s := range scopes {
+	for _, g := range graphs {
 		before := map[*onnx.Node][]*onnx.Node{}
-		for _, n := range s.graph.Nodes {
+		for _, n := range g.Nodes {
 			if !n.Is("Gemm") || n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 {
 				continue
 			}
@@ -62,8 +61,8 @@ func withoutC(scopes []*scope, facts *infer.Facts) int {
 					continue
 				}
 				v := n.Input(i)
-				turned := s.graph.NewValue(v.Name + "_transposed")
-				transpose := s.graph.NewNode("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{1, 0}))
+				turned := g.NewValue(v.Name + "_transposed")
+				transpose := g.NewNode("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{1, 0}))
 				transpose.TakeOutput(0, turned)
 				n.SetInput(i, turned)
 				before[n] = append(before[n], transpose)
@@ -71,19 +70,19 @@ func withoutC(scopes []*scope, facts *infer.Facts) int {
 			n.OpType, n.Attributes, n.Inputs = "MatMul", nil, n.Inputs[:2]
 			count++
 		}
-		s.graph.InsertAt(before)
+		g.InsertAt(before)
 	}
 	return count
 }
 
-// oneBroadcast has the Add, Sub, Mul and Div nodes of the scopes broadcast one of their inputs at most, by an Expand of
+// oneBroadcast has the Add, Sub, Mul and Div nodes broadcast one of their inputs at most, by an Expand of
 // the first where both may be, and gives how many got one. The provider computes such a node of its second input alone,
 // and angles of rotary embeddings are made by one: it copies both inputs, broadcast, to the same memory.
-func oneBroadcast(scopes []*scope, facts *infer.Facts) int {
+func oneBroadcast(graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
-	for _, s := range scopes {
+	for _, g := range graphs {
 		before := map[*onnx.Node][]*onnx.Node{}
-		for _, n := range s.graph.Nodes {
+		for _, n := range g.Nodes {
 			if !n.Is("Add") && !n.Is("Sub") && !n.Is("Mul") && !n.Is("Div") {
 				continue
 			}
@@ -91,16 +90,16 @@ func oneBroadcast(scopes []*scope, facts *infer.Facts) int {
 			if a == nil || b == nil || facts.DataType(a) == onnx.BFloat16 || !bothBroadcast(facts, a, b) {
 				continue
 			}
-			shape, wide := s.graph.NewValue(b.Name+"_shape"), s.graph.NewValue(a.Name+"_expanded")
-			sizes := s.graph.NewNode("Shape", []*onnx.Value{b})
+			shape, wide := g.NewValue(b.Name+"_shape"), g.NewValue(a.Name+"_expanded")
+			sizes := g.NewNode("Shape", []*onnx.Value{b})
 			sizes.TakeOutput(0, shape)
-			expand := s.graph.NewNode("Expand", []*onnx.Value{a, shape})
+			expand := g.NewNode("Expand", []*onnx.Value{a, shape})
 			expand.TakeOutput(0, wide)
 			n.SetInput(0, wide)
 			before[n] = []*onnx.Node{sizes, expand}
 		}
 		count += len(before)
-		s.graph.InsertAt(before)
+		g.InsertAt(before)
 	}
 	return count
 }

@@ -1,0 +1,237 @@
+package rewrite
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// Plan is what a Patcher would do to a model: its sites are found and checked, and none is replaced. The model was prepared for the
+// search, and must not be changed before Replace.
+type Plan struct {
+	// Report says what becomes of each site. Until Replace it is one of a dry run.
+	Report *Report
+	// Found is what the patterns found, graph by graph.
+	Found []*Found
+
+	applier  *applier
+	accepted []*candidate
+	// restore puts functions back in the place of their calls' bodies; nil where they need not go back.
+	restore func() error
+}
+
+// Found is what the patterns found in one graph, before anything was judged.
+type Found struct {
+	Graph   *onnx.Graph
+	Matches []*patterns.Match
+	Misses  []*patterns.Miss
+
+	scope *scope
+}
+
+// applier is one run over a model.
+type applier struct {
+	model  *onnx.Model
+	config *config
+	report *Report
+	chosen map[*Kernel]bool   // the selected kernels
+	byOp   map[string]*Kernel // the selected kernel that takes a fused op
+	takers map[string]*Kernel // the registered kernel that takes a built-in pattern, selected or not
+	asked  map[string]bool    // the sites asked for by id that were not met yet
+	facts  *infer.Facts
+	// functions are the definitions in use, by domain, name and overload.
+	functions map[string]*onnx.Function
+	bodies    map[string]string      // the variant of an op that functions' bodies call
+	packed    map[string]*onnx.Value // initializers made of others, by what they are made of
+}
+
+// Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
+func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
+	r := p.begin
+	r.Patterns, r.Sites, r.Kernels, r.DryRun = []PatternReport{}, []SiteReport{}, p.Kernels(), true
+	r.Input = DescribeModel(m, m.Path)
+	for _, name := range p.config.names {
+		r.pattern(name)
+	}
+	a := &applier{model: m, config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{}, asked: maps.Clone(p.config.sites),
+		functions: map[string]*onnx.Function{}, bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
+	for _, k := range p.chosen {
+		a.chosen[k] = true
+		for _, op := range k.Ops {
+			if a.byOp[op] == nil {
+				a.byOp[op] = k
+			}
+		}
+	}
+	plan := &Plan{Report: &r, applier: a}
+	if err := plan.prepare(); err != nil {
+		return nil, err
+	}
+	if len(p.chosen) > 0 {
+		undo := plainInitializers(m)
+		if err := plan.inline(); err != nil {
+			return nil, err
+		}
+		plan.find()
+		plan.check()
+		undo()
+	}
+	if len(a.asked) > 0 {
+		return nil, fmt.Errorf("no kernel that was asked for takes a site of the model with the id %q", slices.Sorted(maps.Keys(a.asked)))
+	}
+	return plan, nil
+}
+
+// find looks for matches in every graph but the bodies of the ops that patterns rewrite to.
+func (p *Plan) find() {
+	start, a := time.Now(), p.applier
+	for _, s := range a.scopes() {
+		f := &Found{Graph: s.graph, scope: s}
+		f.Matches, f.Misses = a.config.find(s.graph, a.facts)
+		p.Found = append(p.Found, f)
+	}
+	p.Report.TimeMS.Match = lap(&start)
+}
+
+func (a *applier) scopes() []*scope {
+	return scopes(a.model, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.config.defines(f) })
+}
+
+// check judges the matches.
+func (p *Plan) check() {
+	start, a := time.Now(), p.applier
+	check := newChecker(a.model, a.facts, a.config)
+	within := map[*onnx.Graph]bool{} // of nodes that are replaced as a whole
+	done, total := 0, 0
+	for _, f := range p.Found {
+		total += len(f.Matches)
+	}
+	for _, f := range p.Found {
+		matched := map[*onnx.Node]bool{}
+		judge := func(m *patterns.Match) {
+			for _, n := range m.Nodes {
+				matched[n] = true
+			}
+			for _, c := range a.judgeWhole(f.scope, m, check) {
+				p.accepted = append(p.accepted, c)
+				c.slice.eachSubgraph(func(g *onnx.Graph) { within[g] = true })
+			}
+		}
+		if within[f.Graph] {
+			done += len(f.Matches)
+			continue
+		}
+		for _, m := range f.Matches {
+			judge(m)
+			done++
+			a.config.progress(done, total)
+		}
+		for _, m := range a.secondLook(f, p.accepted) {
+			judge(m)
+		}
+		a.reportMisses(f.Misses, matched)
+	}
+	p.Report.Weights = p.Report.sumWeights()
+	p.Report.Repairs = repaired(p.Report.Sites)
+	p.Report.TimeMS.Check = lap(&start)
+}
+
+// Replace puts the replacement at every site that the report calls fused. Where there is none, functions that were inlined for the search
+// alone (InlineAuto) are put back. After an error the model is of no use.
+func (p *Plan) Replace() error {
+	start, a := time.Now(), p.applier
+	p.Report.DryRun = false
+	if len(p.accepted) == 0 {
+		if p.restore == nil {
+			return nil
+		}
+		p.Report.Inlined = nil
+		return p.restore()
+	}
+	plainInitializers(a.model)
+	if err := a.replace(p.accepted); err != nil {
+		return err
+	}
+	p.Report.Changed = true
+	if slices.ContainsFunc(slices.Collect(maps.Keys(a.chosen)), func(k *Kernel) bool { return k.Device == "npu" }) {
+		var graphs []*onnx.Graph
+		for _, s := range a.scopes() {
+			graphs = append(graphs, s.graph)
+		}
+		p.Report.CANN = target.AvoidCANN(graphs, a.facts)
+	}
+	p.Report.TimeMS.Rewrite = lap(&start)
+	return nil
+}
+
+// secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the experts of a
+// mixture: their parts are not looked for while the whole may be replaced.
+func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
+	if a.config.set == nil {
+		return nil
+	}
+	type place struct {
+		pattern string
+		root    *onnx.Node
+	}
+	known := map[place]bool{}
+	wholes := map[string]bool{}
+	inside, taken := map[*onnx.Node]bool{}, map[*onnx.Node]bool{}
+	for _, c := range accepted {
+		for _, n := range c.slice.nodes {
+			taken[n] = true
+		}
+	}
+	for _, m := range f.Matches {
+		known[place{m.Pattern, m.Root}] = true
+		for _, p := range m.Parts {
+			known[place{p.Pattern, p.Root}] = true
+		}
+		if m.Domain == fused.Domain && m.Op == experts && !taken[m.Root] {
+			wholes[m.Pattern] = true
+			for _, n := range m.Nodes {
+				inside[n] = true
+			}
+		}
+	}
+	if len(wholes) == 0 {
+		return nil
+	}
+	found, _ := a.config.set.Select(func(p *patterns.Pattern) bool { return !wholes[p.Name] }).Find(f.Graph, a.facts)
+	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
+		return known[place{m.Pattern, m.Root}] || !inside[m.Root] || slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
+	})
+}
+
+func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]bool) {
+	for _, m := range misses {
+		at := m.Anchor
+		if at == nil {
+			at = m.Reason.Node
+		}
+		if at == nil || matched[at] && m.Expected != "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) || a.config.sites != nil {
+			continue
+		}
+		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at)}
+		site.explain(m.Reason)
+		site.Status = Missed
+		if n := m.Reason.Node; n != nil && n != at {
+			site.Nodes = append(site.Nodes, nodeName(n))
+		}
+		a.report.Sites = append(a.report.Sites, site)
+	}
+}
+
+func lap(start *time.Time) float64 {
+	now := time.Now()
+	ms := float64(now.Sub(*start).Microseconds()) / 1000
+	*start = now
+	return ms
+}

@@ -1,0 +1,57 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// WithLastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so already is taken
+// as it is.
+func WithLastLogits() Option { return func(c *config) { c.lastLogits = true } }
+
+// WithShapes fixes shapes of the model's inputs for the target.
+func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s } }
+
+// prepare brings the model to the form that was asked for.
+func (p *Plan) prepare() error {
+	a, start := p.applier, time.Now()
+	c, m := a.config, a.model
+	if c.lastLogits {
+		p.Report.Logits = LogitsLast
+		if err := convert.LastLogits(m); errors.Is(err, convert.ErrLastOnly) {
+			p.Report.Logits = LogitsWereLast
+		} else if err != nil {
+			return fmt.Errorf("last-logits: %w", err)
+		}
+	}
+	if c.target != nil {
+		if err := target.Prepare(m, c.target, c.shapes); err != nil {
+			return err
+		}
+	}
+	p.Report.TimeMS.Prepare = lap(&start)
+	return nil
+}
+
+// inline brings the blocks of functions together, and infers the shapes of the model that is searched.
+func (p *Plan) inline() error {
+	a, start := p.applier, time.Now()
+	inlined, err := a.inlineFunctions()
+	if err != nil {
+		return err
+	}
+	if p.Report.Inlined = inlined.report; inlined.report != nil {
+		p.restore = inlined.restore
+		p.Report.TimeMS.Inline = lap(&start)
+	}
+	if a.facts = inlined.facts; a.facts == nil {
+		a.facts = infer.Analyze(a.model)
+	}
+	p.Report.TimeMS.Infer = lap(&start)
+	return nil
+}
