@@ -5,7 +5,6 @@ go 1.26.8
 require (
 	github.com/dlclark/regexp2 v1.12.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
-	github.com/mitsuhiko/minijinja/minijinja-go/v2 v2.24.0
 	github.com/owulveryck/onnx-go v0.5.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/schollz/progressbar/v3 v3.19.1

@@ -1,319 +1,351 @@
 package chat
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// maxNesting is how deep expressions and tags may be nested.
-const maxNesting = 60
-
-// parser reads the tokens of one tag by jinja2's grammar (jinja2/parser.py) and gives, for each expression, MiniJinja
-// source in which every operation whose meaning differs from Python's is a call of a function of functions.go. Each
-// such call has the number of a site first, which says in errors where the operation stands.
-type parser struct {
-	tokens []token
-	pos    int
-	depth  int
-	t      *translator
-}
-
-// A syntaxError ends the parsing of a template; it never leaves the package as a panic.
-type syntaxError struct{ error }
-
-func (p *parser) fail(format string, args ...any) {
-	panic(syntaxError{fmt.Errorf("line %d: %s", p.peek().line, fmt.Sprintf(format, args...))})
-}
-
-func (p *parser) peek() token { return p.tokens[p.pos] }
-
-func (p *parser) next() token {
-	t := p.tokens[p.pos]
-	if t.kind != tokenEnd {
-		p.pos++
-	}
-	return t
-}
-
-func (p *parser) is(kind tokenKind, text string) bool {
-	t := p.peek()
-	return t.kind == kind && t.text == text
-}
-
-func (p *parser) isOp(op string) bool { return p.is(tokenOperator, op) }
-
-func (p *parser) isName(name string) bool { return p.is(tokenName, name) }
-
-func (p *parser) skipOp(op string) bool {
-	ok := p.isOp(op)
-	if ok {
-		p.pos++
-	}
-	return ok
-}
-
-func (p *parser) skipName(name string) bool {
-	ok := p.isName(name)
-	if ok {
-		p.pos++
-	}
-	return ok
-}
-
-func (p *parser) expectOp(op string) {
-	if !p.skipOp(op) {
-		p.fail("found %q, expected %q", p.peek().text, op)
-	}
-}
-
-func (p *parser) name() string {
-	if t := p.peek(); t.kind != tokenName {
-		p.fail("found %q, expected a name", t.text)
-	}
-	return p.next().text
-}
-
-func (p *parser) end() {
-	if p.peek().kind != tokenEnd {
-		p.fail("found %q, expected the end of the tag", p.peek().text)
-	}
-}
-
-// call is a call of one of our functions; start is the first token of what it stands for.
-func (p *parser) call(start int, function string, args ...string) string {
-	return functionPrefix + function + "(" + strings.Join(append([]string{p.t.site(p.tokens[start:max(p.pos, start+1)])}, args...), ", ") + ")"
-}
-
-// expression is jinja2's parse_expression; conditional says whether x if y else z may stand here unbracketed.
-func (p *parser) expression(conditional bool) string {
-	if p.depth++; p.depth > maxNesting {
-		p.fail("the expression is nested more than %d deep", maxNesting)
-	}
-	defer func() { p.depth-- }()
-	e := p.or()
-	for conditional && p.skipName("if") {
-		condition := p.or()
-		if p.skipName("else") {
-			e = "(" + e + " if " + condition + " else " + p.expression(true) + ")"
-		} else {
-			e = "(" + e + " if " + condition + ")"
+// expression is jinja2's parse_expression; conditional says that x if c else y may stand here without brackets.
+func (r *runner) expression(conditional bool) any {
+	defer r.nest()()
+	start := r.pos
+	if at, ok := r.conditions[start]; ok && conditional {
+		r.pos = at + 1
+		holds := truth(r.or())
+		var v any = undefined{}
+		if r.word("else") {
+			v = r.unless(holds, v, func() any { return r.expression(true) })
 		}
+		r.check(!r.is(tokenName, "if"), "a condition behind another one is not supported")
+		if end := r.pos; holds {
+			r.pos = start
+			v = r.or()
+			r.pos = end
+		}
+		return v
 	}
-	return e
+	v := r.or()
+	if conditional && r.is(tokenName, "if") { // this is Parse
+		r.conditions[start] = r.pos
+		r.pos = start
+		return r.expression(true)
+	}
+	return v
 }
 
-func (p *parser) or() string { return p.logical("or", p.and) }
-
-func (p *parser) and() string { return p.logical("and", p.not) }
-
-func (p *parser) logical(word string, operand func() string) string {
-	e := operand()
-	if !p.isName(word) {
-		return e
+func (r *runner) or() any {
+	v := r.and()
+	for r.word("or") {
+		v = r.unless(truth(v), v, r.and)
 	}
-	for p.skipName(word) {
-		e += " " + word + " " + operand()
-	}
-	return "(" + e + ")"
+	return v
 }
 
-func (p *parser) not() string {
+func (r *runner) and() any {
+	v := r.not()
+	for r.word("and") {
+		v = r.unless(!truth(v), v, r.not)
+	}
+	return v
+}
+
+func (r *runner) not() any {
 	n := 0
-	for p.skipName("not") {
+	for r.word("not") {
 		n++
 	}
-	e := p.compare()
-	switch {
-	case n == 0:
-		return e
-	case n%2 == 1:
-		return "(not " + e + ")"
+	if v := r.comparison(); n == 0 {
+		return v
+	} else {
+		return truth(v) == (n%2 == 0)
 	}
-	return "(not (not " + e + "))"
 }
 
-func (p *parser) compare() string {
-	start := p.pos
-	args := []string{p.sum()}
+func (r *runner) comparison() any {
+	start := r.pos
+	left := r.binary(0)
+	result, holds := left, true
 	for {
-		op := p.peek()
-		switch {
-		case op.kind == tokenOperator && slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, op.text),
-			op.kind == tokenName && op.text == "in":
-			p.pos++
-		case op.kind == tokenName && op.text == "not" && p.tokens[p.pos+1].kind == tokenName && p.tokens[p.pos+1].text == "in":
-			p.pos += 2
-			op.text = "not in"
+		op := r.peek().text
+		switch next := r.tokens[min(r.pos+1, len(r.tokens)-1)]; {
+		case r.is(tokenOperator, "==", "!=", "<", "<=", ">", ">=") || r.is(tokenName, "in"):
+			r.next()
+		case r.is(tokenName, "not") && next.kind == tokenName && next.text == "in":
+			r.pos, op = r.pos+2, "not in"
 		default:
-			if len(args) == 1 {
-				return args[0]
-			}
-			return p.call(start, "compare", args...)
+			return result
 		}
-		args = append(args, strconv.Quote(op.text), p.sum())
+		right := r.unless(!holds, nil, func() any { return r.binary(0) })
+		if holds {
+			result = r.do(start, func() any { return r.compare(left, op, right) }, left, right)
+			holds = truth(result)
+		}
+		left = right
 	}
 }
 
-// binary reads operands joined by operators of one level, as one call: nesting would grow with their number.
-func (p *parser) binary(operand func() string, ops ...string) string {
-	start := p.pos
-	args := []string{operand()}
-	for t := p.peek(); t.kind == tokenOperator && slices.Contains(ops, t.text); t = p.peek() {
-		p.pos++
-		args = append(args, strconv.Quote(t.text), operand())
+// levels are the operators, those that bind least first.
+var levels = [][]string{{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}}
+
+func (r *runner) binary(level int) any {
+	if level == len(levels) {
+		return r.unary(true)
 	}
-	if len(args) == 1 {
-		return args[0]
+	start := r.pos
+	v := r.binary(level + 1)
+	for r.is(tokenOperator, levels[level]...) {
+		op, w := r.next().text, r.binary(level+1)
+		v = r.do(start, func() any { return arithmetic(v, op, w) }, v, w)
 	}
-	return p.call(start, "arithmetic", args...)
+	return v
 }
 
-func (p *parser) sum() string { return p.binary(p.concat, "+", "-") }
-
-func (p *parser) concat() string { return p.binary(p.product, "~") }
-
-func (p *parser) product() string { return p.binary(p.power, "*", "/", "//", "%") }
-
-func (p *parser) power() string { return p.binary(func() string { return p.unary(true) }, "**") }
-
-func (p *parser) unary(filters bool) string {
-	if p.depth++; p.depth > maxNesting {
-		p.fail("the expression is nested more than %d deep", maxNesting)
+func (r *runner) unary(filters bool) (v any) {
+	defer r.nest()()
+	start := r.pos
+	if sign, ok := map[string]int64{"-": -1, "+": 1}[r.peek().text]; ok && r.peek().kind == tokenOperator {
+		r.next()
+		w := r.unary(false)
+		v = r.do(start, func() any {
+			needDefined(w)
+			_, ok := number(w)
+			require(ok, "the sign of a value of type %s", typeName(w))
+			return arithmetic(w, "*", sign)
+		})
+	} else {
+		v = r.primary()
 	}
-	defer func() { p.depth-- }()
-	start := p.pos
-	var e string
-	switch {
-	case p.skipOp("-"):
-		operand := p.unary(false)
-		e = p.call(start, "negative", operand)
-	case p.skipOp("+"):
-		operand := p.unary(false)
-		e = p.call(start, "positive", operand)
-	default:
-		e = p.primary()
-	}
-	e = p.postfix(start, e)
-	if filters {
-		e = p.filters(start, e)
-	}
-	return e
-}
-
-func (p *parser) primary() string {
-	t := p.next()
-	switch t.kind {
-	case tokenName:
-		switch t.text {
-		case "true", "True":
-			return "true"
-		case "false", "False":
-			return "false"
-		case "none", "None":
-			return "none"
-		}
-		return p.variable(t.text)
-	case tokenString:
-		s := t.text
-		for p.peek().kind == tokenString { // 'a' 'b' is 'ab'
-			s += p.next().text
-		}
-		return quote(s)
-	case tokenInteger:
-		return t.text
-	case tokenFloat:
-		return p.call(p.pos-1, "float", quote(t.text))
-	case tokenOperator:
-		switch t.text {
-		case "(":
-			e := p.tuple(true, true)
-			p.expectOp(")")
-			return "(" + e + ")"
-		case "[":
-			return "[" + strings.Join(p.list("]"), ", ") + "]"
-		case "{":
-			return p.dict()
+	v = r.postfix(start, v)
+	for filters {
+		switch {
+		case r.op("|"):
+			v = r.filter(start, v)
+		case r.word("is"):
+			v = r.test(start, v)
+		case r.is(tokenOperator, "("):
+			v = r.postfix(start, v)
+		default:
+			return v
 		}
 	}
-	if t.kind != tokenEnd {
-		p.pos--
-	}
-	p.fail("found %q, expected an expression", t.text)
-	return ""
+	return v
 }
 
-// variable is the use of a variable.
-func (p *parser) variable(name string) string {
-	switch name {
-	case "self", "super", "varargs", "kwargs":
-		p.fail("%q is not supported", name)
+var constants = map[string]any{"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil}
+
+func (r *runner) primary() any {
+	start := r.pos
+	switch t := r.peek(); {
+	case t.kind == tokenName:
+		name := r.variable()
+		if v, ok := constants[name]; ok {
+			return v
+		}
+		return r.do(start, func() any { return r.scope.lookup(name) })
+	case t.kind == tokenString:
+		s := ""
+		for r.peek().kind == tokenString { // 'a' 'b' is 'ab'
+			s += r.next().text
+		}
+		return s
+	case t.kind == tokenNumber:
+		return r.number()
+	case r.op("("):
+		v := r.tuple(true, true)
+		r.expectOp(")")
+		return v
+	case r.op("["):
+		items := []any{}
+		r.list("]", func() { items = append(items, r.expression(true)) })
+		return newList(items...)
+	case r.op("{"):
+		d := newDict()
+		r.list("}", func() {
+			key := r.expression(true)
+			r.expectOp(":")
+			v := r.expression(true)
+			r.do(start, func() any { d.set(key, v); return nil })
+		})
+		return d
 	}
-	if strings.HasPrefix(name, functionPrefix) || jinjaWords[name] {
-		p.fail("%q cannot be the name of a variable", name)
-	}
-	return name
+	r.check(false, "found %q, expected an expression", r.peek().text)
+	return nil
 }
 
-// jinjaWords are no names of variables, in jinja2 (Python's words would fail there later) or in MiniJinja.
-var jinjaWords = map[string]bool{"and": true, "or": true, "not": true, "in": true, "is": true, "if": true, "else": true,
-	"elif": true}
+func (r *runner) number() any {
+	t := r.next()
+	if i, err := strconv.ParseInt(t.text, 0, 64); err == nil {
+		return i
+	}
+	r.require(floatNumber.MatchString(t.text), t.start, "number %s: more than 64 bits: not supported", t.text)
+	f, _ := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64) // out of range it is infinite, as in Python
+	return f
+}
 
-// list reads expressions up to close.
-func (p *parser) list(close string) []string {
-	var items []string
-	for !p.skipOp(close) {
-		if len(items) > 0 {
-			p.expectOp(",")
-			if p.skipOp(close) {
-				break
+// list has item read each item, up to close.
+func (r *runner) list(close string, item func()) {
+	for first := true; !r.op(close); first = false {
+		if !first {
+			r.expectOp(",")
+			if r.op(close) {
+				return
 			}
 		}
-		items = append(items, p.expression(true))
+		item()
 	}
-	return items
-}
-
-func (p *parser) dict() string {
-	start := p.pos - 1
-	var args []string
-	for !p.skipOp("}") {
-		if len(args) > 0 {
-			p.expectOp(",")
-			if p.skipOp("}") {
-				break
-			}
-		}
-		key := p.expression(true)
-		p.expectOp(":")
-		args = append(args, key, p.expression(true))
-	}
-	return p.call(start, "dict", args...)
 }
 
 // tuple is jinja2's parse_tuple: an expression, or several of them; bracketed allows none at all.
-func (p *parser) tuple(conditional, bracketed bool) string {
-	start := p.pos
-	var items []string
-	isTuple := false
-	for {
-		if len(items) > 0 {
-			if !p.skipOp(",") {
-				break
-			}
-			isTuple = true
-		}
-		if t := p.peek(); t.kind == tokenEnd || t.kind == tokenOperator && t.text == ")" {
+func (r *runner) tuple(conditional, bracketed bool) any {
+	items, comma := []any{}, false
+	for r.peek().kind != tokenClose && !r.is(tokenOperator, ")") {
+		items = append(items, r.expression(conditional))
+		if !r.op(",") {
 			break
 		}
-		items = append(items, p.expression(conditional))
+		comma = true
 	}
-	if len(items) == 0 && !bracketed {
-		p.fail("found %q, expected an expression", p.peek().text)
-	}
-	if len(items) == 1 && !isTuple {
+	r.check(len(items) > 0 || bracketed, "found %q, expected an expression", r.peek().text)
+	if len(items) == 1 && !comma {
 		return items[0]
 	}
-	return p.call(start, "tuple", items...)
+	return newTuple(items...)
+}
+
+// postfix reads attributes, subscripts and calls behind v, which begins at start.
+func (r *runner) postfix(start int, v any) any {
+	for {
+		switch {
+		case r.op("."):
+			v = r.attribute(start, v)
+		case r.op("["):
+			v = r.subscript(start, v)
+		case r.op("("):
+			args := r.arguments()
+			v = r.do(start, func() any { return r.call(v, args) })
+		default:
+			return v
+		}
+	}
+}
+
+// attribute reads a name, behind the dot, and a call of it.
+func (r *runner) attribute(start int, v any) any {
+	if r.peek().kind == tokenNumber {
+		key := r.number()
+		return r.do(start, func() any { return item(v, key) }, v)
+	}
+	ofLoop := r.tokens[start].kind == tokenName && r.tokens[start].text == "loop" && r.pos == start+2
+	name := r.expect(tokenName, "a name")
+	supported := !strings.HasPrefix(name, "__") && (!ofLoop || loopAttributes[name] != nil)
+	r.require(supported, r.tokens[r.pos-1].start, "attribute %q is not supported", name)
+	if !r.op("(") {
+		return r.do(start, func() any { return attribute(v, name) }, v)
+	}
+	args := r.arguments()
+	return r.do(start, func() any {
+		f := attribute(v, name)
+		require(!isUndefined(f), "a value of type %s has no method %q that is supported", typeName(v), name)
+		return r.call(f, args)
+	}, v)
+}
+
+func (r *runner) call(f any, a arguments) any {
+	needDefined(f)
+	if l, ok := f.(*loop); ok {
+		require(l.again != nil && len(a.positional) == 1, "loop is called, which is not recursive, or not with one argument")
+		return l.again(iterate(a.positional[0]))
+	}
+	return want[function](f)(r, a)
+}
+
+// subscript reads what stands between [ and ].
+func (r *runner) subscript(start int, v any) any {
+	var bounds [3]any
+	colons, found := 0, false
+	for !r.op("]") {
+		if r.op(":") {
+			colons, found = colons+1, false
+			r.check(colons < 3, "a slice has at most two colons")
+			continue
+		}
+		r.check(!found, "found %q, expected %q", r.peek().text, "]")
+		bounds[colons], found = r.expression(true), true
+	}
+	r.check(found || colons > 0, "a subscript is empty")
+	return r.do(start, func() any {
+		if colons > 0 {
+			return slice(v, bounds[0], bounds[1], bounds[2])
+		}
+		return item(v, bounds[0])
+	}, v)
+}
+
+// arguments are those of a call.
+type arguments struct {
+	positional []any
+	named      *dict
+}
+
+var noArguments = arguments{named: newDict()}
+
+// arguments reads those of a call, behind the opening bracket.
+func (r *runner) arguments() arguments {
+	a := arguments{named: newDict()}
+	named := false
+	r.list(")", func() {
+		start := r.pos
+		switch next := r.tokens[r.pos+1]; {
+		case r.op("*"):
+			v := r.expression(true)
+			r.do(start, func() any { a.positional = append(a.positional, iterate(v)...); return nil })
+		case r.op("**"):
+			v := r.expression(true)
+			r.do(start, func() any { a.named.update(want[*dict](v)); return nil })
+			named = true
+		case r.peek().kind == tokenName && next.kind == tokenOperator && next.text == "=":
+			r.pos += 2
+			a.named.set(r.tokens[start].text, r.expression(true))
+			named = true
+		default:
+			r.check(!named, "an argument without a name behind one with a name")
+			a.positional = append(a.positional, r.expression(true))
+		}
+	})
+	return a
+}
+
+// builtin reads the name of a filter or test, which is one of table.
+func (r *runner) builtin(what string, table map[string]builtin) (string, builtin) {
+	start := r.pos
+	name := r.expect(tokenName, "a name")
+	b, ok := table[name]
+	r.require(ok, r.tokens[start].start, "there is no %s %q, or it is not supported", what, name)
+	return name, b
+}
+
+// filter reads one filter, behind |.
+func (r *runner) filter(start int, v any) any {
+	name, b := r.builtin("filter", filters)
+	args := noArguments
+	if r.op("(") {
+		args = r.arguments()
+	}
+	return r.do(start, func() any { return b.call(r, name, v, args) }, v)
+}
+
+// test reads one test, behind "is".
+func (r *runner) test(start int, v any) any {
+	negated := r.word("not")
+	name, b := r.builtin("test", tests)
+	args := noArguments
+	r.check(!r.is(tokenName, "is"), "tests cannot be chained with is")
+	switch kind := r.peek().kind; {
+	case r.op("("):
+		args = r.arguments()
+	case kind == tokenName && !r.is(tokenName, "else", "or", "and"), kind == tokenString, kind == tokenNumber,
+		r.is(tokenOperator, "[", "{"):
+		args.positional = []any{r.postfix(r.pos, r.primary())}
+	}
+	return r.do(start, func() any { return truth(b.call(r, name, v, args)) != negated }, v)
 }

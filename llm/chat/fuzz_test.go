@@ -29,7 +29,7 @@ func FuzzRender(f *testing.F) {
 	}
 	r := readRecorded(f)
 	f.Fuzz(func(t *testing.T, source string) {
-		tmpl, err := parse(source, 20_000, 2_000_000)
+		tmpl, err := parse(source, 2_000_000)
 		if err != nil {
 			return
 		}

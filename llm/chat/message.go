@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
-	"github.com/mitsuhiko/minijinja/minijinja-go/v2/value"
 )
 
 // Message is one message of a conversation.
@@ -21,70 +19,56 @@ type Message struct {
 
 // UnmarshalJSON reads a message as transformers has it: an object with a role.
 func (m *Message) UnmarshalJSON(data []byte) error {
-	v, err := decode(data)
+	d, err := decodeObject(data)
 	if err != nil {
-		return err
+		return fmt.Errorf("a message is %w", err)
 	}
-	d, ok := asDict(v)
-	if !ok {
-		return fmt.Errorf("a message is a JSON %s, expected an object", typeName(v))
-	}
-	role, ok := d.GetAttr("role").AsString()
+	role, ok := d.get("role").(string)
 	if !ok {
 		return errors.New("a message has no role, or one that is no string")
 	}
-	content, isText := d.GetAttr("content").AsString()
+	content, isText := d.get("content").(string)
 	*m = Message{Role: role, Content: content}
-	if !isText || len(d.keys) > 2 {
+	if !isText || d.size() > 2 {
 		m.Fields = append(json.RawMessage(nil), data...)
 	}
 	return nil
 }
 
-// value returns the dict that templates see.
-func (m Message) value() (value.Value, error) {
-	d := newDict()
-	if m.Fields != nil {
-		v, err := decode(m.Fields)
-		if err != nil {
-			return v, fmt.Errorf("fields: %w", err)
-		}
-		fields, ok := asDict(v)
-		if !ok {
-			return v, fmt.Errorf("fields: a JSON %s, expected an object", typeName(v))
-		}
-		if _, whole := fields.get(value.FromString("role")); whole {
-			return aliasReasoning(fields), nil
-		}
-		d.setString("role", value.FromString(m.Role))
-		d.setString("content", value.FromString(m.Content))
-		for _, key := range fields.keys {
-			item, _ := fields.get(key)
-			_ = d.set(key, item) // a string
-		}
-		return aliasReasoning(d), nil
+func decodeObject(data []byte) (*dict, error) {
+	v, err := decode(data)
+	d, ok := v.(*dict)
+	if err == nil && !ok {
+		err = fmt.Errorf("a JSON %s, expected an object", typeName(v))
 	}
-	d.setString("role", value.FromString(m.Role))
-	d.setString("content", value.FromString(m.Content))
-	return value.FromObject(d), nil
+	return d, err
 }
 
-// aliasReasoning returns the reasoning of a message under each name that templates have for it, as transformers'
-// _alias_reasoning_fields.
-func aliasReasoning(d *dict) value.Value {
-	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
-		v := d.GetAttr(name)
-		if v.IsUndefined() || v.IsNone() {
-			continue
+// value returns the dict that templates see.
+func (m Message) value() (any, error) {
+	d := newDict()
+	d.set("role", m.Role)
+	d.set("content", m.Content)
+	if m.Fields != nil {
+		fields, err := decodeObject(m.Fields)
+		if err != nil {
+			return nil, fmt.Errorf("fields: %w", err)
 		}
-		out := newDict()
-		out.setString("thinking", v)
-		for _, key := range d.keys {
-			item, _ := d.get(key)
-			_ = out.set(key, item) // it was a key
+		if _, whole := fields.lookup("role"); whole {
+			d = fields
+		} else {
+			d.update(fields)
 		}
-		out.setString("reasoning_content", v)
-		return value.FromObject(out)
 	}
-	return value.FromObject(d)
+	// The reasoning of a message has each name that templates have for it: transformers' _alias_reasoning_fields.
+	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
+		if v := d.get(name); !isUndefined(v) && v != nil {
+			out := newDict()
+			out.set("thinking", v)
+			out.update(d)
+			out.set("reasoning_content", v)
+			return out, nil
+		}
+	}
+	return d, nil
 }

@@ -4,56 +4,46 @@ import (
 	"errors"
 	"slices"
 	"strings"
-
-	"github.com/mitsuhiko/minijinja/minijinja-go/v2/value"
 )
 
 // finalTag is put behind the last message's text, and found again in the prompt: transformers' way, and its tag.
 const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
-// finalText is the variable that keeps the last message's text; no template can name it.
-const finalText = "final message"
-
-// openFinalMessage puts the tag behind the text of the last message, or behind the last text among its parts.
-func openFinalMessage(vars map[string]any, opts Options) error {
-	if opts.AddGenerationPrompt {
-		return errors.New("the last message cannot be continued where a generation prompt is added")
+// openFinalMessage puts the tag behind the text of the last message, or behind the last text among its parts, and returns
+// the text.
+func openFinalMessage(vars map[string]any, opts Options) (string, error) {
+	messages := vars["messages"].(*sequence).items
+	switch {
+	case opts.AddGenerationPrompt:
+		return "", errors.New("the last message cannot be continued where a generation prompt is added")
+	case len(messages) == 0:
+		return "", errors.New("there is no last message to continue")
 	}
-	messages, _ := vars["messages"].(value.Value).AsSlice()
-	if len(messages) == 0 {
-		return errors.New("there is no last message to continue")
+	last := messages[len(messages)-1].(*dict)
+	if text, ok := last.get("content").(string); ok {
+		last.set("content", text+finalTag)
+		return text, nil
 	}
-	last, _ := asDict(messages[len(messages)-1])
-	content := last.GetAttr("content")
-	if text, ok := content.AsString(); ok {
-		vars[finalText] = text
-		last.setString("content", value.FromString(text+finalTag))
-		return nil
-	}
-	parts, _ := content.AsSlice()
+	parts, _ := indexed(last.get("content"))
 	for _, v := range slices.Backward(parts) {
-		part, ok := asDict(v)
-		if !ok {
-			continue
-		}
-		if text, ok := part.GetAttr("text").AsString(); ok {
-			vars[finalText] = text
-			part.setString("text", value.FromString(text+finalTag))
-			return nil
+		if part, ok := v.(*dict); ok {
+			if text, ok := part.get("text").(string); ok {
+				part.set("text", text+finalTag)
+				return text, nil
+			}
 		}
 	}
-	return errors.New("the last message has no text to continue")
+	return "", errors.New("the last message has no text to continue")
 }
 
-// cutFinalMessage ends the prompt where the tag is.
-func cutFinalMessage(out string, vars map[string]any) (string, error) {
-	text, _ := vars[finalText].(string)
-	at := strings.LastIndex(out, strings.TrimSpace(finalTag))
-	if at < 0 || !strings.Contains(out, strings.TrimFunc(text, isSpace)) {
+// cutFinalMessage ends the prompt where the tag behind text is.
+func cutFinalMessage(prompt, text string) (string, error) {
+	at := strings.LastIndex(prompt, strings.TrimSpace(finalTag))
+	if at < 0 || !strings.Contains(prompt, strings.TrimFunc(text, isSpace)) {
 		return "", errors.New("the template changes or leaves out the text of the last message: it cannot be continued")
 	}
-	if strings.HasPrefix(out[at:], finalTag) {
-		return out[:at], nil
+	if strings.HasPrefix(prompt[at:], finalTag) {
+		return prompt[:at], nil
 	}
-	return strings.TrimRightFunc(out[:at], isSpace), nil // the template trims messages
+	return strings.TrimRightFunc(prompt[:at], isSpace), nil // the template trims messages
 }

@@ -1,7 +1,7 @@
 package chat
 
 import (
-	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -10,37 +10,24 @@ var strftimeLayouts = map[byte]string{'Y': "2006", 'm': "01", 'd': "02", 'H': "1
 	'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'p': "PM", 'I': "03", 'y': "06", 'j': "002", 'F': "2006-01-02",
 	'T': "15:04:05", 'R': "15:04", 'D': "01/02/06", 'e': "_2", 'z': "-0700", 'Z': "MST"}
 
-// strftime is Python's in the C locale, without the conversions that hardly any template has; those are an error.
-func strftime(t time.Time, format string) (string, error) {
-	var b strings.Builder
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' {
-			b.WriteByte(format[i])
-			continue
+var conversion = regexp.MustCompile(`(?s)%-?.?`)
+
+// strftime is Python's in the C locale; conversions that hardly any template has fail.
+func strftime(t time.Time, format string) string {
+	return conversion.ReplaceAllStringFunc(format, func(c string) string {
+		if c == "%%" {
+			return "%"
 		}
-		i++
-		strip := i < len(format) && format[i] == '-' // glibc: without leading zeros
-		if strip {
-			i++
-		}
-		if i == len(format) {
-			return "", fmt.Errorf("strftime: the format %q ends with %%", format)
-		}
-		if format[i] == '%' {
-			b.WriteByte('%')
-			continue
-		}
-		layout := strftimeLayouts[format[i]]
+		layout := strftimeLayouts[c[len(c)-1]]
 		if layout == "" {
-			return "", fmt.Errorf("strftime: %%%c is not supported", format[i])
+			panic(failure("strftime: %s is not supported", c))
 		}
 		s := t.Format(layout)
-		if strip {
+		if strings.HasPrefix(c, "%-") { // glibc's: without leading zeros
 			if s = strings.TrimLeft(s, "0 "); s == "" {
 				s = "0"
 			}
 		}
-		b.WriteString(s)
-	}
-	return b.String(), nil
+		return s
+	})
 }
