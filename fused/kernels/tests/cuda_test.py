@@ -25,7 +25,8 @@ from onnx import TensorProto, helper
 import harness as h
 import ort_test
 from harness import BF16, F16, F32, I64
-from ort_test import GLUTest, InPlaceTest, LoadTest, NormRotaryTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
+from ops import OPS
+from ort_test import EveryOpTest, GLUTest, InPlaceTest, LoadTest, NormRotaryTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
 from patched_models import check_patched, profiled, recorded
 
 CUDA = "CUDAExecutionProvider"
@@ -85,21 +86,18 @@ class MoETest(ort_test.MoETest):
 
 class PlacementTest(OpTest):
     def test_every_op_runs_on_the_device(self):
-        for dtype in (F32, F16, BF16):
-            v = lambda *shape: self.values(shape, dtype)
-            ids, weights = np.zeros((5, 2)), np.ones((5, 2))
-            for op, values, types, outs, attributes in [
-                    ("RMSNorm", [v(5, 64), v(64)], [dtype] * 2, [dtype], h.NORM),
-                    ("AddRMSNorm", [v(5, 64), v(5, 64), v(64)], [dtype] * 3, [dtype] * 2, h.NORM),
-                    ("GLU", [v(5, 64), v(5, 64)], [dtype] * 2, [dtype], h.GLU),
-                    ("RotaryEmbedding", [v(5, 64), v(5, 8), v(5, 8)], [dtype] * 3, [dtype], h.ROTARY),
-                    ("NormRotary", [v(5, 64), v(64), v(5, 8), v(5, 8)], [dtype] * 4, [dtype], h.NORM_ROTARY),
-                    ("TopKRouter", [v(5, 64)], [dtype], [F32, I64], h.ROUTER),
-                    ("MoE", [v(5, 64), weights, ids, v(4, 32, 64), v(4, 64, 16)], [dtype, F32, I64, dtype, dtype], [dtype], h.MOE)]:
-                m = h.model(op, [list(np.shape(x)) for x in values], types, outs, attributes)
-                feeds = {f"x{i}": np.asarray(x, np.float32) for i, x in enumerate(values)}
+        for name, op in OPS.items():
+            if "cuda" not in op.devices:
+                continue
+            done = set()
+            for attributes, shapes, _, types, out_types in op.cases():
+                if tuple(types) in done:
+                    continue
+                done.add(tuple(types))
+                m = h.model(name, shapes, types, out_types, attributes, declared=False)
+                feeds = {f"x{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes) if shape is not None}
                 _, ran = profiled(m.SerializeToString(), [feeds])
-                self.assertIn(("the_node", op, CUDA), ran)
+                self.assertIn(("the_node", name, CUDA), ran)
                 self.assertEqual({provider for _, _, provider in ran}, {CUDA}, ran)
 
 

@@ -77,7 +77,7 @@ void Sweep(const mojo::KernelTable& kernels, GateKind kind) {
 
 }  // namespace
 
-void TestGates(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestGates) {
   std::mt19937 rng(11);
   exactness = Exactness();
   const Parameters plain{1, 0, 0}, clamped{1.702f, 7, 1}, quick{1.702f, 0, 0}, flat{0, 0, 0}, turned{-1, 0, 0},

@@ -19,6 +19,12 @@ const std::vector<size_t> kSizes = {1,  2,  3,  4,  5,  7,  8,  9,   15,  16,  1
 
 namespace {
 
+// Tests are the functions to run; made before the first is added.
+std::vector<void (*)(const mojo::KernelTable&)>& Tests() {
+  static std::vector<void (*)(const mojo::KernelTable&)> tests;
+  return tests;
+}
+
 // Format is a binary floating-point format: bits of precision and the exponents of its smallest
 // normal and largest numbers.
 struct Format {
@@ -34,6 +40,8 @@ Format FormatOf(ElementType type) {
 }
 
 }  // namespace
+
+Test::Test(void (*run)(const mojo::KernelTable& kernels)) { Tests().push_back(run); }
 
 double Round(ElementType type, double v) {
   if (v == 0 || !isfinite(v)) return v;
@@ -139,7 +147,7 @@ bool Near(double got, double want, double tolerance) {
 }
 
 // TestConversions widens every 16 bit pattern.
-void TestConversions(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestConversions) {
   for (const ElementType type : {mojo::kFloat16, mojo::kBFloat16}) {
     Buffer all(type, 65536);
     for (int i = 0; i < 65536; ++i) static_cast<uint16_t*>(all.data())[i] = static_cast<uint16_t>(i);
@@ -151,6 +159,11 @@ void TestConversions(const mojo::KernelTable& kernels) {
             "%s: %s 0x%04zx widened to %g, want %g", kernels.name, TypeName(type), i, got, want);
     }
   }
+}
+
+// RunTests runs all of them.
+void RunTests(const mojo::KernelTable& kernels) {
+  for (const auto run : Tests()) run(kernels);
 }
 
 }  // namespace mojo_test
@@ -165,13 +178,7 @@ int main() {
   mojo_test::Check(mojo::BestKernels("sse9") == nullptr, "an unknown cap was taken");
   for (const mojo::KernelTable* table : tables) {
     const long before = mojo_test::checks;
-    mojo_test::TestConversions(*table);
-    mojo_test::TestNorms(*table);
-    mojo_test::TestGates(*table);
-    mojo_test::TestRotary(*table);
-    mojo_test::TestNormRotary(*table);
-    mojo_test::TestRouter(*table);
-    mojo_test::TestMoE(*table);
+    mojo_test::RunTests(*table);
     printf("%-9s %ld checks\n", table->name, mojo_test::checks - before);
   }
   printf("%d failures\n", mojo_test::failures);

@@ -157,7 +157,7 @@ void TestPlan(size_t lanes, std::mt19937* rng) {
 
 }  // namespace
 
-void TestMoE(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestMoE) {
   std::mt19937 rng(19);
   for (const ElementType type : kTypes) {
     for (const bool by_rows : {true, false}) {

@@ -95,7 +95,7 @@ void TestExtremes(const mojo::KernelTable& kernels, const mojo::NormRotaryKey& k
 
 }  // namespace
 
-void TestNormRotary(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestNormRotary) {
   std::mt19937 rng(17);
   for (int bits = 0; bits < 64; ++bits) {
     for (const mojo::NormRotaryKey& key : Keys(bits)) {

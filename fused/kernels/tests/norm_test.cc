@@ -115,7 +115,7 @@ void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
 
 }  // namespace
 
-void TestNorms(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestNorms) {
   std::mt19937 rng(7);
   for (Exactness& e : exactness) e = Exactness();
   for (const NormKey& key : Keys()) {

@@ -8,7 +8,9 @@ import onnx
 from onnx import helper
 
 import harness as h
+from formulas import FORMULAS
 from harness import BF16, F16, F32, I64
+from ops import OPS
 
 NORM_TYPES = [  # X, scale, Y, values of scale_after_cast
     (F32, F32, F32, (0, 1)), (F16, F16, F16, (0, 1)), (BF16, BF16, BF16, (0, 1)),
@@ -41,6 +43,41 @@ class OpTest(unittest.TestCase):
             h.run(*args, **kwargs)
         for word in words:
             self.assertIn(word, str(caught.exception))
+
+
+class EveryOpTest(OpTest):
+    """Every op in every form and combination of types that the catalogue has, against its formula."""
+
+    def inputs(self, shapes, types, ordered):
+        """Random values; integers are experts, of which the forms have more than three. Where an op gives an order, no two
+        elements of a row are close, and what comes after them moves them little."""
+        values = []
+        for shape, dtype in zip(shapes, types):
+            if shape is None:
+                values.append(None)
+            elif dtype == I64:
+                values.append(self.rng.integers(0, 3, shape))
+            elif ordered and not values:
+                rows = [self.rng.permutation(shape[-1]) for _ in range(int(np.prod(shape[:-1])))]
+                values.append((np.reshape(rows, shape) - shape[-1] / 2) * 0.125)
+            else:
+                values.append(self.values(shape, dtype, 0.01 if ordered else 1))
+        return values
+
+    def test_forms(self):
+        for name, op in OPS.items():
+            if h.device() not in op.devices:
+                continue
+            formula = FORMULAS[name]
+            for attributes, shapes, out_shapes, types, out_types in op.cases():
+                values = self.inputs(shapes, types, I64 in out_types)
+                wants = formula.compute(out_types, *values, **attributes)
+                gots = h.run(name, values, types, out_types, attributes)
+                for got, want, dtype, shape in zip(gots, wants, out_types, out_shapes, strict=True):
+                    self.assertEqual((got.shape, want.shape), (tuple(shape), tuple(shape)))
+                    bound = 0 if dtype == I64 else formula.units * h.EPSILON[dtype] * np.abs(want).max(initial=0)
+                    worst = np.abs(got - want).max(initial=0)
+                    self.assertLessEqual(worst, bound, f"{name} {types} {attributes}")
 
 
 class RMSNormTest(OpTest):

@@ -11,8 +11,7 @@ import onnxruntime as ort
 from onnx import TensorProto
 
 import harness as h
-
-FUSED = ("RMSNorm", "AddRMSNorm", "GLU", "RotaryEmbedding", "TopKRouter", "MoE", "NormRotary")
+from ops import OPS
 
 
 def to_ort(value, kind):
@@ -69,7 +68,7 @@ def check_patched(test, file, name, cases, provider, providers, more=""):
             test.assertEqual(got.shape, want.shape, output)
             test.assertTrue(np.isfinite(got).all(), f"{output} is not finite")
             worst = max(worst, float(np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30)))
-    fused = [r for r in ran if r[1] in FUSED]
+    fused = [r for r in ran if r[1] in OPS]
     places = {p: sum(r[2] == p for r in ran) for p in sorted({r[2] for r in ran})}
     print(f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
           f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output{more}", flush=True)

@@ -71,7 +71,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, ElementType type, size_t ha
 
 }  // namespace
 
-void TestRotary(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestRotary) {
   std::mt19937 rng(13);
   for (const ElementType type : kTypes) {
     for (const size_t half : kSizes) {

@@ -126,7 +126,7 @@ std::vector<int64_t> Choose(const mojo::KernelTable& kernels, const std::vector<
 
 }  // namespace
 
-void TestRouter(const mojo::KernelTable& kernels) {
+MOJO_TEST(TestRouter) {
   std::mt19937 rng(29);
   for (const ElementType type : kTypes) {
     for (const size_t n : {size_t{1}, size_t{4}, size_t{8}, size_t{16}, size_t{60}, size_t{64}, size_t{130},

@@ -73,13 +73,14 @@ extern long checks;
 extern const ElementType kTypes[3];
 extern const std::vector<size_t> kSizes;
 
-void TestConversions(const mojo::KernelTable& kernels);
-void TestNorms(const mojo::KernelTable& kernels);
-void TestGates(const mojo::KernelTable& kernels);
-void TestRotary(const mojo::KernelTable& kernels);
-void TestNormRotary(const mojo::KernelTable& kernels);
-void TestRouter(const mojo::KernelTable& kernels);
-void TestMoE(const mojo::KernelTable& kernels);
+// MOJO_TEST(TestNorms) { ... } is a function of the table kernels that kernel_test runs on every instruction set.
+struct Test {
+  explicit Test(void (*run)(const mojo::KernelTable& kernels));
+};
+#define MOJO_TEST(name)                               \
+  static void name(const mojo::KernelTable& kernels); \
+  static const Test the_##name(name);                 \
+  static void name(const mojo::KernelTable& kernels)
 
 }  // namespace mojo_test
 

@@ -1,0 +1,142 @@
+"""What the fused ops give, in numpy: FORMULAS has one for each op of the catalogue."""
+import ml_dtypes
+import numpy as np
+
+F32, F16, BF16, I64 = "float32", "float16", "bfloat16", "int64"
+NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64}
+EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
+
+
+def rounded(x, dtype):
+    """x rounded to dtype, as float32."""
+    with np.errstate(over="ignore"):
+        return np.asarray(x, np.float32).astype(NUMPY_TYPE[dtype]).astype(np.float32)
+
+
+def rms_norm(x, scale, y_type, axis=-1, epsilon=1e-5, scale_after_cast=0):
+    """What RMSNorm gives, from float64 statistics."""
+    axes = tuple(range(axis, 0))
+    x64 = x.astype(np.float64)
+    n = x64 / np.sqrt((x64 * x64).mean(axes, keepdims=True) + epsilon)
+    if scale_after_cast:
+        n = rounded(n, y_type).astype(np.float64)
+    return rounded(n * scale, y_type)
+
+
+def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0):
+    """What GLU gives."""
+    from math import erf, sqrt
+
+    if limit > 0:
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    g = gate.astype(np.float64)
+    if activation == "silu":
+        a = g / (1 + np.exp(-alpha * g))
+    elif activation == "gelu":
+        a = 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2)))
+    else:
+        a = 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))
+    return rounded(rounded(a, dtype) * rounded(up + np.float32(up_offset), dtype), dtype)
+
+
+def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="first", output_layout="halves"):
+    """What RotaryEmbedding gives, bit by bit."""
+    r = rotary_dim or x.shape[-1]
+    start = 0 if rotated_side == "first" else x.shape[-1] - r
+    halves = (np.arange(r // 2), np.arange(r // 2) + r // 2)
+    pairs = (np.arange(0, r, 2), np.arange(1, r, 2))
+    a, b = pairs if interleaved else halves
+    j, k = pairs if output_layout == "interleaved" else halves
+    at = lambda t, channels: t[..., channels if t.shape[-1] == r else np.arange(r // 2)]
+    v = x[..., start:start + r]
+    y = x.copy()
+    y[..., start + j] = rounded(rounded(v[..., a] * at(cos, j), dtype) - rounded(v[..., b] * at(sin, j), dtype), dtype)
+    y[..., start + k] = rounded(rounded(v[..., b] * at(cos, k), dtype) + rounded(v[..., a] * at(sin, k), dtype), dtype)
+    return y
+
+
+def norm_rotary(x, scale, cos, sin, y_type, epsilon=1e-5, scale_after_cast=0, **attributes):
+    """What NormRotary gives: RMSNorm of each row, then RotaryEmbedding of the result."""
+    return rotary(rms_norm(x, scale, y_type, epsilon=epsilon, scale_after_cast=scale_after_cast), cos, sin, y_type, **attributes)
+
+
+def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
+        gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0):
+    """What MoE gives, in float64."""
+    from math import erf, sqrt
+
+    acts = {"silu": lambda g: g / (1 + np.exp(-alpha * g)), "relu": lambda g: np.maximum(g, 0),
+            "relu2": lambda g: np.maximum(g, 0) ** 2,
+            "gelu": lambda g: 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2))),
+            "gelu_tanh": lambda g: 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))}
+    wide = lambda t, layout: np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
+    first, second = wide(gate_up, gate_up_layout), wide(down, down_layout)
+    tokens, k = x.reshape(-1, x.shape[-1]).astype(np.float64), ids.shape[-1]
+    y = np.zeros(tokens.shape)
+    for t, (chosen, scale) in enumerate(zip(np.reshape(ids, (len(y), k)).astype(int), np.reshape(weights, (len(y), k)))):
+        for e, w in zip(chosen, scale):
+            p = first[e] @ tokens[t] + (0 if gate_up_bias is None else gate_up_bias[e])
+            g, u = (p, 1.0) if packing == "none" else (p[0::2], p[1::2]) if packing == "interleaved" else np.split(p, 2)
+            if limit > 0:
+                g, u = np.minimum(g, limit), np.clip(u, -limit, limit)
+            a = acts[activation](g) * (u + up_offset)
+            y[t] += np.float64(w) * (second[e] @ a + (0 if down_bias is None else down_bias[e]))
+    return rounded(y.reshape(x.shape), dtype)
+
+
+def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, excluded_score, renormalize,
+           epsilon, scale):
+    """What TopKRouter gives, in float64: weights and ids."""
+    def scored(z):
+        if score == "sigmoid":
+            return 1 / (1 + np.exp(-z))
+        if score == "sqrtsoftplus":
+            return np.sqrt(np.logaddexp(z, 0))
+        e = np.exp(z - z.max(-1, keepdims=True, initial=-np.inf))
+        return e / e.sum(-1, keepdims=True)
+
+    def best(v, k):
+        return np.argsort(-v, -1, kind="stable")[..., :k]
+
+    v = np.asarray(logits, np.float64)
+    if order == "score_first":
+        v = scored(v)
+    choice = v if bias is None else v + bias
+    if groups > 1:
+        grouped = choice.reshape(v.shape[:-1] + (groups, v.shape[-1] // groups))
+        of_group = grouped.max(-1) if group_score == "max" else np.sort(grouped, -1)[..., -2:].sum(-1)
+        kept = np.zeros(of_group.shape, bool)
+        np.put_along_axis(kept, best(of_group, group_top_k), True, -1)
+        choice = np.where(kept[..., None], grouped, excluded_score).reshape(v.shape)
+    ids = best(choice, top_k)
+    w = np.take_along_axis(v, ids, -1)
+    if order == "top_k_first":
+        w = scored(w)
+    if renormalize:
+        w = w / (w.sum(-1, keepdims=True) + epsilon)
+    return w * scale, ids
+
+
+class Formula:
+    """What an op gives: compute(types of its outputs, *inputs, **attributes) is a list. An input that is left out is None. A
+    kernel may be off by as many units in the last place of the greatest magnitude."""
+
+    def __init__(self, compute, units=4):
+        self.compute, self.units = compute, units
+
+
+def add_rms_norm(types, x, residual, scale, **attributes):
+    """What AddRMSNorm gives."""
+    total = rounded(x + residual, types[1])
+    return [rms_norm(total, scale, types[0], **attributes), total]
+
+
+FORMULAS = {
+    "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
+    "AddRMSNorm": Formula(add_rms_norm),
+    "GLU": Formula(lambda types, gate, up, **a: [glu(gate, up, types[0], **a)]),
+    "RotaryEmbedding": Formula(lambda types, x, cos, sin, **a: [rotary(x, cos, sin, types[0], **a)], units=0),
+    "NormRotary": Formula(lambda types, x, scale, cos, sin, **a: [norm_rotary(x, scale, cos, sin, types[0], **a)]),
+    "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
+    "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
+}

@@ -1,0 +1,33 @@
+"""The fused ops as the catalogue declares them: ops.json, which `go generate ./fused` writes."""
+import json
+import os
+
+
+class Op:
+    """One op: the names of its inputs, outputs and attributes, its combinations of types, and the forms it is tried in."""
+
+    def __init__(self, declared):
+        self.name, self.family, self.devices = declared["name"], declared["family"], declared["devices"]
+        self.inputs = [p["name"] for p in declared["inputs"]]
+        self.outputs = [p["name"] for p in declared["outputs"]]
+        self.optional_outputs = sum(p.get("optional", False) for p in declared["outputs"])
+        self.attributes = {a["name"]: a["type"] for a in declared["attributes"]}
+        self.values = {a["name"]: a.get("values", []) for a in declared["attributes"]}
+        self.types = [(c["inputs"], c["outputs"]) for c in declared["types"]]
+        self._forms = declared["forms"]
+
+    def typed(self, attributes):
+        """Attributes as Python's types; JSON has whole numbers for floats, and words for infinities."""
+        return {name: float(v) if self.attributes[name] == "float" else v for name, v in attributes.items()}
+
+    def cases(self):
+        """(attributes, shapes of inputs, shapes of outputs, types of inputs, types of outputs) of all forms and types. A
+        shape is None for an input that is left out."""
+        for form in self._forms:
+            shapes = form["inputs"] + [None] * (len(self.inputs) - len(form["inputs"]))
+            for at in form["types"]:
+                yield self.typed(form["attributes"]), shapes, form["outputs"], *self.types[at]
+
+
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.json")) as file:
+    OPS = {declared["name"]: Op(declared) for declared in json.load(file)}
