@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/fused"
 )
 
 // Blocks counts the blocks of a model, known from its architecture and not from its graph.
@@ -24,15 +26,32 @@ func (b Blocks) Plus(c Blocks) Blocks {
 	return Blocks{b.RMSNorm + c.RMSNorm, b.LayerNorm + c.LayerNorm, b.Rope + c.Rope, b.GLU + c.GLU, b.Router + c.Router, b.MoE + c.MoE}
 }
 
+// Of counts the blocks that one fused op, or op of the standard, stands for.
+func Of(op string) Blocks {
+	switch op {
+	case "LayerNormalization":
+		return Blocks{LayerNorm: 1}
+	case "TopKRouter":
+		return Blocks{Router: 1}
+	case "NormRotary": // both in one
+		return Blocks{RMSNorm: 1, Rope: 1}
+	}
+	o := fused.Lookup(op)
+	if o == nil {
+		return Blocks{}
+	}
+	return map[string]Blocks{"rmsnorm": {RMSNorm: 1}, "rope": {Rope: 1}, "swiglu": {GLU: 1}, "moe": {MoE: 1}}[o.Family.Name]
+}
+
 // Compare holds what was fused against what there is: how many blocks were left as they were, and whether none was invented.
 // Where a block of experts was left, gated MLPs beyond the count are those of its experts.
-func (b Blocks) Compare(fused Blocks) (left int, ok bool) {
-	if fused.MoE < b.MoE {
-		fused.GLU = min(fused.GLU, b.GLU)
+func (b Blocks) Compare(got Blocks) (left int, ok bool) {
+	if got.MoE < b.MoE {
+		got.GLU = min(got.GLU, b.GLU)
 	}
 	ok = true
-	for _, n := range []int{b.RMSNorm - fused.RMSNorm, b.LayerNorm - fused.LayerNorm, b.Rope - fused.Rope, b.GLU - fused.GLU,
-		b.Router - fused.Router, b.MoE - fused.MoE} {
+	for _, n := range []int{b.RMSNorm - got.RMSNorm, b.LayerNorm - got.LayerNorm, b.Rope - got.Rope, b.GLU - got.GLU,
+		b.Router - got.Router, b.MoE - got.MoE} {
 		ok = ok && n >= 0
 		left += max(n, 0)
 	}

@@ -57,23 +57,7 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 	}
 	var got models.Blocks
 	for _, m := range matches {
-		switch m.Op {
-		case "RMSNorm", "AddRMSNorm":
-			got.RMSNorm++
-		case "RotaryEmbedding":
-			got.Rope++
-		case "NormRotary":
-			got.RMSNorm++
-			got.Rope++
-		case "GLU":
-			got.GLU++
-		case "LayerNormalization":
-			got.LayerNorm++
-		case "TopKRouter":
-			got.Router++
-		case "MoE":
-			got.MoE++
-		}
+		got = got.Plus(models.Of(m.Op))
 	}
 	if got != want {
 		t.Errorf("found %+v, the model has %+v", got, want)

@@ -133,22 +133,8 @@ func count(report *rewrite.Report) (got models.Blocks, checked, refused int) {
 		switch {
 		case s.Status == rewrite.Refused:
 			refused++
-		case s.Status != rewrite.Fused:
-		case s.Op == "RMSNorm" || s.Op == "AddRMSNorm":
-			got.RMSNorm++
-		case s.Op == "LayerNormalization":
-			got.LayerNorm++
-		case s.Op == "RotaryEmbedding":
-			got.Rope++
-		case s.Op == "GLU":
-			got.GLU++
-		case s.Op == "NormRotary": // both in one
-			got.RMSNorm++
-			got.Rope++
-		case s.Op == "TopKRouter":
-			got.Router++
-		case s.Op == "MoE":
-			got.MoE++
+		case s.Status == rewrite.Fused:
+			got = got.Plus(models.Of(s.Op))
 		}
 	}
 	return got, checked, refused

@@ -77,9 +77,13 @@ func report(t *testing.T, args ...string) *rewrite.Report {
 }
 
 // fusedBlocks counts the fused sites.
-func fusedBlocks(r *rewrite.Report) models.Blocks {
-	return models.Blocks{RMSNorm: fusedBy(r, "RMSNorm", "AddRMSNorm", "NormRotary"), LayerNorm: fusedBy(r, "LayerNorm"), Rope: fusedBy(r, "RotaryEmbedding", "NormRotary"),
-		GLU: fusedBy(r, "SwiGLU", "GeGLU", "ClampedSwiGLU"), Router: fusedBy(r, "TopKRouter"), MoE: fusedBy(r, "MoE")}
+func fusedBlocks(r *rewrite.Report) (got models.Blocks) {
+	for _, s := range r.Sites {
+		if s.Status == rewrite.Fused {
+			got = got.Plus(models.Of(s.Op))
+		}
+	}
+	return got
 }
 
 // fusedBy counts the sites of patterns that were fused.
