@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("MODELS", models)
-			e.Setenv("GENERATE", filepath.Join(models, "..", "generate", "testdata"))
+			e.Setenv("GENERATE", filepath.Join(models, "..", "llm", "generate", "testdata"))
 			e.Setenv(ort.LibraryVariable, onnxruntime)
 			e.Setenv(fused.LibraryVariable, kernels)
 			return nil

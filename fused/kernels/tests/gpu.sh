@@ -94,7 +94,7 @@ if [ $# -eq 3 ]; then
   root=$here/../../..
   try "generation" generated "$models/llama-kv-dynamo-fp32.onnx" "$models/llama-kv-dynamo-fp32.onnx"
   try "generation, patched" generated "$models/llama-kv-dynamo-fp32.onnx" "$patched/llama-kv-dynamo-fp32.onnx"
-  try "generation, float16" generated "$root/generate/testdata/cache-fp16.onnx" "$root/generate/testdata/cache-fp16.onnx"
+  try "generation, float16" generated "$root/llm/generate/testdata/cache-fp16.onnx" "$root/llm/generate/testdata/cache-fp16.onnx"
 fi
 
 # Inputs and outputs that stay on the device.
