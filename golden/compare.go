@@ -21,15 +21,15 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("tensor %q is %s%v, expected %s%v", e.Name, e.GotType, e.GotShape, e.WantType, e.WantShape)
 }
 
-// Compare measures got against want. Both must have the same shape and the same type, or two float types, else the error
-// is a *MismatchError; a comparison that fails is no error, see Stats.Passed. Elements are converted one at a time: nothing is
-// allocated that grows with the tensors.
+// Compare measures got against want. Both must have the same shape and the same type, or two float types, else the
+// error is a *MismatchError; a comparison that fails is no error, see Stats.Passed. Elements are converted one at a
+// time: nothing is allocated that grows with the tensors.
 //
-// Tensors of two float types (an export in float16 whose graph ends in float32) are compared by value, and ulp are those of
-// the less precise type.
+// Tensors of two float types (an export in float16 whose graph ends in float32) are compared by value, and ulp are
+// those of the less precise type.
 //
-// NaN equals NaN and an infinity equals the infinity of its sign, position by position; any other pair with such a value
-// is out of tolerance. Pairs with a NaN or an infinity do not count in the error statistics.
+// NaN equals NaN and an infinity equals the infinity of its sign, position by position; any other pair with such a
+// value is out of tolerance. Pairs with a NaN or an infinity do not count in the error statistics.
 func Compare(got, want *onnx.Tensor, tol Tolerance) (Stats, error) {
 	name := want.Name
 	if name == "" {
@@ -54,7 +54,8 @@ func Compare(got, want *onnx.Tensor, tol Tolerance) (Stats, error) {
 	if err != nil {
 		return Stats{}, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	c := comparison{dataType: coarser(got.DataType, want.DataType), width: int64(want.DataType.Bits() / 8), got: g, want: w,
+	c := comparison{dataType: coarser(got.DataType, want.DataType), width: int64(want.DataType.Bits() / 8), got: g,
+		want:    w,
 		readGot: readGot, readWant: readWant, n: want.Len(), tol: tol, worst: -1}
 	c.run()
 	return c.stats(name, got, want), nil
@@ -182,7 +183,8 @@ func (c *comparison) stats(name string, got, want *onnx.Tensor) Stats {
 		s.Share = float64(c.within) / float64(c.n)
 	}
 	if c.worst >= 0 {
-		s.Worst = &Element{Index: unravel(c.worst, want.Dims), Got: Number(c.readGot(c.worst)), Want: Number(c.readWant(c.worst))}
+		s.Worst = &Element{Index: unravel(c.worst, want.Dims), Got: Number(c.readGot(c.worst)),
+			Want: Number(c.readWant(c.worst))}
 	}
 	needed := c.tol.Share
 	if needed <= 0 {

@@ -38,7 +38,8 @@ func TestStats(t *testing.T) {
 		got  golden.Number
 		want float64
 	}{
-		{"max abs", s.MaxAbs, 1}, {"mean abs", s.MeanAbs, 1.75 / 6}, {"max rel", s.MaxRel, 0.25}, {"mean rel", s.MeanRel, 0.5 / 4},
+		{"max abs", s.MaxAbs, 1}, {"mean abs", s.MeanAbs, 1.75 / 6}, {"max rel", s.MaxRel, 0.25},
+		{"mean rel", s.MeanRel, 0.5 / 4},
 		{"max want", s.MaxWant, 8}, {"max ulp", s.MaxULP, 1 / math.Ldexp(1, 3-23)},
 		{"cosine", s.Cosine, 90 / math.Sqrt(85) / math.Sqrt(1+6.25+25+64+0.0625)},
 		{"relative l2", s.RelativeL2, math.Sqrt((0.25 + 1 + 0.0625) / 85)},
@@ -70,7 +71,8 @@ func TestNonFinite(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	tol := golden.Tolerance{Abs: 1, Rel: 1}
 	same := floats(nan, inf, -inf, 1)
-	if s := compare(t, same, floats(nan, inf, -inf, 1.5), tol); !s.Passed || s.Got != (golden.NonFinite{NaN: 1, Inf: 2}) || s.Got != s.Want || s.MaxAbs != 0.5 {
+	if s := compare(t, same, floats(nan, inf, -inf, 1.5), tol); !s.Passed ||
+		s.Got != (golden.NonFinite{NaN: 1, Inf: 2}) || s.Got != s.Want || s.MaxAbs != 0.5 {
 		t.Errorf("%+v", s)
 	}
 	for _, pair := range [][2]float32{{nan, 1}, {1, nan}, {inf, -inf}, {inf, 1}, {1, inf}, {nan, inf}} {
@@ -93,7 +95,8 @@ func TestMismatch(t *testing.T) {
 	} {
 		_, err := golden.Compare(x, other, golden.Tolerance{})
 		var mismatch *golden.MismatchError
-		if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "float32[2]") || !strings.Contains(err.Error(), `"y"`) {
+		if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), "float32[2]") ||
+			!strings.Contains(err.Error(), `"y"`) {
 			t.Error(err)
 		}
 	}
@@ -102,7 +105,8 @@ func TestMismatch(t *testing.T) {
 func TestIntegersAreExact(t *testing.T) {
 	big := int64(1) << 60
 	a, b := onnx.NewInt64s("y", []int64{1, big}), onnx.NewInt64s("y", []int64{1, big + 1})
-	if s := compare(t, a, b, golden.DefaultTolerance(onnx.Int64)); s.Passed || s.Within != 1 || s.Worst == nil || s.Worst.Index[0] != 1 {
+	if s := compare(t, a, b, golden.DefaultTolerance(onnx.Int64)); s.Passed || s.Within != 1 || s.Worst == nil ||
+		s.Worst.Index[0] != 1 {
 		t.Error("2^60 and 2^60+1 count as equal: " + s.Summary())
 	}
 	if s := compare(t, b, b, golden.Tolerance{}); !s.Passed {
@@ -148,7 +152,8 @@ func TestEmptyAndZero(t *testing.T) {
 	if s := compare(t, e, e, golden.Tolerance{}); !s.Passed || s.Share != 1 || s.Cosine != 1 {
 		t.Errorf("%+v", s)
 	}
-	if s := compare(t, floats(1e-9), floats(0), golden.Tolerance{Abs: 1e-6}); !s.Passed || s.Cosine != 0 || s.MaxRel != 0 {
+	if s := compare(t, floats(1e-9), floats(0), golden.Tolerance{Abs: 1e-6}); !s.Passed || s.Cosine != 0 ||
+		s.MaxRel != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -198,11 +203,13 @@ func TestParseTolerances(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "x", "-1", "nan", "inf", "x:", ":1", "a:b"} {
-		if _, err := golden.ParseTolerances([]string{bad}, nil); err == nil || !strings.Contains(err.Error(), "--atol") {
+		if _, err := golden.ParseTolerances([]string{bad}, nil); err == nil ||
+			!strings.Contains(err.Error(), "--atol") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := golden.ParseTolerances(nil, []string{"1", "2"}); err == nil || !strings.Contains(err.Error(), "--rtol") {
+	if _, err := golden.ParseTolerances(nil, []string{"1", "2"}); err == nil ||
+		!strings.Contains(err.Error(), "--rtol") {
 		t.Error(err)
 	}
 }
@@ -221,7 +228,8 @@ func TestCompareFloatTypes(t *testing.T) {
 	if !s.Passed || s.DataType != "float16" || s.GotType != "float32" || s.MaxULP < 3.8 || s.MaxULP > 3.9 {
 		t.Errorf("%+v: want a pass with 0.03 / 2^-7 = 3.84 ulp", s)
 	}
-	if all, err = golden.CompareAll([]*onnx.Tensor{floats(1, 2.5, -8.04)}, []*onnx.Tensor{want}, golden.Tolerances{}); err != nil || golden.Passed(all) {
+	if all, err = golden.CompareAll([]*onnx.Tensor{floats(1, 2.5, -8.04)}, []*onnx.Tensor{want},
+		golden.Tolerances{}); err != nil || golden.Passed(all) {
 		t.Errorf("%+v, %v: 5.12 ulp must not pass", all, err)
 	}
 }

@@ -52,7 +52,8 @@ func TestDirErrors(t *testing.T) {
 		t.Error("an empty folder is test data")
 	}
 	set := filepath.Join(dir, "test_data_set_0")
-	if err := errors.Join(os.Mkdir(set, 0o755), os.WriteFile(filepath.Join(set, "input_1.pb"), nil, 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(set, 0o755),
+		os.WriteFile(filepath.Join(set, "input_1.pb"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := golden.Load(dir, nil); err == nil || !strings.Contains(err.Error(), "input_0.pb is missing") {
@@ -70,7 +71,8 @@ func TestDirErrors(t *testing.T) {
 func TestNamesByPosition(t *testing.T) {
 	dir := t.TempDir()
 	unnamed := pattern(t, "", onnx.Float, 2)
-	if err := golden.SaveDir(dir, []golden.Case{{Inputs: []*onnx.Tensor{unnamed}, Outputs: []*onnx.Tensor{unnamed}}}); err != nil {
+	if err := golden.SaveDir(dir,
+		[]golden.Case{{Inputs: []*onnx.Tensor{unnamed}, Outputs: []*onnx.Tensor{unnamed}}}); err != nil {
 		t.Fatal(err)
 	}
 	m := onnx.New(10, 21)

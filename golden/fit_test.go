@@ -10,7 +10,8 @@ import (
 
 func TestFitInputs(t *testing.T) {
 	m := onnx.New(10, 20)
-	m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: 3}}})
+	m.Graph.AddInput("x",
+		onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: 3}}})
 	m.Graph.AddInput("any", onnx.Type{DataType: onnx.Float})
 	tensor := func(name string, dims ...int64) *onnx.Tensor {
 		n := int64(1)
@@ -34,10 +35,12 @@ func TestFitInputs(t *testing.T) {
 		{[]*onnx.Tensor{tensor("x", 2, 4), tensor("any", 1)}, "are float32[2 4]"},
 		{[]*onnx.Tensor{tensor("x", 3), tensor("any", 1)}, "are float32[3]"},
 		{[]*onnx.Tensor{whole, tensor("any", 1)}, "are int64[1 3]"},
-		{[]*onnx.Tensor{tensor("x", 2, 3), tensor("any", 1), tensor("y", 1)}, `"y" is no input of the model; those are "x", "any"`},
+		{[]*onnx.Tensor{tensor("x", 2, 3), tensor("any", 1), tensor("y", 1)},
+			`"y" is no input of the model; those are "x", "any"`},
 	} {
 		err := golden.FitInputs(m, golden.Case{Inputs: test.inputs})
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+		if test.want == "" && err != nil ||
+			test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("error %v, expected %q", err, test.want)
 		}
 	}

@@ -9,28 +9,32 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// LogitStats says how far the distributions over a vocabulary are from the expected ones, position by position. A position is
-// one row of the last axis; its distribution is the softmax of the row, in float64.
+// LogitStats says how far the distributions over a vocabulary are from the expected ones, position by position. A
+// position is one row of the last axis; its distribution is the softmax of the row, in float64.
 type LogitStats struct {
 	Classes   int64 `json:"classes"`
 	Positions int64 `json:"positions"` // those that were compared
-	// Undefined counts the positions left out: the expected row itself has no softmax (a NaN, +Inf, or nothing but -Inf).
+	// Undefined counts the positions left out: the expected row itself has no softmax (a NaN, +Inf, or nothing but
+	// -Inf).
 	Undefined int64 `json:"undefined"`
-	// MeanKL and MaxKL are the Kullback-Leibler divergence KL(expected || got) in nats. It is infinite where the expected
-	// distribution gives a class a part that the other one excludes, and where only the other row has no softmax.
+	// MeanKL and MaxKL are the Kullback-Leibler divergence KL(expected || got) in nats. It is infinite where the
+	// expected distribution gives a class a part that the other one excludes, and where only the other row has no
+	// softmax.
 	MeanKL Number `json:"mean_kl"`
 	MaxKL  Number `json:"max_kl"`
 	// WorstPosition is the index, without the last axis, of the position with MaxKL; nil when every divergence is 0.
 	WorstPosition []int64 `json:"worst_position,omitempty"`
-	// Top1 is the part of the positions at which the most probable class is the same. Where classes tie for the first place it
-	// is the chance of agreement when both sides break ties by one random order of the classes: common winners by all winners.
+	// Top1 is the part of the positions at which the most probable class is the same. Where classes tie for the first
+	// place it is the chance of agreement when both sides break ties by one random order of the classes: common winners
+	// by all winners.
 	Top1 float64 `json:"top1"`
 	// Passed says that no limit is broken; see LogitLimits.
 	Passed bool `json:"passed"`
 }
 
-// CompareLogits compares tensors that hold logits along their last axis. Both must be of float types and of one shape, else the
-// error is a *MismatchError. Nothing is allocated that grows with the tensors, but for the winners of a position.
+// CompareLogits compares tensors that hold logits along their last axis. Both must be of float types and of one shape,
+// else the error is a *MismatchError. Nothing is allocated that grows with the tensors, but for the winners of a
+// position.
 func CompareLogits(got, want *onnx.Tensor) (LogitStats, error) {
 	s := LogitStats{Top1: 1, Passed: true}
 	name := want.Name
@@ -175,8 +179,8 @@ type LogitLimits struct {
 // Set reports whether there is a limit.
 func (l LogitLimits) Set() bool { return l.MaxKL != nil || l.MinTop1 != nil }
 
-// Check errs, and says so in the statistics, when they are beyond a limit, or when there is a limit and no position could be
-// compared.
+// Check errs, and says so in the statistics, when they are beyond a limit, or when there is a limit and no position
+// could be compared.
 func (l LogitLimits) Check(s *LogitStats) error {
 	err := l.broken(s)
 	s.Passed = err == nil
@@ -190,7 +194,8 @@ func (l LogitLimits) broken(s *LogitStats) error {
 	case l.MaxKL != nil && float64(s.MaxKL) > *l.MaxKL:
 		return fmt.Errorf("KL divergence %.3g at position %v, allowed is %g", s.MaxKL, s.WorstPosition, *l.MaxKL)
 	case l.MinTop1 != nil && s.Top1 < *l.MinTop1:
-		return fmt.Errorf("the most probable class agrees at %.4g%% of %d positions, demanded are %g%%", 100*s.Top1, s.Positions, 100**l.MinTop1)
+		return fmt.Errorf("the most probable class agrees at %.4g%% of %d positions, demanded are %g%%", 100*s.Top1,
+			s.Positions, 100**l.MinTop1)
 	}
 	return nil
 }
@@ -198,8 +203,8 @@ func (l LogitLimits) broken(s *LogitStats) error {
 // Vocabulary returns the number of tokens that a language model knows; see roles.Vocabulary.
 func Vocabulary(m *onnx.Model) int64 { return roles.Vocabulary(m) }
 
-// IsLogits reports whether an output holds logits: floats whose last axis is the vocabulary, or that are named so, for models
-// that take embeddings in place of tokens. vocabulary may be 0, for one that is not known.
+// IsLogits reports whether an output holds logits: floats whose last axis is the vocabulary, or that are named so, for
+// models that take embeddings in place of tokens. vocabulary may be 0, for one that is not known.
 func IsLogits(t *onnx.Tensor, vocabulary int64) bool {
 	if !t.DataType.IsFloat() || len(t.Dims) == 0 {
 		return false

@@ -36,19 +36,27 @@ func TestCompareLogits(t *testing.T) {
 		{"equal", []int64{2, 3}, []float32{1, 2, 3, 3, 2, 1}, []float32{1, 2, 3, 3, 2, 1}, 0, 0, 1, 2, 0, nil},
 		{"shifted by a constant", []int64{1, 3}, []float32{11, 12, 13}, []float32{1, 2, 3}, 0, 0, 1, 1, 0, nil},
 		// 0.75 ln(0.75/0.5) + 0.25 ln(0.25/0.5); the other way round it would be 0.1438.
-		{"expected 3:1, got 1:1, which ties", []int64{1, 2}, half, ln(0.75, 0.25), 0.130812, 0.130812, 0.5, 1, 0, []int64{0}},
-		{"mean and worst of two positions", []int64{2, 1, 2}, append(ln(0.25, 0.75), half...), append(ln(0.25, 0.75), ln(0.25, 0.75)...),
+		{"expected 3:1, got 1:1, which ties", []int64{1, 2}, half, ln(0.75, 0.25), 0.130812, 0.130812, 0.5, 1, 0,
+			[]int64{0}},
+		{"mean and worst of two positions", []int64{2, 1, 2}, append(ln(0.25, 0.75), half...),
+			append(ln(0.25, 0.75), ln(0.25, 0.75)...),
 			0.065406, 0.130812, 0.75, 2, 0, []int64{1, 0}},
 		{"other first choice", []int64{1, 2}, ln(0.25, 0.75), ln(0.75, 0.25), 0.549306, 0.549306, 0, 1, 0, []int64{0}},
 		{"the same tie", []int64{1, 3}, []float32{5, 5, 0}, []float32{5, 5, 0}, 0, 0, 1, 1, 0, nil},
-		{"ties that share one of three", []int64{1, 3}, []float32{5, 5, 0}, []float32{0, 5, 5}, 2.474818, 2.474818, 1.0 / 3, 1, 0, []int64{0}},
+		{"ties that share one of three", []int64{1, 3}, []float32{5, 5, 0}, []float32{0, 5, 5}, 2.474818, 2.474818,
+			1.0 / 3, 1, 0, []int64{0}},
 		{"one class", []int64{3, 1}, []float32{1, 2, 3}, []float32{-7, 0, 7}, 0, 0, 1, 3, 0, nil},
 		{"huge logits", []int64{1, 2}, []float32{3e38, -3e38}, []float32{3e38, -3e38}, 0, 0, 1, 1, 0, nil},
-		{"a class masked on both sides", []int64{1, 3}, []float32{1, 1, -inf}, []float32{1, 1, -inf}, 0, 0, 1, 1, 0, nil},
-		{"a class masked in the expected alone", []int64{1, 2}, []float32{0, 0}, []float32{0, -inf}, math.Ln2, math.Ln2, 0.5, 1, 0, []int64{0}},
-		{"a class masked that is expected", []int64{1, 2}, []float32{0, -inf}, []float32{0, 0}, math.Inf(1), math.Inf(1), 0.5, 1, 0, []int64{0}},
-		{"masked where next to nothing is expected", []int64{1, 2}, []float32{0, -inf}, []float32{0, -2000}, math.Inf(1), math.Inf(1), 1, 1, 0, []int64{0}},
-		{"got NaN", []int64{2, 2}, []float32{nan, 1, 0, 1}, []float32{0, 1, 0, 1}, math.Inf(1), math.Inf(1), 0.5, 2, 0, []int64{0}},
+		{"a class masked on both sides", []int64{1, 3}, []float32{1, 1, -inf}, []float32{1, 1, -inf}, 0, 0, 1, 1, 0,
+			nil},
+		{"a class masked in the expected alone", []int64{1, 2}, []float32{0, 0}, []float32{0, -inf}, math.Ln2, math.Ln2,
+			0.5, 1, 0, []int64{0}},
+		{"a class masked that is expected", []int64{1, 2}, []float32{0, -inf}, []float32{0, 0}, math.Inf(1),
+			math.Inf(1), 0.5, 1, 0, []int64{0}},
+		{"masked where next to nothing is expected", []int64{1, 2}, []float32{0, -inf}, []float32{0, -2000},
+			math.Inf(1), math.Inf(1), 1, 1, 0, []int64{0}},
+		{"got NaN", []int64{2, 2}, []float32{nan, 1, 0, 1}, []float32{0, 1, 0, 1}, math.Inf(1), math.Inf(1), 0.5, 2, 0,
+			[]int64{0}},
 		{"got +Inf", []int64{1, 2}, []float32{inf, 1}, []float32{2, 1}, math.Inf(1), math.Inf(1), 0, 1, 0, []int64{0}},
 		{"expected NaN", []int64{2, 2}, []float32{0, 1, 0, 1}, []float32{nan, 1, 0, 1}, 0, 0, 1, 1, 1, nil},
 		{"expected all masked", []int64{1, 2}, []float32{0, 1}, []float32{-inf, -inf}, 0, 0, 1, 0, 1, nil},
@@ -85,7 +93,8 @@ func TestCompareLogitsOfOtherTypes(t *testing.T) {
 	if s, err := CompareLogits(got, want); err != nil || s.MaxKL != 0 || s.Classes != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, other := range []*onnx.Tensor{onnx.NewFloat32s("y", []int64{2, 1}, []float32{1, 2}), onnx.NewInt64s("y", []int64{1, 2})} {
+	for _, other := range []*onnx.Tensor{onnx.NewFloat32s("y", []int64{2, 1}, []float32{1, 2}),
+		onnx.NewInt64s("y", []int64{1, 2})} {
 		if _, err := CompareLogits(other, want); err == nil || !strings.Contains(err.Error(), "expected float32[1 2]") {
 			t.Errorf("%v: got error %v", other.Dims, err)
 		}

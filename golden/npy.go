@@ -30,8 +30,8 @@ var npyHeader = struct{ descr, fortran, shape *regexp.Regexp }{
 	regexp.MustCompile(`'shape'\s*:\s*\(([\d,\s]*)\)`),
 }
 
-// readNPY reads one .npy array of size bytes in all. want is the type the model declares, or Undefined; it decides where
-// numpy's type does not.
+// readNPY reads one .npy array of size bytes in all. want is the type the model declares, or Undefined; it decides
+// where numpy's type does not.
 func readNPY(r io.Reader, size int64, name string, want onnx.DataType) (*onnx.Tensor, error) {
 	head := make([]byte, 10)
 	if _, err := io.ReadFull(r, head); err != nil || string(head[:6]) != npyMagic {
@@ -54,15 +54,19 @@ func readNPY(r io.Reader, size int64, name string, want onnx.DataType) (*onnx.Te
 	if _, err := io.ReadFull(r, text); err != nil {
 		return nil, fmt.Errorf("its header is cut off: %w", err)
 	}
-	descr, fortran, shape := npyHeader.descr.FindSubmatch(text), npyHeader.fortran.FindSubmatch(text), npyHeader.shape.FindSubmatch(text)
+	descr, fortran, shape := npyHeader.descr.FindSubmatch(text), npyHeader.fortran.FindSubmatch(text),
+		npyHeader.shape.FindSubmatch(text)
 	if descr == nil || fortran == nil || shape == nil {
-		return nil, fmt.Errorf("cannot read its header %q: arrays of Python objects and of structures are not supported", strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf(
+			"cannot read its header %q: arrays of Python objects and of structures are not supported",
+			strings.TrimSpace(string(text)))
 	}
 	dims, err := parseShape(string(shape[1]))
 	if err != nil {
 		return nil, err
 	}
-	a := npyArray{name: name, descr: string(descr[2]), big: string(descr[1]) == ">", fortran: string(fortran[1]) == "True", dims: dims}
+	a := npyArray{name: name, descr: string(descr[2]), big: string(descr[1]) == ">",
+		fortran: string(fortran[1]) == "True", dims: dims}
 	return a.read(r, size-start-length, want)
 }
 
@@ -92,7 +96,8 @@ func (a npyArray) read(r io.Reader, size int64, want onnx.DataType) (*onnx.Tenso
 	t, ok := npyTypes[a.descr]
 	if a.descr == "V1" {
 		if want.Bits() != 8 || want.IsInteger() || want == onnx.Bool {
-			return nil, fmt.Errorf("its type V1 stands for one of the 8-bit floats: only the model can tell which, and it does not")
+			return nil, fmt.Errorf("its type V1 stands for one of the 8-bit floats: only the model can tell which, " +
+				"and it does not")
 		}
 		t, ok = want, true
 	}

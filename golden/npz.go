@@ -98,7 +98,8 @@ func loadBare(files []*zip.File, m *onnx.Model) ([]Case, error) {
 
 func readMember(f *zip.File, name string, want onnx.DataType) (*onnx.Tensor, error) {
 	if f.UncompressedSize64/maxRatio > f.CompressedSize64 {
-		return nil, fmt.Errorf("array %q claims %d bytes in %d compressed ones: the file is damaged", f.Name, f.UncompressedSize64, f.CompressedSize64)
+		return nil, fmt.Errorf("array %q claims %d bytes in %d compressed ones: the file is damaged", f.Name,
+			f.UncompressedSize64, f.CompressedSize64)
 	}
 	r, err := f.Open()
 	if err != nil {

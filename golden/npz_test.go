@@ -50,7 +50,8 @@ func equal(t *testing.T, got, want []*onnx.Tensor) {
 		if err := errors.Join(errA, errB); err != nil {
 			t.Fatal(err)
 		}
-		if g.Name != w.Name || g.DataType != w.DataType || !slices.Equal(g.Dims, w.Dims) || !bytes.Equal(a, b) || !slices.Equal(g.Strings(), w.Strings()) {
+		if g.Name != w.Name || g.DataType != w.DataType || !slices.Equal(g.Dims, w.Dims) || !bytes.Equal(a, b) ||
+			!slices.Equal(g.Strings(), w.Strings()) {
 			t.Errorf("got %q %s%v, want %q %s%v", g.Name, g.DataType, g.Dims, w.Name, w.DataType, w.Dims)
 		}
 	}
@@ -58,7 +59,8 @@ func equal(t *testing.T, got, want []*onnx.Tensor) {
 
 func everyType(t *testing.T) []golden.Case {
 	var c golden.Case
-	for _, dt := range []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16, onnx.Bool, onnx.Int8, onnx.Int16, onnx.Int32,
+	for _, dt := range []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16, onnx.Bool, onnx.Int8,
+		onnx.Int16, onnx.Int32,
 		onnx.Int64, onnx.Uint8, onnx.Uint16, onnx.Uint32, onnx.Uint64, onnx.Complex64, onnx.Complex128} {
 		c.Inputs = append(c.Inputs, pattern(t, "in/"+dt.String()+".1", dt, 2, 3))
 	}
@@ -66,7 +68,8 @@ func everyType(t *testing.T) []golden.Case {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Inputs = append(c.Inputs, s, pattern(t, "/empty", onnx.Float, 0, 4), pattern(t, "scalar", onnx.Int64), pattern(t, "one.npy", onnx.Int8, 5))
+	c.Inputs = append(c.Inputs, s, pattern(t, "/empty", onnx.Float, 0, 4), pattern(t, "scalar", onnx.Int64),
+		pattern(t, "one.npy", onnx.Int8, 5))
 	c.Outputs = []*onnx.Tensor{pattern(t, "0.out.trap", onnx.Float16, 1, 2, 3, 4)}
 	return []golden.Case{c, {Inputs: c.Inputs[:1]}, {Outputs: c.Outputs}}
 }
@@ -109,7 +112,8 @@ func TestSaveNPZLeavesTheOldFile(t *testing.T) {
 	}
 	packed := tensor(t, "x", onnx.Int4, []int64{3}, []byte{1, 2})
 	for _, bad := range [][]*onnx.Tensor{{packed}, {pattern(t, "a", onnx.Int8, 1), pattern(t, "a", onnx.Int8, 1)}} {
-		if err := golden.SaveNPZ(path, []golden.Case{{Inputs: bad}}); err == nil || !strings.Contains(err.Error(), path) {
+		if err := golden.SaveNPZ(path, []golden.Case{{Inputs: bad}}); err == nil ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("got error %v", err)
 		}
 	}
@@ -164,12 +168,14 @@ func TestLoadForms(t *testing.T) {
 		raw         string
 	}{
 		{"big endian", npy(">i2", "False", "2,", "\x01\x02\x03\x04"), 0, onnx.Int16, "\x02\x01\x04\x03"},
-		{"big endian complex", npy(">c8", "False", "1,", "\x01\x02\x03\x04\x05\x06\x07\x08"), 0, onnx.Complex64, "\x04\x03\x02\x01\x08\x07\x06\x05"},
+		{"big endian complex", npy(">c8", "False", "1,", "\x01\x02\x03\x04\x05\x06\x07\x08"), 0, onnx.Complex64,
+			"\x04\x03\x02\x01\x08\x07\x06\x05"},
 		{"fortran order", npy("|u1", "True", "2, 3", "adbecf"), 0, onnx.Uint8, "abcdef"},
 		{"void of two bytes", npy("|V2", "False", "1,", "\x80\x3f"), 0, onnx.BFloat16, "\x80\x3f"},
 		{"bits of bfloat16", npy("<u2", "False", "1,", "\x80\x3f"), onnx.BFloat16, onnx.BFloat16, "\x80\x3f"},
 		{"uint16 elsewhere", npy("<u2", "False", "1,", "\x80\x3f"), onnx.Uint16, onnx.Uint16, "\x80\x3f"},
-		{"values of bfloat16", npy("<f4", "False", "2,", "\x00\x80\x80\x3f\x01\x80\x80\x3f"), onnx.BFloat16, onnx.BFloat16, "\x80\x3f\x81\x3f"},
+		{"values of bfloat16", npy("<f4", "False", "2,", "\x00\x80\x80\x3f\x01\x80\x80\x3f"), onnx.BFloat16,
+			onnx.BFloat16, "\x80\x3f\x81\x3f"},
 		{"float32 stays", npy("<f4", "False", "1,", "\x00\x00\x80\x3f"), onnx.Float16, onnx.Float, "\x00\x00\x80\x3f"},
 		{"8-bit float", npy("|V1", "False", "1,", "\x38"), onnx.Float8E4M3FN, onnx.Float8E4M3FN, "\x38"},
 	} {
@@ -250,7 +256,8 @@ func TestModelsGoldens(t *testing.T) {
 		}
 		for _, c := range cases {
 			if len(c.Inputs) != len(m.Graph.Inputs) || len(c.Outputs) != len(m.Graph.Outputs) {
-				t.Errorf("%s: %d inputs and %d outputs, the model has %d and %d", file, len(c.Inputs), len(c.Outputs), len(m.Graph.Inputs), len(m.Graph.Outputs))
+				t.Errorf("%s: %d inputs and %d outputs, the model has %d and %d", file, len(c.Inputs), len(c.Outputs),
+					len(m.Graph.Inputs), len(m.Graph.Outputs))
 			}
 		}
 		m.Close()
@@ -258,7 +265,8 @@ func TestModelsGoldens(t *testing.T) {
 }
 
 func TestConvert(t *testing.T) {
-	x := onnx.NewFloat32s("x", []int64{6}, []float32{1, -2.5, 1.00390625, 1.01171875, float32(math.Inf(1)), float32(math.NaN())})
+	x := onnx.NewFloat32s("x", []int64{6}, []float32{1, -2.5, 1.00390625, 1.01171875, float32(math.Inf(1)),
+		float32(math.NaN())})
 	b, err := golden.Convert(x, onnx.BFloat16)
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,8 @@ func ints(t *testing.T, x *onnx.Tensor) []int64 {
 func TestRandomDecoder(t *testing.T) {
 	for name, m := range map[string]*onnx.Model{
 		"named": decoder(spec{"input_ids", onnx.Int64, "batch seq"}, spec{"attention_mask", onnx.Int64, "batch total"},
-			spec{"position_ids", onnx.Int64, "batch seq"}, spec{"past_key_values.0.key", onnx.Float16, "batch =2 past =4"}),
+			spec{"position_ids", onnx.Int64, "batch seq"},
+			spec{"past_key_values.0.key", onnx.Float16, "batch =2 past =4"}),
 		"dynamo": decoder(spec{"tokens", onnx.Int32, "s10 s70"}, spec{"mask", onnx.Int64, "s43 s53"},
 			spec{"positions", onnx.Int64, "s10 s70"}, spec{"cache_k", onnx.Float, "s10 2 s105 4"}),
 		"expressions": decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"attention_mask", onnx.Int64, "b p+1"},
@@ -124,12 +125,14 @@ func TestRandomDecoder(t *testing.T) {
 }
 
 func TestRandomBySymbols(t *testing.T) {
-	m := decoder(spec{"input_ids", onnx.Int64, "n s"}, spec{"attention_mask", onnx.Int64, "n t"}, spec{"k", onnx.Float, "n =2 p =4"})
+	m := decoder(spec{"input_ids", onnx.Int64, "n s"}, spec{"attention_mask", onnx.Int64, "n t"},
+		spec{"k", onnx.Float, "n =2 p =4"})
 	got := random(t, m, map[string]int64{"n": 3, "s": 2, "t": 7})
 	shape(t, got["input_ids"], 3, 2)
 	shape(t, got["attention_mask"], 3, 7)
 	shape(t, got["k"], 3, 2, 5, 4)
-	if _, err := golden.RandomInputs(m, 0, map[string]int64{"q": 1}); err == nil || !strings.Contains(err.Error(), `"q"`) {
+	if _, err := golden.RandomInputs(m, 0, map[string]int64{"q": 1}); err == nil ||
+		!strings.Contains(err.Error(), `"q"`) {
 		t.Error(err)
 	}
 	if _, err := golden.RandomInputs(m, 0, map[string]int64{"n": -1}); err == nil {
@@ -142,11 +145,14 @@ func TestRandomBySymbols(t *testing.T) {
 }
 
 func TestRandomOthers(t *testing.T) {
-	m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"bias_mask", onnx.Float, "b =1 s s"}, spec{"bool_mask", onnx.Bool, "b s"},
-		spec{"use_cache_branch", onnx.Bool, "=1"}, spec{"lengths", onnx.Int32, "b"}, spec{"total", onnx.Int32, ""}, spec{"logits_to_keep", onnx.Int64, ""})
+	m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"bias_mask", onnx.Float, "b =1 s s"},
+		spec{"bool_mask", onnx.Bool, "b s"},
+		spec{"use_cache_branch", onnx.Bool, "=1"}, spec{"lengths", onnx.Int32, "b"}, spec{"total", onnx.Int32, ""},
+		spec{"logits_to_keep", onnx.Int64, ""})
 	g := m.Graph
 	v := func(name string) *onnx.Value { return g.Value(name) }
-	n := g.AddNode("GroupQueryAttention", []*onnx.Value{v("embedded"), nil, nil, nil, nil, v("lengths"), v("total")}, []*onnx.Value{g.NewValue("attended")})
+	n := g.AddNode("GroupQueryAttention", []*onnx.Value{v("embedded"), nil, nil, nil, nil, v("lengths"), v("total")},
+		[]*onnx.Value{g.NewValue("attended")})
 	n.Domain = "com.microsoft"
 	got := random(t, m, nil)
 	shape(t, got["bias_mask"], 2, 1, 6, 6)
@@ -154,14 +160,16 @@ func TestRandomOthers(t *testing.T) {
 	if b, _ := got["bias_mask"].Bytes(); slices.Max(b) != 0 {
 		t.Error("the mask that is added is not zero")
 	}
-	for name, want := range map[string]int64{"bool_mask": 1, "use_cache_branch": 0, "lengths": 5, "total": 6, "logits_to_keep": 1} {
+	for name, want := range map[string]int64{"bool_mask": 1, "use_cache_branch": 0, "lengths": 5, "total": 6,
+		"logits_to_keep": 1} {
 		for _, x := range ints(t, got[name]) {
 			if x != want {
 				t.Errorf("%s holds %d, want %d", name, x, want)
 			}
 		}
 	}
-	if _, err := golden.RandomInputs(decoder(spec{"x", onnx.String, "n"}), 0, nil); err == nil || !strings.Contains(err.Error(), `"x"`) {
+	if _, err := golden.RandomInputs(decoder(spec{"x", onnx.String, "n"}), 0, nil); err == nil ||
+		!strings.Contains(err.Error(), `"x"`) {
 		t.Error(err)
 	}
 }

@@ -146,7 +146,8 @@ func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !known[name] {
-			return fmt.Errorf("no input has a dimension %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return fmt.Errorf("no input has a dimension %q; there are %s", name,
+				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 		if given[name] < 0 {
 			return fmt.Errorf("dimension %q is %d: it must be 0 or more", name, given[name])
@@ -158,7 +159,8 @@ func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 // axisRoles holds the dimensions of the inputs by what they count.
 type axisRoles struct{ batch, sequence, past, total []onnx.Dim }
 
-// axes sorts the dimensions by the roles of their inputs: ids and embeddings first, since they say what the sequence is.
+// axes sorts the dimensions by the roles of their inputs: ids and embeddings first, since they say what the sequence
+// is.
 func axes(inputs []input) axisRoles {
 	var a axisRoles
 	take := func(list *[]onnx.Dim, in input, axis int) {

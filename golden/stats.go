@@ -31,7 +31,8 @@ type Stats struct {
 	Cosine     Number `json:"cosine"`
 	RelativeL2 Number `json:"relative_l2"`
 
-	// Worst is the element with the largest error, or the first whose NaN or infinity has no equal; nil if all are equal.
+	// Worst is the element with the largest error, or the first whose NaN or infinity has no equal; nil if all are
+	// equal.
 	Worst *Element `json:"worst,omitempty"`
 	// Got and Want count NaNs and infinities on either side.
 	Got  NonFinite `json:"got"`
@@ -93,7 +94,8 @@ func (s Stats) Summary() string {
 	if !s.Passed {
 		verdict = "FAILED"
 	}
-	fmt.Fprintf(&b, "%s %s %s%v: max abs %.3g, mean abs %.3g, max rel %.3g", verdict, s.Name, s.DataType, s.Shape, s.MaxAbs, s.MeanAbs, s.MaxRel)
+	fmt.Fprintf(&b, "%s %s %s%v: max abs %.3g, mean abs %.3g, max rel %.3g", verdict, s.Name, s.DataType, s.Shape,
+		s.MaxAbs, s.MeanAbs, s.MaxRel)
 	if s.MaxULP > 0 {
 		fmt.Fprintf(&b, ", %.3g ulp of max", s.MaxULP)
 	}
@@ -107,8 +109,9 @@ func (s Stats) Summary() string {
 	return b.String()
 }
 
-// CompareAll compares the outputs of a run with the expected ones, which it finds by name, in the order of want. Every pair that can
-// be compared is; the error joins what could not: outputs that are missing and those of another type or shape.
+// CompareAll compares the outputs of a run with the expected ones, which it finds by name, in the order of want. Every
+// pair that can be compared is; the error joins what could not: outputs that are missing and those of another type or
+// shape.
 func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 	var all []Stats
 	var errs []error

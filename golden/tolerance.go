@@ -26,8 +26,8 @@ type Tolerance struct {
 	Share float64 `json:"share,omitempty"`
 }
 
-// DefaultTolerance returns the tolerance for outputs of a type: float32 1e-4 absolute and relative, float64 1e-9 likewise,
-// float16 and bfloat16 4 ulp of the largest magnitude; everything else must be equal.
+// DefaultTolerance returns the tolerance for outputs of a type: float32 1e-4 absolute and relative, float64 1e-9
+// likewise, float16 and bfloat16 4 ulp of the largest magnitude; everything else must be equal.
 func DefaultTolerance(t onnx.DataType) Tolerance {
 	switch t {
 	case onnx.Float:
@@ -92,7 +92,8 @@ func parseTolerance(flag string, entries []string) (map[string]float64, error) {
 		}
 		v, err := strconv.ParseFloat(number, 64)
 		if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("--%s %q: %q is no tolerance; write VALUE or NAME:VALUE with a number of 0 or more", flag, e, number)
+			return nil, fmt.Errorf("--%s %q: %q is no tolerance; write VALUE or NAME:VALUE with a number of 0 or more",
+				flag, e, number)
 		}
 		if _, twice := values[name]; twice {
 			return nil, fmt.Errorf("--%s %q: a second value for the same tensors", flag, e)

@@ -1,4 +1,5 @@
-// Package models tells what the exports in this folder, or in another like it, are made of; README.md says what they are.
+// Package models tells what the exports in this folder, or in another like it, are made of; README.md says what they
+// are.
 package models
 
 import (
@@ -23,7 +24,8 @@ type Blocks struct {
 
 // Plus adds counts.
 func (b Blocks) Plus(c Blocks) Blocks {
-	return Blocks{b.RMSNorm + c.RMSNorm, b.LayerNorm + c.LayerNorm, b.Rope + c.Rope, b.GLU + c.GLU, b.Router + c.Router, b.MoE + c.MoE}
+	return Blocks{b.RMSNorm + c.RMSNorm, b.LayerNorm + c.LayerNorm, b.Rope + c.Rope, b.GLU + c.GLU, b.Router + c.Router,
+		b.MoE + c.MoE}
 }
 
 // Of counts the blocks that one fused op, or op of the standard, stands for.
@@ -40,11 +42,12 @@ func Of(op string) Blocks {
 	if o == nil {
 		return Blocks{}
 	}
-	return map[string]Blocks{"rmsnorm": {RMSNorm: 1}, "rope": {Rope: 1}, "swiglu": {GLU: 1}, "moe": {MoE: 1}}[o.Family.Name]
+	return map[string]Blocks{"rmsnorm": {RMSNorm: 1}, "rope": {Rope: 1}, "swiglu": {GLU: 1},
+		"moe": {MoE: 1}}[o.Family.Name]
 }
 
-// Compare holds what was fused against what there is: how many blocks were left as they were, and whether none was invented.
-// Where a block of experts was left, gated MLPs beyond the count are those of its experts.
+// Compare holds what was fused against what there is: how many blocks were left as they were, and whether none was
+// invented. Where a block of experts was left, gated MLPs beyond the count are those of its experts.
 func (b Blocks) Compare(got Blocks) (left int, ok bool) {
 	if got.MoE < b.MoE {
 		got.GLU = min(got.GLU, b.GLU)

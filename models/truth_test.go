@@ -9,7 +9,8 @@ func TestTruth(t *testing.T) {
 	want := map[string]Blocks{"a": {RMSNorm: 5, GLU: 2, MoE: 3, Router: 3}, "b": {MoE: 2, Router: 1}}
 	for _, text := range []string{
 		`{"a": {"rmsnorm": 5, "glu": 2, "moe": 3, "opset": 17}, "b": {"moe": 2, "router": 1}}`,
-		`{"models": {"a": {"opset": 17, "blocks": {"rmsnorm": 5, "glu": 2, "moe": 3}}, "b": {"blocks": {"moe": 2, "router": 1}}}}`,
+		`{"models": {"a": {"opset": 17, "blocks": {"rmsnorm": 5, "glu": 2, "moe": 3}}, "b": {"blocks": {"moe": 2, ` +
+			`"router": 1}}}}`,
 	} {
 		got, err := parseTruth([]byte(text))
 		if err != nil || !maps.Equal(got, want) {

@@ -42,7 +42,8 @@ func loadAPI(path string) (*api, error) {
 	C.free(unsafe.Pointer(file))
 	var err error
 	if a.level, err = apiLevel(a.version); err == nil && a.level < APILevel {
-		err = fmt.Errorf("it is onnxruntime %s, which offers C API versions up to %d; version %d is needed (onnxruntime 1.%d or newer)",
+		err = fmt.Errorf("it is onnxruntime %s, which offers C API versions up to %d; version %d is needed "+
+			"(onnxruntime 1.%d or newer)",
 			a.version, a.level, APILevel, APILevel)
 	}
 	if err == nil {

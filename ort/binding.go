@@ -100,7 +100,8 @@ func (b *Binding) InputValue(name string, v *Value) error {
 		return fmt.Errorf("%s: the model has no input %q; its inputs are %s", b.s.path, name, list(b.s.inputs))
 	}
 	wait := C.int(1)
-	if place, _, err := b.s.place(name, C.MOJO_INPUTS); err == nil && C.GoString(place.device) == v.Device && int(place.id) == v.id {
+	if place, _, err := b.s.place(name, C.MOJO_INPUTS); err == nil && C.GoString(place.device) == v.Device &&
+		int(place.id) == v.id {
 		wait = 0 // nothing is copied
 	}
 	if err := take(C.mojo_bind_input(b.s.api.c, b.raw, cname, v.raw, wait)); err != nil {
@@ -182,8 +183,8 @@ func (b *Binding) Run(ctx context.Context) error {
 	return nil
 }
 
-// Outputs returns what the last run wrote, in the order in which the outputs were first bound, without copying. The caller
-// closes each.
+// Outputs returns what the last run wrote, in the order in which the outputs were first bound, without copying. The
+// caller closes each.
 func (b *Binding) Outputs() ([]*Value, error) {
 	if b.raw == nil {
 		return nil, ErrClosed

@@ -73,7 +73,8 @@ func equal(t *testing.T, got, want *onnx.Tensor) {
 }
 
 func TestBindingOfEveryType(t *testing.T) {
-	for _, dt := range []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16, onnx.Bool, onnx.Int32, onnx.Int64, onnx.Uint8} {
+	for _, dt := range []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16, onnx.Bool, onnx.Int32,
+		onnx.Int64, onnx.Uint8} {
 		t.Run(dt.String(), func(t *testing.T) {
 			_, b := bind(t, identity(t, dt, 2), ort.WithOptimization(ort.OptimizeNone))
 			for _, dims := range [][]int64{{2, 3}, {2, 3}, {4, 1}, {0, 3}} {
@@ -151,7 +152,8 @@ func TestBoundCache(t *testing.T) {
 	s, b := bind(t, path)
 	first, err := golden.RandomInputs(m, 3, map[string]int64{"batch": 1, "sequence": 2, "past": 2})
 	must(t, err)
-	past := map[string]string{"present_k0": "past_k0", "present_v0": "past_v0", "present_k1": "past_k1", "present_v1": "past_v1"}
+	past := map[string]string{"present_k0": "past_k0", "present_v0": "past_v0", "present_k1": "past_k1",
+		"present_v1": "past_v1"}
 	fed := append([]*onnx.Tensor{}, first...)
 	for _, x := range first {
 		must(t, b.Input(x))
@@ -170,7 +172,8 @@ func TestBoundCache(t *testing.T) {
 				t.Fatalf("step %d: %v %s", step, err, stats.Summary())
 			}
 		}
-		next, err := golden.RandomInputs(m, uint64(step), map[string]int64{"batch": 1, "sequence": 2, "past": int64(4 + 2*step)})
+		next, err := golden.RandomInputs(m, uint64(step),
+			map[string]int64{"batch": 1, "sequence": 2, "past": int64(4 + 2*step)})
 		must(t, err)
 		fed = fed[:0]
 		for _, x := range next {
@@ -249,8 +252,10 @@ func TestSessionClosesBindings(t *testing.T) {
 	_, outputsErr := b.Outputs()
 	_, bindErr := s.Bind()
 	_, allocateErr := s.Allocate("x", []int64{1})
-	for i, err := range []error{tensorErr, outputsErr, bindErr, allocateErr, b.Run(t.Context()), b.Input(floats("x", 1)), b.Output("y"),
-		b.Configure("a", "b"), b.InputValue("x", values[0]), b.OutputValue("y", values[0]), values[0].Write(floats("y", 1, 2))} {
+	for i, err := range []error{tensorErr, outputsErr, bindErr, allocateErr, b.Run(t.Context()),
+		b.Input(floats("x", 1)), b.Output("y"),
+		b.Configure("a", "b"), b.InputValue("x", values[0]), b.OutputValue("y", values[0]),
+		values[0].Write(floats("y", 1, 2))} {
 		if !errors.Is(err, ort.ErrClosed) {
 			t.Errorf("call %d: %v", i, err)
 		}

@@ -23,7 +23,8 @@ func load(path string) (*api, error) {
 	defer environment.Unlock()
 	if a := environment.api; a != nil {
 		if path != "" && !sameFile(path, a.path) && !holds(path, a.path) {
-			return nil, fmt.Errorf("cannot load onnxruntime from %s: this process runs onnxruntime %s from %s already", path, a.version, a.path)
+			return nil, fmt.Errorf("cannot load onnxruntime from %s: this process runs onnxruntime %s from %s already",
+				path, a.version, a.path)
 		}
 		return a, nil
 	}

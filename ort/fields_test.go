@@ -9,8 +9,8 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// TestFields demands the unexported fields of onnxruntime_go that this package reads, where and of the kind that it reads
-// them: whoever updates that module learns here that they have moved.
+// TestFields demands the unexported fields of onnxruntime_go that this package reads, where and of the kind that it
+// reads them: whoever updates that module learns here that they have moved.
 func TestFields(t *testing.T) {
 	session := reflect.TypeFor[onnxruntime_go.DynamicAdvancedSession]()
 	inner, ok := session.FieldByName("s")
@@ -22,7 +22,8 @@ func TestFields(t *testing.T) {
 		t.Fatalf("AdvancedSession.ortSession is %v, want *C.OrtSession", raw.Type)
 	}
 	options, ok := reflect.TypeFor[onnxruntime_go.SessionOptions]().FieldByName("o")
-	if !ok || options.Type.Kind() != reflect.Pointer || options.Type.Elem().Name() != "_Ctype_struct_OrtSessionOptions" {
+	if !ok || options.Type.Kind() != reflect.Pointer ||
+		options.Type.Elem().Name() != "_Ctype_struct_OrtSessionOptions" {
 		t.Fatalf("SessionOptions.o is %v, want *C.OrtSessionOptions", options.Type)
 	}
 	device, ok := reflect.TypeFor[onnxruntime_go.EpDevice]().FieldByName("p")

@@ -35,9 +35,10 @@ type Library struct {
 }
 
 // Find looks for the onnxruntime shared library and loads it to learn its version. An explicit path, if not empty, is
-// the only place looked at; likewise $ONNXRUNTIME_LIB (either may name the file or its folder). Otherwise the first that
-// is new enough counts: the cache folder that tools/fetch-onnxruntime.sh fills (BundledVersion first, then any
-// other), the active Python environment, the Pythons on PATH, and the system's linker path. The error wraps ErrNoLibrary and lists every place looked at.
+// the only place looked at; likewise $ONNXRUNTIME_LIB (either may name the file or its folder). Otherwise the first
+// that is new enough counts: the cache folder that tools/fetch-onnxruntime.sh fills (BundledVersion first, then any
+// other), the active Python environment, the Pythons on PATH, and the system's linker path. The error wraps
+// ErrNoLibrary and lists every place looked at.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {
 		return Library{}, errCannotLoad
@@ -108,7 +109,8 @@ func places() []place {
 	var list []place
 	if cache, err := os.UserCacheDir(); err == nil {
 		for _, version := range []string{BundledVersion, "*"} {
-			list = append(list, place{"cache folder", filepath.Join(cache, "mojo-patch", "onnxruntime-"+version, libraryPattern)})
+			list = append(list, place{"cache folder",
+				filepath.Join(cache, "mojo-patch", "onnxruntime-"+version, libraryPattern)})
 		}
 	}
 	for _, p := range pythonPackages() {
@@ -165,8 +167,8 @@ func pythonPackages() []place {
 	return list
 }
 
-// matches lists the files of a pattern, last in lexical order first, so that a newer version stands before an older, and
-// a full one before a bare link.
+// matches lists the files of a pattern, last in lexical order first, so that a newer version stands before an older,
+// and a full one before a bare link.
 func matches(pattern string) []string {
 	if !strings.ContainsRune(pattern, filepath.Separator) {
 		return []string{pattern}

@@ -40,7 +40,8 @@ func TestFindPlaces(t *testing.T) {
 	cache := nowhere(t)
 	python := filepath.Join(t.TempDir(), "venv")
 	capi := filepath.Join(python, "lib", "python3.12", "site-packages", "onnxruntime", "capi")
-	if err := errors.Join(os.MkdirAll(capi, 0o755), os.Symlink(library, filepath.Join(capi, filepath.Base(library)))); err != nil {
+	if err := errors.Join(os.MkdirAll(capi, 0o755),
+		os.Symlink(library, filepath.Join(capi, filepath.Base(library)))); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("VIRTUAL_ENV", python)
@@ -53,7 +54,8 @@ func TestFindPlaces(t *testing.T) {
 	}
 	check("", "virtual environment ($VIRTUAL_ENV)")
 	other := filepath.Join(filepath.Dir(cache), "onnxruntime-1.30.0") // the second source of the script
-	if err := errors.Join(os.Mkdir(other, 0o755), os.Symlink(library, filepath.Join(other, "libonnxruntime.so.1.30.0"))); err != nil {
+	if err := errors.Join(os.Mkdir(other, 0o755),
+		os.Symlink(library, filepath.Join(other, "libonnxruntime.so.1.30.0"))); err != nil {
 		t.Fatal(err)
 	}
 	check("", "cache folder")
@@ -94,7 +96,8 @@ func TestFindNothing(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"fetch-onnxruntime.sh", ort.LibraryVariable, filepath.Join(cache, "libonnxruntime"), "system linker path"} {
+	for _, want := range []string{"fetch-onnxruntime.sh", ort.LibraryVariable, filepath.Join(cache, "libonnxruntime"),
+		"system linker path"} {
 		if !strings.Contains(string(out), want) && !strings.Contains(string(out), "SKIP") {
 			t.Errorf("the error does not name %s:\n%s", want, out)
 		}
@@ -120,7 +123,8 @@ const void *OrtGetApiBase(void) { return &base; }`
 		t.Skipf("%v: %s", err, out)
 	}
 	_, err = ort.Find(old)
-	if err == nil || !strings.Contains(err.Error(), "1.10.0") || !strings.Contains(err.Error(), "up to 10") || !strings.Contains(err.Error(), "version 29") {
+	if err == nil || !strings.Contains(err.Error(), "1.10.0") || !strings.Contains(err.Error(), "up to 10") ||
+		!strings.Contains(err.Error(), "version 29") {
 		t.Errorf("an old onnxruntime gives error %v", err)
 	}
 

@@ -18,7 +18,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// held is what hangs on a session beside its runs, and is freed with it: bindings, values, and what makes and copies these.
+// held is what hangs on a session beside its runs, and is freed with it: bindings, values, and what makes and copies
+// these.
 type held struct {
 	sync.Mutex
 	open       map[io.Closer]struct{} // bindings and values
@@ -41,8 +42,8 @@ func (h *held) remove(c io.Closer) {
 	delete(h.open, c)
 }
 
-// allocator returns the session's allocator for a place of its own. It lives as long as the session: a tensor that it made
-// does not keep it, and bindings keep tensors.
+// allocator returns the session's allocator for a place of its own. It lives as long as the session: a tensor that it
+// made does not keep it, and bindings keep tensors.
 func (h *held) allocator(s *Session, memory *C.OrtMemoryInfo) (*C.OrtAllocator, error) {
 	h.Lock()
 	defer h.Unlock()
@@ -83,7 +84,8 @@ func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
 	if err := onnx.Write(path, m); err != nil {
 		return nil, err
 	}
-	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1), WithProviderDevice(s.deviceType)}
+	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1),
+		WithProviderDevice(s.deviceType)}
 	for _, p := range s.providers {
 		device := map[string]string{}
 		if id, ok := p.options["device_id"]; ok {

@@ -67,7 +67,8 @@ func TestDoctor(t *testing.T) {
 	if facts.KernelsError == nil {
 		t.Error("a kernel library that does not exist is no error")
 	}
-	if facts = ort.Doctor(library, library); facts.KernelsError == nil || !strings.Contains(facts.KernelsError.Error(), "RegisterCustomOps") {
+	if facts = ort.Doctor(library, library); facts.KernelsError == nil ||
+		!strings.Contains(facts.KernelsError.Error(), "RegisterCustomOps") {
 		t.Errorf("a library without kernels: %v", facts.KernelsError)
 	}
 	if facts = ort.Doctor(library, orttest.Kernels(t)); facts.KernelsError != nil {

@@ -112,18 +112,18 @@ func WithDimension(name string, size int64) Option {
 	return func(c *config) { c.dimensions[name] = size }
 }
 
-// WithProvider adds an execution provider by onnxruntime's name ("CUDAExecutionProvider") or a short one ("CUDA", "qnn").
-// It is one that onnxruntime was built with, or that of a plugin library, which is registered when it is needed (see
-// FindProviderLibraries). Those added first come first; the CPU provider is always the last.
+// WithProvider adds an execution provider by onnxruntime's name ("CUDAExecutionProvider") or a short one ("CUDA",
+// "qnn"). It is one that onnxruntime was built with, or that of a plugin library, which is registered when it is needed
+// (see FindProviderLibraries). Those added first come first; the CPU provider is always the last.
 //
-// A session with CANN does not have CANN compile the whole graph, unless the options set enable_cann_graph; doing so with
-// kernels registered is an error, because none of them would be called.
+// A session with CANN does not have CANN compile the whole graph, unless the options set enable_cann_graph; doing so
+// with kernels registered is an error, because none of them would be called.
 func WithProvider(name string, options map[string]string) Option {
 	return func(c *config) { c.providers = append(c.providers, provider{name, options}) }
 }
 
-// WithProviderLibrary names a plugin library, or its folder, whose execution providers WithProvider takes before those that
-// onnxruntime was built with. It may be given more than once.
+// WithProviderLibrary names a plugin library, or its folder, whose execution providers WithProvider takes before those
+// that onnxruntime was built with. It may be given more than once.
 func WithProviderLibrary(path string) Option {
 	return func(c *config) { c.plugins = append(c.plugins, path) }
 }

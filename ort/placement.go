@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// Placement counts the nodes on each execution provider by their ops, as onnxruntime gave them away when it opened the model;
-// the providers have onnxruntime's names. It errs without WithPlacement.
+// Placement counts the nodes on each execution provider by their ops, as onnxruntime gave them away when it opened the
+// model; the providers have onnxruntime's names. It errs without WithPlacement.
 func (s *Session) Placement() (map[string]map[string]int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

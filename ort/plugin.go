@@ -19,8 +19,8 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// plugins are the libraries that were registered with the onnxruntime of the process. They stay registered: their devices
-// are used by sessions.
+// plugins are the libraries that were registered with the onnxruntime of the process. They stay registered: their
+// devices are used by sessions.
 var plugins struct {
 	sync.Mutex
 	registered []registeredPlugin
@@ -48,8 +48,8 @@ func describe(devices []pluginDevice) []Device {
 	return list
 }
 
-// register registers a plugin library once. Some plugins call their provider what they are registered as: that is the name
-// which the file speaks of, or else the provider that is asked for.
+// register registers a plugin library once. Some plugins call their provider what they are registered as: that is the
+// name which the file speaks of, or else the provider that is asked for.
 func (l ProviderLibrary) register(asked string) error {
 	name := l.Provider
 	if name == "" {
@@ -70,9 +70,9 @@ func (l ProviderLibrary) register(asked string) error {
 	return err
 }
 
-// pluginDevices returns the devices that a plugin library offers for a provider, and all that plugins offer. It registers
-// libraries until one does: those of the given paths, or where there are none those that are named in the environment, and
-// those found whose file names speak of the provider.
+// pluginDevices returns the devices that a plugin library offers for a provider, and all that plugins offer. It
+// registers libraries until one does: those of the given paths, or where there are none those that are named in the
+// environment, and those found whose file names speak of the provider.
 func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice, err error) {
 	libraries, err := FindProviderLibraries(a.path, given...)
 	if err != nil {
@@ -81,7 +81,8 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 	libraries = slices.DeleteFunc(libraries, func(l ProviderLibrary) bool {
 		return len(given) > 0 && l.Source != givenLibrary || !l.named() && !l.brings(full)
 	})
-	slices.SortStableFunc(libraries, func(x, y ProviderLibrary) int { // a named one may bring what its name does not say
+	// a named one may bring what its name does not say
+	slices.SortStableFunc(libraries, func(x, y ProviderLibrary) int {
 		return cmp.Compare(btoi(!x.brings(full)), btoi(!y.brings(full)))
 	})
 	var failures []error

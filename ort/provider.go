@@ -28,8 +28,8 @@ var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "
 // KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider gives.
 func KnownProviders() []string { return slices.Clone(knownProviders) }
 
-// FullProvider returns onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or itself.
-// The name of one that is not known is kept as it is spelled.
+// FullProvider returns onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or
+// itself. The name of one that is not known is kept as it is spelled.
 func FullProvider(name string) string {
 	short := name
 	if n := len(name) - len(providerSuffix); n >= 0 && strings.EqualFold(name[n:], providerSuffix) {
@@ -59,8 +59,8 @@ func findProvider(list []string, name string) string {
 	return ""
 }
 
-// cannOptions completes the options of the CANN provider. By its own default it hands the whole graph to CANN's compiler,
-// which never calls a registered kernel.
+// cannOptions completes the options of the CANN provider. By its own default it hands the whole graph to CANN's
+// compiler, which never calls a registered kernel.
 func cannOptions(given map[string]string, kernels bool) (map[string]string, error) {
 	if value, ok := given[cannGraph]; ok && value != "0" && kernels {
 		return nil, fmt.Errorf("the option %s is %q: CANN then compiles the whole graph and calls none of the kernels "+
@@ -81,18 +81,20 @@ func howToGet(full string) string {
 	case cudaProvider, tensorrtProvider:
 		return "the Python package onnxruntime-gpu brings an onnxruntime that was built with it"
 	case cannProvider:
-		return fmt.Sprintf("build onnxruntime 1.%d or newer with it; the Python package onnxruntime-cann is older", APILevel)
+		return fmt.Sprintf("build onnxruntime 1.%d or newer with it; the Python package onnxruntime-cann is older",
+			APILevel)
 	}
 	return "use an onnxruntime that was built with it, or a plugin library of it"
 }
 
 // Device is a device that an execution provider offers.
 type Device struct {
-	Provider         string            `json:"provider"`                    // "QNNExecutionProvider"
-	ProviderVendor   string            `json:"provider_vendor"`             // "Qualcomm"
-	ProviderMetadata map[string]string `json:"provider_metadata,omitempty"` // the provider's version, properties of the device, …
-	Type             string            `json:"type"`                        // of the hardware: CPU, GPU or NPU
-	Vendor           string            `json:"vendor"`                      // of the hardware
+	Provider       string `json:"provider"`        // "QNNExecutionProvider"
+	ProviderVendor string `json:"provider_vendor"` // "Qualcomm"
+	// the provider's version, properties of the device, …
+	ProviderMetadata map[string]string `json:"provider_metadata,omitempty"`
+	Type             string            `json:"type"`   // of the hardware: CPU, GPU or NPU
+	Vendor           string            `json:"vendor"` // of the hardware
 	VendorID         uint32            `json:"vendor_id"`
 	DeviceID         uint32            `json:"device_id"`
 	Metadata         map[string]string `json:"metadata,omitempty"` // of the hardware

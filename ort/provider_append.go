@@ -20,8 +20,8 @@ import (
 	"github.com/yalue/onnxruntime_go"
 )
 
-// appendProvider adds a provider to a session's options: that of a plugin library that was named, or one that onnxruntime
-// was built with, or that of a plugin library that is found.
+// appendProvider adds a provider to a session's options: that of a plugin library that was named, or one that
+// onnxruntime was built with, or that of a plugin library that is found.
 func (c *config) appendProvider(o *onnxruntime_go.SessionOptions, p provider) error {
 	full := FullProvider(p.name)
 	if full == cannProvider {
@@ -75,7 +75,8 @@ func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full st
 		return nil
 	}
 	if c.deviceType != "" {
-		return fmt.Errorf("onnxruntime was built with it: the type of device, %s, is for plugins, and options choose the device here",
+		return fmt.Errorf("onnxruntime was built with it: the type of device, %s, is for plugins, and options choose "+
+			"the device here",
 			c.deviceType)
 	}
 	switch full {
@@ -139,7 +140,8 @@ func absent(a *api, full string, built []string, known []pluginDevice) error {
 	for _, d := range known {
 		text += fmt.Sprintf(", and the plugin library %s brings %s", d.library(), d)
 	}
-	return fmt.Errorf("%w: %s; %s ($%s names plugin libraries)", ErrNoProvider, text, howToGet(full), ProviderLibraryVariable)
+	return fmt.Errorf("%w: %s; %s ($%s names plugin libraries)", ErrNoProvider, text, howToGet(full),
+		ProviderLibraryVariable)
 }
 
 // ofType keeps the devices of a type of hardware; "" keeps all.
@@ -147,9 +149,12 @@ func ofType(devices []pluginDevice, hardware string) ([]pluginDevice, error) {
 	if hardware == "" {
 		return devices, nil
 	}
-	kept := slices.DeleteFunc(slices.Clone(devices), func(d pluginDevice) bool { return !strings.EqualFold(d.Type, hardware) })
+	kept := slices.DeleteFunc(slices.Clone(devices), func(d pluginDevice) bool {
+		return !strings.EqualFold(d.Type, hardware)
+	})
 	if len(kept) == 0 {
-		return nil, fmt.Errorf("%w: it offers no %s here, but %s", ErrNoProvider, hardware, listDevices(describe(devices)))
+		return nil, fmt.Errorf("%w: it offers no %s here, but %s", ErrNoProvider, hardware,
+			listDevices(describe(devices)))
 	}
 	return kept, nil
 }

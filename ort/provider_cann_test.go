@@ -45,7 +45,8 @@ func TestAppendCANN(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Destroy()
-	err = newConfig(nil).appendBuiltIn(a, o, cannProvider, map[string]string{"device_id": "0", "enable_cann_graph": "0"})
+	err = newConfig(nil).appendBuiltIn(a, o, cannProvider,
+		map[string]string{"device_id": "0", "enable_cann_graph": "0"})
 	switch {
 	case findProvider(built, cannProvider) != "":
 		if err != nil {

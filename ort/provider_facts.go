@@ -4,8 +4,8 @@ package ort
 
 import "path/filepath"
 
-// Providers lists the execution providers that are here: those that the onnxruntime library was built with, then those of
-// plugin libraries (see FindProviderLibraries), which it registers for that. A plugin that cannot be registered is a
+// Providers lists the execution providers that are here: those that the onnxruntime library was built with, then those
+// of plugin libraries (see FindProviderLibraries), which it registers for that. A plugin that cannot be registered is a
 // provider with an error. An empty library is looked for; see Find.
 func Providers(library string, given ...string) ([]ProviderFacts, error) {
 	a, err := load(library)

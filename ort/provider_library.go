@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers, or their folders,
-// separated as in PATH.
+// ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers, or their
+// folders, separated as in PATH.
 const ProviderLibraryVariable = "MOJO_PROVIDER_LIBRARY"
 
 // ErrNoProvider says that an execution provider, or a device for it, is not to be had here.
@@ -42,9 +42,10 @@ func (l ProviderLibrary) brings(full string) bool {
 }
 
 // FindProviderLibraries lists the plugin libraries of execution providers: those of the given paths and of
-// $MOJO_PROVIDER_LIBRARY, each a file or a folder, then those beside the onnxruntime library, in the Python packages beside
-// it, and in those of the Pythons that Find looks at. They are known by their file names (libonnxruntime_providers_NAME.so,
-// libonnxruntime_ep_NAME.so); none is loaded. A given path that holds none is an error.
+// $MOJO_PROVIDER_LIBRARY, each a file or a folder, then those beside the onnxruntime library, in the Python packages
+// beside it, and in those of the Pythons that Find looks at. They are known by their file names
+// (libonnxruntime_providers_NAME.so, libonnxruntime_ep_NAME.so); none is loaded. A given path that holds none is an
+// error.
 func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibrary, error) {
 	var list []ProviderLibrary
 	add := func(path, source string) {
@@ -113,7 +114,8 @@ func pluginsAt(path string) ([]string, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: the folder %s holds no %s", ErrNoProvider, path, strings.Join(pluginPatterns, " or "))
+		return nil, fmt.Errorf("%w: the folder %s holds no %s", ErrNoProvider, path,
+			strings.Join(pluginPatterns, " or "))
 	}
 	return found, nil
 }

@@ -39,7 +39,8 @@ func TestProviderNames(t *testing.T) {
 // openWith opens a model with options that must be refused, and gives the error.
 func openWith(t *testing.T, options ...ort.Option) error {
 	t.Helper()
-	s, err := ort.Open(identity(t, onnx.Float, 1), append([]ort.Option{ort.WithLibrary(orttest.Library(t))}, options...)...)
+	s, err := ort.Open(identity(t, onnx.Float, 1),
+		append([]ort.Option{ort.WithLibrary(orttest.Library(t))}, options...)...)
 	if err == nil {
 		s.Close()
 		t.Fatal("the session opens")
@@ -63,7 +64,8 @@ func TestProviderThatIsNotHere(t *testing.T) {
 	if !errors.Is(err, ort.ErrNoProvider) {
 		t.Errorf("%v is no ErrNoProvider", err)
 	}
-	says(t, err, `execution provider "SNPE"`, "was built with", "CPUExecutionProvider", "plugin library", ort.ProviderLibraryVariable)
+	says(t, err, `execution provider "SNPE"`, "was built with", "CPUExecutionProvider", "plugin library",
+		ort.ProviderLibraryVariable)
 	says(t, openWith(t, ort.WithProvider("Unheard", nil)), `execution provider "Unheard"`)
 	says(t, openWith(t, ort.WithProvider("cpu", map[string]string{"device": "1"})), "takes no options", "device")
 }
@@ -100,7 +102,8 @@ func TestProviderThatTakesNothing(t *testing.T) {
 	if !azure {
 		t.Skip("this onnxruntime was built without the Azure provider, which takes no nodes")
 	}
-	says(t, openWith(t, ort.WithProvider("azure", nil), ort.WithProviderDevice("NPU")), "onnxruntime was built with it", "NPU")
+	says(t, openWith(t, ort.WithProvider("azure", nil), ort.WithProviderDevice("NPU")), "onnxruntime was built with it",
+		"NPU")
 	if err := ort.TryProvider("azure", nil, ort.WithLibrary(library)); !errors.Is(err, ort.ErrOnCPU) {
 		t.Errorf("got %v, want ErrOnCPU", err)
 	}
@@ -123,7 +126,8 @@ func TestProviderLibraryThatIsNone(t *testing.T) {
 	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(text)),
 		`execution provider "QNN"`, "cannot register the plugin library", text)
 	// An onnxruntime is a library, and no plugin.
-	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(orttest.Library(t))), "cannot register the plugin library")
+	says(t, openWith(t, ort.WithProvider("qnn", nil), ort.WithProviderLibrary(orttest.Library(t))),
+		"cannot register the plugin library")
 }
 
 func TestFindProviderLibraries(t *testing.T) {
@@ -141,7 +145,8 @@ func TestFindProviderLibraries(t *testing.T) {
 		}
 	}
 	plant("CUDAExecutionProvider", cache, "libonnxruntime_providers_cuda.so")
-	plant("OpenVINOExecutionProvider", packages, "onnxruntime_ep_openvino", "libonnxruntime_providers_openvino_plugin.so")
+	plant("OpenVINOExecutionProvider", packages, "onnxruntime_ep_openvino",
+		"libonnxruntime_providers_openvino_plugin.so")
 	plant("QNNExecutionProvider", packages, "onnxruntime_qnn", "libonnxruntime_providers_qnn.so")
 	plant("", packages, "onnxruntime", "capi", "libonnxruntime_providers_shared.so")
 	plant("", packages, "onnxruntime_qnn", "libQnnHtp.so")
@@ -176,28 +181,31 @@ func TestFindProviderLibraries(t *testing.T) {
 		t.Errorf("with one of the environment: %q", got)
 	}
 	t.Setenv(ort.ProviderLibraryVariable, packages)
-	if _, err := ort.FindProviderLibraries(""); err == nil || !strings.Contains(err.Error(), ort.ProviderLibraryVariable) {
+	if _, err := ort.FindProviderLibraries(""); err == nil ||
+		!strings.Contains(err.Error(), ort.ProviderLibraryVariable) {
 		t.Errorf("an environment that names a folder without plugins: %v", err)
 	}
 }
 
 func TestCANNWithKernels(t *testing.T) {
 	kernels := orttest.Kernels(t)
-	err := openWith(t, ort.WithProvider("cann", map[string]string{"enable_cann_graph": "1"}), ort.WithKernelLibrary(kernels))
+	err := openWith(t, ort.WithProvider("cann", map[string]string{"enable_cann_graph": "1"}),
+		ort.WithKernelLibrary(kernels))
 	says(t, err, `execution provider "CANN"`, "enable_cann_graph", "whole graph", "registered")
 	// Without kernels, or with the provider's graphs off, it is this onnxruntime that lacks CANN.
 	for _, options := range [][]ort.Option{
 		{ort.WithProvider("cann", map[string]string{"enable_cann_graph": "1"})},
 		{ort.WithProvider("cann", nil), ort.WithKernelLibrary(kernels)},
 	} {
-		if err := openWith(t, options...); strings.Contains(err.Error(), "enable_cann_graph") || !errors.Is(err, ort.ErrNoProvider) {
+		if err := openWith(t, options...); strings.Contains(err.Error(), "enable_cann_graph") ||
+			!errors.Is(err, ort.ErrNoProvider) {
 			t.Errorf("got %v, want ErrNoProvider", err)
 		}
 	}
 }
 
-// TestPlugin runs with the plugin libraries that MOJO_PROVIDER_LIBRARY names. What a provider needs to open may be given
-// by MOJO_PROVIDER_OPTIONS, such as "backend_path=/path/libQnnHtp.so soc_model=60".
+// TestPlugin runs with the plugin libraries that MOJO_PROVIDER_LIBRARY names. What a provider needs to open may be
+// given by MOJO_PROVIDER_OPTIONS, such as "backend_path=/path/libQnnHtp.so soc_model=60".
 func TestPlugin(t *testing.T) {
 	if os.Getenv(ort.ProviderLibraryVariable) == "" {
 		t.Skipf("$%s names no plugin library", ort.ProviderLibraryVariable)

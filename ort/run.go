@@ -97,7 +97,8 @@ func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error
 // fits reports whether the tensor has the type and shape that the model wants.
 func fits(t *onnx.Tensor, want Info) error {
 	if want.DataType == onnx.Undefined {
-		return fmt.Errorf("input %q is no dense tensor in the model: sequences, maps and optional values are not supported", want.Name)
+		return fmt.Errorf("input %q is no dense tensor in the model: sequences, maps and optional values are not "+
+			"supported", want.Name)
 	}
 	if want.DataType == onnx.String {
 		return fmt.Errorf("input %q is of strings, which are not supported", want.Name)
@@ -196,7 +197,8 @@ func (a *api) wrap(dt onnx.DataType, shape []int64, b []byte, pinner *runtime.Pi
 	}
 	dims := append(make([]int64, 0, len(shape)+1), shape...)[:len(shape)+1]
 	var v *C.OrtValue
-	err := take(C.mojo_tensor(a.c, data, C.size_t(len(b)), (*C.int64_t)(&dims[0]), C.size_t(len(shape)), toElementType(dt), &v))
+	err := take(C.mojo_tensor(a.c, data, C.size_t(len(b)), (*C.int64_t)(&dims[0]), C.size_t(len(shape)),
+		toElementType(dt), &v))
 	return v, err
 }
 

@@ -28,8 +28,9 @@ type Session struct {
 	raw     *C.OrtSession
 
 	inputs, outputs, overridable []Info
-	names                        map[string]*C.char       // of all three
-	places                       map[C.int][]C.mojo_place // where inputs and outputs lie, once asked for; held.Mutex guards it
+	names                        map[string]*C.char // of all three
+	// where inputs and outputs lie, once asked for; held.Mutex guards it
+	places map[C.int][]C.mojo_place
 
 	providers  []provider
 	plugins    []string
@@ -54,7 +55,8 @@ func OpenBytes(model []byte, path string, options ...Option) (*Session, error) {
 	if name == "" {
 		name = "model in memory"
 	} else {
-		options = append([]Option{WithConfig("session.model_external_initializers_file_folder_path", filepath.Dir(path))}, options...)
+		options = append([]Option{WithConfig("session.model_external_initializers_file_folder_path",
+			filepath.Dir(path))}, options...)
 	}
 	if len(model) == 0 {
 		return nil, fmt.Errorf("%s: the model is empty", name)
@@ -92,7 +94,8 @@ func (s *Session) describe() (err error) {
 	if s.raw, err = rawSession(s.session); err != nil {
 		return err
 	}
-	for kind, list := range map[C.int]*[]Info{C.MOJO_INPUTS: &s.inputs, C.MOJO_OUTPUTS: &s.outputs, C.MOJO_OVERRIDABLE: &s.overridable} {
+	for kind, list := range map[C.int]*[]Info{C.MOJO_INPUTS: &s.inputs, C.MOJO_OUTPUTS: &s.outputs,
+		C.MOJO_OVERRIDABLE: &s.overridable} {
 		if *list, err = s.ports(kind); err != nil {
 			return err
 		}
@@ -134,7 +137,8 @@ func (s *Session) EndProfiling() (string, error) {
 	return "", fmt.Errorf("%s: the session was opened without profiling", s.path)
 }
 
-// Close waits for runs that are on and frees the session, with its bindings and their values. Closing twice is no error.
+// Close waits for runs that are on and frees the session, with its bindings and their values. Closing twice is no
+// error.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

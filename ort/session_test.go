@@ -46,7 +46,8 @@ func write(t *testing.T, m *onnx.Model) string {
 
 func open(t *testing.T, path string, options ...ort.Option) *ort.Session {
 	t.Helper()
-	s, err := ort.Open(path, append([]ort.Option{ort.WithLibrary(orttest.Library(t)), ort.WithThreads(1)}, options...)...)
+	s, err := ort.Open(path, append([]ort.Option{ort.WithLibrary(orttest.Library(t)), ort.WithThreads(1)},
+		options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,8 @@ func tensor(t *testing.T, name string, dt onnx.DataType, dims []int64) *onnx.Ten
 }
 
 func TestEveryTypeComesBack(t *testing.T) {
-	types := []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16, onnx.Bool, onnx.Int8, onnx.Int16, onnx.Int32,
+	types := []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16, onnx.Bool, onnx.Int8, onnx.Int16,
+		onnx.Int32,
 		onnx.Int64, onnx.Uint8, onnx.Uint16, onnx.Uint32, onnx.Uint64, onnx.Float8E4M3FN, onnx.Float8E5M2}
 	for _, dt := range types {
 		t.Run(dt.String(), func(t *testing.T) {
@@ -93,8 +95,10 @@ func TestEveryTypeComesBack(t *testing.T) {
 				}
 				want, _ := x.Bytes()
 				got, _ := out[0].Bytes()
-				if out[0].Name != "y" || out[0].DataType != dt || len(out[0].Dims) != 2 || out[0].Dims[0] != dims[0] || !bytes.Equal(got, want) {
-					t.Errorf("%v came back as %q %s%v %v, want %v", dims, out[0].Name, out[0].DataType, out[0].Dims, got, want)
+				if out[0].Name != "y" || out[0].DataType != dt || len(out[0].Dims) != 2 || out[0].Dims[0] != dims[0] ||
+					!bytes.Equal(got, want) {
+					t.Errorf("%v came back as %q %s%v %v, want %v", dims, out[0].Name, out[0].DataType, out[0].Dims,
+						got, want)
 				}
 			}
 		})
@@ -158,7 +162,8 @@ func TestInputErrors(t *testing.T) {
 		want   string
 	}{
 		{nil, `missing input "x": float16[?,?]`},
-		{[]*onnx.Tensor{tensor(t, "x", onnx.Float, []int64{2, 2})}, `input "x" is float32[2 2], the model wants "x": float16[?,?]`},
+		{[]*onnx.Tensor{tensor(t, "x", onnx.Float, []int64{2, 2})},
+			`input "x" is float32[2 2], the model wants "x": float16[?,?]`},
 		{[]*onnx.Tensor{tensor(t, "x", onnx.Float16, []int64{4})}, `input "x" is float16[4]`},
 		{[]*onnx.Tensor{good, good}, `input "x" is given twice`},
 		{[]*onnx.Tensor{good, tensor(t, "z", onnx.Float, nil)}, `no input "z"`},
@@ -186,7 +191,8 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := ort.Open(path, library); err == nil || !strings.HasPrefix(err.Error(), path) {
 		t.Error(err)
 	}
-	if _, err := ort.OpenBytes([]byte("neither"), "here.onnx", library); err == nil || !strings.HasPrefix(err.Error(), "here.onnx") {
+	if _, err := ort.OpenBytes([]byte("neither"), "here.onnx", library); err == nil ||
+		!strings.HasPrefix(err.Error(), "here.onnx") {
 		t.Error(err)
 	}
 	if _, err := ort.OpenBytes(nil, "", library); err == nil {
@@ -195,7 +201,8 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := ort.Open(identity(t, onnx.Float, 1), library, ort.WithThreads(-1)); err == nil {
 		t.Error("-1 threads were accepted")
 	}
-	if _, err := ort.Open(identity(t, onnx.Float, 1), library, ort.WithKernelLibrary("/no/kernels.so")); err == nil || !strings.Contains(err.Error(), "/no/kernels.so") {
+	if _, err := ort.Open(identity(t, onnx.Float, 1), library, ort.WithKernelLibrary("/no/kernels.so")); err == nil ||
+		!strings.Contains(err.Error(), "/no/kernels.so") {
 		t.Error(err)
 	}
 }
@@ -263,7 +270,8 @@ func TestContext(t *testing.T) {
 func TestProfilingAndOptimizedModel(t *testing.T) {
 	dir := t.TempDir()
 	optimized := filepath.Join(dir, "optimized.onnx")
-	s := open(t, identity(t, onnx.Float, 1), ort.WithProfiling(filepath.Join(dir, "profile")), ort.WithOptimizedModel(optimized),
+	s := open(t, identity(t, onnx.Float, 1), ort.WithProfiling(filepath.Join(dir, "profile")),
+		ort.WithOptimizedModel(optimized),
 		ort.WithOptimization(ort.OptimizeBasic), ort.WithConfig("session.use_env_allocators", "0"))
 	if _, err := s.Run([]*onnx.Tensor{onnx.NewFloat32s("x", []int64{1}, []float32{1})}); err != nil {
 		t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Value is a tensor in the memory that a session reads or writes, of the host or of a device. Closing the session closes
-// it too.
+// Value is a tensor in the memory that a session reads or writes, of the host or of a device. Closing the session
+// closes it too.
 type Value struct {
 	Name     string
 	DataType onnx.DataType
@@ -30,8 +30,8 @@ type Value struct {
 	onHost bool
 }
 
-// Allocate makes a value for the input or output of that name, with the elements that the memory happens to hold. It is for
-// inputs that are written before each run (Value.Write) and for outputs that become inputs.
+// Allocate makes a value for the input or output of that name, with the elements that the memory happens to hold. It is
+// for inputs that are written before each run (Value.Write) and for outputs that become inputs.
 func (s *Session) Allocate(name string, dims []int64) (*Value, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -54,7 +54,8 @@ func (s *Session) Allocate(name string, dims []int64) (*Value, error) {
 	cdims := append(make([]int64, 0, len(dims)+1), dims...)[:len(dims)+1]
 	allocator, err := s.held.allocator(s, place.memory)
 	if err == nil {
-		err = take(C.mojo_allocate(s.api.c, allocator, (*C.int64_t)(&cdims[0]), C.size_t(len(dims)), toElementType(info.DataType), &v.raw))
+		err = take(C.mojo_allocate(s.api.c, allocator, (*C.int64_t)(&cdims[0]), C.size_t(len(dims)),
+			toElementType(info.DataType), &v.raw))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot allocate %s%v for %q: %w", s.path, info.DataType, dims, name, err)
@@ -74,7 +75,8 @@ func (s *Session) place(name string, kind C.int) (C.mojo_place, Info, error) {
 	}
 	i := slices.IndexFunc(ports, func(p Info) bool { return p.Name == name })
 	if i < 0 {
-		return C.mojo_place{}, Info{}, fmt.Errorf("%s: the model has no %s %q; it has %s", s.path, what, name, list(ports))
+		return C.mojo_place{}, Info{}, fmt.Errorf("%s: the model has no %s %q; it has %s", s.path, what, name,
+			list(ports))
 	}
 	s.held.Lock()
 	defer s.held.Unlock()
@@ -119,8 +121,8 @@ func (v *Value) Tensor() (*onnx.Tensor, error) {
 	return t, v.copy(b, false)
 }
 
-// Bytes returns the elements of a value that lies on the host, without a copy: little-endian, packed. They are valid until the
-// value is closed, and must not be written to. It errs for a value on a device; see Tensor.
+// Bytes returns the elements of a value that lies on the host, without a copy: little-endian, packed. They are valid
+// until the value is closed, and must not be written to. It errs for a value on a device; see Tensor.
 func (v *Value) Bytes() ([]byte, error) {
 	if v.raw == nil {
 		return nil, ErrClosed
@@ -145,7 +147,8 @@ func (v *Value) Write(t *onnx.Tensor) error {
 		return ErrClosed
 	}
 	if t.DataType != v.DataType || !slices.Equal(t.Dims, v.Dims) {
-		return fmt.Errorf("%s: %s%v cannot be written to %q, which is %s%v", v.s.path, t.DataType, t.Dims, v.Name, v.DataType, v.Dims)
+		return fmt.Errorf("%s: %s%v cannot be written to %q, which is %s%v", v.s.path, t.DataType, t.Dims, v.Name,
+			v.DataType, v.Dims)
 	}
 	b, err := t.Bytes()
 	if err != nil || len(b) == 0 {
@@ -161,8 +164,8 @@ func (v *Value) Write(t *onnx.Tensor) error {
 	return err
 }
 
-// copy moves bytes of the host to the device, or from it. onnxruntime's C API copies between devices where a plugin library was
-// registered for them; for its own providers a session with one Identity does it.
+// copy moves bytes of the host to the device, or from it. onnxruntime's C API copies between devices where a plugin
+// library was registered for them; for its own providers a session with one Identity does it.
 func (v *Value) copy(b []byte, toDevice bool) error {
 	c, err := v.s.held.copier(v.s, v.DataType)
 	if err != nil {

@@ -53,7 +53,8 @@ func run(tool, python, sizes string, models []string) error {
 		files = append(files, path)
 	}
 	files = append(files, models...)
-	fmt.Println("| model | nodes | apply --verify off | apply | fused by apply | onnxscript optimize_for_ort | transformers fuse_for_onnxruntime |")
+	fmt.Println("| model | nodes | apply --verify off | apply | fused by apply | onnxscript optimize_for_ort | " +
+		"transformers fuse_for_onnxruntime |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
 	for _, f := range files {
 		m, err := onnx.Read(f, onnx.AllowMissingData())
@@ -73,7 +74,8 @@ func run(tool, python, sizes string, models []string) error {
 }
 
 // The peers' one-line use, as their documentation gives it. Each prints the CPU seconds of load, fuse and save, and
-// what it fused; the import of its packages, some seconds more, is not counted. (mojo-patch is timed as a whole process.)
+// what it fused; the import of its packages, some seconds more, is not counted. (mojo-patch is timed as a whole
+// process.)
 const (
 	peerScript = `import sys, time, os, onnx_ir as ir
 %s
@@ -91,7 +93,8 @@ print("%%.1f s: %%s" %% (seconds, ", ".join(f"{k} {v}" for k, v in sorted(fused.
 var (
 	optimizeForORT = fmt.Sprintf(peerScript, "from onnxscript.rewriter.ort_fusions import optimize_for_ort",
 		"m, _ = optimize_for_ort(m)")
-	fuseForONNXRuntime = fmt.Sprintf(peerScript, "from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime",
+	fuseForONNXRuntime = fmt.Sprintf(peerScript,
+		"from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime",
 		"fuse_for_onnxruntime(m, 'cpu')")
 )
 

@@ -68,7 +68,8 @@ type values = []*onnx.Value
 // table computes cos and sin of the positions, [1, 1, seq, headDim].
 func (b *layers) table(x *onnx.Value) (cos, sin *onnx.Value) {
 	scalarInt := func(i int64) *onnx.Value { return b.op("Squeeze", values{b.ints(i), b.ints(0)}) }
-	seq := b.op("Squeeze", values{b.op("Shape", values{x}, onnx.IntAttr("start", 1), onnx.IntAttr("end", 2)), b.ints(0)})
+	seq := b.op("Squeeze", values{b.op("Shape", values{x}, onnx.IntAttr("start", 1), onnx.IntAttr("end", 2)),
+		b.ints(0)})
 	pos := b.op("Range", values{scalarInt(0), seq, scalarInt(1)})
 	pos = b.op("Cast", values{b.op("Unsqueeze", values{pos, b.ints(0, 2)})}, onnx.IntAttr("to", int64(onnx.Float)))
 	freq := make([]float32, headDim/2)
@@ -77,7 +78,8 @@ func (b *layers) table(x *onnx.Value) (cos, sin *onnx.Value) {
 	}
 	f := b.op("Mul", values{pos, b.g.AddInitializer(onnx.NewFloat32s("inv_freq", []int64{1, 1, headDim / 2}, freq))})
 	f = b.op("Concat", values{f, f}, onnx.IntAttr("axis", -1))
-	return b.op("Unsqueeze", values{b.op("Cos", values{f}), b.ints(1)}), b.op("Unsqueeze", values{b.op("Sin", values{f}), b.ints(1)})
+	return b.op("Unsqueeze", values{b.op("Cos", values{f}), b.ints(1)}),
+		b.op("Unsqueeze", values{b.op("Sin", values{f}), b.ints(1)})
 }
 
 func (b *layers) norm(x *onnx.Value) *onnx.Value {
@@ -90,7 +92,8 @@ func (b *layers) rotate(x, cos, sin *onnx.Value) *onnx.Value {
 	half := func(from, to int64) *onnx.Value {
 		return b.op("Slice", values{x, b.ints(from), b.ints(to), b.ints(3), b.ints(1)})
 	}
-	r := b.op("Concat", values{b.op("Neg", values{half(headDim/2, math.MaxInt64)}), half(0, headDim/2)}, onnx.IntAttr("axis", -1))
+	r := b.op("Concat", values{b.op("Neg", values{half(headDim/2, math.MaxInt64)}), half(0, headDim/2)},
+		onnx.IntAttr("axis", -1))
 	return b.op("Add", values{b.op("Mul", values{x, cos}), b.op("Mul", values{r, sin})})
 }
 

@@ -37,7 +37,8 @@ func (b *bench) fullDisk() ([]*row, error) {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return nil, err
 		}
-		script := fmt.Sprintf(`ulimit -f %d; exec "$TOOL" apply "$NEW" -o "$DIR/out.onnx" %s %s`, step*5000, strings.Join(fast, " "), strings.Join(external, " "))
+		script := fmt.Sprintf(`ulimit -f %d; exec "$TOOL" apply "$NEW" -o "$DIR/out.onnx" %s %s`, step*5000,
+			strings.Join(fast, " "), strings.Join(external, " "))
 		out, err := b.shell(exec.Command("sh", "-c", script), dir, "", fresh)
 		left, errLeft := snapshot(dir)
 		if errLeft != nil {
@@ -70,7 +71,9 @@ func (b *bench) fill(plan killPart, old, fresh string) (*row, error) {
 		}
 	}
 	if plan.old != nil {
-		if code, said := b.apply("", nil, append(append([]string{old, "-o", filepath.Join(before, "out.onnx")}, plan.old...), fast...)...); code != 0 {
+		if code, said := b.apply("", nil,
+			append(append([]string{old, "-o", filepath.Join(before, "out.onnx")}, plan.old...),
+				fast...)...); code != 0 {
 			return nil, fmt.Errorf("exit code %d: %s", code, said)
 		}
 	}
@@ -100,7 +103,8 @@ exit $code`, room, strings.Join(fast, " "), strings.Join(plan.new, " "))
 			left += e.Name() + " "
 		}
 		r.tried++
-		if code := exitCode(err); code != 2 || !strings.Contains(out, "left: "+strings.TrimSpace(left)) || !strings.Contains(out, "no space left") {
+		if code := exitCode(err); code != 2 || !strings.Contains(out, "left: "+strings.TrimSpace(left)) ||
+			!strings.Contains(out, "no space left") {
 			r.fail("%d KB: exit code %d: %s", room, code, out)
 			continue
 		}

@@ -90,7 +90,9 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 	}
 	out := filepath.Join(dir, "out.onnx")
 	if plan.old != nil {
-		if code, said := b.apply("", nil, append(append([]string{inputs[0], "-o", filepath.Join(before, "out.onnx")}, plan.old...), fast...)...); code != 0 {
+		if code, said := b.apply("", nil,
+			append(append([]string{inputs[0], "-o", filepath.Join(before, "out.onnx")}, plan.old...),
+				fast...)...); code != 0 {
 			return nil, fmt.Errorf("exit code %d: %s", code, said)
 		}
 	}
@@ -127,7 +129,8 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 		if err := copyFolder(before, dir); err != nil {
 			return nil, err
 		}
-		// A third of the kills fall anywhere, a third between the first byte written and the end, a third among the renames.
+		// A third of the kills fall anywhere, a third between the first byte written and the end, a third among the
+		// renames.
 		from, delay := r.IntN(3), time.Duration(0)
 		switch from {
 		case anywhere:
@@ -179,21 +182,23 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 		}
 		row.held++
 	}
-	row.note = fmt.Sprintf("old files %d times, new ones %d times; temporary files left %d times, the next apply removed them", olds, news, litter)
+	row.note = fmt.Sprintf("old files %d times, new ones %d times; temporary files left %d times, the next apply "+
+		"removed them", olds, news, litter)
 	return row, nil
 }
 
-// What a delay is counted from: the start, the moment that the first file appears in the folder, or that OUT or OUT.data
-// is another file than before.
+// What a delay is counted from: the start, the moment that the first file appears in the folder, or that OUT or
+// OUT.data is another file than before.
 const (
 	anywhere = iota
 	sinceWriting
 	sinceRename
 )
 
-// until runs apply and kills it after a delay; never when the delay is negative. It gives the time from the first file to
-// the end.
-func (b *bench) until(dir string, args []string, from int, delay time.Duration) (writing time.Duration, killed bool, err error) {
+// until runs apply and kills it after a delay; never when the delay is negative. It gives the time from the first file
+// to the end.
+func (b *bench) until(dir string, args []string, from int, delay time.Duration) (writing time.Duration, killed bool,
+	err error) {
 	first := names0(dir)
 	c := exec.Command(b.tool, append([]string{"apply"}, args...)...)
 	var said bytes.Buffer

@@ -23,7 +23,8 @@ func main() {
 	b := &bench{}
 	flag.StringVar(&b.tool, "tool", "build/mojo-patch", "the `program`")
 	flag.IntVar(&b.kills, "kills", 200, "how often apply is killed")
-	flag.StringVar(&b.nodeTests, "node-tests", os.Getenv("MOJO_ONNX_NODE_TESTS"), "`folder` of the ONNX node tests; none: that part is passed over")
+	flag.StringVar(&b.nodeTests, "node-tests", os.Getenv("MOJO_ONNX_NODE_TESTS"),
+		"`folder` of the ONNX node tests; none: that part is passed over")
 	flag.Uint64Var(&b.seed, "seed", uint64(time.Now().UnixNano()), "of the random moments")
 	only := flag.String("only", "", "parts whose name matches this `regexp`")
 	flag.Parse()

@@ -59,7 +59,8 @@ func (b *bench) nodeTestModels() ([]*row, error) {
 	}
 	close(work)
 	wg.Wait()
-	r.note = fmt.Sprintf("something fused in %d, whose recorded outputs are reproduced; %d refused with an error", fusedModels, refused)
+	r.note = fmt.Sprintf("something fused in %d, whose recorded outputs are reproduced; %d refused with an error",
+		fusedModels, refused)
 	return []*row{r}, nil
 }
 

@@ -22,27 +22,41 @@ type place struct {
 }
 
 var places = []place{
-	{"read-only folder of the input", "mkdir in; mv model.onnx in; chmod 555 in", "in/model.onnx -o out.onnx", 0, "", "test -f out.onnx"},
-	{"read-only folder of the output", "mkdir ro; chmod 555 ro", "model.onnx -o ro/out.onnx", 2, "permission denied", ""},
+	{"read-only folder of the input", "mkdir in; mv model.onnx in; chmod 555 in", "in/model.onnx -o out.onnx", 0, "",
+		"test -f out.onnx"},
+	{"read-only folder of the output", "mkdir ro; chmod 555 ro", "model.onnx -o ro/out.onnx", 2, "permission denied",
+		""},
 	{"read-only input", "chmod 444 model.onnx", "model.onnx -o out.onnx", 0, "", "test -f out.onnx"},
-	{"unreadable input", "chmod 000 model.onnx", "model.onnx -o out.onnx", 2, "permission denied", "chmod 644 model.onnx"},
+	{"unreadable input", "chmod 000 model.onnx", "model.onnx -o out.onnx", 2, "permission denied",
+		"chmod 644 model.onnx"},
 	{"missing folder", "", "model.onnx -o absent/out.onnx", 2, "folder is not there", ""},
 	{"a file for the folder", "touch file", "model.onnx -o file/out.onnx", 2, "file", ""},
 	{"output = input", "", "model.onnx -o ./model.onnx", 2, "never overwritten", ""},
-	{"output = input through a symbolic link", "ln -s model.onnx link.onnx", "model.onnx -o link.onnx", 2, "never overwritten", "test -L link.onnx"},
-	{"output = input through a hard link", "ln model.onnx link.onnx", "model.onnx -o link.onnx", 2, "never overwritten", ""},
+	{"output = input through a symbolic link", "ln -s model.onnx link.onnx", "model.onnx -o link.onnx", 2,
+		"never overwritten", "test -L link.onnx"},
+	{"output = input through a hard link", "ln model.onnx link.onnx", "model.onnx -o link.onnx", 2, "never overwritten",
+		""},
 	{"output is a folder", "mkdir out.onnx", "model.onnx -o out.onnx", 2, "no regular file", ""},
 	{"output is a device", "", "model.onnx -o /dev/null", 2, "no regular file", "test -c /dev/null"},
-	{"output through a symbolic link: the link is replaced", "echo old >target; ln -s target out.onnx", "model.onnx -o out.onnx", 0, "", "test ! -L out.onnx && test \"$(cat target)\" = old"},
-	{"output through a dangling link", "ln -s absent out.onnx", "model.onnx -o out.onnx", 0, "", "test -f out.onnx && test ! -L out.onnx && test ! -e absent"},
-	{"OUT.data is the input", "cp model.onnx out.onnx.data", "out.onnx.data -o out.onnx --external-data-over 1000", 2, "was read from", ""},
-	{"OUT.data is a folder", "mkdir out.onnx.data", "model.onnx -o out.onnx --external-data-over 1000", 2, "no regular file", ""},
-	{"OUT.data holds weights of another model", "\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST; cp out.onnx other.onnx",
+	{"output through a symbolic link: the link is replaced", "echo old >target; ln -s target out.onnx",
+		"model.onnx -o out.onnx", 0, "", "test ! -L out.onnx && test \"$(cat target)\" = old"},
+	{"output through a dangling link", "ln -s absent out.onnx", "model.onnx -o out.onnx", 0, "",
+		"test -f out.onnx && test ! -L out.onnx && test ! -e absent"},
+	{"OUT.data is the input", "cp model.onnx out.onnx.data", "out.onnx.data -o out.onnx --external-data-over 1000", 2,
+		"was read from", ""},
+	{"OUT.data is a folder", "mkdir out.onnx.data", "model.onnx -o out.onnx --external-data-over 1000", 2,
+		"no regular file", ""},
+	{"OUT.data holds weights of another model",
+		"\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST; cp out.onnx other.onnx",
 		"model.onnx -o out.onnx --external-data-over 1000", 2, "holds external data of", ""},
-	{"OUT.data holds weights of another model, and OUT needs none", "\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST; cp out.onnx other.onnx",
+	{"OUT.data holds weights of another model, and OUT needs none",
+		"\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST; cp out.onnx other.onnx",
 		"model.onnx -o out.onnx", 0, "", "test -f out.onnx.data"},
-	{"an OUT.data that is of no more use is removed", "\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST", "model.onnx -o out.onnx", 0, "", "test ! -e out.onnx.data"},
-	{"an OUT.data that OUT does not refer to is kept", "echo mine >out.onnx.data", "model.onnx -o out.onnx", 0, "", "test \"$(cat out.onnx.data)\" = mine"},
+	{"an OUT.data that is of no more use is removed",
+		"\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST", "model.onnx -o out.onnx", 0, "",
+		"test ! -e out.onnx.data"},
+	{"an OUT.data that OUT does not refer to is kept", "echo mine >out.onnx.data", "model.onnx -o out.onnx", 0, "",
+		"test \"$(cat out.onnx.data)\" = mine"},
 	{"another run is writing OUT", "", "model.onnx -o out.onnx", 2, "another run is writing", ""},
 }
 
@@ -115,7 +129,8 @@ func (b *bench) place(p place, dir, tool string) (problem string) {
 	list := "ls -lAR --time-style=full-iso"
 	before, _ := sh(list)
 	out, err := sh(`"$TOOL" apply ` + p.args + " $FAST")
-	if code := exitCode(err); code != p.code || !strings.Contains(out, p.say) || p.code != 0 && strings.TrimSpace(out) == "" {
+	if code := exitCode(err); code != p.code || !strings.Contains(out, p.say) ||
+		p.code != 0 && strings.TrimSpace(out) == "" {
 		return fmt.Sprintf("exit code %d: %s", code, out)
 	}
 	if after, _ := sh(list); p.code != 0 && after != before {

@@ -13,7 +13,8 @@ func TestReliability(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), models: filepath.Join("..", "..", "models"), kills: 20, seed: 1, dir: t.TempDir()}
+	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), models: filepath.Join("..", "..", "models"), kills: 20,
+		seed: 1, dir: t.TempDir()}
 	if out, err := exec.Command("go", "build", "-o", b.tool, "../../cmd/mojo-patch").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

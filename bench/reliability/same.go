@@ -31,7 +31,8 @@ func (b *bench) same() ([]*row, error) {
 	}
 	for _, path := range list {
 		name := filepath.Base(path)
-		first, second, third := filepath.Join(dir, "first.onnx"), filepath.Join(dir, "second.onnx"), filepath.Join(dir, "elsewhere", "third.mojo.onnx")
+		first, second, third := filepath.Join(dir, "first.onnx"), filepath.Join(dir, "second.onnx"),
+			filepath.Join(dir, "elsewhere", "third.mojo.onnx")
 		flags := []string{"--check-kernels", "off", "--assume-available", "-q"}
 		if code, said := b.apply("", nil, append([]string{path, "-o", first}, flags...)...); code != 0 {
 			return nil, fmt.Errorf("%s: exit code %d: %s", name, code, said)
@@ -45,7 +46,8 @@ func (b *bench) same() ([]*row, error) {
 			if report.Fused() != 0 || report.Changed {
 				return fmt.Errorf("%d sites are fused the second time", report.Fused())
 			}
-			if code, said := b.apply("", nil, append([]string{first, "-o", filepath.Join(dir, "none.onnx"), "--require"}, flags...)...); code != 3 {
+			if code, said := b.apply("", nil,
+				append([]string{first, "-o", filepath.Join(dir, "none.onnx"), "--require"}, flags...)...); code != 3 {
 				return fmt.Errorf("with --require the exit code is %d: %s", code, said)
 			}
 			return equalFiles(first, second)
@@ -129,7 +131,8 @@ func (b *bench) metadata(path, dir string, flags []string) error {
 		return err
 	}
 	defer p.Close()
-	if entry(p.Metadata, "test.mark") != "model" || entry(p.Graph.Metadata, "test.mark") != "graph" || p.ProducerName != m.ProducerName {
+	if entry(p.Metadata, "test.mark") != "model" || entry(p.Graph.Metadata, "test.mark") != "graph" ||
+		p.ProducerName != m.ProducerName {
 		return fmt.Errorf("metadata of the model or graph are lost")
 	}
 	for _, f := range m.Functions {
@@ -156,7 +159,8 @@ func fusedMetadata(p *onnx.Model, sources map[string]bool) (err error) {
 				err = fmt.Errorf("node %q has lost its metadata", n.Name)
 			case rule == "":
 			case len(nodes) == 0 || entry(n.Metadata, rewrite.MetaVersion) == "":
-				err = fmt.Errorf("node %q names %d source nodes and the version %q", n.Name, len(nodes), entry(n.Metadata, rewrite.MetaVersion))
+				err = fmt.Errorf("node %q names %d source nodes and the version %q", n.Name, len(nodes),
+					entry(n.Metadata, rewrite.MetaVersion))
 			case slices.ContainsFunc(nodes, func(s string) bool { return !sources[s] }):
 				err = fmt.Errorf("node %q names a source node that there is not: %s", n.Name, strings.Join(nodes, ", "))
 			}

@@ -1,5 +1,5 @@
-// Command spellings patches many spellings of every block, and models in which the meaning of one was changed, and prints
-// how many are fused: `make spellings`.
+// Command spellings patches many spellings of every block, and models in which the meaning of one was changed, and
+// prints how many are fused: `make spellings`.
 package main
 
 import (

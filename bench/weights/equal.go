@@ -16,8 +16,8 @@ type counts struct {
 	packedBytes    int64
 }
 
-// compare holds the weights of a patched model against those of the one it was made from: those of the same name, and those of
-// experts that were put into one initializer.
+// compare holds the weights of a patched model against those of the one it was made from: those of the same name, and
+// those of experts that were put into one initializer.
 func compare(before, after string, s sizes) (counts, error) {
 	var c counts
 	a, err := onnx.Read(before)
@@ -57,7 +57,8 @@ func compare(before, after string, s sizes) (counts, error) {
 		if n.OpType != "MoE" {
 			continue
 		}
-		if p := n.AttrString("packing", "") + " " + n.AttrString("gate_up_layout", "") + " " + n.AttrString("down_layout", ""); p != "halves in_out in_out" {
+		if p := n.AttrString("packing", "") + " " + n.AttrString("gate_up_layout", "") + " " +
+			n.AttrString("down_layout", ""); p != "halves in_out in_out" {
 			return c, fmt.Errorf("node %q has its weights as %s, which this program does not know", n.Name, p)
 		}
 		for input, parts := range map[int][]string{3: {"w1", "w3"}, 4: {"w2"}} {
@@ -101,7 +102,8 @@ func sideBySide(packed *onnx.Tensor, m *onnx.Model, layer, experts int, parts []
 		for r := range rows {
 			for i, b := range sources {
 				if len(rest) < width || !bytes.Equal(rest[:width], b[r*width:(r+1)*width]) {
-					return fmt.Errorf("row %d of %s is not where it belongs in %q", r, expertWeight(layer, e, parts[i]), packed.Name)
+					return fmt.Errorf("row %d of %s is not where it belongs in %q", r, expertWeight(layer, e, parts[i]),
+						packed.Name)
 				}
 				rest = rest[width:]
 			}

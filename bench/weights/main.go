@@ -1,10 +1,11 @@
 // Command weights shows what becomes of the weights of experts: it generates models whose experts are unrolled, with
-// initializers of their own, runs apply on them in another process, and reports its private memory, whether every weight is
-// the same bytes as before, and how long onnxruntime takes to open the models.
+// initializers of their own, runs apply on them in another process, and reports its private memory, whether every
+// weight is the same bytes as before, and how long onnxruntime takes to open the models.
 //
 //	go run ./bench/weights [-tool build/mojo-patch] [-dir FOLDER] [-type float32]
 //
-// The first model has 6 GB of weights; FOLDER needs 13 GB. It prints Markdown, and exits with 1 when something does not hold.
+// The first model has 6 GB of weights; FOLDER needs 13 GB. It prints Markdown, and exits with 1 when something does not
+// hold.
 package main
 
 import (
@@ -36,7 +37,8 @@ func main() {
 	if *opened != "" {
 		err = load(*opened)
 	} else {
-		err = run(*tool, *dir, *dtype, *only, sizes{layers: *layers, experts: *experts, chosen: 8, hidden: 64, inner: 32, dtype: onnx.Float}, *keep, *patience)
+		err = run(*tool, *dir, *dtype, *only, sizes{layers: *layers, experts: *experts, chosen: 8, hidden: 64,
+			inner: 32, dtype: onnx.Float}, *keep, *patience)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "weights:", err)
@@ -85,9 +87,12 @@ func memory(tool, dir string, s sizes, keep bool) error {
 	if err := write(in, s); err != nil {
 		return err
 	}
-	fmt.Printf("%d layers of %d experts, hidden %d, inner %d, %s: %.2f GB of experts' weights in %d initializers, %.1f MB each expert\n\n",
-		s.layers, s.experts, s.hidden, s.inner, s.dtype, float64(s.weightBytes())/1e9, 3*s.layers*s.experts, float64(s.expertBytes())/1e6)
-	fmt.Println("| apply writes to | seconds | peak private memory | expert weights | other weights, the same bytes | packed, the same bytes |")
+	fmt.Printf("%d layers of %d experts, hidden %d, inner %d, %s: %.2f GB of experts' weights in %d initializers, "+
+		"%.1f MB each expert\n\n",
+		s.layers, s.experts, s.hidden, s.inner, s.dtype, float64(s.weightBytes())/1e9, 3*s.layers*s.experts,
+		float64(s.expertBytes())/1e6)
+	fmt.Println("| apply writes to | seconds | peak private memory | expert weights | other weights, the same bytes " +
+		"| packed, the same bytes |")
 	fmt.Println("| --- | ---: | ---: | --- | ---: | ---: |")
 	limit := int64(memoryLimit) + s.expertBytes()
 	var failure error
@@ -111,7 +116,8 @@ func memory(tool, dir string, s sizes, keep bool) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("| %s | %.1f | %.0f MB | %s | %d (%.1f MB) | %d (%.2f GB) |\n", place, a.seconds, float64(a.private)/1e6, a.report.Weights.Text(),
+		fmt.Printf("| %s | %.1f | %.0f MB | %s | %d (%.1f MB) | %d (%.2f GB) |\n", place, a.seconds,
+			float64(a.private)/1e6, a.report.Weights.Text(),
 			c.untouched, float64(c.untouchedBytes)/1e6, c.packed, float64(c.packedBytes)/1e9)
 		if a.private > limit {
 			failure = fmt.Errorf("apply took %d MB of private memory, more than %d", a.private/1e6, limit/1e6)
@@ -132,11 +138,13 @@ func memory(tool, dir string, s sizes, keep bool) error {
 // sessions opens models of very many nodes before and after: one of an eighth of the layers, and the whole.
 func sessions(tool, dir string, s sizes, patience time.Duration) error {
 	fmt.Printf("experts of hidden %d, inner %d, %s\n\n", s.hidden, s.inner, s.dtype)
-	fmt.Println("| layers of experts | nodes | after apply | apply: seconds | private memory | onnxruntime opens it in | after apply in |")
+	fmt.Println("| layers of experts | nodes | after apply | apply: seconds | private memory | onnxruntime opens it " +
+		"in | after apply in |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
 	layers := s.layers
 	for _, s.layers = range []int{max(1, layers/8), layers} {
-		in, out := filepath.Join(dir, fmt.Sprintf("unrolled-%d.onnx", s.layers)), filepath.Join(dir, fmt.Sprintf("fused-%d.onnx", s.layers))
+		in, out := filepath.Join(dir, fmt.Sprintf("unrolled-%d.onnx", s.layers)),
+			filepath.Join(dir, fmt.Sprintf("fused-%d.onnx", s.layers))
 		if err := write(in, s); err != nil {
 			return err
 		}
@@ -155,7 +163,8 @@ func sessions(tool, dir string, s sizes, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("| %d of %d | %d | %d | %.1f | %.0f MB | %s | %s |\n", s.layers, s.experts, a.report.Input.Nodes, a.report.Output.Nodes,
+		fmt.Printf("| %d of %d | %d | %d | %.1f | %.0f MB | %s | %s |\n", s.layers, s.experts, a.report.Input.Nodes,
+			a.report.Output.Nodes,
 			a.seconds, float64(a.private)/1e6, before, after)
 	}
 	return nil

@@ -24,7 +24,8 @@ func (s sizes) expertBytes() int64 { return 3 * s.hidden * s.inner * int64(s.dty
 
 type values = []*onnx.Value
 
-// unrolled builds mixtures of experts the way TorchScript unrolls a list of modules, each with three weights of its own:
+// unrolled builds mixtures of experts the way TorchScript unrolls a list of modules, each with three weights of its
+// own:
 //
 //	for e, expert in enumerate(experts):
 //	    token, place = torch.where(ids == e)
@@ -44,7 +45,8 @@ func build(s sizes) (*onnx.Model, error) {
 	m := onnx.New(8, 17)
 	m.ProducerName = "bench/weights"
 	b := &unrolled{sizes: s, m: m, g: m.Graph, noise: newNoise(s), named: map[string]int{}}
-	typ := onnx.Type{DataType: s.dtype, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: s.hidden}}}
+	typ := onnx.Type{DataType: s.dtype, HasShape: true,
+		Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: s.hidden}}}
 	x := b.g.AddInput("hidden_states", typ)
 	for i := range s.layers {
 		b.scope = fmt.Sprintf("/layers.%d", i)
@@ -99,7 +101,8 @@ func (b *unrolled) cast(x *onnx.Value, to onnx.DataType) *onnx.Value {
 
 func (b *unrolled) norm(layer int, x *onnx.Value) *onnx.Value {
 	f := b.cast(x, onnx.Float)
-	mean := b.op("ReduceMean", values{b.op("Pow", values{f, b.float(2)})}, onnx.IntsAttr("axes", []int64{-1}), onnx.IntAttr("keepdims", 1))
+	mean := b.op("ReduceMean", values{b.op("Pow", values{f, b.float(2)})}, onnx.IntsAttr("axes", []int64{-1}),
+		onnx.IntAttr("keepdims", 1))
 	root := b.op("Sqrt", values{b.op("Add", values{mean, b.float(1e-6)})})
 	n := b.cast(b.op("Mul", values{f, b.op("Div", values{b.float(1), root})}), b.dtype)
 	return b.op("Mul", values{b.weight(fmt.Sprintf("layers.%d.norm.weight", layer), b.hidden), n})
@@ -112,9 +115,11 @@ func expertWeight(layer, expert int, which string) string {
 
 func (b *unrolled) mixture(layer int, h *onnx.Value) *onnx.Value {
 	x := b.op("Reshape", values{h, b.ints(-1, b.hidden)})
-	logits := b.op("MatMul", values{x, b.weight(fmt.Sprintf("layers.%d.router.weight", layer), b.hidden, int64(b.experts))})
+	logits := b.op("MatMul",
+		values{x, b.weight(fmt.Sprintf("layers.%d.router.weight", layer), b.hidden, int64(b.experts))})
 	scores := b.op("Softmax", values{b.cast(logits, onnx.Float)}, onnx.IntAttr("axis", -1))
-	top := b.ops("TopK", 2, values{scores, b.ints(int64(b.chosen))}, onnx.IntAttr("axis", -1), onnx.IntAttr("largest", 1), onnx.IntAttr("sorted", 1))
+	top := b.ops("TopK", 2, values{scores, b.ints(int64(b.chosen))}, onnx.IntAttr("axis", -1),
+		onnx.IntAttr("largest", 1), onnx.IntAttr("sorted", 1))
 	sum := b.op("ReduceSum", values{top[0], b.ints(-1)}, onnx.IntAttr("keepdims", 1))
 	weights := b.cast(b.op("Div", values{top[0], sum}), b.dtype)
 	zero, err := onnx.NewTensor("", b.dtype, []int64{1}, make([]byte, b.dtype.Bits()/8))
@@ -134,13 +139,15 @@ func (b *unrolled) mixture(layer int, h *onnx.Value) *onnx.Value {
 // expert adds what one expert gives for its tokens.
 func (b *unrolled) expert(layer, e int, x, weights, ids, y *onnx.Value) *onnx.Value {
 	at := b.op("NonZero", values{b.op("Equal", values{ids, b.constant(onnxScalar(int64(e)))})})
-	parts := b.ops("Split", 2, values{b.op("Transpose", values{at}, onnx.IntsAttr("perm", []int64{1, 0})), b.ints(1, 1)}, onnx.IntAttr("axis", 1))
+	parts := b.ops("Split", 2, values{b.op("Transpose", values{at}, onnx.IntsAttr("perm", []int64{1, 0})),
+		b.ints(1, 1)}, onnx.IntAttr("axis", 1))
 	token, place := b.op("Squeeze", values{parts[0], b.ints(1)}), b.op("Squeeze", values{parts[1], b.ints(1)})
 	in := b.op("Gather", values{x, token}, onnx.IntAttr("axis", 0))
 	gate := b.op("MatMul", values{in, b.weight(expertWeight(layer, e, "w1"), b.hidden, b.inner)})
 	act := b.op("Mul", values{gate, b.op("Sigmoid", values{gate})})
 	up := b.op("MatMul", values{in, b.weight(expertWeight(layer, e, "w3"), b.hidden, b.inner)})
-	out := b.op("MatMul", values{b.op("Mul", values{act, up}), b.weight(expertWeight(layer, e, "w2"), b.inner, b.hidden)})
+	out := b.op("MatMul",
+		values{b.op("Mul", values{act, up}), b.weight(expertWeight(layer, e, "w2"), b.inner, b.hidden)})
 
 	wide := b.op("Unsqueeze", values{weights, b.ints(2)})
 	shape := b.op("Shape", values{wide})

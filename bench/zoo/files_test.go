@@ -12,7 +12,8 @@ func TestExportsAndGoldens(t *testing.T) {
 	if _, err := exports(dir); err == nil || !strings.Contains(err.Error(), "holds .onnx files") {
 		t.Errorf("an empty folder: error %v", err)
 	}
-	for _, path := range []string{"models/a.onnx", "models/a.npz", "models/b.onnx", "models/b/test_data_set_0/input_0.pb", "models/c.onnx"} {
+	for _, path := range []string{"models/a.onnx", "models/a.npz", "models/b.onnx",
+		"models/b/test_data_set_0/input_0.pb", "models/c.onnx"} {
 		path = filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
-// Command zoo holds mojo-patch against a folder of real exports, DIR or DIR/models: every NAME.onnx has goldens, NAME.npz or
-// a folder NAME of ONNX test data (test_data_set_0, …). It patches the model, counts what was fused against truth.json, and runs the result in onnxruntime with the kernels,
-// in onnxruntime without them, and in the built-in evaluator, each against the goldens at every recorded shape.
+// Command zoo holds mojo-patch against a folder of real exports, DIR or DIR/models: every NAME.onnx has goldens,
+// NAME.npz or a folder NAME of ONNX test data (test_data_set_0, …). It patches the model, counts what was fused against
+// truth.json, and runs the result in onnxruntime with the kernels, in onnxruntime without them, and in the built-in
+// evaluator, each against the goldens at every recorded shape.
 //
 //	go run ./bench/zoo [-only REGEXP] [-library libonnxruntime.so] [-kernels libmojo_ops.so] DIR
 //
@@ -68,7 +69,8 @@ func run(dir, only string, r *runner) (bool, error) {
 		fmt.Println(row)
 		fused, all = fused.Plus(row.fused), all.Plus(row.all)
 	}
-	fmt.Printf("\n%d models: RMSNorm %d of %d, LayerNorm %d of %d, rotary %d of %d, GLU %d of %d, router %d of %d, MoE %d of %d.\n", count,
+	fmt.Printf("\n%d models: RMSNorm %d of %d, LayerNorm %d of %d, rotary %d of %d, GLU %d of %d, router %d of %d, "+
+		"MoE %d of %d.\n", count,
 		fused.RMSNorm, all.RMSNorm, fused.LayerNorm, all.LayerNorm, fused.Rope, all.Rope, fused.GLU, all.GLU,
 		fused.Router, all.Router, fused.MoE, all.MoE)
 	return good && count > 0, nil

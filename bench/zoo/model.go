@@ -53,7 +53,8 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	}
 	original := evaluate(m, cases)
 	before := len(m.Graph.Nodes)
-	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels), rewrite.WithInline(rewrite.InlineAuto))
+	report, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.WithLibrary(r.kernels),
+		rewrite.WithInline(rewrite.InlineAuto))
 	if err != nil {
 		return fail(err)
 	}
@@ -68,14 +69,16 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	w.fused, w.all = got, want
 	w.cells = append(w.cells, fmt.Sprintf("%d → %d", before, len(m.Graph.Nodes)),
 		of(got.RMSNorm, want.RMSNorm, known), of(got.LayerNorm, want.LayerNorm, known), of(got.Rope, want.Rope, known),
-		of(got.GLU, want.GLU, known), of(got.Router, want.Router, known), of(got.MoE, want.MoE, known), fmt.Sprintf("%d (%d)", checked, refused))
+		of(got.GLU, want.GLU, known), of(got.Router, want.Router, known), of(got.MoE, want.MoE, known),
+		fmt.Sprintf("%d (%d)", checked, refused))
 	broken := r.broken(file, cases, original)
 	if broken != "" {
 		original = result{text: original.text, ok: true}
 	}
 	results := []result{
 		r.session(patched, file, cases, true, ort.OptimizeAll), r.session(patched, file, cases, true, ort.OptimizeNone),
-		r.session(patched, file, cases, false, ort.OptimizeAll), r.session(patched, file, cases, false, ort.OptimizeNone),
+		r.session(patched, file, cases, false, ort.OptimizeAll),
+		r.session(patched, file, cases, false, ort.OptimizeNone),
 		evaluate(m, cases), original,
 	}
 	verdict := "ok"
@@ -108,8 +111,8 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	return w
 }
 
-// broken says why nothing reproduces the goldens with the model as it was exported, judged by onnxruntime and by what the
-// evaluator made of it; empty if one of them does.
+// broken says why nothing reproduces the goldens with the model as it was exported, judged by onnxruntime and by what
+// the evaluator made of it; empty if one of them does.
 func (r *runner) broken(file string, cases []golden.Case, evaluated result) string {
 	if evaluated.ok {
 		return ""
@@ -154,7 +157,8 @@ type result struct {
 	ok          bool
 }
 
-// session runs the patched model in onnxruntime. Where that fails and the original fails as well, the runtime is to blame.
+// session runs the patched model in onnxruntime. Where that fails and the original fails as well, the runtime is to
+// blame.
 func (r *runner) session(patched, original string, cases []golden.Case, kernels bool, level ort.Optimization) result {
 	options := []ort.Option{ort.WithLibrary(r.library), ort.WithOptimization(level), ort.WithThreads(2)}
 	plain := options[:len(options):len(options)]
@@ -168,7 +172,8 @@ func (r *runner) session(patched, original string, cases []golden.Case, kernels 
 		return got
 	}
 	if _, originalErr := runAll(original, cases, plain); originalErr != nil {
-		return result{"not run", "onnxruntime does not run the original either: " + strings.TrimPrefix(failed(originalErr).text, original+": "), true}
+		return result{"not run", "onnxruntime does not run the original either: " +
+			strings.TrimPrefix(failed(originalErr).text, original+": "), true}
 	}
 	return failed(err)
 }

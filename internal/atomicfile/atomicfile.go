@@ -1,5 +1,5 @@
-// Package atomicfile keeps track of files that are written under temporary names, so that a program that is interrupted can
-// remove them before it exits, and so that those of a program that was killed are recognised later.
+// Package atomicfile keeps track of files that are written under temporary names, so that a program that is interrupted
+// can remove them before it exits, and so that those of a program that was killed are recognised later.
 package atomicfile
 
 import (
@@ -37,7 +37,8 @@ func CreateKind(path, kind string) (*os.File, error) {
 	}
 }
 
-// Link returns a file a second, temporary name, which is tracked, in the folder of path. It is for use within Commit alone.
+// Link returns a file a second, temporary name, which is tracked, in the folder of path. It is for use within Commit
+// alone.
 func Link(file, path, kind string) (string, error) {
 	for i := 0; ; i++ {
 		name := temporaryName(path, kind, i)

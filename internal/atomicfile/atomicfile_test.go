@@ -25,7 +25,8 @@ func TestEverythingUnderWayIsRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{filepath.Join(folder, "x"), filepath.Join(dir, "tracked"), filepath.Join(dir, "kept")} {
+	for _, name := range []string{filepath.Join(folder, "x"), filepath.Join(dir, "tracked"),
+		filepath.Join(dir, "kept")} {
 		if err := os.WriteFile(name, nil, 0o666); err != nil {
 			t.Fatal(err)
 		}

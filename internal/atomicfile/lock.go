@@ -88,8 +88,8 @@ func (l *Lock) Release() error {
 	return errors.Join(Remove(l.file.Name()), l.file.Close()) // in this order: a released file must not stay
 }
 
-// Leftovers lists the temporary files of the output that dead runs left. It lists none where files cannot be locked, for
-// there they may be of a run that is alive.
+// Leftovers lists the temporary files of the output that dead runs left. It lists none where files cannot be locked,
+// for there they may be of a run that is alive.
 func (l *Lock) Leftovers() ([]string, error) {
 	if !l.alone {
 		return nil, nil

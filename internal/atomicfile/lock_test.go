@@ -31,7 +31,8 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{".model.onnx.12-0.tmp", ".model.onnx.12-1.data.tmp", ".model.onnx.data.12-0.tmp", "model.onnx.12-0.tmp",
+	for _, name := range []string{".model.onnx.12-0.tmp", ".model.onnx.12-1.data.tmp", ".model.onnx.data.12-0.tmp",
+		"model.onnx.12-0.tmp",
 		".model.onnx.tmp", ".other.onnx.12-0.tmp", ".model.onnx.12-0.tmp.onnx"} {
 		write(name)
 	}
@@ -44,7 +45,8 @@ func TestLock(t *testing.T) {
 	}
 	own.Close()
 	list, err := l.Leftovers()
-	if err != nil || len(list) != 2 || filepath.Base(list[0]) != ".model.onnx.12-0.tmp" || filepath.Base(list[1]) != ".model.onnx.12-1.data.tmp" {
+	if err != nil || len(list) != 2 || filepath.Base(list[0]) != ".model.onnx.12-0.tmp" ||
+		filepath.Base(list[1]) != ".model.onnx.12-1.data.tmp" {
 		t.Errorf("leftovers %v, %v", list, err)
 	}
 	if err := errors.Join(Remove(own.Name()), l.Release()); err != nil {
@@ -66,7 +68,8 @@ func TestFoldersOfTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	past := time.Now().Add(-time.Hour)
-	for _, name := range []string{alive, filepath.Join(dir, "probe-123"), filepath.Join(dir, "probe-name"), filepath.Join(dir, "probe-124")} {
+	for _, name := range []string{alive, filepath.Join(dir, "probe-123"), filepath.Join(dir, "probe-name"),
+		filepath.Join(dir, "probe-124")} {
 		os.Mkdir(name, 0o777)
 		if name != filepath.Join(dir, "probe-124") { // which is young
 			os.Chtimes(name, past, past)

@@ -26,7 +26,8 @@ func Safetensors(path string, tensors []Tensor) error {
 		for _, x := range t.Data {
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
 		}
-		header[t.Name] = map[string]any{"dtype": "F32", "shape": append([]int64{}, t.Dims...), "data_offsets": []int{begin, len(data)}}
+		header[t.Name] = map[string]any{"dtype": "F32", "shape": append([]int64{}, t.Dims...),
+			"data_offsets": []int{begin, len(data)}}
 	}
 	text, err := json.Marshal(header)
 	if err != nil {

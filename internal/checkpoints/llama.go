@@ -11,10 +11,12 @@ import (
 )
 
 // projections are the linear layers of a layer of Llama, in the order in which they run.
-var projections = []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
+var projections = []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+	"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
 
-// Llama returns the weights of an exported Llama as its checkpoint has them, sorted by name: the products with constants, in the
-// order of the graph, are its linear layers and last the head, [in, out] in the graph; the rest is called what it is.
+// Llama returns the weights of an exported Llama as its checkpoint has them, sorted by name: the products with
+// constants, in the order of the graph, are its linear layers and last the head, [in, out] in the graph; the rest is
+// called what it is.
 func Llama(m *onnx.Model) ([]Tensor, error) {
 	var list []Tensor
 	count := 0
@@ -52,14 +54,18 @@ func Llama(m *onnx.Model) ([]Tensor, error) {
 }
 
 // ggufNames are llama.cpp's for the ends of the names above.
-var ggufNames = strings.NewReplacer("model.layers.", "blk.", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k", "self_attn.v_proj", "attn_v",
-	"self_attn.o_proj", "attn_output", "mlp.gate_proj", "ffn_gate", "mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down",
-	"input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm", "model.norm", "output_norm", "model.embed_tokens", "token_embd", "lm_head", "output")
+var ggufNames = strings.NewReplacer("model.layers.", "blk.", "self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k",
+	"self_attn.v_proj", "attn_v",
+	"self_attn.o_proj", "attn_output", "mlp.gate_proj", "ffn_gate", "mlp.up_proj", "ffn_up", "mlp.down_proj",
+	"ffn_down",
+	"input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm", "model.norm", "output_norm",
+	"model.embed_tokens", "token_embd", "lm_head", "output")
 
-// LlamaGGUF returns the tensors as llama.cpp's conversion stores them, with the metadata: the rows of q and k are reordered,
-// reshape(heads, 2, d/2, in).swapaxes(1, 2).
+// LlamaGGUF returns the tensors as llama.cpp's conversion stores them, with the metadata: the rows of q and k are
+// reordered, reshape(heads, 2, d/2, in).swapaxes(1, 2).
 func LlamaGGUF(tensors []Tensor, heads, kv int) (metadata map[string]any, list []Tensor) {
-	metadata = map[string]any{"general.architecture": "llama", "llama.attention.head_count": heads, "llama.attention.head_count_kv": kv}
+	metadata = map[string]any{"general.architecture": "llama", "llama.attention.head_count": heads,
+		"llama.attention.head_count_kv": kv}
 	for _, t := range tensors {
 		t.Name = ggufNames.Replace(t.Name)
 		switch {

@@ -24,13 +24,15 @@ func TestFloat16(t *testing.T) {
 	for _, v := range values {
 		h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
 	}
-	if got, want := hex.EncodeToString(h.Sum(nil)), "f4fdd084f85448d28c84f20fabf4022ba938e40b7f382d2727dec6f41ac6267a"; got != want {
+	if got, want := hex.EncodeToString(h.Sum(nil)),
+		"f4fdd084f85448d28c84f20fabf4022ba938e40b7f382d2727dec6f41ac6267a"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 func TestNoReader(t *testing.T) {
-	for _, kind := range []onnx.DataType{onnx.Undefined, onnx.String, onnx.Complex64, onnx.Complex128, onnx.Int4, onnx.Float4E2M1, onnx.Float6E2M3} {
+	for _, kind := range []onnx.DataType{onnx.Undefined, onnx.String, onnx.Complex64, onnx.Complex128, onnx.Int4,
+		onnx.Float4E2M1, onnx.Float6E2M3} {
 		if ReaderOf(kind) != nil {
 			t.Errorf("%s has a reader", kind)
 		}

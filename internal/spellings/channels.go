@@ -182,7 +182,8 @@ func (c channels) weave(a, b *onnx.Value) *onnx.Value {
 		return c.flat(c.op("Transpose", pairs, onnx.IntsAttr("perm", perm)))
 	}
 	axis := c.lastAxis(c.rank + 1)
-	stack := c.op("Concat", c.op("Unsqueeze", a, c.ints(axis)), c.op("Unsqueeze", b, c.ints(axis)), onnx.IntAttr("axis", c.lastAxis(c.rank+1)))
+	stack := c.op("Concat", c.op("Unsqueeze", a, c.ints(axis)), c.op("Unsqueeze", b, c.ints(axis)),
+		onnx.IntAttr("axis", c.lastAxis(c.rank+1)))
 	return c.flat(stack)
 }
 
@@ -190,7 +191,8 @@ func (c channels) weave(a, b *onnx.Value) *onnx.Value {
 func (c channels) flat(x *onnx.Value) *onnx.Value {
 	if c.chance(3) {
 		rows := c.op("Slice", c.op("Shape", x), c.ints(0), c.ints(-2))
-		return c.op("Reshape", x, c.op("Concat", rows, c.ints(choose(c.writer, -1, int64(c.size))), onnx.IntAttr("axis", 0)))
+		return c.op("Reshape", x, c.op("Concat", rows, c.ints(choose(c.writer, -1, int64(c.size))),
+			onnx.IntAttr("axis", 0)))
 	}
 	return c.op("Reshape", x, c.ints(append(make([]int64, c.rank-1), choose(c.writer, -1, int64(c.size)))...))
 }

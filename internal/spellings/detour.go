@@ -9,12 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// detours changes the spelling of a finished model and not its meaning: operands change places, nodes that together change
-// nothing come between, subgraphs are computed twice, inner values get other
-// readers, which read reports.
+// detours changes the spelling of a finished model and not its meaning: operands change places, nodes that together
+// change nothing come between, subgraphs are computed twice, inner values get other readers, which read reports.
 func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 	p := []float64{0, 0, 0.08, 0.2}[r.IntN(4)]
-	d := &detourer{r: r, opset: m.Opset(""), empty: w.empty, routed: w.routed, facts: infer.Analyze(m), known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
+	d := &detourer{r: r, opset: m.Opset(""), empty: w.empty, routed: w.routed, facts: infer.Analyze(m),
+		known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
 	for _, g := range m.Graphs() {
 		d.g, d.function = g, slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Body == g })
 		for range 3 {
@@ -171,7 +171,8 @@ func (d *detourer) transposed(v *onnx.Value, rank int) *onnx.Value {
 func (d *detourer) duplicate(p float64) {
 	for _, n := range slices.Clone(d.g.Nodes) {
 		for i, v := range n.Inputs {
-			if v == nil || v.Producer == nil || v.Producer.Graph != d.g || len(v.Uses()) < 2 || len(v.Producer.Subgraphs()) > 0 ||
+			if v == nil || v.Producer == nil || v.Producer.Graph != d.g || len(v.Uses()) < 2 ||
+				len(v.Producer.Subgraphs()) > 0 ||
 				v.Producer.Domain != "" || !d.repeats(v.Producer) || d.r.Float64() >= 2*p {
 				continue
 			}
@@ -182,9 +183,10 @@ func (d *detourer) duplicate(p float64) {
 	d.insert()
 }
 
-// repeated lists what is computed again in blocks that send tokens to experts: what exporters write wherever it is needed. (They make a
-// choice of experts, and what an expert does, once.)
-var repeated = map[string]bool{"Shape": true, "Constant": true, "Cast": true, "Reshape": true, "Unsqueeze": true, "Squeeze": true, "Identity": true,
+// repeated lists what is computed again in blocks that send tokens to experts: what exporters write wherever it is
+// needed. (They make a choice of experts, and what an expert does, once.)
+var repeated = map[string]bool{"Shape": true, "Constant": true, "Cast": true, "Reshape": true, "Unsqueeze": true,
+	"Squeeze": true, "Identity": true,
 	"Transpose": true, "Expand": true, "Tile": true, "Flatten": true, "Concat": true, "Slice": true, "Equal": true,
 	"ConstantOfShape": true, "Range": true}
 
@@ -201,7 +203,8 @@ func (d *detourer) again(v *onnx.Value) *onnx.Value {
 	p := v.Producer
 	in := slices.Clone(p.Inputs)
 	for i, u := range in {
-		if u != nil && u.Producer != nil && u.Producer.Graph == d.g && len(u.Producer.Subgraphs()) == 0 && d.repeats(u.Producer) && d.r.IntN(2) == 0 {
+		if u != nil && u.Producer != nil && u.Producer.Graph == d.g && len(u.Producer.Subgraphs()) == 0 &&
+			d.repeats(u.Producer) && d.r.IntN(2) == 0 {
 			in[i] = d.again(u)
 		}
 	}

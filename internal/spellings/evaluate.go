@@ -58,8 +58,8 @@ func evaluate(m *onnx.Model, magnitude float64, exact bool) (map[string]*referen
 // leastChange is the part of the greatest magnitude by which a changed result differs.
 const leastChange = 1e-3
 
-// differ reports whether the changed model runs on all inputs and its block gives other results for some. (The outputs behind the
-// first are inner values.)
+// differ reports whether the changed model runs on all inputs and its block gives other results for some. (The outputs
+// behind the first are inner values.)
 func differ(m, changed *onnx.Model) bool {
 	differs := false
 	for _, magnitude := range magnitudes {
@@ -78,7 +78,8 @@ func differ(m, changed *onnx.Model) bool {
 	return differs
 }
 
-// Same reports whether a rewritten model of a block of the kind gives the results of the original one within rounding; the error says where not.
+// Same reports whether a rewritten model of a block of the kind gives the results of the original one within rounding;
+// the error says where not.
 func Same(k Kind, m, rewritten *onnx.Model) error {
 	typ, _ := m.Graph.Inputs[0].Type()
 	for _, exact := range []bool{true, false} {
@@ -108,7 +109,8 @@ func Same(k Kind, m, rewritten *onnx.Model) error {
 					t = typ.DataType
 				}
 				if allowed := tolerance(k, t, exact, scale); d > allowed {
-					return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed (inputs of magnitude %g, exact %v)",
+					return fmt.Errorf("output %q differs by %.3g, its greatest magnitude being %.3g and %.3g allowed "+
+						"(inputs of magnitude %g, exact %v)",
 						name, d, scale, allowed, magnitude, exact)
 				}
 			}
@@ -117,8 +119,8 @@ func Same(k Kind, m, rewritten *onnx.Model) error {
 	return nil
 }
 
-// tolerance is what results of a greatest magnitude may differ by: some units in the last place, or, without roundings, what
-// the constants of gelu are off in a half type.
+// tolerance is what results of a greatest magnitude may differ by: some units in the last place, or, without roundings,
+// what the constants of gelu are off in a half type.
 func tolerance(k Kind, t onnx.DataType, exact bool, magnitude float64) float64 {
 	if exact && (t == onnx.Float || k.Pattern != "GeGLU" && k.Pattern != "MoE") {
 		return 2e-6 * magnitude

@@ -108,7 +108,9 @@ func (r *routed) of(l *linear, stack *onnx.Value, i any) *onnx.Value {
 		for j := range sizes {
 			sizes[j] = 1
 		}
-		r.alike(0, func() { l.splits[cut] = r.ops("Split", r.experts, stack, r.ints(sizes...), onnx.IntAttr("axis", 0)) })
+		r.alike(0, func() {
+			l.splits[cut] = r.ops("Split", r.experts, stack, r.ints(sizes...), onnx.IntAttr("axis", 0))
+		})
 	}
 	return r.op("Squeeze", l.splits[cut][at], r.ints(0))
 }
@@ -178,7 +180,8 @@ func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear)
 // activate writes what an expert does between its products; up is nil where there is no gate.
 func (r *routed) activate(e *expert, gate, up *onnx.Value, act string) *onnx.Value {
 	// Experts without a gate, SiLU with a factor, and a magnitude of what is never negative.
-	r.smaller = r.smaller || r.change == "up missing" || r.change == "tanh in place of erf" || r.change == "magnitude of the activation" && act == "relu"
+	r.smaller = r.smaller || r.change == "up missing" || r.change == "tanh in place of erf" ||
+		r.change == "magnitude of the activation" && act == "relu"
 	if act == "clamped" && up != nil {
 		return r.clampedSwiGLU(gate, up, e.clamping)
 	}
@@ -215,7 +218,8 @@ func (r *routed) result(y *onnx.Value) []*onnx.Value {
 	if r.tokens != r.x {
 		shape := r.op("Shape", r.tokens)
 		if r.chance(2) {
-			shape = r.op("Concat", r.op("Slice", shape, r.ints(0), r.ints(2)), r.ints(int64(r.hidden)), onnx.IntAttr("axis", 0))
+			shape = r.op("Concat", r.op("Slice", shape, r.ints(0), r.ints(2)), r.ints(int64(r.hidden)),
+				onnx.IntAttr("axis", 0))
 		}
 		y = r.op("Reshape", y, shape)
 	}

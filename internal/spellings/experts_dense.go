@@ -62,7 +62,8 @@ func writeDense(w *writer) []*onnx.Value {
 			g = r.op("Mul", g, g)
 		case i == 1 && r.wrong("an expert that serves two tokens"):
 			one := r.cast(r.hit(i), onnx.Float)
-			full := r.op("Less", r.op("CumSum", one, r.constant(scalarInt(0))), r.floats(onnx.Float, []int{}, []float64{2.5}))
+			full := r.op("Less", r.op("CumSum", one, r.constant(scalarInt(0))),
+				r.floats(onnx.Float, []int{}, []float64{2.5}))
 			g = r.op("Mul", g, r.cast(full, r.typ))
 		case i == 1 && r.wrong("weights of the next token for an expert"):
 			g = r.nextRow(g)
@@ -87,7 +88,8 @@ func (r *routed) total(parts []*onnx.Value) *onnx.Value {
 		for i, v := range parts {
 			parts[i] = r.op("Unsqueeze", v, r.ints(0))
 		}
-		return r.reduce("ReduceSum", r.op("Concat", append(anyList(parts), onnx.IntAttr("axis", 0))...), []int64{0}, false)
+		return r.reduce("ReduceSum", r.op("Concat", append(anyList(parts), onnx.IntAttr("axis", 0))...), []int64{0},
+			false)
 	}
 	y := parts[0]
 	for _, v := range parts[1:] {
@@ -119,7 +121,8 @@ func (r *routed) hit(i any) *onnx.Value {
 	return r.cast(r.reduce("ReduceMax", r.cast(r.is(i), t), []int64{r.lastAxis(2)}, true), onnx.Bool)
 }
 
-// gates returns for each expert, a number or a value without axes, the column [T, 1] of weights, 0 for tokens that did not choose it.
+// gates returns for each expert, a number or a value without axes, the column [T, 1] of weights, 0 for tokens that did
+// not choose it.
 func (r *routed) gates(split bool) func(i any) *onnx.Value {
 	weights := r.weightsOf()
 	if all := r.allGates(weights, r.r.IntN(4)); all != nil {
@@ -157,7 +160,8 @@ func (r *routed) allGates(weights *onnx.Value, form int) *onnx.Value {
 		hot := r.op("OneHot", r.ids, r.ints(int64(r.experts)), r.floats(r.typ, []int{2}, []float64{0, 1}))
 		return r.reduce("ReduceSum", r.product(hot, r.op("Unsqueeze", weights, r.ints(-1))), []int64{1}, false)
 	case 1: // scatter
-		shape := r.op("Concat", r.op("Slice", r.op("Shape", r.ids), r.ints(0), r.ints(1)), r.ints(int64(r.experts)), onnx.IntAttr("axis", 0))
+		shape := r.op("Concat", r.op("Slice", r.op("Shape", r.ids), r.ints(0), r.ints(1)), r.ints(int64(r.experts)),
+			onnx.IntAttr("axis", 0))
 		zeros := r.op("Expand", r.floats(r.typ, []int{1}, []float64{0}), shape)
 		return r.op("ScatterElements", zeros, r.ids, weights, onnx.IntAttr("axis", 1))
 	}

@@ -124,7 +124,8 @@ func (r *routed) finish(y *onnx.Value) *onnx.Value {
 	weights := r.weights
 	switch {
 	case r.wrong("outputs normed"):
-		y = r.op("Div", y, r.op("Add", r.reduce("ReduceL2", y, []int64{-1}, true), r.floats(r.typ, []int{}, []float64{1})))
+		y = r.op("Div", y, r.op("Add", r.reduce("ReduceL2", y, []int64{-1}, true),
+			r.floats(r.typ, []int{}, []float64{1})))
 	case r.wrong("magnitude of the outputs"):
 		y = r.op("Abs", y)
 	case r.outside("weights of the next token"):

@@ -31,9 +31,11 @@ func newSorted(r *routed) sorted {
 	}
 	if r.opset >= 16 && r.chance(2) {
 		zeros := r.constant(onnx.NewInt64s("zeros", make([]int64, r.experts)))
-		s.counts = r.op("ScatterElements", zeros, s.expert, r.op("Expand", r.ints(1), number), onnx.IntAttr("axis", 0), onnx.StringAttr("reduction", "add"))
+		s.counts = r.op("ScatterElements", zeros, s.expert, r.op("Expand", r.ints(1), number), onnx.IntAttr("axis", 0),
+			onnx.StringAttr("reduction", "add"))
 	} else {
-		s.counts = r.reduce("ReduceSum", r.op("OneHot", s.flat, r.ints(int64(r.experts)), r.ints(0, 1)), []int64{0}, false)
+		s.counts = r.reduce("ReduceSum", r.op("OneHot", s.flat, r.ints(int64(r.experts)), r.ints(0, 1)), []int64{0},
+			false)
 	}
 	if r.wrong("numbers of choices in the other order") {
 		s.counts = r.op("Slice", s.counts, r.ints(-1), r.ints(-int64(r.experts)-1), r.ints(0), r.ints(-1))
@@ -138,7 +140,8 @@ func (s sorted) back(y *onnx.Value) *onnx.Value {
 		if s.k > 1 && s.wrong("rows put in the place of others") {
 			add = nil
 		}
-		zeros := s.op("ConstantOfShape", s.op("Shape", s.x), onnx.TensorAttr("value", tensor(s.typ, []int{1}, []float64{0})))
+		zeros := s.op("ConstantOfShape", s.op("Shape", s.x),
+			onnx.TensorAttr("value", tensor(s.typ, []int{1}, []float64{0})))
 		if s.chance(2) {
 			token = s.op("Expand", token, s.op("Shape", y))
 			return s.op("ScatterElements", append([]any{zeros, token, y, onnx.IntAttr("axis", 0)}, add...)...)

@@ -70,7 +70,8 @@ func (x indexed) run(i any, expert func(rows *onnx.Value) *onnx.Value) (y, token
 		at := x.op("Add", x.op("Mul", token, x.ints(int64(x.k))), place)
 		w = x.op("Gather", x.op("Reshape", x.weights, x.ints(-1)), at)
 	} else {
-		at := x.op("Concat", x.op("Unsqueeze", token, x.ints(1)), x.op("Unsqueeze", place, x.ints(1)), onnx.IntAttr("axis", 1))
+		at := x.op("Concat", x.op("Unsqueeze", token, x.ints(1)), x.op("Unsqueeze", place, x.ints(1)),
+			onnx.IntAttr("axis", 1))
 		w = x.op("GatherND", x.weights, at)
 	}
 	return x.product(y, x.op("Unsqueeze", w, x.ints(x.lastAxis(2)))), token

@@ -58,7 +58,8 @@ func writeLoop(w *writer) []*onnx.Value {
 	return r.result(r.op("Loop", r.constant(scalarInt(int64(rounds))), omitted, zeros, onnx.GraphAttr("body", body)))
 }
 
-// writeTogether writes experts that all work on all tokens in products of three axes: [experts, T, n] or [T, experts, n].
+// writeTogether writes experts that all work on all tokens in products of three axes: [experts, T, n] or [T, experts,
+// n].
 func writeTogether(w *writer) []*onnx.Value {
 	r := newRouted(w, "")
 	e := r.newExpert(true)

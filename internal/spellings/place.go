@@ -47,7 +47,8 @@ type dim struct {
 	size int
 }
 
-// enter opens the graph of the block, and gives the values as they are called there. All that the block reads must be named.
+// enter opens the graph of the block, and gives the values as they are called there. All that the block reads must be
+// named.
 func (w *writer) enter(values ...*onnx.Value) []*onnx.Value {
 	for i, v := range values {
 		if v.Const == nil && w.chance(3) { // not an input, but computed
@@ -97,7 +98,8 @@ func (w *writer) leave(results []*onnx.Value) {
 			results[i] = w.g.NewValue("If")
 		}
 		yes := w.m.Graph.AddInitializer(must(reference.NewInts(onnx.Bool, []int{}, []int64{1}).ToONNX("yes")))
-		w.g.AddNode("If", []*onnx.Value{yes}, results, &onnx.Attribute{Name: "then_branch", Type: onnx.AttrGraph, Graph: s},
+		w.g.AddNode("If", []*onnx.Value{yes}, results,
+			&onnx.Attribute{Name: "then_branch", Type: onnx.AttrGraph, Graph: s},
 			&onnx.Attribute{Name: "else_branch", Type: onnx.AttrGraph, Graph: e})
 	case inLoop:
 		going := s.NewValue("inner_still_going")
@@ -108,7 +110,8 @@ func (w *writer) leave(results []*onnx.Value) {
 			results[i] = w.g.NewValue("Loop")
 		}
 		rounds := w.g.AddInitializer(must(reference.NewInts(onnx.Int64, []int{}, []int64{2}).ToONNX("rounds")))
-		w.g.AddNode("Loop", []*onnx.Value{rounds, nil}, results, &onnx.Attribute{Name: "body", Type: onnx.AttrGraph, Graph: s})
+		w.g.AddNode("Loop", []*onnx.Value{rounds, nil}, results,
+			&onnx.Attribute{Name: "body", Type: onnx.AttrGraph, Graph: s})
 	case inFunction:
 		for i, v := range results {
 			s.AddOutput(v)

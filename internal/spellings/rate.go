@@ -38,8 +38,8 @@ func (r *Rate) fail(s *Spelling, format string, args ...any) {
 	r.Failures = append(r.Failures, &Failure{s, fmt.Sprintf(format, args...)})
 }
 
-// Measure patches n spellings of a kind, whose seeds are first and the next ones, as many changes of meaning, and a third as
-// many models with an edit of any kind.
+// Measure patches n spellings of a kind, whose seeds are first and the next ones, as many changes of meaning, and a
+// third as many models with an edit of any kind.
 func Measure(k Kind, first uint64, n int) *Rate {
 	r := &Rate{Kind: k}
 	for i := range n {
@@ -126,7 +126,8 @@ func (r *Rate) edit(k Kind, seed uint64) {
 
 // Table writes the rates in Markdown.
 func Table(w io.Writer, rates []*Rate) {
-	fmt.Fprintln(w, "| block | spellings | found | fused | changes of meaning | fused | other edits | a block still | other results |")
+	fmt.Fprintln(w, "| block | spellings | found | fused | changes of meaning | fused | other edits | a block still "+
+		"| other results |")
 	fmt.Fprintln(w, "| --- "+strings.Repeat("| ---: ", 8)+"|")
 	for _, r := range rates {
 		fmt.Fprintf(w, "| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", r.Kind.Name, r.Spellings, r.Found, r.Fused,

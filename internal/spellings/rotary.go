@@ -2,7 +2,8 @@ package spellings
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// rope holds what the writers of rotary embeddings share: x with n rotated channels and other ones before or behind them.
+// rope holds what the writers of rotary embeddings share: x with n rotated channels and other ones before or behind
+// them.
 type rope struct {
 	channels    // the rotated ones
 	x, cos, sin *onnx.Value
@@ -110,7 +111,8 @@ func (w *writer) heads(dims []dim) *onnx.Value {
 	return w.op("Transpose", w.input("x", w.typ, before), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 }
 
-// normedHeads declares x, which is normalised where the block is entered: before its heads go before the positions, or behind that.
+// normedHeads declares x, which is normalised where the block is entered: before its heads go before the positions, or
+// behind that.
 func (w *writer) normedHeads(dims []dim) (x *onnx.Value, enter func(...*onnx.Value) []*onnx.Value) {
 	before, move := dims, len(dims) == 4 && w.chance(2)
 	if move {

@@ -44,7 +44,8 @@ func writeComplexRotary(w *writer) []*onnx.Value {
 		q = w.op("Add", w.op("Mul", re, re), w.op("Mul", im, im))
 	}
 	axis := w.ints(-1)
-	pairs := w.op("Concat", w.op("Unsqueeze", p, axis), w.op("Unsqueeze", q, axis), onnx.IntAttr("axis", choose(w, -1, int64(rank))))
+	pairs := w.op("Concat", w.op("Unsqueeze", p, axis), w.op("Unsqueeze", q, axis),
+		onnx.IntAttr("axis", choose(w, -1, int64(rank))))
 	return []*onnx.Value{c.flat(pairs)}
 }
 
@@ -74,7 +75,8 @@ func writeRotaryEmbedding(w *writer) []*onnx.Value {
 		positions = w.m.Graph.AddInitializer(t)
 		table = []dim{{"", 9}, {"", rotated / 2}}
 	}
-	read := []*onnx.Value{w.input("x", w.typ, dims), w.input("cos_table", w.typ, table), w.input("sin_table", w.typ, table)}
+	read := []*onnx.Value{w.input("x", w.typ, dims), w.input("cos_table", w.typ, table),
+		w.input("sin_table", w.typ, table)}
 	if positions != nil {
 		read = append(read, positions)
 	}

@@ -17,7 +17,8 @@ type routed struct {
 	after         after
 	onto          bool // the result is added to the tokens
 	fixed         bool // no edit is offered for what is being written
-	many          bool // the block is the experts, not the router: their sum leaves no axis of one place, at which it might end
+	// the block is the experts, not the router: their sum leaves no axis of one place, at which it might end
+	many bool
 }
 
 // wrong is the writer's, where edits are offered.
@@ -26,8 +27,8 @@ func (r *routed) wrong(name string) bool { return !r.fixed && r.writer.wrong(nam
 // outside is the writer's, likewise.
 func (r *routed) outside(name string) bool { return !r.fixed && r.writer.outside(name) }
 
-// newRouted writes the inputs and a router of a form, of which edits are offered; of any form and without edits for "": experts
-// are the same behind another router.
+// newRouted writes the inputs and a router of a form, of which edits are offered; of any form and without edits for "":
+// experts are the same behind another router.
 func newRouted(w *writer, form string) *routed {
 	r := &routed{writer: w, fixed: form == "", many: form == "", hidden: choose(w, 4, 6), inner: choose(w, 9, 11),
 		experts: choose(w, 4, 4, 6, 8), k: choose(w, 2, 2, 3), after: newAfter(w), onto: form == "" && w.chance(4)}

@@ -16,7 +16,8 @@ func (r *routed) grouped(scores *onnx.Value) *onnx.Value {
 	c := channels{r.writer, 2, r.experts}
 	var parts *onnx.Value // [T, groups, experts of one]
 	if r.wrong("groups of every n-th expert") {
-		parts = r.op("Transpose", c.reshaped(scores, int64(size), int64(count)), onnx.IntsAttr("perm", []int64{0, 2, 1}))
+		parts = r.op("Transpose", c.reshaped(scores, int64(size), int64(count)),
+			onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	} else {
 		parts = c.reshaped(scores, int64(count), int64(size))
 	}

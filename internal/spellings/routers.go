@@ -55,7 +55,8 @@ func (r *routed) router(form string) {
 	r.scale()
 }
 
-// logits writes the product that the scores come from. Weights are small, so that no score is rounded to one or to zero.
+// logits writes the product that the scores come from. Weights are small, so that no score is rounded to one or to
+// zero.
 func (r *routed) logits() *onnx.Value {
 	x, t := r.x, onnx.Float
 	if r.half() {
@@ -72,7 +73,8 @@ func (r *routed) logits() *onnx.Value {
 	case 1:
 		y = r.add(r.op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts)), r.random(t, 0.2, r.experts))
 	case 2:
-		y = r.op("MatMul", x, r.op("Transpose", r.random(t, 0.15, r.experts, r.hidden), onnx.IntsAttr("perm", []int64{1, 0})))
+		y = r.op("MatMul", x,
+			r.op("Transpose", r.random(t, 0.15, r.experts, r.hidden), onnx.IntsAttr("perm", []int64{1, 0})))
 	default:
 		y = r.op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts))
 	}

@@ -51,14 +51,15 @@ func spell(k Kind, seed uint64, change string) (*Spelling, []string) {
 	w.change = change
 	w.leave(k.write(w))
 	read := detours(w.m, newRand(k.Name, seed, "detours"), w)
-	return &Spelling{Kind: k, Seed: seed, Model: w.m, Change: change, Smaller: w.smaller, Read: read, Place: w.place.String()}, w.offered
+	return &Spelling{Kind: k, Seed: seed, Model: w.m, Change: change, Smaller: w.smaller, Read: read,
+		Place: w.place.String()}, w.offered
 }
 
 // maxTries bounds how often an edit is drawn that has no effect.
 const maxTries = 20
 
-// Change writes the spelling of the seed with one edit of its writer, and the unchanged one. The edit is drawn again until
-// the results differ; an error says that none did. Both are nil where the writer knows of no edit.
+// Change writes the spelling of the seed with one edit of its writer, and the unchanged one. The edit is drawn again
+// until the results differ; an error says that none did. Both are nil where the writer knows of no edit.
 func Change(k Kind, seed uint64) (changed, unchanged *Spelling, err error) {
 	unchanged, offered := spell(k, seed, "")
 	r := newRand(k.Name, seed, "change")

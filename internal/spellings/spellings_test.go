@@ -14,7 +14,8 @@ import (
 
 var (
 	count = flag.Int("spellings", 300, "spellings and changes of meaning of each kind")
-	seed  = flag.Int64("seed", -1, "print the spelling, the change and the edit of this seed, of the kind that -run names")
+	seed  = flag.Int64("seed", -1,
+		"print the spelling, the change and the edit of this seed, of the kind that -run names")
 )
 
 func TestMain(m *testing.M) {
@@ -23,8 +24,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestKinds patches spellings of every kind: all are found and fused, no changed one is, and all patched models give the
-// results of the unpatched ones. A failure names its seed: go test -run 'TestKinds/KIND$' -seed N prints the models.
+// TestKinds patches spellings of every kind: all are found and fused, no changed one is, and all patched models give
+// the results of the unpatched ones. A failure names its seed: go test -run 'TestKinds/KIND$' -seed N prints the
+// models.
 func TestKinds(t *testing.T) {
 	n := *count
 	if testing.Short() {
@@ -42,7 +44,8 @@ func TestKinds(t *testing.T) {
 				n = min(n, 12)
 			}
 			r := Measure(k, 0, n)
-			t.Logf("%s %d of %d; %d of %d changes of meaning fused; %d of %d other edits are a block still; %d patched models give other results",
+			t.Logf("%s %d of %d; %d of %d changes of meaning fused; %d of %d other edits are a block still; %d "+
+				"patched models give other results",
 				k.Name, r.Fused, r.Spellings, r.FusedChanges, r.Changes, r.StillBlocks, r.Edits, r.Wrong)
 			for i, f := range r.Failures {
 				if i == 3 {
@@ -69,7 +72,9 @@ func show(t *testing.T, k Kind, seed uint64) {
 // Every kind names a pattern that there is.
 func TestPatternsExist(t *testing.T) {
 	for _, k := range Kinds() {
-		if !slices.ContainsFunc(patterns.Builtin().Patterns, func(p *patterns.Pattern) bool { return p.Name == k.Pattern }) {
+		if !slices.ContainsFunc(patterns.Builtin().Patterns, func(p *patterns.Pattern) bool {
+			return p.Name == k.Pattern
+		}) {
 			t.Errorf("%s: there is no pattern %s", k.Name, k.Pattern)
 		}
 	}
@@ -100,7 +105,8 @@ func TestSeedsAndEdits(t *testing.T) {
 	t.Logf("%d named edits", len(edits))
 }
 
-// The measure can fail: a changed model in place of the spelling, or another model in place of the patched one, is noticed.
+// The measure can fail: a changed model in place of the spelling, or another model in place of the patched one, is
+// noticed.
 func TestMeasureNotices(t *testing.T) {
 	k := Kinds()[0]
 	changed, unchanged, err := Change(k, 1)

@@ -105,7 +105,8 @@ func (w *writer) name(hint string) string {
 // omitted is an optional input that is not there.
 var omitted *onnx.Value
 
-// constant writes a constant as an initializer, a Constant node, or what its type allows besides. Functions have no initializers.
+// constant writes a constant as an initializer, a Constant node, or what its type allows besides. Functions have no
+// initializers.
 func (w *writer) constant(t *onnx.Tensor) *onnx.Value {
 	form := w.r.IntN(4)
 	switch {

@@ -2,8 +2,8 @@
 //
 //	go run ./internal/vet darwin/arm64 windows/amd64
 //
-// It checks every package of the module and its tests, with cgo off. go vet itself compiles all that the packages import,
-// the standard library included, to learn their types; this reads the types from the sources.
+// It checks every package of the module and its tests, with cgo off. go vet itself compiles all that the packages
+// import, the standard library included, to learn their types; this reads the types from the sources.
 package main
 
 import (

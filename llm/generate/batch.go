@@ -20,8 +20,8 @@ type batch struct {
 	scratch   []float32
 }
 
-// newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before them; one
-// that is fed whole sequences has it behind them.
+// newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before
+// them; one that is fed whole sequences has it behind them.
 func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	b := &batch{g: g, left: make([]int, len(prompts))}
 	longest := 0
@@ -71,7 +71,8 @@ func (b *batch) slots() int {
 	return n
 }
 
-// token returns the id in a slot of a row; padding and rows that nothing was asked for have one of a token that is there.
+// token returns the id in a slot of a row; padding and rows that nothing was asked for have one of a token that is
+// there.
 func (b *batch) token(row, slot int) int64 {
 	row = min(row, len(b.sequences)-1)
 	s := b.sequences[row]
@@ -81,7 +82,8 @@ func (b *batch) token(row, slot int) int64 {
 	return s[0]
 }
 
-// advance runs the model on the slots that it has not seen, at most chunk at a time, or on whole sequences where there is no cache.
+// advance runs the model on the slots that it has not seen, at most chunk at a time, or on whole sequences where there
+// is no cache.
 func (b *batch) advance(ctx context.Context, chunk int) error {
 	cached := b.g.layout.cached()
 	if !cached {

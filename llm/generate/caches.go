@@ -82,7 +82,8 @@ func pair(pasts, outputs []port) ([]port, error) {
 			k++
 		}
 		if k == len(outputs) {
-			return nil, fmt.Errorf("nothing is known of input %q: no output could be its successor, so it is no cache", p.name)
+			return nil, fmt.Errorf("nothing is known of input %q: no output could be its successor, so it is no cache",
+				p.name)
 		}
 		found[i], taken[k] = outputs[k], true
 	}
@@ -114,12 +115,15 @@ var (
 )
 
 // passing are the words that tell nothing but past from present.
-var passing = map[string]bool{"past": true, "present": true, "input": true, "inputs": true, "in": true, "output": true, "outputs": true,
-	"out": true, "new": true, "next": true, "updated": true, "prev": true, "previous": true, "old": true, "cur": true, "current": true,
-	"cache": true, "caches": true, "cached": true, "layer": true, "layers": true, "state": true, "states": true}
+var passing = map[string]bool{"past": true, "present": true, "input": true, "inputs": true, "in": true, "output": true,
+	"outputs": true,
+	"out":     true, "new": true, "next": true, "updated": true, "prev": true, "previous": true, "old": true, "cur": true,
+	"current": true,
+	"cache":   true, "caches": true, "cached": true, "layer": true, "layers": true, "state": true, "states": true}
 
 // remainder is what is left of the name of a past or present: its numbers and its kind. So
-// past_key_values.3.key, present.3.key, input.past_key_values.layers.3.keys and new_cache_k_3 have the same numbers and kinds.
+// past_key_values.3.key, present.3.key, input.past_key_values.layers.3.keys and new_cache_k_3 have the same numbers and
+// kinds.
 func remainder(name string) string {
 	var left []string
 	for _, w := range words.FindAllString(keyValues.ReplaceAllString(strings.ToLower(name), " "), -1) {
@@ -173,13 +177,15 @@ func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
 		take(c.sequence)
 	}
 	if len(open) > 0 {
-		return fmt.Errorf("input %s is taken for a cache, and the size of its axis %d (%s) cannot be told: give it a number in the export",
+		return fmt.Errorf("input %s is taken for a cache, and the size of its axis %d (%s) cannot be told: give it a "+
+			"number in the export",
 			c.past, open[0], axisName(dims[open[0]]))
 	}
 	return nil
 }
 
-// grows returns the one axis among some at which the present has another symbol than the past, -1 if there is none such.
+// grows returns the one axis among some at which the present has another symbol than the past, -1 if there is none
+// such.
 func (c *cache) grows(present port, axes []int) int {
 	found := -1
 	for _, i := range axes {
@@ -194,7 +200,8 @@ func (c *cache) grows(present port, axes []int) int {
 	return found
 }
 
-// concatAxis returns the axis at which the graph joins the past and the new tokens, -1 where it does not do so in one node.
+// concatAxis returns the axis at which the graph joins the past and the new tokens, -1 where it does not do so in one
+// node.
 func concatAxis(m *onnx.Model, past, present string, rank int) int {
 	v := m.Graph.Value(present)
 	for range 4 {

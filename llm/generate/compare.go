@@ -16,12 +16,12 @@ type Step struct {
 	Position int   `json:"position"` // of the token among the generated ones
 	Want     int64 `json:"want"`     // the first model's choice, or the recorded token
 	Got      int64 `json:"got"`      // the other model's choice
-	// The margins are how far a model's greatest logit is above the next one. Where the choices differ, they are how far its
-	// own choice is above the other one. WantMargin is missing where only the token is recorded.
+	// The margins are how far a model's greatest logit is above the next one. Where the choices differ, they are how
+	// far its own choice is above the other one. WantMargin is missing where only the token is recorded.
 	WantMargin *golden.Number `json:"want_margin,omitempty"`
 	GotMargin  golden.Number  `json:"got_margin"`
-	// KL is the divergence KL(first || other) in nats, MaxAbs the greatest difference of logits; both are missing where only the
-	// token is recorded.
+	// KL is the divergence KL(first || other) in nats, MaxAbs the greatest difference of logits; both are missing where
+	// only the token is recorded.
 	KL     *golden.Number `json:"kl,omitempty"`
 	MaxAbs *golden.Number `json:"max_abs,omitempty"`
 	// NearTie says that the choices differ, and that every margin is within the limit: rounding decides.
@@ -34,22 +34,23 @@ func (s *Step) Differs() bool { return s.Want != s.Got }
 // Comparison is what two models, or a model and what was recorded, have in common for one prompt.
 type Comparison struct {
 	Prompt []int64 `json:"prompt"`
-	// IDs are the tokens that both were given: the first model's choices, those that were to be followed, or the recorded ones. So
-	// the steps behind a difference are compared as well.
+	// IDs are the tokens that both were given: the first model's choices, those that were to be followed, or the
+	// recorded ones. So the steps behind a difference are compared as well.
 	IDs     []int64       `json:"ids"`
 	Steps   []Step        `json:"steps"`
 	NearTie float64       `json:"near_tie_limit"`
 	MaxKL   golden.Number `json:"max_kl"`
 	MaxAbs  golden.Number `json:"max_abs"`
-	// First is the first step at which the choices differ, -1 where none does; Differing counts them, and Ties those at near ties.
+	// First is the first step at which the choices differ, -1 where none does; Differing counts them, and Ties those at
+	// near ties.
 	First     int  `json:"first_difference"`
 	Differing int  `json:"differing"`
 	Ties      int  `json:"near_ties"`
 	Passed    bool `json:"passed"` // every difference is at a near tie
 }
 
-// NearTie is how close two logits are, in nats, for rounding to decide between them, where a comparison is given no other limit:
-// the likelier token is then at most 1 % likelier, or 10 % with weights in half precision.
+// NearTie is how close two logits are, in nats, for rounding to decide between them, where a comparison is given no
+// other limit: the likelier token is then at most 1 % likelier, or 10 % with weights in half precision.
 const (
 	NearTie     = 0.01
 	NearTieHalf = 0.1
@@ -93,9 +94,10 @@ func (c *Comparison) add(s Step, id int64) {
 	c.IDs = append(c.IDs, id)
 }
 
-// Compare generates greedily with model a and has model b compute the same tokens, step by step. With follow both are given these
-// tokens in place of a's choices, and end with them. limit is that of near ties.
-func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Options, limit float64) (*Comparison, error) {
+// Compare generates greedily with model a and has model b compute the same tokens, step by step. With follow both are
+// given these tokens in place of a's choices, and end with them. limit is that of near ties.
+func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Options, limit float64) (*Comparison,
+	error) {
 	if a.layout.vocabulary > 0 && b.layout.vocabulary > 0 && a.layout.vocabulary != b.layout.vocabulary {
 		return nil, fmt.Errorf("%s has a vocabulary of %d and %s of %d: their tokens cannot be compared",
 			a.session.Path(), a.layout.vocabulary, b.session.Path(), b.layout.vocabulary)
@@ -108,7 +110,8 @@ func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Opt
 		o.MaxTokens, o.StopTokens = len(follow), nil
 		for k, id := range follow {
 			if id < 0 || a.layout.vocabulary > 0 && id >= a.layout.vocabulary {
-				return nil, fmt.Errorf("token %d to follow has id %d, and the model's ids are 0 to %d", k, id, a.layout.vocabulary-1)
+				return nil, fmt.Errorf("token %d to follow has id %d, and the model's ids are 0 to %d", k, id,
+					a.layout.vocabulary-1)
 			}
 		}
 	}
@@ -218,7 +221,8 @@ func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, l
 
 // greedy leaves of the options what a comparison follows.
 func greedy(o Options) Options {
-	return Options{MaxTokens: o.MaxTokens, MaxContext: o.MaxContext, StopTokens: o.StopTokens, PrefillSize: o.PrefillSize}
+	return Options{MaxTokens: o.MaxTokens, MaxContext: o.MaxContext, StopTokens: o.StopTokens,
+		PrefillSize: o.PrefillSize}
 }
 
 // compareRows compares the logits of one position, where the first model chose a token.

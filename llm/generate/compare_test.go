@@ -43,7 +43,8 @@ func TestCompare(t *testing.T) {
 		t.Errorf("a model differs from itself: %+v", c)
 	}
 	follow := []int64{7, 8, 9}
-	if c, err = generate.Compare(t.Context(), a, a, want.Prompts[1], follow, o, 0); err != nil || !slices.Equal(c.IDs, follow) || c.Steps[0].Want != want.Greedy[1][0] || !c.Passed {
+	if c, err = generate.Compare(t.Context(), a, a, want.Prompts[1], follow, o, 0); err != nil ||
+		!slices.Equal(c.IDs, follow) || c.Steps[0].Want != want.Greedy[1][0] || !c.Passed {
 		t.Errorf("following %v: %+v, %v", follow, c, err)
 	}
 	if _, err = generate.Compare(t.Context(), a, a, want.Prompts[1], []int64{160}, o, 0); err == nil {
@@ -53,13 +54,14 @@ func TestCompare(t *testing.T) {
 	step := slices.Index(want.Gaps[1], slices.Min(want.Gaps[1]))
 	var second int
 	i := 0
-	for _, err := range a.Generate(t.Context(), want.Prompts[1], generate.Options{MaxTokens: step + 1, Choose: func(_ int, logits []float32) (int64, error) {
-		rest := slices.Clone(logits)
-		rest[want.Greedy[1][i]] = float32(math.Inf(-1))
-		second = slices.Index(rest, slices.Max(rest))
-		i++
-		return want.Greedy[1][i-1], nil
-	}}) {
+	for _, err := range a.Generate(t.Context(), want.Prompts[1],
+		generate.Options{MaxTokens: step + 1, Choose: func(_ int, logits []float32) (int64, error) {
+			rest := slices.Clone(logits)
+			rest[want.Greedy[1][i]] = float32(math.Inf(-1))
+			second = slices.Index(rest, slices.Max(rest))
+			i++
+			return want.Greedy[1][i-1], nil
+		}}) {
 		must(t, err)
 	}
 	margin := want.Gaps[1][step]
@@ -69,12 +71,14 @@ func TestCompare(t *testing.T) {
 		must(t, err)
 		tie := limit > margin
 		s := c.Steps[step]
-		if c.First != step || s.Want != want.Greedy[1][step] || s.Got != int64(second) || c.Passed != tie || s.NearTie != tie || len(c.Steps) != 12 {
+		if c.First != step || s.Want != want.Greedy[1][step] || s.Got != int64(second) || c.Passed != tie ||
+			s.NearTie != tie || len(c.Steps) != 12 {
 			t.Errorf("limit %g: %+v, passed %v, first %d", limit, s, c.Passed, c.First)
 		}
 		if math.Abs(float64(*s.WantMargin)-margin) > 1e-3 || math.Abs(float64(s.GotMargin)-0.004) > 1e-3 ||
 			math.Abs(float64(*s.MaxAbs)-margin-0.004) > 1e-3 || !(*s.KL > 0) {
-			t.Errorf("limit %g: margins %g and %g, max abs %g, KL %g", limit, *s.WantMargin, s.GotMargin, *s.MaxAbs, *s.KL)
+			t.Errorf("limit %g: margins %g and %g, max abs %g, KL %g", limit, *s.WantMargin, s.GotMargin, *s.MaxAbs,
+				*s.KL)
 		}
 	}
 }
@@ -83,18 +87,21 @@ func TestCompareRecorded(t *testing.T) {
 	want := recordings(t)["cache-fp16"]
 	g := open(t, modelPath("cache-fp16"))
 	r := generate.Recorded{Prompt: want.Prompts[2], IDs: want.Greedy[2], Gaps: want.Gaps[2]}
-	c, err := generate.CompareRecorded(t.Context(), g, r, generate.Options{StopTokens: want.Greedy[2]}, generate.TieLimit(g, nil))
+	c, err := generate.CompareRecorded(t.Context(), g, r, generate.Options{StopTokens: want.Greedy[2]},
+		generate.TieLimit(g, nil))
 	must(t, err)
 	if !c.Passed || c.Differing != 0 || len(c.Steps) != len(r.IDs) || c.NearTie != generate.NearTieHalf {
 		t.Errorf("%+v", c)
 	}
 	r.IDs = slices.Clone(r.IDs)
 	r.IDs[4]++
-	if c, err = generate.CompareRecorded(t.Context(), g, r, generate.Options{}, 0.1); err != nil || c.Passed || c.First != 4 {
+	if c, err = generate.CompareRecorded(t.Context(), g, r, generate.Options{}, 0.1); err != nil || c.Passed ||
+		c.First != 4 {
 		t.Errorf("another token passes: %+v, %v", c, err)
 	}
 	r.IDs[4] = 160
-	if _, err = generate.CompareRecorded(t.Context(), g, r, generate.Options{}, 0.1); err == nil || !strings.Contains(err.Error(), "token 4 is 160") {
+	if _, err = generate.CompareRecorded(t.Context(), g, r, generate.Options{}, 0.1); err == nil ||
+		!strings.Contains(err.Error(), "token 4 is 160") {
 		t.Error(err)
 	}
 	r.Gaps = r.Gaps[:3]

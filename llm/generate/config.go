@@ -17,7 +17,8 @@ type Config struct {
 	Files     []string // those that were read
 }
 
-// configFiles are the files of Hugging Face's models, and of onnxruntime-genai's, in the order in which they are believed.
+// configFiles are the files of Hugging Face's models, and of onnxruntime-genai's, in the order in which they are
+// believed.
 var configFiles = []string{"generation_config.json", "config.json", "genai_config.json", "tokenizer_config.json"}
 
 // configFields are what is read of them; models of several kinds of input have that of their texts in text_config.
@@ -31,8 +32,8 @@ type configFields struct {
 	Model     *configFields   `json:"model"`
 }
 
-// ReadConfig reads generation_config.json, config.json, genai_config.json and tokenizer_config.json of a folder, as far as they
-// are there.
+// ReadConfig reads generation_config.json, config.json, genai_config.json and tokenizer_config.json of a folder, as far
+// as they are there.
 func ReadConfig(folder string) (Config, error) {
 	var c Config
 	for _, name := range configFiles {

@@ -10,8 +10,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// window is the part of every sequence that a run computes: rows sequences, past slots that are in the cache, and as many new
-// ones as there are ids in a row. The first left[row] slots of a row are padding, and those from end[row] on.
+// window is the part of every sequence that a run computes: rows sequences, past slots that are in the cache, and as
+// many new ones as there are ids in a row. The first left[row] slots of a row are padding, and those from end[row] on.
 type window struct {
 	rows, past, fresh int
 	ids               []int64 // [rows, fresh]
@@ -127,7 +127,8 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 		return values(p, []int64{1, fresh}, slot)
 	case rank == 2:
 		return values(p, []int64{int64(w.rows), fresh}, w.at)
-	case rank == 3 && p.dims[0].Value > 0: // the same for each section of a rotary embedding, as multimodal models have them
+	// the same for each section of a rotary embedding, as multimodal models have them
+	case rank == 3 && p.dims[0].Value > 0:
 		n := w.rows * w.fresh
 		return values(p, []int64{p.dims[0].Value, int64(w.rows), fresh}, func(i int) int64 { return w.at(i % n) })
 	}
@@ -137,7 +138,8 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 // at returns the position of element i of [rows, fresh].
 func (w *window) at(i int) int64 { return w.position(i/w.fresh, w.past+i%w.fresh) }
 
-// mask is 1 for slots that hold tokens. One with an axis for the new tokens is causal too, and added to scores if it is of floats.
+// mask is 1 for slots that hold tokens. One with an axis for the new tokens is causal too, and added to scores if it is
+// of floats.
 func (w *window) mask(p port) (*onnx.Tensor, error) {
 	rank := len(p.dims)
 	if rank != 2 && rank != 3 && rank != 4 {
@@ -172,7 +174,8 @@ func (w *window) mask(p port) (*onnx.Tensor, error) {
 	return t, err
 }
 
-// excluded is what is added to scores that must not count: far below any, and finite, so that rows of padding stay numbers.
+// excluded is what is added to scores that must not count: far below any, and finite, so that rows of padding stay
+// numbers.
 func excluded(t onnx.DataType) int64 {
 	if t == onnx.Float16 {
 		return -65504

@@ -87,7 +87,8 @@ func TestFixed(t *testing.T) {
 	for _, c := range []struct {
 		model, sizes string
 		tokens       int
-	}{{"llama-hf-fp32", "1 12", 9}, {"llama-kv-dynamo-fp32", "1 1", 8}, {"llama-kv-dynamo-fp32", "2 s", 8}, {"llama-kv-dynamo-fp32", "4 s", 8}} {
+	}{{"llama-hf-fp32", "1 12", 9}, {"llama-kv-dynamo-fp32", "1 1", 8}, {"llama-kv-dynamo-fp32", "2 s", 8},
+		{"llama-kv-dynamo-fp32", "4 s", 8}} {
 		t.Run(c.model+" "+c.sizes, func(t *testing.T) {
 			want := recordings(t)[c.model]
 			g := open(t, fix(t, modelPath(c.model), strings.Fields(c.sizes)))
@@ -123,7 +124,8 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// fix returns the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside them.
+// fix returns the batch and the sequence of a model's ids numbers, where they are some, and those of the inputs beside
+// them.
 func fix(t *testing.T, path string, sizes []string) string {
 	t.Helper()
 	m, err := onnx.Read(path)

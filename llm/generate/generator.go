@@ -22,8 +22,8 @@ type Generator struct {
 	padded *bool // whether padding before a sequence leaves its logits as they are; nil before it was tried
 }
 
-// Open reads the model at path, finds out how it is fed, and opens it in onnxruntime with the options: the kernels of a patched
-// model (ort.WithKernels), threads, execution providers.
+// Open reads the model at path, finds out how it is fed, and opens it in onnxruntime with the options: the kernels of a
+// patched model (ort.WithKernels), threads, execution providers.
 func Open(path string, options ...ort.Option) (*Generator, error) {
 	m, err := onnx.Read(path)
 	if err != nil {
@@ -53,8 +53,9 @@ func Check(m *onnx.Model) error {
 	return nil
 }
 
-// New makes a generator of a session that is open on model m, which may be closed afterwards. The error is a *LayoutError, with what
-// was understood of the inputs, where m is no decoder or has inputs that nothing is known of. Close leaves the session open.
+// New makes a generator of a session that is open on model m, which may be closed afterwards. The error is a
+// *LayoutError, with what was understood of the inputs, where m is no decoder or has inputs that nothing is known of.
+// Close leaves the session open.
 func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 	l, err := newLayout(m)
 	if err != nil {
@@ -80,7 +81,8 @@ func half(m *onnx.Model) bool {
 	return false
 }
 
-// Cached reports whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences again.
+// Cached reports whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences
+// again.
 func (g *Generator) Cached() bool { return g.layout.cached() }
 
 // Vocabulary is the number of token ids that the model takes, 0 where its graph does not say.

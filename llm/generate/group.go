@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// group cuts prompts into those that the model computes together: all, where they are of one length or padding does not change
-// the results, else those of one length; no more than the graph's fixed batch.
+// group cuts prompts into those that the model computes together: all, where they are of one length or padding does not
+// change the results, else those of one length; no more than the graph's fixed batch.
 func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, error) {
 	var groups [][]int
 	mixed := slices.ContainsFunc(prompts, func(p []int64) bool { return len(p) != len(prompts[0]) })
@@ -37,9 +37,10 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 	return groups, nil
 }
 
-// paddable reports whether sequences of different lengths may be computed together. Padding behind them changes nothing where a model is
-// fed whole sequences and gives logits for every position. Padding before them is tried once, on tokens of the prompts: an attention
-// mask is no proof that it is looked at, and positions may be counted from the padding.
+// paddable reports whether sequences of different lengths may be computed together. Padding behind them changes nothing
+// where a model is fed whole sequences and gives logits for every position. Padding before them is tried once, on
+// tokens of the prompts: an attention mask is no proof that it is looked at, and positions may be counted from the
+// padding.
 func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
 	if g.right {
 		return true, nil
@@ -60,8 +61,8 @@ func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, erro
 // probe is how many tokens of the prompts padding is tried with, and how many slots of padding.
 const probe, probePadding = 5, 3
 
-// How far logits may be from those without padding, as a part of the distance of the greatest from the least one: far more than
-// another order of sums makes, and far less than what a token seen or a position moved does.
+// How far logits may be from those without padding, as a part of the distance of the greatest from the least one: far
+// more than another order of sums makes, and far less than what a token seen or a position moved does.
 const (
 	paddingTolerance     = 1e-3
 	paddingToleranceHalf = 3e-2

@@ -119,11 +119,13 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		name := in.Value.Name
 		switch {
 		case roles.NameHas(name, "encoder"):
-			return fmt.Errorf("it is a decoder that reads what an encoder gives (input %q): text is generated with decoders alone", name)
+			return fmt.Errorf("it is a decoder that reads what an encoder gives (input %q): text is generated with "+
+				"decoders alone", name)
 		case !in.Typed:
 			return fmt.Errorf("input %q is no tensor", name)
 		case in.DataType.IsFloat() && roles.NameHas(name, "embed"):
-			return fmt.Errorf("it takes embeddings (input %q) in place of token ids: export it with its embedding table", name)
+			return fmt.Errorf("it takes embeddings (input %q) in place of token ids: export it with its embedding "+
+				"table", name)
 		}
 	}
 	if err := l.findIDs(inputs); err != nil {
@@ -193,7 +195,8 @@ func outputPorts(m *onnx.Model) []port {
 	return list
 }
 
-// findIDs finds the token ids: of the integers that index a table those with the greatest, else those that are named so.
+// findIDs finds the token ids: of the integers that index a table those with the greatest, else those that are named
+// so.
 func (l *layout) findIDs(inputs []*roles.Input) error {
 	best := int64(-1)
 	for _, in := range inputs {
@@ -239,6 +242,7 @@ func (l *layout) findLogits(outputs []port) error {
 	for i, p := range outputs {
 		names[i] = p.String()
 	}
-	return fmt.Errorf("it has no output of logits, which is named so or has the vocabulary (%d) as its last dimension; its outputs are %s",
+	return fmt.Errorf("it has no output of logits, which is named so or has the vocabulary (%d) as its last "+
+		"dimension; its outputs are %s",
 		l.vocabulary, strings.Join(names, "; "))
 }

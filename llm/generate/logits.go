@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// rowOf returns the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are [batch,
-// sequence, vocabulary], with all new tokens or the last one alone, [batch, vocabulary], or without the batch.
+// rowOf returns the place of a row's logits, counted in rows of the vocabulary, at slot of the new tokens. Logits are
+// [batch, sequence, vocabulary], with all new tokens or the last one alone, [batch, vocabulary], or without the batch.
 func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	n := 1
 	for _, d := range dims[:max(0, len(dims)-1)] {
@@ -19,7 +19,8 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	}
 	switch {
 	case len(dims) > 0 && n == rows && slot < fresh-1:
-		return 0, fmt.Errorf("the logits %v are of the last of %d tokens, which is padding: they are wanted for every token", dims, fresh)
+		return 0, fmt.Errorf("the logits %v are of the last of %d tokens, which is padding: they are wanted for "+
+			"every token", dims, fresh)
 	case len(dims) > 0 && n == rows:
 		return row, nil
 	case len(dims) > 0 && n == rows*fresh:
@@ -28,8 +29,8 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
 }
 
-// readRow returns row of the logits as float32: a view where they are, else converted into scratch, which it makes large enough. It is
-// valid until the value is closed, or scratch is used again.
+// readRow returns row of the logits as float32: a view where they are, else converted into scratch, which it makes
+// large enough. It is valid until the value is closed, or scratch is used again.
 func readRow(v *ort.Value, row int, scratch *[]float32) ([]float32, error) {
 	b, err := v.Bytes()
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // behind writes a model with nodes behind its logits, which op adds.
-func behind(t *testing.T, path string, dt onnx.DataType, dims []onnx.Dim, op func(g *onnx.Graph, raw *onnx.Value) *onnx.Node) string {
+func behind(t *testing.T, path string, dt onnx.DataType, dims []onnx.Dim,
+	op func(g *onnx.Graph, raw *onnx.Value) *onnx.Node) string {
 	t.Helper()
 	m, err := onnx.Read(path)
 	must(t, err)
@@ -39,7 +40,8 @@ func lastOnly(t *testing.T, path string, flat bool) string {
 		if flat {
 			index.Dims = []int64{}
 		}
-		return g.AddNode("Gather", []*onnx.Value{raw, g.AddInitializer(index)}, []*onnx.Value{g.NewValue("y")}, onnx.IntAttr("axis", 1))
+		return g.AddNode("Gather", []*onnx.Value{raw, g.AddInitializer(index)}, []*onnx.Value{g.NewValue("y")},
+			onnx.IntAttr("axis", 1))
 	})
 }
 
@@ -88,7 +90,8 @@ func TestLogitTypes(t *testing.T) {
 			return g.AddNode("Cast", []*onnx.Value{raw}, []*onnx.Value{g.NewValue("y")}, onnx.IntAttr("to", int64(dt)))
 		}))
 		for i := range want {
-			if d := math.Abs(float64(got[i] - want[i])); d > tolerance*math.Abs(float64(want[i]))+1e-6 || len(got) != 160 {
+			if d := math.Abs(float64(got[i] - want[i])); d > tolerance*math.Abs(float64(want[i]))+1e-6 ||
+				len(got) != 160 {
 				t.Fatalf("%s: logit %d is %g, want %g", dt, i, got[i], want[i])
 			}
 		}

@@ -25,8 +25,8 @@ func openAt(t *testing.T, path string) *Generator {
 	return g
 }
 
-// TestPadding tries which models take padding before prompts: those that count positions from the cache do where positions are
-// relative, and do not where each has a vector of its own.
+// TestPadding tries which models take padding before prompts: those that count positions from the cache do where
+// positions are relative, and do not where each has a vector of its own.
 func TestPadding(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {9, 3, 27, 20, 8}, {11, 4, 4}}
 	for path, groups := range map[string]int{
@@ -75,7 +75,8 @@ func queryAttention(t *testing.T, folder string, masked bool) string {
 	q := op("MatMul", h, weight("wq", 0.3, hidden, heads*size))
 	k := op("MatMul", h, weight("wk", 0.3, hidden, kv*size))
 	v := op("MatMul", h, weight("wv", 0.3, hidden, kv*size))
-	pk, pv := input("past_key_values.0.key", onnx.Float, "b 1 p 16"), input("past_key_values.0.value", onnx.Float, "b 1 p 16")
+	pk, pv := input("past_key_values.0.key", onnx.Float, "b 1 p 16"),
+		input("past_key_values.0.value", onnx.Float, "b 1 p 16")
 	var last, total *onnx.Value
 	if masked { // the lengths are those of the mask
 		mask := input("attention_mask", onnx.Int64, "b t")
@@ -95,8 +96,11 @@ func queryAttention(t *testing.T, folder string, masked bool) string {
 		last, total = input("seqlens_k", onnx.Int32, "b"), input("total_sequence_length", onnx.Int32, "")
 	}
 	a, ck, cv := m.Graph.NewValue("a"), m.Graph.NewValue("present.0.key"), m.Graph.NewValue("present.0.value")
-	n := m.Graph.AddNode("GroupQueryAttention", []*onnx.Value{q, k, v, pk, pv, last, total, weight("cos", 1, positions, size/2), weight("sin", 1, positions, size/2)},
-		[]*onnx.Value{a, ck, cv}, onnx.IntAttr("num_heads", heads), onnx.IntAttr("kv_num_heads", kv), onnx.IntAttr("do_rotary", 1))
+	n := m.Graph.AddNode("GroupQueryAttention",
+		[]*onnx.Value{q, k, v, pk, pv, last, total, weight("cos", 1, positions, size/2),
+			weight("sin", 1, positions, size/2)},
+		[]*onnx.Value{a, ck, cv}, onnx.IntAttr("num_heads", heads), onnx.IntAttr("kv_num_heads", kv),
+		onnx.IntAttr("do_rotary", 1))
 	n.Domain = "com.microsoft"
 	y := op("MatMul", op("Add", h, a), weight("head", 0.5, hidden, vocabulary))
 	for out, shape := range map[*onnx.Value]string{y: "b s 48", ck: "b 1 t 16", cv: "b 1 t 16"} {
@@ -112,8 +116,8 @@ func queryAttention(t *testing.T, folder string, masked bool) string {
 	return path
 }
 
-// TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model gives when it is fed the
-// whole text anew for each token.
+// TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model gives
+// when it is fed the whole text anew for each token.
 func TestAttentionLengths(t *testing.T) {
 	for _, masked := range []bool{false, true} {
 		attentionLengths(t, openAt(t, queryAttention(t, t.TempDir(), masked)))
@@ -121,14 +125,17 @@ func TestAttentionLengths(t *testing.T) {
 }
 
 func attentionLengths(t *testing.T, g *Generator) {
-	for i, s := range likeFedAnew(t, g, Options{MaxTokens: 8}, []int64{5, 17, 42}, []int64{9, 3}, []int64{1, 2, 3}).Sequences() {
-		if slices.Equal(s.IDs[:4], slices.Repeat(s.IDs[:1], 4)) && slices.Equal(s.IDs[4:], slices.Repeat(s.IDs[:1], 4)) {
+	for i, s := range likeFedAnew(t, g, Options{MaxTokens: 8}, []int64{5, 17, 42}, []int64{9, 3},
+		[]int64{1, 2, 3}).Sequences() {
+		if slices.Equal(s.IDs[:4], slices.Repeat(s.IDs[:1], 4)) &&
+			slices.Equal(s.IDs[4:], slices.Repeat(s.IDs[:1], 4)) {
 			t.Errorf("prompt %d: nothing but %d: a model that tells nothing", i, s.IDs[0])
 		}
 	}
 }
 
-// likeFedAnew generates from all prompts together, and wants every token that the model gives when it is fed the whole text anew.
+// likeFedAnew generates from all prompts together, and wants every token that the model gives when it is fed the whole
+// text anew.
 func likeFedAnew(t *testing.T, g *Generator, o Options, prompts ...[]int64) *Run {
 	t.Helper()
 	r, err := g.Start(o, prompts...)

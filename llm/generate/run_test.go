@@ -47,7 +47,8 @@ func TestStopText(t *testing.T) {
 	g := open(t, modelPath("llama-kv-dynamo-fp32"))
 	ids := want.Greedy[0]
 	o := generate.Options{MaxTokens: 8, NewStream: func() generate.TextStream { return letters{} }}
-	if s := tokens(t, g, o, want.Prompts[0])[0]; s.Text != fmt.Sprintf("w%d w%d w%d w%d w%d w%d w%d w%d .", anys(ids[:8])...) {
+	if s := tokens(t, g, o, want.Prompts[0])[0]; s.Text != fmt.Sprintf("w%d w%d w%d w%d w%d w%d w%d w%d .",
+		anys(ids[:8])...) {
 		t.Errorf("text %q of %v", s.Text, s.IDs)
 	}
 	o.StopTexts = []string{"never", fmt.Sprintf("%d w%d", ids[2], ids[3])} // over the border of two tokens
@@ -59,7 +60,8 @@ func TestStopText(t *testing.T) {
 		text += token.Text
 	}
 	s := r.Sequences()[0]
-	if s.Stop != generate.StopText || s.Text != fmt.Sprintf("w%d w%d w", ids[0], ids[1]) || text != s.Text || len(s.IDs) != 4 {
+	if s.Stop != generate.StopText || s.Text != fmt.Sprintf("w%d w%d w", ids[0], ids[1]) || text != s.Text ||
+		len(s.IDs) != 4 {
 		t.Errorf("text %q, stream %q, %s after %v", s.Text, text, s.Stop, s.IDs)
 	}
 }

@@ -52,12 +52,14 @@ func (s Sampling) Validate() error {
 		ok    bool
 		want  string
 	}{
-		{"temperature", s.Temperature, s.Temperature >= 0 && (s.Temperature == 0 || float32(s.Temperature) > 0), "0 (greedy) or above"},
+		{"temperature", s.Temperature, s.Temperature >= 0 && (s.Temperature == 0 || float32(s.Temperature) > 0),
+			"0 (greedy) or above"},
 		{"top-k", float64(s.TopK), s.TopK >= 0, "0 (all tokens) or above"},
 		{"top-p", s.TopP, s.TopP >= 0 && s.TopP <= 1, "from 0 to 1 (0 and 1: all tokens)"},
 		{"min-p", s.MinP, s.MinP >= 0 && s.MinP <= 1, "from 0 (all tokens) to 1"},
 		{"repetition penalty", s.RepetitionPenalty,
-			s.RepetitionPenalty == 0 || s.RepetitionPenalty > 0 && float32(s.RepetitionPenalty) > 0, "above 0 (1: none)"},
+			s.RepetitionPenalty == 0 || s.RepetitionPenalty > 0 && float32(s.RepetitionPenalty) > 0,
+			"above 0 (1: none)"},
 		{"frequency penalty", s.FrequencyPenalty, math.Abs(s.FrequencyPenalty) <= 2, "from -2 to 2"},
 		{"presence penalty", s.PresencePenalty, math.Abs(s.PresencePenalty) <= 2, "from -2 to 2"},
 	} {

@@ -50,8 +50,8 @@ func (s *Sampler) penalised(logits []float32, prompt, generated []int64) []float
 	return scores
 }
 
-// distribution returns the tokens that are left after temperature, top-k, top-p and min-p, and their probabilities, which
-// add up to 1 but for rounding; best is the index of the greatest logit. Sums are taken in float64.
+// distribution returns the tokens that are left after temperature, top-k, top-p and min-p, and their probabilities,
+// which add up to 1 but for rounding; best is the index of the greatest logit. Sums are taken in float64.
 func (s *Sampler) distribution(logits []float32, best int) ([]int, []float64, error) {
 	t := float32(s.opts.Temperature)
 	if math.IsInf(float64(logits[best]/t), 0) {

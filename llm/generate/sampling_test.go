@@ -111,7 +111,8 @@ func TestSamplingAsTransformers(t *testing.T) {
 			p, ok := got[id]
 			delete(got, id)
 			if !ok || math.Abs(p-c.Probs[i]) > 1e-6 {
-				t.Errorf("%s %v: token %d has probability %v, in transformers %v", c.Logits, c.Options, id, p, c.Probs[i])
+				t.Errorf("%s %v: token %d has probability %v, in transformers %v", c.Logits, c.Options, id, p,
+					c.Probs[i])
 			}
 		}
 		for id, p := range got {
@@ -137,7 +138,8 @@ func TestSamplingTies(t *testing.T) {
 }
 
 // What is drawn many times has the distribution that is left: Pearson's chi-square of 20,000 draws, whose 99.99% point
-// for the degrees of freedom is taken by the Wilson-Hilferty formula. Seeds are fixed, so that this passes always or never.
+// for the degrees of freedom is taken by the Wilson-Hilferty formula. Seeds are fixed, so that this passes always or
+// never.
 func TestSamplingDraws(t *testing.T) {
 	logits, prompt, generated, cases := samplingCases(t)
 	const draws = 20_000
@@ -178,7 +180,8 @@ func TestSamplingDraws(t *testing.T) {
 		if df := cells - 1; df > 0 {
 			limit := df * math.Pow(1-2/(9*df)+3.719*math.Sqrt(2/(9*df)), 3)
 			if chi2 > limit {
-				t.Errorf("%s %v: chi-square %.1f of %v degrees of freedom, limit %.1f", c.Logits, c.Options, chi2, df, limit)
+				t.Errorf("%s %v: chi-square %.1f of %v degrees of freedom, limit %.1f", c.Logits, c.Options, chi2, df,
+					limit)
 			}
 		}
 	}

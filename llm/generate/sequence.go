@@ -4,9 +4,11 @@ import "time"
 
 // Token is one that was generated.
 type Token struct {
-	Prompt int    // the index of its prompt
-	ID     int64  //
-	Text   string // what it adds to the text, with Options.NewStream: nothing for a part of a character, or where a stop text may begin
+	Prompt int   // the index of its prompt
+	ID     int64 //
+	// what it adds to the text, with Options.NewStream: nothing for a part of a character, or where a stop text may
+	// begin
+	Text   string
 	Margin float32
 	Stop   Reason // why it is the last of its sequence, else ""
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// stateful writes a model that keeps the sum of its tokens' vectors in a state of fixed size; the logits are tanh of the sums so far
-// times a matrix. Its ids have a batch or not.
+// stateful writes a model that keeps the sum of its tokens' vectors in a state of fixed size; the logits are tanh of
+// the sums so far times a matrix. Its ids have a batch or not.
 func stateful(t *testing.T, batch bool) string {
 	t.Helper()
 	const vocabulary, width = 24, 8
@@ -60,10 +60,12 @@ func stateful(t *testing.T, batch bool) string {
 	return path
 }
 
-// TestState generates with a state that does not grow, and wants what the model gives when it is fed the whole text anew.
+// TestState generates with a state that does not grow, and wants what the model gives when it is fed the whole text
+// anew.
 func TestState(t *testing.T) {
 	for _, batch := range []bool{true, false} {
-		r := likeFedAnew(t, openAt(t, stateful(t, batch)), Options{MaxTokens: 9, PrefillSize: 2}, []int64{5, 7, 2}, []int64{9}, []int64{1, 2, 3})
+		r := likeFedAnew(t, openAt(t, stateful(t, batch)), Options{MaxTokens: 9, PrefillSize: 2}, []int64{5, 7, 2},
+			[]int64{9}, []int64{1, 2, 3})
 		for i, s := range r.Sequences() {
 			if len(s.IDs) != 9 || slices.Max(s.IDs) == slices.Min(s.IDs) {
 				t.Errorf("batch %v, prompt %d: %v", batch, i, s.IDs)

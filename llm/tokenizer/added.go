@@ -29,10 +29,11 @@ type addedTokens struct {
 	beyondModel     int              // how many the model's vocabulary does not have
 }
 
-// newAddedTokens numbers the tokens as tokenizers does: those of the model's vocabulary have its ids, others follow it in the order of
-// the file, whatever ids the file has for them.
+// newAddedTokens numbers the tokens as tokenizers does: those of the model's vocabulary have its ids, others follow it
+// in the order of the file, whatever ids the file has for them.
 func newAddedTokens(list []addedToken, model *bpe, normalize normalizer) (*addedTokens, error) {
-	a := &addedTokens{ids: map[string]int64{}, tokens: map[int64]addedToken{}, special: map[string]bool{}, decoded: map[int64]string{}}
+	a := &addedTokens{ids: map[string]int64{}, tokens: map[int64]addedToken{}, special: map[string]bool{},
+		decoded: map[int64]string{}}
 	next := int64(len(model.vocab))
 	for _, t := range list {
 		if t.Content == "" {
@@ -76,7 +77,8 @@ func (a *addedTokens) build() error {
 			return fmt.Errorf("added token %q is empty when it is normalized", t.Content)
 		}
 		if other, ok := m.add(pattern, id, t); ok {
-			return fmt.Errorf("added tokens %q and %q are the same text %q when they are normalized", a.tokens[other].Content, t.Content, pattern)
+			return fmt.Errorf("added tokens %q and %q are the same text %q when they are normalized",
+				a.tokens[other].Content, t.Content, pattern)
 		}
 	}
 	return nil
@@ -89,7 +91,8 @@ type section struct {
 	token bool
 }
 
-// matcher finds added tokens: from the left, the longest one at each place, as an Aho-Corasick automaton with leftmost-longest matches does.
+// matcher finds added tokens: from the left, the longest one at each place, as an Aho-Corasick automaton with
+// leftmost-longest matches does.
 type matcher struct {
 	nodes []trieNode
 	by    map[int64]addedToken
@@ -141,8 +144,8 @@ func (m *matcher) longest(text string) (id int64, length int) {
 	return id, length
 }
 
-// split cuts text into added tokens and what is between them (AddedVocabulary::find_matches of tokenizers). A token that strips white space
-// takes it in; a single word that is not one stays text.
+// split cuts text into added tokens and what is between them (AddedVocabulary::find_matches of tokenizers). A token
+// that strips white space takes it in; a single word that is not one stays text.
 func (m *matcher) split(text string) []section {
 	if m.nodes == nil || text == "" {
 		return []section{{text: text}}

@@ -70,9 +70,11 @@ func (m *bpe) encode(ids []int64, word string) []int64 {
 	return ids
 }
 
-// symbols returns the tokens of the characters of a word: a character's own token, else those of its bytes, else the unknown token.
+// symbols returns the tokens of the characters of a word: a character's own token, else those of its bytes, else the
+// unknown token.
 //
-// An unknown token is held back until the next character that has a token of its own: tokens of bytes overtake it, as in tokenizers.
+// An unknown token is held back until the next character that has a token of its own: tokens of bytes overtake it, as
+// in tokenizers.
 func (m *bpe) symbols(word string) []uint32 {
 	out := make([]uint32, 0, len(word))
 	waiting := false

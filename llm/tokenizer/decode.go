@@ -2,7 +2,8 @@ package tokenizer
 
 import "strings"
 
-// step is one decoder of a chain: it takes the tokens one by one and passes on what they certainly become; flush passes on the rest.
+// step is one decoder of a chain: it takes the tokens one by one and passes on what they certainly become; flush passes
+// on the rest.
 type step interface {
 	add(token string, next func(string))
 	flush(next func(string))
@@ -56,7 +57,8 @@ func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	return s
 }
 
-// Add returns the text that id makes complete: bytes of a character are held back until it is whole, or cannot become a character any more.
+// Add returns the text that id makes complete: bytes of a character are held back until it is whole, or cannot become a
+// character any more.
 func (s *Stream) Add(id int64) string {
 	token, ok := s.t.added.decoded[id]
 	if !ok {

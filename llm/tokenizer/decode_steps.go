@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// byteFallbackStep makes text of tokens <0xNN> in a row: if all their bytes together are UTF-8 that text, else a U+FFFD for each.
+// byteFallbackStep makes text of tokens <0xNN> in a row: if all their bytes together are UTF-8 that text, else a U+FFFD
+// for each.
 type byteFallbackStep struct{ held []byte }
 
 func (s *byteFallbackStep) add(token string, next func(string)) {

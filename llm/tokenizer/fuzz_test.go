@@ -20,7 +20,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(`{"model":{"vocab":{"?":0,"<0x61>":1},"merges":[],"unk_token":"?","byte_fallback":true,"fuse_unk":true,"ignore_merges":true},
 		"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[7]}}}}`, "ab\xff")
 	f.Fuzz(func(t *testing.T, file, text string) {
-		if len(file) > 2000 || len(text) > 200 || strings.Contains(file, `"Regex"`) { // patterns are fuzzed in package onig
+		// patterns are fuzzed in package onig
+		if len(file) > 2000 || len(text) > 200 || strings.Contains(file, `"Regex"`) {
 			return
 		}
 		tok, err := Parse([]byte(file))

@@ -39,8 +39,8 @@ func lossy(b []byte) (text string, rest int) {
 	return out.String(), 0
 }
 
-// broken returns the number of bytes at the start of b that become one U+FFFD: the longest beginning of a character, or the one byte
-// that begins none ("maximal subparts" in chapter 3 of the Unicode standard).
+// broken returns the number of bytes at the start of b that become one U+FFFD: the longest beginning of a character, or
+// the one byte that begins none ("maximal subparts" in chapter 3 of the Unicode standard).
 func broken(b []byte) int {
 	n := 1
 	for n < len(b) && !utf8.FullRune(b[:n]) && !utf8.FullRune(b[:n+1]) {

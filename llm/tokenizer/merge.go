@@ -17,9 +17,10 @@ func (a candidate) before(b candidate) bool {
 	return a.rank < b.rank || a.rank == b.rank && a.at < b.at
 }
 
-// mergeAll merges pairs of a word, the smallest rank first and of equal ones the leftmost, until none is left. Candidates wait in a heap, so
-// that a word of n symbols takes n log n steps. One whose symbols were merged otherwise in the meantime is passed over, unless what stands in
-// its place becomes the same token (Word::merge_all of tokenizers).
+// mergeAll merges pairs of a word, the smallest rank first and of equal ones the leftmost, until none is left.
+// Candidates wait in a heap, so that a word of n symbols takes n log n steps. One whose symbols were merged otherwise
+// in the meantime is passed over, unless what stands in its place becomes the same token (Word::merge_all of
+// tokenizers).
 func mergeAll(tokens []uint32, merges map[uint64]merge) []uint32 {
 	if len(tokens) < 2 {
 		return tokens

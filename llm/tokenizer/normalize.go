@@ -44,11 +44,13 @@ func normalizePart(form norm.Form, text string) string {
 }
 
 var forms = map[string]normalizer{
-	"NFC": normalForm(norm.NFC), "NFD": normalForm(norm.NFD), "NFKC": normalForm(norm.NFKC), "NFKD": normalForm(norm.NFKD),
+	"NFC": normalForm(norm.NFC), "NFD": normalForm(norm.NFD), "NFKC": normalForm(norm.NFKC),
+	"NFKD": normalForm(norm.NFKD),
 }
 
-// manyMarks reports whether text has so many marks in a row that package norm would put a U+034F among them (Stream-Safe Text Format,
-// at 30 of them), which is not part of the normalization forms. One character decomposes into four at most.
+// manyMarks reports whether text has so many marks in a row that package norm would put a U+034F among them
+// (Stream-Safe Text Format, at 30 of them), which is not part of the normalization forms. One character decomposes into
+// four at most.
 func manyMarks(text string) bool {
 	n := 0
 	for _, r := range text {
@@ -61,8 +63,9 @@ func manyMarks(text string) bool {
 	return false
 }
 
-// normalizeMarks normalizes by the definition: every character decomposed, marks sorted by combining class, then composed (Unicode Standard
-// Annex 15). From package norm it takes the decomposition of single characters and the composition of pairs.
+// normalizeMarks normalizes by the definition: every character decomposed, marks sorted by combining class, then
+// composed (Unicode Standard Annex 15). From package norm it takes the decomposition of single characters and the
+// composition of pairs.
 func normalizeMarks(form norm.Form, text string) string {
 	decomposed := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
@@ -110,7 +113,8 @@ func compose(runes []rune) []rune {
 	return out
 }
 
-// lowercase is char::to_lowercase of Rust (Unicode 17.0) for each character: unlike in str::to_lowercase a final sigma is no special case.
+// lowercase is char::to_lowercase of Rust (Unicode 17.0) for each character: unlike in str::to_lowercase a final sigma
+// is no special case.
 func lowercase(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -125,8 +129,10 @@ func lowercase(text string) string {
 
 // capitals17 are the capital letters that Unicode 15.1 to 17.0 add to Go's tables, or give a small letter.
 var capitals17 = unicode.SpecialCase{
-	lowers(0x1C89, 0x1C89, 1), lowers(0xA7CB, 0xA7CB, 0x264-0xA7CB), lowers(0xA7CC, 0xA7CC, 1), lowers(0xA7CE, 0xA7CE, 1), lowers(0xA7D2, 0xA7D2, 1),
-	lowers(0xA7D4, 0xA7D4, 1), lowers(0xA7DA, 0xA7DA, 1), lowers(0xA7DC, 0xA7DC, 0x19B-0xA7DC), lowers(0x10D50, 0x10D65, 0x20), lowers(0x16EA0, 0x16EB8, 0x1B),
+	lowers(0x1C89, 0x1C89, 1), lowers(0xA7CB, 0xA7CB, 0x264-0xA7CB), lowers(0xA7CC, 0xA7CC, 1),
+	lowers(0xA7CE, 0xA7CE, 1), lowers(0xA7D2, 0xA7D2, 1),
+	lowers(0xA7D4, 0xA7D4, 1), lowers(0xA7DA, 0xA7DA, 1), lowers(0xA7DC, 0xA7DC, 0x19B-0xA7DC),
+	lowers(0x10D50, 0x10D65, 0x20), lowers(0x16EA0, 0x16EB8, 0x1B),
 }
 
 func lowers(first, last uint32, by rune) unicode.CaseRange {

@@ -6,8 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/tokenizer/internal/onig"
 )
 
-// MatchTimeout is how long a pattern may look for one match: nested repetitions can take a time that doubles with every character. What
-// was not searched by then stays one piece. Oniguruma, which tokenizers uses, gives up after ten million steps.
+// MatchTimeout is how long a pattern may look for one match: nested repetitions can take a time that doubles with every
+// character. What was not searched by then stays one piece. Oniguruma, which tokenizers uses, gives up after ten
+// million steps.
 const MatchTimeout = 10 * time.Second
 
 // pattern is a regular expression of a tokenizer.json.

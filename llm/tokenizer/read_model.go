@@ -46,11 +46,13 @@ func readModel(raw json.RawMessage) (*bpe, error) {
 	case f.EndOfWordSuffix != nil && *f.EndOfWordSuffix != "":
 		return nil, fmt.Errorf("model: end_of_word_suffix %q is not supported", *f.EndOfWordSuffix)
 	}
-	m := &bpe{vocab: f.Vocab, tokens: make(map[uint32]string, len(f.Vocab)), fuseUnknown: f.FuseUnk, ignoreMerges: f.IgnoreMerges,
-		words: map[string][]int64{}}
+	m := &bpe{vocab: f.Vocab, tokens: make(map[uint32]string, len(f.Vocab)), fuseUnknown: f.FuseUnk,
+		ignoreMerges: f.IgnoreMerges,
+		words:        map[string][]int64{}}
 	for token, id := range f.Vocab {
 		if other, ok := m.tokens[id]; ok {
-			return nil, fmt.Errorf("model.vocab: %q and %q have the same id %d", min(token, other), max(token, other), id)
+			return nil, fmt.Errorf("model.vocab: %q and %q have the same id %d", min(token, other), max(token, other),
+				id)
 		}
 		m.tokens[id] = token
 	}
@@ -81,7 +83,8 @@ func readModel(raw json.RawMessage) (*bpe, error) {
 	return m, nil
 }
 
-// readMerges takes pairs, and strings "a b" as files from before 2024 have them, with the line of a merges.txt that gives its version.
+// readMerges takes pairs, and strings "a b" as files from before 2024 have them, with the line of a merges.txt that
+// gives its version.
 func readMerges(raw json.RawMessage) ([][2]string, error) {
 	var pairs [][]string
 	if json.Unmarshal(raw, &pairs) != nil {

@@ -60,7 +60,8 @@ func readNormalizer(raw json.RawMessage, where string) (normalizer, error) {
 	case "Replace":
 		return readReplace(raw, where)
 	}
-	return nil, unsupported(where, kind, "NFC", "NFD", "NFKC", "NFKD", "ByteLevel", "Lowercase", "Prepend", "Replace", "Sequence")
+	return nil, unsupported(where, kind, "NFC", "NFD", "NFKC", "NFKD", "ByteLevel", "Lowercase", "Prepend", "Replace",
+		"Sequence")
 }
 
 // readReplace reads the normalizer Replace, and the decoder, which has the same fields.

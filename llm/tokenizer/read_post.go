@@ -52,7 +52,8 @@ func readPostProcessor(raw json.RawMessage, where string) ([]piece, error) {
 		}
 		return all, nil
 	}
-	return nil, unsupported(where, kind, "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing", "Sequence")
+	return nil, unsupported(where, kind, "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing",
+		"Sequence")
 }
 
 // readTemplate reads what TemplateProcessing does to a single sequence; pairs of sequences are not encoded.
@@ -79,7 +80,8 @@ func readTemplate(raw json.RawMessage, where string) ([]piece, error) {
 		case p.Sequence != nil && p.Sequence.ID == "A":
 			out = append(out, piece{text: true})
 		case p.Sequence != nil:
-			return nil, fmt.Errorf("%s: sequence %q in the template of a single sequence, A is expected", at, p.Sequence.ID)
+			return nil, fmt.Errorf("%s: sequence %q in the template of a single sequence, A is expected", at,
+				p.Sequence.ID)
 		case p.SpecialToken != nil:
 			s, ok := f.SpecialTokens[p.SpecialToken.ID]
 			if !ok {

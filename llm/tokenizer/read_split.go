@@ -93,7 +93,8 @@ func readSplit(raw json.RawMessage, where string) (preTokenizer, error) {
 	do, ok := behaviors[f.Behavior]
 	if !ok {
 		known := slices.Sorted(maps.Keys(behaviors))
-		return nil, fmt.Errorf("%s: behavior %q is not supported, only %s", where, f.Behavior, strings.Join(known, ", "))
+		return nil, fmt.Errorf("%s: behavior %q is not supported, only %s", where, f.Behavior,
+			strings.Join(known, ", "))
 	}
 	return splitter{find: find, behavior: do, invert: f.Invert}, nil
 }

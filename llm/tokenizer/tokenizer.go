@@ -2,7 +2,8 @@ package tokenizer
 
 import "strings"
 
-// Tokenizer encodes and decodes text. It does not change after [Read] but for a cache of words, and any number of goroutines may use it.
+// Tokenizer encodes and decodes text. It does not change after [Read] but for a cache of words, and any number of
+// goroutines may use it.
 type Tokenizer struct {
 	model     *bpe
 	added     *addedTokens
@@ -12,11 +13,11 @@ type Tokenizer struct {
 	decoder   []func() step
 }
 
-// Encode returns the ids of text. With addSpecial the post-processor's tokens are added: beginning and end of sequence where the tokenizer
-// has them. Special tokens that are written in the text become their ids either way.
+// Encode returns the ids of text. With addSpecial the post-processor's tokens are added: beginning and end of sequence
+// where the tokenizer has them. Special tokens that are written in the text become their ids either way.
 //
-// Characters that the model has neither a token nor an unknown token for give no id, as in Hugging Face's library. A pattern
-// that backtracks for longer than [MatchTimeout] leaves the rest of its piece of text as one word.
+// Characters that the model has neither a token nor an unknown token for give no id, as in Hugging Face's library. A
+// pattern that backtracks for longer than [MatchTimeout] leaves the rest of its piece of text as one word.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []int64 {
 	ids := []int64{}
 	for _, p := range t.template {
@@ -65,8 +66,8 @@ func (t *Tokenizer) encodeWords(ids []int64, text string) []int64 {
 	return ids
 }
 
-// Decode returns the text of ids. With skipSpecial special tokens are left out. Ids that the tokenizer does not have give no text, and bytes that
-// are not UTF-8 become U+FFFD.
+// Decode returns the text of ids. With skipSpecial special tokens are left out. Ids that the tokenizer does not have
+// give no text, and bytes that are not UTF-8 become U+FFFD.
 func (t *Tokenizer) Decode(ids []int64, skipSpecial bool) string {
 	s := t.Stream(skipSpecial)
 	var b strings.Builder

@@ -70,8 +70,10 @@ func TestAddSpecial(t *testing.T) {
 // TestInvalidUTF8 checks that bytes which are no text are read as String::from_utf8_lossy of Rust does.
 func TestInvalidUTF8(t *testing.T) {
 	for text, want := range map[string]string{
-		"a\xffb": "a\uFFFDb", "\xe0\x80": "\uFFFD\uFFFD", "\xf0\x90\x80a": "\uFFFDa", "\xe6\xbc": "\uFFFD", "\xed\xa0\x80": "\uFFFD\uFFFD\uFFFD",
-		"\xf4\x90\x80\x80": "\uFFFD\uFFFD\uFFFD\uFFFD", "\xc0\x80": "\uFFFD\uFFFD", "é\xc3": "é\uFFFD", "\xf0\x9f\x91\xf0\x9f\x91\x8d": "\uFFFD👍",
+		"a\xffb": "a\uFFFDb", "\xe0\x80": "\uFFFD\uFFFD", "\xf0\x90\x80a": "\uFFFDa", "\xe6\xbc": "\uFFFD",
+		"\xed\xa0\x80":     "\uFFFD\uFFFD\uFFFD",
+		"\xf4\x90\x80\x80": "\uFFFD\uFFFD\uFFFD\uFFFD", "\xc0\x80": "\uFFFD\uFFFD", "é\xc3": "é\uFFFD",
+		"\xf0\x9f\x91\xf0\x9f\x91\x8d": "\uFFFD👍",
 	} {
 		if got := valid(text); got != want {
 			t.Errorf("%q: %q, expected %q", text, got, want)
@@ -124,7 +126,8 @@ func TestStreamHoldsBack(t *testing.T) {
 func TestLongWords(t *testing.T) {
 	tok := readSmolLM2(t)
 	const n = 100_000
-	for _, text := range []string{strings.Repeat("a", n), strings.Repeat(" ", n), strings.Repeat("ab", n/2), strings.Repeat("7", n), strings.Repeat("漢", n/3), strings.Repeat("\n", n) + "x"} {
+	for _, text := range []string{strings.Repeat("a", n), strings.Repeat(" ", n), strings.Repeat("ab", n/2),
+		strings.Repeat("7", n), strings.Repeat("漢", n/3), strings.Repeat("\n", n) + "x"} {
 		start := time.Now()
 		ids := tok.Encode(text, false)
 		if took := time.Since(start); took > 20*time.Second {
@@ -154,9 +157,11 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 }
 
-// TestAddedTokenIDs checks that ids which the file gives for tokens that the vocabulary lacks are replaced as in tokenizers.
+// TestAddedTokenIDs checks that ids which the file gives for tokens that the vocabulary lacks are replaced as in
+// tokenizers.
 func TestAddedTokenIDs(t *testing.T) {
-	tok := parse(t, small(`"added_tokens":[{"id":90,"content":"x"},{"id":2,"content":"ab"},{"id":7,"content":""},{"id":91,"content":"y"},{"id":91,"content":"x","special":true}]`))
+	tok := parse(t, small(`"added_tokens":[{"id":90,"content":"x"},{"id":2,"content":"ab"},{"id":7,"content":""},`+
+		`{"id":91,"content":"y"},{"id":91,"content":"x","special":true}]`))
 	for token, want := range map[string]int64{"x": 4, "y": 5, "ab": 2} {
 		if got, ok := tok.ID(token); !ok || got != want {
 			t.Errorf("%s is %d, expected %d", token, got, want)
@@ -167,10 +172,11 @@ func TestAddedTokenIDs(t *testing.T) {
 	}
 }
 
-// TestSwallowedToken checks a token of white space that the token before it strips, which tokenizers (0.23.3) then does not give; at the
-// second text it panics.
+// TestSwallowedToken checks a token of white space that the token before it strips, which tokenizers (0.23.3) then does
+// not give; at the second text it panics.
 func TestSwallowedToken(t *testing.T) {
-	tok := parse(t, small(`"added_tokens":[{"id":4,"content":"<x>","rstrip":true},{"id":5,"content":"\n","lstrip":true}]`))
+	tok := parse(t, small(`"added_tokens":[{"id":4,"content":"<x>","rstrip":true},{"id":5,"content":"\n",`+
+		`"lstrip":true}]`))
 	for text, want := range map[string][]int64{"<x>\n": {4}, "<x> \n a": {4, 0}, "a \n<x>": {0, 5, 4}} {
 		if got := tok.Encode(text, false); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, expected %v", text, got, want)

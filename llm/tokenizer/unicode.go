@@ -7,7 +7,8 @@ import (
 )
 
 // numbers17 are the numbers that Unicode 17.0, which Rust's standard library has, adds to 16.0.
-var numbers17 = &unicode.RangeTable{R32: []unicode.Range32{{Lo: 0x11DE0, Hi: 0x11DE9, Stride: 1}, {Lo: 0x16FF4, Hi: 0x16FF6, Stride: 1}}}
+var numbers17 = &unicode.RangeTable{
+	R32: []unicode.Range32{{Lo: 0x11DE0, Hi: 0x11DE9, Stride: 1}, {Lo: 0x16FF4, Hi: 0x16FF6, Stride: 1}}}
 
 // isNumeric is char::is_numeric of Rust: Nd, Nl or No.
 func isNumeric(r rune) bool {

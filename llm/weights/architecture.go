@@ -24,15 +24,17 @@ type conversion struct {
 	qkvParts bool // the rows of a fused q, k and v, one of each for every head, become all of q, all of k, all of v
 }
 
-// conversions are the architectures whose tensors can be told by names, from conversion/*.py of llama.cpp (LlamaModel.permute
-// and undo_permute; norm_shift; GPTNeoXModel). What others do, such as cutting fused tensors up, is not undone here: they
-// need a map.
+// conversions are the architectures whose tensors can be told by names, from conversion/*.py of llama.cpp
+// (LlamaModel.permute and undo_permute; norm_shift; GPTNeoXModel). What others do, such as cutting fused tensors up, is
+// not undone here: they need a map.
 var conversions = map[string]conversion{
-	"llama": {ropeRows: true}, "granite": {ropeRows: true}, "arcee": {ropeRows: true}, "smollm3": {ropeRows: true}, "olmo": {ropeRows: true},
+	"llama": {ropeRows: true}, "granite": {ropeRows: true}, "arcee": {ropeRows: true}, "smollm3": {ropeRows: true},
+	"olmo":  {ropeRows: true},
 	"gemma": {normPlus: true}, "gemma2": {normPlus: true}, "gemma3": {normPlus: true}, "nemotron": {normPlus: true},
 	"gptneox": {qkvParts: true}, "bloom": {qkvParts: true},
-	"qwen2": {}, "qwen2moe": {}, "qwen3": {}, "qwen3moe": {}, "phi2": {}, "phi3": {}, "gpt2": {}, "starcoder2": {}, "stablelm": {},
-	"olmo2": {}, "olmoe": {}, "command-r": {}, "cohere2": {},
+	"qwen2": {}, "qwen2moe": {}, "qwen3": {}, "qwen3moe": {}, "phi2": {}, "phi3": {}, "gpt2": {}, "starcoder2": {},
+	"stablelm": {},
+	"olmo2":    {}, "olmoe": {}, "command-r": {}, "cohere2": {},
 }
 
 // readArchitecture reads what is known of the architecture; what the files do not say stays empty.
@@ -104,12 +106,14 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 		layer = 0
 	}
 	if layer >= int64(len(heads)) || heads[layer] <= 0 {
-		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, and the file does not say the number of heads (%s.attention.head_count)", tensor, a.name)
+		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, and the file does not say the number of heads "+
+			"(%s.attention.head_count)", tensor, a.name)
 	}
 	return heads[layer], nil
 }
 
-// qkvHeads returns the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were not.
+// qkvHeads returns the number of heads by which the rows of a fused q, k and v have been regrouped, 0 where they were
+// not.
 func (a *architecture) qkvHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.qkvParts {
 		return 0, nil
@@ -118,7 +122,8 @@ func (a *architecture) qkvHeads(tensor string) (int64, error) {
 		return 0, nil
 	}
 	if len(a.heads) != 1 || a.heads[0] <= 0 {
-		return 0, fmt.Errorf("the rows of %s are grouped by llama.cpp, and the file does not say the number of heads (%s.attention.head_count)", tensor, a.name)
+		return 0, fmt.Errorf("the rows of %s are grouped by llama.cpp, and the file does not say the number of heads "+
+			"(%s.attention.head_count)", tensor, a.name)
 	}
 	return a.heads[0], nil
 }
@@ -129,6 +134,7 @@ func (a *architecture) addsOne(tensor string) bool {
 }
 
 // plusOne are the model types of Hugging Face whose norms multiply by 1 + weight.
-var plusOne = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "recurrent_gemma"}
+var plusOne = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text",
+	"qwen3_5_moe", "recurrent_gemma"}
 
 func normsPlusOne(modelType string) bool { return slices.Contains(plusOne, modelType) }

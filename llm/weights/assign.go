@@ -62,7 +62,8 @@ func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 	return stack, first
 }
 
-// tied takes the token embedding for a head that the checkpoint lacks, or a head that nothing else wants for the embedding.
+// tied takes the token embedding for a head that the checkpoint lacks, or a head that nothing else wants for the
+// embedding.
 func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 	if _, mapped := x.entries[v.Name]; mapped || x.why[v] != nil {
 		return nil, nil
@@ -75,7 +76,8 @@ func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 		case t == nil:
 			continue
 		case x.c.untied:
-			return nil, fmt.Errorf("the checkpoint has %s alone, and its config.json says that head and token embedding are two (tie_word_embeddings)", t.Name)
+			return nil, fmt.Errorf("the checkpoint has %s alone, and its config.json says that head and token "+
+				"embedding are two (tie_word_embeddings)", t.Name)
 		case hasName(c.name, embeddings) && x.consumed[t]:
 			continue
 		}

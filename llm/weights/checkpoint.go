@@ -69,8 +69,8 @@ func (c *Checkpoint) Close() error {
 
 // Open opens a checkpoint: files whose names end in .gguf, .safetensors or .json (the index of safetensors files), and
 // folders with such files. A folder is opened by its index where it has one, else by model.safetensors, else by all its
-// safetensors files, else by its GGUF files. A tensor that is in two files is an error. A GGUF file that is one of several (NAME-00001-of-00003.gguf)
-// brings the others.
+// safetensors files, else by its GGUF files. A tensor that is in two files is an error. A GGUF file that is one of
+// several (NAME-00001-of-00003.gguf) brings the others.
 func Open(paths ...string) (*Checkpoint, error) {
 	c := &Checkpoint{byName: map[string]*Tensor{}, split: map[string]bool{}}
 	for _, path := range paths {
@@ -114,7 +114,8 @@ func (c *Checkpoint) open(path string) error {
 		}
 		return c.addSafetensors(files...)
 	}
-	return fmt.Errorf("%s: weights are read from files that end in .gguf, .safetensors or .json (an index), and from folders with these", path)
+	return fmt.Errorf("%s: weights are read from files that end in .gguf, .safetensors or .json (an index), and from "+
+		"folders with these", path)
 }
 
 // openFolder opens a checkpoint as model hubs lay it out.
@@ -154,7 +155,8 @@ func (c *Checkpoint) addSafetensors(files ...*safetensors.File) error {
 			return err
 		}
 		for _, t := range f.Tensors {
-			err := c.add(&Tensor{Name: t.Name, Type: string(t.Type), Dims: t.Dims, DataType: t.Type.DataType(), Size: t.Size(),
+			err := c.add(&Tensor{Name: t.Name, Type: string(t.Type), Dims: t.Dims, DataType: t.Type.DataType(),
+				Size: t.Size(),
 				Path: f.Path, Readable: t.Type.Readable(), float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err
@@ -172,7 +174,8 @@ func (c *Checkpoint) addGGUF(files []*gguf.File) error {
 	for _, f := range files {
 		c.Files = append(c.Files, f.Path)
 		for _, t := range f.Tensors {
-			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(), Size: t.Size(),
+			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(),
+				Size: t.Size(),
 				Path: f.Path, Readable: t.Type.Readable(), arch: arch, float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err

@@ -17,19 +17,22 @@ func TestFusedQKV(t *testing.T) {
 	metadata := map[string]any{"general.architecture": "gptneox", "gptneox.attention.head_count": 2}
 	path := file(t, "m.gguf", metadata, named("blk.0.attn_qkv.weight", counted(0, 6, 2)))
 	got, r := load(t, reader(t, name, "MatMul", []int64{2, 6}), open(t, path), weights.MatchOptions{})
-	if r.Loaded != 1 || r.Keys[0].QKVHeads != 2 || !slices.Equal(values(t, got, name), []float32{0, 4, 8, 2, 6, 10, 1, 5, 9, 3, 7, 11}) {
+	if r.Loaded != 1 || r.Keys[0].QKVHeads != 2 ||
+		!slices.Equal(values(t, got, name), []float32{0, 4, 8, 2, 6, 10, 1, 5, 9, 3, 7, 11}) {
 		t.Errorf("%+v, %v", r, values(t, got, name))
 	}
 }
 
-// TestFoldedNorm has the factor of a norm without a name of its own: an exporter has computed it, and config.json says what from.
+// TestFoldedNorm has the factor of a norm without a name of its own: an exporter has computed it, and config.json says
+// what from.
 func TestFoldedNorm(t *testing.T) {
 	for modelType, want := range map[string][]float32{"gemma2": {6, 7}, "llama": {5, 6}, "": nil} {
 		m := reader(t, "onnx::Mul_7", "Mul", []int64{2})
 		m.Graph.Nodes[0].Name = "/model/layers.0/input_layernorm/Mul_1"
 		path := file(t, "m.safetensors", nil, named("model.layers.0.input_layernorm.weight", counted(5, 2)))
 		if modelType != "" {
-			if err := os.WriteFile(filepath.Join(filepath.Dir(path), "config.json"), []byte(`{"model_type": "`+modelType+`"}`), 0o666); err != nil {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(path), "config.json"),
+				[]byte(`{"model_type": "`+modelType+`"}`), 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -43,8 +46,8 @@ func TestFoldedNorm(t *testing.T) {
 	}
 }
 
-// TestPlace has two initializers at one place of the missing data, one of which nothing is known of; what is loaded is stored once,
-// and strip sees that again.
+// TestPlace has two initializers at one place of the missing data, one of which nothing is known of; what is loaded is
+// stored once, and strip sees that again.
 func TestPlace(t *testing.T) {
 	m := reader(t, "model.embed_tokens.weight", "Transpose, MatMul", []int64{300, 2})
 	other := m.Graph.NewValue("z")
@@ -57,7 +60,8 @@ func TestPlace(t *testing.T) {
 		t.Errorf("%+v at %+v and %+v", r, a, b)
 	}
 	s, err := weights.Strip(got, weights.StripOptions{Location: "x", All: true})
-	if err != nil || len(s.Stripped) != 2 || s.Bytes != 2400 || s.Stripped[0].Offset != s.Stripped[1].Offset || s.Stripped[1].Tied == "" {
+	if err != nil || len(s.Stripped) != 2 || s.Bytes != 2400 || s.Stripped[0].Offset != s.Stripped[1].Offset ||
+		s.Stripped[1].Tied == "" {
 		t.Errorf("%+v (%v)", s, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Experts of a mixture are stored one by one, or stacked along the first axis, with the projections of gate and up apart or one
-// below the other. A graph may have them in another of these forms than the checkpoint.
+// Experts of a mixture are stored one by one, or stacked along the first axis, with the projections of gate and up
+// apart or one below the other. A graph may have them in another of these forms than the checkpoint.
 
 var oneExpert = regexp.MustCompile(`^(.*\.experts)\.(\d+)\.(.+)$`)
 
@@ -50,7 +50,8 @@ func (x *matcher) unstack(v *onnx.Value, name string, e int64, own bool) (*assig
 		return nil, err
 	}
 	rows, cols := dims[0], product(dims[1:])
-	return x.checked(v, &recipe{dims: v.Const.Dims, blocks: []block{{[]piece{{t, e * rows * cols, rows, cols, 0}}, transposed}}})
+	return x.checked(v, &recipe{dims: v.Const.Dims,
+		blocks: []block{{[]piece{{t, e * rows * cols, rows, cols, 0}}, transposed}}})
 }
 
 // others are names for the same projections, and for what holds the experts, in checkpoints of Mixtral.

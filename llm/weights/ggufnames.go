@@ -11,8 +11,8 @@ import (
 //go:embed gguf_names.txt
 var ggufNamesText string
 
-// ggufNames gives llama.cpp's names of modules, with N in place of the layer: for any architecture under "", for one that
-// differs under its name.
+// ggufNames gives llama.cpp's names of modules, with N in place of the layer: for any architecture under "", for one
+// that differs under its name.
 var ggufNames = sync.OnceValue(func() map[string]map[string]string {
 	all := map[string]map[string]string{"": {}}
 	for line := range strings.Lines(ggufNamesText) {
@@ -87,5 +87,6 @@ func (a *architecture) refusal() string {
 	case a.name == "":
 		return "the GGUF file does not say its general.architecture: give a map"
 	}
-	return fmt.Sprintf("what llama.cpp's conversion does to the tensors of architecture %q is not known here: give a map", a.name)
+	return fmt.Sprintf("what llama.cpp's conversion does to the tensors of architecture %q is not known here: give a "+
+		"map", a.name)
 }

@@ -36,7 +36,8 @@ func layoutOf(v *onnx.Value) layout {
 				note(inOut, swapped)
 			case n.Is("MatMul"):
 				note(outIn, swapped)
-			case n.Is("Gemm") && u.Index == 1 && n.AttrInt("transB", 0) != 0, n.Is("Gemm") && u.Index == 0 && n.AttrInt("transA", 0) == 0:
+			case n.Is("Gemm") && u.Index == 1 && n.AttrInt("transB", 0) != 0,
+				n.Is("Gemm") && u.Index == 0 && n.AttrInt("transA", 0) == 0:
 				note(outIn, swapped)
 			case n.Is("Gemm") && u.Index <= 1:
 				note(inOut, swapped)
@@ -46,7 +47,8 @@ func layoutOf(v *onnx.Value) layout {
 				if swaps, ok := swapsLast(n); ok {
 					visit(n.OutputValue(0), swapped != swaps)
 				}
-			case u.Index == 0 && (n.Is("Cast") || n.Is("Identity") || n.Is("Gather") || n.Is("GatherND") || n.Is("Squeeze") || n.Is("Slice") || n.Is("Split")):
+			case u.Index == 0 && (n.Is("Cast") || n.Is("Identity") || n.Is("Gather") || n.Is("GatherND") ||
+				n.Is("Squeeze") || n.Is("Slice") || n.Is("Split")):
 				for _, out := range n.Outputs {
 					visit(out, swapped)
 				}

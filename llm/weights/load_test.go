@@ -94,8 +94,8 @@ func sameWeights(t *testing.T, what string, got, want *onnx.Model) {
 	}
 }
 
-// TestStripLoad takes the weights out of exported Llamas and puts them back, from the checkpoint's two forms, by the names of
-// modules in metadata (dynamo, transformers) and in the names of nodes (TorchScript).
+// TestStripLoad takes the weights out of exported Llamas and puts them back, from the checkpoint's two forms, by the
+// names of modules in metadata (dynamo, transformers) and in the names of nodes (TorchScript).
 func TestStripLoad(t *testing.T) {
 	for _, name := range []string{"llama-hf-fp32", "llama-dynamo-fp32", "llama-ts-fp32"} {
 		original := bundled(t, name)
@@ -115,7 +115,8 @@ func TestStripLoad(t *testing.T) {
 			}
 			got, r := load(t, stripped(t, name), open(t, path), weights.MatchOptions{})
 			if r.Expected != 21 || r.Loaded != 21 || len(r.Missing)+len(r.Unexpected)+len(r.Present) != 0 {
-				t.Errorf("%s from %s: expected %d, loaded %d, missing %v, unexpected %v", name, path, r.Expected, r.Loaded, r.Missing, r.Unexpected)
+				t.Errorf("%s from %s: expected %d, loaded %d, missing %v, unexpected %v", name, path, r.Expected,
+					r.Loaded, r.Missing, r.Unexpected)
 			}
 			heads := 0
 			for _, k := range r.Keys {
@@ -179,13 +180,15 @@ func TestPlanted(t *testing.T) {
 		}
 		planted = append(planted, x)
 	}
-	planted = append(planted, checkpoints.Tensor{Name: "model.layers.2.input_layernorm.weight", Dims: []int64{2}, Data: []float32{1, 2}})
+	planted = append(planted, checkpoints.Tensor{Name: "model.layers.2.input_layernorm.weight", Dims: []int64{2},
+		Data: []float32{1, 2}})
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	if err := checkpoints.Safetensors(path, planted); err != nil {
 		t.Fatal(err)
 	}
 	got, r := load(t, stripped(t, "llama-hf-fp32"), open(t, path), weights.MatchOptions{})
-	if r.Expected != 21 || r.Loaded != 19 || len(r.Missing) != 2 || len(r.Mismatched()) != 1 || r.Mismatched()[0].Tensor != "model.layers.0.self_attn.k_proj.weight" {
+	if r.Expected != 21 || r.Loaded != 19 || len(r.Missing) != 2 || len(r.Mismatched()) != 1 ||
+		r.Mismatched()[0].Tensor != "model.layers.0.self_attn.k_proj.weight" {
 		t.Errorf("expected %d, loaded %d, missing %+v", r.Expected, r.Loaded, r.Missing)
 	}
 	want := []string{"model.layers.0.self_attn.k_proj.weight", "model.layers.2.input_layernorm.weight"}
@@ -211,7 +214,8 @@ func TestTwice(t *testing.T) {
 	if _, err := weights.Open(dir); err == nil || !strings.Contains(err.Error(), `tensor "x" is in`) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := weights.Open(filepath.Join(dir, "a.safetensors"), filepath.Join(dir, "a.safetensors")); err == nil || !strings.Contains(err.Error(), "given twice") {
+	if _, err := weights.Open(filepath.Join(dir, "a.safetensors"), filepath.Join(dir, "a.safetensors")); err == nil ||
+		!strings.Contains(err.Error(), "given twice") {
 		t.Errorf("error %v", err)
 	}
 	if err := checkpoints.Safetensors(filepath.Join(dir, "model.safetensors"), x); err != nil {
@@ -269,12 +273,15 @@ func TestStatistics(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	x := []float32{0, 1000000, 1000001, nan, inf, -inf, 0}
-	if err := checkpoints.Safetensors(path, []checkpoints.Tensor{{Name: "x", Dims: []int64{7}, Data: x}, {Name: "y", Dims: []int64{3}, Data: []float32{1e6, 1e6 + 1, 1e6 + 2}}, {Name: "none", Dims: []int64{0}}}); err != nil {
+	if err := checkpoints.Safetensors(path, []checkpoints.Tensor{{Name: "x", Dims: []int64{7}, Data: x},
+		{Name: "y", Dims: []int64{3}, Data: []float32{1e6, 1e6 + 1, 1e6 + 2}},
+		{Name: "none", Dims: []int64{0}}}); err != nil {
 		t.Fatal(err)
 	}
 	c := open(t, path)
 	s, err := c.Tensor("x").Statistics()
-	if err != nil || s.Finite != 4 || s.Zeros != 2 || s.NaN != 1 || s.Inf != 2 || s.Min != 0 || s.Max != 1000001 || s.Mean != 500000.25 {
+	if err != nil || s.Finite != 4 || s.Zeros != 2 || s.NaN != 1 || s.Inf != 2 || s.Min != 0 || s.Max != 1000001 ||
+		s.Mean != 500000.25 {
 		t.Errorf("%+v (%v)", s, err)
 	}
 	if s, err = c.Tensor("y").Statistics(); err != nil || math.Abs(s.Std-math.Sqrt(2./3)) > 1e-12 || s.Mean != 1e6+1 {

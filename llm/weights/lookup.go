@@ -98,12 +98,13 @@ func (l *lookup) refused(t *Tensor) error {
 
 // embeddings are the names of token embeddings and of the heads that may be tied to them.
 var (
-	embeddings = []string{"embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight", "tok_embeddings.weight"}
-	heads      = []string{"lm_head.weight", "embed_out.weight", "output.weight"}
+	embeddings = []string{"embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight",
+		"tok_embeddings.weight"}
+	heads = []string{"lm_head.weight", "embed_out.weight", "output.weight"}
 )
 
-// tied returns the token embedding for a head that the checkpoint lacks, and the head for such an embedding: a model that
-// ties them stores one. It is nil for any other parameter.
+// tied returns the token embedding for a head that the checkpoint lacks, and the head for such an embedding: a model
+// that ties them stores one. It is nil for any other parameter.
 func (l *lookup) tied(parameter string) (*Tensor, error) {
 	others := embeddings
 	if hasName(parameter, embeddings) {

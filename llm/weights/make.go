@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ungroup puts the rows of q, k and v back to each head, where llama.cpp's conversion has put all of q first: (3, heads, d)
-// becomes (heads, 3, d).
+// ungroup puts the rows of q, k and v back to each head, where llama.cpp's conversion has put all of q first: (3,
+// heads, d) becomes (heads, 3, d).
 func (r *recipe) ungroup(t *Tensor) error {
 	heads, err := t.arch.qkvHeads(t.Name)
 	if heads == 0 || err != nil {
@@ -22,7 +22,8 @@ func (r *recipe) ungroup(t *Tensor) error {
 	r.blocks[0].pieces, r.qkvHeads = nil, heads
 	for h := range heads {
 		for part := range int64(3) {
-			r.blocks[0].pieces = append(r.blocks[0].pieces, piece{t, (part*heads + h) * d * whole.cols, d, whole.cols, 0})
+			r.blocks[0].pieces = append(r.blocks[0].pieces,
+				piece{t, (part*heads + h) * d * whole.cols, d, whole.cols, 0})
 		}
 	}
 	return nil
@@ -55,7 +56,8 @@ func (x *matcher) checked(v *onnx.Value, r *recipe) (*assignment, error) {
 	for _, b := range r.blocks {
 		for _, p := range b.pieces {
 			if !p.t.Readable && p.t.DataType != want {
-				return nil, fmt.Errorf("%s is of type %s, which cannot be read: requantise the file, or convert it to F16 (llama-quantize)", p.t.Name, p.t.Type)
+				return nil, fmt.Errorf("%s is of type %s, which cannot be read: requantise the file, or convert it "+
+					"to F16 (llama-quantize)", p.t.Name, p.t.Type)
 			}
 			isFloat := p.t.DataType == onnx.Undefined || p.t.DataType.IsFloat() || isFloat8(p.t.DataType)
 			if p.t.DataType != want && !(isFloat && casts[want] != nil) {

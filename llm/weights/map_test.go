@@ -14,7 +14,8 @@ func TestReadMap(t *testing.T) {
 	if err != nil || len(m) != 211 {
 		t.Fatalf("%d entries (%v)", len(m), err)
 	}
-	if e := m["val_82"]; e.Tensor != "blk.0.attn_k.weight" || !slices.Equal(e.Shape, []int64{576, 192}) || !e.Transposed || e.RopeHeads != 3 {
+	if e := m["val_82"]; e.Tensor != "blk.0.attn_k.weight" || !slices.Equal(e.Shape, []int64{576, 192}) ||
+		!e.Transposed || e.RopeHeads != 3 {
 		t.Errorf("%+v", e)
 	}
 	m, err = weights.ParseMap([]byte(`{"weights_file": "w.bin", "total_bytes": 4, "source": "", "note": "", "map": {
@@ -42,7 +43,8 @@ func TestReadMap(t *testing.T) {
 }
 
 func FuzzParseMap(f *testing.F) {
-	f.Add([]byte(`{"map": {"w": {"tensor": "t", "shape": [1, 2], "transposed": true, "rope_unpermute_heads": 2, "add": -1}}}`))
+	f.Add([]byte(`{"map": {"w": {"tensor": "t", "shape": [1, 2], "transposed": true, "rope_unpermute_heads": 2, ` +
+		`"add": -1}}}`))
 	f.Add([]byte(`{"note": "", "map": {"w": {"gguf": "t"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := weights.ParseMap(text)

@@ -18,8 +18,8 @@ type MapEntry struct {
 	Shape []int64
 	// Transposed says that the last two axes are swapped, after everything else.
 	Transposed bool
-	// RopeHeads is the number of heads whose rows llama.cpp's conversion has reordered, 0 for none: the rows are put back by
-	// reshape(RopeHeads, d/2, 2, …).swapaxes(1, 2).
+	// RopeHeads is the number of heads whose rows llama.cpp's conversion has reordered, 0 for none: the rows are put
+	// back by reshape(RopeHeads, d/2, 2, …).swapaxes(1, 2).
 	RopeHeads int64
 	// Add is added to each element, such as -1 for a norm that llama.cpp's conversion has added 1 to.
 	Add float64
@@ -36,11 +36,12 @@ var (
 
 // ReadMap reads a map file: JSON of the form
 //
-//	{"map": {"val_75": {"tensor": "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}
+//	{"map": {"val_75": {"tensor": "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true,
+//	  "rope_unpermute_heads": 9}}}
 //
 // "gguf" is another spelling of "tensor", and "add" a number added to each element. All but the tensor may be left out.
-// The fields weights_file, total_bytes, source and note beside "map", and dtype, gguf_type, offset and length in entries,
-// are information and not used; any other is an error, and so is a name that stands twice.
+// The fields weights_file, total_bytes, source and note beside "map", and dtype, gguf_type, offset and length in
+// entries, are information and not used; any other is an error, and so is a name that stands twice.
 func ReadMap(path string) (Map, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,7 +80,8 @@ func ParseMap(text []byte) (Map, error) {
 				return nil, fmt.Errorf(`"map": %w`, err)
 			}
 		case !slices.Contains(fileInformation, f.name):
-			return nil, fmt.Errorf("unknown field %q: there is \"map\", and for information %s", f.name, strings.Join(fileInformation, ", "))
+			return nil, fmt.Errorf("unknown field %q: there is \"map\", and for information %s", f.name,
+				strings.Join(fileInformation, ", "))
 		}
 	}
 	if !found {

@@ -63,8 +63,8 @@ type matcher struct {
 	consumed map[*Tensor]bool
 }
 
-// Match finds for each initializer whose external data are missing the tensor of the checkpoint that it is. What it does not
-// find is part of the plan.
+// Match finds for each initializer whose external data are missing the tensor of the checkpoint that it is. What it
+// does not find is part of the plan.
 func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 	p := &Plan{c: c}
 	x := &matcher{c: c, entries: o.Map, look: newLookup(c), stored: map[string]layout{}, roles: roles(m),

@@ -8,7 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// parameterNames lists names that a parameter of PyTorch may have, judging by the nodes that compute with the initializer.
+// parameterNames lists names that a parameter of PyTorch may have, judging by the nodes that compute with the
+// initializer.
 func parameterNames(v *onnx.Value) []string {
 	var names []string
 	for _, u := range readers(v) {
@@ -54,7 +55,8 @@ func readers(v *onnx.Value) []onnx.Use {
 func roleOf(v *onnx.Value, u onnx.Use) string {
 	rank := len(v.Const.Dims)
 	switch n := u.Node; {
-	case n.Is("MatMul"), n.Is("Gemm") && u.Index < 2, n.Is("Gather") && u.Index == 0 && rank == 2, n.Is("Conv") && u.Index == 1,
+	case n.Is("MatMul"), n.Is("Gemm") && u.Index < 2, n.Is("Gather") && u.Index == 0 && rank == 2,
+		n.Is("Conv") && u.Index == 1,
 		n.Is("LayerNormalization") && u.Index == 1, n.Is("RMSNormalization") && u.Index == 1, n.Is("Mul") && rank == 1:
 		return "weight"
 	case n.Is("Gemm"), n.Is("Add") && rank == 1, n.Is("Conv"), n.Is("LayerNormalization") && u.Index == 2:
@@ -63,8 +65,8 @@ func roleOf(v *onnx.Value, u onnx.Use) string {
 	return ""
 }
 
-// scope reads the module off the metadata of torch.onnx: "[”, 'model', 'model.layers.0.self_attn.q_proj', 'linear']", where the
-// last is the node's own.
+// scope reads the module off the metadata of torch.onnx: "[”, 'model', 'model.layers.0.self_attn.q_proj', 'linear']",
+// where the last is the node's own.
 func scope(n *onnx.Node) string {
 	parts := scopePart.FindAllStringSubmatch(entry(n.Metadata, "pkg.torch.onnx.name_scopes"), -1)
 	if len(parts) < 2 {
@@ -75,7 +77,8 @@ func scope(n *onnx.Node) string {
 
 var scopePart = regexp.MustCompile(`'([^']*)'`)
 
-// namespace reads it off "…/model.layers.0.self_attn.q_proj: torch.nn.modules.linear.Linear/linear: aten.linear.default".
+// namespace reads it off "…/model.layers.0.self_attn.q_proj: torch.nn.modules.linear.Linear/linear:
+// aten.linear.default".
 func namespace(n *onnx.Node) string {
 	parts := strings.Split(entry(n.Metadata, "namespace"), "/")
 	if len(parts) < 2 {

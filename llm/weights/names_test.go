@@ -41,7 +41,8 @@ func TestGGUFName(t *testing.T) {
 // TestVariants keeps what is before the number of a layer.
 func TestVariants(t *testing.T) {
 	got := variants("m.model.layers.0.norm.weight")
-	if want := []string{"m.model.layers.0.norm.weight", "model.layers.0.norm.weight", "layers.0.norm.weight"}; !slices.Equal(got, want) {
+	if want := []string{"m.model.layers.0.norm.weight", "model.layers.0.norm.weight",
+		"layers.0.norm.weight"}; !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
 }

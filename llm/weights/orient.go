@@ -17,8 +17,9 @@ type matrix struct {
 	stored string // what tells tensors that are stored alike; see storedLike
 }
 
-// storedLike returns the part of a parameter's name that parameters of one layout share: the module's name for its weight
-// ("c_proj", which may be a Conv1D that stores [in, out]), the name of what it is in for other parameters ("experts").
+// storedLike returns the part of a parameter's name that parameters of one layout share: the module's name for its
+// weight ("c_proj", which may be a Conv1D that stores [in, out]), the name of what it is in for other parameters
+// ("experts").
 func storedLike(parameter string) string {
 	words := strings.Split(parameter, ".")
 	if len(words) < 2 {
@@ -37,8 +38,9 @@ func (e *mismatch) Error() string {
 	return fmt.Sprintf("%s has the shape %v, which does not fit %v", e.tensor, e.found, e.want)
 }
 
-// orient reports whether the last two axes of a tensor are swapped to make the initializer. Where the axes differ in size, the
-// shapes tell; where they do not, who reads the initializer, and how the checkpoint stores what is called alike.
+// orient reports whether the last two axes of a tensor are swapped to make the initializer. Where the axes differ in
+// size, the shapes tell; where they do not, who reads the initializer, and how the checkpoint stores what is called
+// alike.
 func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, err error) {
 	want := v.Const.Dims
 	k := len(want)
@@ -73,7 +75,8 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 	case own:
 		return false, nil
 	}
-	return false, fmt.Errorf("%s is square, and no node that reads the initializer says whether it is transposed: give a map", t.name)
+	return false, fmt.Errorf(
+		"%s is square, and no node that reads the initializer says whether it is transposed: give a map", t.name)
 }
 
 // learn notes how the checkpoint stores a matrix whose axes differ in size.
@@ -105,8 +108,8 @@ func squeezed(dims []int64) []int64 {
 	return list
 }
 
-// normFactor says what has to be added to the weight of a norm: an exporter may have folded the 1 of "1 + weight" into it
-// (Gemma), and llama.cpp's conversion adds it.
+// normFactor says what has to be added to the weight of a norm: an exporter may have folded the 1 of "1 + weight" into
+// it (Gemma), and llama.cpp's conversion adds it.
 func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, err error) {
 	if len(squeezed(v.Const.Dims)) > 1 || !v.Const.DataType.IsFloat() {
 		return 0, nil
@@ -116,14 +119,17 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 		switch n := u.Node; {
 		case n.Is("Add"):
 			plusOne = plusOne || isOne(n.Input(1-u.Index).Constant())
-		case n.Is("Mul"), n.Domain == fused.Domain, u.Index == 1 && (n.Is("RMSNormalization") || n.Is("LayerNormalization") || n.OpType == "SimplifiedLayerNormalization"):
+		case n.Is("Mul"), n.Domain == fused.Domain,
+			u.Index == 1 && (n.Is("RMSNormalization") || n.Is("LayerNormalization") ||
+				n.OpType == "SimplifiedLayerNormalization"):
 			factor = true
 		}
 	}
 	switch {
 	case t.arch.addsOne(t.Name):
 		if plusOne == factor {
-			return 0, fmt.Errorf("llama.cpp's conversion has added 1 to %s, and no node that reads the initializer says whether it needs that: give a map", t.Name)
+			return 0, fmt.Errorf("llama.cpp's conversion has added 1 to %s, and no node that reads the initializer "+
+				"says whether it needs that: give a map", t.Name)
 		}
 		if plusOne {
 			return -1, nil
@@ -131,7 +137,8 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 	case t.arch == nil && factor && !plusOne && !own && strings.HasSuffix(t.Name, "norm.weight"):
 		switch {
 		case m.c.modelType == "":
-			return 0, fmt.Errorf("an exporter has computed the factor from %s, perhaps as 1 + weight: give the folder with config.json, which says what the model is, or a map", t.Name)
+			return 0, fmt.Errorf("an exporter has computed the factor from %s, perhaps as 1 + weight: give the "+
+				"folder with config.json, which says what the model is, or a map", t.Name)
 		case normsPlusOne(m.c.modelType):
 			return 1, nil
 		}
@@ -148,7 +155,8 @@ func isOne(t *onnx.Tensor) bool {
 	if err != nil {
 		return false
 	}
-	one := map[onnx.DataType][]byte{onnx.Float: {0, 0, 0x80, 0x3f}, onnx.Float16: {0, 0x3c}, onnx.BFloat16: {0x80, 0x3f},
-		onnx.Double: {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}}[t.DataType]
+	one := map[onnx.DataType][]byte{onnx.Float: {0, 0, 0x80, 0x3f}, onnx.Float16: {0, 0x3c},
+		onnx.BFloat16: {0x80, 0x3f},
+		onnx.Double:   {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}}[t.DataType]
 	return one != nil && slices.Equal(b, one)
 }

@@ -12,9 +12,9 @@ import (
 // Missing says how many expected initializers no tensor was found for, or one of another shape.
 func (p *Plan) Missing() int { return len(p.missing) }
 
-// Apply makes the initializers tensors whose elements are read, turned and cast to the initializers' types, one tensor at a
-// time, when the model is written. The types may be changed between Match and Apply, not the shapes. progress is called
-// after each tensor. The checkpoint must stay open while the model is in use.
+// Apply makes the initializers tensors whose elements are read, turned and cast to the initializers' types, one tensor
+// at a time, when the model is written. The types may be changed between Match and Apply, not the shapes. progress is
+// called after each tensor. The checkpoint must stay open while the model is in use.
 func (p *Plan) Apply(progress func(done, total int)) error {
 	x := &execution{written: map[*assignment]int64{}, progress: progress}
 	made := map[*assignment]*onnx.Tensor{}
@@ -33,7 +33,9 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 		}
 		a.tied = nil
 		x.total++
-		t, err := onnx.NewDeferred(old.Name, old.DataType, old.Dims, func(w io.Writer) error { return x.write(w, a, old.DataType) })
+		t, err := onnx.NewDeferred(old.Name, old.DataType, old.Dims, func(w io.Writer) error {
+			return x.write(w, a, old.DataType)
+		})
 		if err != nil {
 			return err
 		}
@@ -69,7 +71,8 @@ func (x *execution) write(w io.Writer, a *assignment, t onnx.DataType) error {
 // compared is the size up to which elements that are in the graph already are compared with the checkpoint's.
 const compared = 1 << 20
 
-// compare reports whether an initializer that has its elements has the checkpoint's; nil where they are too many to look at.
+// compare reports whether an initializer that has its elements has the checkpoint's; nil where they are too many to
+// look at.
 func (a *assignment) compare() *bool {
 	t := a.value.Const
 	b, err := t.Bytes()

@@ -41,7 +41,8 @@ func (b *block) size() (rows, cols int64) {
 // chunk is about how many elements are read at a time where nothing has to be reordered.
 const chunk = 1 << 18
 
-// groups returns the rows that are read at a time, as the first one and their number: those of a head where they are reordered.
+// groups returns the rows that are read at a time, as the first one and their number: those of a head where they are
+// reordered.
 func (p *piece) groups(yield func(row, n int64) bool) {
 	group := max(chunk/max(p.cols, 1), 1)
 	if p.heads > 0 {
@@ -151,8 +152,8 @@ func gather(out, matrix []byte, rows, cols, first, n, width int64) {
 	}
 }
 
-// fill puts n rows of a piece into out, as type t. Where heads are reordered these are the rows of one head: PyTorch's row
-// half·d/2 + j is the file's row 2j + half.
+// fill puts n rows of a piece into out, as type t. Where heads are reordered these are the rows of one head: PyTorch's
+// row half·d/2 + j is the file's row 2j + half.
 func (s *stream) fill(out []byte, p *piece, row, n int64, t onnx.DataType, add float32) (overflows int64, err error) {
 	width := int64(t.Bits() / 8)
 	first := p.first + row*p.cols

@@ -17,13 +17,14 @@ type Report struct {
 	DType   string   `json:"dtype,omitempty"`  // what graph and weights were converted to: fp32, fp16 or bf16
 	Output  string   `json:"output,omitempty"` // empty when nothing was written
 	Written bool     `json:"written"`
-	// Expected counts the initializers that lacked their elements (and under Replace those that were replaced), Loaded those
-	// that have them now. A tensor of another shape counts as missing.
+	// Expected counts the initializers that lacked their elements (and under Replace those that were replaced), Loaded
+	// those that have them now. A tensor of another shape counts as missing.
 	Expected   int             `json:"total_expected_keys"`
 	Loaded     int             `json:"successfully_loaded"`
 	Missing    []MissingKey    `json:"missing_keys"`
 	Unexpected []UnexpectedKey `json:"unexpected_keys"`
-	// Present are initializers that the checkpoint has tensors for and that had their elements already: they stay as they were.
+	// Present are initializers that the checkpoint has tensors for and that had their elements already: they stay as
+	// they were.
 	Present []PresentKey `json:"present_keys"`
 	Keys    []LoadedKey  `json:"loaded_keys"`
 	// UnusedMap are entries of the map for initializers that the graph lacks.
@@ -32,7 +33,8 @@ type Report struct {
 	Bytes     int64    `json:"bytes"`
 }
 
-// MissingKey is an initializer without elements. Tensor and Found say of which shape a tensor was found for it, if one was.
+// MissingKey is an initializer without elements. Tensor and Found say of which shape a tensor was found for it, if one
+// was.
 type MissingKey struct {
 	Name     string  `json:"name"`
 	DataType string  `json:"dtype"`
@@ -82,8 +84,9 @@ type LoadedKey struct {
 
 // Report describes the plan; after the model was written, with what came of it.
 func (p *Plan) Report() *Report {
-	r := &Report{Schema: Schema, Files: p.c.Files, Missing: append([]MissingKey{}, p.missing...), Unexpected: []UnexpectedKey{},
-		Present: []PresentKey{}, Keys: []LoadedKey{}, UnusedMap: append([]string{}, p.unusedMap...)}
+	r := &Report{Schema: Schema, Files: p.c.Files, Missing: append([]MissingKey{}, p.missing...),
+		Unexpected: []UnexpectedKey{},
+		Present:    []PresentKey{}, Keys: []LoadedKey{}, UnusedMap: append([]string{}, p.unusedMap...)}
 	for _, t := range p.unexpected {
 		r.Unexpected = append(r.Unexpected, UnexpectedKey{t.Name, t.Type, shape(t.Dims), t.Path})
 	}
@@ -111,7 +114,8 @@ func (p *Plan) Report() *Report {
 
 func (a *assignment) describe() LoadedKey {
 	t := a.value.Const
-	k := LoadedKey{Name: a.value.Name, Rule: a.rule, Shape: shape(t.Dims), DataType: t.DataType.String(), Added: a.recipe.add, QKVHeads: a.recipe.qkvHeads}
+	k := LoadedKey{Name: a.value.Name, Rule: a.rule, Shape: shape(t.Dims), DataType: t.DataType.String(),
+		Added: a.recipe.add, QKVHeads: a.recipe.qkvHeads}
 	for _, s := range a.tensors {
 		k.Tensors = append(k.Tensors, s.Name)
 		if !slices.Contains(k.Types, s.Type) {

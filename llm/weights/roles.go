@@ -7,10 +7,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// roles tells the weights of linear layers whose names and nodes say nothing, by the part that they play in a decoder: q and
-// k are multiplied with each other before a Softmax, v with what comes out of it, o takes the result; gate goes through
-// an activation before it is multiplied with up, and down takes the product. The number of a layer is that of the o
-// layers before it. What does not fit, in any of the layers, is left without a role.
+// roles tells the weights of linear layers whose names and nodes say nothing, by the part that they play in a decoder:
+// q and k are multiplied with each other before a Softmax, v with what comes out of it, o takes the result; gate goes
+// through an activation before it is multiplied with up, and down takes the product. The number of a layer is that of
+// the o layers before it. What does not fit, in any of the layers, is left without a role.
 func roles(m *onnx.Model) map[*onnx.Value]string {
 	d := &decoder{found: map[*onnx.Value]string{}, attention: map[*onnx.Node]bool{}, depth: map[*onnx.Value]int{}}
 	d.attentions(m.Graph)
@@ -34,14 +34,16 @@ type decoder struct {
 	depth     map[*onnx.Value]int // o layers on the way to a value
 }
 
-// weightOf returns the initializer that a product multiplies with, nil where it multiplies two computed values, and the other input.
+// weightOf returns the initializer that a product multiplies with, nil where it multiplies two computed values, and the
+// other input.
 func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 	if !n.Is("MatMul") && !n.Is("Gemm") {
 		return nil, nil
 	}
 	for i := range 2 {
 		v := n.Input(1 - i)
-		for v != nil && v.Producer != nil && (v.Producer.Is("Transpose") || v.Producer.Is("Cast") || v.Producer.Is("Identity")) {
+		for v != nil && v.Producer != nil && (v.Producer.Is("Transpose") || v.Producer.Is("Cast") ||
+			v.Producer.Is("Identity")) {
 			v = v.Producer.Input(0)
 		}
 		if v.IsConstant() && len(v.Const.Dims) == 2 {
@@ -54,7 +56,8 @@ func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 // isProduct reports whether a node multiplies matrices: a walk along the data ends there.
 func isProduct(n *onnx.Node) bool { return n.Is("MatMul") || n.Is("Gemm") }
 
-// before lists the products that a value is computed from without another in between, and whether an activation is on the way.
+// before lists the products that a value is computed from without another in between, and whether an activation is on
+// the way.
 func before(v *onnx.Value) (products []*onnx.Node, activated bool) {
 	seen := map[*onnx.Node]bool{}
 	var visit func(v *onnx.Value)
@@ -135,7 +138,8 @@ func (d *decoder) attentions(g *onnx.Graph) {
 		if w, _ := weightOf(scores[0]); w != nil { // a router of experts, or the head of a classifier
 			continue
 		}
-		a := attention{q: single(scores[0].Input(0)), k: single(scores[0].Input(1)), v: single(mixed[0].Node.Input(1 - mixed[0].Index))}
+		a := attention{q: single(scores[0].Input(0)), k: single(scores[0].Input(1)),
+			v: single(mixed[0].Node.Input(1 - mixed[0].Index))}
 		if next := after(mixed[0].Node.OutputValue(0)); len(next) == 1 {
 			a.o = next[0].Node
 		}
@@ -231,7 +235,8 @@ func (d *decoder) mlps(g *onnx.Graph) {
 		for times != nil && (times.Is("Cast") || times.Is("Identity") || times.Is("Reshape")) && times.Input(0) != nil {
 			times = times.Input(0).Producer
 		}
-		isFused := times != nil && times.Domain == fused.Domain && times.OpType == "GLU" // gate and up are its inputs, in this order
+		// gate and up are its inputs, in this order
+		isFused := times != nil && times.Domain == fused.Domain && times.OpType == "GLU"
 		if times == nil || !times.Is("Mul") && !isFused {
 			continue
 		}
@@ -265,7 +270,8 @@ func (d *decoder) mlps(g *onnx.Graph) {
 func (d *decoder) ends(g *onnx.Graph) {
 	for _, n := range g.Nodes {
 		table := n.Input(0)
-		if n.Is("Gather") && table.IsConstant() && len(table.Const.Dims) == 2 && table.Const.DataType.IsFloat() && n.Input(1) != nil && n.Input(1).IsInput {
+		if n.Is("Gather") && table.IsConstant() && len(table.Const.Dims) == 2 && table.Const.DataType.IsFloat() &&
+			n.Input(1) != nil && n.Input(1).IsInput {
 			if d.found[table] == "" {
 				d.found[table] = "model.embed_tokens.weight"
 			}

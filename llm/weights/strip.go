@@ -51,10 +51,10 @@ type KeptTensor struct {
 	Length   int64   `json:"length"`
 }
 
-// Strip replaces the weights of a model by references to external data that are absent: the initializers over a size that are
-// parameters of modules (their names, or the nodes that read them, say so). Integers that may be shapes, positions or
-// tables stay, and so do constants that an exporter computed, which no checkpoint has. Initializers with the same elements
-// refer to one place.
+// Strip replaces the weights of a model by references to external data that are absent: the initializers over a size
+// that are parameters of modules (their names, or the nodes that read them, say so). Integers that may be shapes,
+// positions or tables stay, and so do constants that an exporter computed, which no checkpoint has. Initializers with
+// the same elements refer to one place.
 func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 	r := &StripReport{Schema: Schema, Location: o.Location, Stripped: []Stripped{}, Kept: []KeptTensor{}}
 	roles := roles(m)
@@ -81,7 +81,8 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 				}
 				continue
 			}
-			s := Stripped{Name: v.Name, DataType: t.DataType.String(), Shape: shape(t.Dims), Offset: r.Bytes, Length: t.Size()}
+			s := Stripped{Name: v.Name, DataType: t.DataType.String(), Shape: shape(t.Dims), Offset: r.Bytes,
+				Length: t.Size()}
 			key := shared{unsafe.SliceData(b), s.Length}
 			if i, tied := places[key]; tied {
 				s.Offset, s.Tied = r.Stripped[i].Offset, r.Stripped[i].Name
@@ -89,7 +90,8 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 				places[key] = len(r.Stripped)
 				r.Bytes += s.Length
 			}
-			ref, err := onnx.NewReference(v.Name, t.DataType, t.Dims, onnx.External{Location: o.Location, Offset: s.Offset, Length: s.Length})
+			ref, err := onnx.NewReference(v.Name, t.DataType, t.Dims,
+				onnx.External{Location: o.Location, Offset: s.Offset, Length: s.Length})
 			if err != nil {
 				return nil, err
 			}
@@ -116,10 +118,11 @@ func isWeight(t onnx.DataType) bool {
 	return true
 }
 
-// isParameter reports whether an initializer is a parameter of a module, which checkpoints have: it is called one, or stands where
-// one stands and its node says of which module.
+// isParameter reports whether an initializer is a parameter of a module, which checkpoints have: it is called one, or
+// stands where one stands and its node says of which module.
 func isParameter(v *onnx.Value) bool {
-	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") || len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {
+	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") ||
+		len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {
 		return true
 	}
 	if strings.Contains(v.Name, ".") && !strings.HasPrefix(v.Name, "/") { // another name of PyTorch: a buffer
@@ -127,7 +130,8 @@ func isParameter(v *onnx.Value) bool {
 	}
 	for _, u := range readers(v) {
 		named := scope(u.Node) != "" || namespace(u.Node) != "" || path(u.Node) != ""
-		if named && !u.Node.Is("Gather") && (roleOf(v, u) != "" || len(v.Const.Dims) == 3) { // a table that is gathered has kept its name, if it is a parameter
+		// a table that is gathered has kept its name, if it is a parameter
+		if named && !u.Node.Is("Gather") && (roleOf(v, u) != "" || len(v.Const.Dims) == 3) {
 			return true
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// tie gives initializers that nothing was found for what another one at the same place of the external data has, and notes
-// which initializers are the same tensor in the same form.
+// tie gives initializers that nothing was found for what another one at the same place of the external data has, and
+// notes which initializers are the same tensor in the same form.
 func (p *Plan) tie() {
 	type place struct {
 		location string
@@ -33,7 +33,8 @@ func (p *Plan) tie() {
 			continue
 		}
 		if a := at[key(v)]; a != nil {
-			p.assignments = append(p.assignments, &assignment{value: v, recipe: a.recipe, rule: ByPlace, tensors: a.tensors})
+			p.assignments = append(p.assignments,
+				&assignment{value: v, recipe: a.recipe, rule: ByPlace, tensors: a.tensors})
 			found[v.Name] = true
 		}
 	}

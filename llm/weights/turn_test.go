@@ -131,7 +131,8 @@ func TestLayouts(t *testing.T) {
 				if metadata != nil {
 					stored = "blk.0.ffn_up.weight"
 				}
-				path := file(t, map[bool]string{true: "m.safetensors", false: "m.gguf"}[metadata == nil], metadata, named(stored, counted(0, out, 2)))
+				path := file(t, map[bool]string{true: "m.safetensors", false: "m.gguf"}[metadata == nil], metadata,
+					named(stored, counted(0, out, 2)))
 				got, r := load(t, reader(t, name, c.op, dims, c.attr...), open(t, path), weights.MatchOptions{})
 				what := fmt.Sprint(c.op, c.attr != nil, out, metadata)
 				if r.Loaded != 1 || r.Keys[0].Transposed != c.transposed {
@@ -153,10 +154,13 @@ func TestConv1D(t *testing.T) {
 	x := g.AddInput("x", onnx.Type{DataType: onnx.Float})
 	for i, dims := range [][]int64{{2, 2}, {6, 2}} {
 		y := g.NewValue(fmt.Sprint("y", i))
-		g.AddNode("MatMul", []*onnx.Value{x, absent(t, g, []string{"transformer.h.0.attn.c_proj.weight", "transformer.h.0.mlp.c_proj.weight"}[i], dims...)}, []*onnx.Value{y})
+		g.AddNode("MatMul", []*onnx.Value{
+			x, absent(t, g, []string{"transformer.h.0.attn.c_proj.weight", "transformer.h.0.mlp.c_proj.weight"}[i],
+				dims...)}, []*onnx.Value{y})
 		g.AddOutput(y)
 	}
-	path := file(t, "m.safetensors", nil, named("h.0.attn.c_proj.weight", counted(0, 2, 2)), named("h.0.mlp.c_proj.weight", counted(0, 6, 2)))
+	path := file(t, "m.safetensors", nil, named("h.0.attn.c_proj.weight", counted(0, 2, 2)),
+		named("h.0.mlp.c_proj.weight", counted(0, 6, 2)))
 	got, r := load(t, m, open(t, path), weights.MatchOptions{})
 	if r.Loaded != 2 || r.Keys[0].Transposed || r.Keys[1].Transposed {
 		t.Errorf("%+v", r)
@@ -196,12 +200,14 @@ func TestNorms(t *testing.T) {
 // TestUnknownArchitecture has a file of which it is not known what was done to its tensors.
 func TestUnknownArchitecture(t *testing.T) {
 	const name = "model.layers.0.mlp.up_proj.weight"
-	path := file(t, "m.gguf", map[string]any{"general.architecture": "rwkv7"}, named("blk.0.ffn_up.weight", counted(0, 3, 2)))
+	path := file(t, "m.gguf", map[string]any{"general.architecture": "rwkv7"},
+		named("blk.0.ffn_up.weight", counted(0, 3, 2)))
 	_, r := load(t, reader(t, name, "MatMul", []int64{2, 3}), open(t, path), weights.MatchOptions{})
 	if len(r.Missing) != 1 || !strings.Contains(r.Missing[0].Reason, `architecture "rwkv7"`) {
 		t.Errorf("%+v", r.Missing)
 	}
-	got, r := load(t, reader(t, name, "MatMul", []int64{2, 3}), open(t, path), weights.MatchOptions{Map: weights.Map{name: {Tensor: "blk.0.ffn_up.weight", Transposed: true, Add: 10}}})
+	got, r := load(t, reader(t, name, "MatMul", []int64{2, 3}), open(t, path),
+		weights.MatchOptions{Map: weights.Map{name: {Tensor: "blk.0.ffn_up.weight", Transposed: true, Add: 10}}})
 	if r.Loaded != 1 || !slices.Equal(values(t, got, name), []float32{10, 12, 14, 11, 13, 15}) {
 		t.Errorf("by map: %+v", r)
 	}
@@ -210,8 +216,10 @@ func TestUnknownArchitecture(t *testing.T) {
 // TestTied has a checkpoint without a head.
 func TestTied(t *testing.T) {
 	path := file(t, "m.safetensors", nil, named("model.embed_tokens.weight", counted(0, 3, 2)))
-	got, r := load(t, reader(t, "lm_head.weight", "Transpose, MatMul", []int64{3, 2}), open(t, path), weights.MatchOptions{})
-	if r.Loaded != 1 || r.Keys[0].Rule != weights.ByTie || !slices.Equal(values(t, got, "lm_head.weight"), counted(0, 3, 2).Data) {
+	got, r := load(t, reader(t, "lm_head.weight", "Transpose, MatMul", []int64{3, 2}), open(t, path),
+		weights.MatchOptions{})
+	if r.Loaded != 1 || r.Keys[0].Rule != weights.ByTie ||
+		!slices.Equal(values(t, got, "lm_head.weight"), counted(0, 3, 2).Data) {
 		t.Errorf("%+v", r)
 	}
 }

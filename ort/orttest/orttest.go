@@ -14,8 +14,8 @@ import (
 // RequireVariable is the environment variable that turns skipping into failing.
 const RequireVariable = "MOJO_REQUIRE_ORT"
 
-// ProviderVariable is the environment variable that names the execution provider to test with, such as CUDA; without it, or
-// with CPU, it is the CPU's.
+// ProviderVariable is the environment variable that names the execution provider to test with, such as CUDA; without
+// it, or with CPU, it is the CPU's.
 const ProviderVariable = "MOJO_TEST_PROVIDER"
 
 // Provider returns the option of the execution provider to test with.
@@ -41,7 +41,8 @@ func Library(t testing.TB) string {
 	if os.Getenv(ort.LibraryVariable) != "" { // a wrong one must not go unnoticed
 		missing(t, err)
 	}
-	found, _ := filepath.Glob(filepath.Join(root(), "build", "venv", "lib", "python3*", "site-packages", "onnxruntime", "capi"))
+	found, _ := filepath.Glob(filepath.Join(root(), "build", "venv", "lib", "python3*", "site-packages", "onnxruntime",
+		"capi"))
 	for _, dir := range found {
 		if lib, err := ort.Find(dir); err == nil {
 			return lib.Path

@@ -9,8 +9,8 @@ import (
 // The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantised elements. The
 // first 16 are the low halves of the bytes, the last 16 the high ones; a fifth bit stands in a word of its own.
 //
-// Every product is exact: of the 24 bits of a float32, a scale takes 11 and the integers at most 12. So the one rounding is
-// that of the sum, whether or not a compiler fuses the two.
+// Every product is exact: of the 24 bits of a float32, a scale takes 11 and the integers at most 12. So the one
+// rounding is that of the sum, whether or not a compiler fuses the two.
 
 func float16At(b []byte) float32 { return plain.Float16(binary.LittleEndian.Uint16(b)) }
 

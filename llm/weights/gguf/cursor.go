@@ -24,7 +24,8 @@ func (c *cursor) left() uint64 { return uint64(len(c.data)) - c.at }
 // take returns the next n bytes, nil where there are fewer.
 func (c *cursor) take(n uint64, what string) []byte {
 	if c.err == nil && n > c.left() {
-		c.fail("the file ends at byte %d, within %s (%d bytes from byte %d on): it is truncated or damaged", len(c.data), what, n, c.at)
+		c.fail("the file ends at byte %d, within %s (%d bytes from byte %d on): it is truncated or damaged",
+			len(c.data), what, n, c.at)
 	}
 	if c.err != nil {
 		return nil

@@ -61,7 +61,8 @@ func TestDamaged(t *testing.T) {
 		{header(huge, 0), "it says 4611686018427387904 tensors, but only 8 bytes follow"},
 		{header(0, huge), "4611686018427387904 metadata entries, but only 0 bytes follow"},
 
-		{header(0, 1).u64(1 << 63).raw("some more bytes"), "within the key of metadata entry 0 (9223372036854775808 bytes"},
+		{header(0, 1).u64(1 << 63).raw("some more bytes"),
+			"within the key of metadata entry 0 (9223372036854775808 bytes"},
 		{header(0, 1).str("").u32(0).raw("x"), `metadata entry 0 has the key ""`},
 		{header(0, 1).str("\xff").u32(0).raw("x"), `metadata entry 0 has the key "\xff"`},
 		{header(0, 2).str("k").u32(4).u32(1).str("k").u32(4).u32(1), `metadata "k" is there twice`},
@@ -72,7 +73,8 @@ func TestDamaged(t *testing.T) {
 		{header(0, 1).str("k").u32(9).u32(11).u64(huge), `4611686018427387904 elements of metadata "k"`},
 		{header(0, 1).str("k").u32(9).u32(8).u64(1 << 40).u64(0), `1099511627776 elements of metadata "k"`},
 		{header(0, 1).str("k").u32(9).u32(99).u64(1).u64(1), `metadata "k" is an array of the type 99`},
-		{header(0, 1).str("k").u32(9).u32(9).u64(1).u32(9).u64(1).u32(9).u64(1).u32(9).u64(1).u32(4).u64(0), "nested deeper than 4"},
+		{header(0, 1).str("k").u32(9).u32(9).u64(1).u32(9).u64(1).u32(9).u64(1).u32(9).u64(1).u32(4).u64(0),
+			"nested deeper than 4"},
 		{header(0, 1).str("general.alignment").u32(4).u32(24), "general.alignment is 24"},
 		{header(0, 1).str("general.alignment").u32(4).u32(0), "general.alignment is 0"},
 		{header(0, 1).str("general.alignment").u32(5).u32(32), "must be a uint32"},
@@ -84,14 +86,19 @@ func TestDamaged(t *testing.T) {
 		{header(1, 0).tensor("a", F32, 0, 1<<63).elements(4), `tensor "a" has a dimension of 9223372036854775808`},
 		{header(1, 0).tensor("a", F32, 0, 1<<32, 1<<32).elements(4), `tensor "a" has too many elements`},
 		{header(1, 0).tensor("a", F32, 0, huge).elements(4), `tensor "a" has too many elements`},
-		{header(1, 0).tensor("a", Q8_0, 0, 48).elements(64), `tensor "a" has rows of 48 elements, which are no whole blocks of Q8_0 (32 elements)`},
+		{header(1, 0).tensor("a", Q8_0, 0, 48).elements(64),
+			`tensor "a" has rows of 48 elements, which are no whole blocks of Q8_0 (32 elements)`},
 		{header(1, 0).tensor("a", Q8_0, 0).elements(64), `tensor "a" has rows of 1 elements`},
 		{header(1, 0).tensor("a", 4, 0, 32).elements(64), `tensor "a" is of the type 4`},
 		{header(1, 0).tensor("a", 77, 0, 32).elements(64), `tensor "a" is of the type 77`},
-		{header(1, 0).tensor("a", F32, 8, 4).elements(64), `tensor "a" begins at byte 8 of the elements, which is no multiple of general.alignment (32)`},
-		{header(1, 0).tensor("a", F32, 1<<63, 4).elements(64), `tensor "a" is said to begin at byte 9223372036854775808`},
-		{header(1, 0).tensor("a", F32, huge, 4).elements(64), `tensor "a" (F32 [4], 16 bytes from byte 4611686018427387904 of the elements on) lies past the end`},
-		{header(1, 0).tensor("a", F32, 0, 4).elements(15), `tensor "a" (F32 [4], 16 bytes from byte 0 of the elements on) lies past the end`},
+		{header(1, 0).tensor("a", F32, 8, 4).elements(64),
+			`tensor "a" begins at byte 8 of the elements, which is no multiple of general.alignment (32)`},
+		{header(1, 0).tensor("a", F32, 1<<63, 4).elements(64),
+			`tensor "a" is said to begin at byte 9223372036854775808`},
+		{header(1, 0).tensor("a", F32, huge, 4).elements(64),
+			`tensor "a" (F32 [4], 16 bytes from byte 4611686018427387904 of the elements on) lies past the end`},
+		{header(1, 0).tensor("a", F32, 0, 4).elements(15),
+			`tensor "a" (F32 [4], 16 bytes from byte 0 of the elements on) lies past the end`},
 		{header(1, 0).tensor("a", 10, 0, 256).elements(83), `tensor "a" (Q2_K [256], 84 bytes`},
 		{header(2, 0).tensor("a", F32, 0, 9).tensor("b", F32, 32, 4).elements(64), `tensors "a" and "b" overlap`},
 		{header(2, 0).tensor("a", F32, 32, 4).tensor("b", F32, 32, 4).elements(64), `tensors "a" and "b" overlap`},
@@ -113,7 +120,8 @@ func TestTruncated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := strings.LastIndex(string(b), string(binary.LittleEndian.AppendUint32(nil, 0x40a00000))) + 4 // the last element, 5
+	// the last element, 5
+	end := strings.LastIndex(string(b), string(binary.LittleEndian.AppendUint32(nil, 0x40a00000))) + 4
 	for n := range b {
 		if _, err := parse(b[:n]); (err == nil) != (n >= end) {
 			t.Errorf("cut off at byte %d of %d: %v", n, end, err)

@@ -7,9 +7,9 @@
 // # Types
 //
 // Stored one by one: F64, F32, F16, BF16, I8, I16, I32, I64. In blocks of quantised elements: Q4_0, Q4_1, Q5_0, Q5_1,
-// Q8_0, Q4_K, Q5_K, Q6_K. What these are in float32 is what gguf-py 0.19.0 says (gguf.quants.dequantize), bit for bit; only
-// the sign and payload of a NaN that arithmetic makes, from a scale that is infinite or NaN, are the processor's. Tensors of
-// other types are listed, and err when their elements are asked for.
+// Q8_0, Q4_K, Q5_K, Q6_K. What these are in float32 is what gguf-py 0.19.0 says (gguf.quants.dequantize), bit for bit;
+// only the sign and payload of a NaN that arithmetic makes, from a scale that is infinite or NaN, are the processor's.
+// Tensors of other types are listed, and err when their elements are asked for.
 //
 // # Damaged files
 //

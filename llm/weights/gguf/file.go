@@ -20,8 +20,8 @@ type File struct {
 	tensors map[string]*Tensor
 }
 
-// KeyValue is an entry of the metadata. The value is a uint8, int8, uint16, int16, uint32, int32, uint64, int64, float32,
-// float64, bool or string, or a slice of one of these; []any is an array of arrays.
+// KeyValue is an entry of the metadata. The value is a uint8, int8, uint16, int16, uint32, int32, uint64, int64,
+// float32, float64, bool or string, or a slice of one of these; []any is an array of arrays.
 type KeyValue struct {
 	Key   string
 	Value any

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead gives the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and what
-// it lists can be read.
+// FuzzRead gives the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
+// what it lists can be read.
 //
 //	go test -fuzz FuzzRead ./llm/weights/gguf
 func FuzzRead(f *testing.F) {
@@ -27,7 +27,8 @@ func FuzzRead(f *testing.F) {
 	}
 	for kind, info := range types {
 		f.Add(header(2, 1).str("k").u32(9).u32(9).u64(1).u32(8).u64(1).str("v").
-			tensor("a", kind, 0, uint64(info.block), 1).tensor("b", kind, uint64(info.size+31)/32*32, uint64(info.block)).
+			tensor("a", kind, 0, uint64(info.block), 1).tensor("b", kind, uint64(info.size+31)/32*32,
+			uint64(info.block)).
 			elements(2*info.size + 31).b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -27,7 +27,8 @@ func (f *File) parse() error {
 	case c.err != nil:
 		return c.err
 	case f.Version != 0 && f.Version&0xffff == 0:
-		return errors.New("this GGUF file is in big-endian order, which is not read: convert it (gguf-convert-endian of gguf-py)")
+		return errors.New("this GGUF file is in big-endian order, which is not read: convert it (gguf-convert-endian " +
+			"of gguf-py)")
 	case f.Version != 2 && f.Version != 3:
 		return fmt.Errorf("this GGUF file is of version %d; versions 2 and 3 are read", f.Version)
 	}
@@ -99,14 +100,16 @@ func (f *File) readTensors(c *cursor, n uint64) {
 func (t *Tensor) measure() error {
 	info, ok := types[t.Type]
 	if !ok {
-		return fmt.Errorf("tensor %q is of the type %d, which is none that gguf-py 0.19.0 knows", t.Name, uint32(t.Type))
+		return fmt.Errorf("tensor %q is of the type %d, which is none that gguf-py 0.19.0 knows", t.Name,
+			uint32(t.Type))
 	}
 	row := int64(1)
 	if len(t.Dims) > 0 {
 		row = t.Dims[len(t.Dims)-1]
 	}
 	if row%int64(info.block) != 0 {
-		return fmt.Errorf("tensor %q has rows of %d elements, which are no whole blocks of %s (%d elements)", t.Name, row, t.Type, info.block)
+		return fmt.Errorf("tensor %q has rows of %d elements, which are no whole blocks of %s (%d elements)", t.Name,
+			row, t.Type, info.block)
 	}
 	n, ok := plain.Count(t.Dims)
 	over, size := bits.Mul64(n/uint64(info.block), uint64(info.size))
@@ -131,17 +134,21 @@ func (f *File) place(header uint64) error {
 	for _, t := range f.Tensors {
 		switch {
 		case t.start%int64(alignment) != 0:
-			return fmt.Errorf("tensor %q begins at byte %d of the elements, which is no multiple of general.alignment (%d)", t.Name, t.start, alignment)
+			return fmt.Errorf("tensor %q begins at byte %d of the elements, which is no multiple of "+
+				"general.alignment (%d)", t.Name, t.start, alignment)
 		case t.size == 0:
 			t.start = 0
 			continue
 		case begin > size || t.start > size-begin || t.size > size-begin-t.start:
-			return fmt.Errorf("tensor %q (%s %d, %d bytes from byte %d of the elements on) lies past the end of the file, which has %d bytes: it is truncated or damaged",
+			return fmt.Errorf("tensor %q (%s %d, %d bytes from byte %d of the elements on) lies past the end of the "+
+				"file, which has %d bytes: it is truncated or damaged",
 				t.Name, t.Type, t.Dims, t.size, t.start, size)
 		}
 		t.start += begin
 	}
-	order := slices.SortedFunc(slices.Values(f.Tensors), func(a, b *Tensor) int { return cmp.Compare(a.start, b.start) })
+	order := slices.SortedFunc(slices.Values(f.Tensors), func(a, b *Tensor) int {
+		return cmp.Compare(a.start, b.start)
+	})
 	end := int64(0)
 	for i, t := range order {
 		if t.size > 0 && t.start < end {

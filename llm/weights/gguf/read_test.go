@@ -38,7 +38,8 @@ func TestElements(t *testing.T) {
 		for _, d := range x.Dims {
 			dims = append(dims, strconv.FormatInt(d, 10))
 		}
-		if got := strings.Join(dims, "x"); got != strings.TrimSuffix(field[3], "scalar") || x.Type.String() != field[2] {
+		if got := strings.Join(dims, "x"); got != strings.TrimSuffix(field[3], "scalar") ||
+			x.Type.String() != field[2] {
 			t.Errorf("%s: tensor %s is %s %s, want %s %s", field[0], field[1], x.Type, got, field[2], field[3])
 		}
 		if got := hash(t, x); got != field[4] {
@@ -102,11 +103,13 @@ func TestRanges(t *testing.T) {
 			}
 			for i, v := range part {
 				if math.Float32bits(v) != math.Float32bits(whole[first+i]) {
-					t.Fatalf("%s: element %d is %v in the range from %d on, %v in the whole", x.Name, first+i, v, first, whole[first+i])
+					t.Fatalf("%s: element %d is %v in the range from %d on, %v in the whole", x.Name, first+i, v, first,
+						whole[first+i])
 				}
 			}
 		}
-		for _, bad := range []struct{ n, first int64 }{{1, -1}, {1, x.Elements()}, {x.Elements() + 1, 0}, {0, x.Elements() + 1}, {2, math.MaxInt64}} {
+		for _, bad := range []struct{ n, first int64 }{{1, -1}, {1, x.Elements()}, {x.Elements() + 1, 0},
+			{0, x.Elements() + 1}, {2, math.MaxInt64}} {
 			if err := x.Float32(make([]float32, bad.n), bad.first); err == nil {
 				t.Errorf("%s: %d elements from %d on are no error", x.Name, bad.n, bad.first)
 			}
@@ -116,7 +119,8 @@ func TestRanges(t *testing.T) {
 
 func TestBytes(t *testing.T) {
 	f := open(t, "types.gguf")
-	for name, want := range map[string]onnx.DataType{"BF16": onnx.BFloat16, "I64": onnx.Int64, "F64": onnx.Double, "Q4_K": onnx.Undefined} {
+	for name, want := range map[string]onnx.DataType{"BF16": onnx.BFloat16, "I64": onnx.Int64, "F64": onnx.Double,
+		"Q4_K": onnx.Undefined} {
 		x := f.Tensor(name)
 		b, err := x.Bytes()
 		if err != nil || int64(len(b)) != x.Size() {
@@ -170,7 +174,8 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%s is %v, want %v", kv.Key, got, kv.Value)
 		}
 	}
-	for key, want := range map[string]int64{"u8": 255, "i8": -128, "u16": 65535, "i16": -32768, "u32": math.MaxUint32, "i32": math.MinInt32, "i64": math.MinInt64} {
+	for key, want := range map[string]int64{"u8": 255, "i8": -128, "u16": 65535, "i16": -32768, "u32": math.MaxUint32,
+		"i32": math.MinInt32, "i64": math.MinInt64} {
 		if got, ok := f.Int(key); !ok || got != want {
 			t.Errorf("%s is %d (%v), want %d", key, got, ok, want)
 		}
@@ -197,7 +202,8 @@ func TestVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if got, want := hash(t, f.Tensor("Q4_K")), hash(t, open(t, "types.gguf").Tensor("Q4_K")); f.Version != 2 || got != want {
+	if got, want := hash(t, f.Tensor("Q4_K")), hash(t, open(t, "types.gguf").Tensor("Q4_K")); f.Version != 2 ||
+		got != want {
 		t.Errorf("version %d, elements %s, want %s", f.Version, got, want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Split says which of how many files this one is, as llama-gguf-split cuts them: part 0 of 3 to part 2 of 3. A file that
-// is whole is part 0 of 1.
+// Split says which of how many files this one is, as llama-gguf-split cuts them: part 0 of 3 to part 2 of 3. A file
+// that is whole is part 0 of 1.
 func (f *File) Split() (part, parts int64) {
 	parts, ok := f.Int("split.count")
 	if !ok || parts <= 1 {
@@ -21,9 +21,9 @@ func (f *File) Split() (part, parts int64) {
 	return part, parts
 }
 
-// OpenSplit opens a file and, where it is one of several (NAME-00001-of-00003.gguf), the others in its folder, whichever
-// of them path is. It errs where one is missing or does not belong to the rest; the metadata of the model are those of
-// the first.
+// OpenSplit opens a file and, where it is one of several (NAME-00001-of-00003.gguf), the others in its folder,
+// whichever of them path is. It errs where one is missing or does not belong to the rest; the metadata of the model are
+// those of the first.
 func OpenSplit(path string) (files []*File, err error) {
 	defer func() {
 		if err != nil {
@@ -45,7 +45,9 @@ func OpenSplit(path string) (files []*File, err error) {
 	suffix := splitSuffix(part, parts)
 	prefix, ok := strings.CutSuffix(path, suffix)
 	if !ok {
-		return files, fmt.Errorf("%s is part %d of %d, but its name does not end in %s, by which the others would be found", path, part+1, parts, suffix)
+		return files, fmt.Errorf(
+			"%s is part %d of %d, but its name does not end in %s, by which the others would be found", path, part+1,
+			parts, suffix)
 	}
 	var missing []string
 	for i := range parts {
@@ -64,7 +66,8 @@ func OpenSplit(path string) (files []*File, err error) {
 		files = append(files, next)
 	}
 	if missing != nil {
-		return files, fmt.Errorf("%s is part %d of %d, and others are missing in its folder (%s): %w", path, part+1, parts, strings.Join(missing, ", "), os.ErrNotExist)
+		return files, fmt.Errorf("%s is part %d of %d, and others are missing in its folder (%s): %w", path, part+1,
+			parts, strings.Join(missing, ", "), os.ErrNotExist)
 	}
 	slices.SortFunc(files, func(a, b *File) int { return strings.Compare(a.Path, b.Path) })
 	return files, checkSplit(files)
@@ -77,7 +80,8 @@ func checkSplit(files []*File) error {
 	in := map[string]*File{}
 	for i, f := range files {
 		if part, parts := f.Split(); part != int64(i) || parts != int64(len(files)) {
-			return fmt.Errorf("%s says that it is part %d of %d: it does not belong to the files beside it", f.Path, part+1, parts)
+			return fmt.Errorf("%s says that it is part %d of %d: it does not belong to the files beside it", f.Path,
+				part+1, parts)
 		}
 		for _, t := range f.Tensors {
 			if other := in[t.Name]; other != nil {
@@ -87,7 +91,8 @@ func checkSplit(files []*File) error {
 		}
 	}
 	if n, ok := files[0].Int("split.tensors.count"); ok && n != int64(len(in)) {
-		return fmt.Errorf("%s says that the %d files hold %d tensors, they hold %d", files[0].Path, len(files), n, len(in))
+		return fmt.Errorf("%s says that the %d files hold %d tensors, they hold %d", files[0].Path, len(files), n,
+			len(in))
 	}
 	return nil
 }

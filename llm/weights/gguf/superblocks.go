@@ -41,8 +41,8 @@ func scaleAndMin(b *[12]byte, group int) (scale, least byte) {
 	return b[group+4]&15 | b[group-4]>>2&48, b[group+4]>>4 | b[group]>>2&48
 }
 
-// decodeQ6_K is (d * scale) * (q - 32), with a scale of 8 bits for each 16 elements. Of a half of 128 elements, 64 bytes
-// hold the low four bits and 32 bytes the high two.
+// decodeQ6_K is (d * scale) * (q - 32), with a scale of 8 bits for each 16 elements. Of a half of 128 elements, 64
+// bytes hold the low four bits and 32 bytes the high two.
 func decodeQ6_K(dst []float32, src []byte) {
 	out, b := (*[256]float32)(dst), (*[210]byte)(src)
 	d := float16At(b[208:])

@@ -43,14 +43,16 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	return t.file.data[t.start : t.start+t.size : t.start+t.size], nil
 }
 
-// Float32 returns len(dst) elements from element first on, in the order of row-major Dims, as float32. It errs where the
-// range passes the tensor's end, and for types that cannot be read; see the package comment for how each is converted.
+// Float32 returns len(dst) elements from element first on, in the order of row-major Dims, as float32. It errs where
+// the range passes the tensor's end, and for types that cannot be read; see the package comment for how each is
+// converted.
 func (t *Tensor) Float32(dst []float32, first int64) error {
 	if first < 0 || first > t.elements || int64(len(dst)) > t.elements-first {
 		return t.errorf("elements %d to %d were asked for, it has %d", first, first+int64(len(dst)), t.elements)
 	}
 	if !t.Type.Readable() {
-		return t.errorf("elements of type %s cannot be read: requantise the file, or convert it to F16 (llama-quantize)", t.Type)
+		return t.errorf("elements of type %s cannot be read: requantise the file, or convert it to F16 "+
+			"(llama-quantize)", t.Type)
 	}
 	b, err := t.Bytes()
 	if err != nil {

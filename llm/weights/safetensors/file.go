@@ -59,14 +59,17 @@ func (f *File) parse() error {
 		return errors.New("this is a Git LFS pointer, not the weights: fetch the file itself (git lfs pull)")
 	}
 	if len(f.data) < 8 {
-		return fmt.Errorf("this is no safetensors file: it has %d bytes, not even the 8 of the header's length", len(f.data))
+		return fmt.Errorf("this is no safetensors file: it has %d bytes, not even the 8 of the header's length",
+			len(f.data))
 	}
 	n := binary.LittleEndian.Uint64(f.data)
 	switch {
 	case n > maxHeader:
-		return fmt.Errorf("this is no safetensors file: its first 8 bytes say that the header has %d bytes, the format allows %d", n, maxHeader)
+		return fmt.Errorf("this is no safetensors file: its first 8 bytes say that the header has %d bytes, the "+
+			"format allows %d", n, maxHeader)
 	case n > uint64(len(f.data)-8):
-		return fmt.Errorf("it says that its header has %d bytes, but only %d follow: it is truncated, or no safetensors file", n, len(f.data)-8)
+		return fmt.Errorf("it says that its header has %d bytes, but only %d follow: it is truncated, or no "+
+			"safetensors file", n, len(f.data)-8)
 	}
 	header := f.data[8 : 8+n]
 	if !bytes.HasPrefix(header, []byte("{")) {
@@ -89,9 +92,11 @@ func (f *File) place(begin int64) error {
 		case t.start < end:
 			return fmt.Errorf("tensors %q and %q overlap: the file is damaged", f.Tensors[i-1].Name, t.Name)
 		case t.start > end:
-			return fmt.Errorf("bytes %d to %d, before tensor %q, belong to no tensor: the file is damaged", end, t.start, t.Name)
+			return fmt.Errorf("bytes %d to %d, before tensor %q, belong to no tensor: the file is damaged", end,
+				t.start, t.Name)
 		case t.size > size-t.start:
-			return fmt.Errorf("tensor %q (%s %d, bytes %d to %d of the elements) lies past the end of the file, which holds %d bytes of elements: it is truncated or damaged",
+			return fmt.Errorf("tensor %q (%s %d, bytes %d to %d of the elements) lies past the end of the file, "+
+				"which holds %d bytes of elements: it is truncated or damaged",
 				t.Name, t.Type, t.Dims, t.start, t.start+t.size, size)
 		}
 		end = t.start + t.size

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// OpenIndex reads the index of weights cut into several files, model.safetensors.index.json, and opens them, in the order
-// of their names. Its weight_map gives the file of each tensor, in the index's folder or below. Symbolic links are followed:
-// the cache folders of model hubs consist of them.
+// OpenIndex reads the index of weights cut into several files, model.safetensors.index.json, and opens them, in the
+// order of their names. Its weight_map gives the file of each tensor, in the index's folder or below. Symbolic links
+// are followed: the cache folders of model hubs consist of them.
 //
 // It errs where files are missing, where a tensor is not in the file that the index names, or in two. A tensor that the
 // index does not list is listed by its file.
@@ -47,7 +47,8 @@ func OpenIndex(path string) (files []*File, err error) {
 		files = append(files, f)
 	}
 	if missing != nil {
-		return files, fmt.Errorf("%s names files that are missing in its folder (%s): %w", path, strings.Join(missing, ", "), os.ErrNotExist)
+		return files, fmt.Errorf("%s names files that are missing in its folder (%s): %w", path,
+			strings.Join(missing, ", "), os.ErrNotExist)
 	}
 	for _, tensor := range slices.Sorted(maps.Keys(places)) {
 		if f := byName[places[tensor]]; f.Tensor(tensor) == nil {
@@ -94,8 +95,10 @@ func parseIndex(text []byte) (places map[string]string, err error) {
 			if err != nil {
 				return fmt.Errorf("weight_map: tensor %q: %w", tensor, err)
 			}
-			if local := filepath.FromSlash(name); !filepath.IsLocal(local) || filepath.Clean(local) == "." || strings.Contains(name, "\x00") {
-				return fmt.Errorf("weight_map: tensor %q is said to be in %q, which is not in the index's folder", tensor, name)
+			if local := filepath.FromSlash(name); !filepath.IsLocal(local) || filepath.Clean(local) == "." ||
+				strings.Contains(name, "\x00") {
+				return fmt.Errorf("weight_map: tensor %q is said to be in %q, which is not in the index's folder",
+					tensor, name)
 			}
 			places[tensor] = name
 			return nil

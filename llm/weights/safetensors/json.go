@@ -13,7 +13,8 @@ import (
 // maxNesting bounds values that are passed over; serde_json, the reader of the reference implementation, has the same.
 const maxNesting = 128
 
-// reader reads JSON token by token: unlike json.Unmarshal it refuses duplicate keys, and keys in another case are other keys.
+// reader reads JSON token by token: unlike json.Unmarshal it refuses duplicate keys, and keys in another case are other
+// keys.
 type reader struct{ *json.Decoder }
 
 // readObject reads a text that is one JSON object; see reader.object.

@@ -89,7 +89,8 @@ func TestRange(t *testing.T) {
 		t.Errorf("got %v, %v", values, err)
 	}
 	for _, first := range []int64{-1, 22, math.MaxInt64} {
-		if err := x.Float32(values, first); err == nil || !strings.Contains(err.Error(), `types.safetensors: tensor "dims": elements `) {
+		if err := x.Float32(values, first); err == nil ||
+			!strings.Contains(err.Error(), `types.safetensors: tensor "dims": elements `) {
 			t.Errorf("from %d on: %v", first, err)
 		}
 	}

@@ -31,8 +31,8 @@ func (t *Tensor) Size() int64 { return t.size }
 // File is the file that the tensor is in.
 func (t *Tensor) File() *File { return t.file }
 
-// Bytes returns the elements as they are stored, in little-endian order. They are part of the mapping: do not change them,
-// nor use them after File.Close.
+// Bytes returns the elements as they are stored, in little-endian order. They are part of the mapping: do not change
+// them, nor use them after File.Close.
 func (t *Tensor) Bytes() ([]byte, error) {
 	if t.file.data == nil {
 		return nil, t.errorf("%w", ErrClosed)
@@ -40,9 +40,9 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	return t.file.data[t.start : t.start+t.size : t.start+t.size], nil
 }
 
-// Float32 returns len(dst) elements from element first on, in the order of row-major Dims, as float32. Integers and F64 are
-// rounded to the nearest float32, ties to even; other floats are exact; a boolean is 0 or 1. It errs where the range
-// passes the tensor's end, and for types that cannot be read.
+// Float32 returns len(dst) elements from element first on, in the order of row-major Dims, as float32. Integers and F64
+// are rounded to the nearest float32, ties to even; other floats are exact; a boolean is 0 or 1. It errs where the
+// range passes the tensor's end, and for types that cannot be read.
 func (t *Tensor) Float32(dst []float32, first int64) error {
 	if first < 0 || first > t.elements || int64(len(dst)) > t.elements-first {
 		return t.errorf("elements %d to %d were asked for, it has %d", first, first+int64(len(dst)), t.elements)

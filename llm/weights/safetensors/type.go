@@ -18,6 +18,6 @@ var types = map[Type]onnx.DataType{
 // DataType is the type of ONNX that the elements are stored as.
 func (t Type) DataType() onnx.DataType { return types[t] }
 
-// Readable reports whether Tensor.Float32 can give the elements of tensors of this type: complex numbers do not fit, and how
-// elements of less than 8 bits share bytes the format leaves open.
+// Readable reports whether Tensor.Float32 can give the elements of tensors of this type: complex numbers do not fit,
+// and how elements of less than 8 bits share bytes the format leaves open.
 func (t Type) Readable() bool { return readerOf(t) != nil }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// class reads what follows a bracket that opens, up to the one that closes it: characters, ranges, escapes, [:names:], classes in it, and
-// && between what must hold together.
+// class reads what follows a bracket that opens, up to the one that closes it: characters, ranges, escapes, [:names:],
+// classes in it, and && between what must hold together.
 func (p *parser) class(o options) (set, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errors.New("classes are nested too deeply")
@@ -134,7 +134,8 @@ func (p *parser) posix() (s set, found bool, err error) {
 	}
 	plain, negated := strings.CutPrefix(name, "^")
 	switch plain {
-	case "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "xdigit", "word":
+	case "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
+		"xdigit", "word":
 	default:
 		return nil, false, fmt.Errorf("[:%s:] is not supported", name)
 	}

@@ -13,7 +13,8 @@ type classes struct {
 	low    [2048]rune // the letters of the first characters
 }
 
-// firstLetter is the character that stands for class 0. The letters that follow have no case and no meaning in patterns.
+// firstLetter is the character that stands for class 0. The letters that follow have no case and no meaning in
+// patterns.
 const firstLetter = '\u4e00'
 
 // newClasses divides characters by sets.

@@ -9,8 +9,10 @@ import (
 // several are the characters that equal several others when case is ignored (status F in CaseFolding.txt), with those.
 var several = func() map[rune]string {
 	m := map[rune]string{
-		'ß': "ss", 'ẞ': "ss", 'ŉ': "ʼn", 'ǰ': "ǰ", 'ΐ': "ΐ", 'ΰ': "ΰ", 'և': "եւ", 'ẖ': "ẖ", 'ẗ': "ẗ", 'ẘ': "ẘ", 'ẙ': "ẙ",
-		'ẚ': "aʾ", 'İ': "i̇", 'ﬀ': "ff", 'ﬁ': "fi", 'ﬂ': "fl", 'ﬃ': "ffi", 'ﬄ': "ffl", 'ﬅ': "st", 'ﬆ': "st", 'ﬓ': "մն", 'ﬔ': "մե", 'ﬕ': "մի", 'ﬖ': "վն", 'ﬗ': "մխ",
+		'ß': "ss", 'ẞ': "ss", 'ŉ': "ʼn", 'ǰ': "ǰ", 'ΐ': "ΐ", 'ΰ': "ΰ", 'և': "եւ", 'ẖ': "ẖ", 'ẗ': "ẗ", 'ẘ': "ẘ",
+		'ẙ': "ẙ",
+		'ẚ': "aʾ", 'İ': "i̇", 'ﬀ': "ff", 'ﬁ': "fi", 'ﬂ': "fl", 'ﬃ': "ffi", 'ﬄ': "ffl", 'ﬅ': "st", 'ﬆ': "st", 'ﬓ': "մն",
+		'ﬔ': "մե", 'ﬕ': "մի", 'ﬖ': "վն", 'ﬗ': "մխ",
 	}
 	// Greek with breathings, accents and iota subscripts: they have no short list of what they equal.
 	for r := rune(0x1F50); r <= 0x1FFC; r++ {

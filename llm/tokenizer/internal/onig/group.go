@@ -189,7 +189,8 @@ func (p *parser) property(negated bool) (set, error) {
 func (p *parser) escaped() (rune, error) {
 	r := p.source[p.at]
 	p.at++
-	if control, ok := map[rune]rune{'t': '\t', 'n': '\n', 'r': '\r', 'f': '\f', 'v': '\v', 'a': '\a', 'e': 0x1b}[r]; ok {
+	if control, ok := map[rune]rune{'t': '\t', 'n': '\n', 'r': '\r', 'f': '\f', 'v': '\v', 'a': '\a',
+		'e': 0x1b}[r]; ok {
 		return control, nil
 	}
 	switch {

@@ -133,7 +133,8 @@ func (p *parser) atom(o options) (node, error) {
 	case '^':
 		p.at++
 		// Behind a newline that ends the text no line begins.
-		return concat{alternation{anchor(`\A`), concat{group{"(?<=", char{single('\n')}}, group{"(?!", anchor(`\z`)}}}}, nil
+		return concat{alternation{anchor(`\A`), concat{group{"(?<=", char{single('\n')}}, group{"(?!", anchor(`\z`)}}}},
+			nil
 	case '$':
 		p.at++
 		return alternation{group{"(?=", char{single('\n')}}, anchor(`\z`)}, nil

@@ -8,10 +8,12 @@ import (
 
 // longNames are the long names of general categories, as property writes them.
 var longNames = map[string]string{
-	"letter": "L", "uppercaseletter": "Lu", "lowercaseletter": "Ll", "titlecaseletter": "Lt", "modifierletter": "Lm", "otherletter": "Lo",
-	"mark": "M", "nonspacingmark": "Mn", "spacingmark": "Mc", "enclosingmark": "Me",
+	"letter": "L", "uppercaseletter": "Lu", "lowercaseletter": "Ll", "titlecaseletter": "Lt", "modifierletter": "Lm",
+	"otherletter": "Lo",
+	"mark":        "M", "nonspacingmark": "Mn", "spacingmark": "Mc", "enclosingmark": "Me",
 	"number": "N", "decimalnumber": "Nd", "letternumber": "Nl", "othernumber": "No",
-	"punctuation": "P", "connectorpunctuation": "Pc", "dashpunctuation": "Pd", "openpunctuation": "Ps", "closepunctuation": "Pe",
+	"punctuation": "P", "connectorpunctuation": "Pc", "dashpunctuation": "Pd", "openpunctuation": "Ps",
+	"closepunctuation":   "Pe",
 	"initialpunctuation": "Pi", "finalpunctuation": "Pf", "otherpunctuation": "Po",
 	"symbol": "S", "mathsymbol": "Sm", "currencysymbol": "Sc", "modifiersymbol": "Sk", "othersymbol": "So",
 	"separator": "Z", "spaceseparator": "Zs", "lineseparator": "Zl", "paragraphseparator": "Zp",
@@ -107,7 +109,8 @@ func derived(letter string) set {
 	return normal(spans)
 }
 
-// canonical writes a property's name as the keys of properties: Oniguruma ignores case, spaces, hyphens and underscores.
+// canonical writes a property's name as the keys of properties: Oniguruma ignores case, spaces, hyphens and
+// underscores.
 func canonical(name string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "", "-", "", "_", "").Replace(name))
 }

@@ -14,7 +14,8 @@ type Regexp struct {
 	classes *classes
 }
 
-// Compile compiles a pattern. A search for one match ends after timeout. The error says what is wrong in the pattern, or not supported.
+// Compile compiles a pattern. A search for one match ends after timeout. The error says what is wrong in the pattern,
+// or not supported.
 func Compile(source string, timeout time.Duration) (*Regexp, error) {
 	tree, err := parse(source)
 	if err != nil {
@@ -32,8 +33,8 @@ func Compile(source string, timeout time.Duration) (*Regexp, error) {
 	return &Regexp{re, w.classes}, nil
 }
 
-// Each calls match with the bytes where each match in text begins and ends, from the left. An empty match right behind another match does
-// not count. A search that takes too long ends it.
+// Each calls match with the bytes where each match in text begins and ends, from the left. An empty match right behind
+// another match does not count. A search that takes too long ends it.
 func (p *Regexp) Each(text string, match func(start, end int)) {
 	letters := make([]rune, 0, len(text))
 	for _, r := range text {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestSplits compares how texts are split at the matches of a pattern with what Hugging Face's tokenizers did: testdata/record.py.
+// TestSplits compares how texts are split at the matches of a pattern with what Hugging Face's tokenizers did:
+// testdata/record.py.
 func TestSplits(t *testing.T) {
 	var recorded struct {
 		Texts  []string
