@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
@@ -162,7 +161,7 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			continue
 		}
 		found[m.Anchor] = append(found[m.Anchor], explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
-			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Hint: hintOf(m.Reason, m.Reason.Error())})
+			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Hint: hintOf(m.Reason)})
 	}
 	var list []explanation
 	for _, n := range f.Graph.Nodes {
@@ -177,45 +176,14 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			for ; m != nil; m = m.Further {
 				x.Differences = append(x.Differences, difference{At: spotOf(m.Reason.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
 			}
-			x.Hint = hintOf(missed[n].Reason, x.Differences[0].String())
+			x.Hint = missed[n].Reason.Code.Hint()
 		} else {
-			x.Status, x.Around, x.Patterns = whyUnlike, surroundings(n), names
-			x.Hint = hintFor("around " + x.Around)
+			r := patterns.Around(n)
+			x.Status, x.Around, x.Patterns, x.Hint = whyUnlike, r.Error(), names, r.Code.Hint()
 		}
 		list = append(list, x)
 	}
 	return list
-}
-
-// surroundings says what stands around a node.
-func surroundings(n *onnx.Node) string {
-	var before, after []string
-	for _, v := range n.Inputs {
-		if v != nil && v.Producer != nil && !v.Producer.Is("Constant") && !slices.Contains(before, v.Producer.OpType) {
-			before = append(before, v.Producer.OpType)
-		}
-	}
-	for _, v := range n.Outputs {
-		if v == nil {
-			continue
-		}
-		for _, u := range v.Uses() {
-			if !slices.Contains(after, u.Node.OpType) {
-				after = append(after, u.Node.OpType)
-			}
-		}
-		if v.IsOutput() {
-			after = append(after, "an output of the graph")
-		}
-	}
-	text := n.OpType
-	if len(before) > 0 {
-		text += " of " + strings.Join(before, ", ")
-	}
-	if len(after) > 0 {
-		text += ", which goes to " + strings.Join(after, ", ")
-	}
-	return text
 }
 
 // places says where graphs stand that are not the main one.

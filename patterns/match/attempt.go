@@ -81,26 +81,26 @@ func (s *Attempt) match(e notation.Expr, v *onnx.Value, k func() bool) bool {
 		return false
 	}
 	if v == nil {
-		return s.fail(v, e, "", k)
+		return s.fail(v, e, nil, k)
 	}
 	switch e := e.(type) {
 	case *notation.Number:
 		if x, t, ok := s.g.Scalar(v); ok && holds(x, t, e.Value) {
 			return k()
 		}
-		return s.fail(v, e, "", k)
+		return s.fail(v, e, nil, k)
 	case *notation.Ints:
 		if is, ok := s.g.Ints(v); ok && slices.Equal(is, e.Values) {
 			return k()
 		}
-		return s.fail(v, e, "", k)
+		return s.fail(v, e, nil, k)
 	case *notation.Capture:
 		x, _, ok := s.g.Scalar(v)
 		if !ok {
-			return s.fail(v, e, "", k)
+			return s.fail(v, e, nil, k)
 		}
 		if c := s.Slots[e.Slot].Captured; c != nil && c != x {
-			return s.fail(v, e, "", k)
+			return s.fail(v, e, nil, k)
 		}
 		return s.capture(e.Slot, x, k)
 	case *notation.Call:
@@ -123,13 +123,13 @@ func (s *Attempt) capture(slot int, x any, k func() bool) bool {
 
 func (s *Attempt) matchName(e *notation.Name, v *onnx.Value, k func() bool) bool {
 	if v == nil {
-		return s.fail(v, e, "", k)
+		return s.fail(v, e, nil, k)
 	}
 	if b := s.Slots[e.Slot].Value; b != nil {
 		if s.g.Same(b, v) {
 			return k()
 		}
-		return s.fail(v, e, "", k)
+		return s.fail(v, e, nil, k)
 	}
 	bind := func(w *onnx.Value) bool {
 		s.Slots[e.Slot].Value = w
@@ -143,7 +143,7 @@ func (s *Attempt) matchName(e *notation.Name, v *onnx.Value, k func() bool) bool
 		return bind(s.g.Resolve(v))
 	}
 	if e.Output >= 0 && s.g.Resolve(v).Output != e.Output {
-		return s.fail(v, e, "another output", k)
+		return s.fail(v, e, anotherOutput, k)
 	}
 	return s.match(e.Def.Expr, v, func() bool { return bind(v) })
 }
@@ -158,7 +158,7 @@ func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool
 			return true
 		}
 	} else if !e.Optional {
-		return s.fail(v, e, "", k)
+		return s.fail(v, e, nil, k)
 	}
 	if !e.Optional {
 		return false

@@ -3,6 +3,7 @@ package match
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // BuiltinView is a view that text cannot say: a Go function that finds the operands of what a value is the result of.
@@ -24,8 +25,8 @@ type ViewMatch struct {
 // ViewMiss says why a value is not what a built-in view looks for.
 type ViewMiss struct {
 	At    *onnx.Value
-	Why   string       // empty where nothing looks like the view
-	Nodes []*onnx.Node // that look like it
+	Why   *reason.Reason // what is there, at the node that it names; nil where nothing looks like the view
+	Nodes []*onnx.Node   // that look like it
 }
 
 func meanView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
@@ -40,8 +41,8 @@ func meanView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 func (s *Attempt) matchBuiltin(e *notation.Call, v *onnx.Value, k func() bool) bool {
 	m, miss := s.g.index.language.views[e.Op].Find(s.g, v)
 	if m == nil {
-		if miss.Why == "" {
-			return s.fail(v, e, "", k)
+		if miss.Why == nil {
+			return s.fail(v, e, nil, k)
 		}
 		return s.withAll(miss.Nodes, func() bool { return s.fail(miss.At, e, miss.Why, k) })
 	}
@@ -59,7 +60,7 @@ func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[strin
 	x, ok := have[a.Name]
 	switch {
 	case !ok:
-		return s.fail(v, e, "no attribute "+a.Name, rest)
+		return s.fail(v, e, reason.New("", nil, "no attribute %s", a.Name), rest)
 	case a.Capture >= 0:
 		return s.capture(a.Capture, x, rest)
 	case a.Number != nil:
@@ -69,7 +70,7 @@ func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[strin
 		ok = a.Text != nil && x == *a.Text
 	}
 	if !ok {
-		return s.fail(v, e, e.Op+" with another "+a.Name, rest)
+		return s.fail(v, e, reason.New("", nil, "%s with another %s", e.Op, a.Name), rest)
 	}
 	return rest()
 }

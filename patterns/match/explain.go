@@ -2,8 +2,11 @@ package match
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
@@ -165,12 +168,37 @@ func twoShapes(g *View, args []any, _ []string, _ bool) string {
 	return fmt.Sprintf("shapes %s and %s that differ (%v and %v, for example)", v, w, x, y)
 }
 
-// shapeText writes a shape: numbers, names of symbolic dimensions, ? for what is computed.
+// lacksShapes is Unknown where too little is known of two shapes to compare them, and Computed where a dimension is the obstacle.
+func lacksShapes(g *View, args []any) reason.Code {
+	a, b := g.dims(args[0]), g.dims(args[1])
+	v, _ := args[0].(*onnx.Value)
+	w, _ := args[1].(*onnx.Value)
+	_, ok1 := g.Facts.Shape(v, 0)
+	_, ok2 := g.Facts.Shape(w, 0)
+	switch {
+	case a == nil || b == nil || slices.Equal(a, b) && (!ok1 || !ok2):
+		return reason.Unknown
+	case slices.Contains(a, "?") || slices.Contains(b, "?"):
+		return reason.Computed
+	}
+	return ""
+}
+
+// shapeText writes a shape.
 func (g *View) shapeText(x any) string {
+	dims := g.dims(x)
+	if dims == nil {
+		return "unknown"
+	}
+	return "[" + strings.Join(dims, ", ") + "]"
+}
+
+// dims writes the dimensions of a shape, nil for an unknown one: numbers, names of symbolic dimensions, ? for what is computed.
+func (g *View) dims(x any) []string {
 	v, _ := x.(*onnx.Value)
 	rank, ok := g.Facts.Rank(v)
 	if !ok {
-		return "unknown"
+		return nil
 	}
 	declared, _ := v.Type()
 	dims := make([]string, rank)
@@ -182,27 +210,57 @@ func (g *View) shapeText(x any) string {
 			dims[i] = declared.Dims[i].Param
 		}
 	}
-	return "[" + strings.Join(dims, ", ") + "]"
+	return dims
 }
 
-// Describe says what stands at a value that is not as expected.
-func (g *View) Describe(v *onnx.Value) string {
+// standing is what stands at a value.
+type standing int
+
+const (
+	asOther  standing = iota // nothing, or a value of an enclosing graph
+	asNumber                 // a constant of one element
+	asTensor                 // another constant
+	asInput                  // an input of the graph
+	asOutput                 // the output of a node
+)
+
+// standing returns what stands at a value.
+func (g *View) standing(v *onnx.Value) standing {
 	if v == nil {
-		return "an omitted input"
+		return asOther
 	}
-	if x, _, ok := g.Scalar(v); ok {
-		return "the constant " + Format(x)
+	if _, _, ok := g.Scalar(v); ok {
+		return asNumber
 	}
 	v = g.Resolve(v)
 	switch {
 	case v.Producer != nil && !v.Producer.Is("Constant"):
-		return v.Producer.OpType
+		return asOutput
 	case v.Constant() != nil:
-		return fmt.Sprintf("the constant tensor %q %s", v.Name, g.typeText(v))
+		return asTensor
 	case v.IsInput:
-		return fmt.Sprintf("the graph input %q %s", v.Name, g.typeText(v))
+		return asInput
 	}
-	return fmt.Sprintf("the value %q of an enclosing graph", v.Name)
+	return asOther
+}
+
+// Describe says what stands at a value that is not as expected.
+func (g *View) Describe(v *onnx.Value) string {
+	stands, w := g.standing(v), g.Resolve(v)
+	switch {
+	case v == nil:
+		return "an omitted input"
+	case stands == asNumber:
+		x, _, _ := g.Scalar(v)
+		return "the constant " + Format(x)
+	case stands == asOutput:
+		return w.Producer.OpType
+	case stands == asTensor:
+		return fmt.Sprintf("the constant tensor %q %s", w.Name, g.typeText(w))
+	case stands == asInput:
+		return fmt.Sprintf("the graph input %q %s", w.Name, g.typeText(w))
+	}
+	return fmt.Sprintf("the value %q of an enclosing graph", w.Name)
 }
 
 // typeText writes the type and shape of a value.
@@ -213,48 +271,54 @@ func (g *View) typeText(v *onnx.Value) string {
 	return g.Facts.DataType(v).String() + " of unknown shape"
 }
 
-// wants says in a few words what the expression looks for, one text for each way to write it. b is what it is bound to.
-func (s *Attempt) wants(e notation.Expr, b Binding) []string {
+// wants lists what the expression looks for, one for each way to write it. b is what it is bound to.
+func (s *Attempt) wants(e notation.Expr, b Binding) []expectation {
+	one := func(format string, args ...any) []expectation {
+		return []expectation{{words: fmt.Sprintf(format, args...), want: e, bound: b}}
+	}
 	switch e := e.(type) {
 	case *productExpr:
 		factors := make([]string, len(e.whole.Args))
 		for i, a := range e.whole.Args {
 			factors[i] = s.brief(a)
 		}
-		return []string{fmt.Sprintf("another %s (for the %s of %s)", e.Op, map[string]string{"Mul": "product", "Add": "sum"}[e.Op], join(factors, "and"))}
+		kind := map[string]string{"Mul": "product", "Add": "sum"}[e.Op]
+		list := one("another %s (for the %s of %s)", e.Op, kind, join(factors, "and"))
+		list[0].factors = factors
+		return list
 	case *notation.Call:
 		if w, ok := viewWords[e.Op]; ok {
-			return []string{w}
+			return one("%s", w)
 		}
 		if e.Optional {
-			return append([]string{e.Head()}, s.wants(e.Args[0], Binding{})...)
+			return append(one("%s", e.Head()), s.wants(e.Args[0], Binding{})...)
 		}
-		return []string{e.Head()}
+		return one("%s", e.Head())
 	case *notation.Name:
 		if v := b.Value; v != nil {
-			return []string{fmt.Sprintf("the value that is %s elsewhere in the block (%q)", e.Name, v.Name)}
+			return one("the value that is %s elsewhere in the block (%q)", e.Name, v.Name)
 		}
 		if e.Def != nil {
 			return s.wants(e.Def.Expr, Binding{})
 		}
-		return []string{"a value (" + e.Name + ")"}
+		return one("a value (%s)", e.Name)
 	case *notation.Alternatives:
-		var all []string
+		var all []expectation
 		for _, b := range e.Branches {
 			all = union(all, s.wants(b.Expr, Binding{}))
 		}
 		return all
 	case *notation.Number:
-		return []string{"the constant " + e.String()}
+		return one("the constant %s", e)
 	case *notation.Capture:
 		if x := b.Captured; x != nil {
-			return []string{fmt.Sprintf("the constant %s, which is %s elsewhere in the block", Format(x), e.Name)}
+			return one("the constant %s, which is %s elsewhere in the block", Format(x), e.Name)
 		}
-		return []string{"a constant of one element (" + e.Name + ")"}
+		return one("a constant of one element (%s)", e.Name)
 	case *notation.Ints:
-		return []string{"the constant list " + e.String()}
+		return one("the constant list %s", e)
 	}
-	return []string{e.String()}
+	return one("%s", e)
 }
 
 // brief is an expression as an item of a list.

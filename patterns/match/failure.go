@@ -41,19 +41,30 @@ type failure struct {
 	view    bool        // a built-in view with several operands, whose nodes are not counted
 
 	// In words, once they are needed:
-	expected []string // what would have done
+	expected []expectation
 	found    string
-	reader   *onnx.Node // the matched node that reads at (nil at the root)
+	foundOp  string      // that found names, if it names one
+	stands   standing    // what stands at at, where found says that
+	code     reason.Code // what is known of the kind of difference
+	reader   *onnx.Node  // the matched node that reads at (nil at the root)
 }
 
-// fail ends a branch: v is not what e wants. found says what is there, if it is not plain to see.
+var anotherOutput = reason.New("", nil, "another output")
+
+// fail ends a branch: v is not what e wants. found says what is there, if it is not plain to see; its node is the one that it names.
 //
 // A lenient attempt forgives that: it goes on with k, as if e had matched.
-func (s *Attempt) fail(v *onnx.Value, e notation.Expr, found string, k ...func() bool) bool {
+func (s *Attempt) fail(v *onnx.Value, e notation.Expr, found *reason.Reason, k ...func() bool) bool {
 	if len(s.forgiven) >= s.lenient || len(s.Nodes) == 0 || len(k) == 0 {
 		return false
 	}
-	f := &failure{want: e, at: v, depth: len(s.Nodes), found: found, missing: s.size(e)}
+	f := &failure{want: e, at: v, depth: len(s.Nodes), missing: s.size(e)}
+	if found != nil {
+		f.found, f.code = found.Error(), found.Code
+		if found.Node != nil {
+			f.foundOp = found.Node.OpType
+		}
+	}
 	switch e := e.(type) {
 	case *notation.Name:
 		f.bound = s.Slots[e.Slot]
@@ -70,12 +81,12 @@ func (s *Attempt) fail(v *onnx.Value, e notation.Expr, found string, k ...func()
 
 // failAttribute is fail for an attribute of n that e wants to be another.
 func (s *Attempt) failAttribute(e *notation.Call, a notation.AttrPattern, n *onnx.Node, k func() bool) bool {
-	return s.lenient > 0 && s.fail(n.OutputValue(0), &attrExpr{e, a, n}, "", k)
+	return s.lenient > 0 && s.fail(n.OutputValue(0), &attrExpr{e, a, n}, nil, k)
 }
 
 // failProduct is fail for a value that is no product (or sum) of these arguments, some of those of e.
 func (s *Attempt) failProduct(e *notation.Call, args []notation.Expr, v *onnx.Value, k func() bool) bool {
-	return s.lenient > 0 && s.fail(v, &productExpr{&notation.Call{Op: e.Op, Args: args}, e}, "", k)
+	return s.lenient > 0 && s.fail(v, &productExpr{&notation.Call{Op: e.Op, Args: args}, e}, nil, k)
 }
 
 // goOn goes on behind a failure, in the ways that there are: the node may stand between the right ones, it may be the wrong
@@ -134,9 +145,15 @@ func (f *failure) explain(s *Attempt) {
 	switch {
 	case f.found != "":
 	case isAttr:
-		f.found = s.foundAttribute(a.node, a.attr)
+		f.found, f.foundOp = s.foundAttribute(a.node, a.attr), a.node.OpType
+		if s.attribute(a.node, a.attr.Name) == nil && a.node.Attr(a.attr.Name) != nil {
+			f.code = reason.Unknown
+		}
 	default:
-		f.found = s.g.Describe(f.at)
+		f.found, f.stands = s.g.Describe(f.at), s.g.standing(f.at)
+		if f.stands == asOutput {
+			f.foundOp = s.g.Resolve(f.at).Producer.OpType
+		}
 	}
 	if f.between {
 		f.found += ", which stands between"
@@ -154,10 +171,20 @@ func (f *failure) node() *onnx.Node {
 // maxExpected bounds the alternatives that an explanation lists.
 const maxExpected = 4
 
-func (f *failure) alternatives() string {
-	words := slices.DeleteFunc(slices.Clone(f.expected), func(w string) bool { // said with more words as well
-		return slices.ContainsFunc(f.expected, func(v string) bool { return strings.HasPrefix(v, "another "+w+" ") })
+// would returns what would have done, without what is said with more words as well, and no more than maxExpected of it.
+func (f *failure) would() []expectation {
+	list := slices.DeleteFunc(slices.Clone(f.expected), func(x expectation) bool {
+		return slices.ContainsFunc(f.expected, func(y expectation) bool { return strings.HasPrefix(y.words, "another "+x.words+" ") })
 	})
+	return list[:min(len(list), maxExpected+1)]
+}
+
+// alternatives returns what would have done in words.
+func (f *failure) alternatives() string {
+	var words []string
+	for _, x := range f.would() {
+		words = append(words, x.words)
+	}
 	if len(words) > maxExpected {
 		return strings.Join(words[:maxExpected], " or ") + " or the like"
 	}
@@ -218,7 +245,7 @@ func (s *Attempt) holdsWhere() bool {
 
 // unmet is the failure of a condition.
 func (s *Attempt) unmet(c notation.Condition, root *onnx.Value, err error) *failure {
-	f := &failure{at: root, expected: []string{s.wantsCondition(c)}, where: true}
+	f := &failure{at: root, expected: []expectation{{words: s.wantsCondition(c)}}, where: true, code: s.kindOf(c)}
 	if f.found = s.explain(c); err != nil {
 		f.found = err.Error()
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -15,6 +17,8 @@ type function struct {
 	call func(g *View, args []any) (any, error)
 	// phrase says in words what a function that answers yes or no found there; nil for other functions.
 	phrase func(g *View, args []any, names []string, yes bool) string
+	// lacks is not empty where too little is known for an answer; it may be nil.
+	lacks func(g *View, args []any) reason.Code
 }
 
 // functions, with v, w for values:
@@ -34,20 +38,36 @@ var functions map[string]function
 
 func init() {
 	functions = map[string]function{
-		"rank": {args: 1, call: func(g *View, a []any) (any, error) { return onValue(a[0], g.rank) }},
-		"type": {args: 1, call: func(g *View, a []any) (any, error) { return onValue(a[0], g.dataType) }},
-		"dim":  {args: 2, call: dimFunction},
-		"centered": {1, func(g *View, a []any) (any, error) { return onValue(a[0], g.centered) },
-			is("%s is a difference from its own mean, as in a LayerNorm")},
-		"routed": {1, func(g *View, a []any) (any, error) { return onValue(a[0], g.routed) },
-			is("%s comes from rows or weights picked by data, as in an expert")},
-		"weighted": {1, func(g *View, a []any) (any, error) { return onValue(a[0], g.weighted) },
-			is("%s is multiplied with a constant")},
-		"is":         {2, isFunction, is("%s is the result of a pattern: %s")},
-		"reads":      {2, onValues((*View).reads), is("%s is computed from %s")},
-		"sameshape":  {2, onValues((*View).sameShape), twoShapes},
-		"samedim":    {4, sameDimFunction, nil},
-		"broadcasts": {2, onValues((*View).broadcasts), twoShapes},
+		"rank": {args: 1, call: ofValue((*View).rank), lacks: unlessKnown(ofValue((*View).rank))},
+		"type": {args: 1, call: ofValue((*View).dataType), lacks: unlessKnown(ofValue((*View).dataType))},
+		"dim":  {args: 2, call: dimFunction, lacks: unlessKnown(dimFunction)},
+		"centered": {args: 1, call: ofValue((*View).centered),
+			phrase: is("%s is a difference from its own mean, as in a LayerNorm")},
+		"routed": {args: 1, call: ofValue((*View).routed),
+			phrase: is("%s comes from rows or weights picked by data, as in an expert")},
+		"weighted":   {args: 1, call: ofValue((*View).weighted), phrase: is("%s is multiplied with a constant")},
+		"is":         {args: 2, call: isFunction, phrase: is("%s is the result of a pattern: %s")},
+		"reads":      {args: 2, call: onValues((*View).reads), phrase: is("%s is computed from %s")},
+		"sameshape":  {args: 2, call: onValues((*View).sameShape), phrase: twoShapes, lacks: lacksShapes},
+		"samedim":    {args: 4, call: sameDimFunction},
+		"broadcasts": {args: 2, call: onValues((*View).broadcasts), phrase: twoShapes, lacks: lacksShapes},
+	}
+}
+
+// unlessKnown is Unknown where a function finds a number below zero or no type.
+func unlessKnown(call func(*View, []any) (any, error)) func(*View, []any) reason.Code {
+	return func(g *View, args []any) reason.Code {
+		x, err := call(g, args)
+		if n, isNumber := x.(float64); err != nil || isNumber && n < 0 || x == onnx.Undefined.String() {
+			return reason.Unknown
+		}
+		return ""
+	}
+}
+
+func ofValue(f func(*View, *onnx.Value) any) func(*View, []any) (any, error) {
+	return func(g *View, a []any) (any, error) {
+		return onValue(a[0], func(v *onnx.Value) any { return f(g, v) })
 	}
 }
 

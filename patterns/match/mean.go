@@ -3,28 +3,32 @@ package match
 import (
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // meanRoots are the ops that may write a mean.
 var meanRoots = []string{"ReduceMean", "Unsqueeze", "Reshape", "Div", "Mul"}
 
+var noMean = reason.New("", nil, "no mean")
+
 // meanOf returns the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum that is divided
-// by the number of elements, which may drop the axis and have it put back.
-func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why string) {
+// by the number of elements, which may drop the axis and have it put back; why not otherwise.
+func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why *reason.Reason) {
 	factor := 1.0 // of what is still to be found
 	w := v
 	for range MaxDetour {
 		n := Producer(w)
 		if n == nil || !onnx.IsStandardDomain(n.Domain) {
-			return nil, nodes, "no mean"
+			return nil, nodes, noMean
 		}
 		nodes = append(nodes, n)
 		switch n.OpType {
 		case "Div":
 			c, ok := g.Scale(n.Input(1))
 			if !ok {
-				return nil, nodes, "a quotient"
+				return nil, nodes, reason.New("", n, "a quotient")
 			}
 			factor /= c
 			w = g.Resolve(n.Input(0))
@@ -33,7 +37,7 @@ func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why str
 			w = n.Input(0)
 			if !ok {
 				if c, ok = g.Scale(n.Input(0)); !ok {
-					return nil, nodes, "a product"
+					return nil, nodes, reason.New("", n, "a product")
 				}
 				w = n.Input(1)
 			}
@@ -46,27 +50,27 @@ func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why str
 			d, known := g.Facts.Dim(x, -1)
 			switch {
 			case !g.ReducesLastAxis(n):
-				return nil, nodes, n.OpType + " of another axis"
+				return nil, nodes, reason.New(reason.Axis, n, "%s of another axis", n.OpType)
 			case n.OpType == "ReduceSum" && !known:
-				return nil, nodes, "ReduceSum of an axis of unknown size"
+				return nil, nodes, reason.New(reason.Unknown, n, "ReduceSum of an axis of unknown size")
 			case n.OpType == "ReduceSum":
 				factor *= float64(d)
 			}
 			if math.Abs(factor-1) > 1e-6 {
-				return nil, nodes, n.OpType + " times another number"
+				return nil, nodes, reason.New("", n, "%s times another number", n.OpType)
 			}
 			if _, known := g.Facts.Rank(x); !known {
-				return nil, nodes, n.OpType + " of a tensor of unknown shape"
+				return nil, nodes, reason.New(reason.Unknown, n, "%s of a tensor of unknown shape", n.OpType)
 			}
 			if last, ok := g.Facts.Dim(v, -1); !ok || last != 1 || !g.SameRows(Block{v, 1}, Block{x, 1}) {
-				return nil, nodes, n.OpType + " without its axis kept"
+				return nil, nodes, reason.New(reason.AxisDropped, n, "%s without its axis kept", n.OpType)
 			}
-			return x, nodes, ""
+			return x, nodes, nil
 		default:
-			return nil, nodes, n.OpType
+			return nil, nodes, reason.New("", n, "%s", n.OpType)
 		}
 	}
-	return nil, nodes, "no mean"
+	return nil, nodes, noMean
 }
 
 // Scale returns the number that a constant holds; ok is false for other values and for 0.

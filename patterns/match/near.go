@@ -226,10 +226,11 @@ func (k *seeker) offer(s *Attempt, m *nearMiss) {
 	}
 }
 
-func union(a, b []string) []string {
+// union appends to a what b has besides, by its words.
+func union(a, b []expectation) []expectation {
 	a = slices.Clone(a)
 	for _, x := range b {
-		if !slices.Contains(a, x) {
+		if !slices.ContainsFunc(a, func(y expectation) bool { return y.words == x.words }) {
 			a = append(a, x)
 		}
 	}
@@ -298,7 +299,8 @@ func (m *nearMiss) miss(anchor *onnx.Node) *Miss {
 		if f.view {
 			w.Matched, w.Size = 0, 0
 		}
-		w.Reason = reason.New("", cmp.Or(f.node(), anchor), "expected %s, found %s", w.Expected, w.Found)
+		at := cmp.Or(f.node(), anchor)
+		w.Reason = reason.New(f.kind(at), at, "expected %s, found %s", w.Expected, w.Found)
 		return w
 	}
 	first := words(m.reasons[0])

@@ -1,6 +1,11 @@
 package match
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+var differsByRow = reason.New(reason.ScaleShape, nil, "a tensor that differs from row to row")
 
 // rowView is the built-in view Row(w): w holds one number for each channel of the last axis, the same for all rows, as the
 // weight of a norm does. Exporters give it leading axes of one, or expand it to all rows; the operand is the value of one
@@ -23,7 +28,7 @@ func rowView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 		rank, _ := g.Facts.Rank(w)
 		return &ViewMatch{Operands: []Block{{w, rank}}, Nodes: nodes}, nil
 	}
-	return nil, &ViewMiss{v, "a tensor that differs from row to row", nil}
+	return nil, &ViewMiss{v, differsByRow, nil}
 }
 
 // unrepeated returns the value that w was made of by putting axes of one before its last axis or by repeating it along other

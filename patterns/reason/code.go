@@ -27,6 +27,45 @@ const (
 	Target         Code = "target"          // the target has nothing for it
 )
 
+// Why a pattern of text, or a built-in view, does not match where it comes near.
+const (
+	Other         Code = "other"                // what is expected and what is found say it all
+	Computed      Code = "computed-shape"       // a dimension is computed in the graph and could not be followed
+	Dropout       Code = "dropout"              // a Dropout that is no identity
+	Cast          Code = "cast"                 // a cast that rounds
+	Quantized     Code = "quantized"            // the block is quantised inside
+	Between       Code = "between"              // one node stands between the others
+	Centered      Code = "centered"             // a tensor less its own mean
+	NoEpsilon     Code = "no-epsilon"           // nothing is added to the mean before the root
+	EpsilonAfter  Code = "epsilon-outside-root" // something is added to the root
+	EpsilonTensor Code = "epsilon-tensor"       // epsilon is an input or a tensor
+	NotConstant   Code = "not-constant"         // a number is computed
+	EpsilonZero   Code = "epsilon-zero"         // epsilon is not greater than zero
+	Axis          Code = "axis"                 // another axis than the last one
+	AxisDropped   Code = "axis-dropped"         // a reduction does not keep its axis
+	ScaleShape    Code = "scale-shape"          // the scale is no vector as long as the last axis
+	BiasShape     Code = "bias-shape"           // the bias is no vector as long as the last axis
+	NoScale       Code = "no-scale"             // a norm that is not multiplied with a scale
+	MixedTypes    Code = "mixed-types"          // the types of the block do not fit together
+	Routed        Code = "routed"               // rows are picked by data, as in an expert
+	NotGated      Code = "not-gated"            // an activation that is not multiplied with a second projection
+	GateDiffers   Code = "gate-differs"         // the activation is of another value than the gate
+	UpShape       Code = "up-shape"             // gate and up have different shapes
+	OtherConstant Code = "other-constant"       // another number than the op's
+	Elsewhere     Code = "elsewhere"            // two places of the block read different values
+	PairOfOne     Code = "pair-of-one"          // a rotated channel is made of one channel rather than of two
+	RotationTable Code = "rotation-table"       // no table of cosines and sines rotates the pairs
+	RotationPairs Code = "rotation-pairs"       // channels are paired neither as halves nor as neighbours
+	RotationInput Code = "rotation-input"       // the products have no input in common
+)
+
+// What stands around a node that a block is usually recognised by, and that no pattern comes near to.
+const (
+	HeadSize     Code = "head-size"     // of a rotary embedding, perhaps
+	MeanTaken    Code = "mean-taken"    // a mean that is subtracted
+	RouterScores Code = "router-scores" // an activation that makes scores
+)
+
 var hints = map[Code]string{
 	Opset: "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with those of the old one",
 	Types: "the kernels take float32, float16 and bfloat16: export the model in one of these, with one type throughout the block",
@@ -40,4 +79,52 @@ var hints = map[Code]string{
 	Kernel: "the kernel library is of another version, or broken on this machine: mojo-patch kernels tries each of its kernels",
 	NodesFail: "the export has in it what its sample tokens did: export with an implementation that has no loop over the experts that are hit " +
 		"(experts_implementation=\"batched_mm\" in transformers)",
+	Computed: "a dimension is computed in the graph and could not be followed: fold constants (onnxruntime's " +
+		"offline optimisation at level basic), or export with named dynamic axes",
+	Dropout: "a Dropout in training mode is left in: call model.eval() before the export, and do not export " +
+		"with training=TrainingMode.TRAINING",
+	Cast:      "a cast stands where none is expected: it rounds, so it cannot be left out",
+	Quantized: "the block is quantised inside: patch the model first and quantise it afterwards",
+	Between: "one node stands between the others: if it changes nothing, a simplifier removes it; if it does, " +
+		"this is another block",
+	Centered: "the mean is subtracted first: this is a LayerNorm and no RMSNorm; LayerNorm has patterns and an " +
+		"op of its own",
+	NoEpsilon:    "nothing is added to the mean before the root: the op has an epsilon greater than zero",
+	EpsilonAfter: "epsilon seems to be added outside the root; the op adds it to the mean of the squares, inside",
+	EpsilonTensor: "epsilon must be one constant number: give it to the module as a Python number, not as an input " +
+		"or a tensor",
+	NotConstant: "the number must be a constant: fold constants (onnxruntime's offline optimisation at level " +
+		"basic) where it is computed from constants",
+	EpsilonZero: "an epsilon of zero or less makes the norm undefined for a row of zeros; the op wants one above " +
+		"zero",
+	Axis: "the op works over the last axis alone: where the channels are another axis, transpose around the " +
+		"block before the export",
+	AxisDropped: "the reduction drops its axis: the export must keep it, or restore it with Unsqueeze",
+	ScaleShape: "the scale must be one vector as long as the last axis; a scale per head or a single number is " +
+		"another function: expand the parameter before the export if that is the same",
+	BiasShape: "the bias must be one vector as long as the last axis",
+	NoScale: "the normalised value is not multiplied by a scale: a norm without weight; give the module a " +
+		"weight of ones",
+	MixedTypes: "the types do not fit together: a cast is missing, or stands at another place than in the modules " +
+		"that exporters know; the norm's result has the type of x, or of the scale where the scale comes " +
+		"last",
+	Routed: "a mixture's experts work on rows that are picked by data; only dense layers are fused",
+	NotGated: "the activation is not multiplied by a second projection: it is plain SiLU or GELU and no gated " +
+		"unit",
+	GateDiffers: "the activation is taken of another value than the one that it is multiplied by: a scaled or " +
+		"clamped variant of the gate, or no gated unit",
+	UpShape:       "gate and up must have one shape: one that is broadcast is no second projection",
+	OtherConstant: "the formula has another number than the op: another activation, or an approximation of its own",
+	Elsewhere:     "two places of the block read different values where the op has one",
+	PairOfOne: "the halves seem to be swapped, or the same half is taken twice: a rotation pairs each channel " +
+		"with one of the other half",
+	RotationTable: "a minus sign seems to be missing, or to stand at both halves: a rotation has it at one of the " +
+		"two",
+	RotationPairs: "the two parts are not halves: a rotation pairs channel i with i + r/2, or 2i with 2i + 1",
+	RotationInput: "the products have no input in common (another tensor is rotated than the one that is multiplied " +
+		"by the cosines), or the tables have more axes than the input",
+	HeadSize: "if this is a rotary embedding, the size of the head is not known: run shape inference, or export " +
+		"with a fixed hidden size",
+	MeanTaken:    "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
+	RouterScores: "the scores of a router, not a gate",
 }

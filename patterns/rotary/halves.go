@@ -3,16 +3,18 @@ package rotary
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // half returns the tensor that v is the first or second half of, along the last axis, however it is cut; why not otherwise.
-func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *Tracer, why string) {
+func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *Tracer, why *reason.Reason) {
 	t = NewTracer(g)
 	want := t.Trace(v, 1)
 	if want == nil {
-		return nil, t, "a last axis of unknown size"
+		return nil, t, reason.New("", nil, "a last axis of unknown size")
 	}
 	for _, b := range t.order {
 		c := t.Blocks[b]
@@ -23,11 +25,11 @@ func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *Tracer, 
 			c = c[len(want):]
 		}
 		if slices.Equal(c[:len(want)], want) {
-			return b.Value, t, ""
+			return b.Value, t, nil
 		}
 	}
 	if n := match.Producer(v); n != nil && len(t.order) > 1 {
-		return nil, t, n.OpType + " of another part"
+		return nil, t, reason.New("", n, "%s of another part", n.OpType)
 	}
-	return nil, t, g.Describe(v)
+	return nil, t, reason.New("", match.Producer(v), "%s", g.Describe(v))
 }

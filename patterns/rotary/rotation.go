@@ -1,8 +1,10 @@
 package rotary
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
+
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -21,33 +23,34 @@ type rotation struct {
 // rotationRoots are the ops that may write a rotated tensor.
 var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence", "Reshape", "Flatten", "Transpose"}
 
+var noInput = reason.New(reason.RotationInput, nil,
+	"a sum of products of which no tensor as wide as the result has one factor each")
+
 // rotationOf finds the rotation that y is the result of. On failure why says what stands in the way, and at which value;
-// it is empty where nothing looks like a rotation.
+// it is nil where nothing looks like a rotation.
 //
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
 // one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that holds one factor
 // of each product, and the other factors must be the tables of some layout of pairs.
-func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *Tracer, at *onnx.Value, why string) {
+func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *Tracer, at *onnx.Value, why *reason.Reason) {
 	t = NewTracer(g)
 	if !mayRotate(g, y.Producer) {
-		return nil, t, y, ""
+		return nil, t, y, nil
 	}
 	outputs, at, why := t.outputs(y)
 	if outputs == nil {
 		return nil, t, at, why
 	}
-	why = "a sum of products of which no tensor as wide as the result has one factor each"
+	why = noInput
 	for _, x := range t.ByAxes() {
 		if x.Axes > 2 || x.Value == y || len(t.Blocks[x]) != len(outputs) || !t.fits(x, y) {
 			continue
 		}
-		r, reason := t.rotationFrom(x, y, outputs)
+		r, other := t.rotationFrom(x, y, outputs)
 		if r != nil {
-			return r, t, nil, ""
+			return r, t, nil, nil
 		}
-		if reason != "" {
-			why = reason
-		}
+		why = cmp.Or(other, why)
 	}
 	return nil, t, y, why
 }
@@ -81,11 +84,11 @@ func (t *Tracer) fits(x match.Block, y *onnx.Value) bool {
 	return (a == b || match.Widens(a, b)) && t.g.SameRows(x, match.Block{Value: y, Axes: 1})
 }
 
-// rotationFrom reads the outputs as a rotation of x. reason is empty where x has no part in the products.
-func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, reason string) {
+// rotationFrom reads the outputs as a rotation of x. why is nil where x has no part in the products.
+func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, why *reason.Reason) {
 	read := t.reader(x)
 	if read == nil {
-		return nil, ""
+		return nil, nil
 	}
 	// The rotated channels are the first or the last ones; the others are handed on.
 	first, last := -1, -1
@@ -104,19 +107,19 @@ func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *r
 		i, s, ok := read(o.passed)
 		switch {
 		case !ok:
-			return nil, ""
+			return nil, nil
 		case j > first && j < last:
-			return nil, "a rotation of channels that do not stand together"
+			return nil, reason.New("", nil, "a rotation of channels that do not stand together")
 		case i != j || s != 1:
-			return nil, fmt.Sprintf("a rotation that hands channel %d of its input on as channel %d", i, j)
+			return nil, reason.New("", nil, "a rotation that hands channel %d of its input on as channel %d", i, j)
 		}
 	}
 	dim := last - first + 1
 	switch {
 	case dim%2 != 0:
-		return nil, fmt.Sprintf("a rotation of %d channels, an odd number", dim)
+		return nil, reason.New("", nil, "a rotation of %d channels, an odd number", dim)
 	case first > 0 && last < len(outs)-1:
-		return nil, "a rotation of channels in the middle"
+		return nil, reason.New("", nil, "a rotation of channels in the middle")
 	}
 	r = &rotation{x: x, rotaryDim: dim, rotatedSide: "first"}
 	if first > 0 {
@@ -131,16 +134,16 @@ func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *r
 				i, s, ok, table = j2, s2, true, f.a
 			}
 			if !ok {
-				return nil, ""
+				return nil, nil
 			}
 			if i -= first; i < 0 || i >= dim {
-				return nil, fmt.Sprintf("a rotation that takes channel %d in, which it does not rotate", i+first)
+				return nil, reason.New("", nil, "a rotation that takes channel %d in, which it does not rotate", i+first)
 			}
 			table.sign *= s * f.sign
 			factors[j][k] = weighted{i, table}
 		}
 		if factors[j][0].x == factors[j][1].x {
-			return nil, fmt.Sprintf("channel %d made of one channel of the input rather than of two", first+j)
+			return nil, reason.New(reason.PairOfOne, nil, "channel %d made of one channel of the input rather than of two", first+j)
 		}
 	}
 	return t.layout(r, y, factors)

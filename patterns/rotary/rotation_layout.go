@@ -3,6 +3,8 @@ package rotary
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
@@ -16,7 +18,7 @@ type weighted struct {
 }
 
 // layout finds the order of the pairs for which the factors are a rotation, and the tables.
-func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, string) {
+func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, *reason.Reason) {
 	half := r.rotaryDim / 2
 	place := func(interleaved bool, i int) (int, int) {
 		if interleaved {
@@ -68,13 +70,14 @@ func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 			}
 		}
 		if ok && t.closed(y, r.x, r.cos, r.sin) {
-			return r, ""
+			return r, nil
 		}
 	}
 	if pairs {
-		return nil, "pairs of channels that are rotated by no table of cosines and sines: a sign, or the order of the angles, is another"
+		return nil, reason.New(reason.RotationTable, nil,
+			"pairs of channels that are rotated by no table of cosines and sines: a sign, or the order of the angles, is another")
 	}
-	return nil, "sums of products that pair channels in another way than by halves or neighbours"
+	return nil, reason.New(reason.RotationPairs, nil, "sums of products that pair channels in another way than by halves or neighbours")
 }
 
 // closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may read

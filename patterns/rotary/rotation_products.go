@@ -3,6 +3,8 @@ package rotary
 import (
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
@@ -20,12 +22,14 @@ type output struct {
 	passed  Channel
 }
 
+var oneProduct = reason.New("", nil, "a sum of which one side is no product")
+
 // outputs writes the last axis of y as sums of products.
-func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why string) {
+func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why *reason.Reason) {
 	at = y
 	channels := t.Trace(y, 1)
 	if channels == nil {
-		return nil, y, ""
+		return nil, y, nil
 	}
 	outs = make([]output, 0, len(channels))
 	sums := map[int][]output{}
@@ -33,8 +37,8 @@ func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why stri
 	for _, c := range channels {
 		sum, seen := sums[c.origin]
 		if !seen {
-			reason := ""
-			if sum, reason = t.sum(t.origins[c.origin]); reason != "" {
+			var reason *reason.Reason
+			if sum, reason = t.sum(t.origins[c.origin]); reason != nil {
 				at, why = t.origins[c.origin].Value, reason
 			}
 			sums[c.origin] = sum
@@ -52,18 +56,18 @@ func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why stri
 	if rotated == 0 {
 		return nil, at, why
 	}
-	return outs, nil, ""
+	return outs, nil, nil
 }
 
 // sum writes a block that an Add or Sub makes as sums of two products; nil without a reason when it is no such block.
-func (t *Tracer) sum(b match.Block) (outs []output, why string) {
+func (t *Tracer) sum(b match.Block) (outs []output, why *reason.Reason) {
 	n := b.Value.Producer
 	if !(n.Is("Add") || n.Is("Sub") || n.Is("Sum")) || len(n.Inputs) != 2 {
-		return nil, ""
+		return nil, nil
 	}
 	dims, count, ok := t.dims(b)
 	if !ok {
-		return nil, ""
+		return nil, nil
 	}
 	outs = make([]output, count)
 	products := 0
@@ -84,11 +88,11 @@ func (t *Tracer) sum(b match.Block) (outs []output, why string) {
 	switch {
 	case products == 2*count:
 		t.computed[slices.Index(t.origins, b)] = true
-		return outs, ""
+		return outs, nil
 	case products == 0:
-		return nil, ""
+		return nil, nil
 	}
-	return nil, "a sum of which one side is no product"
+	return nil, oneProduct
 }
 
 // product returns the channels that are multiplied where a channel comes from a Mul.

@@ -1,0 +1,181 @@
+package match
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// expectation is one thing that would have done where an attempt stopped.
+type expectation struct {
+	words string
+	want  notation.Expr // no Alternatives, and a Name only where it has no expression or is bound
+	bound Binding       // of a Name or Capture
+
+	factors []string // in words, of a product or sum of several
+}
+
+// op returns the op that is expected, "" where it is no certain one.
+func (x expectation) op() string {
+	switch e := x.want.(type) {
+	case *notation.Call:
+		return e.Op
+	case *productExpr:
+		return e.Op
+	}
+	return ""
+}
+
+// attribute reports whether it is a node with an attribute of one of these names.
+func (x expectation) attribute(names ...string) bool {
+	switch e := x.want.(type) {
+	case *attrExpr:
+		return slices.Contains(names, e.attr.Name)
+	case *notation.Call:
+		return slices.ContainsFunc(e.Attrs, func(a notation.AttrPattern) bool { return slices.Contains(names, a.Name) })
+	}
+	return false
+}
+
+// capture returns the name of the number that is expected to be a constant, "" where it is none or has a certain value.
+func (x expectation) capture() string {
+	if e, ok := x.want.(*notation.Capture); ok && x.bound.Captured == nil {
+		return e.Name
+	}
+	return ""
+}
+
+// isConstant reports whether it is a constant of a certain value.
+func (x expectation) isConstant() bool {
+	switch x.want.(type) {
+	case *notation.Number, *notation.Ints:
+		return true
+	case *notation.Capture:
+		return x.bound.Captured != nil
+	}
+	return false
+}
+
+// factor reports whether it is a product of which a name is a factor, or the last one.
+func (x expectation) factor(name string, last bool) bool {
+	at := slices.Index(x.factors, name)
+	return at >= 0 && x.op() == "Mul" && (!last || at == len(x.factors)-1)
+}
+
+// elsewhere returns the name whose value stands elsewhere in the block, "" where there is none.
+func (x expectation) elsewhere() string {
+	switch e := x.want.(type) {
+	case *notation.Name:
+		if x.bound.Value != nil {
+			return e.Name
+		}
+	case *notation.Capture:
+		if x.bound.Captured != nil {
+			return e.Name
+		}
+	}
+	return ""
+}
+
+// kind returns what kind of difference a failure is, to be shown at a node. What is found decides before what is expected.
+func (f *failure) kind(at *onnx.Node) reason.Code {
+	if f.where {
+		return f.code
+	}
+	would := f.would()
+	would = would[:min(len(would), maxExpected)] // what is said
+	some := func(is func(x expectation) bool) bool { return slices.ContainsFunc(would, is) }
+	op := func(names ...string) bool {
+		return some(func(x expectation) bool { return slices.Contains(names, x.op()) })
+	}
+	switch {
+	case f.code == reason.Unknown:
+		return f.code
+	case f.foundOp == "Dropout":
+		return reason.Dropout
+	case f.foundOp == "Cast", f.foundOp == "CastLike":
+		return reason.Cast
+	case slices.Contains([]string{"DequantizeLinear", "QuantizeLinear", "MatMulNBits"}, f.foundOp):
+		return reason.Quantized
+	case f.between:
+		return reason.Between
+	case op("Sub") && f.foundOp == "ReduceMean", op("Add") && at.OpType == "ReduceMean":
+		return reason.NoEpsilon
+	case op("Sqrt", "Pow") && f.foundOp == "Add":
+		return reason.EpsilonAfter
+	case f.code != "":
+		return f.code
+	case some(func(x expectation) bool { return x.capture() == "epsilon" }) && (f.stands == asInput || f.stands == asTensor):
+		return reason.EpsilonTensor
+	case some(func(x expectation) bool { return x.capture() != "" }):
+		return reason.NotConstant
+	case some(func(x expectation) bool { return x.attribute("axes", "axis") }):
+		return reason.Axis
+	case some(func(x expectation) bool { return x.attribute("keepdims") }):
+		return reason.AxisDropped
+	case op("Row"):
+		return reason.ScaleShape
+	case some(func(x expectation) bool { return x.factor("scale", false) }):
+		return reason.NoScale
+	case some(func(x expectation) bool { return x.factor("up", true) }):
+		return reason.NotGated
+	case some(func(x expectation) bool { return x.elsewhere() == "gate" }):
+		return reason.GateDiffers
+	case len(would) > 0 && would[0].isConstant() && (f.stands == asNumber || f.stands == asTensor):
+		return reason.OtherConstant
+	case some(func(x expectation) bool { return x.elsewhere() != "" }):
+		return reason.Elsewhere
+	}
+	return reason.Other
+}
+
+// kindOf returns what kind of condition it is that does not hold.
+func (s *Attempt) kindOf(c notation.Condition) reason.Code {
+	calls := map[string][]*notation.CondCall{}
+	var missing reason.Code // why it cannot be told whether the condition holds
+	compares := func(string) bool { return false }
+	notation.Walk(c.Expr, func(e notation.Cond) {
+		switch e := e.(type) {
+		case *notation.CondCall:
+			calls[e.Name] = append(calls[e.Name], e)
+			if lacks := functions[e.Name].lacks; lacks != nil && missing != reason.Unknown {
+				if args, err := s.evalAll(e.Args); err != nil {
+					missing = reason.Unknown
+				} else if code := lacks(s.g, args); code != "" {
+					missing = code
+				}
+			}
+		case *notation.CondBinary:
+			if before := compares; e.Compares() {
+				compares = func(name string) bool { return before(name) || e.X.String() == name }
+			}
+		}
+	})
+	of := func(name string, functions ...string) bool {
+		return slices.ContainsFunc(functions, func(f string) bool {
+			return slices.ContainsFunc(calls[f], func(c *notation.CondCall) bool { return c.Args[0].String() == name })
+		})
+	}
+	both := func(c *notation.CondCall) bool { return c.Args[0].String() == "gate" && c.Args[1].String() == "up" }
+	switch {
+	case missing != "":
+		return missing
+	case calls["centered"] != nil:
+		return reason.Centered
+	case compares("epsilon"):
+		return reason.EpsilonZero
+	case of("scale", "rank", "dim"), calls["weighted"] != nil:
+		return reason.ScaleShape
+	case of("bias", "rank", "dim"), of("beta", "rank", "dim"):
+		return reason.BiasShape
+	case calls["type"] != nil, compares("after"):
+		return reason.MixedTypes
+	case calls["routed"] != nil:
+		return reason.Routed
+	case slices.ContainsFunc(calls["sameshape"], both):
+		return reason.UpShape
+	}
+	return reason.Other
+}
