@@ -1,0 +1,151 @@
+package layers
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/mojo-patch/mojo-patch/"
+
+// room is a folder with all packages below it that are in no room of their own.
+type room struct {
+	path string
+	uses []string // the other rooms that its packages may import; of a room on top nil, for all
+}
+
+// rooms lists the module from the bottom up: a room uses none that stands after it.
+var rooms = []room{
+	{"internal/atomicfile", []string{}},
+	{"internal/layers", []string{}},
+	{"internal/mmap", []string{}},
+	{"internal/vet", []string{}},
+	{"models", []string{}},
+	{"onnx/internal", []string{}},
+	{"onnx", []string{"internal/atomicfile", "internal/mmap", "onnx/internal"}},
+	{"onnx/crosscheck", []string{"onnx"}},
+	{"onnx/onnxtest", []string{"onnx"}},
+	{"onnx/roles", []string{"onnx"}},
+	{"internal/checkpoints", []string{"onnx"}},
+	{"internal/plain", []string{"onnx"}},
+	{"reference", []string{"onnx"}},
+	{"patterns/reason", []string{"onnx"}},
+	{"fused", []string{"onnx", "patterns/reason"}},
+	{"reference/infer", []string{"fused", "onnx", "reference"}},
+	{"ort", []string{"fused", "internal/atomicfile", "onnx"}},
+	{"golden", []string{"internal/atomicfile", "internal/plain", "onnx", "onnx/roles"}},
+	{"patterns", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer"}},
+	{"rewrite/convert", []string{"internal/plain", "onnx", "reference", "reference/infer"}},
+	{"rewrite/target", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer", "rewrite/convert"}},
+	{"rewrite", []string{
+		"fused", "onnx", "patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
+	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
+	{"llm", []string{"fused", "golden", "internal/mmap", "internal/plain", "onnx", "onnx/roles", "ort"}},
+	{"bench", nil},
+	{"cmd", nil},
+}
+
+// roomOf returns the place in rooms of a package, by the longest path that leads to it; -1 when it is in none.
+func roomOf(path string) int {
+	best := -1
+	for i, r := range rooms {
+		if (path == r.path || strings.HasPrefix(path, r.path+"/")) && (best < 0 || len(r.path) > len(rooms[best].path)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// TestRooms holds every import against the table. Tests may import what they like, but text generation.
+func TestRooms(t *testing.T) {
+	seen := make([]bool, len(rooms))
+	imports := 0
+	for file, paths := range importsBelow(t, filepath.Join("..", "..")) {
+		folder := filepath.ToSlash(filepath.Dir(file))
+		from := roomOf(folder)
+		if from < 0 {
+			t.Errorf("%s: package %s is in no room of the table", file, folder)
+			continue
+		}
+		seen[from] = true
+		for _, path := range paths {
+			to := roomOf(path)
+			switch {
+			case to < 0:
+				t.Errorf("%s imports %s, which is in no room of the table", file, path)
+			case from == to || rooms[from].uses == nil && rooms[to].uses != nil:
+			case strings.HasSuffix(file, "_test.go") && rooms[to].path != "llm":
+			case !slices.Contains(rooms[from].uses, rooms[to].path):
+				t.Errorf("%s imports %s: %s does not use %s", file, path, rooms[from].path, rooms[to].path)
+			}
+			imports++
+		}
+	}
+	if imports < 500 {
+		t.Errorf("%d imports of this module: the files were not found", imports)
+	}
+	for i, r := range rooms {
+		if !seen[i] {
+			t.Errorf("room %s holds no package", r.path)
+		}
+	}
+}
+
+// TestOneWay holds the table against its order, so that it has no cycle.
+func TestOneWay(t *testing.T) {
+	for i, r := range rooms {
+		for _, used := range r.uses {
+			if !slices.ContainsFunc(rooms[:i], func(below room) bool { return below.path == used }) {
+				t.Errorf("room %s uses %s, which does not stand before it", r.path, used)
+			}
+		}
+	}
+}
+
+// importsBelow returns for each Go file of the module, whatever its build constraints, which of its packages it imports.
+func importsBelow(t *testing.T, root string) map[string][]string {
+	imports := map[string][]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if path == root {
+				return nil
+			}
+			_, err := os.Stat(filepath.Join(path, "go.mod"))
+			if err == nil || strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "build" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		imports[name] = nil
+		for _, spec := range file.Imports {
+			if p, err := strconv.Unquote(spec.Path.Value); err == nil && strings.HasPrefix(p, module) {
+				imports[name] = append(imports[name], strings.TrimPrefix(p, module))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return imports
+}
