@@ -7,65 +7,49 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // head is a small model that ends in logits: rows of a table of 5 x 4 by ids, and what the case builds from them.
 type head struct {
-	*onnx.Model
+	*onnxtest.Builder
 	rows, table, shape *onnx.Value // [batch, sequence, 4], [5, 4], and the batch and sequence of ids
 }
 
-var perToken = []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}}
-
 func newHead() *head {
-	m := onnx.New(8, 17)
-	g := m.Graph
-	ids := g.AddInput("ids", onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: perToken})
+	h := &head{Builder: onnxtest.New(17)}
+	h.Model.IRVersion = 8
+	ids := h.Input("ids", onnx.Int64, "batch", "sequence")
 	var list []float32
 	for i := range 20 {
 		list = append(list, float32(i*i%7)-3)
 	}
-	h := &head{Model: m, table: g.AddInitializer(onnx.NewFloat32s("table", []int64{5, 4}, list))}
-	h.rows = h.node("Gather", []*onnx.Value{h.table, ids})
-	h.shape = h.node("Shape", []*onnx.Value{ids})
+	h.table = h.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{5, 4}, list))
+	h.rows = h.Op("Gather", h.table, ids)
+	h.shape = h.Op("Shape", ids)
 	return h
-}
-
-func (h *head) node(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
-	v := h.Graph.NewValue(strings.ToLower(op))
-	n := h.Graph.AddNode(op, inputs, []*onnx.Value{v}, attrs...)
-	n.Name = "/" + v.Name
-	return v
-}
-
-func (h *head) ints(list ...int64) *onnx.Value {
-	return h.Graph.AddInitializer(onnx.NewInt64s("integers", list))
-}
-
-func (h *head) floats(dims []int64, list ...float32) *onnx.Value {
-	return h.Graph.AddInitializer(onnx.NewFloat32s("floats", dims, list))
 }
 
 // out declares an output of three axes.
 func (h *head) out(v *onnx.Value) {
-	v.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: append(perToken[:2:2], onnx.Dim{Value: 5})})
-	h.Graph.AddOutput(v)
+	v.SetType(onnxtest.Type(onnx.Float, "batch", "sequence", 5))
+	h.Output(v)
 }
 
 // tied multiplies rows with the transposed table.
 func (h *head) tied(x *onnx.Value) *onnx.Value {
-	w := h.node("Transpose", []*onnx.Value{h.table}, onnx.IntsAttr("perm", []int64{1, 0}))
-	return h.node("MatMul", []*onnx.Value{x, w})
+	w := h.Op("Transpose", h.table, onnx.IntsAttr("perm", []int64{1, 0}))
+	return h.Op("MatMul", x, w)
 }
 
 // gemm multiplies rows of two axes with the table.
 func (h *head) gemm(x *onnx.Value) *onnx.Value {
-	return h.node("Gemm", []*onnx.Value{x, h.table, h.floats([]int64{5}, 1, 2, 3, 4, 5)}, onnx.IntAttr("transB", 1))
+	return h.Op("Gemm", x, h.table, h.Floats([]int64{5}, 1, 2, 3, 4, 5), onnx.IntAttr("transB", 1))
 }
 
 func (h *head) back(x *onnx.Value) *onnx.Value {
-	return h.node("Reshape", []*onnx.Value{x, h.node("Concat", []*onnx.Value{h.shape, h.ints(5)}, onnx.IntAttr("axis", 0))})
+	return h.Op("Reshape", x, h.Op("Concat", h.shape, h.Ints(5), onnx.IntAttr("axis", 0)))
 }
 
 // TestLastLogitsForms: other spellings, and other outputs beside the logits, which stay.
@@ -73,45 +57,42 @@ func TestLastLogitsForms(t *testing.T) {
 	forms := map[string]func(h *head){
 		"tied": func(h *head) { h.out(h.tied(h.rows)) },
 		"softcap": func(h *head) {
-			x := h.node("Div", []*onnx.Value{h.tied(h.rows), h.floats(nil, 30)})
-			h.out(h.node("Mul", []*onnx.Value{h.floats(nil, 30), h.node("Tanh", []*onnx.Value{x})}))
+			x := h.Op("Div", h.tied(h.rows), h.Floats(nil, 30))
+			h.out(h.Op("Mul", h.Floats(nil, 30), h.Op("Tanh", x)))
 		},
-		"softmax": func(h *head) { h.out(h.node("Softmax", []*onnx.Value{h.tied(h.rows)}, onnx.IntAttr("axis", 2))) },
+		"softmax": func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 2))) },
 		"flattened": func(h *head) {
-			h.out(h.back(h.gemm(h.node("Reshape", []*onnx.Value{h.rows, h.ints(-1, 4)}))))
+			h.out(h.back(h.gemm(h.Op("Reshape", h.rows, h.Ints(-1, 4)))))
 		},
 		"normed flat": func(h *head) {
-			x := h.node("Relu", []*onnx.Value{h.node("Reshape", []*onnx.Value{h.rows, h.ints(-1, 4)})})
-			h.out(h.node("Mul", []*onnx.Value{h.back(h.gemm(x)), h.floats([]int64{1, 1, 5}, 1, 2, 1, 2, 1)}))
+			x := h.Op("Relu", h.Op("Reshape", h.rows, h.Ints(-1, 4)))
+			h.out(h.Op("Mul", h.back(h.gemm(x)), h.Floats([]int64{1, 1, 5}, 1, 2, 1, 2, 1)))
 		},
 		"other outputs": func(h *head) {
 			x := h.tied(h.rows)
-			y := h.node("Tanh", []*onnx.Value{x})
+			y := h.Op("Tanh", x)
 			h.out(y)
-			best := h.node("ArgMax", []*onnx.Value{y}, onnx.IntAttr("axis", 2), onnx.IntAttr("keepdims", 0))
-			h.Graph.AddOutput(best)
-			h.Graph.AddOutput(h.rows)
-			raw := h.node("Neg", []*onnx.Value{x})
-			h.Graph.AddOutput(h.node("ReduceMax", []*onnx.Value{raw}))
+			best := h.Op("ArgMax", y, onnx.IntAttr("axis", 2), onnx.IntAttr("keepdims", 0))
+			h.Output(best)
+			h.Output(h.rows)
+			raw := h.Op("Neg", x)
+			h.Output(h.Op("ReduceMax", raw))
 		},
 		"an output on the way": func(h *head) {
 			x := h.tied(h.rows)
-			y := h.node("Tanh", []*onnx.Value{x})
+			y := h.Op("Tanh", x)
 			h.out(y)
-			h.Graph.AddOutput(h.node("Identity", []*onnx.Value{y}))
-			h.Graph.AddOutput(h.node("Size", []*onnx.Value{x}))
+			h.Output(h.Op("Identity", y))
+			h.Output(h.Op("Size", x))
 		},
 		"branches": func(h *head) {
-			cond := h.node("Equal", []*onnx.Value{h.node("Size", []*onnx.Value{h.shape}), h.Graph.AddInitializer(scalarInt("two", 2))})
+			cond := h.Op("Equal", h.Op("Size", h.shape), 2)
 			v := h.Graph.NewValue("if")
 			n := h.Graph.NewNode("If", []*onnx.Value{cond})
 			for _, name := range []string{"then_branch", "else_branch"} {
 				s := h.Graph.NewSubgraph(name)
-				w := s.NewValue("w")
-				s.AddNode("Transpose", []*onnx.Value{h.table}, []*onnx.Value{w}, onnx.IntsAttr("perm", []int64{1, 0}))
-				y := s.NewValue("y")
-				s.AddNode("MatMul", []*onnx.Value{h.rows, w}, []*onnx.Value{y})
-				s.AddOutput(y)
+				body := onnxtest.Builder{Model: h.Model, Graph: s}
+				body.Output(body.Op("MatMul", h.rows, body.Op("Transpose", h.table, onnx.IntsAttr("perm", []int64{1, 0}))))
 				n.Attributes = append(n.Attributes, onnx.GraphAttr(name, s))
 			}
 			n.TakeOutput(0, v)
@@ -168,21 +149,21 @@ func TestLastLogitsErrs(t *testing.T) {
 		build func(h *head)
 		want  string
 	}{
-		"no product":   {func(h *head) { h.out(h.node("Tanh", []*onnx.Value{h.rows})) }, `/gather" (Gather) is no op that is known`},
-		"the residual": {func(h *head) { h.out(h.node("Add", []*onnx.Value{h.rows, h.rows})) }, "no one input that is computed"},
-		"over rows":    {func(h *head) { h.out(h.node("Softmax", []*onnx.Value{h.tied(h.rows)}, onnx.IntAttr("axis", 1))) }, "not over the vocabulary"},
+		"no product":   {func(h *head) { h.out(h.Op("Tanh", h.rows)) }, `node_gather" (Gather) is no op that is known`},
+		"the residual": {func(h *head) { h.out(h.Op("Add", h.rows, h.rows)) }, "no one input that is computed"},
+		"over rows":    {func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 1))) }, "not over the vocabulary"},
 		"two axes": {func(h *head) {
-			h.Graph.AddOutput(h.node("ReduceMax", []*onnx.Value{h.tied(h.rows)}, onnx.IntsAttr("axes", []int64{1}), onnx.IntAttr("keepdims", 0)))
+			h.Output(h.Op("ReduceMax", h.tied(h.rows), onnx.IntsAttr("axes", []int64{1}), onnx.IntAttr("keepdims", 0)))
 		}, "it has 2 axes"},
 		"rows differ": {func(h *head) {
-			h.out(h.node("Mul", []*onnx.Value{h.tied(h.rows), h.node("Cast", []*onnx.Value{h.ints(1)}, onnx.IntAttr("to", 1))}))
+			h.out(h.Op("Mul", h.tied(h.rows), h.Op("Cast", h.Ints(1), onnx.IntAttr("to", 1))))
 		}, ""},
 		"by ids": {func(h *head) {
-			h.out(h.node("Add", []*onnx.Value{h.tied(h.rows), h.node("ReduceMax", []*onnx.Value{h.rows}, onnx.IntsAttr("axes", []int64{2}))}))
+			h.out(h.Op("Add", h.tied(h.rows), h.Op("ReduceMax", h.rows, onnx.IntsAttr("axes", []int64{2}))))
 		}, "no one input that is computed"},
 		"another shape": {func(h *head) {
-			h.out(h.node("Transpose", []*onnx.Value{h.tied(h.rows)}, onnx.IntsAttr("perm", []int64{0, 1, 2})))
-		}, "/transpose_1"},
+			h.out(h.Op("Transpose", h.tied(h.rows), onnx.IntsAttr("perm", []int64{0, 1, 2})))
+		}, "node_transpose_1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHead()
@@ -204,7 +185,7 @@ func TestLastLogitsErrs(t *testing.T) {
 		})
 	}
 	h := newHead()
-	last := h.node("Slice", []*onnx.Value{h.rows, h.ints(-1), h.ints(1 << 62), h.ints(1)})
+	last := h.Op("Slice", h.rows, h.Ints(-1), h.Ints(1<<62), h.Ints(1))
 	h.out(h.tied(last))
 	before := text(h.Model)
 	if err := LastLogits(h.Model); !errors.Is(err, ErrLastOnly) || text(h.Model) != before {
@@ -215,18 +196,11 @@ func TestLastLogitsErrs(t *testing.T) {
 	}
 }
 
-// scalarInt makes a scalar of int64.
-func scalarInt(name string, x int64) *onnx.Tensor {
-	t := onnx.NewInt64s(name, []int64{x})
-	t.Dims = []int64{}
-	return t
-}
-
 // TestLastLogitsOfContribProducts: onnxruntime's own products, which the evaluator here does not run.
 func TestLastLogitsOfContribProducts(t *testing.T) {
 	for _, op := range []string{"FusedMatMul", "MatMulNBits"} {
 		h := newHead()
-		h.ImportOpset("com.microsoft", 1)
+		h.Model.ImportOpset("com.microsoft", 1)
 		y := h.Graph.NewValue("y")
 		n := h.Graph.AddNode(op, []*onnx.Value{h.rows}, []*onnx.Value{y})
 		n.Domain = "com.microsoft"
@@ -239,12 +213,12 @@ func TestLastLogitsOfContribProducts(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.SetInput(1, h.Graph.AddInitializer(packed))
-			n.SetInput(2, h.floats([]int64{5}, 1, 1, 1, 1, 1))
+			n.SetInput(2, h.Floats([]int64{5}, 1, 1, 1, 1, 1))
 			for name, x := range map[string]int64{"K": 4, "N": 5, "bits": 4, "block_size": 16} {
 				n.SetAttr(onnx.IntAttr(name, x))
 			}
 		}
-		h.out(h.node("Tanh", []*onnx.Value{y}))
+		h.out(h.Op("Tanh", y))
 		if err := LastLogits(h.Model); err != nil {
 			t.Errorf("%s: %v", op, err)
 			continue

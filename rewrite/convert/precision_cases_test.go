@@ -18,11 +18,11 @@ import (
 func TestPrecisionLimitsMasks(t *testing.T) {
 	build := func() *head {
 		h := newHead()
-		lowest := h.floats(nil, -math.MaxFloat32)
-		keep := h.node("Cast", []*onnx.Value{h.Graph.Inputs[0]}, onnx.IntAttr("to", int64(onnx.Float)))
-		mask := h.node("Mul", []*onnx.Value{h.node("Sub", []*onnx.Value{h.floats(nil, 1), keep}), lowest}) // 0 for an id of 1
-		scores := h.node("Mul", []*onnx.Value{h.tied(h.rows), h.floats([]int64{5}, 1, 1, 1, 1e6, 1)})
-		h.out(h.node("Add", []*onnx.Value{scores, h.node("Unsqueeze", []*onnx.Value{mask, h.ints(2)})}))
+		lowest := h.Floats(nil, -math.MaxFloat32)
+		keep := h.Op("Cast", h.Graph.Inputs[0], onnx.IntAttr("to", int64(onnx.Float)))
+		mask := h.Op("Mul", h.Op("Sub", h.Floats(nil, 1), keep), lowest) // 0 for an id of 1
+		scores := h.Op("Mul", h.tied(h.rows), h.Floats([]int64{5}, 1, 1, 1, 1e6, 1))
+		h.out(h.Op("Add", scores, h.Op("Unsqueeze", mask, h.Ints(2))))
 		return h
 	}
 	ids := onnx.NewInt64s("ids", []int64{1, 0, 1, 0})
@@ -57,22 +57,20 @@ func TestPrecisionLimitsMasks(t *testing.T) {
 // TestPrecisionInlines: model-local functions are replaced by their bodies, whose Casts are of one type.
 func TestPrecisionInlines(t *testing.T) {
 	h := newHead()
-	h.ImportOpset("local", 1)
+	h.Model.ImportOpset("local", 1)
 	f := onnx.NewFunction("local", "Twice", "", 17)
 	x := f.Body.AddInput("x", onnx.Type{})
 	c, y := f.Body.NewValue("c"), f.Body.NewValue("y")
 	f.Body.AddNode("Cast", []*onnx.Value{x}, []*onnx.Value{c}, onnx.IntAttr("to", int64(onnx.Float)))
 	f.Body.AddNode("Add", []*onnx.Value{c, c}, []*onnx.Value{y})
 	f.Body.AddOutput(y)
-	h.Functions = append(h.Functions, f)
-	v := h.node("Twice", []*onnx.Value{h.tied(h.rows)})
-	v.Producer.Domain = "local"
-	h.out(v)
+	h.Model.Functions = append(h.Model.Functions, f)
+	h.out(h.Op("local:Twice", h.tied(h.rows)))
 	r, err := Precision(h.Model, onnx.Float16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Inlined != 1 || len(h.Functions) != 0 || r.Casts != 0 || r.Removed != 1 {
+	if r.Inlined != 1 || len(h.Model.Functions) != 0 || r.Casts != 0 || r.Removed != 1 {
 		t.Errorf("%+v\n%s", r, text(h.Model))
 	}
 }
@@ -94,10 +92,10 @@ func TestPrecisionErrs(t *testing.T) {
 		"integers": {plain(func(h *head) {}), onnx.Int8, nil, "cannot convert to int8: choose float32, float16 or bfloat16"},
 		"provider": {plain(func(h *head) {}), onnx.Float16, []string{"rocm"}, `unknown provider "rocm"`},
 		"opset":    {onnx.New(7, 12), onnx.Float16, nil, "only opset 13 and newer"},
-		"patched": {plain(func(h *head) { h.node("RMSNorm", []*onnx.Value{h.rows}).Producer.Domain = "mojo" }), onnx.Float16, nil,
+		"patched": {plain(func(h *head) { h.Op("mojo:RMSNorm", h.rows) }), onnx.Float16, nil,
 			"the model is patched: convert it to float16 first"},
-		"sequence": {plain(func(h *head) { h.node("SequenceConstruct", []*onnx.Value{h.rows}) }), onnx.BFloat16, nil, "models with sequences"},
-		"unknown": {plain(func(h *head) { h.node("Strange", []*onnx.Value{h.rows}).Producer.Domain = "far" }), onnx.Float16, nil,
+		"sequence": {plain(func(h *head) { h.Op("SequenceConstruct", h.rows) }), onnx.BFloat16, nil, "models with sequences"},
+		"unknown": {plain(func(h *head) { h.Op("far:Strange", h.rows) }), onnx.Float16, nil,
 			"declare it (value_info)"},
 	} {
 		if _, err := Precision(c.m, c.to, c.providers...); err == nil || !strings.Contains(err.Error(), c.want) {
