@@ -15,9 +15,9 @@ func TestInputDims(t *testing.T) {
 	a := b.input("a", onnx.Int64, "batch seq")
 	c := b.input("c", onnx.Float, "batch ? seq_+_batch 2*seq ?")
 	d := b.input("d", onnx.Float, "batch 7")
-	n := b.g.AddInput("n", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "64"}}})
-	u := b.g.AddInput("u", onnx.Type{DataType: onnx.Float16})
-	f := Analyze(b.m)
+	n := b.Graph.AddInput("n", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "64"}}})
+	u := b.Graph.AddInput("u", onnx.Type{DataType: onnx.Float16})
+	f := Analyze(b.Model)
 	wantShapes(t, f, a, "int64[2 3][5 11]")
 	wantShapes(t, f, c, "float32[2 5 5 6 7][5 13 16 22 17]")
 	wantShapes(t, f, d, "float32[2 7][5 7]")
@@ -51,14 +51,14 @@ func TestNamesThatAreNoExpressions(t *testing.T) {
 func TestShapeArithmetic(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 64")
-	shape := b.op("Shape", in(x))
-	seq := b.op("Gather", in(shape, b.scalar(1)))
-	width := b.op("Gather", in(shape, b.scalar(-1)))
-	heads := b.op("Div", in(width, b.scalar(16)))
-	target := b.op("Concat", in(b.op("Unsqueeze", in(seq, b.ints(0))), b.op("Unsqueeze", in(heads, b.ints(0))), b.ints(16, -1)), onnx.IntAttr("axis", 0))
-	r := b.op("Reshape", in(x, target))
-	positions := b.op("Range", in(b.scalar(0), seq, b.scalar(1)))
-	f := Analyze(b.m)
+	shape := b.Op("Shape", x)
+	seq := b.Op("Gather", shape, 1)
+	width := b.Op("Gather", shape, -1)
+	heads := b.Op("Div", width, 16)
+	target := b.Op("Concat", b.Op("Unsqueeze", seq, b.Ints(0)), b.Op("Unsqueeze", heads, b.Ints(0)), b.Ints(16, -1), onnx.IntAttr("axis", 0))
+	r := b.Op("Reshape", x, target)
+	positions := b.Op("Range", 0, seq, 1)
+	f := Analyze(b.Model)
 	wantInts(t, f, width, 64)
 	wantInts(t, f, heads, 4)
 	wantShapes(t, f, r, "float32[3 4 16 2][11 4 16 5]")
@@ -77,12 +77,12 @@ func TestShapeArithmetic(t *testing.T) {
 func TestLargeConstantsAreNotRead(t *testing.T) {
 	b := newBuilder(20)
 	small, large := b.weight(1024), b.weight(1025)
-	y := b.op("Tile", in(small, b.ints(2)))
-	f := Analyze(b.m)
+	y := b.Op("Tile", small, b.Ints(2))
+	f := Analyze(b.Model)
 	if _, ok := f.Constant(small); !ok {
 		t.Error("1024 elements are known")
 	}
-	for _, v := range in(large, y) {
+	for _, v := range values(large, y) {
 		if _, ok := f.Constant(v); ok {
 			t.Errorf("%s: more than 1024 elements are known", describe(v))
 		}
@@ -94,9 +94,9 @@ func TestLargeConstantsAreNotRead(t *testing.T) {
 func TestAbsentWeights(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch 8")
-	b.g.AddOutput(b.op("MatMul", in(x, b.weight(8, 4))))
+	b.Output(b.Op("MatMul", x, b.weight(8, 4)))
 	path := filepath.Join(t.TempDir(), "m.onnx")
-	if err := onnx.Write(path, b.m, onnx.ExternalDataOver(0)); err != nil {
+	if err := onnx.Write(path, b.Model, onnx.ExternalDataOver(0)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(path + ".data"); err != nil {
@@ -117,15 +117,15 @@ func TestAbsentWeights(t *testing.T) {
 func TestDataDependentLengths(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Bool, "4 4")
-	nz := b.op("NonZero", in(x))
-	n := b.op("Gather", in(b.op("Shape", in(nz)), b.scalar(1)))
-	y := b.op("Expand", in(b.weight(1), b.op("Unsqueeze", in(n, b.ints(0)))))
-	known := b.op("NonZero", in(b.ints(0, 3, 0, 5)))
-	f := Analyze(b.m)
+	nz := b.Op("NonZero", x)
+	n := b.Op("Gather", b.Op("Shape", nz), 1)
+	y := b.Op("Expand", b.weight(1), b.Op("Unsqueeze", n, b.Ints(0)))
+	known := b.Op("NonZero", b.Ints(0, 3, 0, 5))
+	f := Analyze(b.Model)
 	if d, ok := f.Dim(nz, 0); !ok || d != 2 {
 		t.Error("NonZero has one row a dimension")
 	}
-	for _, v := range in(nz, y) {
+	for _, v := range values(nz, y) {
 		if _, ok := f.Dim(v, -1); ok {
 			t.Errorf("%s: a length that depends on data passes for constant", describe(v))
 		}
@@ -142,18 +142,18 @@ func TestDataDependentLengths(t *testing.T) {
 func TestDeclaredFallback(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 8")
-	y := b.op("vendor:Mystery", in(x))
+	y := b.Op("vendor:Mystery", x)
 	y.SetType(onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "seq"}, {Value: -1}, {Value: 8}}})
-	z := b.op("Relu", in(y))
-	r := b.op("Relu", in(x))
+	z := b.Op("Relu", y)
+	r := b.Op("Relu", x)
 	r.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "other"}, {Value: -1, Param: "seq"}, {Value: 8}}})
-	f := Analyze(b.m)
+	f := Analyze(b.Model)
 	wantShapes(t, f, z, "float16[3 -1 8][11 -1 8]")
 	if d, ok := f.Dim(z, 2); !ok || d != 8 {
 		t.Error("the declared number is known")
 	}
 	wantShapes(t, f, r, "float32[2 3 8][5 11 8]") // what is propagated wins over a name
-	if f.DataType(b.g.NewValue("later")) != onnx.Undefined {
+	if f.DataType(b.Graph.NewValue("later")) != onnx.Undefined {
 		t.Error("a value made later is unknown")
 	}
 }
@@ -165,25 +165,25 @@ func TestLinear(t *testing.T) {
 	}
 	b := newBuilder(17)
 	x := b.input("x", onnx.Float, "batch seq 64")
-	two, eps, axes := b.weight(1), b.weight(1), b.ints(-1)
+	two, eps, axes := b.weight(1), b.weight(1), b.Ints(-1)
 	w, proj := b.weight(64), b.weight(64, 64)
-	for len(b.g.Nodes) < 100_000 {
-		m := b.op("ReduceMean", in(b.op("Pow", in(x, two)), axes))
-		n := b.op("Mul", in(w, b.op("Mul", in(x, b.op("Div", in(two, b.op("Sqrt", in(b.op("Add", in(m, eps))))))))))
-		s := b.op("Shape", in(n))
-		batch, seq := b.op("Gather", in(s, b.scalar(0))), b.op("Gather", in(s, b.scalar(1)))
-		target := b.op("Concat", in(b.op("Unsqueeze", in(batch, b.ints(0))), b.op("Unsqueeze", in(seq, b.ints(0))), b.ints(4, 16)), onnx.IntAttr("axis", 0))
-		q := b.op("Transpose", in(b.op("Reshape", in(b.op("MatMul", in(n, proj)), target))), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-		half := b.op("Slice", in(q, b.ints(8), b.ints(1<<62), b.ints(3)))
-		rot := b.op("Concat", in(b.op("Neg", in(half)), b.op("Slice", in(q, b.ints(0), b.ints(8), b.ints(3)))), onnx.IntAttr("axis", -1))
-		back := b.op("Reshape", in(b.op("Transpose", in(b.op("Add", in(q, rot))), onnx.IntsAttr("perm", []int64{0, 2, 1, 3})), s))
-		x = b.op("Add", in(x, back))
+	for len(b.Graph.Nodes) < 100_000 {
+		m := b.Op("ReduceMean", b.Op("Pow", x, two), axes)
+		n := b.Op("Mul", w, b.Op("Mul", x, b.Op("Div", two, b.Op("Sqrt", b.Op("Add", m, eps)))))
+		s := b.Op("Shape", n)
+		batch, seq := b.Op("Gather", s, 0), b.Op("Gather", s, 1)
+		target := b.Op("Concat", b.Op("Unsqueeze", batch, b.Ints(0)), b.Op("Unsqueeze", seq, b.Ints(0)), b.Ints(4, 16), onnx.IntAttr("axis", 0))
+		q := b.Op("Transpose", b.Op("Reshape", b.Op("MatMul", n, proj), target), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		half := b.Op("Slice", q, b.Ints(8), b.Ints(1<<62), b.Ints(3))
+		rot := b.Op("Concat", b.Op("Neg", half), b.Op("Slice", q, b.Ints(0), b.Ints(8), b.Ints(3)), onnx.IntAttr("axis", -1))
+		back := b.Op("Reshape", b.Op("Transpose", b.Op("Add", q, rot), onnx.IntsAttr("perm", []int64{0, 2, 1, 3})), s)
+		x = b.Op("Add", x, back)
 	}
 	start := time.Now()
-	f := Analyze(b.m)
+	f := Analyze(b.Model)
 	took := time.Since(start)
 	wantShapes(t, f, x, "float32[2 3 64][5 11 64]")
-	t.Logf("%d nodes in %v", len(b.g.Nodes), took)
+	t.Logf("%d nodes in %v", len(b.Graph.Nodes), took)
 	if took > 10*time.Second {
 		t.Error("that is not linear")
 	}

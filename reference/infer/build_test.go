@@ -7,18 +7,13 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// builder makes models for tests.
-type builder struct {
-	m *onnx.Model
-	g *onnx.Graph
-}
+// builder makes models for tests. Their shapes are written as text.
+type builder struct{ *onnxtest.Builder }
 
-func newBuilder(opset int64) *builder {
-	m := onnx.New(10, opset)
-	return &builder{m, m.Graph}
-}
+func newBuilder(opset int64) *builder { return &builder{onnxtest.New(opset)} }
 
 // dims reads "2 seq ?" as a number, a name and an unnamed dimension.
 func dims(s string) onnx.Type {
@@ -40,15 +35,13 @@ func dims(s string) onnx.Type {
 func (b *builder) input(name string, t onnx.DataType, shape string) *onnx.Value {
 	d := dims(shape)
 	d.DataType = t
-	return b.g.AddInput(name, d)
+	return b.Graph.AddInput(name, d)
 }
-
-func (b *builder) ints(v ...int64) *onnx.Value { return b.g.AddInitializer(onnx.NewInt64s("const", v)) }
 
 func (b *builder) scalar(v int64) *onnx.Value {
 	t := onnx.NewInt64s("const", []int64{v})
 	t.Dims = []int64{}
-	return b.g.AddInitializer(t)
+	return b.Constant(t)
 }
 
 // weight is a float32 constant too large to be followed.
@@ -57,28 +50,10 @@ func (b *builder) weight(shape ...int64) *onnx.Value {
 	for _, d := range shape {
 		n *= d
 	}
-	return b.g.AddInitializer(onnx.NewFloat32s("weight", shape, make([]float32, n)))
+	return b.Floats(shape, make([]float32, n)...)
 }
 
-// op adds a node with one output; the op may be written "domain:type".
-func (b *builder) op(op string, in []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
-	return b.ops(op, in, 1, attrs...)[0]
-}
-
-func (b *builder) ops(op string, in []*onnx.Value, outputs int, attrs ...*onnx.Attribute) []*onnx.Value {
-	domain, op, ok := strings.Cut(op, ":")
-	if !ok {
-		domain, op = "", domain
-	}
-	out := make([]*onnx.Value, outputs)
-	for i := range out {
-		out[i] = b.g.NewValue("v")
-	}
-	b.g.AddNode(op, in, out, attrs...).Domain = domain
-	return out
-}
-
-func in(v ...*onnx.Value) []*onnx.Value { return v }
+func values(v ...*onnx.Value) []*onnx.Value { return v }
 
 // shapes writes what is known of a value: its type and its shapes in worlds 0 and 1, or one shape for all.
 func shapes(f *Facts, v *onnx.Value) string {

@@ -4,15 +4,14 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// nested reads a model with graphs in its nodes, which have no constructor, from its parts: body makes each graph.
+// nested returns an attribute that holds the graph which body writes.
 func (b *builder) nested(name string, body func(s *builder)) *onnx.Attribute {
-	g := *onnx.New(10, 20).Graph
-	g.Parent, g.Name = b.g, name
-	s := &builder{b.m, &g}
-	body(s)
-	return &onnx.Attribute{Name: name, Type: onnx.AttrGraph, Graph: &g}
+	g := b.Graph.NewSubgraph(name)
+	body(&builder{&onnxtest.Builder{Model: b.Model, Graph: g}})
+	return onnx.GraphAttr(name, g)
 }
 
 func TestIf(t *testing.T) {
@@ -20,18 +19,18 @@ func TestIf(t *testing.T) {
 	x := b.input("x", onnx.Float, "batch seq 8")
 	cond := b.input("cond", onnx.Bool, "")
 	then := b.nested("then_branch", func(s *builder) {
-		s.g.AddOutput(s.op("Relu", in(x)))
-		s.g.AddOutput(s.op("Shape", in(x)))
+		s.Output(s.Op("Relu", x))
+		s.Output(s.Op("Shape", x))
 	})
 	other := b.nested("else_branch", func(s *builder) {
-		s.g.AddOutput(s.op("Concat", in(x, x), onnx.IntAttr("axis", 2)))
-		s.g.AddOutput(s.op("Shape", in(s.op("Neg", in(x)))))
+		s.Output(s.Op("Concat", x, x, onnx.IntAttr("axis", 2)))
+		s.Output(s.Op("Shape", s.Op("Neg", x)))
 	})
-	out := b.ops("If", in(cond), 2, then, other)
-	taken := b.ops("If", in(b.op("Equal", in(b.ints(1), b.ints(2)))), 2, then, other)
-	f := Analyze(b.m)
+	out := b.Ops(2, "If", cond, then, other)
+	taken := b.Ops(2, "If", b.Op("Equal", b.Ints(1), b.Ints(2)), then, other)
+	f := Analyze(b.Model)
 	wantShapes(t, f, out[0], "float32[2 3 -1][5 11 -1]")
-	wantShapes(t, f, b.op("Relu", in(out[1])), "undefined ?") // made later
+	wantShapes(t, f, b.Op("Relu", out[1]), "undefined ?") // made later
 	if v, ok := f.Known(out[1], 0); !ok || v.I[1] != 3 {
 		t.Error("both branches give the same shape")
 	}
@@ -45,16 +44,16 @@ func TestLoop(t *testing.T) {
 	body := b.nested("body", func(s *builder) {
 		s.input("i", onnx.Int64, "")
 		c := s.input("c", onnx.Bool, "")
-		a := s.g.AddInput("a", onnx.Type{})
-		grows := s.g.AddInput("grows", onnx.Type{})
-		inner = s.op("Add", in(a, x))
-		s.g.AddOutput(c)
-		s.g.AddOutput(inner)
-		s.g.AddOutput(s.op("Concat", in(grows, x), onnx.IntAttr("axis", 1)))
-		s.g.AddOutput(s.op("ReduceSum", in(a, b.ints(-1)), onnx.IntAttr("keepdims", 0)))
+		a := s.Graph.AddInput("a", onnx.Type{})
+		grows := s.Graph.AddInput("grows", onnx.Type{})
+		inner = s.Op("Add", a, x)
+		s.Output(c)
+		s.Output(inner)
+		s.Output(s.Op("Concat", grows, x, onnx.IntAttr("axis", 1)))
+		s.Output(s.Op("ReduceSum", a, b.Ints(-1), onnx.IntAttr("keepdims", 0)))
 	})
-	out := b.ops("Loop", in(b.scalar(7), nil, x, x), 3, body)
-	f := Analyze(b.m)
+	out := b.Ops(3, "Loop", 7, nil, x, x, body)
+	f := Analyze(b.Model)
 	wantShapes(t, f, inner, "float32[2 3 8][5 11 8]")
 	wantShapes(t, f, out[0], "float32[2 3 8][5 11 8]")
 	wantShapes(t, f, out[1], "float32[2 -1 8][5 -1 8]")
@@ -68,14 +67,14 @@ func TestScan(t *testing.T) {
 	x := b.input("x", onnx.Float, "batch seq 8")
 	state := b.input("state", onnx.Float, "batch 8")
 	body := b.nested("body", func(s *builder) {
-		h, v := s.g.AddInput("h", onnx.Type{}), s.g.AddInput("v", onnx.Type{})
-		n := s.op("Add", in(h, v))
-		s.g.AddOutput(n)
-		s.g.AddOutput(s.op("Concat", in(n, n), onnx.IntAttr("axis", 1)))
+		h, v := s.Graph.AddInput("h", onnx.Type{}), s.Graph.AddInput("v", onnx.Type{})
+		n := s.Op("Add", h, v)
+		s.Output(n)
+		s.Output(s.Op("Concat", n, n, onnx.IntAttr("axis", 1)))
 	})
-	out := b.ops("Scan", in(state, x), 2, body, onnx.IntAttr("num_scan_inputs", 1), onnx.IntsAttr("scan_input_axes", []int64{1}),
+	out := b.Ops(2, "Scan", state, x, body, onnx.IntAttr("num_scan_inputs", 1), onnx.IntsAttr("scan_input_axes", []int64{1}),
 		onnx.IntsAttr("scan_output_axes", []int64{1}))
-	f := Analyze(b.m)
+	f := Analyze(b.Model)
 	wantShapes(t, f, out[0], "float32[2 8][5 8]")
 	wantShapes(t, f, out[1], "float32[2 3 16][5 11 16]")
 }
@@ -84,29 +83,29 @@ func TestFunctions(t *testing.T) {
 	b := newBuilder(20)
 	fn := onnx.NewFunction("vendor", "Heads", "", 20)
 	fn.Attributes = []string{"size"}
-	fb := &builder{b.m, fn.Body}
+	fb := &onnxtest.Builder{Graph: fn.Body}
 	arg := fn.Body.AddInput("arg", onnx.Type{})
 	size := fn.Body.NewValue("size")
-	fn.Body.AddNode("Constant", nil, in(size), onnx.RefAttr("value_ints", onnx.AttrInts, "size"))
-	res := fb.op("Reshape", in(arg, fb.op("Concat", in(fb.op("Shape", in(arg), onnx.IntAttr("end", 2)), size), onnx.IntAttr("axis", 0))))
-	same := fb.op("Neg", in(res))
+	fn.Body.AddNode("Constant", nil, []*onnx.Value{size}, onnx.RefAttr("value_ints", onnx.AttrInts, "size"))
+	res := fb.Op("Reshape", arg, fb.Op("Concat", fb.Op("Shape", arg, onnx.IntAttr("end", 2)), size, onnx.IntAttr("axis", 0)))
+	same := fb.Op("Neg", res)
 	fn.Body.AddOutput(same)
-	b.m.Functions = append(b.m.Functions, fn)
+	b.Model.Functions = append(b.Model.Functions, fn)
 	x := b.input("x", onnx.Float, "batch seq 64")
-	y := b.op("vendor:Heads", in(x), onnx.IntsAttr("size", []int64{4, 16}))
-	z := b.op("vendor:Heads", in(b.op("Cast", in(x), onnx.IntAttr("to", int64(onnx.Float16)))), onnx.IntsAttr("size", []int64{8, 8}))
+	y := b.Op("vendor:Heads", x, onnx.IntsAttr("size", []int64{4, 16}))
+	z := b.Op("vendor:Heads", b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Float16))), onnx.IntsAttr("size", []int64{8, 8}))
 
 	idle := onnx.NewFunction("vendor", "Idle", "", 20)
-	ib := &builder{b.m, idle.Body}
-	iv := ib.op("Shape", in(idle.Body.AddInput("arg", onnx.Type{})))
+	ib := &onnxtest.Builder{Graph: idle.Body}
+	iv := ib.Op("Shape", idle.Body.AddInput("arg", onnx.Type{}))
 	idle.Body.AddOutput(iv)
 	again := onnx.NewFunction("vendor", "Again", "", 20)
-	ab := &builder{b.m, again.Body}
-	again.Body.AddOutput(ab.op("vendor:Again", in(again.Body.AddInput("arg", onnx.Type{}))))
-	b.m.Functions = append(b.m.Functions, idle, again)
-	endless := b.op("vendor:Again", in(x))
+	ab := &onnxtest.Builder{Graph: again.Body}
+	again.Body.AddOutput(ab.Op("vendor:Again", again.Body.AddInput("arg", onnx.Type{})))
+	b.Model.Functions = append(b.Model.Functions, idle, again)
+	endless := b.Op("vendor:Again", x)
 
-	f := Analyze(b.m)
+	f := Analyze(b.Model)
 	wantShapes(t, f, y, "float32[2 3 4 16][5 11 4 16]")
 	wantShapes(t, f, z, "float16[2 3 8 8][5 11 8 8]")
 	wantShapes(t, f, same, "undefined[2 3 -1 -1][5 11 -1 -1]") // what both calls have in common

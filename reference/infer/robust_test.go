@@ -43,11 +43,11 @@ func TestAnyInputs(t *testing.T) {
 				switch r.IntN(6) {
 				case 0: // omitted
 				case 1:
-					inputs[i] = b.ints(list()...)
+					inputs[i] = b.Ints(list()...)
 				case 2:
 					inputs[i] = b.scalar(number())
 				case 3:
-					inputs[i] = b.g.AddInput("u", onnx.Type{DataType: onnx.Float})
+					inputs[i] = b.Graph.AddInput("u", onnx.Type{DataType: onnx.Float})
 				case 4:
 					inputs[i] = b.weight(slices.Repeat([]int64{2}, r.IntN(4))...)
 				default:
@@ -62,8 +62,8 @@ func TestAnyInputs(t *testing.T) {
 			if key.op == "Einsum" {
 				attrs = append(attrs, onnx.StringAttr("equation", []string{"", "ij,jk", "...i,i...->...", "a,b->ab->", "ii", ",", "i...j"}[r.IntN(7)]))
 			}
-			out := b.ops(key.domain+":"+key.op, inputs, r.IntN(5), attrs...)
-			f := Analyze(b.m)
+			out := b.Ops(r.IntN(5), key.domain+":"+key.op, inputs, attrs)
+			f := Analyze(b.Model)
 			for _, v := range out {
 				for w, s := range f.of(v).shape {
 					if slices.ContainsFunc(s, func(d int64) bool { return d < -1 }) {
