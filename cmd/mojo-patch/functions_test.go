@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -16,48 +17,36 @@ import (
 
 // inFunctions makes a model whose norm, gated activation and softcap stand in a function that a second function calls.
 func inFunctions() *onnx.Model {
-	m := onnx.New(10, 20)
-	m.ImportOpset("local", 1)
-	f := onnx.NewFunction("local", "Inner", "", 20)
-	op := func(opType string, in ...*onnx.Value) *onnx.Value {
-		v := f.Body.NewValue(opType)
-		n := f.Body.AddNode(opType, in, []*onnx.Value{v})
-		n.Name = "inner_" + v.Name
-		return v
+	b := onnxtest.New(20)
+	b.Model.ImportOpset("local", 1)
+	inner := onnx.NewFunction("local", "Inner", "", 20)
+	f := onnxtest.Builder{Graph: inner.Body}
+	parameters := func(f *onnx.Function) (list []*onnx.Value) {
+		for _, name := range []string{"x", "scale", "up"} {
+			list = append(list, f.Body.AddInput(name, onnx.Type{}))
+		}
+		return list
 	}
-	constant := func(a *onnx.Attribute) *onnx.Value {
-		v := op("Constant")
-		v.Producer.Attributes = []*onnx.Attribute{a}
-		return v
-	}
-	number := func(x float32) *onnx.Value { return constant(onnx.FloatAttr("value_float", x)) }
-	x, scale, up := f.Body.AddInput("x", onnx.Type{}), f.Body.AddInput("scale", onnx.Type{}), f.Body.AddInput("up", onnx.Type{})
-	mean := op("ReduceMean", op("Pow", x, number(2)), constant(onnx.IntsAttr("value_ints", []int64{-1})))
-	norm := op("Mul", scale, op("Mul", x, op("Reciprocal", op("Sqrt", op("Add", mean, number(1e-6))))))
-	gate := op("Mul", op("Mul", norm, op("Sigmoid", norm)), up)
-	f.Body.AddOutput(op("Mul", number(3), op("Tanh", op("Div", gate, number(3)))))
+	in := parameters(inner)
+	x, scale, up := in[0], in[1], in[2]
+	mean := f.Op("ReduceMean", f.Op("Pow", x, 2.0), []int64{-1})
+	norm := f.Op("Mul", scale, f.Op("Mul", x, f.Op("Reciprocal", f.Op("Sqrt", f.Op("Add", mean, 1e-6)))))
+	gate := f.Op("Mul", f.Op("Mul", norm, f.Op("Sigmoid", norm)), up)
+	f.Output(f.Op("Mul", 3.0, f.Op("Tanh", f.Op("Div", gate, 3.0))))
 	outer := onnx.NewFunction("local", "Outer", "", 20)
 	outer.Opsets = append(outer.Opsets, onnx.Opset{Domain: "local", Version: 1})
-	var in []*onnx.Value
-	for _, name := range []string{"x", "scale", "up"} {
-		in = append(in, outer.Body.AddInput(name, onnx.Type{}))
-	}
-	y := outer.Body.NewValue("y")
-	outer.Body.AddNode("Inner", in, []*onnx.Value{y}).Domain = "local"
-	outer.Body.AddOutput(y)
-	m.Functions = append(m.Functions, f, outer)
+	o := onnxtest.Builder{Graph: outer.Body}
+	o.Output(o.Op("local:Inner", parameters(outer)))
+	b.Model.Functions = append(b.Model.Functions, inner, outer)
 
-	typ := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "n"}, {Value: 8}}}
-	w := m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8}, []float32{1, 2, 3, 4, 5, 6, 7, 8}))
-	h, u := m.Graph.AddInput("x", typ), m.Graph.AddInput("up", typ)
+	w := b.Floats([]int64{8}, 1, 2, 3, 4, 5, 6, 7, 8)
+	h, u := b.Input("x", onnx.Float, "n", 8), b.Input("up", onnx.Float, "n", 8)
 	for range 2 {
-		v := m.Graph.NewValue("h")
-		m.Graph.AddNode("Outer", []*onnx.Value{h, w, u}, []*onnx.Value{v}).Domain = "local"
-		h = v
+		h = b.Op("local:Outer", h, w, u)
 	}
-	h.SetType(typ)
-	m.Graph.AddOutput(h)
-	return m
+	h.SetType(onnxtest.Type(onnx.Float, "n", 8))
+	b.Output(h)
+	return b.Model
 }
 
 // writeFunctions writes that model: functions FILE.
