@@ -21,14 +21,14 @@ KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name 
 	grep -vE '/(tests|cuda|ascend)/')
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE all help cuda cann wheel fetch demo smollm2 check test bench zoo docs clean distclean
+.PHONY: FORCE all help cuda cann wheel fetch demo smollm2 check quick test bench zoo docs clean distclean
 include $(addprefix tools/, python.mk cuda.mk cann.mk check.mk test.mk bench.mk)
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):[^#]*## */\1\t/' | \
-		awk -F '\t' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+		awk -F '\t' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 
 cuda: $(CUDA_LIBRARY) ## build/libmojo_ops_cuda.so: the CUDA kernels, and the CPU's; needs neither GPU nor driver
 cann: $(CANN_LIBRARY) ## build/libmojo_ops_cann.so: the kernels for the CANN provider, and the CPU's; needs no CANN
@@ -43,9 +43,10 @@ smollm2: all $(FETCHED) ## patch SmolLM2-135M-Instruct (98 MB fetched), generate
 
 check: $(CHECKS) ## formatting, vet and linters of Go, C++ and Python, here and for other systems
 
+quick: check test-quick ## check, and the Go tests that take little time: under two minutes when everything is cached
 test: ## everything: the checks, all tests, the kernels under the sanitizers
 	@$(MAKE) --no-print-directory -j3 $(TEST_NEEDS)
-	@$(MAKE) --no-print-directory -j3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) STEPS=1 $(TEST_STEPS)
+	@$(MAKE) --no-print-directory -j3 $(filter --%,$(.FEATURES:output-sync=--output-sync=target)) STEPS=1 $(TEST_STEPS)
 	@echo "all tests passed"
 
 bench: ## time the kernels against what they replace, and apply on large graphs

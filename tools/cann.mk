@@ -20,7 +20,7 @@ $(CANN_VENV)/.installed: $(REQUIREMENTS)/cann.txt | $(VENV)/bin/python
 	@PYTHONDONTWRITEBYTECODE= $(CANN_VENV)/bin/python $(IMPORT_ONCE)
 	@touch $@
 
-test-cann: $(CANN_LIBRARY) $(BIN) $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## the CANN kernels, in the stock onnxruntime on an emulation of CANN
+test-cann: $(CANN_LIBRARY) $(BIN) $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## the CANN kernels, on an emulation of CANN
 	@$(call logged,cann,"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels)
 	@$(call logged,cann,"$(CMAKE)" --build $(BUILD)/kernels --target cann_emulation --parallel $(JOBS))
 	@for folder in cann cann-split; do for test in $(CANN_TESTS); do \
@@ -35,7 +35,7 @@ $(TARGETS_VENV)/.installed: $(REQUIREMENTS)/targets.txt
 	@$(TARGETS_VENV)/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@
 
-test-targets: test-cann $(TARGETS_VENV)/.installed ## docs/targets/*.txt: the bundled models run for Ascend, QNN and OpenVINO (870 MB of packages)
+test-targets: test-cann $(TARGETS_VENV)/.installed ## run the bundled models for Ascend, QNN, OpenVINO (870 MB)
 	@cp $(BUILD)/ascend.txt docs/targets/ascend.txt
 	@$(TARGETS_VENV)/bin/python bench/targets/on_openvino.py $(BIN) models -o docs/targets/openvino.txt
 	@$(TARGETS_VENV)/bin/python bench/targets/on_qnn.py $(BIN) models -o docs/targets/qnn.txt

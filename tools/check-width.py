@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CODE = {".go", ".c", ".cc", ".h", ".cu", ".cuh", ".py", ".sh", ".mk"}
+CODE = {".go", ".c", ".cc", ".h", ".cu", ".cuh", ".py", ".mk"}
 TAB = 4
 # Comments, strings, and characters of Go; a raw string is a group.
 GO = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|(`[^`]*`)', re.DOTALL)

@@ -18,8 +18,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 check-staticcheck: ## staticcheck
 	$(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./...
 
-CPP_FILES := $(shell find fused/kernels ort docs/examples/c \( -name '*.cc' -o -name '*.c' -o -name '*.h' -o -name '*.cu' \
-	-o -name '*.cuh' \) -not -path '*/third_party/*')
+CPP_FILES := $(shell find fused/kernels ort docs/examples/c -not -path '*/third_party/*' \
+	\( -name '*.cc' -o -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
 CPP_RULES := .clang-format $(VENV)/.check
 check-cpp: $(BUILD)/check/clang-format ## clang-format, for C++, CUDA and C
 
@@ -31,7 +31,8 @@ $(BUILD)/check/clang-format: $(CPP_FILES) $(CPP_RULES)
 	@touch $@
 
 check-python: $(VENV)/.check ## ruff, for Python
-	@$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet || { echo "see also make format"; exit 1; }
+	@$(VENV)/bin/ruff check --quiet && $(VENV)/bin/ruff format --check --quiet || \
+		{ echo "make format repairs what it can"; exit 1; }
 
 check-width: ## lines of code within 120 columns, of prose within 160
 	@$(PYTHON) tools/check-width.py

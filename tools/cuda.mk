@@ -1,4 +1,5 @@
-# The CUDA kernels. nvcc is the one of the path, or of /usr/local/cuda, or else the one that pip installs into build/nvcc.
+# The CUDA kernels. nvcc is the one of the path, or of /usr/local/cuda, or else the one that pip installs into
+# build/nvcc.
 CUDA_LIBRARY := $(BUILD)/libmojo_ops_cuda.so
 CUDA_ARCHS ?= 80 90a 100
 NVCC_WHEELS := $(abspath $(BUILD))/nvcc
@@ -23,7 +24,7 @@ $(CUDA_LIBRARY): FORCE $(KERNELS) | $(NVCC_STAMP)
 	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_cuda --parallel $(JOBS))
 	@cmp -s $(BUILD)/kernels/$(@F) $@ || { cp -f $(BUILD)/kernels/$(@F) $@.tmp && mv -f $@.tmp $@; }
 
-cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench: the CUDA kernels' own tests and timings, for a GPU
+cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench, programs that need a GPU
 	@$(CUDA_MAKE) programs
 
 test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU
@@ -32,9 +33,9 @@ test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be
 	@echo "the CPU kernels of $(CUDA_LIBRARY), through onnxruntime"
 	@$(VENV)/bin/python fused/kernels/tests/ort_test.py $(CUDA_LIBRARY) --failfast
 
-gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## on a machine with a GPU and onnxruntime-gpu: all tests of the CUDA kernels
+gpu-test: $(CUDA_LIBRARY) cuda-programs $(BIN) ## with a GPU and onnxruntime-gpu: all tests of the CUDA kernels
 	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON)
 
-gpu-zoo: $(CUDA_LIBRARY) $(BIN) ## on such a machine, ZOO=DIR: every model there patched, against its recorded outputs
+gpu-zoo: $(CUDA_LIBRARY) $(BIN) ## on such a machine, ZOO=DIR: every model of DIR patched, against its outputs
 	@if [ -z "$(ZOO)" ]; then echo "usage: make gpu-zoo ZOO=DIR" >&2; exit 2; fi
 	fused/kernels/tests/gpu.sh $(BUILD) $(BIN) $(PYTHON) "$(abspath $(ZOO))"

@@ -48,7 +48,8 @@ case "$(uname -s)-$(uname -m)" in
     wheel=96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c
     pip_library=d586cbe89effc085a09d3341b3cfbd5c322517f9d397aeb20814af21433f2b36
     npm_library=685d2be5dba1309c89d3a5324b7fd06a5c42f1a61bfea32d14c4cc28d072121d ;;
-  *) fail "no library is known for $(uname -s) on $(uname -m); install onnxruntime $pip_version yourself and set ONNXRUNTIME_LIB to its library" ;;
+  *) fail "no library is known for $(uname -s) on $(uname -m); install onnxruntime $pip_version yourself and set" \
+    "ONNXRUNTIME_LIB to its library" ;;
 esac
 case $file in
   *.dylib) pip_name=libonnxruntime.$pip_version.dylib npm_name=libonnxruntime.$npm_version.dylib ;;
@@ -98,8 +99,9 @@ from_pip() {
     --dest "$temp" --requirement "$temp/requirements.txt" || return 1
   "$python" -c '
 import shutil, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open("onnxruntime/capi/" + sys.argv[2]) as src, open(sys.argv[3], "wb") as dst:
-    shutil.copyfileobj(src, dst, 1 << 20)
+with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open("onnxruntime/capi/" + sys.argv[2]) as src:
+    with open(sys.argv[3], "wb") as dst:
+        shutil.copyfileobj(src, dst, 1 << 20)
 ' "$temp"/*.whl "$pip_name" "$temp/library"
 }
 

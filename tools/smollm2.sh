@@ -1,8 +1,10 @@
 #!/bin/sh
-# SmolLM2-135M-Instruct from its weights to generated text: loads them into the exported graph, patches it, generates with both models,
-# and compares both with what PyTorch generated.
+# SmolLM2-135M-Instruct from its weights to generated text: loads them into the exported graph, patches it, generates
+# with both models, and compares both with what PyTorch generated.
 #
-# usage: tools/smollm2.sh [FOLDER]      (build/mojo-patch and build/libmojo_ops.so are there: make; FOLDER is build/smollm2 if not given)
+# usage: tools/smollm2.sh [FOLDER]      (build/mojo-patch and build/libmojo_ops.so are there: make)
+#
+# FOLDER is build/smollm2 if not given.
 #
 # exit codes: 0 both models generate PyTorch's tokens (or differ at near ties alone, which are shown), 1 one does not,
 # 4 the weights or onnxruntime cannot be fetched here
@@ -45,14 +47,15 @@ for prompt; do
   show $mojo generate "$out/patched.onnx" --tokenizer $model --chat --prompt "$prompt" --max-tokens 64
 done
 
-title "the logits and the 32 tokens that PyTorch computed for each of these prompts, in the original and the patched model"
+title "the logits and 32 tokens that PyTorch computed for each of these prompts, in the original and the patched model"
 status=0
 for each in model patched; do
   show $mojo generate "$out/$each.onnx" --golden $model/golden.npz || status=$?
 done
 
 title "the ids of the prompts, and the tokens of all three generated together"
-show $mojo generate "$out/patched.onnx" --tokenizer $model --chat --prompt "$1" --prompt "$2" --prompt "$3" --max-tokens 32 --ignore-eos --json \
+show $mojo generate "$out/patched.onnx" --tokenizer $model --chat --prompt "$1" --prompt "$2" --prompt "$3" \
+  --max-tokens 32 --ignore-eos --json \
   >"$out/together.txt" || { cat "$out/together.txt"; exit 1; }
 head -n 1 "$out/together.txt"
 "${PYTHON-python3}" tools/smollm2.py "$out/together.txt" $model/golden.npz || status=1

@@ -12,7 +12,8 @@ trap 'rm -rf "$temp"' EXIT
 unset MOJO_ORT_SOURCE
 
 die() { echo "test-fetch: $*" >&2; cat "$temp/log" >&2; exit 1; }
-# fetch CODE SOURCE PATH ARGUMENT…: runs the script and wants this exit code; stdout is kept in $out, stderr in $temp/log.
+# fetch CODE SOURCE PATH ARGUMENT…: runs the script and wants this exit code; stdout is kept in $out, stderr in
+# $temp/log.
 fetch() {
   want=$1 source=$2 path=$3
   shift 3

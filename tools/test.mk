@@ -5,16 +5,18 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 	MOJO_ONNX_NODE_TESTS="$(CURDIR)/$(NODE_TESTS)" MOJO_PYTHON="$(CURDIR)/$(VENV)/bin/python" \
 	PATH="$(dir $(CMAKE)):$$PATH"
 
-# What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait as
-# much as they work, the longest ones first.
-TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-wheel test-examples test-fetch check test-docs
-TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) $(CANN_VENV)/.installed
+# What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait
+# as much as they work, the longest ones first.
+TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-wheel test-examples test-fetch \
+	check test-docs
+TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
+	$(CANN_VENV)/.installed
 # Both build in build/kernels: there one waits for the other.
 ifdef STEPS
 test-cann: | test-cuda
 endif
 
-.PHONY: test-go test-kernels test-zoo test-arm64 test-wheel test-examples test-fetch test-docs
+.PHONY: test-go test-quick test-kernels test-zoo test-arm64 test-wheel test-examples test-fetch test-docs
 
 # `make check` vets the tests too, with all that go vet knows.
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
@@ -24,7 +26,14 @@ test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, 
 		{ cat $(BUILD)/node-counts.log; exit 1; }
 	@grep -E '^ok' $(BUILD)/node-counts.log
 	@sed -nE 's/^.*_test\.go:[0-9]+: (node tests: [^;]*|[0-9]+ models of the ONNX node tests.*).*/\1/p' \
-		$(BUILD)/node-counts.log | awk '{ print } END { if (NR != 3) { print "the ONNX node tests did not run"; exit 1 } }'
+		$(BUILD)/node-counts.log | \
+		awk '{ print } END { if (NR != 3) { print "the ONNX node tests did not run"; exit 1 } }'
+
+# The scripts of the command line and the conversions, held against the standard's node tests, take as long as the rest.
+LONG_TESTS := cmd/mojo-patch|rewrite/convert
+test-quick: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests that take little time
+	@echo "go test -short"
+	@$(TEST_ENV) $(GO) test -short -vet=off -timeout 5m $$($(GO) list ./... | grep -vE '/($(LONG_TESTS))$$')
 
 test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and compare with PyTorch: build/zoo.md
 	@echo "the bundled models, patched and run"
@@ -38,7 +47,7 @@ test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitiz
 test-arm64: | $(CMAKE_STAMP) ## the kernels for Linux on arm64, in an emulator
 	@PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/arm64.sh $(BUILD)/arm64
 
-test-wheel: $(WHEEL_DONE) $(BIN) $(VENV)/.installed ## install the wheel in a fresh environment, run a patched model with it
+test-wheel: $(WHEEL_DONE) $(BIN) $(VENV)/.installed ## the wheel in a fresh environment runs a patched model
 	@echo "the wheel"
 	@$(VENV)/bin/python python/tests/test_wheel.py 2>$(BUILD)/wheel-test.log || { cat $(BUILD)/wheel-test.log; exit 1; }
 	@tail -3 $(BUILD)/wheel-test.log | head -1

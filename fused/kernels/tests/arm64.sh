@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the kernels for Linux on arm64 and runs their tests in an emulator: arm64.sh BUILD_DIR
-# Needs aarch64-linux-gnu-g++, and for running qemu-aarch64; the variable CMAKE names another cmake. What is not installed
-# is not tested, and the output says so.
+# Needs aarch64-linux-gnu-g++, and for running qemu-aarch64; the variable CMAKE names another cmake. What is not
+# installed is not tested, and the output says so.
 set -eu
 if [ $# -ne 1 ]; then
   echo "usage: arm64.sh BUILD_DIR" >&2
