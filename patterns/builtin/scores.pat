@@ -1,5 +1,5 @@
-# What makes scores of a router's logits, under the names of mojo.TopKRouter's attribute score. These are no patterns of their own: the
-# reader of routers tries them at what a choice is made among.
+# What makes scores of a router's logits, under the names of mojo.TopKRouter's attribute score, or the logarithm of such scores. These are
+# no patterns of their own: the reader of routers tries them at what a choice is made among.
 
 pattern softmax(x) -> y {
   e = Exp(Sub(x, ReduceMax<axes=[-1], keepdims=1>(x))) | Exp(x)

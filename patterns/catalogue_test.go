@@ -1,0 +1,82 @@
+package patterns
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/patterns/builtin"
+	"github.com/mojo-patch/mojo-patch/patterns/notation"
+)
+
+// Pattern files name no fused op, attribute or activation that the catalogue lacks, and leave out no attribute.
+func TestCatalogueHasWhatPatternsName(t *testing.T) {
+	ops := map[string]bool{}
+	for _, p := range Builtin().Patterns {
+		if Builtin().forms[p] != nil {
+			if fused.Lookup(p.Target.Op) == nil {
+				t.Errorf("%s: the catalogue has no op %s", p.Name, p.Target.Op)
+			}
+			continue
+		}
+		p.Target.Call.Walk(func(c *notation.TargetCall) {
+			if c.Domain != fused.Domain {
+				return
+			}
+			op := fused.Lookup(c.Op)
+			if op == nil {
+				t.Errorf("%s: the catalogue has no op %s", p.Pos, c.Op)
+				return
+			}
+			ops[op.Name] = true
+			if len(c.Args) > len(op.Inputs) {
+				t.Errorf("%s: %d arguments, %s has %d inputs", p.Pos, len(c.Args), op.Name, len(op.Inputs))
+			}
+			given := map[string]notation.Cond{}
+			for _, a := range c.Attrs {
+				given[a.Name] = a.Expr
+			}
+			for _, a := range op.Attributes {
+				x, isString := given[a.Name].(*notation.CondString)
+				switch {
+				case given[a.Name] == nil:
+					t.Errorf("%s: %s without attribute %s", p.Pos, op.Name, a.Name)
+				case isString && !slices.Contains(a.Values, x.Value):
+					t.Errorf("%s: %s with %s=%q, which is none of %q", p.Pos, op.Name, a.Name, x.Value, a.Values)
+				}
+				delete(given, a.Name)
+			}
+			for name := range given {
+				t.Errorf("%s: %s has no attribute %s", p.Pos, op.Name, name)
+			}
+		})
+	}
+	for _, name := range []string{"RMSNorm", "AddRMSNorm", "GLU", "RotaryEmbedding"} {
+		if !ops[name] {
+			t.Errorf("no pattern of text rewrites to %s", name)
+		}
+	}
+}
+
+// What scores.pat calls a score is one of the op's, or the logarithm of one.
+func TestCatalogueHasScores(t *testing.T) {
+	var scores []string
+	for _, a := range fused.Lookup("TopKRouter").Attributes {
+		if a.Name == "score" {
+			scores = a.Values
+		}
+	}
+	scope := builtinLanguage.Scope()
+	for _, name := range []string{"views.pat", "scores.pat"} {
+		list, err := scope.Parse(name, builtin.Text(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list {
+			if !slices.Contains(scores, strings.TrimPrefix(p.Name, "log")) {
+				t.Errorf("%s: %s is none of %q", p.Pos, p.Name, scores)
+			}
+		}
+	}
+}
