@@ -1,12 +1,22 @@
-// Package rewrite replaces the sites of a model, the subgraphs that read like a pattern, by fused ops: scan the registered kernels, find
-// matches, check each, replace, report.
+// Package rewrite replaces the sites of a model, the subgraphs that read like a pattern, by fused ops. A Patcher does that in one order:
+// prepare the model, find matches, check each, replace, report.
 //
 // A match is only a suspicion. It is rewritten when the nodes it would replace depend on the op's inputs alone, when the
 // kernels take its types and shapes, and when the nodes and the op's definition give the same results on hard inputs.
 // Every other match is left as it was, with the reason in the Report.
 //
-//	report, err := rewrite.ApplyDefaultKernels(model, rewrite.Auto)
-//	report, err := rewrite.ApplyKernel(model, "cpu_fused_rmsnorm")
+//	patcher, err := rewrite.New(rewrite.Auto, rewrite.WithInline(rewrite.InlineAuto))
+//	report, err := patcher.Run(model)
+//
+// or in two steps, with a look at the sites in between:
+//
+//	plan, err := patcher.Plan(model)
+//	for _, site := range plan.Report.Sites {
+//		fmt.Println(site.ID, site.Status, site.Reason)
+//	}
+//	err = plan.Replace()
+//
+// ApplyDefaultKernels and ApplyKernel do it all in one call.
 //
 // Applying twice changes nothing, and the same model gives the same result.
 package rewrite

@@ -32,7 +32,11 @@ func scopes(m *onnx.Model, skip func(*onnx.Function) bool) (list []*scope) {
 	add(&scope{graph: m.Graph})
 	for _, f := range m.Functions {
 		if !skip(f) {
-			add(&scope{graph: f.Body, function: f, place: fmt.Sprintf("%s.%s.%s/", f.Domain, f.Name, f.Overload)})
+			place := f.Domain + "." + f.Name + "/"
+			if f.Overload != "" {
+				place = functionName(f) + "/"
+			}
+			add(&scope{graph: f.Body, function: f, place: place})
 		}
 	}
 	return list

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -51,6 +52,7 @@ type explanation struct {
 	Refusal     string       `json:"refusal,omitempty"`
 	Around      string       `json:"around,omitempty"`   // of a node that nothing comes near to
 	Patterns    []string     `json:"patterns,omitempty"` // that have such a node
+	Code        reason.Code  `json:"code,omitempty"`     // of the refusal, or of the first difference
 	Hint        string       `json:"hint,omitempty"`
 }
 
@@ -124,7 +126,7 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan)
 			w.Fused++
 		case s.Status == rewrite.Refused && keep(s.Nodes...):
 			w.Reasons = append(w.Reasons, explanation{Status: whyRefused, Node: spotOf(s.Match.Root), Graph: places[s.Match.Root.Graph],
-				Pattern: s.Pattern, Matched: len(s.Nodes), Refusal: s.Reason, Hint: s.Code.Hint()})
+				Pattern: s.Pattern, Matched: len(s.Nodes), Refusal: s.Reason, Code: s.Code, Hint: s.Code.Hint()})
 		}
 	}
 	anchors := map[string][]string{} // patterns by the ops they are recognised by
@@ -161,7 +163,7 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			continue
 		}
 		found[m.Anchor] = append(found[m.Anchor], explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
-			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Hint: hintOf(m.Reason)})
+			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Code: m.Reason.Code, Hint: hintOf(m.Reason)})
 	}
 	var list []explanation
 	for _, n := range f.Graph.Nodes {
@@ -176,11 +178,12 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			for ; m != nil; m = m.Further {
 				x.Differences = append(x.Differences, difference{At: spotOf(m.Reason.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
 			}
-			x.Hint = missed[n].Reason.Code.Hint()
+			x.Code = missed[n].Reason.Code
 		} else {
 			r := patterns.Around(n)
-			x.Status, x.Around, x.Patterns, x.Hint = whyUnlike, r.Error(), names, r.Code.Hint()
+			x.Status, x.Around, x.Patterns, x.Code = whyUnlike, r.Error(), names, r.Code
 		}
+		x.Hint = x.Code.Hint()
 		list = append(list, x)
 	}
 	return list

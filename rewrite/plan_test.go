@@ -1,0 +1,119 @@
+package rewrite
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+func ids(sites []SiteReport, status string) (list []string) {
+	for _, s := range sites {
+		if s.Status == status {
+			list = append(list, s.ID)
+		}
+	}
+	return list
+}
+
+// Ids name sites whatever becomes of the others: when they are filtered, checked in another way, or replaced already.
+func TestSiteIDs(t *testing.T) {
+	m := block(t, 20, onnx.Float)
+	all := ids(planned(t, m).Report.Sites, Fused)
+	if unique := slices.Compact(slices.Sorted(slices.Values(all))); len(all) != 6 || len(unique) != len(all) {
+		t.Fatalf("ids %q", all)
+	}
+	for _, id := range all {
+		if got := ids(planned(t, block(t, 20, onnx.Float), WithSites(id), WithVerify(VerifyOff)).Report.Sites, Fused); !slices.Equal(got, []string{id}) {
+			t.Errorf("asked for %s, got %q", id, got)
+		}
+	}
+	// As a bisection does: one half, then the other.
+	whole := block(t, 20, onnx.Float)
+	apply(t, whole)
+	for _, half := range [][]string{all[:3], all[3:]} {
+		if r := apply(t, m, WithSites(half...)); !slices.Equal(ids(r.Sites, Fused), half) {
+			t.Errorf("asked for %q, got %+v", half, r.Sites)
+		}
+	}
+	if got, want := countOps(m), countOps(whole); got["MatMul"] != want["MatMul"] || got["GLU"] != want["GLU"] || got["RMSNorm"] != want["RMSNorm"] || got["Mul"] != 0 {
+		t.Errorf("%v, in one go %v", got, want)
+	}
+	p, err := New(Auto, AssumeAvailable(), WithSites(all[0], "SwiGLU:nowhere"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Plan(block(t, 20, onnx.Float)); err == nil || !strings.Contains(err.Error(), "SwiGLU:nowhere") {
+		t.Errorf("a site that is not there: %v", err)
+	}
+}
+
+// The same block in the main graph, in a branch and in a function is three sites.
+func TestSiteIDsOfNestedGraphs(t *testing.T) {
+	fill := func(g *onnx.Graph, x *onnx.Value) *onnx.Value {
+		act := g.NewValue("act")
+		g.AddNode("Sigmoid", []*onnx.Value{x}, []*onnx.Value{act})
+		gate, y := g.NewValue("gate"), g.NewValue("y")
+		g.AddNode("Mul", []*onnx.Value{x, act}, []*onnx.Value{gate})
+		up := g.NewValue("up")
+		g.AddNode("Neg", []*onnx.Value{x}, []*onnx.Value{up})
+		g.AddNode("Mul", []*onnx.Value{gate, up}, []*onnx.Value{y})
+		return y
+	}
+	m := onnx.New(10, 20)
+	m.ImportOpset("local", 1)
+	f := onnx.NewFunction("local", "Gated", "", 20)
+	f.Body.AddOutput(fill(f.Body, f.Body.AddInput("x", onnx.Type{})))
+	m.Functions = append(m.Functions, f)
+	x := m.Graph.AddInput("x", shapeType(onnx.Float, "n", 8))
+	cond := m.Graph.AddInput("cond", shapeType(onnx.Bool))
+	then := m.Graph.NewSubgraph("then")
+	then.AddOutput(fill(then, x))
+	chosen := m.Graph.NewValue("chosen")
+	branch := m.Graph.AddNode("If", []*onnx.Value{cond}, []*onnx.Value{chosen}, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", then))
+	branch.Name = "branch"
+	m.Graph.AddOutput(callTo(m.Graph, "local.Gated", fill(m.Graph, x)))
+	m.Graph.AddOutput(chosen)
+	for _, site := range planned(t, m).Report.Sites {
+		if site.Match == nil || site.Match.Root.Outputs[0].Name != site.ID[strings.LastIndexAny(site.ID, "/:")+1:] {
+			t.Errorf("%s: the match is %+v", site.ID, site.Match)
+		}
+	}
+	got := ids(planned(t, m).Report.Sites, Fused)
+	for _, want := range []string{"SwiGLU:y", "SwiGLU:local.Gated/y", "SwiGLU:branch.then_branch/y"} {
+		if !slices.ContainsFunc(got, func(id string) bool { return strings.HasPrefix(id, want) }) {
+			t.Errorf("%q lacks %s", got, want)
+		}
+	}
+}
+
+// A Patcher serves several models, and what it says of one has nothing of another.
+func TestPatcherTwice(t *testing.T) {
+	p, err := New(Auto, AssumeAvailable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first []byte
+	for i := range 2 {
+		m := block(t, 20, onnx.Float)
+		r, err := p.Run(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.kernel("cpu_fused_swiglu").Sites != 2 || len(r.Sites) != 6 || r.DryRun || !r.Changed || r.Input == nil {
+			t.Errorf("%+v", r)
+		}
+		b := modelBytes(t, m)
+		if i > 0 && !bytes.Equal(first, b) {
+			t.Error("the second model differs")
+		}
+		first = b
+	}
+	for _, k := range p.Kernels() {
+		if k.Sites != 0 {
+			t.Errorf("%+v", k)
+		}
+	}
+}
