@@ -139,10 +139,26 @@ func (f *finder) inner(n *onnx.Node) bool {
 		if v.IsOutput() || f.written[v] {
 			return f.written[v]
 		}
-		for _, u := range v.Uses() {
-			if !f.claimed[u.Node] && !(u.Node.Is("Shape") && f.feedsMatches(u.Node, maxShapeSteps)) {
+		if !f.within(v) {
+			return false
+		}
+	}
+	return true
+}
+
+// within reports whether nodes of matches alone read v, directly or by way of nodes that hand it on, and others only its shape
+// for them.
+func (f *finder) within(v *onnx.Value) bool {
+	for _, u := range v.Uses() {
+		n := u.Node
+		switch {
+		case f.claimed[n]:
+		case n.Is("Shape"):
+			if !f.feedsMatches(n, maxShapeSteps) {
 				return false
 			}
+		case len(n.Outputs) != 1 || n.Outputs[0].IsOutput() || f.view.Resolve(n.Outputs[0]) != f.view.Resolve(v) || !f.within(n.Outputs[0]):
+			return false
 		}
 	}
 	return true
