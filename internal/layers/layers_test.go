@@ -120,7 +120,8 @@ func importsBelow(t *testing.T, root string) map[string][]string {
 				return nil
 			}
 			_, err := os.Stat(filepath.Join(path, "go.mod"))
-			if err == nil || strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "build" {
+			name := entry.Name()
+			if err == nil || strings.HasPrefix(name, ".") || name == "testdata" || name == "build" {
 				return filepath.SkipDir
 			}
 			return nil

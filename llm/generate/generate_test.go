@@ -3,8 +3,6 @@ package generate_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,20 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-func TestMain(m *testing.M) {
-	if _, err := ort.Find(""); err != nil {
-		if os.Getenv("MOJO_REQUIRE_ORT") == "1" {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		noRuntime = true
-		flag.Parse()
-		flag.Set("test.skip", "^Example") // it cannot skip itself
-	}
-	os.Exit(m.Run())
-}
-
-var noRuntime bool
+func TestMain(m *testing.M) { orttest.Main(m) }
 
 // recording is what models/export/generation.py had transformers generate.
 type recording struct {
@@ -69,9 +54,7 @@ func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 func open(t *testing.T, path string) *generate.Generator {
 	t.Helper()
-	if noRuntime {
-		t.Skip("onnxruntime is not here")
-	}
+	orttest.Library(t)
 	g, err := generate.Open(path, orttest.Provider())
 	must(t, err)
 	t.Cleanup(func() { must(t, g.Close()) })

@@ -3,6 +3,8 @@
 package orttest
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,22 +36,47 @@ func Provider() ort.Option {
 // the repository.
 func Library(t testing.TB) string {
 	t.Helper()
-	lib, err := ort.Find("")
-	if err == nil {
-		return lib.Path
-	}
-	if os.Getenv(ort.LibraryVariable) != "" { // a wrong one must not go unnoticed
+	path, err := library()
+	if err != nil {
 		missing(t, err)
+	}
+	return path
+}
+
+func library() (string, error) {
+	lib, err := ort.Find("")
+	if err == nil || os.Getenv(ort.LibraryVariable) != "" { // a wrong one must not go unnoticed
+		return lib.Path, err
 	}
 	found, _ := filepath.Glob(filepath.Join(root(), "build", "venv", "lib", "python3*", "site-packages", "onnxruntime",
 		"capi"))
 	for _, dir := range found {
 		if lib, err := ort.Find(dir); err == nil {
-			return lib.Path
+			return lib.Path, nil
 		}
 	}
-	missing(t, err)
-	return ""
+	return "", err
+}
+
+// Main is what TestMain of a package calls whose examples open models. They find the onnxruntime that Library finds;
+// where there is none, they are skipped as tests are, which an example cannot do itself.
+func Main(m *testing.M) {
+	path, err := library()
+	switch {
+	case err == nil:
+		os.Setenv(ort.LibraryVariable, path)
+	case os.Getenv(RequireVariable) != "":
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	default:
+		flag.Parse()
+		skip := "^Example"
+		if given := flag.Lookup("test.skip").Value.String(); given != "" {
+			skip = "(" + given + ")|" + skip
+		}
+		flag.Set("test.skip", skip)
+	}
+	os.Exit(m.Run())
 }
 
 // Kernels returns the path of the library with the fused kernels.
