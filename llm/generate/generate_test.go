@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/llm/generate"
-	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
