@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Builds the wheel with the kernel library.
 
-usage: python/build_wheel.py LIBRARY OUT_DIR        (with the Python that has python/requirements.txt installed: make wheel)
+usage: python/build_wheel.py LIBRARY OUT_DIR        (with python/requirements.txt installed: make wheel)
 
-The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION. On Linux auditwheel reads which versions of
-glibc's and libstdc++'s symbols the library needs, and names the manylinux tag of the oldest systems that have them.
+The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION. On Linux auditwheel reads which versions
+of glibc's and libstdc++'s symbols the library needs, and names the manylinux tag of the oldest systems that have them.
 The path of the wheel is printed to stdout. It appears in OUT_DIR whole or not at all.
 """
 

@@ -9,7 +9,9 @@ from setuptools.command.bdist_wheel import bdist_wheel
 LIBRARIES = [p for p in pathlib.Path(__file__).parent.joinpath("src", "mojo_patch").iterdir()
              if p.suffix in (".so", ".dylib", ".dll")]
 if len(LIBRARIES) != 1:
-    raise SystemExit("src/mojo_patch holds no kernel library: build the wheel with `make wheel` in the root of the repository")
+    raise SystemExit(
+        "src/mojo_patch holds no kernel library: build the wheel with `make wheel` in the root of the repository"
+    )
 
 
 class MachineCode(Distribution):

@@ -31,7 +31,8 @@ $(PEERS_VENV)/.installed: $(REQUIREMENTS)/peers.txt $(REQUIREMENTS)/llama.txt | 
 
 bench-smollm2: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2 beside other tools and llama.cpp (4 GB)
 	@$(TEST_ENV) $(PEERS_VENV)/bin/python bench/smollm2/run.py \
-		--tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) --gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" \
+		--tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
+		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" \
 		--folder $(SMOLLM2) --loads $(LOADS) --json $(SMOLLM2)/bench.json
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts

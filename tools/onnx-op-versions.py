@@ -4,8 +4,8 @@
     onnx-op-versions.py > rewrite/convert/versions.txt
 
 A line is an op and its versions: the one in force at opset 13, or the first, and every later one. A version marked with
-"=" differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left out.
-The line "ir_version" has the IR version that belongs to every opset. Needs onnx.
+"=" differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left
+out. The line "ir_version" has the IR version that belongs to every opset. Needs onnx.
 """
 
 import onnx
@@ -44,8 +44,9 @@ def main():
         if s.domain == "":
             history.setdefault(s.name, []).append(s)
     newest = defs.onnx_opset_version()
-    print(f"# The versions of the standard's ops in onnx {onnx.__version__}: see tools/onnx-op-versions.py, which wrote this by")
-    print("# build/venv/bin/python tools/onnx-op-versions.py > rewrite/convert/versions.txt")
+    script = "tools/onnx-op-versions.py"
+    print(f"# The versions of the standard's ops in onnx {onnx.__version__}: see {script}, which wrote this by")
+    print(f"# build/venv/bin/python {script} > rewrite/convert/versions.txt")
     ir = (f"{v}:{helper.OP_SET_ID_VERSION_MAP['ai.onnx', v]}" for v in range(OLDEST, newest + 1))
     print("ir_version", *ir)
     for name in sorted(history):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compares what `mojo-patch generate --json` printed with a recorded generation of PyTorch:  smollm2.py PRINTED GOLDEN.npz
+"""Compares what `mojo-patch generate --json` printed with a recorded generation of PyTorch:  smollm2.py PRINTED
+GOLDEN.npz
 
-The ids of the prompts must be equal. Where a token differs, its margin over the second best must be that of a near tie. Needs no numpy.
+The ids of the prompts must be equal. Where a token differs, its margin over the second best must be that of a near tie.
+Needs no numpy.
 """
 
 import array
@@ -36,6 +38,8 @@ for i, sequence in enumerate(sequences):
     failed |= not prompt or first is not None and not near
     tokens = f"all {len(want)} tokens are equal, the least margin is {min(margins):.2g}"
     if first is not None:
-        tokens = f"token {first} is {sequence['ids'][first]} in place of {want[first]}, margin {margins[first]:.2g}{': a near tie' if near else ''}"
-    print(f"prompt {i}: {len(sequence['prompt_ids'])} ids {'are' if prompt else 'are NOT'} those of Hugging Face's tokenizer; {tokens}")
+        tokens = f"token {first} is {sequence['ids'][first]} in place of {want[first]}, margin {margins[first]:.2g}"
+        tokens += ": a near tie" if near else ""
+    same = f"{'are' if prompt else 'are NOT'} those of Hugging Face's tokenizer"
+    print(f"prompt {i}: {len(sequence['prompt_ids'])} ids {same}; {tokens}")
 sys.exit(failed)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs a decoder layer of export.py from Python, with inputs and outputs bound to the device.
 
-    bind.py MODEL.onnx ... [--library libmojo_ops_cuda.so] [--batch 1] [--sequence 1] [--past 512] [--runs 50] [--cuda-graph] [--cpu]
+    bind.py MODEL.onnx ... [--library libmojo_ops_cuda.so] [--batch 1] [--sequence 1] [--past 512] [--runs 50]
+        [--cuda-graph] [--cpu]
 
-Prints the median time of a run. Then the layer decodes eight tokens, where the keys and values that a run gives are the next
-run's past, without a copy; the last hidden states are compared with those of one run on all eight.
+Prints the median time of a run. Then the layer decodes eight tokens, where the keys and values that a run gives are the
+next run's past, without a copy; the last hidden states are compared with those of one run on all eight.
 """
 
 import argparse
@@ -32,7 +33,9 @@ class Layer:
                     options.add_free_dimension_override_by_name(dim.dim_param, size)
         if library:
             options.register_custom_ops_library(library)
-        provider = "CPUExecutionProvider" if cpu else ("CUDAExecutionProvider", {"enable_cuda_graph": "1" if graph else "0"})
+        provider = (
+            "CPUExecutionProvider" if cpu else ("CUDAExecutionProvider", {"enable_cuda_graph": "1" if graph else "0"})
+        )
         self.session = ort.InferenceSession(path, options, providers=[provider])
         self.device = "cpu" if cpu else "cuda"
         self.dtype, self.element = TYPES[self.session.get_inputs()[0].type]
@@ -80,7 +83,10 @@ def main():
     parser.add_argument("--cpu", action="store_true")
     args = parser.parse_args()
     rng = np.random.default_rng(1)
-    shapes = {"hidden_states": (args.batch, args.sequence, HIDDEN), "attention_mask": (args.batch, args.past + args.sequence)}
+    shapes = {
+        "hidden_states": (args.batch, args.sequence, HIDDEN),
+        "attention_mask": (args.batch, args.past + args.sequence),
+    }
     shapes["past_key"] = shapes["past_value"] = (args.batch, HEADS, args.past, HEAD)
 
     for path in args.models:

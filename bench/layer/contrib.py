@@ -3,9 +3,9 @@
 
     contrib.py PATCHED.onnx OUT.onnx
 
-RMSNorm becomes SimplifiedLayerNormalization, AddRMSNorm com.microsoft's SkipSimplifiedLayerNormalization, RotaryEmbedding
-com.microsoft's (which takes tables of all positions), NormRotary both, TopKRouter and MoE com.microsoft's MoE, whose gate and up are interleaved:
-weights.py writes OUT.onnx.data so.
+RMSNorm becomes SimplifiedLayerNormalization, AddRMSNorm com.microsoft's SkipSimplifiedLayerNormalization,
+RotaryEmbedding com.microsoft's (which takes tables of all positions), NormRotary both, TopKRouter and MoE
+com.microsoft's MoE, whose gate and up are interleaved: weights.py writes OUT.onnx.data so.
 """
 
 import sys
@@ -38,8 +38,12 @@ class Rewriter:
         while len(self.made[words].input) == 2 and self.made[words].op_type == "Unsqueeze":
             words = self.made[words].input[0]
         zero = self.constant("table_start", np.int64(0))
-        self.node("Range", [zero, self.constant("table_end", np.int64(POSITIONS)), self.constant("table_step", np.int64(1))],
-                  ["table_positions"], "")
+        self.node(
+            "Range",
+            [zero, self.constant("table_end", np.int64(POSITIONS)), self.constant("table_step", np.int64(1))],
+            ["table_positions"],
+            "",
+        )
         self.node("Unsqueeze", ["table_positions", self.constant("table_column", np.array([1]))], ["table_rows"], "")
         self.node("Cast", ["table_rows"], ["table_floats"], "", to=onnx.TensorProto.FLOAT)
         self.constant("table_frequencies", self.frequencies().reshape(1, -1))
@@ -78,8 +82,17 @@ class Rewriter:
             case "MoE":
                 router = next(m for m in self.graph.node if m.op_type == "TopKRouter")
                 k = next(a.i for a in router.attribute if a.name == "top_k")
-                self.node("MoE", [n.input[0], router.input[0], n.input[3], "", n.input[4]], n.output, k=k, activation_type="swiglu",
-                          swiglu_fusion=1, activation_alpha=1.0, activation_beta=0.0, normalize_routing_weights=1)
+                self.node(
+                    "MoE",
+                    [n.input[0], router.input[0], n.input[3], "", n.input[4]],
+                    n.output,
+                    k=k,
+                    activation_type="swiglu",
+                    swiglu_fusion=1,
+                    activation_alpha=1.0,
+                    activation_beta=0.0,
+                    normalize_routing_weights=1,
+                )
             case "TopKRouter":
                 pass
             case op:

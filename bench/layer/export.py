@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Exports one decoder layer of Qwen3-30B-A3B's width, with a cache, as PyTorch's exporter writes it, but without its weights.
+"""Exports one decoder layer of Qwen3-30B-A3B's width, with a cache, as PyTorch's exporter writes it, but without its
+weights.
 
     export.py OUT.onnx [--dtype float16|bfloat16] [--experts batched_mm|grouped_mm]
 
-The layer is transformers' Qwen3MoeModel of one layer (its final norm is part of it), which reads hidden states in place of
-words. OUT.onnx names OUT.onnx.data for its weights: weights.py makes that file, on the machine that runs the model.
+The layer is transformers' Qwen3MoeModel of one layer (its final norm is part of it), which reads hidden states in place
+of words. OUT.onnx names OUT.onnx.data for its weights: weights.py makes that file, on the machine that runs the model.
 """
 
 import argparse
@@ -51,7 +52,9 @@ class Layer(torch.nn.Module):
     def forward(self, hidden_states, attention_mask, past_key, past_value):
         cache = transformers.DynamicCache(config=self.config)
         cache.update(past_key, past_value, 0)
-        out = self.model(inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
+        out = self.model(
+            inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=cache, use_cache=True
+        )
         layer = out.past_key_values.layers[0]
         return out.last_hidden_state, layer.keys, layer.values
 
@@ -78,7 +81,13 @@ def with_torch(layer, sample):
     auto = torch.export.Dim.AUTO
     dynamic = tuple({axis: auto for axis in AXES[name]} for name in sample)
     program = torch.onnx.export(
-        layer, tuple(sample.values()), dynamo=True, input_names=INPUTS, output_names=OUTPUTS, dynamic_shapes=dynamic, verbose=False
+        layer,
+        tuple(sample.values()),
+        dynamo=True,
+        input_names=INPUTS,
+        output_names=OUTPUTS,
+        dynamic_shapes=dynamic,
+        verbose=False,
     )
     return program.model
 
@@ -91,7 +100,9 @@ def with_transformers(layer, sample):
     for value, name in zip(model.graph.outputs, OUTPUTS, strict=True):
         value.name = name
     for value in model.graph.inputs:  # every dimension is dynamic here, those of the layer itself too
-        value.shape = onnx_ir.Shape([d if axis in AXES[value.name] else sample[value.name].shape[axis] for axis, d in enumerate(value.shape)])
+        value.shape = onnx_ir.Shape(
+            [d if axis in AXES[value.name] else sample[value.name].shape[axis] for axis, d in enumerate(value.shape)]
+        )
     return model
 
 
@@ -105,7 +116,12 @@ def main():
     dtype = DTYPES[args.dtype]
     layer, config = build(dtype, args.experts)
     past = torch.zeros(2, config.num_key_value_heads, 5, config.head_dim, dtype=dtype)
-    sample = (torch.zeros(2, 3, config.hidden_size, dtype=dtype), torch.ones(2, 8, dtype=torch.long), past, past.clone())
+    sample = (
+        torch.zeros(2, 3, config.hidden_size, dtype=dtype),
+        torch.ones(2, 8, dtype=torch.long),
+        past,
+        past.clone(),
+    )
     sample = dict(zip(INPUTS, sample))
     program = (with_torch if args.experts == "batched_mm" else with_transformers)(layer, sample)
     with tempfile.TemporaryDirectory(dir=args.out.parent) as folder:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints how long the GPU works on each kernel in a run of layers of export.py, by PyTorch's profiler in the same process.
+"""Prints how long the GPU works on each kernel in a run of layers of export.py, by PyTorch's profiler in the same
+process.
 
     kernels.py MODEL.onnx ... [--library libmojo_ops_cuda.so] [--batch 1] [--sequence 1] [--past 512] [--top 12]
 
@@ -11,9 +12,8 @@ import collections
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
-
 from bind import HEAD, HEADS, HIDDEN, Layer
+from torch.profiler import ProfilerActivity, profile
 
 RUNS = 10
 

@@ -3,13 +3,13 @@
 
     rows.py MODEL.onnx MODEL.onnx ... [--library libmojo_ops_cuda.so] [--words 64,96,512] [--cpu]
 
-A router whose 8th and 9th expert are as good as equal may take either: then a row is apart by one expert, and the others are not.
+A router whose 8th and 9th expert are as good as equal may take either: then a row is apart by one expert, and the
+others are not.
 """
 
 import argparse
 
 import numpy as np
-
 from bind import HEAD, HEADS, HIDDEN, Layer
 
 

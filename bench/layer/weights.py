@@ -3,8 +3,8 @@
 
     weights.py MODEL.onnx ... [--seed 1]
 
-They depend on their shape, their type and the seed, so that models that differ in the form of their experts compute the same. A
-matrix has deviation 1/sqrt(inputs), so that activations keep their size.
+They depend on their shape, their type and the seed, so that models that differ in the form of their experts compute the
+same. A matrix has deviation 1/sqrt(inputs), so that activations keep their size.
 """
 
 import argparse

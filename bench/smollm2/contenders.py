@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 @dataclasses.dataclass
 class Contender:
-    """kind and arguments are those of Worker; patch has the wall and CPU seconds that making it took, of several times."""
+    """kind and arguments are those of Worker; patch has the wall and CPU seconds that each making took."""
 
     name: str
     kind: str
@@ -49,7 +49,8 @@ def measured(command):
 
 def load(tool, graph, mapping, gguf, folder):
     """The exported model with its weights."""
-    for old in folder.glob("*.onnx*"):  # patched models of another run share the weights, which are not written over then
+    # Patched models of another run share the weights, which are not written over then.
+    for old in folder.glob("*.onnx*"):
         old.unlink()
     path = folder / "model.onnx"
     measured([tool, "weights", "load", graph, "--from", gguf, "--map", mapping, "-o", path])

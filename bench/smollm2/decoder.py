@@ -9,8 +9,8 @@ ELEMENTS = {"tensor(float)": (1, np.uint32), "tensor(float16)": (10, np.uint16),
 
 
 class Decoder:
-    """Greedy generation for a batch of one. Inputs: input_ids, attention_mask, position_ids if any, and keys and values of the past, which have four dimensions;
-    outputs: logits, then keys and values in the same order."""
+    """Greedy generation for a batch of one. Inputs: input_ids, attention_mask, position_ids if any, and keys and values
+    of the past, which have four dimensions; outputs: logits, then keys and values in the same order."""
 
     def __init__(self, path, library=None, threads=2, cuda=False, profile=None):
         options = ort.SessionOptions()
@@ -39,7 +39,8 @@ class Decoder:
         self.length, self.cache = 0, []
         for value in self.past:
             element, bits = ELEMENTS[value.type]
-            empty = np.zeros((1, int(value.shape[1]), 0, int(value.shape[3])), bits)  # some exporters name a dimension "3"
+            # Some exporters name a dimension "3".
+            empty = np.zeros((1, int(value.shape[1]), 0, int(value.shape[3])), bits)
             self.cache.append(ort.OrtValue.ortvalue_from_numpy_with_onnx_type(empty, element))
 
     def step(self, ids):

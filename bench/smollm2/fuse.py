@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fuses a model with another tool:  fuse.py optimize_for_ort|fuse_for_onnxruntime IN.onnx OUT.onnx
 
-Both tools look at shapes, which the exporter had written and the bundled graph lacks: onnxruntime's symbolic shape inference brings them
-back first. Prints the seconds and the CPU seconds of the tool's call as JSON; inference, reading and writing are not among them, nor are
-imports.
+Both tools look at shapes, which the exporter had written and the bundled graph lacks: onnxruntime's symbolic shape
+inference brings them back first. Prints the seconds and the CPU seconds of the tool's call as JSON; inference, reading
+and writing are not among them, nor are imports.
 """
 
 import json

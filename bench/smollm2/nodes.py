@@ -25,7 +25,7 @@ def kind(event, vocabulary):
 
 
 def profile(arguments, prompt, tokens):
-    """{"prefill": …, "decode": …}: for each the milliseconds of a run, and for each kind of node their number and milliseconds in a run."""
+    """{"prefill": …, "decode": …}: the milliseconds of a run, and of each kind of node the number and milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         decoder = Decoder(**arguments, profile=pathlib.Path(folder) / "profile")
         best = decoder.step(prompt)  # once for the first touch of memory
@@ -46,5 +46,8 @@ def profile(arguments, prompt, tokens):
                 entry = kinds[kind(event, vocabulary)]
                 entry[0] += 1 / len(chosen)
                 entry[1] += event["dur"] / 1000 / len(chosen)
-        parts[part] = {"run": sum(e["dur"] for e in chosen) / 1000 / len(chosen), "kinds": {k: tuple(v) for k, v in kinds.items()}}
+        parts[part] = {
+            "run": sum(e["dur"] for e in chosen) / 1000 / len(chosen),
+            "kinds": {k: tuple(v) for k, v in kinds.items()},
+        }
     return parts

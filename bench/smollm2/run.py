@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Times SmolLM2-135M-Instruct as exported, patched by mojo-patch and by others, and in llama.cpp; prints tables for docs/benchmarks.md.
+"""Times SmolLM2-135M-Instruct as exported, patched by mojo-patch and by others, and in llama.cpp; prints tables for
+docs/benchmarks.md.
 
-    run.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2] [--loads 6] [--rounds 4]     (`make bench-smollm2`)
+    run.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2]
+        [--loads 6] [--rounds 4]     (`make bench-smollm2`)
 
-Each contender has a process and two threads of its own. In every round each of them prefills the 128 tokens of golden.npz and decodes 64
-more, one contender after the other and beginning with another each time, so that ratios within a round compare what the machine did
-at one time. In the first round, and of the first prefill of each turn, nothing is measured. After some rounds all are loaded anew: where its memory happens to lie makes a process
-faster or slower as long as it lives. A contender that cannot be made or fails is listed with its error.
+Each contender has a process and two threads of its own. In every round each of them prefills the 128 tokens of
+golden.npz and decodes 64 more, one contender after the other and beginning with another each time, so that ratios
+within a round compare what the machine did at one time. In the first round, and of the first prefill of each turn,
+nothing is measured. After some rounds all are loaded anew: where its memory happens to lie makes a process faster or
+slower as long as it lives. A contender that cannot be made or fails is listed with its error.
 """
 
 import argparse
@@ -15,10 +18,9 @@ import pathlib
 import statistics
 import sys
 
-import numpy as np
-
 import contenders
 import nodes
+import numpy as np
 import tables
 from worker import Worker
 
@@ -41,7 +43,17 @@ def gather(options):
     model = base.arguments["path"]
     made.append(contenders.ours(options.tool, model, options.library, folder))
     last = ("--last-logits",)
-    attempt("patched, --last-logits", contenders.ours, options.tool, model, options.library, folder, 1, "patched, --last-logits", last)
+    attempt(
+        "patched, --last-logits",
+        contenders.ours,
+        options.tool,
+        model,
+        options.library,
+        folder,
+        1,
+        "patched, --last-logits",
+        last,
+    )
     for fuse in ("optimize_for_ort", "fuse_for_onnxruntime"):
         attempt(fuse, contenders.theirs, fuse, model, folder)
     for dtype in ("F32", "F16", None):
@@ -50,7 +62,10 @@ def gather(options):
 
 
 def measure(chosen, loads, rounds, prompt, tokens):
-    """Loads all contenders and runs them in turn: {name: {"load": […], "prefill": […], "decode": […], "peak": MiB, "tokens": […]}}, and errors."""
+    """Loads all contenders and runs them in turn.
+
+    Returns {name: {"load": […], "prefill": […], "decode": […], "peak": MiB, "tokens": […]}}, and errors.
+    """
     results, failed = {c.name: {"load": [], "prefill": [], "decode": []} for c in chosen}, []
 
     def fail(name, error):
@@ -95,7 +110,9 @@ def main():
     parser.add_argument("--tool", type=pathlib.Path, required=True, help="mojo-patch")
     parser.add_argument("--library", type=pathlib.Path, required=True, help="libmojo_ops.so")
     parser.add_argument("--gguf", type=pathlib.Path, required=True)
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/smollm2"), help="where the models go (3 GB)")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, default=pathlib.Path("build/smollm2"), help="where the models go (3 GB)"
+    )
     parser.add_argument("--loads", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=4, help="after each load")
     parser.add_argument("--tokens", type=int, default=64)
@@ -126,7 +143,8 @@ def main():
     if not ours or any(r["tokens"] != want for r in (ours, base)):
         sys.exit("run.py: the unpatched and the patched model must give PyTorch's tokens")
     speedup = statistics.median(a / b for a, b in zip(base["decode"], ours["decode"]))
-    print(f"decode: {speedup:.2f} times the unpatched model, patched in {statistics.median(p['wall'] for p in chosen[1].patch):.2f} s", file=sys.stderr)
+    patched = statistics.median(p["wall"] for p in chosen[1].patch)
+    print(f"decode: {speedup:.2f} times the unpatched model, patched in {patched:.2f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,19 @@ def figures(chosen, results, want):
             patch = " / ".join(f"{statistics.median(p[k] for p in c.patch):.1f}" for k in ("wall", "cpu"))
         rows.append([
             c.name, "-" if c.nodes is None else str(c.nodes), patch, spread(r["load"], 2), f"{r['peak']:.0f}",
-            spread([1000 * s for s in r["prefill"]], 0), spread([1 / s for s in r["decode"]], 1), agreement(r["tokens"], want),
+            spread([1000 * s for s in r["prefill"]], 0), spread([1 / s for s in r["decode"]], 1),
+            agreement(r["tokens"], want),
         ])  # fmt: skip
-    header = ["", "nodes", "patching, s: wall / CPU", "load, s", "peak memory, MiB", "prefill of 128, ms", "decode of 64, tokens/s", "tokens as PyTorch's"]
+    header = [
+        "",
+        "nodes",
+        "patching, s: wall / CPU",
+        "load, s",
+        "peak memory, MiB",
+        "prefill of 128, ms",
+        "decode of 64, tokens/s",
+        "tokens as PyTorch's",
+    ]
     return table(header, rows)
 
 

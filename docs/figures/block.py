@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the MLP of a Llama block before and after apply: python docs/figures/block.py writes block-light.svg and block-dark.svg."""
+"""Draws the MLP of a Llama block before and after apply: writes block-light.svg and block-dark.svg beside itself."""
 from pathlib import Path
 
 THEMES = {
@@ -32,7 +32,13 @@ AFTER = [
     ("glu", "GLU", 600, 466, "fused"), ("down", "MatMul", 600, 552, "kept"),
 ]
 AFTER_EDGES = [
-    ("x", "norm"), ("attention", "norm"), ("norm", "gate"), ("norm", "up"), ("gate", "glu"), ("up", "glu"), ("glu", "down"),
+    ("x", "norm"),
+    ("attention", "norm"),
+    ("norm", "gate"),
+    ("norm", "up"),
+    ("gate", "glu"),
+    ("up", "glu"),
+    ("glu", "down"),
 ]
 FILLS = {"norm": "fused", "glu": "fused", "fused": "fused", "kept": "kept", "value": "plain"}
 
@@ -63,7 +69,8 @@ def box(node, colors):
 def draw(colors):
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="12" fill="{colors["text"]}">',
+        f'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="12" '
+        f'fill="{colors["text"]}">',
         "<title>The MLP of a Llama block as torch.onnx exports it, and after mojo-patch apply</title>",
         f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{colors["line"]}"/></marker></defs>',

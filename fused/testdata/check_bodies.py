@@ -57,7 +57,9 @@ def main(folder, library=None):
                 if t == "int64":  # experts: of four, one of which is left alone
                     feeds[name] = rng.choice([0, 1, 3], shape).astype(np.float32)
                     continue
-                feeds[name] = (rng.standard_normal(shape) * c.get("spread", 1.5)).astype(NUMPY_TYPE[t]).astype(np.float32)
+                feeds[name] = (
+                    (rng.standard_normal(shape) * c.get("spread", 1.5)).astype(NUMPY_TYPE[t]).astype(np.float32)
+                )
         sessions = []
         dump = path[:-5] + ".optimised"
         for level in (ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ort.GraphOptimizationLevel.ORT_DISABLE_ALL):
@@ -67,8 +69,12 @@ def main(folder, library=None):
         names = [o.name for o in sessions[0].get_outputs()]
         results = [dict(zip(names, s.run(names, feeds))) for s in sessions]
         fused = sum(n.op_type == "SimplifiedLayerNormalization" for n in onnx.load(dump).graph.node)
-        want = sum(c["op"] in ("RMSNorm", "NormRotary") and set(c["types"]) == {"float32"} and c["attributes"].get("axis", -1) == -1
-                   for c in cases)
+        want = sum(
+            c["op"] in ("RMSNorm", "NormRotary")
+            and set(c["types"]) == {"float32"}
+            and c["attributes"].get("axis", -1) == -1
+            for c in cases
+        )
         if fused < want:
             failures.append(f"{path}: onnxruntime fused {fused} float32 norm bodies, {want} expected")
         for c in cases:

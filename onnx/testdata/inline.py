@@ -3,9 +3,10 @@
 
     inline.py OUT [NODE_TESTS]
 
-writes OUT/nest.onnx, a nest of functions, and for each node test in the folder NODE_TESTS (see tools/onnx-node-tests.py)
-that has an op which the standard defines as a function, OUT/<name>.onnx, where that op is a call of such a function. Beside
-each stands <name>.inlined.onnx. onnx.inliner passes over the defaults of attributes, and loses outputs that are inputs: it gets models without them.
+writes OUT/nest.onnx, a nest of functions, and for each node test in the folder NODE_TESTS (see
+tools/onnx-node-tests.py) that has an op which the standard defines as a function, OUT/<name>.onnx, where that op is a
+call of such a function. Beside each stands <name>.inlined.onnx. onnx.inliner passes over the defaults of attributes,
+and loses outputs that are inputs: it gets models without them.
 """
 
 import pathlib
@@ -16,9 +17,8 @@ from onnx import defs, helper, inliner, parser
 
 NEST = """
 <ir_version: 10, opset_import: ["": 21, "outer": 1, "inner": 1, "idle": 3]>
-nest (float[n, 4] x, bool flag) => (float[n, 4] y, float[n, 4] z, float same, float[n, 4] again, float[n, 4] chosen, float[n, 4] looped)
-<float[n, 4] t, float[n, 4] u>
-{
+nest (float[n, 4] x, bool flag) => (float[n, 4] y, float[n, 4] z, float same, float[n, 4] again, float[n, 4] chosen,
+float[n, 4] looped) <float[n, 4] t, float[n, 4] u> {
    t = Abs(x)
    [first] y, z = outer.Layer <slope: float = 0.25, upper: int = 1> (x, t)
    [second] u = outer.Layer <slope: float = 2.0> (y)

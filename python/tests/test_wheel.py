@@ -25,7 +25,9 @@ def load_builder():
 
 
 def run(*command):
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(map(str, command[:4]))} … gives exit code {done.returncode}:\n{done.stdout}")
     return done.stdout
@@ -70,7 +72,10 @@ class Wheel(unittest.TestCase):
 
             patched = temp / "patched.onnx"
             run(ROOT / "build" / "mojo-patch", "apply", MODEL, "-o", patched, "--require", "--verify", "off")
-            self.assertEqual(run(python, ROOT / "python/tests/use_installed.py", environment, patched, MODEL.with_suffix(".npz")), "ok\n")
+            self.assertEqual(
+                run(python, ROOT / "python/tests/use_installed.py", environment, patched, MODEL.with_suffix(".npz")),
+                "ok\n",
+            )
 
 
 class Version(unittest.TestCase):

@@ -4,10 +4,11 @@ usage: use_installed.py ENVIRONMENT PATCHED GOLDEN        (run by test_wheel.py 
 """
 
 import sys
+
+import mojo_patch
 import numpy as np
 import onnx
 import onnxruntime as ort
-import mojo_patch
 
 environment, patched, golden = sys.argv[1:]
 library = mojo_patch.get_library_path()

@@ -2,7 +2,8 @@
 
     reference.py MODEL.onnx RECORDED.npz [MODEL.onnx RECORDED.npz ...]
 
-Every case of RECORDED must come out as it was recorded. "-" in the place of RECORDED checks the model and does not run it.
+Every case of RECORDED must come out as it was recorded. "-" in the place of RECORDED checks the model and does not run
+it.
 """
 
 import sys
@@ -25,8 +26,12 @@ def run(path, recorded):
         for name, got in zip(session.output_names, session.run(None, inputs), strict=True):
             want = cases[f"{case}.out.{name}"]
             if got.dtype != want.dtype or got.shape != want.shape:
-                raise ValueError(f"output {name} is {got.dtype}{list(got.shape)}, recorded is {want.dtype}{list(want.shape)}")
-            worst = np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0) / max(1, np.abs(want.astype(np.float64)).max(initial=0))
+                raise ValueError(
+                    f"output {name} is {got.dtype}{list(got.shape)}, recorded is {want.dtype}{list(want.shape)}"
+                )
+            worst = np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0) / max(
+                1, np.abs(want.astype(np.float64)).max(initial=0)
+            )
             if not worst <= TOLERANCE[want.dtype]:
                 raise ValueError(f"output {name} of case {case} differs by {worst:.3g} of the greatest magnitude")
     return count

@@ -1,13 +1,14 @@
 """Compares MoE with what onnxruntime runs for the same experts, and with what the machine can do at all.
 
-    python bench_moe.py LIBRARY [--tokens 1,8,64,512] [--experts 64] [--dtype bfloat16] [--threads 2] [--rounds 15] [--body PATCHED.onnx]
+    python bench_moe.py LIBRARY [--tokens 1,8,64,512] [--experts 64] [--dtype bfloat16] [--threads 2]
+        [--rounds 15] [--body PATCHED.onnx]
 
 The floor of a run is the larger of two times: reading the weights of the experts that are hit, at the bandwidth of the
 memory, and multiplying as much, at the rate of onnxruntime's own MatMul (one large product with constant, prepacked
 weights). Both are measured in the same rounds, and the best of all of them counts
-(where a contender reads faster than the C library's memchr, that is the bandwidth). All contenders run in turn in one process, and every call has other
-experts than the calls before it, so that no weights are found in a cache. A time is the best of its rounds: other
-programs on the machine can only add to it. The ratio is that to the floor.
+(where a contender reads faster than the C library's memchr, that is the bandwidth). All contenders run in turn in one
+process, and every call has other experts than the calls before it, so that no weights are found in a cache. A time is
+the best of its rounds: other programs on the machine can only add to it. The ratio is that to the floor.
 
   ours          MoE by rows: gate_up [E, 2I, H], down [E, H, I]
   columns       MoE by columns: gate_up [E, H, 2I], down [E, I, H]
@@ -325,13 +326,21 @@ class Contender:
 def products(block, tokens, args):
     """A session that multiplies as much as the experts of so many tokens."""
     rows = tokens * block.top_k
-    inputs = [block.value("x", TensorProto.FLOAT, rows, block.hidden), block.value("a", TensorProto.FLOAT, rows, block.inner)]
-    outputs = [block.value("p", TensorProto.FLOAT, rows, 2 * block.inner), block.value("q", TensorProto.FLOAT, rows, block.hidden)]
+    inputs = [
+        block.value("x", TensorProto.FLOAT, rows, block.hidden),
+        block.value("a", TensorProto.FLOAT, rows, block.inner),
+    ]
+    outputs = [
+        block.value("p", TensorProto.FLOAT, rows, 2 * block.inner),
+        block.value("q", TensorProto.FLOAT, rows, block.hidden),
+    ]
     s = session(block, "dense", dense(block), inputs, outputs, args)
     binding = s.io_binding()
     rng = np.random.default_rng(3)
     for name, width in (("x", block.hidden), ("a", block.inner)):
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(rng.standard_normal((rows, width), np.float32)))
+        binding.bind_ortvalue_input(
+            name, ort.OrtValue.ortvalue_from_numpy(rng.standard_normal((rows, width), np.float32))
+        )
     binding.bind_output("p", "cpu")
     binding.bind_output("q", "cpu")
 
@@ -396,7 +405,9 @@ def report(block, results):
               f"({'multiplying' if floor <= work * 1.001 else 'reading'})")
         for name, t in times.items():
             ratios = [seconds / f for (seconds, _), f in zip(t, floors[name])]
-            note = f"  differs from com.microsoft by {difference:.1e}" if name == "ours" and difference is not None else ""
+            note = (
+                f"  differs from com.microsoft by {difference:.1e}" if name == "ours" and difference is not None else ""
+            )
             print(f"       {name:14} {min(ratios) * floor * 1e3:9.2f} ms  {min(ratios):6.2f} times the floor, median "
                   f"{np.median(ratios):6.2f}{note}")
 
@@ -418,8 +429,10 @@ def main():
     parser.add_argument("--gather", type=float, default=2, help="the most GiB that the gathered form may gather")
     args = parser.parse_args()
     args.library = os.path.abspath(args.library)
-    print(f"onnxruntime {ort.__version__}, {args.dtype}, E={args.experts} k={args.top_k} H={args.hidden} I={args.inner}, "
-          f"{args.threads} threads, best of {args.rounds} rounds")
+    print(
+        f"onnxruntime {ort.__version__}, {args.dtype}, E={args.experts} k={args.top_k} H={args.hidden} I={args.inner}, "
+        f"{args.threads} threads, best of {args.rounds} rounds"
+    )
     with tempfile.TemporaryDirectory() as folder:
         block = Block(args, folder)
         reader = Reader(max(block.experts * block.expert_bytes(), 1 << 29), args.threads)

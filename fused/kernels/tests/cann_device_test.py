@@ -5,10 +5,9 @@ import os
 import sys
 import unittest
 
-import numpy as np
-
 import cann
-from cann import F32, P, SIZE, U64
+import numpy as np
+from cann import F32, SIZE, U64, P
 
 e = None  # the emulation
 

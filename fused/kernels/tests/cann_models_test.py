@@ -5,7 +5,6 @@ import os
 import unittest
 
 import onnxruntime as ort
-
 from cann_node import CANN, PROVIDER
 from patched_models import check_patched, recorded
 
@@ -28,7 +27,9 @@ class ModelsTest(unittest.TestCase):
         name = os.path.basename(file).removesuffix(".onnx")
         cases = recorded(models, name)
         providers = [PROVIDER, "CPUExecutionProvider"]
-        if "bf16" in name:  # neither provider has the kernels that these need besides ours: what was patched is widened to float32
+        if (
+            "bf16" in name
+        ):  # neither provider has the kernels that these need besides ours: what was patched is widened to float32
             with self.assertRaises(Exception):
                 ort.InferenceSession(os.path.join(models, name + ".onnx"), providers=providers)
             name += ", as float32"

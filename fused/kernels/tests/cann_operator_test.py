@@ -5,9 +5,8 @@ import sys
 import unittest
 from math import erf
 
-import numpy as np
-
 import cann
+import numpy as np
 from cann import BF16, BOOL, F16, F32, I32, INT64, U64, wide
 
 e = None  # the emulation

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 import cann
-from cann import F16, F32, I32, I64, INT64, P, U64
+from cann import F16, F32, I32, I64, INT64, U64, P
 
 e = None  # the emulation
 

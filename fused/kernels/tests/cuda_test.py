@@ -2,12 +2,12 @@
 
     python cuda_test.py LIBRARY [--jobs N] [--models DIR] [--patched DIR] [unittest arguments]
 
-Runs what ort_test.py runs for the CPU kernels, and what only a GPU shows: which provider each node ran on, replays of CUDA
-graphs, sessions side by side. No node may fall back to the CPU. With --models and --patched (models that `mojo-patch apply`
-wrote, under the names that they have in --models), those run too (ModelsTest) and are compared with their recorded outputs
-NAME.npz, within what the type in the name allows: -fp16, -bf16, else float32.
-Needs onnxruntime with the CUDA provider, onnx, numpy and ml_dtypes. Without unittest arguments the classes of tests are run
-by N processes side by side (6).
+Runs what ort_test.py runs for the CPU kernels, and what only a GPU shows: which provider each node ran on, replays of
+CUDA graphs, sessions side by side. No node may fall back to the CPU. With --models and --patched (models that
+`mojo-patch apply` wrote, under the names that they have in --models), those run too (ModelsTest) and are compared with
+their recorded outputs NAME.npz, within what the type in the name allows: -fp16, -bf16, else float32. Needs onnxruntime
+with the CUDA provider, onnx, numpy and ml_dtypes. Without unittest arguments the classes of tests are run by N
+processes side by side (6).
 """
 import argparse
 import concurrent.futures
@@ -18,15 +18,24 @@ import sys
 import threading
 import unittest
 
+import harness as h
 import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto, helper
-
-import harness as h
 import ort_test
 from harness import BF16, F16, F32, I64
+from onnx import TensorProto, helper
 from ops import OPS
-from ort_test import EveryOpTest, GLUTest, InPlaceTest, LoadTest, NormRotaryTest, OpTest, RMSNormTest, RotaryEmbeddingTest, TopKRouterTest  # unittest finds them here
+from ort_test import (  # unittest finds them here
+    EveryOpTest,
+    GLUTest,
+    InPlaceTest,
+    LoadTest,
+    NormRotaryTest,
+    OpTest,
+    RMSNormTest,
+    RotaryEmbeddingTest,
+    TopKRouterTest,
+)
 from patched_models import check_patched, profiled, recorded
 
 CUDA = "CUDAExecutionProvider"
@@ -40,7 +49,7 @@ class MoETest(ort_test.MoETest):
         if x == F32 and v == F32:
             return base
         # Between the products, 16 bit numbers go through the matrix units.
-        least = max((h.EPSILON[t] for t in (x, v) if t != F32))
+        least = max(h.EPSILON[t] for t in (x, v) if t != F32)
         return base + least * np.abs(want).max(initial=0)
 
     def test_bad_ids(self):
@@ -107,18 +116,31 @@ class GraphTest(OpTest):
     def block(self, dtype, tokens, hidden=64, inner=48, experts=8, k=2):
         """AddRMSNorm, a router and its experts, in one graph."""
         t = h.ONNX_TYPE[dtype]
-        self.weights = {"scale": self.values((hidden,), dtype), "gate_up": self.values((experts, 2 * inner, hidden), dtype, hidden**-0.5),
-                        "down": self.values((experts, hidden, inner), dtype, inner**-0.5)}
-        tensors = [helper.make_tensor(n, t, a.shape, a.astype(h.NUMPY_TYPE[dtype]).tobytes(), raw=True) for n, a in self.weights.items()]
+        self.weights = {
+            "scale": self.values((hidden,), dtype),
+            "gate_up": self.values((experts, 2 * inner, hidden), dtype, hidden**-0.5),
+            "down": self.values((experts, hidden, inner), dtype, inner**-0.5),
+        }
+        tensors = [
+            helper.make_tensor(n, t, a.shape, a.astype(h.NUMPY_TYPE[dtype]).tobytes(), raw=True)
+            for n, a in self.weights.items()
+        ]
         info = lambda n, *shape: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
         nodes = [helper.make_node("Cast", [f"{n}32"], [n], to=t) for n in ("x", "r", "logits")]
         nodes += [helper.make_node("AddRMSNorm", ["x", "r", "scale"], ["n", "sum"], domain="mojo", **h.NORM),
                   helper.make_node("TopKRouter", ["logits"], ["w", "ids"], domain="mojo", **dict(h.ROUTER, top_k=k)),
                   helper.make_node("MoE", ["n", "w", "ids", "gate_up", "down"], ["y"], domain="mojo", **h.MOE),
                   helper.make_node("Cast", ["y"], ["y32"], to=TensorProto.FLOAT)]
-        graph = helper.make_graph(nodes, "g", [info("x32", tokens, hidden), info("r32", tokens, hidden), info("logits32", tokens, experts)],
-                                  [info("y32", tokens, hidden)], tensors)
-        return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)])
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [info("x32", tokens, hidden), info("r32", tokens, hidden), info("logits32", tokens, experts)],
+            [info("y32", tokens, hidden)],
+            tensors,
+        )
+        return helper.make_model(
+            graph, ir_version=8, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)]
+        )
 
     def want(self, feeds, dtype):
         total = h.rounded(feeds["x32"] + feeds["r32"], dtype)
@@ -128,7 +150,11 @@ class GraphTest(OpTest):
 
     def feeds(self, dtype, tokens, hidden=64, experts=8):
         logits = np.stack([self.rng.permutation(experts) for _ in range(tokens)]) * 0.25
-        return {"x32": self.values((tokens, hidden), dtype), "r32": self.values((tokens, hidden), dtype), "logits32": logits.astype(np.float32)}
+        return {
+            "x32": self.values((tokens, hidden), dtype),
+            "r32": self.values((tokens, hidden), dtype),
+            "logits32": logits.astype(np.float32),
+        }
 
     def test_replays(self):
         for dtype in (F32, F16, BF16):
@@ -152,7 +178,10 @@ class GraphTest(OpTest):
                         for n, value in bound.items():
                             value.update_inplace(feeds[n])
                     # Memory comes and goes in between.
-                    others = [ort.OrtValue.ortvalue_from_numpy(np.full((1 << 18,), np.nan, np.float32), "cuda", 0) for _ in range(replay)]
+                    others = [
+                        ort.OrtValue.ortvalue_from_numpy(np.full((1 << 18,), np.nan, np.float32), "cuda", 0)
+                        for _ in range(replay)
+                    ]
                     session.run_with_iobinding(binding)
                     got, want = out.numpy(), self.want(feeds, dtype)
                     del others
@@ -162,7 +191,7 @@ class GraphTest(OpTest):
                     np.testing.assert_array_equal(out.numpy(), got)
 
     def test_sessions_side_by_side(self):
-        """Runs of one session on several threads: each has a stream of its own, and scratch memory must not be shared."""
+        """Runs of one session on several threads: each has a stream of its own, and they must not share scratch."""
         for dtype in (F16, F32):
             tokens = 200
             session = h.session(self.block(dtype, tokens))
@@ -231,7 +260,9 @@ def main():
         unittest.main(argv=[sys.argv[0]] + rest)
     classes = [c.__name__ for c in vars(sys.modules["__main__"]).values()
                if isinstance(c, type) and issubclass(c, unittest.TestCase) and c is not OpTest]
-    again = lambda name: subprocess.run([sys.executable] + sys.argv + ["-v", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    again = lambda name: subprocess.run(
+        [sys.executable] + sys.argv + ["-v", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         results = list(pool.map(again, classes))
     for name, result in zip(classes, results):

@@ -57,7 +57,9 @@ def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="fir
 
 def norm_rotary(x, scale, cos, sin, y_type, epsilon=1e-5, scale_after_cast=0, **attributes):
     """What NormRotary gives: RMSNorm of each row, then RotaryEmbedding of the result."""
-    return rotary(rms_norm(x, scale, y_type, epsilon=epsilon, scale_after_cast=scale_after_cast), cos, sin, y_type, **attributes)
+    return rotary(
+        rms_norm(x, scale, y_type, epsilon=epsilon, scale_after_cast=scale_after_cast), cos, sin, y_type, **attributes
+    )
 
 
 def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
@@ -69,11 +71,15 @@ def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activati
             "relu2": lambda g: np.maximum(g, 0) ** 2,
             "gelu": lambda g: 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2))),
             "gelu_tanh": lambda g: 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))}
-    wide = lambda t, layout: np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
+    wide = lambda t, layout: (
+        np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
+    )
     first, second = wide(gate_up, gate_up_layout), wide(down, down_layout)
     tokens, k = x.reshape(-1, x.shape[-1]).astype(np.float64), ids.shape[-1]
     y = np.zeros(tokens.shape)
-    for t, (chosen, scale) in enumerate(zip(np.reshape(ids, (len(y), k)).astype(int), np.reshape(weights, (len(y), k)))):
+    for t, (chosen, scale) in enumerate(
+        zip(np.reshape(ids, (len(y), k)).astype(int), np.reshape(weights, (len(y), k)))
+    ):
         for e, w in zip(chosen, scale):
             p = first[e] @ tokens[t] + (0 if gate_up_bias is None else gate_up_bias[e])
             g, u = (p, 1.0) if packing == "none" else (p[0::2], p[1::2]) if packing == "interleaved" else np.split(p, 2)
@@ -118,8 +124,8 @@ def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, 
 
 
 class Formula:
-    """What an op gives: compute(types of its outputs, *inputs, **attributes) is a list. An input that is left out is None. A
-    kernel may be off by as many units in the last place of the greatest magnitude."""
+    """What an op gives: compute(types of its outputs, *inputs, **attributes) is a list. An input that is left out is
+    None. A kernel may be off by as many units in the last place of the greatest magnitude."""
 
     def __init__(self, compute, units=4):
         self.compute, self.units = compute, units

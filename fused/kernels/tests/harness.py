@@ -4,12 +4,9 @@ A model takes float32 inputs and casts them to the op's types and the outputs ba
 needs nothing of the Python binding. Values are rounded to the type first: the casts are exact.
 """
 import numpy as np
-import onnx
 import onnxruntime as ort
+from formulas import BF16, EPSILON, F16, F32, I64, NUMPY_TYPE, glu, moe, norm_rotary, rms_norm, rotary, rounded, router  # noqa: F401
 from onnx import TensorProto, helper
-
-from formulas import (BF16, EPSILON, F16, F32, I64, NUMPY_TYPE, glu, moe, norm_rotary, rms_norm, rotary,  # noqa: F401
-                      rounded, router)
 
 ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16, I64: TensorProto.INT64}
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
@@ -27,7 +24,9 @@ providers = ["CPUExecutionProvider"]  # what runs the models; the main program m
 
 def device():
     """The device of the catalogue that the models run on."""
-    return {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "CANNExecutionProvider": "npu"}[providers[0]]
+    return {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "CANNExecutionProvider": "npu"}[
+        providers[0]
+    ]
 
 
 def session(model, threads=1, optimize=True, load=True):
@@ -48,8 +47,8 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
           reused=False, declared=True):
     """A model of one node. shapes may hold None for a dim unknown at load time, and for an input that
     is left out; constants maps an input's index to its value; leave_out drops that many outputs at the
-    end. With known shapes the outputs' are declared to be the first input's, unless declared is false, so that they may take
-    the inputs' memory; unless reused, which has a later node read the first input again."""
+    end. With known shapes the outputs' are declared to be the first input's, unless declared is false, so that they may
+    take the inputs' memory; unless reused, which has a later node read the first input again."""
     constants = constants or {}
     nodes, inputs, initializers = [], [], []
     for i, (shape, dtype) in enumerate(zip(shapes, types)):
@@ -64,8 +63,15 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
         nodes.append(helper.make_node("Cast", [f"x{i}"], [f"t{i}"], to=ONNX_TYPE[dtype]))
     kept = out_types[: len(out_types) - leave_out]
     nodes.append(
-        helper.make_node(op, [f"t{i}" if s is not None else "" for i, s in enumerate(shapes)], [f"u{i}" for i in range(len(kept))],
-                         name="the_node", domain="mojo", **attributes))
+        helper.make_node(
+            op,
+            [f"t{i}" if s is not None else "" for i, s in enumerate(shapes)],
+            [f"u{i}" for i in range(len(kept))],
+            name="the_node",
+            domain="mojo",
+            **attributes,
+        )
+    )
     outputs, infos = [], []
     for i, dtype in enumerate(kept):
         if declared and None not in shapes[0]:

@@ -4,7 +4,7 @@ import os
 
 
 class Op:
-    """One op: the names of its inputs, outputs and attributes, its combinations of types, and the forms it is tried in."""
+    """One op: the names of its inputs, outputs and attributes, its combinations of types, and forms to try."""
 
     def __init__(self, declared):
         self.name, self.family, self.devices = declared["name"], declared["family"], declared["devices"]
@@ -21,8 +21,8 @@ class Op:
         return {name: float(v) if self.attributes[name] == "float" else v for name, v in attributes.items()}
 
     def cases(self):
-        """(attributes, shapes of inputs, shapes of outputs, types of inputs, types of outputs) of all forms and types. A
-        shape is None for an input that is left out."""
+        """(attributes, shapes of inputs, shapes of outputs, types of inputs, types of outputs) of all forms and types.
+        A shape is None for an input that is left out."""
         for form in self._forms:
             shapes = form["inputs"] + [None] * (len(self.inputs) - len(form["inputs"]))
             for at in form["types"]:

@@ -3,13 +3,12 @@ import sys
 import threading
 import unittest
 
+import harness as h
 import numpy as np
 import onnx
-from onnx import helper
-
-import harness as h
 from formulas import FORMULAS
 from harness import BF16, F16, F32, I64
+from onnx import helper
 from ops import OPS
 
 NORM_TYPES = [  # X, scale, Y, values of scale_after_cast
@@ -49,8 +48,8 @@ class EveryOpTest(OpTest):
     """Every op in every form and combination of types that the catalogue has, against its formula."""
 
     def inputs(self, shapes, types, ordered):
-        """Random values; integers are experts, of which the forms have more than three. Where an op gives an order, no two
-        elements of a row are close, and what comes after them moves them little."""
+        """Random values; integers are experts, of which the forms have more than three. Where an op gives an order, no
+        two elements of a row are close, and what comes after them moves them little."""
         values = []
         for shape, dtype in zip(shapes, types):
             if shape is None:
@@ -321,8 +320,12 @@ class NormRotaryTest(OpTest):
         want = h.norm_rotary(x, scale, cos, sin, y_type, **attributes)
         self.assertEqual(got.shape, want.shape)
         bound = self.slack(x, scale, cos, sin, y_type, attributes)
-        self.assertTrue((np.abs(got - want) <= bound).all(), f"{types} {attributes}: {np.abs(got - want).max(initial=0)} of {bound}")
-        if got.size > 1000 and x_type != F32:  # a rounding that is missing shows in many places, another order of a sum in few
+        self.assertTrue(
+            (np.abs(got - want) <= bound).all(), f"{types} {attributes}: {np.abs(got - want).max(initial=0)} of {bound}"
+        )
+        if (
+            got.size > 1000 and x_type != F32
+        ):  # a rounding that is missing shows in many places, another order of a sum in few
             self.assertLess((got != want).mean(), 0.05, f"{types} {attributes}")
 
     def test_types_and_forms(self):
@@ -347,7 +350,10 @@ class NormRotaryTest(OpTest):
 
     def test_extremes(self):
         """Rows of zeros, and of numbers whose squares overflow or vanish; the next row is none the worse."""
-        x = np.array([[0] * 4, [3e38] * 4, [2e19, 1, 1, 1], [1e-30] * 4, [np.inf, 1, 1, 1], [np.nan, 1, 1, 1], [1, 2, 3, 4]], np.float32)
+        x = np.array(
+            [[0] * 4, [3e38] * 4, [2e19, 1, 1, 1], [1e-30] * 4, [np.inf, 1, 1, 1], [np.nan, 1, 1, 1], [1, 2, 3, 4]],
+            np.float32,
+        )
         one, half = np.ones((1, 4), np.float32), np.full((1, 4), 0.5, np.float32)
         got, = h.run("NormRotary", [x, np.ones(4), one, half], [F32] * 4, [F32], dict(h.NORM_ROTARY, rotary_dim=4))
         with np.errstate(all="ignore"):
@@ -360,14 +366,29 @@ class NormRotaryTest(OpTest):
         for form in RotaryEmbeddingTest.FORMS:
             for x_shape, table in [((2, 9, 123, 64), (2, 1, 123, 48)), ((2, 123, 9, 64), (1, 123, 1, 24))]:
                 for dtype in (F32, BF16):
-                    self.check(x_shape, table, table, (dtype,) * 3, dict(h.NORM_ROTARY, **dict(form, rotary_dim=48)), threads=2, dynamic=False)
+                    self.check(
+                        x_shape,
+                        table,
+                        table,
+                        (dtype,) * 3,
+                        dict(h.NORM_ROTARY, **dict(form, rotary_dim=48)),
+                        threads=2,
+                        dynamic=False,
+                    )
 
     def test_long_rows(self):
         for form in RotaryEmbeddingTest.FORMS:
             for dtype in (F32, F16):
                 for constant in [(), (1,)]:
-                    self.check((3, 7, 5003), (7, 5000), (7, 5000), (dtype,) * 3, dict(h.NORM_ROTARY, **dict(form, rotary_dim=5000)),
-                               dynamic=False, constant=constant)
+                    self.check(
+                        (3, 7, 5003),
+                        (7, 5000),
+                        (7, 5000),
+                        (dtype,) * 3,
+                        dict(h.NORM_ROTARY, **dict(form, rotary_dim=5000)),
+                        dynamic=False,
+                        constant=constant,
+                    )
 
     def test_bad(self):
         def bad(words, shapes, types=(F32,) * 4, leave_out=(), **attributes):
@@ -453,7 +474,9 @@ class TopKRouterTest(OpTest):
         np.testing.assert_allclose(w, [[1.25, 1.25]], atol=1e-5)
 
     def test_ties_and_extremes(self):
-        run = lambda rows, **a: h.run("TopKRouter", [np.array(rows, np.float32)], [F32], [F32, I64], dict(h.ROUTER, **a))
+        run = lambda rows, **a: h.run(
+            "TopKRouter", [np.array(rows, np.float32)], [F32], [F32, I64], dict(h.ROUTER, **a)
+        )
         inf = np.inf
         w, ids = run([[1, 2, 2, 2], [0, 0, 0, 0], [1e4, -1e4, 0, 1e4], [-inf, -inf, 3, -inf]])
         np.testing.assert_array_equal(ids, [[1, 2], [0, 1], [0, 3], [2, 0]])
@@ -495,12 +518,31 @@ class TopKRouterTest(OpTest):
 
 
 class MoETest(OpTest):
-    FORMS = [dict(h.MOE, activation=act, packing=packing, gate_up_layout=first, down_layout=second)
-             for act, packing in [("silu", "halves"), ("gelu", "interleaved"), ("gelu_tanh", "halves"), ("relu", "none"),
-                                  ("silu", "none"), ("relu2", "none"), ("relu2", "halves")]
-             for first in ("out_in", "in_out") for second in ("out_in", "in_out")]
-    FORMS.append(dict(h.MOE, packing="interleaved", gate_up_layout="in_out", down_layout="in_out", alpha=1.702, limit=1.0,
-                      up_offset=1.0))
+    FORMS = [
+        dict(h.MOE, activation=act, packing=packing, gate_up_layout=first, down_layout=second)
+        for act, packing in [
+            ("silu", "halves"),
+            ("gelu", "interleaved"),
+            ("gelu_tanh", "halves"),
+            ("relu", "none"),
+            ("silu", "none"),
+            ("relu2", "none"),
+            ("relu2", "halves"),
+        ]
+        for first in ("out_in", "in_out")
+        for second in ("out_in", "in_out")
+    ]
+    FORMS.append(
+        dict(
+            h.MOE,
+            packing="interleaved",
+            gate_up_layout="in_out",
+            down_layout="in_out",
+            alpha=1.702,
+            limit=1.0,
+            up_offset=1.0,
+        )
+    )
 
     def inputs(self, shape, k, experts, inner, types, attributes, biases=(True, True), ids=None):
         x, w, _, v = types
@@ -521,7 +563,9 @@ class MoETest(OpTest):
         want = h.moe(*values, x, **attributes)
         self.assertEqual(got.shape, want.shape)
         slack = self.slack(want, x, v)
-        self.assertTrue((np.abs(got - want) <= slack).all(), f"{types} {attributes}: {np.abs(got - want).max(initial=0)}")
+        self.assertTrue(
+            (np.abs(got - want) <= slack).all(), f"{types} {attributes}: {np.abs(got - want).max(initial=0)}"
+        )
         return got
 
     def slack(self, want, x, v):
@@ -572,7 +616,14 @@ class MoETest(OpTest):
         values = self.inputs((3, 8), 2, 4, 6, [F32, F32, I64, F32], h.MOE)
         for id_ in (4, -1, 10**6):
             values[2] = np.array([[0, 1], [2, id_], [3, 3]])
-            self.fails([f"ids has {id_}", "token 1, choice 1", "E = 4"], "MoE", values, [F32, F32, I64] + [F32] * 4, [F32], h.MOE)
+            self.fails(
+                [f"ids has {id_}", "token 1, choice 1", "E = 4"],
+                "MoE",
+                values,
+                [F32, F32, I64] + [F32] * 4,
+                [F32],
+                h.MOE,
+            )
 
     def test_bad(self):
         types = [F32, F32, I64, F32, F32, F32, F32]
@@ -596,9 +647,12 @@ class MoETest(OpTest):
         for change, words in [
             (dict(activation="tanh"), ['activation is "tanh"', "relu", "the_node"]),
             (dict(packing="pairs"), ['packing is "pairs"', "interleaved"]),
-            (dict(gate_up_layout=""), ["gate_up_layout"]), (dict(down_layout="io"), ["down_layout", "out_in"]),
-            (dict(activation="relu", alpha=2.0), ["alpha is 2"]), (dict(limit=-1.0), ["limit is -1"]),
-            (dict(packing="none", limit=1.0), ["limit is 1"]), (dict(packing="none", up_offset=1.0), ["up_offset is 1"]),
+            (dict(gate_up_layout=""), ["gate_up_layout"]),
+            (dict(down_layout="io"), ["down_layout", "out_in"]),
+            (dict(activation="relu", alpha=2.0), ["alpha is 2"]),
+            (dict(limit=-1.0), ["limit is -1"]),
+            (dict(packing="none", limit=1.0), ["limit is 1"]),
+            (dict(packing="none", up_offset=1.0), ["up_offset is 1"]),
         ]:
             bad(words, attributes=dict(h.MOE, **change))
         for name in h.MOE:
@@ -618,8 +672,12 @@ class InPlaceTest(OpTest):
         yield "GLU", [x, r], h.GLU, [h.glu(x, r, dtype)]
         yield ("RotaryEmbedding", [x, table, table], dict(h.ROTARY, rotary_dim=width),
                [h.rotary(x, table, table, dtype)])
-        yield ("NormRotary", [x, np.ones(width, np.float32), table, np.zeros((5, width), np.float32)], dict(h.NORM_ROTARY, rotary_dim=width),
-               [h.norm_rotary(x, np.ones(width), table, np.zeros((5, width), np.float32), dtype)])
+        yield (
+            "NormRotary",
+            [x, np.ones(width, np.float32), table, np.zeros((5, width), np.float32)],
+            dict(h.NORM_ROTARY, rotary_dim=width),
+            [h.norm_rotary(x, np.ones(width), table, np.zeros((5, width), np.float32), dtype)],
+        )
 
     def test_in_place(self):
         for dtype in (F32, F16, BF16):

@@ -4,20 +4,21 @@ import json
 import os
 import tempfile
 
+import harness as h
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto
-
-import harness as h
 from ops import OPS
 
 
 def to_ort(value, kind):
     """A value of a tensor type; numpy has none for bfloat16, whose bits are passed."""
     if kind == "tensor(bfloat16)":
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value.astype(ml_dtypes.bfloat16).view(np.uint16), TensorProto.BFLOAT16)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            value.astype(ml_dtypes.bfloat16).view(np.uint16), TensorProto.BFLOAT16
+        )
     return ort.OrtValue.ortvalue_from_numpy(value)
 
 
@@ -29,7 +30,7 @@ def to_numpy(value):
 
 
 def profiled(model, runs, providers=None, library=True):
-    """Runs a model on each of the given feeds. Gives the outputs of each and, for the nodes that ran, (name, op, provider)."""
+    """Runs a model on each of the given feeds. Returns the outputs of each and (name, op, provider) of the nodes."""
     with tempfile.TemporaryDirectory() as folder:
         options = ort.SessionOptions()
         options.log_severity_level = 4
@@ -53,12 +54,12 @@ def profiled(model, runs, providers=None, library=True):
 def recorded(folder, name):
     """The cases of FOLDER/NAME.npz: (inputs, outputs) by name."""
     arrays = np.load(os.path.join(folder, name + ".npz"))
-    of = lambda *which: {k.split(".", 2)[2]: arrays[k] for k in arrays.files if k.startswith("%d.%s." % which)}
+    of = lambda *which: {k.split(".", 2)[2]: arrays[k] for k in arrays.files if k.startswith("{}.{}.".format(*which))}
     return [(of(case, "in"), of(case, "out")) for case in range(int(arrays["n"]))]
 
 
 def check_patched(test, file, name, cases, provider, providers, more=""):
-    """Every fused node runs on the provider, and the outputs are the recorded ones, within what the type in the name allows."""
+    """Every fused node runs on the provider; the outputs are the recorded ones, within what the type allows."""
     unit = 2.0**-7 if "bf16" in name else 2.0**-10 if "fp16" in name else 2.0**-19
     runs, ran = profiled(file, [feeds for feeds, _ in cases], providers)
     worst = 0.0
@@ -70,8 +71,11 @@ def check_patched(test, file, name, cases, provider, providers, more=""):
             worst = max(worst, float(np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30)))
     fused = [r for r in ran if r[1] in OPS]
     places = {p: sum(r[2] == p for r in ran) for p in sorted({r[2] for r in ran})}
-    print(f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
-          f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output{more}", flush=True)
+    print(
+        f"{name}: {len(fused)} fused nodes on {', '.join(sorted({r[2] for r in fused}))}, nodes by provider {places}, "
+        f"worst {worst / unit:.2f} units of {unit:.2g} of the greatest output{more}",
+        flush=True,
+    )
     test.assertEqual([r for r in fused if r[2] != provider], [], "fused nodes that are not on the provider")
     # Those of branches run where the inputs lead.
     written = {n.name for n in onnx.load(file, load_external_data=False).graph.node if n.domain == "mojo"}

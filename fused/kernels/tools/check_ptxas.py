@@ -4,9 +4,9 @@
     python check_ptxas.py --write BUDGET LOG...    writes the budget that holds now, to be read before it is committed
 
 A line of BUDGET is a kernel's function name, its registers for a thread, and its static shared memory for a block, in
-bytes; they hold for every instance of a template and every machine code. A fourth column, a list such as 80,100, says that
-the line holds for those capabilities alone. Registers are given out in eights, so a budget is a multiple of 8 (or 255, the
-most there are). # begins a comment. A kernel without a line, and a line without a kernel, are errors.
+bytes; they hold for every instance of a template and every machine code. A fourth column, a list such as 80,100, says
+that the line holds for those capabilities alone. Registers are given out in eights, so a budget is a multiple of 8 (or
+255, the most there are). # begins a comment. A kernel without a line, and a line without a kernel, are errors.
 """
 import re
 import sys
@@ -40,7 +40,14 @@ def kernels(paths):
                     spilled = int(found[2]) + int(found[3])
                 elif entry and (found := USED.search(line)):
                     shared = SHARED.search(line)
-                    yield function(entry[1]), entry[2], int(found[1]), int(shared[1]) if shared else 0, spilled, entry[1]
+                    yield (
+                        function(entry[1]),
+                        entry[2],
+                        int(found[1]),
+                        int(shared[1]) if shared else 0,
+                        spilled,
+                        entry[1],
+                    )
                     entry = None
 
 
@@ -100,7 +107,9 @@ def main():
         if shared > most_shared:
             wrong.append(f"{at} uses {shared} bytes of shared memory, {most_shared} are its budget")
     for name, (registers, shared) in missing.items():
-        wrong.append(f"{name} has no line in {path}: it uses up to {registers} registers and {shared} bytes of shared memory")
+        wrong.append(
+            f"{name} has no line in {path}: it uses up to {registers} registers and {shared} bytes of shared memory"
+        )
     for name in dict.fromkeys(b[0] for b in budget):
         if name not in met:
             wrong.append(f"{path} has a line for {name}, and there is no such kernel")

@@ -1,5 +1,6 @@
-"""Records what transformers renders of conversations by the templates here, and of the small templates of expressions.txt
-(one a line; \\n, \\r and \\t outside of tags stand for the characters): python record.py > recorded.json.
+"""Records what transformers renders of conversations by the templates here, and of the small templates of
+expressions.txt (one a line; \\n, \\r and \\t outside of tags stand for the characters): python record.py >
+recorded.json.
 
 Needs transformers and jinja2 (made with 5.23.0 and 3.1.6); the time is fixed. A template that refuses a conversation is
 recorded with its error.
@@ -51,22 +52,62 @@ conversations = {
     "one": ([message("user", "Hello")], {}),
     "prompt": ([message("user", "Hello")], {"add_generation_prompt": True}),
     "system": ([message("system", " Be brief.\n"), message("user", "Hi\nthere")], {"add_generation_prompt": True}),
-    "turns": ([message("system", "S"), message("user", "q1"), message("assistant", "a1"), message("user", "q2"),
-               message("assistant", "a2\n"), message("user", "q3")], {"add_generation_prompt": True}),
-    "unicode": ([message("user", "  日本語 🙂 <b>&'\"\\ \t\u00a0 \n"), message("assistant", " o\u0301k {{ x }} \n\n"),
-                 message("user", "\n\nété\r\n<|im_end|>")], {"add_generation_prompt": True}),
+    "turns": (
+        [
+            message("system", "S"),
+            message("user", "q1"),
+            message("assistant", "a1"),
+            message("user", "q2"),
+            message("assistant", "a2\n"),
+            message("user", "q3"),
+        ],
+        {"add_generation_prompt": True},
+    ),
+    "unicode": (
+        [
+            message("user", "  日本語 🙂 <b>&'\"\\ \t\u00a0 \n"),
+            message("assistant", " o\u0301k {{ x }} \n\n"),
+            message("user", "\n\nété\r\n<|im_end|>"),
+        ],
+        {"add_generation_prompt": True},
+    ),
     "prefill": ([message("user", "Count"), message("assistant", "1, 2,")], {}),
     "continued": ([message("user", "Count"), message("assistant", "1, 2, ")], {"continue_final_message": True}),
     "tools": ([message("user", "Weather?")], {"tools": tools, "add_generation_prompt": True}),
-    "call": ([message("system", "S"), message("user", "W?"), message("assistant", "", tool_calls=calls(
-        {"city": "Zürich", "days": 2.0, "unit": None})), result, message("assistant", "Clear."), message("user", "Thx")],
-        {"tools": tools, "add_generation_prompt": True}),
-    "null": ([message("user", "W?"), message("assistant", None, tool_calls=calls("{\"city\": \"Bern\"}")), result,
-              result], {"add_generation_prompt": True}),
-    "thinking": ([message("user", "q"), message("assistant", "<think>\nr\n</think>\n\na"), message("user", "q2"),
-                  message("assistant", "b", reasoning_content="because")], {}),
-    "variables": ([message("user", "q")], {"add_generation_prompt": True, "enable_thinking": False,
-                                           "reasoning_effort": "high", "date_string": "1 Jan 2000", "cls_token": "§"}),
+    "call": (
+        [
+            message("system", "S"),
+            message("user", "W?"),
+            message("assistant", "", tool_calls=calls({"city": "Zürich", "days": 2.0, "unit": None})),
+            result,
+            message("assistant", "Clear."),
+            message("user", "Thx"),
+        ],
+        {"tools": tools, "add_generation_prompt": True},
+    ),
+    "null": (
+        [message("user", "W?"), message("assistant", None, tool_calls=calls('{"city": "Bern"}')), result, result],
+        {"add_generation_prompt": True},
+    ),
+    "thinking": (
+        [
+            message("user", "q"),
+            message("assistant", "<think>\nr\n</think>\n\na"),
+            message("user", "q2"),
+            message("assistant", "b", reasoning_content="because"),
+        ],
+        {},
+    ),
+    "variables": (
+        [message("user", "q")],
+        {
+            "add_generation_prompt": True,
+            "enable_thinking": False,
+            "reasoning_effort": "high",
+            "date_string": "1 Jan 2000",
+            "cls_token": "§",
+        },
+    ),
     "parts": ([message("user", [{"type": "text", "text": " look "}, {"type": "image"}])], {}),
     "same role": ([message("user", "a"), message("user", "b")], {}),
     "late system": ([message("user", "a"), message("system", "b"), message("user", "c")], {}),
@@ -102,7 +143,9 @@ context = {
 def expression(source):
     try:
         template = chat_template_utils._compile_jinja_template(source)
-        return {"text": template.render(messages=[], tools=None, documents=None, add_generation_prompt=False, **context)}
+        return {
+            "text": template.render(messages=[], tools=None, documents=None, add_generation_prompt=False, **context)
+        }
     except Exception as e:  # whatever a template raises
         return {"error": f"{type(e).__name__}: {e}"[:80]}
 

@@ -1,4 +1,5 @@
-"""Records what Hugging Face's tokenizers (0.23.3) makes of the lines of corpus.py, with SmolLM2's tokenizer and the small ones of styles.py.
+"""Records what Hugging Face's tokenizers (0.23.3) makes of the lines of corpus.py, with SmolLM2's tokenizer and the
+small ones of styles.py.
 
     pip install tokenizers==0.23.3
     python llm/tokenizer/testdata/record.py [--train] [--lines N --seed N --out FOLDER]
@@ -10,10 +11,9 @@ import gzip
 import json
 import pathlib
 
-import tokenizers
-
 import corpus
 import styles
+import tokenizers
 
 HERE = pathlib.Path(__file__).parent
 SMOLLM2 = HERE.parent.parent / "models" / "smollm2" / "tokenizer.json"

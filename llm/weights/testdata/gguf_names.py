@@ -5,7 +5,9 @@ from collections import Counter, defaultdict
 from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES
 from gguf.tensor_mapping import TensorNameMap
 
-names = defaultdict(dict)  # module of PyTorch -> architecture -> name in the file; the last entry holds, as in TensorNameMap
+names = defaultdict(
+    dict
+)  # module of PyTorch -> architecture -> name in the file; the last entry holds, as in TensorNameMap
 for arch in MODEL_ARCH:
     blocks = dict(TensorNameMap.block_mappings_cfg)
     blocks.update(TensorNameMap.arch_block_mappings_cfg.get(arch, {}))
@@ -16,7 +18,8 @@ for arch in MODEL_ARCH:
                 for module in modules:
                     names[module][MODEL_ARCH_NAMES[arch]] = name
 
-print(f"# Modules of PyTorch and their names in GGUF files, from gguf-py {importlib.metadata.version('gguf')} (MIT licence)")
+print("# Modules of PyTorch and their names in GGUF files, "
+    f"from gguf-py {importlib.metadata.version('gguf')} (MIT licence)")
 print("# by testdata/gguf_names.py. A line: the name, then the modules; or, of one architecture that differs: @, the")
 print("# architecture, the name, the module. N is the number of the layer.")
 common, other = defaultdict(list), []

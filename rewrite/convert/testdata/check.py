@@ -3,9 +3,9 @@
     check.py < LINES
 
 Each line is a model, the model that it was made from, and the folder of a recorded case (input_0.pb, ..., output_0.pb,
-...) or nothing, with tabs between them. Every model goes through onnx.checker with full shape inference; one with a case is
-run by onnx's reference evaluator, too, which must give what is recorded. What fails is printed, unless the model that it was
-made from fails, too.
+...) or nothing, with tabs between them. Every model goes through onnx.checker with full shape inference; one with a
+case is run by onnx's reference evaluator, too, which must give what is recorded. What fails is printed, unless the
+model that it was made from fails, too.
 """
 
 import pathlib

@@ -2,8 +2,8 @@
 
     older.py OUT_DIR
 
-makes OUT_DIR/<name>/model.onnx and OUT_DIR/<name>/test_data_set_0/input_<i>.pb, output_<i>.pb. The standard's node tests
-have the newest version of every op alone.
+makes OUT_DIR/<name>/model.onnx and OUT_DIR/<name>/test_data_set_0/input_<i>.pb, output_<i>.pb. The standard's node
+tests have the newest version of every op alone.
 """
 
 import pathlib
@@ -51,7 +51,9 @@ def save(name, opset, nodes, inputs, outputs=("y",), functions=(), constants=())
     onnx.save(model, folder / "model.onnx")
     for prefix, arrays in (("input", inputs.values()), ("output", results)):
         for i, a in enumerate(arrays):
-            (folder / "test_data_set_0" / f"{prefix}_{i}.pb").write_bytes(numpy_helper.from_array(a).SerializeToString())
+            (folder / "test_data_set_0" / f"{prefix}_{i}.pb").write_bytes(
+                numpy_helper.from_array(a).SerializeToString()
+            )
 
 
 def one(name, opset, op, inputs, constants=(), outputs=("y",), **attributes):
@@ -104,7 +106,15 @@ def images():
     one("roi_align", 15, "RoiAlign", {"x": x}, rois, output_height=2, output_width=2, sampling_ratio=2)
     scales = {"none_roi": ints([]), "scales": ints([1, 1, 2, 1.5], np.float32)}
     one("resize", 13, "Resize", {"x": x}, scales, mode="linear")
-    one("resize_nearest", 13, "Resize", {"x": x}, scales, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    one(
+        "resize_nearest",
+        13,
+        "Resize",
+        {"x": x},
+        scales,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     one("pad", 13, "Pad", {"x": x}, {"pads": ints([0, 0, 1, 2, 0, 0, 3, 0]), "value": ints(1.5, np.float32)})
 
 
@@ -136,10 +146,16 @@ def indices():
 def nested():
     """Reductions in the branches of an If and in a Loop, and in functions that take the axes as an attribute."""
     then = helper.make_graph(
-        [helper.make_node("ReduceMax", ["x"], ["t"], name="then", axes=[1])], "then", [], [helper.make_empty_tensor_value_info("t")]
+        [helper.make_node("ReduceMax", ["x"], ["t"], name="then", axes=[1])],
+        "then",
+        [],
+        [helper.make_empty_tensor_value_info("t")],
     )
     other = helper.make_graph(
-        [helper.make_node("ReduceMin", ["x"], ["e"], name="else", axes=[1])], "else", [], [helper.make_empty_tensor_value_info("e")]
+        [helper.make_node("ReduceMin", ["x"], ["e"], name="else", axes=[1])],
+        "else",
+        [],
+        [helper.make_empty_tensor_value_info("e")],
     )
     node = helper.make_node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=other)
     save("if", 16, [node], {"x": floats(3, 4), "c": np.array(True)})

@@ -1,13 +1,17 @@
-"""The kernels of RMSNorm, AddRMSNorm, GLU, RotaryEmbedding, NormRotary and TopKRouter beside those that people use today, in one run.
+"""The kernels of RMSNorm, AddRMSNorm, GLU, RotaryEmbedding, NormRotary and TopKRouter beside those that people use
+today, in one run.
+
+In fused/kernels/cuda:
 
     nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Xcompiler -fPIC -shared -I.. \
-        rms_norm.cu glu.cu rotary*.cu norm_rotary.cu topk_router.cu device.cu -o libmemory_bound.so    (in fused/kernels/cuda)
+        rms_norm.cu glu.cu rotary*.cu norm_rotary.cu topk_router.cu device.cu -o libmemory_bound.so
     python memory_bound_peers.py ./libmemory_bound.so [OTHER.so ...] [--json FILE] [--rounds 5] [--ops rmsnorm,router]
         [--tokens 1,64] [--no-compile]
 
-Peers: torch.compile, F.rms_norm, a Triton kernel of each op, and Liger and triton_kernels where they are installed. Other
-builds of ours are contenders too, under the names of their files, but no peers. A time is that of a CUDA graph of n times [read of 192 MiB that empties L2, call], less that of the reads alone, over n. Every round times each
-contender once, one after the other; the number is the median of the rounds. Ours is also checked against torch in float32.
+Peers: torch.compile, F.rms_norm, a Triton kernel of each op, and Liger and triton_kernels where they are installed.
+Other builds of ours are contenders too, under the names of their files, but no peers. A time is that of a CUDA graph of
+n times [read of 192 MiB that empties L2, call], less that of the reads alone, over n. Every round times each contender
+once, one after the other; the number is the median of the rounds. Ours is also checked against torch in float32.
 """
 import argparse
 import ctypes
@@ -47,9 +51,27 @@ class NormRotaryArgs(ctypes.Structure):
 
 
 class RouterArgs(ctypes.Structure):
-    _fields_ = [("logits", V), ("bias", V), ("weights", V), ("ids", V), ("scratch", V), ("rows", Z), ("experts", Z),
-                ("top_k", Z), ("logits_type", I), ("bias_type", I), ("score", I), ("top_k_first", I), ("groups", Z),
-                ("group_top_k", Z), ("top2_sum", I), ("excluded_score", R), ("renormalize", I), ("epsilon", R), ("scale", R)]
+    _fields_ = [
+        ("logits", V),
+        ("bias", V),
+        ("weights", V),
+        ("ids", V),
+        ("scratch", V),
+        ("rows", Z),
+        ("experts", Z),
+        ("top_k", Z),
+        ("logits_type", I),
+        ("bias_type", I),
+        ("score", I),
+        ("top_k_first", I),
+        ("groups", Z),
+        ("group_top_k", Z),
+        ("top2_sum", I),
+        ("excluded_score", R),
+        ("renormalize", I),
+        ("epsilon", R),
+        ("scale", R),
+    ]
 
 
 TOP_K = 8
@@ -203,13 +225,33 @@ def router_contenders(op, tokens, experts, libraries):
     weights = torch.empty(tokens, TOP_K, device="cuda")
     ids = torch.empty(tokens, TOP_K, device="cuda", dtype=torch.int64)
     peer_weights, peer_ids = torch.empty_like(weights), torch.empty_like(ids)
-    args = RouterArgs(logits.data_ptr(), bias.data_ptr() if grouped else None, weights.data_ptr(), ids.data_ptr(), None, tokens,
-                      experts, TOP_K, 0 if grouped else BF16, 0, 1 if grouped else 0, 0, 8 if grouped else 1, 4 if grouped else 1, 1,
-                      0, 1, 1e-20 if grouped else 0, 2.5 if grouped else 1)
+    args = RouterArgs(
+        logits.data_ptr(),
+        bias.data_ptr() if grouped else None,
+        weights.data_ptr(),
+        ids.data_ptr(),
+        None,
+        tokens,
+        experts,
+        TOP_K,
+        0 if grouped else BF16,
+        0,
+        1 if grouped else 0,
+        0,
+        8 if grouped else 1,
+        4 if grouped else 1,
+        1,
+        0,
+        1,
+        1e-20 if grouped else 0,
+        2.5 if grouped else 1,
+    )
     args.tensors = ids, bias  # ours writes to ids as long as args is there
     calls = all_of(libraries, "MojoCudaTopKRouter", ctypes.byref(args))
     if not grouped:
-        calls["triton"] = lambda: router_kernel[(tokens,)](logits, peer_weights, peer_ids, E=experts, K=TOP_K, num_warps=1)
+        calls["triton"] = lambda: router_kernel[(tokens,)](
+            logits, peer_weights, peer_ids, E=experts, K=TOP_K, num_warps=1
+        )
         try:
             from triton_kernels.topk import topk
             calls["triton_kernels"] = lambda: topk(logits, TOP_K, apply_softmax=True)
@@ -227,7 +269,13 @@ def contenders(op, tokens, width, libraries):
     warps = 8 if width > 2048 else 4
     if op in ("rmsnorm", "add_rmsnorm"):
         add = op == "add_rmsnorm"
-        x, r, w, y, s = random(tokens, width), random(tokens, width), random(width), random(tokens, width), random(tokens, width)
+        x, r, w, y, s = (
+            random(tokens, width),
+            random(tokens, width),
+            random(width),
+            random(tokens, width),
+            random(tokens, width),
+        )
         ours, peer_y, peer_s = [y, s] if add else [y], torch.empty_like(y), torch.empty_like(s)
         args = RMSNormArgs(x.data_ptr(), r.data_ptr(), w.data_ptr(), y.data_ptr(), s.data_ptr(), tokens, width, EPSILON,
                            1, BF16, BF16)
@@ -252,9 +300,12 @@ def contenders(op, tokens, width, libraries):
         g, u, y = random(tokens, width), random(tokens, width), random(tokens, width)
         ours, peer_y, operands, define = [y], torch.empty_like(y), (g, u), swiglu
         args = GLUArgs(g.data_ptr(), u.data_ptr(), y.data_ptr(), tokens * width, BF16, 0, 1, 0, 0)
-        calls = {**all_of(libraries, "MojoCudaGLU", ctypes.byref(args)),
-                 "triton": lambda: glu_kernel[(triton.cdiv(tokens * width, 1024),)](g, u, peer_y, tokens * width, BLOCK=1024,
-                                                                                   num_warps=4)}
+        calls = {
+            **all_of(libraries, "MojoCudaGLU", ctypes.byref(args)),
+            "triton": lambda: glu_kernel[(triton.cdiv(tokens * width, 1024),)](
+                g, u, peer_y, tokens * width, BLOCK=1024, num_warps=4
+            ),
+        }
         try:
             from liger_kernel.ops.swiglu import LigerSiLUMulFunction as Liger
             calls["liger"] = lambda: Liger.apply(g, u)
@@ -368,15 +419,25 @@ def main():
         for _ in range(rounds):
             for name, graph in graphs.items():
                 pairs = [(replay(empty), replay(graph)) for _ in range(replays)]
-                times[name].append((statistics.median(b for _, b in pairs) - statistics.median(a for a, _ in pairs)) / n)
+                times[name].append(
+                    (statistics.median(b for _, b in pairs) - statistics.median(a for a, _ in pairs)) / n
+                )
         return {name: statistics.median(t) for name, t in times.items()}
 
     large = torch.randn(2**29, device="cuda")
     rate = large.numel() * 4 / time({"read": graph_of(lambda: read(large), flush, n)}, 3)["read"] / 1e6
-    del large
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}, read {rate:.2f} TB/s")
+    large = None  # its memory is free again
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}, read {rate:.2f} TB/s"
+    )
     ops = options.ops.split(",")
-    cases = [(op, int(t), width) for t in options.tokens.split(",") for width in (4096, 7168, 2048) for op in ops if op != "router"]
+    cases = [
+        (op, int(t), width)
+        for t in options.tokens.split(",")
+        for width in (4096, 7168, 2048)
+        for op in ops
+        if op != "router"
+    ]
     if "router" in ops:
         cases += [(op, int(t), experts) for t in options.router_tokens.split(",")
                   for op, experts in (("router", 128), ("router", 256), ("router_groups", 256))]

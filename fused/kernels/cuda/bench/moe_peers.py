@@ -36,7 +36,6 @@ import time
 import torch
 import torch.nn.functional as F
 import triton
-
 import triton_moe
 from memory_bound_peers import graph_of, launch, read_kernel, replay
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the GGUF files of the tests with gguf-py, and what gguf-py dequantises them to (see tools/requirements/weights.txt).
+"""Writes the GGUF files of the tests with gguf-py, and what gguf-py dequantises them to (see
+tools/requirements/weights.txt).
 
     make.py            writes into its own folder
 
-expected.txt lists each tensor: file, name, type, shape, and the SHA-256 of its elements in float32, little-endian, with every
-NaN of a quantised type replaced by 0x7fc00000: which NaN arithmetic makes is the processor's choice.
+expected.txt lists each tensor: file, name, type, shape, and the SHA-256 of its elements in float32, little-endian, with
+every NaN of a quantised type replaced by 0x7fc00000: which NaN arithmetic makes is the processor's choice.
 """
 
 import hashlib
@@ -20,10 +21,20 @@ HERE = pathlib.Path(__file__).parent
 rng = np.random.default_rng(8)
 warnings.simplefilter("ignore")  # of overflows and NaN, which are wanted
 
-# Zeros, the least and the largest subnormal, the least normal, the largest number, one, a third, infinities, quiet and signalling NaN.
+# Zeros, the least and the largest subnormal, the least normal, the largest number, one, a third, infinities, quiet and
+# signalling NaN.
 SCALES = np.array([0x0000, 0x8000, 0x0001, 0x8001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00, 0xBC00, 0x3555, 0xB555,
                    0x7C00, 0xFC00, 0x7E00, 0x7C01], "<u2")
-PLACES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}
+PLACES = {
+    T.Q4_0: [0],
+    T.Q4_1: [0, 2],
+    T.Q5_0: [0],
+    T.Q5_1: [0, 2],
+    T.Q8_0: [0],
+    T.Q4_K: [0, 2],
+    T.Q5_K: [0, 2],
+    T.Q6_K: [208],
+}
 
 
 def blocks(qtype, n):
@@ -47,12 +58,21 @@ def types():
         w.add_tensor(qtype.name, blocks(qtype, rows * across).reshape(rows, across * size), raw_dtype=qtype)
     halves = np.concatenate([np.arange(0, 0x10000, 37), SCALES]).astype("<u2")
     w.add_tensor("F16", halves.view("<f2"))
-    w.add_tensor("BF16", np.concatenate([halves, [0x7F80, 0xFF80, 0x7F81, 0xFFFF]]).astype("<u2").view(np.uint8), raw_dtype=T.BF16)
+    w.add_tensor(
+        "BF16",
+        np.concatenate([halves, [0x7F80, 0xFF80, 0x7F81, 0xFFFF]]).astype("<u2").view(np.uint8),
+        raw_dtype=T.BF16,
+    )
     w.add_tensor("F32", np.array([[0, 0x80000000, 1], [0x7F7FFFFF, 0xFF800000, 0x7F800001]], "<u4").view("<f4"))
     w.add_tensor("F64", np.array([0, -0.0, 1 / 3, 1e300, -1e300, 1e-310, 1e-46, 5e-46, 16777217, np.inf, -np.inf]))
     for t in (np.int8, np.int16, np.int32, np.int64):
         i = np.iinfo(t)
-        w.add_tensor(f"I{i.bits}", np.array([i.min, i.min + 1, -1, 0, 1, i.max - 1, i.max] + ([2**24 + 1, 2**24 + 3] if i.bits > 16 else []), t))
+        w.add_tensor(
+            f"I{i.bits}",
+            np.array(
+                [i.min, i.min + 1, -1, 0, 1, i.max - 1, i.max] + ([2**24 + 1, 2**24 + 3] if i.bits > 16 else []), t
+            ),
+        )
     w.add_tensor("dims", np.arange(24, dtype="<f4").reshape(2, 3, 4))
     w.add_tensor("scalar", np.array([2.5], "<f4"), raw_shape=())
     w.add_tensor("empty", np.zeros((0, 4), "<f4"))
@@ -121,7 +141,9 @@ def expected():
             if t.tensor_type in PLACES:
                 values[(values & 0x7FFFFFFF) > 0x7F800000] = 0x7FC00000
             shape = "x".join(str(d) for d in reversed(t.shape.tolist())) or "scalar"
-            lines.append(f"{path.name} {t.name} {t.tensor_type.name} {shape} {hashlib.sha256(values.tobytes()).hexdigest()}\n")
+            lines.append(
+                f"{path.name} {t.name} {t.tensor_type.name} {shape} {hashlib.sha256(values.tobytes()).hexdigest()}\n"
+            )
     (HERE / "expected.txt").write_text("".join(lines))
 
 

@@ -4,8 +4,8 @@ tools/requirements/weights.txt).
 
     make.py            writes into its own folder
 
-expected.txt lists each tensor: file, name, type, shape, and the SHA-256 of its elements in float32, little-endian, with every
-NaN replaced by 0x7fc00000: libraries choose different ones when they convert.
+expected.txt lists each tensor: file, name, type, shape, and the SHA-256 of its elements in float32, little-endian, with
+every NaN replaced by 0x7fc00000: libraries choose different ones when they convert.
 """
 
 import hashlib
@@ -23,7 +23,10 @@ BYTES = torch.arange(256, dtype=torch.uint8)
 
 def types():
     tensors = {
-        "F64": torch.tensor([0, -0.0, 1 / 3, 1e300, -1e300, 1e-310, 1e-46, 5e-46, 16777217, float("inf"), float("-inf"), float("nan")], dtype=torch.float64),
+        "F64": torch.tensor(
+            [0, -0.0, 1 / 3, 1e300, -1e300, 1e-310, 1e-46, 5e-46, 16777217, float("inf"), float("-inf"), float("nan")],
+            dtype=torch.float64,
+        ),
         "F32": torch.tensor([[0, -0.0, 1e-45], [3.4e38, float("-inf"), float("nan")]]),
         "F16": torch.arange(0, 0x10000, 97).to(torch.uint16).view(torch.float16),
         "BF16": torch.arange(0, 0x10000, 97).to(torch.uint16).view(torch.bfloat16),
@@ -47,7 +50,10 @@ def types():
 
 def sharded():
     shards = {
-        "model-00001-of-00002.safetensors": {"a": torch.full((2, 2), 1.0), "b": torch.full((3,), 2.0, dtype=torch.bfloat16)},
+        "model-00001-of-00002.safetensors": {
+            "a": torch.full((2, 2), 1.0),
+            "b": torch.full((3,), 2.0, dtype=torch.bfloat16),
+        },
         "model-00002-of-00002.safetensors": {"c": torch.full((4,), 3.0)},
     }
     for name, tensors in shards.items():
@@ -70,7 +76,9 @@ def expected(tensors):
         values = np.ascontiguousarray(values, "<f4").reshape(-1).view("<u4").copy()
         values[(values & 0x7FFFFFFF) > 0x7F800000] = 0x7FC00000
         shape = "x".join(str(d) for d in t.shape) or "scalar"
-        lines.append(f"types.safetensors {name} {spelled[name]} {shape} {hashlib.sha256(values.tobytes()).hexdigest()}\n")
+        lines.append(
+            f"types.safetensors {name} {spelled[name]} {shape} {hashlib.sha256(values.tobytes()).hexdigest()}\n"
+        )
     (HERE / "expected.txt").write_text("".join(lines))
 
 

@@ -1,4 +1,5 @@
-"""Records which characters Oniguruma has in a class: as Hugging Face's tokenizers (0.23.3) split the text of all of them.
+"""Records which characters Oniguruma has in a class: as Hugging Face's tokenizers (0.23.3) split the text of all of
+them.
 
     pip install tokenizers==0.23.3
     python llm/tokenizer/internal/onig/testdata/record.py
@@ -48,8 +49,8 @@ def digest(pattern, text):
     spans = []
     for run, _ in split.pre_tokenize_str(text):
         a, b = ord(run[0]), ord(run[-1])
-        for a, b in [(a, b)] if b < 0xD800 or a > 0xDFFF else [(a, 0xD7FF), (0xE000, b)]:
-            spans.append(f"{a:x}-{b:x}")
+        for first, last in [(a, b)] if b < 0xD800 or a > 0xDFFF else [(a, 0xD7FF), (0xE000, b)]:
+            spans.append(f"{first:x}-{last:x}")
     return hashlib.sha256(";".join(spans).encode()).hexdigest()[:16]
 
 
