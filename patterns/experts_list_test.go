@@ -40,9 +40,9 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
 	}
-	e, _, why := moe.Behind(f.view, list[0])
+	e, reason := moe.Behind(f.view, list[0])
 	if e == nil {
-		return nil, why
+		return nil, reason.Error()
 	}
 	return f.expertsMatch(e), ""
 }

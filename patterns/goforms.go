@@ -1,6 +1,7 @@
 package patterns
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -62,8 +63,9 @@ func (f *finder) take(m *Match) {
 }
 
 // note records why something that looks like the pattern is none; anchor is where somebody would ask.
-func (f *finder) note(pattern string, anchor *onnx.Node, at *onnx.Node, why string) {
-	f.notes = append(f.notes, &match.Miss{Pattern: pattern, Anchor: anchor, Reason: reason.New("", at, "%s", why)})
+func (f *finder) note(pattern string, anchor *onnx.Node, why *reason.Reason) {
+	why.Node = cmp.Or(why.Node, anchor)
+	f.notes = append(f.notes, &match.Miss{Pattern: pattern, Anchor: anchor, Reason: why})
 }
 
 // replacementBuilder makes the Replacement of a Match in Go.

@@ -20,9 +20,9 @@ func findExperts(f *finder) []*Match {
 	g := f.view
 	var matches []*Match
 	for _, r := range router.All(g) {
-		e, at, why := moe.Behind(g, r)
+		e, why := moe.Behind(g, r)
 		if e == nil {
-			f.note(moeForm.name, r.TopK, at, why)
+			f.note(moeForm.name, r.TopK, why)
 			continue
 		}
 		matches = append(matches, f.expertsMatch(e))

@@ -19,7 +19,7 @@ func (b *mixture) regions() (list []*moe.Region, whys []string) {
 		if found, why := moe.Regions(g, r, nil); len(found) > 0 {
 			list = append(list, found[0])
 		} else {
-			whys = append(whys, why)
+			whys = append(whys, why.Error())
 		}
 	}
 	return list, whys

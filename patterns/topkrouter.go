@@ -19,12 +19,9 @@ func findRouters(f *finder) []*Match {
 		if slices.ContainsFunc(r.Cut(), func(v *onnx.Value) bool { return v != nil && f.written[v] }) {
 			continue
 		}
-		found, v, at, why := router.Read(f.view, r)
+		found, v, why := router.Read(f.view, r)
 		if found == nil {
-			if at == nil {
-				at = r.TopK
-			}
-			f.note(routerForm.name, r.TopK, at, why)
+			f.note(routerForm.name, r.TopK, why)
 			continue
 		}
 		list = append(list, f.replaceRouter(found, v))

@@ -163,7 +163,7 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			continue
 		}
 		found[m.Anchor] = append(found[m.Anchor], explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
-			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Code: m.Reason.Code, Hint: hintOf(m.Reason)})
+			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Code: m.Reason.Code, Hint: m.Reason.Code.Hint()})
 	}
 	var list []explanation
 	for _, n := range f.Graph.Nodes {

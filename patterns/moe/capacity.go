@@ -1,22 +1,22 @@
 package moe
 
 import (
-	"fmt"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // countsTokens reports whether a region counts tokens one after the other, as mixtures do whose experts take so many tokens and drop
 // the rest. How many is a number that no run with a few tokens meets, so that no check on such runs would tell; counts of experts,
 // as of the tokens that each of them gets, are none of this.
-func countsTokens(g *match.View, reg *Region) (at *onnx.Node, why string) {
+func countsTokens(g *match.View, reg *Region) (why *reason.Reason) {
 	reg.eachNode(func(n *onnx.Node) {
-		if n.Is("CumSum") && at == nil && alongTokens(g, n) {
-			at, why = n, fmt.Sprintf("%q counts the tokens of an expert: those over a capacity may be dropped, and mojo.MoE drops none", n.Outputs[0].Name)
+		if n.Is("CumSum") && why == nil && alongTokens(g, n) {
+			why = reason.New(reason.Capacity, n, "%q counts the tokens of an expert: those over a capacity may be dropped, and mojo.MoE drops none",
+				n.Outputs[0].Name)
 		}
 	})
-	return at, why
+	return why
 }
 
 // alongTokens reports whether the axis of a CumSum is not known to have one size for any number of tokens.

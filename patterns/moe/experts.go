@@ -2,11 +2,10 @@ package moe
 
 import (
 	"cmp"
-	"fmt"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 )
 
@@ -34,68 +33,68 @@ type Stack struct {
 	InOut  bool    // a matrix is stored as [in, out], and not as [out, in] like those of torch.nn.Linear
 }
 
-// Behind finds the experts that a router chooses; where and why not otherwise.
-func Behind(g *match.View, r *router.Routing) (e *Experts, at *onnx.Node, why string) {
+// Behind finds the experts that a router chooses; why not otherwise.
+func Behind(g *match.View, r *router.Routing) (e *Experts, why *reason.Reason) {
 	regions, why := Regions(g, r, nil)
 	if len(regions) == 0 {
-		return nil, r.TopK, why
+		return nil, why
 	}
-	if e, at, why = expertsAmong(g, regions); e != nil || r.K > 1 {
-		return e, at, why
+	if e, why = expertsAmong(g, regions); e != nil || r.K > 1 {
+		return e, why
 	}
 	// Where each token goes to one expert, rows in the order of the experts look like the sums for the tokens.
 	for range maxEnds {
 		if regions, _ = Regions(g, r, regions[0].Y.Producer); len(regions) == 0 {
 			break
 		}
-		if e, _, _ := expertsAmong(g, regions); e != nil {
-			return e, nil, ""
+		if e, _ := expertsAmong(g, regions); e != nil {
+			return e, nil
 		}
 	}
-	return nil, at, why
+	return nil, why
 }
 
 // expertsAmong finds the experts of one of the regions, which have one y.
-func expertsAmong(g *match.View, regions []*Region) (e *Experts, at *onnx.Node, why string) {
+func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Reason) {
 	for _, reg := range regions {
-		if at, why := countsTokens(g, reg); at != nil {
-			return nil, at, why
+		if why := countsTokens(g, reg); why != nil {
+			return nil, why
 		}
-		e, reason := expertsIn(g, reg)
+		e, unread := expertsIn(g, reg)
 		if e != nil {
-			return e, nil, ""
+			return e, nil
 		}
-		if why = cmp.Or(why, reason); reg.sure {
-			why = reason
+		if why = cmp.Or(why, unread); reg.sure {
+			why = unread
 			break
 		}
 	}
-	r := regions[0]
-	return nil, r.Y.Producer, cmp.Or(why, fmt.Sprintf("the weights of %d experts are not found among what is multiplied with the tokens", r.Routing.Experts))
+	why.Node = regions[0].Y.Producer
+	return nil, why
 }
 
 // expertsIn finds the experts of a region; why not otherwise.
-func expertsIn(g *match.View, reg *Region) (e *Experts, why string) {
+func expertsIn(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	if e, why = readExperts(g, reg); e == nil {
 		return nil, why
 	}
-	if why = e.unsaid(g); why != "" {
+	if why = e.unsaid(g); why != nil {
 		return nil, why
 	}
-	return e, ""
+	return e, nil
 }
 
 // unsaid says what the op cannot say about the experts, or what is not known about them; nothing where it can.
-func (e *Experts) unsaid(g *match.View) string {
+func (e *Experts) unsaid(g *match.View) *reason.Reason {
 	if e.GateUp == nil && e.Gate.InOut != e.Up.InOut {
-		return "the weights of gate and up are stored in different layouts"
+		return reason.New(reason.ExpertWeights, nil, "the weights of gate and up are stored in different layouts")
 	}
 	if r := e.Routing; r.Weights == nil && !gatesHold(g, r) {
-		return "the gates of the experts are not known to be zero for those that a token does not go to"
+		return reason.New(reason.Unknown, nil, "the gates of the experts are not known to be zero for those that a token does not go to")
 	}
 	rank, _ := g.Facts.Rank(e.Y)
 	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X, e.Y) {
-		return ""
+		return nil
 	}
 	e.Shape = make([]int64, rank)
 	open := 0
@@ -107,7 +106,7 @@ func (e *Experts) unsaid(g *match.View) string {
 		}
 	}
 	if open > 1 || rank == 0 {
-		return fmt.Sprintf("the tokens %q and the result %q have different shapes", e.X.Name, e.Y.Name)
+		return reason.New(reason.Experts, nil, "the tokens %q and the result %q have different shapes", e.X.Name, e.Y.Name)
 	}
-	return ""
+	return nil
 }

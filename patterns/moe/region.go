@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -35,9 +36,9 @@ const (
 
 // Regions finds the region behind a routing; why not otherwise. Where something may be a base there are several, all with the same y:
 // the one without a base is the last. They end behind a node, if one is given.
-func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Region, why string) {
+func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Region, why *reason.Reason) {
 	if r.Weights == nil && r.Dense == nil {
-		return nil, "the chosen experts have no weights"
+		return nil, reason.New(reason.NoRegion, r.TopK, "the chosen experts have no weights")
 	}
 	k := &regionSeeker{g: g, r: r, bits: map[*onnx.Value]uint8{}, behind: behind}
 	if list, why = k.ends(); len(list) == 0 {
@@ -48,7 +49,7 @@ func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Regio
 		k.fill(reg, reg.Y)
 		slices.SortFunc(reg.Nodes, func(a, b *onnx.Node) int { return cmp.Compare(g.Position(a), g.Position(b)) })
 	}
-	return list, ""
+	return list, nil
 }
 
 // regionSeeker looks for the region of one routing.
@@ -73,7 +74,7 @@ func (k *regionSeeker) isChoice(v *onnx.Value) bool {
 // ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes through, and that
 // depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for each token, too, and so has what is
 // between the products where each token goes to one expert.)
-func (k *regionSeeker) ends() (list []*Region, why string) {
+func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 	g, r := k.g, k.r
 	need := fromWeights | fromIDs
 	k.mark(r.IDs, fromIDs)
@@ -113,28 +114,27 @@ func (k *regionSeeker) ends() (list []*Region, why string) {
 			if bits&need != need || h == 0 || k.behind != nil && g.Position(n) <= g.Position(k.behind) || !k.joins(v) {
 				continue
 			}
-			var reason string
+			var none *reason.Reason
 			for _, base := range append(k.bases(v, h), nil) {
 				var x *onnx.Value
-				if x, reason = k.begin(v, base, h); x != nil {
+				if x, none = k.begin(v, base, h); x != nil {
 					list = append(list, &Region{Routing: r, X: x, Y: v, Base: base, Hidden: h, inside: map[*onnx.Node]bool{}})
 				}
 			}
 			if len(list) > 0 {
-				return list, ""
+				return list, nil
 			}
-			if tried++; why == "" || why == noTokens {
-				why = reason
+			if tried++; why == nil || why.Code == reason.NoTokens {
+				why = none
 			}
 			if tried == maxEnds {
 				return nil, why
 			}
 		}
 	}
-	return nil, cmp.Or(why, "what depends on the choice of experts does not come together in one value with a row for each token")
+	return nil, cmp.Or(why, reason.New(reason.NoRegion, r.TopK,
+		"what depends on the choice of experts does not come together in one value with a row for each token"))
 }
-
-const noTokens = "the result does not depend on the tokens"
 
 func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
 	if k.bits[v] == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // maxNamed bounds the values that a reason names.
@@ -15,7 +16,7 @@ const maxNamed = 4
 
 // begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from besides
 // the choice and a base, if there is one, with two products at least between them.
-func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why string) {
+func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why *reason.Reason) {
 	g := k.g
 	read, inBodies := 0, 0            // the products between y and the base, which may be x as well
 	open := map[*onnx.Value]int{y: 0} // read by the nodes behind; to the number of products on the way from y
@@ -52,15 +53,15 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		}
 		if len(open) == 0 {
 			if max(read, inBodies) >= expertProducts {
-				return base, ""
+				return base, nil
 			}
-			return nil, noTokens
+			return nil, reason.New(reason.NoTokens, k.r.TopK, "the result does not depend on the tokens")
 		}
 		least, most := depths(open)
 		if len(open) == 1 && least >= expertProducts && read == 0 {
 			for v := range open {
 				if k.rows(v) == hidden && k.bits[v] == 0 {
-					return v, ""
+					return v, nil
 				}
 			}
 		}
@@ -69,9 +70,9 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		}
 	}
 	if len(several) > 1 {
-		return nil, "the experts depend on more than one tensor: " + list(several)
+		return nil, reason.New(reason.NoRegion, k.r.TopK, "the experts depend on more than one tensor: %s", list(several))
 	}
-	return nil, "there is no tensor with a row for each token that the experts read"
+	return nil, reason.New(reason.NoRegion, k.r.TopK, "there is no tensor with a row for each token that the experts read")
 }
 
 func depths(open map[*onnx.Value]int) (least, most int) {

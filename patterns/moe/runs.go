@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -75,10 +76,10 @@ const (
 var errInconsistent = errors.New("its weights depend on which others are chosen")
 
 // callsOf probes a region. why says what speaks against its being experts with weights of their own.
-func callsOf(g *match.View, reg *Region) (p *expertProbe, why string) {
+func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 	r := reg.Routing
 	if r.K > maxChosen || r.Experts > maxExperts {
-		return &expertProbe{}, fmt.Sprintf("a token goes to %d of %d experts, which are more than can be told apart", r.K, r.Experts)
+		return &expertProbe{}, reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are more than can be told apart", r.K, r.Experts)
 	}
 	p = &expertProbe{Runner: probe.Runner{View: g}, reg: reg, activations: activationsIn(reg), numbers: numbersIn(g, reg),
 		byKey: map[string]int{}, levels: map[float64]float64{}, answers: make([]int, r.Experts),
@@ -87,7 +88,7 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why string) {
 		p.answers[e] = unasked
 	}
 	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {
-		return p, fmt.Sprintf("%d tokens of %d channels are not known, or too many to look at", p.tokens(), reg.Hidden)
+		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are not known, or too many to look at", p.tokens(), reg.Hidden)
 	}
 	if n := p.tokens() * int(r.K); n < int(r.Experts) { // fewer runs where there are more tokens
 		if p.World = 1; p.tokens() == 0 || p.tokens()*int(r.K+1)*int(reg.Hidden) > maxProbed/4 {
@@ -110,7 +111,7 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why string) {
 		for from := 1; from+hit <= int(r.Experts) && from < probeRuns; from++ {
 			if err := p.ask(p.window(from, hit)); errors.Is(err, errInconsistent) {
 				p.sure = true
-				return p, fmt.Sprintf("the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the weights of those that its "+
+				return p, reason.New(reason.Experts, nil, "the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the weights of those that its "+
 					"exporter saw chosen, whichever they are", r.Experts, len(p.calls), hit)
 			} else if err != nil {
 				return p, p.verdict(err)
@@ -118,14 +119,14 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why string) {
 		}
 		return p, p.verdict(nil)
 	}
-	if why := fixedCounts(p.View, reg); why != "" {
+	if why := fixedCounts(p.View, reg); why != nil {
 		return p, why
 	}
 	return p, p.verdict(err)
 }
 
 // fixedCounts reports whether the rows of all experts are split by sizes that do not depend on the choice.
-func fixedCounts(g *match.View, reg *Region) (why string) {
+func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 	for _, n := range reg.Nodes {
 		if !n.Is("Split") || n.AttrInt("axis", 0) != 0 || int64(len(n.Outputs)) != reg.Routing.Experts {
 			continue
@@ -135,26 +136,30 @@ func fixedCounts(g *match.View, reg *Region) (why string) {
 			sizes, _ = g.Ints(v)
 		}
 		if sizes != nil && reg.inside[match.Producer(n.Input(0))] {
-			return fmt.Sprintf("%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got when this was exported, "+
+			return reason.New(reason.FixedCounts, nil, "%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got when this was exported, "+
 				"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
 		}
 	}
-	return ""
+	return nil
 }
 
 // missesSome reports whether an error may be one of a graph that holds fewer experts than the router has.
 func (p *expertProbe) missesSome(err error) bool {
-	return !errors.As(err, new(probe.Unreadable)) && !errors.Is(err, errInconsistent)
+	return reason.As(err) == nil && !errors.Is(err, errInconsistent)
 }
 
 // verdict says what the answers make of the region; nothing where every expert has its weights.
-func (p *expertProbe) verdict(err error) string {
+func (p *expertProbe) verdict(err error) *reason.Reason {
 	switch {
 	case err != nil:
 		p.sure = errors.Is(err, errInconsistent)
-		return "the experts cannot be told apart: " + err.Error()
+		code := reason.Experts
+		if r := reason.As(err); r != nil {
+			code = r.Code
+		}
+		return reason.New(code, nil, "the experts cannot be told apart: %w", err)
 	case len(p.calls) == 0:
-		return "the experts multiply with no constant weights"
+		return reason.New(reason.Experts, nil, "the experts multiply with no constant weights")
 	}
 	var missing []string
 	held := 0
@@ -174,13 +179,14 @@ func (p *expertProbe) verdict(err error) string {
 		if len(missing) > 1 {
 			verb = "are"
 		}
-		return fmt.Sprintf("the router has %d experts, the graph holds %d: %s %s absent", len(p.answers), held, shortList(missing), verb)
+		return reason.New(reason.ExpertsAbsent, nil, "the router has %d experts, the graph holds %d: %s %s absent", len(p.answers), held,
+			shortList(missing), verb).With("experts", len(p.answers)).With("held", held)
 	case held < len(p.answers):
-		return fmt.Sprintf("the router has %d experts, of which only %d could be looked at", len(p.answers), held)
+		return reason.New(reason.Experts, nil, "the router has %d experts, of which only %d could be looked at", len(p.answers), held)
 	case p.unit == nil:
-		return "what the experts do between their products could not be looked at"
+		return reason.New(reason.Experts, nil, "what the experts do between their products could not be looked at")
 	}
-	return ""
+	return nil
 }
 
 // shortList writes a list of numbers that may be long.
@@ -214,7 +220,7 @@ func (p *expertProbe) tokens() int {
 func (p *expertProbe) ask(list []int) error {
 	k, tokens := int(p.reg.Routing.K), p.tokens()
 	if tokens == 0 {
-		return probe.NoExperts("the number of tokens is not known")
+		return reason.New(reason.Unknown, nil, "the number of tokens is not known")
 	}
 	for start := 0; start < len(list); start += k * tokens {
 		chosen := make([]int, k*tokens)
@@ -255,7 +261,7 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 			t.Shape = append(t.Shape, int(d))
 		}
 		if n := len(t.F) + len(t.I); !ok || n > 0 && n != match.Elements(t.Shape) {
-			err = probe.NoExperts("the shape of %q is not known", v.Name)
+			err = reason.New(reason.Unknown, nil, "the shape of %q is not known", v.Name)
 			return
 		}
 		if len(t.I) == 0 && len(t.F) == 0 {

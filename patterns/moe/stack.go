@@ -1,19 +1,20 @@
 package moe
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks or with gathers and
 // scatters, loops over the experts, branches that run when an expert is chosen, or products with the weights of all or of those that are
 // picked. Weights may be initializers of their own, or places of greater ones.
-func readExperts(g *match.View, reg *Region) (e *Experts, why string) {
+func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	p, why := callsOf(g, reg)
-	if why != "" {
+	if why != nil {
 		reg.sure = p.sure
 		return nil, why
 	}
@@ -51,12 +52,9 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why string) {
 			u.packing = "halves"
 		}
 	}
-	var reasons []string
 	stacked := func(what string, list []*probe.Matrix) *Stack {
-		s, why := stackOf(what, list)
-		if why != "" {
-			reasons = append(reasons, why)
-		}
+		s, unread := stackOf(what, list)
+		why = cmp.Or(why, unread)
 		return s
 	}
 	e.Down, e.DownBias = stacked("down", down), stacked("down_bias", downBias)
@@ -69,16 +67,16 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why string) {
 		e.GateBias, e.UpBias = stacked("gate_bias", gateBias), stacked("up_bias", upBias)
 	}
 	if (e.GateBias == nil) != (e.UpBias == nil) {
-		reasons = append(reasons, "one of gate and up of the experts has a bias, the other none")
+		why = cmp.Or(why, reason.New(reason.ExpertWeights, nil, "one of gate and up of the experts has a bias, the other none"))
 	}
-	if len(reasons) > 0 {
-		return nil, reasons[0]
+	if why != nil {
+		return nil, why
 	}
-	return e, ""
+	return e, nil
 }
 
 // stackOf makes a stack of a matrix, or a bias, of every expert; nil where none has one.
-func stackOf(what string, list []*probe.Matrix) (s *Stack, why string) {
+func stackOf(what string, list []*probe.Matrix) (s *Stack, why *reason.Reason) {
 	missing := 0
 	for _, m := range list {
 		if m == nil {
@@ -87,23 +85,23 @@ func stackOf(what string, list []*probe.Matrix) (s *Stack, why string) {
 	}
 	switch {
 	case missing == len(list):
-		return nil, ""
+		return nil, nil
 	case missing > 0:
-		return nil, fmt.Sprintf("%d of %d experts have no %s", missing, len(list), what)
+		return nil, reason.New(reason.ExpertWeights, nil, "%d of %d experts have no %s", missing, len(list), what)
 	}
 	outIn, inOut := true, true
 	for _, m := range list {
 		if m.At.Source == nil {
-			return nil, fmt.Sprintf("%s of an expert is spread over several initializers", what)
+			return nil, reason.New(reason.ExpertWeights, nil, "%s of an expert is spread over several initializers", what)
 		}
 		if m.At.Source.Constant().DataType != list[0].At.Source.Constant().DataType || m.In != list[0].In || m.Out != list[0].Out {
-			return nil, fmt.Sprintf("%s of the experts differ in type or shape: %q and %q", what, list[0].At.Source.Name, m.At.Source.Name)
+			return nil, reason.New(reason.ExpertWeights, nil, "%s of the experts differ in type or shape: %q and %q", what, list[0].At.Source.Name, m.At.Source.Name)
 		}
 		outIn = outIn && m.Block(false) != nil
 		inOut = inOut && m.Block(true) != nil
 	}
 	if !outIn && !inOut {
-		return nil, fmt.Sprintf("%s of the experts are stored neither row by row nor column by column, or not all in the same order", what)
+		return nil, reason.New(reason.ExpertWeights, nil, "%s of the experts are stored neither row by row nor column by column, or not all in the same order", what)
 	}
 	m := list[0]
 	s = &Stack{InOut: !outIn, Dims: []int64{int64(len(list)), m.Out, m.In}}
@@ -116,5 +114,5 @@ func stackOf(what string, list []*probe.Matrix) (s *Stack, why string) {
 	for _, m := range list {
 		s.Blocks = append(s.Blocks, m.Block(s.InOut))
 	}
-	return s, ""
+	return s, nil
 }

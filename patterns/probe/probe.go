@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -43,12 +44,11 @@ type scannedWeight struct {
 	axis int
 }
 
-// Unreadable says why a region cannot be read as experts. With others the region itself failed, as it may for some choices.
-type Unreadable string
-
-func (e Unreadable) Error() string { return string(e) }
-
-func NoExperts(format string, args ...any) error { return Unreadable(fmt.Sprintf(format, args...)) }
+// NoExperts says why nodes cannot be read as experts. With errors that are no reason the nodes themselves failed, as they may for some
+// numbers.
+func NoExperts(format string, args ...any) error {
+	return reason.New(reason.Experts, nil, format, args...)
+}
 
 // Run evaluates the nodes that make y from the values in env. router are values that numbers in env were made of: their shapes are known.
 func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor) (*reference.Tensor, error) {

@@ -66,6 +66,18 @@ const (
 	RouterScores Code = "router-scores" // an activation that makes scores
 )
 
+// Why no mixture of experts is found behind a choice.
+const (
+	Router        Code = "router"         // the op cannot say what the router computes
+	NoRegion      Code = "no-region"      // no part of the graph takes tokens through the chosen experts
+	NoTokens      Code = "no-tokens"      // what comes together behind the choice does not depend on the tokens
+	Capacity      Code = "capacity"       // experts may drop tokens
+	Experts       Code = "experts"        // what becomes of the tokens is not what the op computes
+	ExpertsAbsent Code = "experts-absent" // the graph holds fewer experts than the router has
+	FixedCounts   Code = "fixed-counts"   // how many tokens each expert gets is a constant
+	ExpertWeights Code = "expert-weights" // the experts' weights are not stored in a way that the op reads
+)
+
 var hints = map[Code]string{
 	Opset: "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with those of the old one",
 	Types: "the kernels take float32, float16 and bfloat16: export the model in one of these, with one type throughout the block",
@@ -127,4 +139,8 @@ var hints = map[Code]string{
 		"with a fixed hidden size",
 	MeanTaken:    "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
 	RouterScores: "the scores of a router, not a gate",
+	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches all, or with " +
+		"an implementation that has no loop over them (experts_implementation=\"batched_mm\" in transformers)",
+	FixedCounts: "the trace took the numbers of tokens for constants: export with an implementation that does not read them " +
+		"(experts_implementation=\"batched_mm\" in transformers), or by dynamo",
 }

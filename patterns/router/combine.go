@@ -3,28 +3,29 @@ package router
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // greatestFloor is a bound below which no sum of k softmax values of the best experts comes.
 const greatestFloor = 1e-5
 
 // combine makes a router of how experts are chosen and of what becomes of the chosen scores.
-func (p *reader) combine(c *chosen) (r *Router, at *onnx.Node, why string) {
-	choice, at, why := p.scores(p.r.TopK.Input(0))
+func (p *reader) combine(c *chosen) (r *Router, why *reason.Reason) {
+	choice, why := p.scores(p.r.TopK.Input(0))
 	if choice == nil {
-		return nil, at, why
+		return nil, why
 	}
 	if why := p.limit(choice); why != "" {
-		return nil, p.r.TopK, why
+		return nil, noRouter(p.r.TopK, "%s", why)
 	}
 	from := choice // what the weights are taken from
 	if c.of != nil {
-		if from, at, why = p.scores(c.of); from == nil {
-			return nil, at, why
+		if from, why = p.scores(c.of); from == nil {
+			return nil, why
 		}
 	}
 	if from.bias != nil && !p.joinBias(from) {
-		return nil, p.r.TopK, "weights that hold the bias of the choice"
+		return nil, noRouter(p.r.TopK, "weights that hold the bias of the choice")
 	}
 	if choice.bias != nil && !p.g.Same(choice.logits, from.logits) {
 		p.joinBias(choice) // the weights are made from the sum, too
@@ -32,7 +33,7 @@ func (p *reader) combine(c *chosen) (r *Router, at *onnx.Node, why string) {
 	r = &Router{Routing: p.r, Logits: choice.logits, Bias: choice.bias, groups: choice.groups, order: scoreFirst, score: choice.kind,
 		renormalize: c.renormalize, epsilon: c.epsilon, scale: c.scale, Sharpness: c.sharpness}
 	if c.of != nil && (from.masked || !p.g.Same(from.logits, choice.logits)) {
-		return nil, p.r.TopK, "weights of other scores than those that are chosen among"
+		return nil, noRouter(p.r.TopK, "weights of other scores than those that are chosen among")
 	}
 	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same softmax.
 	applied, of, among := c.kind, from.kind, choice.kind
@@ -47,18 +48,18 @@ func (p *reader) combine(c *chosen) (r *Router, at *onnx.Node, why string) {
 	}
 	switch {
 	case of == "logsoftmax" || applied == "exp":
-		return nil, p.r.TopK, "weights that are logarithms or exponentials"
+		return nil, noRouter(p.r.TopK, "weights that are logarithms or exponentials")
 	case applied != "" && of != "":
-		return nil, p.r.TopK, "scores that are activated once more when they are chosen"
+		return nil, noRouter(p.r.TopK, "scores that are activated once more when they are chosen")
 	case applied == "" && of == "":
 		if n := match.Producer(from.logits); n != nil && from.logits != p.r.Logits {
-			return nil, n, n.OpType + " as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"
+			return nil, noRouter(n, "%s as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus", n.OpType)
 		}
-		return nil, p.r.TopK, "logits as weights, without softmax or sigmoid"
+		return nil, noRouter(p.r.TopK, "logits as weights, without softmax or sigmoid")
 	case among != "" && among != of:
-		return nil, p.r.TopK, "weights of other scores than those that are chosen among"
+		return nil, noRouter(p.r.TopK, "weights of other scores than those that are chosen among")
 	case r.Sharpness != 1 && (applied == "" || choice.bias != nil):
-		return nil, p.r.TopK, "weights of logits that are scaled after the choice"
+		return nil, noRouter(p.r.TopK, "weights of logits that are scaled after the choice")
 	case applied != "":
 		r.order, r.score = topKFirst, applied
 	case among == "": // chosen among the logits, weights of the scores
@@ -69,22 +70,22 @@ func (p *reader) combine(c *chosen) (r *Router, at *onnx.Node, why string) {
 		case c.renormalize && c.epsilon <= greatestFloor: // softmax over all, divided by the sum of k: softmax over k
 			r.order, r.renormalize, r.epsilon = topKFirst, false, 0
 		case choice.bias != nil:
-			return nil, p.r.TopK, "logits chosen among with a bias, and weights of their softmax"
+			return nil, noRouter(p.r.TopK, "logits chosen among with a bias, and weights of their softmax")
 		}
 	}
 	if c.floor > 0 && (r.score != "softmax" || r.order != scoreFirst || r.Bias != nil || c.floor > greatestFloor) {
-		return nil, p.r.TopK, "a sum of weights that is bounded from below"
+		return nil, noRouter(p.r.TopK, "a sum of weights that is bounded from below")
 	}
 	if r.groups.count > 1 && r.order != scoreFirst {
-		return nil, p.r.TopK, "groups of experts, and scores of the chosen ones alone"
+		return nil, noRouter(p.r.TopK, "groups of experts, and scores of the chosen ones alone")
 	}
 	if t := p.g.Facts.DataType(r.Logits); !routerTypes[t] || r.Bias != nil && !routerTypes[p.g.Facts.DataType(r.Bias)] {
-		return nil, p.r.TopK, "logits of type " + t.String()
+		return nil, noRouter(p.r.TopK, "logits of type %s", t.String())
 	}
 	if why := p.shaped(r); why != "" {
-		return nil, p.r.TopK, why
+		return nil, noRouter(p.r.TopK, "%s", why)
 	}
-	return r, nil, ""
+	return r, nil
 }
 
 // routerTypes are the types of the op's inputs.

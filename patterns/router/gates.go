@@ -3,54 +3,55 @@ package router
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // gated is chosen for the gates of all experts, weights of the chosen ones and zeros: the scores of the others are zeros, or minus infinities that an activation makes zeros.
-func (p *reader) gated(v *onnx.Value) (c *chosen, at *onnx.Node, why string) {
+func (p *reader) gated(v *onnx.Value) (c *chosen, why *reason.Reason) {
 	g := p.g
 	v = g.Resolve(v)
 	n := match.Producer(v)
 	if n == nil || !onnx.IsStandardDomain(n.Domain) {
-		return nil, n, "gates that do not come from the choice"
+		return nil, noRouter(n, "gates that do not come from the choice")
 	}
 	if n.Is("Cast") && !p.rounds(v) {
 		return p.gated(n.Input(0))
 	}
 	if kind, x, ok := scoreOf(g, v); ok {
-		c, fill, at, why := p.spread(x)
+		c, fill, why := p.spread(x)
 		switch {
 		case c == nil:
-			return nil, at, why
+			return nil, why
 		case fill > farBelow || c.kind != "" || c.renormalize || c.scale <= 0:
-			return nil, n, "a " + kind + " of what is no longer the logits"
+			return nil, noRouter(n, "a %s of what is no longer the logits", kind)
 		}
 		c.kind, c.sharpness, c.scale = kind, c.scale, 1
-		return c, nil, ""
+		return c, nil
 	}
-	if c, fill, _, _ := p.spread(v); c != nil && fill == 0 {
-		return c, nil, ""
+	if c, fill, _ := p.spread(v); c != nil && fill == 0 {
+		return c, nil
 	}
 	x, factor, total, inverse := factors(g, n)
 	if x == nil {
-		return nil, n, n.OpType + " on the way to the gates"
+		return nil, noRouter(n, "%s on the way to the gates", n.OpType)
 	}
-	if c, at, why = p.gated(x); c == nil {
-		return nil, at, why
+	if c, why = p.gated(x); c == nil {
+		return nil, why
 	}
 	if total == nil {
 		c.scale *= factor
-		return c, nil, ""
+		return c, nil
 	}
 	epsilon, floor, ok := totalOf(g, total, x)
 	if !ok || c.renormalize || c.scale <= 0 {
-		return nil, n, "gates divided by something else than their sum"
+		return nil, noRouter(n, "gates divided by something else than their sum")
 	}
 	c.renormalize, c.epsilon, c.floor, c.scale = true, epsilon/c.scale, floor/c.scale, inverse
-	return c, nil, ""
+	return c, nil
 }
 
 // spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a mask left.
-func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, at *onnx.Node, why string) {
+func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, why *reason.Reason) {
 	g := p.g
 	v = g.SkipCasts(v)
 	n := match.Producer(v)
@@ -59,24 +60,24 @@ func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, at *onnx.Node, 
 		fill, ok := filledWith(g, n.Input(0))
 		ids := g.SkipCasts(n.Input(1))
 		if !ok || ids != g.Resolve(p.r.IDs) && !g.Same(ids, p.r.IDs) {
-			return nil, 0, n, "gates scattered into another tensor, or to other places"
+			return nil, 0, noRouter(n, "gates scattered into another tensor, or to other places")
 		}
-		c, at, why := p.chosen(n.Input(2))
-		return c, fill, at, why
+		c, why := p.chosen(n.Input(2))
+		return c, fill, why
 	case n.Is("Where") && p.masks(n.Input(0)):
 		for i, other := range []*onnx.Value{n.Input(1), n.Input(2)} {
 			if x, ok := filledWith(g, other); ok {
-				return &chosen{of: n.Input(2 - i), scale: 1, sharpness: 1}, x, nil, ""
+				return &chosen{of: n.Input(2 - i), scale: 1, sharpness: 1}, x, nil
 			}
 		}
 	case n.Is("Mul") && len(n.Inputs) == 2:
 		for i, m := range n.Inputs {
 			if p.masks(m) && !p.masks(n.Inputs[1-i]) {
-				return &chosen{of: n.Inputs[1-i], scale: 1, sharpness: 1}, 0, nil, ""
+				return &chosen{of: n.Inputs[1-i], scale: 1, sharpness: 1}, 0, nil
 			}
 		}
 	}
-	return nil, 0, n, "gates that are no scores under a mask"
+	return nil, 0, noRouter(n, "gates that are no scores under a mask")
 }
 
 // masks reports whether v is made from the ids of the choice.

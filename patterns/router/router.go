@@ -1,10 +1,12 @@
 package router
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // Router is a routing as mojo.TopKRouter computes it; its fields are the op's inputs and attributes.
@@ -28,33 +30,36 @@ const (
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
 
 // Read reads a routing as mojo.TopKRouter computes it: the op gives the ids and v, which are the weights, or the gates of all
-// experts. Where it is none, why says what the op cannot say, and at which node.
+// experts. Where it is none, why says what the op cannot say.
 //
 // The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of the
 // chosen experts alone, such as a factor of each expert, stays in the graph.
-func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, at *onnx.Node, why string) {
+func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.Reason) {
 	p := &reader{g: g, r: r}
 	switch {
 	case r.listed():
-		return nil, nil, r.TopK, "experts that a table lists, and scores do not choose"
+		return nil, nil, noRouter(r.TopK, "experts that a table lists, and scores do not choose")
 	case r.joined != nil:
-		return nil, nil, r.TopK, "experts that are chosen one after the other, each by other scores"
+		return nil, nil, noRouter(r.TopK, "experts that are chosen one after the other, each by other scores")
 	case r.Dense != nil:
-		found, at, why = p.read(r.Dense, p.gated)
-		return found, r.Dense, at, why
+		found, why = p.read(r.Dense, p.gated)
+		return found, r.Dense, why
 	case r.Weights == nil:
-		return nil, nil, r.TopK, "a choice of experts without weights"
+		return nil, nil, noRouter(r.TopK, "a choice of experts without weights")
 	}
 	for v := r.Weights; v != nil; v = p.earlier(v) {
-		found, node, reason := p.read(v, p.chosen)
+		found, unsaid := p.read(v, p.chosen)
 		if found != nil {
-			return found, v, nil, ""
+			return found, v, nil
 		}
-		if why == "" {
-			at, why = node, reason
-		}
+		why = cmp.Or(why, unsaid)
 	}
-	return nil, nil, at, why
+	return nil, nil, why
+}
+
+// noRouter says what mojo.TopKRouter cannot say, at a node.
+func noRouter(at *onnx.Node, format string, args ...any) *reason.Reason {
+	return reason.New(reason.Router, at, format, args...)
 }
 
 // Attributes are those of mojo.TopKRouter.

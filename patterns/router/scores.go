@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // reader reads a routing as a router.
@@ -28,14 +29,14 @@ type scores struct {
 }
 
 // scores goes back from v to the logits. Where it cannot, why says what stands there.
-func (p *reader) scores(v *onnx.Value) (s *scores, at *onnx.Node, why string) {
+func (p *reader) scores(v *onnx.Value) (s *scores, why *reason.Reason) {
 	g := p.g
 	s = &scores{groups: noGroups}
 	for range match.MaxDetour {
 		v = g.Resolve(v)
 		if kind, x, ok := scoreOf(g, v); ok {
 			s.kind, s.logits = kind, beforeWidening(g, x)
-			return s, nil, ""
+			return s, nil
 		}
 		n := match.Producer(v)
 		if n == nil || v == p.r.Logits || !onnx.IsStandardDomain(n.Domain) {
@@ -45,7 +46,7 @@ func (p *reader) scores(v *onnx.Value) (s *scores, at *onnx.Node, why string) {
 		switch {
 		case next != nil:
 			if s.masked || s.bias != nil { // one mask, and that of the sum
-				return nil, n, "scores masked twice, or before a bias is added"
+				return nil, noRouter(n, "scores masked twice, or before a bias is added")
 			}
 			s.masked = true
 		case n.Is("Cast"), match.OpKind(n) == "Reshape" && hasExperts(g, n.Input(0), p.r):
@@ -73,12 +74,12 @@ func (p *reader) joinBias(s *scores) bool {
 }
 
 // unscored takes v for the logits, which are chosen among, or weights, as they are.
-func (p *reader) unscored(v *onnx.Value, s *scores) (*scores, *onnx.Node, string) {
+func (p *reader) unscored(v *onnx.Value, s *scores) (*scores, *reason.Reason) {
 	if v == nil || !hasExperts(p.g, v, p.r) {
-		return nil, p.r.TopK, "scores of another shape than the logits"
+		return nil, noRouter(p.r.TopK, "scores of another shape than the logits")
 	}
 	s.logits = beforeWidening(p.g, v)
-	return s, nil, ""
+	return s, nil
 }
 
 // unmasked returns the scores under a mask that depends on a choice of groups; nil where the node puts no such mask on.

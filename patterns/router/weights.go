@@ -6,6 +6,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // chosen is what becomes of the scores of the chosen experts on the way to their weights.
@@ -21,70 +22,70 @@ type chosen struct {
 }
 
 // read reads v as what back follows: weights (chosen), or gates (gated).
-func (p *reader) read(v *onnx.Value, back func(*onnx.Value) (*chosen, *onnx.Node, string)) (r *Router, at *onnx.Node, why string) {
+func (p *reader) read(v *onnx.Value, back func(*onnx.Value) (*chosen, *reason.Reason)) (r *Router, why *reason.Reason) {
 	p.out = p.g.Facts.DataType(v)
-	c, at, why := back(v)
+	c, why := back(v)
 	if c == nil {
-		return nil, at, why
+		return nil, why
 	}
 	return p.combine(c)
 }
 
 // chosen goes back from weights to the values of the choice, or to a gathering of scores.
-func (p *reader) chosen(v *onnx.Value) (c *chosen, at *onnx.Node, why string) {
+func (p *reader) chosen(v *onnx.Value) (c *chosen, why *reason.Reason) {
 	g := p.g
 	v = g.Resolve(v)
 	n := match.Producer(v)
 	if n == nil || !onnx.IsStandardDomain(n.Domain) {
-		return nil, n, "weights that do not come from the choice"
+		return nil, noRouter(n, "weights that do not come from the choice")
 	}
 	if n == p.r.TopK && n.Is("TopK") && v.Output == 0 {
-		return &chosen{scale: 1, sharpness: 1}, nil, ""
+		return &chosen{scale: 1, sharpness: 1}, nil
 	}
 	if takesLeading(g, n) && g.Resolve(n.Input(0)) == p.r.TopK.OutputValue(0) && g.Facts.SameShape(v, p.r.IDs) {
 		return p.chosen(n.Input(0))
 	}
 	if of := gatheredBy(g, n, p.r); of != nil && (!match.IsPick(n) || picksByID(g, n, p.r)) {
-		return &chosen{of: of, scale: 1, sharpness: 1}, nil, ""
+		return &chosen{of: of, scale: 1, sharpness: 1}, nil
 	}
 	if n.Is("Cast") {
 		if p.rounds(v) {
-			return nil, n, "weights that are rounded on the way"
+			return nil, noRouter(n, "weights that are rounded on the way")
 		}
 		return p.chosen(n.Input(0))
 	}
 	if kind, x, ok := activationOf(g, v); ok {
-		if c, at, why = p.chosen(x); c == nil {
-			return nil, at, why
+		if c, why = p.chosen(x); c == nil {
+			return nil, why
 		}
 		if c.kind != "" || c.renormalize || c.scale <= 0 {
-			return nil, n, "a " + kind + " of what is no longer the logits"
+			return nil, noRouter(n, "a %s of what is no longer the logits", kind)
 		}
 		c.kind, c.sharpness, c.scale = kind, c.scale, 1
-		return c, nil, ""
+		return c, nil
 	}
 	x, factor, total, inverse := factors(g, n)
 	if x == nil {
-		return nil, n, n.OpType + " on the way to the weights"
+		return nil, noRouter(n, "%s on the way to the weights", n.OpType)
 	}
-	if c, at, why = p.chosen(x); c == nil {
-		return nil, at, why
+	if c, why = p.chosen(x); c == nil {
+		return nil, why
 	}
 	if total == nil {
 		c.scale *= factor
-		return c, nil, ""
+		return c, nil
 	}
 	epsilon, floor, ok := totalOf(g, total, x)
 	switch {
 	case !ok:
-		return nil, n, "weights divided by something else than their sum"
+		return nil, noRouter(n, "weights divided by something else than their sum")
 	case c.renormalize:
-		return nil, n, "weights divided by their sum twice"
+		return nil, noRouter(n, "weights divided by their sum twice")
 	case c.scale <= 0:
-		return nil, n, "weights of no positive factor divided by their sum"
+		return nil, noRouter(n, "weights of no positive factor divided by their sum")
 	}
 	c.renormalize, c.epsilon, c.floor, c.scale = true, epsilon/c.scale, floor/c.scale, inverse
-	return c, nil, ""
+	return c, nil
 }
 
 // rounds reports whether a cast makes numbers of a narrower type than the result has.
