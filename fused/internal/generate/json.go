@@ -43,6 +43,8 @@ type (
 		Outputs [][]int64 `json:"outputs"`
 		// Types are the combinations that the form is there for, by their place in the op's list.
 		Types []int `json:"types"`
+
+		set []*onnx.Attribute
 	}
 )
 
@@ -83,10 +85,12 @@ func formsOf(o *fused.Op) []formJSON {
 	for i, c := range o.Types {
 		for _, s := range o.Examples(c, fused.MinOpset) {
 			f := formJSON{Attributes: map[string]any{}, Inputs: s.Dims, Outputs: o.OutputShapes(s, func(a, _ int64) int64 { return a })}
+			key := fmt.Sprint(s.Dims)
 			for _, a := range s.Attributes {
 				f.Attributes[a.Name] = valueOf(a)
+				key += fmt.Sprint(f.Attributes[a.Name])
 			}
-			key := fmt.Sprint(f)
+			f.set = s.Attributes
 			if _, have := at[key]; !have {
 				at[key] = len(forms)
 				forms = append(forms, f)

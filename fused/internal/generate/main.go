@@ -22,6 +22,7 @@ var files = []file{
 	{"fused/kernels/common/schema.h", whole(header)},
 	{"fused/kernels/common/schema.cc", whole(definitions)},
 	{"fused/kernels/tests/ops.json", whole(catalogue)},
+	{"fused/kernels/tests/forms.cc", whole(forms)},
 }
 
 // whole is for a file that is generated as a whole.

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "cuda/mojo_cuda.h"
+#include "tests/any_launch.h"
+#include "tests/forms.h"
 #include "tests/stand_in.h"
 
 extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
@@ -31,16 +33,24 @@ bool added;                       // AddRMSNorm was called
 cudaError_t gives = cudaSuccess;  // what the kernels return
 size_t wants = 0;                 // the bytes of scratch memory that they ask for
 
-template <class T>
-cudaError_t Keep(T* kept, const T* args, cudaStream_t stream) {
+cudaError_t Keep(cudaStream_t stream) {
   ++call.count;
   call.stream = stream;
   call.live = mojo_test::live_objects;
-  *kept = *args;
   return gives;
 }
 
+template <class T>
+cudaError_t Keep(T* kept, const T* args, cudaStream_t stream) {
+  *kept = *args;
+  return Keep(stream);
+}
+
 }  // namespace
+
+namespace mojo_test {
+cudaError_t Launched(cudaStream_t stream) { return Keep(stream); }
+}  // namespace mojo_test
 
 extern "C" {
 cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* a, cudaStream_t s) { return added = false, Keep(&call.norm, a, s); }
@@ -63,7 +73,6 @@ cudaError_t MojoCudaMoE(const MojoMoEArgs* a, cudaStream_t s) { return Keep(&cal
 namespace mojo_test {
 namespace {
 
-using Dims = std::vector<int64_t>;
 using Type = ONNXTensorElementDataType;
 constexpr Type kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
                kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16, kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
@@ -84,7 +93,6 @@ struct Case {
   OrtKernelInfo info;
   size_t outputs = 1;
 };
-const Dims kLeftOut{-7};
 
 // The tensors of the last Run, at addresses of their own; nothing looks into them.
 char in[7], out[2];
@@ -259,6 +267,24 @@ void TestErrors(const OrtApi& api) {
   }
 }
 
+// TestForms hands every op that has a kernel for CUDA to its backend, in every form and combination of types that the
+// catalogue has: the attributes and shapes must be taken, and one kernel launched.
+void TestForms(const OrtApi& api) {
+  for (const Form& form : Forms()) {
+    for (const size_t at : form.types) {
+      const mojo::TypeCombo& types = form.op.combos[at];
+      if (FindKernel(form.op, types, "CUDAExecutionProvider") == nullptr) continue;
+      const std::vector<Type> inputs(types.inputs, types.inputs + form.op.input_count);
+      const std::string text = Run({form.op.name, inputs, form.inputs, form.attributes, form.outputs.size()}, api);
+      Check(text.empty() && call.count == 1, std::string(form.op.name) + " in a form of the catalogue: " + text);
+      for (size_t i = 0; i < form.outputs.size(); ++i) {
+        Check(out_shape[i] == form.outputs[i],
+              std::string(form.op.name) + " gives another shape than the catalogue says");
+      }
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "latest") != 0) version = static_cast<uint32_t>(atoi(argv[1]));
   static const OrtApi api = StandIn();
@@ -268,6 +294,7 @@ int Main(int argc, char** argv) {
   Check(RegisterCustomOps(nullptr, &base) == nullptr, "registration fails");
   TestArguments(api);
   if (version >= 18) {
+    TestForms(api);
     TestScratch(api);
   } else {
     Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/forms.h"
 #include "tests/moe_runtime_test.h"
 #include "tests/stand_in.h"
 
@@ -18,8 +19,6 @@ extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApi
 
 namespace mojo_test {
 namespace {
-
-using Dims = std::vector<int64_t>;
 
 int failures = 0;
 
@@ -361,6 +360,71 @@ void TestBad(const OrtApi& api) {
   }
 }
 
+// RunForm makes and runs the kernel of a form, with outputs over the inputs whose memory the kernel may take, or not.
+Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const mojo::TypeCombo& types, int threads,
+               bool in_place) {
+  std::vector<OrtValue> inputs, outputs;
+  for (size_t i = 0; i < form.inputs.size(); ++i) {
+    inputs.push_back(Tensor(types.inputs[i], form.inputs[i], 0.25f * static_cast<float>(i)));
+  }
+  for (size_t i = 0; i < form.outputs.size(); ++i) outputs.push_back(Tensor(types.outputs[i], form.outputs[i], 9));
+  OrtKernelContext context{{}, {}, threads};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    context.inputs.push_back(form.inputs[i] == kLeftOut ? nullptr : &inputs[i]);
+  }
+  for (OrtValue& v : outputs) context.outputs.push_back(&v);
+  if (in_place && op->version >= 18 && op->GetMayInplace != nullptr) {
+    int *from, *to;
+    const size_t pairs = op->GetMayInplace(&from, &to);
+    for (size_t i = 0; i < pairs; ++i) {
+      const size_t in = static_cast<size_t>(from[i]), out = static_cast<size_t>(to[i]);
+      if (types.inputs[in] == types.outputs[out]) context.outputs[out] = &inputs[in];
+    }
+    op->ReleaseMayInplace(from, to);
+  }
+  Result result;
+  void* kernel = nullptr;
+  OrtStatus* status = op->CreateKernelV2(op, &api, &form.attributes, &kernel);
+  if (status == nullptr) {
+    status = op->KernelComputeV2(kernel, &context);
+    op->KernelDestroy(kernel);
+  }
+  if (status != nullptr) {
+    result.error = status->message;
+    api.ReleaseStatus(status);
+  } else {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      OrtValue& v = *context.outputs[i];
+      Check(v.shape == form.outputs[i], form.op.name, "an output has another shape than the catalogue says");
+      result.bytes.append(v.data, v.memory.data() + v.memory.size());
+    }
+  }
+  Check(live_objects == 0, form.op.name, "a status or a shape is not released");
+  return result;
+}
+
+// TestForms runs every op in every form and combination of types that the catalogue has.
+void TestForms(const OrtApi& api) {
+  for (const Form& form : Forms()) {
+    for (const size_t at : form.types) {
+      const mojo::TypeCombo& types = form.op.combos[at];
+      const OrtCustomOp* op = FindKernel(form.op, types, nullptr);
+      if (op == nullptr) {
+        Check(false, form.op.name, "a combination of types has no kernel for the CPU");
+        continue;
+      }
+      const Result want = RunForm(api, op, form, types, 1, false);
+      Check(want.error.empty(), form.op.name, want.error);
+      for (const int threads : {1, 4}) {
+        for (const bool in_place : {false, true}) {
+          Check(RunForm(api, op, form, types, threads, in_place) == want, form.op.name,
+                "threads or memory change the result");
+        }
+      }
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "latest") != 0) version = static_cast<uint32_t>(atoi(argv[1]));
   static const OrtApi api = StandIn();
@@ -381,6 +445,7 @@ int Main(int argc, char** argv) {
   status = RegisterCustomOps(nullptr, &base);
   Check(status != nullptr, "register", "a second runtime was not refused");
   if (status != nullptr) api.ReleaseStatus(status);
+  TestForms(api);
   TestGood(api);
   TestBad(api);
   TestMoE(api, Check);

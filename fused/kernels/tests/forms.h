@@ -1,0 +1,31 @@
+// The ways to use each op that kernels are tried in; forms.cc is generated from the catalogue.
+#ifndef MOJO_KERNELS_TESTS_FORMS_H_
+#define MOJO_KERNELS_TESTS_FORMS_H_
+
+#include <vector>
+
+#include "common/schema.h"
+#include "tests/stand_in.h"
+
+namespace mojo_test {
+
+using Dims = std::vector<int64_t>;
+
+// kLeftOut is the shape of an input that a node leaves out.
+const Dims kLeftOut{-7};
+
+struct Form {
+  const mojo::OpDef& op;
+  OrtKernelInfo attributes;
+  std::vector<Dims> inputs, outputs;  // shapes
+  std::vector<size_t> types;          // which of the op's combinations it is there for
+};
+
+const std::vector<Form>& Forms();
+
+// FindKernel finds the kernel of an op for types, and for a provider, null for the CPU; null where there is none.
+const OrtCustomOp* FindKernel(const mojo::OpDef& op, const mojo::TypeCombo& types, const char* provider);
+
+}  // namespace mojo_test
+
+#endif  // MOJO_KERNELS_TESTS_FORMS_H_
