@@ -85,8 +85,12 @@ func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder 
 	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset}, stands: map[*onnx.Value]*onnx.Value{}}
 }
 
-// input returns the value of the replacement that stands for v, a value of the model's graph. Weights come in this way as well.
-func (r *replacementBuilder) input(name string, v *onnx.Value) *onnx.Value {
+// input returns the value of the replacement that stands for v, a value of the model's graph, whose role is what. Weights come in this
+// way as well.
+func (r *replacementBuilder) input(what Role, name string, v *onnx.Value) *onnx.Value {
+	if what != NoRole {
+		r.m.setRole(v, what)
+	}
 	if r.stands[v] == nil {
 		r.m.Inputs = append(r.m.Inputs, v)
 		r.stands[v] = r.m.Replacement.AddInput(name, onnx.Type{})
@@ -99,7 +103,7 @@ func (r *replacementBuilder) place(part *Match, main *onnx.Node, given map[*onnx
 	stands := maps.Clone(given)
 	for i, v := range part.Replacement.Inputs {
 		if stands[v] == nil {
-			stands[v] = r.input(v.Name, part.Inputs[i])
+			stands[v] = r.input(part.Roles[part.Inputs[i]], v.Name, part.Inputs[i])
 		}
 	}
 	g := r.m.Replacement

@@ -17,6 +17,8 @@ type Match struct {
 	// Inputs are the existing values that the replacement reads, each once; Outputs are those that it is to write.
 	Inputs  []*onnx.Value
 	Outputs []*onnx.Value
+	// Roles are what those Inputs are to the op that have a role there.
+	Roles map[*onnx.Value]Role
 	// Replacement holds the nodes that may take the place of the match, for the opset of the model: its inputs and outputs stand
 	// for Inputs and Outputs. It is nil when Problem says why the model's opset does not allow it.
 	Replacement *onnx.Graph

@@ -37,7 +37,7 @@ func (f *finder) expertsMatch(e *moe.Experts) *Match {
 	if e.Scaled {
 		x, weights, ids = b.scaled(x, weights, ids)
 	}
-	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.placed("down", e.Down), b.gateUpBias(), b.placed("down_bias", e.DownBias)}
+	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.placed(Matrix, "down", e.Down), b.gateUpBias(), b.placed(Bias, "down_bias", e.DownBias)}
 	for len(inputs) > 0 && inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
@@ -68,7 +68,7 @@ func (b *expertsBuilder) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
 
 // tokens returns x, in the type of y where that is wider: the op's result is of its type.
 func (b *expertsBuilder) tokens() *onnx.Value {
-	x := b.input("x", b.e.X)
+	x := b.input(Tokens, "x", b.e.X)
 	if t := b.tokenType(); t != b.typeOf(b.e.X) {
 		return b.cast(x, t)
 	}
@@ -109,7 +109,7 @@ func (b *expertsBuilder) shaped(v *onnx.Value) *onnx.Value {
 
 // onto adds the result to the base, in the type and the shape of the result.
 func (b *expertsBuilder) onto(v *onnx.Value) *onnx.Value {
-	base := b.input("base", b.e.Base)
+	base := b.input(Base, "base", b.e.Base)
 	if t := b.typeOf(b.e.Y); t != b.typeOf(b.e.Base) {
 		base = b.cast(base, t)
 	}
@@ -123,11 +123,11 @@ func (b *expertsBuilder) onto(v *onnx.Value) *onnx.Value {
 func (b *expertsBuilder) weights() *onnx.Value {
 	r := b.e.Routing
 	if r.Weights == nil {
-		dense := b.input("gates", r.Dense)
+		dense := b.input(Gates, "gates", r.Dense)
 		w := b.node("GatherElements", "weights", []*onnx.Value{dense, b.ids()}, onnx.IntAttr("axis", -1))
 		return b.weightsCast(w, r.Dense)
 	}
-	return b.weightsCast(b.chosen("weights", r.Weights), r.Weights)
+	return b.weightsCast(b.chosen(Weights, "weights", r.Weights), r.Weights)
 }
 
 func (b *expertsBuilder) weightsCast(w, from *onnx.Value) *onnx.Value {
@@ -139,7 +139,7 @@ func (b *expertsBuilder) weightsCast(w, from *onnx.Value) *onnx.Value {
 
 // ids returns the numbers of the chosen experts, in int64.
 func (b *expertsBuilder) ids() *onnx.Value {
-	v := b.chosen("ids", b.e.Routing.IDs)
+	v := b.chosen(IDs, "ids", b.e.Routing.IDs)
 	if b.typeOf(b.e.Routing.IDs) != onnx.Int64 {
 		return b.cast(v, onnx.Int64)
 	}
@@ -147,8 +147,8 @@ func (b *expertsBuilder) ids() *onnx.Value {
 }
 
 // chosen returns a value of the choice with a last axis for the k experts, which ArgMax may leave out.
-func (b *expertsBuilder) chosen(name string, v *onnx.Value) *onnx.Value {
-	in := b.input(name, v)
+func (b *expertsBuilder) chosen(what Role, name string, v *onnx.Value) *onnx.Value {
+	in := b.input(what, name, v)
 	rank, ok1 := b.f.view.Facts.Rank(v)
 	full, ok2 := b.f.view.Facts.Rank(b.e.Routing.Logits)
 	if ok1 && ok2 && rank < full {
@@ -176,17 +176,17 @@ func outAxis(s *moe.Stack) int64 {
 func (b *expertsBuilder) gateUp() *onnx.Value {
 	e := b.e
 	if e.GateUp != nil {
-		return b.placed("gate_up", e.GateUp)
+		return b.placed(Matrix, "gate_up", e.GateUp)
 	}
-	return b.concat("gate_up", outAxis(e.Gate), b.placed("gate", e.Gate), b.placed("up", e.Up))
+	return b.concat("gate_up", outAxis(e.Gate), b.placed(Matrix, "gate", e.Gate), b.placed(Matrix, "up", e.Up))
 }
 
 func (b *expertsBuilder) gateUpBias() *onnx.Value {
 	e := b.e
 	if e.GateUp == nil && e.GateBias != nil && e.UpBias != nil {
-		return b.concat("gate_up_bias", 1, b.placed("gate_bias", e.GateBias), b.placed("up_bias", e.UpBias))
+		return b.concat("gate_up_bias", 1, b.placed(Bias, "gate_bias", e.GateBias), b.placed(Bias, "up_bias", e.UpBias))
 	}
-	return b.placed("gate_up_bias", e.GateUpBias)
+	return b.placed(Bias, "gate_up_bias", e.GateUpBias)
 }
 
 func (b *expertsBuilder) concat(name string, axis int64, parts ...*onnx.Value) *onnx.Value {
@@ -194,12 +194,12 @@ func (b *expertsBuilder) concat(name string, axis int64, parts ...*onnx.Value) *
 }
 
 // placed returns the blocks of all experts as one value; nil where there is no stack.
-func (b *expertsBuilder) placed(name string, s *moe.Stack) *onnx.Value {
+func (b *expertsBuilder) placed(what Role, name string, s *moe.Stack) *onnx.Value {
 	if s == nil {
 		return nil
 	}
 	list, dims, first := s.Blocks, s.Dims, s.Blocks[0]
-	source, total := b.source(name, first.Source), first.Source.Constant().Len()
+	source, total := b.source(what, name, first.Source), first.Source.Constant().Len()
 	steps := int64(0) // rows of the table from one expert to the next
 	if len(list) > 1 {
 		steps = list[1].Row - first.Row
@@ -221,7 +221,7 @@ func (b *expertsBuilder) placed(name string, s *moe.Stack) *onnx.Value {
 	one := append([]int64{1}, dims[1:]...)
 	for e, w := range list {
 		part := fmt.Sprintf("%s_%d", name, e)
-		v, have := b.source(part, w.Source), w.Source.Constant().Dims
+		v, have := b.source(what, part, w.Source), w.Source.Constant().Dims
 		if total := w.Source.Constant().Len(); w.Size < total {
 			v = b.reshaped(part+"_table", v, have, []int64{total / w.Length, w.Length})
 			v = b.sliced(part+"_part", v, []int64{w.Row, w.Column}, []int64{w.Rows, w.Columns}, w.By, 0)
@@ -237,13 +237,13 @@ func (b *expertsBuilder) placed(name string, s *moe.Stack) *onnx.Value {
 }
 
 // source returns an initializer; one that only the body of a loop or a branch knows is taken along.
-func (b *expertsBuilder) source(name string, v *onnx.Value) *onnx.Value {
+func (b *expertsBuilder) source(what Role, name string, v *onnx.Value) *onnx.Value {
 	if w := b.stands[v]; w != nil {
 		return w
 	}
 	for g := b.f.view.Graph; g != nil; g = g.Parent {
 		if v.Graph == g {
-			return b.input(name, v)
+			return b.input(what, name, v)
 		}
 	}
 	b.stands[v] = b.b.constant(name, v.Constant())

@@ -91,6 +91,7 @@ func (f *finder) replacement(s *match.Attempt, m *Match) bool {
 		m.Problem, m.Replacement = err, nil
 		return true
 	}
+	m.setRoles(s)
 	for _, v := range outs {
 		m.Replacement.AddOutput(v)
 	}

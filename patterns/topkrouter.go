@@ -33,7 +33,7 @@ func findRouters(f *finder) []*Match {
 func (f *finder) replaceRouter(r *router.Router, v *onnx.Value) *Match {
 	g := f.view
 	b := f.newReplacement(routerForm, r.TopK)
-	logits := b.input("logits", r.Logits)
+	logits := b.input(Logits, "logits", r.Logits)
 	rank, _ := g.Facts.Rank(r.Logits)
 	if n, _ := g.Facts.Rank(r.TopK.Input(0)); n != rank { // chosen by rows of all tokens
 		logits = b.node("Reshape", "logits_rows", []*onnx.Value{logits, b.integers("rows", -1, r.Experts)})
@@ -48,7 +48,7 @@ func (f *finder) replaceRouter(r *router.Router, v *onnx.Value) *Match {
 	}
 	inputs := []*onnx.Value{logits}
 	if r.Bias != nil {
-		bias := b.input("correction_bias", r.Bias)
+		bias := b.input(Correction, "correction_bias", r.Bias)
 		if n, ok := g.Facts.Rank(r.Bias); ok && n != 1 {
 			bias = b.node("Reshape", "correction_bias_row", []*onnx.Value{bias, b.integers("row", -1)})
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -63,7 +64,7 @@ func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 	}
 	matrices := int64(0)
 	for i, what := range r.roles {
-		if what == roleMatrix {
+		if what == patterns.Matrix {
 			matrices += elements(x.sizes[0].shapes[i : i+1])
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -86,7 +87,7 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	}
 	n, k := int(x.r.experts), int(x.r.chosen)
 	for i, what := range x.r.roles {
-		for at := 0; what == roleLogits && k < n && at < len(inputs[i].F); at += n {
+		for at := 0; what == patterns.Logits && k < n && at < len(inputs[i].F); at += n {
 			row := inputs[i].F[at : at+n]
 			order := make([]int, n)
 			for j := range order {
@@ -122,7 +123,7 @@ func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Val
 		}
 		changed := slices.Clone(inputs)
 		for i, what := range x.r.roles {
-			if what == roleLogits {
+			if what == patterns.Logits {
 				changed[i] = nudged(inputs[i], int(x.r.experts), uint64(try))
 			}
 		}

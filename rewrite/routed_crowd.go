@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -29,7 +30,7 @@ func (x *routed) crowd() error {
 	at := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
 	matrices := int64(0)
 	for i, what := range x.r.roles {
-		if what == roleMatrix {
+		if what == patterns.Matrix {
 			matrices += elements(at.shapes[i : i+1])
 		}
 	}

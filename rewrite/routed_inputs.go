@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -103,9 +104,9 @@ func (k *checker) resized(c *candidate, r *routing, tokens int64) (size, error) 
 	for i, what := range r.roles {
 		width := int64(0)
 		switch what {
-		case roleTokens, roleBase, roleLogits, roleGates:
+		case patterns.Tokens, patterns.Base, patterns.Logits, patterns.Gates:
 			width = shapes[i][max(0, len(shapes[i])-1)]
-		case roleWeights, roleIDs:
+		case patterns.Weights, patterns.IDs:
 			width = r.chosen
 		default:
 			continue
@@ -159,23 +160,23 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 	for i, v := range x.c.match.Inputs {
 		typ, shape := x.c.types[i], t.shapes[i]
 		what := x.r.roles[i]
-		if what == roleLogits && !x.r.logits {
-			what = noRole
+		if what == patterns.Logits && !x.r.logits {
+			what = patterns.NoRole
 		}
 		switch what {
-		case roleLogits:
+		case patterns.Logits:
 			ts[i] = reference.NewFloats(typ, ints(shape), x.r.choosing(t, typ, ids))
-		case roleIDs:
+		case patterns.IDs:
 			ts[i] = reference.NewInts(typ, ints(shape), ids)
-		case roleWeights:
+		case patterns.Weights:
 			ts[i] = reference.NewFloats(typ, ints(shape), weightsOf(t, typ, len(ids), x.r.chosen))
-		case roleGates:
+		case patterns.Gates:
 			gates := make([]float64, t.tokens*x.r.experts)
 			for j, w := range weightsOf(t, typ, len(ids), x.r.chosen) {
 				gates[int64(j)/x.r.chosen*x.r.experts+ids[j]] = w
 			}
 			ts[i] = reference.NewFloats(typ, ints(shape), gates)
-		case roleMatrix, roleBias, roleCorrection:
+		case patterns.Matrix, patterns.Bias, patterns.Correction:
 			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
 		default:
 			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) {
@@ -241,7 +242,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 		return t, nil
 	}
 	scale := 1.0
-	if x.r.roles[number] == roleMatrix {
+	if x.r.roles[number] == patterns.Matrix {
 		scale = matrixScale(shape)
 	}
 	to := typ

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -34,12 +35,12 @@ func (x *routed) smallKernel() error {
 		var err error
 		shape, typ := small.shape(i), call.site.Types[i]
 		in := g.AddInput(call.op.Inputs[i].Name, onnx.Type{})
-		switch expertRoles[i] {
-		case roleIDs:
+		switch patterns.RolesOf(experts)[i] {
+		case patterns.IDs:
 			values[in] = reference.NewInts(typ, ints(shape), small.route(t.tokens, t.hits, 0))
-		case roleWeights:
+		case patterns.Weights:
 			values[in] = reference.NewFloats(typ, ints(shape), weightsOf(t, typ, int(t.tokens*small.chosen), small.chosen))
-		case roleMatrix:
+		case patterns.Matrix:
 			var t *reference.Tensor
 			if t, err = reference.NewLazy(typ, ints(shape), randomNumbers(i, matrixScale(shape), typ)); err == nil {
 				values[in], err = t.Dense()

@@ -79,6 +79,8 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 
 func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
 	return &patterns.Match{Pattern: "MoE", Op: "MoE", Inputs: []*onnx.Value{m.x, m.weights, m.ids, m.gateUp, m.down},
+		Roles: map[*onnx.Value]patterns.Role{m.x: patterns.Tokens, m.weights: patterns.Weights, m.ids: patterns.IDs,
+			m.gateUp: patterns.Matrix, m.down: patterns.Matrix},
 		Outputs: []*onnx.Value{y}, Attributes: m.attributes(activation)}
 }
 

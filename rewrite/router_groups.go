@@ -1,6 +1,9 @@
 package rewrite
 
-import "github.com/mojo-patch/mojo-patch/reference"
+import (
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
 
 // peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are between. By
 // the best expert, by the two best ones, by the mean or by the least the groups come in different orders, which numbers without such
@@ -31,10 +34,10 @@ func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
 	groups := intOf(x.r.call.site.Attributes, "groups")
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
-		if what == roleCorrection { // which would move the peaks
+		if what == patterns.Correction { // which would move the peaks
 			inputs[i] = reference.NewFloats(inputs[i].DataType, inputs[i].Shape, make([]float64, len(inputs[i].F)))
 		}
-		if what != roleLogits {
+		if what != patterns.Logits {
 			continue
 		}
 		inputs[i] = clone(inputs[i])

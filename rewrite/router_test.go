@@ -87,7 +87,8 @@ func TestRouterSites(t *testing.T) {
 				b.typ = onnx.Float
 				b.output(w, "tokens", 3)
 				b.g.AddOutput(ids)
-				s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in, Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
+				s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
+					Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits, bias: patterns.Correction}, Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
 				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
 				}
@@ -127,7 +128,8 @@ func TestGroupsByOtherScores(t *testing.T) {
 		b.output(w, "tokens", 3)
 		ids.SetType(shapeType(onnx.Int64, "tokens", 3))
 		b.g.AddOutput(ids)
-		s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits}, Outputs: []*onnx.Value{w, ids}, Attributes: attrs})
+		s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
+			Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits}, Outputs: []*onnx.Value{w, ids}, Attributes: attrs})
 		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)
 		}

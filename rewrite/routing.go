@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
 // The fused ops that send tokens to experts.
@@ -13,33 +14,11 @@ const (
 	router  = "TopKRouter"
 )
 
-// role is what an input of a match is to such an op.
-type role int
-
-const (
-	noRole role = iota
-	roleTokens
-	roleWeights // of a token's experts
-	roleIDs
-	roleGates  // the weights of all experts, zero for those that a token does not go to
-	roleMatrix // of an expert, or of all
-	roleBias
-	roleLogits
-	roleCorrection
-	roleBase // rows that what the experts give is added to
-)
-
-// The roles of the ops' inputs, in order.
-var (
-	expertRoles = []role{roleTokens, roleWeights, roleIDs, roleMatrix, roleMatrix, roleBias, roleBias}
-	routerRoles = []role{roleLogits, roleCorrection}
-)
-
 // routing describes the one op of a candidate that sends tokens to experts.
 type routing struct {
 	call    *fusedCall
-	roles   []role // of the match's inputs
-	hidden  int64  // elements of a token
+	roles   []patterns.Role // of the match's inputs
+	hidden  int64           // elements of a token
 	experts int64
 	chosen  int64 // for each token
 	logits  bool  // of a router choose the experts, at the same site
@@ -48,14 +27,11 @@ type routing struct {
 // routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its sizes are unknown.
 func routingOf(c *candidate) *routing {
 	for _, call := range slices.Backward(c.calls) {
-		r := &routing{call: call, roles: make([]role, len(c.match.Inputs))}
-		var roles []role
+		r := &routing{call: call}
 		switch call.op.Name {
 		case experts:
-			roles = expertRoles
 			r.hidden, r.experts, r.chosen = dimOf(call.site, 0, -1), dimOf(call.site, 3, 0), dimOf(call.site, 2, -1)
 		case router:
-			roles = routerRoles
 			r.hidden, r.experts, r.chosen = 1, dimOf(call.site, 0, -1), intOf(call.site.Attributes, "top_k")
 		default:
 			continue
@@ -63,56 +39,19 @@ func routingOf(c *candidate) *routing {
 		if r.hidden < 1 || r.chosen < 1 || r.experts < r.chosen {
 			return nil
 		}
-		for _, other := range c.calls {
-			if r.logits = other != call && other.op.Name == router; r.logits {
-				for i, v := range other.node.Inputs {
-					r.spread(c.match.Replacement, v, routerRoles[i])
-				}
-				break
-			}
-		}
-		for i, v := range call.node.Inputs {
-			r.spread(c.match.Replacement, v, roles[i])
-		}
-		for i, v := range c.match.Inputs {
-			if r.roles[i] == noRole && call.op.Name == experts && v.Constant() == nil && c.types[i].IsFloat() {
-				r.roles[i] = roleBase
-			}
+		r.logits = slices.ContainsFunc(c.calls, func(other *fusedCall) bool { return other != call && other.op.Name == router })
+		for _, v := range c.match.Inputs {
+			r.roles = append(r.roles, c.match.Roles[v])
 		}
 		for i, v := range c.match.Replacement.Inputs { // the op may be given a token for each choice
 			reshaped := slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return u.Node.Is("Reshape") })
-			if d, ok := c.facts.Dim(v, -1); ok && reshaped && r.roles[i] == roleIDs {
+			if d, ok := c.facts.Dim(v, -1); ok && reshaped && r.roles[i] == patterns.IDs {
 				r.chosen = d
 			}
 		}
 		return r
 	}
 	return nil
-}
-
-// spread gives the role to the inputs of the match that v is made of.
-func (r *routing) spread(g *onnx.Graph, v *onnx.Value, what role) {
-	if v == nil {
-		return
-	}
-	for i, in := range g.Inputs {
-		if in == v {
-			if r.roles[i] == noRole {
-				r.roles[i] = what
-			}
-			return
-		}
-	}
-	if v.Producer != nil && onnx.IsStandardDomain(v.Producer.Domain) {
-		if what == roleWeights && v.Producer.Is("GatherElements") {
-			what = roleGates
-		}
-		for i, in := range v.Producer.Inputs {
-			if i == 0 || v.Producer.Is("Concat") {
-				r.spread(g, in, what)
-			}
-		}
-	}
 }
 
 func dimOf(s fused.Site, input, axis int) int64 {
@@ -138,11 +77,11 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	for i, what := range r.roles {
 		var width int64
 		switch what {
-		case roleTokens, roleBase:
+		case patterns.Tokens, patterns.Base:
 			width = r.hidden
-		case roleLogits, roleGates:
+		case patterns.Logits, patterns.Gates:
 			width = r.experts
-		case roleWeights, roleIDs:
+		case patterns.Weights, patterns.IDs:
 			width = r.chosen
 		default:
 			continue

@@ -83,6 +83,10 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 		onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0),
 		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout), onnx.StringAttr("down_layout", layout))
 	y[0].Producer.Domain = "mojo"
+	h.m.Roles = map[*onnx.Value]patterns.Role{s.x: patterns.Tokens, s.w: patterns.Weights, s.ids: patterns.IDs}
+	for e := range mixtureExperts {
+		h.m.Roles[s.gate[e]], h.m.Roles[s.up[e]], h.m.Roles[s.do[e]] = patterns.Matrix, patterns.Matrix, patterns.Matrix
+	}
 	return h.done(s.nodes, y[0])
 }
 
