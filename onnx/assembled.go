@@ -2,9 +2,9 @@ package onnx
 
 import "fmt"
 
-// assembly says where the elements of a tensor come from when they are those of other tensors: parts side by side along one
-// axis. Nothing is copied before the tensor is written, and then in small chunks, so that weights larger than memory can be
-// stacked. The sources stay readable when their graph has dropped them, as long as their model is open.
+// assembly says where the elements of a tensor come from when they are those of other tensors: parts side by side along
+// one axis. Nothing is copied before the tensor is written, and then in small chunks, so that weights larger than
+// memory can be stacked. The sources stay readable when their graph has dropped them, as long as their model is open.
 type assembly struct {
 	axis  int
 	parts []part
@@ -25,8 +25,8 @@ type part struct {
 const copiedUpTo = 1024
 
 // View makes a tensor of these dims out of elements of t: the first is element offset of t, and strides says how many
-// elements lie from one to the next along each axis (negative: backwards). Nil strides are those of elements in a row, which
-// makes a reshaped slice. The elements are read from t when they are asked for, or written.
+// elements lie from one to the next along each axis (negative: backwards). Nil strides are those of elements in a row,
+// which makes a reshaped slice. The elements are read from t when they are asked for, or written.
 func (t *Tensor) View(name string, dims []int64, offset int64, strides []int64) (*Tensor, error) {
 	p, err := newPart(t, dims, offset, strides)
 	if err != nil {
@@ -35,8 +35,8 @@ func (t *Tensor) View(name string, dims []int64, offset int64, strides []int64) 
 	return assemble(name, t.DataType, dims, &assembly{parts: []part{p}})
 }
 
-// Concat makes a tensor of others side by side along an axis. They need one type, and dims that agree but for the axis. Their
-// elements are read when they are asked for, or written.
+// Concat makes a tensor of others side by side along an axis. They need one type, and dims that agree but for the axis.
+// Their elements are read when they are asked for, or written.
 func Concat(name string, axis int, tensors []*Tensor) (*Tensor, error) {
 	if len(tensors) == 0 {
 		return nil, fmt.Errorf("tensor %q: nothing to put together", name)
@@ -50,11 +50,13 @@ func Concat(name string, axis int, tensors []*Tensor) (*Tensor, error) {
 	a := &assembly{axis: axis}
 	for _, t := range tensors {
 		if t.DataType != first.DataType {
-			return nil, fmt.Errorf("tensor %q: %q is %s, %q is %s", name, first.Name, first.DataType, t.Name, t.DataType)
+			return nil, fmt.Errorf("tensor %q: %q is %s, %q is %s", name, first.Name, first.DataType, t.Name,
+				t.DataType)
 		}
 		for i := range dims {
 			if len(t.Dims) != len(dims) || i != axis && t.Dims[i] != dims[i] {
-				return nil, fmt.Errorf("tensor %q: %q is %v, which does not fit beside %q, which is %v, along axis %d", name, t.Name, t.Dims, first.Name, first.Dims, axis)
+				return nil, fmt.Errorf("tensor %q: %q is %v, which does not fit beside %q, which is %v, along axis %d",
+					name, t.Name, t.Dims, first.Name, first.Dims, axis)
 			}
 		}
 		p, err := newPart(t, t.Dims, 0, nil)
@@ -117,7 +119,8 @@ func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, erro
 		p.outer--
 		p.run *= dims[p.outer]
 	}
-	for a := p.from.assembly; a != nil && len(a.parts) == 1 && a.parts[0].outer == 0; a = p.from.assembly { // itself one run
+	// itself one run
+	for a := p.from.assembly; a != nil && len(a.parts) == 1 && a.parts[0].outer == 0; a = p.from.assembly {
 		p.from, p.offset = a.parts[0].from, p.offset+a.parts[0].offset
 	}
 	return p, nil
@@ -157,7 +160,8 @@ func within(have int64, dims []int64, offset int64, strides []int64) error {
 	return nil
 }
 
-// Sources lists the tensors that hold the elements of an assembled one, each once, and t itself when its elements are its own.
+// Sources lists the tensors that hold the elements of an assembled one, each once, and t itself when its elements are
+// its own.
 func (t *Tensor) Sources() []*Tensor {
 	if t.assembly == nil {
 		return []*Tensor{t}

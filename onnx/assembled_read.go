@@ -10,8 +10,8 @@ import (
 // streamChunk is the number of bytes that are assembled at a time.
 const streamChunk = 256 << 10
 
-// WriteElements writes the elements as little-endian packed bytes: those of assembled and deferred tensors as they are made, without
-// having all of them in memory. Errors are those of Bytes, and of w.
+// WriteElements writes the elements as little-endian packed bytes: those of assembled and deferred tensors as they are
+// made, without having all of them in memory. Errors are those of Bytes, and of w.
 func (t *Tensor) WriteElements(w io.Writer) error {
 	if t.deferred != nil {
 		return t.writeDeferred(w)
@@ -56,8 +56,8 @@ func (t *Tensor) assembledBytes() ([]byte, error) {
 	return b, nil
 }
 
-// assembler reads elements of assembled tensors. Sources that keep their elements in typed fields have to be converted whole;
-// the last few stay, because parts of several may take turns.
+// assembler reads elements of assembled tensors. Sources that keep their elements in typed fields have to be converted
+// whole; the last few stay, because parts of several may take turns.
 type assembler struct {
 	converted []converted
 }

@@ -146,13 +146,19 @@ func TestAssembledRefuses(t *testing.T) {
 		make func() (*Tensor, error)
 		want string
 	}{
-		"past the end":  {func() (*Tensor, error) { return leaf.View("v", []int64{5, 6}, 0, nil) }, "more than the 24"},
-		"an offset":     {func() (*Tensor, error) { return leaf.View("v", []int64{4, 6}, 1, nil) }, "elements 1 to 24 of 24"},
-		"before it":     {func() (*Tensor, error) { return leaf.View("v", []int64{2}, 3, []int64{-4}) }, "elements -1 to 3"},
-		"great strides": {func() (*Tensor, error) { return leaf.View("v", []int64{3, 3}, 0, []int64{1 << 62, 1 << 62}) }, "strides"},
-		"few strides":   {func() (*Tensor, error) { return leaf.View("v", []int64{3, 3}, 0, []int64{1}) }, "1 strides for 2 axes"},
-		"negative":      {func() (*Tensor, error) { return leaf.View("v", []int64{-1}, 0, nil) }, "negative"},
-		"types":         {func() (*Tensor, error) { return Concat("v", 0, []*Tensor{leaf, NewInt64s("i", []int64{1})}) }, "int64"},
+		"past the end": {func() (*Tensor, error) { return leaf.View("v", []int64{5, 6}, 0, nil) }, "more than the 24"},
+		"an offset": {func() (*Tensor, error) { return leaf.View("v", []int64{4, 6}, 1, nil) },
+			"elements 1 to 24 of 24"},
+		"before it": {func() (*Tensor, error) { return leaf.View("v", []int64{2}, 3, []int64{-4}) },
+			"elements -1 to 3"},
+		"great strides": {func() (*Tensor, error) {
+			return leaf.View("v", []int64{3, 3}, 0, []int64{1 << 62, 1 << 62})
+		}, "strides"},
+		"few strides": {func() (*Tensor, error) { return leaf.View("v", []int64{3, 3}, 0, []int64{1}) },
+			"1 strides for 2 axes"},
+		"negative": {func() (*Tensor, error) { return leaf.View("v", []int64{-1}, 0, nil) }, "negative"},
+		"types": {func() (*Tensor, error) { return Concat("v", 0, []*Tensor{leaf, NewInt64s("i", []int64{1})}) },
+			"int64"},
 		"dims": {func() (*Tensor, error) {
 			return Concat("v", 0, []*Tensor{leaf, NewFloat32s("x", []int64{4, 5}, make([]float32, 20))})
 		}, "does not fit beside"},
@@ -167,9 +173,12 @@ func TestAssembledRefuses(t *testing.T) {
 		"too few elements": {func() (*Tensor, error) {
 			return (&Tensor{DataType: Float, Dims: []int64{2}, raw: []byte{1}}).View("v", []int64{2}, 0, nil)
 		}, "fewer"},
-		"repeats for ever": {func() (*Tensor, error) { return leaf.View("v", []int64{1 << 40, 1 << 40}, 0, []int64{0, 0}) }, "overflow"},
+		"repeats for ever": {func() (*Tensor, error) {
+			return leaf.View("v", []int64{1 << 40, 1 << 40}, 0, []int64{0, 0})
+		}, "overflow"},
 		"a missing file": {func() (*Tensor, error) {
-			return (&Tensor{DataType: Float, Dims: []int64{2}, External: &External{Location: "x"}}).View("v", []int64{2}, 0, nil)
+			return (&Tensor{DataType: Float, Dims: []int64{2}, External: &External{Location: "x"}}).View("v",
+				[]int64{2}, 0, nil)
 		}, "missing"},
 		"nothing of a file": {func() (*Tensor, error) { return leaf.View("v", []int64{0, 7}, 0, nil) }, ""},
 	} {
@@ -186,7 +195,8 @@ func TestAssembledRefuses(t *testing.T) {
 
 // TestAssembledIsWritten stacks initializers of a file, drops them, and writes the model in every layout.
 func TestAssembledIsWritten(t *testing.T) {
-	a, b := externalTensor("a", 4000, "location", "weights.bin", "offset", "3"), externalTensor("b", 5000, "location", "sub/weights.bin", "offset", "70")
+	a, b := externalTensor("a", 4000, "location", "weights.bin", "offset", "3"),
+		externalTensor("b", 5000, "location", "sub/weights.bin", "offset", "70")
 	path, weights := externalModel(t, a, b, externalTensor("kept", 100, "location", "weights.bin"))
 	inline := filepath.Join(t.TempDir(), "inline.onnx")
 	source, err := Read(path)
@@ -216,12 +226,15 @@ func TestAssembledIsWritten(t *testing.T) {
 		data    bool // packed lies in the data file
 		options []WriteOption
 	}{
-		"external, beside":         {path, filepath.Join(filepath.Dir(path), "out.onnx"), true, nil},
-		"external, elsewhere":      {path, filepath.Join(t.TempDir(), "out.onnx"), true, nil},
-		"inline":                   {inline, filepath.Join(t.TempDir(), "out.onnx"), false, nil},
-		"inline, told to a file":   {inline, filepath.Join(t.TempDir(), "out.onnx"), true, []WriteOption{ExternalDataOver(1000)}},
-		"inline, above the limit":  {inline, filepath.Join(t.TempDir(), "out.onnx"), true, []WriteOption{func(o *writeOptions) { o.limit = 5000 }}},
-		"external, above the rest": {path, filepath.Join(filepath.Dir(path), "more.onnx"), true, []WriteOption{ExternalDataOver(100000)}},
+		"external, beside":    {path, filepath.Join(filepath.Dir(path), "out.onnx"), true, nil},
+		"external, elsewhere": {path, filepath.Join(t.TempDir(), "out.onnx"), true, nil},
+		"inline":              {inline, filepath.Join(t.TempDir(), "out.onnx"), false, nil},
+		"inline, told to a file": {inline, filepath.Join(t.TempDir(), "out.onnx"), true,
+			[]WriteOption{ExternalDataOver(1000)}},
+		"inline, above the limit": {inline, filepath.Join(t.TempDir(), "out.onnx"), true,
+			[]WriteOption{func(o *writeOptions) { o.limit = 5000 }}},
+		"external, above the rest": {path, filepath.Join(filepath.Dir(path), "more.onnx"), true,
+			[]WriteOption{ExternalDataOver(100000)}},
 	} {
 		m, err := Read(test.from)
 		must(t, err)
@@ -236,7 +249,8 @@ func TestAssembledIsWritten(t *testing.T) {
 			again, err := Read(test.out)
 			must(t, err)
 			w, kept := again.Graph.Value("packed").Const, again.Graph.Value("kept").Const
-			if got, err := w.Bytes(); err != nil || !bytes.Equal(got, want) || (w.External != nil) != test.data || again.Graph.Value("a") != nil {
+			if got, err := w.Bytes(); err != nil || !bytes.Equal(got, want) || (w.External != nil) != test.data ||
+				again.Graph.Value("a") != nil {
 				t.Errorf("%s: %d bytes, %v, external %v", name, len(got), err, w.External)
 			}
 			if got, err := kept.Bytes(); err != nil || !bytes.Equal(got, weights[:100]) {
@@ -244,7 +258,8 @@ func TestAssembledIsWritten(t *testing.T) {
 			}
 			must(t, again.Close())
 		}
-		if err := Write(filepath.Join(filepath.Dir(test.from), "weights.bin"), m); test.from == path && (err == nil || !strings.Contains(err.Error(), "holds external data")) {
+		if err := Write(filepath.Join(filepath.Dir(test.from), "weights.bin"), m); test.from == path &&
+			(err == nil || !strings.Contains(err.Error(), "holds external data")) {
 			t.Errorf("%s: its source can be overwritten: %v", name, err)
 		}
 		must(t, m.Close())
@@ -253,7 +268,8 @@ func TestAssembledIsWritten(t *testing.T) {
 
 // TestAssembledSourceFails has a source that cannot be read when the model is written: nothing is left of the output.
 func TestAssembledSourceFails(t *testing.T) {
-	path, _ := externalModel(t, externalTensor("a", 4000, "location", "weights.bin"), externalTensor("b", 4000, "location", "sub/weights.bin"))
+	path, _ := externalModel(t, externalTensor("a", 4000, "location", "weights.bin"),
+		externalTensor("b", 4000, "location", "sub/weights.bin"))
 	m, err := Read(path)
 	must(t, err)
 	defer m.Close()
@@ -263,7 +279,8 @@ func TestAssembledSourceFails(t *testing.T) {
 	m.Graph.AddInitializer(packed)
 	must(t, os.Truncate(filepath.Join(filepath.Dir(path), "sub/weights.bin"), 10))
 	dir := t.TempDir()
-	if err := Write(filepath.Join(dir, "out.onnx"), m); err == nil || !strings.Contains(err.Error(), "shrunk to 10 bytes") {
+	if err := Write(filepath.Join(dir, "out.onnx"), m); err == nil ||
+		!strings.Contains(err.Error(), "shrunk to 10 bytes") {
 		t.Errorf("got %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {

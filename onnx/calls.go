@@ -46,7 +46,8 @@ func (m *Model) checkCalls() error {
 			top.calls = top.calls[1:]
 			switch state[f] {
 			case open:
-				return fmt.Errorf("function %s.%s (overload %q) calls itself, at the end through %s.%s", f.Domain, f.Name, f.Overload, top.f.Domain, top.f.Name)
+				return fmt.Errorf("function %s.%s (overload %q) calls itself, at the end through %s.%s", f.Domain,
+					f.Name, f.Overload, top.f.Domain, top.f.Name)
 			case 0:
 				state[f] = open
 				stack = append(stack, frame{f, f.calls(functions)})

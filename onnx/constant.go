@@ -22,7 +22,8 @@ func constantNodeTensor(n *Node) *Tensor {
 		case "value_ints":
 			return NewInt64s("", a.Ints)
 		case "value_float":
-			return &Tensor{DataType: Float, Dims: []int64{}, raw: binary.LittleEndian.AppendUint32(nil, math.Float32bits(a.Float))}
+			return &Tensor{DataType: Float, Dims: []int64{},
+				raw: binary.LittleEndian.AppendUint32(nil, math.Float32bits(a.Float))}
 		case "value_floats":
 			return NewFloat32s("", []int64{int64(len(a.Floats))}, a.Floats)
 		case "value_string":

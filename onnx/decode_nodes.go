@@ -11,7 +11,8 @@ import (
 func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.ValueInfoProto) error {
 	g.Nodes = make([]*Node, len(nodes))
 	for i, np := range nodes {
-		n := &Node{position: i, Name: np.GetName(), OpType: np.GetOpType(), Domain: np.GetDomain(), Overload: np.GetOverload(),
+		n := &Node{position: i, Name: np.GetName(), OpType: np.GetOpType(), Domain: np.GetDomain(),
+			Overload: np.GetOverload(),
 			Metadata: entries(np.MetadataProps), Graph: g, proto: np}
 		g.Nodes[i] = n
 		n.Outputs = make([]*Value, len(np.Output))

@@ -11,10 +11,10 @@ type deferral struct {
 	write func(w io.Writer) error
 }
 
-// NewDeferred makes a tensor whose elements write gives, as little-endian packed bytes: each time they are asked for, and
-// when the model is written. So weights that are converted need not be in memory together. What write gives has to be the
-// same each time, and of the size that t and dims say; otherwise the tensor is one that cannot be read. It errs on a type or
-// dims without a size.
+// NewDeferred makes a tensor whose elements write gives, as little-endian packed bytes: each time they are asked for,
+// and when the model is written. So weights that are converted need not be in memory together. What write gives has to
+// be the same each time, and of the size that t and dims say; otherwise the tensor is one that cannot be read. It errs
+// on a type or dims without a size.
 func NewDeferred(name string, t DataType, dims []int64, write func(w io.Writer) error) (*Tensor, error) {
 	if _, err := byteSize(t, dims); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
@@ -22,8 +22,8 @@ func NewDeferred(name string, t DataType, dims []int64, write func(w io.Writer) 
 	return &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), deferred: &deferral{write}}, nil
 }
 
-// Tied makes a tensor of another name with the same elements. Those that lie in a data file, or are written to one, lie there once
-// for both.
+// Tied makes a tensor of another name with the same elements. Those that lie in a data file, or are written to one, lie
+// there once for both.
 func (t *Tensor) Tied(name string) *Tensor {
 	c := t.copy()
 	c.Name = name
@@ -38,7 +38,8 @@ func (t *Tensor) writeDeferred(w io.Writer) error {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if c.left != 0 {
-		return fmt.Errorf("tensor %q: %s%v takes %d bytes, %d were written", t.Name, t.DataType, t.Dims, size, size-c.left)
+		return fmt.Errorf("tensor %q: %s%v takes %d bytes, %d were written", t.Name, t.DataType, t.Dims, size,
+			size-c.left)
 	}
 	return nil
 }

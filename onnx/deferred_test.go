@@ -90,7 +90,8 @@ func TestDeferredOfAnotherSize(t *testing.T) {
 	for size, message := range map[int]string{4796: "4800 bytes, 4796 were written", 4804: "4 beyond its end"} {
 		path := filepath.Join(t.TempDir(), "m.onnx")
 		m := deferredModel(t, func(w io.Writer) error { _, err := w.Write(make([]byte, size)); return err })
-		if err := Write(path, m); err == nil || !strings.Contains(err.Error(), message) || !strings.Contains(err.Error(), `"w"`) {
+		if err := Write(path, m); err == nil || !strings.Contains(err.Error(), message) ||
+			!strings.Contains(err.Error(), `"w"`) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 		if left, _ := os.ReadDir(filepath.Dir(path)); len(left) > 0 {

@@ -10,15 +10,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// everything makes a valid model in which every field of every message of onnx.proto is set somewhere, graphs three deep,
-// every data type in raw and in typed form, and unknown fields in every message.
+// everything makes a valid model in which every field of every message of onnx.proto is set somewhere, graphs three
+// deep, every data type in raw and in typed form, and unknown fields in every message.
 func everything() *onnxpb.ModelProto {
 	tensor := func(name string, dims ...int64) *onnxpb.TensorProto {
 		n := int64(4)
 		for _, d := range dims {
 			n *= d
 		}
-		return &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(Float)), Dims: dims, RawData: bytes.Repeat([]byte{7}, int(n)),
+		return &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(Float)), Dims: dims,
+			RawData:   bytes.Repeat([]byte{7}, int(n)),
 			DocString: ptr("doc"), MetadataProps: props("t")}
 	}
 	sparse := func(name string) *onnxpb.SparseTensorProto {
@@ -26,42 +27,54 @@ func everything() *onnxpb.ModelProto {
 			Indices: &onnxpb.TensorProto{DataType: ptr(int32(Int64)), Dims: []int64{500}, RawData: make([]byte, 4000)}}
 	}
 	tensorType := func(t DataType) *onnxpb.TypeProto {
-		return &onnxpb.TypeProto{Denotation: ptr("IMAGE"), Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{
-			ElemType: ptr(int32(t)), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
-				{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 2}, Denotation: ptr("N")},
-				{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "seq"}}, {}}}}}}
+		return &onnxpb.TypeProto{Denotation: ptr("IMAGE"),
+			Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{
+				ElemType: ptr(int32(t)), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
+					{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 2}, Denotation: ptr("N")},
+					{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "seq"}}, {}}}}}}
 	}
 	types := []*onnxpb.TypeProto{
 		{Value: &onnxpb.TypeProto_SequenceType{SequenceType: &onnxpb.TypeProto_Sequence{ElemType: tensorType(Float)}}},
-		{Value: &onnxpb.TypeProto_MapType{MapType: &onnxpb.TypeProto_Map{KeyType: ptr(int32(Int64)), ValueType: tensorType(Float)}}},
+		{Value: &onnxpb.TypeProto_MapType{
+			MapType: &onnxpb.TypeProto_Map{KeyType: ptr(int32(Int64)), ValueType: tensorType(Float)}}},
 		{Value: &onnxpb.TypeProto_OptionalType{OptionalType: &onnxpb.TypeProto_Optional{ElemType: tensorType(Float)}}},
-		{Value: &onnxpb.TypeProto_SparseTensorType{SparseTensorType: &onnxpb.TypeProto_SparseTensor{ElemType: ptr(int32(Float)), Shape: &onnxpb.TensorShapeProto{}}}},
+		{Value: &onnxpb.TypeProto_SparseTensorType{
+			SparseTensorType: &onnxpb.TypeProto_SparseTensor{ElemType: ptr(int32(Float)),
+				Shape: &onnxpb.TensorShapeProto{}}}},
 		{Value: &onnxpb.TypeProto_OpaqueType{OpaqueType: &onnxpb.TypeProto_Opaque{Domain: ptr("d"), Name: ptr("n")}}},
 		{},
 	}
 	value := func(name string, t *onnxpb.TypeProto) *onnxpb.ValueInfoProto {
 		return &onnxpb.ValueInfoProto{Name: &name, Type: t, DocString: ptr("doc"), MetadataProps: props("v")}
 	}
-	attribute := func(name string, t onnxpb.AttributeProto_AttributeType, fill func(*onnxpb.AttributeProto)) *onnxpb.AttributeProto {
+	attribute := func(name string, t onnxpb.AttributeProto_AttributeType,
+		fill func(*onnxpb.AttributeProto)) *onnxpb.AttributeProto {
 		a := &onnxpb.AttributeProto{Name: &name, Type: t.Enum(), DocString: ptr("doc")}
 		fill(a)
 		return a
 	}
 	subgraph := func(prefix string, depth *onnxpb.GraphProto) *onnxpb.GraphProto {
 		g := &onnxpb.GraphProto{Name: ptr(prefix), Initializer: []*onnxpb.TensorProto{tensor(prefix+"_w", 600)},
-			Node:   []*onnxpb.NodeProto{{OpType: ptr("Add"), Input: []string{"x", prefix + "_w"}, Output: []string{prefix + "_y"}}},
-			Output: []*onnxpb.ValueInfoProto{value("x", nil), value(prefix+"_y", nil)}} // one output names an outer value
+			Node: []*onnxpb.NodeProto{
+				{OpType: ptr("Add"), Input: []string{"x", prefix + "_w"}, Output: []string{prefix + "_y"}}},
+			// one output names an outer value
+			Output: []*onnxpb.ValueInfoProto{value("x", nil), value(prefix+"_y", nil)}}
 		if depth != nil {
-			g.Node = append(g.Node, &onnxpb.NodeProto{OpType: ptr("If"), Input: []string{"c"}, Output: []string{"", prefix + "_z"},
-				Attribute: []*onnxpb.AttributeProto{{Name: ptr("then_branch"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: depth}}})
+			g.Node = append(g.Node,
+				&onnxpb.NodeProto{OpType: ptr("If"), Input: []string{"c"}, Output: []string{"", prefix + "_z"},
+					Attribute: []*onnxpb.AttributeProto{
+						{Name: ptr("then_branch"), Type: onnxpb.AttributeProto_GRAPH.Enum(),
+							G: depth}}})
 		}
 		return g
 	}
 	graph := &onnxpb.GraphProto{
 		Name: ptr("everything"), DocString: ptr("doc"), MetadataProps: props("g"),
-		Input:             []*onnxpb.ValueInfoProto{value("x", tensorType(Float)), value("c", tensorType(Bool)), value("default", nil), value("map", types[1])},
-		Output:            []*onnxpb.ValueInfoProto{value("x", nil), value("y", tensorType(Float)), value("map", types[1])},
-		ValueInfo:         []*onnxpb.ValueInfoProto{value("y", tensorType(Float)), value("nowhere", types[0]), value("y", nil), value("big", nil)},
+		Input: []*onnxpb.ValueInfoProto{value("x", tensorType(Float)), value("c", tensorType(Bool)),
+			value("default", nil), value("map", types[1])},
+		Output: []*onnxpb.ValueInfoProto{value("x", nil), value("y", tensorType(Float)), value("map", types[1])},
+		ValueInfo: []*onnxpb.ValueInfoProto{value("y", tensorType(Float)), value("nowhere", types[0]), value("y", nil),
+			value("big", nil)},
 		Initializer:       []*onnxpb.TensorProto{tensor("default", 2), tensor("big", 30, 40), tensor("scalar")},
 		SparseInitializer: []*onnxpb.SparseTensorProto{sparse("sparse")},
 		QuantizationAnnotation: []*onnxpb.TensorAnnotation{{TensorName: ptr("x"),
@@ -73,29 +86,43 @@ func everything() *onnxpb.ModelProto {
 	graph.Initializer = append(graph.Initializer,
 		&onnxpb.TensorProto{Name: ptr("unset_raw"), DataType: ptr(int32(Float)), Dims: []int64{0}},
 		&onnxpb.TensorProto{Name: ptr("empty_raw"), DataType: ptr(int32(Float)), Dims: []int64{0}, RawData: []byte{}},
-		&onnxpb.TensorProto{Name: ptr("both"), DataType: ptr(int32(Float)), Dims: []int64{1}, RawData: []byte{}, FloatData: []float32{3}},
-		&onnxpb.TensorProto{Name: ptr("unknown_type"), DataType: ptr(int32(lastDataType + 40)), Dims: []int64{9}, RawData: []byte{1}},
-		&onnxpb.TensorProto{Name: ptr("segment"), DataType: ptr(int32(Float)), Dims: []int64{1}, FloatData: []float32{1},
-			Segment: &onnxpb.TensorProto_Segment{Begin: ptr(int64(0)), End: ptr(int64(1))}, DataLocation: onnxpb.TensorProto_DEFAULT.Enum()})
+		&onnxpb.TensorProto{Name: ptr("both"), DataType: ptr(int32(Float)), Dims: []int64{1}, RawData: []byte{},
+			FloatData: []float32{3}},
+		&onnxpb.TensorProto{Name: ptr("unknown_type"), DataType: ptr(int32(lastDataType + 40)), Dims: []int64{9},
+			RawData: []byte{1}},
+		&onnxpb.TensorProto{Name: ptr("segment"), DataType: ptr(int32(Float)), Dims: []int64{1},
+			FloatData:    []float32{1},
+			Segment:      &onnxpb.TensorProto_Segment{Begin: ptr(int64(0)), End: ptr(int64(1))},
+			DataLocation: onnxpb.TensorProto_DEFAULT.Enum()})
 	all := []*onnxpb.AttributeProto{
 		attribute("f", onnxpb.AttributeProto_FLOAT, func(a *onnxpb.AttributeProto) { a.F = ptr(float32(0)) }),
 		attribute("i", onnxpb.AttributeProto_INT, func(a *onnxpb.AttributeProto) { a.I = ptr(int64(-1)) }),
 		attribute("s", onnxpb.AttributeProto_STRING, func(a *onnxpb.AttributeProto) { a.S = []byte("no utf-8 \xff") }),
 		attribute("empty_s", onnxpb.AttributeProto_STRING, func(a *onnxpb.AttributeProto) { a.S = []byte{} }),
 		attribute("t", onnxpb.AttributeProto_TENSOR, func(a *onnxpb.AttributeProto) { a.T = tensor("", 700) }),
-		attribute("empty_t", onnxpb.AttributeProto_TENSOR, func(a *onnxpb.AttributeProto) { a.T = &onnxpb.TensorProto{} }),
-		attribute("g", onnxpb.AttributeProto_GRAPH, func(a *onnxpb.AttributeProto) { a.G = subgraph("one", subgraph("two", subgraph("three", nil))) }),
-		attribute("floats", onnxpb.AttributeProto_FLOATS, func(a *onnxpb.AttributeProto) { a.Floats = []float32{1, 2} }),
+		attribute("empty_t", onnxpb.AttributeProto_TENSOR, func(a *onnxpb.AttributeProto) {
+			a.T = &onnxpb.TensorProto{}
+		}),
+		attribute("g", onnxpb.AttributeProto_GRAPH, func(a *onnxpb.AttributeProto) {
+			a.G = subgraph("one", subgraph("two", subgraph("three", nil)))
+		}),
+		attribute("floats", onnxpb.AttributeProto_FLOATS, func(a *onnxpb.AttributeProto) {
+			a.Floats = []float32{1, 2}
+		}),
 		attribute("ints", onnxpb.AttributeProto_INTS, func(a *onnxpb.AttributeProto) { a.Ints = []int64{1, 2} }),
 		attribute("no_ints", onnxpb.AttributeProto_INTS, func(*onnxpb.AttributeProto) {}),
-		attribute("strings", onnxpb.AttributeProto_STRINGS, func(a *onnxpb.AttributeProto) { a.Strings = [][]byte{{}, []byte("b")} }),
+		attribute("strings", onnxpb.AttributeProto_STRINGS, func(a *onnxpb.AttributeProto) {
+			a.Strings = [][]byte{{}, []byte("b")}
+		}),
 		attribute("tensors", onnxpb.AttributeProto_TENSORS, func(a *onnxpb.AttributeProto) {
 			a.Tensors = []*onnxpb.TensorProto{tensor("a", 300), tensor("b")}
 		}),
 		attribute("graphs", onnxpb.AttributeProto_GRAPHS, func(a *onnxpb.AttributeProto) {
 			a.Graphs = []*onnxpb.GraphProto{subgraph("four", nil), {}}
 		}),
-		attribute("sparse", onnxpb.AttributeProto_SPARSE_TENSOR, func(a *onnxpb.AttributeProto) { a.SparseTensor = sparse("") }),
+		attribute("sparse", onnxpb.AttributeProto_SPARSE_TENSOR, func(a *onnxpb.AttributeProto) {
+			a.SparseTensor = sparse("")
+		}),
 		attribute("sparses", onnxpb.AttributeProto_SPARSE_TENSORS, func(a *onnxpb.AttributeProto) {
 			a.SparseTensors = []*onnxpb.SparseTensorProto{sparse(""), {}}
 		}),
@@ -106,40 +133,51 @@ func everything() *onnxpb.ModelProto {
 		{Name: ptr("future"), Type: onnxpb.AttributeProto_AttributeType(77).Enum()},
 	}
 	graph.Node = []*onnxpb.NodeProto{
-		{OpType: ptr("All"), Name: ptr("n"), Domain: ptr("local"), Overload: ptr("o"), DocString: ptr("doc"), Attribute: all,
-			Input: []string{"x", "", "big", "sparse"}, Output: []string{"y", ""}, MetadataProps: props("n"),
-			DeviceConfigurations: []*onnxpb.NodeDeviceConfigurationProto{{ConfigurationId: ptr("gpus"), PipelineStage: ptr(int32(1)),
-				ShardingSpec: []*onnxpb.ShardingSpecProto{{TensorName: ptr("x"), Device: []int64{0, 1},
-					IndexToDeviceGroupMap: []*onnxpb.IntIntListEntryProto{{Key: ptr(int64(-1)), Value: []int64{0}}},
-					ShardedDim: []*onnxpb.ShardedDimProto{{Axis: ptr(int64(0)), SimpleSharding: []*onnxpb.SimpleShardedDimProto{
-						{Dim: &onnxpb.SimpleShardedDimProto_DimValue{DimValue: 2}, NumShards: ptr(int64(2))},
-						{Dim: &onnxpb.SimpleShardedDimProto_DimParam{DimParam: "n"}}}}}}}}}},
+		{OpType: ptr("All"), Name: ptr("n"), Domain: ptr("local"), Overload: ptr("o"), DocString: ptr("doc"),
+			Attribute: all,
+			Input:     []string{"x", "", "big", "sparse"}, Output: []string{"y", ""}, MetadataProps: props("n"),
+			DeviceConfigurations: []*onnxpb.NodeDeviceConfigurationProto{
+				{ConfigurationId: ptr("gpus"), PipelineStage: ptr(int32(1)),
+					ShardingSpec: []*onnxpb.ShardingSpecProto{{TensorName: ptr("x"), Device: []int64{0, 1},
+						IndexToDeviceGroupMap: []*onnxpb.IntIntListEntryProto{{Key: ptr(int64(-1)), Value: []int64{0}}},
+						ShardedDim: []*onnxpb.ShardedDimProto{
+							{Axis: ptr(int64(0)), SimpleSharding: []*onnxpb.SimpleShardedDimProto{
+								{Dim: &onnxpb.SimpleShardedDimProto_DimValue{DimValue: 2}, NumShards: ptr(int64(2))},
+								{Dim: &onnxpb.SimpleShardedDimProto_DimParam{DimParam: "n"}}}}}}}}}},
 		{OpType: ptr("Nothing")},
 	}
 	function := func(overload string) *onnxpb.FunctionProto {
 		return &onnxpb.FunctionProto{Name: ptr("All"), Domain: ptr("local"), Overload: &overload, DocString: ptr("doc"),
-			Input: []string{"a", "b"}, Output: []string{"r", "a"}, Attribute: []string{"alpha"}, MetadataProps: props("f"),
-			AttributeProto: []*onnxpb.AttributeProto{attribute("t", onnxpb.AttributeProto_TENSOR, func(a *onnxpb.AttributeProto) { a.T = tensor("", 400) })},
-			OpsetImport:    []*onnxpb.OperatorSetIdProto{{Domain: ptr(""), Version: ptr(int64(21))}},
-			ValueInfo:      []*onnxpb.ValueInfoProto{value("r", tensorType(Float))},
+			Input: []string{"a", "b"}, Output: []string{"r", "a"}, Attribute: []string{"alpha"},
+			MetadataProps: props("f"),
+			AttributeProto: []*onnxpb.AttributeProto{
+				attribute("t", onnxpb.AttributeProto_TENSOR, func(a *onnxpb.AttributeProto) { a.T = tensor("", 400) })},
+			OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: ptr(""), Version: ptr(int64(21))}},
+			ValueInfo:   []*onnxpb.ValueInfoProto{value("r", tensorType(Float))},
 			Node: []*onnxpb.NodeProto{{OpType: ptr("Elu"), Input: []string{"a"}, Output: []string{"r"},
-				Attribute: []*onnxpb.AttributeProto{{Name: ptr("alpha"), RefAttrName: ptr("alpha"), Type: onnxpb.AttributeProto_FLOAT.Enum()}}}}}
+				Attribute: []*onnxpb.AttributeProto{
+					{Name: ptr("alpha"), RefAttrName: ptr("alpha"), Type: onnxpb.AttributeProto_FLOAT.Enum()}}}}}
 	}
 	p := &onnxpb.ModelProto{
-		IrVersion: ptr(int64(14)), ProducerName: ptr("p"), ProducerVersion: ptr(""), Domain: ptr("d"), ModelVersion: ptr(int64(2)), DocString: ptr("doc"),
-		OpsetImport:   []*onnxpb.OperatorSetIdProto{{Version: ptr(int64(21))}, {Domain: ptr("local"), Version: ptr(int64(1))}},
+		IrVersion: ptr(int64(14)), ProducerName: ptr("p"), ProducerVersion: ptr(""), Domain: ptr("d"),
+		ModelVersion: ptr(int64(2)), DocString: ptr("doc"),
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: ptr(int64(21))},
+			{Domain: ptr("local"), Version: ptr(int64(1))}},
 		MetadataProps: append(props("m"), &onnxpb.StringStringEntryProto{}),
 		Graph:         graph, Functions: []*onnxpb.FunctionProto{function("o"), function("")},
-		TrainingInfo: []*onnxpb.TrainingInfoProto{{Algorithm: subgraph("train", nil), Initialization: subgraph("init", nil),
-			InitializationBinding: props("ib"), UpdateBinding: props("ub")}},
-		Configuration: []*onnxpb.DeviceConfigurationProto{{Name: ptr("gpus"), NumDevices: ptr(int32(2)), Device: []string{"a", "b"}}},
+		TrainingInfo: []*onnxpb.TrainingInfoProto{
+			{Algorithm: subgraph("train", nil), Initialization: subgraph("init", nil),
+				InitializationBinding: props("ib"), UpdateBinding: props("ub")}},
+		Configuration: []*onnxpb.DeviceConfigurationProto{
+			{Name: ptr("gpus"), NumDevices: ptr(int32(2)), Device: []string{"a", "b"}}},
 	}
 	addUnknown(p.ProtoReflect())
 	return p
 }
 
 func props(prefix string) []*onnxpb.StringStringEntryProto {
-	return []*onnxpb.StringStringEntryProto{{Key: ptr(prefix + "_key"), Value: ptr(prefix + "_value")}, {Key: ptr(prefix + "_empty"), Value: ptr("")}}
+	return []*onnxpb.StringStringEntryProto{{Key: ptr(prefix + "_key"), Value: ptr(prefix + "_value")},
+		{Key: ptr(prefix + "_empty"), Value: ptr("")}}
 }
 
 // typed makes a tensor of five elements in the typed field of its data type.

@@ -111,14 +111,16 @@ func (f *externalFiles) place(t *Tensor) (*externalFile, int64, error) {
 		return nil, 0, err
 	}
 	if e.Length >= 0 && e.Length != n {
-		return nil, 0, fmt.Errorf("%s%v takes %d bytes, its external_data gives the length %d", t.DataType, t.Dims, n, e.Length)
+		return nil, 0, fmt.Errorf("%s%v takes %d bytes, its external_data gives the length %d", t.DataType, t.Dims, n,
+			e.Length)
 	}
 	x, err := f.file(e.Location)
 	if err != nil {
 		return nil, 0, err
 	}
 	if e.Offset < 0 || e.Offset > x.size || n > x.size-e.Offset {
-		return nil, 0, fmt.Errorf("its %d bytes at offset %d lie past the end of %s, which has %d bytes", n, e.Offset, x.path, x.size)
+		return nil, 0, fmt.Errorf("its %d bytes at offset %d lie past the end of %s, which has %d bytes", n, e.Offset,
+			x.path, x.size)
 	}
 	return x, n, nil
 }
@@ -147,7 +149,8 @@ func (f *externalFiles) file(location string) (*externalFile, error) {
 // folder, and no links, which might lead out of it.
 func (f *externalFiles) find(x *externalFile, location string) error {
 	if f.dir == "" {
-		return fmt.Errorf("%w: the model was not read from a file, so there is no folder to find %q in", ErrMissingData, location)
+		return fmt.Errorf("%w: the model was not read from a file, so there is no folder to find %q in", ErrMissingData,
+			location)
 	}
 	local := filepath.FromSlash(x.location)
 	if !filepath.IsLocal(local) || x.location == "." || strings.Contains(location, "\x00") {
@@ -175,7 +178,8 @@ func (f *externalFiles) find(x *externalFile, location string) error {
 			continue
 		}
 		if !f.options.followLinks {
-			return fmt.Errorf("its external data %s lead through a symbolic link (%s): put the file itself there, or allow links", x.path, part)
+			return fmt.Errorf("its external data %s lead through a symbolic link (%s): put the file itself there, or "+
+				"allow links", x.path, part)
 		}
 		if info, err = os.Stat(x.path); err != nil {
 			return fmt.Errorf("%w: %w", ErrMissingData, err)
@@ -254,7 +258,8 @@ func (f *externalFiles) verify(t *Tensor) error {
 		x.digest = hex.EncodeToString(h.Sum(nil))
 	}
 	if x.digest != want {
-		return fmt.Errorf("the SHA-1 of %s is %s, the model says %s: the file was changed or damaged", x.path, x.digest, want)
+		return fmt.Errorf("the SHA-1 of %s is %s, the model says %s: the file was changed or damaged", x.path, x.digest,
+			want)
 	}
 	return nil
 }

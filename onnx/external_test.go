@@ -16,7 +16,8 @@ import (
 
 // externalTensor refers to data; entries are key, value, key, value, …
 func externalTensor(name string, dim int64, entries ...string) *onnxpb.TensorProto {
-	t := &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(Uint8)), Dims: []int64{dim}, DataLocation: onnxpb.TensorProto_EXTERNAL.Enum()}
+	t := &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(Uint8)), Dims: []int64{dim},
+		DataLocation: onnxpb.TensorProto_EXTERNAL.Enum()}
 	for i := 0; i < len(entries); i += 2 {
 		t.ExternalData = append(t.ExternalData, &onnxpb.StringStringEntryProto{Key: &entries[i], Value: &entries[i+1]})
 	}
@@ -56,7 +57,8 @@ func TestExternalData(t *testing.T) {
 	_, weights := externalModel(t)
 	path, _ := externalModel(t,
 		externalTensor("a", 100, "location", "weights.bin"),
-		externalTensor("b", 100, "location", "./weights.bin", "offset", "50", "length", "100", "checksum", strings.ToUpper(sum(weights))),
+		externalTensor("b", 100, "location", "./weights.bin", "offset", "50", "length", "100", "checksum",
+			strings.ToUpper(sum(weights))),
 		externalTensor("c", 10000, "location", "sub/../sub/weights.bin", "length", "10000", "basepath", "ignored"),
 		externalTensor("none", 0, "location", "weights.bin", "offset", "10000"))
 	m, err := Read(path, VerifyChecksums())
@@ -103,13 +105,17 @@ func TestExternalDataErrors(t *testing.T) {
 		"linked folder":  {externalTensor("w", 1, "location", "linked/weights.bin"), "symbolic link (linked)"},
 		"not a file":     {externalTensor("w", 1, "location", "folder.bin"), "no regular file"},
 		"file as folder": {externalTensor("w", 1, "location", "weights.bin/x"), "weights.bin/x"},
-		"past the end":   {externalTensor("w", 100, "location", "weights.bin", "offset", "9901"), "100 bytes at offset 9901 lie past the end of|10000 bytes"},
-		"far past it":    {externalTensor("w", 100, "location", "weights.bin", "offset", "9223372036854775807"), "past the end"},
-		"too long":       {externalTensor("w", 10001, "location", "weights.bin"), "past the end"},
-		"wrong length":   {externalTensor("w", 100, "location", "weights.bin", "length", "99"), "takes 100 bytes, its external_data gives the length 99"},
-		"no number":      {externalTensor("w", 100, "location", "weights.bin", "offset", "x"), `offset "x"`},
-		"negative":       {externalTensor("w", 100, "location", "weights.bin", "offset", "-4"), `offset "-4"`},
-		"key twice":      {externalTensor("w", 1, "location", "weights.bin", "location", "sub/weights.bin"), `"location" twice`},
+		"past the end": {externalTensor("w", 100, "location", "weights.bin", "offset", "9901"),
+			"100 bytes at offset 9901 lie past the end of|10000 bytes"},
+		"far past it": {externalTensor("w", 100, "location", "weights.bin", "offset", "9223372036854775807"),
+			"past the end"},
+		"too long": {externalTensor("w", 10001, "location", "weights.bin"), "past the end"},
+		"wrong length": {externalTensor("w", 100, "location", "weights.bin", "length", "99"),
+			"takes 100 bytes, its external_data gives the length 99"},
+		"no number": {externalTensor("w", 100, "location", "weights.bin", "offset", "x"), `offset "x"`},
+		"negative":  {externalTensor("w", 100, "location", "weights.bin", "offset", "-4"), `offset "-4"`},
+		"key twice": {externalTensor("w", 1, "location", "weights.bin", "location", "sub/weights.bin"),
+			`"location" twice`},
 		"overflow":       {externalTensor("w", 1<<62, "location", "weights.bin"), "overflow"},
 		"wrong checksum": {externalTensor("w", 1, "location", "weights.bin", "checksum", "00ff"), "SHA-1 of|00ff"},
 	} {
@@ -132,7 +138,8 @@ func TestAllowMissingData(t *testing.T) {
 	m, err := Read(path, AllowMissingData())
 	must(t, err)
 	defer m.Close()
-	if _, err := m.Graph.Value("w").Const.Bytes(); !errors.Is(err, ErrMissingData) || !strings.Contains(err.Error(), "absent.bin") {
+	if _, err := m.Graph.Value("w").Const.Bytes(); !errors.Is(err, ErrMissingData) ||
+		!strings.Contains(err.Error(), "absent.bin") {
 		t.Errorf("Bytes: %v", err)
 	}
 	for _, dir := range []string{filepath.Dir(path), t.TempDir()} { // a reference can be kept unseen
@@ -155,7 +162,8 @@ func TestAllowMissingData(t *testing.T) {
 }
 
 func TestAllowLinks(t *testing.T) {
-	path, weights := externalModel(t, externalTensor("a", 10, "location", "escape.bin"), externalTensor("b", 10, "location", "linked/weights.bin", "offset", "3"))
+	path, weights := externalModel(t, externalTensor("a", 10, "location", "escape.bin"),
+		externalTensor("b", 10, "location", "linked/weights.bin", "offset", "3"))
 	m, err := Read(path, AllowLinks())
 	must(t, err)
 	defer m.Close()
@@ -180,7 +188,8 @@ func TestExternalFileShrinks(t *testing.T) {
 
 func TestExternalTensorMadeInMemory(t *testing.T) {
 	m := New(10, 20)
-	m.Graph.AddInitializer(&Tensor{Name: "w", DataType: Float, Dims: []int64{2}, External: &External{Location: "w.bin", Length: -1}})
+	m.Graph.AddInitializer(&Tensor{Name: "w", DataType: Float, Dims: []int64{2},
+		External: &External{Location: "w.bin", Length: -1}})
 	if _, err := m.Graph.Value("w").Const.Bytes(); !errors.Is(err, ErrMissingData) {
 		t.Errorf("Bytes: %v", err)
 	}
@@ -189,8 +198,8 @@ func TestExternalTensorMadeInMemory(t *testing.T) {
 	}
 }
 
-// TestShapesStayInTheModel writes tensors that may be shapes: shape inference cannot read them from a data file, so they
-// go to the model file, wherever they came from.
+// TestShapesStayInTheModel writes tensors that may be shapes: shape inference cannot read them from a data file, so
+// they go to the model file, wherever they came from.
 func TestShapesStayInTheModel(t *testing.T) {
 	axes := externalTensor("axes", 4, "location", "weights.bin", "offset", "8")
 	axes.DataType = ptr(int32(Int64))
@@ -200,12 +209,14 @@ func TestShapesStayInTheModel(t *testing.T) {
 	m, err := Read(path)
 	must(t, err)
 	defer m.Close()
-	for _, out := range []string{filepath.Join(filepath.Dir(path), "beside.onnx"), filepath.Join(t.TempDir(), "elsewhere.onnx")} {
+	for _, out := range []string{filepath.Join(filepath.Dir(path), "beside.onnx"),
+		filepath.Join(t.TempDir(), "elsewhere.onnx")} {
 		for _, option := range []WriteOption{func(*writeOptions) {}, ExternalDataOver(1)} {
 			must(t, Write(out, m, option))
 			written, err := Read(out)
 			must(t, err)
-			for name, want := range map[string][]byte{"axes": weights[8:40], "long": weights[:8000], "w": weights[:100]} {
+			for name, want := range map[string][]byte{"axes": weights[8:40], "long": weights[:8000],
+				"w": weights[:100]} {
 				c := written.Graph.Value(name).Const
 				if b, err := c.Bytes(); err != nil || !bytes.Equal(b, want) || (c.External == nil) != (name == "axes") {
 					t.Errorf("%s: %d bytes, external %v, %v", name, len(b), c.External, err)

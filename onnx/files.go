@@ -59,8 +59,8 @@ func SHA256(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// VerifyChecksums compares the SHA-1 checksums that the model gives for external data with the files, reading each once.
-// Tensors without a checksum pass.
+// VerifyChecksums compares the SHA-1 checksums that the model gives for external data with the files, reading each
+// once. Tensors without a checksum pass.
 func (m *Model) VerifyChecksums() error {
 	var first error
 	m.eachTensor(func(t *Tensor) {

@@ -30,7 +30,8 @@ func FuzzRead(f *testing.F) {
 	}
 	for _, p := range []*onnxpb.ModelProto{everything(), modelOf(nested(20)),
 		modelOf(&onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("a = Abs(b)"), node("b = Abs(a)")}}),
-		modelOf(&onnxpb.GraphProto{Initializer: []*onnxpb.TensorProto{externalTensor("w", 9, "location", "x", "offset", "1")}}),
+		modelOf(&onnxpb.GraphProto{
+			Initializer: []*onnxpb.TensorProto{externalTensor("w", 9, "location", "x", "offset", "1")}}),
 	} {
 		b, err := proto.Marshal(p)
 		if err != nil {

@@ -75,7 +75,8 @@ func (g *Graph) AddInput(name string, t Type) *Value {
 	return v
 }
 
-// NewSubgraph makes an empty graph for an attribute of one of g's nodes, such as the body of a Loop. It sees the values of g.
+// NewSubgraph makes an empty graph for an attribute of one of g's nodes, such as the body of a Loop. It sees the values
+// of g.
 func (g *Graph) NewSubgraph(name string) *Graph {
 	s := newGraph(g, g.names, 0)
 	s.Name = name
@@ -131,7 +132,8 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 				continue
 			}
 			if v.outputs > outer[v] {
-				return fmt.Errorf("cannot remove node %q (%s): its output %q is a graph output", n.Name, n.OpType, v.Name)
+				return fmt.Errorf("cannot remove node %q (%s): its output %q is a graph output", n.Name, n.OpType,
+					v.Name)
 			}
 			for _, u := range v.uses {
 				if !gone[u.Node] {

@@ -44,9 +44,11 @@ func checkUses(t *testing.T, m *Model) {
 
 func nestedModel(t *testing.T) *Model {
 	t.Helper()
-	body := &onnxpb.GraphProto{Name: ptr("body"), Node: []*onnxpb.NodeProto{node("i = Add(a,x)"), node("k = Mul(i,i)")}, Output: valueInfos("k", "b")}
+	body := &onnxpb.GraphProto{Name: ptr("body"), Node: []*onnxpb.NodeProto{node("i = Add(a,x)"), node("k = Mul(i,i)")},
+		Output: valueInfos("k", "b")}
 	p := modelOf(&onnxpb.GraphProto{Name: ptr("g"), Input: valueInfos("x"), Output: valueInfos("z"),
-		Node: []*onnxpb.NodeProto{node("a = Abs(x)"), node("b = Neg(a)"), node("c = If(x)", graphAttribute("then_branch", body)),
+		Node: []*onnxpb.NodeProto{node("a = Abs(x)"), node("b = Neg(a)"),
+			node("c = If(x)", graphAttribute("then_branch", body)),
 			node("z = Relu(x)"), node("d = Mul(c,c)")}})
 	m, err := Read(writeMessage(t, p))
 	must(t, err)
@@ -103,14 +105,17 @@ func TestSort(t *testing.T) {
 		t.Errorf("order:\n%s", g.Text())
 	}
 	first.SetInput(0, b)
-	if err := g.Sort(); err == nil || !strings.Contains(err.Error(), "cycle through") || strings.Contains(err.Error(), "(Add)") {
+	if err := g.Sort(); err == nil || !strings.Contains(err.Error(), "cycle through") ||
+		strings.Contains(err.Error(), "(Add)") {
 		t.Errorf("cycle: %v", err) // Add waits for the cycle but is not on it
 	}
 }
 
 func TestNamesStayUnique(t *testing.T) {
 	p := modelOf(&onnxpb.GraphProto{Input: valueInfos("x"), ValueInfo: valueInfos("gone"),
-		Node: []*onnxpb.NodeProto{node("y = If(x)", graphAttribute("then_branch", &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("inner = Abs(x)")}}))}})
+		Node: []*onnxpb.NodeProto{
+			node("y = If(x)", graphAttribute("then_branch",
+				&onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("inner = Abs(x)")}}))}})
 	m, err := Read(writeMessage(t, p))
 	must(t, err)
 	defer m.Close()

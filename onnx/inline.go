@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// maxInlined bounds the nodes that inlining makes, the calls among them: a few functions that each call the next one twice
-	// make any number of them.
+	// maxInlined bounds the nodes that inlining makes, the calls among them: a few functions that each call the next
+	// one twice make any number of them.
 	maxInlined = 1 << 18
 	// maxCallDepth bounds how deep calls and subgraphs nest.
 	maxCallDepth = 1000
 )
 
-// InlineFunctions replaces the calls of model-local functions by their bodies, in the main graph, in subgraphs and in the
-// bodies of the functions that keep says yes to, which stay functions (nil keeps none). It gives the number of calls that
-// were replaced, nested ones included. Functions that nothing calls any more are dropped.
+// InlineFunctions replaces the calls of model-local functions by their bodies, in the main graph, in subgraphs and in
+// the bodies of the functions that keep says yes to, which stay functions (nil keeps none). It gives the number of
+// calls that were replaced, nested ones included. Functions that nothing calls any more are dropped.
 //
-// Values and nodes of a body are named after the call. Metadata, declared types (without their symbolic dimensions: each
-// call has its own) and doc strings of nodes stay.
+// Values and nodes of a body are named after the call. Metadata, declared types (without their symbolic dimensions:
+// each call has its own) and doc strings of nodes stay.
 //
-// It errs on a function that calls itself, on calls with more inputs or outputs than the function has, where a body imports
-// an operator set at another version than the model, and where more than a quarter of a million nodes would be made. After an error
-// the model is of no use.
+// It errs on a function that calls itself, on calls with more inputs or outputs than the function has, where a body
+// imports an operator set at another version than the model, and where more than a quarter of a million nodes would be
+// made. After an error the model is of no use.
 func (m *Model) InlineFunctions(keep func(*Function) bool) (calls int, err error) {
 	if err := m.checkCalls(); err != nil {
 		return 0, err
@@ -47,8 +47,8 @@ func (m *Model) InlineFunctions(keep func(*Function) bool) (calls int, err error
 	return in.calls, nil
 }
 
-// InlineBranches replaces If nodes by the nodes of the branch that taken gives; nil leaves a node as it is. It gives the
-// number of nodes that were replaced.
+// InlineBranches replaces If nodes by the nodes of the branch that taken gives; nil leaves a node as it is. It gives
+// the number of nodes that were replaced.
 func (m *Model) InlineBranches(taken func(*Node) *Graph) (count int, err error) {
 	in := newInliner(m)
 	in.taken = taken
@@ -78,7 +78,9 @@ type importKey struct {
 }
 
 func newInliner(m *Model) *inliner {
-	in := &inliner{model: m, functions: map[functionKey]*Function{}, nodeNames: newNames(0), taken: func(*Node) *Graph { return nil }}
+	in := &inliner{model: m, functions: map[functionKey]*Function{}, nodeNames: newNames(0), taken: func(*Node) *Graph {
+		return nil
+	}}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			in.nodeNames.used[n.Name] = struct{}{}
@@ -172,7 +174,8 @@ func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err
 		x.function, x.attrs, x.prefix = sc.function, sc.attrs, sc.prefix // a branch is part of its function
 	}
 	if len(n.Outputs) > len(body.Outputs) {
-		return false, fmt.Errorf("the node has %d outputs, and graph %q has %d", len(n.Outputs), body.Name, len(body.Outputs))
+		return false, fmt.Errorf("the node has %d outputs, and graph %q has %d", len(n.Outputs), body.Name,
+			len(body.Outputs))
 	}
 	inner := &scope{source: body, at: sc.at, values: make(map[*Value]*Value, len(body.values)), expansion: x}
 	if f == nil {
@@ -190,7 +193,8 @@ func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err
 
 // body writes the nodes of a body, whose outputs become those of n.
 func (in *inliner) body(n *Node, body *Graph, sc, inner *scope, out *[]*Node) error {
-	var passed [][2]*Value // an output of the body that is no node's, or is one a second time, and what it is called outside
+	// an output of the body that is no node's, or is one a second time, and what it is called outside
+	var passed [][2]*Value
 	for i, v := range slices.Clone(n.Outputs) {
 		if v == nil {
 			continue
@@ -238,7 +242,8 @@ func (in *inliner) bind(f *Function, n *Node, sc *scope) (map[string]bound, erro
 		}
 		_, hasDefault := attrs[a.Name]
 		if ref := b.attr.RefName; ref != "" && hasDefault && in.root != nil && !in.root.hasDefault(ref) {
-			return nil, fmt.Errorf("function %s passes its attribute %q on to %q of %s, where it has a default value: which holds depends on the call. "+
+			return nil, fmt.Errorf("function %s passes its attribute %q on to %q of %s, where it has a default "+
+				"value: which holds depends on the call. "+
 				"Inline both functions or none", in.root.describe(), ref, a.Name, f.describe())
 		}
 		attrs[a.Name] = b
@@ -262,7 +267,8 @@ func (in *inliner) use(domain string, f *Function) error {
 	case have == 0:
 		*list = append(*list, Opset{domain, want})
 	case want != 0 && want != have:
-		return fmt.Errorf("function %s imports version %d of domain %q, and %s version %d", f.describe(), want, domain, where, have)
+		return fmt.Errorf("function %s imports version %d of domain %q, and %s version %d", f.describe(), want, domain,
+			where, have)
 	}
 	in.imported[importKey{f, domain}] = true
 	return nil
@@ -292,7 +298,9 @@ func (in *inliner) dropFunctions() {
 			delete(domains, n.Domain)
 		}
 	}
-	m.Opsets = slices.DeleteFunc(m.Opsets, func(o Opset) bool { return domains[o.Domain] && !IsStandardDomain(o.Domain) })
+	m.Opsets = slices.DeleteFunc(m.Opsets, func(o Opset) bool {
+		return domains[o.Domain] && !IsStandardDomain(o.Domain)
+	})
 	if p := m.Graph.proto; p != nil {
 		p.ValueInfo = slices.DeleteFunc(p.ValueInfo, func(i *onnxpb.ValueInfoProto) bool {
 			function, _, nested := strings.Cut(i.GetName(), "/")

@@ -18,8 +18,8 @@ type expansion struct {
 	metadata []Entry          // of the call, for the nodes that replace it
 }
 
-// scope is a graph that is copied: source to the graph at. The copies of graphs in attributes lie in scopes of their own, in
-// the one of the graph they refer to.
+// scope is a graph that is copied: source to the graph at. The copies of graphs in attributes lie in scopes of their
+// own, in the one of the graph they refer to.
 type scope struct {
 	*expansion
 	source *Graph // nil where nothing is copied: at the surface
@@ -188,7 +188,8 @@ func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 		c.proto = &onnxpb.GraphProto{DocString: g.proto.DocString}
 		c.proto.ProtoReflect().SetUnknown(g.proto.ProtoReflect().GetUnknown())
 	}
-	sc := &scope{expansion: outer.expansion, source: g, at: c, values: make(map[*Value]*Value, len(g.values)), outer: outer}
+	sc := &scope{expansion: outer.expansion, source: g, at: c, values: make(map[*Value]*Value, len(g.values)),
+		outer: outer}
 	for _, v := range g.Inputs {
 		w := sc.value(v)
 		w.IsInput = true
@@ -206,15 +207,16 @@ func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 	for _, v := range g.Outputs {
 		w := sc.value(v)
 		if w == nil {
-			return nil, fmt.Errorf("graph %q returns the function's input %q, which the call leaves out", g.Name, v.Name)
+			return nil, fmt.Errorf("graph %q returns the function's input %q, which the call leaves out", g.Name,
+				v.Name)
 		}
 		c.AddOutput(w)
 	}
 	return c, nil
 }
 
-// constants writes the initializers of a branch into the graph that the branch is copied to. Functions' bodies have none: there
-// they are Constant nodes.
+// constants writes the initializers of a branch into the graph that the branch is copied to. Functions' bodies have
+// none: there they are Constant nodes.
 func (in *inliner) constants(branch *Graph, sc *scope, out *[]*Node) {
 	for _, v := range branch.initializers {
 		t := v.Const.copy()
@@ -258,8 +260,8 @@ func shallow[M interface {
 	return to.Interface().(M)
 }
 
-// inlinedInfo copies the declared type of a value. Names of dimensions are the function's own, and differ from call to call:
-// they are left out.
+// inlinedInfo copies the declared type of a value. Names of dimensions are the function's own, and differ from call to
+// call: they are left out.
 func inlinedInfo(v *Value, name string) *onnxpb.ValueInfoProto {
 	if v.info == nil || v.info.Type == nil {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzInline inlines the functions of files that are damaged or were made to do harm, but for those that kept has the bits of,
-// then the first branch of every If node. What it makes must be readable.
+// FuzzInline inlines the functions of files that are damaged or were made to do harm, but for those that kept has the
+// bits of, then the first branch of every If node. What it makes must be readable.
 //
 //	go test -fuzz FuzzInline ./onnx
 func FuzzInline(f *testing.F) {

@@ -39,7 +39,8 @@ func equal(a, b map[string]*reference.Tensor) error {
 	}
 	for name, x := range a {
 		y := b[name]
-		if y == nil || x.DataType != y.DataType || !slices.Equal(x.Shape, y.Shape) || !slices.Equal(x.I, y.I) || !slices.Equal(x.S, y.S) ||
+		if y == nil || x.DataType != y.DataType || !slices.Equal(x.Shape, y.Shape) || !slices.Equal(x.I, y.I) ||
+			!slices.Equal(x.S, y.S) ||
 			!slices.EqualFunc(x.F, y.F, func(p, q float64) bool { return p == q || math.IsNaN(p) && math.IsNaN(q) }) {
 			return fmt.Errorf("%s: %v and %v", name, x, y)
 		}
@@ -109,13 +110,16 @@ func TestInlineFunctions(t *testing.T) {
 	}
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
-			if refers := slices.ContainsFunc(n.Attributes, func(a *onnx.Attribute) bool { return a.RefName != "" }); refers || n.Domain != "" {
+			if refers := slices.ContainsFunc(n.Attributes, func(a *onnx.Attribute) bool {
+				return a.RefName != ""
+			}); refers || n.Domain != "" {
 				t.Errorf("left: %s", n.Text())
 			}
 		}
 	}
 	clip := nodeNamed(t, m, "in_then/deep/clip")
-	if clip.Inputs[0].Name != "in_then/deep/leaky" || len(clip.Inputs) > 1 && clip.Inputs[1] != nil || clip.Outputs[0].Name != "in_then/r" {
+	if clip.Inputs[0].Name != "in_then/deep/leaky" || len(clip.Inputs) > 1 && clip.Inputs[1] != nil ||
+		clip.Outputs[0].Name != "in_then/r" {
 		t.Errorf("names of values and an omitted input: %s", clip.Text())
 	}
 	if a := nodeNamed(t, m, "first/scale/leak").Attributes; len(a) > 0 {
@@ -125,7 +129,8 @@ func TestInlineFunctions(t *testing.T) {
 		t.Errorf("alpha is %v", a)
 	}
 	leak := nodeNamed(t, m, "first/again/leak")
-	if want := []onnx.Entry{{Key: "from", Value: "Scale"}, {Key: "layer", Value: "0"}}; !slices.Equal(leak.Metadata, want) {
+	if want := []onnx.Entry{{Key: "from", Value: "Scale"}, {Key: "layer", Value: "0"}}; !slices.Equal(leak.Metadata,
+		want) {
 		t.Errorf("metadata %v, expected those of the node, then of the calls %v", leak.Metadata, want)
 	}
 	typ, ok := leak.Inputs[0].Type()
@@ -149,7 +154,9 @@ func TestInlineSome(t *testing.T) {
 		{"idle.Unused inner.Pass", "inner.Pass", 19},
 	} {
 		m := read(t, "testdata/nest.onnx")
-		calls, err := m.InlineFunctions(func(f *onnx.Function) bool { return slices.Contains(strings.Fields(test.kept), f.Domain+"."+f.Name) })
+		calls, err := m.InlineFunctions(func(f *onnx.Function) bool {
+			return slices.Contains(strings.Fields(test.kept), f.Domain+"."+f.Name)
+		})
 		if err != nil || calls != test.calls {
 			t.Errorf("%s: %d calls, expected %d, %v", test.kept, calls, test.calls, err)
 			continue
@@ -203,15 +210,18 @@ func TestInlineErrors(t *testing.T) {
 	omitted.Graph.Nodes[0].SetInput(0, nil)
 	for want, m := range map[string]*onnx.Model{
 		"more than 262144 nodes": chain(40, nothing),
-		"function d.F1 imports version 20 of domain \"\", and the model version 21": chain(2, func(i int, f *onnx.Function) {
-			if f.Opsets[0].Version -= int64(i); i == 1 {
-				add(f, "Neg", f.Body.Inputs[0])
-			}
-		}),
+		"function d.F1 imports version 20 of domain \"\", and the model version 21": chain(2,
+			func(i int, f *onnx.Function) {
+				if f.Opsets[0].Version -= int64(i); i == 1 {
+					add(f, "Neg", f.Body.Inputs[0])
+				}
+			}),
 		"calls itself": chain(2, func(i int, f *onnx.Function) { add(f, "F0", f.Body.Inputs[0]).Domain = "d" }),
-		"has 2 inputs and 1 outputs, and function d.F0 has 1 and 1":     few,
-		"which the call leaves out":                                     omitted,
-		"uses domain \"other\", which neither it nor the model imports": chain(2, func(i int, f *onnx.Function) { add(f, "Op").Domain = "other" }),
+		"has 2 inputs and 1 outputs, and function d.F0 has 1 and 1": few,
+		"which the call leaves out":                                 omitted,
+		"uses domain \"other\", which neither it nor the model imports": chain(2, func(i int, f *onnx.Function) {
+			add(f, "Op").Domain = "other"
+		}),
 	} {
 		if _, err := m.InlineFunctions(nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("expected %q, got %v", want, err)
@@ -226,7 +236,8 @@ func TestInlineErrors(t *testing.T) {
 		f.Defaults = []*onnx.Attribute{onnx.FloatAttr("q", 1)}
 	})
 	_, err := passed.InlineFunctions(func(f *onnx.Function) bool { return f.Name == "F0" })
-	if want := `function d.F0 passes its attribute "p" on to "q" of d.F1`; err == nil || !strings.Contains(err.Error(), want) {
+	if want := `function d.F0 passes its attribute "p" on to "q" of d.F1`; err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("expected %q, got %v", want, err)
 	}
 }
@@ -234,7 +245,8 @@ func TestInlineErrors(t *testing.T) {
 // TestInlineImports: what bodies import and the model does not is imported, and nothing for functions that are gone.
 func TestInlineImports(t *testing.T) {
 	m := chain(2, func(i int, f *onnx.Function) {
-		f.Opsets = append(f.Opsets, onnx.Opset{Domain: "com.microsoft", Version: 1}, onnx.Opset{Domain: "unread", Version: 7})
+		f.Opsets = append(f.Opsets, onnx.Opset{Domain: "com.microsoft", Version: 1},
+			onnx.Opset{Domain: "unread", Version: 7})
 		f.Body.AddNode("Gelu", f.Body.Inputs, []*onnx.Value{f.Body.NewValue("gelu")}).Domain = "com.microsoft"
 	})
 	if _, err := m.InlineFunctions(nil); err != nil {
@@ -278,8 +290,8 @@ func TestInlineBranches(t *testing.T) {
 	}
 }
 
-// TestInlineAsOnnx inlines models whose ops are calls of the standard's own definitions, and compares the results with those of
-// the calls and of what onnx.inliner makes.
+// TestInlineAsOnnx inlines models whose ops are calls of the standard's own definitions, and compares the results with
+// those of the calls and of what onnx.inliner makes.
 func TestInlineAsOnnx(t *testing.T) {
 	python, tests := os.Getenv("MOJO_PYTHON"), os.Getenv("MOJO_ONNX_NODE_TESTS")
 	if python == "" {
@@ -295,7 +307,8 @@ func TestInlineAsOnnx(t *testing.T) {
 	if out, err := exec.Command(python, "testdata/inline.py", dir, tests).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if now, err := os.ReadFile(filepath.Join(dir, "nest.onnx")); err != nil || string(now) != string(must(os.ReadFile("testdata/nest.onnx"))) {
+	if now, err := os.ReadFile(filepath.Join(dir, "nest.onnx")); err != nil ||
+		string(now) != string(must(os.ReadFile("testdata/nest.onnx"))) {
 		t.Errorf("testdata/nest.onnx is not what testdata/inline.py writes: %v", err)
 	}
 	files := must(filepath.Glob(filepath.Join(dir, "*.inlined.onnx")))
@@ -339,7 +352,8 @@ func TestInlineAsOnnx(t *testing.T) {
 		}
 		compared++
 	}
-	t.Logf("%d models of the ONNX node tests with functions inlined as onnx.inliner does; %d more are not for the evaluator", compared, lacking)
+	t.Logf("%d models of the ONNX node tests with functions inlined as onnx.inliner does; %d more are not for the "+
+		"evaluator", compared, lacking)
 	if _, err := os.Stat(tests); err == nil && compared < 300 {
 		t.Errorf("only %d models were compared", compared)
 	}

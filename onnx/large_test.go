@@ -28,7 +28,8 @@ func largeModel(tb testing.TB) string {
 			next := fmt.Sprintf("/layers.%d/op.%d_output_0", i, k)
 			n := node(next + " = Add(" + last + ",w" + fmt.Sprint(i) + ")")
 			if k%2 == 1 {
-				n = node(next+" = Cast("+last+")", &onnxpb.AttributeProto{Name: ptr("to"), Type: onnxpb.AttributeProto_INT.Enum(), I: ptr(int64(1))})
+				n = node(next+" = Cast("+last+")",
+					&onnxpb.AttributeProto{Name: ptr("to"), Type: onnxpb.AttributeProto_INT.Enum(), I: ptr(int64(1))})
 			}
 			rest.Graph.Node = append(rest.Graph.Node, n)
 			rest.Graph.ValueInfo = append(rest.Graph.ValueInfo, valueInfos(next)...)
@@ -43,7 +44,8 @@ func largeModel(tb testing.TB) string {
 	var headers [][]byte
 	length := len(graph)
 	for i := range initializers {
-		t := &onnxpb.TensorProto{Name: ptr(fmt.Sprintf("w%d", i)), DataType: ptr(int32(Float)), Dims: []int64{1024, 1024}}
+		t := &onnxpb.TensorProto{Name: ptr(fmt.Sprintf("w%d", i)), DataType: ptr(int32(Float)),
+			Dims: []int64{1024, 1024}}
 		b, err := proto.Marshal(t)
 		if err != nil {
 			tb.Fatal(err)

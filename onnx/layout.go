@@ -110,7 +110,8 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 		}
 		l.restore()
 	}
-	return nil, fmt.Errorf("the model takes %d bytes even without its weights, above the %d that other tools read", total, o.limit)
+	return nil, fmt.Errorf("the model takes %d bytes even without its weights, above the %d that other tools read",
+		total, o.limit)
 }
 
 // arrange puts placeholders and references into the messages, encodes them, and gives the length of the model file.
@@ -258,7 +259,8 @@ func (l *layout) keepMade(tp *onnxpb.TensorProto, t *Tensor) {
 // and when they are written if they have to be converted.
 func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,
-		FloatData: tp.FloatData, Int32Data: tp.Int32Data, Int64Data: tp.Int64Data, DoubleData: tp.DoubleData, Uint64Data: tp.Uint64Data}
+		FloatData: tp.FloatData, Int32Data: tp.Int32Data, Int64Data: tp.Int64Data, DoubleData: tp.DoubleData,
+		Uint64Data: tp.Uint64Data}
 	e := dataEntry{size: t.Size(), bytes: func() ([]byte, error) {
 		b, err := typedBytes(saved, t.DataType)
 		if err == nil && int64(len(b)) != t.Size() {

@@ -63,13 +63,14 @@ func (s *Staged) checkData(l *layout) error {
 	return nil
 }
 
-// othersUse returns a model of the folder, other than the one at path, that refers to the file of external data; "" when
-// there is none.
+// othersUse returns a model of the folder, other than the one at path, that refers to the file of external data; ""
+// when there is none.
 func (s *Staged) othersUse(file string) string {
 	entries, _ := os.ReadDir(filepath.Dir(s.path))
 	for _, e := range entries {
 		name := filepath.Join(filepath.Dir(s.path), e.Name())
-		if strings.HasSuffix(e.Name(), ".onnx") && e.Type().IsRegular() && e.Name() != filepath.Base(s.path) && refersTo(name, file) {
+		if strings.HasSuffix(e.Name(), ".onnx") && e.Type().IsRegular() && e.Name() != filepath.Base(s.path) &&
+			refersTo(name, file) {
 			return name
 		}
 	}

@@ -53,7 +53,8 @@ func New(irVersion, opset int64) *Model {
 
 // NewFunction makes an empty function that imports the standard's opset.
 func NewFunction(domain, name, overload string, opset int64) *Function {
-	return &Function{Domain: domain, Name: name, Overload: overload, Opsets: []Opset{{"", opset}}, Body: newGraph(nil, newNames(0), 0)}
+	return &Function{Domain: domain, Name: name, Overload: overload, Opsets: []Opset{{"", opset}},
+		Body: newGraph(nil, newNames(0), 0)}
 }
 
 // Opset returns the version of the domain that the model imports, 0 when it does not.

@@ -59,7 +59,8 @@ func mutate(m protoreflect.Message, r *rand.Rand) {
 	if len(fields) == 0 {
 		return
 	}
-	slices.SortFunc(fields, func(a, b protoreflect.FieldDescriptor) int { return int(a.Number() - b.Number()) }) // Range has no order
+	// Range has no order
+	slices.SortFunc(fields, func(a, b protoreflect.FieldDescriptor) int { return int(a.Number() - b.Number()) })
 	names := []string{"", "x", "y", "big", "one_w", "All", "local", "o", "\xff"}
 	numbers := []int64{0, 1, -1, 2, 29, math.MaxInt32, math.MaxInt64, math.MinInt64}
 	f := fields[r.IntN(len(fields))]

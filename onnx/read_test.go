@@ -30,7 +30,8 @@ func node(text string, attributes ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
 	if d, o, found := strings.Cut(op, "."); found {
 		domain, op = d, o
 	}
-	n := &onnxpb.NodeProto{OpType: &op, Name: ptr("n_" + outputs), Domain: &domain, Output: strings.Split(outputs, ","), Attribute: attributes}
+	n := &onnxpb.NodeProto{OpType: &op, Name: ptr("n_" + outputs), Domain: &domain, Output: strings.Split(outputs, ","),
+		Attribute: attributes}
 	if inputs != "" {
 		n.Input = strings.Split(inputs, ",")
 	}
@@ -74,29 +75,47 @@ func TestReadErrors(t *testing.T) {
 		p    *onnxpb.ModelProto
 		want string // parts of the message, separated by |
 	}{
-		"no graph":              {&onnxpb.ModelProto{IrVersion: ptr(int64(3))}, "no graph"},
-		"two nodes, one name":   {graph(relu, node("y = Abs(x)")), `value "y" is defined twice|"g"|node 1 "n_y" (Abs)`},
-		"input and node":        {graph(node("x = Abs(x)")), `"x" is defined twice`},
-		"two inputs":            {modelOf(&onnxpb.GraphProto{Input: valueInfos("x", "x")}), `"x" is defined twice`},
-		"two initializers":      {initializers(floats("w", make([]byte, 4)), floats("w", make([]byte, 4))), `initializer "w" is defined twice`},
-		"two functions":         {modelOf(&onnxpb.GraphProto{}, function("F"), function("F")), "local.F|defined twice"},
-		"two attributes":        {graph(node("y = Elu(x)", &onnxpb.AttributeProto{Name: ptr("alpha")}, &onnxpb.AttributeProto{Name: ptr("alpha")})), `(Elu) has the attribute "alpha" twice`},
-		"undefined input":       {graph(node("y = Add(x,z)")), `node 0 "n_y" (Add) reads "z", which nothing defines`},
-		"undefined output":      {modelOf(&onnxpb.GraphProto{Name: ptr("g"), Output: valueInfos("y")}), `graph output "y" of graph "g"`},
-		"cycle":                 {graph(node("p = Abs(x)"), node("q = Add(p,r)"), node("r = Abs(q)"), node("s = Abs(r)")), `graph "g" has a cycle through node "n_`},
-		"own output":            {graph(node("y = Add(x,y)")), `reads its own output "y"`},
-		"cycle through a body":  {graph(node("c = If(x)", graphAttribute("then_branch", &onnxpb.GraphProto{Output: valueInfos("c")}))), "own output"},
-		"dims overflow":         {initializers(floats("w", []byte{1}, 1<<40, 1<<40)), `tensor "w"|overflow`},
-		"dims overflow, typed":  {initializers(floats("w", nil, 1<<40, 1<<40)), `tensor "w"|overflow`},
-		"negative dims":         {initializers(floats("w", []byte{}, -1)), `tensor "w"|negative dimension`},
-		"raw too short":         {initializers(floats("w", make([]byte, 7), 2)), `graph "g"|tensor "w"|takes 8 bytes, raw_data holds 7`},
-		"raw of no type":        {initializers(&onnxpb.TensorProto{Name: ptr("w"), RawData: []byte{1}}), "no fixed size"},
-		"raw in an attribute":   {graph(node("y = Constant()", &onnxpb.AttributeProto{Name: ptr("value"), T: floats("", make([]byte, 3), 1)})), `node 0 "n_y" (Constant)|attribute "value"|raw_data holds 3`},
-		"deep nesting":          {modelOf(nested(maxNesting + 1)), "nested more than 128 deep"},
-		"recursive function":    {modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.F(a)"))), "local.F|calls itself"},
-		"recursive functions":   {modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.G(a)")), function("G", node("y = If(a)", graphAttribute("then_branch", &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("z = local.F(a)")}})))), "calls itself"},
-		"function output":       {modelOf(&onnxpb.GraphProto{}, &onnxpb.FunctionProto{Name: ptr("F"), Output: []string{"y"}}), `output "y" is made by no node`},
-		"training data too few": {&onnxpb.ModelProto{Graph: &onnxpb.GraphProto{}, TrainingInfo: []*onnxpb.TrainingInfoProto{{Algorithm: initializers(floats("w", make([]byte, 7), 2)).Graph}}}, `training info|tensor "w"`},
+		"no graph":            {&onnxpb.ModelProto{IrVersion: ptr(int64(3))}, "no graph"},
+		"two nodes, one name": {graph(relu, node("y = Abs(x)")), `value "y" is defined twice|"g"|node 1 "n_y" (Abs)`},
+		"input and node":      {graph(node("x = Abs(x)")), `"x" is defined twice`},
+		"two inputs":          {modelOf(&onnxpb.GraphProto{Input: valueInfos("x", "x")}), `"x" is defined twice`},
+		"two initializers": {initializers(floats("w", make([]byte, 4)), floats("w", make([]byte, 4))),
+			`initializer "w" is defined twice`},
+		"two functions": {modelOf(&onnxpb.GraphProto{}, function("F"), function("F")), "local.F|defined twice"},
+		"two attributes": {graph(node("y = Elu(x)", &onnxpb.AttributeProto{Name: ptr("alpha")},
+			&onnxpb.AttributeProto{Name: ptr("alpha")})), `(Elu) has the attribute "alpha" twice`},
+		"undefined input": {graph(node("y = Add(x,z)")), `node 0 "n_y" (Add) reads "z", which nothing defines`},
+		"undefined output": {modelOf(&onnxpb.GraphProto{Name: ptr("g"), Output: valueInfos("y")}),
+			`graph output "y" of graph "g"`},
+		"cycle": {graph(node("p = Abs(x)"), node("q = Add(p,r)"), node("r = Abs(q)"), node("s = Abs(r)")),
+			`graph "g" has a cycle through node "n_`},
+		"own output": {graph(node("y = Add(x,y)")), `reads its own output "y"`},
+		"cycle through a body": {
+			graph(node("c = If(x)", graphAttribute("then_branch", &onnxpb.GraphProto{Output: valueInfos("c")}))),
+			"own output"},
+		"dims overflow":        {initializers(floats("w", []byte{1}, 1<<40, 1<<40)), `tensor "w"|overflow`},
+		"dims overflow, typed": {initializers(floats("w", nil, 1<<40, 1<<40)), `tensor "w"|overflow`},
+		"negative dims":        {initializers(floats("w", []byte{}, -1)), `tensor "w"|negative dimension`},
+		"raw too short": {initializers(floats("w", make([]byte, 7), 2)),
+			`graph "g"|tensor "w"|takes 8 bytes, raw_data holds 7`},
+		"raw of no type": {initializers(&onnxpb.TensorProto{Name: ptr("w"), RawData: []byte{1}}), "no fixed size"},
+		"raw in an attribute": {
+			graph(node("y = Constant()",
+				&onnxpb.AttributeProto{Name: ptr("value"), T: floats("", make([]byte, 3), 1)})),
+			`node 0 "n_y" (Constant)|attribute "value"|raw_data holds 3`},
+		"deep nesting": {modelOf(nested(maxNesting + 1)), "nested more than 128 deep"},
+		"recursive function": {modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.F(a)"))),
+			"local.F|calls itself"},
+		"recursive functions": {modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.G(a)")),
+			function("G", node("y = If(a)",
+				graphAttribute("then_branch", &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("z = local.F(a)")}})))),
+			"calls itself"},
+		"function output": {modelOf(&onnxpb.GraphProto{}, &onnxpb.FunctionProto{Name: ptr("F"), Output: []string{"y"}}),
+			`output "y" is made by no node`},
+		"training data too few": {
+			&onnxpb.ModelProto{Graph: &onnxpb.GraphProto{},
+				TrainingInfo: []*onnxpb.TrainingInfoProto{
+					{Algorithm: initializers(floats("w", make([]byte, 7), 2)).Graph}}}, `training info|tensor "w"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeMessage(t, test.p)
@@ -116,11 +135,18 @@ func TestReadErrors(t *testing.T) {
 // TestReadValid has what looks like an error and is none.
 func TestReadValid(t *testing.T) {
 	for name, p := range map[string]*onnxpb.ModelProto{
-		"out of order":        modelOf(&onnxpb.GraphProto{Input: valueInfos("x"), Node: []*onnxpb.NodeProto{node("z = Abs(y)"), node("y = Abs(x)")}, Output: valueInfos("z")}),
+		"out of order": modelOf(&onnxpb.GraphProto{Input: valueInfos("x"),
+			Node: []*onnxpb.NodeProto{node("z = Abs(y)"), node("y = Abs(x)")}, Output: valueInfos("z")}),
 		"nested to the limit": modelOf(nested(maxNesting)),
-		"shadowed":            modelOf(&onnxpb.GraphProto{Input: valueInfos("x"), Node: []*onnxpb.NodeProto{node("y = If(x)", graphAttribute("then_branch", &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("x = Relu(y2)")}, Input: valueInfos("y2")}))}}),
-		"overloads":           modelOf(&onnxpb.GraphProto{}, function("F"), &onnxpb.FunctionProto{Name: ptr("F"), Domain: ptr("local"), Overload: ptr("2"), Node: []*onnxpb.NodeProto{node("y = local.F()")}}),
-		"diamond of calls":    modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.G(a)"), node("z = local.H(a)")), function("G", node("y = local.H(a)")), function("H")),
+		"shadowed": modelOf(&onnxpb.GraphProto{Input: valueInfos("x"),
+			Node: []*onnxpb.NodeProto{
+				node("y = If(x)", graphAttribute("then_branch",
+					&onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("x = Relu(y2)")}, Input: valueInfos("y2")}))}}),
+		"overloads": modelOf(&onnxpb.GraphProto{}, function("F"),
+			&onnxpb.FunctionProto{Name: ptr("F"), Domain: ptr("local"), Overload: ptr("2"),
+				Node: []*onnxpb.NodeProto{node("y = local.F()")}}),
+		"diamond of calls": modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.G(a)"), node("z = local.H(a)")),
+			function("G", node("y = local.H(a)")), function("H")),
 	} {
 		m, err := Read(writeMessage(t, p))
 		if err != nil {
@@ -205,7 +231,8 @@ func TestMergedMessages(t *testing.T) {
 }
 
 func TestClosedModel(t *testing.T) {
-	m, err := Read(writeMessage(t, modelOf(&onnxpb.GraphProto{Initializer: []*onnxpb.TensorProto{floats("w", make([]byte, 4000), 1000)}})))
+	m, err := Read(writeMessage(t,
+		modelOf(&onnxpb.GraphProto{Initializer: []*onnxpb.TensorProto{floats("w", make([]byte, 4000), 1000)}})))
 	if err != nil {
 		t.Fatal(err)
 	}

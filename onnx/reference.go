@@ -3,15 +3,16 @@ package onnx
 import "fmt"
 
 // NewReference makes a tensor whose elements lie in a file beside the model that need not be there: Write writes the
-// reference as it is, and Bytes errs with ErrMissingData. So a graph is written without its weights. It errs on a type or
-// dims without a size, and on another length than they take.
+// reference as it is, and Bytes errs with ErrMissingData. So a graph is written without its weights. It errs on a type
+// or dims without a size, and on another length than they take.
 func NewReference(name string, t DataType, dims []int64, at External) (*Tensor, error) {
 	n, err := byteSize(t, dims)
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
 	if at.Location == "" || at.Offset < 0 || at.Length != n {
-		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, the reference is to %d at offset %d of %q", name, t, dims, n, at.Length, at.Offset, at.Location)
+		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, the reference is to %d at offset %d of %q", name, t,
+			dims, n, at.Length, at.Offset, at.Location)
 	}
 	return &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), External: &at, reference: true}, nil
 }

@@ -33,7 +33,8 @@ func TestReference(t *testing.T) {
 	if _, err := v.Bytes(); !errors.Is(err, ErrMissingData) {
 		t.Errorf("error %v", err)
 	}
-	for _, bad := range []External{{Location: "absent.bin", Length: 23}, {Length: 24}, {Location: "absent.bin", Offset: -1, Length: 24}} {
+	for _, bad := range []External{{Location: "absent.bin", Length: 23}, {Length: 24},
+		{Location: "absent.bin", Offset: -1, Length: 24}} {
 		if _, err := NewReference("w", Float, []int64{2, 3}, bad); err == nil {
 			t.Errorf("%+v: no error", bad)
 		}

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Snapshot returns a function that puts the model back as it is now. Its graphs, nodes and values are others then; initializers keep
-// their tensors, and nothing of them is copied.
+// Snapshot returns a function that puts the model back as it is now. Its graphs, nodes and values are others then;
+// initializers keep their tensors, and nothing of them is copied.
 func (m *Model) Snapshot() (restore func() error) {
 	p := m.message()
 	var raw [][]byte

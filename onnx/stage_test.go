@@ -53,8 +53,8 @@ var pair = ExternalDataOver(1000)
 
 func oneFile(*writeOptions) {}
 
-// TestDeathInCommit kills a process after each step of a commit. Whatever stood there before, the old version or the new
-// one is there afterwards, and the next write leaves no more than one without a death.
+// TestDeathInCommit kills a process after each step of a commit. Whatever stood there before, the old version or the
+// new one is there afterwards, and the next write leaves no more than one without a death.
 func TestDeathInCommit(t *testing.T) {
 	if at := os.Getenv("DIE_AFTER"); at != "" {
 		steps, _ := strconv.Atoi(at)

@@ -104,9 +104,9 @@ func (t *Tensor) Strings() []string {
 	return s
 }
 
-// Bytes returns the elements as little-endian packed bytes: from the mapped file, from an external file (opened on first
-// use), converted from the message's typed fields, or put together out of those of other tensors (which takes their size in
-// memory each time). The caller must not write to them.
+// Bytes returns the elements as little-endian packed bytes: from the mapped file, from an external file (opened on
+// first use), converted from the message's typed fields, or put together out of those of other tensors (which takes
+// their size in memory each time). The caller must not write to them.
 func (t *Tensor) Bytes() ([]byte, error) {
 	switch {
 	case t.DataType == String:
@@ -114,7 +114,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	case t.files != nil && t.files.isClosed():
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrClosed)
 	case t.External != nil && t.files == nil:
-		return nil, fmt.Errorf("tensor %q: %w: it was made in memory, so %q is in no folder", t.Name, ErrMissingData, t.External.Location)
+		return nil, fmt.Errorf("tensor %q: %w: it was made in memory, so %q is in no folder", t.Name, ErrMissingData,
+			t.External.Location)
 	case t.External != nil:
 		b, err := t.files.bytes(t)
 		if err != nil {
@@ -133,7 +134,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if n, err := byteSize(t.DataType, t.Dims); err != nil || n != int64(len(b)) {
-		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, its fields hold %d", t.Name, t.DataType, t.Dims, n, len(b))
+		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, its fields hold %d", t.Name, t.DataType, t.Dims, n,
+			len(b))
 	}
 	return b, nil
 }

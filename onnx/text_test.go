@@ -20,7 +20,8 @@ func TestFunctionText(t *testing.T) {
 	x, scale := in("X"), in("the scale")
 	n, c, y := g.NewValue("n"), g.NewValue("c"), g.NewValue("Y")
 	g.AddNode("Constant", nil, []*Value{c}, TensorAttr("value", NewInt64s("", []int64{-1, 2})))
-	g.AddNode("Elu", []*Value{x}, []*Value{n}, RefAttr("alpha", AttrFloat, "alpha"), IntsAttr("axes", []int64{0, 1}), FloatAttr("f", 2))
+	g.AddNode("Elu", []*Value{x}, []*Value{n}, RefAttr("alpha", AttrFloat, "alpha"), IntsAttr("axes", []int64{0, 1}),
+		FloatAttr("f", 2))
 	custom := g.AddNode("Clip", []*Value{n, nil, scale}, []*Value{y}, StringAttr("mode", "a\"b"))
 	custom.Domain, custom.Overload = "local", "o"
 	g.AddOutput(y)
@@ -39,7 +40,8 @@ Scaled<alpha, epsilon=1e-05>(X, "the scale") => (Y) {
 func TestGraphText(t *testing.T) {
 	m := nestedModel(t)
 	g := m.Graph
-	g.Inputs[0].SetType(Type{DataType: BFloat16, HasShape: true, Dims: []Dim{{Value: 2}, {Value: -1, Param: "seq"}, {Value: -1}}})
+	g.Inputs[0].SetType(Type{DataType: BFloat16, HasShape: true,
+		Dims: []Dim{{Value: 2}, {Value: -1, Param: "seq"}, {Value: -1}}})
 	g.AddInitializer(NewFloat32s("w", []int64{2}, []float32{1, float32(math.Inf(1))}))
 	g.AddInitializer(NewFloat32s("large", []int64{3, 4}, make([]float32, 12)))
 	half, err := NewTensor("half", Float16, []int64{3}, []byte{0, 0x3c, 1, 0, 0, 0xfc})
@@ -70,7 +72,8 @@ func TestTextOfEverything(t *testing.T) {
 	must(t, err)
 	defer m.Close()
 	text := m.Graph.Text() + m.Functions[0].Text()
-	for _, want := range []string{"local.All:o<", "no_type=3", `empty_s=""`, "tp=type_proto", `typed_string = string[5] {"", "a", "\xff", "", ""}`, "alpha=@alpha"} {
+	for _, want := range []string{"local.All:o<", "no_type=3", `empty_s=""`, "tp=type_proto",
+		`typed_string = string[5] {"", "a", "\xff", "", ""}`, "alpha=@alpha"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

@@ -71,8 +71,8 @@ type Type struct {
 	Dims     []Dim
 }
 
-// Type returns the declared type of the value (graph input or output, value_info); ok is false where none is declared or
-// the value is no dense tensor.
+// Type returns the declared type of the value (graph input or output, value_info); ok is false where none is declared
+// or the value is no dense tensor.
 func (v *Value) Type() (t Type, ok bool) {
 	tt := v.info.GetType().GetTensorType()
 	if tt == nil {

@@ -164,9 +164,11 @@ func (w *wireWalk) malformed(kind wireKind, at int, err error) error {
 // short reports a field that is longer than what is left for it.
 func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left int) error {
 	if kind == wireModel && child != wireOther {
-		return fmt.Errorf("%w: the %s at byte %d has %d bytes, of which %d are there", errTruncated, wireNames[child], at, length, left)
+		return fmt.Errorf("%w: the %s at byte %d has %d bytes, of which %d are there", errTruncated, wireNames[child],
+			at, length, left)
 	}
-	return fmt.Errorf("no protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: needs %d bytes, has %d",
+	return fmt.Errorf("no protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: needs %d "+
+		"bytes, has %d",
 		at, num, wireNames[kind], length, left)
 }
 

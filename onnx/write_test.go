@@ -25,7 +25,8 @@ func weighty(t *testing.T) *Model {
 		must(t, err)
 		m.Graph.AddInitializer(tensor)
 	}
-	ints := &onnxpb.TensorProto{Name: ptr("typed"), DataType: ptr(int32(Int64)), Dims: []int64{200}, Int64Data: make([]int64, 200)}
+	ints := &onnxpb.TensorProto{Name: ptr("typed"), DataType: ptr(int32(Int64)), Dims: []int64{200},
+		Int64Data: make([]int64, 200)}
 	for i := range ints.Int64Data {
 		ints.Int64Data[i] = int64(i)
 	}
@@ -55,7 +56,8 @@ func TestExternalDataOver(t *testing.T) {
 		}
 		offsets[tp.GetName()] = tp.ExternalData[1].GetValue()
 	}
-	if offsets["tied1"] != offsets["tied2"] || offsets["tied1"] == offsets["large"] || offsets["typed"] == offsets["large"] {
+	if offsets["tied1"] != offsets["tied2"] || offsets["tied1"] == offsets["large"] ||
+		offsets["typed"] == offsets["large"] {
 		t.Errorf("offsets %v: tied weights are not stored once", offsets)
 	}
 	if info, err := os.Stat(out + ".data"); err != nil || info.Size() != 2*8192+1600 {
@@ -102,7 +104,8 @@ func TestTooLarge(t *testing.T) {
 	attribute, err := NewTensor("", Uint8, []int64{3000}, make([]byte, 3000))
 	must(t, err)
 	m.Graph.AddNode("Constant", nil, []*Value{m.Graph.NewValue("c")}, TensorAttr("value", attribute))
-	for limit, want := range map[int64]string{1 << 20: "", 5000: "large tied1 tied2 typed", 3000: "large tied1 tied2 typed c"} {
+	for limit, want := range map[int64]string{1 << 20: "", 5000: "large tied1 tied2 typed",
+		3000: "large tied1 tied2 typed c"} {
 		out := filepath.Join(t.TempDir(), "out.onnx")
 		must(t, writeWith(out, m, writeOptions{externalOver: -1, limit: limit}))
 		info, err := os.Stat(out)
@@ -121,7 +124,8 @@ func TestTooLarge(t *testing.T) {
 		}
 	}
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	if err := writeWith(out, m, writeOptions{externalOver: -1, limit: 100}); err == nil || !strings.Contains(err.Error(), "even without its weights") {
+	if err := writeWith(out, m, writeOptions{externalOver: -1, limit: 100}); err == nil ||
+		!strings.Contains(err.Error(), "even without its weights") {
 		t.Errorf("limit 100: %v", err)
 	}
 	emptyFolder(t, filepath.Dir(out))
@@ -144,7 +148,8 @@ func emptyFolder(t *testing.T, dir string) {
 
 func TestWriteRefuses(t *testing.T) {
 	path, weights := externalModel(t, externalTensor("w", 5000, "location", "weights.bin"),
-		&onnxpb.TensorProto{Name: ptr("inline"), DataType: ptr(int32(Uint8)), Dims: []int64{2000}, RawData: make([]byte, 2000)})
+		&onnxpb.TensorProto{Name: ptr("inline"), DataType: ptr(int32(Uint8)), Dims: []int64{2000},
+			RawData: make([]byte, 2000)})
 	dir := filepath.Dir(path)
 	before, err := os.ReadFile(path)
 	must(t, err)
@@ -224,8 +229,9 @@ func TestWriteDeterministic(t *testing.T) {
 
 // TestChangedModel writes a model that was changed after it was read.
 func TestChangedModel(t *testing.T) {
-	p := modelOf(&onnxpb.GraphProto{Name: ptr("g"), Input: valueInfos("x"), Output: valueInfos("z"), ValueInfo: valueInfos("y", "dangling"),
-		Node: []*onnxpb.NodeProto{node("y = Abs(x)"), node("z = Relu(y)")}})
+	p := modelOf(&onnxpb.GraphProto{Name: ptr("g"), Input: valueInfos("x"), Output: valueInfos("z"),
+		ValueInfo: valueInfos("y", "dangling"),
+		Node:      []*onnxpb.NodeProto{node("y = Abs(x)"), node("z = Relu(y)")}})
 	m, err := Read(writeMessage(t, p))
 	must(t, err)
 	defer m.Close()
@@ -233,7 +239,8 @@ func TestChangedModel(t *testing.T) {
 	z, y := g.Value("z"), g.Value("y")
 	fresh := g.NewValue("y")
 	fresh.SetType(Type{DataType: Float, HasShape: true, Dims: []Dim{{Value: 2}, {Value: -1, Param: "n"}}})
-	n := g.NewNode("Fused", []*Value{g.Value("x"), nil}, IntAttr("axis", 0), FloatAttr("epsilon", 0), RefAttr("r", AttrInt, "outer"))
+	n := g.NewNode("Fused", []*Value{g.Value("x"), nil}, IntAttr("axis", 0), FloatAttr("epsilon", 0),
+		RefAttr("r", AttrInt, "outer"))
 	g.InsertAt(map[*Node][]*Node{z.Producer: {n}})
 	dead := map[*Node]bool{y.Producer: true, z.Producer: true}
 	n.TakeOutput(0, z)
@@ -243,7 +250,8 @@ func TestChangedModel(t *testing.T) {
 	for range 2 {
 		must(t, Write(out, m))
 		q := message(t, out).Graph
-		if len(q.Node) != 1 || strings.Join(q.Node[0].Input, ",") != "x," || strings.Join(q.Node[0].Output, ",") != "z,y_1" {
+		if len(q.Node) != 1 || strings.Join(q.Node[0].Input, ",") != "x," ||
+			strings.Join(q.Node[0].Output, ",") != "z,y_1" {
 			t.Fatalf("nodes %v", q.Node)
 		}
 		if len(q.ValueInfo) != 2 || q.ValueInfo[0].GetName() != "dangling" || q.ValueInfo[1].GetName() != "y_1" {

@@ -38,10 +38,12 @@ func opAttention(c *call) ([]*Tensor, error) {
 
 func (c *call) readAttention() *attention {
 	a := &attention{typ: c.in[0].DataType, causal: c.int("is_causal", 0) != 0, softcap: c.float("softcap", 0),
-		mode: c.int("qk_matmul_output_mode", 0), window: [2]int64{c.int("left_window_size", -1), c.int("right_window_size", -1)}}
+		mode:   c.int("qk_matmul_output_mode", 0),
+		window: [2]int64{c.int("left_window_size", -1), c.int("right_window_size", -1)}}
 	a.soft = onnx.DataType(c.int("softmax_precision", int64(onnx.Double)))
 	kv := int(c.int("kv_num_heads", 0))
-	a.q, a.k, a.v = c.heads(c.floats(0), int(c.int("q_num_heads", 0))), c.heads(c.floats(1), kv), c.heads(c.floats(2), kv)
+	a.q, a.k, a.v = c.heads(c.floats(0), int(c.int("q_num_heads", 0))), c.heads(c.floats(1), kv),
+		c.heads(c.floats(2), kv)
 	if pk, pv := c.arg(4), c.arg(5); pk != nil || pv != nil {
 		a.k, a.v = c.appendPast(pk, a.k), c.appendPast(pv, a.v)
 		if pk != nil && pk.Rank() == 4 {
@@ -208,7 +210,9 @@ func opLinearAttention(c *call) ([]*Tensor, error) {
 	}
 	rule := c.str("update_rule", "gated_delta")
 	batch, steps, dk, dv := q.Shape[0], q.Shape[2], q.Shape[3], v.Shape[3]
-	if q.Rank() != 4 || kvh < 1 || qh%kvh != 0 || q.Shape[1] != qh || k.Shape[1] != kvh || v.Shape[1] != kvh || dk == 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps || k.Shape[3] != dk {
+	if q.Rank() != 4 || kvh < 1 || qh%kvh != 0 || q.Shape[1] != qh || k.Shape[1] != kvh || v.Shape[1] != kvh ||
+		dk == 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps ||
+		k.Shape[3] != dk {
 		return nil, fmt.Errorf("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
 	}
 	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"

@@ -18,12 +18,15 @@ var binaryOps = map[string]opDef{
 			}
 			return x / y
 		})),
-	"Pow":   arith(2, opPow),
-	"Mod":   arith(2, opMod),
-	"PRelu": arith(2, numeric(func(x, y float64) float64 { return pick(x < 0, x*y, x) }, func(x, y int64) int64 { return pick(x < 0, x*y, x) }, nil)),
+	"Pow": arith(2, opPow),
+	"Mod": arith(2, opMod),
+	"PRelu": arith(2, numeric(func(x, y float64) float64 { return pick(x < 0, x*y, x) },
+		func(x, y int64) int64 { return pick(x < 0, x*y, x) }, nil)),
 
-	"Max":  arith(1, variadic(maxFloat, func(x, y int64) int64 { return max(x, y) }, func(x, y uint64) uint64 { return max(x, y) })),
-	"Min":  arith(1, variadic(minFloat, func(x, y int64) int64 { return min(x, y) }, func(x, y uint64) uint64 { return min(x, y) })),
+	"Max": arith(1, variadic(maxFloat, func(x, y int64) int64 { return max(x, y) },
+		func(x, y uint64) uint64 { return max(x, y) })),
+	"Min": arith(1, variadic(minFloat, func(x, y int64) int64 { return min(x, y) },
+		func(x, y uint64) uint64 { return min(x, y) })),
 	"Sum":  arith(1, variadic(func(x, y float64) float64 { return x + y }, nil, nil)),
 	"Mean": arith(1, opMean),
 }
@@ -60,7 +63,8 @@ func numeric(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x
 	}
 }
 
-func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) ([]*Tensor, error) {
+func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y int64) int64,
+	fu func(x, y uint64) uint64) ([]*Tensor, error) {
 	out, err := broadcastShape(a.Shape, b.Shape)
 	if err != nil {
 		return nil, err
@@ -70,7 +74,9 @@ func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y 
 	case a.IsFloat() && ff != nil:
 		r.F = zipWith(a.F, a.Shape, b.F, b.Shape, out, ff)
 	case a.DataType == onnx.Uint64 && fu != nil:
-		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return int64(fu(uint64(x), uint64(y))) })
+		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 {
+			return int64(fu(uint64(x), uint64(y)))
+		})
 	case isInt(a.DataType) && fi != nil:
 		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, fi)
 	default:
@@ -148,7 +154,9 @@ func opPow(c *call) ([]*Tensor, error) {
 	case !b.IsFloat():
 		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, powInt)
 	default:
-		r.I = zipWith(a.toFloats(), a.Shape, b.F, b.Shape, out, func(x, y float64) int64 { return truncate(math.Pow(x, y)) })
+		r.I = zipWith(a.toFloats(), a.Shape, b.F, b.Shape, out, func(x, y float64) int64 {
+			return truncate(math.Pow(x, y))
+		})
 	}
 	return one(r)
 }

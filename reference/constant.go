@@ -22,7 +22,8 @@ func opConstant(c *call) ([]*Tensor, error) {
 	for _, own := range c.n.Attributes {
 		a := c.attr(own.Name)
 		if a == nil {
-			return nil, fmt.Errorf("attribute %q refers to %q, which the call of the function does not give", own.Name, own.RefName)
+			return nil, fmt.Errorf("attribute %q refers to %q, which the call of the function does not give", own.Name,
+				own.RefName)
 		}
 		switch own.Name {
 		case "value":
@@ -37,7 +38,8 @@ func opConstant(c *call) ([]*Tensor, error) {
 		case "value_float":
 			return one(scalarF(onnx.Float, float64(a.Float)))
 		case "value_floats":
-			return one(NewFloats(onnx.Float, []int{len(a.Floats)}, mapSlice(a.Floats, func(v float32) float64 { return float64(v) })))
+			return one(NewFloats(onnx.Float, []int{len(a.Floats)},
+				mapSlice(a.Floats, func(v float32) float64 { return float64(v) })))
 		case "value_int":
 			return one(NewInts(onnx.Int64, []int{}, []int64{a.Int}))
 		case "value_ints":

@@ -68,7 +68,8 @@ func opLoop(c *call) ([]*Tensor, error) {
 	}
 	carried := len(state)
 	if len(g.Outputs) < 1+carried || len(g.Inputs) != 2+carried {
-		return nil, fmt.Errorf("the body has %d inputs and %d outputs, which do not fit %d carried values", len(g.Inputs), len(g.Outputs), carried)
+		return nil, fmt.Errorf("the body has %d inputs and %d outputs, which do not fit %d carried values",
+			len(g.Inputs), len(g.Outputs), carried)
 	}
 	stacks := make([][]*Tensor, len(g.Outputs)-1-carried)
 	meter := c.frame.meter
@@ -78,7 +79,8 @@ func opLoop(c *call) ([]*Tensor, error) {
 		if err := meter.step(); err != nil {
 			return nil, err
 		}
-		in := append([]*Tensor{NewInts(onnx.Int64, []int{}, []int64{i}), NewInts(onnx.Bool, []int{}, []int64{1})}, state...)
+		in := append([]*Tensor{NewInts(onnx.Int64, []int{}, []int64{i}), NewInts(onnx.Bool, []int{}, []int64{1})},
+			state...)
 		out, err := c.body(g, in)
 		if err != nil {
 			return nil, fmt.Errorf("iteration %d: %w", i, err)
@@ -155,7 +157,8 @@ func opScan(c *call) ([]*Tensor, error) {
 	states := len(c.in) - scans
 	outs := len(g.Outputs) - states
 	if scans < 1 || states < 0 || outs < 0 || len(g.Inputs) != len(c.in) || slices.Contains(c.in, nil) {
-		return nil, fmt.Errorf("num_scan_inputs %d does not fit %d inputs and a body of %d inputs and %d outputs", scans, len(c.in), len(g.Inputs), len(g.Outputs))
+		return nil, fmt.Errorf("num_scan_inputs %d does not fit %d inputs and a body of %d inputs and %d outputs",
+			scans, len(c.in), len(g.Inputs), len(g.Outputs))
 	}
 	option := func(name string, i int) int64 {
 		if v, ok := c.ints(name); ok && i < len(v) {

@@ -32,7 +32,8 @@ func opConv(c *call) ([]*Tensor, error) {
 	group, chans := int(c.int("group", 1)), w.Shape[1]
 	m := w.Shape[0]
 	if group < 1 || m%group != 0 || chans*group != x.Shape[1] || c.arg(2) != nil && c.floats(2).Len() != m {
-		return nil, fmt.Errorf("an input of %v, weights of %v and a bias of %s do not fit %d groups", x.Shape, w.Shape, c.arg(2), group)
+		return nil, fmt.Errorf("an input of %v, weights of %v and a bias of %s do not fit %d groups", x.Shape, w.Shape,
+			c.arg(2), group)
 	}
 	y := c.newFloats(x.DataType, append([]int{x.Shape[0], m}, spatial...))
 	if c.err != nil {
@@ -126,7 +127,8 @@ func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int,
 func opCausalConv(c *call) ([]*Tensor, error) {
 	x, w := c.floats(0), c.floats(1)
 	act := c.str("activation", "none")
-	if c.err == nil && (x.Rank() != 3 || w.Rank() != 3 || w.Shape[0] != x.Shape[1] || w.Shape[1] != 1 || w.Shape[2] < 1) {
+	if c.err == nil && (x.Rank() != 3 || w.Rank() != 3 || w.Shape[0] != x.Shape[1] || w.Shape[1] != 1 ||
+		w.Shape[2] < 1) {
 		c.fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
 	}
 	if act != "none" && act != "silu" && act != "swish" {

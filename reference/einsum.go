@@ -85,8 +85,8 @@ func opEinsum(c *call) ([]*Tensor, error) {
 	return one(NewInts(c.in[0].DataType, shape, mapSlice(sum, truncate)))
 }
 
-// ellipsis returns the labels of a term, with "..." replaced by n labels of its own, counted from the right so that they
-// line up as in broadcasting.
+// ellipsis returns the labels of a term, with "..." replaced by n labels of its own, counted from the right so that
+// they line up as in broadcasting.
 func ellipsis(term string, n int) []rune {
 	before, after, found := strings.Cut(term, "...")
 	r := []rune(before)

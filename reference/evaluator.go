@@ -12,8 +12,8 @@ type Options struct {
 	// Exact ignores roundings to, and casts between, floating-point types: everything float is float64. Two graphs
 	// that compute the same formula then differ by the order of operations alone.
 	Exact bool
-	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too. It gives
-	// the node's outputs, or none where the evaluator is to go on as usual.
+	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too.
+	// It gives the node's outputs, or none where the evaluator is to go on as usual.
 	Override func(n *onnx.Node, s *Scope) ([]*Tensor, error)
 }
 
@@ -63,7 +63,8 @@ func NewForOpset(opset int64, functions []*onnx.Function, o Options) *Evaluator 
 
 // ForOpset returns an evaluator of the same functions for Op and Eval of nodes of another version of the opset.
 func (e *Evaluator) ForOpset(opset int64) *Evaluator {
-	return &Evaluator{opset: opset, options: e.options, functions: e.functions, bodies: e.bodies, consts: map[*onnx.Value]*Tensor{}}
+	return &Evaluator{opset: opset, options: e.options, functions: e.functions, bodies: e.bodies,
+		consts: map[*onnx.Value]*Tensor{}}
 }
 
 func canonicalDomain(d string) string {

@@ -46,7 +46,8 @@ func TestFunctions(t *testing.T) {
 			t.Errorf("overload %q: %v, %v, want %v", c.node.Overload, out, err, c.want)
 		}
 	}
-	if _, err := e.Op(callNode(g, "none"), []*Tensor{floats(3)}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "test.Scale") {
+	if _, err := e.Op(callNode(g, "none"), []*Tensor{floats(3)}); !errors.Is(err, ErrUnsupported) ||
+		!strings.Contains(err.Error(), "test.Scale") {
 		t.Errorf("a missing function gives %v", err)
 	}
 	if _, err := e.Op(callNode(g, ""), []*Tensor{floats(3), floats(4)}); err == nil {
@@ -83,7 +84,8 @@ func TestRecursionIsAnError(t *testing.T) {
 	f.Body.AddOutput(y)
 	node := onnx.New(10, 20).Graph.NewNode("Self", nil)
 	node.Domain = "test"
-	if _, err := NewForOpset(20, []*onnx.Function{f}, Options{}).Op(node, []*Tensor{floats(1)}); err == nil || !strings.Contains(err.Error(), "recursion") {
+	if _, err := NewForOpset(20, []*onnx.Function{f}, Options{}).Op(node, []*Tensor{floats(1)}); err == nil ||
+		!strings.Contains(err.Error(), "recursion") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -144,7 +146,8 @@ func TestRunIsConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if out, err := e.Run(map[string]*Tensor{"x": floats(1, 2)}); err != nil || !slices.Equal(out["z"].F, []float64{2, 4}) {
+			if out, err := e.Run(map[string]*Tensor{"x": floats(1, 2)}); err != nil ||
+				!slices.Equal(out["z"].F, []float64{2, 4}) {
 				t.Errorf("got %v, %v", out, err)
 			}
 		})
@@ -163,7 +166,8 @@ func TestEvalFillsEnvironment(t *testing.T) {
 	if p := env[m.Graph.Value("p")]; p == nil || p.F[0] != 2+0x1p-9 || p.DataType != onnx.Float16 {
 		t.Errorf("p is %v", p)
 	}
-	if err := e.Eval(m.Graph.Nodes[:1], map[*onnx.Value]*Tensor{}); err == nil || !strings.Contains(err.Error(), `"x" has no value`) {
+	if err := e.Eval(m.Graph.Nodes[:1], map[*onnx.Value]*Tensor{}); err == nil ||
+		!strings.Contains(err.Error(), `"x" has no value`) {
 		t.Errorf("an absent input gives %v", err)
 	}
 }
@@ -195,13 +199,15 @@ func TestSubgraphsSeeOuterValues(t *testing.T) {
 	}
 	body.AddNode("Greater", []*onnx.Value{i, limit}, []*onnx.Value{big})
 	body.AddNode("If", []*onnx.Value{big}, []*onnx.Value{step},
-		&onnx.Attribute{Name: "then_branch", Type: onnx.AttrGraph, Graph: yes}, &onnx.Attribute{Name: "else_branch", Type: onnx.AttrGraph, Graph: no})
+		&onnx.Attribute{Name: "then_branch", Type: onnx.AttrGraph, Graph: yes},
+		&onnx.Attribute{Name: "else_branch", Type: onnx.AttrGraph, Graph: no})
 	body.AddNode("Add", []*onnx.Value{acc, step}, []*onnx.Value{sum})
 	for _, v := range []*onnx.Value{cond, sum, sum} {
 		body.AddOutput(v)
 	}
 	last, all := g.NewValue("last"), g.NewValue("all")
-	g.AddNode("Loop", []*onnx.Value{trips, nil, oneValue}, []*onnx.Value{last, all}, &onnx.Attribute{Name: "body", Type: onnx.AttrGraph, Graph: body})
+	g.AddNode("Loop", []*onnx.Value{trips, nil, oneValue}, []*onnx.Value{last, all},
+		&onnx.Attribute{Name: "body", Type: onnx.AttrGraph, Graph: body})
 	g.AddOutput(last)
 	g.AddOutput(all)
 	e, err := New(m, Options{})

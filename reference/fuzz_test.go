@@ -18,8 +18,8 @@ const (
 	fuzzAlloc = 1 << 30
 )
 
-// FuzzEvaluate makes a small graph of any bytes, with ops, attributes, shapes and numbers as they come, and evaluates it:
-// it must give whole tensors or a plain error, soon and within bounds.
+// FuzzEvaluate makes a small graph of any bytes, with ops, attributes, shapes and numbers as they come, and evaluates
+// it: it must give whole tensors or a plain error, soon and within bounds.
 //
 //	go test -fuzz FuzzEvaluate ./reference
 func FuzzEvaluate(f *testing.F) {
@@ -83,7 +83,8 @@ func (r *source) next(n int) int {
 	return v % n
 }
 
-var fuzzNumbers = []int64{0, 1, -1, 2, 3, 4, -2, -3, 5, 7, 8, 16, 100, 1 << 16, 1 << 31, 1 << 32, 1 << 60, 1 << 62, math.MaxInt64, math.MinInt64}
+var fuzzNumbers = []int64{0, 1, -1, 2, 3, 4, -2, -3, 5, 7, 8, 16, 100, 1 << 16, 1 << 31, 1 << 32, 1 << 60, 1 << 62,
+	math.MaxInt64, math.MinInt64}
 
 func (r *source) number() int64 {
 	if r.next(3) > 0 {
@@ -109,14 +110,19 @@ var fuzzOps = func() []string {
 	return names
 }
 
-var fuzzTypes = []onnx.DataType{onnx.Float, onnx.Int64, onnx.Float16, onnx.BFloat16, onnx.Int32, onnx.Bool, onnx.Uint8, onnx.Int4,
+var fuzzTypes = []onnx.DataType{onnx.Float, onnx.Int64, onnx.Float16, onnx.BFloat16, onnx.Int32, onnx.Bool, onnx.Uint8,
+	onnx.Int4,
 	onnx.Float8E4M3FN, onnx.Double, onnx.Uint64, onnx.Int8, onnx.String}
 
-var fuzzInts = []string{"axis", "keepdims", "to", "batch_dims", "block_size", "num_outputs", "num_heads", "q_num_heads", "kv_num_heads", "k",
-	"largest", "start", "end", "transA", "num_scan_inputs", "p", "num_groups", "blocksize", "allowzero", "rotary_embedding_dim", "new_axis",
-	"noop_with_empty_axes", "exclusive", "reverse", "interleaved", "scale_after_cast", "group", "ceil_mode", "upper", "dtype", "bits"}
+var fuzzInts = []string{"axis", "keepdims", "to", "batch_dims", "block_size", "num_outputs", "num_heads", "q_num_heads",
+	"kv_num_heads", "k",
+	"largest", "start", "end", "transA", "num_scan_inputs", "p", "num_groups", "blocksize", "allowzero",
+	"rotary_embedding_dim", "new_axis",
+	"noop_with_empty_axes", "exclusive", "reverse", "interleaved", "scale_after_cast", "group", "ceil_mode", "upper",
+	"dtype", "bits"}
 
-var fuzzLists = []string{"axes", "perm", "split", "pads", "shape", "starts", "ends", "strides", "kernel_shape", "dilations", "scan_input_axes",
+var fuzzLists = []string{"axes", "perm", "split", "pads", "shape", "starts", "ends", "strides", "kernel_shape",
+	"dilations", "scan_input_axes",
 	"scan_output_axes", "repeats", "axis", "output_shape"}
 
 var fuzzStrings = map[string][]string{

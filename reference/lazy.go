@@ -13,9 +13,9 @@ type reader interface {
 	read(dst []float64, offset, stride int) error
 }
 
-// view is the contents of a lazy tensor: matrices out of sources, one after the other. Ops that move elements about make
-// another view, and a product reads one matrix at a time, so that the experts of a mixture can be gathered, split and
-// transposed without being held.
+// view is the contents of a lazy tensor: matrices out of sources, one after the other. Ops that move elements about
+// make another view, and a product reads one matrix at a time, so that the experts of a mixture can be gathered, split
+// and transposed without being held.
 type view struct {
 	lead   []int // dimensions that count blocks
 	inner  []int // dimensions of each block
@@ -36,8 +36,8 @@ const (
 	maxBlocks = 1 << 16
 )
 
-// NewLazy makes a tensor of a floating-point type whose elements are asked for as they are needed, by their offset in row-major
-// order. What read gives must be representable in the type, and the same each time.
+// NewLazy makes a tensor of a floating-point type whose elements are asked for as they are needed, by their offset in
+// row-major order. What read gives must be representable in the type, and the same each time.
 func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) error) (*Tensor, error) {
 	if !isFloat(t) {
 		return nil, fmt.Errorf("a lazy tensor of %s: only those of floats can be", t)
@@ -48,7 +48,8 @@ func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) 
 	return lazily(t, shape, &computed{read}), nil
 }
 
-// LazyFromONNX is FromONNX for a tensor of floats whose elements are decoded as they are needed. A small one is decoded at once.
+// LazyFromONNX is FromONNX for a tensor of floats whose elements are decoded as they are needed. A small one is decoded
+// at once.
 func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	if !isFloat(t.DataType) || t.DataType.Bits() < 8 || t.Len() <= eagerElements {
 		return FromONNX(t)

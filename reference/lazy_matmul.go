@@ -79,7 +79,8 @@ func matmulLazy(a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) e
 
 // multiply multiplies one matrix with several others, reading it once.
 func (x matrix) multiply(left bool, list []product, other []float64, m, k, n int, out []float64) error {
-	if left && n == 1 { // of a column: the row times the transposed matrix, which is the same numbers in the same places
+	// of a column: the row times the transposed matrix, which is the same numbers in the same places
+	if left && n == 1 {
 		x.rows, x.cols, x.p, x.q = x.cols, x.rows, x.q, x.p
 		left, m, n = false, 1, m
 	}
@@ -100,7 +101,8 @@ func (x matrix) multiply(left bool, list []product, other []float64, m, k, n int
 	})
 }
 
-// panels reads the matrix, some rows at a time, or some columns, whichever lie together; these are the rows of the panel.
+// panels reads the matrix, some rows at a time, or some columns, whichever lie together; these are the rows of the
+// panel.
 func (x matrix) panels(use func(byRows bool, from, count int, panel []float64)) error {
 	byRows := x.cols == 1 || x.rows != 1
 	lines, length, next, step := x.p, x.q, x.rows, x.cols

@@ -6,9 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// takesLazy lists the ops that leave a lazy tensor as it is, or read it piece by piece. For all others it is made dense.
-var takesLazy = map[string]bool{"Identity": true, "Shape": true, "Size": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true,
-	"Flatten": true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true, "GatherND": true, "Cast": true,
+// takesLazy lists the ops that leave a lazy tensor as it is, or read it piece by piece. For all others it is made
+// dense.
+var takesLazy = map[string]bool{"Identity": true, "Shape": true, "Size": true, "Reshape": true, "Squeeze": true,
+	"Unsqueeze": true,
+	"Flatten":   true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true, "GatherND": true,
+	"Cast":     true,
 	"CastLike": true, "MatMul": true, "Gemm": true, "If": true, "Loop": true, "Scan": true,
 	"com.microsoft:MoE": true}
 

@@ -57,7 +57,8 @@ func TestLazyOps(t *testing.T) {
 				t.Fatalf("%v: the result is not lazy", trail)
 			}
 			d, err := lazy.Dense()
-			if err != nil || !slices.Equal(d.Shape, eager.Shape) || !slices.Equal(lazy.Shape, eager.Shape) || !slices.Equal(d.F, eager.F) {
+			if err != nil || !slices.Equal(d.Shape, eager.Shape) || !slices.Equal(lazy.Shape, eager.Shape) ||
+				!slices.Equal(d.F, eager.F) {
 				t.Fatalf("round %d, %v: %v %v, want %v %v: %v", round, trail, lazy.Shape, d, eager.Shape, eager, err)
 			}
 		}
@@ -144,10 +145,12 @@ func TestLazyProducts(t *testing.T) {
 		near("one for all", run("MatMul", nil, x, w.withShape([]int{batch * k, n}).take([]int{k, n}, seq(k*n))),
 			run("MatMul", nil, x, viewed(onnx.Float, lw.view().cut(0, 0, 1, 1)).withShape([]int{k, n})))
 		c, lc := both(t, r, batch, n, k)
-		near("right, turned", run("MatMul", nil, x, c.transpose([]int{0, 2, 1})), run("MatMul", nil, x, lc.transpose([]int{0, 2, 1})))
+		near("right, turned", run("MatMul", nil, x, c.transpose([]int{0, 2, 1})),
+			run("MatMul", nil, x, lc.transpose([]int{0, 2, 1})))
 		col, _ := both(t, r, batch, k, 1)
 		near("a column", run("MatMul", nil, c, col), run("MatMul", nil, lc, col))
-		near("a column, turned", run("MatMul", nil, w.transpose([]int{0, 2, 1}), col), run("MatMul", nil, lw.transpose([]int{0, 2, 1}), col))
+		near("a column, turned", run("MatMul", nil, w.transpose([]int{0, 2, 1}), col),
+			run("MatMul", nil, lw.transpose([]int{0, 2, 1}), col))
 		a, la := both(t, r, k, m)
 		b, lb := both(t, r, n, k)
 		bias, lbias := both(t, r, n)

@@ -41,7 +41,8 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = e.Run(map[string]*Tensor{"x": NewFloats(onnx.Float, []int{1}, []float64{1})})
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+		if test.want == "" && err != nil ||
+			test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("want %q, got %v", test.want, err)
 		}
 	}
@@ -57,7 +58,8 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = e.Run(map[string]*Tensor{"x": NewFloats(onnx.Float, []int{1024}, make([]float64, 1024))}); err == nil || !strings.Contains(err.Error(), "at the same time") {
+	if _, err = e.Run(map[string]*Tensor{"x": NewFloats(onnx.Float, []int{1024}, make([]float64, 1024))}); err == nil ||
+		!strings.Contains(err.Error(), "at the same time") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -53,13 +53,21 @@ func comparison(holds func(int) bool) opFunc {
 		r := &Tensor{DataType: onnx.Bool, Shape: out}
 		switch {
 		case a.IsFloat():
-			r.I = zipWith(a.F, a.Shape, b.F, b.Shape, out, func(x, y float64) int64 { return boolInt(holds(compareFloat(x, y))) })
+			r.I = zipWith(a.F, a.Shape, b.F, b.Shape, out, func(x, y float64) int64 {
+				return boolInt(holds(compareFloat(x, y)))
+			})
 		case a.DataType == onnx.String:
-			r.I = zipWith(a.S, a.Shape, b.S, b.Shape, out, func(x, y string) int64 { return boolInt(holds(cmp.Compare(x, y))) })
+			r.I = zipWith(a.S, a.Shape, b.S, b.Shape, out, func(x, y string) int64 {
+				return boolInt(holds(cmp.Compare(x, y)))
+			})
 		case a.DataType == onnx.Uint64:
-			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return boolInt(holds(cmp.Compare(uint64(x), uint64(y)))) })
+			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 {
+				return boolInt(holds(cmp.Compare(uint64(x), uint64(y))))
+			})
 		default:
-			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return boolInt(holds(cmp.Compare(x, y))) })
+			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 {
+				return boolInt(holds(cmp.Compare(x, y)))
+			})
 		}
 		return one(r)
 	}
@@ -80,7 +88,8 @@ func opBitShift(c *call) ([]*Tensor, error) {
 	case "LEFT":
 		return numeric(nil, func(x, y int64) int64 { return x << uint64(y) }, nil)(c)
 	case "RIGHT":
-		return numeric(nil, func(x, y int64) int64 { return x >> uint64(y) }, func(x, y uint64) uint64 { return x >> y })(c)
+		return numeric(nil, func(x, y int64) int64 { return x >> uint64(y) },
+			func(x, y uint64) uint64 { return x >> y })(c)
 	default:
 		c.fail("direction is %q, expected LEFT or RIGHT", d)
 		return nil, c.err
@@ -102,7 +111,8 @@ func opWhere(c *call) ([]*Tensor, error) {
 	}
 	k := expand(cond.I, cond.Shape, out)
 	a, b = a.expandTo(out), b.expandTo(out)
-	return one(&Tensor{DataType: a.DataType, Shape: out, F: choose(k, a.F, b.F), I: choose(k, a.I, b.I), S: choose(k, a.S, b.S)})
+	return one(&Tensor{DataType: a.DataType, Shape: out, F: choose(k, a.F, b.F), I: choose(k, a.I, b.I),
+		S: choose(k, a.S, b.S)})
 }
 
 func choose[T any](cond []int64, a, b []T) []T {

@@ -2,8 +2,8 @@ package reference
 
 import "fmt"
 
-// What one evaluation may take, so that a model that claims to be huge, or to loop without end, ends in an error and not
-// in an exhausted machine. They are variables for the tests.
+// What one evaluation may take, so that a model that claims to be huge, or to loop without end, ends in an error and
+// not in an exhausted machine. They are variables for the tests.
 var (
 	// maxElements bounds a tensor that an op makes; at 8 bytes an element that is 2 GiB.
 	maxElements = 1 << 28
@@ -27,7 +27,8 @@ type meter struct {
 
 func (m *meter) step() error {
 	if m.steps++; m.steps > maxSteps {
-		return fmt.Errorf("more than %d nodes and iterations are evaluated: the loops or the nested functions hardly end", maxSteps)
+		return fmt.Errorf("more than %d nodes and iterations are evaluated: the loops or the nested functions hardly "+
+			"end", maxSteps)
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func normal(t *testing.T, r *rand.Rand, typ onnx.DataType, dims ...int) *onnx.Te
 }
 
 // likeOnnxruntime runs a node of one output in onnxruntime, on the CPU, and in the evaluator. Inputs may be nil.
-func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onnx.Tensor, precision float64, attrs ...*onnx.Attribute) {
+func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onnx.Tensor, precision float64,
+	attrs ...*onnx.Attribute) {
 	t.Helper()
 	library := orttest.Library(t)
 	m := onnx.New(10, opset)
@@ -114,12 +115,15 @@ func TestMicrosoftRotaryEmbedding(t *testing.T) {
 		{"interleaved", f32, []int{2, 4, 3, 8}, []int{6, 4}, each, []*onnx.Attribute{i("interleaved", 1)}},
 		{"packed heads", f32, []int{2, 3, 32}, []int{6, 4}, each, nil},
 		{"packed heads, interleaved", f32, []int{2, 3, 32}, []int{6, 4}, one, []*onnx.Attribute{i("interleaved", 1)}},
-		{"part", f32, []int{2, 4, 3, 8}, []int{6, 2}, one, []*onnx.Attribute{i("num_heads", 4), i("rotary_embedding_dim", 4)}},
-		{"part of packed heads", f32, []int{2, 3, 32}, []int{6, 2}, each, []*onnx.Attribute{i("num_heads", 4), i("rotary_embedding_dim", 4)}},
+		{"part", f32, []int{2, 4, 3, 8}, []int{6, 2}, one,
+			[]*onnx.Attribute{i("num_heads", 4), i("rotary_embedding_dim", 4)}},
+		{"part of packed heads", f32, []int{2, 3, 32}, []int{6, 2}, each,
+			[]*onnx.Attribute{i("num_heads", 4), i("rotary_embedding_dim", 4)}},
 		{"float16", f16, []int{2, 4, 3, 8}, []int{6, 4}, each, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inputs := []*onnx.Tensor{normal(t, r, c.typ, c.x...), c.positions, normal(t, r, c.typ, c.tables...), normal(t, r, c.typ, c.tables...)}
+			inputs := []*onnx.Tensor{normal(t, r, c.typ, c.x...), c.positions, normal(t, r, c.typ, c.tables...),
+				normal(t, r, c.typ, c.tables...)}
 			precision := 1e-6
 			if c.typ == f16 {
 				precision = 4e-3
@@ -142,15 +146,22 @@ func TestMicrosoftMoE(t *testing.T) {
 		biases bool
 		attrs  []*onnx.Attribute
 	}{
-		{"gated", onnx.Float, []int{tokens, hidden}, 2, false, append(gated, i("k", 2), i("normalize_routing_weights", 1))},
+		{"gated", onnx.Float, []int{tokens, hidden}, 2, false,
+			append(gated, i("k", 2), i("normalize_routing_weights", 1))},
 		{"not normalized, biases", onnx.Float, []int{tokens, hidden}, 2, true, append(gated, i("k", 3))},
-		{"clamped", onnx.Float, []int{1, tokens, hidden}, 2, true, append(gated, i("k", 2), i("normalize_routing_weights", 1),
-			f("activation_alpha", 1.702), f("activation_beta", 1), f("swiglu_limit", 1.5))},
-		{"relu", onnx.Float, []int{tokens, hidden}, 1, false, []*onnx.Attribute{i("k", 1), s("activation_type", "relu")}},
-		{"gelu", onnx.Float, []int{tokens, hidden}, 1, true, []*onnx.Attribute{i("k", 2), s("activation_type", "gelu")}},
-		{"silu", onnx.Float, []int{tokens, hidden}, 1, false, []*onnx.Attribute{i("k", 5), s("activation_type", "silu")}},
-		{"identity", onnx.Float, []int{tokens, hidden}, 1, false, []*onnx.Attribute{i("k", 2), s("activation_type", "identity")}},
-		{"float16", onnx.Float16, []int{tokens, hidden}, 2, true, append(gated, i("k", 2), i("normalize_routing_weights", 1))},
+		{"clamped", onnx.Float, []int{1, tokens, hidden}, 2, true,
+			append(gated, i("k", 2), i("normalize_routing_weights", 1),
+				f("activation_alpha", 1.702), f("activation_beta", 1), f("swiglu_limit", 1.5))},
+		{"relu", onnx.Float, []int{tokens, hidden}, 1, false,
+			[]*onnx.Attribute{i("k", 1), s("activation_type", "relu")}},
+		{"gelu", onnx.Float, []int{tokens, hidden}, 1, true,
+			[]*onnx.Attribute{i("k", 2), s("activation_type", "gelu")}},
+		{"silu", onnx.Float, []int{tokens, hidden}, 1, false,
+			[]*onnx.Attribute{i("k", 5), s("activation_type", "silu")}},
+		{"identity", onnx.Float, []int{tokens, hidden}, 1, false,
+			[]*onnx.Attribute{i("k", 2), s("activation_type", "identity")}},
+		{"float16", onnx.Float16, []int{tokens, hidden}, 2, true,
+			append(gated, i("k", 2), i("normalize_routing_weights", 1))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inputs := []*onnx.Tensor{normal(t, r, c.typ, c.x...), normal(t, r, c.typ, tokens, experts),

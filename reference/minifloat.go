@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// minifloat describes a float of at most 8 bits, after the tables of the standard (docs/docsgen/source/technical/float8.md).
+// minifloat describes a float of at most 8 bits, after the tables of the standard
+// (docs/docsgen/source/technical/float8.md).
 type minifloat struct {
 	exp, man int // bits
 	bias     int

@@ -10,9 +10,9 @@ var mixtureOps = map[string]opDef{
 	"com.microsoft:MoE": arith(3, opMicrosoftMoE),
 }
 
-// opMicrosoftMoE is onnxruntime's mixture of experts without the separate weights of fc3: the softmax of the router's logits chooses k
-// experts for each token, of equal ones the first; what these give is added up with the softmax's numbers, divided by their sum on
-// demand. The weights are read expert by expert.
+// opMicrosoftMoE is onnxruntime's mixture of experts without the separate weights of fc3: the softmax of the router's
+// logits chooses k experts for each token, of equal ones the first; what these give is added up with the softmax's
+// numbers, divided by their sum on demand. The weights are read expert by expert.
 func opMicrosoftMoE(c *call) ([]*Tensor, error) {
 	k, act, err := c.mixture()
 	if err != nil {
@@ -24,16 +24,20 @@ func opMicrosoftMoE(c *call) ([]*Tensor, error) {
 	}
 	x, logits := first[0], first[1]
 	fc1, fc2, b1, b2 := c.in[2], c.arg(4), c.arg(3), c.arg(5)
-	if fc2 == nil || c.arg(6) != nil || c.arg(7) != nil || x.Rank() < 2 || x.Rank() > 3 || logits.Rank() != 2 || fc1.Rank() != 3 || fc2.Rank() != 3 {
+	if fc2 == nil || c.arg(6) != nil || c.arg(7) != nil || x.Rank() < 2 || x.Rank() > 3 || logits.Rank() != 2 ||
+		fc1.Rank() != 3 || fc2.Rank() != 3 {
 		return nil, fmt.Errorf("ranks, or inputs, that it does not have here")
 	}
 	hidden, experts, out := x.Shape[x.Rank()-1], logits.Shape[1], fc1.Shape[1]
 	inner := fc2.Shape[2]
 	tokens := logits.Shape[0]
-	if !slices.Equal(fc1.Shape, []int{experts, act.parts * inner, hidden}) || !slices.Equal(fc2.Shape, []int{experts, hidden, inner}) ||
-		b1 != nil && !slices.Equal(b1.Shape, []int{experts, out}) || b2 != nil && !slices.Equal(b2.Shape, []int{experts, hidden}) ||
+	if !slices.Equal(fc1.Shape, []int{experts, act.parts * inner, hidden}) ||
+		!slices.Equal(fc2.Shape, []int{experts, hidden, inner}) ||
+		b1 != nil && !slices.Equal(b1.Shape, []int{experts, out}) ||
+		b2 != nil && !slices.Equal(b2.Shape, []int{experts, hidden}) ||
 		tokens*hidden != x.Len() || k < 1 || k > experts {
-		return nil, fmt.Errorf("%d of %d experts, and weights of %v and %v for a hidden size of %d", k, experts, fc1.Shape, fc2.Shape, hidden)
+		return nil, fmt.Errorf("%d of %d experts, and weights of %v and %v for a hidden size of %d", k, experts,
+			fc1.Shape, fc2.Shape, hidden)
 	}
 	routes := route(logits.F, experts, k, c.int("normalize_routing_weights", 0) != 0)
 	y := make([]float64, x.Len())
@@ -148,7 +152,8 @@ func (c *call) mixture() (k int, act expertActivation, err error) {
 		"silu":     func(x float64) float64 { return x * sigmoid(x) },
 		"identity": func(x float64) float64 { return x },
 	}
-	alpha, beta, limit := c.float("activation_alpha", 1), c.float("activation_beta", 0), c.float("swiglu_limit", math.Inf(1))
+	alpha, beta, limit := c.float("activation_alpha", 1), c.float("activation_beta", 0),
+		c.float("swiglu_limit", math.Inf(1))
 	name := c.str("activation_type", "relu")
 	k = int(c.int("k", 1))
 	if c.int("use_sparse_mixer", 0) != 0 {
@@ -158,7 +163,8 @@ func (c *call) mixture() (k int, act expertActivation, err error) {
 		return k, expertActivation{1, func(h []float64) float64 { return f(h[0]) }}, c.err
 	}
 	if name != "swiglu" || c.int("swiglu_fusion", 0) != 1 {
-		return 0, act, fmt.Errorf("activation %q with a fusion of %d is not known here", name, c.int("swiglu_fusion", 0))
+		return 0, act, fmt.Errorf("activation %q with a fusion of %d is not known here", name,
+			c.int("swiglu_fusion", 0))
 	}
 	return k, expertActivation{2, func(h []float64) float64 {
 		gate, up := math.Min(h[0], limit), math.Max(math.Min(h[1], limit), -limit)

@@ -77,7 +77,8 @@ func TestNodeTests(t *testing.T) {
 	for _, op := range ops {
 		fmt.Fprintf(&list, " %s:%d", op, missing[op])
 	}
-	t.Logf("node tests: %d of %d claimed cases pass, of %d in all; %d have values that are no dense tensors; missing ops:%s",
+	t.Logf("node tests: %d of %d claimed cases pass, of %d in all; %d have values that are no dense tensors; missing "+
+		"ops:%s",
 		passed, claimed, len(models), foreign, list.String())
 }
 
@@ -86,7 +87,8 @@ func unsupported(m *onnx.Model) []string {
 	var lacks []string
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
-			if m.Function(n.Domain, n.OpType, n.Overload) == nil && !Supported(n.Domain, n.OpType) || randomOps[n.OpType] {
+			if m.Function(n.Domain, n.OpType, n.Overload) == nil && !Supported(n.Domain, n.OpType) ||
+				randomOps[n.OpType] {
 				lacks = append(lacks, n.OpType)
 			}
 		}

@@ -46,7 +46,8 @@ func opSoftmax(c *call) ([]*Tensor, error) {
 		n, inner = x.Shape[axis], size(x.Shape[axis+1:])
 	}
 	r := &Tensor{DataType: x.DataType, Shape: x.Shape, F: slices.Clone(x.F)}
-	line := map[string]func([]float64){"Softmax": softmaxLine, "LogSoftmax": logSoftmaxLine, "Hardmax": hardmaxLine}[c.n.OpType]
+	line := map[string]func([]float64){"Softmax": softmaxLine, "LogSoftmax": logSoftmaxLine,
+		"Hardmax": hardmaxLine}[c.n.OpType]
 	alongAxis(r.F, n, inner, line)
 	return one(r)
 }
@@ -166,7 +167,9 @@ func (c *call) affine(x *Tensor, y []float64, scale, bias *Tensor) (*Tensor, err
 	if err != nil || !slices.Equal(out, x.Shape) {
 		return nil, fmt.Errorf("a scale of %v does not fit an input of %v", scale.Shape, x.Shape)
 	}
-	r := NewFloats(scale.DataType, x.Shape, zipWith(y, x.Shape, scale.F, scale.Shape, out, func(a, b float64) float64 { return a * b }))
+	r := NewFloats(scale.DataType, x.Shape, zipWith(y, x.Shape, scale.F, scale.Shape, out, func(a, b float64) float64 {
+		return a * b
+	}))
 	if bias == nil {
 		return r, nil
 	}
@@ -300,9 +303,12 @@ func opBatchNorm(c *call) ([]*Tensor, error) {
 	out := []*Tensor{NewFloats(x.DataType, x.Shape, y)}
 	if training {
 		mix := func(old, now []float64) []float64 {
-			return zipWith(old, mean.Shape, now, mean.Shape, mean.Shape, func(a, b float64) float64 { return a*momentum + b*(1-momentum) })
+			return zipWith(old, mean.Shape, now, mean.Shape, mean.Shape, func(a, b float64) float64 {
+				return a*momentum + b*(1-momentum)
+			})
 		}
-		out = append(out, NewFloats(mean.DataType, mean.Shape, mix(mean.F, m)), NewFloats(variance.DataType, variance.Shape, mix(variance.F, v)))
+		out = append(out, NewFloats(mean.DataType, mean.Shape, mix(mean.F, m)),
+			NewFloats(variance.DataType, variance.Shape, mix(variance.F, v)))
 	}
 	return out, nil
 }

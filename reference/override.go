@@ -9,7 +9,8 @@ type Scope struct {
 	fr *frame
 }
 
-// Bound returns the value that was computed or given for v; nil for constants, which are not decoded, and for omitted inputs.
+// Bound returns the value that was computed or given for v; nil for constants, which are not decoded, and for omitted
+// inputs.
 func (s *Scope) Bound(v *onnx.Value) *Tensor {
 	if s.sc.isOmitted(v) {
 		return nil

@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// An override sees the nodes of a loop's body, may evaluate them as usual, and may hand on a value that stands for a weight.
+// An override sees the nodes of a loop's body, may evaluate them as usual, and may hand on a value that stands for a
+// weight.
 func TestOverride(t *testing.T) {
 	m := onnx.New(10, 20)
 	w := m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{2}, []float32{3, 5}))

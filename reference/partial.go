@@ -6,12 +6,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// EvalFor evaluates nodes in the given order, for the values of keep alone: what the nodes make besides is released as soon as
-// the last of them has read it. env holds the values that they read from elsewhere, and afterwards those of keep as well.
+// EvalFor evaluates nodes in the given order, for the values of keep alone: what the nodes make besides is released as
+// soon as the last of them has read it. env holds the values that they read from elsewhere, and afterwards those of
+// keep as well.
 //
-// overflow says that somewhere, in subgraphs and functions too, finite numbers went into a node and others came out: what the
-// nodes give then means little.
-func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, keep []*onnx.Value) (overflow bool, err error) {
+// overflow says that somewhere, in subgraphs and functions too, finite numbers went into a node and others came out:
+// what the nodes give then means little.
+func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, keep []*onnx.Value) (overflow bool,
+	err error) {
 	if len(nodes) == 0 {
 		return false, nil
 	}

@@ -203,5 +203,6 @@ func opQLinearMatMul(c *call) ([]*Tensor, error) {
 	}
 	to := c.in[7].DataType
 	lo, hi := intRange(to)
-	return one(NewInts(to, p.Shape, mapSlice(p.I, func(v int64) int64 { return clampRound(float64(v)*as*bs/ys, zero, lo, hi) })))
+	return one(NewInts(to, p.Shape,
+		mapSlice(p.I, func(v int64) int64 { return clampRound(float64(v)*as*bs/ys, zero, lo, hi) })))
 }

@@ -19,7 +19,8 @@ func someTensor(r *rand.Rand) *Tensor {
 	for i := range shape {
 		shape[i] = r.IntN(4)
 	}
-	types := []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Int64, onnx.Int32, onnx.Bool, onnx.Uint8, onnx.Int4, onnx.Float8E4M3FN, onnx.String, onnx.Uint64}
+	types := []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Int64, onnx.Int32, onnx.Bool, onnx.Uint8,
+		onnx.Int4, onnx.Float8E4M3FN, onnx.String, onnx.Uint64}
 	t := &Tensor{DataType: types[r.IntN(len(types))], Shape: shape}
 	for range size(shape) {
 		v := r.IntN(7) - 3
@@ -45,8 +46,10 @@ func someTensor(r *rand.Rand) *Tensor {
 // someAttributes makes attributes that many ops read, with small values.
 func someAttributes(r *rand.Rand) []*onnx.Attribute {
 	var attrs []*onnx.Attribute
-	names := []string{"axis", "axes", "keepdims", "to", "batch_dims", "block_size", "num_outputs", "num_heads", "q_num_heads", "kv_num_heads",
-		"perm", "k", "largest", "start", "end", "transA", "num_scan_inputs", "p", "num_groups", "blocksize", "allowzero", "rotary_embedding_dim", "pads", "split"}
+	names := []string{"axis", "axes", "keepdims", "to", "batch_dims", "block_size", "num_outputs", "num_heads",
+		"q_num_heads", "kv_num_heads",
+		"perm", "k", "largest", "start", "end", "transA", "num_scan_inputs", "p", "num_groups", "blocksize",
+		"allowzero", "rotary_embedding_dim", "pads", "split"}
 	for _, n := range names {
 		switch r.IntN(4) {
 		case 0:
@@ -101,7 +104,8 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 				break
 			}
 			for i := range in {
-				if !in[i].isSeq && !slices.Equal(in[i].I, copies[i].I) || !in[i].isSeq && closeTo(in[i], copies[i], 0, 0) != nil {
+				if !in[i].isSeq && !slices.Equal(in[i].I, copies[i].I) ||
+					!in[i].isSeq && closeTo(in[i], copies[i], 0, 0) != nil {
 					t.Fatalf("%s changed its input %d", name, i)
 				}
 			}

@@ -31,7 +31,8 @@ func opSwiGLU(c *call) ([]*Tensor, error) {
 	return one(r)
 }
 
-// heads returns x as (batch, heads, sequence, head size): a tensor of rank 3 has the heads packed in its last dimension.
+// heads returns x as (batch, heads, sequence, head size): a tensor of rank 3 has the heads packed in its last
+// dimension.
 func (c *call) heads(x *Tensor, n int) *Tensor {
 	if x.Rank() == 4 {
 		return x
@@ -85,8 +86,8 @@ func opRotaryEmbedding(c *call) ([]*Tensor, error) {
 	return one(unheads(c.rotate(h, cos, sin, rows, half, interleaved), x.Rank()))
 }
 
-// opMicrosoftRotaryEmbedding is onnxruntime's: positions are input 1, one of each place or the first one's; the tables are those of all
-// positions. Heads are as wide as twice the tables unless only a part of them is rotated.
+// opMicrosoftRotaryEmbedding is onnxruntime's: positions are input 1, one of each place or the first one's; the tables
+// are those of all positions. Heads are as wide as twice the tables unless only a part of them is rotated.
 func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
 	x, cos, sin := c.floats(0), c.floats(2), c.floats(3)
 	pos, _ := c.integers(1)
@@ -94,8 +95,10 @@ func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
 		return nil, c.err
 	}
 	rot, heads := int(c.int("rotary_embedding_dim", 0)), int(c.int("num_heads", 0))
-	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() != 2 || rot > 0 && (heads == 0 || cos.Shape[1] != rot/2) || cos.Shape[1] == 0 {
-		return nil, fmt.Errorf("caches of %v and %v, %d heads and a rotary_embedding_dim of %d", cos.Shape, sin.Shape, heads, rot)
+	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() != 2 || rot > 0 && (heads == 0 || cos.Shape[1] != rot/2) ||
+		cos.Shape[1] == 0 {
+		return nil, fmt.Errorf("caches of %v and %v, %d heads and a rotary_embedding_dim of %d", cos.Shape, sin.Shape,
+			heads, rot)
 	}
 	half := cos.Shape[1]
 	if x.Rank() == 3 && heads == 0 {
@@ -117,7 +120,8 @@ func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
 		case len(pos) == 1 && c.arg(1).Rank() < 2:
 			rows[i] = c.index(pos[0]+int64(i%seq), cos.Shape[0])
 		default:
-			return nil, fmt.Errorf("positions of %v do not fit a batch of %d and a sequence of %d", c.arg(1).Shape, batch, seq)
+			return nil, fmt.Errorf("positions of %v do not fit a batch of %d and a sequence of %d", c.arg(1).Shape,
+				batch, seq)
 		}
 	}
 	if c.err != nil {
@@ -126,8 +130,8 @@ func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
 	return one(unheads(c.rotate(h, cos, sin, rows, half, c.int("interleaved", 0) != 0), x.Rank()))
 }
 
-// rotate rotates half pairs of channels of h, [batch, heads, sequence, channels], by the rows of the tables for each position of each
-// sequence.
+// rotate rotates half pairs of channels of h, [batch, heads, sequence, channels], by the rows of the tables for each
+// position of each sequence.
 func (c *call) rotate(h, cos, sin *Tensor, rows []int, half int, interleaved bool) *Tensor {
 	seq, d, t := h.Shape[2], h.Shape[3], h.DataType
 	y := NewFloats(t, h.Shape, slices.Clone(h.F))
@@ -148,8 +152,8 @@ func (c *call) rotate(h, cos, sin *Tensor, rows []int, half int, interleaved boo
 	return y
 }
 
-// cacheRows returns the row of the cache for each position of each item: picked by position_ids, or in order. A batch of
-// one serves all items, as exporters write it.
+// cacheRows returns the row of the cache for each position of each item: picked by position_ids, or in order. A batch
+// of one serves all items, as exporters write it.
 func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) ([]int, error) {
 	rows := make([]int, batch*seq)
 	n := seq // rows that are given
@@ -160,7 +164,8 @@ func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) 
 	}
 	rank := pick(hasPos, 2, 3)
 	if len(cache) != rank || n != len(rows) && n != seq || !hasPos && cache[1] != seq {
-		return nil, fmt.Errorf("caches of %v and %d positions do not fit a batch of %d and a sequence of %d", cache, len(pos), batch, seq)
+		return nil, fmt.Errorf("caches of %v and %d positions do not fit a batch of %d and a sequence of %d", cache,
+			len(pos), batch, seq)
 	}
 	for i := range rows {
 		rows[i] = i % n

@@ -83,7 +83,8 @@ func TestNarrowFloats(t *testing.T) {
 }
 
 func TestPackedRoundTrip(t *testing.T) {
-	for _, typ := range []onnx.DataType{onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2, onnx.Int8, onnx.Uint16, onnx.Int32, onnx.Uint64, onnx.Bool} {
+	for _, typ := range []onnx.DataType{onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2, onnx.Int8, onnx.Uint16,
+		onnx.Int32, onnx.Uint64, onnx.Bool} {
 		lo, hi := intRange(typ)
 		x := NewInts(typ, []int{3}, []int64{lo, hi, lo})
 		p, err := x.ToONNX("x")

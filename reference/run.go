@@ -135,11 +135,13 @@ func (e *Evaluator) checkInput(v *onnx.Value, t *Tensor) error {
 		return nil
 	}
 	if len(decl.Dims) != t.Rank() {
-		return fmt.Errorf("input %q has the shape %v, the model declares %d dimensions", v.Name, t.Shape, len(decl.Dims))
+		return fmt.Errorf("input %q has the shape %v, the model declares %d dimensions", v.Name, t.Shape,
+			len(decl.Dims))
 	}
 	for i, d := range decl.Dims {
 		if d.Value >= 0 && int(d.Value) != t.Shape[i] {
-			return fmt.Errorf("input %q has the shape %v, the model declares dimension %d to be %d", v.Name, t.Shape, i, d.Value)
+			return fmt.Errorf("input %q has the shape %v, the model declares dimension %d to be %d", v.Name, t.Shape, i,
+				d.Value)
 		}
 	}
 	return nil

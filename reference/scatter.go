@@ -34,7 +34,8 @@ func (c *call) reductionOf() (ff func(old, new float64) float64, fi func(old, ne
 func (c *call) scatterBlocks(x, u *Tensor, blocks []int, n int) *Tensor {
 	ff, fi := c.reductionOf()
 	return &Tensor{DataType: x.DataType, Shape: x.Shape,
-		F: scatterSlice(x.F, u.F, blocks, n, ff), I: scatterSlice(x.I, u.I, blocks, n, fi), S: scatterSlice(x.S, u.S, blocks, n, nil)}
+		F: scatterSlice(x.F, u.F, blocks, n, ff), I: scatterSlice(x.I, u.I, blocks, n, fi),
+		S: scatterSlice(x.S, u.S, blocks, n, nil)}
 }
 
 func scatterSlice[T any](x, u []T, blocks []int, n int, f func(old, new T) T) []T {
@@ -104,7 +105,8 @@ func opTensorScatter(c *call) ([]*Tensor, error) {
 		fits = fits && (x.Shape[i] == u.Shape[i] || i == axis && u.Shape[i] <= x.Shape[i])
 	}
 	if !fits || given && len(starts) != x.Shape[0] {
-		return nil, fmt.Errorf("an update of %v at %v along axis %d does not fit a cache of %v", u.Shape, starts, axis, x.Shape)
+		return nil, fmt.Errorf("an update of %v at %v along axis %d does not fit a cache of %v", u.Shape, starts, axis,
+			x.Shape)
 	}
 	d, n := x.Shape[axis], u.Shape[axis]
 	outer, per := size(x.Shape[:axis]), size(x.Shape[1:axis])
@@ -120,7 +122,8 @@ func opTensorScatter(c *call) ([]*Tensor, error) {
 				k = (k%d + d) % d
 			}
 			if k < 0 || k >= d {
-				return nil, fmt.Errorf("write index %d and %d elements leave a cache of %v along axis %d", from, n, x.Shape, axis)
+				return nil, fmt.Errorf("write index %d and %d elements leave a cache of %v along axis %d", from, n,
+					x.Shape, axis)
 			}
 			blocks = append(blocks, o*d+k)
 		}

@@ -46,7 +46,8 @@ func opReshape(c *call) ([]*Tensor, error) {
 			continue
 		case d == 0 && !allowZero:
 			if i >= x.Rank() {
-				return nil, fmt.Errorf("dimension %d of the shape %v is copied from the input, which has fewer", i, want)
+				return nil, fmt.Errorf("dimension %d of the shape %v is copied from the input, which has fewer", i,
+					want)
 			}
 			shape[i] = x.Shape[i]
 		}

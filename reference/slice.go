@@ -26,7 +26,8 @@ func opSlice(c *call) ([]*Tensor, error) {
 		ends, _ = c.ints("ends")
 		axes, hasAxes = c.ints("axes")
 	}
-	if c.err == nil && (len(starts) != len(ends) || hasAxes && len(axes) != len(starts) || hasSteps && len(steps) != len(starts)) {
+	if c.err == nil && (len(starts) != len(ends) || hasAxes && len(axes) != len(starts) ||
+		hasSteps && len(steps) != len(starts)) {
 		c.fail("starts %v, ends %v, axes %v and steps %v differ in length", starts, ends, axes, steps)
 	}
 	if c.err == nil && !hasAxes && len(starts) > x.Rank() {

@@ -17,7 +17,8 @@ func TestSliceOfNothing(t *testing.T) {
 	y := g.NewValue("y")
 	g.AddNode("Slice", in, []*onnx.Value{y})
 	env := map[*onnx.Value]*Tensor{in[0]: NewFloats(onnx.Float, []int{0, 12}, []float64{})}
-	if err := NewForOpset(20, nil, Options{}).Eval(g.Nodes, env); err != nil || !slices.Equal(env[y].Shape, []int{0, 6}) {
+	if err := NewForOpset(20, nil, Options{}).Eval(g.Nodes, env); err != nil ||
+		!slices.Equal(env[y].Shape, []int{0, 6}) {
 		t.Errorf("%v, %v", env[y], err)
 	}
 }

@@ -7,10 +7,11 @@ import (
 )
 
 var unaryOps = map[string]opDef{
-	"Abs":        arith(1, unary(math.Abs, func(x int64) int64 { return max(x, -x) })),
-	"Neg":        arith(1, unary(func(x float64) float64 { return -x }, func(x int64) int64 { return -x })),
-	"Sign":       arith(1, unary(sign, func(x int64) int64 { return pick[int64](x > 0, 1, pick[int64](x < 0, -1, 0)) })),
-	"Relu":       arith(1, unary(func(x float64) float64 { return pick(x < 0, 0, x) }, func(x int64) int64 { return max(x, 0) })),
+	"Abs":  arith(1, unary(math.Abs, func(x int64) int64 { return max(x, -x) })),
+	"Neg":  arith(1, unary(func(x float64) float64 { return -x }, func(x int64) int64 { return -x })),
+	"Sign": arith(1, unary(sign, func(x int64) int64 { return pick[int64](x > 0, 1, pick[int64](x < 0, -1, 0)) })),
+	"Relu": arith(1, unary(func(x float64) float64 { return pick(x < 0, 0, x) },
+		func(x int64) int64 { return max(x, 0) })),
 	"Sqrt":       arith(1, unary(math.Sqrt, nil)),
 	"Reciprocal": arith(1, unary(func(x float64) float64 { return 1 / x }, nil)),
 	"Exp":        arith(1, unary(math.Exp, nil)),

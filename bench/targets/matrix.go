@@ -1,6 +1,6 @@
-// Command targets patches a folder of exports, DIR, for every target, and writes as Markdown what each of them took: pattern by
-// pattern and type by type, with the reasons for what stays open. For targets that take static shapes the models have those of
-// their first recorded case.
+// Command targets patches a folder of exports, DIR, for every target, and writes as Markdown what each of them took:
+// pattern by pattern and type by type, with the reasons for what stays open. For targets that take static shapes the
+// models have those of their first recorded case.
 //
 //	go run ./bench/targets DIR
 package main
@@ -126,7 +126,8 @@ func (m *matrix) add(target string, r *rewrite.Report) {
 
 func (m *matrix) write(w io.Writer) {
 	slices.Sort(m.patterns)
-	fmt.Fprintf(w, "Sites taken of those found in %d models; in brackets the reasons for the others, below.\n", m.models)
+	fmt.Fprintf(w, "Sites taken of those found in %d models; in brackets the reasons for the others, below.\n",
+		m.models)
 	for _, dtype := range []string{"float32", "float16", "bfloat16"} {
 		fmt.Fprintf(w, "\n| %s |", dtype)
 		for _, t := range target.All() {

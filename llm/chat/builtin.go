@@ -43,13 +43,18 @@ var globals map[string]builtin
 
 func init() {
 	globals = map[string]builtin{
-		"raise_exception": def("message", func(_ *runner, _ any, a []any) any { panic(failed{&RaisedError{str(a[0])}}) }),
-		"strftime_now":    def("format", func(r *runner, _ any, a []any) any { return strftime(r.now, want[string](a[0])) }),
-		"dict":            def("*", func(_ *runner, _ any, a []any) any { return dictOf(a[0].(arguments)) }),
+		"raise_exception": def("message", func(_ *runner, _ any, a []any) any {
+			panic(failed{&RaisedError{str(a[0])}})
+		}),
+		"strftime_now": def("format", func(r *runner, _ any, a []any) any {
+			return strftime(r.now, want[string](a[0]))
+		}),
+		"dict": def("*", func(_ *runner, _ any, a []any) any { return dictOf(a[0].(arguments)) }),
 		"namespace": def("*", func(_ *runner, _ any, a []any) any {
 			d := dictOf(a[0].(arguments))
 			for _, key := range d.keys {
-				require(!strings.HasPrefix(want[string](key), "_"), "namespace: transformers refuses names that begin with _")
+				require(!strings.HasPrefix(want[string](key), "_"),
+					"namespace: transformers refuses names that begin with _")
 			}
 			return &namespace{d}
 		}),

@@ -253,7 +253,8 @@ func (r *runner) attribute(start int, v any) any {
 func (r *runner) call(f any, a arguments) any {
 	needDefined(f)
 	if l, ok := f.(*loop); ok {
-		require(l.again != nil && len(a.positional) == 1, "loop is called, which is not recursive, or not with one argument")
+		require(l.again != nil && len(a.positional) == 1,
+			"loop is called, which is not recursive, or not with one argument")
 		return l.again(iterate(a.positional[0]))
 	}
 	return want[function](f)(r, a)

@@ -149,7 +149,9 @@ func init() {
 		}),
 		"map": lazily("*", func(r *runner, v any, a []any) []any {
 			args := a[0].(arguments)
-			name, f := "map", def("attribute, default=none", func(_ *runner, v any, a []any) any { return follow(v, a[0], a[1]) })
+			name, f := "map", def("attribute, default=none", func(_ *runner, v any, a []any) any {
+				return follow(v, a[0], a[1])
+			})
 			if len(args.positional) > 0 {
 				name, f, args = r.chosen("filter", filters, args)
 			}

@@ -49,7 +49,8 @@ func FuzzRender(f *testing.F) {
 // FuzzMessage decodes any JSON as a message and renders it.
 func FuzzMessage(f *testing.F) {
 	f.Add(`{"role":"user","content":"hi"}`)
-	f.Add(`{"role":"assistant","content":[{"type":"text","text":"é"}],"tool_calls":[{"function":{"name":"f","arguments":{"a":1e5}}}]}`)
+	f.Add(`{"role":"assistant","content":[{"type":"text","text":"é"}],"tool_calls":[{"function":{"name":"f",` +
+		`"arguments":{"a":1e5}}}]}`)
 	tmpl, err := Parse(`{% for m in messages %}{{ m.role }}{{ m.content }}{{ m|tojson(indent=1) }}{{ m }}{% endfor %}`)
 	if err != nil {
 		f.Fatal(err)

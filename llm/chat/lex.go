@@ -39,8 +39,10 @@ var (
 	tagEnd      = regexp.MustCompile(`^(?:\+%\}|-%\}` + space + `*|%\}\n?)`)
 	outputEnd   = regexp.MustCompile(`^(?:-\}\}` + space + `*|\}\})`)
 	floatNumber = regexp.MustCompile(`^(?i)(?:\d+_)*\d+(?:(?:\.(?:\d+_)*\d+)?e[-+]?(?:\d+_)*\d+|\.(?:\d+_)*\d+)`)
-	tagToken    = regexp.MustCompile(`^(?:((?i)0b(?:_?[01])+|0o(?:_?[0-7])+|0x(?:_?[\da-f])+|[1-9](?:_?\d)*|0(?:_?0)*)` +
-		`|([\w\p{L}\p{N}]+)|((?s)'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")|(\*\*|//|==|!=|>=|<=|[-+/*%~[\](){}><=.:|,]))`)
+	tagToken    = regexp.MustCompile(
+		`^(?:((?i)0b(?:_?[01])+|0o(?:_?[0-7])+|0x(?:_?[\da-f])+|[1-9](?:_?\d)*|0(?:_?0)*)` +
+			`|([\w\p{L}\p{N}]+)|((?s)'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")` +
+			`|(\*\*|//|==|!=|>=|<=|[-+/*%~[\](){}><=.:|,]))`)
 	closing = map[string]string{"(": ")", "[": "]", "{": "}"}
 )
 
@@ -142,14 +144,17 @@ func (r *runner) token(pos int, rest string) token {
 		r.require(ascii, pos, "the name %q has letters that are not ASCII: not supported", t.text)
 	case m[3] != "":
 		t.kind = tokenString
-		t.text = escapeSequence.ReplaceAllStringFunc(m[0][1:len(m[0])-1], func(s string) string { return r.unescape(pos, s) })
+		t.text = escapeSequence.ReplaceAllStringFunc(m[0][1:len(m[0])-1], func(s string) string {
+			return r.unescape(pos, s)
+		})
 	}
 	return t
 }
 
 var (
 	escapeSequence = regexp.MustCompile(`(?s)\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|[0-7]{1,3}|.)`)
-	escapes        = map[string]string{"\n": "", `\`: `\`, "'": "'", `"`: `"`, "a": "\a", "b": "\b", "f": "\f", "n": "\n",
+	escapes        = map[string]string{"\n": "", `\`: `\`, "'": "'", `"`: `"`, "a": "\a", "b": "\b", "f": "\f",
+		"n": "\n",
 		"r": "\r", "t": "\t", "v": "\v"}
 )
 
@@ -165,7 +170,8 @@ func (r *runner) unescape(pos int, sequence string) string {
 	}
 	code, err := strconv.ParseUint(digits, base, 32)
 	r.require(err != nil || utf8.ValidRune(rune(code)), pos, "string with %s: no character", sequence)
-	r.require(err == nil || !strings.ContainsAny(s, "xuUN") && s[0] < utf8.RuneSelf, pos, "string with %s: not supported", sequence)
+	r.require(err == nil || !strings.ContainsAny(s, "xuUN") && s[0] < utf8.RuneSelf, pos,
+		"string with %s: not supported", sequence)
 	if err != nil {
 		return sequence
 	}

@@ -17,14 +17,17 @@ var methods map[string]map[string]builtin
 
 // otherAttributes are Python's that are not supported: they would hide items of that name, or be defined.
 var otherAttributes = map[string]string{
-	"str": "casefold center encode expandtabs format format_map isascii isidentifier isnumeric isprintable istitle ljust " +
+	"str": "casefold center encode expandtabs format format_map isascii isidentifier isnumeric isprintable istitle " +
+		"ljust " +
 		"maketrans rindex rjust swapcase translate zfill",
-	"dict":        "clear copy fromkeys pop popitem setdefault update",
-	"list":        "append clear copy count extend index insert pop remove reverse sort",
-	"tuple":       "count index",
-	"range":       "count index start step stop",
-	"int":         "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real to_bytes",
-	"bool":        "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real to_bytes",
+	"dict":  "clear copy fromkeys pop popitem setdefault update",
+	"list":  "append clear copy count extend index insert pop remove reverse sort",
+	"tuple": "count index",
+	"range": "count index start step stop",
+	"int": "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real " +
+		"to_bytes",
+	"bool": "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real " +
+		"to_bytes",
 	"float":       "as_integer_ratio conjugate fromhex hex imag is_integer real",
 	"dict_keys":   "isdisjoint mapping",
 	"dict_values": "mapping",
@@ -83,11 +86,13 @@ func init() {
 			"replace": def("old, new, count=-1", func(_ *runner, v any, a []any) any {
 				return replace(v.(string), want[string](a[0]), want[string](a[1]), a[2])
 			}),
-			"find":       place(strings.Index, false),
-			"rfind":      place(strings.LastIndex, false),
-			"index":      place(strings.Index, true),
-			"count":      withText(func(s, t string) any { return int64(strings.Count(s, t)) }),
-			"join":       def("iterable", func(_ *runner, v any, a []any) any { return join(iterate(a[0]), v.(string), want[string]) }),
+			"find":  place(strings.Index, false),
+			"rfind": place(strings.LastIndex, false),
+			"index": place(strings.Index, true),
+			"count": withText(func(s, t string) any { return int64(strings.Count(s, t)) }),
+			"join": def("iterable", func(_ *runner, v any, a []any) any {
+				return join(iterate(a[0]), v.(string), want[string])
+			}),
 			"upper":      ofText(func(s string) any { return upper(s) }),
 			"lower":      ofText(func(s string) any { return lower(s) }),
 			"title":      ofText(func(s string) any { return letters.ReplaceAllStringFunc(s, capitalize) }),

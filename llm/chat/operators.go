@@ -99,7 +99,8 @@ func floats(x float64, op string, y float64) any {
 func integers(i int64, op string, j int64) any {
 	f := floats(float64(i), op, float64(j)).(float64)
 	const most = 1 << 53 // that every float up to it is exact
-	require(max(math.Abs(f), math.Abs(float64(i)), math.Abs(float64(j))) < most, "an int of more than 53 bits: not supported")
+	require(max(math.Abs(f), math.Abs(float64(i)), math.Abs(float64(j))) < most,
+		"an int of more than 53 bits: not supported")
 	if op == "/" || op == "**" && j < 0 {
 		return f
 	}
@@ -112,7 +113,8 @@ func attribute(v any, name string) any {
 	kind := typeName(v)
 	if m, ok := methods[kind][name]; ok {
 		return function(func(r *runner, a arguments) any {
-			require(a.named.size() == 0 || strings.HasSuffix(name, "split"), "%s: named arguments: Python has none", name)
+			require(a.named.size() == 0 || strings.HasSuffix(name, "split"), "%s: named arguments: Python has none",
+				name)
 			return m.call(r, name, v, a)
 		})
 	}

@@ -9,8 +9,8 @@ import (
 // finalTag is put behind the last message's text, and found again in the prompt: transformers' way, and its tag.
 const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
-// openFinalMessage puts the tag behind the text of the last message, or behind the last text among its parts, and returns
-// the text.
+// openFinalMessage puts the tag behind the text of the last message, or behind the last text among its parts, and
+// returns the text.
 func openFinalMessage(vars map[string]any, opts Options) (string, error) {
 	messages := vars["messages"].(*sequence).items
 	switch {

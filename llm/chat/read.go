@@ -85,7 +85,8 @@ func readFolder(folder string) (*Template, error) {
 		t = &Template{named: named}
 	}
 	if t == nil {
-		return nil, fmt.Errorf("chat template: %s has no %s, and no %s with a chat_template", folder, templateFile, configFile)
+		return nil, fmt.Errorf("chat template: %s has no %s, and no %s with a chat_template", folder, templateFile,
+			configFile)
 	}
 	t.Tokens = tokens
 	return t, nil

@@ -48,8 +48,8 @@ type program struct {
 	callers    map[int]bool // the macros, by the first token of their parameters, that use caller
 }
 
-// runner runs a program: it parses as it runs, by jinja2's grammar (jinja2/parser.py). What is not to be run, as a branch
-// that is not taken, is parsed with off set, and so is the whole program, by Parse.
+// runner runs a program: it parses as it runs, by jinja2's grammar (jinja2/parser.py). What is not to be run, as a
+// branch that is not taken, is parsed with off set, and so is the whole program, by Parse.
 type runner struct {
 	program
 	pos    int

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-var strftimeLayouts = map[byte]string{'Y': "2006", 'm': "01", 'd': "02", 'H': "15", 'M': "04", 'S': "05", 'B': "January",
+var strftimeLayouts = map[byte]string{'Y': "2006", 'm': "01", 'd': "02", 'H': "15", 'M': "04", 'S': "05",
+	'B': "January",
 	'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'p': "PM", 'I': "03", 'y': "06", 'j': "002", 'F': "2006-01-02",
 	'T': "15:04:05", 'R': "15:04", 'D': "01/02/06", 'e': "_2", 'z': "-0700", 'Z': "MST"}
 

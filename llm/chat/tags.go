@@ -146,7 +146,8 @@ func (r *runner) setTag() {
 	}
 }
 
-// block returns what the body of a tag writes, filtered by the tag's filters; first says that one stands here without |.
+// block returns what the body of a tag writes, filtered by the tag's filters; first says that one stands here without
+// |.
 func (r *runner) block(end string, first bool) any {
 	start := r.pos
 	filter := func(v any) any {

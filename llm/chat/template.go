@@ -30,8 +30,8 @@ type Template struct {
 type Options struct {
 	// AddGenerationPrompt asks for what begins the assistant's answer, at the end.
 	AddGenerationPrompt bool
-	// ContinueFinalMessage leaves the last message open, for the model to go on with: the prompt ends with its text. It is
-	// transformers' continue_final_message.
+	// ContinueFinalMessage leaves the last message open, for the model to go on with: the prompt ends with its text. It
+	// is transformers' continue_final_message.
 	ContinueFinalMessage bool
 	// Tools is a JSON list of the functions that the model may call, as JSON schemas, or nil.
 	Tools json.RawMessage
@@ -57,7 +57,8 @@ func parse(source string, work int) (t *Template, err error) {
 	require(len(source) <= 16<<20, "chat template: more than 16 MiB")
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
 	r := &runner{off: true, work: math.MaxInt, deadline: time.Now().Add(maxTime), program: program{
-		source: strings.TrimSuffix(source, "\n"), conditions: map[int]int{}, ends: map[int]int{}, callers: map[int]bool{}}}
+		source: strings.TrimSuffix(source, "\n"), conditions: map[int]int{}, ends: map[int]int{},
+		callers: map[int]bool{}}}
 	err = r.try(func() {
 		r.lex()
 		r.body()
@@ -68,8 +69,9 @@ func parse(source string, work int) (t *Template, err error) {
 	return &Template{program: r.program, work: work}, nil
 }
 
-// Render returns the prompt for messages. The error of a template that refuses them is a *RaisedError; that it reads what
-// is undefined, has no text at all for messages, writes more than 64 MiB or works for more than a minute is an error too.
+// Render returns the prompt for messages. The error of a template that refuses them is a *RaisedError; that it reads
+// what is undefined, has no text at all for messages, writes more than 64 MiB or works for more than a minute is an
+// error too.
 func (t *Template) Render(messages []Message, opts Options) (prompt string, err error) {
 	chosen, err := t.choose(opts)
 	vars := map[string]any{}

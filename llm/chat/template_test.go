@@ -29,13 +29,16 @@ func TestNeverEmpty(t *testing.T) {
 		"{% if false %}x{% endif %}":          "no text for 1 messages",
 		"{{ message.content }}":               "line 1: message.content: a value is undefined",
 		"a\n{{ messages[0].contents + 'x' }}": `line 2: messages[0].contents + 'x': a value is undefined`,
-		"{{ messages[0].content.strp() }}":    `line 1: messages[0].content.strp(): a value of type str has no method "strp"`,
-		"{{ nothing(1) }}":                    "line 1: nothing(1): a value is undefined",
-		"{{ 2.1|round(0, 'ceil') }}":          "line 1: 2.1|round(0, 'ceil'): round: 2 arguments, at most 1 are supported",
-		"{{ 1234.5|round(-2) }}":              "line 1: 1234.5|round(-2): round to -2 places: not supported",
-		"{{ messages.count(1) }}":             `line 1: messages.count(1): attribute "count" of a value of type list is not supported`,
+		"{{ messages[0].content.strp() }}": `line 1: messages[0].content.strp(): a value of type str has no method ` +
+			`"strp"`,
+		"{{ nothing(1) }}":           "line 1: nothing(1): a value is undefined",
+		"{{ 2.1|round(0, 'ceil') }}": "line 1: 2.1|round(0, 'ceil'): round: 2 arguments, at most 1 are supported",
+		"{{ 1234.5|round(-2) }}":     "line 1: 1234.5|round(-2): round to -2 places: not supported",
+		"{{ messages.count(1) }}": `line 1: messages.count(1): attribute "count" of a value of type list is not ` +
+			`supported`,
 	} {
-		if got, err := render1(t, source, Options{}, hello); err == nil || !strings.Contains(err.Error(), want) || got != "" {
+		if got, err := render1(t, source, Options{}, hello); err == nil || !strings.Contains(err.Error(), want) ||
+			got != "" {
 			t.Errorf("%q: %q, %v; expected the error %q", source, got, err, want)
 		}
 	}
@@ -79,12 +82,14 @@ func TestBounds(t *testing.T) {
 	for name, source := range map[string]string{
 		"steps": "{% for a in range(99999) %}{% for b in range(99999) %}{% set x = a %}{% endfor %}{% endfor %}",
 		"text":  "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-		"block": "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set x %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = x %}{% endfor %}",
+		"block": "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set x %}{{ ns.s }}{{ ns.s }}{% endset " +
+			"%}{% set ns.s = x %}{% endfor %}",
 		"macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
 		"deep":  "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
 		"range": "{{ range(100001)|length }}",
 		"work":  "{% set l = range(99999)|list %}{% for a in l %}{% if 5 in l|list %}{% endif %}{% endfor %}",
-		"equal": "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l == [ns.l[0], ns.l[1]] }}",
+		"equal": "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ " +
+			"ns.l == [ns.l[0], ns.l[1]] }}",
 		"times": "{{ 'abc' * 99999999999 }}",
 	} {
 		tmpl, err := parse(source, 20_000_000)
@@ -99,7 +104,8 @@ func TestBounds(t *testing.T) {
 }
 
 func TestRaisedError(t *testing.T) {
-	_, err := render1(t, "{% if messages %}{{ raise_exception('roles: ' ~ messages[0].role) }}{% endif %}", Options{}, hello)
+	_, err := render1(t, "{% if messages %}{{ raise_exception('roles: ' ~ messages[0].role) }}{% endif %}", Options{},
+		hello)
 	var raised *RaisedError
 	if !errors.As(err, &raised) || raised.Message != "roles: user" {
 		t.Errorf("%v", err)
@@ -109,7 +115,9 @@ func TestRaisedError(t *testing.T) {
 func TestContinueFinalMessage(t *testing.T) {
 	const source = "{% for m in messages %}[{{ m.content if m.content is string else m.content[0].text }}]{% endfor %}"
 	opts := Options{ContinueFinalMessage: true}
-	if got, err := render1(t, source, opts, hello, Message{Role: "assistant", Fields: json.RawMessage(`{"content":[{"text":"a b "}]}`)}); err != nil || got != "[Hello][a b " {
+	if got, err := render1(t, source, opts, hello,
+		Message{Role: "assistant", Fields: json.RawMessage(`{"content":[{"text":"a b "}]}`)}); err != nil ||
+		got != "[Hello][a b " {
 		t.Errorf("%q, %v", got, err)
 	}
 	for want, c := range map[string]struct {
@@ -117,9 +125,11 @@ func TestContinueFinalMessage(t *testing.T) {
 		opts     Options
 		messages []Message
 	}{
-		"there is no last message":            {source, opts, nil},
-		"where a generation prompt is added":  {source, Options{ContinueFinalMessage: true, AddGenerationPrompt: true}, []Message{hello}},
-		"the last message has no text":        {source, opts, []Message{{Role: "user", Fields: json.RawMessage(`{"content":null}`)}}},
+		"there is no last message": {source, opts, nil},
+		"where a generation prompt is added": {source, Options{ContinueFinalMessage: true, AddGenerationPrompt: true},
+			[]Message{hello}},
+		"the last message has no text": {source, opts,
+			[]Message{{Role: "user", Fields: json.RawMessage(`{"content":null}`)}}},
 		"leaves out the text of the last mes": {"x", opts, []Message{hello}},
 	} {
 		if got, err := render1(t, c.source, c.opts, c.messages...); err == nil || !strings.Contains(err.Error(), want) {
@@ -159,7 +169,8 @@ func TestMessageFields(t *testing.T) {
 }
 
 func TestVariables(t *testing.T) {
-	tmpl, err := Parse("{{ bos_token }}{{ n + 1 }}{{ tools is none }}{{ documents|length }}{{ l|tojson }}{{ strftime_now('%H:%M') }}")
+	tmpl, err := Parse("{{ bos_token }}{{ n + 1 }}{{ tools is none }}{{ documents|length }}{{ l|tojson }}{{ " +
+		"strftime_now('%H:%M') }}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +180,8 @@ func TestVariables(t *testing.T) {
 	if err != nil || got != `<s>2True1[1.5, "x", null]03:04` {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := tmpl.Render(nil, Options{Tools: json.RawMessage(`{}`)}); err == nil || !strings.Contains(err.Error(), "tools: a JSON dict") {
+	if _, err := tmpl.Render(nil, Options{Tools: json.RawMessage(`{}`)}); err == nil ||
+		!strings.Contains(err.Error(), "tools: a JSON dict") {
 		t.Errorf("%v", err)
 	}
 	if _, err := tmpl.Render(nil, Options{Variables: map[string]any{"n": func() {}}}); err == nil {
@@ -198,16 +210,25 @@ func TestRead(t *testing.T) {
 		path, want string
 		opts       Options
 	}{
-		"config": {map[string]string{"tokenizer_config.json": `{"chat_template":"{{ eos_token }}c","eos_token":"E","add_bos_token":true}`},
+		"config": {map[string]string{
+			"tokenizer_config.json": `{"chat_template":"{{ eos_token }}c","eos_token":"E","add_bos_token":true}`},
 			"tokenizer_config.json", "Ec", Options{}},
-		"token object": {map[string]string{"tokenizer_config.json": `{"chat_template":"{{ bos_token }}c{{ pad_token is defined }}","bos_token":{"content":"B","lstrip":false},"pad_token":null}`},
+		"token object": {map[string]string{
+			"tokenizer_config.json": `{"chat_template":"{{ bos_token }}c{{ pad_token is defined ` +
+				`}}","bos_token":{"content":"B","lstrip":false},"pad_token":null}`},
 			"", "BcFalse", Options{}},
 		"file": {map[string]string{"x.jinja": "file"}, "x.jinja", "file", Options{}},
-		"both": {map[string]string{"chat_template.jinja": "j{{ bos_token }}", "tokenizer_config.json": `{"chat_template":"c","bos_token":"B"}`},
+		"both": {map[string]string{"chat_template.jinja": "j{{ bos_token }}",
+			"tokenizer_config.json": `{"chat_template":"c","bos_token":"B"}`},
 			"", "jB", Options{}},
-		"default":  {map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]}`}, "", "d", Options{}},
-		"tool_use": {map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]}`}, "", "t", Options{Tools: json.RawMessage(`[]`)}},
-		"named":    {map[string]string{"chat_template.jinja": "d", "additional_chat_templates/rag.jinja": "r"}, "", "r", Options{Name: "rag"}},
+		"default": {map[string]string{
+			"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default",` +
+				`"template":"d"}]}`}, "", "d", Options{}},
+		"tool_use": {map[string]string{
+			"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default",` +
+				`"template":"d"}]}`}, "", "t", Options{Tools: json.RawMessage(`[]`)}},
+		"named": {map[string]string{"chat_template.jinja": "d", "additional_chat_templates/rag.jinja": "r"}, "", "r",
+			Options{Name: "rag"}},
 	} {
 		tmpl, err := Read(filepath.Join(write(t, t.TempDir(), c.files), c.path))
 		if err != nil {
@@ -232,11 +253,13 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v, expected %q", name, err, c.want)
 		}
 	}
-	tmpl, err := Read(write(t, t.TempDir(), map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"a","template":"t"}]}`}))
+	tmpl, err := Read(write(t, t.TempDir(),
+		map[string]string{"tokenizer_config.json": `{"chat_template":[{"name":"a","template":"t"}]}`}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tmpl.Render(nil, Options{}); err == nil || !strings.Contains(err.Error(), `there is none of the name "default": there are a`) {
+	if _, err := tmpl.Render(nil, Options{}); err == nil ||
+		!strings.Contains(err.Error(), `there is none of the name "default": there are a`) {
 		t.Errorf("%v", err)
 	}
 }

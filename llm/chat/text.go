@@ -129,7 +129,8 @@ func pythonQuote(s string) string {
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = `"`
 	}
-	return escape(s, quote, map[rune]string{rune(quote[0]): `\` + quote, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`},
+	return escape(s, quote, map[rune]string{rune(quote[0]): `\` + quote, '\\': `\\`, '\n': `\n`, '\r': `\r`,
+		'\t': `\t`},
 		func(r rune) bool { return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError },
 		func(r rune) string {
 			switch {

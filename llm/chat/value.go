@@ -231,7 +231,8 @@ func (r *runner) equal(a, b any, depth int) bool {
 			slices.EqualFunc(l, m, func(a, b any) bool { return r.equal(a, b, depth+1) })
 	}
 	kind := typeName(a)
-	require(kind != "function" && !strings.HasPrefix(kind, "dict_"), "comparing a value of type %s is not supported", kind)
+	require(kind != "function" && !strings.HasPrefix(kind, "dict_"), "comparing a value of type %s is not supported",
+		kind)
 	return a == b
 }
 

@@ -14,7 +14,8 @@ import (
 
 // Result says what both readers agree on.
 type Result struct {
-	Nodes int `json:"nodes"` // in all graphs and functions, without Constant nodes, which the second reader gets as initializers
+	// in all graphs and functions, without Constant nodes, which the second reader gets as initializers
+	Nodes int `json:"nodes"`
 	Edges int `json:"edges"` // pairs of an output and a value that it is computed from
 	// Graphs counts the graphs and bodies of functions that these stand in.
 	Graphs int `json:"graphs"`
@@ -63,7 +64,8 @@ func (e *DifferenceError) Error() string {
 }
 
 // File has the second reader decode the model file at path and compares what it sees with m, which was written there.
-// The error is a *DifferenceError when they disagree. What the second reader cannot decode is in the Result, and no error.
+// The error is a *DifferenceError when they disagree. What the second reader cannot decode is in the Result, and no
+// error.
 func File(path string, m *onnx.Model) (*Result, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -144,7 +146,8 @@ func places(m *onnx.Model) map[string]placed {
 		for i, n := range g.graph.Nodes {
 			for j, a := range n.Attributes {
 				for k, inner := range a.Subgraphs() {
-					add(fmt.Sprintf("%s/%d/%d/%d", place, i, j, k), placed{inner, fmt.Sprintf("%s of node %q (%s)", a.Name, n.Name, n.OpType)})
+					add(fmt.Sprintf("%s/%d/%d/%d", place, i, j, k),
+						placed{inner, fmt.Sprintf("%s of node %q (%s)", a.Name, n.Name, n.OpType)})
 				}
 			}
 		}

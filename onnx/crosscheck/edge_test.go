@@ -45,17 +45,21 @@ func TestTensorAttributes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*onnx.Tensor{yes, half, onnx.NewFloat32s("", []int64{1}, []float32{2.5}), onnx.NewInt64s("", []int64{7})} {
-		m.Graph.AddOutput(op(t, m, "ConstantOfShape", []*onnx.Value{op(t, m, "Shape", []*onnx.Value{x})}, onnx.TensorAttr("value", c)))
+	for _, c := range []*onnx.Tensor{yes, half, onnx.NewFloat32s("", []int64{1}, []float32{2.5}),
+		onnx.NewInt64s("", []int64{7})} {
+		m.Graph.AddOutput(op(t, m, "ConstantOfShape", []*onnx.Value{op(t, m, "Shape", []*onnx.Value{x})},
+			onnx.TensorAttr("value", c)))
 	}
 	path := write(t, m)
 	r, err := File(path, m)
-	if err != nil || r.Undecoded != "" || len(r.LeftOut) != 1 || !strings.HasPrefix(r.LeftOut[0], "1 × attribute value of ConstantOfShape") {
+	if err != nil || r.Undecoded != "" || len(r.LeftOut) != 1 ||
+		!strings.HasPrefix(r.LeftOut[0], "1 × attribute value of ConstantOfShape") {
 		t.Fatal(r, err)
 	}
 	no, _ := onnx.NewTensor("", onnx.Bool, []int64{1}, []byte{0})
 	m.Graph.Nodes[1].Attributes[0].Tensor = no
-	if _, err := File(path, m); err == nil || !strings.Contains(err.Error(), "attribute value is tensor[1] [true], meant tensor[1] [false]") {
+	if _, err := File(path, m); err == nil ||
+		!strings.Contains(err.Error(), "attribute value is tensor[1] [true], meant tensor[1] [false]") {
 		t.Errorf("%v", err)
 	}
 }
@@ -73,7 +77,8 @@ func TestInnerGraphs(t *testing.T) {
 	}
 	yes, abs := branch()
 	no, _ := branch()
-	m.Graph.AddOutput(op(t, m, "If", []*onnx.Value{x}, &onnx.Attribute{Name: "then_branch", Type: onnx.AttrGraph, Graph: yes},
+	m.Graph.AddOutput(op(t, m, "If", []*onnx.Value{x},
+		&onnx.Attribute{Name: "then_branch", Type: onnx.AttrGraph, Graph: yes},
 		&onnx.Attribute{Name: "else_branch", Type: onnx.AttrGraph, Graph: no}))
 	path := write(t, m)
 	r, err := File(path, m)
@@ -81,7 +86,8 @@ func TestInnerGraphs(t *testing.T) {
 		t.Error(r, err)
 	}
 	abs.OpType = "Neg"
-	if _, err := File(path, m); err == nil || !strings.Contains(err.Error(), "then_branch of node \"\" (If): node \"\" (Neg) is a Abs") {
+	if _, err := File(path, m); err == nil ||
+		!strings.Contains(err.Error(), "then_branch of node \"\" (If): node \"\" (Neg) is a Abs") {
 		t.Error(err)
 	}
 }
@@ -89,12 +95,15 @@ func TestInnerGraphs(t *testing.T) {
 // An edge in the body of a function is an edge, and a reference to its attribute an attribute.
 func TestFunctionBodies(t *testing.T) {
 	for name, damage := range map[string]func(n *onnx.Node){
-		"input":     func(n *onnx.Node) { n.SetInput(0, n.Graph.Inputs[len(n.Graph.Inputs)-1]) },
-		"reference": func(n *onnx.Node) { n.Attributes = append(n.Attributes, onnx.RefAttr("more", onnx.AttrInt, "axis")) },
+		"input": func(n *onnx.Node) { n.SetInput(0, n.Graph.Inputs[len(n.Graph.Inputs)-1]) },
+		"reference": func(n *onnx.Node) {
+			n.Attributes = append(n.Attributes, onnx.RefAttr("more", onnx.AttrInt, "axis"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(t, "../../models/llama-dynamo-fp32.onnx")
-			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff)); err != nil {
+			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+				rewrite.WithVerify(rewrite.VerifyOff)); err != nil {
 				t.Fatal(err)
 			}
 			path := write(t, m)
@@ -116,7 +125,8 @@ func TestLeftOut(t *testing.T) {
 	m.Graph.AddOutput(op(t, m, "Many", []*onnx.Value{x},
 		&onnx.Attribute{Name: "all", Type: onnx.AttrTensors, Tensors: []*onnx.Tensor{onnx.NewInt64s("", []int64{1})}}))
 	r, err := File(write(t, m), m)
-	if err != nil || r.Undecoded != "" || r.Nodes != 1 || len(r.LeftOut) != 1 || !strings.Contains(r.String(), "all of Many (tensors)") {
+	if err != nil || r.Undecoded != "" || r.Nodes != 1 || len(r.LeftOut) != 1 ||
+		!strings.Contains(r.String(), "all of Many (tensors)") {
 		t.Error(r, err)
 	}
 }
@@ -167,7 +177,8 @@ func TestWeightsAreNotRead(t *testing.T) {
 	x := scalarInput(m)
 	const size = 8 << 20
 	w := m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{size / 4}, make([]float32, size/4)))
-	c := op(t, m, "Constant", nil, onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{size / 4}, make([]float32, size/4))))
+	c := op(t, m, "Constant", nil,
+		onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{size / 4}, make([]float32, size/4))))
 	m.Graph.AddOutput(op(t, m, "Sum", []*onnx.Value{x, w, c}))
 	b, err := os.ReadFile(write(t, m))
 	if err != nil {

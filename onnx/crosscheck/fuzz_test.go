@@ -17,7 +17,8 @@ func FuzzCheck(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	m.Graph.AddNode("ConstantOfShape", []*onnx.Value{x}, []*onnx.Value{v}, onnx.TensorAttr("value", yes), onnx.FloatAttr("f", 1))
+	m.Graph.AddNode("ConstantOfShape", []*onnx.Value{x}, []*onnx.Value{v}, onnx.TensorAttr("value", yes),
+		onnx.FloatAttr("f", 1))
 	m.Graph.AddOutput(v)
 	path := f.TempDir() + "/m.onnx"
 	if err := onnx.Write(path, m); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// Both readers agree on every bundled model and on its patched form; with MOJO_ZOO=DIR, on those of DIR and DIR/models, too.
+// Both readers agree on every bundled model and on its patched form; with MOJO_ZOO=DIR, on those of DIR and DIR/models,
+// too.
 func TestModels(t *testing.T) {
 	paths, err := filepath.Glob("../../models/*.onnx")
 	if err != nil || len(paths) == 0 {
@@ -30,7 +31,8 @@ func TestModels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := read(t, path)
 			r := demand(t, path, m)
-			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff)); err != nil {
+			if _, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+				rewrite.WithVerify(rewrite.VerifyOff)); err != nil {
 				t.Fatal(err)
 			}
 			out := filepath.Join(t.TempDir(), "patched.onnx")
@@ -86,16 +88,18 @@ func TestWrongEdges(t *testing.T) {
 		}, "input 0 is"},
 		"input more": {func(g *onnx.Graph) { n := find(g, "Mul"); n.SetInput(2, g.Inputs[0]) }, "inputs are"},
 		"another op": {func(g *onnx.Graph) { find(g, "Mul").OpType = "Div" }, "is a Mul"},
-		"attribute":  {func(g *onnx.Graph) { find(g, "Transpose").Attributes[0].Ints = []int64{1, 0} }, "attribute perm is"},
+		"attribute": {func(g *onnx.Graph) { find(g, "Transpose").Attributes[0].Ints = []int64{1, 0} },
+			"attribute perm is"},
 		"attribute more": {func(g *onnx.Graph) {
 			n := find(g, "Mul")
 			n.Attributes = append(n.Attributes, onnx.IntAttr("extra", 1))
 		}, "extra is missing"},
 		"attribute less": {func(g *onnx.Graph) { find(g, "Transpose").Attributes = nil }, "was not meant"},
 		"node less":      {func(g *onnx.Graph) { g.Nodes = g.Nodes[:len(g.Nodes)-1] }, "nodes, meant"},
-		"order":          {func(g *onnx.Graph) { i := len(g.Nodes) - 1; g.Nodes[i], g.Nodes[i-1] = g.Nodes[i-1], g.Nodes[i] }, "is a"},
-		"output":         {func(g *onnx.Graph) { g.AddOutput(find(g, "Mul").Outputs[0]) }, "the outputs are"},
-		"graph inputs":   {func(g *onnx.Graph) { g.Inputs = g.Inputs[:len(g.Inputs)-1] }, "the inputs are"},
+		"order": {func(g *onnx.Graph) { i := len(g.Nodes) - 1; g.Nodes[i], g.Nodes[i-1] = g.Nodes[i-1], g.Nodes[i] },
+			"is a"},
+		"output":       {func(g *onnx.Graph) { g.AddOutput(find(g, "Mul").Outputs[0]) }, "the outputs are"},
+		"graph inputs": {func(g *onnx.Graph) { g.Inputs = g.Inputs[:len(g.Inputs)-1] }, "the inputs are"},
 	}
 	const path = "../../models/llama-dynamo-fp32.onnx"
 	for name, tt := range tests {

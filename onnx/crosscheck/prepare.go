@@ -133,13 +133,15 @@ func prepareAttribute(op string, attribute []byte, u *unread) []byte {
 // readable reports whether the second reader knows attributes of the kind.
 func readable(k onnx.AttributeType) bool {
 	switch k {
-	case onnx.AttrFloat, onnx.AttrInt, onnx.AttrString, onnx.AttrTensor, onnx.AttrFloats, onnx.AttrInts, onnx.AttrStrings:
+	case onnx.AttrFloat, onnx.AttrInt, onnx.AttrString, onnx.AttrTensor, onnx.AttrFloats, onnx.AttrInts,
+		onnx.AttrStrings:
 		return true
 	}
 	return false
 }
 
-var attributeKinds = map[onnx.AttributeType]string{onnx.AttrUndefined: "no kind", onnx.AttrTensors: "tensors", onnx.AttrSparseTensor: "sparse tensor",
+var attributeKinds = map[onnx.AttributeType]string{onnx.AttrUndefined: "no kind", onnx.AttrTensors: "tensors",
+	onnx.AttrSparseTensor:  "sparse tensor",
 	onnx.AttrSparseTensors: "sparse tensors", onnx.AttrTypeProto: "type", onnx.AttrTypeProtos: "types"}
 
 // readableTensor reports whether the second reader knows tensors of the type and shape: it panics on empty ones.

@@ -98,7 +98,8 @@ func (b *builder) ApplyOperation(op reader.Operation, outputs ...graph.Node) err
 		}
 	}
 	if len(b.pending) > 0 && b.err == nil {
-		b.err = fmt.Errorf("an edge from %q to %q that belongs to no output of %s", b.pending[0].from.name, b.pending[0].to.name, op.Name)
+		b.err = fmt.Errorf("an edge from %q to %q that belongs to no output of %s", b.pending[0].from.name,
+			b.pending[0].to.name, op.Name)
 	}
 	b.pending = nil
 	b.nodes = append(b.nodes, n)

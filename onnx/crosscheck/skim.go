@@ -34,7 +34,8 @@ var kept = map[messageKind]map[protowire.Number]messageKind{
 	functionMessage: {4: copied, 5: copied, 7: nodeMessage},
 	graphMessage:    {1: nodeMessage, 5: initializerMessage, 11: valueMessage, 12: valueMessage, 15: sparseMessage},
 	nodeMessage:     {1: copied, 2: copied, 3: copied, 4: copied, 5: attributeMessage, 7: copied},
-	attributeMessage: {1: copied, 2: copied, 3: copied, 4: copied, 5: tensorMessage, 6: graphMessage, 7: copied, 8: copied,
+	attributeMessage: {1: copied, 2: copied, 3: copied, 4: copied, 5: tensorMessage, 6: graphMessage, 7: copied,
+		8: copied,
 		9: copied, 11: graphMessage, 20: copied, 21: copied},
 	tensorMessage:      {1: copied, 2: copied, 4: copied, 5: copied, 7: copied, 9: copied, 10: copied},
 	initializerMessage: {8: copied},
@@ -58,9 +59,9 @@ type skimmer struct {
 	read     int64 // bytes consumed so far
 	unread   *unread
 	produced int
-	// graphs are the encoded graphs, by their place: that of a function is "f" with its number, that of the main graph is empty,
-	// and a graph in an attribute has that of the outer graph, then the number of the node, of the attribute, and of
-	// the graph in it.
+	// graphs are the encoded graphs, by their place: that of a function is "f" with its number, that of the main graph
+	// is empty, and a graph in an attribute has that of the outer graph, then the number of the node, of the attribute,
+	// and of the graph in it.
 	graphs map[string][]byte
 }
 

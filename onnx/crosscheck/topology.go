@@ -55,7 +55,8 @@ func meant(g *onnx.Graph) (*topology, error) {
 		if n.Is("Constant") {
 			continue
 		}
-		m := node{op: n.OpType, name: n.Name, attributes: map[string]string{}, inputs: names(n.Inputs), outputs: names(n.Outputs)}
+		m := node{op: n.OpType, name: n.Name, attributes: map[string]string{}, inputs: names(n.Inputs),
+			outputs: names(n.Outputs)}
 		if len(m.inputs) == 0 && len(m.outputs) > 0 {
 			m.inputs = []string{n.Name + "/input"} // what the second reader makes of a node without inputs
 		}
@@ -64,7 +65,8 @@ func meant(g *onnx.Graph) (*topology, error) {
 				m.attributes[a.Name] = text("@" + a.RefName)
 				continue
 			}
-			if !readable(a.Type) || a.Type == onnx.AttrTensor && (a.Tensor == nil || !readableTensor(a.Tensor.DataType, a.Tensor.Dims)) {
+			if !readable(a.Type) ||
+				a.Type == onnx.AttrTensor && (a.Tensor == nil || !readableTensor(a.Tensor.DataType, a.Tensor.Dims)) {
 				continue
 			}
 			text, err := attributeText(a)

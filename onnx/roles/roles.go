@@ -1,5 +1,5 @@
-// Package roles tells what the inputs of a language model are for, from the graph's own names and shapes: token ids, masks,
-// positions, the cache of past tokens, and the lengths that attention ops want. It looks at no model's name.
+// Package roles tells what the inputs of a language model are for, from the graph's own names and shapes: token ids,
+// masks, positions, the cache of past tokens, and the lengths that attention ops want. It looks at no model's name.
 package roles
 
 import (
@@ -26,7 +26,8 @@ const (
 	LogitsToKeep      // of how many last positions logits are wanted, 0 for all
 )
 
-var names = [...]string{"not known", "indexes a table", "positions", "mask", "past", "number of positions", "last position",
+var names = [...]string{"not known", "indexes a table", "positions", "mask", "past", "number of positions",
+	"last position",
 	"number of past positions", "whether there is a past", "number of logits to keep"}
 
 // String says in a few words what the role is.
@@ -47,8 +48,9 @@ type Input struct {
 	Tables   []onnx.Dim // sizes of the axes that the input indexes
 }
 
-// Find tells what the inputs are for that a caller must give, in the model's order: by what reads them where that says it (the
-// index of a Gather, the lengths of a GroupQueryAttention), else by words of their names that all exporters share.
+// Find tells what the inputs are for that a caller must give, in the model's order: by what reads them where that says
+// it (the index of a Gather, the lengths of a GroupQueryAttention), else by words of their names that all exporters
+// share.
 func Find(m *onnx.Model) []*Input {
 	if m == nil {
 		return nil
@@ -73,8 +75,8 @@ func Find(m *onnx.Model) []*Input {
 	return list
 }
 
-// Vocabulary returns the number of tokens that a language model knows: the rows of the greatest table that its integer inputs
-// index. It is 0 when there is none with a known size.
+// Vocabulary returns the number of tokens that a language model knows: the rows of the greatest table that its integer
+// inputs index. It is 0 when there is none with a known size.
 func Vocabulary(m *onnx.Model) int64 {
 	var greatest int64
 	for _, in := range Find(m) {

@@ -26,7 +26,8 @@ func TestFind(t *testing.T) {
 		return m.Graph.AddInitializer(onnx.NewFloat32s(name, []int64{rows, 2}, make([]float32, 2*rows)))
 	}
 	f := onnx.NewFunction("local", "Embed", "", 21)
-	rows, ids := f.Body.AddInput("rows", onnx.Type{DataType: onnx.Float}), f.Body.AddInput("ids", onnx.Type{DataType: onnx.Int64})
+	rows, ids := f.Body.AddInput("rows", onnx.Type{DataType: onnx.Float}),
+		f.Body.AddInput("ids", onnx.Type{DataType: onnx.Int64})
 	out := f.Body.NewValue("out")
 	f.Body.AddNode("Gather", []*onnx.Value{rows, ids}, []*onnx.Value{out})
 	f.Body.AddOutput(out)
@@ -36,7 +37,8 @@ func TestFind(t *testing.T) {
 	call := node("Embed", table("words", 7), node("Cast", input("x", onnx.Int64, "b", "s")).Outputs[0])
 	call.Domain = "local"
 	node("Gather", table("places", 5), input("position_ids", onnx.Int64, "b", "s"))
-	attention := node("GroupQueryAttention", nil, nil, nil, nil, nil, input("a", onnx.Int32, "b"), input("c", onnx.Int32))
+	attention := node("GroupQueryAttention", nil, nil, nil, nil, nil, input("a", onnx.Int32, "b"),
+		input("c", onnx.Int32))
 	attention.Domain = "com.microsoft"
 	input("attention_mask", onnx.Int64, "b", "t")
 	input("past.0.key", onnx.Float, "b", "2", "p", "4")
@@ -46,8 +48,10 @@ func TestFind(t *testing.T) {
 	input("num_logits_to_keep", onnx.Int64)
 	input("seqlens_k", onnx.Int32, "b")
 	input("temperature", onnx.Float)
-	want := map[string]roles.Role{"x": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total, "attention_mask": roles.Mask,
-		"past.0.key": roles.Past, "past_seq_len": roles.PastLength, "total_sequence_length": roles.Total, "use_cache_branch": roles.CacheFlag,
+	want := map[string]roles.Role{"x": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total,
+		"attention_mask": roles.Mask,
+		"past.0.key":     roles.Past, "past_seq_len": roles.PastLength, "total_sequence_length": roles.Total,
+		"use_cache_branch":   roles.CacheFlag,
 		"num_logits_to_keep": roles.LogitsToKeep, "seqlens_k": roles.Last, "temperature": roles.Other}
 	found := roles.Find(m)
 	if len(found) != len(want) {

@@ -11,9 +11,9 @@ const maxPasses = 10
 // maxDepth bounds calls of functions within functions.
 const maxDepth = 32
 
-// Analyze finds the facts about the values of a model: of its main graph, the graphs nested in it, and the bodies of its
-// functions (there, what holds for all calls; of a function that is not called, what holds for any inputs).
-// It never fails: what cannot be found out stays unknown.
+// Analyze finds the facts about the values of a model: of its main graph, the graphs nested in it, and the bodies of
+// its functions (there, what holds for all calls; of a function that is not called, what holds for any inputs). It
+// never fails: what cannot be found out stays unknown.
 func Analyze(m *onnx.Model) *Facts {
 	if m == nil || m.Graph == nil {
 		return &Facts{}
@@ -21,8 +21,9 @@ func Analyze(m *onnx.Model) *Facts {
 	return analyze(m, newSymbols(), nil)
 }
 
-// AnalyzeTokens is Analyze with worlds in which a batch holds one sequence of so many tokens. Worlds of few numbers tell less apart
-// than those of Analyze: they are for evaluation at certain sizes, and what is the same in all of them is not thereby constant.
+// AnalyzeTokens is Analyze with worlds in which a batch holds one sequence of so many tokens. Worlds of few numbers
+// tell less apart than those of Analyze: they are for evaluation at certain sizes, and what is the same in all of them
+// is not thereby constant.
 func AnalyzeTokens(m *onnx.Model, tokens [Worlds]int64) *Facts {
 	return analyze(m, symbolsFrom(sized(tokens)), nil)
 }

@@ -15,7 +15,8 @@ func TestInputDims(t *testing.T) {
 	a := b.input("a", onnx.Int64, "batch seq")
 	c := b.input("c", onnx.Float, "batch ? seq_+_batch 2*seq ?")
 	d := b.input("d", onnx.Float, "batch 7")
-	n := b.Graph.AddInput("n", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "64"}}})
+	n := b.Graph.AddInput("n",
+		onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "64"}}})
 	u := b.Graph.AddInput("u", onnx.Type{DataType: onnx.Float16})
 	f := Analyze(b.Model)
 	wantShapes(t, f, a, "int64[2 3][5 11]")
@@ -55,7 +56,8 @@ func TestShapeArithmetic(t *testing.T) {
 	seq := b.Op("Gather", shape, 1)
 	width := b.Op("Gather", shape, -1)
 	heads := b.Op("Div", width, 16)
-	target := b.Op("Concat", b.Op("Unsqueeze", seq, b.Ints(0)), b.Op("Unsqueeze", heads, b.Ints(0)), b.Ints(16, -1), onnx.IntAttr("axis", 0))
+	target := b.Op("Concat", b.Op("Unsqueeze", seq, b.Ints(0)), b.Op("Unsqueeze", heads, b.Ints(0)), b.Ints(16, -1),
+		onnx.IntAttr("axis", 0))
 	r := b.Op("Reshape", x, target)
 	positions := b.Op("Range", 0, seq, 1)
 	f := Analyze(b.Model)
@@ -143,10 +145,12 @@ func TestDeclaredFallback(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 8")
 	y := b.Op("vendor:Mystery", x)
-	y.SetType(onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "seq"}, {Value: -1}, {Value: 8}}})
+	y.SetType(onnx.Type{DataType: onnx.Float16, HasShape: true,
+		Dims: []onnx.Dim{{Value: -1, Param: "seq"}, {Value: -1}, {Value: 8}}})
 	z := b.Op("Relu", y)
 	r := b.Op("Relu", x)
-	r.SetType(onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "other"}, {Value: -1, Param: "seq"}, {Value: 8}}})
+	r.SetType(onnx.Type{DataType: onnx.Float, HasShape: true,
+		Dims: []onnx.Dim{{Value: -1, Param: "other"}, {Value: -1, Param: "seq"}, {Value: 8}}})
 	f := Analyze(b.Model)
 	wantShapes(t, f, z, "float16[3 -1 8][11 -1 8]")
 	if d, ok := f.Dim(z, 2); !ok || d != 8 {
@@ -172,10 +176,13 @@ func TestLinear(t *testing.T) {
 		n := b.Op("Mul", w, b.Op("Mul", x, b.Op("Div", two, b.Op("Sqrt", b.Op("Add", m, eps)))))
 		s := b.Op("Shape", n)
 		batch, seq := b.Op("Gather", s, 0), b.Op("Gather", s, 1)
-		target := b.Op("Concat", b.Op("Unsqueeze", batch, b.Ints(0)), b.Op("Unsqueeze", seq, b.Ints(0)), b.Ints(4, 16), onnx.IntAttr("axis", 0))
-		q := b.Op("Transpose", b.Op("Reshape", b.Op("MatMul", n, proj), target), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		target := b.Op("Concat", b.Op("Unsqueeze", batch, b.Ints(0)), b.Op("Unsqueeze", seq, b.Ints(0)), b.Ints(4, 16),
+			onnx.IntAttr("axis", 0))
+		q := b.Op("Transpose", b.Op("Reshape", b.Op("MatMul", n, proj), target),
+			onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		half := b.Op("Slice", q, b.Ints(8), b.Ints(1<<62), b.Ints(3))
-		rot := b.Op("Concat", b.Op("Neg", half), b.Op("Slice", q, b.Ints(0), b.Ints(8), b.Ints(3)), onnx.IntAttr("axis", -1))
+		rot := b.Op("Concat", b.Op("Neg", half), b.Op("Slice", q, b.Ints(0), b.Ints(8), b.Ints(3)),
+			onnx.IntAttr("axis", -1))
 		back := b.Op("Reshape", b.Op("Transpose", b.Op("Add", q, rot), onnx.IntsAttr("perm", []int64{0, 2, 1, 3})), s)
 		x = b.Op("Add", x, back)
 	}
@@ -210,7 +217,8 @@ func TestAnalyzeTokens(t *testing.T) {
 	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "sequence"}, {Value: 8}}
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: dims})
 	y := m.Graph.NewValue("y")
-	m.Graph.AddNode("Reshape", []*onnx.Value{x, m.Graph.AddInitializer(onnx.NewInt64s("rows", []int64{-1, 8}))}, []*onnx.Value{y})
+	m.Graph.AddNode("Reshape", []*onnx.Value{x, m.Graph.AddInitializer(onnx.NewInt64s("rows", []int64{-1, 8}))},
+		[]*onnx.Value{y})
 	m.Graph.AddOutput(y)
 	f := AnalyzeTokens(m, [Worlds]int64{1, 2, 70})
 	for w, want := range []int64{1, 2, 70} {

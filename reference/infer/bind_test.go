@@ -16,7 +16,8 @@ func TestBindDim(t *testing.T) {
 		if got.Value != -1 || got.Param != want {
 			t.Errorf("%q: %v, want %q", name, got, want)
 		}
-		if again := BindDim(got.Param, map[string]int64{"other": 3, "more": 1}); want == "5 + other" && again.Value != 8 {
+		if again := BindDim(got.Param, map[string]int64{"other": 3, "more": 1}); want == "5 + other" &&
+			again.Value != 8 {
 			t.Errorf("%q, with the rest: %v", name, again)
 		}
 	}

@@ -76,8 +76,8 @@ func (c *call) int(i int) (int64, bool) {
 	return v[0], true
 }
 
-// axes returns the list of integers that an op takes as input i, or in older opsets as an attribute. given is false when
-// there is neither; ok is false when it is given and not known.
+// axes returns the list of integers that an op takes as input i, or in older opsets as an attribute. given is false
+// when there is neither; ok is false when it is given and not known.
 func (c *call) axes(i int, attr string) (axes []int64, given, ok bool) {
 	if c.has(i) {
 		v, known := c.ints(i)
@@ -142,8 +142,8 @@ func dimsOf(t *reference.Tensor) []int64 {
 	return s
 }
 
-// fresh returns the number of a length that depends on the data, the k-th of this node. It differs between the worlds, so
-// that nothing of that length passes for constant.
+// fresh returns the number of a length that depends on the data, the k-th of this node. It differs between the worlds,
+// so that nothing of that length passes for constant.
 func (c *call) fresh(k int) int64 { return c.an.symbols.freshFor(c.n, k).at(c.w) }
 
 // must returns the dimension that a and b, which ought to be equal, are: the known one, or -1 when both are known and

@@ -3,8 +3,8 @@ package infer
 import "github.com/mojo-patch/mojo-patch/onnx"
 
 // Type returns what is known about v as a model would declare it: numbers for the dimensions that are the same in all
-// worlds, the name of an input's symbolic dimension for those that equal it and no other in every world, and nothing for
-// the rest. ok is false when the element type or the rank is unknown.
+// worlds, the name of an input's symbolic dimension for those that equal it and no other in every world, and nothing
+// for the rest. ok is false when the element type or the rank is unknown.
 func (f *Facts) Type(v *onnx.Value) (t onnx.Type, ok bool) {
 	rank, ok := f.Rank(v)
 	x := f.of(v)

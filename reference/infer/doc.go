@@ -6,8 +6,8 @@
 // Concat, … up to Reshape) is then plain evaluation, by package reference.
 //
 // The names of dimensions do not say all that holds between them: the length of an attention mask may be the sum of two
-// other lengths under a name of its own. When an op meets two dimensions that ought to be equal and are not, the numbers
-// are changed so that they are (see solve.go), and the analysis starts again.
+// other lengths under a name of its own. When an op meets two dimensions that ought to be equal and are not, the
+// numbers are changed so that they are (see solve.go), and the analysis starts again.
 //
 // No weights are read: only constants of at most MaxElements elements.
 package infer

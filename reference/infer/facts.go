@@ -121,7 +121,8 @@ func (f *Facts) SameShape(a, b *onnx.Value) bool {
 	return true
 }
 
-// Known returns the elements of v in one world: of a small constant, or of what follows from constants and shapes alone.
+// Known returns the elements of v in one world: of a small constant, or of what follows from constants and shapes
+// alone.
 func (f *Facts) Known(v *onnx.Value, world int) (*reference.Tensor, bool) {
 	if world < 0 || world >= Worlds {
 		return nil, false
@@ -147,8 +148,11 @@ func (f *Facts) Constant(v *onnx.Value) (*reference.Tensor, bool) {
 
 // equalTensors compares type, shape and elements; a NaN equals a NaN.
 func equalTensors(a, b *reference.Tensor) bool {
-	return a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.I, b.I) && slices.Equal(a.S, b.S) &&
-		slices.EqualFunc(a.F, b.F, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y })
+	return a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.I, b.I) &&
+		slices.Equal(a.S, b.S) &&
+		slices.EqualFunc(a.F, b.F, func(x, y float64) bool {
+			return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y
+		})
 }
 
 // complete reports whether the rank and every dimension are known.

@@ -8,7 +8,8 @@ import (
 var flows map[string]func(*analysis, *onnx.Node, *frame)
 
 func init() { // here, because the functions lead back to the table
-	flows = map[string]func(*analysis, *onnx.Node, *frame){"If": (*analysis).ifNode, "Loop": (*analysis).loop, "Scan": (*analysis).scan}
+	flows = map[string]func(*analysis, *onnx.Node, *frame){"If": (*analysis).ifNode, "Loop": (*analysis).loop,
+		"Scan": (*analysis).scan}
 }
 
 func (an *analysis) get(v *onnx.Value, fr *frame) *fact {
@@ -122,7 +123,8 @@ func (an *analysis) loop(n *onnx.Node, fr *frame) {
 	fr.facts[g.Inputs[1]] = an.scalar(onnx.Bool)
 	an.carry(g, g.Inputs[2:], 1, n.Inputs[2:], fr)
 	trips := an.get(n.Input(0), fr)
-	always := n.Input(1) == nil || isTrue(an.get(n.Input(1), fr)) && len(g.Outputs) > 0 && isTrue(an.get(g.Outputs[0], fr))
+	always := n.Input(1) == nil || isTrue(an.get(n.Input(1), fr)) && len(g.Outputs) > 0 &&
+		isTrue(an.get(g.Outputs[0], fr))
 	for i := range n.Outputs {
 		if i+1 >= len(g.Outputs) {
 			break

@@ -72,7 +72,8 @@ func TestScan(t *testing.T) {
 		s.Output(n)
 		s.Output(s.Op("Concat", n, n, onnx.IntAttr("axis", 1)))
 	})
-	out := b.Ops(2, "Scan", state, x, body, onnx.IntAttr("num_scan_inputs", 1), onnx.IntsAttr("scan_input_axes", []int64{1}),
+	out := b.Ops(2, "Scan", state, x, body, onnx.IntAttr("num_scan_inputs", 1),
+		onnx.IntsAttr("scan_input_axes", []int64{1}),
 		onnx.IntsAttr("scan_output_axes", []int64{1}))
 	f := Analyze(b.Model)
 	wantShapes(t, f, out[0], "float32[2 8][5 8]")
@@ -87,13 +88,15 @@ func TestFunctions(t *testing.T) {
 	arg := fn.Body.AddInput("arg", onnx.Type{})
 	size := fn.Body.NewValue("size")
 	fn.Body.AddNode("Constant", nil, []*onnx.Value{size}, onnx.RefAttr("value_ints", onnx.AttrInts, "size"))
-	res := fb.Op("Reshape", arg, fb.Op("Concat", fb.Op("Shape", arg, onnx.IntAttr("end", 2)), size, onnx.IntAttr("axis", 0)))
+	res := fb.Op("Reshape", arg, fb.Op("Concat", fb.Op("Shape", arg, onnx.IntAttr("end", 2)), size,
+		onnx.IntAttr("axis", 0)))
 	same := fb.Op("Neg", res)
 	fn.Body.AddOutput(same)
 	b.Model.Functions = append(b.Model.Functions, fn)
 	x := b.input("x", onnx.Float, "batch seq 64")
 	y := b.Op("vendor:Heads", x, onnx.IntsAttr("size", []int64{4, 16}))
-	z := b.Op("vendor:Heads", b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Float16))), onnx.IntsAttr("size", []int64{8, 8}))
+	z := b.Op("vendor:Heads", b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Float16))),
+		onnx.IntsAttr("size", []int64{8, 8}))
 
 	idle := onnx.NewFunction("vendor", "Idle", "", 20)
 	ib := &onnxtest.Builder{Graph: idle.Body}

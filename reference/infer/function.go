@@ -57,8 +57,9 @@ func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *fra
 	if opset == 0 {
 		opset = outer.opset
 	}
-	fr := &frame{opset: opset, attrs: attrs, facts: make(map[*onnx.Value]*fact, len(f.Body.Nodes)+len(in)), function: true,
-		eval: outer.eval.ForOpset(opset)}
+	fr := &frame{opset: opset, attrs: attrs, facts: make(map[*onnx.Value]*fact, len(f.Body.Nodes)+len(in)),
+		function: true,
+		eval:     outer.eval.ForOpset(opset)}
 	for i, v := range f.Body.Inputs {
 		x := nothing
 		if i < len(in) {

@@ -7,7 +7,8 @@ import (
 
 // node finds the facts of a node's outputs.
 func (an *analysis) node(n *onnx.Node, fr *frame) {
-	if an.visits++; an.mostVisits > 0 && an.visits > an.mostVisits { // functions or loops in each other, so many that it would not end
+	// functions or loops in each other, so many that it would not end
+	if an.visits++; an.mostVisits > 0 && an.visits > an.mostVisits {
 		an.leave(n, fr)
 		return
 	}

@@ -13,8 +13,9 @@ import (
 )
 
 // TestNodeTests compares with the standard's own tests of its operators: the outputs' types and shapes must be those of
-// the recorded outputs where they are inferred at all. Declared outputs are taken away, so that the rules are tested, and
-// of the inputs' elements only integers after the first input are given, so that rules do the work and not evaluation.
+// the recorded outputs where they are inferred at all. Declared outputs are taken away, so that the rules are tested,
+// and of the inputs' elements only integers after the first input are given, so that rules do the work and not
+// evaluation.
 func TestNodeTests(t *testing.T) {
 	folder := os.Getenv("MOJO_NODE_TESTS")
 	if folder == "" {
@@ -47,7 +48,8 @@ func TestNodeTests(t *testing.T) {
 			}
 			dims := slices.Concat([]int64{}, x.Dims)
 			f := &fact{dtype: x.DataType, shape: everywhere(dims), same: true}
-			if r, err := reference.FromONNX(x); err == nil && (r.I != nil || r.Len() == 1) && i > 0 && r.Len() <= MaxElements {
+			if r, err := reference.FromONNX(x); err == nil && (r.I != nil || r.Len() == 1) && i > 0 &&
+				r.Len() <= MaxElements {
 				f.val = everywhere(r)
 			}
 			given[v] = f
@@ -89,7 +91,8 @@ func TestNodeTests(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d outputs known, of expanded functions %d of %d; not known: %v", known, total, expandedKnown, expanded, missing)
+	t.Logf("%d of %d outputs known, of expanded functions %d of %d; not known: %v", known, total, expandedKnown,
+		expanded, missing)
 	if known*10 < total*7 || expandedKnown*10 < expanded*8 {
 		t.Error("less is known than there was")
 	}

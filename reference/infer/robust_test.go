@@ -22,9 +22,12 @@ func TestAnyInputs(t *testing.T) {
 		return 1
 	})
 	r := rand.New(rand.NewPCG(1, 2))
-	intNames := []string{"axis", "keepdims", "allowzero", "batch_dims", "num_outputs", "transA", "to", "num_heads", "kv_num_heads",
-		"q_num_heads", "N", "bits", "gather_axis", "blocksize", "noop_with_empty_axes", "start", "end", "k", "scale_after_cast", "ceil_mode"}
-	listNames := []string{"axes", "perm", "split", "pads", "shape", "starts", "ends", "strides", "kernel_shape", "dilations"}
+	intNames := []string{"axis", "keepdims", "allowzero", "batch_dims", "num_outputs", "transA", "to", "num_heads",
+		"kv_num_heads",
+		"q_num_heads", "N", "bits", "gather_axis", "blocksize", "noop_with_empty_axes", "start", "end", "k",
+		"scale_after_cast", "ceil_mode"}
+	listNames := []string{"axes", "perm", "split", "pads", "shape", "starts", "ends", "strides", "kernel_shape",
+		"dilations"}
 	number := func() int64 {
 		return []int64{-1 << 62, -3, -2, -1, 0, 0, 1, 1, 2, 3, 4, 7, 1 << 40, 1<<63 - 1}[r.IntN(14)]
 	}
@@ -51,7 +54,8 @@ func TestAnyInputs(t *testing.T) {
 				case 4:
 					inputs[i] = b.weight(slices.Repeat([]int64{2}, r.IntN(4))...)
 				default:
-					inputs[i] = b.input("x", onnx.Float16, []string{"", "a", "a b", "a 0 4", "a b 4 ?", "2 b 3 a 1"}[r.IntN(6)])
+					inputs[i] = b.input("x", onnx.Float16,
+						[]string{"", "a", "a b", "a 0 4", "a b 4 ?", "2 b 3 a 1"}[r.IntN(6)])
 				}
 			}
 			var attrs []*onnx.Attribute
@@ -60,7 +64,9 @@ func TestAnyInputs(t *testing.T) {
 					onnx.IntsAttr(listNames[r.IntN(len(listNames))], list()))
 			}
 			if key.op == "Einsum" {
-				attrs = append(attrs, onnx.StringAttr("equation", []string{"", "ij,jk", "...i,i...->...", "a,b->ab->", "ii", ",", "i...j"}[r.IntN(7)]))
+				attrs = append(attrs,
+					onnx.StringAttr("equation", []string{"", "ij,jk", "...i,i...->...", "a,b->ab->", "ii", ",",
+						"i...j"}[r.IntN(7)]))
 			}
 			out := b.Ops(r.IntN(5), key.domain+":"+key.op, inputs, attrs)
 			f := Analyze(b.Model)

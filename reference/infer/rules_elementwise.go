@@ -4,10 +4,14 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 
 // elementwiseRules: ops whose output has the shape that their inputs broadcast to, or that of their one input.
 var elementwiseRules = merge(
-	each(unary, "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
-		"Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg", "Reciprocal",
-		"Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish",
-		"Tan", "Tanh", "ThresholdedRelu", "Hardmax", "BitwiseNot", "Trilu", "CumSum", "CumProd", "Clip", "PRelu", "LpNormalization",
+	each(unary, "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf",
+		"Exp",
+		"Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg",
+		"Reciprocal",
+		"Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt",
+		"Swish",
+		"Tan", "Tanh", "ThresholdedRelu", "Hardmax", "BitwiseNot", "Trilu", "CumSum", "CumProd", "Clip", "PRelu",
+		"LpNormalization",
 		"MeanVarianceNormalization", "LRN", "InstanceNormalization", "GroupNormalization", "ReverseSequence"),
 	each(unaryBool, "Not", "IsNaN", "IsInf"),
 	each(elementwise, "Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Mean", "Sum", "BitShift", "BitwiseAnd",

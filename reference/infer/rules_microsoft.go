@@ -106,8 +106,8 @@ func groupQueryAttention(c *call) {
 	}
 }
 
-// multiHeadAttention: query [batch, length, heads*size], value [batch, length, heads*size of a value]; other layouts are
-// left to the declared types.
+// multiHeadAttention: query [batch, length, heads*size], value [batch, length, heads*size of a value]; other layouts
+// are left to the declared types.
 func multiHeadAttention(c *call) {
 	q, v := c.shape(0), c.shape(2)
 	for i := range c.out {

@@ -51,8 +51,8 @@ func linearAttention(c *call) {
 	c.set(1, state, []int64{q[0], kv, key, value})
 }
 
-// attention is the standard's Attention of opset 23: inputs Q, K, V, mask, past key, past value; outputs Y, present key,
-// present value, scores. Q, K and V are [batch, heads, length, size], or [batch, length, heads*size].
+// attention is the standard's Attention of opset 23: inputs Q, K, V, mask, past key, past value; outputs Y, present
+// key, present value, scores. Q, K and V are [batch, heads, length, size], or [batch, length, heads*size].
 func attention(c *call) {
 	q, k, v := c.shape(0), c.shape(1), c.shape(2)
 	if q == nil || k == nil || v == nil || len(q) != len(k) || len(k) != len(v) || len(q) < 3 || len(q) > 4 {

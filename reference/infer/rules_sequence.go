@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// sequenceRules: ops that make tensors from nothing, or whose operands are sequences, which are followed no further than joined does.
+// sequenceRules: ops that make tensors from nothing, or whose operands are sequences, which are followed no further
+// than joined does.
 var sequenceRules = map[string]rule{
 	"RandomNormal":   func(c *call) { c.set(0, c.attrType("dtype", onnx.Float), c.attrInts("shape")) },
 	"RandomUniform":  func(c *call) { c.set(0, c.attrType("dtype", onnx.Float), c.attrInts("shape")) },

@@ -41,8 +41,10 @@ func TestRules(t *testing.T) {
 				b.Op("Slice", x, b.Ints(-1), b.Ints(-1<<62), b.Ints(2), b.Ints(-2)))
 		}, []string{"float16[2 3 32][5 11 32]", "float16[2 3 32][5 11 32]"}},
 		{"Split", func(b *builder, x, w *onnx.Value) []*onnx.Value {
-			return append(b.Ops(2, "Split", x, b.Ints(16, 48), i("axis", -1)), b.Ops(2, "Split", x, i("axis", 2), i("num_outputs", 2))...)
-		}, []string{"float16[2 3 16][5 11 16]", "float16[2 3 48][5 11 48]", "float16[2 3 32][5 11 32]", "float16[2 3 32][5 11 32]"}},
+			return append(b.Ops(2, "Split", x, b.Ints(16, 48), i("axis", -1)),
+				b.Ops(2, "Split", x, i("axis", 2), i("num_outputs", 2))...)
+		}, []string{"float16[2 3 16][5 11 16]", "float16[2 3 48][5 11 48]", "float16[2 3 32][5 11 32]",
+			"float16[2 3 32][5 11 32]"}},
 		{"Concat", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("Concat", x, x, i("axis", 1)))
 		}, []string{"float16[2 6 64][5 22 64]"}},
@@ -50,8 +52,10 @@ func TestRules(t *testing.T) {
 			return values(b.Op("Gather", x, 1, i("axis", 1)), b.Op("Gather", x, b.Ints(0, 1, 2), i("axis", 2)))
 		}, []string{"float16[2 64][5 64]", "float16[2 3 3][5 11 3]"}},
 		{"reductions", func(b *builder, x, w *onnx.Value) []*onnx.Value {
-			return values(b.Op("ReduceMean", x, b.Ints(-1)), b.Op("ReduceMean", x, s("axes", []int64{-1}), i("keepdims", 0)),
-				b.Op("ReduceSum", x, b.input("axes", onnx.Int64, "1")), b.Op("ArgMax", x, i("axis", -1), i("keepdims", 0)))
+			return values(b.Op("ReduceMean", x, b.Ints(-1)),
+				b.Op("ReduceMean", x, s("axes", []int64{-1}), i("keepdims", 0)),
+				b.Op("ReduceSum", x, b.input("axes", onnx.Int64, "1")),
+				b.Op("ArgMax", x, i("axis", -1), i("keepdims", 0)))
 		}, []string{"float16[2 3 1][5 11 1]", "float16[2 3][5 11]", "float16[-1 -1 -1]", "int64[2 3][5 11]"}},
 		{"products", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("MatMul", x, w), b.Op("Einsum", x, w, str("equation", "...k,kn->n...")),
@@ -61,44 +65,61 @@ func TestRules(t *testing.T) {
 			[]string{"float16[2 3 4][5 11 4]", "int64[2 3 4][5 11 4]"}},
 		{"norms", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			g := b.weight(64)
-			return append(values(b.Op("RMSNormalization", x, g), b.Op("com.microsoft:SimplifiedLayerNormalization", x, x)),
+			return append(values(b.Op("RMSNormalization", x, g),
+				b.Op("com.microsoft:SimplifiedLayerNormalization", x, x)),
 				b.Ops(4, "com.microsoft:SkipSimplifiedLayerNormalization", x, x, g)...)
-		}, []string{"float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 1][5 11 1]",
+		}, []string{"float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]",
+			"float32[2 3 1][5 11 1]",
 			"float32[2 3 1][5 11 1]", "float16[2 3 64][5 11 64]"}},
 		{"what stands in their place", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			four, table := b.Op("Unsqueeze", x, b.Ints(1)), b.input("table", onnx.Float16, "seq 32")
-			logits, fc1, fc2 := b.input("logits", onnx.Float16, "tokens 8"), b.input("fc1", onnx.Float16, "8 32 64"), b.input("fc2", onnx.Float16, "8 64 16")
-			return values(b.Op("RotaryEmbedding", four, table, table), b.Op("com.microsoft:RotaryEmbedding", four, b.Ints(0), table, table),
-				b.Op("com.microsoft:MoE", x, logits, fc1, nil, fc2, i("k", 2)), b.Op("com.microsoft:QuickGelu", x), b.Op("Swish", x))
-		}, []string{"float16[2 1 3 64][5 1 11 64]", "float16[2 1 3 64][5 1 11 64]", "float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]",
+			logits, fc1, fc2 := b.input("logits", onnx.Float16, "tokens 8"), b.input("fc1", onnx.Float16, "8 32 64"),
+				b.input("fc2", onnx.Float16, "8 64 16")
+			return values(b.Op("RotaryEmbedding", four, table, table),
+				b.Op("com.microsoft:RotaryEmbedding", four, b.Ints(0), table, table),
+				b.Op("com.microsoft:MoE", x, logits, fc1, nil, fc2, i("k", 2)), b.Op("com.microsoft:QuickGelu", x),
+				b.Op("Swish", x))
+		}, []string{"float16[2 1 3 64][5 1 11 64]", "float16[2 1 3 64][5 1 11 64]", "float16[2 3 64][5 11 64]",
+			"float16[2 3 64][5 11 64]",
 			"float16[2 3 64][5 11 64]"}},
 		{"fused ops", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			g := b.weight(64)
-			return append(append(values(b.Op("mojo:RMSNorm", x, g, i("scale_after_cast", 0)), b.Op("mojo:RMSNorm", x, g, i("scale_after_cast", 1)),
-				b.Op("mojo:GLU", x, x)), b.Ops(2, "mojo:AddRMSNorm", x, x, g, i("scale_after_cast", 1))...), b.Op("mojo:RotaryEmbedding", x, x, x),
-				b.Op("mojo:NormRotary", x, g, x, x, i("scale_after_cast", 1)), b.Op("mojo:NormRotary", x, g, x, x, i("scale_after_cast", 0)))
-		}, []string{"float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]",
-			"float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]"}},
+			return append(append(values(b.Op("mojo:RMSNorm", x, g, i("scale_after_cast", 0)),
+				b.Op("mojo:RMSNorm", x, g, i("scale_after_cast", 1)),
+				b.Op("mojo:GLU", x, x)), b.Ops(2, "mojo:AddRMSNorm", x, x, g, i("scale_after_cast", 1))...),
+				b.Op("mojo:RotaryEmbedding", x, x, x),
+				b.Op("mojo:NormRotary", x, g, x, x, i("scale_after_cast", 1)),
+				b.Op("mojo:NormRotary", x, g, x, x, i("scale_after_cast", 0)))
+		}, []string{"float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]",
+			"float32[2 3 64][5 11 64]",
+			"float16[2 3 64][5 11 64]", "float16[2 3 64][5 11 64]", "float32[2 3 64][5 11 64]",
+			"float16[2 3 64][5 11 64]"}},
 		{"mixture of experts", func(b *builder, x, w *onnx.Value) []*onnx.Value {
-			logits, up, down := b.Op("MatMul", x, w), b.input("up", onnx.BFloat16, "96 32 64"), b.input("down", onnx.BFloat16, "96 64 16")
+			logits, up, down := b.Op("MatMul", x, w), b.input("up", onnx.BFloat16, "96 32 64"),
+				b.input("down", onnx.BFloat16, "96 64 16")
 			routed := b.Ops(2, "mojo:TopKRouter", logits, i("top_k", 8))
 			// The width of tokens that are not known is that of the experts.
 			unknown := b.Op("Reshape", x, b.input("shape", onnx.Int64, "2"))
 			flipped := b.Op("Transpose", up, s("perm", []int64{0, 2, 1}))
-			return append(routed, b.Op("mojo:MoE", x, routed[0], routed[1], up, down, str("gate_up_layout", "out_in"), str("down_layout", "out_in")),
-				b.Op("mojo:MoE", unknown, routed[0], routed[1], flipped, down, str("gate_up_layout", "in_out"), str("down_layout", "out_in")))
+			return append(routed, b.Op("mojo:MoE", x, routed[0], routed[1], up, down, str("gate_up_layout", "out_in"),
+				str("down_layout", "out_in")),
+				b.Op("mojo:MoE", unknown, routed[0], routed[1], flipped, down, str("gate_up_layout", "in_out"),
+					str("down_layout", "out_in")))
 		}, []string{"float32[2 3 8][5 11 8]", "int64[2 3 8][5 11 8]", "float16[2 3 64][5 11 64]", "float16[-1 64]"}},
 		{"quantised", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("com.microsoft:MatMulNBits", x, w, i("N", 128), i("K", 64)),
-				b.Op("com.microsoft:GatherBlockQuantized", b.input("q", onnx.Uint8, "1000 32"), b.input("ids", onnx.Int64, "batch seq"), x, i("bits", 4)),
-				b.Op("DequantizeLinear", b.input("p", onnx.Int8, "64"), b.weight(1)), b.Op("QuantizeLinear", x, b.weight(1)))
+				b.Op("com.microsoft:GatherBlockQuantized", b.input("q", onnx.Uint8, "1000 32"),
+					b.input("ids", onnx.Int64, "batch seq"), x, i("bits", 4)),
+				b.Op("DequantizeLinear", b.input("p", onnx.Int8, "64"), b.weight(1)),
+				b.Op("QuantizeLinear", x, b.weight(1)))
 		}, []string{"float16[2 3 128][5 11 128]", "float16[2 3 64][5 11 64]", "float32[64]", "uint8[2 3 64][5 11 64]"}},
 		{"attention", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			past := b.input("past", onnx.Float16, "batch 2 past 16")
 			k := b.Op("Slice", x, b.Ints(0), b.Ints(32), b.Ints(2))
 			return append(b.Ops(3, "Attention", x, k, k, nil, past, past, i("q_num_heads", 4), i("kv_num_heads", 2)),
 				b.Ops(1, "com.microsoft:GroupQueryAttention", x, k, k, i("num_heads", 4), i("kv_num_heads", 2))...)
-		}, []string{"float16[2 3 64][5 11 64]", "float16[2 2 8 16][5 2 24 16]", "float16[2 2 8 16][5 2 24 16]", "float16[2 3 64][5 11 64]"}},
+		}, []string{"float16[2 3 64][5 11 64]", "float16[2 2 8 16][5 2 24 16]", "float16[2 2 8 16][5 2 24 16]",
+			"float16[2 3 64][5 11 64]"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBuilder(23)

@@ -41,8 +41,8 @@ func (an *analysis) differ(c *call, rule rule) {
 	}
 }
 
-// exceeds reports whether something fits in the worlds of small numbers and not in that of large ones: a table of positions,
-// say, that is shorter.
+// exceeds reports whether something fits in the worlds of small numbers and not in that of large ones: a table of
+// positions, say, that is shorter.
 func (an *analysis) exceeds() bool {
 	for _, m := range an.misfits {
 		if m == [Worlds]bool{2: true} {
@@ -91,8 +91,8 @@ func (an *analysis) solve() bool {
 
 // equate finds a free symbol s and what it must be so that the numbers a and b become equal; nil when there is none.
 // A symbol never becomes a constant: that the graph runs with one number alone is a fault of the graph, and nothing to
-// rely on. Numbers that cannot be read as an expression of symbols make a weak definition: it is tried only when nothing
-// else helps.
+// rely on. Numbers that cannot be read as an expression of symbols make a weak definition: it is tried only when
+// nothing else helps.
 func (t *symbols) equate(a, b [Worlds]int64, weak bool) (*symbol, *expr) {
 	ea, eb := t.read(a), t.read(b)
 	if ea == nil && eb == nil || ea != nil && ea.op == 'k' || eb != nil && eb.op == 'k' {
@@ -186,7 +186,8 @@ func exact(e, d *expr) *expr {
 }
 
 // hint takes a declared dimension of an output that bears the name of an input's, and that is computed from others, as
-// what that input's must be: "total" where past and new positions are put together. It says whether it learned anything.
+// what that input's must be: "total" where past and new positions are put together. It says whether it learned
+// anything.
 func (an *analysis) hint(f *Facts) bool {
 	learned := false
 	for _, v := range an.model.Graph.Outputs {
@@ -259,7 +260,8 @@ func (t *symbols) read(n [Worlds]int64) *expr {
 				if op != '-' && j < i {
 					continue
 				}
-				if e := (&expr{op: op, a: ofSymbol(s), b: ofSymbol(u)}); e.at(0) == n[0] && e.at(1) == n[1] && e.at(2) == n[2] {
+				if e := (&expr{op: op, a: ofSymbol(s), b: ofSymbol(u)}); e.at(0) == n[0] && e.at(1) == n[1] &&
+					e.at(2) == n[2] {
 					return e
 				}
 			}

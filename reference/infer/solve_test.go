@@ -44,12 +44,15 @@ func TestSolve(t *testing.T) {
 			return b.Op("Add", b.Op("Reshape", x, b.Ints(-1, 8)), flat)
 		}, "float32[6 8][55 8]"},
 		{"more by a constant", func(b *builder, x *onnx.Value) *onnx.Value {
-			one := b.Op("Concat", b.input("y", onnx.Float, "batch n 8"), b.Op("Slice", x, b.Ints(0), b.Ints(1), b.Ints(1)), onnx.IntAttr("axis", 1))
+			one := b.Op("Concat", b.input("y", onnx.Float, "batch n 8"),
+				b.Op("Slice", x, b.Ints(0), b.Ints(1), b.Ints(1)), onnx.IntAttr("axis", 1))
 			return b.Op("Add", x, one)
 		}, "float32[2 3 8][5 11 8]"},
 		{"in a Reshape", func(b *builder, x *onnx.Value) *onnx.Value {
 			s := b.Op("Gather", b.Op("Shape", b.input("ids", onnx.Int64, "n m")), b.Ints(1))
-			return b.Op("Reshape", x, b.Op("Concat", s, b.Ints(4), b.Ints(2), b.Op("Gather", b.Op("Shape", x), b.Ints(0)), onnx.IntAttr("axis", 0)))
+			return b.Op("Reshape", x,
+				b.Op("Concat", s, b.Ints(4), b.Ints(2), b.Op("Gather", b.Op("Shape", x), b.Ints(0)),
+					onnx.IntAttr("axis", 0)))
 		}, "float32[3 4 2 2][11 4 2 5]"},
 		{"through a chain", func(b *builder, x *onnx.Value) *onnx.Value {
 			y, z := b.input("y", onnx.Float, "b s 8"), b.input("z", onnx.Float, "c t 8")

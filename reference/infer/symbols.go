@@ -24,18 +24,20 @@ type freshKey struct {
 	k    int
 }
 
-// numbers are where the numbers of a table of symbols start: that of a batch size, and the others, which are primes from there on.
+// numbers are where the numbers of a table of symbols start: that of a batch size, and the others, which are primes
+// from there on.
 type numbers struct{ lead, next [Worlds]int64 }
 
 var (
-	// usual has a world 2 where the sum of two lengths still lies below 2048, so that tables of that many positions are not
-	// exceeded.
+	// usual has a world 2 where the sum of two lengths still lies below 2048, so that tables of that many positions are
+	// not exceeded.
 	usual = numbers{[Worlds]int64{2, 5, 997}, [Worlds]int64{3, 11, 1009}}
 	// modest is for models that do have smaller tables: the sum of two lengths lies below 64.
 	modest = numbers{[Worlds]int64{2, 5, 19}, [Worlds]int64{3, 11, 23}}
 )
 
-// sized is for worlds of certain sizes: one sequence of so many tokens, where that is what the second symbol stands for.
+// sized is for worlds of certain sizes: one sequence of so many tokens, where that is what the second symbol stands
+// for.
 func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens} }
 
 func newSymbols() *symbols { return symbolsFrom(usual) }

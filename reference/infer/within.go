@@ -7,12 +7,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Within finds the facts about a small graph that is to stand in the model: its inputs are the given values, in order, and
-// its nodes may call the functions besides those of the model. The numbers of symbolic dimensions are those of f, and
-// nothing is guessed: where they do not fit, the graph does not fit there.
+// Within finds the facts about a small graph that is to stand in the model: its inputs are the given values, in order,
+// and its nodes may call the functions besides those of the model. The numbers of symbolic dimensions are those of f,
+// and nothing is guessed: where they do not fit, the graph does not fit there.
 func (f *Facts) Within(g *onnx.Graph, inputs []*onnx.Value, functions ...*onnx.Function) *Facts {
 	all := append(slices.Clip(f.functions), functions...)
-	an := &analysis{model: &onnx.Model{Functions: all}, symbols: newSymbols(), functions: map[functionKey]*onnx.Function{},
+	an := &analysis{model: &onnx.Model{Functions: all}, symbols: newSymbols(),
+		functions: map[functionKey]*onnx.Function{},
 		constants: map[*onnx.Value]*fact{}, called: map[*onnx.Function]bool{}, bodies: map[*onnx.Value]*fact{},
 		memo: map[string]functionCall{}, misfits: map[*onnx.Node][Worlds]bool{}, slab: make([]fact, 2*len(g.Nodes))}
 	for _, fn := range all {

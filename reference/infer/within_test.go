@@ -30,7 +30,8 @@ func TestWithin(t *testing.T) {
 
 	g := f.Within(little, []*onnx.Value{x}, double)
 	got, ok := g.Type(y)
-	if !ok || got.DataType != onnx.Float16 || len(got.Dims) != 3 || got.Dims[0].Param != "n" || got.Dims[1].Value != 1 || got.Dims[2].Value != 8 {
+	if !ok || got.DataType != onnx.Float16 || len(got.Dims) != 3 || got.Dims[0].Param != "n" ||
+		got.Dims[1].Value != 1 || got.Dims[2].Value != 8 {
 		t.Errorf("%+v %v", got, ok)
 	}
 	if !g.SameShape(a, a) || g.DataType(a) != onnx.Float16 {

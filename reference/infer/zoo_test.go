@@ -96,7 +96,8 @@ func compareRun(t *testing.T, m *onnx.Model, inputs []*onnx.Tensor) {
 		changed := false
 		for key, s := range symbols.fresh {
 			for i, d := range f.of(key.node.Outputs[0]).shape[0] {
-				if real := env[key.node.Outputs[0]]; real != nil && s.free() && d == s.start[0] && d != int64(real.Shape[i]) {
+				if real := env[key.node.Outputs[0]]; real != nil && s.free() && d == s.start[0] &&
+					d != int64(real.Shape[i]) {
 					s.start[0] = int64(real.Shape[i])
 					changed = true
 				}
@@ -143,7 +144,8 @@ func describe(v *onnx.Value) string {
 	return v.Producer.OpType + " " + v.Name
 }
 
-// TestExportsOutputs checks that outputs' declared numbers are inferred, and that no symbolic dimension passes for fixed.
+// TestExportsOutputs checks that outputs' declared numbers are inferred, and that no symbolic dimension passes for
+// fixed.
 func TestExportsOutputs(t *testing.T) {
 	for _, path := range exports(t) {
 		m, err := onnx.Read(path, onnx.AllowMissingData())
@@ -162,7 +164,8 @@ func TestExportsOutputs(t *testing.T) {
 				if got, _ := f.Dim(v, i); d.Value >= 0 && got != d.Value {
 					t.Errorf("%s: output %q has %v, declared %v", filepath.Base(path), v.Name, f.of(v).shape, decl.Dims)
 				} else if _, fixed := f.Dim(v, i); d.Value < 0 && fixed {
-					t.Errorf("%s: output %q has %v, declared %v: a symbolic dimension passes for fixed", filepath.Base(path), v.Name, f.of(v).shape, decl.Dims)
+					t.Errorf("%s: output %q has %v, declared %v: a symbolic dimension passes for fixed",
+						filepath.Base(path), v.Name, f.of(v).shape, decl.Dims)
 				}
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ascend keeps the fused ops that the kernels for onnxruntime's CANN provider run on Atlas A2 and A3, by the limits that the
-// documentation of CANN's calls gives.
+// ascend keeps the fused ops that the kernels for onnxruntime's CANN provider run on Atlas A2 and A3, by the limits
+// that the documentation of CANN's calls gives.
 var ascend = &Target{
 	Name:    "ascend",
 	Summary: "fused ops by CANN, for Huawei's Atlas A2 and A3",
@@ -58,10 +58,12 @@ func rotatedBelow896(c *Call) error {
 	return nil
 }
 
-// groupedMatmul holds the limits of aclnnGroupedMatmulV4: one type, at most 1024 groups, matrices of less than 65536 rows and columns.
+// groupedMatmul holds the limits of aclnnGroupedMatmulV4: one type, at most 1024 groups, matrices of less than 65536
+// rows and columns.
 func groupedMatmul(c *Call) error {
 	if c.Type(fused.MoEX) != c.Type(fused.MoEGateUp) {
-		return fmt.Errorf("X is %s, the experts are %s; aclnnGroupedMatmulV4 multiplies matrices of one type", c.Type(fused.MoEX), c.Type(fused.MoEGateUp))
+		return fmt.Errorf("X is %s, the experts are %s; aclnnGroupedMatmulV4 multiplies matrices of one type",
+			c.Type(fused.MoEX), c.Type(fused.MoEGateUp))
 	}
 	for _, i := range []int{fused.MoEGateUp, fused.MoEDown} {
 		d := c.Dims(i)
@@ -72,10 +74,12 @@ func groupedMatmul(c *Call) error {
 			return fmt.Errorf("there are %d experts; aclnnGroupedMatmulV4 takes at most 1024", d[0])
 		}
 		if widest := max(d[1], d[2]); widest >= 65536 {
-			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes less than 65536 rows and columns", d[1], d[2])
+			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes less than 65536 rows "+
+				"and columns", d[1], d[2])
 		}
 		if chosen := c.Dims(fused.MoEIDs); len(chosen) > 0 && d[0] >= 0 && chosen[len(chosen)-1] > d[0] {
-			return fmt.Errorf("%d of %d experts are chosen; aclnnMoeFinalizeRoutingV2 takes no more than there are", chosen[len(chosen)-1], d[0])
+			return fmt.Errorf("%d of %d experts are chosen; aclnnMoeFinalizeRoutingV2 takes no more than there are",
+				chosen[len(chosen)-1], d[0])
 		}
 	}
 	return nil
@@ -111,7 +115,8 @@ func rotaryOn310P(c *Call) error {
 		return fmt.Errorf("its pairs are interleaved; on Ascend 310P aclnnRotaryPositionEmbedding takes halves")
 	}
 	if r := c.Int("rotary_dim"); r > 128 || r%32 != 0 {
-		return fmt.Errorf("it rotates %d channels; on Ascend 310P aclnnRotaryPositionEmbedding takes 32, 64, 96 and 128", r)
+		return fmt.Errorf("it rotates %d channels; on Ascend 310P aclnnRotaryPositionEmbedding takes 32, 64, 96 and "+
+			"128", r)
 	}
 	return nil
 }

@@ -24,11 +24,13 @@ func TestAscend(t *testing.T) {
 	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
 	x, w := []int64{2, -1, 16}, []int64{16}
 	rotary := func(interleaved, dim int64) site {
-		return rotarySite(interleaved, dim, "first", "halves", []int64{2, 3, -1, 1024}, []int64{2, 1, -1, dim}).typed(f16, f16, f16)
+		return rotarySite(interleaved, dim, "first", "halves", []int64{2, 3, -1, 1024},
+			[]int64{2, 1, -1, dim}).typed(f16, f16, f16)
 	}
 	moe := func(x, experts onnx.DataType, gateUp, down []int64) site {
-		return site{op: "MoE", attrs: moeAttributes("silu", 1, 0, 0, "halves", "out_in", "out_in"), types: types(x, f32, onnx.Int64, experts, experts),
-			dims: [][]int64{{-1, down[1]}, {-1, 2}, {-1, 2}, gateUp, down}}
+		return site{op: "MoE", attrs: moeAttributes("silu", 1, 0, 0, "halves", "out_in", "out_in"),
+			types: types(x, f32, onnx.Int64, experts, experts),
+			dims:  [][]int64{{-1, down[1]}, {-1, 2}, {-1, 2}, gateUp, down}}
 	}
 
 	for _, to := range []*Target{ascend, ascend310p} {

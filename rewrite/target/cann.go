@@ -16,7 +16,8 @@ type CANNReport struct {
 	MatMuls int `json:"matmuls,omitempty"`
 }
 
-// AvoidCANN rewrites what onnxruntime's CANN provider (1.24.4 was tried) gets wrong in the graphs; nil when there is nothing.
+// AvoidCANN rewrites what onnxruntime's CANN provider (1.24.4 was tried) gets wrong in the graphs; nil when there is
+// nothing.
 func AvoidCANN(graphs []*onnx.Graph, facts *infer.Facts) *CANNReport {
 	r := CANNReport{Expanded: oneBroadcast(graphs, facts), MatMuls: withoutC(graphs, facts)}
 	if r == (CANNReport{}) {
@@ -104,7 +105,8 @@ func oneBroadcast(graphs []*onnx.Graph, facts *infer.Facts) int {
 	return count
 }
 
-// bothBroadcast reports whether each of two inputs may have a shape other than that of the result. What is not known may.
+// bothBroadcast reports whether each of two inputs may have a shape other than that of the result. What is not known
+// may.
 func bothBroadcast(facts *infer.Facts, a, b *onnx.Value) bool {
 	m, okA := facts.Rank(a)
 	n, okB := facts.Rank(b)

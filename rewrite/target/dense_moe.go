@@ -34,9 +34,12 @@ func denseMoE(c *Call) error {
 		return err
 	}
 	rows := c.Cast(c.rows(fused.MoEX), c.Type(fused.MoEX), t)
-	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), fused.MoEGateUp, fused.MoEGateUpBias, "gate_up_layout", t)
-	y := c.product(c.between(h, inner, t), fused.MoEDown, fused.MoEDownBias, "down_layout", t) // [experts, tokens, hidden]
-	y = c.Op1("ReduceSum", []*onnx.Value{c.Op1("Mul", []*onnx.Value{y, gates}), c.Integers(0)}, onnx.IntAttr("keepdims", 0))
+	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), fused.MoEGateUp, fused.MoEGateUpBias,
+		"gate_up_layout", t)
+	// [experts, tokens, hidden]
+	y := c.product(c.between(h, inner, t), fused.MoEDown, fused.MoEDownBias, "down_layout", t)
+	y = c.Op1("ReduceSum", []*onnx.Value{c.Op1("Mul", []*onnx.Value{y, gates}), c.Integers(0)},
+		onnx.IntAttr("keepdims", 0))
 	y = c.Cast(y, t, c.Type(fused.MoEX))
 	if len(c.Dims(fused.MoEX)) != 2 {
 		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(fused.MoEX)})
@@ -66,8 +69,8 @@ func (c *Call) expertWidth() int64 {
 	return d[2]
 }
 
-// denseGates returns the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the sum
-// where it was chosen more than once. No ScatterElements: QNN takes none that adds.
+// denseGates returns the weight of each expert for each token as [experts, tokens, 1]: 0 where it was not chosen, the
+// sum where it was chosen more than once. No ScatterElements: QNN takes none that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	if c.lastDim(fused.MoEIDs) < 0 {
 		return nil, errors.New("experts as products of all need to know how many are chosen")
@@ -77,7 +80,8 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 		numbers[i] = int64(i)
 	}
 	last := c.Integers(-1)
-	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(fused.MoEIDs), last}), c.Integers(numbers...)})
+	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(fused.MoEIDs), last}),
+		c.Integers(numbers...)})
 	weights := c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
 	// [tokens, k, experts]
 	gates := c.Op1("Mul", []*onnx.Value{c.Cast(chosen, onnx.Bool, t), c.Op1("Unsqueeze", []*onnx.Value{weights, last})})
@@ -119,7 +123,8 @@ func (c *Call) between(h *onnx.Value, inner int64, t onnx.DataType) *onnx.Value 
 		return c.gated(parts[0], parts[1], t, activate)
 	}
 	every := func(from int64) *onnx.Value {
-		return c.Op1("Slice", []*onnx.Value{h, c.Integers(from), c.Integers(math.MaxInt64), c.Integers(-1), c.Integers(2)})
+		return c.Op1("Slice", []*onnx.Value{h, c.Integers(from), c.Integers(math.MaxInt64), c.Integers(-1),
+			c.Integers(2)})
 	}
 	return c.gated(every(0), every(1), t, activate)
 }

@@ -5,8 +5,8 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 // norm writes an RMS norm of x with a scale of the same type.
 type norm func(c *Call, x, scale *onnx.Value) *onnx.Value
 
-// normed writes the norm of x, of type t, whose scale is input s. Where their types differ both are cast to float32, in which the
-// fused op computes, and the result to its type.
+// normed writes the norm of x, of type t, whose scale is input s. Where their types differ both are cast to float32, in
+// which the fused op computes, and the result to its type.
 func (c *Call) normed(write norm, x *onnx.Value, t onnx.DataType, s int) *onnx.Value {
 	result := t
 	if c.Int("scale_after_cast") != 0 {

@@ -10,7 +10,9 @@ var openvino = &Target{
 	Summary: "forms that OpenVINO compiles to its layers RMS, RoPE and GatherMatmul",
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeNorm) }},
-		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeAddNorm) }},
+		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error {
+			return c.openvinoNorm(c.writeAddNorm)
+		}},
 		{"RotaryEmbedding", "rotate_half", openvinoRotary},
 		{"MoE", "tiled experts", openvinoMoE},
 	},

@@ -56,9 +56,11 @@ func TestOpenVINORotary(t *testing.T) {
 	dynamic := rotarySite(0, 4, "first", "halves", []int64{-1, -1, -1, -1}, []int64{-1, 1, -1, 4},
 		[]int{2, 3, 5, 9}, table, table)
 	taken(t, openvino, dynamic, "Slice Slice Slice Slice Neg Concat Mul Mul Add Concat")
-	open(t, openvino, rotarySite(0, 4, "last", "halves", []int64{-1, -1, -1, -1}, []int64{5, 4}), "X's last dimension is")
+	open(t, openvino, rotarySite(0, 4, "last", "halves", []int64{-1, -1, -1, -1}, []int64{5, 4}),
+		"X's last dimension is")
 	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{5, 8}, []int64{5, 8}), "not of X, [5, 8]")
-	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{2, 2, 2, 5, 8}, []int64{5, 8}), "not of X, [2, 2, 2, 5, 8]")
+	open(t, openvino, rotarySite(0, 8, "first", "halves", []int64{2, 2, 2, 5, 8}, []int64{5, 8}),
+		"not of X, [2, 2, 2, 5, 8]")
 }
 
 // checkRotateHalf looks for what OpenVINO wants: one Neg, of a Slice, and products with no table as it is, of two

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ort writes the fused ops that onnxruntime has itself, in the types that its CPU provider has kernels for: a node of these ops that
-// lacks one keeps the whole model from loading there.
+// ort writes the fused ops that onnxruntime has itself, in the types that its CPU provider has kernels for: a node of
+// these ops that lacks one keeps the whole model from loading there.
 var ort = &Target{
 	Name:     "ort",
 	Summary:  "onnxruntime's own fused ops: for onnxruntime without a kernel library",
@@ -57,9 +57,11 @@ func ortSkipRMSNorm(c *Call) error {
 		return fmt.Errorf("%s takes X and scale of one type, not %s and %s", op, c.Type(0), c.Type(2))
 	}
 	if rank := len(c.Dims(0)); rank != 2 && rank != 3 || c.Int("axis") != -1 {
-		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)), c.Int("axis"))
+		return fmt.Errorf("%s normalises the last axis of two or three, X is %s and axis %d", op, shapeText(c.Dims(0)),
+			c.Int("axis"))
 	}
-	y := c.Add(microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Input(2)}, onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
+	y := c.Add(microsoft, op, 1, []*onnx.Value{c.Input(0), c.Input(1), c.Input(2)},
+		onnx.FloatAttr("epsilon", c.Float("epsilon")))[0]
 	c.Output(0, y)
 	c.Output(1, c.output(y.Producer, 3)) // between them are the mean and the deviation
 	return nil
@@ -85,8 +87,8 @@ func (c *Call) ortGLU(op, activation string, attrs ...*onnx.Attribute) error {
 	return nil
 }
 
-// ortRotary writes com.microsoft's RotaryEmbedding, whose tables are [rows, pairs]: one table serves the batch where the rows are
-// those of the positions, counted from 0; otherwise there is a row for each position of each sequence.
+// ortRotary writes com.microsoft's RotaryEmbedding, whose tables are [rows, pairs]: one table serves the batch where
+// the rows are those of the positions, counted from 0; otherwise there is a row for each position of each sequence.
 func ortRotary(c *Call) error {
 	if err := halfOr32("RotaryEmbedding", c.Type(0)); err != nil {
 		return err
@@ -107,7 +109,8 @@ func ortRotary(c *Call) error {
 	if r.partial != 0 {
 		attrs = append(attrs, onnx.IntAttr("num_heads", r.heads), onnx.IntAttr("rotary_embedding_dim", r.partial))
 	}
-	r.finish(c.Add(microsoft, "RotaryEmbedding", 1, []*onnx.Value{r.x, positions, r.tables.cos, r.tables.sin}, attrs...)[0])
+	r.finish(c.Add(microsoft, "RotaryEmbedding", 1, []*onnx.Value{r.x, positions, r.tables.cos, r.tables.sin},
+		attrs...)[0])
 	return nil
 }
 

@@ -8,9 +8,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ortMoE writes com.microsoft's MoE, which is a router and the experts that it chooses: the softmax of the logits, the k greatest, and
-// their numbers as they are or divided by their sum. On the CPU it has gates that lie interleaved with up, and no others. The CUDA
-// provider of onnxruntime 1.31 runs it in float16 (and bfloat16) alone: in float32 its kernel asks for more shared memory than there is.
+// ortMoE writes com.microsoft's MoE, which is a router and the experts that it chooses: the softmax of the logits, the
+// k greatest, and their numbers as they are or divided by their sum. On the CPU it has gates that lie interleaved with
+// up, and no others. The CUDA provider of onnxruntime 1.31 runs it in float16 (and bfloat16) alone: in float32 its
+// kernel asks for more shared memory than there is.
 func ortMoE(c *Call) error {
 	if err := halfOr32("MoE", c.Type(0)); err != nil {
 		return err
@@ -41,16 +42,19 @@ func ortMoE(c *Call) error {
 	if r.Type(0) != c.Type(0) {
 		return fmt.Errorf("MoE takes logits of the type of the tokens, %s, not %s", c.Type(0), r.Type(0))
 	}
-	for i, stays := range map[int]bool{fused.MoEGateUp: c.String("packing") != "halves" && c.String("gate_up_layout") == "out_in", fused.MoEDown: c.String("down_layout") == "out_in"} {
+	for i, stays := range map[int]bool{fused.MoEGateUp: c.String("packing") != "halves" &&
+		c.String("gate_up_layout") == "out_in", fused.MoEDown: c.String("down_layout") == "out_in"} {
 		if !stays && !c.Fixed(c.Input(i)) {
-			return errors.New("MoE takes matrices as [out, in], and gate and up in turn: those of weights that are computed would be moved at each run")
+			return errors.New("MoE takes matrices as [out, in], and gate and up in turn: those of weights that are " +
+				"computed would be moved at each run")
 		}
 	}
 	logits := r.Input(0)
 	if len(r.Dims(0)) != 2 {
 		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(fused.MoEGateUp)[0])})
 	}
-	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(fused.MoEDown, "down_layout"), c.Input(fused.MoEDownBias)}
+	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(fused.MoEDown, "down_layout"),
+		c.Input(fused.MoEDownBias)}
 	if inputs[5] == nil {
 		inputs = inputs[:5]
 	}
@@ -63,7 +67,8 @@ func ortMoE(c *Call) error {
 	return nil
 }
 
-// wideEnoughForCUDA errs on experts of float16, which CUDA may run, that are less than 16 wide: its kernel refuses them at the first run.
+// wideEnoughForCUDA errs on experts of float16, which CUDA may run, that are less than 16 wide: its kernel refuses them
+// at the first run.
 func (c *Call) wideEnoughForCUDA() error {
 	const least = 16
 	if inner := c.expertWidth(); c.Type(fused.MoEX) == onnx.Float16 && inner >= 0 && inner < least {
@@ -83,7 +88,8 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 	if c.String("packing") == "none" {
 		name := map[string]string{"silu": "silu", "gelu_tanh": "gelu", "relu": "relu"}[activation]
 		if name == "" || activation == "silu" && alpha != 1 || limit > 0 {
-			return nil, fmt.Errorf("MoE has no activation like %s (alpha %g, limit %g) without a gate; its gelu is the one of tanh", activation, alpha, limit)
+			return nil, fmt.Errorf("MoE has no activation like %s (alpha %g, limit %g) without a gate; its gelu is "+
+				"the one of tanh", activation, alpha, limit)
 		}
 		return []*onnx.Attribute{onnx.StringAttr("activation_type", name)}, nil
 	}
@@ -102,7 +108,8 @@ func (c *Call) ortActivation() ([]*onnx.Attribute, error) {
 func (c *Call) router() (*Call, error) {
 	ids := c.Input(fused.MoEIDs).Producer
 	if ids == nil || ids.Domain != fused.Domain || ids.OpType != "TopKRouter" || c.chosenWeights() != ids {
-		return nil, errors.New("MoE takes the logits of a router, and the experts' choice and weights do not come from one as they are")
+		return nil, errors.New("MoE takes the logits of a router, and the experts' choice and weights do not come " +
+			"from one as they are")
 	}
 	for _, other := range c.Others {
 		if other.Node == ids {
@@ -112,7 +119,8 @@ func (c *Call) router() (*Call, error) {
 	return nil, errors.New("MoE takes the logits of a router, of which nothing is known")
 }
 
-// chosenWeights returns the node that the weights of the experts come from: cast, or put among those of all experts and taken out again.
+// chosenWeights returns the node that the weights of the experts come from: cast, or put among those of all experts and
+// taken out again.
 func (c *Call) chosenWeights() *onnx.Node {
 	for v, i := c.Input(fused.MoEWeights), 0; v.Producer != nil && i < 8; i++ {
 		switch n := v.Producer; {
@@ -123,7 +131,8 @@ func (c *Call) chosenWeights() *onnx.Node {
 			for put != nil && put.Is("Cast") {
 				put = put.Input(0).Producer
 			}
-			if put == nil || !put.Is("ScatterElements") || put.Input(1) != c.Input(fused.MoEIDs) || put.AttrInt("axis", 0) != -1 {
+			if put == nil || !put.Is("ScatterElements") || put.Input(1) != c.Input(fused.MoEIDs) ||
+				put.AttrInt("axis", 0) != -1 {
 				return nil
 			}
 			v = put.Input(2)
@@ -136,8 +145,8 @@ func (c *Call) chosenWeights() *onnx.Node {
 	return nil
 }
 
-// softmax reports whether the weights of a router are those of a softmax divided by their sum (1) or as they are (0), and nothing else
-// chooses.
+// softmax reports whether the weights of a router are those of a softmax divided by their sum (1) or as they are (0),
+// and nothing else chooses.
 func (c *Call) softmax() (normalized int64, err error) {
 	switch {
 	case c.String("score") != "softmax":
@@ -162,7 +171,8 @@ func (c *Call) stored(input int, layout string) *onnx.Value {
 	return c.Op1("Transpose", []*onnx.Value{c.Input(input)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 }
 
-// fc1 returns the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is written.
+// fc1 returns the first matrices, the rows of gate and up in turn. Constants are put in this order when the model is
+// written.
 func (c *Call) fc1() *onnx.Value {
 	v := c.stored(fused.MoEGateUp, "gate_up_layout")
 	if c.String("packing") != "halves" {

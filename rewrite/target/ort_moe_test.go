@@ -43,9 +43,12 @@ func (m mixture) sites() (router, experts site) {
 		lead = append([]int64{1}, lead...)
 	}
 	rows := func(n int64) []int64 { return append(append([]int64{}, lead...), n) }
-	router = site{op: "TopKRouter", types: []onnx.DataType{m.logits}, dims: [][]int64{rows(mixtureExperts)}, attrs: []*onnx.Attribute{
-		i("top_k", mixtureChosen), s("score", m.score), s("order", m.order), i("groups", m.groups), i("group_top_k", 1), s("group_score", "max"),
-		f("excluded_score", 0), i("renormalize", m.renormalize), f("epsilon", m.epsilon), f("scale", m.scale)}}
+	router = site{op: "TopKRouter", types: []onnx.DataType{m.logits}, dims: [][]int64{rows(mixtureExperts)},
+		attrs: []*onnx.Attribute{
+			i("top_k", mixtureChosen), s("score", m.score), s("order", m.order), i("groups", m.groups),
+			i("group_top_k", 1),
+			s("group_score", "max"),
+			f("excluded_score", 0), i("renormalize", m.renormalize), f("epsilon", m.epsilon), f("scale", m.scale)}}
 	if m.bias {
 		router.types, router.dims = append(router.types, f32), append(router.dims, []int64{mixtureExperts})
 	}
@@ -62,8 +65,10 @@ func (m mixture) sites() (router, experts site) {
 	}
 	t := m.typ
 	experts = site{op: "MoE", types: []onnx.DataType{t, f32, onnx.Int64, t, t},
-		dims: [][]int64{rows(mixtureHidden), rows(mixtureChosen), rows(mixtureChosen), matrix(first, mixtureHidden), matrix(mixtureHidden, inner)},
-		attrs: []*onnx.Attribute{s("activation", m.activation), f("alpha", m.alpha), f("limit", m.limit), f("up_offset", m.offset),
+		dims: [][]int64{rows(mixtureHidden), rows(mixtureChosen), rows(mixtureChosen), matrix(first, mixtureHidden),
+			matrix(mixtureHidden, inner)},
+		attrs: []*onnx.Attribute{s("activation", m.activation), f("alpha", m.alpha), f("limit", m.limit),
+			f("up_offset", m.offset),
 			s("packing", m.packing), s("gate_up_layout", m.layout), s("down_layout", m.layout)}}
 	if m.biases {
 		experts.types = append(experts.types, t, t)
@@ -73,7 +78,8 @@ func (m mixture) sites() (router, experts site) {
 }
 
 // graph makes a body of both ops, which reads the router's inputs and the experts' but for the choice.
-func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call, functions []*onnx.Function, inputs []*reference.Tensor) {
+func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call, functions []*onnx.Function,
+	inputs []*reference.Tensor) {
 	t.Helper()
 	router, experts := m.sites()
 	g = onnx.NewFunction("", "", "", opset).Body
@@ -115,7 +121,8 @@ func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call,
 		}
 		last := onnx.IntAttr("axis", -1)
 		shape := node("Shape", []*onnx.Value{values["logits"]})
-		put := node("ScatterElements", []*onnx.Value{node("ConstantOfShape", []*onnx.Value{shape}), values["ids"], values["weights"]}, last)
+		put := node("ScatterElements", []*onnx.Value{node("ConstantOfShape", []*onnx.Value{shape}), values["ids"],
+			values["weights"]}, last)
 		values["weights"] = node("GatherElements", []*onnx.Value{put, values["ids"]}, last)
 	}
 	g.AddOutput(add(experts, "Y").Outputs[0])
@@ -128,7 +135,8 @@ func (m mixture) graph(t *testing.T, opset int64) (g *onnx.Graph, calls []*Call,
 
 // usual is the mixture of Mixtral, changed by f.
 func usual(f func(m *mixture)) mixture {
-	m := mixture{typ: f32, fixed: true, score: "softmax", order: "score_first", groups: 1, renormalize: 1, scale: 1, activation: "silu", alpha: 1,
+	m := mixture{typ: f32, fixed: true, score: "softmax", order: "score_first", groups: 1, renormalize: 1, scale: 1,
+		activation: "silu", alpha: 1,
 		packing: "halves", layout: "out_in"}
 	if f != nil {
 		f(&m)
@@ -148,12 +156,19 @@ func TestORTMoE(t *testing.T) {
 	}{
 		{"halves", usual(nil), "Reshape Transpose Reshape " + moe},
 		{"as they are", usual(func(m *mixture) { m.renormalize = 0; m.packing = "interleaved" }), moe},
-		{"softmax of the chosen", usual(func(m *mixture) { m.renormalize, m.order, m.packing = 0, "top_k_first", "interleaved" }), moe},
-		{"in_out", usual(func(m *mixture) { m.layout = "in_out" }), "Transpose Reshape Transpose Reshape Transpose " + moe},
-		{"clamped, with biases", usual(func(m *mixture) { m.alpha, m.limit, m.offset, m.biases, m.packing = 1.702, 1.5, 1, true, "interleaved" }), moe},
-		{"biases in halves", usual(func(m *mixture) { m.biases = true }), "Reshape Transpose Reshape Reshape Transpose Reshape " + moe},
+		{"softmax of the chosen",
+			usual(func(m *mixture) { m.renormalize, m.order, m.packing = 0, "top_k_first", "interleaved" }), moe},
+		{"in_out", usual(func(m *mixture) { m.layout = "in_out" }), "Transpose Reshape Transpose Reshape Transpose " +
+			moe},
+		{"clamped, with biases",
+			usual(func(m *mixture) {
+				m.alpha, m.limit, m.offset, m.biases, m.packing = 1.702, 1.5, 1, true, "interleaved"
+			}), moe},
+		{"biases in halves", usual(func(m *mixture) { m.biases = true }),
+			"Reshape Transpose Reshape Reshape Transpose Reshape " + moe},
 		{"relu, no gate", usual(func(m *mixture) { m.activation, m.packing = "relu", "none" }), moe},
-		{"gelu, no gate", usual(func(m *mixture) { m.activation, m.packing, m.biases = "gelu_tanh", "none", true }), moe},
+		{"gelu, no gate", usual(func(m *mixture) { m.activation, m.packing, m.biases = "gelu_tanh", "none", true }),
+			moe},
 		{"a factor", usual(func(m *mixture) { m.scale, m.packing = 2.5, "interleaved" }), moe + " Mul"},
 		{"float16", usual(func(m *mixture) { m.typ, m.packing = f16, "interleaved" }), moe},
 		{"rank 3", usual(func(m *mixture) { m.rank, m.packing = 3, "interleaved" }), "Reshape " + moe},
@@ -185,17 +200,21 @@ func TestORTMoE(t *testing.T) {
 	}{
 		{"MoE scores by softmax, and not by sigmoid", usual(func(m *mixture) { m.score = "sigmoid" })},
 		{"MoE adds no bias for the choice", usual(func(m *mixture) { m.bias = true })},
-		{"MoE adds no epsilon to the sum of the weights, the router adds 1e-06", usual(func(m *mixture) { m.epsilon = 1e-6 })},
+		{"MoE adds no epsilon to the sum of the weights, the router adds 1e-06",
+			usual(func(m *mixture) { m.epsilon = 1e-6 })},
 		{"MoE has gates of silu, not of gelu", usual(func(m *mixture) { m.activation = "gelu" })},
 		{"MoE has no activation like gelu", usual(func(m *mixture) { m.activation, m.packing = "gelu", "none" })},
 		{"MoE has no activation like relu2", usual(func(m *mixture) { m.activation, m.packing = "relu2", "none" })},
 		{"MoE takes float32 and float16 on the CPU, not bfloat16", usual(func(m *mixture) { m.typ = bf16 })},
 		{"experts that are at least 16 wide on CUDA, not 6", usual(func(m *mixture) { m.typ, m.inner = f16, 6 })},
-		{"experts that are at least 16 wide on CUDA, not 6", usual(func(m *mixture) { m.typ, m.inner, m.layout = f16, 6, "in_out" })},
-		{"MoE takes logits of the type of the tokens, float16, not float32", usual(func(m *mixture) { m.typ, m.logits = f16, f32 })},
+		{"experts that are at least 16 wide on CUDA, not 6",
+			usual(func(m *mixture) { m.typ, m.inner, m.layout = f16, 6, "in_out" })},
+		{"MoE takes logits of the type of the tokens, float16, not float32",
+			usual(func(m *mixture) { m.typ, m.logits = f16, f32 })},
 		{"MoE takes tokens of rank 2 or 3", usual(func(m *mixture) { m.rank = 4 })},
 		{"would be moved at each run", usual(func(m *mixture) { m.fixed = false })},
-		{"would be moved at each run", usual(func(m *mixture) { m.fixed, m.packing, m.layout = false, "interleaved", "in_out" })},
+		{"would be moved at each run",
+			usual(func(m *mixture) { m.fixed, m.packing, m.layout = false, "interleaved", "in_out" })},
 		{"of which nothing is known", usual(func(m *mixture) { m.apart = true })},
 	} {
 		t.Run("open: "+c.reason, func(t *testing.T) {

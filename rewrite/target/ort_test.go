@@ -30,11 +30,15 @@ func TestORT(t *testing.T) {
 		{"norm, float16", normSite("RMSNorm", 1, types(f16, f16), rows, w), norm},
 		{"norm, wide scale", normSite("RMSNorm", 0, types(f16, f32), rows, w), "Cast " + norm + " Cast"},
 		{"norm, half scale", normSite("RMSNorm", 1, types(f32, f16), rows, w), "Cast " + norm + " Cast"},
-		{"sum", normSite("AddRMSNorm", 0, types(f32, f32, f32), rows, rows, w), "com.microsoft.SkipSimplifiedLayerNormalization"},
-		{"sum of rank 4", normSite("AddRMSNorm", 0, types(f32, f32, f32), []int64{1, 2, 3, 8}, []int64{1, 2, 3, 8}, w), "Add " + norm},
-		{"sum, wide scale", normSite("AddRMSNorm", 0, types(f16, f16, f32), rows, rows, w), "Add Cast " + norm + " Cast"},
+		{"sum", normSite("AddRMSNorm", 0, types(f32, f32, f32), rows, rows, w),
+			"com.microsoft.SkipSimplifiedLayerNormalization"},
+		{"sum of rank 4", normSite("AddRMSNorm", 0, types(f32, f32, f32), []int64{1, 2, 3, 8}, []int64{1, 2, 3, 8}, w),
+			"Add " + norm},
+		{"sum, wide scale", normSite("AddRMSNorm", 0, types(f16, f16, f32), rows, rows, w),
+			"Add Cast " + norm + " Cast"},
 		{"silu", gluSite("silu", 1, 0, 0, f32), "com.microsoft.QuickGelu Mul"},
-		{"silu, clamped", gluSite("silu", 1.702, 1.5, 1, f16), "Cast Min Min Cast Max Cast Add com.microsoft.QuickGelu Mul"},
+		{"silu, clamped", gluSite("silu", 1.702, 1.5, 1, f16),
+			"Cast Min Min Cast Max Cast Add com.microsoft.QuickGelu Mul"},
 		{"gelu", gluSite("gelu", 1, 0, 0, f16), "com.microsoft.Gelu Mul"},
 		{"gelu of tanh", gluSite("gelu_tanh", 1, 0, 0, f32), "com.microsoft.FastGelu Mul"},
 		{"rotation", rotary(0, 8, "first", "halves", []int64{-1, 4}, 3, 4), rope},
@@ -48,7 +52,8 @@ func TestORT(t *testing.T) {
 		{"rotation, tables of each sequence", rotary(0, 8, "first", "halves", []int64{-1, 1, -1, 4}, 2, 1, 3, 4),
 			"Shape Gather ReduceProd Range Reshape Squeeze Squeeze Reshape Reshape " + rope},
 		{"rotation, one row for all positions", rotary(0, 8, "first", "halves", []int64{1, 1, 1, 4}, 1, 1, 1, 4),
-			"Shape Gather ReduceProd Range Reshape Squeeze Squeeze Shape Gather Concat Expand Expand Reshape Reshape " + rope},
+			"Shape Gather ReduceProd Range Reshape Squeeze Squeeze Shape Gather Concat Expand Expand Reshape Reshape " +
+				rope},
 		{"rotation of the first channels", rotary(0, 4, "first", "halves", []int64{-1, 2}, 3, 2), rope},
 		{"rotation of the last channels",
 			rotary(1, 4, "last", "interleaved", []int64{-1, 2}, 3, 2), "Split " + rope + " Concat"},
@@ -56,10 +61,13 @@ func TestORT(t *testing.T) {
 			"Reshape Transpose Reshape " + rope},
 		{"rotation of halves, written as neighbours", rotary(0, 4, "first", "interleaved", []int64{-1, 2}, 3, 2),
 			"Split Reshape Transpose Reshape " + rope + " Concat"},
-		{"rotation, heads after positions", rotarySite(0, 8, "first", "halves", []int64{-1, -1, 4, 8}, []int64{1, -1, 1, 4},
-			[]int{2, 3, 4, 8}, []int{1, 3, 1, 4}, []int{1, 3, 1, 4}), "Reshape Reshape Reshape " + rope + " Reshape"},
+		{"rotation, heads after positions",
+			rotarySite(0, 8, "first", "halves", []int64{-1, -1, 4, 8}, []int64{1, -1, 1, 4},
+				[]int{2, 3, 4, 8}, []int{1, 3, 1, 4}, []int{1, 3, 1, 4}), "Reshape Reshape Reshape " + rope +
+				" Reshape"},
 		{"rotation without heads", rotarySite(1, 8, "first", "interleaved", []int64{-1, -1, 8}, []int64{-1, -1, 4},
-			[]int{2, 3, 8}, []int{2, 3, 4}, []int{2, 3, 4}), "Shape Gather ReduceProd Range Reshape Reshape Reshape " + rope},
+			[]int{2, 3, 8}, []int{2, 3, 4}, []int{2, 3, 4}), "Shape Gather ReduceProd Range Reshape Reshape Reshape " +
+			rope},
 	} {
 		t.Run(c.name, func(t *testing.T) { taken(t, ort, c.site, c.ops) })
 	}
@@ -67,10 +75,12 @@ func TestORT(t *testing.T) {
 		name, reason string
 		site         site
 	}{
-		{"norm, bfloat16", "takes float32 and float16 on the CPU, not bfloat16", normSite("RMSNorm", 0, types(bf16, bf16), rows, w)},
+		{"norm, bfloat16", "takes float32 and float16 on the CPU, not bfloat16",
+			normSite("RMSNorm", 0, types(bf16, bf16), rows, w)},
 		{"norm, wide scale of bfloat16", "not bfloat16", normSite("RMSNorm", 0, types(bf16, f32), rows, w)},
 		{"sum, bfloat16", "not bfloat16", normSite("AddRMSNorm", 0, types(bf16, bf16, bf16), rows, rows, w)},
-		{"silu, bfloat16", "target ort: QuickGelu takes float32 and float16 on the CPU, not bfloat16", gluSite("silu", 1, 0, 0, bf16)},
+		{"silu, bfloat16", "target ort: QuickGelu takes float32 and float16 on the CPU, not bfloat16",
+			gluSite("silu", 1, 0, 0, bf16)},
 		{"rotation, bfloat16", "not bfloat16", rotary(0, 8, "first", "halves", []int64{-1, 4}).typed(bf16, bf16, bf16)},
 		{"rotation, wide tables", "the tables are 8 wide and not known to hold each number twice",
 			rotary(0, 8, "first", "halves", []int64{-1, 8})},
@@ -78,7 +88,8 @@ func TestORT(t *testing.T) {
 			rotary(1, 8, "first", "interleaved", []int64{-1, 8}).repeating(false)},
 		{"rotation, tables for each head", "it takes one row for all heads",
 			rotary(0, 8, "first", "halves", []int64{4, -1, 4})},
-		{"rotation of rank 2", "X of shape [?, 8]", rotarySite(0, 8, "first", "halves", []int64{-1, 8}, []int64{-1, 4})},
+		{"rotation of rank 2", "X of shape [?, 8]",
+			rotarySite(0, 8, "first", "halves", []int64{-1, 8}, []int64{-1, 4})},
 		{"rotation of unknown channels", "the number of channels is unknown",
 			rotarySite(0, 8, "first", "halves", []int64{-1, 4, -1, -1}, []int64{-1, 4})},
 	} {

@@ -10,7 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// Shapes are what the shapes of a model's inputs are fixed to: those of inputs, and the sizes of symbolic dimensions, by name.
+// Shapes are what the shapes of a model's inputs are fixed to: those of inputs, and the sizes of symbolic dimensions,
+// by name.
 type Shapes struct {
 	Inputs map[string][]int64
 	Sizes  map[string]int64
@@ -22,14 +23,16 @@ func ParseShapes(list []string) (*Shapes, error) {
 	for _, text := range list {
 		at := strings.LastIndex(text, "=")
 		if at < 1 {
-			return nil, fmt.Errorf("%q: it is the name of an input and its shape, such as input_ids=1x128, or of a dimension and its size, such as sequence=128", text)
+			return nil, fmt.Errorf("%q: it is the name of an input and its shape, such as input_ids=1x128, or of a "+
+				"dimension and its size, such as sequence=128", text)
 		}
 		name, value := text[:at], text[at+1:]
 		var shape []int64
 		for _, d := range strings.Split(value, "x") {
 			n, err := strconv.ParseInt(d, 10, 32)
 			if err != nil || n < 1 {
-				return nil, fmt.Errorf("%q: %q is no size: sizes are numbers from 1 on, and those of a shape stand between x, as in 1x128", text, d)
+				return nil, fmt.Errorf("%q: %q is no size: sizes are numbers from 1 on, and those of a shape stand "+
+					"between x, as in 1x128", text, d)
 			}
 			shape = append(shape, n)
 		}
@@ -45,8 +48,8 @@ func ParseShapes(list []string) (*Shapes, error) {
 	return s, nil
 }
 
-// Prepare brings a model to what the target writes: its inputs to the shapes, if any are given, and a model of an older opset to the
-// target's. An error says what the target takes, and leaves the model changed in part.
+// Prepare brings a model to what the target writes: its inputs to the shapes, if any are given, and a model of an older
+// opset to the target's. An error says what the target takes, and leaves the model changed in part.
 func Prepare(m *onnx.Model, t *Target, s *Shapes) error {
 	if s != nil {
 		if err := s.fix(m); err != nil {
@@ -95,8 +98,10 @@ func (s *Shapes) fix(m *onnx.Model) error {
 func static(m *onnx.Model, t *Target) error {
 	for _, v := range m.Graph.Inputs {
 		typ, ok := v.Type()
-		if v.Const == nil && (!ok || !typ.HasShape || slices.ContainsFunc(typ.Dims, func(d onnx.Dim) bool { return d.Value < 0 })) {
-			return fmt.Errorf("target %s takes static shapes, and input %q is %v: fix it with --shape", t.Name, v.Name, typ)
+		if v.Const == nil && (!ok || !typ.HasShape ||
+			slices.ContainsFunc(typ.Dims, func(d onnx.Dim) bool { return d.Value < 0 })) {
+			return fmt.Errorf("target %s takes static shapes, and input %q is %v: fix it with --shape", t.Name, v.Name,
+				typ)
 		}
 	}
 	return nil

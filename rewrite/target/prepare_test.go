@@ -18,13 +18,16 @@ func TestParseShapes(t *testing.T) {
 	if !maps.EqualFunc(s.Inputs, want, slices.Equal) || !maps.Equal(s.Sizes, map[string]int64{"past": 3}) {
 		t.Errorf("read %v and %v", s.Inputs, s.Sizes)
 	}
-	for text, reason := range map[string]string{"input_ids": "it is the name of an input and its shape", "=3": "it is the name",
-		"x=": `"" is no size`, "x=0": "sizes are numbers from 1 on", "x=-1x2": "no size", "x=2xb": `"b" is no size`, "x=2,3": "no size"} {
+	for text, reason := range map[string]string{"input_ids": "it is the name of an input and its shape",
+		"=3": "it is the name",
+		"x=": `"" is no size`, "x=0": "sizes are numbers from 1 on", "x=-1x2": "no size", "x=2xb": `"b" is no size`,
+		"x=2,3": "no size"} {
 		if _, err := ParseShapes([]string{text}); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, reason)
 		}
 	}
-	if _, err := ParseShapes([]string{"x=2", "x=2x3"}); err == nil || !strings.Contains(err.Error(), "given a size before") {
+	if _, err := ParseShapes([]string{"x=2", "x=2x3"}); err == nil ||
+		!strings.Contains(err.Error(), "given a size before") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -33,7 +36,8 @@ func TestParseShapes(t *testing.T) {
 func oldModel() *onnx.Model {
 	m := onnx.New(8, 17)
 	dim := func(name string) onnx.Dim { return onnx.Dim{Value: -1, Param: name} }
-	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{dim("batch"), {Value: 4}}})
+	x := m.Graph.AddInput("x",
+		onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{dim("batch"), {Value: 4}}})
 	n := m.Graph.AddInput("list", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{dim("n")}})
 	y := m.Graph.NewValue("y")
 	m.Graph.AddNode("ReduceSum", []*onnx.Value{x}, []*onnx.Value{y})
@@ -60,7 +64,8 @@ func TestPrepare(t *testing.T) {
 		{"shapes alone", ort, []string{"x=2x4"}, 17, ""},
 		{"static", fixed, []string{"batch=2", "list=3"}, 23, ""},
 		{"static, all by name", fixed, []string{"x=2x4", "n=3"}, 23, ""},
-		{"not static", fixed, []string{"x=2x4"}, 17, `target fixed takes static shapes, and input "list" is float32[n]: fix it with --shape`},
+		{"not static", fixed, []string{"x=2x4"}, 17,
+			`target fixed takes static shapes, and input "list" is float32[n]: fix it with --shape`},
 		{"another rank", ort, []string{"x=2x4x1"}, 17, "rank 2"},
 		{"no such name", ort, []string{"tokens=2"}, 17, "tokens"},
 		{"no such input", ort, []string{"tokens=2x3"}, 17, `no input "tokens"`},

@@ -24,7 +24,8 @@ func TestQNN(t *testing.T) {
 		{"norm of heads", normSite("RMSNorm", 1, types(f16, f16), x, w), "Reshape RMSNormalization Reshape"},
 		{"norm of dimensions unknown", norm, "Reshape RMSNormalization Shape Reshape"},
 		{"norm, wide scale", normSite("RMSNorm", 0, types(f16, f32), []int64{5, 8}, w), "Cast RMSNormalization Cast"},
-		{"norm, half scale", normSite("RMSNorm", 1, types(f32, f16), x, w), "Cast Reshape RMSNormalization Reshape Cast"},
+		{"norm, half scale", normSite("RMSNorm", 1, types(f32, f16), x, w),
+			"Cast Reshape RMSNormalization Reshape Cast"},
 		{"sum", normSite("AddRMSNorm", 0, types(f32, f32, f32), x, x, w), "Add Reshape RMSNormalization Reshape"},
 		{"silu", gluSite("silu", 1, 0, 0, f32), "Sigmoid Mul Mul"},
 		{"silu, clamped", gluSite("silu", 1.702, 1.5, 1, f32), "Min Min Max Add Mul Sigmoid Mul Mul"},
@@ -43,7 +44,8 @@ func TestQNN(t *testing.T) {
 	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), []int64{2, 3, -1}, w), "X, [2, 3, ?]")
 	open(t, qnn, normSite("RMSNorm", 0, types(f32, f32), nil, w), "of unknown rank")
 	open(t, qnn, gluSite("silu", 1, 0, 0, bf16), "not bfloat16")
-	open(t, qnn, rotarySite(0, 8, "first", "halves", []int64{2, 5, 8}, []int64{5, 4}).typed(bf16, bf16, bf16), "not bfloat16")
+	open(t, qnn, rotarySite(0, 8, "first", "halves", []int64{2, 5, 8}, []int64{5, 4}).typed(bf16, bf16, bf16),
+		"not bfloat16")
 }
 
 // TestQNNRotary: QNN has one op for every rotation.
@@ -55,7 +57,8 @@ func TestQNNRotary(t *testing.T) {
 					for interleaved := range int64(2) {
 						s := rotarySite(interleaved, r, side, layout, x, []int64{5, r / 2})
 						t.Run(fmt.Sprint(x, side, r, layout, interleaved), func(t *testing.T) {
-							if ops := written(same(t, qnn, s.typed(f16, f16, f16))); strings.Count(ops, "RotaryEmbedding") != 1 {
+							if ops := written(same(t, qnn, s.typed(f16, f16, f16))); strings.Count(ops,
+								"RotaryEmbedding") != 1 {
 								t.Errorf("wrote %s", ops)
 							}
 						})

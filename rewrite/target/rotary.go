@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// rotation is a RotaryEmbedding as other runtimes have it: of x as [batch, heads, positions, channels], or with the heads packed as
-// [batch, positions, heads * channels], whose pairs are written where they stand.
+// rotation is a RotaryEmbedding as other runtimes have it: of x as [batch, heads, positions, channels], or with the
+// heads packed as [batch, positions, heads * channels], whose pairs are written where they stand.
 type rotation struct {
 	c           *Call
 	x           *onnx.Value
@@ -23,8 +23,9 @@ type rotation struct {
 	after       []func(y *onnx.Value) *onnx.Value
 }
 
-// rotation reads a RotaryEmbedding, and writes what has to be done before: other channels are parted from those that are rotated
-// (unless they follow these and keep says that the target can leave them alone), pairs that are written elsewhere are put there.
+// rotation reads a RotaryEmbedding, and writes what has to be done before: other channels are parted from those that
+// are rotated (unless they follow these and keep says that the target can leave them alone), pairs that are written
+// elsewhere are put there.
 func (c *Call) rotation(keep func(heads int64) bool) (*rotation, error) {
 	r := &rotation{c: c, x: c.Input(0), dims: c.Dims(0), interleaved: c.Int("interleaved"), heads: -1}
 	rank := len(r.dims)

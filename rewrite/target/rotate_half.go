@@ -77,7 +77,8 @@ func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	return v, nil
 }
 
-// neighboursApart returns the places of the first channels of r/2 pairs of neighbours, and then those of the second ones.
+// neighboursApart returns the places of the first channels of r/2 pairs of neighbours, and then those of the second
+// ones.
 func neighboursApart(r int64) []int64 {
 	places := make([]int64, r)
 	for i := range r / 2 {

@@ -48,8 +48,8 @@ func standardGeGLU(c *Call) error {
 	return nil
 }
 
-// standardRotary writes RotaryEmbedding (opset 23) with tables of the whole batch and no positions: onnxruntime takes no table for
-// a batch of one in their place.
+// standardRotary writes RotaryEmbedding (opset 23) with tables of the whole batch and no positions: onnxruntime takes
+// no table for a batch of one in their place.
 func standardRotary(c *Call) error {
 	r, err := c.rotation(func(int64) bool { return true })
 	if err != nil {

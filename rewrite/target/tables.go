@@ -13,12 +13,13 @@ type tables struct {
 	dims     []int64 // of both
 }
 
-// halfTables returns the tables of a RotaryEmbedding half as wide as the rotated channels. Wider ones are cut where they are known to
-// hold everything twice, in the order of the channels that are written.
+// halfTables returns the tables of a RotaryEmbedding half as wide as the rotated channels. Wider ones are cut where
+// they are known to hold everything twice, in the order of the channels that are written.
 func (c *Call) halfTables() (*tables, error) {
 	t := &tables{cos: c.Input(1), sin: c.Input(2), dims: slices.Clone(c.Dims(1))}
 	if len(t.dims) == 0 || !slices.Equal(t.dims, c.Dims(2)) {
-		return nil, fmt.Errorf("tables of cosines and sines of shapes %s and %s", shapeText(c.Dims(1)), shapeText(c.Dims(2)))
+		return nil, fmt.Errorf("tables of cosines and sines of shapes %s and %s", shapeText(c.Dims(1)),
+			shapeText(c.Dims(2)))
 	}
 	last, dim := len(t.dims)-1, c.Int("rotary_dim")
 	if t.dims[last] == dim/2 {
@@ -26,7 +27,8 @@ func (c *Call) halfTables() (*tables, error) {
 	}
 	neighbours := c.String("output_layout") == "interleaved"
 	if c.Repeats == nil || !c.Repeats(t.cos, neighbours) || !c.Repeats(t.sin, neighbours) {
-		return nil, fmt.Errorf("the tables are %d wide and not known to hold each number twice: it takes %d", t.dims[last], dim/2)
+		return nil, fmt.Errorf("the tables are %d wide and not known to hold each number twice: it takes %d",
+			t.dims[last], dim/2)
 	}
 	t.dims[last] = dim / 2
 	end, step := dim/2, int64(1)

@@ -1,6 +1,6 @@
-// Package target says what other runtimes than onnxruntime with the kernels of this toolkit take in place of the fused ops: ops of
-// the standard, of onnxruntime, or forms that a compiler recognises. A target is one table in one file. What it does not take
-// stays in the model as it was exported.
+// Package target says what other runtimes than onnxruntime with the kernels of this toolkit take in place of the fused
+// ops: ops of the standard, of onnxruntime, or forms that a compiler recognises. A target is one table in one file.
+// What it does not take stays in the model as it was exported.
 package target
 
 import (
@@ -23,7 +23,8 @@ type Target struct {
 	Opset int64
 	// Device is the device in a backend whose kernels of fused ops it takes; "" when it takes none.
 	Device string
-	// Mixtures says that what it takes for MoE is made of the experts and their router: its rule is given both, where they stand together.
+	// Mixtures says that what it takes for MoE is made of the experts and their router: its rule is given both, where
+	// they stand together.
 	Mixtures bool
 	// Static says that it takes no dimension that is not a number.
 	Static bool
@@ -69,8 +70,8 @@ func (t *Target) Takes(op string) bool {
 	return false
 }
 
-// Write puts what the target takes in the place of a fused op, and gives the rule's Emits. An error says why no rule takes it, and
-// leaves the graph as it was.
+// Write puts what the target takes in the place of a fused op, and gives the rule's Emits. An error says why no rule
+// takes it, and leaves the graph as it was.
 func (t *Target) Write(c *Call) (emits string, err error) {
 	var why []string
 	for _, r := range t.Rules {

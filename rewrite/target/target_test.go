@@ -17,14 +17,16 @@ const (
 	bf16 = onnx.BFloat16
 )
 
-// site is a fused op at one place of use: the shapes that are known of its inputs (-1: unknown), and those that it is run with.
+// site is a fused op at one place of use: the shapes that are known of its inputs (-1: unknown), and those that it is
+// run with.
 type site struct {
 	op    string
 	attrs []*onnx.Attribute
 	types []onnx.DataType
 	dims  [][]int64
 	run   [][]int // dims where nil
-	// neighbours says in which order tables that are known to repeat hold everything twice; nil: nothing is known of them.
+	// neighbours says in which order tables that are known to repeat hold everything twice; nil: nothing is known of
+	// them.
 	neighbours *bool
 }
 
@@ -34,13 +36,15 @@ func normSite(op string, after int64, types []onnx.DataType, dims ...[]int64) si
 }
 
 func gluSite(activation string, alpha, limit, offset float32, t onnx.DataType) site {
-	return site{op: "GLU", types: []onnx.DataType{t, t}, dims: [][]int64{{2, -1, 6}, {2, -1, 6}}, run: [][]int{{2, 3, 6}, {2, 3, 6}},
+	return site{op: "GLU", types: []onnx.DataType{t, t}, dims: [][]int64{{2, -1, 6}, {2, -1, 6}},
+		run: [][]int{{2, 3, 6}, {2, 3, 6}},
 		attrs: []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
 			onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}}
 }
 
 func rotarySite(interleaved, dim int64, side, layout string, x, tables []int64, run ...[]int) site {
-	return site{op: "RotaryEmbedding", types: []onnx.DataType{f32, f32, f32}, dims: [][]int64{x, tables, tables}, run: run,
+	return site{op: "RotaryEmbedding", types: []onnx.DataType{f32, f32, f32}, dims: [][]int64{x, tables, tables},
+		run: run,
 		attrs: []*onnx.Attribute{onnx.IntAttr("interleaved", interleaved), onnx.IntAttr("rotary_dim", dim),
 			onnx.StringAttr("rotated_side", side), onnx.StringAttr("output_layout", layout)}}
 }
@@ -134,7 +138,8 @@ func (s site) inputs(t *testing.T) []*reference.Tensor {
 	return list
 }
 
-func evaluate(t *testing.T, g *onnx.Graph, opset int64, functions []*onnx.Function, inputs []*reference.Tensor) []*reference.Tensor {
+func evaluate(t *testing.T, g *onnx.Graph, opset int64, functions []*onnx.Function,
+	inputs []*reference.Tensor) []*reference.Tensor {
 	t.Helper()
 	e := reference.NewForOpset(opset, functions, reference.Options{})
 	values := map[*onnx.Value]*reference.Tensor{}
@@ -234,7 +239,8 @@ func TestLookup(t *testing.T) {
 	if got, err := Lookup(Mojo); got != nil || err != nil {
 		t.Errorf("Lookup(%q) = %v, %v", Mojo, got, err)
 	}
-	if _, err := Lookup("tpu"); err == nil || !strings.Contains(err.Error(), `there is no target "tpu"; there are mojo, ort, onnx`) {
+	if _, err := Lookup("tpu"); err == nil ||
+		!strings.Contains(err.Error(), `there is no target "tpu"; there are mojo, ort, onnx`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -23,18 +23,21 @@ func openvinoMoE(c *Call) error {
 	case c.Site.Opset < 16:
 		return fmt.Errorf("OpenVINO has GatherMatmul for a ScatterElements that adds, of opset 16; the model has %d",
 			c.Site.Opset)
-	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 || c.Float("up_offset") != 0,
+	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 ||
+		c.Float("up_offset") != 0,
 		c.String("packing") == "none":
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
 	case c.Input(fused.MoEGateUpBias) != nil || c.Input(fused.MoEDownBias) != nil:
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")
 	case c.Type(fused.MoEGateUp) != c.Type(fused.MoEX):
-		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(fused.MoEX), c.Type(fused.MoEGateUp))
+		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(fused.MoEX),
+			c.Type(fused.MoEGateUp))
 	case len(w) != 3 || w[0] < 2 || hidden < 0 || c.lastDim(fused.MoEIDs) < 0:
 		return fmt.Errorf("OpenVINO has GatherMatmul for experts of known number and width: X is %s, gate_up %s",
 			shapeText(c.Dims(fused.MoEX)), shapeText(w))
 	case c.rowCount(fused.MoEX) >= 0:
-		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s", shapeText(c.Dims(fused.MoEX)))
+		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s",
+			shapeText(c.Dims(fused.MoEX)))
 	}
 	experts, t := w[0], c.Type(fused.MoEX)
 	rows := c.Op1("Reshape", []*onnx.Value{c.Input(fused.MoEX), c.Integers(-1, hidden)})
@@ -46,7 +49,8 @@ func openvinoMoE(c *Call) error {
 	gate, up := c.gateAndUp(inner)
 	g := product(tiled, gate)
 	a := c.Op1("Mul", []*onnx.Value{c.activated(g, t), product(tiled, up)})
-	y := c.Op1("Reshape", []*onnx.Value{product(a, c.outIn(fused.MoEDown, "down_layout")), c.Integers(experts, -1, hidden)})
+	y := c.Op1("Reshape", []*onnx.Value{product(a, c.outIn(fused.MoEDown, "down_layout")),
+		c.Integers(experts, -1, hidden)})
 	y = c.Op1("Mul", []*onnx.Value{y, c.scatteredGates(experts, t)})
 	y = c.Op1("ReduceSum", []*onnx.Value{y, c.Integers(0)}, onnx.IntAttr("keepdims", 0))
 	if len(c.Dims(fused.MoEX)) != 2 {
@@ -85,7 +89,8 @@ func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
 	gates := c.Op1("ScatterElements", []*onnx.Value{none, ids, weights}, onnx.IntAttr("axis", 1),
 		onnx.StringAttr("reduction", "add"))
 	gates = c.Op1("Transpose", []*onnx.Value{gates}, onnx.IntsAttr("perm", []int64{1, 0}))
-	return c.Op1("Unsqueeze", []*onnx.Value{c.Op1("Reshape", []*onnx.Value{gates, c.Integers(experts, -1)}), c.Integers(-1)})
+	return c.Op1("Unsqueeze", []*onnx.Value{c.Op1("Reshape", []*onnx.Value{gates, c.Integers(experts, -1)}),
+		c.Integers(-1)})
 }
 
 // rowCount is the number of rows of input i, -1 when it is unknown.

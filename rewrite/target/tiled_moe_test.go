@@ -15,7 +15,8 @@ func TestTiledMoE(t *testing.T) {
 			dims: [][]int64{{-1, -1, H}, {-1, k}, {-1, k}, {E, 2 * I, H}, {E, H, I}},
 			run:  [][]int{{2, 5, H}, {10, k}, {10, k}, {E, 2 * I, H}, {E, H, I}}}
 	}
-	const ops = "Reshape Tile Reshape Slice Slice com.microsoft.FusedMatMul Sigmoid Mul com.microsoft.FusedMatMul Mul " +
+	const ops = "Reshape Tile Reshape Slice Slice com.microsoft.FusedMatMul Sigmoid Mul com.microsoft.FusedMatMul " +
+		"Mul " +
 		"com.microsoft.FusedMatMul Reshape " +
 		"Shape Concat ConstantOfShape ScatterElements Transpose Reshape Unsqueeze Mul ReduceSum Shape Reshape"
 	i64 := onnx.Int64
