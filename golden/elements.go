@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/x448/float16"
 )
@@ -78,7 +78,7 @@ func putFloat(t onnx.DataType, b []byte, i int, f float64) {
 	case onnx.Float16:
 		le.PutUint16(b[2*i:], float16.Fromfloat32(float32(f)).Bits())
 	case onnx.BFloat16:
-		le.PutUint16(b[2*i:], plain.BFloat16(float32(f)))
+		le.PutUint16(b[2*i:], blocks.BFloat16(float32(f)))
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/internal/checkpoints"
+	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/rogpeppe/go-internal/testscript"
 )

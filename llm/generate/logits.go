@@ -5,7 +5,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
@@ -51,7 +51,7 @@ func readRow(v *ort.Value, row int, scratch *[]float32) ([]float32, error) {
 	if !v.DataType.IsFloat() {
 		return nil, fmt.Errorf("logits of %s are not supported", v.DataType)
 	}
-	plain.ReaderOf(v.DataType)(out, b)
+	blocks.ReaderOf(v.DataType)(out, b)
 	return out, nil
 }
 

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/x448/float16"
 )
@@ -36,7 +36,7 @@ var casts = map[onnx.DataType]func(out []byte, in []float32) (overflows int64){
 	},
 	onnx.BFloat16: func(out []byte, in []float32) (overflows int64) {
 		for i, x := range in {
-			h := plain.BFloat16(x)
+			h := blocks.BFloat16(x)
 			if h&0x7fff == 0x7f80 && !math.IsInf(float64(x), 0) {
 				overflows++
 			}

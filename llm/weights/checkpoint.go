@@ -156,7 +156,7 @@ func (c *Checkpoint) addSafetensors(files ...*safetensors.File) error {
 		}
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: string(t.Type), Dims: t.Dims, DataType: t.Type.DataType(),
-				Size: t.Size(),
+				Size: t.Size,
 				Path: f.Path, Readable: t.Type.Readable(), float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err
@@ -175,7 +175,7 @@ func (c *Checkpoint) addGGUF(files []*gguf.File) error {
 		c.Files = append(c.Files, f.Path)
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(),
-				Size: t.Size(),
+				Size: t.Size,
 				Path: f.Path, Readable: t.Type.Readable(), arch: arch, float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err

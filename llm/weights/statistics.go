@@ -3,7 +3,7 @@ package weights
 import (
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -24,7 +24,7 @@ func (t *Tensor) Statistics() (*Statistics, error) {
 
 // StatisticsOf reads the elements of an initializer. It gives nil for types that are no numbers of at least 8 bits.
 func StatisticsOf(t *onnx.Tensor) (*Statistics, error) {
-	read := plain.ReaderOf(t.DataType)
+	read := blocks.ReaderOf(t.DataType)
 	if read == nil {
 		return nil, nil
 	}

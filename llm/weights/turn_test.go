@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/internal/checkpoints"
+	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )

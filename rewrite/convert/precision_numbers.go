@@ -5,7 +5,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/x448/float16"
 )
@@ -47,7 +47,7 @@ func (c *narrowing) add(bits uint32) {
 	x := math.Float32frombits(bits)
 	h, infinite := float16.Fromfloat32(x).Bits(), uint16(0x7c00)
 	if c.to == onnx.BFloat16 {
-		h, infinite = plain.BFloat16(x), 0x7f80
+		h, infinite = blocks.BFloat16(x), 0x7f80
 	}
 	if h&0x7fff == infinite && !math.IsInf(float64(x), 0) {
 		h--

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -123,5 +123,5 @@ func (c *widening) add(h uint16) {
 		c.out = binary.LittleEndian.AppendUint32(c.out, uint32(h)<<16)
 		return
 	}
-	c.out = binary.LittleEndian.AppendUint32(c.out, math.Float32bits(plain.Float16(h)))
+	c.out = binary.LittleEndian.AppendUint32(c.out, math.Float32bits(blocks.Float16(h)))
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
 // builder puts a GGUF file together, right or wrong.
@@ -36,8 +38,8 @@ func (w *builder) elements(n int) *builder {
 }
 
 func parse(b []byte) (*File, error) {
-	f := &File{Path: "x.gguf", data: b, release: func() error { return nil }}
-	return f, f.parse()
+	f := &File{}
+	return f, tensors.Parse(&f.File, "x.gguf", b, func() error { return nil }, f.parse)
 }
 
 func TestDamaged(t *testing.T) {

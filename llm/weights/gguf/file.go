@@ -1,23 +1,18 @@
 package gguf
 
 import (
-	"fmt"
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/internal/mmap"
+	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
-// File is an open GGUF file.
+// File is an open GGUF file: its path, its tensors in the file's order, and these.
 type File struct {
-	Path     string
+	tensors.File[*Tensor]
 	Version  uint32
 	Metadata []KeyValue // in the file's order
-	Tensors  []*Tensor  // in the file's order
 
-	data    []byte
-	release func() error
-	values  map[string]any
-	tensors map[string]*Tensor
+	values map[string]any
 }
 
 // KeyValue is an entry of the metadata. The value is a uint8, int8, uint16, int16, uint32, int32, uint64, int64,
@@ -32,29 +27,12 @@ type KeyValue struct {
 // It errs on files that are no GGUF, are of another version or byte order, are truncated, or contradict themselves; see
 // the package comment. A file that is one of several opens, too: see OpenSplit.
 func Open(path string) (*File, error) {
-	data, release, err := mmap.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read GGUF file: %w", err)
-	}
-	f := &File{Path: path, data: data, release: release}
-	if err := f.parse(); err != nil {
-		release()
-		return nil, fmt.Errorf("%s: %w", path, err)
+	f := &File{}
+	if err := tensors.Open(&f.File, path, "GGUF", f.parse); err != nil {
+		return nil, err
 	}
 	return f, nil
 }
-
-// Close releases the mapping, and with it what Tensor.Bytes gave.
-func (f *File) Close() error {
-	if f.data == nil {
-		return nil
-	}
-	f.data = nil
-	return f.release()
-}
-
-// Tensor returns the tensor of that name, nil where there is none.
-func (f *File) Tensor(name string) *Tensor { return f.tensors[name] }
 
 // Value returns the metadata value of a key, nil where there is none; see KeyValue for its types.
 func (f *File) Value(key string) any { return f.values[key] }

@@ -27,9 +27,9 @@ func FuzzRead(f *testing.F) {
 	}
 	for kind, info := range types {
 		f.Add(header(2, 1).str("k").u32(9).u32(9).u64(1).u32(8).u64(1).str("v").
-			tensor("a", kind, 0, uint64(info.block), 1).tensor("b", kind, uint64(info.size+31)/32*32,
-			uint64(info.block)).
-			elements(2*info.size + 31).b)
+			tensor("a", kind, 0, uint64(info.Elements), 1).tensor("b", kind, uint64(info.Size+31)/32*32,
+			uint64(info.Elements)).
+			elements(2*info.Size + 31).b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := allocated()
@@ -41,12 +41,12 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, x := range file.Tensors {
-			if raw, err := x.Bytes(); err != nil || int64(len(raw)) != x.Size() {
+			if raw, err := x.Bytes(); err != nil || int64(len(raw)) != x.Size {
 				t.Fatalf("%q: %d bytes, %v", x.Name, len(raw), err)
 			}
-			values := make([]float32, min(x.Elements(), 300))
-			for _, first := range []int64{0, x.Elements() - int64(len(values)), x.Elements() / 3} {
-				part := values[:min(int64(len(values)), x.Elements()-first)]
+			values := make([]float32, min(x.Elements, 300))
+			for _, first := range []int64{0, x.Elements - int64(len(values)), x.Elements / 3} {
+				part := values[:min(int64(len(values)), x.Elements-first)]
 				if err := x.Float32(part, first); (err == nil) != x.Type.Readable() {
 					t.Fatalf("%q of %d %s: elements from %d on: %v", x.Name, x.Dims, x.Type, first, err)
 				}

@@ -1,7 +1,6 @@
 package gguf
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,15 +9,13 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
 // parse reads all but the elements.
 func (f *File) parse() error {
-	if bytes.HasPrefix(f.data, []byte("version https://git-lfs")) {
-		return errors.New("this is a Git LFS pointer, not the weights: fetch the file itself (git lfs pull)")
-	}
-	c := &cursor{data: f.data}
+	c := &cursor{data: tensors.Data(&f.File)}
 	if magic := c.take(4, "the magic number"); c.err == nil && string(magic) != "GGUF" {
 		return fmt.Errorf("this is no GGUF file: it begins with %q", magic)
 	}
@@ -61,9 +58,9 @@ func (f *File) readMetadata(c *cursor) {
 
 // readTensors reads the list of tensors; their offsets are looked at later.
 func (f *File) readTensors(c *cursor, n uint64) {
-	f.tensors = map[string]*Tensor{}
 	for i := uint64(0); i < n && c.err == nil; i++ {
-		t := &Tensor{file: f, Name: c.string(fmt.Sprintf("the name of tensor %d", i))}
+		t := &Tensor{}
+		t.Name = c.string(fmt.Sprintf("the name of tensor %d", i))
 		what := fmt.Sprintf("tensor %q", t.Name)
 		dims := c.uint32(what)
 		if dims > 4 {
@@ -79,7 +76,7 @@ func (f *File) readTensors(c *cursor, n uint64) {
 		slices.Reverse(t.Dims)
 		t.Type = Type(c.uint32(what))
 		offset := c.uint64(what)
-		if f.tensors[t.Name] != nil {
+		if f.Tensor(t.Name) != nil {
 			c.fail("%s is there twice", what)
 		} else if !utf8.ValidString(t.Name) {
 			c.fail("the name of %s is no UTF-8", what)
@@ -90,9 +87,8 @@ func (f *File) readTensors(c *cursor, n uint64) {
 		if offset > math.MaxInt64 {
 			c.fail("%s is said to begin at byte %d of the elements", what, offset)
 		}
-		t.start = int64(offset)
-		f.tensors[t.Name] = t
-		f.Tensors = append(f.Tensors, t)
+		t.Start = int64(offset)
+		tensors.Add(&f.File, t, &t.Tensor)
 	}
 }
 
@@ -107,16 +103,18 @@ func (t *Tensor) measure() error {
 	if len(t.Dims) > 0 {
 		row = t.Dims[len(t.Dims)-1]
 	}
-	if row%int64(info.block) != 0 {
+	if row%int64(info.Elements) != 0 {
 		return fmt.Errorf("tensor %q has rows of %d elements, which are no whole blocks of %s (%d elements)", t.Name,
-			row, t.Type, info.block)
+			row, t.Type, info.Elements)
 	}
-	n, ok := plain.Count(t.Dims)
-	over, size := bits.Mul64(n/uint64(info.block), uint64(info.size))
+	n, ok := blocks.Count(t.Dims)
+	over, size := bits.Mul64(n/uint64(info.Elements), uint64(info.Size))
 	if !ok || over != 0 || size > math.MaxInt64 || n > math.MaxInt64 {
 		return fmt.Errorf("tensor %q has too many elements: its dimensions are %d", t.Name, t.Dims)
 	}
-	t.elements, t.size = int64(n), int64(size)
+	t.Elements, t.Size, t.Format = int64(n), int64(size), info.Format
+	t.Unreadable = fmt.Sprintf("elements of type %s cannot be read: requantise the file, or convert it "+
+		"to F16 (llama-quantize)", t.Type)
 	return nil
 }
 
@@ -130,31 +128,31 @@ func (f *File) place(header uint64) error {
 		}
 		alignment = uint64(a)
 	}
-	begin, size := int64((header+alignment-1)/alignment*alignment), int64(len(f.data))
+	begin, size := int64((header+alignment-1)/alignment*alignment), int64(len(tensors.Data(&f.File)))
 	for _, t := range f.Tensors {
 		switch {
-		case t.start%int64(alignment) != 0:
+		case t.Start%int64(alignment) != 0:
 			return fmt.Errorf("tensor %q begins at byte %d of the elements, which is no multiple of "+
-				"general.alignment (%d)", t.Name, t.start, alignment)
-		case t.size == 0:
-			t.start = 0
+				"general.alignment (%d)", t.Name, t.Start, alignment)
+		case t.Size == 0:
+			t.Start = 0
 			continue
-		case begin > size || t.start > size-begin || t.size > size-begin-t.start:
+		case begin > size || t.Start > size-begin || t.Size > size-begin-t.Start:
 			return fmt.Errorf("tensor %q (%s %d, %d bytes from byte %d of the elements on) lies past the end of the "+
 				"file, which has %d bytes: it is truncated or damaged",
-				t.Name, t.Type, t.Dims, t.size, t.start, size)
+				t.Name, t.Type, t.Dims, t.Size, t.Start, size)
 		}
-		t.start += begin
+		t.Start += begin
 	}
 	order := slices.SortedFunc(slices.Values(f.Tensors), func(a, b *Tensor) int {
-		return cmp.Compare(a.start, b.start)
+		return cmp.Compare(a.Start, b.Start)
 	})
 	end := int64(0)
 	for i, t := range order {
-		if t.size > 0 && t.start < end {
+		if t.Size > 0 && t.Start < end {
 			return fmt.Errorf("tensors %q and %q overlap: the file is damaged", order[i-1].Name, t.Name)
 		}
-		end = t.start + t.size
+		end = t.Start + t.Size
 	}
 	return nil
 }

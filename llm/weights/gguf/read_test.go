@@ -70,7 +70,7 @@ func hash(t *testing.T, x *Tensor) string {
 
 func elements(t *testing.T, x *Tensor) []float32 {
 	t.Helper()
-	values := make([]float32, x.Elements())
+	values := make([]float32, x.Elements)
 	if err := x.Float32(values, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +108,8 @@ func TestRanges(t *testing.T) {
 				}
 			}
 		}
-		for _, bad := range []struct{ n, first int64 }{{1, -1}, {1, x.Elements()}, {x.Elements() + 1, 0},
-			{0, x.Elements() + 1}, {2, math.MaxInt64}} {
+		for _, bad := range []struct{ n, first int64 }{{1, -1}, {1, x.Elements}, {x.Elements + 1, 0},
+			{0, x.Elements + 1}, {2, math.MaxInt64}} {
 			if err := x.Float32(make([]float32, bad.n), bad.first); err == nil {
 				t.Errorf("%s: %d elements from %d on are no error", x.Name, bad.n, bad.first)
 			}
@@ -123,7 +123,7 @@ func TestBytes(t *testing.T) {
 		"Q4_K": onnx.Undefined} {
 		x := f.Tensor(name)
 		b, err := x.Bytes()
-		if err != nil || int64(len(b)) != x.Size() {
+		if err != nil || int64(len(b)) != x.Size {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
 		if got := x.Type.DataType(); got != want {

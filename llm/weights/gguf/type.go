@@ -3,6 +3,7 @@ package gguf
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -29,53 +30,59 @@ const (
 	BF16 Type = 30
 )
 
-// typeInfo describes a type: block elements take size bytes. Elements are stored one by one as a type of ONNX, or are
-// read by decode, or not at all.
+// typeInfo describes a type, whose elements are stored one by one as a type of ONNX, or in blocks.
 type typeInfo struct {
-	name        string
-	block, size int
-	stored      onnx.DataType
-	decode      func(dst []float32, src []byte) // one block
+	name   string
+	stored onnx.DataType
+	*blocks.Format
 }
 
 // The sizes are those of GGML_QUANT_SIZES in gguf-py.
 var types = map[Type]typeInfo{
-	F32:  {"F32", 1, 4, onnx.Float, nil},
-	F16:  {"F16", 1, 2, onnx.Float16, nil},
-	Q4_0: {"Q4_0", 32, 18, 0, decodeQ4_0},
-	Q4_1: {"Q4_1", 32, 20, 0, decodeQ4_1},
-	Q5_0: {"Q5_0", 32, 22, 0, decodeQ5_0},
-	Q5_1: {"Q5_1", 32, 24, 0, decodeQ5_1},
-	Q8_0: {"Q8_0", 32, 34, 0, decodeQ8_0},
-	Q4_K: {"Q4_K", 256, 144, 0, decodeQ4_K},
-	Q5_K: {"Q5_K", 256, 176, 0, decodeQ5_K},
-	Q6_K: {"Q6_K", 256, 210, 0, decodeQ6_K},
-	I8:   {"I8", 1, 1, onnx.Int8, nil},
-	I16:  {"I16", 1, 2, onnx.Int16, nil},
-	I32:  {"I32", 1, 4, onnx.Int32, nil},
-	I64:  {"I64", 1, 8, onnx.Int64, nil},
-	F64:  {"F64", 1, 8, onnx.Double, nil},
-	BF16: {"BF16", 1, 2, onnx.BFloat16, nil},
+	F32:  single("F32", onnx.Float),
+	F16:  single("F16", onnx.Float16),
+	Q4_0: {"Q4_0", 0, blocks.Q4_0},
+	Q4_1: {"Q4_1", 0, blocks.Q4_1},
+	Q5_0: {"Q5_0", 0, blocks.Q5_0},
+	Q5_1: {"Q5_1", 0, blocks.Q5_1},
+	Q8_0: {"Q8_0", 0, blocks.Q8_0},
+	Q4_K: {"Q4_K", 0, blocks.Q4_K},
+	Q5_K: {"Q5_K", 0, blocks.Q5_K},
+	Q6_K: {"Q6_K", 0, blocks.Q6_K},
+	I8:   single("I8", onnx.Int8),
+	I16:  single("I16", onnx.Int16),
+	I32:  single("I32", onnx.Int32),
+	I64:  single("I64", onnx.Int64),
+	F64:  single("F64", onnx.Double),
+	BF16: single("BF16", onnx.BFloat16),
 
 	// What is not read, with its size, so that tensors beside it can be.
-	9:  {name: "Q8_1", block: 32, size: 40},
-	10: {name: "Q2_K", block: 256, size: 84},
-	11: {name: "Q3_K", block: 256, size: 110},
-	15: {name: "Q8_K", block: 256, size: 292},
-	16: {name: "IQ2_XXS", block: 256, size: 66},
-	17: {name: "IQ2_XS", block: 256, size: 74},
-	18: {name: "IQ3_XXS", block: 256, size: 98},
-	19: {name: "IQ1_S", block: 256, size: 50},
-	20: {name: "IQ4_NL", block: 32, size: 18},
-	21: {name: "IQ3_S", block: 256, size: 110},
-	22: {name: "IQ2_S", block: 256, size: 82},
-	23: {name: "IQ4_XS", block: 256, size: 136},
-	29: {name: "IQ1_M", block: 256, size: 56},
-	34: {name: "TQ1_0", block: 256, size: 54},
-	35: {name: "TQ2_0", block: 256, size: 66},
-	39: {name: "MXFP4", block: 32, size: 17},
-	40: {name: "NVFP4", block: 64, size: 36},
-	41: {name: "Q1_0", block: 128, size: 18},
+	9:  unread("Q8_1", 32, 40),
+	10: unread("Q2_K", 256, 84),
+	11: unread("Q3_K", 256, 110),
+	15: unread("Q8_K", 256, 292),
+	16: unread("IQ2_XXS", 256, 66),
+	17: unread("IQ2_XS", 256, 74),
+	18: unread("IQ3_XXS", 256, 98),
+	19: unread("IQ1_S", 256, 50),
+	20: unread("IQ4_NL", 32, 18),
+	21: unread("IQ3_S", 256, 110),
+	22: unread("IQ2_S", 256, 82),
+	23: unread("IQ4_XS", 256, 136),
+	29: unread("IQ1_M", 256, 56),
+	34: unread("TQ1_0", 256, 54),
+	35: unread("TQ2_0", 256, 66),
+	39: unread("MXFP4", 32, 17),
+	40: unread("NVFP4", 64, 36),
+	41: unread("Q1_0", 128, 18),
+}
+
+func single(name string, stored onnx.DataType) typeInfo {
+	return typeInfo{name, stored, blocks.Of(stored)}
+}
+
+func unread(name string, elements, size int) typeInfo {
+	return typeInfo{name, 0, &blocks.Format{Elements: elements, Size: size}}
 }
 
 // String returns the name that ggml and gguf-py use, for example "Q4_K".
@@ -90,8 +97,8 @@ func (t Type) String() string {
 // blocks and for those that cannot be read.
 func (t Type) DataType() onnx.DataType { return types[t].stored }
 
-// Readable reports whether Tensor.Float32 can give the elements of tensors of this type.
+// Readable reports whether Tensor.Float32 can read the elements of tensors of this type.
 func (t Type) Readable() bool {
-	info := types[t]
-	return info.stored != onnx.Undefined || info.decode != nil
+	info, ok := types[t]
+	return ok && info.Format.Readable()
 }

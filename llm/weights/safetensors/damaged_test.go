@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
 // file puts a file together, right or wrong.
@@ -14,8 +16,8 @@ func file(header string, elements int) string {
 }
 
 func parse(s string) (*File, error) {
-	f := &File{Path: "x.safetensors", data: []byte(s), release: func() error { return nil }}
-	return f, f.parse()
+	f := &File{}
+	return f, tensors.Parse(&f.File, "x.safetensors", []byte(s), func() error { return nil }, f.parse)
 }
 
 func TestDamaged(t *testing.T) {

@@ -32,12 +32,12 @@ func FuzzRead(f *testing.F) {
 		end := int64(0)
 		for _, x := range file.Tensors {
 			raw, err := x.Bytes()
-			if err != nil || int64(len(raw)) != x.Size() || end != 0 && x.start != end {
-				t.Fatalf("%q: %d bytes at %d, %v", x.Name, len(raw), x.start, err)
+			if err != nil || int64(len(raw)) != x.Size || end != 0 && x.Start != end {
+				t.Fatalf("%q: %d bytes at %d, %v", x.Name, len(raw), x.Start, err)
 			}
-			end = x.start + x.size
-			values := make([]float32, min(x.Elements(), 300))
-			if err := x.Float32(values, x.Elements()-int64(len(values))); (err == nil) != x.Type.Readable() {
+			end = x.Start + x.Size
+			values := make([]float32, min(x.Elements, 300))
+			if err := x.Float32(values, x.Elements-int64(len(values))); (err == nil) != x.Type.Readable() {
 				t.Fatalf("%q of %d %s: %v", x.Name, x.Dims, x.Type, err)
 			}
 		}

@@ -6,13 +6,13 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/mojo-patch/mojo-patch/internal/plain"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // readHeader reads the metadata and the list of tensors; where their bytes lie is compared later.
 func (f *File) readHeader(header []byte) error {
-	f.tensors = map[string]*Tensor{}
 	return readObject(header, func(r reader, key string) error {
 		if key == "__metadata__" {
 			if err := f.readMetadata(r); err != nil {
@@ -20,12 +20,12 @@ func (f *File) readHeader(header []byte) error {
 			}
 			return nil
 		}
-		t := &Tensor{Name: key, file: f}
+		t := &Tensor{}
+		t.Name = key
 		if err := t.read(r); err != nil {
 			return fmt.Errorf("tensor %q: %w", key, err)
 		}
-		f.tensors[key] = t
-		f.Tensors = append(f.Tensors, t)
+		tensors.Add(&f.File, t, &t.Tensor)
 		return nil
 	})
 }
@@ -69,20 +69,21 @@ func (t *Tensor) read(r reader) error {
 	case len(offsets) != 2 || offsets[0] > offsets[1]:
 		return fmt.Errorf("its data_offsets are %d: they must be a begin and an end", offsets)
 	}
-	t.start, t.size = offsets[0], offsets[1]-offsets[0]
+	t.Start, t.Size = offsets[0], offsets[1]-offsets[0]
 	return t.measure()
 }
 
 // measure counts elements, and compares the bytes they take with those the tensor has.
 func (t *Tensor) measure() error {
-	n, ok := plain.Count(t.Dims)
+	n, ok := blocks.Count(t.Dims)
 	over, size := bits.Mul64(n, uint64(t.Type.DataType().Bits()))
 	if !ok || over != 0 || n > math.MaxInt64 {
 		return fmt.Errorf("it has too many elements: its shape is %d", t.Dims)
 	}
-	if size%8 != 0 || size/8 != uint64(t.size) {
-		return fmt.Errorf("%s %d takes %d bits, its data_offsets span %d bytes", t.Type, t.Dims, size, t.size)
+	if size%8 != 0 || size/8 != uint64(t.Size) {
+		return fmt.Errorf("%s %d takes %d bits, its data_offsets span %d bytes", t.Type, t.Dims, size, t.Size)
 	}
-	t.elements = int64(n)
+	t.Elements, t.Format = int64(n), blocks.Of(t.Type.DataType())
+	t.Unreadable = fmt.Sprintf("elements of type %s cannot be read as float32", t.Type)
 	return nil
 }

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/llm/weights/internal/tensors"
 )
 
 // OpenIndex reads the index of weights cut into several files, model.safetensors.index.json, and opens them, in the
@@ -18,53 +19,23 @@ import (
 //
 // It errs where files are missing, where a tensor is not in the file that the index names, or in two. A tensor that the
 // index does not list is listed by its file.
-func OpenIndex(path string) (files []*File, err error) {
-	defer func() {
-		if err != nil {
-			for _, f := range files {
-				f.Close()
-			}
-			files = nil
-		}
-	}()
+func OpenIndex(path string) ([]*File, error) {
 	places, err := readIndex(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the index of safetensors files %s: %w", path, err)
 	}
-	byName := map[string]*File{}
-	var missing []string
-	for _, name := range slices.Compact(slices.Sorted(maps.Values(places))) {
-		f, err := Open(filepath.Join(filepath.Dir(path), filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) {
-			if missing = append(missing, name); len(missing) == 10 {
-				break
+	names := slices.Compact(slices.Sorted(maps.Values(places)))
+	open := func(name string) (*File, error) {
+		return Open(filepath.Join(filepath.Dir(path), filepath.FromSlash(name)))
+	}
+	return tensors.OpenParts(names, path+" names files that are", open, func(files []*File) error {
+		for _, tensor := range slices.Sorted(maps.Keys(places)) {
+			if f := files[slices.Index(names, places[tensor])]; f.Tensor(tensor) == nil {
+				return fmt.Errorf("%s: there is no tensor %q, although %s says so", f.Path, tensor, path)
 			}
-			continue
-		} else if err != nil {
-			return files, err
 		}
-		byName[name] = f
-		files = append(files, f)
-	}
-	if missing != nil {
-		return files, fmt.Errorf("%s names files that are missing in its folder (%s): %w", path,
-			strings.Join(missing, ", "), os.ErrNotExist)
-	}
-	for _, tensor := range slices.Sorted(maps.Keys(places)) {
-		if f := byName[places[tensor]]; f.Tensor(tensor) == nil {
-			return files, fmt.Errorf("%s: there is no tensor %q, although %s says so", f.Path, tensor, path)
-		}
-	}
-	in := map[string]*File{}
-	for _, f := range files {
-		for _, t := range f.Tensors {
-			if other := in[t.Name]; other != nil {
-				return files, fmt.Errorf("%s: tensor %q is in %s, too", f.Path, t.Name, other.Path)
-			}
-			in[t.Name] = f
-		}
-	}
-	return files, nil
+		return nil
+	})
 }
 
 // readIndex returns the file of each tensor.

@@ -57,7 +57,7 @@ func TestElements(t *testing.T) {
 // hash is that of the elements as float32, in which every NaN is one and the same.
 func hash(t *testing.T, x *Tensor) string {
 	t.Helper()
-	values := make([]float32, x.Elements())
+	values := make([]float32, x.Elements)
 	if err := x.Float32(values, 0); err != nil {
 		t.Fatal(err)
 	}

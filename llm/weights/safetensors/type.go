@@ -1,6 +1,9 @@
 package safetensors
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // Type is the type of a tensor's elements, as the file spells it: "BF16".
 type Type string
@@ -18,6 +21,6 @@ var types = map[Type]onnx.DataType{
 // DataType is the type of ONNX that the elements are stored as.
 func (t Type) DataType() onnx.DataType { return types[t] }
 
-// Readable reports whether Tensor.Float32 can give the elements of tensors of this type: complex numbers do not fit,
+// Readable reports whether Tensor.Float32 can read the elements of tensors of this type: complex numbers do not fit,
 // and how elements of less than 8 bits share bytes the format leaves open.
-func (t Type) Readable() bool { return readerOf(t) != nil }
+func (t Type) Readable() bool { return blocks.Of(t.DataType()).Readable() }

@@ -1,5 +1,4 @@
-// Package plain turns elements that are stored one by one, in little-endian order, into float32, and counts them.
-package plain
+package blocks
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package gguf
+package blocks
 
 // The types with blocks of 256 elements, eight groups of 32 ("K-quants"): their scales are quantised in turn.
 

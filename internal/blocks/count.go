@@ -1,4 +1,4 @@
-package plain
+package blocks
 
 import (
 	"math/bits"

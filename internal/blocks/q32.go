@@ -1,10 +1,6 @@
-package gguf
+package blocks
 
-import (
-	"encoding/binary"
-
-	"github.com/mojo-patch/mojo-patch/internal/plain"
-)
+import "encoding/binary"
 
 // The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantised elements. The
 // first 16 are the low halves of the bytes, the last 16 the high ones; a fifth bit stands in a word of its own.
@@ -12,7 +8,7 @@ import (
 // Every product is exact: of the 24 bits of a float32, a scale takes 11 and the integers at most 12. So the one
 // rounding is that of the sum, whether or not a compiler fuses the two.
 
-func float16At(b []byte) float32 { return plain.Float16(binary.LittleEndian.Uint16(b)) }
+func float16At(b []byte) float32 { return Float16(binary.LittleEndian.Uint16(b)) }
 
 // decodeQ4_0 is d * (q - 8).
 func decodeQ4_0(dst []float32, src []byte) {

@@ -1,0 +1,62 @@
+// Package blocks decodes the elements of weights as they are stored, in little-endian order, to float32: one by one as
+// a type of ONNX, or in ggml's blocks of quantised elements.
+package blocks
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// Format says how elements are stored: Elements of them, a block, take Size bytes.
+type Format struct {
+	Elements, Size int
+	decode         Reader // of whole blocks; nil where elements cannot be decoded
+}
+
+// The formats of ggml whose elements can be decoded. A Format of others has no more than the size of a block.
+var (
+	Q4_0 = quantised(32, 18, decodeQ4_0)
+	Q4_1 = quantised(32, 20, decodeQ4_1)
+	Q5_0 = quantised(32, 22, decodeQ5_0)
+	Q5_1 = quantised(32, 24, decodeQ5_1)
+	Q8_0 = quantised(32, 34, decodeQ8_0)
+	Q4_K = quantised(256, 144, decodeQ4_K)
+	Q5_K = quantised(256, 176, decodeQ5_K)
+	Q6_K = quantised(256, 210, decodeQ6_K)
+)
+
+// quantised returns the format that decode decodes one block of.
+func quantised(elements, size int, decode func(dst []float32, src []byte)) *Format {
+	return &Format{elements, size, func(dst []float32, src []byte) {
+		for ; len(dst) > 0; dst, src = dst[elements:], src[size:] {
+			decode(dst[:elements], src[:size])
+		}
+	}}
+}
+
+// Of returns the format of elements that are stored one by one, or for types of less than 8 bits as many as fill bytes.
+// Those that have no Reader cannot be decoded.
+func Of(t onnx.DataType) *Format {
+	f := &Format{1, t.Bits() / 8, ReaderOf(t)}
+	for bits := t.Bits(); bits > 0 && bits*f.Elements%8 != 0; {
+		f.Elements++
+		f.Size = bits * f.Elements / 8
+	}
+	return f
+}
+
+// Readable reports whether elements can be decoded.
+func (f *Format) Readable() bool { return f.decode != nil }
+
+// Decode sets dst to the elements of src from element first on. The format must be readable, and src hold them.
+func (f *Format) Decode(dst []float32, src []byte, first int64) {
+	src = src[first/int64(f.Elements)*int64(f.Size):]
+	var block [256]float32
+	if skip := int(first % int64(f.Elements)); skip > 0 {
+		f.decode(block[:f.Elements], src)
+		dst, src = dst[copy(dst, block[skip:f.Elements]):], src[f.Size:]
+	}
+	whole := len(dst) / f.Elements
+	f.decode(dst[:whole*f.Elements], src)
+	if dst = dst[whole*f.Elements:]; len(dst) > 0 {
+		f.decode(block[:f.Elements], src[whole*f.Size:])
+		copy(dst, block[:])
+	}
+}
