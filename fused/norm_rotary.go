@@ -18,6 +18,7 @@ var normRotary = &Op{
 	},
 	Outputs:    []Param{{Name: "Y", Type: "N", Doc: "shape of X"}},
 	Family:     rotaryFamily,
+	Parts:      []*Op{rmsNorm, rotaryEmbedding},
 	Devices:    Devices(),
 	Attributes: append(append([]AttributeSpec(nil), scaleAttributes...), rotaryAttributes...),
 	Types:      normTypes,

@@ -56,6 +56,8 @@ type Op struct {
 	Variables []Variable
 	// SameShape lists inputs that must have one shape (no broadcasting); nil when the op has no such rule.
 	SameShape []int
+	// Parts lists the ops that do the same one after the other, nil for an op of one block.
+	Parts []*Op
 
 	// check errs unless the kernels take the attributes and shapes; what the fields above say holds already.
 	check func(Site) error

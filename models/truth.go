@@ -29,18 +29,22 @@ func (b Blocks) Plus(c Blocks) Blocks {
 }
 
 // Of counts the blocks that one fused op, or op of the standard, stands for.
-func Of(op string) Blocks {
+func Of(op string) (blocks Blocks) {
 	switch op {
 	case "LayerNormalization":
 		return Blocks{LayerNorm: 1}
 	case "TopKRouter":
 		return Blocks{Router: 1}
-	case "NormRotary": // both in one
-		return Blocks{RMSNorm: 1, Rope: 1}
 	}
 	o := fused.Lookup(op)
 	if o == nil {
 		return Blocks{}
+	}
+	if len(o.Parts) > 0 {
+		for _, part := range o.Parts {
+			blocks = blocks.Plus(Of(part.Name))
+		}
+		return blocks
 	}
 	return map[string]Blocks{"rmsnorm": {RMSNorm: 1}, "rope": {Rope: 1}, "swiglu": {GLU: 1},
 		"moe": {MoE: 1}}[o.Family.Name]

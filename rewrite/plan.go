@@ -171,6 +171,11 @@ func (p *Plan) Replace() error {
 	return nil
 }
 
+// holdsOthers reports whether patterns of other ops may match inside m, and m does not hold those matches already.
+func holdsOthers(m *patterns.Match) bool {
+	return m.Op == experts || len(fused.Lookup(m.Op).Parts) > 0 && len(m.Parts) == 0
+}
+
 // secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the experts of a
 // mixture: their parts are not looked for while the whole may be replaced.
 func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
@@ -194,7 +199,7 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 		for _, p := range m.Parts {
 			known[place{p.Pattern, p.Root}] = true
 		}
-		if m.Domain == fused.Domain && m.Op == experts && !taken[m.Root] {
+		if m.Domain == fused.Domain && holdsOthers(m) && !taken[m.Root] {
 			wholes[m.Pattern] = true
 			for _, n := range m.Nodes {
 				inside[n] = true
