@@ -41,18 +41,21 @@ func LastLogits(m *onnx.Model) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(found, func(p *logitsPath) bool { return !p.single })
+		found = slices.DeleteFunc(found, func(p *logitsPath) bool { return p.single })
 		switch {
-		case at < 0 && round == 0:
+		case len(found) == 0 && round == 0:
 			return ErrLastOnly
-		case at < 0:
+		case len(found) == 0:
 			return nil
 		}
-		if err := c.cut(found[at]); err != nil {
+		if err := c.cut(found[0]); err != nil {
 			return err
 		}
 		if err := removeDead(m.Graph); err != nil {
 			return err
+		}
+		if len(found) == 1 {
+			return nil
 		}
 	}
 	return errors.New("the shape of the logits of the last position is not known")
