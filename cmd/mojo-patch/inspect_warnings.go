@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
@@ -23,7 +23,7 @@ func warnings(r *rewrite.Report) []warning {
 		list = append(list, warning{x.Pattern, x.Node, x.Text, true})
 	}
 	for _, s := range r.Sites {
-		if s.Status != rewrite.Fused && strings.HasSuffix(s.Reason, " absent") {
+		if s.Status != rewrite.Fused && s.Code == reason.ExpertsAbsent {
 			list = append(list, warning{s.Pattern, s.Node, s.Reason, false})
 		}
 	}
