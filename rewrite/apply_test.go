@@ -201,15 +201,15 @@ func TestOldOpsetsAndKeptNames(t *testing.T) {
 	for _, opset := range []int64{13, 15, 17, 18, 21} {
 		b := newBuilder(t, opset, onnx.Float16)
 		x := b.input("x", 2, "n", 8)
-		gate, up := b.op("Neg", x), b.op("Abs", x)
-		y := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up)
+		gate, up := b.Op("Neg", x), b.Op("Abs", x)
+		y := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
 		b.output(y, 2, "n", 8)
 		name := y.Name
-		r := apply(t, b.m)
-		if r.Fused() != 1 || b.g.Outputs[0].Name != name || b.g.Outputs[0].Producer.OpType != "GLU" {
+		r := apply(t, b.Model)
+		if r.Fused() != 1 || b.Graph.Outputs[0].Name != name || b.Graph.Outputs[0].Producer.OpType != "GLU" {
 			t.Errorf("opset %d: %+v", opset, r.Sites)
 		}
-		for _, f := range b.m.Functions {
+		for _, f := range b.Model.Functions {
 			if f.Opset("") != opset {
 				t.Errorf("function of opset %d in a model of %d", f.Opset(""), opset)
 			}

@@ -13,31 +13,31 @@ func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.
 	const experts, hidden, inner = 5, 16, 6
 	b := newBuilder(t, 18, typ)
 	x := b.input("x", "tokens", hidden)
-	values, ids := b.g.NewValue("values"), b.g.NewValue("ids")
-	logits := b.op("MatMul", x, b.weight("router", hidden, experts))
-	b.g.AddNode("TopK", []*onnx.Value{b.op("Softmax", logits, onnx.IntAttr("axis", -1)), b.ints(2)}, []*onnx.Value{values, ids})
+	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
+	logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
+	b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)}, []*onnx.Value{values, ids})
 	expert := func(x *onnx.Value) *onnx.Value {
-		gate := b.op("MatMul", x, b.weight("gate", hidden, inner))
-		act := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), b.op("MatMul", x, b.weight("up", hidden, inner)))
-		return b.op("MatMul", act, b.weight("down", inner, hidden))
+		gate := b.Op("MatMul", x, b.weight("gate", hidden, inner))
+		act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", x, b.weight("up", hidden, inner)))
+		return b.Op("MatMul", act, b.weight("down", inner, hidden))
 	}
 	y, factors := x, values
 	if shared {
 		y = expert(x)
 	}
 	if most > 0 {
-		great := b.op("ReduceMax", b.op("Cast", b.op("Greater", y, b.scalar(typ, most)), onnx.IntAttr("to", int64(typ))), b.ints(-1))
-		factors = b.op("Mul", values, b.op("Add", great, b.scalar(typ, 1)))
+		great := b.Op("ReduceMax", b.Op("Cast", b.Op("Greater", y, b.scalar(typ, most)), onnx.IntAttr("to", int64(typ))), b.Ints(-1))
+		factors = b.Op("Mul", values, b.Op("Add", great, b.scalar(typ, 1)))
 	}
 	for e := range experts {
-		hit := b.op("Equal", ids, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(e)}), "e"))
-		at := b.op("Transpose", b.op("NonZero", hit)) // of the token, and its place there
-		token := b.op("Slice", at, b.ints(0), b.ints(1), b.ints(1))
-		out := b.op("Mul", expert(b.op("GatherND", x, token)), b.op("Unsqueeze", b.op("GatherND", factors, at), b.ints(1)))
-		y = b.op("ScatterND", y, token, out, onnx.StringAttr("reduction", "add"))
+		hit := b.Op("Equal", ids, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(e)}), "e"))
+		at := b.Op("Transpose", b.Op("NonZero", hit)) // of the token, and its place there
+		token := b.Op("Slice", at, b.Ints(0), b.Ints(1), b.Ints(1))
+		out := b.Op("Mul", expert(b.Op("GatherND", x, token)), b.Op("Unsqueeze", b.Op("GatherND", factors, at), b.Ints(1)))
+		y = b.Op("ScatterND", y, token, out, onnx.StringAttr("reduction", "add"))
 	}
 	b.output(y, "tokens", hidden)
-	return b.m
+	return b.Model
 }
 
 func TestExpertsOntoBase(t *testing.T) {

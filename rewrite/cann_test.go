@@ -11,7 +11,7 @@ import (
 )
 
 func avoidCANN(b *modelBuilder) *target.CANNReport {
-	return target.AvoidCANN([]*onnx.Graph{b.g}, infer.Analyze(b.m))
+	return target.AvoidCANN([]*onnx.Graph{b.Graph}, infer.Analyze(b.Model))
 }
 
 func expanded(b *modelBuilder) int {
@@ -41,14 +41,14 @@ func TestOneBroadcast(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBuilder(t, 17, onnx.Float)
 			x, y := b.input("x", c.a...), b.input("y", c.b...)
-			b.output(b.op(c.op, x, y))
+			b.output(b.Op(c.op, x, y))
 			got := expanded(b)
 			if got != c.want {
 				t.Errorf("expanded %d, want %d", got, c.want)
 			}
-			last := b.g.Nodes[len(b.g.Nodes)-1]
-			if len(b.g.Nodes) != 1+2*c.want || last.OpType != c.op || last.Input(1) != y {
-				t.Fatalf("the graph is %v", b.g.Nodes)
+			last := b.Graph.Nodes[len(b.Graph.Nodes)-1]
+			if len(b.Graph.Nodes) != 1+2*c.want || last.OpType != c.op || last.Input(1) != y {
+				t.Fatalf("the graph is %v", b.Graph.Nodes)
 			}
 			if c.want == 0 {
 				return
@@ -92,7 +92,7 @@ func TestWithoutC(t *testing.T) {
 				for _, a := range c.attrs {
 					args = append(args, a)
 				}
-				b.output(b.op("Gemm", args...), 4, 4)
+				b.output(b.Op("Gemm", args...), 4, 4)
 				return b
 			}
 			before, b := build(), build()
@@ -101,14 +101,14 @@ func TestWithoutC(t *testing.T) {
 				count = r.MatMuls
 			}
 			var nodes []string
-			for _, n := range b.g.Nodes {
+			for _, n := range b.Graph.Nodes {
 				nodes = append(nodes, n.OpType)
 			}
 			if !slices.Equal(nodes, c.nodes) || (count == 1) != (nodes[len(nodes)-1] == "MatMul") {
 				t.Errorf("%d, and the nodes are %v; want %v", count, nodes, c.nodes)
 			}
 			x := reference.NewFloats(c.typ, []int{4, 4}, []float64{1, 2, 3, 4, -1, 0.5, 0, 1, 2, 2, -3, 1, 0, 1, 0.25, -2})
-			want, got := evaluateOne(t, before.m, x), evaluateOne(t, b.m, x)
+			want, got := evaluateOne(t, before.Model, x), evaluateOne(t, b.Model, x)
 			if !slices.Equal(want.F, got.F) {
 				t.Errorf("got %v, want %v", got.F, want.F)
 			}

@@ -88,36 +88,36 @@ func TestNormSites(t *testing.T) {
 		{"slightly wrong epsilon", onnx.Float, normAttributes(1.1e-6, 0), nil, "differs"},
 		{"scale on the wrong side of the cast", onnx.BFloat16, normAttributes(1e-6, 0), nil, ""}, // a rounding less: allowed
 		{"no root", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
-			return b.op("Mul", b.op("Div", x, mean), scale)
+			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
+			return b.Op("Mul", b.Op("Div", x, mean), scale)
 		}, "differs"},
 		{"other axis", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(1), onnx.IntAttr("keepdims", 1))
-			return b.op("Mul", b.op("Div", x, b.op("Sqrt", b.op("Add", mean, b.scalar(onnx.Float, 1e-6)))), scale)
+			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(1), onnx.IntAttr("keepdims", 1))
+			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, 1e-6)))), scale)
 		}, "differs"},
 		{"shift", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.op("Add", b.norm(x, scale, 1e-6), b.scalar(onnx.Float, 1e-3))
+			return b.Op("Add", b.norm(x, scale, 1e-6), b.scalar(onnx.Float, 1e-3))
 		}, "differs"},
 		{"weight not read", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.norm(x, b.weight("other", 16), 1e-6)
 		}, "do not read"},
 		{"second input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
+			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
 		}, `depend on "other"`},
 		{"statistics in half precision", onnx.Float16, normAttributes(1e-6, 1), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
-			return b.op("Mul", b.op("Div", x, b.op("Sqrt", mean)), scale)
+			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
+			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
 		}, "differs"}, // epsilon is missing
 		{"double", onnx.Double, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			mean := b.op("ReduceMean", b.op("Mul", x, x), b.ints(-1), onnx.IntAttr("keepdims", 1))
-			return b.op("Mul", b.op("Div", x, b.op("Sqrt", mean)), scale)
+			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
+			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
 		}, "no kernel"},
 		{"narrow on the way", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			narrow := b.op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
-			return b.norm(b.op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
+			narrow := b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
+			return b.norm(b.Op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
 		}, "differs from the matched nodes on normal inputs: "}, // the same without roundings
 		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.op("Add", b.norm(x, scale, 1e-6), b.op("RandomNormalLike", x))
+			return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 		}, "random"},
 		{"missing attribute", onnx.Float, normAttributes(1e-6, 0)[:2], nil, "scale_after_cast"},
 	}
@@ -131,7 +131,7 @@ func TestNormSites(t *testing.T) {
 			}
 			y := build(b, x, scale)
 			b.output(y, "batch", "seq", 16)
-			s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
+			s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
 				Outputs: []*onnx.Value{y}, Attributes: c.attrs})
 			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 				t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
@@ -162,13 +162,13 @@ func TestGLUSites(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBuilder(t, 20, onnx.Float)
 			gate, up := b.input("gate", "batch", 16), b.input("up", c.up...)
-			y := b.op("Mul", up, b.op("Mul", b.op("Sigmoid", gate), gate))
+			y := b.Op("Mul", up, b.Op("Mul", b.Op("Sigmoid", gate), gate))
 			b.output(y, "batch", 16)
 			match := &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y}, Attributes: c.attrs}
 			if c.attrs == nil {
 				match.Op = "NoSuchOp"
 			}
-			s := judgeOne(t, b.m, match)
+			s := judgeOne(t, b.Model, match)
 			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 				t.Errorf("%s: %s, want a reason with %q", s.Status, s.Reason, c.reason)
 			}
@@ -180,12 +180,12 @@ func TestGLUSites(t *testing.T) {
 func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	x := b.input("x", "batch", 16)
-	first := b.op("Gather", b.op("Shape", x), b.ints(0))
-	half := b.op("Cast", first, onnx.IntAttr("to", int64(onnx.Float))) // 2 in the first world, other numbers elsewhere
-	scaled := b.op("Mul", x, b.op("Div", half, b.scalar(onnx.Float, 2)))
-	y := b.op("Mul", b.op("Mul", b.op("Sigmoid", x), x), scaled)
+	first := b.Op("Gather", b.Op("Shape", x), b.Ints(0))
+	half := b.Op("Cast", first, onnx.IntAttr("to", int64(onnx.Float))) // 2 in the first world, other numbers elsewhere
+	scaled := b.Op("Mul", x, b.Op("Div", half, b.scalar(onnx.Float, 2)))
+	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", x), x), scaled)
 	b.output(y, "batch", 16)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x}, Outputs: []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, "differs") {
 		t.Errorf("%s: %s", s.Status, s.Reason)
@@ -195,17 +195,17 @@ func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
 func TestWhatOthersReadStays(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	gate, up := b.input("gate", 2, 16), b.input("up", 2, 16)
-	sigmoid := b.op("Sigmoid", gate)
-	y := b.op("Mul", b.op("Mul", sigmoid, gate), up)
+	sigmoid := b.Op("Sigmoid", gate)
+	y := b.Op("Mul", b.Op("Mul", sigmoid, gate), up)
 	b.output(y, 2, 16)
-	b.output(b.op("Neg", sigmoid), 2, 16)
-	want := evaluate(t, b.m)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+	b.output(b.Op("Neg", sigmoid), 2, 16)
+	want := evaluate(t, b.Model)
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
-	if ops := countOps(b.m); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
+	if ops := countOps(b.Model); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
 	}
-	got := evaluate(t, b.m)
+	got := evaluate(t, b.Model)
 	for name := range want {
 		if d, _ := distance(want[name].F, got[name].F); d > 1e-6 {
 			t.Errorf("%s differs by %g", name, d)
@@ -217,13 +217,13 @@ func TestWhatOthersReadStays(t *testing.T) {
 func TestInputsComputedTwice(t *testing.T) {
 	b := newBuilder(t, 17, onnx.Float)
 	x, up := b.input("x", 2, 16), b.input("up", 2, 16)
-	twice := func() *onnx.Value { return b.op("Mul", x, b.scalar(onnx.Float, 3)) }
+	twice := func() *onnx.Value { return b.Op("Mul", x, b.scalar(onnx.Float, 3)) }
 	gate, again := twice(), twice()
-	y := b.op("Mul", b.op("Mul", b.op("Sigmoid", again), gate), up)
+	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", again), gate), up)
 	b.output(y, 2, 16)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
-	if ops := countOps(b.m); s.Status != Fused || ops["Mul"] != 1 {
+	if ops := countOps(b.Model); s.Status != Fused || ops["Mul"] != 1 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
 	}
 }
@@ -231,11 +231,11 @@ func TestInputsComputedTwice(t *testing.T) {
 func TestOutputsThatFeedInputsAreRefused(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	x, residual := b.input("x", 2, 16), b.input("residual", 2, 16)
-	sum := b.op("Add", x, residual)
-	scale := b.op("ReduceMean", sum, b.ints(0), onnx.IntAttr("keepdims", 0))
+	sum := b.Op("Add", x, residual)
+	scale := b.Op("ReduceMean", sum, b.Ints(0), onnx.IntAttr("keepdims", 0))
 	y := b.norm(sum, scale, 1e-6)
 	b.output(y, 2, 16)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
 		Outputs: []*onnx.Value{y, sum}, Attributes: normAttributes(1e-6, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, "depends on one of its outputs") {
 		t.Errorf("%s: %s", s.Status, s.Reason)
@@ -245,17 +245,17 @@ func TestOutputsThatFeedInputsAreRefused(t *testing.T) {
 func TestInputsMadeAfterAnOutput(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	x, residual, w := b.input("x", 2, 16), b.input("residual", 2, 16), b.input("w", 16)
-	sum := b.op("Add", x, residual)
-	b.output(b.op("Neg", sum), 2, 16)
-	scale := b.op("Abs", w)
+	sum := b.Op("Add", x, residual)
+	b.output(b.Op("Neg", sum), 2, 16)
+	scale := b.Op("Abs", w)
 	y := b.norm(sum, scale, 1e-6)
 	b.output(y, 2, 16)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "AddRMSNorm", Inputs: []*onnx.Value{x, residual, scale},
 		Outputs: []*onnx.Value{y, sum}, Attributes: normAttributes(1e-6, 0)})
 	if s.Status != Fused {
 		t.Fatalf("%s: %s", s.Status, s.Reason)
 	}
-	checkOrderOf(t, b.m)
+	checkOrderOf(t, b.Model)
 }
 
 func TestEqualSitesAreCheckedOnce(t *testing.T) {
@@ -331,9 +331,9 @@ func TestKernelCheck(t *testing.T) {
 func TestLargeStaticShapes(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	gate, up := b.input("gate", 1, 512, 4096), b.input("up", 1, 512, 4096)
-	y := b.op("Mul", b.op("Mul", b.op("Sigmoid", gate), gate), up)
+	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", gate), gate), up)
 	b.output(y, 1, 512, 4096)
-	s := judgeOne(t, b.m, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
 	if s.Status != Fused {
 		t.Errorf("%s: %s", s.Status, s.Reason)

@@ -15,24 +15,24 @@ func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	const experts, hidden, inner = 5, 8, 6
 	b := newBuilder(t, 18, onnx.Float)
 	x := b.input("x", "tokens", hidden)
-	logits := b.op("MatMul", x, b.weight("router", hidden, experts))
-	values, ids := b.g.NewValue("values"), b.g.NewValue("ids")
-	b.g.AddNode("TopK", []*onnx.Value{logits, b.ints(2)}, []*onnx.Value{values, ids})
-	others := b.op("Expand", b.constant(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"), b.op("Shape", logits))
-	gates := b.op("Sigmoid", b.op("ScatterElements", others, ids, values, onnx.IntAttr("axis", 1)))
-	gates = b.op("Unsqueeze", b.op("Transpose", gates), b.ints(-1))
-	in := b.op("Unsqueeze", x, b.ints(0))
+	logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
+	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
+	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{values, ids})
+	others := b.Op("Expand", b.constant(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"), b.Op("Shape", logits))
+	gates := b.Op("Sigmoid", b.Op("ScatterElements", others, ids, values, onnx.IntAttr("axis", 1)))
+	gates = b.Op("Unsqueeze", b.Op("Transpose", gates), b.Ints(-1))
+	in := b.Op("Unsqueeze", x, b.Ints(0))
 	if before {
-		in = b.op("Mul", in, gates)
+		in = b.Op("Mul", in, gates)
 	}
-	gate := b.op("MatMul", in, b.weight("gate", experts, hidden, inner))
-	act := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), b.op("MatMul", in, b.weight("up", experts, hidden, inner)))
-	y := b.op("MatMul", act, b.weight("down", experts, inner, hidden))
+	gate := b.Op("MatMul", in, b.weight("gate", experts, hidden, inner))
+	act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", in, b.weight("up", experts, hidden, inner)))
+	y := b.Op("MatMul", act, b.weight("down", experts, inner, hidden))
 	if !before {
-		y = b.op("Mul", y, b.op("Add", gates, b.op("Mul", gates, b.scalar(onnx.Float, spoil))))
+		y = b.Op("Mul", y, b.Op("Add", gates, b.Op("Mul", gates, b.scalar(onnx.Float, spoil))))
 	}
-	b.output(b.op("ReduceSum", y, b.ints(0), onnx.IntAttr("keepdims", 0)), "tokens", hidden)
-	return b.m
+	b.output(b.Op("ReduceSum", y, b.Ints(0), onnx.IntAttr("keepdims", 0)), "tokens", hidden)
+	return b.Model
 }
 
 func TestGates(t *testing.T) {
@@ -82,32 +82,32 @@ func TestCopiedWeights(t *testing.T) {
 		const experts, hidden, inner = 4, 8, 6
 		b := newBuilder(t, 18, onnx.Float)
 		x := b.input("x", "tokens", hidden)
-		values, ids := b.g.NewValue("values"), b.g.NewValue("ids")
-		logits := b.op("MatMul", x, b.weight("router", hidden, experts))
-		b.g.AddNode("TopK", []*onnx.Value{b.op("Softmax", logits, onnx.IntAttr("axis", -1)), b.ints(2)}, []*onnx.Value{values, ids})
+		values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
+		logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
+		b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)}, []*onnx.Value{values, ids})
 		var y *onnx.Value
 		for j := range 2 {
 			if same {
 				b.seed = 7
 			}
 			column := func(v *onnx.Value) *onnx.Value {
-				return b.op("Gather", v, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"), onnx.IntAttr("axis", 1))
+				return b.Op("Gather", v, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"), onnx.IntAttr("axis", 1))
 			}
 			id := column(ids)
-			h := b.op("Relu", b.op("MatMul", b.op("Unsqueeze", x, b.ints(1)), b.op("Gather", b.weight("up", experts, hidden, inner), id)))
-			h = b.op("Squeeze", b.op("MatMul", h, b.op("Gather", b.weight("down", experts, inner, hidden), id)), b.ints(1))
-			h = b.op("Mul", h, b.op("Unsqueeze", column(values), b.ints(1)))
+			h := b.Op("Relu", b.Op("MatMul", b.Op("Unsqueeze", x, b.Ints(1)), b.Op("Gather", b.weight("up", experts, hidden, inner), id)))
+			h = b.Op("Squeeze", b.Op("MatMul", h, b.Op("Gather", b.weight("down", experts, inner, hidden), id)), b.Ints(1))
+			h = b.Op("Mul", h, b.Op("Unsqueeze", column(values), b.Ints(1)))
 			if y == nil {
 				y = h
 			} else {
-				y = b.op("Add", y, h)
+				y = b.Op("Add", y, h)
 			}
 		}
 		b.output(y, "tokens", hidden)
-		if _, err := ApplyDefaultKernels(b.m, Auto, AssumeAvailable()); err != nil {
+		if _, err := ApplyDefaultKernels(b.Model, Auto, AssumeAvailable()); err != nil {
 			t.Fatal(err)
 		}
-		if fused := countOps(b.m)["MoE"] == 1; fused != same {
+		if fused := countOps(b.Model)["MoE"] == 1; fused != same {
 			t.Errorf("copies: %v, fused: %v", same, fused)
 		}
 	}

@@ -5,60 +5,32 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // modelBuilder writes models as exporters do, node by node.
 type modelBuilder struct {
+	*onnxtest.Builder
 	t    *testing.T
-	m    *onnx.Model
-	g    *onnx.Graph
 	typ  onnx.DataType // of weights and inputs
 	seed uint64
 }
 
 func newBuilder(t *testing.T, opset int64, typ onnx.DataType) *modelBuilder {
-	m := onnx.New(8, opset)
-	return &modelBuilder{t: t, m: m, g: m.Graph, typ: typ}
-}
-
-func shapeType(t onnx.DataType, dims ...any) onnx.Type {
-	typ := onnx.Type{DataType: t, HasShape: true}
-	for _, d := range dims {
-		switch d := d.(type) {
-		case int:
-			typ.Dims = append(typ.Dims, onnx.Dim{Value: int64(d)})
-		case string:
-			typ.Dims = append(typ.Dims, onnx.Dim{Value: -1, Param: d})
-		}
-	}
-	return typ
+	b := &modelBuilder{Builder: onnxtest.New(opset), t: t, typ: typ}
+	b.Model.IRVersion = 8
+	return b
 }
 
 func (b *modelBuilder) input(name string, dims ...any) *onnx.Value {
-	return b.g.AddInput(name, shapeType(b.typ, dims...))
+	return b.Input(name, b.typ, dims...)
 }
 
-func (b *modelBuilder) op(opType string, args ...any) *onnx.Value {
-	var inputs []*onnx.Value
-	var attrs []*onnx.Attribute
-	for _, a := range args {
-		switch a := a.(type) {
-		case *onnx.Value:
-			inputs = append(inputs, a)
-		case *onnx.Attribute:
-			attrs = append(attrs, a)
-		}
-	}
-	v := b.g.NewValue(opType + "_out")
-	n := b.g.AddNode(opType, inputs, []*onnx.Value{v}, attrs...)
-	n.Name = "node_" + v.Name
-	return v
-}
-
+// output declares the shape of an output.
 func (b *modelBuilder) output(v *onnx.Value, dims ...any) {
-	v.SetType(shapeType(b.typ, dims...))
-	b.g.AddOutput(v)
+	v.SetType(onnxtest.Type(b.typ, dims...))
+	b.Output(v)
 }
 
 func (b *modelBuilder) scalar(t onnx.DataType, v float64) *onnx.Value {
@@ -70,11 +42,7 @@ func (b *modelBuilder) constant(t *reference.Tensor, name string) *onnx.Value {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return b.g.AddInitializer(c)
-}
-
-func (b *modelBuilder) ints(v ...int64) *onnx.Value {
-	return b.g.AddInitializer(onnx.NewInt64s("ints", v))
+	return b.Constant(c)
 }
 
 func (b *modelBuilder) weight(name string, dims ...int) *onnx.Value {
@@ -95,31 +63,31 @@ func (b *modelBuilder) weight(name string, dims ...int) *onnx.Value {
 func (b *modelBuilder) norm(x, scale *onnx.Value, epsilon float64) *onnx.Value {
 	xf := x
 	if b.typ != onnx.Float {
-		xf = b.op("Cast", x, onnx.IntAttr("to", int64(onnx.Float)))
+		xf = b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.Float)))
 	}
-	mean := b.op("ReduceMean", b.op("Pow", xf, b.scalar(onnx.Float, 2)), b.ints(-1), onnx.IntAttr("keepdims", 1))
-	inverse := b.op("Reciprocal", b.op("Sqrt", b.op("Add", mean, b.scalar(onnx.Float, epsilon))))
-	n := b.op("Mul", xf, inverse)
+	mean := b.Op("ReduceMean", b.Op("Pow", xf, b.scalar(onnx.Float, 2)), b.Ints(-1), onnx.IntAttr("keepdims", 1))
+	inverse := b.Op("Reciprocal", b.Op("Sqrt", b.Op("Add", mean, b.scalar(onnx.Float, epsilon))))
+	n := b.Op("Mul", xf, inverse)
 	if b.typ != onnx.Float {
-		n = b.op("Cast", n, onnx.IntAttr("to", int64(b.typ)))
+		n = b.Op("Cast", n, onnx.IntAttr("to", int64(b.typ)))
 	}
-	return b.op("Mul", scale, n)
+	return b.Op("Mul", scale, n)
 }
 
 // mlp writes a SwiGLU MLP.
 func (b *modelBuilder) mlp(x *onnx.Value, hidden, wide int) *onnx.Value {
-	gate := b.op("MatMul", x, b.weight("gate_proj", hidden, wide))
-	up := b.op("MatMul", x, b.weight("up_proj", hidden, wide))
-	act := b.op("Mul", gate, b.op("Sigmoid", gate))
-	return b.op("MatMul", b.op("Mul", act, up), b.weight("down_proj", wide, hidden))
+	gate := b.Op("MatMul", x, b.weight("gate_proj", hidden, wide))
+	up := b.Op("MatMul", x, b.weight("up_proj", hidden, wide))
+	act := b.Op("Mul", gate, b.Op("Sigmoid", gate))
+	return b.Op("MatMul", b.Op("Mul", act, up), b.weight("down_proj", wide, hidden))
 }
 
 // rope writes a half rotation with constant bounds.
 func (b *modelBuilder) rope(x, cos, sin *onnx.Value, d int64) *onnx.Value {
-	lower := b.op("Slice", x, b.ints(0), b.ints(d/2), b.ints(-1), b.ints(1))
-	upper := b.op("Slice", x, b.ints(d/2), b.ints(1<<62), b.ints(-1), b.ints(1))
-	rotated := b.op("Concat", b.op("Neg", upper), lower, onnx.IntAttr("axis", -1))
-	return b.op("Add", b.op("Mul", x, cos), b.op("Mul", rotated, sin))
+	lower := b.Op("Slice", x, b.Ints(0), b.Ints(d/2), b.Ints(-1), b.Ints(1))
+	upper := b.Op("Slice", x, b.Ints(d/2), b.Ints(1<<62), b.Ints(-1), b.Ints(1))
+	rotated := b.Op("Concat", b.Op("Neg", upper), lower, onnx.IntAttr("axis", -1))
+	return b.Op("Add", b.Op("Mul", x, cos), b.Op("Mul", rotated, sin))
 }
 
 // block is a model of two residual blocks: five norms, three of them after an addition, two MLPs and a rotation.
@@ -130,13 +98,13 @@ func block(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	h := x
 	for range 2 {
 		n := b.norm(h, b.weight("norm_weight", 16), 1e-6)
-		h = b.op("Add", h, b.mlp(n, 16, 24))
+		h = b.Op("Add", h, b.mlp(n, 16, 24))
 	}
 	last := b.norm(h, b.weight("final_weight", 16), 1e-6)
 	b.output(last, "batch", "seq", 16)
-	heads := b.op("Transpose", b.op("Reshape", last, b.ints(0, 0, 2, 8)), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	heads := b.Op("Transpose", b.Op("Reshape", last, b.Ints(0, 0, 2, 8)), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 	b.output(b.rope(heads, cos, sin, 8), "batch", 2, "seq", 8)
-	return b.m
+	return b.Model
 }
 
 // evaluate runs a model on seeded inputs, symbolic dimensions being 2, 3, ….

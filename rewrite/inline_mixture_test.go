@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 // TestInlineExperts: of the functions that call none, those are inlined that choose, or that multiply between a choice and the sum.
@@ -39,7 +40,7 @@ func TestInlineExperts(t *testing.T) {
 		return out
 	}
 	g := m.Graph
-	x := g.AddInput("x", shapeType(onnx.Float, "n", 4))
+	x := g.AddInput("x", onnxtest.Type(onnx.Float, "n", 4))
 	w := g.AddInitializer(onnx.NewFloat32s("w", []int64{4, 4}, make([]float32, 16)))
 	k := g.AddInitializer(onnx.NewInt64s("k", []int64{2}))
 	x = call(g, "local", "Attention", 1, x, w)[0]

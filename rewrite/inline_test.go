@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 // caller adds a function of domain local to the model that calls the given ones, DOMAIN.NAME, one after the other.
@@ -55,7 +56,7 @@ func TestInlineModes(t *testing.T) {
 		caller(m, "Uncalled", "local.Leaf")
 		caller(m, "Known").Domain = "com.microsoft"
 		caller(m, "Fused").Domain = "mojo"
-		v := m.Graph.AddInput("x", shapeType(onnx.Float, "n", 4))
+		v := m.Graph.AddInput("x", onnxtest.Type(onnx.Float, "n", 4))
 		for _, c := range []string{"Outer", "Inner", "Leaf", "OverFused"} {
 			v = callTo(m.Graph, "local."+c, v)
 		}
@@ -132,7 +133,7 @@ func TestInlineKnownBranches(t *testing.T) {
 			t.Fatal(err)
 		}
 		caller(m, "Outer", "local.Inner")
-		y := callTo(m.Graph, "local.Outer", m.Graph.AddInput("x", shapeType(onnx.Float, "n", 4)))
+		y := callTo(m.Graph, "local.Outer", m.Graph.AddInput("x", onnxtest.Type(onnx.Float, "n", 4)))
 		m.Graph.AddOutput(y)
 		r := planned(t, m, WithInline(InlineAuto)).Report
 		var ops []string

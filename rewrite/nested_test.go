@@ -23,10 +23,10 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 		oneNode(whole, 20)
 		whole.Nodes = []*onnx.Node{whole.Root}
 		find := patterns.Builtin().Select(func(p *patterns.Pattern) bool { return p.Name == "ClampedSwiGLU" }).Find
-		r := apply(t, m.m, func(c *config) {
+		r := apply(t, m.Model, func(c *config) {
 			c.find = func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
 				found, misses := find(g, facts)
-				if g == m.g {
+				if g == m.Graph {
 					found = append(found, whole)
 				}
 				return found, misses
@@ -38,7 +38,7 @@ func TestSitesWithinReplacedGraphs(t *testing.T) {
 				units++
 			}
 		}
-		n := countOps(m.m)
+		n := countOps(m.Model)
 		switch {
 		case right && (units != 0 || n["MoE"] != 1 || n["Loop"] != 0):
 			t.Errorf("%d units beside the whole, %v", units, n)
@@ -56,11 +56,11 @@ func TestSecondLook(t *testing.T) {
 	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != experts })}, 0, 1}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		m.clamped = true
-		w, ids := m.topK(m.op("Softmax", m.op("MatMul", m.x, m.weight("gate", m.hidden, m.experts)), onnx.IntAttr("axis", -1)), int64(m.chosen))
+		w, ids := m.topK(m.Op("Softmax", m.Op("MatMul", m.x, m.weight("gate", m.hidden, m.experts)), onnx.IntAttr("axis", -1)), int64(m.chosen))
 		m.weights, m.ids = w, ids
 		m.output(m.gathered(""), "tokens", m.hidden)
-		r := apply(t, m.m, c.options...)
-		if n := countOps(m.m); n["MoE"] != c.experts || n["GLU"] != c.units {
+		r := apply(t, m.Model, c.options...)
+		if n := countOps(m.Model); n["MoE"] != c.experts || n["GLU"] != c.units {
 			t.Errorf("%d and %d wanted: %v, %+v", c.experts, c.units, n, r.Sites)
 		}
 	}
@@ -76,10 +76,10 @@ func TestReplacedLoopsThatOthersRead(t *testing.T) {
 	if s.Status != Fused {
 		t.Fatalf("%s: %s", s.Status, s.Reason)
 	}
-	if n := countOps(m.m); n["MoE"] != 1 || n["Loop"] != 1 {
+	if n := countOps(m.Model); n["MoE"] != 1 || n["Loop"] != 1 {
 		t.Errorf("%v", n)
 	}
-	checkRuns(t, m.m)
+	checkRuns(t, m.Model)
 }
 
 // TestUncheckedDependency: a subgraph that reads what is no input of the op makes the match depend on it.
@@ -90,7 +90,7 @@ func TestUncheckedDependency(t *testing.T) {
 	m.weights = other
 	y := m.looped()
 	m.weights = weights
-	y = m.op("Add", y, m.op("Mul", m.op("ReduceSum", m.weights, m.ints(1), onnx.IntAttr("keepdims", 1)), m.scalar(onnx.Float, 0)))
+	y = m.Op("Add", y, m.Op("Mul", m.Op("ReduceSum", m.weights, m.Ints(1), onnx.IntAttr("keepdims", 1)), m.scalar(onnx.Float, 0)))
 	if s := m.judge(y, "silu"); s.Status != Refused || !strings.Contains(s.Reason, `depend on "other"`) {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}

@@ -14,10 +14,10 @@ func attention(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	for i, name := range []string{"q", "k"} {
 		heads := 3 - i
 		n := b.norm(b.input(name, "batch", "seq", heads, 8), b.weight(name+"_norm", 8), 1e-6)
-		moved := b.op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		moved := b.Op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		b.output(b.rope(moved, cos, sin, 8), "batch", heads, "seq", 8)
 	}
-	return b.m
+	return b.Model
 }
 
 // checkAttention compares the ops of the model and its outputs.

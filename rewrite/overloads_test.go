@@ -15,13 +15,13 @@ func TestVariants(t *testing.T) {
 		b := newBuilder(t, 20, onnx.Float)
 		x, up := b.input("x", "batch", 8), b.input("up", "batch", 8)
 		for _, name := range activations {
-			a := b.op(name, x)
+			a := b.Op(name, x)
 			if name == "Sigmoid" {
-				a = b.op("Mul", x, a)
+				a = b.Op("Mul", x, a)
 			}
-			b.output(b.op("Mul", a, up), "batch", 8)
+			b.output(b.Op("Mul", a, up), "batch", 8)
 		}
-		r := apply(t, b.m)
+		r := apply(t, b.Model)
 		if r.Fused() != len(activations) {
 			t.Fatalf("%+v", r.Sites)
 		}

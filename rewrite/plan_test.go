@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
 func ids(sites []SiteReport, status string) (list []string) {
@@ -67,8 +68,8 @@ func TestSiteIDsOfNestedGraphs(t *testing.T) {
 	f := onnx.NewFunction("local", "Gated", "", 20)
 	f.Body.AddOutput(fill(f.Body, f.Body.AddInput("x", onnx.Type{})))
 	m.Functions = append(m.Functions, f)
-	x := m.Graph.AddInput("x", shapeType(onnx.Float, "n", 8))
-	cond := m.Graph.AddInput("cond", shapeType(onnx.Bool))
+	x := m.Graph.AddInput("x", onnxtest.Type(onnx.Float, "n", 8))
+	cond := m.Graph.AddInput("cond", onnxtest.Type(onnx.Bool))
 	then := m.Graph.NewSubgraph("then")
 	then.AddOutput(fill(then, x))
 	chosen := m.Graph.NewValue("chosen")

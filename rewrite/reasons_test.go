@@ -26,10 +26,10 @@ func TestReasonsOfRefusals(t *testing.T) {
 		{"types", onnx.Double, normAttributes(1e-6, 0), right, "", reason.Types, "op", "float32, float16"},
 		{"attributes", onnx.Float, normAttributes(1e-6, 0)[:2], right, "", reason.Signature, "op", ""},
 		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
+			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
 		}, "", reason.Depends, "", "no input of the op"},
 		{"random numbers", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.op("Add", b.norm(x, scale, 1e-6), b.op("RandomNormalLike", x))
+			return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 		}, "", reason.Random, "", "model.eval()"},
 		{"another function", onnx.Float, normAttributes(1e-5, 0), right, "", reason.Differs, "inputs", "hard inputs"},
 	} {
@@ -42,7 +42,7 @@ func TestReasonsOfRefusals(t *testing.T) {
 			if c.problem != "" {
 				match.Problem = reasonText(c.problem)
 			}
-			s := judgeOne(t, b.m, match)
+			s := judgeOne(t, b.Model, match)
 			if s.Status != Refused || s.Code != c.code || c.figure != "" && s.Figures[c.figure] == nil {
 				t.Errorf("%s (%s, %v): %s; want %s with %q", s.Status, s.Code, s.Figures, s.Reason, c.code, c.figure)
 			}

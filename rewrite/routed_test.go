@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -25,7 +26,7 @@ func newMoE(t *testing.T, typ onnx.DataType, experts, chosen, hidden, inner int)
 	m := &moeBuilder{modelBuilder: b, experts: experts, chosen: chosen, hidden: hidden, inner: inner}
 	m.x = b.input("x", "tokens", hidden)
 	m.weights = b.input("weights", "tokens", chosen)
-	m.ids = b.g.AddInput("ids", shapeType(onnx.Int64, "tokens", chosen))
+	m.ids = b.Input("ids", onnx.Int64, "tokens", chosen)
 	m.gateUp = b.weight("gate_up", experts, 2*inner, hidden)
 	m.down = b.weight("down", experts, hidden, inner)
 	return m
@@ -34,11 +35,11 @@ func newMoE(t *testing.T, typ onnx.DataType, experts, chosen, hidden, inner int)
 // unit writes silu(gate)*up, or the clamped one of gpt-oss.
 func (m *moeBuilder) unit(b *modelBuilder, gate, up *onnx.Value) *onnx.Value {
 	if !m.clamped {
-		return b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up)
+		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
 	}
 	number := func(x float64) *onnx.Value { return m.scalar(m.typ, x) }
-	gate, up = b.op("Min", gate, number(7)), b.op("Clip", up, number(-7), number(7))
-	return b.op("Mul", b.op("Add", up, number(1)), b.op("Mul", gate, b.op("Sigmoid", b.op("Mul", gate, number(1.702)))))
+	gate, up = b.Op("Min", gate, number(7)), b.Op("Clip", up, number(-7), number(7))
+	return b.Op("Mul", b.Op("Add", up, number(1)), b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, number(1.702)))))
 }
 
 func (m *moeBuilder) attributes(activation string) []*onnx.Attribute {
@@ -53,28 +54,28 @@ func (m *moeBuilder) attributes(activation string) []*onnx.Attribute {
 // gathered writes the experts as they are exported with the weights gathered for each token.
 func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 	k, h := int64(m.chosen), int64(m.hidden)
-	flat := m.op("Reshape", m.ids, m.ints(-1))
-	rows := m.op("Reshape", m.op("Expand", m.op("Unsqueeze", m.x, m.ints(1)), m.ints(1, k, 1)), m.ints(-1, h, 1))
+	flat := m.Op("Reshape", m.ids, m.Ints(-1))
+	rows := m.Op("Reshape", m.Op("Expand", m.Op("Unsqueeze", m.x, m.Ints(1)), m.Ints(1, k, 1)), m.Ints(-1, h, 1))
 	first := flat
 	if spoil == "first expert" {
-		first = m.op("Mul", flat, m.ints(0))
+		first = m.Op("Mul", flat, m.Ints(0))
 	}
-	y := m.op("Squeeze", m.op("MatMul", m.op("Gather", m.gateUp, first, onnx.IntAttr("axis", 0)), rows), m.ints(-1))
-	gate := m.op("Slice", y, m.ints(0), m.ints(int64(m.inner)), m.ints(1))
-	up := m.op("Slice", y, m.ints(int64(m.inner)), m.ints(1<<40), m.ints(1))
+	y := m.Op("Squeeze", m.Op("MatMul", m.Op("Gather", m.gateUp, first, onnx.IntAttr("axis", 0)), rows), m.Ints(-1))
+	gate := m.Op("Slice", y, m.Ints(0), m.Ints(int64(m.inner)), m.Ints(1))
+	up := m.Op("Slice", y, m.Ints(int64(m.inner)), m.Ints(1<<40), m.Ints(1))
 	if spoil == "swapped" {
 		gate, up = up, gate
 	}
 	act := m.unit(m.modelBuilder, gate, up)
-	out := m.op("Squeeze", m.op("MatMul", m.op("Gather", m.down, flat, onnx.IntAttr("axis", 0)), m.op("Unsqueeze", act, m.ints(-1))), m.ints(-1))
-	w := m.op("Reshape", m.weights, m.ints(-1, 1))
+	out := m.Op("Squeeze", m.Op("MatMul", m.Op("Gather", m.down, flat, onnx.IntAttr("axis", 0)), m.Op("Unsqueeze", act, m.Ints(-1))), m.Ints(-1))
+	w := m.Op("Reshape", m.weights, m.Ints(-1, 1))
 	if spoil == "squared weights" {
-		w = m.op("Mul", w, w)
+		w = m.Op("Mul", w, w)
 	}
 	if spoil == "times the tokens" { // which a run on tokens of ones does not show
-		out = m.op("Mul", out, m.op("Squeeze", rows, m.ints(-1)))
+		out = m.Op("Mul", out, m.Op("Squeeze", rows, m.Ints(-1)))
 	}
-	return m.op("ReduceSum", m.op("Reshape", m.op("Mul", out, w), m.ints(-1, k, h)), m.ints(1), onnx.IntAttr("keepdims", 0))
+	return m.Op("ReduceSum", m.Op("Reshape", m.Op("Mul", out, w), m.Ints(-1, k, h)), m.Ints(1), onnx.IntAttr("keepdims", 0))
 }
 
 func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
@@ -87,7 +88,7 @@ func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
 func (m *moeBuilder) judge(y *onnx.Value, activation string, options ...Option) SiteReport {
 	m.t.Helper()
 	m.output(y, "tokens", m.hidden)
-	return judgeOne(m.t, m.m, m.match(y, activation), options...)
+	return judgeOne(m.t, m.Model, m.match(y, activation), options...)
 }
 
 func TestGatheredExperts(t *testing.T) {
@@ -115,7 +116,7 @@ func TestGatheredExperts(t *testing.T) {
 				match.Attributes[2] = onnx.FloatAttr("limit", 6.99)
 			}
 			m.output(y, "tokens", m.hidden)
-			s := judgeOne(t, m.m, match)
+			s := judgeOne(t, m.Model, match)
 			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 				t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
 			}
@@ -129,55 +130,55 @@ func TestGatheredExperts(t *testing.T) {
 // expert writes what one expert makes of rows of tokens, in the graph of b.
 func (m *moeBuilder) expert(b *modelBuilder, rows, e *onnx.Value) *onnx.Value {
 	pick := func(w *onnx.Value) *onnx.Value {
-		return b.op("Transpose", b.op("Gather", w, e, onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
+		return b.Op("Transpose", b.Op("Gather", w, e, onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
 	}
-	y := b.op("MatMul", rows, pick(m.gateUp))
-	gate := b.op("Slice", y, m.ints(0), m.ints(int64(m.inner)), m.ints(-1))
-	up := b.op("Slice", y, m.ints(int64(m.inner)), m.ints(1<<40), m.ints(-1))
-	return b.op("MatMul", m.unit(b, gate, up), pick(m.down))
+	y := b.Op("MatMul", rows, pick(m.gateUp))
+	gate := b.Op("Slice", y, m.Ints(0), m.Ints(int64(m.inner)), m.Ints(-1))
+	up := b.Op("Slice", y, m.Ints(int64(m.inner)), m.Ints(1<<40), m.Ints(-1))
+	return b.Op("MatMul", m.unit(b, gate, up), pick(m.down))
 }
 
 // looped writes the experts as a Loop over all of them: each adds what it makes of all tokens, by the weights they have for it.
 func (m *moeBuilder) looped() *onnx.Value {
-	body := m.g.NewSubgraph("body")
-	b := &modelBuilder{t: m.t, m: m.m, g: body, typ: m.typ}
-	e := body.AddInput("e", shapeType(onnx.Int64))
-	cond := body.AddInput("cond", shapeType(onnx.Bool))
-	sum := body.AddInput("sum", shapeType(m.typ, "tokens", m.hidden))
-	mine := b.op("Where", b.op("Equal", m.ids, e), m.weights, m.scalar(m.typ, 0))
-	share := b.op("ReduceSum", mine, m.ints(1), onnx.IntAttr("keepdims", 1))
-	body.AddOutput(b.op("Identity", cond))
-	body.AddOutput(b.op("Add", sum, b.op("Mul", m.expert(b, m.x, e), share)))
-	zero := m.op("Mul", m.x, m.scalar(m.typ, 0))
-	y := m.g.NewValue("y")
-	trips := m.g.AddInitializer(onnx.NewInt64s("trips", []int64{int64(m.experts)}))
-	m.g.AddNode("Loop", []*onnx.Value{m.op("Squeeze", trips), nil, zero}, []*onnx.Value{y}, onnx.GraphAttr("body", body)).Name = "loop"
-	return m.op("Identity", y)
+	body := m.Graph.NewSubgraph("body")
+	b := &modelBuilder{t: m.t, Builder: &onnxtest.Builder{Model: m.Model, Graph: body}, typ: m.typ}
+	e := body.AddInput("e", onnxtest.Type(onnx.Int64))
+	cond := body.AddInput("cond", onnxtest.Type(onnx.Bool))
+	sum := body.AddInput("sum", onnxtest.Type(m.typ, "tokens", m.hidden))
+	mine := b.Op("Where", b.Op("Equal", m.ids, e), m.weights, m.scalar(m.typ, 0))
+	share := b.Op("ReduceSum", mine, m.Ints(1), onnx.IntAttr("keepdims", 1))
+	body.AddOutput(b.Op("Identity", cond))
+	body.AddOutput(b.Op("Add", sum, b.Op("Mul", m.expert(b, m.x, e), share)))
+	zero := m.Op("Mul", m.x, m.scalar(m.typ, 0))
+	y := m.Graph.NewValue("y")
+	trips := m.Graph.AddInitializer(onnx.NewInt64s("trips", []int64{int64(m.experts)}))
+	m.Graph.AddNode("Loop", []*onnx.Value{m.Op("Squeeze", trips), nil, zero}, []*onnx.Value{y}, onnx.GraphAttr("body", body)).Name = "loop"
+	return m.Op("Identity", y)
 }
 
 // unrolled writes the experts as a traced loop over those that tokens went to, of which there were hit.
 func (m *moeBuilder) unrolled(hit int) *onnx.Value {
-	depth := m.ints(int64(m.experts))
-	values := m.ints(0, 1)
-	mask := m.op("Transpose", m.op("OneHot", m.ids, depth, values, onnx.IntAttr("axis", -1)), onnx.IntsAttr("perm", []int64{2, 1, 0})) // [E, k, T]
-	picked := m.op("Greater", m.op("ReduceSum", mask, m.ints(1, 2), onnx.IntAttr("keepdims", 0)), m.ints(0))
-	found := m.op("Transpose", m.op("NonZero", picked), onnx.IntsAttr("perm", []int64{1, 0})) // [hits, 1]
+	depth := m.Ints(int64(m.experts))
+	values := m.Ints(0, 1)
+	mask := m.Op("Transpose", m.Op("OneHot", m.ids, depth, values, onnx.IntAttr("axis", -1)), onnx.IntsAttr("perm", []int64{2, 1, 0})) // [E, k, T]
+	picked := m.Op("Greater", m.Op("ReduceSum", mask, m.Ints(1, 2), onnx.IntAttr("keepdims", 0)), m.Ints(0))
+	found := m.Op("Transpose", m.Op("NonZero", picked), onnx.IntsAttr("perm", []int64{1, 0})) // [hits, 1]
 	parts := make([]*onnx.Value, hit)
 	sizes := make([]int64, hit)
 	for i := range parts {
-		parts[i], sizes[i] = m.g.NewValue("expert"), 1
+		parts[i], sizes[i] = m.Graph.NewValue("expert"), 1
 	}
-	m.g.AddNode("Split", []*onnx.Value{found, m.ints(sizes...)}, parts, onnx.IntAttr("axis", 0)).Name = "split"
-	y := m.op("Mul", m.x, m.scalar(m.typ, 0))
+	m.Graph.AddNode("Split", []*onnx.Value{found, m.Ints(sizes...)}, parts, onnx.IntAttr("axis", 0)).Name = "split"
+	y := m.Op("Mul", m.x, m.scalar(m.typ, 0))
 	for _, p := range parts {
-		e := m.op("Squeeze", p, m.ints(0, 1))
-		at := m.op("NonZero", m.op("Gather", mask, e, onnx.IntAttr("axis", 0))) // places among the chosen, tokens
-		token := m.op("Gather", at, m.ints(1), onnx.IntAttr("axis", 0))
-		token = m.op("Squeeze", token, m.ints(0))
-		out := m.expert(m.modelBuilder, m.op("Gather", m.x, token, onnx.IntAttr("axis", 0)), e)
-		pairs := m.op("Transpose", m.op("Gather", at, m.ints(1, 0), onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
-		w := m.op("Unsqueeze", m.op("GatherND", m.weights, pairs), m.ints(-1))
-		y = m.op("ScatterND", y, m.op("Unsqueeze", token, m.ints(-1)), m.op("Mul", out, w), onnx.StringAttr("reduction", "add"))
+		e := m.Op("Squeeze", p, m.Ints(0, 1))
+		at := m.Op("NonZero", m.Op("Gather", mask, e, onnx.IntAttr("axis", 0))) // places among the chosen, tokens
+		token := m.Op("Gather", at, m.Ints(1), onnx.IntAttr("axis", 0))
+		token = m.Op("Squeeze", token, m.Ints(0))
+		out := m.expert(m.modelBuilder, m.Op("Gather", m.x, token, onnx.IntAttr("axis", 0)), e)
+		pairs := m.Op("Transpose", m.Op("Gather", at, m.Ints(1, 0), onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
+		w := m.Op("Unsqueeze", m.Op("GatherND", m.weights, pairs), m.Ints(-1))
+		y = m.Op("ScatterND", y, m.Op("Unsqueeze", token, m.Ints(-1)), m.Op("Mul", out, w), onnx.StringAttr("reduction", "add"))
 	}
 	return y
 }
@@ -188,10 +189,10 @@ func TestLoopedExperts(t *testing.T) {
 	if s.Status != Fused || s.Check.Repairs != "" {
 		t.Fatalf("%s: %s", s.Status, s.Reason)
 	}
-	if n := countOps(m.m); n["MoE"] != 1 || n["Loop"] != 0 || n["MatMul"] != 0 || n["Mul"] != 0 {
+	if n := countOps(m.Model); n["MoE"] != 1 || n["Loop"] != 0 || n["MatMul"] != 0 || n["Mul"] != 0 {
 		t.Errorf("left: %v", n)
 	}
-	checkRuns(t, m.m)
+	checkRuns(t, m.Model)
 
 	m = newMoE(t, onnx.Float, 5, 2, 8, 6)
 	if s := m.judge(m.looped(), "gelu"); s.Status != Refused || !strings.Contains(s.Reason, "differs") {
@@ -233,7 +234,7 @@ func TestTracedExperts(t *testing.T) {
 			t.Errorf("repairs: %q", s.Check.Repairs)
 		}
 		if hit < 5 {
-			checkRuns(t, m.m) // on four experts
+			checkRuns(t, m.Model) // on four experts
 		}
 	}
 	m := newMoE(t, onnx.Float, 5, 2, 8, 6)
@@ -287,7 +288,7 @@ func TestGreatExperts(t *testing.T) {
 			return []*onnx.Tensor{y}, err
 		}
 		if spoil == "last expert" { // stands for the one before it
-			m.ids = m.op("Min", m.ids, m.ints(int64(m.experts-2)))
+			m.ids = m.Op("Min", m.ids, m.Ints(int64(m.experts-2)))
 		}
 		y := m.gathered("")
 		if spoil == "last expert" {
@@ -317,10 +318,10 @@ func TestCapacity(t *testing.T) {
 	}{{40, "differs from the matched nodes on normal inputs of 42 tokens on 2 of 5 experts"}, {2, "differs"}, {10000, "is compared with 10000"}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		weights := m.weights
-		oneHot := m.op("OneHot", m.ids, m.ints(5), m.ints(0, 1), onnx.IntAttr("axis", -1))
-		place := m.op("CumSum", m.op("ReduceSum", oneHot, m.ints(1), onnx.IntAttr("keepdims", 0)), m.op("Squeeze", m.ints(0)))
-		keep := m.op("LessOrEqual", m.op("GatherElements", place, m.ids, onnx.IntAttr("axis", 1)), m.ints(c.capacity))
-		m.weights = m.op("Where", keep, weights, m.scalar(onnx.Float, 0))
+		oneHot := m.Op("OneHot", m.ids, m.Ints(5), m.Ints(0, 1), onnx.IntAttr("axis", -1))
+		place := m.Op("CumSum", m.Op("ReduceSum", oneHot, m.Ints(1), onnx.IntAttr("keepdims", 0)), m.Op("Squeeze", m.Ints(0)))
+		keep := m.Op("LessOrEqual", m.Op("GatherElements", place, m.ids, onnx.IntAttr("axis", 1)), m.Ints(c.capacity))
+		m.weights = m.Op("Where", keep, weights, m.scalar(onnx.Float, 0))
 		y := m.gathered("")
 		m.weights = weights
 		s := m.judge(y, "silu")
@@ -335,16 +336,16 @@ func TestExpertsForSeveralTokens(t *testing.T) {
 	for _, least := range []int64{1, 2, 3} {
 		m := newMoE(t, onnx.Float, 4, 2, 8, 6)
 		m.x, m.weights = m.input("six", 6, 8), m.input("weights_of_six", 6, 2)
-		m.ids = m.g.AddInput("ids_of_six", shapeType(onnx.Int64, 6, 2))
+		m.ids = m.Input("ids_of_six", onnx.Int64, 6, 2)
 		weights := m.weights
-		first := m.op("Cast", m.op("Equal", m.ids, m.ints(1)), onnx.IntAttr("to", int64(onnx.Int64)))
-		few := m.op("Less", m.op("ReduceSum", first, onnx.IntAttr("keepdims", 1)), m.ints(least))
-		off := m.op("And", few, m.op("Equal", m.ids, m.ints(1)))
-		m.weights = m.op("Where", off, m.scalar(onnx.Float, 0), weights)
+		first := m.Op("Cast", m.Op("Equal", m.ids, m.Ints(1)), onnx.IntAttr("to", int64(onnx.Int64)))
+		few := m.Op("Less", m.Op("ReduceSum", first, onnx.IntAttr("keepdims", 1)), m.Ints(least))
+		off := m.Op("And", few, m.Op("Equal", m.ids, m.Ints(1)))
+		m.weights = m.Op("Where", off, m.scalar(onnx.Float, 0), weights)
 		y := m.gathered("")
 		m.weights = weights
 		m.output(y, 6, m.hidden)
-		s := judgeOne(t, m.m, m.match(y, "silu"))
+		s := judgeOne(t, m.Model, m.match(y, "silu"))
 		if (s.Status == Fused) != (least == 1) {
 			t.Errorf("for %d tokens or more: %s: %s", least, s.Status, s.Reason)
 		}
@@ -356,11 +357,11 @@ func TestTokensBeforeAnAxis(t *testing.T) {
 	m := newMoE(t, onnx.Float, 4, 2, 8, 6)
 	m.x = m.input("column", "tokens", 1, m.hidden)
 	rows := m.x
-	m.x = m.op("Squeeze", m.op("Expand", m.x, m.ints(1, 1, 1)), m.ints(1)) // of [1, n, hidden] there is nothing to squeeze
-	y := m.op("Unsqueeze", m.gathered(""), m.ints(1))
+	m.x = m.Op("Squeeze", m.Op("Expand", m.x, m.Ints(1, 1, 1)), m.Ints(1)) // of [1, n, hidden] there is nothing to squeeze
+	y := m.Op("Unsqueeze", m.gathered(""), m.Ints(1))
 	m.x = rows
 	m.output(y, "tokens", 1, m.hidden)
-	if s := judgeOne(t, m.m, m.match(y, "silu")); s.Status != Fused || s.Check.Repairs != "" {
+	if s := judgeOne(t, m.Model, m.match(y, "silu")); s.Status != Fused || s.Check.Repairs != "" {
 		t.Errorf("%s: %s %+v", s.Status, s.Reason, s.Check)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
@@ -16,30 +17,30 @@ func routerAttributes(k int64, score, order string, renormalize int64, scale flo
 
 // topK adds a TopK over the last axis.
 func (b *modelBuilder) topK(x *onnx.Value, k int64) (values, indices *onnx.Value) {
-	values, indices = b.g.NewValue("values"), b.g.NewValue("indices")
-	b.g.AddNode("TopK", []*onnx.Value{x, b.ints(k)}, []*onnx.Value{values, indices}, onnx.IntAttr("axis", -1)).Name = "topk"
+	values, indices = b.Graph.NewValue("values"), b.Graph.NewValue("indices")
+	b.Graph.AddNode("TopK", []*onnx.Value{x, b.Ints(k)}, []*onnx.Value{values, indices}, onnx.IntAttr("axis", -1)).Name = "topk"
 	return values, indices
 }
 
 func (b *modelBuilder) share(w *onnx.Value) *onnx.Value {
-	return b.op("Div", w, b.op("ReduceSum", w, b.ints(-1), onnx.IntAttr("keepdims", 1)))
+	return b.Op("Div", w, b.Op("ReduceSum", w, b.Ints(-1), onnx.IntAttr("keepdims", 1)))
 }
 
 func TestRouterSites(t *testing.T) {
 	axis := onnx.IntAttr("axis", -1)
 	type build func(b *modelBuilder, logits, bias *onnx.Value) (weights, ids *onnx.Value)
 	mixtral := func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-		w, ids := b.topK(b.op("Softmax", logits, axis), 3)
+		w, ids := b.topK(b.Op("Softmax", logits, axis), 3)
 		return b.share(w), ids
 	}
 	after := func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
 		w, ids := b.topK(logits, 3)
-		return b.op("Softmax", w, axis), ids
+		return b.Op("Softmax", w, axis), ids
 	}
 	biased := func(b *modelBuilder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
-		s := b.op("Sigmoid", logits)
-		_, ids := b.topK(b.op("Add", s, bias), 3)
-		return b.share(b.op("GatherElements", s, ids, axis)), ids
+		s := b.Op("Sigmoid", logits)
+		_, ids := b.topK(b.Op("Add", s, bias), 3)
+		return b.share(b.Op("GatherElements", s, ids, axis)), ids
 	}
 	for _, c := range []struct {
 		name   string
@@ -57,20 +58,20 @@ func TestRouterSites(t *testing.T) {
 		{"sigmoid", mixtral, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
 		{"deepseek", biased, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, ""},
 		{"the bias in the weights", func(b *modelBuilder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
-			w, ids := b.topK(b.op("Add", b.op("Sigmoid", logits), bias), 3)
+			w, ids := b.topK(b.Op("Add", b.Op("Sigmoid", logits), bias), 3)
 			return b.share(w), ids
 		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, "differs"},
 		{"the least", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-			s := b.op("Softmax", logits, axis)
-			_, ids := b.topK(b.op("Neg", s), 3)
-			return b.share(b.op("GatherElements", s, ids, axis)), ids
+			s := b.Op("Softmax", logits, axis)
+			_, ids := b.topK(b.Op("Neg", s), 3)
+			return b.share(b.Op("GatherElements", s, ids, axis)), ids
 		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
 		{"ids turned", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-			w, ids := b.topK(b.op("Softmax", logits, axis), 3)
-			return b.share(w), b.op("Slice", ids, b.ints(-1), b.ints(-9), b.ints(1), b.ints(-1))
+			w, ids := b.topK(b.Op("Softmax", logits, axis), 3)
+			return b.share(w), b.Op("Slice", ids, b.Ints(-1), b.Ints(-9), b.Ints(1), b.Ints(-1))
 		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
 		{"weights over all experts", func(b *modelBuilder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
-			s := b.op("Sigmoid", logits)
+			s := b.Op("Sigmoid", logits)
 			return b.topK(b.share(s), 3)
 		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
 	} {
@@ -83,11 +84,11 @@ func TestRouterSites(t *testing.T) {
 				if c.bias {
 					in = append(in, bias)
 				}
-				w = b.op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
+				w = b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
 				b.typ = onnx.Float
 				b.output(w, "tokens", 3)
-				b.g.AddOutput(ids)
-				s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
+				b.Graph.AddOutput(ids)
+				s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
 					Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits, bias: patterns.Correction}, Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
 				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
@@ -106,12 +107,12 @@ func TestGroupsByOtherScores(t *testing.T) {
 	} {
 		b := newBuilder(t, 20, onnx.Float)
 		logits := b.input("logits", "tokens", 8)
-		scores := b.op("Softmax", logits, onnx.IntAttr("axis", -1))
-		of := b.op(c.by, b.op("Reshape", scores, b.ints(-1, 4, 2)), b.ints(2), onnx.IntAttr("keepdims", 0))
+		scores := b.Op("Softmax", logits, onnx.IntAttr("axis", -1))
+		of := b.Op(c.by, b.Op("Reshape", scores, b.Ints(-1, 4, 2)), b.Ints(2), onnx.IntAttr("keepdims", 0))
 		_, kept := b.topK(of, 3)
-		mask := b.op("ReduceSum", b.op("OneHot", kept, b.ints(4), b.constantFloats(0, 1)), b.ints(1), onnx.IntAttr("keepdims", 0))
-		wide := b.op("Reshape", b.op("Tile", b.op("Unsqueeze", mask, b.ints(2)), b.ints(1, 1, 2)), b.ints(-1, 8))
-		w, ids := b.topK(b.op("Mul", scores, wide), 3)
+		mask := b.Op("ReduceSum", b.Op("OneHot", kept, b.Ints(4), b.constantFloats(0, 1)), b.Ints(1), onnx.IntAttr("keepdims", 0))
+		wide := b.Op("Reshape", b.Op("Tile", b.Op("Unsqueeze", mask, b.Ints(2)), b.Ints(1, 1, 2)), b.Ints(-1, 8))
+		w, ids := b.topK(b.Op("Mul", scores, wide), 3)
 		attrs := routerAttributes(3, "softmax", "score_first", 0, 1)
 		for i, a := range attrs {
 			switch a.Name {
@@ -126,9 +127,9 @@ func TestGroupsByOtherScores(t *testing.T) {
 			}
 		}
 		b.output(w, "tokens", 3)
-		ids.SetType(shapeType(onnx.Int64, "tokens", 3))
-		b.g.AddOutput(ids)
-		s := judgeOne(t, b.m, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
+		ids.SetType(onnxtest.Type(onnx.Int64, "tokens", 3))
+		b.Graph.AddOutput(ids)
+		s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
 			Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits}, Outputs: []*onnx.Value{w, ids}, Attributes: attrs})
 		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)

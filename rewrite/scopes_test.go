@@ -24,20 +24,20 @@ func swiglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 func branches(t *testing.T) *onnx.Model {
 	b := newBuilder(t, 20, onnx.Float)
 	gate, up := b.input("gate", 2, 16), b.input("up", 2, 16)
-	flag := b.g.AddInput("flag", shapeType(onnx.Bool))
+	flag := b.Input("flag", onnx.Bool)
 	var attrs []*onnx.Attribute
 	for _, name := range []string{"then_branch", "else_branch"} {
 		s := onnx.New(8, 20).Graph
-		s.Parent = b.g
+		s.Parent = b.Graph
 		s.Name = name
 		y := swiglu(s, gate, up)
 		s.AddOutput(y)
 		attrs = append(attrs, &onnx.Attribute{Name: name, Type: onnx.AttrGraph, Graph: s})
 	}
-	y := b.g.NewValue("y")
-	b.g.AddNode("If", []*onnx.Value{flag}, []*onnx.Value{y}, attrs...)
+	y := b.Graph.NewValue("y")
+	b.Graph.AddNode("If", []*onnx.Value{flag}, []*onnx.Value{y}, attrs...)
 	b.output(y, 2, 16)
-	return b.m
+	return b.Model
 }
 
 func TestSubgraphsAreRewritten(t *testing.T) {
@@ -52,7 +52,7 @@ func TestSubgraphsAreRewritten(t *testing.T) {
 // gated activation of its inputs.
 func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value) *onnx.Model {
 	b := newBuilder(t, 20, onnx.Float)
-	b.m.ImportOpset("local", 1)
+	b.Model.ImportOpset("local", 1)
 	x, up := b.input("x", "n", 16), b.input("up", "n", 16)
 	for i, write := range activations {
 		names := []string{fmt.Sprintf("Gated%d", i), fmt.Sprintf("Outer%d", i)}
@@ -67,13 +67,13 @@ func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx
 				f.Body.AddNode(names[0], []*onnx.Value{g, u}, []*onnx.Value{y}).Domain = "local"
 				f.Body.AddOutput(y)
 			}
-			b.m.Functions = append(b.m.Functions, f)
+			b.Model.Functions = append(b.Model.Functions, f)
 		}
-		x = b.op(names[1], x, up)
+		x = b.Op(names[1], x, up)
 		x.Producer.Domain = "local"
 	}
 	b.output(x, "n", 16)
-	return b.m
+	return b.Model
 }
 
 func geglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {

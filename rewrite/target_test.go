@@ -39,39 +39,39 @@ func TestMixturesForTargets(t *testing.T) {
 		{"softmax", "", nil, Fused, ""},
 		{"softmax of the chosen", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
 			v, ids := m.topK(logits, 2)
-			return m.op("Softmax", v, onnx.IntAttr("axis", -1)), ids
+			return m.Op("Softmax", v, onnx.IntAttr("axis", -1)), ids
 		}, Fused, ""},
 		{"sharper logits", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(m.op("Softmax", m.op("Mul", logits, m.scalar(m.typ, 2)), onnx.IntAttr("axis", -1)), 2)
+			v, ids := m.topK(m.Op("Softmax", m.Op("Mul", logits, m.scalar(m.typ, 2)), onnx.IntAttr("axis", -1)), 2)
 			return m.share(v), ids
 		}, Fused, ""},
 		{"not normalized", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			return m.topK(m.op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
+			return m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 		}, Fused, ""},
 		{"sigmoid", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(m.op("Sigmoid", logits), 2)
+			v, ids := m.topK(m.Op("Sigmoid", logits), 2)
 			return m.share(v), ids
 		}, Open, "MoE scores by softmax, and not by sigmoid"},
 		{"a factor of each expert", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-			v, ids := m.topK(m.op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
-			return m.op("Mul", m.share(v), m.op("Gather", m.weight("factors", m.experts), ids)), ids
+			v, ids := m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
+			return m.Op("Mul", m.share(v), m.Op("Gather", m.weight("factors", m.experts), ids)), ids
 		}, Open, "do not come from one as they are"},
 		{"times the tokens", "times the tokens", nil, Refused, "differs from the matched nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &moeBuilder{modelBuilder: newBuilder(t, 20, onnx.Float), experts: 6, chosen: 2, hidden: 8, inner: 4}
 			m.x = m.input("x", "tokens", m.hidden)
-			logits := m.op("MatMul", m.x, m.weight("router", m.hidden, m.experts))
+			logits := m.Op("MatMul", m.x, m.weight("router", m.hidden, m.experts))
 			m.gateUp, m.down = m.weight("gate_up", m.experts, 2*m.inner, m.hidden), m.weight("down", m.experts, m.hidden, m.inner)
 			if c.router == nil {
 				c.router = func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
-					v, ids := m.topK(m.op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
+					v, ids := m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 					return m.share(v), ids
 				}
 			}
 			m.weights, m.ids = c.router(m, logits)
 			m.output(m.gathered(c.spoil), "tokens", m.hidden)
-			r, err := ApplyDefaultKernels(m.m, Auto, WithTarget(targetNamed(t, "ort")))
+			r, err := ApplyDefaultKernels(m.Model, Auto, WithTarget(targetNamed(t, "ort")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestMixturesForTargets(t *testing.T) {
 			if len(sites) != 1 || sites[0].Status != c.status || !strings.Contains(sites[0].Reason, c.reason) {
 				t.Fatalf("sites %+v, want one %s: %s", sites, c.status, c.reason)
 			}
-			ops := opsOf(m.g)
+			ops := opsOf(m.Graph)
 			if slices.Contains(ops, "TopK") == (c.status == Fused) || slices.Contains(ops, "com.microsoft.MoE") != (c.status == Fused) {
 				t.Errorf("the graph holds %v", ops)
 			}
@@ -102,28 +102,28 @@ func TestTargetsOfWideTables(t *testing.T) {
 	}{
 		{"the same", func(_ *modelBuilder, angles *onnx.Value) *onnx.Value { return angles }, Fused},
 		{"others", func(b *modelBuilder, angles *onnx.Value) *onnx.Value {
-			return b.op("Mul", angles, b.scalar(onnx.Float, 2))
+			return b.Op("Mul", angles, b.scalar(onnx.Float, 2))
 		}, Open},
 	} {
 		for _, name := range []string{"ort", "onnx"} {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				b := newBuilder(t, 24, onnx.Float)
 				x := b.input("x", "batch", 2, "positions", 8)
-				angles := b.op("Mul", b.input("position", 1, "positions", 1), b.weight("frequencies", 4))
-				wide := b.op("Concat", angles, c.second(b, angles), onnx.IntAttr("axis", -1))
-				table := func(op string) *onnx.Value { return b.op("Unsqueeze", b.op(op, wide), b.ints(1)) }
+				angles := b.Op("Mul", b.input("position", 1, "positions", 1), b.weight("frequencies", 4))
+				wide := b.Op("Concat", angles, c.second(b, angles), onnx.IntAttr("axis", -1))
+				table := func(op string) *onnx.Value { return b.Op("Unsqueeze", b.Op(op, wide), b.Ints(1)) }
 				b.output(b.rope(x, table("Cos"), table("Sin"), 8), "batch", 2, "positions", 8)
-				r, err := ApplyDefaultKernels(b.m, Auto, WithTarget(targetNamed(t, name)))
+				r, err := ApplyDefaultKernels(b.Model, Auto, WithTarget(targetNamed(t, name)))
 				if err != nil {
 					t.Fatal(err)
 				}
 				if sites := sitesOf(r, "RotaryEmbedding"); len(sites) != 1 || sites[0].Status != c.status {
 					t.Errorf("sites %+v, want one %s", sites, c.status)
 				}
-				if have := slices.Contains(opNames(b.g.Nodes), "Neg"); have != (c.status == Open) {
-					t.Errorf("the graph holds %v", opsOf(b.g))
+				if have := slices.Contains(opNames(b.Graph.Nodes), "Neg"); have != (c.status == Open) {
+					t.Errorf("the graph holds %v", opsOf(b.Graph))
 				}
-				for _, n := range b.g.Nodes {
+				for _, n := range b.Graph.Nodes {
 					if n.Domain == fused.Domain {
 						t.Errorf("mojo.%s was written", n.OpType)
 					}
@@ -138,13 +138,13 @@ func TestOldOpsetForTarget(t *testing.T) {
 	b := newBuilder(t, 17, onnx.Float)
 	x := b.input("x", "tokens", 8)
 	b.output(b.norm(x, b.weight("scale", 8), 1e-6), "tokens", 8)
-	same(t, b.m, func() {
-		r, err := ApplyDefaultKernels(b.m, Auto, WithTarget(targetNamed(t, "onnx")))
+	same(t, b.Model, func() {
+		r, err := ApplyDefaultKernels(b.Model, Auto, WithTarget(targetNamed(t, "onnx")))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if sites := sitesOf(r, "RMSNorm"); len(sites) != 1 || sites[0].Status != Fused || b.m.Opset("") != 24 {
-			t.Errorf("opset %d, sites %+v", b.m.Opset(""), sites)
+		if sites := sitesOf(r, "RMSNorm"); len(sites) != 1 || sites[0].Status != Fused || b.Model.Opset("") != 24 {
+			t.Errorf("opset %d, sites %+v", b.Model.Opset(""), sites)
 		}
 	})
 }

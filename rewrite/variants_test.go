@@ -15,15 +15,15 @@ func applyNorm(t *testing.T, x func(b *modelBuilder, x *onnx.Value) *onnx.Value,
 	b := newBuilder(t, 18, onnx.Float)
 	v := x(b, b.input("x", "batch", "seq", 16))
 	b.output(b.norm(v, scale(b, b.weight("norm_weight", 16)), 1e-6), "batch", "seq", 16)
-	want := evaluate(t, b.m)
-	r := apply(t, b.m)
-	got := evaluate(t, b.m)
+	want := evaluate(t, b.Model)
+	r := apply(t, b.Model)
+	got := evaluate(t, b.Model)
 	for name, w := range want {
 		if d, s := distance(w.F, got[name].F); d > 16*spacing(onnx.Float, s) {
 			t.Errorf("%s differs by %g", name, d)
 		}
 	}
-	checkOrderOf(t, b.m)
+	checkOrderOf(t, b.Model)
 	return r
 }
 
@@ -32,15 +32,15 @@ func plain(_ *modelBuilder, v *onnx.Value) *onnx.Value { return v }
 // A weight so small that its elements are known is an input of the op all the same, also behind nodes that hand it on.
 func TestKnownWeightBehindNodes(t *testing.T) {
 	for name, scale := range map[string]func(b *modelBuilder, w *onnx.Value) *onnx.Value{
-		"identity": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.op("Identity", w) },
+		"identity": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.Op("Identity", w) },
 		"cast": func(b *modelBuilder, w *onnx.Value) *onnx.Value {
-			return b.op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
+			return b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
 		},
 		"casts": func(b *modelBuilder, w *onnx.Value) *onnx.Value {
-			wide := b.op("Cast", w, onnx.IntAttr("to", int64(onnx.Double)))
-			return b.op("Cast", wide, onnx.IntAttr("to", int64(onnx.Float)))
+			wide := b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Double)))
+			return b.Op("Cast", wide, onnx.IntAttr("to", int64(onnx.Float)))
 		},
-		"computed": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.op("Add", w, b.scalar(onnx.Float, 1)) },
+		"computed": func(b *modelBuilder, w *onnx.Value) *onnx.Value { return b.Op("Add", w, b.scalar(onnx.Float, 1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := applyNorm(t, plain, scale); r.Fused() != 1 || r.Refused() != 0 {
@@ -58,19 +58,19 @@ func TestRepeatedWithDetours(t *testing.T) {
 	chain := func(detour bool) *onnx.Value {
 		v := x
 		for range maxCongruence + 2 {
-			if v = b.op("Sin", v); detour {
-				v = b.op("Identity", v)
+			if v = b.Op("Sin", v); detour {
+				v = b.Op("Identity", v)
 			}
 		}
 		return v
 	}
 	gate := chain(false)
-	b.output(b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", chain(true))), b.op("Cos", x)), "batch", 8)
-	want := evaluate(t, b.m)
-	if r := apply(t, b.m); r.Fused() != 1 {
+	b.output(b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", chain(true))), b.Op("Cos", x)), "batch", 8)
+	want := evaluate(t, b.Model)
+	if r := apply(t, b.Model); r.Fused() != 1 {
 		t.Fatalf("%+v", r.Sites)
 	}
-	got := evaluate(t, b.m)
+	got := evaluate(t, b.Model)
 	for name, w := range want {
 		if d, _ := distance(w.F, got[name].F); d > 1e-6 {
 			t.Errorf("%s differs by %g", name, d)
@@ -110,7 +110,7 @@ func TestInitializersListedAsInputs(t *testing.T) {
 func TestNoElements(t *testing.T) {
 	b := newBuilder(t, 18, onnx.Float)
 	b.output(b.norm(b.input("x", 0, "seq", 16), b.weight("w", 16), 1e-6), 0, "seq", 16)
-	r := apply(t, b.m)
+	r := apply(t, b.Model)
 	if r.Fused() != 0 || len(r.Sites) != 1 || !strings.Contains(r.Sites[0].Reason, "no elements") {
 		t.Errorf("%+v", r.Sites)
 	}

@@ -24,13 +24,13 @@ const mixtureExperts, mixtureHidden, mixtureInner = 4, 12, 20
 
 func newMixture(t *testing.T, outIn bool) *mixture {
 	b := newBuilder(t, 18, onnx.Float)
-	s := &mixture{m: b.m, x: b.input("x", "tokens", mixtureHidden)}
+	s := &mixture{m: b.Model, x: b.input("x", "tokens", mixtureHidden)}
 	logits := b.input("logits", "tokens", mixtureExperts)
-	s.w, s.ids = b.g.NewValue("w"), b.g.NewValue("ids")
-	b.g.AddNode("TopK", []*onnx.Value{logits, b.ints(2)}, []*onnx.Value{s.w, s.ids})
-	first := len(b.g.Nodes)
-	hot := b.op("OneHot", s.ids, b.ints(mixtureExperts), b.constantFloats(0, 1))
-	dense := b.op("ReduceSum", b.op("Mul", hot, b.op("Unsqueeze", s.w, b.ints(-1))), b.ints(1), onnx.IntAttr("keepdims", 0))
+	s.w, s.ids = b.Graph.NewValue("w"), b.Graph.NewValue("ids")
+	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{s.w, s.ids})
+	first := len(b.Graph.Nodes)
+	hot := b.Op("OneHot", s.ids, b.Ints(mixtureExperts), b.constantFloats(0, 1))
+	dense := b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", s.w, b.Ints(-1))), b.Ints(1), onnx.IntAttr("keepdims", 0))
 	linear := func(name string, x *onnx.Value, in, out int, list *[]*onnx.Value) *onnx.Value {
 		if outIn {
 			in, out = out, in
@@ -38,28 +38,28 @@ func newMixture(t *testing.T, outIn bool) *mixture {
 		w := b.weight(name, in, out)
 		*list = append(*list, w)
 		if outIn {
-			return b.op("Gemm", x, w, onnx.IntAttr("transB", 1))
+			return b.Op("Gemm", x, w, onnx.IntAttr("transB", 1))
 		}
-		return b.op("MatMul", x, w)
+		return b.Op("MatMul", x, w)
 	}
 	for e := range mixtureExperts {
 		gate := linear("gate", s.x, mixtureHidden, mixtureInner, &s.gate)
 		up := linear("up", s.x, mixtureHidden, mixtureInner, &s.up)
-		act := b.op("Mul", b.op("Mul", gate, b.op("Sigmoid", gate)), up)
+		act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
 		y := linear("down", act, mixtureInner, mixtureHidden, &s.do)
-		y = b.op("Mul", y, b.op("Slice", dense, b.ints(int64(e)), b.ints(int64(e)+1), b.ints(1)))
+		y = b.Op("Mul", y, b.Op("Slice", dense, b.Ints(int64(e)), b.Ints(int64(e)+1), b.Ints(1)))
 		if s.y != nil {
-			y = b.op("Add", s.y, y)
+			y = b.Op("Add", s.y, y)
 		}
 		s.y = y
 	}
-	s.nodes = append(s.nodes, b.g.Nodes[first:]...)
+	s.nodes = append(s.nodes, b.Graph.Nodes[first:]...)
 	b.output(s.y, "tokens", mixtureHidden)
 	return s
 }
 
 func (b *modelBuilder) constantFloats(v ...float32) *onnx.Value {
-	return b.g.AddInitializer(onnx.NewFloat32s("floats", []int64{int64(len(v))}, v))
+	return b.Graph.AddInitializer(onnx.NewFloat32s("floats", []int64{int64(len(v))}, v))
 }
 
 // match rewrites the mixture to mojo.MoE; expert says which expert's weights are put in the place of e's.
@@ -73,13 +73,13 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 	var first, second []*onnx.Value
 	for e := range mixtureExperts {
 		e = expert(e)
-		both := h.op("Concat", 1, h.in(s.gate[e]), h.in(s.up[e]), onnx.IntAttr("axis", axis))
-		first = append(first, h.op("Unsqueeze", 1, both, h.ints(0))...)
-		second = append(second, h.op("Unsqueeze", 1, h.in(s.do[e]), h.ints(0))...)
+		both := h.Ops(1, "Concat", h.in(s.gate[e]), h.in(s.up[e]), onnx.IntAttr("axis", axis))
+		first = append(first, h.Ops(1, "Unsqueeze", both, h.Ints(0))...)
+		second = append(second, h.Ops(1, "Unsqueeze", h.in(s.do[e]), h.Ints(0))...)
 	}
-	gateUp := h.op("Concat", 1, first, onnx.IntAttr("axis", 0))
-	down := h.op("Concat", 1, second, onnx.IntAttr("axis", 0))
-	y := h.op("MoE", 1, x, w, ids, gateUp, down,
+	gateUp := h.Ops(1, "Concat", first, onnx.IntAttr("axis", 0))
+	down := h.Ops(1, "Concat", second, onnx.IntAttr("axis", 0))
+	y := h.Ops(1, "MoE", x, w, ids, gateUp, down,
 		onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0),
 		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout), onnx.StringAttr("down_layout", layout))
 	y[0].Producer.Domain = "mojo"

@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -24,57 +24,32 @@ func foundByHand(make func(g *onnx.Graph) []*patterns.Match) Option {
 
 // hand writes replacements by hand.
 type hand struct {
+	onnxtest.Builder
 	t *testing.T
 	m *patterns.Match
-	g *onnx.Graph
 }
 
 func newHand(t *testing.T, outs ...*onnx.Value) *hand {
 	h := &hand{t: t, m: &patterns.Match{Pattern: "hand", Root: outs[0].Producer, Outputs: outs, Replacement: onnx.NewFunction("", "", "", 18).Body}}
-	h.g = h.m.Replacement
+	h.Graph = h.m.Replacement
 	return h
 }
 
 func (h *hand) in(v *onnx.Value) *onnx.Value {
 	if i := slices.Index(h.m.Inputs, v); i >= 0 {
-		return h.g.Inputs[i]
+		return h.Graph.Inputs[i]
 	}
 	h.m.Inputs = append(h.m.Inputs, v)
-	return h.g.AddInput("in", onnx.Type{})
-}
-
-func (h *hand) op(opType string, outs int, args ...any) []*onnx.Value {
-	var inputs []*onnx.Value
-	var attrs []*onnx.Attribute
-	for _, a := range args {
-		switch a := a.(type) {
-		case *onnx.Value:
-			inputs = append(inputs, a)
-		case []*onnx.Value:
-			inputs = append(inputs, a...)
-		case *onnx.Attribute:
-			attrs = append(attrs, a)
-		}
-	}
-	made := make([]*onnx.Value, outs)
-	for i := range made {
-		made[i] = h.g.NewValue(strings.ToLower(opType))
-	}
-	h.g.AddNode(opType, inputs, made, attrs...)
-	return made
-}
-
-func (h *hand) ints(v ...int64) *onnx.Value {
-	return h.op("Constant", 1, onnx.TensorAttr("value", onnx.NewInt64s("", v)))[0]
+	return h.Graph.AddInput("in", onnx.Type{})
 }
 
 // done returns the match, written by the outputs w.
 func (h *hand) done(nodes []*onnx.Node, w ...*onnx.Value) *patterns.Match {
 	for _, v := range w {
-		h.g.AddOutput(v)
+		h.Output(v)
 	}
 	h.m.Nodes = nodes
-	for _, n := range h.g.Nodes {
+	for _, n := range h.Graph.Nodes {
 		if h.m.Op == "" || n.Domain != "" {
 			h.m.Op, h.m.Domain = n.OpType, n.Domain
 		}
@@ -90,7 +65,7 @@ func TestFold(t *testing.T) {
 		b := newBuilder(t, 18, onnx.Float)
 		x := b.input("x", 1)
 		w := b.weight("w", 2+r.IntN(3), 3+r.IntN(4), 4+r.IntN(100))
-		y := b.op("Add", x, w)
+		y := b.Op("Add", x, w)
 		b.output(y)
 		h := newHand(t, y)
 		values := []*onnx.Value{h.in(w)}
@@ -101,43 +76,43 @@ func TestFold(t *testing.T) {
 			var outs []*onnx.Value
 			switch r.IntN(11) {
 			case 0:
-				outs = h.op("Identity", 1, v)
+				outs = h.Ops(1, "Identity", v)
 			case 1:
-				v = h.op("Unsqueeze", 1, v, h.ints(axis))[0]
-				outs = h.op("Squeeze", 1, v, h.ints(axis))
+				v = h.Op("Unsqueeze", v, h.Ints(axis))
+				outs = h.Ops(1, "Squeeze", v, h.Ints(axis))
 			case 2:
-				outs = h.op("Reshape", 1, v, h.ints(-1, 1, dims[0]))
+				outs = h.Ops(1, "Reshape", v, h.Ints(-1, 1, dims[0]))
 			case 3:
 				perm := []int64{}
 				for _, p := range r.Perm(3) {
 					perm = append(perm, int64(p))
 				}
-				outs = h.op("Transpose", 1, v, onnx.IntsAttr("perm", perm))
+				outs = h.Ops(1, "Transpose", v, onnx.IntsAttr("perm", perm))
 			case 4:
-				outs = h.op("Transpose", 1, v)
+				outs = h.Ops(1, "Transpose", v)
 			case 5:
-				outs = h.op("Slice", 1, v, h.ints(int64(r.IntN(5)-2), -1), h.ints(int64(r.IntN(200)-2), -1<<63), h.ints(axis, (axis+1)%3-3), h.ints(int64(1+r.IntN(2)), int64(-1-r.IntN(2))))
+				outs = h.Ops(1, "Slice", v, h.Ints(int64(r.IntN(5)-2), -1), h.Ints(int64(r.IntN(200)-2), -1<<63), h.Ints(axis, (axis+1)%3-3), h.Ints(int64(1+r.IntN(2)), int64(-1-r.IntN(2))))
 			case 6:
-				outs = h.op("Slice", 1, v, h.ints(0), h.ints(2))
+				outs = h.Ops(1, "Slice", v, h.Ints(0), h.Ints(2))
 			case 7:
-				outs = h.op("Concat", 1, v, values[0], onnx.IntAttr("axis", axis-3))
+				outs = h.Ops(1, "Concat", v, values[0], onnx.IntAttr("axis", axis-3))
 			case 8:
-				outs = h.op("Split", 2, v, onnx.IntAttr("axis", axis), onnx.IntAttr("num_outputs", 2))
+				outs = h.Ops(2, "Split", v, onnx.IntAttr("axis", axis), onnx.IntAttr("num_outputs", 2))
 			case 9:
-				outs = h.op("Gather", 1, v, h.ints(1, 0, -1), onnx.IntAttr("axis", axis))
+				outs = h.Ops(1, "Gather", v, h.Ints(1, 0, -1), onnx.IntAttr("axis", axis))
 			case 10:
-				outs = h.op("Cast", 1, v, onnx.IntAttr("to", int64(onnx.Float16)))
+				outs = h.Ops(1, "Cast", v, onnx.IntAttr("to", int64(onnx.Float16)))
 			}
 			values = append(values, outs...)
 		}
-		match := h.done([]*onnx.Node{y.Producer}, h.op("Add", 1, h.in(x), values[len(values)-1])[0])
-		facts := infer.Analyze(b.m)
-		a := &applier{model: b.m}
-		c := &candidate{match: match, scope: &scope{graph: b.g}, facts: facts.Within(match.Replacement, match.Inputs)}
+		match := h.done([]*onnx.Node{y.Producer}, h.Op("Add", h.in(x), values[len(values)-1]))
+		facts := infer.Analyze(b.Model)
+		a := &applier{model: b.Model}
+		c := &candidate{match: match, scope: &scope{graph: b.Graph}, facts: facts.Within(match.Replacement, match.Inputs)}
 		constants := a.fold(c)
 		env := map[*onnx.Value]*reference.Tensor{}
 		env[h.in(w)], _ = reference.FromONNX(w.Const)
-		for _, n := range h.g.Nodes[:len(h.g.Nodes)-1] {
+		for _, n := range h.Graph.Nodes[:len(h.Graph.Nodes)-1] {
 			if err := reference.NewForOpset(18, nil, reference.Options{}).Eval([]*onnx.Node{n}, env); err != nil {
 				break // the dimensions do not fit, or the type
 			}
@@ -178,12 +153,12 @@ func products(t *testing.T) (*onnx.Model, Option) {
 	for range 2 {
 		var parts []any
 		for _, w := range weights {
-			parts = append(parts, b.op("MatMul", x, w))
+			parts = append(parts, b.Op("MatMul", x, w))
 		}
-		b.output(b.op("Concat", append(parts, onnx.IntAttr("axis", -1))...), "batch", 144)
+		b.output(b.Op("Concat", append(parts, onnx.IntAttr("axis", -1))...), "batch", 144)
 	}
-	b.output(b.op("MatMul", x, weights[1]), "batch", 48)
-	return b.m, foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) })
+	b.output(b.Op("MatMul", x, weights[1]), "batch", 48)
+	return b.Model, foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) })
 }
 
 // concatenated matches the products that are concatenated.
@@ -200,8 +175,8 @@ func concatenated(t *testing.T, g *onnx.Graph) (matches []*patterns.Match) {
 			list = append(list, h.in(v.Producer.Inputs[1]))
 			nodes = append(nodes, v.Producer)
 		}
-		w := h.op("Concat", 1, list, onnx.IntAttr("axis", 1))
-		matches = append(matches, h.done(append(nodes, n), h.op("MatMul", 1, x, w)[0]))
+		w := h.Ops(1, "Concat", list, onnx.IntAttr("axis", 1))
+		matches = append(matches, h.done(append(nodes, n), h.Op("MatMul", x, w)))
 	}
 	return matches
 }
@@ -209,19 +184,20 @@ func concatenated(t *testing.T, g *onnx.Graph) (matches []*patterns.Match) {
 // TestBranchesShareWeights packs weights of the main graph for sites in both branches of an If.
 func TestBranchesShareWeights(t *testing.T) {
 	b := newBuilder(t, 18, onnx.Float)
-	x, outer := b.input("x", "batch", 16), b.g
-	flag := outer.AddInput("flag", shapeType(onnx.Bool))
+	x, outer := b.input("x", "batch", 16), b.Graph
+	flag := outer.AddInput("flag", onnxtest.Type(onnx.Bool))
 	u, w := b.weight("w", 16, 40), b.weight("w", 16, 48)
 	var attrs []*onnx.Attribute
 	for _, name := range []string{"then_branch", "else_branch"} {
-		b.g = outer.NewSubgraph(name)
-		y := b.op("Concat", b.op("MatMul", x, u), b.op("MatMul", x, w), onnx.IntAttr("axis", -1))
-		b.g.AddOutput(b.op("ReduceSum", y, b.ints(-1), onnx.IntAttr("keepdims", 0)))
-		attrs = append(attrs, onnx.GraphAttr(name, b.g))
+		b.Graph = outer.NewSubgraph(name)
+		y := b.Op("Concat", b.Op("MatMul", x, u), b.Op("MatMul", x, w), onnx.IntAttr("axis", -1))
+		axis := b.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{-1})) // of the branch: the weights alone are shared
+		b.Output(b.Op("ReduceSum", y, axis, onnx.IntAttr("keepdims", 0)))
+		attrs = append(attrs, onnx.GraphAttr(name, b.Graph))
 	}
-	b.g = outer
-	b.output(b.op("If", flag, attrs[0], attrs[1]), "batch")
-	m := b.m
+	b.Graph = outer
+	b.output(b.Op("If", flag, attrs[0], attrs[1]), "batch")
+	m := b.Model
 	want := evaluate(t, m)
 	r, err := ApplyDefaultKernels(m, "onnx_layernorm", foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) }))
 	if err != nil || r.Fused() != 2 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
@@ -27,10 +28,10 @@ func gates(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	b := newBuilder(t, opset, typ)
 	x := b.input("x", "batch", "seq", 16)
 	for range 2 {
-		x = b.op("Mul", b.op("Mul", x, b.op("Sigmoid", x)), b.op("Relu", x))
+		x = b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.Op("Relu", x))
 	}
 	b.output(x, "batch", "seq", 16)
-	return b.m
+	return b.Model
 }
 
 // same demands that two runs of a model give the same, but for the last places.
@@ -91,13 +92,13 @@ func TestNodesAroundAFusedOp(t *testing.T) {
 func TestSharedNodes(t *testing.T) {
 	b := newBuilder(t, 20, onnx.Float)
 	x, up := b.input("x", 2, 16), b.input("up", 2, 16)
-	relu := b.op("Relu", up)
-	first := b.op("Mul", b.op("Mul", x, b.op("Sigmoid", x)), relu)
-	b.output(b.op("Mul", b.op("Mul", first, b.op("Sigmoid", first)), relu), 2, 16)
+	relu := b.Op("Relu", up)
+	first := b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), relu)
+	b.output(b.Op("Mul", b.Op("Mul", first, b.Op("Sigmoid", first)), relu), 2, 16)
 	const text = "pattern Gate(x, u) -> y {\n y = Mul(x, Sigmoid(x), Relu(u))\n} => " +
 		`mojo.GLU(x, Max(u, 0); activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)`
-	same(t, b.m, func() { apply(t, b.m, withText(t, text)) })
-	if ops := countOps(b.m); ops["GLU"] != 2 || ops["Max"] != 1 || len(b.g.Nodes) != 3 {
+	same(t, b.Model, func() { apply(t, b.Model, withText(t, text)) })
+	if ops := countOps(b.Model); ops["GLU"] != 2 || ops["Max"] != 1 || len(b.Graph.Nodes) != 3 {
 		t.Errorf("%v", ops)
 	}
 }
@@ -160,24 +161,24 @@ func TestOwnPatternsAndInclude(t *testing.T) {
 
 func layerNorm(b *modelBuilder, x *onnx.Value, bias bool) *onnx.Value {
 	mean := func(v *onnx.Value) *onnx.Value {
-		return b.op("ReduceMean", v, onnx.IntsAttr("axes", []int64{-1}), onnx.IntAttr("keepdims", 1))
+		return b.Op("ReduceMean", v, onnx.IntsAttr("axes", []int64{-1}), onnx.IntAttr("keepdims", 1))
 	}
 	xf, f := x, onnx.Float
 	if b.typ != f {
-		xf = b.op("Cast", x, onnx.IntAttr("to", int64(f)))
+		xf = b.Op("Cast", x, onnx.IntAttr("to", int64(f)))
 	}
-	c := b.op("Sub", xf, mean(xf))
-	n := b.op("Div", c, b.op("Sqrt", b.op("Add", mean(b.op("Pow", c, b.scalar(f, 2))), b.scalar(f, 1e-5))))
+	c := b.Op("Sub", xf, mean(xf))
+	n := b.Op("Div", c, b.Op("Sqrt", b.Op("Add", mean(b.Op("Pow", c, b.scalar(f, 2))), b.scalar(f, 1e-5))))
 	scale := b.weight("scale", 16)
 	if b.typ != f {
-		scale = b.op("Cast", scale, onnx.IntAttr("to", int64(f)))
+		scale = b.Op("Cast", scale, onnx.IntAttr("to", int64(f)))
 	}
-	y := b.op("Mul", scale, n)
+	y := b.Op("Mul", scale, n)
 	if b.typ != f {
-		y = b.op("Cast", y, onnx.IntAttr("to", int64(b.typ)))
+		y = b.Op("Cast", y, onnx.IntAttr("to", int64(b.typ)))
 	}
 	if bias {
-		y = b.op("Add", y, b.weight("bias", 16))
+		y = b.Op("Add", y, b.weight("bias", 16))
 	}
 	return y
 }
@@ -188,8 +189,8 @@ func TestLayerNorm(t *testing.T) {
 			b := newBuilder(t, opset, typ)
 			b.output(layerNorm(b, layerNorm(b, b.input("x", "n", 16), true), false), "n", 16)
 			var r *Report
-			same(t, b.m, func() { r = apply(t, b.m) })
-			if p := r.pattern("LayerNorm"); p.Found != 2 || p.Fused != want || want > 0 && len(b.g.Nodes) != 2 {
+			same(t, b.Model, func() { r = apply(t, b.Model) })
+			if p := r.pattern("LayerNorm"); p.Found != 2 || p.Fused != want || want > 0 && len(b.Graph.Nodes) != 2 {
 				t.Errorf("%s at opset %d: %+v %+v", typ, opset, p, r.Sites)
 			}
 			for _, s := range r.Sites {
@@ -206,17 +207,17 @@ func TestStandardRMSNormalization(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
 		b := newBuilder(t, 23, typ)
 		norm := func(x *onnx.Value) *onnx.Value {
-			return b.op("RMSNormalization", x, b.weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
+			return b.Op("RMSNormalization", x, b.weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
 		}
 		x := b.input("x", "n", 16)
-		h := b.op("Add", x, norm(x))
-		b.output(b.op("Add", h, norm(h)), "n", 16)
+		h := b.Op("Add", x, norm(x))
+		b.output(b.Op("Add", h, norm(h)), "n", 16)
 		var r *Report
-		same(t, b.m, func() { r = apply(t, b.m) })
-		if ops := countOps(b.m); ops["RMSNorm"] != 1 || ops["AddRMSNorm"] != 1 {
+		same(t, b.Model, func() { r = apply(t, b.Model) })
+		if ops := countOps(b.Model); ops["RMSNorm"] != 1 || ops["AddRMSNorm"] != 1 {
 			t.Errorf("%s: %v %+v", typ, ops, r.Sites)
 		}
-		for _, n := range b.g.Nodes {
+		for _, n := range b.Graph.Nodes {
 			if n.Domain == fused.Domain && (n.AttrInt("scale_after_cast", 0) != 1 || math.Abs(float64(n.AttrFloat("epsilon", 0))-1e-6) > 1e-12) {
 				t.Errorf("%s", n.Text())
 			}
@@ -232,21 +233,21 @@ func TestIntegerSites(t *testing.T) {
 		"Gather(cos, at; axis=0)":         Refused,
 	} {
 		b := newBuilder(t, 20, onnx.Float)
-		at := b.g.AddInput("at", shapeType(onnx.Int64, "n"))
-		next := b.op("Add", at, b.ints(1))
-		b.output(b.op("Relu", b.op("Gather", b.weight("cos", 3, 8), next)), "n", 8)
-		r := apply(t, b.m, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+target+")"))
+		at := b.Input("at", onnx.Int64, "n")
+		next := b.Op("Add", at, b.Ints(1))
+		b.output(b.Op("Relu", b.Op("Gather", b.weight("cos", 3, 8), next)), "n", 8)
+		r := apply(t, b.Model, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+target+")"))
 		if len(r.Sites) != 1 || r.Sites[0].Status != want {
 			t.Errorf("%s: %+v", target, r.Sites)
 		}
 	}
 	for target, want := range map[string]string{"Add(at, at)": Fused, "Mul(at, 3)": Refused, "Mul(at, 2)": Fused} {
 		b := newBuilder(t, 20, onnx.Float)
-		at := b.g.AddInput("at", shapeType(onnx.Int64, "n"))
-		y := b.op("Mul", at, b.ints(2))
-		y.SetType(shapeType(onnx.Int64, "n"))
-		b.g.AddOutput(y)
-		r := apply(t, b.m, withText(t, "pattern P(at) -> y {\n y = Mul(at, 2)\n} => "+target))
+		at := b.Input("at", onnx.Int64, "n")
+		y := b.Op("Mul", at, b.Ints(2))
+		y.SetType(onnxtest.Type(onnx.Int64, "n"))
+		b.Graph.AddOutput(y)
+		r := apply(t, b.Model, withText(t, "pattern P(at) -> y {\n y = Mul(at, 2)\n} => "+target))
 		if len(r.Sites) != 1 || r.Sites[0].Status != want {
 			t.Errorf("%s: %+v", target, r.Sites)
 		}
