@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -138,12 +136,4 @@ func readConfig(path string) (*Template, map[string]string, error) {
 		}
 	}
 	return &Template{named: named}, tokens, nil
-}
-
-// names says which templates there are.
-func (t *Template) names() string {
-	if t.named == nil {
-		return "there is one, without a name"
-	}
-	return "there are " + strings.Join(slices.Sorted(maps.Keys(t.named)), ", ")
 }

@@ -124,7 +124,7 @@ func (r *runner) target() (assign func(v any)) {
 
 func (r *runner) setTag() {
 	start := r.pos
-	assign := func(any) {}
+	var assign func(any)
 	if r.tokens[r.pos+1].text == "." {
 		name := r.variable()
 		r.expectOp(".")
@@ -185,7 +185,8 @@ func (r *runner) parameters(of string, a arguments, used int, set func(name stri
 	if r.op("(") {
 		r.list(")", func() {
 			r.check(!r.is(tokenName, "caller"), "a parameter caller is not supported")
-			name, v, found := r.variable(), any(undefined{}), n < len(a.positional)
+			name, found := r.variable(), n < len(a.positional)
+			var v any
 			if found {
 				v = a.positional[n]
 			} else if v, found = a.named.lookup(name); found {
