@@ -15,19 +15,19 @@ import (
 // forbids those that do.
 var methods map[string]map[string]builtin
 
+const intAttributes = "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer " +
+	"numerator real to_bytes"
+
 // otherAttributes are Python's that are not supported: they would hide items of that name, or be defined.
 var otherAttributes = map[string]string{
 	"str": "casefold center encode expandtabs format format_map isascii isidentifier isnumeric isprintable istitle " +
-		"ljust " +
-		"maketrans rindex rjust swapcase translate zfill",
-	"dict":  "clear copy fromkeys pop popitem setdefault update",
-	"list":  "append clear copy count extend index insert pop remove reverse sort",
-	"tuple": "count index",
-	"range": "count index start step stop",
-	"int": "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real " +
-		"to_bytes",
-	"bool": "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer numerator real " +
-		"to_bytes",
+		"ljust maketrans rindex rjust swapcase translate zfill",
+	"dict":        "clear copy fromkeys pop popitem setdefault update",
+	"list":        "append clear copy count extend index insert pop remove reverse sort",
+	"tuple":       "count index",
+	"range":       "count index start step stop",
+	"int":         intAttributes,
+	"bool":        intAttributes,
 	"float":       "as_integer_ratio conjugate fromhex hex imag is_integer real",
 	"dict_keys":   "isdisjoint mapping",
 	"dict_values": "mapping",
@@ -51,9 +51,7 @@ func init() {
 	place := func(find func(s, t string) int, must bool) builtin {
 		return withText(func(s, t string) any {
 			i := find(s, t)
-			if i < 0 && must {
-				panic(failure("the text %q is not found", t))
-			}
+			require(i >= 0 || !must, "the text %q is not found", t)
 			return int64(min(i, 0) + utf8.RuneCountInString(s[:max(i, 0)]))
 		})
 	}
@@ -77,8 +75,8 @@ func init() {
 			"split":        def("sep=none, maxsplit=-1", split),
 			"rsplit":       def("sep=none, maxsplit=-1", rsplit),
 			"splitlines":   ofText(func(s string) any { return textList(splitLines(s)) }),
-			"partition":    withText(func(s, sep string) any { return partition(s, sep, strings.Index(s, sep), 0) }),
-			"rpartition":   withText(func(s, sep string) any { return partition(s, sep, strings.LastIndex(s, sep), 2) }),
+			"partition":    withText(func(s, t string) any { return partition(s, t, strings.Index(s, t), 0) }),
+			"rpartition":   withText(func(s, t string) any { return partition(s, t, strings.LastIndex(s, t), 2) }),
 			"startswith":   affix(strings.HasPrefix),
 			"endswith":     affix(strings.HasSuffix),
 			"removeprefix": withText(func(s, t string) any { return strings.TrimPrefix(s, t) }),
@@ -112,11 +110,9 @@ func init() {
 				}
 				return a[1]
 			}),
-			"items": def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_items", v.(*dict).pairs()} }),
-			"keys":  def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_keys", v.(*dict).keys} }),
-			"values": def("", func(_ *runner, v any, _ []any) any {
-				return &sequence{"dict_values", v.(*dict).each(func(_, item any) any { return item })}
-			}),
+			"items":  def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_items", v.(*dict).pairs()} }),
+			"keys":   def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_keys", v.(*dict).keys} }),
+			"values": def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_values", v.(*dict).items()} }),
 		},
 	}
 }

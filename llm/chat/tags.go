@@ -19,7 +19,9 @@ func (r *runner) body(ends ...string) string {
 			r.print(start, r.tuple(true, false))
 			r.close()
 		case r.is(tokenName, ends...):
-			r.ends[start] = r.pos - 1
+			if _, known := r.ends[start]; !known { // this is Parse
+				r.ends[start] = r.pos - 1
+			}
 			return r.next().text
 		default:
 			r.statement()
@@ -211,7 +213,9 @@ func (r *runner) macro(params int, name, end string) function {
 	r.close()
 	body, outer := r.pos, r.scope
 	r.skip(true, func() { r.body(end) })
-	r.callers[params] = r.callers[params] || r.caller
+	if r.caller { // this is Parse
+		r.callers[params] = true
+	}
 	r.caller, r.loops = r.caller || caller, loops
 	return func(r *runner, a arguments) any {
 		return r.apart(params, outer, func() {

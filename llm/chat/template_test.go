@@ -263,3 +263,27 @@ func TestRead(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A template is rendered by several goroutines at the same time.
+func TestConcurrentRender(t *testing.T) {
+	tmpl, err := Parse("{% macro m(x) %}{% if x %}{{ caller() }}{% endif %}{% endmacro %}" +
+		"{% for k in messages if k %}{% call m(1) %}{{ k.content if k else 0 }}{% endcall %}{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	for range 8 {
+		go func() {
+			got, err := tmpl.Render([]Message{hello}, Options{})
+			if err == nil && got != "Hello" {
+				err = errors.New(got)
+			}
+			done <- err
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

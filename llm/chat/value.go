@@ -198,17 +198,23 @@ func (d *dict) update(from *dict) {
 	}
 }
 
-// each returns what f returns for each item.
-func (d *dict) each(f func(key, v any) any) []any {
+// items returns the values, in the order of the keys.
+func (d *dict) items() []any {
 	out := make([]any, len(d.keys))
 	for i, key := range d.keys {
-		out[i] = f(key, d.get(key))
+		out[i] = d.get(key)
 	}
 	return out
 }
 
 // pairs returns tuples of keys and values.
-func (d *dict) pairs() []any { return d.each(func(key, v any) any { return newTuple(key, v) }) }
+func (d *dict) pairs() []any {
+	out := d.items()
+	for i, key := range d.keys {
+		out[i] = newTuple(key, out[i])
+	}
+	return out
+}
 
 // equal is Python's a == b.
 func (r *runner) equal(a, b any, depth int) bool {

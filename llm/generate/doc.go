@@ -10,7 +10,7 @@
 // The cache goes from a step to the next as onnxruntime's own values, bound to the inputs where they lie (ort.Binding),
 // on a device too; only logits come to the host. A past is freed when the next step has read it.
 //
-// Prompts of different lengths are computed together with padding: behind them where a model without a cache gives
+// Prompts of different lengths are computed together with padding: behind them where a model without a cache returns
 // logits for every position, else before them, with zeros in the mask and positions counted from the first token. Not
 // every model can do that: one without a mask, with com.microsoft.GroupQueryAttention, or with a vector for each
 // position of the cache cannot. So it is tried, once for a generator, on a few tokens of the prompts with and without

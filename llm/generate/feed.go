@@ -53,7 +53,7 @@ func (w *window) tensor(p port) (*onnx.Tensor, error) {
 	return nil, fmt.Errorf("nothing is known of input %s", p)
 }
 
-// values makes a tensor of the numbers that at gives for each element.
+// values makes a tensor of the numbers that at returns for each element.
 func values(p port, dims []int64, at func(i int) int64) (*onnx.Tensor, error) {
 	t := &onnx.Tensor{DataType: p.dataType, Dims: dims}
 	size, n := t.Size(), int(t.Len())

@@ -112,7 +112,7 @@ func TestRowOf(t *testing.T) {
 	}
 }
 
-// TestCutter gives a text in all ways to cut it into three, and wants the same of each.
+// TestCutter feeds a text in all ways to cut it into three, and wants the same of each.
 func TestCutter(t *testing.T) {
 	for _, c := range []struct {
 		text, want string

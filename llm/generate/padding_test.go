@@ -116,7 +116,7 @@ func queryAttention(t *testing.T, folder string, masked bool) string {
 	return path
 }
 
-// TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model gives
+// TestAttentionLengths generates with GroupQueryAttention, whose lengths are inputs, and wants what the model returns
 // when it is fed the whole text anew for each token.
 func TestAttentionLengths(t *testing.T) {
 	for _, masked := range []bool{false, true} {
@@ -134,8 +134,8 @@ func attentionLengths(t *testing.T, g *Generator) {
 	}
 }
 
-// likeFedAnew generates from all prompts together, and wants every token that the model gives when it is fed the whole
-// text anew.
+// likeFedAnew generates from all prompts together, and wants every token that the model returns when it is fed the
+// whole text anew.
 func likeFedAnew(t *testing.T, g *Generator, o Options, prompts ...[]int64) *Run {
 	t.Helper()
 	r, err := g.Start(o, prompts...)

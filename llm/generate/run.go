@@ -85,7 +85,7 @@ func (g *Generator) checkPrompt(ids []int64, limit int) error {
 	return nil
 }
 
-// Tokens generates, and gives every token as it comes: those of one step in the order of the prompts. It ends with an
+// Tokens generates, and yields every token as it comes: those of one step in the order of the prompts. It ends with an
 // error where a run fails or the context is done, in the middle of a run too; what was generated until then is in
 // Sequences. It can be ranged over once.
 func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {

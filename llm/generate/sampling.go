@@ -40,7 +40,7 @@ type Sampling struct {
 	// PresencePenalty, in [-2, 2], is subtracted once if a token was generated.
 	PresencePenalty float64
 	// Seed starts the random numbers: equal seeds, logits and options give equal tokens, on every platform. The numbers
-	// are not PyTorch's: the same seed gives other tokens there, of the same distribution.
+	// are not PyTorch's: the same seed draws other tokens there, of the same distribution.
 	Seed uint64
 }
 

@@ -45,7 +45,7 @@ type sequence struct {
 	cut     cutter
 }
 
-// text gives the token its text, and ends the sequence at a stop text.
+// text sets the text of the token, and ends the sequence at a stop text.
 func (s *sequence) text(t *Token) {
 	if s.stream == nil {
 		return

@@ -60,7 +60,7 @@ func stateful(t *testing.T, batch bool) string {
 	return path
 }
 
-// TestState generates with a state that does not grow, and wants what the model gives when it is fed the whole text
+// TestState generates with a state that does not grow, and wants what the model returns when it is fed the whole text
 // anew.
 func TestState(t *testing.T) {
 	for _, batch := range []bool{true, false} {

@@ -13,8 +13,8 @@ const (
 	StopContext Reason = "context full" // the model has no position for another
 )
 
-// cutter gives text up to the first of several stop texts. What may be the beginning of one is held back until that is
-// known.
+// cutter returns text up to the first of several stop texts. What may be the beginning of one is held back until that
+// is known.
 type cutter struct {
 	stops []string
 	held  string

@@ -104,7 +104,7 @@ type trieNode struct {
 	ends bool
 }
 
-// add puts a pattern in; when it is there already it gives the id that has it.
+// add puts a pattern in; when it is there already it returns the id that has it.
 func (m *matcher) add(pattern string, id int64, t addedToken) (int64, bool) {
 	if m.nodes == nil {
 		m.nodes, m.by = []trieNode{{}}, map[int64]addedToken{}

@@ -48,7 +48,7 @@ type Stream struct {
 	steps       []step
 }
 
-// Stream starts decoding. What Add and Flush give is together what [Tokenizer.Decode] gives for the same ids.
+// Stream starts decoding. What Add and Flush return is together what [Tokenizer.Decode] returns for the same ids.
 func (t *Tokenizer) Stream(skipSpecial bool) *Stream {
 	s := &Stream{t: t, skipSpecial: skipSpecial}
 	for _, make := range t.decoder {

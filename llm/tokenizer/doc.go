@@ -6,12 +6,12 @@
 // BPE merges each word's symbols, and the post-processor puts the beginning and end tokens around the ids.
 //
 // A part of the file that this package does not know is an error of [Read] which names it and its place; no tokenizer
-// gives ids that differ from Hugging Face's because a setting was passed over. The sections truncation and padding are
-// not read: they say how a batch is cut and filled, which callers decide.
+// returns ids that differ from Hugging Face's because a setting was passed over. The sections truncation and padding
+// are not read: they say how a batch is cut and filled, which callers decide.
 //
 // Equal means tables, too: patterns go by Unicode 16.0 as Oniguruma has it (package internal/onig), normalization by
 // 9.0, digits and lower case by 17.0, as in release 0.23.3. All code points were compared. What that release panics at
-// gives ids here: a token within the white space that the one before it strips is left out, and a pattern that
+// returns ids here: a token within the white space that the one before it strips is left out, and a pattern that
 // backtracks without end leaves a piece whole.
 //
 // Text that is not UTF-8 is read as Rust's String::from_utf8_lossy reads it: each longest beginning of a character that

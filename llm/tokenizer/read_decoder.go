@@ -17,8 +17,8 @@ func readDecoder(raw json.RawMessage, where string) ([]func() step, error) {
 	return chain.steps, nil
 }
 
-// decoderChain collects decoders. A stream gives text as soon as it is certain, so what comes behind ByteLevel or Fuse,
-// which make one text of all tokens, must work on parts of it: Fuse does, and behind Fuse a Strip at the start.
+// decoderChain collects decoders. A stream returns text as soon as it is certain, so what comes behind ByteLevel or
+// Fuse, which make one text of all tokens, must work on parts of it: Fuse does, and behind Fuse a Strip at the start.
 type decoderChain struct {
 	steps   []func() step
 	joined  string // the kind that made one text of all tokens, if any

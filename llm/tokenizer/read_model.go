@@ -84,7 +84,7 @@ func readModel(raw json.RawMessage) (*bpe, error) {
 }
 
 // readMerges takes pairs, and strings "a b" as files from before 2024 have them, with the line of a merges.txt that
-// gives its version.
+// states its version.
 func readMerges(raw json.RawMessage) ([][2]string, error) {
 	var pairs [][]string
 	if json.Unmarshal(raw, &pairs) != nil {

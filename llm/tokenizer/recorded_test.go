@@ -66,7 +66,7 @@ func readLines(t testing.TB, path string) []recordedLine {
 	return lines
 }
 
-// streamed joins the pieces that a stream gives, each of which is UTF-8.
+// streamed joins the pieces that a stream returns, each of which is UTF-8.
 func streamed(t *testing.T, tok *Tokenizer, ids []int64) string {
 	t.Helper()
 	s := tok.Stream(false)

@@ -38,7 +38,7 @@ func (x *matcher) survey(v *onnx.Value) {
 	}
 }
 
-// assign finds what the initializer is made of. It gives nil, and why if that is known, where nothing is found.
+// assign finds what the initializer is made of. It returns nil, and why if that is known, where nothing is found.
 func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 	if e, ok := x.entries[v.Name]; ok {
 		return x.mapped(v, e)

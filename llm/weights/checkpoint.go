@@ -25,7 +25,7 @@ type Tensor struct {
 	DataType onnx.DataType
 	Size     int64 // bytes in the file
 	Path     string
-	// Readable says whether the elements can be read; those of some types cannot.
+	// Readable reports whether the elements can be read; those of some types cannot.
 	Readable bool
 
 	arch    *architecture // of GGUF files, nil for safetensors

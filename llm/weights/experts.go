@@ -13,7 +13,7 @@ import (
 
 var oneExpert = regexp.MustCompile(`^(.*\.experts)\.(\d+)\.(.+)$`)
 
-// experts makes an initializer out of tensors in another of these forms. It gives nil where they are not there.
+// experts makes an initializer out of tensors in another of these forms. It returns nil where they are not there.
 func (x *matcher) experts(v *onnx.Value, c candidate) (*assignment, error) {
 	own := c.rule == ByName
 	if parts := oneExpert.FindStringSubmatch(c.name); parts != nil {

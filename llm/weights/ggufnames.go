@@ -11,7 +11,7 @@ import (
 //go:embed gguf_names.txt
 var ggufNamesText string
 
-// ggufNames gives llama.cpp's names of modules, with N in place of the layer: for any architecture under "", for one
+// ggufNames holds llama.cpp's names of modules, with N in place of the layer: for any architecture under "", for one
 // that differs under its name.
 var ggufNames = sync.OnceValue(func() map[string]map[string]string {
 	all := map[string]map[string]string{"": {}}

@@ -55,7 +55,7 @@ func open(t *testing.T, paths ...string) *weights.Checkpoint {
 	return c
 }
 
-// load loads and writes, and gives the model that was written.
+// load loads and writes, and returns the model that was written.
 func load(t *testing.T, g *onnx.Model, c *weights.Checkpoint, o weights.MatchOptions) (*onnx.Model, *weights.Report) {
 	t.Helper()
 	p, err := weights.Match(g, c, o)
@@ -202,7 +202,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestTwice gives a tensor in two files.
+// TestTwice has a tensor in two files.
 func TestTwice(t *testing.T) {
 	dir := t.TempDir()
 	x := []checkpoints.Tensor{{Name: "x", Dims: []int64{1}, Data: []float32{1}}}

@@ -19,7 +19,8 @@ func TestReadMap(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	m, err = weights.ParseMap([]byte(`{"weights_file": "w.bin", "total_bytes": 4, "source": "", "note": "", "map": {
-		"w": {"gguf": "t", "shape": [1], "dtype": "float32", "transposed": false, "rope_unpermute_heads": 0, "gguf_type": "F32", "offset": 0, "length": 4}}}`))
+		"w": {"gguf": "t", "shape": [1], "dtype": "float32", "transposed": false, "rope_unpermute_heads": 0,
+			"gguf_type": "F32", "offset": 0, "length": 4}}}`))
 	if err != nil || len(m) != 1 || m["w"].Tensor != "t" {
 		t.Errorf("%v (%v)", m, err)
 	}

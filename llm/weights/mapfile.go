@@ -25,7 +25,7 @@ type MapEntry struct {
 	Add float64
 }
 
-// Map gives entries by the names of initializers.
+// Map holds entries by the names of initializers.
 type Map map[string]MapEntry
 
 // information are the fields of an entry, and of a file, that are for people to read.

@@ -62,7 +62,7 @@ type stream struct {
 	out    []byte
 }
 
-// write writes the elements of r as type t and gives how many finite ones became infinite by the cast.
+// write writes the elements of r as type t and returns how many finite ones became infinite by the cast.
 func (s *stream) write(w io.Writer, r *recipe, t onnx.DataType) (overflows int64, err error) {
 	for i := range r.blocks {
 		b := &r.blocks[i]

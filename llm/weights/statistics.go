@@ -22,7 +22,7 @@ func (t *Tensor) Statistics() (*Statistics, error) {
 	return describe(t.Len(), t.float32)
 }
 
-// StatisticsOf reads the elements of an initializer. It gives nil for types that are no numbers of at least 8 bits.
+// StatisticsOf reads the elements of an initializer. It returns nil for types that are no numbers of at least 8 bits.
 func StatisticsOf(t *onnx.Tensor) (*Statistics, error) {
 	read := blocks.ReaderOf(t.DataType)
 	if read == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// tie gives initializers that nothing was found for what another one at the same place of the external data has, and
-// notes which initializers are the same tensor in the same form.
+// tie fills initializers that nothing was found for with what another one at the same place of the external data has,
+// and notes which initializers are the same tensor in the same form.
 func (p *Plan) tie() {
 	type place struct {
 		location string

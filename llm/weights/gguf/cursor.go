@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// cursor reads a file from front to back. After the first error it gives zeros.
+// cursor reads a file from front to back. After the first error it returns zeros.
 type cursor struct {
 	data []byte
 	at   uint64

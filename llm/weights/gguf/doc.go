@@ -1,6 +1,6 @@
 // Package gguf reads GGUF files, the weights and metadata of ggml and llama.cpp.
 //
-// Open maps a file and reads its metadata and the list of its tensors; Tensor.Float32 gives any range of a tensor's
+// Open maps a file and reads its metadata and the list of its tensors; Tensor.Float32 returns any range of a tensor's
 // elements as float32, and Tensor.Bytes what is stored, so that weights are streamed and nothing has to be held whole.
 // Versions 2 and 3 are read, in little-endian order (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 //

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzRead gives the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
+// FuzzRead feeds the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
 // what it lists can be read.
 //
 //	go test -fuzz FuzzRead ./llm/weights/gguf

@@ -1,7 +1,7 @@
 // Package safetensors reads safetensors files, the weights of Hugging Face models, and the index of those that are cut
 // into several.
 //
-// Open maps a file and reads its header; Tensor.Float32 gives any range of a tensor's elements as float32, and
+// Open maps a file and reads its header; Tensor.Float32 returns any range of a tensor's elements as float32, and
 // Tensor.Bytes what is stored, so that weights are streamed and nothing has to be held whole.
 //
 // The format is that of https://github.com/huggingface/safetensors (0.8.0), and so are the rules by which a file is

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzRead gives the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
+// FuzzRead feeds the reader any bytes: it must not panic, nor take memory that the file's size does not explain, and
 // what it lists can be read.
 //
 //	go test -fuzz FuzzRead ./llm/weights/safetensors
@@ -44,7 +44,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzIndex gives the reader of an index any bytes.
+// FuzzIndex feeds the reader of an index any bytes.
 //
 //	go test -fuzz FuzzIndex ./llm/weights/safetensors
 func FuzzIndex(f *testing.F) {

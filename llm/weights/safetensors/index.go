@@ -14,7 +14,7 @@ import (
 )
 
 // OpenIndex reads the index of weights cut into several files, model.safetensors.index.json, and opens them, in the
-// order of their names. Its weight_map gives the file of each tensor, in the index's folder or below. Symbolic links
+// order of their names. Its weight_map names the file of each tensor, in the index's folder or below. Symbolic links
 // are followed: the cache folders of model hubs consist of them.
 //
 // It errs where files are missing, where a tensor is not in the file that the index names, or in two. A tensor that the

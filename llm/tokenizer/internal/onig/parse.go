@@ -196,7 +196,7 @@ func (p *parser) quantifier(n node) (node, bool, error) {
 	return q, true, nil
 }
 
-// interval reads {n}, {n,}, {,m} or {n,m} and gives its length, 0 if it is none; high is -1 for no limit.
+// interval reads {n}, {n,}, {,m} or {n,m} and returns its length, 0 if it is none; high is -1 for no limit.
 func (p *parser) interval() (low, high, length int, fixed bool) {
 	i := p.at + 1
 	number := func() (n int, found bool) {
