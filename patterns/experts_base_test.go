@@ -14,22 +14,22 @@ var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop ove
 
 // matches finds the experts of the model, in which y is given out.
 func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*match.Miss) {
-	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
+	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
+	f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
 	return findExperts(f), f.notes
 }
 
 // normed has the router and the experts read the norm of the tokens, and gives the tokens.
 func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
 	t.Helper()
-	if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
+	if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {
 		t.Fatal(err)
 	}
 	from = b.rows
-	mean := b.op("ReduceMean", b.op("Mul", from, from), []int64{-1})
-	b.rows = b.op("Mul", b.op("Div", from, b.op("Sqrt", b.op("Add", mean, 1e-6))), b.weight(b.hidden))
-	chosen := b.ops("TopK", 2, b.op("Softmax", b.op("MatMul", b.rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
-	b.scores, b.ids = b.op("Div", chosen[0], b.op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	mean := b.Op("ReduceMean", b.Op("Mul", from, from), []int64{-1})
+	b.rows = b.Op("Mul", b.Op("Div", from, b.Op("Sqrt", b.Op("Add", mean, 1e-6))), b.weight(b.hidden))
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
+	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 	return from
 }
 
@@ -75,9 +75,9 @@ func TestExpertsOntoNoBase(t *testing.T) {
 		name string
 		make func(b *mixture, y *onnx.Value) *onnx.Value
 	}{
-		{"twice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.op("Add", y, b.rows) }},
-		{"subtracted", func(b *mixture, y *onnx.Value) *onnx.Value { return b.op("Sub", b.op("Sub", y, b.rows), b.rows) }},
-		{"times a factor of the choice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.op("Mul", y, b.gate(3)) }},
+		{"twice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Add", y, b.rows) }},
+		{"subtracted", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Sub", b.Op("Sub", y, b.rows), b.rows) }},
+		{"times a factor of the choice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Mul", y, b.gate(3)) }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestExpertsOntoNoBase(t *testing.T) {
 			sum := b.rows
 			for e := range b.experts {
 				v, token := b.routed(e, b.expert)
-				if sum = b.op("ScatterND", sum, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")); e == 2 {
+				if sum = b.Op("ScatterND", sum, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")); e == 2 {
 					sum = test.make(b, sum)
 				}
 			}

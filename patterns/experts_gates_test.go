@@ -10,15 +10,15 @@ import (
 
 // scattered sends every token, times its gate, through every expert: the chosen logits are put among numbers fill and then activated.
 func (b *mixture) scattered(fill float64) *onnx.Value {
-	logits := b.op("MatMul", b.rows, b.weight(b.hidden, b.experts))
-	chosen := b.ops("TopK", 2, logits, []int64{int64(b.k)})
-	others := b.op("Expand", fill, b.op("Shape", logits))
-	gates := b.op("Sigmoid", b.op("ScatterElements", others, chosen[1], chosen[0], attr("axis", 1)))
-	gates = b.op("Unsqueeze", b.op("Transpose", gates), []int64{-1})
-	x := b.op("Mul", b.op("Unsqueeze", b.rows, []int64{0}), gates)
+	logits := b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))
+	chosen := b.Ops(2, "TopK", logits, []int64{int64(b.k)})
+	others := b.Op("Expand", fill, b.Op("Shape", logits))
+	gates := b.Op("Sigmoid", b.Op("ScatterElements", others, chosen[1], chosen[0], attr("axis", 1)))
+	gates = b.Op("Unsqueeze", b.Op("Transpose", gates), []int64{-1})
+	x := b.Op("Mul", b.Op("Unsqueeze", b.rows, []int64{0}), gates)
 	b.style.packed = "halves"
-	h := b.unit(b.halves(b.op("MatMul", x, b.weight(b.experts, b.hidden, 2*b.inner))))
-	return b.op("ReduceSum", b.op("MatMul", h, b.weight(b.experts, b.inner, b.hidden)), []int64{0}, attr("keepdims", 0))
+	h := b.unit(b.halves(b.Op("MatMul", x, b.weight(b.experts, b.hidden, 2*b.inner))))
+	return b.Op("ReduceSum", b.Op("MatMul", h, b.weight(b.experts, b.inner, b.hidden)), []int64{0}, attr("keepdims", 0))
 }
 
 func TestScatteredGates(t *testing.T) {
@@ -27,7 +27,7 @@ func TestScatteredGates(t *testing.T) {
 		want string
 	}{{math.Inf(-1), ""}, {0, "not known to be zero"}} {
 		b := newMixture(5, 2)
-		if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
+		if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {
 			t.Fatal(err)
 		}
 		m, why := b.read(t, b.scattered(test.fill))
@@ -47,7 +47,7 @@ func TestScatteredGates(t *testing.T) {
 // router lists the nodes of the router that newMixture makes.
 func (b *mixture) router() map[*onnx.Node]bool {
 	dead := map[*onnx.Node]bool{}
-	for _, n := range b.m.Graph.Nodes {
+	for _, n := range b.Model.Graph.Nodes {
 		dead[n] = n != b.rows.Producer
 	}
 	return dead

@@ -17,13 +17,13 @@ type gathered struct {
 }
 
 // flat are the ids of all tokens in one row.
-func (s gathered) flat() *onnx.Value { return s.b.op("Reshape", s.b.ids, []int64{-1}) }
+func (s gathered) flat() *onnx.Value { return s.b.Op("Reshape", s.b.ids, []int64{-1}) }
 
 func (s gathered) pick(w *onnx.Value) *onnx.Value {
 	if s.nd {
-		return s.b.op("GatherND", w, s.b.op("Unsqueeze", s.flat(), []int64{-1}))
+		return s.b.Op("GatherND", w, s.b.Op("Unsqueeze", s.flat(), []int64{-1}))
 	}
-	return s.b.op("Gather", w, s.flat())
+	return s.b.Op("Gather", w, s.flat())
 }
 
 // stack makes a weight of all experts.
@@ -37,33 +37,33 @@ func (s gathered) stack(in, out int) *onnx.Value {
 // multiply returns the product of each row with the weight that was picked for it.
 func (s gathered) multiply(x, w *onnx.Value) *onnx.Value {
 	if s.inOut {
-		return s.b.op("Squeeze", s.b.op("MatMul", s.b.op("Unsqueeze", x, []int64{1}), w), []int64{1})
+		return s.b.Op("Squeeze", s.b.Op("MatMul", s.b.Op("Unsqueeze", x, []int64{1}), w), []int64{1})
 	}
-	return s.b.op("Squeeze", s.b.op("MatMul", w, s.b.op("Unsqueeze", x, []int64{-1})), []int64{-1})
+	return s.b.Op("Squeeze", s.b.Op("MatMul", w, s.b.Op("Unsqueeze", x, []int64{-1})), []int64{-1})
 }
 
 func (s gathered) linear(x *onnx.Value, in, out int) *onnx.Value {
 	y := s.multiply(x, s.pick(s.stack(in, out)))
 	if s.b.style.bias {
-		y = s.b.op("Add", y, s.pick(s.b.weight(s.b.experts, out)))
+		y = s.b.Op("Add", y, s.pick(s.b.weight(s.b.experts, out)))
 	}
 	return y
 }
 
 // rows repeats the tokens, once for each of their experts.
 func (s gathered) rows() *onnx.Value {
-	x := s.b.op("Expand", s.b.op("Unsqueeze", s.b.rows, []int64{1}), []int64{1, int64(s.b.k), 1})
-	return s.b.op("Reshape", x, []int64{-1, int64(s.b.hidden)})
+	x := s.b.Op("Expand", s.b.Op("Unsqueeze", s.b.rows, []int64{1}), []int64{1, int64(s.b.k), 1})
+	return s.b.Op("Reshape", x, []int64{-1, int64(s.b.hidden)})
 }
 
 func (s gathered) factors() *onnx.Value {
-	return s.b.op("Unsqueeze", s.b.op("Reshape", s.b.scores, []int64{-1}), []int64{-1})
+	return s.b.Op("Unsqueeze", s.b.Op("Reshape", s.b.scores, []int64{-1}), []int64{-1})
 }
 
 // sum adds up the rows of each token.
 func (s gathered) sum(y *onnx.Value) *onnx.Value {
-	y = s.b.op("Reshape", y, []int64{-1, int64(s.b.k), int64(s.b.hidden)})
-	return s.b.op("ReduceSum", y, []int64{1}, attr("keepdims", 0))
+	y = s.b.Op("Reshape", y, []int64{-1, int64(s.b.k), int64(s.b.hidden)})
+	return s.b.Op("ReduceSum", y, []int64{1}, attr("keepdims", 0))
 }
 
 // activated is the first product of rows, activated.
@@ -81,7 +81,7 @@ func (s gathered) activated(x *onnx.Value) *onnx.Value {
 
 func (s gathered) all() *onnx.Value {
 	y := s.linear(s.activated(s.rows()), s.b.inner, s.b.hidden)
-	return s.sum(s.b.op("Mul", y, s.factors()))
+	return s.sum(s.b.Op("Mul", y, s.factors()))
 }
 
 // stackedForms are blocks whose weights are stacked, with what the match is to say.
@@ -101,80 +101,80 @@ var stackedForms = []struct {
 	{"no gate", style(expertStyle{activation: "gelu", bias: true}, true, false), "gelu none out_in out_in gate_up_bias down_bias"},
 	{"relu", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		return s.sum(b.op("Mul", s.linear(b.op("Relu", s.linear(s.rows(), b.hidden, b.inner)), b.inner, b.hidden), s.factors()))
+		return s.sum(b.Op("Mul", s.linear(b.Op("Relu", s.linear(s.rows(), b.hidden, b.inner)), b.inner, b.hidden), s.factors()))
 	}, "relu none out_in out_in"},
 	{"relu squared", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		r := b.op("Relu", s.linear(s.rows(), b.hidden, b.inner))
-		return s.sum(b.op("Mul", s.linear(b.op("Mul", r, r), b.inner, b.hidden), s.factors()))
+		r := b.Op("Relu", s.linear(s.rows(), b.hidden, b.inner))
+		return s.sum(b.Op("Mul", s.linear(b.Op("Mul", r, r), b.inner, b.hidden), s.factors()))
 	}, "relu2 none out_in out_in"},
 	{"relu to the power of two", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		r := b.op("Relu", s.linear(s.rows(), b.hidden, b.inner))
-		return s.sum(b.op("Mul", s.linear(b.op("Pow", r, 2), b.inner, b.hidden), s.factors()))
+		r := b.Op("Relu", s.linear(s.rows(), b.hidden, b.inner))
+		return s.sum(b.Op("Mul", s.linear(b.Op("Pow", r, 2), b.inner, b.hidden), s.factors()))
 	}, "relu2 none out_in out_in"},
 	{"gated relu squared", func(b *mixture) *onnx.Value {
 		s, x := gathered{b: b}, gathered{b: b}.rows()
-		r := b.op("Relu", s.linear(x, b.hidden, b.inner))
-		a := b.op("Mul", b.op("Mul", r, r), s.linear(x, b.hidden, b.inner))
-		return s.sum(b.op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
+		r := b.Op("Relu", s.linear(x, b.hidden, b.inner))
+		a := b.Op("Mul", b.Op("Mul", r, r), s.linear(x, b.hidden, b.inner))
+		return s.sum(b.Op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
 	}, "relu2 halves out_in out_in"},
 	{"gated relu", func(b *mixture) *onnx.Value {
 		s, x := gathered{b: b}, gathered{b: b}.rows()
-		a := b.op("Mul", b.op("Relu", s.linear(x, b.hidden, b.inner)), s.linear(x, b.hidden, b.inner))
-		return s.sum(b.op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
+		a := b.Op("Mul", b.Op("Relu", s.linear(x, b.hidden, b.inner)), s.linear(x, b.hidden, b.inner))
+		return s.sum(b.Op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
 	}, "relu halves out_in out_in"},
 	{"clipped by nothing", func(b *mixture) *onnx.Value {
 		s, x := gathered{b: b}, gathered{b: b}.rows()
-		gate := b.op("Clip", b.silu(s.linear(x, b.hidden, b.inner)), nil, math.Inf(1))
-		up := b.op("Clip", s.linear(x, b.hidden, b.inner), math.Inf(-1), math.Inf(1))
-		return s.sum(b.op("Mul", s.linear(b.op("Mul", gate, up), b.inner, b.hidden), s.factors()))
+		gate := b.Op("Clip", b.silu(s.linear(x, b.hidden, b.inner)), nil, math.Inf(1))
+		up := b.Op("Clip", s.linear(x, b.hidden, b.inner), math.Inf(-1), math.Inf(1))
+		return s.sum(b.Op("Mul", s.linear(b.Op("Mul", gate, up), b.inner, b.hidden), s.factors()))
 	}, "silu halves out_in out_in"},
 	{"weights before the last product", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		return s.sum(s.linear(b.op("Mul", s.activated(s.rows()), s.factors()), b.inner, b.hidden))
+		return s.sum(s.linear(b.Op("Mul", s.activated(s.rows()), s.factors()), b.inner, b.hidden))
 	}, "silu halves out_in out_in"},
 	{"weights before the first product", func(b *mixture) *onnx.Value {
 		s := gathered{b: b, inOut: true}
-		return s.sum(s.linear(s.activated(b.op("Mul", s.rows(), s.factors())), b.inner, b.hidden))
+		return s.sum(s.linear(s.activated(b.Op("Mul", s.rows(), s.factors())), b.inner, b.hidden))
 	}, "scaled silu halves in_out in_out"},
 	{"packed, weights before the first product", func(b *mixture) *onnx.Value {
 		s := gathered{b: b, inOut: true}
 		b.style.packed = "halves"
-		return s.sum(s.linear(s.activated(b.op("Mul", s.rows(), s.factors())), b.inner, b.hidden))
+		return s.sum(s.linear(s.activated(b.Op("Mul", s.rows(), s.factors())), b.inner, b.hidden))
 	}, "scaled silu halves in_out in_out"},
 	{"gate and up cut from the weight", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		w := b.ops("Split", 2, s.pick(s.stack(b.hidden, 2*b.inner)), attr("axis", 1), attr("num_outputs", 2))
+		w := b.Ops(2, "Split", s.pick(s.stack(b.hidden, 2*b.inner)), attr("axis", 1), attr("num_outputs", 2))
 		x := s.rows()
 		a := b.unit(s.multiply(x, w[0]), s.multiply(x, w[1]))
-		return s.sum(b.op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
+		return s.sum(b.Op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
 	}, "silu halves out_in out_in"},
 	{"up and gate cut from the weight", func(b *mixture) *onnx.Value {
 		s := gathered{b: b, inOut: true}
-		w := b.ops("Split", 2, s.pick(s.stack(b.hidden, 2*b.inner)), attr("axis", 2), attr("num_outputs", 2))
+		w := b.Ops(2, "Split", s.pick(s.stack(b.hidden, 2*b.inner)), attr("axis", 2), attr("num_outputs", 2))
 		x := s.rows()
 		a := b.unit(s.multiply(x, w[1]), s.multiply(x, w[0]))
-		return s.sum(b.op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
+		return s.sum(b.Op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
 	}, "silu halves in_out in_out"},
 	{"a part of a wider weight", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		w := b.op("Slice", s.pick(s.stack(b.hidden, 5*b.inner)), []int64{int64(b.inner)}, []int64{int64(3 * b.inner)}, []int64{1})
+		w := b.Op("Slice", s.pick(s.stack(b.hidden, 5*b.inner)), []int64{int64(b.inner)}, []int64{int64(3 * b.inner)}, []int64{1})
 		b.style.packed = "halves"
 		a := b.unit(b.halves(s.multiply(s.rows(), w)))
-		return s.sum(b.op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
+		return s.sum(b.Op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
 	}, "silu halves out_in out_in"},
 	{"one matrix of rows", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
 		matrix := func(in, out int) *onnx.Value {
-			return b.op("Reshape", b.weight(b.experts*out, in), []int64{int64(b.experts), int64(out), int64(in)})
+			return b.Op("Reshape", b.weight(b.experts*out, in), []int64{int64(b.experts), int64(out), int64(in)})
 		}
 		b.style.packed = "halves"
 		a := b.unit(b.halves(s.multiply(s.rows(), s.pick(matrix(b.hidden, 2*b.inner)))))
-		return s.sum(b.op("Mul", s.multiply(a, s.pick(matrix(b.inner, b.hidden))), s.factors()))
+		return s.sum(b.Op("Mul", s.multiply(a, s.pick(matrix(b.inner, b.hidden))), s.factors()))
 	}, "silu halves out_in out_in"},
 	{"Einsum", func(b *mixture) *onnx.Value {
-		pick := func(w *onnx.Value) *onnx.Value { return b.op("Gather", w, b.ids) }
+		pick := func(w *onnx.Value) *onnx.Value { return b.Op("Gather", w, b.ids) }
 		b.style.packed = "halves"
 		a := b.unit(b.halves(b.einsum("th,tkih->tki", b.rows, pick(b.weight(b.experts, 2*b.inner, b.hidden)))))
 		return b.einsum("tki,tkih,tk->th", a, pick(b.weight(b.experts, b.inner, b.hidden)), b.scores)
@@ -245,34 +245,34 @@ func TestGatheredExpertsMissed(t *testing.T) {
 		want  string
 	}{
 		{"two tensors", func(s gathered) *onnx.Value {
-			other := s.b.op("Reshape", s.b.m.Graph.AddInput("other", onnx.Type{DataType: onnx.Float, HasShape: true,
+			other := s.b.Op("Reshape", s.b.Model.Graph.AddInput("other", onnx.Type{DataType: onnx.Float, HasShape: true,
 				Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: int64(s.b.hidden)}}}), []int64{-1, int64(s.b.hidden)})
 			y := s.linear(s.activated(s.rows()), s.b.inner, s.b.hidden)
-			return s.b.op("Mul", s.sum(s.b.op("Mul", s.b.op("Mul", y, s.factors()), s.b.op("Tile", other, []int64{int64(s.b.k), 1}))), 2.0)
+			return s.b.Op("Mul", s.sum(s.b.Op("Mul", s.b.Op("Mul", y, s.factors()), s.b.Op("Tile", other, []int64{int64(s.b.k), 1}))), 2.0)
 		}, `more than one tensor: "other"`},
 		{"another activation", func(s gathered) *onnx.Value {
-			a := s.b.op("Tanh", s.linear(s.rows(), s.b.hidden, s.b.inner))
-			return s.sum(s.b.op("Mul", s.linear(a, s.b.inner, s.b.hidden), s.factors()))
+			a := s.b.Op("Tanh", s.linear(s.rows(), s.b.hidden, s.b.inner))
+			return s.sum(s.b.Op("Mul", s.linear(a, s.b.inner, s.b.hidden), s.factors()))
 		}, "no activation that mojo.MoE has"},
 		{"no activation", func(s gathered) *onnx.Value {
-			return s.sum(s.b.op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.Op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden), s.factors()))
 		}, "no activation that mojo.MoE has"},
 		{"relu cubed", func(s gathered) *onnx.Value {
-			r := s.b.op("Relu", s.linear(s.rows(), s.b.hidden, s.b.inner))
-			return s.sum(s.b.op("Mul", s.linear(s.b.op("Mul", s.b.op("Mul", r, r), r), s.b.inner, s.b.hidden), s.factors()))
+			r := s.b.Op("Relu", s.linear(s.rows(), s.b.hidden, s.b.inner))
+			return s.sum(s.b.Op("Mul", s.linear(s.b.Op("Mul", s.b.Op("Mul", r, r), r), s.b.inner, s.b.hidden), s.factors()))
 		}, "no activation that mojo.MoE has"},
 		{"one bias", func(s gathered) *onnx.Value {
 			x := s.rows()
 			gate := s.linear(x, s.b.hidden, s.b.inner)
 			s.b.style.bias = true
 			up := s.linear(x, s.b.hidden, s.b.inner)
-			return s.sum(s.b.op("Mul", s.linear(s.b.unit(gate, up), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.Op("Mul", s.linear(s.b.unit(gate, up), s.b.inner, s.b.hidden), s.factors()))
 		}, "one of gate and up of the experts has a bias"},
 		{"two layouts", func(s gathered) *onnx.Value {
 			x := s.rows()
 			gate := s.linear(x, s.b.hidden, s.b.inner)
 			s.inOut = true
-			return s.sum(s.b.op("Mul", s.linear(s.b.unit(gate, s.linear(x, s.b.hidden, s.b.inner)), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.Op("Mul", s.linear(s.b.unit(gate, s.linear(x, s.b.hidden, s.b.inner)), s.b.inner, s.b.hidden), s.factors()))
 		}, "different layouts"},
 	}
 	for _, test := range tests {

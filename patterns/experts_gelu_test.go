@@ -11,14 +11,14 @@ import (
 func TestSpelledGelu(t *testing.T) {
 	gelus := map[string]func(b *mixture, digits int, x *onnx.Value) *onnx.Value{
 		"gelu": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
-			erf := b.op("Erf", b.op("Mul", x, coarse(math.Sqrt(0.5), digits)))
-			return b.op("Mul", b.op("Mul", x, 0.5), b.op("Add", erf, 1.0))
+			erf := b.Op("Erf", b.Op("Mul", x, coarse(math.Sqrt(0.5), digits)))
+			return b.Op("Mul", b.Op("Mul", x, 0.5), b.Op("Add", erf, 1.0))
 		},
 		"gelu_tanh": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
-			cube := b.op("Mul", b.op("Mul", x, x), x)
-			sum := b.op("Add", x, b.op("Mul", cube, coarse(0.044715, digits)))
-			tanh := b.op("Tanh", b.op("Mul", sum, coarse(math.Sqrt(2/math.Pi), digits)))
-			return b.op("Mul", b.op("Mul", x, 0.5), b.op("Add", tanh, 1.0))
+			cube := b.Op("Mul", b.Op("Mul", x, x), x)
+			sum := b.Op("Add", x, b.Op("Mul", cube, coarse(0.044715, digits)))
+			tanh := b.Op("Tanh", b.Op("Mul", sum, coarse(math.Sqrt(2/math.Pi), digits)))
+			return b.Op("Mul", b.Op("Mul", x, 0.5), b.Op("Add", tanh, 1.0))
 		},
 	}
 	for name, gelu := range gelus {
@@ -29,9 +29,9 @@ func TestSpelledGelu(t *testing.T) {
 					y := b.sum(func(e int) *onnx.Value {
 						a := gelu(b, digits, b.linear(b.rows, b.hidden, inner))
 						if gated {
-							a = b.op("Mul", a, b.linear(b.rows, b.hidden, inner))
+							a = b.Op("Mul", a, b.linear(b.rows, b.hidden, inner))
 						}
-						return b.op("Mul", b.linear(a, inner, b.hidden), b.gate(e))
+						return b.Op("Mul", b.linear(a, inner, b.hidden), b.gate(e))
 					})
 					m, why := b.read(t, y)
 					if m == nil {

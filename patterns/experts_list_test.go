@@ -25,7 +25,7 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 	}
 	env := map[*onnx.Value]*reference.Tensor{b.x: reference.NewFloats(onnx.Float, []int{2, 5, b.hidden}, x)}
 	e := reference.NewForOpset(20, nil, reference.Options{Exact: true})
-	if err := e.Eval(b.m.Graph.Nodes, env); err != nil {
+	if err := e.Eval(b.Model.Graph.Nodes, env); err != nil {
 		t.Fatalf("the model of the test: %v", err)
 	}
 	return env
@@ -34,8 +34,8 @@ func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 // read finds the experts behind the one router of the model, in which y is given out.
 func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	t.Helper()
-	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	f := &finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)}
+	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
+	f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
 	list := router.All(f.view)
 	if len(list) != 1 {
 		t.Fatalf("%d routings", len(list))
@@ -128,7 +128,7 @@ func TestExpertsAbsent(t *testing.T) {
 				if e == 2 || e == 4 {
 					return nil
 				}
-				return b.op("Mul", b.expert(b.rows), b.gate(e))
+				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
 		}, "the router has 7 experts, the graph holds 5: 2, 4 are absent"},
 		{"one", func(b *mixture) *onnx.Value {
@@ -136,7 +136,7 @@ func TestExpertsAbsent(t *testing.T) {
 				if e == 6 {
 					return nil
 				}
-				return b.op("Mul", b.expert(b.rows), b.gate(e))
+				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
 		}, "the router has 7 experts, the graph holds 6: 6 is absent"},
 		{"those that were seen", func(b *mixture) *onnx.Value { return b.unrolled([]int{0, 2, 3, 4, 6}, false) },
@@ -146,40 +146,40 @@ func TestExpertsAbsent(t *testing.T) {
 				if b.style.activation = ""; e == 3 {
 					b.style.activation = "clamped"
 				}
-				return b.op("Mul", b.expert(b.rows), b.gate(e))
+				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
 		}, "do different things"},
 		{"no weights", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
-				return b.op("Add", b.expert(b.rows), b.op("Mul", b.gate(e), 0.0))
+				return b.Op("Add", b.expert(b.rows), b.Op("Mul", b.gate(e), 0.0))
 			})
 		}, "not the sum"},
 		{"tanh", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
-				a := b.op("Tanh", b.linear(b.rows, b.hidden, b.inner))
-				return b.op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
+				a := b.Op("Tanh", b.linear(b.rows, b.hidden, b.inner))
+				return b.Op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
 			})
 		}, "no activation"},
 		{"a factor for each channel", func(b *mixture) *onnx.Value {
 			scale := b.weight(b.hidden)
-			return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.op("Mul", b.expert(b.rows), scale), b.gate(e)) })
+			return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.Op("Mul", b.expert(b.rows), scale), b.gate(e)) })
 		}, "not the sum"},
 		{"a bias beside the weights", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
-				return b.op("Add", b.op("Mul", b.expert(b.rows), b.gate(e)), b.weight(b.hidden))
+				return b.Op("Add", b.Op("Mul", b.expert(b.rows), b.gate(e)), b.weight(b.hidden))
 			})
 		}, "not the sum"},
 		{"two of three", func(b *mixture) *onnx.Value {
 			k := b.k
-			b.ids, b.scores = b.op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}), b.op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
+			b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}), b.Op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
 			return b.equalAndMul()
 		}, "depend on which others are chosen"},
 		{"a bias for each place", func(b *mixture) *onnx.Value {
 			bias, y := b.weight(b.k, b.hidden), b.zeros()
 			for e := range b.experts {
 				place, _ := b.hit(e)
-				v, token := b.routed(e, func(x *onnx.Value) *onnx.Value { return b.op("Add", b.expert(x), b.op("Gather", bias, place)) })
-				y = b.op("ScatterND", y, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
+				v, token := b.routed(e, func(x *onnx.Value) *onnx.Value { return b.Op("Add", b.expert(x), b.Op("Gather", bias, place)) })
+				y = b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
 			}
 			return y
 		}, "not the sum"},
@@ -188,29 +188,29 @@ func TestExpertsAbsent(t *testing.T) {
 			for e := range up {
 				up[e], down[e] = b.weight(b.hidden, b.inner), b.weight(b.inner, b.hidden)
 			}
-			slot := func(v *onnx.Value, j int) *onnx.Value { return b.op("Gather", v, []int64{int64(j)}, attr("axis", 1)) }
+			slot := func(v *onnx.Value, j int) *onnx.Value { return b.Op("Gather", v, []int64{int64(j)}, attr("axis", 1)) }
 			ids, scores := b.ids, b.scores
 			var y *onnx.Value
 			for j := range b.k {
 				b.ids, b.scores = slot(ids, j), slot(scores, j)
 				part := b.sum(func(e int) *onnx.Value {
-					v := b.op("MatMul", b.op("Gelu", b.op("MatMul", b.rows, up[e])), down[e])
+					v := b.Op("MatMul", b.Op("Gelu", b.Op("MatMul", b.rows, up[e])), down[e])
 					if j == 0 {
-						v = b.op("Add", v, bias)
+						v = b.Op("Add", v, bias)
 					}
-					return b.op("Mul", v, b.gate(e))
+					return b.Op("Mul", v, b.gate(e))
 				})
 				if y == nil {
 					y = part
 				} else {
-					y = b.op("Add", y, part)
+					y = b.Op("Add", y, part)
 				}
 			}
 			return y
 		}, "two biases"},
 		{"three products", func(b *mixture) *onnx.Value {
 			b.style.activation = "gelu"
-			return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.linear(b.expert(b.rows), b.hidden, b.hidden), b.gate(e)) })
+			return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.linear(b.expert(b.rows), b.hidden, b.hidden), b.gate(e)) })
 		}, "more than two products"},
 	}
 	for _, test := range tests {
@@ -231,13 +231,13 @@ func TestCapacity(t *testing.T) {
 		y := b.sum(func(e int) *onnx.Value {
 			gate := b.gate(e)
 			if counted {
-				place := b.op("CumSum", b.op("Cast", b.op("Greater", gate, 0.0), attr("to", 7)), 0)
-				gate = b.op("Where", b.op("LessOrEqual", place, 64), gate, 0.0)
+				place := b.Op("CumSum", b.Op("Cast", b.Op("Greater", gate, 0.0), attr("to", 7)), 0)
+				gate = b.Op("Where", b.Op("LessOrEqual", place, 64), gate, 0.0)
 			}
-			return b.op("Mul", gate, b.expert(b.rows))
+			return b.Op("Mul", gate, b.expert(b.rows))
 		})
-		b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-		matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
+		b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
+		matches, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 		found := slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" })
 		told := slices.ContainsFunc(notes, func(m *match.Miss) bool {
 			return m.Pattern == "MoE" && strings.Contains(m.Reason.Error(), "over a capacity")
@@ -251,7 +251,7 @@ func TestCapacity(t *testing.T) {
 // An even number of experts, each at one place of the choice in a run: those that are at another place are not absent.
 func TestPlaceInChoice(t *testing.T) {
 	b := newMixture(6, 2)
-	b.ids, b.scores = b.op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}), b.op("Slice", b.scores, []int64{1}, []int64{2}, []int64{1})
+	b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}), b.Op("Slice", b.scores, []int64{1}, []int64{2}, []int64{1})
 	if m, why := b.read(t, b.equalAndMul()); m != nil || !strings.Contains(why, "depend on which others are chosen") {
 		t.Errorf("%v, %q", m != nil, why)
 	}
@@ -265,11 +265,11 @@ func TestAbsentIsFinal(t *testing.T) {
 		if e == 4 {
 			return nil
 		}
-		h := b.op("MatMul", b.rows, b.op("Gather", gateUp, e))
-		return b.op("Mul", b.op("MatMul", b.unit(b.halves(h)), b.op("Gather", down, e)), b.gate(e))
+		h := b.Op("MatMul", b.rows, b.Op("Gather", gateUp, e))
+		return b.Op("Mul", b.Op("MatMul", b.unit(b.halves(h)), b.Op("Gather", down, e)), b.gate(e))
 	})
-	b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
-	matches, notes := Builtin().Find(b.m.Graph, infer.Analyze(b.m))
+	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
+	matches, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 	if slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" }) ||
 		!slices.ContainsFunc(notes, func(m *match.Miss) bool { return strings.Contains(m.Reason.Error(), "the graph holds 6: 4 is absent") }) {
 		t.Errorf("%d matches", len(matches))
@@ -283,10 +283,10 @@ func TestMutatedMixtures(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		b := newMixture(7, 2)
 		y := mixtureForms[r.IntN(len(mixtureForms))].build(b)
-		b.m.Graph.AddOutput(b.op("Identity", b.op("Reshape", y, b.op("Shape", b.x))))
+		b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
 		var nodes []*onnx.Node
-		b.m.Graph.Walk(func(g *onnx.Graph) { nodes = append(nodes, g.Nodes...) })
-		constants := b.m.Graph.Initializers()
+		b.Model.Graph.Walk(func(g *onnx.Graph) { nodes = append(nodes, g.Nodes...) })
+		constants := b.Model.Graph.Initializers()
 		for range 1 + r.IntN(3) {
 			n := nodes[r.IntN(len(nodes))]
 			switch at := r.IntN(4); {
@@ -302,6 +302,6 @@ func TestMutatedMixtures(t *testing.T) {
 				n.SetInput(1, first)
 			}
 		}
-		Builtin().Find(b.m.Graph, infer.Analyze(b.m))
+		Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 	}
 }

@@ -6,46 +6,18 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // graph builds small graphs by hand.
-type graph struct{ m *onnx.Model }
+type graph struct{ *onnxtest.Builder }
 
-func newGraph() *graph { return &graph{onnx.New(10, 20)} }
+func newGraph() *graph { return &graph{onnxtest.New(20)} }
 
 func (g *graph) input(name string, dims ...any) *onnx.Value {
-	t := onnx.Type{DataType: onnx.Float, HasShape: true}
-	for _, d := range dims {
-		switch d := d.(type) {
-		case int:
-			t.Dims = append(t.Dims, onnx.Dim{Value: int64(d)})
-		case string:
-			t.Dims = append(t.Dims, onnx.Dim{Value: -1, Param: d})
-		}
-	}
-	return g.m.Graph.AddInput(name, t)
-}
-
-func (g *graph) op(opType string, args ...any) *onnx.Value {
-	var in []*onnx.Value
-	var attrs []*onnx.Attribute
-	for _, a := range args {
-		switch a := a.(type) {
-		case *onnx.Value:
-			in = append(in, a)
-		case *onnx.Attribute:
-			attrs = append(attrs, a)
-		case float64:
-			in = append(in, g.m.Graph.AddInitializer(onnx.NewFloat32s("c", []int64{}, []float32{float32(a)})))
-		case []int64:
-			in = append(in, g.m.Graph.AddInitializer(onnx.NewInt64s("i", a)))
-		}
-	}
-	v := g.m.Graph.NewValue(strings.ToLower(opType))
-	g.m.Graph.AddNode(opType, in, []*onnx.Value{v}, attrs...).Name = "node_" + v.Name
-	return v
+	return g.Input(name, onnx.Float, dims...)
 }
 
 func (g *graph) weight(n int) *onnx.Value {
@@ -53,15 +25,15 @@ func (g *graph) weight(n int) *onnx.Value {
 	for i := range w {
 		w[i] = 1 + float32(i)/8
 	}
-	return g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{int64(n)}, w))
+	return g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{int64(n)}, w))
 }
 
 // find returns the matches as "Pattern(inputs)->outputs" and the misses.
 func (g *graph) find(outputs ...*onnx.Value) (matches []string, misses []*match.Miss) {
 	for _, v := range outputs {
-		g.m.Graph.AddOutput(v)
+		g.Output(v)
 	}
-	ms, misses := Builtin().Find(g.m.Graph, infer.Analyze(g.m))
+	ms, misses := Builtin().Find(g.Graph, infer.Analyze(g.Model))
 	for _, m := range ms {
 		matches = append(matches, m.Pattern+"("+names(m.Inputs)+")->"+names(m.Outputs))
 	}
@@ -87,21 +59,21 @@ type norm struct {
 }
 
 func (n norm) build(g *graph, x *onnx.Value) *onnx.Value {
-	sq := g.op("Pow", x, 2.0)
+	sq := g.Op("Pow", x, 2.0)
 	if n.square != nil {
 		sq = n.square(g, x)
 	}
-	ms := g.op("ReduceMean", sq, n.axis, onnx.IntAttr("keepdims", n.keepdims))
+	ms := g.Op("ReduceMean", sq, n.axis, onnx.IntAttr("keepdims", n.keepdims))
 	var inv *onnx.Value
 	if n.inverse != nil {
 		inv = n.inverse(g, ms)
 	} else {
-		inv = g.op("Reciprocal", g.op("Sqrt", g.op("Add", ms, 1e-6)))
+		inv = g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", ms, 1e-6)))
 	}
 	if n.swapped {
-		return g.op("Mul", g.op("Mul", inv, x), g.weight(n.weight))
+		return g.Op("Mul", g.Op("Mul", inv, x), g.weight(n.weight))
 	}
-	return g.op("Mul", g.weight(n.weight), g.op("Mul", x, inv))
+	return g.Op("Mul", g.weight(n.weight), g.Op("Mul", x, inv))
 }
 
 var plainNorm = norm{axis: []int64{-1}, weight: 8, keepdims: 1}
@@ -120,31 +92,31 @@ func TestNormSpellings(t *testing.T) {
 		"plain":           {plainNorm, true},
 		"operands":        {with(func(n *norm) { n.swapped = true }), true},
 		"axis from front": {with(func(n *norm) { n.axis = []int64{2} }), true},
-		"x*x":             {with(func(n *norm) { n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Mul", x, x) } }), true},
+		"x*x":             {with(func(n *norm) { n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, x) } }), true},
 		"pow -0.5": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.op("Pow", g.op("Add", 1e-6, v), -0.5) }
+			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Pow", g.Op("Add", 1e-6, v), -0.5) }
 		}), true},
 		"1/sqrt": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.op("Div", 1.0, g.op("Sqrt", g.op("Add", v, 1e-6))) }
+			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Div", 1.0, g.Op("Sqrt", g.Op("Add", v, 1e-6))) }
 		}), true},
 		"other axis": {with(func(n *norm) { n.axis = []int64{1} }), false},
 		"all axes":   {with(func(n *norm) { n.axis = []int64{0, 1, 2} }), false},
-		"cube":       {with(func(n *norm) { n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Pow", x, 3.0) } }), false},
+		"cube":       {with(func(n *norm) { n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Pow", x, 3.0) } }), false},
 		"square of another": {with(func(n *norm) {
-			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Mul", x, g.op("Abs", x)) }
+			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, g.Op("Abs", x)) }
 		}), false},
 		"epsilon outside": {with(func(n *norm) {
 			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-				return g.op("Reciprocal", g.op("Add", g.op("Sqrt", v), 1e-6))
+				return g.Op("Reciprocal", g.Op("Add", g.Op("Sqrt", v), 1e-6))
 			}
 		}), false},
 		"negative epsilon": {with(func(n *norm) {
 			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-				return g.op("Reciprocal", g.op("Sqrt", g.op("Add", v, -1e-6)))
+				return g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", v, -1e-6)))
 			}
 		}), false},
 		"2/sqrt": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.op("Div", 2.0, g.op("Sqrt", g.op("Add", v, 1e-6))) }
+			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Div", 2.0, g.Op("Sqrt", g.Op("Add", v, 1e-6))) }
 		}), false},
 		"scale of one": {with(func(n *norm) { n.weight = 1 }), false},
 	}
@@ -165,9 +137,9 @@ func TestNormSpellings(t *testing.T) {
 func TestSumReadByOthers(t *testing.T) {
 	g := newGraph()
 	x, r := g.input("x", "batch", "seq", 8), g.input("r", "batch", "seq", 8)
-	sum := g.op("Add", x, r)
+	sum := g.Op("Add", x, r)
 	y := plainNorm.build(g, sum)
-	matches, _ := g.find(y, g.op("Neg", sum))
+	matches, _ := g.find(y, g.Op("Neg", sum))
 	if len(matches) != 1 || matches[0] != "AddRMSNorm(x,r,w)->mul_1,add" {
 		t.Errorf("matched %v", matches)
 	}
@@ -176,7 +148,7 @@ func TestSumReadByOthers(t *testing.T) {
 // Two norms of one sum cannot both write it: the second is an RMSNorm of what the first writes.
 func TestSumIsWrittenOnce(t *testing.T) {
 	g := newGraph()
-	sum := g.op("Add", g.input("x", "batch", 8), g.input("r", "batch", 8))
+	sum := g.Op("Add", g.input("x", "batch", 8), g.input("r", "batch", 8))
 	matches, _ := g.find(plainNorm.build(g, sum), with(func(n *norm) { n.axis = []int64{1} }).build(g, sum))
 	if len(matches) != 2 || strings.HasPrefix(matches[0], "Add") == strings.HasPrefix(matches[1], "Add") {
 		t.Errorf("matched %v", matches)
@@ -186,7 +158,7 @@ func TestSumIsWrittenOnce(t *testing.T) {
 // A bias, which broadcasts, is no residual.
 func TestBiasIsNoResidual(t *testing.T) {
 	g := newGraph()
-	matches, _ := g.find(plainNorm.build(g, g.op("Add", g.input("x", "batch", "seq", 8), g.weight(8))))
+	matches, _ := g.find(plainNorm.build(g, g.Op("Add", g.input("x", "batch", "seq", 8), g.weight(8))))
 	if len(matches) != 1 || !strings.HasPrefix(matches[0], "RMSNorm(add") {
 		t.Errorf("matched %v", matches)
 	}
@@ -195,7 +167,7 @@ func TestBiasIsNoResidual(t *testing.T) {
 func TestLayerNormIsNoRMSNorm(t *testing.T) {
 	g := newGraph()
 	x := g.input("x", "batch", "seq", 8)
-	matches, _ := g.find(plainNorm.build(g, g.op("Sub", x, g.op("ReduceMean", x, []int64{-1}))))
+	matches, _ := g.find(plainNorm.build(g, g.Op("Sub", x, g.Op("ReduceMean", x, []int64{-1}))))
 	if len(matches) != 1 || matches[0] != "LayerNorm(x,w)->mul_1" {
 		t.Errorf("matched %v", matches)
 	}
@@ -203,33 +175,33 @@ func TestLayerNormIsNoRMSNorm(t *testing.T) {
 
 func TestRotaryHalves(t *testing.T) {
 	slice := func(g *graph, x *onnx.Value, from, to int64) *onnx.Value {
-		return g.op("Slice", x, []int64{from}, []int64{to}, []int64{3}, []int64{1})
+		return g.Op("Slice", x, []int64{from}, []int64{to}, []int64{3}, []int64{1})
 	}
 	tests := map[string]struct {
 		rotated func(g *graph, x *onnx.Value) *onnx.Value
 		want    bool
 	}{
 		"half": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Concat", g.op("Neg", slice(g, x, 4, math.MaxInt64)), slice(g, x, 0, 4), onnx.IntAttr("axis", -1))
+			return g.Op("Concat", g.Op("Neg", slice(g, x, 4, math.MaxInt64)), slice(g, x, 0, 4), onnx.IntAttr("axis", -1))
 		}, true},
 		"negative bounds": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Concat", g.op("Mul", -1.0, slice(g, x, -4, 8)), slice(g, x, 0, -4), onnx.IntAttr("axis", 3))
+			return g.Op("Concat", g.Op("Mul", -1.0, slice(g, x, -4, 8)), slice(g, x, 0, -4), onnx.IntAttr("axis", 3))
 		}, true},
 		"halves swapped": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Concat", g.op("Neg", slice(g, x, 0, 4)), slice(g, x, 4, 8), onnx.IntAttr("axis", -1))
+			return g.Op("Concat", g.Op("Neg", slice(g, x, 0, 4)), slice(g, x, 4, 8), onnx.IntAttr("axis", -1))
 		}, false},
 		"other sign": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Concat", slice(g, x, 4, 8), g.op("Neg", slice(g, x, 0, 4)), onnx.IntAttr("axis", -1))
+			return g.Op("Concat", slice(g, x, 4, 8), g.Op("Neg", slice(g, x, 0, 4)), onnx.IntAttr("axis", -1))
 		}, false},
 		"uneven": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Concat", g.op("Neg", slice(g, x, 2, 8)), slice(g, x, 0, 2), onnx.IntAttr("axis", -1))
+			return g.Op("Concat", g.Op("Neg", slice(g, x, 2, 8)), slice(g, x, 0, 2), onnx.IntAttr("axis", -1))
 		}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
 			x, cos, sin := g.input("x", "batch", 2, "seq", 8), g.input("cos", 1, 1, "seq", 8), g.input("sin", 1, 1, "seq", 8)
-			matches, _ := g.find(g.op("Add", g.op("Mul", x, cos), g.op("Mul", tt.rotated(g, x), sin)))
+			matches, _ := g.find(g.Op("Add", g.Op("Mul", x, cos), g.Op("Mul", tt.rotated(g, x), sin)))
 			if got := len(matches) == 1 && matches[0] == "RotaryEmbedding(x,cos,sin)->add"; got != tt.want {
 				t.Errorf("matched %v", matches)
 			}
@@ -240,16 +212,16 @@ func TestRotaryHalves(t *testing.T) {
 // The product of a gated MLP may be nested in any way, and the gate's other factor may be the sigmoid.
 func TestGatedProducts(t *testing.T) {
 	tests := map[string]func(g *graph, gate, s, up *onnx.Value) *onnx.Value{
-		"(g s) u": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.op("Mul", g.op("Mul", gate, s), up) },
-		"u (s g)": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.op("Mul", up, g.op("Mul", s, gate)) },
-		"g (s u)": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.op("Mul", gate, g.op("Mul", s, up)) },
-		"s (g u)": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.op("Mul", s, g.op("Mul", gate, up)) },
+		"(g s) u": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.Op("Mul", g.Op("Mul", gate, s), up) },
+		"u (s g)": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.Op("Mul", up, g.Op("Mul", s, gate)) },
+		"g (s u)": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.Op("Mul", gate, g.Op("Mul", s, up)) },
+		"s (g u)": func(g *graph, gate, s, up *onnx.Value) *onnx.Value { return g.Op("Mul", s, g.Op("Mul", gate, up)) },
 	}
 	for name, product := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
 			gate, up := g.input("gate", "batch", 8), g.input("up", "batch", 8)
-			matches, _ := g.find(product(g, gate, g.op("Sigmoid", gate), up))
+			matches, _ := g.find(product(g, gate, g.Op("Sigmoid", gate), up))
 			if len(matches) != 1 || !strings.HasPrefix(matches[0], "SwiGLU(gate,up)") {
 				t.Errorf("matched %v", matches)
 			}
@@ -263,17 +235,17 @@ func TestExpertsAreLeftAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
 			x := g.input("x", "tokens", 8)
-			index := g.op("Cast", g.input("index", "picked"), onnx.IntAttr("to", int64(onnx.Int64)))
-			table := g.m.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{4, 8}, make([]float32, 32)))
+			index := g.Op("Cast", g.input("index", "picked"), onnx.IntAttr("to", int64(onnx.Int64)))
+			table := g.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{4, 8}, make([]float32, 32)))
 			if !picked {
 				x = table
 			}
-			rows := g.op("Gather", x, index)
+			rows := g.Op("Gather", x, index)
 			weight := func() *onnx.Value {
-				return g.m.Graph.AddInitializer(onnx.NewFloat32s("weight", []int64{8, 6}, make([]float32, 48)))
+				return g.Graph.AddInitializer(onnx.NewFloat32s("weight", []int64{8, 6}, make([]float32, 48)))
 			}
-			gate, up := g.op("MatMul", rows, weight()), g.op("MatMul", rows, weight())
-			matches, _ := g.find(g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), up))
+			gate, up := g.Op("MatMul", rows, weight()), g.Op("MatMul", rows, weight())
+			matches, _ := g.find(g.Op("Mul", g.Op("Mul", gate, g.Op("Sigmoid", gate)), up))
 			if (len(matches) == 0) != picked {
 				t.Errorf("matched %v", matches)
 			}

@@ -3,42 +3,42 @@ package patterns
 import "github.com/mojo-patch/mojo-patch/onnx"
 
 func (b *mixture) equalAndMul() *onnx.Value {
-	return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.expert(b.rows), b.gate(e)) })
+	return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.expert(b.rows), b.gate(e)) })
 }
 
 // masked has each expert see zeros for the tokens of others.
 func (b *mixture) masked() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value {
-		hit := b.op("Cast", b.op("ReduceMax", b.op("Cast", b.op("Equal", b.ids, e), attr("to", 6)), []int64{-1}), attr("to", 9))
-		y := b.expert(b.op("Where", hit, b.rows, 0.0))
-		return b.op("Where", hit, b.op("Mul", y, b.gate(e)), 0.0)
+		hit := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), []int64{-1}), attr("to", 9))
+		y := b.expert(b.Op("Where", hit, b.rows, 0.0))
+		return b.Op("Where", hit, b.Op("Mul", y, b.gate(e)), 0.0)
 	})
 }
 
 // gates is [tokens, experts].
 func (b *mixture) gates(scattered bool) *onnx.Value {
 	if scattered {
-		shape := b.op("Concat", b.op("Shape", b.rows, attr("start", 0), attr("end", 1)), []int64{int64(b.experts)}, attr("axis", 0))
-		return b.op("ScatterElements", b.op("Expand", 0.0, shape), b.ids, b.scores, attr("axis", 1))
+		shape := b.Op("Concat", b.Op("Shape", b.rows, attr("start", 0), attr("end", 1)), []int64{int64(b.experts)}, attr("axis", 0))
+		return b.Op("ScatterElements", b.Op("Expand", 0.0, shape), b.ids, b.scores, attr("axis", 1))
 	}
-	values := b.m.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
-	hot := b.op("OneHot", b.ids, b.experts, values)
-	return b.op("ReduceSum", b.op("Mul", hot, b.op("Unsqueeze", b.scores, []int64{-1})), []int64{1}, attr("keepdims", 0))
+	values := b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
+	hot := b.Op("OneHot", b.ids, b.experts, values)
+	return b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", b.scores, []int64{-1})), []int64{1}, attr("keepdims", 0))
 }
 
 func (b *mixture) column(gates *onnx.Value, e int) *onnx.Value {
-	return b.op("Slice", gates, []int64{int64(e)}, []int64{int64(e + 1)}, []int64{1})
+	return b.Op("Slice", gates, []int64{int64(e)}, []int64{int64(e + 1)}, []int64{1})
 }
 
 func (b *mixture) oneHot() *onnx.Value {
 	gates := b.gates(false)
-	return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.column(gates, e), b.expert(b.rows)) })
+	return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.column(gates, e), b.expert(b.rows)) })
 }
 
 func (b *mixture) scatteredGates() *onnx.Value {
 	gates := b.gates(true)
 	return b.sum(func(e int) *onnx.Value {
-		return b.op("Mul", b.expert(b.rows), b.op("Unsqueeze", b.op("Gather", gates, e, attr("axis", 1)), []int64{1}))
+		return b.Op("Mul", b.expert(b.rows), b.Op("Unsqueeze", b.Op("Gather", gates, e, attr("axis", 1)), []int64{1}))
 	})
 }
 
@@ -48,25 +48,25 @@ func (b *mixture) preWeighted() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value {
 		gate := b.linear(b.rows, b.hidden, b.inner)
 		a := b.unit(gate, b.linear(b.rows, b.hidden, b.inner))
-		return b.linear(b.op("Mul", a, b.column(gates, e)), b.inner, b.hidden)
+		return b.linear(b.Op("Mul", a, b.column(gates, e)), b.inner, b.hidden)
 	})
 }
 
 // hit returns, for expert e, the places in the list of experts of a token and the tokens where it stands.
 func (b *mixture) hit(e any) (place, token *onnx.Value) {
-	where := b.op("NonZero", b.op("Equal", b.op("Transpose", b.ids), e))
-	return b.op("Gather", where, 0), b.op("Gather", where, 1)
+	where := b.Op("NonZero", b.Op("Equal", b.Op("Transpose", b.ids), e))
+	return b.Op("Gather", where, 0), b.Op("Gather", where, 1)
 }
 
 // routed returns the rows of the tokens of expert e, times their factors.
 func (b *mixture) routed(e any, expert func(*onnx.Value) *onnx.Value) (y, token *onnx.Value) {
 	place, token := b.hit(e)
-	y = expert(b.op("Gather", b.rows, token))
-	at := b.op("Concat", b.op("Unsqueeze", token, []int64{1}), b.op("Unsqueeze", place, []int64{1}), attr("axis", 1))
-	return b.op("Mul", y, b.op("Unsqueeze", b.op("GatherND", b.scores, at), []int64{1})), token
+	y = expert(b.Op("Gather", b.rows, token))
+	at := b.Op("Concat", b.Op("Unsqueeze", token, []int64{1}), b.Op("Unsqueeze", place, []int64{1}), attr("axis", 1))
+	return b.Op("Mul", y, b.Op("Unsqueeze", b.Op("GatherND", b.scores, at), []int64{1})), token
 }
 
-func (b *mixture) zeros() *onnx.Value { return b.op("ConstantOfShape", b.op("Shape", b.rows)) }
+func (b *mixture) zeros() *onnx.Value { return b.Op("ConstantOfShape", b.Op("Shape", b.rows)) }
 
 // start is what the experts are added to: zeros where there is no base.
 func (b *mixture) start() *onnx.Value {
@@ -81,11 +81,11 @@ func (b *mixture) indexAdd(elements bool) *onnx.Value {
 	y := b.start()
 	for e := range b.experts {
 		v, token := b.routed(e, b.expert)
-		index := b.op("Unsqueeze", token, []int64{1})
+		index := b.Op("Unsqueeze", token, []int64{1})
 		if elements {
-			y = b.op("Add", y, b.op("ScatterElements", b.zeros(), b.op("Expand", index, b.op("Shape", v)), v, attr("axis", 0)))
+			y = b.Op("Add", y, b.Op("ScatterElements", b.zeros(), b.Op("Expand", index, b.Op("Shape", v)), v, attr("axis", 0)))
 		} else {
-			y = b.op("ScatterND", y, index, v, onnx.StringAttr("reduction", "add"))
+			y = b.Op("ScatterND", y, index, v, onnx.StringAttr("reduction", "add"))
 		}
 	}
 	return y
@@ -95,16 +95,16 @@ func (b *mixture) indexAdd(elements bool) *onnx.Value {
 func (b *mixture) branches() *onnx.Value {
 	y := b.start()
 	for e := range b.experts {
-		some := b.op("Cast", b.op("ReduceMax", b.op("Cast", b.op("Equal", b.ids, e), attr("to", 6)), attr("keepdims", 0)), attr("to", 9))
-		outer := b.at
+		some := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), attr("keepdims", 0)), attr("to", 9))
+		outer := b.Graph
 		then, other := outer.NewSubgraph("then"), outer.NewSubgraph("else")
-		b.at = then
+		b.Graph = then
 		v, token := b.routed(e, b.expert)
-		then.AddOutput(b.op("ScatterND", y, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")))
-		b.at = other
-		other.AddOutput(b.op("Identity", y))
-		b.at = outer
-		y = b.op("If", some, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", other))
+		then.AddOutput(b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")))
+		b.Graph = other
+		other.AddOutput(b.Op("Identity", y))
+		b.Graph = outer
+		y = b.Op("If", some, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", other))
 	}
 	return y
 }
@@ -112,57 +112,57 @@ func (b *mixture) branches() *onnx.Value {
 // loop runs over the experts, whose weights are stacked; indexed takes only the tokens of each.
 func (b *mixture) loop(indexed bool) *onnx.Value {
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
-	zeros, outer := b.start(), b.at
+	zeros, outer := b.start(), b.Graph
 	body := outer.NewSubgraph("body")
 	e := body.AddInput("e", onnx.Type{DataType: onnx.Int64, HasShape: true})
 	cond := body.AddInput("cond", onnx.Type{DataType: onnx.Bool, HasShape: true})
 	sum := body.AddInput("sum", onnx.Type{DataType: onnx.Float})
-	b.at = body
+	b.Graph = body
 	expert := func(x *onnx.Value) *onnx.Value {
-		return b.op("MatMul", b.unit(b.halves(b.op("MatMul", x, b.op("Gather", gateUp, e)))), b.op("Gather", down, e))
+		return b.Op("MatMul", b.unit(b.halves(b.Op("MatMul", x, b.Op("Gather", gateUp, e)))), b.Op("Gather", down, e))
 	}
 	var y *onnx.Value
 	if indexed {
 		v, token := b.routed(e, expert)
-		y = b.op("ScatterND", sum, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
+		y = b.Op("ScatterND", sum, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
 	} else {
-		y = b.op("Add", sum, b.op("Mul", expert(b.rows), b.gate(e)))
+		y = b.Op("Add", sum, b.Op("Mul", expert(b.rows), b.gate(e)))
 	}
-	more := b.op("Identity", cond)
+	more := b.Op("Identity", cond)
 	body.AddOutput(more)
 	body.AddOutput(y)
-	b.at = outer
-	return b.op("Loop", b.experts, nil, zeros, onnx.GraphAttr("body", body))
+	b.Graph = outer
+	return b.Op("Loop", b.experts, nil, zeros, onnx.GraphAttr("body", body))
 }
 
 // scan runs over the stacked weights themselves.
 func (b *mixture) scan() *onnx.Value {
 	first, second, down := b.weight(b.experts, b.hidden, b.inner), b.weight(b.experts, b.hidden, b.inner), b.weight(b.inner, b.experts, b.hidden)
-	gates, zeros, outer := b.op("Transpose", b.gates(true)), b.start(), b.at
+	gates, zeros, outer := b.Op("Transpose", b.gates(true)), b.start(), b.Graph
 	body := outer.NewSubgraph("body")
 	var in []*onnx.Value
 	for _, name := range []string{"sum", "gate", "w1", "w3", "w2"} {
 		in = append(in, body.AddInput(name, onnx.Type{DataType: onnx.Float}))
 	}
-	b.at = body
-	v := b.op("MatMul", b.unit(b.op("MatMul", b.rows, in[2]), b.op("MatMul", b.rows, in[3])), in[4])
-	body.AddOutput(b.op("Add", in[0], b.op("Mul", v, b.op("Unsqueeze", in[1], []int64{1}))))
-	b.at = outer
-	return b.op("Scan", zeros, gates, first, second, down, onnx.GraphAttr("body", body), attr("num_scan_inputs", 4),
+	b.Graph = body
+	v := b.Op("MatMul", b.unit(b.Op("MatMul", b.rows, in[2]), b.Op("MatMul", b.rows, in[3])), in[4])
+	body.AddOutput(b.Op("Add", in[0], b.Op("Mul", v, b.Op("Unsqueeze", in[1], []int64{1}))))
+	b.Graph = outer
+	return b.Op("Scan", zeros, gates, first, second, down, onnx.GraphAttr("body", body), attr("num_scan_inputs", 4),
 		onnx.IntsAttr("scan_input_axes", []int64{0, 0, 0, 1}))
 }
 
 // batched multiplies all tokens with all experts at once.
 func (b *mixture) batched() *onnx.Value {
-	h := b.op("MatMul", b.op("Unsqueeze", b.rows, []int64{0}), b.weight(b.experts, b.hidden, 2*b.inner))
-	h = b.op("Add", h, b.weight(b.experts, 1, 2*b.inner))
-	y := b.op("Add", b.op("MatMul", b.unit(b.halves(h)), b.weight(b.experts, b.inner, b.hidden)), b.weight(b.experts, 1, b.hidden))
-	gates := b.op("Unsqueeze", b.op("Transpose", b.gates(true)), []int64{-1})
-	return b.op("ReduceSum", b.op("Mul", y, gates), []int64{0}, attr("keepdims", 0))
+	h := b.Op("MatMul", b.Op("Unsqueeze", b.rows, []int64{0}), b.weight(b.experts, b.hidden, 2*b.inner))
+	h = b.Op("Add", h, b.weight(b.experts, 1, 2*b.inner))
+	y := b.Op("Add", b.Op("MatMul", b.unit(b.halves(h)), b.weight(b.experts, b.inner, b.hidden)), b.weight(b.experts, 1, b.hidden))
+	gates := b.Op("Unsqueeze", b.Op("Transpose", b.gates(true)), []int64{-1})
+	return b.Op("ReduceSum", b.Op("Mul", y, gates), []int64{0}, attr("keepdims", 0))
 }
 
 func (b *mixture) einsum(equation string, args ...any) *onnx.Value {
-	return b.op("Einsum", append(args, onnx.StringAttr("equation", equation))...)
+	return b.Op("Einsum", append(args, onnx.StringAttr("equation", equation))...)
 }
 
 // einsums does the same in Einsums; summed has the last one add up the experts.
@@ -171,7 +171,7 @@ func (b *mixture) einsums(summed bool) *onnx.Value {
 	a := b.unit(gate, b.einsum("th,eih->tei", b.rows, b.weight(b.experts, b.inner, b.hidden)))
 	down := b.weight(b.experts, b.inner, b.hidden)
 	if summed {
-		return b.einsum("tei,eih->th", b.op("Mul", a, b.op("Unsqueeze", b.gates(true), []int64{-1})), down)
+		return b.einsum("tei,eih->th", b.Op("Mul", a, b.Op("Unsqueeze", b.gates(true), []int64{-1})), down)
 	}
 	return b.einsum("te,teh->th", b.gates(true), b.einsum("tei,eih->teh", a, down))
 }
@@ -182,10 +182,10 @@ func (b *mixture) flattened() *onnx.Value {
 	first, second, down := b.weight(n, b.hidden), b.weight(n, b.hidden), b.weight(n, b.hidden)
 	return b.sum(func(e int) *onnx.Value {
 		part := func(w *onnx.Value) *onnx.Value {
-			return b.op("Slice", w, []int64{int64(e * b.inner)}, []int64{int64((e + 1) * b.inner)}, []int64{0})
+			return b.Op("Slice", w, []int64{int64(e * b.inner)}, []int64{int64((e + 1) * b.inner)}, []int64{0})
 		}
-		a := b.unit(b.op("MatMul", b.rows, b.op("Transpose", part(first))), b.op("MatMul", b.rows, b.op("Transpose", part(second))))
-		return b.op("Mul", b.op("MatMul", a, part(down)), b.gate(e))
+		a := b.unit(b.Op("MatMul", b.rows, b.Op("Transpose", part(first))), b.Op("MatMul", b.rows, b.Op("Transpose", part(second))))
+		return b.Op("Mul", b.Op("MatMul", a, part(down)), b.gate(e))
 	})
 }
 
@@ -193,64 +193,64 @@ func (b *mixture) flattened() *onnx.Value {
 // second, … that is chosen. The weights are stacked, or those of the expert that was seen.
 func (b *mixture) unrolled(seen []int, stacked bool) *onnx.Value {
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
-	hot := b.op("OneHot", b.ids, b.experts, []int64{0, 1})
-	some := b.op("NonZero", b.op("ReduceMax", hot, []int64{0, 1}, attr("keepdims", 0)))
+	hot := b.Op("OneHot", b.ids, b.experts, []int64{0, 1})
+	some := b.Op("NonZero", b.Op("ReduceMax", hot, []int64{0, 1}, attr("keepdims", 0)))
 	ones := make([]int64, len(seen))
 	for i := range ones {
 		ones[i] = 1
 	}
-	chosen := b.ops("Split", len(seen), b.op("Squeeze", some, []int64{0}), ones)
+	chosen := b.Ops(len(seen), "Split", b.Op("Squeeze", some, []int64{0}), ones)
 	y := b.start()
 	for _, c := range chosen {
 		v, token := b.routed(c, func(x *onnx.Value) *onnx.Value {
 			if !stacked {
 				return b.expert(x)
 			}
-			w, d := b.op("Squeeze", b.op("Gather", gateUp, c), []int64{0}), b.op("Squeeze", b.op("Gather", down, c), []int64{0})
-			return b.op("MatMul", b.unit(b.halves(b.op("MatMul", x, w))), d)
+			w, d := b.Op("Squeeze", b.Op("Gather", gateUp, c), []int64{0}), b.Op("Squeeze", b.Op("Gather", down, c), []int64{0})
+			return b.Op("MatMul", b.unit(b.halves(b.Op("MatMul", x, w))), d)
 		})
-		y = b.op("ScatterND", y, b.op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
+		y = b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
 	}
 	return y
 }
 
 // gathered takes the weights of the chosen experts for every token.
 func (b *mixture) gathered() *onnx.Value {
-	pick := func(dims ...int) *onnx.Value { return b.op("Gather", b.weight(dims...), b.ids) }
-	x := b.op("Unsqueeze", b.rows, []int64{1, -1})
-	h := b.op("Squeeze", b.op("MatMul", pick(b.experts, 2*b.inner, b.hidden), x), []int64{-1})
-	a := b.unit(b.halves(b.op("Add", h, pick(b.experts, 2*b.inner))))
-	y := b.op("Squeeze", b.op("MatMul", pick(b.experts, b.hidden, b.inner), b.op("Unsqueeze", a, []int64{-1})), []int64{-1})
-	y = b.op("Mul", b.op("Add", y, pick(b.experts, b.hidden)), b.op("Unsqueeze", b.scores, []int64{-1}))
-	return b.op("ReduceSum", y, []int64{1}, attr("keepdims", 0))
+	pick := func(dims ...int) *onnx.Value { return b.Op("Gather", b.weight(dims...), b.ids) }
+	x := b.Op("Unsqueeze", b.rows, []int64{1, -1})
+	h := b.Op("Squeeze", b.Op("MatMul", pick(b.experts, 2*b.inner, b.hidden), x), []int64{-1})
+	a := b.unit(b.halves(b.Op("Add", h, pick(b.experts, 2*b.inner))))
+	y := b.Op("Squeeze", b.Op("MatMul", pick(b.experts, b.hidden, b.inner), b.Op("Unsqueeze", a, []int64{-1})), []int64{-1})
+	y = b.Op("Mul", b.Op("Add", y, pick(b.experts, b.hidden)), b.Op("Unsqueeze", b.scores, []int64{-1}))
+	return b.Op("ReduceSum", y, []int64{1}, attr("keepdims", 0))
 }
 
 // grouped sorts the choices by expert, multiplies group by group, and has one unit for all.
 func (b *mixture) grouped() *onnx.Value {
-	flat := b.op("Reshape", b.ids, []int64{-1})
+	flat := b.Op("Reshape", b.ids, []int64{-1})
 	groups, sizes := make([]any, b.experts), make([]any, b.experts)
 	products := make([]any, b.experts)
 	for e := range groups {
-		group := b.op("Squeeze", b.op("NonZero", b.op("Equal", flat, e)), []int64{0})
-		groups[e], sizes[e] = group, b.op("Shape", group)
-		products[e] = b.op("MatMul", b.op("Gather", b.rows, b.op("Div", group, b.k)), b.weight(b.hidden, 2*b.inner))
+		group := b.Op("Squeeze", b.Op("NonZero", b.Op("Equal", flat, e)), []int64{0})
+		groups[e], sizes[e] = group, b.Op("Shape", group)
+		products[e] = b.Op("MatMul", b.Op("Gather", b.rows, b.Op("Div", group, b.k)), b.weight(b.hidden, 2*b.inner))
 	}
-	concat := func(list []any) *onnx.Value { return b.op("Concat", append(list, attr("axis", 0))...) }
+	concat := func(list []any) *onnx.Value { return b.Op("Concat", append(list, attr("axis", 0))...) }
 	order := concat(groups)
-	expert := b.op("Gather", flat, order)
-	a := b.unit(b.halves(b.op("Add", concat(products), b.op("Gather", b.weight(b.experts, 2*b.inner), expert))))
-	for e, part := range b.ops("Split", b.experts, a, concat(sizes), attr("axis", 0)) {
-		products[e] = b.op("MatMul", part, b.weight(b.inner, b.hidden))
+	expert := b.Op("Gather", flat, order)
+	a := b.unit(b.halves(b.Op("Add", concat(products), b.Op("Gather", b.weight(b.experts, 2*b.inner), expert))))
+	for e, part := range b.Ops(b.experts, "Split", a, concat(sizes), attr("axis", 0)) {
+		products[e] = b.Op("MatMul", part, b.weight(b.inner, b.hidden))
 	}
-	y := b.op("Add", concat(products), b.op("Gather", b.weight(b.experts, b.hidden), expert))
-	y = b.op("Mul", y, b.op("Unsqueeze", b.op("Gather", b.op("Reshape", b.scores, []int64{-1}), order), []int64{1}))
-	token := b.op("Unsqueeze", b.op("Div", order, b.k), []int64{1})
-	return b.op("ScatterND", b.start(), token, y, onnx.StringAttr("reduction", "add"))
+	y := b.Op("Add", concat(products), b.Op("Gather", b.weight(b.experts, b.hidden), expert))
+	y = b.Op("Mul", y, b.Op("Unsqueeze", b.Op("Gather", b.Op("Reshape", b.scores, []int64{-1}), order), []int64{1}))
+	token := b.Op("Unsqueeze", b.Op("Div", order, b.k), []int64{1})
+	return b.Op("ScatterND", b.start(), token, y, onnx.StringAttr("reduction", "add"))
 }
 
 // eachToken runs over the tokens, and over the experts of each.
 func (b *mixture) eachToken() *onnx.Value {
-	first, down, outer := b.weight(b.experts, 2*b.inner, b.hidden), b.weight(b.experts, b.hidden, b.inner), b.at
+	first, down, outer := b.weight(b.experts, 2*b.inner, b.hidden), b.weight(b.experts, b.hidden, b.inner), b.Graph
 	body := func(at *onnx.Graph) (i *onnx.Value) {
 		i = at.AddInput("i", onnx.Type{DataType: onnx.Int64, HasShape: true})
 		at.AddOutput(at.AddInput("cond", onnx.Type{DataType: onnx.Bool, HasShape: true}))
@@ -261,17 +261,17 @@ func (b *mixture) eachToken() *onnx.Value {
 	chosen := tokens.NewSubgraph("chosen")
 	j := body(chosen)
 	sum := chosen.AddInput("sum", onnx.Type{DataType: onnx.Float})
-	b.at = chosen
-	of := func(v *onnx.Value) *onnx.Value { return b.op("Gather", b.op("Gather", v, t), j) }
-	h := b.op("MatMul", b.op("Gather", first, of(b.ids)), b.op("Gather", b.rows, t))
-	y := b.op("MatMul", b.op("Gather", down, of(b.ids)), b.unit(b.halves(h)))
-	chosen.AddOutput(b.op("Add", sum, b.op("Mul", y, of(b.scores))))
-	b.at = tokens
-	zero := b.op("Mul", b.op("Gather", b.rows, t), 0.0)
-	tokens.AddOutput(b.op("Loop", b.k, nil, zero, onnx.GraphAttr("body", chosen)))
-	b.at = outer
-	n := b.op("Squeeze", b.op("Shape", b.rows, attr("end", 1)), []int64{0})
-	return b.op("Loop", n, nil, onnx.GraphAttr("body", tokens))
+	b.Graph = chosen
+	of := func(v *onnx.Value) *onnx.Value { return b.Op("Gather", b.Op("Gather", v, t), j) }
+	h := b.Op("MatMul", b.Op("Gather", first, of(b.ids)), b.Op("Gather", b.rows, t))
+	y := b.Op("MatMul", b.Op("Gather", down, of(b.ids)), b.unit(b.halves(h)))
+	chosen.AddOutput(b.Op("Add", sum, b.Op("Mul", y, of(b.scores))))
+	b.Graph = tokens
+	zero := b.Op("Mul", b.Op("Gather", b.rows, t), 0.0)
+	tokens.AddOutput(b.Op("Loop", b.k, nil, zero, onnx.GraphAttr("body", chosen)))
+	b.Graph = outer
+	n := b.Op("Squeeze", b.Op("Shape", b.rows, attr("end", 1)), []int64{0})
+	return b.Op("Loop", n, nil, onnx.GraphAttr("body", tokens))
 }
 
 // inStyle is the plainest form, with experts in a style.
@@ -315,22 +315,22 @@ var mixtureForms = []struct {
 		return b.sum(func(e int) *onnx.Value {
 			b.style.packed = []string{"", "halves", "up first"}[e%3]
 			if e != 3 {
-				return b.op("Mul", b.expert(b.rows), b.gate(e))
+				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			}
 			up := b.linear(b.rows, b.hidden, b.inner)
 			a := b.unit(b.linear(b.rows, b.hidden, b.inner), up)
-			return b.op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
+			return b.Op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
 		})
 	}},
 	{"gathered", (*mixture).gathered},
 	{"grouped", (*mixture).grouped},
 	{"a loop over the tokens", (*mixture).eachToken},
 	{"gates on the tokens", func(b *mixture) *onnx.Value {
-		return b.sum(func(e int) *onnx.Value { return b.expert(b.op("Mul", b.rows, b.gate(e))) })
+		return b.sum(func(e int) *onnx.Value { return b.expert(b.Op("Mul", b.rows, b.gate(e))) })
 	}},
 	{"weights in the branches", func(b *mixture) *onnx.Value { b.inBodies = true; return b.branches() }},
 	{"those chosen, stacked", func(b *mixture) *onnx.Value { return b.unrolled([]int{0, 2, 3, 4, 6}, true) }},
 	{"other order", func(b *mixture) *onnx.Value {
-		return b.sum(func(e int) *onnx.Value { return b.op("Mul", b.expert(b.rows), b.gate((3*e+2)%b.experts)) })
+		return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.expert(b.rows), b.gate((3*e+2)%b.experts)) })
 	}},
 }

@@ -2,17 +2,15 @@ package patterns
 
 import (
 	"math/rand/v2"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// mixture builds a model of one mixture of experts. Nodes go to the graph at, the main one or a body.
+// mixture builds a model of one mixture of experts.
 type mixture struct {
-	m                    *onnx.Model
-	at                   *onnx.Graph
+	*onnxtest.Builder
 	r                    *rand.Rand
 	experts, k           int
 	hidden, inner        int
@@ -31,45 +29,13 @@ type expertStyle struct {
 }
 
 func newMixture(experts, k int) *mixture {
-	b := &mixture{m: onnx.New(10, 20), r: rand.New(rand.NewPCG(1, 2)), experts: experts, k: k, hidden: 16, inner: 6}
-	b.at = b.m.Graph
-	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: int64(b.hidden)}}
-	b.x = b.m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: dims})
-	b.rows = b.op("Reshape", b.x, []int64{-1, int64(b.hidden)})
-	chosen := b.ops("TopK", 2, b.op("Softmax", b.op("MatMul", b.rows, b.weight(b.hidden, experts)), onnx.IntAttr("axis", -1)), []int64{int64(k)})
-	b.scores, b.ids = b.op("Div", chosen[0], b.op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	b := &mixture{Builder: onnxtest.New(20), r: rand.New(rand.NewPCG(1, 2)), experts: experts, k: k, hidden: 16, inner: 6}
+	b.x = b.Input("x", onnx.Float, "batch", "seq", b.hidden)
+	b.rows = b.Op("Reshape", b.x, []int64{-1, int64(b.hidden)})
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, experts)), onnx.IntAttr("axis", -1)), []int64{int64(k)})
+	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 	return b
 }
-
-func (b *mixture) ops(opType string, outputs int, args ...any) []*onnx.Value {
-	var in []*onnx.Value
-	var attrs []*onnx.Attribute
-	for _, a := range args {
-		switch a := a.(type) {
-		case *onnx.Value:
-			in = append(in, a)
-		case *onnx.Attribute:
-			attrs = append(attrs, a)
-		case float64:
-			in = append(in, b.m.Graph.AddInitializer(onnx.NewFloat32s("number", []int64{}, []float32{float32(a)})))
-		case int:
-			t, _ := reference.NewInts(onnx.Int64, []int{}, []int64{int64(a)}).ToONNX("int")
-			in = append(in, b.m.Graph.AddInitializer(t))
-		case []int64:
-			in = append(in, b.m.Graph.AddInitializer(onnx.NewInt64s("ints", a)))
-		case nil:
-			in = append(in, nil)
-		}
-	}
-	out := make([]*onnx.Value, outputs)
-	for i := range out {
-		out[i] = b.at.NewValue(strings.ToLower(opType))
-	}
-	b.at.AddNode(opType, in, out, attrs...).Name = "node_" + out[0].Name
-	return out
-}
-
-func (b *mixture) op(opType string, args ...any) *onnx.Value { return b.ops(opType, 1, args...)[0] }
 
 func (b *mixture) weight(dims ...int) *onnx.Value {
 	long := make([]int64, len(dims))
@@ -82,9 +48,9 @@ func (b *mixture) weight(dims ...int) *onnx.Value {
 	}
 	t := onnx.NewFloat32s("w", long, v)
 	if b.inBodies {
-		return b.op("Constant", onnx.TensorAttr("value", t))
+		return b.Op("Constant", onnx.TensorAttr("value", t))
 	}
-	return b.m.Graph.AddInitializer(t)
+	return b.Model.Graph.AddInitializer(t)
 }
 
 func attr(name string, v int64) *onnx.Attribute { return onnx.IntAttr(name, v) }
@@ -95,40 +61,40 @@ func (b *mixture) linear(x *onnx.Value, in, out int) *onnx.Value {
 	switch b.style.weights {
 	case "gemm":
 		if b.style.bias {
-			return b.op("Gemm", x, b.weight(out, in), b.weight(out), attr("transB", 1))
+			return b.Op("Gemm", x, b.weight(out, in), b.weight(out), attr("transB", 1))
 		}
-		return b.op("Gemm", x, b.weight(out, in), attr("transB", 1))
+		return b.Op("Gemm", x, b.weight(out, in), attr("transB", 1))
 	case "transposed":
-		y = b.op("MatMul", x, b.op("Transpose", b.weight(out, in), onnx.IntsAttr("perm", []int64{1, 0})))
+		y = b.Op("MatMul", x, b.Op("Transpose", b.weight(out, in), onnx.IntsAttr("perm", []int64{1, 0})))
 	case "left":
-		y = b.op("Transpose", b.op("MatMul", b.weight(out, in), b.op("Transpose", x)))
+		y = b.Op("Transpose", b.Op("MatMul", b.weight(out, in), b.Op("Transpose", x)))
 	default:
-		y = b.op("MatMul", x, b.weight(in, out))
+		y = b.Op("MatMul", x, b.weight(in, out))
 	}
 	if b.style.bias {
-		y = b.op("Add", b.weight(out), y)
+		y = b.Op("Add", b.weight(out), y)
 	}
 	return y
 }
 
-func (b *mixture) silu(x *onnx.Value) *onnx.Value { return b.op("Mul", x, b.op("Sigmoid", x)) }
+func (b *mixture) silu(x *onnx.Value) *onnx.Value { return b.Op("Mul", x, b.Op("Sigmoid", x)) }
 
 // unit is what stands between the products; up is nil where there is no gate.
 func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
 	switch b.style.activation {
 	case "gelu":
-		return b.op("Gelu", gate)
+		return b.Op("Gelu", gate)
 	case "clamped":
-		gate, up = b.op("Clip", gate, nil, 0.75), b.op("Clip", up, -0.75, 0.75)
-		return b.op("Mul", b.op("Add", up, 1.0), b.op("Mul", gate, b.op("Sigmoid", b.op("Mul", gate, 1.702))))
+		gate, up = b.Op("Clip", gate, nil, 0.75), b.Op("Clip", up, -0.75, 0.75)
+		return b.Op("Mul", b.Op("Add", up, 1.0), b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, 1.702))))
 	}
-	return b.op("Mul", b.silu(gate), up)
+	return b.Op("Mul", b.silu(gate), up)
 }
 
 // halves takes a packed product apart.
 func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
 	cut := func(from, step int) *onnx.Value {
-		return b.op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1}, []int64{int64(step)})
+		return b.Op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1}, []int64{int64(step)})
 	}
 	switch b.style.packed {
 	case "interleaved":
@@ -156,8 +122,8 @@ func (b *mixture) expert(x *onnx.Value) *onnx.Value {
 
 // gate is the factor of expert e for every token, [tokens, 1].
 func (b *mixture) gate(e any) *onnx.Value {
-	hit := b.op("Cast", b.op("Equal", b.ids, e), attr("to", 1))
-	return b.op("ReduceSum", b.op("Mul", hit, b.scores), []int64{-1})
+	hit := b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 1))
+	return b.Op("ReduceSum", b.Op("Mul", hit, b.scores), []int64{-1})
 }
 
 // sum adds up what of gives for every expert.
@@ -168,7 +134,7 @@ func (b *mixture) sum(of func(e int) *onnx.Value) *onnx.Value {
 		} else if y == nil {
 			y = v
 		} else {
-			y = b.op("Add", y, v)
+			y = b.Op("Add", y, v)
 		}
 	}
 	return y

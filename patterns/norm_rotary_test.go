@@ -12,10 +12,10 @@ import (
 // between them. Where they are not, both are still found.
 func TestNormRotary(t *testing.T) {
 	transpose := func(r *rotaryGraph, v *onnx.Value, perm ...int64) *onnx.Value {
-		return r.op("Transpose", v, onnx.IntsAttr("perm", perm))
+		return r.Op("Transpose", v, onnx.IntsAttr("perm", perm))
 	}
 	cast := func(r *rotaryGraph, v *onnx.Value, to onnx.DataType) *onnx.Value {
-		return r.op("Cast", v, onnx.IntAttr("to", int64(to)))
+		return r.Op("Cast", v, onnx.IntAttr("to", int64(to)))
 	}
 	rotate := func(r *rotaryGraph, x *onnx.Value) *onnx.Value {
 		return r.rotateHalf(x, r.cut(x, 4, 8, 1), r.cut(x, 0, 4, 1))
@@ -31,17 +31,17 @@ func TestNormRotary(t *testing.T) {
 		}, joined},
 		"transposed twice, with an identity": {func(r *rotaryGraph) []*onnx.Value {
 			v := transpose(r, plainNorm.build(r.graph, r.input("heads", 2, "seq", "batch", headSize)), 2, 1, 0, 3)
-			return []*onnx.Value{rotate(r, transpose(r, r.op("Identity", v), 0, 2, 1, 3))}
+			return []*onnx.Value{rotate(r, transpose(r, r.Op("Identity", v), 0, 2, 1, 3))}
 		}, joined},
 		"no scale": {func(r *rotaryGraph) []*onnx.Value {
-			mean := r.op("ReduceMean", r.op("Mul", r.x, r.x), []int64{-1}, onnx.IntAttr("keepdims", 1))
-			return []*onnx.Value{rotate(r, r.op("Div", r.x, r.op("Sqrt", r.op("Add", mean, 1e-6))))}
+			mean := r.Op("ReduceMean", r.Op("Mul", r.x, r.x), []int64{-1}, onnx.IntAttr("keepdims", 1))
+			return []*onnx.Value{rotate(r, r.Op("Div", r.x, r.Op("Sqrt", r.Op("Add", mean, 1e-6))))}
 		}, joined},
 		"cut by its own shape": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
-			half := r.op("Div", r.op("Gather", r.op("Shape", n), []int64{3}), []int64{2})
-			upper := r.op("Slice", n, half, []int64{99}, []int64{3}, []int64{1})
-			return []*onnx.Value{r.rotateHalf(n, upper, r.op("Slice", n, []int64{0}, half, []int64{3}, []int64{1}))}
+			half := r.Op("Div", r.Op("Gather", r.Op("Shape", n), []int64{3}), []int64{2})
+			upper := r.Op("Slice", n, half, []int64{99}, []int64{3}, []int64{1})
+			return []*onnx.Value{r.rotateHalf(n, upper, r.Op("Slice", n, []int64{0}, half, []int64{3}, []int64{1}))}
 		}, joined},
 		"the norm is an output": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
@@ -49,20 +49,20 @@ func TestNormRotary(t *testing.T) {
 		}, both},
 		"the norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
-			return []*onnx.Value{rotate(r, n), r.op("Abs", n)}
+			return []*onnx.Value{rotate(r, n), r.Op("Abs", n)}
 		}, both},
 		"the transposed norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1, 3)
-			return []*onnx.Value{rotate(r, n), r.op("Abs", n)}
+			return []*onnx.Value{rotate(r, n), r.Op("Abs", n)}
 		}, both},
 		"the shape of the norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
-			return []*onnx.Value{rotate(r, n), r.op("Abs", r.op("Shape", n))}
+			return []*onnx.Value{rotate(r, n), r.Op("Abs", r.Op("Shape", n))}
 		}, both},
 		"a half of the norm is read elsewhere": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
 			lower := r.cut(n, 0, 4, 1)
-			return []*onnx.Value{r.rotateHalf(n, r.cut(n, 4, 8, 1), lower), r.op("Abs", lower)}
+			return []*onnx.Value{r.rotateHalf(n, r.cut(n, 4, 8, 1), lower), r.Op("Abs", lower)}
 		}, both},
 		"rotated twice": {func(r *rotaryGraph) []*onnx.Value {
 			n := plainNorm.build(r.graph, r.x)
@@ -77,25 +77,25 @@ func TestNormRotary(t *testing.T) {
 		}, both},
 		"a norm of all heads": {func(r *rotaryGraph) []*onnx.Value {
 			n := with(func(n *norm) { n.weight = 16 }).build(r.graph, r.input("rows", "batch", "seq", 16))
-			return []*onnx.Value{rotate(r, transpose(r, r.op("Reshape", n, []int64{0, 0, 2, headSize}), 0, 2, 1, 3))}
+			return []*onnx.Value{rotate(r, transpose(r, r.Op("Reshape", n, []int64{0, 0, 2, headSize}), 0, 2, 1, 3))}
 		}, both},
 		"another axis becomes the last": {func(r *rotaryGraph) []*onnx.Value {
 			r.cos, r.sin = r.input("cos of all", "batch", 1, headSize, headSize), r.input("sin of all", "batch", 1, headSize, headSize)
 			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("turned", "batch", 2, headSize, headSize)), 0, 1, 3, 2))}
 		}, both},
 		"a scale for each head": {func(r *rotaryGraph) []*onnx.Value {
-			inverse := r.op("Reciprocal", r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Pow", r.x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
-			scale := r.op("Reshape", r.weight(16), []int64{2, 1, headSize})
-			return []*onnx.Value{rotate(r, r.op("Mul", r.op("Mul", r.x, inverse), scale))}
+			inverse := r.Op("Reciprocal", r.Op("Sqrt", r.Op("Add", r.Op("ReduceMean", r.Op("Pow", r.x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
+			scale := r.Op("Reshape", r.weight(16), []int64{2, 1, headSize})
+			return []*onnx.Value{rotate(r, r.Op("Mul", r.Op("Mul", r.x, inverse), scale))}
 		}, both},
 		"a norm of the centred heads": {func(r *rotaryGraph) []*onnx.Value {
-			centred := r.op("Sub", r.x, r.op("ReduceMean", r.x, []int64{-1}))
+			centred := r.Op("Sub", r.x, r.Op("ReduceMean", r.x, []int64{-1}))
 			return []*onnx.Value{rotate(r, plainNorm.build(r.graph, centred))}
 		}, "LayerNorm RotaryEmbedding"},
 		"a transposition of what is wider": {func(r *rotaryGraph) []*onnx.Value {
 			heads := r.input("heads", "batch", "seq", 2, headSize)
-			inverse := r.op("Reciprocal", r.op("Sqrt", r.op("Add", r.op("ReduceMean", r.op("Pow", heads, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
-			n := r.op("Mul", cast(r, r.op("Mul", heads, inverse), onnx.Float16), cast(r, r.weight(headSize), onnx.Float16))
+			inverse := r.Op("Reciprocal", r.Op("Sqrt", r.Op("Add", r.Op("ReduceMean", r.Op("Pow", heads, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
+			n := r.Op("Mul", cast(r, r.Op("Mul", heads, inverse), onnx.Float16), cast(r, r.weight(headSize), onnx.Float16))
 			r.cos, r.sin = cast(r, r.cos, onnx.Float16), cast(r, r.sin, onnx.Float16)
 			return []*onnx.Value{rotate(r, transpose(r, n, 0, 2, 1, 3))}
 		}, both},
@@ -119,10 +119,10 @@ func TestNormRotary(t *testing.T) {
 func TestNormRotaryParts(t *testing.T) {
 	r := newRotary(headSize)
 	n := plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize))
-	x := r.op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	x := r.Op("Transpose", n, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 	y := r.rotateHalf(x, r.cut(x, 4, 8, 1), r.cut(x, 0, 4, 1))
-	r.m.Graph.AddOutput(y)
-	matches, _ := Builtin().Find(r.m.Graph, infer.Analyze(r.m))
+	r.Graph.AddOutput(y)
+	matches, _ := Builtin().Find(r.Graph, infer.Analyze(r.Model))
 	if len(matches) != 1 || len(matches[0].Parts) != 2 {
 		t.Fatalf("%d matches", len(matches))
 	}
@@ -149,7 +149,7 @@ func TestNormRotaryParts(t *testing.T) {
 	}
 	// Without one of the patterns there is nothing to join.
 	some := Builtin().Select(func(p *Pattern) bool { return p.Name != "RMSNorm" })
-	if matches, _ := some.Find(r.m.Graph, infer.Analyze(r.m)); len(matches) != 1 || matches[0].Pattern != "RotaryEmbedding" {
+	if matches, _ := some.Find(r.Graph, infer.Analyze(r.Model)); len(matches) != 1 || matches[0].Pattern != "RotaryEmbedding" {
 		t.Errorf("without RMSNorm: %d matches", len(matches))
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // regions finds the regions behind the routings of a model.
 func (b *mixture) regions() (list []*moe.Region, whys []string) {
-	g := match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)
+	g := match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)
 	for _, r := range router.All(g) {
 		if found, why := moe.Regions(g, r, nil); len(found) > 0 {
 			list = append(list, found[0])
@@ -28,15 +28,15 @@ func (b *mixture) regions() (list []*moe.Region, whys []string) {
 // layer makes a mixture of rows and gives its result for each token, in the shape of rows.
 func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
 	b.rows = rows
-	chosen := b.ops("TopK", 2, b.op("Softmax", b.op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
-	b.scores, b.ids = b.op("Div", chosen[0], b.op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
+	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 	return gathered{b: b}.all()
 }
 
 // share is how often each expert was chosen, as a loss wants it.
 func (b *mixture) share() *onnx.Value {
-	values := b.m.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
-	return b.op("ReduceMean", b.op("OneHot", b.ids, b.experts, values), []int64{0, 1}, attr("keepdims", 0))
+	values := b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
+	return b.Op("ReduceMean", b.Op("OneHot", b.ids, b.experts, values), []int64{0, 1}, attr("keepdims", 0))
 }
 
 func TestRegions(t *testing.T) {
@@ -46,57 +46,57 @@ func TestRegions(t *testing.T) {
 	}{
 		{"one layer", func(b *mixture) (x, y []*onnx.Value) {
 			sum := gathered{b: b}.all()
-			b.m.Graph.AddOutput(b.op("Add", b.rows, sum))
+			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
 			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
 		}},
 		{"three layers", func(b *mixture) (x, y []*onnx.Value) {
 			h, sum := b.rows, gathered{b: b}.all()
 			for range 2 {
 				x, y = append(x, h), append(y, sum)
-				h = b.op("Add", h, sum)
+				h = b.Op("Add", h, sum)
 				sum = b.layer(h)
 			}
-			b.m.Graph.AddOutput(b.op("Add", h, sum))
+			b.Model.Graph.AddOutput(b.Op("Add", h, sum))
 			return append(x, h), append(y, sum)
 		}},
 		{"three layers with losses", func(b *mixture) (x, y []*onnx.Value) {
 			h, sum, loss := b.rows, gathered{b: b}.all(), b.share()
 			for range 2 {
 				x, y = append(x, h), append(y, sum)
-				h = b.op("Add", h, sum)
+				h = b.Op("Add", h, sum)
 				sum = b.layer(h)
-				loss = b.op("Add", loss, b.share())
+				loss = b.Op("Add", loss, b.share())
 			}
-			b.m.Graph.AddOutput(b.op("Add", h, sum))
-			b.m.Graph.AddOutput(loss)
+			b.Model.Graph.AddOutput(b.Op("Add", h, sum))
+			b.Model.Graph.AddOutput(loss)
 			return append(x, h), append(y, sum)
 		}},
 		{"the choice is given out", func(b *mixture) (x, y []*onnx.Value) {
 			sum := gathered{b: b}.all()
-			for _, v := range []*onnx.Value{b.op("Add", b.rows, sum), b.ids, b.scores, b.op("Cast", b.ids, attr("to", 1))} {
-				b.m.Graph.AddOutput(v)
+			for _, v := range []*onnx.Value{b.Op("Add", b.rows, sum), b.ids, b.scores, b.Op("Cast", b.ids, attr("to", 1))} {
+				b.Model.Graph.AddOutput(v)
 			}
 			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
 		}},
 		{"a loss beside", func(b *mixture) (x, y []*onnx.Value) {
 			share := b.share()
 			sum := gathered{b: b}.all()
-			b.m.Graph.AddOutput(b.op("Add", b.rows, sum))
-			b.m.Graph.AddOutput(b.op("ReduceSum", b.op("Mul", share, share), attr("keepdims", 0)))
+			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
+			b.Model.Graph.AddOutput(b.Op("ReduceSum", b.Op("Mul", share, share), attr("keepdims", 0)))
 			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
 		}},
 		{"a tensor of the shape alone", func(b *mixture) (x, y []*onnx.Value) {
 			sum := gathered{b: b}.all()
-			sum = b.op("Add", b.op("Expand", 0.0, b.op("Shape", b.rows)), sum)
-			b.m.Graph.AddOutput(b.op("Add", b.rows, sum))
+			sum = b.Op("Add", b.Op("Expand", 0.0, b.Op("Shape", b.rows)), sum)
+			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
 			return []*onnx.Value{b.rows}, []*onnx.Value{sum.Producer.Inputs[1]}
 		}},
 		{"back in the shape of the input", func(b *mixture) (x, y []*onnx.Value) {
 			s := gathered{b: b}
-			in := b.op("Identity", b.x)
-			b.rows = b.op("Reshape", in, []int64{-1, int64(b.hidden)})
-			y3 := b.op("Reshape", s.all(), b.op("Shape", in))
-			b.m.Graph.AddOutput(b.op("Add", in, y3))
+			in := b.Op("Identity", b.x)
+			b.rows = b.Op("Reshape", in, []int64{-1, int64(b.hidden)})
+			y3 := b.Op("Reshape", s.all(), b.Op("Shape", in))
+			b.Model.Graph.AddOutput(b.Op("Add", in, y3))
 			return []*onnx.Value{b.rows}, []*onnx.Value{y3.Producer.Inputs[0]}
 		}},
 	}
@@ -125,20 +125,20 @@ func TestRegions(t *testing.T) {
 // TestExpertsInBranch has a router and its experts in a branch of an If, and their weights around it.
 func TestExpertsInBranch(t *testing.T) {
 	b := newMixture(5, 2)
-	if err := b.m.Graph.RemoveNodes(b.router()); err != nil {
+	if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {
 		t.Fatal(err)
 	}
-	outer, rows := b.at, b.rows
+	outer, rows := b.Graph, b.rows
 	then, other := outer.NewSubgraph("then"), outer.NewSubgraph("else")
-	b.at = other
-	other.AddOutput(b.op("Identity", rows))
-	b.at = then
+	b.Graph = other
+	other.AddOutput(b.Op("Identity", rows))
+	b.Graph = then
 	b.style.packed = "halves"
-	then.AddOutput(b.layer(b.op("Identity", rows)))
-	b.at = outer
-	cond := b.op("Equal", b.op("Shape", rows, attr("start", 0), attr("end", 1)), []int64{1})
-	outer.AddOutput(b.op("If", cond, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", other)))
-	matches, _ := Builtin().Find(then, infer.Analyze(b.m))
+	then.AddOutput(b.layer(b.Op("Identity", rows)))
+	b.Graph = outer
+	cond := b.Op("Equal", b.Op("Shape", rows, attr("start", 0), attr("end", 1)), []int64{1})
+	outer.AddOutput(b.Op("If", cond, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", other)))
+	matches, _ := Builtin().Find(then, infer.Analyze(b.Model))
 	found := slices.IndexFunc(matches, func(m *Match) bool { return m.Op == "MoE" })
 	if found < 0 {
 		t.Fatalf("no experts among %d matches", len(matches))
@@ -156,15 +156,15 @@ func TestNoRegion(t *testing.T) {
 	}{
 		{"parts apart", func(b *mixture) {
 			s := gathered{b: b}
-			y := b.op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
-			b.m.Graph.AddOutput(y)
+			y := b.Op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
+			b.Model.Graph.AddOutput(y)
 		}, "does not come together"},
 		{"a mask of tokens", func(b *mixture) {
-			mask := b.m.Graph.AddInput("mask", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 1}}})
+			mask := b.Model.Graph.AddInput("mask", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 1}}})
 			s := gathered{b: b}
-			y := b.op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
-			y = s.sum(b.op("Mul", y, mask))
-			b.m.Graph.AddOutput(b.op("Add", b.rows, y))
+			y := b.Op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
+			y = s.sum(b.Op("Mul", y, mask))
+			b.Model.Graph.AddOutput(b.Op("Add", b.rows, y))
 		}, `more than one tensor: "mask"`},
 	}
 	for _, test := range tests {

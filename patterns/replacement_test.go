@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -19,8 +20,8 @@ func target(t *testing.T, opset int64, text string) *Match {
 	m := onnx.New(8, opset)
 	dims := []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: 8}}
 	x := m.Graph.AddInput("in", onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: dims})
-	g := &graph{m}
-	m.Graph.AddOutput(g.op("LeakyRelu", g.op("Abs", x), onnx.FloatAttr("alpha", 0.25)))
+	g := &graph{&onnxtest.Builder{Model: m, Graph: m.Graph}}
+	m.Graph.AddOutput(g.Op("LeakyRelu", g.Op("Abs", x), onnx.FloatAttr("alpha", 0.25)))
 	matches, _ := s.Find(m.Graph, infer.Analyze(m))
 	if len(matches) != 1 {
 		t.Fatalf("%d matches", len(matches))

@@ -25,21 +25,21 @@ func newRotary(width int) *rotaryGraph {
 }
 
 func (r *rotaryGraph) cut(v *onnx.Value, start, end, step int64) *onnx.Value {
-	return r.op("Slice", v, []int64{start}, []int64{end}, []int64{lastAxis}, []int64{step})
+	return r.Op("Slice", v, []int64{start}, []int64{end}, []int64{lastAxis}, []int64{step})
 }
 
 func (r *rotaryGraph) join(vs ...any) *onnx.Value {
-	return r.op("Concat", append(vs, onnx.IntAttr("axis", -1))...)
+	return r.Op("Concat", append(vs, onnx.IntAttr("axis", -1))...)
 }
 
 // products returns a cos - b sin and b cos + a sin.
 func (r *rotaryGraph) products(a, b *onnx.Value) (p, q *onnx.Value) {
-	return r.op("Sub", r.op("Mul", a, r.cos), r.op("Mul", r.sin, b)), r.op("Add", r.op("Mul", a, r.sin), r.op("Mul", b, r.cos))
+	return r.Op("Sub", r.Op("Mul", a, r.cos), r.Op("Mul", r.sin, b)), r.Op("Add", r.Op("Mul", a, r.sin), r.Op("Mul", b, r.cos))
 }
 
 // rotateHalf is x cos + concat(-second, first) sin.
 func (r *rotaryGraph) rotateHalf(x, second, first *onnx.Value) *onnx.Value {
-	return r.op("Add", r.op("Mul", x, r.cos), r.op("Mul", r.join(r.op("Neg", second), first), r.sin))
+	return r.Op("Add", r.Op("Mul", x, r.cos), r.Op("Mul", r.join(r.Op("Neg", second), first), r.sin))
 }
 
 func TestRotation(t *testing.T) {
@@ -53,13 +53,13 @@ func TestRotation(t *testing.T) {
 			return r.rotateHalf(r.x, r.cut(r.x, 4, 8, 1), r.cut(r.x, 0, 4, 1))
 		}, "0 8 first halves"},
 		{"gather in place of slice", 8, func(r *rotaryGraph) *onnx.Value {
-			second := r.op("Gather", r.x, []int64{4, 5, -2, -1}, onnx.IntAttr("axis", -1))
+			second := r.Op("Gather", r.x, []int64{4, 5, -2, -1}, onnx.IntAttr("axis", -1))
 			return r.rotateHalf(r.x, second, r.cut(r.x, -8, -4, 1))
 		}, "0 8 first halves"},
 		{"a swap and a vector of signs", 8, func(r *rotaryGraph) *onnx.Value {
-			signs := r.m.Graph.AddInitializer(onnx.NewFloat32s("signs", []int64{8}, []float32{-1, -1, -1, -1, 1, 1, 1, 1}))
-			swapped := r.op("Gather", r.x, []int64{4, 5, 6, 7, 0, 1, 2, 3}, onnx.IntAttr("axis", 3))
-			return r.op("Add", r.op("Mul", r.op("Mul", swapped, signs), r.sin), r.op("Mul", r.cos, r.x))
+			signs := r.Graph.AddInitializer(onnx.NewFloat32s("signs", []int64{8}, []float32{-1, -1, -1, -1, 1, 1, 1, 1}))
+			swapped := r.Op("Gather", r.x, []int64{4, 5, 6, 7, 0, 1, 2, 3}, onnx.IntAttr("axis", 3))
+			return r.Op("Add", r.Op("Mul", r.Op("Mul", swapped, signs), r.sin), r.Op("Mul", r.cos, r.x))
 		}, "0 8 first halves"},
 		{"halves one by one", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 4, 1), r.cut(r.x, 4, 99, 1))
@@ -70,16 +70,16 @@ func TestRotation(t *testing.T) {
 			return r.join(p, q)
 		}, "1 8 first halves"},
 		{"neighbours stacked", 8, func(r *rotaryGraph) *onnx.Value {
-			stacked := r.join(r.op("Unsqueeze", r.op("Neg", r.cut(r.x, 1, 8, 2)), []int64{-1}), r.op("Unsqueeze", r.cut(r.x, 0, 8, 2), []int64{-1}))
-			rotated := r.op("Reshape", stacked, []int64{0, 2, -1, 8})
-			return r.op("Add", r.op("Mul", r.x, r.cos), r.op("Mul", rotated, r.sin))
+			stacked := r.join(r.Op("Unsqueeze", r.Op("Neg", r.cut(r.x, 1, 8, 2)), []int64{-1}), r.Op("Unsqueeze", r.cut(r.x, 0, 8, 2), []int64{-1}))
+			rotated := r.Op("Reshape", stacked, []int64{0, 2, -1, 8})
+			return r.Op("Add", r.Op("Mul", r.x, r.cos), r.Op("Mul", rotated, r.sin))
 		}, "1 8 first interleaved"},
 		{"pairs as an axis, tables with one too", 4, func(r *rotaryGraph) *onnx.Value {
-			pairs := r.op("Reshape", r.x, []int64{0, 2, -1, 4, 2})
-			r.cos, r.sin = r.op("Unsqueeze", r.cos, []int64{-1}), r.op("Unsqueeze", r.sin, []int64{-1})
-			part := func(i int64) *onnx.Value { return r.op("Slice", pairs, []int64{i}, []int64{i + 1}, []int64{-1}) }
+			pairs := r.Op("Reshape", r.x, []int64{0, 2, -1, 4, 2})
+			r.cos, r.sin = r.Op("Unsqueeze", r.cos, []int64{-1}), r.Op("Unsqueeze", r.sin, []int64{-1})
+			part := func(i int64) *onnx.Value { return r.Op("Slice", pairs, []int64{i}, []int64{i + 1}, []int64{-1}) }
 			p, q := r.products(part(0), part(1))
-			return r.op("Reshape", r.join(p, q), []int64{0, 2, -1, 8})
+			return r.Op("Reshape", r.join(p, q), []int64{0, 2, -1, 8})
 		}, "1 8 first interleaved"},
 		{"first channels", 4, func(r *rotaryGraph) *onnx.Value {
 			part := r.cut(r.x, 0, 4, 1)
@@ -98,7 +98,7 @@ func TestRotation(t *testing.T) {
 			return r.join(q, p)
 		}, "!a sign, or the order of the angles, is another"},
 		{"another pairing", 4, func(r *rotaryGraph) *onnx.Value {
-			b := r.op("Gather", r.x, []int64{5, 4, 7, 6}, onnx.IntAttr("axis", -1))
+			b := r.Op("Gather", r.x, []int64{5, 4, 7, 6}, onnx.IntAttr("axis", -1))
 			p, q := r.products(r.cut(r.x, 0, 4, 1), b)
 			return r.join(p, q)
 		}, "!pair channels in another way"},
@@ -113,8 +113,8 @@ func TestRotation(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRotary(c.width)
-			r.m.Graph.AddOutput(c.build(r))
-			matches, misses := Builtin().Find(r.m.Graph, infer.Analyze(r.m))
+			r.Graph.AddOutput(c.build(r))
+			matches, misses := Builtin().Find(r.Graph, infer.Analyze(r.Model))
 			got := ""
 			for _, m := range matches {
 				for _, name := range []string{"interleaved", "rotary_dim", "rotated_side", "output_layout"} {

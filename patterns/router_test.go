@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -19,7 +20,7 @@ const (
 
 // routerGraph builds routers by hand: x [tokens, 5], logits of 8 experts, and experts that are one number each.
 type routerGraph struct {
-	m      *onnx.Model
+	*onnxtest.Builder
 	typ    onnx.DataType
 	random *rand.Rand
 	x      *onnx.Value
@@ -27,13 +28,13 @@ type routerGraph struct {
 }
 
 func newRouterGraph(typ onnx.DataType, dims ...string) *routerGraph {
-	b := &routerGraph{m: onnx.New(10, 20), typ: typ, random: rand.New(rand.NewPCG(1, 2))}
+	b := &routerGraph{Builder: onnxtest.New(20), typ: typ, random: rand.New(rand.NewPCG(1, 2))}
 	t := onnx.Type{DataType: typ, HasShape: true}
 	for _, d := range append(dims, "") {
 		t.Dims = append(t.Dims, onnx.Dim{Value: map[bool]int64{true: hidden, false: -1}[d == ""], Param: d})
 	}
-	b.x = b.m.Graph.AddInput("x", t)
-	b.logits = b.op("MatMul", b.x, b.weight(hidden, experts))
+	b.x = b.Model.Graph.AddInput("x", t)
+	b.logits = b.Op("MatMul", b.x, b.weight(hidden, experts))
 	return b
 }
 
@@ -64,104 +65,76 @@ func (b *routerGraph) tensor(t *reference.Tensor) *onnx.Value {
 	if err != nil {
 		panic(err)
 	}
-	return b.m.Graph.AddInitializer(c)
-}
-
-// nodes adds a node; numbers are constants of the type of the first operand, lists int64 vectors.
-func (b *routerGraph) nodes(outputs int, opType string, args ...any) []*onnx.Value {
-	var in []*onnx.Value
-	var attrs []*onnx.Attribute
-	for _, a := range args {
-		switch a := a.(type) {
-		case *onnx.Value:
-			in = append(in, a)
-		case *onnx.Attribute:
-			attrs = append(attrs, a)
-		case float64:
-			in = append(in, b.tensor(reference.NewFloats(onnx.Float, []int{}, []float64{a})))
-		case []int64:
-			in = append(in, b.m.Graph.AddInitializer(onnx.NewInt64s("i", a)))
-		}
-	}
-	var out []*onnx.Value
-	for range outputs {
-		out = append(out, b.m.Graph.NewValue(strings.ToLower(opType)))
-	}
-	b.m.Graph.AddNode(opType, in, out, attrs...).Name = "node_" + out[0].Name
-	return out
-}
-
-func (b *routerGraph) op(opType string, args ...any) *onnx.Value {
-	return b.nodes(1, opType, args...)[0]
+	return b.Constant(c)
 }
 
 func (b *routerGraph) topK(v *onnx.Value, k int64, attrs ...any) (values, ids *onnx.Value) {
-	out := b.nodes(2, "TopK", append([]any{v, []int64{k}}, attrs...)...)
+	out := b.Ops(2, "TopK", append([]any{v, []int64{k}}, attrs...)...)
 	return out[0], out[1]
 }
 
 func (b *routerGraph) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
-	return b.op("Cast", v, onnx.IntAttr("to", int64(to)))
+	return b.Op("Cast", v, onnx.IntAttr("to", int64(to)))
 }
 
 func (b *routerGraph) softmax(v *onnx.Value) *onnx.Value {
-	return b.op("Softmax", v, onnx.IntAttr("axis", -1))
+	return b.Op("Softmax", v, onnx.IntAttr("axis", -1))
 }
 
-func (b *routerGraph) sum(v *onnx.Value) *onnx.Value { return b.op("ReduceSum", v, []int64{-1}) }
+func (b *routerGraph) sum(v *onnx.Value) *onnx.Value { return b.Op("ReduceSum", v, []int64{-1}) }
 
 func (b *routerGraph) gather(v, ids *onnx.Value) *onnx.Value {
-	return b.op("GatherElements", v, ids, onnx.IntAttr("axis", -1))
+	return b.Op("GatherElements", v, ids, onnx.IntAttr("axis", -1))
 }
 
 // divided returns weights divided by their sum.
-func (b *routerGraph) divided(w *onnx.Value) *onnx.Value { return b.op("Div", w, b.sum(w)) }
+func (b *routerGraph) divided(w *onnx.Value) *onnx.Value { return b.Op("Div", w, b.sum(w)) }
 
 // out applies experts to weights [..., k] for the ids, or to gates [..., experts].
 func (b *routerGraph) out(weights, ids *onnx.Value) {
-	picked := b.op("Gather", b.weightOf(onnx.Float, experts, 3, 2), ids)
-	y := b.op("Mul", b.cast(weights, onnx.Float), b.op("ReduceSum", picked, []int64{-1, -2}, onnx.IntAttr("keepdims", 0)))
-	b.m.Graph.AddOutput(y)
+	picked := b.Op("Gather", b.weightOf(onnx.Float, experts, 3, 2), ids)
+	y := b.Op("Mul", b.cast(weights, onnx.Float), b.Op("ReduceSum", picked, []int64{-1, -2}, onnx.IntAttr("keepdims", 0)))
+	b.Model.Graph.AddOutput(y)
 }
 
 func (b *routerGraph) outGates(gates *onnx.Value) {
-	b.m.Graph.AddOutput(b.op("Mul", gates, b.op("MatMul", b.x, b.weight(hidden, experts))))
+	b.Model.Graph.AddOutput(b.Op("Mul", gates, b.Op("MatMul", b.x, b.weight(hidden, experts))))
 }
 
 // spread is a tensor like the logits of one number.
 func (b *routerGraph) spread(x float64) *onnx.Value {
-	return b.op("Expand", x, b.op("Shape", b.logits))
+	return b.Op("Expand", x, b.Op("Shape", b.logits))
 }
 
 // grouped returns scores [tokens, groups, experts of a group].
 func (b *routerGraph) grouped(scores *onnx.Value, groups int64) *onnx.Value {
-	return b.op("Reshape", scores, []int64{-1, groups, experts / groups})
+	return b.Op("Reshape", scores, []int64{-1, groups, experts / groups})
 }
 
 // keptGroups is a mask [tokens, experts] of the experts of the chosen groups, of ones and zeros.
 func (b *routerGraph) keptGroups(groupScores *onnx.Value, groups, k int64) *onnx.Value {
 	_, ids := b.topK(groupScores, k, onnx.IntAttr("sorted", 0))
-	zeros := b.op("Expand", 0.0, b.op("Shape", groupScores))
-	mask := b.op("ScatterElements", zeros, ids, b.op("Expand", 1.0, b.op("Shape", ids)), onnx.IntAttr("axis", 1))
-	return b.op("Reshape", b.op("Expand", b.op("Unsqueeze", mask, []int64{-1}), []int64{1, groups, experts / groups}), []int64{-1, experts})
+	zeros := b.Op("Expand", 0.0, b.Op("Shape", groupScores))
+	mask := b.Op("ScatterElements", zeros, ids, b.Op("Expand", 1.0, b.Op("Shape", ids)), onnx.IntAttr("axis", 1))
+	return b.Op("Reshape", b.Op("Expand", b.Op("Unsqueeze", mask, []int64{-1}), []int64{1, groups, experts / groups}), []int64{-1, experts})
 }
 
 func (b *routerGraph) bools(v *onnx.Value) *onnx.Value { return b.cast(v, onnx.Bool) }
 
 // maxGroups and top2Groups are scores of groups.
 func (b *routerGraph) maxGroups(scores *onnx.Value, groups int64) *onnx.Value {
-	return b.op("ReduceMax", b.grouped(scores, groups), []int64{-1}, onnx.IntAttr("keepdims", 0))
+	return b.Op("ReduceMax", b.grouped(scores, groups), []int64{-1}, onnx.IntAttr("keepdims", 0))
 }
 
 func (b *routerGraph) top2Groups(scores *onnx.Value, groups int64) *onnx.Value {
 	best, _ := b.topK(b.grouped(scores, groups), 2)
-	return b.op("ReduceSum", best, []int64{-1}, onnx.IntAttr("keepdims", 0))
+	return b.Op("ReduceSum", best, []int64{-1}, onnx.IntAttr("keepdims", 0))
 }
 
 // oneHot is 1 at the chosen expert of tokens that go to one.
 func (b *routerGraph) oneHot(id *onnx.Value) *onnx.Value {
-	depth := b.m.Graph.AddInitializer(onnx.NewInt64s("depth", []int64{experts}))
-	return b.op("OneHot", id, depth, b.m.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
+	depth := b.Model.Graph.AddInitializer(onnx.NewInt64s("depth", []int64{experts}))
+	return b.Op("OneHot", id, depth, b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
 }
 
 // describe gives what became of the router: the attributes of the op, or the status and the reason.
@@ -204,11 +177,11 @@ func checkRouter(t *testing.T, b *routerGraph, want string) {
 	}
 	inputs["x"] = reference.NewFloats(b.typ, append(shape, hidden), v)
 	before := b.run(t, inputs)
-	report, err := rewrite.ApplyDefaultKernels(b.m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyAll))
+	report, err := rewrite.ApplyDefaultKernels(b.Model, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyAll))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := describeRouter(b.m, report); got != want && !(strings.HasSuffix(want, "…") && strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
+	if got := describeRouter(b.Model, report); got != want && !(strings.HasSuffix(want, "…") && strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
 		t.Fatalf("the router is %q, want %q", got, want)
 	}
 	after := b.run(t, inputs)
@@ -231,7 +204,7 @@ func (b *routerGraph) mustType(t *testing.T) onnx.Type {
 
 func (b *routerGraph) run(t *testing.T, inputs map[string]*reference.Tensor) map[string]*reference.Tensor {
 	t.Helper()
-	e, err := reference.New(b.m, reference.Options{})
+	e, err := reference.New(b.Model, reference.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

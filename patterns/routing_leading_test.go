@@ -14,13 +14,13 @@ var leadingForms = []struct {
 	take func(b *mixture, v *onnx.Value, of int) *onnx.Value
 }{
 	{"sliced", func(b *mixture, v *onnx.Value, _ int) *onnx.Value {
-		return b.op("Slice", v, []int64{0}, []int64{2}, []int64{1})
+		return b.Op("Slice", v, []int64{0}, []int64{2}, []int64{1})
 	}},
 	{"split", func(b *mixture, v *onnx.Value, of int) *onnx.Value {
-		return b.ops("Split", 2, v, []int64{2, int64(of - 2)}, attr("axis", -1))[0]
+		return b.Ops(2, "Split", v, []int64{2, int64(of - 2)}, attr("axis", -1))[0]
 	}},
 	{"the last", func(b *mixture, v *onnx.Value, of int) *onnx.Value {
-		return b.op("Slice", v, []int64{int64(of - 2)}, []int64{int64(of)}, []int64{1})
+		return b.Op("Slice", v, []int64{int64(of - 2)}, []int64{int64(of)}, []int64{1})
 	}},
 }
 
@@ -35,7 +35,7 @@ func TestLeadingOfMore(t *testing.T) {
 				}
 				b.ids, b.scores, b.k = form.take(b, b.ids, of), form.take(b, values, of), 2
 				experts, notes := b.matches(b.equalAndMul())
-				routers := findRouters(&finder{view: match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)})
+				routers := findRouters(&finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)})
 				if form.name == "the last" {
 					if len(experts) > 0 || topK(routers) == 2 {
 						t.Errorf("%s of %d: %d mixtures, %d routers", form.name, of, len(experts), len(routers))

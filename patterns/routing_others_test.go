@@ -13,13 +13,13 @@ import (
 func TestListedExperts(t *testing.T) {
 	for _, last := range []int64{6, 7, -1} {
 		b := newMixture(7, 2)
-		sum := b.op("ReduceSum", b.op("Mul", b.rows, 10.0), []int64{-1}, attr("keepdims", 0))
-		words := b.op("Mod", b.op("Cast", b.op("Abs", sum), attr("to", 7)), 5)
-		table := b.m.Graph.AddInitializer(mustInts(t, []int{5, 2}, []int64{3, 0, 1, 2, 5, 4, 0, 1, 2, last}))
-		scores := b.op("Sqrt", b.op("Softplus", b.op("MatMul", b.rows, b.weight(b.hidden, b.experts))))
-		b.ids = b.op("Gather", table, words)
-		picked := b.op("GatherElements", scores, b.ids, attr("axis", 1))
-		b.scores = b.op("Div", picked, b.op("ReduceSum", picked, []int64{-1}))
+		sum := b.Op("ReduceSum", b.Op("Mul", b.rows, 10.0), []int64{-1}, attr("keepdims", 0))
+		words := b.Op("Mod", b.Op("Cast", b.Op("Abs", sum), attr("to", 7)), 5)
+		table := b.Model.Graph.AddInitializer(mustInts(t, []int{5, 2}, []int64{3, 0, 1, 2, 5, 4, 0, 1, 2, last}))
+		scores := b.Op("Sqrt", b.Op("Softplus", b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))))
+		b.ids = b.Op("Gather", table, words)
+		picked := b.Op("GatherElements", scores, b.ids, attr("axis", 1))
+		b.scores = b.Op("Div", picked, b.Op("ReduceSum", picked, []int64{-1}))
 		list, notes := b.matches(b.equalAndMul())
 		if last != 6 {
 			if len(list) > 0 {
@@ -48,18 +48,18 @@ func mustInts(t *testing.T, shape []int, v []int64) *onnx.Tensor {
 func TestWeightsWithOthers(t *testing.T) {
 	for _, others := range []int{1, 2} {
 		b := newMixture(7, 2)
-		logits := b.op("MatMul", b.rows, b.weight(b.hidden, b.experts+others))
+		logits := b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts+others))
 		part := func(v *onnx.Value, from, to int) *onnx.Value {
-			return b.op("Slice", v, []int64{int64(from)}, []int64{int64(to)}, []int64{-1})
+			return b.Op("Slice", v, []int64{int64(from)}, []int64{int64(to)}, []int64{-1})
 		}
-		routed := part(b.op("Sigmoid", logits), 0, b.experts)
-		b.ids = b.ops("TopK", 2, b.op("Add", routed, b.weight(b.experts)), []int64{2})[1]
-		both := b.op("Concat", b.op("GatherElements", part(logits, 0, b.experts), b.ids, attr("axis", 1)), part(logits, b.experts, b.experts+others), attr("axis", -1))
-		both = b.op("Softmax", both, attr("axis", -1))
+		routed := part(b.Op("Sigmoid", logits), 0, b.experts)
+		b.ids = b.Ops(2, "TopK", b.Op("Add", routed, b.weight(b.experts)), []int64{2})[1]
+		both := b.Op("Concat", b.Op("GatherElements", part(logits, 0, b.experts), b.ids, attr("axis", 1)), part(logits, b.experts, b.experts+others), attr("axis", -1))
+		both = b.Op("Softmax", both, attr("axis", -1))
 		b.scores = part(both, 0, 2)
 		y := b.equalAndMul()
-		dense := b.op("MatMul", b.op("Relu", b.op("MatMul", b.rows, b.weight(b.hidden, others))), b.weight(others, b.hidden))
-		b.m.Graph.AddOutput(b.op("Add", y, b.op("Mul", dense, part(both, 2, 3))))
+		dense := b.Op("MatMul", b.Op("Relu", b.Op("MatMul", b.rows, b.weight(b.hidden, others))), b.weight(others, b.hidden))
+		b.Model.Graph.AddOutput(b.Op("Add", y, b.Op("Mul", dense, part(both, 2, 3))))
 		list, notes := b.matches(y)
 		if len(list) != 1 {
 			t.Fatalf("%d others: %d matches: %+v", others, len(list), notes)

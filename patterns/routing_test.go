@@ -66,26 +66,26 @@ func TestRoutingsOfExports(t *testing.T) {
 
 // choose adds a router to the graph: the softmax of the product of x [tokens, 8] with a weight, and its k best of 8.
 func (g *graph) choose(k int64) (scores, values, ids *onnx.Value) {
-	w := g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 8}, make([]float32, 64)))
-	scores = g.op("Softmax", g.op("MatMul", g.input("x", "tokens", 8), w))
+	w := g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 8}, make([]float32, 64)))
+	scores = g.Op("Softmax", g.Op("MatMul", g.input("x", "tokens", 8), w))
 	values, ids = g.topK(scores, k)
 	return scores, values, ids
 }
 
 func (g *graph) topK(v *onnx.Value, k int64) (values, ids *onnx.Value) {
-	values, ids = g.m.Graph.NewValue("values"), g.m.Graph.NewValue("ids")
-	n := g.m.Graph.AddInitializer(onnx.NewInt64s("k", []int64{k}))
-	g.m.Graph.AddNode("TopK", []*onnx.Value{v, n}, []*onnx.Value{values, ids})
+	values, ids = g.Graph.NewValue("values"), g.Graph.NewValue("ids")
+	n := g.Graph.AddInitializer(onnx.NewInt64s("k", []int64{k}))
+	g.Graph.AddNode("TopK", []*onnx.Value{v, n}, []*onnx.Value{values, ids})
 	return values, ids
 }
 
 // routings returns what is found when the values are outputs.
 func (g *graph) routings(outputs ...*onnx.Value) string {
 	for _, v := range outputs {
-		g.m.Graph.AddOutput(v)
+		g.Graph.AddOutput(v)
 	}
 	var list []string
-	for _, r := range router.All(match.New(g.m.Graph, infer.Analyze(g.m), nil)) {
+	for _, r := range router.All(match.New(g.Graph, infer.Analyze(g.Model), nil)) {
 		list = append(list, describe(r))
 	}
 	return strings.Join(list, "; ")
@@ -93,7 +93,7 @@ func (g *graph) routings(outputs ...*onnx.Value) string {
 
 // expert is what an expert makes of x, one number for each token.
 func (g *graph) expert(x *onnx.Value) *onnx.Value {
-	return g.op("MatMul", x, g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 1}, make([]float32, 8))))
+	return g.Op("MatMul", x, g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, 1}, make([]float32, 8))))
 }
 
 // Where the experts take their weights from.
@@ -104,49 +104,49 @@ func TestRoutingWeights(t *testing.T) {
 	}{
 		"one mask for each expert": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			w = g.op("Div", w, g.op("ReduceSum", w, []int64{-1}))
+			w = g.Op("Div", w, g.Op("ReduceSum", w, []int64{-1}))
 			var sum []*onnx.Value
 			for e := range int64(3) {
-				mask := g.op("Cast", g.op("Equal", ids, []int64{e}), onnx.IntAttr("to", int64(onnx.Float)))
-				one := g.op("ReduceSum", g.op("Mul", w, mask), []int64{-1})
-				sum = append(sum, g.op("Mul", g.expert(g.m.Graph.Inputs[0]), one))
+				mask := g.Op("Cast", g.Op("Equal", ids, []int64{e}), onnx.IntAttr("to", int64(onnx.Float)))
+				one := g.Op("ReduceSum", g.Op("Mul", w, mask), []int64{-1})
+				sum = append(sum, g.Op("Mul", g.expert(g.Graph.Inputs[0]), one))
 			}
 			return sum
 		}, "2 of 8: logits MatMul, ids TopK, weights Div, gates -"},
 		"a mask of them all": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			w = g.op("Where", g.op("Less", w, 0.1), 0.0, w)
-			hot := g.op("OneHot", ids, []int64{8}, g.m.Graph.AddInitializer(onnx.NewFloat32s("v", []int64{2}, []float32{0, 1})))
-			return []*onnx.Value{g.op("MatMul", g.op("Unsqueeze", w, []int64{1}), hot)}
+			w = g.Op("Where", g.Op("Less", w, 0.1), 0.0, w)
+			hot := g.Op("OneHot", ids, []int64{8}, g.Graph.AddInitializer(onnx.NewFloat32s("v", []int64{2}, []float32{0, 1})))
+			return []*onnx.Value{g.Op("MatMul", g.Op("Unsqueeze", w, []int64{1}), hot)}
 		}, "2 of 8: logits MatMul, ids TopK, weights Where, gates -"},
 		"a loss of the weights": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			loss := g.op("ReduceSum", g.op("Log", w), []int64{0, 1})
-			gates := g.op("ScatterElements", g.op("Expand", 0.0, g.op("Shape", g.expertsOf(8))), ids, g.op("Mul", w, 2.0), onnx.IntAttr("axis", 1))
-			return []*onnx.Value{loss, g.op("Mul", gates, g.expertsOf(8))}
+			loss := g.Op("ReduceSum", g.Op("Log", w), []int64{0, 1})
+			gates := g.Op("ScatterElements", g.Op("Expand", 0.0, g.Op("Shape", g.expertsOf(8))), ids, g.Op("Mul", w, 2.0), onnx.IntAttr("axis", 1))
+			return []*onnx.Value{loss, g.Op("Mul", gates, g.expertsOf(8))}
 		}, "2 of 8: logits MatMul, ids TopK, weights Mul, gates -"},
 		"gates that are activated": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			gates := g.op("Sigmoid", g.op("ScatterElements", g.op("Expand", -1e9, g.op("Shape", g.expertsOf(8))), ids, w, onnx.IntAttr("axis", 1)))
-			return []*onnx.Value{g.op("Mul", gates, g.expertsOf(8))}
+			gates := g.Op("Sigmoid", g.Op("ScatterElements", g.Op("Expand", -1e9, g.Op("Shape", g.expertsOf(8))), ids, w, onnx.IntAttr("axis", 1)))
+			return []*onnx.Value{g.Op("Mul", gates, g.expertsOf(8))}
 		}, "2 of 8: logits MatMul, ids TopK, weights -, gates Sigmoid"},
 		"one after the other": {func(g *graph) []*onnx.Value {
 			scores, w, ids := g.choose(1)
-			rest := g.op("ScatterElements", scores, ids, g.op("Expand", 0.0, g.op("Shape", ids)), onnx.IntAttr("axis", 1))
+			rest := g.Op("ScatterElements", scores, ids, g.Op("Expand", 0.0, g.Op("Shape", ids)), onnx.IntAttr("axis", 1))
 			w2, ids2 := g.topK(rest, 1)
-			both := g.op("Concat", ids, ids2, onnx.IntAttr("axis", 1))
-			blocks := g.op("Gather", g.m.Graph.AddInitializer(onnx.NewFloat32s("b", []int64{8, 8, 1}, make([]float32, 64))), both)
-			out := g.op("MatMul", g.op("Unsqueeze", g.op("Unsqueeze", g.m.Graph.Inputs[0], []int64{1}), []int64{1}), blocks)
-			weights := g.op("Concat", w, w2, onnx.IntAttr("axis", -1))
-			return []*onnx.Value{g.op("Mul", g.op("Squeeze", out, []int64{2, 3}), weights)}
+			both := g.Op("Concat", ids, ids2, onnx.IntAttr("axis", 1))
+			blocks := g.Op("Gather", g.Graph.AddInitializer(onnx.NewFloat32s("b", []int64{8, 8, 1}, make([]float32, 64))), both)
+			out := g.Op("MatMul", g.Op("Unsqueeze", g.Op("Unsqueeze", g.Graph.Inputs[0], []int64{1}), []int64{1}), blocks)
+			weights := g.Op("Concat", w, w2, onnx.IntAttr("axis", -1))
+			return []*onnx.Value{g.Op("Mul", g.Op("Squeeze", out, []int64{2, 3}), weights)}
 		}, "2 of 8: logits MatMul, ids Concat, weights Concat, gates -"},
 		"words": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			return []*onnx.Value{w, g.op("Gather", g.m.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{8, 8}, make([]float32, 64))), ids)}
+			return []*onnx.Value{w, g.Op("Gather", g.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{8, 8}, make([]float32, 64))), ids)}
 		}, ""},
 		"an end of the sequence": {func(g *graph) []*onnx.Value {
 			_, _, ids := g.choose(1)
-			return []*onnx.Value{g.op("Equal", ids, []int64{3})}
+			return []*onnx.Value{g.Op("Equal", ids, []int64{3})}
 		}, ""},
 	}
 	for name, tt := range tests {
@@ -161,5 +161,5 @@ func TestRoutingWeights(t *testing.T) {
 
 // expertsOf returns outputs of n experts for each token, one number each.
 func (g *graph) expertsOf(n int64) *onnx.Value {
-	return g.op("MatMul", g.m.Graph.Inputs[0], g.m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))
+	return g.Op("MatMul", g.Graph.Inputs[0], g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))
 }

@@ -17,10 +17,10 @@ func (b *mixture) inTurn(keepdims int64, other *onnx.Value) {
 		if keepdims == 1 {
 			return v
 		}
-		return b.op("Unsqueeze", v, []int64{-1})
+		return b.Op("Unsqueeze", v, []int64{-1})
 	}
 	choose := func(p *onnx.Value) *onnx.Value {
-		return b.op("ArgMax", p, attr("axis", -1), attr("keepdims", keepdims))
+		return b.Op("ArgMax", p, attr("axis", -1), attr("keepdims", keepdims))
 	}
 	numbers := make([]int64, b.experts)
 	for e := range numbers {
@@ -29,12 +29,12 @@ func (b *mixture) inTurn(keepdims int64, other *onnx.Value) {
 	i := choose(first)
 	second := first
 	if other != nil {
-		second = b.op("Softmax", other, attr("axis", -1))
+		second = b.Op("Softmax", other, attr("axis", -1))
 	}
-	j := choose(b.op("Where", b.op("Equal", column(i), numbers), -1.0, second))
-	score := func(p, at *onnx.Value) *onnx.Value { return b.op("GatherElements", p, column(at), attr("axis", 1)) }
-	scores := b.op("Concat", score(first, i), score(second, j), attr("axis", 1))
-	b.ids, b.scores = b.op("Concat", column(i), column(j), attr("axis", 1)), b.op("Div", scores, b.op("ReduceSum", scores, []int64{-1}))
+	j := choose(b.Op("Where", b.Op("Equal", column(i), numbers), -1.0, second))
+	score := func(p, at *onnx.Value) *onnx.Value { return b.Op("GatherElements", p, column(at), attr("axis", 1)) }
+	scores := b.Op("Concat", score(first, i), score(second, j), attr("axis", 1))
+	b.ids, b.scores = b.Op("Concat", column(i), column(j), attr("axis", 1)), b.Op("Div", scores, b.Op("ReduceSum", scores, []int64{-1}))
 }
 
 func TestChosenInTurn(t *testing.T) {
@@ -43,7 +43,7 @@ func TestChosenInTurn(t *testing.T) {
 			b := newMixture(7, 2)
 			var logits *onnx.Value
 			if other {
-				logits = b.op("MatMul", b.rows, b.weight(b.hidden, b.experts))
+				logits = b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))
 			}
 			b.inTurn(keepdims, logits)
 			list, notes := b.matches(b.equalAndMul())
@@ -62,21 +62,21 @@ func TestRowsOfTable(t *testing.T) {
 	b := newMixture(7, 2)
 	s := gathered{b: b}
 	linear := func(x *onnx.Value, in, out int) *onnx.Value {
-		row := b.op("Gather", b.weight(b.experts, out*in), s.flat())
-		return s.multiply(x, b.op("Reshape", row, []int64{-1, int64(out), int64(in)}))
+		row := b.Op("Gather", b.weight(b.experts, out*in), s.flat())
+		return s.multiply(x, b.Op("Reshape", row, []int64{-1, int64(out), int64(in)}))
 	}
 	x := s.rows()
 	gate := linear(x, b.hidden, b.inner)
-	list, notes := b.matches(s.sum(b.op("Mul", linear(b.unit(gate, linear(x, b.hidden, b.inner)), b.inner, b.hidden), s.factors())))
+	list, notes := b.matches(s.sum(b.Op("Mul", linear(b.unit(gate, linear(x, b.hidden, b.inner)), b.inner, b.hidden), s.factors())))
 	if len(list) != 1 {
 		t.Fatalf("%d matches: %+v", len(list), notes)
 	}
 	b.agrees(t, list[0])
 
 	b = newMixture(7, 2) // words that follow, say
-	b.m.Graph.AddOutput(b.op("MatMul", b.op("Gather", b.weight(b.experts, 12), b.ids), b.weight(12, 5)))
-	b.m.Graph.AddOutput(b.scores)
-	if r := router.All(match.New(b.m.Graph, infer.Analyze(b.m), Builtin().index)); len(r) > 0 {
+	b.Model.Graph.AddOutput(b.Op("MatMul", b.Op("Gather", b.weight(b.experts, 12), b.ids), b.weight(12, 5)))
+	b.Model.Graph.AddOutput(b.scores)
+	if r := router.All(match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)); len(r) > 0 {
 		t.Errorf("a routing: %s", describe(r[0]))
 	}
 }
@@ -84,17 +84,17 @@ func TestRowsOfTable(t *testing.T) {
 // TestFixedCounts: rows in the order of their experts that are split by constants, as a trace leaves it.
 func TestFixedCounts(t *testing.T) {
 	b := newMixture(7, 2)
-	flat := b.op("Reshape", b.ids, []int64{-1})
-	sorted := b.ops("TopK", 2, flat, b.op("Shape", flat), attr("axis", 0), attr("largest", 0))[1]
-	token := b.op("Div", sorted, b.k)
-	rows := b.ops("Split", b.experts, b.op("Gather", b.rows, token), []int64{3, 1, 2, 5, 4, 1, 4}, attr("axis", 0))
+	flat := b.Op("Reshape", b.ids, []int64{-1})
+	sorted := b.Ops(2, "TopK", flat, b.Op("Shape", flat), attr("axis", 0), attr("largest", 0))[1]
+	token := b.Op("Div", sorted, b.k)
+	rows := b.Ops(b.experts, "Split", b.Op("Gather", b.rows, token), []int64{3, 1, 2, 5, 4, 1, 4}, attr("axis", 0))
 	var parts []any
 	for _, r := range rows {
 		parts = append(parts, b.expert(r))
 	}
-	y := b.op("Concat", append(parts, attr("axis", 0))...)
-	y = b.op("Mul", y, b.op("Unsqueeze", b.op("Gather", b.op("Reshape", b.scores, []int64{-1}), sorted), []int64{-1}))
-	list, notes := b.matches(b.op("ScatterND", b.zeros(), b.op("Unsqueeze", token, []int64{-1}), y, onnx.StringAttr("reduction", "add")))
+	y := b.Op("Concat", append(parts, attr("axis", 0))...)
+	y = b.Op("Mul", y, b.Op("Unsqueeze", b.Op("Gather", b.Op("Reshape", b.scores, []int64{-1}), sorted), []int64{-1}))
+	list, notes := b.matches(b.Op("ScatterND", b.zeros(), b.Op("Unsqueeze", token, []int64{-1}), y, onnx.StringAttr("reduction", "add")))
 	if len(list) > 0 || len(notes) != 1 || !strings.Contains(notes[0].Reason.Error(), "by the sizes [3 1 2 5 4 1 4]") {
 		t.Errorf("%d matches, %+v", len(list), notes)
 	}

@@ -13,24 +13,24 @@ import (
 // Nodes that together change nothing may stand anywhere; those that lose something may not.
 func TestDetours(t *testing.T) {
 	cast := func(g *graph, x *onnx.Value, to onnx.DataType) *onnx.Value {
-		return g.op("Cast", x, onnx.IntAttr("to", int64(to)))
+		return g.Op("Cast", x, onnx.IntAttr("to", int64(to)))
 	}
 	tests := map[string]struct {
 		detour func(g *graph, x *onnx.Value) *onnx.Value
 		want   bool
 	}{
-		"identity": {func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Identity", x) }, true},
+		"identity": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Identity", x) }, true},
 		"unsqueeze and squeeze": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Squeeze", g.op("Unsqueeze", x, []int64{0}), []int64{0})
+			return g.Op("Squeeze", g.Op("Unsqueeze", x, []int64{0}), []int64{0})
 		}, true},
 		"reshape and back": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Reshape", g.op("Reshape", x, []int64{-1, 8}), g.op("Shape", x))
+			return g.Op("Reshape", g.Op("Reshape", x, []int64{-1, 8}), g.Op("Shape", x))
 		}, true},
 		"transpose of nothing": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 1, 2}))
+			return g.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 1, 2}))
 		}, true},
 		"wider and back": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return cast(g, g.op("Identity", cast(g, x, onnx.Double)), onnx.Float)
+			return cast(g, g.Op("Identity", cast(g, x, onnx.Double)), onnx.Float)
 		}, true},
 		"narrower and back": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return cast(g, cast(g, x, onnx.Float16), onnx.Float)
@@ -39,7 +39,7 @@ func TestDetours(t *testing.T) {
 			return cast(g, cast(g, x, onnx.Int64), onnx.Float)
 		}, false},
 		"transpose": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Transpose", x, onnx.IntsAttr("perm", []int64{1, 0, 2}))
+			return g.Op("Transpose", x, onnx.IntsAttr("perm", []int64{1, 0, 2}))
 		}, false},
 	}
 	for name, tt := range tests {
@@ -47,7 +47,7 @@ func TestDetours(t *testing.T) {
 			g := newGraph()
 			x := g.input("x", 3, 3, 8)
 			matches, _ := g.find(with(func(n *norm) {
-				n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Mul", x, tt.detour(g, x)) }
+				n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, tt.detour(g, x)) }
 			}).build(g, x))
 			if got := len(matches) == 1 && strings.HasPrefix(matches[0], "RMSNorm(x,w)"); got != tt.want {
 				t.Errorf("matched %v", matches)
@@ -60,26 +60,26 @@ func TestDetours(t *testing.T) {
 // scale joined with the inverse or with x first.
 func TestNormNesting(t *testing.T) {
 	inverse := func(g *graph, x *onnx.Value) *onnx.Value {
-		mean := g.op("ReduceMean", g.op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
-		return g.op("Sqrt", g.op("Reciprocal", g.op("Sum", g.op("Unsqueeze", mean, []int64{2}), 1e-6)))
+		mean := g.Op("ReduceMean", g.Op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
+		return g.Op("Sqrt", g.Op("Reciprocal", g.Op("Sum", g.Op("Unsqueeze", mean, []int64{2}), 1e-6)))
 	}
 	tests := map[string]struct {
 		build func(g *graph, x *onnx.Value) *onnx.Value
 		want  bool
 	}{
 		"(x i) w": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Mul", g.op("Mul", x, inverse(g, x)), g.weight(8))
+			return g.Op("Mul", g.Op("Mul", x, inverse(g, x)), g.weight(8))
 		}, true},
 		"x (i w)": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Mul", x, g.op("Mul", inverse(g, x), g.weight(8)))
+			return g.Op("Mul", x, g.Op("Mul", inverse(g, x), g.weight(8)))
 		}, true},
 		"i (w x)": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Mul", inverse(g, x), g.op("Mul", g.weight(8), x))
+			return g.Op("Mul", inverse(g, x), g.Op("Mul", g.weight(8), x))
 		}, true},
 		"another axis added": {func(g *graph, x *onnx.Value) *onnx.Value {
-			mean := g.op("ReduceMean", g.op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
-			inv := g.op("Reciprocal", g.op("Sqrt", g.op("Add", g.op("Unsqueeze", mean, []int64{1}), 1e-6)))
-			return g.op("Mul", g.op("Mul", x, inv), g.weight(8))
+			mean := g.Op("ReduceMean", g.Op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
+			inv := g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", g.Op("Unsqueeze", mean, []int64{1}), 1e-6)))
+			return g.Op("Mul", g.Op("Mul", x, inv), g.weight(8))
 		}, false},
 	}
 	for name, tt := range tests {
@@ -96,30 +96,30 @@ func TestNormNesting(t *testing.T) {
 // A sigmoid, and a sign, may be computed in several ways.
 func TestSigmoidSpellings(t *testing.T) {
 	exp := func(sign func(g *graph, x *onnx.Value) *onnx.Value) func(*graph, *onnx.Value) *onnx.Value {
-		return func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Add", g.op("Exp", sign(g, x)), 1.0) }
+		return func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Add", g.Op("Exp", sign(g, x)), 1.0) }
 	}
-	neg := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Neg", x) }
-	zeroMinus := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Sub", 0.0, x) }
-	byMinusOne := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Div", x, -1.0) }
-	minusZero := func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Sub", x, 0.0) }
+	neg := func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Neg", x) }
+	zeroMinus := func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Sub", 0.0, x) }
+	byMinusOne := func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, -1.0) }
+	minusZero := func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Sub", x, 0.0) }
 	tests := map[string]struct {
 		silu func(g *graph, x *onnx.Value) *onnx.Value
 		want bool
 	}{
-		"x / (1 + exp(-x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Div", x, exp(neg)(g, x)) }, true},
+		"x / (1 + exp(-x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, exp(neg)(g, x)) }, true},
 		"x * 1/(1 + exp(0-x))": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Mul", x, g.op("Div", 1.0, exp(zeroMinus)(g, x)))
+			return g.Op("Mul", x, g.Op("Div", 1.0, exp(zeroMinus)(g, x)))
 		}, true},
 		"x * (1 + exp(-x))^-1": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.op("Mul", g.op("Reciprocal", exp(byMinusOne)(g, x)), x)
+			return g.Op("Mul", g.Op("Reciprocal", exp(byMinusOne)(g, x)), x)
 		}, true},
-		"x / (1 + exp(x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Div", x, exp(minusZero)(g, x)) }, false},
+		"x / (1 + exp(x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, exp(minusZero)(g, x)) }, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
 			gate, up := g.input("gate", "batch", 8), g.input("up", "batch", 8)
-			matches, _ := g.find(g.op("Mul", tt.silu(g, gate), up))
+			matches, _ := g.find(g.Op("Mul", tt.silu(g, gate), up))
 			if got := len(matches) == 1 && strings.HasPrefix(matches[0], "SwiGLU(gate,up)"); got != tt.want {
 				t.Errorf("matched %v", matches)
 			}
@@ -131,9 +131,9 @@ func TestSigmoidSpellings(t *testing.T) {
 func TestDomainsOfOneName(t *testing.T) {
 	g := newGraph()
 	x := g.input("x", "batch", 8)
-	a, b := g.op("Exp", x), g.op("Exp", x)
+	a, b := g.Op("Exp", x), g.Op("Exp", x)
 	b.Producer.Domain = "ai.onnx"
-	matches, _ := g.find(g.op("Mul", g.op("Mul", a, g.op("Sigmoid", b)), x))
+	matches, _ := g.find(g.Op("Mul", g.Op("Mul", a, g.Op("Sigmoid", b)), x))
 	if len(matches) != 1 {
 		t.Errorf("matched %v", matches)
 	}
@@ -142,7 +142,7 @@ func TestDomainsOfOneName(t *testing.T) {
 // TestReasons holds what a miss says of a condition.
 func TestReasons(t *testing.T) {
 	swiglu := func(g *graph, gate, up *onnx.Value) *onnx.Value {
-		return g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), up)
+		return g.Op("Mul", g.Op("Mul", gate, g.Op("Sigmoid", gate)), up)
 	}
 	tests := map[string]struct {
 		build func(g *graph) *onnx.Value
@@ -151,15 +151,15 @@ func TestReasons(t *testing.T) {
 		"shapes": {func(g *graph) *onnx.Value { return swiglu(g, g.input("gate", 2, 3, 8), g.input("up", 8)) },
 			"expected gate and up of one shape, found shapes [2, 3, 8] and [8] (gate is \"gate\", float32[2, 3, 8]; up is \"up\", float32[8])"},
 		"unknown shape": {func(g *graph) *onnx.Value {
-			return swiglu(g, g.m.Graph.AddInput("gate", onnx.Type{DataType: onnx.Float}), g.input("up", 2, 8))
+			return swiglu(g, g.Graph.AddInput("gate", onnx.Type{DataType: onnx.Float}), g.input("up", 2, 8))
 		}, "expected gate and up of one shape, found shapes unknown and [2, 8]"},
 		"types": {func(g *graph) *onnx.Value {
 			gate := g.input("gate", 2, 8)
-			up := g.m.Graph.AddInput("up", onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: 2}, {Value: 8}}})
+			up := g.Graph.AddInput("up", onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: 2}, {Value: 8}}})
 			return swiglu(g, gate, up)
 		}, "expected type(gate) == type(up), found float32 and float16"},
 		"expert": {func(g *graph) *onnx.Value {
-			rows := g.op("Gather", g.input("x", "tokens", 8), g.op("Cast", g.input("index", "n"), onnx.IntAttr("to", int64(onnx.Int64))))
+			rows := g.Op("Gather", g.input("x", "tokens", 8), g.Op("Cast", g.input("index", "n"), onnx.IntAttr("to", int64(onnx.Int64))))
 			return swiglu(g, rows, g.input("up", "n", 8))
 		}, "expected gate of a dense layer, found that gate comes from rows or weights picked by data, as in an expert"},
 		"dims": {func(g *graph) *onnx.Value {
@@ -168,7 +168,7 @@ func TestReasons(t *testing.T) {
 		"capture": {func(g *graph) *onnx.Value {
 			return with(func(n *norm) {
 				n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
-					return g.op("Reciprocal", g.op("Sqrt", g.op("Add", v, -0.5)))
+					return g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", v, -0.5)))
 				}
 			}).build(g, g.input("x", "batch", 8))
 		}, "expected epsilon > 0, found that epsilon is -0.5"},
@@ -195,19 +195,19 @@ func TestClampedUnits(t *testing.T) {
 	}{
 		"gpt-oss": {want: "alpha=1.702 limit=7 up_offset=1"},
 		"no shift, no factor": {
-			sigmoid: func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Sigmoid", x) },
+			sigmoid: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Sigmoid", x) },
 			y:       func(g *graph, u *onnx.Value) *onnx.Value { return u },
 			want:    "alpha=1 limit=7 up_offset=0"},
 		"Min and Max": {
-			gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Min", 7.0, x) },
-			up:   func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Max", g.op("Min", x, 7.0), -7.0) },
+			gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Min", 7.0, x) },
+			up:   func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Max", g.Op("Min", x, 7.0), -7.0) },
 			want: "alpha=1.702 limit=7 up_offset=1"},
 		"a bound that bounds nothing": {
-			gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Clip", x, -math.MaxFloat32, 7.0) },
+			gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -math.MaxFloat32, 7.0) },
 			want: "alpha=1.702 limit=7 up_offset=1"},
-		"gate clamped on both sides": {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Clip", x, -7.0, 7.0) }},
-		"uneven":                     {up: func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Clip", x, -6.0, 7.0) }},
-		"another limit":              {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Min", 6.0, x) }},
+		"gate clamped on both sides": {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -7.0, 7.0) }},
+		"uneven":                     {up: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -6.0, 7.0) }},
+		"another limit":              {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Min", 6.0, x) }},
 	}
 	or := func(f, otherwise func(g *graph, x *onnx.Value) *onnx.Value) func(g *graph, x *onnx.Value) *onnx.Value {
 		if f == nil {
@@ -218,13 +218,13 @@ func TestClampedUnits(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
-			gate := or(tt.gate, func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Clip", x, (*onnx.Value)(nil), 7.0) })(g, g.input("gate", "batch", 8))
-			up := or(tt.up, func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Clip", x, -7.0, 7.0) })(g, g.input("up", "batch", 8))
-			s := or(tt.sigmoid, func(g *graph, x *onnx.Value) *onnx.Value { return g.op("Sigmoid", g.op("Mul", x, 1.702)) })(g, gate)
-			u := or(tt.y, func(g *graph, u *onnx.Value) *onnx.Value { return g.op("Add", u, 1.0) })(g, up)
-			g.m.Graph.AddOutput(g.op("Mul", u, g.op("Mul", gate, s)))
+			gate := or(tt.gate, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, (*onnx.Value)(nil), 7.0) })(g, g.input("gate", "batch", 8))
+			up := or(tt.up, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -7.0, 7.0) })(g, g.input("up", "batch", 8))
+			s := or(tt.sigmoid, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Sigmoid", g.Op("Mul", x, 1.702)) })(g, gate)
+			u := or(tt.y, func(g *graph, u *onnx.Value) *onnx.Value { return g.Op("Add", u, 1.0) })(g, up)
+			g.Graph.AddOutput(g.Op("Mul", u, g.Op("Mul", gate, s)))
 			got := ""
-			matches, _ := Builtin().Find(g.m.Graph, infer.Analyze(g.m))
+			matches, _ := Builtin().Find(g.Graph, infer.Analyze(g.Model))
 			for _, m := range matches {
 				if m.Pattern == "ClampedSwiGLU" {
 					for _, a := range m.Attributes[1:] {
@@ -245,24 +245,24 @@ func TestRows(t *testing.T) {
 		weight func(g *graph, x, w *onnx.Value) *onnx.Value
 		want   bool
 	}{
-		"axes of one": {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.op("Unsqueeze", w, []int64{0, 1}) }, true},
+		"axes of one": {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.Op("Unsqueeze", w, []int64{0, 1}) }, true},
 		"expanded": {func(g *graph, x, w *onnx.Value) *onnx.Value {
-			return g.op("Expand", g.op("Reshape", w, []int64{1, 1, 8}), g.op("Shape", x))
+			return g.Op("Expand", g.Op("Reshape", w, []int64{1, 1, 8}), g.Op("Shape", x))
 		}, true},
-		"computed after x": {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.op("Add", w, 1.0) }, true},
-		"rows":             {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.op("Unsqueeze", w, []int64{1}) }, false},
+		"computed after x": {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.Op("Add", w, 1.0) }, true},
+		"rows":             {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.Op("Unsqueeze", w, []int64{1}) }, false},
 		"expanded rows": {func(g *graph, x, w *onnx.Value) *onnx.Value {
-			return g.op("Expand", g.op("Unsqueeze", w, []int64{1}), g.op("Shape", x))
+			return g.Op("Expand", g.Op("Unsqueeze", w, []int64{1}), g.Op("Shape", x))
 		}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
-			x := g.op("Add", g.input("a", 4, 8, 8), g.input("b", 4, 8, 8))
+			x := g.Op("Add", g.input("a", 4, 8, 8), g.input("b", 4, 8, 8))
 			w := tt.weight(g, x, g.weight(8))
-			mean := g.op("ReduceMean", g.op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1))
-			n := g.op("Mul", x, g.op("Reciprocal", g.op("Sqrt", g.op("Add", mean, 1e-6))))
-			matches, _ := g.find(g.op("Mul", w, n))
+			mean := g.Op("ReduceMean", g.Op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1))
+			n := g.Op("Mul", x, g.Op("Reciprocal", g.Op("Sqrt", g.Op("Add", mean, 1e-6))))
+			matches, _ := g.find(g.Op("Mul", w, n))
 			if got := len(matches) == 1 && strings.HasPrefix(matches[0], "AddRMSNorm(a,b,"); got != tt.want {
 				t.Errorf("matched %v", matches)
 			}
