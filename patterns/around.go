@@ -29,11 +29,13 @@ func Around(n *onnx.Node) *reason.Reason {
 		output = output || v.IsOutput()
 	}
 	near := func(ops ...string) bool {
-		return slices.ContainsFunc(slices.Concat(before, after), func(op string) bool { return slices.Contains(ops, op) })
+		return slices.ContainsFunc(slices.Concat(before, after),
+			func(op string) bool { return slices.Contains(ops, op) })
 	}
 	code := reason.Other
 	switch {
-	case (n.OpType == "Neg" || n.OpType == "Sub") && len(before) > 0 && slices.Contains([]string{"Slice", "Split", "Gather"}, before[0]):
+	case (n.OpType == "Neg" || n.OpType == "Sub") && len(before) > 0 &&
+		slices.Contains([]string{"Slice", "Split", "Gather"}, before[0]):
 		code = reason.HeadSize
 	case n.OpType == "ReduceMean" && len(before) > 0 && near("Sub"):
 		code = reason.MeanTaken

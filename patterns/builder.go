@@ -64,7 +64,8 @@ func (b *builder) call(c *notation.TargetCall, results []string) ([]*onnx.Value,
 	}
 	if onnx.IsStandardDomain(c.Domain) {
 		if since := introduced[c.Op]; since > b.opset {
-			return nil, fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first (onnx.version_converter)",
+			return nil, fmt.Errorf("%s is in the standard since opset %d, the model imports %d: convert it first "+
+				"(onnx.version_converter)",
 				c.Op, since, b.opset)
 		}
 		if args, attrs, err = b.form(c, args, attrs, len(results)); err != nil {
@@ -169,7 +170,8 @@ func (b *builder) castLike(v, like *onnx.Value) (*onnx.Value, error) {
 	}
 	switch t {
 	case onnx.Undefined:
-		return nil, fmt.Errorf("the type of the number beside %q is not known, and opset %d has no CastLike", like.Name, b.opset)
+		return nil, fmt.Errorf("the type of the number beside %q is not known, and opset %d has no CastLike",
+			like.Name, b.opset)
 	case onnx.Float:
 		return v, nil
 	}

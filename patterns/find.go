@@ -77,9 +77,9 @@ func (s *Set) Select(keep func(*Pattern) bool) *Set {
 // Find finds the sites of the graph where a pattern stands, in the graph's order, and the nodes that looked like one
 // but were none. Subgraphs are not entered: they are graphs of their own.
 //
-// Nodes are tried from the last to the first, so that the largest form of a block is found before its parts; at one node
-// the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone, and no value
-// is written by two matches.
+// Nodes are tried from the last to the first, so that the largest form of a block is found before its parts; at one
+// node the first pattern of the set wins. No node is the root of a match if it is needed inside another match alone,
+// and no value is written by two matches.
 func (s *Set) Find(g *onnx.Graph, facts *infer.Facts) ([]*Match, []*match.Miss) {
 	f := &finder{view: match.New(g, facts, s.index), claimed: map[*onnx.Node]bool{}, written: map[*onnx.Value]bool{},
 		functions: map[string]*onnx.Function{}}
@@ -146,8 +146,8 @@ func (f *finder) inner(n *onnx.Node) bool {
 	return true
 }
 
-// within reports whether nodes of matches alone read v, directly or by way of nodes that hand it on, and others only its shape
-// for them.
+// within reports whether nodes of matches alone read v, directly or by way of nodes that hand it on, and others only
+// its shape for them.
 func (f *finder) within(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		n := u.Node
@@ -157,7 +157,8 @@ func (f *finder) within(v *onnx.Value) bool {
 			if !f.feedsMatches(n, maxShapeSteps) {
 				return false
 			}
-		case len(n.Outputs) != 1 || n.Outputs[0].IsOutput() || f.view.Resolve(n.Outputs[0]) != f.view.Resolve(v) || !f.within(n.Outputs[0]):
+		case len(n.Outputs) != 1 || n.Outputs[0].IsOutput() || f.view.Resolve(n.Outputs[0]) != f.view.Resolve(v) ||
+			!f.within(n.Outputs[0]):
 			return false
 		}
 	}
@@ -167,8 +168,8 @@ func (f *finder) within(v *onnx.Value) bool {
 // maxShapeSteps bounds the nodes between a Shape and the Reshape that its numbers go to.
 const maxShapeSteps = 8
 
-// feedsMatches reports whether nodes of matches alone need what n makes, as the Reshapes of a block need the shape of a value
-// inside it: without them n computes for nobody.
+// feedsMatches reports whether nodes of matches alone need what n makes, as the Reshapes of a block need the shape of
+// a value inside it: without them n computes for nobody.
 func (f *finder) feedsMatches(n *onnx.Node, steps int) bool {
 	if steps == 0 || len(n.Subgraphs()) > 0 {
 		return false
@@ -189,8 +190,8 @@ func (f *finder) feedsMatches(n *onnx.Node, steps int) bool {
 	return true
 }
 
-// castOfShared reports whether n is a cast of a value that others read as well. Such a cast ends no block: the value has to be
-// computed anyway, and is the block's result.
+// castOfShared reports whether n is a cast of a value that others read as well. Such a cast ends no block: the value
+// has to be computed anyway, and is the block's result.
 func (f *finder) castOfShared(n *onnx.Node) bool {
 	if !n.Is("Cast") || n.Input(0) == nil {
 		return false

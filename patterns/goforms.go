@@ -12,14 +12,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// goForm is a pattern that text cannot say: a Go function that finds its sites in a graph. It stands in a Set as a Pattern
-// without text, and is tried before those that have one, so that no part of its sites is taken for another block.
+// goForm is a pattern that text cannot say: a Go function that finds its sites in a graph. It stands in a Set as a
+// Pattern without text, and is tried before those that have one, so that no part of its sites is taken for another
+// block.
 type goForm struct {
 	name string
 	op   string // of domain mojo
 	find func(f *finder) []*Match
-	// joins says that its sites are made of those of other patterns: it is tried when these are found, whose matches its own
-	// hold as Parts.
+	// joins says that its sites are made of those of other patterns: it is tried when these are found, whose matches
+	// its own hold as Parts.
 	joins bool
 }
 
@@ -82,11 +83,12 @@ func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder 
 	opset := f.view.Facts.Opset()
 	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.Alike, Repeats: f.repeats,
 		Replacement: onnx.NewFunction("", "", "", opset).Body}
-	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset}, stands: map[*onnx.Value]*onnx.Value{}}
+	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset},
+		stands: map[*onnx.Value]*onnx.Value{}}
 }
 
-// input returns the value of the replacement that stands for v, a value of the model's graph, whose role is what. Weights come in this
-// way as well.
+// input returns the value of the replacement that stands for v, a value of the model's graph, whose role is what.
+// Weights come in this way as well.
 func (r *replacementBuilder) input(what Role, name string, v *onnx.Value) *onnx.Value {
 	if what != NoRole {
 		r.m.setRole(v, what)
@@ -98,8 +100,10 @@ func (r *replacementBuilder) input(what Role, name string, v *onnx.Value) *onnx.
 	return r.stands[v]
 }
 
-// place adds the nodes of a part's replacement but for main, and gives what stands for its values; those of given are there already.
-func (r *replacementBuilder) place(part *Match, main *onnx.Node, given map[*onnx.Value]*onnx.Value) map[*onnx.Value]*onnx.Value {
+// place adds the nodes of a part's replacement but for main, and gives what stands for its values; those of given are
+// there already.
+func (r *replacementBuilder) place(part *Match, main *onnx.Node,
+	given map[*onnx.Value]*onnx.Value) map[*onnx.Value]*onnx.Value {
 	stands := maps.Clone(given)
 	for i, v := range part.Replacement.Inputs {
 		if stands[v] == nil {

@@ -12,10 +12,11 @@ import (
 // extension is that of pattern files in folders.
 const extension = ".pat"
 
-// Load reads pattern files, or the .pat files of folders in the order of their names, and gives the set of their patterns and,
-// after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views and functions of
-// different files, or of a file and the built-in ones, must differ in their names. (One file may write a pattern in several
-// ways under one name.) Mistakes in a file are errors of type *Error, with line and column.
+// Load reads pattern files, or the .pat files of folders in the order of their names, and gives the set of their
+// patterns and, after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views
+// and functions of different files, or of a file and the built-in ones, must differ in their names. (One file may
+// write a pattern in several ways under one name.) Mistakes in a file are errors of type *Error, with line and
+// column.
 func Load(paths ...string) (*Set, error) {
 	base := Builtin()
 	s := NewSet()
@@ -39,7 +40,8 @@ func Load(paths ...string) (*Set, error) {
 		}
 		for _, p := range s.Patterns[before:] {
 			if old := taken[p.Name]; old != nil && old.Pos.File != file {
-				return nil, &notation.Error{Pos: p.Pos, Msg: fmt.Sprintf("pattern %s is defined already, at %s", p.Name, old.Pos)}
+				return nil, &notation.Error{Pos: p.Pos,
+					Msg: fmt.Sprintf("pattern %s is defined already, at %s", p.Name, old.Pos)}
 			}
 			taken[p.Name] = p
 		}

@@ -6,8 +6,8 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 type Match struct {
 	// Pattern is the name of the pattern.
 	Pattern string
-	// Op, in domain Domain, is the main op of the pattern's right side: the first of a domain other than the standard's, or
-	// else the outermost.
+	// Op, in domain Domain, is the main op of the pattern's right side: the first of a domain other than the
+	// standard's, or else the outermost.
 	Op     string
 	Domain string
 	// Root is the node that makes the first output.
@@ -19,19 +19,20 @@ type Match struct {
 	Outputs []*onnx.Value
 	// Roles are what those Inputs are to the op that have a role there.
 	Roles map[*onnx.Value]Role
-	// Replacement holds the nodes that may take the place of the match, for the opset of the model: its inputs and outputs stand
-	// for Inputs and Outputs. It is nil when Problem says why the model's opset does not allow it.
+	// Replacement holds the nodes that may take the place of the match, for the opset of the model: its inputs and
+	// outputs stand for Inputs and Outputs. It is nil when Problem says why the model's opset does not allow it.
 	Replacement *onnx.Graph
 	Problem     error
 	// Functions are the functions given in pattern files that the replacement calls.
 	Functions []*onnx.Function
-	// Alike says whether two values are computed by equal nodes from equal values, which the match takes for one. It holds as
-	// long as the graph is not changed.
+	// Alike says whether two values are computed by equal nodes from equal values, which the match takes for one. It
+	// holds as long as the graph is not changed.
 	Alike func(v, w *onnx.Value) bool
-	// Repeats says whether the last axis of a value is known to hold everything twice, one half after the other or, by neighbours,
-	// each element beside its double. It holds as long as Alike does.
+	// Repeats says whether the last axis of a value is known to hold everything twice, one half after the other or,
+	// by neighbours, each element beside its double. It holds as long as Alike does.
 	Repeats func(v *onnx.Value, neighbours bool) bool
-	// Parts are the matches that this one is made of, where it is: what stands there if it is not to be replaced as a whole.
+	// Parts are the matches that this one is made of, where it is: what stands there if it is not to be replaced as a
+	// whole.
 	Parts []*Match
 	// Attributes are the attributes of the main op.
 	Attributes []*onnx.Attribute

@@ -7,13 +7,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// mixtureForm joins the experts of a mixture with the router that chooses them, for targets that have both as one op. Its replacement
-// holds a TopKRouter and a MoE.
+// mixtureForm joins the experts of a mixture with the router that chooses them, for targets that have both as one op.
+// Its replacement holds a TopKRouter and a MoE.
 var mixtureForm = &goForm{name: moeForm.name, op: moeForm.op, joins: true}
 
 func init() { mixtureForm.find = (*finder).findMixtures }
 
-// WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are these.
+// WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are
+// these.
 func (s *Set) WithMixtures() *Set {
 	has := func(form *goForm) bool {
 		return slices.ContainsFunc(s.Patterns, func(p *Pattern) bool { return s.forms[p] == form })
@@ -45,7 +46,8 @@ func (f *finder) findMixtures() []*Match {
 	return found
 }
 
-// joinMixture makes one match of a router and of experts that read its choice, cast at most; nil where they read something else.
+// joinMixture makes one match of a router and of experts that read its choice, cast at most; nil where they read
+// something else.
 func (f *finder) joinMixture(router, experts *Match) *Match {
 	r := f.newReplacement(mixtureForm, experts.Root)
 	made := r.place(router, nil, map[*onnx.Value]*onnx.Value{})

@@ -37,12 +37,14 @@ func (f *finder) expertsMatch(e *moe.Experts) *Match {
 	if e.Scaled {
 		x, weights, ids = b.scaled(x, weights, ids)
 	}
-	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.placed(Matrix, "down", e.Down), b.gateUpBias(), b.placed(Bias, "down_bias", e.DownBias)}
+	inputs := []*onnx.Value{x, weights, ids, b.gateUp(), b.placed(Matrix, "down", e.Down), b.gateUpBias(),
+		b.placed(Bias, "down_bias", e.DownBias)}
 	for len(inputs) > 0 && inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]
 	}
 	y := b.fused(inputs, []string{"moe"}, append(e.Unit.Attributes(),
-		onnx.StringAttr("gate_up_layout", layout(cmp.Or(e.GateUp, e.Gate))), onnx.StringAttr("down_layout", layout(e.Down)))...)[0]
+		onnx.StringAttr("gate_up_layout", layout(cmp.Or(e.GateUp, e.Gate))),
+		onnx.StringAttr("down_layout", layout(e.Down)))...)[0]
 	if e.Scaled {
 		y = b.node("ReduceSum", "moe_sum", []*onnx.Value{y, b.integers("chosen", 1)}, onnx.IntAttr("keepdims", 0))
 	}
@@ -206,7 +208,8 @@ func (b *expertsBuilder) placed(what Role, name string, s *moe.Stack) *onnx.Valu
 	}
 	even := total == first.Length*steps*int64(len(list)) && first.Row+first.Rows <= steps
 	for e, w := range list {
-		even = even && w.Source == first.Source && w.Length == first.Length && w.By == first.By && w.Column == first.Column && w.Row == first.Row+int64(e)*steps
+		even = even && w.Source == first.Source && w.Length == first.Length && w.By == first.By &&
+			w.Column == first.Column && w.Row == first.Row+int64(e)*steps
 	}
 	switch {
 	case even && first.Rows == steps && first.Columns == first.Length: // all of it

@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// normRotaryForm finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in between, from
-// [batch, sequence, heads, channels] to [batch, heads, sequence, channels]: it changes places with the norm, which looks at
-// one head at a time.
+// normRotaryForm finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in
+// between, from [batch, sequence, heads, channels] to [batch, heads, sequence, channels]: it changes places with the
+// norm, which looks at one head at a time.
 var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true}
 
 func init() { normRotaryForm.find = (*finder).findNormRotary }
@@ -104,7 +104,8 @@ func mainNode(m *Match) *onnx.Node {
 // normalisesLastAxis looks at the attribute axis, whose number may still be a float, as patterns capture them.
 func normalisesLastAxis(n *onnx.Node) bool {
 	a := n.Attr("axis")
-	return a != nil && a.RefName == "" && (a.Type == onnx.AttrInt && a.Int == -1 || a.Type == onnx.AttrFloat && a.Float == -1)
+	return a != nil && a.RefName == "" &&
+		(a.Type == onnx.AttrInt && a.Int == -1 || a.Type == onnx.AttrFloat && a.Float == -1)
 }
 
 // copied returns copies of the attributes of both nodes but for the one called without.
@@ -139,8 +140,8 @@ func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.No
 // maxReaders bounds how many nodes leadsOnlyTo follows.
 const maxReaders = 256
 
-// leadsOnlyTo reports whether v is of use for the value to alone: what else reads it, or what is computed from it, nobody reads.
-// Then nothing of it is left when another node makes to.
+// leadsOnlyTo reports whether v is of use for the value to alone: what else reads it, or what is computed from it,
+// nobody reads. Then nothing of it is left when another node makes to.
 func leadsOnlyTo(g *match.View, v, to *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}
 	var leads func(v *onnx.Value) bool
@@ -156,7 +157,8 @@ func leadsOnlyTo(g *match.View, v, to *onnx.Value) bool {
 				continue
 			}
 			seen[u.Node] = true
-			if len(seen) > maxReaders || u.Node.Graph != g.Graph || slices.ContainsFunc(u.Node.Outputs, func(w *onnx.Value) bool { return !leads(w) }) {
+			if len(seen) > maxReaders || u.Node.Graph != g.Graph ||
+				slices.ContainsFunc(u.Node.Outputs, func(w *onnx.Value) bool { return !leads(w) }) {
 				return false
 			}
 		}

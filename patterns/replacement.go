@@ -45,8 +45,8 @@ func inOrder(g *match.View, nodes []*onnx.Node) []*onnx.Node {
 	return list
 }
 
-// replacement builds the match's small graph from the target. False means that a name of the target stands for nothing in
-// the branch that was taken; what the model's opset does not allow is the match's Problem.
+// replacement builds the match's small graph from the target. False means that a name of the target stands for
+// nothing in the branch that was taken; what the model's opset does not allow is the match's Problem.
 func (f *finder) replacement(s *match.Attempt, m *Match) bool {
 	facts := f.view.Facts
 	m.Replacement = onnx.NewFunction("", "", "", facts.Opset()).Body
@@ -114,7 +114,8 @@ func (f *finder) formed(b *builder, x match.Binding, v *onnx.Value) *onnx.Value 
 }
 
 // define returns the function that a definition is at this place, one for all places of its kind.
-func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value, m *Match) (*onnx.Function, error) {
+func (f *finder) define(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value,
+	m *Match) (*onnx.Function, error) {
 	key := d.Domain + "." + d.Name + "." + overload(d, facts, inputs)
 	fn := f.functions[key]
 	if fn == nil {

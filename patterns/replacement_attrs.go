@@ -82,9 +82,10 @@ func isIntegral(e notation.Cond) bool {
 	return true
 }
 
-// form brings a call of the standard into the form that the opset has: what is an attribute in some versions and an input in
-// others, and the number of parts of a Split.
-func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Attribute, outputs int) ([]operand, []*onnx.Attribute, error) {
+// form brings a call of the standard into the form that the opset has: what is an attribute in some versions and an
+// input in others, and the number of parts of a Split.
+func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Attribute,
+	outputs int) ([]operand, []*onnx.Attribute, error) {
 	asInputs := b.opset >= inputsSince(c.Op)
 	byAttr := match.AttributeInputs[c.Op]
 	for _, name := range slices.Sorted(maps.Keys(byAttr)) { // in one order, for one result
@@ -98,7 +99,8 @@ func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Att
 			args[i].name = name
 			switch a := attrs[at]; {
 			case a.RefName != "":
-				return nil, nil, fmt.Errorf("%s of %s is an input from opset %d on and cannot be an attribute of the function", name, c.Op, inputsSince(c.Op))
+				return nil, nil, fmt.Errorf("%s of %s is an input from opset %d on and cannot be an attribute of "+
+					"the function", name, c.Op, inputsSince(c.Op))
 			case a.Type == onnx.AttrInts:
 				args[i].literal = a.Ints
 			case a.Type == onnx.AttrFloat:
@@ -115,7 +117,8 @@ func (b *builder) form(c *notation.TargetCall, args []operand, attrs []*onnx.Att
 				attrs = append(attrs, onnx.FloatAttr(name, float32(x)))
 			case nil:
 				if args[i].value != nil {
-					return nil, nil, fmt.Errorf("%s takes %s as an input from opset %d on, the model imports %d", c.Op, name, inputsSince(c.Op), b.opset)
+					return nil, nil, fmt.Errorf("%s takes %s as an input from opset %d on, the model imports %d", c.Op,
+						name, inputsSince(c.Op), b.opset)
 				}
 			}
 			args[i] = operand{}

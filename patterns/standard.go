@@ -5,18 +5,21 @@ package patterns
 
 // introduced gives the version in which an op of the standard appeared, where that is later than 13.
 var introduced = map[string]int64{
-	"HardSwish": 14, "Trilu": 14, "Bernoulli": 15, "CastLike": 15, "Optional": 15, "OptionalGetElement": 15, "OptionalHasElement": 15,
-	"GridSample": 16, "BlackmanWindow": 17, "DFT": 17, "HammingWindow": 17, "HannWindow": 17, "LayerNormalization": 17,
-	"MelWeightMatrix": 17, "STFT": 17, "SequenceMap": 17, "BitwiseAnd": 18, "BitwiseNot": 18, "BitwiseOr": 18, "BitwiseXor": 18,
-	"CenterCropPad": 18, "Col2Im": 18, "GroupNormalization": 18, "Mish": 18, "DeformConv": 19, "AffineGrid": 20, "Gelu": 20,
-	"ImageDecoder": 20, "RegexFullMatch": 20, "StringConcat": 20, "StringSplit": 20, "Attention": 23, "RMSNormalization": 23,
+	"HardSwish": 14, "Trilu": 14, "Bernoulli": 15, "CastLike": 15, "Optional": 15, "OptionalGetElement": 15,
+	"OptionalHasElement": 15, "GridSample": 16, "BlackmanWindow": 17, "DFT": 17, "HammingWindow": 17,
+	"HannWindow": 17, "LayerNormalization": 17, "MelWeightMatrix": 17, "STFT": 17, "SequenceMap": 17,
+	"BitwiseAnd": 18, "BitwiseNot": 18, "BitwiseOr": 18, "BitwiseXor": 18, "CenterCropPad": 18, "Col2Im": 18,
+	"GroupNormalization": 18, "Mish": 18, "DeformConv": 19, "AffineGrid": 20, "Gelu": 20, "ImageDecoder": 20,
+	"RegexFullMatch": 20, "StringConcat": 20, "StringSplit": 20, "Attention": 23, "RMSNormalization": 23,
 	"RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24, "BitCast": 26, "CumProd": 26, "CausalConvWithState": 27,
 	"LinearAttention": 27, "SwiGLU": 28,
 }
 
 // asInputSince gives the version from which attributeInputs of an op are inputs.
-var asInputSince = map[string]int64{"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13, "Slice": 10, "Clip": 11, "TopK": 10,
-	"Pad": 11, "Tile": 6, "Dropout": 12}
+var asInputSince = map[string]int64{
+	"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13, "Slice": 10, "Clip": 11, "TopK": 10, "Pad": 11,
+	"Tile": 6, "Dropout": 12,
+}
 
 // asInputSinceReduce is asInputSince for the reductions that it does not name.
 const asInputSinceReduce = 18
@@ -34,5 +37,7 @@ const (
 )
 
 // integerInputs are the inputs that hold integers whatever the type of the others, besides attributeInputs.
-var integerInputs = map[string]int{"Gather": 1, "GatherElements": 1, "GatherND": 1, "Reshape": 1, "Expand": 1, "CumSum": 1,
-	"ConstantOfShape": 0, "Trilu": 1, "OneHot": 1}
+var integerInputs = map[string]int{
+	"Gather": 1, "GatherElements": 1, "GatherND": 1, "Reshape": 1, "Expand": 1, "CumSum": 1, "ConstantOfShape": 0,
+	"Trilu": 1, "OneHot": 1,
+}

@@ -7,8 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 )
 
-// routerForm finds the routers of mixtures of experts. What makes their scores, whether these or the logits are chosen among, what
-// limits the choice to groups and what becomes of the chosen scores is read from the graph; the check compares the whole.
+// routerForm finds the routers of mixtures of experts. What makes their scores, whether these or the logits are
+// chosen among, what limits the choice to groups and what becomes of the chosen scores is read from the graph; the
+// check compares the whole.
 var routerForm = &goForm{name: "TopKRouter", op: "TopKRouter"}
 
 func init() { routerForm.find = findRouters } // which names the form
@@ -57,7 +58,8 @@ func (f *finder) replaceRouter(r *router.Router, v *onnx.Value) *Match {
 	out := b.fused(inputs, []string{"weights", "ids"}, r.Attributes()...)
 	weights, ids := out[0], out[1]
 	if v == r.Dense {
-		zeros := b.node("ConstantOfShape", "no_gates", []*onnx.Value{b.node("Shape", "gates_shape", []*onnx.Value{logits})})
+		zeros := b.node("ConstantOfShape", "no_gates",
+			[]*onnx.Value{b.node("Shape", "gates_shape", []*onnx.Value{logits})})
 		weights = b.node("ScatterElements", "gates", []*onnx.Value{zeros, ids, weights}, onnx.IntAttr("axis", -1))
 	}
 	if n, ok := g.Facts.Rank(r.IDs); ok && n == rank-1 { // an ArgMax without the axis

@@ -6,8 +6,10 @@ import "embed"
 //go:embed *.pat
 var files embed.FS
 
-// Blocks are the files of the blocks that are looked for, in their order: views first, and a pattern that holds another before it.
-var Blocks = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat", "softmax.pat", "attention.pat"}
+// Blocks are the files of the blocks that are looked for, in their order: views first, and a pattern that holds
+// another before it.
+var Blocks = []string{"views.pat", "rmsnorm.pat", "layernorm.pat", "glu.pat", "rotary.pat", "softmax.pat",
+	"attention.pat"}
 
 // Text returns the text of a file.
 func Text(name string) string {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Attempt is one attempt to match a pattern at a root. Matching is by continuations: every step calls k for the rest and
-// undoes its bindings when the rest fails, so that all branches are tried until one leads to a whole match.
+// Attempt is one attempt to match a pattern at a root. Matching is by continuations: every step calls k for the rest
+// and undoes its bindings when the rest fails, so that all branches are tried until one leads to a whole match.
 type Attempt struct {
 	Pattern *notation.Pattern
 	Slots   []Binding    // what its names stand for, by Pattern.Slots
@@ -183,7 +183,8 @@ func (s *Attempt) with(n *onnx.Node, k func() bool) bool {
 }
 
 func (s *Attempt) isOp(e *notation.Call, n *onnx.Node, v *onnx.Value) bool {
-	if !isOpType(n, e.Op) || n.Domain != e.Domain && !(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.Domain)) {
+	if !isOpType(n, e.Op) || n.Domain != e.Domain &&
+		!(onnx.IsStandardDomain(n.Domain) && onnx.IsStandardDomain(e.Domain)) {
 		return false
 	}
 	if e.Optional && e.Op == "Cast" { // a cast to an integer changes values for good

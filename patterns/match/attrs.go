@@ -81,8 +81,8 @@ func clipsNothing(c *reference.Tensor, bound string) bool {
 	return bound == "min" && c.F[0] <= -greatest || bound == "max" && c.F[0] >= greatest
 }
 
-// attribute returns an attribute as float64, string or []int64, read from the input that newer opsets turned it into, or
-// its default; nil when it is absent or not known.
+// attribute returns an attribute as float64, string or []int64, read from the input that newer opsets turned it into,
+// or its default; nil when it is absent or not known.
 func (s *Attempt) attribute(n *onnx.Node, name string) any {
 	if a := n.Attr(name); a != nil && a.RefName == "" {
 		switch a.Type {

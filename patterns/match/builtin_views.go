@@ -9,7 +9,8 @@ import (
 // BuiltinView is a view that text cannot say: a Go function that finds the operands of what a value is the result of.
 type BuiltinView struct {
 	Args int // number of operands
-	// Roots are the ops whose output the value may be; nil where it may be any value, and then a pattern cannot end with the view.
+	// Roots are the ops whose output the value may be; nil where it may be any value, and then a pattern cannot end
+	// with the view.
 	Roots []string
 	// Find returns what it finds at v, or else why not.
 	Find func(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss)
@@ -75,8 +76,8 @@ func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[strin
 	return rest()
 }
 
-// matchOperands matches the arguments against the operands of v. One whose channels are several axes, or of a narrower type
-// than v, is bound together with the reshape and the cast that the op needs.
+// matchOperands matches the arguments against the operands of v. One whose channels are several axes, or of a
+// narrower type than v, is bound together with the reshape and the cast that the op needs.
 func (s *Attempt) matchOperands(e *notation.Call, v *onnx.Value, operands []Block, i int, k func() bool) bool {
 	if i == len(operands) {
 		return k()

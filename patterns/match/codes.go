@@ -79,7 +79,8 @@ func (x expectation) elsewhere() string {
 	return ""
 }
 
-// kind returns what kind of difference a failure is, to be shown at a node. What is found decides before what is expected.
+// kind returns what kind of difference a failure is, to be shown at a node. What is found decides before what is
+// expected.
 func (f *failure) kind(at *onnx.Node) reason.Code {
 	if f.where {
 		return f.code
@@ -107,7 +108,8 @@ func (f *failure) kind(at *onnx.Node) reason.Code {
 		return reason.EpsilonAfter
 	case f.code != "":
 		return f.code
-	case some(func(x expectation) bool { return x.capture() == "epsilon" }) && (f.stands == asInput || f.stands == asTensor):
+	case some(func(x expectation) bool { return x.capture() == "epsilon" }) &&
+		(f.stands == asInput || f.stands == asTensor):
 		return reason.EpsilonTensor
 	case some(func(x expectation) bool { return x.capture() != "" }):
 		return reason.NotConstant

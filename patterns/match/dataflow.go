@@ -81,7 +81,8 @@ func (g *View) known(v *onnx.Value) bool {
 	return true
 }
 
-// IsData reports whether v depends on what the model is given, and not on its weights and on the sizes of its inputs alone.
+// IsData reports whether v depends on what the model is given, and not on its weights and on the sizes of its inputs
+// alone.
 func (g *View) IsData(v *onnx.Value) bool {
 	if v == nil || v.Constant() != nil {
 		return false
@@ -102,7 +103,8 @@ func (g *View) FromConstant(v *onnx.Value) bool {
 			return true
 		}
 		n := v.Producer
-		if n == nil || !onnx.IsStandardDomain(n.Domain) || !IsView[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
+		if n == nil || !onnx.IsStandardDomain(n.Domain) ||
+			!IsView[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
 			return false
 		}
 		v = n.Input(0)
@@ -144,7 +146,8 @@ func (g *View) IsNeeded(v *onnx.Value) bool {
 		d.needed = map[*onnx.Value]bool{}
 		for i := len(g.Graph.Nodes) - 1; i >= 0; i-- {
 			n := g.Graph.Nodes[i]
-			needed := slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || d.needed[v]) })
+			needed := slices.ContainsFunc(n.Outputs,
+				func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || d.needed[v]) })
 			if !needed || n.Is("Shape") || n.Is("Size") {
 				continue
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// explain says what stands where a condition does not hold: the phrase of the function it calls, or else the values that
-// it compares.
+// explain says what stands where a condition does not hold: the phrase of the function it calls, or else the values
+// that it compares.
 func (s *Attempt) explain(c notation.Condition) string {
 	e := c.Expr
 	if n, ok := e.(*notation.CondUnary); ok && n.Op == "!" {
@@ -168,7 +168,8 @@ func twoShapes(g *View, args []any, _ []string, _ bool) string {
 	return fmt.Sprintf("shapes %s and %s that differ (%v and %v, for example)", v, w, x, y)
 }
 
-// lacksShapes is Unknown where too little is known of two shapes to compare them, and Computed where a dimension is the obstacle.
+// lacksShapes is Unknown where too little is known of two shapes to compare them, and Computed where a dimension is
+// the obstacle.
 func lacksShapes(g *View, args []any) reason.Code {
 	a, b := g.dims(args[0]), g.dims(args[1])
 	v, _ := args[0].(*onnx.Value)
@@ -193,7 +194,8 @@ func (g *View) shapeText(x any) string {
 	return "[" + strings.Join(dims, ", ") + "]"
 }
 
-// dims writes the dimensions of a shape, nil for an unknown one: numbers, names of symbolic dimensions, ? for what is computed.
+// dims writes the dimensions of a shape, nil for an unknown one: numbers, names of symbolic dimensions, ? for what is
+// computed.
 func (g *View) dims(x any) []string {
 	v, _ := x.(*onnx.Value)
 	rank, ok := g.Facts.Rank(v)

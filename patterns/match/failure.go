@@ -17,8 +17,8 @@ type Miss struct {
 	Anchor  *onnx.Node
 	// Reason says what is different there; its Node is where the graph leaves the pattern, the anchor at worst.
 	Reason *reason.Reason
-	// Expected is what a pattern of text wants there, Found what stands there. Both are empty for a pattern without text, which expects
-	// no certain node.
+	// Expected is what a pattern of text wants there, Found what stands there. Both are empty for a pattern without
+	// text, which expects no certain node.
 	Expected, Found string
 	// Matched counts the nodes that are as the pattern wants them, Size those that it has in all; both are 0 where a
 	// built-in view was tried, which has no fixed number.
@@ -51,7 +51,8 @@ type failure struct {
 
 var anotherOutput = reason.New("", nil, "another output")
 
-// fail ends a branch: v is not what e wants. found says what is there, if it is not plain to see; its node is the one that it names.
+// fail ends a branch: v is not what e wants. found says what is there, if it is not plain to see; its node is the one
+// that it names.
 //
 // A lenient attempt forgives that: it goes on with k, as if e had matched.
 func (s *Attempt) fail(v *onnx.Value, e notation.Expr, found *reason.Reason, k ...func() bool) bool {
@@ -89,8 +90,8 @@ func (s *Attempt) failProduct(e *notation.Call, args []notation.Expr, v *onnx.Va
 	return s.lenient > 0 && s.fail(v, &productExpr{&notation.Call{Op: e.Op, Args: args}, e}, nil, k)
 }
 
-// goOn goes on behind a failure, in the ways that there are: the node may stand between the right ones, it may be the wrong
-// one before a node that the pattern is recognised by, or all that is wanted may be missing.
+// goOn goes on behind a failure, in the ways that there are: the node may stand between the right ones, it may be the
+// wrong one before a node that the pattern is recognised by, or all that is wanted may be missing.
 func (s *Attempt) goOn(f *failure, k func() bool) bool {
 	missing := f.missing
 	switch f.want.(type) {
@@ -116,7 +117,8 @@ func (s *Attempt) goOn(f *failure, k func() bool) bool {
 		for _, sub := range s.anchored(f.want) {
 			f.missing = max(missing-s.size(sub), 0)
 			for _, n := range s.g.upstream(f.at) {
-				if (n.OpType == sub.Op || s.holdsAnchor(sub)) && slices.Contains(s.Pattern.Anchors, n.OpType) && len(n.Outputs) > 0 &&
+				if (n.OpType == sub.Op || s.holdsAnchor(sub)) && slices.Contains(s.Pattern.Anchors, n.OpType) &&
+					len(n.Outputs) > 0 &&
 					s.match(sub, n.Outputs[0], k) {
 					return true
 				}
@@ -137,7 +139,8 @@ func (f *failure) explain(s *Attempt) {
 	}
 	f.expected = s.wants(f.want, f.bound)
 	for i := f.depth - 1; i >= 0 && f.reader == nil; i-- {
-		if slices.ContainsFunc(s.Nodes[i].Inputs, func(in *onnx.Value) bool { return in == f.at || s.g.Resolve(in) == s.g.Resolve(f.at) }) {
+		reads := func(in *onnx.Value) bool { return in == f.at || s.g.Resolve(in) == s.g.Resolve(f.at) }
+		if slices.ContainsFunc(s.Nodes[i].Inputs, reads) {
 			f.reader = s.Nodes[i]
 		}
 	}
@@ -174,7 +177,9 @@ const maxExpected = 4
 // would returns what would have done, without what is said with more words as well, and no more than maxExpected of it.
 func (f *failure) would() []expectation {
 	list := slices.DeleteFunc(slices.Clone(f.expected), func(x expectation) bool {
-		return slices.ContainsFunc(f.expected, func(y expectation) bool { return strings.HasPrefix(y.words, "another "+x.words+" ") })
+		return slices.ContainsFunc(f.expected, func(y expectation) bool {
+			return strings.HasPrefix(y.words, "another "+x.words+" ")
+		})
 	})
 	return list[:min(len(list), maxExpected+1)]
 }
@@ -230,7 +235,8 @@ func (s *Attempt) anchored(e notation.Expr) []*notation.Call {
 // holdsAnchor reports whether a call is a built-in view that such an op makes.
 func (s *Attempt) holdsAnchor(e *notation.Call) bool {
 	view := s.g.index.language.views[e.Op]
-	return view != nil && slices.ContainsFunc(view.Roots, func(op string) bool { return slices.Contains(s.Pattern.Anchors, op) })
+	return view != nil && slices.ContainsFunc(view.Roots,
+		func(op string) bool { return slices.Contains(s.Pattern.Anchors, op) })
 }
 
 // holdsWhere reports whether all conditions of the where clause hold.

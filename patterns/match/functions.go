@@ -188,7 +188,8 @@ func (g *View) broadcasts(v, w *onnx.Value) bool {
 	return true
 }
 
-// reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it may be.
+// reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it
+// may be.
 func (g *View) reads(v, w *onnx.Value) bool {
 	const limit = 1 << 10
 	made := g.Position(Producer(g.Resolve(w)))
@@ -230,18 +231,21 @@ func (g *View) SkipCasts(v *onnx.Value) *onnx.Value {
 	return v
 }
 
-// weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or shifted.
+// weighted reports whether v is multiplied with weights: a constant that is no plain number, or one that is cast or
+// shifted.
 func (g *View) weighted(v *onnx.Value) any {
 	for _, u := range v.Uses() {
 		n := u.Node
-		if onnx.IsStandardDomain(n.Domain) && (n.OpType == "Cast" || n.OpType == "Identity") && g.weighted(n.Outputs[0]) == true {
+		if onnx.IsStandardDomain(n.Domain) && (n.OpType == "Cast" || n.OpType == "Identity") &&
+			g.weighted(n.Outputs[0]) == true {
 			return true
 		}
 		if !n.Is("Mul") || len(n.Inputs) != 2 {
 			continue
 		}
 		w := g.SkipCasts(n.Inputs[1-u.Index])
-		if p := w.Producer; p.Is("Add") && (g.SkipCasts(p.Input(0)).Constant() != nil || g.SkipCasts(p.Input(1)).Constant() != nil) {
+		if p := w.Producer; p.Is("Add") && (g.SkipCasts(p.Input(0)).Constant() != nil ||
+			g.SkipCasts(p.Input(1)).Constant() != nil) {
 			w = g.SkipCasts(p.Input(0))
 			if _, _, isNumber := g.Scalar(w); isNumber {
 				w = g.SkipCasts(p.Input(1))

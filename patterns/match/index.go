@@ -10,7 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Language is what patterns may say besides ops: the functions of conditions, which are the same in all languages, and built-in views.
+// Language is what patterns may say besides ops: the functions of conditions, which are the same in all languages,
+// and built-in views.
 type Language struct{ views map[string]*BuiltinView }
 
 // NewLanguage returns the language with the built-in views Mean and Row, and these.
@@ -62,7 +63,8 @@ func (x *Index) Add(p *notation.Pattern) error {
 	ops := map[string]bool{}
 	x.language.rootOps(p.Root(), ops)
 	if len(ops) == 0 {
-		return &notation.Error{Pos: p.Pos, Msg: fmt.Sprintf("result %s of pattern %s is made by no op", p.Results[0], p.Name)}
+		return &notation.Error{Pos: p.Pos,
+			Msg: fmt.Sprintf("result %s of pattern %s is made by no op", p.Results[0], p.Name)}
 	}
 	for op := range ops {
 		x.byRoot[op] = append(x.byRoot[op], p)

@@ -13,8 +13,8 @@ var meanRoots = []string{"ReduceMean", "Unsqueeze", "Reshape", "Div", "Mul"}
 
 var noMean = reason.New("", nil, "no mean")
 
-// meanOf returns the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum that is divided
-// by the number of elements, which may drop the axis and have it put back; why not otherwise.
+// meanOf returns the tensor whose mean over the last axis v is, with that axis kept: a ReduceMean, or a ReduceSum
+// that is divided by the number of elements, which may drop the axis and have it put back; why not otherwise.
 func (g *View) meanOf(v *onnx.Value) (x *onnx.Value, nodes []*onnx.Node, why *reason.Reason) {
 	factor := 1.0 // of what is still to be found
 	w := v

@@ -10,11 +10,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// This file finds the reason for which an anchor node was left out. Where an attempt stops says little by itself: with
-// operands in any order and several spellings, most branches stop somewhere. So the attempts are made again,
-// leniently: one thing may be different, and the search goes on behind it. The pattern that then stands there whole but for
-// that one thing, or but for a condition, is the nearest one, and that thing is the reason. Where none does, two
-// things may be different.
+// This file finds the reason for which an anchor node was left out. Where an attempt stops says little by itself:
+// with operands in any order and several spellings, most branches stop somewhere. So the attempts are made again,
+// leniently: one thing may be different, and the search goes on behind it. The pattern that then stands there whole
+// but for that one thing, or but for a condition, is the nearest one, and that thing is the reason. Where none does,
+// two things may be different.
 
 const (
 	// nearHops is how far behind an anchor node the root of a pattern may stand, maxRoots how many are tried.
@@ -273,7 +273,8 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 			}
 		}
 	}
-	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{}, sizes: map[notation.Expr]int{}, inner: map[notation.Expr][]*notation.Call{}}
+	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{}, sizes: map[notation.Expr]int{},
+		inner: map[notation.Expr][]*notation.Call{}}
 	for k.lenient = 1; k.lenient <= 2; k.lenient++ {
 		k.tried = map[*onnx.Node]bool{}
 		for _, n := range g.Graph.Nodes {

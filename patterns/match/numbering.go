@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// numberOf returns the number of a value, equal for equal computations. It numbers what the value is computed from, and
-// no more: most graphs ask for a few values near their beginning. A graph may be as deep as it has nodes, so it does not
-// recurse.
+// numberOf returns the number of a value, equal for equal computations. It numbers what the value is computed from,
+// and no more: most graphs ask for a few values near their beginning. A graph may be as deep as it has nodes, so it
+// does not recurse.
 func (g *View) numberOf(v *onnx.Value) int {
 	v = g.Resolve(v)
 	for stack := []*onnx.Value{v}; len(stack) > 0; {
@@ -134,8 +134,8 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	return true
 }
 
-// writeReshape writes a reshape, whatever op it is, as the shape that it makes of the tensor before all reshapes; false for
-// other nodes.
+// writeReshape writes a reshape, whatever op it is, as the shape that it makes of the tensor before all reshapes;
+// false for other nodes.
 func (g *View) writeReshape(b *strings.Builder, n *onnx.Node) bool {
 	if OpKind(n) != "Reshape" {
 		return false

@@ -3,8 +3,10 @@ package match
 import "github.com/mojo-patch/mojo-patch/onnx"
 
 // reductions lists the ops that reduce axes named by an attribute or, since opset 18, by an input.
-var reductions = map[string]bool{"ReduceMean": true, "ReduceSum": true, "ReduceMax": true, "ReduceMin": true, "ReduceProd": true,
-	"ReduceSumSquare": true, "ReduceL1": true, "ReduceL2": true, "ReduceLogSum": true, "ReduceLogSumExp": true}
+var reductions = map[string]bool{
+	"ReduceMean": true, "ReduceSum": true, "ReduceMax": true, "ReduceMin": true, "ReduceProd": true,
+	"ReduceSumSquare": true, "ReduceL1": true, "ReduceL2": true, "ReduceLogSum": true, "ReduceLogSumExp": true,
+}
 
 // isOpType compares op types; a Sum of two is an Add.
 func isOpType(n *onnx.Node, op string) bool {
@@ -28,8 +30,9 @@ var attributeDefaults = map[string]map[string]any{
 	"ReduceMin": {"keepdims": 1.0}, "ReduceSumSquare": {"keepdims": 1.0}, "ReduceL2": {"keepdims": 1.0},
 	"Softmax": {"axis": -1.0}, "Gelu": {"approximate": "none"}, "Swish": {"alpha": 1.0}, "Split": {"axis": 0.0},
 	"TopK": {"axis": -1.0, "largest": 1.0, "sorted": 1.0}, "Gather": {"axis": 0.0}, "GatherElements": {"axis": 0.0},
-	"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "Gemm": {"alpha": 1.0, "beta": 1.0, "transA": 0.0, "transB": 0.0},
-	"LayerNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0}, "RMSNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0},
-	"RotaryEmbedding": {"interleaved": 0.0},
-	"Clip":            {"min": "none", "max": "none"}, "com.microsoft.QuickGelu": {"alpha": 1.702},
+	"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0},
+	"Gemm":               {"alpha": 1.0, "beta": 1.0, "transA": 0.0, "transB": 0.0},
+	"LayerNormalization": {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0},
+	"RMSNormalization":   {"axis": -1.0, "epsilon": 1e-5, "stash_type": 1.0}, "RotaryEmbedding": {"interleaved": 0.0},
+	"Clip": {"min": "none", "max": "none"}, "com.microsoft.QuickGelu": {"alpha": 1.702},
 }

@@ -11,8 +11,8 @@ import (
 // MaxDetour is the number of nodes within which a value may come back to what it was.
 const MaxDetour = 8
 
-// Resolve goes back over nodes that hand their input on unchanged: one that changes nothing, or several of which the last
-// undo what the first did, such as Unsqueeze and Squeeze, or a cast to a wider type and back.
+// Resolve goes back over nodes that hand their input on unchanged: one that changes nothing, or several of which the
+// last undo what the first did, such as Unsqueeze and Squeeze, or a cast to a wider type and back.
 func (g *View) Resolve(v *onnx.Value) *onnx.Value {
 	if v == nil || v.Producer == nil {
 		return v
@@ -28,8 +28,8 @@ func (g *View) Resolve(v *onnx.Value) *onnx.Value {
 	return w
 }
 
-// origin returns an earlier value that holds the same elements in the same shape and type as v, nil when there is none. On the
-// way there the elements come back to their order, and every type holds all numbers of v's.
+// origin returns an earlier value that holds the same elements in the same shape and type as v, nil when there is
+// none. On the way there the elements come back to their order, and every type holds all numbers of v's.
 func (g *View) origin(v *onnx.Value) *onnx.Value {
 	t := g.Facts.DataType(v)
 	reshaped, cast := false, false
@@ -72,8 +72,8 @@ func (g *View) origin(v *onnx.Value) *onnx.Value {
 	return nil
 }
 
-// compose returns the permutation of two transpositions, of which the one by perm comes first; moved is nil for none. It is nil
-// when perm is not known or of another rank.
+// compose returns the permutation of two transpositions, of which the one by perm comes first; moved is nil for none.
+// It is nil when perm is not known or of another rank.
 func compose(moved, perm []int64) []int64 {
 	if perm == nil || moved == nil {
 		return perm
@@ -91,8 +91,8 @@ func compose(moved, perm []int64) []int64 {
 	return out
 }
 
-// HandsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or order of
-// axes; nil when it does something else.
+// HandsOn returns the input whose elements a node hands on as out, all of them, but perhaps in another shape, type or
+// order of axes; nil when it does something else.
 func (g *View) HandsOn(n *onnx.Node, out *onnx.Value) *onnx.Value {
 	in := n.Input(0)
 	if in == nil || out.Output != 0 || !onnx.IsStandardDomain(n.Domain) {
@@ -184,5 +184,6 @@ func (g *View) SliceOf(n *onnx.Node) (starts, axes, steps []int64, ok bool) {
 			steps = append(steps, 1)
 		}
 	}
-	return starts, axes, steps, ok1 && ok2 && ok3 && len(starts) > 0 && len(axes) == len(starts) && len(steps) == len(starts)
+	return starts, axes, steps, ok1 && ok2 && ok3 && len(starts) > 0 && len(axes) == len(starts) &&
+		len(steps) == len(starts)
 }

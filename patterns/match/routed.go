@@ -71,7 +71,8 @@ func (g *View) isFixed(v *onnx.Value) bool {
 // IsProduct reports whether a node is a product with matrices, of any domain and quantised or not.
 func IsProduct(n *onnx.Node) bool {
 	switch n.OpType {
-	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul", "FusedGemm",
+	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul",
+		"FusedGemm",
 		"MatMulIntegerToFloat", "DynamicQuantizeMatMul":
 		return true
 	}
@@ -88,6 +89,8 @@ var IsView = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true
 	"Cast": true, "Expand": true, "Tile": true, "Slice": true, "Split": true}
 
 // passesThrough lists the ops between a product and the gate of a gated MLP.
-var passesThrough = map[string]bool{"Add": true, "Mul": true, "Sub": true, "Div": true, "Clip": true, "Min": true, "Max": true,
-	"Concat": true, "Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true, "Cast": true,
-	"Slice": true, "Split": true, "Neg": true, "Where": true}
+var passesThrough = map[string]bool{
+	"Add": true, "Mul": true, "Sub": true, "Div": true, "Clip": true, "Min": true, "Max": true, "Concat": true,
+	"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true, "Cast": true,
+	"Slice": true, "Split": true, "Neg": true, "Where": true,
+}

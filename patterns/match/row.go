@@ -7,9 +7,9 @@ import (
 
 var differsByRow = reason.New(reason.ScaleShape, nil, "a tensor that differs from row to row")
 
-// rowView is the built-in view Row(w): w holds one number for each channel of the last axis, the same for all rows, as the
-// weight of a norm does. Exporters give it leading axes of one, or expand it to all rows; the operand is the value of one
-// axis that was there before, or else all axes taken for one.
+// rowView is the built-in view Row(w): w holds one number for each channel of the last axis, the same for all rows,
+// as the weight of a norm does. Exporters give it leading axes of one, or expand it to all rows; the operand is the
+// value of one axis that was there before, or else all axes taken for one.
 func rowView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	w := v
 	var nodes []*onnx.Node
@@ -31,8 +31,8 @@ func rowView(g *View, v *onnx.Value) (*ViewMatch, *ViewMiss) {
 	return nil, &ViewMiss{v, differsByRow, nil}
 }
 
-// unrepeated returns the value that w was made of by putting axes of one before its last axis or by repeating it along other
-// axes; nil when it was made otherwise.
+// unrepeated returns the value that w was made of by putting axes of one before its last axis or by repeating it
+// along other axes; nil when it was made otherwise.
 func (g *View) unrepeated(w *onnx.Value) *onnx.Value {
 	n := w.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || w.Output != 0 {

@@ -7,7 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Block is the last axes of a value, taken as one list of channels in row-major order. The axes before them are its rows.
+// Block is the last axes of a value, taken as one list of channels in row-major order. The axes before them are its
+// rows.
 type Block struct {
 	Value *onnx.Value
 	Axes  int

@@ -60,7 +60,8 @@ func (g *View) Same(a, b *onnx.Value) bool {
 func (g *View) Alike(v, w *onnx.Value) bool {
 	a, b := g.Resolve(v), g.Resolve(w)
 	m, n := Producer(a), Producer(b)
-	return m != nil && n != nil && m != n && OpKind(m) == OpKind(n) && (OpKind(n) == "Reshape" || slices.Equal(g.inputOps(m), g.inputOps(n))) &&
+	return m != nil && n != nil && m != n && OpKind(m) == OpKind(n) &&
+		(OpKind(n) == "Reshape" || slices.Equal(g.inputOps(m), g.inputOps(n))) &&
 		!slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool { return g.Resolve(v) == a }) && g.Same(a, b)
 }
 
@@ -119,7 +120,8 @@ func holds(x float64, t onnx.DataType, want float64) bool {
 	if x == want {
 		return true
 	}
-	eps := map[onnx.DataType]float64{onnx.Float: 1e-6, onnx.Float16: 1.0 / 1024, onnx.BFloat16: 1.0 / 128, onnx.Double: 1e-6}[t]
+	eps := map[onnx.DataType]float64{onnx.Float: 1e-6, onnx.Float16: 1.0 / 1024, onnx.BFloat16: 1.0 / 128,
+		onnx.Double: 1e-6}[t]
 	if want == math.Trunc(want*1024)/1024 { // exact in every type (0.5, 2, -1): only rounding excuses a difference
 		return false
 	}

@@ -34,8 +34,8 @@ type Target struct {
 // String writes the target as in a pattern file.
 func (t Target) String() string { return t.Call.String() }
 
-// TargetCall is a node to be made. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and other
-// calls.
+// TargetCall is a node to be made. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and
+// other calls.
 type TargetCall struct {
 	Domain, Op string // the domain is empty for the standard's
 	Args       []Expr
@@ -99,7 +99,8 @@ type Branch struct {
 	Tag  int // number of the name after "as" in Pattern.Tags, -1 without one
 }
 
-// AttrPattern is a demand on the attribute Name: that it is a number, a text or a list of integers, whichever is set, or one to be captured.
+// AttrPattern is a demand on the attribute Name: that it is a number, a text or a list of integers, whichever is set,
+// or one to be captured.
 type AttrPattern struct {
 	Name    string
 	Number  *float64

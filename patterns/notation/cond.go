@@ -12,8 +12,8 @@ type Condition struct {
 	Text string
 }
 
-// Cond is an expression of a where clause, or of an attribute or a list of a target. Its value is a float64, a string, a bool, a list
-// ([]int64), or a value of the graph; integer literals and functions give integral float64s.
+// Cond is an expression of a where clause, or of an attribute or a list of a target. Its value is a float64, a
+// string, a bool, a list ([]int64), or a value of the graph; integer literals and functions give integral float64s.
 type Cond interface{ String() string }
 
 type (
@@ -135,7 +135,8 @@ func (p *parser) unary() Cond {
 func (p *parser) condCall(t token) Cond {
 	want, ok := p.scope.conditions[t.text]
 	if !ok {
-		p.failf(t.pos, "there is no function %s; there are %s", t.text, strings.Join(slices.Sorted(maps.Keys(p.scope.conditions)), ", "))
+		p.failf(t.pos, "there is no function %s; there are %s", t.text,
+			strings.Join(slices.Sorted(maps.Keys(p.scope.conditions)), ", "))
 	}
 	c := &CondCall{Name: t.text}
 	p.expect("(")

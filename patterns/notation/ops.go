@@ -4,8 +4,8 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 
 // Commutative lists the standard ops whose two inputs may change places.
 var Commutative = map[string]bool{
-	"Add": true, "Mul": true, "And": true, "Or": true, "Xor": true, "Equal": true, "Max": true, "Min": true, "Sum": true,
-	"Mean": true, "BitwiseAnd": true, "BitwiseOr": true, "BitwiseXor": true,
+	"Add": true, "Mul": true, "And": true, "Or": true, "Xor": true, "Equal": true, "Max": true, "Min": true,
+	"Sum": true, "Mean": true, "BitwiseAnd": true, "BitwiseOr": true, "BitwiseXor": true,
 }
 
 // Associative lists the ops that a pattern may write with more than two arguments.
@@ -25,12 +25,14 @@ func (e *Call) Neutral() (x float64, ok bool) {
 	return x, true
 }
 
-// floatAttributes are the names of attributes that are of type FLOAT, in the standard and in onnxruntime's own domain; numbers
-// for others are integers.
-var floatAttributes = map[string]bool{"alpha": true, "beta": true, "epsilon": true, "bias": true, "lambd": true, "gamma": true,
-	"momentum": true, "clip": true, "low": true, "high": true, "mean": true, "scale": true, "softcap": true, "cubic_coeff_a": true,
+// floatAttributes are the names of attributes that are of type FLOAT, in the standard and in onnxruntime's own
+// domain; numbers for others are integers.
+var floatAttributes = map[string]bool{
+	"alpha": true, "beta": true, "epsilon": true, "bias": true, "lambd": true, "gamma": true, "momentum": true,
+	"clip": true, "low": true, "high": true, "mean": true, "scale": true, "softcap": true, "cubic_coeff_a": true,
 	"extrapolation_value": true, "spatial_scale": true, "value_float": true, "ratio": true, "max": true, "min": true,
-	"mask_filter_value": true, "swiglu_limit": true, "activation_alpha": true, "activation_beta": true}
+	"mask_filter_value": true, "swiglu_limit": true, "activation_alpha": true, "activation_beta": true,
+}
 
 // AttributeType returns the type of an attribute that a number is given for, by its name.
 func AttributeType(name string) onnx.AttributeType {

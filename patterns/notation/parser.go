@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// Scope is what pattern files may use: the built-in views and the functions of conditions, each by the number of its arguments,
-// and the views and functions that the files parsed so far define.
+// Scope is what pattern files may use: the built-in views and the functions of conditions, each by the number of its
+// arguments, and the views and functions that the files parsed so far define.
 type Scope struct {
 	builtinViews map[string]int
 	conditions   map[string]int
@@ -27,8 +27,8 @@ func (s *Scope) Clone() *Scope {
 // Defines reports whether a file defined the function.
 func (s *Scope) Defines(domain, name string) bool { return s.definitions[domain+"."+name] != nil }
 
-// Parse returns the patterns of a file, whose name is used in messages. Errors are of type *Error. What the file defines
-// besides is added to the scope.
+// Parse returns the patterns of a file, whose name is used in messages. Errors are of type *Error. What the file
+// defines besides is added to the scope.
 func (s *Scope) Parse(file, src string) ([]*Pattern, error) {
 	toks, err := lex(file, src)
 	if err != nil {
@@ -253,7 +253,8 @@ func (p *parser) finish() {
 		}
 	}
 	if f := pat.Target.Call.Function; f != nil && len(f.Results) != len(pat.Results) {
-		p.failf(pat.Target.Call.pos, "function %s has %d results, pattern %s has %d", pat.Target.Call.Name(), len(f.Results), pat.Name, len(pat.Results))
+		p.failf(pat.Target.Call.pos, "function %s has %d results, pattern %s has %d", pat.Target.Call.Name(),
+			len(f.Results), pat.Name, len(pat.Results))
 	}
 	pat.Target.Call.Walk(func(c *TargetCall) {
 		for _, a := range c.Args {

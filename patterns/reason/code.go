@@ -12,7 +12,7 @@ const (
 	Types          Code = "types"           // no kernel takes these types
 	Unknown        Code = "unknown"         // a type, a shape or a value is not known
 	Signature      Code = "signature"       // the op does not take these inputs, shapes or attributes
-	Depends        Code = "depends"         // the matched nodes depend on more than the op's inputs, or on what it makes
+	Depends        Code = "depends"         // the matched nodes depend on other values than the op's inputs
 	Unread         Code = "unread"          // the matched nodes do not read what the op would
 	Random         Code = "random"          // the matched nodes draw random numbers
 	InFunction     Code = "in-function"     // the body of a function cannot call the definition
@@ -79,68 +79,72 @@ const (
 )
 
 var hints = map[Code]string{
-	Opset: "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with those of the old one",
-	Types: "the kernels take float32, float16 and bfloat16: export the model in one of these, with one type throughout the block",
-	Unknown: "types or shapes are not known here: run shape inference (onnx.shape_inference.infer_shapes, or the symbolic one of " +
-		"onnxruntime), or export with a fixed size for the last axis and named dynamic axes for the others",
-	Depends:    "the block reads a value that is no input of the op, or one that is made too late: it cannot be replaced where it stands",
+	Opset: "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with " +
+		"those of the old one",
+	Types: "the kernels take float32, float16 and bfloat16: export the model in one of these, with one type " +
+		"throughout the block",
+	Unknown: "types or shapes are not known here: run shape inference (onnx.shape_inference.infer_shapes, or the " +
+		"symbolic one of onnxruntime), or export with a fixed size for the last axis and named dynamic axes for the " +
+		"others",
+	Depends: "the block reads a value that is no input of the op, or one that is made too late: it cannot be " +
+		"replaced where it stands",
 	Random:     "a training-mode op is left in: call model.eval() before the export",
 	InFunction: "inline the functions first (--inline all, or onnx.inliner.inline_local_functions)",
-	Differs: "on hard inputs (large, tiny, zero) the block computes something else than the op: another constant, another order of " +
-		"casts, or a formula that only resembles it",
-	Kernel: "the kernel library is of another version, or broken on this machine: mojo-patch kernels tries each of its kernels",
-	NodesFail: "the export has in it what its sample tokens did: export with an implementation that has no loop over the experts that are hit " +
-		"(experts_implementation=\"batched_mm\" in transformers)",
-	Computed: "a dimension is computed in the graph and could not be followed: fold constants (onnxruntime's " +
-		"offline optimisation at level basic), or export with named dynamic axes",
-	Dropout: "a Dropout in training mode is left in: call model.eval() before the export, and do not export " +
-		"with training=TrainingMode.TRAINING",
+	Differs: "on hard inputs (large, tiny, zero) the block computes something else than the op: another constant, " +
+		"another order of casts, or a formula that only resembles it",
+	Kernel: "the kernel library is of another version, or broken on this machine: mojo-patch kernels tries each of " +
+		"its kernels",
+	NodesFail: "the export has in it what its sample tokens did: export with an implementation that has no loop over " +
+		"the experts that are hit (experts_implementation=\"batched_mm\" in transformers)",
+	Computed: "a dimension is computed in the graph and could not be followed: fold constants (onnxruntime's offline " +
+		"optimisation at level basic), or export with named dynamic axes",
+	Dropout: "a Dropout in training mode is left in: call model.eval() before the export, and do not export with " +
+		"training=TrainingMode.TRAINING",
 	Cast:      "a cast stands where none is expected: it rounds, so it cannot be left out",
 	Quantized: "the block is quantised inside: patch the model first and quantise it afterwards",
-	Between: "one node stands between the others: if it changes nothing, a simplifier removes it; if it does, " +
-		"this is another block",
-	Centered: "the mean is subtracted first: this is a LayerNorm and no RMSNorm; LayerNorm has patterns and an " +
-		"op of its own",
+	Between: "one node stands between the others: if it changes nothing, a simplifier removes it; if it does, this " +
+		"is another block",
+	Centered: "the mean is subtracted first: this is a LayerNorm and no RMSNorm; LayerNorm has patterns and an op of " +
+		"its own",
 	NoEpsilon:    "nothing is added to the mean before the root: the op has an epsilon greater than zero",
 	EpsilonAfter: "epsilon seems to be added outside the root; the op adds it to the mean of the squares, inside",
 	EpsilonTensor: "epsilon must be one constant number: give it to the module as a Python number, not as an input " +
 		"or a tensor",
-	NotConstant: "the number must be a constant: fold constants (onnxruntime's offline optimisation at level " +
-		"basic) where it is computed from constants",
+	NotConstant: "the number must be a constant: fold constants (onnxruntime's offline optimisation at level basic) " +
+		"where it is computed from constants",
 	EpsilonZero: "an epsilon of zero or less makes the norm undefined for a row of zeros; the op wants one above " +
 		"zero",
-	Axis: "the op works over the last axis alone: where the channels are another axis, transpose around the " +
-		"block before the export",
+	Axis: "the op works over the last axis alone: where the channels are another axis, transpose around the block " +
+		"before the export",
 	AxisDropped: "the reduction drops its axis: the export must keep it, or restore it with Unsqueeze",
 	ScaleShape: "the scale must be one vector as long as the last axis; a scale per head or a single number is " +
 		"another function: expand the parameter before the export if that is the same",
 	BiasShape: "the bias must be one vector as long as the last axis",
-	NoScale: "the normalised value is not multiplied by a scale: a norm without weight; give the module a " +
-		"weight of ones",
+	NoScale: "the normalised value is not multiplied by a scale: a norm without weight; give the module a weight of " +
+		"ones",
 	MixedTypes: "the types do not fit together: a cast is missing, or stands at another place than in the modules " +
-		"that exporters know; the norm's result has the type of x, or of the scale where the scale comes " +
-		"last",
-	Routed: "a mixture's experts work on rows that are picked by data; only dense layers are fused",
-	NotGated: "the activation is not multiplied by a second projection: it is plain SiLU or GELU and no gated " +
-		"unit",
+		"that exporters know; the norm's result has the type of x, or of the scale where the scale comes last",
+	Routed:   "a mixture's experts work on rows that are picked by data; only dense layers are fused",
+	NotGated: "the activation is not multiplied by a second projection: it is plain SiLU or GELU and no gated unit",
 	GateDiffers: "the activation is taken of another value than the one that it is multiplied by: a scaled or " +
 		"clamped variant of the gate, or no gated unit",
 	UpShape:       "gate and up must have one shape: one that is broadcast is no second projection",
 	OtherConstant: "the formula has another number than the op: another activation, or an approximation of its own",
 	Elsewhere:     "two places of the block read different values where the op has one",
-	PairOfOne: "the halves seem to be swapped, or the same half is taken twice: a rotation pairs each channel " +
-		"with one of the other half",
+	PairOfOne: "the halves seem to be swapped, or the same half is taken twice: a rotation pairs each channel with " +
+		"one of the other half",
 	RotationTable: "a minus sign seems to be missing, or to stand at both halves: a rotation has it at one of the " +
 		"two",
 	RotationPairs: "the two parts are not halves: a rotation pairs channel i with i + r/2, or 2i with 2i + 1",
 	RotationInput: "the products have no input in common (another tensor is rotated than the one that is multiplied " +
 		"by the cosines), or the tables have more axes than the input",
-	HeadSize: "if this is a rotary embedding, the size of the head is not known: run shape inference, or export " +
-		"with a fixed hidden size",
+	HeadSize: "if this is a rotary embedding, the size of the head is not known: run shape inference, or export with " +
+		"a fixed hidden size",
 	MeanTaken:    "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
 	RouterScores: "the scores of a router, not a gate",
-	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches all, or with " +
-		"an implementation that has no loop over them (experts_implementation=\"batched_mm\" in transformers)",
-	FixedCounts: "the trace took the numbers of tokens for constants: export with an implementation that does not read them " +
-		"(experts_implementation=\"batched_mm\" in transformers), or by dynamo",
+	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches " +
+		"all, or with an implementation that has no loop over them (experts_implementation=\"batched_mm\" in " +
+		"transformers)",
+	FixedCounts: "the trace took the numbers of tokens for constants: export with an implementation that does not " +
+		"read them (experts_implementation=\"batched_mm\" in transformers), or by dynamo",
 }

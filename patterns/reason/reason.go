@@ -1,5 +1,5 @@
-// Package reason holds why a block was not recognised, or not replaced: a code that programs can rely on, the node it is
-// about, one line for people, and the figures in it.
+// Package reason holds why a block was not recognised, or not replaced: a code that programs can rely on, the node it
+// is about, one line for people, and the figures in it.
 package reason
 
 import (

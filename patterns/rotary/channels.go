@@ -26,8 +26,8 @@ type Channel struct {
 // reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. However an exporter
 // spells "the second half, negated, before the first one", what remains is a list of channels.
 //
-// Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block is an
-// origin.
+// Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block
+// is an origin.
 type Tracer struct {
 	g       *match.View
 	Max     int // of the channels of a block that are followed
@@ -41,10 +41,12 @@ type Tracer struct {
 
 // NewTracer returns a tracer of a graph that has traced nothing yet.
 func NewTracer(g *match.View) *Tracer {
-	return &Tracer{g: g, Max: maxChannels, Blocks: map[match.Block][]Channel{}, products: map[int][2][]Channel{}, computed: map[int]bool{}}
+	return &Tracer{g: g, Max: maxChannels, Blocks: map[match.Block][]Channel{}, products: map[int][2][]Channel{},
+		computed: map[int]bool{}}
 }
 
-// dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or too many.
+// dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or
+// too many.
 func (t *Tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	rank, known := t.g.Facts.Rank(b.Value)
 	if !known || rank < b.Axes {
@@ -89,7 +91,8 @@ func (t *Tracer) Trace(v *onnx.Value, axes int) []Channel {
 // origin makes the block one that channels come from. Equal computations are one origin.
 func (t *Tracer) origin(b match.Block, n int) []Channel {
 	k := slices.IndexFunc(t.origins, func(o match.Block) bool {
-		return o.Axes == b.Axes && (o.Value == b.Value || t.g.Alike(o.Value, b.Value) || isConstant(o.Value) && isConstant(b.Value) && t.g.Same(o.Value, b.Value))
+		return o.Axes == b.Axes && (o.Value == b.Value || t.g.Alike(o.Value, b.Value) || isConstant(o.Value) &&
+			isConstant(b.Value) && t.g.Same(o.Value, b.Value))
 	})
 	if k < 0 {
 		k = len(t.origins)
@@ -138,7 +141,8 @@ func (t *Tracer) moved(b match.Block, dims []int) []Channel {
 	return nil
 }
 
-// axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it lies before them.
+// axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it
+// lies before them.
 func (t *Tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
 	rank, known := t.g.Facts.Rank(in)
 	if axis < 0 {
@@ -193,8 +197,8 @@ func strides(sizes []int) []int {
 	return s
 }
 
-// ByAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have to be
-// reshaped.
+// ByAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have
+// to be reshaped.
 func (t *Tracer) ByAxes() []match.Block {
 	list := slices.DeleteFunc(slices.Clone(t.order), func(b match.Block) bool { return b.Axes == 0 })
 	slices.SortStableFunc(list, func(a, b match.Block) int { return cmp.Compare(a.Axes, b.Axes) })

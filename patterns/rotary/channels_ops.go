@@ -69,7 +69,8 @@ func (t *Tracer) sequence(n *onnx.Node, b match.Block, dims []int) []Channel {
 	return joined(parts, dims[:place])
 }
 
-// sequenceOf returns the node that makes the sequence that n joins, nil for other nodes, and the tensors that n reads through it.
+// sequenceOf returns the node that makes the sequence that n joins, nil for other nodes, and the tensors that n reads
+// through it.
 func sequenceOf(n *onnx.Node) (list *onnx.Node, inputs []*onnx.Value) {
 	if list = match.Producer(n.Input(0)); n.Is("ConcatFromSequence") && list.Is("SequenceConstruct") {
 		return list, list.Inputs

@@ -14,7 +14,8 @@ func (t *Tracer) reshape(n *onnx.Node, b match.Block) []Channel {
 		return nil
 	}
 	for axes := 0; axes <= rank; axes++ {
-		if _, have, ok := t.dims(match.Block{Value: in, Axes: axes}); ok && have == want && t.g.SameRows(b, match.Block{Value: in, Axes: axes}) {
+		if _, have, ok := t.dims(match.Block{Value: in, Axes: axes}); ok && have == want &&
+			t.g.SameRows(b, match.Block{Value: in, Axes: axes}) {
 			return t.Trace(in, axes)
 		}
 	}
@@ -51,7 +52,8 @@ func (t *Tracer) repeat(n *onnx.Node, b match.Block, dims []int) []Channel {
 	inRank, ok1 := t.g.Facts.Rank(in)
 	outRank, ok2 := t.g.Facts.Rank(b.Value)
 	axes := b.Axes - (outRank - inRank) // Expand adds axes in front
-	if !ok1 || !ok2 || axes < 0 || axes < b.Axes && axes != inRank || axes == b.Axes && !t.g.SameRows(b, match.Block{Value: in, Axes: axes}) {
+	if !ok1 || !ok2 || axes < 0 || axes < b.Axes && axes != inRank || axes == b.Axes &&
+		!t.g.SameRows(b, match.Block{Value: in, Axes: axes}) {
 		return nil
 	}
 	source, sizes := t.input(in, axes)

@@ -9,7 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// half returns the tensor that v is the first or second half of, along the last axis, however it is cut; why not otherwise.
+// half returns the tensor that v is the first or second half of, along the last axis, however it is cut; why not
+// otherwise.
 func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *Tracer, why *reason.Reason) {
 	t = NewTracer(g)
 	want := t.Trace(v, 1)

@@ -12,13 +12,16 @@ import (
 const maxRepeats = 64
 
 // elementwise lists the ops of one operand that give equal numbers for equal ones.
-var elementwise = map[string]bool{"Cos": true, "Sin": true, "Cast": true, "CastLike": true, "Neg": true, "Identity": true}
+var elementwise = map[string]bool{
+	"Cos": true, "Sin": true, "Cast": true, "CastLike": true, "Neg": true, "Identity": true,
+}
 
 // sidewise lists the ops of two operands that do.
 var sidewise = map[string]bool{"Mul": true, "Div": true, "Add": true, "Sub": true, "Pow": true}
 
-// Repeats reports whether the last axis of v is known to hold everything twice: its second half is the first one again, or, by
-// neighbours, every other element is the one before it. Tables of cosines and sines are often written so.
+// Repeats reports whether the last axis of v is known to hold everything twice: its second half is the first one
+// again, or, by neighbours, every other element is the one before it. Tables of cosines and sines are often written
+// so.
 func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 	left := maxRepeats
 	var holds func(v *onnx.Value) bool

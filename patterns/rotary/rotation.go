@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// rotation is a rotary position embedding found in a graph: y is x with some pairs of its channels rotated, by angles whose
-// cosines and sines stand in tables. Its fields are those of mojo.RotaryEmbedding.
+// rotation is a rotary position embedding found in a graph: y is x with some pairs of its channels rotated, by angles
+// whose cosines and sines stand in tables. Its fields are those of mojo.RotaryEmbedding.
 type rotation struct {
 	x, cos, sin  match.Block
 	interleaved  bool   // the pairs are neighbours in x, rather than half the rotated channels apart
@@ -26,12 +26,12 @@ var rotationRoots = []string{"Add", "Sub", "Sum", "Concat", "ConcatFromSequence"
 var noInput = reason.New(reason.RotationInput, nil,
 	"a sum of products of which no tensor as wide as the result has one factor each")
 
-// rotationOf finds the rotation that y is the result of. On failure why says what stands in the way, and at which value;
-// it is nil where nothing looks like a rotation.
+// rotationOf finds the rotation that y is the result of. On failure why says what stands in the way, and at which
+// value; it is nil where nothing looks like a rotation.
 //
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
-// one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that holds one factor
-// of each product, and the other factors must be the tables of some layout of pairs.
+// one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that
+// holds one factor of each product, and the other factors must be the tables of some layout of pairs.
 func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *Tracer, at *onnx.Value, why *reason.Reason) {
 	t = NewTracer(g)
 	if !mayRotate(g, y.Producer) {
@@ -137,19 +137,22 @@ func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *r
 				return nil, nil
 			}
 			if i -= first; i < 0 || i >= dim {
-				return nil, reason.New("", nil, "a rotation that takes channel %d in, which it does not rotate", i+first)
+				return nil, reason.New("", nil, "a rotation that takes channel %d in, which it does not rotate",
+					i+first)
 			}
 			table.sign *= s * f.sign
 			factors[j][k] = weighted{i, table}
 		}
 		if factors[j][0].x == factors[j][1].x {
-			return nil, reason.New(reason.PairOfOne, nil, "channel %d made of one channel of the input rather than of two", first+j)
+			return nil, reason.New(reason.PairOfOne, nil,
+				"channel %d made of one channel of the input rather than of two", first+j)
 		}
 	}
 	return t.layout(r, y, factors)
 }
 
-// reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one twice.
+// reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one
+// twice.
 func (t *Tracer) reader(x match.Block) func(c Channel) (i int, sign float64, ok bool) {
 	channels := t.Blocks[x]
 	place := make([][]int, len(t.origins)) // by origin and index: place in x, counted from 1

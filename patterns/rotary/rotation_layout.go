@@ -75,13 +75,15 @@ func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 	}
 	if pairs {
 		return nil, reason.New(reason.RotationTable, nil,
-			"pairs of channels that are rotated by no table of cosines and sines: a sign, or the order of the angles, is another")
+			"pairs of channels that are rotated by no table of cosines and sines: a sign, or the order of the "+
+				"angles, is another")
 	}
-	return nil, reason.New(reason.RotationPairs, nil, "sums of products that pair channels in another way than by halves or neighbours")
+	return nil, reason.New(reason.RotationPairs, nil,
+		"sums of products that pair channels in another way than by halves or neighbours")
 }
 
-// closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may read
-// like one of x: what rotate_half makes of x, for example, turned by the angle less a quarter.
+// closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may
+// read like one of x: what rotate_half makes of x, for example, turned by the angle less a quarter.
 func (t *Tracer) closed(y *onnx.Value, operands ...match.Block) bool {
 	seen := map[*onnx.Value]bool{}
 	for _, b := range operands {
@@ -96,7 +98,8 @@ func (t *Tracer) closed(y *onnx.Value, operands ...match.Block) bool {
 			return true // computed twice
 		}
 		seen[v] = true
-		if k := slices.IndexFunc(t.origins, func(o match.Block) bool { return o.Value == v }); k >= 0 && !t.computed[k] {
+		if k := slices.IndexFunc(t.origins, func(o match.Block) bool { return o.Value == v }); k >= 0 &&
+			!t.computed[k] {
 			return false
 		}
 		_, inputs := sequenceOf(v.Producer)
@@ -114,13 +117,15 @@ func (f factor) of(x int) (Channel, bool) {
 	return Channel{}, false
 }
 
-// table finds a value of the graph whose last axes are just these channels, of the type of y, and whose rows broadcast to those of x.
+// table finds a value of the graph whose last axes are just these channels, of the type of y, and whose rows
+// broadcast to those of x.
 func (t *Tracer) table(c []Channel, x match.Block, y *onnx.Value) (match.Block, bool) {
 	if c == nil {
 		return match.Block{}, false
 	}
 	for _, b := range t.ByAxes() {
-		if slices.Equal(t.Blocks[b], c) && t.g.Facts.DataType(b.Value) == t.g.Facts.DataType(y) && t.g.RowsBroadcast(b, x) {
+		if slices.Equal(t.Blocks[b], c) && t.g.Facts.DataType(b.Value) == t.g.Facts.DataType(y) &&
+			t.g.RowsBroadcast(b, x) {
 			return b, true
 		}
 	}

@@ -11,11 +11,18 @@ import (
 //
 //	FirstHalf(x)           the first half of the last axis of x
 //	SecondHalf(x)          the second half of it
-//	Rotation(x, cos, sin)  a rotary position embedding of x, in any layout of pairs; its attributes are those of mojo.RotaryEmbedding
+//	Rotation(x, cos, sin)  a rotary position embedding of x, in any layout of pairs, with the
+//	                       attributes of mojo.RotaryEmbedding
 var Views = map[string]*match.BuiltinView{
-	"FirstHalf":  {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) { return halfView(g, v, false) }},
-	"SecondHalf": {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) { return halfView(g, v, true) }},
-	"Rotation":   {Args: 3, Roots: rotationRoots, Find: rotationView},
+	"FirstHalf": {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
+		*match.ViewMiss) {
+		return halfView(g, v, false)
+	}},
+	"SecondHalf": {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
+		*match.ViewMiss) {
+		return halfView(g, v, true)
+	}},
+	"Rotation": {Args: 3, Roots: rotationRoots, Find: rotationView},
 }
 
 // movingOps are the ops that may write a part of a tensor.
@@ -41,7 +48,8 @@ func rotationView(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMi
 	}
 	operands := []match.Block{r.x, r.cos, r.sin}
 	return &match.ViewMatch{Operands: operands, Nodes: t.nodesFrom(v, operands), Attributes: map[string]any{
-		"interleaved": interleaved, "rotary_dim": int64(r.rotaryDim), "rotated_side": r.rotatedSide, "output_layout": r.outputLayout,
+		"interleaved": interleaved, "rotary_dim": int64(r.rotaryDim), "rotated_side": r.rotatedSide,
+		"output_layout": r.outputLayout,
 	}}, nil
 }
 
