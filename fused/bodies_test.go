@@ -30,7 +30,8 @@ func TestBodiesInOnnxruntime(t *testing.T) {
 	python := pythonWithOnnxruntime(t)
 	dir := t.TempDir()
 	for _, opset := range []int64{13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24} {
-		for name, bodies := range map[string]func(addCase, int64){"forms": addFormBodies, "dense": addDenseBodies, "router": addRouterBodies, "moe": addMoEBodies} {
+		for name, bodies := range map[string]func(addCase, int64){"forms": addFormBodies, "dense": addDenseBodies,
+			"router": addRouterBodies, "moe": addMoEBodies} {
 			for part, m := range modelsOfBodies(t, opset, bodies) {
 				path := filepath.Join(dir, fmt.Sprintf("opset%d-%s-%d", opset, name, part))
 				if err := onnx.Write(path+".onnx", m.model); err != nil {
@@ -135,10 +136,13 @@ func addDenseBodies(add addCase, opset int64) {
 			add(addRMSNorm, normAttrs(-1, 1e-5, after), []onnx.DataType{p[0], p[0], p[1]}, x, x, w)
 			n := p[after] // of the norm's result
 			for _, tables := range []int64{64, 32} {
-				add(normRotary, normRotaryAttrs(1e-6, after, halfRotary(64)), []onnx.DataType{p[0], p[1], n, n}, x, w, []int64{5, tables}, []int64{2, 1, tables})
+				add(normRotary, normRotaryAttrs(1e-6, after, halfRotary(64)), []onnx.DataType{p[0], p[1], n, n}, x, w,
+					[]int64{5, tables}, []int64{2, 1, tables})
 			}
-			add(normRotary, normRotaryAttrs(1e-3, after, rotaryAttrs(after, 24, "last", "interleaved")), []onnx.DataType{p[0], p[1], n, n}, x, w, []int64{24}, []int64{5, 24})
-			add(normRotary, normRotaryAttrs(1e-3, after, rotaryAttrs(1-after, 24, "first", "halves")), []onnx.DataType{p[0], p[1], n, n}, x, w, []int64{12}, []int64{5, 12})
+			add(normRotary, normRotaryAttrs(1e-3, after, rotaryAttrs(after, 24, "last", "interleaved")),
+				[]onnx.DataType{p[0], p[1], n, n}, x, w, []int64{24}, []int64{5, 24})
+			add(normRotary, normRotaryAttrs(1e-3, after, rotaryAttrs(1-after, 24, "first", "halves")),
+				[]onnx.DataType{p[0], p[1], n, n}, x, w, []int64{12}, []int64{5, 12})
 		}
 		add(rmsNorm, normAttrs(-2, 1e-3, after), []onnx.DataType{f32, f32}, x, plane)
 	}

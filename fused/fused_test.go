@@ -10,7 +10,8 @@ import (
 )
 
 func normAttrs(axis int64, epsilon float32, after int64) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.IntAttr("axis", axis), onnx.FloatAttr("epsilon", epsilon), onnx.IntAttr("scale_after_cast", after)}
+	return []*onnx.Attribute{onnx.IntAttr("axis", axis), onnx.FloatAttr("epsilon", epsilon),
+		onnx.IntAttr("scale_after_cast", after)}
 }
 
 func gluAttrs(activation string, alpha, limit, offset float32) []*onnx.Attribute {
@@ -67,38 +68,64 @@ func TestSupports(t *testing.T) {
 		{"negative epsilon", rmsNorm, normAttrs(-1, -1, 0), types(f32, f32), nil, "epsilon"},
 		{"missing attribute", rmsNorm, normAttrs(-1, 1, 0)[:2], types(f32, f32), nil, "scale_after_cast"},
 		{"foreign attribute", rmsNorm, append(normAttrs(-1, 1, 0), onnx.IntAttr("stash", 1)), types(f32, f32), nil, "stash"},
-		{"broadcast residual", addRMSNorm, normAttrs(-1, 1, 0), types(f32, f32, f32), [][]int64{x, {1, 3, 8}, w}, "broadcast"},
+		{"broadcast residual", addRMSNorm, normAttrs(-1, 1, 0), types(f32, f32, f32), [][]int64{x, {1, 3, 8}, w},
+			"broadcast"},
 		{"glu", glu, gluAttrs("silu", 1.702, 7, 1), types(bf16, bf16), [][]int64{x, x}, ""},
 		{"glu broadcasting", glu, gluAttrs("silu", 1, 0, 0), types(f32, f32), [][]int64{x, w}, "broadcast"},
 		{"glu of two types", glu, gluAttrs("silu", 1, 0, 0), types(f32, f16), nil, "one type"},
 		{"unknown activation", glu, gluAttrs("relu", 1, 0, 0), types(f32, f32), nil, "relu"},
 		{"gelu with alpha", glu, gluAttrs("gelu", 2, 0, 0), types(f32, f32), nil, "alpha"},
-		{"rotary", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}}, ""},
-		{"rotary, half tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {3, 4}, {3, 4}}, ""},
+		{"rotary", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}},
+			""},
+		{"rotary, half tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
+			[][]int64{{2, 4, 3, 8}, {3, 4}, {3, 4}}, ""},
 		{"rotary, unknown tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), nil, "unknown"},
-		{"rotary, odd tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 6}, {3, 6}}, "wide"},
-		{"rotary, tables of two widths", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 4}}, "one width"},
-		{"rotary, large table", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {5, 8}, {3, 8}}, "broadcast"},
-		{"rotary, table of a higher rank", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {1, 3, 8}, {3, 8}}, "more dimensions"},
-		{"rotary of an odd number", rotaryEmbedding, halfRotary(7), types(f32, f32, f32), [][]int64{{3, 8}, {3, 7}, {3, 7}}, "even"},
-		{"rotary of too much", rotaryEmbedding, halfRotary(10), types(f32, f32, f32), [][]int64{{3, 8}, {3, 10}, {3, 10}}, "more than"},
-		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4, "last", "halves"), types(f32, f32, f32), [][]int64{{3, 9}, {3, 4}, {3, 4}}, ""},
-		{"partial rotary, wide tables", rotaryEmbedding, halfRotary(4), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "4 or 2 wide"},
-		{"interleaved rotary", rotaryEmbedding, rotaryAttrs(1, 8, "first", "halves"), types(bf16, bf16, bf16), [][]int64{{3, 8}, {3, 8}, {3, 8}}, ""},
-		{"rotary, interleaved otherwise", rotaryEmbedding, rotaryAttrs(2, 8, "first", "halves"), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "interleaved is 2"},
-		{"rotary of the middle", rotaryEmbedding, rotaryAttrs(0, 8, "middle", "halves"), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "rotated_side"},
-		{"rotary, unknown layout", rotaryEmbedding, rotaryAttrs(0, 8, "first", ""), types(f32, f32, f32), [][]int64{{3, 8}, {3, 8}, {3, 8}}, "output_layout"},
-		{"norm and rotary", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{{2, 4, 3, 8}, w, {3, 8}, {3, 8}}, ""},
-		{"norm and rotary, half with wide scale", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f16, f32, f16, f16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
-		{"norm and rotary, wide with half scale", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f32, bf16, bf16, bf16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
-		{"norm and rotary, part of the channels", normRotary, normRotaryAttrs(1e-6, 0, rotaryAttrs(1, 4, "last", "halves")), types(f32, f32, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
-		{"norm and rotary, tables of X's type", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f32, bf16, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, "type of the norm's result, bfloat16: cos is float32"},
-		{"norm and rotary, no such norm", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f16, f32, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, "mojo.NormRotary has no kernel"},
-		{"norm and rotary, scale of another width", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{x, {4}, {3, 8}, {3, 8}}, "scale"},
-		{"norm and rotary, scale of two axes", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{x, {3, 8}, {3, 8}, {3, 8}}, "scale"},
-		{"norm and rotary, unknown tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), nil, "mojo.NormRotary needs to know how wide cos is"},
-		{"norm and rotary, odd tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32), [][]int64{x, w, {3, 6}, {3, 6}}, "wide"},
-		{"norm and rotary, an axis", normRotary, append(normAttrs(-1, 1, 0), halfRotary(8)...), types(f32, f32, f32, f32), [][]int64{x, w, {3, 8}, {3, 8}}, "no attribute \"axis\""},
+		{"rotary, odd tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {3, 6}, {3, 6}},
+			"wide"},
+		{"rotary, tables of two widths", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 8}, {3, 4}}, "one width"},
+		{"rotary, large table", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{3, 8}, {5, 8}, {3, 8}},
+			"broadcast"},
+		{"rotary, table of a higher rank", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
+			[][]int64{{3, 8}, {1, 3, 8}, {3, 8}}, "more dimensions"},
+		{"rotary of an odd number", rotaryEmbedding, halfRotary(7), types(f32, f32, f32), [][]int64{{3, 8}, {3, 7}, {3, 7}},
+			"even"},
+		{"rotary of too much", rotaryEmbedding, halfRotary(10), types(f32, f32, f32), [][]int64{{3, 8}, {3, 10}, {3, 10}},
+			"more than"},
+		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4, "last", "halves"), types(f32, f32, f32),
+			[][]int64{{3, 9}, {3, 4}, {3, 4}}, ""},
+		{"partial rotary, wide tables", rotaryEmbedding, halfRotary(4), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 8}, {3, 8}}, "4 or 2 wide"},
+		{"interleaved rotary", rotaryEmbedding, rotaryAttrs(1, 8, "first", "halves"), types(bf16, bf16, bf16),
+			[][]int64{{3, 8}, {3, 8}, {3, 8}}, ""},
+		{"rotary, interleaved otherwise", rotaryEmbedding, rotaryAttrs(2, 8, "first", "halves"), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 8}, {3, 8}}, "interleaved is 2"},
+		{"rotary of the middle", rotaryEmbedding, rotaryAttrs(0, 8, "middle", "halves"), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 8}, {3, 8}}, "rotated_side"},
+		{"rotary, unknown layout", rotaryEmbedding, rotaryAttrs(0, 8, "first", ""), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 8}, {3, 8}}, "output_layout"},
+		{"norm and rotary", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32),
+			[][]int64{{2, 4, 3, 8}, w, {3, 8}, {3, 8}}, ""},
+		{"norm and rotary, half with wide scale", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
+			types(f16, f32, f16, f16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
+		{"norm and rotary, wide with half scale", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)),
+			types(f32, bf16, bf16, bf16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
+		{"norm and rotary, part of the channels", normRotary, normRotaryAttrs(1e-6, 0, rotaryAttrs(1, 4, "last", "halves")),
+			types(f32, f32, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
+		{"norm and rotary, tables of X's type", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)),
+			types(f32, bf16, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, "type of the norm's result, bfloat16: cos is float32"},
+		{"norm and rotary, no such norm", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f16, f32, f32, f32),
+			[][]int64{x, w, {3, 4}, {3, 4}}, "mojo.NormRotary has no kernel"},
+		{"norm and rotary, scale of another width", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
+			types(f32, f32, f32, f32), [][]int64{x, {4}, {3, 8}, {3, 8}}, "scale"},
+		{"norm and rotary, scale of two axes", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
+			types(f32, f32, f32, f32), [][]int64{x, {3, 8}, {3, 8}, {3, 8}}, "scale"},
+		{"norm and rotary, unknown tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32),
+			nil, "mojo.NormRotary needs to know how wide cos is"},
+		{"norm and rotary, odd tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32),
+			[][]int64{x, w, {3, 6}, {3, 6}}, "wide"},
+		{"norm and rotary, an axis", normRotary, append(normAttrs(-1, 1, 0), halfRotary(8)...), types(f32, f32, f32, f32),
+			[][]int64{x, w, {3, 8}, {3, 8}}, "no attribute \"axis\""},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) { c.run(t) })
@@ -112,8 +139,8 @@ func TestFunctionRefusesOldOpsets(t *testing.T) {
 	}
 }
 
-// TestRotaryBodies: sites whose bodies differ have overloads of their own, the numbers are no part of it, and the common
-// form pays nothing for the others.
+// TestRotaryBodies: sites whose bodies differ have overloads of their own, the numbers are no part of it, and the
+// common form pays nothing for the others.
 func TestRotaryBodies(t *testing.T) {
 	site := func(interleaved, r int64, side, layout string, tables int64) Site {
 		return Site{Attributes: rotaryAttrs(interleaved, r, side, layout), Opset: 20,
@@ -134,7 +161,8 @@ func TestRotaryBodies(t *testing.T) {
 	if want := 2 * 2 * 2 * 3; len(overloads) != want { // tables, from, to, and first, last or all
 		t.Errorf("%d overloads, want %d: %v", len(overloads), want, overloads)
 	}
-	if a, b := rotaryEmbedding.Overload(site(1, 8, "last", "halves", 4)), rotaryEmbedding.Overload(site(1, 12, "last", "halves", 6)); a != b {
+	few, more := site(1, 8, "last", "halves", 4), site(1, 12, "last", "halves", 6)
+	if a, b := rotaryEmbedding.Overload(few), rotaryEmbedding.Overload(more); a != b {
 		t.Errorf("the number of channels chooses the overload: %s, %s", a, b)
 	}
 	for name, want := range map[string]struct {
@@ -224,7 +252,8 @@ func TestFindLibrary(t *testing.T) {
 	if _, err := FindLibrary(dir + "/elsewhere.so"); err == nil {
 		t.Error("an explicit path that does not exist was passed over")
 	}
-	for name, find := range map[string]func(string) (string, error){CUDALibraryName(): FindCUDALibrary, CANNLibraryName(): FindCANNLibrary} {
+	for name, find := range map[string]func(string) (string, error){CUDALibraryName(): FindCUDALibrary,
+		CANNLibraryName(): FindCANNLibrary} {
 		if _, err := find(""); err == nil {
 			t.Errorf("a folder with the CPU's library alone has %s", name)
 		}

@@ -26,10 +26,12 @@ var glu = &Op{
 	Family:  &Family{Name: "swiglu", Summary: "gated activations: SwiGLU and GeGLU"},
 	Devices: Devices(),
 	Attributes: []AttributeSpec{
-		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"}, Doc: "activation of the gate"},
+		{Name: "activation", Type: onnx.AttrString, Values: []string{"silu", "gelu", "gelu_tanh"},
+			Doc: "activation of the gate"},
 		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702},
 			Doc: "factor inside the sigmoid of silu (1 for SwiGLU, 1.702 for gpt-oss); 1 for the gelus"},
-		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5}, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5},
+			Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
 		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0},
 			Doc: "added to up after clamping (0 for SwiGLU and GeGLU, 1 for gpt-oss)"},
 	},
@@ -39,10 +41,12 @@ var glu = &Op{
 	check: func(s Site) error {
 		alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 		if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
-			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not negative", alpha, limit, offset)
+			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not "+
+				"negative", alpha, limit, offset)
 		}
 		if s.attr("activation").String != "silu" && alpha != 1 {
-			return fmt.Errorf("mojo.GLU attribute alpha is %v; it must be 1 for activation %q", alpha, s.attr("activation").String)
+			return fmt.Errorf("mojo.GLU attribute alpha is %v; it must be 1 for activation %q", alpha,
+				s.attr("activation").String)
 		}
 		return nil
 	},
@@ -65,7 +69,8 @@ var glu = &Op{
 	define: gluBody,
 }
 
-// gateTried reports whether the kernels of GLU and MoE are tried with a site's gate: plain ones, and clamped as in gpt-oss.
+// gateTried reports whether the kernels of GLU and MoE are tried with a site's gate: plain ones, and clamped as in
+// gpt-oss.
 func gateTried(s Site) bool {
 	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 	return alpha == 1 && limit == 0 && offset == 0 || gateClamped(s) && alpha != 1 && offset != 0
@@ -107,7 +112,8 @@ func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 	case "gelu_tanh": // open: the op Gelu exists from opset 20 only
 		cube := b.call("cube", "Pow", g, b.number("three", 3))
 		inner := b.call("inner", "Add", g, b.call("cubic_part", "Mul", b.number("cubic", 0.044715), cube))
-		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi))), inner))
+		factor := b.number("sqrt_two_over_pi", float32(math.Sqrt(2/math.Pi)))
+		tanh := b.call("tanh", "Tanh", b.call("argument", "Mul", factor, inner))
 		return gelu(b, g, tanh)
 	case "relu2":
 		r := b.call("positive", "Relu", g)

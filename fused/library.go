@@ -21,7 +21,8 @@ func LibraryName() string { return fileName("mojo_ops") }
 // CUDALibraryName is the file name of the CUDA kernels' library, which holds the CPU's too.
 func CUDALibraryName() string { return fileName("mojo_ops_cuda") }
 
-// CANNLibraryName is the file name of the library of kernels for onnxruntime's CANN provider, which holds the CPU's too.
+// CANNLibraryName is the file name of the library of kernels for onnxruntime's CANN provider, which holds the CPU's
+// too.
 func CANNLibraryName() string { return fileName("mojo_ops_cann") }
 
 // fileName is what a shared library is called on this system.
@@ -40,8 +41,8 @@ func fileName(library string) string {
 // directory. A place that is named, by argument or variable, and holds no library is an error: it is not passed over.
 func FindLibrary(explicit string) (string, error) { return find(LibraryName(), explicit) }
 
-// FindCUDALibrary finds the library of CUDA kernels in the same places. A file that is named must have the library's own
-// name, since another one holds no CUDA kernels.
+// FindCUDALibrary finds the library of CUDA kernels in the same places. A file that is named must have the library's
+// own name, since another one holds no CUDA kernels.
 func FindCUDALibrary(explicit string) (string, error) {
 	return findNamed(CUDALibraryName(), explicit, "CUDA kernels")
 }

@@ -30,8 +30,10 @@ const (
 var moeInputs = []Param{
 	{Name: "X", Type: "T", Doc: "[..., H]; its leading dimensions are the tokens"},
 	{Name: "weights", Type: "W", Doc: "[..., k]: as many tokens"},
-	{Name: "ids", Type: "int64", Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
-	{Name: "gate_up", Type: "V", Doc: "[E, 2I, H] with gate_up_layout=out_in, [E, H, 2I] with in_out; I in the place of 2I with packing=none"},
+	{Name: "ids", Type: "int64", Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated " +
+		"or not"},
+	{Name: "gate_up", Type: "V", Doc: "[E, 2I, H] with gate_up_layout=out_in, [E, H, 2I] with in_out; I in the place " +
+		"of 2I with packing=none"},
 	{Name: "down", Type: "V", Doc: "[E, H, I] with down_layout=out_in, [E, I, H] with in_out"},
 	{Name: "gate_up_bias", Type: "V", Doc: "[E, 2I]; [E, I] with packing=none", Optional: true},
 	{Name: "down_bias", Type: "V", Doc: "[E, H]", Optional: true},
@@ -41,15 +43,17 @@ var moeActivations = []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}
 
 // moe is the experts of a mixture, each token sent through those that the router chose.
 var moe = &Op{
-	Name:    "MoE",
-	Summary: "The experts of a mixture: every token goes through the k that were chosen for it, and the results are added up with weights.",
+	Name: "MoE",
+	Summary: "The experts of a mixture: every token goes through the k that were chosen for it, and the results are " +
+		"added up with weights.",
 	Formula: []string{
 		"for a token t and an expert e = ids[t, j]; all in float32",
 		"  h = gate_up[e] . X[t] + gate_up_bias[e];  gate_up[e] as a matrix of [2I, H], whichever way it is stored",
 		"  packing=halves:      gate = h[:I], up = h[I:]",
 		"  packing=interleaved: gate = h[0::2], up = h[1::2]",
 		"  packing=none:        a = activation(h)",
-		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = activation(g) * (u + up_offset)",
+		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = activation(g) * " +
+			"(u + up_offset)",
 		"  activation: silu, gelu and gelu_tanh as in GLU; relu: max(g, 0); relu2: max(g, 0)^2",
 		"  y[j] = weights[t, j] * (down[e] . a + down_bias[e])",
 		"Y[t] = round_T(y[0] + ... + y[k-1])",
@@ -58,19 +62,24 @@ var moe = &Op{
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
 	Attributes: []AttributeSpec{
 		{Name: "activation", Type: onnx.AttrString, Values: moeActivations, Doc: "activation of the gate"},
-		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702}, Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
-		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5}, Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
+		{Name: "alpha", Type: onnx.AttrFloat, Grid: []any{1.0, 1.702},
+			Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
+		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5},
+			Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
 		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0}, Doc: "added to up after clamping (1 for gpt-oss)"},
-		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone}, Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the whole"},
-		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut}, Doc: "how the matrices of gate_up are stored"},
-		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut}, Doc: "how those of down are"},
+		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone},
+			Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the whole"},
+		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
+			Doc: "how the matrices of gate_up are stored"},
+		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
+			Doc: "how those of down are"},
 	},
 	Family:    mixtureFamily,
 	Devices:   Devices(),
 	Types:     moeTypes(),
 	Variables: []Variable{{Name: "W", Doc: "float32 or the type of X"}},
-	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores weights, in_out and " +
-		"interleaved are gpt-oss",
+	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores weights, " +
+		"in_out and interleaved are gpt-oss",
 	check:    moeSupports,
 	shapes:   moeOutputShapes,
 	examples: moeExamples,
@@ -168,13 +177,15 @@ func moeSupports(s Site) error {
 	activation, packing := s.attr("activation").String, s.attr("packing").String
 	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 	if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
-		return fmt.Errorf("mojo.MoE attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not negative", alpha, limit, offset)
+		return fmt.Errorf("mojo.MoE attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not "+
+			"negative", alpha, limit, offset)
 	}
 	if activation != "silu" && alpha != 1 {
 		return fmt.Errorf("mojo.MoE attribute alpha is %v; it must be 1 for activation %q", alpha, activation)
 	}
 	if packing == packNone && (limit != 0 || offset != 0) {
-		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q", limit, offset, packing)
+		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q", limit,
+			offset, packing)
 	}
 	return moeShapes(s)
 }
@@ -190,11 +201,13 @@ func moeShapes(s Site) error {
 			return wrong(i, "of rank 1 or more")
 		}
 		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
-			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name, s.dims(MoEX), moeInputs[i].Name, s.dims(i))
+			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name, s.dims(MoEX),
+				moeInputs[i].Name, s.dims(i))
 		}
 	}
 	if a, b := s.lastDim(MoEWeights), s.lastDim(MoEIDs); a >= 0 && b >= 0 && a != b {
-		return fmt.Errorf("mojo.MoE takes as many weights as ids: weights are %v, ids are %v", s.dims(MoEWeights), s.dims(MoEIDs))
+		return fmt.Errorf("mojo.MoE takes as many weights as ids: weights are %v, ids are %v", s.dims(MoEWeights),
+			s.dims(MoEIDs))
 	}
 	hidden, experts, inner, packed := s.lastDim(MoEX), int64(-1), int64(-1), int64(-1)
 	// unify makes sure that a dimension is the one that another input told, or takes note of it.
@@ -209,7 +222,8 @@ func moeShapes(s Site) error {
 		if layout == layoutInOut {
 			want, rows, columns = "[E, in, out]", in, out
 		}
-		if d := s.dims(i); d != nil && (len(d) != 3 || !unify(d[0], &experts) || !unify(d[1], rows) || !unify(d[2], columns)) {
+		d := s.dims(i)
+		if d != nil && (len(d) != 3 || !unify(d[0], &experts) || !unify(d[1], rows) || !unify(d[2], columns)) {
 			return wrong(i, want)
 		}
 		return nil
@@ -229,7 +243,8 @@ func moeShapes(s Site) error {
 	}
 	if packed >= 0 {
 		if packed%factor != 0 {
-			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v", s.attr("packing").String, s.dims(MoEGateUp))
+			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v",
+				s.attr("packing").String, s.dims(MoEGateUp))
 		}
 		inner = packed / factor
 	}

@@ -15,7 +15,8 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	ids, _ := b.rows("choices", b.in[MoEIDs])
 	gates, _ := b.rows("gates", b.in[MoEWeights])
 	gates = b.float32("gates_32", gates)
-	experts := b.call("experts", "Slice", b.call("gate_up_shape", "Shape", b.in[MoEGateUp]), b.integers("first", 0), b.integers("second", 1))
+	experts := b.call("experts", "Slice", b.call("gate_up_shape", "Shape", b.in[MoEGateUp]), b.integers("first", 0),
+		b.integers("second", 1))
 	zeros := b.op("zeros", "ConstantOfShape", []*onnx.Value{b.call("tokens_shape", "Shape", tokens)})
 
 	step := b.g.NewSubgraph("step")
@@ -23,7 +24,8 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	scanned := []*onnx.Value{zeros, b.chosenExperts(ids, experts), b.numbers(experts)}
 	// Declared, because onnxruntime runs no Scan whose results' rank it cannot infer.
 	rows := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}}}
-	sum, isChosen, expert := step.AddInput("sum", rows), step.AddInput("is_chosen", onnx.Type{}), step.AddInput("expert", onnx.Type{})
+	sum, isChosen := step.AddInput("sum", rows), step.AddInput("is_chosen", onnx.Type{})
+	expert := step.AddInput("expert", onnx.Type{})
 	one := map[int]*onnx.Value{} // the tensors of one expert, by the op's input
 	for i := MoEGateUp; i <= MoEDownBias; i++ {
 		name := "expert_" + moeInputs[i].Name
@@ -42,12 +44,15 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	}
 	declare(run, b.within(run).addExpert(s, sum, expert, tokens, ids, gates, one))
 	declare(skip, b.within(skip).call("unchanged", "Identity", sum))
-	declare(step, b.within(step).op("next", "If", []*onnx.Value{isChosen}, onnx.GraphAttr("then_branch", run), onnx.GraphAttr("else_branch", skip)))
-	total := b.op("total", "Scan", scanned, onnx.GraphAttr("body", step), onnx.IntAttr("num_scan_inputs", int64(len(scanned)-1)))
+	declare(step, b.within(step).op("next", "If", []*onnx.Value{isChosen}, onnx.GraphAttr("then_branch", run),
+		onnx.GraphAttr("else_branch", skip)))
+	total := b.op("total", "Scan", scanned, onnx.GraphAttr("body", step),
+		onnx.IntAttr("num_scan_inputs", int64(len(scanned)-1)))
 	return []*onnx.Value{b.round("Y", b.call("shaped", "Reshape", total, shape), MoEX)}
 }
 
-// moeScans reports whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies it.
+// moeScans reports whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies
+// it.
 func moeScans(s Site) bool {
 	return s.Opset >= scanBFloatOpset || s.Types[MoEGateUp] != onnx.BFloat16
 }
@@ -81,8 +86,11 @@ func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w 
 	last := b.integers("last", -1)
 	mine := b.call("mine", "Equal", ids, expert)
 	// A token may have chosen the expert twice: its weights are added up, so that every row of sum is written once.
-	gate := b.op("gate_of_token", "ReduceSum", []*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last}, onnx.IntAttr("keepdims", 1))
-	times := b.op("times", "ReduceSum", []*onnx.Value{b.op("mine_32", "Cast", []*onnx.Value{mine}, onnx.IntAttr("to", int64(onnx.Float))), last}, onnx.IntAttr("keepdims", 0))
+	gate := b.op("gate_of_token", "ReduceSum",
+		[]*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last}, onnx.IntAttr("keepdims", 1))
+	times := b.op("times", "ReduceSum",
+		[]*onnx.Value{b.op("mine_32", "Cast", []*onnx.Value{mine}, onnx.IntAttr("to", int64(onnx.Float))),
+			last}, onnx.IntAttr("keepdims", 0))
 	at := b.call("rows", "Squeeze", b.call("rows_matrix", "NonZero", times), b.integers("front", 0))
 	x := b.op("x", "Gather", []*onnx.Value{tokens, at}, onnx.IntAttr("axis", 0))
 	h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.attr("gate_up_layout").String)

@@ -250,8 +250,8 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 	return [][]float64{y}
 }
 
-// TestMoEBodyReadsChosenExpertsAlone has experts that are computed as they are read: the definition must not ask for one
-// that no token chose, so that a site of many experts is checked in the memory of a few.
+// TestMoEBodyReadsChosenExpertsAlone has experts that are computed as they are read: the definition must not ask for
+// one that no token chose, so that a site of many experts is checked in the memory of a few.
 func TestMoEBodyReadsChosenExpertsAlone(t *testing.T) {
 	const experts, hidden, inner = 64, 64, 32
 	chosen := []int64{0, 63, 5, 6, 5, 40}
@@ -279,7 +279,8 @@ func TestMoEBodyReadsChosenExpertsAlone(t *testing.T) {
 		x := reference.NewFloats(onnx.Float, []int{3, hidden}, slices.Repeat([]float64{0.5}, 3*hidden))
 		w := reference.NewFloats(onnx.Float, []int{3, 2}, []float64{1, 2, 3, 4, 5, 6})
 		ids := reference.NewInts(onnx.Int64, []int{3, 2}, chosen)
-		s := Site{Attributes: moeForm{up: layout, down: layout}.attrs(), Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Int64, onnx.Float, onnx.Float}, Opset: 18}
+		s := Site{Attributes: moeForm{up: layout, down: layout}.attrs(),
+			Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Int64, onnx.Float, onnx.Float}, Opset: 18}
 		if _, err := evaluate(moe, s, []*reference.Tensor{x, w, ids, up, down}); err != nil {
 			t.Errorf("%s: %v", layout, err)
 		}

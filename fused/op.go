@@ -63,7 +63,8 @@ type Op struct {
 	check func(Site) error
 	// shapes is OutputShapes; nil when every output has the shape of the inputs of SameShape, or else of the first input.
 	shapes func(s Site, equal func(a, b int64) int64) [][]int64
-	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not tried.
+	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not
+	// tried.
 	examples func(Site) [][][]int64
 	overload func(Site) string
 	define   func(*body, Site) []*onnx.Value
@@ -82,8 +83,8 @@ type Site struct {
 }
 
 // Supports reports whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
-// must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that
-// the kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
+// must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that the
+// kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
 func (o *Op) Supports(s Site) error {
 	if err := o.checkInputs(s); err != nil {
 		return err
@@ -94,7 +95,8 @@ func (o *Op) Supports(s Site) error {
 	for _, i := range o.SameShape[min(1, len(o.SameShape)):] {
 		a, b := s.dims(o.SameShape[0]), s.dims(i)
 		if a != nil && b != nil && !agree(a, b) {
-			return fmt.Errorf("%s does not broadcast: %s is %v, %s is %v", o.Name, o.Inputs[o.SameShape[0]].Name, a, o.Inputs[i].Name, b)
+			return fmt.Errorf("%s does not broadcast: %s is %v, %s is %v", o.Name, o.Inputs[o.SameShape[0]].Name, a,
+				o.Inputs[i].Name, b)
 		}
 	}
 	if err := o.checkTypes(s); err != nil {
@@ -107,7 +109,8 @@ func (o *Op) Supports(s Site) error {
 // the same Overload and opset get equal functions.
 func (o *Op) Function(s Site) (*onnx.Function, error) {
 	if s.Opset < MinOpset {
-		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, the model imports %d: convert it first (onnx.version_converter)", o.Name, MinOpset, s.Opset)
+		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, the model imports %d: convert it first "+
+			"(onnx.version_converter)", o.Name, MinOpset, s.Opset)
 	}
 	if err := o.Supports(s); err != nil {
 		return nil, err
@@ -167,7 +170,8 @@ func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
 			return fmt.Errorf("%s attribute %q has the wrong kind", o.Name, spec.Name)
 		}
 		if len(spec.Values) > 0 && !contains(spec.Values, a.String) {
-			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String, strings.Join(spec.Values, ", "))
+			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String,
+				strings.Join(spec.Values, ", "))
 		}
 		delete(have, spec.Name)
 	}

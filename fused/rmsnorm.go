@@ -7,7 +7,8 @@ import (
 )
 
 var normAttributes = append([]AttributeSpec{
-	{Name: "axis", Type: onnx.AttrInt, Doc: "first axis that is normalised, counted from the end (negative): -1 normalises the last axis",
+	{Name: "axis", Type: onnx.AttrInt,
+		Doc:  "first axis that is normalised, counted from the end (negative): -1 normalises the last axis",
 		Grid: []any{-1}},
 }, scaleAttributes...)
 
@@ -15,11 +16,12 @@ var normAttributes = append([]AttributeSpec{
 var scaleAttributes = []AttributeSpec{
 	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Grid: []any{1e-6}},
 	{Name: "scale_after_cast", Type: onnx.AttrInt, Grid: []any{0, 1},
-		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in float32"},
+		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in " +
+			"float32"},
 }
 
-// normTypes are those of X (T) and scale (S). Equal types serve both values of scale_after_cast. Unequal ones serve one:
-// the product takes the type of the output, which is the narrow one in every export seen.
+// normTypes are those of X (T) and scale (S). Equal types serve both values of scale_after_cast. Unequal ones serve
+// one: the product takes the type of the output, which is the narrow one in every export seen.
 var normTypes = []Combination{
 	{Types: map[string]onnx.DataType{"T": f32, "S": f32}},
 	{Types: map[string]onnx.DataType{"T": f16, "S": f16}},
@@ -31,7 +33,8 @@ var normTypes = []Combination{
 }
 
 // normVariables has the type of a norm's result, N.
-var normVariables = []Variable{{Name: "N", Doc: "the type of the norm's result", Attribute: "scale_after_cast", Of: []string{"T", "S"}}}
+var normVariables = []Variable{{Name: "N", Doc: "the type of the norm's result", Attribute: "scale_after_cast",
+	Of: []string{"T", "S"}}}
 
 var normFamily = &Family{Name: "rmsnorm", Summary: "RMSNorm, alone or with the residual addition before it"}
 
@@ -100,8 +103,9 @@ var addRMSNorm = &Op{
 	},
 }
 
-// normBody normalises x, which has the type of input xIn, from axis on, and scales it by input scaleIn; the result is called name.
-// It is written as Pow, ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses that spelling to its own kernel.
+// normBody normalises x, which has the type of input xIn, from axis on, and scales it by input scaleIn; the result is
+// called name. It is written as Pow, ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses that spelling to its own
+// kernel.
 func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
 	n := -axis
 	axes := make([]int64, n)
@@ -147,7 +151,8 @@ func normSupports(op string, s Site, axis int64, x, scale int) error {
 		return nil
 	}
 	if int64(len(sd)) != -axis || int64(len(xd)) < -axis || !agree(sd, xd[int64(len(xd))+axis:]) {
-		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis, xd, sd)
+		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis, xd,
+			sd)
 	}
 	return nil
 }

@@ -17,20 +17,26 @@ const (
 
 // rotaryAttributes are those of a rotation.
 var rotaryAttributes = []AttributeSpec{
-	{Name: "interleaved", Type: onnx.AttrInt, Grid: []any{0, 1}, Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
-	{Name: "rotary_dim", Type: onnx.AttrInt, Grid: []any{22, 10}, Doc: "how many channels are rotated (r): even, from 2 to D"},
-	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Doc: "which r of the D channels are rotated; first where all are"},
-	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved}, Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
+	{Name: "interleaved", Type: onnx.AttrInt, Grid: []any{0, 1},
+		Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
+	{Name: "rotary_dim", Type: onnx.AttrInt, Grid: []any{22, 10},
+		Doc: "how many channels are rotated (r): even, from 2 to D"},
+	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast},
+		Doc: "which r of the D channels are rotated; first where all are"},
+	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved},
+		Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
 }
 
-var rotaryFamily = &Family{Name: "rope", Summary: "rotary position embedding, alone or with the RMSNorm of each head before it"}
+var rotaryFamily = &Family{Name: "rope",
+	Summary: "rotary position embedding, alone or with the RMSNorm of each head before it"}
 
 // rotaryEmbedding rotates pairs of channels by the angles whose cosines and sines are given.
 var rotaryEmbedding = &Op{
 	Name:    "RotaryEmbedding",
 	Summary: "Rotary position embedding of all or some of the channels, cosines and sines given.",
 	Formula: []string{
-		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise of Y; the other channels of Y are X's",
+		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise of " +
+			"Y; the other channels of Y are X's",
 		"pairs, for i in 0..r/2-1: (a, b) = interleaved=0: (x[i], x[i+r/2]); 1: (x[2i], x[2i+1])",
 		"places, for i in 0..r/2-1: (j, k) = output_layout=halves: (i, i+r/2); interleaved: (2i, 2i+1)",
 		"y[j] = round_T(round_T(a * cos[j]) - round_T(b * sin[j]))",
@@ -39,7 +45,8 @@ var rotaryEmbedding = &Op{
 	},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
-		{Name: "cos", Type: "T", Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the channel that is written) or r/2 (taken by pair)"},
+		{Name: "cos", Type: "T", Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r " +
+			"(taken by the channel that is written) or r/2 (taken by pair)"},
 		{Name: "sin", Type: "T", Doc: "as cos, with the same last dimension"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
@@ -47,8 +54,8 @@ var rotaryEmbedding = &Op{
 	Family:     rotaryFamily,
 	Devices:    Devices(),
 	Types:      independent("T"),
-	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers interleaved=0; " +
-		"partial rotation is that of GPT-J and GPT-NeoX",
+	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers " +
+		"interleaved=0; partial rotation is that of GPT-J and GPT-NeoX",
 	check:    func(s Site) error { return rotarySupports("RotaryEmbedding", s, 1) },
 	examples: rotaryExamples,
 	overload: func(s Site) string { return rotaryOverload(s, 1) },
@@ -64,8 +71,8 @@ func rotaryExamples(s Site) [][][]int64 {
 	return [][][]int64{{exampleX, {3, r}, {2, 1, r}}, {exampleX, {3, r / 2}, {2, 1, r / 2}}}
 }
 
-// rotaryOverload names what the body depends on: the width of the tables, of which cos is the first, the two layouts, and
-// which side is copied.
+// rotaryOverload names what the body depends on: the width of the tables, of which cos is the first, the two layouts,
+// and which side is copied.
 func rotaryOverload(s Site, cos int) string {
 	name := "half_tables"
 	if cosWide(s, cos) {
@@ -144,7 +151,8 @@ func (b *body) pairs(first, second string, v *onnx.Value, layout string) (*onnx.
 // interleave writes first and second by turns along the last axis; the result has the shape of like.
 func (b *body) interleave(name string, first, second, like *onnx.Value) *onnx.Value {
 	axis := b.integers("new_axis", -1)
-	both := b.concat("stacked", b.call("first_column", "Unsqueeze", first, axis), b.call("second_column", "Unsqueeze", second, axis))
+	both := b.concat("stacked", b.call("first_column", "Unsqueeze", first, axis),
+		b.call("second_column", "Unsqueeze", second, axis))
 	return b.call(name, "Reshape", both, b.call("shape", "Shape", like))
 }
 
@@ -157,7 +165,8 @@ func rotaryLayouts(s Site) (from, to string) {
 	return from, s.attr("output_layout").String
 }
 
-// cosWide reports whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as wide.
+// cosWide reports whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as
+// wide.
 func cosWide(s Site, cos int) bool { return s.lastDim(cos) == s.attr("rotary_dim").Int }
 
 // rotaryPartial reports whether there may be channels that are not rotated.

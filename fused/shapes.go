@@ -2,8 +2,8 @@ package fused
 
 import "slices"
 
-// OutputShapes returns the shapes of the outputs at a site, as far as those of the inputs tell: nil for an unknown rank,
-// -1 for an unknown dimension. equal is called with dimensions that must be equal, and returns what they are.
+// OutputShapes returns the shapes of the outputs at a site, as far as those of the inputs tell: nil for an unknown
+// rank, -1 for an unknown dimension. equal is called with dimensions that must be equal, and returns what they are.
 func (o *Op) OutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 	if o.shapes != nil {
 		return o.shapes(s, equal)

@@ -24,9 +24,11 @@ var topKRouter = &Op{
 	Name:    "TopKRouter",
 	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
 	Formula: []string{
-		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = correction_bias is given ? v + correction_bias : v;  all in float32",
+		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = correction_bias " +
+			"is given ? v + correction_bias : v;  all in float32",
 		"order=score_first: s0 = score(logits), v = s0",
-		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two greatest (top2_sum);",
+		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two " +
+			"greatest (top2_sum);",
 		"              outside of the group_top_k groups with the best scores, choice becomes excluded_score",
 		"  ids = the k greatest of choice, in descending order, of equal ones the lowest first;  w = s0[ids]",
 		"order=top_k_first: v = logits, ids as above;  w = score(logits[ids])",
@@ -43,22 +45,26 @@ var topKRouter = &Op{
 	},
 	Attributes: []AttributeSpec{
 		{Name: "top_k", Type: onnx.AttrInt, Grid: []any{3}, Doc: "how many experts a token goes to (k)"},
-		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid, scoreSqrtSoft}, Doc: "what makes scores of logits"},
-		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst}, Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
+		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid, scoreSqrtSoft},
+			Doc: "what makes scores of logits"},
+		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst},
+			Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
 		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 4}, Doc: "into how many groups the experts are parted; 1: none"},
 		{Name: "group_top_k", Type: onnx.AttrInt, Grid: []any{1, 2}, Doc: "how many groups stay; 1 for one group"},
 		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum}, Doc: "the score of a group"},
 		{Name: "excluded_score", Type: onnx.AttrFloat, Grid: []any{0.0, math.Inf(-1)},
 			Doc: "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
-		{Name: "renormalize", Type: onnx.AttrInt, Grid: []any{0, 1}, Doc: "1: the weights of a token are divided by their sum"},
+		{Name: "renormalize", Type: onnx.AttrInt, Grid: []any{0, 1},
+			Doc: "1: the weights of a token are divided by their sum"},
 		{Name: "epsilon", Type: onnx.AttrFloat, Grid: []any{1e-20}, Doc: "added to that sum; 0 where nothing is"},
 		{Name: "scale", Type: onnx.AttrFloat, Grid: []any{2.5}, Doc: "factor of the weights"},
 	},
 	Family:  mixtureFamily,
 	Devices: Devices(),
 	Types:   independent("T", "B"),
-	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); order=top_k_first is gpt-oss, score_first Mixtral and Qwen; " +
-		"groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and sigmoid), sqrtsoftplus is DeepSeek-V4's",
+	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); order=top_k_first is gpt-oss, score_first " +
+		"Mixtral and Qwen; groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and " +
+		"sigmoid), sqrtsoftplus is DeepSeek-V4's",
 	check:    routerSupports,
 	shapes:   routerShapes,
 	examples: routerExamples,
@@ -99,7 +105,8 @@ func routerSupports(s Site) error {
 		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d; it must be at least 1", k)
 	}
 	if groups < 1 || groupK < 1 || groupK > groups {
-		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least 1, and group_top_k from 1 to groups", groups, groupK)
+		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least 1, "+
+			"and group_top_k from 1 to groups", groups, groupK)
 	}
 	if groups > 1 && s.attr("order").String != scoreFirst {
 		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups, s.attr("order").String)
@@ -111,14 +118,16 @@ func routerSupports(s Site) error {
 		return fmt.Errorf("mojo.TopKRouter attribute excluded_score is %v; it must be 0 or minus infinity", e)
 	}
 	if e, f := s.attr("epsilon").Float, s.attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
-		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon not negative", e, f)
+		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon not "+
+			"negative", e, f)
 	}
 	if d := s.dims(0); d != nil && len(d) == 0 {
 		return fmt.Errorf("mojo.TopKRouter takes logits of rank 1 or more, not a scalar")
 	}
 	experts := s.lastDim(0)
 	if b := s.dims(correctionArg); b != nil && !agree(b, []int64{experts}) {
-		return fmt.Errorf("mojo.TopKRouter takes a correction_bias of shape [E]: logits are %v, correction_bias is %v", s.dims(0), b)
+		return fmt.Errorf("mojo.TopKRouter takes a correction_bias of shape [E]: logits are %v, correction_bias is %v",
+			s.dims(0), b)
 	}
 	if experts < 0 {
 		return nil
@@ -128,7 +137,8 @@ func routerSupports(s Site) error {
 	case experts%groups != 0:
 		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups, experts)
 	case groups > 1 && size < 2 && s.attr("group_score").String == groupTop2Sum:
-		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two greatest", size)
+		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two greatest",
+			size)
 	case k > experts || groups > 1 && k > groupK*size:
 		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d, more than the %d experts to choose from", k, groupK*size)
 	}
@@ -204,20 +214,27 @@ func (b *body) bestGroups(s Site, choice *onnx.Value) *onnx.Value {
 	leading := b.call("leading", "Slice", shape, b.integers("first", 0), last)
 	experts := b.op("experts", "Gather", []*onnx.Value{shape, last}, onnx.IntAttr("axis", 0))
 	size := b.call("group_size", "Div", experts, groups) // written out: -1 has no meaning where there are no tokens
-	grouped := b.call("grouped", "Reshape", choice, b.op("grouped_shape", "Concat", []*onnx.Value{leading, groups, size}, onnx.IntAttr("axis", 0)))
+	grouped := b.call("grouped", "Reshape", choice,
+		b.op("grouped_shape", "Concat", []*onnx.Value{leading, groups, size}, onnx.IntAttr("axis", 0)))
 	var score *onnx.Value
 	if s.attr("group_score").String == groupTop2Sum {
 		greatest, _ := b.topK("greatest", "greatest_at", grouped, b.integers("two", 2))
 		one := b.integers("one", 1)
 		// No ReduceSum: where there are no tokens, onnxruntime's (1.31) gives the shape of its input.
-		score = b.call("group_scores", "Add", b.slice("greatest_first", greatest, nil, one, 1), b.slice("greatest_second", greatest, one, nil, 1))
+		score = b.call("group_scores", "Add", b.slice("greatest_first", greatest, nil, one, 1),
+			b.slice("greatest_second", greatest, one, nil, 1))
 	} else {
 		score, _ = b.topK("group_scores", "greatest_at", grouped, b.integers("one", 1))
 	}
-	_, at := b.topK("best_groups", "best_at", b.call("group_scores_flat", "Squeeze", score, last), b.intAttribute("group_top_k"))
-	none := b.op("no_group", "ConstantOfShape", []*onnx.Value{b.op("groups_shape", "Concat", []*onnx.Value{leading, groups}, onnx.IntAttr("axis", 0))})
-	ones := b.op("ones", "ConstantOfShape", []*onnx.Value{b.call("best_shape", "Shape", at)}, onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{1}, []float32{1})))
+	_, at := b.topK("best_groups", "best_at", b.call("group_scores_flat", "Squeeze", score, last),
+		b.intAttribute("group_top_k"))
+	none := b.op("no_group", "ConstantOfShape",
+		[]*onnx.Value{b.op("groups_shape", "Concat", []*onnx.Value{leading, groups}, onnx.IntAttr("axis", 0))})
+	ones := b.op("ones", "ConstantOfShape", []*onnx.Value{b.call("best_shape", "Shape", at)},
+		onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{1}, []float32{1})))
 	kept := b.op("kept_groups", "ScatterElements", []*onnx.Value{none, at, ones}, onnx.IntAttr("axis", -1))
-	mask := b.op("kept", "Cast", []*onnx.Value{b.call("kept_column", "Unsqueeze", kept, last)}, onnx.IntAttr("to", int64(onnx.Bool)))
-	return b.call("limited", "Reshape", b.call("limited_groups", "Where", mask, grouped, b.attribute("excluded_score")), shape)
+	mask := b.op("kept", "Cast", []*onnx.Value{b.call("kept_column", "Unsqueeze", kept, last)},
+		onnx.IntAttr("to", int64(onnx.Bool)))
+	return b.call("limited", "Reshape", b.call("limited_groups", "Where", mask, grouped, b.attribute("excluded_score")),
+		shape)
 }

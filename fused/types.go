@@ -132,7 +132,7 @@ func (o *Op) checkTypes(s Site) error {
 			continue
 		}
 		if !slices.ContainsFunc(o.Types, func(c Combination) bool { return c.Types[name] == t }) {
-			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes float32, float16 and bfloat16", o.Name, t, p.Name)
+			return fmt.Errorf("mojo.%s has no kernel for %s input %s; it takes %s", o.Name, t, p.Name, o.anyOf(name))
 		}
 		j, seen := first[name]
 		if !seen {
@@ -143,7 +143,8 @@ func (o *Op) checkTypes(s Site) error {
 			if v != nil {
 				return fmt.Errorf("mojo.%s takes %s of %s, %s: %s is %s", o.Name, p.Name, v.Doc, s.Types[j], p.Name, t)
 			}
-			return fmt.Errorf("mojo.%s takes inputs of one type: %s is %s, %s is %s", o.Name, o.Inputs[j].Name, s.Types[j], p.Name, t)
+			return fmt.Errorf("mojo.%s takes inputs of one type: %s is %s, %s is %s", o.Name, o.Inputs[j].Name, s.Types[j],
+				p.Name, t)
 		}
 		left = slices.DeleteFunc(left, func(c Combination) bool { return c.Types[name] != t || !c.takes(s) })
 		if len(left) == 0 {
@@ -154,6 +155,20 @@ func (o *Op) checkTypes(s Site) error {
 		}
 	}
 	return nil
+}
+
+// anyOf lists the types that a variable may have.
+func (o *Op) anyOf(variable string) string {
+	var names []string
+	for _, c := range o.Types {
+		if name := c.Types[variable].String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return strings.Join(names, "")
 }
 
 // typesOf names the types of the first n inputs, and the attributes that combinations depend on.

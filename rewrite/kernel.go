@@ -71,13 +71,17 @@ var libraries = map[fused.Device]func(*Environment) (string, error){
 	fused.CPU: (*Environment).Library, fused.CUDA: (*Environment).CUDALibrary, fused.NPU: (*Environment).CANNLibrary,
 }
 
-// registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the standard.
+// registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the
+// standard.
 var registry = mustRegister(catalogue(),
-	&Kernel{ID: "onnx_layernorm", Device: DeviceAny, Summary: "LayerNorm, by LayerNormalization of the standard (opset 17)",
+	&Kernel{ID: "onnx_layernorm", Device: DeviceAny,
+		Summary:  "LayerNorm, by LayerNormalization of the standard (opset 17)",
 		Patterns: []string{"LayerNorm"}},
-	&Kernel{ID: "onnx_softmax", Device: DeviceAny, Summary: "softmax of scores less the greatest one, by Softmax of the standard",
+	&Kernel{ID: "onnx_softmax", Device: DeviceAny,
+		Summary:  "softmax of scores less the greatest one, by Softmax of the standard",
 		Patterns: []string{"ShiftedSoftmax"}},
-	&Kernel{ID: "onnx_transpose", Device: DeviceAny, Summary: "keys of attention transposed as they are, by Transpose of the standard",
+	&Kernel{ID: "onnx_transpose", Device: DeviceAny,
+		Summary:  "keys of attention transposed as they are, by Transpose of the standard",
 		Patterns: []string{"KeyTranspose"}},
 )
 
@@ -154,10 +158,11 @@ func lookup(id string) (*Kernel, error) {
 	return nil, &UnknownKernelError{ID: id, Known: known}
 }
 
-// choose returns the kernels that include names, and a report on every registered one. Those that assumed says yes to are available.
-// Auto takes those of a device other than the CPU where the backend names it: a library does not tell whether there will be such a
-// device.
-func choose(include string, env *Environment, b Backend, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport, error) {
+// choose returns the kernels that include names, and a report on every registered one. Those that assumed says yes to
+// are available. Auto takes those of a device other than the CPU where the backend names it: a library does not tell
+// whether there will be such a device.
+func choose(include string, env *Environment, b Backend, assumed func(*Kernel) bool) ([]*Kernel, []KernelReport,
+	error) {
 	asked := map[string]bool{}
 	include = strings.TrimSpace(include)
 	auto := include == Auto

@@ -100,7 +100,8 @@ func enumerations() ([]enumeration, error) {
 			}
 			n := min(len(a.Values), len(list[i].values))
 			if !slices.Equal(a.Values[:n], list[i].values[:n]) {
-				return nil, fmt.Errorf("attribute %s of %s has the values %v, elsewhere %v: one must begin with the other", a.Name, o.Name, a.Values, list[i].values)
+				return nil, fmt.Errorf("attribute %s of %s has the values %v, elsewhere %v: one must begin with the other", a.Name,
+					o.Name, a.Values, list[i].values)
 			}
 			if len(a.Values) > n {
 				list[i].values = a.Values
@@ -120,7 +121,8 @@ func camel(name string) string {
 }
 
 // constantOf names the element types in C++.
-var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16", onnx.Int64: "kI64"}
+var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
+	onnx.Int64: "kI64"}
 
 // definitions is fused/kernels/common/schema.cc.
 func definitions() ([]byte, error) {
@@ -133,9 +135,11 @@ func definitions() ([]byte, error) {
 		}
 		fmt.Fprintf(&b, "};\n\nstatic constexpr AttributeDef k%sAttributes[] = {\n", o.Name)
 		for _, a := range o.Attributes {
-			fmt.Fprintf(&b, "  {\"%s\", AttributeType::k%s, {%s}, %d},\n", a.Name, camel(kinds[a.Type]), quoted(a.Values), len(a.Values))
+			fmt.Fprintf(&b, "  {\"%s\", AttributeType::k%s, {%s}, %d},\n", a.Name, camel(kinds[a.Type]), quoted(a.Values),
+				len(a.Values))
 		}
-		fmt.Fprintf(&b, "};\n\nconst OpDef k%[1]s = {\n  \"%[1]s\",\n  {%[2]s}, %[3]d, %[4]d,\n", o.Name, quoted(names(o.Inputs)), len(o.Inputs), required(o.Inputs))
+		fmt.Fprintf(&b, "};\n\nconst OpDef k%[1]s = {\n  \"%[1]s\",\n  {%[2]s}, %[3]d, %[4]d,\n", o.Name,
+			quoted(names(o.Inputs)), len(o.Inputs), required(o.Inputs))
 		fmt.Fprintf(&b, "  {%s}, %d, %d,\n", quoted(names(o.Outputs)), len(o.Outputs), required(o.Outputs))
 		fmt.Fprintf(&b, "  k%[1]sTypes, %[2]d,\n  k%[1]sAttributes, %[3]d,\n};\n", o.Name, len(o.Types), len(o.Attributes))
 	}

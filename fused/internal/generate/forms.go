@@ -36,7 +36,8 @@ const std::vector<Form>& Forms() {
 					words = append(words, fmt.Sprintf("{%q, %q}", a.Name, a.String))
 				}
 			}
-			fmt.Fprintf(&b, "    {mojo::k%s, {{%s}, {%s}, {%s}, {}}, %s, %s, %s},\n", o.Name, strings.Join(ints, ", "), strings.Join(floats, ", "),
+			fmt.Fprintf(&b, "    {mojo::k%s, {{%s}, {%s}, {%s}, {}}, %s, %s, %s},\n", o.Name, strings.Join(ints, ", "),
+				strings.Join(floats, ", "),
 				strings.Join(words, ", "), shapes(f.Inputs), shapes(f.Outputs), braces(f.Types))
 		}
 	}

@@ -84,7 +84,8 @@ func formsOf(o *fused.Op) []formJSON {
 	at := map[string]int{}
 	for i, c := range o.Types {
 		for _, s := range o.Examples(c, fused.MinOpset) {
-			f := formJSON{Attributes: map[string]any{}, Inputs: s.Dims, Outputs: o.OutputShapes(s, func(a, _ int64) int64 { return a })}
+			f := formJSON{Attributes: map[string]any{}, Inputs: s.Dims,
+				Outputs: o.OutputShapes(s, func(a, _ int64) int64 { return a })}
 			key := fmt.Sprint(s.Dims)
 			for _, a := range s.Attributes {
 				f.Attributes[a.Name] = valueOf(a)

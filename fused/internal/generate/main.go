@@ -1,5 +1,6 @@
-// Command generate writes what is made of the catalogue of fused ops: documents, the tables of the C++ kernels, and what
-// the Python tests know of the ops. With -check it writes nothing, and fails where a file is not what it would write.
+// Command generate writes what is made of the catalogue of fused ops: documents, the tables of the C++ kernels, and
+// what the Python tests know of the ops. With -check it writes nothing, and fails where a file is not what it would
+// write.
 package main
 
 import (

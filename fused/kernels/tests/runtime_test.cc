@@ -425,6 +425,26 @@ void TestForms(const OrtApi& api) {
   }
 }
 
+// TestAttributes leaves out each attribute that an op declares: its kernel must ask for it by name.
+void TestAttributes(const OrtApi& api) {
+  const mojo::OpDef* last = nullptr;
+  for (const Form& form : Forms()) {
+    if (&form.op == last) continue;
+    last = &form.op;
+    const mojo::TypeCombo& types = form.op.combos[form.types[0]];
+    const OrtCustomOp* op = FindKernel(form.op, types, nullptr);
+    for (size_t i = 0; op != nullptr && i < form.op.attribute_count; ++i) {
+      const std::string name = form.op.attributes[i].name;
+      OrtKernelInfo info = form.attributes;
+      Check(info.ints.erase(name) + info.floats.erase(name) + info.strings.erase(name) == 1, form.op.name,
+            "a form has no " + name);
+      const Form without{form.op, info, form.inputs, form.outputs, form.types};
+      const std::string error = RunForm(api, op, without, types, 1, false).error;
+      Check(error.find("attribute " + name + " (") != std::string::npos, form.op.name + (" without " + name), error);
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "latest") != 0) version = static_cast<uint32_t>(atoi(argv[1]));
   static const OrtApi api = StandIn();
@@ -446,6 +466,7 @@ int Main(int argc, char** argv) {
   Check(status != nullptr, "register", "a second runtime was not refused");
   if (status != nullptr) api.ReleaseStatus(status);
   TestForms(api);
+  TestAttributes(api);
   TestGood(api);
   TestBad(api);
   TestMoE(api, Check);
