@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestKeyTranspose finds keys that are flattened, transposed and given a shape back, where that shape is theirs with the last two axes
-// exchanged, and there alone.
+// TestKeyTranspose finds keys that are flattened, transposed and given a shape back, where that shape is theirs with
+// the last two axes exchanged, and there alone.
 func TestKeyTranspose(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -31,7 +31,9 @@ func TestKeyTranspose(t *testing.T) {
 			g.AddNode(op, inputs, []*onnx.Value{v}, attributes...)
 			return v
 		}
-		k := g.AddInput("k", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: 5}, {Value: 6}}})
+		k := g.AddInput("k",
+			onnx.Type{DataType: onnx.Float, HasShape: true,
+				Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: 5}, {Value: 6}}})
 		flat := node("Reshape", "flat", []*onnx.Value{k, g.AddInitializer(onnx.NewInt64s("flat_shape", c.flat))})
 		turned := node("Transpose", "turned", []*onnx.Value{flat}, onnx.IntsAttr("perm", c.perm))
 		y := node("Reshape", "y", []*onnx.Value{turned, g.AddInitializer(onnx.NewInt64s("shape", c.back))})

@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestCoverage holds the built-in patterns against real exports: every norm, rotary application, dense gated MLP, router
-// and block of experts is found, and none invented. MOJO_ZOO adds a folder of models; its truth.json stands in it or
-// beside it.
+// TestCoverage holds the built-in patterns against real exports: every norm, rotary application, dense gated MLP,
+// router and block of experts is found, and none invented. MOJO_ZOO adds a folder of models; its truth.json stands in
+// it or beside it.
 func TestCoverage(t *testing.T) {
 	dirs := []string{"../models", "../models/broken"}
 	if zoo := os.Getenv("MOJO_ZOO"); zoo != "" {
@@ -64,7 +64,8 @@ func checkCoverage(t *testing.T, file string, want models.Blocks) {
 	}
 	if got != want || testing.Verbose() {
 		for _, m := range misses {
-			t.Logf("%s near node %q (%s): stopped at %q: %s", m.Pattern, m.Anchor.Name, m.Anchor.OpType, m.Reason.Node.Name, m.Reason.Error())
+			t.Logf("%s near node %q (%s): stopped at %q: %s", m.Pattern, m.Anchor.Name, m.Anchor.OpType,
+				m.Reason.Node.Name, m.Reason.Error())
 		}
 	}
 }

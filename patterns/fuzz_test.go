@@ -19,9 +19,12 @@ const (
 )
 
 // fuzzOps are what the built-in patterns and their views are made of.
-var fuzzOps = []string{"Mul", "Add", "Cast", "Mul", "Sigmoid", "Concat", "Neg", "Slice", "Split", "Pow", "ReduceMean", "Sqrt", "Reciprocal", "Div",
-	"Unsqueeze", "Reshape", "Transpose", "Expand", "Where", "Gather", "Shape", "Gelu", "Erf", "Tanh", "Sub", "Identity", "Swish", "QuickGelu",
-	"Squeeze", "MatMul", "Cos", "Sin", "Flatten", "ReduceSum", "RMSNormalization", "LayerNormalization", "Equal", "Max", "Min", "Clip", "Sum"}
+var fuzzOps = []string{"Mul", "Add", "Cast", "Mul", "Sigmoid", "Concat", "Neg", "Slice", "Split", "Pow", "ReduceMean",
+	"Sqrt", "Reciprocal", "Div",
+	"Unsqueeze", "Reshape", "Transpose", "Expand", "Where", "Gather", "Shape", "Gelu", "Erf", "Tanh", "Sub", "Identity",
+	"Swish", "QuickGelu",
+	"Squeeze", "MatMul", "Cos", "Sin", "Flatten", "ReduceSum", "RMSNormalization", "LayerNormalization", "Equal", "Max",
+	"Min", "Clip", "Sum"}
 
 // FuzzFind searches graphs made of any bytes for the built-in patterns.
 //
@@ -189,7 +192,9 @@ func (r *source) graph() *onnx.Model {
 		var attrs []*onnx.Attribute
 		switch op {
 		case "Cast":
-			attrs = append(attrs, onnx.IntAttr("to", int64([]onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Int64}[r.next(4)])))
+			attrs = append(attrs,
+				onnx.IntAttr("to", int64([]onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16,
+					onnx.Int64}[r.next(4)])))
 		case "Concat", "Split", "Gather", "Flatten":
 			attrs = append(attrs, onnx.IntAttr("axis", int64(r.next(4)-1)))
 		case "Transpose":

@@ -61,14 +61,16 @@ func TestApply(t *testing.T) {
 			for _, p := range r.Patterns {
 				counts[p.Name] = p
 			}
-			for name, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "SwiGLU": 2, "RotaryEmbedding": 1, "GeGLU": 0} {
+			for name, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "SwiGLU": 2, "RotaryEmbedding": 1,
+				"GeGLU": 0} {
 				if p := counts[name]; p.Found != n || p.Fused != n || p.Refused != 0 {
 					t.Errorf("%s: %+v, want %d of %d\n%s", name, p, n, n, &text)
 				}
 			}
 			ops := countOps(m)
-			for op, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "GLU": 2, "RotaryEmbedding": 1, "ReduceMean": 0,
-				"Pow": 0, "Cast": 0, "Sigmoid": 0, "Slice": 0, "Concat": 0, "MatMul": 6, "Add": 0} {
+			for op, n := range map[string]int{"RMSNorm": 1, "AddRMSNorm": 2, "GLU": 2, "RotaryEmbedding": 1,
+				"ReduceMean": 0,
+				"Pow":        0, "Cast": 0, "Sigmoid": 0, "Slice": 0, "Concat": 0, "MatMul": 6, "Add": 0} {
 				if ops[op] != n {
 					t.Errorf("%d %s nodes, want %d: %v", ops[op], op, n, ops)
 				}
@@ -223,14 +225,17 @@ func TestReportJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"schema":1`, `"patterns":[{"name":"AddRMSNorm","found":2,"fused":2,"refused":0}`, `"status":"fused"`,
-		`"max_abs":`, `"tolerance":`, `"kernel":"cpu_fused_rmsnorm"`, `"time_ms":{`, `{"name":"GeGLU","found":0,"fused":0,"refused":0}`} {
+	for _, want := range []string{`"schema":1`, `"patterns":[{"name":"AddRMSNorm","found":2,"fused":2,"refused":0}`,
+		`"status":"fused"`,
+		`"max_abs":`, `"tolerance":`, `"kernel":"cpu_fused_rmsnorm"`, `"time_ms":{`,
+		`{"name":"GeGLU","found":0,"fused":0,"refused":0}`} {
 		if !bytes.Contains(b, []byte(want)) {
 			t.Errorf("%s is not in %s", want, b)
 		}
 	}
 	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), fmt.Sprintf("%-18s 2 of 2", "AddRMSNorm")) {
+	if err := r.WriteText(&text); err != nil ||
+		!strings.Contains(text.String(), fmt.Sprintf("%-18s 2 of 2", "AddRMSNorm")) {
 		t.Errorf("%v\n%s", err, &text)
 	}
 }

@@ -22,15 +22,15 @@ var devices = []string{"CUDA", "NPU", "CPU"}
 // KnownDevices lists the names of devices that a backend can be made of.
 func KnownDevices() []string { return append(slices.Clone(devices), DeviceREF) }
 
-// Backend is a list of devices in order of priority. A device that it names must have a kernel that can be used here; one
-// that only ALL stands for is passed over when it has none. The zero Backend is "+ALL".
+// Backend is a list of devices in order of priority. A device that it names must have a kernel that can be used here;
+// one that only ALL stands for is passed over when it has none. The zero Backend is "+ALL".
 type Backend struct {
 	listed []string // devices as written, ALL among them
 }
 
 // ParseBackend reads a backend as it is written on the command line and in $MOJO_BACKEND: "+" and names of devices
-// separated by commas, in upper or lower case, for example "+CUDA,CPU"; every device may have a "+" of its own. ALL stands
-// for every device with fused kernels; REF, which has none, takes part where it is named.
+// separated by commas, in upper or lower case, for example "+CUDA,CPU"; every device may have a "+" of its own. ALL
+// stands for every device with fused kernels; REF, which has none, takes part where it is named.
 func ParseBackend(s string) (Backend, error) {
 	const form = `write "+" and devices separated by commas, for example "+CPU" or "+ALL,REF"`
 	list, ok := strings.CutPrefix(strings.TrimSpace(s), "+")
@@ -44,7 +44,8 @@ func ParseBackend(s string) (Backend, error) {
 		case name == "":
 			return Backend{}, fmt.Errorf("backend %q has an empty name: %s", s, form)
 		case name != AllDevices && !slices.Contains(KnownDevices(), name):
-			return Backend{}, fmt.Errorf("backend %q: there is no device %q; there are %s, and %s for all with fused kernels", s, name,
+			return Backend{}, fmt.Errorf(
+				"backend %q: there is no device %q; there are %s, and %s for all with fused kernels", s, name,
 				strings.Join(KnownDevices(), ", "), AllDevices)
 		case slices.Contains(b.listed, name):
 			return Backend{}, fmt.Errorf("backend %q names %s twice", s, name)
@@ -85,8 +86,9 @@ func (b Backend) Devices() []string {
 // Names reports whether the device itself is named, which makes it an error when it has no kernel.
 func (b Backend) Names(device string) bool { return slices.Contains(b.listed, strings.ToUpper(device)) }
 
-// PassedOver lists the devices that ALL stands for and that have no kernel by the reports, which are those of every kernel. The CPU is
-// not one of them where a kernel is registered: every machine has it, so what its kernels lack is told kernel by kernel.
+// PassedOver lists the devices that ALL stands for and that have no kernel by the reports, which are those of every
+// kernel. The CPU is not one of them where a kernel is registered: every machine has it, so what its kernels lack is
+// told kernel by kernel.
 func (b Backend) PassedOver(reports []KernelReport) []string {
 	return slices.DeleteFunc(b.Devices(), func(d string) bool {
 		return b.Names(d) || slices.ContainsFunc(reports, func(r KernelReport) bool {
@@ -111,7 +113,8 @@ func (e *DeviceError) Unwrap() error { return e.Err }
 func (b Backend) Check() error {
 	for _, d := range b.listed {
 		if d != AllDevices && d != DeviceREF && !registered(d) {
-			return &DeviceError{d, fmt.Errorf("none is registered; there are kernels for %s", strings.Join(registeredDevices(), ", "))}
+			return &DeviceError{
+				d, fmt.Errorf("none is registered; there are kernels for %s", strings.Join(registeredDevices(), ", "))}
 		}
 	}
 	return nil
@@ -141,8 +144,8 @@ func definition() *Kernel {
 // isDefinition says that a kernel is none, but the definition.
 func isDefinition(k *Kernel) bool { return k != nil && strings.EqualFold(k.Device, DeviceREF) }
 
-// rank takes the kernels of the backend's devices out of those that were chosen, in its order of priority, and marks the others
-// in the reports.
+// rank takes the kernels of the backend's devices out of those that were chosen, in its order of priority, and marks
+// the others in the reports.
 func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*Kernel, []KernelReport, error) {
 	if !auto && len(chosen) == 0 {
 		return nil, reports, nil // none were asked for
@@ -157,7 +160,8 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 		if d == DeviceREF && auto {
 			k := definition()
 			ranked = append(ranked, k)
-			reports = append(reports, KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true, Selected: true})
+			reports = append(reports, KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true,
+				Selected: true})
 		}
 		for _, k := range chosen {
 			if strings.EqualFold(k.Device, d) {

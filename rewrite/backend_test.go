@@ -80,9 +80,11 @@ func TestBackendChooses(t *testing.T) {
 		{"+NPU,+CPU", Auto, both, append(slices.Clone(npu), cpu...), "", false},
 		{"+ALL", Auto, both, cpu, "", false},
 		{"+CPU,CUDA", "cpu_fused_rope", with, cpu[2:3], "", false},
-		{"+CPU", "cuda_fused_rope", both, nil, "kernel cuda_fused_rope is not available: it runs on CUDA, which the backend +CPU leaves out", false},
+		{"+CPU", "cuda_fused_rope", both, nil,
+			"kernel cuda_fused_rope is not available: it runs on CUDA, which the backend +CPU leaves out", false},
 		{"+CPU", "cpu_fused_rope", with, cpu[2:3], "", false},
-		{"+NPU", "cpu_fused_rope", with, nil, "kernel cpu_fused_rope is not available: it runs on CPU, which the backend +NPU leaves out", false},
+		{"+NPU", "cpu_fused_rope", with, nil,
+			"kernel cpu_fused_rope is not available: it runs on CPU, which the backend +NPU leaves out", false},
 		{"+REF", "cpu_fused_rope", with, nil, "which the backend +REF leaves out", false},
 		{"+CUDA", None, with, nil, "", false},
 	}
@@ -130,7 +132,8 @@ func TestPassedOver(t *testing.T) {
 		reports []KernelReport
 		want    []string
 	}{
-		{"+ALL", none, []string{"CUDA", "NPU"}}, {"+ALL", all, []string{"NPU"}}, {"+CPU", none, nil}, {"+CUDA,CPU", none, nil},
+		{"+ALL", none, []string{"CUDA", "NPU"}}, {"+ALL", all, []string{"NPU"}}, {"+CPU", none, nil},
+		{"+CUDA,CPU", none, nil},
 		{"+ALL,REF", all, []string{"NPU"}}, {"+ALL", nil, []string{"CUDA", "NPU", "CPU"}},
 	} {
 		b, err := ParseBackend(c.text)
@@ -141,7 +144,8 @@ func TestPassedOver(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.text, got, c.want)
 		}
 	}
-	if d := definition(); len(d.Ops) != len(fused.Ops()) || !isDefinition(d) || isDefinition(registry[0]) || isDefinition(nil) {
+	if d := definition(); len(d.Ops) != len(fused.Ops()) || !isDefinition(d) || isDefinition(registry[0]) ||
+		isDefinition(nil) {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -7,15 +7,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// ontoBase is a model whose experts are added, one after the other, to the tokens or to what a shared expert gives. The factors are spoiled for
-// the tokens of which the base is greater than most in some channel.
+// ontoBase is a model whose experts are added, one after the other, to the tokens or to what a shared expert gives. The
+// factors are spoiled for the tokens of which the base is greater than most in some channel.
 func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.Model {
 	const experts, hidden, inner = 5, 16, 6
 	b := newBuilder(t, 18, typ)
 	x := b.input("x", "tokens", hidden)
 	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
 	logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
-	b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)}, []*onnx.Value{values, ids})
+	b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
+		[]*onnx.Value{values, ids})
 	expert := func(x *onnx.Value) *onnx.Value {
 		gate := b.Op("MatMul", x, b.weight("gate", hidden, inner))
 		act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", x, b.weight("up", hidden, inner)))
@@ -26,14 +27,16 @@ func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.
 		y = expert(x)
 	}
 	if most > 0 {
-		great := b.Op("ReduceMax", b.Op("Cast", b.Op("Greater", y, b.scalar(typ, most)), onnx.IntAttr("to", int64(typ))), b.Ints(-1))
+		great := b.Op("ReduceMax",
+			b.Op("Cast", b.Op("Greater", y, b.scalar(typ, most)), onnx.IntAttr("to", int64(typ))), b.Ints(-1))
 		factors = b.Op("Mul", values, b.Op("Add", great, b.scalar(typ, 1)))
 	}
 	for e := range experts {
 		hit := b.Op("Equal", ids, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(e)}), "e"))
 		at := b.Op("Transpose", b.Op("NonZero", hit)) // of the token, and its place there
 		token := b.Op("Slice", at, b.Ints(0), b.Ints(1), b.Ints(1))
-		out := b.Op("Mul", expert(b.Op("GatherND", x, token)), b.Op("Unsqueeze", b.Op("GatherND", factors, at), b.Ints(1)))
+		out := b.Op("Mul", expert(b.Op("GatherND", x, token)),
+			b.Op("Unsqueeze", b.Op("GatherND", factors, at), b.Ints(1)))
 		y = b.Op("ScatterND", y, token, out, onnx.StringAttr("reduction", "add"))
 	}
 	b.output(y, "tokens", hidden)

@@ -76,7 +76,8 @@ func TestWithoutC(t *testing.T) {
 		{"a linear layer", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transB", 1)},
 			[]string{"Transpose", "MatMul"}},
 		{"as it is stored", onnx.Float16, false, nil, []string{"MatMul"}},
-		{"both transposed", onnx.Float16, false, []*onnx.Attribute{onnx.IntAttr("transA", 1), onnx.IntAttr("transB", 1)},
+		{"both transposed", onnx.Float16, false,
+			[]*onnx.Attribute{onnx.IntAttr("transA", 1), onnx.IntAttr("transB", 1)},
 			[]string{"Transpose", "Transpose", "MatMul"}},
 		{"with a bias", onnx.Float16, true, nil, []string{"Gemm"}},
 		{"with a factor", onnx.Float16, false, []*onnx.Attribute{onnx.FloatAttr("alpha", 2)}, []string{"Gemm"}},
@@ -107,7 +108,8 @@ func TestWithoutC(t *testing.T) {
 			if !slices.Equal(nodes, c.nodes) || (count == 1) != (nodes[len(nodes)-1] == "MatMul") {
 				t.Errorf("%d, and the nodes are %v; want %v", count, nodes, c.nodes)
 			}
-			x := reference.NewFloats(c.typ, []int{4, 4}, []float64{1, 2, 3, 4, -1, 0.5, 0, 1, 2, 2, -3, 1, 0, 1, 0.25, -2})
+			x := reference.NewFloats(c.typ, []int{4, 4}, []float64{1, 2, 3, 4, -1, 0.5, 0, 1, 2, 2, -3, 1, 0, 1, 0.25,
+				-2})
 			want, got := evaluateOne(t, before.Model, x), evaluateOne(t, b.Model, x)
 			if !slices.Equal(want.F, got.F) {
 				t.Errorf("got %v, want %v", got.F, want.F)

@@ -94,7 +94,8 @@ func (k *checker) run(c *candidate, worlds []int) *outcome {
 			tried = fewKinds
 		}
 		if n > maxElements {
-			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements", n).With("elements", n)
+			o.err = reason.New(reason.Unchecked, nil, "cannot be checked: its inputs hold %d elements",
+				n).With("elements", n)
 			return o
 		}
 		if o.err = k.compare(c, w, shapes, tried, &o.report); o.err != nil {
@@ -157,8 +158,8 @@ func mode(exact bool) string {
 	return ""
 }
 
-// inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in the
-// typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
+// inputs makes the inputs of one case, one tensor for each input of the match. Constant inputs keep their elements in
+// the typed pass; the structural pass gives them random ones, because the rewrite has to hold for any weights.
 func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([]*reference.Tensor, error) {
 	ts := make([]*reference.Tensor, len(c.match.Inputs))
 	for i, v := range c.match.Inputs {
@@ -181,7 +182,8 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 }
 
 // original evaluates the matched slice; finite says that nothing in it overflowed.
-func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor, finite bool, err error) {
+func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
+	finite bool, err error) {
 	e := k.originals[exact]
 	if e == nil {
 		e = reference.NewForOpset(k.model.Opset(""), k.model.Functions, reference.Options{Exact: exact})
@@ -212,7 +214,8 @@ func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, ex
 }
 
 // replacement evaluates the nodes that would stand in place of the match. values holds what each of them gives.
-func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor, values map[*onnx.Value]*reference.Tensor, err error) {
+func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
+	values map[*onnx.Value]*reference.Tensor, err error) {
 	g := c.match.Replacement
 	e := reference.NewForOpset(k.model.Opset(""), c.functions, reference.Options{Exact: exact})
 	values = make(map[*onnx.Value]*reference.Tensor, len(inputs)+len(g.Nodes))
@@ -234,14 +237,16 @@ func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bo
 	return out, values, nil
 }
 
-// kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way to run
-// it.
-func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor, r *CheckReport) error {
+// kernel compares the kernel of a fused op with its definition's results on the same inputs, if the caller gave a way
+// to run it.
+func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor,
+	r *CheckReport) error {
 	return k.kernelOn(c, call, kd, values, r, func([]*reference.Tensor, []*reference.Tensor) {})
 }
 
 // kernelOn is kernel; settle takes out what the op leaves open before the results are compared.
-func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor, r *CheckReport,
+func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor,
+	r *CheckReport,
 	settle func(want, got []*reference.Tensor)) error {
 	if k.config.kernelCheck == nil || k.config.target != nil || isDefinition(call.kernel) {
 		return nil
@@ -266,7 +271,8 @@ func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*o
 	}
 	out, err := k.config.kernelCheck(call.op.Name, call.node.Attributes, in)
 	if err != nil {
-		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name, err).With("kernel", call.kernel.ID)
+		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name,
+			err).With("kernel", call.kernel.ID)
 	}
 	got := make([]*reference.Tensor, len(out))
 	for i, t := range out {
@@ -282,7 +288,8 @@ func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*o
 		r.Kernel = &figures.MaxRel
 	}
 	if err != nil {
-		return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w", call.kernel.ID, kd.name, err).
+		return reason.New(reason.Kernel, nil, "kernel %s differs from the op's definition on %s inputs: %w",
+			call.kernel.ID, kd.name, err).
 			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// bigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a variable for
-// the tests.
+// bigMatrices is the number of elements of experts' matrices from which few inputs are tried, on few tokens. It is a
+// variable for the tests.
 var bigMatrices int64 = 1 << 23
 
 const (
@@ -23,11 +23,11 @@ const (
 	manyExperts = 8
 )
 
-// routed checks one site of an op that sends tokens to experts. Its inputs are not only hard numbers but hard routings: every
-// token to the same experts, tokens to as many experts as there are, experts that nobody picks.
+// routed checks one site of an op that sends tokens to experts. Its inputs are not only hard numbers but hard routings:
+// every token to the same experts, tokens to as many experts as there are, experts that nobody picks.
 //
-// A routing that the matched nodes cannot be evaluated for makes no statement: a traced export may have in it how many experts
-// the traced tokens went to. The others must agree, and reach every expert.
+// A routing that the matched nodes cannot be evaluated for makes no statement: a traced export may have in it how many
+// experts the traced tokens went to. The others must agree, and reach every expert.
 type routed struct {
 	*checker
 	c         *candidate
@@ -58,7 +58,8 @@ type trial struct {
 
 func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 	o := &outcome{}
-	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: &o.report}
+	x := &routed{checker: k, c: c, r: r, hit: map[int64]bool{}, alone: map[int64]bool{},
+		random: map[int]*reference.Tensor{}, out: &o.report}
 	if x.sizes, o.err = k.sizes(c, r); o.err != nil {
 		return o
 	}
@@ -99,8 +100,8 @@ func coarsest(c *candidate, facts *infer.Facts) onnx.DataType {
 	return least
 }
 
-// experts checks a MoE: which routings the matched nodes are defined for, then those with all kinds of numbers and every expert,
-// without roundings and with them.
+// experts checks a MoE: which routings the matched nodes are defined for, then those with all kinds of numbers and
+// every expert, without roundings and with them.
 func (x *routed) experts() error {
 	if err := x.routings(); err != nil {
 		return err
@@ -188,7 +189,8 @@ func (x *routed) routings() error {
 		}
 	}
 	if len(x.good) == 0 {
-		return &evalError{reason.New(reason.NodesFail, nil, "the matched nodes fail for all of %d routings: %w", len(x.undefined), x.failure).
+		return &evalError{reason.New(reason.NodesFail, nil, "the matched nodes fail for all of %d routings: %w",
+			len(x.undefined), x.failure).
 			With("routings", len(x.undefined))}
 	}
 	return nil
@@ -213,7 +215,8 @@ func (x *routed) explore(s size, hits int64) error {
 // variants are trials of all kinds of numbers for one of the routings that the matched nodes are defined for.
 func (x *routed) variants() []trial {
 	at := x.good[len(x.good)/2]
-	tried := append(slices.DeleteFunc(slices.Clone(kinds[1:]), func(k kind) bool { return k.name == "tiny" }), wide) // of its squares nothing is left
+	// of its squares nothing is left
+	tried := append(slices.DeleteFunc(slices.Clone(kinds[1:]), func(k kind) bool { return k.name == "tiny" }), wide)
 	weights := []weightKind{oneWeight, smallWeights, greatWeights, noWeights}
 	if x.r.logits {
 		weights = weights[:1] // others are not what a router gives
@@ -256,7 +259,8 @@ func (x *routed) cover() error {
 		}
 	}
 	if len(missing) > 0 {
-		return &evalError{reason.New(reason.NodesFail, nil, "the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure).
+		return &evalError{reason.New(reason.NodesFail, nil,
+			"the matched nodes fail whenever tokens go to the experts %v: %w", missing, x.failure).
 			With("experts", missing)}
 	}
 	return nil
@@ -328,9 +332,11 @@ func (x *routed) repairs() string {
 	}
 	works, fails := numbers(x.good), numbers(x.undefined)
 	if slices.ContainsFunc(works, func(n int64) bool { return slices.Contains(fails, n) }) {
-		return fmt.Sprintf("the nodes fail for %d of %d routings that were tried (%v); the op serves all", len(x.undefined), len(x.undefined)+len(x.good), short(x.failure))
+		return fmt.Sprintf("the nodes fail for %d of %d routings that were tried (%v); the op serves all",
+			len(x.undefined), len(x.undefined)+len(x.good), short(x.failure))
 	}
-	return fmt.Sprintf("the nodes fail unless the tokens go to %s of the %d experts in all (%v); the op serves every routing", enumerate(works), x.r.experts, short(x.failure))
+	return fmt.Sprintf("the nodes fail unless the tokens go to %s of the %d experts in all (%v); the op serves every "+
+		"routing", enumerate(works), x.r.experts, short(x.failure))
 }
 
 // short cuts an error that lists a shape for each expert.

@@ -11,7 +11,8 @@ import (
 // ties are logits whose k-th and next greatest are equal in each row.
 var ties = kind{name: "tied"}
 
-// unsettled says that scores of such logits may be equal, or become so by rounding: then which expert comes first is open.
+// unsettled says that scores of such logits may be equal, or become so by rounding: then which expert comes first is
+// open.
 func unsettled(k kind) bool { return !slices.Contains([]string{"normal", "wide", "repeated"}, k.name) }
 
 // router checks a TopKRouter.
@@ -114,7 +115,8 @@ func cmpFloat(a, b float64) int {
 const nudges = 4
 
 // open says for which tokens the op itself picks other experts when the logits are changed by a few roundings.
-func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Value]*reference.Tensor, exact bool) ([]bool, error) {
+func (x *routed) open(t *trial, inputs []*reference.Tensor, values map[*onnx.Value]*reference.Tensor,
+	exact bool) ([]bool, error) {
 	open := make([]bool, t.tokens)
 	ids := x.r.call.node.Outputs[1]
 	for try := range nudges {
@@ -158,8 +160,8 @@ func nudged(t *reference.Tensor, row int, seed uint64) *reference.Tensor {
 	return reference.NewFloats(t.DataType, t.Shape, v)
 }
 
-// settle takes out what is open: the rows of such tokens; and where equal scores are to be expected, the order of the experts
-// and of the weights in rows that differ.
+// settle takes out what is open: the rows of such tokens; and where equal scores are to be expected, the order of the
+// experts and of the weights in rows that differ.
 func settle(want, got []*reference.Tensor, open []bool, equal bool) {
 	for i := range want {
 		if want[i] == nil || got[i] == nil || want[i].Len() != got[i].Len() || want[i].IsFloat() != got[i].IsFloat() {

@@ -20,7 +20,8 @@ func withMatches(f func(*onnx.Graph) []*patterns.Match) Option {
 }
 
 func normAttributes(epsilon float32, after int64) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", epsilon), onnx.IntAttr("scale_after_cast", after)}
+	return []*onnx.Attribute{onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", epsilon),
+		onnx.IntAttr("scale_after_cast", after)}
 }
 
 func gluAttributes(activation string, alpha, limit, offset float32) []*onnx.Attribute {
@@ -68,7 +69,8 @@ func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, options ...Opt
 	if len(r.Sites) != 1 {
 		t.Fatalf("%d sites", len(r.Sites))
 	}
-	if s := r.Sites[0]; (s.Status == Fused) != r.Changed || s.Status == Refused && string(before) != string(modelBytes(t, m)) {
+	if s := r.Sites[0]; (s.Status == Fused) != r.Changed ||
+		s.Status == Refused && string(before) != string(modelBytes(t, m)) {
 		t.Errorf("%s, changed %v", s.Status, r.Changed)
 	}
 	return r.Sites[0]
@@ -86,7 +88,8 @@ func TestNormSites(t *testing.T) {
 		{"right in bfloat16", onnx.BFloat16, normAttributes(1e-6, 1), nil, ""},
 		{"wrong epsilon", onnx.Float, normAttributes(1e-5, 0), nil, "differs"},
 		{"slightly wrong epsilon", onnx.Float, normAttributes(1.1e-6, 0), nil, "differs"},
-		{"scale on the wrong side of the cast", onnx.BFloat16, normAttributes(1e-6, 0), nil, ""}, // a rounding less: allowed
+		// a rounding less: allowed
+		{"scale on the wrong side of the cast", onnx.BFloat16, normAttributes(1e-6, 0), nil, ""},
 		{"no root", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
 			return b.Op("Mul", b.Op("Div", x, mean), scale)
@@ -98,24 +101,27 @@ func TestNormSites(t *testing.T) {
 		{"shift", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.Op("Add", b.norm(x, scale, 1e-6), b.scalar(onnx.Float, 1e-3))
 		}, "differs"},
-		{"weight not read", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.norm(x, b.weight("other", 16), 1e-6)
-		}, "do not read"},
+		{"weight not read", onnx.Float, normAttributes(1e-6, 0),
+			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+				return b.norm(x, b.weight("other", 16), 1e-6)
+			}, "do not read"},
 		{"second input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
 		}, `depend on "other"`},
-		{"statistics in half precision", onnx.Float16, normAttributes(1e-6, 1), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
-			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
-		}, "differs"}, // epsilon is missing
+		{"statistics in half precision", onnx.Float16, normAttributes(1e-6, 1),
+			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+				mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
+				return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
+			}, "differs"}, // epsilon is missing
 		{"double", onnx.Double, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			mean := b.Op("ReduceMean", b.Op("Mul", x, x), b.Ints(-1), onnx.IntAttr("keepdims", 1))
 			return b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", mean)), scale)
 		}, "no kernel"},
-		{"narrow on the way", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			narrow := b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
-			return b.norm(b.Op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
-		}, "differs from the matched nodes on normal inputs: "}, // the same without roundings
+		{"narrow on the way", onnx.Float, normAttributes(1e-6, 0),
+			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+				narrow := b.Op("Cast", x, onnx.IntAttr("to", int64(onnx.BFloat16)))
+				return b.norm(b.Op("Cast", narrow, onnx.IntAttr("to", int64(onnx.Float))), scale, 1e-6)
+			}, "differs from the matched nodes on normal inputs: "}, // the same without roundings
 		{"random", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 		}, "random"},
@@ -136,7 +142,8 @@ func TestNormSites(t *testing.T) {
 			if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 				t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
 			}
-			if strings.Contains(c.reason, "differs") && (s.Check == nil || max(s.Check.MaxAbs, s.Check.Structural) == 0) {
+			if strings.Contains(c.reason, "differs") &&
+				(s.Check == nil || max(s.Check.MaxAbs, s.Check.Structural) == 0) {
 				t.Errorf("no figures: %+v", s.Check)
 			}
 		})
@@ -164,7 +171,8 @@ func TestGLUSites(t *testing.T) {
 			gate, up := b.input("gate", "batch", 16), b.input("up", c.up...)
 			y := b.Op("Mul", up, b.Op("Mul", b.Op("Sigmoid", gate), gate))
 			b.output(y, "batch", 16)
-			match := &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y}, Attributes: c.attrs}
+			match := &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
+				Outputs: []*onnx.Value{y}, Attributes: c.attrs}
 			if c.attrs == nil {
 				match.Op = "NoSuchOp"
 			}
@@ -185,7 +193,8 @@ func TestSitesThatDependOnSymbolicDimensions(t *testing.T) {
 	scaled := b.Op("Mul", x, b.Op("Div", half, b.scalar(onnx.Float, 2)))
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", x), x), scaled)
 	b.output(y, "batch", 16)
-	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{x, x},
+		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, "differs") {
 		t.Errorf("%s: %s", s.Status, s.Reason)
@@ -200,7 +209,8 @@ func TestWhatOthersReadStays(t *testing.T) {
 	b.output(y, 2, 16)
 	b.output(b.Op("Neg", sigmoid), 2, 16)
 	want := evaluate(t, b.Model)
-	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
+		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
 	if ops := countOps(b.Model); s.Status != Fused || ops["Sigmoid"] != 1 || ops["Mul"] != 0 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
@@ -221,7 +231,8 @@ func TestInputsComputedTwice(t *testing.T) {
 	gate, again := twice(), twice()
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", again), gate), up)
 	b.output(y, 2, 16)
-	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
+		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
 	if ops := countOps(b.Model); s.Status != Fused || ops["Mul"] != 1 {
 		t.Errorf("%s: %s, %v", s.Status, s.Reason, ops)
@@ -260,7 +271,8 @@ func TestInputsMadeAfterAnOutput(t *testing.T) {
 
 func TestEqualSitesAreCheckedOnce(t *testing.T) {
 	for verify, shared := range map[Verify]int{VerifyDistinct: 1, VerifyAll: 0} {
-		r := apply(t, block(t, 20, onnx.Float), WithVerify(verify), WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
+		r := apply(t, block(t, 20, onnx.Float), WithVerify(verify),
+			WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
 		n := 0
 		for _, s := range r.Sites {
 			if s.Check != nil && s.Check.Shared {
@@ -315,8 +327,10 @@ func kernelOf(t *testing.T, factor float64) KernelCheck {
 }
 
 func TestKernelCheck(t *testing.T) {
-	for factor, reason := range map[float64]string{1: "", 1.001: "differs from the op's definition", 0: "no such kernel"} {
-		r := apply(t, block(t, 20, onnx.Float), WithKernelCheck(kernelOf(t, factor)), WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
+	for factor, reason := range map[float64]string{1: "", 1.001: "differs from the op's definition",
+		0: "no such kernel"} {
+		r := apply(t, block(t, 20, onnx.Float), WithKernelCheck(kernelOf(t, factor)),
+			WithPatternFilter(func(p string) bool { return p == "SwiGLU" }))
 		for _, s := range r.Sites {
 			if (s.Status == Fused) != (reason == "") || !strings.Contains(s.Reason, reason) {
 				t.Errorf("factor %g: %s %s", factor, s.Status, s.Reason)
@@ -333,7 +347,8 @@ func TestLargeStaticShapes(t *testing.T) {
 	gate, up := b.input("gate", 1, 512, 4096), b.input("up", 1, 512, 4096)
 	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", gate), gate), up)
 	b.output(y, 1, 512, 4096)
-	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up}, Outputs: []*onnx.Value{y},
+	s := judgeOne(t, b.Model, &patterns.Match{Pattern: "P", Op: "GLU", Inputs: []*onnx.Value{gate, up},
+		Outputs:    []*onnx.Value{y},
 		Attributes: gluAttributes("silu", 1, 0, 0)})
 	if s.Status != Fused {
 		t.Errorf("%s: %s", s.Status, s.Reason)

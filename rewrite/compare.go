@@ -80,14 +80,15 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 			r.MaxAbs, r.MaxRel, r.Tolerance = difference, relative(difference, scale), allowed
 		}
 		if difference > allowed {
-			return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g and %.3g allowed", name, difference, scale, allowed)
+			return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g and %.3g allowed", name, difference,
+				scale, allowed)
 		}
 	}
 	return nil
 }
 
-// distance returns the greatest difference where want is finite, and the greatest finite magnitude of want. A got that is
-// not finite there is as far as can be.
+// distance returns the greatest difference where want is finite, and the greatest finite magnitude of want. A got that
+// is not finite there is as far as can be.
 func distance(want, got []float64) (difference, scale float64) {
 	if len(want) != len(got) {
 		return math.MaxFloat64, 0

@@ -6,12 +6,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// plainInitializersIR is the first IR version in which an initializer need not be an input as well, and in which one that is
-// may be overridden by callers. Before it every initializer had to be listed, and onnxruntime takes all for constants.
+// plainInitializersIR is the first IR version in which an initializer need not be an input as well, and in which one
+// that is may be overridden by callers. Before it every initializer had to be listed, and onnxruntime takes all for
+// constants.
 const plainInitializersIR = 4
 
-// plainInitializers takes the initializers of a model of an old IR version out of its inputs: the version is raised when
-// the model is patched, and they are to stay constants then. The result undoes it.
+// plainInitializers takes the initializers of a model of an old IR version out of its inputs: the version is raised
+// when the model is patched, and they are to stay constants then. The result undoes it.
 func plainInitializers(m *onnx.Model) (undo func()) {
 	if m.IRVersion >= plainInitializersIR || m.Graph == nil {
 		return func() {}

@@ -10,14 +10,17 @@ import (
 func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 	op := fused.Lookup(n.OpType)
 	if op == nil {
-		return nil, reason.New(reason.Undefined, nil, "the pattern rewrites to %s.%s, which is not in the catalogue of fused ops", n.Domain, n.OpType)
+		return nil, reason.New(reason.Undefined, nil,
+			"the pattern rewrites to %s.%s, which is not in the catalogue of fused ops", n.Domain, n.OpType)
 	}
 	call := &fusedCall{node: n, op: op, kernel: a.byOp[op.Name]}
 	if call.kernel == nil {
-		return nil, reason.New(reason.NotAsked, nil, "it needs mojo.%s as well, whose kernel was not asked for", op.Name).With("op", op.Name)
+		return nil, reason.New(reason.NotAsked, nil, "it needs mojo.%s as well, whose kernel was not asked for",
+			op.Name).With("op", op.Name)
 	}
 	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) != len(op.Outputs) { // inputs may be left out at the end
-		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d", op.Name,
+		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d",
+			op.Name,
 			len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
 	}
 	typed(op, n)
@@ -58,23 +61,27 @@ func (a *applier) define(f *onnx.Function) (*onnx.Function, error) {
 		return old, nil
 	}
 	if old := a.model.Function(f.Domain, f.Name, f.Overload); old != nil && !sameFunction(old, f) {
-		return nil, reason.New(reason.Conflict, nil, "the model has another function %s.%s (overload %q)", f.Domain, f.Name, f.Overload)
+		return nil, reason.New(reason.Conflict, nil, "the model has another function %s.%s (overload %q)", f.Domain,
+			f.Name, f.Overload)
 	}
 	a.functions[name] = f
 	return f, nil
 }
 
-// inBody returns the definition as the body of a function can call it. onnxruntime does not look at overloads there ("mojo:GLU(-1) is
-// not a registered function/op", 1.31): the one of the overload "" is taken, so that there can be one variant of an op for all
-// bodies.
+// inBody returns the definition as the body of a function can call it. onnxruntime does not look at overloads there
+// ("mojo:GLU(-1) is not a registered function/op", 1.31): the one of the overload "" is taken, so that there can be one
+// variant of an op for all bodies.
 func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error) {
 	if f.Overload == "" {
 		return f, nil
 	}
 	op := opName(f.Domain, f.Name)
 	if have, taken := a.bodies[op]; taken && have != f.Overload {
-		return nil, reason.New(reason.InFunction, nil, "it stands in function %s.%s, where onnxruntime finds one variant of %s alone, which is %q already and not %q: "+
-			"inline the functions (--inline all)", c.scope.function.Domain, c.scope.function.Name, op, have, f.Overload)
+		return nil, reason.New(reason.InFunction, nil,
+			"it stands in function %s.%s, where onnxruntime finds one variant of %s alone, which is %q already and "+
+				"not %q: "+
+				"inline the functions (--inline all)", c.scope.function.Domain, c.scope.function.Name, op, have,
+			f.Overload)
 	}
 	if c.variants == nil {
 		c.variants = map[string]string{}
@@ -86,7 +93,8 @@ func (a *applier) inBody(c *candidate, f *onnx.Function) (*onnx.Function, error)
 		plain.Overload = ""
 		if old := a.model.Function(f.Domain, f.Name, ""); old != nil && !sameFunction(old, &plain) {
 			return nil, reason.New(reason.Conflict, nil,
-				"the model has another function %s without an overload, the only one that the body of a function can call", op)
+				"the model has another function %s without an overload, the only one that the body of a function can "+
+					"call", op)
 		}
 		a.functions[key] = &plain
 	}

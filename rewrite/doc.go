@@ -1,9 +1,9 @@
-// Package rewrite replaces the sites of a model, the subgraphs that read like a pattern, by fused ops. A Patcher does that in one order:
-// prepare the model, find matches, check each, replace, report.
+// Package rewrite replaces the sites of a model, the subgraphs that read like a pattern, by fused ops. A Patcher does
+// that in one order: prepare the model, find matches, check each, replace, report.
 //
-// A match is only a suspicion. It is rewritten when the nodes it would replace depend on the op's inputs alone, when the
-// kernels take its types and shapes, and when the nodes and the op's definition give the same results on hard inputs.
-// Every other match is left as it was, with the reason in the Report.
+// A match is only a suspicion. It is rewritten when the nodes it would replace depend on the op's inputs alone, when
+// the kernels take its types and shapes, and when the nodes and the op's definition give the same results on hard
+// inputs. Every other match is left as it was, with the reason in the Report.
 //
 //	patcher, err := rewrite.New(rewrite.Auto, rewrite.WithInline(rewrite.InlineAuto))
 //	report, err := patcher.Run(model)

@@ -9,8 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// throughAll is a model whose tokens go through every expert, times gates that are zero for those that were not chosen: chosen logits, put
-// among numbers fill, and their sigmoids. The gates multiply the tokens before the experts, or, times 1 + spoil, what comes out.
+// throughAll is a model whose tokens go through every expert, times gates that are zero for those that were not chosen:
+// chosen logits, put among numbers fill, and their sigmoids. The gates multiply the tokens before the experts, or,
+// times 1 + spoil, what comes out.
 func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	const experts, hidden, inner = 5, 8, 6
 	b := newBuilder(t, 18, onnx.Float)
@@ -18,7 +19,8 @@ func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
 	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
 	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{values, ids})
-	others := b.Op("Expand", b.constant(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"), b.Op("Shape", logits))
+	others := b.Op("Expand", b.constant(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"),
+		b.Op("Shape", logits))
 	gates := b.Op("Sigmoid", b.Op("ScatterElements", others, ids, values, onnx.IntAttr("axis", 1)))
 	gates = b.Op("Unsqueeze", b.Op("Transpose", gates), b.Ints(-1))
 	in := b.Op("Unsqueeze", x, b.Ints(0))
@@ -26,7 +28,8 @@ func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 		in = b.Op("Mul", in, gates)
 	}
 	gate := b.Op("MatMul", in, b.weight("gate", experts, hidden, inner))
-	act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", in, b.weight("up", experts, hidden, inner)))
+	act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)),
+		b.Op("MatMul", in, b.weight("up", experts, hidden, inner)))
 	y := b.Op("MatMul", act, b.weight("down", experts, inner, hidden))
 	if !before {
 		y = b.Op("Mul", y, b.Op("Add", gates, b.Op("Mul", gates, b.scalar(onnx.Float, spoil))))
@@ -84,18 +87,22 @@ func TestCopiedWeights(t *testing.T) {
 		x := b.input("x", "tokens", hidden)
 		values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
 		logits := b.Op("MatMul", x, b.weight("router", hidden, experts))
-		b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)}, []*onnx.Value{values, ids})
+		b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
+			[]*onnx.Value{values, ids})
 		var y *onnx.Value
 		for j := range 2 {
 			if same {
 				b.seed = 7
 			}
 			column := func(v *onnx.Value) *onnx.Value {
-				return b.Op("Gather", v, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"), onnx.IntAttr("axis", 1))
+				return b.Op("Gather", v, b.constant(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"),
+					onnx.IntAttr("axis", 1))
 			}
 			id := column(ids)
-			h := b.Op("Relu", b.Op("MatMul", b.Op("Unsqueeze", x, b.Ints(1)), b.Op("Gather", b.weight("up", experts, hidden, inner), id)))
-			h = b.Op("Squeeze", b.Op("MatMul", h, b.Op("Gather", b.weight("down", experts, inner, hidden), id)), b.Ints(1))
+			h := b.Op("Relu", b.Op("MatMul", b.Op("Unsqueeze", x, b.Ints(1)),
+				b.Op("Gather", b.weight("up", experts, hidden, inner), id)))
+			h = b.Op("Squeeze", b.Op("MatMul", h, b.Op("Gather", b.weight("down", experts, inner, hidden), id)),
+				b.Ints(1))
 			h = b.Op("Mul", h, b.Op("Unsqueeze", column(values), b.Ints(1)))
 			if y == nil {
 				y = h

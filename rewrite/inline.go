@@ -9,13 +9,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// Inline says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters write
-// a module as a function that calls a function for each op: no body holds a whole pattern then.
+// Inline says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters
+// write a module as a function that calls a function for each op: no body holds a whole pattern then.
 type Inline string
 
-// InlineAuto inlines the functions that call others of the model, those that are called by them, and those that may hold parts of a
-// mixture of experts. It leaves other functions that graphs alone call and that call none, for a runtime may have a kernel for them; so may
-// it for the domains "" and com.microsoft. InlineAll inlines every function, InlineNone none. Fused ops are never inlined.
+// InlineAuto inlines the functions that call others of the model, those that are called by them, and those that may
+// hold parts of a mixture of experts. It leaves other functions that graphs alone call and that call none, for a
+// runtime may have a kernel for them; so may it for the domains "" and com.microsoft. InlineAll inlines every function,
+// InlineNone none. Fused ops are never inlined.
 const (
 	InlineAuto Inline = "auto"
 	InlineAll  Inline = "all"
@@ -31,8 +32,8 @@ func ParseInline(s string) (Inline, error) {
 	return "", fmt.Errorf("unknown inline mode %q; there are %s, %s, %s", s, InlineAuto, InlineAll, InlineNone)
 }
 
-// WithInline inlines functions before the search; the default is InlineNone. Where nothing is fused then, those that InlineAuto chose go
-// back.
+// WithInline inlines functions before the search; the default is InlineNone. Where nothing is fused then, those that
+// InlineAuto chose go back.
 func WithInline(i Inline) Option { return func(c *config) { c.inline = i } }
 
 // InlineReport counts what was inlined.
@@ -170,7 +171,8 @@ func (a *applier) withExperts() map[*onnx.Function]bool {
 // stays reports whether a function is none to inline.
 func (a *applier) stays(f *onnx.Function) bool {
 	return f.Domain == fused.Domain || a.config.defines(f) ||
-		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" || !agrees(a.model, f))
+		a.config.inline == InlineAuto && (onnx.IsStandardDomain(f.Domain) || f.Domain == "com.microsoft" ||
+			!agrees(a.model, f))
 }
 
 func functionsOf(m *onnx.Model) map[functionID]*onnx.Function {
@@ -215,8 +217,8 @@ func agrees(m *onnx.Model, f *onnx.Function) bool {
 	return true
 }
 
-// takenBranch returns the branch that an If node always takes, nil when that depends on more than constants, ranks and numbers
-// among the dimensions. (Functions that serve every rank ask for it.)
+// takenBranch returns the branch that an If node always takes, nil when that depends on more than constants, ranks and
+// numbers among the dimensions. (Functions that serve every rank ask for it.)
 func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	if !n.Is("If") || !isStatic(n.Input(0), facts, 0) {
 		return nil
@@ -235,8 +237,8 @@ func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
 	return nil
 }
 
-// isStatic reports whether a value follows from constants and shapes that are numbers. What is merely equal in all worlds may be
-// a comparison with a symbolic dimension.
+// isStatic reports whether a value follows from constants and shapes that are numbers. What is merely equal in all
+// worlds may be a comparison with a symbolic dimension.
 func isStatic(v *onnx.Value, facts *infer.Facts, depth int) bool {
 	const deepest = 16
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A mixture of experts is read as a whole, with the weights that it is called with. A function that makes the choice of experts, or that
-// multiplies between a choice and the sum, holds a part of it.
+// A mixture of experts is read as a whole, with the weights that it is called with. A function that makes the choice of
+// experts, or that multiplies between a choice and the sum, holds a part of it.
 
 func isChoice(n *onnx.Node) bool { return n.Is("TopK") || n.Is("ArgMax") }
 
@@ -21,8 +21,8 @@ func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 	return found
 }
 
-// calledForExperts lists the functions that multiply and that a graph calls on the way from a choice to the value where all that depends on
-// the choice has come together.
+// calledForExperts lists the functions that multiply and that a graph calls on the way from a choice to the value where
+// all that depends on the choice has come together.
 func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
 	var list []*onnx.Function
 	functions = maps.Clone(functions)
@@ -70,7 +70,8 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 	return list
 }
 
-// readsOf returns what the nodes of a graph read of it, in their subgraphs as well, and the last node that reads a value.
+// readsOf returns what the nodes of a graph read of it, in their subgraphs as well, and the last node that reads a
+// value.
 func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.Value]int) {
 	reads, last = map[*onnx.Node][]*onnx.Value{}, map[*onnx.Value]int{}
 	for i, n := range g.Nodes {

@@ -9,7 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
 
-// TestInlineExperts: of the functions that call none, those are inlined that choose, or that multiply between a choice and the sum.
+// TestInlineExperts: of the functions that call none, those are inlined that choose, or that multiply between a choice
+// and the sum.
 func TestInlineExperts(t *testing.T) {
 	m := onnx.New(10, 21)
 	m.ImportOpset("local", 1)
@@ -47,12 +48,14 @@ func TestInlineExperts(t *testing.T) {
 	chosen := call(g, "local", "Router", 2, call(g, "", "MatMul", 1, x, w)[0], k)
 	weights := call(g, "local", "Scale", 1, chosen[0], chosen[0])[0]
 	rows := call(g, "", "Gather", 1, x, chosen[1])[0] // experts read rows that are picked, or all of them
-	sum := call(g, "", "Add", 1, call(g, "", "Mul", 1, call(g, "local", "Masked", 1, x, w)[0], weights)[0], call(g, "local", "Expert", 1, rows, w)[0])[0]
+	sum := call(g, "", "Add", 1, call(g, "", "Mul", 1, call(g, "local", "Masked", 1, x, w)[0], weights)[0],
+		call(g, "local", "Expert", 1, rows, w)[0])[0]
 	then := g.NewSubgraph("then")
 	then.AddOutput(call(then, "local", "Branch", 1, sum, chosen[1])[0])
 	cond := call(g, "", "Equal", 1, chosen[1], chosen[1])[0]
 	branched := g.NewValue("v")
-	g.AddNode("If", []*onnx.Value{cond}, []*onnx.Value{branched}, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", then))
+	g.AddNode("If", []*onnx.Value{cond}, []*onnx.Value{branched}, onnx.GraphAttr("then_branch", then),
+		onnx.GraphAttr("else_branch", then))
 	y := call(g, "local", "Later", 1, branched, w)[0]
 	g.AddOutput(y)
 	planned(t, m, WithInline(InlineAuto))

@@ -73,8 +73,11 @@ func TestInlineModes(t *testing.T) {
 		{InlineAuto, nil, "Leaf OverFused Known Fused", &InlineReport{Functions: 2, Calls: 3}},
 		{InlineAll, nil, "Fused", &InlineReport{Functions: 5, Calls: 6}},
 		// Nothing is inlined into a function that stays, nor out of it.
-		{InlineAuto, func(m *onnx.Model) { m.Graph.Nodes[2].OpType = "Other" }, "OverFused Below Other Known Fused", &InlineReport{Functions: 2, Calls: 3}},
-		{InlineAuto, func(m *onnx.Model) { m.Graph.Nodes[0].OpType = "Leaf" }, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
+		{InlineAuto, func(m *onnx.Model) { m.Graph.Nodes[2].OpType = "Other" }, "OverFused Below Other Known Fused",
+			&InlineReport{Functions: 2, Calls: 3}},
+		{InlineAuto, func(m *onnx.Model) {
+			m.Graph.Nodes[0].OpType = "Leaf"
+		}, "Inner Outer Leaf OverFused Below Other Uncalled Known Fused", nil},
 	} {
 		m := build()
 		if test.edit != nil {
@@ -94,14 +97,15 @@ func TestInlineModes(t *testing.T) {
 		if test.mode == InlineAll {
 			want = test.left
 		}
-		if err := plan.Replace(); err != nil || functionNames(m) != want || test.mode == InlineAuto && r.Inlined != nil {
+		if err := plan.Replace(); err != nil || functionNames(m) != want ||
+			test.mode == InlineAuto && r.Inlined != nil {
 			t.Errorf("%s: %v, %s are left in the end, expected %s", test.mode, err, functionNames(m), want)
 		}
 	}
 }
 
-// TestInlineKnownBranches: an If node of an inlined function gives way to its branch where the rank decides, and not where a
-// symbolic dimension does, though that decides alike in every world.
+// TestInlineKnownBranches: an If node of an inlined function gives way to its branch where the rank decides, and not
+// where a symbolic dimension does, though that decides alike in every world.
 func TestInlineKnownBranches(t *testing.T) {
 	branch := func(outer *onnx.Graph, name, op string) *onnx.Attribute {
 		g := onnx.NewFunction("", name, "", 21).Body
@@ -127,7 +131,8 @@ func TestInlineKnownBranches(t *testing.T) {
 		if left {
 			dim = op("Gather", nil, op("Shape", nil, g.Inputs[0]), number(0))
 		}
-		chosen := op("If", []*onnx.Attribute{branch(g, "then_branch", "Abs"), branch(g, "else_branch", "Neg")}, op("Greater", nil, dim, number(0)))
+		chosen := op("If", []*onnx.Attribute{branch(g, "then_branch", "Abs"), branch(g, "else_branch", "Neg")},
+			op("Greater", nil, dim, number(0)))
 		g.Nodes[0].SetInput(0, chosen)
 		if err := g.Sort(); err != nil {
 			t.Fatal(err)

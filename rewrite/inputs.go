@@ -49,8 +49,9 @@ var kinds = []kind{
 // fewKinds serve sites whose tensors are so large that all kinds take too long.
 var fewKinds = []kind{kinds[0], kinds[1], kinds[6]}
 
-// of is the kind of one of the inputs of these shapes: a weight or table, which is smaller than others, is not made tiny
-// together with them, because the digits of a product of two such numbers are lost in one order of factors and not in another.
+// of is the kind of one of the inputs of these shapes: a weight or table, which is smaller than others, is not made
+// tiny together with them, because the digits of a product of two such numbers are lost in one order of factors and not
+// in another.
 func (k kind) of(shapes [][]int64, i int) kind {
 	n := elements(shapes[i : i+1])
 	if k.name == "tiny" && slices.ContainsFunc(shapes, func(s []int64) bool { return elements([][]int64{s}) > n }) {

@@ -22,13 +22,14 @@ type candidate struct {
 	calls []*fusedCall
 	// emits are the ops of a target that stand in place of the calls.
 	emits []string
-	// twice are the inputs that a target's ops take one half of, because they hold everything twice: by neighbours or by halves.
+	// twice are the inputs that a target's ops take one half of, because they hold everything twice: by neighbours or
+	// by halves.
 	twice     map[int]bool
 	routing   *routing                  // of what sends tokens to experts; nil otherwise
 	constants map[*onnx.Value]*constant // of the replacement
 	functions []*onnx.Function          // the definitions that the replacement calls
-	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out may have been
-	// cast to another one.
+	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out
+	// may have been cast to another one.
 	coarse onnx.DataType
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
@@ -52,7 +53,8 @@ func opName(domain, op string) string {
 	return domain + "." + op
 }
 
-// kernelOf returns the kernel that takes a match, or what the report names in its place; ok is false when it was not asked for.
+// kernelOf returns the kernel that takes a match, or what the report names in its place; ok is false when it was not
+// asked for.
 func (a *applier) kernelOf(m *patterns.Match) (k *Kernel, ok bool) {
 	if m.Domain == fused.Domain {
 		if k := a.byOp[m.Op]; k != nil {
@@ -98,8 +100,8 @@ func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*can
 	return list
 }
 
-// takesWhole reports whether a match may take the place of its parts: it was asked for, as were the kernels of the parts, and no
-// part would run on another device.
+// takesWhole reports whether a match may take the place of its parts: it was asked for, as were the kernels of the
+// parts, and no part would run on another device.
 func (a *applier) takesWhole(s *scope, m *patterns.Match) bool {
 	whole, asked := a.kernelOf(m)
 	if t := a.config.target; t != nil && !t.Takes(m.Op) {
@@ -130,7 +132,8 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	if !asked || !a.keeps(s, m) {
 		return nil
 	}
-	site := SiteReport{ID: s.id(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes), Node: nodeName(m.Root), Status: Fused}
+	site := SiteReport{ID: s.id(m), Match: m, Pattern: m.Pattern, Op: m.Op, Nodes: nodeNames(m.Nodes),
+		Node: nodeName(m.Root), Status: Fused}
 	delete(a.asked, site.ID)
 	c, err := a.examine(s, m)
 	for _, v := range m.Inputs {
@@ -165,7 +168,8 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	return c
 }
 
-// examine gathers what is known of a match without evaluating it, and has the target write its ops. Its errors are reasons to refuse.
+// examine gathers what is known of a match without evaluating it, and has the target write its ops. Its errors are
+// reasons to refuse.
 func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 	c, err := a.candidate(s, m)
 	if err == nil {
@@ -207,7 +211,8 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 			continue
 		default:
 			if f = known[n.Domain+"."+n.OpType+"."+n.Overload]; f == nil {
-				return nil, reason.New(reason.Undefined, nil, "the pattern rewrites to %s, which no pattern file defines", opName(n.Domain, n.OpType))
+				return nil, reason.New(reason.Undefined, nil,
+					"the pattern rewrites to %s, which no pattern file defines", opName(n.Domain, n.OpType))
 			}
 			f, err = a.define(f)
 		}
@@ -225,7 +230,8 @@ func (a *applier) candidate(s *scope, m *patterns.Match) (*candidate, error) {
 	for i, v := range m.Replacement.Outputs {
 		have, made := a.facts.DataType(m.Outputs[i]), c.typeOf(v)
 		if have != made && made != onnx.Undefined {
-			return nil, reason.New(reason.Types, m.Outputs[i].Producer, "output %q is %s, %s gives %s", m.Outputs[i].Name, have, c.target(), made)
+			return nil, reason.New(reason.Types, m.Outputs[i].Producer, "output %q is %s, %s gives %s",
+				m.Outputs[i].Name, have, c.target(), made)
 		}
 	}
 	var err error
@@ -256,7 +262,9 @@ func (c *candidate) describe(call *fusedCall) error {
 	for i := 1; i < len(op.SameShape); i++ {
 		v, w := inputs[op.SameShape[0]], inputs[op.SameShape[i]]
 		if v != w && !c.facts.SameShape(v, w) {
-			return reason.New(reason.Unknown, nil, "%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w), op.Name)
+			return reason.New(reason.Unknown, nil,
+				"%q and %q are not known to have one shape, and mojo.%s does not broadcast", c.nameOf(v), c.nameOf(w),
+				op.Name)
 		}
 	}
 	for world := range infer.Worlds {

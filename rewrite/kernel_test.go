@@ -39,7 +39,8 @@ func TestChoose(t *testing.T) {
 	cpuOnly, _ := libraryFolder(t)
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe",
 		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
-		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax", "onnx_transpose"}
+		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax",
+		"onnx_transpose"}
 	standard := all[12:]
 	tests := []struct {
 		include, library string
@@ -83,7 +84,8 @@ func TestChoose(t *testing.T) {
 				t.Errorf("got %v, want %v", ids, c.want)
 			}
 			for _, r := range reports {
-				if available := c.library == with || c.assume || r.Device == DeviceAny; r.Available != available || available == (r.Reason != "") {
+				if available := c.library == with || c.assume || r.Device == DeviceAny; r.Available != available ||
+					available == (r.Reason != "") {
 					t.Errorf("%s: available %v, reason %q", r.ID, r.Available, r.Reason)
 				}
 			}
@@ -106,7 +108,8 @@ func TestKernelAskedForByNameIsNeverPassedOver(t *testing.T) {
 }
 
 func TestRegisterRefusesBadKernels(t *testing.T) {
-	for _, k := range []*Kernel{nil, {}, {ID: Auto}, {ID: "a,b"}, {ID: "cpu_fused_rope"}, {ID: "x", Ops: []string{"NoSuchOp"}}} {
+	for _, k := range []*Kernel{nil, {}, {ID: Auto}, {ID: "a,b"}, {ID: "cpu_fused_rope"},
+		{ID: "x", Ops: []string{"NoSuchOp"}}} {
 		if err := Register(k); err == nil {
 			t.Errorf("%+v was registered", k)
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 // key writes what a check's result depends on, so that equal sites have equal keys: the structure of the slice, its
-// attributes and constants, and the shapes and types of its inputs. Elements of inputs, weights among them, are not part
-// of it: a fused op has to hold for any.
+// attributes and constants, and the shapes and types of its inputs. Elements of inputs, weights among them, are not
+// part of it: a fused op has to hold for any.
 func (s *slice) key(facts *infer.Facts, worlds []int) string {
 	var b strings.Builder
 	names := map[*onnx.Value]string{}

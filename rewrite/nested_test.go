@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestSitesWithinReplacedGraphs: what stands in the body of a Loop that is replaced as a whole is no site of its own; where the whole
-// is refused, it is.
+// TestSitesWithinReplacedGraphs: what stands in the body of a Loop that is replaced as a whole is no site of its own;
+// where the whole is refused, it is.
 func TestSitesWithinReplacedGraphs(t *testing.T) {
 	for _, right := range []bool{true, false} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
@@ -56,7 +56,8 @@ func TestSecondLook(t *testing.T) {
 	}{{nil, 1, 0}, {[]Option{WithPatternFilter(func(name string) bool { return name != experts })}, 0, 1}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		m.clamped = true
-		w, ids := m.topK(m.Op("Softmax", m.Op("MatMul", m.x, m.weight("gate", m.hidden, m.experts)), onnx.IntAttr("axis", -1)), int64(m.chosen))
+		w, ids := m.topK(m.Op("Softmax", m.Op("MatMul", m.x, m.weight("gate", m.hidden, m.experts)),
+			onnx.IntAttr("axis", -1)), int64(m.chosen))
 		m.weights, m.ids = w, ids
 		m.output(m.gathered(""), "tokens", m.hidden)
 		r := apply(t, m.Model, c.options...)
@@ -90,7 +91,8 @@ func TestUncheckedDependency(t *testing.T) {
 	m.weights = other
 	y := m.looped()
 	m.weights = weights
-	y = m.Op("Add", y, m.Op("Mul", m.Op("ReduceSum", m.weights, m.Ints(1), onnx.IntAttr("keepdims", 1)), m.scalar(onnx.Float, 0)))
+	y = m.Op("Add", y, m.Op("Mul", m.Op("ReduceSum", m.weights, m.Ints(1), onnx.IntAttr("keepdims", 1)),
+		m.scalar(onnx.Float, 0)))
 	if s := m.judge(y, "silu"); s.Status != Refused || !strings.Contains(s.Reason, `depend on "other"`) {
 		t.Errorf("%s: %s", s.Status, s.Reason)
 	}

@@ -60,8 +60,8 @@ func TestNormRotary(t *testing.T) {
 	}
 }
 
-// The norm and the rotation stay two ops where one of them was not asked for, or runs elsewhere, and where the op that is both
-// is refused.
+// The norm and the rotation stay two ops where one of them was not asked for, or runs elsewhere, and where the op that
+// is both is refused.
 func TestNormRotaryApart(t *testing.T) {
 	broken := errors.New("it does not work")
 	only := func(names ...string) Option {
@@ -80,23 +80,31 @@ func TestNormRotaryApart(t *testing.T) {
 		want    map[string]int
 		refused int
 	}{
-		"the rotation alone":     {"cpu_fused_rope", nil, map[string]int{"RotaryEmbedding": 2}, 0},
-		"the norm alone":         {"cpu_fused_rmsnorm", nil, map[string]int{"RMSNorm": 2}, 0},
-		"both":                   {"cpu_fused_rmsnorm,cpu_fused_rope", nil, map[string]int{"NormRotary": 2}, 0},
-		"on two devices":         {"cpu_fused_rmsnorm,cuda_fused_rope", []Option{WithBackend(Backend{listed: []string{"CUDA", "CPU"}})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
-		"on CUDA":                {Auto, []Option{WithBackend(Backend{listed: []string{"CUDA", "CPU"}})}, map[string]int{"NormRotary": 2}, 0},
-		"the definition":         {Auto, []Option{WithBackend(Backend{listed: []string{"REF"}})}, map[string]int{"NormRotary": 2}, 0},
+		"the rotation alone": {"cpu_fused_rope", nil, map[string]int{"RotaryEmbedding": 2}, 0},
+		"the norm alone":     {"cpu_fused_rmsnorm", nil, map[string]int{"RMSNorm": 2}, 0},
+		"both":               {"cpu_fused_rmsnorm,cpu_fused_rope", nil, map[string]int{"NormRotary": 2}, 0},
+		"on two devices": {"cpu_fused_rmsnorm,cuda_fused_rope",
+			[]Option{WithBackend(Backend{listed: []string{"CUDA", "CPU"}})},
+			map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
+		"on CUDA": {Auto, []Option{WithBackend(Backend{listed: []string{"CUDA", "CPU"}})},
+			map[string]int{"NormRotary": 2}, 0},
+		"the definition": {Auto, []Option{WithBackend(Backend{listed: []string{"REF"}})},
+			map[string]int{"NormRotary": 2}, 0},
 		"the pattern of neither": {Auto, []Option{only("NormRotary")}, map[string]int{"NormRotary": 2}, 0},
-		"the patterns of both":   {Auto, []Option{only("RMSNorm", "RotaryEmbedding")}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
-		"the pattern of one":     {Auto, []Option{only("RotaryEmbedding")}, map[string]int{"RotaryEmbedding": 2}, 0},
-		"the last node of the norm alone": {Auto, []Option{WithNodeFilter(func(n *onnx.Node) bool { return n.Is("Mul") })},
+		"the patterns of both": {Auto, []Option{only("RMSNorm", "RotaryEmbedding")},
+			map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 0},
+		"the pattern of one": {Auto, []Option{only("RotaryEmbedding")}, map[string]int{"RotaryEmbedding": 2}, 0},
+		"the last node of the norm alone": {Auto,
+			[]Option{WithNodeFilter(func(n *onnx.Node) bool { return n.Is("Mul") })},
 			map[string]int{"RMSNorm": 2}, 0},
-		"a kernel that does not work": {Auto, []Option{WithKernelCheck(func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
-			if op == "NormRotary" {
-				return nil, broken
-			}
-			return kernelOf(t, 1)(op, attrs, in)
-		})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
+		"a kernel that does not work": {Auto,
+			[]Option{WithKernelCheck(func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor,
+				error) {
+				if op == "NormRotary" {
+					return nil, broken
+				}
+				return kernelOf(t, 1)(op, attrs, in)
+			})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := attention(t, 20, onnx.Float)
@@ -104,7 +112,8 @@ func TestNormRotaryApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p := r.pattern("NormRotary"); p.Refused != c.refused || p.Fused != c.want["NormRotary"] || p.Found != p.Fused+p.Refused {
+			if p := r.pattern("NormRotary"); p.Refused != c.refused || p.Fused != c.want["NormRotary"] ||
+				p.Found != p.Fused+p.Refused {
 				t.Errorf("%+v", p)
 			}
 			checkAttention(t, m, onnx.Float, 20, c.want)

@@ -39,7 +39,8 @@ func (a *applier) checkOrder(c *candidate) error {
 		}
 		seen[n] = true
 		if len(seen) > maxOrderNodes || len(n.Subgraphs()) > 0 {
-			return false, reason.New(reason.Depends, n, "whether input %q depends on the outputs of the match cannot be seen", v.Name)
+			return false, reason.New(reason.Depends, n,
+				"whether input %q depends on the outputs of the match cannot be seen", v.Name)
 		}
 		for _, in := range n.Inputs {
 			if r, err := reaches(in); r || err != nil {
@@ -72,7 +73,8 @@ func functionKey(f *onnx.Function) string {
 func graphKey(g *onnx.Graph) string {
 	var b strings.Builder
 	for _, n := range g.Nodes {
-		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, valueNames(n.Inputs), valueNames(n.Outputs), attributesKey(n.Attributes))
+		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, valueNames(n.Inputs),
+			valueNames(n.Outputs), attributesKey(n.Attributes))
 	}
 	fmt.Fprintf(&b, "%v %v\n", valueNames(g.Inputs), valueNames(g.Outputs))
 	return b.String()

@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// overloadsSince is the oldest onnxruntime that keeps the overloads of a function apart (1.26.0 and older run one for all of
-// its calls, without an error; 1.27.0 and newer run the right ones). Kernels are not concerned.
+// overloadsSince is the oldest onnxruntime that keeps the overloads of a function apart (1.26.0 and older run one for
+// all of its calls, without an error; 1.27.0 and newer run the right ones). Kernels are not concerned.
 const overloadsSince = "1.27"
 
 // variants lists the fused ops that the model holds several definitions of, as overloads of one function.
@@ -35,6 +35,7 @@ func (r *Report) variantsText() string {
 	if len(r.Variants) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("variants           %v: where the kernels are not registered this model needs onnxruntime %s or newer: older ones mix the definitions up\n",
+	return fmt.Sprintf("variants           %v: where the kernels are not registered this model needs onnxruntime %s "+
+		"or newer: older ones mix the definitions up\n",
 		r.Variants, overloadsSince)
 }

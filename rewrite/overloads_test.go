@@ -9,7 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Older runtimes mix up the definitions of an op that a model needs in two variants: the report says so, and of no other model.
+// Older runtimes mix up the definitions of an op that a model needs in two variants: the report says so, and of no
+// other model.
 func TestVariants(t *testing.T) {
 	for _, activations := range [][]string{{"Sigmoid"}, {"Sigmoid", "Gelu"}} {
 		b := newBuilder(t, 20, onnx.Float)

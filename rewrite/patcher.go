@@ -7,8 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Patcher patches models, always in this order: prepare the model (logits of the last position, shapes and opset for a target,
-// inlining), find matches, check each, replace those that hold, report. It is made once and serves any number of models, one at a time.
+// Patcher patches models, always in this order: prepare the model (logits of the last position, shapes and opset for a
+// target, inlining), find matches, check each, replace those that hold, report. It is made once and serves any number
+// of models, one at a time.
 //
 // Run does all of it. Plan stops before anything is replaced, for those who look at the sites first.
 type Patcher struct {
@@ -17,9 +18,10 @@ type Patcher struct {
 	begin  Report    // what every report begins with
 }
 
-// New returns a Patcher for the kernels that include names: Auto stands for all that are available (the others are named in the report),
-// None (or nothing) for none, and a list of ids separated by commas for just those, each of which must be available. The error is an
-// *UnknownKernelError, an *UnavailableError or a *DeviceError. With a target, what it takes stands in for kernels, and include plays no part.
+// New returns a Patcher for the kernels that include names: Auto stands for all that are available (the others are
+// named in the report), None (or nothing) for none, and a list of ids separated by commas for just those, each of which
+// must be available. The error is an *UnknownKernelError, an *UnavailableError or a *DeviceError. With a target, what
+// it takes stands in for kernels, and include plays no part.
 func New(include string, options ...Option) (*Patcher, error) {
 	p := &Patcher{config: newConfig(options), begin: Report{Schema: Schema}}
 	r := &p.begin
@@ -62,8 +64,8 @@ func ApplyDefaultKernels(m *onnx.Model, include string, options ...Option) (*Rep
 	return p.Run(m)
 }
 
-// ApplyKernel patches the model with one kernel. The error is an *UnknownKernelError or an *UnavailableError when the kernel does not
-// exist or cannot be used here: it is never passed over.
+// ApplyKernel patches the model with one kernel. The error is an *UnknownKernelError or an *UnavailableError when the
+// kernel does not exist or cannot be used here: it is never passed over.
 func ApplyKernel(m *onnx.Model, id string, options ...Option) (*Report, error) {
 	if _, err := lookup(id); err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ func TestSiteIDs(t *testing.T) {
 		t.Fatalf("ids %q", all)
 	}
 	for _, id := range all {
-		if got := ids(planned(t, block(t, 20, onnx.Float), WithSites(id), WithVerify(VerifyOff)).Report.Sites, Fused); !slices.Equal(got, []string{id}) {
+		if got := ids(planned(t, block(t, 20, onnx.Float), WithSites(id), WithVerify(VerifyOff)).Report.Sites,
+			Fused); !slices.Equal(got, []string{id}) {
 			t.Errorf("asked for %s, got %q", id, got)
 		}
 	}
@@ -39,7 +40,8 @@ func TestSiteIDs(t *testing.T) {
 			t.Errorf("asked for %q, got %+v", half, r.Sites)
 		}
 	}
-	if got, want := countOps(m), countOps(whole); got["MatMul"] != want["MatMul"] || got["GLU"] != want["GLU"] || got["RMSNorm"] != want["RMSNorm"] || got["Mul"] != 0 {
+	if got, want := countOps(m), countOps(whole); got["MatMul"] != want["MatMul"] || got["GLU"] != want["GLU"] ||
+		got["RMSNorm"] != want["RMSNorm"] || got["Mul"] != 0 {
 		t.Errorf("%v, in one go %v", got, want)
 	}
 	p, err := New(Auto, AssumeAvailable(), WithSites(all[0], "SwiGLU:nowhere"))
@@ -73,7 +75,8 @@ func TestSiteIDsOfNestedGraphs(t *testing.T) {
 	then := m.Graph.NewSubgraph("then")
 	then.AddOutput(fill(then, x))
 	chosen := m.Graph.NewValue("chosen")
-	branch := m.Graph.AddNode("If", []*onnx.Value{cond}, []*onnx.Value{chosen}, onnx.GraphAttr("then_branch", then), onnx.GraphAttr("else_branch", then))
+	branch := m.Graph.AddNode("If", []*onnx.Value{cond}, []*onnx.Value{chosen}, onnx.GraphAttr("then_branch", then),
+		onnx.GraphAttr("else_branch", then))
 	branch.Name = "branch"
 	m.Graph.AddOutput(callTo(m.Graph, "local.Gated", fill(m.Graph, x)))
 	m.Graph.AddOutput(chosen)

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// WithLastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so already is taken
-// as it is.
+// WithLastLogits has the model compute the logits of the last position alone (convert.LastLogits). One that does so
+// already is taken as it is.
 func WithLastLogits() Option { return func(c *config) { c.lastLogits = true } }
 
 // WithShapes fixes shapes of the model's inputs for the target.

@@ -26,7 +26,8 @@ func (s *SiteReport) explain(err error) {
 	}
 }
 
-// supports errs unless the op's kernels take the site. It is the types that they do not take where they would take the site in float32.
+// supports errs unless the op's kernels take the site. It is the types that they do not take where they would take the
+// site in float32.
 func supports(op *fused.Op, s fused.Site) error {
 	err := op.Supports(s)
 	if err == nil || reason.As(err) != nil {

@@ -22,15 +22,17 @@ func TestReasonsOfRefusals(t *testing.T) {
 		figure  string
 		hint    string
 	}{
-		{"opset", onnx.Float, normAttributes(1e-6, 0), right, "mojo.RMSNorm needs opset 13 or newer", reason.Opset, "opset", "version_converter"},
+		{"opset", onnx.Float, normAttributes(1e-6, 0), right, "mojo.RMSNorm needs opset 13 or newer", reason.Opset,
+			"opset", "version_converter"},
 		{"types", onnx.Double, normAttributes(1e-6, 0), right, "", reason.Types, "op", "float32, float16"},
 		{"attributes", onnx.Float, normAttributes(1e-6, 0)[:2], right, "", reason.Signature, "op", ""},
 		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
 			return b.Op("Add", b.norm(x, scale, 1e-6), b.input("other", 16))
 		}, "", reason.Depends, "", "no input of the op"},
-		{"random numbers", onnx.Float, normAttributes(1e-6, 0), func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
-			return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
-		}, "", reason.Random, "", "model.eval()"},
+		{"random numbers", onnx.Float, normAttributes(1e-6, 0),
+			func(b *modelBuilder, x, scale *onnx.Value) *onnx.Value {
+				return b.Op("Add", b.norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
+			}, "", reason.Random, "", "model.eval()"},
 		{"another function", onnx.Float, normAttributes(1e-5, 0), right, "", reason.Differs, "inputs", "hard inputs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -38,7 +40,8 @@ func TestReasonsOfRefusals(t *testing.T) {
 			x, scale := b.input("x", "batch", "seq", 16), b.weight("scale", 16)
 			y := c.build(b, x, scale)
 			b.output(y, "batch", "seq", 16)
-			match := &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale}, Outputs: []*onnx.Value{y}, Attributes: c.attrs}
+			match := &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
+				Outputs: []*onnx.Value{y}, Attributes: c.attrs}
 			if c.problem != "" {
 				match.Problem = reasonText(c.problem)
 			}
@@ -59,7 +62,8 @@ func (r reasonText) Error() string { return string(r) }
 
 // Weights that are not there are a reason of their own, whatever needed them.
 func TestMissingWeightsAreAReason(t *testing.T) {
-	for _, err := range []error{&evalError{onnx.ErrMissingData}, reason.New(reason.NodesFail, nil, "the nodes fail: %w", onnx.ErrMissingData)} {
+	for _, err := range []error{&evalError{onnx.ErrMissingData},
+		reason.New(reason.NodesFail, nil, "the nodes fail: %w", onnx.ErrMissingData)} {
 		var s SiteReport
 		if s.explain(err); s.Code != reason.MissingWeights || s.Reason != err.Error() {
 			t.Errorf("%s: %s", s.Code, s.Reason)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens went to makes such nodes: how
-// many there were is written into the file.
+// RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens
+// went to makes such nodes: how many there were is written into the file.
 type RepairReport struct {
 	Pattern string `json:"pattern"`
 	Node    string `json:"node"`
@@ -30,7 +30,8 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 		return
 	}
 	if !details {
-		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs", plural(len(r.Repairs), "site"))
+		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs",
+			plural(len(r.Repairs), "site"))
 		return
 	}
 	var texts []string

@@ -62,7 +62,8 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 	before := map[*onnx.Node][]*onnx.Node{}
 	sort := false
 	var old []*onnx.Node
-	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{}, constants: map[string]*onnx.Value{}}
+	w := &writer{applier: a, scope: s, names: names, shared: map[string][]*onnx.Value{},
+		constants: map[string]*onnx.Value{}}
 	for _, c := range list {
 		at := c.match.Outputs[0].Producer
 		for _, v := range c.match.Outputs {
@@ -125,7 +126,8 @@ func unread(old []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Val
 	for len(queue) > 0 {
 		n := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
-		if dead[n] || n.Graph != old[0].Graph || slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && readings(v) > 0 }) {
+		if dead[n] || n.Graph != old[0].Graph ||
+			slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && readings(v) > 0 }) {
 			continue
 		}
 		dead[n] = true

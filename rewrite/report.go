@@ -26,27 +26,32 @@ const (
 
 // Report says what was found in a model and what became of it. Its JSON form is schema 1.
 type Report struct {
-	Schema       int                `json:"schema"`
-	Input        *FileReport        `json:"input,omitempty"`       // its digest is filled by the caller
-	Output       *FileReport        `json:"output,omitempty"`      // filled by the caller
-	Target       string             `json:"target,omitempty"`      // what the model was patched for, where that is not fused ops
-	Backend      string             `json:"backend,omitempty"`     // devices in order of priority, as in "+CPU,REF"; absent with a target
-	PassedOver   []string           `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
-	Inlined      *InlineReport      `json:"inlined,omitempty"`     // absent when no function was
-	Logits       string             `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
-	Patterns     []PatternReport    `json:"patterns"`
-	Sites        []SiteReport       `json:"sites"`
-	Repairs      []RepairReport     `json:"repairs,omitempty"`
-	Unverified   int                `json:"unverified,omitempty"` // fused sites whose check would need weights that are not there
-	Kernels      []KernelReport     `json:"kernels"`
-	Weights      *WeightsReport     `json:"weights,omitempty"`  // of the experts of all fused sites; absent when there are none
-	CANN         *target.CANNReport `json:"cann,omitempty"`     // absent where nothing had to be
-	Variants     []string           `json:"variants,omitempty"` // ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
-	Changed      bool               `json:"changed"`
-	DryRun       bool               `json:"dry_run,omitempty"`
-	TimeMS       Times              `json:"time_ms"`
-	PeakRSSBytes int64              `json:"peak_rss_bytes,omitempty"` // filled by the caller
-	Crosscheck   string             `json:"crosscheck,omitempty"`     // filled by the caller
+	Schema int         `json:"schema"`
+	Input  *FileReport `json:"input,omitempty"`  // its digest is filled by the caller
+	Output *FileReport `json:"output,omitempty"` // filled by the caller
+	// what the model was patched for, where that is not fused ops
+	Target string `json:"target,omitempty"`
+	// devices in order of priority, as in "+CPU,REF"; absent with a target
+	Backend    string          `json:"backend,omitempty"`
+	PassedOver []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	Inlined    *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
+	Logits     string          `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
+	Patterns   []PatternReport `json:"patterns"`
+	Sites      []SiteReport    `json:"sites"`
+	Repairs    []RepairReport  `json:"repairs,omitempty"`
+	// fused sites whose check would need weights that are not there
+	Unverified int            `json:"unverified,omitempty"`
+	Kernels    []KernelReport `json:"kernels"`
+	// of the experts of all fused sites; absent when there are none
+	Weights *WeightsReport     `json:"weights,omitempty"`
+	CANN    *target.CANNReport `json:"cann,omitempty"` // absent where nothing had to be
+	// ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
+	Variants     []string `json:"variants,omitempty"`
+	Changed      bool     `json:"changed"`
+	DryRun       bool     `json:"dry_run,omitempty"`
+	TimeMS       Times    `json:"time_ms"`
+	PeakRSSBytes int64    `json:"peak_rss_bytes,omitempty"` // filled by the caller
+	Crosscheck   string   `json:"crosscheck,omitempty"`     // filled by the caller
 }
 
 // FileReport describes a model file.
@@ -68,8 +73,8 @@ func DescribeModel(m *onnx.Model, path string) *FileReport {
 	return f
 }
 
-// PatternReport counts the matches of a pattern. Matches that no selected kernel takes, or that a filter leaves out, are
-// found and neither fused nor refused.
+// PatternReport counts the matches of a pattern. Matches that no selected kernel takes, or that a filter leaves out,
+// are found and neither fused nor refused.
 type PatternReport struct {
 	Name    string `json:"name"`
 	Found   int    `json:"found"`
@@ -80,8 +85,8 @@ type PatternReport struct {
 
 // SiteReport is one match, or one near miss.
 type SiteReport struct {
-	// ID names the site in its model, the same for as long as what it stands in stays: a pattern, the place of its graph unless that is the
-	// main one, and the value that its last node makes. A near miss has none.
+	// ID names the site in its model, the same for as long as what it stands in stays: a pattern, the place of its
+	// graph unless that is the main one, and the value that its last node makes. A near miss has none.
 	ID      string   `json:"id,omitempty"`
 	Pattern string   `json:"pattern"`
 	Op      string   `json:"op,omitempty"`
@@ -89,8 +94,8 @@ type SiteReport struct {
 	Node    string   `json:"node,omitempty"`
 	Types   []string `json:"types,omitempty"` // of the match's inputs
 	Status  string   `json:"status"`
-	// Reason says in one line why the site was left as it was, Code what kind of reason that is, At the node that it is about (of the
-	// site or before it), and Figures the numbers and names in it.
+	// Reason says in one line why the site was left as it was, Code what kind of reason that is, At the node that it is
+	// about (of the site or before it), and Figures the numbers and names in it.
 	Reason  string         `json:"reason,omitempty"`
 	Code    reason.Code    `json:"code,omitempty"`
 	At      string         `json:"at,omitempty"`

@@ -23,8 +23,9 @@ const (
 	unlimited = 1 << 30
 )
 
-// crowd sends more tokens to one expert than the matched nodes may have room for: some mixtures drop those over a capacity, which
-// shows with so many tokens alone. The capacity is a number that something is compared with, or counted to.
+// crowd sends more tokens to one expert than the matched nodes may have room for: some mixtures drop those over a
+// capacity, which shows with so many tokens alone. The capacity is a number that something is compared with, or counted
+// to.
 func (x *routed) crowd() error {
 	named, other := x.limits()
 	at := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
@@ -39,7 +40,8 @@ func (x *routed) crowd() error {
 	n := tokens(max(named, fewAtOnce))
 	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {
 		return &evalError{reason.New(reason.Unchecked, nil,
-			"something is compared with %d, which may be how many tokens an expert takes, and trying as many takes too long", named).With("tokens", named)}
+			"something is compared with %d, which may be how many tokens an expert takes, and trying as many takes "+
+				"too long", named).With("tokens", named)}
 	}
 	if m := tokens(other); m > n && m*each <= fewProducts {
 		n = m
@@ -59,8 +61,8 @@ func (x *routed) crowd() error {
 	return err
 }
 
-// single sends one token to each of some experts while the rest go to the same few, until every expert had one token alone: some mixtures
-// run an expert for several tokens only.
+// single sends one token to each of some experts while the rest go to the same few, until every expert had one token
+// alone: some mixtures run an expert for several tokens only.
 func (x *routed) single() error {
 	at := slices.MaxFunc(x.good, func(a, b trial) int {
 		return cmp.Or(cmp.Compare(a.hits, b.hits), cmp.Compare(a.tokens, b.tokens))
@@ -94,7 +96,8 @@ func (x *routed) single() error {
 	return nil
 }
 
-// limits finds the greatest number in the graph that may be a capacity: one that counts are compared with or made out of, and any other.
+// limits finds the greatest number in the graph that may be a capacity: one that counts are compared with or made out
+// of, and any other.
 func (x *routed) limits() (named, other int64) {
 	var look func(n *onnx.Node)
 	look = func(n *onnx.Node) {

@@ -76,7 +76,8 @@ func (k *checker) sizeIn(c *candidate, r *routing, w world) (size, error) {
 func (r *routing) sized(w world, shapes [][]int64) (size, error) {
 	s := size{world: w, shapes: shapes, tokens: r.tokens(shapes)}
 	if s.tokens == 0 {
-		return s, reason.New(reason.Unchecked, nil, "cannot be checked: the shapes of tokens, weights and numbers of experts do not fit each other")
+		return s, reason.New(reason.Unchecked, nil,
+			"cannot be checked: the shapes of tokens, weights and numbers of experts do not fit each other")
 	}
 	return s, nil
 }
@@ -232,9 +233,11 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 	return w
 }
 
-// parameter makes the weights or a bias of the experts: random ones without roundings, because the rewrite has to hold for any, and
-// those of the model with roundings. Great ones are not held: both kinds are made, or read, piece by piece as they are used.
-func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64, exact bool) (*reference.Tensor, error) {
+// parameter makes the weights or a bias of the experts: random ones without roundings, because the rewrite has to hold
+// for any, and those of the model with roundings. Great ones are not held: both kinds are made, or read, piece by piece
+// as they are used.
+func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64,
+	exact bool) (*reference.Tensor, error) {
 	if stored != nil && !exact {
 		return reference.LazyFromONNX(stored)
 	}
@@ -266,7 +269,8 @@ func matrixScale(shape []int64) float64 {
 }
 
 const (
-	// tableElements is how many random numbers there are, to be repeated by runElements from another place on each time.
+	// tableElements is how many random numbers there are, to be repeated by runElements from another place on each
+	// time.
 	tableElements = 1 << 16
 	runElements   = 1 << 6
 )
@@ -280,8 +284,8 @@ var randomTable = sync.OnceValue(func() []float64 {
 	return table
 })
 
-// randomNumbers returns random numbers of a type by their place, fast and anywhere in tensors of any size: each run of them is a
-// window into one table, at a place that looks random as well.
+// randomNumbers returns random numbers of a type by their place, fast and anywhere in tensors of any size: each run of
+// them is a window into one table, at a place that looks random as well.
 func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []float64, offset int) error {
 	table := randomTable()
 	return func(dst []float64, offset int) error {

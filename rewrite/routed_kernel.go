@@ -15,8 +15,8 @@ const (
 	smallTokens = 5
 )
 
-// smallKernel compares the kernel with the op's definition as kernelOn does, where the weights of the site are too great to be handed
-// over: on few experts of the same types and attributes, with small matrices.
+// smallKernel compares the kernel with the op's definition as kernelOn does, where the weights of the site are too
+// great to be handed over: on few experts of the same types and attributes, with small matrices.
 func (x *routed) smallKernel() error {
 	if x.config.kernelCheck == nil || isDefinition(x.r.call.kernel) {
 		return nil
@@ -39,7 +39,8 @@ func (x *routed) smallKernel() error {
 		case patterns.IDs:
 			values[in] = reference.NewInts(typ, ints(shape), small.route(t.tokens, t.hits, 0))
 		case patterns.Weights:
-			values[in] = reference.NewFloats(typ, ints(shape), weightsOf(t, typ, int(t.tokens*small.chosen), small.chosen))
+			values[in] = reference.NewFloats(typ, ints(shape),
+				weightsOf(t, typ, int(t.tokens*small.chosen), small.chosen))
 		case patterns.Matrix:
 			var t *reference.Tensor
 			if t, err = reference.NewLazy(typ, ints(shape), randomNumbers(i, matrixScale(shape), typ)); err == nil {
@@ -77,7 +78,8 @@ func (r *routing) shape(input int) []int64 {
 		return []int64{r.experts, out, in}
 	}
 	return [][]int64{{smallTokens, smallHidden}, {smallTokens, r.chosen}, {smallTokens, r.chosen},
-		matrix("gate_up_layout", wide, smallHidden), matrix("down_layout", smallHidden, smallInner), {r.experts, wide}, {r.experts, smallHidden}}[input]
+		matrix("gate_up_layout", wide, smallHidden), matrix("down_layout", smallHidden, smallInner), {r.experts, wide},
+		{r.experts, smallHidden}}[input]
 }
 
 func stringOf(attrs []*onnx.Attribute, name string) string {

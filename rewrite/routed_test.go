@@ -47,8 +47,10 @@ func (m *moeBuilder) attributes(activation string) []*onnx.Attribute {
 	if m.clamped {
 		alpha, limit, offset = 1.702, 7, 1
 	}
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha), onnx.FloatAttr("limit", limit),
-		onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
+	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
+		onnx.FloatAttr("limit", limit),
+		onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", "halves"),
+		onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
 }
 
 // gathered writes the experts as they are exported with the weights gathered for each token.
@@ -67,7 +69,8 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 		gate, up = up, gate
 	}
 	act := m.unit(m.modelBuilder, gate, up)
-	out := m.Op("Squeeze", m.Op("MatMul", m.Op("Gather", m.down, flat, onnx.IntAttr("axis", 0)), m.Op("Unsqueeze", act, m.Ints(-1))), m.Ints(-1))
+	out := m.Op("Squeeze", m.Op("MatMul", m.Op("Gather", m.down, flat, onnx.IntAttr("axis", 0)),
+		m.Op("Unsqueeze", act, m.Ints(-1))), m.Ints(-1))
 	w := m.Op("Reshape", m.weights, m.Ints(-1, 1))
 	if spoil == "squared weights" {
 		w = m.Op("Mul", w, w)
@@ -75,7 +78,8 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 	if spoil == "times the tokens" { // which a run on tokens of ones does not show
 		out = m.Op("Mul", out, m.Op("Squeeze", rows, m.Ints(-1)))
 	}
-	return m.Op("ReduceSum", m.Op("Reshape", m.Op("Mul", out, w), m.Ints(-1, k, h)), m.Ints(1), onnx.IntAttr("keepdims", 0))
+	return m.Op("ReduceSum", m.Op("Reshape", m.Op("Mul", out, w), m.Ints(-1, k, h)), m.Ints(1),
+		onnx.IntAttr("keepdims", 0))
 }
 
 func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
@@ -138,7 +142,8 @@ func (m *moeBuilder) expert(b *modelBuilder, rows, e *onnx.Value) *onnx.Value {
 	return b.Op("MatMul", m.unit(b, gate, up), pick(m.down))
 }
 
-// looped writes the experts as a Loop over all of them: each adds what it makes of all tokens, by the weights they have for it.
+// looped writes the experts as a Loop over all of them: each adds what it makes of all tokens, by the weights they have
+// for it.
 func (m *moeBuilder) looped() *onnx.Value {
 	body := m.Graph.NewSubgraph("body")
 	b := &modelBuilder{t: m.t, Builder: &onnxtest.Builder{Model: m.Model, Graph: body}, typ: m.typ}
@@ -152,7 +157,8 @@ func (m *moeBuilder) looped() *onnx.Value {
 	zero := m.Op("Mul", m.x, m.scalar(m.typ, 0))
 	y := m.Graph.NewValue("y")
 	trips := m.Graph.AddInitializer(onnx.NewInt64s("trips", []int64{int64(m.experts)}))
-	m.Graph.AddNode("Loop", []*onnx.Value{m.Op("Squeeze", trips), nil, zero}, []*onnx.Value{y}, onnx.GraphAttr("body", body)).Name = "loop"
+	m.Graph.AddNode("Loop", []*onnx.Value{m.Op("Squeeze", trips), nil, zero}, []*onnx.Value{y},
+		onnx.GraphAttr("body", body)).Name = "loop"
 	return m.Op("Identity", y)
 }
 
@@ -160,7 +166,9 @@ func (m *moeBuilder) looped() *onnx.Value {
 func (m *moeBuilder) unrolled(hit int) *onnx.Value {
 	depth := m.Ints(int64(m.experts))
 	values := m.Ints(0, 1)
-	mask := m.Op("Transpose", m.Op("OneHot", m.ids, depth, values, onnx.IntAttr("axis", -1)), onnx.IntsAttr("perm", []int64{2, 1, 0})) // [E, k, T]
+	// [E, k, T]
+	mask := m.Op("Transpose", m.Op("OneHot", m.ids, depth, values, onnx.IntAttr("axis", -1)),
+		onnx.IntsAttr("perm", []int64{2, 1, 0}))
 	picked := m.Op("Greater", m.Op("ReduceSum", mask, m.Ints(1, 2), onnx.IntAttr("keepdims", 0)), m.Ints(0))
 	found := m.Op("Transpose", m.Op("NonZero", picked), onnx.IntsAttr("perm", []int64{1, 0})) // [hits, 1]
 	parts := make([]*onnx.Value, hit)
@@ -176,9 +184,11 @@ func (m *moeBuilder) unrolled(hit int) *onnx.Value {
 		token := m.Op("Gather", at, m.Ints(1), onnx.IntAttr("axis", 0))
 		token = m.Op("Squeeze", token, m.Ints(0))
 		out := m.expert(m.modelBuilder, m.Op("Gather", m.x, token, onnx.IntAttr("axis", 0)), e)
-		pairs := m.Op("Transpose", m.Op("Gather", at, m.Ints(1, 0), onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
+		pairs := m.Op("Transpose", m.Op("Gather", at, m.Ints(1, 0), onnx.IntAttr("axis", 0)),
+			onnx.IntsAttr("perm", []int64{1, 0}))
 		w := m.Op("Unsqueeze", m.Op("GatherND", m.weights, pairs), m.Ints(-1))
-		y = m.Op("ScatterND", y, m.Op("Unsqueeze", token, m.Ints(-1)), m.Op("Mul", out, w), onnx.StringAttr("reduction", "add"))
+		y = m.Op("ScatterND", y, m.Op("Unsqueeze", token, m.Ints(-1)), m.Op("Mul", out, w),
+			onnx.StringAttr("reduction", "add"))
 	}
 	return y
 }
@@ -230,7 +240,8 @@ func TestTracedExperts(t *testing.T) {
 		if s.Status != Fused {
 			t.Fatalf("%d: %s: %s", hit, s.Status, s.Reason)
 		}
-		if want := fmt.Sprintf("the nodes fail unless the tokens go to %d of the 5 experts in all", hit); !strings.HasPrefix(s.Check.Repairs, want) || !strings.Contains(s.Check.Repairs, "Split") {
+		if want := fmt.Sprintf("the nodes fail unless the tokens go to %d of the 5 experts in all",
+			hit); !strings.HasPrefix(s.Check.Repairs, want) || !strings.Contains(s.Check.Repairs, "Split") {
 			t.Errorf("repairs: %q", s.Check.Repairs)
 		}
 		if hit < 5 {
@@ -247,8 +258,8 @@ func TestTracedExperts(t *testing.T) {
 	}
 }
 
-// TestGreatExperts: a site of great matrices is tried on few tokens, all its experts are reached none the less, and its kernel is run
-// on small matrices.
+// TestGreatExperts: a site of great matrices is tried on few tokens, all its experts are reached none the less, and its
+// kernel is run on small matrices.
 func TestGreatExperts(t *testing.T) {
 	before := bigMatrices
 	t.Cleanup(func() { bigMatrices = before })
@@ -295,8 +306,10 @@ func TestGreatExperts(t *testing.T) {
 			m.ids = m.ids.Producer.Input(0)
 		}
 		s := m.judge(y, "silu", WithKernelCheck(check))
-		want := map[string]string{"last expert": "differs from the matched nodes", "kernel": "kernel cpu_fused_moe differs"}[spoil]
-		if (s.Status == Fused) != (want == "") || !strings.Contains(s.Reason, want) || spoil != "last expert" && runs != 1 {
+		want := map[string]string{"last expert": "differs from the matched nodes",
+			"kernel": "kernel cpu_fused_moe differs"}[spoil]
+		if (s.Status == Fused) != (want == "") || !strings.Contains(s.Reason, want) ||
+			spoil != "last expert" && runs != 1 {
 			t.Errorf("%q: %s: %s after %d runs of the kernel", spoil, s.Status, s.Reason, runs)
 		}
 	}
@@ -315,11 +328,13 @@ func TestCapacity(t *testing.T) {
 	for _, c := range []struct {
 		capacity int64
 		reason   string
-	}{{40, "differs from the matched nodes on normal inputs of 42 tokens on 2 of 5 experts"}, {2, "differs"}, {10000, "is compared with 10000"}} {
+	}{{40, "differs from the matched nodes on normal inputs of 42 tokens on 2 of 5 experts"}, {2, "differs"},
+		{10000, "is compared with 10000"}} {
 		m := newMoE(t, onnx.Float, 5, 2, 8, 6)
 		weights := m.weights
 		oneHot := m.Op("OneHot", m.ids, m.Ints(5), m.Ints(0, 1), onnx.IntAttr("axis", -1))
-		place := m.Op("CumSum", m.Op("ReduceSum", oneHot, m.Ints(1), onnx.IntAttr("keepdims", 0)), m.Op("Squeeze", m.Ints(0)))
+		place := m.Op("CumSum", m.Op("ReduceSum", oneHot, m.Ints(1), onnx.IntAttr("keepdims", 0)),
+			m.Op("Squeeze", m.Ints(0)))
 		keep := m.Op("LessOrEqual", m.Op("GatherElements", place, m.ids, onnx.IntAttr("axis", 1)), m.Ints(c.capacity))
 		m.weights = m.Op("Where", keep, weights, m.scalar(onnx.Float, 0))
 		y := m.gathered("")
@@ -331,7 +346,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestExpertsForSeveralTokens: an expert that gives nothing for less than three tokens, where the number of tokens is fixed and enough for all.
+// TestExpertsForSeveralTokens: an expert that gives nothing for less than three tokens, where the number of tokens is
+// fixed and enough for all.
 func TestExpertsForSeveralTokens(t *testing.T) {
 	for _, least := range []int64{1, 2, 3} {
 		m := newMoE(t, onnx.Float, 4, 2, 8, 6)
@@ -357,7 +373,8 @@ func TestTokensBeforeAnAxis(t *testing.T) {
 	m := newMoE(t, onnx.Float, 4, 2, 8, 6)
 	m.x = m.input("column", "tokens", 1, m.hidden)
 	rows := m.x
-	m.x = m.Op("Squeeze", m.Op("Expand", m.x, m.Ints(1, 1, 1)), m.Ints(1)) // of [1, n, hidden] there is nothing to squeeze
+	// of [1, n, hidden] there is nothing to squeeze
+	m.x = m.Op("Squeeze", m.Op("Expand", m.x, m.Ints(1, 1, 1)), m.Ints(1))
 	y := m.Op("Unsqueeze", m.gathered(""), m.Ints(1))
 	m.x = rows
 	m.output(y, "tokens", 1, m.hidden)

@@ -5,13 +5,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are between. By
-// the best expert, by the two best ones, by the mean or by the least the groups come in different orders, which numbers without such
-// an order seldom show.
+// peaks are logits of which one group of experts has a few great ones and small ones beside them, and all others are
+// between. By the best expert, by the two best ones, by the mean or by the least the groups come in different orders,
+// which numbers without such an order seldom show.
 var peaks = kind{name: "peaked"}
 
-// greatPeak, smallPeak and noPeak are such logits. Two great ones are more than two of no peak by themselves, and less in the mean of
-// four: as they are, their sigmoids and their exponentials.
+// greatPeak, smallPeak and noPeak are such logits. Two great ones are more than two of no peak by themselves, and less
+// in the mean of four: as they are, their sigmoids and their exponentials.
 const greatPeak, smallPeak, noPeak = 2, -4, 1.5
 
 // groups checks a router of groups on peaks in each group, of one and of two experts.

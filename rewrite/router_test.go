@@ -10,7 +10,8 @@ import (
 )
 
 func routerAttributes(k int64, score, order string, renormalize int64, scale float32) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.IntAttr("top_k", k), onnx.StringAttr("score", score), onnx.StringAttr("order", order), onnx.IntAttr("groups", 1),
+	return []*onnx.Attribute{onnx.IntAttr("top_k", k), onnx.StringAttr("score", score), onnx.StringAttr("order", order),
+		onnx.IntAttr("groups", 1),
 		onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0),
 		onnx.IntAttr("renormalize", renormalize), onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", scale)}
 }
@@ -18,7 +19,8 @@ func routerAttributes(k int64, score, order string, renormalize int64, scale flo
 // topK adds a TopK over the last axis.
 func (b *modelBuilder) topK(x *onnx.Value, k int64) (values, indices *onnx.Value) {
 	values, indices = b.Graph.NewValue("values"), b.Graph.NewValue("indices")
-	b.Graph.AddNode("TopK", []*onnx.Value{x, b.Ints(k)}, []*onnx.Value{values, indices}, onnx.IntAttr("axis", -1)).Name = "topk"
+	b.Graph.AddNode("TopK", []*onnx.Value{x, b.Ints(k)}, []*onnx.Value{values, indices},
+		onnx.IntAttr("axis", -1)).Name = "topk"
 	return values, indices
 }
 
@@ -50,7 +52,8 @@ func TestRouterSites(t *testing.T) {
 		reason string
 	}{
 		{"mixtral", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
-		{"the same in another order", mixtral, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""}, // but for ties
+		// but for ties
+		{"the same in another order", mixtral, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
 		{"gpt-oss", after, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
 		{"gpt-oss as mixtral", after, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
 		{"not renormalised", mixtral, routerAttributes(3, "softmax", "score_first", 0, 1), false, "differs"},
@@ -89,7 +92,8 @@ func TestRouterSites(t *testing.T) {
 				b.output(w, "tokens", 3)
 				b.Graph.AddOutput(ids)
 				s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
-					Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits, bias: patterns.Correction}, Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
+					Roles:   map[*onnx.Value]patterns.Role{logits: patterns.Logits, bias: patterns.Correction},
+					Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
 				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
 				}
@@ -98,11 +102,12 @@ func TestRouterSites(t *testing.T) {
 	}
 }
 
-// TestGroupsByOtherScores: groups of experts that are put in order by something else than their best or their two best experts, which
-// random scores seldom show.
+// TestGroupsByOtherScores: groups of experts that are put in order by something else than their best or their two best
+// experts, which random scores seldom show.
 func TestGroupsByOtherScores(t *testing.T) {
 	for _, c := range []struct{ by, claimed, reason string }{
-		{"ReduceMax", "max", ""}, {"ReduceMean", "max", "differs"}, {"ReduceMin", "max", "differs"}, {"ReduceMax", "top2_sum", "differs"},
+		{"ReduceMax", "max", ""}, {"ReduceMean", "max", "differs"}, {"ReduceMin", "max", "differs"},
+		{"ReduceMax", "top2_sum", "differs"},
 		{"ReduceSum", "top2_sum", ""}, // of two
 	} {
 		b := newBuilder(t, 20, onnx.Float)
@@ -110,7 +115,8 @@ func TestGroupsByOtherScores(t *testing.T) {
 		scores := b.Op("Softmax", logits, onnx.IntAttr("axis", -1))
 		of := b.Op(c.by, b.Op("Reshape", scores, b.Ints(-1, 4, 2)), b.Ints(2), onnx.IntAttr("keepdims", 0))
 		_, kept := b.topK(of, 3)
-		mask := b.Op("ReduceSum", b.Op("OneHot", kept, b.Ints(4), b.constantFloats(0, 1)), b.Ints(1), onnx.IntAttr("keepdims", 0))
+		mask := b.Op("ReduceSum", b.Op("OneHot", kept, b.Ints(4), b.constantFloats(0, 1)), b.Ints(1),
+			onnx.IntAttr("keepdims", 0))
 		wide := b.Op("Reshape", b.Op("Tile", b.Op("Unsqueeze", mask, b.Ints(2)), b.Ints(1, 1, 2)), b.Ints(-1, 8))
 		w, ids := b.topK(b.Op("Mul", scores, wide), 3)
 		attrs := routerAttributes(3, "softmax", "score_first", 0, 1)
@@ -129,8 +135,10 @@ func TestGroupsByOtherScores(t *testing.T) {
 		b.output(w, "tokens", 3)
 		ids.SetType(onnxtest.Type(onnx.Int64, "tokens", 3))
 		b.Graph.AddOutput(ids)
-		s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
-			Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits}, Outputs: []*onnx.Value{w, ids}, Attributes: attrs})
+		s := judgeOne(t, b.Model,
+			&patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
+				Roles: map[*onnx.Value]patterns.Role{logits: patterns.Logits}, Outputs: []*onnx.Value{w, ids},
+				Attributes: attrs})
 		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)
 		}

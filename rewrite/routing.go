@@ -24,7 +24,8 @@ type routing struct {
 	logits  bool  // of a router choose the experts, at the same site
 }
 
-// routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its sizes are unknown.
+// routingOf finds the op among the calls of a candidate, experts before their router; nil where there is none, or its
+// sizes are unknown.
 func routingOf(c *candidate) *routing {
 	for _, call := range slices.Backward(c.calls) {
 		r := &routing{call: call}
@@ -39,7 +40,9 @@ func routingOf(c *candidate) *routing {
 		if r.hidden < 1 || r.chosen < 1 || r.experts < r.chosen {
 			return nil
 		}
-		r.logits = slices.ContainsFunc(c.calls, func(other *fusedCall) bool { return other != call && other.op.Name == router })
+		r.logits = slices.ContainsFunc(c.calls, func(other *fusedCall) bool {
+			return other != call && other.op.Name == router
+		})
 		for _, v := range c.match.Inputs {
 			r.roles = append(r.roles, c.match.Roles[v])
 		}
@@ -95,8 +98,9 @@ func (r *routing) tokens(shapes [][]int64) int64 {
 	return n
 }
 
-// route returns each token its experts, of which there are hits in all, the first one being start: with as many as one token takes,
-// all tokens go to the same; with more, some go to each, as far as there are tokens enough. No token takes an expert twice.
+// route returns each token its experts, of which there are hits in all, the first one being start: with as many as one
+// token takes, all tokens go to the same; with more, some go to each, as far as there are tokens enough. No token takes
+// an expert twice.
 func (r *routing) route(tokens, hits, start int64) []int64 {
 	ids := make([]int64, 0, tokens*r.chosen)
 	for i := range tokens * r.chosen {
@@ -117,7 +121,8 @@ func (r *routing) apart(tokens, n int64, list []int64) []int64 {
 	return ids
 }
 
-// expert returns the n-th of all experts, in an order where they do not follow each other, so that an offset is noticed.
+// expert returns the n-th of all experts, in an order where they do not follow each other, so that an offset is
+// noticed.
 func (r *routing) expert(n int64) int64 {
 	for _, step := range []int64{5, 3, 7, 11} {
 		if r.experts%step != 0 && step < r.experts {

@@ -24,7 +24,8 @@ func scopes(m *onnx.Model, skip func(*onnx.Function) bool) (list []*scope) {
 		for _, n := range s.graph.Nodes {
 			for _, attribute := range n.Attributes {
 				for _, g := range attribute.Subgraphs() {
-					add(&scope{graph: g, function: s.function, place: fmt.Sprintf("%s%s.%s/", s.place, nodeName(n), attribute.Name)})
+					add(&scope{graph: g, function: s.function,
+						place: fmt.Sprintf("%s%s.%s/", s.place, nodeName(n), attribute.Name)})
 				}
 			}
 		}
@@ -42,8 +43,9 @@ func scopes(m *onnx.Model, skip func(*onnx.Function) bool) (list []*scope) {
 	return list
 }
 
-// id names a site: by the pattern, the place of its graph, and the value that its last node makes. Names of nodes may be missing or stand
-// twice, those of values do not. Nothing else is part of it, so that it stays the same whatever becomes of other sites.
+// id names a site: by the pattern, the place of its graph, and the value that its last node makes. Names of nodes may
+// be missing or stand twice, those of values do not. Nothing else is part of it, so that it stays the same whatever
+// becomes of other sites.
 func (s *scope) id(m *patterns.Match) string { return siteID(m.Pattern, s.place, m.Outputs) }
 
 func siteID(pattern, place string, outputs []*onnx.Value) string {

@@ -48,8 +48,8 @@ func TestSubgraphsAreRewritten(t *testing.T) {
 	}
 }
 
-// inFunctions is a model whose main graph calls local.Outer<i> for each activation, that calls local.Gated<i>, whose body is that
-// gated activation of its inputs.
+// inFunctions is a model whose main graph calls local.Outer<i> for each activation, that calls local.Gated<i>, whose
+// body is that gated activation of its inputs.
 func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value) *onnx.Model {
 	b := newBuilder(t, 20, onnx.Float)
 	b.Model.ImportOpset("local", 1)
@@ -83,8 +83,8 @@ func geglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 	return y
 }
 
-// onnxruntime finds no overload from inside a function's body, so what stands there is called as the overload "", of which there
-// can be one.
+// onnxruntime finds no overload from inside a function's body, so what stands there is called as the overload "", of
+// which there can be one.
 func TestFunctionBodiesCallOneVariant(t *testing.T) {
 	m := inFunctions(t, swiglu, geglu, swiglu)
 	want := evaluate(t, m)
@@ -93,12 +93,14 @@ func TestFunctionBodiesCallOneVariant(t *testing.T) {
 		t.Fatalf("%+v", r.Sites)
 	}
 	for _, s := range r.Sites {
-		if s.Status == Refused && !strings.Contains(s.Reason, `function local.Gated1, where onnxruntime finds one variant of mojo.GLU alone, which is "silu" already`) {
+		if s.Status == Refused && !strings.Contains(s.Reason,
+			`function local.Gated1, where onnxruntime finds one variant of mojo.GLU alone, which is "silu" already`) {
 			t.Errorf("refused: %s", s.Reason)
 		}
 	}
 	f := m.Function("local", "Gated0", "")
-	if n := f.Body.Nodes[0]; len(f.Body.Nodes) != 1 || n.OpType != "GLU" || n.Overload != "" || f.Opset(fused.Domain) != fused.Version {
+	if n := f.Body.Nodes[0]; len(f.Body.Nodes) != 1 || n.OpType != "GLU" || n.Overload != "" ||
+		f.Opset(fused.Domain) != fused.Version {
 		t.Errorf("the body is %s", f.Text())
 	}
 	for name, w := range want {
@@ -115,13 +117,15 @@ func TestFunctionBodiesCallOneVariant(t *testing.T) {
 func TestFunctionAttributesAreRefused(t *testing.T) {
 	m := inFunctions(t, func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
 		scaled := g.NewValue("scaled")
-		g.AddNode("LeakyRelu", []*onnx.Value{gate}, []*onnx.Value{scaled}, onnx.RefAttr("alpha", onnx.AttrFloat, "alpha"))
+		g.AddNode("LeakyRelu", []*onnx.Value{gate}, []*onnx.Value{scaled},
+			onnx.RefAttr("alpha", onnx.AttrFloat, "alpha"))
 		return swiglu(g, scaled, up)
 	})
 	f := m.Function("local", "Gated0", "")
 	f.Attributes = []string{"alpha"}
 	m.Function("local", "Outer0", "").Body.Nodes[0].Attributes = []*onnx.Attribute{onnx.FloatAttr("alpha", 0.5)}
-	s := judgeOne(t, m, &patterns.Match{Pattern: "SwiGLU", Op: "GLU", Inputs: []*onnx.Value{f.Body.Inputs[0], f.Body.Inputs[1]},
+	s := judgeOne(t, m, &patterns.Match{Pattern: "SwiGLU", Op: "GLU",
+		Inputs:  []*onnx.Value{f.Body.Inputs[0], f.Body.Inputs[1]},
 		Outputs: f.Body.Outputs, Attributes: gluAttributes("silu", 1, 0, 0)})
 	if s.Status != Refused || !strings.Contains(s.Reason, `attribute "alpha" of the function`) {
 		t.Errorf("%s: %s", s.Status, s.Reason)

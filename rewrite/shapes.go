@@ -40,8 +40,8 @@ func (k *checker) shapes(c *candidate, w world) ([][]int64, error) {
 	return shapes, nil
 }
 
-// shrink returns smaller shapes of the same kind: equal dimensions stay equal, and the last ones stay as they are, because
-// norms reduce them and halves split them.
+// shrink returns smaller shapes of the same kind: equal dimensions stay equal, and the last ones stay as they are,
+// because norms reduce them and halves split them.
 func shrink(shapes [][]int64) [][]int64 {
 	last := map[int64]bool{1: true}
 	for _, s := range shapes {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxSliceNodes bounds a slice, beside twice the nodes that the match names: a match that depends on more than its inputs
-	// would otherwise be followed to the model's inputs.
+	// maxSliceNodes bounds a slice, beside twice the nodes that the match names: a match that depends on more than its
+	// inputs would otherwise be followed to the model's inputs.
 	maxSliceNodes = 128
 	// maxConstantBytes bounds the constants that are read.
 	maxConstantBytes = 1 << 20
@@ -42,7 +42,8 @@ type slice struct {
 func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	c := &cutter{g: g, facts: facts, match: m, most: maxSliceNodes + 2*len(m.Nodes),
 		routed: m.Domain == fused.Domain && (m.Op == experts || m.Op == router), dependent: map[*onnx.Value]bool{},
-		s:    &slice{inputs: m.Inputs, outputs: m.Outputs, isInput: map[*onnx.Value]bool{}, equal: map[*onnx.Value]*onnx.Value{}},
+		s: &slice{inputs: m.Inputs, outputs: m.Outputs, isInput: map[*onnx.Value]bool{},
+			equal: map[*onnx.Value]*onnx.Value{}},
 		seen: map[*onnx.Value]bool{}, made: map[*onnx.Node]bool{}, reached: map[*onnx.Value]bool{}}
 	for _, v := range m.Inputs {
 		c.seen[v], c.s.isInput[v] = true, true
@@ -71,8 +72,8 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 	return c.s, nil
 }
 
-// choosesGates reports whether v is an input of the match that its replacement picks gates of experts by. The gates alone tell
-// nodes that send all tokens through all experts which of them count.
+// choosesGates reports whether v is an input of the match that its replacement picks gates of experts by. The gates
+// alone tell nodes that send all tokens through all experts which of them count.
 func choosesGates(m *patterns.Match, v *onnx.Value) bool {
 	i := slices.Index(m.Inputs, v)
 	return i >= 0 && slices.ContainsFunc(m.Replacement.Inputs[i].Uses(), func(u onnx.Use) bool {
@@ -125,13 +126,14 @@ func (c *cutter) value(v *onnx.Value) error {
 		return reason.New(reason.Depends, nil, "the matched nodes depend on %q, which is no input of the op", v.Name)
 	}
 	if n.Graph != c.g {
-		return reason.New(reason.Depends, n, "the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
+		return reason.New(reason.Depends, n,
+			"the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
 	}
 	return c.node(n)
 }
 
-// readsInput reports whether a known value is computed from the elements of an input of the match (or of its double), which is known
-// then as well: a small weight that is cast, for example. Such a value is part of what is checked.
+// readsInput reports whether a known value is computed from the elements of an input of the match (or of its double),
+// which is known then as well: a small weight that is cast, for example. Such a value is part of what is checked.
 func (c *cutter) readsInput(v *onnx.Value) bool {
 	seen := map[*onnx.Node]bool{}
 	var reads func(v *onnx.Value) bool
@@ -155,8 +157,8 @@ func (c *cutter) readsInput(v *onnx.Value) bool {
 	return reads(v)
 }
 
-// follows reports whether a value that is known from shapes has to be computed none the less: where tokens go to experts, shapes
-// depend on the numbers in a match's inputs, and what shape inference knows of these is made up.
+// follows reports whether a value that is known from shapes has to be computed none the less: where tokens go to
+// experts, shapes depend on the numbers in a match's inputs, and what shape inference knows of these is made up.
 func (c *cutter) follows(v *onnx.Value) bool {
 	if !c.routed {
 		return false
@@ -199,7 +201,8 @@ func (c *cutter) node(n *onnx.Node) error {
 	}
 	c.made[n] = true
 	if len(c.made) > c.most {
-		return reason.New(reason.Depends, n, "the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
+		return reason.New(reason.Depends, n,
+			"the outputs of the match depend on more than its inputs: %d nodes back from them end at %q (%s)",
 			c.most, nodeName(n), n.OpType)
 	}
 	if err := c.reads(n); err != nil {
@@ -213,11 +216,14 @@ func (c *cutter) node(n *onnx.Node) error {
 func (c *cutter) reads(n *onnx.Node) error {
 	for _, a := range n.Attributes {
 		if a.RefName != "" {
-			return reason.New(reason.Depends, n, "the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)", a.RefName, nodeName(n), n.OpType)
+			return reason.New(reason.Depends, n,
+				"the matched nodes depend on the attribute %q of the function they stand in, at node %q (%s)",
+				a.RefName, nodeName(n), n.OpType)
 		}
 	}
 	if isRandom(n) {
-		return reason.New(reason.Random, n, "the matched nodes depend on random numbers of node %q (%s)", nodeName(n), n.OpType)
+		return reason.New(reason.Random, n, "the matched nodes depend on random numbers of node %q (%s)", nodeName(n),
+			n.OpType)
 	}
 	for _, v := range n.Inputs {
 		if v != nil {
@@ -275,19 +281,21 @@ func (c *cutter) constant(v *onnx.Value) error {
 		return nil
 	}
 	if t.Size() > maxConstantBytes {
-		return reason.New(reason.Depends, v.Producer, "the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size()).
+		return reason.New(reason.Depends, v.Producer,
+			"the matched nodes read the constant %q of %d bytes, which is no input of the op", v.Name, t.Size()).
 			With("bytes", t.Size())
 	}
 	c.s.consts = append(c.s.consts, v)
 	return nil
 }
 
-// copied finds the weight among the inputs of the match that t is a copy of: exporters store one that is used several times as
-// often, and the check puts other numbers in its place.
+// copied finds the weight among the inputs of the match that t is a copy of: exporters store one that is used several
+// times as often, and the check puts other numbers in its place.
 func (c *cutter) copied(t *onnx.Tensor) *onnx.Value {
 	for _, in := range c.s.inputs {
 		w := in.Constant()
-		if w == nil || w.DataType != t.DataType || len(w.Dims) < 2 || !slices.Equal(w.Dims, t.Dims) || w.DataType == onnx.String {
+		if w == nil || w.DataType != t.DataType || len(w.Dims) < 2 || !slices.Equal(w.Dims, t.Dims) ||
+			w.DataType == onnx.String {
 			continue
 		}
 		a, err1 := w.Bytes()

@@ -15,11 +15,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// WithTarget writes what the target takes in place of fused ops; nil stands for the fused ops themselves. The model is brought to the
-// target's opset before. Kernels and backends are those of fused ops, and play no part.
+// WithTarget writes what the target takes in place of fused ops; nil stands for the fused ops themselves. The model is
+// brought to the target's opset before. Kernels and backends are those of fused ops, and play no part.
 func WithTarget(t *target.Target) Option { return func(c *config) { c.target = t } }
 
-// targetKernel stands for what a target takes: every fused op is asked for, so that one that it has nothing for is reported.
+// targetKernel stands for what a target takes: every fused op is asked for, so that one that it has nothing for is
+// reported.
 func targetKernel(t *target.Target) *Kernel {
 	k := &Kernel{ID: t.Name, Device: DeviceAny, Summary: t.Summary}
 	for _, op := range fused.Ops() {
@@ -28,7 +29,8 @@ func targetKernel(t *target.Target) *Kernel {
 	return k
 }
 
-// chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it has as others do.
+// chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it
+// has as others do.
 func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
 	var chosen []*Kernel
 	if t.Device == "" {
@@ -74,10 +76,13 @@ func (a *applier) lower(c *candidate) error {
 		}
 	}
 	if have := opNames(c.match.Nodes); slices.Equal(have, opNames(g.Nodes)) {
-		return reason.New(reason.Target, nil, "target %s: it is %s already", t.Name, strings.Join(have, ", ")).With("target", t.Name)
+		return reason.New(reason.Target, nil, "target %s: it is %s already", t.Name,
+			strings.Join(have, ", ")).With("target", t.Name)
 	}
 	c.functions = slices.DeleteFunc(c.functions, func(f *onnx.Function) bool {
-		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool { return n.Domain == f.Domain && n.OpType == f.Name })
+		return !slices.ContainsFunc(c.match.Replacement.Nodes, func(n *onnx.Node) bool {
+			return n.Domain == f.Domain && n.OpType == f.Name
+		})
 	})
 	c.facts = a.facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
 	return nil
@@ -111,8 +116,8 @@ func (c *candidate) isConstant(v *onnx.Value) bool {
 		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !c.isConstant(in) })
 }
 
-// repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does: the check has to
-// hold to it.
+// repeats reports whether the last axis of an input of the replacement holds everything twice, and notes that it does:
+// the check has to hold to it.
 func (c *candidate) repeats(v *onnx.Value, neighbours bool) bool {
 	i := slices.Index(c.match.Replacement.Inputs, v)
 	if i < 0 || c.match.Repeats == nil || !c.match.Repeats(c.match.Inputs[i], neighbours) {
@@ -142,8 +147,8 @@ func (c *candidate) repeatInput(i int, t *reference.Tensor) {
 	}
 }
 
-// CheckFused says of every fused op of a patched model which of the targets take it, target by target; the others become Open. Targets are
-// those that have kernels of fused ops; another one is an error.
+// CheckFused says of every fused op of a patched model which of the targets take it, target by target; the others
+// become Open. Targets are those that have kernels of fused ops; another one is an error.
 func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error) {
 	for _, t := range targets {
 		if t == nil || t.Device == "" {
@@ -157,8 +162,9 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 			if n.Domain != fused.Domain || fused.Lookup(n.OpType) == nil {
 				continue
 			}
-			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType, Nodes: []string{nodeName(n)},
-				Node: nodeName(n), Status: Fused}
+			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType,
+				Nodes: []string{nodeName(n)},
+				Node:  nodeName(n), Status: Fused}
 			s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
 			for _, v := range n.Inputs {
 				dtype, shape := onnx.Undefined, []int64(nil)
@@ -182,8 +188,8 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 	return sites, nil
 }
 
-// checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the check of both
-// knows the experts that are to be chosen.
+// checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the
+// check of both knows the experts that are to be chosen.
 func (a *applier) checkRouter(s *scope, m *patterns.Match, check *checker) error {
 	for _, p := range m.Parts {
 		if a.config.target == nil || p.Op != router {

@@ -27,8 +27,8 @@ func sitesOf(r *Report, pattern string) []SiteReport {
 // opsOf lists the ops of a graph but for constants, sorted, each once.
 func opsOf(g *onnx.Graph) []string { return slices.Compact(opNames(g.Nodes)) }
 
-// TestMixturesForTargets: onnxruntime's MoE takes experts together with their router, where the router is one by softmax and nothing lies
-// between them.
+// TestMixturesForTargets: onnxruntime's MoE takes experts together with their router, where the router is one by
+// softmax and nothing lies between them.
 func TestMixturesForTargets(t *testing.T) {
 	for _, c := range []struct {
 		name, spoil string
@@ -62,7 +62,8 @@ func TestMixturesForTargets(t *testing.T) {
 			m := &moeBuilder{modelBuilder: newBuilder(t, 20, onnx.Float), experts: 6, chosen: 2, hidden: 8, inner: 4}
 			m.x = m.input("x", "tokens", m.hidden)
 			logits := m.Op("MatMul", m.x, m.weight("router", m.hidden, m.experts))
-			m.gateUp, m.down = m.weight("gate_up", m.experts, 2*m.inner, m.hidden), m.weight("down", m.experts, m.hidden, m.inner)
+			m.gateUp, m.down = m.weight("gate_up", m.experts, 2*m.inner, m.hidden),
+				m.weight("down", m.experts, m.hidden, m.inner)
 			if c.router == nil {
 				c.router = func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
 					v, ids := m.topK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
@@ -80,13 +81,15 @@ func TestMixturesForTargets(t *testing.T) {
 				t.Fatalf("sites %+v, want one %s: %s", sites, c.status, c.reason)
 			}
 			ops := opsOf(m.Graph)
-			if slices.Contains(ops, "TopK") == (c.status == Fused) || slices.Contains(ops, "com.microsoft.MoE") != (c.status == Fused) {
+			if slices.Contains(ops, "TopK") == (c.status == Fused) ||
+				slices.Contains(ops, "com.microsoft.MoE") != (c.status == Fused) {
 				t.Errorf("the graph holds %v", ops)
 			}
 			switch routers := sitesOf(r, "TopKRouter"); {
 			case c.status == Fused && len(routers) > 0:
 				t.Errorf("the router was judged by itself: %+v", routers)
-			case c.status != Fused && (len(routers) != 1 || !strings.Contains(routers[0].Reason, "together with its experts")):
+			case c.status != Fused && (len(routers) != 1 ||
+				!strings.Contains(routers[0].Reason, "together with its experts")):
 				t.Errorf("the router: %+v", routers)
 			}
 		})

@@ -24,8 +24,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks. With zeros it lists patterns and
-// kernels without sites as well.
+// WriteCounts writes how many sites each pattern and each kernel has, and the worst figures of the checks. With zeros
+// it lists patterns and kernels without sites as well.
 func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	var b strings.Builder
 	if r.Inlined != nil {
@@ -49,10 +49,12 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		b.WriteString("\n")
 	}
 	if nothing {
-		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n", plural(len(r.Patterns), "pattern"))
+		fmt.Fprintf(&b, "nothing found: no block of the model reads like one of %s\n",
+			plural(len(r.Patterns), "pattern"))
 	}
 	for _, k := range r.Kernels {
-		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) || !zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {
+		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
+			!zeros && k.Sites == 0 && (!k.met || k.Available && k.Selected) {
 			continue
 		}
 		fmt.Fprintf(&b, "%-18s %s", k.ID, plural(k.Sites, "site"))
@@ -73,7 +75,8 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	}
 	r.writeRepairs(&b, false)
 	if c := r.worst(); c != nil {
-		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel, c.Structural)
+		fmt.Fprintf(&b, "checked: worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel,
+			c.Structural)
 		if c.Kernel != nil {
 			fmt.Fprintf(&b, ", kernel %.3g", *c.Kernel)
 		}

@@ -10,7 +10,8 @@ import (
 )
 
 // applyNorm patches a norm whose x and scale are taken another way, and compares what it computes.
-func applyNorm(t *testing.T, x func(b *modelBuilder, x *onnx.Value) *onnx.Value, scale func(b *modelBuilder, w *onnx.Value) *onnx.Value) *Report {
+func applyNorm(t *testing.T, x func(b *modelBuilder, x *onnx.Value) *onnx.Value,
+	scale func(b *modelBuilder, w *onnx.Value) *onnx.Value) *Report {
 	t.Helper()
 	b := newBuilder(t, 18, onnx.Float)
 	v := x(b, b.input("x", "batch", "seq", 16))

@@ -8,9 +8,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// constant is a value of a replacement that is the same at every run: an initializer, or what nodes of the replacement make
-// of constants alone. Weights are stacked that way: the pattern writes Unsqueeze and Concat, the model gets one initializer
-// whose elements are put together when it is written.
+// constant is a value of a replacement that is the same at every run: an initializer, or what nodes of the replacement
+// make of constants alone. Weights are stacked that way: the pattern writes Unsqueeze and Concat, the model gets one
+// initializer whose elements are put together when it is written.
 type constant struct {
 	tensor *onnx.Tensor
 	// value is the initializer that holds it, nil as long as there is none.
@@ -21,8 +21,8 @@ type constant struct {
 	folded  bool // made of others
 }
 
-// fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing is
-// folded.
+// fold finds the constants of a candidate's replacement. The body of a function can hold no initializers: there nothing
+// is folded.
 func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 	if c.scope.function != nil {
 		return nil
@@ -36,7 +36,9 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 		}
 	}
 	for _, n := range little.Nodes {
-		if slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v == nil || slices.Contains(little.Outputs, v) }) {
+		if slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool {
+			return v == nil || slices.Contains(little.Outputs, v)
+		}) {
 			continue
 		}
 		if n.Is("Constant") {
@@ -109,8 +111,8 @@ func (f *folder) sources() []*onnx.Tensor {
 	return list
 }
 
-// initializerOf returns the initializer that holds a constant, made when the first node reads it. Folded ones stand in the main
-// graph, where all sites can share them, others beside the site.
+// initializerOf returns the initializer that holds a constant, made when the first node reads it. Folded ones stand in
+// the main graph, where all sites can share them, others beside the site.
 func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.Value {
 	if k.value != nil {
 		return k.value

@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// maxFoldedBytes bounds constants that are computed, such as weights in another type. Elements that only move have no bound.
+// maxFoldedBytes bounds constants that are computed, such as weights in another type. Elements that only move have no
+// bound.
 const maxFoldedBytes = 1 << 20
 
 // folder makes what a node gives for constant inputs.
@@ -17,8 +18,8 @@ type folder struct {
 	inputs []*constant // nil for omitted ones
 }
 
-// fold returns the outputs of the node, nil when it is none that is folded. Ops that move elements give tensors that are put
-// together when they are written.
+// fold returns the outputs of the node, nil when it is none that is folded. Ops that move elements give tensors that
+// are put together when they are written.
 func (f *folder) fold() []*onnx.Tensor {
 	var outs []*onnx.Tensor
 	var err error

@@ -7,18 +7,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// WeightsReport counts the weights of experts, as matrices (and bias vectors) of one expert each: gate, up and down, or two
-// where there is no gate.
+// WeightsReport counts the weights of experts, as matrices (and bias vectors) of one expert each: gate, up and down, or
+// two where there is no gate.
 type WeightsReport struct {
-	// Expected is what the op needs for all experts, Packed what of it was found and is in its inputs now. Missing are the others:
-	// weights that are no constants, or stand in the place of another expert's as well.
+	// Expected is what the op needs for all experts, Packed what of it was found and is in its inputs now. Missing are
+	// the others: weights that are no constants, or stand in the place of another expert's as well.
 	Expected int `json:"expected"`
 	Packed   int `json:"packed"`
 	Missing  int `json:"missing"`
 	// Unexpected counts tensors that the replaced nodes read besides: no op has them any more. Names lists them.
 	Unexpected int      `json:"unexpected"`
 	Names      []string `json:"unexpected_names,omitempty"`
-	// Stored counts those of Packed that are stored as the op wants them, which stay as they were; Bytes is the size of the others.
+	// Stored counts those of Packed that are stored as the op wants them, which stay as they were; Bytes is the size of
+	// the others.
 	Stored int   `json:"stored"`
 	Bytes  int64 `json:"bytes"`
 }
@@ -35,15 +36,16 @@ func (w *WeightsReport) add(o *WeightsReport) {
 
 // Text is the report in words.
 func (w *WeightsReport) Text() string {
-	text := fmt.Sprintf("%d expected, %d packed, %d missing, %d unexpected", w.Expected, w.Packed, w.Missing, w.Unexpected)
+	text := fmt.Sprintf("%d expected, %d packed, %d missing, %d unexpected", w.Expected, w.Packed, w.Missing,
+		w.Unexpected)
 	if w.Stored > 0 {
 		text += fmt.Sprintf("; %d of them as they are stored", w.Stored)
 	}
 	return text
 }
 
-// The inputs of a mixture's op that hold weights of experts, the first axis being the experts, with the matrices that one of
-// them holds of each expert.
+// The inputs of a mixture's op that hold weights of experts, the first axis being the experts, with the matrices that
+// one of them holds of each expert.
 var expertWeights = map[string]func(fused.Site) int{
 	"gate_up":      gateAndUp,
 	"gate_up_bias": gateAndUp,

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
-// mixture is a model of one mixture of 4 experts whose weights are initializers of their own: gate, up and down. All experts
-// see every token, and their results are added up with the routing's weights, 0 where an expert was not chosen.
+// mixture is a model of one mixture of 4 experts whose weights are initializers of their own: gate, up and down. All
+// experts see every token, and their results are added up with the routing's weights, 0 where an expert was not chosen.
 type mixture struct {
 	m            *onnx.Model
 	x, w, ids    *onnx.Value
@@ -30,7 +30,8 @@ func newMixture(t *testing.T, outIn bool) *mixture {
 	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{s.w, s.ids})
 	first := len(b.Graph.Nodes)
 	hot := b.Op("OneHot", s.ids, b.Ints(mixtureExperts), b.constantFloats(0, 1))
-	dense := b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", s.w, b.Ints(-1))), b.Ints(1), onnx.IntAttr("keepdims", 0))
+	dense := b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", s.w, b.Ints(-1))), b.Ints(1),
+		onnx.IntAttr("keepdims", 0))
 	linear := func(name string, x *onnx.Value, in, out int, list *[]*onnx.Value) *onnx.Value {
 		if outIn {
 			in, out = out, in
@@ -80,8 +81,10 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 	gateUp := h.Ops(1, "Concat", first, onnx.IntAttr("axis", 0))
 	down := h.Ops(1, "Concat", second, onnx.IntAttr("axis", 0))
 	y := h.Ops(1, "MoE", x, w, ids, gateUp, down,
-		onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0),
-		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout), onnx.StringAttr("down_layout", layout))
+		onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0),
+		onnx.FloatAttr("up_offset", 0),
+		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout),
+		onnx.StringAttr("down_layout", layout))
 	y[0].Producer.Domain = "mojo"
 	h.m.Roles = map[*onnx.Value]patterns.Role{s.x: patterns.Tokens, s.w: patterns.Weights, s.ids: patterns.IDs}
 	for e := range mixtureExperts {
@@ -105,7 +108,8 @@ func TestExpertsArePacked(t *testing.T) {
 		if err := r.WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
-		if line := "expert weights     12 expected, 12 packed, 0 missing, 0 unexpected\n"; !strings.Contains(text.String(), line) {
+		if line := "expert weights     12 expected, 12 packed, 0 missing, 0 unexpected\n"; !strings.Contains(
+			text.String(), line) {
 			t.Errorf("the report has no %q:\n%s", line, &text)
 		}
 		bytes := int64(mixtureExperts * 3 * mixtureHidden * mixtureInner * 4)
@@ -142,13 +146,15 @@ func TestExpertsArePacked(t *testing.T) {
 // TestMissingExperts packs one expert twice, unchecked: the report tells.
 func TestMissingExperts(t *testing.T) {
 	s := newMixture(t, true)
-	r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), WithVerify(VerifyOff), foundByHand(func(*onnx.Graph) []*patterns.Match {
-		return []*patterns.Match{s.match(t, true, func(e int) int { return max(e, 1) })}
-	}))
+	r, err := ApplyKernel(s.m, "cpu_fused_moe", AssumeAvailable(), WithVerify(VerifyOff),
+		foundByHand(func(*onnx.Graph) []*patterns.Match {
+			return []*patterns.Match{s.match(t, true, func(e int) int { return max(e, 1) })}
+		}))
 	if err != nil || r.Fused() != 1 {
 		t.Fatalf("%v %+v", err, r.Sites)
 	}
-	if w := r.Sites[0].Weights; w.Expected != 12 || w.Packed != 9 || w.Missing != 3 || w.Unexpected != 3 || strings.Join(w.Names, " ") != "gate up down" {
+	if w := r.Sites[0].Weights; w.Expected != 12 || w.Packed != 9 || w.Missing != 3 || w.Unexpected != 3 ||
+		strings.Join(w.Names, " ") != "gate up down" {
 		t.Errorf("weights %+v", w)
 	}
 }

@@ -30,7 +30,8 @@ type hand struct {
 }
 
 func newHand(t *testing.T, outs ...*onnx.Value) *hand {
-	h := &hand{t: t, m: &patterns.Match{Pattern: "hand", Root: outs[0].Producer, Outputs: outs, Replacement: onnx.NewFunction("", "", "", 18).Body}}
+	h := &hand{t: t, m: &patterns.Match{Pattern: "hand", Root: outs[0].Producer, Outputs: outs,
+		Replacement: onnx.NewFunction("", "", "", 18).Body}}
 	h.Graph = h.m.Replacement
 	return h
 }
@@ -91,7 +92,8 @@ func TestFold(t *testing.T) {
 			case 4:
 				outs = h.Ops(1, "Transpose", v)
 			case 5:
-				outs = h.Ops(1, "Slice", v, h.Ints(int64(r.IntN(5)-2), -1), h.Ints(int64(r.IntN(200)-2), -1<<63), h.Ints(axis, (axis+1)%3-3), h.Ints(int64(1+r.IntN(2)), int64(-1-r.IntN(2))))
+				outs = h.Ops(1, "Slice", v, h.Ints(int64(r.IntN(5)-2), -1), h.Ints(int64(r.IntN(200)-2), -1<<63),
+					h.Ints(axis, (axis+1)%3-3), h.Ints(int64(1+r.IntN(2)), int64(-1-r.IntN(2))))
 			case 6:
 				outs = h.Ops(1, "Slice", v, h.Ints(0), h.Ints(2))
 			case 7:
@@ -108,7 +110,8 @@ func TestFold(t *testing.T) {
 		match := h.done([]*onnx.Node{y.Producer}, h.Op("Add", h.in(x), values[len(values)-1]))
 		facts := infer.Analyze(b.Model)
 		a := &applier{model: b.Model}
-		c := &candidate{match: match, scope: &scope{graph: b.Graph}, facts: facts.Within(match.Replacement, match.Inputs)}
+		c := &candidate{match: match, scope: &scope{graph: b.Graph},
+			facts: facts.Within(match.Replacement, match.Inputs)}
 		constants := a.fold(c)
 		env := map[*onnx.Value]*reference.Tensor{}
 		env[h.in(w)], _ = reference.FromONNX(w.Const)
@@ -127,22 +130,25 @@ func TestFold(t *testing.T) {
 				}
 				wantBytes, _ := want.Bytes()
 				got, err := k.tensor.Bytes()
-				if err != nil || !bytes.Equal(got, wantBytes) || k.tensor.DataType != want.DataType || !slices.Equal(k.tensor.Dims, want.Dims) {
-					t.Fatalf("%s gives %s%v, want %s%v (%v)", n.OpType, k.tensor.DataType, k.tensor.Dims, want.DataType, want.Dims, err)
+				if err != nil || !bytes.Equal(got, wantBytes) || k.tensor.DataType != want.DataType ||
+					!slices.Equal(k.tensor.Dims, want.Dims) {
+					t.Fatalf("%s gives %s%v, want %s%v (%v)", n.OpType, k.tensor.DataType, k.tensor.Dims, want.DataType,
+						want.Dims, err)
 				}
 				folded[n.OpType]++
 			}
 		}
 	}
-	for _, op := range []string{"Identity", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Concat", "Split", "Gather", "Cast"} {
+	for _, op := range []string{"Identity", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Concat", "Split",
+		"Gather", "Cast"} {
 		if folded[op] < 10 {
 			t.Errorf("%s was folded %d times", op, folded[op])
 		}
 	}
 }
 
-// products is a model that multiplies x by three weights and concatenates the results, at two places; one weight is read
-// elsewhere, too. The matches multiply by the weights side by side.
+// products is a model that multiplies x by three weights and concatenates the results, at two places; one weight is
+// read elsewhere, too. The matches multiply by the weights side by side.
 func products(t *testing.T) (*onnx.Model, Option) {
 	b := newBuilder(t, 18, onnx.Float)
 	x := b.input("x", "batch", 16)
@@ -191,7 +197,8 @@ func TestBranchesShareWeights(t *testing.T) {
 	for _, name := range []string{"then_branch", "else_branch"} {
 		b.Graph = outer.NewSubgraph(name)
 		y := b.Op("Concat", b.Op("MatMul", x, u), b.Op("MatMul", x, w), onnx.IntAttr("axis", -1))
-		axis := b.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{-1})) // of the branch: the weights alone are shared
+		// of the branch: the weights alone are shared
+		axis := b.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{-1}))
 		b.Output(b.Op("ReduceSum", y, axis, onnx.IntAttr("keepdims", 0)))
 		attrs = append(attrs, onnx.GraphAttr(name, b.Graph))
 	}
@@ -199,7 +206,8 @@ func TestBranchesShareWeights(t *testing.T) {
 	b.output(b.Op("If", flag, attrs[0], attrs[1]), "batch")
 	m := b.Model
 	want := evaluate(t, m)
-	r, err := ApplyDefaultKernels(m, "onnx_layernorm", foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) }))
+	r, err := ApplyDefaultKernels(m, "onnx_layernorm",
+		foundByHand(func(g *onnx.Graph) []*patterns.Match { return concatenated(t, g) }))
 	if err != nil || r.Fused() != 2 {
 		t.Fatalf("fused %d: %v %+v", r.Fused(), err, r.Sites)
 	}

@@ -41,7 +41,8 @@ func same(t *testing.T, m *onnx.Model, change func()) {
 	change()
 	for name, got := range evaluate(t, m) {
 		w := want[name]
-		if d, scale := distance(w.F, got.F); d > 16*spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) || w.DataType != got.DataType {
+		if d, scale := distance(w.F, got.F); d > 16*spacing(w.DataType, scale) || !slices.Equal(w.Shape, got.Shape) ||
+			w.DataType != got.DataType {
 			t.Errorf("%s is %s%v and differs by %g from %s%v", name, got.DataType, got.Shape, d, w.DataType, w.Shape)
 		}
 	}
@@ -51,13 +52,15 @@ const gated = "pattern Gate(x) -> y {\n y = Mul(x, Sigmoid(x), Relu(x))\n} => "
 
 // What stands before and after a fused op is made for the model's opset, typed, named and declared.
 func TestNodesAroundAFusedOp(t *testing.T) {
-	const target = gated + `Squeeze(mojo.GLU(Unsqueeze(x; axes=[1]), Relu(Unsqueeze(x; axes=[1])); activation="silu", alpha=1.0, limit=0.0, up_offset=0.0); axes=[1])`
+	const target = gated + `Squeeze(mojo.GLU(Unsqueeze(x; axes=[1]), Relu(Unsqueeze(x; axes=[1])); ` +
+		`activation="silu", alpha=1.0, limit=0.0, up_offset=0.0); axes=[1])`
 	for _, opset := range []int64{13, 20} {
 		m := gates(t, opset, onnx.Float16)
 		kernels := 0
 		check := func(op string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
 			kernels++
-			if op != "GLU" || len(in) != 2 || len(in[0].Dims) != 4 || in[0].Dims[1] != 1 || in[1].DataType != onnx.Float16 {
+			if op != "GLU" || len(in) != 2 || len(in[0].Dims) != 4 || in[0].Dims[1] != 1 ||
+				in[1].DataType != onnx.Float16 {
 				t.Errorf("the kernel of %s is run on %+v", op, in)
 			}
 			return []*onnx.Tensor{in[0]}, nil
@@ -73,11 +76,15 @@ func TestNodesAroundAFusedOp(t *testing.T) {
 		}
 		names := map[string]bool{}
 		for _, n := range m.Graph.Nodes {
-			if n.Name == "" || names[n.Name] || !slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool { return e.Key == MetaRule && e.Value == "Gate" }) {
+			if n.Name == "" || names[n.Name] ||
+				!slices.ContainsFunc(n.Metadata, func(e onnx.Entry) bool {
+					return e.Key == MetaRule && e.Value == "Gate"
+				}) {
 				t.Errorf("node %q has the metadata %v", n.Name, n.Metadata)
 			}
 			names[n.Name] = true
-			if typ, ok := n.Outputs[0].Type(); !ok || typ.DataType != onnx.Float16 || !typ.HasShape || typ.Dims[0].Param != "batch" {
+			if typ, ok := n.Outputs[0].Type(); !ok || typ.DataType != onnx.Float16 || !typ.HasShape ||
+				typ.Dims[0].Param != "batch" {
 				t.Errorf("%s makes %q of type %v", n.Name, n.Outputs[0].Name, typ)
 			}
 		}
@@ -114,31 +121,38 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 		{"too old", 20, gated + "Mul(Swish(x), Relu(x))", "Swish is in the standard since opset 24"},
 		{"onnxruntime's", 20, gated + "Mul(com.microsoft.QuickGelu(x; alpha=1), Relu(x))", byOnnxruntime},
 		{"function", 20, "function my.Gate(v) -> w {\n w = Mul(v, Sigmoid(v), )\n}\n", byFunction},
-		{"function at opset 13", 13, "function my.Gate(v) -> w {\n s = Div(1, Add(1, Exp(Neg(v))))\n g = Mul(v, s)\n}\n", byFunction},
-		{"another function", 20, "function my.Gate(v) -> w {\n w = Mul(v, Tanh(v))\n}\n" + gated + "my.Gate(x)", "differs from the matched nodes"},
+		{"function at opset 13", 13,
+			"function my.Gate(v) -> w {\n s = Div(1, Add(1, Exp(Neg(v))))\n g = Mul(v, s)\n}\n", byFunction},
+		{"another function", 20, "function my.Gate(v) -> w {\n w = Mul(v, Tanh(v))\n}\n" + gated + "my.Gate(x)",
+			"differs from the matched nodes"},
 		{"no definition", 20, gated + "my.Gate(x)", "the pattern rewrites to my.Gate, which no pattern file defines"},
 		{"no such op", 20, gated + "mojo.Gate(x)", "not in the catalogue"},
 	}
-	tests[3].text = "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n" + gated + "my.Gate(x)"
-	tests[4].text = "function my.Gate(v) -> w {\n g = Div(v, Add(1, Exp(Neg(v))))\n w = Mul(g, Relu(v))\n}\n" + gated + "my.Gate(x)"
+	tests[3].text = "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n" + gated +
+		"my.Gate(x)"
+	tests[4].text = "function my.Gate(v) -> w {\n g = Div(v, Add(1, Exp(Neg(v))))\n w = Mul(g, Relu(v))\n}\n" + gated +
+		"my.Gate(x)"
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := gates(t, tt.opset, onnx.BFloat16)
 			var r *Report
 			same(t, m, func() { r = apply(t, m, withText(t, tt.text)) })
 			for _, s := range r.Sites {
-				if s.Status == Fused && s.Kernel != tt.kernel || s.Status == Refused && !strings.Contains(s.Reason, tt.kernel) {
+				if s.Status == Fused && s.Kernel != tt.kernel ||
+					s.Status == Refused && !strings.Contains(s.Reason, tt.kernel) {
 					t.Errorf("%+v", s)
 				}
 			}
 			if n := r.Fused(); n != 0 && n != 2 || len(r.Sites) != 2 {
 				t.Errorf("%d of %d fused", n, len(r.Sites))
 			}
-			if tt.kernel == byOnnxruntime && m.Opset(microsoft) != 1 || tt.kernel == byFunction && (m.Opset("my") != 1 || len(m.Functions) != 1) {
+			if tt.kernel == byOnnxruntime && m.Opset(microsoft) != 1 ||
+				tt.kernel == byFunction && (m.Opset("my") != 1 || len(m.Functions) != 1) {
 				t.Errorf("opsets %v, %d functions", m.Opsets, len(m.Functions))
 			}
 			var text bytes.Buffer
-			if err := r.WriteText(&text); err != nil || r.Fused() > 0 && !strings.Contains(text.String(), tt.kernel+" ") {
+			if err := r.WriteText(&text); err != nil ||
+				r.Fused() > 0 && !strings.Contains(text.String(), tt.kernel+" ") {
 				t.Errorf("%v\n%s", err, &text)
 			}
 			if again := apply(t, m, withText(t, tt.text)); again.Fused() > 0 {
@@ -150,7 +164,8 @@ func TestTargetsOutsideTheCatalogue(t *testing.T) {
 
 // A pattern of one's own needs no kernel, and is left out with all the others.
 func TestOwnPatternsAndInclude(t *testing.T) {
-	own := withText(t, "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n"+gated+"my.Gate(x)")
+	own := withText(t, "function my.Gate(v) -> w {\n g = Mul(v, Sigmoid(v))\n w = Mul(g, Relu(v))\n}\n"+gated+
+		"my.Gate(x)")
 	for include, want := range map[string]int{Auto: 2, "onnx_layernorm": 2, None: 0} {
 		r, err := ApplyDefaultKernels(gates(t, 20, onnx.Float), include, own, AssumeAvailable())
 		if err != nil || r.Fused() != want {
@@ -194,7 +209,8 @@ func TestLayerNorm(t *testing.T) {
 				t.Errorf("%s at opset %d: %+v %+v", typ, opset, p, r.Sites)
 			}
 			for _, s := range r.Sites {
-				if want == 0 && !strings.Contains(s.Reason, "since opset 17") || want > 0 && (s.Kernel != "onnx_layernorm" || s.Device != DeviceAny) {
+				if want == 0 && !strings.Contains(s.Reason, "since opset 17") ||
+					want > 0 && (s.Kernel != "onnx_layernorm" || s.Device != DeviceAny) {
 					t.Errorf("%+v", s)
 				}
 			}
@@ -218,7 +234,8 @@ func TestStandardRMSNormalization(t *testing.T) {
 			t.Errorf("%s: %v %+v", typ, ops, r.Sites)
 		}
 		for _, n := range b.Graph.Nodes {
-			if n.Domain == fused.Domain && (n.AttrInt("scale_after_cast", 0) != 1 || math.Abs(float64(n.AttrFloat("epsilon", 0))-1e-6) > 1e-12) {
+			if n.Domain == fused.Domain && (n.AttrInt("scale_after_cast", 0) != 1 ||
+				math.Abs(float64(n.AttrFloat("epsilon", 0))-1e-6) > 1e-12) {
 				t.Errorf("%s", n.Text())
 			}
 		}
@@ -236,7 +253,8 @@ func TestIntegerSites(t *testing.T) {
 		at := b.Input("at", onnx.Int64, "n")
 		next := b.Op("Add", at, b.Ints(1))
 		b.output(b.Op("Relu", b.Op("Gather", b.weight("cos", 3, 8), next)), "n", 8)
-		r := apply(t, b.Model, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+target+")"))
+		r := apply(t, b.Model, withText(t, "pattern P(cos, at) -> y {\n y = Relu(Gather(cos, Add(at, 1)))\n} => Relu("+
+			target+")"))
 		if len(r.Sites) != 1 || r.Sites[0].Status != want {
 			t.Errorf("%s: %+v", target, r.Sites)
 		}

@@ -13,14 +13,14 @@ type writer struct {
 	*applier
 	scope *scope
 	names map[string]bool // of nodes, in use
-	// shared holds the nodes of the standard before fused ops, constants the initializers of the graph, by what they compute:
-	// sites that need the same have them once.
+	// shared holds the nodes of the standard before fused ops, constants the initializers of the graph, by what they
+	// compute: sites that need the same have them once.
 	shared    map[string][]*onnx.Value
 	constants map[string]*onnx.Value
 }
 
-// write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's list
-// of nodes yet.
+// write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's
+// list of nodes yet.
 func (w *writer) write(c *candidate) []*onnx.Node {
 	little := c.match.Replacement
 	stands := map[*onnx.Value]*onnx.Value{}
@@ -94,9 +94,9 @@ func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {
 	return fmt.Sprintf("%s %q %d %s", n.OpType, valueNames(inputs), len(n.Outputs), attributesKey(n.Attributes))
 }
 
-// declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes that
-// stood here and not of a custom op's, and without them they plan memory less well from there on. (A function's body has the
-// types of each call.)
+// declare gives a value that has no declared type the one that is known of it. Runtimes infer the types of the nodes
+// that stood here and not of a custom op's, and without them they plan memory less well from there on. (A function's
+// body has the types of each call.)
 func (w *writer) declare(v *onnx.Value, facts *infer.Facts, known *onnx.Value) {
 	if _, declared := v.Type(); declared || w.scope.function != nil {
 		return

@@ -75,7 +75,8 @@ more is removed, unless another model of the folder refers to it.`,
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
-	fl.Int64Var(&f.externalOver, "external-data-over", 0, "put weights of more than this many bytes into OUT.data (0: only where needed)")
+	fl.Int64Var(&f.externalOver, "external-data-over", 0,
+		"put weights of more than this many bytes into OUT.data (0: only where needed)")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
 	a.jsonFlag(c)

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// secondReader decodes the model file at path with a decoder of others, compares it with m and says what is equal. It is
-// nil in a program built without -tags crosscheck: see second_reader.go.
+// secondReader decodes the model file at path with a decoder of others, compares it with m and says what is equal. It
+// is nil in a program built without -tags crosscheck: see second_reader.go.
 var secondReader func(path string, m *onnx.Model) (result string, err error)
 
 // crosscheckFlags are the flags of apply for the second reader.
@@ -19,7 +19,8 @@ type crosscheckFlags struct {
 
 func (f *crosscheckFlags) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&f.crosscheck, "crosscheck", false,
-		"decode what was written with another ONNX reader (onnx-go) and compare the graphs; nothing is left when they differ")
+		"decode what was written with another ONNX reader (onnx-go) and compare the graphs; nothing is left when "+
+			"they differ")
 }
 
 // possible errs when the second reader is asked for and is not built in, or will get nothing to read.
@@ -29,7 +30,8 @@ func (f *crosscheckFlags) possible(dryRun bool) error {
 	}
 	if f.crosscheck && secondReader == nil {
 		return environment(errors.New("--crosscheck: this program was built without the second reader; " +
-			"build it from source with: go build -tags crosscheck ./cmd/mojo-patch (the licence of onnx-go's tensor library, " +
+			"build it from source with: go build -tags crosscheck ./cmd/mojo-patch (the licence of onnx-go's tensor " +
+			"library, " +
 			"gorgonia.org/tensor, is the reason: see THIRD_PARTY.md)"))
 	}
 	return nil

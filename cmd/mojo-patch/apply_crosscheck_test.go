@@ -39,8 +39,10 @@ func TestCrosscheckFindsWrongEdge(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "out.onnx")
 	var said strings.Builder
-	args := []string{"apply", "../../models/llama-ts-fp32.onnx", "-o", out, "--crosscheck", "--assume-available", "--check-kernels", "off"}
-	if code := run(args, io.Discard, &said); code != exitFailed || !strings.Contains(said.String(), "reads another graph") {
+	args := []string{"apply", "../../models/llama-ts-fp32.onnx", "-o", out, "--crosscheck", "--assume-available",
+		"--check-kernels", "off"}
+	if code := run(args, io.Discard, &said); code != exitFailed ||
+		!strings.Contains(said.String(), "reads another graph") {
 		t.Errorf("exit code %d: %s", code, said.String())
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -54,7 +56,8 @@ func TestCrosscheckNotBuiltIn(t *testing.T) {
 	defer func() { secondReader = honest }()
 	secondReader = nil
 	var said strings.Builder
-	code := run([]string{"apply", "../../models/llama-ts-fp32.onnx", "-o", filepath.Join(t.TempDir(), "out.onnx"), "--crosscheck"}, io.Discard, &said)
+	code := run([]string{"apply", "../../models/llama-ts-fp32.onnx", "-o", filepath.Join(t.TempDir(), "out.onnx"),
+		"--crosscheck"}, io.Discard, &said)
 	if code != exitEnvironment || !strings.Contains(said.String(), "-tags crosscheck") {
 		t.Errorf("exit code %d: %s", code, said.String())
 	}
@@ -67,7 +70,8 @@ func TestCrosscheckError(t *testing.T) {
 	secondReader = func(string, *onnx.Model) (string, error) { return "", errors.New("no such luck") }
 	var said strings.Builder
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	code := run([]string{"apply", "../../models/llama-ts-fp32.onnx", "-o", out, "--crosscheck", "--assume-available", "--check-kernels", "off"}, io.Discard, &said)
+	code := run([]string{"apply", "../../models/llama-ts-fp32.onnx", "-o", out, "--crosscheck", "--assume-available",
+		"--check-kernels", "off"}, io.Discard, &said)
 	if _, err := os.Stat(out); code != exitFailed || err == nil {
 		t.Errorf("exit code %d, %v: %s", code, err, said.String())
 	}

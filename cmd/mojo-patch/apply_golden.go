@@ -43,7 +43,8 @@ func (f *applyFlags) write(a *app, m *onnx.Model, out string, cases []golden.Cas
 
 // reproduce runs the patched model on the recorded inputs; its error has an exit code.
 func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
-	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime, optimize: "all", devices: f.devices}
+	b := backend{evaluator: f.evaluator, kernels: kernelsAuto, kernelsLib: f.kernelsLib, onnxruntime: f.onnxruntime,
+		optimize: "all", devices: f.devices}
 	if err := b.place(); err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 		}
 		for _, s := range stats {
 			if !s.Passed {
-				return failed(fmt.Errorf("the patched model does not reproduce case %d of %s in %s: %s", i, f.golden, what, s.Summary()))
+				return failed(fmt.Errorf("the patched model does not reproduce case %d of %s in %s: %s", i, f.golden,
+					what, s.Summary()))
 			}
 		}
 	}

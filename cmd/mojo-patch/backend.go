@@ -24,7 +24,8 @@ type backend struct {
 	providerFlags
 	devices deviceFlag
 	cuda    map[string]string // more options of CUDA's provider
-	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an error.
+	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an
+	// error.
 	fallback, demand bool
 }
 
@@ -37,8 +38,11 @@ const (
 
 func (b *backend) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.BoolVar(&b.evaluator, "evaluator", false, "run in the built-in evaluator: slow, exact, every type, no onnxruntime; the same as --backend +REF")
-	f.StringVar(&b.kernels, "kernels", kernelsAuto, "register the fused kernels with onnxruntime: auto (if the model uses them, and they are found for the provider), on, off")
+	f.BoolVar(&b.evaluator, "evaluator", false,
+		"run in the built-in evaluator: slow, exact, every type, no onnxruntime; the same as --backend +REF")
+	f.StringVar(&b.kernels, "kernels", kernelsAuto,
+		"register the fused kernels with onnxruntime: auto (if the model uses them, and they are found for the "+
+			"provider), on, off")
 	libraryFlags(c, &b.onnxruntime, &b.kernelsLib)
 	f.StringVar(&b.optimize, "optimize", "all", "how far onnxruntime rewrites the graph: none, basic, extended, all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
@@ -50,8 +54,10 @@ func (b *backend) flags(c *cobra.Command) {
 
 // libraryFlags are the flags that name the libraries.
 func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
-	c.Flags().StringVar(kernels, "kernels-lib", "", "the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
-	c.Flags().StringVar(onnxruntime, "onnxruntime", "", "the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
+	c.Flags().StringVar(kernels, "kernels-lib", "",
+		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
+	c.Flags().StringVar(onnxruntime, "onnxruntime", "",
+		"the onnxruntime library, or its folder (default: $ONNXRUNTIME_LIB, cache folder, Python environments)")
 	completeFile(c, "kernels-lib", libraryExtensions...)
 	completeFile(c, "onnxruntime", libraryExtensions...)
 }
@@ -87,7 +93,8 @@ func (b *backend) check(c *cobra.Command) error {
 		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "provider",
 			"provider-option", "provider-library", "provider-device", "provider-only"} {
 			if c.Flags().Changed(other) {
-				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the backend", other, rewrite.DeviceREF)
+				return fmt.Errorf("--%s is about onnxruntime and cannot stand with --evaluator, or %s first in the "+
+					"backend", other, rewrite.DeviceREF)
 			}
 		}
 	}
@@ -148,7 +155,8 @@ func (b *backend) open(a *app, m *onnx.Model) (runner, string, error) {
 	return b.session(a, m, lib)
 }
 
-// session opens the model in an onnxruntime, and says in a few words what runs it. More options come after those of the flags.
+// session opens the model in an onnxruntime, and says in a few words what runs it. More options come after those of the
+// flags.
 func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Option) (*ort.Session, string, error) {
 	level, err := ort.ParseOptimization(b.optimize)
 	if err != nil {

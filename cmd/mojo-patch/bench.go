@@ -61,8 +61,10 @@ of its ops, summed over their nodes, by onnxruntime's profile. On CUDA each node
 	c.Flags().IntVar(&f.warmup, "warmup", 3, "runs of each model before those that count")
 	c.Flags().IntVar(&f.runs, "runs", 20, "runs of each model that count")
 	c.Flags().BoolVar(&f.bind, "bind", false, "keep inputs and outputs on the device (default: with --provider cuda)")
-	c.Flags().BoolVar(&f.fixed, "fixed", false, "tell onnxruntime the sizes of the inputs' dimensions when it opens the model")
-	c.Flags().BoolVar(&f.graph, "cuda-graph", false, "record a run as a CUDA graph and replay it; with --bind and --fixed")
+	c.Flags().BoolVar(&f.fixed, "fixed", false,
+		"tell onnxruntime the sizes of the inputs' dimensions when it opens the model")
+	c.Flags().BoolVar(&f.graph, "cuda-graph", false,
+		"record a run as a CUDA graph and replay it; with --bind and --fixed")
 	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes in place of the runs")
 	a.jsonFlag(c)
 	return c

@@ -25,7 +25,8 @@ type opTime struct {
 // profileAll times the nodes of each model.
 func (f *benchFlags) profileAll(a *app, lib ort.Library, paths []string, inputs []*onnx.Tensor) error {
 	if f.backend.provider == providerCUDA {
-		os.Setenv("CUDA_LAUNCH_BLOCKING", "1") // before the driver is loaded; else a node's time is that of its launches
+		// before the driver is loaded; else a node's time is that of its launches
+		os.Setenv("CUDA_LAUNCH_BLOCKING", "1")
 	}
 	dir, err := atomicfile.MkdirTemp("", "mojo-patch-")
 	if err != nil {
@@ -94,7 +95,8 @@ func nodeTimes(profile []byte, warmup int) ([]opTime, error) {
 	}
 	slices.Sort(starts)
 	if len(starts) <= warmup {
-		return nil, fmt.Errorf("onnxruntime's profile has %s, and %d are to be left out", counted(len(starts), "run"), warmup)
+		return nil, fmt.Errorf("onnxruntime's profile has %s, and %d are to be left out", counted(len(starts), "run"),
+			warmup)
 	}
 	runs := float64(len(starts) - warmup)
 	var list []opTime
@@ -131,7 +133,8 @@ func (c *timedModel) writeProfile(a *app, inputs []*onnx.Tensor) {
 	a.say("%s in %s; %s", c.Model, c.Backend, shapes(inputs))
 	t := newTable("op", "provider", ">nodes", ">us of a run", ">share")
 	for _, o := range c.Ops {
-		t.add(o.Op, o.Provider, strconv.FormatFloat(o.Nodes, 'g', 4, 64), fmt.Sprintf("%.1f", o.TimeUS), fmt.Sprintf("%.1f%%", 100*o.TimeUS/max(total, 1e-9)))
+		t.add(o.Op, o.Provider, strconv.FormatFloat(o.Nodes, 'g', 4, 64), fmt.Sprintf("%.1f", o.TimeUS),
+			fmt.Sprintf("%.1f%%", 100*o.TimeUS/max(total, 1e-9)))
 	}
 	t.add("all", "", strconv.FormatFloat(nodes, 'g', 4, 64), fmt.Sprintf("%.1f", total), "")
 	t.write(a.human())

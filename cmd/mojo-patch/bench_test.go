@@ -45,7 +45,8 @@ func TestQuantile(t *testing.T) {
 	for _, c := range []struct {
 		sorted  []float64
 		q, want float64
-	}{{[]float64{7}, 0.75, 7}, {[]float64{1, 3}, 0.5, 2}, {[]float64{1, 2, 3, 4, 5}, 0.25, 2}, {[]float64{1, 2, 4}, 0.75, 3}} {
+	}{{[]float64{7}, 0.75, 7}, {[]float64{1, 3}, 0.5, 2}, {[]float64{1, 2, 3, 4, 5}, 0.25, 2},
+		{[]float64{1, 2, 4}, 0.75, 3}} {
 		if got := quantile(c.sorted, c.q); got != c.want {
 			t.Errorf("quantile %g of %v is %g, want %g", c.q, c.sorted, got, c.want)
 		}
@@ -60,7 +61,8 @@ func TestApart(t *testing.T) {
 	for _, c := range []struct {
 		got, want []*onnx.Tensor
 		apart     golden.Number
-	}{{floats(1, 4), floats(1, 4), 0}, {floats(1, 3), floats(1, -4), 1.75}, {floats(1, nan), floats(1, 2), golden.Number(math.Inf(1))},
+	}{{floats(1, 4), floats(1, 4), 0}, {floats(1, 3), floats(1, -4), 1.75},
+		{floats(1, nan), floats(1, 2), golden.Number(math.Inf(1))},
 		{floats(0, 0), floats(0, 0), 0}} {
 		if got, err := apart(c.got, c.want); err != nil || got != c.apart {
 			t.Errorf("%v and %v are %g apart, want %g; %v", c.got, c.want, got, c.apart, err)

@@ -129,7 +129,8 @@ func (f *benchFlags) conclude(a *app, all []*timedModel, inputs []*onnx.Tensor) 
 		for _, x := range inputs {
 			dims[x.Name] = x.Dims
 		}
-		err := a.printJSON(map[string]any{"schema": jsonSchema, "bound": f.bind, "fixed": f.fixed, "cuda_graph": f.graph, "inputs": dims, "models": all})
+		err := a.printJSON(map[string]any{"schema": jsonSchema, "bound": f.bind, "fixed": f.fixed,
+			"cuda_graph": f.graph, "inputs": dims, "models": all})
 		if err != nil {
 			return err
 		}

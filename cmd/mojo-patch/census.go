@@ -65,10 +65,13 @@ type opName struct{ domain, op string }
 // takeCensus counts what a model holds.
 func takeCensus(m *onnx.Model) *census {
 	file := rewrite.DescribeModel(m, m.Path)
-	r := &census{Schema: jsonSchema, Path: m.Path, IRVersion: m.IRVersion, Exporter: file.Exporter, Functions: len(m.Functions),
-		Nodes: file.Nodes, Opsets: map[string]int64{}, Ops: map[string]int{}, Domains: map[string]int{}, Fused: map[string]int{},
-		Initializers: []typeTotal{}, LocalFunctions: localFunctions(m), Inputs: ports(m.Graph.Inputs), Outputs: ports(m.Graph.Outputs),
-		counts: map[opName]int{}}
+	r := &census{Schema: jsonSchema, Path: m.Path, IRVersion: m.IRVersion, Exporter: file.Exporter,
+		Functions: len(m.Functions),
+		Nodes:     file.Nodes, Opsets: map[string]int64{}, Ops: map[string]int{}, Domains: map[string]int{},
+		Fused:        map[string]int{},
+		Initializers: []typeTotal{}, LocalFunctions: localFunctions(m), Inputs: ports(m.Graph.Inputs),
+		Outputs: ports(m.Graph.Outputs),
+		counts:  map[opName]int{}}
 	for _, o := range m.Opsets {
 		r.Opsets[domainName(o.Domain)] = o.Version
 	}

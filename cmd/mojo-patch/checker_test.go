@@ -28,7 +28,8 @@ func TestCheckerAcceptsPatchedModels(t *testing.T) {
 	args := []string{"-c", checker}
 	for name := range bundled(t) {
 		out := filepath.Join(dir, name+".onnx")
-		report(t, "apply", filepath.Join("..", "..", "models", name+".onnx"), "-o", out, "--json", "--require", "--assume-available",
+		report(t, "apply", filepath.Join("..", "..", "models", name+".onnx"), "-o", out, "--json", "--require",
+			"--assume-available",
 			"--check-kernels", "off")
 		args = append(args, out)
 	}

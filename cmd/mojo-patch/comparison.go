@@ -31,8 +31,10 @@ func (k *criteria) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringArrayVar(&k.atol, "atol", nil, "[NAME:]VALUE absolute tolerance, of one output or all; repeatable")
 	f.StringArrayVar(&k.rtol, "rtol", nil, "[NAME:]VALUE relative tolerance, of one output or all; repeatable")
-	f.Float64Var(&k.maxKL, "max-kl", 0, "fail when the KL divergence of a position is greater, in nats (default: no limit)")
-	f.Float64Var(&k.minTop1, "min-top1", 0, "fail when the most probable class agrees at a smaller part of the positions, 0 to 1 (default: no limit)")
+	f.Float64Var(&k.maxKL, "max-kl", 0,
+		"fail when the KL divergence of a position is greater, in nats (default: no limit)")
+	f.Float64Var(&k.minTop1, "min-top1", 0,
+		"fail when the most probable class agrees at a smaller part of the positions, 0 to 1 (default: no limit)")
 	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, where that cannot be told; repeatable")
 }
 
@@ -73,8 +75,8 @@ type comparison struct {
 	Cases   []caseDiff `json:"cases"`
 }
 
-// caseDiff is one case of a comparison. Error says what could not be compared (a shape, a type, an output) and which limit of
-// logits was passed.
+// caseDiff is one case of a comparison. Error says what could not be compared (a shape, a type, an output) and which
+// limit of logits was passed.
 type caseDiff struct {
 	Case    int            `json:"case"`
 	TimeMS  float64        `json:"time_ms,omitempty"`
@@ -113,7 +115,8 @@ func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float
 		r.Cases = append(r.Cases, d)
 	}
 	if k.limits.Set() && !measured {
-		return errors.New("--max-kl and --min-top1 are about logits, and no output that was compared holds any: name it with --logits")
+		return errors.New("--max-kl and --min-top1 are about logits, and no output that was compared holds any: name " +
+			"it with --logits")
 	}
 	return nil
 }
@@ -142,7 +145,8 @@ func (r *comparison) write(a *app) {
 	}
 	a.say("%s against %s%s", r.Model, r.Against, in)
 	t := newTable(">case", "output", "type", "shape", ">max abs", ">max rel", ">ulp of max", ">cosine", ">within", "")
-	logits := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined", "")
+	logits := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined",
+		"")
 	measured := false
 	verdict := func(passed bool) string {
 		if passed {
@@ -152,12 +156,16 @@ func (r *comparison) write(a *app) {
 	}
 	for _, c := range r.Cases {
 		for _, s := range c.Outputs {
-			t.add(strconv.Itoa(c.Case), s.Name, s.DataType, fmt.Sprint(s.Shape), fmt.Sprintf("%.3g", s.MaxAbs), fmt.Sprintf("%.3g", s.MaxRel),
-				fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine), fmt.Sprintf("%d/%d", s.Within, s.Elements), verdict(s.Passed))
+			t.add(strconv.Itoa(c.Case), s.Name, s.DataType, fmt.Sprint(s.Shape), fmt.Sprintf("%.3g", s.MaxAbs),
+				fmt.Sprintf("%.3g", s.MaxRel),
+				fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine),
+				fmt.Sprintf("%d/%d", s.Within, s.Elements), verdict(s.Passed))
 			if l := s.Logits; l != nil {
 				measured = true
-				logits.add(strconv.Itoa(c.Case), s.Name, fmt.Sprint(l.Positions), fmt.Sprint(l.Classes), fmt.Sprintf("%.3g", l.MeanKL),
-					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), fmt.Sprint(l.Undefined), verdict(l.Passed))
+				logits.add(strconv.Itoa(c.Case), s.Name, fmt.Sprint(l.Positions), fmt.Sprint(l.Classes),
+					fmt.Sprintf("%.3g", l.MeanKL),
+					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), fmt.Sprint(l.Undefined),
+					verdict(l.Passed))
 			}
 		}
 	}

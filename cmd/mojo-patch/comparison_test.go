@@ -20,7 +20,8 @@ func TestLimitsNeedLogits(t *testing.T) {
 	limit := 0.5
 	k := &criteria{limits: golden.LogitLimits{MaxKL: &limit}}
 	hidden := oneCase("hidden", 1, 2, 3)
-	if err := k.compare(&comparison{}, hidden, hidden, nil); err == nil || !strings.Contains(err.Error(), "name it with --logits") {
+	if err := k.compare(&comparison{}, hidden, hidden, nil); err == nil ||
+		!strings.Contains(err.Error(), "name it with --logits") {
 		t.Errorf("got %v", err)
 	}
 	for what, named := range map[string]*criteria{
@@ -28,7 +29,8 @@ func TestLimitsNeedLogits(t *testing.T) {
 		"by its vocabulary": {limits: k.limits, vocabulary: 3},
 	} {
 		r := &comparison{}
-		if err := named.compare(r, hidden, hidden, nil); err != nil || !r.Passed || r.Cases[0].Outputs[0].Logits == nil {
+		if err := named.compare(r, hidden, hidden, nil); err != nil || !r.Passed ||
+			r.Cases[0].Outputs[0].Logits == nil {
 			t.Errorf("%s: %v, %+v", what, err, r)
 		}
 	}
@@ -55,7 +57,8 @@ func TestBrokenLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := r.Cases[0].Outputs[0]
-		if r.Passed || s.Passed != c.outputs || s.Logits.Passed || !strings.Contains(r.Cases[0].Error, "logits: KL divergence") {
+		if r.Passed || s.Passed != c.outputs || s.Logits.Passed ||
+			!strings.Contains(r.Cases[0].Error, "logits: KL divergence") {
 			t.Errorf("%v: %+v", c.got, r)
 		}
 		var out, human bytes.Buffer

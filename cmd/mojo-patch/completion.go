@@ -45,7 +45,8 @@ patterns, modes, devices, models and recorded cases.`,
 	}
 }
 
-// completeValues completes the value of a flag: one of those that values gives, or under list several, separated by commas.
+// completeValues completes the value of a flag: one of those that values gives, or under list several, separated by
+// commas.
 func completeValues(c *cobra.Command, flag string, values func() []string, list bool) {
 	register(c, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if list {
@@ -64,8 +65,8 @@ func completeBackend(_ *cobra.Command, _ []string, typed string) ([]string, cobr
 		cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// next completes the last element of a list, whose elements begin behind one of the separators, with those values that the list
-// lacks. A value may have a description behind a tab.
+// next completes the last element of a list, whose elements begin behind one of the separators, with those values that
+// the list lacks. A value may have a description behind a tab.
 func next(typed, separators string, values []string) []string {
 	i := strings.LastIndexAny(typed, separators) + 1
 	taken := strings.FieldsFunc(typed[:i], func(r rune) bool { return strings.ContainsRune(separators, r) })

@@ -60,7 +60,8 @@ func (b *blocks) half(x *onnx.Value, from, to int64) *onnx.Value {
 // rotary rotates q by whatever is in the place of rotate_half(q).
 func (b *blocks) rotary(tables int, rotated func(q *onnx.Value) *onnx.Value) *onnx.Value {
 	q := b.Input("q", onnx.Float, "batch", 2, "sequence", 8)
-	cos, sin := b.Input("cos", onnx.Float, 1, 1, "sequence", tables), b.Input("sin", onnx.Float, 1, 1, "sequence", tables)
+	cos, sin := b.Input("cos", onnx.Float, 1, 1, "sequence", tables),
+		b.Input("sin", onnx.Float, 1, 1, "sequence", tables)
 	return b.Op("Add", b.Op("Mul", q, cos), b.Op("Mul", rotated(q), sin))
 }
 
@@ -81,11 +82,13 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 	},
 	"norm-epsilon-outside-division": func(b *blocks) *onnx.Value {
 		x := b.x()
-		return b.Op("Mul", b.weight("scale", 8), b.Op("Div", x, b.Op("Add", b.Op("Sqrt", b.mean(b.Op("Mul", x, x), -1)), 1e-6)))
+		return b.Op("Mul", b.weight("scale", 8),
+			b.Op("Div", x, b.Op("Add", b.Op("Sqrt", b.mean(b.Op("Mul", x, x), -1)), 1e-6)))
 	},
 	"norm-epsilon-input": func(b *blocks) *onnx.Value {
 		x := b.x()
-		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", x, b.root(x, b.Graph.AddInput("epsilon", onnx.Type{DataType: onnx.Float}))))
+		return b.Op("Mul", b.weight("scale", 8),
+			b.Op("Mul", x, b.root(x, b.Graph.AddInput("epsilon", onnx.Type{DataType: onnx.Float}))))
 	},
 	"norm-epsilon-negative": func(b *blocks) *onnx.Value {
 		x := b.x()
@@ -93,7 +96,8 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 	},
 	"norm-no-epsilon": func(b *blocks) *onnx.Value {
 		x := b.x()
-		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", x, b.Op("Reciprocal", b.Op("Sqrt", b.mean(b.Op("Pow", x, 2.0), -1)))))
+		return b.Op("Mul", b.weight("scale", 8),
+			b.Op("Mul", x, b.Op("Reciprocal", b.Op("Sqrt", b.mean(b.Op("Pow", x, 2.0), -1)))))
 	},
 	"norm-wrong-axis": func(b *blocks) *onnx.Value {
 		x := b.x()
@@ -107,11 +111,13 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 	},
 	"norm-sum": func(b *blocks) *onnx.Value {
 		x := b.x()
-		inverse := b.Op("Reciprocal", b.Op("Sqrt", b.Op("Add", b.Op("ReduceSum", b.Op("Pow", x, 2.0), []int64{-1}), 1e-6)))
+		inverse := b.Op("Reciprocal",
+			b.Op("Sqrt", b.Op("Add", b.Op("ReduceSum", b.Op("Pow", x, 2.0), []int64{-1}), 1e-6)))
 		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", x, inverse))
 	},
 	"norm-of-another": func(b *blocks) *onnx.Value {
-		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", b.Input("other", onnx.Float, "batch", "sequence", 8), b.root(b.x(), 1e-6)))
+		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", b.Input("other", onnx.Float, "batch", "sequence", 8),
+			b.root(b.x(), 1e-6)))
 	},
 	"norm-scale-matrix": func(b *blocks) *onnx.Value {
 		x := b.x()
@@ -135,7 +141,8 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 		return b.Op("Mul", b.weight("scale", 8), b.Op("Mul", x, b.root(x, 1e-6)))
 	},
 	"norm-missing-cast": func(b *blocks) *onnx.Value {
-		half, _ := onnx.NewTensor("scale", onnx.Float16, []int64{8}, []byte{0, 60, 1, 60, 2, 60, 3, 60, 4, 60, 5, 60, 6, 60, 7, 60})
+		half, _ := onnx.NewTensor("scale", onnx.Float16, []int64{8},
+			[]byte{0, 60, 1, 60, 2, 60, 3, 60, 4, 60, 5, 60, 6, 60, 7, 60})
 		x := b.cast(b.Input("x", onnx.Float16, "batch", "sequence", 8), onnx.Float)
 		return b.Op("Mul", b.cast(b.Constant(half), onnx.Float), b.Op("Mul", x, b.root(x, 1e-6)))
 	},
@@ -159,7 +166,8 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 			t, _ := onnx.NewTensor(name, onnx.Double, dims, raw)
 			return b.Constant(t)
 		}
-		inverse := b.Op("Reciprocal", b.Op("Sqrt", b.Op("Add", b.mean(b.Op("Pow", x, d("two", 2)), -1), d("epsilon", 1e-6))))
+		inverse := b.Op("Reciprocal",
+			b.Op("Sqrt", b.Op("Add", b.mean(b.Op("Pow", x, d("two", 2)), -1), d("epsilon", 1e-6))))
 		return b.Op("Mul", d("scale", 2, 2, 2, 2, 2, 2, 2, 3), b.Op("Mul", x, inverse))
 	},
 	"norm-unknown-shape": func(b *blocks) *onnx.Value {
@@ -187,7 +195,8 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 	},
 	"swiglu-gate-scaled": func(b *blocks) *onnx.Value {
 		gate := b.x()
-		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, 1.702))), b.Input("up", onnx.Float, "batch", "sequence", 8))
+		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, 1.702))),
+			b.Input("up", onnx.Float, "batch", "sequence", 8))
 	},
 	"swiglu-sigmoid-of-up": func(b *blocks) *onnx.Value {
 		gate, other := b.x(), b.Input("other", onnx.Float, "batch", "sequence", 8)
@@ -216,33 +225,45 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 		return b.Op("MatMul", b.Op("Mul", b.Op("Mul", x, erf), 0.5), b.weight("w", 8, 8))
 	},
 	"rotary-as-it-should-be": func(b *blocks) *onnx.Value {
-		return b.rotary(8, func(q *onnx.Value) *onnx.Value { return b.join(b.Op("Neg", b.half(q, 4, 8)), b.half(q, 0, 4)) })
+		return b.rotary(8, func(q *onnx.Value) *onnx.Value {
+			return b.join(b.Op("Neg", b.half(q, 4, 8)), b.half(q, 0, 4))
+		})
 	},
 	"rotary-halves-swapped": func(b *blocks) *onnx.Value {
-		return b.rotary(8, func(q *onnx.Value) *onnx.Value { return b.join(b.Op("Neg", b.half(q, 0, 4)), b.half(q, 4, 8)) })
+		return b.rotary(8, func(q *onnx.Value) *onnx.Value {
+			return b.join(b.Op("Neg", b.half(q, 0, 4)), b.half(q, 4, 8))
+		})
 	},
 	"rotary-no-minus": func(b *blocks) *onnx.Value {
 		return b.rotary(8, func(q *onnx.Value) *onnx.Value { return b.join(b.half(q, 4, 8), b.half(q, 0, 4)) })
 	},
 	"rotary-both-minus": func(b *blocks) *onnx.Value {
-		return b.rotary(8, func(q *onnx.Value) *onnx.Value { return b.Op("Neg", b.join(b.half(q, 4, 8), b.half(q, 0, 4))) })
+		return b.rotary(8, func(q *onnx.Value) *onnx.Value {
+			return b.Op("Neg", b.join(b.half(q, 4, 8), b.half(q, 0, 4)))
+		})
 	},
 	"rotary-uneven": func(b *blocks) *onnx.Value {
-		return b.rotary(8, func(q *onnx.Value) *onnx.Value { return b.join(b.Op("Neg", b.half(q, 2, 8)), b.half(q, 0, 2)) })
+		return b.rotary(8, func(q *onnx.Value) *onnx.Value {
+			return b.join(b.Op("Neg", b.half(q, 2, 8)), b.half(q, 0, 2))
+		})
 	},
 	"rotary-unknown-size": func(b *blocks) *onnx.Value {
 		q := b.Input("q", onnx.Float, "batch", 2, "sequence", "width")
-		cos, sin := b.Input("cos", onnx.Float, 1, 1, "sequence", "width"), b.Input("sin", onnx.Float, 1, 1, "sequence", "width")
+		cos, sin := b.Input("cos", onnx.Float, 1, 1, "sequence", "width"),
+			b.Input("sin", onnx.Float, 1, 1, "sequence", "width")
 		return b.Op("Add", b.Op("Mul", q, cos), b.Op("Mul", b.join(b.Op("Neg", b.half(q, 4, 8)), b.half(q, 0, 4)), sin))
 	},
 	"rotary-tables-of-heads": func(b *blocks) *onnx.Value {
 		q := b.Input("q", onnx.Float, "batch", 2, "sequence", 8)
-		cos, sin := b.Input("cos", onnx.Float, 3, "batch", 2, "sequence", 8), b.Input("sin", onnx.Float, 3, "batch", 2, "sequence", 8)
+		cos, sin := b.Input("cos", onnx.Float, 3, "batch", 2, "sequence", 8),
+			b.Input("sin", onnx.Float, 3, "batch", 2, "sequence", 8)
 		return b.Op("Add", b.Op("Mul", q, cos), b.Op("Mul", b.join(b.Op("Neg", b.half(q, 4, 8)), b.half(q, 0, 4)), sin))
 	},
 	"rotary-of-another": func(b *blocks) *onnx.Value {
 		other := b.Input("other", onnx.Float, "batch", 2, "sequence", 8)
-		return b.rotary(8, func(*onnx.Value) *onnx.Value { return b.join(b.Op("Neg", b.half(other, 4, 8)), b.half(other, 0, 4)) })
+		return b.rotary(8, func(*onnx.Value) *onnx.Value {
+			return b.join(b.Op("Neg", b.half(other, 4, 8)), b.half(other, 0, 4))
+		})
 	},
 }
 
@@ -250,7 +271,8 @@ var damagedBlocks = map[string]func(b *blocks) *onnx.Value{
 func damagedBlock(name string) (*onnx.Model, error) {
 	build := damagedBlocks[name]
 	if build == nil {
-		return nil, fmt.Errorf("there is no block %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(damagedBlocks)), ", "))
+		return nil, fmt.Errorf("there is no block %q; there are %s", name,
+			strings.Join(slices.Sorted(maps.Keys(damagedBlocks)), ", "))
 	}
 	b := newBlocks()
 	b.Output(build(b))

@@ -11,9 +11,11 @@ import (
 	"time"
 )
 
-var damages = flag.Int("damages", 20, "truncations, and twice as many flipped bytes, that TestDamagedModels tries on each model")
+var damages = flag.Int("damages", 20,
+	"truncations, and twice as many flipped bytes, that TestDamagedModels tries on each model")
 
-// TestDamagedModels cuts models off and flips bytes: every command ends soon, with a result or an error that says something.
+// TestDamagedModels cuts models off and flips bytes: every command ends soon, with a result or an error that says
+// something.
 func TestDamagedModels(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, name := range []string{"llama-dynamo-fp32", "llama-ts-fp32"} {

@@ -30,8 +30,8 @@ const (
 	deviceNPU  = "NPU"
 )
 
-// providerOf returns the provider of the backend's first device that onnxruntime has one for, "" where it has none. CUDA is one that
-// must be named: onnxruntime does not tell in advance whether its provider finds a GPU.
+// providerOf returns the provider of the backend's first device that onnxruntime has one for, "" where it has none.
+// CUDA is one that must be named: onnxruntime does not tell in advance whether its provider finds a GPU.
 func providerOf(b rewrite.Backend) string {
 	for _, d := range b.Devices() {
 		switch {
@@ -50,7 +50,8 @@ type deviceFlag struct {
 }
 
 func (f *deviceFlag) flags(c *cobra.Command, what string) {
-	c.Flags().Var(f, "backend", what+`, by priority: "+" and a list, such as "+CPU,REF" (default: $`+backendVariable+", or +ALL)")
+	c.Flags().Var(f, "backend", what+`, by priority: "+" and a list, such as "+CPU,REF" (default: $`+backendVariable+
+		", or +ALL)")
 	register(c, "backend", completeBackend)
 }
 
@@ -72,8 +73,8 @@ func (f *deviceFlag) String() string {
 // Type names the kind of value in the help.
 func (f *deviceFlag) Type() string { return "string" }
 
-// backend returns the devices that were asked for: by the flag, or else by the environment. A named device without any kernel
-// is an error.
+// backend returns the devices that were asked for: by the flag, or else by the environment. A named device without any
+// kernel is an error.
 func (f *deviceFlag) backend() (rewrite.Backend, error) {
 	var b rewrite.Backend
 	if f.given != nil {

@@ -99,7 +99,8 @@ With --model it looks at a patched model, too, and says which of its fused ops a
 			}
 			if a.json {
 				list = slices.DeleteFunc(list, func(f finding) bool { return f.provider })
-				report := map[string]any{"schema": jsonSchema, "version": toolVersion(), "findings": list, "providers": providers}
+				report := map[string]any{"schema": jsonSchema, "version": toolVersion(), "findings": list,
+					"providers": providers}
 				if err := a.printJSON(report); err != nil {
 					return err
 				}
@@ -107,10 +108,12 @@ With --model it looks at a patched model, too, and says which of its fused ops a
 			}
 			for _, f := range list {
 				if f.Error == "" {
-					fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What, strings.ReplaceAll(f.Found, "\n", "\n        "))
+					fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What,
+						strings.ReplaceAll(f.Found, "\n", "\n        "))
 					continue
 				}
-				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What, strings.ReplaceAll(f.Error, "\n", "\n        "))
+				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What,
+					strings.ReplaceAll(f.Error, "\n", "\n        "))
 				if f.Advice != "" {
 					fmt.Fprintf(a.out, "        %s\n", f.Advice)
 				}
@@ -128,7 +131,8 @@ With --model it looks at a patched model, too, and says which of its fused ops a
 // examine gathers the findings; verdict is an error with an exit code and no message, nil when all is well.
 func (f *doctorFlags) examine(verbose bool) (list []finding, providers []providerReport, verdict error) {
 	facts := ort.Doctor(f.onnxruntime, f.kernelsLib)
-	list = append(list, finding{What: "mojo-patch", Found: fmt.Sprintf("%s, %s, %s/%s", toolVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)})
+	list = append(list, finding{What: "mojo-patch",
+		Found: fmt.Sprintf("%s, %s, %s/%s", toolVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)})
 	code := exitDone
 	add := func(f finding, err error) {
 		if err != nil {
@@ -141,7 +145,8 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 	}
 	l := facts.Library
 	add(finding{What: "onnxruntime", Found: fmt.Sprintf("%s, API %d, %s (%s)", l.Version, l.API, l.Path, l.Source),
-		Advice: "to get it: tools/fetch-onnxruntime.sh, or pip install onnxruntime==" + ort.BundledVersion}, facts.LibraryError)
+		Advice: "to get it: tools/fetch-onnxruntime.sh, or pip install onnxruntime==" + ort.BundledVersion},
+		facts.LibraryError)
 	if facts.LibraryError == nil {
 		add(finding{What: "providers", Found: strings.Join(facts.Providers, ", ")}, nil)
 		var err error
@@ -156,14 +161,16 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 			}
 		}
 		if err != nil {
-			add(finding{What: cmp.Or(f.provider.provider, "plugins"), Advice: "mojo-patch run --help says how providers are named and found"}, err)
+			add(finding{What: cmp.Or(f.provider.provider, "plugins"),
+				Advice: "mojo-patch run --help says how providers are named and found"}, err)
 		}
 	}
 	kernelsError := facts.KernelsError
 	if kernelsError == nil && facts.LibraryError != nil {
 		kernelsError = errors.New(facts.Kernels + " is there and cannot be tried without onnxruntime")
 	}
-	add(finding{What: "kernel library", Found: facts.Kernels, Advice: "to get it: make, or cmake -S fused/kernels -B build/kernels && cmake --build build/kernels"},
+	add(finding{What: "kernel library", Found: facts.Kernels,
+		Advice: "to get it: make, or cmake -S fused/kernels -B build/kernels && cmake --build build/kernels"},
 		kernelsError)
 	if code != exitDone {
 		return list, providers, &exitError{code: code}
@@ -183,7 +190,8 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 		}
 	}
 	err := errors.Join(append(wrong, missing)...)
-	add(finding{What: triedKernels, Found: fmt.Sprintf("%d of %d run and agree with their definition", tried-len(wrong), tried)}, err)
+	add(finding{What: triedKernels, Found: fmt.Sprintf("%d of %d run and agree with their definition", tried-len(wrong),
+		tried)}, err)
 	for _, device := range slices.Sorted(maps.Keys(elsewhere)) { // nothing is wrong with a machine without a GPU
 		if reason := elsewhere[device]; reason != "" {
 			add(finding{What: device + " kernels", Found: "not tried: " + reason}, nil)

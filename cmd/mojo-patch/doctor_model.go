@@ -14,8 +14,10 @@ import (
 type modelFlags struct{ model, target string }
 
 func (f *modelFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.model, "model", "", "a patched model: say which of its fused ops the targets with kernels of their own take")
-	c.Flags().StringVar(&f.target, "target", "", "with --model: look at this target alone; exit with 1 when it leaves a fused op out")
+	c.Flags().StringVar(&f.model, "model", "",
+		"a patched model: say which of its fused ops the targets with kernels of their own take")
+	c.Flags().StringVar(&f.target, "target", "",
+		"with --model: look at this target alone; exit with 1 when it leaves a fused op out")
 	completeFile(c, "model", "onnx")
 	completeValues(c, "target", fusedTargetNames, false)
 }
@@ -51,7 +53,8 @@ func (f *modelFlags) findings(a *app) (list []finding, wrong bool, err error) {
 	if f.target != "" {
 		t, err := target.Lookup(f.target)
 		if err == nil && (t == nil || t.Device == "") {
-			err = fmt.Errorf("%s takes no fused ops of the toolkit's own kernels; there are %s", f.target, strings.Join(fusedTargetNames(), ", "))
+			err = fmt.Errorf("%s takes no fused ops of the toolkit's own kernels; there are %s", f.target,
+				strings.Join(fusedTargetNames(), ", "))
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("--target: %w", err)

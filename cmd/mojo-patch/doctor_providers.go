@@ -20,8 +20,8 @@ type providerReport struct {
 	Devices []ort.Device `json:"devices"`
 }
 
-// providers tries every execution provider that is here. Those that were not asked for may fail: an onnxruntime with CUDA is
-// no mistake on a machine without a GPU. The error is about the one that --provider names.
+// providers tries every execution provider that is here. Those that were not asked for may fail: an onnxruntime with
+// CUDA is no mistake on a machine without a GPU. The error is about the one that --provider names.
 func (f *doctorFlags) providers() ([]providerReport, error) {
 	facts, err := ort.Providers(f.onnxruntime, f.provider.libraries...)
 	if err != nil {
@@ -62,7 +62,8 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 	}
 	i := slices.IndexFunc(list, func(r providerReport) bool { return ort.SameProvider(r.Name, asked) })
 	if i < 0 {
-		return list, ort.TryProvider(asked, options, ort.WithLibrary(f.onnxruntime)) // which says where it was looked for
+		// which says where it was looked for
+		return list, ort.TryProvider(asked, options, ort.WithLibrary(f.onnxruntime))
 	}
 	if list[i].OnCPU {
 		return list, fmt.Errorf("%s: %w", list[i].Name, ort.ErrOnCPU)

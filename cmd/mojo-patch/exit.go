@@ -46,7 +46,8 @@ func exitCode(err error) int {
 	}
 	var unavailable *rewrite.UnavailableError
 	var device *rewrite.DeviceError
-	if errors.As(err, &unavailable) || errors.As(err, &device) || errors.Is(err, ort.ErrNoLibrary) || errors.Is(err, fused.ErrNoLibrary) {
+	if errors.As(err, &unavailable) || errors.As(err, &device) || errors.Is(err, ort.ErrNoLibrary) ||
+		errors.Is(err, fused.ErrNoLibrary) {
 		return exitEnvironment
 	}
 	return exitUsage

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBrokenModels patches exports that onnxruntime cannot run on all of PyTorch's inputs: the patched files give PyTorch's
-// outputs on each, the report names the repairs, and inspect warns of them beforehand.
+// TestBrokenModels patches exports that onnxruntime cannot run on all of PyTorch's inputs: the patched files give
+// PyTorch's outputs on each, the report names the repairs, and inspect warns of them beforehand.
 func TestBrokenModels(t *testing.T) {
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
@@ -30,7 +30,8 @@ func TestBrokenModels(t *testing.T) {
 				t.Errorf("%d repairs in the report: %+v", len(r.Repairs), r.Repairs)
 			}
 			out.Reset()
-			if code := run([]string{"inspect", model}, &out, &err); code != exitDone || !strings.Contains(out.String()+err.String(), "warning: MoE") {
+			if code := run([]string{"inspect", model}, &out, &err); code != exitDone ||
+				!strings.Contains(out.String()+err.String(), "warning: MoE") {
 				t.Errorf("inspect: exit code %d, and no warning:\n%s%s", code, out.String(), err.String())
 			}
 		})
@@ -46,7 +47,8 @@ func TestNearMisses(t *testing.T) {
 	for name, want := range bundledIn(t, "near", 4) {
 		t.Run(name, func(t *testing.T) {
 			model := filepath.Join("..", "..", "models", "near", name+".onnx")
-			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--verify", "all",
+			r := report(t, "apply", model, "-o", filepath.Join(t.TempDir(), "patched.onnx"), "--json", "--verify",
+				"all",
 				"--golden", strings.TrimSuffix(model, ".onnx")+".npz")
 			if _, ok := want.Compare(fusedBlocks(r)); !ok {
 				t.Errorf("fused %+v, there are %+v", fusedBlocks(r), want)
@@ -54,7 +56,8 @@ func TestNearMisses(t *testing.T) {
 			if name == "moe-absent-ts-fp32" {
 				named := false
 				for _, s := range r.Sites {
-					named = named || s.Pattern == "MoE" && strings.Contains(s.Reason, "the router has 6 experts, the graph holds ")
+					named = named || s.Pattern == "MoE" && strings.Contains(s.Reason,
+						"the router has 6 experts, the graph holds ")
 				}
 				if !named {
 					t.Errorf("no reason names the absent experts: %+v", r.Sites)

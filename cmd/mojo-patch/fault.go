@@ -18,7 +18,8 @@ func guarded(f func() error) (err error) {
 		})
 		switch {
 		case ok && fault.Addr() >= 1<<16: // below that it is a nil pointer, a mistake of ours
-			err = fmt.Errorf("a file was cut off while it was read (%w): run the command again when nothing writes it", fault)
+			err = fmt.Errorf("a file was cut off while it was read (%w): run the command again when nothing writes it",
+				fault)
 		case p != nil:
 			panic(p)
 		}

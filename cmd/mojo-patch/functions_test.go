@@ -60,8 +60,8 @@ func writeFunctions(ts *testscript.TestScript, neg bool, args []string) {
 const softcap = "function my.Softcap(x) -> y <cap> {\n y = Mul(cap, Tanh(Div(x, cap)))\n}\n" +
 	"pattern Softcap(x) -> y {\n y = Mul($cap, Tanh(Div(x, $cap)))\n} => my.Softcap(x; cap=cap)\n"
 
-// TestSitesInFunctions: what is fused in the body of a function runs in onnxruntime, with kernels and without, and the checker
-// takes it. onnxruntime does not look at overloads there.
+// TestSitesInFunctions: what is fused in the body of a function runs in onnxruntime, with kernels and without, and the
+// checker takes it. onnxruntime does not look at overloads there.
 func TestSitesInFunctions(t *testing.T) {
 	library, kernels := orttest.Library(t), orttest.Kernels(t)
 	dir := t.TempDir()
@@ -73,12 +73,14 @@ func TestSitesInFunctions(t *testing.T) {
 	if err := os.WriteFile(file, []byte(softcap), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := report(t, "apply", model, "-o", out, "--json", "--inline", "none", "--inline", "none", "--patterns", file, "--kernels-lib", kernels, "--onnxruntime", library)
+	r := report(t, "apply", model, "-o", out, "--json", "--inline", "none", "--inline", "none", "--patterns", file,
+		"--kernels-lib", kernels, "--onnxruntime", library)
 	if fusedBy(r, "RMSNorm") != 1 || fusedBy(r, "SwiGLU") != 1 || fusedBy(r, "Softcap") != 1 {
 		t.Fatalf("%+v", r.Sites)
 	}
 	x := []float32{1, -2, 3, 0.5, -0.25, 4, 2, -1, 0, 1e-3, 5, -6, 7, 1, 1, 1}
-	inputs := []*onnx.Tensor{onnx.NewFloat32s("x", []int64{2, 8}, x), onnx.NewFloat32s("up", []int64{2, 8}, append(x[8:16:16], x[:8]...))}
+	inputs := []*onnx.Tensor{onnx.NewFloat32s("x", []int64{2, 8}, x),
+		onnx.NewFloat32s("up", []int64{2, 8}, append(x[8:16:16], x[:8]...))}
 	run := func(path string, options ...ort.Option) *onnx.Tensor {
 		s, err := ort.Open(path, append(options, ort.WithLibrary(library))...)
 		if err != nil {
@@ -92,7 +94,8 @@ func TestSitesInFunctions(t *testing.T) {
 		return y[0]
 	}
 	want := run(model)
-	for name, got := range map[string]*onnx.Tensor{"bodies": run(out), "kernels": run(out, ort.WithKernelLibrary(kernels))} {
+	for name, got := range map[string]*onnx.Tensor{"bodies": run(out),
+		"kernels": run(out, ort.WithKernelLibrary(kernels))} {
 		s, err := golden.Compare(got, want, golden.Tolerance{Abs: 1e-5, Rel: 1e-5})
 		if err != nil || !s.Passed {
 			t.Errorf("%s: %+v, %v", name, s, err)

@@ -7,7 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/chat"
 )
 
-// render puts a prompt into the chat template: that of --template, or of the tokenizer's folder, whose tokens it may name.
+// render puts a prompt into the chat template: that of --template, or of the tokenizer's folder, whose tokens it may
+// name.
 func (f *generateFlags) render(t *texts, prompt string) (string, error) {
 	if t.template == nil {
 		own, err := chat.Read(filepath.Dir(t.path))

@@ -32,13 +32,15 @@ func (f *generateFlags) compareModels(ctx context.Context, a *app, g *opened, te
 	}
 	var all []*generate.Comparison
 	for _, ids := range texts.ids {
-		c, err := generate.Compare(ctx, g.Generator, other.Generator, ids, follow, f.options(texts), f.limit(g.Generator, other.Generator))
+		c, err := generate.Compare(ctx, g.Generator, other.Generator, ids, follow, f.options(texts),
+			f.limit(g.Generator, other.Generator))
 		if err != nil {
 			return ended(ctx, err)
 		}
 		all = append(all, c)
 	}
-	return f.reportComparison(a, texts, other.path+" against "+g.path, g, all, map[string]any{"model": g.path, "compared": other.path})
+	return f.reportComparison(a, texts, other.path+" against "+g.path, g, all,
+		map[string]any{"model": g.path, "compared": other.path})
 }
 
 // compareRecorded compares the model with recorded generations.
@@ -56,7 +58,8 @@ func (f *generateFlags) compareRecorded(ctx context.Context, a *app, g *opened, 
 		}
 		all = append(all, c)
 	}
-	return f.reportComparison(a, texts, g.path+" against "+f.golden, g, all, map[string]any{"model": g.path, "golden": f.golden})
+	return f.reportComparison(a, texts, g.path+" against "+f.golden, g, all,
+		map[string]any{"model": g.path, "golden": f.golden})
 }
 
 // readRecorded reads promptN, greedyN, top2gapN and logits_lastN for N from 0.
@@ -116,7 +119,8 @@ func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *o
 		if len(c.Steps) > 0 && c.Steps[0].KL != nil {
 			kl, abs = fmt.Sprintf("%.3g", c.MaxKL), fmt.Sprintf("%.3g", c.MaxAbs)
 		}
-		t.add(strconv.Itoa(i), strconv.Itoa(len(c.Steps)), strconv.Itoa(len(c.Steps)-c.Differing), strconv.Itoa(c.Ties), kl, abs, verdict)
+		t.add(strconv.Itoa(i), strconv.Itoa(len(c.Steps)), strconv.Itoa(len(c.Steps)-c.Differing), strconv.Itoa(c.Ties),
+			kl, abs, verdict)
 	}
 	t.write(a.human())
 	for i, c := range all {

@@ -10,7 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 )
 
-// printer writes texts to stdout as they come: of several the first that is not at its end, the others when it is their turn.
+// printer writes texts to stdout as they come: of several the first that is not at its end, the others when it is their
+// turn.
 type printer struct {
 	a       *app
 	texts   *texts
@@ -107,7 +108,8 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 		if len(run.Sequences()) > 1 {
 			name = fmt.Sprintf("prompt %d: ", i)
 		}
-		a.say("%s%s in the prompt, %d generated, ended by: %s", name, counted(len(s.Prompt), "token"), len(s.IDs), e.Stop)
+		a.say("%s%s in the prompt, %d generated, ended by: %s", name, counted(len(s.Prompt), "token"), len(s.IDs),
+			e.Stop)
 	}
 	if groups := run.Groups(); len(groups) > 1 {
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(groups), "] [", ", then "), "[]")
@@ -122,7 +124,8 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	times := map[string]any{
 		"open_ms": inMilliseconds(g.took), "prompt_tokens": t.PromptTokens, "prefill_ms": inMilliseconds(t.Prefill),
 		"prefill_tokens_per_second": rate(t.PromptTokens, t.Prefill), "generated_tokens": t.GeneratedTokens,
-		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode), "decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
+		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode),
+		"decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
 	}
 	return a.printJSON(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
 		"groups": run.Groups(), "times": times})

@@ -55,7 +55,8 @@ func (f *generateFlags) texts(model string) (*texts, error) {
 
 const tokenizerFile = "tokenizer.json"
 
-// read reads the tokenizer: the one that is named, or that of the model's folder, which may be missing where it is not needed.
+// read reads the tokenizer: the one that is named, or that of the model's folder, which may be missing where it is not
+// needed.
 func (t *texts) read(path, folder string, optional bool) (err error) {
 	t.path = path
 	if path == "" {
@@ -68,7 +69,8 @@ func (t *texts) read(path, folder string, optional bool) (err error) {
 			t.path = ""
 			return nil
 		}
-		return fmt.Errorf("there is no %s beside the model: give --tokenizer FILE or FOLDER, or --ids in place of text", tokenizerFile)
+		return fmt.Errorf("there is no %s beside the model: give --tokenizer FILE or FOLDER, or --ids in place of text",
+			tokenizerFile)
 	}
 	t.tokenizer, err = tokenizer.Read(t.path)
 	if err != nil && path == "" && optional { // recorded ids need none
@@ -77,7 +79,8 @@ func (t *texts) read(path, folder string, optional bool) (err error) {
 	return err
 }
 
-// configure takes the end tokens and the number of positions from the configuration beside the model, or else beside the tokenizer.
+// configure takes the end tokens and the number of positions from the configuration beside the model, or else beside
+// the tokenizer.
 func (t *texts) configure(f *generateFlags, model string) error {
 	folders := []string{filepath.Dir(model)}
 	if t.path != "" {
@@ -178,6 +181,7 @@ func (t *texts) fits(a *app, g *opened) {
 	}
 	// Models have their vocabulary padded to round numbers.
 	if size > 0 && vocabulary > 0 && (size > vocabulary+vocabulary/100 || size < vocabulary*9/10) {
-		a.say("%s has %d tokens and %s %d: it seems to be the tokenizer of another model", t.path, size, g.path, vocabulary)
+		a.say("%s has %d tokens and %s %d: it seems to be the tokenizer of another model", t.path, size, g.path,
+			vocabulary)
 	}
 }

@@ -10,10 +10,11 @@ import (
 
 func newGolden(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "golden",
-		Short:   "Record inputs and outputs of a model, compare recordings",
-		Example: "  mojo-patch golden record model.onnx -o recorded.npz\n  mojo-patch golden compare recorded.npz elsewhere.npz",
-		RunE:    group,
+		Use:   "golden",
+		Short: "Record inputs and outputs of a model, compare recordings",
+		Example: "  mojo-patch golden record model.onnx -o recorded.npz\n  mojo-patch golden compare recorded.npz " +
+			"elsewhere.npz",
+		RunE: group,
 	}
 	c.AddCommand(newGoldenRecord(a), newGoldenCompare(a))
 	return c

@@ -65,7 +65,8 @@ of the second, case by case and by name, as diff does. Nothing is run. It exits 
 // comparable errs when the recordings are not of the same cases.
 func comparable(paths []string, got, want []golden.Case) error {
 	if len(got) != len(want) {
-		return fmt.Errorf("%s holds %s, %s holds %s", paths[0], counted(len(got), "case"), paths[1], counted(len(want), "case"))
+		return fmt.Errorf("%s holds %s, %s holds %s", paths[0], counted(len(got), "case"), paths[1],
+			counted(len(want), "case"))
 	}
 	if len(want) == 0 {
 		return fmt.Errorf("%s and %s hold no cases", paths[0], paths[1])
@@ -85,7 +86,8 @@ func comparable(paths []string, got, want []golden.Case) error {
 				return err
 			}
 			if g.DataType != w.DataType || !slices.Equal(g.Dims, w.Dims) || !bytes.Equal(p, q) {
-				return fmt.Errorf("the input %q of case %d is not the same in %s and %s: their outputs cannot be compared", w.Name, i, paths[0], paths[1])
+				return fmt.Errorf("the input %q of case %d is not the same in %s and %s: their outputs cannot be "+
+					"compared", w.Name, i, paths[0], paths[1])
 			}
 		}
 	}

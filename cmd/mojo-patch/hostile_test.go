@@ -79,8 +79,8 @@ func bodyOf(outputs string, nodes ...message) message {
 	return m
 }
 
-// ifs encodes a graph of If, whose branch is a graph of If, and so on, around the innermost one. As every length is known
-// beforehand, nothing is copied again at each level.
+// ifs encodes a graph of If, whose branch is a graph of If, and so on, around the innermost one. As every length is
+// known beforehand, nothing is copied again at each level.
 func ifs(depth int, innermost message) message {
 	open := func(m message, field protowire.Number, size int) message {
 		return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(size))
@@ -106,7 +106,8 @@ func ifs(depth int, innermost message) message {
 func modelOf(graph message, functions ...message) message {
 	graph = graph.add(11, valueOf("x", 1, 2)).add(12, valueOf("y", 1))
 	opset := message{}.number(2, 20)
-	return message{}.number(1, 10).add(7, graph).add(8, opset, message{}.text(1, "f").number(2, 1)).add(25, functions...)
+	return message{}.number(1, 10).add(7, graph).add(8, opset, message{}.text(1, "f").number(2, 1)).add(25,
+		functions...)
 }
 
 func functionOf(name string, nodes ...message) message {
@@ -125,20 +126,33 @@ type hostile struct {
 func hostileModels() map[string]hostile {
 	y := nodeOf("y = Relu(x)")
 	list := map[string]hostile{
-		"no graph":           {model: message{}.number(1, 10), refused: "no graph"},
-		"a cycle":            {model: modelOf(bodyOf("", nodeOf("a = Abs(b)"), nodeOf("b = Abs(a)"), y)), refused: "cycle"},
-		"its own input":      {model: modelOf(bodyOf("", nodeOf("a = Abs(a)"), y)), refused: "reads its own output"},
-		"written twice":      {model: modelOf(bodyOf("", y, nodeOf("y = Abs(x)"))), refused: `"y" is defined twice`},
-		"missing input":      {model: modelOf(bodyOf("", nodeOf("y = Add(x nothing)"))), refused: `reads "nothing", which nothing defines`},
-		"missing output":     {model: modelOf(bodyOf("z", y)), refused: `"z" of graph "g" is made by no node`},
-		"recursion":          {model: modelOf(bodyOf("", nodeOf("y = f:a(x)")), functionOf("a", nodeOf("y = f:a(x)"))), refused: "calls itself"},
-		"mutual recursion":   {model: modelOf(bodyOf("", y), functionOf("a", nodeOf("y = f:b(x)")), functionOf("b", nodeOf("y = f:a(x)"))), refused: "calls itself"},
-		"function twice":     {model: modelOf(bodyOf("", y), functionOf("a", y), functionOf("a", y)), refused: "defined twice"},
-		"overflowing dims":   {model: modelOf(bodyOf("", y).add(5, message{}.number(1, 1<<40).number(1, 1<<40).number(2, 1).text(8, "w").text(9, "1234"))), refused: "overflow"},
-		"claims 2^60":        {model: modelOf(bodyOf("", y).add(5, message{}.number(1, 1<<58).number(2, 1).text(8, "w").text(9, "1234"))), refused: "raw_data holds 4"},
-		"negative dimension": {model: modelOf(bodyOf("", y).add(5, message{}.number(1, -4).number(2, 1).text(8, "w").text(9, "1234"))), refused: "negative dimension"},
-		"negative length": {model: modelOf(bodyOf("", y).add(5, message{}.number(1, 1).number(2, 1).text(8, "w").number(14, 1).
-			add(13, message{}.text(1, "location").text(2, "model.onnx"), message{}.text(1, "length").text(2, "-4")))), refused: `length "-4"`},
+		"no graph":      {model: message{}.number(1, 10), refused: "no graph"},
+		"a cycle":       {model: modelOf(bodyOf("", nodeOf("a = Abs(b)"), nodeOf("b = Abs(a)"), y)), refused: "cycle"},
+		"its own input": {model: modelOf(bodyOf("", nodeOf("a = Abs(a)"), y)), refused: "reads its own output"},
+		"written twice": {model: modelOf(bodyOf("", y, nodeOf("y = Abs(x)"))), refused: `"y" is defined twice`},
+		"missing input": {model: modelOf(bodyOf("", nodeOf("y = Add(x nothing)"))),
+			refused: `reads "nothing", which nothing defines`},
+		"missing output": {model: modelOf(bodyOf("z", y)), refused: `"z" of graph "g" is made by no node`},
+		"recursion": {model: modelOf(bodyOf("", nodeOf("y = f:a(x)")), functionOf("a", nodeOf("y = f:a(x)"))),
+			refused: "calls itself"},
+		"mutual recursion": {model: modelOf(bodyOf("", y), functionOf("a", nodeOf("y = f:b(x)")),
+			functionOf("b", nodeOf("y = f:a(x)"))), refused: "calls itself"},
+		"function twice": {model: modelOf(bodyOf("", y), functionOf("a", y), functionOf("a", y)),
+			refused: "defined twice"},
+		"overflowing dims": {
+			model: modelOf(bodyOf("", y).add(5, message{}.number(1, 1<<40).number(1, 1<<40).number(2, 1).text(8,
+				"w").text(9, "1234"))), refused: "overflow"},
+		"claims 2^60": {model: modelOf(
+			bodyOf("", y).add(5, message{}.number(1, 1<<58).number(2, 1).text(8, "w").text(9, "1234"))),
+			refused: "raw_data holds 4"},
+		"negative dimension": {
+			model:   modelOf(bodyOf("", y).add(5, message{}.number(1, -4).number(2, 1).text(8, "w").text(9, "1234"))),
+			refused: "negative dimension"},
+		"negative length": {
+			model: modelOf(bodyOf("", y).add(5, message{}.number(1, 1).number(2, 1).text(8, "w").number(14, 1).
+				add(13, message{}.text(1, "location").text(2, "model.onnx"),
+					message{}.text(1, "length").text(2, "-4")))),
+			refused: `length "-4"`},
 	}
 	deep := ifs(10_000, bodyOf("y", nodeOf("y = Relu(x)")))
 	list["graphs 10,000 deep"] = hostile{model: modelOf(deep), refused: "nested more than 128 deep"}
@@ -151,15 +165,19 @@ func hostileModels() map[string]hostile {
 		list = append(list, functionOf(fmt.Sprint("f", n), y))
 		return modelOf(bodyOf("", nodeOf("y = f:f0(x)")), list...)
 	}
-	list["functions 10,000 deep"] = hostile{running: "nested deeper than 64", inlined: "cannot inline functions", model: chain(10_000, func(i int) []message {
-		return []message{nodeOf(fmt.Sprintf("y = f:f%d(x)", i+1))}
-	})}
-	list["functions that double 40 times"] = hostile{running: "hardly end", inlined: "cannot inline functions", model: chain(40, func(i int) []message {
-		return []message{nodeOf(fmt.Sprintf("a = f:f%d(x)", i+1)), nodeOf(fmt.Sprintf("y = f:f%d(a)", i+1))}
-	})}
+	list["functions 10,000 deep"] = hostile{running: "nested deeper than 64", inlined: "cannot inline functions",
+		model: chain(10_000, func(i int) []message {
+			return []message{nodeOf(fmt.Sprintf("y = f:f%d(x)", i+1))}
+		})}
+	list["functions that double 40 times"] = hostile{running: "hardly end", inlined: "cannot inline functions",
+		model: chain(40, func(i int) []message {
+			return []message{nodeOf(fmt.Sprintf("a = f:f%d(x)", i+1)), nodeOf(fmt.Sprintf("y = f:f%d(a)", i+1))}
+		})}
 
 	huge := func(op string, ints ...message) hostile {
-		return hostile{running: "elements", model: modelOf(bodyOf("", nodeOf("a = "+op), nodeOf("y = Cast(a)", message{}.text(1, "to").number(3, 1).number(20, 2))).add(5, ints...))}
+		return hostile{running: "elements",
+			model: modelOf(bodyOf("", nodeOf("a = "+op),
+				nodeOf("y = Cast(a)", message{}.text(1, "to").number(3, 1).number(20, 2))).add(5, ints...))}
 	}
 	list["ConstantOfShape"] = huge("ConstantOfShape(s)", intsOf("s", 1<<30, 1<<30))
 	list["ConstantOfShape of 2^40"] = huge("ConstantOfShape(s)", intsOf("s", 1<<40))
@@ -172,19 +190,24 @@ func hostileModels() map[string]hostile {
 		return message{}.number(2, 7).text(8, name).text(9, string(binary.LittleEndian.AppendUint64(nil, uint64(v))))
 	}
 	list["Range"] = huge("Range(a0 a1 a2)", scalar("a0", 0), scalar("a1", 1<<60), scalar("a2", 1))
-	list["OneHot"] = hostile{running: "expected a size", model: huge("OneHot(i n i)", intsOf("i", 0, 1), scalar("n", 1<<60)).model}
+	list["OneHot"] = hostile{running: "expected a size",
+		model: huge("OneHot(i n i)", intsOf("i", 0, 1), scalar("n", 1<<60)).model}
 	chainOf := []message{}
 	last := "x"
 	for i := range 40 { // x * 4 * 4 * …, each of the elements of all before
 		next := fmt.Sprint("t", i)
-		chainOf = append(chainOf, nodeOf(fmt.Sprintf("%s = Concat(%s %s %s %s)", next, last, last, last, last), message{}.text(1, "axis").number(3, 0).number(20, 2)))
+		chainOf = append(chainOf, nodeOf(fmt.Sprintf("%s = Concat(%s %s %s %s)", next, last, last, last, last),
+			message{}.text(1, "axis").number(3, 0).number(20, 2)))
 		last = next
 	}
-	list["Concat, 40 times"] = hostile{running: "elements", model: modelOf(bodyOf("", append(chainOf, nodeOf("y = Relu("+last+")"))...))}
+	list["Concat, 40 times"] = hostile{running: "elements",
+		model: modelOf(bodyOf("", append(chainOf, nodeOf("y = Relu("+last+")"))...))}
 
 	loop := func(trips int64, body message) hostile {
 		body = body.add(11, valueOf("i", 7), valueOf("c", 9), valueOf("v", 1))
-		return hostile{running: "hardly end", model: modelOf(bodyOf("", nodeOf("y = Loop(n _ x)", graphAttribute("body", body))).add(5, scalar("n", trips)))}
+		return hostile{running: "hardly end",
+			model: modelOf(bodyOf("", nodeOf("y = Loop(n _ x)", graphAttribute("body", body))).add(5,
+				scalar("n", trips)))}
 	}
 	list["Loop of 2^60"] = loop(1<<60, bodyOf("c v"))
 	nested := bodyOf("c w", nodeOf("w = Concat(v v)", message{}.text(1, "axis").number(3, 0).number(20, 2)))
@@ -198,8 +221,8 @@ func hostileModels() map[string]hostile {
 	return list
 }
 
-// TestHostileModels gives every command models that are wrong, or that claim to be huge or endless: each ends soon, says
-// why, and writes nothing when it is refused.
+// TestHostileModels gives every command models that are wrong, or that claim to be huge or endless: each ends soon,
+// says why, and writes nothing when it is refused.
 func TestHostileModels(t *testing.T) {
 	for name, h := range hostileModels() {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +259,8 @@ func TestHostileModels(t *testing.T) {
 					want, say = code, h.inlined
 				}
 				if code != want || !strings.Contains(stderr.String(), say) {
-					t.Errorf("%s exits with %d, want %d and %q: %s", args[0], code, want, say, first(stderr.String(), 600))
+					t.Errorf("%s exits with %d, want %d and %q: %s", args[0], code, want, say,
+						first(stderr.String(), 600))
 				}
 				if took := time.Since(start); took > time.Minute {
 					t.Errorf("%s takes %v", args[0], took)

@@ -18,10 +18,12 @@ type inputFlags struct {
 }
 
 func (f *inputFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "inputs", "", "inputs to run on: .npz, or a folder of ONNX test data (default: random)")
+	c.Flags().StringVar(&f.file, "inputs", "",
+		"inputs to run on: .npz, or a folder of ONNX test data (default: random)")
 	completeFile(c, "inputs", "npz")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of random inputs")
-	c.Flags().StringArrayVar(&f.dims, "dim", nil, "NAME=VALUE: a symbolic dimension of random inputs, or batch, sequence, past; repeatable")
+	c.Flags().StringArrayVar(&f.dims, "dim", nil,
+		"NAME=VALUE: a symbolic dimension of random inputs, or batch, sequence, past; repeatable")
 }
 
 func (f *inputFlags) check(c *cobra.Command) error {
@@ -45,7 +47,8 @@ func (f *inputFlags) sizes() (map[string]int64, error) {
 	return dims, nil
 }
 
-// cases returns what to run the model on: the cases of the file, or count random ones with seeds that follow each other.
+// cases returns what to run the model on: the cases of the file, or count random ones with seeds that follow each
+// other.
 func (f *inputFlags) cases(m *onnx.Model, count int) ([]golden.Case, error) {
 	if f.file != "" {
 		return loadCases(f.file, m)

@@ -74,7 +74,8 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 		return err
 	}
 	if r.unverified > 0 {
-		a.say("%s: weights are missing, so it is not known whether its mixtures of experts work for every input", m.Path)
+		a.say("%s: weights are missing, so it is not known whether its mixtures of experts work for every input",
+			m.Path)
 	}
 	if a.json {
 		return a.printJSON(r)
@@ -83,9 +84,11 @@ func (f *inspectFlags) inspect(a *app, path string) error {
 	return nil
 }
 
-// search looks for blocks: for those that apply would fuse if every kernel were here, and if checks passed that need missing weights.
+// search looks for blocks: for those that apply would fuse if every kernel were here, and if checks passed that need
+// missing weights.
 func (r *census) search(m *onnx.Model, options ...rewrite.Option) (*rewrite.Plan, error) {
-	p, err := rewrite.New(rewrite.Auto, append(options, rewrite.AssumeAvailable(), rewrite.AllowUnverified(), rewrite.WithToolVersion(toolVersion()))...)
+	p, err := rewrite.New(rewrite.Auto, append(options, rewrite.AssumeAvailable(), rewrite.AllowUnverified(),
+		rewrite.WithToolVersion(toolVersion()))...)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +97,8 @@ func (r *census) search(m *onnx.Model, options ...rewrite.Option) (*rewrite.Plan
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
 	found := plan.Report
-	r.Patterns, r.Sites, r.Inlined, r.Warnings, r.unverified = found.Patterns, found.Sites, found.Inlined, warnings(found), found.Unverified
+	r.Patterns, r.Sites, r.Inlined, r.Warnings, r.unverified = found.Patterns, found.Sites, found.Inlined,
+		warnings(found), found.Unverified
 	return plan, nil
 }
 
@@ -108,7 +112,8 @@ func (r *census) write(w io.Writer, verbose bool) {
 	}
 	writePorts(w, "input ", r.Inputs, verbose)
 	writePorts(w, "output", r.Outputs, verbose)
-	fmt.Fprintf(w, "  %d parameters in %d bytes, %d nodes, %d model-local functions\n", r.Parameters, r.Bytes, r.Nodes, r.Functions)
+	fmt.Fprintf(w, "  %d parameters in %d bytes, %d nodes, %d model-local functions\n", r.Parameters, r.Bytes, r.Nodes,
+		r.Functions)
 	r.writeOps(w, verbose)
 	t := newTable("weights", ">tensors", ">elements", ">bytes")
 	for _, i := range r.Initializers {
@@ -125,7 +130,8 @@ func (r *census) write(w io.Writer, verbose bool) {
 	}
 	t = newTable("pattern", ">found", ">would fuse", ">refused", "types")
 	for _, p := range r.Patterns {
-		t.add(p.Name, strconv.Itoa(p.Found), strconv.Itoa(p.Fused), strconv.Itoa(p.Refused), strings.Join(r.types(p.Name), ", "))
+		t.add(p.Name, strconv.Itoa(p.Found), strconv.Itoa(p.Fused), strconv.Itoa(p.Refused),
+			strings.Join(r.types(p.Name), ", "))
 	}
 	t.section(w, "recognised blocks", len(r.Patterns))
 	t = newTable("op", ">count")

@@ -20,8 +20,9 @@ type whyFlags struct {
 }
 
 func (f *whyFlags) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&f.why, "why", false, "say for each node that a block is usually recognised by why none was fused there: the nearest pattern, "+
-		"what is different, and what to do")
+	c.Flags().BoolVar(&f.why, "why", false,
+		"say for each node that a block is usually recognised by why none was fused there: the nearest pattern, "+
+			"what is different, and what to do")
 	c.Flags().StringVar(&f.node, "node", "", "with --why: only nodes with a name that this regular expression fits")
 }
 
@@ -97,7 +98,8 @@ func (f *whyFlags) check() error {
 	return nil
 }
 
-// inspect prints the reasons in place of the census. The sites are verified, so that those which the check refuses are among them.
+// inspect prints the reasons in place of the census. The sites are verified, so that those which the check refuses are
+// among them.
 func (f *whyFlags) inspect(a *app, m *onnx.Model, set *patterns.Set, r *census, inline rewrite.Option) error {
 	plan, err := r.search(m, rewrite.WithPatterns(set), rewrite.WithVerify(rewrite.VerifyDistinct), inline)
 	if err != nil {
@@ -125,8 +127,9 @@ func (f *whyFlags) explain(m *onnx.Model, set *patterns.Set, plan *rewrite.Plan)
 		case s.Status == rewrite.Fused:
 			w.Fused++
 		case s.Status == rewrite.Refused && keep(s.Nodes...):
-			w.Reasons = append(w.Reasons, explanation{Status: whyRefused, Node: spotOf(s.Match.Root), Graph: places[s.Match.Root.Graph],
-				Pattern: s.Pattern, Matched: len(s.Nodes), Refusal: s.Reason, Code: s.Code, Hint: s.Code.Hint()})
+			w.Reasons = append(w.Reasons,
+				explanation{Status: whyRefused, Node: spotOf(s.Match.Root), Graph: places[s.Match.Root.Graph],
+					Pattern: s.Pattern, Matched: len(s.Nodes), Refusal: s.Reason, Code: s.Code, Hint: s.Code.Hint()})
 		}
 	}
 	anchors := map[string][]string{} // patterns by the ops they are recognised by
@@ -162,8 +165,10 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 			missed[m.Anchor] = m
 			continue
 		}
-		found[m.Anchor] = append(found[m.Anchor], explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
-			Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Code: m.Reason.Code, Hint: m.Reason.Code.Hint()})
+		found[m.Anchor] = append(found[m.Anchor],
+			explanation{Status: whyMissed, Node: spotOf(m.Anchor), Pattern: m.Pattern,
+				Differences: []difference{{At: spotOf(m.Reason.Node), Why: m.Reason.Error()}}, Code: m.Reason.Code,
+				Hint: m.Reason.Code.Hint()})
 	}
 	var list []explanation
 	for _, n := range f.Graph.Nodes {
@@ -176,7 +181,8 @@ func unfused(f *rewrite.Found, anchors map[string][]string) []explanation {
 		if m := missed[n]; m != nil {
 			x.Status, x.Pattern, x.Matched, x.Size = whyMissed, m.Pattern, m.Matched, m.Size
 			for ; m != nil; m = m.Further {
-				x.Differences = append(x.Differences, difference{At: spotOf(m.Reason.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
+				x.Differences = append(x.Differences,
+					difference{At: spotOf(m.Reason.Node), Expected: m.Expected, Found: m.Found, Condition: m.Condition})
 			}
 			x.Code = missed[n].Reason.Code
 		} else {

@@ -54,32 +54,42 @@ func TestWhy(t *testing.T) {
 	tests := map[string]struct{ pattern, at, difference, hint string }{
 		"norm-epsilon-outside":          {"RMSNorm 5/7", "Add", "expected Sqrt or Pow, found Add", "outside the root"},
 		"norm-epsilon-outside-division": {"RMSNorm 4/6", "Add", "expected Sqrt or Pow, found Add", "outside the root"},
-		"norm-epsilon-input":            {"RMSNorm 7/7", "Add", "expected a constant of one element (epsilon), found the graph input \"epsilon\"", "Python number"},
-		"norm-epsilon-negative":         {"RMSNorm 7/7", "Mul", "expected epsilon > 0, found that epsilon is -1e-06", "above zero"},
-		"norm-no-epsilon":               {"RMSNorm 6/7", "ReduceMean", "expected Add, found ReduceMean", "nothing is added"},
-		"norm-wrong-axis":               {"RMSNorm 7/7", "ReduceMean", "expected the mean over the last axis, found ReduceMean of another axis", "last axis"},
-		"norm-cube":                     {"RMSNorm 7/7", "Pow", "expected the constant 2, found the constant 3", "another number"},
-		"norm-two-things":               {"RMSNorm 6/8", "ReduceMean", "found ReduceMean of another axis", "last axis"},
-		"norm-of-another":               {"RMSNorm 7/7", "Pow", "(\"other\"), found the graph input \"x\"", "different values"},
-		"norm-scale-matrix":             {"RMSNorm 7/7", "Mul", "expected one number for each channel, found", "one vector"},
-		"norm-scale-scalar":             {"RMSNorm 7/7", "Mul", "dim(scale, -1) is 1", "one vector"},
-		"norm-residual-broadcast":       {"RMSNorm 7/7", "Mul", "expected one number for each channel, found", "one vector"},
-		"norm-unknown-shape":            {"RMSNorm 7/7", "ReduceMean", "ReduceMean of a tensor of unknown shape", "shape inference"},
-		"norm-unknown-last-axis":        {"RMSNorm 7/7", "Mul", "dim(x, -1) is unknown or not constant", "shape inference"},
-		"swiglu-dropout":                {"SwiGLU 3/3", "Dropout", "found Dropout, which stands between", "model.eval()"},
-		"norm-double":                   {"RMSNorm 7/0", "Mul", "float64", "float32, float16 and bfloat16"},
-		"swiglu-sigmoid-of-up":          {"SwiGLU 3/3", "Sigmoid", "expected the value that is gate elsewhere in the block (\"x\"), found the graph input \"other\"", "another value"},
-		"swiglu-broadcast":              {"SwiGLU 3/3", "Mul", "expected gate and up of one shape, found shapes [batch, sequence, 8] and [1, 1, 8]", "broadcast"},
-		"silu-alone":                    {"SwiGLU 2/3", "Sigmoid", "expected another Mul (for the product of gate, Sigmoid and up)", "no gated unit"},
-		"gelu-alone":                    {"GeGLU 5/6", "Mul", "expected another Mul", "no gated unit"},
-		"geglu-other-constant":          {"GeGLU 6/6", "Div", "expected the constant 1.4142135623730951, found the constant 1.5", "another number"},
-		"rotary-halves-swapped":         {"RotaryEmbedding 0/0", "Add", "one channel of the input rather than of two", "swapped"},
-		"rotary-both-minus":             {"RotaryEmbedding 0/0", "Add", "no table of cosines and sines", "minus sign"},
-		"rotary-uneven":                 {"RotaryEmbedding 0/0", "Add", "pair channels in another way", "halves"},
-		"rotary-of-another":             {"RotaryEmbedding 0/0", "Add", "no tensor as wide as the result", "in common"},
-		"rotary-tables-of-heads":        {"RotaryEmbedding 0/0", "Add", "no tensor as wide as the result", "more axes"},
-		"rotary-unknown-size":           {" 0/0", "Neg", "Neg of Slice, which goes to Concat", "size of the head"},
-		"sigmoid-alone":                 {" 0/0", "Sigmoid", "Sigmoid, which goes to MatMul", ""},
+		"norm-epsilon-input": {"RMSNorm 7/7", "Add",
+			"expected a constant of one element (epsilon), found the graph input \"epsilon\"", "Python number"},
+		"norm-epsilon-negative": {"RMSNorm 7/7", "Mul", "expected epsilon > 0, found that epsilon is -1e-06",
+			"above zero"},
+		"norm-no-epsilon": {"RMSNorm 6/7", "ReduceMean", "expected Add, found ReduceMean", "nothing is added"},
+		"norm-wrong-axis": {"RMSNorm 7/7", "ReduceMean",
+			"expected the mean over the last axis, found ReduceMean of another axis", "last axis"},
+		"norm-cube":               {"RMSNorm 7/7", "Pow", "expected the constant 2, found the constant 3", "another number"},
+		"norm-two-things":         {"RMSNorm 6/8", "ReduceMean", "found ReduceMean of another axis", "last axis"},
+		"norm-of-another":         {"RMSNorm 7/7", "Pow", "(\"other\"), found the graph input \"x\"", "different values"},
+		"norm-scale-matrix":       {"RMSNorm 7/7", "Mul", "expected one number for each channel, found", "one vector"},
+		"norm-scale-scalar":       {"RMSNorm 7/7", "Mul", "dim(scale, -1) is 1", "one vector"},
+		"norm-residual-broadcast": {"RMSNorm 7/7", "Mul", "expected one number for each channel, found", "one vector"},
+		"norm-unknown-shape": {"RMSNorm 7/7", "ReduceMean", "ReduceMean of a tensor of unknown shape",
+			"shape inference"},
+		"norm-unknown-last-axis": {"RMSNorm 7/7", "Mul", "dim(x, -1) is unknown or not constant", "shape inference"},
+		"swiglu-dropout":         {"SwiGLU 3/3", "Dropout", "found Dropout, which stands between", "model.eval()"},
+		"norm-double":            {"RMSNorm 7/0", "Mul", "float64", "float32, float16 and bfloat16"},
+		"swiglu-sigmoid-of-up": {"SwiGLU 3/3", "Sigmoid",
+			"expected the value that is gate elsewhere in the block (\"x\"), found the graph input \"other\"",
+			"another value"},
+		"swiglu-broadcast": {"SwiGLU 3/3", "Mul",
+			"expected gate and up of one shape, found shapes [batch, sequence, 8] and [1, 1, 8]", "broadcast"},
+		"silu-alone": {"SwiGLU 2/3", "Sigmoid", "expected another Mul (for the product of gate, Sigmoid and up)",
+			"no gated unit"},
+		"gelu-alone": {"GeGLU 5/6", "Mul", "expected another Mul", "no gated unit"},
+		"geglu-other-constant": {"GeGLU 6/6", "Div", "expected the constant 1.4142135623730951, found the constant 1.5",
+			"another number"},
+		"rotary-halves-swapped": {"RotaryEmbedding 0/0", "Add", "one channel of the input rather than of two",
+			"swapped"},
+		"rotary-both-minus":      {"RotaryEmbedding 0/0", "Add", "no table of cosines and sines", "minus sign"},
+		"rotary-uneven":          {"RotaryEmbedding 0/0", "Add", "pair channels in another way", "halves"},
+		"rotary-of-another":      {"RotaryEmbedding 0/0", "Add", "no tensor as wide as the result", "in common"},
+		"rotary-tables-of-heads": {"RotaryEmbedding 0/0", "Add", "no tensor as wide as the result", "more axes"},
+		"rotary-unknown-size":    {" 0/0", "Neg", "Neg of Slice, which goes to Concat", "size of the head"},
+		"sigmoid-alone":          {" 0/0", "Sigmoid", "Sigmoid, which goes to MatMul", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -110,9 +120,12 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// sound are the blocks that there is nothing to say about: they are fused, or hold no node that a pattern is recognised by.
-var sound = map[string]bool{"norm-as-it-should-be": true, "norm-centered": true, "norm-no-cast-back": true, "norm-missing-cast": true,
-	"norm-read-elsewhere": true, "norm-sum": true, "norm-no-scale": true, "reglu": true, "rotary-as-it-should-be": true, "rotary-no-minus": true,
+// sound are the blocks that there is nothing to say about: they are fused, or hold no node that a pattern is recognised
+// by.
+var sound = map[string]bool{"norm-as-it-should-be": true, "norm-centered": true, "norm-no-cast-back": true,
+	"norm-missing-cast":   true,
+	"norm-read-elsewhere": true, "norm-sum": true, "norm-no-scale": true, "reglu": true, "rotary-as-it-should-be": true,
+	"rotary-no-minus":    true,
 	"swiglu-gate-scaled": true}
 
 func TestNothingToExplain(t *testing.T) {
@@ -139,12 +152,14 @@ func TestWhyInWords(t *testing.T) {
 	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})
 	n := m.Graph.AddNode("TopK", []*onnx.Value{x}, []*onnx.Value{m.Graph.NewValue("y")})
 	f := &rewrite.Found{Graph: m.Graph, Matches: []*patterns.Match{{Nodes: []*onnx.Node{n}}}, Misses: []*patterns.Miss{
-		{Pattern: "MoE", Anchor: n, Reason: reason.New("", n, "no experts")}, {Pattern: "TopKRouter", Anchor: n, Reason: reason.New("", n, "no weights")}}}
+		{Pattern: "MoE", Anchor: n, Reason: reason.New("", n, "no experts")},
+		{Pattern: "TopKRouter", Anchor: n, Reason: reason.New("", n, "no weights")}}}
 	var out strings.Builder
 	for _, r := range unfused(f, nil) {
 		r.write(&out)
 	}
-	want := "TopK \"y\": nearest pattern MoE\n  at TopK \"y\": no experts\nTopK \"y\": nearest pattern TopKRouter\n  at TopK \"y\": no weights\n"
+	want := "TopK \"y\": nearest pattern MoE\n  at TopK \"y\": no experts\nTopK \"y\": nearest pattern TopKRouter\n  " +
+		"at TopK \"y\": no weights\n"
 	if out.String() != want {
 		t.Errorf("written\n%s\nwant\n%s", &out, want)
 	}

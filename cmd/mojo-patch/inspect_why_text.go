@@ -42,7 +42,8 @@ func (w *why) write(out io.Writer, all bool) {
 		}
 	}
 	if len(w.Reasons) == 0 {
-		fmt.Fprintf(out, "%s: nothing to explain: %s would be fused, and no other node looks like one\n", w.Path, counted(w.Fused, "site"))
+		fmt.Fprintf(out, "%s: nothing to explain: %s would be fused, and no other node looks like one\n", w.Path,
+			counted(w.Fused, "site"))
 	}
 }
 
@@ -66,9 +67,11 @@ func (x *explanation) write(out io.Writer) {
 	fmt.Fprintf(out, "%s%s: ", x.Node, in)
 	switch x.Status {
 	case whyRefused:
-		fmt.Fprintf(out, "pattern %s matches (%s) and is refused\n  because %s\n", x.Pattern, counted(x.Matched, "node"), x.Refusal)
+		fmt.Fprintf(out, "pattern %s matches (%s) and is refused\n  because %s\n", x.Pattern,
+			counted(x.Matched, "node"), x.Refusal)
 	case whyUnlike:
-		fmt.Fprintf(out, "no pattern starts like this: %s (a %s stands in %s)\n", x.Around, x.Node.Op, strings.Join(x.Patterns, ", "))
+		fmt.Fprintf(out, "no pattern starts like this: %s (a %s stands in %s)\n", x.Around, x.Node.Op,
+			strings.Join(x.Patterns, ", "))
 	default:
 		size := ""
 		switch {

@@ -26,13 +26,16 @@ func TestInterruptLeavesNothing(t *testing.T) {
 		model := modelWithWeights(t, 3<<30)
 		out := t.TempDir()
 		c := exec.Command(program)
-		c.Args = []string{"mojo-patch", "apply", model, "-o", filepath.Join(out, "patched.onnx"), "--assume-available", "--check-kernels", "off"} // TestMain goes by the name
+		// TestMain goes by the name
+		c.Args = []string{"mojo-patch", "apply", model, "-o", filepath.Join(out, "patched.onnx"), "--assume-available",
+			"--check-kernels", "off"}
 		var stderr strings.Builder
 		c.Stderr = &stderr
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(strings.Join(files(t, out), " "), ".data.") && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(strings.Join(files(t, out), " "),
+			".data.") && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 		if err := c.Process.Signal(signal); err != nil {
@@ -62,7 +65,8 @@ func TestInterruptGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := exec.Command(program)
-	c.Args = []string{"mojo-patch", "generate", "../../models/llama-kv-dynamo-fp32.onnx", "--ids", "5,6", "-n", "0", "--threads", "1"}
+	c.Args = []string{"mojo-patch", "generate", "../../models/llama-kv-dynamo-fp32.onnx", "--ids", "5,6", "-n", "0",
+		"--threads", "1"}
 	var stderr strings.Builder
 	c.Stderr = &stderr
 	out, err := c.StdoutPipe()
@@ -90,7 +94,8 @@ func TestInterruptGenerate(t *testing.T) {
 	if code := c.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("exit code %d, want 130\n%s", code, stderr.String())
 	}
-	if !strings.HasSuffix(string(rest), "\n") || !strings.Contains(stderr.String(), "ended by: interrupted") || !strings.Contains(stderr.String(), "tokens/s") {
+	if !strings.HasSuffix(string(rest), "\n") || !strings.Contains(stderr.String(), "ended by: interrupted") ||
+		!strings.Contains(stderr.String(), "tokens/s") {
 		t.Errorf("stdout ends with %q\n%s", string(rest[max(0, len(rest)-40):]), stderr.String())
 	}
 }

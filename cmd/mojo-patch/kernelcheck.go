@@ -13,7 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// The IR version and opset of the one-node models that kernels are run in; every onnxruntime that loads here reads them.
+// The IR version and opset of the one-node models that kernels are run in; every onnxruntime that loads here reads
+// them.
 const (
 	probeIR    = 10
 	probeOpset = 20
@@ -44,7 +45,8 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	find, options := fused.FindLibrary, []ort.Option{ort.WithThreads(1)}
 	if provider == providerCUDA {
 		// Nothing may run on the CPU in place of a CUDA kernel.
-		find, options = fused.FindCUDALibrary, []ort.Option{cudaOption(nil), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
+		find, options = fused.FindCUDALibrary,
+			[]ort.Option{cudaOption(nil), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
 	}
 	path, err := find(kernels)
 	if err != nil {
@@ -65,7 +67,8 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	p := &prober{options: options, dir: dir, sessions: map[string]*ort.Session{}}
 	if provider == providerCUDA {
 		if err := p.starts(); err != nil {
-			return nil, environment(errors.Join(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err), p.close()))
+			return nil, environment(errors.Join(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err),
+				p.close()))
 		}
 	}
 	return p, nil
@@ -164,7 +167,8 @@ func probe(o *fused.Op, site fused.Site) (*onnx.Model, *onnx.Node) {
 			in = append(in, nil)
 			continue
 		}
-		in = append(in, m.Graph.AddInput(p.Name, onnx.Type{DataType: site.Types[i], HasShape: true, Dims: shape(len(site.Dims[i]))}))
+		in = append(in, m.Graph.AddInput(p.Name,
+			onnx.Type{DataType: site.Types[i], HasShape: true, Dims: shape(len(site.Dims[i]))}))
 	}
 	types, shapes := o.OutputTypes(site), o.OutputShapes(site, func(a, _ int64) int64 { return a })
 	for i, p := range o.Outputs {

@@ -77,10 +77,11 @@ not tried.
 }
 
 // npuNotTried is why the kernels for CANN are not run here.
-const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md says how they are tested)"
+const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md says how they " +
+	"are tested)"
 
-// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so. What CUDA's kernels lack is the reason
-// of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
+// tryKernels runs every kernel there is, if it can; missing says what it lacks to do so. What CUDA's kernels lack is
+// the reason of their rows alone: most machines have no GPU. So is what the kernels for an NPU lack.
 func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	cpu, missing := newProber(onnxruntime, lib, providerCPU)
 	if cpu != nil {
@@ -101,7 +102,8 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 			p, reason = nil, npuNotTried
 		}
 		if len(k.Ops) == 0 {
-			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Device: k.Device, Status: kernelStandard, Reason: k.Summary})
+			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Device: k.Device,
+				Status: kernelStandard, Reason: k.Summary})
 		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)

@@ -6,13 +6,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// lastPositions returns what a case expects of a model that computes logits of one position: its last position, of the outputs
-// that have one where the case has several.
+// lastPositions returns what a case expects of a model that computes logits of one position: its last position, of the
+// outputs that have one where the case has several.
 func lastPositions(got, want []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	want = slices.Clone(want)
 	for i, w := range want {
 		at := slices.IndexFunc(got, func(g *onnx.Tensor) bool { return g.Name == w.Name })
-		if at < 0 || len(w.Dims) != 3 || w.Dims[1] < 2 || !slices.Equal(got[at].Dims, []int64{w.Dims[0], 1, w.Dims[2]}) || w.DataType.Bits() < 8 {
+		if at < 0 || len(w.Dims) != 3 || w.Dims[1] < 2 ||
+			!slices.Equal(got[at].Dims, []int64{w.Dims[0], 1, w.Dims[2]}) || w.DataType.Bits() < 8 {
 			continue
 		}
 		b, err := w.Bytes()

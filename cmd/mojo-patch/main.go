@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 )
 
-// gcPercent bounds the garbage, as a part of what is in use: a graph of a hundred thousand nodes takes hundreds of megabytes
-// without its weights, and half the garbage would cost a tenth of the time.
+// gcPercent bounds the garbage, as a part of what is in use: a graph of a hundred thousand nodes takes hundreds of
+// megabytes without its weights, and half the garbage would cost a tenth of the time.
 const gcPercent = 150
 
 func main() {

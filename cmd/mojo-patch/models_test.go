@@ -12,7 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// withoutCPUKernels says that onnxruntime's CPU provider lacks kernels for the type of a bundled model: most of bfloat16.
+// withoutCPUKernels says that onnxruntime's CPU provider lacks kernels for the type of a bundled model: most of
+// bfloat16.
 func withoutCPUKernels(model string) bool { return strings.HasSuffix(model, "-bf16") }
 
 // bundled returns the blocks of the bundled models by name.
@@ -31,8 +32,8 @@ func bundledIn(t *testing.T, folder string, atLeast int) map[string]models.Block
 	return truth
 }
 
-// TestBundledModels patches every bundled model, demands that it still reproduces PyTorch's outputs, and counts: each block
-// that PyTorch executes is fused.
+// TestBundledModels patches every bundled model, demands that it still reproduces PyTorch's outputs, and counts: each
+// block that PyTorch executes is fused.
 func TestBundledModels(t *testing.T) {
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
@@ -41,7 +42,8 @@ func TestBundledModels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model := filepath.Join("..", "..", "models", name+".onnx")
 			out := filepath.Join(t.TempDir(), "patched.onnx")
-			args := []string{"apply", model, "-o", out, "--json", "--require", "--check-kernels", "on", "--verify", "all",
+			args := []string{"apply", model, "-o", out, "--json", "--require", "--check-kernels", "on", "--verify",
+				"all",
 				"--golden", strings.TrimSuffix(model, ".onnx") + ".npz"}
 			if withoutCPUKernels(name) {
 				args = append(args, "--evaluator")

@@ -11,7 +11,9 @@ import (
 type patternFlag struct{ paths []string }
 
 func (f *patternFlag) flags(c *cobra.Command) {
-	c.Flags().StringArrayVar(&f.paths, "patterns", nil, "look for the patterns of this file, or of the .pat files in this folder, as well (repeatable; see docs/patterns.md)")
+	c.Flags().StringArrayVar(&f.paths, "patterns", nil,
+		"look for the patterns of this file, or of the .pat files in this folder, as well (repeatable; see "+
+			"docs/patterns.md)")
 	completeFile(c, "patterns", "pat")
 }
 

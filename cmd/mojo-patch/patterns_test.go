@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestPatternsDocument writes the files of docs/patterns.md, runs its commands, and compares what they print. A line … there
-// stands for any lines.
+// TestPatternsDocument writes the files of docs/patterns.md, runs its commands, and compares what they print. A line …
+// there stands for any lines.
 func TestPatternsDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/patterns.md")
 	if err != nil {
@@ -66,8 +66,8 @@ func TestPatternsDocumentExamples(t *testing.T) {
 	}
 }
 
-// scriptOf turns the fenced blocks of a document into a script: a block of a .pat file is copied to its name, a console block
-// is run.
+// scriptOf turns the fenced blocks of a document into a script: a block of a .pat file is copied to its name, a console
+// block is run.
 func scriptOf(text string) (script string, files map[string]string, commands int) {
 	files = map[string]string{}
 	add := func(lines []string) string {
@@ -142,16 +142,24 @@ func TestPatternFiles(t *testing.T) {
 	}{
 		{"views of the built-in patterns", map[string]string{"a.pat": good}, ""},
 		{"several ways", map[string]string{"a.pat": good + good}, ""},
-		{"a built-in name", map[string]string{"a.pat": strings.Replace(good, "Mine", "SwiGLU", 1)}, "a.pat:1:1: pattern SwiGLU is defined already, at glu.pat:"},
-		{"two files", map[string]string{"a.pat": good, "b.pat": "\n" + good}, "b.pat:2:1: pattern Mine is defined already, at "},
-		{"a built-in view", map[string]string{"a.pat": "view Square(x) = Mul(x, x)"}, "a.pat:1:6: view Square is defined already, at views.pat:"},
+		{"a built-in name", map[string]string{"a.pat": strings.Replace(good, "Mine", "SwiGLU", 1)},
+			"a.pat:1:1: pattern SwiGLU is defined already, at glu.pat:"},
+		{"two files", map[string]string{"a.pat": good, "b.pat": "\n" + good},
+			"b.pat:2:1: pattern Mine is defined already, at "},
+		{"a built-in view", map[string]string{"a.pat": "view Square(x) = Mul(x, x)"},
+			"a.pat:1:6: view Square is defined already, at views.pat:"},
 		{"syntax", map[string]string{"a.pat": "pattern Mine(x) ->\n  {"}, `a.pat:2:3: expected a result, found "{"`},
 		{"no files", map[string]string{"a.txt": good}, "there are no pattern files in "},
-		{"function of the toolkit", map[string]string{"a.pat": "function mojo.F(x) -> y {\n y = Neg(x)\n}"}, "a.pat:1:10: function mojo.F needs a domain of its own"},
-		{"unknown name in a function", map[string]string{"a.pat": "function my.F(x) -> y {\n y = Neg(z)\n}"}, "a.pat:2:6: z is not defined before it is used in function my.F"},
-		{"call without attribute", map[string]string{"a.pat": "function my.F(x) -> y <k> {\n y = Mul(x, k)\n}\npattern P(x) -> y {\n y = Neg(x)\n} => my.F(x)"},
+		{"function of the toolkit", map[string]string{"a.pat": "function mojo.F(x) -> y {\n y = Neg(x)\n}"},
+			"a.pat:1:10: function mojo.F needs a domain of its own"},
+		{"unknown name in a function", map[string]string{"a.pat": "function my.F(x) -> y {\n y = Neg(z)\n}"},
+			"a.pat:2:6: z is not defined before it is used in function my.F"},
+		{"call without attribute",
+			map[string]string{"a.pat": "function my.F(x) -> y <k> {\n y = Mul(x, k)\n}\npattern P(x) -> y {\n y = " +
+				"Neg(x)\n} => my.F(x)"},
 			"a.pat:6:6: function my.F needs the attribute k"},
-		{"statements in a function", map[string]string{"a.pat": "function my.F(x) -> y {\n y = my.G(x)\n}"}, "the body of a function calls ops of the standard alone, found my.G"},
+		{"statements in a function", map[string]string{"a.pat": "function my.F(x) -> y {\n y = my.G(x)\n}"},
+			"the body of a function calls ops of the standard alone, found my.G"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

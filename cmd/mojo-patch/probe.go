@@ -11,9 +11,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// kernelTolerance is the difference that a kernel may show, as a part of the greatest magnitude: a few units in the last
-// place of the type.
-var kernelTolerance = map[onnx.DataType]float64{onnx.Float: 1e-5, onnx.Float16: 4.0 / 1024, onnx.BFloat16: 4.0 / 128, onnx.Int64: 0}
+// kernelTolerance is the difference that a kernel may show, as a part of the greatest magnitude: a few units in the
+// last place of the type.
+var kernelTolerance = map[onnx.DataType]float64{onnx.Float: 1e-5, onnx.Float16: 4.0 / 1024, onnx.BFloat16: 4.0 / 128,
+	onnx.Int64: 0}
 
 // try runs the kernel at a site on random inputs and compares it with the op's definition.
 func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
@@ -51,7 +52,8 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 			return 0, fmt.Errorf("output %s: %w", op.Outputs[i].Name, err)
 		}
 		if maxRel = max(maxRel, rel); rel > kernelTolerance[t.DataType] {
-			return maxRel, fmt.Errorf("output %s differs from the op's definition by %.2g of the greatest magnitude", op.Outputs[i].Name, rel)
+			return maxRel, fmt.Errorf("output %s differs from the op's definition by %.2g of the greatest magnitude",
+				op.Outputs[i].Name, rel)
 		}
 	}
 	return maxRel, nil

@@ -36,8 +36,8 @@ var kernelLibraries = map[string]func(string) (string, error){
 	providerCANN: fused.FindCANNLibrary,
 }
 
-// cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of numbers with 10
-// bits after the point. It adds more options of the provider.
+// cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of
+// numbers with 10 bits after the point. It adds more options of the provider.
 func cudaOption(more map[string]string) ort.Option {
 	options := map[string]string{"use_tf32": "0"}
 	maps.Copy(options, more)
@@ -61,7 +61,8 @@ func (f *providerFlags) runFlags(c *cobra.Command, standard string) {
 // nameFlags are the flags that name a provider.
 func (f *providerFlags) nameFlags(c *cobra.Command, standard string) {
 	flags := c.Flags()
-	flags.StringVar(&f.provider, "provider", "", "onnxruntime's execution provider: cpu, cuda, qnn, openvino, … "+standard)
+	flags.StringVar(&f.provider, "provider", "", "onnxruntime's execution provider: cpu, cuda, qnn, openvino, … "+
+		standard)
 	flags.StringArrayVar(&f.given, "provider-option", nil, "KEY=VALUE: an option of --provider; repeatable")
 	flags.StringArrayVar(&f.libraries, "provider-library", nil,
 		"a plugin library that brings --provider, or its folder; repeatable (default: $"+ort.ProviderLibraryVariable+
@@ -127,8 +128,8 @@ func (f *providerFlags) options() (map[string]string, error) {
 	return options, nil
 }
 
-// checkProvider errs on flags that contradict each other, or that want --provider, which a command that lists providers does
-// not. It makes the provider's name the short one.
+// checkProvider errs on flags that contradict each other, or that want --provider, which a command that lists providers
+// does not. It makes the provider's name the short one.
 func (f *providerFlags) checkProvider(lists bool) error {
 	if f.provider != "" {
 		f.provider = ort.ShortProvider(f.provider)
@@ -146,7 +147,8 @@ func (f *providerFlags) checkProvider(lists bool) error {
 	for _, about := range []struct {
 		flag  string
 		given bool
-	}{{"option", len(options) > 0}, {"library", len(f.libraries) > 0 && !lists}, {"device", f.device != ""}, {"only", f.only}} {
+	}{{"option", len(options) > 0}, {"library", len(f.libraries) > 0 && !lists}, {"device", f.device != ""},
+		{"only", f.only}} {
 		if about.given && f.provider == providerCPU {
 			return fmt.Errorf("--provider-%s is for another provider than the CPU's", about.flag)
 		}

@@ -86,8 +86,10 @@ device are missing.`,
 	flags := root.PersistentFlags()
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more: every site, every op")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
-	flags.BoolVar(&a.allowLinks, "allow-links", false, "follow symbolic links to external data, as caches of model hubs have them")
-	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a), newGolden(a), newWeights(a), newKernels(a), newDoctor(a), newTokenize(a),
+	flags.BoolVar(&a.allowLinks, "allow-links", false,
+		"follow symbolic links to external data, as caches of model hubs have them")
+	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a),
+		newGolden(a), newWeights(a), newKernels(a), newDoctor(a), newTokenize(a),
 		newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }
@@ -158,8 +160,10 @@ func (a *app) progress(what string) (step func(done, total int), end func()) {
 	var bar *progressbar.ProgressBar
 	step = func(done, total int) {
 		if bar == nil {
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what),
-				progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(50*time.Millisecond),
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.err),
+				progressbar.OptionSetDescription(what),
+				progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
+				progressbar.OptionThrottle(50*time.Millisecond),
 				progressbar.OptionClearOnFinish())
 		}
 		bar.Set(done)

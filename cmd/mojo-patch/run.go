@@ -91,7 +91,8 @@ vocabulary, masks that let everything through), and says what came out.
 	}
 	b.flags(c)
 	in.flags(c)
-	c.Flags().StringVarP(&outputs, "outputs", "o", "", "write inputs and outputs to this .npz file, or folder of ONNX test data")
+	c.Flags().StringVarP(&outputs, "outputs", "o", "",
+		"write inputs and outputs to this .npz file, or folder of ONNX test data")
 	completeFile(c, "outputs", "npz")
 	c.Flags().IntVar(&repeat, "repeat", 1, "run each case this many times and report the median time")
 	a.jsonFlag(c)
@@ -163,7 +164,8 @@ func reportRun(a *app, path, what string, cases []golden.Case, times []float64) 
 				return err
 			}
 			r.Outputs = append(r.Outputs, s)
-			t.add(s.Name, s.DataType, fmt.Sprint(s.Shape), figure(s.Min), figure(s.Max), figure(s.Mean), fmt.Sprint(s.NaN), fmt.Sprint(s.Inf))
+			t.add(s.Name, s.DataType, fmt.Sprint(s.Shape), figure(s.Min), figure(s.Max), figure(s.Mean),
+				fmt.Sprint(s.NaN), fmt.Sprint(s.Inf))
 		}
 		t.write(a.human())
 		results = append(results, r)

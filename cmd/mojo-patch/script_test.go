@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"mojo-patch": main})
 }
 
-// testEnvironment finds what the scripts run with. Without it they skip, unless MOJO_REQUIRE_ORT=1 says that it must be there.
+// testEnvironment finds what the scripts run with. Without it they skip, unless MOJO_REQUIRE_ORT=1 says that it must be
+// there.
 func testEnvironment(t *testing.T) (onnxruntime, kernels string) {
 	t.Helper()
 	lib, err := ort.Find("")
@@ -55,11 +56,14 @@ func TestScripts(t *testing.T) {
 				return onnxruntime != "" && kernels != "", nil
 			case "azure": // a provider that takes no nodes, which most builds of onnxruntime have
 				facts, err := ort.Providers(onnxruntime)
-				return slices.ContainsFunc(facts, func(f ort.ProviderFacts) bool { return ort.SameProvider(f.Name, c) }), err
+				return slices.ContainsFunc(facts, func(f ort.ProviderFacts) bool {
+					return ort.SameProvider(f.Name, c)
+				}), err
 			}
 			return false, errors.New("unknown condition")
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock, "functions": writeFunctions, "checkpoint": writeCheckpoint},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock,
+			"functions": writeFunctions, "checkpoint": writeCheckpoint},
 	})
 }
 

@@ -24,7 +24,8 @@ func newTable(header ...string) *table {
 	for i, h := range header {
 		name, right := strings.CutPrefix(h, ">")
 		if right {
-			columns = append(columns, pretty.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+			columns = append(columns,
+				pretty.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 		}
 		row = append(row, name)
 	}

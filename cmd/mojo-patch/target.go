@@ -15,10 +15,14 @@ type targetFlags struct {
 }
 
 func (f *targetFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "target", target.Mojo, "what takes the place of a site: mojo (fused ops), or what another runtime has: "+otherTargets())
-	c.Flags().StringArrayVar(&f.shapes, "shape", nil, "with --target: fix an input's shape, such as input_ids=1x128, or a dimension, such as sequence=128 (repeatable)")
+	c.Flags().StringVar(&f.name, "target", target.Mojo,
+		"what takes the place of a site: mojo (fused ops), or what another runtime has: "+otherTargets())
+	c.Flags().StringArrayVar(&f.shapes, "shape", nil,
+		"with --target: fix an input's shape, such as input_ids=1x128, or a dimension, such as sequence=128 "+
+			"(repeatable)")
 	completeValues(c, "target", targetNames, false)
-	for _, other := range []string{"include", "backend", "kernels-lib", "check-kernels", "assume-available"} { // about kernels of fused ops
+	// about kernels of fused ops
+	for _, other := range []string{"include", "backend", "kernels-lib", "check-kernels", "assume-available"} {
 		c.MarkFlagsMutuallyExclusive("target", other)
 	}
 }

@@ -15,8 +15,8 @@ var otherEvaluation = map[string]string{
 	"gemma3-ts-fp16": "float32 in the place of float16",
 }
 
-// takenBlocks says how many of a model's blocks a target takes, or has as they are. Where it takes no mixture, its experts are blocks of
-// their own.
+// takenBlocks says how many of a model's blocks a target takes, or has as they are. Where it takes no mixture, its
+// experts are blocks of their own.
 func takenBlocks(to, model string, all models.Blocks) models.Blocks {
 	if to == "ort" && withoutCPUKernels(model) {
 		return models.Blocks{LayerNorm: all.LayerNorm}
@@ -27,13 +27,16 @@ func takenBlocks(to, model string, all models.Blocks) models.Blocks {
 	return all
 }
 
-// otherMixture are models whose experts onnxruntime's MoE does not compute: routers by sigmoid, gates of gelu, gelu by erf.
-var otherMixture = map[string]bool{"deepseek3-batched_mm-ts-fp32": true, "glm4moe-batched_mm-ts-fp32": true, "moe-gates-ts-fp16": true,
+// otherMixture are models whose experts onnxruntime's MoE does not compute: routers by sigmoid, gates of gelu, gelu by
+// erf.
+var otherMixture = map[string]bool{"deepseek3-batched_mm-ts-fp32": true, "glm4moe-batched_mm-ts-fp32": true,
+	"moe-gates-ts-fp16":      true,
 	"moe-einsum-dynamo-fp16": true, // 12 wide
 	"moe-gelu-ts-fp32":       true, "moe-where-ts-fp32": true}
 
-// TestBundledModelsForTargets patches every bundled model for the targets that onnxruntime's CPU provider runs. Each must reproduce
-// PyTorch's outputs without the kernels, and onnx's checker and reference evaluator agree with what is of the standard alone.
+// TestBundledModelsForTargets patches every bundled model for the targets that onnxruntime's CPU provider runs. Each
+// must reproduce PyTorch's outputs without the kernels, and onnx's checker and reference evaluator agree with what is
+// of the standard alone.
 func TestBundledModelsForTargets(t *testing.T) {
 	if onnxruntime, _ := testEnvironment(t); onnxruntime == "" {
 		t.Skip("needs onnxruntime: make fetch")
@@ -45,7 +48,8 @@ func TestBundledModelsForTargets(t *testing.T) {
 			t.Run(to+"/"+name, func(t *testing.T) {
 				recorded := filepath.Join("..", "..", "models", name+".npz")
 				out := filepath.Join(dir, to+"-"+name+".onnx")
-				flags := []string{"apply", strings.TrimSuffix(recorded, ".npz") + ".onnx", "-o", out, "--json", "--target", to, "--golden", recorded}
+				flags := []string{"apply", strings.TrimSuffix(recorded, ".npz") + ".onnx", "-o", out, "--json",
+					"--target", to, "--golden", recorded}
 				if withoutCPUKernels(name) {
 					flags = append(flags, "--evaluator")
 				}
@@ -66,7 +70,8 @@ func TestBundledModelsForTargets(t *testing.T) {
 					t.Errorf("target %q, %d refused", r.Target, r.Refused())
 				}
 				for _, s := range r.Sites {
-					if (s.Status == rewrite.Fused) != (len(s.Emits) > 0) && s.Kernel == to || (s.Status == rewrite.Open) != strings.HasPrefix(s.Reason, "target "+to) {
+					if (s.Status == rewrite.Fused) != (len(s.Emits) > 0) && s.Kernel == to ||
+						(s.Status == rewrite.Open) != strings.HasPrefix(s.Reason, "target "+to) {
 						t.Errorf("%s at %s is %s, emits %v: %s", s.Pattern, s.Node, s.Status, s.Emits, s.Reason)
 					}
 				}

@@ -67,11 +67,14 @@ are warned of.`,
 	fl.StringArrayVar(&f.from, "from", nil, "file or folder with weights (repeatable)")
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.mapFile, "map", "", "JSON file that says which tensors initializers are")
-	fl.StringVar(&f.dtype, "dtype", "", "convert graph and weights: fp32, fp16 or bf16 (default: the types of the graph, as a rule float32)")
-	fl.StringSliceVar(&f.providers, "dtype-provider", nil, "with --dtype: providers that the model has to load in, cpu or cuda (default both)")
+	fl.StringVar(&f.dtype, "dtype", "",
+		"convert graph and weights: fp32, fp16 or bf16 (default: the types of the graph, as a rule float32)")
+	fl.StringSliceVar(&f.providers, "dtype-provider", nil,
+		"with --dtype: providers that the model has to load in, cpu or cuda (default both)")
 	fl.BoolVar(&f.strict, "strict", false, "write nothing when a key is missing or its tensor has another shape")
 	fl.BoolVar(&f.replace, "replace", false, "load initializers that have their elements already, too")
-	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver, "put weights of more than this many bytes into MODEL.data")
+	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
+		"put weights of more than this many bytes into MODEL.data")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
@@ -133,7 +136,8 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	case f.strict && p.Missing() > 0:
 		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
 	case f.dtype != "" && p.Missing() > 0:
-		failure = failed(fmt.Errorf("%s missing, whose external data would be of another type than --dtype %s: nothing is written", keysAre(p.Missing()), f.dtype))
+		failure = failed(fmt.Errorf("%s missing, whose external data would be of another type than --dtype %s: "+
+			"nothing is written", keysAre(p.Missing()), f.dtype))
 	default:
 		if f.dtype != "" {
 			if converted, err = convert.Precision(m, dtypes[f.dtype], f.providers...); err != nil {
@@ -163,9 +167,11 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	writeLoadReport(a, r)
 	if converted != nil && converted.Initializers > 0 {
 		a.say("converted to %s: %s and %s more, %d nodes in float32 behind %s", f.dtype, counted(len(r.Keys), "key"),
-			counted(max(converted.Initializers-len(r.Keys), 0), "constant"), sum(converted.Float32), counted(converted.Casts, "cast"))
+			counted(max(converted.Initializers-len(r.Keys), 0), "constant"), sum(converted.Float32),
+			counted(converted.Casts, "cast"))
 		for _, x := range converted.OutOfRange {
-			a.detail("%s of %s, up to %g, became the greatest number of %s", counted(int(x.Elements), "element"), x.Name, x.Largest, f.dtype)
+			a.detail("%s of %s, up to %g, became the greatest number of %s", counted(int(x.Elements), "element"),
+				x.Name, x.Largest, f.dtype)
 		}
 	}
 	if failure == nil {

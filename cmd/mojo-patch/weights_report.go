@@ -54,7 +54,8 @@ func because(reason string) string {
 func writeTurned(w io.Writer, r *weights.Report, verbose bool) {
 	if verbose {
 		for _, k := range r.Keys {
-			fmt.Fprintf(w, "%s %s%v from %s (by %s)%s\n", k.Name, k.DataType, k.Shape, shorter(k.Tensors), k.Rule, turns(k))
+			fmt.Fprintf(w, "%s %s%v from %s (by %s)%s\n", k.Name, k.DataType, k.Shape, shorter(k.Tensors), k.Rule,
+				turns(k))
 		}
 	}
 	var casts, kinds []string
@@ -134,11 +135,13 @@ func writeLoadWarnings(w io.Writer, r *weights.Report) {
 		fmt.Fprintln(w, "warning: the graph lacks no weights, so nothing was loaded: --replace loads those that it has")
 	}
 	for _, k := range r.Mismatched() {
-		fmt.Fprintf(w, "warning: %s needs the shape %v, %s has %v: it is counted missing\n", k.Name, k.Shape, k.Tensor, k.Found)
+		fmt.Fprintf(w, "warning: %s needs the shape %v, %s has %v: it is counted missing\n", k.Name, k.Shape, k.Tensor,
+			k.Found)
 	}
 	for _, k := range r.Keys {
 		if k.Overflows > 0 {
-			fmt.Fprintf(w, "warning: %s became infinite in %s, being too large for %s\n", counted(int(k.Overflows), "element"), k.Name, k.DataType)
+			fmt.Fprintf(w, "warning: %s became infinite in %s, being too large for %s\n",
+				counted(int(k.Overflows), "element"), k.Name, k.DataType)
 		}
 	}
 	differ := 0
@@ -151,7 +154,8 @@ func writeLoadWarnings(w io.Writer, r *weights.Report) {
 		}
 	}
 	if differ > 0 {
-		fmt.Fprintf(w, "warning: the graph has other elements than the checkpoint in %s (%s): --replace loads these, too\n", counted(differ, "initializer"), first)
+		fmt.Fprintf(w, "warning: the graph has other elements than the checkpoint in %s (%s): --replace loads these, "+
+			"too\n", counted(differ, "initializer"), first)
 	}
 	for _, name := range r.UnusedMap {
 		fmt.Fprintf(w, "warning: the map has an entry for %s, and the graph no such initializer\n", name)

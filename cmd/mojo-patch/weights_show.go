@@ -96,7 +96,8 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 	}
 	total, types := totals(list)
 	if a.json {
-		return a.printJSON(map[string]any{"schema": jsonSchema, "files": files, "tensors": append([]*shownTensor{}, list...), "total": total, "types": types})
+		return a.printJSON(map[string]any{"schema": jsonSchema, "files": files,
+			"tensors": append([]*shownTensor{}, list...), "total": total, "types": types})
 	}
 	header := []string{"name", "type", "shape", ">bytes"}
 	if stats {
@@ -111,7 +112,8 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 		row := []string{s.Name, s.Type, fmt.Sprint(s.Shape), fmt.Sprint(s.Bytes)}
 		switch x := s.Stats; {
 		case x != nil:
-			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), fmt.Sprint(x.Zeros), fmt.Sprint(x.NaN), fmt.Sprint(x.Inf))
+			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), fmt.Sprint(x.Zeros),
+				fmt.Sprint(x.NaN), fmt.Sprint(x.Inf))
 		case stats:
 			row = append(row, "", "", "", "", "", "", "")
 		}
@@ -125,7 +127,8 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 	for _, k := range types {
 		kinds = append(kinds, fmt.Sprintf("%d %s", k.Tensors, k.Type))
 	}
-	fmt.Fprintf(a.out, "%s (%s), %d elements, %s\n", counted(total.Tensors, "tensor"), strings.Join(kinds, ", "), total.Elements, bytesText(total.Bytes))
+	fmt.Fprintf(a.out, "%s (%s), %d elements, %s\n", counted(total.Tensors, "tensor"), strings.Join(kinds, ", "),
+		total.Elements, bytesText(total.Bytes))
 	return nil
 }
 
@@ -152,7 +155,8 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
 			t := v.Const
-			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: t.Dims, Bytes: max(t.Size(), 0), File: path, elements: max(t.Len(), 0)}
+			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: t.Dims, Bytes: max(t.Size(), 0),
+				File: path, elements: max(t.Len(), 0)}
 			s.statistics = func() (*weights.Statistics, error) { return weights.StatisticsOf(t) }
 			if _, err := t.Bytes(); t.External != nil && errors.Is(err, onnx.ErrMissingData) {
 				s.Lacks, s.statistics = t.External.Location, nil
@@ -173,7 +177,8 @@ func takeStatistics(a *app, list []*shownTensor) error {
 				return err
 			}
 			if s != nil {
-				t.Stats = &shownStatistics{golden.Number(s.Min), golden.Number(s.Max), golden.Number(s.Mean), golden.Number(s.Std), s.Zeros, s.NaN, s.Inf}
+				t.Stats = &shownStatistics{golden.Number(s.Min), golden.Number(s.Max), golden.Number(s.Mean),
+					golden.Number(s.Std), s.Zeros, s.NaN, s.Inf}
 			}
 		}
 		step(i+1, len(list))

@@ -34,7 +34,8 @@ as well. Initializers that share their elements refer to one place.`,
 	c.Flags().StringVarP(&out, "output", "o", "", "file to write")
 	c.Flags().Int64Var(&o.Over, "over", 4096, "keep initializers of up to this many bytes")
 	c.Flags().BoolVar(&o.All, "all", false, "take out constants that are no parameters of modules, too")
-	c.Flags().StringVar(&o.Location, "location", "", "file that the references name (default: GRAPH with .weights.bin for .onnx)")
+	c.Flags().StringVar(&o.Location, "location", "",
+		"file that the references name (default: GRAPH with .weights.bin for .onnx)")
 	completeFile(c, "output", "onnx")
 	a.jsonFlag(c)
 	return c
@@ -56,7 +57,8 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 		return fmt.Errorf("--location %s is not in the graph's folder", o.Location)
 	}
 	if there := filepath.Join(filepath.Dir(out), o.Location); exists(there) {
-		return fmt.Errorf("%s is there, and the graph's weights would seem to be in it: choose another name with --location", there)
+		return fmt.Errorf("%s is there, and the graph's weights would seem to be in it: choose another name with "+
+			"--location", there)
 	}
 	if err := writable(out); err != nil {
 		return err
@@ -94,9 +96,11 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 		a.detail("took out %s %s%v, %d bytes", s.Name, s.DataType, s.Shape, s.Length)
 	}
 	for _, k := range r.Kept {
-		a.say("kept %s %s%v, %d bytes: no parameter of a module (--all takes it out)", k.Name, k.DataType, k.Shape, k.Length)
+		a.say("kept %s %s%v, %d bytes: no parameter of a module (--all takes it out)", k.Name, k.DataType, k.Shape,
+			k.Length)
 	}
-	a.say("wrote %s: %s, before %s; took out %s, %s", out, bytesText(r.After), bytesText(r.Before), counted(len(r.Stripped), "tensor"), bytesText(r.Bytes))
+	a.say("wrote %s: %s, before %s; took out %s, %s", out, bytesText(r.After), bytesText(r.Before),
+		counted(len(r.Stripped), "tensor"), bytesText(r.Bytes))
 	return nil
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// writeCheckpoint writes the weights of an exported Llama of 4 heads as a checkpoint: checkpoint MODEL FILE [CHANGE NAME …], where
-// a change is drop, add, halve (half of the rows), or large (an element of 1e6).
+// writeCheckpoint writes the weights of an exported Llama of 4 heads as a checkpoint: checkpoint MODEL FILE [CHANGE
+// NAME …], where a change is drop, add, halve (half of the rows), or large (an element of 1e6).
 func writeCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args)%2 != 0 {
 		ts.Fatalf("usage: checkpoint MODEL FILE [CHANGE NAME ...]")

@@ -44,7 +44,8 @@ var rooms = []room{
 	{"rewrite/convert", []string{"internal/blocks", "onnx", "reference", "reference/infer"}},
 	{"rewrite/target", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer", "rewrite/convert"}},
 	{"rewrite", []string{
-		"fused", "onnx", "patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
+		"fused", "onnx", "patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert",
+		"rewrite/target"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort"}},
 	{"bench", nil},
@@ -55,7 +56,8 @@ var rooms = []room{
 func roomOf(path string) int {
 	best := -1
 	for i, r := range rooms {
-		if (path == r.path || strings.HasPrefix(path, r.path+"/")) && (best < 0 || len(r.path) > len(rooms[best].path)) {
+		if (path == r.path || strings.HasPrefix(path, r.path+"/")) &&
+			(best < 0 || len(r.path) > len(rooms[best].path)) {
 			best = i
 		}
 	}
@@ -108,7 +110,8 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// importsBelow returns for each Go file of the module, whatever its build constraints, which of its packages it imports.
+// importsBelow returns for each Go file of the module, whatever its build constraints, which of its packages it
+// imports.
 func importsBelow(t *testing.T, root string) map[string][]string {
 	imports := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

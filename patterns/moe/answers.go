@@ -40,7 +40,8 @@ func (p *expertProbe) look(chosen []int) error {
 		case p.unit == nil:
 			p.unit = u
 		case !p.unit.same(u):
-			return probe.NoExperts("the experts do different things between their products: %s and %s", p.unit.describe(), u.describe())
+			return probe.NoExperts("the experts do different things between their products: %s and %s",
+				p.unit.describe(), u.describe())
 		}
 		g := &firstProducts{upFirst: u.upFirst, either: u.eitherFirst(a, group)}
 		for _, f := range group {
@@ -59,7 +60,8 @@ func (p *expertProbe) look(chosen []int) error {
 	return nil
 }
 
-// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It says whether there are such.
+// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It says whether there
+// are such.
 func (p *expertProbe) settled() bool {
 	told := map[bool]bool{}
 	for _, g := range p.groups {
@@ -122,13 +124,15 @@ func digits(row []float64, k int, base float64) ([]int, error) {
 	for c, x := range row {
 		v := math.Round(x) / leastFactor
 		if math.Abs(x-v*leastFactor) > 1e-3 || v < 0 || v != math.Floor(v) {
-			return nil, probe.NoExperts("the result for a token is not the sum of what its experts give, times their weights")
+			return nil, probe.NoExperts(
+				"the result for a token is not the sum of what its experts give, times their weights")
 		}
 		for j := range answers {
 			d := int(math.Mod(v, base))
 			v = math.Floor(v / base)
 			if d > 1 || c >= n && d != answers[j]>>(c%n)&1 {
-				return nil, probe.NoExperts("the result for a token is not the sum of what its experts give, times their weights")
+				return nil, probe.NoExperts("the result for a token is not the sum of what its experts give, times " +
+					"their weights")
 			}
 			if c < n {
 				answers[j] |= d << c
@@ -169,8 +173,8 @@ func (p *expertProbe) speak(a *probe.Product, out *reference.Tensor) error {
 	})
 }
 
-// factor reads what a row of the unit's results was multiplied with: one of the factors, or one that was applied to the tokens.
-// Most forms apply them later.
+// factor reads what a row of the unit's results was multiplied with: one of the factors, or one that was applied to the
+// tokens. Most forms apply them later.
 func (p *expertProbe) factor(x float64) (float64, error) {
 	switch {
 	case x == 0:

@@ -24,8 +24,8 @@ type point struct {
 	gate, up float64
 }
 
-// evaluate returns what the units make of the numbers, by the catalogue's definition. Units that differ in numbers alone are evaluated
-// together: their attributes are columns of a tensor.
+// evaluate returns what the units make of the numbers, by the catalogue's definition. Units that differ in numbers
+// alone are evaluated together: their attributes are columns of a tensor.
 func evaluate(points []point) []float64 {
 	result := make([]float64, len(points))
 	byBody := map[*unitBody][]int{}

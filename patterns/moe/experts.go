@@ -90,7 +90,8 @@ func (e *Experts) unsaid(g *match.View) *reason.Reason {
 		return reason.New(reason.ExpertWeights, nil, "the weights of gate and up are stored in different layouts")
 	}
 	if r := e.Routing; r.Weights == nil && !gatesHold(g, r) {
-		return reason.New(reason.Unknown, nil, "the gates of the experts are not known to be zero for those that a token does not go to")
+		return reason.New(reason.Unknown, nil,
+			"the gates of the experts are not known to be zero for those that a token does not go to")
 	}
 	rank, _ := g.Facts.Rank(e.Y)
 	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X, e.Y) {
@@ -106,7 +107,8 @@ func (e *Experts) unsaid(g *match.View) *reason.Reason {
 		}
 	}
 	if open > 1 || rank == 0 {
-		return reason.New(reason.Experts, nil, "the tokens %q and the result %q have different shapes", e.X.Name, e.Y.Name)
+		return reason.New(reason.Experts, nil, "the tokens %q and the result %q have different shapes", e.X.Name,
+			e.Y.Name)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 // maxNamed bounds the values that a reason names.
 const maxNamed = 4
 
-// begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from besides
-// the choice and a base, if there is one, with two products at least between them.
+// begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from
+// besides the choice and a base, if there is one, with two products at least between them.
 func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why *reason.Reason) {
 	g := k.g
 	read, inBodies := 0, 0            // the products between y and the base, which may be x as well
@@ -70,9 +70,11 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		}
 	}
 	if len(several) > 1 {
-		return nil, reason.New(reason.NoRegion, k.r.TopK, "the experts depend on more than one tensor: %s", list(several))
+		return nil, reason.New(reason.NoRegion, k.r.TopK, "the experts depend on more than one tensor: %s",
+			list(several))
 	}
-	return nil, reason.New(reason.NoRegion, k.r.TopK, "there is no tensor with a row for each token that the experts read")
+	return nil, reason.New(reason.NoRegion, k.r.TopK,
+		"there is no tensor with a row for each token that the experts read")
 }
 
 func depths(open map[*onnx.Value]int) (least, most int) {
@@ -83,8 +85,8 @@ func depths(open map[*onnx.Value]int) (least, most int) {
 	return least, most
 }
 
-// productsIn counts the products in the bodies of a node as far as they may stand on one way through an expert. (A chain of such nodes,
-// one for each expert, hands the sum on, and not what is multiplied.)
+// productsIn counts the products in the bodies of a node as far as they may stand on one way through an expert. (A
+// chain of such nodes, one for each expert, hands the sum on, and not what is multiplied.)
 func productsIn(g *match.View, n *onnx.Node) int {
 	c := 0
 	for _, s := range n.Subgraphs() {
@@ -111,8 +113,8 @@ func list(values []*onnx.Value) string {
 	return strings.Join(names, ", ")
 }
 
-// extend moves x and y over reshapes before and behind them, and y over a cast, so that they have one type and one shape if
-// there are such values, or at least one type. A sum over an axis of one place is a reshape, too.
+// extend moves x and y over reshapes before and behind them, and y over a cast, so that they have one type and one
+// shape if there are such values, or at least one type. A sum over an axis of one place is a reshape, too.
 func (k *regionSeeker) extend(reg *Region) {
 	facts := k.g.Facts
 	typed := func(v *onnx.Value) bool { return facts.DataType(v) == facts.DataType(reg.X) }
@@ -140,7 +142,8 @@ func (k *regionSeeker) extend(reg *Region) {
 		}
 	}
 	reg.Y = best
-	if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return !k.hasUnit(x) }); i >= 0 && k.hasUnit(reg.X) && !k.hasUnit(best) {
+	if i := slices.IndexFunc(xs, func(x *onnx.Value) bool { return !k.hasUnit(x) }); i >= 0 && k.hasUnit(reg.X) &&
+		!k.hasUnit(best) {
 		reg.X = xs[i]
 	}
 	if onto {
@@ -159,7 +162,8 @@ func (k *regionSeeker) hasUnit(v *onnx.Value) bool {
 	return false
 }
 
-// next is what the only reader of v makes of it, if it reshapes or perhaps casts, and the rows stay rows; nil otherwise.
+// next is what the only reader of v makes of it, if it reshapes or perhaps casts, and the rows stay rows; nil
+// otherwise.
 func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 	if len(v.Uses()) != 1 || v.IsOutput() {
 		return nil
@@ -175,7 +179,8 @@ func (k *regionSeeker) next(v *onnx.Value, cast bool) *onnx.Value {
 // fill gathers the nodes that make v from x, from the choice and from the base.
 func (k *regionSeeker) fill(reg *Region, v *onnx.Value) {
 	n := match.Producer(v)
-	if v == reg.X || v == reg.Base || n == nil || n.Graph != k.g.Graph || reg.inside[n] || k.isChoice(v) || v.Constant() != nil {
+	if v == reg.X || v == reg.Base || n == nil || n.Graph != k.g.Graph || reg.inside[n] || k.isChoice(v) ||
+		v.Constant() != nil {
 		return
 	}
 	reg.inside[n] = true

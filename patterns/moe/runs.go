@@ -16,9 +16,9 @@ import (
 
 // expertProbe finds out which weights every expert of a region has, by runs of the region with chosen choices.
 //
-// The first run looks at what the experts do between their products. In the others every weight matrix answers with a number of
-// its own, written in bits over the channels, and the factors of the chosen experts are powers of a base: the digits of the result are
-// the answers of the experts of a token, one after the other.
+// The first run looks at what the experts do between their products. In the others every weight matrix answers with a
+// number of its own, written in bits over the channels, and the factors of the chosen experts are powers of a base: the
+// digits of the result are the answers of the experts of a token, one after the other.
 type expertProbe struct {
 	probe.Runner
 	reg         *Region
@@ -79,16 +79,20 @@ var errInconsistent = errors.New("its weights depend on which others are chosen"
 func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 	r := reg.Routing
 	if r.K > maxChosen || r.Experts > maxExperts {
-		return &expertProbe{}, reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are more than can be told apart", r.K, r.Experts)
+		return &expertProbe{},
+			reason.New(reason.Experts, nil, "a token goes to %d of %d experts, which are more than can be told apart",
+				r.K, r.Experts)
 	}
-	p = &expertProbe{Runner: probe.Runner{View: g}, reg: reg, activations: activationsIn(reg), numbers: numbersIn(g, reg),
-		byKey: map[string]int{}, levels: map[float64]float64{}, answers: make([]int, r.Experts),
+	p = &expertProbe{Runner: probe.Runner{View: g}, reg: reg, activations: activationsIn(reg),
+		numbers: numbersIn(g, reg),
+		byKey:   map[string]int{}, levels: map[float64]float64{}, answers: make([]int, r.Experts),
 		base: math.Exp2(float64(min(probeSum/r.K, 10)))}
 	for e := range p.answers {
 		p.answers[e] = unasked
 	}
 	if n := p.tokens() * int(r.K+1) * int(reg.Hidden); n == 0 || n > maxProbed {
-		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are not known, or too many to look at", p.tokens(), reg.Hidden)
+		return p, reason.New(reason.Unknown, nil, "%d tokens of %d channels are not known, or too many to look at",
+			p.tokens(), reg.Hidden)
 	}
 	if n := p.tokens() * int(r.K); n < int(r.Experts) { // fewer runs where there are more tokens
 		if p.World = 1; p.tokens() == 0 || p.tokens()*int(r.K+1)*int(reg.Hidden) > maxProbed/4 {
@@ -111,8 +115,10 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 		for from := 1; from+hit <= int(r.Experts) && from < probeRuns; from++ {
 			if err := p.ask(p.window(from, hit)); errors.Is(err, errInconsistent) {
 				p.sure = true
-				return p, reason.New(reason.Experts, nil, "the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the weights of those that its "+
-					"exporter saw chosen, whichever they are", r.Experts, len(p.calls), hit)
+				return p, reason.New(reason.Experts, nil,
+					"the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the "+
+						"weights of those that its "+
+						"exporter saw chosen, whichever they are", r.Experts, len(p.calls), hit)
 			} else if err != nil {
 				return p, p.verdict(err)
 			}
@@ -136,8 +142,10 @@ func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 			sizes, _ = g.Ints(v)
 		}
 		if sizes != nil && reg.inside[match.Producer(n.Input(0))] {
-			return reason.New(reason.FixedCounts, nil, "%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got when this was exported, "+
-				"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
+			return reason.New(reason.FixedCounts, nil,
+				"%q splits the rows of the experts by the sizes %v, whatever is chosen: so many rows each expert got "+
+					"when this was exported, "+
+					"and for other inputs the graph fails or computes something else", n.Outputs[0].Name, sizes)
 		}
 	}
 	return nil
@@ -179,10 +187,12 @@ func (p *expertProbe) verdict(err error) *reason.Reason {
 		if len(missing) > 1 {
 			verb = "are"
 		}
-		return reason.New(reason.ExpertsAbsent, nil, "the router has %d experts, the graph holds %d: %s %s absent", len(p.answers), held,
+		return reason.New(reason.ExpertsAbsent, nil, "the router has %d experts, the graph holds %d: %s %s absent",
+			len(p.answers), held,
 			shortList(missing), verb).With("experts", len(p.answers)).With("held", held)
 	case held < len(p.answers):
-		return reason.New(reason.Experts, nil, "the router has %d experts, of which only %d could be looked at", len(p.answers), held)
+		return reason.New(reason.Experts, nil, "the router has %d experts, of which only %d could be looked at",
+			len(p.answers), held)
 	case p.unit == nil:
 		return reason.New(reason.Experts, nil, "what the experts do between their products could not be looked at")
 	}
@@ -237,8 +247,8 @@ func (p *expertProbe) ask(list []int) error {
 	return nil
 }
 
-// runWith runs the region with a choice: chosen lists the experts of the first token, then those of the next, and factor
-// gives the weight of the j-th of a token.
+// runWith runs the region with a choice: chosen lists the experts of the first token, then those of the next, and
+// factor gives the weight of the j-th of a token.
 func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*reference.Tensor, error) {
 	r := p.reg.Routing
 	k, experts := int(r.K), int(r.Experts)
@@ -281,7 +291,8 @@ func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*refere
 	if err != nil {
 		return nil, err
 	}
-	if match.Elements(y.Shape) != match.Elements(env[p.reg.X].Shape)/int(p.reg.Hidden)*int(p.reg.Hidden) || slices.Contains(y.Shape, 0) {
+	if match.Elements(y.Shape) != match.Elements(env[p.reg.X].Shape)/int(p.reg.Hidden)*int(p.reg.Hidden) ||
+		slices.Contains(y.Shape, 0) {
 		return nil, probe.NoExperts("the result has the shape %v", y.Shape)
 	}
 	if p.reg.Base != nil { // of ones, which are added once, or the digits show it

@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks or with gathers and
-// scatters, loops over the experts, branches that run when an expert is chosen, or products with the weights of all or of those that are
-// picked. Weights may be initializers of their own, or places of greater ones.
+// readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks or
+// with gathers and scatters, loops over the experts, branches that run when an expert is chosen, or products with the
+// weights of all or of those that are picked. Weights may be initializers of their own, or places of greater ones.
 func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	p, why := callsOf(g, reg)
 	if why != nil {
@@ -67,7 +67,8 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 		e.GateBias, e.UpBias = stacked("gate_bias", gateBias), stacked("up_bias", upBias)
 	}
 	if (e.GateBias == nil) != (e.UpBias == nil) {
-		why = cmp.Or(why, reason.New(reason.ExpertWeights, nil, "one of gate and up of the experts has a bias, the other none"))
+		why = cmp.Or(why, reason.New(reason.ExpertWeights, nil,
+			"one of gate and up of the experts has a bias, the other none"))
 	}
 	if why != nil {
 		return nil, why
@@ -92,16 +93,20 @@ func stackOf(what string, list []*probe.Matrix) (s *Stack, why *reason.Reason) {
 	outIn, inOut := true, true
 	for _, m := range list {
 		if m.At.Source == nil {
-			return nil, reason.New(reason.ExpertWeights, nil, "%s of an expert is spread over several initializers", what)
+			return nil, reason.New(reason.ExpertWeights, nil, "%s of an expert is spread over several initializers",
+				what)
 		}
-		if m.At.Source.Constant().DataType != list[0].At.Source.Constant().DataType || m.In != list[0].In || m.Out != list[0].Out {
-			return nil, reason.New(reason.ExpertWeights, nil, "%s of the experts differ in type or shape: %q and %q", what, list[0].At.Source.Name, m.At.Source.Name)
+		if m.At.Source.Constant().DataType != list[0].At.Source.Constant().DataType || m.In != list[0].In ||
+			m.Out != list[0].Out {
+			return nil, reason.New(reason.ExpertWeights, nil, "%s of the experts differ in type or shape: %q and %q",
+				what, list[0].At.Source.Name, m.At.Source.Name)
 		}
 		outIn = outIn && m.Block(false) != nil
 		inOut = inOut && m.Block(true) != nil
 	}
 	if !outIn && !inOut {
-		return nil, reason.New(reason.ExpertWeights, nil, "%s of the experts are stored neither row by row nor column by column, or not all in the same order", what)
+		return nil, reason.New(reason.ExpertWeights, nil,
+			"%s of the experts are stored neither row by row nor column by column, or not all in the same order", what)
 	}
 	m := list[0]
 	s = &Stack{InOut: !outIn, Dims: []int64{int64(len(list)), m.Out, m.In}}

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 )
 
-// unit is what an expert does between its first products and its second: the attributes of mojo.MoE, and which product is
-// the gate.
+// unit is what an expert does between its first products and its second: the attributes of mojo.MoE, and which product
+// is the gate.
 type unit struct {
 	activation           string
 	alpha, limit, offset float64
@@ -22,11 +22,13 @@ type unit struct {
 // Attributes are those of mojo.MoE.
 func (u *unit) Attributes() []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.StringAttr("activation", u.activation), onnx.FloatAttr("alpha", float32(u.alpha)),
-		onnx.FloatAttr("limit", float32(u.limit)), onnx.FloatAttr("up_offset", float32(u.offset)), onnx.StringAttr("packing", u.packing)}
+		onnx.FloatAttr("limit", float32(u.limit)), onnx.FloatAttr("up_offset", float32(u.offset)),
+		onnx.StringAttr("packing", u.packing)}
 }
 
 func (u *unit) describe() string {
-	return fmt.Sprintf("%s with alpha %v, limit %v, up_offset %v, packing %s", u.activation, u.alpha, u.limit, u.offset, u.packing)
+	return fmt.Sprintf("%s with alpha %v, limit %v, up_offset %v, packing %s", u.activation, u.alpha, u.limit, u.offset,
+		u.packing)
 }
 
 // same reports whether two units are one, whichever of their operands comes first.
@@ -45,8 +47,8 @@ const (
 	unitNumbers = 10
 )
 
-// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th of an expert. Only
-// on every third channel it is great: products whose results are all clamped cannot be told apart.
+// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th of
+// an expert. Only on every third channel it is great: products whose results are all clamped cannot be told apart.
 func sampleAt(seq, i int, amplitude float64) float64 {
 	for range (seq + i + i/9) % 3 {
 		amplitude /= 6
@@ -60,7 +62,8 @@ func numbersIn(g *match.View, r *Region) []float64 {
 	r.eachNode(func(n *onnx.Node) {
 		for _, v := range n.Inputs {
 			x, t, ok := g.Scalar(v)
-			if ok && t.IsFloat() && math.Abs(x) < 1e4 && x != 0 && !slices.Contains(list, x) && len(list) < unitNumbers {
+			if ok && t.IsFloat() && math.Abs(x) < 1e4 && x != 0 && !slices.Contains(list, x) &&
+				len(list) < unitNumbers {
 				list = append(list, x)
 			}
 		}
@@ -68,8 +71,8 @@ func numbersIn(g *match.View, r *Region) []float64 {
 	return list
 }
 
-// activationsIn lists what the experts of a region may activate with, of what mojo.MoE has: samples on a few channels may not tell the
-// two GELUs apart where constants are as coarse as those of half types, but an Erf, or a Tanh, does.
+// activationsIn lists what the experts of a region may activate with, of what mojo.MoE has: samples on a few channels
+// may not tell the two GELUs apart where constants are as coarse as those of half types, but an Erf, or a Tanh, does.
 func activationsIn(r *Region) []string {
 	seen := map[string]bool{}
 	r.eachNode(func(n *onnx.Node) {
@@ -83,7 +86,8 @@ func activationsIn(r *Region) []string {
 	})
 }
 
-// units lists all units of a packing that the activations and the constants of a region may make; with a guess, this one alone.
+// units lists all units of a packing that the activations and the constants of a region may make; with a guess, this
+// one alone.
 func units(activations []string, numbers []float64, packing unit, guess *unit) []*unit {
 	if guess != nil {
 		if guess.packing != packing.packing {
@@ -131,9 +135,9 @@ const (
 	maxTrials = 1 << 15
 )
 
-// fit finds the unit by which the data of a second product come from the results of first ones, and which of these they are:
-// there are more where the rows of several experts go through one unit. Of the units that the numbers make it is the one that
-// fits best. It gives nothing where no row tells.
+// fit finds the unit by which the data of a second product come from the results of first ones, and which of these they
+// are: there are more where the rows of several experts go through one unit. Of the units that the numbers make it is
+// the one that fits best. It gives nothing where no row tells.
 func fit(a *probe.Product, activations []string, numbers []float64, guess *unit) (*unit, []*probe.Product, error) {
 	row := probe.RowOf(a.Data, a.DataIn)
 	if row == nil {
@@ -212,7 +216,8 @@ func packingsOf(sources [][]float64, width int) []unit {
 	case len(sources) == 2 && n == width && len(sources[1]) == width:
 		return []unit{{packing: "halves"}, {packing: "halves", upFirst: true}}
 	case len(sources) == 1 && n == 2*width:
-		return []unit{{packing: "halves"}, {packing: "interleaved"}, {packing: "halves", upFirst: true}, {packing: "interleaved", upFirst: true}}
+		return []unit{{packing: "halves"}, {packing: "interleaved"}, {packing: "halves", upFirst: true},
+			{packing: "interleaved", upFirst: true}}
 	case len(sources) == 1 && n == width:
 		return []unit{{packing: "none"}}
 	}

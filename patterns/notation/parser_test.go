@@ -10,7 +10,8 @@ import (
 
 // newTestScope returns a scope with some built-in views and functions.
 func newTestScope() *Scope {
-	return NewScope(map[string]int{"Mean": 1, "Row": 1, "Rotation": 3}, map[string]int{"rank": 1, "dim": 2, "broadcasts": 2, "type": 1})
+	return NewScope(map[string]int{"Mean": 1, "Row": 1, "Rotation": 3},
+		map[string]int{"rank": 1, "dim": 2, "broadcasts": 2, "type": 1})
 }
 
 func TestParseErrors(t *testing.T) {
@@ -19,19 +20,27 @@ func TestParseErrors(t *testing.T) {
 		{"no pattern", "rule P", `f.pat:1:1: expected "view", "pattern" or "function", found "rule"`},
 		{"unknown character", "pattern P(x) -> y {\n  y = Mul(x, ~)\n}", `f.pat:2:14: unexpected character '~'`},
 		{"string without end", head + ` y = Gelu<approximate="tanh>(x)` + "\n}", "f.pat:2:23: string without an end"},
-		{"undefined result", "pattern P(x) -> z {\n y = Neg(x)\n} => mojo.A(x)", "f.pat:1:1: result z of pattern P is defined by no statement"},
+		{"undefined result", "pattern P(x) -> z {\n y = Neg(x)\n} => mojo.A(x)",
+			"f.pat:1:1: result z of pattern P is defined by no statement"},
 		{"undefined argument", head + " y = Neg(x)\n} => mojo.A(q)", "argument q of the target is not defined"},
-		{"undefined condition", head + " y = Neg(x)\n where rank(q) == 1\n} => mojo.A(x)", "f.pat:3:13: q is not defined"},
-		{"unknown function", head + " y = Neg(x)\n where size(x) == 1\n} => mojo.A(x)", "there is no function size; there are broadcasts, "},
-		{"arity of function", head + " y = Neg(x)\n where dim(x) == 1\n} => mojo.A(x)", "dim takes 2 arguments, found 1"},
+		{"undefined condition", head + " y = Neg(x)\n where rank(q) == 1\n} => mojo.A(x)",
+			"f.pat:3:13: q is not defined"},
+		{"unknown function", head + " y = Neg(x)\n where size(x) == 1\n} => mojo.A(x)",
+			"there is no function size; there are broadcasts, "},
+		{"arity of function", head + " y = Neg(x)\n where dim(x) == 1\n} => mojo.A(x)",
+			"dim takes 2 arguments, found 1"},
 		{"recursion", head + " y = Neg(z)\n z = Neg(y)\n} => mojo.A(x)", "is defined by itself"},
 		{"twice", head + " y = Neg(x)\n y = Abs(x)\n} => mojo.A(x)", "y is defined twice"},
 		{"parameter defined", head + " x = Neg(x)\n} => mojo.A(x)", "x is a parameter"},
-		{"view arity", "view V(a, b) = Mul(a, b)\n" + head + " y = V(x)\n} => mojo.A(x)", "view V takes 2 arguments, found 1"},
+		{"view arity", "view V(a, b) = Mul(a, b)\n" + head + " y = V(x)\n} => mojo.A(x)",
+			"view V takes 2 arguments, found 1"},
 		{"no target", head + " y = Neg(x)\n}", `expected "=>", found end of file`},
-		{"fraction in a list", head + " y = Reshape(x, [1, 2.5])\n} => mojo.A(x)", "f.pat:2:21: expected an integer, found 2.5"},
-		{"results of a function", "function my.F(x) -> a, b {\n a = Neg(x)\n b = Abs(x)\n}\n" + head + " y = Neg(x)\n} => my.F(x)", "function my.F has 2 results, pattern P has 1"},
-		{"target operand", head + " y = Neg(x)\n} => mojo.A(x, Relu(\"x\"))", "expected a name, a number, a list of integers or a call, found \"x\""},
+		{"fraction in a list", head + " y = Reshape(x, [1, 2.5])\n} => mojo.A(x)",
+			"f.pat:2:21: expected an integer, found 2.5"},
+		{"results of a function", "function my.F(x) -> a, b {\n a = Neg(x)\n b = Abs(x)\n}\n" + head +
+			" y = Neg(x)\n} => my.F(x)", "function my.F has 2 results, pattern P has 1"},
+		{"target operand", head + " y = Neg(x)\n} => mojo.A(x, Relu(\"x\"))",
+			"expected a name, a number, a list of integers or a call, found \"x\""},
 		{"optional without argument", head + " y = Cast?()\n} => mojo.A(x)", "an optional node needs an argument"},
 	}
 	for _, tt := range tests {
@@ -64,7 +73,8 @@ func FuzzParse(f *testing.F) {
 	for _, name := range builtin.Blocks {
 		f.Add(builtin.Text(name))
 	}
-	f.Add("function my.F(x) -> y, z <k> {\n y, z = Split(Mul(x, k); axis=-1)\n}\npattern P(x) -> y, z {\n y = Neg(x)\n z = Abs(x)\n} => my.F(Relu(x); k=$k)")
+	f.Add("function my.F(x) -> y, z <k> {\n y, z = Split(Mul(x, k); axis=-1)\n}\npattern P(x) -> y, z {\n y = " +
+		"Neg(x)\n z = Abs(x)\n} => my.F(Relu(x); k=$k)")
 	f.Add("pattern P(x) -> y {\n y = Neg(x)\n} => Reshape(mojo.F(_, x, -2.5; to=type(x)), [0, -1]; allowzero=[1, 2])")
 	f.Fuzz(func(t *testing.T, src string) {
 		if _, err := newTestScope().Parse("f.pat", src); err != nil {

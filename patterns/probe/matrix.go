@@ -27,8 +27,8 @@ func (m *Matrix) Halves(packing string) (first, second *Matrix) {
 	return &a, &b
 }
 
-// Adjoined makes one matrix of those of gate and up, where the one lies behind the other for all experts; nil where not. Experts
-// without biases have none of these either.
+// Adjoined makes one matrix of those of gate and up, where the one lies behind the other for all experts; nil where
+// not. Experts without biases have none of these either.
 func Adjoined(gate, up []*Matrix) []*Matrix {
 	list := make([]*Matrix, len(gate))
 	for i, g := range gate {
@@ -36,7 +36,8 @@ func Adjoined(gate, up []*Matrix) []*Matrix {
 		if g == nil && u == nil {
 			continue
 		}
-		if g == nil || u == nil || g.In != u.In || g.ByIn != u.ByIn || g.ByOut != u.ByOut || u.At != (origin{g.At.Source, g.At.Offset + g.Out*g.ByOut}) {
+		if g == nil || u == nil || g.In != u.In || g.ByIn != u.ByIn || g.ByOut != u.ByOut ||
+			u.At != (origin{g.At.Source, g.At.Offset + g.Out*g.ByOut}) {
 			return nil
 		}
 		m := *g
@@ -56,7 +57,8 @@ type Block struct {
 	Size int64 // rows*columns are as many elements; the rows of the matrix may be laid end to end
 }
 
-// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not stored so.
+// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not stored
+// so.
 func (m *Matrix) Block(inOut bool) *Block {
 	rows, columns, step, unit := m.Out, m.In, m.ByOut, m.ByIn
 	if inOut {

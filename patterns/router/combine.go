@@ -30,12 +30,14 @@ func (p *reader) combine(c *chosen) (r *Router, why *reason.Reason) {
 	if choice.bias != nil && !p.g.Same(choice.logits, from.logits) {
 		p.joinBias(choice) // the weights are made from the sum, too
 	}
-	r = &Router{Routing: p.r, Logits: choice.logits, Bias: choice.bias, groups: choice.groups, order: scoreFirst, score: choice.kind,
+	r = &Router{Routing: p.r, Logits: choice.logits, Bias: choice.bias, groups: choice.groups, order: scoreFirst,
+		score:       choice.kind,
 		renormalize: c.renormalize, epsilon: c.epsilon, scale: c.scale, Sharpness: c.sharpness}
 	if c.of != nil && (from.masked || !p.g.Same(from.logits, choice.logits)) {
 		return nil, noRouter(p.r.TopK, "weights of other scores than those that are chosen among")
 	}
-	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same softmax.
+	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same
+	// softmax.
 	applied, of, among := c.kind, from.kind, choice.kind
 	if among == "logsoftmax" {
 		among = ""
@@ -53,7 +55,9 @@ func (p *reader) combine(c *chosen) (r *Router, why *reason.Reason) {
 		return nil, noRouter(p.r.TopK, "scores that are activated once more when they are chosen")
 	case applied == "" && of == "":
 		if n := match.Producer(from.logits); n != nil && from.logits != p.r.Logits {
-			return nil, noRouter(n, "%s as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus", n.OpType)
+			return nil, noRouter(n,
+				"%s as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus",
+				n.OpType)
 		}
 		return nil, noRouter(p.r.TopK, "logits as weights, without softmax or sigmoid")
 	case among != "" && among != of:
@@ -91,7 +95,8 @@ func (p *reader) combine(c *chosen) (r *Router, why *reason.Reason) {
 // routerTypes are the types of the op's inputs.
 var routerTypes = map[onnx.DataType]bool{onnx.Float: true, onnx.Float16: true, onnx.BFloat16: true}
 
-// shaped says what is wrong with the shapes: experts are chosen in the rows of the logits, or with all rows on one axis.
+// shaped says what is wrong with the shapes: experts are chosen in the rows of the logits, or with all rows on one
+// axis.
 func (p *reader) shaped(r *Router) string {
 	in := p.r.TopK.Input(0)
 	n, ok1 := p.g.Facts.Rank(r.Logits)

@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// gated is chosen for the gates of all experts, weights of the chosen ones and zeros: the scores of the others are zeros, or minus infinities that an activation makes zeros.
+// gated is chosen for the gates of all experts, weights of the chosen ones and zeros: the scores of the others are
+// zeros, or minus infinities that an activation makes zeros.
 func (p *reader) gated(v *onnx.Value) (c *chosen, why *reason.Reason) {
 	g := p.g
 	v = g.Resolve(v)
@@ -50,7 +51,8 @@ func (p *reader) gated(v *onnx.Value) (c *chosen, why *reason.Reason) {
 	return c, nil
 }
 
-// spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a mask left.
+// spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a mask
+// left.
 func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, why *reason.Reason) {
 	g := p.g
 	v = g.SkipCasts(v)

@@ -9,22 +9,24 @@ import (
 
 // Routing is the choice that a mixture of experts makes for each of its tokens.
 type Routing struct {
-	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after the other and their
-	// indices are joined, it is the last of them.
+	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after the
+	// other and their indices are joined, it is the last of them.
 	TopK *onnx.Node
 	// Experts is the number of experts, k how many of them a token goes to.
 	Experts, K int64
-	// Logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an Add brings one.
+	// Logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an Add
+	// brings one.
 	Logits *onnx.Value
 	// IDs are the chosen experts as topK writes them, [..., k], or [...] for an ArgMax that drops its axis.
 	IDs *onnx.Value
-	// Weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way from the values
-	// that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value, or where dense is what is final.
+	// Weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way from
+	// the values that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value, or where
+	// dense is what is final.
 	Weights *onnx.Value
 	// chosen are the values that lead to weights, in the graph's order: shaped like ids, or sums over their last axis.
 	chosen []*onnx.Value
-	// Dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of all experts under a
-	// mask, or values that are scattered and then activated. It is nil otherwise.
+	// Dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of all
+	// experts under a mask, or values that are scattered and then activated. It is nil otherwise.
 	Dense *onnx.Value
 	// before are the choices that this one depends on, of groups of experts.
 	before []*onnx.Node
@@ -35,7 +37,8 @@ type Routing struct {
 	ByID   map[*onnx.Value]bool // the values of the cone that depend on the ids
 }
 
-// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected by it.
+// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected by
+// it.
 const MaxRouter = 512
 
 // knownRoutings are the routings of a graph and their logits, nil until they are asked for.
@@ -50,9 +53,9 @@ func IsLogits(g *match.View, v *onnx.Value) bool {
 	return match.Memo[knownRoutings](g).logits[v]
 }
 
-// All finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant weights
-// gives for each token, that select among the experts. Choices of groups of experts are part of a router and none of
-// their own; sorts, and choices among tokens or words, are none.
+// All finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant
+// weights gives for each token, that select among the experts. Choices of groups of experts are part of a router and
+// none of their own; sorts, and choices among tokens or words, are none.
 func All(g *match.View) []*Routing {
 	known := match.Memo[knownRoutings](g)
 	if known.list != nil {
@@ -125,8 +128,8 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 	return &Routing{TopK: n, IDs: ids, Experts: experts, K: k}
 }
 
-// beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it passes.
-// ok is false where no product with constant weights gives as many numbers for each token as there are experts.
+// beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it
+// passes. ok is false where no product with constant weights gives as many numbers for each token as there are experts.
 func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 	queue := []*onnx.Value{r.TopK.Input(0)}
 	seen := map[*onnx.Node]bool{}
@@ -143,7 +146,8 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		seen[n] = true
 		switch {
 		case match.IsProduct(n):
-			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) || narrowed && hasMore(g, v, r.Experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
+			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) ||
+				narrowed && hasMore(g, v, r.Experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
 				product = v
 			}
 			continue
@@ -172,8 +176,8 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 	return choices, true
 }
 
-// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with the scales of its
-// operands; leads says what is computed from a value. A product of floats is given as it is.
+// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with the
+// scales of its operands; leads says what is computed from a value. A product of floats is given as it is.
 func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
 	if v == nil || g.Facts.DataType(v).IsFloat() {
 		return v
@@ -187,7 +191,8 @@ func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *on
 	return v
 }
 
-// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side by side.
+// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side by
+// side.
 func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*Routing {
 	byIDs := map[*onnx.Value]*Routing{}
 	for _, r := range list {
@@ -197,7 +202,8 @@ func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*R
 		for _, u := range usesOfColumn(g, r.IDs) {
 			rank, ok := g.Facts.Rank(u.Node.OutputValue(0))
 			axis := u.Node.AttrInt("axis", 0)
-			if !ok || u.Index != 0 || !u.Node.Is("Concat") || len(u.Node.Inputs) < 2 || axis != -1 && axis != int64(rank)-1 {
+			if !ok || u.Index != 0 || !u.Node.Is("Concat") || len(u.Node.Inputs) < 2 ||
+				axis != -1 && axis != int64(rank)-1 {
 				continue
 			}
 			whole := Routing{IDs: u.Node.OutputValue(0)}
@@ -261,26 +267,30 @@ func hasExperts(g *match.View, v *onnx.Value, r *Routing) bool {
 	return ok && d == r.Experts && g.Facts.DataType(v).IsFloat()
 }
 
-// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that every token goes to.
+// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that every
+// token goes to.
 func hasMore(g *match.View, v *onnx.Value, than int64) bool {
 	d, ok := g.Facts.Dim(v, -1)
 	return ok && d > than && g.Facts.DataType(v).IsFloat()
 }
 
-// withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the product.
+// withBias returns the sum of a product and the constant that is added to it, if that is its only use; else the
+// product.
 func withBias(g *match.View, product *onnx.Value) *onnx.Value {
 	uses := slices.DeleteFunc(slices.Clone(product.Uses()), func(u onnx.Use) bool { return u.Node.Is("Shape") })
 	if len(uses) != 1 || product.IsOutput() {
 		return product
 	}
 	n := uses[0].Node
-	if v := n.OutputValue(0); n.Graph == g.Graph && v != nil && g.Resolve(v) == g.Resolve(product) { // it hands the product on
+	// it hands the product on
+	if v := n.OutputValue(0); n.Graph == g.Graph && v != nil && g.Resolve(v) == g.Resolve(product) {
 		if sum := withBias(g, v); sum != v {
 			return sum
 		}
 		return product
 	}
-	if n.Is("Add") && n.Graph == g.Graph && len(n.Inputs) == 2 && g.FromConstant(n.Inputs[1-uses[0].Index]) && g.Facts.SameShape(n.Outputs[0], product) {
+	if n.Is("Add") && n.Graph == g.Graph && len(n.Inputs) == 2 && g.FromConstant(n.Inputs[1-uses[0].Index]) &&
+		g.Facts.SameShape(n.Outputs[0], product) {
 		return n.Outputs[0]
 	}
 	return product

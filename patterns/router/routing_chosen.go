@@ -9,8 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them, pick from constants
-// with one block per expert, or from a tensor with one place per expert, or are compared with the numbers of experts.
+// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them, pick
+// from constants with one block per expert, or from a tensor with one place per expert, or are compared with the
+// numbers of experts.
 func selects(g *match.View, r *Routing) bool {
 	queue := []*onnx.Value{r.IDs}
 	seen := map[*onnx.Node]bool{}
@@ -23,7 +24,8 @@ func selects(g *match.View, r *Routing) bool {
 			if selector(g, n, u.Index, r, numbers) {
 				return true
 			}
-			if seen[n] || match.IsProduct(n) || n.Is("Shape") || len(n.Subgraphs()) > 0 || n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat() {
+			if seen[n] || match.IsProduct(n) || n.Is("Shape") || len(n.Subgraphs()) > 0 ||
+				n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat() {
 				continue
 			}
 			seen[n] = true
@@ -74,19 +76,20 @@ func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64
 	return false
 }
 
-// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or outputs of all experts.
-// Choices may be among more than there are weights, of which some stand for no expert.
+// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or outputs of
+// all experts. Choices may be among more than there are weights, of which some stand for no expert.
 func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 	size, ok := g.Facts.Dim(v, int(axis))
 	rank, _ := g.Facts.Rank(v)
 	if axis < 0 {
 		axis += int64(rank)
 	}
-	return ok && rank > 2 && axis < int64(rank)-1 && (size == r.Experts || size > 1 && size < r.Experts && g.FromConstant(v))
+	return ok && rank > 2 && axis < int64(rank)-1 && (size == r.Experts ||
+		size > 1 && size < r.Experts && g.FromConstant(v))
 }
 
-// leading returns the first of k numbers along the last axis, and how many they are, where no others are read: experts may be sorted,
-// and the first ones be taken.
+// leading returns the first of k numbers along the last axis, and how many they are, where no others are read: experts
+// may be sorted, and the first ones be taken.
 func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
 	for _, u := range v.Uses() {
 		switch out := u.Node.OutputValue(0); {
@@ -116,19 +119,23 @@ func takesLeading(g *match.View, n *onnx.Node) bool {
 		starts, axes, steps, ok := g.SliceOf(n)
 		return ok && len(starts) == 1 && starts[0] == 0 && steps[0] == 1 && last(axes[0])
 	case n.Is("Split"):
-		return last(n.AttrInt("axis", 0)) && !slices.ContainsFunc(n.Outputs[1:], func(v *onnx.Value) bool { return v != nil && (v.IsOutput() || len(v.Uses()) > 0) })
+		return last(n.AttrInt("axis", 0)) && !slices.ContainsFunc(n.Outputs[1:], func(v *onnx.Value) bool {
+			return v != nil && (v.IsOutput() || len(v.Uses()) > 0)
+		})
 	}
 	return false
 }
 
-// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a matrix of each.
+// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a matrix
+// of each.
 func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 	size, ok := g.Facts.Dim(n.Input(0), 0)
 	table, _ := g.Facts.Rank(n.Input(0))
 	out := n.OutputValue(0)
 	rank, ranked := g.Facts.Rank(out)
 	row, known := g.Facts.Dim(out, -1)
-	if !n.Is("Gather") || !ok || size != r.Experts || table != 2 || n.AttrInt("axis", 0) != 0 || !ranked || !known || !g.FromConstant(n.Input(0)) {
+	if !n.Is("Gather") || !ok || size != r.Experts || table != 2 || n.AttrInt("axis", 0) != 0 || !ranked || !known ||
+		!g.FromConstant(n.Input(0)) {
 		return false
 	}
 	return slices.ContainsFunc(out.Uses(), func(u onnx.Use) bool {
@@ -136,12 +143,13 @@ func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 		m, ok := g.Facts.Rank(made)
 		out, ok1 := g.Facts.Dim(made, -2)
 		in, ok2 := g.Facts.Dim(made, -1)
-		return u.Node.Is("Reshape") && u.Index == 0 && ok && m >= max(rank, 3) && ok1 && ok2 && out*in == row && in < row
+		return u.Node.Is("Reshape") && u.Index == 0 && ok && m >= max(rank, 3) && ok1 && ok2 && out*in == row &&
+			in < row
 	})
 }
 
-// findChosen follows what is computed for the chosen experts alone: the values of the choice, scores gathered by it, their
-// activations, sums and quotients.
+// findChosen follows what is computed for the chosen experts alone: the values of the choice, scores gathered by it,
+// their activations, sums and quotients.
 func findChosen(g *match.View, r *Routing) {
 	parts := append([]*Routing{r}, r.joined...)
 	r.ByID = forward(g, []*onnx.Value{r.IDs}, r, nil)
@@ -159,8 +167,9 @@ func findChosen(g *match.View, r *Routing) {
 			add(p.TopK.OutputValue(0))
 		}
 	}
-	again := map[*onnx.Value][]*onnx.Value{} // from a value to those that hand it on, perhaps on a way over other shapes
-	for v := range r.cone {                  // in any order: r.chosen is sorted below
+	// from a value to those that hand it on, perhaps on a way over other shapes
+	again := map[*onnx.Value][]*onnx.Value{}
+	for v := range r.cone { // in any order: r.chosen is sorted below
 		if v.Output == 0 && v != r.Logits && gatheredBy(g, v.Producer, r) != nil && likeAny(g, v, parts) {
 			add(v)
 		}
@@ -175,8 +184,10 @@ func findChosen(g *match.View, r *Routing) {
 			add(w)
 		}
 		for _, u := range v.Uses() {
-			if out := u.Node.OutputValue(0); r.cone[out] && (len(u.Node.Outputs) == 1 || takesLeading(g, u.Node)) && g.Facts.DataType(out).IsFloat() && likeAny(g, out, parts) &&
-				!leavesShape(g, u.Node, v, parts) && !(match.IsPick(u.Node) && u.Index == 0) { // picked, they may come in another order
+			if out := u.Node.OutputValue(0); r.cone[out] && (len(u.Node.Outputs) == 1 || takesLeading(g, u.Node)) &&
+				g.Facts.DataType(out).IsFloat() && likeAny(g, out, parts) &&
+				// picked, they may come in another order
+				!leavesShape(g, u.Node, v, parts) && !(match.IsPick(u.Node) && u.Index == 0) {
 				add(out)
 			}
 		}
@@ -187,13 +198,14 @@ func findChosen(g *match.View, r *Routing) {
 	}
 }
 
-// withOthers returns what becomes of the weights where they are normalised together with those of experts that every token goes to, and
-// taken out again; else the weights.
+// withOthers returns what becomes of the weights where they are normalised together with those of experts that every
+// token goes to, and taken out again; else the weights.
 func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var list []*onnx.Value
 	for v := range forward(g, []*onnx.Value{r.Weights}, r, nil) { // in any order: only one is of use
 		n := v.Producer
-		if !chosen[v] && takesLeading(g, n) && oneEach(g, v, r) && hasMore(g, n.Input(0), r.K) && !hasExperts(g, n.Input(0), r) && leavesCone(g, v, r, nil) {
+		if !chosen[v] && takesLeading(g, n) && oneEach(g, v, r) && hasMore(g, n.Input(0), r.K) &&
+			!hasExperts(g, n.Input(0), r) && leavesCone(g, v, r, nil) {
 			list = append(list, v)
 		}
 	}
@@ -203,9 +215,9 @@ func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Va
 	return r.Weights
 }
 
-// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the experts read come
-// through; nil where there is none. What is computed from the logits alone, such as a loss, counts for nothing unless it is all that
-// is read.
+// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the experts
+// read come through; nil where there is none. What is computed from the logits alone, such as a loss, counts for
+// nothing unless it is all that is read.
 func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var exits []*onnx.Value
 	for _, v := range r.chosen {
@@ -261,7 +273,8 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 		}
 		a, ok1 := g.Facts.Shape(v, 0)
 		b, ok2 := g.Facts.Shape(r.Logits, 0)
-		return !ok1 || !ok2 || match.Elements(a[:len(a)-1]) == match.Elements(b[:len(b)-1]) // not a number for each token, of which there are as many
+		// not a number for each token, of which there are as many
+		return !ok1 || !ok2 || match.Elements(a[:len(a)-1]) == match.Elements(b[:len(b)-1])
 	}
 	switch {
 	case n == nil || !onnx.IsStandardDomain(n.Domain):
@@ -283,8 +296,8 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	return nil
 }
 
-// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has none for each, and is no
-// sum or the like.
+// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has none
+// for each, and is no sum or the like.
 func leavesShape(g *match.View, n *onnx.Node, v *onnx.Value, parts []*Routing) bool {
 	for _, p := range parts {
 		if oneEach(g, v, p) {
@@ -298,7 +311,8 @@ func likeAny(g *match.View, v *onnx.Value, parts []*Routing) bool {
 	return slices.ContainsFunc(parts, func(p *Routing) bool { return likeChosen(g, v, p) })
 }
 
-// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its axis out, v may have it.
+// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its axis
+// out, v may have it.
 func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	if g.Facts.SameShape(v, r.IDs) || r.joined != nil || !r.TopK.Is("ArgMax") || r.TopK.AttrInt("keepdims", 1) == 1 {
 		return g.Facts.SameShape(v, r.IDs)
@@ -313,7 +327,8 @@ func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	return true
 }
 
-// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of a sum over their last axis.
+// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of a
+// sum over their last axis.
 func likeChosen(g *match.View, v *onnx.Value, r *Routing) bool {
 	if oneEach(g, v, r) || r.TopK.Is("TopK") && g.Facts.SameShape(v, r.TopK.OutputValue(1)) {
 		return true

@@ -8,7 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'), constants and shapes alone, up to products and experts' weights.
+// coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'), constants
+// and shapes alone, up to products and experts' weights.
 func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 	cone, queue := map[*onnx.Value]bool{}, slices.Clone(from)
 	for _, v := range from {
@@ -19,7 +20,8 @@ func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 		queue = queue[1:]
 		for _, u := range v.Uses() {
 			n := u.Node
-			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || match.IsProduct(n) || len(n.Subgraphs()) > 0 ||
+			if n.Graph != g.Graph || n.OutputValue(0) == nil || cone[n.OutputValue(0)] || match.IsProduct(n) ||
+				len(n.Subgraphs()) > 0 ||
 				n.Is("Shape") || n.Is("Size") || !computedFrom(g, n, cone) || picksExperts(g, n) {
 				continue
 			}
@@ -74,7 +76,8 @@ func filledWith(g *match.View, v *onnx.Value) (x float64, ok bool) {
 				return float64(t.I[0]), true
 			}
 			return 0, false
-		case "Expand", "Tile", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Flatten", "Slice":
+		case "Expand", "Tile", "Cast", "CastLike", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose",
+			"Flatten", "Slice":
 			v = n.Input(0)
 		default:
 			return 0, false

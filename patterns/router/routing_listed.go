@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// listed reports whether the experts of a token are taken from a table, by its word, say: the logits are for their weights alone then,
-// and topK is the GatherElements that takes these.
+// listed reports whether the experts of a token are taken from a table, by its word, say: the logits are for their
+// weights alone then, and topK is the GatherElements that takes these.
 func (r *Routing) listed() bool { return r.TopK.Is("GatherElements") }
 
 // Start is the place in the graph where the ids are made.

@@ -125,8 +125,8 @@ func factors(g *match.View, n *onnx.Node) (x *onnx.Value, factor float64, total 
 	return nil, 0, nil, 0
 }
 
-// totalOf reports whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added to it,
-// floor what it is at least.
+// totalOf reports whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added
+// to it, floor what it is at least.
 func totalOf(g *match.View, v, w *onnx.Value) (epsilon, floor float64, ok bool) {
 	for range match.MaxDetour {
 		v = g.SkipCasts(v)
@@ -177,7 +177,8 @@ func picksByID(g *match.View, n *onnx.Node, r *Routing) bool {
 	case !ok:
 		return false
 	case n.Is("GatherND"): // rows are batches, and each index stands alone
-		if u := match.Producer(ids); n.AttrInt("batch_dims", 0) == int64(rank)-1 && u != nil && match.OpKind(u) == "Reshape" {
+		if u := match.Producer(ids); n.AttrInt("batch_dims", 0) == int64(rank)-1 && u != nil &&
+			match.OpKind(u) == "Reshape" {
 			ids = g.SkipCasts(u.Input(0))
 			break
 		}
@@ -185,7 +186,9 @@ func picksByID(g *match.View, n *onnx.Node, r *Routing) bool {
 	case !n.Is("GatherElements") || axis != -1 && axis != int64(rank)-1:
 		return false
 	}
-	if n := match.Producer(ids); r.TopK.Is("ArgMax") && n != nil && (match.OpKind(n) == "Reshape") && oneEach(g, ids, r) { // with the axis that it leaves out
+	// with the axis that it leaves out
+	if n := match.Producer(ids); r.TopK.Is("ArgMax") && n != nil && (match.OpKind(n) == "Reshape") &&
+		oneEach(g, ids, r) {
 		ids = g.SkipCasts(n.Input(0))
 	}
 	return ids == g.Resolve(r.IDs) || g.Same(ids, r.IDs)
@@ -202,8 +205,8 @@ func activationOf(g *match.View, v *onnx.Value) (kind string, x *onnx.Value, ok 
 	return "", nil, false
 }
 
-// earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for each expert by
-// itself: the step to v may then stay behind the op.
+// earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for each
+// expert by itself: the step to v may then stay behind the op.
 func (p *reader) earlier(v *onnx.Value) *onnx.Value {
 	n := match.Producer(v)
 	if n == nil || n == p.r.TopK || !slices.Contains(p.r.chosen, v) {
@@ -221,8 +224,8 @@ func (p *reader) earlier(v *onnx.Value) *onnx.Value {
 	return prev
 }
 
-// behind lists the values for the chosen experts that a node reads, directly or through sums of these; it holds a nil where the node
-// reads scores of other experts as well.
+// behind lists the values for the chosen experts that a node reads, directly or through sums of these; it holds a nil
+// where the node reads scores of other experts as well.
 func (p *reader) behind(n *onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	for _, in := range n.Inputs {

@@ -54,7 +54,8 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	}
 	f := s.function
 	if f == nil {
-		return fmt.Errorf("its attribute %q is the attribute %q of a function, and it stands in none", a.Name, a.RefName)
+		return fmt.Errorf("its attribute %q is the attribute %q of a function, and it stands in none", a.Name,
+			a.RefName)
 	}
 	for _, d := range f.Defaults {
 		if d.Name == a.RefName {
@@ -64,7 +65,8 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 	for _, g := range s.model.Graphs() {
 		for _, n := range g.Nodes {
 			if s.model.Function(n.Domain, n.OpType, n.Overload) == f && n.Attr(a.RefName) == nil {
-				return fmt.Errorf("its attribute %q is the function's %q, which has no default and is absent at the call %q: "+
+				return fmt.Errorf("its attribute %q is the function's %q, which has no default and is absent at the "+
+					"call %q: "+
 					"as an input it has to be there", a.Name, a.RefName, n.Name)
 			}
 		}

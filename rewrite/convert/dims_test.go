@@ -105,7 +105,8 @@ func TestFixedSizes(t *testing.T) {
 		if got := ops(m); name != "one by one" && got != "Concat Reshape ReduceSum Add" {
 			t.Errorf("%s: %s", name, got)
 		}
-		for _, line := range []string{"mask float32[2, 7]", "joined float32[2, 7, 8]", "flat float32[2, 56]", "y float32[2, 56]"} {
+		for _, line := range []string{"mask float32[2, 7]", "joined float32[2, 7, 8]", "flat float32[2, 56]",
+			"y float32[2, 56]"} {
 			if !strings.Contains(types(m), line+"\n") {
 				t.Errorf("%s: lacks %s:\n%s", name, line, types(m))
 			}
@@ -161,11 +162,16 @@ func TestFixErrs(t *testing.T) {
 		`dimension 1 of input "mask", "past + seq", is 7: it cannot be 8`: func(m *onnx.Model) error {
 			return Shapes(m, map[string][]int64{"x": {2, 3, 8}, "past": {2, 4, 8}, "mask": {2, 8}})
 		},
-		`cannot have the shape [2 -1 8]`: func(m *onnx.Model) error { return Shapes(m, map[string][]int64{"x": {2, -1, 8}}) },
-		`no input has a dimension named "out": the names are ["batch" "past" "past + seq" "seq"]`: func(m *onnx.Model) error {
+		`cannot have the shape [2 -1 8]`: func(m *onnx.Model) error {
+			return Shapes(m, map[string][]int64{"x": {2, -1, 8}})
+		},
+		`no input has a dimension named "out": the names are ["batch" "past" "past + seq" "seq"]`: func(
+			m *onnx.Model) error {
 			return Dims(m, map[string]int64{"out": 3, "batch": 2})
 		},
-		`dimension "batch" cannot be of size -2`: func(m *onnx.Model) error { return Dims(m, map[string]int64{"batch": -2}) },
+		`dimension "batch" cannot be of size -2`: func(m *onnx.Model) error {
+			return Dims(m, map[string]int64{"batch": -2})
+		},
 	} {
 		m := attention()
 		before := text(m) + types(m)

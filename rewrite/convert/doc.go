@@ -1,6 +1,6 @@
-// Package convert changes a model in memory. Opset brings it to a newer opset of the standard, Shapes and Dims fix the dimensions
-// of its inputs: it computes what it did. Precision computes it in another float type, and LastLogits computes the logits of a
-// language model for the last position alone.
+// Package convert changes a model in memory. Opset brings it to a newer opset of the standard, Shapes and Dims fix the
+// dimensions of its inputs: it computes what it did. Precision computes it in another float type, and LastLogits
+// computes the logits of a language model for the last position alone.
 //
 // What an op's versions differ in is known for every op of the standard from opset 13 on. Most differ in the types that
 // they take and in their text, and their nodes stay as they are. The others have a step each: an attribute that became

@@ -13,21 +13,23 @@ import (
 // ErrLastOnly says that a model computes logits for one position only: LastLogits has nothing to do.
 var ErrLastOnly = errors.New("the logits are those of one position already")
 
-// LastLogits changes a language model that computes logits for every position, [batch, sequence, vocabulary], into one that
-// computes those of the last position, [batch, 1, vocabulary]: all that generation reads. For a prompt of S tokens that saves
-// S-1 rows of the greatest product of the model. In batches with padding the last position is a token's where the padding is
-// on the left.
+// LastLogits changes a language model that computes logits for every position, [batch, sequence, vocabulary], into one
+// that computes those of the last position, [batch, 1, vocabulary]: all that generation reads. For a prompt of S tokens
+// that saves S-1 rows of the greatest product of the model. In batches with padding the last position is a token's
+// where the padding is on the left.
 //
-// The logits are the float output of three axes that comes from a product with constant weights (MatMul, Gemm, or onnxruntime's
-// MatMulNBits and FusedMatMul) by ops that treat each position by itself: Casts, scales, biases, softcaps, Softmax over the
-// vocabulary, and Reshape between [batch, sequence, …] and [batch*sequence, …]. Of several, the one of the greatest last axis, or
-// those. It may be the output of an If: then each branch has such a product. What enters the product is cut to its last rows by a
-// Slice. It stands directly before the product, behind the last norm, so that a sum with its norm stays one block.
+// The logits are the float output of three axes that comes from a product with constant weights (MatMul, Gemm, or
+// onnxruntime's MatMulNBits and FusedMatMul) by ops that treat each position by itself: Casts, scales, biases,
+// softcaps, Softmax over the vocabulary, and Reshape between [batch, sequence, …] and [batch*sequence, …]. Of several,
+// the one of the greatest last axis, or those. It may be the output of an If: then each branch has such a product. What
+// enters the product is cut to its last rows by a Slice. It stands directly before the product, behind the last norm,
+// so that a sum with its norm stays one block.
 //
-// The output keeps its name, and is declared with one position. What else reads the logits, or what they are made of, reads
-// a copy for all positions. ErrLastOnly is returned where the logits have one position. It errs, saying what was looked for,
-// where no such output is found, and where the ops behind the product do not give the rows that they gave before, in the built-in
-// evaluator. After an error that is about this evaluation the model is of no use; after others it is as it was.
+// The output keeps its name, and is declared with one position. What else reads the logits, or what they are made of,
+// reads a copy for all positions. ErrLastOnly is returned where the logits have one position. It errs, saying what was
+// looked for, where no such output is found, and where the ops behind the product do not give the rows that they gave
+// before, in the built-in evaluator. After an error that is about this evaluation the model is of no use; after others
+// it is as it was.
 func LastLogits(m *onnx.Model) error {
 	if m == nil || m.Graph == nil {
 		return errors.New("there is no model")
@@ -78,8 +80,10 @@ func (c *logitsCut) find() ([]*logitsPath, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked for that a product with "+
-			"constant weights gives, followed by ops on each position alone (%s)", strings.Join(reasons[:min(len(reasons), 4)], "; "))
+		return nil, fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked "+
+			"for that a product with "+
+			"constant weights gives, followed by ops on each position alone (%s)",
+			strings.Join(reasons[:min(len(reasons), 4)], "; "))
 	}
 	return found, nil
 }
@@ -97,12 +101,13 @@ type logitsPath struct {
 	output     int // of the graph
 	vocabulary int64
 	single     bool // one position alone is computed
-	// product is the node that computes the rows; nodes are those behind it, in order, and data the index of the input by which
-	// each reads the one before.
+	// product is the node that computes the rows; nodes are those behind it, in order, and data the index of the input
+	// by which each reads the one before.
 	product *onnx.Node
 	nodes   []*onnx.Node
 	data    []int
-	// split is the place in nodes of the Reshape of [batch*sequence, …] to [batch, sequence, …]; -1 where the rows are of three axes.
+	// split is the place in nodes of the Reshape of [batch*sequence, …] to [batch, sequence, …]; -1 where the rows are
+	// of three axes.
 	split int
 	// branches are the ways in the branches of an If, in place of product.
 	branches []*logitsPath

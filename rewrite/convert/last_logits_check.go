@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// before evaluates the ops behind the product on made-up rows, and gives what evaluates them on the last rows when the way is
-// cut: both must be equal, bit for bit. The Slice before the product is evaluated too. The product itself is not: it takes row
-// by row.
+// before evaluates the ops behind the product on made-up rows, and gives what evaluates them on the last rows when the
+// way is cut: both must be equal, bit for bit. The Slice before the product is evaluated too. The product itself is
+// not: it takes row by row.
 func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error) {
 	x, y := p.product.Input(0), p.product.OutputValue(0)
 	in, ok1 := c.facts.Shape(x, 0)
@@ -39,7 +39,8 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 	}
 	return func(added []*onnx.Node) error {
 		y := p.product.OutputValue(0) // another value, where an output of all positions has its name
-		got, err := c.evaluate(e, p, p.nodes, map[*onnx.Value]*reference.Tensor{y: lastRows(given, batch, positions)}, y)
+		got, err := c.evaluate(e, p, p.nodes, map[*onnx.Value]*reference.Tensor{y: lastRows(given, batch, positions)},
+			y)
 		if err != nil {
 			return err
 		}
@@ -55,7 +56,8 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 		states := made(x, in, c.facts.DataType(x))
 		env := map[*onnx.Value]*reference.Tensor{x: states}
 		if first != x {
-			env[first] = &reference.Tensor{DataType: states.DataType, Shape: []int{batch, positions, states.Shape[len(states.Shape)-1]}, F: states.F}
+			env[first] = &reference.Tensor{DataType: states.DataType,
+				Shape: []int{batch, positions, states.Shape[len(states.Shape)-1]}, F: states.F}
 		}
 		if v := added[0].Input(0); len(added) > 2 {
 			env[v], _ = c.facts.Known(v, 0)
@@ -68,8 +70,10 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 	}, nil
 }
 
-// evaluate runs the nodes with what they need of constants; where their elements are missing, made-up ones stand for them.
-func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onnx.Node, env map[*onnx.Value]*reference.Tensor,
+// evaluate runs the nodes with what they need of constants; where their elements are missing, made-up ones stand for
+// them.
+func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onnx.Node,
+	env map[*onnx.Value]*reference.Tensor,
 	start *onnx.Value) (*reference.Tensor, error) {
 	if len(nodes) == 0 {
 		return env[start], nil

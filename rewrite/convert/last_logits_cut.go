@@ -55,14 +55,17 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 	if p.split >= 0 {
 		var ok bool
 		if width, ok = c.facts.Dim(x, 1); !ok {
-			return nil, fmt.Errorf("the number of columns of %q, which the logits are computed from, is not known", x.Name)
+			return nil, fmt.Errorf("the number of columns of %q, which the logits are computed from, is not known",
+				x.Name)
 		}
 		if y := c.unflattened(x); y != nil {
 			from = y
 		} else {
 			shape = p.nodes[p.split].Input(1)
-			if dims, ok := c.facts.Known(shape, 0); !ok || len(dims.I) != 3 || slices.Contains(dims.I[:2], 0) || dependsOn(shape, p.product) {
-				return nil, fmt.Errorf("the batch and the sequence of %q, which the logits are computed from, cannot be told apart", x.Name)
+			if dims, ok := c.facts.Known(shape, 0); !ok || len(dims.I) != 3 || slices.Contains(dims.I[:2], 0) ||
+				dependsOn(shape, p.product) {
+				return nil, fmt.Errorf("the batch and the sequence of %q, which the logits are computed from, cannot "+
+					"be told apart", x.Name)
 			}
 		}
 	}
@@ -82,7 +85,8 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 			full.Producer.SetAttr(onnx.IntAttr("axis", 0))
 			from = node("Reshape", x, full)
 		}
-		last := node("Slice", from, c.integers(g, "last_logits_start", -1), c.integers(g, "last_logits_end", math.MaxInt64),
+		last := node("Slice", from, c.integers(g, "last_logits_start", -1),
+			c.integers(g, "last_logits_end", math.MaxInt64),
 			c.integers(g, "last_logits_axis", 1))
 		if t, ok := x.Type(); ok && p.split < 0 && len(t.Dims) == 3 {
 			t.Dims = slices.Clone(t.Dims)
@@ -136,7 +140,8 @@ func (c *logitsCut) integers(g *onnx.Graph, name string, list ...int64) *onnx.Va
 	return g.AddInitializer(onnx.NewInt64s(name, list))
 }
 
-// keepOthers gives what else reads the values on the way, or the graph's other outputs among them, a copy for all positions.
+// keepOthers gives what else reads the values on the way, or the graph's other outputs among them, a copy for all
+// positions.
 func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 	nodes := append([]*onnx.Node{p.product}, p.nodes...)
 	read := func(i int) bool { // by others than the next node on the way
@@ -176,7 +181,8 @@ func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 			all.SetType(t)
 		}
 		outside := read(i)
-		if outside && v != out && v.IsOutput() { // another output keeps its name: it is the way that takes the new value
+		// another output keeps its name: it is the way that takes the new value
+		if outside && v != out && v.IsOutput() {
 			whole.TakeOutput(0, v)
 			n.TakeOutput(0, all)
 			for _, u := range slices.Clone(v.Uses()) {

@@ -92,7 +92,8 @@ func TestLastLogitsForms(t *testing.T) {
 			for _, name := range []string{"then_branch", "else_branch"} {
 				s := h.Graph.NewSubgraph(name)
 				body := onnxtest.Builder{Model: h.Model, Graph: s}
-				body.Output(body.Op("MatMul", h.rows, body.Op("Transpose", h.table, onnx.IntsAttr("perm", []int64{1, 0}))))
+				body.Output(body.Op("MatMul", h.rows,
+					body.Op("Transpose", h.table, onnx.IntsAttr("perm", []int64{1, 0}))))
 				n.Attributes = append(n.Attributes, onnx.GraphAttr(name, s))
 			}
 			n.TakeOutput(0, v)
@@ -136,14 +137,16 @@ func TestLastLogitsForms(t *testing.T) {
 					}
 				}
 			}
-			if whole := name == "other outputs"; rows != 1 && !whole && name != "branches" && name != "an output on the way" {
+			if whole := name == "other outputs"; rows != 1 && !whole && name != "branches" &&
+				name != "an output on the way" {
 				t.Errorf("%d products", rows)
 			}
 		})
 	}
 }
 
-// TestLastLogitsErrs: what is no model of logits for every position is left as it is, and the error says what is in the way.
+// TestLastLogitsErrs: what is no model of logits for every position is left as it is, and the error says what is in the
+// way.
 func TestLastLogitsErrs(t *testing.T) {
 	for name, c := range map[string]struct {
 		build func(h *head)
@@ -151,7 +154,8 @@ func TestLastLogitsErrs(t *testing.T) {
 	}{
 		"no product":   {func(h *head) { h.out(h.Op("Tanh", h.rows)) }, `node_gather" (Gather) is no op that is known`},
 		"the residual": {func(h *head) { h.out(h.Op("Add", h.rows, h.rows)) }, "no one input that is computed"},
-		"over rows":    {func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 1))) }, "not over the vocabulary"},
+		"over rows": {func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 1))) },
+			"not over the vocabulary"},
 		"two axes": {func(h *head) {
 			h.Output(h.Op("ReduceMax", h.tied(h.rows), onnx.IntsAttr("axes", []int64{1}), onnx.IntAttr("keepdims", 0)))
 		}, "it has 2 axes"},
@@ -176,7 +180,8 @@ func TestLastLogitsErrs(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || errors.Is(err, ErrLastOnly) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "was looked for") {
+			if err == nil || errors.Is(err, ErrLastOnly) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "was looked for") {
 				t.Errorf("%v", err)
 			}
 			if text(h.Model) != before {

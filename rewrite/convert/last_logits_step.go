@@ -51,8 +51,8 @@ func (c *logitsCut) fixed(v *onnx.Value) bool {
 
 var random = set("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
-// forAllRows reports whether a value has the same elements for all positions, as an operand beside rows of so many axes whose positions
-// are along axis.
+// forAllRows reports whether a value has the same elements for all positions, as an operand beside rows of so many axes
+// whose positions are along axis.
 func (c *logitsCut) forAllRows(v *onnx.Value, rank, axis int) bool {
 	r, ok := c.facts.Rank(v)
 	if !ok || r > rank {
@@ -112,7 +112,8 @@ func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {
 		}
 	case n.Is("Slice"):
 		axes, ok := c.facts.Constant(n.Input(3))
-		if !ok || len(axes.I) != 1 || axes.I[0] != -1 && axes.I[0] != int64(rank-1) || !c.fixed(n.Input(1)) || !c.fixed(n.Input(2)) {
+		if !ok || len(axes.I) != 1 || axes.I[0] != -1 && axes.I[0] != int64(rank-1) || !c.fixed(n.Input(1)) ||
+			!c.fixed(n.Input(2)) {
 			return 0, errors.New("takes a part of another axis than the vocabulary's")
 		}
 	default:

@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-// TestLastLogitsOfBundledModels: every bundled language model then gives its goldens' last positions, in onnxruntime where it
-// has kernels, else in the built-in evaluator; a second time there is nothing to do.
+// TestLastLogitsOfBundledModels: every bundled language model then gives its goldens' last positions, in onnxruntime
+// where it has kernels, else in the built-in evaluator; a second time there is nothing to do.
 func TestLastLogitsOfBundledModels(t *testing.T) {
 	tried := 0
 	for name, path := range bundled(t) {
@@ -41,7 +41,8 @@ func TestLastLogitsOfBundledModels(t *testing.T) {
 					}
 				}
 				got, err := runtime(file, ort.WithLibrary(orttest.Library(t)), &c)
-				if err != nil && (strings.Contains(name, "bf16") || name == "llama-dynamo23-fp32") { // rotary tables of one batch
+				// rotary tables of one batch
+				if err != nil && (strings.Contains(name, "bf16") || name == "llama-dynamo23-fp32") {
 					got, err = evaluated(m, c.Inputs)
 				}
 				if err == nil {

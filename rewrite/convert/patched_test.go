@@ -12,7 +12,8 @@ import (
 // TestPatchedModels: the functions of fused ops are converted with their model, and as many sites are found in a model
 // that was converted before.
 func TestPatchedModels(t *testing.T) {
-	for _, name := range []string{"llama-ts-fp32", "llama-merged-ts-fp32", "qwen3-dynamo-fp32", "mixtral-batched_mm-ts-fp16",
+	for _, name := range []string{"llama-ts-fp32", "llama-merged-ts-fp32", "qwen3-dynamo-fp32",
+		"mixtral-batched_mm-ts-fp16",
 		"moe-hits-ts-fp32"} {
 		path := filepath.Join("..", "..", "models", name+".onnx")
 		patched := convert.Read(t, path)

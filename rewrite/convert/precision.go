@@ -12,7 +12,8 @@ import (
 // PrecisionReport says what Precision did.
 type PrecisionReport struct {
 	From, To onnx.DataType
-	// Initializers and Values count the constants (initializers and Constant nodes) whose type changed, and their elements.
+	// Initializers and Values count the constants (initializers and Constant nodes) whose type changed, and their
+	// elements.
 	Initializers int
 	Values       int64
 	// Missing counts those among them whose elements lie in a file that is missing: only their types changed.
@@ -21,10 +22,11 @@ type PrecisionReport struct {
 	Kept int
 	// Float32 counts the nodes that compute in float32, by op.
 	Float32 map[string]int
-	// Casts is the number of Cast nodes that were put in, Removed that of Casts of a type to itself that were taken out.
+	// Casts is the number of Cast nodes that were put in, Removed that of Casts of a type to itself that were taken
+	// out.
 	Casts, Removed int
-	// OutOfRange lists the constants with finite elements beyond the greatest number of the type. They became that number, as
-	// the masks of PyTorch's exports do (torch.finfo(dtype).min).
+	// OutOfRange lists the constants with finite elements beyond the greatest number of the type. They became that
+	// number, as the masks of PyTorch's exports do (torch.finfo(dtype).min).
 	OutOfRange []OutOfRange
 	// Inlined counts the calls of model-local functions that their bodies took the place of.
 	Inlined int
@@ -38,37 +40,40 @@ type OutOfRange struct {
 	Largest float64
 }
 
-// Precision converts a float32 model to float16 or bfloat16, or a model of these types to float32, in memory: its graph, its
-// subgraphs, its inputs and outputs (the keys and values of a cache, the logits; ids and masks of integers stay) and its
-// constants, as PyTorch exports a model of that type. Constants of more than a few elements are converted while the model is
-// written; of those whose data file is missing only the types change.
+// Precision converts a float32 model to float16 or bfloat16, or a model of these types to float32, in memory: its
+// graph, its subgraphs, its inputs and outputs (the keys and values of a cache, the logits; ids and masks of integers
+// stay) and its constants, as PyTorch exports a model of that type. Constants of more than a few elements are converted
+// while the model is written; of those whose data file is missing only the types change.
 //
-// In the half type are computed products (MatMul, Gemm, Conv, Einsum, Attention), what is elementwise between them (residuals,
-// biases, gates and their activations, the application of rotary tables and masks) and what only moves elements. In float32,
-// behind Casts, as in PyTorch's models of half types (and in the list of torch.autocast), stay
+// In the half type are computed products (MatMul, Gemm, Conv, Einsum, Attention), what is elementwise between them
+// (residuals, biases, gates and their activations, the application of rotary tables and masks) and what only moves
+// elements. In float32, behind Casts, as in PyTorch's models of half types (and in the list of torch.autocast), stay
 //
-//   - norms: the square, the mean, epsilon, the root, and the product of the row with it; the product with the weight too where
-//     the row is its first factor or a Cast follows it (Gemma, OLMo 2, gpt-oss), else the Cast comes before it (Llama);
+//   - norms: the square, the mean, epsilon, the root, and the product of the row with it; the product with the weight
+//     too where the row is its first factor or a Cast follows it (Gemma, OLMo 2, gpt-oss), else the Cast comes before
+//     it (Llama);
 //   - Softmax and LogSoftmax, the greatest score taken off before, and other sums and means;
-//   - what is computed from positions and other integers alone: rotary frequencies, their cosines and sines, masks made by
-//     arithmetic. It is cast where it meets the hidden states;
-//   - routers: what TopK and ArgMax choose by, from the logits on, and the weights of the experts up to the sum over them;
+//   - what is computed from positions and other integers alone: rotary frequencies, their cosines and sines, masks made
+//     by arithmetic. It is cast where it meets the hidden states;
+//   - routers: what TopK and ArgMax choose by, from the logits on, and the weights of the experts up to the sum over
+//     them;
 //   - ops that the standard or a provider has no kernel for in the half type, and ops of other domains.
 //
-// Casts of one value are shared, and put where the fewest are needed: an op that only moves elements takes the type of what
-// reads it.
+// Casts of one value are shared, and put where the fewest are needed: an op that only moves elements takes the type of
+// what reads it.
 //
 // The providers, "cpu" and "cuda", are those in whose onnxruntime (1.31.1) the result has to load; none means both. For
-// float16 that makes no difference: each provider has kernels, or onnxruntime puts Casts around those it lacks. For bfloat16 it
-// does: the CPU provider moves bfloat16 about and computes nothing but LayerNormalization in it. A model for both therefore stores
-// its weights, caches, inputs and outputs as bfloat16 and computes in float32, which runs everywhere, at float32's speed; one for
-// "cuda" alone computes in bfloat16 as PyTorch's exports do, and does not load on the CPU, as they do not.
+// float16 that makes no difference: each provider has kernels, or onnxruntime puts Casts around those it lacks. For
+// bfloat16 it does: the CPU provider moves bfloat16 about and computes nothing but LayerNormalization in it. A model
+// for both therefore stores its weights, caches, inputs and outputs as bfloat16 and computes in float32, which runs
+// everywhere, at float32's speed; one for "cuda" alone computes in bfloat16 as PyTorch's exports do, and does not load
+// on the CPU, as they do not.
 //
-// A model of a half type is taken to float32 first, which is exact, also where the type stays: an export of PyTorch in bfloat16
-// becomes one that loads on the CPU.
+// A model of a half type is taken to float32 first, which is exact, also where the type stays: an export of PyTorch in
+// bfloat16 becomes one that loads on the CPU.
 //
-// Calls of model-local functions are inlined first. Nodes of the domain mojo are refused: a model is converted before it is
-// patched. So are sequences of tensors. After an error the model is of no use.
+// Calls of model-local functions are inlined first. Nodes of the domain mojo are refused: a model is converted before
+// it is patched. So are sequences of tensors. After an error the model is of no use.
 func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*PrecisionReport, error) {
 	if m == nil || m.Graph == nil {
 		return nil, errors.New("there is no model to convert")
@@ -80,7 +85,8 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 	}
 	for _, p := range providers {
 		if p != "cpu" && p != "cuda" {
-			return nil, fmt.Errorf("unknown provider %q: it is known of cpu and cuda what they compute in half types", p)
+			return nil, fmt.Errorf("unknown provider %q: it is known of cpu and cuda what they compute in half types",
+				p)
 		}
 	}
 	if len(providers) == 0 {
@@ -130,19 +136,23 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 		for _, n := range g.Nodes {
 			switch {
 			case n.Domain == "mojo":
-				return fmt.Errorf("node %q (mojo.%s): the model is patched: convert it to %s first, and patch it then", n.Name, n.OpType, to)
+				return fmt.Errorf("node %q (mojo.%s): the model is patched: convert it to %s first, and patch it then",
+					n.Name, n.OpType, to)
 			case onnx.IsStandardDomain(n.Domain) && slices.Contains(sequenceOps, n.OpType):
-				return fmt.Errorf("node %q (%s): models with sequences or optional values cannot be converted to %s", n.Name, n.OpType, to)
+				return fmt.Errorf("node %q (%s): models with sequences or optional values cannot be converted to %s",
+					n.Name, n.OpType, to)
 			}
 		}
 	}
 	return nil
 }
 
-var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceMap",
+var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt",
+	"SequenceMap",
 	"SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
 
-// halfType returns the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to float32 first.
+// halfType returns the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to
+// float32 first.
 func halfType(m *onnx.Model) onnx.DataType {
 	found := onnx.Undefined
 	look := func(t onnx.DataType) {
@@ -181,8 +191,8 @@ type precision struct {
 	facts     *infer.Facts
 	report    *PrecisionReport
 
-	// castBefore and castAfter hold the Casts of float32 to itself that were taken out: TorchScript leaves them where the model
-	// changes types, which tells where a norm in float32 ends.
+	// castBefore and castAfter hold the Casts of float32 to itself that were taken out: TorchScript leaves them where
+	// the model changes types, which tells where a norm in float32 ends.
 	castBefore map[onnx.Use]bool
 	castAfter  map[*onnx.Value]bool
 
@@ -210,17 +220,21 @@ func (p *precision) dataType(v *onnx.Value) onnx.DataType {
 	return t.DataType
 }
 
-// check errs on values whose types are not known, since a Cast might be missing there, and on subgraphs that cannot give the type.
+// check errs on values whose types are not known, since a Cast might be missing there, and on subgraphs that cannot
+// give the type.
 func (p *precision) check() error {
 	var err error
 	p.model.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
-			if p.to == onnx.BFloat16 && p.opset < 16 && len(n.Subgraphs()) > 0 && slices.ContainsFunc(n.Outputs, p.isFloat) && err == nil {
-				err = fmt.Errorf("node %q (%s) cannot give bfloat16 in opset %d: bring the model to opset 16 or newer first", n.Name, n.OpType, p.opset)
+			if p.to == onnx.BFloat16 && p.opset < 16 && len(n.Subgraphs()) > 0 && slices.ContainsFunc(n.Outputs,
+				p.isFloat) && err == nil {
+				err = fmt.Errorf("node %q (%s) cannot give bfloat16 in opset %d: bring the model to opset 16 or "+
+					"newer first", n.Name, n.OpType, p.opset)
 			}
 			for _, v := range n.Outputs {
 				if v != nil && err == nil && p.dataType(v) == onnx.Undefined {
-					err = fmt.Errorf("the type of %q, an output of node %q (%s), is not known: declare it (value_info) to convert the model",
+					err = fmt.Errorf("the type of %q, an output of node %q (%s), is not known: declare it "+
+						"(value_info) to convert the model",
 						v.Name, n.Name, n.OpType)
 				}
 			}
@@ -229,8 +243,8 @@ func (p *precision) check() error {
 	return err
 }
 
-// removeCasts takes out the Casts of float32 to float32, and remembers where they stood. CastLike becomes Cast where the
-// type is known.
+// removeCasts takes out the Casts of float32 to float32, and remembers where they stood. CastLike becomes Cast where
+// the type is known.
 func (p *precision) removeCasts() {
 	p.castBefore, p.castAfter = map[onnx.Use]bool{}, map[*onnx.Value]bool{}
 	p.facts = infer.Analyze(p.model)

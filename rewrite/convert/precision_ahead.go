@@ -6,7 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// lookAhead marks the nodes that choices and angles depend on, back to a product, and those whose results are summed up.
+// lookAhead marks the nodes that choices and angles depend on, back to a product, and those whose results are summed
+// up.
 func (p *precision) lookAhead() {
 	p.scores, p.squares, p.angles = map[*onnx.Node]bool{}, map[*onnx.Node]bool{}, map[*onnx.Node]bool{}
 	p.model.Graph.Walk(func(g *onnx.Graph) {
@@ -21,7 +22,8 @@ func (p *precision) lookAhead() {
 				for x != nil && x.Producer != nil && moving[x.Producer.OpType] {
 					x = x.Producer.Input(0)
 				}
-				if x != nil && x.Producer != nil && slices.Contains([]string{"Abs", "Div", "Exp", "Mul", "Pow", "Sub"}, x.Producer.OpType) {
+				if x != nil && x.Producer != nil && slices.Contains([]string{"Abs", "Div", "Exp", "Mul", "Pow", "Sub"},
+					x.Producer.OpType) {
 					p.squares[x.Producer] = true
 				}
 			}
@@ -38,7 +40,8 @@ func (p *precision) mark(list map[*onnx.Node]bool, v *onnx.Value) {
 	if list[n] || !onnx.IsStandardDomain(n.Domain) {
 		return
 	}
-	if !(elementwise[n.OpType] || moving[n.OpType] || reducing[n.OpType] || choosing[n.OpType] || n.Is("Softmax") || n.Is("LogSoftmax")) {
+	if !(elementwise[n.OpType] || moving[n.OpType] || reducing[n.OpType] || choosing[n.OpType] || n.Is("Softmax") ||
+		n.Is("LogSoftmax")) {
 		return
 	}
 	list[n] = true

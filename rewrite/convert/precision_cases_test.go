@@ -13,8 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestPrecisionLimitsMasks: the lowest float32 of a mask becomes the lowest number of the type, and no infinity, also where the mask
-// is made by arithmetic in float32; numbers that are too large are counted.
+// TestPrecisionLimitsMasks: the lowest float32 of a mask becomes the lowest number of the type, and no infinity, also
+// where the mask is made by arithmetic in float32; numbers that are too large are counted.
 func TestPrecisionLimitsMasks(t *testing.T) {
 	build := func() *head {
 		h := newHead()
@@ -89,12 +89,14 @@ func TestPrecisionErrs(t *testing.T) {
 		want      string
 	}{
 		"no model": {nil, onnx.Float16, nil, "no model"},
-		"integers": {plain(func(h *head) {}), onnx.Int8, nil, "cannot convert to int8: choose float32, float16 or bfloat16"},
+		"integers": {plain(func(h *head) {}), onnx.Int8, nil,
+			"cannot convert to int8: choose float32, float16 or bfloat16"},
 		"provider": {plain(func(h *head) {}), onnx.Float16, []string{"rocm"}, `unknown provider "rocm"`},
 		"opset":    {onnx.New(7, 12), onnx.Float16, nil, "only opset 13 and newer"},
 		"patched": {plain(func(h *head) { h.Op("mojo:RMSNorm", h.rows) }), onnx.Float16, nil,
 			"the model is patched: convert it to float16 first"},
-		"sequence": {plain(func(h *head) { h.Op("SequenceConstruct", h.rows) }), onnx.BFloat16, nil, "models with sequences"},
+		"sequence": {plain(func(h *head) { h.Op("SequenceConstruct", h.rows) }), onnx.BFloat16, nil,
+			"models with sequences"},
 		"unknown": {plain(func(h *head) { h.Op("far:Strange", h.rows) }), onnx.Float16, nil,
 			"declare it (value_info)"},
 	} {
@@ -104,7 +106,8 @@ func TestPrecisionErrs(t *testing.T) {
 	}
 }
 
-// TestPrecisionOfPyTorchsBFloat16: an export in bfloat16, which onnxruntime's CPU provider refuses, loads once it is converted.
+// TestPrecisionOfPyTorchsBFloat16: an export in bfloat16, which onnxruntime's CPU provider refuses, loads once it is
+// converted.
 func TestPrecisionOfPyTorchsBFloat16(t *testing.T) {
 	path := filepath.Join(root, "models", "llama-dynamo-bf16.onnx")
 	library := ort.WithLibrary(orttest.Library(t))

@@ -118,8 +118,8 @@ func (r *rewriting) lacking(v *onnx.Value) bool {
 	return true
 }
 
-// keep is for a constant that stays float32: numbers beyond the range of the half type, such as those of masks, become its
-// greatest ones, since a Cast would make them infinite.
+// keep is for a constant that stays float32: numbers beyond the range of the half type, such as those of masks, become
+// its greatest ones, since a Cast would make them infinite.
 func (r *rewriting) keep(name string, t *onnx.Tensor, put func(*onnx.Tensor)) error {
 	if t.Len() > fewElements {
 		return nil
@@ -198,7 +198,9 @@ func (r *rewriting) tensor(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
 		out, err = onnx.NewTensor(t.Name, r.to, t.Dims, b)
 	default:
 		to := r.to
-		out, err = onnx.NewDeferred(t.Name, to, t.Dims, func(w io.Writer) error { return t.WriteElements(&narrowing{to: to, w: w}) })
+		out, err = onnx.NewDeferred(t.Name, to, t.Dims, func(w io.Writer) error {
+			return t.WriteElements(&narrowing{to: to, w: w})
+		})
 	}
 	if err != nil {
 		return nil, err

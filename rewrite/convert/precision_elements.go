@@ -2,8 +2,8 @@ package convert
 
 import "iter"
 
-// elements cuts what is written in pieces of any length into elements: it keeps the beginning of one whose end comes with the next
-// piece.
+// elements cuts what is written in pieces of any length into elements: it keeps the beginning of one whose end comes
+// with the next piece.
 type elements struct{ rest []byte }
 
 // of returns the elements of so many bytes that b completes. They are valid until the next one is asked for.

@@ -6,11 +6,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// What is known of kernels in half types, in onnxruntime 1.31.1. For the CPU provider each op was tried as a model of one node, in
-// float32, float16 and bfloat16: all that the standard has in float16 load, most behind Casts that onnxruntime puts in. For the
-// CUDA provider docs/kernels.md has what was tried in bfloat16; ops that no language model there had are taken to have no kernel.
+// What is known of kernels in half types, in onnxruntime 1.31.1. For the CPU provider each op was tried as a model of
+// one node, in float32, float16 and bfloat16: all that the standard has in float16 load, most behind Casts that
+// onnxruntime puts in. For the CUDA provider docs/kernels.md has what was tried in bfloat16; ops that no language model
+// there had are taken to have no kernel.
 
-// bfloat16Since says from which opset on the standard has an op in bfloat16, where that is later than opset 13; 0 never.
+// bfloat16Since says from which opset on the standard has an op in bfloat16, where that is later than opset 13; 0
+// never.
 var bfloat16Since = map[string]int64{
 	"Acos": 22, "Acosh": 22, "Asin": 22, "Asinh": 22, "Atan": 22, "Atanh": 22, "Attention": 23, "AveragePool": 22,
 	"BatchNormalization": 14, "CastLike": 15, "Celu": 28, "Compress": 28, "ConstantOfShape": 20, "Conv": 22,
@@ -50,7 +52,8 @@ var noCUDABFloat16 = words(`
 	Sign Size Softplus Softsign SpaceToDepth Sum SwiGLU Swish TensorScatter ThresholdedRelu
 `)
 
-// computes reports whether the op may compute in the half type: the standard has it in the type, and every provider a kernel.
+// computes reports whether the op may compute in the half type: the standard has it in the type, and every provider a
+// kernel.
 func (p *precision) computes(n *onnx.Node) bool {
 	if !onnx.IsStandardDomain(n.Domain) || alwaysFloat32[n.OpType] {
 		return false

@@ -48,8 +48,8 @@ func (p *precision) reduced(n *onnx.Node) kind {
 	return sum
 }
 
-// added is the kind of what sums are scattered to: they are of float32 as others are. The CPU provider of onnxruntime has no kernel
-// for them in float16, though it loads such a model.
+// added is the kind of what sums are scattered to: they are of float32 as others are. The CPU provider of onnxruntime
+// has no kernel for them in float16, though it loads such a model.
 func (p *precision) added(n *onnx.Node) kind {
 	switch k := p.reads(n); k {
 	case constant, index:
@@ -123,14 +123,15 @@ func (p *precision) scaled(n *onnx.Node) kind {
 		return p.weighted(n, 0, false)
 	case ka == row && kb == constant, ka == constant && kb == row:
 		return row
-	case ka == table && kb == constant && p.scalar(b), kb == table && ka == constant && p.scalar(a): // attention scaling
+	// attention scaling
+	case ka == table && kb == constant && p.scalar(b), kb == table && ka == constant && p.scalar(a):
 		return table
 	}
 	return constant
 }
 
-// weighted is the kind of a norm's row times its weight: float32 where a Cast stood behind it, half where it stood before, and
-// where there was none half if the weight comes first.
+// weighted is the kind of a norm's row times its weight: float32 where a Cast stood behind it, half where it stood
+// before, and where there was none half if the weight comes first.
 func (p *precision) weighted(n *onnx.Node, rowAt int, weightFirst bool) kind {
 	out := n.OutputValue(0)
 	switch {
@@ -184,7 +185,8 @@ func (p *precision) moved(n *onnx.Node) kind {
 			k = max(k, of)
 		}
 	}
-	if k == constant && (n.Is("Where") || n.OpType == "Gather" && n.Input(1).Constant() == nil || n.Is("GatherND") || n.Is("GatherElements")) {
+	if k == constant && (n.Is("Where") || n.OpType == "Gather" && n.Input(1).Constant() == nil || n.Is("GatherND") ||
+		n.Is("GatherElements")) {
 		return half // a mask, rows of a table
 	}
 	return k

@@ -39,7 +39,8 @@ func TestPrecisionWithoutWeights(t *testing.T) {
 				if *after != *before {
 					t.Errorf("%q stays float32 and has moved", v.Name)
 				}
-			case w.Const.DataType != to || after.Length != before.Length/2 || after.Offset != before.Offset || after.Location != before.Location:
+			case w.Const.DataType != to || after.Length != before.Length/2 || after.Offset != before.Offset ||
+				after.Location != before.Location:
 				t.Errorf("%q: %s, %+v, before %+v", v.Name, w.Const.DataType, after, before)
 			default:
 				changed++

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestPrecisionOfNodeTests converts the models of the standard's node tests, each to one half type: every op keeps types that
-// fit together, as inferred from the constants and inputs on.
+// TestPrecisionOfNodeTests converts the models of the standard's node tests, each to one half type: every op keeps
+// types that fit together, as inferred from the constants and inputs on.
 func TestPrecisionOfNodeTests(t *testing.T) {
 	changed, refused := 0, 0
 	for i, dir := range nodeTests(t) {
@@ -22,8 +22,10 @@ func TestPrecisionOfNodeTests(t *testing.T) {
 		r, err := Precision(m, half.to, half.providers...)
 		switch {
 		case err == nil:
-		case strings.Contains(err.Error(), "only opset 13 and newer"), strings.Contains(err.Error(), "sequences or optional values"),
-			strings.Contains(err.Error(), "is not known: declare it"), strings.Contains(err.Error(), "bring the model to opset 16"):
+		case strings.Contains(err.Error(), "only opset 13 and newer"),
+			strings.Contains(err.Error(), "sequences or optional values"),
+			strings.Contains(err.Error(), "is not known: declare it"),
+			strings.Contains(err.Error(), "bring the model to opset 16"):
 			refused++
 			continue
 		default:
@@ -37,7 +39,8 @@ func TestPrecisionOfNodeTests(t *testing.T) {
 		m.Graph.Walk(func(g *onnx.Graph) {
 			for _, v := range append(g.Outputs[:len(g.Outputs):len(g.Outputs)], g.Inputs...) {
 				declared, ok := v.Type()
-				if found := f.DataType(v); ok && found != onnx.Undefined && declared.DataType != onnx.Undefined && found != declared.DataType {
+				if found := f.DataType(v); ok && found != onnx.Undefined && declared.DataType != onnx.Undefined &&
+					found != declared.DataType {
 					t.Errorf("%s: %q is declared as %s, and is of %s", dir, v.Name, declared.DataType, found)
 				}
 			}

@@ -18,8 +18,9 @@ func greatest(t onnx.DataType) float64 {
 	return 65504
 }
 
-// narrowing takes float32 elements as bytes, and writes them on as those of a half type: the nearest ones, ties to even. Finite ones
-// that would become infinite become the greatest of the type, and are counted. Without w it counts alone.
+// narrowing takes float32 elements as bytes, and writes them on as those of a half type: the nearest ones, ties to
+// even. Finite ones that would become infinite become the greatest of the type, and are counted. Without w it counts
+// alone.
 type narrowing struct {
 	to      onnx.DataType
 	w       io.Writer

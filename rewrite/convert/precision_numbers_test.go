@@ -11,17 +11,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestNarrowing compares the rounding with that of the evaluator, which the standard's node tests hold: edges of the formats and
-// random numbers, in chunks of any size.
+// TestNarrowing compares the rounding with that of the evaluator, which the standard's node tests hold: edges of the
+// formats and random numbers, in chunks of any size.
 func TestNarrowing(t *testing.T) {
-	list := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 65504, 65519.996, 65520, -65520, 1e30, math.MaxFloat32, 0x1.fep127, 0x1.ffp127,
+	list := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 65504, 65519.996, 65520, -65520, 1e30, math.MaxFloat32,
+		0x1.fep127, 0x1.ffp127,
 		0x1p-14, 0x1p-24, 0x1p-25, 0x1.000002p-25, 0x1.8p-24, 0x1.ffcp-15, 0x1.ffep-15,
 		0x1p-126, 0x1p-133, 0x1p-134, 0x1p-149, 1.0009765, 1.00048828125,
 		1.0014648,
 		float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 4000 {
-		list = append(list, math.Float32frombits(random.Uint32()), float32(random.NormFloat64()), float32(random.NormFloat64()*0x1p-15))
+		list = append(list, math.Float32frombits(random.Uint32()), float32(random.NormFloat64()),
+			float32(random.NormFloat64()*0x1p-15))
 	}
 	raw := make([]byte, 0, 4*len(list))
 	for _, x := range list {
@@ -59,7 +61,8 @@ func TestNarrowing(t *testing.T) {
 		}
 		for i := range list {
 			if !bytes.Equal(got[2*i:2*i+2], b[2*i:2*i+2]) && list[i] == list[i] {
-				t.Errorf("%s of %g (%x): %x, not %x", to, list[i], math.Float32bits(list[i]), got[2*i:2*i+2], b[2*i:2*i+2])
+				t.Errorf("%s of %g (%x): %x, not %x", to, list[i], math.Float32bits(list[i]), got[2*i:2*i+2],
+					b[2*i:2*i+2])
 			}
 		}
 		if c.beyond != beyond || beyond == 0 || c.largest != math.MaxFloat32 {
@@ -80,7 +83,8 @@ func TestNarrowing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for h := range 1 << 16 {
-			if f := math.Float32frombits(binary.LittleEndian.Uint32(wide[4*h:])); f == f && !bytes.Equal(all[2*h:2*h+2], again[2*h:2*h+2]) {
+			if f := math.Float32frombits(binary.LittleEndian.Uint32(wide[4*h:])); f == f && !bytes.Equal(all[2*h:2*h+2],
+				again[2*h:2*h+2]) {
 				t.Fatalf("%s %04x is %g, and that is %x", to, h, f, again[2*h:2*h+2])
 			}
 		}

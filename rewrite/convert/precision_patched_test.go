@@ -12,9 +12,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
-// TestPrecisionThenPatch: converted models, their logits those of the last position, are patched and run on the kernels.
+// TestPrecisionThenPatch: converted models, their logits those of the last position, are patched and run on the
+// kernels.
 func TestPrecisionThenPatch(t *testing.T) {
-	for _, name := range []string{"llama-kv-dynamo-fp32", "gemma2-ts-fp32", "glm4moe-batched_mm-ts-fp32", "gptoss-batched_mm-dynamo-fp32"} {
+	for _, name := range []string{"llama-kv-dynamo-fp32", "gemma2-ts-fp32", "glm4moe-batched_mm-ts-fp32",
+		"gptoss-batched_mm-dynamo-fp32"} {
 		for _, to := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
 			path := filepath.Join("..", "..", "models", name)
 			m := convert.Read(t, path+".onnx")
@@ -25,7 +27,8 @@ func TestPrecisionThenPatch(t *testing.T) {
 			if _, err := convert.Precision(m, to); err != nil {
 				t.Fatal(err)
 			}
-			r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyOff))
+			r, err := rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(),
+				rewrite.WithVerify(rewrite.VerifyOff))
 			if err != nil || r.Fused() == 0 {
 				t.Fatalf("%s: %v, %d sites", name, err, r.Fused())
 			}

@@ -20,7 +20,8 @@ type rewriting struct {
 
 // rewrite changes constants, attributes and declared types, and puts the Casts in.
 func (p *precision) rewrite() error {
-	r := &rewriting{precision: p, casts: map[*onnx.Value]map[onnx.DataType]*onnx.Value{}, after: map[*onnx.Node][]*onnx.Node{},
+	r := &rewriting{precision: p, casts: map[*onnx.Value]map[onnx.DataType]*onnx.Value{},
+		after: map[*onnx.Node][]*onnx.Node{},
 		first: map[*onnx.Graph][]*onnx.Node{}, types: map[*onnx.Value]onnx.DataType{}, shared: map[place]*onnx.Tensor{}}
 	var graphs []*onnx.Graph
 	p.model.Graph.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })

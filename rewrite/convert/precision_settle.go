@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// settle gives what only moves elements the type that its readers want, from the end of the graph on: so a Cast stands where
-// the fewest readers are. Constants that are moved, and integers that become floats, follow their readers too.
+// settle gives what only moves elements the type that its readers want, from the end of the graph on: so a Cast stands
+// where the fewest readers are. Constants that are moved, and integers that become floats, follow their readers too.
 func (p *precision) settle(g *onnx.Graph) {
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		n := g.Nodes[i]
@@ -15,7 +15,8 @@ func (p *precision) settle(g *onnx.Graph) {
 			p.settle(s)
 		}
 		v := n.OutputValue(0)
-		if v == nil || !p.isFloat(v) || !(moving[n.OpType] || n.Is("Cast") || n.Is("ConstantOfShape")) || !onnx.IsStandardDomain(n.Domain) ||
+		if v == nil || !p.isFloat(v) || !(moving[n.OpType] || n.Is("Cast") || n.Is("ConstantOfShape")) ||
+			!onnx.IsStandardDomain(n.Domain) ||
 			n.AttrString("reduction", "none") != "none" {
 			continue
 		}
@@ -122,7 +123,8 @@ func (p *precision) wants(u onnx.Use) onnx.DataType {
 	case comparing[n.OpType] && onnx.IsStandardDomain(n.Domain):
 		return p.to
 	}
-	if slices.ContainsFunc(n.Outputs, p.isFloat) && !n.Is("Cast") && !n.Is("Dropout") || n.Is("Dropout") && u.Index == 0 {
+	if slices.ContainsFunc(n.Outputs, p.isFloat) && !n.Is("Cast") && !n.Is("Dropout") ||
+		n.Is("Dropout") && u.Index == 0 {
 		return p.to
 	}
 	return onnx.Undefined

@@ -19,9 +19,9 @@ var halves = []struct {
 	providers []string
 }{{onnx.Float16, nil}, {onnx.BFloat16, nil}, {onnx.BFloat16, []string{"cuda"}}}
 
-// TestPrecisionOfBundledModels converts every bundled float32 model to the half types: it loads in onnxruntime's CPU provider
-// (but one for CUDA in bfloat16, which the built-in evaluator runs), and gives what PyTorch gave in float32 within a few
-// units of the half type.
+// TestPrecisionOfBundledModels converts every bundled float32 model to the half types: it loads in onnxruntime's CPU
+// provider (but one for CUDA in bfloat16, which the built-in evaluator runs), and gives what PyTorch gave in float32
+// within a few units of the half type.
 func TestPrecisionOfBundledModels(t *testing.T) {
 	for name, path := range bundled(t) {
 		if !strings.HasSuffix(name, "fp32") || strings.Contains(path, "near") {
@@ -31,7 +31,8 @@ func TestPrecisionOfBundledModels(t *testing.T) {
 			if half.providers != nil && !strings.Contains(name, "dynamo") {
 				continue // the evaluator takes its time
 			}
-			if half.to == onnx.Float16 && strings.HasPrefix(name, "moe-") && !strings.Contains(name, "grouped") && !strings.Contains(name, "loop") {
+			if half.to == onnx.Float16 && strings.HasPrefix(name, "moe-") && !strings.Contains(name, "grouped") &&
+				!strings.Contains(name, "loop") {
 				continue // the same ops as in bfloat16
 			}
 			t.Run(fmt.Sprint(name, half.to, half.providers), func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// widen takes a model of half types to float32, exactly: constants, Casts, declared types, and no Cast of float32 to itself.
+// widen takes a model of half types to float32, exactly: constants, Casts, declared types, and no Cast of float32 to
+// itself.
 func widen(m *onnx.Model, r *PrecisionReport) error {
 	isHalf := func(t onnx.DataType) bool { return t == onnx.Float16 || t == onnx.BFloat16 }
 	declared := func(v *onnx.Value) {
@@ -90,7 +91,9 @@ func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
 	}
 	from := t.DataType
 	if t.Len() > fewElements {
-		return onnx.NewDeferred(t.Name, onnx.Float, t.Dims, func(w io.Writer) error { return t.WriteElements(&widening{from: from, w: w}) })
+		return onnx.NewDeferred(t.Name, onnx.Float, t.Dims, func(w io.Writer) error {
+			return t.WriteElements(&widening{from: from, w: w})
+		})
 	}
 	var b collector
 	if err := t.WriteElements(&widening{from: from, w: &b}); err != nil {

@@ -96,7 +96,8 @@ func contradictions(inputs map[string]*onnx.Value, shapes map[string][]int64, si
 			delete(others, d.Param)
 			n := shapes[name][axis]
 			if bound := infer.BindDim(d.Param, others).Value; bound >= 0 && bound != n {
-				errs = append(errs, fmt.Errorf("dimension %d of input %q, %q, is %d: it cannot be %d", axis, name, d.Param, bound, n))
+				errs = append(errs, fmt.Errorf("dimension %d of input %q, %q, is %d: it cannot be %d", axis, name,
+					d.Param, bound, n))
 			}
 		}
 	}

@@ -12,8 +12,9 @@ import (
 
 // dynamic are the bundled models with values whose shape depends on data: tokens are sorted by the experts that they
 // chose.
-var dynamic = map[string]bool{"moe-mixtral-grouped_mm-hf-fp32": true, "moe-if-ts-fp32": true, "moe-onehot-ts-fp32": true,
-	"moe-put-ts-fp32": true, "moe-flattened-ts-fp32": true, "moe-switch-ts-fp32": true, "moe-absent-ts-fp32": true,
+var dynamic = map[string]bool{"moe-mixtral-grouped_mm-hf-fp32": true, "moe-if-ts-fp32": true,
+	"moe-onehot-ts-fp32": true,
+	"moe-put-ts-fp32":    true, "moe-flattened-ts-fp32": true, "moe-switch-ts-fp32": true, "moe-absent-ts-fp32": true,
 	"moe-hits-ts-fp32": true}
 
 // TestShapesOfBundledModels fixes the inputs of every bundled model to the shapes of its first case: every value has a
@@ -85,7 +86,8 @@ func checkLeft(t *testing.T, m *onnx.Model, left []string) {
 
 // TestLongSequences fixes sizes that make masks of more elements than are followed: shapes are known all the same.
 func TestLongSequences(t *testing.T) {
-	for _, name := range []string{"llama-ts-fp32", "llama-kv-dynamo-fp32", "qwen3-dynamo-fp32", "mixtral-batched_mm-ts-fp16"} {
+	for _, name := range []string{"llama-ts-fp32", "llama-kv-dynamo-fp32", "qwen3-dynamo-fp32",
+		"mixtral-batched_mm-ts-fp16"} {
 		old := read(t, filepath.Join(root, "models", name+".onnx"))
 		inputs, err := golden.RandomInputs(old, 1, map[string]int64{"batch": 1, "sequence": 48})
 		if err != nil {

@@ -59,7 +59,8 @@ var steps = map[string]map[int64]step{
 func noTraining(_ *scope, n *onnx.Node) (func(), error) {
 	for i := 1; i < len(n.Outputs); i++ {
 		if n.Outputs[i] != nil {
-			return nil, fmt.Errorf("it has the output %q of training, which opset 14 has in another form", n.Outputs[i].Name)
+			return nil, fmt.Errorf("it has the output %q of training, which opset 14 has in another form",
+				n.Outputs[i].Name)
 		}
 	}
 	return nil, nil
@@ -72,7 +73,8 @@ func renameModes(_ *scope, n *onnx.Node) (func(), error) {
 		return nil, nil
 	}
 	if a.RefName != "" {
-		return nil, fmt.Errorf("its mode is the function's attribute %q, and opset 20 has other names for modes", a.RefName)
+		return nil, fmt.Errorf("its mode is the function's attribute %q, and opset 20 has other names for modes",
+			a.RefName)
 	}
 	name, ok := map[string]string{"bilinear": "linear", "bicubic": "cubic"}[a.String]
 	if !ok {

@@ -13,7 +13,8 @@ func TestVersionsAreOnnxs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(out) != versionsText {
-		t.Errorf("versions.txt is not what tools/onnx-op-versions.py writes: run it again, and give each new version its step")
+		t.Errorf("versions.txt is not what tools/onnx-op-versions.py writes: run it again, and give each new version " +
+			"its step")
 	}
 }
 
