@@ -176,42 +176,44 @@ func holdsOthers(m *patterns.Match) bool {
 	return m.Op == experts || len(fused.Lookup(m.Op).Parts) > 0 && len(m.Parts) == 0
 }
 
-// secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the experts of a
-// mixture: their parts are not looked for while the whole may be replaced.
+// secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the
+// experts of a mixture: their parts are not looked for while the whole may be replaced.
 func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
-	if a.config.set == nil {
+	wholes := slices.DeleteFunc(slices.Clone(f.Matches), func(m *patterns.Match) bool {
+		return m.Domain != fused.Domain || m.Op != experts
+	})
+	if len(wholes) == 0 || a.config.set == nil {
 		return nil
 	}
-	type place struct {
-		pattern string
-		root    *onnx.Node
-	}
-	known := map[place]bool{}
-	wholes := map[string]bool{}
-	inside, taken := map[*onnx.Node]bool{}, map[*onnx.Node]bool{}
+	taken := map[*onnx.Node]bool{}
 	for _, c := range accepted {
 		for _, n := range c.slice.nodes {
 			taken[n] = true
 		}
 	}
-	for _, m := range f.Matches {
-		known[place{m.Pattern, m.Root}] = true
-		for _, p := range m.Parts {
-			known[place{p.Pattern, p.Root}] = true
-		}
-		if m.Domain == fused.Domain && holdsOthers(m) && !taken[m.Root] {
-			wholes[m.Pattern] = true
+	refused, inside := map[string]bool{}, map[*onnx.Node]bool{}
+	for _, m := range wholes {
+		if !taken[m.Root] {
+			refused[m.Pattern] = true
 			for _, n := range m.Nodes {
 				inside[n] = true
 			}
 		}
 	}
-	if len(wholes) == 0 {
+	if len(refused) == 0 {
 		return nil
 	}
-	found, _ := a.config.set.Select(func(p *patterns.Pattern) bool { return !wholes[p.Name] }).Find(f.Graph, a.facts)
+	known := map[string]bool{}
+	for _, m := range f.Matches {
+		known[f.scope.id(m)] = true
+		for _, p := range m.Parts {
+			known[f.scope.id(p)] = true
+		}
+	}
+	set := a.config.set.Select(func(p *patterns.Pattern) bool { return !refused[p.Name] })
+	found, _ := set.Find(f.Graph, a.facts)
 	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
-		return known[place{m.Pattern, m.Root}] || !inside[m.Root] || slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
+		return known[f.scope.id(m)] || !inside[m.Root] || slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
 	})
 }
 
