@@ -132,10 +132,12 @@ func WithPatternFilter(keep func(name string) bool) Option {
 // WithNodeFilter rewrites only the matches whose last node keep says yes to.
 func WithNodeFilter(keep func(*onnx.Node) bool) Option { return func(c *config) { c.keepNode = keep } }
 
-// WithSites rewrites only the sites of these ids (SiteReport.ID). One that is not there is an error.
+// WithSites rewrites only the sites of these ids (SiteReport.ID); none stands for all. One that is not there is an error.
 func WithSites(ids ...string) Option {
 	return func(c *config) {
-		c.sites = map[string]bool{}
+		if c.sites = nil; len(ids) > 0 {
+			c.sites = map[string]bool{}
+		}
 		for _, id := range ids {
 			c.sites[id] = true
 		}

@@ -92,27 +92,20 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	node, err := regexp.Compile(f.node)
+	if err != nil {
+		return nil, fmt.Errorf("--node: %w", err)
+	}
 	step, end := a.progress("checking site")
-	options := []rewrite.Option{rewrite.WithVerify(verify), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step),
-		rewrite.WithBackend(backend), rewrite.WithPatterns(set), rewrite.WithTarget(t), rewrite.WithShapes(shapes), inline,
+	options := []rewrite.Option{inline, rewrite.WithTarget(t), rewrite.WithShapes(shapes), rewrite.WithPatterns(set),
 		rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
-		})}
+		}),
+		rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }), rewrite.WithSites(f.sites...),
+		rewrite.WithVerify(verify), rewrite.WithBackend(backend), rewrite.WithLibrary(f.kernelsLib),
+		rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())
-	}
-	if len(f.sites) > 0 {
-		options = append(options, rewrite.WithSites(f.sites...))
-	}
-	if f.node != "" {
-		re, err := regexp.Compile(f.node)
-		if err != nil {
-			return nil, fmt.Errorf("--node: %w", err)
-		}
-		options = append(options, rewrite.WithNodeFilter(func(n *onnx.Node) bool { return re.MatchString(n.Name) }))
-	}
-	if f.kernelsLib != "" {
-		options = append(options, rewrite.WithLibrary(f.kernelsLib))
 	}
 	if f.assume {
 		options = append(options, rewrite.AssumeAvailable())
