@@ -1,13 +1,28 @@
-package patterns
+package rotary
 
 import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
-	"github.com/mojo-patch/mojo-patch/patterns/rotary"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
+
+// graph builds tables.
+type graph struct{ *onnxtest.Builder }
+
+func (g *graph) input(name string, dims ...any) *onnx.Value {
+	return g.Input(name, onnx.Float, dims...)
+}
+
+func (g *graph) weight(n int64) *onnx.Value {
+	data := make([]float32, n)
+	for i := range data {
+		data[i] = float32(i) + 1
+	}
+	return g.Graph.AddInitializer(onnx.NewFloat32s("weight", []int64{n}, data))
+}
 
 // angles are tables as exporters make them of the angles of the pairs, [1, positions, 4].
 func (g *graph) angles() *onnx.Value {
@@ -68,14 +83,14 @@ func TestRepeats(t *testing.T) {
 		}, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := newGraph()
+			g := &graph{onnxtest.New(20)}
 			v := c.build(g)
 			g.Graph.AddOutput(v)
-			view := match.New(g.Graph, infer.Analyze(g.Model), Builtin().index)
-			if got := rotary.Repeats(view, v, false); got != c.halves {
+			view := match.New(g.Graph, infer.Analyze(g.Model), match.NewIndex(match.NewLanguage(Views)))
+			if got := Repeats(view, v, false); got != c.halves {
 				t.Errorf("by halves: %v", got)
 			}
-			if got := rotary.Repeats(view, v, true); got != c.neighbours {
+			if got := Repeats(view, v, true); got != c.neighbours {
 				t.Errorf("by neighbours: %v", got)
 			}
 		})
