@@ -126,7 +126,10 @@ func (g *Graph) InsertAt(before map[*Node][]*Node) {
 // nothing, when a value they write is still read by a node that stays or is a graph output.
 func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 	gone, outer := withNested(dead)
-	for n := range dead {
+	for _, n := range g.Nodes { // in their order, which is that in memory
+		if !dead[n] {
+			continue
+		}
 		for _, v := range n.Outputs {
 			if v == nil {
 				continue
@@ -143,7 +146,7 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 			}
 		}
 	}
-	filtered := map[*Value]bool{} // a value may have many uses: look through them once
+	filtered := make(map[*Value]bool, len(gone)) // a value may have many uses: look through them once
 	for n := range gone {
 		for _, v := range n.Inputs {
 			if v != nil && !filtered[v] {

@@ -114,8 +114,8 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 // unread finds the nodes that nothing reads any more, among old and the nodes of their graph that only they needed, and
 // the constants they read.
 func unread(old []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Value]bool) {
-	dead, constants = map[*onnx.Node]bool{}, map[*onnx.Value]bool{}
-	left := map[*onnx.Value]int{} // readings by what is not dead
+	dead, constants = make(map[*onnx.Node]bool, len(old)), make(map[*onnx.Value]bool, len(old))
+	left := make(map[*onnx.Value]int, len(old)) // readings by what is not dead
 	readings := func(v *onnx.Value) int {
 		if _, ok := left[v]; !ok {
 			left[v] = len(v.Uses()) + v.OutputUses()
@@ -187,7 +187,7 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 
 // nodeNames are the names in use by nodes anywhere in the model.
 func (a *applier) nodeNames() map[string]bool {
-	names := map[string]bool{}
+	names := make(map[string]bool, len(a.model.Graph.Nodes))
 	for _, g := range a.model.Graphs() {
 		for _, n := range g.Nodes {
 			names[n.Name] = true

@@ -26,7 +26,7 @@ type View struct {
 
 // New returns the view of a graph. Patterns of the index x are those that the condition is(…) may name.
 func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
-	return &View{index: x, Graph: g, Facts: facts, through: map[*onnx.Value]*onnx.Value{},
+	return &View{index: x, Graph: g, Facts: facts, through: make(map[*onnx.Value]*onnx.Value, len(g.Nodes)),
 		numbers: map[*onnx.Value]int{}, byKey: map[string]int{}, memos: map[reflect.Type]any{}}
 }
 

@@ -127,7 +127,7 @@ func (an *analysis) pass() *Facts {
 	m := an.model
 	if an.unnamed == nil {
 		an.unnamed = map[*onnx.Value][]*symbol{}
-		an.constants = map[*onnx.Value]*fact{}
+		an.constants = make(map[*onnx.Value]*fact, len(m.Graph.Initializers()))
 	}
 	an.called = map[*onnx.Function]bool{}
 	an.bodies = map[*onnx.Value]*fact{}
