@@ -163,8 +163,10 @@ func addDenseBodies(add addCase, opset int64) {
 			for _, layout := range []string{"halves", "interleaved"} {
 				for _, r := range []int64{16, 6} {
 					for _, tables := range []int64{r, r / 2} {
-						first, last := rotaryAttrs(interleaved, r, "first", layout), rotaryAttrs(interleaved, r, "last", layout)
-						add(rotaryEmbedding, first, three, []int64{2, 3, 4, 16}, []int64{3, 1, tables}, []int64{2, 1, 1, tables})
+						first, last := rotaryAttrs(interleaved, r, "first", layout),
+							rotaryAttrs(interleaved, r, "last", layout)
+						add(rotaryEmbedding, first, three, []int64{2, 3, 4, 16}, []int64{3, 1, tables},
+							[]int64{2, 1, 1, tables})
 						add(rotaryEmbedding, last, three, []int64{3, 1, 16}, []int64{tables}, []int64{3, 1, tables})
 					}
 				}

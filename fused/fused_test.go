@@ -67,7 +67,8 @@ func TestSupports(t *testing.T) {
 		{"broadcast scale", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), [][]int64{x, {1}}, "scale"},
 		{"negative epsilon", rmsNorm, normAttrs(-1, -1, 0), types(f32, f32), nil, "epsilon"},
 		{"missing attribute", rmsNorm, normAttrs(-1, 1, 0)[:2], types(f32, f32), nil, "scale_after_cast"},
-		{"foreign attribute", rmsNorm, append(normAttrs(-1, 1, 0), onnx.IntAttr("stash", 1)), types(f32, f32), nil, "stash"},
+		{"foreign attribute", rmsNorm, append(normAttrs(-1, 1, 0), onnx.IntAttr("stash", 1)), types(f32, f32), nil,
+			"stash"},
 		{"broadcast residual", addRMSNorm, normAttrs(-1, 1, 0), types(f32, f32, f32), [][]int64{x, {1, 3, 8}, w},
 			"broadcast"},
 		{"glu", glu, gluAttrs("silu", 1.702, 7, 1), types(bf16, bf16), [][]int64{x, x}, ""},
@@ -75,7 +76,8 @@ func TestSupports(t *testing.T) {
 		{"glu of two types", glu, gluAttrs("silu", 1, 0, 0), types(f32, f16), nil, "one type"},
 		{"unknown activation", glu, gluAttrs("relu", 1, 0, 0), types(f32, f32), nil, "relu"},
 		{"gelu with alpha", glu, gluAttrs("gelu", 2, 0, 0), types(f32, f32), nil, "alpha"},
-		{"rotary", rotaryEmbedding, halfRotary(8), types(f32, f32, f32), [][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}},
+		{"rotary", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
+			[][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}},
 			""},
 		{"rotary, half tables", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
 			[][]int64{{2, 4, 3, 8}, {3, 4}, {3, 4}}, ""},
@@ -88,9 +90,11 @@ func TestSupports(t *testing.T) {
 			"broadcast"},
 		{"rotary, table of a higher rank", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
 			[][]int64{{3, 8}, {1, 3, 8}, {3, 8}}, "more dimensions"},
-		{"rotary of an odd number", rotaryEmbedding, halfRotary(7), types(f32, f32, f32), [][]int64{{3, 8}, {3, 7}, {3, 7}},
+		{"rotary of an odd number", rotaryEmbedding, halfRotary(7), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 7}, {3, 7}},
 			"even"},
-		{"rotary of too much", rotaryEmbedding, halfRotary(10), types(f32, f32, f32), [][]int64{{3, 8}, {3, 10}, {3, 10}},
+		{"rotary of too much", rotaryEmbedding, halfRotary(10), types(f32, f32, f32),
+			[][]int64{{3, 8}, {3, 10}, {3, 10}},
 			"more than"},
 		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4, "last", "halves"), types(f32, f32, f32),
 			[][]int64{{3, 9}, {3, 4}, {3, 4}}, ""},
@@ -110,21 +114,26 @@ func TestSupports(t *testing.T) {
 			types(f16, f32, f16, f16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
 		{"norm and rotary, wide with half scale", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)),
 			types(f32, bf16, bf16, bf16), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
-		{"norm and rotary, part of the channels", normRotary, normRotaryAttrs(1e-6, 0, rotaryAttrs(1, 4, "last", "halves")),
+		{"norm and rotary, part of the channels", normRotary,
+			normRotaryAttrs(1e-6, 0, rotaryAttrs(1, 4, "last", "halves")),
 			types(f32, f32, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, ""},
 		{"norm and rotary, tables of X's type", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)),
-			types(f32, bf16, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}}, "type of the norm's result, bfloat16: cos is float32"},
-		{"norm and rotary, no such norm", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)), types(f16, f32, f32, f32),
+			types(f32, bf16, f32, f32), [][]int64{x, w, {3, 4}, {3, 4}},
+			"type of the norm's result, bfloat16: cos is float32"},
+		{"norm and rotary, no such norm", normRotary, normRotaryAttrs(1e-6, 1, halfRotary(8)),
+			types(f16, f32, f32, f32),
 			[][]int64{x, w, {3, 4}, {3, 4}}, "mojo.NormRotary has no kernel"},
 		{"norm and rotary, scale of another width", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
 			types(f32, f32, f32, f32), [][]int64{x, {4}, {3, 8}, {3, 8}}, "scale"},
 		{"norm and rotary, scale of two axes", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
 			types(f32, f32, f32, f32), [][]int64{x, {3, 8}, {3, 8}, {3, 8}}, "scale"},
-		{"norm and rotary, unknown tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32),
+		{"norm and rotary, unknown tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
+			types(f32, f32, f32, f32),
 			nil, "mojo.NormRotary needs to know how wide cos is"},
 		{"norm and rotary, odd tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32),
 			[][]int64{x, w, {3, 6}, {3, 6}}, "wide"},
-		{"norm and rotary, an axis", normRotary, append(normAttrs(-1, 1, 0), halfRotary(8)...), types(f32, f32, f32, f32),
+		{"norm and rotary, an axis", normRotary, append(normAttrs(-1, 1, 0), halfRotary(8)...),
+			types(f32, f32, f32, f32),
 			[][]int64{x, w, {3, 8}, {3, 8}}, "no attribute \"axis\""},
 	}
 	for _, c := range tests {
@@ -144,7 +153,8 @@ func TestFunctionRefusesOldOpsets(t *testing.T) {
 func TestRotaryBodies(t *testing.T) {
 	site := func(interleaved, r int64, side, layout string, tables int64) Site {
 		return Site{Attributes: rotaryAttrs(interleaved, r, side, layout), Opset: 20,
-			Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Float}, Dims: [][]int64{{2, 3, 32}, {3, tables}, {3, tables}}}
+			Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Float},
+			Dims:  [][]int64{{2, 3, 32}, {3, tables}, {3, tables}}}
 	}
 	overloads := map[string]bool{}
 	for _, interleaved := range []int64{0, 1} {
@@ -211,7 +221,8 @@ func TestTheCatalogueIsWhole(t *testing.T) {
 		optional := false
 		for _, p := range o.Inputs {
 			if !names(p) || optional && !p.Optional {
-				t.Errorf("%s: input %s has the type %s, or comes after inputs that may be left out", o.Name, p.Name, p.Type)
+				t.Errorf("%s: input %s has the type %s, or comes after inputs that may be left out", o.Name, p.Name,
+					p.Type)
 			}
 			optional = p.Optional
 		}
@@ -223,7 +234,8 @@ func TestTheCatalogueIsWhole(t *testing.T) {
 			for _, s := range sites {
 				for i, typ := range o.OutputTypes(s) {
 					if want := o.TypeOf(o.Outputs[i], c); typ != want {
-						t.Errorf("%s: output %s of %v is %s, in the table of types %s", o.Name, o.Outputs[i].Name, c, typ, want)
+						t.Errorf("%s: output %s of %v is %s, in the table of types %s", o.Name, o.Outputs[i].Name, c,
+							typ, want)
 					}
 				}
 				if f, err := o.Function(s); err != nil || len(f.Body.Outputs) != len(o.Outputs) {

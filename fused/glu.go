@@ -41,7 +41,8 @@ var glu = &Op{
 	check: func(s Site) error {
 		alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 		if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
-			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not "+
+			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, "+
+				"limit not "+
 				"negative", alpha, limit, offset)
 		}
 		if s.attr("activation").String != "silu" && alpha != 1 {
@@ -105,7 +106,8 @@ func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
 func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 	switch s.attr("activation").String {
 	case "silu":
-		return b.call("activated", "Mul", g, b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
+		return b.call("activated", "Mul", g,
+			b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))
 	case "gelu":
 		erf := b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))
 		return gelu(b, g, erf)

@@ -30,8 +30,9 @@ const (
 var moeInputs = []Param{
 	{Name: "X", Type: "T", Doc: "[..., H]; its leading dimensions are the tokens"},
 	{Name: "weights", Type: "W", Doc: "[..., k]: as many tokens"},
-	{Name: "ids", Type: "int64", Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated " +
-		"or not"},
+	{Name: "ids", Type: "int64",
+		Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated " +
+			"or not"},
 	{Name: "gate_up", Type: "V", Doc: "[E, 2I, H] with gate_up_layout=out_in, [E, H, 2I] with in_out; I in the place " +
 		"of 2I with packing=none"},
 	{Name: "down", Type: "V", Doc: "[E, H, I] with down_layout=out_in, [E, I, H] with in_out"},
@@ -52,7 +53,8 @@ var moe = &Op{
 		"  packing=halves:      gate = h[:I], up = h[I:]",
 		"  packing=interleaved: gate = h[0::2], up = h[1::2]",
 		"  packing=none:        a = activation(h)",
-		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = activation(g) * " +
+		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = " +
+			"activation(g) * " +
 			"(u + up_offset)",
 		"  activation: silu, gelu and gelu_tanh as in GLU; relu: max(g, 0); relu2: max(g, 0)^2",
 		"  y[j] = weights[t, j] * (down[e] . a + down_bias[e])",
@@ -66,9 +68,11 @@ var moe = &Op{
 			Doc: "factor inside the sigmoid of silu (1.702 for gpt-oss); 1 for the others"},
 		{Name: "limit", Type: onnx.AttrFloat, Grid: []any{0.0, 0.5},
 			Doc: "clamps gate from above and up on both sides; 0 clamps nothing"},
-		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0}, Doc: "added to up after clamping (1 for gpt-oss)"},
+		{Name: "up_offset", Type: onnx.AttrFloat, Grid: []any{0.0, 1.0},
+			Doc: "added to up after clamping (1 for gpt-oss)"},
 		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone},
-			Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the whole"},
+			Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the " +
+				"whole"},
 		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
 			Doc: "how the matrices of gate_up are stored"},
 		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
@@ -78,7 +82,8 @@ var moe = &Op{
 	Devices:   Devices(),
 	Types:     moeTypes(),
 	Variables: []Variable{{Name: "W", Doc: "float32 or the type of X"}},
-	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores weights, " +
+	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores " +
+		"weights, " +
 		"in_out and interleaved are gpt-oss",
 	check:    moeSupports,
 	shapes:   moeOutputShapes,
@@ -184,7 +189,8 @@ func moeSupports(s Site) error {
 		return fmt.Errorf("mojo.MoE attribute alpha is %v; it must be 1 for activation %q", alpha, activation)
 	}
 	if packing == packNone && (limit != 0 || offset != 0) {
-		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q", limit,
+		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q",
+			limit,
 			offset, packing)
 	}
 	return moeShapes(s)
@@ -201,7 +207,8 @@ func moeShapes(s Site) error {
 			return wrong(i, "of rank 1 or more")
 		}
 		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
-			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name, s.dims(MoEX),
+			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name,
+				s.dims(MoEX),
 				moeInputs[i].Name, s.dims(i))
 		}
 	}

@@ -87,7 +87,8 @@ func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w 
 	mine := b.call("mine", "Equal", ids, expert)
 	// A token may have chosen the expert twice: its weights are added up, so that every row of sum is written once.
 	gate := b.op("gate_of_token", "ReduceSum",
-		[]*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last}, onnx.IntAttr("keepdims", 1))
+		[]*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last},
+		onnx.IntAttr("keepdims", 1))
 	times := b.op("times", "ReduceSum",
 		[]*onnx.Value{b.op("mine_32", "Cast", []*onnx.Value{mine}, onnx.IntAttr("to", int64(onnx.Float))),
 			last}, onnx.IntAttr("keepdims", 0))

@@ -32,7 +32,8 @@ func (f routerForm) attrs() []*onnx.Attribute {
 		onnx.StringAttr("order", pick(f.order, "score_first")), onnx.IntAttr("groups",
 			max(f.groups, 1)), onnx.IntAttr("group_top_k", max(f.kept, 1)),
 		onnx.StringAttr("group_score", pick(f.groupScore, "max")), onnx.FloatAttr("excluded_score", f.excluded),
-		onnx.IntAttr("renormalize", f.renormalize), onnx.FloatAttr("epsilon", f.epsilon), onnx.FloatAttr("scale", f.scal)}
+		onnx.IntAttr("renormalize", f.renormalize), onnx.FloatAttr("epsilon", f.epsilon),
+		onnx.FloatAttr("scale", f.scal)}
 }
 
 // moeForm is the attributes of MoE, with the same zero values.
@@ -106,14 +107,16 @@ func addMoEBodies(add addCase, opset int64) {
 		gateUp, down, gateUpBias, downBias := weights(f)
 		// Every form with every type of weights, over the opsets in turn.
 		t, v := []onnx.DataType{f32, f16, bf16}[i%3], []onnx.DataType{f32, bf16, f16}[(int64(i)+opset)%3]
-		add(moe, f.attrs(), []onnx.DataType{t, f32, i64, v, v}, []int64{2, 5, 6}, []int64{10, 3}, []int64{10, 3}, gateUp,
+		add(moe, f.attrs(), []onnx.DataType{t, f32, i64, v, v}, []int64{2, 5, 6}, []int64{10, 3}, []int64{10, 3},
+			gateUp,
 			down)
 		add(moe, f.attrs(), []onnx.DataType{t, t, i64, v, v, v, v}, []int64{7, 6}, []int64{7, 2}, []int64{7, 2}, gateUp,
 			down, gateUpBias, downBias)
 	}
 	gateUp, down, gateUpBias, downBias := weights(moeForm{})
 	for _, t := range []onnx.DataType{f32, f16, bf16} {
-		add(moe, moeForm{}.attrs(), []onnx.DataType{f32, f32, i64, t, t, onnx.Undefined, t}, []int64{1, 6}, []int64{1, 1},
+		add(moe, moeForm{}.attrs(), []onnx.DataType{f32, f32, i64, t, t, onnx.Undefined, t}, []int64{1, 6},
+			[]int64{1, 1},
 			[]int64{1, 1, 1}, gateUp, down, nil, downBias)
 		add(moe, moeForm{}.attrs(), []onnx.DataType{t, f32, i64, t, t, t}, []int64{0, 6}, []int64{0, 2}, []int64{0, 2},
 			gateUp, down, gateUpBias)
@@ -137,15 +140,18 @@ func TestMoESupports(t *testing.T) {
 		{"moe, weights of another type", moe, moeForm{}.attrs(), []onnx.DataType{f16, bf16, i64, f16, f16}, nil,
 			"weights of float32 or the type of X"},
 		{"moe, ids of int32", moe, moeForm{}.attrs(), []onnx.DataType{f32, f32, onnx.Int32, f32, f32}, nil, "int64"},
-		{"moe, experts of two types", moe, moeForm{}.attrs(), []onnx.DataType{f32, f32, i64, f16, f32}, nil, "one type"},
+		{"moe, experts of two types", moe, moeForm{}.attrs(), []onnx.DataType{f32, f32, i64, f16, f32}, nil,
+			"one type"},
 		{"moe of double", moe, moeForm{}.attrs(), []onnx.DataType{onnx.Double, f32, i64, f32, f32}, nil, "no kernel"},
 		{"moe without ids", moe, moeForm{}.attrs(), []onnx.DataType{f32, f32, none, f32, f32}, nil, "ids is missing"},
 		{"moe without down", moe, moeForm{}.attrs(), base[:4], nil, "down is missing"},
 		{"moe of eight inputs", moe, moeForm{}.attrs(), with(f32, f32, f32), nil, "takes 7 inputs"},
 		{"moe, other layout", moe, moeForm{up: "in_out"}.attrs(), base, [][]int64{x, k, k, up, down}, "[E, in, out]"},
-		{"moe, other down layout", moe, moeForm{down: "in_out"}.attrs(), base, [][]int64{x, k, k, up, down}, "[E, in, out]"},
+		{"moe, other down layout", moe, moeForm{down: "in_out"}.attrs(), base, [][]int64{x, k, k, up, down},
+			"[E, in, out]"},
 		{"moe, no gate", moe, moeForm{packing: "none"}.attrs(), base, [][]int64{x, k, k, {4, 10, 6}, down}, ""},
-		{"moe, a gate after all", moe, moeForm{packing: "none"}.attrs(), base, [][]int64{x, k, k, up, down}, "down of shape"},
+		{"moe, a gate after all", moe, moeForm{packing: "none"}.attrs(), base, [][]int64{x, k, k, up, down},
+			"down of shape"},
 		{"moe, no gate but a limit", moe, moeForm{packing: "none", limit: 1}.attrs(), base, nil, "limit"},
 		{"moe, odd rows", moe, moeForm{}.attrs(), base, [][]int64{x, k, k, {4, 21, 6}, down}, "even"},
 		{"moe, other experts", moe, moeForm{}.attrs(), base, [][]int64{x, k, k, up, {5, 6, 10}}, "down of shape"},
@@ -153,7 +159,8 @@ func TestMoESupports(t *testing.T) {
 			"gate_up_bias of shape"},
 		{"moe, narrow bias", moe, moeForm{}.attrs(), with(none, f32), [][]int64{x, k, k, up, down, nil, {4, 5}},
 			"down_bias of shape"},
-		{"moe, other tokens", moe, moeForm{}.attrs(), base, [][]int64{x, {8, 2}, k, up, down}, "as many weights as tokens"},
+		{"moe, other tokens", moe, moeForm{}.attrs(), base, [][]int64{x, {8, 2}, k, up, down},
+			"as many weights as tokens"},
 		{"moe, other k", moe, moeForm{}.attrs(), base, [][]int64{x, {7, 3}, k, up, down}, "as many weights as ids"},
 		{"moe, relu with alpha", moe, moeForm{activation: "relu", alpha: 2}.attrs(), base, nil, "alpha"},
 		{"router", topKRouter, routerForm{k: 2}.attrs(), []onnx.DataType{f16}, [][]int64{{3, 8}}, ""},
@@ -161,21 +168,25 @@ func TestMoESupports(t *testing.T) {
 		{"router, broadcast bias", topKRouter, routerForm{k: 2}.attrs(), []onnx.DataType{f16, f32},
 			[][]int64{{3, 8}, {1, 8}}, "correction_bias"},
 		{"router of integers", topKRouter, routerForm{k: 2}.attrs(), []onnx.DataType{i64}, nil, "no kernel"},
-		{"router, k of more than there are", topKRouter, routerForm{k: 9}.attrs(), []onnx.DataType{f32}, [][]int64{{3, 8}},
+		{"router, k of more than there are", topKRouter, routerForm{k: 9}.attrs(), []onnx.DataType{f32},
+			[][]int64{{3, 8}},
 			"top_k is 9"},
 		{"router, k of more than in the groups", topKRouter, routerForm{k: 3, groups: 4, kept: 1}.attrs(),
 			[]onnx.DataType{f32}, [][]int64{{3, 8}}, "more than the 2"},
-		{"router, groups that do not divide", topKRouter, routerForm{k: 1, groups: 3, kept: 1}.attrs(), []onnx.DataType{f32},
+		{"router, groups that do not divide", topKRouter, routerForm{k: 1, groups: 3, kept: 1}.attrs(),
+			[]onnx.DataType{f32},
 			[][]int64{{3, 8}}, "divide"},
 		{"router, groups of one", topKRouter, routerForm{k: 1, groups: 8, kept: 2, groupScore: "top2_sum"}.attrs(),
 			[]onnx.DataType{f32}, [][]int64{{3, 8}}, "two greatest"},
 		{"router, groups after the choice", topKRouter, routerForm{k: 1, groups: 2, order: "top_k_first"}.attrs(),
 			[]onnx.DataType{f32}, nil, "groups is 2"},
-		{"router, too many groups kept", topKRouter, routerForm{k: 1, groups: 2, kept: 3}.attrs(), []onnx.DataType{f32}, nil,
+		{"router, too many groups kept", topKRouter, routerForm{k: 1, groups: 2, kept: 3}.attrs(), []onnx.DataType{f32},
+			nil,
 			"group_top_k"},
 		{"router, another excluded score", topKRouter, routerForm{k: 1, excluded: 1}.attrs(), []onnx.DataType{f32}, nil,
 			"excluded_score"},
-		{"router, negative epsilon", topKRouter, routerForm{k: 1, epsilon: -1}.attrs(), []onnx.DataType{f32}, nil, "epsilon"},
+		{"router, negative epsilon", topKRouter, routerForm{k: 1, epsilon: -1}.attrs(), []onnx.DataType{f32}, nil,
+			"epsilon"},
 		{"router of a scalar", topKRouter, routerForm{k: 1}.attrs(), []onnx.DataType{f32}, [][]int64{{}}, "scalar"},
 	}
 	for _, c := range tests {

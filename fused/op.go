@@ -51,7 +51,8 @@ type Op struct {
 	Inputs     []Param
 	Outputs    []Param
 	Attributes []AttributeSpec
-	// Types lists the combinations of types that the kernels have, Variables the type variables that follow from others.
+	// Types lists the combinations of types that the kernels have, Variables the type variables that follow from
+	// others.
 	Types     []Combination
 	Variables []Variable
 	// SameShape lists inputs that must have one shape (no broadcasting); nil when the op has no such rule.
@@ -61,7 +62,8 @@ type Op struct {
 
 	// check errs unless the kernels take the attributes and shapes; what the fields above say holds already.
 	check func(Site) error
-	// shapes is OutputShapes; nil when every output has the shape of the inputs of SameShape, or else of the first input.
+	// shapes is OutputShapes; nil when every output has the shape of the inputs of SameShape, or else of the first
+	// input.
 	shapes func(s Site, equal func(a, b int64) int64) [][]int64
 	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not
 	// tried.

@@ -16,7 +16,8 @@ var normAttributes = append([]AttributeSpec{
 var scaleAttributes = []AttributeSpec{
 	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Grid: []any{1e-6}},
 	{Name: "scale_after_cast", Type: onnx.AttrInt, Grid: []any{0, 1},
-		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied in " +
+		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied " +
+			"in " +
 			"float32"},
 }
 
@@ -78,7 +79,8 @@ var addRMSNorm = &Op{
 	Summary: "Residual addition followed by root-mean-square layer normalisation; the sum is an output too.",
 	Family:  normFamily,
 	Devices: Devices(),
-	Formula: append([]string{"sum = round_T(X + residual)"}, "Y = RMSNorm(sum, scale; axis, epsilon, scale_after_cast)"),
+	Formula: append([]string{"sum = round_T(X + residual)"},
+		"Y = RMSNorm(sum, scale; axis, epsilon, scale_after_cast)"),
 	Inputs: []Param{
 		{Name: "X", Type: "T", Doc: "any rank of at least -axis"},
 		{Name: "residual", Type: "T", Doc: "shape of X (no broadcasting)"},
@@ -151,7 +153,8 @@ func normSupports(op string, s Site, axis int64, x, scale int) error {
 		return nil
 	}
 	if int64(len(sd)) != -axis || int64(len(xd)) < -axis || !agree(sd, xd[int64(len(xd))+axis:]) {
-		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis, xd,
+		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis,
+			xd,
 			sd)
 	}
 	return nil

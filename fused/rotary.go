@@ -24,7 +24,8 @@ var rotaryAttributes = []AttributeSpec{
 	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast},
 		Doc: "which r of the D channels are rotated; first where all are"},
 	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved},
-		Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in DeepSeek"},
+		Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in " +
+			"DeepSeek"},
 }
 
 var rotaryFamily = &Family{Name: "rope",
@@ -35,7 +36,8 @@ var rotaryEmbedding = &Op{
 	Name:    "RotaryEmbedding",
 	Summary: "Rotary position embedding of all or some of the channels, cosines and sines given.",
 	Formula: []string{
-		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise of " +
+		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise " +
+			"of " +
 			"Y; the other channels of Y are X's",
 		"pairs, for i in 0..r/2-1: (a, b) = interleaved=0: (x[i], x[i+r/2]); 1: (x[2i], x[2i+1])",
 		"places, for i in 0..r/2-1: (j, k) = output_layout=halves: (i, i+r/2); interleaved: (2i, 2i+1)",
@@ -45,8 +47,9 @@ var rotaryEmbedding = &Op{
 	},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
-		{Name: "cos", Type: "T", Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r " +
-			"(taken by the channel that is written) or r/2 (taken by pair)"},
+		{Name: "cos", Type: "T",
+			Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r " +
+				"(taken by the channel that is written) or r/2 (taken by pair)"},
 		{Name: "sin", Type: "T", Doc: "as cos, with the same last dimension"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},
@@ -186,7 +189,8 @@ func rotarySupports(op string, s Site, cos int) error {
 	}
 	c, n := s.lastDim(cos), s.lastDim(cos+1)
 	if c < 0 {
-		return reason.New(reason.Unknown, nil, "mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
+		return reason.New(reason.Unknown, nil,
+			"mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
 	}
 	if n >= 0 && c != n {
 		return fmt.Errorf("mojo.%s takes cos and sin of one width, not %d and %d", op, c, n)

@@ -24,7 +24,8 @@ var topKRouter = &Op{
 	Name:    "TopKRouter",
 	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
 	Formula: []string{
-		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = correction_bias " +
+		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = " +
+			"correction_bias " +
 			"is given ? v + correction_bias : v;  all in float32",
 		"order=score_first: s0 = score(logits), v = s0",
 		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two " +
@@ -49,9 +50,11 @@ var topKRouter = &Op{
 			Doc: "what makes scores of logits"},
 		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst},
 			Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
-		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 4}, Doc: "into how many groups the experts are parted; 1: none"},
+		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 4},
+			Doc: "into how many groups the experts are parted; 1: none"},
 		{Name: "group_top_k", Type: onnx.AttrInt, Grid: []any{1, 2}, Doc: "how many groups stay; 1 for one group"},
-		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum}, Doc: "the score of a group"},
+		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum},
+			Doc: "the score of a group"},
 		{Name: "excluded_score", Type: onnx.AttrFloat, Grid: []any{0.0, math.Inf(-1)},
 			Doc: "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
 		{Name: "renormalize", Type: onnx.AttrInt, Grid: []any{0, 1},
@@ -105,11 +108,13 @@ func routerSupports(s Site) error {
 		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d; it must be at least 1", k)
 	}
 	if groups < 1 || groupK < 1 || groupK > groups {
-		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least 1, "+
+		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least "+
+			"1, "+
 			"and group_top_k from 1 to groups", groups, groupK)
 	}
 	if groups > 1 && s.attr("order").String != scoreFirst {
-		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups, s.attr("order").String)
+		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups,
+			s.attr("order").String)
 	}
 	if r := s.attr("renormalize").Int; r != 0 && r != 1 {
 		return fmt.Errorf("mojo.TopKRouter attribute renormalize is %d; it must be 0 or 1", r)
@@ -118,7 +123,8 @@ func routerSupports(s Site) error {
 		return fmt.Errorf("mojo.TopKRouter attribute excluded_score is %v; it must be 0 or minus infinity", e)
 	}
 	if e, f := s.attr("epsilon").Float, s.attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
-		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon not "+
+		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon "+
+			"not "+
 			"negative", e, f)
 	}
 	if d := s.dims(0); d != nil && len(d) == 0 {
@@ -135,12 +141,15 @@ func routerSupports(s Site) error {
 	size := experts / groups
 	switch {
 	case experts%groups != 0:
-		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups, experts)
+		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups,
+			experts)
 	case groups > 1 && size < 2 && s.attr("group_score").String == groupTop2Sum:
-		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two greatest",
+		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two "+
+			"greatest",
 			size)
 	case k > experts || groups > 1 && k > groupK*size:
-		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d, more than the %d experts to choose from", k, groupK*size)
+		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d, more than the %d experts to choose from", k,
+			groupK*size)
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // baseForms are the forms of mixtureForms that add to something.
-var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop over tokens of the expert", "Scan", "grouped", "weights in the branches"}
+var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop over tokens of the expert", "Scan",
+	"grouped", "weights in the branches"}
 
 // matches finds the experts of the model, in which y is given out.
 func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*match.Miss) {
@@ -28,7 +29,8 @@ func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
 	from = b.rows
 	mean := b.Op("ReduceMean", b.Op("Mul", from, from), []int64{-1})
 	b.rows = b.Op("Mul", b.Op("Div", from, b.Op("Sqrt", b.Op("Add", mean, 1e-6))), b.weight(b.hidden))
-	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
+		[]int64{int64(b.k)})
 	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 	return from
 }
@@ -38,7 +40,9 @@ func TestExpertsOntoBase(t *testing.T) {
 		name string
 		of   func(t *testing.T, b *mixture) func() *onnx.Value
 	}{
-		{"the tokens", func(_ *testing.T, b *mixture) func() *onnx.Value { return func() *onnx.Value { return b.rows } }},
+		{"the tokens", func(_ *testing.T, b *mixture) func() *onnx.Value {
+			return func() *onnx.Value { return b.rows }
+		}},
 		{"a shared expert", func(_ *testing.T, b *mixture) func() *onnx.Value {
 			shared := b.expert(b.rows)
 			return func() *onnx.Value { return shared }
@@ -76,8 +80,12 @@ func TestExpertsOntoNoBase(t *testing.T) {
 		make func(b *mixture, y *onnx.Value) *onnx.Value
 	}{
 		{"twice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Add", y, b.rows) }},
-		{"subtracted", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Sub", b.Op("Sub", y, b.rows), b.rows) }},
-		{"times a factor of the choice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Mul", y, b.gate(3)) }},
+		{"subtracted", func(b *mixture, y *onnx.Value) *onnx.Value {
+			return b.Op("Sub", b.Op("Sub", y, b.rows), b.rows)
+		}},
+		{"times a factor of the choice", func(b *mixture, y *onnx.Value) *onnx.Value {
+			return b.Op("Mul", y, b.gate(3))
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,11 +93,14 @@ func TestExpertsOntoNoBase(t *testing.T) {
 			sum := b.rows
 			for e := range b.experts {
 				v, token := b.routed(e, b.expert)
-				if sum = b.Op("ScatterND", sum, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")); e == 2 {
+				if sum = b.Op("ScatterND", sum, b.Op("Unsqueeze", token, []int64{1}), v,
+					onnx.StringAttr("reduction", "add")); e == 2 {
 					sum = test.make(b, sum)
 				}
 			}
-			if list, _ := b.matches(sum); slices.ContainsFunc(list, func(m *Match) bool { return slices.Contains(m.Nodes, sum.Producer) }) {
+			if list, _ := b.matches(sum); slices.ContainsFunc(list, func(m *Match) bool {
+				return slices.Contains(m.Nodes, sum.Producer)
+			}) {
 				t.Errorf("a match: %s", list[0].Replacement.Text())
 			}
 		})

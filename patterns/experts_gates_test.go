@@ -8,7 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// scattered sends every token, times its gate, through every expert: the chosen logits are put among numbers fill and then activated.
+// scattered sends every token, times its gate, through every expert: the chosen logits are put among numbers fill and
+// then activated.
 func (b *mixture) scattered(fill float64) *onnx.Value {
 	logits := b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))
 	chosen := b.Ops(2, "TopK", logits, []int64{int64(b.k)})

@@ -93,15 +93,20 @@ var stackedForms = []struct {
 	{"separate", style(expertStyle{}, false, false), "silu halves out_in out_in"},
 	{"separate, in_out", style(expertStyle{}, true, true), "silu halves in_out in_out"},
 	{"packed", style(expertStyle{packed: "halves"}, true, false), "silu halves out_in out_in"},
-	{"packed, biases", style(expertStyle{packed: "halves", bias: true}, false, true), "silu halves in_out in_out gate_up_bias down_bias"},
-	{"separate, biases", style(expertStyle{bias: true}, false, true), "silu halves in_out in_out gate_up_bias down_bias"},
+	{"packed, biases", style(expertStyle{packed: "halves", bias: true}, false, true),
+		"silu halves in_out in_out gate_up_bias down_bias"},
+	{"separate, biases", style(expertStyle{bias: true}, false, true),
+		"silu halves in_out in_out gate_up_bias down_bias"},
 	{"interleaved, clamped", style(expertStyle{packed: "interleaved", activation: "clamped", bias: true}, true, true),
 		"silu alpha=1.702 limit=0.75 up_offset=1 interleaved in_out in_out gate_up_bias down_bias"},
-	{"up first", style(expertStyle{packed: "up first", bias: true}, false, false), "silu halves out_in out_in gate_up_bias down_bias"},
-	{"no gate", style(expertStyle{activation: "gelu", bias: true}, true, false), "gelu none out_in out_in gate_up_bias down_bias"},
+	{"up first", style(expertStyle{packed: "up first", bias: true}, false, false),
+		"silu halves out_in out_in gate_up_bias down_bias"},
+	{"no gate", style(expertStyle{activation: "gelu", bias: true}, true, false),
+		"gelu none out_in out_in gate_up_bias down_bias"},
 	{"relu", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		return s.sum(b.Op("Mul", s.linear(b.Op("Relu", s.linear(s.rows(), b.hidden, b.inner)), b.inner, b.hidden), s.factors()))
+		return s.sum(b.Op("Mul", s.linear(b.Op("Relu", s.linear(s.rows(), b.hidden, b.inner)), b.inner, b.hidden),
+			s.factors()))
 	}, "relu none out_in out_in"},
 	{"relu squared", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
@@ -159,7 +164,8 @@ var stackedForms = []struct {
 	}, "silu halves in_out in_out"},
 	{"a part of a wider weight", func(b *mixture) *onnx.Value {
 		s := gathered{b: b}
-		w := b.Op("Slice", s.pick(s.stack(b.hidden, 5*b.inner)), []int64{int64(b.inner)}, []int64{int64(3 * b.inner)}, []int64{1})
+		w := b.Op("Slice", s.pick(s.stack(b.hidden, 5*b.inner)), []int64{int64(b.inner)}, []int64{int64(3 * b.inner)},
+			[]int64{1})
 		b.style.packed = "halves"
 		a := b.unit(b.halves(s.multiply(s.rows(), w)))
 		return s.sum(b.Op("Mul", s.linear(a, b.inner, b.hidden), s.factors()))
@@ -246,20 +252,25 @@ func TestGatheredExpertsMissed(t *testing.T) {
 	}{
 		{"two tensors", func(s gathered) *onnx.Value {
 			other := s.b.Op("Reshape", s.b.Model.Graph.AddInput("other", onnx.Type{DataType: onnx.Float, HasShape: true,
-				Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: int64(s.b.hidden)}}}), []int64{-1, int64(s.b.hidden)})
+				Dims: []onnx.Dim{{Value: -1, Param: "batch"}, {Value: -1, Param: "seq"}, {Value: int64(s.b.hidden)}}}),
+				[]int64{-1, int64(s.b.hidden)})
 			y := s.linear(s.activated(s.rows()), s.b.inner, s.b.hidden)
-			return s.b.Op("Mul", s.sum(s.b.Op("Mul", s.b.Op("Mul", y, s.factors()), s.b.Op("Tile", other, []int64{int64(s.b.k), 1}))), 2.0)
+			return s.b.Op("Mul",
+				s.sum(s.b.Op("Mul", s.b.Op("Mul", y, s.factors()), s.b.Op("Tile", other, []int64{int64(s.b.k), 1}))),
+				2.0)
 		}, `more than one tensor: "other"`},
 		{"another activation", func(s gathered) *onnx.Value {
 			a := s.b.Op("Tanh", s.linear(s.rows(), s.b.hidden, s.b.inner))
 			return s.sum(s.b.Op("Mul", s.linear(a, s.b.inner, s.b.hidden), s.factors()))
 		}, "no activation that mojo.MoE has"},
 		{"no activation", func(s gathered) *onnx.Value {
-			return s.sum(s.b.Op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.Op("Mul", s.linear(s.linear(s.rows(), s.b.hidden, s.b.inner), s.b.inner, s.b.hidden),
+				s.factors()))
 		}, "no activation that mojo.MoE has"},
 		{"relu cubed", func(s gathered) *onnx.Value {
 			r := s.b.Op("Relu", s.linear(s.rows(), s.b.hidden, s.b.inner))
-			return s.sum(s.b.Op("Mul", s.linear(s.b.Op("Mul", s.b.Op("Mul", r, r), r), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.Op("Mul", s.linear(s.b.Op("Mul", s.b.Op("Mul", r, r), r), s.b.inner, s.b.hidden),
+				s.factors()))
 		}, "no activation that mojo.MoE has"},
 		{"one bias", func(s gathered) *onnx.Value {
 			x := s.rows()
@@ -272,7 +283,8 @@ func TestGatheredExpertsMissed(t *testing.T) {
 			x := s.rows()
 			gate := s.linear(x, s.b.hidden, s.b.inner)
 			s.inOut = true
-			return s.sum(s.b.Op("Mul", s.linear(s.b.unit(gate, s.linear(x, s.b.hidden, s.b.inner)), s.b.inner, s.b.hidden), s.factors()))
+			return s.sum(s.b.Op("Mul", s.linear(s.b.unit(gate, s.linear(x, s.b.hidden, s.b.inner)), s.b.inner,
+				s.b.hidden), s.factors()))
 		}, "different layouts"},
 	}
 	for _, test := range tests {

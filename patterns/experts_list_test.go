@@ -94,7 +94,8 @@ func (b *mixture) apply(t *testing.T, m *Match, env map[*onnx.Value]*reference.T
 		t.Fatal(err)
 	}
 	f.Overload = ""
-	if err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{Exact: true}).Eval(g.Nodes, values); err != nil {
+	if err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{Exact: true}).Eval(g.Nodes,
+		values); err != nil {
 		t.Fatal(err)
 	}
 	return values[g.Outputs[0]].F
@@ -162,7 +163,9 @@ func TestExpertsAbsent(t *testing.T) {
 		}, "no activation"},
 		{"a factor for each channel", func(b *mixture) *onnx.Value {
 			scale := b.weight(b.hidden)
-			return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.Op("Mul", b.expert(b.rows), scale), b.gate(e)) })
+			return b.sum(func(e int) *onnx.Value {
+				return b.Op("Mul", b.Op("Mul", b.expert(b.rows), scale), b.gate(e))
+			})
 		}, "not the sum"},
 		{"a bias beside the weights", func(b *mixture) *onnx.Value {
 			return b.sum(func(e int) *onnx.Value {
@@ -171,14 +174,17 @@ func TestExpertsAbsent(t *testing.T) {
 		}, "not the sum"},
 		{"two of three", func(b *mixture) *onnx.Value {
 			k := b.k
-			b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}), b.Op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
+			b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}),
+				b.Op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
 			return b.equalAndMul()
 		}, "depend on which others are chosen"},
 		{"a bias for each place", func(b *mixture) *onnx.Value {
 			bias, y := b.weight(b.k, b.hidden), b.zeros()
 			for e := range b.experts {
 				place, _ := b.hit(e)
-				v, token := b.routed(e, func(x *onnx.Value) *onnx.Value { return b.Op("Add", b.expert(x), b.Op("Gather", bias, place)) })
+				v, token := b.routed(e, func(x *onnx.Value) *onnx.Value {
+					return b.Op("Add", b.expert(x), b.Op("Gather", bias, place))
+				})
 				y = b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
 			}
 			return y
@@ -188,7 +194,9 @@ func TestExpertsAbsent(t *testing.T) {
 			for e := range up {
 				up[e], down[e] = b.weight(b.hidden, b.inner), b.weight(b.inner, b.hidden)
 			}
-			slot := func(v *onnx.Value, j int) *onnx.Value { return b.Op("Gather", v, []int64{int64(j)}, attr("axis", 1)) }
+			slot := func(v *onnx.Value, j int) *onnx.Value {
+				return b.Op("Gather", v, []int64{int64(j)}, attr("axis", 1))
+			}
 			ids, scores := b.ids, b.scores
 			var y *onnx.Value
 			for j := range b.k {
@@ -210,7 +218,9 @@ func TestExpertsAbsent(t *testing.T) {
 		}, "two biases"},
 		{"three products", func(b *mixture) *onnx.Value {
 			b.style.activation = "gelu"
-			return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.linear(b.expert(b.rows), b.hidden, b.hidden), b.gate(e)) })
+			return b.sum(func(e int) *onnx.Value {
+				return b.Op("Mul", b.linear(b.expert(b.rows), b.hidden, b.hidden), b.gate(e))
+			})
 		}, "more than two products"},
 	}
 	for _, test := range tests {
@@ -251,7 +261,8 @@ func TestCapacity(t *testing.T) {
 // An even number of experts, each at one place of the choice in a run: those that are at another place are not absent.
 func TestPlaceInChoice(t *testing.T) {
 	b := newMixture(6, 2)
-	b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}), b.Op("Slice", b.scores, []int64{1}, []int64{2}, []int64{1})
+	b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{2}, []int64{1}),
+		b.Op("Slice", b.scores, []int64{1}, []int64{2}, []int64{1})
 	if m, why := b.read(t, b.equalAndMul()); m != nil || !strings.Contains(why, "depend on which others are chosen") {
 		t.Errorf("%v, %q", m != nil, why)
 	}
@@ -271,14 +282,17 @@ func TestAbsentIsFinal(t *testing.T) {
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
 	matches, notes := Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 	if slices.ContainsFunc(matches, func(m *Match) bool { return m.Pattern == "MoE" }) ||
-		!slices.ContainsFunc(notes, func(m *match.Miss) bool { return strings.Contains(m.Reason.Error(), "the graph holds 6: 4 is absent") }) {
+		!slices.ContainsFunc(notes, func(m *match.Miss) bool {
+			return strings.Contains(m.Reason.Error(), "the graph holds 6: 4 is absent")
+		}) {
 		t.Errorf("%d matches", len(matches))
 	}
 }
 
 // Graphs that contradict themselves must end in a note, or in a match that the check refuses.
 func TestMutatedMixtures(t *testing.T) {
-	ops := []string{"Add", "Mul", "MatMul", "Gather", "Concat", "Reshape", "Squeeze", "Transpose", "Split", "Slice", "Unsqueeze", "Gemm", "Expand", "GatherND"}
+	ops := []string{"Add", "Mul", "MatMul", "Gather", "Concat", "Reshape", "Squeeze", "Transpose", "Split", "Slice",
+		"Unsqueeze", "Gemm", "Expand", "GatherND"}
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		b := newMixture(7, 2)

@@ -9,7 +9,8 @@ func (b *mixture) equalAndMul() *onnx.Value {
 // masked has each expert see zeros for the tokens of others.
 func (b *mixture) masked() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value {
-		hit := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), []int64{-1}), attr("to", 9))
+		hit := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), []int64{-1}),
+			attr("to", 9))
 		y := b.expert(b.Op("Where", hit, b.rows, 0.0))
 		return b.Op("Where", hit, b.Op("Mul", y, b.gate(e)), 0.0)
 	})
@@ -18,12 +19,14 @@ func (b *mixture) masked() *onnx.Value {
 // gates is [tokens, experts].
 func (b *mixture) gates(scattered bool) *onnx.Value {
 	if scattered {
-		shape := b.Op("Concat", b.Op("Shape", b.rows, attr("start", 0), attr("end", 1)), []int64{int64(b.experts)}, attr("axis", 0))
+		shape := b.Op("Concat", b.Op("Shape", b.rows, attr("start", 0), attr("end", 1)), []int64{int64(b.experts)},
+			attr("axis", 0))
 		return b.Op("ScatterElements", b.Op("Expand", 0.0, shape), b.ids, b.scores, attr("axis", 1))
 	}
 	values := b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
 	hot := b.Op("OneHot", b.ids, b.experts, values)
-	return b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", b.scores, []int64{-1})), []int64{1}, attr("keepdims", 0))
+	return b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", b.scores, []int64{-1})), []int64{1},
+		attr("keepdims", 0))
 }
 
 func (b *mixture) column(gates *onnx.Value, e int) *onnx.Value {
@@ -83,7 +86,8 @@ func (b *mixture) indexAdd(elements bool) *onnx.Value {
 		v, token := b.routed(e, b.expert)
 		index := b.Op("Unsqueeze", token, []int64{1})
 		if elements {
-			y = b.Op("Add", y, b.Op("ScatterElements", b.zeros(), b.Op("Expand", index, b.Op("Shape", v)), v, attr("axis", 0)))
+			y = b.Op("Add", y, b.Op("ScatterElements", b.zeros(), b.Op("Expand", index, b.Op("Shape", v)), v,
+				attr("axis", 0)))
 		} else {
 			y = b.Op("ScatterND", y, index, v, onnx.StringAttr("reduction", "add"))
 		}
@@ -95,12 +99,14 @@ func (b *mixture) indexAdd(elements bool) *onnx.Value {
 func (b *mixture) branches() *onnx.Value {
 	y := b.start()
 	for e := range b.experts {
-		some := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), attr("keepdims", 0)), attr("to", 9))
+		some := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)),
+			attr("keepdims", 0)), attr("to", 9))
 		outer := b.Graph
 		then, other := outer.NewSubgraph("then"), outer.NewSubgraph("else")
 		b.Graph = then
 		v, token := b.routed(e, b.expert)
-		then.AddOutput(b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add")))
+		then.AddOutput(b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v,
+			onnx.StringAttr("reduction", "add")))
 		b.Graph = other
 		other.AddOutput(b.Op("Identity", y))
 		b.Graph = outer
@@ -137,7 +143,8 @@ func (b *mixture) loop(indexed bool) *onnx.Value {
 
 // scan runs over the stacked weights themselves.
 func (b *mixture) scan() *onnx.Value {
-	first, second, down := b.weight(b.experts, b.hidden, b.inner), b.weight(b.experts, b.hidden, b.inner), b.weight(b.inner, b.experts, b.hidden)
+	first, second, down := b.weight(b.experts, b.hidden, b.inner), b.weight(b.experts, b.hidden, b.inner),
+		b.weight(b.inner, b.experts, b.hidden)
 	gates, zeros, outer := b.Op("Transpose", b.gates(true)), b.start(), b.Graph
 	body := outer.NewSubgraph("body")
 	var in []*onnx.Value
@@ -156,7 +163,8 @@ func (b *mixture) scan() *onnx.Value {
 func (b *mixture) batched() *onnx.Value {
 	h := b.Op("MatMul", b.Op("Unsqueeze", b.rows, []int64{0}), b.weight(b.experts, b.hidden, 2*b.inner))
 	h = b.Op("Add", h, b.weight(b.experts, 1, 2*b.inner))
-	y := b.Op("Add", b.Op("MatMul", b.unit(b.halves(h)), b.weight(b.experts, b.inner, b.hidden)), b.weight(b.experts, 1, b.hidden))
+	y := b.Op("Add", b.Op("MatMul", b.unit(b.halves(h)), b.weight(b.experts, b.inner, b.hidden)),
+		b.weight(b.experts, 1, b.hidden))
 	gates := b.Op("Unsqueeze", b.Op("Transpose", b.gates(true)), []int64{-1})
 	return b.Op("ReduceSum", b.Op("Mul", y, gates), []int64{0}, attr("keepdims", 0))
 }
@@ -184,13 +192,14 @@ func (b *mixture) flattened() *onnx.Value {
 		part := func(w *onnx.Value) *onnx.Value {
 			return b.Op("Slice", w, []int64{int64(e * b.inner)}, []int64{int64((e + 1) * b.inner)}, []int64{0})
 		}
-		a := b.unit(b.Op("MatMul", b.rows, b.Op("Transpose", part(first))), b.Op("MatMul", b.rows, b.Op("Transpose", part(second))))
+		a := b.unit(b.Op("MatMul", b.rows, b.Op("Transpose", part(first))),
+			b.Op("MatMul", b.rows, b.Op("Transpose", part(second))))
 		return b.Op("Mul", b.Op("MatMul", a, part(down)), b.gate(e))
 	})
 }
 
-// unrolled is as tracers write a loop over the experts that were chosen: as many branches as there were, for the first, the
-// second, … that is chosen. The weights are stacked, or those of the expert that was seen.
+// unrolled is as tracers write a loop over the experts that were chosen: as many branches as there were, for the first,
+// the second, … that is chosen. The weights are stacked, or those of the expert that was seen.
 func (b *mixture) unrolled(seen []int, stacked bool) *onnx.Value {
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
 	hot := b.Op("OneHot", b.ids, b.experts, []int64{0, 1})
@@ -206,7 +215,8 @@ func (b *mixture) unrolled(seen []int, stacked bool) *onnx.Value {
 			if !stacked {
 				return b.expert(x)
 			}
-			w, d := b.Op("Squeeze", b.Op("Gather", gateUp, c), []int64{0}), b.Op("Squeeze", b.Op("Gather", down, c), []int64{0})
+			w, d := b.Op("Squeeze", b.Op("Gather", gateUp, c), []int64{0}),
+				b.Op("Squeeze", b.Op("Gather", down, c), []int64{0})
 			return b.Op("MatMul", b.unit(b.halves(b.Op("MatMul", x, w))), d)
 		})
 		y = b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
@@ -220,7 +230,8 @@ func (b *mixture) gathered() *onnx.Value {
 	x := b.Op("Unsqueeze", b.rows, []int64{1, -1})
 	h := b.Op("Squeeze", b.Op("MatMul", pick(b.experts, 2*b.inner, b.hidden), x), []int64{-1})
 	a := b.unit(b.halves(b.Op("Add", h, pick(b.experts, 2*b.inner))))
-	y := b.Op("Squeeze", b.Op("MatMul", pick(b.experts, b.hidden, b.inner), b.Op("Unsqueeze", a, []int64{-1})), []int64{-1})
+	y := b.Op("Squeeze", b.Op("MatMul", pick(b.experts, b.hidden, b.inner), b.Op("Unsqueeze", a, []int64{-1})),
+		[]int64{-1})
 	y = b.Op("Mul", b.Op("Add", y, pick(b.experts, b.hidden)), b.Op("Unsqueeze", b.scores, []int64{-1}))
 	return b.Op("ReduceSum", y, []int64{1}, attr("keepdims", 0))
 }

@@ -29,10 +29,12 @@ type expertStyle struct {
 }
 
 func newMixture(experts, k int) *mixture {
-	b := &mixture{Builder: onnxtest.New(20), r: rand.New(rand.NewPCG(1, 2)), experts: experts, k: k, hidden: 16, inner: 6}
+	b := &mixture{Builder: onnxtest.New(20), r: rand.New(rand.NewPCG(1, 2)), experts: experts, k: k, hidden: 16,
+		inner: 6}
 	b.x = b.Input("x", onnx.Float, "batch", "seq", b.hidden)
 	b.rows = b.Op("Reshape", b.x, []int64{-1, int64(b.hidden)})
-	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, experts)), onnx.IntAttr("axis", -1)), []int64{int64(k)})
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", b.rows, b.weight(b.hidden, experts)),
+		onnx.IntAttr("axis", -1)), []int64{int64(k)})
 	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 	return b
 }
@@ -94,7 +96,8 @@ func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
 // halves takes a packed product apart.
 func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
 	cut := func(from, step int) *onnx.Value {
-		return b.Op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1}, []int64{int64(step)})
+		return b.Op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1},
+			[]int64{int64(step)})
 	}
 	switch b.style.packed {
 	case "interleaved":

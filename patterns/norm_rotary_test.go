@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// A norm and a rotation are one where the rotation alone needs the norm, and nothing but transpositions of whole heads lies
-// between them. Where they are not, both are still found.
+// A norm and a rotation are one where the rotation alone needs the norm, and nothing but transpositions of whole heads
+// lies between them. Where they are not, both are still found.
 func TestNormRotary(t *testing.T) {
 	transpose := func(r *rotaryGraph, v *onnx.Value, perm ...int64) *onnx.Value {
 		return r.Op("Transpose", v, onnx.IntsAttr("perm", perm))
@@ -25,9 +25,13 @@ func TestNormRotary(t *testing.T) {
 		build func(r *rotaryGraph) []*onnx.Value
 		want  string // the patterns found, sorted
 	}{
-		"one behind the other": {func(r *rotaryGraph) []*onnx.Value { return []*onnx.Value{rotate(r, plainNorm.build(r.graph, r.x))} }, joined},
+		"one behind the other": {func(r *rotaryGraph) []*onnx.Value {
+			return []*onnx.Value{rotate(r, plainNorm.build(r.graph, r.x))}
+		}, joined},
 		"transposed in between": {func(r *rotaryGraph) []*onnx.Value {
-			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1, 3))}
+			return []*onnx.Value{
+				rotate(r, transpose(r, plainNorm.build(r.graph, r.input("heads", "batch", "seq", 2, headSize)), 0, 2, 1,
+					3))}
 		}, joined},
 		"transposed twice, with an identity": {func(r *rotaryGraph) []*onnx.Value {
 			v := transpose(r, plainNorm.build(r.graph, r.input("heads", 2, "seq", "batch", headSize)), 2, 1, 0, 3)
@@ -80,11 +84,16 @@ func TestNormRotary(t *testing.T) {
 			return []*onnx.Value{rotate(r, transpose(r, r.Op("Reshape", n, []int64{0, 0, 2, headSize}), 0, 2, 1, 3))}
 		}, both},
 		"another axis becomes the last": {func(r *rotaryGraph) []*onnx.Value {
-			r.cos, r.sin = r.input("cos of all", "batch", 1, headSize, headSize), r.input("sin of all", "batch", 1, headSize, headSize)
-			return []*onnx.Value{rotate(r, transpose(r, plainNorm.build(r.graph, r.input("turned", "batch", 2, headSize, headSize)), 0, 1, 3, 2))}
+			r.cos, r.sin = r.input("cos of all", "batch", 1, headSize, headSize),
+				r.input("sin of all", "batch", 1, headSize, headSize)
+			return []*onnx.Value{
+				rotate(r, transpose(r, plainNorm.build(r.graph, r.input("turned", "batch", 2, headSize, headSize)), 0,
+					1, 3, 2))}
 		}, both},
 		"a scale for each head": {func(r *rotaryGraph) []*onnx.Value {
-			inverse := r.Op("Reciprocal", r.Op("Sqrt", r.Op("Add", r.Op("ReduceMean", r.Op("Pow", r.x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
+			inverse := r.Op("Reciprocal",
+				r.Op("Sqrt", r.Op("Add",
+					r.Op("ReduceMean", r.Op("Pow", r.x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
 			scale := r.Op("Reshape", r.weight(16), []int64{2, 1, headSize})
 			return []*onnx.Value{rotate(r, r.Op("Mul", r.Op("Mul", r.x, inverse), scale))}
 		}, both},
@@ -94,8 +103,11 @@ func TestNormRotary(t *testing.T) {
 		}, "LayerNorm RotaryEmbedding"},
 		"a transposition of what is wider": {func(r *rotaryGraph) []*onnx.Value {
 			heads := r.input("heads", "batch", "seq", 2, headSize)
-			inverse := r.Op("Reciprocal", r.Op("Sqrt", r.Op("Add", r.Op("ReduceMean", r.Op("Pow", heads, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
-			n := r.Op("Mul", cast(r, r.Op("Mul", heads, inverse), onnx.Float16), cast(r, r.weight(headSize), onnx.Float16))
+			inverse := r.Op("Reciprocal",
+				r.Op("Sqrt", r.Op("Add",
+					r.Op("ReduceMean", r.Op("Pow", heads, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1)), 1e-6)))
+			n := r.Op("Mul", cast(r, r.Op("Mul", heads, inverse), onnx.Float16),
+				cast(r, r.weight(headSize), onnx.Float16))
 			r.cos, r.sin = cast(r, r.cos, onnx.Float16), cast(r, r.sin, onnx.Float16)
 			return []*onnx.Value{rotate(r, transpose(r, n, 0, 2, 1, 3))}
 		}, both},
@@ -144,12 +156,14 @@ func TestNormRotaryParts(t *testing.T) {
 	for _, a := range m.Attributes {
 		attrs = append(attrs, a.Name)
 	}
-	if got := strings.Join(attrs, " "); got != "epsilon scale_after_cast interleaved rotary_dim rotated_side output_layout" {
+	if got := strings.Join(attrs,
+		" "); got != "epsilon scale_after_cast interleaved rotary_dim rotated_side output_layout" {
 		t.Errorf("the attributes %s", got)
 	}
 	// Without one of the patterns there is nothing to join.
 	some := Builtin().Select(func(p *Pattern) bool { return p.Name != "RMSNorm" })
-	if matches, _ := some.Find(r.Graph, infer.Analyze(r.Model)); len(matches) != 1 || matches[0].Pattern != "RotaryEmbedding" {
+	if matches, _ := some.Find(r.Graph, infer.Analyze(r.Model)); len(matches) != 1 ||
+		matches[0].Pattern != "RotaryEmbedding" {
 		t.Errorf("without RMSNorm: %d matches", len(matches))
 	}
 }

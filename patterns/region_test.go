@@ -28,7 +28,8 @@ func (b *mixture) regions() (list []*moe.Region, whys []string) {
 // layer makes a mixture of rows and gives its result for each token, in the shape of rows.
 func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
 	b.rows = rows
-	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)), []int64{int64(b.k)})
+	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
+		[]int64{int64(b.k)})
 	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 	return gathered{b: b}.all()
 }
@@ -73,7 +74,8 @@ func TestRegions(t *testing.T) {
 		}},
 		{"the choice is given out", func(b *mixture) (x, y []*onnx.Value) {
 			sum := gathered{b: b}.all()
-			for _, v := range []*onnx.Value{b.Op("Add", b.rows, sum), b.ids, b.scores, b.Op("Cast", b.ids, attr("to", 1))} {
+			for _, v := range []*onnx.Value{b.Op("Add", b.rows, sum), b.ids, b.scores,
+				b.Op("Cast", b.ids, attr("to", 1))} {
 				b.Model.Graph.AddOutput(v)
 			}
 			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
@@ -110,7 +112,8 @@ func TestRegions(t *testing.T) {
 			}
 			for i, reg := range list {
 				if reg.X != x[i] || reg.Y != y[i] {
-					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X.Name, reg.Y.Name, x[i].Name, y[i].Name)
+					t.Errorf("the region goes from %q to %q, expected from %q to %q", reg.X.Name, reg.Y.Name, x[i].Name,
+						y[i].Name)
 				}
 				for _, n := range reg.Nodes {
 					if n.Is("Softmax") || n.Is("TopK") || n == reg.X.Producer {
@@ -160,7 +163,9 @@ func TestNoRegion(t *testing.T) {
 			b.Model.Graph.AddOutput(y)
 		}, "does not come together"},
 		{"a mask of tokens", func(b *mixture) {
-			mask := b.Model.Graph.AddInput("mask", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 1}}})
+			mask := b.Model.Graph.AddInput("mask",
+				onnx.Type{DataType: onnx.Float, HasShape: true,
+					Dims: []onnx.Dim{{Value: -1, Param: "tokens"}, {Value: 1}}})
 			s := gathered{b: b}
 			y := b.Op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
 			y = s.sum(b.Op("Mul", y, mask))

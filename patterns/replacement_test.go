@@ -56,19 +56,26 @@ func TestTargets(t *testing.T) {
 	}{
 		{"names", 20, "mojo.GLU(a, x)", "y = mojo.GLU(a, x)"},
 		{"one value twice", 20, "mojo.GLU(a, a)", "y = mojo.GLU(a, a)"},
-		{"nested", 20, "Reshape(mojo.F(Relu(x)), [0, 0, -1])", "relu = Relu(x); f = mojo.F(relu); ints = Constant<value=int64[3] {0, 0, -1}>(); y = Reshape(f, ints)"},
-		{"axes as input", 20, "Unsqueeze(x; axes=[1])", "axes = Constant<value=int64[1] {1}>(); y = Unsqueeze(x, axes)"},
+		{"nested", 20, "Reshape(mojo.F(Relu(x)), [0, 0, -1])",
+			"relu = Relu(x); f = mojo.F(relu); ints = Constant<value=int64[3] {0, 0, -1}>(); y = Reshape(f, ints)"},
+		{"axes as input", 20, "Unsqueeze(x; axes=[1])",
+			"axes = Constant<value=int64[1] {1}>(); y = Unsqueeze(x, axes)"},
 		{"axes as attribute", 12, "Unsqueeze(x; axes=[1])", "y = Unsqueeze<axes=[1]>(x)"},
 		{"axes given as input", 17, "ReduceMean(x, [-1]; keepdims=0)", "y = ReduceMean<keepdims=0, axes=[-1]>(x)"},
-		{"sums change earlier", 17, "ReduceSum(x; axes=[-1])", "axes = Constant<value=int64[1] {-1}>(); y = ReduceSum(x, axes)"},
-		{"means change later", 18, "ReduceMean(x; axes=[-1])", "axes = Constant<value=int64[1] {-1}>(); y = ReduceMean(x, axes)"},
-		{"number of the type beside it", 20, "Mul(2, x)", "number = Constant<value=float16[] {2.0}>(); y = Mul(number, x)"},
-		{"number beside a call", 14, "Mul(Relu(x), 0.5)", "relu = Relu(x); number = Constant<value=float16[] {0.5}>(); y = Mul(relu, number)"},
+		{"sums change earlier", 17, "ReduceSum(x; axes=[-1])",
+			"axes = Constant<value=int64[1] {-1}>(); y = ReduceSum(x, axes)"},
+		{"means change later", 18, "ReduceMean(x; axes=[-1])",
+			"axes = Constant<value=int64[1] {-1}>(); y = ReduceMean(x, axes)"},
+		{"number of the type beside it", 20, "Mul(2, x)",
+			"number = Constant<value=float16[] {2.0}>(); y = Mul(number, x)"},
+		{"number beside a call", 14, "Mul(Relu(x), 0.5)",
+			"relu = Relu(x); number = Constant<value=float16[] {0.5}>(); y = Mul(relu, number)"},
 		{"captured number", 20, "Mul(x, slope)", "number = Constant<value=float16[] {0.25}>(); y = Mul(x, number)"},
 		{"index", 20, "Gather(x, 0; axis=1)", "number = Constant<value=int64[] {0}>(); y = Gather<axis=1>(x, number)"},
 		{"type", 20, `Cast(x; to=type(a))`, "y = Cast<to=10>(x)"},
 		{"omitted input", 20, "Clip(x, _, 6)", "number = Constant<value=float16[] {6.0}>(); y = Clip(x, \"\", number)"},
-		{"attributes by name", 20, "com.microsoft.QuickGelu(x; alpha=slope)", "y = com.microsoft.QuickGelu<alpha=0.25>(x)"},
+		{"attributes by name", 20, "com.microsoft.QuickGelu(x; alpha=slope)",
+			"y = com.microsoft.QuickGelu<alpha=0.25>(x)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -95,7 +102,8 @@ func TestMainCallOfATarget(t *testing.T) {
 			t.Errorf("%s: main op %s.%s, want %s", right, m.Domain, m.Op, want)
 		}
 	}
-	if m := target(t, 20, ofTarget("Reshape(mojo.F(x; alpha=slope), [0])")); len(m.Attributes) != 1 || m.Attributes[0].Float != 0.25 {
+	if m := target(t, 20, ofTarget("Reshape(mojo.F(x; alpha=slope), [0])")); len(m.Attributes) != 1 ||
+		m.Attributes[0].Float != 0.25 {
 		t.Errorf("attributes %v", m.Attributes)
 	}
 }
@@ -114,12 +122,15 @@ func TestTargetsThatTheOpsetLacks(t *testing.T) {
 }
 
 func TestFunctions(t *testing.T) {
-	text := "function my.F(v) -> w <slope, axis> {\n l = LeakyRelu(v; alpha=slope)\n w = Softmax(Mul(slope, l); axis=axis)\n}\n" +
+	text := "function my.F(v) -> w <slope, axis> {\n l = LeakyRelu(v; alpha=slope)\n w = Softmax(Mul(slope, l); " +
+		"axis=axis)\n}\n" +
 		ofTarget("my.F(a; slope=slope, axis=-1)")
 	for opset, want := range map[int64]string{
-		20: "l = LeakyRelu<alpha=@slope>(v); slope = Constant<value_float=@slope>(); slope_like = CastLike(slope, l); " +
+		20: "l = LeakyRelu<alpha=@slope>(v); slope = Constant<value_float=@slope>(); slope_like = CastLike(slope, " +
+			"l); " +
 			"mul = Mul(slope_like, l); w = Softmax<axis=@axis>(mul)",
-		13: "l = LeakyRelu<alpha=@slope>(v); slope = Constant<value_float=@slope>(); slope_cast = Cast<to=10>(slope); " +
+		13: "l = LeakyRelu<alpha=@slope>(v); slope = Constant<value_float=@slope>(); slope_cast = " +
+			"Cast<to=10>(slope); " +
 			"mul = Mul(slope_cast, l); w = Softmax<axis=@axis>(mul)",
 	} {
 		m := target(t, opset, text)
@@ -130,7 +141,8 @@ func TestFunctions(t *testing.T) {
 		if got := compact(f.Body); got != want {
 			t.Errorf("opset %d: got  %s\nwant %s", opset, got, want)
 		}
-		if f.Opset("") != opset || f.Domain != "my" || f.Name != "F" || strings.Join(f.Attributes, " ") != "slope axis" || (f.Overload == "") != (opset >= 15) {
+		if f.Opset("") != opset || f.Domain != "my" || f.Name != "F" ||
+			strings.Join(f.Attributes, " ") != "slope axis" || (f.Overload == "") != (opset >= 15) {
 			t.Errorf("opset %d: %s.%s %q %v", opset, f.Domain, f.Name, f.Overload, f.Opsets)
 		}
 		n := m.Replacement.Nodes[0]

@@ -92,16 +92,22 @@ func TestNormSpellings(t *testing.T) {
 		"plain":           {plainNorm, true},
 		"operands":        {with(func(n *norm) { n.swapped = true }), true},
 		"axis from front": {with(func(n *norm) { n.axis = []int64{2} }), true},
-		"x*x":             {with(func(n *norm) { n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, x) } }), true},
+		"x*x": {with(func(n *norm) {
+			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, x) }
+		}), true},
 		"pow -0.5": {with(func(n *norm) {
 			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Pow", g.Op("Add", 1e-6, v), -0.5) }
 		}), true},
 		"1/sqrt": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Div", 1.0, g.Op("Sqrt", g.Op("Add", v, 1e-6))) }
+			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
+				return g.Op("Div", 1.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
+			}
 		}), true},
 		"other axis": {with(func(n *norm) { n.axis = []int64{1} }), false},
 		"all axes":   {with(func(n *norm) { n.axis = []int64{0, 1, 2} }), false},
-		"cube":       {with(func(n *norm) { n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Pow", x, 3.0) } }), false},
+		"cube": {with(func(n *norm) {
+			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Pow", x, 3.0) }
+		}), false},
 		"square of another": {with(func(n *norm) {
 			n.square = func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Mul", x, g.Op("Abs", x)) }
 		}), false},
@@ -116,7 +122,9 @@ func TestNormSpellings(t *testing.T) {
 			}
 		}), false},
 		"2/sqrt": {with(func(n *norm) {
-			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value { return g.Op("Div", 2.0, g.Op("Sqrt", g.Op("Add", v, 1e-6))) }
+			n.inverse = func(g *graph, v *onnx.Value) *onnx.Value {
+				return g.Op("Div", 2.0, g.Op("Sqrt", g.Op("Add", v, 1e-6)))
+			}
 		}), false},
 		"scale of one": {with(func(n *norm) { n.weight = 1 }), false},
 	}
@@ -182,7 +190,8 @@ func TestRotaryHalves(t *testing.T) {
 		want    bool
 	}{
 		"half": {func(g *graph, x *onnx.Value) *onnx.Value {
-			return g.Op("Concat", g.Op("Neg", slice(g, x, 4, math.MaxInt64)), slice(g, x, 0, 4), onnx.IntAttr("axis", -1))
+			return g.Op("Concat", g.Op("Neg", slice(g, x, 4, math.MaxInt64)), slice(g, x, 0, 4),
+				onnx.IntAttr("axis", -1))
 		}, true},
 		"negative bounds": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Concat", g.Op("Mul", -1.0, slice(g, x, -4, 8)), slice(g, x, 0, -4), onnx.IntAttr("axis", 3))
@@ -200,7 +209,8 @@ func TestRotaryHalves(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
-			x, cos, sin := g.input("x", "batch", 2, "seq", 8), g.input("cos", 1, 1, "seq", 8), g.input("sin", 1, 1, "seq", 8)
+			x, cos, sin := g.input("x", "batch", 2, "seq", 8), g.input("cos", 1, 1, "seq", 8),
+				g.input("sin", 1, 1, "seq", 8)
 			matches, _ := g.find(g.Op("Add", g.Op("Mul", x, cos), g.Op("Mul", tt.rotated(g, x), sin)))
 			if got := len(matches) == 1 && matches[0] == "RotaryEmbedding(x,cos,sin)->add"; got != tt.want {
 				t.Errorf("matched %v", matches)

@@ -21,7 +21,8 @@ type rotaryGraph struct {
 
 func newRotary(width int) *rotaryGraph {
 	g := newGraph()
-	return &rotaryGraph{g, g.input("x", "batch", 2, "seq", headSize), g.input("cos", "batch", 1, "seq", width), g.input("sin", "batch", 1, "seq", width)}
+	return &rotaryGraph{g, g.input("x", "batch", 2, "seq", headSize), g.input("cos", "batch", 1, "seq", width),
+		g.input("sin", "batch", 1, "seq", width)}
 }
 
 func (r *rotaryGraph) cut(v *onnx.Value, start, end, step int64) *onnx.Value {
@@ -34,7 +35,8 @@ func (r *rotaryGraph) join(vs ...any) *onnx.Value {
 
 // products returns a cos - b sin and b cos + a sin.
 func (r *rotaryGraph) products(a, b *onnx.Value) (p, q *onnx.Value) {
-	return r.Op("Sub", r.Op("Mul", a, r.cos), r.Op("Mul", r.sin, b)), r.Op("Add", r.Op("Mul", a, r.sin), r.Op("Mul", b, r.cos))
+	return r.Op("Sub", r.Op("Mul", a, r.cos), r.Op("Mul", r.sin, b)),
+		r.Op("Add", r.Op("Mul", a, r.sin), r.Op("Mul", b, r.cos))
 }
 
 // rotateHalf is x cos + concat(-second, first) sin.
@@ -57,7 +59,8 @@ func TestRotation(t *testing.T) {
 			return r.rotateHalf(r.x, second, r.cut(r.x, -8, -4, 1))
 		}, "0 8 first halves"},
 		{"a swap and a vector of signs", 8, func(r *rotaryGraph) *onnx.Value {
-			signs := r.Graph.AddInitializer(onnx.NewFloat32s("signs", []int64{8}, []float32{-1, -1, -1, -1, 1, 1, 1, 1}))
+			signs := r.Graph.AddInitializer(onnx.NewFloat32s("signs", []int64{8},
+				[]float32{-1, -1, -1, -1, 1, 1, 1, 1}))
 			swapped := r.Op("Gather", r.x, []int64{4, 5, 6, 7, 0, 1, 2, 3}, onnx.IntAttr("axis", 3))
 			return r.Op("Add", r.Op("Mul", r.Op("Mul", swapped, signs), r.sin), r.Op("Mul", r.cos, r.x))
 		}, "0 8 first halves"},
@@ -70,7 +73,8 @@ func TestRotation(t *testing.T) {
 			return r.join(p, q)
 		}, "1 8 first halves"},
 		{"neighbours stacked", 8, func(r *rotaryGraph) *onnx.Value {
-			stacked := r.join(r.Op("Unsqueeze", r.Op("Neg", r.cut(r.x, 1, 8, 2)), []int64{-1}), r.Op("Unsqueeze", r.cut(r.x, 0, 8, 2), []int64{-1}))
+			stacked := r.join(r.Op("Unsqueeze", r.Op("Neg", r.cut(r.x, 1, 8, 2)), []int64{-1}),
+				r.Op("Unsqueeze", r.cut(r.x, 0, 8, 2), []int64{-1}))
 			rotated := r.Op("Reshape", stacked, []int64{0, 2, -1, 8})
 			return r.Op("Add", r.Op("Mul", r.x, r.cos), r.Op("Mul", rotated, r.sin))
 		}, "1 8 first interleaved"},

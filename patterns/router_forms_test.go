@@ -14,7 +14,8 @@ func TestRouters(t *testing.T) {
 		build func(b *routerGraph)
 		want  string
 	}{
-		"softmax": {func(b *routerGraph) { b.out(b.topK(b.softmax(b.logits), 2)) }, "score_first softmax top 2, times 1"},
+		"softmax": {func(b *routerGraph) { b.out(b.topK(b.softmax(b.logits), 2)) },
+			"score_first softmax top 2, times 1"},
 		"renormalised": {func(b *routerGraph) {
 			w, ids := b.topK(b.softmax(b.logits), 3)
 			b.out(b.divided(w), ids)
@@ -101,7 +102,8 @@ func TestRouters(t *testing.T) {
 			s := b.Op("Sigmoid", b.logits)
 			_, group := b.topK(b.maxGroups(s, 4), 2)
 			depth := b.Model.Graph.AddInitializer(onnx.NewInt64s("depth", []int64{4}))
-			hot := b.Op("OneHot", group, depth, b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
+			hot := b.Op("OneHot", group, depth,
+				b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
 			mask := b.Op("Unsqueeze", b.Op("ReduceSum", hot, []int64{1}, onnx.IntAttr("keepdims", 0)), []int64{-1})
 			mask = b.Op("Reshape", b.Op("Expand", mask, []int64{1, 4, 2}), []int64{-1, experts})
 			b.out(b.topK(b.Op("Mul", mask, s), 2))
@@ -127,17 +129,20 @@ func TestRouters(t *testing.T) {
 		}, "score_first softmax top 2, times 1"},
 		"gates by a sigmoid of minus infinities": {func(b *routerGraph) {
 			v, ids := b.topK(b.logits, 2)
-			b.outGates(b.Op("Sigmoid", b.Op("ScatterElements", b.spread(math.Inf(-1)), ids, v, onnx.IntAttr("axis", 1))))
+			b.outGates(b.Op("Sigmoid",
+				b.Op("ScatterElements", b.spread(math.Inf(-1)), ids, v, onnx.IntAttr("axis", 1))))
 		}, "top_k_first sigmoid top 2, times 1"},
 		"gates by a softmax of masked logits": {func(b *routerGraph) {
 			_, ids := b.topK(b.logits, 2)
-			mask := b.Op("ScatterElements", b.spread(0), ids, b.Op("Expand", 1.0, b.Op("Shape", ids)), onnx.IntAttr("axis", 1))
+			mask := b.Op("ScatterElements", b.spread(0), ids, b.Op("Expand", 1.0, b.Op("Shape", ids)),
+				onnx.IntAttr("axis", 1))
 			b.outGates(b.softmax(b.Op("Where", b.bools(mask), b.logits, math.Inf(-1))))
 		}, "top_k_first softmax top 2, times 1"},
 		"masked scores divided by their sum": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			_, ids := b.topK(s, 2)
-			mask := b.Op("ScatterElements", b.spread(0), ids, b.Op("Expand", 1.0, b.Op("Shape", ids)), onnx.IntAttr("axis", 1))
+			mask := b.Op("ScatterElements", b.spread(0), ids, b.Op("Expand", 1.0, b.Op("Shape", ids)),
+				onnx.IntAttr("axis", 1))
 			b.outGates(b.divided(b.Op("Mul", s, mask)))
 		}, "score_first softmax top 2, over sum + 0, times 1"},
 		"a factor of each expert stays behind": {func(b *routerGraph) {
@@ -181,7 +186,8 @@ func TestRouterProducts(t *testing.T) {
 	b := newRouterGraph(onnx.Float, "tokens")
 	q := b.Ops(3, "DynamicQuantizeLinear", b.x)
 	w := b.tensor(reference.NewInts(onnx.Uint8, []int{hidden, experts}, b.bytes(hidden*experts)))
-	logits := b.cast(b.Op("MatMulInteger", q[0], w, q[2], b.tensor(reference.NewInts(onnx.Uint8, []int{}, []int64{128}))), onnx.Float)
+	logits := b.cast(b.Op("MatMulInteger", q[0], w, q[2],
+		b.tensor(reference.NewInts(onnx.Uint8, []int{}, []int64{128}))), onnx.Float)
 	b.logits = b.Op("Mul", logits, b.Op("Mul", q[1], 0.01))
 	b.out(b.topK(b.softmax(b.logits), 2))
 	checkRouter(t, b, "score_first softmax top 2, times 1")
@@ -213,7 +219,8 @@ func TestRouterNearMisses(t *testing.T) {
 		}, "none"},
 		"softmax over the tokens": {func(b *routerGraph) {
 			b.out(b.topK(b.Op("Softmax", b.logits, onnx.IntAttr("axis", 0)), 2))
-		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
+		}, "missed: Softmax as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+			"sqrtsoftplus"},
 		"softplus of the small logits alone": {func(b *routerGraph) {
 			plus := b.Op("Where", b.Op("Greater", b.logits, 2.0), b.logits, b.Op("Softplus", b.logits))
 			b.out(b.topK(b.Op("Sqrt", plus), 2))
@@ -249,14 +256,16 @@ func TestRouterNearMisses(t *testing.T) {
 		"another mask": {func(b *routerGraph) {
 			s := b.softmax(b.logits)
 			b.out(b.topK(b.Op("Where", b.Op("Greater", b.logits, 0.0), s, 0.0), 2))
-		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor sqrtsoftplus"},
+		}, "missed: Where as what makes scores, which is neither softmax over the experts nor sigmoid nor " +
+			"sqrtsoftplus"},
 		"weights of zero under a threshold stay behind": {func(b *routerGraph) {
 			w, ids := b.topK(b.softmax(b.logits), 2)
 			b.out(b.Op("Where", b.Op("Greater", w, 0.3), w, 0.0), ids)
 		}, "score_first softmax top 2, times 1"},
 		"words": {func(b *routerGraph) { // sampling
 			w, ids := b.topK(b.softmax(b.logits), 2)
-			b.Model.Graph.AddOutput(b.Op("Mul", b.Op("Unsqueeze", w, []int64{-1}), b.Op("Gather", b.weight(experts, 3), ids)))
+			b.Model.Graph.AddOutput(b.Op("Mul", b.Op("Unsqueeze", w, []int64{-1}),
+				b.Op("Gather", b.weight(experts, 3), ids)))
 		}, "none"},
 		"one word": {func(b *routerGraph) { // greedy decoding
 			id := b.Op("ArgMax", b.logits, onnx.IntAttr("axis", -1))
@@ -264,7 +273,8 @@ func TestRouterNearMisses(t *testing.T) {
 			b.Model.Graph.AddOutput(end)
 		}, "none"},
 		"scores that are no product": {func(b *routerGraph) {
-			rank := b.Op("ReduceSum", b.Op("Mul", b.Op("Unsqueeze", b.x, []int64{-1}), b.weight(hidden, experts)), []int64{1}, onnx.IntAttr("keepdims", 0))
+			rank := b.Op("ReduceSum", b.Op("Mul", b.Op("Unsqueeze", b.x, []int64{-1}), b.weight(hidden, experts)),
+				[]int64{1}, onnx.IntAttr("keepdims", 0))
 			b.out(b.topK(b.softmax(rank), 2))
 		}, "none"},
 	}

@@ -93,7 +93,8 @@ func (b *routerGraph) divided(w *onnx.Value) *onnx.Value { return b.Op("Div", w,
 // out applies experts to weights [..., k] for the ids, or to gates [..., experts].
 func (b *routerGraph) out(weights, ids *onnx.Value) {
 	picked := b.Op("Gather", b.weightOf(onnx.Float, experts, 3, 2), ids)
-	y := b.Op("Mul", b.cast(weights, onnx.Float), b.Op("ReduceSum", picked, []int64{-1, -2}, onnx.IntAttr("keepdims", 0)))
+	y := b.Op("Mul", b.cast(weights, onnx.Float),
+		b.Op("ReduceSum", picked, []int64{-1, -2}, onnx.IntAttr("keepdims", 0)))
 	b.Model.Graph.AddOutput(y)
 }
 
@@ -116,7 +117,8 @@ func (b *routerGraph) keptGroups(groupScores *onnx.Value, groups, k int64) *onnx
 	_, ids := b.topK(groupScores, k, onnx.IntAttr("sorted", 0))
 	zeros := b.Op("Expand", 0.0, b.Op("Shape", groupScores))
 	mask := b.Op("ScatterElements", zeros, ids, b.Op("Expand", 1.0, b.Op("Shape", ids)), onnx.IntAttr("axis", 1))
-	return b.Op("Reshape", b.Op("Expand", b.Op("Unsqueeze", mask, []int64{-1}), []int64{1, groups, experts / groups}), []int64{-1, experts})
+	return b.Op("Reshape", b.Op("Expand", b.Op("Unsqueeze", mask, []int64{-1}), []int64{1, groups, experts / groups}),
+		[]int64{-1, experts})
 }
 
 func (b *routerGraph) bools(v *onnx.Value) *onnx.Value { return b.cast(v, onnx.Bool) }
@@ -134,7 +136,8 @@ func (b *routerGraph) top2Groups(scores *onnx.Value, groups int64) *onnx.Value {
 // oneHot is 1 at the chosen expert of tokens that go to one.
 func (b *routerGraph) oneHot(id *onnx.Value) *onnx.Value {
 	depth := b.Model.Graph.AddInitializer(onnx.NewInt64s("depth", []int64{experts}))
-	return b.Op("OneHot", id, depth, b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
+	return b.Op("OneHot", id, depth,
+		b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
 }
 
 // describe gives what became of the router: the attributes of the op, or the status and the reason.
@@ -145,7 +148,8 @@ func describeRouter(m *onnx.Model, r *rewrite.Report) string {
 		}
 		s := fmt.Sprintf("%s %s top %d", n.AttrString("order", ""), n.AttrString("score", ""), n.AttrInt("top_k", 0))
 		if n.AttrInt("groups", 0) > 1 {
-			s += fmt.Sprintf(", %d of %d groups by %s else %v", n.AttrInt("group_top_k", 0), n.AttrInt("groups", 0), n.AttrString("group_score", ""), n.AttrFloat("excluded_score", 1))
+			s += fmt.Sprintf(", %d of %d groups by %s else %v", n.AttrInt("group_top_k", 0), n.AttrInt("groups", 0),
+				n.AttrString("group_score", ""), n.AttrFloat("excluded_score", 1))
 		}
 		if len(n.Inputs) > 1 {
 			s += ", bias"
@@ -177,11 +181,13 @@ func checkRouter(t *testing.T, b *routerGraph, want string) {
 	}
 	inputs["x"] = reference.NewFloats(b.typ, append(shape, hidden), v)
 	before := b.run(t, inputs)
-	report, err := rewrite.ApplyDefaultKernels(b.Model, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithVerify(rewrite.VerifyAll))
+	report, err := rewrite.ApplyDefaultKernels(b.Model, rewrite.Auto, rewrite.AssumeAvailable(),
+		rewrite.WithVerify(rewrite.VerifyAll))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := describeRouter(b.Model, report); got != want && !(strings.HasSuffix(want, "…") && strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
+	if got := describeRouter(b.Model, report); got != want &&
+		!(strings.HasSuffix(want, "…") && strings.HasPrefix(got, strings.TrimSuffix(want, "…"))) {
 		t.Fatalf("the router is %q, want %q", got, want)
 	}
 	after := b.run(t, inputs)

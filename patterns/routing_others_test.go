@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestListedExperts: a table lists the experts of each word, the logits give their weights alone. Where it lists others than there are,
-// the op is none of it.
+// TestListedExperts: a table lists the experts of each word, the logits give their weights alone. Where it lists others
+// than there are, the op is none of it.
 func TestListedExperts(t *testing.T) {
 	for _, last := range []int64{6, 7, -1} {
 		b := newMixture(7, 2)
@@ -43,8 +43,8 @@ func mustInts(t *testing.T, shape []int, v []int64) *onnx.Tensor {
 	return x
 }
 
-// TestWeightsWithOthers: the product of the router has numbers for experts that every token goes to as well, and their weights are
-// normalised with those of the chosen ones.
+// TestWeightsWithOthers: the product of the router has numbers for experts that every token goes to as well, and their
+// weights are normalised with those of the chosen ones.
 func TestWeightsWithOthers(t *testing.T) {
 	for _, others := range []int{1, 2} {
 		b := newMixture(7, 2)
@@ -54,11 +54,13 @@ func TestWeightsWithOthers(t *testing.T) {
 		}
 		routed := part(b.Op("Sigmoid", logits), 0, b.experts)
 		b.ids = b.Ops(2, "TopK", b.Op("Add", routed, b.weight(b.experts)), []int64{2})[1]
-		both := b.Op("Concat", b.Op("GatherElements", part(logits, 0, b.experts), b.ids, attr("axis", 1)), part(logits, b.experts, b.experts+others), attr("axis", -1))
+		both := b.Op("Concat", b.Op("GatherElements", part(logits, 0, b.experts), b.ids, attr("axis", 1)),
+			part(logits, b.experts, b.experts+others), attr("axis", -1))
 		both = b.Op("Softmax", both, attr("axis", -1))
 		b.scores = part(both, 0, 2)
 		y := b.equalAndMul()
-		dense := b.Op("MatMul", b.Op("Relu", b.Op("MatMul", b.rows, b.weight(b.hidden, others))), b.weight(others, b.hidden))
+		dense := b.Op("MatMul", b.Op("Relu", b.Op("MatMul", b.rows, b.weight(b.hidden, others))),
+			b.weight(others, b.hidden))
 		b.Model.Graph.AddOutput(b.Op("Add", y, b.Op("Mul", dense, part(both, 2, 3))))
 		list, notes := b.matches(y)
 		if len(list) != 1 {

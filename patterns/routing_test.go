@@ -21,7 +21,8 @@ func describe(r *router.Routing) string {
 		}
 		return v.Producer.OpType
 	}
-	return fmt.Sprintf("%d of %d: logits %s, ids %s, weights %s, gates %s", r.K, r.Experts, op(r.Logits), op(r.IDs), op(r.Weights), op(r.Dense))
+	return fmt.Sprintf("%d of %d: logits %s, ids %s, weights %s, gates %s", r.K, r.Experts, op(r.Logits), op(r.IDs),
+		op(r.Weights), op(r.Dense))
 }
 
 // Real exports have as many routings as they have blocks of experts, and other models none.
@@ -116,33 +117,41 @@ func TestRoutingWeights(t *testing.T) {
 		"a mask of them all": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
 			w = g.Op("Where", g.Op("Less", w, 0.1), 0.0, w)
-			hot := g.Op("OneHot", ids, []int64{8}, g.Graph.AddInitializer(onnx.NewFloat32s("v", []int64{2}, []float32{0, 1})))
+			hot := g.Op("OneHot", ids, []int64{8},
+				g.Graph.AddInitializer(onnx.NewFloat32s("v", []int64{2}, []float32{0, 1})))
 			return []*onnx.Value{g.Op("MatMul", g.Op("Unsqueeze", w, []int64{1}), hot)}
 		}, "2 of 8: logits MatMul, ids TopK, weights Where, gates -"},
 		"a loss of the weights": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
 			loss := g.Op("ReduceSum", g.Op("Log", w), []int64{0, 1})
-			gates := g.Op("ScatterElements", g.Op("Expand", 0.0, g.Op("Shape", g.expertsOf(8))), ids, g.Op("Mul", w, 2.0), onnx.IntAttr("axis", 1))
+			gates := g.Op("ScatterElements", g.Op("Expand", 0.0, g.Op("Shape", g.expertsOf(8))), ids,
+				g.Op("Mul", w, 2.0), onnx.IntAttr("axis", 1))
 			return []*onnx.Value{loss, g.Op("Mul", gates, g.expertsOf(8))}
 		}, "2 of 8: logits MatMul, ids TopK, weights Mul, gates -"},
 		"gates that are activated": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			gates := g.Op("Sigmoid", g.Op("ScatterElements", g.Op("Expand", -1e9, g.Op("Shape", g.expertsOf(8))), ids, w, onnx.IntAttr("axis", 1)))
+			gates := g.Op("Sigmoid", g.Op("ScatterElements", g.Op("Expand", -1e9, g.Op("Shape", g.expertsOf(8))), ids,
+				w, onnx.IntAttr("axis", 1)))
 			return []*onnx.Value{g.Op("Mul", gates, g.expertsOf(8))}
 		}, "2 of 8: logits MatMul, ids TopK, weights -, gates Sigmoid"},
 		"one after the other": {func(g *graph) []*onnx.Value {
 			scores, w, ids := g.choose(1)
-			rest := g.Op("ScatterElements", scores, ids, g.Op("Expand", 0.0, g.Op("Shape", ids)), onnx.IntAttr("axis", 1))
+			rest := g.Op("ScatterElements", scores, ids, g.Op("Expand", 0.0, g.Op("Shape", ids)),
+				onnx.IntAttr("axis", 1))
 			w2, ids2 := g.topK(rest, 1)
 			both := g.Op("Concat", ids, ids2, onnx.IntAttr("axis", 1))
-			blocks := g.Op("Gather", g.Graph.AddInitializer(onnx.NewFloat32s("b", []int64{8, 8, 1}, make([]float32, 64))), both)
-			out := g.Op("MatMul", g.Op("Unsqueeze", g.Op("Unsqueeze", g.Graph.Inputs[0], []int64{1}), []int64{1}), blocks)
+			blocks := g.Op("Gather",
+				g.Graph.AddInitializer(onnx.NewFloat32s("b", []int64{8, 8, 1}, make([]float32, 64))), both)
+			out := g.Op("MatMul", g.Op("Unsqueeze", g.Op("Unsqueeze", g.Graph.Inputs[0], []int64{1}), []int64{1}),
+				blocks)
 			weights := g.Op("Concat", w, w2, onnx.IntAttr("axis", -1))
 			return []*onnx.Value{g.Op("Mul", g.Op("Squeeze", out, []int64{2, 3}), weights)}
 		}, "2 of 8: logits MatMul, ids Concat, weights Concat, gates -"},
 		"words": {func(g *graph) []*onnx.Value {
 			_, w, ids := g.choose(2)
-			return []*onnx.Value{w, g.Op("Gather", g.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{8, 8}, make([]float32, 64))), ids)}
+			return []*onnx.Value{
+				w, g.Op("Gather", g.Graph.AddInitializer(onnx.NewFloat32s("table", []int64{8, 8}, make([]float32, 64))),
+					ids)}
 		}, ""},
 		"an end of the sequence": {func(g *graph) []*onnx.Value {
 			_, _, ids := g.choose(1)
@@ -161,5 +170,6 @@ func TestRoutingWeights(t *testing.T) {
 
 // expertsOf returns outputs of n experts for each token, one number each.
 func (g *graph) expertsOf(n int64) *onnx.Value {
-	return g.Op("MatMul", g.Graph.Inputs[0], g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))
+	return g.Op("MatMul", g.Graph.Inputs[0],
+		g.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{8, n}, make([]float32, 8*n))))
 }

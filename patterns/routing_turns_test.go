@@ -34,7 +34,8 @@ func (b *mixture) inTurn(keepdims int64, other *onnx.Value) {
 	j := choose(b.Op("Where", b.Op("Equal", column(i), numbers), -1.0, second))
 	score := func(p, at *onnx.Value) *onnx.Value { return b.Op("GatherElements", p, column(at), attr("axis", 1)) }
 	scores := b.Op("Concat", score(first, i), score(second, j), attr("axis", 1))
-	b.ids, b.scores = b.Op("Concat", column(i), column(j), attr("axis", 1)), b.Op("Div", scores, b.Op("ReduceSum", scores, []int64{-1}))
+	b.ids, b.scores = b.Op("Concat", column(i), column(j), attr("axis", 1)),
+		b.Op("Div", scores, b.Op("ReduceSum", scores, []int64{-1}))
 }
 
 func TestChosenInTurn(t *testing.T) {
@@ -67,7 +68,8 @@ func TestRowsOfTable(t *testing.T) {
 	}
 	x := s.rows()
 	gate := linear(x, b.hidden, b.inner)
-	list, notes := b.matches(s.sum(b.Op("Mul", linear(b.unit(gate, linear(x, b.hidden, b.inner)), b.inner, b.hidden), s.factors())))
+	list, notes := b.matches(s.sum(b.Op("Mul", linear(b.unit(gate, linear(x, b.hidden, b.inner)), b.inner, b.hidden),
+		s.factors())))
 	if len(list) != 1 {
 		t.Fatalf("%d matches: %+v", len(list), notes)
 	}
@@ -94,7 +96,8 @@ func TestFixedCounts(t *testing.T) {
 	}
 	y := b.Op("Concat", append(parts, attr("axis", 0))...)
 	y = b.Op("Mul", y, b.Op("Unsqueeze", b.Op("Gather", b.Op("Reshape", b.scores, []int64{-1}), sorted), []int64{-1}))
-	list, notes := b.matches(b.Op("ScatterND", b.zeros(), b.Op("Unsqueeze", token, []int64{-1}), y, onnx.StringAttr("reduction", "add")))
+	list, notes := b.matches(b.Op("ScatterND", b.zeros(), b.Op("Unsqueeze", token, []int64{-1}), y,
+		onnx.StringAttr("reduction", "add")))
 	if len(list) > 0 || len(notes) != 1 || !strings.Contains(notes[0].Reason.Error(), "by the sizes [3 1 2 5 4 1 4]") {
 		t.Errorf("%d matches, %+v", len(list), notes)
 	}

@@ -56,8 +56,8 @@ func TestDetours(t *testing.T) {
 	}
 }
 
-// The mean may be taken without the axis it reduces, the root of the inverse instead of the inverse of the root, and the
-// scale joined with the inverse or with x first.
+// The mean may be taken without the axis it reduces, the root of the inverse instead of the inverse of the root, and
+// the scale joined with the inverse or with x first.
 func TestNormNesting(t *testing.T) {
 	inverse := func(g *graph, x *onnx.Value) *onnx.Value {
 		mean := g.Op("ReduceMean", g.Op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 0))
@@ -106,14 +106,16 @@ func TestSigmoidSpellings(t *testing.T) {
 		silu func(g *graph, x *onnx.Value) *onnx.Value
 		want bool
 	}{
-		"x / (1 + exp(-x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, exp(neg)(g, x)) }, true},
+		"x / (1 + exp(-x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, exp(neg)(g, x)) },
+			true},
 		"x * 1/(1 + exp(0-x))": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Mul", x, g.Op("Div", 1.0, exp(zeroMinus)(g, x)))
 		}, true},
 		"x * (1 + exp(-x))^-1": {func(g *graph, x *onnx.Value) *onnx.Value {
 			return g.Op("Mul", g.Op("Reciprocal", exp(byMinusOne)(g, x)), x)
 		}, true},
-		"x / (1 + exp(x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, exp(minusZero)(g, x)) }, false},
+		"x / (1 + exp(x))": {func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Div", x, exp(minusZero)(g, x)) },
+			false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -149,19 +151,23 @@ func TestReasons(t *testing.T) {
 		want  string
 	}{
 		"shapes": {func(g *graph) *onnx.Value { return swiglu(g, g.input("gate", 2, 3, 8), g.input("up", 8)) },
-			"expected gate and up of one shape, found shapes [2, 3, 8] and [8] (gate is \"gate\", float32[2, 3, 8]; up is \"up\", float32[8])"},
+			"expected gate and up of one shape, found shapes [2, 3, 8] and [8] (gate is \"gate\", float32[2, 3, 8]; " +
+				"up is \"up\", float32[8])"},
 		"unknown shape": {func(g *graph) *onnx.Value {
 			return swiglu(g, g.Graph.AddInput("gate", onnx.Type{DataType: onnx.Float}), g.input("up", 2, 8))
 		}, "expected gate and up of one shape, found shapes unknown and [2, 8]"},
 		"types": {func(g *graph) *onnx.Value {
 			gate := g.input("gate", 2, 8)
-			up := g.Graph.AddInput("up", onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: 2}, {Value: 8}}})
+			up := g.Graph.AddInput("up",
+				onnx.Type{DataType: onnx.Float16, HasShape: true, Dims: []onnx.Dim{{Value: 2}, {Value: 8}}})
 			return swiglu(g, gate, up)
 		}, "expected type(gate) == type(up), found float32 and float16"},
 		"expert": {func(g *graph) *onnx.Value {
-			rows := g.Op("Gather", g.input("x", "tokens", 8), g.Op("Cast", g.input("index", "n"), onnx.IntAttr("to", int64(onnx.Int64))))
+			rows := g.Op("Gather", g.input("x", "tokens", 8),
+				g.Op("Cast", g.input("index", "n"), onnx.IntAttr("to", int64(onnx.Int64))))
 			return swiglu(g, rows, g.input("up", "n", 8))
-		}, "expected gate of a dense layer, found that gate comes from rows or weights picked by data, as in an expert"},
+		}, "expected gate of a dense layer, found that gate comes from rows or weights picked by data, as in an " +
+			"expert"},
 		"dims": {func(g *graph) *onnx.Value {
 			return with(func(n *norm) { n.weight = 4 }).build(g, g.input("x", "batch", 8))
 		}, "expected dim(scale, -1) == dim(x, -1), found that dim(scale, -1) is 4, dim(x, -1) is 8"},
@@ -205,9 +211,11 @@ func TestClampedUnits(t *testing.T) {
 		"a bound that bounds nothing": {
 			gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -math.MaxFloat32, 7.0) },
 			want: "alpha=1.702 limit=7 up_offset=1"},
-		"gate clamped on both sides": {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -7.0, 7.0) }},
-		"uneven":                     {up: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -6.0, 7.0) }},
-		"another limit":              {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Min", 6.0, x) }},
+		"gate clamped on both sides": {gate: func(g *graph, x *onnx.Value) *onnx.Value {
+			return g.Op("Clip", x, -7.0, 7.0)
+		}},
+		"uneven":        {up: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -6.0, 7.0) }},
+		"another limit": {gate: func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Min", 6.0, x) }},
 	}
 	or := func(f, otherwise func(g *graph, x *onnx.Value) *onnx.Value) func(g *graph, x *onnx.Value) *onnx.Value {
 		if f == nil {
@@ -218,9 +226,14 @@ func TestClampedUnits(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := newGraph()
-			gate := or(tt.gate, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, (*onnx.Value)(nil), 7.0) })(g, g.input("gate", "batch", 8))
-			up := or(tt.up, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -7.0, 7.0) })(g, g.input("up", "batch", 8))
-			s := or(tt.sigmoid, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Sigmoid", g.Op("Mul", x, 1.702)) })(g, gate)
+			gate := or(tt.gate, func(g *graph, x *onnx.Value) *onnx.Value {
+				return g.Op("Clip", x, (*onnx.Value)(nil), 7.0)
+			})(g, g.input("gate", "batch", 8))
+			up := or(tt.up, func(g *graph, x *onnx.Value) *onnx.Value { return g.Op("Clip", x, -7.0, 7.0) })(g,
+				g.input("up", "batch", 8))
+			s := or(tt.sigmoid, func(g *graph, x *onnx.Value) *onnx.Value {
+				return g.Op("Sigmoid", g.Op("Mul", x, 1.702))
+			})(g, gate)
 			u := or(tt.y, func(g *graph, u *onnx.Value) *onnx.Value { return g.Op("Add", u, 1.0) })(g, up)
 			g.Graph.AddOutput(g.Op("Mul", u, g.Op("Mul", gate, s)))
 			got := ""
@@ -239,13 +252,15 @@ func TestClampedUnits(t *testing.T) {
 	}
 }
 
-// Weights may have axes of one before the channels, or be expanded to all rows; those that differ from row to row are none.
+// Weights may have axes of one before the channels, or be expanded to all rows; those that differ from row to row are
+// none.
 func TestRows(t *testing.T) {
 	tests := map[string]struct {
 		weight func(g *graph, x, w *onnx.Value) *onnx.Value
 		want   bool
 	}{
-		"axes of one": {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.Op("Unsqueeze", w, []int64{0, 1}) }, true},
+		"axes of one": {func(g *graph, x, w *onnx.Value) *onnx.Value { return g.Op("Unsqueeze", w, []int64{0, 1}) },
+			true},
 		"expanded": {func(g *graph, x, w *onnx.Value) *onnx.Value {
 			return g.Op("Expand", g.Op("Reshape", w, []int64{1, 1, 8}), g.Op("Shape", x))
 		}, true},

@@ -91,7 +91,8 @@ func catalogue() []*Kernel {
 	for _, device := range fused.Devices() {
 		library := libraries[device]
 		for _, family := range fused.Families() {
-			k := &Kernel{ID: fmt.Sprintf("%s_fused_%s", device, family.Name), Device: string(device), Summary: family.Summary,
+			k := &Kernel{ID: fmt.Sprintf("%s_fused_%s", device, family.Name), Device: string(device),
+				Summary:   family.Summary,
 				Available: func(e *Environment) error { _, err := library(e); return err }}
 			for _, op := range family.Of(device) {
 				k.Ops = append(k.Ops, op.Name)
@@ -183,7 +184,8 @@ func choose(include string, env *Environment, b Backend, assumed func(*Kernel) b
 		r := KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true}
 		if auto && k.needsNaming() && !b.Names(k.Device) {
 			device := strings.ToUpper(k.Device)
-			r.Available, r.Reason = false, fmt.Sprintf("the backend does not name %s: --backend +%s,CPU", device, device)
+			r.Available, r.Reason = false, fmt.Sprintf("the backend does not name %s: --backend +%s,CPU", device,
+				device)
 		} else if k.Available != nil && !assumed(k) {
 			if err := k.Available(env); err != nil {
 				if asked[k.ID] {

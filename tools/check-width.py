@@ -34,7 +34,7 @@ def wide(path):
         if path.suffix == ".go":
             text = GO.sub(without_raw_lines, text)
         lines = text.splitlines()
-        if not any("Code generated" in line for line in lines[:40]):
+        if not any(re.search("generated .*(do not|DO NOT) edit", line, re.IGNORECASE) for line in lines[:40]):
             return [n for n, line in enumerate(lines, 1) if len(re.sub(":  +", ": ", line).expandtabs(TAB)) > 120]
     if path.suffix == ".md":
         return wide_prose(path.read_text().splitlines())

@@ -20,6 +20,7 @@ import pathlib
 import tempfile
 
 import numpy as np
+
 import tables
 from decoder import Decoder
 from worker import generate

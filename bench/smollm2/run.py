@@ -18,9 +18,10 @@ import pathlib
 import statistics
 import sys
 
+import numpy as np
+
 import contenders
 import nodes
-import numpy as np
 import tables
 from worker import Worker
 

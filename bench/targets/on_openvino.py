@@ -7,10 +7,11 @@ import collections
 import pathlib
 import tempfile
 
-import exports
 import ml_dtypes
 import numpy as np
 import openvino
+
+import exports
 
 # Differences are in units of an output's greatest magnitude; OpenVINO computes in float32 here, the goldens in the
 # type of the model.

@@ -10,12 +10,13 @@ import os
 import pathlib
 import tempfile
 
-import exports
 import numpy as np
 import onnx
 import onnxruntime
 import onnxruntime_qnn
 from onnx import helper, numpy_helper
+
+import exports
 
 # The NPU computes in float16. In units of an output's greatest magnitude.
 TOLERANCE = 1e-2

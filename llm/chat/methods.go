@@ -110,9 +110,11 @@ func init() {
 				}
 				return a[1]
 			}),
-			"items":  def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_items", v.(*dict).pairs()} }),
-			"keys":   def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_keys", v.(*dict).keys} }),
-			"values": def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_values", v.(*dict).items()} }),
+			"items": def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_items", v.(*dict).pairs()} }),
+			"keys":  def("", func(_ *runner, v any, _ []any) any { return &sequence{"dict_keys", v.(*dict).keys} }),
+			"values": def("", func(_ *runner, v any, _ []any) any {
+				return &sequence{"dict_values", v.(*dict).items()}
+			}),
 		},
 	}
 }

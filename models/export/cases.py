@@ -118,7 +118,7 @@ def _array(tensor):
 
 @torch.no_grad()
 def record(path, module, cases, names):
-    """Runs every case in PyTorch and saves inputs and outputs as N.in.NAME and N.out.NAME, with n the number of cases."""
+    """Runs every case in PyTorch and saves N.in.NAME and N.out.NAME, inputs and outputs, and n, the number of cases."""
     arrays = {"n": np.array(len(cases))}
     for i, case in enumerate(cases):
         outputs = module(**case)

@@ -127,7 +127,9 @@ class Gelu(Stacked):
 
 
 @torch.jit.script
-def loop_over_hits(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+def loop_over_hits(
+    x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
     y = torch.zeros_like(x)
     mask = torch.nn.functional.one_hot(ids, 6).permute(2, 1, 0)
     hits = torch.greater(mask.sum((-1, -2)), 0).nonzero()
@@ -142,7 +144,9 @@ def loop_over_hits(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, ga
 
 
 @torch.jit.script
-def loop_over_experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+def loop_over_experts(
+    x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
     y = torch.zeros_like(x)
     for e in range(gate_up.size(0)):
         gate, up = torch.matmul(x, gate_up[e].t()).chunk(2, -1)
@@ -152,7 +156,15 @@ def loop_over_experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor,
 
 
 @torch.jit.script
-def add_if_chosen(y: torch.Tensor, x: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+def add_if_chosen(
+    y: torch.Tensor,
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    mask: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+) -> torch.Tensor:
     if bool(mask.any()):
         where = mask.nonzero()
         token = where[:, 0]

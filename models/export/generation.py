@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes what package generate is tested with: tiny decoders in several forms, and the greedy tokens that transformers' generate() gives.
+"""Makes what package generate is tested with: tiny decoders in several forms, and the greedy tokens that transformers'
+generate() gives.
 
     generation.py --out ../../llm/generate/testdata
 
-Weights are random, from a seed. greedy.json has for each model its prompts, the tokens generated from each alone, from all together
-with padding on the left, and how far the greatest logit was above the next one at each step. The models of the parent folder named in
-BUNDLED are recorded too.
+Weights are random, from a seed. greedy.json has for each model its prompts, the tokens generated from each alone, from
+all together with padding on the left, and how far the greatest logit was above the next one at each step. The models of
+the parent folder named in BUNDLED are recorded too.
 """
 
 import argparse
@@ -32,7 +33,13 @@ BUNDLED = {"llama": ["llama-kv-dynamo-fp32", "llama-merged-ts-fp32", "llama-hf-f
 # name: configuration, dtype, whether positions are an input, names of pasts and presents (layer, "key" or "value")
 FORMS = {
     "positions-fp32": (LLAMA, torch.float32, True, "past_key_values.{0}.{1}", "present.{0}.{1}"),
-    "cache-fp16": (LLAMA, torch.float16, False, "input.past_key_values.layers.{0}.{1}s", "output.past_key_values.layers.{0}.{1}s"),
+    "cache-fp16": (
+        LLAMA,
+        torch.float16,
+        False,
+        "input.past_key_values.layers.{0}.{1}s",
+        "output.past_key_values.layers.{0}.{1}s",
+    ),
     "absolute-fp16": (GPT2, torch.float16, False, "past_{1}_{0}", "present_{1}_{0}"),
 }
 
@@ -48,7 +55,13 @@ class Decode(torch.nn.Module):
         cache = DynamicCache(config=self.model.config)
         for layer, (key, value) in enumerate(past):
             cache.update(key, value, layer)
-        out = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, past_key_values=cache, use_cache=True)
+        out = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+        )
         return (out.logits, *[t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)])
 
 
@@ -76,7 +89,10 @@ def export(name, out):
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = config.hidden_size // config.num_attention_heads
     batch, fresh, seen = 2, 3, 5
-    sample = dict(input_ids=torch.randint(3, 160, (batch, fresh)), attention_mask=torch.ones(batch, seen + fresh, dtype=torch.long))
+    sample = dict(
+        input_ids=torch.randint(3, 160, (batch, fresh)),
+        attention_mask=torch.ones(batch, seen + fresh, dtype=torch.long),
+    )
     if positions:
         sample["position_ids"] = torch.arange(seen, seen + fresh).expand(batch, -1).contiguous()
     for layer in range(2):
@@ -88,7 +104,8 @@ def export(name, out):
     shapes = [{axis: torch.export.Dim.AUTO for axis in dims.get(k, {0: "batch", 2: "past"})} for k in sample]
     module = (Positions if positions else NoPositions)(model).eval()
     program = torch.onnx.export(
-        module, tuple(sample.values()), dynamo=True, input_names=list(sample), output_names=names, dynamic_shapes=tuple(shapes),
+        module, tuple(sample.values()), dynamo=True, input_names=list(sample), output_names=names,
+        dynamic_shapes=tuple(shapes),
         external_data=False, verbose=False)  # fmt: skip
     path = out / f"{name}.onnx"
     program.save(str(path), external_data=False)
@@ -108,7 +125,9 @@ def record(model):
     settings = dict(max_new_tokens=TOKENS, min_new_tokens=0, do_sample=False, eos_token_id=None, pad_token_id=0)
     for prompt in PROMPTS:
         ids = torch.tensor([prompt])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), output_logits=True, return_dict_in_generate=True, **settings)
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), output_logits=True, return_dict_in_generate=True, **settings
+        )
         alone.append(out.sequences[0, len(prompt) :].tolist())
         best = [step[0].float().topk(2).values for step in out.logits]
         gaps.append([round(float(b[0] - b[1]), 6) for b in best])

@@ -30,8 +30,8 @@ class _Gaps(TorchFunctionMode):
 
 @torch.no_grad()
 def clearest(module, draw):
-    """The one of many inputs, draw(seed), whose closest choice of experts is the clearest against what roundings change: the
-    difference to float32, in units in the last place of the greatest output."""
+    """The one of many inputs, draw(seed), whose closest choice of experts is the clearest against what roundings
+    change: the difference to float32, in units in the last place of the greatest output."""
     exact = copy.deepcopy(module).float()
 
     def clear(seed):

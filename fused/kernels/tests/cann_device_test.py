@@ -5,8 +5,9 @@ import os
 import sys
 import unittest
 
-import cann
 import numpy as np
+
+import cann
 from cann import F32, SIZE, U64, P
 
 e = None  # the emulation

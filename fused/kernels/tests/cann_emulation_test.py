@@ -6,11 +6,12 @@ import threading
 import unittest
 from math import erf
 
-import cann
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
+
+import cann
 
 ort.set_default_logger_severity(4)
 emulation = None

@@ -5,10 +5,11 @@ import shutil
 import tempfile
 import threading
 
+import numpy as np
+
 import cann
 import cann_node as node
 import harness as h
-import numpy as np
 import ort_test
 from cann_node import CANN, PROVIDER, CANNTest, feeds_of, one_node, run_session, session
 from harness import BF16, F16, F32, I64
@@ -165,8 +166,8 @@ for dtype in (t.F32, t.F16):
     t.run("RMSNorm", [x, scale], [dtype] * 2, [dtype], t.h.NORM)
     t.run("AddRMSNorm", [x, x, scale], [dtype] * 3, [dtype] * 2, t.h.NORM)
     t.run("GLU", [x, x], [dtype] * 2, [dtype], dict(t.h.GLU, limit=7.0, alpha=1.702, up_offset=1.0))
-    for shape, table in (((2, 4, 3, 64), (1, 1, 3, 32)), ((2, 3, 4, 64), (2, 3, 1, 64)), ((1, 32, 1, 64), (1, 1, 1,
-    64))):
+    for shape, table in (((2, 4, 3, 64), (1, 1, 3, 32)), ((2, 3, 4, 64), (2, 3, 1, 64)),
+                         ((1, 32, 1, 64), (1, 1, 1, 64))):
         rotary.check(shape, table, table, dtype, dict(t.h.ROTARY, rotary_dim=64))
 try:
     t.run("RMSNorm", [x, scale], ["bfloat16"] * 2, ["bfloat16"], t.h.NORM)

@@ -5,6 +5,7 @@ import os
 import unittest
 
 import onnxruntime as ort
+
 from cann_node import CANN, PROVIDER
 from patched_models import check_patched, recorded
 

@@ -1,9 +1,10 @@
 """Runs one op of libmojo_ops_cann in a model of one node on onnxruntime's CANN provider, for the tests of it."""
 
-import harness as h
 import numpy as np
 import onnxruntime as ort
 from onnx import helper
+
+import harness as h
 from ort_test import OpTest
 from patched_models import to_numpy, to_ort
 

@@ -5,8 +5,9 @@ import sys
 import unittest
 from math import erf
 
-import cann
 import numpy as np
+
+import cann
 from cann import BF16, BOOL, F16, F32, I32, INT64, U64, wide
 
 e = None  # the emulation

@@ -15,12 +15,13 @@ import os
 import sys
 import unittest
 
+import numpy as np
+import onnxruntime as ort
+
 import cann
 import cann_models_test
 import cann_node as node
 import harness as h
-import numpy as np
-import onnxruntime as ort
 import ort_test
 from cann_failure_test import CallersTest, ChipTest, FailureTest, LoadTest, PlacementTest  # unittest finds them here
 from cann_models_test import ModelsTest

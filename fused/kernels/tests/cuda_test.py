@@ -18,12 +18,13 @@ import sys
 import threading
 import unittest
 
-import harness as h
 import numpy as np
 import onnxruntime as ort
+from onnx import TensorProto, helper
+
+import harness as h
 import ort_test
 from harness import BF16, F16, F32, I64
-from onnx import TensorProto, helper
 from ops import OPS
 from ort_test import (  # unittest finds them here
     EveryOpTest,

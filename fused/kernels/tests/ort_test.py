@@ -3,12 +3,13 @@ import sys
 import threading
 import unittest
 
-import harness as h
 import numpy as np
 import onnx
+from onnx import helper
+
+import harness as h
 from formulas import FORMULAS
 from harness import BF16, F16, F32, I64
-from onnx import helper
 from ops import OPS
 
 NORM_TYPES = [  # X, scale, Y, values of scale_after_cast

@@ -4,12 +4,13 @@ import json
 import os
 import tempfile
 
-import harness as h
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto
+
+import harness as h
 from ops import OPS
 
 
