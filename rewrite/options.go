@@ -20,9 +20,9 @@ const (
 // Verify says which matches are checked by evaluation.
 type Verify string
 
-// VerifyDistinct checks one of each kind of equal sites, VerifyAll every site, VerifyOff none: then only the dependencies,
-// types and shapes of a match are looked at. VerifyRouted is VerifyOff but for the experts of mixtures, whose nodes may fail for
-// most inputs: only evaluation tells.
+// VerifyDistinct checks one of each kind of equal sites, VerifyAll every site, VerifyOff none: then only the
+// dependencies, types and shapes of a match are looked at. VerifyRouted is VerifyOff but for the experts of mixtures,
+// whose nodes may fail for most inputs: only evaluation tells.
 const (
 	VerifyDistinct Verify = "distinct"
 	VerifyAll      Verify = "all"
@@ -108,11 +108,12 @@ func WithPatterns(s *patterns.Set) Option { return func(c *config) { c.set = s }
 // searched.
 func WithLibrary(path string) Option { return func(c *config) { c.library = path } }
 
-// AssumeAvailable takes the CPU's kernels for available, and those of every device that the backend names: the model will run
-// elsewhere.
+// AssumeAvailable takes the CPU's kernels for available, and those of every device that the backend names: the model
+// will run elsewhere.
 func AssumeAvailable() Option { return func(c *config) { c.assume = true } }
 
-// assumes reports whether a kernel is taken for available without a look. ALL alone assumes no other device than the CPU.
+// assumes reports whether a kernel is taken for available without a look. ALL alone assumes no other device than the
+// CPU.
 func (c *config) assumes(k *Kernel) bool {
 	return c.assume && (k.Device == "cpu" || k.Device == DeviceAny || c.backend.Names(k.Device))
 }
@@ -132,7 +133,8 @@ func WithPatternFilter(keep func(name string) bool) Option {
 // WithNodeFilter rewrites only the matches whose last node keep says yes to.
 func WithNodeFilter(keep func(*onnx.Node) bool) Option { return func(c *config) { c.keepNode = keep } }
 
-// WithSites rewrites only the sites of these ids (SiteReport.ID); none stands for all. One that is not there is an error.
+// WithSites rewrites only the sites of these ids (SiteReport.ID); none stands for all. One that is not there is an
+// error.
 func WithSites(ids ...string) Option {
 	return func(c *config) {
 		if c.sites = nil; len(ids) > 0 {
@@ -144,8 +146,8 @@ func WithSites(ids ...string) Option {
 	}
 }
 
-// AllowUnverified takes a site whose check needs weights that are not there for one that holds, and Report.Unverified counts it. Without
-// it such a site is refused.
+// AllowUnverified takes a site whose check needs weights that are not there for one that holds, and Report.Unverified
+// counts it. Without it such a site is refused.
 func AllowUnverified() Option { return func(c *config) { c.unverified = true } }
 
 // WithToolVersion is the version written into the metadata of fused nodes.
@@ -154,6 +156,6 @@ func WithToolVersion(v string) Option { return func(c *config) { c.version = v }
 // WithProgress has f called as the matches are checked, one after the other.
 func WithProgress(f func(done, total int)) Option { return func(c *config) { c.progress = f } }
 
-// WithBackend takes the kernels of the backend's devices alone, for each op the one of the first device that has one. The
-// default is "+ALL".
+// WithBackend takes the kernels of the backend's devices alone, for each op the one of the first device that has one.
+// The default is "+ALL".
 func WithBackend(b Backend) Option { return func(c *config) { c.backend = b } }

@@ -13,8 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// Plan is what a Patcher would do to a model: its sites are found and checked, and none is replaced. The model was prepared for the
-// search, and must not be changed before Replace.
+// Plan is what a Patcher would do to a model: its sites are found and checked, and none is replaced. The model was
+// prepared for the search, and must not be changed before Replace.
 type Plan struct {
 	// Report says what becomes of each site. Until Replace it is one of a dry run.
 	Report *Report
@@ -60,8 +60,9 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	for _, name := range p.config.names {
 		r.pattern(name)
 	}
-	a := &applier{model: m, config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{}, asked: maps.Clone(p.config.sites),
-		functions: map[string]*onnx.Function{}, bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
+	a := &applier{model: m, config: p.config, report: &r, byOp: map[string]*Kernel{}, chosen: map[*Kernel]bool{},
+		asked: maps.Clone(p.config.sites), functions: map[string]*onnx.Function{},
+		bodies: map[string]string{}, packed: map[string]*onnx.Value{}}
 	for _, k := range p.chosen {
 		a.chosen[k] = true
 		for _, op := range k.Ops {
@@ -84,7 +85,8 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 		undo()
 	}
 	if len(a.asked) > 0 {
-		return nil, fmt.Errorf("no kernel that was asked for takes a site of the model with the id %q", slices.Sorted(maps.Keys(a.asked)))
+		return nil, fmt.Errorf("no kernel that was asked for takes a site of the model with the id %q",
+			slices.Sorted(maps.Keys(a.asked)))
 	}
 	return plan, nil
 }
@@ -143,8 +145,8 @@ func (p *Plan) check() {
 	p.Report.TimeMS.Check = lap(&start)
 }
 
-// Replace puts the replacement at every site that the report calls fused. Where there is none, functions that were inlined for the search
-// alone (InlineAuto) are put back. After an error the model is of no use.
+// Replace puts the replacement at every site that the report calls fused. Where there is none, functions that were
+// inlined for the search alone (InlineAuto) are put back. After an error the model is of no use.
 func (p *Plan) Replace() error {
 	start, a := time.Now(), p.applier
 	p.Report.DryRun = false
@@ -213,7 +215,8 @@ func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match 
 	set := a.config.set.Select(func(p *patterns.Pattern) bool { return !refused[p.Name] })
 	found, _ := set.Find(f.Graph, a.facts)
 	return slices.DeleteFunc(found, func(m *patterns.Match) bool {
-		return known[f.scope.id(m)] || !inside[m.Root] || slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
+		return known[f.scope.id(m)] || !inside[m.Root] ||
+			slices.ContainsFunc(m.Nodes, func(n *onnx.Node) bool { return taken[n] })
 	})
 }
 
@@ -223,7 +226,8 @@ func (a *applier) reportMisses(misses []*patterns.Miss, matched map[*onnx.Node]b
 		if at == nil {
 			at = m.Reason.Node
 		}
-		if at == nil || matched[at] && m.Expected != "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) || a.config.sites != nil {
+		if at == nil || matched[at] && m.Expected != "" || !a.config.keepPattern(m.Pattern) || !a.config.keepNode(at) ||
+			a.config.sites != nil {
 			continue
 		}
 		site := SiteReport{Pattern: m.Pattern, Nodes: []string{nodeName(at)}, Node: nodeName(at)}

@@ -36,22 +36,28 @@ type planFlags struct {
 
 func (f *planFlags) flags(c *cobra.Command) {
 	fl := c.Flags()
-	fl.StringVar(&f.include, "include", rewrite.Auto, "kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
+	fl.StringVar(&f.include, "include", rewrite.Auto,
+		"kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
 	fl.StringSliceVar(&f.only, "only", nil, "take only the sites of these patterns")
 	fl.StringSliceVar(&f.skip, "skip", nil, "leave out the sites of these patterns")
 	fl.StringVar(&f.node, "node", "", "take only sites whose last node has a name that this regular expression fits")
 	fl.StringArrayVar(&f.sites, "site", nil, "take only the site of this id, as --json reports it (repeatable)")
-	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct), "which sites are evaluated: off, distinct (one of each kind), all")
-	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto, "run the kernels on the checked sites, too: auto (where onnxruntime is found), on, off")
+	fl.StringVar(&f.verify, "verify", string(rewrite.VerifyDistinct),
+		"which sites are evaluated: off, distinct (one of each kind), all")
+	fl.StringVar(&f.checkKernels, "check-kernels", kernelsAuto,
+		"run the kernels on the checked sites, too: auto (where onnxruntime is found), on, off")
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	f.patterns.flags(c)
 	f.inline.flags(c)
 	fl.BoolVar(&f.require, "require", false, "exit with 3 when there is nothing to fuse")
 	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "take a graph whose external data is not there")
-	fl.BoolVar(&f.assume, "assume-available", false, "take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on another machine")
+	fl.BoolVar(&f.assume, "assume-available", false,
+		"take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on "+
+			"another machine")
 	f.devices.flags(c, "devices whose kernels are taken")
 	f.target.flags(c)
-	fl.BoolVar(&f.lastLogits, "last-logits", false, "compute the logits of the last position only (left-padded batches), not those of every one")
+	fl.BoolVar(&f.lastLogits, "last-logits", false,
+		"compute the logits of the last position only (left-padded batches), not those of every one")
 	completeValues(c, "include", kernelIDs, true)
 	completeValues(c, "only", patternNames, true)
 	completeValues(c, "skip", patternNames, true)
@@ -101,9 +107,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
 		}),
-		rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }), rewrite.WithSites(f.sites...),
-		rewrite.WithVerify(verify), rewrite.WithBackend(backend), rewrite.WithLibrary(f.kernelsLib),
-		rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
+		rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }),
+		rewrite.WithSites(f.sites...), rewrite.WithVerify(verify), rewrite.WithBackend(backend),
+		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())
 	}
@@ -122,7 +128,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		}
 	}
 	patcher, err := rewrite.New(f.include, options...)
-	if err == nil && t == nil && f.include == rewrite.Auto && len(f.patterns.paths) == 0 { // patterns of files may need no kernel
+	if err == nil && t == nil && f.include == rewrite.Auto && len(f.patterns.paths) == 0 { // those may need no kernel
 		err = available(patcher.Kernels())
 	}
 	if err != nil {
@@ -159,13 +165,14 @@ func (f *planFlags) prober(a *app, verify rewrite.Verify, b rewrite.Backend) (*p
 }
 
 // search reads a model, and has do find and perhaps replace its sites. Close the model after use.
-func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)) (*onnx.Model, *rewrite.Report, error) {
+func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)) (m *onnx.Model, r *rewrite.Report,
+	err error) {
 	var options []onnx.ReadOption
 	if p.allowMissing {
 		options = append(options, onnx.AllowMissingData())
 	}
 	start := time.Now()
-	m, err := p.app.read(path, options...)
+	m, err = p.app.read(path, options...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,7 +181,6 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 		digest, err = onnx.SHA256(path)
 	}
 	readMS := milliseconds(start)
-	var r *rewrite.Report
 	if err == nil {
 		r, err = do(m)
 	}
@@ -188,7 +194,8 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 // enough errs under --require when nothing is fused.
 func (p *plan) enough(r *rewrite.Report) error {
 	if p.require && r.Fused() == 0 {
-		return &exitError{exitNothing, fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", r.Input.Path)}
+		return &exitError{exitNothing,
+			fmt.Errorf("%s: nothing was fused, and --require is given: nothing is written", r.Input.Path)}
 	}
 	return nil
 }
@@ -204,7 +211,8 @@ func available(kernels []rewrite.KernelReport) error {
 			reason = k.Reason
 		}
 	}
-	return environment(fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
+	return environment(
+		fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
 }
 
 // knownPatterns errs on a name that no pattern of the set has.
