@@ -102,7 +102,7 @@ func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, erro
 	if err != nil {
 		return part{}, err
 	}
-	row := rowMajor(dims)
+	row := RowMajor(dims)
 	if strides == nil {
 		strides = row
 	}
@@ -124,17 +124,6 @@ func newPart(t *Tensor, dims []int64, offset int64, strides []int64) (part, erro
 		p.from, p.offset = a.parts[0].from, p.offset+a.parts[0].offset
 	}
 	return p, nil
-}
-
-// rowMajor returns the strides of elements in a row.
-func rowMajor(dims []int64) []int64 {
-	strides := make([]int64, len(dims))
-	n := int64(1)
-	for i := len(dims) - 1; i >= 0; i-- {
-		strides[i] = n
-		n *= max(dims[i], 1)
-	}
-	return strides
 }
 
 // within checks that a view reads elements 0 to have-1 alone.

@@ -55,7 +55,7 @@ func randomInts(r *rand.Rand, dims ...int64) strided {
 // view makes a random view: axes in another order, parts of axes, steps, backwards.
 func (s strided) view(t *testing.T, r *rand.Rand) strided {
 	rank := len(s.t.Dims)
-	row := rowMajor(s.t.Dims)
+	row := RowMajor(s.t.Dims)
 	var dims, strides []int64
 	offset := int64(0)
 	for _, axis := range r.Perm(rank) {

@@ -3,6 +3,8 @@ package reference
 import (
 	"fmt"
 	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 var convOps = map[string]opDef{
@@ -40,8 +42,8 @@ func opConv(c *call) ([]*Tensor, error) {
 		return nil, c.err
 	}
 	in, taps, points := size(x.Shape[2:]), size(kernel), size(spatial)
-	from, out := strides(x.Shape[2:]), strides(spatial)
-	step := strides(kernel)
+	from, out := onnx.RowMajor(x.Shape[2:]), onnx.RowMajor(spatial)
+	step := onnx.RowMajor(kernel)
 	for p := range points {
 		for t := range taps {
 			at, inside := 0, true // the input's element under this tap

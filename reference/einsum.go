@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // opEinsum sums products over named dimensions: "bij,bjk->bik". An ellipsis stands for broadcast dimensions.
@@ -62,7 +64,7 @@ func opEinsum(c *call) ([]*Tensor, error) {
 	prod := slices.Repeat([]float64{1}, size(all))
 	for i, x := range c.in {
 		st := make([]int, len(order))
-		for k, s := range strides(x.Shape) {
+		for k, s := range onnx.RowMajor(x.Shape) {
 			if x.Shape[k] != 1 { // a repeated label walks along the diagonal
 				st[slices.Index(order, labels[i][k])] += s
 			}

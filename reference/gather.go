@@ -123,7 +123,7 @@ func (c *call) elementOffsets(idx []int64, is, xs []int, axis int) []int {
 			return nil
 		}
 	}
-	st := strides(xs)
+	st := onnx.RowMajor(xs)
 	off := make([]int, len(idx))
 	if len(idx) == 0 {
 		return off
@@ -244,7 +244,7 @@ func opNonZero(c *call) ([]*Tensor, error) {
 	}
 	// A scalar counts as a vector of one element, but has no coordinate.
 	r := c.newInts(onnx.Int64, []int{x.Rank(), len(at)})
-	st := strides(x.Shape)
+	st := onnx.RowMajor(x.Shape)
 	for d := range x.Rank() {
 		for k, i := range at {
 			r.I[d*len(at)+k] = int64(i / st[d] % x.Shape[d])
@@ -267,7 +267,7 @@ func opReverseSequence(c *call) ([]*Tensor, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	st := strides(x.Shape)
+	st := onnx.RowMajor(x.Shape)
 	off := make([]int, x.Len())
 	for i := range off {
 		b, t := i/st[batch]%x.Shape[batch], i/st[time]%x.Shape[time]

@@ -74,7 +74,7 @@ func viewed(t onnx.DataType, v *view) *Tensor {
 
 // fresh is the view of a whole source in row-major order.
 func fresh(shape []int, src reader) *view {
-	v := &view{inner: shape, blocks: []block{{src, 0, strides(shape)}}}
+	v := &view{inner: shape, blocks: []block{{src, 0, onnx.RowMajor(shape)}}}
 	return v.tidy()
 }
 
@@ -142,7 +142,7 @@ func (v *view) whole() (*view, bool) {
 			return nil, false
 		}
 	}
-	st := strides(v.lead)
+	st := onnx.RowMajor(v.lead)
 	for i := range st {
 		st[i] *= step
 	}

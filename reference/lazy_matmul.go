@@ -1,6 +1,10 @@
 package reference
 
-import "gonum.org/v1/gonum/blas"
+import (
+	"gonum.org/v1/gonum/blas"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // panelElements is how many elements of a lazy matrix are read at a time.
 const panelElements = 1 << 16
@@ -49,7 +53,7 @@ func matmulLazy(a, b *Tensor, as, bs, batch []int, m, k, n int, out []float64) e
 		v = &view{lead: shape[:len(shape)-2], inner: shape[len(shape)-2:]}
 		each := size(v.inner)
 		for i := range size(v.lead) {
-			v.blocks = append(v.blocks, block{&dense{d.F}, i * each, strides(v.inner)})
+			v.blocks = append(v.blocks, block{&dense{d.F}, i * each, onnx.RowMajor(v.inner)})
 		}
 	}
 	groups := map[matrix][]product{}

@@ -41,53 +41,13 @@ func (v *view) inside(lead, inner []int) (*view, bool) {
 	}
 	r := &view{lead: lead, inner: inner, blocks: make([]block, len(v.blocks))}
 	for i, b := range v.blocks {
-		st, ok := restride(v.inner, b.strides, inner)
+		st, ok := onnx.Restride(v.inner, b.strides, inner)
 		if !ok {
 			return nil, false
 		}
 		r.blocks[i] = block{b.src, b.offset, st}
 	}
 	return r, true
-}
-
-// restride returns the strides of the same elements in another shape; false when there are none.
-func restride(shape, st, want []int) ([]int, bool) {
-	out := make([]int, len(want))
-	i, k := 0, 0
-	for i < len(shape) || k < len(want) {
-		// the fewest dimensions on both sides with as many elements
-		i0, k0, a, b := i, k, 1, 1
-		for first := true; first || a != b; first = false {
-			switch {
-			case a <= b && i < len(shape):
-				a *= shape[i]
-				i++
-			case k < len(want):
-				b *= want[k]
-				k++
-			default:
-				return nil, false
-			}
-			if a == 1 && b == 1 { // dimensions of 1 move nothing
-				break
-			}
-		}
-		step, outer := 1, -1
-		for j := i0; j < i; j++ { // those of the source must lie within each other
-			if shape[j] == 1 {
-				continue
-			}
-			if outer >= 0 && st[outer] != st[j]*shape[j] {
-				return nil, false
-			}
-			step, outer = st[j], j
-		}
-		for j := k - 1; j >= k0; j-- {
-			out[j] = step
-			step *= want[j]
-		}
-	}
-	return out, true
 }
 
 // transpose makes dimension i of the result from dimension perm[i].
@@ -100,7 +60,7 @@ func (v *view) transpose(perm []int) *view {
 	if !within {
 		w, ok := v.whole()
 		if !ok {
-			w, n = &view{inner: v.shape(), blocks: []block{{v, 0, strides(v.shape())}}}, 0
+			w, n = &view{inner: v.shape(), blocks: []block{{v, 0, onnx.RowMajor(v.shape())}}}, 0
 		}
 		v, n = w, 0
 	}
@@ -109,7 +69,7 @@ func (v *view) transpose(perm []int) *view {
 	for i, p := range perm {
 		to[i] = shape[p]
 	}
-	st, from := strides(v.lead), make([]int, n)
+	st, from := onnx.RowMajor(v.lead), make([]int, n)
 	for i, p := range perm[:n] {
 		from[i] = st[p]
 	}

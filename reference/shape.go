@@ -168,22 +168,12 @@ func (t *Tensor) transpose(perm []int) *Tensor {
 	if t.lazy != nil {
 		return viewed(t.DataType, t.lazy.transpose(perm))
 	}
-	st := strides(t.Shape)
+	st := onnx.RowMajor(t.Shape)
 	shape, from := make([]int, len(perm)), make([]int, len(perm))
 	for i, p := range perm {
 		shape[i], from[i] = t.Shape[p], st[p]
 	}
 	return t.gatherStrided(shape, from, 0)
-}
-
-func strides(shape []int) []int {
-	st := make([]int, len(shape))
-	n := 1
-	for i := len(shape) - 1; i >= 0; i-- {
-		st[i] = n
-		n *= shape[i]
-	}
-	return st
 }
 
 // gatherStrided reads a view of the elements: from an offset, by a stride for each dimension of the shape.
@@ -246,7 +236,7 @@ func opTile(c *call) ([]*Tensor, error) {
 		return nil, c.err
 	}
 	// Each dimension becomes (repeat, dim), the first of stride 0.
-	src := strides(x.Shape)
+	src := onnx.RowMajor(x.Shape)
 	out, wide, st := make([]int, x.Rank()), []int{}, []int{}
 	for i, r := range toInts(rep) {
 		if r < 0 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 var sliceOps = map[string]opDef{
@@ -36,7 +38,7 @@ func opSlice(c *call) ([]*Tensor, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	shape, st, offset := slices.Clone(x.Shape), strides(x.Shape), 0
+	shape, st, offset := slices.Clone(x.Shape), onnx.RowMajor(x.Shape), 0
 	src, lazy := slices.Clone(st), x.lazy
 	for i := range starts {
 		axis := i
@@ -199,7 +201,7 @@ func split(x *Tensor, axis int, sizes []int64) ([]*Tensor, error) {
 		return nil, fmt.Errorf("%v has too few elements for %d parts", x.Shape, len(sizes))
 	}
 	out := make([]*Tensor, 0, len(sizes))
-	st, from := strides(x.Shape), 0
+	st, from := onnx.RowMajor(x.Shape), 0
 	for _, n := range toInts(sizes) {
 		if n < 0 || from+n > x.Shape[axis] {
 			return nil, fmt.Errorf("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)

@@ -12,8 +12,6 @@ import (
 
 func isChoice(n *onnx.Node) bool { return n.Is("TopK") || n.Is("ArgMax") }
 
-func isProduct(n *onnx.Node) bool { return n.Is("MatMul") || n.Is("Gemm") || n.Is("Einsum") }
-
 // holds reports whether there is such a node in a graph or in its subgraphs.
 func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 	found := false
@@ -26,7 +24,7 @@ func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
 	var list []*onnx.Function
 	functions = maps.Clone(functions)
-	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool { return !holds(f.Body, isProduct) })
+	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool { return !holds(f.Body, (*onnx.Node).IsProduct) })
 	if len(functions) == 0 {
 		return nil
 	}
@@ -59,7 +57,7 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 					if f != nil && !slices.Contains(list, f) {
 						list = append(list, f)
 					}
-					multiplied = multiplied || f != nil || isProduct(m)
+					multiplied = multiplied || f != nil || m.IsProduct()
 				})
 			}
 			if multiplied || len(open) == 0 {

@@ -17,38 +17,23 @@ func (f *folder) reshape() (*onnx.Tensor, error) {
 	return f.data().View(f.name(), dims, 0, nil)
 }
 
-// strides are those of elements in a row.
-func strides(dims []int64) []int64 {
-	s := make([]int64, len(dims))
-	n := int64(1)
-	for i := len(dims) - 1; i >= 0; i-- {
-		s[i] = n
-		n *= dims[i]
+// view makes a tensor of elements of the data; nil where ok is false.
+func (f *folder) view(v onnx.Strided, ok bool) (*onnx.Tensor, error) {
+	if !ok {
+		return nil, nil
 	}
-	return s
+	return f.data().View(f.name(), v.Dims, v.Offset, v.Strides)
 }
 
 func (f *folder) transpose() (*onnx.Tensor, error) {
-	old := f.data().Dims
+	v := onnx.InRow(f.data().Dims)
 	perm := f.n.AttrInts("perm")
 	if perm == nil {
-		for i := range old {
-			perm = append(perm, int64(len(old)-1-i))
+		for i := range v.Dims {
+			perm = append(perm, int64(len(v.Dims)-1-i))
 		}
 	}
-	if len(perm) != len(old) {
-		return nil, nil
-	}
-	row := strides(old)
-	dims, moved, seen := make([]int64, len(old)), make([]int64, len(old)), make([]bool, len(old))
-	for i, p := range perm {
-		if p < 0 || p >= int64(len(old)) || seen[p] {
-			return nil, nil
-		}
-		seen[p] = true
-		dims[i], moved[i] = old[p], row[p]
-	}
-	return f.data().View(f.name(), dims, 0, moved)
+	return f.view(v.Transpose(perm))
 }
 
 func (f *folder) slice() (*onnx.Tensor, error) {
@@ -63,9 +48,7 @@ func (f *folder) slice() (*onnx.Tensor, error) {
 	if given && len(axes) != len(starts) || stepped && len(steps) != len(starts) {
 		return nil, nil
 	}
-	dims, step := append([]int64{}, t.Dims...), strides(t.Dims)
-	row := strides(t.Dims)
-	offset := int64(0)
+	v := onnx.InRow(t.Dims)
 	for i := range starts {
 		axis, by := int64(i), int64(1)
 		if given {
@@ -75,19 +58,17 @@ func (f *folder) slice() (*onnx.Tensor, error) {
 			by = steps[i]
 		}
 		if axis < 0 {
-			axis += int64(len(dims))
+			axis += int64(len(t.Dims))
 		}
-		if axis < 0 || axis >= int64(len(dims)) || by == 0 || by > maxStep || by < -maxStep {
+		if axis < 0 || axis >= int64(len(t.Dims)) || by == 0 || by > maxStep || by < -maxStep {
 			return nil, nil
 		}
 		from, n := span(t.Dims[axis], starts[i], ends[i], by)
-		dims[axis], step[axis] = n, by*row[axis]
-		offset += from * row[axis]
+		if v, ok = v.Slice(int(axis), from, n, by); !ok {
+			return nil, nil
+		}
 	}
-	if t.Len() == 0 {
-		offset = 0
-	}
-	return t.View(f.name(), dims, offset, step)
+	return f.view(v, true)
 }
 
 // span returns the first place of a slice along an axis, and how many there are.
@@ -115,19 +96,14 @@ func (f *folder) gather() (*onnx.Tensor, error) {
 	if !ok || !known || dims == nil || len(at) == 0 || len(at) > maxGathered {
 		return nil, nil
 	}
-	row := strides(t.Dims)
-	one := append([]int64{}, t.Dims...)
-	one[axis] = 1
+	whole := onnx.InRow(t.Dims)
 	var places []*onnx.Tensor
 	for _, i := range at {
 		if i < 0 {
 			i += t.Dims[axis]
 		}
-		if i < 0 || i >= t.Dims[axis] {
-			return nil, nil
-		}
-		v, err := t.View(f.name(), one, i*row[axis], row)
-		if err != nil {
+		v, err := f.view(whole.Slice(axis, i, 1, 1))
+		if v == nil || err != nil {
 			return nil, err
 		}
 		places = append(places, v)
@@ -160,7 +136,7 @@ func (f *folder) split() ([]*onnx.Tensor, error) {
 	if !ok {
 		return nil, nil
 	}
-	row := strides(t.Dims)
+	whole := onnx.InRow(t.Dims)
 	var outs []*onnx.Tensor
 	at := int64(0)
 	for i := range f.n.Outputs {
@@ -168,8 +144,8 @@ func (f *folder) split() ([]*onnx.Tensor, error) {
 		if len(dims) != len(t.Dims) {
 			return nil, nil
 		}
-		v, err := t.View(f.name(), dims, at*row[axis], row)
-		if err != nil {
+		v, err := f.view(whole.Slice(axis, at, dims[axis], 1))
+		if v == nil || err != nil {
 			return nil, err
 		}
 		at += dims[axis]

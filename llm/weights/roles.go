@@ -53,9 +53,6 @@ func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 	return nil, nil
 }
 
-// isProduct reports whether a node multiplies matrices: a walk along the data ends there.
-func isProduct(n *onnx.Node) bool { return n.Is("MatMul") || n.Is("Gemm") }
-
 // before lists the products that a value is computed from without another in between, and whether an activation is on
 // the way.
 func before(v *onnx.Value) (products []*onnx.Node, activated bool) {
@@ -67,7 +64,7 @@ func before(v *onnx.Value) (products []*onnx.Node, activated bool) {
 		}
 		n := v.Producer
 		seen[n] = true
-		if isProduct(n) {
+		if n.IsProduct() {
 			products = append(products, n)
 			return
 		}
@@ -88,7 +85,7 @@ func after(v *onnx.Value) (products []onnx.Use) {
 	var visit func(v *onnx.Value)
 	visit = func(v *onnx.Value) {
 		for _, u := range v.Uses() {
-			if isProduct(u.Node) {
+			if u.Node.IsProduct() {
 				products = append(products, u)
 				continue
 			}

@@ -18,7 +18,7 @@ func (g *View) routed(v *onnx.Value) any {
 		}
 		seen[n] = true
 		switch {
-		case IsProduct(n):
+		case n.IsProduct():
 			for _, in := range n.Inputs {
 				if in != nil && g.picked(in) {
 					return true
@@ -66,17 +66,6 @@ func (g *View) isTable(v *onnx.Value) bool {
 func (g *View) isFixed(v *onnx.Value) bool {
 	_, ok := g.Facts.Constant(v)
 	return ok
-}
-
-// IsProduct reports whether a node is a product with matrices, of any domain and quantised or not.
-func IsProduct(n *onnx.Node) bool {
-	switch n.OpType {
-	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul",
-		"FusedGemm",
-		"MatMulIntegerToFloat", "DynamicQuantizeMatMul":
-		return true
-	}
-	return false
 }
 
 // IsPick reports whether a node picks rows or elements by indices.

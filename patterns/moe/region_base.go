@@ -2,7 +2,6 @@ package moe
 
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
 // maxBases bounds the values that are tried for the base of one y.
@@ -54,7 +53,7 @@ func addedUp(n *onnx.Node) (list []*onnx.Value) {
 		}
 		return list
 	}
-	if match.IsProduct(n) {
+	if n.IsProduct() {
 		return nil
 	}
 	return n.Inputs

@@ -33,7 +33,7 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		if between < 0 {
 			continue
 		}
-		if match.IsProduct(n) {
+		if n.IsProduct() {
 			between++
 		}
 		inside := productsIn(g, n)
@@ -92,7 +92,7 @@ func productsIn(g *match.View, n *onnx.Node) int {
 	for _, s := range n.Subgraphs() {
 		s.Walk(func(b *onnx.Graph) {
 			for _, m := range b.Nodes {
-				if match.IsProduct(m) {
+				if m.IsProduct() {
 					c++
 				}
 			}

@@ -224,7 +224,7 @@ func (p *Runner) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Sco
 	switch {
 	case slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }) && match.OpKind(n) != "Reshape":
 		return nil, nil
-	case match.IsProduct(n):
+	case n.IsProduct():
 		return p.product(n, in)
 	case n.Is("Add") && len(in) == 2:
 		for i, t := range in {
@@ -281,12 +281,12 @@ func (p *Runner) scan(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) 
 		}
 		axis := 0
 		if scan < len(axes) {
-			axis = int(wrapped(axes[scan:scan+1], int64(len(w.axes)))[0])
+			axis = int(wrapped(axes[scan:scan+1], int64(w.rank()))[0])
 		}
-		if axis < 0 || axis >= len(w.axes) {
+		if axis < 0 || axis >= w.rank() {
 			return nil, nil
 		}
-		places, shape := make([]int64, w.axes[axis].dim), slices.Repeat([]int{1}, len(w.axes))
+		places, shape := make([]int64, w.dim(axis)), slices.Repeat([]int{1}, w.rank())
 		for i := range places {
 			places[i] = int64(i)
 		}
@@ -318,9 +318,9 @@ func (p *Runner) concat(n *onnx.Node, in []*reference.Tensor) []*reference.Tenso
 	}
 	axis := n.AttrInt("axis", 0)
 	if axis < 0 {
-		axis += int64(len(parts[0].axes))
+		axis += int64(parts[0].rank())
 	}
-	if axis < 0 || axis >= int64(len(parts[0].axes)) {
+	if axis < 0 || axis >= int64(parts[0].rank()) {
 		return nil
 	}
 	w := joinViews(parts, int(axis))
@@ -357,9 +357,9 @@ func (w *weightView) read() (*reference.Tensor, error) {
 		return nil, NoExperts("a weight is repeated to %v", w.dims())
 	}
 	w.each(func(o origin) { v = append(v, whole[o.Source].F[o.Offset]) })
-	shape := make([]int, len(w.axes))
-	for i, a := range w.axes {
-		shape[i] = int(a.dim)
+	shape := make([]int, w.rank())
+	for i, d := range w.dims() {
+		shape[i] = int(d)
 	}
 	return reference.NewFloats(whole[from.origins[0].Source].DataType, shape, v), nil
 }

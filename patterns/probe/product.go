@@ -88,7 +88,7 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 
 // matMul reads MatMul, whose input at is the weight, and gives the shape of the result; nil when it is not understood.
 func (a *Product) matMul(at int) []int {
-	r, q := len(a.weight.axes), len(a.Data.Shape)
+	r, q := a.weight.rank(), len(a.Data.Shape)
 	if r < 2 || q < 1 {
 		return nil
 	}
@@ -105,10 +105,10 @@ func (a *Product) matMul(at int) []int {
 		if d >= 0 {
 			shape[i] = a.Data.Shape[d]
 		}
-		if w < 0 || i >= rank-2 || a.weight.axes[w].dim == 1 {
+		if w < 0 || i >= rank-2 || a.weight.dim(w) == 1 {
 			continue
 		}
-		if shape[i] != 1 && int64(shape[i]) != a.weight.axes[w].dim {
+		if shape[i] != 1 && int64(shape[i]) != a.weight.dim(w) {
 			return nil
 		}
 		a.batch, a.resultBatch = append(a.batch, w), append(a.resultBatch, i)
@@ -117,16 +117,16 @@ func (a *Product) matMul(at int) []int {
 		} else {
 			a.dataBatch = append(a.dataBatch, -1)
 		}
-		shape[i] = int(a.weight.axes[w].dim)
+		shape[i] = int(a.weight.dim(w))
 	}
 	a.in, a.out, a.DataIn, a.ResultOut = r-2, r-1, q-1, rank-1
 	if at == 0 {
 		a.in, a.out, a.DataIn, a.ResultOut = r-1, r-2, max(q-2, 0), rank-2
 	}
-	if int64(a.Data.Shape[a.DataIn]) != a.weight.axes[a.in].dim {
+	if int64(a.Data.Shape[a.DataIn]) != a.weight.dim(a.in) {
 		return nil
 	}
-	shape[a.ResultOut] = int(a.weight.axes[a.out].dim)
+	shape[a.ResultOut] = int(a.weight.dim(a.out))
 	a.rows[a.ResultOut] = -1
 	if q == 1 {
 		shape, a.rows = append(shape[:rank-2], shape[a.ResultOut]), append(a.rows[:rank-2], -1)
@@ -137,7 +137,7 @@ func (a *Product) matMul(at int) []int {
 
 // gemm reads Gemm.
 func (a *Product) gemm(n *onnx.Node, at int) []int {
-	if len(a.weight.axes) != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 || n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
+	if a.weight.rank() != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 || n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
 		return nil
 	}
 	transposed := []bool{n.AttrInt("transA", 0) != 0, n.AttrInt("transB", 0) != 0}
@@ -149,11 +149,11 @@ func (a *Product) gemm(n *onnx.Node, at int) []int {
 	}
 	a.in, a.DataIn = inner(at), inner(1-at)
 	a.out, a.ResultOut = 1-a.in, at
-	if int64(a.Data.Shape[a.DataIn]) != a.weight.axes[a.in].dim {
+	if int64(a.Data.Shape[a.DataIn]) != a.weight.dim(a.in) {
 		return nil
 	}
 	shape := []int{a.Data.Shape[1-a.DataIn], a.Data.Shape[1-a.DataIn]}
-	shape[a.ResultOut] = int(a.weight.axes[a.out].dim)
+	shape[a.ResultOut] = int(a.weight.dim(a.out))
 	a.rows = []int{1 - a.DataIn, 1 - a.DataIn}
 	a.rows[a.ResultOut] = -1
 	return shape
@@ -210,7 +210,7 @@ func (a *Product) einsum(equation string, at int) []int {
 		return nil
 	}
 	w, d := terms[at], terms[1-at]
-	if len(w) != len(a.weight.axes) || len(d) != len(a.Data.Shape) {
+	if len(w) != a.weight.rank() || len(d) != len(a.Data.Shape) {
 		return nil
 	}
 	for _, term := range []string{w, d, result} {
@@ -222,7 +222,7 @@ func (a *Product) einsum(equation string, at int) []int {
 	}
 	for i, c := range []byte(w) {
 		stretched := strings.IndexByte(result, c) >= 0 // one row may be multiplied with all matrices
-		if k := strings.IndexByte(d, c); k >= 0 && int64(a.Data.Shape[k]) != a.weight.axes[i].dim && !(stretched && a.Data.Shape[k] == 1) {
+		if k := strings.IndexByte(d, c); k >= 0 && int64(a.Data.Shape[k]) != a.weight.dim(i) && !(stretched && a.Data.Shape[k] == 1) {
 			return nil
 		}
 	}
@@ -248,7 +248,7 @@ func (a *Product) einsum(equation string, at int) []int {
 	for i, c := range []byte(w) {
 		if i != a.in && i != a.out {
 			at := strings.IndexByte(d, c)
-			if at >= 0 && int64(a.Data.Shape[at]) != a.weight.axes[i].dim {
+			if at >= 0 && int64(a.Data.Shape[at]) != a.weight.dim(i) {
 				at = -1
 			}
 			a.batch = append(a.batch, i)
@@ -261,7 +261,7 @@ func (a *Product) einsum(equation string, at int) []int {
 		a.rows[i] = strings.IndexByte(d, c)
 		switch k := strings.IndexByte(w, c); {
 		case k >= 0:
-			shape[i] = int(a.weight.axes[k].dim)
+			shape[i] = int(a.weight.dim(k))
 		case a.rows[i] >= 0:
 			shape[i] = a.Data.Shape[a.rows[i]]
 		default:
@@ -283,7 +283,7 @@ func (a *Product) setBias(shape []int, b *weightView) bool {
 	if whole = whole.reshape(long(a.shape)); whole == nil {
 		return false
 	}
-	for i := range whole.axes {
+	for i := range whole.dims() {
 		if i != a.ResultOut && !slices.Contains(a.resultBatch, i) && !whole.repeats(i) {
 			return false
 		}
@@ -304,7 +304,7 @@ func long(shape []int) []int64 {
 func (a *Product) Places() int64 {
 	n := int64(1)
 	for _, axis := range a.batch {
-		n *= a.weight.axes[axis].dim
+		n *= a.weight.dim(axis)
 	}
 	return n
 }
@@ -313,7 +313,7 @@ func (a *Product) Places() int64 {
 func (a *Product) index(place int64) []int64 {
 	index := make([]int64, len(a.batch))
 	for i := len(index) - 1; i >= 0; i-- {
-		d := a.weight.axes[a.batch[i]].dim
+		d := a.weight.dim(a.batch[i])
 		index[i], place = place%d, place/d
 	}
 	return index
@@ -321,8 +321,9 @@ func (a *Product) index(place int64) []int64 {
 
 // Matrix returns one of the matrices.
 func (a *Product) Matrix(place int64) *Matrix {
-	in, out := a.weight.axes[a.in], a.weight.axes[a.out]
-	return &Matrix{At: a.weight.element(a.batch, a.index(place), a.in, a.out), In: in.dim, Out: out.dim, ByIn: in.stride, ByOut: out.stride}
+	w := a.weight
+	return &Matrix{At: w.element(a.batch, a.index(place), a.in, a.out), In: w.dim(a.in), Out: w.dim(a.out), ByIn: w.elements.Strides[a.in],
+		ByOut: w.elements.Strides[a.out]}
 }
 
 // BiasAt returns the bias at one place; nil where there is none.
@@ -330,22 +331,22 @@ func (a *Product) BiasAt(place int64) *Matrix {
 	if a.bias == nil {
 		return nil
 	}
-	out := a.bias.axes[a.ResultOut]
-	return &Matrix{At: a.bias.element(a.resultBatch, a.index(place), a.ResultOut), In: 1, Out: out.dim, ByOut: out.stride}
+	return &Matrix{At: a.bias.element(a.resultBatch, a.index(place), a.ResultOut), In: 1, Out: a.bias.dim(a.ResultOut),
+		ByOut: a.bias.elements.Strides[a.ResultOut]}
 }
 
 // element returns the origin of what is left of a view at one place of some axes; none where the other axes lead to several initializers.
 func (w *weightView) element(axes []int, index []int64, others ...int) origin {
 	for _, axis := range others {
-		if a := w.axes[axis]; a.dim > 1 && a.step != 0 {
+		if w.dim(axis) > 1 && w.numbers.Strides[axis] != 0 {
 			return origin{}
 		}
 	}
-	number, offset := w.base, int64(0)
+	number, offset := w.numbers.Offset, w.elements.Offset
 	for i, axis := range axes {
 		if axis >= 0 {
-			number += index[i] * w.axes[axis].step
-			offset += index[i] * w.axes[axis].stride
+			number += index[i] * w.numbers.Strides[axis]
+			offset += index[i] * w.elements.Strides[axis]
 		}
 	}
 	o := w.origins[number]

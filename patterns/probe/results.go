@@ -18,16 +18,12 @@ type results struct {
 
 // allOf is the results of products as they are, in a shape.
 func allOf(products []*Product, shape []int) *results {
-	w := &weightView{axes: make([]viewAxis, len(shape)), origins: []origin{{}}}
-	for i, n := range stridesOf(shape) {
-		w.axes[i] = viewAxis{dim: int64(shape[i]), stride: int64(n)}
-	}
-	return &results{products, shape, w}
+	return &results{products, shape, inRow(long(shape), origin{})}
 }
 
 // asTheyAre reports whether nothing was moved, or all was moved back.
 func (r *results) asTheyAre(shape []int) bool {
-	return slices.Equal(r.shape, shape) && r.view.pile == nil && (match.Elements(shape) == 0 || slices.Equal(r.view.compact().axes, allOf(nil, shape).view.compact().axes))
+	return slices.Equal(r.shape, shape) && r.view.pile == nil && (match.Elements(shape) == 0 || slices.Equal(r.view.compact().elements.Strides, allOf(nil, shape).view.compact().elements.Strides))
 }
 
 // moved returns the results that a node hands on of those that it reads; nil where it does something else, or drops some.
@@ -81,11 +77,11 @@ func (p *Runner) takesBias(t *reference.Tensor, b *weightView) bool {
 	if all == nil || !slices.Equal(all.dims(), long(t.Shape)) {
 		return false
 	}
-	perm := make([]int64, len(r.view.axes)) // back to where the elements come from
+	perm := make([]int64, r.view.rank()) // back to where the elements come from
 	for i := range perm {
 		perm[i] = int64(i)
 	}
-	slices.SortStableFunc(perm, func(a, b int64) int { return cmp.Compare(r.view.axes[b].stride, r.view.axes[a].stride) })
+	slices.SortStableFunc(perm, func(a, b int64) int { return cmp.Compare(r.view.elements.Strides[b], r.view.elements.Strides[a]) })
 	if all = all.transpose(perm).reshape(long(r.shape)); all == nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -11,8 +12,8 @@ type Row struct{ first, step, channels int }
 // EachSum visits the rows of a product's result, with each matrix that it comes from, and the one number that all channels of the row
 // of data have which the matrix is multiplied with.
 func (a *Product) EachSum(visit func(r Row, place int, x float64) error) error {
-	strides, shape := stridesOf(a.Data.Shape), a.shape
-	index, steps := make([]int, len(shape)), stridesOf(shape)
+	strides, shape := onnx.RowMajor(a.Data.Shape), a.shape
+	index, steps := make([]int, len(shape)), onnx.RowMajor(shape)
 	last := (a.Data.Shape[a.DataIn] - 1) * strides[a.DataIn]
 	placeStrides, summed := a.summed(strides)
 	for i := 0; i < match.Elements(shape); i++ {
@@ -63,9 +64,9 @@ type placeAt struct{ place, data int }
 func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt) {
 	dims := make([]int, len(a.batch))
 	for k, axis := range a.batch {
-		dims[k] = int(a.weight.axes[axis].dim)
+		dims[k] = int(a.weight.dim(axis))
 	}
-	placeStrides, list = stridesOf(dims), []placeAt{{}}
+	placeStrides, list = onnx.RowMajor(dims), []placeAt{{}}
 	for k, axis := range a.resultBatch {
 		if axis >= 0 {
 			continue
@@ -83,15 +84,6 @@ func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt)
 		list = next
 	}
 	return placeStrides, list
-}
-
-func stridesOf(shape []int) []int {
-	strides := make([]int, len(shape))
-	for i, n := len(strides)-1, 1; i >= 0; i-- {
-		strides[i] = n
-		n *= shape[i]
-	}
-	return strides
 }
 
 // RowOf returns the elements along an axis, of the first row that is not zero; nil where there is none.

@@ -14,7 +14,7 @@ func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) [
 	if slices.ContainsFunc(n.Attributes, func(a *onnx.Attribute) bool { return a.RefName != "" }) {
 		return nil
 	}
-	rank := len(w.axes)
+	rank := w.rank()
 	var r *weightView
 	if w.pile != nil && match.OpKind(n) != "Reshape" && n.OpType != "Identity" && n.OpType != "Cast" {
 		return nil
@@ -151,9 +151,9 @@ func wrapped(places []int64, size int64) []int64 {
 func (w *weightView) gather(n *onnx.Node, index *reference.Tensor) *weightView {
 	axis := int(n.AttrInt("axis", 0))
 	if axis < 0 {
-		axis += len(w.axes)
+		axis += w.rank()
 	}
-	if index == nil || index.I == nil || axis < 0 || axis >= len(w.axes) {
+	if index == nil || index.I == nil || axis < 0 || axis >= w.rank() {
 		return nil
 	}
 	return w.picked(axis, index.I, index.Shape)
@@ -161,7 +161,7 @@ func (w *weightView) gather(n *onnx.Node, index *reference.Tensor) *weightView {
 
 // picked puts the listed places of an axis, in a shape of their own, in place of that axis.
 func (w *weightView) picked(axis int, places []int64, shape []int) *weightView {
-	places = wrapped(places, w.axes[axis].dim)
+	places = wrapped(places, w.dim(axis))
 	if len(shape) == 0 {
 		return w.at(axis, places[0])
 	}
@@ -178,7 +178,7 @@ func (w *weightView) picked(axis int, places []int64, shape []int) *weightView {
 
 // gatherND takes places of the first axis.
 func (w *weightView) gatherND(n *onnx.Node, index *reference.Tensor) *weightView {
-	if index == nil || len(index.Shape) == 0 || index.Shape[len(index.Shape)-1] != 1 || n.AttrInt("batch_dims", 0) != 0 || len(w.axes) == 0 {
+	if index == nil || len(index.Shape) == 0 || index.Shape[len(index.Shape)-1] != 1 || n.AttrInt("batch_dims", 0) != 0 || w.rank() == 0 {
 		return nil
 	}
 	return w.picked(0, index.I, index.Shape[:len(index.Shape)-1])
@@ -201,12 +201,12 @@ func (w *weightView) sliceNode(ints func(i int) *reference.Tensor) *weightView {
 			step = steps.I[i]
 		}
 		if axis < 0 {
-			axis += int64(len(w.axes))
+			axis += int64(w.rank())
 		}
-		if step < 1 || axis < 0 || axis >= int64(len(w.axes)) {
+		if step < 1 || axis < 0 || axis >= int64(w.rank()) {
 			return nil
 		}
-		size := r.axes[axis].dim
+		size := r.dim(int(axis))
 		bound := wrapped([]int64{starts.I[i], ends.I[i]}, size)
 		from, to := min(max(bound[0], 0), size), min(max(bound[1], 0), size)
 		if r = r.slice(int(axis), from, (to-from+step-1)/step, step); r == nil {
@@ -220,9 +220,9 @@ func (w *weightView) sliceNode(ints func(i int) *reference.Tensor) *weightView {
 func (w *weightView) split(n *onnx.Node, ints func(i int) *reference.Tensor) []*weightView {
 	axis := n.AttrInt("axis", 0)
 	if axis < 0 {
-		axis += int64(len(w.axes))
+		axis += int64(w.rank())
 	}
-	if axis < 0 || axis >= int64(len(w.axes)) {
+	if axis < 0 || axis >= int64(w.rank()) {
 		return nil
 	}
 	sizes := n.AttrInts("split")
@@ -230,11 +230,11 @@ func (w *weightView) split(n *onnx.Node, ints func(i int) *reference.Tensor) []*
 		sizes = t.I
 	}
 	parts := int64(len(n.Outputs))
-	each := (w.axes[axis].dim + parts - 1) / parts
+	each := (w.dim(int(axis)) + parts - 1) / parts
 	from := int64(0)
 	var list []*weightView
 	for i := range n.Outputs {
-		size := min(each, w.axes[axis].dim-from)
+		size := min(each, w.dim(int(axis))-from)
 		if sizes != nil {
 			if i >= len(sizes) {
 				return nil

@@ -187,16 +187,6 @@ func steps(n, from, by, size, stride int) []int {
 	return list
 }
 
-// strides returns what one place of each axis adds to an index.
-func strides(sizes []int) []int {
-	s := make([]int, len(sizes))
-	for k, n := len(sizes)-1, 1; k >= 0; k-- {
-		s[k] = n
-		n *= sizes[k]
-	}
-	return s
-}
-
 // ByAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have
 // to be reshaped.
 func (t *Tracer) ByAxes() []match.Block {

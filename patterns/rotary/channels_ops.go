@@ -127,7 +127,7 @@ func (t *Tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int)
 
 // moved makes a block of the places from, from+by, … of each axis of another one; by is 1 where it is nil.
 func moved(source []Channel, dims, sizes, from, by []int) []Channel {
-	at, stride := make([][]int, len(dims)), strides(sizes)
+	at, stride := make([][]int, len(dims)), onnx.RowMajor(sizes)
 	for k, n := range dims {
 		step := 1
 		if by != nil {
@@ -186,7 +186,7 @@ func (t *Tracer) gather(n *onnx.Node, b match.Block) []Channel {
 		return nil
 	}
 	var at [][]int
-	for k, stride := range strides(sizes) {
+	for k, stride := range onnx.RowMajor(sizes) {
 		if k != place {
 			at = append(at, steps(sizes[k], 0, 1, sizes[k], stride))
 			continue

@@ -38,7 +38,7 @@ func (t *Tracer) transpose(n *onnx.Node, b match.Block) []Channel {
 	if source == nil {
 		return nil
 	}
-	at, stride := make([][]int, b.Axes), strides(sizes)
+	at, stride := make([][]int, b.Axes), onnx.RowMajor(sizes)
 	for i, p := range perm[rows:] {
 		k := int(p) - rows
 		at[i] = steps(sizes[k], 0, 1, sizes[k], stride[k])
@@ -65,7 +65,7 @@ func (t *Tracer) repeat(n *onnx.Node, b match.Block, dims []int) []Channel {
 
 // repeated broadcasts a block, or repeats it, to these dimensions.
 func repeated(source []Channel, dims, sizes []int) []Channel {
-	at, stride := make([][]int, len(dims)), strides(sizes)
+	at, stride := make([][]int, len(dims)), onnx.RowMajor(sizes)
 	missing := len(dims) - len(sizes)
 	for k, n := range dims {
 		at[k] = make([]int, n)

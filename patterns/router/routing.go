@@ -145,7 +145,7 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 		}
 		seen[n] = true
 		switch {
-		case match.IsProduct(n):
+		case n.IsProduct():
 			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) ||
 				narrowed && hasMore(g, v, r.Experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
 				product = v

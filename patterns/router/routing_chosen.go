@@ -24,7 +24,7 @@ func selects(g *match.View, r *Routing) bool {
 			if selector(g, n, u.Index, r, numbers) {
 				return true
 			}
-			if seen[n] || match.IsProduct(n) || n.Is("Shape") || len(n.Subgraphs()) > 0 ||
+			if seen[n] || n.IsProduct() || n.Is("Shape") || len(n.Subgraphs()) > 0 ||
 				n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat() {
 				continue
 			}

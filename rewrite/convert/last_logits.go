@@ -151,7 +151,7 @@ func (c *logitsCut) output(g *onnx.Graph, i int) (*logitsPath, error) {
 			}
 			break
 		}
-		if c.isProduct(n, p.split >= 0) {
+		if c.multipliesRows(n, p.split >= 0) {
 			p.product = n
 			break
 		}

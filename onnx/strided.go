@@ -1,0 +1,122 @@
+package onnx
+
+import "slices"
+
+// Strided says which elements of a list a tensor of these dimensions has: the one at index i is number Offset + Strides·i. Ops that only
+// move elements make one of another, and Tensor.View makes a tensor of it.
+type Strided struct {
+	Dims    []int64
+	Offset  int64
+	Strides []int64
+}
+
+// InRow returns the first elements of a list in row-major order.
+func InRow(dims []int64) Strided { return Strided{Dims: slices.Clone(dims), Strides: RowMajor(dims)} }
+
+// RowMajor returns the strides of elements in row-major order.
+func RowMajor[T int | int64](dims []T) []T {
+	strides := make([]T, len(dims))
+	n := T(1)
+	for i := len(dims) - 1; i >= 0; i-- {
+		strides[i] = n
+		n *= dims[i]
+	}
+	return strides
+}
+
+// Transpose makes axis i of axis perm[i]; false where perm is no permutation.
+func (s Strided) Transpose(perm []int64) (Strided, bool) {
+	r := Strided{Offset: s.Offset}
+	seen := make([]bool, len(s.Dims))
+	for _, p := range perm {
+		if p < 0 || p >= int64(len(seen)) || seen[p] {
+			return s, false
+		}
+		seen[p] = true
+		r.Dims, r.Strides = append(r.Dims, s.Dims[p]), append(r.Strides, s.Strides[p])
+	}
+	return r, len(perm) == len(seen)
+}
+
+// Slice takes n places of an axis, from one on, in steps; false where they are not there.
+func (s Strided) Slice(axis int, from, n, by int64) (Strided, bool) {
+	if last := from + (n-1)*by; n < 0 || n > 0 && (from < 0 || last < 0 || max(from, last) >= s.Dims[axis]) {
+		return s, false
+	}
+	r := Strided{slices.Clone(s.Dims), s.Offset, slices.Clone(s.Strides)}
+	if n > 0 {
+		r.Offset += from * s.Strides[axis]
+	}
+	r.Dims[axis], r.Strides[axis] = n, s.Strides[axis]*by
+	return r, true
+}
+
+// Drop leaves an axis of one place out.
+func (s Strided) Drop(axis int) Strided {
+	return Strided{slices.Delete(slices.Clone(s.Dims), axis, axis+1), s.Offset, slices.Delete(slices.Clone(s.Strides), axis, axis+1)}
+}
+
+// Expand repeats axes of one place, and adds axes in front, to these dimensions, of which those that are 1 may stay as they are; false where
+// that cannot be.
+func (s Strided) Expand(dims []int64) (Strided, bool) {
+	lead := len(dims) - len(s.Dims)
+	if lead < 0 {
+		return s, false
+	}
+	r := Strided{slices.Clone(dims), s.Offset, make([]int64, len(dims))}
+	for i, d := range s.Dims {
+		switch at := i + lead; {
+		case d == dims[at] || dims[at] == 1:
+			r.Dims[at], r.Strides[at] = d, s.Strides[i]
+		case d != 1:
+			return s, false
+		}
+	}
+	return r, true
+}
+
+// Reshape returns the same elements, in row-major order, in other dimensions; false where no strides say so.
+func (s Strided) Reshape(dims []int64) (Strided, bool) {
+	strides, ok := Restride(s.Dims, s.Strides, dims)
+	return Strided{slices.Clone(dims), s.Offset, strides}, ok
+}
+
+// Restride returns the strides of the same elements, which are some, in other dimensions; false where there are none.
+func Restride[T int | int64](dims, strides, want []T) ([]T, bool) {
+	out := make([]T, len(want))
+	i, k := 0, 0
+	for i < len(dims) || k < len(want) {
+		// the fewest dimensions on both sides with as many elements
+		i0, k0, a, b := i, k, T(1), T(1)
+		for first := true; first || a != b; first = false {
+			switch {
+			case a <= b && i < len(dims):
+				a *= dims[i]
+				i++
+			case k < len(want):
+				b *= want[k]
+				k++
+			default:
+				return nil, false
+			}
+			if a == 1 && b == 1 { // dimensions of 1 move nothing
+				break
+			}
+		}
+		step, outer := T(1), -1
+		for j := i0; j < i; j++ { // those of the source must lie within each other
+			if dims[j] == 1 {
+				continue
+			}
+			if outer >= 0 && strides[outer] != strides[j]*dims[j] {
+				return nil, false
+			}
+			step, outer = strides[j], j
+		}
+		for j := k - 1; j >= k0; j-- {
+			out[j] = step
+			step *= want[j]
+		}
+	}
+	return out, true
+}
