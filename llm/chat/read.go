@@ -22,25 +22,26 @@ const (
 // template of chat_template.jinja is then the one, as in transformers, and the tokens are those of the other.
 func Read(path string) (*Template, error) {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("chat template: %w", err)
-	}
-	if info.IsDir() {
+	case info.IsDir():
 		return readFolder(path)
+	case !strings.HasSuffix(path, ".json"):
+		return readSource(path)
 	}
-	if strings.HasSuffix(path, ".json") {
-		t, tokens, err := readConfig(path)
-		if err != nil {
-			return nil, err
-		}
-		if t == nil {
-			return nil, fmt.Errorf("chat template: %s has no chat_template", path)
-		}
-		t.Tokens = tokens
-		return t, nil
+	t, err := readConfig(path)
+	if err == nil && t.empty() {
+		err = fmt.Errorf("chat template: %s has no chat_template", path)
 	}
-	return readSource(path)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
+
+// empty reports whether there are only tokens.
+func (t *Template) empty() bool { return t.program.tokens == nil && t.named == nil }
 
 func readSource(path string) (*Template, error) {
 	source, err := os.ReadFile(path)
@@ -55,85 +56,81 @@ func readSource(path string) (*Template, error) {
 }
 
 func readFolder(folder string) (*Template, error) {
-	t, tokens, err := readConfig(filepath.Join(folder, configFile))
+	t, err := readConfig(filepath.Join(folder, configFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	tokens := t.Tokens
 	own, err := readSource(filepath.Join(folder, templateFile))
-	switch {
-	case err == nil:
+	if err == nil {
 		t = own
-	case !errors.Is(err, fs.ErrNotExist):
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	more, err := filepath.Glob(filepath.Join(folder, templatesFolder, "*.jinja"))
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	named := map[string]*Template{}
-	for _, path := range more {
-		if named[strings.TrimSuffix(filepath.Base(path), ".jinja")], err = readSource(path); err != nil {
-			return nil, err
-		}
-	}
-	if len(named) > 0 {
-		if t != nil {
+	if len(more) > 0 {
+		named := map[string]*Template{}
+		if !t.empty() {
 			named["default"] = t
+		}
+		for _, path := range more {
+			if named[strings.TrimSuffix(filepath.Base(path), ".jinja")], err = readSource(path); err != nil {
+				return nil, err
+			}
 		}
 		t = &Template{named: named}
 	}
-	if t == nil {
-		return nil, fmt.Errorf("chat template: %s has no %s, and no %s with a chat_template", folder, templateFile,
-			configFile)
+	if t.empty() {
+		return nil, fmt.Errorf("chat template: %s has no %s, and no %s with a chat_template",
+			folder, templateFile, configFile)
 	}
 	t.Tokens = tokens
 	return t, nil
 }
 
-// readConfig reads tokenizer_config.json; the template is nil where it has none.
-func readConfig(path string) (*Template, map[string]string, error) {
+// readConfig reads tokenizer_config.json; the template is empty where it has none.
+func readConfig(path string) (*Template, error) {
+	t := &Template{}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("chat template: %w", err)
+		return t, fmt.Errorf("chat template: %w", err)
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	tokens := map[string]string{}
-	for name, raw := range fields {
-		if !strings.HasSuffix(name, "_token") {
-			continue
-		}
-		var token struct{ Content *string }
-		var text *string
-		if json.Unmarshal(raw, &text) == nil && text != nil {
-			tokens[name] = *text
-		} else if json.Unmarshal(raw, &token) == nil && token.Content != nil {
-			tokens[name] = *token.Content
-		}
-	}
-	raw := fields["chat_template"]
-	if raw == nil || string(raw) == "null" {
-		return nil, tokens, nil
+		return t, fmt.Errorf("%s: %w", path, err)
 	}
 	var source string
-	if json.Unmarshal(raw, &source) == nil {
-		t, err := Parse(source)
-		if err != nil {
-			err = fmt.Errorf("%s: %w", path, err)
-		}
-		return t, tokens, err
-	}
 	var list []struct{ Name, Template string }
-	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
-		return nil, nil, fmt.Errorf("%s: chat_template is neither a string nor a list of {name, template}", path)
+	switch raw := fields["chat_template"]; {
+	case raw == nil || string(raw) == "null":
+	case json.Unmarshal(raw, &source) == nil:
+		if t, err = Parse(source); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	case json.Unmarshal(raw, &list) != nil || len(list) == 0:
+		return t, fmt.Errorf("%s: chat_template is neither a string nor a list of {name, template}", path)
 	}
-	named := map[string]*Template{}
 	for _, one := range list {
-		if named[one.Name], err = Parse(one.Template); err != nil {
-			return nil, nil, fmt.Errorf("%s: template %q: %w", path, one.Name, err)
+		if t.named == nil {
+			t.named = map[string]*Template{}
+		}
+		if t.named[one.Name], err = Parse(one.Template); err != nil {
+			return t, fmt.Errorf("%s: template %q: %w", path, one.Name, err)
 		}
 	}
-	return &Template{named: named}, tokens, nil
+	t.Tokens = map[string]string{}
+	for name, raw := range fields {
+		var token struct{ Content *string }
+		if text := &source; strings.HasSuffix(name, "_token") && string(raw) != "null" {
+			if json.Unmarshal(raw, text) == nil {
+				t.Tokens[name] = *text
+			} else if json.Unmarshal(raw, &token) == nil && token.Content != nil {
+				t.Tokens[name] = *token.Content
+			}
+		}
+	}
+	return t, nil
 }

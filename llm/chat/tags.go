@@ -94,8 +94,9 @@ func (r *runner) ifTag() {
 	}
 }
 
-// target reads what a value is assigned to: a name, or several that it is unpacked to.
-func (r *runner) target() (assign func(v any)) {
+// target reads what a value is assigned to: a name, or several that it is unpacked to. assign returns a tuple of these, or
+// the value.
+func (r *runner) target() (assign func(v any) any) {
 	bracketed, comma := r.op("("), false
 	start := r.pos
 	var names []string
@@ -109,30 +110,31 @@ func (r *runner) target() (assign func(v any)) {
 	if bracketed {
 		r.expectOp(")")
 	}
-	return func(v any) {
-		r.do(start, func() any {
+	return func(v any) any {
+		return r.do(start, func() any {
 			values := []any{v}
 			if comma {
 				values = iterate(v)
+				v = newTuple(values...)
 			}
 			require(len(values) == len(names), "%d values for %d names", len(values), len(names))
 			for i, name := range names {
 				r.scope.vars[name] = values[i]
 			}
-			return nil
+			return v
 		})
 	}
 }
 
 func (r *runner) setTag() {
 	start := r.pos
-	var assign func(any)
+	var assign func(v any) any
 	if r.tokens[r.pos+1].text == "." {
 		name := r.variable()
 		r.expectOp(".")
 		attribute := r.expect(tokenName, "a name")
-		assign = func(v any) {
-			r.do(start, func() any {
+		assign = func(v any) any {
+			return r.do(start, func() any {
 				require(attribute[0] != '_', "transformers refuses attributes that begin with _")
 				want[*namespace](r.scope.lookup(name)).set(attribute, v)
 				return nil
@@ -257,50 +259,63 @@ func (r *runner) forTag() {
 	}
 	recursive := r.word("recursive")
 	r.close()
-	body, outer, rounds := r.pos, r.scope, 0
+	body, outer, otherwise, end := r.pos, r.scope, 0, ""
+	r.loops++
+	r.skip(true, func() { end = r.body("else", "endfor") })
+	if r.loops--; end == "else" {
+		r.close()
+		otherwise = r.pos
+		loops := r.loops
+		if recursive { // its else is within a function of Python's
+			r.loops = 0
+		}
+		r.skip(true, func() { r.body("endfor") })
+		r.loops = loops
+	}
+	defer func(pos int) { r.pos = pos }(r.pos)
 	var run func(items []any)
 	run = func(items []any) {
-		l := &loop{rest: items, item: undefined{}, passes: func(v any) (passes bool) {
-			defer func(pos int) { r.pos = pos }(r.pos)
-			r.inScope(outer, map[string]any{}, func() {
-				if assign(v); test > 0 {
-					r.pos = test
+		l := &loop{rest: items, item: undefined{}, passes: func(v any) (any, bool) {
+			passes := true
+			if test > 0 {
+				defer func(pos int) { r.pos = pos }(r.pos)
+				r.inScope(outer, map[string]any{}, func() {
+					v, r.pos = assign(v), test
 					passes = truth(r.expression(true))
-				}
-			})
-			return test == 0 || passes
+				})
+			}
+			return v, passes
 		}}
 		if recursive {
 			l.again = func(items []any) any { return r.apart(body, outer, func() { run(items) }) }
 		}
-		for r.loops++; r.flow != "break" && l.next(); r.off = false {
-			r.flow, r.pos = "", body
+		completed, broken := 0, false // as in jinja2, what break or continue ends is no round when it comes to else
+		for r.loops++; !broken && l.next(); r.flow, r.off = "", false {
+			r.pos = body
 			r.inScope(outer, map[string]any{"loop": l}, func() {
 				assign(l.item)
 				r.body("else", "endfor")
 			})
+			if broken = r.flow == "break"; r.flow == "" {
+				completed++
+			}
 		}
 		r.loops--
-		r.flow, rounds = "", l.index
+		if completed == 0 && otherwise > 0 {
+			r.pos = otherwise
+			r.inScope(outer, map[string]any{}, func() { r.body("endfor") })
+		}
 	}
 	if !r.off {
 		run(list.(*sequence).items)
-	}
-	r.pos = body
-	r.loops++
-	end := ""
-	r.skip(true, func() { end = r.body("else", "endfor") }) // once more, for what stands behind it
-	if r.loops--; end == "else" {
-		r.close()
-		r.inScope(outer, map[string]any{}, func() { r.skip(rounds > 0, func() { r.body("endfor") }) })
 	}
 }
 
 // loop is the variable loop.
 type loop struct {
 	rest             []any
-	passes           func(v any) bool
-	again            func(items []any) any // of a recursive loop
+	passes           func(v any) (any, bool) // v as the loop has it, and whether its condition holds
+	again            func(items []any) any   // of a recursive loop
 	index            int
 	prev, item, peek any // peek is the item behind, if peeked
 	peeked           bool
@@ -319,8 +334,8 @@ func (l *loop) next() bool {
 // look looks for the item behind this one.
 func (l *loop) look() bool {
 	for !l.peeked && len(l.rest) > 0 {
-		l.peek, l.rest = l.rest[0], l.rest[1:]
-		l.peeked = l.passes(l.peek)
+		l.peek, l.peeked = l.passes(l.rest[0])
+		l.rest = l.rest[1:]
 	}
 	return l.peeked
 }
@@ -331,7 +346,7 @@ func (l *loop) length() int64 {
 	for ; l.look(); l.peeked = false {
 		rest = append(rest, l.peek)
 	}
-	l.rest, l.passes = rest, func(any) bool { return true }
+	l.rest, l.passes = rest, func(v any) (any, bool) { return v, true }
 	return int64(l.index + len(rest))
 }
 

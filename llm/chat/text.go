@@ -129,45 +129,44 @@ func pythonQuote(s string) string {
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = `"`
 	}
-	return escape(s, quote, map[rune]string{rune(quote[0]): `\` + quote, '\\': `\\`, '\n': `\n`, '\r': `\r`,
-		'\t': `\t`},
-		func(r rune) bool { return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError },
-		func(r rune) string {
-			switch {
-			case r <= 0xff:
-				return fmt.Sprintf(`\x%02x`, r)
-			case r <= 0xffff:
-				return fmt.Sprintf(`\u%04x`, r)
-			}
-			return fmt.Sprintf(`\U%08x`, r)
-		})
+	return escape(s, quote, "\n\r\t", func(r rune) string {
+		switch {
+		case r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError:
+			return string(r)
+		case r <= 0xff:
+			return fmt.Sprintf(`\x%02x`, r)
+		case r <= 0xffff:
+			return fmt.Sprintf(`\u%04x`, r)
+		}
+		return fmt.Sprintf(`\U%08x`, r)
+	})
 }
-
-var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`}
 
 func jsonQuote(ascii bool) func(s string) string {
 	return func(s string) string {
-		return escape(s, `"`, jsonEscapes, func(r rune) bool { return r >= 0x20 && (!ascii || r <= 0x7e) },
-			func(r rune) string {
-				if r <= 0xffff {
-					return fmt.Sprintf(`\u%04x`, r)
-				}
-				return fmt.Sprintf(`\u%04x\u%04x`, 0xd800+((r-0x10000)>>10), 0xdc00+(r&0x3ff))
-			})
+		return escape(s, `"`, "\n\r\t\b\f", func(r rune) string {
+			switch {
+			case r >= 0x20 && (!ascii || r <= 0x7e):
+				return string(r)
+			case r <= 0xffff:
+				return fmt.Sprintf(`\u%04x`, r)
+			}
+			return fmt.Sprintf(`\u%04x\u%04x`, 0xd800+((r-0x10000)>>10), 0xdc00+(r&0x3ff))
+		})
 	}
 }
 
-// escape quotes s: escapes says how some characters are written, and code how those are that are not plain.
-func escape(s, quote string, escapes map[rune]string, plain func(rune) bool, code func(rune) string) string {
+// escape quotes s; those of the control characters short have an escape of a letter, and write writes what needs none.
+func escape(s, quote, short string, write func(r rune) string) string {
 	var b strings.Builder
 	b.WriteString(quote)
 	for _, r := range s {
-		if escape, ok := escapes[r]; ok {
-			b.WriteString(escape)
-		} else if plain(r) {
-			b.WriteRune(r)
+		if strings.ContainsRune(quote+`\`, r) {
+			b.WriteString(`\` + string(r))
+		} else if strings.ContainsRune(short, r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
 		} else {
-			b.WriteString(code(r))
+			b.WriteString(write(r))
 		}
 	}
 	return b.String() + quote
