@@ -1,6 +1,6 @@
 # The steps of `make check`: formatting, vet and linters. Nothing is checked twice: Go, staticcheck and ruff keep caches
 # of their own, and a stamp in build/check tells which C++ and CUDA files clang-format has seen.
-CHECKS := check-go check-elsewhere check-staticcheck check-cpp
+CHECKS := check-go check-elsewhere check-staticcheck check-cpp check-python check-width
 .PHONY: format $(CHECKS)
 
 check-go: ## gofmt and go vet

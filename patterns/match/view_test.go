@@ -71,7 +71,8 @@ func TestSame(t *testing.T) {
 	x, y := b.Input("x", onnx.Float, "batch", 8), b.Input("y", onnx.Float, "batch", 8)
 	sum, swapped, other := b.Op("Add", x, y), b.Op("Add", y, x), b.Op("Add", x, x)
 	less, more := b.Op("Sub", x, y), b.Op("Sub", y, x)
-	flat, flattened := b.Op("Reshape", x, []int64{-1}), b.Op("Flatten", b.Op("Unsqueeze", x, []int64{0}), onnx.IntAttr("axis", 1))
+	flat, flattened := b.Op("Reshape", x, []int64{-1}),
+		b.Op("Flatten", b.Op("Unsqueeze", x, []int64{0}), onnx.IntAttr("axis", 1))
 	random, again := b.Op("RandomNormalLike", x), b.Op("RandomNormalLike", x)
 	g := viewOf(b, sum, swapped, other, less, more, flat, flattened, random, again)
 	for _, c := range []struct {
