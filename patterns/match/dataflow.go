@@ -104,7 +104,7 @@ func (g *View) FromConstant(v *onnx.Value) bool {
 		}
 		n := v.Producer
 		if n == nil || !onnx.IsStandardDomain(n.Domain) ||
-			!IsView[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
+			!viewOps[n.OpType] && n.OpType != "Identity" && n.OpType != "DequantizeLinear" {
 			return false
 		}
 		v = n.Input(0)

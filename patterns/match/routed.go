@@ -47,7 +47,7 @@ func (g *View) picked(v *onnx.Value) bool {
 			return false
 		case IsPick(n):
 			return !g.isFixed(n.Input(1)) && !g.isTable(n.Input(0))
-		case IsView[n.OpType] && onnx.IsStandardDomain(n.Domain):
+		case viewOps[n.OpType] && onnx.IsStandardDomain(n.Domain):
 			v = n.Input(0)
 		default:
 			return false
@@ -73,8 +73,8 @@ func IsPick(n *onnx.Node) bool {
 	return n.Is("Gather") || n.Is("GatherND") || n.Is("GatherElements")
 }
 
-// IsView lists the ops of the standard that move elements, leave some out or repeat them, or give them another type.
-var IsView = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true,
+// viewOps lists the ops of the standard that move elements, leave some out or repeat them, or give them another type.
+var viewOps = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true,
 	"Cast": true, "Expand": true, "Tile": true, "Slice": true, "Split": true}
 
 // passesThrough lists the ops between a product and the gate of a gated MLP.

@@ -31,9 +31,6 @@ type Target struct {
 	Main *TargetCall // that of Domain and Op
 }
 
-// String writes the target as in a pattern file.
-func (t Target) String() string { return t.Call.String() }
-
 // TargetCall is a node to be made. Its operands are names, numbers, lists of integers, wildcards (omitted inputs) and
 // other calls.
 type TargetCall struct {

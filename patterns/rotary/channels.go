@@ -9,45 +9,44 @@ import (
 )
 
 const (
-	// maxChannels bounds the channels that are followed by default: the head sizes of attention are smaller.
+	// maxChannels bounds the channels that are followed: the head sizes of attention are smaller.
 	maxChannels = 1024
-	// maxTraced bounds the blocks that one Tracer visits.
+	// maxTraced bounds the blocks that one tracer visits.
 	maxTraced = 256
 )
 
-// Channel is one element of an origin, or its negative.
-type Channel struct {
-	origin int // in Tracer.origins
+// channel is one element of an origin, or its negative.
+type channel struct {
+	origin int // in tracer.origins
 	index  int
 	sign   float64
 }
 
-// Tracer follows the channels of values back through the ops that only move them about: slices, splits, concatenations,
+// tracer follows the channels of values back through the ops that only move them about: slices, splits, concatenations,
 // reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. However an exporter
 // spells "the second half, negated, before the first one", what remains is a list of channels.
 //
 // Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block
 // is an origin.
-type Tracer struct {
+type tracer struct {
 	g       *match.View
-	Max     int // of the channels of a block that are followed
 	origins []match.Block
-	Blocks  map[match.Block][]Channel
+	blocks  map[match.Block][]channel
 	order   []match.Block // the blocks in the order they were reached
 
-	products map[int][2][]Channel // the operands of origins that a Mul makes
+	products map[int][2][]channel // the operands of origins that a Mul makes
 	computed map[int]bool         // the origins that are sums and products of others
 }
 
-// NewTracer returns a tracer of a graph that has traced nothing yet.
-func NewTracer(g *match.View) *Tracer {
-	return &Tracer{g: g, Max: maxChannels, Blocks: map[match.Block][]Channel{}, products: map[int][2][]Channel{},
+// newTracer returns a tracer of a graph that has traced nothing yet.
+func newTracer(g *match.View) *tracer {
+	return &tracer{g: g, blocks: map[match.Block][]channel{}, products: map[int][2][]channel{},
 		computed: map[int]bool{}}
 }
 
 // dims returns the sizes of the axes of a block and the number of its channels; ok is false when they are unknown or
 // too many.
-func (t *Tracer) dims(b match.Block) (dims []int, n int, ok bool) {
+func (t *tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	rank, known := t.g.Facts.Rank(b.Value)
 	if !known || rank < b.Axes {
 		return nil, 0, false
@@ -56,7 +55,7 @@ func (t *Tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	dims = make([]int, b.Axes)
 	for i := range dims {
 		d, ok := t.g.Facts.Dim(b.Value, i-b.Axes)
-		if !ok || d < 1 || d > int64(t.Max) || n*int(d) > t.Max {
+		if !ok || d < 1 || d > int64(maxChannels) || n*int(d) > maxChannels {
 			return nil, 0, false
 		}
 		dims[i] = int(d)
@@ -65,31 +64,31 @@ func (t *Tracer) dims(b match.Block) (dims []int, n int, ok bool) {
 	return dims, n, true
 }
 
-// Trace returns the channels of the last axes of v; nil when their number is unknown or too great.
-func (t *Tracer) Trace(v *onnx.Value, axes int) []Channel {
+// trace returns the channels of the last axes of v; nil when their number is unknown or too great.
+func (t *tracer) trace(v *onnx.Value, axes int) []channel {
 	b := match.Block{Value: t.g.Resolve(v), Axes: axes}
-	if c, ok := t.Blocks[b]; ok {
+	if c, ok := t.blocks[b]; ok {
 		return c
 	}
 	dims, n, ok := t.dims(b)
 	if !ok {
 		return nil
 	}
-	t.Blocks[b] = nil // while it is worked on
+	t.blocks[b] = nil // while it is worked on
 	t.order = append(t.order, b)
-	var c []Channel
+	var c []channel
 	if len(t.order) < maxTraced {
 		c = t.moved(b, dims)
 	}
 	if c == nil {
 		c = t.origin(b, n)
 	}
-	t.Blocks[b] = c
+	t.blocks[b] = c
 	return c
 }
 
 // origin makes the block one that channels come from. Equal computations are one origin.
-func (t *Tracer) origin(b match.Block, n int) []Channel {
+func (t *tracer) origin(b match.Block, n int) []channel {
 	k := slices.IndexFunc(t.origins, func(o match.Block) bool {
 		return o.Axes == b.Axes && (o.Value == b.Value || t.g.Alike(o.Value, b.Value) || isConstant(o.Value) &&
 			isConstant(b.Value) && t.g.Same(o.Value, b.Value))
@@ -98,9 +97,9 @@ func (t *Tracer) origin(b match.Block, n int) []Channel {
 		k = len(t.origins)
 		t.origins = append(t.origins, b)
 	}
-	c := make([]Channel, n)
+	c := make([]channel, n)
 	for i := range c {
-		c[i] = Channel{k, i, 1}
+		c[i] = channel{k, i, 1}
 	}
 	return c
 }
@@ -108,7 +107,7 @@ func (t *Tracer) origin(b match.Block, n int) []Channel {
 func isConstant(v *onnx.Value) bool { return v.Constant() != nil }
 
 // moved returns the channels of a block whose node moves channels about; nil for other nodes.
-func (t *Tracer) moved(b match.Block, dims []int) []Channel {
+func (t *tracer) moved(b match.Block, dims []int) []channel {
 	n := b.Value.Producer
 	if n == nil || !onnx.IsStandardDomain(n.Domain) || b.Value.Constant() != nil {
 		return nil
@@ -143,7 +142,7 @@ func (t *Tracer) moved(b match.Block, dims []int) []Channel {
 
 // axis returns the place of an axis of the node's first input among the last axes of a block; ok is false when it
 // lies before them.
-func (t *Tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
+func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool) {
 	rank, known := t.g.Facts.Rank(in)
 	if axis < 0 {
 		axis += int64(rank)
@@ -153,7 +152,7 @@ func (t *Tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool)
 }
 
 // pickChannels makes a block of channels of another one: at[k][i] is what place i of axis k adds to the index there.
-func pickChannels(source []Channel, at [][]int) []Channel {
+func pickChannels(source []channel, at [][]int) []channel {
 	index := []int{0}
 	for _, steps := range at {
 		next := make([]int, 0, len(index)*len(steps))
@@ -164,7 +163,7 @@ func pickChannels(source []Channel, at [][]int) []Channel {
 		}
 		index = next
 	}
-	c := make([]Channel, len(index))
+	c := make([]channel, len(index))
 	for i, k := range index {
 		if k >= len(source) {
 			return nil // a graph whose shapes contradict each other
@@ -187,15 +186,15 @@ func steps(n, from, by, size, stride int) []int {
 	return list
 }
 
-// ByAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have
+// byAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have
 // to be reshaped.
-func (t *Tracer) ByAxes() []match.Block {
+func (t *tracer) byAxes() []match.Block {
 	list := slices.DeleteFunc(slices.Clone(t.order), func(b match.Block) bool { return b.Axes == 0 })
 	slices.SortStableFunc(list, func(a, b match.Block) int { return cmp.Compare(a.Axes, b.Axes) })
 	return list
 }
 
 // reached reports whether channels of v were asked for.
-func (t *Tracer) reached(v *onnx.Value) bool {
+func (t *tracer) reached(v *onnx.Value) bool {
 	return slices.ContainsFunc(t.order, func(b match.Block) bool { return b.Value == v })
 }

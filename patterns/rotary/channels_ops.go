@@ -6,7 +6,7 @@ import (
 )
 
 // input traces the last axes of a node's input, and gives their sizes.
-func (t *Tracer) input(v *onnx.Value, axes int) (c []Channel, dims []int) {
+func (t *tracer) input(v *onnx.Value, axes int) (c []channel, dims []int) {
 	if v == nil {
 		return nil, nil
 	}
@@ -14,15 +14,15 @@ func (t *Tracer) input(v *onnx.Value, axes int) (c []Channel, dims []int) {
 	if !ok {
 		return nil, nil
 	}
-	return t.Trace(v, axes), dims
+	return t.trace(v, axes), dims
 }
 
-func (t *Tracer) concat(inputs []*onnx.Value, axis int64, b match.Block, dims []int) []Channel {
+func (t *tracer) concat(inputs []*onnx.Value, axis int64, b match.Block, dims []int) []channel {
 	place, ok := t.axis(b.Value, axis, b.Axes)
 	if !ok {
 		return nil
 	}
-	parts := make([][]Channel, len(inputs))
+	parts := make([][]channel, len(inputs))
 	for i, in := range inputs {
 		if parts[i], _ = t.input(in, b.Axes); parts[i] == nil {
 			return nil
@@ -32,12 +32,12 @@ func (t *Tracer) concat(inputs []*onnx.Value, axis int64, b match.Block, dims []
 }
 
 // joined concatenates blocks behind the axes of sizes outer.
-func joined(parts [][]Channel, sizes []int) []Channel {
+func joined(parts [][]channel, sizes []int) []channel {
 	outer := 1
 	for _, d := range sizes {
 		outer *= d
 	}
-	var c []Channel
+	var c []channel
 	for i := range outer {
 		for _, part := range parts {
 			n := len(part) / outer
@@ -48,7 +48,7 @@ func joined(parts [][]Channel, sizes []int) []Channel {
 }
 
 // sequence is for the concatenation, or the stacking on a new axis, of a sequence that is made on the spot.
-func (t *Tracer) sequence(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *tracer) sequence(n *onnx.Node, b match.Block, dims []int) []channel {
 	list, inputs := sequenceOf(n)
 	if list == nil {
 		return nil
@@ -60,7 +60,7 @@ func (t *Tracer) sequence(n *onnx.Node, b match.Block, dims []int) []Channel {
 	if !ok || dims[place] != len(inputs) {
 		return nil
 	}
-	parts := make([][]Channel, len(inputs))
+	parts := make([][]channel, len(inputs))
 	for i, in := range inputs {
 		if parts[i], _ = t.input(in, b.Axes-1); parts[i] == nil {
 			return nil
@@ -78,7 +78,7 @@ func sequenceOf(n *onnx.Node) (list *onnx.Node, inputs []*onnx.Value) {
 	return nil, n.Inputs
 }
 
-func (t *Tracer) split(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *tracer) split(n *onnx.Node, b match.Block, dims []int) []channel {
 	place, ok := t.axis(n.Input(0), n.AttrInt("axis", 0), b.Axes)
 	if !ok {
 		return nil
@@ -98,7 +98,7 @@ func (t *Tracer) split(n *onnx.Node, b match.Block, dims []int) []Channel {
 }
 
 // splitBySizes is split where outputs are omitted: the sizes are those the node names, or equal ones.
-func (t *Tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int) []Channel {
+func (t *tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int) []channel {
 	sizes := n.AttrInts("split")
 	if v := n.Input(1); v != nil {
 		sizes, _ = t.g.Ints(v)
@@ -115,7 +115,7 @@ func (t *Tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int
 	return t.shifted(n.Input(0), b.Axes, dims, place, start)
 }
 
-func (t *Tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int) []Channel {
+func (t *tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int) []channel {
 	source, sizes := t.input(in, axes)
 	if source == nil {
 		return nil
@@ -126,7 +126,7 @@ func (t *Tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int)
 }
 
 // moved makes a block of the places from, from+by, … of each axis of another one; by is 1 where it is nil.
-func moved(source []Channel, dims, sizes, from, by []int) []Channel {
+func moved(source []channel, dims, sizes, from, by []int) []channel {
 	at, stride := make([][]int, len(dims)), onnx.RowMajor(sizes)
 	for k, n := range dims {
 		step := 1
@@ -140,7 +140,7 @@ func moved(source []Channel, dims, sizes, from, by []int) []Channel {
 	return pickChannels(source, at)
 }
 
-func (t *Tracer) slice(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *tracer) slice(n *onnx.Node, b match.Block, dims []int) []channel {
 	in := n.Input(0)
 	source, sizes := t.input(in, b.Axes)
 	starts, axes, steps, ok := t.g.SliceOf(n)
@@ -170,7 +170,7 @@ func (t *Tracer) slice(n *onnx.Node, b match.Block, dims []int) []Channel {
 	return moved(source, dims, sizes, start, step)
 }
 
-func (t *Tracer) gather(n *onnx.Node, b match.Block) []Channel {
+func (t *tracer) gather(n *onnx.Node, b match.Block) []channel {
 	in, indices := n.Input(0), n.Input(1)
 	c, ok := t.g.Facts.Constant(indices)
 	if !ok || c.I == nil || len(c.Shape) > b.Axes {

@@ -6,7 +6,7 @@ import (
 )
 
 // reshape keeps the channels in order where the axes before the block are those of the input.
-func (t *Tracer) reshape(n *onnx.Node, b match.Block) []Channel {
+func (t *tracer) reshape(n *onnx.Node, b match.Block) []channel {
 	in := n.Input(0)
 	_, want, _ := t.dims(b)
 	rank, ok := t.g.Facts.Rank(in)
@@ -16,13 +16,13 @@ func (t *Tracer) reshape(n *onnx.Node, b match.Block) []Channel {
 	for axes := 0; axes <= rank; axes++ {
 		if _, have, ok := t.dims(match.Block{Value: in, Axes: axes}); ok && have == want &&
 			t.g.SameRows(b, match.Block{Value: in, Axes: axes}) {
-			return t.Trace(in, axes)
+			return t.trace(in, axes)
 		}
 	}
 	return nil
 }
 
-func (t *Tracer) transpose(n *onnx.Node, b match.Block) []Channel {
+func (t *tracer) transpose(n *onnx.Node, b match.Block) []channel {
 	in := n.Input(0)
 	perm := n.AttrInts("perm")
 	rows := len(perm) - b.Axes
@@ -47,7 +47,7 @@ func (t *Tracer) transpose(n *onnx.Node, b match.Block) []Channel {
 }
 
 // repeat is for Expand and Tile within a block; where they repeat rows, the result is an origin.
-func (t *Tracer) repeat(n *onnx.Node, b match.Block, dims []int) []Channel {
+func (t *tracer) repeat(n *onnx.Node, b match.Block, dims []int) []channel {
 	in := n.Input(0)
 	inRank, ok1 := t.g.Facts.Rank(in)
 	outRank, ok2 := t.g.Facts.Rank(b.Value)
@@ -64,7 +64,7 @@ func (t *Tracer) repeat(n *onnx.Node, b match.Block, dims []int) []Channel {
 }
 
 // repeated broadcasts a block, or repeats it, to these dimensions.
-func repeated(source []Channel, dims, sizes []int) []Channel {
+func repeated(source []channel, dims, sizes []int) []channel {
 	at, stride := make([][]int, len(dims)), onnx.RowMajor(sizes)
 	missing := len(dims) - len(sizes)
 	for k, n := range dims {

@@ -7,7 +7,7 @@ import (
 )
 
 // signed is for a negation, and for products with constants that are 1 and -1.
-func (t *Tracer) signed(n *onnx.Node, dims []int) []Channel {
+func (t *tracer) signed(n *onnx.Node, dims []int) []channel {
 	if n.Is("Neg") {
 		return times(t.operand(n.Input(0), dims), func(int) float64 { return -1 })
 	}
@@ -31,7 +31,7 @@ func (t *Tracer) signed(n *onnx.Node, dims []int) []Channel {
 	return nil
 }
 
-func times(c []Channel, factor func(i int) float64) []Channel {
+func times(c []channel, factor func(i int) float64) []channel {
 	c = slices.Clone(c)
 	for i := range c {
 		c[i].sign *= factor(i)
@@ -40,7 +40,7 @@ func times(c []Channel, factor func(i int) float64) []Channel {
 }
 
 // operand traces an operand of an elementwise op and broadcasts it to the block of these dimensions.
-func (t *Tracer) operand(v *onnx.Value, dims []int) []Channel {
+func (t *tracer) operand(v *onnx.Value, dims []int) []channel {
 	rank, ok := t.g.Facts.Rank(v)
 	if !ok {
 		return nil
@@ -54,7 +54,7 @@ func (t *Tracer) operand(v *onnx.Value, dims []int) []Channel {
 }
 
 // constant returns the elements of a constant, broadcast to a block of these dimensions; ok is false when rows differ.
-func (t *Tracer) constant(v *onnx.Value, dims []int) (values []float64, ok bool) {
+func (t *tracer) constant(v *onnx.Value, dims []int) (values []float64, ok bool) {
 	if v == nil {
 		return nil, false
 	}
@@ -74,7 +74,7 @@ func (t *Tracer) constant(v *onnx.Value, dims []int) (values []float64, ok bool)
 			return nil, false
 		}
 	}
-	places := make([]Channel, len(c.F))
+	places := make([]channel, len(c.F))
 	for i := range places {
 		places[i].index = i
 	}

@@ -11,14 +11,14 @@ import (
 
 // half returns the tensor that v is the first or second half of, along the last axis, however it is cut; why not
 // otherwise.
-func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *Tracer, why *reason.Reason) {
-	t = NewTracer(g)
-	want := t.Trace(v, 1)
+func half(g *match.View, v *onnx.Value, second bool) (x *onnx.Value, t *tracer, why *reason.Reason) {
+	t = newTracer(g)
+	want := t.trace(v, 1)
 	if want == nil {
 		return nil, t, reason.New("", nil, "a last axis of unknown size")
 	}
 	for _, b := range t.order {
-		c := t.Blocks[b]
+		c := t.blocks[b]
 		if b.Axes != 1 || len(c) != 2*len(want) || !t.g.SameRows(b, match.Block{Value: v, Axes: 1}) {
 			continue
 		}

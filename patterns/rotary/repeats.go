@@ -29,8 +29,8 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 		if left--; left < 0 {
 			return false
 		}
-		t := NewTracer(g)
-		c := t.Trace(v, 1)
+		t := newTracer(g)
+		c := t.trace(v, 1)
 		if len(c) == 0 || len(c)%2 != 0 {
 			return false
 		}
@@ -38,7 +38,7 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 			return true
 		}
 		o := t.origins[c[0].origin]
-		if o.Axes != 1 || !inOrder(c) || len(t.Blocks[o]) != len(c) {
+		if o.Axes != 1 || !inOrder(c) || len(t.blocks[o]) != len(c) {
 			return false
 		}
 		if k := o.Value.Constant(); k != nil {
@@ -94,7 +94,7 @@ func oneChannel(g *match.View, v *onnx.Value) bool {
 }
 
 // inOrder reports whether the channels are those of one origin, in their order.
-func inOrder(c []Channel) bool {
+func inOrder(c []channel) bool {
 	for i := range c {
 		if c[i].origin != c[0].origin || c[i].index != i || c[i].sign != c[0].sign {
 			return false

@@ -32,8 +32,8 @@ var noInput = reason.New(reason.RotationInput, nil,
 // Every channel of y is written as a sum of products of channels, whatever the spelling: rotate_half, halves computed
 // one by one, pairs as a trailing axis (complex numbers), stacked neighbours. Then x is the tensor as wide as y that
 // holds one factor of each product, and the other factors must be the tables of some layout of pairs.
-func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *Tracer, at *onnx.Value, why *reason.Reason) {
-	t = NewTracer(g)
+func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *tracer, at *onnx.Value, why *reason.Reason) {
+	t = newTracer(g)
 	if !mayRotate(g, y.Producer) {
 		return nil, t, y, nil
 	}
@@ -42,8 +42,8 @@ func rotationOf(g *match.View, y *onnx.Value) (r *rotation, t *Tracer, at *onnx.
 		return nil, t, at, why
 	}
 	why = noInput
-	for _, x := range t.ByAxes() {
-		if x.Axes > 2 || x.Value == y || len(t.Blocks[x]) != len(outputs) || !t.fits(x, y) {
+	for _, x := range t.byAxes() {
+		if x.Axes > 2 || x.Value == y || len(t.blocks[x]) != len(outputs) || !t.fits(x, y) {
 			continue
 		}
 		r, other := t.rotationFrom(x, y, outputs)
@@ -79,13 +79,13 @@ func mayRotate(g *match.View, n *onnx.Node) bool {
 }
 
 // fits reports whether the block holds rows like those of y, in its type or in one that is cast to it without loss.
-func (t *Tracer) fits(x match.Block, y *onnx.Value) bool {
+func (t *tracer) fits(x match.Block, y *onnx.Value) bool {
 	a, b := t.g.Facts.DataType(x.Value), t.g.Facts.DataType(y)
 	return (a == b || match.Widens(a, b)) && t.g.SameRows(x, match.Block{Value: y, Axes: 1})
 }
 
 // rotationFrom reads the outputs as a rotation of x. why is nil where x has no part in the products.
-func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, why *reason.Reason) {
+func (t *tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *rotation, why *reason.Reason) {
 	read := t.reader(x)
 	if read == nil {
 		return nil, nil
@@ -153,12 +153,12 @@ func (t *Tracer) rotationFrom(x match.Block, y *onnx.Value, outs []output) (r *r
 
 // reader returns a function that finds a channel among those of x, with the sign it has there; nil when x holds one
 // twice.
-func (t *Tracer) reader(x match.Block) func(c Channel) (i int, sign float64, ok bool) {
-	channels := t.Blocks[x]
+func (t *tracer) reader(x match.Block) func(c channel) (i int, sign float64, ok bool) {
+	channels := t.blocks[x]
 	place := make([][]int, len(t.origins)) // by origin and index: place in x, counted from 1
 	for i, c := range channels {
 		if place[c.origin] == nil {
-			place[c.origin] = make([]int, len(t.Blocks[t.origins[c.origin]]))
+			place[c.origin] = make([]int, len(t.blocks[t.origins[c.origin]]))
 		}
 		p := &place[c.origin][c.index]
 		if *p != 0 {
@@ -166,7 +166,7 @@ func (t *Tracer) reader(x match.Block) func(c Channel) (i int, sign float64, ok 
 		}
 		*p = i + 1
 	}
-	return func(c Channel) (int, float64, bool) {
+	return func(c channel) (int, float64, bool) {
 		if place[c.origin] == nil || place[c.origin][c.index] == 0 {
 			return 0, 0, false
 		}

@@ -14,11 +14,11 @@ type factor [2]weighted
 
 type weighted struct {
 	x     int // channel of x, counted among the rotated ones
-	table Channel
+	table channel
 }
 
 // layout finds the order of the pairs for which the factors are a rotation, and the tables.
-func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, *reason.Reason) {
+func (t *tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation, *reason.Reason) {
 	half := r.rotaryDim / 2
 	place := func(interleaved bool, i int) (int, int) {
 		if interleaved {
@@ -28,7 +28,7 @@ func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 	}
 	pairs := false
 	for _, l := range []struct{ in, out bool }{{false, false}, {true, true}, {true, false}, {false, true}} {
-		cos, sin := make([]Channel, r.rotaryDim), make([]Channel, r.rotaryDim)
+		cos, sin := make([]channel, r.rotaryDim), make([]channel, r.rotaryDim)
 		ok, paired := true, true
 		for i := range half {
 			a, b := place(l.in, i)
@@ -50,8 +50,8 @@ func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 		if l.out {
 			r.outputLayout = "interleaved"
 		}
-		pairwise := func(c []Channel) []Channel { // one for both channels of a pair; nil if they differ
-			short := make([]Channel, half)
+		pairwise := func(c []channel) []channel { // one for both channels of a pair; nil if they differ
+			short := make([]channel, half)
 			for i := range short {
 				p, q := place(l.out, i)
 				if c[p] != c[q] {
@@ -84,7 +84,7 @@ func (t *Tracer) layout(r *rotation, y *onnx.Value, factors []factor) (*rotation
 
 // closed reports whether y is computed from the operands alone. The rotation of another tensor that y is made of may
 // read like one of x: what rotate_half makes of x, for example, turned by the angle less a quarter.
-func (t *Tracer) closed(y *onnx.Value, operands ...match.Block) bool {
+func (t *tracer) closed(y *onnx.Value, operands ...match.Block) bool {
 	seen := map[*onnx.Value]bool{}
 	for _, b := range operands {
 		seen[b.Value] = true
@@ -108,23 +108,23 @@ func (t *Tracer) closed(y *onnx.Value, operands ...match.Block) bool {
 	return visit(y)
 }
 
-func (f factor) of(x int) (Channel, bool) {
+func (f factor) of(x int) (channel, bool) {
 	for _, w := range f {
 		if w.x == x {
 			return w.table, true
 		}
 	}
-	return Channel{}, false
+	return channel{}, false
 }
 
 // table finds a value of the graph whose last axes are just these channels, of the type of y, and whose rows
 // broadcast to those of x.
-func (t *Tracer) table(c []Channel, x match.Block, y *onnx.Value) (match.Block, bool) {
+func (t *tracer) table(c []channel, x match.Block, y *onnx.Value) (match.Block, bool) {
 	if c == nil {
 		return match.Block{}, false
 	}
-	for _, b := range t.ByAxes() {
-		if slices.Equal(t.Blocks[b], c) && t.g.Facts.DataType(b.Value) == t.g.Facts.DataType(y) &&
+	for _, b := range t.byAxes() {
+		if slices.Equal(t.blocks[b], c) && t.g.Facts.DataType(b.Value) == t.g.Facts.DataType(y) &&
 			t.g.RowsBroadcast(b, x) {
 			return b, true
 		}

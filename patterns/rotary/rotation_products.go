@@ -11,7 +11,7 @@ import (
 
 // term is a product of two channels, of which one belongs to x and one to a table.
 type term struct {
-	a, b Channel
+	a, b channel
 	sign float64
 }
 
@@ -19,15 +19,15 @@ type term struct {
 type output struct {
 	rotated bool
 	terms   [2]term
-	passed  Channel
+	passed  channel
 }
 
 var oneProduct = reason.New("", nil, "a sum of which one side is no product")
 
 // outputs writes the last axis of y as sums of products.
-func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why *reason.Reason) {
+func (t *tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why *reason.Reason) {
 	at = y
-	channels := t.Trace(y, 1)
+	channels := t.trace(y, 1)
 	if channels == nil {
 		return nil, y, nil
 	}
@@ -60,7 +60,7 @@ func (t *Tracer) outputs(y *onnx.Value) (outs []output, at *onnx.Value, why *rea
 }
 
 // sum writes a block that an Add or Sub makes as sums of two products; nil without a reason when it is no such block.
-func (t *Tracer) sum(b match.Block) (outs []output, why *reason.Reason) {
+func (t *tracer) sum(b match.Block) (outs []output, why *reason.Reason) {
 	n := b.Value.Producer
 	if !(n.Is("Add") || n.Is("Sub") || n.Is("Sum")) || len(n.Inputs) != 2 {
 		return nil, nil
@@ -96,7 +96,7 @@ func (t *Tracer) sum(b match.Block) (outs []output, why *reason.Reason) {
 }
 
 // product returns the channels that are multiplied where a channel comes from a Mul.
-func (t *Tracer) product(c Channel) (a, b Channel, ok bool) {
+func (t *tracer) product(c channel) (a, b channel, ok bool) {
 	o := t.origins[c.origin]
 	n := o.Value.Producer
 	if !n.Is("Mul") || len(n.Inputs) != 2 {
@@ -108,7 +108,7 @@ func (t *Tracer) product(c Channel) (a, b Channel, ok bool) {
 	}
 	m, done := t.products[c.origin]
 	if !done {
-		m = [2][]Channel{t.operand(n.Inputs[0], dims), t.operand(n.Inputs[1], dims)}
+		m = [2][]channel{t.operand(n.Inputs[0], dims), t.operand(n.Inputs[1], dims)}
 		t.products[c.origin] = m
 		t.computed[c.origin] = true
 	}

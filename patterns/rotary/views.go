@@ -54,7 +54,7 @@ func rotationView(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMi
 }
 
 // nodesFrom lists the nodes that make v from the operands, as far as channels were followed.
-func (t *Tracer) nodesFrom(v *onnx.Value, operands []match.Block) []*onnx.Node {
+func (t *tracer) nodesFrom(v *onnx.Value, operands []match.Block) []*onnx.Node {
 	var nodes []*onnx.Node
 	seen := map[*onnx.Value]bool{}
 	for _, b := range operands {
