@@ -24,7 +24,9 @@ func holds(g *onnx.Graph, is func(*onnx.Node) bool) bool {
 func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Function {
 	var list []*onnx.Function
 	functions = maps.Clone(functions)
-	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool { return !holds(f.Body, (*onnx.Node).IsProduct) })
+	maps.DeleteFunc(functions, func(_ functionID, f *onnx.Function) bool {
+		return !holds(f.Body, (*onnx.Node).IsProduct)
+	})
 	if len(functions) == 0 {
 		return nil
 	}

@@ -94,8 +94,8 @@ func (r *runner) ifTag() {
 	}
 }
 
-// target reads what a value is assigned to: a name, or several that it is unpacked to. assign returns a tuple of these, or
-// the value.
+// target reads what a value is assigned to: a name, or several that it is unpacked to. assign returns a tuple of these,
+// or the value.
 func (r *runner) target() (assign func(v any) any) {
 	bracketed, comma := r.op("("), false
 	start := r.pos

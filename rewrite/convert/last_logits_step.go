@@ -9,7 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// multipliesRows reports whether the node multiplies rows with constant weights; flat says that rows have two axes there.
+// multipliesRows reports whether the node multiplies rows with constant weights; flat says that rows have two axes
+// there.
 func (c *logitsCut) multipliesRows(n *onnx.Node, flat bool) bool {
 	rank, ok := c.facts.Rank(n.Input(0))
 	if !ok || flat != (rank == 2) || !flat && rank != 3 || c.fixed(n.Input(0)) {

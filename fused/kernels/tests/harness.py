@@ -7,7 +7,21 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from formulas import BF16, EPSILON, F16, F32, I64, NUMPY_TYPE, glu, moe, norm_rotary, rms_norm, rotary, rounded, router  # noqa: F401  # noqa: F401  # noqa: F401
+from formulas import (
+    BF16,
+    EPSILON,
+    F16,
+    F32,
+    I64,
+    NUMPY_TYPE,
+    glu,
+    moe,
+    norm_rotary,
+    rms_norm,
+    rotary,
+    rounded,
+    router,
+)
 
 ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16, I64: TensorProto.INT64}
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
