@@ -33,14 +33,15 @@ func (n *Node) Is(opType string) bool {
 	return n != nil && n.OpType == opType && IsStandardDomain(n.Domain)
 }
 
-// IsProduct reports whether the node multiplies with matrices, by an op of the standard or of onnxruntime, quantised or not.
+// IsProduct reports whether the node multiplies with matrices, by an op of the standard or of onnxruntime, quantised
+// or not.
 func (n *Node) IsProduct() bool {
 	if n == nil {
 		return false
 	}
 	switch n.OpType {
-	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv", "FusedMatMul", "FusedGemm",
-		"MatMulIntegerToFloat", "DynamicQuantizeMatMul":
+	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv",
+		"FusedMatMul", "FusedGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul":
 		return true
 	}
 	return false

@@ -2,8 +2,8 @@ package onnx
 
 import "slices"
 
-// Strided says which elements of a list a tensor of these dimensions has: the one at index i is number Offset + Strides·i. Ops that only
-// move elements make one of another, and Tensor.View makes a tensor of it.
+// Strided says which elements of a list a tensor of these dimensions has: the one at index i is number Offset +
+// Strides·i. Ops that only move elements make one of another, and Tensor.View makes a tensor of it.
 type Strided struct {
 	Dims    []int64
 	Offset  int64
@@ -53,11 +53,12 @@ func (s Strided) Slice(axis int, from, n, by int64) (Strided, bool) {
 
 // Drop leaves an axis of one place out.
 func (s Strided) Drop(axis int) Strided {
-	return Strided{slices.Delete(slices.Clone(s.Dims), axis, axis+1), s.Offset, slices.Delete(slices.Clone(s.Strides), axis, axis+1)}
+	without := func(list []int64) []int64 { return slices.Delete(slices.Clone(list), axis, axis+1) }
+	return Strided{without(s.Dims), s.Offset, without(s.Strides)}
 }
 
-// Expand repeats axes of one place, and adds axes in front, to these dimensions, of which those that are 1 may stay as they are; false where
-// that cannot be.
+// Expand repeats axes of one place, and adds axes in front, to these dimensions, of which those that are 1 may stay
+// as they are; false where that cannot be.
 func (s Strided) Expand(dims []int64) (Strided, bool) {
 	lead := len(dims) - len(s.Dims)
 	if lead < 0 {
@@ -81,7 +82,8 @@ func (s Strided) Reshape(dims []int64) (Strided, bool) {
 	return Strided{slices.Clone(dims), s.Offset, strides}, ok
 }
 
-// Restride returns the strides of the same elements, which are some, in other dimensions; false where there are none.
+// Restride returns the strides of the same elements, which are some, in other dimensions; false where there are
+// none.
 func Restride[T int | int64](dims, strides, want []T) ([]T, bool) {
 	out := make([]T, len(want))
 	i, k := 0, 0

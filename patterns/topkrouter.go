@@ -30,7 +30,8 @@ func findRouters(f *finder) []*Match {
 	return list
 }
 
-// replaceRouter builds the match that has the op compute ids and v, which are the weights, or the gates of all experts.
+// replaceRouter builds the match that has the op compute ids and v, which are the weights, or the gates of all
+// experts.
 func (f *finder) replaceRouter(r *router.Router, v *onnx.Value) *Match {
 	g := f.view
 	b := f.newReplacement(routerForm, r.TopK)

@@ -60,8 +60,8 @@ func (p *expertProbe) look(chosen []int) error {
 	return nil
 }
 
-// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It says whether there
-// are such.
+// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It says whether
+// there are such.
 func (p *expertProbe) settled() bool {
 	told := map[bool]bool{}
 	for _, g := range p.groups {
@@ -173,8 +173,8 @@ func (p *expertProbe) speak(a *probe.Product, out *reference.Tensor) error {
 	})
 }
 
-// factor reads what a row of the unit's results was multiplied with: one of the factors, or one that was applied to the
-// tokens. Most forms apply them later.
+// factor reads what a row of the unit's results was multiplied with: one of the factors, or one that was applied to
+// the tokens. Most forms apply them later.
 func (p *expertProbe) factor(x float64) (float64, error) {
 	switch {
 	case x == 0:

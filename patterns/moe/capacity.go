@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// countsTokens reports whether a region counts tokens one after the other, as mixtures do whose experts take so many
-// tokens and drop the rest. How many is a number that no run with a few tokens meets, so that no check on such runs
-// would tell; counts of experts, as of the tokens that each of them gets, are none of this.
+// countsTokens reports whether a region counts tokens one after the other, as mixtures do whose experts take so
+// many tokens and drop the rest. How many is a number that no run with a few tokens meets, so that no check on such
+// runs would tell; counts of experts, as of the tokens that each of them gets, are none of this.
 func countsTokens(g *match.View, reg *Region) (why *reason.Reason) {
 	reg.eachNode(func(n *onnx.Node) {
 		if n.Is("CumSum") && why == nil && alongTokens(g, n) {

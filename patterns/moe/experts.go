@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/router"
 )
 
-// Experts are what a region computes with, as far as it can be read from the graph: a hypothesis, which the check holds
-// against the nodes of the region for all experts.
+// Experts are what a region computes with, as far as it can be read from the graph: a hypothesis, which the check
+// holds against the nodes of the region for all experts.
 type Experts struct {
 	*Region
 	GateUp *Stack // gate and up as one product, or the only product where there is no gate

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// gatesHold reports whether the gates of all experts are zero for those that a token does not go to, by evaluating the
-// nodes between the choice and the gates on an example: the op reads the gates of the chosen ones alone.
+// gatesHold reports whether the gates of all experts are zero for those that a token does not go to, by evaluating
+// the nodes between the choice and the gates on an example: the op reads the gates of the chosen ones alone.
 func gatesHold(g *match.View, r *router.Routing) bool {
 	ids, ok := g.Facts.Shape(r.IDs, 0)
 	if !ok || match.Elements(ids) == 0 {

@@ -12,9 +12,9 @@ import (
 )
 
 // Region is the part of a graph in which tokens pass through the experts that a router chose for them, in whatever
-// form: it begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No form
-// is listed here: y is where everything that depends on the choice comes together again, and x is the one value besides
-// the choice that y is computed from, but for a base that the experts may be added to.
+// form: it begins at the tokens x and at the router's ids and weights, and ends at y, the sum for each token. No
+// form is listed here: y is where everything that depends on the choice comes together again, and x is the one
+// value besides the choice that y is computed from, but for a base that the experts may be added to.
 type Region struct {
 	Routing *router.Routing
 	X, Y    *onnx.Value // x [..., hidden], y of as many elements; their leading axes and their types may differ
@@ -34,8 +34,8 @@ const (
 	expertProducts = 2
 )
 
-// Regions finds the region behind a routing; why not otherwise. Where something may be a base there are several, all
-// with the same y: the one without a base is the last. They end behind a node, if one is given.
+// Regions finds the region behind a routing; why not otherwise. Where something may be a base there are several,
+// all with the same y: the one without a base is the last. They end behind a node, if one is given.
 func Regions(g *match.View, r *router.Routing, behind *onnx.Node) (list []*Region, why *reason.Reason) {
 	if r.Weights == nil && r.Dense == nil {
 		return nil, reason.New(reason.NoRegion, r.TopK, "the chosen experts have no weights")
@@ -71,9 +71,9 @@ func (k *regionSeeker) isChoice(v *onnx.Value) bool {
 	return v == k.r.Weights || v == k.r.IDs || v == k.r.Dense && v != nil
 }
 
-// ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes through,
-// and that depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for each token,
-// too, and so has what is between the products where each token goes to one expert.)
+// ends finds y and x: the first value that has a row for each token, that all that depends on the choice goes
+// through, and that depends on the tokens as well. (Gates of all experts, made of the choice alone, have a row for
+// each token, too, and so has what is between the products where each token goes to one expert.)
 func (k *regionSeeker) ends() (list []*Region, why *reason.Reason) {
 	g, r := k.g, k.r
 	need := fromWeights | fromIDs
@@ -162,8 +162,8 @@ func (k *regionSeeker) router() map[*onnx.Node]bool {
 	return seen
 }
 
-// rows returns the size of the last axis of v if v has one row of that size for each token, however they are arranged;
-// 0 if not.
+// rows returns the size of the last axis of v if v has one row of that size for each token, however they are
+// arranged; 0 if not.
 func (k *regionSeeker) rows(v *onnx.Value) (size int64) {
 	g := k.g
 	size, ok := g.Facts.Dim(v, -1)
@@ -190,9 +190,9 @@ func (k *regionSeeker) tokens(w int) (n int64, ok bool) {
 	return match.Elements(s) / each, ok
 }
 
-// joins reports whether all that depends on the choice goes through y, besides what ends without meeting anything made
-// from y: the ids given out for statistics, say. What other routers compute counts for nothing here, as it may be given
-// out together with what this one does.
+// joins reports whether all that depends on the choice goes through y, besides what ends without meeting anything
+// made from y: the ids given out for statistics, say. What other routers compute counts for nothing here, as it may
+// be given out together with what this one does.
 func (k *regionSeeker) joins(y *onnx.Value) bool {
 	g, at := k.g, k.g.Position(y.Producer)
 	if !g.IsNeeded(y) {

@@ -7,9 +7,9 @@ import (
 // maxBases bounds the values that are tried for the base of one y.
 const maxBases = 3
 
-// bases lists what the experts that come together in y may be added to: values with a row of the size for each token
-// that do not depend on the choice, without a product between them and y. Whether one is added, and as it is, shows
-// when the region runs.
+// bases lists what the experts that come together in y may be added to: values with a row of the size for each
+// token that do not depend on the choice, without a product between them and y. Whether one is added, and as it is,
+// shows when the region runs.
 func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 	g := k.g
 	var list []*onnx.Value
@@ -37,8 +37,8 @@ func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 	return list
 }
 
-// addedUp lists what a node may add something to, as it is: nothing of what it multiplies or picks rows of. A loop adds
-// to what it begins with.
+// addedUp lists what a node may add something to, as it is: nothing of what it multiplies or picks rows of. A loop
+// adds to what it begins with.
 func addedUp(n *onnx.Node) (list []*onnx.Value) {
 	switch n.OpType {
 	case "Mul", "Div", "Gather", "GatherND":

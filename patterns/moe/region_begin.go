@@ -14,8 +14,8 @@ import (
 // maxNamed bounds the values that a reason names.
 const maxNamed = 4
 
-// begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed from
-// besides the choice and a base, if there is one, with two products at least between them.
+// begin goes back from y to the nearest value with as many elements, x, through which goes all that y is computed
+// from besides the choice and a base, if there is one, with two products at least between them.
 func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, why *reason.Reason) {
 	g := k.g
 	read, inBodies := 0, 0            // the products between y and the base, which may be x as well

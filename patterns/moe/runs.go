@@ -16,9 +16,9 @@ import (
 
 // expertProbe finds out which weights every expert of a region has, by runs of the region with chosen choices.
 //
-// The first run looks at what the experts do between their products. In the others every weight matrix answers with a
-// number of its own, written in bits over the channels, and the factors of the chosen experts are powers of a base: the
-// digits of the result are the answers of the experts of a token, one after the other.
+// The first run looks at what the experts do between their products. In the others every weight matrix answers with
+// a number of its own, written in bits over the channels, and the factors of the chosen experts are powers of a
+// base: the digits of the result are the answers of the experts of a token, one after the other.
 type expertProbe struct {
 	probe.Runner
 	reg         *Region

@@ -9,9 +9,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks or
-// with gathers and scatters, loops over the experts, branches that run when an expert is chosen, or products with the
-// weights of all or of those that are picked. Weights may be initializers of their own, or places of greater ones.
+// readExperts reads the experts of a region, in whatever form they are computed: branches side by side, with masks
+// or with gathers and scatters, loops over the experts, branches that run when an expert is chosen, or products
+// with the weights of all or of those that are picked. Weights may be initializers of their own, or places of
+// greater ones.
 func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	p, why := callsOf(g, reg)
 	if why != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 )
 
-// unit is what an expert does between its first products and its second: the attributes of mojo.MoE, and which product
-// is the gate.
+// unit is what an expert does between its first products and its second: the attributes of mojo.MoE, and which
+// product is the gate.
 type unit struct {
 	activation           string
 	alpha, limit, offset float64
@@ -47,8 +47,9 @@ const (
 	unitNumbers = 10
 )
 
-// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th of
-// an expert. Only on every third channel it is great: products whose results are all clamped cannot be told apart.
+// sampleAt is the element of channel i that the first products of the run that looks for the unit give, the seq-th
+// of an expert. Only on every third channel it is great: products whose results are all clamped cannot be told
+// apart.
 func sampleAt(seq, i int, amplitude float64) float64 {
 	for range (seq + i + i/9) % 3 {
 		amplitude /= 6
@@ -56,7 +57,8 @@ func sampleAt(seq, i int, amplitude float64) float64 {
 	return amplitude * math.Sin(1.7*float64(i+1)+2.3*float64(seq)+0.31*float64(i*i%17))
 }
 
-// numbersIn lists the floating-point constants of one element that nodes of the region read, in its subgraphs as well.
+// numbersIn lists the floating-point constants of one element that nodes of the region read, in its subgraphs as
+// well.
 func numbersIn(g *match.View, r *Region) []float64 {
 	var list []float64
 	r.eachNode(func(n *onnx.Node) {
@@ -71,8 +73,9 @@ func numbersIn(g *match.View, r *Region) []float64 {
 	return list
 }
 
-// activationsIn lists what the experts of a region may activate with, of what mojo.MoE has: samples on a few channels
-// may not tell the two GELUs apart where constants are as coarse as those of half types, but an Erf, or a Tanh, does.
+// activationsIn lists what the experts of a region may activate with, of what mojo.MoE has: samples on a few
+// channels may not tell the two GELUs apart where constants are as coarse as those of half types, but an Erf, or a
+// Tanh, does.
 func activationsIn(r *Region) []string {
 	seen := map[string]bool{}
 	r.eachNode(func(n *onnx.Node) {
@@ -86,8 +89,8 @@ func activationsIn(r *Region) []string {
 	})
 }
 
-// units lists all units of a packing that the activations and the constants of a region may make; with a guess, this
-// one alone.
+// units lists all units of a packing that the activations and the constants of a region may make; with a guess,
+// this one alone.
 func units(activations []string, numbers []float64, packing unit, guess *unit) []*unit {
 	if guess != nil {
 		if guess.packing != packing.packing {
@@ -135,9 +138,9 @@ const (
 	maxTrials = 1 << 15
 )
 
-// fit finds the unit by which the data of a second product come from the results of first ones, and which of these they
-// are: there are more where the rows of several experts go through one unit. Of the units that the numbers make it is
-// the one that fits best. It gives nothing where no row tells.
+// fit finds the unit by which the data of a second product come from the results of first ones, and which of these
+// they are: there are more where the rows of several experts go through one unit. Of the units that the numbers
+// make it is the one that fits best. It gives nothing where no row tells.
 func fit(a *probe.Product, activations []string, numbers []float64, guess *unit) (*unit, []*probe.Product, error) {
 	row := probe.RowOf(a.Data, a.DataIn)
 	if row == nil {

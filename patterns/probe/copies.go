@@ -14,9 +14,9 @@ const copyStart = 64
 // storedWeights are the constants that storedOnce was asked for: those of one type, shape and beginning.
 type storedWeights map[string][]*onnx.Value
 
-// storedOnce returns the constant that v is a copy of, the first that it was asked for, or v: exporters store what is
-// used in several places as often. This is for the weights of all experts in one; two experts with equal weights of
-// their own stay two.
+// storedOnce returns the constant that v is a copy of, the first that it was asked for, or v: exporters store what
+// is used in several places as often. This is for the weights of all experts in one; two experts with equal weights
+// of their own stay two.
 func storedOnce(g *match.View, v *onnx.Value) *onnx.Value {
 	t := v.Constant()
 	if t == nil || len(t.Dims) < 3 || t.DataType == onnx.String {

@@ -57,8 +57,8 @@ type Block struct {
 	Size int64 // rows*columns are as many elements; the rows of the matrix may be laid end to end
 }
 
-// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not stored
-// so.
+// Block returns a matrix as a block whose rows are its outputs, or with inOut its inputs; nil where it is not
+// stored so.
 func (m *Matrix) Block(inOut bool) *Block {
 	rows, columns, step, unit := m.Out, m.In, m.ByOut, m.ByIn
 	if inOut {

@@ -12,9 +12,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Runner evaluates a region whose products with weights are not computed: what they give is chosen so that the region's result
-// tells where it comes from. Whatever loops, branches, masks, gathers and scatters lead the tokens to the experts and
-// back, they run as they are, and need no reading.
+// Runner evaluates a region whose products with weights are not computed: what they give is chosen so that the
+// region's result tells where it comes from. Whatever loops, branches, masks, gathers and scatters lead the tokens
+// to the experts and back, they run as they are, and need no reading.
 //
 // The weights are not decoded. Ops that only move them are followed as views; what a product reads is a matrix at a
 // known place of an initializer.
@@ -27,7 +27,8 @@ type Runner struct {
 
 	count int // of the products of the run
 	views map[*reference.Tensor]*weightView
-	// made are the results of products, also moved or in another type; from are the products that a tensor comes from.
+	// made are the results of products, also moved or in another type; from are the products that a tensor comes
+	// from.
 	made map[tensorRef]*results
 	from map[tensorRef][]*Product
 	// scanned are the inputs of the bodies of Scans that hold one place of a weight after the other.
@@ -44,21 +45,24 @@ type scannedWeight struct {
 	axis int
 }
 
-// NoExperts says why nodes cannot be read as experts. With errors that are no reason the nodes themselves failed, as they may for some
-// numbers.
+// NoExperts says why nodes cannot be read as experts. With errors that are no reason the nodes themselves failed,
+// as they may for some numbers.
 func NoExperts(format string, args ...any) error {
 	return reason.New(reason.Experts, nil, format, args...)
 }
 
-// Run evaluates the nodes that make y from the values in env. router are values that numbers in env were made of: their shapes are known.
-func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor) (*reference.Tensor, error) {
+// Run evaluates the nodes that make y from the values in env. router are values that numbers in env were made of:
+// their shapes are known.
+func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor,
+) (*reference.Tensor, error) {
 	p.count = 0
 	p.views = map[*reference.Tensor]*weightView{}
 	p.made = map[tensorRef]*results{}
 	p.from = map[tensorRef][]*Product{}
 	p.scanned = map[*onnx.Value]*scannedWeight{}
 	nodes := p.runnable(y, router, env)
-	e := reference.NewForOpset(p.View.Facts.Opset(), p.View.Facts.Functions(), reference.Options{Exact: true, Override: p.node})
+	facts := p.View.Facts
+	e := reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true, Override: p.node})
 	if _, err := e.EvalFor(nodes, env, []*onnx.Value{y}); err != nil { // each expert adds to all tokens: not to be kept
 		return nil, err
 	}
@@ -68,10 +72,11 @@ func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.V
 	return env[y], nil
 }
 
-// runnable returns the nodes that make y from the values in env, in order. What does not depend on these is taken out
-// of the facts and added to env, where it is numbers computed from shapes. The facts are of no use behind these values: they guess
-// how many tokens go to an expert. They know the shapes of what the choice is made of.
-func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor) []*onnx.Node {
+// runnable returns the nodes that make y from the values in env, in order. What does not depend on these is taken
+// out of the facts and added to env, where it is numbers computed from shapes. The facts are of no use behind these
+// values: they guess how many tokens go to an expert. They know the shapes of what the choice is made of.
+func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor,
+) []*onnx.Node {
 	memo := map[*onnx.Value]bool{}
 	var depends func(v *onnx.Value) bool
 	depends = func(v *onnx.Value) bool {
@@ -82,7 +87,8 @@ func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*o
 			return true
 		}
 		d, seen := memo[v]
-		if seen || v.Producer == nil || v.Graph != p.View.Graph || v.Producer.Is("Shape") && router[v.Producer.Input(0)] {
+		if seen || v.Producer == nil || v.Graph != p.View.Graph ||
+			v.Producer.Is("Shape") && router[v.Producer.Input(0)] {
 			return d
 		}
 		memo[v] = false
@@ -139,7 +145,8 @@ func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, er
 			s.Bind(v, in[i])
 		}
 		if t := v.Constant(); t != nil && in[i] == nil && t.Len() > maxRead {
-			return nil, NoExperts("%s reads the constant %q of %s%v, which is no weight of floating-point numbers", n.OpType, v.Name, t.DataType, t.Dims)
+			return nil, NoExperts("%s reads the constant %q of %s%v, which is no weight of floating-point numbers",
+				n.OpType, v.Name, t.DataType, t.Dims)
 		}
 		if p.views[in[i]] != nil {
 			weights++
@@ -217,12 +224,13 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 	return out, nil
 }
 
-// weighted evaluates a node that reads weights: it moves them, multiplies with them or adds them as a bias. It gives nothing for
-// other nodes.
+// weighted evaluates a node that reads weights: it moves them, multiplies with them or adds them as a bias. It
+// gives nothing for other nodes.
 func (p *Runner) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
 	w := p.views[in[0]]
 	switch {
-	case slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }) && match.OpKind(n) != "Reshape":
+	case match.OpKind(n) != "Reshape" &&
+		slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }):
 		return nil, nil
 	case n.IsProduct():
 		return p.product(n, in)
@@ -343,7 +351,8 @@ func (w *weightView) read() (*reference.Tensor, error) {
 	}
 	for _, o := range from.origins {
 		if n := o.Source.Constant().Len(); n < 0 || n > maxRead {
-			return nil, NoExperts("the weight %q, of %v, is neither only moved nor multiplied with", o.Source.Name, o.Source.Constant().Dims)
+			return nil, NoExperts("the weight %q, of %v, is neither only moved nor multiplied with",
+				o.Source.Name, o.Source.Constant().Dims)
 		}
 		if whole[o.Source] == nil {
 			t, err := reference.FromONNX(o.Source.Constant())

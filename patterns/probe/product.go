@@ -26,13 +26,13 @@ type Product struct {
 	ResultOut int
 	Row       []float64 // of a first product: a row of the result that is not zero
 	rows      []int     // the axes of the data that the axes of the result are, -1 for none
-	// Where the axes in batch are in the data and the result, -1 where they have no such axis: all rows are multiplied with all
-	// matrices, or the results of the matrices are added up.
+	// Where the axes in batch are in the data and the result, -1 where they have no such axis: all rows are
+	// multiplied with all matrices, or the results of the matrices are added up.
 	dataBatch, resultBatch []int
 }
 
-// product evaluates a product with a weight: its result is of the right shape, and its elements are what the probe wants. It
-// gives nothing for products that are not understood.
+// product evaluates a product with a weight: its result is of the right shape, and its elements are what the probe
+// wants. It gives nothing for products that are not understood.
 func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tensor, error) {
 	equation := n.AttrString("equation", "")
 	if n.OpType == "Einsum" && len(in) > 2 {
@@ -86,7 +86,8 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	return []*reference.Tensor{result}, err
 }
 
-// matMul reads MatMul, whose input at is the weight, and gives the shape of the result; nil when it is not understood.
+// matMul reads MatMul, whose input at is the weight, and gives the shape of the result; nil when it is not
+// understood.
 func (a *Product) matMul(at int) []int {
 	r, q := a.weight.rank(), len(a.Data.Shape)
 	if r < 2 || q < 1 {
@@ -137,7 +138,8 @@ func (a *Product) matMul(at int) []int {
 
 // gemm reads Gemm.
 func (a *Product) gemm(n *onnx.Node, at int) []int {
-	if a.weight.rank() != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 || n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
+	if a.weight.rank() != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 ||
+		n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
 		return nil
 	}
 	transposed := []bool{n.AttrInt("transA", 0) != 0, n.AttrInt("transB", 0) != 0}
@@ -159,8 +161,8 @@ func (a *Product) gemm(n *onnx.Node, at int) []int {
 	return shape
 }
 
-// joinData makes an Einsum of one weight and several data one of two operands, by multiplying the data; none where there is another
-// number of weights.
+// joinData makes an Einsum of one weight and several data one of two operands, by multiplying the data; none where
+// there is another number of weights.
 func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined string, operands []*reference.Tensor) {
 	left, result, ok := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(left, ",")
@@ -193,7 +195,8 @@ func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined strin
 		}
 	}
 	g := onnx.NewFunction("", "", "", p.View.Facts.Opset()).Body
-	n := g.AddNode("Einsum", nil, []*onnx.Value{g.NewValue("data")}, onnx.StringAttr("equation", strings.Join(others, ",")+"->"+letters))
+	n := g.AddNode("Einsum", nil, []*onnx.Value{g.NewValue("data")},
+		onnx.StringAttr("equation", strings.Join(others, ",")+"->"+letters))
 	out, err := reference.NewForOpset(p.View.Facts.Opset(), nil, reference.Options{Exact: true}).Op(n, data)
 	if weight == nil || err != nil {
 		return "", nil
@@ -222,7 +225,8 @@ func (a *Product) einsum(equation string, at int) []int {
 	}
 	for i, c := range []byte(w) {
 		stretched := strings.IndexByte(result, c) >= 0 // one row may be multiplied with all matrices
-		if k := strings.IndexByte(d, c); k >= 0 && int64(a.Data.Shape[k]) != a.weight.dim(i) && !(stretched && a.Data.Shape[k] == 1) {
+		if k := strings.IndexByte(d, c); k >= 0 && int64(a.Data.Shape[k]) != a.weight.dim(i) &&
+			!(stretched && a.Data.Shape[k] == 1) {
 			return nil
 		}
 	}
@@ -322,8 +326,8 @@ func (a *Product) index(place int64) []int64 {
 // Matrix returns one of the matrices.
 func (a *Product) Matrix(place int64) *Matrix {
 	w := a.weight
-	return &Matrix{At: w.element(a.batch, a.index(place), a.in, a.out), In: w.dim(a.in), Out: w.dim(a.out), ByIn: w.elements.Strides[a.in],
-		ByOut: w.elements.Strides[a.out]}
+	return &Matrix{At: w.element(a.batch, a.index(place), a.in, a.out), In: w.dim(a.in), Out: w.dim(a.out),
+		ByIn: w.elements.Strides[a.in], ByOut: w.elements.Strides[a.out]}
 }
 
 // BiasAt returns the bias at one place; nil where there is none.
@@ -335,7 +339,8 @@ func (a *Product) BiasAt(place int64) *Matrix {
 		ByOut: a.bias.elements.Strides[a.ResultOut]}
 }
 
-// element returns the origin of what is left of a view at one place of some axes; none where the other axes lead to several initializers.
+// element returns the origin of what is left of a view at one place of some axes; none where the other axes lead to
+// several initializers.
 func (w *weightView) element(axes []int, index []int64, others ...int) origin {
 	for _, axis := range others {
 		if w.dim(axis) > 1 && w.numbers.Strides[axis] != 0 {

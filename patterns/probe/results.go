@@ -23,10 +23,15 @@ func allOf(products []*Product, shape []int) *results {
 
 // asTheyAre reports whether nothing was moved, or all was moved back.
 func (r *results) asTheyAre(shape []int) bool {
-	return slices.Equal(r.shape, shape) && r.view.pile == nil && (match.Elements(shape) == 0 || slices.Equal(r.view.compact().elements.Strides, allOf(nil, shape).view.compact().elements.Strides))
+	if !slices.Equal(r.shape, shape) || r.view.pile != nil {
+		return false
+	}
+	strides := func(w *weightView) []int64 { return w.compact().elements.Strides }
+	return match.Elements(shape) == 0 || slices.Equal(strides(r.view), strides(allOf(nil, shape).view))
 }
 
-// moved returns the results that a node hands on of those that it reads; nil where it does something else, or drops some.
+// moved returns the results that a node hands on of those that it reads; nil where it does something else, or drops
+// some.
 func (r *results) moved(n *onnx.Node, out *reference.Tensor, ints func(i int) *reference.Tensor) *results {
 	if !onnx.IsStandardDomain(n.Domain) {
 		return nil
@@ -45,7 +50,8 @@ func (r *results) moved(n *onnx.Node, out *reference.Tensor, ints func(i int) *r
 	return &results{r.products, r.shape, list[0]}
 }
 
-// below returns the results of the products behind the tensors of a list, one below the other; nil where they are not all such.
+// below returns the results of the products behind the tensors of a list, one below the other; nil where they are
+// not all such.
 func (p *Runner) below(in []*reference.Tensor) *results {
 	var products []*Product
 	shape := slices.Clone(in[0].Shape)
@@ -81,7 +87,8 @@ func (p *Runner) takesBias(t *reference.Tensor, b *weightView) bool {
 	for i := range perm {
 		perm[i] = int64(i)
 	}
-	slices.SortStableFunc(perm, func(a, b int64) int { return cmp.Compare(r.view.elements.Strides[b], r.view.elements.Strides[a]) })
+	strides := r.view.elements.Strides
+	slices.SortStableFunc(perm, func(a, b int64) int { return cmp.Compare(strides[b], strides[a]) })
 	if all = all.transpose(perm).reshape(long(r.shape)); all == nil {
 		return false
 	}

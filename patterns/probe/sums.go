@@ -6,11 +6,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Row is the elements of a product's result that lie along the axis of its channels: the first one, and the step between them.
+// Row is the elements of a product's result that lie along the axis of its channels: the first one, and the step
+// between them.
 type Row struct{ first, step, channels int }
 
-// EachSum visits the rows of a product's result, with each matrix that it comes from, and the one number that all channels of the row
-// of data have which the matrix is multiplied with.
+// EachSum visits the rows of a product's result, with each matrix that it comes from, and the one number that all
+// channels of the row of data have which the matrix is multiplied with.
 func (a *Product) EachSum(visit func(r Row, place int, x float64) error) error {
 	strides, shape := onnx.RowMajor(a.Data.Shape), a.shape
 	index, steps := make([]int, len(shape)), onnx.RowMajor(shape)
@@ -57,10 +58,12 @@ func (r Row) Add(out *reference.Tensor, of func(channel int) float64) {
 	}
 }
 
-// placeAt is what a place of the axes that are added up adds to the number of a matrix, and to the place of the data.
+// placeAt is what a place of the axes that are added up adds to the number of a matrix, and to the place of the
+// data.
 type placeAt struct{ place, data int }
 
-// summed lists the places of the axes of the weight that the result adds up, and gives the strides of all its axes of places.
+// summed lists the places of the axes of the weight that the result adds up, and gives the strides of all its axes
+// of places.
 func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt) {
 	dims := make([]int, len(a.batch))
 	for k, axis := range a.batch {

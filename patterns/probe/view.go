@@ -7,14 +7,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// weightView says where the elements of a value lie in the initializers that it is made from by ops that only move elements: it
-// is a strided view of one initializer, or of a list of them.
+// weightView says where the elements of a value lie in the initializers that it is made from by ops that only move
+// elements: it is a strided view of one initializer, or of a list of them.
 type weightView struct {
-	// origins are places in initializers. At an index, numbers says which of them the element is counted from, and elements how far.
+	// origins are places in initializers. At an index, numbers says which of them the element is counted from, and
+	// elements how far.
 	origins           []origin
 	elements, numbers onnx.Strided // of the same dimensions
-	// pile is the view whose elements these are, in its order, where no strides say so: until they have a shape again that
-	// some do. The rest of the view is its dimensions then.
+	// pile is the view whose elements these are, in its order, where no strides say so: until they have a shape
+	// again that some do. The rest of the view is its dimensions then.
 	pile *weightView
 }
 
@@ -29,7 +30,8 @@ func viewOf(v *onnx.Value) *weightView { return inRow(v.Constant().Dims, origin{
 
 // inRow is the view of the elements behind an origin, in row-major order.
 func inRow(dims []int64, at origin) *weightView {
-	return &weightView{origins: []origin{at}, elements: onnx.InRow(dims), numbers: onnx.Strided{Dims: dims, Strides: make([]int64, len(dims))}}
+	return &weightView{origins: []origin{at}, elements: onnx.InRow(dims),
+		numbers: onnx.Strided{Dims: dims, Strides: make([]int64, len(dims))}}
 }
 
 func (w *weightView) dims() []int64 { return w.elements.Dims }
@@ -94,7 +96,8 @@ func joinViews(list []*weightView, axis int) *weightView {
 			}
 			r.origins = append(r.origins, one.origins...)
 			places := int64(len(r.origins) / len(one.origins))
-			r.elements.Dims[axis], r.numbers.Dims[axis], r.numbers.Strides[axis] = places, places, int64(len(one.origins))
+			r.elements.Dims[axis], r.numbers.Dims[axis] = places, places
+			r.numbers.Strides[axis] = int64(len(one.origins))
 		}
 	}
 	return r

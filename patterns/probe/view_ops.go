@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// moveView returns the views that a node makes of w, its first input, when it only moves elements; nil when it does something else,
-// or something that no view says. ints reads the integers of an input.
+// moveView returns the views that a node makes of w, its first input, when it only moves elements; nil when it does
+// something else, or something that no view says. ints reads the integers of an input.
 func moveView(n *onnx.Node, w *weightView, ints func(i int) *reference.Tensor) []*weightView {
 	if slices.ContainsFunc(n.Attributes, func(a *onnx.Attribute) bool { return a.RefName != "" }) {
 		return nil
@@ -178,7 +178,8 @@ func (w *weightView) picked(axis int, places []int64, shape []int) *weightView {
 
 // gatherND takes places of the first axis.
 func (w *weightView) gatherND(n *onnx.Node, index *reference.Tensor) *weightView {
-	if index == nil || len(index.Shape) == 0 || index.Shape[len(index.Shape)-1] != 1 || n.AttrInt("batch_dims", 0) != 0 || w.rank() == 0 {
+	if index == nil || len(index.Shape) == 0 || index.Shape[len(index.Shape)-1] != 1 ||
+		n.AttrInt("batch_dims", 0) != 0 || w.rank() == 0 {
 		return nil
 	}
 	return w.picked(0, index.I, index.Shape[:len(index.Shape)-1])

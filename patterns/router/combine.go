@@ -36,8 +36,8 @@ func (p *reader) combine(c *chosen) (r *Router, why *reason.Reason) {
 	if c.of != nil && (from.masked || !p.g.Same(from.logits, choice.logits)) {
 		return nil, noRouter(p.r.TopK, "weights of other scores than those that are chosen among")
 	}
-	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the same
-	// softmax.
+	// By logarithms of a softmax the same experts are chosen as by the logits, and of chosen ones they have the
+	// same softmax.
 	applied, of, among := c.kind, from.kind, choice.kind
 	if among == "logsoftmax" {
 		among = ""

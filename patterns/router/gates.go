@@ -51,8 +51,8 @@ func (p *reader) gated(v *onnx.Value) (c *chosen, why *reason.Reason) {
 	return c, nil
 }
 
-// spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a mask
-// left.
+// spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a
+// mask left.
 func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, why *reason.Reason) {
 	g := p.g
 	v = g.SkipCasts(v)

@@ -29,11 +29,11 @@ const (
 // Cut are the values that the experts read of the routing.
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
 
-// Read reads a routing as mojo.TopKRouter computes it: the op gives the ids and v, which are the weights, or the gates
-// of all experts. Where it is none, why says what the op cannot say.
+// Read reads a routing as mojo.TopKRouter computes it: the op gives the ids and v, which are the weights, or the
+// gates of all experts. Where it is none, why says what the op cannot say.
 //
-// The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of the
-// chosen experts alone, such as a factor of each expert, stays in the graph.
+// The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of
+// the chosen experts alone, such as a factor of each expert, stays in the graph.
 func Read(g *match.View, r *Routing) (found *Router, v *onnx.Value, why *reason.Reason) {
 	p := &reader{g: g, r: r}
 	switch {

@@ -9,24 +9,25 @@ import (
 
 // Routing is the choice that a mixture of experts makes for each of its tokens.
 type Routing struct {
-	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after the
-	// other and their indices are joined, it is the last of them.
+	// TopK chooses: a TopK over the experts, or an ArgMax that chooses one. Where several nodes choose one after
+	// the other and their indices are joined, it is the last of them.
 	TopK *onnx.Node
 	// Experts is the number of experts, k how many of them a token goes to.
 	Experts, K int64
-	// Logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an Add
-	// brings one.
+	// Logits are the router's products [..., experts]: what a MatMul, a Gemm or the like makes, with its bias if an
+	// Add brings one.
 	Logits *onnx.Value
 	// IDs are the chosen experts as topK writes them, [..., k], or [...] for an ArgMax that drops its axis.
 	IDs *onnx.Value
-	// Weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way from
-	// the values that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value, or where
-	// dense is what is final.
+	// Weights are the factors of the chosen experts in the shape of ids: the last value of that shape on the way
+	// from the values that topK gives, or from scores gathered by ids. It is nil where nobody reads such a value,
+	// or where dense is what is final.
 	Weights *onnx.Value
-	// chosen are the values that lead to weights, in the graph's order: shaped like ids, or sums over their last axis.
+	// chosen are the values that lead to weights, in the graph's order: shaped like ids, or sums over their last
+	// axis.
 	chosen []*onnx.Value
-	// Dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of all
-	// experts under a mask, or values that are scattered and then activated. It is nil otherwise.
+	// Dense are the gates [..., experts] of all experts, where they are no mere scattering of weights: scores of
+	// all experts under a mask, or values that are scattered and then activated. It is nil otherwise.
 	Dense *onnx.Value
 	// before are the choices that this one depends on, of groups of experts.
 	before []*onnx.Node
@@ -37,8 +38,8 @@ type Routing struct {
 	ByID   map[*onnx.Value]bool // the values of the cone that depend on the ids
 }
 
-// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected by
-// it.
+// MaxRouter bounds the nodes between a router's product and its choice, and between the choice and what is selected
+// by it.
 const MaxRouter = 512
 
 // knownRoutings are the routings of a graph and their logits, nil until they are asked for.
@@ -54,8 +55,8 @@ func IsLogits(g *match.View, v *onnx.Value) bool {
 }
 
 // All finds the routers of the graph, in its order: choices of k of some experts, from what a product with constant
-// weights gives for each token, that select among the experts. Choices of groups of experts are part of a router and
-// none of their own; sorts, and choices among tokens or words, are none.
+// weights gives for each token, that select among the experts. Choices of groups of experts are part of a router
+// and none of their own; sorts, and choices among tokens or words, are none.
 func All(g *match.View) []*Routing {
 	known := match.Memo[knownRoutings](g)
 	if known.list != nil {
@@ -129,7 +130,8 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 }
 
 // beforeChoice goes back from what is chosen among to the product that it comes from, and lists the choices that it
-// passes. ok is false where no product with constant weights gives as many numbers for each token as there are experts.
+// passes. ok is false where no product with constant weights gives as many numbers for each token as there are
+// experts.
 func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 	queue := []*onnx.Value{r.TopK.Input(0)}
 	seen := map[*onnx.Node]bool{}
@@ -176,8 +178,8 @@ func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
 	return choices, true
 }
 
-// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with the
-// scales of its operands; leads says what is computed from a value. A product of floats is given as it is.
+// scaled returns the real numbers that a product of integers stands for, which is what is cast and multiplied with
+// the scales of its operands; leads says what is computed from a value. A product of floats is given as it is.
 func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *onnx.Value {
 	if v == nil || g.Facts.DataType(v).IsFloat() {
 		return v
@@ -191,8 +193,8 @@ func scaled(g *match.View, v *onnx.Value, leads map[*onnx.Value]*onnx.Value) *on
 	return v
 }
 
-// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side by
-// side.
+// joinChoices makes one routing of choices that are made one after the other and whose indices a Concat puts side
+// by side.
 func joinChoices(g *match.View, list []*Routing, inner map[*onnx.Node]bool) []*Routing {
 	byIDs := map[*onnx.Value]*Routing{}
 	for _, r := range list {
@@ -267,8 +269,8 @@ func hasExperts(g *match.View, v *onnx.Value, r *Routing) bool {
 	return ok && d == r.Experts && g.Facts.DataType(v).IsFloat()
 }
 
-// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that every
-// token goes to.
+// hasMore reports whether v has more numbers along its last axis, as there are where some are for experts that
+// every token goes to.
 func hasMore(g *match.View, v *onnx.Value, than int64) bool {
 	d, ok := g.Facts.Dim(v, -1)
 	return ok && d > than && g.Facts.DataType(v).IsFloat()

@@ -9,9 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them, pick
-// from constants with one block per expert, or from a tensor with one place per expert, or are compared with the
-// numbers of experts.
+// selects reports whether experts are selected by the choice: whether its indices, or what is computed from them,
+// pick from constants with one block per expert, or from a tensor with one place per expert, or are compared with
+// the numbers of experts.
 func selects(g *match.View, r *Routing) bool {
 	queue := []*onnx.Value{r.IDs}
 	seen := map[*onnx.Node]bool{}
@@ -39,7 +39,8 @@ func selects(g *match.View, r *Routing) bool {
 	return false
 }
 
-// selector reports whether the node, whose input at is made from the indices of the choice, selects among its experts.
+// selector reports whether the node, whose input at is made from the indices of the choice, selects among its
+// experts.
 func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64]bool) bool {
 	if !onnx.IsStandardDomain(n.Domain) {
 		return false
@@ -76,8 +77,8 @@ func selector(g *match.View, n *onnx.Node, at int, r *Routing, numbers map[int64
 	return false
 }
 
-// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or outputs of
-// all experts. Choices may be among more than there are weights, of which some stand for no expert.
+// hasBlocks reports whether v has a block for each expert along an axis, which is not the last: a weight, or
+// outputs of all experts. Choices may be among more than there are weights, of which some stand for no expert.
 func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 	size, ok := g.Facts.Dim(v, int(axis))
 	rank, _ := g.Facts.Rank(v)
@@ -88,8 +89,8 @@ func hasBlocks(g *match.View, v *onnx.Value, axis int64, r *Routing) bool {
 		size > 1 && size < r.Experts && g.FromConstant(v))
 }
 
-// leading returns the first of k numbers along the last axis, and how many they are, where no others are read: experts
-// may be sorted, and the first ones be taken.
+// leading returns the first of k numbers along the last axis, and how many they are, where no others are read:
+// experts may be sorted, and the first ones be taken.
 func leading(g *match.View, v *onnx.Value, k int64) (first *onnx.Value, n int64) {
 	for _, u := range v.Uses() {
 		switch out := u.Node.OutputValue(0); {
@@ -126,8 +127,8 @@ func takesLeading(g *match.View, n *onnx.Node) bool {
 	return false
 }
 
-// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a matrix
-// of each.
+// picksMatrices reports whether a Gather takes rows of a table with one for each expert, and a Reshape makes a
+// matrix of each.
 func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 	size, ok := g.Facts.Dim(n.Input(0), 0)
 	table, _ := g.Facts.Rank(n.Input(0))
@@ -148,8 +149,8 @@ func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 	})
 }
 
-// findChosen follows what is computed for the chosen experts alone: the values of the choice, scores gathered by it,
-// their activations, sums and quotients.
+// findChosen follows what is computed for the chosen experts alone: the values of the choice, scores gathered by
+// it, their activations, sums and quotients.
 func findChosen(g *match.View, r *Routing) {
 	parts := append([]*Routing{r}, r.joined...)
 	r.ByID = forward(g, []*onnx.Value{r.IDs}, r, nil)
@@ -198,8 +199,8 @@ func findChosen(g *match.View, r *Routing) {
 	}
 }
 
-// withOthers returns what becomes of the weights where they are normalised together with those of experts that every
-// token goes to, and taken out again; else the weights.
+// withOthers returns what becomes of the weights where they are normalised together with those of experts that
+// every token goes to, and taken out again; else the weights.
 func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var list []*onnx.Value
 	for v := range forward(g, []*onnx.Value{r.Weights}, r, nil) { // in any order: only one is of use
@@ -215,9 +216,9 @@ func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Va
 	return r.Weights
 }
 
-// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the experts
-// read come through; nil where there is none. What is computed from the logits alone, such as a loss, counts for
-// nothing unless it is all that is read.
+// lastOnEveryWay returns the last chosen value in the shape of the ids that all of the chosen values which the
+// experts read come through; nil where there is none. What is computed from the logits alone, such as a loss,
+// counts for nothing unless it is all that is read.
 func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var exits []*onnx.Value
 	for _, v := range r.chosen {
@@ -265,7 +266,8 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 	return nil
 }
 
-// gatheredBy returns the scores of all experts that a node takes those of the chosen ones out of; nil for other nodes.
+// gatheredBy returns the scores of all experts that a node takes those of the chosen ones out of; nil for other
+// nodes.
 func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	all := func(v *onnx.Value) bool {
 		if v == nil || !r.cone[v] || !hasExperts(g, v, r) {
@@ -296,8 +298,8 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	return nil
 }
 
-// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has none
-// for each, and is no sum or the like.
+// leavesShape reports whether the node makes of v, which has a number for each chosen expert, a tensor that has
+// none for each, and is no sum or the like.
 func leavesShape(g *match.View, n *onnx.Node, v *onnx.Value, parts []*Routing) bool {
 	for _, p := range parts {
 		if oneEach(g, v, p) {
@@ -311,8 +313,8 @@ func likeAny(g *match.View, v *onnx.Value, parts []*Routing) bool {
 	return slices.ContainsFunc(parts, func(p *Routing) bool { return likeChosen(g, v, p) })
 }
 
-// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its axis
-// out, v may have it.
+// oneEach reports whether v has a number for each of the chosen ids, in their shape; where an ArgMax leaves its
+// axis out, v may have it.
 func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	if g.Facts.SameShape(v, r.IDs) || r.joined != nil || !r.TopK.Is("ArgMax") || r.TopK.AttrInt("keepdims", 1) == 1 {
 		return g.Facts.SameShape(v, r.IDs)
@@ -327,8 +329,8 @@ func oneEach(g *match.View, v *onnx.Value, r *Routing) bool {
 	return true
 }
 
-// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of a
-// sum over their last axis.
+// likeChosen reports whether v has the shape of the chosen ids, or of those that they are the first of, or that of
+// a sum over their last axis.
 func likeChosen(g *match.View, v *onnx.Value, r *Routing) bool {
 	if oneEach(g, v, r) || r.TopK.Is("TopK") && g.Facts.SameShape(v, r.TopK.OutputValue(1)) {
 		return true

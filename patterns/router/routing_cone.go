@@ -8,8 +8,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'), constants
-// and shapes alone, up to products and experts' weights.
+// coneOf returns the values that are computed from logits (and the ids, where they are none of the logits'),
+// constants and shapes alone, up to products and experts' weights.
 func coneOf(g *match.View, from ...*onnx.Value) map[*onnx.Value]bool {
 	cone, queue := map[*onnx.Value]bool{}, slices.Clone(from)
 	for _, v := range from {

@@ -62,8 +62,8 @@ func lastCast(g *match.View, v *onnx.Value, r *Routing) *onnx.Value {
 	return v
 }
 
-// leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits alone:
-// by the experts. Ways through the values of stop do not count.
+// leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits
+// alone: by the experts. Ways through the values of stop do not count.
 func leavesCone(g *match.View, v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
 	for w := range forward(g, []*onnx.Value{v}, r, stop) {
 		if slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool {
@@ -75,8 +75,8 @@ func leavesCone(g *match.View, v *onnx.Value, r *Routing, stop map[*onnx.Value]b
 	return false
 }
 
-// forward returns the values of the cone that are computed from those given, and these, on ways that do not pass the
-// values of stop.
+// forward returns the values of the cone that are computed from those given, and these, on ways that do not pass
+// the values of stop.
 func forward(g *match.View, from []*onnx.Value, r *Routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
 	seen := map[*onnx.Value]bool{}
 	queue := slices.Clone(from)

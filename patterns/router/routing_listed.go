@@ -20,7 +20,8 @@ func Start(g *match.View, r *Routing) int {
 	return g.Position(r.TopK)
 }
 
-// listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last axis.
+// listsExperts reports whether the indices of a GatherElements are rows of a constant table of places in its last
+// axis.
 func listsExperts(g *match.View, n *onnx.Node) bool {
 	experts, ok := g.Facts.Dim(n.Input(0), -1)
 	v := g.SkipCasts(n.Input(1))

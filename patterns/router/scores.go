@@ -64,7 +64,8 @@ func (p *reader) scores(v *onnx.Value) (s *scores, why *reason.Reason) {
 	return p.unscored(v, s)
 }
 
-// joinBias takes for the logits what the bias makes of them, where no scores come between; it says whether that can be.
+// joinBias takes for the logits what the bias makes of them, where no scores come between; it says whether that can
+// be.
 func (p *reader) joinBias(s *scores) bool {
 	if s.kind != "" {
 		return false
@@ -82,7 +83,8 @@ func (p *reader) unscored(v *onnx.Value, s *scores) (*scores, *reason.Reason) {
 	return s, nil
 }
 
-// unmasked returns the scores under a mask that depends on a choice of groups; nil where the node puts no such mask on.
+// unmasked returns the scores under a mask that depends on a choice of groups; nil where the node puts no such mask
+// on.
 func (p *reader) unmasked(n *onnx.Node, s *scores) *onnx.Value {
 	if len(p.r.before) == 0 {
 		return nil
@@ -118,8 +120,8 @@ func (p *reader) unmasked(n *onnx.Node, s *scores) *onnx.Value {
 // farBelow is less than every score.
 const farBelow = -1e4
 
-// excludes takes x for the score of experts that cannot be chosen. A number far below all scores is as good as minus
-// infinity.
+// excludes takes x for the score of experts that cannot be chosen. A number far below all scores is as good as
+// minus infinity.
 func (p *reader) excludes(x float64, s *scores) bool {
 	switch {
 	case x == 0:
@@ -132,8 +134,8 @@ func (p *reader) excludes(x float64, s *scores) bool {
 	return true
 }
 
-// unbiased returns the scores that the node adds a constant of one number per expert to; nil where it adds something
-// else.
+// unbiased returns the scores that the node adds a constant of one number per expert to; nil where it adds
+// something else.
 func (p *reader) unbiased(n *onnx.Node, s *scores) *onnx.Value {
 	if len(n.Inputs) != 2 {
 		return nil
@@ -197,8 +199,8 @@ func beforeWidening(g *match.View, v *onnx.Value) *onnx.Value {
 // scorePatterns are the ways to write what makes scores of logits: builtin/scores.pat.
 var scorePatterns = sync.OnceValue(func() *match.Index { return match.BuiltinIndex("views.pat", "scores.pat") })
 
-// scoreOf returns the logits of which v is the softmax over the last axis, its logarithm, the sigmoid, or the root of
-// the softplus.
+// scoreOf returns the logits of which v is the softmax over the last axis, its logarithm, the sigmoid, or the root
+// of the softplus.
 func scoreOf(g *match.View, v *onnx.Value) (kind string, x *onnx.Value, ok bool) {
 	v = g.Resolve(v)
 	if v == nil || v.Producer == nil {

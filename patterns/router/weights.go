@@ -125,8 +125,8 @@ func factors(g *match.View, n *onnx.Node) (x *onnx.Value, factor float64, total 
 	return nil, 0, nil, 0
 }
 
-// totalOf reports whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is added
-// to it, floor what it is at least.
+// totalOf reports whether v is the sum of w over the last axis, which is kept or brought back; epsilon is what is
+// added to it, floor what it is at least.
 func totalOf(g *match.View, v, w *onnx.Value) (epsilon, floor float64, ok bool) {
 	for range match.MaxDetour {
 		v = g.SkipCasts(v)
@@ -205,8 +205,8 @@ func activationOf(g *match.View, v *onnx.Value) (kind string, x *onnx.Value, ok 
 	return "", nil, false
 }
 
-// earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for each
-// expert by itself: the step to v may then stay behind the op.
+// earlier returns the value before v in the shape of the weights, if v is made from it and from what is known for
+// each expert by itself: the step to v may then stay behind the op.
 func (p *reader) earlier(v *onnx.Value) *onnx.Value {
 	n := match.Producer(v)
 	if n == nil || n == p.r.TopK || !slices.Contains(p.r.chosen, v) {
@@ -224,8 +224,8 @@ func (p *reader) earlier(v *onnx.Value) *onnx.Value {
 	return prev
 }
 
-// behind lists the values for the chosen experts that a node reads, directly or through sums of these; it holds a nil
-// where the node reads scores of other experts as well.
+// behind lists the values for the chosen experts that a node reads, directly or through sums of these; it holds a
+// nil where the node reads scores of other experts as well.
 func (p *reader) behind(n *onnx.Node) []*onnx.Value {
 	var list []*onnx.Value
 	for _, in := range n.Inputs {
