@@ -19,7 +19,7 @@
 //	call      = [ domain "." ] Op [ "<" attrpat { "," attrpat } ">" ] [ "?" ] "(" [ expr { "," expr } ] ")" .
 //	attrpat   = name "=" ( number | string | "[" ints "]" | datatype | "$" name ) .
 //	cond      = the usual: || && ! == != < <= > >= + - * / % ( ), numbers, strings, names,
-//	            functions (match.Functions) .
+//	            functions of match/functions.go .
 //
 // Comments run from # to the end of the line.
 //
