@@ -175,14 +175,15 @@ func (p *Plan) Replace() error {
 
 // holdsOthers reports whether patterns of other ops may match inside m, and m does not hold those matches already.
 func holdsOthers(m *patterns.Match) bool {
-	return m.Op == experts || len(fused.Lookup(m.Op).Parts) > 0 && len(m.Parts) == 0
+	op := fused.Lookup(m.Op)
+	return m.Op == experts || op != nil && len(op.Parts) > 0 && len(m.Parts) == 0
 }
 
 // secondLook finds what stands inside the refused matches of the graph that are wholes of several blocks, such as the
 // experts of a mixture: their parts are not looked for while the whole may be replaced.
 func (a *applier) secondLook(f *Found, accepted []*candidate) []*patterns.Match {
 	wholes := slices.DeleteFunc(slices.Clone(f.Matches), func(m *patterns.Match) bool {
-		return m.Domain != fused.Domain || m.Op != experts
+		return m.Domain != fused.Domain || !holdsOthers(m)
 	})
 	if len(wholes) == 0 || a.config.set == nil {
 		return nil
