@@ -24,6 +24,8 @@ func Kinds() []Kind {
 		{"RMSNorm", "RMSNorm", "", 13, writeRMSNorm},
 		{"RMSNormalization", "RMSNorm", "", 23, writeRMSNormalization},
 		{"AddRMSNorm", "AddRMSNorm", "RMSNorm", 13, writeAddRMSNorm},
+		{"RMSNorm, gate after", "GatedRMSNorm", "", 13, writeGatedRMSNorm(false)},
+		{"RMSNorm, gate before", "GatedRMSNorm", "", 13, writeGatedRMSNorm(true)},
 		{"LayerNorm", "LayerNorm", "", 17, writeLayerNorm},
 		{"SwiGLU", "SwiGLU", "", 13, writeSwiGLU},
 		{"SwiGLU with a factor", "SwiGLU", "", 13, writeQuickGLU},
@@ -55,6 +57,68 @@ func Kinds() []Kind {
 }
 
 const rotary = "RotaryEmbedding"
+
+// writeGatedRMSNorm writes a norm with a SiLU gate before or after it, over all channels or in groups.
+func writeGatedRMSNorm(first bool) func(*writer) []*onnx.Value {
+	return func(w *writer) []*onnx.Value {
+		last, groups := choose(w, 4, 6, 8), choose(w, 1, 1, 2)
+		dims := append(w.rows(1, 2, last), dim{"", last})
+		n := w.newNorm(dims)
+		if w.chance(3) {
+			n.scaleType = onnx.Float
+		}
+		in := w.enter(w.input("x", w.typ, dims), w.input("gate", w.typ, dims), n.scaleOf(n.scaleType, dims))
+		x, scale := w.cast(in[0], onnx.Float), in[2]
+		a := w.cast(in[1], onnx.Float)
+		switch {
+		case w.wrong("gate without its sigmoid"):
+		case w.wrong("sigmoid without the gate"):
+			a = w.op("Sigmoid", a)
+		case w.wrong("gate of the other sign"):
+			a = w.op("Mul", a, w.sigmoid(w.op("Neg", a), onnx.Float))
+		case w.chance(3):
+			a = w.op("Div", a, w.onePlusExp(a, onnx.Float))
+		default:
+			a = w.op("Mul", a, w.sigmoid(a, onnx.Float))
+		}
+		if first {
+			x = w.product(x, a)
+		}
+		shape := w.op("Shape", choose(w, in[0], x))
+		if groups > 1 || w.chance(3) {
+			rest := w.op("Slice", shape, w.ints(0), w.ints(-1), w.ints(0))
+			x = w.op("Reshape", x, w.op("Concat", rest, w.ints(int64(groups), int64(last/groups)), onnx.IntAttr("axis", 0)))
+			n.rank, n.size = n.rank+1, last/groups
+		}
+		y := n.normalise(x, nil)
+		grid := n.rank > len(dims) && w.chance(2) // the scale has groups
+		if grid {
+			scale = w.op("Reshape", scale, w.ints(int64(groups), int64(last/groups)))
+		}
+		inner := n.scaleType == w.typ && w.chance(2) // the scale comes after the cast back
+		if inner {
+			y = w.cast(y, w.typ)
+		} else {
+			scale = w.cast(scale, onnx.Float)
+		}
+		if grid {
+			y = w.product(y, scale)
+		}
+		if n.rank > len(dims) {
+			y = w.op("Reshape", y, shape)
+		}
+		if !grid {
+			y = w.product(y, scale)
+		}
+		if first && inner {
+			return []*onnx.Value{y}
+		}
+		if !first {
+			y = w.product(w.cast(y, onnx.Float), a)
+		}
+		return []*onnx.Value{w.cast(y, w.typ)}
+	}
+}
 
 // writeNormRotary normalises the heads and rotates them in any of the forms.
 func writeNormRotary(w *writer) []*onnx.Value {

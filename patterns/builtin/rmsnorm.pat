@@ -14,6 +14,33 @@ pattern AddRMSNorm(x, residual, scale) -> y, sum {
   where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && !centered(sum) && !is(sum, "RotaryEmbedding") && sameshape(x, residual) && sameshape(x, y) && !reads(scale, sum) && (after == 1 && type(y) == type(scale) || after == 0 && type(y) == type(sum) && (type(scale) == type(sum) || type(scale) == "float32"))
 } => mojo.AddRMSNorm(x, residual, scale; axis=-1, epsilon=epsilon, scale_after_cast=after)
 
+# The scale of a norm over groups: after the channels have their shape back, or of each group
+view ScaledAfter(n, s)        = Mul(Cast(Reshape?(n, _)) | Reshape(Cast(n), _), s)
+view Scaled(n, x, v, s)       = Mul(Reshape(n, _), s) | DivRootMul(x, v, s)
+view ScaledGroups(x, v, s)    = Reshape?(DivRootMul(x, v, s), _)
+
+# A norm with a SiLU gate, over groups of neighbouring channels where a Reshape makes these. Linear attention gates the result
+# (Qwen3-Next, OLMo-Hybrid), Mamba-2 what is normalised, Falcon-H1 either, with a scale of [groups, channels] (grid).
+pattern GatedRMSNorm(x, gate, scale) -> y {
+  anchor ReduceMean
+  xg = Reshape?(Cast?(x), _)
+  v  = Add(MeanSquare(xg), $epsilon)
+  n  = DivRoot(xg, v)
+  s  = (ScaledAfter(n, Row(scale)) | Reshape(Mul(Cast(n), scale), _) as grid) as after | Scaled(n, xg, v, Cast?(Row(scale))) | ScaledGroups(xg, v, Cast?(scale)) as grid
+  y  = Cast?(SiluMul(Cast?(gate), Cast?(s)))
+  where epsilon > 0 && sameshape(x, y) && sameshape(gate, y) && type(y) == type(gate) && (type(x) == type(y) || after == 0 && type(x) == "float32") && (type(scale) == type(y) || after == 0 && type(scale) == "float32") && (grid == 0 && dim(scale, -1) == dim(x, -1) || grid == 1 && rank(scale) == 2 && dim(scale, -1) == dim(xg, -1) && dim(scale, -2) * dim(xg, -1) == dim(x, -1))
+} => mojo.GatedRMSNorm(x, gate, scale; gate_first=0, groups=dim(x, -1) / dim(xg, -1), epsilon=epsilon, scale_after_cast=after)
+
+pattern GatedRMSNorm(x, gate, scale) -> y {
+  anchor ReduceMean
+  h  = SiluMul(Cast?(gate), Cast?(x))
+  hg = Reshape?(h, _)
+  v  = Add(MeanSquare(hg), $epsilon)
+  n  = DivRoot(hg, v)
+  y  = (ScaledAfter(n, Row(scale)) | Reshape(Mul(Cast(n), scale), _) as grid) as after | Cast?(Scaled(n, hg, v, Cast?(Row(scale))) | ScaledGroups(hg, v, Cast?(scale)) as grid)
+  where epsilon > 0 && sameshape(x, y) && sameshape(gate, y) && type(y) == type(gate) && (type(x) == type(y) || after == 0 && type(x) == "float32") && (type(scale) == type(y) || after == 0 && type(scale) == "float32") && (grid == 0 && dim(scale, -1) == dim(x, -1) || grid == 1 && rank(scale) == 2 && dim(scale, -1) == dim(hg, -1) && dim(scale, -2) * dim(hg, -1) == dim(x, -1))
+} => mojo.GatedRMSNorm(x, gate, scale; gate_first=1, groups=dim(x, -1) / dim(hg, -1), epsilon=epsilon, scale_after_cast=after)
+
 pattern RMSNorm(x, scale) -> y {
   anchor ReduceMean
   xf = Cast?(x)

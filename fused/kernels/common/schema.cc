@@ -52,6 +52,33 @@ const OpDef kAddRMSNorm = {
   kAddRMSNormAttributes, 3,
 };
 
+static constexpr TypeCombo kGatedRMSNormTypes[] = {
+  {{kF32, kF32, kF32}, {kF32}},
+  {{kF16, kF16, kF16}, {kF16}},
+  {{kF16, kF16, kF32}, {kF16}},
+  {{kF32, kF16, kF32}, {kF16}},
+  {{kF32, kF16, kF16}, {kF16}},
+  {{kBF16, kBF16, kBF16}, {kBF16}},
+  {{kBF16, kBF16, kF32}, {kBF16}},
+  {{kF32, kBF16, kF32}, {kBF16}},
+  {{kF32, kBF16, kBF16}, {kBF16}},
+};
+
+static constexpr AttributeDef kGatedRMSNormAttributes[] = {
+  {"gate_first", AttributeType::kInt, {}, 0},
+  {"groups", AttributeType::kInt, {}, 0},
+  {"epsilon", AttributeType::kFloat, {}, 0},
+  {"scale_after_cast", AttributeType::kInt, {}, 0},
+};
+
+const OpDef kGatedRMSNorm = {
+  "GatedRMSNorm",
+  {"X", "gate", "scale"}, 3, 3,
+  {"Y"}, 1, 1,
+  kGatedRMSNormTypes, 9,
+  kGatedRMSNormAttributes, 4,
+};
+
 static constexpr TypeCombo kGLUTypes[] = {
   {{kF32, kF32}, {kF32}},
   {{kF16, kF16}, {kF16}},

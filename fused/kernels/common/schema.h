@@ -11,6 +11,7 @@
 #define MOJO_CPU_OPS(X) \
   X(RMSNorm) \
   X(AddRMSNorm) \
+  X(GatedRMSNorm) \
   X(GLU) \
   X(RotaryEmbedding) \
   X(NormRotary) \
@@ -20,6 +21,7 @@
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \
   X(AddRMSNorm) \
+  X(GatedRMSNorm) \
   X(GLU) \
   X(RotaryEmbedding) \
   X(NormRotary) \
@@ -44,6 +46,10 @@ enum RMSNormInput { kRMSNormX, kRMSNormScale };
 // AddRMSNorm(X:T, residual:T, scale:S) -> Y:N, sum:T optional
 extern const OpDef kAddRMSNorm;
 enum AddRMSNormInput { kAddRMSNormX, kAddRMSNormResidual, kAddRMSNormScale };
+
+// GatedRMSNorm(X:T, gate:G, scale:S) -> Y:G
+extern const OpDef kGatedRMSNorm;
+enum GatedRMSNormInput { kGatedRMSNormX, kGatedRMSNormGate, kGatedRMSNormScale };
 
 // GLU(gate:T, up:T) -> Y:T
 extern const OpDef kGLU;

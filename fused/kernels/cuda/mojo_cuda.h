@@ -58,6 +58,26 @@ typedef struct {
 cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
 cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
 
+/* MojoGatedRMSNormArgs is one GatedRMSNorm of rows of width elements, each a group. y, of the type of gate, may be x
+ * where that has the same type, or gate. x of another type than gate is float32. */
+typedef struct {
+  const void* x;     /* [rows, width] of x_type */
+  const void* gate;  /* [rows, width] of gate_type */
+  const void* scale; /* [groups, width] of scale_type: gate_type or float32 */
+  void* y;           /* [rows, width] of gate_type */
+  size_t rows;
+  size_t width;
+  size_t groups;
+  int gate_first; /* the gate multiplies x; else the norm */
+  float epsilon;
+  int scale_after_cast; /* where all types are one */
+  MojoType x_type;
+  MojoType gate_type;
+  MojoType scale_type;
+} MojoGatedRMSNormArgs;
+
+cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t stream);
+
 /* MojoGLUArgs is one GLU of count elements. y may be gate or up. */
 typedef struct {
   const void* gate;

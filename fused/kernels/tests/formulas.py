@@ -137,9 +137,20 @@ def add_rms_norm(types, x, residual, scale, **attributes):
     return [rms_norm(total, scale, types[0], **attributes), total]
 
 
+def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_after_cast):
+    """What GatedRMSNorm gives, in float64 but for its roundings."""
+    x, a = x.astype(np.float64), gate / (1 + np.exp(-gate.astype(np.float64)))
+    runs = (x * a if gate_first else x).reshape(x.shape[:-1] + (groups, -1))
+    n = (runs / np.sqrt((runs * runs).mean(-1, keepdims=True) + epsilon)).reshape(x.shape)
+    cast = (lambda v: rounded(v, y_type).astype(np.float64)) if scale_after_cast else lambda v: v
+    y = cast(n) * scale.reshape(-1)
+    return rounded(y if gate_first else cast(y) * a, y_type)
+
+
 FORMULAS = {
     "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
     "AddRMSNorm": Formula(add_rms_norm),
+    "GatedRMSNorm": Formula(lambda types, x, gate, scale, **a: [gated_rms_norm(x, gate, scale, types[0], **a)]),
     "GLU": Formula(lambda types, gate, up, **a: [glu(gate, up, types[0], **a)]),
     "RotaryEmbedding": Formula(lambda types, x, cos, sin, **a: [rotary(x, cos, sin, types[0], **a)], units=0),
     "NormRotary": Formula(lambda types, x, scale, cos, sin, **a: [norm_rotary(x, scale, cos, sin, types[0], **a)]),

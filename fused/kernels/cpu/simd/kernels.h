@@ -14,7 +14,7 @@ namespace mojo {
 // ElementType of a buffer.
 enum ElementType { kFloat32, kFloat16, kBFloat16 };
 
-// NormArgs is one RMSNorm or AddRMSNorm call; buffers are dense, rows of width elements.
+// NormArgs is one RMSNorm, AddRMSNorm or GatedRMSNorm call; buffers are dense, rows of width elements.
 struct NormArgs {
   const void* x;
   const void* residual;  // AddRMSNorm only
@@ -23,18 +23,24 @@ struct NormArgs {
   void* sum;  // AddRMSNorm only, null where the node leaves it out
   size_t width;
   float epsilon;
+  const void* gate;  // GatedRMSNorm only, of y's type
+  size_t groups;     // GatedRMSNorm only: scale is as many rows, for one row after the other
 };
 
 // NormFn normalises the rows from begin to end - 1.
 typedef void (*NormFn)(const NormArgs& args, size_t begin, size_t end);
 
+// NormGate is what the gate of a GatedRMSNorm multiplies: the norm, or what is normalised.
+enum NormGate { kNoGate, kNormThenGate, kGateThenNorm };
+
 // NormKey selects a NormFn.
 struct NormKey {
   ElementType x;
   ElementType y;      // type of the output, and what n is rounded to where scale_after_cast
-  ElementType scale;  // type that the scale is stored in: y's or float32
+  ElementType scale;  // type that the scale is stored in: y's or float32; with a gate float32
   bool scale_after_cast;
   bool add;
+  NormGate gate = kNoGate;
 };
 
 // GateArgs is one GLU call.

@@ -1,8 +1,9 @@
-// Inner loops of RMSNorm and AddRMSNorm.
+// Inner loops of RMSNorm, AddRMSNorm and GatedRMSNorm.
 #ifndef MOJO_KERNELS_CPU_SIMD_NORM_H_
 #define MOJO_KERNELS_CPU_SIMD_NORM_H_
 
 #include "cpu/simd/kernels.h"
+#include "cpu/simd/math.h"
 #include "cpu/simd/vec.h"
 
 namespace mojo {
@@ -107,6 +108,65 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
   }
 }
 
+// kKeptGated is how many gated numbers of a row are kept from the first pass to the second; of wider rows all are
+// computed twice.
+constexpr size_t kKeptGated = 4096;
+
+// GatedRows is the loop over rows with a gate. X is the stored type of X, Y of gate and output. Y may be X's or gate's
+// buffer.
+template <class X, class Y, NormGate kGate, bool kAfter>
+void GatedRows(const NormArgs& args, size_t begin, size_t end) {
+  const size_t width = args.width;
+  const Silu silu(1);
+  float kept[kKeptGated];
+  float* const keep = kGate == kGateThenNorm && width <= kKeptGated ? kept : nullptr;
+  for (size_t row = begin; row < end; ++row) {
+    const X* x = static_cast<const X*>(args.x) + row * width;
+    const Y* gate = static_cast<const Y*>(args.gate) + row * width;
+    const float* scale = static_cast<const float*>(args.scale) + row % args.groups * width;
+    Y* y = static_cast<Y*>(args.y) + row * width;
+    const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA {
+      const F32 v = Load(lanes, x + i);
+      return kGate == kGateThenNorm ? v * silu(Load(lanes, gate + i)) : v;
+    };
+    const float squares = SumOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+      const F32 v = value(lanes, i);
+      if (keep != nullptr) Store(lanes, keep + i, v);
+      return v;
+    });
+    const F32 inv = InverseRoot(squares, width, args.epsilon, value);
+    ForEachVector(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
+      F32 n = (keep != nullptr ? Load(lanes, keep + i) : value(lanes, i)) * inv;
+      if (kAfter) n = Round(y, n);
+      n = n * Load(lanes, scale + i);
+      if (kGate == kNormThenGate) n = (kAfter ? Round(y, n) : n) * silu(Load(lanes, gate + i));
+      Store(lanes, y + i, n);
+    });
+  }
+}
+
+template <class X, class Y, bool kAfter>
+NormFn PickOrder(NormGate gate) {
+  return gate == kGateThenNorm ? GatedRows<X, Y, kGateThenNorm, kAfter> : GatedRows<X, Y, kNormThenGate, kAfter>;
+}
+
+template <class N>
+NormFn PickNarrowGated(const NormKey& key) {
+  if (key.x == kFloat32) return key.scale_after_cast ? nullptr : PickOrder<float, N, false>(key.gate);
+  if (key.x != key.y) return nullptr;
+  return key.scale_after_cast ? PickOrder<N, N, true>(key.gate) : PickOrder<N, N, false>(key.gate);
+}
+
+inline NormFn PickGated(const NormKey& key) {
+  if (key.scale != kFloat32 || key.add) return nullptr;
+  switch (key.y) {
+    case kFloat32: return key.x == kFloat32 ? PickOrder<float, float, false>(key.gate) : nullptr;
+    case kFloat16: return PickNarrowGated<Half>(key);
+    case kBFloat16: return PickNarrowGated<BFloat>(key);
+  }
+  return nullptr;
+}
+
 template <class X, class Y, class S, bool kAfter>
 NormFn PickAdd(bool add) {
   if (add) return NormRows<X, Y, S, kAfter, true>;
@@ -130,6 +190,7 @@ NormFn PickNarrow(const NormKey& key) {
 }
 
 inline NormFn PickNorm(const NormKey& key) {
+  if (key.gate != kNoGate) return PickGated(key);
   if (key.scale != kFloat32 && key.scale != key.y) return nullptr;
   switch (key.y) {
     case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
