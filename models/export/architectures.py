@@ -29,6 +29,7 @@ _COMMON = dict(
 _WINDOWED = dict(sliding_window=8, query_pre_attn_scalar=HEAD_DIM, head_dim=HEAD_DIM)
 _FEW_EXPERTS = dict(num_local_experts=4, num_experts_per_tok=2)
 _SMALL = dict(hidden_size=32, intermediate_size=48)
+_MAMBA = dict(_SMALL, head_dim=HEAD_DIM, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_chunk_size=8)
 # DeepSeek's latent attention: 8 channels of a head are rotated, 16 are not.
 _LATENT = dict(
     _SMALL,
@@ -105,6 +106,12 @@ ARCHITECTURES = {
         _LATENT | _ROUTED | dict(q_lora_rank=None, first_k_dense_replace=LAYERS),
     ),
     "deepseek3": Architecture("DeepseekV3Config", "DeepseekV3ForCausalLM", _LATENT | _ROUTED),
+    "bamba": Architecture("BambaConfig", "BambaForCausalLM", _MAMBA | dict(attn_layer_indices=[1])),
+    "falconh1": Architecture(
+        "FalconH1Config",
+        "FalconH1ForCausalLM",
+        _MAMBA | dict(mamba_d_ssm=64, mamba_n_groups=2, mamba_rms_norm=True, mamba_chunk_size=16),
+    ),
 }
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -8,18 +8,20 @@ import torch
 import layers
 
 
-def _kind(module):
-    """rmsnorm, layernorm, moe or glu; None for other modules. A block of experts counts as one moe and no glu."""
+def _kinds(module):
+    """rmsnorm, layernorm, moe or glu, or several; none for other modules. A block of experts counts as one moe and no glu."""
     name = type(module).__name__
+    if name.endswith("RMSNormGated"):
+        return ["rmsnorm", "glu"]
     if name.endswith("RMSNorm"):
-        return "rmsnorm"
+        return ["rmsnorm"]
     if name.endswith("LayerNorm"):
-        return "layernorm"
+        return ["layernorm"]
     if hasattr(module, "experts") or isinstance(module, layers.Block):
-        return "moe"
+        return ["moe"]
     if _has_linears(module, "gate_proj", "up_proj", "down_proj") or _has_linears(module, "gate_up_proj", "down_proj"):
-        return "glu"
-    return None
+        return ["glu"]
+    return []
 
 
 def _has_linears(module, *names):
@@ -60,9 +62,8 @@ def count(module, case):
     found = collections.Counter(rmsnorm=0, layernorm=0, rope=0, glu=0, moe=0)
     hooks = []
     for part in module.modules():
-        kind = _kind(part)
-        if kind:
-            hooks.append(part.register_forward_hook(lambda *_, kind=kind: found.update([kind])))
+        if kinds := _kinds(part):
+            hooks.append(part.register_forward_hook(lambda *_, kinds=kinds: found.update(kinds)))
     try:
         with _Rotations(sys.modules[type(getattr(module, "model", module)).__module__], found):
             module(**case)

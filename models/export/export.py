@@ -5,7 +5,7 @@
     export.py --list
 
 NAME is ARCHITECTURE[-kv|-merged][-EXPERTS]-EXPORTER-DTYPE, or moe-FORM-EXPORTER-DTYPE for a layer of experts alone, where FORM is
-one of forms.py or near.py, or ARCHITECTURE-EXPERTS. It goes to a folder of its own if it starts with broken/ (then onnxruntime must
+one of forms.py or near.py, or ARCHITECTURE-EXPERTS, or gated-FORM-EXPORTER-DTYPE for a layer with a norm of layers.GATED_NORMS. It goes to a folder of its own if it starts with broken/ (then onnxruntime must
 fail to reproduce a case other than the exporter's sample) or near/ (near misses). The exporters are
     dynamo   torch.onnx.export(dynamo=True); dynamo23 the same for opset 23
     ts       torch.onnx.export(dynamo=False): TorchScript
@@ -47,6 +47,9 @@ MODELS = """
     moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32 moe-switch-ts-fp32
     moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32 moe-hits-ts-fp32
     moe-loop-ts-fp32 moe-if-ts-fp32 moe-mixtral-grouped_mm-hf-fp32
+    bamba-dynamo-fp16
+    gated-qwen3next-dynamo-fp16 gated-qwen3next-ts-fp16 gated-olmohybrid-hf-fp32 gated-mamba2-ts-fp16 gated-zamba2-dynamo-fp16
+    gated-zamba2-ts-fp32
     broken/moe-mixtral-eager-ts-fp32 broken/moe-qwen2moe-eager-ts-fp32 broken/moe-qwen3moe-eager-ts-fp32
     broken/moe-deepseek3-eager-ts-fp32
     near/moe-capacity-ts-fp32 near/moe-before-ts-fp32 near/moe-different-ts-fp32 near/moe-scales-ts-fp32 near/moe-absent-ts-fp32
@@ -58,13 +61,14 @@ POSITIONS = ["llama-dynamo-fp32", "llama-dynamo-bf16", "llama-dynamo23-fp32", "q
 # in half precision adds up in another order than PyTorch does.
 LIMIT = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}
 TORCHSCRIPT_OPSET = 17
+LAYERS = "moe", "gated"
 
 
 def parse(name):
     """Splits a model's name into architecture, "kv" or "merged", experts' implementation, exporter and dtype; a layer's into
-    "moe", form, None, exporter and dtype."""
+    "moe" or "gated", form, None, exporter and dtype."""
     architecture, *middle, exporter, dtype = name.split("-")
-    if architecture == "moe" and exporter in EXPORTERS and dtype in architectures.DTYPES:
+    if architecture in LAYERS and exporter in EXPORTERS and dtype in architectures.DTYPES:
         return architecture, "-".join(middle), None, exporter, dtype
     if architecture not in architectures.ARCHITECTURES or exporter not in EXPORTERS or dtype not in architectures.DTYPES:
         sys.exit(f"export.py: no such model: {name} (see --help)")
@@ -206,10 +210,12 @@ def check(path, golden, exporter, dtype, broken):
     return difference(path, golden, only=1 if exporter == "dynamo23" else None)
 
 
-def layer(form, dtype):
-    """A layer of experts: module, shapes of its inputs, and the truth where it is not that of a forward pass."""
+def layer(architecture, form, dtype):
+    """A layer: module, shapes of its inputs, and the truth where it is not that of a forward pass."""
     shapes, truth = cases.LAYER, {}
-    if form in near.NEAR:
+    if architecture == "gated":
+        block = layers.GATED_NORMS[form]()
+    elif form in near.NEAR:
         make, truth = near.NEAR[form]
         block = make()
         shapes = getattr(block, "shapes", shapes)
@@ -226,8 +232,8 @@ def export(name, out):
     """Exports one model into out and gives its entry for truth.json."""
     architecture, form, experts, exporter, dtype = parse(pathlib.PurePath(name).name)
     cached, truth = form != "", {}
-    if architecture == "moe":
-        module, shapes, truth = layer(form, dtype)
+    if architecture in LAYERS:
+        module, shapes, truth = layer(architecture, form, dtype)
         samples, names, cached = cases.layer_inputs(shapes, architectures.DTYPES[dtype]), ["y"], False
     else:
         module = CALLS[form](architectures.build(architecture, dtype, experts)).eval()
@@ -256,7 +262,7 @@ def export(name, out):
         path.unlink(missing_ok=True)
         golden.unlink(missing_ok=True)
         raise
-    entry = dict(architecture=architecture, exporter=exporter, dtype=dtype, cache=cached, experts=form if architecture == "moe" else experts)
+    entry = dict(architecture=architecture, exporter=exporter, dtype=dtype, cache=cached, experts=form if architecture in LAYERS else experts)
     entry["opset"] = next(o.version for o in written.opset_import if o.domain == "")
     entry["nodes"] = len(written.graph.node)
     entry["difference"] = None if worst is None else float(f"{worst:.2g}")

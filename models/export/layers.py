@@ -1,14 +1,17 @@
-"""Layers of routed experts, on their own: x + experts(norm(x)).
+"""Layers of routed experts or of a gated norm, on their own: x + block(norm(x)).
 
 Whole models are large even where they are tiny; a layer shows the same subgraph in some ten kilobytes. forms.py has the ways
 in which people write the experts, near.py what only looks like them.
 """
+
+import importlib
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 HIDDEN, INTERMEDIATE, EXPERTS, CHOSEN = 16, 12, 6, 2
+WIDTH = 32  # of what a gated norm normalises
 
 
 class RMSNorm(nn.Module):
@@ -31,6 +34,34 @@ class Layer(nn.Module):
     def forward(self, x):
         return x + self.block(self.norm(x))
 
+
+class GatedNorm(nn.Module):
+    """The end of a mixer of transformers: what its scan or linear attention gives, a gate, and the norm of both."""
+
+    def __init__(self, module, name, *args, wide=False, head=None, **options):
+        super().__init__()
+        source = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+        self.norm, self.wide, self.head = getattr(source, name)(head or WIDTH, *args, **options), wide, head
+        self.into, self.out = nn.Linear(HIDDEN, 2 * WIDTH, bias=False), nn.Linear(WIDTH, HIDDEN, bias=False)
+
+    def forward(self, x):
+        y, gate = self.into(x).chunk(2, dim=-1)
+        if self.wide:  # as a scan gives it
+            y = y.float()
+        if self.head:  # of linear attention
+            y = self.norm(y.reshape(-1, self.head), gate.reshape(-1, self.head)).reshape(gate.shape)
+        else:
+            y = self.norm(y, gate)
+        return self.out(y.to(x.dtype))
+
+
+GATED_NORMS = {
+    "qwen3next": lambda: GatedNorm("qwen3_next", "Qwen3NextRMSNormGated", head=8),
+    "olmohybrid": lambda: GatedNorm("olmo_hybrid", "OlmoHybridRMSNormGated", head=8),
+    "mamba2": lambda: GatedNorm("mamba2", "MambaRMSNormGated", WIDTH // 4, wide=True),
+    "zamba2": lambda: GatedNorm("zamba2", "Zamba2RMSNormGated", WIDTH),
+    "falconh1": lambda: GatedNorm("falcon_h1", "FalconH1RMSNormGated", n_groups=2, norm_before_gate=False, wide=True),
+}
 
 # Routers: x [T, H] to weights [T, k] and ids [T, k].
 
