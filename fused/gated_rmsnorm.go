@@ -6,13 +6,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// gatedRMSNorm is RMSNorm with a SiLU gate: of linear attention, which gates the result, or of Mamba-2, which gates what
-// is normalised.
+// gatedRMSNorm is RMSNorm with a SiLU gate: of linear attention, which gates the result, or of Mamba-2, which gates
+// what is normalised.
 var gatedRMSNorm = &Op{
 	Name:    "GatedRMSNorm",
 	Summary: "Root-mean-square layer normalisation, over groups of channels, with a SiLU gate before or after it.",
 	Formula: []string{
-		"a = float32(gate) * sigmoid(float32(gate));  v = gate_first ? float32(X) * a : float32(X);  b = gate_first ? 1 : a",
+		"a = float32(gate) * sigmoid(float32(gate));  v = gate_first ? float32(X) * a : float32(X);  b = gate_first " +
+			"? 1 : a",
 		"n = v / sqrt(mean(v^2, each of groups runs of D/groups channels) + epsilon)",
 		"scale_after_cast=0: Y = round_G(n * float32(scale) * b)",
 		"scale_after_cast=1: Y = round_G(round_G(round_G(n) * scale) * b)",
@@ -28,18 +29,21 @@ var gatedRMSNorm = &Op{
 	Attributes: append([]AttributeSpec{
 		{Name: "gate_first", Type: onnx.AttrInt, Grid: []any{0, 1},
 			Doc: "1: the gate multiplies what is normalised; 0: it multiplies the result"},
-		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 2}, Doc: "number of runs of channels that are normalised apart"},
+		{Name: "groups", Type: onnx.AttrInt, Grid: []any{1, 2},
+			Doc: "number of runs of channels that are normalised apart"},
 	}, scaleAttributes...),
 	Types:     gatedTypes(),
 	SameShape: []int{0, 1},
 	Parts:     []*Op{rmsNorm, glu},
-	Source: "modules of PyTorch transformers: gate_first=0 of Qwen3-Next and OLMo-Hybrid, 1 of Mamba-2, Bamba, Zamba2 " +
+	Source: "modules of PyTorch transformers: gate_first=0 of Qwen3-Next and OLMo-Hybrid, 1 of Mamba-2, Bamba, " +
+		"Zamba2 " +
 		"and Nemotron-H, either of Falcon-H1",
 	check: gatedSupports,
 	examples: func(s Site) [][][]int64 {
 		d, groups := exampleX[2], s.attr("groups").Int
 		list := [][][]int64{{exampleX, exampleX, {groups, d / groups}}}
-		for _, x := range [][]int64{exampleX, {3, 128}, {2, 1, 3072}, {2, 12288}} { // a width for each form of the kernels
+		// a width for each form of the kernels
+		for _, x := range [][]int64{exampleX, {3, 128}, {2, 1, 3072}, {2, 12288}} {
 			list = append(list, [][]int64{x, x, x[len(x)-1:]})
 		}
 		return list
@@ -53,8 +57,8 @@ var gatedRMSNorm = &Op{
 	define: gatedBody,
 }
 
-// gatedTypes lists the types of X (T), gate (G) and scale (S). A scan leaves X in float32 where the gate is narrower; with
-// unequal types nothing is rounded before the result.
+// gatedTypes lists the types of X (T), gate (G) and scale (S). A scan leaves X in float32 where the gate is narrower;
+// with unequal types nothing is rounded before the result.
 func gatedTypes() []Combination {
 	list := []Combination{{Types: map[string]onnx.DataType{"T": f32, "G": f32, "S": f32}}}
 	for _, g := range []onnx.DataType{f16, bf16} {
@@ -77,7 +81,8 @@ func gatedSupports(s Site) error {
 	}
 	groups, d, x, scale := s.attr("groups").Int, s.lastDim(0), s.dims(0), s.dims(2)
 	if groups < 1 || d >= 0 && d%groups != 0 {
-		return fmt.Errorf("mojo.GatedRMSNorm attribute groups is %d; it must divide the last dimension of X, which is %v",
+		return fmt.Errorf("mojo.GatedRMSNorm attribute groups is %d; it must divide the last dimension of X, which "+
+			"is %v",
 			groups, x)
 	}
 	if d >= 0 && scale != nil && !agree(scale, []int64{d}) && !agree(scale, []int64{groups, d / groups}) {

@@ -87,7 +87,8 @@ func writeGatedRMSNorm(first bool) func(*writer) []*onnx.Value {
 		shape := w.op("Shape", choose(w, in[0], x))
 		if groups > 1 || w.chance(3) {
 			rest := w.op("Slice", shape, w.ints(0), w.ints(-1), w.ints(0))
-			x = w.op("Reshape", x, w.op("Concat", rest, w.ints(int64(groups), int64(last/groups)), onnx.IntAttr("axis", 0)))
+			x = w.op("Reshape", x, w.op("Concat", rest, w.ints(int64(groups), int64(last/groups)),
+				onnx.IntAttr("axis", 0)))
 			n.rank, n.size = n.rank+1, last/groups
 		}
 		y := n.normalise(x, nil)

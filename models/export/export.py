@@ -4,14 +4,15 @@
     export.py --out DIR [NAME …]        the bundled ones, or those named, like qwen3moe-batched_mm-ts-fp32
     export.py --list
 
-NAME is ARCHITECTURE[-kv|-merged][-EXPERTS]-EXPORTER-DTYPE, or moe-FORM-EXPORTER-DTYPE for a layer of experts alone, where FORM is
-one of forms.py or near.py, or ARCHITECTURE-EXPERTS, or gated-FORM-EXPORTER-DTYPE for a layer with a norm of layers.GATED_NORMS. It goes to a folder of its own if it starts with broken/ (then onnxruntime must
-fail to reproduce a case other than the exporter's sample) or near/ (near misses). The exporters are
+NAME is ARCHITECTURE[-kv|-merged][-EXPERTS]-EXPORTER-DTYPE, or moe-FORM-EXPORTER-DTYPE for a layer of experts alone,
+where FORM is one of forms.py or near.py, or ARCHITECTURE-EXPERTS, or gated-FORM-EXPORTER-DTYPE for a layer with a norm
+of layers.GATED_NORMS. It goes to a folder of its own if it starts with broken/ (then onnxruntime must fail to reproduce
+a case other than the exporter's sample) or near/ (near misses). The exporters are
     dynamo   torch.onnx.export(dynamo=True); dynamo23 the same for opset 23
     ts       torch.onnx.export(dynamo=False): TorchScript
     hf       transformers' own OnnxExporter
-Each export is run in onnxruntime, without optimisations, against the recorded outputs; one that fails is deleted and the
-exit status is 1. The truth.json beside it gets the number of blocks that one forward pass executes.
+Each export is run in onnxruntime, without optimisations, against the recorded outputs; one that fails is deleted and
+the exit status is 1. The truth.json beside it gets the number of blocks that one forward pass executes.
 """
 
 import argparse
@@ -41,18 +42,23 @@ import near
 MODELS = """
     llama-dynamo-fp32 llama-dynamo-bf16 llama-hf-fp32 llama-ts-fp32 llama-kv-dynamo-fp32
     qwen3-dynamo-fp32 qwen3-ts-fp16 gemma2-ts-fp32 gemma3-dynamo-fp32 gemma3-ts-fp16 olmo2-ts-fp32 cohere-dynamo-fp32
-    mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 gptoss-batched_mm-dynamo-bf16 qwen3moe-batched_mm-dynamo-bf16
+    mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 gptoss-batched_mm-dynamo-bf16
+    qwen3moe-batched_mm-dynamo-bf16
     glm-dynamo-fp32 glm4moe-batched_mm-ts-fp32
     deepseek2-hf-fp32 deepseek3-batched_mm-ts-fp32 llama-dynamo23-fp32 llama-merged-ts-fp32
-    moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32 moe-switch-ts-fp32
-    moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32 moe-hits-ts-fp32
+    moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32
+    moe-switch-ts-fp32
+    moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32
+    moe-hits-ts-fp32
     moe-loop-ts-fp32 moe-if-ts-fp32 moe-mixtral-grouped_mm-hf-fp32
     bamba-dynamo-fp16
-    gated-qwen3next-dynamo-fp16 gated-qwen3next-ts-fp16 gated-olmohybrid-hf-fp32 gated-mamba2-ts-fp16 gated-zamba2-dynamo-fp16
+    gated-qwen3next-dynamo-fp16 gated-qwen3next-ts-fp16 gated-olmohybrid-hf-fp32 gated-mamba2-ts-fp16
+    gated-zamba2-dynamo-fp16
     gated-zamba2-ts-fp32
     broken/moe-mixtral-eager-ts-fp32 broken/moe-qwen2moe-eager-ts-fp32 broken/moe-qwen3moe-eager-ts-fp32
     broken/moe-deepseek3-eager-ts-fp32
-    near/moe-capacity-ts-fp32 near/moe-before-ts-fp32 near/moe-different-ts-fp32 near/moe-scales-ts-fp32 near/moe-absent-ts-fp32
+    near/moe-capacity-ts-fp32 near/moe-before-ts-fp32 near/moe-different-ts-fp32 near/moe-scales-ts-fp32
+    near/moe-absent-ts-fp32
 """.split()
 # Dynamo writes the position in a source file into each node. Some models keep them, others stay small.
 POSITIONS = ["llama-dynamo-fp32", "llama-dynamo-bf16", "llama-dynamo23-fp32", "qwen3-dynamo-fp32"]
@@ -65,12 +71,16 @@ LAYERS = "moe", "gated"
 
 
 def parse(name):
-    """Splits a model's name into architecture, "kv" or "merged", experts' implementation, exporter and dtype; a layer's into
-    "moe" or "gated", form, None, exporter and dtype."""
+    """Splits a model's name into architecture, "kv" or "merged", experts' implementation, exporter and dtype; a layer's
+    into "moe" or "gated", form, None, exporter and dtype."""
     architecture, *middle, exporter, dtype = name.split("-")
     if architecture in LAYERS and exporter in EXPORTERS and dtype in architectures.DTYPES:
         return architecture, "-".join(middle), None, exporter, dtype
-    if architecture not in architectures.ARCHITECTURES or exporter not in EXPORTERS or dtype not in architectures.DTYPES:
+    if (
+        architecture not in architectures.ARCHITECTURES
+        or exporter not in EXPORTERS
+        or dtype not in architectures.DTYPES
+    ):
         sys.exit(f"export.py: no such model: {name} (see --help)")
     form = next((m for m in middle if m in CALLS), "")
     experts = [m for m in middle if m != form]
@@ -158,7 +168,7 @@ CALLS = {"": cases.Prefill, "kv": cases.Decode, "merged": cases.Merged}
 
 
 def shorten_paths(path, keep):
-    """Takes the folders of the exporting machine out of the source positions that dynamo writes into metadata, or all of it."""
+    """Takes the folders of the exporting machine out of the source positions in dynamo's metadata, or all of it."""
     model = onnx.load(path)
     here = str(pathlib.Path(__file__).resolve().parent)
 
@@ -176,7 +186,7 @@ def shorten_paths(path, keep):
 
 
 def difference(path, golden, only=None):
-    """The largest difference to the recorded outputs, as a fraction of their largest magnitude, over all cases or the one given."""
+    """The largest difference to the recorded outputs, over their largest magnitude, of all cases or the one given."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -195,7 +205,7 @@ def difference(path, golden, only=None):
 
 
 def check(path, golden, exporter, dtype, broken):
-    """Runs the export; gives the largest difference, or None where onnxruntime's CPU provider has no kernels for the type."""
+    """Runs the export. Returns the largest difference, or None where onnxruntime's CPU lacks kernels for the type."""
     if dtype == "bf16":
         return None
     if broken:
@@ -262,7 +272,13 @@ def export(name, out):
         path.unlink(missing_ok=True)
         golden.unlink(missing_ok=True)
         raise
-    entry = dict(architecture=architecture, exporter=exporter, dtype=dtype, cache=cached, experts=form if architecture in LAYERS else experts)
+    entry = dict(
+        architecture=architecture,
+        exporter=exporter,
+        dtype=dtype,
+        cache=cached,
+        experts=form if architecture in LAYERS else experts,
+    )
     entry["opset"] = next(o.version for o in written.opset_import if o.domain == "")
     entry["nodes"] = len(written.graph.node)
     entry["difference"] = None if worst is None else float(f"{worst:.2g}")
@@ -279,7 +295,11 @@ class Truth:
 
     def add(self, name, entry):
         self.data["models"] = dict(sorted({**self.data["models"], name: entry}.items()))
-        versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__, "onnx": onnx.__version__}
+        versions = {
+            "torch": torch.__version__.split("+")[0],
+            "transformers": transformers.__version__,
+            "onnx": onnx.__version__,
+        }
         self.data["made_with"] = versions
         self.path.write_text(json.dumps(self.data, indent=1) + "\n")
 

@@ -1,7 +1,7 @@
 """Layers of routed experts or of a gated norm, on their own: x + block(norm(x)).
 
-Whole models are large even where they are tiny; a layer shows the same subgraph in some ten kilobytes. forms.py has the ways
-in which people write the experts, near.py what only looks like them.
+Whole models are large even where they are tiny; a layer shows the same subgraph in some ten kilobytes. forms.py has the
+ways in which people write the experts, near.py what only looks like them.
 """
 
 import importlib
