@@ -5,6 +5,7 @@ package ort_test
 import (
 	"fmt"
 	"log"
+	"os"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -12,7 +13,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
 )
 
-func TestMain(m *testing.M) { orttest.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(findNothing) != "" { // looks for itself
+		os.Exit(m.Run())
+	}
+	orttest.Main(m)
+}
 
 // A session runs a model in onnxruntime; ort.WithKernels() has it run the fused ops of a patched one.
 func ExampleOpen() {

@@ -76,9 +76,12 @@ func TestFindPlaces(t *testing.T) {
 	}
 }
 
+// findNothing is the environment variable that tells the process that TestFindNothing starts.
+const findNothing = "MOJO_TEST_FIND_NOTHING"
+
 // TestFindNothing runs itself in another process, since the linker finds by its name a library that is loaded already.
 func TestFindNothing(t *testing.T) {
-	if os.Getenv("MOJO_TEST_FIND_NOTHING") != "" {
+	if os.Getenv(findNothing) != "" {
 		lib, err := ort.Find("")
 		if err == nil {
 			t.Skipf("the system has an onnxruntime of its own: %s", lib.Path)
@@ -91,7 +94,7 @@ func TestFindNothing(t *testing.T) {
 	}
 	cache := nowhere(t)
 	test := exec.Command(os.Args[0], "-test.run=^TestFindNothing$", "-test.v")
-	test.Env = append(os.Environ(), "MOJO_TEST_FIND_NOTHING=1")
+	test.Env = append(os.Environ(), findNothing+"=1")
 	out, err := test.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
