@@ -9,7 +9,7 @@ import layers
 
 
 def _kinds(module):
-    """rmsnorm, layernorm, moe or glu, or several; none for other modules. A block of experts counts as one moe and no glu."""
+    """rmsnorm, layernorm, moe or glu, or several; none for others. A block of experts counts as one moe and no glu."""
     name = type(module).__name__
     if name.endswith("RMSNormGated"):
         return ["rmsnorm", "glu"]
