@@ -1,4 +1,4 @@
-// RMSNorm and AddRMSNorm against a naive reference in double.
+// RMSNorm, AddRMSNorm and GatedRMSNorm against a naive reference in double.
 #include <math.h>
 
 #include "tests/testing.h"
@@ -14,6 +14,11 @@ struct Case {
   Buffer x, residual, scale;
   size_t rows, width;
   float epsilon;
+};
+
+// NormBuffers are the tensors of a norm with a gate.
+struct NormBuffers {
+  Buffer x, gate, y;
 };
 
 // How the narrow results of ordinary numbers came out, by scale_after_cast.
@@ -113,6 +118,80 @@ void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
   RunAndCompare(kernels, key, c, true, false);
 }
 
+// RunGated runs a norm with a gate on rows of width random numbers; scale has as many rows as groups. The result is
+// written to on, which may be an input.
+void RunGated(const mojo::KernelTable& kernels, const NormKey& key, size_t rows, size_t width, size_t groups,
+              double size, Buffer NormBuffers::* on, std::mt19937* rng) {
+  const NormFn run = kernels.norm(key);
+  Check(run != nullptr, "%s: no gated norm for x %s y %s", kernels.name, TypeName(key.x), TypeName(key.y));
+  if (run == nullptr) return;
+  const size_t n = rows * width;
+  const NormBuffers in{{key.x, Random(rng, n, size)}, {key.y, Random(rng, n, 3)}, {key.y, n}};
+  const Buffer scale(mojo::kFloat32, Random(rng, groups * width, 1));
+  NormBuffers b(in);
+  Buffer& out = b.*on;
+  NormArgs args{};
+  args.x = b.x.data();
+  args.gate = b.gate.data();
+  args.scale = scale.data();
+  args.y = out.data();
+  args.width = width;
+  args.groups = groups;
+  args.epsilon = 1e-5f;
+  run(args, 0, rows / 2);
+  run(args, rows / 2, rows);
+  const bool first = key.gate == mojo::kGateThenNorm;
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<double> v(width), a(width);
+    double squares = 0;
+    for (size_t i = 0; i < width; ++i) {
+      const double gate = in.gate.Get(row * width + i);
+      a[i] = gate / (1 + exp(-gate));
+      v[i] = in.x.Get(row * width + i) * (first ? a[i] : 1);
+      squares += v[i] * v[i];
+    }
+    const double inv = 1 / sqrt(squares / static_cast<double>(width) + args.epsilon);
+    const auto rounded = [&](double x) { return key.scale_after_cast ? Round(key.y, x) : x; };
+    for (size_t i = 0; i < width; ++i) {
+      double want = rounded(v[i] * inv) * scale.Get(row % groups * width + i);
+      if (!first) want = rounded(want) * a[i];
+      want = Round(key.y, want);
+      const double got = out.Get(row * width + i);
+      double tolerance = fabs(want) * 2e-6 + 1e-44;
+      if (key.y != mojo::kFloat32) {
+        tolerance += fabs(want) * Epsilon(key.y) * (key.scale_after_cast ? 3 : 1) + 1e-7;
+        exactness[key.scale_after_cast].Count(got, want);
+      }
+      Check(Near(got, want, tolerance),
+            "%s: GatedRMSNorm x %s y %s after %d gate %d groups %zu width %zu at %zu: %.9g, "
+            "want %.9g",
+            kernels.name, TypeName(key.x), TypeName(key.y), key.scale_after_cast, key.gate, groups, width, i, got,
+            want);
+    }
+  }
+}
+
+// TestGated runs all combinations, with rows too wide to be kept and rows whose squares overflow in the sum alone.
+void TestGated(const mojo::KernelTable& kernels, std::mt19937* rng) {
+  std::vector<NormKey> keys;
+  for (const ElementType y : kTypes) {
+    for (const bool after : {false, true}) keys.push_back({y, y, mojo::kFloat32, after, false});
+    if (y != mojo::kFloat32) keys.push_back({mojo::kFloat32, y, mojo::kFloat32, false, false});
+  }
+  for (NormKey key : keys) {
+    for (const mojo::NormGate gate : {mojo::kNormThenGate, mojo::kGateThenNorm}) {
+      key.gate = gate;
+      for (const size_t width : kSizes) {
+        for (const size_t groups : {1, 3}) RunGated(kernels, key, 6, width, groups, 3, &NormBuffers::y, rng);
+        RunGated(kernels, key, 3, width, 1, 3, &NormBuffers::gate, rng);
+        if (key.x == key.y) RunGated(kernels, key, 3, width, 1, 3, &NormBuffers::x, rng);
+      }
+      RunGated(kernels, key, 2, 5000, 2, 3, &NormBuffers::y, rng);
+      if (key.x != mojo::kFloat16) RunGated(kernels, key, 2, 5000, 1, 2e17, &NormBuffers::y, rng);
+    }
+  }
+}
+
 }  // namespace
 
 MOJO_TEST(TestNorms) {
@@ -134,6 +213,7 @@ MOJO_TEST(TestNorms) {
     }
     TestExtremes(kernels, key);
   }
+  TestGated(kernels, &rng);
   for (const Exactness& e : exactness) {
     Check(e.Good(), "%s: norms: %ld of %ld narrow results differ", kernels.name, e.different, e.total);
   }

@@ -1,4 +1,4 @@
-// Times RMSNorm, AddRMSNorm, GLU, RotaryEmbedding and NormRotary, without onnxruntime.
+// Times RMSNorm, AddRMSNorm, GatedRMSNorm, GLU, RotaryEmbedding and NormRotary, without onnxruntime.
 // `make cuda-programs` builds it. Arguments:
 //   (none)   the table: microseconds, GB/s and part of the read bandwidth; the same launched one by one in a stream and
 //            calls one after the other without a flush, each with and without programmatic dependent launch
@@ -214,6 +214,24 @@ Row MakeRow(const char* op, size_t t, size_t h, Buffers* buffers) {
     row.norm = a;
     row.bytes = (add ? 4.0 : 2.0) * t * h * 2 + h * 2;
     row.call = [a, add](cudaStream_t s) { Check(add ? MojoCudaAddRMSNorm(&a, s) : MojoCudaRMSNorm(&a, s), "norm"); };
+  } else if (strstr(op, "gate") != nullptr) {  // heads of 128 channels, gate after; or whole rows, gate before
+    const bool first = op[0] == 'g';
+    const size_t width = first ? h : 128;
+    const MojoGatedRMSNormArgs a = {buffers->Make(t * h),
+                                    buffers->Make(t * h),
+                                    buffers->Make(width),
+                                    buffers->Make(t * h),
+                                    t * h / width,
+                                    width,
+                                    1,
+                                    first,
+                                    1e-6f,
+                                    1,
+                                    kMojoBFloat16,
+                                    kMojoBFloat16,
+                                    kMojoBFloat16};
+    row.bytes = 3.0 * t * h * 2 + width * 2;
+    row.call = [a](cudaStream_t s) { Check(MojoCudaGatedRMSNorm(&a, s), "gated norm"); };
   } else if (strcmp(op, "swiglu") == 0) {
     const MojoGLUArgs a = {
         buffers->Make(t * h), buffers->Make(t * h), buffers->Make(t * h), t * h, kMojoBFloat16, kMojoSilu, 1, 0, 0};
@@ -303,7 +321,7 @@ int main(int argc, char** argv) {
   }
   for (const size_t t : {8192, 1024, 64, 1}) {
     for (const size_t h : {4096, 7168, 2048}) {
-      for (const char* op : {"rmsnorm", "add_rmsnorm", "swiglu", "rope", "qknorm_rope"}) {
+      for (const char* op : {"rmsnorm", "add_rmsnorm", "norm_gate", "gate_norm", "swiglu", "rope", "qknorm_rope"}) {
         if (sweep && strstr(op, "rmsnorm") == nullptr) continue;
         Buffers buffers;
         const Row row = MakeRow(op, t, h, &buffers);

@@ -1,6 +1,6 @@
-// RMSNorm, AddRMSNorm, GLU, RotaryEmbedding and NormRotary against their definitions in double on the host.
-// Exits 1 on a failure.
-// `make cuda-programs` builds it. An argument "small" keeps to sizes that compute-sanitizer can follow.
+// RMSNorm, AddRMSNorm, GatedRMSNorm, GLU, RotaryEmbedding and NormRotary against their definitions in double on the
+// host. Exits 1 on a failure. `make cuda-programs` builds it. An argument "small" keeps to sizes that compute-sanitizer
+// can follow.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -248,6 +248,88 @@ double Activation(MojoActivation activation, double g, double alpha) {
     default: {
       const double z = sqrt(2 / acos(-1.0)) * (g + 0.044715 * g * g * g);
       return g == -INFINITY ? NAN : g / (1 + exp(-2 * z));
+    }
+  }
+}
+
+struct GatedCase {
+  size_t rows, width, groups;
+  MojoType x, gate, scale;
+  bool first, after;
+  Values values = kNormal;
+  size_t offset = 0;
+  int in_place = 0;  // 1: over x, 2: over the gate
+};
+
+void TestGated(Tally* tally, const GatedCase& c) {
+  const std::string name = std::to_string(c.rows) + "x" + std::to_string(c.width) + " groups " +
+                           std::to_string(c.groups) + " " + TypeName(c.x) + "/" + TypeName(c.gate) + "/" +
+                           TypeName(c.scale) + (c.first ? " gate first" : "") + (c.after ? " after" : "") + " values " +
+                           std::to_string(c.values) + " offset " + std::to_string(c.offset) + " in place " +
+                           std::to_string(c.in_place);
+  const size_t count = c.rows * c.width;
+  Random random(count + c.values);
+  Numbers x(c.x, count, c.offset), gate(c.gate, count, c.offset), scale(c.scale, c.width * c.groups, c.offset);
+  Numbers y(c.gate, count, c.offset);
+  FillWith(&x, c.values, c.x, &random);
+  FillWith(&gate, kNormal, c.gate, &random);
+  scale.Fill(&random, 1);
+  Want want(count);
+  const float epsilon = 1e-5f;
+  InParallel(c.rows, [&](size_t begin, size_t end) {
+    std::vector<float> row(c.width), a(c.width);
+    const bool wide = c.gate == kMojoFloat32;
+    for (size_t r = begin; r < end; ++r) {
+      for (size_t i = 0; i < c.width; ++i) {
+        const size_t at = r * c.width + i;
+        a[i] = static_cast<float>(Activation(kMojoSilu, gate.Get(at), 1));
+        row[i] = c.first ? x.Get(at) * a[i] : x.Get(at);
+      }
+      Normalize(
+          row, [&](size_t i) { return scale.Get(r % c.groups * c.width + i); }, epsilon, c.after,
+          c.after ? c.gate : kMojoFloat32, &want.value[r * c.width], &want.off[r * c.width]);
+      for (size_t i = 0; i < c.width; ++i) {
+        const size_t at = r * c.width + i;
+        if (!c.first) want.value[at] *= a[i], want.off[at] *= fabsf(a[i]);
+        want.value[at] = RoundTo(c.gate, want.value[at]);
+        want.off[at] += static_cast<float>(fabs(want.value[at]) * Unit(c.gate) * (wide ? 24 : 1) + 2 * Least(c.gate));
+      }
+    }
+  });
+  x.ToDevice(), gate.ToDevice(), scale.ToDevice();
+  Numbers* at = c.in_place == 1 ? &x : c.in_place == 2 ? &gate : &y;
+  const MojoGatedRMSNormArgs args = {x.device(), gate.device(), scale.device(), at->device(), c.rows, c.width, c.groups,
+                                     c.first,    epsilon,       c.after,        c.x,          c.gate, c.scale};
+  Done(tally, name, MojoCudaGatedRMSNorm(&args, nullptr));
+  Compare(tally, name, at, c.gate, want, c.values == kNormal ? 0.03 : 1);
+}
+
+void TestGatedNorms(Tally* tally) {
+  const MojoType f32 = kMojoFloat32, f16 = kMojoFloat16, bf16 = kMojoBFloat16;
+  const struct {
+    MojoType x, gate, scale;
+    bool after;
+  } forms[] = {{f32, f32, f32, false},   {f16, f16, f16, false},   {f16, f16, f16, true},   {bf16, bf16, bf16, false},
+               {bf16, bf16, bf16, true}, {bf16, bf16, f32, false}, {f32, bf16, f32, false}, {f32, f16, f16, false}};
+  for (const auto& f : forms) {
+    for (const bool first : {false, true}) {
+      const auto test = [&](size_t rows, size_t width, size_t groups, Values values = kNormal, size_t offset = 0,
+                            int in_place = 0) {
+        TestGated(tally, {rows, width, groups, f.x, f.gate, f.scale, first, f.after, values, offset, in_place});
+      };
+      for (const size_t width : {1, 7, 8, 64, 100, 128, 768, 1000, 1024, 2048, 5120, 8192, 12288, 16384, 20000}) {
+        for (const size_t rows : {1, 6, 33, 512}) {
+          if (rows * width > (small ? 60000 : 1200000)) continue;
+          test(rows, width, 1);
+          if (rows % 3 == 0) test(rows, width, 3);
+        }
+      }
+      for (const size_t width : {128, 768, 4096, 12288, 40000}) {
+        for (const Values values : {kHuge, kTiny, kZero}) test(5, width, 1, values);
+        if (f.x == f.gate) test(9, width, 1, kNormal, 0, 1);
+        test(9, width, 3, kNormal, 0, 2);
+        test(9, width, 1, kNormal, 4);
+      }
     }
   }
 }
@@ -577,10 +659,12 @@ void TestChain(Tally* tally, size_t rows, size_t width) {
 
 int main(int argc, char** argv) {
   small = argc > 1 && strcmp(argv[1], "small") == 0;
-  Tally tallies[] = {{"RMSNorm"}, {"AddRMSNorm"}, {"GLU"}, {"RotaryEmbedding"}, {"NormRotary"}, {"one after another"}};
+  Tally tallies[] = {{"RMSNorm"},    {"AddRMSNorm"},        {"GLU"},         {"RotaryEmbedding"},
+                     {"NormRotary"}, {"one after another"}, {"GatedRMSNorm"}};
   TestNorms(&tallies[0], &tallies[1]);
   TestNormPlans(&tallies[0], &tallies[1]);
   TestGLUs(&tallies[2]);
+  TestGatedNorms(&tallies[6]);
   TestRotaries(&tallies[3], false);
   TestRotaries(&tallies[4], true);
   TestChain(&tallies[5], 1, 4096);
