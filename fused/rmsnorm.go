@@ -37,7 +37,9 @@ var normTypes = []Combination{
 var normVariables = []Variable{{Name: "N", Doc: "the type of the norm's result", Attribute: "scale_after_cast",
 	Of: []string{"T", "S"}}}
 
-var normFamily = &Family{Name: "rmsnorm", Summary: "RMSNorm, alone or with the residual addition before it"}
+var normFamily = &Family{
+	Name: "rmsnorm", Summary: "RMSNorm, alone, with the residual addition before it, or with a gate",
+}
 
 // exampleX is a shape of X whose rows no vector width divides.
 var exampleX = []int64{2, 3, 22}
