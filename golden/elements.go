@@ -10,7 +10,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// reader gives element i of a tensor as float64. 64-bit integers beyond 2^53 are rounded: fit for errors, not for
+// reader returns element i of a tensor as float64. 64-bit integers beyond 2^53 are rounded: fit for errors, not for
 // equality.
 type reader func(i int64) float64
 

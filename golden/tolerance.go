@@ -95,7 +95,7 @@ func parseTolerance(flag string, entries []string) (map[string]float64, error) {
 			return nil, fmt.Errorf("--%s %q: %q is no tolerance; write VALUE or NAME:VALUE with a number of 0 or more",
 				flag, e, number)
 		}
-		if _, twice := values[name]; twice {
+		if _, exists := values[name]; exists {
 			return nil, fmt.Errorf("--%s %q: a second value for the same tensors", flag, e)
 		}
 		values[name] = v

@@ -67,7 +67,7 @@ func (d *decoder) function(p *onnxpb.FunctionProto) (*Function, error) {
 	for _, name := range p.Input {
 		v := g.define(name)
 		if v == nil {
-			return nil, g.twice(name, "input")
+			return nil, g.definedTwice(name, "input")
 		}
 		v.IsInput = true
 		g.Inputs = append(g.Inputs, v)
@@ -103,7 +103,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 	for _, ip := range p.Input {
 		v := g.define(ip.GetName())
 		if v == nil {
-			return nil, g.twice(ip.GetName(), "graph input")
+			return nil, g.definedTwice(ip.GetName(), "graph input")
 		}
 		v.IsInput, v.info = true, ip
 		g.Inputs = append(g.Inputs, v)
@@ -131,7 +131,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 			continue
 		}
 		if g.define(name) == nil {
-			return nil, g.twice(name, "sparse initializer")
+			return nil, g.definedTwice(name, "sparse initializer")
 		}
 	}
 	if err := d.body(g, p.Node, p.ValueInfo); err != nil {
@@ -161,8 +161,8 @@ func (g *Graph) define(name string) *Value {
 	return v
 }
 
-// twice is the error of a name that define refused.
-func (g *Graph) twice(name, what string) error {
+// definedTwice is the error of a name that define refused.
+func (g *Graph) definedTwice(name, what string) error {
 	return fmt.Errorf("value %q is defined twice in graph %q, the second time as %s", name, g.Name, what)
 }
 

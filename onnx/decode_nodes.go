@@ -22,7 +22,7 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 			}
 			v := g.define(name)
 			if v == nil {
-				return g.twice(name, "output of "+n.describe(i))
+				return g.definedTwice(name, "output of "+n.describe(i))
 			}
 			v.Producer, v.Output, n.Outputs[k] = n, k, v
 		}

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// deferral gives the elements of a tensor when they are asked for.
+// deferral returns the elements of a tensor when they are asked for.
 type deferral struct {
 	write func(w io.Writer) error
 }

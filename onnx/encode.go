@@ -81,11 +81,11 @@ func (g *Graph) nodeMessages(old []*onnxpb.NodeProto) []*onnxpb.NodeProto {
 // those of values made since.
 func (g *Graph) infoMessages(old []*onnxpb.ValueInfoProto) []*onnxpb.ValueInfoProto {
 	owner := make(map[*onnxpb.ValueInfoProto]*Value, len(g.infoOrder))
-	gone := map[string]bool{}
+	removed := map[string]bool{}
 	values := g.infoOrder[:0:0]
 	for _, v := range g.infoOrder {
 		if g.values[v.Name] != v {
-			gone[v.Name] = true
+			removed[v.Name] = true
 			continue
 		}
 		owner[v.info] = v
@@ -93,7 +93,7 @@ func (g *Graph) infoMessages(old []*onnxpb.ValueInfoProto) []*onnxpb.ValueInfoPr
 	}
 	kept := make([]*onnxpb.ValueInfoProto, 0, len(old))
 	for _, p := range old {
-		if owner[p] != nil || !gone[p.GetName()] {
+		if owner[p] != nil || !removed[p.GetName()] {
 			kept = append(kept, p)
 		}
 	}

@@ -125,7 +125,7 @@ func (g *Graph) InsertAt(before map[*Node][]*Node) {
 // RemoveNodes takes the nodes out of the graph, with the values only they wrote, all in one pass. It errs, and changes
 // nothing, when a value they write is still read by a node that stays or is a graph output.
 func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
-	gone, outer := withNested(dead)
+	removed, outer := withNested(dead)
 	for _, n := range g.Nodes { // in their order, which is that in memory
 		if !dead[n] {
 			continue
@@ -139,19 +139,19 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 					v.Name)
 			}
 			for _, u := range v.uses {
-				if !gone[u.Node] {
+				if !removed[u.Node] {
 					return fmt.Errorf("cannot remove node %q (%s): its output %q is read by node %q (%s)",
 						n.Name, n.OpType, v.Name, u.Node.Name, u.Node.OpType)
 				}
 			}
 		}
 	}
-	filtered := make(map[*Value]bool, len(gone)) // a value may have many uses: look through them once
-	for n := range gone {
+	filtered := make(map[*Value]bool, len(removed)) // a value may have many uses: look through them once
+	for n := range removed {
 		for _, v := range n.Inputs {
 			if v != nil && !filtered[v] {
 				filtered[v] = true
-				v.uses = slices.DeleteFunc(v.uses, func(u Use) bool { return gone[u.Node] })
+				v.uses = slices.DeleteFunc(v.uses, func(u Use) bool { return removed[u.Node] })
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func (g *Graph) RemoveNodes(dead map[*Node]bool) error {
 
 // withNested adds the nodes in the subgraphs of dead ones, and counts the values of enclosing graphs that are outputs
 // of those subgraphs.
-func withNested(dead map[*Node]bool) (gone map[*Node]bool, outer map[*Value]int) {
+func withNested(dead map[*Node]bool) (removed map[*Node]bool, outer map[*Value]int) {
 	outer = map[*Value]int{}
 	nested := false
 	for n := range dead {
@@ -187,13 +187,13 @@ func withNested(dead map[*Node]bool) (gone map[*Node]bool, outer map[*Value]int)
 	if !nested {
 		return dead, outer
 	}
-	gone = make(map[*Node]bool, len(dead))
+	removed = make(map[*Node]bool, len(dead))
 	for n := range dead {
-		gone[n] = true
+		removed[n] = true
 		for _, s := range n.Subgraphs() {
 			s.Walk(func(g *Graph) {
 				for _, m := range g.Nodes {
-					gone[m] = true
+					removed[m] = true
 				}
 				for _, v := range g.Outputs {
 					if v.Graph != g {
@@ -203,7 +203,7 @@ func withNested(dead map[*Node]bool) (gone map[*Node]bool, outer map[*Value]int)
 			})
 		}
 	}
-	return gone, outer
+	return removed, outer
 }
 
 // RemoveUnusedInitializers drops the given initializers if nothing reads them any more.

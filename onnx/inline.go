@@ -17,7 +17,7 @@ const (
 )
 
 // InlineFunctions replaces the calls of model-local functions by their bodies, in the main graph, in subgraphs and in
-// the bodies of the functions that keep says yes to, which stay functions (nil keeps none). It gives the number of
+// the bodies of the functions that keep says yes to, which stay functions (nil keeps none). It returns the number of
 // calls that were replaced, nested ones included. Functions that nothing calls any more are dropped.
 //
 // Values and nodes of a body are named after the call. Metadata, declared types (without their symbolic dimensions:
@@ -47,7 +47,7 @@ func (m *Model) InlineFunctions(keep func(*Function) bool) (calls int, err error
 	return in.calls, nil
 }
 
-// InlineBranches replaces If nodes by the nodes of the branch that taken gives; nil leaves a node as it is. It gives
+// InlineBranches replaces If nodes by the nodes of the branch that taken gives; nil leaves a node as it is. It returns
 // the number of nodes that were replaced.
 func (m *Model) InlineBranches(taken func(*Node) *Graph) (count int, err error) {
 	in := newInliner(m)

@@ -74,7 +74,7 @@ func sameAsCalls(t *testing.T, m *onnx.Model) {
 	}
 }
 
-// written writes the model, and gives what a reader makes of it: names that are used twice are an error there.
+// written writes the model, and returns what a reader makes of it: names that are used twice are an error there.
 func written(t *testing.T, m *onnx.Model) *onnx.Model {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inlined.onnx")

@@ -73,7 +73,7 @@ type dataKey struct {
 	size     int64
 }
 
-// tensorChoice says whether the elements of a tensor go to the data file.
+// tensorChoice reports whether the elements of a tensor go to the data file.
 type tensorChoice func(size int64, initializer bool) bool
 
 func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
@@ -114,7 +114,7 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 		total, o.limit)
 }
 
-// arrange puts placeholders and references into the messages, encodes them, and gives the length of the model file.
+// arrange puts placeholders and references into the messages, encodes them, and returns the length of the model file.
 func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, error) {
 	l.inline, l.data, l.dataEnd, l.moved, l.offset = nil, nil, 0, nil, map[dataKey]int64{}
 	folder, err := os.Stat(filepath.Dir(l.path))
@@ -170,7 +170,7 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 	return l.encode(filepath.Base(l.dataPath))
 }
 
-// encode encodes the arranged messages with references to a data file of this name, and gives the length of the model
+// encode encodes the arranged messages with references to a data file of this name, and returns the length of the model
 // file.
 func (l *layout) encode(dataName string) (int64, error) {
 	for _, tp := range l.moved {

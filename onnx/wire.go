@@ -80,13 +80,13 @@ type wireWalk struct {
 	fields   int // of those with a length
 }
 
-// model walks the whole message and gives the length it will have.
+// model walks the whole message and returns the length it will have.
 func (w *wireWalk) model() (int, error) {
 	delta, err := w.message(wireModel, 0, len(w.b), 0)
 	return len(w.b) + delta, err
 }
 
-// message walks the fields in b[at:end] and gives by how many bytes they grow.
+// message walks the fields in b[at:end] and returns by how many bytes they grow.
 func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err error) {
 	if kind == wireGraph {
 		if graphs++; graphs > maxNesting {
@@ -220,7 +220,7 @@ func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 	return out, w.raws, nil
 }
 
-// joinRaw is the inverse: it walks an encoded ModelProto whose raw_data fields hold placeholders, and gives the walk,
+// joinRaw is the inverse: it walks an encoded ModelProto whose raw_data fields hold placeholders, and returns the walk,
 // ready to be written, and the length of the whole.
 func joinRaw(rest []byte, size func(index int) int) (*wireWalk, int, error) {
 	w := &wireWalk{b: rest, messages: -1 << 62, fields: -1 << 62} // our own message: no suspicion

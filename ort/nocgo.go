@@ -47,7 +47,7 @@ func OpenBytes(_ []byte, path string, options ...Option) (*Session, error) {
 // Inputs describes the inputs that Run needs.
 func (s *Session) Inputs() []Info { return nil }
 
-// Outputs describes the outputs that Run gives.
+// Outputs describes the outputs that Run returns.
 func (s *Session) Outputs() []Info { return nil }
 
 // Path is the model's path.

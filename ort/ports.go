@@ -16,7 +16,7 @@ import (
 // Inputs describes the inputs that Run needs, in the model's order.
 func (s *Session) Inputs() []Info { return slices.Clone(s.inputs) }
 
-// Outputs describes the outputs that Run gives, in the model's order.
+// Outputs describes the outputs that Run returns, in the model's order.
 func (s *Session) Outputs() []Info { return slices.Clone(s.outputs) }
 
 // Path is the model's path, as given to Open.

@@ -25,7 +25,7 @@ const cannGraph = "enable_cann_graph"
 var knownProviders = []string{"ACL", "Azure", "CANN", "CPU", "CUDA", "CoreML", "Dml", "Dnnl", "Js", "MIGraphX", "Nnapi",
 	"NvTensorRTRTX", "OpenVINO", "QNN", "SNPE", "Tensorrt", "VSINPU", "VitisAI", "WebGpu", "WebNN", "Xnnpack"}
 
-// KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider gives.
+// KnownProviders lists execution providers that there are for onnxruntime, by the names that ShortProvider returns.
 func KnownProviders() []string { return slices.Clone(knownProviders) }
 
 // FullProvider returns onnxruntime's own name of an execution provider: "QNNExecutionProvider" for "qnn", "QNN", or

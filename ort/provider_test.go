@@ -36,7 +36,7 @@ func TestProviderNames(t *testing.T) {
 	}
 }
 
-// openWith opens a model with options that must be refused, and gives the error.
+// openWith opens a model with options that must be refused, and returns the error.
 func openWith(t *testing.T, options ...ort.Option) error {
 	t.Helper()
 	s, err := ort.Open(identity(t, onnx.Float, 1),

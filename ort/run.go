@@ -46,7 +46,7 @@ func (s *Session) RunContext(ctx context.Context, inputs []*onnx.Tensor) ([]*onn
 	return outputs, nil
 }
 
-// arrange checks the inputs against what the model wants and gives them with their names.
+// arrange checks the inputs against what the model wants and returns them with their names.
 func (s *Session) arrange(given []*onnx.Tensor) ([]*onnx.Tensor, []string, error) {
 	wanted := map[string]Info{}
 	for _, i := range s.overridable {

@@ -119,7 +119,7 @@ func rawSession(session *onnxruntime_go.DynamicAdvancedSession) (*C.OrtSession, 
 	return nil, errors.New("this version of onnxruntime_go keeps its session elsewhere: build with v1.36.0")
 }
 
-// EndProfiling stops profiling and gives the name of the file with the profile. It errs without WithProfiling.
+// EndProfiling stops profiling and returns the name of the file with the profile. It errs without WithProfiling.
 func (s *Session) EndProfiling() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,7 @@ typedef struct {
 void mojo_device_get(const OrtApi *api, const OrtEpDevice *device, mojo_device *out);
 void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, char ***values, size_t *n);
 
-// mojo_end_profiling stops profiling and gives the name of the file it was written to; the caller frees it.
+// mojo_end_profiling stops profiling and returns the name of the file it was written to; the caller frees it.
 char *mojo_end_profiling(const OrtApi *api, OrtSession *s, char **path);
 
 #endif

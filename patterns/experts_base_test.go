@@ -20,7 +20,7 @@ func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*match.Miss) {
 	return findExperts(f), f.notes
 }
 
-// normed has the router and the experts read the norm of the tokens, and gives the tokens.
+// normed has the router and the experts read the norm of the tokens, and returns the tokens.
 func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
 	t.Helper()
 	if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {

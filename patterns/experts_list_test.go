@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// evaluated runs the model on tokens and gives the values of the main graph.
+// evaluated runs the model on tokens and returns the values of the main graph.
 func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
 	t.Helper()
 	x := make([]float64, 2*5*b.hidden)

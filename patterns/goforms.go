@@ -100,7 +100,7 @@ func (r *replacementBuilder) input(what Role, name string, v *onnx.Value) *onnx.
 	return r.stands[v]
 }
 
-// place adds the nodes of a part's replacement but for main, and gives what stands for its values; those of given are
+// place adds the nodes of a part's replacement but for main, and returns what stands for its values; those of given are
 // there already.
 func (r *replacementBuilder) place(part *Match, main *onnx.Node,
 	given map[*onnx.Value]*onnx.Value) map[*onnx.Value]*onnx.Value {

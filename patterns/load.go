@@ -12,7 +12,7 @@ import (
 // extension is that of pattern files in folders.
 const extension = ".pat"
 
-// Load reads pattern files, or the .pat files of folders in the order of their names, and gives the set of their
+// Load reads pattern files, or the .pat files of folders in the order of their names, and returns the set of their
 // patterns and, after them, the built-in ones, whose views they may use. A name stands for one thing: patterns, views
 // and functions of different files, or of a file and the built-in ones, must differ in their names. (One file may
 // write a pattern in several ways under one name.) Mistakes in a file are errors of type *Error, with line and
@@ -94,5 +94,5 @@ func inFolder(path string) ([]string, error) {
 	return files, nil
 }
 
-// Defines reports whether a pattern file of the set gives the function.
+// Defines reports whether a pattern file of the set defines the function.
 func (s *Set) Defines(domain, name string) bool { return s.scope.Defines(domain, name) }

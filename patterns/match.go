@@ -25,10 +25,10 @@ type Match struct {
 	Problem     error
 	// Functions are the functions given in pattern files that the replacement calls.
 	Functions []*onnx.Function
-	// Alike says whether two values are computed by equal nodes from equal values, which the match takes for one. It
+	// Alike reports whether two values are computed by equal nodes from equal values, which the match takes for one. It
 	// holds as long as the graph is not changed.
 	Alike func(v, w *onnx.Value) bool
-	// Repeats says whether the last axis of a value is known to hold everything twice, one half after the other or,
+	// Repeats reports whether the last axis of a value is known to hold everything twice, one half after the other or,
 	// by neighbours, each element beside its double. It holds as long as Alike does.
 	Repeats func(v *onnx.Value, neighbours bool) bool
 	// Parts are the matches that this one is made of, where it is: what stands there if it is not to be replaced as a

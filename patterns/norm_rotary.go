@@ -120,7 +120,7 @@ func copied(a, b *onnx.Node, without string) []*onnx.Attribute {
 	return list
 }
 
-// movedRows goes back over transpositions that leave the last axis where it is, and gives them, the first one first.
+// movedRows goes back over transpositions that leave the last axis where it is, and returns them, the first one first.
 func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.Node) {
 	for v = g.Resolve(v); len(moves) < match.MaxDetour; v = g.Resolve(v.Producer.Inputs[0]) {
 		n := v.Producer

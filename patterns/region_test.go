@@ -25,7 +25,7 @@ func (b *mixture) regions() (list []*moe.Region, whys []string) {
 	return list, whys
 }
 
-// layer makes a mixture of rows and gives its result for each token, in the shape of rows.
+// layer makes a mixture of rows and returns its result for each token, in the shape of rows.
 func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
 	b.rows = rows
 	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),

@@ -140,7 +140,7 @@ func (b *routerGraph) oneHot(id *onnx.Value) *onnx.Value {
 		b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1})))
 }
 
-// describe gives what became of the router: the attributes of the op, or the status and the reason.
+// describe returns what became of the router: the attributes of the op, or the status and the reason.
 func describeRouter(m *onnx.Model, r *rewrite.Report) string {
 	for _, n := range m.Graph.Nodes {
 		if n.OpType != "TopKRouter" {

@@ -3,7 +3,7 @@ package patterns
 // The form in which the versions of the standard write an op, for nodes that are made. (Versions before 6 are not
 // thought of.)
 
-// introduced gives the version in which an op of the standard appeared, where that is later than 13.
+// introduced has the version in which an op of the standard appeared, where that is later than 13.
 var introduced = map[string]int64{
 	"HardSwish": 14, "Trilu": 14, "Bernoulli": 15, "CastLike": 15, "Optional": 15, "OptionalGetElement": 15,
 	"OptionalHasElement": 15, "GridSample": 16, "BlackmanWindow": 17, "DFT": 17, "HammingWindow": 17,
@@ -15,7 +15,7 @@ var introduced = map[string]int64{
 	"LinearAttention": 27, "SwiGLU": 28,
 }
 
-// asInputSince gives the version from which attributeInputs of an op are inputs.
+// asInputSince has the version from which attributeInputs of an op are inputs.
 var asInputSince = map[string]int64{
 	"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13, "Split": 13, "Slice": 10, "Clip": 11, "TopK": 10, "Pad": 11,
 	"Tile": 6, "Dropout": 12,

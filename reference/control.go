@@ -51,7 +51,7 @@ func opIf(c *call) ([]*Tensor, error) {
 }
 
 // opLoop runs the body at most M times while its condition holds; both may be left out. The body takes the iteration
-// number, the condition and the carried values, and gives the condition, the carried values and what is stacked.
+// number, the condition and the carried values, and returns the condition, the carried values and what is stacked.
 func opLoop(c *call) ([]*Tensor, error) {
 	g, err := c.graph("body")
 	if err != nil {

@@ -13,7 +13,7 @@ type Options struct {
 	// that compute the same formula then differ by the order of operations alone.
 	Exact bool
 	// Override, where it is given, is asked for every node before its inputs are read, in subgraphs and functions too.
-	// It gives the node's outputs, or none where the evaluator is to go on as usual.
+	// It returns the node's outputs, or none where the evaluator is to go on as usual.
 	Override func(n *onnx.Node, s *Scope) ([]*Tensor, error)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// reader gives elements of a floating-point tensor that is not in memory as such.
+// reader returns elements of a floating-point tensor that is not in memory as such.
 type reader interface {
 	// read fills dst with the elements at offset, offset+stride, …
 	read(dst []float64, offset, stride int) error

@@ -24,7 +24,7 @@ var logicOps = map[string]opDef{
 	"Where":      plain(3, opWhere),
 }
 
-// unordered is what compareFloat gives when one side is NaN: no comparison holds.
+// unordered is what compareFloat returns when one side is NaN: no comparison holds.
 const unordered = 2
 
 func compareFloat(x, y float64) int {

@@ -24,7 +24,7 @@ func (s *Scope) Value(v *onnx.Value) (*Tensor, error) { return s.e.value(v, s.sc
 // Bind has the nodes that come read t for v.
 func (s *Scope) Bind(v *onnx.Value, t *Tensor) { s.sc.values[v] = t }
 
-// Op evaluates the node as usual and gives its outputs.
+// Op evaluates the node as usual and returns its outputs.
 func (s *Scope) Op(n *onnx.Node) ([]*Tensor, error) {
 	in := make([]*Tensor, len(n.Inputs))
 	for i, v := range n.Inputs {

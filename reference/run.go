@@ -235,7 +235,7 @@ func (e *Evaluator) value(v *onnx.Value, sc *scope) (*Tensor, error) {
 	return t, nil
 }
 
-// evalGraph evaluates a subgraph or function body and gives its outputs; its other values are released.
+// evalGraph evaluates a subgraph or function body and returns its outputs; its other values are released.
 func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, error) {
 	live := fr.meter.live
 	defer func() { fr.meter.live = live }()

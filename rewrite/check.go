@@ -213,7 +213,7 @@ func (k *checker) original(c *candidate, w world, inputs []*reference.Tensor, ex
 	return out, !overflow, nil
 }
 
-// replacement evaluates the nodes that would stand in place of the match. values holds what each of them gives.
+// replacement evaluates the nodes that would stand in place of the match. values holds what each of them computes.
 func (k *checker) replacement(c *candidate, inputs []*reference.Tensor, exact bool) (out []*reference.Tensor,
 	values map[*onnx.Value]*reference.Tensor, err error) {
 	g := c.match.Replacement

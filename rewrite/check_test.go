@@ -50,7 +50,7 @@ func oneNode(match *patterns.Match, opset int64) {
 	match.Inputs, match.Replacement = reads, g
 }
 
-// judgeOne applies one hand-made match and gives the site.
+// judgeOne applies one hand-made match and returns the site.
 func judgeOne(t *testing.T, m *onnx.Model, match *patterns.Match, options ...Option) SiteReport {
 	t.Helper()
 	if match.Domain == "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// fused looks at one fused op of a replacement and gives its definition.
+// fused looks at one fused op of a replacement and returns its definition.
 func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 	op := fused.Lookup(n.OpType)
 	if op == nil {

@@ -120,7 +120,8 @@ func (a *applier) keeps(s *scope, m *patterns.Match) bool {
 	return c.keepPattern(m.Pattern) && c.keepNode(m.Root) && (c.sites == nil || c.sites[s.id(m)])
 }
 
-// judge examines one match, writes its line of the report, and gives the candidate to replace, nil when there is none.
+// judge examines one match, writes its line of the report, and returns the candidate to replace, nil when there is
+// none.
 func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate {
 	count := a.report.pattern(m.Pattern)
 	count.Found++

@@ -39,7 +39,7 @@ func ParseVerify(s string) (Verify, error) {
 	return "", fmt.Errorf("unknown verify mode %q; there are %s, %s, %s", s, VerifyDistinct, VerifyAll, VerifyOff)
 }
 
-// KernelCheck runs the kernel of a fused op on inputs and gives its outputs. It must run the kernel, not the op's
+// KernelCheck runs the kernel of a fused op on inputs and returns its outputs. It must run the kernel, not the op's
 // function body.
 type KernelCheck func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error)
 
@@ -88,7 +88,7 @@ func newConfig(options []Option) *config {
 	return c
 }
 
-// defines reports whether a pattern file gives the function.
+// defines reports whether a pattern file defines the function.
 func (c *config) defines(f *onnx.Function) bool {
 	return c.set != nil && c.set.Defines(f.Domain, f.Name)
 }

@@ -129,7 +129,7 @@ type CheckReport struct {
 	Shared bool `json:"shared,omitempty"`
 }
 
-// KernelReport says whether a kernel can be used and how many sites it took.
+// KernelReport reports whether a kernel can be used and how many sites it took.
 type KernelReport struct {
 	ID        string   `json:"id"`
 	Device    string   `json:"device"`

@@ -152,7 +152,7 @@ var weightScale = map[weightKind]float64{someWeights: 1, smallWeights: 0x1p-10, 
 // wide stands for numbers where activations bend and clamps hold.
 var wide = kind{"wide", scaled(func(onnx.DataType) float64 { return 8 })}
 
-// trialInputs makes the inputs of the match for one trial, and gives the experts that are picked.
+// trialInputs makes the inputs of the match for one trial, and returns the experts that are picked.
 func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids []int64, err error) {
 	if ids = t.ids; ids == nil {
 		ids = x.r.route(t.tokens, t.hits, t.start)

@@ -10,7 +10,7 @@ import (
 // bound.
 const maxFoldedBytes = 1 << 20
 
-// folder makes what a node gives for constant inputs.
+// folder makes what a node computes for constant inputs.
 type folder struct {
 	n      *onnx.Node
 	facts  *infer.Facts

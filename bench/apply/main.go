@@ -139,7 +139,7 @@ func fused(apply []string) string {
 	return strings.Join(counts, ", ")
 }
 
-// cpu runs a command three times and gives the median of its user and system time in seconds.
+// cpu runs a command three times and returns the median of its user and system time in seconds.
 func cpu(out string, command ...string) string {
 	var times []float64
 	for range 3 {

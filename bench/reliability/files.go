@@ -20,7 +20,7 @@ import (
 // fast are the flags of an apply that spends its time on writing.
 var fast = []string{"--verify", "off", "--check-kernels", "off", "--assume-available", "-q"}
 
-// apply runs the program and gives its exit code and what it said.
+// apply runs the program and returns its exit code and what it said.
 func (b *bench) apply(dir string, environment []string, args ...string) (code int, said string) {
 	c := exec.Command(b.tool, append([]string{"apply"}, args...)...)
 	c.Dir, c.Env = dir, append(os.Environ(), environment...)

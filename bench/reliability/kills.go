@@ -195,8 +195,8 @@ const (
 	sinceRename
 )
 
-// until runs apply and kills it after a delay; never when the delay is negative. It gives the time from the first file
-// to the end.
+// until runs apply and kills it after a delay; never when the delay is negative. It returns the time from the first
+// file to the end.
 func (b *bench) until(dir string, args []string, from int, delay time.Duration) (writing time.Duration, killed bool,
 	err error) {
 	first := names0(dir)

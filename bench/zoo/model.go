@@ -228,7 +228,7 @@ func runReference(e *reference.Evaluator, inputs []*onnx.Tensor) ([]*onnx.Tensor
 	return ts, nil
 }
 
-// compare runs every case and gives the errors against its recorded outputs.
+// compare runs every case and returns the errors against its recorded outputs.
 func compare(cases []golden.Case, run func([]*onnx.Tensor) ([]*onnx.Tensor, error)) (result, error) {
 	var texts []string
 	ok := true

@@ -102,7 +102,7 @@ func ifs(depth int, innermost message) message {
 	return slices.Concat(slices.Concat(heads...), innermost, slices.Concat(tails...))
 }
 
-// modelOf encodes a model of opset 20 whose graph reads x, float32[2], and gives y.
+// modelOf encodes a model of opset 20 whose graph reads x, float32[2], and returns y.
 func modelOf(graph message, functions ...message) message {
 	graph = graph.add(11, valueOf("x", 1, 2)).add(12, valueOf("y", 1))
 	opset := message{}.number(2, 20)

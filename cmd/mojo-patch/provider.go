@@ -22,7 +22,7 @@ QNNExecutionProvider, or shorter ones in any case. Plugin libraries are looked f
 the models. The kernels are for cpu, cuda and cann: on others fused ops run as their function bodies, unless --kernels on or --kernels-lib
 says otherwise. mojo-patch doctor lists the providers that are here.`
 
-// The providers that there are kernels for, by the names that ort.ShortProvider gives.
+// The providers that there are kernels for, by the names that ort.ShortProvider returns.
 const (
 	providerCPU  = deviceCPU
 	providerCUDA = deviceCUDA
@@ -105,7 +105,7 @@ func (f *providerFlags) modelArgs(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// take takes the options out of the arguments and gives the others.
+// take takes the options out of the arguments and returns the others.
 func (f *providerFlags) take(args []string, first int) []string {
 	rest, options := f.split(args, first)
 	f.given = append(f.given, options...)
@@ -120,7 +120,7 @@ func (f *providerFlags) options() (map[string]string, error) {
 		if !ok || key == "" || value == "" {
 			return nil, fmt.Errorf("--provider-option %q: write KEY=VALUE", o)
 		}
-		if _, twice := options[key]; twice {
+		if _, exists := options[key]; exists {
 			return nil, fmt.Errorf("the provider's option %s is given twice", key)
 		}
 		options[key] = value

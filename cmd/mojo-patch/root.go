@@ -27,7 +27,7 @@ type app struct {
 	allowLinks bool
 }
 
-// run executes one command line and gives the exit code.
+// run executes one command line and returns the exit code.
 func run(args []string, out, err io.Writer) int {
 	results := &results{Writer: out}
 	a := &app{out: results, err: err}

@@ -99,8 +99,8 @@ vocabulary, masks that let everything through), and says what came out.
 	return c
 }
 
-// runCases fills the outputs of the cases and gives the time each took, in milliseconds: the median of the repetitions
-// (without the first, which warms up, when there are more).
+// runCases fills the outputs of the cases and returns the time each took, in milliseconds: the median of the
+// repetitions (without the first, which warms up, when there are more).
 func runCases(a *app, r runner, cases []golden.Case, repeat int) ([]float64, error) {
 	step, end := a.progress("case")
 	defer end()

@@ -13,7 +13,7 @@ import (
 // ErrBusy is the cause of the error of Acquire when another run is writing the same output.
 var ErrBusy = errors.New("another run is writing it")
 
-// errLocked is what lockFile gives when another process holds the lock.
+// errLocked is what lockFile returns when another process holds the lock.
 var errLocked = errors.New("locked")
 
 // Lock is held by the one run that writes an output. It is a file beside the output, ".NAME.lock", which the system

@@ -47,7 +47,7 @@ type dim struct {
 	size int
 }
 
-// enter opens the graph of the block, and gives the values as they are called there. All that the block reads must be
+// enter opens the graph of the block, and returns the values as they are called there. All that the block reads must be
 // named.
 func (w *writer) enter(values ...*onnx.Value) []*onnx.Value {
 	for i, v := range values {

@@ -143,7 +143,7 @@ func (r *routed) taken(scores, ids *onnx.Value) *onnx.Value {
 	return r.op("GatherElements", scores, ids, onnx.IntAttr("axis", r.lastAxis(2)))
 }
 
-// corrected chooses among some numbers, and gives the scores of the chosen experts.
+// corrected chooses among some numbers, and returns the scores of the chosen experts.
 func (r *routed) corrected(among, scores *onnx.Value, bias bool) (weights, ids *onnx.Value) {
 	values, ids := r.top(among)
 	switch {

@@ -45,7 +45,7 @@ func Spell(k Kind, seed uint64) *Spelling {
 	return s
 }
 
-// spell writes the model with one edit of those offered, which it also gives.
+// spell writes the model with one edit of those offered, which it also returns.
 func spell(k Kind, seed uint64, change string) (*Spelling, []string) {
 	w := newWriter(k.Name, seed, k.minOpset)
 	w.change = change

@@ -50,7 +50,7 @@ func newWriter(kind string, seed uint64, minOpset int64) *writer {
 	return w
 }
 
-// wrong offers an edit that changes the meaning of the block, and says whether to make it.
+// wrong offers an edit that changes the meaning of the block, and reports whether to make it.
 func (w *writer) wrong(name string) bool {
 	if !slices.Contains(w.offered, name) {
 		w.offered = append(w.offered, name)

@@ -57,7 +57,7 @@ func pair(pasts, outputs []port) ([]port, error) {
 	byName := map[string]int{}
 	for i, p := range outputs {
 		key := remainder(p.name)
-		if _, twice := byName[key]; twice {
+		if _, exists := byName[key]; exists {
 			byName[key] = -1
 			continue
 		}

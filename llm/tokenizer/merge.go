@@ -4,7 +4,7 @@ package tokenizer
 type symbol struct {
 	token      uint32
 	prev, next int
-	gone       bool
+	merged     bool
 }
 
 // candidate is a pair that may be merged: the symbol at a place with the next one.
@@ -43,14 +43,14 @@ func mergeAll(tokens []uint32, merges map[uint64]merge) []uint32 {
 	for len(h) > 0 {
 		c := h.pop()
 		left := &list[c.at]
-		if left.gone || left.next < 0 {
+		if left.merged || left.next < 0 {
 			continue
 		}
 		right := &list[left.next]
 		if m, ok := merges[pair(left.token, right.token)]; !ok || m.token != c.token {
 			continue
 		}
-		left.token, left.next, right.gone = c.token, right.next, true
+		left.token, left.next, right.merged = c.token, right.next, true
 		if left.next >= 0 {
 			list[left.next].prev = c.at
 		}

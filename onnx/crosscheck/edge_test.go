@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// write writes a model and gives its path.
+// write writes a model and returns its path.
 func write(t *testing.T, m *onnx.Model) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.onnx")

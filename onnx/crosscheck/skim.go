@@ -72,7 +72,7 @@ func skim(file io.ReadSeeker, size int64, u *unread) (map[string][]byte, error) 
 	return s.graphs, err
 }
 
-// message reads a message of n bytes and gives what is kept of it.
+// message reads a message of n bytes and returns what is kept of it.
 func (s *skimmer) message(kind messageKind, n int64, place string) ([]byte, error) {
 	if strings.Count(place, "/") > 3*deepestGraph {
 		return nil, fmt.Errorf("graphs are nested more than %d deep", deepestGraph)

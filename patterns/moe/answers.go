@@ -60,7 +60,7 @@ func (p *expertProbe) look(chosen []int) error {
 	return nil
 }
 
-// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It says whether
+// settled has groups whose samples do not tell gate from up follow those that do, if these agree. It reports whether
 // there are such.
 func (p *expertProbe) settled() bool {
 	told := map[bool]bool{}

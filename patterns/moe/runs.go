@@ -248,7 +248,7 @@ func (p *expertProbe) ask(list []int) error {
 }
 
 // runWith runs the region with a choice: chosen lists the experts of the first token, then those of the next, and
-// factor gives the weight of the j-th of a token.
+// factor returns the weight of the j-th of a token.
 func (p *expertProbe) runWith(chosen []int, factor func(j int) float64) (*reference.Tensor, error) {
 	r := p.reg.Routing
 	k, experts := int(r.K), int(r.Experts)

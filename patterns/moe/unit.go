@@ -140,7 +140,7 @@ const (
 
 // fit finds the unit by which the data of a second product come from the results of first ones, and which of these
 // they are: there are more where the rows of several experts go through one unit. Of the units that the numbers
-// make it is the one that fits best. It gives nothing where no row tells.
+// make it is the one that fits best. It returns nothing where no row tells.
 func fit(a *probe.Product, activations []string, numbers []float64, guess *unit) (*unit, []*probe.Product, error) {
 	row := probe.RowOf(a.Data, a.DataIn)
 	if row == nil {

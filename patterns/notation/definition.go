@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Definition is a function that a pattern file gives: the meaning of an op that a target may call.
+// Definition is a function that a pattern file defines: the meaning of an op that a target may call.
 type Definition struct {
 	Domain, Name    string
 	Params, Results []string

@@ -32,7 +32,7 @@ type Product struct {
 }
 
 // product evaluates a product with a weight: its result is of the right shape, and its elements are what the probe
-// wants. It gives nothing for products that are not understood.
+// wants. It returns nothing for products that are not understood.
 func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tensor, error) {
 	equation := n.AttrString("equation", "")
 	if n.OpType == "Einsum" && len(in) > 2 {
@@ -86,7 +86,7 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	return []*reference.Tensor{result}, err
 }
 
-// matMul reads MatMul, whose input at is the weight, and gives the shape of the result; nil when it is not
+// matMul reads MatMul, whose input at is the weight, and returns the shape of the result; nil when it is not
 // understood.
 func (a *Product) matMul(at int) []int {
 	r, q := a.weight.rank(), len(a.Data.Shape)

@@ -62,7 +62,7 @@ func (r Row) Add(out *reference.Tensor, of func(channel int) float64) {
 // data.
 type placeAt struct{ place, data int }
 
-// summed lists the places of the axes of the weight that the result adds up, and gives the strides of all its axes
+// summed lists the places of the axes of the weight that the result adds up, and returns the strides of all its axes
 // of places.
 func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt) {
 	dims := make([]int, len(a.batch))

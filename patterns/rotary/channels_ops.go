@@ -5,7 +5,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// input traces the last axes of a node's input, and gives their sizes.
+// input traces the last axes of a node's input, and returns their sizes.
 func (t *tracer) input(v *onnx.Value, axes int) (c []channel, dims []int) {
 	if v == nil {
 		return nil, nil

@@ -34,7 +34,7 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 		if len(c) == 0 || len(c)%2 != 0 {
 			return false
 		}
-		if twice(c, neighbours) {
+		if repeats(c, neighbours) {
 			return true
 		}
 		o := t.origins[c[0].origin]
@@ -42,7 +42,7 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 			return false
 		}
 		if k := o.Value.Constant(); k != nil {
-			return rowsTwice(k, len(c), neighbours)
+			return rowsRepeat(k, len(c), neighbours)
 		}
 		n := o.Value.Producer
 		if n == nil || !onnx.IsStandardDomain(n.Domain) {
@@ -103,8 +103,8 @@ func inOrder(c []channel) bool {
 	return true
 }
 
-// twice reports whether a list is twice the same.
-func twice[T comparable](c []T, neighbours bool) bool {
+// repeats reports whether a list holds the same twice.
+func repeats[T comparable](c []T, neighbours bool) bool {
 	if !neighbours {
 		return slices.Equal(c[:len(c)/2], c[len(c)/2:])
 	}
@@ -116,8 +116,8 @@ func twice[T comparable](c []T, neighbours bool) bool {
 	return true
 }
 
-// rowsTwice looks at the elements of a constant, in rows of so many channels.
-func rowsTwice(t *onnx.Tensor, channels int, neighbours bool) bool {
+// rowsRepeat looks at the elements of a constant, in rows of so many channels.
+func rowsRepeat(t *onnx.Tensor, channels int, neighbours bool) bool {
 	b, err := t.Bytes()
 	n := t.Len()
 	if err != nil || n <= 0 || int64(len(b))%n != 0 || n%int64(channels) != 0 {

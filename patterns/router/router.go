@@ -29,7 +29,7 @@ const (
 // Cut are the values that the experts read of the routing.
 func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r.Dense} }
 
-// Read reads a routing as mojo.TopKRouter computes it: the op gives the ids and v, which are the weights, or the
+// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and v, which are the weights, or the
 // gates of all experts. Where it is none, why says what the op cannot say.
 //
 // The op's weights are the last value that it can say on the way to the routing's: what is then done to weights of

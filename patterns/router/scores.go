@@ -64,7 +64,7 @@ func (p *reader) scores(v *onnx.Value) (s *scores, why *reason.Reason) {
 	return p.unscored(v, s)
 }
 
-// joinBias takes for the logits what the bias makes of them, where no scores come between; it says whether that can
+// joinBias takes for the logits what the bias makes of them, where no scores come between; it reports whether that can
 // be.
 func (p *reader) joinBias(s *scores) bool {
 	if s.kind != "" {

@@ -11,7 +11,7 @@ import (
 
 // chosen is what becomes of the scores of the chosen experts on the way to their weights.
 type chosen struct {
-	// of is what the weights are taken from: nil for the values that the choice gives, else scores of all experts.
+	// of is what the weights are taken from: nil for the values that the choice yields, else scores of all experts.
 	of          *onnx.Value
 	kind        string // "softmax", "sigmoid" or "exp", if that is applied to the chosen ones
 	renormalize bool

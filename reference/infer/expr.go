@@ -78,8 +78,8 @@ func (e *expr) positive() bool {
 }
 
 // parseDim reads the name of a dimension as an expression ("past + seq", "2*s0", "s0//2"), as exporters write derived
-// dimensions. It gives nil when the text is a mere name. A minus sign counts as an operator only between blanks, since
-// names hold it too.
+// dimensions. It returns nil when the text is a mere name. A minus sign counts as an operator only between blanks,
+// since names hold it too.
 func parseDim(text string, symbolOf func(name string) *symbol) *expr {
 	p := &dimParser{tokens: strings.Fields(spaced(text)), symbolOf: symbolOf}
 	if len(p.tokens) < 2 || !p.check() {

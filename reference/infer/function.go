@@ -35,7 +35,7 @@ func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
 	}
 }
 
-// enter goes through the body of f for the call n (nil: for any call) and gives the facts of its outputs. Calls with
+// enter goes through the body of f for the call n (nil: for any call) and returns the facts of its outputs. Calls with
 // equal facts share one run.
 func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *frame) []*fact {
 	attrs := map[string]*onnx.Attribute{}

@@ -64,8 +64,8 @@ func (c *call) misfit() {
 	c.an.misfits[c.n] = m
 }
 
-// solve defines free symbols such that recorded differences vanish. It says whether it defined any: the analysis then
-// has to start again.
+// solve defines free symbols such that recorded differences vanish. It reports whether it defined any: the analysis
+// then has to start again.
 func (an *analysis) solve() bool {
 	changed := false
 	for _, d := range an.differences {
@@ -186,7 +186,7 @@ func exact(e, d *expr) *expr {
 }
 
 // hint takes a declared dimension of an output that bears the name of an input's, and that is computed from others, as
-// what that input's must be: "total" where past and new positions are put together. It says whether it learned
+// what that input's must be: "total" where past and new positions are put together. It reports whether it learned
 // anything.
 func (an *analysis) hint(f *Facts) bool {
 	learned := false
@@ -230,7 +230,7 @@ func (t *symbols) accept(s *symbol, e *expr) (*symbol, *expr) {
 }
 
 // read finds the expression of free symbols that has these numbers, the simplest first: S, S+n, S*n, S+T, S-T, S*T. The
-// numbers of three worlds make a chance hit unlikely. It gives nil when there is none, and a number for a constant.
+// numbers of three worlds make a chance hit unlikely. It returns nil when there is none, and a number for a constant.
 func (t *symbols) read(n [Worlds]int64) *expr {
 	if n[0] == n[1] && n[0] == n[2] {
 		return ofNumber(n[0])

@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// before evaluates the ops behind the product on made-up rows, and gives what evaluates them on the last rows when the
-// way is cut: both must be equal, bit for bit. The Slice before the product is evaluated too. The product itself is
+// before evaluates the ops behind the product on made-up rows, and returns what evaluates them on the last rows when
+// the way is cut: both must be equal, bit for bit. The Slice before the product is evaluated too. The product itself is
 // not: it takes row by row.
 func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error) {
 	x, y := p.product.Input(0), p.product.OutputValue(0)

@@ -119,7 +119,7 @@ func (c *logitsCut) unflattened(x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// dependsOn reports whether a value is computed from what the node gives.
+// dependsOn reports whether a value is computed from what the node computes.
 func dependsOn(v *onnx.Value, n *onnx.Node) bool {
 	seen := map[*onnx.Node]bool{}
 	var walk func(v *onnx.Value) bool

@@ -93,7 +93,7 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 	checkInPython(t, files)
 }
 
-// count counts the steps that the model's nodes take, and says whether there are any.
+// count counts the steps that the model's nodes take, and reports whether there are any.
 func count(m *onnx.Model, to int64, stepped map[string]int) (changes bool) {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {

@@ -150,7 +150,7 @@ func (p *precision) branches(n *onnx.Node) {
 	}
 }
 
-// kind finds what a node gives that has a result of float32.
+// kind finds what a node computes that has a result of float32.
 func (p *precision) kind(n *onnx.Node) kind {
 	switch {
 	case p.scores[n], choosing[n.OpType]:

@@ -77,7 +77,7 @@ func (p *precision) overLast(n *onnx.Node) bool {
 	return slices.Contains(axes, -1) || ok && slices.Contains(axes, int64(rank-1))
 }
 
-// elementwise is the kind of what an elementwise op gives.
+// elementwise is the kind of what an elementwise op computes.
 func (p *precision) elementwise(n *onnx.Node) kind {
 	switch {
 	case p.reads(n) == constant: // arithmetic on constants: frequencies

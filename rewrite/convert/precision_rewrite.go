@@ -175,7 +175,7 @@ func (r *rewriting) cast(v *onnx.Value, t onnx.DataType) *onnx.Value {
 	return c
 }
 
-// attributes changes the type that a node gives by an attribute.
+// attributes changes the type that a node computes by an attribute.
 func (r *rewriting) attributes(n *onnx.Node) {
 	v := n.OutputValue(0)
 	if v == nil || r.types[v] != r.to {

@@ -20,7 +20,7 @@ var halves = []struct {
 }{{onnx.Float16, nil}, {onnx.BFloat16, nil}, {onnx.BFloat16, []string{"cuda"}}}
 
 // TestPrecisionOfBundledModels converts every bundled float32 model to the half types: it loads in onnxruntime's CPU
-// provider (but one for CUDA in bfloat16, which the built-in evaluator runs), and gives what PyTorch gave in float32
+// provider (but one for CUDA in bfloat16, which the built-in evaluator runs), and returns what PyTorch gave in float32
 // within a few units of the half type.
 func TestPrecisionOfBundledModels(t *testing.T) {
 	for name, path := range bundled(t) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestPrecisionIsPyTorchs: a converted model is what PyTorch's exporter writes of the same model in the half type, op
-// by op and type by type, but for what is in float32 here, and gives PyTorch's results.
+// by op and type by type, but for what is in float32 here, and returns PyTorch's results.
 func TestPrecisionIsPyTorchs(t *testing.T) {
 	m := read(t, filepath.Join(root, "models", "llama-dynamo-fp32.onnx"))
 	twin := read(t, filepath.Join(root, "models", "llama-dynamo-bf16.onnx"))

@@ -35,7 +35,7 @@ func Shapes(m *onnx.Model, shapes map[string][]int64) error {
 	return settle(m)
 }
 
-// sizesOf checks the shapes and gives the sizes of the symbolic dimensions that they fix.
+// sizesOf checks the shapes and returns the sizes of the symbolic dimensions that they fix.
 func sizesOf(m *onnx.Model, shapes map[string][]int64) (map[string]int64, error) {
 	inputs := map[string]*onnx.Value{}
 	for _, v := range m.Graph.Inputs {
@@ -128,7 +128,7 @@ func settle(m *onnx.Model) error {
 	return nil
 }
 
-// inlineBranches replaces every If whose condition is constant by the branch that is taken, and gives the facts after
+// inlineBranches replaces every If whose condition is constant by the branch that is taken, and returns the facts after
 // that.
 func inlineBranches(m *onnx.Model) (*infer.Facts, error) {
 	for {

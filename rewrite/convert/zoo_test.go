@@ -70,7 +70,8 @@ func TestBundledModels(t *testing.T) {
 	checkInPython(t, written)
 }
 
-// sameInRuntime reports whether the old model runs in onnxruntime; then the new one does, and gives what the case has.
+// sameInRuntime reports whether the old model runs in onnxruntime; then the new one does, and returns what the case
+// has.
 func sameInRuntime(t *testing.T, before, after string, c *golden.Case) bool {
 	t.Helper()
 	library := ort.WithLibrary(orttest.Library(t))

@@ -15,11 +15,11 @@ type Call struct {
 	Node *onnx.Node
 	// Site holds its attributes, and the types and shapes of its inputs.
 	Site fused.Site
-	// Repeats says whether the last axis of an input of the fused op is known to hold everything twice: the second half
-	// is the first one again, or, by neighbours, each element stands beside its double. What is written may rely on it.
-	// nil knows of none.
+	// Repeats reports whether the last axis of an input of the fused op is known to hold everything twice: the second
+	// half is the first one again, or, by neighbours, each element stands beside its double. What is written may rely
+	// on it. nil knows of none.
 	Repeats func(v *onnx.Value, neighbours bool) bool
-	// Fixed says whether a value follows from constants alone, and what is made of it becomes one when the model is
+	// Fixed reports whether a value follows from constants alone, and what is made of it becomes one when the model is
 	// written.
 	Fixed func(v *onnx.Value) bool
 	// Others are the fused ops before it at the same site. One that nothing reads any more is not written.

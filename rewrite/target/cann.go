@@ -43,7 +43,7 @@ func (r *CANNReport) Text() string {
 	return b.String()
 }
 
-// withoutC makes MatMul nodes of Gemm nodes that have no C, and gives their number. The provider, whose Gemm is of
+// withoutC makes MatMul nodes of Gemm nodes that have no C, and returns their number. The provider, whose Gemm is of
 // float16, reads C where there is none. A weight is transposed by a node that onnxruntime evaluates when it opens the
 // model.
 func withoutC(graphs []*onnx.Graph, facts *infer.Facts) int {
@@ -77,8 +77,8 @@ func withoutC(graphs []*onnx.Graph, facts *infer.Facts) int {
 }
 
 // oneBroadcast has the Add, Sub, Mul and Div nodes broadcast one of their inputs at most, by an Expand of
-// the first where both may be, and gives how many got one. The provider computes such a node of its second input alone,
-// and angles of rotary embeddings are made by one: it copies both inputs, broadcast, to the same memory.
+// the first where both may be, and returns how many got one. The provider computes such a node of its second input
+// alone, and angles of rotary embeddings are made by one: it copies both inputs, broadcast, to the same memory.
 func oneBroadcast(graphs []*onnx.Graph, facts *infer.Facts) int {
 	count := 0
 	for _, g := range graphs {

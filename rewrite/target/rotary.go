@@ -73,7 +73,7 @@ func (r *rotation) natural() bool {
 	return (r.interleaved != 0) == (r.c.String("output_layout") == "interleaved")
 }
 
-// finish writes what is to be done with the rotated channels y, and gives the result.
+// finish writes what is to be done with the rotated channels y, and returns the result.
 func (r *rotation) finish(y *onnx.Value) {
 	for i := len(r.after) - 1; i >= 0; i-- {
 		y = r.after[i](y)

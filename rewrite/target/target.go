@@ -70,7 +70,7 @@ func (t *Target) Takes(op string) bool {
 	return false
 }
 
-// Write puts what the target takes in the place of a fused op, and gives the rule's Emits. An error says why no rule
+// Write puts what the target takes in the place of a fused op, and returns the rule's Emits. An error says why no rule
 // takes it, and leaves the graph as it was.
 func (t *Target) Write(c *Call) (emits string, err error) {
 	var why []string

@@ -178,7 +178,7 @@ func taken(t *testing.T, to *Target, s site, ops string) {
 	}
 }
 
-// same has the target write the op, compares what is written with the definition, and gives it.
+// same has the target write the op, compares what is written with the definition, and returns it.
 func same(t *testing.T, to *Target, s site) *onnx.Graph {
 	t.Helper()
 	opset := max(to.Opset, 17)

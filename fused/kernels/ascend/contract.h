@@ -23,11 +23,11 @@ constexpr int64_t kMostChosen = 1024;
 // CheckRotary refuses a rotation of too many channels.
 OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes);
 
-// FitsHalves says whether the tables' sizes suit halves of D channels, x being [B, N, S, D] and the tables
+// FitsHalves reports whether the tables' sizes suit halves of D channels, x being [B, N, S, D] and the tables
 // [B or 1, 1, S, D].
 bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size);
 
-// GatesTopK says whether MoeGatingTopKSoftmax does the routing: the softmax of all logits, and the greatest of it.
+// GatesTopK reports whether MoeGatingTopKSoftmax does the routing: the softmax of all logits, and the greatest of it.
 bool GatesTopK(const RouterAttributes& attributes, bool biased);
 
 // CheckMoETypes refuses experts of another type than X: both matrices of a GroupedMatmul have one.

@@ -13,10 +13,10 @@ struct Arrangement {
   bool direct = false;  // the tables are as they are given; else they are copied to every row of X
 };
 
-// Given says whether a table has the leading dimension i of its own, or is broadcast along it.
+// Given reports whether a table has the leading dimension i of its own, or is broadcast along it.
 bool Given(const RotaryLayout& layout, size_t i) { return layout.cos_step[i] != 0 || layout.sin_step[i] != 0; }
 
-// SameSteps says whether cos and sin are broadcast alike.
+// SameSteps reports whether cos and sin are broadcast alike.
 bool SameSteps(const RotaryLayout& layout) {
   for (size_t i = 0; i < layout.rank; ++i) {
     if ((layout.cos_step[i] != 0) != (layout.sin_step[i] != 0)) return false;

@@ -2,7 +2,7 @@
 //
 // An OpDef says what the op is (name, inputs, outputs, attributes, element types) whatever the device. A
 // Backend says how one device runs it. A library (CPU, CUDA, an NPU) pairs the OpDefs of schema.h with its
-// own Backends in one table and gives the table to RegisterOps; there is one OrtCustomOp per pair and
+// own Backends in one table and returns the table to RegisterOps; there is one OrtCustomOp per pair and
 // element type combination, and onnxruntime merges those of one name into one op.
 #ifndef MOJO_KERNELS_COMMON_OP_H_
 #define MOJO_KERNELS_COMMON_OP_H_

@@ -62,7 +62,7 @@ struct Shape {
 
   // Count is the number of elements (1 for rank 0).
   size_t Count() const;
-  // Possible says whether a tensor can have this shape: no dim is negative, and all of it can be
+  // Possible reports whether a tensor can have this shape: no dim is negative, and all of it can be
   // addressed.
   bool Possible() const;
 };

@@ -222,7 +222,7 @@ struct Experts {
   short place[kMostChoices];                // of the expert whose first choice it is
   short choice[kMostChoices][kMostTokens];  // [place][token]: the token's first choice of it, or -1
 
-  // Find is called by the whole block, and gives how many there are.
+  // Find is called by the whole block, and returns how many there are.
   __device__ __forceinline__ int Find(const MojoMoEArgs& a) {
     const int choices = static_cast<int>(a.tokens * a.top_k), top_k = static_cast<int>(a.top_k), i = threadIdx.x;
     for (int at = i; at < choices * kMostTokens; at += blockDim.x) choice[at / kMostTokens][at % kMostTokens] = -1;

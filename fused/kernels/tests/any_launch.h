@@ -6,7 +6,7 @@
 
 namespace mojo_test {
 
-// Launched is called with the stream of such a launch, and gives what the launch returns.
+// Launched is called with the stream of such a launch, and returns what the launch returns.
 cudaError_t Launched(cudaStream_t stream);
 
 }  // namespace mojo_test

@@ -98,7 +98,7 @@ struct Case {
 char in[7], out[2];
 std::vector<int64_t> out_shape[2];
 
-// Run makes the CUDA kernel of a node, runs it and gives its error, "" without one.
+// Run makes the CUDA kernel of a node, runs it and returns its error, "" without one.
 std::string Run(const Case& c, const OrtApi& api) {
   const OrtCustomOp* op = nullptr;
   for (const OrtCustomOp* candidate : the_domain.ops) {

@@ -176,7 +176,7 @@ const OrtCustomOp* FindOp(const Form& f) {
   return nullptr;
 }
 
-// Run gives the bytes of Y, or an error after "error: ".
+// Run returns the bytes of Y, or an error after "error: ".
 std::string Run(const OrtApi& api, const Form& f, Inputs* in, int threads) {
   OrtKernelInfo info;
   info.strings = {{"activation", kActivations[f.activation]},

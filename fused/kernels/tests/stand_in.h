@@ -58,7 +58,7 @@ extern std::atomic<int> live_objects, allocations;
 // the_stream is what a kernel on a device is told to launch on.
 extern char the_stream;
 
-// SetInKernel says whether this thread runs a kernel from here on.
+// SetInKernel reports whether this thread runs a kernel from here on.
 void SetInKernel(bool in);
 
 // StandIn is a table of functions.

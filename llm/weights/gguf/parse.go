@@ -45,7 +45,7 @@ func (f *File) readMetadata(c *cursor) {
 	for i := uint64(0); i < n && c.err == nil; i++ {
 		key := c.string(fmt.Sprintf("the key of metadata entry %d", i))
 		what := fmt.Sprintf("metadata %q", key)
-		if _, twice := f.values[key]; twice {
+		if _, exists := f.values[key]; exists {
 			c.fail("%s is there twice", what)
 		} else if key == "" || !utf8.ValidString(key) {
 			c.fail("metadata entry %d has the key %q, which is no name", i, key)

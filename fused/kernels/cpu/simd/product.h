@@ -223,7 +223,7 @@ MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float*
 }
 
 // FewTokensByColumns multiplies with the tokens of one tile. The weights are read once, a few rows at a time over all
-// columns: what lies side by side in memory comes together. It gives the number of columns that are done.
+// columns: what lies side by side in memory comes together. It returns the number of columns that are done.
 template <class T>
 size_t FewTokensByColumns(const ProductArgs& args) {
   size_t done = 0;

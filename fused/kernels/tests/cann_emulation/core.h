@@ -18,7 +18,7 @@ struct Failure {
 
 std::string Text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// Keeps the text for this thread's next aclGetRecentErrMsg and gives the code back.
+// Keeps the text for this thread's next aclGetRecentErrMsg and returns the code back.
 int Refuse(int code, const std::string& text);
 int Refuse(const Failure& failure);
 

@@ -74,7 +74,7 @@ class Planner {
   std::vector<size_t> inputs_, outputs_;
 };
 
-// Runs the first phase: counts the call, plans, and gives executor and workspace size.
+// Runs the first phase: counts the call, plans, and returns executor and workspace size.
 aclnnStatus Plan(const char* op, uint64_t* workspaceSize, aclOpExecutor** executor,
                  const std::function<void(Planner&)>& plan);
 // Runs the second phase.
