@@ -51,7 +51,7 @@ MODELS = """
     moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32
     moe-hits-ts-fp32
     moe-loop-ts-fp32 moe-if-ts-fp32 moe-mixtral-grouped_mm-hf-fp32
-    bamba-dynamo-fp16
+    bamba-dynamo-fp32
     gated-qwen3next-dynamo-fp16 gated-qwen3next-ts-fp16 gated-olmohybrid-hf-fp32 gated-mamba2-ts-fp16
     gated-zamba2-dynamo-fp16
     gated-zamba2-ts-fp32
