@@ -51,7 +51,8 @@ type OutOfRange struct {
 //
 //   - norms: the square, the mean, epsilon, the root, and the product of the row with it; the product with the weight
 //     too where the row is its first factor or a Cast follows it (Gemma, OLMo 2, gpt-oss), else the Cast comes before
-//     it (Llama);
+//     it (Llama); before the square a SiLU gate of what is normalised (Mamba-2), whose weight then is of the type of
+//     what is gated;
 //   - Softmax and LogSoftmax, the greatest score taken off before, and other sums and means;
 //   - what is computed from positions and other integers alone: rotary frequencies, their cosines and sines, masks made
 //     by arithmetic. It is cast where it meets the hidden states;
@@ -202,6 +203,9 @@ type precision struct {
 	squares map[*onnx.Node]bool // the nodes whose results are summed up
 	angles  map[*onnx.Node]bool // the nodes that angles are computed by
 	holders map[*onnx.Graph]*onnx.Node
+
+	// gates holds the SiLU gates of what a norm normalises, and their products, with the value that is gated.
+	gates map[*onnx.Node]*onnx.Value
 }
 
 // isFloat reports whether a value is one of float32.

@@ -157,6 +157,8 @@ func (p *precision) kind(n *onnx.Node) kind {
 		return score
 	case p.angles[n]:
 		return max(p.reads(n), index)
+	case p.gates[n] != nil:
+		return max(p.reads(n), sum)
 	case n.Is("Softmax"), n.Is("LogSoftmax"):
 		if k := p.reads(n); k == score {
 			return k

@@ -141,12 +141,23 @@ func (p *precision) weighted(n *onnx.Node, rowAt int, weightFirst bool) kind {
 		return row
 	case p.castAfter[out]:
 		return sum
+	case p.gatedInFloat32(n.Input(rowAt)):
+		return sum
 	case p.castBefore[onnx.Use{Node: n, Index: rowAt}]:
 		return half
 	case weightFirst:
 		return half
 	}
 	return sum
+}
+
+// gatedInFloat32 reports whether a norm's row is of a product with a gate, of a value that stays in float32.
+func (p *precision) gatedInFloat32(row *onnx.Value) bool {
+	n := computedBy(row)
+	return n != nil && slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+		x := p.gates[computedBy(v)]
+		return x != nil && p.kindOf(x).float32()
+	})
 }
 
 // bias reports whether the other input of the Add is a constant vector.

@@ -46,6 +46,24 @@ func TestPrecisionIsPyTorchs(t *testing.T) {
 	near(t, got[0], cases[0].Outputs[0], 8)
 }
 
+// TestPrecisionOfGates: what a norm with a gate before it computes in float32, PyTorch computes in float32 too.
+func TestPrecisionOfGates(t *testing.T) {
+	m := read(t, filepath.Join(root, "models", "gated-zamba2-ts-fp32.onnx"))
+	if _, err := Precision(m, onnx.Float16); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := typedOps(m), typedOps(read(t, filepath.Join(root, "models", "gated-zamba2-dynamo-fp16.onnx")))
+	for _, op := range []string{"MatMul float16", "Pow float32", "ReduceMean float32", "Sigmoid float32"} {
+		if ours[op] != theirs[op] || ours[op] == 0 {
+			t.Errorf("%s: %d, in PyTorch's %d", op, ours[op], theirs[op])
+		}
+	}
+	// The products with the weights of both norms; TorchScript's Casts leave one of them in float32.
+	if ours["Mul float16"] > theirs["Mul float16"] {
+		t.Errorf("Mul float16: %d, in PyTorch's %d", ours["Mul float16"], theirs["Mul float16"])
+	}
+}
+
 // typedOps counts the nodes with float results by op and type.
 func typedOps(m *onnx.Model) map[string]int {
 	f := infer.Analyze(m)
