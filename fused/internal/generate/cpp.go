@@ -39,8 +39,8 @@ func header() ([]byte, error) {
 	}
 	b.WriteString("namespace mojo {\n")
 	for _, o := range fused.Ops() {
-		fmt.Fprintf(&b, "\n// %s(%s) -> %s\nextern const OpDef k%[1]s;\n", o.Name, arguments(o.Inputs),
-			arguments(o.Outputs))
+		fmt.Fprintf(&b, "\n// %s(%s) -> %s\nextern const OpDef k%[1]s;\n", o.Name, signature(o.Inputs, ":", " optional"),
+			signature(o.Outputs, ":", " optional"))
 		fmt.Fprintf(&b, "enum %sInput { %s };\n", o.Name, inputConstants(o))
 	}
 	b.WriteString("\n// The values of string attributes.\n")
@@ -56,19 +56,6 @@ func header() ([]byte, error) {
 	}
 	b.WriteString("\n}  // namespace mojo\n\n#endif  // MOJO_KERNELS_COMMON_SCHEMA_H_\n")
 	return b.Bytes(), nil
-}
-
-// arguments is a signature as a comment has it.
-func arguments(list []fused.Param) string {
-	var words []string
-	for _, p := range list {
-		word := p.Name + ":" + p.Type
-		if p.Optional {
-			word += " optional"
-		}
-		words = append(words, word)
-	}
-	return strings.Join(words, ", ")
 }
 
 // inputConstants lists the names that the numbers of an op's inputs have in C++.

@@ -73,21 +73,24 @@ func kernelsDocument(now []byte) ([]byte, error) {
 			on = append(on, strings.ToUpper(string(d)))
 		}
 		name := func(t onnx.DataType) string { return short[t] }
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", o.Name, signature(o.Inputs), signature(o.Outputs),
-			typesText(o, name), strings.Join(on, ", "))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", o.Name, signature(o.Inputs, ": ", leftOut),
+			signature(o.Outputs, ": ", leftOut), typesText(o, name), strings.Join(on, ", "))
 	}
 	b.WriteString("\n" + tableEnds)
 	b.Write(after)
 	return b.Bytes(), nil
 }
 
-// signature lists parameters with their types.
-func signature(list []fused.Param) string {
+// leftOut marks an optional parameter in docs/kernels.md.
+const leftOut = " (may be left out)"
+
+// signature lists parameters with their types behind the separator; optional marks those that may be left out.
+func signature(list []fused.Param, separator, optional string) string {
 	var words []string
 	for _, p := range list {
-		word := p.Name + ": " + p.Type
+		word := p.Name + separator + p.Type
 		if p.Optional {
-			word += " (may be left out)"
+			word += optional
 		}
 		words = append(words, word)
 	}
