@@ -36,8 +36,7 @@ var gatedRMSNorm = &Op{
 	SameShape: []int{0, 1},
 	Parts:     []*Op{rmsNorm, glu},
 	Source: "modules of PyTorch transformers: gate_first=0 of Qwen3-Next and OLMo-Hybrid, 1 of Mamba-2, Bamba, " +
-		"Zamba2 " +
-		"and Nemotron-H, either of Falcon-H1",
+		"Zamba2 and Nemotron-H, either of Falcon-H1",
 	check: gatedSupports,
 	examples: func(s Site) [][][]int64 {
 		d, groups := exampleX[2], s.attr("groups").Int
@@ -82,8 +81,7 @@ func gatedSupports(s Site) error {
 	groups, d, x, scale := s.attr("groups").Int, s.lastDim(0), s.dims(0), s.dims(2)
 	if groups < 1 || d >= 0 && d%groups != 0 {
 		return fmt.Errorf("mojo.GatedRMSNorm attribute groups is %d; it must divide the last dimension of X, which "+
-			"is %v",
-			groups, x)
+			"is %v", groups, x)
 	}
 	if d >= 0 && scale != nil && !agree(scale, []int64{d}) && !agree(scale, []int64{groups, d / groups}) {
 		return fmt.Errorf("mojo.GatedRMSNorm takes a scale of [%d] or [%d %d] for X of %v, not of %v",

@@ -42,8 +42,7 @@ var glu = &Op{
 		alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
 		if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
 			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, "+
-				"limit not "+
-				"negative", alpha, limit, offset)
+				"limit not negative", alpha, limit, offset)
 		}
 		if s.attr("activation").String != "silu" && alpha != 1 {
 			return fmt.Errorf("mojo.GLU attribute alpha is %v; it must be 1 for activation %q", alpha,

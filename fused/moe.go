@@ -31,8 +31,7 @@ var moeInputs = []Param{
 	{Name: "X", Type: "T", Doc: "[..., H]; its leading dimensions are the tokens"},
 	{Name: "weights", Type: "W", Doc: "[..., k]: as many tokens"},
 	{Name: "ids", Type: "int64",
-		Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated " +
-			"or not"},
+		Doc: "[..., k]: as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
 	{Name: "gate_up", Type: "V", Doc: "[E, 2I, H] with gate_up_layout=out_in, [E, H, 2I] with in_out; I in the place " +
 		"of 2I with packing=none"},
 	{Name: "down", Type: "V", Doc: "[E, H, I] with down_layout=out_in, [E, I, H] with in_out"},
@@ -54,8 +53,7 @@ var moe = &Op{
 		"  packing=interleaved: gate = h[0::2], up = h[1::2]",
 		"  packing=none:        a = activation(h)",
 		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = " +
-			"activation(g) * " +
-			"(u + up_offset)",
+			"activation(g) * (u + up_offset)",
 		"  activation: silu, gelu and gelu_tanh as in GLU; relu: max(g, 0); relu2: max(g, 0)^2",
 		"  y[j] = weights[t, j] * (down[e] . a + down_bias[e])",
 		"Y[t] = round_T(y[0] + ... + y[k-1])",
@@ -83,8 +81,7 @@ var moe = &Op{
 	Types:     moeTypes(),
 	Variables: []Variable{{Name: "W", Doc: "float32 or the type of X"}},
 	Source: "Shazeer et al., Outrageously Large Neural Networks (2017); out_in is how torch.nn.Linear stores " +
-		"weights, " +
-		"in_out and interleaved are gpt-oss",
+		"weights, in_out and interleaved are gpt-oss",
 	check:    moeSupports,
 	shapes:   moeOutputShapes,
 	examples: moeExamples,
@@ -190,8 +187,7 @@ func moeSupports(s Site) error {
 	}
 	if packing == packNone && (limit != 0 || offset != 0) {
 		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q",
-			limit,
-			offset, packing)
+			limit, offset, packing)
 	}
 	return moeShapes(s)
 }
@@ -208,8 +204,7 @@ func moeShapes(s Site) error {
 		}
 		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
 			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name,
-				s.dims(MoEX),
-				moeInputs[i].Name, s.dims(i))
+				s.dims(MoEX), moeInputs[i].Name, s.dims(i))
 		}
 	}
 	if a, b := s.lastDim(MoEWeights), s.lastDim(MoEIDs); a >= 0 && b >= 0 && a != b {

@@ -17,8 +17,7 @@ var scaleAttributes = []AttributeSpec{
 	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Grid: []any{1e-6}},
 	{Name: "scale_after_cast", Type: onnx.AttrInt, Grid: []any{0, 1},
 		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied " +
-			"in " +
-			"float32"},
+			"in float32"},
 }
 
 // normTypes are those of X (T) and scale (S). Equal types serve both values of scale_after_cast. Unequal ones serve
@@ -156,8 +155,7 @@ func normSupports(op string, s Site, axis int64, x, scale int) error {
 	}
 	if int64(len(sd)) != -axis || int64(len(xd)) < -axis || !agree(sd, xd[int64(len(xd))+axis:]) {
 		return fmt.Errorf("mojo.%s with axis %d takes a scale of the shape of X there: X is %v, scale is %v", op, axis,
-			xd,
-			sd)
+			xd, sd)
 	}
 	return nil
 }

@@ -37,8 +37,7 @@ var rotaryEmbedding = &Op{
 	Summary: "Rotary position embedding of all or some of the channels, cosines and sines given.",
 	Formula: []string{
 		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise " +
-			"of " +
-			"Y; the other channels of Y are X's",
+			"of Y; the other channels of Y are X's",
 		"pairs, for i in 0..r/2-1: (a, b) = interleaved=0: (x[i], x[i+r/2]); 1: (x[2i], x[2i+1])",
 		"places, for i in 0..r/2-1: (j, k) = output_layout=halves: (i, i+r/2); interleaved: (2i, 2i+1)",
 		"y[j] = round_T(round_T(a * cos[j]) - round_T(b * sin[j]))",
@@ -48,8 +47,8 @@ var rotaryEmbedding = &Op{
 	Inputs: []Param{
 		{Name: "X", Type: "T", Doc: "rank at least 1, last dimension D"},
 		{Name: "cos", Type: "T",
-			Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r " +
-				"(taken by the channel that is written) or r/2 (taken by pair)"},
+			Doc: "rank at most that of X; broadcast to X, but for the last dimension, which is r (taken by the " +
+				"channel that is written) or r/2 (taken by pair)"},
 		{Name: "sin", Type: "T", Doc: "as cos, with the same last dimension"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "T", Doc: "shape of X"}},

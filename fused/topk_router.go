@@ -25,8 +25,7 @@ var topKRouter = &Op{
 	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
 	Formula: []string{
 		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = " +
-			"correction_bias " +
-			"is given ? v + correction_bias : v;  all in float32",
+			"correction_bias is given ? v + correction_bias : v;  all in float32",
 		"order=score_first: s0 = score(logits), v = s0",
 		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two " +
 			"greatest (top2_sum);",
@@ -109,8 +108,7 @@ func routerSupports(s Site) error {
 	}
 	if groups < 1 || groupK < 1 || groupK > groups {
 		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least "+
-			"1, "+
-			"and group_top_k from 1 to groups", groups, groupK)
+			"1, and group_top_k from 1 to groups", groups, groupK)
 	}
 	if groups > 1 && s.attr("order").String != scoreFirst {
 		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups,
@@ -124,8 +122,7 @@ func routerSupports(s Site) error {
 	}
 	if e, f := s.attr("epsilon").Float, s.attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
 		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon "+
-			"not "+
-			"negative", e, f)
+			"not negative", e, f)
 	}
 	if d := s.dims(0); d != nil && len(d) == 0 {
 		return fmt.Errorf("mojo.TopKRouter takes logits of rank 1 or more, not a scalar")
@@ -145,8 +142,7 @@ func routerSupports(s Site) error {
 			experts)
 	case groups > 1 && size < 2 && s.attr("group_score").String == groupTop2Sum:
 		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two "+
-			"greatest",
-			size)
+			"greatest", size)
 	case k > experts || groups > 1 && k > groupK*size:
 		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d, more than the %d experts to choose from", k,
 			groupK*size)

@@ -144,8 +144,7 @@ func (o *Op) checkTypes(s Site) error {
 				return fmt.Errorf("mojo.%s takes %s of %s, %s: %s is %s", o.Name, p.Name, v.Doc, s.Types[j], p.Name, t)
 			}
 			return fmt.Errorf("mojo.%s takes inputs of one type: %s is %s, %s is %s", o.Name, o.Inputs[j].Name,
-				s.Types[j],
-				p.Name, t)
+				s.Types[j], p.Name, t)
 		}
 		left = slices.DeleteFunc(left, func(c Combination) bool { return c.Types[name] != t || !c.takes(s) })
 		if len(left) == 0 {

@@ -246,8 +246,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 
 // kernelOn is kernel; settle takes out what the op leaves open before the results are compared.
 func (k *checker) kernelOn(c *candidate, call *fusedCall, kd kind, values map[*onnx.Value]*reference.Tensor,
-	r *CheckReport,
-	settle func(want, got []*reference.Tensor)) error {
+	r *CheckReport, settle func(want, got []*reference.Tensor)) error {
 	if k.config.kernelCheck == nil || k.config.target != nil || isDefinition(call.kernel) {
 		return nil
 	}

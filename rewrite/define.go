@@ -20,8 +20,7 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 	}
 	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) != len(op.Outputs) { // inputs may be left out at the end
 		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d",
-			op.Name,
-			len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
+			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
 	}
 	typed(op, n)
 	call.site = fused.Site{Attributes: n.Attributes, Opset: a.model.Opset("")}

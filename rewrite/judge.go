@@ -107,11 +107,10 @@ func (a *applier) takesWhole(s *scope, m *patterns.Match) bool {
 	if t := a.config.target; t != nil && !t.Takes(m.Op) {
 		return false
 	}
-	return asked && a.keeps(s, m) &&
-		!slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
-			part, asked := a.kernelOf(p)
-			return !asked || part.Device != whole.Device
-		})
+	return asked && a.keeps(s, m) && !slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
+		part, asked := a.kernelOf(p)
+		return !asked || part.Device != whole.Device
+	})
 }
 
 // keeps reports whether the filters leave a match in.

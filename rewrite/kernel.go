@@ -73,16 +73,13 @@ var libraries = map[fused.Device]func(*Environment) (string, error){
 
 // registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the
 // standard.
-var registry = mustRegister(catalogue(),
-	&Kernel{ID: "onnx_layernorm", Device: DeviceAny,
-		Summary:  "LayerNorm, by LayerNormalization of the standard (opset 17)",
-		Patterns: []string{"LayerNorm"}},
-	&Kernel{ID: "onnx_softmax", Device: DeviceAny,
-		Summary:  "softmax of scores less the greatest one, by Softmax of the standard",
-		Patterns: []string{"ShiftedSoftmax"}},
-	&Kernel{ID: "onnx_transpose", Device: DeviceAny,
-		Summary:  "keys of attention transposed as they are, by Transpose of the standard",
-		Patterns: []string{"KeyTranspose"}},
+var registry = mustRegister(catalogue(), &Kernel{ID: "onnx_layernorm", Device: DeviceAny,
+	Summary:  "LayerNorm, by LayerNormalization of the standard (opset 17)",
+	Patterns: []string{"LayerNorm"}}, &Kernel{ID: "onnx_softmax", Device: DeviceAny,
+	Summary:  "softmax of scores less the greatest one, by Softmax of the standard",
+	Patterns: []string{"ShiftedSoftmax"}}, &Kernel{ID: "onnx_transpose", Device: DeviceAny,
+	Summary:  "keys of attention transposed as they are, by Transpose of the standard",
+	Patterns: []string{"KeyTranspose"}},
 )
 
 // catalogue makes a kernel of each family of fused ops and each device that has kernels for some of them.

@@ -36,6 +36,5 @@ func (r *Report) variantsText() string {
 		return ""
 	}
 	return fmt.Sprintf("variants           %v: where the kernels are not registered this model needs onnxruntime %s "+
-		"or newer: older ones mix the definitions up\n",
-		r.Variants, overloadsSince)
+		"or newer: older ones mix the definitions up\n", r.Variants, overloadsSince)
 }

@@ -163,8 +163,7 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 				continue
 			}
 			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType,
-				Nodes: []string{nodeName(n)},
-				Node:  nodeName(n), Status: Fused}
+				Nodes: []string{nodeName(n)}, Node: nodeName(n), Status: Fused}
 			s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
 			for _, v := range n.Inputs {
 				dtype, shape := onnx.Undefined, []int64(nil)

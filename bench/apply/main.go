@@ -94,8 +94,7 @@ var (
 	optimizeForORT = fmt.Sprintf(peerScript, "from onnxscript.rewriter.ort_fusions import optimize_for_ort",
 		"m, _ = optimize_for_ort(m)")
 	fuseForONNXRuntime = fmt.Sprintf(peerScript,
-		"from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime",
-		"fuse_for_onnxruntime(m, 'cpu')")
+		"from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime", "fuse_for_onnxruntime(m, 'cpu')")
 )
 
 func peer(python string, nodes int, script, in, out string) string {

@@ -164,8 +164,7 @@ func sessions(tool, dir string, s sizes, patience time.Duration) error {
 			return err
 		}
 		fmt.Printf("| %d of %d | %d | %d | %.1f | %.0f MB | %s | %s |\n", s.layers, s.experts, a.report.Input.Nodes,
-			a.report.Output.Nodes,
-			a.seconds, float64(a.private)/1e6, before, after)
+			a.report.Output.Nodes, a.seconds, float64(a.private)/1e6, before, after)
 	}
 	return nil
 }

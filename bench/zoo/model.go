@@ -78,8 +78,7 @@ func (r *runner) model(file, name string, truths map[string]models.Blocks) row {
 	results := []result{
 		r.session(patched, file, cases, true, ort.OptimizeAll), r.session(patched, file, cases, true, ort.OptimizeNone),
 		r.session(patched, file, cases, false, ort.OptimizeAll),
-		r.session(patched, file, cases, false, ort.OptimizeNone),
-		evaluate(m, cases), original,
+		r.session(patched, file, cases, false, ort.OptimizeNone), evaluate(m, cases), original,
 	}
 	verdict := "ok"
 	for _, x := range results {

@@ -29,9 +29,8 @@ func (f *crosscheckFlags) possible(dryRun bool) error {
 		return errors.New("--crosscheck is about what was written, and --dry-run writes nothing")
 	}
 	if f.crosscheck && secondReader == nil {
-		return environment(errors.New("--crosscheck: this program was built without the second reader; " +
-			"build it from source with: go build -tags crosscheck ./cmd/mojo-patch (the licence of onnx-go's tensor " +
-			"library, " +
+		return environment(errors.New("--crosscheck: this program was built without the second reader; build it from " +
+			"source with: go build -tags crosscheck ./cmd/mojo-patch (the licence of onnx-go's tensor library, " +
 			"gorgonia.org/tensor, is the reason: see THIRD_PARTY.md)"))
 	}
 	return nil

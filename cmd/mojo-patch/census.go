@@ -70,8 +70,7 @@ func takeCensus(m *onnx.Model) *census {
 		Nodes:     file.Nodes, Opsets: map[string]int64{}, Ops: map[string]int{}, Domains: map[string]int{},
 		Fused:        map[string]int{},
 		Initializers: []typeTotal{}, LocalFunctions: localFunctions(m), Inputs: ports(m.Graph.Inputs),
-		Outputs: ports(m.Graph.Outputs),
-		counts:  map[opName]int{}}
+		Outputs: ports(m.Graph.Outputs), counts: map[opName]int{}}
 	for _, o := range m.Opsets {
 		r.Opsets[domainName(o.Domain)] = o.Version
 	}

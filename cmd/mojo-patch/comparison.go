@@ -157,8 +157,7 @@ func (r *comparison) write(a *app) {
 	for _, c := range r.Cases {
 		for _, s := range c.Outputs {
 			t.add(strconv.Itoa(c.Case), s.Name, s.DataType, fmt.Sprint(s.Shape), fmt.Sprintf("%.3g", s.MaxAbs),
-				fmt.Sprintf("%.3g", s.MaxRel),
-				fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine),
+				fmt.Sprintf("%.3g", s.MaxRel), fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine),
 				fmt.Sprintf("%d/%d", s.Within, s.Elements), verdict(s.Passed))
 			if l := s.Logits; l != nil {
 				measured = true

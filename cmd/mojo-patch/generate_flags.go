@@ -127,8 +127,7 @@ func (f *generateFlags) check(c *cobra.Command) error {
 	}
 	if f.compare != "" || f.golden != "" {
 		for _, other := range []string{"temperature", "top-k", "top-p", "min-p", "repetition-penalty",
-			"frequency-penalty", "presence-penalty",
-			"seed", "stop", "margins"} {
+			"frequency-penalty", "presence-penalty", "seed", "stop", "margins"} {
 			if changed(other) {
 				return fmt.Errorf("a comparison follows the likeliest tokens: --%s cannot stand with --compare and "+
 					"--golden", other)
@@ -169,8 +168,7 @@ func (f *generateFlags) checkPrompts(changed func(string) bool) error {
 // options returns those of a run.
 func (f *generateFlags) options(t *texts) generate.Options {
 	o := generate.Options{Sampling: f.sampling, MaxTokens: f.maxTokens, MaxContext: t.positions, StopTokens: t.stop,
-		PrefillSize: f.prefill,
-		Margins:     f.margins}
+		PrefillSize: f.prefill, Margins: f.margins}
 	if f.maxContext > 0 {
 		o.MaxContext = f.maxContext
 	}

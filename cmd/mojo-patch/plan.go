@@ -106,8 +106,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	options := []rewrite.Option{inline, rewrite.WithTarget(t), rewrite.WithShapes(shapes), rewrite.WithPatterns(set),
 		rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
-		}),
-		rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }),
+		}), rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }),
 		rewrite.WithSites(f.sites...), rewrite.WithVerify(verify), rewrite.WithBackend(backend),
 		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
 	if f.lastLogits {

@@ -161,10 +161,8 @@ func (a *app) progress(what string) (step func(done, total int), end func()) {
 	step = func(done, total int) {
 		if bar == nil {
 			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.err),
-				progressbar.OptionSetDescription(what),
-				progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
-				progressbar.OptionThrottle(50*time.Millisecond),
-				progressbar.OptionClearOnFinish())
+				progressbar.OptionSetDescription(what), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
+				progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionClearOnFinish())
 		}
 		bar.Set(done)
 	}

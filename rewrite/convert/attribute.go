@@ -66,8 +66,7 @@ func (s *scope) given(a *onnx.Attribute, kind onnx.AttributeType) error {
 		for _, n := range g.Nodes {
 			if s.model.Function(n.Domain, n.OpType, n.Overload) == f && n.Attr(a.RefName) == nil {
 				return fmt.Errorf("its attribute %q is the function's %q, which has no default and is absent at the "+
-					"call %q: "+
-					"as an input it has to be there", a.Name, a.RefName, n.Name)
+					"call %q: as an input it has to be there", a.Name, a.RefName, n.Name)
 			}
 		}
 	}

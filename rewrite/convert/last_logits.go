@@ -81,8 +81,7 @@ func (c *logitsCut) find() ([]*logitsPath, error) {
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("no logits were found: an output of floats [batch, sequence, vocabulary] was looked "+
-			"for that a product with "+
-			"constant weights gives, followed by ops on each position alone (%s)",
+			"for that a product with constant weights gives, followed by ops on each position alone (%s)",
 			strings.Join(reasons[:min(len(reasons), 4)], "; "))
 	}
 	return found, nil

@@ -73,8 +73,7 @@ func (c *logitsCut) before(p *logitsPath) (func(added []*onnx.Node) error, error
 // evaluate runs the nodes with what they need of constants; where their elements are missing, made-up ones stand for
 // them.
 func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onnx.Node,
-	env map[*onnx.Value]*reference.Tensor,
-	start *onnx.Value) (*reference.Tensor, error) {
+	env map[*onnx.Value]*reference.Tensor, start *onnx.Value) (*reference.Tensor, error) {
 	if len(nodes) == 0 {
 		return env[start], nil
 	}

@@ -86,8 +86,7 @@ func (c *logitsCut) rows(p *logitsPath) (func() []*onnx.Node, error) {
 			from = node("Reshape", x, full)
 		}
 		last := node("Slice", from, c.integers(g, "last_logits_start", -1),
-			c.integers(g, "last_logits_end", math.MaxInt64),
-			c.integers(g, "last_logits_axis", 1))
+			c.integers(g, "last_logits_end", math.MaxInt64), c.integers(g, "last_logits_axis", 1))
 		if t, ok := x.Type(); ok && p.split < 0 && len(t.Dims) == 3 {
 			t.Dims = slices.Clone(t.Dims)
 			t.Dims[1] = onnx.Dim{Value: 1}

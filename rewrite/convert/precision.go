@@ -149,8 +149,7 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 }
 
 var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase", "SequenceAt",
-	"SequenceMap",
-	"SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
+	"SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"}
 
 // halfType returns the half type that constants, Casts, inputs or outputs of the model have, and that is taken back to
 // float32 first.
@@ -238,8 +237,7 @@ func (p *precision) check() error {
 			for _, v := range n.Outputs {
 				if v != nil && err == nil && p.dataType(v) == onnx.Undefined {
 					err = fmt.Errorf("the type of %q, an output of node %q (%s), is not known: declare it "+
-						"(value_info) to convert the model",
-						v.Name, n.Name, n.OpType)
+						"(value_info) to convert the model", v.Name, n.Name, n.OpType)
 				}
 			}
 		}

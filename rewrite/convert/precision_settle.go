@@ -16,8 +16,7 @@ func (p *precision) settle(g *onnx.Graph) {
 		}
 		v := n.OutputValue(0)
 		if v == nil || !p.isFloat(v) || !(moving[n.OpType] || n.Is("Cast") || n.Is("ConstantOfShape")) ||
-			!onnx.IsStandardDomain(n.Domain) ||
-			n.AttrString("reduction", "none") != "none" {
+			!onnx.IsStandardDomain(n.Domain) || n.AttrString("reduction", "none") != "none" {
 			continue
 		}
 		var inHalf, inFloat bool

@@ -24,8 +24,7 @@ func openvinoMoE(c *Call) error {
 		return fmt.Errorf("OpenVINO has GatherMatmul for a ScatterElements that adds, of opset 16; the model has %d",
 			c.Site.Opset)
 	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 ||
-		c.Float("up_offset") != 0,
-		c.String("packing") == "none":
+		c.Float("up_offset") != 0, c.String("packing") == "none":
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
 	case c.Input(fused.MoEGateUpBias) != nil || c.Input(fused.MoEDownBias) != nil:
 		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")

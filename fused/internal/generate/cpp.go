@@ -125,8 +125,7 @@ func definitions() ([]byte, error) {
 		fmt.Fprintf(&b, "};\n\nstatic constexpr AttributeDef k%sAttributes[] = {\n", o.Name)
 		for _, a := range o.Attributes {
 			fmt.Fprintf(&b, "  {\"%s\", AttributeType::k%s, {%s}, %d},\n", a.Name, camel(kinds[a.Type]),
-				quoted(a.Values),
-				len(a.Values))
+				quoted(a.Values), len(a.Values))
 		}
 		fmt.Fprintf(&b, "};\n\nconst OpDef k%[1]s = {\n  \"%[1]s\",\n  {%[2]s}, %[3]d, %[4]d,\n", o.Name,
 			quoted(names(o.Inputs)), len(o.Inputs), required(o.Inputs))
