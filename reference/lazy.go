@@ -65,6 +65,18 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	return lazily(t.DataType, shape, &encoded{b, t.DataType}), nil
 }
 
+// IsLazy reports whether the elements are asked for as they are needed: NewLazy, LazyFromONNX, and what ops that move
+// elements make of such a tensor.
+func (t *Tensor) IsLazy() bool { return t != nil && t.lazy != nil }
+
+// Read fills dst with the elements of a tensor of floats at offset, offset+step, … in row-major order.
+func (t *Tensor) Read(dst []float64, offset, step int) error {
+	if t.lazy != nil {
+		return t.lazy.read(dst, offset, step)
+	}
+	return (&dense{t.F}).read(dst, offset, step)
+}
+
 func lazily(t onnx.DataType, shape []int, src reader) *Tensor { return viewed(t, fresh(shape, src)) }
 
 // viewed makes a tensor of a view.

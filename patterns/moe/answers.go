@@ -235,10 +235,10 @@ func (p *expertProbe) groupOf(a *probe.Product) []*probe.Product {
 }
 
 // number returns the number, from 1 on, of the expert that a second product stands for at one place.
-func (p *expertProbe) number(a *probe.Product, place int64) (int, error) {
+func (p *expertProbe) number(a *probe.Product, place int) (int, error) {
 	var key strings.Builder
 	write := func(m *probe.Matrix) {
-		fmt.Fprintf(&key, "%p+%d:%dx%d,%d,%d;", m.At.Source, m.At.Offset, m.In, m.Out, m.ByIn, m.ByOut)
+		fmt.Fprintf(&key, "%p+%d:%dx%d,%d,%d;", m.Source, m.Offset, m.In, m.Out, m.ByIn, m.ByOut)
 	}
 	for _, f := range a.First {
 		if f.Places() != 1 && f.Places() != a.Places() {

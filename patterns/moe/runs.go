@@ -41,7 +41,7 @@ type expertProbe struct {
 // call is an expert as the graph holds it: the matrices that a token is multiplied with.
 type call struct {
 	down    *probe.Product
-	place   int64
+	place   int
 	upFirst bool // of the first products, or of their parts
 }
 

@@ -93,14 +93,14 @@ func stackOf(what string, list []*probe.Matrix) (s *Stack, why *reason.Reason) {
 	}
 	outIn, inOut := true, true
 	for _, m := range list {
-		if m.At.Source == nil {
+		if m.Source == nil {
 			return nil, reason.New(reason.ExpertWeights, nil, "%s of an expert is spread over several initializers",
 				what)
 		}
-		if m.At.Source.Constant().DataType != list[0].At.Source.Constant().DataType || m.In != list[0].In ||
+		if m.Source.Constant().DataType != list[0].Source.Constant().DataType || m.In != list[0].In ||
 			m.Out != list[0].Out {
 			return nil, reason.New(reason.ExpertWeights, nil, "%s of the experts differ in type or shape: %q and %q",
-				what, list[0].At.Source.Name, m.At.Source.Name)
+				what, list[0].Source.Name, m.Source.Name)
 		}
 		outIn = outIn && m.Block(false) != nil
 		inOut = inOut && m.Block(true) != nil

@@ -6,7 +6,8 @@ import (
 
 // Matrix is a matrix, or a vector with in = 1, in an initializer.
 type Matrix struct {
-	At          origin
+	Source      *onnx.Value // nil where the elements do not lie evenly in one initializer
+	Offset      int64       // of the first, in elements
 	In, Out     int64
 	ByIn, ByOut int64 // steps, in elements
 }
@@ -20,9 +21,9 @@ func (m *Matrix) Halves(packing string) (first, second *Matrix) {
 	a.Out, b.Out = m.Out/2, m.Out/2
 	if packing == "interleaved" {
 		a.ByOut, b.ByOut = 2*m.ByOut, 2*m.ByOut
-		b.At.Offset += m.ByOut
+		b.Offset += m.ByOut
 	} else {
-		b.At.Offset += a.Out * m.ByOut
+		b.Offset += a.Out * m.ByOut
 	}
 	return &a, &b
 }
@@ -37,7 +38,7 @@ func Adjoined(gate, up []*Matrix) []*Matrix {
 			continue
 		}
 		if g == nil || u == nil || g.In != u.In || g.ByIn != u.ByIn || g.ByOut != u.ByOut ||
-			u.At != (origin{g.At.Source, g.At.Offset + g.Out*g.ByOut}) {
+			u.Source != g.Source || u.Offset != g.Offset+g.Out*g.ByOut {
 			return nil
 		}
 		m := *g
@@ -67,11 +68,11 @@ func (m *Matrix) Block(inOut bool) *Block {
 	if rows == 1 {
 		step = columns
 	}
-	total, at := m.At.Source.Constant().Len(), m.At.Offset
+	total, at := m.Source.Constant().Len(), m.Offset
 	if columns == 1 {
 		unit = 1
 	}
-	b := &Block{Source: m.At.Source, Size: rows * columns, By: unit}
+	b := &Block{Source: m.Source, Size: rows * columns, By: unit}
 	switch width := (columns-1)*unit + 1; {
 	case unit < 1 || step < width:
 		return nil

@@ -16,8 +16,8 @@ import (
 // region's result tells where it comes from. Whatever loops, branches, masks, gathers and scatters lead the tokens
 // to the experts and back, they run as they are, and need no reading.
 //
-// The weights are not decoded. Ops that only move them are followed as views; what a product reads is a matrix at a
-// known place of an initializer.
+// The weights are not decoded. They run as the places of their elements; what a product reads is a matrix at a known
+// place of an initializer.
 type Runner struct {
 	View  *match.View
 	World int
@@ -25,25 +25,18 @@ type Runner struct {
 	Fill   func(p *Product, out *reference.Tensor) error
 	Answer func(p *Product, out *reference.Tensor) error
 
-	count int // of the products of the run
-	views map[*reference.Tensor]*weightView
+	places places
+	count  int // of the products of the run
 	// made are the results of products, also moved or in another type; from are the products that a tensor comes
 	// from.
 	made map[tensorRef]*results
 	from map[tensorRef][]*Product
-	// scanned are the inputs of the bodies of Scans that hold one place of a weight after the other.
-	scanned map[*onnx.Value]*scannedWeight
 }
 
 // tensorRef names a tensor without keeping it: a region makes one of all tokens for every expert.
 type tensorRef = weak.Pointer[reference.Tensor]
 
 func ref(t *reference.Tensor) tensorRef { return weak.Make(t) }
-
-type scannedWeight struct {
-	view *weightView
-	axis int
-}
 
 // NoExperts says why nodes cannot be read as experts. With errors that are no reason the nodes themselves failed,
 // as they may for some numbers.
@@ -56,10 +49,8 @@ func NoExperts(format string, args ...any) error {
 func (p *Runner) Run(y *onnx.Value, router map[*onnx.Value]bool, env map[*onnx.Value]*reference.Tensor,
 ) (*reference.Tensor, error) {
 	p.count = 0
-	p.views = map[*reference.Tensor]*weightView{}
 	p.made = map[tensorRef]*results{}
 	p.from = map[tensorRef][]*Product{}
-	p.scanned = map[*onnx.Value]*scannedWeight{}
 	nodes := p.runnable(y, router, env)
 	facts := p.View.Facts
 	e := reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true, Override: p.node})
@@ -126,68 +117,66 @@ func (p *Runner) runnable(y *onnx.Value, router map[*onnx.Value]bool, env map[*o
 func (p *Runner) node(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 	if n.Is("Constant") {
 		if v := n.OutputValue(0); isWeight(v) {
-			return []*reference.Tensor{p.stand(viewOf(storedOnce(p.View, v)))}, nil
+			t, err := p.places.of(storedOnce(p.View, v))
+			return []*reference.Tensor{t}, err
 		}
 		return nil, nil
 	}
-	in := make([]*reference.Tensor, len(n.Inputs))
-	weights := 0
-	for i, v := range n.Inputs {
-		if v == nil {
-			continue
+	for _, g := range n.Subgraphs() {
+		if _, err := p.inputs(n, g.Outputs, s); err != nil {
+			return nil, err
 		}
-		if in[i] = s.Bound(v); in[i] == nil && isWeight(v) {
-			in[i] = p.stand(viewOf(storedOnce(p.View, v)))
-			s.Bind(v, in[i])
-		}
-		if w := p.scanned[v]; w != nil && p.views[in[i]] == nil {
-			in[i] = p.stand(w.view.at(w.axis, in[i].I[0]))
-			s.Bind(v, in[i])
-		}
-		if t := v.Constant(); t != nil && in[i] == nil && t.Len() > maxRead {
-			return nil, NoExperts("%s reads the constant %q of %s%v, which is no weight of floating-point numbers",
-				n.OpType, v.Name, t.DataType, t.Dims)
-		}
-		if p.views[in[i]] != nil {
-			weights++
-		}
+	}
+	in, err := p.inputs(n, n.Inputs, s)
+	if err != nil {
+		return nil, err
 	}
 	switch {
-	case n.Is("Scan") && weights > 0:
-		return p.scan(n, in, s)
-	case len(n.Subgraphs()) > 0 || !reference.Supported(n.Domain, n.OpType):
-		return nil, nil // runs with what stands for the weights
-	case weights == 0:
+	case len(n.Subgraphs()) > 0 || !reference.Supported(n.Domain, n.OpType) || n.Is("Shape") || n.Is("Size"):
+		return nil, nil // runs with the places of the weights
+	case !slices.ContainsFunc(in, (*reference.Tensor).IsLazy):
 		return p.follow(n, in, s)
 	}
-	out, err := p.weighted(n, in, s)
-	if out != nil || err != nil {
+	if out, err := p.weighted(n, in, s); out != nil || err != nil {
 		return out, err
 	}
 	for i, v := range n.Inputs { // something else is done to weights: with their elements, if they are few
-		if w := p.views[in[i]]; v != nil && w != nil {
-			t, err := w.read()
-			if err != nil {
+		if in[i].IsLazy() {
+			if in[i], err = p.places.read(in[i]); err != nil {
 				return nil, err
 			}
-			in[i] = t
-			s.Bind(v, t)
+			s.Bind(v, in[i])
 		}
 	}
 	return p.follow(n, in, s)
+}
+
+// inputs returns the tensors of values that a node reads, nil for constants that are no weights.
+func (p *Runner) inputs(n *onnx.Node, values []*onnx.Value, s *reference.Scope) ([]*reference.Tensor, error) {
+	list := make([]*reference.Tensor, len(values))
+	for i, v := range values {
+		if v == nil {
+			continue
+		}
+		if list[i] = s.Bound(v); list[i] == nil && isWeight(v) {
+			var err error
+			if list[i], err = p.places.of(storedOnce(p.View, v)); err != nil {
+				return nil, err
+			}
+			s.Bind(v, list[i])
+		}
+		if t := v.Constant(); t != nil && list[i] == nil && t.Len() > maxRead {
+			return nil, NoExperts("%s reads the constant %q of %s%v, which is no weight of floating-point numbers",
+				n.OpType, v.Name, t.DataType, t.Dims)
+		}
+	}
+	return list, nil
 }
 
 // isWeight reports whether v is a constant of more than one floating-point number.
 func isWeight(v *onnx.Value) bool {
 	t := v.Constant()
 	return t != nil && len(t.Dims) > 0 && t.Len() > 1 && t.DataType.IsFloat()
-}
-
-// stand makes a tensor that stands for a view.
-func (p *Runner) stand(w *weightView) *reference.Tensor {
-	t := reference.NewFloats(onnx.Float, []int{0}, []float64{})
-	p.views[t] = w
-	return t
 }
 
 // follow evaluates a node and takes note of the products that its results come from.
@@ -200,7 +189,7 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 			}
 		}
 	}
-	if len(from) == 0 || n.Is("Shape") || n.Is("Size") {
+	if len(from) == 0 {
 		return nil, nil
 	}
 	out, err := s.Op(n)
@@ -216,7 +205,7 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 	if n.Is("Concat") && n.AttrInt("axis", 0) == 0 {
 		made = p.below(in)
 	} else if r := p.made[ref(in[0])]; r != nil && len(out) == 1 {
-		made = r.moved(n, out[0], intsOf(n, s))
+		made = r.moved(n, out[0], s)
 	}
 	if made != nil {
 		p.made[ref(out[0])] = made
@@ -227,148 +216,18 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 // weighted evaluates a node that reads weights: it moves them, multiplies with them or adds them as a bias. It
 // gives nothing for other nodes.
 func (p *Runner) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
-	w := p.views[in[0]]
+	all := !slices.ContainsFunc(in, func(t *reference.Tensor) bool { return !t.IsLazy() })
 	switch {
-	case match.OpKind(n) != "Reshape" &&
-		slices.ContainsFunc(in, func(t *reference.Tensor) bool { v := p.views[t]; return v != nil && v.pile != nil }):
-		return nil, nil
 	case n.IsProduct():
 		return p.product(n, in)
 	case n.Is("Add") && len(in) == 2:
-		for i, t := range in {
-			if b := p.views[t]; b != nil && in[1-i] != nil && p.takesBias(in[1-i], b) {
-				return []*reference.Tensor{in[1-i]}, nil
+		for i, b := range in {
+			if t := in[1-i]; b.IsLazy() && t != nil && p.takesBias(t, b) {
+				return []*reference.Tensor{t}, nil
 			}
 		}
-		return nil, nil
-	case w != nil && n.Is("Shape"):
-		return shapeOf(n, w.dims()), nil
-	case n.Is("Concat"):
-		return p.concat(n, in), nil
-	case w == nil || !onnx.IsStandardDomain(n.Domain):
-		return nil, nil
+	case moves(n) && (all || in[0].IsLazy() && n.OpType != "Concat"):
+		return move(n, s, in[0]), nil
 	}
-	moved := moveView(n, w, intsOf(n, s))
-	var out []*reference.Tensor
-	for _, m := range moved {
-		out = append(out, p.stand(m))
-	}
-	return out, nil
-}
-
-// intsOf reads the integers of an input of a node.
-func intsOf(n *onnx.Node, s *reference.Scope) func(i int) *reference.Tensor {
-	return func(i int) *reference.Tensor {
-		v := n.Input(i)
-		if v == nil {
-			return nil
-		}
-		t, err := s.Value(v)
-		if err != nil || t.I == nil {
-			return nil
-		}
-		return t
-	}
-}
-
-// scan evaluates a Scan over weights as one over their places.
-func (p *Runner) scan(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) ([]*reference.Tensor, error) {
-	body := n.Attr("body")
-	scans := int(n.AttrInt("num_scan_inputs", 0))
-	if body == nil || body.Graph == nil || len(body.Graph.Inputs) != len(in) || scans < 1 || scans > len(in) {
-		return nil, nil
-	}
-	axes := n.AttrInts("scan_input_axes")
-	for k, t := range in {
-		w, scan := p.views[t], k-(len(in)-scans)
-		if w == nil || scan < 0 {
-			continue
-		}
-		if w.pile != nil {
-			return nil, nil
-		}
-		axis := 0
-		if scan < len(axes) {
-			axis = int(wrapped(axes[scan:scan+1], int64(w.rank()))[0])
-		}
-		if axis < 0 || axis >= w.rank() {
-			return nil, nil
-		}
-		places, shape := make([]int64, w.dim(axis)), slices.Repeat([]int{1}, w.rank())
-		for i := range places {
-			places[i] = int64(i)
-		}
-		shape[axis] = len(places)
-		p.scanned[body.Graph.Inputs[k]] = &scannedWeight{w, axis}
-		s.Bind(n.Inputs[k], reference.NewInts(onnx.Int64, shape, places))
-		defer s.Bind(n.Inputs[k], t)
-	}
-	return s.Op(n)
-}
-
-// shapeOf is what the op Shape gives of a tensor of these dimensions.
-func shapeOf(n *onnx.Node, dims []int64) []*reference.Tensor {
-	rank := int64(len(dims))
-	bound := wrapped([]int64{n.AttrInt("start", 0), n.AttrInt("end", rank)}, rank)
-	from, to := min(max(bound[0], 0), rank), min(max(bound[1], 0), rank)
-	dims = dims[from:max(from, to)]
-	return []*reference.Tensor{reference.NewInts(onnx.Int64, []int{len(dims)}, dims)}
-}
-
-func (p *Runner) concat(n *onnx.Node, in []*reference.Tensor) []*reference.Tensor {
-	var parts []*weightView
-	for _, t := range in {
-		w := p.views[t]
-		if w == nil {
-			return nil
-		}
-		parts = append(parts, w)
-	}
-	axis := n.AttrInt("axis", 0)
-	if axis < 0 {
-		axis += int64(parts[0].rank())
-	}
-	if axis < 0 || axis >= int64(parts[0].rank()) {
-		return nil
-	}
-	w := joinViews(parts, int(axis))
-	if w == nil {
-		return nil
-	}
-	return []*reference.Tensor{p.stand(w)}
-}
-
-// maxRead is the number of elements of an initializer up to which a part of it may be read.
-const maxRead = 1 << 20
-
-// read decodes the elements of a view.
-func (w *weightView) read() (*reference.Tensor, error) {
-	whole := map[*onnx.Value]*reference.Tensor{}
-	var v []float64
-	from := w
-	if w.pile != nil {
-		from = w.pile
-	}
-	for _, o := range from.origins {
-		if n := o.Source.Constant().Len(); n < 0 || n > maxRead {
-			return nil, NoExperts("the weight %q, of %v, is neither only moved nor multiplied with",
-				o.Source.Name, o.Source.Constant().Dims)
-		}
-		if whole[o.Source] == nil {
-			t, err := reference.FromONNX(o.Source.Constant())
-			if err != nil {
-				return nil, err
-			}
-			whole[o.Source] = t
-		}
-	}
-	if w.size() > maxRead {
-		return nil, NoExperts("a weight is repeated to %v", w.dims())
-	}
-	w.each(func(o origin) { v = append(v, whole[o.Source].F[o.Offset]) })
-	shape := make([]int, w.rank())
-	for i, d := range w.dims() {
-		shape[i] = int(d)
-	}
-	return reference.NewFloats(whole[from.origins[0].Source].DataType, shape, v), nil
+	return nil, nil
 }

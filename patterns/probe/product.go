@@ -11,14 +11,14 @@ import (
 
 // Product is one evaluation of a product of data with a weight.
 type Product struct {
-	node   *onnx.Node
-	Number int // of the products of a run, in order
-	weight *weightView
-	in     int         // the axis of the weight that is summed over
-	out    int         // the axis of the weight that the result has
-	batch  []int       // the axes of the weight whose every place is a matrix of its own
-	First  []*Product  // the products that the data come from
-	bias   *weightView // in the shape of the result
+	Number int               // of the products of a run, in order
+	weight *reference.Tensor // of places
+	in     int               // the axis of the weight that is summed over
+	out    int               // the axis of the weight that the result has
+	batch  []int             // the axes of the weight whose every index is a matrix of its own
+	First  []*Product        // the products that the data come from
+	bias   *reference.Tensor // of places, in the shape of the result
+	places *places
 
 	Data      *reference.Tensor // while the result is made
 	DataIn    int               // the axis that is summed over
@@ -40,14 +40,14 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 			return nil, nil
 		}
 	}
-	if len(in) < 2 || in[0] == nil || in[1] == nil || (p.views[in[0]] == nil) == (p.views[in[1]] == nil) {
+	if len(in) < 2 || in[0] == nil || in[1] == nil || in[0].IsLazy() == in[1].IsLazy() {
 		return nil, nil
 	}
 	at := 1
-	if p.views[in[0]] != nil {
+	if in[0].IsLazy() {
 		at = 0
 	}
-	a := &Product{node: n, weight: p.views[in[at]], Data: in[1-at], Number: p.count}
+	a := &Product{weight: in[at], Data: in[1-at], Number: p.count, places: &p.places}
 	p.count++
 	var shape []int
 	switch {
@@ -64,7 +64,7 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	}
 	a.shape = shape
 	if n.OpType == "Gemm" && n.Input(2) != nil {
-		if bias := p.views[in[2]]; bias == nil || !a.setBias(shape, bias) {
+		if !in[2].IsLazy() || !a.setBias(expanded(in[2], shape)) {
 			return nil, nil
 		}
 	}
@@ -89,7 +89,7 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 // matMul reads MatMul, whose input at is the weight, and returns the shape of the result; nil when it is not
 // understood.
 func (a *Product) matMul(at int) []int {
-	r, q := a.weight.rank(), len(a.Data.Shape)
+	r, q := a.weight.Rank(), len(a.Data.Shape)
 	if r < 2 || q < 1 {
 		return nil
 	}
@@ -106,10 +106,10 @@ func (a *Product) matMul(at int) []int {
 		if d >= 0 {
 			shape[i] = a.Data.Shape[d]
 		}
-		if w < 0 || i >= rank-2 || a.weight.dim(w) == 1 {
+		if w < 0 || i >= rank-2 || a.weight.Shape[w] == 1 {
 			continue
 		}
-		if shape[i] != 1 && int64(shape[i]) != a.weight.dim(w) {
+		if shape[i] != 1 && shape[i] != a.weight.Shape[w] {
 			return nil
 		}
 		a.batch, a.resultBatch = append(a.batch, w), append(a.resultBatch, i)
@@ -118,16 +118,16 @@ func (a *Product) matMul(at int) []int {
 		} else {
 			a.dataBatch = append(a.dataBatch, -1)
 		}
-		shape[i] = int(a.weight.dim(w))
+		shape[i] = a.weight.Shape[w]
 	}
 	a.in, a.out, a.DataIn, a.ResultOut = r-2, r-1, q-1, rank-1
 	if at == 0 {
 		a.in, a.out, a.DataIn, a.ResultOut = r-1, r-2, max(q-2, 0), rank-2
 	}
-	if int64(a.Data.Shape[a.DataIn]) != a.weight.dim(a.in) {
+	if a.Data.Shape[a.DataIn] != a.weight.Shape[a.in] {
 		return nil
 	}
-	shape[a.ResultOut] = int(a.weight.dim(a.out))
+	shape[a.ResultOut] = a.weight.Shape[a.out]
 	a.rows[a.ResultOut] = -1
 	if q == 1 {
 		shape, a.rows = append(shape[:rank-2], shape[a.ResultOut]), append(a.rows[:rank-2], -1)
@@ -138,7 +138,7 @@ func (a *Product) matMul(at int) []int {
 
 // gemm reads Gemm.
 func (a *Product) gemm(n *onnx.Node, at int) []int {
-	if a.weight.rank() != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 ||
+	if a.weight.Rank() != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 ||
 		n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
 		return nil
 	}
@@ -151,11 +151,11 @@ func (a *Product) gemm(n *onnx.Node, at int) []int {
 	}
 	a.in, a.DataIn = inner(at), inner(1-at)
 	a.out, a.ResultOut = 1-a.in, at
-	if int64(a.Data.Shape[a.DataIn]) != a.weight.dim(a.in) {
+	if a.Data.Shape[a.DataIn] != a.weight.Shape[a.in] {
 		return nil
 	}
 	shape := []int{a.Data.Shape[1-a.DataIn], a.Data.Shape[1-a.DataIn]}
-	shape[a.ResultOut] = int(a.weight.dim(a.out))
+	shape[a.ResultOut] = a.weight.Shape[a.out]
 	a.rows = []int{1 - a.DataIn, 1 - a.DataIn}
 	a.rows[a.ResultOut] = -1
 	return shape
@@ -176,9 +176,9 @@ func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined strin
 	var from []*Product
 	for i, t := range in {
 		switch {
-		case t == nil || p.views[t] != nil && weight != nil:
+		case t == nil || t.IsLazy() && weight != nil:
 			return "", nil
-		case p.views[t] != nil:
+		case t.IsLazy():
 			weight, term = t, terms[i]
 			continue
 		}
@@ -213,7 +213,7 @@ func (a *Product) einsum(equation string, at int) []int {
 		return nil
 	}
 	w, d := terms[at], terms[1-at]
-	if len(w) != a.weight.rank() || len(d) != len(a.Data.Shape) {
+	if len(w) != a.weight.Rank() || len(d) != len(a.Data.Shape) {
 		return nil
 	}
 	for _, term := range []string{w, d, result} {
@@ -225,7 +225,7 @@ func (a *Product) einsum(equation string, at int) []int {
 	}
 	for i, c := range []byte(w) {
 		stretched := strings.IndexByte(result, c) >= 0 // one row may be multiplied with all matrices
-		if k := strings.IndexByte(d, c); k >= 0 && int64(a.Data.Shape[k]) != a.weight.dim(i) &&
+		if k := strings.IndexByte(d, c); k >= 0 && a.Data.Shape[k] != a.weight.Shape[i] &&
 			!(stretched && a.Data.Shape[k] == 1) {
 			return nil
 		}
@@ -252,7 +252,7 @@ func (a *Product) einsum(equation string, at int) []int {
 	for i, c := range []byte(w) {
 		if i != a.in && i != a.out {
 			at := strings.IndexByte(d, c)
-			if at >= 0 && int64(a.Data.Shape[at]) != a.weight.dim(i) {
+			if at >= 0 && a.Data.Shape[at] != a.weight.Shape[i] {
 				at = -1
 			}
 			a.batch = append(a.batch, i)
@@ -265,7 +265,7 @@ func (a *Product) einsum(equation string, at int) []int {
 		a.rows[i] = strings.IndexByte(d, c)
 		switch k := strings.IndexByte(w, c); {
 		case k >= 0:
-			shape[i] = int(a.weight.dim(k))
+			shape[i] = a.weight.Shape[k]
 		case a.rows[i] >= 0:
 			shape[i] = a.Data.Shape[a.rows[i]]
 		default:
@@ -275,85 +275,66 @@ func (a *Product) einsum(equation string, at int) []int {
 	return shape
 }
 
-// setBias takes b for the bias of the product, which is added to its result in some shape.
-func (a *Product) setBias(shape []int, b *weightView) bool {
-	if match.Elements(shape) == 0 {
-		return true // nothing to add it to
-	}
-	whole := b.expand(long(shape))
-	if a.bias != nil || whole == nil || !slices.Equal(whole.dims(), long(shape)) {
+// setBias takes b, a tensor of places, for the bias that is added to the result; false where it is none.
+func (a *Product) setBias(b *reference.Tensor) bool {
+	at, err := b.Dense()
+	if err != nil || at == nil || a.bias != nil {
 		return false
 	}
-	if whole = whole.reshape(long(a.shape)); whole == nil {
-		return false
-	}
-	for i := range whole.dims() {
-		if i != a.ResultOut && !slices.Contains(a.resultBatch, i) && !whole.repeats(i) {
+	for i, x := range at.F { // all rows of a matrix have one
+		first := 0
+		for axis, step := range onnx.RowMajor(a.shape) {
+			if axis == a.ResultOut || slices.Contains(a.resultBatch, axis) {
+				first += i / step % a.shape[axis] * step
+			}
+		}
+		if at.F[first] != x {
 			return false
 		}
 	}
-	a.bias = whole
+	if len(at.F) > 0 {
+		a.bias = &reference.Tensor{DataType: at.DataType, Shape: a.shape, F: at.F}
+	}
 	return true
 }
 
-func long(shape []int) []int64 {
-	r := make([]int64, len(shape))
-	for i, d := range shape {
-		r[i] = int64(d)
-	}
-	return r
-}
-
 // Places is the number of matrices that the weight holds.
-func (a *Product) Places() int64 {
-	n := int64(1)
+func (a *Product) Places() int {
+	n := 1
 	for _, axis := range a.batch {
-		n *= a.weight.dim(axis)
+		n *= a.weight.Shape[axis]
 	}
 	return n
 }
 
-// index returns the place of each axis in batch for one of the matrices.
-func (a *Product) index(place int64) []int64 {
-	index := make([]int64, len(a.batch))
-	for i := len(index) - 1; i >= 0; i-- {
-		d := a.weight.dim(a.batch[i])
-		index[i], place = place%d, place/d
+// offset returns the element of a tensor where one of the matrices begins, of which axes are those in batch.
+func (a *Product) offset(place int, axes, shape []int) int {
+	offset, strides := 0, onnx.RowMajor(shape)
+	for i, axis := range slices.Backward(axes) {
+		d := a.weight.Shape[a.batch[i]]
+		if axis >= 0 {
+			offset += place % d * strides[axis]
+		}
+		place /= d
 	}
-	return index
+	return offset
 }
 
 // Matrix returns one of the matrices.
-func (a *Product) Matrix(place int64) *Matrix {
-	w := a.weight
-	return &Matrix{At: w.element(a.batch, a.index(place), a.in, a.out), In: w.dim(a.in), Out: w.dim(a.out),
-		ByIn: w.elements.Strides[a.in], ByOut: w.elements.Strides[a.out]}
+func (a *Product) Matrix(place int) *Matrix {
+	shape := a.weight.Shape
+	strides := onnx.RowMajor(shape)
+	return a.places.matrix(a.weight, a.offset(place, a.batch, shape), shape[a.in], strides[a.in], shape[a.out],
+		strides[a.out])
 }
 
 // BiasAt returns the bias at one place; nil where there is none.
-func (a *Product) BiasAt(place int64) *Matrix {
+func (a *Product) BiasAt(place int) *Matrix {
 	if a.bias == nil {
 		return nil
 	}
-	return &Matrix{At: a.bias.element(a.resultBatch, a.index(place), a.ResultOut), In: 1, Out: a.bias.dim(a.ResultOut),
-		ByOut: a.bias.elements.Strides[a.ResultOut]}
-}
-
-// element returns the origin of what is left of a view at one place of some axes; none where the other axes lead to
-// several initializers.
-func (w *weightView) element(axes []int, index []int64, others ...int) origin {
-	for _, axis := range others {
-		if w.dim(axis) > 1 && w.numbers.Strides[axis] != 0 {
-			return origin{}
-		}
-	}
-	number, offset := w.numbers.Offset, w.elements.Offset
-	for i, axis := range axes {
-		if axis >= 0 {
-			number += index[i] * w.numbers.Strides[axis]
-			offset += index[i] * w.elements.Strides[axis]
-		}
-	}
-	o := w.origins[number]
-	return origin{o.Source, o.Offset + offset}
+	m := a.places.matrix(a.bias, a.offset(place, a.resultBatch, a.shape), 1, 0, a.shape[a.ResultOut],
+		onnx.RowMajor(a.shape)[a.ResultOut])
+	m.ByIn = 0
+	return m
 }

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -11,43 +10,38 @@ import (
 
 // results is what a tensor of a run holds: the results of products, all of their elements, perhaps moved.
 type results struct {
-	products []*Product // one, or several whose results are put one below the other
-	shape    []int      // of these before they were moved
-	view     *weightView
+	products []*Product        // one, or several whose results are put one below the other
+	numbers  *reference.Tensor // of the elements, among all of these products
 }
 
 // allOf is the results of products as they are, in a shape.
 func allOf(products []*Product, shape []int) *results {
-	return &results{products, shape, inRow(long(shape), origin{})}
+	numbers, err := reference.NewLazy(onnx.Double, shape, func(dst []float64, offset int) error {
+		for i := range dst {
+			dst[i] = float64(offset + i)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return &results{products, numbers}
 }
 
-// asTheyAre reports whether nothing was moved, or all was moved back.
-func (r *results) asTheyAre(shape []int) bool {
-	if !slices.Equal(r.shape, shape) || r.view.pile != nil {
-		return false
-	}
-	strides := func(w *weightView) []int64 { return w.compact().elements.Strides }
-	return match.Elements(shape) == 0 || slices.Equal(strides(r.view), strides(allOf(nil, shape).view))
-}
-
-// moved returns the results that a node hands on of those that it reads; nil where it does something else, or drops
-// some.
-func (r *results) moved(n *onnx.Node, out *reference.Tensor, ints func(i int) *reference.Tensor) *results {
-	if !onnx.IsStandardDomain(n.Domain) {
+// moved returns the results that a node hands on as out of those that it reads; nil where it does something else, or
+// drops some.
+func (r *results) moved(n *onnx.Node, out *reference.Tensor, s *reference.Scope) *results {
+	if !moves(n) || match.IsPick(n) || n.Is("Split") {
 		return nil
 	}
-	switch n.OpType {
-	case "Gather", "GatherND", "Split":
+	data := s.Bound(n.Inputs[0])
+	s.Bind(n.Inputs[0], r.numbers)
+	defer s.Bind(n.Inputs[0], data)
+	numbers := move(n, s, r.numbers)
+	if len(numbers) != 1 || numbers[0].Len() != r.numbers.Len() || !slices.Equal(numbers[0].Shape, out.Shape) {
 		return nil
 	}
-	if match.Elements(out.Shape) == 0 && match.Elements(r.shape) == 0 {
-		return r
-	}
-	list := moveView(n, r.view, ints)
-	if len(list) != 1 || list[0].size() != r.view.size() || !slices.Equal(list[0].dims(), long(out.Shape)) {
-		return nil
-	}
-	return &results{r.products, r.shape, list[0]}
+	return &results{r.products, numbers[0]}
 }
 
 // below returns the results of the products behind the tensors of a list, one below the other; nil where they are
@@ -61,7 +55,11 @@ func (p *Runner) below(in []*reference.Tensor) *results {
 	shape[0] = 0
 	for _, t := range in {
 		r := p.made[ref(t)]
-		if r == nil || !r.asTheyAre(t.Shape) {
+		if r == nil {
+			return nil
+		}
+		numbers, err := r.numbers.Dense()
+		if err != nil || !slices.IsSorted(numbers.F) { // moved
 			return nil
 		}
 		products = append(products, r.products...)
@@ -71,37 +69,26 @@ func (p *Runner) below(in []*reference.Tensor) *results {
 }
 
 // takesBias takes b for the bias of the product, or of the products, whose results are t.
-func (p *Runner) takesBias(t *reference.Tensor, b *weightView) bool {
+func (p *Runner) takesBias(t, b *reference.Tensor) bool {
 	r := p.made[ref(t)]
-	if r == nil || r.view.pile != nil {
+	if r == nil {
 		return false
 	}
-	if match.Elements(t.Shape) == 0 {
-		return true // nothing to add it to
-	}
-	all := b.expand(long(t.Shape))
-	if all == nil || !slices.Equal(all.dims(), long(t.Shape)) {
+	numbers, err := r.numbers.Dense()
+	added, err2 := expanded(b, t.Shape).Dense()
+	if err != nil || err2 != nil || added == nil {
 		return false
 	}
-	perm := make([]int64, r.view.rank()) // back to where the elements come from
-	for i := range perm {
-		perm[i] = int64(i)
+	places := make([]float64, len(added.F)) // in the order of the products' elements
+	for i, number := range numbers.F {
+		places[int(number)] = added.F[i]
 	}
-	strides := r.view.elements.Strides
-	slices.SortStableFunc(perm, func(a, b int64) int { return cmp.Compare(strides[b], strides[a]) })
-	if all = all.transpose(perm).reshape(long(r.shape)); all == nil {
-		return false
-	}
-	if len(r.products) == 1 {
-		return r.products[0].setBias(r.shape, all)
-	}
-	from := int64(0)
 	for _, a := range r.products {
-		n := int64(a.shape[0])
-		if n > 0 && !a.setBias(a.shape, all.slice(0, from, n, 1)) {
+		n := match.Elements(a.shape)
+		if n > 0 && !a.setBias(reference.NewFloats(b.DataType, a.shape, places[:n])) {
 			return false
 		}
-		from += n
+		places = places[n:]
 	}
 	return true
 }

@@ -67,7 +67,7 @@ type placeAt struct{ place, data int }
 func (a *Product) summed(dataStrides []int) (placeStrides []int, list []placeAt) {
 	dims := make([]int, len(a.batch))
 	for k, axis := range a.batch {
-		dims[k] = int(a.weight.dim(axis))
+		dims[k] = a.weight.Shape[axis]
 	}
 	placeStrides, list = onnx.RowMajor(dims), []placeAt{{}}
 	for k, axis := range a.resultBatch {

@@ -1,0 +1,186 @@
+package probe
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// places numbers the elements of weights, those of one initializer after those of another. In a run a weight is a lazy
+// tensor of the places of its elements: whatever nodes move them, the result says where they come from.
+type places struct {
+	sources []*onnx.Value
+	starts  []int               // of the sources
+	known   map[*onnx.Value]int // the sources' indices
+	next    int
+}
+
+// placesBetween keeps two initializers from looking like one.
+const placesBetween = 1<<16 + 1
+
+// of returns the places of the elements of a constant.
+func (p *places) of(v *onnx.Value) (*reference.Tensor, error) {
+	t := v.Constant()
+	k, ok := p.known[v]
+	if !ok {
+		if k = len(p.sources); k == 0 {
+			p.known = map[*onnx.Value]int{}
+		}
+		p.known[v] = k
+		p.sources, p.starts = append(p.sources, v), append(p.starts, p.next)
+		p.next += int(t.Len()) + placesBetween
+	}
+	start := p.starts[k]
+	return reference.NewLazy(t.DataType, ints(t.Dims), func(dst []float64, offset int) error {
+		for i := range dst {
+			dst[i] = float64(start + offset + i)
+		}
+		return nil
+	})
+}
+
+// at returns the source that a place is in, and the element there.
+func (p *places) at(place float64) (k int, element int64) {
+	k, found := slices.BinarySearch(p.starts, int(place))
+	if !found {
+		k--
+	}
+	return k, int64(int(place) - p.starts[k])
+}
+
+// matrix reads where the elements of a matrix lie, which begins at an offset of a tensor of places. It has no source
+// where they do not lie evenly in one.
+func (p *places) matrix(t *reference.Tensor, offset, in, byIn, out, byOut int) *Matrix {
+	m := &Matrix{In: int64(in), Out: int64(out)}
+	row, column, last := make([]float64, in), make([]float64, out), make([]float64, 1)
+	if t.Read(row, offset, byIn) != nil || t.Read(column, offset, byOut) != nil ||
+		t.Read(last, offset+(in-1)*byIn+(out-1)*byOut, 1) != nil {
+		return m
+	}
+	var even1, even2 bool
+	m.ByIn, even1 = step(row)
+	m.ByOut, even2 = step(column)
+	first, element := p.at(row[0])
+	end, _ := p.at(last[0])
+	if even1 && even2 && first == end && last[0]-row[0] == float64((m.In-1)*m.ByIn+(m.Out-1)*m.ByOut) {
+		m.Source, m.Offset = p.sources[first], element
+	}
+	return m
+}
+
+// step returns the distance of places in a list; false where they are not evenly spaced.
+func step(list []float64) (by int64, even bool) {
+	if len(list) < 2 {
+		return 1, true
+	}
+	d := list[1] - list[0]
+	for i, x := range list {
+		if x != list[0]+float64(i)*d {
+			return 0, false
+		}
+	}
+	return int64(d), true
+}
+
+// maxRead is the number of elements of an initializer up to which a part of it may be read.
+const maxRead = 1 << 20
+
+// read decodes the elements at places.
+func (p *places) read(t *reference.Tensor) (*reference.Tensor, error) {
+	if t.Len() > maxRead {
+		return nil, NoExperts("a weight is repeated to %v", t.Shape)
+	}
+	d, err := t.Dense()
+	if err != nil {
+		return nil, err
+	}
+	whole := map[int]*reference.Tensor{}
+	numbers := make([]float64, len(d.F))
+	for i, place := range d.F {
+		k, element := p.at(place)
+		if whole[k] == nil {
+			c := p.sources[k].Constant()
+			if c.Len() > maxRead {
+				return nil, NoExperts("the weight %q, of %v, is neither only moved nor multiplied with",
+					p.sources[k].Name, c.Dims)
+			}
+			if whole[k], err = reference.FromONNX(c); err != nil {
+				return nil, err
+			}
+		}
+		numbers[i] = whole[k].F[element]
+	}
+	return reference.NewFloats(t.DataType, t.Shape, numbers), nil
+}
+
+// moves reports whether a node only moves elements of its first input, or of all inputs of a Concat.
+func moves(n *onnx.Node) bool {
+	switch n.OpType {
+	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice",
+		"Split", "Gather", "GatherND", "Concat":
+		return onnx.IsStandardDomain(n.Domain)
+	}
+	return false
+}
+
+// move evaluates a node that moves elements of lazy tensors, of which t is the first; nothing where it makes other
+// tensors of them.
+func move(n *onnx.Node, s *reference.Scope, t *reference.Tensor) []*reference.Tensor {
+	var out []*reference.Tensor
+	var err error
+	if n.OpType == "Expand" {
+		shape, unknown := s.Value(n.Inputs[1])
+		if unknown != nil {
+			return nil
+		}
+		out = []*reference.Tensor{expanded(t, ints(shape.I))}
+	} else if out, err = s.Op(n); err != nil {
+		return nil
+	}
+	if slices.ContainsFunc(out, func(t *reference.Tensor) bool { return !t.IsLazy() }) {
+		return nil
+	}
+	return out
+}
+
+// expanded repeats a lazy tensor as Expand does; nil where it cannot be.
+func expanded(t *reference.Tensor, shape []int) *reference.Tensor {
+	s, ok := onnx.InRow(long(t.Shape)).Expand(long(shape))
+	if !ok {
+		return nil
+	}
+	index := onnx.RowMajor(ints(s.Dims))
+	r, err := reference.NewLazy(t.DataType, ints(s.Dims), func(dst []float64, offset int) error {
+		for i := range dst {
+			at := 0
+			for axis, by := range s.Strides {
+				at += (offset + i) / index[axis] % int(s.Dims[axis]) * int(by)
+			}
+			if err := t.Read(dst[i:i+1], at, 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+func long(shape []int) []int64 {
+	r := make([]int64, len(shape))
+	for i, d := range shape {
+		r[i] = int64(d)
+	}
+	return r
+}
+
+func ints(dims []int64) []int {
+	r := make([]int, len(dims))
+	for i, d := range dims {
+		r[i] = int(d)
+	}
+	return r
+}
