@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -23,17 +22,11 @@ type attention struct {
 	soft    onnx.DataType // softmax_precision
 }
 
-func opAttention(c *call) ([]*Tensor, error) {
+func opAttention(c *call) []*Tensor {
 	rank := c.in[0].Rank()
 	a := c.readAttention()
-	if c.err != nil {
-		return nil, c.err
-	}
 	y, qk := a.run(c)
-	if c.err != nil {
-		return nil, c.err
-	}
-	return []*Tensor{unheads(y, rank), a.k, a.v, qk}, nil
+	return []*Tensor{unheads(y, rank), a.k, a.v, qk}
 }
 
 func (c *call) readAttention() *attention {
@@ -50,22 +43,18 @@ func (c *call) readAttention() *attention {
 			a.past = pk.Shape[2]
 		}
 	}
-	if c.err != nil {
-		return a
-	}
 	q, k, v := a.q.Shape, a.k.Shape, a.v.Shape
 	if q[0] != k[0] || k[0] != v[0] || q[3] != k[3] || k[2] != v[2] || k[1] != v[1] || k[1] == 0 || q[1]%k[1] != 0 {
-		c.fail("queries of %v, keys of %v and values of %v do not fit", q, k, v)
-		return a
+		fail("queries of %v, keys of %v and values of %v do not fit", q, k, v)
 	}
 	a.scale = c.roundOne(a.typ, math.Sqrt(c.float("scale", 1/math.Sqrt(float64(q[3])))))
 	if n, ok := c.integers(6); ok {
 		if len(n) != q[0] {
-			c.fail("nonpad_kv_seqlen has %d elements for a batch of %d", len(n), q[0])
+			fail("nonpad_kv_seqlen has %d elements for a batch of %d", len(n), q[0])
 		}
 		a.valid = n
 	}
-	if m := c.arg(3); m != nil && c.err == nil {
+	if m := c.arg(3); m != nil {
 		a.mask = c.attentionMask(m, []int{q[0], q[1], q[2], k[2]})
 	}
 	return a
@@ -73,22 +62,15 @@ func (c *call) readAttention() *attention {
 
 func (c *call) appendPast(past, now *Tensor) *Tensor {
 	if past == nil || past.DataType != now.DataType && !c.exact() || past.Rank() != 4 {
-		c.fail("past key and value are %s beside %s: both must be given, of the same type and rank 4", past, now)
-		return now
+		fail("past key and value are %s beside %s: both must be given, of the same type and rank 4", past, now)
 	}
-	r, err := concat(c, []*Tensor{past, now}, 2)
-	if err != nil {
-		c.fail("past key or value: %w", err)
-		return now
-	}
-	return r[0]
+	return concat([]*Tensor{past, now}, 2)
 }
 
 // attentionMask broadcasts the mask; one that is too short hides the keys behind its end.
 func (c *call) attentionMask(m *Tensor, want []int) *Tensor {
 	if m.Rank() == 0 || m.Rank() > 4 || m.Shape[m.Rank()-1] > want[3] || !m.IsFloat() && m.DataType != onnx.Bool {
-		c.fail("a mask of %s does not fit %v", m, want)
-		return nil
+		fail("a mask of %s does not fit %v", m, want)
 	}
 	if short := m.Shape[m.Rank()-1]; short < want[3] {
 		pad := slices.Clone(m.Shape)
@@ -97,17 +79,10 @@ func (c *call) attentionMask(m *Tensor, want []int) *Tensor {
 		if !m.IsFloat() {
 			hidden = NewInts(onnx.Bool, []int{}, []int64{0})
 		}
-		r, err := concat(c, []*Tensor{m, hidden.expandTo(pad)}, m.Rank()-1)
-		if err != nil {
-			c.fail("%w", err)
-			return nil
-		}
-		m = r[0]
+		m = concat([]*Tensor{m, hidden.expandTo(pad)}, m.Rank()-1)
 	}
-	out, err := broadcastShape(m.Shape, want)
-	if err != nil || !slices.Equal(out, want) {
-		c.fail("a mask of %s does not broadcast to %v", m, want)
-		return nil
+	if !broadcastsTo(m.Shape, want) {
+		fail("a mask of %s does not broadcast to %v", m, want)
 	}
 	return m.expandTo(want)
 }
@@ -142,10 +117,7 @@ func (a *attention) bias(b, i, j, at int) float64 {
 func (a *attention) run(c *call) (y, qk *Tensor) {
 	batch, heads, s, d := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.q.Shape[3]
 	kvHeads, l, dv := a.k.Shape[1], a.k.Shape[2], a.v.Shape[3]
-	y, qk = c.newFloats(a.typ, []int{batch, heads, s, dv}), c.newFloats(a.typ, []int{batch, heads, s, l})
-	if c.err != nil {
-		return nil, nil
-	}
+	y, qk = newFloats(a.typ, []int{batch, heads, s, dv}), newFloats(a.typ, []int{batch, heads, s, l})
 	scaled := func(t *Tensor) []float64 {
 		return mapSlice(t.F, func(x float64) float64 { return c.roundOne(a.typ, x*a.scale) })
 	}
@@ -202,35 +174,25 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 
 // opLinearAttention (opset 27) keeps a state of key × value size for each head: it decays (gated), is corrected
 // (delta), takes in each key and value, and is read by the query.
-func opLinearAttention(c *call) ([]*Tensor, error) {
+func opLinearAttention(c *call) []*Tensor {
 	qh, kvh := int(c.int("q_num_heads", 0)), int(c.int("kv_num_heads", 0))
 	q, k, v := c.heads(c.floats(0), qh), c.heads(c.floats(1), kvh), c.heads(c.floats(2), kvh)
-	if c.err != nil {
-		return nil, c.err
-	}
 	rule := c.str("update_rule", "gated_delta")
 	batch, steps, dk, dv := q.Shape[0], q.Shape[2], q.Shape[3], v.Shape[3]
 	if q.Rank() != 4 || kvh < 1 || qh%kvh != 0 || q.Shape[1] != qh || k.Shape[1] != kvh || v.Shape[1] != kvh ||
 		dk == 0 || k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps ||
 		k.Shape[3] != dk {
-		return nil, fmt.Errorf("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
+		fail("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
 	}
 	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"
 	if !gated && !delta && rule != "linear" || gated != (c.arg(4) != nil) || delta != (c.arg(5) != nil) {
-		return nil, fmt.Errorf("update_rule is %q, with decay %s and beta %s", rule, c.arg(4), c.arg(5))
+		fail("update_rule is %q, with decay %s and beta %s", rule, c.arg(4), c.arg(5))
 	}
-	decay, err := c.perStep(4, batch, kvh, steps, dk)
-	if err != nil {
-		return nil, err
-	}
-	beta, err := c.perStep(5, batch, kvh, steps, 1)
-	if err != nil {
-		return nil, err
-	}
-	state := c.newFloats(q.DataType, []int{batch, kvh, dk, dv})
+	decay, beta := c.perStep(4, batch, kvh, steps, dk), c.perStep(5, batch, kvh, steps, 1)
+	state := newFloats(q.DataType, []int{batch, kvh, dk, dv})
 	if p := c.arg(3); p != nil {
 		if !slices.Equal(p.Shape, state.Shape) || !p.IsFloat() {
-			return nil, fmt.Errorf("a past state of %s, expected %v", p, state.Shape)
+			fail("a past state of %s, expected %v", p, state.Shape)
 		}
 		state.DataType = p.DataType
 		copy(state.F, p.F)
@@ -239,10 +201,7 @@ func opLinearAttention(c *call) ([]*Tensor, error) {
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(dk))
 	}
-	y := c.newFloats(q.DataType, []int{batch, qh, steps, dv})
-	if c.err != nil {
-		return nil, c.err
-	}
+	y := newFloats(q.DataType, []int{batch, qh, steps, dv})
 	for h := range batch * kvh {
 		s := state.F[h*dk*dv : (h+1)*dk*dv]
 		for t := range steps {
@@ -272,18 +231,18 @@ func opLinearAttention(c *call) ([]*Tensor, error) {
 			}
 		}
 	}
-	return []*Tensor{unheads(y, 3), state}, nil
+	return []*Tensor{unheads(y, 3), state}
 }
 
 // perStep reads decay or beta, (batch, steps, heads·n) or with one element for a head or for all, as
 // (batch, heads, steps, n).
-func (c *call) perStep(i, batch, heads, steps, n int) ([]float64, error) {
+func (c *call) perStep(i, batch, heads, steps, n int) []float64 {
 	x := c.arg(i)
 	if x == nil {
-		return nil, nil
+		return nil
 	}
 	if x.Rank() != 3 || !x.IsFloat() || x.Shape[0] != batch || x.Shape[1] != steps {
-		return nil, fmt.Errorf("input %d is %s, expected floats of [%d %d …]", i, x, batch, steps)
+		fail("input %d is %s, expected floats of [%d %d …]", i, x, batch, steps)
 	}
 	var from []int
 	switch x.Shape[2] {
@@ -294,7 +253,7 @@ func (c *call) perStep(i, batch, heads, steps, n int) ([]float64, error) {
 	case 1:
 		from = []int{batch, steps, 1, 1}
 	default:
-		return nil, fmt.Errorf("input %d is %s, which does not fit %d heads", i, x, heads)
+		fail("input %d is %s, which does not fit %d heads", i, x, heads)
 	}
-	return x.withShape(from).expandTo([]int{batch, steps, heads, n}).transpose([]int{0, 2, 1, 3}).F, nil
+	return x.withShape(from).expandTo([]int{batch, steps, heads, n}).transpose([]int{0, 2, 1, 3}).F
 }

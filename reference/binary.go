@@ -8,28 +8,29 @@ import (
 )
 
 var binaryOps = map[string]opDef{
-	"Add": arith(2, numeric(func(x, y float64) float64 { return x + y }, func(x, y int64) int64 { return x + y }, nil)),
-	"Sub": arith(2, numeric(func(x, y float64) float64 { return x - y }, func(x, y int64) int64 { return x - y }, nil)),
-	"Mul": arith(2, numeric(func(x, y float64) float64 { return x * y }, func(x, y int64) int64 { return x * y }, nil)),
-	"Div": arith(2, numeric(func(x, y float64) float64 { return x / y }, divInt,
-		func(x, y uint64) uint64 {
-			if y == 0 {
-				return 0
-			}
-			return x / y
-		})),
-	"Pow": arith(2, opPow),
-	"Mod": arith(2, opMod),
-	"PRelu": arith(2, numeric(func(x, y float64) float64 { return pick(x < 0, x*y, x) },
-		func(x, y int64) int64 { return pick(x < 0, x*y, x) }, nil)),
+	"Add":   arith(2, numeric(add, add, nil)),
+	"Sub":   arith(2, numeric(subtract, subtract, nil)),
+	"Mul":   arith(2, numeric(multiply, multiply, nil)),
+	"Div":   arith(2, numeric(func(x, y float64) float64 { return x / y }, quotient, quotient)),
+	"Pow":   arith(2, opPow),
+	"Mod":   arith(2, opMod),
+	"PRelu": arith(2, numeric(prelu, prelu, nil)),
 
-	"Max": arith(1, variadic(maxFloat, func(x, y int64) int64 { return max(x, y) },
-		func(x, y uint64) uint64 { return max(x, y) })),
-	"Min": arith(1, variadic(minFloat, func(x, y int64) int64 { return min(x, y) },
-		func(x, y uint64) uint64 { return min(x, y) })),
-	"Sum":  arith(1, variadic(func(x, y float64) float64 { return x + y }, nil, nil)),
+	// Of a NaN and another number math.Max and math.Min give NaN, as numpy.maximum does.
+	"Max":  arith(1, variadic(math.Max, greater, greater)),
+	"Min":  arith(1, variadic(math.Min, lesser, lesser)),
+	"Sum":  arith(1, variadic(add, nil, nil)),
 	"Mean": arith(1, opMean),
 }
+
+type number interface{ int64 | uint64 | float64 }
+
+func add[T number](x, y T) T       { return x + y }
+func subtract[T number](x, y T) T  { return x - y }
+func multiply[T number](x, y T) T  { return x * y }
+func greater[T number](x, y T) T   { return max(x, y) }
+func lesser[T number](x, y T) T    { return min(x, y) }
+func prelu[T number](x, slope T) T { return pick(x < 0, x*slope, x) }
 
 func pick[T any](b bool, x, y T) T {
 	if b {
@@ -38,37 +39,33 @@ func pick[T any](b bool, x, y T) T {
 	return y
 }
 
-// divInt truncates as C does; a division by zero, which the standard leaves open, gives 0.
-func divInt(x, y int64) int64 {
+// quotient truncates as C does; a division by zero, which the standard leaves open, gives 0.
+func quotient[T int64 | uint64](x, y T) T {
 	if y == 0 {
 		return 0
 	}
 	return x / y
 }
 
-// maxFloat is numpy.maximum: NaN wins.
-func maxFloat(x, y float64) float64 { return math.Max(x, y) }
-
-func minFloat(x, y float64) float64 { return math.Min(x, y) }
+// remainder is what quotient leaves, with the sign of x; 0 of a division by zero.
+func remainder[T int64 | uint64](x, y T) T {
+	if y == 0 {
+		return 0
+	}
+	return x % y
+}
 
 // numeric is an elementwise op of two inputs of one type with broadcasting; fu is for uint64 where the sign matters.
 func numeric(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) opFunc {
-	return func(c *call) ([]*Tensor, error) {
-		a, b := c.in[0], c.in[1]
-		if !c.sameType(0, 1) {
-			return nil, c.err
-		}
-		b = legacyBroadcast(c, a, b)
-		return combine(c, a, b, ff, fi, fu)
+	return func(c *call) []*Tensor {
+		c.sameType(0, 1)
+		return one(combine(c, c.in[0], c.legacyBroadcast(), ff, fi, fu))
 	}
 }
 
 func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y int64) int64,
-	fu func(x, y uint64) uint64) ([]*Tensor, error) {
-	out, err := broadcastShape(a.Shape, b.Shape)
-	if err != nil {
-		return nil, err
-	}
+	fu func(x, y uint64) uint64) *Tensor {
+	out := broadcastShape(a.Shape, b.Shape)
 	r := &Tensor{DataType: a.DataType, Shape: out}
 	switch {
 	case a.IsFloat() && ff != nil:
@@ -80,13 +77,15 @@ func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y 
 	case isInt(a.DataType) && fi != nil:
 		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, fi)
 	default:
-		c.fail("no %s of %s", c.n.OpType, a.DataType)
+		fail("no %s of %s", c.n.OpType, a.DataType)
 	}
-	return one(r)
+	return r
 }
 
-// legacyBroadcast shapes b as opsets before 7 meant it: the attribute axis says where b's dimensions lie in a's.
-func legacyBroadcast(c *call, a, b *Tensor) *Tensor {
+// legacyBroadcast is input 1, shaped as opsets before 7 meant it: the attribute axis says where its dimensions lie in
+// those of input 0.
+func (c *call) legacyBroadcast() *Tensor {
+	a, b := c.in[0], c.in[1]
 	if c.opset() >= 7 || c.int("broadcast", 0) == 0 || c.attr("axis") == nil {
 		return b
 	}
@@ -100,21 +99,14 @@ func legacyBroadcast(c *call, a, b *Tensor) *Tensor {
 
 // variadic folds any number of inputs.
 func variadic(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x, y uint64) uint64) opFunc {
-	return func(c *call) ([]*Tensor, error) {
+	return func(c *call) []*Tensor {
 		acc := c.in[0]
 		for i := 1; i < len(c.in); i++ {
 			if c.in[i] == nil {
-				c.fail("input %d is missing", i)
-				return nil, c.err
+				fail("input %d is missing", i)
 			}
-			if !c.sameType(0, i) {
-				return nil, c.err
-			}
-			r, err := combine(c, acc, c.in[i], ff, fi, fu)
-			if err != nil || c.err != nil {
-				return nil, err
-			}
-			acc = r[0]
+			c.sameType(0, i)
+			acc = combine(c, acc, c.in[i], ff, fi, fu)
 		}
 		if len(c.in) == 1 { // the dispatcher rounds in place: not in the input
 			acc = acc.clone()
@@ -129,24 +121,18 @@ func (t *Tensor) clone() *Tensor {
 	return r
 }
 
-func opMean(c *call) ([]*Tensor, error) {
-	r, err := variadic(func(x, y float64) float64 { return x + y }, nil, nil)(c)
-	if err != nil || c.err != nil {
-		return nil, err
-	}
+func opMean(c *call) []*Tensor {
+	r := variadic(add, nil, nil)(c)
 	for i := range r[0].F {
 		r[0].F[i] /= float64(len(c.in))
 	}
-	return r, nil
+	return r
 }
 
 // opPow takes an exponent of another type than the base (opset 12); the result has the base's type.
-func opPow(c *call) ([]*Tensor, error) {
+func opPow(c *call) []*Tensor {
 	a, b := c.in[0], c.in[1]
-	out, err := broadcastShape(a.Shape, b.Shape)
-	if err != nil {
-		return nil, err
-	}
+	out := broadcastShape(a.Shape, b.Shape)
 	r := &Tensor{DataType: a.DataType, Shape: out}
 	switch {
 	case a.IsFloat():
@@ -201,41 +187,22 @@ func powInt(x, y int64) int64 {
 }
 
 // opMod follows the sign of the divisor (Python's %), or with fmod=1 that of the dividend (C's fmod).
-func opMod(c *call) ([]*Tensor, error) {
-	if !c.sameType(0, 1) {
-		return nil, c.err
+func opMod(c *call) []*Tensor {
+	c.sameType(0, 1)
+	ff, fi := math.Mod, remainder[int64]
+	if c.int("fmod", 0) != 1 {
+		ff, fi = floorMod(ff), floorMod(fi)
 	}
-	if c.int("fmod", 0) == 1 {
-		return combine(c, c.in[0], c.in[1], math.Mod, func(x, y int64) int64 {
-			if y == 0 {
-				return 0
-			}
-			return x % y
-		}, modUint)
-	}
-	return combine(c, c.in[0], c.in[1], func(x, y float64) float64 {
-		m := math.Mod(x, y)
+	return one(combine(c, c.in[0], c.in[1], ff, fi, remainder))
+}
+
+// floorMod has a remainder follow the sign of the divisor.
+func floorMod[T number](remainder func(x, y T) T) func(x, y T) T {
+	return func(x, y T) T {
+		m := remainder(x, y)
 		if m != 0 && (m < 0) != (y < 0) {
 			m += y
 		}
 		return m
-	}, modInt, modUint)
-}
-
-func modInt(x, y int64) int64 {
-	if y == 0 {
-		return 0
 	}
-	m := x % y
-	if m != 0 && (m < 0) != (y < 0) {
-		m += y
-	}
-	return m
-}
-
-func modUint(x, y uint64) uint64 {
-	if y == 0 {
-		return 0
-	}
-	return x % y
 }

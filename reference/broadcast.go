@@ -1,20 +1,14 @@
 package reference
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
-// broadcastShape returns the shape that all the shapes broadcast to, by numpy's rules.
-func broadcastShape(shapes ...[]int) ([]int, error) {
+// broadcastShape returns the shape that all the shapes broadcast to, by numpy's rules. It fails where there is none.
+func broadcastShape(shapes ...[]int) []int {
 	rank := 0
 	for _, s := range shapes {
 		rank = max(rank, len(s))
 	}
-	out := make([]int, rank)
-	for i := range out {
-		out[i] = 1
-	}
+	out := slices.Repeat([]int{1}, rank)
 	for _, s := range shapes {
 		off := rank - len(s)
 		for i, d := range s {
@@ -23,11 +17,23 @@ func broadcastShape(shapes ...[]int) ([]int, error) {
 			case *o == 1:
 				*o = d
 			default:
-				return nil, fmt.Errorf("shapes %v do not broadcast", shapes)
+				fail("shapes %v do not broadcast", shapes)
 			}
 		}
 	}
-	return out, checkShape(out)
+	check(checkShape(out))
+	return out
+}
+
+// broadcastsTo reports whether a tensor of the shape can be repeated to fill out.
+func broadcastsTo(shape, out []int) bool {
+	lead := len(out) - len(shape)
+	for i, d := range shape {
+		if lead < 0 || d != 1 && d != out[lead+i] {
+			return false
+		}
+	}
+	return true
 }
 
 // broadcastStrides returns the strides by which shape walks along out: 0 where it is repeated.
@@ -119,33 +125,11 @@ func expand[T any](a []T, as, out []int) []T {
 	if len(a) == size(out) {
 		return a
 	}
-	r := make([]T, size(out))
-	if len(r) == 0 {
-		return r
-	}
-	st := broadcastStrides(as, out)
-	walk2(out, st, st, func(o, i, _, n, si, _ int) {
-		if si == 1 {
-			copy(r[o:o+n], a[i:i+n])
-			return
-		}
-		for k := range n {
-			r[o+k] = a[i]
-		}
-	})
-	return r
+	return readStrided(a, out, broadcastStrides(as, out), 0)
 }
 
 // expandTo broadcasts a tensor to the shape out, which it must fit.
 func (t *Tensor) expandTo(out []int) *Tensor {
-	r := &Tensor{DataType: t.DataType, Shape: out}
-	switch {
-	case t.IsFloat():
-		r.F = expand(t.F, t.Shape, out)
-	case isInt(t.DataType):
-		r.I = expand(t.I, t.Shape, out)
-	default:
-		r.S = expand(t.S, t.Shape, out)
-	}
-	return r
+	return &Tensor{DataType: t.DataType, Shape: out, F: expand(t.F, t.Shape, out), I: expand(t.I, t.Shape, out),
+		S: expand(t.S, t.Shape, out)}
 }

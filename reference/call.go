@@ -8,26 +8,37 @@ import (
 
 // call is one evaluation of a standard op: the node, its inputs and where it stands.
 //
-// The accessors remember the first error in err, so that an op may read several arguments before it looks; the
-// dispatcher looks again at the end.
+// Its accessors fail where an argument is none that the op takes, see fail.
 type call struct {
 	e     *Evaluator
 	n     *onnx.Node
 	in    []*Tensor
 	scope *scope
 	frame *frame
-	err   error
+}
+
+// failure is what an op that cannot go on panics with; the dispatcher, which calls all ops, makes an error of it.
+type failure struct{ error }
+
+// fail ends the op that is being evaluated with an error. Only what ops call may use it.
+func fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// check fails with the error, if there is one.
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// try returns v, or fails with the error.
+func try[T any](v T, err error) T {
+	check(err)
+	return v
 }
 
 func (c *call) opset() int64 { return c.frame.opset }
 
 func (c *call) exact() bool { return c.e.options.Exact }
-
-func (c *call) fail(format string, args ...any) {
-	if c.err == nil {
-		c.err = fmt.Errorf(format, args...)
-	}
-}
 
 // arg returns input i, nil when it is omitted.
 func (c *call) arg(i int) *Tensor {
@@ -50,8 +61,7 @@ func (c *call) attr(name string) *onnx.Attribute {
 func (c *call) typed(name string, t onnx.AttributeType) *onnx.Attribute {
 	a := c.attr(name)
 	if a != nil && a.Type != t {
-		c.fail("attribute %q has the kind %d, expected %d", name, a.Type, t)
-		return nil
+		fail("attribute %q has the kind %d, expected %d", name, a.Type, t)
 	}
 	return a
 }
@@ -92,10 +102,18 @@ func (c *call) integers(i int) (v []int64, ok bool) {
 		return nil, false
 	}
 	if t.I == nil && t.Len() > 0 || t.isSeq {
-		c.fail("input %d is %s, expected integers", i, t)
-		return nil, true
+		fail("input %d is %s, expected integers", i, t)
 	}
 	return t.I, true
+}
+
+// list returns a list of integers that ops take as input i, or in older opsets as an attribute; ok is false when there
+// is neither.
+func (c *call) list(i int, attribute string) (v []int64, ok bool) {
+	if v, ok = c.integers(i); ok {
+		return v, true
+	}
+	return c.ints(attribute)
 }
 
 // integer returns the one element of an integer input.
@@ -105,8 +123,7 @@ func (c *call) integer(i int, def int64) int64 {
 		return def
 	}
 	if len(v) != 1 {
-		c.fail("input %d has %d elements, expected one", i, len(v))
-		return def
+		fail("input %d has %d elements, expected one", i, len(v))
 	}
 	return v[0]
 }
@@ -118,8 +135,7 @@ func (c *call) number(i int, def float64) float64 {
 		return def
 	}
 	if t.Len() != 1 || t.S != nil || t.isSeq {
-		c.fail("input %d is %s, expected one number", i, t)
-		return def
+		fail("input %d is %s, expected one number", i, t)
 	}
 	return t.floatAt(0)
 }
@@ -130,8 +146,7 @@ func (c *call) axis(a int64, rank int) int {
 		a += int64(rank)
 	}
 	if a < 0 || a >= int64(rank) {
-		c.fail("axis %d is outside a rank of %d", a, rank)
-		return 0
+		fail("axis %d is outside a rank of %d", a, rank)
 	}
 	return int(a)
 }
@@ -139,22 +154,16 @@ func (c *call) axis(a int64, rank int) int {
 // axes returns the axes of an op that took them as an attribute before the opset since and as input i from then on;
 // ok is false when neither is there. Either spelling is taken in any version.
 func (c *call) axes(i int, rank int) (axes []int, ok bool) {
-	v, ok := c.integers(i)
+	v, ok := c.list(i, "axes")
 	if !ok {
-		if v, ok = c.ints("axes"); !ok {
-			return nil, false
-		}
+		return nil, false
 	}
 	axes = make([]int, len(v))
 	seen := make([]bool, rank)
 	for k, a := range v {
 		axes[k] = c.axis(a, rank)
-		if c.err != nil {
-			return nil, true
-		}
 		if seen[axes[k]] {
-			c.fail("axes %v name a dimension twice", v)
-			return nil, true
+			fail("axes %v name a dimension twice", v)
 		}
 		seen[axes[k]] = true
 	}
@@ -165,14 +174,13 @@ func (c *call) axes(i int, rank int) (axes []int, ok bool) {
 func (c *call) floats(i int) *Tensor {
 	t := c.arg(i)
 	if t == nil || !t.IsFloat() || t.isSeq {
-		c.fail("input %d is %s, expected floats", i, t)
-		return &Tensor{DataType: onnx.Float, Shape: []int{0}, F: []float64{}}
+		fail("input %d is %s, expected floats", i, t)
 	}
 	return t
 }
 
-// sameType errs unless the given inputs have one element type (Exact: all are floats).
-func (c *call) sameType(idx ...int) bool {
+// sameType fails unless the given inputs have one element type (Exact: all are floats).
+func (c *call) sameType(idx ...int) {
 	var first *Tensor
 	for _, i := range idx {
 		t := c.arg(i)
@@ -183,11 +191,9 @@ func (c *call) sameType(idx ...int) bool {
 			first = t
 		}
 		if t.DataType != first.DataType && !(c.exact() && t.IsFloat() && first.IsFloat()) {
-			c.fail("inputs have the types %s and %s, which must be the same", first, t)
-			return false
+			fail("inputs have the types %s and %s, which must be the same", first, t)
 		}
 	}
-	return true
 }
 
 // round rounds in place to the type, unless exact.
@@ -204,20 +210,14 @@ func (c *call) roundOne(t onnx.DataType, v float64) float64 {
 	return roundTo(t, v)
 }
 
-// newFloats makes a float tensor of zeros; it is empty and the call has failed when the shape is out of bounds.
-func (c *call) newFloats(t onnx.DataType, shape []int) *Tensor {
-	if err := checkShape(shape); err != nil {
-		c.fail("%w", err)
-		shape = []int{0}
-	}
+// newFloats makes a float tensor of zeros, if the shape is within bounds.
+func newFloats(t onnx.DataType, shape []int) *Tensor {
+	check(checkShape(shape))
 	return &Tensor{DataType: t, Shape: shape, F: make([]float64, size(shape))}
 }
 
 // newInts is newFloats for integers and bool.
-func (c *call) newInts(t onnx.DataType, shape []int) *Tensor {
-	if err := checkShape(shape); err != nil {
-		c.fail("%w", err)
-		shape = []int{0}
-	}
+func newInts(t onnx.DataType, shape []int) *Tensor {
+	check(checkShape(shape))
 	return &Tensor{DataType: t, Shape: shape, I: make([]int64, size(shape))}
 }

@@ -1,8 +1,8 @@
 package reference
 
 import (
-	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,16 +15,16 @@ var castOps = map[string]opDef{
 	"BitCast":  plain(1, opBitCast),
 }
 
-func opCast(c *call) ([]*Tensor, error) {
+func opCast(c *call) []*Tensor {
 	a := c.attr("to")
 	if a == nil {
-		return nil, fmt.Errorf("no attribute %q", "to")
+		fail("no attribute \"to\"")
 	}
 	to := onnx.DataType(a.Int)
 	if a.Type == onnx.AttrString { // opset 1
 		var ok bool
 		if to, ok = typeNames[a.String]; !ok {
-			return nil, fmt.Errorf("attribute to is %q, which names no type", a.String)
+			fail("attribute to is %q, which names no type", a.String)
 		}
 	}
 	return castTo(c, to)
@@ -36,58 +36,40 @@ var typeNames = map[string]onnx.DataType{
 	"UINT8": onnx.Uint8, "BOOL": onnx.Bool, "STRING": onnx.String,
 }
 
-func opCastLike(c *call) ([]*Tensor, error) { return castTo(c, c.in[1].DataType) }
+func opCastLike(c *call) []*Tensor { return castTo(c, c.in[1].DataType) }
 
-func castTo(c *call, to onnx.DataType) ([]*Tensor, error) {
+func castTo(c *call, to onnx.DataType) []*Tensor {
 	saturate := c.int("saturate", 1) != 0
 	mode := c.str("round_mode", "up")
-	if c.err != nil {
-		return nil, c.err
-	}
-	r, err := cast(c.in[0], to, saturate, mode, c.exact())
-	if err != nil {
-		return nil, err
-	}
-	return one(r)
+	return one(cast(c.in[0], to, saturate, mode, c.exact()))
 }
 
 // cast converts elements: floats to the nearest, ties to even; to integers by cutting the fraction off, and modulo the
 // width for integers; to bool by comparison with zero. Exact keeps floats as they are.
-func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (*Tensor, error) {
-	if x.lazy != nil && !isFloat(to) {
-		var err error
-		if x, err = x.Dense(); err != nil {
-			return nil, err
-		}
+func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) *Tensor {
+	from := x.DataType
+	if from == to {
+		return x
+	}
+	if x.lazy != nil && (!isFloat(to) || mode != "up" || miniFormat(to) != nil) {
+		x = try(x.Dense())
 	}
 	r := &Tensor{DataType: to, Shape: x.Shape}
-	from := x.DataType
 	switch {
-	case from == to:
-		return x, nil
 	case from == onnx.String:
 		return parseStrings(x, to)
+	case x.lazy != nil:
+		return castLazy(x, to, !exact && !widens(from, to))
+	case x.IsFloat() && isFloat(to) && (exact || widens(from, to)):
+		return x.withType(to)
 	case x.IsFloat() && isFloat(to):
-		if x.lazy != nil {
-			if mode != "up" || miniFormat(to) != nil {
-				x, err := x.Dense()
-				if err != nil {
-					return nil, err
-				}
-				return cast(x, to, saturate, mode, exact)
-			}
-			return castLazy(x, to, !exact && !widens(from, to)), nil
-		}
-		if exact || widens(from, to) {
-			return x.withType(to), nil
-		}
 		r.F = roundedCopy(x.F, to, saturate, mode)
 	case x.IsFloat() && to == onnx.Bool:
 		r.I = mapSlice(x.F, func(v float64) int64 { return boolInt(v != 0) })
 	case x.IsFloat() && isInt(to):
 		r.I = mapSlice(x.F, func(v float64) int64 { return floatToInt(v, to) })
 	case isInt(from) && isFloat(to) && exact:
-		r.F = mapSlice(x.toFloats(), func(v float64) float64 { return v })
+		r.F = slices.Clone(x.toFloats())
 	case isInt(from) && isFloat(to):
 		r.F = roundedCopy(x.toFloats(), to, saturate, mode)
 	case isInt(from) && to == onnx.Bool:
@@ -97,9 +79,9 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) (
 	case to == onnx.String:
 		r.S = formatStrings(x)
 	default:
-		return nil, fmt.Errorf("no cast from %s to %s", from, to)
+		fail("no cast from %s to %s", from, to)
 	}
-	return r, nil
+	return r
 }
 
 // widens reports whether every value of one type is a value of the other.
@@ -110,7 +92,7 @@ func widens(from, to onnx.DataType) bool {
 func roundedCopy(v []float64, to onnx.DataType, saturate bool, mode string) []float64 {
 	f := miniFormat(to)
 	if f == nil {
-		r := mapSlice(v, func(x float64) float64 { return x })
+		r := slices.Clone(v)
 		roundAll(to, r)
 		return r
 	}
@@ -145,7 +127,7 @@ func truncate(x float64) int64 {
 	return int64(x)
 }
 
-func parseStrings(x *Tensor, to onnx.DataType) (*Tensor, error) {
+func parseStrings(x *Tensor, to onnx.DataType) *Tensor {
 	v := make([]float64, len(x.S))
 	ints := make([]int64, len(x.S))
 	for i, s := range x.S {
@@ -156,16 +138,16 @@ func parseStrings(x *Tensor, to onnx.DataType) (*Tensor, error) {
 			continue
 		}
 		if v[i], err = strconv.ParseFloat(s, 64); err != nil {
-			return nil, fmt.Errorf("the string %q is no number", s)
+			fail("the string %q is no number", s)
 		}
 		ints[i] = truncate(v[i])
 	}
 	if isFloat(to) {
 		roundAll(to, v)
-		return NewFloats(to, x.Shape, v), nil
+		return NewFloats(to, x.Shape, v)
 	}
 	if !isInt(to) {
-		return nil, fmt.Errorf("no cast from string to %s", to)
+		fail("no cast from string to %s", to)
 	}
 	for i := range ints {
 		if to == onnx.Bool {
@@ -173,7 +155,7 @@ func parseStrings(x *Tensor, to onnx.DataType) (*Tensor, error) {
 		}
 		ints[i] = wrapInt(ints[i], to)
 	}
-	return NewInts(to, x.Shape, ints), nil
+	return NewInts(to, x.Shape, ints)
 }
 
 func formatStrings(x *Tensor) []string {
@@ -198,26 +180,11 @@ func formatStrings(x *Tensor) []string {
 }
 
 // opBitCast reads the same bits as another type of the same width.
-func opBitCast(c *call) ([]*Tensor, error) {
+func opBitCast(c *call) []*Tensor {
 	x, to := c.in[0], onnx.DataType(c.int("to", 0))
 	if x.DataType.Bits() != to.Bits() || to.Bits() == 0 {
-		return nil, fmt.Errorf("cannot read %s as %s: their widths differ", x.DataType, to)
+		fail("cannot read %s as %s: their widths differ", x.DataType, to)
 	}
-	p, err := x.ToONNX("")
-	if err != nil {
-		return nil, err
-	}
-	b, err := p.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	q, err := onnx.NewTensor("", to, p.Dims, b)
-	if err != nil {
-		return nil, err
-	}
-	r, err := FromONNX(q)
-	if err != nil {
-		return nil, err
-	}
-	return one(r)
+	p := try(x.ToONNX(""))
+	return one(try(FromONNX(try(onnx.NewTensor("", to, p.Dims, try(p.Bytes()))))))
 }

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -13,34 +12,22 @@ var convOps = map[string]opDef{
 }
 
 // opConv is a convolution over any number of spatial dimensions, with groups.
-func opConv(c *call) ([]*Tensor, error) {
+func opConv(c *call) []*Tensor {
 	x, w := c.floats(0), c.floats(1)
 	n := x.Rank() - 2
-	if c.err == nil && (n < 1 || w.Rank() != x.Rank()) {
-		c.fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
-	}
-	if c.err != nil {
-		return nil, c.err
+	if n < 1 || w.Rank() != x.Rank() {
+		fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
 	}
 	kernel := w.Shape[2:]
 	stride, dilation := c.perAxis("strides", n), c.perAxis("dilations", n)
-	if c.err != nil {
-		return nil, c.err
-	}
-	before, spatial, err := c.convShape(x.Shape[2:], kernel, stride, dilation)
-	if err != nil {
-		return nil, err
-	}
+	before, spatial := c.convShape(x.Shape[2:], kernel, stride, dilation)
 	group, chans := int(c.int("group", 1)), w.Shape[1]
 	m := w.Shape[0]
 	if group < 1 || m%group != 0 || chans*group != x.Shape[1] || c.arg(2) != nil && c.floats(2).Len() != m {
-		return nil, fmt.Errorf("an input of %v, weights of %v and a bias of %s do not fit %d groups", x.Shape, w.Shape,
+		fail("an input of %v, weights of %v and a bias of %s do not fit %d groups", x.Shape, w.Shape,
 			c.arg(2), group)
 	}
-	y := c.newFloats(x.DataType, append([]int{x.Shape[0], m}, spatial...))
-	if c.err != nil {
-		return nil, c.err
-	}
+	y := newFloats(x.DataType, append([]int{x.Shape[0], m}, spatial...))
 	in, taps, points := size(x.Shape[2:]), size(kernel), size(spatial)
 	from, out := onnx.RowMajor(x.Shape[2:]), onnx.RowMajor(spatial)
 	step := onnx.RowMajor(kernel)
@@ -81,21 +68,21 @@ func (c *call) perAxis(name string, n int) []int {
 		return slices.Repeat([]int{1}, n)
 	}
 	if len(v) != n || slices.Min(v) < 1 {
-		c.fail("attribute %s is %v, expected %d positive numbers", name, v, n)
+		fail("attribute %s is %v, expected %d positive numbers", name, v, n)
 	}
 	return toInts(v)
 }
 
 // convShape returns the padding before each spatial dimension and the output's size.
-func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int, err error) {
+func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int) {
 	n := len(in)
 	pads, ok := c.ints("pads")
 	if !ok {
 		pads = make([]int64, 2*n)
 	}
 	auto := c.str("auto_pad", "NOTSET")
-	if c.err != nil || len(pads) != 2*n {
-		return nil, nil, fmt.Errorf("pads %v do not fit %d dimensions", pads, n)
+	if len(pads) != 2*n {
+		fail("pads %v do not fit %d dimensions", pads, n)
 	}
 	before, out = toInts(pads[:n]), make([]int, n)
 	after := toInts(pads[n:])
@@ -113,45 +100,42 @@ func (c *call) convShape(in, kernel, stride, dilation []int) (before, out []int,
 			}
 			after[d] = all - before[d]
 		default:
-			return nil, nil, fmt.Errorf("unknown auto_pad %q", auto)
+			fail("unknown auto_pad %q", auto)
 		}
 		room := in[d] + before[d] + after[d] - reach
 		if room < 0 || kernel[d] < 1 {
-			return nil, nil, fmt.Errorf("a kernel of %v, dilated by %v, does not fit %v", kernel, dilation, in)
+			fail("a kernel of %v, dilated by %v, does not fit %v", kernel, dilation, in)
 		}
 		out[d] = room/stride[d] + 1
 	}
-	return before, out, nil
+	return before, out
 }
 
 // opCausalConv (opset 27) convolves each channel of (batch, channels, length) with its own kernel over the current and
 // past positions; the state is the last k-1 positions.
-func opCausalConv(c *call) ([]*Tensor, error) {
+func opCausalConv(c *call) []*Tensor {
 	x, w := c.floats(0), c.floats(1)
 	act := c.str("activation", "none")
-	if c.err == nil && (x.Rank() != 3 || w.Rank() != 3 || w.Shape[0] != x.Shape[1] || w.Shape[1] != 1 ||
-		w.Shape[2] < 1) {
-		c.fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
+	if x.Rank() != 3 || w.Rank() != 3 || w.Shape[0] != x.Shape[1] || w.Shape[1] != 1 ||
+		w.Shape[2] < 1 {
+		fail("an input of %v and weights of %v do not fit", x.Shape, w.Shape)
 	}
 	if act != "none" && act != "silu" && act != "swish" {
-		c.fail("unknown activation %q", act)
-	}
-	if c.err != nil {
-		return nil, c.err
+		fail("unknown activation %q", act)
 	}
 	batch, ch, length, k := x.Shape[0], x.Shape[1], x.Shape[2], w.Shape[2]
-	past := c.newFloats(x.DataType, []int{batch, ch, k - 1})
+	past := newFloats(x.DataType, []int{batch, ch, k - 1})
 	if p := c.arg(3); p != nil {
 		if !slices.Equal(p.Shape, past.Shape) || !p.IsFloat() {
-			return nil, fmt.Errorf("a past state of %s, expected %v", p, past.Shape)
+			fail("a past state of %s, expected %v", p, past.Shape)
 		}
 		past = p
 	}
 	bias := c.arg(2)
 	if bias != nil && (!bias.IsFloat() || bias.Len() != ch) {
-		return nil, fmt.Errorf("a bias of %s, expected %d elements", bias, ch)
+		fail("a bias of %s, expected %d elements", bias, ch)
 	}
-	y, state := c.newFloats(x.DataType, x.Shape), c.newFloats(x.DataType, past.Shape)
+	y, state := newFloats(x.DataType, x.Shape), newFloats(x.DataType, past.Shape)
 	for row := range batch * ch {
 		line := slices.Concat(past.F[row*(k-1):(row+1)*(k-1)], x.F[row*length:(row+1)*length])
 		for i := range length {
@@ -169,5 +153,5 @@ func opCausalConv(c *call) ([]*Tensor, error) {
 		}
 		copy(state.F[row*(k-1):], line[length:])
 	}
-	return []*Tensor{y, state}, nil
+	return []*Tensor{y, state}
 }

@@ -65,10 +65,12 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 	c := &call{e: e, n: n, in: in, scope: sc, frame: fr}
 	defer func() {
 		// The ops check what they read; what slips through must not take the program down.
-		if r := recover(); r != nil {
-			if err = c.err; err == nil {
-				err = fmt.Errorf("%w: %v", errInternal, r)
-			}
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.error
+		default:
+			err = fmt.Errorf("%w: %v", errInternal, r)
 		}
 		if err != nil {
 			out, err = nil, fmt.Errorf("%s on %s: %w", describe(n), tensorList(in), err)
@@ -76,24 +78,18 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 	}()
 	for i := range def.min {
 		if c.arg(i) == nil {
-			return nil, fmt.Errorf("input %d is missing", i)
+			fail("input %d is missing", i)
 		}
 	}
 	for i, x := range in {
-		if err := def.takes.accepts(i, x); err != nil {
-			return nil, err
-		}
+		def.takes.check(i, x)
 	}
 	if !takesLazy[opKey(n.Domain, n.OpType)] {
-		if c.in, err = allDense(in); err != nil {
-			return nil, err
-		}
+		c.in = try(allDense(in))
 	}
-	if out, err = def.fn(c); err == nil {
-		err = c.err
-	}
-	if err != nil || !def.arithmetic {
-		return out, err
+	out = def.fn(c)
+	if !def.arithmetic {
+		return out, nil
 	}
 	for _, t := range out {
 		switch {

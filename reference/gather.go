@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -18,19 +17,14 @@ var gatherOps = map[string]opDef{
 
 // take makes a tensor of the elements at the given offsets.
 func (t *Tensor) take(shape []int, index []int) *Tensor {
-	r := &Tensor{DataType: t.DataType, Shape: shape}
-	switch {
-	case t.IsFloat():
-		r.F = takeSlice(t.F, index)
-	case isInt(t.DataType):
-		r.I = takeSlice(t.I, index)
-	default:
-		r.S = takeSlice(t.S, index)
-	}
-	return r
+	return &Tensor{DataType: t.DataType, Shape: shape, F: takeSlice(t.F, index), I: takeSlice(t.I, index),
+		S: takeSlice(t.S, index)}
 }
 
 func takeSlice[T any](x []T, index []int) []T {
+	if x == nil {
+		return nil
+	}
 	r := make([]T, len(index))
 	for o, i := range index {
 		r[o] = x[i]
@@ -40,24 +34,27 @@ func takeSlice[T any](x []T, index []int) []T {
 
 // takeBlocks makes a tensor of the blocks of n elements at the given block numbers.
 func (t *Tensor) takeBlocks(shape []int, blocks []int, n int) *Tensor {
-	r := &Tensor{DataType: t.DataType, Shape: shape}
-	switch {
-	case t.IsFloat():
-		r.F = blockSlice(t.F, blocks, n)
-	case isInt(t.DataType):
-		r.I = blockSlice(t.I, blocks, n)
-	default:
-		r.S = blockSlice(t.S, blocks, n)
-	}
-	return r
+	return &Tensor{DataType: t.DataType, Shape: shape, F: blockSlice(t.F, blocks, n), I: blockSlice(t.I, blocks, n),
+		S: blockSlice(t.S, blocks, n)}
 }
 
 func blockSlice[T any](x []T, blocks []int, n int) []T {
+	if x == nil {
+		return nil
+	}
 	r := make([]T, 0, len(blocks)*n)
 	for _, b := range blocks {
 		r = append(r, x[b*n:(b+1)*n]...)
 	}
 	return r
+}
+
+// takeRows makes a tensor of these rows of a dimension.
+func (t *Tensor) takeRows(axis int, rows []int) *Tensor {
+	shape := slices.Clone(t.Shape)
+	shape[axis] = len(rows)
+	inner := size(t.Shape[axis+1:])
+	return t.takeBlocks(shape, rowPlaces([]int{size(t.Shape[:axis]), t.Shape[axis]}, 1, rows), inner)
 }
 
 // index brings an index into [0, d), counting negative ones from the end.
@@ -66,62 +63,37 @@ func (c *call) index(i int64, d int) int {
 		i += int64(d)
 	}
 	if i < 0 || i >= int64(d) {
-		c.fail("index %d is outside a dimension of %d", pick(i < 0, i-int64(d), i), d)
-		return 0
+		fail("index %d is outside a dimension of %d", pick(i < 0, i-int64(d), i), d)
 	}
 	return int(i)
 }
 
 // opGather replaces dimension axis by the dimensions of the indices.
-func opGather(c *call) ([]*Tensor, error) {
+func opGather(c *call) []*Tensor {
 	x := c.in[0]
 	idx, _ := c.integers(1)
 	axis := c.axis(c.int("axis", 0), x.Rank())
-	if c.err != nil {
-		return nil, c.err
-	}
 	shape := slices.Concat(x.Shape[:axis], c.in[1].Shape, x.Shape[axis+1:])
-	if err := checkShape(shape); err != nil {
-		return nil, err
-	}
-	d, outer := x.Shape[axis], size(x.Shape[:axis])
-	rows := make([]int, len(idx))
-	for i, k := range idx {
-		rows[i] = c.index(k, d)
-	}
-	if c.err != nil {
-		return nil, c.err
-	}
+	check(checkShape(shape))
+	rows := mapSlice(idx, func(k int64) int { return c.index(k, x.Shape[axis]) })
 	if x.lazy != nil {
 		if v, ok := x.lazy.gather(axis, c.in[1].Shape, rows); ok {
 			return one(viewed(x.DataType, v))
 		}
-		var err error
-		if x, err = x.Dense(); err != nil {
-			return nil, err
-		}
+		x = try(x.Dense())
 	}
-	blocks := make([]int, 0, outer*len(rows))
-	for o := range outer {
-		for _, k := range rows {
-			blocks = append(blocks, o*d+k)
-		}
-	}
-	return one(x.takeBlocks(shape, blocks, size(x.Shape[axis+1:])))
+	return one(x.takeRows(axis, rows).withShape(shape))
 }
 
 // elementOffsets returns the offsets in a tensor of shape xs that indices of shape is point to along the axis
 // (GatherElements, ScatterElements).
 func (c *call) elementOffsets(idx []int64, is, xs []int, axis int) []int {
-	if len(is) != len(xs) {
-		c.fail("indices of %v do not fit a shape of %v", is, xs)
-		return nil
-	}
+	fits := len(is) == len(xs)
 	for i := range is {
-		if i != axis && is[i] > xs[i] {
-			c.fail("indices of %v do not fit a shape of %v", is, xs)
-			return nil
-		}
+		fits = fits && (i == axis || is[i] <= xs[i])
+	}
+	if !fits {
+		fail("indices of %v do not fit a shape of %v", is, xs)
 	}
 	st := onnx.RowMajor(xs)
 	off := make([]int, len(idx))
@@ -138,18 +110,11 @@ func (c *call) elementOffsets(idx []int64, is, xs []int, axis int) []int {
 	return off
 }
 
-func opGatherElements(c *call) ([]*Tensor, error) {
+func opGatherElements(c *call) []*Tensor {
 	x := c.in[0]
 	idx, _ := c.integers(1)
 	axis := c.axis(c.int("axis", 0), x.Rank())
-	if c.err != nil {
-		return nil, c.err
-	}
-	off := c.elementOffsets(idx, c.in[1].Shape, x.Shape, axis)
-	if c.err != nil {
-		return nil, c.err
-	}
-	return one(x.take(c.in[1].Shape, off))
+	return one(x.take(c.in[1].Shape, c.elementOffsets(idx, c.in[1].Shape, x.Shape, axis)))
 }
 
 // tupleBlocks returns the block numbers that index tuples (the last dimension of the indices) point to, within each of
@@ -158,8 +123,7 @@ func (c *call) tupleBlocks(xs []int, indices *Tensor, batchDims int) (blocks []i
 	is := indices.Shape
 	if len(is) == 0 || batchDims < 0 || batchDims >= len(is) || batchDims+is[len(is)-1] > len(xs) ||
 		!slices.Equal(is[:batchDims], xs[:batchDims]) {
-		c.fail("indices of %v with %d batch dimensions do not fit a shape of %v", is, batchDims, xs)
-		return nil, 0
+		fail("indices of %v with %d batch dimensions do not fit a shape of %v", is, batchDims, xs)
 	}
 	k := is[len(is)-1]
 	dims := xs[batchDims : batchDims+k]
@@ -175,66 +139,45 @@ func (c *call) tupleBlocks(xs []int, indices *Tensor, batchDims int) (blocks []i
 	return blocks, size(xs[batchDims+k:])
 }
 
-func opGatherND(c *call) ([]*Tensor, error) {
+func opGatherND(c *call) []*Tensor {
 	x, idx := c.in[0], c.in[1]
 	c.integers(1)
 	batch := int(c.int("batch_dims", 0))
-	if c.err != nil {
-		return nil, c.err
-	}
 	blocks, inner := c.tupleBlocks(x.Shape, idx, batch)
-	if c.err != nil {
-		return nil, c.err
-	}
 	k := idx.Shape[idx.Rank()-1]
 	if x.lazy != nil {
 		if v, ok := x.lazy.tuples(k, idx.Shape[:idx.Rank()-1], blocks); ok && batch == 0 {
 			return one(viewed(x.DataType, v))
 		}
-		var err error
-		if x, err = x.Dense(); err != nil {
-			return nil, err
-		}
+		x = try(x.Dense())
 	}
 	shape := slices.Concat(idx.Shape[:idx.Rank()-1], x.Shape[batch+k:])
-	if err := checkShape(shape); err != nil {
-		return nil, err
-	}
+	check(checkShape(shape))
 	return one(x.takeBlocks(shape, blocks, inner))
 }
 
 // opCompress keeps the slices along the axis, or the elements, where the condition holds.
-func opCompress(c *call) ([]*Tensor, error) {
+func opCompress(c *call) []*Tensor {
 	x := c.in[0]
 	cond, _ := c.integers(1)
 	if c.attr("axis") == nil {
 		x = x.withShape([]int{x.Len()})
 	}
 	axis := c.axis(c.int("axis", 0), x.Rank())
-	if c.err == nil && len(cond) > x.Shape[axis] {
-		c.fail("a condition of %d elements does not fit a dimension of %d", len(cond), x.Shape[axis])
+	if len(cond) > x.Shape[axis] {
+		fail("a condition of %d elements does not fit a dimension of %d", len(cond), x.Shape[axis])
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	var rows, blocks []int
+	var rows []int
 	for i, k := range cond {
 		if k != 0 {
 			rows = append(rows, i)
 		}
 	}
-	for o := range size(x.Shape[:axis]) {
-		for _, k := range rows {
-			blocks = append(blocks, o*x.Shape[axis]+k)
-		}
-	}
-	shape := slices.Clone(x.Shape)
-	shape[axis] = len(rows)
-	return one(x.takeBlocks(shape, blocks, size(x.Shape[axis+1:])))
+	return one(x.takeRows(axis, rows))
 }
 
 // opNonZero returns the indices of the elements that are not zero, one column each.
-func opNonZero(c *call) ([]*Tensor, error) {
+func opNonZero(c *call) []*Tensor {
 	x := c.in[0]
 	var at []int
 	for i := range x.Len() {
@@ -243,7 +186,7 @@ func opNonZero(c *call) ([]*Tensor, error) {
 		}
 	}
 	// A scalar counts as a vector of one element, but has no coordinate.
-	r := c.newInts(onnx.Int64, []int{x.Rank(), len(at)})
+	r := newInts(onnx.Int64, []int{x.Rank(), len(at)})
 	st := onnx.RowMajor(x.Shape)
 	for d := range x.Rank() {
 		for k, i := range at {
@@ -254,18 +197,15 @@ func opNonZero(c *call) ([]*Tensor, error) {
 }
 
 // opReverseSequence turns round the first sequence_lens[b] elements along time_axis, for each b along batch_axis.
-func opReverseSequence(c *call) ([]*Tensor, error) {
+func opReverseSequence(c *call) []*Tensor {
 	x := c.in[0]
 	lens, _ := c.integers(1)
 	if x.Rank() < 2 {
-		return nil, fmt.Errorf("the input has rank %d, expected at least 2", x.Rank())
+		fail("the input has rank %d, expected at least 2", x.Rank())
 	}
 	batch, time := c.axis(c.int("batch_axis", 1), x.Rank()), c.axis(c.int("time_axis", 0), x.Rank())
-	if c.err == nil && len(lens) != x.Shape[batch] {
-		c.fail("%d sequence_lens for a batch of %d", len(lens), x.Shape[batch])
-	}
-	if c.err != nil {
-		return nil, c.err
+	if len(lens) != x.Shape[batch] {
+		fail("%d sequence_lens for a batch of %d", len(lens), x.Shape[batch])
 	}
 	st := onnx.RowMajor(x.Shape)
 	off := make([]int, x.Len())

@@ -41,49 +41,38 @@ func compareFloat(x, y float64) int {
 
 // comparison is an op of two inputs of one type to bool; holds takes -1, 0, 1 or unordered.
 func comparison(holds func(int) bool) opFunc {
-	return func(c *call) ([]*Tensor, error) {
-		if !c.sameType(0, 1) {
-			return nil, c.err
-		}
-		a, b := c.in[0], legacyBroadcast(c, c.in[0], c.in[1])
-		out, err := broadcastShape(a.Shape, b.Shape)
-		if err != nil {
-			return nil, err
-		}
+	return func(c *call) []*Tensor {
+		c.sameType(0, 1)
+		a, b := c.in[0], c.legacyBroadcast()
+		out := broadcastShape(a.Shape, b.Shape)
 		r := &Tensor{DataType: onnx.Bool, Shape: out}
+		test := func(c int) int64 { return boolInt(holds(c)) }
 		switch {
 		case a.IsFloat():
-			r.I = zipWith(a.F, a.Shape, b.F, b.Shape, out, func(x, y float64) int64 {
-				return boolInt(holds(compareFloat(x, y)))
-			})
+			r.I = zipWith(a.F, a.Shape, b.F, b.Shape, out, func(x, y float64) int64 { return test(compareFloat(x, y)) })
 		case a.DataType == onnx.String:
-			r.I = zipWith(a.S, a.Shape, b.S, b.Shape, out, func(x, y string) int64 {
-				return boolInt(holds(cmp.Compare(x, y)))
-			})
+			r.I = zipWith(a.S, a.Shape, b.S, b.Shape, out, func(x, y string) int64 { return test(cmp.Compare(x, y)) })
 		case a.DataType == onnx.Uint64:
 			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 {
-				return boolInt(holds(cmp.Compare(uint64(x), uint64(y))))
+				return test(cmp.Compare(uint64(x), uint64(y)))
 			})
 		default:
-			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 {
-				return boolInt(holds(cmp.Compare(x, y)))
-			})
+			r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, func(x, y int64) int64 { return test(cmp.Compare(x, y)) })
 		}
 		return one(r)
 	}
 }
 
 func boolean(f func(x, y int64) int64) opFunc {
-	return func(c *call) ([]*Tensor, error) {
+	return func(c *call) []*Tensor {
 		if c.in[0].DataType != onnx.Bool || c.in[1].DataType != onnx.Bool {
-			c.fail("inputs are %s and %s, expected bool", c.in[0], c.in[1])
-			return nil, c.err
+			fail("inputs are %s and %s, expected bool", c.in[0], c.in[1])
 		}
 		return numeric(nil, f, nil)(c)
 	}
 }
 
-func opBitShift(c *call) ([]*Tensor, error) {
+func opBitShift(c *call) []*Tensor {
 	switch d := c.str("direction", ""); d {
 	case "LEFT":
 		return numeric(nil, func(x, y int64) int64 { return x << uint64(y) }, nil)(c)
@@ -91,24 +80,19 @@ func opBitShift(c *call) ([]*Tensor, error) {
 		return numeric(nil, func(x, y int64) int64 { return x >> uint64(y) },
 			func(x, y uint64) uint64 { return x >> y })(c)
 	default:
-		c.fail("direction is %q, expected LEFT or RIGHT", d)
-		return nil, c.err
+		fail("direction is %q, expected LEFT or RIGHT", d)
+		return nil
 	}
 }
 
 // opWhere takes elements of the second input where the condition holds, of the third elsewhere.
-func opWhere(c *call) ([]*Tensor, error) {
+func opWhere(c *call) []*Tensor {
 	cond, a, b := c.in[0], c.in[1], c.in[2]
 	if cond.DataType != onnx.Bool {
-		c.fail("the condition is %s, expected bool", cond)
+		fail("the condition is %s, expected bool", cond)
 	}
-	if !c.sameType(1, 2) || c.err != nil {
-		return nil, c.err
-	}
-	out, err := broadcastShape(cond.Shape, a.Shape, b.Shape)
-	if err != nil {
-		return nil, err
-	}
+	c.sameType(1, 2)
+	out := broadcastShape(cond.Shape, a.Shape, b.Shape)
 	k := expand(cond.I, cond.Shape, out)
 	a, b = a.expandTo(out), b.expandTo(out)
 	return one(&Tensor{DataType: a.DataType, Shape: out, F: choose(k, a.F, b.F), I: choose(k, a.I, b.I),

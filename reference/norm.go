@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -27,16 +26,9 @@ var normOps = map[string]opDef{
 
 // opSoftmax is Softmax, LogSoftmax and Hardmax: along one axis from opset 13 on, before that over all dimensions from
 // axis on taken together.
-func opSoftmax(c *call) ([]*Tensor, error) {
+func opSoftmax(c *call) []*Tensor {
 	x := c.floats(0)
-	def := int64(-1)
-	if c.opset() < 13 {
-		def = 1
-	}
-	axis := c.axis(c.int("axis", def), max(x.Rank(), 1))
-	if c.err != nil {
-		return nil, c.err
-	}
+	axis := c.axis(c.int("axis", pick[int64](c.opset() < 13, 1, -1)), max(x.Rank(), 1))
 	n, inner := 1, 1
 	switch {
 	case x.Rank() == 0:
@@ -53,7 +45,7 @@ func opSoftmax(c *call) ([]*Tensor, error) {
 }
 
 // alongAxis calls f for each line of n elements, inner apart, and writes back what f leaves in its argument.
-func alongAxis(v []float64, n, inner int, f func([]float64)) {
+func alongAxis[T any](v []T, n, inner int, f func([]T)) {
 	if len(v) == 0 {
 		return
 	}
@@ -63,7 +55,7 @@ func alongAxis(v []float64, n, inner int, f func([]float64)) {
 		}
 		return
 	}
-	line := make([]float64, n)
+	line := make([]T, n)
 	for o := 0; o < len(v); o += n * inner {
 		for k := range inner {
 			for j := range line {
@@ -111,29 +103,20 @@ func hardmaxLine(v []float64) {
 	v[best] = 1
 }
 
-// trailing returns the dimensions from axis on, over which a norm runs, and how many elements they have.
-func (c *call) trailing(x *Tensor, def int64) (axis, n int) {
-	axis = c.axis(c.int("axis", def), x.Rank())
-	if c.err != nil {
-		return 0, 0
-	}
-	return axis, size(x.Shape[axis:])
+// trailing returns how many elements the dimensions from axis on have, over which a norm runs, and the shape of its
+// statistics.
+func (c *call) trailing(x *Tensor) (n int, stats []int) {
+	axis := c.axis(c.int("axis", -1), x.Rank())
+	return size(x.Shape[axis:]), slices.Concat(x.Shape[:axis], slices.Repeat([]int{1}, x.Rank()-axis))
 }
 
 // opLayerNorm is (x-mean)/sqrt(var+epsilon)*scale + B over the dimensions from axis on; the normalised value is
 // computed in stash_type (float32) and rounded to the input's type before the scale, as the standard's function body.
-func opLayerNorm(c *call) ([]*Tensor, error) {
-	x, scale := c.floats(0), c.floats(1)
-	axis, n := c.trailing(x, -1)
+func opLayerNorm(c *call) []*Tensor {
+	x := c.floats(0)
+	n, stats := c.trailing(x)
 	eps, stash := c.float("epsilon", 1e-5), onnx.DataType(c.int("stash_type", int64(onnx.Float)))
-	if c.err != nil {
-		return nil, c.err
-	}
-	statShape := slices.Clone(x.Shape)
-	for i := axis; i < len(statShape); i++ {
-		statShape[i] = 1
-	}
-	mean, inv := c.newFloats(stash, statShape), c.newFloats(stash, statShape)
+	mean, inv := newFloats(stash, stats), newFloats(stash, stats)
 	y := slices.Clone(x.F)
 	for row := range mean.F {
 		v := y[row*n : (row+1)*n]
@@ -143,11 +126,7 @@ func opLayerNorm(c *call) ([]*Tensor, error) {
 			v[i] = c.roundOne(x.DataType, (v[i]-m)*inv.F[row])
 		}
 	}
-	r, err := c.affine(x, y, scale, c.arg(2))
-	if err != nil {
-		return nil, err
-	}
-	return []*Tensor{r, mean, inv}, nil
+	return []*Tensor{c.affine(x, y, c.floats(1), c.arg(2)), mean, inv}
 }
 
 func meanVariance(v []float64) (mean, variance float64) {
@@ -162,126 +141,83 @@ func meanVariance(v []float64) (mean, variance float64) {
 }
 
 // affine is y*scale + bias with broadcasting of scale and bias (may be nil) to x's shape, in scale's type.
-func (c *call) affine(x *Tensor, y []float64, scale, bias *Tensor) (*Tensor, error) {
-	out, err := broadcastShape(x.Shape, scale.Shape)
-	if err != nil || !slices.Equal(out, x.Shape) {
-		return nil, fmt.Errorf("a scale of %v does not fit an input of %v", scale.Shape, x.Shape)
+func (c *call) affine(x *Tensor, y []float64, scale, bias *Tensor) *Tensor {
+	if !broadcastsTo(scale.Shape, x.Shape) {
+		fail("a scale of %v does not fit an input of %v", scale.Shape, x.Shape)
 	}
-	r := NewFloats(scale.DataType, x.Shape, zipWith(y, x.Shape, scale.F, scale.Shape, out, func(a, b float64) float64 {
-		return a * b
-	}))
+	r := NewFloats(scale.DataType, x.Shape, zipWith(y, x.Shape, scale.F, scale.Shape, x.Shape, multiply))
 	if bias == nil {
-		return r, nil
+		return r
 	}
-	if out, err = broadcastShape(x.Shape, bias.Shape); err != nil || !slices.Equal(out, x.Shape) {
-		return nil, fmt.Errorf("a bias of %v does not fit an input of %v", bias.Shape, x.Shape)
+	if !broadcastsTo(bias.Shape, x.Shape) {
+		fail("a bias of %v does not fit an input of %v", bias.Shape, x.Shape)
 	}
 	c.round(r.DataType, r.F)
-	r.F = zipWith(r.F, x.Shape, bias.toFloats(), bias.Shape, out, func(a, b float64) float64 { return a + b })
-	return r, nil
+	r.F = zipWith(r.F, x.Shape, bias.toFloats(), bias.Shape, x.Shape, add)
+	return r
 }
 
 // rmsNormalize divides each run of n elements by its root mean square, the mean of the squares being of type stash.
 func (c *call) rmsNormalize(v []float64, n int, eps float64, stash onnx.DataType) (y, inv []float64) {
-	y = make([]float64, len(v))
-	if len(v) == 0 {
-		return y, nil
-	}
-	for o := 0; o < len(v); o += n {
+	y = slices.Clone(v)
+	alongAxis(y, n, 1, func(line []float64) {
 		sum := 0.0
-		for _, x := range v[o : o+n] {
+		for _, x := range line {
 			sum += x * x
 		}
 		f := 1 / math.Sqrt(c.roundOne(stash, sum/float64(n))+eps) // squares may leave the type's range
 		inv = append(inv, f)
-		for i, x := range v[o : o+n] {
-			y[o+i] = x * f
+		for i := range line {
+			line[i] *= f
 		}
-	}
+	})
 	return y, inv
 }
 
 // opRMSNorm (opset 23) rounds the normalised value to the input's type before the scale.
-func opRMSNorm(c *call) ([]*Tensor, error) {
-	x, scale := c.floats(0), c.floats(1)
-	_, n := c.trailing(x, -1)
-	eps, stash := c.float("epsilon", 1e-5), onnx.DataType(c.int("stash_type", int64(onnx.Float)))
-	if c.err != nil {
-		return nil, c.err
-	}
-	y, _ := c.rmsNormalize(x.F, n, eps, stash)
+func opRMSNorm(c *call) []*Tensor {
+	x := c.floats(0)
+	n, _ := c.trailing(x)
+	y, _ := c.rmsNormalize(x.F, n, c.float("epsilon", 1e-5), onnx.DataType(c.int("stash_type", int64(onnx.Float))))
 	c.round(x.DataType, y)
-	r, err := c.affine(x, y, scale, nil)
-	if err != nil {
-		return nil, err
-	}
-	return one(r)
+	return one(c.affine(x, y, c.floats(1), nil))
 }
 
 // opSimplifiedLayerNorm is onnxruntime's RMS norm: one rounding at the end; the second output is 1/rms.
-func opSimplifiedLayerNorm(c *call) ([]*Tensor, error) {
-	x, scale := c.floats(0), c.floats(1)
-	axis, n := c.trailing(x, -1)
-	eps := c.float("epsilon", 1e-5)
-	if c.err != nil {
-		return nil, c.err
-	}
-	y, inv := c.rmsNormalize(x.F, n, eps, onnx.Float)
-	r, err := c.affine(x, y, scale, nil)
-	if err != nil {
-		return nil, err
-	}
-	shape := slices.Clone(x.Shape)
-	for i := axis; i < len(shape); i++ {
-		shape[i] = 1
-	}
-	stat := c.newFloats(onnx.Float, shape)
+func opSimplifiedLayerNorm(c *call) []*Tensor {
+	x := c.floats(0)
+	n, stats := c.trailing(x)
+	y, inv := c.rmsNormalize(x.F, n, c.float("epsilon", 1e-5), onnx.Float)
+	stat := newFloats(onnx.Float, stats)
 	copy(stat.F, inv)
-	return []*Tensor{r, stat}, nil
+	return []*Tensor{c.affine(x, y, c.floats(1), nil), stat}
 }
 
 // opSkipSimplifiedLayerNorm adds a residual, and a bias, before the RMS norm; output 3 is the sum.
-func opSkipSimplifiedLayerNorm(c *call) ([]*Tensor, error) {
-	sum, err := combine(c, c.floats(0), c.floats(1), sumF, nil, nil)
-	if err != nil || c.err != nil {
-		return nil, err
-	}
+func opSkipSimplifiedLayerNorm(c *call) []*Tensor {
+	x := combine(c, c.floats(0), c.floats(1), add, nil, nil)
 	if c.arg(3) != nil {
-		if sum, err = combine(c, sum[0], c.floats(3), sumF, nil, nil); err != nil || c.err != nil {
-			return nil, err
-		}
+		x = combine(c, x, c.floats(3), add, nil, nil)
 	}
-	x, scale := sum[0], c.floats(2)
 	c.round(x.DataType, x.F)
-	if x.Rank() == 0 || c.err != nil {
-		return nil, fmt.Errorf("the input is a scalar")
+	if x.Rank() == 0 {
+		fail("the input is a scalar")
 	}
 	y, _ := c.rmsNormalize(x.F, x.Shape[x.Rank()-1], c.float("epsilon", float64(float32(1e-12))), onnx.Float)
-	r, err := c.affine(x, y, scale, nil)
-	if err != nil {
-		return nil, err
-	}
-	return []*Tensor{r, nil, nil, x}, nil
+	return []*Tensor{c.affine(x, y, c.floats(2), nil), nil, nil, x}
 }
 
 // opBatchNorm is the inference form over dimension 1; training_mode uses the batch's own statistics.
-func opBatchNorm(c *call) ([]*Tensor, error) {
+func opBatchNorm(c *call) []*Tensor {
 	x, scale, bias, mean, variance := c.floats(0), c.floats(1), c.floats(2), c.floats(3), c.floats(4)
 	eps, momentum := c.float("epsilon", 1e-5), c.float("momentum", float64(float32(0.9)))
 	training := c.int("training_mode", 0) != 0
-	if c.err != nil {
-		return nil, c.err
-	}
-	ch := 1
+	ch, inner := 1, 1
 	if x.Rank() > 1 {
-		ch = x.Shape[1]
+		ch, inner = x.Shape[1], size(x.Shape[2:])
 	}
 	if scale.Len() != ch || bias.Len() != ch || mean.Len() != ch || variance.Len() != ch {
-		return nil, fmt.Errorf("scale, B, mean and var must have %d elements", ch)
-	}
-	inner := 1
-	if x.Rank() > 1 {
-		inner = size(x.Shape[2:])
+		fail("scale, B, mean and var must have %d elements", ch)
 	}
 	m, v := mean.F, variance.F
 	if training {
@@ -310,5 +246,5 @@ func opBatchNorm(c *call) ([]*Tensor, error) {
 		out = append(out, NewFloats(mean.DataType, mean.Shape, mix(mean.F, m)),
 			NewFloats(variance.DataType, variance.Shape, mix(variance.F, v)))
 	}
-	return out, nil
+	return out
 }

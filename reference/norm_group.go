@@ -1,46 +1,36 @@
 package reference
 
 import (
-	"fmt"
 	"math"
 	"slices"
 )
 
 // opInstanceNorm normalises each channel of each item over the remaining dimensions.
-func opInstanceNorm(c *call) ([]*Tensor, error) {
+func opInstanceNorm(c *call) []*Tensor {
 	x := c.floats(0)
-	if c.err == nil && x.Rank() < 2 {
-		c.fail("the input has rank %d, expected at least 2", x.Rank())
-	}
-	if c.err != nil {
-		return nil, c.err
+	if x.Rank() < 2 {
+		fail("the input has rank %d, expected at least 2", x.Rank())
 	}
 	return groupNorm(c, x, x.Shape[1], false)
 }
 
 // opGroupNorm normalises groups of channels; scale and bias are per group before opset 21, per channel from then on.
-func opGroupNorm(c *call) ([]*Tensor, error) {
+func opGroupNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	groups := int(c.int("num_groups", 1))
-	if c.err == nil && (x.Rank() < 2 || groups < 1 || x.Shape[1]%groups != 0) {
-		c.fail("an input of %v has no %d groups of channels", x.Shape, groups)
-	}
-	if c.err != nil {
-		return nil, c.err
+	if x.Rank() < 2 || groups < 1 || x.Shape[1]%groups != 0 {
+		fail("an input of %v has no %d groups of channels", x.Shape, groups)
 	}
 	return groupNorm(c, x, groups, c.opset() < 21)
 }
 
-func groupNorm(c *call, x *Tensor, groups int, perGroup bool) ([]*Tensor, error) {
+func groupNorm(c *call, x *Tensor, groups int, perGroup bool) []*Tensor {
 	scale, bias := c.floats(1), c.floats(2)
 	eps := c.float("epsilon", 1e-5)
 	ch, inner := x.Shape[1], size(x.Shape[2:])
 	want := pick(perGroup, groups, ch)
-	if c.err == nil && (scale.Len() != want || bias.Len() != want) {
-		c.fail("scale %v and bias %v must have %d elements", scale.Shape, bias.Shape, want)
-	}
-	if c.err != nil {
-		return nil, c.err
+	if scale.Len() != want || bias.Len() != want {
+		fail("scale %v and bias %v must have %d elements", scale.Shape, bias.Shape, want)
 	}
 	y := slices.Clone(x.F)
 	n := ch / max(groups, 1) * inner
@@ -60,27 +50,22 @@ func groupNorm(c *call, x *Tensor, groups int, perGroup bool) ([]*Tensor, error)
 }
 
 // opMeanVariance is (x-mean)/std over the axes.
-func opMeanVariance(c *call) ([]*Tensor, error) {
+func opMeanVariance(c *call) []*Tensor {
 	x := c.floats(0)
 	axes, ok := c.axes(1, x.Rank())
 	if !ok {
 		axes = []int{0, 2, 3}
 	}
-	drop := make([]bool, x.Rank())
 	count := 1
 	for _, a := range axes {
 		if a >= x.Rank() {
-			return nil, fmt.Errorf("axis %d is outside a rank of %d", a, x.Rank())
+			fail("axis %d is outside a rank of %d", a, x.Rank())
 		}
-		drop[a] = true
 		count *= x.Shape[a]
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	st := reduceStrides(x.Shape, drop)
-	mean := fold(x.F, x.Shape, st, x.Len()/max(count, 1), 0, sumF)
-	square := fold(x.F, x.Shape, st, x.Len()/max(count, 1), 0, sumSquareF)
+	st := reduceStrides(x.Shape, axes)
+	mean := fold(x.F, x.Shape, st, x.Len()/max(count, 1), 0, add)
+	square := fold(x.F, x.Shape, st, x.Len()/max(count, 1), 0, addSquare)
 	y := slices.Clone(x.F)
 	if len(y) > 0 {
 		walk2(x.Shape, st, st, func(o, i, _, n, si, _ int) {
@@ -94,14 +79,11 @@ func opMeanVariance(c *call) ([]*Tensor, error) {
 }
 
 // opLpNorm divides by the 1- or 2-norm along an axis; a norm of zero leaves zeros.
-func opLpNorm(c *call) ([]*Tensor, error) {
+func opLpNorm(c *call) []*Tensor {
 	x := c.floats(0)
 	axis, p := c.axis(c.int("axis", -1), x.Rank()), c.int("p", 2)
-	if c.err == nil && p != 1 && p != 2 {
-		c.fail("p is %d, expected 1 or 2", p)
-	}
-	if c.err != nil {
-		return nil, c.err
+	if p != 1 && p != 2 {
+		fail("p is %d, expected 1 or 2", p)
 	}
 	y := slices.Clone(x.F)
 	alongAxis(y, x.Shape[axis], size(x.Shape[axis+1:]), func(v []float64) {

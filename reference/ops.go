@@ -1,13 +1,9 @@
 package reference
 
-import (
-	"fmt"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
-)
+import "github.com/mojo-patch/mojo-patch/onnx"
 
 // opFunc evaluates one call.
-type opFunc func(c *call) ([]*Tensor, error)
+type opFunc func(c *call) []*Tensor
 
 // opDef is an entry of the op table.
 type opDef struct {
@@ -27,16 +23,15 @@ const (
 	values              // sequences too
 )
 
-// accepts errs on an input of another kind.
-func (k kind) accepts(i int, x *Tensor) error {
+// check fails on an input of another kind.
+func (k kind) check(i int, x *Tensor) {
 	switch {
 	case x == nil:
 	case x.isSeq && k < values:
-		return fmt.Errorf("input %d is a %s, expected a tensor", i, x)
+		fail("input %d is a %s, expected a tensor", i, x)
 	case x.DataType == onnx.String && k < tensors:
-		return fmt.Errorf("input %d is %s, expected numbers", i, x)
+		fail("input %d is %s, expected numbers", i, x)
 	}
-	return nil
 }
 
 // table maps the standard's op types, and domain:type of others, to their implementation. The ops look at the opset
@@ -86,4 +81,4 @@ func init() {
 	register(scatterOps)
 }
 
-func one(t *Tensor) ([]*Tensor, error) { return []*Tensor{t}, nil }
+func one(t *Tensor) []*Tensor { return []*Tensor{t} }

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -24,14 +23,10 @@ func (c *call) perElement(x, scale *Tensor) []int {
 		return index
 	}
 	axis, block := c.axis(c.int("axis", 1), x.Rank()), int(c.int("block_size", 0))
-	if c.err != nil {
-		return nil
-	}
 	n, inner := x.Shape[axis], size(x.Shape[axis+1:])
 	if block == 0 {
 		if scale.Rank() != 1 || scale.Len() != n {
-			c.fail("a scale of %v does not fit axis %d of %v", scale.Shape, axis, x.Shape)
-			return nil
+			fail("a scale of %v does not fit axis %d of %v", scale.Shape, axis, x.Shape)
 		}
 		for i := range index {
 			index[i] = i / inner % n
@@ -41,8 +36,7 @@ func (c *call) perElement(x, scale *Tensor) []int {
 	want := slices.Clone(x.Shape)
 	want[axis] = (n + block - 1) / max(block, 1)
 	if block < 0 || !slices.Equal(want, scale.Shape) {
-		c.fail("a scale of %v does not fit %v in blocks of %d along axis %d", scale.Shape, x.Shape, block, axis)
-		return nil
+		fail("a scale of %v does not fit %v in blocks of %d along axis %d", scale.Shape, x.Shape, block, axis)
 	}
 	for i := range index {
 		index[i] = (i/(inner*n)*want[axis]+i/inner%n/block)*inner + i%inner
@@ -54,13 +48,13 @@ func (c *call) perElement(x, scale *Tensor) []int {
 func (c *call) zeroPoint(i int, scale *Tensor) *Tensor {
 	z := c.arg(i)
 	if z != nil && z.Len() != scale.Len() {
-		c.fail("a zero point of %v does not fit a scale of %v", z.Shape, scale.Shape)
+		fail("a zero point of %v does not fit a scale of %v", z.Shape, scale.Shape)
 	}
 	return z
 }
 
 // opQuantize is saturate(round(x/scale) + zero point), to nearest even, with x/scale in the scale's type or precision.
-func opQuantize(c *call) ([]*Tensor, error) {
+func opQuantize(c *call) []*Tensor {
 	x, scale := c.in[0], c.floats(1)
 	to := onnx.DataType(c.int("output_dtype", 0))
 	zero := c.zeroPoint(2, scale)
@@ -72,9 +66,6 @@ func opQuantize(c *call) ([]*Tensor, error) {
 	index := c.perElement(x, scale)
 	saturate := c.int("saturate", 1) != 0
 	precision := onnx.DataType(c.int("precision", 0))
-	if c.err != nil {
-		return nil, c.err
-	}
 	q := make([]float64, x.Len())
 	for i := range q {
 		q[i] = x.floatAt(i) / scale.F[index[i]]
@@ -90,7 +81,7 @@ func opQuantize(c *call) ([]*Tensor, error) {
 		return one(r)
 	}
 	if !isInt(to) {
-		return nil, fmt.Errorf("cannot quantize to %s", to)
+		fail("cannot quantize to %s", to)
 	}
 	lo, hi := intRange(to)
 	r.I = make([]int64, len(q))
@@ -109,7 +100,7 @@ func clampRound(v float64, zero, lo, hi int64) int64 {
 }
 
 // opDequantize is (x - zero point)*scale, of the scale's type or output_dtype.
-func opDequantize(c *call) ([]*Tensor, error) {
+func opDequantize(c *call) []*Tensor {
 	x, scale := c.in[0], c.floats(1)
 	zero := c.zeroPoint(2, scale)
 	index := c.perElement(x, scale)
@@ -117,10 +108,7 @@ func opDequantize(c *call) ([]*Tensor, error) {
 	if to == onnx.Undefined {
 		to = scale.DataType
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	r := c.newFloats(to, x.Shape)
+	r := newFloats(to, x.Shape)
 	for i := range r.F {
 		v := x.floatAt(i)
 		if zero != nil {
@@ -132,7 +120,7 @@ func opDequantize(c *call) ([]*Tensor, error) {
 }
 
 // opDynamicQuantize quantizes to uint8 over the range of the input, extended to hold zero.
-func opDynamicQuantize(c *call) ([]*Tensor, error) {
+func opDynamicQuantize(c *call) []*Tensor {
 	x := c.floats(0)
 	lo, hi := 0.0, 0.0
 	for _, v := range x.F {
@@ -143,14 +131,14 @@ func opDynamicQuantize(c *call) ([]*Tensor, error) {
 	if scale != 0 {
 		zero = clampRound(c.roundOne(onnx.Float, -lo/scale), 0, 0, 255)
 	}
-	r := c.newInts(onnx.Uint8, x.Shape)
+	r := newInts(onnx.Uint8, x.Shape)
 	for i, v := range x.F {
 		if scale != 0 {
 			v = c.roundOne(onnx.Float, v/scale)
 		}
 		r.I[i] = clampRound(v, zero, 0, 255)
 	}
-	return []*Tensor{r, scalarF(onnx.Float, scale), NewInts(onnx.Uint8, []int{}, []int64{zero})}, nil
+	return []*Tensor{r, scalarF(onnx.Float, scale), NewInts(onnx.Uint8, []int{}, []int64{zero})}
 }
 
 // shifted returns an integer matrix as int32 less its zero point, which is one number, one a row (left side) or one a
@@ -158,49 +146,31 @@ func opDynamicQuantize(c *call) ([]*Tensor, error) {
 func (c *call) shifted(i, zero int, left bool) *Tensor {
 	x := c.in[i]
 	v, _ := c.integers(i)
-	r := NewInts(onnx.Int32, x.Shape, slices.Clone(v))
 	z, ok := c.integers(zero)
-	if !ok || c.err != nil {
-		return r
+	if !ok {
+		return NewInts(onnx.Int32, x.Shape, v)
 	}
 	shape := c.in[zero].Shape
 	if left && len(z) > 1 && len(shape) == 1 {
 		shape = []int{len(z), 1}
 	}
-	out, err := broadcastShape(x.Shape, shape)
-	if err != nil || !slices.Equal(out, x.Shape) {
-		c.fail("a zero point of %v does not fit %v", c.in[zero].Shape, x.Shape)
-		return r
+	if !broadcastsTo(shape, x.Shape) {
+		fail("a zero point of %v does not fit %v", c.in[zero].Shape, x.Shape)
 	}
-	r.I = zipWith(v, x.Shape, z, shape, out, func(a, b int64) int64 { return a - b })
-	return r
+	return NewInts(onnx.Int32, x.Shape, zipWith(v, x.Shape, z, shape, x.Shape, subtract))
 }
 
 // opMatMulInteger multiplies 8-bit matrices less their zero points, in int32.
-func opMatMulInteger(c *call) ([]*Tensor, error) {
-	a, b := c.shifted(0, 2, true), c.shifted(1, 3, false)
-	if c.err != nil {
-		return nil, c.err
-	}
-	r, err := matmul(c, a, b)
-	if err != nil {
-		return nil, err
-	}
-	return one(r)
+func opMatMulInteger(c *call) []*Tensor {
+	return one(matmul(c.shifted(0, 2, true), c.shifted(1, 3, false)))
 }
 
 // opQLinearMatMul multiplies quantized matrices and quantizes the product.
-func opQLinearMatMul(c *call) ([]*Tensor, error) {
+func opQLinearMatMul(c *call) []*Tensor {
 	a, b := c.shifted(0, 2, true), c.shifted(3, 5, false)
 	as, bs, ys := c.number(1, 1), c.number(4, 1), c.number(6, 1)
 	zero := c.integer(7, 0)
-	if c.err != nil {
-		return nil, c.err
-	}
-	p, err := matmul(c, a, b)
-	if err != nil {
-		return nil, err
-	}
+	p := matmul(a, b)
 	to := c.in[7].DataType
 	lo, hi := intRange(to)
 	return one(NewInts(to, p.Shape,

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -9,82 +8,49 @@ import (
 )
 
 var reduceOps = map[string]opDef{
-	"ReduceSum": arith(1, reduction(reducer{add: sumF, addInt: func(a, x int64) int64 { return a + x }})),
-	"ReduceMean": arith(1,
-		reduction(reducer{add: sumF, done: func(a float64, n int) float64 { return a / float64(n) }})),
-	"ReduceSumSquare": arith(1, reduction(reducer{add: sumSquareF, addInt: func(a, x int64) int64 { return a + x*x }})),
-	"ReduceL1": arith(1, reduction(reducer{add: func(a, x float64) float64 { return a + math.Abs(x) },
-		addInt: func(a, x int64) int64 { return a + max(x, -x) }})),
-	"ReduceL2": arith(1,
-		reduction(reducer{add: sumSquareF, done: func(a float64, _ int) float64 { return math.Sqrt(a) }})),
-	"ReduceProd": arith(1,
-		reduction(reducer{start: 1, startInt: one64, add: func(a, x float64) float64 { return a * x },
-			addInt: func(a, x int64) int64 { return a * x }})),
-	"ReduceLogSum": arith(1,
-		reduction(reducer{add: sumF, done: func(a float64, _ int) float64 { return math.Log(a) }})),
-	"ReduceMax": arith(1, reduction(reducer{start: math.Inf(-1), add: maxFloat, startInt: minOf,
-		addInt: func(a, x int64) int64 { return max(a, x) }})),
-	"ReduceMin": arith(1, reduction(reducer{start: math.Inf(1), add: minFloat, startInt: maxOf,
-		addInt: func(a, x int64) int64 { return min(a, x) }})),
+	"ReduceSum":       arith(1, reduction(0, add, add, nil)),
+	"ReduceMean":      arith(1, reduction(0, add, nil, func(a, n float64) float64 { return a / n })),
+	"ReduceSumSquare": arith(1, reduction(0, addSquare, addSquare, nil)),
+	"ReduceL1":        arith(1, reduction(0, addMagnitude, addMagnitude, nil)),
+	"ReduceL2":        arith(1, reduction(0, addSquare, nil, func(a, _ float64) float64 { return math.Sqrt(a) })),
+	"ReduceProd":      arith(1, reduction(1, multiply, multiply, nil)),
+	"ReduceLogSum":    arith(1, reduction(0, add, nil, func(a, _ float64) float64 { return math.Log(a) })),
+	"ReduceMax":       arith(1, reduction(math.Inf(-1), math.Max, greater, nil)),
+	"ReduceMin":       arith(1, reduction(math.Inf(1), math.Min, lesser, nil)),
 	"ReduceLogSumExp": arith(1, opReduceLogSumExp),
 	"ArgMax":          exact(1, opArg(func(c int) bool { return c == 1 })),
 	"ArgMin":          exact(1, opArg(func(c int) bool { return c == -1 })),
 }
 
-// reducer folds elements in order; addInt is nil where integers are folded as floats and cut off at the end.
-type reducer struct {
-	start    float64
-	startInt func(onnx.DataType) int64
-	add      func(acc, x float64) float64
-	addInt   func(acc, x int64) int64
-	done     func(acc float64, n int) float64
-}
+func addSquare[T number](a, x T) T    { return a + x*x }
+func addMagnitude[T number](a, x T) T { return a + max(x, -x) }
 
-func sumF(a, x float64) float64       { return a + x }
-func sumSquareF(a, x float64) float64 { return a + x*x }
-func one64(onnx.DataType) int64       { return 1 }
-func minOf(t onnx.DataType) int64     { lo, _ := intRange(t); return lo }
-func maxOf(t onnx.DataType) int64     { _, hi := intRange(t); return hi }
-
-// reduceAxes returns which dimensions are reduced, and the output's shape. Without axes all are, or none when
-// noop_with_empty_axes; noop says so.
-func (c *call) reduceAxes(x *Tensor) (drop []bool, shape []int, noop bool) {
-	axes, ok := c.axes(1, x.Rank())
-	if c.err != nil {
-		return nil, nil, false
-	}
-	if !ok || len(axes) == 0 {
-		if c.int("noop_with_empty_axes", 0) != 0 {
-			return make([]bool, x.Rank()), x.Shape, true
-		}
-		axes = nil
-		for i := range x.Rank() {
-			axes = append(axes, i)
-		}
+// reduced returns, for each dimension of the input, by how much the index into the output grows, and the output's
+// shape. Without axes all dimensions are reduced, or none when noop_with_empty_axes.
+func (c *call) reduced(x *Tensor) (strides, shape []int) {
+	axes, _ := c.axes(1, x.Rank())
+	if len(axes) == 0 && c.int("noop_with_empty_axes", 0) == 0 {
+		axes = upTo(x.Rank())
 	}
 	keep := c.int("keepdims", 1) != 0
-	drop = make([]bool, x.Rank())
 	shape = []int{}
-	for _, a := range axes {
-		drop[a] = true
-	}
 	for i, d := range x.Shape {
 		switch {
-		case !drop[i]:
+		case !slices.Contains(axes, i):
 			shape = append(shape, d)
 		case keep:
 			shape = append(shape, 1)
 		}
 	}
-	return drop, shape, false
+	return reduceStrides(x.Shape, axes), shape
 }
 
 // reduceStrides returns, for each dimension of the input, by how much the index into the output grows.
-func reduceStrides(shape []int, drop []bool) []int {
+func reduceStrides(shape, axes []int) []int {
 	st := make([]int, len(shape))
 	n := 1
 	for i := len(shape) - 1; i >= 0; i-- {
-		if !drop[i] {
+		if !slices.Contains(axes, i) {
 			st[i] = n
 			n *= shape[i]
 		}
@@ -92,44 +58,27 @@ func reduceStrides(shape []int, drop []bool) []int {
 	return st
 }
 
-func reduction(r reducer) opFunc {
-	return func(c *call) ([]*Tensor, error) {
+// reduction folds elements in order from a start, or from the integer of the type that is nearest to it. Where ints is
+// nil, integers are folded as floats and cut off at the end. done, if any, gets the number of elements as well.
+func reduction(start float64, floats func(acc, x float64) float64, ints func(acc, x int64) int64,
+	done func(acc, n float64) float64) opFunc {
+	return func(c *call) []*Tensor {
 		x := c.in[0]
-		drop, shape, _ := c.reduceAxes(x)
-		if c.err != nil {
-			return nil, c.err
-		}
-		out := &Tensor{DataType: x.DataType, Shape: shape}
-		st := reduceStrides(x.Shape, drop)
-		count := 1
-		for i, d := range x.Shape {
-			if drop[i] {
-				count *= d
-			}
-		}
-		if isInt(x.DataType) && r.addInt != nil {
-			start := int64(0)
-			if r.startInt != nil {
-				start = r.startInt(x.DataType)
-			}
-			out.I = fold(x.I, x.Shape, st, size(shape), start, r.addInt)
-			return one(out)
+		st, shape := c.reduced(x)
+		if isInt(x.DataType) && ints != nil {
+			lo, hi := intRange(x.DataType)
+			return one(NewInts(x.DataType, shape,
+				fold(x.I, x.Shape, st, size(shape), min(max(truncate(start), lo), hi), ints)))
 		}
 		if x.S != nil {
-			return nil, fmt.Errorf("no %s of strings", c.n.OpType)
+			fail("no %s of strings", c.n.OpType)
 		}
-		f := fold(x.toFloats(), x.Shape, st, size(shape), r.start, r.add)
-		if r.done != nil {
-			for i := range f {
-				f[i] = r.done(f[i], count)
-			}
+		f := fold(x.toFloats(), x.Shape, st, size(shape), start, floats)
+		if done != nil {
+			count := float64(x.Len() / max(len(f), 1))
+			f = mapSlice(f, func(a float64) float64 { return done(a, count) })
 		}
-		if x.IsFloat() {
-			out.F = f
-		} else {
-			out.I = mapSlice(f, truncate)
-		}
-		return one(out)
+		return one(ofFloats(x.DataType, shape, f))
 	}
 }
 
@@ -155,15 +104,11 @@ func fold[T any](x []T, shape, st []int, n int, start T, add func(a, x T) T) []T
 }
 
 // opReduceLogSumExp takes the maximum out first, so that no exponential overflows.
-func opReduceLogSumExp(c *call) ([]*Tensor, error) {
+func opReduceLogSumExp(c *call) []*Tensor {
 	x := c.in[0]
-	drop, shape, _ := c.reduceAxes(x)
-	if c.err != nil {
-		return nil, c.err
-	}
-	st := reduceStrides(x.Shape, drop)
+	st, shape := c.reduced(x)
 	v := x.toFloats()
-	m := fold(v, x.Shape, st, size(shape), math.Inf(-1), maxFloat)
+	m := fold(v, x.Shape, st, size(shape), math.Inf(-1), math.Max)
 	sum := make([]float64, len(m))
 	if len(v) > 0 {
 		walk2(x.Shape, st, st, func(o, i, _, n, si, _ int) {
@@ -175,34 +120,26 @@ func opReduceLogSumExp(c *call) ([]*Tensor, error) {
 		})
 	}
 	for i, top := range m {
-		if !math.IsInf(top, 0) {
-			sum[i] = top + math.Log(sum[i])
-		} else {
+		if sum[i] = top + math.Log(sum[i]); math.IsInf(top, 0) {
 			sum[i] = top
 		}
 	}
-	if x.IsFloat() {
-		return one(NewFloats(x.DataType, shape, sum))
-	}
-	return one(NewInts(x.DataType, shape, mapSlice(sum, truncate)))
+	return one(ofFloats(x.DataType, shape, sum))
 }
 
 // opArg finds the index of the greatest (smallest) element along an axis; better takes the comparison with the best.
 func opArg(better func(int) bool) opFunc {
-	return func(c *call) ([]*Tensor, error) {
+	return func(c *call) []*Tensor {
 		x := c.in[0]
 		axis := c.axis(c.int("axis", 0), x.Rank())
 		last := c.int("select_last_index", 0) != 0
-		if c.err != nil {
-			return nil, c.err
-		}
 		n, inner := x.Shape[axis], size(x.Shape[axis+1:])
 		if n == 0 {
-			return nil, fmt.Errorf("dimension %d is empty", axis)
+			fail("dimension %d is empty", axis)
 		}
 		shape := slices.Clone(x.Shape)
 		shape[axis] = 1
-		r := c.newInts(onnx.Int64, shape)
+		r := newInts(onnx.Int64, shape)
 		v := x.toFloats()
 		for o := range r.I {
 			at := func(k int) float64 { return v[o/inner*n*inner+k*inner+o%inner] }

@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 var attentionOps = map[string]opDef{
 	"RotaryEmbedding": arith(3, opRotaryEmbedding),
@@ -15,16 +12,14 @@ var attentionOps = map[string]opDef{
 }
 
 // opSwiGLU is A·sigmoid(alpha·A)·B (opset 28).
-func opSwiGLU(c *call) ([]*Tensor, error) {
+func opSwiGLU(c *call) []*Tensor {
 	a, b := c.floats(0), c.floats(1)
 	alpha := c.float("alpha", 1)
 	if !slices.Equal(a.Shape, b.Shape) {
-		c.fail("the shapes %v and %v differ", a.Shape, b.Shape)
+		fail("the shapes %v and %v differ", a.Shape, b.Shape)
 	}
-	if !c.sameType(0, 1) || c.err != nil {
-		return nil, c.err
-	}
-	r := c.newFloats(a.DataType, a.Shape)
+	c.sameType(0, 1)
+	r := newFloats(a.DataType, a.Shape)
 	for i, x := range a.F {
 		r.F[i] = c.roundOne(a.DataType, x*sigmoid(alpha*x)) * b.F[i]
 	}
@@ -38,8 +33,7 @@ func (c *call) heads(x *Tensor, n int) *Tensor {
 		return x
 	}
 	if x.Rank() != 3 || n < 1 || x.Shape[2]%n != 0 {
-		c.fail("%s has no %d heads, expected rank 4, or rank 3 with packed heads", x, n)
-		return &Tensor{DataType: x.DataType, Shape: []int{0, 0, 0, 0}, F: []float64{}}
+		fail("%s has no %d heads, expected rank 4, or rank 3 with packed heads", x, n)
 	}
 	s := x.Shape
 	return x.withShape([]int{s[0], s[1], n, s[2] / n}).transpose([]int{0, 2, 1, 3})
@@ -56,14 +50,10 @@ func unheads(x *Tensor, rank int) *Tensor {
 
 // opRotaryEmbedding (opset 23) rotates pairs of each head's first rotary_embedding_dim elements, the halves or, when
 // interleaved, neighbours, by angles given as cosines and sines for each position.
-func opRotaryEmbedding(c *call) ([]*Tensor, error) {
+func opRotaryEmbedding(c *call) []*Tensor {
 	x, cos, sin := c.floats(0), c.floats(1), c.floats(2)
 	pos, hasPos := c.integers(3)
-	interleaved := c.int("interleaved", 0) != 0
 	h := c.heads(x, int(c.int("num_heads", 0)))
-	if c.err != nil {
-		return nil, c.err
-	}
 	batch, seq, d := h.Shape[0], h.Shape[2], h.Shape[3]
 	rot := int(c.int("rotary_embedding_dim", 0))
 	if rot == 0 {
@@ -71,46 +61,32 @@ func opRotaryEmbedding(c *call) ([]*Tensor, error) {
 	}
 	half := rot / 2
 	if rot < 0 || rot > d || rot%2 != 0 {
-		return nil, fmt.Errorf("a rotary_embedding_dim of %d does not fit a head size of %d", rot, d)
+		fail("a rotary_embedding_dim of %d does not fit a head size of %d", rot, d)
 	}
 	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() == 0 || cos.Shape[cos.Rank()-1] != half {
-		return nil, fmt.Errorf("caches of %v and %v, expected rows of %d", cos.Shape, sin.Shape, half)
+		fail("caches of %v and %v, expected rows of %d", cos.Shape, sin.Shape, half)
 	}
-	rows, err := c.cacheRows(cos.Shape, pos, hasPos, batch, seq)
-	if err != nil {
-		return nil, err
-	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	return one(unheads(c.rotate(h, cos, sin, rows, half, interleaved), x.Rank()))
+	return c.rotate(h, cos, sin, c.cacheRows(cos.Shape, pos, hasPos, batch, seq))
 }
 
 // opMicrosoftRotaryEmbedding is onnxruntime's: positions are input 1, one of each place or the first one's; the tables
 // are those of all positions. Heads are as wide as twice the tables unless only a part of them is rotated.
-func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
+func opMicrosoftRotaryEmbedding(c *call) []*Tensor {
 	x, cos, sin := c.floats(0), c.floats(2), c.floats(3)
 	pos, _ := c.integers(1)
-	if c.err != nil {
-		return nil, c.err
-	}
 	rot, heads := int(c.int("rotary_embedding_dim", 0)), int(c.int("num_heads", 0))
 	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() != 2 || rot > 0 && (heads == 0 || cos.Shape[1] != rot/2) ||
 		cos.Shape[1] == 0 {
-		return nil, fmt.Errorf("caches of %v and %v, %d heads and a rotary_embedding_dim of %d", cos.Shape, sin.Shape,
-			heads, rot)
+		fail("caches of %v and %v, %d heads and a rotary_embedding_dim of %d", cos.Shape, sin.Shape, heads, rot)
 	}
 	half := cos.Shape[1]
 	if x.Rank() == 3 && heads == 0 {
 		heads = x.Shape[2] / (2 * half)
 	}
 	h := c.heads(x, heads)
-	if c.err != nil {
-		return nil, c.err
-	}
 	batch, seq, d := h.Shape[0], h.Shape[2], h.Shape[3]
 	if 2*half > d || rot == 0 && 2*half != d {
-		return nil, fmt.Errorf("caches of %v do not fit a head size of %d", cos.Shape, d)
+		fail("caches of %v do not fit a head size of %d", cos.Shape, d)
 	}
 	rows := make([]int, batch*seq)
 	for i := range rows {
@@ -120,19 +96,16 @@ func opMicrosoftRotaryEmbedding(c *call) ([]*Tensor, error) {
 		case len(pos) == 1 && c.arg(1).Rank() < 2:
 			rows[i] = c.index(pos[0]+int64(i%seq), cos.Shape[0])
 		default:
-			return nil, fmt.Errorf("positions of %v do not fit a batch of %d and a sequence of %d", c.arg(1).Shape,
-				batch, seq)
+			fail("positions of %v do not fit a batch of %d and a sequence of %d", c.arg(1).Shape, batch, seq)
 		}
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	return one(unheads(c.rotate(h, cos, sin, rows, half, c.int("interleaved", 0) != 0), x.Rank()))
+	return c.rotate(h, cos, sin, rows)
 }
 
-// rotate rotates half pairs of channels of h, [batch, heads, sequence, channels], by the rows of the tables for each
+// rotate rotates pairs of channels of h, [batch, heads, sequence, channels], by the rows of the tables for each
 // position of each sequence.
-func (c *call) rotate(h, cos, sin *Tensor, rows []int, half int, interleaved bool) *Tensor {
+func (c *call) rotate(h, cos, sin *Tensor, rows []int) []*Tensor {
+	interleaved, half := c.int("interleaved", 0) != 0, cos.Shape[cos.Rank()-1]
 	seq, d, t := h.Shape[2], h.Shape[3], h.DataType
 	y := NewFloats(t, h.Shape, slices.Clone(h.F))
 	for r := range size(h.Shape[:3]) { // one head at one position
@@ -149,12 +122,12 @@ func (c *call) rotate(h, cos, sin *Tensor, rows []int, half int, interleaved boo
 			o[j] = c.roundOne(t, sv*v[i]) + c.roundOne(t, cv*v[j])
 		}
 	}
-	return y
+	return one(unheads(y, c.in[0].Rank()))
 }
 
 // cacheRows returns the row of the cache for each position of each item: picked by position_ids, or in order. A batch
 // of one serves all items, as exporters write it.
-func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) ([]int, error) {
+func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) []int {
 	rows := make([]int, batch*seq)
 	n := seq // rows that are given
 	if hasPos {
@@ -164,8 +137,8 @@ func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) 
 	}
 	rank := pick(hasPos, 2, 3)
 	if len(cache) != rank || n != len(rows) && n != seq || !hasPos && cache[1] != seq {
-		return nil, fmt.Errorf("caches of %v and %d positions do not fit a batch of %d and a sequence of %d", cache,
-			len(pos), batch, seq)
+		fail("caches of %v and %d positions do not fit a batch of %d and a sequence of %d", cache, len(pos), batch,
+			seq)
 	}
 	for i := range rows {
 		rows[i] = i % n
@@ -173,5 +146,5 @@ func (c *call) cacheRows(cache []int, pos []int64, hasPos bool, batch, seq int) 
 			rows[i] = c.index(pos[i%n], cache[0])
 		}
 	}
-	return rows, nil
+	return rows
 }

@@ -1,7 +1,7 @@
 package reference
 
 import (
-	"fmt"
+	"math"
 	"slices"
 )
 
@@ -17,15 +17,15 @@ func (c *call) reductionOf() (ff func(old, new float64) float64, fi func(old, ne
 	switch r := c.str("reduction", "none"); r {
 	case "none":
 	case "add":
-		return func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }
+		return add, add
 	case "mul":
-		return func(a, b float64) float64 { return a * b }, func(a, b int64) int64 { return a * b }
+		return multiply, multiply
 	case "max":
-		return maxFloat, func(a, b int64) int64 { return max(a, b) }
+		return math.Max, greater
 	case "min":
-		return minFloat, func(a, b int64) int64 { return min(a, b) }
+		return math.Min, lesser
 	default:
-		c.fail("unknown reduction %q", r)
+		fail("unknown reduction %q", r)
 	}
 	return nil, nil
 }
@@ -56,56 +56,44 @@ func scatterSlice[T any](x, u []T, blocks []int, n int, f func(old, new T) T) []
 	return r
 }
 
-func opScatterElements(c *call) ([]*Tensor, error) {
+func opScatterElements(c *call) []*Tensor {
 	x, u := c.in[0], c.in[2]
 	idx, _ := c.integers(1)
 	axis := c.axis(c.int("axis", 0), x.Rank())
 	if !slices.Equal(c.in[1].Shape, u.Shape) {
-		c.fail("indices of %v and updates of %v differ in shape", c.in[1].Shape, u.Shape)
+		fail("indices of %v and updates of %v differ in shape", c.in[1].Shape, u.Shape)
 	}
-	if !c.sameType(0, 2) || c.err != nil {
-		return nil, c.err
-	}
+	c.sameType(0, 2)
 	off := c.elementOffsets(idx, u.Shape, x.Shape, axis)
-	if c.err != nil {
-		return nil, c.err
-	}
 	return one(c.scatterBlocks(x, u, off, 1))
 }
 
-func opScatterND(c *call) ([]*Tensor, error) {
+func opScatterND(c *call) []*Tensor {
 	x, idx, u := c.in[0], c.in[1], c.in[2]
 	c.integers(1)
-	if !c.sameType(0, 2) || c.err != nil {
-		return nil, c.err
-	}
+	c.sameType(0, 2)
 	blocks, inner := c.tupleBlocks(x.Shape, idx, 0)
-	if c.err != nil {
-		return nil, c.err
-	}
 	k := idx.Shape[idx.Rank()-1]
 	if want := slices.Concat(idx.Shape[:idx.Rank()-1], x.Shape[k:]); !slices.Equal(want, u.Shape) {
-		return nil, fmt.Errorf("updates have the shape %v, expected %v", u.Shape, want)
+		fail("updates have the shape %v, expected %v", u.Shape, want)
 	}
 	return one(c.scatterBlocks(x, u, blocks, inner))
 }
 
 // opTensorScatter writes a piece of a sequence into a cache (batch, …, sequence, …) from write_indices[batch] on,
 // which in the circular mode wraps round (opset 24).
-func opTensorScatter(c *call) ([]*Tensor, error) {
+func opTensorScatter(c *call) []*Tensor {
 	x, u := c.in[0], c.in[1]
 	axis := c.axis(c.int("axis", -2), x.Rank())
 	starts, given := c.integers(2)
 	circular := c.str("mode", "linear") == "circular"
-	if !c.sameType(0, 1) || c.err != nil {
-		return nil, c.err
-	}
+	c.sameType(0, 1)
 	fits := x.Rank() == u.Rank() && axis > 0
 	for i := range x.Shape {
 		fits = fits && (x.Shape[i] == u.Shape[i] || i == axis && u.Shape[i] <= x.Shape[i])
 	}
 	if !fits || given && len(starts) != x.Shape[0] {
-		return nil, fmt.Errorf("an update of %v at %v along axis %d does not fit a cache of %v", u.Shape, starts, axis,
+		fail("an update of %v at %v along axis %d does not fit a cache of %v", u.Shape, starts, axis,
 			x.Shape)
 	}
 	d, n := x.Shape[axis], u.Shape[axis]
@@ -122,7 +110,7 @@ func opTensorScatter(c *call) ([]*Tensor, error) {
 				k = (k%d + d) % d
 			}
 			if k < 0 || k >= d {
-				return nil, fmt.Errorf("write index %d and %d elements leave a cache of %v along axis %d", from, n,
+				fail("write index %d and %d elements leave a cache of %v along axis %d", from, n,
 					x.Shape, axis)
 			}
 			blocks = append(blocks, o*d+k)

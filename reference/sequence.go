@@ -1,15 +1,14 @@
 package reference
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 var sequenceOps = map[string]opDef{
-	"SequenceEmpty":      anything(0, func(c *call) ([]*Tensor, error) { return one(sequence(nil)) }),
-	"SequenceConstruct":  plain(1, func(c *call) ([]*Tensor, error) { return one(sequence(c.in)) }),
+	"SequenceEmpty":      anything(0, func(c *call) []*Tensor { return one(sequence(nil)) }),
+	"SequenceConstruct":  plain(1, func(c *call) []*Tensor { return one(sequence(c.in)) }),
 	"SequenceLength":     anything(1, opSequenceLength),
 	"SequenceAt":         anything(2, opSequenceAt),
 	"SequenceInsert":     anything(2, opSequenceInsert),
@@ -23,60 +22,47 @@ func sequence(s []*Tensor) *Tensor { return &Tensor{isSeq: true, seq: s} }
 // elements returns the elements of input 0, which must be a sequence.
 func (c *call) elements() []*Tensor {
 	if !c.in[0].isSeq {
-		c.fail("input 0 is %s, expected a sequence", c.in[0])
+		fail("input 0 is %s, expected a sequence", c.in[0])
 	}
 	return c.in[0].seq
 }
 
-func opSequenceLength(c *call) ([]*Tensor, error) {
+func opSequenceLength(c *call) []*Tensor {
 	return one(NewInts(onnx.Int64, []int{}, []int64{int64(len(c.elements()))}))
 }
 
-func opSequenceAt(c *call) ([]*Tensor, error) {
+func opSequenceAt(c *call) []*Tensor {
 	s := c.elements()
-	i := c.index(c.integer(1, 0), len(s))
-	if c.err != nil {
-		return nil, c.err
-	}
-	return one(s[i])
+	return one(s[c.index(c.integer(1, 0), len(s))])
 }
 
-func opSequenceInsert(c *call) ([]*Tensor, error) {
+func opSequenceInsert(c *call) []*Tensor {
 	s := c.elements()
 	i := c.integer(2, int64(len(s)))
 	if i < 0 {
 		i += int64(len(s))
 	}
 	if c.in[1].isSeq {
-		c.fail("input 1 is a %s, and a sequence holds tensors alone", c.in[1])
+		fail("input 1 is a %s, and a sequence holds tensors alone", c.in[1])
 	}
-	if c.err == nil && (i < 0 || i > int64(len(s))) {
-		c.fail("position %d is outside a sequence of %d", i, len(s))
-	}
-	if c.err != nil {
-		return nil, c.err
+	if i < 0 || i > int64(len(s)) {
+		fail("position %d is outside a sequence of %d", i, len(s))
 	}
 	return one(sequence(slices.Insert(slices.Clone(s), int(i), c.in[1])))
 }
 
-func opSequenceErase(c *call) ([]*Tensor, error) {
+func opSequenceErase(c *call) []*Tensor {
 	s := c.elements()
 	i := c.index(c.integer(1, -1), len(s))
-	if c.err != nil {
-		return nil, c.err
-	}
 	return one(sequence(slices.Delete(slices.Clone(s), i, i+1)))
 }
 
 // opSplitToSequence splits into parts of the given sizes, or of one given size, or into single slices, which lose the
 // dimension when keepdims is 0.
-func opSplitToSequence(c *call) ([]*Tensor, error) {
+func opSplitToSequence(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.axis(c.int("axis", 0), x.Rank())
 	sizes, given := c.integers(1)
-	if c.err != nil {
-		return nil, c.err
-	}
 	d := int64(x.Shape[axis])
 	if !given || c.in[1].Rank() == 0 {
 		each := int64(1)
@@ -84,46 +70,36 @@ func opSplitToSequence(c *call) ([]*Tensor, error) {
 			each = sizes[0]
 		}
 		if each < 1 {
-			return nil, fmt.Errorf("parts of %d elements", each)
+			fail("parts of %d elements", each)
 		}
 		if d > int64(x.Len()+maxParts) {
-			return nil, fmt.Errorf("%v has too few elements for %d parts", x.Shape, d)
+			fail("%v has too few elements for %d parts", x.Shape, d)
 		}
 		sizes = nil
 		for i := int64(0); i < d; i += each {
 			sizes = append(sizes, min(each, d-i))
 		}
 	}
-	parts, err := split(x, axis, sizes)
-	if err != nil {
-		return nil, err
-	}
+	parts := split(x, axis, sizes)
 	if !given && c.int("keepdims", 1) == 0 {
-		for i, p := range parts {
-			parts[i] = p.withShape(slices.Delete(slices.Clone(p.Shape), axis, axis+1))
-		}
+		parts = withoutAxis(parts, axis)
 	}
 	return one(sequence(parts))
 }
 
-func opConcatFromSequence(c *call) ([]*Tensor, error) {
+func opConcatFromSequence(c *call) []*Tensor {
 	s := c.elements()
-	if c.err != nil || len(s) == 0 {
-		c.fail("the sequence is empty")
-		return nil, c.err
+	if len(s) == 0 {
+		fail("the sequence is empty")
 	}
 	axis := c.int("axis", 0)
 	if c.int("new_axis", 0) != 0 {
-		t, err := c.stack(s, axis, nil)
-		if err != nil {
-			return nil, err
-		}
-		return one(t)
+		return one(c.stack(s, axis, nil))
 	}
 	for _, t := range s {
 		if t.DataType != s[0].DataType {
-			return nil, fmt.Errorf("%s and %s cannot be joined", s[0], t)
+			fail("%s and %s cannot be joined", s[0], t)
 		}
 	}
-	return concat(c, s, c.axis(axis, s[0].Rank()))
+	return one(concat(s, c.axis(axis, s[0].Rank())))
 }

@@ -1,17 +1,16 @@
 package reference
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 var shapeOps = map[string]opDef{
-	"Identity": anything(1, func(c *call) ([]*Tensor, error) { return one(c.in[0]) }),
+	"Identity": anything(1, func(c *call) []*Tensor { return one(c.in[0]) }),
 	"Reshape":  plain(1, opReshape),
 	"Shape":    plain(1, opShape),
-	"Size": plain(1, func(c *call) ([]*Tensor, error) {
+	"Size": plain(1, func(c *call) []*Tensor {
 		return one(NewInts(onnx.Int64, []int{}, []int64{int64(c.in[0].Len())}))
 	}),
 	"Squeeze":   plain(1, opSqueeze),
@@ -23,31 +22,25 @@ var shapeOps = map[string]opDef{
 }
 
 // opReshape takes the shape as input (opset 5) or attribute (opset 1); 0 copies a dimension unless allowzero.
-func opReshape(c *call) ([]*Tensor, error) {
+func opReshape(c *call) []*Tensor {
 	x := c.in[0]
-	want, ok := c.integers(1)
+	want, ok := c.list(1, "shape")
 	if !ok {
-		if want, ok = c.ints("shape"); !ok {
-			return nil, fmt.Errorf("no shape")
-		}
+		fail("no shape")
 	}
 	allowZero := c.int("allowzero", 0) != 0
-	if c.err != nil {
-		return nil, c.err
-	}
 	shape := toInts(want)
 	known, infer := 1, -1
 	for i, d := range shape {
 		switch {
 		case d == -1 && infer >= 0:
-			return nil, fmt.Errorf("the shape %v has two dimensions of -1", want)
+			fail("the shape %v has two dimensions of -1", want)
 		case d == -1:
 			infer = i
 			continue
 		case d == 0 && !allowZero:
 			if i >= x.Rank() {
-				return nil, fmt.Errorf("dimension %d of the shape %v is copied from the input, which has fewer", i,
-					want)
+				fail("dimension %d of the shape %v is copied from the input, which has fewer", i, want)
 			}
 			shape[i] = x.Shape[i]
 		}
@@ -55,20 +48,18 @@ func opReshape(c *call) ([]*Tensor, error) {
 	}
 	if infer >= 0 {
 		if known == 0 || x.Len()%known != 0 {
-			return nil, fmt.Errorf("cannot reshape %v to %v", x.Shape, want)
+			fail("cannot reshape %v to %v", x.Shape, want)
 		}
 		shape[infer] = x.Len() / known
 	}
-	if err := checkShape(shape); err != nil {
-		return nil, err
-	}
+	check(checkShape(shape))
 	if size(shape) != x.Len() {
-		return nil, fmt.Errorf("cannot reshape %v to %v", x.Shape, want)
+		fail("cannot reshape %v to %v", x.Shape, want)
 	}
 	return one(x.withShape(shape))
 }
 
-func opShape(c *call) ([]*Tensor, error) {
+func opShape(c *call) []*Tensor {
 	shape := c.in[0].Shape
 	clamp := func(v int64) int {
 		if v < 0 {
@@ -80,17 +71,14 @@ func opShape(c *call) ([]*Tensor, error) {
 	return one(vector(toInt64s(shape[start:max(start, end)])))
 }
 
-func opSqueeze(c *call) ([]*Tensor, error) {
+func opSqueeze(c *call) []*Tensor {
 	x := c.in[0]
 	axes, ok := c.axes(1, x.Rank())
-	if c.err != nil {
-		return nil, c.err
-	}
 	shape := []int{}
 	for i, d := range x.Shape {
 		switch drop := slices.Contains(axes, i); {
 		case drop && d != 1:
-			return nil, fmt.Errorf("dimension %d is %d, only 1 can be squeezed", i, d)
+			fail("dimension %d is %d, only 1 can be squeezed", i, d)
 		case drop || !ok && d == 1:
 		default:
 			shape = append(shape, d)
@@ -99,22 +87,14 @@ func opSqueeze(c *call) ([]*Tensor, error) {
 	return one(x.withShape(shape))
 }
 
-func opUnsqueeze(c *call) ([]*Tensor, error) {
+func opUnsqueeze(c *call) []*Tensor {
 	x := c.in[0]
-	n := 0
-	if v, ok := c.integers(1); ok {
-		n = len(v)
-	} else if v, ok := c.ints("axes"); ok {
-		n = len(v)
-	} else {
-		return nil, fmt.Errorf("no axes")
+	v, ok := c.list(1, "axes")
+	if !ok {
+		fail("no axes")
 	}
-	rank := x.Rank() + n
-	axes, _ := c.axes(1, rank)
-	if c.err != nil {
-		return nil, c.err
-	}
-	shape := make([]int, rank)
+	shape := make([]int, x.Rank()+len(v))
+	axes, _ := c.axes(1, len(shape))
 	for _, a := range axes {
 		shape[a] = 1
 	}
@@ -128,37 +108,28 @@ func opUnsqueeze(c *call) ([]*Tensor, error) {
 	return one(x.withShape(shape))
 }
 
-func opFlatten(c *call) ([]*Tensor, error) {
+func opFlatten(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.int("axis", 1)
 	if axis != int64(x.Rank()) {
 		axis = int64(c.axis(axis, max(x.Rank(), 1)))
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
 	return one(x.withShape([]int{size(x.Shape[:axis]), size(x.Shape[axis:])}))
 }
 
-func opTranspose(c *call) ([]*Tensor, error) {
+func opTranspose(c *call) []*Tensor {
 	x := c.in[0]
 	p, ok := c.ints("perm")
 	perm := toInts(p)
 	if !ok {
-		perm = make([]int, x.Rank())
-		for i := range perm {
-			perm[i] = x.Rank() - 1 - i
-		}
+		perm = upTo(x.Rank())
+		slices.Reverse(perm)
 	}
 	if len(perm) != x.Rank() {
-		return nil, fmt.Errorf("perm %v does not fit the shape %v", perm, x.Shape)
+		fail("perm %v does not fit the shape %v", perm, x.Shape)
 	}
-	seen := make([]bool, len(perm))
-	for _, a := range perm {
-		if a < 0 || a >= len(perm) || seen[a] {
-			return nil, fmt.Errorf("perm %v is no permutation", perm)
-		}
-		seen[a] = true
+	if !slices.Equal(slices.Sorted(slices.Values(perm)), upTo(len(perm))) {
+		fail("perm %v is no permutation", perm)
 	}
 	return one(x.transpose(perm))
 }
@@ -178,19 +149,14 @@ func (t *Tensor) transpose(perm []int) *Tensor {
 
 // gatherStrided reads a view of the elements: from an offset, by a stride for each dimension of the shape.
 func (t *Tensor) gatherStrided(shape, st []int, offset int) *Tensor {
-	r := &Tensor{DataType: t.DataType, Shape: shape}
-	switch {
-	case t.IsFloat():
-		r.F = readStrided(t.F, shape, st, offset)
-	case isInt(t.DataType):
-		r.I = readStrided(t.I, shape, st, offset)
-	default:
-		r.S = readStrided(t.S, shape, st, offset)
-	}
-	return r
+	return &Tensor{DataType: t.DataType, Shape: shape, F: readStrided(t.F, shape, st, offset),
+		I: readStrided(t.I, shape, st, offset), S: readStrided(t.S, shape, st, offset)}
 }
 
 func readStrided[T any](src []T, shape, st []int, offset int) []T {
+	if src == nil { // the elements are of another kind
+		return nil
+	}
 	r := make([]T, size(shape))
 	if len(r) == 0 {
 		return r
@@ -208,20 +174,23 @@ func readStrided[T any](src []T, shape, st []int, offset int) []T {
 	return r
 }
 
+// upTo lists the numbers from 0 to n-1.
+func upTo(n int) []int {
+	r := make([]int, n)
+	for i := range r {
+		r[i] = i
+	}
+	return r
+}
+
 // opExpand broadcasts both ways: a dimension of 1 in the given shape keeps the input's.
-func opExpand(c *call) ([]*Tensor, error) {
+func opExpand(c *call) []*Tensor {
 	want, _ := c.integers(1)
-	if c.err != nil {
-		return nil, c.err
-	}
-	out, err := broadcastShape(c.in[0].Shape, toInts(want))
-	if err != nil {
-		return nil, err
-	}
+	out := broadcastShape(c.in[0].Shape, toInts(want))
 	return one(c.in[0].expandTo(out))
 }
 
-func opTile(c *call) ([]*Tensor, error) {
+func opTile(c *call) []*Tensor {
 	x := c.in[0]
 	rep, _ := c.integers(1)
 	if c.opset() < 6 && len(c.in) == 3 { // tiles and axis, one number each
@@ -229,24 +198,19 @@ func opTile(c *call) ([]*Tensor, error) {
 		r[c.axis(c.integer(2, 0), x.Rank())] = c.integer(1, 1)
 		rep = r
 	}
-	if c.err == nil && len(rep) != x.Rank() {
-		c.fail("repeats %v do not fit the shape %v", rep, x.Shape)
-	}
-	if c.err != nil {
-		return nil, c.err
+	if len(rep) != x.Rank() {
+		fail("repeats %v do not fit the shape %v", rep, x.Shape)
 	}
 	// Each dimension becomes (repeat, dim), the first of stride 0.
 	src := onnx.RowMajor(x.Shape)
 	out, wide, st := make([]int, x.Rank()), []int{}, []int{}
 	for i, r := range toInts(rep) {
 		if r < 0 {
-			return nil, fmt.Errorf("repeats %v: negative", rep)
+			fail("repeats %v: negative", rep)
 		}
 		out[i] = x.Shape[i] * r
 		wide, st = append(wide, r, x.Shape[i]), append(st, 0, src[i])
 	}
-	if err := checkShape(wide); err != nil {
-		return nil, err
-	}
+	check(checkShape(wide))
 	return one(x.gatherStrided(wide, st, 0).withShape(out))
 }

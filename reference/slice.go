@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -17,26 +16,17 @@ var sliceOps = map[string]opDef{
 }
 
 // opSlice takes starts, ends and axes as attributes (opset 1) or inputs (opset 10), steps as an input.
-func opSlice(c *call) ([]*Tensor, error) {
+func opSlice(c *call) []*Tensor {
 	x := c.in[0]
-	starts, ok := c.integers(1)
-	ends, _ := c.integers(2)
-	axes, hasAxes := c.integers(3)
+	starts, _ := c.list(1, "starts")
+	ends, _ := c.list(2, "ends")
+	axes, hasAxes := c.list(3, "axes")
 	steps, hasSteps := c.integers(4)
-	if !ok {
-		starts, _ = c.ints("starts")
-		ends, _ = c.ints("ends")
-		axes, hasAxes = c.ints("axes")
+	if len(starts) != len(ends) || hasAxes && len(axes) != len(starts) || hasSteps && len(steps) != len(starts) {
+		fail("starts %v, ends %v, axes %v and steps %v differ in length", starts, ends, axes, steps)
 	}
-	if c.err == nil && (len(starts) != len(ends) || hasAxes && len(axes) != len(starts) ||
-		hasSteps && len(steps) != len(starts)) {
-		c.fail("starts %v, ends %v, axes %v and steps %v differ in length", starts, ends, axes, steps)
-	}
-	if c.err == nil && !hasAxes && len(starts) > x.Rank() {
-		c.fail("starts %v do not fit the shape %v", starts, x.Shape)
-	}
-	if c.err != nil {
-		return nil, c.err
+	if !hasAxes && len(starts) > x.Rank() {
+		fail("starts %v do not fit the shape %v", starts, x.Shape)
 	}
 	shape, st, offset := slices.Clone(x.Shape), onnx.RowMajor(x.Shape), 0
 	src, lazy := slices.Clone(st), x.lazy
@@ -50,19 +40,17 @@ func opSlice(c *call) ([]*Tensor, error) {
 			step = steps[i]
 		}
 		if step == 0 {
-			c.fail("step 0 on axis %d", axis)
-		}
-		if c.err != nil {
-			return nil, c.err
+			fail("step 0 on axis %d", axis)
 		}
 		from, n := sliceRange(starts[i], ends[i], step, int64(x.Shape[axis]))
 		shape[axis] = n
+		by := int(min(max(step, math.MinInt32), math.MaxInt32))
 		if lazy != nil {
-			lazy = lazy.cut(axis, int(from), n, int(min(max(step, math.MinInt32), math.MaxInt32)))
+			lazy = lazy.cut(axis, int(from), n, by)
 			continue
 		}
 		offset += int(from) * src[axis]
-		st[axis] = src[axis] * int(min(max(step, math.MinInt32), math.MaxInt32))
+		st[axis] = src[axis] * by
 	}
 	if lazy != nil {
 		return one(viewed(x.DataType, lazy))
@@ -107,26 +95,18 @@ func sliceRange(start, end, step, d int64) (from int64, n int) {
 	return from, n
 }
 
-func opConcat(c *call) ([]*Tensor, error) {
+func opConcat(c *call) []*Tensor {
 	for i := range c.in {
 		if c.in[i] == nil {
-			return nil, fmt.Errorf("input %d is missing", i)
+			fail("input %d is missing", i)
 		}
-		if !c.sameType(0, i) {
-			return nil, c.err
-		}
+		c.sameType(0, i)
 	}
-	def := int64(0)
-	if c.opset() < 4 {
-		def = 1
-	}
-	return concat(c, c.in, c.axis(c.int("axis", def), c.in[0].Rank()))
+	axis := c.int("axis", pick[int64](c.opset() < 4, 1, 0))
+	return one(concat(c.in, c.axis(axis, c.in[0].Rank())))
 }
 
-func concat(c *call, in []*Tensor, axis int) ([]*Tensor, error) {
-	if c.err != nil {
-		return nil, c.err
-	}
+func concat(in []*Tensor, axis int) *Tensor {
 	shape := slices.Clone(in[0].Shape)
 	shape[axis] = 0
 	for _, t := range in {
@@ -135,30 +115,31 @@ func concat(c *call, in []*Tensor, axis int) ([]*Tensor, error) {
 			same = same && (i == axis || t.Shape[i] == shape[i])
 		}
 		if !same {
-			return nil, fmt.Errorf("shapes %v and %v do not fit along axis %d", in[0].Shape, t.Shape, axis)
+			fail("shapes %v and %v do not fit along axis %d", in[0].Shape, t.Shape, axis)
 		}
 		shape[axis] += t.Shape[axis]
 	}
-	if err := checkShape(shape); err != nil {
-		return nil, err
-	}
+	check(checkShape(shape))
 	if slices.ContainsFunc(in, func(t *Tensor) bool { return t.lazy != nil }) {
-		return one(concatLazy(in, axis, shape))
+		return concatLazy(in, axis, shape)
 	}
-	r := &Tensor{DataType: in[0].DataType, Shape: shape}
 	outer := size(shape[:axis])
-	switch {
-	case in[0].IsFloat():
-		r.F = join(in, outer, size(shape), func(t *Tensor) []float64 { return t.F })
-	case isInt(in[0].DataType):
-		r.I = join(in, outer, size(shape), func(t *Tensor) []int64 { return t.I })
-	default:
-		r.S = join(in, outer, size(shape), func(t *Tensor) []string { return t.S })
-	}
-	return one(r)
+	return &Tensor{DataType: in[0].DataType, Shape: shape,
+		F: join(in, outer, func(t *Tensor) []float64 { return t.F }),
+		I: join(in, outer, func(t *Tensor) []int64 { return t.I }),
+		S: join(in, outer, func(t *Tensor) []string { return t.S })}
 }
 
-func join[T any](in []*Tensor, outer, n int, elements func(*Tensor) []T) []T {
+func join[T any](in []*Tensor, outer int, elements func(*Tensor) []T) []T {
+	n := -1
+	for _, t := range in {
+		if v := elements(t); v != nil {
+			n = max(n, 0) + len(v)
+		}
+	}
+	if n < 0 { // the elements are of another kind
+		return nil
+	}
 	r := make([]T, 0, n)
 	for o := range outer {
 		for _, t := range in {
@@ -172,21 +153,15 @@ func join[T any](in []*Tensor, outer, n int, elements func(*Tensor) []T) []T {
 
 // opSplit takes the sizes as attribute (opset 2) or input (1, 13); without them num_outputs (18) or the number of the
 // node's outputs says how many parts there are, of which the last may be smaller.
-func opSplit(c *call) ([]*Tensor, error) {
+func opSplit(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.axis(c.int("axis", 0), x.Rank())
-	sizes, ok := c.integers(1)
-	if !ok {
-		sizes, ok = c.ints("split")
-	}
+	sizes, ok := c.list(1, "split")
 	parts := int(c.int("num_outputs", int64(len(c.n.Outputs))))
-	if c.err != nil {
-		return nil, c.err
-	}
 	d := x.Shape[axis]
 	if !ok {
 		if parts < 1 || parts > maxParts {
-			return nil, fmt.Errorf("num_outputs is %d", parts)
+			fail("num_outputs is %d", parts)
 		}
 		each := (d + parts - 1) / parts
 		for i := range parts {
@@ -196,15 +171,15 @@ func opSplit(c *call) ([]*Tensor, error) {
 	return split(x, axis, sizes)
 }
 
-func split(x *Tensor, axis int, sizes []int64) ([]*Tensor, error) {
+func split(x *Tensor, axis int, sizes []int64) []*Tensor {
 	if len(sizes) > x.Len()+maxParts {
-		return nil, fmt.Errorf("%v has too few elements for %d parts", x.Shape, len(sizes))
+		fail("%v has too few elements for %d parts", x.Shape, len(sizes))
 	}
 	out := make([]*Tensor, 0, len(sizes))
 	st, from := onnx.RowMajor(x.Shape), 0
 	for _, n := range toInts(sizes) {
 		if n < 0 || from+n > x.Shape[axis] {
-			return nil, fmt.Errorf("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)
+			fail("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)
 		}
 		shape := slices.Clone(x.Shape)
 		shape[axis] = n
@@ -216,68 +191,65 @@ func split(x *Tensor, axis int, sizes []int64) ([]*Tensor, error) {
 		from += n
 	}
 	if from != x.Shape[axis] {
-		return nil, fmt.Errorf("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)
+		fail("sizes %v do not make up dimension %d of %v", sizes, axis, x.Shape)
 	}
-	return out, nil
+	return out
+}
+
+// withoutAxis drops an axis, which must be of one place.
+func withoutAxis(list []*Tensor, axis int) []*Tensor {
+	return mapSlice(list, func(t *Tensor) *Tensor {
+		return t.withShape(slices.Delete(slices.Clone(t.Shape), axis, axis+1))
+	})
 }
 
 // opPad takes pads and value as attributes (opset 1, 2) or inputs (11), and the axes they are for (18).
-func opPad(c *call) ([]*Tensor, error) {
+func opPad(c *call) []*Tensor {
 	x := c.in[0]
-	p, ok := c.integers(1)
+	p, ok := c.list(1, "pads")
 	if !ok {
-		if p, ok = c.ints("pads"); !ok {
-			p, _ = c.ints("paddings")
-		}
+		p, _ = c.ints("paddings")
 	}
-	axes := make([]int, x.Rank())
-	for i := range axes {
-		axes[i] = i
-	}
+	axes := upTo(x.Rank())
 	if v, ok := c.integers(3); ok {
-		axes = axes[:0]
-		for _, a := range v {
-			axes = append(axes, c.axis(a, x.Rank()))
-		}
+		axes = mapSlice(v, func(a int64) int { return c.axis(a, x.Rank()) })
 	}
 	mode := c.str("mode", "constant")
-	if c.err == nil && len(p) != 2*len(axes) {
-		c.fail("pads %v do not fit %d axes", p, len(axes))
-	}
-	if c.err != nil {
-		return nil, c.err
+	if len(p) != 2*len(axes) {
+		fail("pads %v do not fit %d axes", p, len(axes))
 	}
 	shape, before := slices.Clone(x.Shape), make([]int, x.Rank())
 	pads := toInts(p)
 	for i, a := range axes {
 		for _, n := range []int{pads[i], pads[i+len(axes)]} {
 			if n < -maxElements || n > maxElements {
-				return nil, fmt.Errorf("pads %v have more than %d elements", p, maxElements)
+				fail("pads %v have more than %d elements", p, maxElements)
 			}
 		}
 		before[a] = pads[i]
 		shape[a] += pads[i] + pads[i+len(axes)]
 	}
-	if err := checkShape(shape); err != nil {
-		return nil, err
+	check(checkShape(shape))
+	var float float64
+	var integer int64
+	if x.IsFloat() {
+		float = c.roundOne(x.DataType, c.number(2, c.float("value", 0)))
+	} else if isInt(x.DataType) {
+		integer = c.integer(2, truncate(c.float("value", 0)))
 	}
-	index, err := padIndex(mode, x.Shape, shape, before)
-	if err != nil {
-		return nil, err
-	}
-	r := &Tensor{DataType: x.DataType, Shape: shape}
-	switch {
-	case x.IsFloat():
-		r.F = pickOr(x.F, index, c.roundOne(x.DataType, c.number(2, c.float("value", 0))))
-	case isInt(x.DataType):
-		r.I = pickOr(x.I, index, c.integer(2, truncate(c.float("value", 0))))
-	default:
-		r.S = pickOr(x.S, index, "")
-	}
-	return one(r)
+	return one(x.takeOr(shape, padIndex(mode, x.Shape, shape, before), float, integer))
+}
+
+// takeOr is take with numbers in the places where the index is negative.
+func (t *Tensor) takeOr(shape, index []int, float float64, integer int64) *Tensor {
+	return &Tensor{DataType: t.DataType, Shape: shape, F: pickOr(t.F, index, float), I: pickOr(t.I, index, integer),
+		S: pickOr(t.S, index, "")}
 }
 
 func pickOr[T any](x []T, index []int, other T) []T {
+	if x == nil {
+		return nil
+	}
 	r := make([]T, len(index))
 	for o, i := range index {
 		if r[o] = other; i >= 0 {
@@ -288,7 +260,7 @@ func pickOr[T any](x []T, index []int, other T) []T {
 }
 
 // padIndex returns, for each element of the padded shape, the element of the input it copies, or -1.
-func padIndex(mode string, in, out, before []int) ([]int, error) {
+func padIndex(mode string, in, out, before []int) []int {
 	index := []int{0}
 	for d := range out {
 		src := make([]int, out[d])
@@ -313,10 +285,10 @@ func padIndex(mode string, in, out, before []int) ([]int, error) {
 					i = 0
 				}
 			default:
-				return nil, fmt.Errorf("unknown mode %q", mode)
+				fail("unknown mode %q", mode)
 			}
 			if i >= n {
-				return nil, fmt.Errorf("mode %s cannot pad the empty dimension %d of %v", mode, d, in)
+				fail("mode %s cannot pad the empty dimension %d of %v", mode, d, in)
 			}
 			src[o] = i
 		}
@@ -332,33 +304,23 @@ func padIndex(mode string, in, out, before []int) ([]int, error) {
 		}
 		index = next
 	}
-	return index, nil
+	return index
 }
 
 // opTrilu keeps the triangle above (upper) or below the k-th diagonal of each matrix.
-func opTrilu(c *call) ([]*Tensor, error) {
+func opTrilu(c *call) []*Tensor {
 	x := c.in[0]
 	k, upper := c.integer(1, 0), c.int("upper", 1) != 0
 	if x.Rank() < 2 {
-		c.fail("the input has rank %d, expected matrices", x.Rank())
-	}
-	if c.err != nil {
-		return nil, c.err
+		fail("the input has rank %d, expected matrices", x.Rank())
 	}
 	rows, cols := x.Shape[x.Rank()-2], x.Shape[x.Rank()-1]
-	index := make([]int, x.Len())
+	index := upTo(x.Len())
 	for i := range index {
 		row, col := int64(i/cols%rows), int64(i%cols)
-		index[i] = i
 		if upper && col-row < k || !upper && col-row > k {
 			index[i] = -1
 		}
 	}
-	r := &Tensor{DataType: x.DataType, Shape: x.Shape}
-	if x.IsFloat() {
-		r.F = pickOr(x.F, index, 0)
-	} else {
-		r.I = pickOr(x.I, index, 0)
-	}
-	return one(r)
+	return one(x.takeOr(x.Shape, index, 0, 0))
 }

@@ -2,7 +2,6 @@ package reference
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -31,17 +30,14 @@ func (t *Tensor) compareAt(i, j int) int {
 }
 
 // opTopK takes k as an attribute before opset 10. Of equal elements the one that comes first wins.
-func opTopK(c *call) ([]*Tensor, error) {
+func opTopK(c *call) []*Tensor {
 	x := c.in[0]
 	k := c.integer(1, c.int("k", -1))
 	axis := c.axis(c.int("axis", -1), x.Rank())
 	largest := c.int("largest", 1) != 0
-	if c.err != nil {
-		return nil, c.err
-	}
 	n, inner := x.Shape[axis], size(x.Shape[axis+1:])
 	if k < 0 || k > int64(n) {
-		return nil, fmt.Errorf("k is %d, dimension %d has %d elements", k, axis, n)
+		fail("k is %d, dimension %d has %d elements", k, axis, n)
 	}
 	shape := slices.Clone(x.Shape)
 	shape[axis] = int(k)
@@ -64,20 +60,17 @@ func opTopK(c *call) ([]*Tensor, error) {
 			off[r], at[r] = p, int64(p/inner%n)
 		}
 	}
-	return []*Tensor{x.take(shape, off), NewInts(onnx.Int64, shape, at)}, nil
+	return []*Tensor{x.take(shape, off), NewInts(onnx.Int64, shape, at)}
 }
 
 // opUnique finds the distinct elements, or slices along the axis, sorted or in order of their first appearance.
-func opUnique(c *call) ([]*Tensor, error) {
+func opUnique(c *call) []*Tensor {
 	x := c.in[0]
 	if c.attr("axis") == nil {
 		x = x.withShape([]int{x.Len()})
 	}
 	axis := c.axis(c.int("axis", 0), x.Rank())
 	sorted := c.int("sorted", 1) != 0
-	if c.err != nil {
-		return nil, c.err
-	}
 	n, outer, inner := x.Shape[axis], size(x.Shape[:axis]), size(x.Shape[axis+1:])
 	compare := func(p, q int) int {
 		for o := range outer {
@@ -89,10 +82,7 @@ func opUnique(c *call) ([]*Tensor, error) {
 		}
 		return 0
 	}
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(n)
 	slices.SortStableFunc(order, compare)
 	var firsts []int // of each group of equal slices, the one that comes first
 	group := make([]int, n)
@@ -103,10 +93,7 @@ func opUnique(c *call) ([]*Tensor, error) {
 		group[p] = len(firsts) - 1
 	}
 	rank := make([]int, len(firsts)) // of a group in the output
-	seq := make([]int, len(firsts))
-	for i := range seq {
-		seq[i] = i
-	}
+	seq := upTo(len(firsts))
 	if !sorted {
 		slices.SortFunc(seq, func(a, b int) int { return firsts[a] - firsts[b] })
 	}
@@ -118,13 +105,5 @@ func opUnique(c *call) ([]*Tensor, error) {
 		inverse[p] = int64(rank[g])
 		counts[rank[g]]++
 	}
-	shape := slices.Clone(x.Shape)
-	shape[axis] = len(seq)
-	var blocks []int
-	for o := range outer {
-		for _, p := range indices {
-			blocks = append(blocks, o*n+int(p))
-		}
-	}
-	return []*Tensor{x.takeBlocks(shape, blocks, inner), vector(indices), vector(inverse), vector(counts)}, nil
+	return []*Tensor{x.takeRows(axis, toInts(indices)), vector(indices), vector(inverse), vector(counts)}
 }

@@ -1,7 +1,5 @@
 package reference
 
-import "fmt"
-
 var spaceOps = map[string]opDef{
 	"DepthToSpace": plain(1, opDepthToSpace),
 	"SpaceToDepth": plain(1, opSpaceToDepth),
@@ -9,10 +7,10 @@ var spaceOps = map[string]opDef{
 }
 
 // opDepthToSpace moves blocks of channels into height and width.
-func opDepthToSpace(c *call) ([]*Tensor, error) {
+func opDepthToSpace(c *call) []*Tensor {
 	x, b := c.in[0], int(c.int("blocksize", 0))
 	if x.Rank() != 4 || b < 1 || x.Shape[1]%(b*b) != 0 {
-		return nil, fmt.Errorf("blocksize %d does not fit %v", b, x.Shape)
+		fail("blocksize %d does not fit %v", b, x.Shape)
 	}
 	n, ch, h, w := x.Shape[0], x.Shape[1]/(b*b), x.Shape[2], x.Shape[3]
 	wide, perm := []int{n, b, b, ch, h, w}, []int{0, 3, 4, 1, 5, 2}
@@ -23,10 +21,10 @@ func opDepthToSpace(c *call) ([]*Tensor, error) {
 }
 
 // opSpaceToDepth moves blocks of height and width into channels.
-func opSpaceToDepth(c *call) ([]*Tensor, error) {
+func opSpaceToDepth(c *call) []*Tensor {
 	x, b := c.in[0], int(c.int("blocksize", 0))
 	if x.Rank() != 4 || b < 1 || x.Shape[2]%b != 0 || x.Shape[3]%b != 0 {
-		return nil, fmt.Errorf("blocksize %d does not fit %v", b, x.Shape)
+		fail("blocksize %d does not fit %v", b, x.Shape)
 	}
 	n, ch, h, w := x.Shape[0], x.Shape[1], x.Shape[2]/b, x.Shape[3]/b
 	perm := []int{0, 3, 5, 1, 2, 4}

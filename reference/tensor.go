@@ -68,6 +68,14 @@ func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor {
 	return &Tensor{DataType: t, Shape: shape, I: v}
 }
 
+// ofFloats makes a tensor of floats, or of the integers that are left when their fractions are cut off.
+func ofFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
+	if isFloat(t) {
+		return NewFloats(t, shape, v)
+	}
+	return NewInts(t, shape, mapSlice(v, truncate))
+}
+
 // withShape returns the same elements in another shape of as many elements.
 func (t *Tensor) withShape(shape []int) *Tensor {
 	if t.lazy != nil {

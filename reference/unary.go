@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -53,7 +54,7 @@ func sign(x float64) float64 {
 
 // unary is an elementwise op of one input.
 func unary(ff func(float64) float64, fi func(int64) int64) opFunc {
-	return func(c *call) ([]*Tensor, error) {
+	return func(c *call) []*Tensor {
 		x := c.in[0]
 		r := &Tensor{DataType: x.DataType, Shape: x.Shape}
 		switch {
@@ -62,7 +63,7 @@ func unary(ff func(float64) float64, fi func(int64) int64) opFunc {
 		case isInt(x.DataType) && fi != nil:
 			r.I = mapSlice(x.I, fi)
 		default:
-			c.fail("no %s of %s", c.n.OpType, x.DataType)
+			fail("no %s of %s", c.n.OpType, x.DataType)
 		}
 		return one(r)
 	}
@@ -83,12 +84,12 @@ func boolInt(b bool) int64 {
 	return 0
 }
 
-func opIsNaN(c *call) ([]*Tensor, error) {
+func opIsNaN(c *call) []*Tensor {
 	x := c.floats(0)
 	return one(NewInts(onnx.Bool, x.Shape, mapSlice(x.F, func(v float64) int64 { return boolInt(v != v) })))
 }
 
-func opIsInf(c *call) ([]*Tensor, error) {
+func opIsInf(c *call) []*Tensor {
 	x := c.floats(0)
 	pos, neg := c.int("detect_positive", 1) != 0, c.int("detect_negative", 1) != 0
 	return one(NewInts(onnx.Bool, x.Shape, mapSlice(x.F, func(v float64) int64 {
@@ -96,16 +97,15 @@ func opIsInf(c *call) ([]*Tensor, error) {
 	})))
 }
 
-func opNot(c *call) ([]*Tensor, error) {
+func opNot(c *call) []*Tensor {
 	if c.in[0].DataType != onnx.Bool {
-		c.fail("no Not of %s", c.in[0].DataType)
-		return nil, c.err
+		fail("no Not of %s", c.in[0].DataType)
 	}
 	return one(NewInts(onnx.Bool, c.in[0].Shape, mapSlice(c.in[0].I, func(v int64) int64 { return 1 - v })))
 }
 
 // opClip has its bounds as attributes before opset 11, as inputs from then on; where min > max the result is max.
-func opClip(c *call) ([]*Tensor, error) {
+func opClip(c *call) []*Tensor {
 	x := c.in[0]
 	r := &Tensor{DataType: x.DataType, Shape: x.Shape}
 	switch {
@@ -134,12 +134,9 @@ func opClip(c *call) ([]*Tensor, error) {
 
 // opCumSum is CumSum and CumProd: running sums (products) along an axis, exclusive of the element itself or not,
 // from the end when reversed.
-func opCumSum(c *call) ([]*Tensor, error) {
+func opCumSum(c *call) []*Tensor {
 	x := c.in[0]
 	axis := c.axis(c.integer(1, 0), x.Rank())
-	if c.err != nil {
-		return nil, c.err
-	}
 	exclusive, reverse := c.int("exclusive", 0) != 0, c.int("reverse", 0) != 0
 	r := &Tensor{DataType: x.DataType, Shape: x.Shape}
 	n, inner := x.Shape[axis], size(x.Shape[axis+1:])
@@ -153,31 +150,22 @@ func opCumSum(c *call) ([]*Tensor, error) {
 }
 
 func scan[T int64 | float64](x []T, n, inner int, exclusive, reverse, prod bool) []T {
-	r := make([]T, len(x))
-	if len(x) == 0 {
-		return r
-	}
-	for o := 0; o < len(x); o += n * inner {
-		for k := range inner {
-			acc := T(boolInt(prod))
-			for j := range n {
-				i := o + k + j*inner
-				if reverse {
-					i = o + k + (n-1-j)*inner
-				}
-				if exclusive {
-					r[i] = acc
-				}
-				if prod {
-					acc *= x[i]
-				} else {
-					acc += x[i]
-				}
-				if !exclusive {
-					r[i] = acc
-				}
-			}
+	r := slices.Clone(x)
+	alongAxis(r, n, inner, func(line []T) {
+		if reverse {
+			slices.Reverse(line)
+			defer slices.Reverse(line)
 		}
-	}
+		acc := T(boolInt(prod))
+		for i, v := range line {
+			before := acc
+			if prod {
+				acc *= v
+			} else {
+				acc += v
+			}
+			line[i] = pick(exclusive, before, acc)
+		}
+	})
 	return r
 }
