@@ -33,6 +33,20 @@ func (n *Node) Is(opType string) bool {
 	return n != nil && n.OpType == opType && IsStandardDomain(n.Domain)
 }
 
+// MovesElements reports whether the node makes its outputs of elements of its first input, or of all inputs of a
+// Concat, by their places alone: it orders them anew, leaves some out or repeats some, perhaps in another type.
+func (n *Node) MovesElements() bool {
+	if n == nil || !IsStandardDomain(n.Domain) {
+		return false
+	}
+	switch n.OpType {
+	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice",
+		"Split", "Gather", "GatherND", "Concat":
+		return true
+	}
+	return false
+}
+
 // IsProduct reports whether the node multiplies with matrices, by an op of the standard or of onnxruntime, quantised
 // or not.
 func (n *Node) IsProduct() bool {

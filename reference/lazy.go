@@ -62,7 +62,16 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lazily(t.DataType, shape, &encoded{b, t.DataType}), nil
+	return lazily(t.DataType, shape, &encoded{t, b}), nil
+}
+
+// Deferred is LazyFromONNX for a tensor of which nothing is read before an op asks for elements, however few they are.
+func Deferred(t *onnx.Tensor) (*Tensor, error) {
+	shape := toInts(t.Dims)
+	if err := boundShape(shape, maxStored); err != nil || !isFloat(t.DataType) || t.DataType.Bits() < 8 {
+		return nil, fmt.Errorf("tensor %q cannot be lazy: %s%v", t.Name, t.DataType, t.Dims)
+	}
+	return lazily(t.DataType, shape, &encoded{tensor: t}), nil
 }
 
 // IsLazy reports whether the elements are asked for as they are needed: NewLazy, LazyFromONNX, and what ops that move
@@ -241,24 +250,31 @@ func allDense(list []*Tensor) ([]*Tensor, error) {
 
 // encoded are the bytes of a stored tensor.
 type encoded struct {
-	bytes []byte
-	typ   onnx.DataType
+	tensor *onnx.Tensor
+	bytes  []byte // nil until they are read
 }
 
 func (s *encoded) read(dst []float64, offset, stride int) error {
-	w := s.typ.Bits() / 8
+	typ := s.tensor.DataType
+	w := typ.Bits() / 8
 	if len(dst) == 0 {
 		return nil
+	}
+	if s.bytes == nil {
+		var err error
+		if s.bytes, err = s.tensor.Bytes(); err != nil {
+			return err
+		}
 	}
 	if last := offset + (len(dst)-1)*stride; offset < 0 || last < 0 || (max(offset, last)+1)*w > len(s.bytes) {
 		return fmt.Errorf("elements %d to %d are outside a tensor of %d bytes", offset, last, len(s.bytes))
 	}
 	if stride == 1 {
-		decodeFloats(dst, s.bytes[offset*w:], s.typ)
+		decodeFloats(dst, s.bytes[offset*w:], typ)
 		return nil
 	}
 	for i := range dst {
-		decodeFloats(dst[i:i+1], s.bytes[(offset+i*stride)*w:], s.typ)
+		decodeFloats(dst[i:i+1], s.bytes[(offset+i*stride)*w:], typ)
 	}
 	return nil
 }

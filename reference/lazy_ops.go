@@ -162,6 +162,7 @@ func (v *view) tuples(dims int, index []int, places []int) (*view, bool) {
 // joined are parts one after the other along a dimension.
 type joined struct {
 	parts []*Tensor
+	axis  int
 	sizes []int // elements of each part in one step along the dimensions before
 	all   int   // their sum
 }
@@ -203,7 +204,7 @@ func concatLazy(in []*Tensor, axis int, shape []int) *Tensor {
 		r.lead[axis] = shape[axis]
 		return viewed(in[0].DataType, r)
 	}
-	s := &joined{parts: in}
+	s := &joined{parts: in, axis: axis}
 	for _, t := range in {
 		n := size(t.Shape[axis:])
 		s.sizes, s.all = append(s.sizes, n), s.all+n

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // constant is a value of a replacement that is the same at every run: an initializer, or what nodes of the replacement
@@ -13,6 +14,8 @@ import (
 // initializer whose elements are put together when it is written.
 type constant struct {
 	tensor *onnx.Tensor
+	// elements are the tensor as the evaluator has it; nil until they are asked for.
+	elements *reference.Tensor
 	// value is the initializer that holds it, nil as long as there is none.
 	value *onnx.Value
 	key   string // what it is made of: equal ones are one initializer
@@ -51,12 +54,13 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 		if !f.read(constants) {
 			continue
 		}
-		for i, t := range f.fold() {
-			if t == f.inputs[0].tensor {
-				constants[n.Outputs[i]] = f.inputs[0]
-				continue
-			}
-			constants[n.Outputs[i]] = &constant{tensor: t, key: f.key(i), sources: f.sources(), folded: true}
+		if n.Is("Identity") {
+			constants[n.Outputs[0]] = f.inputs[0]
+			continue
+		}
+		for i, k := range f.fold() {
+			k.key, k.sources, k.folded = f.key(i), f.sources(), true
+			constants[n.Outputs[i]] = k
 		}
 	}
 	return constants

@@ -114,16 +114,6 @@ func (p *places) read(t *reference.Tensor) (*reference.Tensor, error) {
 	return reference.NewFloats(t.DataType, t.Shape, numbers), nil
 }
 
-// moves reports whether a node only moves elements of its first input, or of all inputs of a Concat.
-func moves(n *onnx.Node) bool {
-	switch n.OpType {
-	case "Identity", "Cast", "CastLike", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand", "Slice",
-		"Split", "Gather", "GatherND", "Concat":
-		return onnx.IsStandardDomain(n.Domain)
-	}
-	return false
-}
-
 // move evaluates a node that moves elements of lazy tensors, of which t is the first; nothing where it makes other
 // tensors of them.
 func move(n *onnx.Node, s *reference.Scope, t *reference.Tensor) []*reference.Tensor {

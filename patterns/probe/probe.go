@@ -226,7 +226,7 @@ func (p *Runner) weighted(n *onnx.Node, in []*reference.Tensor, s *reference.Sco
 				return []*reference.Tensor{t}, nil
 			}
 		}
-	case moves(n) && (all || in[0].IsLazy() && n.OpType != "Concat"):
+	case n.MovesElements() && (all || in[0].IsLazy() && n.OpType != "Concat"):
 		return move(n, s, in[0]), nil
 	}
 	return nil, nil

@@ -31,7 +31,7 @@ func allOf(products []*Product, shape []int) *results {
 // moved returns the results that a node hands on as out of those that it reads; nil where it does something else, or
 // drops some.
 func (r *results) moved(n *onnx.Node, out *reference.Tensor, s *reference.Scope) *results {
-	if !moves(n) || match.IsPick(n) || n.Is("Split") {
+	if !n.MovesElements() || match.IsPick(n) || n.Is("Split") {
 		return nil
 	}
 	data := s.Bound(n.Inputs[0])
