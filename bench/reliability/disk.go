@@ -3,10 +3,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -33,23 +35,20 @@ func (b *bench) fullDisk() ([]*row, error) {
 	}
 	r := &row{what: "limit of the file size (ulimit -f)"}
 	for step := range 8 {
-		dir := filepath.Join(b.dir, "limited")
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return nil, err
-		}
-		script := fmt.Sprintf(`ulimit -f %d; exec "$TOOL" apply "$NEW" -o "$DIR/out.onnx" %s %s`, step*5000,
-			strings.Join(fast, " "), strings.Join(external, " "))
-		out, err := b.shell(exec.Command("sh", "-c", script), dir, "", fresh)
-		left, errLeft := snapshot(dir)
-		if errLeft != nil {
-			return nil, errLeft
-		}
-		r.tried++
-		if code := exitCode(err); code != 2 || len(left) > 0 || !strings.Contains(out, "file too large") {
-			r.fail("limit %d: exit code %d, left %s: %s", step*5000, code, names(left), out)
-			continue
-		}
-		r.held++
+		r.check(fmt.Sprintf("limit %d", step*5000), func() error {
+			dir := filepath.Join(b.dir, "limited")
+			if err := emptied(dir); err != nil {
+				return err
+			}
+			script := fmt.Sprintf(`ulimit -f %d; exec "$TOOL" apply "$NEW" -o "$DIR/out.onnx" %s %s`, step*5000,
+				strings.Join(fast, " "), strings.Join(external, " "))
+			out, err := b.shell(exec.Command("sh", "-c", script), dir, "", fresh)
+			left, errLeft := snapshot(dir)
+			if code := exitCode(err); code != 2 || len(left) > 0 || !strings.Contains(out, "file too large") {
+				return fmt.Errorf("exit code %d, left %s: %s", code, names(left), out)
+			}
+			return errLeft
+		})
 	}
 	r.note = "exit code 2, nothing left"
 	return append(rows, r), nil
@@ -61,33 +60,23 @@ func (b *bench) fill(plan killPart, old, fresh string) (*row, error) {
 		r.note = "not tried: no file system can be mounted here (unshare -Urm)"
 		return r, nil
 	}
-	before, dir := filepath.Join(b.dir, "before"), filepath.Join(b.dir, "mounted")
-	for _, d := range []string{before, dir} {
-		if err := os.RemoveAll(d); err != nil {
-			return nil, err
-		}
-		if err := os.Mkdir(d, 0o777); err != nil {
-			return nil, err
-		}
+	dir := filepath.Join(b.dir, "mounted")
+	before, err := b.before(plan, old)
+	if err = errors.Join(err, emptied(dir)); err != nil {
+		return nil, err
 	}
-	if plan.old != nil {
-		if code, said := b.apply("", nil,
-			append(append([]string{old, "-o", filepath.Join(before, "out.onnx")}, plan.old...),
-				fast...)...); code != 0 {
-			return nil, fmt.Errorf("exit code %d: %s", code, said)
-		}
-	}
-	used := int64(0)
 	entries, err := os.ReadDir(before)
 	if err != nil {
 		return nil, err
 	}
+	used, left := int64(0), "left:"
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
 			return nil, err
 		}
 		used += info.Size()
+		left += " " + e.Name()
 	}
 	for step := range 12 {
 		room := used/1024 + 8 + int64(step)*ballast/1024/12
@@ -97,20 +86,24 @@ if [ -e "$OLD/out.onnx" ]; then cp "$OLD"/* "$DIR"; fi
 cd "$DIR" && echo "left: $(ls -A | tr '\n' ' ')"
 for f in "$OLD"/*; do [ ! -e "$f" ] || cmp "$f" "$(basename "$f")" || code=98; done
 exit $code`, room, strings.Join(fast, " "), strings.Join(plan.new, " "))
-		out, err := b.shell(exec.Command("unshare", "-Urm", "sh", "-c", script), dir, before, fresh)
-		left := ""
-		for _, e := range entries {
-			left += e.Name() + " "
-		}
-		r.tried++
-		if code := exitCode(err); code != 2 || !strings.Contains(out, "left: "+strings.TrimSpace(left)) ||
-			!strings.Contains(out, "no space left") {
-			r.fail("%d KB: exit code %d: %s", room, code, out)
-			continue
-		}
-		r.held++
+		r.check(fmt.Sprintf("%d KB", room), func() error {
+			out, err := b.shell(exec.Command("unshare", "-Urm", "sh", "-c", script), dir, before, fresh)
+			if code := exitCode(err); code != 2 || !strings.Contains(out, left) || !strings.Contains(out, "no space left") {
+				return fmt.Errorf("exit code %d: %s", code, out)
+			}
+			return nil
+		})
 	}
 	return r, nil
+}
+
+// before makes the folder with the files that a plan starts from.
+func (b *bench) before(plan killPart, input string) (dir string, err error) {
+	dir = filepath.Join(b.dir, "before")
+	if err = emptied(dir); err == nil && plan.old != nil {
+		err = b.applies(0, input, filepath.Join(dir, "out.onnx"), slices.Concat(plan.old, fast)...)
+	}
+	return dir, err
 }
 
 // shell runs a command with the names that the scripts use.
@@ -118,14 +111,4 @@ func (b *bench) shell(c *exec.Cmd, dir, old, fresh string) (string, error) {
 	c.Env = append(os.Environ(), "TOOL="+b.tool, "DIR="+dir, "OLD="+old, "NEW="+fresh)
 	out, err := c.CombinedOutput()
 	return string(out), err
-}
-
-func exitCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	if exit, ok := err.(*exec.ExitError); ok {
-		return exit.ExitCode()
-	}
-	return -1
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,19 +18,40 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// fast are the flags of an apply that spends its time on writing.
-var fast = []string{"--verify", "off", "--check-kernels", "off", "--assume-available", "-q"}
+// The flags of an apply whose result is the same on any machine, and of one that spends its time on writing.
+var (
+	anywhere = slices.Clip([]string{"--check-kernels", "off", "--assume-available", "-q"})
+	fast     = append(anywhere, "--verify", "off")
+)
 
 // apply runs the program and returns its exit code and what it said.
-func (b *bench) apply(dir string, environment []string, args ...string) (code int, said string) {
-	c := exec.Command(b.tool, append([]string{"apply"}, args...)...)
+func (b *bench) apply(dir string, environment []string, in, out string, flags ...string) (code int, said string) {
+	c := exec.Command(b.tool, append([]string{"apply", in, "-o", out}, flags...)...)
 	c.Dir, c.Env = dir, append(os.Environ(), environment...)
-	out, err := c.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return -1, err.Error()
+	printed, err := c.CombinedOutput()
+	if code = exitCode(err); code < 0 {
+		return code, err.Error()
 	}
-	return c.ProcessState.ExitCode(), string(out)
+	return code, string(printed)
+}
+
+// applies errs unless apply ends with the exit code.
+func (b *bench) applies(want int, in, out string, flags ...string) error {
+	if code, said := b.apply("", nil, in, out, flags...); code != want {
+		return fmt.Errorf("apply exits with %d: %s", code, said)
+	}
+	return nil
+}
+
+func exitCode(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	return -1
 }
 
 // contents is the digest of a model's graph and all its weights, wherever they lie; "none" when there is no such file.
@@ -64,41 +86,30 @@ func contents(path string) (string, error) {
 // snapshot returns the files of a folder and their digests.
 func snapshot(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
 	files := map[string]string{}
 	for _, e := range entries {
-		f, err := os.Open(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		h := sha256.New()
-		_, err = io.Copy(h, f)
-		f.Close()
-		if err != nil {
-			return nil, err
-		}
-		files[e.Name()] = hex.EncodeToString(h.Sum(nil))
+		raw, errRead := os.ReadFile(filepath.Join(dir, e.Name()))
+		err = errors.Join(err, errRead)
+		files[e.Name()] = fmt.Sprintf("%x", sha256.Sum256(raw))
 	}
-	return files, nil
+	return files, err
 }
 
-func names(files map[string]string) string {
-	var list []string
-	for name := range files {
-		list = append(list, name)
+func names(files map[string]string) string { return strings.Join(slices.Sorted(maps.Keys(files)), " ") }
+
+// emptied makes empty folders, in the place of what is there.
+func emptied(dirs ...string) error {
+	for _, d := range dirs {
+		if err := errors.Join(os.RemoveAll(d), os.Mkdir(d, 0o777)); err != nil {
+			return err
+		}
 	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
+	return nil
 }
 
 // copyFolder makes a folder with the files of another.
 func copyFolder(from, to string) error {
-	if err := os.RemoveAll(to); err != nil {
-		return err
-	}
-	return os.CopyFS(to, os.DirFS(from))
+	return errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from)))
 }
 
 // bundled lists the bundled models.

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -79,33 +81,23 @@ func (b *bench) heavy(path string, which int) error {
 }
 
 func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row, error) {
-	dir, before := filepath.Join(b.dir, "kill"), filepath.Join(b.dir, "before")
-	for _, d := range []string{dir, before} {
-		if err := os.RemoveAll(d); err != nil {
-			return nil, err
-		}
-		if err := os.Mkdir(d, 0o777); err != nil {
-			return nil, err
-		}
-	}
+	dir := filepath.Join(b.dir, "kill")
 	out := filepath.Join(dir, "out.onnx")
-	if plan.old != nil {
-		if code, said := b.apply("", nil,
-			append(append([]string{inputs[0], "-o", filepath.Join(before, "out.onnx")}, plan.old...),
-				fast...)...); code != 0 {
-			return nil, fmt.Errorf("exit code %d: %s", code, said)
-		}
+	before, err := b.before(plan, inputs[0])
+	if err != nil {
+		return nil, err
 	}
 	old, err := contents(filepath.Join(before, "out.onnx"))
 	if err != nil {
 		return nil, err
 	}
-	args := append(append([]string{inputs[1], "-o", out}, plan.new...), fast...)
+	flags := slices.Concat(plan.new, fast)
+	args := append([]string{"apply", inputs[1], "-o", out}, flags...)
 	if err := copyFolder(before, dir); err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	writing, _, err := b.until(dir, args, anywhere, -1)
+	writing, _, err := b.until(dir, args, sinceStart, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +114,9 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 	if err != nil {
 		return nil, err
 	}
-	first := names(clean)
-	row := &row{what: plan.what, tried: n}
+	row := &row{what: plan.what}
 	olds, news, litter := 0, 0, 0
-	for done := 0; done < n; {
+	for row.tried < n {
 		if err := copyFolder(before, dir); err != nil {
 			return nil, err
 		}
@@ -133,7 +124,7 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 		// renames.
 		from, delay := r.IntN(3), time.Duration(0)
 		switch from {
-		case anywhere:
+		case sinceStart:
 			delay = time.Duration(r.Int64N(int64(total)))
 		case sinceWriting:
 			delay = time.Duration(r.Int64N(int64(writing+writing/4) + 1))
@@ -147,40 +138,33 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 		if !killed {
 			continue // it was done before
 		}
-		done++
-		got, err := contents(out)
-		left, errLeft := snapshot(dir)
-		if errLeft != nil {
-			return nil, errLeft
-		}
-		switch {
-		case err != nil:
-			row.fail("killed after %v: what is there does not load: %v (%s)", delay, err, names(left))
-			continue
-		case got == old:
-			olds++
-		case got == fresh:
-			news++
-		default:
-			row.fail("killed after %v: neither the old model nor the new one is there (%s)", delay, names(left))
-			continue
-		}
-		if names(left) != names(want) && names(left) != first {
-			litter++
-		}
-		if code, said := b.apply("", nil, args...); code != 0 {
-			row.fail("the apply after a kill exits with %d: %s", code, said)
-			continue
-		}
-		after, err := snapshot(dir)
-		if err != nil {
-			return nil, err
-		}
-		if names(after) != names(want) || fmt.Sprint(after) != fmt.Sprint(want) {
-			row.fail("the apply after a kill leaves %s, one without leaves %s", names(after), names(want))
-			continue
-		}
-		row.held++
+		row.check(fmt.Sprintf("killed after %v", delay), func() error {
+			left, err := snapshot(dir)
+			if err != nil {
+				return err
+			}
+			switch got, err := contents(out); {
+			case err != nil:
+				return fmt.Errorf("what is there does not load: %w (%s)", err, names(left))
+			case got == old:
+				olds++
+			case got == fresh:
+				news++
+			default:
+				return fmt.Errorf("neither the old model nor the new one is there (%s)", names(left))
+			}
+			if list := names(left); list != names(want) && list != names(clean) {
+				litter++
+			}
+			if err := b.applies(0, inputs[1], out, flags...); err != nil {
+				return fmt.Errorf("after a kill %w", err)
+			}
+			after, err := snapshot(dir)
+			if err == nil && !maps.Equal(after, want) {
+				err = fmt.Errorf("the apply after a kill leaves %s, one without leaves %s", names(after), names(want))
+			}
+			return err
+		})
 	}
 	row.note = fmt.Sprintf("old files %d times, new ones %d times; temporary files left %d times, the next apply "+
 		"removed them", olds, news, litter)
@@ -190,7 +174,7 @@ func (b *bench) kill(plan killPart, inputs [2]string, n int, r *rand.Rand) (*row
 // What a delay is counted from: the start, the moment that the first file appears in the folder, or that OUT or
 // OUT.data is another file than before.
 const (
-	anywhere = iota
+	sinceStart = iota
 	sinceWriting
 	sinceRename
 )
@@ -200,7 +184,7 @@ const (
 func (b *bench) until(dir string, args []string, from int, delay time.Duration) (writing time.Duration, killed bool,
 	err error) {
 	first := names0(dir)
-	c := exec.Command(b.tool, append([]string{"apply"}, args...)...)
+	c := exec.Command(b.tool, args...)
 	var said bytes.Buffer
 	c.Stderr = &said
 	if err := c.Start(); err != nil {

@@ -60,9 +60,14 @@ type row struct {
 	failed []string // what went wrong, one each
 }
 
-// fail notes what did not hold.
-func (r *row) fail(format string, args ...any) {
-	r.failed = append(r.failed, fmt.Sprintf(format, args...))
+// check counts one trial, and notes what did not hold in it.
+func (r *row) check(name string, f func() error) {
+	r.tried++
+	if err := f(); err != nil {
+		r.failed = append(r.failed, fmt.Sprintf("%s: %v", name, err))
+		return
+	}
+	r.held++
 }
 
 // part is a group of rows.

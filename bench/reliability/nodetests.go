@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,30 +30,18 @@ func (b *bench) nodeTestModels() ([]*row, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	work := make(chan string)
-	refused, fusedModels := 0, 0
+	counts := map[outcome]int{}
 	for w := range 2 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			out := filepath.Join(b.dir, fmt.Sprintf("node%d.onnx", w))
 			for path := range work {
-				fused, errored, problem := b.nodeTest(path, out)
+				o, err := b.nodeTest(path, out)
 				mu.Lock()
-				r.tried++
-				if fused {
-					fusedModels++
-				}
-				if errored {
-					refused++
-				}
-				if problem == "" {
-					r.held++
-				} else {
-					r.fail("%s: %s", filepath.Base(filepath.Dir(path)), problem)
-				}
+				counts[o]++
+				r.check(filepath.Base(filepath.Dir(path)), func() error { return err })
 				mu.Unlock()
 			}
-		}()
+		})
 	}
 	for _, path := range list {
 		work <- path
@@ -60,53 +49,52 @@ func (b *bench) nodeTestModels() ([]*row, error) {
 	close(work)
 	wg.Wait()
 	r.note = fmt.Sprintf("something fused in %d, whose recorded outputs are reproduced; %d refused with an error",
-		fusedModels, refused)
+		counts[changed], counts[refused])
 	return []*row{r}, nil
 }
 
-func (b *bench) nodeTest(path, out string) (fused, errored bool, problem string) {
+// outcome is what apply makes of a model.
+type outcome int
+
+const (
+	unchanged outcome = iota
+	changed
+	refused
+)
+
+func (b *bench) nodeTest(path, out string) (outcome, error) {
 	os.Remove(out)
 	said, err := exec.Command(b.tool, "inspect", path).CombinedOutput()
 	if code := exitCode(err); code != 0 && code != 2 || strings.Contains(string(said), "goroutine ") {
-		return false, false, fmt.Sprintf("inspect exits with %d: %s", code, said)
+		return unchanged, fmt.Errorf("inspect exits with %d: %s", code, said)
 	}
-	code, report := b.apply("", nil, path, "-o", out, "--check-kernels", "off", "--assume-available", "-q", "--json")
+	code, report := b.apply("", nil, path, out, append(anywhere, "--json")...)
 	_, missing := os.Stat(out)
 	switch {
 	case strings.Contains(report, "goroutine ") || code != 0 && code != 2:
-		return false, false, fmt.Sprintf("apply exits with %d: %s", code, report)
+		return unchanged, fmt.Errorf("apply exits with %d: %s", code, report)
+	case code == 2 && (missing == nil || strings.TrimSpace(report) == ""):
+		return refused, errors.New("apply is refused without a word, or wrote something")
 	case code == 2:
-		if missing == nil || strings.TrimSpace(report) == "" {
-			return false, true, "apply is refused without a word, or wrote something"
-		}
-		return false, true, ""
+		return refused, nil
 	case missing != nil:
-		return false, false, "apply wrote nothing"
+		return unchanged, errors.New("apply wrote nothing")
 	}
 	var r rewrite.Report
 	if err := json.Unmarshal([]byte(report), &r); err != nil {
-		return false, false, err.Error()
+		return unchanged, err
 	}
 	if !r.Changed {
-		same, err := contentsEqual(path, out)
-		if err != nil || !same {
-			return false, false, fmt.Sprintf("nothing is fused, and the model changed (%v)", err)
+		was, errWas := contents(path)
+		is, errIs := contents(out)
+		if err = errors.Join(errWas, errIs); err != nil || was != is {
+			return unchanged, fmt.Errorf("nothing is fused, and the model changed (%v)", err)
 		}
-		return false, false, ""
+		return unchanged, nil
 	}
-	data := filepath.Dir(path)
-	said, err = exec.Command(b.tool, "diff", out, "--golden", data, "--evaluator").CombinedOutput()
+	said, err = exec.Command(b.tool, "diff", out, "--golden", filepath.Dir(path), "--evaluator").CombinedOutput()
 	if err != nil {
-		return true, false, fmt.Sprintf("patched, it differs from what is recorded: %s", said)
+		return changed, fmt.Errorf("patched, it differs from what is recorded: %s", said)
 	}
-	return true, false, ""
-}
-
-func contentsEqual(a, b string) (bool, error) {
-	x, err := contents(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := contents(b)
-	return x == y, err
+	return changed, nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,13 +78,7 @@ func (b *bench) refused() ([]*row, error) {
 	}
 	r := &row{what: "outputs that cannot be written, or nearly so"}
 	for i, p := range places {
-		dir := filepath.Join(base, fmt.Sprint(i))
-		r.tried++
-		if problem := b.place(p, dir, tool); problem != "" {
-			r.fail("%s: %s", p.what, problem)
-			continue
-		}
-		r.held++
+		r.check(p.what, func() error { return b.place(p, filepath.Join(base, fmt.Sprint(i)), tool) })
 	}
 	for i := range places { // so that they can be removed
 		exec.Command("chmod", "-R", "u+w", filepath.Join(base, fmt.Sprint(i))).Run()
@@ -92,9 +87,9 @@ func (b *bench) refused() ([]*row, error) {
 	return []*row{r}, nil
 }
 
-func (b *bench) place(p place, dir, tool string) (problem string) {
+func (b *bench) place(p place, dir, tool string) error {
 	if err := os.Mkdir(dir, 0o777); err != nil {
-		return err.Error()
+		return err
 	}
 	sh := func(script string) (string, error) {
 		c := exec.Command("sh", "-ec", script)
@@ -107,50 +102,46 @@ func (b *bench) place(p place, dir, tool string) (problem string) {
 	}
 	model, err := os.ReadFile(filepath.Join(b.models, "llama-ts-fp32.onnx"))
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "model.onnx"), model, 0o666); err != nil {
-		return err.Error()
+		return err
 	}
 	if os.Getuid() == 0 {
 		os.Chown(dir, 65534, 65534)
 		os.Chown(filepath.Join(dir, "model.onnx"), 65534, 65534)
 	}
 	if out, err := sh(p.prepare); err != nil {
-		return fmt.Sprintf("preparing: %v: %s", err, out)
+		return fmt.Errorf("preparing: %w: %s", err, out)
 	}
 	if strings.HasPrefix(p.what, "another run") {
-		release, err := hold(filepath.Join(dir, ".out.onnx.lock"))
+		held, err := hold(filepath.Join(dir, ".out.onnx.lock"))
 		if err != nil {
-			return err.Error()
+			return err
 		}
-		defer release()
+		defer held.Close()
 	}
 	list := "ls -lAR --time-style=full-iso"
 	before, _ := sh(list)
 	out, err := sh(`"$TOOL" apply ` + p.args + " $FAST")
 	if code := exitCode(err); code != p.code || !strings.Contains(out, p.say) ||
 		p.code != 0 && strings.TrimSpace(out) == "" {
-		return fmt.Sprintf("exit code %d: %s", code, out)
+		return fmt.Errorf("exit code %d: %s", code, out)
 	}
 	if after, _ := sh(list); p.code != 0 && after != before {
-		return fmt.Sprintf("what was there:\n%s\nbecame:\n%s", before, after)
+		return fmt.Errorf("what was there:\n%s\nbecame:\n%s", before, after)
 	}
 	if out, err := sh("ls -A | grep '[.]tmp$' && exit 1; " + p.check); err != nil && p.check != "" {
-		return fmt.Sprintf("afterwards: %v: %s", err, out)
+		return fmt.Errorf("afterwards: %w: %s", err, out)
 	}
-	return ""
+	return nil
 }
 
-// hold locks a file as a run of the program does.
-func hold(path string) (release func(), err error) {
+// hold locks a file as a run of the program does, until it is closed.
+func hold(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	f.Chmod(0o666)
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, err
-	}
-	return func() { f.Close() }, nil
+	return f, errors.Join(f.Chmod(0o666), syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 }

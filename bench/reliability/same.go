@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,12 +34,11 @@ func (b *bench) same() ([]*row, error) {
 		name := filepath.Base(path)
 		first, second, third := filepath.Join(dir, "first.onnx"), filepath.Join(dir, "second.onnx"),
 			filepath.Join(dir, "elsewhere", "third.mojo.onnx")
-		flags := []string{"--check-kernels", "off", "--assume-available", "-q"}
-		if code, said := b.apply("", nil, append([]string{path, "-o", first}, flags...)...); code != 0 {
-			return nil, fmt.Errorf("%s: exit code %d: %s", name, code, said)
+		if err := b.applies(0, path, first, anywhere...); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		again.check(name, func() error {
-			code, said := b.apply("", nil, append([]string{first, "-o", second, "--json"}, flags...)...)
+			code, said := b.apply("", nil, first, second, append(anywhere, "--json")...)
 			var report rewrite.Report
 			if err := json.Unmarshal([]byte(said), &report); err != nil || code != 0 {
 				return fmt.Errorf("exit code %d: %s", code, said)
@@ -46,11 +46,8 @@ func (b *bench) same() ([]*row, error) {
 			if report.Fused() != 0 || report.Changed {
 				return fmt.Errorf("%d sites are fused the second time", report.Fused())
 			}
-			if code, said := b.apply("", nil,
-				append([]string{first, "-o", filepath.Join(dir, "none.onnx"), "--require"}, flags...)...); code != 3 {
-				return fmt.Errorf("with --require the exit code is %d: %s", code, said)
-			}
-			return equalFiles(first, second)
+			err := b.applies(3, first, filepath.Join(dir, "none.onnx"), append(anywhere, "--require")...)
+			return errors.Join(err, equalFiles(first, second))
 		})
 		other.check(name, func() error {
 			copied := filepath.Join(dir, "elsewhere", "x.onnx")
@@ -61,25 +58,16 @@ func (b *bench) same() ([]*row, error) {
 			if err := os.WriteFile(copied, raw, 0o666); err != nil {
 				return err
 			}
-			args := append([]string{"x.onnx", "-o", "third.mojo.onnx"}, flags...)
-			if code, said := b.apply(filepath.Join(dir, "elsewhere"), []string{"GOMAXPROCS=7"}, args...); code != 0 {
+			elsewhere := filepath.Join(dir, "elsewhere")
+			code, said := b.apply(elsewhere, []string{"GOMAXPROCS=7"}, "x.onnx", "third.mojo.onnx", anywhere...)
+			if code != 0 {
 				return fmt.Errorf("exit code %d: %s", code, said)
 			}
 			return equalFiles(first, third)
 		})
-		meta.check(name, func() error { return b.metadata(path, dir, flags) })
+		meta.check(name, func() error { return b.metadata(path, dir) })
 	}
 	return []*row{again, other, meta}, nil
-}
-
-// check counts one trial.
-func (r *row) check(name string, f func() error) {
-	r.tried++
-	if err := f(); err != nil {
-		r.fail("%s: %v", name, err)
-		return
-	}
-	r.held++
 }
 
 func equalFiles(a, b string) error {
@@ -92,7 +80,7 @@ func equalFiles(a, b string) error {
 }
 
 // metadata puts metadata at every place of a model, applies, and looks for them.
-func (b *bench) metadata(path, dir string, flags []string) error {
+func (b *bench) metadata(path, dir string) error {
 	marked, out := filepath.Join(dir, "marked.onnx"), filepath.Join(dir, "out.onnx")
 	m, err := onnx.Read(path)
 	if err != nil {
@@ -105,26 +93,20 @@ func (b *bench) metadata(path, dir string, flags []string) error {
 	m.IRVersion = max(m.IRVersion, 10)
 	m.Metadata, m.Graph.Metadata = mark(m.Metadata, "model"), mark(m.Graph.Metadata, "graph")
 	sources := map[string]bool{}
-	m.Graph.Walk(func(g *onnx.Graph) {
+	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			n.Metadata = mark(n.Metadata, n.Name)
 			sources[n.Name] = true
 		}
-	})
+	}
 	for _, f := range m.Functions {
 		f.Metadata = mark(f.Metadata, f.Name)
-		f.Body.Walk(func(g *onnx.Graph) {
-			for _, n := range g.Nodes {
-				n.Metadata = mark(n.Metadata, n.Name)
-				sources[n.Name] = true
-			}
-		})
 	}
 	if err := onnx.Write(marked, m); err != nil {
 		return err
 	}
-	if code, said := b.apply("", nil, append([]string{marked, "-o", out}, flags...)...); code != 0 {
-		return fmt.Errorf("exit code %d: %s", code, said)
+	if err := b.applies(0, marked, out, anywhere...); err != nil {
+		return err
 	}
 	p, err := onnx.Read(out)
 	if err != nil {
@@ -176,10 +158,8 @@ func fusedMetadata(p *onnx.Model, sources map[string]bool) (err error) {
 }
 
 func entry(list []onnx.Entry, key string) string {
-	for _, e := range list {
-		if e.Key == key {
-			return e.Value
-		}
+	if i := slices.IndexFunc(list, func(e onnx.Entry) bool { return e.Key == key }); i >= 0 {
+		return list[i].Value
 	}
 	return ""
 }
