@@ -88,7 +88,8 @@ for f in "$OLD"/*; do [ ! -e "$f" ] || cmp "$f" "$(basename "$f")" || code=98; d
 exit $code`, room, strings.Join(fast, " "), strings.Join(plan.new, " "))
 		r.check(fmt.Sprintf("%d KB", room), func() error {
 			out, err := b.shell(exec.Command("unshare", "-Urm", "sh", "-c", script), dir, before, fresh)
-			if code := exitCode(err); code != 2 || !strings.Contains(out, left) || !strings.Contains(out, "no space left") {
+			code := exitCode(err)
+			if code != 2 || !strings.Contains(out, left) || !strings.Contains(out, "no space left") {
 				return fmt.Errorf("exit code %d: %s", code, out)
 			}
 			return nil

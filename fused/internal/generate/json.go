@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -20,8 +20,6 @@ type (
 		Outputs    []parameterJSON   `json:"outputs"`
 		Attributes []attributeJSON   `json:"attributes"`
 		Types      []combinationJSON `json:"types"`
-		// Forms are the ways to use the op that kernels are tried in.
-		Forms []formJSON `json:"forms"`
 	}
 	parameterJSON struct {
 		Name     string `json:"name"`
@@ -44,39 +42,30 @@ type (
 		// Types are the combinations that the form is there for, by their place in the op's list.
 		Types []int `json:"types"`
 
-		set []*onnx.Attribute
+		Set []*onnx.Attribute `json:"-"`
 	}
 )
 
-// catalogue is fused/kernels/tests/ops.json, with a line for each form.
-func catalogue() ([]byte, error) {
-	var list []opJSON
-	for _, o := range fused.Ops() {
-		op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: o.Devices}
-		for _, p := range o.Inputs {
-			op.Inputs = append(op.Inputs, parameterJSON{p.Name, p.Optional})
-		}
-		for _, p := range o.Outputs {
-			op.Outputs = append(op.Outputs, parameterJSON{p.Name, p.Optional})
-		}
-		for _, a := range o.Attributes {
-			op.Attributes = append(op.Attributes, attributeJSON{a.Name, kinds[a.Type], a.Values})
-		}
-		for _, c := range o.Types {
-			op.Types = append(op.Types, combinationJSON{typeNames(o, o.Inputs, c), typeNames(o, o.Outputs, c)})
-		}
-		op.Forms = formsOf(o)
-		list = append(list, op)
+// headOf is an op in JSON, left open for its forms.
+func headOf(o *fused.Op) (string, error) {
+	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: o.Devices, Inputs: parameters(o.Inputs),
+		Outputs: parameters(o.Outputs)}
+	for _, a := range o.Attributes {
+		op.Attributes = append(op.Attributes, attributeJSON{a.Name, kinds[a.Type], a.Values})
 	}
-	return encode(list)
+	for _, c := range o.Types {
+		op.Types = append(op.Types, combinationJSON{typeNames(o, o.Inputs, c), typeNames(o, o.Outputs, c)})
+	}
+	b, err := json.Marshal(op)
+	return strings.TrimSuffix(string(b), "}"), err
+}
+
+func parameters(params []fused.Param) []parameterJSON {
+	return mapped(params, func(p fused.Param) parameterJSON { return parameterJSON{p.Name, p.Optional} })
 }
 
 func typeNames(o *fused.Op, params []fused.Param, c fused.Combination) []string {
-	var names []string
-	for _, p := range params {
-		names = append(names, o.TypeOf(p, c).String())
-	}
-	return names
+	return mapped(params, func(p fused.Param) string { return o.TypeOf(p, c).String() })
 }
 
 func formsOf(o *fused.Op) []formJSON {
@@ -91,7 +80,7 @@ func formsOf(o *fused.Op) []formJSON {
 				f.Attributes[a.Name] = valueOf(a)
 				key += fmt.Sprint(f.Attributes[a.Name])
 			}
-			f.set = s.Attributes
+			f.Set = s.Attributes
 			if _, have := at[key]; !have {
 				at[key] = len(forms)
 				forms = append(forms, f)
@@ -112,40 +101,4 @@ func valueOf(a *onnx.Attribute) any {
 		return fmt.Sprint(a.Float)
 	}
 	return a.Float
-}
-
-// encode writes each op on lines of its own, and so each of its lists' elements.
-func encode(ops []opJSON) ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteString("[\n")
-	for i, op := range ops {
-		one, err := json.Marshal(op)
-		if err != nil {
-			return nil, err
-		}
-		var fields struct {
-			Forms []json.RawMessage `json:"forms"`
-		}
-		if err := json.Unmarshal(one, &fields); err != nil {
-			return nil, err
-		}
-		head, _, _ := bytes.Cut(one, []byte(`"forms":[`))
-		b.Write(head)
-		b.WriteString("\"forms\":[\n")
-		for j, f := range fields.Forms {
-			b.WriteString("  ")
-			b.Write(f)
-			if j < len(fields.Forms)-1 {
-				b.WriteByte(',')
-			}
-			b.WriteByte('\n')
-		}
-		b.WriteString("]}")
-		if i < len(ops)-1 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('\n')
-	}
-	b.WriteString("]\n")
-	return b.Bytes(), nil
 }

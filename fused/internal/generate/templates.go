@@ -1,0 +1,164 @@
+package main
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// templates write the files: text, with the catalogue's parts between << and >>.
+var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template.FuncMap{
+	"ops": fused.Ops, "devices": fused.Devices, "enumerations": enumerations, "forms": formsOf, "head": headOf,
+	"domain":   func() string { return fused.Domain },
+	"version":  func() int { return fused.Version },
+	"opset":    func() int { return fused.MinOpset },
+	"upper":    upper,
+	"upperAll": func(devices []fused.Device) string { return joined(devices, upper) },
+	"has":      func(list []fused.Device, d fused.Device) bool { return slices.Contains(list, d) },
+	"kind":     func(t onnx.AttributeType) string { return kinds[t] },
+	"camel":    camel, "required": required, "signature": signature, "typesText": typesText, "set": set,
+	"quoted": func(words []string) string { return joined(words, strconv.Quote) },
+	"quotedNames": func(params []fused.Param) string {
+		return joined(params, func(p fused.Param) string { return strconv.Quote(p.Name) })
+	},
+	"numbers": func(list []int) string { return braces(list, strconv.Itoa) },
+	"shapes":  func(list [][]int64) string { return braces(list, shape) },
+	"json": func(v any) (string, error) {
+		b, err := json.Marshal(v)
+		return string(b), err
+	},
+	"constants": func(o *fused.Op) string {
+		return joined(o.Inputs, func(p fused.Param) string { return "k" + o.Name + camel(p.Name) })
+	},
+	"enumerators": func(values []string) string {
+		return joined(values, func(v string) string { return "k" + camel(v) })
+	},
+	"types": func(o *fused.Op, params []fused.Param, c fused.Combination) string {
+		return joined(params, func(p fused.Param) string { return constantOf[o.TypeOf(p, c)] })
+	},
+	"values": func(a fused.AttributeSpec) string {
+		if len(a.Values) == 0 {
+			return ""
+		}
+		return " (`" + strings.Join(a.Values, "`, `") + "`)"
+	},
+}).ParseFS(templateFiles, "templates/*"))
+
+// mapped returns what f makes of each element.
+func mapped[T, U any](list []T, f func(T) U) []U {
+	made := make([]U, len(list))
+	for i, x := range list {
+		made[i] = f(x)
+	}
+	return made
+}
+
+func joined[T any](list []T, text func(T) string) string {
+	return strings.Join(mapped(list, text), ", ")
+}
+
+// braces is joined as an initializer in C++.
+func braces[T any](list []T, text func(T) string) string { return "{" + joined(list, text) + "}" }
+
+func upper(d fused.Device) string { return strings.ToUpper(string(d)) }
+
+// enumeration is the values of a string attribute.
+type enumeration struct {
+	Name   string
+	Values []string
+}
+
+// enumerations lists the string attributes. Ops that have one of the same name have the same values, as far as they go.
+func enumerations() ([]enumeration, error) {
+	var list []enumeration
+	for _, o := range fused.Ops() {
+		for _, a := range o.Attributes {
+			if a.Type != onnx.AttrString {
+				continue
+			}
+			i := slices.IndexFunc(list, func(e enumeration) bool { return e.Name == a.Name })
+			if i < 0 {
+				list = append(list, enumeration{a.Name, a.Values})
+				continue
+			}
+			n := min(len(a.Values), len(list[i].Values))
+			if !slices.Equal(a.Values[:n], list[i].Values[:n]) {
+				return nil, fmt.Errorf(
+					"attribute %s of %s has the values %v, elsewhere %v: one must begin with the other", a.Name,
+					o.Name, a.Values, list[i].Values)
+			}
+			if len(a.Values) > n {
+				list[i].Values = a.Values
+			}
+		}
+	}
+	return list, nil
+}
+
+// camel is a name in C++'s spelling: gate_up is GateUp.
+func camel(name string) string {
+	var b strings.Builder
+	for _, word := range strings.Split(name, "_") {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}
+
+// constantOf names the element types in C++.
+var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
+	onnx.Int64: "kI64"}
+
+// shape is a vector of dimensions in C++; an input that is left out has the shape kLeftOut.
+func shape(dims []int64) string {
+	if dims == nil {
+		return "kLeftOut"
+	}
+	return braces(dims, func(d int64) string { return strconv.FormatInt(d, 10) })
+}
+
+// set lists the attributes of a kind with their values in C++.
+func set(attributes []*onnx.Attribute, kind string) string {
+	of := slices.DeleteFunc(slices.Clone(attributes), func(a *onnx.Attribute) bool { return kinds[a.Type] != kind })
+	return joined(of, func(a *onnx.Attribute) string {
+		value := literal(a.Float)
+		switch a.Type {
+		case onnx.AttrInt:
+			value = strconv.FormatInt(a.Int, 10)
+		case onnx.AttrString:
+			value = strconv.Quote(a.String)
+		}
+		return fmt.Sprintf("{%q, %s}", a.Name, value)
+	})
+}
+
+// literal is a float in C++.
+func literal(v float32) string {
+	if math.IsInf(float64(v), 0) {
+		return map[bool]string{true: "-INFINITY", false: "INFINITY"}[v < 0]
+	}
+	text := strconv.FormatFloat(float64(v), 'g', -1, 32)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return text + "f"
+}
+
+// required is how many parameters come before those that may be left out.
+func required(params []fused.Param) int {
+	n := slices.IndexFunc(params, func(p fused.Param) bool { return p.Optional })
+	if n < 0 {
+		return len(params)
+	}
+	return n
+}
