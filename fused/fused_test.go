@@ -252,7 +252,7 @@ func TestFindLibrary(t *testing.T) {
 	if _, err := FindLibrary(""); err == nil {
 		t.Error("a folder without the library was accepted")
 	}
-	lib := dir + "/" + LibraryName()
+	lib := dir + "/" + CPU.LibraryName()
 	if err := os.WriteFile(lib, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -264,8 +264,8 @@ func TestFindLibrary(t *testing.T) {
 	if _, err := FindLibrary(dir + "/elsewhere.so"); err == nil {
 		t.Error("an explicit path that does not exist was passed over")
 	}
-	for name, find := range map[string]func(string) (string, error){CUDALibraryName(): FindCUDALibrary,
-		CANNLibraryName(): FindCANNLibrary} {
+	for _, d := range []Device{CUDA, NPU} {
+		name, find := d.LibraryName(), d.FindLibrary
 		if _, err := find(""); err == nil {
 			t.Errorf("a folder with the CPU's library alone has %s", name)
 		}

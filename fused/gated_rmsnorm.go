@@ -39,7 +39,7 @@ var gatedRMSNorm = &Op{
 		"Zamba2 and Nemotron-H, either of Falcon-H1",
 	check: gatedSupports,
 	examples: func(s Site) [][][]int64 {
-		d, groups := exampleX[2], s.attr("groups").Int
+		d, groups := exampleX[2], s.Attr("groups").Int
 		list := [][][]int64{{exampleX, exampleX, {groups, d / groups}}}
 		// a width for each form of the kernels
 		for _, x := range [][]int64{exampleX, {3, 128}, {2, 1, 3072}, {2, 12288}} {
@@ -48,7 +48,7 @@ var gatedRMSNorm = &Op{
 		return list
 	},
 	overload: func(s Site) string {
-		if s.attr("gate_first").Int == 1 {
+		if s.Attr("gate_first").Int == 1 {
 			return "gate_first_" + normOverload(s, -1)
 		}
 		return normOverload(s, -1)
@@ -72,13 +72,13 @@ func gatedTypes() []Combination {
 }
 
 func gatedSupports(s Site) error {
-	if first := s.attr("gate_first").Int; first != 0 && first != 1 {
+	if first := s.Attr("gate_first").Int; first != 0 && first != 1 {
 		return fmt.Errorf("mojo.GatedRMSNorm attribute gate_first is %d; it must be 0 or 1", first)
 	}
 	if err := normSupports("GatedRMSNorm", Site{Attributes: s.Attributes}, -1, 0, 2); err != nil {
 		return err
 	}
-	groups, d, x, scale := s.attr("groups").Int, s.lastDim(0), s.dims(0), s.dims(2)
+	groups, d, x, scale := s.Attr("groups").Int, s.lastDim(0), s.dims(0), s.dims(2)
 	if groups < 1 || d >= 0 && d%groups != 0 {
 		return fmt.Errorf("mojo.GatedRMSNorm attribute groups is %d; it must divide the last dimension of X, which "+
 			"is %v", groups, x)
@@ -92,7 +92,7 @@ func gatedSupports(s Site) error {
 
 func gatedBody(b *body, s Site) []*onnx.Value {
 	const gate = 1 // the input whose type Y has
-	first, after := s.attr("gate_first").Int == 1, s.attr("scale_after_cast").Int == 1
+	first, after := s.Attr("gate_first").Int == 1, s.Attr("scale_after_cast").Int == 1
 	rounded := func(name string, v *onnx.Value) *onnx.Value {
 		if after {
 			return b.rounded(name, v, gate)

@@ -38,54 +38,59 @@ var glu = &Op{
 	Types:     independent("T"),
 	Source:    "Shazeer, GLU Variants Improve Transformer (2020); the clamped form is the reference of gpt-oss",
 	SameShape: []int{0, 1},
-	check: func(s Site) error {
-		alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
-		if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
-			return fmt.Errorf("mojo.GLU attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, "+
-				"limit not negative", alpha, limit, offset)
-		}
-		if s.attr("activation").String != "silu" && alpha != 1 {
-			return fmt.Errorf("mojo.GLU attribute alpha is %v; it must be 1 for activation %q", alpha,
-				s.attr("activation").String)
-		}
-		return nil
-	},
+	check:     func(s Site) error { return gateSupports("GLU", s) },
 	examples: func(s Site) [][][]int64 {
 		if !gateTried(s) {
 			return nil
 		}
 		return [][][]int64{{exampleX, exampleX}}
 	},
-	overload: func(s Site) string {
-		name := s.attr("activation").String
-		if s.attr("limit").Float > 0 {
-			name += "_limit"
-		}
-		if s.attr("up_offset").Float != 0 {
-			name += "_offset"
-		}
-		return name
-	},
-	define: gluBody,
+	overload: gateOverload,
+	define:   gluBody,
+}
+
+// gateSupports looks at the attributes of the gate of GLU or MoE.
+func gateSupports(op string, s Site) error {
+	alpha, limit, offset := s.Attr("alpha").Float, s.Attr("limit").Float, s.Attr("up_offset").Float
+	if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
+		return fmt.Errorf("mojo.%s attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not "+
+			"negative", op, alpha, limit, offset)
+	}
+	if a := s.Attr("activation").String; a != "silu" && alpha != 1 {
+		return fmt.Errorf("mojo.%s attribute alpha is %v; it must be 1 for activation %q", op, alpha, a)
+	}
+	return nil
+}
+
+// gateOverload names what a definition has of a gate.
+func gateOverload(s Site) string {
+	name := s.Attr("activation").String
+	if s.Attr("limit").Float > 0 {
+		name += "_limit"
+	}
+	if s.Attr("up_offset").Float != 0 {
+		name += "_offset"
+	}
+	return name
 }
 
 // gateTried reports whether the kernels of GLU and MoE are tried with a site's gate: plain ones, and clamped as in
 // gpt-oss.
 func gateTried(s Site) bool {
-	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
+	alpha, limit, offset := s.Attr("alpha").Float, s.Attr("limit").Float, s.Attr("up_offset").Float
 	return alpha == 1 && limit == 0 && offset == 0 || gateClamped(s) && alpha != 1 && offset != 0
 }
 
 // gateClamped reports whether a site's gate is silu and clamped.
 func gateClamped(s Site) bool {
-	return s.attr("activation").String == "silu" && s.attr("limit").Float > 0
+	return s.Attr("activation").String == "silu" && s.Attr("limit").Float > 0
 }
 
 func gluBody(b *body, s Site) []*onnx.Value {
 	g, u := b.limited(s, b.float32("gate_32", b.in[0]), b.float32("up_32", b.in[1]))
 	a := b.activated(s, g)
 	a = b.rounded("activated_rounded", a, 0)
-	if s.attr("up_offset").Float != 0 {
+	if s.Attr("up_offset").Float != 0 {
 		u = b.rounded("up_rounded", b.call("up_shifted", "Add", u, b.attribute("up_offset")), 0)
 	}
 	return []*onnx.Value{b.round("Y", b.call("product", "Mul", a, u), 0)}
@@ -93,7 +98,7 @@ func gluBody(b *body, s Site) []*onnx.Value {
 
 // limited clamps gate and up where the attribute limit says so.
 func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
-	if s.attr("limit").Float > 0 {
+	if s.Attr("limit").Float > 0 {
 		limit := b.attribute("limit")
 		g = b.call("gate_limited", "Min", g, limit)
 		u = b.call("up_limited", "Max", b.call("up_below", "Min", u, limit), b.call("minus_limit", "Neg", limit))
@@ -103,7 +108,7 @@ func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
 
 // activated applies the activation to the float32 value g.
 func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
-	switch s.attr("activation").String {
+	switch s.Attr("activation").String {
 	case "silu":
 		return b.call("activated", "Mul", g,
 			b.call("sigmoid", "Sigmoid", b.call("scaled", "Mul", g, b.attribute("alpha"))))

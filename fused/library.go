@@ -15,18 +15,14 @@ const LibraryVariable = "MOJO_OPS_LIBRARY"
 // ErrNoLibrary says that the kernel library was not found; use errors.Is.
 var ErrNoLibrary = errors.New("kernel library not found")
 
-// LibraryName is the file name of the CPU kernels' library on this system.
-func LibraryName() string { return fileName("mojo_ops") }
+// libraries has the names of the libraries, and what they hold beside the CPU's kernels.
+var libraries = map[Device]struct{ name, kernels string }{
+	CPU: {"mojo_ops", ""}, CUDA: {"mojo_ops_cuda", "CUDA kernels"}, NPU: {"mojo_ops_cann", "kernels for CANN"},
+}
 
-// CUDALibraryName is the file name of the CUDA kernels' library, which holds the CPU's too.
-func CUDALibraryName() string { return fileName("mojo_ops_cuda") }
-
-// CANNLibraryName is the file name of the library of kernels for onnxruntime's CANN provider, which holds the CPU's
-// too.
-func CANNLibraryName() string { return fileName("mojo_ops_cann") }
-
-// fileName is what a shared library is called on this system.
-func fileName(library string) string {
+// LibraryName is the file name on this system of the library with the kernels for a device, which holds the CPU's too.
+func (d Device) LibraryName() string {
+	library := libraries[d].name
 	switch runtime.GOOS {
 	case "windows":
 		return library + ".dll"
@@ -39,23 +35,14 @@ func fileName(library string) string {
 // FindLibrary finds the library of CPU kernels. It looks at explicit (a file, or a folder that holds it), then at the
 // environment variable MOJO_OPS_LIBRARY, then in the folder of the executable, ../lib of it, and build/ of the working
 // directory. A place that is named, by argument or variable, and holds no library is an error: it is not passed over.
-func FindLibrary(explicit string) (string, error) { return find(LibraryName(), explicit) }
+func FindLibrary(explicit string) (string, error) { return CPU.FindLibrary(explicit) }
 
-// FindCUDALibrary finds the library of CUDA kernels in the same places. A file that is named must have the library's
-// own name, since another one holds no CUDA kernels.
-func FindCUDALibrary(explicit string) (string, error) {
-	return findNamed(CUDALibraryName(), explicit, "CUDA kernels")
-}
-
-// FindCANNLibrary finds the library of kernels for onnxruntime's CANN provider, as FindCUDALibrary finds that for CUDA.
-func FindCANNLibrary(explicit string) (string, error) {
-	return findNamed(CANNLibraryName(), explicit, "kernels for CANN")
-}
-
-// findNamed is find for a library of more than the CPU's kernels, which must have its own name.
-func findNamed(name, explicit, with string) (string, error) {
+// FindLibrary finds the library with the kernels for the device in these places. A file that is named must have that
+// library's own name, since others hold the CPU's kernels alone.
+func (d Device) FindLibrary(explicit string) (string, error) {
+	name := d.LibraryName()
 	path, err := find(name, explicit)
-	if err == nil && filepath.Base(path) != name {
+	if with := libraries[d].kernels; err == nil && with != "" && filepath.Base(path) != name {
 		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with %s", ErrNoLibrary, path, name, with)
 	}
 	return path, err

@@ -111,7 +111,7 @@ func moeOutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 			return
 		}
 		at := outIn
-		if s.attr(layout).String == layoutInOut {
+		if s.Attr(layout).String == layoutInOut {
 			at = 3 - outIn
 		}
 		x = withLast(x, equal(x[len(x)-1], w[at]))
@@ -124,9 +124,9 @@ func moeOutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 // moeExamples has each activation in each packing, the four pairs of layouts in turn, with and without biases.
 func moeExamples(s Site) [][][]int64 {
 	const experts, hidden, inner = 4, 22, 10
-	packing, layouts := s.attr("packing").String, []string{layoutOutIn, layoutInOut}
-	up, down := s.attr("gate_up_layout").String, s.attr("down_layout").String
-	turn := slices.Index(moeActivations, s.attr("activation").String)
+	packing, layouts := s.Attr("packing").String, []string{layoutOutIn, layoutInOut}
+	up, down := s.Attr("gate_up_layout").String, s.Attr("down_layout").String
+	turn := slices.Index(moeActivations, s.Attr("activation").String)
 	if gateClamped(s) {
 		turn = len(moeActivations)
 	}
@@ -155,14 +155,8 @@ func moeExamples(s Site) [][][]int64 {
 }
 
 func moeOverload(s Site) string {
-	name := s.attr("activation").String
-	if s.attr("limit").Float > 0 {
-		name += "_limit"
-	}
-	if s.attr("up_offset").Float != 0 {
-		name += "_offset"
-	}
-	name += "_" + s.attr("packing").String + "_" + s.attr("gate_up_layout").String + "_" + s.attr("down_layout").String
+	name := gateOverload(s) + "_" + s.Attr("packing").String + "_" + s.Attr("gate_up_layout").String + "_" +
+		s.Attr("down_layout").String
 	if s.has(MoEGateUpBias) {
 		name += "_gate_up_bias"
 	}
@@ -176,15 +170,10 @@ func moeOverload(s Site) string {
 }
 
 func moeSupports(s Site) error {
-	activation, packing := s.attr("activation").String, s.attr("packing").String
-	alpha, limit, offset := s.attr("alpha").Float, s.attr("limit").Float, s.attr("up_offset").Float
-	if !isFinite(alpha) || !isFinite(offset) || !isFinite(limit) || limit < 0 {
-		return fmt.Errorf("mojo.MoE attributes alpha, limit, up_offset are %v, %v, %v; they must be finite, limit not "+
-			"negative", alpha, limit, offset)
+	if err := gateSupports("MoE", s); err != nil {
+		return err
 	}
-	if activation != "silu" && alpha != 1 {
-		return fmt.Errorf("mojo.MoE attribute alpha is %v; it must be 1 for activation %q", alpha, activation)
-	}
+	limit, offset, packing := s.Attr("limit").Float, s.Attr("up_offset").Float, s.Attr("packing").String
 	if packing == packNone && (limit != 0 || offset != 0) {
 		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q",
 			limit, offset, packing)
@@ -236,21 +225,21 @@ func moeShapes(s Site) error {
 		}
 		return nil
 	}
-	if err := matrix(MoEGateUp, s.attr("gate_up_layout").String, &packed, &hidden); err != nil {
+	if err := matrix(MoEGateUp, s.Attr("gate_up_layout").String, &packed, &hidden); err != nil {
 		return err
 	}
 	factor := int64(2)
-	if s.attr("packing").String == packNone {
+	if s.Attr("packing").String == packNone {
 		factor = 1
 	}
 	if packed >= 0 {
 		if packed%factor != 0 {
 			return fmt.Errorf("mojo.MoE takes gate_up of an even number of rows with packing %q: gate_up is %v",
-				s.attr("packing").String, s.dims(MoEGateUp))
+				s.Attr("packing").String, s.dims(MoEGateUp))
 		}
 		inner = packed / factor
 	}
-	if err := matrix(MoEDown, s.attr("down_layout").String, &hidden, &inner); err != nil {
+	if err := matrix(MoEDown, s.Attr("down_layout").String, &hidden, &inner); err != nil {
 		return err
 	}
 	if packed < 0 && inner >= 0 {

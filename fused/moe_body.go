@@ -94,8 +94,8 @@ func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w 
 			last}, onnx.IntAttr("keepdims", 0))
 	at := b.call("rows", "Squeeze", b.call("rows_matrix", "NonZero", times), b.integers("front", 0))
 	x := b.op("x", "Gather", []*onnx.Value{tokens, at}, onnx.IntAttr("axis", 0))
-	h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.attr("gate_up_layout").String)
-	y := b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], s.attr("down_layout").String)
+	h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.Attr("gate_up_layout").String)
+	y := b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], s.Attr("down_layout").String)
 	y = b.call("weighted", "Mul", y, b.op("row_gates", "Gather", []*onnx.Value{gate, at}, onnx.IntAttr("axis", 0)))
 	y = b.call("added", "Add", b.op("before", "Gather", []*onnx.Value{sum, at}, onnx.IntAttr("axis", 0)), y)
 	return b.call("sum_after", "ScatterND", sum, b.call("places", "Unsqueeze", at, last), y)
@@ -114,10 +114,20 @@ func (b *body) product(name string, x, w, bias *onnx.Value, layout string) *onnx
 	return b.op(name, "Gemm", in, onnx.IntAttr("transB", trans))
 }
 
+// MoEUnit returns what MoE's definition computes between its two products as a function of its own: from h [..., 2I],
+// or [..., I] with packing=none, to a [..., I]. attributes are those of MoE.
+func MoEUnit(attributes []*onnx.Attribute, opset int64) *onnx.Function {
+	s := Site{Attributes: attributes, Types: []onnx.DataType{onnx.Float}, Opset: opset}
+	f := onnx.NewFunction(Domain, "MoEUnit", "", opset)
+	b := &body{root: f.Body, g: f.Body, site: s}
+	f.Body.AddOutput(b.between(s, f.Body.AddInput("h", onnx.Type{})))
+	return f
+}
+
 // between is what comes between the two products.
 func (b *body) between(s Site, h *onnx.Value) *onnx.Value {
 	var g, u *onnx.Value
-	switch s.attr("packing").String {
+	switch s.Attr("packing").String {
 	case packNone:
 		return b.activated(s, h)
 	case packHalves:
@@ -127,7 +137,7 @@ func (b *body) between(s Site, h *onnx.Value) *onnx.Value {
 	}
 	g, u = b.limited(s, g, u)
 	a := b.activated(s, g)
-	if s.attr("up_offset").Float != 0 {
+	if s.Attr("up_offset").Float != 0 {
 		u = b.call("up_shifted", "Add", u, b.attribute("up_offset"))
 	}
 	return b.call("a", "Mul", a, u)

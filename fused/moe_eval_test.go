@@ -138,8 +138,8 @@ func greatest(v []float64, k int64) []int {
 }
 
 func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
-	score, first := s.attr("score").String, s.attr("order").String == topKFirst
-	groups, experts := int(s.attr("groups").Int), in[0].Shape[in[0].Rank()-1]
+	score, first := s.Attr("score").String, s.Attr("order").String == topKFirst
+	groups, experts := int(s.Attr("groups").Int), in[0].Shape[in[0].Rank()-1]
 	var weights, ids []float64
 	for row := 0; row < in[0].Len(); row += experts {
 		v := in[0].F[row : row+experts]
@@ -157,20 +157,20 @@ func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
 			scores := make([]float64, groups)
 			for g := range scores {
 				sorted := slices.Sorted(slices.Values(choice[g*size : (g+1)*size]))
-				if scores[g] = sorted[size-1]; s.attr("group_score").String == groupTop2Sum {
+				if scores[g] = sorted[size-1]; s.Attr("group_score").String == groupTop2Sum {
 					scores[g] += sorted[size-2]
 				}
 			}
-			kept := greatest(scores, s.attr("group_top_k").Int)
+			kept := greatest(scores, s.Attr("group_top_k").Int)
 			for i := range choice {
 				if !slices.Contains(kept, i/size) {
-					choice[i] = float64(s.attr("excluded_score").Float)
+					choice[i] = float64(s.Attr("excluded_score").Float)
 				}
 			}
 		}
 		var w []float64
 		sum := 0.0
-		for _, id := range greatest(choice, s.attr("top_k").Int) {
+		for _, id := range greatest(choice, s.Attr("top_k").Int) {
 			ids, w = append(ids, float64(id)), append(w, v[id])
 		}
 		if first {
@@ -180,10 +180,10 @@ func naiveRouter(s Site, in []*reference.Tensor) [][]float64 {
 			sum += x
 		}
 		for _, x := range w {
-			if s.attr("renormalize").Int == 1 {
-				x /= sum + float64(s.attr("epsilon").Float)
+			if s.Attr("renormalize").Int == 1 {
+				x /= sum + float64(s.Attr("epsilon").Float)
 			}
-			weights = append(weights, x*float64(s.attr("scale").Float))
+			weights = append(weights, x*float64(s.Attr("scale").Float))
 		}
 	}
 	return [][]float64{weights, ids}
@@ -199,7 +199,7 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 		at := e * out * len(x)
 		for i := range y {
 			for j, v := range x {
-				if s.attr(layout).String == layoutOutIn {
+				if s.Attr(layout).String == layoutOutIn {
 					y[i] += in[w].F[at+i*len(x)+j] * v
 				} else {
 					y[i] += in[w].F[at+j*out+i] * v
@@ -212,9 +212,9 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 		return y
 	}
 	activation := func(g float64) float64 {
-		switch s.attr("activation").String {
+		switch s.Attr("activation").String {
 		case "silu":
-			return g / (1 + math.Exp(-float64(s.attr("alpha").Float)*g))
+			return g / (1 + math.Exp(-float64(s.Attr("alpha").Float)*g))
 		case "gelu":
 			return 0.5 * g * (1 + math.Erf(g/math.Sqrt2))
 		case "gelu_tanh":
@@ -224,7 +224,7 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 		}
 		return max(g, 0)
 	}
-	limit := float64(s.attr("limit").Float)
+	limit := float64(s.Attr("limit").Float)
 	y := make([]float64, in[MoEX].Len())
 	for choice, id := range in[MoEIDs].I {
 		token := choice / k * hidden
@@ -232,7 +232,7 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 		a := make([]float64, inner)
 		for i := range a {
 			g, u := h[i], 1.0
-			switch s.attr("packing").String {
+			switch s.Attr("packing").String {
 			case packHalves:
 				u = h[inner+i]
 			case packInterleaved:
@@ -241,7 +241,7 @@ func naiveMoE(s Site, in []*reference.Tensor) [][]float64 {
 			if limit > 0 {
 				g, u = min(g, limit), max(min(u, limit), -limit)
 			}
-			a[i] = activation(g) * (u + float64(s.attr("up_offset").Float))
+			a[i] = activation(g) * (u + float64(s.Attr("up_offset").Float))
 		}
 		for i, v := range product(MoEDown, MoEDownBias, "down_layout", int(id), a, hidden) {
 			y[token+i] += in[MoEWeights].F[choice] * v

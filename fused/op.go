@@ -2,6 +2,7 @@ package fused
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -171,7 +172,7 @@ func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
 		if a.Type != spec.Type || a.RefName != "" {
 			return fmt.Errorf("%s attribute %q has the wrong kind", o.Name, spec.Name)
 		}
-		if len(spec.Values) > 0 && !contains(spec.Values, a.String) {
+		if len(spec.Values) > 0 && !slices.Contains(spec.Values, a.String) {
 			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String,
 				strings.Join(spec.Values, ", "))
 		}
@@ -181,15 +182,6 @@ func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
 		return fmt.Errorf("%s has no attribute %q", o.Name, name)
 	}
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // agree reports whether two shapes may be equal: -1 agrees with every dimension.
@@ -205,7 +197,8 @@ func agree(a, b []int64) bool {
 	return true
 }
 
-func (s Site) attr(name string) *onnx.Attribute {
+// Attr returns the attribute of a name, one without a value where there is none.
+func (s Site) Attr(name string) *onnx.Attribute {
 	for _, a := range s.Attributes {
 		if a.Name == name {
 			return a

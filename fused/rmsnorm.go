@@ -66,11 +66,11 @@ var rmsNorm = &Op{
 	Variables:  normVariables,
 	Source: "Zhang and Sennrich, Root Mean Square Layer Normalization (2019); RMSNormalization of ONNX opset 23 is " +
 		"scale_after_cast=1 with stash_type=1, the modules of PyTorch transformers are either form",
-	check:    func(s Site) error { return normSupports("RMSNorm", s, s.attr("axis").Int, 0, 1) },
+	check:    func(s Site) error { return normSupports("RMSNorm", s, s.Attr("axis").Int, 0, 1) },
 	examples: func(Site) [][][]int64 { return [][][]int64{{exampleX, exampleX[2:]}} },
-	overload: func(s Site) string { return normOverload(s, s.attr("axis").Int) },
+	overload: func(s Site) string { return normOverload(s, s.Attr("axis").Int) },
 	define: func(b *body, s Site) []*onnx.Value {
-		return []*onnx.Value{normBody(b, s, "Y", s.attr("axis").Int, b.in[0], 0, 1)}
+		return []*onnx.Value{normBody(b, s, "Y", s.Attr("axis").Int, b.in[0], 0, 1)}
 	},
 }
 
@@ -96,13 +96,13 @@ var addRMSNorm = &Op{
 	Variables:  normVariables,
 	Source:     "pre-norm decoder blocks: the sum feeds the next block, its norm feeds attention or MLP",
 	SameShape:  []int{0, 1},
-	check:      func(s Site) error { return normSupports("AddRMSNorm", s, s.attr("axis").Int, 0, 2) },
+	check:      func(s Site) error { return normSupports("AddRMSNorm", s, s.Attr("axis").Int, 0, 2) },
 	examples:   func(Site) [][][]int64 { return [][][]int64{{exampleX, exampleX, exampleX[2:]}} },
-	overload:   func(s Site) string { return normOverload(s, s.attr("axis").Int) },
+	overload:   func(s Site) string { return normOverload(s, s.Attr("axis").Int) },
 	define: func(b *body, s Site) []*onnx.Value {
 		exact := b.call("sum_32", "Add", b.float32("X_32", b.in[0]), b.float32("residual_32", b.in[1]))
 		sum := b.round("sum", exact, 0)
-		return []*onnx.Value{normBody(b, s, "Y", s.attr("axis").Int, sum, 0, 2), sum}
+		return []*onnx.Value{normBody(b, s, "Y", s.Attr("axis").Int, sum, 0, 2), sum}
 	},
 }
 
@@ -120,7 +120,7 @@ func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scal
 	squares := b.call("squares", "Pow", xf, b.number("two", 2))
 	variance := b.call("variance", "Add", b.mean("mean", squares, axes), b.attribute("epsilon"))
 	normalised := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
-	if s.attr("scale_after_cast").Int == 1 {
+	if s.Attr("scale_after_cast").Int == 1 {
 		normalised = b.rounded("rounded", normalised, scaleIn)
 		return b.round(name, b.call("scaled", "Mul", normalised, scale), scaleIn)
 	}
@@ -129,7 +129,7 @@ func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scal
 
 func normOverload(s Site, axis int64) string {
 	name := "scale_in_float32"
-	if s.attr("scale_after_cast").Int == 1 {
+	if s.Attr("scale_after_cast").Int == 1 {
 		name = "scale_after_cast"
 	}
 	if axis != -1 {
@@ -139,7 +139,7 @@ func normOverload(s Site, axis int64) string {
 }
 
 func normSupports(op string, s Site, axis int64, x, scale int) error {
-	after, epsilon := s.attr("scale_after_cast").Int, s.attr("epsilon").Float
+	after, epsilon := s.Attr("scale_after_cast").Int, s.Attr("epsilon").Float
 	if axis >= 0 || axis < -8 {
 		return fmt.Errorf("mojo.%s attribute axis is %d; it is counted from the end and must be -1 to -8", op, axis)
 	}

@@ -66,8 +66,8 @@ var rotaryEmbedding = &Op{
 
 // rotaryExamples has tables of both widths.
 func rotaryExamples(s Site) [][][]int64 {
-	r := s.attr("rotary_dim").Int
-	if r == exampleX[2] && s.attr("rotated_side").String == sideLast {
+	r := s.Attr("rotary_dim").Int
+	if r == exampleX[2] && s.Attr("rotated_side").String == sideLast {
 		return nil // all channels: there are no sides
 	}
 	return [][][]int64{{exampleX, {3, r}, {2, 1, r}}, {exampleX, {3, r / 2}, {2, 1, r / 2}}}
@@ -87,7 +87,7 @@ func rotaryOverload(s Site, cos int) string {
 		name += "_" + from
 	}
 	if rotaryPartial(s) {
-		name += "_" + s.attr("rotated_side").String
+		name += "_" + s.Attr("rotated_side").String
 	}
 	return name
 }
@@ -98,7 +98,7 @@ func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
 	x := b.float32("x", v)
 	var rest *onnx.Value
 	if rotaryPartial(s) {
-		x, rest = b.rotated(x, s.attr("rotated_side").String)
+		x, rest = b.rotated(x, s.Attr("rotated_side").String)
 	}
 	x1, x2 := b.pairs("x1", "x2", x, from)
 	cos, sin := b.float32("cos_32", b.in[cosIn]), b.float32("sin_32", b.in[cosIn+1])
@@ -120,7 +120,7 @@ func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
 	}
 	switch {
 	case rest == nil:
-	case s.attr("rotated_side").String == sideFirst:
+	case s.Attr("rotated_side").String == sideFirst:
 		y = b.concat("channels", y, rest)
 	default:
 		y = b.concat("channels", rest, y)
@@ -161,23 +161,23 @@ func (b *body) interleave(name string, first, second, like *onnx.Value) *onnx.Va
 // rotaryLayouts returns the layouts of the pairs in X and in Y.
 func rotaryLayouts(s Site) (from, to string) {
 	from = layoutHalves
-	if s.attr("interleaved").Int == 1 {
+	if s.Attr("interleaved").Int == 1 {
 		from = layoutInterleaved
 	}
-	return from, s.attr("output_layout").String
+	return from, s.Attr("output_layout").String
 }
 
 // cosWide reports whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as
 // wide.
-func cosWide(s Site, cos int) bool { return s.lastDim(cos) == s.attr("rotary_dim").Int }
+func cosWide(s Site, cos int) bool { return s.lastDim(cos) == s.Attr("rotary_dim").Int }
 
 // rotaryPartial reports whether there may be channels that are not rotated.
-func rotaryPartial(s Site) bool { return s.lastDim(0) != s.attr("rotary_dim").Int }
+func rotaryPartial(s Site) bool { return s.lastDim(0) != s.Attr("rotary_dim").Int }
 
 // rotarySupports looks at the attributes and shapes of a rotation by the tables cos and the input after it.
 func rotarySupports(op string, s Site, cos int) error {
-	r := s.attr("rotary_dim").Int
-	if i := s.attr("interleaved").Int; i != 0 && i != 1 {
+	r := s.Attr("rotary_dim").Int
+	if i := s.Attr("interleaved").Int; i != 0 && i != 1 {
 		return fmt.Errorf("mojo.%s attribute interleaved is %d; it must be 0 or 1", op, i)
 	}
 	if r <= 0 || r%2 != 0 {

@@ -78,7 +78,7 @@ var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: their ro
 
 // routerShapes has top_k in the place of the experts.
 func routerShapes(s Site, _ func(a, b int64) int64) [][]int64 {
-	k := s.attr("top_k").Int
+	k := s.Attr("top_k").Int
 	if k < 1 {
 		k = -1
 	}
@@ -88,21 +88,21 @@ func routerShapes(s Site, _ func(a, b int64) int64) [][]int64 {
 
 // routerExamples are without and with a correction. Groups are of DeepSeek's two kinds.
 func routerExamples(s Site) [][][]int64 {
-	v2 := s.attr("group_score").String == groupMax && s.attr("excluded_score").Float == 0
-	v3 := s.attr("group_score").String == groupTop2Sum && s.attr("excluded_score").Float != 0
-	renormalize, kept := s.attr("renormalize").Int == 1, s.attr("group_top_k").Int
-	if s.attr("groups").Int == 1 {
+	v2 := s.Attr("group_score").String == groupMax && s.Attr("excluded_score").Float == 0
+	v3 := s.Attr("group_score").String == groupTop2Sum && s.Attr("excluded_score").Float != 0
+	renormalize, kept := s.Attr("renormalize").Int == 1, s.Attr("group_top_k").Int
+	if s.Attr("groups").Int == 1 {
 		if kept != 1 || !v2 {
 			return nil
 		}
-	} else if kept != 2 || s.attr("order").String != scoreFirst || !(v2 && !renormalize || v3 && renormalize) {
+	} else if kept != 2 || s.Attr("order").String != scoreFirst || !(v2 && !renormalize || v3 && renormalize) {
 		return nil
 	}
 	return [][][]int64{{{2, 3, 20}}, {{5, 20}, {20}}}
 }
 
 func routerSupports(s Site) error {
-	k, groups, groupK := s.attr("top_k").Int, s.attr("groups").Int, s.attr("group_top_k").Int
+	k, groups, groupK := s.Attr("top_k").Int, s.Attr("groups").Int, s.Attr("group_top_k").Int
 	if k < 1 {
 		return fmt.Errorf("mojo.TopKRouter attribute top_k is %d; it must be at least 1", k)
 	}
@@ -110,17 +110,17 @@ func routerSupports(s Site) error {
 		return fmt.Errorf("mojo.TopKRouter attributes groups and group_top_k are %d and %d; groups must be at least "+
 			"1, and group_top_k from 1 to groups", groups, groupK)
 	}
-	if groups > 1 && s.attr("order").String != scoreFirst {
+	if groups > 1 && s.Attr("order").String != scoreFirst {
 		return fmt.Errorf("mojo.TopKRouter attribute groups is %d; it must be 1 for order %q", groups,
-			s.attr("order").String)
+			s.Attr("order").String)
 	}
-	if r := s.attr("renormalize").Int; r != 0 && r != 1 {
+	if r := s.Attr("renormalize").Int; r != 0 && r != 1 {
 		return fmt.Errorf("mojo.TopKRouter attribute renormalize is %d; it must be 0 or 1", r)
 	}
-	if e := s.attr("excluded_score").Float; e != 0 && !math.IsInf(float64(e), -1) {
+	if e := s.Attr("excluded_score").Float; e != 0 && !math.IsInf(float64(e), -1) {
 		return fmt.Errorf("mojo.TopKRouter attribute excluded_score is %v; it must be 0 or minus infinity", e)
 	}
-	if e, f := s.attr("epsilon").Float, s.attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
+	if e, f := s.Attr("epsilon").Float, s.Attr("scale").Float; !isFinite(e) || e < 0 || !isFinite(f) {
 		return fmt.Errorf("mojo.TopKRouter attributes epsilon and scale are %v and %v; they must be finite, epsilon "+
 			"not negative", e, f)
 	}
@@ -140,7 +140,7 @@ func routerSupports(s Site) error {
 	case experts%groups != 0:
 		return fmt.Errorf("mojo.TopKRouter attribute groups is %d, which does not divide the %d experts", groups,
 			experts)
-	case groups > 1 && size < 2 && s.attr("group_score").String == groupTop2Sum:
+	case groups > 1 && size < 2 && s.Attr("group_score").String == groupTop2Sum:
 		return fmt.Errorf("mojo.TopKRouter attribute group_score is top2_sum; groups of %d experts have no two "+
 			"greatest", size)
 	case k > experts || groups > 1 && k > groupK*size:
@@ -151,17 +151,17 @@ func routerSupports(s Site) error {
 }
 
 func routerOverload(s Site) string {
-	name := s.attr("score").String
-	if s.attr("order").String == topKFirst {
+	name := s.Attr("score").String
+	if s.Attr("order").String == topKFirst {
 		name += "_" + topKFirst
 	}
 	if s.has(correctionArg) {
 		name += "_bias"
 	}
-	if s.attr("groups").Int > 1 {
-		name += "_groups_" + s.attr("group_score").String
+	if s.Attr("groups").Int > 1 {
+		name += "_groups_" + s.Attr("group_score").String
 	}
-	if s.attr("renormalize").Int == 1 {
+	if s.Attr("renormalize").Int == 1 {
 		name += "_renormalize"
 	}
 	return name
@@ -170,14 +170,14 @@ func routerOverload(s Site) string {
 func routerBody(b *body, s Site) []*onnx.Value {
 	logits := b.float32("logits_32", b.in[0])
 	scored := logits
-	if s.attr("order").String == scoreFirst {
+	if s.Attr("order").String == scoreFirst {
 		scored = b.score(s, "scores", logits)
 	}
 	choice := scored
 	if s.has(correctionArg) {
 		choice = b.call("corrected", "Add", choice, b.float32("correction_bias_32", b.in[correctionArg]))
 	}
-	if s.attr("groups").Int > 1 {
+	if s.Attr("groups").Int > 1 {
 		choice = b.bestGroups(s, choice)
 	}
 	chosen, ids := b.topK("chosen", "ids", choice, b.intAttribute("top_k"))
@@ -185,10 +185,10 @@ func routerBody(b *body, s Site) []*onnx.Value {
 	if choice != scored {
 		w = b.op("chosen_scores", "GatherElements", []*onnx.Value{scored, ids}, onnx.IntAttr("axis", -1))
 	}
-	if s.attr("order").String == topKFirst {
+	if s.Attr("order").String == topKFirst {
 		w = b.score(s, "scores", w)
 	}
-	if s.attr("renormalize").Int == 1 {
+	if s.Attr("renormalize").Int == 1 {
 		sum := b.op("sum", "ReduceSum", []*onnx.Value{w, b.integers("last", -1)}, onnx.IntAttr("keepdims", 1))
 		w = b.call("normalised", "Div", w, b.call("divisor", "Add", sum, b.attribute("epsilon")))
 	}
@@ -197,7 +197,7 @@ func routerBody(b *body, s Site) []*onnx.Value {
 
 // score makes scores of logits.
 func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
-	switch s.attr("score").String {
+	switch s.Attr("score").String {
 	case scoreSigmoid:
 		return b.call(name, "Sigmoid", logits)
 	case scoreSqrtSoft:
@@ -222,7 +222,7 @@ func (b *body) bestGroups(s Site, choice *onnx.Value) *onnx.Value {
 	grouped := b.call("grouped", "Reshape", choice,
 		b.op("grouped_shape", "Concat", []*onnx.Value{leading, groups, size}, onnx.IntAttr("axis", 0)))
 	var score *onnx.Value
-	if s.attr("group_score").String == groupTop2Sum {
+	if s.Attr("group_score").String == groupTop2Sum {
 		greatest, _ := b.topK("greatest", "greatest_at", grouped, b.integers("two", 2))
 		one := b.integers("one", 1)
 		// No ReduceSum: where there are no tokens, onnxruntime's (1.31) gives the shape of its input.

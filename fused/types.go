@@ -65,7 +65,7 @@ func (c Combination) with(variable string, t onnx.DataType) Combination {
 
 // takes reports whether the combination holds for the attributes of a site.
 func (c Combination) takes(s Site) bool {
-	return c.Attribute == "" || s.attr(c.Attribute).Int == c.Value
+	return c.Attribute == "" || s.Attr(c.Attribute).Int == c.Value
 }
 
 // Variable returns what is declared of a type variable that follows from others, nil for one that is free.
@@ -84,7 +84,7 @@ func (o *Op) resolve(name string, s Site) string {
 	if v == nil || v.Attribute == "" {
 		return name
 	}
-	return v.Of[min(max(s.attr(v.Attribute).Int, 0), int64(len(v.Of)-1))]
+	return v.Of[min(max(s.Attr(v.Attribute).Int, 0), int64(len(v.Of)-1))]
 }
 
 // TypeOf returns the type that a parameter has in a combination.
@@ -181,7 +181,7 @@ func (o *Op) typesOf(s Site, n int) string {
 	}
 	for _, a := range o.Attributes {
 		if slices.ContainsFunc(o.Types, func(c Combination) bool { return c.Attribute == a.Name }) {
-			words = append(words, fmt.Sprintf("%s=%d", a.Name, s.attr(a.Name).Int))
+			words = append(words, fmt.Sprintf("%s=%d", a.Name, s.Attr(a.Name).Int))
 		}
 	}
 	return strings.Join(words, ", ")

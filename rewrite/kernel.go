@@ -29,17 +29,11 @@ const DeviceAny = "any"
 
 // Environment is what kernels look for when they say whether they are available.
 type Environment struct {
-	library, cudaLibrary, cannLibrary func() (string, error)
+	libraries map[fused.Device]func() (string, error)
 }
 
-// Library returns the path of the library of CPU kernels, looked for once.
-func (e *Environment) Library() (string, error) { return e.library() }
-
-// CUDALibrary returns the path of the library of CUDA kernels, looked for once.
-func (e *Environment) CUDALibrary() (string, error) { return e.cudaLibrary() }
-
-// CANNLibrary returns the path of the library of kernels for onnxruntime's CANN provider, looked for once.
-func (e *Environment) CANNLibrary() (string, error) { return e.cannLibrary() }
+// Library returns the path of the library with the kernels for a device, looked for once.
+func (e *Environment) Library(d fused.Device) (string, error) { return e.libraries[d]() }
 
 // UnavailableError says that a kernel was asked for by name and cannot be used.
 type UnavailableError struct {
@@ -66,11 +60,6 @@ func (e *UnknownKernelError) Error() string {
 	return fmt.Sprintf("unknown kernel %q; there are %s", e.ID, strings.Join(e.Known, ", "))
 }
 
-// libraries finds the libraries that hold the kernels for each device.
-var libraries = map[fused.Device]func(*Environment) (string, error){
-	fused.CPU: (*Environment).Library, fused.CUDA: (*Environment).CUDALibrary, fused.NPU: (*Environment).CANNLibrary,
-}
-
 // registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the
 // standard.
 var registry = mustRegister(catalogue(), &Kernel{ID: "onnx_layernorm", Device: DeviceAny,
@@ -86,11 +75,10 @@ var registry = mustRegister(catalogue(), &Kernel{ID: "onnx_layernorm", Device: D
 func catalogue() []*Kernel {
 	var list []*Kernel
 	for _, device := range fused.Devices() {
-		library := libraries[device]
 		for _, family := range fused.Families() {
 			k := &Kernel{ID: fmt.Sprintf("%s_fused_%s", device, family.Name), Device: string(device),
 				Summary:   family.Summary,
-				Available: func(e *Environment) error { _, err := library(e); return err }}
+				Available: func(e *Environment) error { _, err := e.Library(device); return err }}
 			for _, op := range family.Of(device) {
 				k.Ops = append(k.Ops, op.Name)
 			}

@@ -16,7 +16,7 @@ import (
 func libraryFolder(t *testing.T) (with, without string) {
 	t.Helper()
 	with, without = t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(with, fused.LibraryName()), nil, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(with, fused.CPU.LibraryName()), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	return with, without
@@ -26,7 +26,7 @@ func libraryFolder(t *testing.T) (with, without string) {
 func everyFolder(t *testing.T) string {
 	t.Helper()
 	both, _ := libraryFolder(t)
-	for _, name := range []string{fused.CUDALibraryName(), fused.CANNLibraryName()} {
+	for _, name := range []string{fused.CUDA.LibraryName(), fused.NPU.LibraryName()} {
 		if err := os.WriteFile(filepath.Join(both, name), nil, 0o666); err != nil {
 			t.Fatal(err)
 		}

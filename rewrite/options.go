@@ -94,11 +94,11 @@ func (c *config) defines(f *onnx.Function) bool {
 }
 
 func (c *config) environment() *Environment {
-	return &Environment{
-		library:     sync.OnceValues(func() (string, error) { return fused.FindLibrary(c.library) }),
-		cudaLibrary: sync.OnceValues(func() (string, error) { return fused.FindCUDALibrary(c.library) }),
-		cannLibrary: sync.OnceValues(func() (string, error) { return fused.FindCANNLibrary(c.library) }),
+	e := &Environment{libraries: map[fused.Device]func() (string, error){}}
+	for _, d := range fused.Devices() {
+		e.libraries[d] = sync.OnceValues(func() (string, error) { return d.FindLibrary(c.library) })
 	}
+	return e
 }
 
 // WithPatterns looks for the patterns of the set in place of the built-in ones.

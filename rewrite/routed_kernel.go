@@ -68,11 +68,11 @@ func (x *routed) smallKernel() error {
 // shape returns the shape of an input of MoE at the small sizes.
 func (r *routing) shape(input int) []int64 {
 	wide := int64(2 * smallInner)
-	if stringOf(r.call.site.Attributes, "packing") == "none" {
+	if r.call.site.Attr("packing").String == "none" {
 		wide = smallInner
 	}
 	matrix := func(layout string, out, in int64) []int64 {
-		if stringOf(r.call.site.Attributes, layout) == "in_out" {
+		if r.call.site.Attr(layout).String == "in_out" {
 			out, in = in, out
 		}
 		return []int64{r.experts, out, in}
@@ -80,13 +80,4 @@ func (r *routing) shape(input int) []int64 {
 	return [][]int64{{smallTokens, smallHidden}, {smallTokens, r.chosen}, {smallTokens, r.chosen},
 		matrix("gate_up_layout", wide, smallHidden), matrix("down_layout", smallHidden, smallInner), {r.experts, wide},
 		{r.experts, smallHidden}}[input]
-}
-
-func stringOf(attrs []*onnx.Attribute, name string) string {
-	for _, a := range attrs {
-		if a.Name == name {
-			return a.String
-		}
-	}
-	return ""
 }

@@ -16,7 +16,7 @@ const greatPeak, smallPeak, noPeak = 2, -4, 1.5
 
 // groups checks a router of groups on peaks in each group, of one and of two experts.
 func (x *routed) groups(exact bool) error {
-	groups := intOf(x.r.call.site.Attributes, "groups")
+	groups := x.r.call.site.Attr("groups").Int
 	s := x.sizes[len(x.sizes)/2]
 	for n := int64(1); groups > 1 && n <= 2; n++ {
 		for first := int64(0); first < groups; first += s.tokens {
@@ -31,7 +31,7 @@ func (x *routed) groups(exact bool) error {
 
 // peaked puts the peaks of a trial into the logits: for each token in the next group.
 func (x *routed) peaked(t *trial, inputs []*reference.Tensor) {
-	groups := intOf(x.r.call.site.Attributes, "groups")
+	groups := x.r.call.site.Attr("groups").Int
 	each := x.r.experts / groups
 	for i, what := range x.r.roles {
 		if what == patterns.Correction { // which would move the peaks

@@ -33,7 +33,7 @@ func routingOf(c *candidate) *routing {
 		case experts:
 			r.hidden, r.experts, r.chosen = dimOf(call.site, 0, -1), dimOf(call.site, 3, 0), dimOf(call.site, 2, -1)
 		case router:
-			r.hidden, r.experts, r.chosen = 1, dimOf(call.site, 0, -1), intOf(call.site.Attributes, "top_k")
+			r.hidden, r.experts, r.chosen = 1, dimOf(call.site, 0, -1), call.site.Attr("top_k").Int
 		default:
 			continue
 		}
@@ -63,15 +63,6 @@ func dimOf(s fused.Site, input, axis int) int64 {
 	}
 	d := s.Dims[input]
 	return d[(axis+len(d))%len(d)]
-}
-
-func intOf(attrs []*onnx.Attribute, name string) int64 {
-	for _, a := range attrs {
-		if a.Name == name {
-			return a.Int
-		}
-	}
-	return -1
 }
 
 // tokens returns the number of tokens in inputs of these shapes; 0 where they do not fit each other.

@@ -54,10 +54,8 @@ var expertWeights = map[string]func(fused.Site) int{
 }
 
 func gateAndUp(s fused.Site) int {
-	for _, a := range s.Attributes {
-		if a.Name == "packing" && a.String == "none" {
-			return 1
-		}
+	if s.Attr("packing").String == "none" {
+		return 1
 	}
 	return 2
 }

@@ -208,12 +208,16 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
-	find := b.kernelFinder(b.kernels, b.kernelsLib)
-	if find == nil {
+	device, known := kernelDevices[b.provider]
+	switch {
+	case known:
+	case b.kernels == kernelsOn || b.kernelsLib != "":
+		device = fused.CPU
+	default:
 		a.detail("there are no kernels for %s: the function bodies of %s run", b.provider, m.Path)
 		return "", nil
 	}
-	path, err := find(b.kernelsLib)
+	path, err := device.FindLibrary(b.kernelsLib)
 	if err != nil && (b.kernels == kernelsOn || b.kernelsLib != "" || b.demand) {
 		return "", err
 	}

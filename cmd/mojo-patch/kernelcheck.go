@@ -42,13 +42,12 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	find, options := fused.FindLibrary, []ort.Option{ort.WithThreads(1)}
+	options := []ort.Option{ort.WithThreads(1)}
 	if provider == providerCUDA {
 		// Nothing may run on the CPU in place of a CUDA kernel.
-		find, options = fused.FindCUDALibrary,
-			[]ort.Option{cudaOption(nil), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
+		options = []ort.Option{cudaOption(nil), ort.WithConfig("session.disable_cpu_ep_fallback", "1")}
 	}
-	path, err := find(kernels)
+	path, err := kernelDevices[provider].FindLibrary(kernels)
 	if err != nil {
 		return nil, err
 	}

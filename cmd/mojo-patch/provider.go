@@ -29,11 +29,9 @@ const (
 	providerCANN = "CANN"
 )
 
-// kernelLibraries find the library with the kernels for a provider.
-var kernelLibraries = map[string]func(string) (string, error){
-	providerCPU:  fused.FindLibrary,
-	providerCUDA: fused.FindCUDALibrary,
-	providerCANN: fused.FindCANNLibrary,
+// kernelDevices are the devices whose kernels are for a provider.
+var kernelDevices = map[string]fused.Device{
+	providerCPU: fused.CPU, providerCUDA: fused.CUDA, providerCANN: fused.NPU,
 }
 
 // cudaOption has a session run on CUDA. Products of float32 are made of float32: by itself onnxruntime makes them of
@@ -215,17 +213,6 @@ func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 	if len(left) > 0 {
 		a.detail("left to the CPU: %s", strings.Join(left, ", "))
 	}
-}
-
-// kernelFinder returns what finds the kernels for the provider, nil where none are for it.
-func (f *providerFlags) kernelFinder(mode, named string) func(string) (string, error) {
-	if find := kernelLibraries[f.provider]; find != nil {
-		return find
-	}
-	if mode == kernelsOn || named != "" {
-		return fused.FindLibrary
-	}
-	return nil
 }
 
 // errProvider reports whether an error is about a provider that is not here or does not take what it was given.

@@ -55,18 +55,9 @@ func (c *Call) Dims(i int) []int64 {
 }
 
 // Int, Float and String give attributes; every one of a fused op is written on its node.
-func (c *Call) Int(name string) int64     { return c.attr(name).Int }
-func (c *Call) Float(name string) float32 { return c.attr(name).Float }
-func (c *Call) String(name string) string { return c.attr(name).String }
-
-func (c *Call) attr(name string) *onnx.Attribute {
-	for _, a := range c.Site.Attributes {
-		if a.Name == name {
-			return a
-		}
-	}
-	return &onnx.Attribute{}
-}
+func (c *Call) Int(name string) int64     { return c.Site.Attr(name).Int }
+func (c *Call) Float(name string) float32 { return c.Site.Attr(name).Float }
+func (c *Call) String(name string) string { return c.Site.Attr(name).String }
 
 // Add adds a node with n outputs. The nodes of a call are added producers first.
 func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onnx.Attribute) []*onnx.Value {
