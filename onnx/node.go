@@ -61,6 +61,15 @@ func (n *Node) IsProduct() bool {
 	return false
 }
 
+// IsRandom reports whether the node makes random numbers.
+func (n *Node) IsRandom() bool {
+	switch n.OpType {
+	case "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial":
+		return IsStandardDomain(n.Domain)
+	}
+	return false
+}
+
 // IsStandardDomain reports whether the domain is the ONNX standard's, which has two spellings.
 func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
 

@@ -2,11 +2,13 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
 // Inline says which model-local functions are replaced by their bodies before patterns are looked for. Some exporters
@@ -209,32 +211,19 @@ func calledIn(g *onnx.Graph, functions map[functionID]*onnx.Function) []*onnx.Fu
 
 // agrees reports whether the function imports what it imports at the versions of the model.
 func agrees(m *onnx.Model, f *onnx.Function) bool {
-	for _, o := range f.Opsets {
-		if have := m.Opset(o.Domain); have != 0 && have != o.Version {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(f.Opsets, func(o onnx.Opset) bool {
+		have := m.Opset(o.Domain)
+		return have != 0 && have != o.Version
+	})
 }
 
 // takenBranch returns the branch that an If node always takes, nil when that depends on more than constants, ranks and
 // numbers among the dimensions. (Functions that serve every rank ask for it.)
 func takenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
-	if !n.Is("If") || !isStatic(n.Input(0), facts, 0) {
+	if !isStatic(n.Input(0), facts, 0) {
 		return nil
 	}
-	cond, ok := facts.Constant(n.Input(0))
-	if !ok || len(cond.I) != 1 {
-		return nil
-	}
-	name := "else_branch"
-	if cond.I[0] != 0 {
-		name = "then_branch"
-	}
-	if a := n.Attr(name); a != nil {
-		return a.Graph
-	}
-	return nil
+	return convert.TakenBranch(n, facts)
 }
 
 // isStatic reports whether a value follows from constants and shapes that are numbers. What is merely equal in all
@@ -257,13 +246,6 @@ func isStatic(v *onnx.Value, facts *infer.Facts, depth int) bool {
 		}
 		return ok
 	}
-	if strings.HasPrefix(n.OpType, "Random") || len(n.Inputs) == 0 {
-		return false
-	}
-	for _, in := range n.Inputs {
-		if in != nil && !isStatic(in, facts, depth+1) {
-			return false
-		}
-	}
-	return true
+	return !strings.HasPrefix(n.OpType, "Random") && len(n.Inputs) > 0 &&
+		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !isStatic(in, facts, depth+1) })
 }

@@ -221,7 +221,7 @@ func (c *cutter) reads(n *onnx.Node) error {
 				a.RefName, nodeName(n), n.OpType)
 		}
 	}
-	if isRandom(n) {
+	if n.IsRandom() {
 		return reason.New(reason.Random, n, "the matched nodes depend on random numbers of node %q (%s)", nodeName(n),
 			n.OpType)
 	}
@@ -307,14 +307,6 @@ func (c *cutter) copied(t *onnx.Tensor) *onnx.Value {
 	return nil
 }
 
-func isRandom(n *onnx.Node) bool {
-	switch n.OpType {
-	case "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial":
-		return onnx.IsStandardDomain(n.Domain)
-	}
-	return false
-}
-
 // congruentInput finds the input of the match that equals v because both are computed alike from the same values:
 // exporters repeat themselves, and matchers see through that.
 func (c *cutter) congruentInput(v *onnx.Value) *onnx.Value {
@@ -338,7 +330,7 @@ func congruent(a, b *onnx.Value, depth int) bool {
 	}
 	m, n := a.Producer, b.Producer
 	if m == nil || n == nil || a.Output != b.Output || m.OpType != n.OpType || m.Domain != n.Domain ||
-		m.Overload != n.Overload || len(m.Inputs) != len(n.Inputs) || len(m.Outputs) != len(n.Outputs) || isRandom(m) ||
+		m.Overload != n.Overload || len(m.Inputs) != len(n.Inputs) || len(m.Outputs) != len(n.Outputs) || m.IsRandom() ||
 		len(m.Subgraphs()) > 0 || attributesKey(m.Attributes) != attributesKey(n.Attributes) {
 		return false
 	}

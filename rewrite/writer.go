@@ -87,7 +87,7 @@ func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
 			return false
 		}
 	}
-	return onnx.IsStandardDomain(n.Domain) && !isRandom(n)
+	return onnx.IsStandardDomain(n.Domain) && !n.IsRandom()
 }
 
 func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {

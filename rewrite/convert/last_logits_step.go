@@ -43,14 +43,12 @@ func (c *logitsCut) fixed(v *onnx.Value) bool {
 	c.constants[v] = false // of a loop that cannot be
 	n := v.Producer
 	is := v.IsConstant()
-	if n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Subgraphs()) == 0 && !random[n.OpType] {
+	if n != nil && onnx.IsStandardDomain(n.Domain) && len(n.Subgraphs()) == 0 && !n.IsRandom() {
 		is = !slices.ContainsFunc(n.Inputs, func(x *onnx.Value) bool { return x != nil && !c.fixed(x) })
 	}
 	c.constants[v] = is
 	return is
 }
-
-var random = set("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 // forAllRows reports whether a value has the same elements for all positions, as an operand beside rows of so many axes
 // whose positions are along axis.

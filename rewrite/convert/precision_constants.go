@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -125,10 +126,10 @@ func (r *rewriting) keep(name string, t *onnx.Tensor, put func(*onnx.Tensor)) er
 		return nil
 	}
 	b, err := t.Bytes()
+	if errors.Is(err, onnx.ErrMissingData) {
+		return nil
+	}
 	if err != nil {
-		if errors.Is(err, onnx.ErrMissingData) {
-			return nil
-		}
 		return err
 	}
 	limit := greatest(r.to)
@@ -146,7 +147,7 @@ func (r *rewriting) keep(name string, t *onnx.Tensor, put func(*onnx.Tensor)) er
 	if out == nil {
 		return nil
 	}
-	c := &narrowing{to: r.to}
+	c := newNarrowing(r.to, nil)
 	if _, err := c.Write(b); err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func (r *rewriting) tensor(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
 			return known.Tied(t.Name), nil
 		}
 	}
-	c := &narrowing{to: r.to}
+	c := newNarrowing(r.to, nil)
 	err := t.WriteElements(c)
 	var out *onnx.Tensor
 	switch {
@@ -191,15 +192,15 @@ func (r *rewriting) tensor(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot convert to %s: %w", r.to, err)
 	case t.Len() <= fewElements:
-		var b collector
-		if err := t.WriteElements(&narrowing{to: r.to, w: &b}); err != nil {
+		var b bytes.Buffer
+		if err := t.WriteElements(newNarrowing(r.to, &b)); err != nil {
 			return nil, err
 		}
-		out, err = onnx.NewTensor(t.Name, r.to, t.Dims, b)
+		out, err = onnx.NewTensor(t.Name, r.to, t.Dims, b.Bytes())
 	default:
 		to := r.to
 		out, err = onnx.NewDeferred(t.Name, to, t.Dims, func(w io.Writer) error {
-			return t.WriteElements(&narrowing{to: to, w: w})
+			return t.WriteElements(newNarrowing(to, w))
 		})
 	}
 	if err != nil {
@@ -210,11 +211,4 @@ func (r *rewriting) tensor(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
 		r.shared[at] = out
 	}
 	return out, nil
-}
-
-type collector []byte
-
-func (c *collector) Write(b []byte) (int, error) {
-	*c = append(*c, b...)
-	return len(b), nil
 }

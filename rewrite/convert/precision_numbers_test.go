@@ -30,14 +30,18 @@ func TestNarrowing(t *testing.T) {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 	}
 	for _, to := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
-		var got collector
-		c := &narrowing{to: to, w: &got}
+		var buffer bytes.Buffer
+		c := newNarrowing(to, &buffer)
 		for b := raw; len(b) > 0; {
 			n := min(1+random.IntN(9), len(b))
 			if _, err := c.Write(b[:n]); err != nil {
 				t.Fatal(err)
 			}
 			b = b[n:]
+		}
+		got := buffer.Bytes()
+		if len(c.rest) > 0 {
+			t.Errorf("%x is left", c.rest)
 		}
 		x, err := reference.FromONNX(onnx.NewFloat32s("x", []int64{int64(len(list))}, list))
 		if err != nil {
@@ -69,19 +73,22 @@ func TestNarrowing(t *testing.T) {
 			t.Errorf("%s: %d are beyond the range, up to %g, not %d", to, c.beyond, c.largest, beyond)
 		}
 
-		var all, wide, again collector // every number of the type, there and back
+		var all []byte // every number of the type, there and back
 		for h := range 1 << 16 {
 			all = binary.LittleEndian.AppendUint16(all, uint16(h))
 		}
-		w := &widening{from: to, w: &wide}
+		var floats, halves bytes.Buffer
+		w := widening(to, &floats)
 		for _, part := range [][]byte{all[:3], all[3:4], all[4:1001], all[1001:]} {
 			if _, err := w.Write(part); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := (&narrowing{to: to, w: &again}).Write(wide); err != nil {
+		wide := floats.Bytes()
+		if _, err := newNarrowing(to, &halves).Write(wide); err != nil {
 			t.Fatal(err)
 		}
+		again := halves.Bytes()
 		for h := range 1 << 16 {
 			if f := math.Float32frombits(binary.LittleEndian.Uint32(wide[4*h:])); f == f && !bytes.Equal(all[2*h:2*h+2],
 				again[2*h:2*h+2]) {

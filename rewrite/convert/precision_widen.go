@@ -1,14 +1,12 @@
 package convert
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -92,39 +90,12 @@ func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
 	from := t.DataType
 	if t.Len() > fewElements {
 		return onnx.NewDeferred(t.Name, onnx.Float, t.Dims, func(w io.Writer) error {
-			return t.WriteElements(&widening{from: from, w: w})
+			return t.WriteElements(widening(from, w))
 		})
 	}
-	var b collector
-	if err := t.WriteElements(&widening{from: from, w: &b}); err != nil {
+	var b bytes.Buffer
+	if err := t.WriteElements(widening(from, &b)); err != nil {
 		return nil, err
 	}
-	return onnx.NewTensor(t.Name, onnx.Float, t.Dims, b)
-}
-
-// widening takes elements of a half type as bytes, and writes them on as float32.
-type widening struct {
-	from     onnx.DataType
-	w        io.Writer
-	elements elements
-	out      []byte
-}
-
-func (c *widening) Write(b []byte) (int, error) {
-	c.out = c.out[:0]
-	for e := range c.elements.of(b, 2) {
-		c.add(binary.LittleEndian.Uint16(e))
-	}
-	if _, err := c.w.Write(c.out); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-func (c *widening) add(h uint16) {
-	if c.from == onnx.BFloat16 {
-		c.out = binary.LittleEndian.AppendUint32(c.out, uint32(h)<<16)
-		return
-	}
-	c.out = binary.LittleEndian.AppendUint32(c.out, math.Float32bits(blocks.Float16(h)))
+	return onnx.NewTensor(t.Name, onnx.Float, t.Dims, b.Bytes())
 }

@@ -133,25 +133,28 @@ func settle(m *onnx.Model) error {
 func inlineBranches(m *onnx.Model) (*infer.Facts, error) {
 	for {
 		facts := infer.Analyze(m)
-		count, err := m.InlineBranches(func(n *onnx.Node) *onnx.Graph {
-			if !n.Is("If") {
-				return nil
-			}
-			c, ok := facts.Constant(n.Input(0))
-			if !ok || len(c.I) != 1 {
-				return nil
-			}
-			name := "then_branch"
-			if c.I[0] == 0 {
-				name = "else_branch"
-			}
-			if a := n.Attr(name); a != nil {
-				return a.Graph
-			}
-			return nil
-		})
+		count, err := m.InlineBranches(func(n *onnx.Node) *onnx.Graph { return TakenBranch(n, facts) })
 		if err != nil || count == 0 {
 			return facts, err
 		}
 	}
+}
+
+// TakenBranch returns the branch of an If whose condition is constant by the facts, nil of any other node.
+func TakenBranch(n *onnx.Node, facts *infer.Facts) *onnx.Graph {
+	if !n.Is("If") {
+		return nil
+	}
+	c, ok := facts.Constant(n.Input(0))
+	if !ok || len(c.I) != 1 {
+		return nil
+	}
+	name := "then_branch"
+	if c.I[0] == 0 {
+		name = "else_branch"
+	}
+	if a := n.Attr(name); a != nil {
+		return a.Graph
+	}
+	return nil
 }
