@@ -37,7 +37,7 @@ func opEinsum(c *call) []*Tensor {
 		c.sameType(0, i)
 	}
 	if !explicit {
-		rhs = implicitOutput(lhs)
+		rhs = EinsumOutput(lhs)
 	}
 	out := ellipsis(rhs, wide)
 	order := slices.Clone(out) // output dimensions first, then those summed over
@@ -92,8 +92,9 @@ func ellipsis(term string, n int) []rune {
 	return append(r, []rune(after)...)
 }
 
-// implicitOutput lists the labels that occur once, in alphabetical order, after the broadcast dimensions.
-func implicitOutput(lhs string) string {
+// EinsumOutput is the right side of an equation of Einsum that has none: the labels that occur once, in alphabetical
+// order, after the broadcast dimensions.
+func EinsumOutput(lhs string) string {
 	var once []rune
 	for _, l := range lhs {
 		if l != ',' && l != '.' && strings.Count(lhs, string(l)) == 1 {

@@ -9,11 +9,9 @@ import (
 // takesLazy lists the ops that leave a lazy tensor as it is, or read it piece by piece. For all others it is made
 // dense.
 var takesLazy = map[string]bool{"Identity": true, "Shape": true, "Size": true, "Reshape": true, "Squeeze": true,
-	"Unsqueeze": true,
-	"Flatten":   true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true, "GatherND": true,
-	"Cast":     true,
-	"CastLike": true, "MatMul": true, "Gemm": true, "If": true, "Loop": true, "Scan": true,
-	"com.microsoft:MoE": true}
+	"Unsqueeze": true, "Flatten": true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true,
+	"GatherND": true, "Cast": true, "CastLike": true, "MatMul": true, "Gemm": true, "If": true, "Loop": true,
+	"Scan": true, "com.microsoft:MoE": true}
 
 // reshape is a view of the same elements, in row-major order, in another shape.
 func (v *view) reshape(shape []int) *view {
@@ -73,11 +71,7 @@ func (v *view) transpose(perm []int) *view {
 	for i, p := range perm[:n] {
 		from[i] = st[p]
 	}
-	places := make([]int, len(v.blocks))
-	for i := range places {
-		places[i] = i
-	}
-	r := v.pick(to[:n], readStrided(places, to[:n], from, 0))
+	r := v.pick(to[:n], readStrided(upTo(len(v.blocks)), to[:n], from, 0))
 	r.inner = to[n:]
 	for i, b := range r.blocks {
 		st := make([]int, len(perm)-n)

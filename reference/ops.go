@@ -1,6 +1,10 @@
 package reference
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"maps"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // opFunc evaluates one call.
 type opFunc func(c *call) []*Tensor
@@ -38,12 +42,6 @@ func (k kind) check(i int, x *Tensor) {
 // themselves where versions differ.
 var table = map[string]opDef{}
 
-func register(ops map[string]opDef) {
-	for name, d := range ops {
-		table[name] = d
-	}
-}
-
 // arith is an op whose outputs are rounded; min is the number of inputs it must have.
 func arith(min int, fn opFunc) opDef { return opDef{fn: fn, min: min, arithmetic: true} }
 
@@ -58,27 +56,11 @@ func exact(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
 
 // The table is filled at start, not by its declaration, because control flow ops lead back to it.
 func init() {
-	register(binaryOps)
-	register(unaryOps)
-	register(activationOps)
-	register(logicOps)
-	register(castOps)
-	register(reduceOps)
-	register(matmulOps)
-	register(shapeOps)
-	register(attentionOps)
-	register(mixtureOps)
-	register(quantOps)
-	register(spaceOps)
-	register(convOps)
-	register(sequenceOps)
-	register(normOps)
-	register(sortOps)
-	register(controlOps)
-	register(sliceOps)
-	register(constantOps)
-	register(gatherOps)
-	register(scatterOps)
+	for _, ops := range []map[string]opDef{activationOps, attentionOps, binaryOps, castOps, constantOps, controlOps,
+		convOps, gatherOps, logicOps, matmulOps, mixtureOps, normOps, quantOps, reduceOps, scatterOps, sequenceOps,
+		shapeOps, sliceOps, sortOps, spaceOps, unaryOps} {
+		maps.Copy(table, ops)
+	}
 }
 
 func one(t *Tensor) []*Tensor { return []*Tensor{t} }

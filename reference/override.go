@@ -26,16 +26,9 @@ func (s *Scope) Bind(v *onnx.Value, t *Tensor) { s.sc.values[v] = t }
 
 // Op evaluates the node as usual and returns its outputs.
 func (s *Scope) Op(n *onnx.Node) ([]*Tensor, error) {
-	in := make([]*Tensor, len(n.Inputs))
-	for i, v := range n.Inputs {
-		if v == nil || s.sc.isOmitted(v) {
-			continue
-		}
-		t, err := s.e.value(v, s.sc)
-		if err != nil {
-			return nil, err
-		}
-		in[i] = t
+	in, err := s.e.inputs(n, s.sc)
+	if err != nil {
+		return nil, err
 	}
 	return s.e.dispatch(n, in, s.sc, s.fr)
 }

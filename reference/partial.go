@@ -17,8 +17,16 @@ func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, kee
 	if len(nodes) == 0 {
 		return false, nil
 	}
-	stays := make(map[*onnx.Value]bool, len(env)+len(keep))
-	for v := range env {
+	fr := e.frameOf(nodes[0])
+	fr.meter.watch = true
+	err = e.evalFor(nodes, &scope{values: env}, fr, keep)
+	return err == nil && fr.meter.overflow, err
+}
+
+// evalFor evaluates nodes for the values of keep, and leaves besides these the ones that were in the scope before.
+func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*onnx.Value) error {
+	stays := make(map[*onnx.Value]bool, len(sc.values)+len(keep))
+	for v := range sc.values {
 		stays[v] = true
 	}
 	for _, v := range keep {
@@ -31,23 +39,21 @@ func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, kee
 			dead[i] = append(dead[i], v)
 		}
 	}
-	sc, fr := &scope{values: env}, e.frameOf(nodes[0])
-	fr.meter.watch = true
 	for i, n := range nodes {
 		if err := e.evalNode(n, sc, fr); err != nil {
-			return false, err
+			return err
 		}
-		for _, v := range n.Outputs {
+		for _, v := range n.Outputs { // read by nobody
 			if _, read := last[v]; v != nil && !read && !stays[v] {
 				dead[i] = append(dead[i], v)
 			}
 		}
 		for _, v := range dead[i] {
-			fr.meter.release(env[v])
-			delete(env, v)
+			fr.meter.release(sc.values[v])
+			delete(sc.values, v)
 		}
 	}
-	return fr.meter.overflow, nil
+	return nil
 }
 
 // look takes note of a node that makes infinities or NaN of finite numbers. Constants that hold them are meant.

@@ -51,30 +51,8 @@ func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
 	if err := e.bindInputs(g, sc, inputs); err != nil {
 		return nil, err
 	}
-	last := lastReaders(g)
-	dead := make([][]*onnx.Value, len(g.Nodes))
-	for v, i := range last {
-		dead[i] = append(dead[i], v)
-	}
-	fr := &frame{opset: e.opset, meter: &meter{}}
-	for i, n := range g.Nodes {
-		if err := e.evalNode(n, sc, fr); err != nil {
-			return nil, err
-		}
-		release := func(v *onnx.Value) {
-			if !v.IsInput {
-				fr.meter.release(sc.values[v])
-			}
-			delete(sc.values, v)
-		}
-		for _, v := range dead[i] {
-			release(v)
-		}
-		for _, v := range n.Outputs { // read by nobody
-			if _, read := last[v]; v != nil && !read && !v.IsOutput() {
-				release(v)
-			}
-		}
+	if err := e.evalFor(g.Nodes, sc, &frame{opset: e.opset, meter: &meter{}}, g.Outputs); err != nil {
+		return nil, err
 	}
 	out := make(map[string]*Tensor, len(g.Outputs))
 	for _, v := range g.Outputs {
@@ -182,16 +160,9 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 			return fr.meter.hold(t)
 		}
 	}
-	in := make([]*Tensor, len(n.Inputs))
-	for i, v := range n.Inputs {
-		if v == nil || sc.isOmitted(v) {
-			continue
-		}
-		t, err := e.value(v, sc)
-		if err != nil {
-			return fmt.Errorf("%s: input %d: %w", describe(n), i, err)
-		}
-		in[i] = t
+	in, err := e.inputs(n, sc)
+	if err != nil {
+		return err
 	}
 	out, err := e.dispatch(n, in, sc, fr)
 	if err != nil {
@@ -203,7 +174,22 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	return e.bindOutputs(n, out, sc, fr)
 }
 
-// bindOutputs returns the node's outputs their values.
+// inputs returns the values that the node reads, nil for omitted ones.
+func (e *Evaluator) inputs(n *onnx.Node, sc *scope) ([]*Tensor, error) {
+	in := make([]*Tensor, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v == nil || sc.isOmitted(v) {
+			continue
+		}
+		var err error
+		if in[i], err = e.value(v, sc); err != nil {
+			return nil, fmt.Errorf("%s: input %d: %w", describe(n), i, err)
+		}
+	}
+	return in, nil
+}
+
+// bindOutputs gives the node's outputs their values.
 func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *frame) error {
 	for i, v := range n.Outputs {
 		if v == nil {
@@ -253,16 +239,6 @@ func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, e
 		out[i] = t
 	}
 	return out, nil
-}
-
-// lastReaders returns, for each value that nodes of g read (also in their subgraphs), the index of the last such node.
-// Graph outputs are left out: they stay.
-func lastReaders(g *onnx.Graph) map[*onnx.Value]int {
-	last := readers(g.Nodes)
-	for _, v := range g.Outputs {
-		delete(last, v)
-	}
-	return last
 }
 
 // readers returns, for each value that the nodes read (also in their subgraphs), the index of the last such node.

@@ -61,6 +61,12 @@ func opSlice(c *call) []*Tensor {
 	return one(x.gatherStrided(shape, st, offset))
 }
 
+// SliceLength returns the number of elements of start:end:step in a dimension of d elements, as Slice takes them.
+func SliceLength(start, end, step, d int64) int64 {
+	_, n := sliceRange(start, end, step, d)
+	return int64(n)
+}
+
 // sliceRange returns the first index and the number of elements of start:end:step in a dimension of d elements.
 func sliceRange(start, end, step, d int64) (from int64, n int) {
 	clamp := func(v int64) int64 {

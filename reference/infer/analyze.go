@@ -48,10 +48,8 @@ func (an *analysis) nodes() int {
 
 // analyze is Analyze with a table of symbols, and with facts of inputs that override their declarations.
 func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Facts {
-	an := &analysis{model: m, symbols: symbols, given: given, functions: map[functionKey]*onnx.Function{}}
-	for _, f := range m.Functions {
-		an.functions[functionKey{canonical(f.Domain), f.Name, f.Overload}] = f
-	}
+	an := newAnalysis(m, symbols)
+	an.given = given
 	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
 		an.solving = pass < maxPasses
@@ -95,6 +93,20 @@ type analysis struct {
 	visits, mostVisits int // 0 most visits: no bound
 }
 
+func newAnalysis(m *onnx.Model, s *symbols) *analysis {
+	an := &analysis{model: m, symbols: s, functions: make(map[functionKey]*onnx.Function, len(m.Functions))}
+	for _, f := range m.Functions {
+		an.functions[functionKey{canonical(f.Domain), f.Name, f.Overload}] = f
+	}
+	return an
+}
+
+// forget drops what was found of functions.
+func (an *analysis) forget() {
+	an.called, an.bodies = map[*onnx.Function]bool{}, map[*onnx.Value]*fact{}
+	an.memo = map[string]functionCall{}
+}
+
 type functionKey struct{ domain, name, overload string }
 
 func canonical(domain string) string {
@@ -129,9 +141,7 @@ func (an *analysis) pass() *Facts {
 		an.unnamed = map[*onnx.Value][]*symbol{}
 		an.constants = make(map[*onnx.Value]*fact, len(m.Graph.Initializers()))
 	}
-	an.called = map[*onnx.Function]bool{}
-	an.bodies = map[*onnx.Value]*fact{}
-	an.memo = map[string]functionCall{}
+	an.forget()
 	values := 0
 	m.Graph.Walk(func(g *onnx.Graph) { values += len(g.Nodes) + len(g.Inputs) + len(g.Initializers()) })
 	fr := &frame{opset: m.Opset(""), facts: make(map[*onnx.Value]*fact, values),

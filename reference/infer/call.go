@@ -76,6 +76,14 @@ func (c *call) int(i int) (int64, bool) {
 	return v[0], true
 }
 
+// intOr is int, with a number for an element that is not known.
+func (c *call) intOr(i int, other int64) int64 {
+	if n, ok := c.int(i); ok {
+		return n
+	}
+	return other
+}
+
 // axes returns the list of integers that an op takes as input i, or in older opsets as an attribute. given is false
 // when there is neither; ok is false when it is given and not known.
 func (c *call) axes(i int, attr string) (axes []int64, given, ok bool) {

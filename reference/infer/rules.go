@@ -23,26 +23,24 @@ const (
 var rules = map[ruleKey]rule{}
 
 func init() {
-	for _, part := range []map[string]rule{elementwiseRules, shapeRules, joinRules, indexRules, spaceRules, reduceRules,
-		productRules, neuralRules, sequenceRules} {
-		for op, r := range part {
-			rules[ruleKey{"", op}] = r
+	for domain, parts := range map[string][]map[string]rule{
+		"": {elementwiseRules, shapeRules, joinRules, indexRules, spaceRules, reduceRules, productRules, neuralRules,
+			sequenceRules},
+		microsoftDomain: {microsoftRules},
+		mojoDomain:      {mojoRules},
+	} {
+		for _, part := range parts {
+			for op, r := range part {
+				rules[ruleKey{domain, op}] = r
+			}
 		}
-	}
-	for op, r := range microsoftRules {
-		rules[ruleKey{microsoftDomain, op}] = r
-	}
-	for op, r := range mojoRules {
-		rules[ruleKey{mojoDomain, op}] = r
 	}
 	// onnxruntime takes these under the standard's name as well.
 	for _, op := range []string{"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"} {
 		rules[ruleKey{"", op}] = microsoftRules[op]
 	}
-	for _, op := range []string{"Gelu", "QuantizeLinear", "DequantizeLinear", "Trilu", "Range", "Pad", "Unique"} {
-		if _, ok := microsoftRules[op]; !ok {
-			rules[ruleKey{microsoftDomain, op}] = rules[ruleKey{"", op}]
-		}
+	for _, op := range []string{"QuantizeLinear", "DequantizeLinear", "Trilu", "Range", "Pad", "Unique"} {
+		rules[ruleKey{microsoftDomain, op}] = rules[ruleKey{"", op}]
 	}
 }
 
@@ -63,6 +61,34 @@ func each(r rule, ops ...string) map[string]rule {
 	}
 	return t
 }
+
+// shaped is the rule of an op with one output, of a type and a shape that is nil where its rank is not known.
+func shaped(dtype func(c *call) onnx.DataType, shape func(c *call) []int64) rule {
+	return func(c *call) { c.set(0, dtype(c), shape(c)) }
+}
+
+// like is the type of input i.
+func like(i int) func(c *call) onnx.DataType {
+	return func(c *call) onnx.DataType { return c.dtype(i) }
+}
+
+// firstOf is the type of all inputs from i on, see firstType.
+func firstOf(i int) func(c *call) onnx.DataType {
+	return func(c *call) onnx.DataType { return c.firstType(i) }
+}
+
+// always is one type.
+func always(t onnx.DataType) func(c *call) onnx.DataType {
+	return func(c *call) onnx.DataType { return t }
+}
+
+// given is the type that an attribute names, the one of input 0 where it is absent.
+func given(attribute string) func(c *call) onnx.DataType {
+	return func(c *call) onnx.DataType { return c.attrType(attribute, c.dtype(0)) }
+}
+
+// shapeOf is the shape of input i.
+func shapeOf(i int) func(c *call) []int64 { return func(c *call) []int64 { return c.shape(i) } }
 
 // firstType returns the first known element type of the inputs from i on: of ops whose inputs all have one type.
 func (c *call) firstType(i int) onnx.DataType {

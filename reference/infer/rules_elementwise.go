@@ -4,36 +4,26 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 
 // elementwiseRules: ops whose output has the shape that their inputs broadcast to, or that of their one input.
 var elementwiseRules = merge(
-	each(unary, "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf",
-		"Exp",
-		"Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg",
-		"Reciprocal",
-		"Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt",
-		"Swish",
-		"Tan", "Tanh", "ThresholdedRelu", "Hardmax", "BitwiseNot", "Trilu", "CumSum", "CumProd", "Clip", "PRelu",
-		"LpNormalization",
-		"MeanVarianceNormalization", "LRN", "InstanceNormalization", "GroupNormalization", "ReverseSequence"),
-	each(unaryBool, "Not", "IsNaN", "IsInf"),
-	each(elementwise, "Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Mean", "Sum", "BitShift", "BitwiseAnd",
-		"BitwiseOr", "BitwiseXor"),
-	each(elementwiseBool, "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
+	each(unary, "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Clip", "Cos",
+		"Cosh", "CumProd", "CumSum", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNormalization", "HardSigmoid",
+		"HardSwish", "Hardmax", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "Log", "LogSoftmax",
+		"LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "PRelu", "Reciprocal", "Relu",
+		"ReverseSequence", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus",
+		"Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu"),
+	each(shaped(always(onnx.Bool), shapeOf(0)), "Not", "IsNaN", "IsInf"),
+	each(shaped(firstOf(0), broadcast), "Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Mean", "Sum", "BitShift",
+		"BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+	each(shaped(always(onnx.Bool), broadcast), "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or",
+		"Xor"),
+	each(shaped(given("dtype"), shapeOf(0)), "Bernoulli", "EyeLike", "RandomNormalLike", "RandomUniformLike"),
 	map[string]rule{
-		"Pow": func(c *call) { c.set(0, c.dtype(0), c.broadcast(c.shape(0), c.shape(1))) },
-		"Where": func(c *call) {
-			c.set(0, c.firstType(1), c.broadcast(c.shape(0), c.shape(1), c.shape(2)))
-		},
-		"Cast":      func(c *call) { c.set(0, c.attrType("to", onnx.Undefined), c.shape(0)) },
-		"BitCast":   bitCast,
-		"CastLike":  func(c *call) { c.set(0, c.dtype(1), c.shape(0)) },
-		"Dropout":   func(c *call) { c.set(0, c.dtype(0), c.shape(0)); c.set(1, onnx.Bool, c.shape(0)) },
-		"Bernoulli": func(c *call) { c.set(0, c.attrType("dtype", c.dtype(0)), c.shape(0)) },
-		"EyeLike":   func(c *call) { c.set(0, c.attrType("dtype", c.dtype(0)), c.shape(0)) },
-		"RandomNormalLike": func(c *call) {
-			c.set(0, c.attrType("dtype", c.dtype(0)), c.shape(0))
-		},
-		"RandomUniformLike": func(c *call) {
-			c.set(0, c.attrType("dtype", c.dtype(0)), c.shape(0))
-		},
+		"Pow":   shaped(like(0), broadcast),
+		"Where": shaped(firstOf(1), broadcast),
+		"Cast": shaped(func(c *call) onnx.DataType { return c.attrType("to", onnx.Undefined) },
+			shapeOf(0)),
+		"BitCast":               bitCast,
+		"CastLike":              shaped(like(1), shapeOf(0)),
+		"Dropout":               func(c *call) { c.set(0, c.dtype(0), c.shape(0)); c.set(1, onnx.Bool, c.shape(0)) },
 		"QuantizeLinear":        quantize,
 		"DequantizeLinear":      dequantize,
 		"DynamicQuantizeLinear": dynamicQuantize,
@@ -42,14 +32,9 @@ var elementwiseRules = merge(
 
 func unary(c *call) { c.set(0, c.dtype(0), c.shape(0)) }
 
-func unaryBool(c *call) { c.set(0, onnx.Bool, c.shape(0)) }
-
-func elementwise(c *call) { c.set(0, c.firstType(0), c.broadcastAll()) }
-
-func elementwiseBool(c *call) { c.set(0, onnx.Bool, c.broadcastAll()) }
-
-func (c *call) broadcastAll() []int64 {
-	if len(c.in) == 2 {
+// broadcast is the shape that all inputs broadcast to.
+func broadcast(c *call) []int64 {
+	if len(c.in) == 2 { // without an allocation
 		return c.broadcast(c.shape(0), c.shape(1))
 	}
 	shapes := make([][]int64, len(c.in))

@@ -12,9 +12,9 @@ var microsoftRules = merge(
 	each(skipNormalization, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
 	map[string]rule{
 		"SimplifiedLayerNormalization": rmsNormalization,
-		"FusedMatMul":                  fusedMatMul,
-		"MatMulNBits":                  matMulNBits,
-		"GatherBlockQuantized":         gatherBlockQuantized,
+		"FusedMatMul":                  shaped(firstOf(0), fusedMatMul),
+		"MatMulNBits":                  shaped(like(0), matMulNBits),
+		"GatherBlockQuantized":         shaped(like(2), gatherBlockQuantized),
 		"GroupQueryAttention":          groupQueryAttention,
 		"MultiHeadAttention":           multiHeadAttention,
 	},
@@ -30,7 +30,7 @@ func skipNormalization(c *call) {
 	c.set(3, c.dtype(0), s)
 }
 
-func fusedMatMul(c *call) {
+func fusedMatMul(c *call) []int64 {
 	swap := func(s []int64, attr string) []int64 {
 		if n := len(s); n >= 2 && c.attrInt(attr, 0) != 0 {
 			s = slices.Clone(s)
@@ -39,34 +39,28 @@ func fusedMatMul(c *call) {
 		return s
 	}
 	if c.attrInt("transBatchA", 0) != 0 || c.attrInt("transBatchB", 0) != 0 {
-		c.set(0, c.firstType(0), nil)
-		return
+		return nil
 	}
-	c.set(0, c.firstType(0), c.matmul(swap(c.shape(0), "transA"), swap(c.shape(1), "transB")))
+	return c.matmul(swap(c.shape(0), "transA"), swap(c.shape(1), "transB"))
 }
 
 // matMulNBits: A [..., K] times a quantised matrix of attributes K, N.
-func matMulNBits(c *call) {
+func matMulNBits(c *call) []int64 {
 	a := c.shape(0)
 	if len(a) == 0 {
-		c.set(0, c.dtype(0), nil)
-		return
+		return nil
 	}
-	c.set(0, c.dtype(0), with(a, len(a)-1, c.attrInt("N", -1)))
+	return with(a, len(a)-1, c.attrInt("N", -1))
 }
 
 // gatherBlockQuantized: rows of a quantised table as floats. Elements of 4 bits may lie two in a uint8.
-func gatherBlockQuantized(c *call) {
-	s, idx, t := c.shape(0), c.shape(1), c.dtype(2)
-	a, ok := axis(c.attrInt("gather_axis", 0), len(s))
-	if s == nil || idx == nil || !ok {
-		c.set(0, t, nil)
-		return
+func gatherBlockQuantized(c *call) []int64 {
+	s := c.shape(0)
+	if bits, last := c.attrInt("bits", 4), len(s)-1; last >= 0 && c.dtype(0) == onnx.Uint8 && bits > 0 && bits < 8 &&
+		s[last] > 0 {
+		s = with(s, last, s[last]*(8/bits))
 	}
-	if bits := c.attrInt("bits", 4); c.dtype(0) == onnx.Uint8 && bits > 0 && bits < 8 && s[len(s)-1] > 0 {
-		s = with(s, len(s)-1, s[len(s)-1]*(8/bits))
-	}
-	c.set(0, t, gathered(s, idx, a))
+	return gathered(s, c.shape(1), c.attrInt("gather_axis", 0))
 }
 
 // groupQueryAttention: query [batch, length, heads*size], or with key and value packed into it; past key and value

@@ -12,7 +12,7 @@ var neuralRules = map[string]rule{
 	"RMSNormalization":   rmsNormalization,
 	"BatchNormalization": batchNormalization,
 	"RotaryEmbedding":    unary,
-	"SwiGLU":             func(c *call) { c.set(0, c.firstType(0), c.same(c.shape(0), c.shape(1))) },
+	"SwiGLU":             shaped(firstOf(0), func(c *call) []int64 { return c.same(c.shape(0), c.shape(1)) }),
 	"Attention":          attention,
 	"LinearAttention":    linearAttention,
 	"CausalConvWithState": func(c *call) {
@@ -21,7 +21,7 @@ var neuralRules = map[string]rule{
 			c.set(1, c.dtype(0), with(x, len(x)-1, w[len(w)-1]-1))
 		}
 	},
-	"Conv":        conv,
+	"Conv":        shaped(like(0), conv),
 	"MaxPool":     pool,
 	"AveragePool": pool,
 	"LpPool":      pool,
@@ -96,25 +96,23 @@ func split3(s []int64, heads int64) []int64 {
 	return []int64{s[0], heads, s[1], size}
 }
 
-func conv(c *call) {
+func conv(c *call) []int64 {
 	x, w := c.shape(0), c.shape(1)
 	if len(x) < 2 || len(w) != len(x) {
-		c.set(0, c.dtype(0), nil)
-		return
+		return nil
 	}
 	kernel := c.attrInts("kernel_shape")
 	if kernel == nil {
 		kernel = w[2:]
 	}
-	c.set(0, c.dtype(0), slices.Concat([]int64{x[0], w[0]}, c.windows(x[2:], kernel)))
+	return slices.Concat([]int64{x[0], w[0]}, c.windows(x[2:], kernel))
 }
 
 func pool(c *call) {
 	x := c.shape(0)
-	kernel := c.attrInts("kernel_shape")
 	var s []int64
 	if len(x) >= 2 {
-		s = slices.Concat(x[:2], c.windows(x[2:], kernel))
+		s = slices.Concat(x[:2], c.windows(x[2:], c.attrInts("kernel_shape")))
 	}
 	c.set(0, c.dtype(0), s)
 	c.set(1, onnx.Int64, s)

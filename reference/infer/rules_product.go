@@ -5,24 +5,31 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // productRules: products of matrices.
 var productRules = map[string]rule{
-	"MatMul":        func(c *call) { c.set(0, c.firstType(0), c.matmul(c.shape(0), c.shape(1))) },
-	"MatMulInteger": func(c *call) { c.set(0, onnx.Int32, c.matmul(c.shape(0), c.shape(1))) },
-	"QLinearMatMul": func(c *call) { c.set(0, c.dtype(7), c.matmul(c.shape(0), c.shape(3))) },
-	"Gemm":          gemm,
-	"Einsum":        einsum,
-	"Det":           func(c *call) { c.set(0, c.dtype(0), head(c.shape(0), 2)) },
+	"MatMul":        shaped(firstOf(0), matmul(1)),
+	"MatMulInteger": shaped(always(onnx.Int32), matmul(1)),
+	"QLinearMatMul": shaped(like(7), matmul(3)),
+	"Gemm":          shaped(firstOf(0), gemm),
+	"Einsum":        shaped(firstOf(0), einsum),
+	"Det":           shaped(like(0), det),
 }
 
-// head returns s without its last n dimensions.
-func head(s []int64, n int) []int64 {
-	if s == nil || len(s) < n {
+// det drops the last two dimensions.
+func det(c *call) []int64 {
+	s := c.shape(0)
+	if len(s) < 2 {
 		return nil
 	}
-	return slices.Clip(s[:len(s)-n])
+	return slices.Clip(s[:len(s)-2])
+}
+
+// matmul is the product of input 0 with another.
+func matmul(right int) func(c *call) []int64 {
+	return func(c *call) []int64 { return c.matmul(c.shape(0), c.shape(right)) }
 }
 
 // matmul returns the shape of numpy.matmul.
@@ -54,45 +61,40 @@ func (c *call) matmul(a, b []int64) []int64 {
 	return out
 }
 
-func gemm(c *call) {
-	a, b := c.shape(0), c.shape(1)
-	out := []int64{-1, -1}
-	ka, kb := int64(-1), int64(-1)
-	if len(a) == 2 {
-		out[0], ka = a[0], a[1]
-		if c.attrInt("transA", 0) != 0 {
-			out[0], ka = a[1], a[0]
-		}
-	}
-	if len(b) == 2 {
-		kb, out[1] = b[0], b[1]
-		if c.attrInt("transB", 0) != 0 {
-			kb, out[1] = b[1], b[0]
-		}
-	}
+func gemm(c *call) []int64 {
+	m, ka := c.sides(0, "transA")
+	kb, n := c.sides(1, "transB")
 	c.must(ka, kb)
-	c.set(0, c.firstType(0), out)
+	return []int64{m, n}
 }
 
-func einsum(c *call) {
-	t := c.firstType(0)
+// sides returns the rows and columns of an input that is a matrix, or those of its transpose on demand.
+func (c *call) sides(i int, transposed string) (rows, columns int64) {
+	s := c.shape(i)
+	switch {
+	case len(s) != 2:
+		return -1, -1
+	case c.attrInt(transposed, 0) != 0:
+		return s[1], s[0]
+	}
+	return s[0], s[1]
+}
+
+func einsum(c *call) []int64 {
 	eq := strings.ReplaceAll(c.attrString("equation", ""), " ", "")
 	left, right, explicit := strings.Cut(eq, "->")
 	terms := strings.Split(left, ",")
 	if eq == "" || len(terms) != len(c.in) {
-		c.set(0, t, nil)
-		return
+		return nil
 	}
 	dims := map[byte]int64{}
-	count := map[byte]int{}
 	var dots []int64 // the dimensions of the ellipsis
 	for i, term := range terms {
 		s := c.shape(i)
 		before, after, wide := strings.Cut(term, "...")
 		letters := before + after
 		if s == nil || len(s) < len(letters) || !wide && len(s) != len(letters) {
-			c.set(0, t, nil)
-			return
+			return nil
 		}
 		k := len(s) - len(after)
 		if wide {
@@ -110,11 +112,10 @@ func einsum(c *call) {
 				d = c.join(old, d)
 			}
 			dims[letters[j]] = d
-			count[letters[j]]++
 		}
 	}
 	if !explicit {
-		right = implicitOutput(count, dots != nil)
+		right = reference.EinsumOutput(left)
 	}
 	out := []int64{}
 	before, after, wide := strings.Cut(right, "...")
@@ -127,20 +128,5 @@ func einsum(c *call) {
 			out = append(out, dims[after[i]])
 		}
 	}
-	c.set(0, t, out)
-}
-
-// implicitOutput is the right side of an equation without arrow: the ellipsis, then the letters that occur once.
-func implicitOutput(count map[byte]int, dots bool) string {
-	var letters []byte
-	for l, n := range count {
-		if n == 1 {
-			letters = append(letters, l)
-		}
-	}
-	slices.Sort(letters)
-	if dots {
-		return "..." + string(letters)
-	}
-	return string(letters)
+	return out
 }

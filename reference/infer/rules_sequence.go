@@ -8,21 +8,15 @@ import (
 
 // sequenceRules: ops that make tensors from nothing, or whose operands are sequences, which are followed no further
 // than joined does.
-var sequenceRules = map[string]rule{
-	"RandomNormal":   func(c *call) { c.set(0, c.attrType("dtype", onnx.Float), c.attrInts("shape")) },
-	"RandomUniform":  func(c *call) { c.set(0, c.attrType("dtype", onnx.Float), c.attrInts("shape")) },
-	"SequenceLength": func(c *call) { c.set(0, onnx.Int64, []int64{}) },
-	"HannWindow":     window,
-	"HammingWindow":  window,
-	"BlackmanWindow": window,
-}
+var sequenceRules = merge(
+	each(func(c *call) { c.set(0, c.attrType("dtype", onnx.Float), c.attrInts("shape")) }, "RandomNormal",
+		"RandomUniform"),
+	each(window, "HannWindow", "HammingWindow", "BlackmanWindow"),
+	map[string]rule{"SequenceLength": func(c *call) { c.set(0, onnx.Int64, []int64{}) }},
+)
 
 func window(c *call) {
-	n, ok := c.int(0)
-	if !ok {
-		n = -1
-	}
-	c.set(0, c.attrType("output_datatype", onnx.Float), []int64{n})
+	c.set(0, c.attrType("output_datatype", onnx.Float), []int64{c.intOr(0, -1)})
 }
 
 // joined returns a node and its rule in place of one that joins a sequence made on the spot, as older exporters write a
@@ -34,19 +28,18 @@ func joined(n *onnx.Node) (*onnx.Node, rule) {
 	m := *n
 	m.Inputs, m.OpType = n.Input(0).Producer.Inputs, "Concat"
 	if n.AttrInt("new_axis", 0) == 0 {
-		return &m, concat
+		return &m, rules[ruleKey{"", "Concat"}]
 	}
 	m.OpType = "Stack" // no op of the standard, so that nothing evaluates it
-	return &m, stack
+	return &m, shaped(firstOf(0), stack)
 }
 
 // stack puts tensors of one shape together along a new axis.
-func stack(c *call) {
+func stack(c *call) []int64 {
 	s := c.shape(0)
 	a, ok := axis(c.attrInt("axis", 0), len(s)+1)
 	if s == nil || !ok {
-		c.set(0, c.firstType(0), nil)
-		return
+		return nil
 	}
-	c.set(0, c.firstType(0), slices.Insert(slices.Clone(s), a, int64(len(c.in))))
+	return slices.Insert(slices.Clone(s), a, int64(len(c.in)))
 }

@@ -11,14 +11,14 @@ import (
 var shapeRules = map[string]rule{
 	"Shape":           shapeOp,
 	"Size":            sizeOp,
-	"Reshape":         reshape,
-	"Transpose":       transpose,
-	"Unsqueeze":       unsqueeze,
-	"Squeeze":         squeeze,
-	"Flatten":         flatten,
-	"Expand":          expand,
-	"Tile":            tile,
-	"ConstantOfShape": constantOfShape,
+	"Reshape":         shaped(like(0), reshape),
+	"Transpose":       shaped(like(0), transpose),
+	"Unsqueeze":       shaped(like(0), unsqueeze),
+	"Squeeze":         shaped(like(0), squeeze),
+	"Flatten":         shaped(like(0), flatten),
+	"Expand":          shaped(like(0), expand),
+	"Tile":            shaped(like(0), tile),
+	"ConstantOfShape": shaped(constantType, constantOfShape),
 }
 
 func shapeOp(c *call) {
@@ -53,22 +53,19 @@ func sizeOp(c *call) {
 	c.set(0, onnx.Int64, []int64{})
 }
 
-func reshape(c *call) {
-	t := c.dtype(0)
+func reshape(c *call) []int64 {
 	target, ok := c.ints(1)
 	if !c.has(1) {
 		target = c.attrInts("shape") // opset 1
 		ok = target != nil
 	}
-	if !ok {
-		var s []int64
-		if r := c.shape(1); len(r) == 1 && r[0] >= 0 && r[0] < 64 {
-			s = unknown(int(r[0]))
-		}
-		c.set(0, t, s)
-		return
+	if ok {
+		return c.reshaped(c.shape(0), target, c.attrInt("allowzero", 0) != 0)
 	}
-	c.set(0, t, c.reshaped(c.shape(0), target, c.attrInt("allowzero", 0) != 0))
+	if n, ok := c.count(1); ok {
+		return unknown(n)
+	}
+	return nil
 }
 
 // reshaped returns the shape that a tensor of shape s has after Reshape to the target.
@@ -130,49 +127,42 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	return out
 }
 
-func transpose(c *call) {
-	s := c.shape(0)
-	if s == nil {
-		c.set(0, c.dtype(0), nil)
-		return
+func transpose(c *call) []int64 {
+	s, perm := c.shape(0), c.attrInts("perm")
+	if s == nil || perm != nil && len(perm) != len(s) {
+		return nil
 	}
-	perm := c.attrInts("perm")
 	out := make([]int64, len(s))
 	for i := range s {
-		k := len(s) - 1 - i
+		k, ok := len(s)-1-i, true
 		if perm != nil {
-			var ok bool
-			if len(perm) != len(s) {
-				c.set(0, c.dtype(0), nil)
-				return
-			}
-			if k, ok = axis(perm[i], len(s)); !ok {
-				c.set(0, c.dtype(0), nil)
-				return
-			}
+			k, ok = axis(perm[i], len(s))
+		}
+		if !ok {
+			return nil
 		}
 		out[i] = s[k]
 	}
-	c.set(0, c.dtype(0), out)
+	return out
 }
 
-func unsqueeze(c *call) {
+func unsqueeze(c *call) []int64 {
 	s := c.shape(0)
 	axes, _, ok := c.axes(1, "axes")
-	if s == nil || !ok {
-		if r := c.shape(1); s != nil && len(r) == 1 && r[0] >= 0 && r[0] < 64 {
-			c.set(0, c.dtype(0), unknown(len(s)+int(r[0])))
-			return
+	if s == nil {
+		return nil
+	}
+	if !ok {
+		if n, ok := c.count(1); ok {
+			return unknown(len(s) + n)
 		}
-		c.set(0, c.dtype(0), nil)
-		return
+		return nil
 	}
 	out := make([]int64, len(s)+len(axes))
 	for _, a := range axes {
 		k, ok := axis(a, len(out))
 		if !ok || out[k] == 1 {
-			c.set(0, c.dtype(0), nil)
-			return
+			return nil
 		}
 		out[k] = 1
 	}
@@ -183,104 +173,110 @@ func unsqueeze(c *call) {
 			i++
 		}
 	}
-	c.set(0, c.dtype(0), out)
+	return out
 }
 
-func squeeze(c *call) {
+func squeeze(c *call) []int64 {
 	s := c.shape(0)
 	axes, given, ok := c.axes(1, "axes")
 	if s == nil || !ok || !given && !complete(s) {
-		c.set(0, c.dtype(0), nil)
-		return
+		return nil
 	}
+	if !given {
+		return slices.DeleteFunc(slices.Clone(s), func(d int64) bool { return d == 1 })
+	}
+	return without(s, axes)
+}
+
+// without drops dimensions; nil where there is none of an axis.
+func without(s, axes []int64) []int64 {
 	drop := make([]bool, len(s))
 	for _, a := range axes {
 		k, ok := axis(a, len(s))
 		if !ok {
-			c.set(0, c.dtype(0), nil)
-			return
+			return nil
 		}
 		drop[k] = true
 	}
-	out := []int64{}
+	out := make([]int64, 0, len(s))
 	for i, d := range s {
-		if !drop[i] && (given || d != 1) {
+		if !drop[i] {
 			out = append(out, d)
 		}
 	}
-	c.set(0, c.dtype(0), out)
+	return out
 }
 
-func flatten(c *call) {
+func flatten(c *call) []int64 {
 	s := c.shape(0)
 	if s == nil {
-		c.set(0, c.dtype(0), []int64{-1, -1})
-		return
+		return []int64{-1, -1}
 	}
 	a := c.attrInt("axis", 1)
 	if a < 0 {
 		a += int64(len(s))
 	}
 	if a < 0 || a > int64(len(s)) {
-		return
+		return nil
 	}
-	c.set(0, c.dtype(0), []int64{product(s[:a]), product(s[a:])})
+	return []int64{product(s[:a]), product(s[a:])}
 }
 
-func expand(c *call) {
+func expand(c *call) []int64 {
 	s := c.shape(0)
 	target, ok := c.ints(1)
 	if !ok {
-		var out []int64
-		if r := c.shape(1); s != nil && len(r) == 1 && r[0] >= 0 && r[0] < 64 {
-			out = unknown(max(int(r[0]), len(s)))
+		if n, ok := c.count(1); ok && s != nil {
+			return unknown(max(n, len(s)))
 		}
-		c.set(0, c.dtype(0), out)
-		return
+		return nil
 	}
-	if slices.ContainsFunc(target, func(d int64) bool { return d < 0 }) {
-		target = slices.Clone(target) // torch's -1: the dimension as it is
-		for i, d := range target {
-			if d < 0 {
-				target[i] = 1
-			}
+	to := make([]int64, len(target))
+	for i, d := range target {
+		if to[i] = d; d < 0 { // torch's -1: the dimension as it is
+			to[i] = 1
 		}
 	}
-	if target == nil {
-		target = []int64{}
-	}
-	c.set(0, c.dtype(0), c.broadcast(s, target))
+	return c.broadcast(s, to)
 }
 
-func tile(c *call) {
+func tile(c *call) []int64 {
 	s := c.shape(0)
 	repeats, ok := c.ints(1)
-	if s == nil || !ok || len(repeats) != len(s) {
-		if s != nil {
-			s = unknown(len(s))
-		}
-		c.set(0, c.dtype(0), s)
-		return
+	if s == nil {
+		return nil
+	}
+	if !ok || len(repeats) != len(s) {
+		return unknown(len(s))
 	}
 	out := make([]int64, len(s))
 	for i, d := range s {
 		out[i] = product([]int64{d, repeats[i]})
 	}
-	c.set(0, c.dtype(0), out)
+	return out
 }
 
-func constantOfShape(c *call) {
-	t := onnx.Float
+func constantType(c *call) onnx.DataType {
 	if a := c.attr("value"); a != nil && a.Tensor != nil {
-		t = a.Tensor.DataType
+		return a.Tensor.DataType
 	}
+	return onnx.Float
+}
+
+func constantOfShape(c *call) []int64 {
 	if s, ok := c.ints(0); ok && !slices.ContainsFunc(s, func(d int64) bool { return d < 0 }) {
-		c.set(0, t, append([]int64{}, s...))
-		return
+		return append([]int64{}, s...)
 	}
-	if r := c.shape(0); len(r) == 1 && r[0] >= 0 && r[0] < 64 {
-		c.set(0, t, unknown(int(r[0])))
-		return
+	if n, ok := c.count(0); ok {
+		return unknown(n)
 	}
-	c.set(0, t, nil)
+	return nil
+}
+
+// count returns how many numbers input i lists, such as the dimensions of a shape, if that is known.
+func (c *call) count(i int) (int, bool) {
+	if r := c.shape(i); len(r) == 1 && r[0] >= 0 && r[0] < 64 {
+		return int(r[0]), true
+	}
+	return 0, false
 }

@@ -12,13 +12,10 @@ import (
 // and nothing is guessed: where they do not fit, the graph does not fit there.
 func (f *Facts) Within(g *onnx.Graph, inputs []*onnx.Value, functions ...*onnx.Function) *Facts {
 	all := append(slices.Clip(f.functions), functions...)
-	an := &analysis{model: &onnx.Model{Functions: all}, symbols: newSymbols(),
-		functions: map[functionKey]*onnx.Function{},
-		constants: map[*onnx.Value]*fact{}, called: map[*onnx.Function]bool{}, bodies: map[*onnx.Value]*fact{},
-		memo: map[string]functionCall{}, misfits: map[*onnx.Node][Worlds]bool{}, slab: make([]fact, 2*len(g.Nodes))}
-	for _, fn := range all {
-		an.functions[functionKey{canonical(fn.Domain), fn.Name, fn.Overload}] = fn
-	}
+	an := newAnalysis(&onnx.Model{Functions: all}, newSymbols())
+	an.constants, an.misfits = map[*onnx.Value]*fact{}, map[*onnx.Node][Worlds]bool{}
+	an.slab = make([]fact, 2*len(g.Nodes))
+	an.forget()
 	fr := &frame{opset: f.opset, facts: make(map[*onnx.Value]*fact, len(inputs)+len(g.Nodes)),
 		eval: reference.NewForOpset(f.opset, all, reference.Options{})}
 	for i, v := range g.Inputs {
