@@ -360,11 +360,9 @@ func Format(x any) string {
 
 // viewWords are the built-in views in words.
 var viewWords = map[string]string{
-	"FirstHalf":  "the first half of the last axis",
-	"SecondHalf": "the second half of the last axis",
-	"Mean":       "the mean over the last axis",
-	"Rotation":   "a rotation of pairs of channels",
-	"Row":        "one number for each channel",
+	"Mean":     "the mean over the last axis",
+	"Rotation": "a rotation of pairs of channels",
+	"Row":      "one number for each channel",
 }
 
 // foundAttribute says which value an attribute has that the pattern wants to be another.

@@ -22,9 +22,10 @@ type channel struct {
 	sign   float64
 }
 
-// tracer follows the channels of values back through the ops that only move them about: slices, splits, concatenations,
-// reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. However an exporter
-// spells "the second half, negated, before the first one", what remains is a list of channels.
+// tracer follows the channels of values back through the ops that only move them about: slices, splits,
+// concatenations, reshapes, transpositions, gathers with constant indices, repetitions and changes of sign. Where rows
+// stay as they are, the evaluator runs the op on the numbers of the channels. However an exporter spells "the second
+// half, negated, before the first one", what remains is a list of channels.
 //
 // Rows are never touched: an op that moves or reshapes them ends the way, and so does one that computes. Such a block
 // is an origin.
@@ -118,24 +119,22 @@ func (t *tracer) moved(b match.Block, dims []int) []channel {
 			c, _ := t.input(n.Input(0), b.Axes)
 			return c
 		}
-	case "Concat":
-		return t.concat(n.Inputs, n.AttrInt("axis", 0), b, dims)
-	case "ConcatFromSequence":
-		return t.sequence(n, b, dims)
-	case "Split":
-		return t.split(n, b, dims)
-	case "Slice":
-		return t.slice(n, b, dims)
-	case "Gather":
-		return t.gather(n, b)
+	case "Concat", "ConcatFromSequence":
+		if axes, ok := t.within(n, b); ok {
+			return t.evaluated(n, b, dims, axes, -1)
+		}
+	case "Split", "Slice", "Gather", "Transpose":
+		if axes, ok := t.within(n, b); ok {
+			return t.evaluated(n, b, dims, axes, 0)
+		}
 	case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
 		return t.reshape(n, b)
-	case "Transpose":
-		return t.transpose(n, b)
 	case "Expand", "Tile":
 		return t.repeat(n, b, dims)
 	case "Neg", "Mul", "Div", "Sub":
-		return t.signed(n, dims)
+		if input := t.signed(n); input >= 0 {
+			return t.evaluated(n, b, dims, b.Axes, input)
+		}
 	}
 	return nil
 }
@@ -149,41 +148,6 @@ func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool)
 	}
 	place = int(axis) - (rank - axes)
 	return place, known && place >= 0 && place < axes
-}
-
-// pickChannels makes a block of channels of another one: at[k][i] is what place i of axis k adds to the index there.
-func pickChannels(source []channel, at [][]int) []channel {
-	index := []int{0}
-	for _, steps := range at {
-		next := make([]int, 0, len(index)*len(steps))
-		for _, i := range index {
-			for _, step := range steps {
-				next = append(next, i+step)
-			}
-		}
-		index = next
-	}
-	c := make([]channel, len(index))
-	for i, k := range index {
-		if k >= len(source) {
-			return nil // a graph whose shapes contradict each other
-		}
-		c[i] = source[k]
-	}
-	return c
-}
-
-// steps lists what the places from, from+by, … of an axis add to an index; nil when one lies outside the axis.
-func steps(n, from, by, size, stride int) []int {
-	list := make([]int, n)
-	for i := range list {
-		k := from + i*by
-		if k < 0 || k >= size {
-			return nil
-		}
-		list[i] = k * stride
-	}
-	return list
 }
 
 // byAxes lists the blocks that can be an operand in the order they were reached, those of one axis first: others have

@@ -1,8 +1,12 @@
 package rotary
 
 import (
+	"math"
+	"slices"
+
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // input traces the last axes of a node's input, and returns their sizes.
@@ -17,56 +21,102 @@ func (t *tracer) input(v *onnx.Value, axes int) (c []channel, dims []int) {
 	return t.trace(v, axes), dims
 }
 
-func (t *tracer) concat(inputs []*onnx.Value, axis int64, b match.Block, dims []int) []channel {
-	place, ok := t.axis(b.Value, axis, b.Axes)
-	if !ok {
-		return nil
+// within reports whether a node that moves elements does so along the axes of a block alone, and how many last axes of
+// its inputs the block is made of.
+func (t *tracer) within(n *onnx.Node, b match.Block) (axes int, ok bool) {
+	in, axis := n.Input(0), n.AttrInt("axis", 0)
+	switch n.OpType {
+	case "Concat", "ConcatFromSequence":
+		_, ok = t.axis(b.Value, axis, b.Axes)
+		return b.Axes - int(n.AttrInt("new_axis", 0)), ok
+	case "Gather": // the axes of the indices stand in place of the one that is gathered
+		indices, known := t.g.Facts.Rank(n.Input(1))
+		axes = b.Axes - indices + 1
+		_, ok = t.axis(in, axis, axes)
+		return axes, ok && known
+	case "Slice":
+		_, sliced, _, known := t.g.SliceOf(n)
+		return b.Axes, known && !slices.ContainsFunc(sliced, func(axis int64) bool {
+			_, ok := t.axis(in, axis, b.Axes)
+			return !ok
+		})
+	case "Transpose":
+		perm := n.AttrInts("perm")
+		for i := range max(len(perm)-b.Axes, 0) {
+			if perm[i] != int64(i) {
+				return 0, false
+			}
+		}
+		return b.Axes, len(perm) >= b.Axes
 	}
-	parts := make([][]channel, len(inputs))
-	for i, in := range inputs {
-		if parts[i], _ = t.input(in, b.Axes); parts[i] == nil {
+	_, ok = t.axis(in, axis, b.Axes)
+	return b.Axes, ok
+}
+
+// signed returns which operand of a node is made negative in part, by constants that are 1 and -1 or as a whole; -1 for
+// none.
+func (t *tracer) signed(n *onnx.Node) int {
+	all := func(i int, numbers ...float64) bool {
+		c, ok := t.g.Facts.Constant(n.Input(i))
+		other := func(x float64) bool { return !slices.Contains(numbers, x) }
+		return ok && c.F != nil && !slices.ContainsFunc(c.F, other)
+	}
+	switch {
+	case n.Is("Neg"), (n.Is("Mul") || n.Is("Div")) && all(1, 1, -1):
+		return 0
+	case n.Is("Mul") && all(0, 1, -1), n.Is("Sub") && all(0, 0):
+		return 1
+	}
+	return -1
+}
+
+// evaluated runs a node on the numbers of channels, negative where their sign is: blocks of so many last axes, with one
+// row, of one of its inputs, or of all (-1).
+func (t *tracer) evaluated(n *onnx.Node, b match.Block, dims []int, axes, input int) []channel {
+	list, inputs := sequenceOf(n)
+	in := make([]*reference.Tensor, len(inputs))
+	for i, v := range inputs {
+		if input >= 0 && i != input {
+			if c, ok := t.g.Facts.Constant(v); ok && c.F != nil {
+				in[i] = reference.NewFloats(onnx.Double, c.Shape, c.F)
+			} else if ok {
+				in[i] = c
+			}
+			continue
+		}
+		rank, _ := t.g.Facts.Rank(v)
+		c, sizes := t.input(v, min(axes, rank))
+		if c == nil {
+			return nil
+		}
+		numbers := make([]float64, len(c))
+		for k, c := range c {
+			numbers[k] = c.sign * float64(c.origin*maxChannels+c.index+1)
+		}
+		in[i] = reference.NewFloats(onnx.Double, append(slices.Repeat([]int{1}, max(rank-axes, 0)), sizes...), numbers)
+	}
+	e := reference.NewForOpset(t.g.Facts.Opset(), nil, reference.Options{Exact: true})
+	var err error
+	if list != nil {
+		if in, err = e.Op(list, in); err != nil {
 			return nil
 		}
 	}
-	return joined(parts, dims[:place])
-}
-
-// joined concatenates blocks behind the axes of sizes outer.
-func joined(parts [][]channel, sizes []int) []channel {
-	outer := 1
-	for _, d := range sizes {
-		outer *= d
+	out, err := e.Op(n, in)
+	if err != nil || len(out) <= b.Value.Output {
+		return nil
 	}
-	var c []channel
-	for i := range outer {
-		for _, part := range parts {
-			n := len(part) / outer
-			c = append(c, part[i*n:(i+1)*n]...)
-		}
+	made := out[b.Value.Output]
+	if rows := made.Rank() - len(dims); rows < 0 || made.Len() != match.Elements(dims) ||
+		!slices.Equal(made.Shape[rows:], dims) {
+		return nil
+	}
+	c := make([]channel, len(made.F))
+	for i, x := range made.F {
+		number := int(math.Abs(x)) - 1
+		c[i] = channel{number / maxChannels, number % maxChannels, math.Copysign(1, x)}
 	}
 	return c
-}
-
-// sequence is for the concatenation, or the stacking on a new axis, of a sequence that is made on the spot.
-func (t *tracer) sequence(n *onnx.Node, b match.Block, dims []int) []channel {
-	list, inputs := sequenceOf(n)
-	if list == nil {
-		return nil
-	}
-	if n.AttrInt("new_axis", 0) == 0 {
-		return t.concat(inputs, n.AttrInt("axis", 0), b, dims)
-	}
-	place, ok := t.axis(b.Value, n.AttrInt("axis", 0), b.Axes)
-	if !ok || dims[place] != len(inputs) {
-		return nil
-	}
-	parts := make([][]channel, len(inputs))
-	for i, in := range inputs {
-		if parts[i], _ = t.input(in, b.Axes-1); parts[i] == nil {
-			return nil
-		}
-	}
-	return joined(parts, dims[:place])
 }
 
 // sequenceOf returns the node that makes the sequence that n joins, nil for other nodes, and the tensors that n reads
@@ -76,132 +126,4 @@ func sequenceOf(n *onnx.Node) (list *onnx.Node, inputs []*onnx.Value) {
 		return list, list.Inputs
 	}
 	return nil, n.Inputs
-}
-
-func (t *tracer) split(n *onnx.Node, b match.Block, dims []int) []channel {
-	place, ok := t.axis(n.Input(0), n.AttrInt("axis", 0), b.Axes)
-	if !ok {
-		return nil
-	}
-	start := 0
-	for _, v := range n.Outputs[:b.Value.Output] {
-		if v == nil { // an unread output: its size is not a value's
-			return t.splitBySizes(n, b, dims, place)
-		}
-		d, _, ok := t.dims(match.Block{Value: v, Axes: b.Axes})
-		if !ok {
-			return nil
-		}
-		start += d[place]
-	}
-	return t.shifted(n.Input(0), b.Axes, dims, place, start)
-}
-
-// splitBySizes is split where outputs are omitted: the sizes are those the node names, or equal ones.
-func (t *tracer) splitBySizes(n *onnx.Node, b match.Block, dims []int, place int) []channel {
-	sizes := n.AttrInts("split")
-	if v := n.Input(1); v != nil {
-		sizes, _ = t.g.Ints(v)
-	}
-	start := b.Value.Output * dims[place]
-	if len(sizes) > b.Value.Output {
-		start = 0
-		for _, s := range sizes[:b.Value.Output] {
-			start += int(s)
-		}
-	} else if n.Input(1) != nil {
-		return nil
-	}
-	return t.shifted(n.Input(0), b.Axes, dims, place, start)
-}
-
-func (t *tracer) shifted(in *onnx.Value, axes int, dims []int, place, start int) []channel {
-	source, sizes := t.input(in, axes)
-	if source == nil {
-		return nil
-	}
-	from := make([]int, axes)
-	from[place] = start
-	return moved(source, dims, sizes, from, nil)
-}
-
-// moved makes a block of the places from, from+by, … of each axis of another one; by is 1 where it is nil.
-func moved(source []channel, dims, sizes, from, by []int) []channel {
-	at, stride := make([][]int, len(dims)), onnx.RowMajor(sizes)
-	for k, n := range dims {
-		step := 1
-		if by != nil {
-			step = by[k]
-		}
-		if at[k] = steps(n, from[k], step, sizes[k], stride[k]); at[k] == nil {
-			return nil
-		}
-	}
-	return pickChannels(source, at)
-}
-
-func (t *tracer) slice(n *onnx.Node, b match.Block, dims []int) []channel {
-	in := n.Input(0)
-	source, sizes := t.input(in, b.Axes)
-	starts, axes, steps, ok := t.g.SliceOf(n)
-	if source == nil || !ok {
-		return nil
-	}
-	start, step := make([]int, b.Axes), make([]int, b.Axes)
-	for i := range step {
-		step[i] = 1
-	}
-	for i, axis := range axes {
-		place, ok := t.axis(in, axis, b.Axes)
-		if !ok {
-			return nil
-		}
-		size := int64(sizes[place])
-		s := starts[i]
-		if s < 0 {
-			s += size
-		}
-		top := size // a negative step may start at the last element, a positive one behind it
-		if steps[i] < 0 {
-			top = size - 1
-		}
-		start[place], step[place] = int(min(max(s, 0), top)), int(steps[i])
-	}
-	return moved(source, dims, sizes, start, step)
-}
-
-func (t *tracer) gather(n *onnx.Node, b match.Block) []channel {
-	in, indices := n.Input(0), n.Input(1)
-	c, ok := t.g.Facts.Constant(indices)
-	if !ok || c.I == nil || len(c.Shape) > b.Axes {
-		return nil
-	}
-	axes := b.Axes - len(c.Shape) + 1 // the axes of the indices stand in place of the one that is gathered
-	place, ok := t.axis(in, n.AttrInt("axis", 0), axes)
-	if !ok {
-		return nil
-	}
-	source, sizes := t.input(in, axes)
-	if source == nil {
-		return nil
-	}
-	var at [][]int
-	for k, stride := range onnx.RowMajor(sizes) {
-		if k != place {
-			at = append(at, steps(sizes[k], 0, 1, sizes[k], stride))
-			continue
-		}
-		list := make([]int, len(c.I))
-		for i, index := range c.I {
-			if index < 0 {
-				index += int64(sizes[k])
-			}
-			if index < 0 || index >= int64(sizes[k]) {
-				return nil
-			}
-			list[i] = int(index) * stride
-		}
-		at = append(at, list)
-	}
-	return pickChannels(source, at)
 }

@@ -22,30 +22,6 @@ func (t *tracer) reshape(n *onnx.Node, b match.Block) []channel {
 	return nil
 }
 
-func (t *tracer) transpose(n *onnx.Node, b match.Block) []channel {
-	in := n.Input(0)
-	perm := n.AttrInts("perm")
-	rows := len(perm) - b.Axes
-	if rows < 0 {
-		return nil
-	}
-	for i, p := range perm {
-		if i < rows && p != int64(i) || p < 0 || p >= int64(len(perm)) {
-			return nil
-		}
-	}
-	source, sizes := t.input(in, b.Axes)
-	if source == nil {
-		return nil
-	}
-	at, stride := make([][]int, b.Axes), onnx.RowMajor(sizes)
-	for i, p := range perm[rows:] {
-		k := int(p) - rows
-		at[i] = steps(sizes[k], 0, 1, sizes[k], stride[k])
-	}
-	return pickChannels(source, at)
-}
-
 // repeat is for Expand and Tile within a block; where they repeat rows, the result is an origin.
 func (t *tracer) repeat(n *onnx.Node, b match.Block, dims []int) []channel {
 	in := n.Input(0)
@@ -63,21 +39,33 @@ func (t *tracer) repeat(n *onnx.Node, b match.Block, dims []int) []channel {
 	return repeated(source, dims, sizes)
 }
 
+// operand traces an operand of an elementwise op and broadcasts it to the block of these dimensions.
+func (t *tracer) operand(v *onnx.Value, dims []int) []channel {
+	rank, ok := t.g.Facts.Rank(v)
+	if !ok {
+		return nil
+	}
+	source, sizes := t.input(v, min(rank, len(dims)))
+	if source == nil {
+		return nil
+	}
+	return repeated(source, dims, sizes)
+}
+
 // repeated broadcasts a block, or repeats it, to these dimensions.
 func repeated(source []channel, dims, sizes []int) []channel {
-	at, stride := make([][]int, len(dims)), onnx.RowMajor(sizes)
+	c := make([]channel, match.Elements(dims))
 	missing := len(dims) - len(sizes)
-	for k, n := range dims {
-		at[k] = make([]int, n)
-		if k < missing {
-			continue
-		}
-		if n > 0 && (k-missing >= len(sizes) || sizes[k-missing] <= 0) {
-			return nil
-		}
-		for i := range at[k] {
-			at[k][i] = i % sizes[k-missing] * stride[k-missing]
-		}
+	if missing < 0 {
+		return nil // a graph whose shapes contradict each other
 	}
-	return pickChannels(source, at)
+	steps, strides := onnx.RowMajor(dims), onnx.RowMajor(sizes)
+	for i := range c {
+		from := 0
+		for k, size := range sizes {
+			from += i / steps[missing+k] % dims[missing+k] % size * strides[k]
+		}
+		c[i] = source[from]
+	}
+	return c
 }

@@ -7,35 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 )
 
-// Views are the built-in views that follow channels (channels.go), so that the spelling does not matter:
-//
-//	FirstHalf(x)           the first half of the last axis of x
-//	SecondHalf(x)          the second half of it
-//	Rotation(x, cos, sin)  a rotary position embedding of x, in any layout of pairs, with the
-//	                       attributes of mojo.RotaryEmbedding
-var Views = map[string]*match.BuiltinView{
-	"FirstHalf": {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
-		*match.ViewMiss) {
-		return halfView(g, v, false)
-	}},
-	"SecondHalf": {Args: 1, Roots: movingOps, Find: func(g *match.View, v *onnx.Value) (*match.ViewMatch,
-		*match.ViewMiss) {
-		return halfView(g, v, true)
-	}},
-	"Rotation": {Args: 3, Roots: rotationRoots, Find: rotationView},
-}
-
-// movingOps are the ops that may write a part of a tensor.
-var movingOps = []string{"Slice", "Split", "Gather", "Squeeze", "Reshape"}
-
-func halfView(g *match.View, v *onnx.Value, second bool) (*match.ViewMatch, *match.ViewMiss) {
-	x, t, why := half(g, v, second)
-	if x == nil {
-		return nil, &match.ViewMiss{At: v, Why: why, Nodes: t.nodesFrom(v, nil)}
-	}
-	operands := []match.Block{{Value: x, Axes: 1}}
-	return &match.ViewMatch{Operands: operands, Nodes: t.nodesFrom(v, operands)}, nil
-}
+// Views are the built-in views that follow channels, so that the spelling does not matter. Rotation(x, cos, sin) is a
+// rotary position embedding of x, in any layout of pairs, with the attributes of mojo.RotaryEmbedding.
+var Views = map[string]*match.BuiltinView{"Rotation": {Args: 3, Roots: rotationRoots, Find: rotationView}}
 
 func rotationView(g *match.View, v *onnx.Value) (*match.ViewMatch, *match.ViewMiss) {
 	r, t, at, why := rotationOf(g, v)
