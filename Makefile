@@ -32,7 +32,7 @@ help: ## this list
 
 cuda: $(CUDA_LIBRARY) ## build/libmojo_ops_cuda.so: the CUDA kernels, and the CPU's; needs neither GPU nor driver
 cann: $(CANN_LIBRARY) ## build/libmojo_ops_cann.so: the kernels for the CANN provider, and the CPU's; needs no CANN
-wheel: $(WHEEL_DONE) ## build/wheel: the kernel library as a Python package
+wheel: $(WHEEL_DONE) ## build/wheel: the program, the kernels and a module to use them, as a Python package
 fetch: $(FETCHED) ## fetch onnxruntime into the user's cache folder
 
 demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
@@ -62,8 +62,8 @@ docs: $(BIN) ## write the generated documents again: docs/ops.md, docs/cli.md, d
 
 clean: ## remove what was built; the Python environments stay
 	rm -rf $(BIN) $(LIBRARY) $(CUDA_LIBRARY) $(CANN_LIBRARY) $(BUILD)/kernels $(BUILD)/arm64 $(BUILD)/cuda $(WHEEL) \
-		$(NODE_TESTS) $(FETCHED) $(BUILD)/patched $(BUILD)/patched-npu $(BUILD)/demo $(BUILD)/examples \
-		$(BUILD)/test-fetch $(BUILD)/check $(BUILD)/*.log $(BUILD)/*.md
+		$(BUILD)/release $(NODE_TESTS) $(FETCHED) $(BUILD)/patched $(BUILD)/patched-npu $(BUILD)/demo \
+		$(BUILD)/examples $(BUILD)/test-fetch $(BUILD)/check $(BUILD)/*.log $(BUILD)/*.md
 
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)

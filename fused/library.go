@@ -33,8 +33,9 @@ func (d Device) LibraryName() string {
 }
 
 // FindLibrary finds the library of CPU kernels. It looks at explicit (a file, or a folder that holds it), then at the
-// environment variable MOJO_OPS_LIBRARY, then in the folder of the executable, ../lib of it, and build/ of the working
-// directory. A place that is named, by argument or variable, and holds no library is an error: it is not passed over.
+// environment variable MOJO_OPS_LIBRARY, then in the folder of the executable, ../lib of it, the Python packages it was
+// installed with, and build/ of the working directory. A place that is named, by argument or variable, and holds no
+// library is an error: it is not passed over.
 func FindLibrary(explicit string) (string, error) { return CPU.FindLibrary(explicit) }
 
 // FindLibrary finds the library with the kernels for the device in these places. A file that is named must have that
@@ -61,6 +62,7 @@ func find(name, explicit string) (string, error) {
 			exe = real
 		}
 		folders = append(folders, filepath.Dir(exe), filepath.Join(filepath.Dir(exe), "..", "lib"))
+		folders = append(folders, wheelFolders(filepath.Dir(filepath.Dir(exe)))...)
 	}
 	folders = append(folders, buildFolders()...)
 	for _, f := range folders {
@@ -71,6 +73,20 @@ func find(name, explicit string) (string, error) {
 	}
 	return "", fmt.Errorf("%w: %s is neither in %s; build it (see docs/kernels.md) or set %s",
 		ErrNoLibrary, name, strings.Join(folders, " nor in "), LibraryVariable)
+}
+
+// wheelFolders lists the folders of the packages mojo_patch and mojo_patch_cuda that pip installed where it put a
+// program into prefix/bin (on Windows prefix\Scripts): in an environment, for a user, or in a folder of one's own.
+func wheelFolders(prefix string) []string {
+	var folders []string
+	for _, packages := range []string{"lib/python*/site-packages", "lib/python*/dist-packages", "Lib/site-packages",
+		"site-packages", "."} {
+		for _, name := range []string{"mojo_patch", "mojo_patch_cuda"} {
+			found, _ := filepath.Glob(filepath.Join(prefix, filepath.FromSlash(packages), name))
+			folders = append(folders, found...)
+		}
+	}
+	return folders
 }
 
 // buildFolders lists build/ of the working directory and, inside a Go module, of the folders above it up to its root:

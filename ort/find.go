@@ -37,8 +37,8 @@ type Library struct {
 // Find looks for the onnxruntime shared library and loads it to learn its version. An explicit path, if not empty, is
 // the only place looked at; likewise $ONNXRUNTIME_LIB (either may name the file or its folder). Otherwise the first
 // that is new enough counts: the cache folder that tools/fetch-onnxruntime.sh fills (BundledVersion first, then any
-// other), the active Python environment, the Pythons on PATH, and the system's linker path. The error wraps
-// ErrNoLibrary and lists every place looked at.
+// other), the Python environment that holds the program, the active one, the Pythons on PATH, and the system's linker
+// path. The error wraps ErrNoLibrary and lists every place looked at.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {
 		return Library{}, errCannotLoad
@@ -131,7 +131,8 @@ var sitePackages = func() []string {
 	return []string{filepath.Join(lib, "site-packages"), filepath.Join(lib, "dist-packages")}
 }()
 
-// pythonPackages are the folders where Python packages lie: in the active environment and of the Pythons on PATH.
+// pythonPackages are the folders where Python packages lie: in the environment that pip put this program into, in the
+// active one and of the Pythons on PATH.
 func pythonPackages() []place {
 	var list []place
 	seen := map[string]bool{}
@@ -142,6 +143,11 @@ func pythonPackages() []place {
 		seen[prefix] = true
 		for _, packages := range sitePackages {
 			list = append(list, place{source, filepath.Join(prefix, packages)})
+		}
+	}
+	if exe, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(exe); err == nil {
+			python("the program's environment", filepath.Dir(filepath.Dir(real)))
 		}
 	}
 	python("virtual environment ($VIRTUAL_ENV)", os.Getenv("VIRTUAL_ENV"))
@@ -161,7 +167,7 @@ func pythonPackages() []place {
 			}
 		}
 	}
-	if home, err := os.UserHomeDir(); err == nil && len(seen) > 0 && runtime.GOOS != "windows" {
+	if home, err := os.UserHomeDir(); err == nil && runtime.GOOS != "windows" {
 		python("python user packages", filepath.Join(home, ".local"))
 	}
 	return list

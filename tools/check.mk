@@ -30,8 +30,9 @@ $(BUILD)/check/clang-format: $(CPP_FILES) $(CPP_RULES)
 		xargs -n 16 -P $(JOBS) $(VENV)/bin/clang-format --dry-run -Werror || { echo "make format repairs it"; exit 1; }
 	@touch $@
 
-check-python: $(VENV)/.check ## ruff, for Python
+check-python: $(VENV)/.check ## ruff, for Python, and mypy, for the module that users import
 	@$(VENV)/bin/ruff check --quiet
+	@cd python && ../$(VENV)/bin/mypy --config-file mypy.ini --cache-dir ../$(BUILD)/mypy --no-error-summary
 
 check-width: ## lines of code within 120 columns, of prose within 160
 	@$(PYTHON) tools/check-width.py

@@ -35,7 +35,7 @@ $(VENV)/.installed: $(REQUIREMENTS)/test.txt | $(VENV)/.check
 	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python $(IMPORT_ONCE)
 	@touch $@
 
-$(VENV)/.wheel: python/requirements.txt | $(VENV)/.installed
+$(VENV)/.wheel: $(REQUIREMENTS)/wheel.txt | $(VENV)/.installed
 	@$(VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
 	@touch $@
 
@@ -51,9 +51,33 @@ $(NODE_TESTS)/.done: tools/onnx-node-tests.py | $(VENV)/.installed
 	@$(VENV)/bin/python $< $(NODE_TESTS) >$(BUILD)/node-tests.log 2>&1 || { tail -20 $(BUILD)/node-tests.log; exit 1; }
 	@touch $@
 
+# The C compiler of programs for other machines: Zig's brings the symbols of every glibc, so that a program built here
+# starts on systems as old as GLIBC. (The kernel library that GCC makes needs no newer one; test_wheel.py looks.)
+ZIG := $(BUILD)/zig/bin/python -m ziglang
+GLIBC := 2.28
+$(BUILD)/zig/.installed: $(REQUIREMENTS)/zig.txt
+	@echo "installing $< into $(BUILD)/zig"
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@touch $@
+
+MACHINE := $(shell uname -m)
 WHEEL := $(BUILD)/wheel
+WHEEL_BIN := $(BUILD)/release/bin/mojo-patch
+ifeq ($(shell uname -s),Linux)
+WHEEL_PLATFORM := manylinux_$(subst .,_,$(GLIBC))_$(MACHINE)
+WHEEL_CC := CC="$(CURDIR)/$(ZIG) cc -target $(MACHINE)-linux-gnu.$(GLIBC)"
+$(WHEEL_BIN): $(BUILD)/zig/.installed
+endif
+
+# The program that others are given: without what TAGS=crosscheck links, and without symbols.
+$(WHEEL_BIN): $(GO_FILES)
+	@echo "building the program of the wheel"
+	@mkdir -p $(@D)
+	@$(WHEEL_CC) CGO_ENABLED=1 $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
+
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
-$(WHEEL_DONE): $(LIBRARY) $(VENV)/.wheel $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE
-	@rm -f $(WHEEL)/.done-*
-	@$(VENV)/bin/python python/build_wheel.py $(LIBRARY) $(WHEEL)
+$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE THIRD_PARTY.md
+	@rm -f $(WHEEL)/.done-* $(WHEEL)/*.whl
+	@$(PYTHON) python/backend.py $(WHEEL) --program $(WHEEL_BIN) --library $(LIBRARY) \
+		$(addprefix --platform ,$(WHEEL_PLATFORM))
 	@touch $@

@@ -47,7 +47,7 @@ test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitiz
 test-arm64: | $(CMAKE_STAMP) ## the kernels for Linux on arm64, in an emulator
 	@PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/arm64.sh $(BUILD)/arm64
 
-test-wheel: $(WHEEL_DONE) $(BIN) $(VENV)/.installed ## the wheel in a fresh environment runs a patched model
+test-wheel: $(WHEEL_DONE) $(VENV)/.wheel ## the wheel in a fresh environment: the program, the module, a patched model
 	@echo "the wheel"
 	@$(VENV)/bin/python python/tests/test_wheel.py 2>$(BUILD)/wheel-test.log || { cat $(BUILD)/wheel-test.log; exit 1; }
 	@tail -3 $(BUILD)/wheel-test.log | head -1

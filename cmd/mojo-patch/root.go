@@ -23,6 +23,8 @@ type app struct {
 	verbose  bool
 	quiet    bool
 	json     bool
+	// lines makes progress a line of its own for each step, for the program that started this one.
+	lines bool
 	// allowLinks lets external data lie behind symbolic links.
 	allowLinks bool
 }
@@ -88,6 +90,8 @@ device are missing.`,
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing on stderr but errors")
 	flags.BoolVar(&a.allowLinks, "allow-links", false,
 		"follow symbolic links to external data, as caches of model hubs have them")
+	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
+	flags.MarkHidden("progress-lines")
 	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a),
 		newGolden(a), newWeights(a), newKernels(a), newDoctor(a), newTokenize(a),
 		newCompletion(a), newVersion(a), newDocs(a))
@@ -154,6 +158,9 @@ func isTerminal(w io.Writer) bool {
 
 // progress returns a function that shows on the terminal how far a long job is, and one that clears that again.
 func (a *app) progress(what string) (step func(done, total int), end func()) {
+	if a.lines {
+		return func(done, total int) { fmt.Fprintf(a.err, "progress %d %d %s\n", done, total, what) }, func() {}
+	}
 	if a.quiet || !isTerminal(a.err) {
 		return func(int, int) {}, func() {}
 	}

@@ -1,29 +1,46 @@
-"""The kernels of the fused ops (domain "mojo") in models that mojo-patch wrote.
+"""Fuses blocks of language models in ONNX, and runs the result in onnxruntime with kernels.
 
     import mojo_patch
-    import onnxruntime as ort
 
-    options = ort.SessionOptions()
-    options.register_custom_ops_library(mojo_patch.get_library_path())
-    session = ort.InferenceSession("patched.onnx", options)
+    report = mojo_patch.apply("model.onnx", "patched.onnx")
+    session = mojo_patch.session("patched.onnx")
 
-This package holds the kernel library alone. The program that patches models is written in Go and is no part of it.
+The functions run the program mojo-patch, which is installed with this package. What it says goes to the logger
+"mojo_patch", and its errors become MojoPatchError.
 """
 
-import os
-import sys
+from __future__ import annotations
 
-__all__ = ["get_library_path", "__version__"]
+from ._apply import apply, apply_folder, apply_kernel, apply_model, diff, inspect, match, scan_all_kernels
+from ._command import find_program
+from ._errors import CheckFailed, MojoPatchError, NothingFused, NotInstalled
+from ._libraries import get_library_path
+from ._reports import Difference, Inspection, KernelTrial, Report, Site
+from ._session import session
 
-_NAMES = {"win32": "mojo_ops.dll", "darwin": "libmojo_ops.dylib"}
-
-
-def get_library_path() -> str:
-    """Gives the path of the kernel library, for SessionOptions.register_custom_ops_library."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAMES.get(sys.platform, "libmojo_ops.so"))
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} is missing: mojo_patch is to be installed from a wheel (make wheel)")
-    return path
+__all__ = [
+    "CheckFailed",
+    "Difference",
+    "Inspection",
+    "KernelTrial",
+    "MojoPatchError",
+    "NotInstalled",
+    "NothingFused",
+    "Report",
+    "Site",
+    "__version__",
+    "apply",
+    "apply_folder",
+    "apply_kernel",
+    "apply_model",
+    "diff",
+    "find_program",
+    "get_library_path",
+    "inspect",
+    "match",
+    "scan_all_kernels",
+    "session",
+]
 
 
 def __getattr__(name: str) -> str:

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Makes the wheels: what pip calls for `pip install .` (PEP 517), and what make calls with what it built.
+
+usage: python/backend.py OUT --program FILE --library FILE [--platform TAG]      the wheel mojo-patch
+       python/backend.py OUT --cuda FILE [--platform TAG]                        the wheel mojo-patch-cuda
+       python/backend.py --version                                               the version that both get
+
+A wheel is a zip file with a list of its contents. The same files give the same bytes: names are sorted, and times are
+$SOURCE_DATE_EPOCH or the start of 1980. The program lies in the wheel's scripts, as those of ruff and uv do, so that
+it starts without Python; the module finds it there. Nothing in a wheel depends on the version of Python.
+The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION.
+"""
+
+import base64
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LICENCES = {
+    "LICENSE": "LICENSE",
+    "NOTICE": "NOTICE",
+    "THIRD_PARTY.md": "THIRD_PARTY.md",
+    "LICENSE.onnxruntime": "fused/kernels/third_party/onnxruntime/LICENSE",
+}
+METADATA = """\
+Metadata-Version: 2.4
+Name: {name}
+Version: {version}
+Summary: {summary}
+License-Expression: Apache-2.0
+{licences}Keywords: onnx,onnxruntime,transformer,RMSNorm,rotary embedding,SwiGLU,mixture of experts
+Classifier: Programming Language :: Python :: 3
+Classifier: Programming Language :: Go
+Classifier: Programming Language :: C++
+Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
+Classifier: Typing :: Typed
+Requires-Python: >=3.8
+{more}Description-Content-Type: text/markdown
+
+{readme}"""
+
+
+def pep440(described):
+    """Turns what `git describe --tags --always --long --dirty` prints into a version.
+
+    v1.2.0-0-gabc1234 -> 1.2.0, v1.2.0-3-gabc1234-dirty -> 1.2.0.post3+gabc1234.dirty, abc1234 -> 0.0.0+gabc1234
+    """
+    clean = re.sub("-dirty$", "", described)
+    tagged = re.fullmatch(r"v?(\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?)-(\d+)-g([0-9a-f]+)", clean)
+    if tagged:
+        release, commits, commit = tagged.groups()
+    elif re.fullmatch(r"[0-9a-f]{7,40}", clean):
+        release, commits, commit = "0.0.0", "", clean
+    else:
+        raise ValueError(f"git describe gives {described!r}: the tag is no version, as v1.2.0 is one")
+    if commits == "0" and clean == described:
+        return release
+    post = f".post{commits}" if commits not in ("", "0") else ""
+    return f"{release}{post}+g{commit}{'' if clean == described else '.dirty'}"
+
+
+def version():
+    given = os.environ.get("MOJO_PATCH_VERSION")
+    if given:
+        return given
+    try:
+        return pep440(subprocess.check_output(
+            ["git", "describe", "--tags", "--always", "--long", "--dirty"], cwd=str(ROOT), stderr=subprocess.DEVNULL,
+            universal_newlines=True).strip())
+    except (OSError, subprocess.CalledProcessError):
+        return "0.0.0"  # an unpacked archive of the sources
+
+
+class Wheel:
+    """A wheel in the making: add its files, then write it."""
+
+    def __init__(self, name, summary, platform, more=""):
+        self.module = name.replace("-", "_")
+        self.info = f"{self.module}-{version()}.dist-info"
+        self.name = f"{self.module}-{version()}-py3-none-{platform}.whl"
+        self.files = {}
+        licences = "".join(f"License-File: {name}\n" for name in LICENCES)
+        readme = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
+        self.add(f"{self.info}/METADATA", METADATA.format(
+            name=name, version=version(), summary=summary, licences=licences, more=more, readme=readme).encode())
+        tags = "".join(f"Tag: py3-none-{p}\n" for p in platform.split("."))
+        self.add(f"{self.info}/WHEEL",
+                 f"Wheel-Version: 1.0\nGenerator: mojo-patch\nRoot-Is-Purelib: false\n{tags}".encode())
+        for licence, source in LICENCES.items():
+            self.add(f"{self.info}/licenses/{licence}", (ROOT / source).read_bytes())
+
+    def add(self, name, content, mode=0o644):
+        self.files[name] = (content, mode)
+
+    def add_module(self):
+        source = ROOT / "python" / "src" / self.module
+        for path in [*source.glob("*.py"), source / "py.typed"]:
+            self.add(f"{self.module}/{path.name}", path.read_bytes())
+
+    def write(self, folder):
+        """Writes the wheel, whole or not at all, and returns its path."""
+        record = ""
+        for name, (content, _) in sorted(self.files.items()):
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            record += f"{name},sha256={digest},{len(content)}\n"
+        self.add(f"{self.info}/RECORD", (record + f"{self.info}/RECORD,,\n").encode())
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        at = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800))[:6]
+        with tempfile.NamedTemporaryFile(dir=str(folder), delete=False) as temp:
+            try:
+                with zipfile.ZipFile(temp, "w", zipfile.ZIP_DEFLATED) as z:
+                    for name, (content, mode) in sorted(self.files.items()):
+                        entry = zipfile.ZipInfo(name, at)
+                        entry.compress_type = zipfile.ZIP_DEFLATED
+                        entry.create_system, entry.external_attr = 3, (0o100000 | mode) << 16
+                        z.writestr(entry, content)
+            except BaseException:
+                os.unlink(temp.name)
+                raise
+        os.chmod(temp.name, 0o644)
+        path = folder / self.name
+        os.replace(temp.name, str(path))
+        return path
+
+
+def pack(folder, program, library, platform):
+    """Makes the wheel mojo-patch of the program and the library of CPU kernels."""
+    more = f'Provides-Extra: cuda\nRequires-Dist: mojo-patch-cuda=={version()}; extra == "cuda"\n'
+    wheel = Wheel("mojo-patch", "Fuses blocks of language models in ONNX, with kernels for onnxruntime", platform, more)
+    wheel.add_module()
+    program, library = pathlib.Path(program), pathlib.Path(library)
+    wheel.add(f"{wheel.module}/{library.name}", library.read_bytes(), 0o755)
+    name = "mojo-patch.exe" if program.suffix == ".exe" else "mojo-patch"
+    wheel.add(f"{wheel.module}-{version()}.data/scripts/{name}", program.read_bytes(), 0o755)
+    return wheel.write(folder)
+
+
+def pack_cuda(folder, library, platform):
+    """Makes the wheel mojo-patch-cuda, which holds the library of CUDA kernels."""
+    wheel = Wheel("mojo-patch-cuda", "CUDA kernels of mojo-patch for onnxruntime", platform)
+    library = pathlib.Path(library)
+    wheel.add(f"{wheel.module}/__init__.py", b'"""The library of CUDA kernels that mojo_patch finds here."""\n')
+    wheel.add(f"{wheel.module}/{library.name}", library.read_bytes(), 0o755)
+    return wheel.write(folder)
+
+
+def run(*command):
+    if shutil.which(str(command[0])) is None:
+        sys.exit(f"{command[0]} is needed to build mojo-patch from its sources; wheels need nothing")
+    subprocess.check_call([str(c) for c in command], cwd=str(ROOT))
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """PEP 517: builds the program with Go and the kernels with CMake, for this machine."""
+    suffix = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+    library = ("mojo_ops" if sys.platform == "win32" else "libmojo_ops") + suffix
+    with tempfile.TemporaryDirectory() as folder:
+        temp = pathlib.Path(folder)
+        program = temp / ("mojo-patch.exe" if sys.platform == "win32" else "mojo-patch")
+        run("go", "build", "-trimpath", "-ldflags", f"-s -w -X main.version={version()}", "-o", program,
+            "./cmd/mojo-patch")
+        run("cmake", "-S", "fused/kernels", "-B", temp / "kernels", *cmake_generator())
+        run("cmake", "--build", temp / "kernels", "--target", "mojo_ops", "--parallel", "2")
+        platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+        return pack(wheel_directory, program, temp / "kernels" / library, platform).name
+
+
+def cmake_generator():
+    # Visual Studio's own compiler, CMake's default on Windows, does not know vector extensions.
+    return ["-G", "MinGW Makefiles"] if sys.platform == "win32" else []
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return [] if shutil.which("cmake") else ["cmake"]
+
+
+def main(arguments):
+    import argparse
+
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\nA wheel")[0])
+    parser.add_argument("out", nargs="?")
+    for flag in ("--program", "--library", "--cuda", "--platform"):
+        parser.add_argument(flag)
+    parser.add_argument("--version", action="store_true")
+    given = parser.parse_args(arguments)
+    platform = given.platform or re.sub(r"[-.]", "_", sysconfig.get_platform())
+    if given.version:
+        print(version())
+    elif given.out and given.cuda:
+        print(pack_cuda(given.out, given.cuda, platform))
+    elif given.out and given.program and given.library:
+        print(pack(given.out, given.program, given.library, platform))
+    else:
+        parser.error("a folder is needed, and --program and --library, or --cuda")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except (OSError, ValueError) as e:
+        sys.exit(f"wheel: {e}")

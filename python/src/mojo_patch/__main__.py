@@ -1,0 +1,13 @@
+"""python -m mojo_patch: the program, for where its folder is not on PATH."""
+
+import os
+import subprocess
+import sys
+
+from . import find_program
+
+if __name__ == "__main__":
+    command = [find_program(), *sys.argv[1:]]
+    if os.name == "nt":
+        sys.exit(subprocess.call(command))
+    os.execv(command[0], command)

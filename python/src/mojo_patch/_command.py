@@ -1,0 +1,121 @@
+"""Runs the program mojo-patch, which does the work, and makes exceptions and logs of what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+from typing import Any, Dict, List, Optional
+
+from ._errors import MojoPatchError, failure
+from ._progress import Progress
+
+log = logging.getLogger("mojo_patch")
+
+# The oldest onnxruntime that the program runs models with. It looks for another one where this Python's is older.
+_OLDEST_ONNXRUNTIME = (1, 29)
+
+_PREFIX = "mojo-patch: "  # of what the program says when it fails
+
+
+def find_program() -> str:
+    """Gives the path of the program mojo-patch that was installed with this package."""
+    name = "mojo-patch.exe" if os.name == "nt" else "mojo-patch"
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folders = [
+        os.path.join(packages, "bin"),  # pip install --target
+        sysconfig.get_path("scripts"),
+        sysconfig.get_path("scripts", "nt_user" if os.name == "nt" else "posix_user"),
+        os.path.join(sys.prefix, "local", "bin"),  # Debian's pip, outside of environments
+    ]
+    for folder in folders:
+        if os.path.isfile(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    looked = " nor in ".join(folders)
+    raise MojoPatchError(f"{name} is neither in {looked}: pip install --force-reinstall mojo-patch", 4)
+
+
+def _onnxruntime() -> Optional[str]:
+    """Gives the folder of this Python's onnxruntime where the program can use it, without an import of it."""
+    spec = importlib.util.find_spec("onnxruntime")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        capi = os.path.join(folder, "capi")
+        try:
+            with open(os.path.join(capi, "build_and_package_info.py"), encoding="utf-8") as f:
+                version = re.search(r"__version__ = ['\"](\d+)\.(\d+)", f.read())
+        except OSError:
+            continue
+        if version and (int(version[1]), int(version[2])) >= _OLDEST_ONNXRUNTIME:
+            return capi
+    return None
+
+
+def _environment() -> Dict[str, str]:
+    """The environment of the program, which looks for kernels by itself, with this Python's onnxruntime."""
+    environment = dict(os.environ)
+    if not environment.get("ONNXRUNTIME_LIB"):
+        environment["ONNXRUNTIME_LIB"] = _onnxruntime() or ""
+    return environment
+
+
+def run(name: str, flags: List[str], models: List[str], progress: Optional[bool] = None) -> Any:
+    """Runs a command of the program with --json and returns what it prints.
+
+    What it says to people is logged. A result that it prints although it fails, such as a comparison that does not
+    pass, is returned; any other failure is raised.
+    """
+    command = [find_program(), name, *flags, "--json", "--progress-lines", "--", *models]
+    log.debug("running %s", command)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(),
+        encoding="utf-8", errors="backslashreplace"
+    ) as process, Progress(progress) as shown:
+        errors: List[str] = []
+        listener = threading.Thread(target=_listen, args=(process.stderr, shown, errors), daemon=True)
+        listener.start()
+        try:
+            assert process.stdout
+            printed = process.stdout.read()
+            process.wait()
+            listener.join()
+        except BaseException:
+            _interrupt(process)
+            raise
+    if printed and (process.returncode == 0 or not errors):
+        return json.loads(printed)
+    if not errors:
+        errors = [f"the program ended without a word, with exit code {process.returncode}"]
+    raise failure("\n".join(errors), process.returncode)
+
+
+def _listen(stderr: Any, shown: Progress, errors: List[str]) -> None:
+    """Sorts the lines of the program's stderr into progress, the error that ends it, and logs."""
+    for line in stderr:
+        line = line.rstrip("\r\n")
+        step = re.match(r"progress (\d+) (\d+) (.*)", line)
+        if step:
+            shown.step(int(step[1]), int(step[2]), step[3])
+        elif errors or line.startswith(_PREFIX):
+            errors.append(line[len(_PREFIX) :] if not errors else line)
+        else:
+            log.info("%s", line)
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """Ends the program as Ctrl-C does: it removes what is written and not whole. A second Ctrl-C kills it."""
+    try:
+        try:
+            process.wait(timeout=1)  # a terminal interrupts both
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGINT)
+            process.wait()
+    except BaseException:
+        process.kill()
+        raise

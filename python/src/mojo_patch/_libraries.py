@@ -1,0 +1,44 @@
+"""Where the kernel libraries are."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Optional
+
+from ._errors import NotInstalled
+
+# The package that brings the library for each device, and the library's name.
+_DEVICES = {"cpu": ("mojo_patch", "mojo_ops"), "cuda": ("mojo_patch_cuda", "mojo_ops_cuda")}
+
+
+def _file_name(library: str) -> str:
+    if sys.platform == "win32":
+        return library + ".dll"
+    return f"lib{library}.dylib" if sys.platform == "darwin" else f"lib{library}.so"
+
+
+def find_library(device: str) -> Optional[str]:
+    """Gives the path of the kernel library for "cpu" or "cuda", None where its package is not installed."""
+    package, library = _DEVICES[device]
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = os.path.join(os.path.abspath(folder), _file_name(library))
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def get_library_path(device: str = "cpu") -> str:
+    """Gives the path of the kernel library, for SessionOptions.register_custom_ops_library.
+
+    The library for "cuda" has the CPU's kernels as well, and comes with `pip install mojo-patch[cuda]`.
+    """
+    if device not in _DEVICES:
+        raise ValueError(f"there are no kernels for {device!r} here, but for {' and '.join(_DEVICES)}")
+    path = find_library(device)
+    if path is None:
+        name = "mojo-patch" if device == "cpu" else f"mojo-patch[{device}]"
+        raise NotInstalled(f"{_file_name(_DEVICES[device][1])} is not here: pip install {name}", 4)
+    return path

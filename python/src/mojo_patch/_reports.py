@@ -1,0 +1,379 @@
+"""What the program reports, as dataclasses: the fields are those of its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Dict, List, Optional, Type, TypeVar, Union, cast, get_type_hints
+
+T = TypeVar("T")
+
+
+def read(kind: Type[T], data: Dict[str, Any]) -> T:
+    """Makes a report of what the program printed. What a newer program adds is left out."""
+    values = {name: _value(hint, data[name]) for name, hint in _fields(cast(Any, kind)).items() if name in data}
+    return kind(**values)
+
+
+@lru_cache(maxsize=None)
+def _fields(kind: Any) -> Dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """Makes of a JSON value what the type of its field asks for."""
+    inner: Any = getattr(hint, "__args__", ())
+    origin = getattr(hint, "__origin__", None)
+    if value is None:
+        return [] if origin is list else None
+    if origin is Union:  # Optional
+        return _value(inner[0], value)
+    if origin is list:
+        return [_value(inner[0], v) for v in value]
+    if hint is float:
+        return float(value)  # NaN and infinities are strings in JSON
+    return read(hint, value) if hasattr(hint, "__dataclass_fields__") else value
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model file. exporter is the producer that the file names, with its version."""
+
+    path: str
+    nodes: int
+    opset: int
+    exporter: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class PatternCount:
+    """How many sites of a pattern were found, and what became of them."""
+
+    name: str
+    found: int
+    fused: int
+    refused: int
+    open: int = 0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of experts: how many were expected, packed, missing and not expected."""
+
+    expected: int
+    packed: int
+    missing: int
+    unexpected: int
+    stored: int
+    bytes: int
+    unexpected_names: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The worst difference between the nodes of a site and its replacement."""
+
+    max_abs: float
+    max_rel: float
+    tolerance: float
+    structural_max_rel: float
+    cases: int
+    kernel_max_rel: Optional[float] = None
+    repairs: str = ""
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in the graph where a pattern matched, or (status "missed") nearly did.
+
+    status is "fused", "refused", "open" or "missed"; reason says in one line why it was left as it was.
+    """
+
+    pattern: str
+    status: str
+    nodes: List[str]
+    id: str = ""
+    op: str = ""
+    node: str = ""
+    types: List[str] = field(default_factory=list)
+    reason: str = ""
+    code: str = ""
+    at: str = ""
+    figures: Dict[str, Any] = field(default_factory=dict)
+    check: Optional[Check] = None
+    weights: Optional[Weights] = None
+    emits: List[str] = field(default_factory=list)
+    kernel: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """Whether a kernel can be used here, and how many sites it took."""
+
+    id: str
+    device: str
+    available: bool
+    selected: bool
+    sites: int
+    ops: List[str] = field(default_factory=list)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A block that fails for some inputs as it was exported, and works after the patch."""
+
+    pattern: str
+    node: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """Functions that were replaced by their bodies."""
+
+    functions: int
+    calls: int
+    branches: int = 0
+
+
+@dataclass(frozen=True)
+class CannRewrites:
+    """What was changed for Ascend besides the sites."""
+
+    expanded: int = 0
+    matmuls: int = 0
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds for each phase."""
+
+    read: float
+    infer: float
+    match: float
+    check: float
+    rewrite: float
+    write: float
+    prepare: float = 0
+    inline: float = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What apply found in a model, and what became of it."""
+
+    schema: int
+    input: ModelFile
+    patterns: List[PatternCount]
+    sites: List[Site]
+    kernels: List[KernelUse]
+    changed: bool
+    time_ms: Times
+    output: Optional[ModelFile] = None
+    target: str = ""
+    backend: str = ""
+    passed_over: List[str] = field(default_factory=list)
+    inlined: Optional[Inlined] = None
+    logits: str = ""
+    repairs: List[Repair] = field(default_factory=list)
+    unverified: int = 0
+    weights: Optional[Weights] = None
+    cann: Optional[CannRewrites] = None
+    variants: List[str] = field(default_factory=list)
+    dry_run: bool = False
+    peak_rss_bytes: int = 0
+    crosscheck: str = ""
+
+    @property
+    def fused(self) -> int:
+        """How many sites were replaced."""
+        return sum(s.status == "fused" for s in self.sites)
+
+    @property
+    def refused(self) -> int:
+        """How many sites were found and left as they were."""
+        return sum(s.status == "refused" for s in self.sites)
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of an output where the difference is greatest."""
+
+    index: List[int]
+    got: float
+    want: float
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """How many elements are NaN, and how many infinite."""
+
+    nan: int
+    inf: int
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a comparison lets pass."""
+
+    abs: float
+    rel: float
+    ulp: float
+    share: float = 0
+
+
+@dataclass(frozen=True)
+class LogitDifference:
+    """Logits compared as distributions."""
+
+    classes: int
+    positions: int
+    undefined: int
+    mean_kl: float
+    max_kl: float
+    top1: float
+    passed: bool
+    worst_position: List[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """An output compared with the one that was expected."""
+
+    name: str
+    dtype: str
+    shape: List[int]
+    elements: int
+    max_abs: float
+    mean_abs: float
+    max_rel: float
+    mean_rel: float
+    max_ulp: float
+    max_want: float
+    cosine: float
+    relative_l2: float
+    got: NonFinite
+    want: NonFinite
+    within: int
+    share: float
+    tolerance: Tolerance
+    passed: bool
+    got_dtype: str = ""
+    worst: Optional[Element] = None
+    logits: Optional[LogitDifference] = None
+
+
+@dataclass(frozen=True)
+class CaseDifference:
+    """A case of a comparison. error says what could not be compared."""
+
+    case: int
+    outputs: List[OutputDifference]
+    time_ms: float = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model compared with another one, or with recorded outputs."""
+
+    model: str
+    against: str
+    passed: bool
+    cases: List[CaseDifference]
+    backend: str = ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What diff found: a comparison for each model that was compared."""
+
+    schema: int
+    passed: bool
+    comparisons: List[Comparison]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or an output of a model."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class InitializerTotal:
+    """The initializers of one type."""
+
+    dtype: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """A function that a model carries, and how many nodes call it."""
+
+    domain: str
+    name: str
+    nodes: int
+    calls: int
+    overload: str = ""
+
+
+@dataclass(frozen=True)
+class Warning:
+    """What is wrong with a model as it was exported, and whether apply mends it."""
+
+    pattern: str
+    node: str
+    text: str
+    mended: bool
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is inside a model."""
+
+    schema: int
+    path: str
+    ir_version: int
+    opsets: Dict[str, int]
+    exporter: str
+    nodes: int
+    functions: int
+    parameters: int
+    parameter_bytes: int
+    inputs: List[Port]
+    outputs: List[Port]
+    ops: Dict[str, int]
+    domains: Dict[str, int]
+    initializers: List[InitializerTotal]
+    local_functions: List[LocalFunction]
+    fused: Dict[str, int]
+    patterns: List[PatternCount]
+    sites: List[Site]
+    inlined: Optional[Inlined] = None
+    warnings: List[Warning] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class KernelTrial:
+    """A kernel for one op and combination of types, tried here.
+
+    status is "runs", "fails", "unknown" (it cannot be tried here) or "standard" (an op of onnxruntime's own).
+    """
+
+    kernel: str
+    op: str
+    device: str
+    forms: int
+    status: str
+    types: List[str] = field(default_factory=list)
+    max_rel: Optional[float] = None
+    reason: str = ""
