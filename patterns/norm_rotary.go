@@ -137,32 +137,18 @@ func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.No
 	return v, moves
 }
 
-// maxReaders bounds how many nodes leadsOnlyTo follows.
+// maxReaders bounds how many values leadsOnlyTo follows.
 const maxReaders = 256
 
 // leadsOnlyTo reports whether v is of use for the value to alone: what else reads it, or what is computed from it,
 // nobody reads. Then nothing of it is left when another node makes to.
 func leadsOnlyTo(g *match.View, v, to *onnx.Value) bool {
-	seen := map[*onnx.Node]bool{}
-	var leads func(v *onnx.Value) bool
-	leads = func(v *onnx.Value) bool {
-		if v == to || v == nil {
-			return true
-		}
-		if v.IsOutput() {
+	left := maxReaders
+	for w := range onnx.Downstream(func(v *onnx.Value) bool { return v == to }, v) {
+		if left--; left < 0 || w.IsOutput() ||
+			slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool { return u.Node.Graph != g.Graph }) {
 			return false
 		}
-		for _, u := range v.Uses() {
-			if seen[u.Node] {
-				continue
-			}
-			seen[u.Node] = true
-			if len(seen) > maxReaders || u.Node.Graph != g.Graph ||
-				slices.ContainsFunc(u.Node.Outputs, func(w *onnx.Value) bool { return !leads(w) }) {
-				return false
-			}
-		}
-		return true
 	}
-	return leads(v)
+	return true
 }

@@ -101,18 +101,12 @@ func withBodies(n *onnx.Node, visit func(*onnx.Node)) {
 
 // madeBefore returns a node and those of its graph that it depends on, but for some that depend on none but themselves.
 func madeBefore(n *onnx.Node, without map[*onnx.Node]bool, reads map[*onnx.Node][]*onnx.Value) map[*onnx.Node]bool {
-	found := map[*onnx.Node]bool{}
-	queue := []*onnx.Node{n}
-	for len(queue) > 0 {
-		m := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		if m == nil || found[m] || without[m] {
-			continue
-		}
-		found[m] = true
+	return onnx.SetOf(onnx.Reach(func(m *onnx.Node) (list []*onnx.Node) {
 		for _, v := range reads[m] {
-			queue = append(queue, v.Producer)
+			if !without[v.Producer] {
+				list = append(list, v.Producer)
+			}
 		}
-	}
-	return found
+		return list
+	}, n))
 }

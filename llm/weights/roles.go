@@ -56,55 +56,48 @@ func weightOf(n *onnx.Node) (weight, data *onnx.Value) {
 // before lists the products that a value is computed from without another in between, and whether an activation is on
 // the way.
 func before(v *onnx.Value) (products []*onnx.Node, activated bool) {
-	seen := map[*onnx.Node]bool{}
-	var visit func(v *onnx.Value)
-	visit = func(v *onnx.Value) {
-		if v == nil || v.Producer == nil || seen[v.Producer] {
-			return
+	for w := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		switch n := v.Producer; {
+		case n.IsProduct():
+			return nil
+		case isShaping(n):
+			return n.Inputs[:min(1, len(n.Inputs))]
 		}
-		n := v.Producer
-		seen[n] = true
-		if n.IsProduct() {
+		return v.MadeFrom()
+	}, v) {
+		switch n := w.Producer; {
+		case n.IsProduct():
 			products = append(products, n)
-			return
-		}
-		activated = activated || isActivation(n)
-		for i, in := range n.Inputs {
-			if i == 0 || !isShaping(n) {
-				visit(in)
-			}
+		default:
+			activated = activated || isActivation(n)
 		}
 	}
-	visit(v)
 	return products, activated
 }
 
 // after lists the products that a value goes into without another in between.
 func after(v *onnx.Value) (products []onnx.Use) {
-	seen := map[*onnx.Node]bool{}
-	var visit func(v *onnx.Value)
-	visit = func(v *onnx.Value) {
+	for w := range onnx.Reach(func(v *onnx.Value) (list []*onnx.Value) {
 		for _, u := range v.Uses() {
+			if n := u.Node; !n.IsProduct() && !n.Is("Shape") && !(isShaping(n) && u.Index > 0) {
+				list = append(list, n.Outputs...)
+			}
+		}
+		return list
+	}, v) {
+		for _, u := range w.Uses() {
 			if u.Node.IsProduct() {
 				products = append(products, u)
-				continue
-			}
-			if seen[u.Node] || u.Node.Is("Shape") || isShaping(u.Node) && u.Index > 0 {
-				continue
-			}
-			seen[u.Node] = true
-			for _, out := range u.Node.Outputs {
-				if out != nil {
-					visit(out)
-				}
 			}
 		}
 	}
-	visit(v)
 	return products
 }
 
 func isActivation(n *onnx.Node) bool {
+	if n == nil {
+		return false
+	}
 	switch n.OpType {
 	case "Sigmoid", "Gelu", "Erf", "Tanh", "Swish", "QuickGelu", "FastGelu", "Relu", "HardSwish":
 		return true
@@ -114,6 +107,9 @@ func isActivation(n *onnx.Node) bool {
 
 // isShaping reports whether the inputs of a node but the first are shapes and positions.
 func isShaping(n *onnx.Node) bool {
+	if n == nil {
+		return false
+	}
 	switch n.OpType {
 	case "Reshape", "Expand", "Slice", "Unsqueeze", "Squeeze", "Split", "Gather", "Tile", "Pad":
 		return true

@@ -191,24 +191,25 @@ func (g *View) broadcasts(v, w *onnx.Value) bool {
 // reads reports whether v is computed from w. Where that takes too long to see, or a node between holds a graph, it
 // may be.
 func (g *View) reads(v, w *onnx.Value) bool {
-	const limit = 1 << 10
-	made := g.Position(Producer(g.Resolve(w)))
-	seen := map[*onnx.Node]bool{}
-	queue := []*onnx.Value{v}
-	for len(queue) > 0 {
-		v := queue[0]
-		queue = queue[1:]
-		if v == w {
+	made, left := g.Position(Producer(g.Resolve(w))), 1<<10
+	before := func(v *onnx.Value) bool { // nothing there reads w
+		return v.Producer == nil || g.Position(v.Producer) < made
+	}
+	for u := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if before(v) {
+			return nil
+		}
+		return v.MadeFrom()
+	}, v) {
+		if u == w {
 			return true
 		}
-		n := Producer(v)
-		if n == nil || seen[n] || g.Position(n) < made { // nothing before w reads it
+		if before(u) {
 			continue
 		}
-		if seen[n] = true; len(seen) > limit || len(n.Subgraphs()) > 0 {
+		if left--; left < 0 || len(u.Producer.Subgraphs()) > 0 {
 			return true
 		}
-		queue = append(queue, n.Inputs...)
 	}
 	return false
 }

@@ -118,28 +118,28 @@ type seeker struct {
 
 // around tries the patterns that an anchor may belong to at the nodes behind it.
 func (k *seeker) around(anchor *onnx.Node) {
-	seen := map[*onnx.Node]bool{anchor: true}
-	level := []*onnx.Node{anchor}
-	for hop := 0; hop <= nearHops && len(level) > 0; hop++ {
-		var next []*onnx.Node
-		for _, n := range level {
-			if !k.tried[n] && !k.claimed(n) {
-				k.tried[n] = true
-				k.at(n)
+	readers := func(n *onnx.Node) (list []*onnx.Node) {
+		for _, v := range n.Outputs {
+			if v == nil {
+				continue
 			}
-			for _, v := range n.Outputs {
-				if v == nil {
-					continue
-				}
-				for _, u := range v.Uses() {
-					if u.Node.Graph == anchor.Graph && !seen[u.Node] && len(seen) < maxRoots {
-						seen[u.Node] = true
-						next = append(next, u.Node)
-					}
+			for _, u := range v.Uses() {
+				if u.Node.Graph == anchor.Graph {
+					list = append(list, u.Node)
 				}
 			}
 		}
-		level = next
+		return list
+	}
+	looked := 0
+	for n := range onnx.Near(nearHops, readers, anchor) {
+		if !k.tried[n] && !k.claimed(n) {
+			k.tried[n] = true
+			k.at(n)
+		}
+		if looked++; looked == maxRoots {
+			break
+		}
 	}
 }
 
@@ -244,17 +244,11 @@ func (g *View) upstream(v *onnx.Value) []*onnx.Node {
 		return nodes
 	}
 	var nodes []*onnx.Node
-	level := []*onnx.Value{v}
-	for range upHops {
-		var next []*onnx.Value
-		for _, v := range level {
-			if v = g.Resolve(v); v == nil || v.Producer == nil || slices.Contains(nodes, v.Producer) {
-				continue
-			}
-			nodes = append(nodes, v.Producer)
-			next = append(next, v.Producer.Inputs...)
+	before := func(v *onnx.Value) []*onnx.Value { return g.resolved(v.MadeFrom()) }
+	for w := range onnx.Near(upHops-1, before, v) {
+		if w.Producer != nil && !slices.Contains(nodes, w.Producer) {
+			nodes = append(nodes, w.Producer)
 		}
-		level = next
 	}
 	if g.near == nil {
 		g.near = map[*onnx.Value][]*onnx.Node{}

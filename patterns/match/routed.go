@@ -1,47 +1,47 @@
 package match
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // routed reports whether v belongs to an expert of a mixture: whether a matrix product that v comes from, over
 // element-wise ops and views alone, takes its weight or its rows from a Gather whose indices are data. A dense layer
 // multiplies all rows with a constant weight.
 func (g *View) routed(v *onnx.Value) any {
-	const limit = 64 // nodes to look at: the way from an activation back to its product is short
-	seen := map[*onnx.Node]bool{}
-	queue := []*onnx.Value{v}
-	for len(queue) > 0 && len(seen) < limit {
-		v := g.Resolve(queue[0])
-		queue = queue[1:]
-		n := v.Producer
-		if n == nil || seen[n] {
-			continue
+	left := 64 // the way from an activation back to its product is short
+	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if n := v.Producer; n != nil && passesThrough[n.OpType] && onnx.IsStandardDomain(n.Domain) {
+			return g.resolved(n.Inputs)
 		}
-		seen[n] = true
-		switch {
-		case n.IsProduct():
-			for _, in := range n.Inputs {
-				if in != nil && g.picked(in) {
-					return true
-				}
-			}
-		case IsPick(n) && !g.isFixed(n.Input(1)):
+		return nil
+	}, g.Resolve(v)) {
+		n := v.Producer
+		if n.IsProduct() && slices.ContainsFunc(n.Inputs, g.picked) || n != nil && IsPick(n) && !g.isFixed(n.Input(1)) {
 			return true
-		case passesThrough[n.OpType] && onnx.IsStandardDomain(n.Domain):
-			for _, in := range n.Inputs {
-				if in != nil {
-					queue = append(queue, in)
-				}
-			}
+		}
+		if left--; left == 0 {
+			break
 		}
 	}
 	return false
+}
+
+// resolved returns values as they are seen; nil for those that are omitted.
+func (g *View) resolved(list []*onnx.Value) []*onnx.Value {
+	r := make([]*onnx.Value, len(list))
+	for i, v := range list {
+		r[i] = g.Resolve(v)
+	}
+	return r
 }
 
 // picked reports whether a product's operand is gathered by data, seen through views of it.
 func (g *View) picked(v *onnx.Value) bool {
 	for range 16 {
 		v = g.Resolve(v)
-		n := v.Producer
+		n := Producer(v)
 		switch {
 		case n == nil:
 			return false

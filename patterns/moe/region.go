@@ -147,19 +147,17 @@ func (k *regionSeeker) mark(v *onnx.Value, bits uint8) {
 
 // router lists the nodes between topK and the values that hand the choice on.
 func (k *regionSeeker) router() map[*onnx.Node]bool {
-	seen := map[*onnx.Node]bool{}
 	first := router.Start(k.g, k.r)
-	queue := []*onnx.Value{k.r.Weights, k.r.Dense, k.r.IDs}
-	for len(queue) > 0 {
-		n := match.Producer(queue[0])
-		queue = queue[1:]
-		if n == nil || n.Graph != k.g.Graph || seen[n] || k.g.Position(n) < first {
-			continue
+	makers := func(values []*onnx.Value) (nodes []*onnx.Node) {
+		for _, v := range values {
+			if n := match.Producer(v); n != nil && n.Graph == k.g.Graph && k.g.Position(n) >= first {
+				nodes = append(nodes, n)
+			}
 		}
-		seen[n] = true
-		queue = append(queue, k.g.Operands(n)...)
+		return nodes
 	}
-	return seen
+	before := func(n *onnx.Node) []*onnx.Node { return makers(k.g.Operands(n)) }
+	return onnx.SetOf(onnx.Reach(before, makers(k.r.Cut())...))
 }
 
 // rows returns the size of the last axis of v if v has one row of that size for each token, however they are

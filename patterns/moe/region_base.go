@@ -13,25 +13,17 @@ const maxBases = 3
 func (k *regionSeeker) bases(y *onnx.Value, hidden int64) []*onnx.Value {
 	g := k.g
 	var list []*onnx.Value
-	seen := map[*onnx.Value]bool{y: true}
-	queue := []*onnx.Value{y}
-	for len(queue) > 0 {
-		n := queue[0].Producer
-		queue = queue[1:]
-		if n == nil {
-			continue
+	open := func(v *onnx.Value) bool {
+		return v == y || g.Owner(v.Graph) != nil || k.bits[v] != 0 && !k.isChoice(v)
+	}
+	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if v.Producer == nil || !open(v) {
+			return nil
 		}
-		for _, v := range addedUp(n) {
-			if v == nil || seen[v] {
-				continue
-			}
-			seen[v] = true
-			switch {
-			case g.Owner(v.Graph) != nil || k.bits[v] != 0 && !k.isChoice(v):
-				queue = append(queue, v)
-			case !k.isChoice(v) && g.IsData(v) && k.rows(v) == hidden && len(list) < maxBases:
-				list = append(list, v)
-			}
+		return addedUp(v.Producer)
+	}, y) {
+		if !open(v) && !k.isChoice(v) && g.IsData(v) && k.rows(v) == hidden && len(list) < maxBases {
+			list = append(list, v)
 		}
 	}
 	return list

@@ -85,20 +85,11 @@ func (r *Router) Attributes() []*onnx.Attribute {
 // Nodes are those between the op's inputs and the values that it gives.
 func (r *Router) Nodes(g *match.View, v *onnx.Value) []*onnx.Node {
 	var nodes []*onnx.Node
-	seen := map[*onnx.Value]bool{r.Logits: true, r.Bias: true}
-	queue := []*onnx.Value{v, r.IDs}
-	for len(queue) > 0 {
-		v := queue[0]
-		queue = queue[1:]
-		if v == nil || seen[v] || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil {
-			continue
-		}
-		seen[v] = true
-		if !r.cone[v] && isShape(g, v) {
-			continue
-		}
+	for v := range onnx.Upstream(func(v *onnx.Value) bool {
+		return v == r.Logits || v == r.Bias || v.Graph != g.Graph || v.Producer == nil || v.Constant() != nil ||
+			!r.cone[v] && isShape(g, v)
+	}, v, r.IDs) {
 		nodes = append(nodes, v.Producer)
-		queue = append(queue, v.Producer.Inputs...)
 	}
 	return nodes
 }

@@ -133,42 +133,42 @@ func choice(g *match.View, n *onnx.Node) *Routing {
 // passes. ok is false where no product with constant weights gives as many numbers for each token as there are
 // experts.
 func beforeChoice(g *match.View, r *Routing) (choices []*onnx.Node, ok bool) {
-	queue := []*onnx.Value{r.TopK.Input(0)}
-	seen := map[*onnx.Node]bool{}
 	leads := map[*onnx.Value]*onnx.Value{} // from an input to the value that was reached first
 	var product *onnx.Value
 	narrowed := false // to some of more numbers for each token
-	for len(queue) > 0 && len(seen) < MaxRouter {
-		v := queue[0]
-		queue = queue[1:]
-		n := match.Producer(v)
-		if n == nil || v.Graph != g.Graph || seen[n] || v.Constant() != nil {
-			continue
+	ends := func(v *onnx.Value) bool {
+		n := v.Producer
+		return n == nil || v.Graph != g.Graph || v.Constant() != nil || n.Is("Shape") || n.Is("Size")
+	}
+	looked := 0
+	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if ends(v) || v.Producer.IsProduct() {
+			return nil
 		}
-		seen[n] = true
+		for _, in := range v.MadeFrom() {
+			if leads[in] == nil {
+				leads[in] = v
+			}
+		}
+		return v.MadeFrom()
+	}, r.TopK.Input(0)) {
+		n := v.Producer
+		if looked++; looked > MaxRouter {
+			break
+		}
 		switch {
+		case ends(v):
 		case n.IsProduct():
 			if v := scaled(g, v, leads); product == nil && (hasExperts(g, v, r) ||
 				narrowed && hasMore(g, v, r.Experts)) && slices.ContainsFunc(n.Inputs, g.FromConstant) {
 				product = v
 			}
-			continue
 		case n.Is("Slice"), n.Is("Split"):
 			narrowed = narrowed || hasExperts(g, v, r) && hasMore(g, n.Input(0), r.Experts)
-		case n.Is("Shape"), n.Is("Size"):
-			continue
 		case n.Is("Cast") && !g.Facts.DataType(n.Input(0)).IsFloat() && v == g.Resolve(r.TopK.Input(0)):
 			return nil, false // a sort of integers
-		case n.Is("TopK"), n.Is("ArgMax"):
+		case (n.Is("TopK") || n.Is("ArgMax")) && !slices.Contains(choices, n):
 			choices = append(choices, n)
-		}
-		for _, in := range n.Inputs {
-			if in != nil {
-				queue = append(queue, in)
-				if leads[in] == nil {
-					leads[in] = v
-				}
-			}
 		}
 	}
 	if product == nil {

@@ -13,27 +13,23 @@ import (
 // pick from constants with one block per expert, or from a tensor with one place per expert, or are compared with
 // the numbers of experts.
 func selects(g *match.View, r *Routing) bool {
-	queue := []*onnx.Value{r.IDs}
-	seen := map[*onnx.Node]bool{}
 	numbers := map[int64]bool{} // that single experts are compared with
-	for len(queue) > 0 && len(seen) < MaxRouter {
-		v := queue[0]
-		queue = queue[1:]
+	further := func(v *onnx.Value) (list []*onnx.Value) {
 		for _, u := range v.Uses() {
-			n := u.Node
-			if selector(g, n, u.Index, r, numbers) {
-				return true
+			if n := u.Node; !n.IsProduct() && !n.Is("Shape") && len(n.Subgraphs()) == 0 &&
+				!(n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat()) {
+				list = append(list, n.Outputs...)
 			}
-			if seen[n] || n.IsProduct() || n.Is("Shape") || len(n.Subgraphs()) > 0 ||
-				n.Is("TopK") && g.Facts.DataType(n.Input(0)).IsFloat() {
-				continue
-			}
-			seen[n] = true
-			for _, out := range n.Outputs {
-				if out != nil {
-					queue = append(queue, out)
-				}
-			}
+		}
+		return list
+	}
+	looked := 0
+	for v := range onnx.Reach(further, r.IDs) {
+		if slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return selector(g, u.Node, u.Index, r, numbers) }) {
+			return true
+		}
+		if looked++; looked == MaxRouter {
+			break
 		}
 	}
 	return false
@@ -153,7 +149,7 @@ func picksMatrices(g *match.View, n *onnx.Node, r *Routing) bool {
 // it, their activations, sums and quotients.
 func findChosen(g *match.View, r *Routing) {
 	parts := append([]*Routing{r}, r.joined...)
-	r.ByID = forward(g, []*onnx.Value{r.IDs}, r, nil)
+	r.ByID = onnx.SetOf(r.forward(nil, r.IDs))
 	chosen := map[*onnx.Value]bool{}
 	queue := []*onnx.Value{}
 	add := func(v *onnx.Value) {
@@ -203,10 +199,10 @@ func findChosen(g *match.View, r *Routing) {
 // every token goes to, and taken out again; else the weights.
 func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var list []*onnx.Value
-	for v := range forward(g, []*onnx.Value{r.Weights}, r, nil) { // in any order: only one is of use
+	for v := range r.forward(nil, r.Weights) {
 		n := v.Producer
 		if !chosen[v] && takesLeading(g, n) && oneEach(g, v, r) && hasMore(g, n.Input(0), r.K) &&
-			!hasExperts(g, n.Input(0), r) && leavesCone(g, v, r, nil) {
+			!hasExperts(g, n.Input(0), r) && leavesCone(v, r, nil) {
 			list = append(list, v)
 		}
 	}
@@ -222,7 +218,7 @@ func withOthers(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Va
 func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onnx.Value {
 	var exits []*onnx.Value
 	for _, v := range r.chosen {
-		if leavesCone(g, v, r, chosen) {
+		if leavesCone(v, r, chosen) {
 			exits = append(exits, v)
 		}
 	}
@@ -245,19 +241,15 @@ func lastOnEveryWay(g *match.View, r *Routing, chosen map[*onnx.Value]bool) *onn
 		if !oneEach(g, last, r) {
 			continue
 		}
-		seen := map[*onnx.Value]bool{last: true}
-		stack := slices.Clone(exits)
-		around := false // whether there is a way from the choice to an exit that passes last by
-		for len(stack) > 0 && !around {
-			v := stack[len(stack)-1]
-			stack = stack[:len(stack)-1]
-			if seen[v] {
-				continue
+		before := func(v *onnx.Value) []*onnx.Value {
+			if v == last {
+				return nil
 			}
-			seen[v] = true
-			before := inputs(v)
-			around = len(before) == 0
-			stack = append(stack, before...)
+			return inputs(v)
+		}
+		around := false // whether there is a way from the choice to an exit that passes last by
+		for v := range onnx.Reach(before, exits...) {
+			around = around || v != last && len(inputs(v)) == 0
 		}
 		if !around {
 			return last
@@ -283,7 +275,7 @@ func gatheredBy(g *match.View, n *onnx.Node, r *Routing) *onnx.Value {
 	case match.IsPick(n) && all(n.Input(0)) && r.cone[n.Input(1)]:
 		return n.Input(0)
 	case n.Is("ReduceMax") && r.TopK.Is("ArgMax") && all(n.Input(0)) && !r.ByID[n.Input(0)] && g.ReducesLastAxis(n) &&
-		!forward(g, []*onnx.Value{n.Outputs[0]}, r, nil)[r.TopK.Input(0)]: // the greatest is the chosen one
+		!onnx.SetOf(r.forward(nil, n.Outputs[0]))[r.TopK.Input(0)]: // the greatest is the chosen one
 		return n.Input(0)
 	case (n.Is("ReduceSum") || n.Is("ReduceMax")) && r.K == 1 && g.ReducesLastAxis(n): // all but one are masked
 		m := match.Producer(g.SkipCasts(n.Input(0)))

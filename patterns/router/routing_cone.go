@@ -97,16 +97,5 @@ func picksExperts(g *match.View, n *onnx.Node) bool {
 
 // MadeOf returns the values of the cone that ids and weights, or gates, are made of.
 func (r *Routing) MadeOf() map[*onnx.Value]bool {
-	seen := map[*onnx.Value]bool{}
-	queue := []*onnx.Value{r.IDs, r.Weights, r.Dense}
-	for len(queue) > 0 {
-		v := queue[0]
-		if queue = queue[1:]; v == nil || seen[v] || !r.cone[v] {
-			continue
-		}
-		if seen[v] = true; v != r.Logits {
-			queue = append(queue, v.Producer.Inputs...)
-		}
-	}
-	return seen
+	return onnx.SetOf(onnx.Upstream(func(v *onnx.Value) bool { return !r.cone[v] }, r.Cut()...))
 }

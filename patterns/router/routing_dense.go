@@ -1,6 +1,7 @@
 package router
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -16,20 +17,20 @@ func findDense(g *match.View, r *Routing) {
 	for v := range r.cone {
 		stop[v] = gates(v)
 	}
-	from := []*onnx.Value{r.IDs}
+	from := r.IDs
 	if r.Weights != nil {
-		if leavesCone(g, r.Weights, r, stop) {
+		if leavesCone(r.Weights, r, stop) {
 			return
 		}
-		from = []*onnx.Value{r.Weights}
+		from = r.Weights
 	}
 	turned := map[*onnx.Value]bool{} // as many tokens as experts make gates of the same shape when they change places
 	for v := range r.cone {
 		turned[v] = gates(v) && v.Producer.Is("Transpose") && g.Resolve(v) == v
 	}
 	var steps []*onnx.Value // that are not the same numbers in another type, nor handed on
-	for v := range forward(g, from, r, turned) {
-		if gates(v) && !v.Producer.Is("Cast") && g.Resolve(v) == v && leavesCone(g, v, r, nil) {
+	for v := range r.forward(turned, from) {
+		if gates(v) && !v.Producer.Is("Cast") && g.Resolve(v) == v && leavesCone(v, r, nil) {
 			steps = append(steps, v)
 		}
 	}
@@ -64,8 +65,8 @@ func lastCast(g *match.View, v *onnx.Value, r *Routing) *onnx.Value {
 
 // leavesCone reports whether v is read, perhaps in another form, together with what is not made from the logits
 // alone: by the experts. Ways through the values of stop do not count.
-func leavesCone(g *match.View, v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
-	for w := range forward(g, []*onnx.Value{v}, r, stop) {
+func leavesCone(v *onnx.Value, r *Routing, stop map[*onnx.Value]bool) bool {
+	for w := range r.forward(stop, v) {
 		if slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool {
 			return !u.Node.Is("Shape") && !u.Node.Is("Size") && !r.cone[u.Node.OutputValue(0)]
 		}) {
@@ -75,25 +76,8 @@ func leavesCone(g *match.View, v *onnx.Value, r *Routing, stop map[*onnx.Value]b
 	return false
 }
 
-// forward returns the values of the cone that are computed from those given, and these, on ways that do not pass
-// the values of stop.
-func forward(g *match.View, from []*onnx.Value, r *Routing, stop map[*onnx.Value]bool) map[*onnx.Value]bool {
-	seen := map[*onnx.Value]bool{}
-	queue := slices.Clone(from)
-	for _, v := range from {
-		seen[v] = true
-	}
-	for len(queue) > 0 {
-		v := queue[0]
-		queue = queue[1:]
-		for _, u := range v.Uses() {
-			for _, out := range u.Node.Outputs {
-				if out != nil && r.cone[out] && !seen[out] && !stop[out] {
-					seen[out] = true
-					queue = append(queue, out)
-				}
-			}
-		}
-	}
-	return seen
+// forward yields the values of the cone that are computed from those given, and these, on ways that do not pass the
+// values of stop.
+func (r *Routing) forward(stop map[*onnx.Value]bool, from ...*onnx.Value) iter.Seq[*onnx.Value] {
+	return onnx.Downstream(func(v *onnx.Value) bool { return !r.cone[v] || stop[v] }, from...)
 }

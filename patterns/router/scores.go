@@ -94,7 +94,7 @@ func (p *reader) unmasked(n *onnx.Node, s *scores) *onnx.Value {
 		for _, m := range p.r.before {
 			from = append(from, m.Outputs...)
 		}
-		p.limited = forward(p.g, slices.DeleteFunc(from, func(v *onnx.Value) bool { return v == nil }), p.r, nil)
+		p.limited = onnx.SetOf(p.r.forward(nil, from...))
 	}
 	switch n.OpType {
 	case "Where":
