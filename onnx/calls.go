@@ -14,12 +14,17 @@ func keyOf(domain, name, overload string) functionKey {
 
 func (f *Function) key() functionKey { return keyOf(f.Domain, f.Name, f.Overload) }
 
-// checkCalls errs when functions call themselves, directly or through others: whoever inlines them would not end.
-func (m *Model) checkCalls() error {
+func (m *Model) functionsByKey() map[functionKey]*Function {
 	functions := make(map[functionKey]*Function, len(m.Functions))
 	for _, f := range m.Functions {
 		functions[f.key()] = f
 	}
+	return functions
+}
+
+// checkCalls errs when functions call themselves, directly or through others: whoever inlines them would not end.
+func (m *Model) checkCalls() error {
+	functions := m.functionsByKey()
 	const (
 		open = 1 // calls are being followed
 		done = 2
@@ -34,7 +39,7 @@ func (m *Model) checkCalls() error {
 			continue
 		}
 		state[start] = open
-		stack := []frame{{start, start.calls(functions)}}
+		stack := []frame{{start, callsIn(start.Body, functions)}}
 		for len(stack) > 0 {
 			top := &stack[len(stack)-1]
 			if len(top.calls) == 0 {
@@ -50,16 +55,11 @@ func (m *Model) checkCalls() error {
 					f.Name, f.Overload, top.f.Domain, top.f.Name)
 			case 0:
 				state[f] = open
-				stack = append(stack, frame{f, f.calls(functions)})
+				stack = append(stack, frame{f, callsIn(f.Body, functions)})
 			}
 		}
 	}
 	return nil
-}
-
-// calls lists the model-local functions that the body calls, each once.
-func (f *Function) calls(functions map[functionKey]*Function) []*Function {
-	return callsIn(f.Body, functions)
 }
 
 // callsIn lists the model-local functions that a graph and its subgraphs call, each once.
@@ -79,17 +79,14 @@ func callsIn(g *Graph, functions map[functionKey]*Function) []*Function {
 
 // called are the functions that the main graph calls, itself or through others.
 func (m *Model) called() map[*Function]bool {
-	functions := make(map[functionKey]*Function, len(m.Functions))
-	for _, f := range m.Functions {
-		functions[f.key()] = f
-	}
+	functions := m.functionsByKey()
 	called := map[*Function]bool{}
 	for queue := callsIn(m.Graph, functions); len(queue) > 0; {
 		f := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
 		if !called[f] {
 			called[f] = true
-			queue = append(queue, f.calls(functions)...)
+			queue = append(queue, callsIn(f.Body, functions)...)
 		}
 	}
 	return called

@@ -1,7 +1,9 @@
 package onnx
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
@@ -73,23 +75,21 @@ func (d *decoder) body(g *Graph, nodes []*onnxpb.NodeProto, infos []*onnxpb.Valu
 	return nil
 }
 
-// duplicateName finds a name that two attributes of a node have.
+// duplicateName finds a name that two attributes of a node have. Most nodes have a few: no map for these.
 func duplicateName(ps []*onnxpb.AttributeProto) (name string, found bool) {
+	var seen map[string]bool
 	if len(ps) > 16 {
-		seen := make(map[string]bool, len(ps))
-		for _, p := range ps {
-			if seen[p.GetName()] {
-				return p.GetName(), true
-			}
-			seen[p.GetName()] = true
-		}
-		return "", false
+		seen = make(map[string]bool, len(ps))
 	}
 	for k, p := range ps {
-		for _, q := range ps[:k] {
-			if p.GetName() == q.GetName() {
-				return p.GetName(), true
-			}
+		name = p.GetName()
+		if seen == nil {
+			found = slices.ContainsFunc(ps[:k], func(q *onnxpb.AttributeProto) bool { return q.GetName() == name })
+		} else {
+			found, seen[name] = seen[name], true
+		}
+		if found {
+			return name, true
 		}
 	}
 	return "", false
@@ -113,42 +113,48 @@ func (d *decoder) attribute(p *onnxpb.AttributeProto, g *Graph) (*Attribute, err
 	for _, s := range p.Strings {
 		a.Strings = append(a.Strings, string(s))
 	}
-	var err error
+	if err := d.attributeMessages(a, p, g); err != nil {
+		return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+	}
+	return a, nil
+}
+
+// attributeMessages decodes what messages of an attribute hold.
+func (d *decoder) attributeMessages(a *Attribute, p *onnxpb.AttributeProto, g *Graph) (err error) {
 	if p.T != nil {
 		if a.Tensor, err = d.tensor(p.T); err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+			return err
 		}
 	}
 	if p.G != nil {
 		if a.Graph, err = d.graph(p.G, g, g.names); err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+			return err
 		}
 	}
 	for _, tp := range p.Tensors {
 		t, err := d.tensor(tp)
 		if err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+			return err
 		}
 		a.Tensors = append(a.Tensors, t)
 	}
 	if p.SparseTensor != nil {
-		if err := d.sparse(p.SparseTensor); err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
-		}
+		err = d.sparse(p.SparseTensor)
 	}
 	for _, sp := range p.SparseTensors {
-		if err := d.sparse(sp); err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
-		}
+		err = cmp.Or(err, d.sparse(sp))
+	}
+	if err != nil {
+		return err
 	}
 	for _, gp := range p.Graphs {
 		s, err := d.graph(gp, g, g.names)
 		if err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+			return err
 		}
 		a.Graphs = append(a.Graphs, s)
 	}
-	return a, nil
+	return nil
 }
 
 func (n *Node) describe(i int) string {

@@ -21,11 +21,17 @@ func (m *Model) message() *onnxpb.ModelProto {
 	p.OpsetImport = opsetMessages(p.OpsetImport, m.Opsets)
 	p.MetadataProps = entryMessages(p.MetadataProps, m.Metadata)
 	p.Graph = m.Graph.message()
-	p.Functions = p.Functions[:0:0]
-	for _, f := range m.Functions {
-		p.Functions = append(p.Functions, f.message())
-	}
+	p.Functions = messages(m.Functions, (*Function).message)
 	return p
+}
+
+// messages returns the messages of a list of objects.
+func messages[T, P any](list []T, message func(T) P) []P {
+	ps := make([]P, len(list))
+	for i, x := range list {
+		ps[i] = message(x)
+	}
+	return ps
 }
 
 func (f *Function) message() *onnxpb.FunctionProto {
@@ -38,15 +44,12 @@ func (f *Function) message() *onnxpb.FunctionProto {
 	set(&p.Overload, p.GetOverload(), f.Overload)
 	set(&p.DocString, p.GetDocString(), f.DocString)
 	p.Attribute = f.Attributes
-	p.AttributeProto = p.AttributeProto[:0:0]
-	for _, a := range f.Defaults {
-		p.AttributeProto = append(p.AttributeProto, a.message())
-	}
+	p.AttributeProto = messages(f.Defaults, (*Attribute).message)
 	p.OpsetImport = opsetMessages(p.OpsetImport, f.Opsets)
 	p.MetadataProps = entryMessages(p.MetadataProps, f.Metadata)
 	p.Input = valueNames(p.Input, f.Body.Inputs)
 	p.Output = valueNames(p.Output, f.Body.Outputs)
-	p.Node = f.Body.nodeMessages(p.Node)
+	p.Node = messages(f.Body.Nodes, (*Node).message)
 	p.ValueInfo = f.Body.infoMessages(p.ValueInfo)
 	return p
 }
@@ -58,23 +61,12 @@ func (g *Graph) message() *onnxpb.GraphProto {
 	p := g.proto
 	set(&p.Name, p.GetName(), g.Name)
 	p.MetadataProps = entryMessages(p.MetadataProps, g.Metadata)
-	p.Node = g.nodeMessages(p.Node)
-	p.Initializer = make([]*onnxpb.TensorProto, len(g.initializers))
-	for i, v := range g.initializers {
-		p.Initializer[i] = v.Const.message()
-	}
+	p.Node = messages(g.Nodes, (*Node).message)
+	p.Initializer = messages(g.initializers, func(v *Value) *onnxpb.TensorProto { return v.Const.message() })
 	p.ValueInfo = g.infoMessages(p.ValueInfo)
 	p.Input = ioMessages(p.Input, g.Inputs)
 	p.Output = ioMessages(p.Output, g.Outputs)
 	return p
-}
-
-func (g *Graph) nodeMessages(old []*onnxpb.NodeProto) []*onnxpb.NodeProto {
-	ps := make([]*onnxpb.NodeProto, len(g.Nodes))
-	for i, n := range g.Nodes {
-		ps[i] = n.message()
-	}
-	return ps
 }
 
 // infoMessages keeps the value_info entries of values that are still there (or never were), in their order, and adds
@@ -122,10 +114,7 @@ func (n *Node) message() *onnxpb.NodeProto {
 	p.Input = valueNames(p.Input, n.Inputs)
 	p.Output = valueNames(p.Output, n.Outputs)
 	p.MetadataProps = entryMessages(p.MetadataProps, n.Metadata)
-	p.Attribute = make([]*onnxpb.AttributeProto, len(n.Attributes))
-	for i, a := range n.Attributes {
-		p.Attribute[i] = a.message()
-	}
+	p.Attribute = messages(n.Attributes, (*Attribute).message)
 	return p
 }
 
@@ -153,10 +142,7 @@ func (a *Attribute) message() *onnxpb.AttributeProto {
 		p.S = []byte(a.String)
 	}
 	p.Floats, p.Ints = a.Floats, a.Ints
-	p.Strings = p.Strings[:0:0]
-	for _, s := range a.Strings {
-		p.Strings = append(p.Strings, []byte(s))
-	}
+	p.Strings = messages(a.Strings, func(s string) []byte { return []byte(s) })
 	p.T, p.G = nil, nil
 	if a.Tensor != nil {
 		p.T = a.Tensor.message()
@@ -164,14 +150,8 @@ func (a *Attribute) message() *onnxpb.AttributeProto {
 	if a.Graph != nil {
 		p.G = a.Graph.message()
 	}
-	p.Tensors = p.Tensors[:0:0]
-	for _, t := range a.Tensors {
-		p.Tensors = append(p.Tensors, t.message())
-	}
-	p.Graphs = p.Graphs[:0:0]
-	for _, g := range a.Graphs {
-		p.Graphs = append(p.Graphs, g.message())
-	}
+	p.Tensors = messages(a.Tensors, (*Tensor).message)
+	p.Graphs = messages(a.Graphs, (*Graph).message)
 	return p
 }
 
@@ -222,11 +202,7 @@ func valueNames(old []string, vs []*Value) []string {
 	if slices.EqualFunc(old, vs, func(s string, v *Value) bool { return s == name(v) }) {
 		return old
 	}
-	names := make([]string, len(vs))
-	for i, v := range vs {
-		names[i] = name(v)
-	}
-	return names
+	return messages(vs, name)
 }
 
 func ioMessages(old []*onnxpb.ValueInfoProto, vs []*Value) []*onnxpb.ValueInfoProto {

@@ -25,23 +25,15 @@ func (f *Function) Text() string {
 	if f.Overload != "" {
 		p.WriteString(", overload: " + strconv.Quote(f.Overload))
 	}
-	p.WriteString(", opset_import: [")
-	for i, o := range f.Opsets {
-		p.separate(i)
-		fmt.Fprintf(&p, "%q: %d", o.Domain, o.Version)
-	}
-	p.WriteString("]>\n" + textName(f.Name))
-	if n := len(f.Attributes); n+len(f.Defaults) > 0 {
-		p.WriteString("<")
-		for i, name := range f.Attributes {
-			p.separate(i)
-			p.WriteString(textName(name))
+	p.WriteString(", opset_import: ")
+	list(&p, "[", f.Opsets, "]", func(o Opset) { fmt.Fprintf(&p, "%q: %d", o.Domain, o.Version) })
+	p.WriteString(">\n" + textName(f.Name))
+	if len(f.Attributes)+len(f.Defaults) > 0 {
+		list(&p, "<", f.Attributes, "", func(name string) { p.WriteString(textName(name)) })
+		if len(f.Attributes) > 0 && len(f.Defaults) > 0 {
+			p.WriteString(", ")
 		}
-		for i, a := range f.Defaults {
-			p.separate(n + i)
-			p.attribute(a, 0)
-		}
-		p.WriteString(">")
+		p.attributes("", f.Defaults, 0)
 	}
 	p.values(f.Body.Inputs)
 	p.WriteString(" => ")
@@ -73,10 +65,16 @@ const maxPrinted = 8
 
 type printer struct{ strings.Builder }
 
-func (p *printer) separate(i int) {
-	if i > 0 {
-		p.WriteString(", ")
+// list prints elements between brackets.
+func list[T any](p *printer, open string, elements []T, end string, one func(T)) {
+	p.WriteString(open)
+	for i, x := range elements {
+		if i > 0 {
+			p.WriteString(", ")
+		}
+		one(x)
 	}
+	p.WriteString(end)
 }
 
 func (p *printer) line(indent int) { p.WriteString("\n" + strings.Repeat("  ", indent)) }
@@ -106,12 +104,8 @@ func (p *printer) body(g *Graph, indent int) {
 }
 
 func (p *printer) node(n *Node, indent int) {
-	for i, v := range n.Outputs {
-		p.separate(i)
-		p.value(v)
-	}
 	if len(n.Outputs) > 0 {
-		p.WriteString(" = ")
+		list(p, "", n.Outputs, " = ", p.value)
 	}
 	if !IsStandardDomain(n.Domain) {
 		p.WriteString(n.Domain + ".")
@@ -121,24 +115,16 @@ func (p *printer) node(n *Node, indent int) {
 		p.WriteString(":" + textName(n.Overload))
 	}
 	if len(n.Attributes) > 0 {
-		p.WriteString("<")
-		for i, a := range n.Attributes {
-			p.separate(i)
-			p.attribute(a, indent)
-		}
-		p.WriteString(">")
+		p.attributes("<", n.Attributes, indent)
 	}
 	p.values(n.Inputs)
 }
 
-func (p *printer) values(vs []*Value) {
-	p.WriteString("(")
-	for i, v := range vs {
-		p.separate(i)
-		p.value(v)
-	}
-	p.WriteString(")")
+func (p *printer) attributes(open string, as []*Attribute, indent int) {
+	list(p, open, as, ">", func(a *Attribute) { p.attribute(a, indent) })
 }
+
+func (p *printer) values(vs []*Value) { list(p, "(", vs, ")", p.value) }
 
 func (p *printer) value(v *Value) {
 	if v == nil {
@@ -149,15 +135,12 @@ func (p *printer) value(v *Value) {
 }
 
 func (p *printer) typed(vs []*Value) {
-	p.WriteString("(")
-	for i, v := range vs {
-		p.separate(i)
+	list(p, "(", vs, ")", func(v *Value) {
 		if t, ok := v.Type(); ok {
 			p.WriteString(t.String() + " ")
 		}
 		p.value(v)
-	}
-	p.WriteString(")")
+	})
 }
 
 // String returns the type as in float32[batch, 64, ?]; the brackets are absent where the rank is unknown.
@@ -167,16 +150,20 @@ func (t Type) String() string {
 	}
 	dims := make([]string, len(t.Dims))
 	for i, d := range t.Dims {
-		switch {
-		case d.Value >= 0:
-			dims[i] = strconv.FormatInt(d.Value, 10)
-		case d.Param != "":
-			dims[i] = d.Param
-		default:
-			dims[i] = "?"
-		}
+		dims[i] = d.String()
 	}
 	return t.DataType.String() + "[" + strings.Join(dims, ", ") + "]"
+}
+
+// String returns the number or the name, "?" where there is neither.
+func (d Dim) String() string {
+	switch {
+	case d.Value >= 0:
+		return strconv.FormatInt(d.Value, 10)
+	case d.Param != "":
+		return d.Param
+	}
+	return "?"
 }
 
 func (p *printer) attribute(a *Attribute, indent int) {
@@ -195,51 +182,38 @@ func (p *printer) attribute(a *Attribute, indent int) {
 	case AttrTensor:
 		p.tensor(a.Tensor)
 	case AttrGraph:
-		p.graphs([]*Graph{a.Graph}, indent)
+		p.inner(a.Graph, indent)
 	case AttrFloats:
-		printList(p, a.Floats, func(f float32) string { return textFloat(float64(f), 32) })
+		fewOf(p, a.Floats, func(f float32) string { return textFloat(float64(f), 32) })
 	case AttrInts:
-		printList(p, a.Ints, func(i int64) string { return strconv.FormatInt(i, 10) })
+		fewOf(p, a.Ints, func(i int64) string { return strconv.FormatInt(i, 10) })
 	case AttrStrings:
-		printList(p, a.Strings, strconv.Quote)
+		fewOf(p, a.Strings, strconv.Quote)
 	case AttrTensors:
-		p.WriteString("[")
-		for i, t := range a.Tensors {
-			p.separate(i)
-			p.tensor(t)
-		}
-		p.WriteString("]")
+		list(p, "[", a.Tensors, "]", p.tensor)
 	case AttrGraphs:
-		p.WriteString("[")
-		p.graphs(a.Graphs, indent)
-		p.WriteString("]")
+		list(p, "[", a.Graphs, "]", func(g *Graph) { p.inner(g, indent) })
 	default:
 		p.WriteString(strings.ToLower(onnxpb.AttributeProto_AttributeType(a.Type).String()))
 	}
 }
 
-func (p *printer) graphs(gs []*Graph, indent int) {
-	for i, g := range gs {
-		p.separate(i)
-		if g == nil {
-			p.WriteString("graph")
-			continue
-		}
-		p.graph(g, indent)
+// inner prints a graph of an attribute.
+func (p *printer) inner(g *Graph, indent int) {
+	if g == nil {
+		p.WriteString("graph")
+		return
 	}
+	p.graph(g, indent)
 }
 
-func printList[T any](p *printer, list []T, text func(T) string) {
-	p.WriteString("[")
-	for i, x := range list {
-		p.separate(i)
-		if i == maxPrinted && len(list) > 2*maxPrinted { // a tail of a few is printed whole
-			fmt.Fprintf(p, "… %d more", len(list)-i)
-			break
-		}
-		p.WriteString(text(x))
+// fewOf prints a list, of a long one the first elements. A tail of a few is printed whole.
+func fewOf[T any](p *printer, all []T, text func(T) string) {
+	end, shown := "]", all
+	if len(all) > 2*maxPrinted {
+		end, shown = fmt.Sprintf(", … %d more]", len(all)-maxPrinted), all[:maxPrinted]
 	}
-	p.WriteString("]")
+	list(p, "[", shown, end, func(x T) { p.WriteString(text(x)) })
 }
 
 // tensor prints type and dims, and the elements where they are few and of a common type.
@@ -248,15 +222,9 @@ func (p *printer) tensor(t *Tensor) {
 		p.WriteString("tensor")
 		return
 	}
-	dims := make([]string, len(t.Dims))
-	for i, d := range t.Dims {
-		dims[i] = strconv.FormatInt(d, 10)
-	}
-	p.WriteString(t.DataType.String() + "[" + strings.Join(dims, ", ") + "]")
-	if t.External != nil {
-		return
-	}
-	if n := t.Len(); n < 0 || n > maxPrinted {
+	p.WriteString(t.DataType.String())
+	list(p, "[", t.Dims, "]", func(d int64) { fmt.Fprint(p, d) })
+	if n := t.Len(); t.External != nil || n < 0 || n > maxPrinted {
 		return
 	}
 	if elements := t.elementTexts(); elements != nil {

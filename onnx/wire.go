@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -184,12 +185,12 @@ func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) 
 			return err
 		}
 		if e.raw >= 0 {
-			c := &counter{out: out}
+			c := &countingWriter{w: out, left: int64(e.size)}
 			if err := raw(c, e.raw); err != nil {
 				return err
 			}
-			if c.n != e.size {
-				return fmt.Errorf("weights of %d bytes where %d were announced", c.n, e.size)
+			if c.left != 0 {
+				return fmt.Errorf("weights that are %d bytes short of the %d that were announced", c.left, e.size)
 			}
 		}
 		from = e.end
@@ -209,15 +210,15 @@ func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 	if len(w.edits) == 0 {
 		return b, nil, nil
 	}
-	out := appender(make([]byte, 0, n))
+	out := bytes.NewBuffer(make([]byte, 0, n))
 	write := func(out io.Writer, k int) error {
 		_, err := out.Write(placeholder(k))
 		return err
 	}
-	if err := w.writeTo(&out, write); err != nil {
+	if err := w.writeTo(out, write); err != nil {
 		return nil, nil, err
 	}
-	return out, w.raws, nil
+	return out.Bytes(), w.raws, nil
 }
 
 // joinRaw is the inverse: it walks an encoded ModelProto whose raw_data fields hold placeholders, and returns the walk,
@@ -234,24 +235,4 @@ func placeholder(index int) []byte { return protowire.AppendVarint(nil, uint64(i
 func placeholderIndex(b []byte) int {
 	v, _ := protowire.ConsumeVarint(b)
 	return int(v)
-}
-
-// counter counts the bytes that pass.
-type counter struct {
-	out io.Writer
-	n   int
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.out.Write(p)
-	c.n += n
-	return n, err
-}
-
-// appender is an io.Writer over a slice with the right capacity.
-type appender []byte
-
-func (a *appender) Write(p []byte) (int, error) {
-	*a = append(*a, p...)
-	return len(p), nil
 }

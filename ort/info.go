@@ -2,7 +2,6 @@ package ort
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -19,14 +18,7 @@ type Info struct {
 func (i Info) String() string {
 	dims := make([]string, len(i.Dims))
 	for k, d := range i.Dims {
-		switch {
-		case d.Value >= 0:
-			dims[k] = strconv.FormatInt(d.Value, 10)
-		case d.Param != "":
-			dims[k] = d.Param
-		default:
-			dims[k] = "?"
-		}
+		dims[k] = d.String()
 	}
 	return fmt.Sprintf("%q: %s[%s]", i.Name, i.DataType, strings.Join(dims, ","))
 }
