@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
+
+	"github.com/x448/float16"
 )
 
 // elementTexts prints the elements of a small tensor, nil for types it does not print.
@@ -50,23 +52,7 @@ var elementPrinters = map[DataType]func([]byte) string{
 	BFloat16: func(b []byte) string {
 		return textFloat(float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b))<<16)), 32)
 	},
-	Float16: func(b []byte) string { return textFloat(float16(binary.LittleEndian.Uint16(b)), 32) },
-}
-
-// float16 decodes an IEEE half.
-func float16(h uint16) float64 {
-	sign, exponent, mantissa := 1.0, int(h>>10&0x1f), float64(h&0x3ff)
-	if h>>15 != 0 {
-		sign = -1
-	}
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(mantissa, -24)
-	case 0x1f:
-		if mantissa != 0 {
-			return math.NaN()
-		}
-		return math.Inf(int(sign))
-	}
-	return sign * math.Ldexp(1024+mantissa, exponent-25)
+	Float16: func(b []byte) string {
+		return textFloat(float64(float16.Frombits(binary.LittleEndian.Uint16(b)).Float32()), 32)
+	},
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -21,17 +22,16 @@ func decodeFloats(dst []float64, b []byte, t onnx.DataType) {
 		}
 	case onnx.Float16:
 		for i := range dst {
-			dst[i] = decodeFloat16(le.Uint16(b[2*i:]))
+			dst[i] = float64(blocks.Float16(le.Uint16(b[2*i:])))
 		}
 	case onnx.BFloat16:
 		for i := range dst {
 			dst[i] = float64(math.Float32frombits(uint32(le.Uint16(b[2*i:])) << 16))
 		}
 	default:
-		f := miniFormat(t)
-		bits := t.Bits()
+		values, bits := blocks.Values(t), t.Bits()
 		for i := range dst {
-			dst[i] = f.decode(packedAt(b, i, bits))
+			dst[i] = float64(values[packedAt(b, i, bits)])
 		}
 	}
 }
@@ -77,37 +77,20 @@ func putPacked(b []byte, i, bits int, v byte) {
 }
 
 func decodeInts(dst []int64, b []byte, t onnx.DataType) {
-	switch t {
-	case onnx.Int64, onnx.Uint64:
-		for i := range dst {
+	bits := t.Bits()
+	for i := range dst {
+		switch bits {
+		case 64:
 			dst[i] = int64(le.Uint64(b[8*i:]))
-		}
-	case onnx.Int32:
-		for i := range dst {
-			dst[i] = int64(int32(le.Uint32(b[4*i:])))
-		}
-	case onnx.Uint32:
-		for i := range dst {
-			dst[i] = int64(le.Uint32(b[4*i:]))
-		}
-	case onnx.Int16:
-		for i := range dst {
-			dst[i] = int64(int16(le.Uint16(b[2*i:])))
-		}
-	case onnx.Uint16:
-		for i := range dst {
-			dst[i] = int64(le.Uint16(b[2*i:]))
-		}
-	case onnx.Bool:
-		for i := range dst {
-			if b[i] != 0 {
-				dst[i] = 1
-			}
-		}
-	default:
-		bits := t.Bits()
-		for i := range dst {
+		case 32:
+			dst[i] = wrapInt(int64(le.Uint32(b[4*i:])), t)
+		case 16:
+			dst[i] = wrapInt(int64(le.Uint16(b[2*i:])), t)
+		default:
 			dst[i] = wrapInt(int64(packedAt(b, i, bits)), t)
+		}
+		if t == onnx.Bool {
+			dst[i] = min(dst[i], 1)
 		}
 	}
 }
@@ -127,26 +110,6 @@ func encodeInts(v []int64, t onnx.DataType) []byte {
 		}
 	}
 	return b
-}
-
-func decodeFloat16(h uint16) float64 {
-	exp, man := int(h>>10&0x1f), float64(h&0x3ff)
-	v := 0.0
-	switch exp {
-	case 0:
-		v = math.Ldexp(man, -24)
-	case 0x1f:
-		v = math.Inf(1)
-		if man != 0 {
-			v = math.NaN()
-		}
-	default:
-		v = math.Ldexp(man+1024, exp-25)
-	}
-	if h&0x8000 != 0 {
-		v = math.Copysign(v, -1)
-	}
-	return v
 }
 
 // encodeFloat16 takes a value that float16 can hold; see roundFloat16.

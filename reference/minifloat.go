@@ -98,39 +98,6 @@ func (f *minifloat) roundE8M0(x float64, mode string, saturate bool) float64 {
 	return max(y, 0x1p-127)
 }
 
-func (f *minifloat) decode(b byte) float64 {
-	if f.unsigned {
-		if b == 0xff {
-			return math.NaN()
-		}
-		return math.Ldexp(1, int(b)-f.bias)
-	}
-	top := f.exp + f.man
-	sign, e, m := b>>top&1, int(b>>f.man)&(1<<f.exp-1), int(b)&(1<<f.man-1)
-	if f.uz && sign == 1 && e == 0 && m == 0 {
-		return math.NaN()
-	}
-	if f.nan && !f.uz && e == 1<<f.exp-1 {
-		if f.inf {
-			if m == 0 {
-				return math.Inf(1 - 2*int(sign))
-			}
-			return math.NaN()
-		}
-		if m == 1<<f.man-1 {
-			return math.NaN()
-		}
-	}
-	v := math.Ldexp(float64(m), 1-f.bias-f.man)
-	if e > 0 {
-		v = math.Ldexp(float64(m+1<<f.man), e-f.bias-f.man)
-	}
-	if sign == 1 {
-		v = math.Copysign(v, -1)
-	}
-	return v
-}
-
 // encode takes a value the format can hold; see round.
 func (f *minifloat) encode(x float64) byte {
 	if f.unsigned {

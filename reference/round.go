@@ -86,33 +86,18 @@ func roundAll(t onnx.DataType, v []float64) {
 
 // wrapInt reduces x modulo the width of an integer type.
 func wrapInt(x int64, t onnx.DataType) int64 {
-	switch t {
-	case onnx.Int32:
-		return int64(int32(x))
-	case onnx.Uint32:
-		return int64(uint32(x))
-	case onnx.Int16:
-		return int64(int16(x))
-	case onnx.Uint16:
-		return int64(uint16(x))
-	case onnx.Int8:
-		return int64(int8(x))
-	case onnx.Uint8:
-		return int64(uint8(x))
-	case onnx.Int4:
-		return int64(int8(x<<4) >> 4)
-	case onnx.Uint4:
-		return x & 15
-	case onnx.Int2:
-		return int64(int8(x<<6) >> 6)
-	case onnx.Uint2:
-		return x & 3
+	shift := 64 - t.Bits()
+	switch {
+	case t == onnx.Bool:
+		return x
+	case unsigned(t):
+		return int64(uint64(x) << shift >> shift)
 	}
-	return x
+	return x << shift >> shift
 }
 
 func wrapAll(t onnx.DataType, v []int64) {
-	if t == onnx.Int64 || t == onnx.Uint64 || t == onnx.Bool {
+	if t.Bits() == 64 || t == onnx.Bool {
 		return
 	}
 	for i, x := range v {
@@ -120,18 +105,25 @@ func wrapAll(t onnx.DataType, v []int64) {
 	}
 }
 
+// unsigned reports whether t is a type of integers without a sign.
+func unsigned(t onnx.DataType) bool {
+	switch t {
+	case onnx.Uint2, onnx.Uint4, onnx.Uint8, onnx.Uint16, onnx.Uint32, onnx.Uint64:
+		return true
+	}
+	return false
+}
+
 // intRange returns the smallest and greatest value of an integer type; uint64 is cut to the positive int64.
 func intRange(t onnx.DataType) (lo, hi int64) {
-	switch t {
-	case onnx.Bool:
+	switch bits := t.Bits(); {
+	case t == onnx.Bool:
 		return 0, 1
-	case onnx.Uint64:
+	case t == onnx.Uint64:
 		return 0, math.MaxInt64
-	}
-	bits := t.Bits()
-	switch t {
-	case onnx.Uint8, onnx.Uint16, onnx.Uint32, onnx.Uint4, onnx.Uint2:
+	case unsigned(t):
 		return 0, 1<<bits - 1
+	default:
+		return -1 << (bits - 1), 1<<(bits-1) - 1
 	}
-	return -1 << (bits - 1), 1<<(bits-1) - 1
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// eightBit returns the values of the 256 bytes of a type, nil for types of another size.
-func eightBit(t onnx.DataType) *[256]float32 {
-	if values := eightBits[t]; values != nil {
+// Values returns the values that bytes have as elements of a type, nil for types with elements of more bytes than one.
+func Values(t onnx.DataType) *[256]float32 {
+	if values := byteValues[t]; values != nil {
 		return values()
 	}
 	return nil
@@ -18,7 +18,7 @@ func eightBit(t onnx.DataType) *[256]float32 {
 // The formats are those of the page "Float stored in 8 bits" of the ONNX documentation: E4M3FN and E5M2 of
 // "FP8 Formats for Deep Learning" (arXiv:2209.05433), the FNUZ types of "8-bit Numerical Formats for Deep Neural
 // Networks" (arXiv:2206.02915), and the scale E8M0 of the OCP Microscaling Formats 1.0.
-var eightBits = map[onnx.DataType]func() *[256]float32{
+var byteValues = map[onnx.DataType]func() *[256]float32{
 	onnx.Uint8: table(func(b byte) float64 { return float64(b) }),
 	onnx.Int8:  table(func(b byte) float64 { return float64(int8(b)) }),
 	onnx.Bool:  table(func(b byte) float64 { return float64(min(b, 1)) }),
@@ -28,12 +28,7 @@ var eightBits = map[onnx.DataType]func() *[256]float32{
 		}
 		return minifloat(b, 3, 7)
 	}),
-	onnx.Float8E4M3FNUZ: table(func(b byte) float64 {
-		if b == 0x80 {
-			return math.NaN()
-		}
-		return minifloat(b, 3, 8)
-	}),
+	onnx.Float8E4M3FNUZ: table(unsignedZero(3, 8)),
 	onnx.Float8E5M2: table(func(b byte) float64 {
 		switch {
 		case b&0x7f == 0x7c:
@@ -43,18 +38,24 @@ var eightBits = map[onnx.DataType]func() *[256]float32{
 		}
 		return minifloat(b, 2, 15)
 	}),
-	onnx.Float8E5M2FNUZ: table(func(b byte) float64 {
-		if b == 0x80 {
-			return math.NaN()
-		}
-		return minifloat(b, 2, 16)
-	}),
+	onnx.Float8E5M2FNUZ: table(unsignedZero(2, 16)),
 	onnx.Float8E8M0: table(func(b byte) float64 {
 		if b == 0xff {
 			return math.NaN()
 		}
 		return math.Ldexp(1, int(b)-127)
 	}),
+	onnx.Float4E2M1: table(func(b byte) float64 { return minifloat(b<<4, 5, 1) }), // the low four bits
+}
+
+// unsignedZero is a format in which the code of -0 is the only NaN.
+func unsignedZero(mantissaBits, bias int) func(byte) float64 {
+	return func(b byte) float64 {
+		if b == 0x80 {
+			return math.NaN()
+		}
+		return minifloat(b, mantissaBits, bias)
+	}
 }
 
 func table(value func(byte) float64) func() *[256]float32 {

@@ -16,7 +16,7 @@ type Reader func(dst []float32, src []byte)
 // Integers and float64 are rounded to the nearest float32, ties to even; what is too large becomes infinite. Narrower
 // floats are exact, infinities and the bits of NaN included. A boolean is 1 where its byte is not 0.
 func ReaderOf(t onnx.DataType) Reader {
-	if values := eightBit(t); values != nil {
+	if values := Values(t); values != nil && t.Bits() == 8 {
 		return func(dst []float32, src []byte) {
 			src = src[:len(dst)]
 			for i, b := range src {
@@ -45,41 +45,22 @@ var readers = map[onnx.DataType]Reader{
 			dst[i] = math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16)
 		}
 	},
-	onnx.Double: func(dst []float32, src []byte) {
+	onnx.Double: each(8, func(b []byte) float32 { return float32(math.Float64frombits(le.Uint64(b))) }),
+	onnx.Int16:  each(2, func(b []byte) float32 { return float32(int16(le.Uint16(b))) }),
+	onnx.Uint16: each(2, func(b []byte) float32 { return float32(le.Uint16(b)) }),
+	onnx.Int32:  each(4, func(b []byte) float32 { return float32(int32(le.Uint32(b))) }),
+	onnx.Uint32: each(4, func(b []byte) float32 { return float32(le.Uint32(b)) }),
+	onnx.Int64:  each(8, func(b []byte) float32 { return float32(int64(le.Uint64(b))) }),
+	onnx.Uint64: each(8, func(b []byte) float32 { return float32(le.Uint64(b)) }),
+}
+
+// each is the reader of a type that few weights have, which calls a function for every element.
+func each(width int, value func(b []byte) float32) Reader {
+	return func(dst []float32, src []byte) {
 		for i := range dst {
-			dst[i] = float32(math.Float64frombits(le.Uint64(src[8*i:])))
+			dst[i] = value(src[width*i:])
 		}
-	},
-	onnx.Int16: func(dst []float32, src []byte) {
-		for i := range dst {
-			dst[i] = float32(int16(le.Uint16(src[2*i:])))
-		}
-	},
-	onnx.Uint16: func(dst []float32, src []byte) {
-		for i := range dst {
-			dst[i] = float32(le.Uint16(src[2*i:]))
-		}
-	},
-	onnx.Int32: func(dst []float32, src []byte) {
-		for i := range dst {
-			dst[i] = float32(int32(le.Uint32(src[4*i:])))
-		}
-	},
-	onnx.Uint32: func(dst []float32, src []byte) {
-		for i := range dst {
-			dst[i] = float32(le.Uint32(src[4*i:]))
-		}
-	},
-	onnx.Int64: func(dst []float32, src []byte) {
-		for i := range dst {
-			dst[i] = float32(int64(le.Uint64(src[8*i:])))
-		}
-	},
-	onnx.Uint64: func(dst []float32, src []byte) {
-		for i := range dst {
-			dst[i] = float32(le.Uint64(src[8*i:]))
-		}
-	},
+	}
 }
 
 // Float16 is the value of an IEEE half. A NaN keeps its bits, a signalling one too.

@@ -33,7 +33,7 @@ var rooms = []room{
 	{"onnx/roles", []string{"onnx"}},
 
 	{"internal/blocks", []string{"onnx"}},
-	{"reference", []string{"onnx"}},
+	{"reference", []string{"internal/blocks", "onnx"}},
 	{"patterns/reason", []string{"onnx"}},
 	{"fused", []string{"onnx", "patterns/reason"}},
 	{"models", []string{"fused"}},
