@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // Domain is the domain of the fused ops.
@@ -88,7 +89,16 @@ type Site struct {
 // Supports reports whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
 // must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that the
 // kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
+// The error is a *reason.Reason.
 func (o *Op) Supports(s Site) error {
+	err := o.supports(s)
+	if err == nil || reason.As(err) != nil {
+		return err
+	}
+	return reason.New(reason.Signature, nil, "%w", err).With("op", o.Name)
+}
+
+func (o *Op) supports(s Site) error {
 	if err := o.checkInputs(s); err != nil {
 		return err
 	}
@@ -103,7 +113,7 @@ func (o *Op) Supports(s Site) error {
 		}
 	}
 	if err := o.checkTypes(s); err != nil {
-		return err
+		return reason.New(reason.Types, nil, "%w", err).With("op", o.Name)
 	}
 	return o.check(s)
 }

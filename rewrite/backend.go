@@ -112,15 +112,12 @@ func (e *DeviceError) Unwrap() error { return e.Err }
 // Check errs with a *DeviceError when a device is named that no kernel is registered for.
 func (b Backend) Check() error {
 	for _, d := range b.listed {
-		if d != AllDevices && d != DeviceREF && !registered(d) {
-			return &DeviceError{
-				d, fmt.Errorf("none is registered; there are kernels for %s", strings.Join(registeredDevices(), ", "))}
+		if have := registeredDevices(); d != AllDevices && d != DeviceREF && !slices.Contains(have, d) {
+			return &DeviceError{d, fmt.Errorf("none is registered; there are kernels for %s", strings.Join(have, ", "))}
 		}
 	}
 	return nil
 }
-
-func registered(device string) bool { return slices.Contains(registeredDevices(), device) }
 
 func registeredDevices() []string {
 	var list []string
@@ -134,11 +131,15 @@ func registeredDevices() []string {
 
 // definition is the kernel of the device REF: the fused node with its definition, and no kernel that overrides it.
 func definition() *Kernel {
-	k := &Kernel{ID: "definition", Device: strings.ToLower(DeviceREF), Summary: "the op's definition in standard ops"}
+	return &Kernel{ID: "definition", Device: strings.ToLower(DeviceREF), Ops: everyOp(),
+		Summary: "the op's definition in standard ops"}
+}
+
+func everyOp() (names []string) {
 	for _, op := range fused.Ops() {
-		k.Ops = append(k.Ops, op.Name)
+		names = append(names, op.Name)
 	}
-	return k
+	return names
 }
 
 // isDefinition says that a kernel is none, but the definition.
@@ -160,8 +161,7 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 		if d == DeviceREF && auto {
 			k := definition()
 			ranked = append(ranked, k)
-			reports = append(reports, KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true,
-				Selected: true})
+			reports = append(reports, k.selected())
 		}
 		for _, k := range chosen {
 			if strings.EqualFold(k.Device, d) {

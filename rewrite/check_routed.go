@@ -33,6 +33,7 @@ type routed struct {
 	c         *candidate
 	r         *routing
 	sizes     []size // by the number of tokens
+	matrices  int64  // elements of all experts' matrices
 	big       bool
 	next      int64          // the first expert of the next trial
 	hit       map[int64]bool // experts that were reached
@@ -63,14 +64,13 @@ func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 	if x.sizes, o.err = k.sizes(c, r); o.err != nil {
 		return o
 	}
-	matrices := int64(0)
 	for i, what := range r.roles {
 		if what == patterns.Matrix {
-			matrices += elements(x.sizes[0].shapes[i : i+1])
+			x.matrices += elements(x.sizes[0].shapes[i : i+1])
 		}
 	}
 	c.coarse = coarsest(c, k.facts)
-	x.big = matrices >= bigMatrices
+	x.big = x.matrices >= bigMatrices
 	if r.call.op.Name == router {
 		o.err = x.router()
 	} else if o.err = x.experts(); o.err == nil {
@@ -299,13 +299,13 @@ func (x *routed) try(t trial, exact bool) (defined bool, err error) {
 	if err := compareOutputs(x.c, valueNames(x.c.match.Outputs), want, got, exact, x.out); err != nil {
 		return true, differs(t.name(x.r), exact, err)
 	}
-	if !exact {
-		x.typed++
-		if !x.big {
-			return true, x.kernel(x.c, x.r.call, t.kind, values, x.out)
-		}
+	if exact {
+		return true, nil
 	}
-	return true, nil
+	if x.typed++; x.big {
+		return true, nil
+	}
+	return true, x.kernel(x.c, x.r.call, t.kind, values, x.out, nil)
 }
 
 // name says what is tried.

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -64,7 +65,7 @@ func (x *routed) scores(t *trial, exact bool) error {
 	}
 	if !exact {
 		x.typed++
-		return x.kernelOn(x.c, x.r.call, t.kind, values, x.out, func(want, got []*reference.Tensor) {
+		return x.kernel(x.c, x.r.call, t.kind, values, x.out, func(want, got []*reference.Tensor) {
 			settle(want, got, open, unsettled(t.kind))
 		})
 	}
@@ -94,21 +95,11 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 			for j := range order {
 				order[j] = j
 			}
-			slices.SortFunc(order, func(a, b int) int { return cmpFloat(row[b], row[a]) })
+			slices.SortFunc(order, func(a, b int) int { return cmp.Compare(row[b], row[a]) })
 			row[order[k]] = row[order[k-1]]
 		}
 	}
 	return inputs, nil
-}
-
-func cmpFloat(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // nudges is how often logits are changed a little.

@@ -121,10 +121,5 @@ func relative(difference, scale float64) float64 {
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 func allFinite(xs []float64) bool {
-	for _, x := range xs {
-		if !isFinite(x) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(xs, func(x float64) bool { return !isFinite(x) })
 }

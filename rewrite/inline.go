@@ -95,7 +95,7 @@ func (a *applier) inlineFunctions() (done inlined, err error) {
 		if len(g.Nodes) == 0 {
 			continue
 		}
-		dead, _ := unread(g.Nodes) // the conditions, and what calls did not ask for
+		dead, _ := convert.Unread(g.Nodes) // the conditions, and what calls did not ask for
 		if err := g.RemoveNodes(dead); err != nil {
 			return done, fmt.Errorf("cannot remove the nodes that inlining leaves unread: %w", err)
 		}

@@ -256,7 +256,7 @@ func (c *candidate) describe(call *fusedCall) error {
 		}
 		call.site.Dims[i] = dims(c.facts, v)
 	}
-	if err := supports(op, call.site); err != nil {
+	if err := op.Supports(call.site); err != nil {
 		return err
 	}
 	for i := 1; i < len(op.SameShape); i++ {
@@ -279,7 +279,7 @@ func (c *candidate) describe(call *fusedCall) error {
 				concrete.Dims[i] = s
 			}
 		}
-		if err := supports(op, concrete); err != nil {
+		if err := op.Supports(concrete); err != nil {
 			return err
 		}
 	}

@@ -90,6 +90,11 @@ func catalogue() []*Kernel {
 	return list
 }
 
+// selected is the report on a kernel that takes sites.
+func (k *Kernel) selected() KernelReport {
+	return KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true, Selected: true}
+}
+
 // needsNaming says that the kernel runs on a device that a backend must name.
 func (k *Kernel) needsNaming() bool { return k.Device != string(fused.CPU) && k.Device != DeviceAny }
 

@@ -2,9 +2,7 @@ package rewrite
 
 import (
 	"errors"
-	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
@@ -26,29 +24,13 @@ func (s *SiteReport) explain(err error) {
 	}
 }
 
-// supports errs unless the op's kernels take the site. It is the types that they do not take where they would take the
-// site in float32.
-func supports(op *fused.Op, s fused.Site) error {
-	err := op.Supports(s)
-	if err == nil || reason.As(err) != nil {
-		return err
-	}
-	code, float := reason.Signature, s
-	float.Types = slices.Clone(s.Types)
-	for i, t := range float.Types {
-		if t.IsFloat() {
-			float.Types[i] = onnx.Float
-		}
-	}
-	if op.Supports(float) == nil {
-		code = reason.Types
-	}
-	return reason.New(code, nil, "%w", err).With("op", op.Name)
-}
-
 // differs says on which inputs the replacement computes something else; exact is without roundings.
 func differs(inputs string, exact bool, err error) error {
-	return reason.New(reason.Differs, nil, "differs from the matched nodes on %s%s: %w", inputs, mode(exact), err).
+	mode := ""
+	if exact {
+		mode = " (in float64, without roundings)"
+	}
+	return reason.New(reason.Differs, nil, "differs from the matched nodes on %s%s: %w", inputs, mode, err).
 		With("inputs", inputs).With("rounded", !exact)
 }
 

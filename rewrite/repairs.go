@@ -34,17 +34,9 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 			plural(len(r.Repairs), "site"))
 		return
 	}
-	var texts []string
-	nodes := map[string][]string{}
+	var p places
 	for _, x := range r.Repairs {
-		text := x.Pattern + ": " + x.Text
-		if nodes[text] == nil {
-			texts = append(texts, text)
-		}
-		nodes[text] = append(nodes[text], x.Node)
+		p.add(fmt.Sprintf("repaired %s: %s", x.Pattern, x.Text), x.Node)
 	}
-	for _, text := range texts {
-		fmt.Fprintf(b, "repaired %s\n", text)
-		writeNodes(b, nodes[text])
-	}
+	p.write(b)
 }

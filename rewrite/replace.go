@@ -3,10 +3,10 @@ package rewrite
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
 // The metadata_props keys of the nodes that replace a site.
@@ -89,7 +89,7 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 		old = append(old, c.slice.nodes...)
 	}
 	g.InsertAt(before)
-	dead, constants := unread(old)
+	dead, constants := convert.Unread(old)
 	if err := g.RemoveNodes(dead); err != nil {
 		return fmt.Errorf("cannot remove the replaced nodes: %w", err)
 	}
@@ -109,56 +109,6 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 		}
 	}
 	return nil
-}
-
-// unread finds the nodes that nothing reads any more, among old and the nodes of their graph that only they needed, and
-// the constants they read.
-func unread(old []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Value]bool) {
-	dead, constants = make(map[*onnx.Node]bool, len(old)), make(map[*onnx.Value]bool, len(old))
-	left := make(map[*onnx.Value]int, len(old)) // readings by what is not dead
-	readings := func(v *onnx.Value) int {
-		if _, ok := left[v]; !ok {
-			left[v] = len(v.Uses()) + v.OutputUses()
-		}
-		return left[v]
-	}
-	queue := append([]*onnx.Node(nil), old...)
-	for len(queue) > 0 {
-		n := queue[len(queue)-1]
-		queue = queue[:len(queue)-1]
-		if dead[n] || n.Graph != old[0].Graph ||
-			slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && readings(v) > 0 }) {
-			continue
-		}
-		dead[n] = true
-		eachRead(n, func(v *onnx.Value) {
-			left[v] = readings(v) - 1
-			if v.Producer != nil && left[v] == 0 {
-				queue = append(queue, v.Producer)
-			}
-			if v.Const != nil {
-				constants[v] = true
-			}
-		})
-	}
-	return dead, constants
-}
-
-// eachRead calls f for every reading of a value by the node and by what is in its subgraphs.
-func eachRead(n *onnx.Node, f func(*onnx.Value)) {
-	for _, v := range n.Inputs {
-		if v != nil {
-			f(v)
-		}
-	}
-	for _, g := range n.Subgraphs() {
-		for _, m := range g.Nodes {
-			eachRead(m, f)
-		}
-		for _, v := range g.Outputs {
-			f(v)
-		}
-	}
 }
 
 // provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
@@ -29,13 +28,7 @@ const (
 func (x *routed) crowd() error {
 	named, other := x.limits()
 	at := slices.MinFunc(x.good, func(a, b trial) int { return int(a.hits - b.hits) })
-	matrices := int64(0)
-	for i, what := range x.r.roles {
-		if what == patterns.Matrix {
-			matrices += elements(at.shapes[i : i+1])
-		}
-	}
-	each := matrices / x.r.experts * x.r.chosen // products for a token
+	each := x.matrices / x.r.experts * x.r.chosen // products for a token
 	tokens := func(limit int64) int64 { return limit*at.hits/x.r.chosen + 2 }
 	n := tokens(max(named, fewAtOnce))
 	if named > 0 && (n*each > mostProducts || named > mostAtOnce) {

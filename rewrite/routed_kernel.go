@@ -15,7 +15,7 @@ const (
 	smallTokens = 5
 )
 
-// smallKernel compares the kernel with the op's definition as kernelOn does, where the weights of the site are too
+// smallKernel compares the kernel with the op's definition as kernel does, where the weights of the site are too
 // great to be handed over: on few experts of the same types and attributes, with small matrices.
 func (x *routed) smallKernel() error {
 	if x.config.kernelCheck == nil || isDefinition(x.r.call.kernel) {
@@ -62,7 +62,7 @@ func (x *routed) smallKernel() error {
 	if err := e.Eval(g.Nodes, values); err != nil {
 		return &evalError{err}
 	}
-	return x.kernel(x.c, &call, t.kind, values, x.out)
+	return x.kernel(x.c, &call, t.kind, values, x.out, nil)
 }
 
 // shape returns the shape of an input of MoE at the small sizes.

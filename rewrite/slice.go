@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
 const (
@@ -191,7 +192,7 @@ func (c *cutter) depends(v *onnx.Value) bool {
 // dependsWithin is depends for a node of a subgraph.
 func (c *cutter) dependsWithin(n *onnx.Node) bool {
 	is := false
-	eachRead(n, func(v *onnx.Value) { is = is || v.Graph == c.g && c.depends(v) })
+	convert.EachRead(n, func(v *onnx.Value) { is = is || v.Graph == c.g && c.depends(v) })
 	return is
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -19,22 +20,12 @@ import (
 // brought to the target's opset before. Kernels and backends are those of fused ops, and play no part.
 func WithTarget(t *target.Target) Option { return func(c *config) { c.target = t } }
 
-// targetKernel stands for what a target takes: every fused op is asked for, so that one that it has nothing for is
-// reported.
-func targetKernel(t *target.Target) *Kernel {
-	k := &Kernel{ID: t.Name, Device: DeviceAny, Summary: t.Summary}
-	for _, op := range fused.Ops() {
-		k.Ops = append(k.Ops, op.Name)
-	}
-	return k
-}
-
 // chooseTarget returns what takes the place of kernels for a target: the target, and the ops of the standard that it
 // has as others do.
 func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
 	var chosen []*Kernel
-	if t.Device == "" {
-		chosen = append(chosen, targetKernel(t))
+	if t.Device == "" { // every fused op is asked for, so that one that the target has nothing for is reported
+		chosen = append(chosen, &Kernel{ID: t.Name, Device: DeviceAny, Summary: t.Summary, Ops: everyOp()})
 	}
 	for _, k := range registry {
 		if k.Device == DeviceAny || strings.EqualFold(k.Device, t.Device) {
@@ -43,7 +34,7 @@ func chooseTarget(t *target.Target) ([]*Kernel, []KernelReport) {
 	}
 	var reports []KernelReport
 	for _, k := range chosen {
-		reports = append(reports, KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true, Selected: true})
+		reports = append(reports, k.selected())
 	}
 	return chosen, reports
 }
@@ -69,7 +60,7 @@ func (a *applier) lower(c *candidate) error {
 			return reason.New(reason.Target, nil, "%w", err).With("target", t.Name).With("op", call.Op)
 		}
 		c.emits = append(c.emits, emits)
-		if dead, _ := unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
+		if dead, _ := convert.Unread(slices.Clone(g.Nodes)); len(dead) > 0 { // what the fused op alone read
 			if err := g.RemoveNodes(dead); err != nil {
 				return err
 			}

@@ -111,42 +111,41 @@ func (r *Report) worst() *CheckReport {
 
 // writeSites writes the sites of one status, those of one pattern and reason together.
 func (r *Report) writeSites(b *strings.Builder, status string) {
-	type group struct {
-		site  SiteReport
-		nodes []string
-	}
-	var groups []*group
-	index := map[string]*group{}
+	var p places
 	for _, s := range r.Sites {
-		if s.Status != status {
-			continue
+		if s.Status == status {
+			p.add(fmt.Sprintf("%s %s: %s", status, s.Pattern, s.Reason), s.Node)
 		}
-		key := s.Pattern + "\x00" + s.Reason
-		g := index[key]
-		if g == nil {
-			g = &group{site: s}
-			index[key] = g
-			groups = append(groups, g)
-		}
-		name := s.Node
-		if name == "" && len(s.Nodes) > 0 {
-			name = s.Nodes[len(s.Nodes)-1]
-		}
-		g.nodes = append(g.nodes, name)
 	}
-	for _, g := range groups {
-		fmt.Fprintf(b, "%s %s: %s\n", status, g.site.Pattern, g.site.Reason)
-		writeNodes(b, g.nodes)
-	}
+	p.write(b)
 }
 
-// writeNodes writes where something is, the first few places.
-func writeNodes(b *strings.Builder, nodes []string) {
-	fmt.Fprintf(b, "    at %s", strings.Join(nodes[:min(listed, len(nodes))], ", "))
-	if more := len(nodes) - listed; more > 0 {
-		fmt.Fprintf(b, " and %d more", more)
+// places are texts, and the nodes that each of them is about.
+type places struct {
+	texts []string // in the order of their first nodes
+	nodes map[string][]string
+}
+
+func (p *places) add(text, node string) {
+	if p.nodes == nil {
+		p.nodes = map[string][]string{}
 	}
-	b.WriteString("\n")
+	if p.nodes[text] == nil {
+		p.texts = append(p.texts, text)
+	}
+	p.nodes[text] = append(p.nodes[text], node)
+}
+
+// write writes each text with the first few of its nodes.
+func (p *places) write(b *strings.Builder) {
+	for _, text := range p.texts {
+		nodes := p.nodes[text]
+		fmt.Fprintf(b, "%s\n    at %s", text, strings.Join(nodes[:min(listed, len(nodes))], ", "))
+		if more := len(nodes) - listed; more > 0 {
+			fmt.Fprintf(b, " and %d more", more)
+		}
+		b.WriteString("\n")
+	}
 }
 
 func plural(n int, noun string) string {

@@ -1,23 +1,20 @@
 package convert
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // removeDead removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
 // nothing reads.
 func removeDead(root *onnx.Graph) error {
-	for again := true; again; {
-		again = false
-		var graphs []*onnx.Graph
-		root.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
-		for i := len(graphs) - 1; i >= 0; i-- { // inner ones first: they read the values of outer ones
-			dead := deadIn(graphs[i])
-			if len(dead) == 0 {
-				continue
-			}
-			if err := graphs[i].RemoveNodes(dead); err != nil {
-				return err
-			}
-			again = true
+	var graphs []*onnx.Graph
+	root.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
+	for _, g := range slices.Backward(graphs) { // inner ones first: they read the values of outer ones
+		dead, _ := Unread(g.Nodes)
+		if err := g.RemoveNodes(dead); err != nil {
+			return err
 		}
 	}
 	root.Walk(func(g *onnx.Graph) {
@@ -30,25 +27,52 @@ func removeDead(root *onnx.Graph) error {
 	return nil
 }
 
-// deadIn finds the nodes of the graph that no output of it depends on.
-func deadIn(g *onnx.Graph) map[*onnx.Node]bool {
-	dead := map[*onnx.Node]bool{}
-	gone := map[*onnx.Value]int{} // readings by dead nodes
-	for i := len(g.Nodes) - 1; i >= 0; i-- {
-		n := g.Nodes[i]
-		read := false
-		for _, v := range n.Outputs {
-			read = read || v != nil && (v.IsOutput() || len(v.Uses()) > gone[v])
+// Unread finds the nodes that nothing reads any more, among those of one graph that are given and those of the same
+// graph that only they needed, and the constants they read.
+func Unread(nodes []*onnx.Node) (dead map[*onnx.Node]bool, constants map[*onnx.Value]bool) {
+	dead, constants = make(map[*onnx.Node]bool, len(nodes)), make(map[*onnx.Value]bool, len(nodes))
+	left := make(map[*onnx.Value]int, len(nodes)) // readings by what is not dead
+	readings := func(v *onnx.Value) int {
+		if _, ok := left[v]; !ok {
+			left[v] = len(v.Uses()) + v.OutputUses()
 		}
-		if read {
+		return left[v]
+	}
+	queue := slices.Clone(nodes)
+	for len(queue) > 0 {
+		n := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if dead[n] || n.Graph != nodes[0].Graph ||
+			slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && readings(v) > 0 }) {
 			continue
 		}
 		dead[n] = true
-		for _, v := range n.Inputs {
-			if v != nil {
-				gone[v]++
+		EachRead(n, func(v *onnx.Value) {
+			left[v] = readings(v) - 1
+			if v.Producer != nil && left[v] == 0 {
+				queue = append(queue, v.Producer)
 			}
+			if v.Const != nil {
+				constants[v] = true
+			}
+		})
+	}
+	return dead, constants
+}
+
+// EachRead calls f for every reading of a value by the node and by what is in its subgraphs.
+func EachRead(n *onnx.Node, f func(*onnx.Value)) {
+	for _, v := range n.Inputs {
+		if v != nil {
+			f(v)
 		}
 	}
-	return dead
+	for _, g := range n.Subgraphs() {
+		for _, m := range g.Nodes {
+			EachRead(m, f)
+		}
+		for _, v := range g.Outputs {
+			f(v)
+		}
+	}
 }
