@@ -5,6 +5,9 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // listed bounds how many refused or missed sites of one reason are written out.
@@ -153,4 +156,103 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// RepairReport is one site whose nodes fail for inputs that the op serves. A traced loop over the experts that tokens
+// went to makes such nodes: how many there were is written into the file.
+type RepairReport struct {
+	Pattern string `json:"pattern"`
+	Node    string `json:"node"`
+	Text    string `json:"text"` // when the nodes fail
+}
+
+// repaired lists the fused sites that are repairs.
+func repaired(sites []SiteReport) []RepairReport {
+	var list []RepairReport
+	for _, s := range sites {
+		if s.Status == Fused && s.Check != nil && s.Check.Repairs != "" {
+			list = append(list, RepairReport{s.Pattern, s.Node, s.Check.Repairs})
+		}
+	}
+	return list
+}
+
+// writeRepairs writes how many sites were repaired, or with details what was wrong, those of one text together.
+func (r *Report) writeRepairs(b *strings.Builder, details bool) {
+	if len(r.Repairs) == 0 {
+		return
+	}
+	if !details {
+		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, the op for none\n", "repairs",
+			plural(len(r.Repairs), "site"))
+		return
+	}
+	var p places
+	for _, x := range r.Repairs {
+		p.add(fmt.Sprintf("repaired %s: %s", x.Pattern, x.Text), x.Node)
+	}
+	p.write(b)
+}
+
+// What the report names as the kernel of a site whose replacement has no kernel of this toolkit.
+const (
+	byFunction    = "function"
+	byStandard    = "standard"
+	byOnnxruntime = "onnxruntime"
+)
+
+// withoutKernel says what each of them is.
+var withoutKernel = []struct{ id, what string }{
+	{byFunction, "a function of the pattern file, which the model carries"},
+	{byStandard, "ops of the standard"},
+	{byOnnxruntime, "ops that onnxruntime alone has (com.microsoft)"},
+}
+
+// microsoft is the domain of the ops that only onnxruntime has.
+const microsoft = "com.microsoft"
+
+// writeTargets writes how many sites became something that is no kernel of this toolkit.
+func (r *Report) writeTargets(b *strings.Builder) {
+	for _, k := range withoutKernel {
+		n := 0
+		for _, s := range r.Sites {
+			if s.Status == Fused && s.Kernel == k.id {
+				n++
+			}
+		}
+		if n > 0 {
+			fmt.Fprintf(b, "%-18s %s; %s\n", k.id, plural(n, "site"), k.what)
+		}
+	}
+}
+
+// overloadsSince is the oldest onnxruntime that keeps the overloads of a function apart (1.26.0 and older run one for
+// all of its calls, without an error; 1.27.0 and newer run the right ones). Kernels are not concerned.
+const overloadsSince = "1.27"
+
+// variants lists the fused ops that the model holds several definitions of, as overloads of one function.
+func variants(m *onnx.Model) []string {
+	count := map[string]int{}
+	for _, f := range m.Functions {
+		if f.Domain == fused.Domain {
+			count[f.Name]++
+		}
+	}
+	var names []string
+	for name, n := range count {
+		if n > 1 {
+			names = append(names, opName(fused.Domain, name))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// variantsText says what the variants mean for older runtimes; empty when there are none.
+func (r *Report) variantsText() string {
+	if len(r.Variants) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("variants           %v: where the kernels are not registered this model needs onnxruntime %s "+
+		"or newer: older ones mix the definitions up\n", r.Variants, overloadsSince)
 }

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -74,4 +75,33 @@ func run(dir, only string, r *runner) (bool, error) {
 		fused.RMSNorm, all.RMSNorm, fused.LayerNorm, all.LayerNorm, fused.Rope, all.Rope, fused.GLU, all.GLU,
 		fused.Router, all.Router, fused.MoE, all.MoE)
 	return good && count > 0, nil
+}
+
+// exports lists the models of dir, or else those of dir/models.
+func exports(dir string) ([]string, error) {
+	for _, d := range []string{dir, filepath.Join(dir, "models")} {
+		files, err := filepath.Glob(filepath.Join(d, "*.onnx"))
+		if err != nil {
+			return nil, err
+		}
+		if len(files) > 0 {
+			return files, nil
+		}
+	}
+	return nil, fmt.Errorf("neither %s nor its folder models holds .onnx files", dir)
+}
+
+// goldens finds the recorded cases of a model: NAME.npz, or the folder NAME, beside NAME.onnx.
+func goldens(model string) (string, error) {
+	name := strings.TrimSuffix(model, ".onnx")
+	for _, path := range []string{name + ".npz", name} {
+		_, err := os.Stat(path)
+		if err == nil {
+			return path, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%s has no goldens: neither %s.npz nor a folder %s", model, name, name)
 }

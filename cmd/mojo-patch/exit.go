@@ -1,9 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -51,4 +60,65 @@ func exitCode(err error) int {
 		return exitEnvironment
 	}
 	return exitUsage
+}
+
+// cleanInterrupts makes Ctrl-C and SIGTERM remove what is written but not whole, then exit as a program that was ended
+// by the signal. A second signal ends the program at once.
+func cleanInterrupts(exit func(code int)) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		if end := graceful.Swap(nil); end != nil {
+			(*end)(s)
+			s = <-signals
+		}
+		signal.Stop(signals)
+		atomicfile.RemoveAll()
+		exit(signalCode(s))
+	}()
+}
+
+func signalCode(s os.Signal) int {
+	if s == syscall.SIGTERM {
+		return 143
+	}
+	return 130
+}
+
+// graceful is what the first signal calls in place of ending the program, where a command ends by itself.
+var graceful atomic.Pointer[func(os.Signal)]
+
+// interrupt is the cause of a context that a signal ended.
+type interrupt struct{ signal os.Signal }
+
+func (i interrupt) Error() string { return "interrupted" }
+
+// interruptible returns a context that the first Ctrl-C or SIGTERM ends, with an interrupt as its cause.
+func interruptible() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	end := func(s os.Signal) { cancel(interrupt{s}) }
+	graceful.Store(&end)
+	return ctx, func() { graceful.Store(nil); cancel(nil) }
+}
+
+// guarded runs f and turns a fault in mapped memory into an error: the system raises one (SIGBUS) when another program
+// cuts off a model or data file that is mapped here. Other panics go on.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		p := recover()
+		fault, ok := p.(interface {
+			runtime.Error
+			Addr() uintptr
+		})
+		switch {
+		case ok && fault.Addr() >= 1<<16: // below that it is a nil pointer, a mistake of ours
+			err = fmt.Errorf("a file was cut off while it was read (%w): run the command again when nothing writes it",
+				fault)
+		case p != nil:
+			panic(p)
+		}
+	}()
+	return f()
 }

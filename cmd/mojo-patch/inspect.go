@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/spf13/cobra"
 )
@@ -208,5 +209,37 @@ func (r *census) writeMisses(w io.Writer, verbose bool) {
 	}
 	if misses > 0 {
 		fmt.Fprintf(w, "%s (-v says where and why)\n", near(misses))
+	}
+}
+
+// warning says what is wrong with a model as it was exported.
+type warning struct {
+	Pattern string `json:"pattern"`
+	Node    string `json:"node"`
+	Text    string `json:"text"`
+	Mended  bool   `json:"mended"` // by apply
+}
+
+// warnings finds the mixtures of experts that fail for some inputs, and those that lack experts.
+func warnings(r *rewrite.Report) []warning {
+	var list []warning
+	for _, x := range r.Repairs {
+		list = append(list, warning{x.Pattern, x.Node, x.Text, true})
+	}
+	for _, s := range r.Sites {
+		if s.Status != rewrite.Fused && s.Code == reason.ExpertsAbsent {
+			list = append(list, warning{s.Pattern, s.Node, s.Reason, false})
+		}
+	}
+	return list
+}
+
+func (r *census) writeWarnings(w io.Writer) {
+	for _, x := range r.Warnings {
+		mended := ""
+		if x.Mended {
+			mended = ", and apply mends it"
+		}
+		fmt.Fprintf(w, "warning: %s at %s: %s%s\n", x.Pattern, x.Node, x.Text, mended)
 	}
 }

@@ -3,8 +3,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 )
 
 // gcPercent bounds the garbage, as a part of what is in use: a graph of a hundred thousand nodes takes hundreds of
@@ -17,4 +21,40 @@ func main() {
 	}
 	cleanInterrupts(os.Exit)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// version is set by the linker; see the Makefile.
+var version = ""
+
+// toolVersion returns the version of this program.
+func toolVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}
+
+func newVersion(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:               "version",
+		Short:             "Print the version",
+		Example:           "  mojo-patch version",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			if a.json {
+				return a.printJSON(map[string]any{"schema": jsonSchema, "version": toolVersion(),
+					"go": runtime.Version(),
+					"os": runtime.GOOS, "arch": runtime.GOARCH})
+			}
+			_, err := fmt.Fprintf(a.out, "mojo-patch %s (%s, %s/%s)\n", toolVersion(), runtime.Version(), runtime.GOOS,
+				runtime.GOARCH)
+			return err
+		},
+	}
+	a.jsonFlag(c)
+	return c
 }

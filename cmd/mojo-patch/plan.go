@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 	"github.com/spf13/cobra"
 )
 
@@ -227,3 +228,98 @@ func knownPatterns(set *patterns.Set, names []string) error {
 
 // patternNames lists the built-in patterns.
 func patternNames() []string { return namesOf(patterns.Builtin()) }
+
+// inlineFlag is --inline, for every command that looks for patterns.
+type inlineFlag struct{ mode string }
+
+func (f *inlineFlag) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.mode, "inline", string(rewrite.InlineAuto),
+		"functions of the model to replace by their bodies first: auto (those that call or are called by functions, "+
+			"or hold parts of a mixture of experts), all, none")
+	completeValues(c, "inline", func() []string {
+		return []string{string(rewrite.InlineAuto), string(rewrite.InlineAll), string(rewrite.InlineNone)}
+	}, false)
+}
+
+// option is the flag for a search.
+func (f *inlineFlag) option() (rewrite.Option, error) {
+	mode, err := rewrite.ParseInline(f.mode)
+	if err != nil {
+		return nil, fmt.Errorf("--inline: %w", err)
+	}
+	return rewrite.WithInline(mode), nil
+}
+
+// patternFlag is --patterns: pattern files of the user's, for every command that looks for patterns.
+type patternFlag struct{ paths []string }
+
+func (f *patternFlag) flags(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.paths, "patterns", nil,
+		"look for the patterns of this file, or of the .pat files in this folder, as well (repeatable; see "+
+			"docs/patterns.md)")
+	completeFile(c, "patterns", "pat")
+}
+
+// set returns the patterns to look for: those of the files, then the built-in ones.
+func (f *patternFlag) set() (*patterns.Set, error) {
+	if len(f.paths) == 0 {
+		return patterns.Builtin(), nil
+	}
+	return patterns.Load(f.paths...)
+}
+
+// namesOf lists the patterns of a set, each name once: one pattern may be written in several ways.
+func namesOf(s *patterns.Set) []string {
+	var names []string
+	for _, p := range s.Patterns {
+		if !slices.Contains(names, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// targetFlags say what a model is patched for.
+type targetFlags struct {
+	name   string
+	shapes []string
+}
+
+func (f *targetFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.name, "target", target.Mojo,
+		"what takes the place of a site: mojo (fused ops), or what another runtime has: "+otherTargets())
+	c.Flags().StringArrayVar(&f.shapes, "shape", nil,
+		"with --target: fix an input's shape, such as input_ids=1x128, or a dimension, such as sequence=128 "+
+			"(repeatable)")
+	completeValues(c, "target", targetNames, false)
+	// about kernels of fused ops
+	for _, other := range []string{"include", "backend", "kernels-lib", "check-kernels", "assume-available"} {
+		c.MarkFlagsMutuallyExclusive("target", other)
+	}
+}
+
+// of returns the target, nil for fused ops, and the shapes that inputs are fixed to for it.
+func (f *targetFlags) of() (*target.Target, *target.Shapes, error) {
+	t, err := target.Lookup(f.name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--target: %w", err)
+	}
+	if t == nil && len(f.shapes) > 0 {
+		return nil, nil, fmt.Errorf("--shape is about --target, which is not given")
+	}
+	shapes, err := target.ParseShapes(f.shapes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--shape %w", err)
+	}
+	return t, shapes, nil
+}
+
+func targetNames() []string {
+	names := []string{target.Mojo}
+	for _, t := range target.All() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func otherTargets() string { return strings.Join(targetNames()[1:], ", ") }

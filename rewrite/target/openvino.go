@@ -1,6 +1,13 @@
 package target
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // openvino writes what OpenVINO's compiler turns into its layers RMS, RoPE and GatherMatmul. Gated
 // activations it fuses as they were exported: they stay open. The norm and the rotation of a head are written
@@ -35,4 +42,102 @@ func openvinoRotary(c *Call) error {
 	}
 	c.Output(0, y)
 	return nil
+}
+
+// openvinoMoE writes experts as OpenVINO's converters of PyTorch models do: all tokens once for each expert, three
+// products, and the gates of all experts by ScatterElements. Its CPU plugin turns that into GatherMatmul, which
+// computes the chosen experts alone. It does so where gate and up are SwiGLU without biases and the number of tokens is
+// not fixed; anything else would compute all experts, and stays open. FusedMatMul, because a Transpose of constants
+// would be folded, and OpenVINO looks for a product that transposes.
+func openvinoMoE(c *Call) error {
+	w, hidden := c.Dims(fused.MoEGateUp), c.lastDim(fused.MoEX)
+	inner, err := c.moeInner()
+	switch {
+	case err != nil:
+		return err
+	case c.Site.Opset < 16:
+		return fmt.Errorf("OpenVINO has GatherMatmul for a ScatterElements that adds, of opset 16; the model has %d",
+			c.Site.Opset)
+	case c.String("activation") != "silu" || c.Float("alpha") != 1 || c.Float("limit") != 0 ||
+		c.Float("up_offset") != 0, c.String("packing") == "none":
+		return errors.New("OpenVINO has GatherMatmul for SwiGLU alone")
+	case c.Input(fused.MoEGateUpBias) != nil || c.Input(fused.MoEDownBias) != nil:
+		return errors.New("OpenVINO has GatherMatmul for SwiGLU without biases")
+	case c.Type(fused.MoEGateUp) != c.Type(fused.MoEX):
+		return fmt.Errorf("OpenVINO has GatherMatmul for matrices of the type of X, %s, not %s", c.Type(fused.MoEX),
+			c.Type(fused.MoEGateUp))
+	case len(w) != 3 || w[0] < 2 || hidden < 0 || c.lastDim(fused.MoEIDs) < 0:
+		return fmt.Errorf("OpenVINO has GatherMatmul for experts of known number and width: X is %s, gate_up %s",
+			shapeText(c.Dims(fused.MoEX)), shapeText(w))
+	case c.rowCount(fused.MoEX) >= 0:
+		return fmt.Errorf("with a fixed number of tokens OpenVINO computes all experts: X is %s",
+			shapeText(c.Dims(fused.MoEX)))
+	}
+	experts, t := w[0], c.Type(fused.MoEX)
+	rows := c.Op1("Reshape", []*onnx.Value{c.Input(fused.MoEX), c.Integers(-1, hidden)})
+	tiled := c.Op1("Tile", []*onnx.Value{rows, c.Integers(experts, 1)})
+	tiled = c.Op1("Reshape", []*onnx.Value{tiled, c.Integers(experts, -1, hidden)})
+	product := func(x, w *onnx.Value) *onnx.Value {
+		return c.Add(microsoft, "FusedMatMul", 1, []*onnx.Value{x, w}, onnx.IntAttr("transB", 1))[0]
+	}
+	gate, up := c.gateAndUp(inner)
+	g := product(tiled, gate)
+	a := c.Op1("Mul", []*onnx.Value{c.activated(g, t), product(tiled, up)})
+	y := c.Op1("Reshape", []*onnx.Value{product(a, c.outIn(fused.MoEDown, "down_layout")),
+		c.Integers(experts, -1, hidden)})
+	y = c.Op1("Mul", []*onnx.Value{y, c.scatteredGates(experts, t)})
+	y = c.Op1("ReduceSum", []*onnx.Value{y, c.Integers(0)}, onnx.IntAttr("keepdims", 0))
+	if len(c.Dims(fused.MoEX)) != 2 {
+		y = c.Op1("Reshape", []*onnx.Value{y, c.shape(fused.MoEX)})
+	}
+	c.Output(0, y)
+	return nil
+}
+
+// outIn returns the matrices of input i as [experts, out, in].
+func (c *Call) outIn(i int, layout string) *onnx.Value {
+	if c.String(layout) == "out_in" {
+		return c.Input(i)
+	}
+	return c.Op1("Transpose", []*onnx.Value{c.Input(i)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+}
+
+// gateAndUp parts the matrices of gate and up.
+func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
+	both := c.outIn(fused.MoEGateUp, "gate_up_layout")
+	part := func(from, to, step int64) *onnx.Value {
+		return c.Op1("Slice", []*onnx.Value{both, c.Integers(from), c.Integers(to), c.Integers(1), c.Integers(step)})
+	}
+	if c.String("packing") == "halves" {
+		return part(0, inner, 1), part(inner, math.MaxInt64, 1)
+	}
+	return part(0, math.MaxInt64, 2), part(1, math.MaxInt64, 2)
+}
+
+// scatteredGates returns what denseGates does, as OpenVINO looks for it.
+func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
+	ids, weights := c.rows(fused.MoEIDs), c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
+	count := c.Op1("Shape", []*onnx.Value{ids}, onnx.IntAttr("start", 0), onnx.IntAttr("end", 1))
+	shape := c.Op1("Concat", []*onnx.Value{count, c.Integers(experts)}, onnx.IntAttr("axis", 0))
+	none := c.Cast(c.Op1("ConstantOfShape", []*onnx.Value{shape}), onnx.Float, t)
+	gates := c.Op1("ScatterElements", []*onnx.Value{none, ids, weights}, onnx.IntAttr("axis", 1),
+		onnx.StringAttr("reduction", "add"))
+	gates = c.Op1("Transpose", []*onnx.Value{gates}, onnx.IntsAttr("perm", []int64{1, 0}))
+	return c.Op1("Unsqueeze", []*onnx.Value{c.Op1("Reshape", []*onnx.Value{gates, c.Integers(experts, -1)}),
+		c.Integers(-1)})
+}
+
+// rowCount is the number of rows of input i, -1 when it is unknown.
+func (c *Call) rowCount(i int) int64 {
+	n, dims := int64(1), c.Dims(i)
+	if len(dims) == 0 {
+		return -1
+	}
+	for _, d := range dims[:len(dims)-1] {
+		if d < 0 {
+			return -1
+		}
+		n *= d
+	}
+	return n
 }
