@@ -104,12 +104,10 @@ func (b *body) halves(first, second string, v *onnx.Value) (*onnx.Value, *onnx.V
 	return p, q
 }
 
-// concat joins v and w along the last axis.
 func (b *body) concat(name string, v, w *onnx.Value) *onnx.Value {
 	return b.op(name, "Concat", []*onnx.Value{v, w}, onnx.IntAttr("axis", -1))
 }
 
-// integers is an int64 vector.
 func (b *body) integers(name string, values ...int64) *onnx.Value {
 	return b.constant(name, onnx.IntsAttr("value_ints", values))
 }

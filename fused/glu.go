@@ -81,7 +81,6 @@ func gateTried(s Site) bool {
 	return alpha == 1 && limit == 0 && offset == 0 || gateClamped(s) && alpha != 1 && offset != 0
 }
 
-// gateClamped reports whether a site's gate is silu and clamped.
 func gateClamped(s Site) bool {
 	return s.Attr("activation").String == "silu" && s.Attr("limit").Float > 0
 }
@@ -96,7 +95,6 @@ func gluBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{b.round("Y", b.call("product", "Mul", a, u), 0)}
 }
 
-// limited clamps gate and up where the attribute limit says so.
 func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
 	if s.Attr("limit").Float > 0 {
 		limit := b.attribute("limit")
@@ -106,7 +104,6 @@ func (b *body) limited(s Site, g, u *onnx.Value) (*onnx.Value, *onnx.Value) {
 	return g, u
 }
 
-// activated applies the activation to the float32 value g.
 func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 	switch s.Attr("activation").String {
 	case "silu":

@@ -217,7 +217,6 @@ func (s Site) Attr(name string) *onnx.Attribute {
 	return &onnx.Attribute{}
 }
 
-// has reports whether the site has input i.
 func (s Site) has(i int) bool { return i < len(s.Types) && s.Types[i] != onnx.Undefined }
 
 func (s Site) dims(i int) []int64 {
@@ -227,7 +226,6 @@ func (s Site) dims(i int) []int64 {
 	return nil
 }
 
-// lastDim returns the last dimension of input i, -1 when it is unknown.
 func (s Site) lastDim(i int) int64 {
 	d := s.dims(i)
 	if len(d) == 0 {

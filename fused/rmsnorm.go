@@ -12,7 +12,6 @@ var normAttributes = append([]AttributeSpec{
 		Grid: []any{-1}},
 }, scaleAttributes...)
 
-// scaleAttributes are those of a norm over the last axis.
 var scaleAttributes = []AttributeSpec{
 	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Grid: []any{1e-6}},
 	{Name: "scale_after_cast", Type: onnx.AttrInt, Grid: []any{0, 1},

@@ -19,7 +19,6 @@ const (
 	correctionArg = 1 // the input correction_bias
 )
 
-// topKRouter chooses the experts of each token and their weights.
 var topKRouter = &Op{
 	Name:    "TopKRouter",
 	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
@@ -195,7 +194,6 @@ func routerBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{b.call("weights", "Mul", w, b.attribute("scale")), ids}
 }
 
-// score makes scores of logits.
 func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
 	switch s.Attr("score").String {
 	case scoreSigmoid:

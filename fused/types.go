@@ -157,7 +157,6 @@ func (o *Op) checkTypes(s Site) error {
 	return nil
 }
 
-// anyOf lists the types that a variable may have.
 func (o *Op) anyOf(variable string) string {
 	var names []string
 	for _, c := range o.Types {

@@ -142,7 +142,6 @@ func everyOp() (names []string) {
 	return names
 }
 
-// isDefinition says that a kernel is none, but the definition.
 func isDefinition(k *Kernel) bool { return k != nil && strings.EqualFold(k.Device, DeviceREF) }
 
 // rank takes the kernels of the backend's devices out of those that were chosen, in its order of priority, and marks

@@ -16,7 +16,6 @@ var ties = kind{name: "tied"}
 // open.
 func unsettled(k kind) bool { return !slices.Contains([]string{"normal", "wide", "repeated"}, k.name) }
 
-// router checks a TopKRouter.
 func (x *routed) router() error {
 	tried := append(slices.Clone(kinds), wide, ties)
 	for _, exact := range []bool{true, false} {
@@ -102,7 +101,6 @@ func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	return inputs, nil
 }
 
-// nudges is how often logits are changed a little.
 const nudges = 4
 
 // open says for which tokens the op itself picks other experts when the logits are changed by a few roundings.

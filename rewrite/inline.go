@@ -61,7 +61,6 @@ type inlined struct {
 	restore func() error  // takes it back, nil where it is to stay
 }
 
-// inlineFunctions inlines what the mode asks for.
 func (a *applier) inlineFunctions() (done inlined, err error) {
 	m := a.model
 	r := &InlineReport{}
@@ -103,7 +102,6 @@ func (a *applier) inlineFunctions() (done inlined, err error) {
 	return done, nil
 }
 
-// toInline chooses the functions.
 func (a *applier) toInline() map[*onnx.Function]bool {
 	m, chosen := a.model, map[*onnx.Function]bool{}
 	if a.config.inline == InlineNone || a.config.inline == "" {

@@ -70,7 +70,6 @@ func scaled(factor func(onnx.DataType) float64) func(*rand.Rand, onnx.DataType, 
 	}
 }
 
-// floatType describes a floating-point type.
 type floatType struct {
 	greatest, leastNormal float64
 	bits                  int // of the significand, the hidden one included

@@ -104,7 +104,6 @@ func (k *keyWriter) graphs(n *onnx.Node) {
 	}
 }
 
-// attributesKey writes attributes in the order of their names.
 func attributesKey(attrs []*onnx.Attribute) string {
 	if len(attrs) == 0 {
 		return ""

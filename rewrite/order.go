@@ -69,7 +69,6 @@ func functionKey(f *onnx.Function) string {
 	return key + graphKey(f.Body)
 }
 
-// graphKey writes the nodes of a graph.
 func graphKey(g *onnx.Graph) string {
 	var b strings.Builder
 	for _, n := range g.Nodes {

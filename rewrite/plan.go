@@ -106,7 +106,6 @@ func (a *applier) scopes() []*scope {
 	return scopes(a.model, func(f *onnx.Function) bool { return f.Domain == fused.Domain || a.config.defines(f) })
 }
 
-// check judges the matches.
 func (p *Plan) check() {
 	start, a := time.Now(), p.applier
 	check := newChecker(a.model, a.facts, a.config)

@@ -135,7 +135,6 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 		onnx.Entry{Key: MetaSourceNodes, Value: string(sources)}, onnx.Entry{Key: MetaVersion, Value: a.config.version})
 }
 
-// nodeNames are the names in use by nodes anywhere in the model.
 func (a *applier) nodeNames() map[string]bool {
 	names := make(map[string]bool, len(a.model.Graph.Nodes))
 	for _, g := range a.model.Graphs() {

@@ -93,7 +93,6 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	return err
 }
 
-// worst gathers the greatest differences of the fused sites.
 func (r *Report) worst() *CheckReport {
 	var worst *CheckReport
 	for _, s := range r.Sites {
@@ -139,7 +138,6 @@ func (p *places) add(text, node string) {
 	p.nodes[text] = append(p.nodes[text], node)
 }
 
-// write writes each text with the first few of its nodes.
 func (p *places) write(b *strings.Builder) {
 	for _, text := range p.texts {
 		nodes := p.nodes[text]

@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// writer writes replacements into one graph.
 type writer struct {
 	*applier
 	scope *scope

@@ -83,7 +83,6 @@ func contents(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// snapshot returns the files of a folder and their digests.
 func snapshot(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
 	files := map[string]string{}
@@ -107,12 +106,10 @@ func emptied(dirs ...string) error {
 	return nil
 }
 
-// copyFolder makes a folder with the files of another.
 func copyFolder(from, to string) error {
 	return errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from)))
 }
 
-// bundled lists the bundled models.
 func (b *bench) bundled() ([]string, error) {
 	list, err := filepath.Glob(filepath.Join(b.models, "*.onnx"))
 	if err == nil && len(list) == 0 {

@@ -43,7 +43,6 @@ func main() {
 	}
 }
 
-// bench is one run of the program.
 type bench struct {
 	tool, models, nodeTests string
 	kills                   int
@@ -51,7 +50,6 @@ type bench struct {
 	dir                     string // for everything that is written
 }
 
-// row is a line of the table.
 type row struct {
 	what   string
 	tried  int
@@ -70,7 +68,6 @@ func (r *row) check(name string, f func() error) {
 	r.held++
 }
 
-// part is a group of rows.
 type part struct {
 	name string
 	run  func(b *bench) ([]*row, error)

@@ -53,7 +53,6 @@ func (b *bench) nodeTestModels() ([]*row, error) {
 	return []*row{r}, nil
 }
 
-// outcome is what apply makes of a model.
 type outcome int
 
 const (

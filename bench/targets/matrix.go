@@ -69,7 +69,6 @@ func (m *matrix) fill(dir string) error {
 	return nil
 }
 
-// apply patches one model for one target.
 func apply(file string, t *target.Target) (*rewrite.Report, error) {
 	model, err := onnx.Read(file)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// applied is one run of apply.
 type applied struct {
 	report  rewrite.Report
 	private int64 // the most private memory it had at a time, in bytes

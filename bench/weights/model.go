@@ -7,19 +7,16 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// sizes are the dimensions of a generated model.
 type sizes struct {
 	layers, experts, chosen int
 	hidden, inner           int64
 	dtype                   onnx.DataType
 }
 
-// weightBytes is the size of the weights of all experts.
 func (s sizes) weightBytes() int64 {
 	return int64(s.layers) * int64(s.experts) * s.expertBytes()
 }
 
-// expertBytes is the size of one expert's weights.
 func (s sizes) expertBytes() int64 { return 3 * s.hidden * s.inner * int64(s.dtype.Bits()/8) }
 
 type values = []*onnx.Value
@@ -108,7 +105,6 @@ func (b *unrolled) norm(layer int, x *onnx.Value) *onnx.Value {
 	return b.op("Mul", values{b.weight(fmt.Sprintf("layers.%d.norm.weight", layer), b.hidden), n})
 }
 
-// expertWeight names a weight of an expert.
 func expertWeight(layer, expert int, which string) string {
 	return fmt.Sprintf("layers.%d.experts.%d.%s", layer, expert, which)
 }

@@ -126,7 +126,6 @@ func (r *runner) broken(file string, cases []golden.Case, evaluated result) stri
 	return "errors of " + got.text
 }
 
-// count counts the fused blocks.
 func count(report *rewrite.Report) (got models.Blocks, checked, refused int) {
 	for _, s := range report.Sites {
 		if s.Check != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// applyFlags are the flags of apply.
 type applyFlags struct {
 	planFlags
 	crosscheckFlags
@@ -83,7 +82,6 @@ more is removed, unless another model of the folder refers to it.`,
 	return c
 }
 
-// check errs on flags that make no sense.
 func (f *applyFlags) check() error {
 	if f.externalOver < 0 {
 		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)

@@ -62,7 +62,6 @@ func writable(path string) error {
 	return errors.Join(f.Close(), atomicfile.Remove(f.Name()))
 }
 
-// counted writes a number with its noun.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

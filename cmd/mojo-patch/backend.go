@@ -52,7 +52,6 @@ func (b *backend) flags(c *cobra.Command) {
 	completeValues(c, "optimize", func() []string { return []string{"none", "basic", "extended", "all"} }, false)
 }
 
-// libraryFlags are the flags that name the libraries.
 func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
 	c.Flags().StringVar(kernels, "kernels-lib", "",
 		"the kernel library, or its folder (default: $MOJO_OPS_LIBRARY, beside the program, build/)")
@@ -62,10 +61,8 @@ func libraryFlags(c *cobra.Command, onnxruntime, kernels *string) {
 	completeFile(c, "onnxruntime", libraryExtensions...)
 }
 
-// libraryExtensions are those of shared libraries.
 var libraryExtensions = []string{"so", "dylib", "dll"}
 
-// check errs on flags that contradict each other.
 func (b *backend) check(c *cobra.Command) error {
 	switch b.kernels {
 	case kernelsAuto, kernelsOn, kernelsOff:
@@ -203,7 +200,6 @@ func refusal(err error) error {
 	return failed(err)
 }
 
-// library chooses the kernel library to register, "" for none.
 func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
@@ -229,7 +225,6 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 	return path, nil
 }
 
-// evaluated runs a model in the built-in evaluator.
 type evaluated struct {
 	model *onnx.Model
 	e     *reference.Evaluator

@@ -12,10 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// benchModels is how many models bench takes at most.
 const benchModels = 16
 
-// benchFlags are the flags of bench.
 type benchFlags struct {
 	backend      backend
 	inputs       inputFlags

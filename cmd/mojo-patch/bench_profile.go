@@ -14,7 +14,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// opTime is the time of an op's nodes in a run.
 type opTime struct {
 	Op       string  `json:"op"`
 	Provider string  `json:"provider"`

@@ -144,7 +144,6 @@ func (f *benchFlags) conclude(a *app, all []*timedModel, inputs []*onnx.Tensor) 
 	return failed(fmt.Errorf("%d of %s not timed", len(missing), counted(len(all), "model")))
 }
 
-// backendOf is what runs the models.
 func backendOf(all []*timedModel) string {
 	var list []string
 	for _, c := range all {
@@ -155,7 +154,6 @@ func backendOf(all []*timedModel) string {
 	return strings.Join(list, ", ")
 }
 
-// shapes lists the inputs.
 func shapes(inputs []*onnx.Tensor) string {
 	var list []string
 	for _, x := range inputs {

@@ -43,7 +43,6 @@ type port struct {
 	Type string `json:"type"`
 }
 
-// typeTotal sums up the initializers of one type.
 type typeTotal struct {
 	DataType string `json:"dtype"`
 	Tensors  int    `json:"tensors"`
@@ -100,7 +99,6 @@ func takeCensus(m *onnx.Model) *census {
 	return r
 }
 
-// weigh counts an initializer.
 func (r *census) weigh(t *onnx.Tensor) {
 	elements, bytes := max(t.Len(), 0), max(t.Size(), 0)
 	r.Parameters += elements

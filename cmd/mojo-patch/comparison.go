@@ -38,7 +38,6 @@ func (k *criteria) flags(c *cobra.Command) {
 	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, where that cannot be told; repeatable")
 }
 
-// parse reads the values of the flags.
 func (k *criteria) parse(c *cobra.Command) error {
 	if c.Flags().Changed("max-kl") {
 		if k.limits.MaxKL = &k.maxKL; !(k.maxKL >= 0) || math.IsInf(k.maxKL, 1) {
@@ -66,7 +65,6 @@ func (k *criteria) fit(names []string, vocabulary int64) error {
 	return k.tolerances.Check(names)
 }
 
-// comparison is the result for one model, and its JSON form.
 type comparison struct {
 	Model   string     `json:"model"`
 	Against string     `json:"against"`

@@ -56,7 +56,6 @@ func completeValues(c *cobra.Command, flag string, values func() []string, list 
 	})
 }
 
-// completeBackend completes a list of devices.
 func completeBackend(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if typed == "" {
 		typed = "+"

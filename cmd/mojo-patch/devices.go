@@ -11,7 +11,6 @@ import (
 // backendVariable is the environment variable that stands in for --backend.
 const backendVariable = "MOJO_BACKEND"
 
-// devicesHelp explains devices.
 const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by priority the devices whose kernels apply takes, and what run and diff run
 on: "+" and names separated by commas, such as "+CUDA,CPU".
 

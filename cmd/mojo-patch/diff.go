@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// diffFlags are the flags of diff.
 type diffFlags struct {
 	backend  backend
 	inputs   inputFlags

@@ -40,7 +40,6 @@ func (f finding) label() string {
 	return "missing"
 }
 
-// colour is that of the label.
 func (f finding) colour() string {
 	switch {
 	case f.unusable:
@@ -54,7 +53,6 @@ func (f finding) colour() string {
 // triedKernels is the finding about what the kernels compute.
 const triedKernels = "kernels"
 
-// doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	kernelsLib, onnxruntime string
 	provider                providerFlags

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// modelFlags name a patched model that doctor looks at.
 type modelFlags struct{ model, target string }
 
 func (f *modelFlags) flags(c *cobra.Command) {

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// generateFlags are the flags of generate.
 type generateFlags struct {
 	backend backend
 
@@ -86,7 +85,6 @@ func (f *generateFlags) flags(c *cobra.Command) {
 			generate.NearTieHalf))
 }
 
-// check errs on flags that contradict each other.
 func (f *generateFlags) check(c *cobra.Command) error {
 	if err := f.backend.check(c); err != nil {
 		return err
@@ -165,7 +163,6 @@ func (f *generateFlags) checkPrompts(changed func(string) bool) error {
 	return nil
 }
 
-// options returns those of a run.
 func (f *generateFlags) options(t *texts) generate.Options {
 	o := generate.Options{Sampling: f.sampling, MaxTokens: f.maxTokens, MaxContext: t.positions, StopTokens: t.stop,
 		PrefillSize: f.prefill, Margins: f.margins}
@@ -181,7 +178,6 @@ func (f *generateFlags) options(t *texts) generate.Options {
 	return o
 }
 
-// parseIDs reads a list of ids.
 func parseIDs(flag, list string) ([]int64, error) {
 	var ids []int64
 	for _, s := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {

@@ -76,7 +76,6 @@ func (p *printer) end() {
 // interrupted is said of a sequence that did not come to its end.
 const interrupted = "interrupted"
 
-// generated is a sequence in JSON.
 type generated struct {
 	Prompt    string    `json:"prompt,omitempty"`
 	PromptIDs []int64   `json:"prompt_ids"`

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// inputFlags say what a model is run on: a file, or random values.
 type inputFlags struct {
 	file string
 	seed uint64

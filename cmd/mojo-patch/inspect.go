@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// inspectFlags are the flags of inspect.
 type inspectFlags struct {
 	patterns patternFlag
 	inline   inlineFlag

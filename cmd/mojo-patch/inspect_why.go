@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// whyFlags are the flags of inspect that ask why a block was not fused.
 type whyFlags struct {
 	why  bool
 	node string
@@ -87,7 +86,6 @@ func spotOf(n *onnx.Node) spot {
 
 func (s spot) String() string { return fmt.Sprintf("%s %q", s.Op, s.Name) }
 
-// check errs on flags that make no sense.
 func (f *whyFlags) check() error {
 	if f.node != "" && !f.why {
 		return errors.New("--node is about --why, which is not given")

@@ -119,7 +119,6 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	return rows, missing
 }
 
-// tryTypes tries all forms of a kernel that take these types.
 func tryTypes(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.Combination) kernelRow {
 	r := kernelRow{Kernel: k.ID, Op: op.Name, Device: k.Device, Status: kernelUnknown}
 	worst := 0.0

@@ -26,7 +26,6 @@ func main() {
 // version is set by the linker; see the Makefile.
 var version = ""
 
-// toolVersion returns the version of this program.
 func toolVersion() string {
 	if version != "" {
 		return version

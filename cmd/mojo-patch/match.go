@@ -64,7 +64,6 @@ func (f *planFlags) match(a *app, path string) error {
 	return p.enough(r)
 }
 
-// near counts near misses.
 func near(n int) string {
 	if n == 1 {
 		return "1 near miss"

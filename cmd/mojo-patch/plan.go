@@ -215,7 +215,6 @@ func available(kernels []rewrite.KernelReport) error {
 		fmt.Errorf("no kernel is available: %s\n(--assume-available patches for another machine)", reason))
 }
 
-// knownPatterns errs on a name that no pattern of the set has.
 func knownPatterns(set *patterns.Set, names []string) error {
 	known := namesOf(set)
 	for _, name := range names {
@@ -226,7 +225,6 @@ func knownPatterns(set *patterns.Set, names []string) error {
 	return nil
 }
 
-// patternNames lists the built-in patterns.
 func patternNames() []string { return namesOf(patterns.Builtin()) }
 
 // inlineFlag is --inline, for every command that looks for patterns.
@@ -241,7 +239,6 @@ func (f *inlineFlag) flags(c *cobra.Command) {
 	}, false)
 }
 
-// option is the flag for a search.
 func (f *inlineFlag) option() (rewrite.Option, error) {
 	mode, err := rewrite.ParseInline(f.mode)
 	if err != nil {

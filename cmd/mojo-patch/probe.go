@@ -90,7 +90,6 @@ func cast(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
 	return (&reference.Tensor{DataType: to, Shape: v.Shape, F: v.F}).ToONNX(t.Name)
 }
 
-// define evaluates the op's definition.
 func define(op *fused.Op, s fused.Site, inputs []*reference.Tensor) ([]*reference.Tensor, error) {
 	f, err := op.Function(s)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// providersHelp is what commands that open models say about providers.
 const providersHelp = `--provider NAME runs on any execution provider of onnxruntime, with the CPU's for what it lacks: one that the onnxruntime was
 built with (cuda, cann, xnnpack, …), or one that a plugin library brings (qnn, openvino). Names are those of onnxruntime, such as
 QNNExecutionProvider, or shorter ones in any case. Plugin libraries are looked for beside onnxruntime and in Python packages;
@@ -42,7 +41,6 @@ func cudaOption(more map[string]string) ort.Option {
 	return ort.WithProvider(providerCUDA, options)
 }
 
-// providerFlags say which execution provider of onnxruntime runs a model.
 type providerFlags struct {
 	provider  string
 	given     []string // options, KEY=VALUE
@@ -56,7 +54,6 @@ func (f *providerFlags) runFlags(c *cobra.Command, standard string) {
 	c.Flags().BoolVar(&f.only, "provider-only", false, "err where --provider would leave a node to the CPU's provider")
 }
 
-// nameFlags are the flags that name a provider.
 func (f *providerFlags) nameFlags(c *cobra.Command, standard string) {
 	flags := c.Flags()
 	flags.StringVar(&f.provider, "provider", "", "onnxruntime's execution provider: cpu, cuda, qnn, openvino, … "+
@@ -110,7 +107,6 @@ func (f *providerFlags) take(args []string, first int) []string {
 	return rest
 }
 
-// options returns the options of the provider.
 func (f *providerFlags) options() (map[string]string, error) {
 	options := map[string]string{}
 	for _, o := range f.given {

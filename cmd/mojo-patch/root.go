@@ -98,7 +98,6 @@ device are missing.`,
 	return root
 }
 
-// jsonFlag adds --json to a command.
 func (a *app) jsonFlag(c *cobra.Command) {
 	c.Flags().BoolVar(&a.json, "json", false, "print the result as JSON on stdout")
 }
@@ -125,7 +124,6 @@ func (a *app) human() io.Writer {
 	return a.err
 }
 
-// printJSON writes v to stdout.
 func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.out)
 	e.SetIndent("", "  ")

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// outputSummary describes one output of a run.
 type outputSummary struct {
 	Name     string        `json:"name"`
 	DataType string        `json:"dtype"`

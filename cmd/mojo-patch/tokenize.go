@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tokenizeFlags are the flags of tokenize.
 type tokenizeFlags struct {
 	tokenizer              string
 	decode                 bool

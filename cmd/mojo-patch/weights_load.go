@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// weightsLoadFlags are the flags of weights load.
 type weightsLoadFlags struct {
 	from         []string
 	out          string
@@ -180,7 +179,6 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	return failure
 }
 
-// dtypes are the values of --dtype.
 var dtypes = map[string]onnx.DataType{"fp32": onnx.Float, "fp16": onnx.Float16, "bf16": onnx.BFloat16}
 
 func sum(counts map[string]int) (n int) {

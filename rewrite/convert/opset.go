@@ -68,7 +68,6 @@ func setOpset(imports []onnx.Opset, to int64) {
 	}
 }
 
-// conversion is one call of Opset.
 type conversion struct {
 	model *onnx.Model
 	to    int64
@@ -163,7 +162,6 @@ const oldest = 13
 //go:embed versions.txt
 var versionsText string
 
-// version is one version of an op.
 type version struct {
 	since int64
 	// same says that nothing but types were added to the version before, and its text changed.

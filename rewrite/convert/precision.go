@@ -182,7 +182,6 @@ func halfType(m *onnx.Model) onnx.DataType {
 	return found
 }
 
-// precision is one call of Precision.
 type precision struct {
 	model     *onnx.Model
 	to        onnx.DataType
@@ -207,7 +206,6 @@ type precision struct {
 	gates map[*onnx.Node]*onnx.Value
 }
 
-// isFloat reports whether a value is one of float32.
 func (p *precision) isFloat(v *onnx.Value) bool {
 	return v != nil && p.dataType(v) == onnx.Float
 }

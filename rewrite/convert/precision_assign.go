@@ -74,7 +74,6 @@ func (p *precision) assign(g *onnx.Graph) {
 	}
 }
 
-// node assigns one node.
 func (p *precision) node(n *onnx.Node) {
 	floats := slices.ContainsFunc(n.Outputs, p.isFloat)
 	var k kind

@@ -22,7 +22,6 @@ type place struct {
 	dims           string
 }
 
-// constants converts the constants of a graph as their readers want them.
 func (r *rewriting) constants(g *onnx.Graph) error {
 	for _, v := range slices.Clone(g.Initializers()) {
 		if v.Const.DataType == onnx.Float {
@@ -166,7 +165,6 @@ func (r *rewriting) outOfRange(name string, c *narrowing) {
 	}
 }
 
-// tensor converts a tensor of float32 to the half type.
 func (r *rewriting) tensor(name string, t *onnx.Tensor) (*onnx.Tensor, error) {
 	var at place
 	if t.External != nil {

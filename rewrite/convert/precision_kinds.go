@@ -6,7 +6,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// reads returns the greatest kind among the node's inputs of float32.
 func (p *precision) reads(n *onnx.Node) kind {
 	k := constant
 	for _, v := range n.Inputs {

@@ -14,7 +14,6 @@ import (
 	"github.com/x448/float16"
 )
 
-// greatest returns the greatest finite number of a half type.
 func greatest(t onnx.DataType) float64 {
 	if t == onnx.BFloat16 {
 		return 0x1.fep127
@@ -45,7 +44,6 @@ func (c *converter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// widening makes float32 of the elements of a half type.
 func widening(from onnx.DataType, w io.Writer) *converter {
 	return &converter{w: w, width: 2, one: func(out, element []byte) []byte {
 		h := binary.LittleEndian.Uint16(element)
@@ -137,10 +135,8 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 	return nil
 }
 
-// typeAttributes are the attributes that hold an element type.
 var typeAttributes = set("to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")
 
-// widened converts a tensor of a half type.
 func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
 	missing := false
 	if t.External != nil {

@@ -90,7 +90,6 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	return c.Op1("Unsqueeze", []*onnx.Value{gates, last}), nil
 }
 
-// rows returns input i as a matrix of its last dimension.
 func (c *Call) rows(i int) *onnx.Value {
 	if len(c.Dims(i)) == 2 {
 		return c.Input(i)

@@ -19,12 +19,10 @@ func (c *Call) normed(write norm, x *onnx.Value, t onnx.DataType, s int) *onnx.V
 	return c.Cast(y, onnx.Float, result)
 }
 
-// writeNorm writes RMSNorm.
 func (c *Call) writeNorm(write norm) {
 	c.Output(0, c.normed(write, c.Input(0), c.Type(0), 1))
 }
 
-// writeAddNorm writes AddRMSNorm as a sum and its norm.
 func (c *Call) writeAddNorm(write norm) {
 	sum := c.Op1("Add", []*onnx.Value{c.Input(0), c.Input(1)})
 	c.Output(1, sum)

@@ -102,7 +102,6 @@ func (c *Call) outIn(i int, layout string) *onnx.Value {
 	return c.Op1("Transpose", []*onnx.Value{c.Input(i)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 }
 
-// gateAndUp parts the matrices of gate and up.
 func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
 	both := c.outIn(fused.MoEGateUp, "gate_up_layout")
 	part := func(from, to, step int64) *onnx.Value {

@@ -163,7 +163,6 @@ func (c *Call) softmax() (normalized int64, err error) {
 	return 0, nil
 }
 
-// stored returns the matrices of an input as [experts, out, in].
 func (c *Call) stored(input int, layout string) *onnx.Value {
 	if c.String(layout) == "out_in" {
 		return c.Input(input)

@@ -70,7 +70,6 @@ func Prepare(m *onnx.Model, t *Target, s *Shapes) error {
 	return nil
 }
 
-// fix returns the inputs their shapes.
 func (s *Shapes) fix(m *onnx.Model) error {
 	inputs, sizes := map[string][]int64{}, map[string]int64{}
 	for name, shape := range s.Inputs {

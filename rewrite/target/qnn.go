@@ -24,7 +24,6 @@ var qnn = &Target{
 	},
 }
 
-// qnnNorm writes a norm whose scale is input s.
 func (c *Call) qnnNorm(s int, write func(norm)) error {
 	if err := qnnTypes(c.Type(0), c.Type(s)); err != nil {
 		return err
@@ -48,7 +47,6 @@ func qnnRows(c *Call, x, scale *onnx.Value) *onnx.Value {
 	return c.Op1("Reshape", []*onnx.Value{y, c.shape(0)})
 }
 
-// shape returns the shape of input i as a value.
 func (c *Call) shape(i int) *onnx.Value {
 	if dims := c.Dims(i); dims != nil && !slices.Contains(dims, -1) {
 		return c.Integers(dims...)

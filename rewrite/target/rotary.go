@@ -231,7 +231,6 @@ func (t *tables) at(i, rank int) int64 {
 	return 1
 }
 
-// each applies f to both tables.
 func (t *tables) each(f func(v *onnx.Value) *onnx.Value) { t.cos, t.sin = f(t.cos), f(t.sin) }
 
 // shapeText writes a shape, with ? for what is unknown.

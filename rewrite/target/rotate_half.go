@@ -96,7 +96,6 @@ func neighboursTogether(r int64) []int64 {
 	return places
 }
 
-// lastDim returns the last dimension of input i, -1 when it is unknown.
 func (c *Call) lastDim(i int) int64 {
 	if d := c.Dims(i); len(d) > 0 {
 		return d[len(d)-1]
@@ -104,17 +103,14 @@ func (c *Call) lastDim(i int) int64 {
 	return -1
 }
 
-// channels returns channels from to to of the last axis.
 func (c *Call) channels(v *onnx.Value, from, to int64) *onnx.Value {
 	return c.Op1("Slice", []*onnx.Value{v, c.Integers(from), c.Integers(to), c.Integers(-1), c.Integers(1)})
 }
 
-// gather returns the channels of the last axis at places.
 func (c *Call) gather(v *onnx.Value, places []int64) *onnx.Value {
 	return c.Op1("Gather", []*onnx.Value{v, c.Integers(places...)}, onnx.IntAttr("axis", -1))
 }
 
-// join concatenates along the last axis.
 func (c *Call) join(v ...*onnx.Value) *onnx.Value {
 	return c.Op1("Concat", v, onnx.IntAttr("axis", -1))
 }

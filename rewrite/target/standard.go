@@ -25,7 +25,6 @@ func standardNorm(c *Call, x, scale *onnx.Value) *onnx.Value {
 	return c.Op1("RMSNormalization", []*onnx.Value{x, scale}, c.normAttrs()...)
 }
 
-// standardSwiGLU writes Swish (opset 24).
 func standardSwiGLU(c *Call) error {
 	if c.String("activation") != "silu" {
 		return errOther
@@ -36,7 +35,6 @@ func standardSwiGLU(c *Call) error {
 	return nil
 }
 
-// standardGeGLU writes Gelu (opset 20).
 func standardGeGLU(c *Call) error {
 	approximate := map[string]string{"gelu": "none", "gelu_tanh": "tanh"}[c.String("activation")]
 	if approximate == "" {

@@ -100,7 +100,6 @@ var errOther = errors.New("another rule's")
 // microsoft is the domain of the ops that onnxruntime has beside the standard.
 const microsoft = "com.microsoft"
 
-// halfOr32 errs unless the types are float32 or float16.
 func halfOr32(op string, types ...onnx.DataType) error {
 	for _, t := range types {
 		if t != onnx.Float && t != onnx.Float16 {

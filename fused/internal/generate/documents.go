@@ -9,7 +9,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// kinds names the types of attributes.
 var kinds = map[onnx.AttributeType]string{onnx.AttrInt: "int", onnx.AttrFloat: "float", onnx.AttrString: "string"}
 
 // short names the element types where there is little room.

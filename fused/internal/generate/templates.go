@@ -106,7 +106,6 @@ func enumerations() ([]enumeration, error) {
 	return list, nil
 }
 
-// camel is a name in C++'s spelling: gate_up is GateUp.
 func camel(name string) string {
 	var b strings.Builder
 	for _, word := range strings.Split(name, "_") {
@@ -115,7 +114,6 @@ func camel(name string) string {
 	return b.String()
 }
 
-// constantOf names the element types in C++.
 var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
 	onnx.Int64: "kI64"}
 
@@ -142,7 +140,6 @@ func set(attributes []*onnx.Attribute, kind string) string {
 	})
 }
 
-// literal is a float in C++.
 func literal(v float32) string {
 	if math.IsInf(float64(v), 0) {
 		return map[bool]string{true: "-INFINITY", false: "INFINITY"}[v < 0]
