@@ -196,34 +196,11 @@ func evaluate(m *onnx.Model, cases []golden.Case) result {
 	if err != nil {
 		return failed(err)
 	}
-	r, err := compare(cases, func(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) { return runReference(e, inputs) })
+	r, err := compare(cases, e.RunTensors)
 	if err != nil {
 		return failed(err)
 	}
 	return r
-}
-
-func runReference(e *reference.Evaluator, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
-	in := map[string]*reference.Tensor{}
-	for _, t := range inputs {
-		var err error
-		if in[t.Name], err = reference.FromONNX(t); err != nil {
-			return nil, err
-		}
-	}
-	out, err := e.Run(in)
-	if err != nil {
-		return nil, err
-	}
-	var ts []*onnx.Tensor
-	for name, t := range out {
-		o, err := t.ToONNX(name)
-		if err != nil {
-			return nil, err
-		}
-		ts = append(ts, o)
-	}
-	return ts, nil
 }
 
 // compare runs every case and returns the errors against its recorded outputs.

@@ -159,10 +159,8 @@ func (f *applyFlags) apply(a *app, path string) error {
 }
 
 func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {
-	if a.json {
-		if err := a.printJSON(r); err != nil {
-			return err
-		}
+	if err := a.result(r); err != nil {
+		return err
 	}
 	w := a.human()
 	var err error

@@ -233,25 +233,9 @@ type evaluated struct {
 func (r *evaluated) Close() error { return nil }
 
 func (r *evaluated) Run(inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
-	in := make(map[string]*reference.Tensor, len(inputs))
-	for _, t := range inputs {
-		v, err := reference.FromONNX(t)
-		if err != nil {
-			return nil, fmt.Errorf("input %q: %w", t.Name, err)
-		}
-		in[t.Name] = v
-	}
-	out, err := r.e.Run(in)
+	out, err := r.e.RunTensors(inputs)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.model.Path, err)
 	}
-	var list []*onnx.Tensor
-	for _, v := range r.model.Graph.Outputs {
-		t, err := out[v.Name].ToONNX(v.Name)
-		if err != nil {
-			return nil, fmt.Errorf("output %q: %w", v.Name, err)
-		}
-		list = append(list, t)
-	}
-	return list, nil
+	return out, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -113,13 +114,7 @@ func nodeTimes(profile []byte, warmup int) ([]opTime, error) {
 		list[i].TimeUS += e.Duration / runs
 	}
 	slices.SortStableFunc(list, func(a, b opTime) int {
-		switch {
-		case a.TimeUS > b.TimeUS:
-			return -1
-		case a.TimeUS < b.TimeUS:
-			return 1
-		}
-		return strings.Compare(a.Op, b.Op)
+		return cmp.Or(cmp.Compare(b.TimeUS, a.TimeUS), strings.Compare(a.Op, b.Op))
 	})
 	return list, nil
 }

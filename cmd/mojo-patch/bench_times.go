@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -101,14 +100,14 @@ func (f *benchFlags) report(a *app, all []*timedModel, inputs []*onnx.Tensor) er
 	t := newTable("model", ">nodes", ">median ms", ">least", ">spread", ">ratio", ">difference")
 	for _, c := range all {
 		if c.err != nil {
-			t.add(c.Model, strconv.Itoa(c.Nodes), "-", "", "", "", "")
+			t.add(c.Model, c.Nodes, "-", "", "", "", "")
 			continue
 		}
 		differs := ""
 		if c.Differs != nil {
 			differs = fmt.Sprintf("%.2g", *c.Differs)
 		}
-		t.add(c.Model, strconv.Itoa(c.Nodes), fmt.Sprintf("%.4f", c.Median), fmt.Sprintf("%.4f", c.Least),
+		t.add(c.Model, c.Nodes, fmt.Sprintf("%.4f", c.Median), fmt.Sprintf("%.4f", c.Least),
 			fmt.Sprintf("%.1f%%", 100*c.Spread), fmt.Sprintf("%.3f", c.Ratio), differs)
 	}
 	t.write(a.human())
@@ -124,16 +123,13 @@ func (f *benchFlags) conclude(a *app, all []*timedModel, inputs []*onnx.Tensor) 
 			a.say("%s was not timed: %s", c.Model, strings.TrimPrefix(c.Error, c.Model+": "))
 		}
 	}
-	if a.json {
-		dims := map[string][]int64{}
-		for _, x := range inputs {
-			dims[x.Name] = x.Dims
-		}
-		err := a.printJSON(map[string]any{"schema": jsonSchema, "bound": f.bind, "fixed": f.fixed,
-			"cuda_graph": f.graph, "inputs": dims, "models": all})
-		if err != nil {
-			return err
-		}
+	dims := map[string][]int64{}
+	for _, x := range inputs {
+		dims[x.Name] = x.Dims
+	}
+	if err := a.result(map[string]any{"schema": jsonSchema, "bound": f.bind, "fixed": f.fixed, "cuda_graph": f.graph,
+		"inputs": dims, "models": all}); err != nil {
+		return err
 	}
 	switch {
 	case len(missing) == 0:

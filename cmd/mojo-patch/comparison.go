@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/spf13/cobra"
@@ -125,10 +124,8 @@ func (k *criteria) report(a *app, all []comparison) error {
 		passed = passed && r.Passed
 		r.write(a)
 	}
-	if a.json {
-		if err := a.printJSON(map[string]any{"schema": jsonSchema, "passed": passed, "comparisons": all}); err != nil {
-			return err
-		}
+	if err := a.result(map[string]any{"schema": jsonSchema, "passed": passed, "comparisons": all}); err != nil {
+		return err
 	}
 	if !passed {
 		return &exitError{code: exitFailed}
@@ -146,23 +143,16 @@ func (r *comparison) write(a *app) {
 	logits := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined",
 		"")
 	measured := false
-	verdict := func(passed bool) string {
-		if passed {
-			return a.paint(a.err, green, "passed")
-		}
-		return a.paint(a.err, red, "FAILED")
-	}
 	for _, c := range r.Cases {
 		for _, s := range c.Outputs {
-			t.add(strconv.Itoa(c.Case), s.Name, s.DataType, fmt.Sprint(s.Shape), fmt.Sprintf("%.3g", s.MaxAbs),
+			t.add(c.Case, s.Name, s.DataType, s.Shape, fmt.Sprintf("%.3g", s.MaxAbs),
 				fmt.Sprintf("%.3g", s.MaxRel), fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine),
-				fmt.Sprintf("%d/%d", s.Within, s.Elements), verdict(s.Passed))
+				fmt.Sprintf("%d/%d", s.Within, s.Elements), a.verdict(s.Passed, "passed"))
 			if l := s.Logits; l != nil {
 				measured = true
-				logits.add(strconv.Itoa(c.Case), s.Name, fmt.Sprint(l.Positions), fmt.Sprint(l.Classes),
-					fmt.Sprintf("%.3g", l.MeanKL),
-					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), fmt.Sprint(l.Undefined),
-					verdict(l.Passed))
+				logits.add(c.Case, s.Name, l.Positions, l.Classes, fmt.Sprintf("%.3g", l.MeanKL),
+					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), l.Undefined,
+					a.verdict(l.Passed, "passed"))
 			}
 		}
 	}
@@ -180,9 +170,13 @@ func (r *comparison) write(a *app) {
 			}
 		}
 	}
-	if r.Passed {
-		a.say("%s", a.paint(a.err, green, "PASSED"))
-	} else {
-		a.say("%s", a.paint(a.err, red, "FAILED"))
+	a.say("%s", a.verdict(r.Passed, "PASSED"))
+}
+
+// verdict is text, or FAILED.
+func (a *app) verdict(passed bool, text string) string {
+	if passed {
+		return a.paint(a.err, green, text)
 	}
+	return a.paint(a.err, red, "FAILED")
 }

@@ -105,16 +105,12 @@ With --model it looks at a patched model, too, and says which of its fused ops a
 				return verdict
 			}
 			for _, f := range list {
-				if f.Error == "" {
-					fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What,
-						strings.ReplaceAll(f.Found, "\n", "\n        "))
-					continue
+				text := cmp.Or(f.Error, f.Found)
+				if f.Error != "" && f.Advice != "" {
+					text += "\n" + f.Advice
 				}
 				fmt.Fprintf(a.out, "%s %-16s %s\n", a.paint(a.out, f.colour(), f.label()), f.What,
-					strings.ReplaceAll(f.Error, "\n", "\n        "))
-				if f.Advice != "" {
-					fmt.Fprintf(a.out, "        %s\n", f.Advice)
-				}
+					strings.ReplaceAll(text, "\n", "\n        "))
 			}
 			return verdict
 		},
@@ -195,11 +191,11 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 			add(finding{What: device + " kernels", Found: "not tried: " + reason}, nil)
 		}
 	}
-	if len(wrong) > 0 {
-		code = exitFailed
+	switch {
+	case len(wrong) > 0:
+		verdict = &exitError{code: exitFailed}
+	case code != exitDone:
+		verdict = &exitError{code: code}
 	}
-	if code != exitDone {
-		return list, providers, &exitError{code: code}
-	}
-	return list, providers, nil
+	return list, providers, verdict
 }

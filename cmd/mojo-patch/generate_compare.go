@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -76,25 +77,21 @@ func readRecorded(path string) ([]generate.Recorded, error) {
 			break
 		}
 		var r generate.Recorded
-		if r.Prompt, err = golden.Int64s(prompt); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		if r.IDs, err = golden.Int64s(ids); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+		var last []float64
+		var errs [4]error
+		r.Prompt, errs[0] = golden.Int64s(prompt)
+		r.IDs, errs[1] = golden.Int64s(ids)
 		if t := cases[0].Input("top2gap" + n); t != nil {
-			if r.Gaps, err = golden.Float64s(t); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
+			r.Gaps, errs[2] = golden.Float64s(t)
 		}
 		if t := cases[0].Input("logits_last" + n); t != nil {
-			last, err := golden.Float64s(t)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			for _, x := range last {
-				r.Last = append(r.Last, float32(x))
-			}
+			last, errs[3] = golden.Float64s(t)
+		}
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, x := range last {
+			r.Last = append(r.Last, float32(x))
 		}
 		list = append(list, r)
 	}
@@ -111,16 +108,11 @@ func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *o
 	t := newTable(">prompt", ">tokens", ">same", ">near ties", ">max KL", ">max abs", "")
 	for i, c := range all {
 		passed = passed && c.Passed
-		verdict := a.paint(a.err, green, "passed")
-		if !c.Passed {
-			verdict = a.paint(a.err, red, "FAILED")
-		}
 		kl, abs := "–", "–"
 		if len(c.Steps) > 0 && c.Steps[0].KL != nil {
 			kl, abs = fmt.Sprintf("%.3g", c.MaxKL), fmt.Sprintf("%.3g", c.MaxAbs)
 		}
-		t.add(strconv.Itoa(i), strconv.Itoa(len(c.Steps)), strconv.Itoa(len(c.Steps)-c.Differing), strconv.Itoa(c.Ties),
-			kl, abs, verdict)
+		t.add(i, len(c.Steps), len(c.Steps)-c.Differing, c.Ties, kl, abs, a.verdict(c.Passed, "passed"))
 	}
 	t.write(a.human())
 	for i, c := range all {
@@ -130,11 +122,9 @@ func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *o
 			}
 		}
 	}
-	if a.json {
-		fields["schema"], fields["passed"], fields["backend"], fields["prompts"] = jsonSchema, passed, g.what, all
-		if err := a.printJSON(fields); err != nil {
-			return err
-		}
+	fields["schema"], fields["passed"], fields["backend"], fields["prompts"] = jsonSchema, passed, g.what, all
+	if err := a.result(fields); err != nil {
+		return err
 	}
 	if !passed {
 		return &exitError{code: exitFailed}

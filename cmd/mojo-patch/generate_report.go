@@ -117,16 +117,13 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	t := run.Times()
 	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
 	a.say("decode %s", pace(t.DecodedTokens, t.Decode))
-	if !a.json {
-		return nil
-	}
 	times := map[string]any{
 		"open_ms": inMilliseconds(g.took), "prompt_tokens": t.PromptTokens, "prefill_ms": inMilliseconds(t.Prefill),
 		"prefill_tokens_per_second": rate(t.PromptTokens, t.Prefill), "generated_tokens": t.GeneratedTokens,
 		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode),
 		"decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
 	}
-	return a.printJSON(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
+	return a.result(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
 		"groups": run.Groups(), "times": times})
 }
 

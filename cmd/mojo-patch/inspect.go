@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -117,12 +116,12 @@ func (r *census) write(w io.Writer, verbose bool) {
 	r.writeOps(w, verbose)
 	t := newTable("weights", ">tensors", ">elements", ">bytes")
 	for _, i := range r.Initializers {
-		t.add(i.DataType, strconv.Itoa(i.Tensors), strconv.FormatInt(i.Elements, 10), strconv.FormatInt(i.Bytes, 10))
+		t.add(i.DataType, i.Tensors, i.Elements, i.Bytes)
 	}
 	t.section(w, "initializers by type", len(r.Initializers))
 	t = newTable("function", "overload", ">nodes", ">calls")
 	for _, f := range r.LocalFunctions {
-		t.add(f.Domain+"."+f.Name, f.Overload, strconv.Itoa(f.Nodes), strconv.Itoa(f.Calls))
+		t.add(f.Domain+"."+f.Name, f.Overload, f.Nodes, f.Calls)
 	}
 	t.section(w, "model-local functions", len(r.LocalFunctions))
 	if r.Inlined != nil {
@@ -130,13 +129,12 @@ func (r *census) write(w io.Writer, verbose bool) {
 	}
 	t = newTable("pattern", ">found", ">would fuse", ">refused", "types")
 	for _, p := range r.Patterns {
-		t.add(p.Name, strconv.Itoa(p.Found), strconv.Itoa(p.Fused), strconv.Itoa(p.Refused),
-			strings.Join(r.types(p.Name), ", "))
+		t.add(p.Name, p.Found, p.Fused, p.Refused, strings.Join(r.types(p.Name), ", "))
 	}
 	t.section(w, "recognised blocks", len(r.Patterns))
 	t = newTable("op", ">count")
 	for _, op := range fused.Ops() {
-		t.add(op.Name, strconv.Itoa(r.Fused[op.Name]))
+		t.add(op.Name, r.Fused[op.Name])
 	}
 	t.section(w, "fused ops already there", len(r.Fused))
 	r.writeMisses(w, verbose)
@@ -155,14 +153,14 @@ func (r *census) writeOps(w io.Writer, verbose bool) {
 			rest += r.counts[o]
 			continue
 		}
-		t.add(o.domain, o.op, strconv.Itoa(r.counts[o]))
+		t.add(o.domain, o.op, r.counts[o])
 	}
 	if rest > 0 {
-		t.add("", fmt.Sprintf("%d other ops", len(ops)-commonOps), strconv.Itoa(rest))
+		t.add("", fmt.Sprintf("%d other ops", len(ops)-commonOps), rest)
 	}
 	if len(r.Domains) > 1 {
 		for _, d := range slices.Sorted(maps.Keys(r.Domains)) {
-			t.add(d, "all", strconv.Itoa(r.Domains[d]))
+			t.add(d, "all", r.Domains[d])
 		}
 	}
 	t.section(w, "ops", len(ops))

@@ -58,39 +58,18 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 	if provider == providerCUDA && !slices.Contains(facts.Providers, ort.FullProvider(providerCUDA)) {
 		return nil, environment(fmt.Errorf("onnxruntime %s of %s has no CUDA provider", lib.Version, lib.Path))
 	}
+	if provider == providerCUDA { // a provider finds out with a model whether it has a device
+		if err := ort.TryProvider(provider, nil, ort.WithLibrary(lib.Path)); err != nil {
+			return nil, environment(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err))
+		}
+	}
 	dir, err := atomicfile.MkdirTemp("", "mojo-patch-")
 	if err != nil {
 		return nil, err
 	}
 	options = append(options, ort.WithLibrary(lib.Path), ort.WithKernelLibrary(path))
 	p := &prober{options: options, dir: dir, sessions: map[string]*ort.Session{}}
-	if provider == providerCUDA {
-		if err := p.starts(); err != nil {
-			return nil, environment(errors.Join(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err),
-				p.close()))
-		}
-	}
 	return p, nil
-}
-
-// starts opens a model that no kernel of ours is in: a provider finds out there whether it has a device.
-func (p *prober) starts() error {
-	m := onnx.New(probeIR, probeOpset)
-	m.Graph.Name = "probe"
-	t := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 1}}}
-	x, y := m.Graph.AddInput("x", t), m.Graph.NewValue("y")
-	y.SetType(t)
-	m.Graph.AddNode("Neg", []*onnx.Value{x}, []*onnx.Value{y})
-	m.Graph.AddOutput(y)
-	path := filepath.Join(p.dir, "start.onnx")
-	if err := onnx.Write(path, m); err != nil {
-		return err
-	}
-	s, err := ort.Open(path, p.options...)
-	if err == nil {
-		err = s.Close()
-	}
-	return err
 }
 
 // close closes the sessions and removes the models.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -53,11 +52,10 @@ not tried.
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			rows, missing := tryKernels(onnxruntime, lib)
-			if a.json {
-				if err := a.printJSON(map[string]any{"schema": jsonSchema, "kernels": rows}); err != nil {
-					return err
-				}
-			} else {
+			if err := a.result(map[string]any{"schema": jsonSchema, "kernels": rows}); err != nil {
+				return err
+			}
+			if !a.json {
 				writeKernels(a.out, rows)
 			}
 			if missing != nil {
@@ -154,7 +152,7 @@ func writeKernels(w io.Writer, rows []kernelRow) {
 	for _, r := range rows {
 		rel, forms := "", ""
 		if r.Forms > 0 {
-			forms = strconv.Itoa(r.Forms)
+			forms = fmt.Sprint(r.Forms)
 		}
 		if r.MaxRel != nil {
 			rel = fmt.Sprintf("%.2g", *r.MaxRel)

@@ -49,10 +49,8 @@ func (f *planFlags) match(a *app, path string) error {
 	}
 	defer m.Close()
 	r.PeakRSSBytes = peakRSS()
-	if a.json {
-		if err := a.printJSON(r); err != nil {
-			return err
-		}
+	if err := a.result(r); err != nil {
+		return err
 	}
 	writeSites(a.human(), r, a.verbose)
 	if err := r.WriteCounts(a.human(), a.verbose); err != nil {

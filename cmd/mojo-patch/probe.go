@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -25,12 +23,10 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 		if s.Types[i] == onnx.Undefined { // left out
 			continue
 		}
-		t, err := randomTensor(r, op.Inputs[i].Name, s.Types[i], s.Dims[i])
-		if err != nil {
+		if tensors[i], err = randomTensor(r, s.Types[i], s.Dims[i]).ToONNX(op.Inputs[i].Name); err != nil {
 			return 0, err
 		}
-		tensors[i] = t
-		if inputs[i], err = reference.FromONNX(t); err != nil {
+		if inputs[i], err = reference.FromONNX(tensors[i]); err != nil {
 			return 0, err
 		}
 	}
@@ -43,14 +39,15 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 		return 0, err
 	}
 	for i, t := range got {
-		g, err := reference.FromONNX(t)
+		w, err := want[i].ToONNX(t.Name)
 		if err != nil {
 			return 0, err
 		}
-		rel, err := distance(g, want[i])
+		distance, err := apart([]*onnx.Tensor{t}, []*onnx.Tensor{w})
 		if err != nil {
 			return 0, fmt.Errorf("output %s: %w", op.Outputs[i].Name, err)
 		}
+		rel := float64(distance)
 		if maxRel = max(maxRel, rel); rel > kernelTolerance[t.DataType] {
 			return maxRel, fmt.Errorf("output %s differs from the op's definition by %.2g of the greatest magnitude",
 				op.Outputs[i].Name, rel)
@@ -60,34 +57,21 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 }
 
 // randomTensor returns normally distributed numbers; integers are experts of the first three.
-func randomTensor(r *rand.Rand, name string, typ onnx.DataType, dims []int64) (*onnx.Tensor, error) {
-	n := int64(1)
+func randomTensor(r *rand.Rand, typ onnx.DataType, dims []int64) *reference.Tensor {
+	t := &reference.Tensor{DataType: typ}
+	n := 1
 	for _, d := range dims {
-		n *= d
+		t.Shape = append(t.Shape, int(d))
+		n *= int(d)
 	}
-	if typ == onnx.Int64 {
-		ids := make([]int64, n)
-		for j := range ids {
-			ids[j] = r.Int64N(3)
+	for range n {
+		if typ == onnx.Int64 {
+			t.I = append(t.I, r.Int64N(3))
+		} else {
+			t.F = append(t.F, float64(float32(r.NormFloat64())))
 		}
-		t := onnx.NewInt64s(name, ids)
-		t.Dims = dims
-		return t, nil
 	}
-	values := make([]float32, n)
-	for j := range values {
-		values[j] = float32(r.NormFloat64())
-	}
-	return cast(onnx.NewFloat32s(name, dims, values), typ)
-}
-
-// cast rounds a float32 tensor to another type.
-func cast(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
-	v, err := reference.FromONNX(t)
-	if err != nil {
-		return nil, err
-	}
-	return (&reference.Tensor{DataType: to, Shape: v.Shape, F: v.F}).ToONNX(t.Name)
+	return t
 }
 
 func define(op *fused.Op, s fused.Site, inputs []*reference.Tensor) ([]*reference.Tensor, error) {
@@ -98,26 +82,4 @@ func define(op *fused.Op, s fused.Site, inputs []*reference.Tensor) ([]*referenc
 	_, n := probe(op, s)
 	n.Overload = f.Overload
 	return reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{}).Op(n, inputs)
-}
-
-// distance is the greatest difference as a part of the greatest expected magnitude.
-func distance(got, want *reference.Tensor) (float64, error) {
-	if got.String() != want.String() {
-		return 0, fmt.Errorf("it is %s, expected %s", got, want)
-	}
-	if !slices.Equal(got.I, want.I) {
-		return math.Inf(1), nil
-	}
-	worst, greatest := 0.0, 0.0
-	for i, w := range want.F {
-		d := math.Abs(got.F[i] - w)
-		if math.IsNaN(d) {
-			d = math.Inf(1)
-		}
-		worst, greatest = max(worst, d), max(greatest, math.Abs(w))
-	}
-	if worst == 0 {
-		return 0, nil
-	}
-	return worst / greatest, nil
 }

@@ -124,6 +124,14 @@ func (a *app) human() io.Writer {
 	return a.err
 }
 
+// result prints v to stdout under --json.
+func (a *app) result(v any) error {
+	if !a.json {
+		return nil
+	}
+	return a.printJSON(v)
+}
+
 func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.out)
 	e.SetIndent("", "  ")

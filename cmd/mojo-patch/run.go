@@ -163,16 +163,12 @@ func reportRun(a *app, path, what string, cases []golden.Case, times []float64) 
 				return err
 			}
 			r.Outputs = append(r.Outputs, s)
-			t.add(s.Name, s.DataType, fmt.Sprint(s.Shape), figure(s.Min), figure(s.Max), figure(s.Mean),
-				fmt.Sprint(s.NaN), fmt.Sprint(s.Inf))
+			t.add(s.Name, s.DataType, s.Shape, figure(s.Min), figure(s.Max), figure(s.Mean), s.NaN, s.Inf)
 		}
 		t.write(a.human())
 		results = append(results, r)
 	}
-	if !a.json {
-		return nil
-	}
-	return a.printJSON(map[string]any{"schema": jsonSchema, "model": path, "backend": what, "cases": results})
+	return a.result(map[string]any{"schema": jsonSchema, "model": path, "backend": what, "cases": results})
 }
 
 func figure(n golden.Number) string { return fmt.Sprintf("%.6g", float64(n)) }

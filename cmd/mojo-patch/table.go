@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	pretty "github.com/jedib0t/go-pretty/v6/table"
@@ -30,17 +31,13 @@ func newTable(header ...string) *table {
 		row = append(row, name)
 	}
 	t.SetColumnConfigs(columns)
-	t.AppendHeader(row)
+	if slices.ContainsFunc(row, func(name any) bool { return name != "" }) {
+		t.AppendHeader(row)
+	}
 	return t
 }
 
-func (t *table) add(cells ...string) {
-	row := pretty.Row{}
-	for _, c := range cells {
-		row = append(row, c)
-	}
-	t.AppendRow(row)
-}
+func (t *table) add(cells ...any) { t.AppendRow(cells) }
 
 // write prints the table, each line indented by two blanks.
 func (t *table) write(w io.Writer) {

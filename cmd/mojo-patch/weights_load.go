@@ -158,10 +158,8 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	if failure == nil {
 		r.Output, r.Written = f.out, true
 	}
-	if a.json {
-		if err := a.printJSON(r); err != nil {
-			return err
-		}
+	if err := a.result(r); err != nil {
+		return err
 	}
 	writeLoadReport(a, r)
 	if converted != nil && converted.Initializers > 0 {

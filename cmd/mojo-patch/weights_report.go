@@ -13,41 +13,24 @@ func writeLoadReport(a *app, r *weights.Report) {
 	w := a.human()
 	fmt.Fprintln(w, "Weight Loading Report")
 	t := newTable("", ">")
-	for _, row := range []struct {
-		name  string
-		count int
-	}{
-		{"Total Expected Keys", r.Expected}, {"Successfully Loaded", r.Loaded}, {"Missing Keys", len(r.Missing)},
-		{"Unexpected Keys", len(r.Unexpected)}, {"In the Graph Already", len(r.Present)},
-	} {
-		t.add(row.name, fmt.Sprint(row.count))
-	}
-	for i, line := range strings.Split(strings.TrimRight(tableText(t), "\n"), "\n") {
-		if i > 0 { // the header is empty
-			fmt.Fprintln(w, line)
-		}
-	}
+	t.add("Total Expected Keys", r.Expected)
+	t.add("Successfully Loaded", r.Loaded)
+	t.add("Missing Keys", len(r.Missing))
+	t.add("Unexpected Keys", len(r.Unexpected))
+	t.add("In the Graph Already", len(r.Present))
+	t.write(w)
 	for _, k := range r.Missing {
-		fmt.Fprintf(w, "missing %s %s%v%s\n", k.Name, k.DataType, k.Shape, because(k.Reason))
+		because := ""
+		if k.Reason != "" {
+			because = ": " + k.Reason
+		}
+		fmt.Fprintf(w, "missing %s %s%v%s\n", k.Name, k.DataType, k.Shape, because)
 	}
 	for _, k := range r.Unexpected {
 		fmt.Fprintf(w, "unexpected %s %s%v\n", k.Name, k.Type, k.Shape)
 	}
 	writeTurned(w, r, a.verbose)
 	writeLoadWarnings(w, r)
-}
-
-func tableText(t *table) string {
-	var b strings.Builder
-	t.write(&b)
-	return b.String()
-}
-
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + reason
 }
 
 // writeTurned says what was done to tensors: one line for each kind, and under -v one for each key.

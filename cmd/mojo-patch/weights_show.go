@@ -109,11 +109,10 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 	}
 	t := newTable(header...)
 	for _, s := range list {
-		row := []string{s.Name, s.Type, fmt.Sprint(s.Shape), fmt.Sprint(s.Bytes)}
+		row := []any{s.Name, s.Type, s.Shape, s.Bytes}
 		switch x := s.Stats; {
 		case x != nil:
-			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), fmt.Sprint(x.Zeros),
-				fmt.Sprint(x.NaN), fmt.Sprint(x.Inf))
+			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), x.Zeros, x.NaN, x.Inf)
 		case stats:
 			row = append(row, "", "", "", "", "", "", "")
 		}

@@ -87,10 +87,8 @@ func stripWeights(a *app, model, out string, o weights.StripOptions) error {
 	if r.After, err = written.Size(); err != nil {
 		return err
 	}
-	if a.json {
-		if err := a.printJSON(r); err != nil {
-			return err
-		}
+	if err := a.result(r); err != nil {
+		return err
 	}
 	for _, s := range r.Stripped {
 		a.detail("took out %s %s%v, %d bytes", s.Name, s.DataType, s.Shape, s.Length)
