@@ -196,15 +196,7 @@ func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
 
 // agree reports whether two shapes may be equal: -1 agrees with every dimension.
 func agree(a, b []int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] >= 0 && b[i] >= 0 && a[i] != b[i] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y int64) bool { return x < 0 || y < 0 || x == y })
 }
 
 // Attr returns the attribute of a name, one without a value where there is none.

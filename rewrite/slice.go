@@ -331,16 +331,11 @@ func congruent(a, b *onnx.Value, depth int) bool {
 	}
 	m, n := a.Producer, b.Producer
 	if m == nil || n == nil || a.Output != b.Output || m.OpType != n.OpType || m.Domain != n.Domain ||
-		m.Overload != n.Overload || len(m.Inputs) != len(n.Inputs) || len(m.Outputs) != len(n.Outputs) || m.IsRandom() ||
-		len(m.Subgraphs()) > 0 || attributesKey(m.Attributes) != attributesKey(n.Attributes) {
+		m.Overload != n.Overload || len(m.Outputs) != len(n.Outputs) || m.IsRandom() || len(m.Subgraphs()) > 0 ||
+		attributesKey(m.Attributes) != attributesKey(n.Attributes) {
 		return false
 	}
-	for i := range m.Inputs {
-		if !congruent(m.Inputs[i], n.Inputs[i], depth-1) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(m.Inputs, n.Inputs, func(a, b *onnx.Value) bool { return congruent(a, b, depth-1) })
 }
 
 // eachSubgraph calls f for all graphs nested in the nodes of the slice.

@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 type sizes struct {
@@ -173,16 +175,12 @@ type noise struct {
 
 func newNoise(s sizes) *noise {
 	n := max(s.hidden*s.inner, s.hidden*int64(s.experts)) + noiseSpread
-	width := s.dtype.Bits() / 8
-	raw := make([]byte, n*int64(width))
-	state := uint64(88172645463325252)
-	for i := int64(0); i < n; i++ {
-		state ^= state << 13
-		state ^= state >> 7
-		state ^= state << 17
-		putFloat(raw[i*int64(width):], s.dtype, (float64(state>>11)/(1<<53)-0.5)/math.Sqrt(float64(s.hidden))*3)
+	random := rand.New(rand.NewPCG(1, 1))
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = (random.Float64() - 0.5) / math.Sqrt(float64(s.hidden)) * 3
 	}
-	t, _ := onnx.NewTensor("noise", s.dtype, []int64{n}, raw)
+	t, _ := reference.NewFloats(s.dtype, []int{int(n)}, values).ToONNX("noise")
 	return &noise{source: t}
 }
 
@@ -192,21 +190,4 @@ const noiseSpread = 999_983
 func (n *noise) tensor(name string, dims []int64) (*onnx.Tensor, error) {
 	n.count++
 	return n.source.View(name, dims, n.count*7919%noiseSpread, nil)
-}
-
-// putFloat writes x, rounded towards zero.
-func putFloat(b []byte, t onnx.DataType, x float64) {
-	bits := math.Float32bits(float32(x))
-	switch t {
-	case onnx.BFloat16:
-		b[0], b[1] = byte(bits>>16), byte(bits>>24)
-	case onnx.Float16: // of magnitudes under 1 that are not tiny
-		h := bits>>16&0x8000 | (bits>>23&0xff-112)<<10 | bits>>13&0x3ff
-		if bits>>23&0xff <= 112 {
-			h = 0
-		}
-		b[0], b[1] = byte(h), byte(h>>8)
-	default:
-		b[0], b[1], b[2], b[3] = byte(bits), byte(bits>>8), byte(bits>>16), byte(bits>>24)
-	}
 }

@@ -26,11 +26,17 @@ type outputSummary struct {
 	Inf      int           `json:"inf"`
 }
 
+// runFlags are the flags of run and golden record.
+type runFlags struct {
+	backend       backend
+	inputs        inputFlags
+	out           string
+	count, repeat int
+	record, force bool
+}
+
 func newRun(a *app) *cobra.Command {
-	var b backend
-	var in inputFlags
-	var outputs string
-	var repeat int
+	f := &runFlags{count: 1}
 	c := &cobra.Command{
 		Use:   "run MODEL [KEY=VALUE...]",
 		Short: "Run a model in onnxruntime or the built-in evaluator",
@@ -44,58 +50,66 @@ vocabulary, masks that let everything through), and says what came out.
   mojo-patch run model.onnx --provider qnn backend_type=htp soc_model=60 --provider-only
   mojo-patch run model.onnx --provider openvino --provider-device gpu
   mojo-patch run model.onnx --evaluator`,
-		Args:              b.modelArgs(1, 1),
+		Args:              f.backend.modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			args = b.take(args, 1)
-			if err := b.check(c); err != nil {
-				return err
-			}
-			if err := in.check(c); err != nil {
-				return err
-			}
-			if repeat < 1 {
-				return fmt.Errorf("--repeat %d: it is 1 or more", repeat)
-			}
-			if outputs != "" {
-				if err := savable(outputs); err != nil {
-					return err
-				}
-			}
-			m, err := a.read(args[0])
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			cases, err := in.cases(m, 1)
-			if err != nil {
-				return err
-			}
-			r, what, err := b.open(a, m)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			times, err := runCases(a, r, cases, repeat)
-			if err != nil {
-				return failed(err)
-			}
-			if outputs != "" {
-				if err := save(outputs, cases); err != nil {
-					return err
-				}
-			}
-			return reportRun(a, args[0], what, cases, times)
-		},
+		RunE:              func(c *cobra.Command, args []string) error { return f.run(a, c, args) },
 	}
-	b.flags(c)
-	in.flags(c)
-	c.Flags().StringVarP(&outputs, "outputs", "o", "",
+	f.backend.flags(c)
+	f.inputs.flags(c)
+	c.Flags().StringVarP(&f.out, "outputs", "o", "",
 		"write inputs and outputs to this .npz file, or folder of ONNX test data")
 	completeFile(c, "outputs", "npz")
-	c.Flags().IntVar(&repeat, "repeat", 1, "run each case this many times and report the median time")
+	c.Flags().IntVar(&f.repeat, "repeat", 1, "run each case this many times and report the median time")
 	a.jsonFlag(c)
 	return c
+}
+
+// run runs the model on each case, keeps inputs and outputs where that is asked for, and reports.
+func (f *runFlags) run(a *app, c *cobra.Command, args []string) error {
+	args = f.backend.take(args, 1)
+	if err := f.backend.check(c); err != nil {
+		return err
+	}
+	if err := f.inputs.check(c); err != nil {
+		return err
+	}
+	if f.repeat < 1 {
+		return fmt.Errorf("--repeat %d: it is 1 or more", f.repeat)
+	}
+	if f.out != "" {
+		if err := savable(f.out); err != nil {
+			return err
+		}
+	}
+	m, err := a.read(args[0])
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	cases, err := f.inputs.cases(m, f.count)
+	if err != nil {
+		return err
+	}
+	r, what, err := f.backend.open(a, m)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	times, err := runCases(a, r, cases, f.repeat)
+	if err != nil {
+		return failed(err)
+	}
+	if f.out != "" {
+		if err := save(f.out, cases); err != nil {
+			return err
+		}
+	}
+	if f.record {
+		if a.say("wrote %s to %s", counted(len(cases), "case"), f.out); !a.json && !a.verbose {
+			return nil
+		}
+	}
+	return reportRun(a, args[0], what, cases, times)
 }
 
 // runCases fills the outputs of the cases and returns the time each took, in milliseconds: the median of the

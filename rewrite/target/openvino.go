@@ -83,7 +83,7 @@ func openvinoMoE(c *Call) error {
 	gate, up := c.gateAndUp(inner)
 	g := product(tiled, gate)
 	a := c.Op1("Mul", []*onnx.Value{c.activated(g, t), product(tiled, up)})
-	y := c.Op1("Reshape", []*onnx.Value{product(a, c.outIn(fused.MoEDown, "down_layout")),
+	y := c.Op1("Reshape", []*onnx.Value{product(a, c.stored(fused.MoEDown, "down_layout")),
 		c.Integers(experts, -1, hidden)})
 	y = c.Op1("Mul", []*onnx.Value{y, c.scatteredGates(experts, t)})
 	y = c.Op1("ReduceSum", []*onnx.Value{y, c.Integers(0)}, onnx.IntAttr("keepdims", 0))
@@ -94,16 +94,8 @@ func openvinoMoE(c *Call) error {
 	return nil
 }
 
-// outIn returns the matrices of input i as [experts, out, in].
-func (c *Call) outIn(i int, layout string) *onnx.Value {
-	if c.String(layout) == "out_in" {
-		return c.Input(i)
-	}
-	return c.Op1("Transpose", []*onnx.Value{c.Input(i)}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
-}
-
 func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
-	both := c.outIn(fused.MoEGateUp, "gate_up_layout")
+	both := c.stored(fused.MoEGateUp, "gate_up_layout")
 	part := func(from, to, step int64) *onnx.Value {
 		return c.Op1("Slice", []*onnx.Value{both, c.Integers(from), c.Integers(to), c.Integers(1), c.Integers(step)})
 	}

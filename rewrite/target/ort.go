@@ -14,9 +14,11 @@ var ort = &Target{
 	Summary:  "onnxruntime's own fused ops: for onnxruntime without a kernel library",
 	Mixtures: true,
 	Rules: []Rule{
-		{"RMSNorm", "SimplifiedLayerNormalization", ortRMSNorm},
+		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.ortNorm(1, c.writeNorm) }},
 		{"AddRMSNorm", "SkipSimplifiedLayerNormalization", ortSkipRMSNorm},
-		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", ortAddRMSNorm},
+		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error {
+			return c.ortNorm(2, c.writeAddNorm)
+		}},
 		{"GLU", "QuickGelu, Mul", ortSwiGLU},
 		{"GLU", "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
 		{"GLU", "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
@@ -31,19 +33,12 @@ func ortNorm(c *Call, x, scale *onnx.Value) *onnx.Value {
 	return c.Op1("SimplifiedLayerNormalization", []*onnx.Value{x, scale}, c.normAttrs()...)
 }
 
-func ortRMSNorm(c *Call) error {
-	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0), c.Type(1)); err != nil {
+// ortNorm writes a norm whose scale is input s.
+func (c *Call) ortNorm(s int, write func(norm)) error {
+	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0), c.Type(s)); err != nil {
 		return err
 	}
-	c.writeNorm(ortNorm)
-	return nil
-}
-
-func ortAddRMSNorm(c *Call) error {
-	if err := halfOr32("SimplifiedLayerNormalization", c.Type(0), c.Type(2)); err != nil {
-		return err
-	}
-	c.writeAddNorm(ortNorm)
+	write(ortNorm)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -238,16 +239,5 @@ func shapeText(dims []int64) string {
 	if dims == nil {
 		return "of unknown rank"
 	}
-	s := "["
-	for i, d := range dims {
-		if i > 0 {
-			s += ", "
-		}
-		if d < 0 {
-			s += "?"
-		} else {
-			s += fmt.Sprint(d)
-		}
-	}
-	return s + "]"
+	return strings.NewReplacer("-1", "?", " ", ", ").Replace(fmt.Sprint(dims))
 }

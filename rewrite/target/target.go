@@ -6,6 +6,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -62,12 +63,7 @@ func Lookup(name string) (*Target, error) {
 
 // Takes reports whether a rule is for the fused op, whatever its types and attributes.
 func (t *Target) Takes(op string) bool {
-	for _, r := range t.Rules {
-		if r.Op == op {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Rules, func(r Rule) bool { return r.Op == op })
 }
 
 // Write puts what the target takes in the place of a fused op, and returns the rule's Emits. An error says why no rule
