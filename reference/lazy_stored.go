@@ -14,7 +14,11 @@ func (t *Tensor) Stored(name string) (*onnx.Tensor, error) {
 	if t.lazy == nil {
 		return nil, errComputed
 	}
-	return t.lazy.stored(name)
+	stored, err := t.lazy.stored(name)
+	if err == nil && stored.DataType != t.DataType { // cast on the way
+		return nil, errComputed
+	}
+	return stored, err
 }
 
 func (v *view) stored(name string) (*onnx.Tensor, error) {
