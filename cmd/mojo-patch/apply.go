@@ -32,25 +32,27 @@ func newApply(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apply MODEL",
 		Short: "Find, check and rewrite blocks into fused ops",
-		Long: `apply looks for the blocks that the kernels take, evaluates each of them and its replacement on the same hard inputs,
-rewrites those that agree, and writes a new model. A site whose results differ, or whose types the kernel lacks, is
-left as it was and reported. Where onnxruntime is found, the kernel itself is run on each distinct site as well.
+		Long: `apply finds the blocks that the kernels take. It evaluates each block and its replacement on the
+same hard inputs, rewrites those that agree, and writes a new model. A site whose results differ, or
+whose types the kernel lacks, stays as it was and is reported. Where onnxruntime is found, the
+kernel itself also runs on each distinct site.
 
-Some exporters spread a block over functions that call functions, or a mixture of experts over functions and the graph.
-Those are replaced by their bodies first (--inline), with the branches of If nodes that ranks decide; where nothing is fused
-then, they stay as they were.
+Some exporters spread a block over functions that call functions, or a mixture of experts over
+functions and the graph. apply inlines those first (--inline), and takes the branches of If nodes
+that ranks decide. If nothing is fused then, they stay as they were.
 
-With --target, what stands in the place of a block is no fused op but what another runtime has (docs/targets.md). A site that
-it has nothing for stays open: it is left as it was and reported.
+With --target, apply writes what another runtime has instead of fused ops (docs/targets.md). A site
+that the target has nothing for stays open: it is left as it was and reported.
 
-With --last-logits, a model that computes logits for every position gets a graph that computes those of the last one,
-[batch, 1, vocabulary]: all that generation reads. In batches with padding the last position is a token's where the padding is on
-the left. Cases of --golden are compared at their last positions.
+With --last-logits, a model that computes logits for every position computes those of the last one
+only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
+token only if the padding is on the left. Cases of --golden are compared at their last positions.
 
-The input is never written to. A model over 2 GB gets its weights in OUT.data. So does a model with external data, unless
-OUT lies in the same folder: then it refers to the same data files, and needs them, and only weights that were stacked are in
-OUT.data. OUT appears when it is whole, in place of an older one at once with its data; an OUT.data that it does not need any
-more is removed, unless another model of the folder refers to it.`,
+apply never writes to its input. A model over 2 GB gets its weights in OUT.data. So does a model
+with external data, unless OUT lies in the same folder: then OUT needs the same data files, and
+OUT.data holds stacked weights only. OUT appears when it is whole, and replaces an older OUT and its
+data at once. An OUT.data that is no longer needed is removed, unless another model in the folder
+refers to it.`,
 		Example: `  mojo-patch apply model.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require

@@ -28,18 +28,20 @@ func newBench(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench MODEL... [KEY=VALUE...]",
 		Short: "Time models in onnxruntime, in turn",
-		Long: `bench opens each model and then runs all of them in turn, a run of each in every round, on the inputs of the first case of
---inputs, or on random ones that suit the first model. It gives the median of the runs, the least, the half of the runs
-around the median (spread, in parts of it), the median over the first model's, and how far the outputs are from the first
-model's: the greatest difference, in parts of the greatest magnitude. A model that does not open or run is said to, with the
-reason, and the others are timed; then bench exits with 1.
+		Long: `bench opens each model, then runs all of them in turn, one run of each per round, on the first case
+of --inputs, or on random inputs that suit the first model. It prints the median, the minimum, the
+spread (the middle half of the runs, relative to the median), the ratio to the first model's median,
+and the difference from the first model's outputs, relative to the greatest magnitude. If a model
+does not open or run, bench says why, times the others, and exits with 1.
 
-With --bind, which is the default on CUDA, inputs are copied to the device once and outputs stay there, so that a run copies
-nothing; without it each run takes inputs from the host and gives outputs to it. With --fixed onnxruntime is told the sizes
-of the inputs' dimensions, and computes shapes once, when it opens the model. With --cuda-graph, which needs that, it records
-the work of a run once and launches it as one. With --profile the nodes are timed in place of the runs: for each model the time
-of its ops, summed over their nodes, by onnxruntime's profile. On CUDA each node then waits until its kernels have run
-(CUDA_LAUNCH_BLOCKING=1), so the sum is more than a run takes.`,
+With --bind, the default on CUDA, inputs are copied to the device once and outputs stay there.
+Without it each run takes inputs from the host and returns outputs to it. With --fixed onnxruntime
+knows the sizes of the inputs' dimensions, and computes shapes once, when it opens the model. With
+--cuda-graph, which implies --fixed, it records the work of a run once and launches it as one.
+
+With --profile bench times nodes instead of runs: for each model it prints the time of each op,
+summed over its nodes, from onnxruntime's profile. On CUDA each node then waits until its kernels
+have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 		Example: `  mojo-patch bench model.onnx patched.onnx
   mojo-patch bench model.onnx patched.onnx --dim batch=1 --dim sequence=1 --dim past=512 --runs 100
   mojo-patch bench model.onnx patched.onnx --provider cuda --cuda-graph

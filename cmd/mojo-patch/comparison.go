@@ -11,9 +11,10 @@ import (
 )
 
 // logitsHelp is what the commands that compare say about logits.
-const logitsHelp = `Outputs that hold logits (floats whose last axis is the vocabulary, or that are named logits) are compared as distributions
-as well: the divergence KL(expected || got) in nats, its mean and maximum over the positions, and the part of the positions
-at which the most probable class is the same (ties count as the chance that a random choice among them agrees).`
+const logitsHelp = `Outputs that hold logits (floats whose last axis is the vocabulary, or that are named logits) are
+also compared as distributions: the divergence KL(expected || got) in nats, its mean and maximum
+over the positions, and the share of positions whose most probable class is the same (a tie counts
+as the chance that a random choice among the tied classes agrees).`
 
 // criteria are the flags that say what a comparison lets pass.
 type criteria struct {

@@ -16,8 +16,8 @@ func newCompletion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print the script that makes a shell complete commands, flags and their values",
-		Long: `completion prints a script for a shell. With it the shell completes commands and flags, and as their values kernels,
-patterns, modes, devices, models and recorded cases.`,
+		Long: `completion prints a script for a shell. With it the shell completes commands, flags and their
+values: kernels, patterns, modes, devices, models and recorded cases.`,
 		Example: `  source <(mojo-patch completion bash)
   mojo-patch completion bash >~/.local/share/bash-completion/completions/mojo-patch
   mojo-patch completion zsh >"${fpath[1]}/_mojo-patch"

@@ -11,16 +11,17 @@ import (
 // backendVariable is the environment variable that stands in for --backend.
 const backendVariable = "MOJO_BACKEND"
 
-const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists by priority the devices whose kernels apply takes, and what run and diff run
-on: "+" and names separated by commas, such as "+CUDA,CPU".
+const devicesHelp = `Devices: --backend, or $` + backendVariable + `, lists devices by priority: apply takes their kernels, and
+run and diff run on them. Write "+" and names separated by commas, such as "+CUDA,CPU".
 
-  CPU   has kernels, and needs no name: it is part of ALL.
-  CUDA  has kernels, and counts where it is named. A model runs on it where it stands before CPU, or with --provider cuda;
-        that takes a GPU, and an onnxruntime with the CUDA provider.
-  NPU   has kernels for Huawei Ascend, and counts where it is named, for apply alone: --provider cann runs the model.
-  REF   has none: a fused op is its definition there, and a model runs in the built-in evaluator.
-  ALL   is every device that has kernels, and the default. Those that have none here are passed over, and the report
-        says so; a device that is named and has none is an error.`
+  CPU   has kernels. It needs no name: it is part of ALL.
+  CUDA  has kernels, and counts only if it is named. A model runs on it if it stands before CPU, or
+        with --provider cuda. That takes a GPU, and an onnxruntime with the CUDA provider.
+  NPU   has kernels for Huawei Ascend, and counts only if it is named, for apply alone; --provider
+        cann runs the model.
+  REF   has none: there a fused op is its definition, and the built-in evaluator runs the model.
+  ALL   is the default: every device that has kernels. A device without kernels here is passed over,
+        and the report says so; if it is named, that is an error.`
 
 // The devices that onnxruntime runs models on here, and one that has kernels for an onnxruntime elsewhere.
 const (

@@ -23,13 +23,14 @@ func newDiff(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff MODEL MODEL [KEY=VALUE...] | diff MODEL... --golden FILE",
 		Short: "Compare the outputs of two models, or of models with recorded ones",
-		Long: `diff runs two models on the same inputs (those of --inputs, or random ones) and compares the second one's outputs with
-the first one's. With --golden it runs each model on the recorded inputs and compares with the recorded outputs. It
-exits with 1 when an output is out of tolerance. Outputs are compared by name: one that is missing is a failure, one that
-only the compared model has is mentioned.
+		Long: `diff runs two models on the same inputs (--inputs, or random ones) and compares the second model's
+outputs with the first model's. With --golden it runs each model on the recorded inputs and compares
+with the recorded outputs. It exits with 1 if an output is out of tolerance. It compares outputs by
+name: a missing one is a failure, one that only the compared model has is mentioned.
 
-An element is within tolerance when |got - want| <= atol + rtol * |want|. Without --atol and --rtol float32 has 1e-4
-for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the output.
+An element is within tolerance if |got - want| <= atol + rtol * |want|. By default float32 has 1e-4
+for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the
+output.
 
 ` + logitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx

@@ -64,14 +64,17 @@ func newDoctor(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor [--provider NAME [KEY=VALUE...]]",
 		Short: "Say what is found on this machine, what is missing, and how to get it",
-		Long: `doctor looks for onnxruntime and the kernel library, registers the kernels with onnxruntime, and tries each of them. It
-exits with 4 when something is missing and with 1 when a kernel gives wrong results.
+		Long: `doctor looks for onnxruntime and the kernel library, registers the kernels with onnxruntime, and
+tries each of them. It exits with 4 if something is missing and with 1 if a kernel gives wrong
+results.
 
-It lists the execution providers that are here: those that onnxruntime was built with, and those of plugin libraries beside onnxruntime,
-in Python packages and of --provider-library. Each is tried with a model of one node. One that does not open is missing only if
---provider names it, with the options of --provider-option or KEY=VALUE. -v adds the plugins, and the devices that they offer.
+It lists the execution providers: those built into onnxruntime, and those of plugin libraries beside
+onnxruntime, in Python packages and in --provider-library. It tries each with a model of one node. A
+provider that does not open counts as missing only if --provider names it, with the options of
+--provider-option or KEY=VALUE. -v adds the plugins and the devices that they offer.
 
-With --model it looks at a patched model, too, and says which of its fused ops are within the limits that an NPU's documentation gives.`,
+With --model it also looks at a patched model, and says which of its fused ops are within the limits
+in an NPU's documentation.`,
 		Example: `  mojo-patch doctor
   mojo-patch doctor -v --provider qnn backend_type=htp soc_model=60
   mojo-patch doctor --model patched.onnx --target ascend

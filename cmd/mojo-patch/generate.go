@@ -16,22 +16,26 @@ func newGenerate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate MODEL [KEY=VALUE...]",
 		Short: "Generate text with a language model in onnxruntime",
-		Long: `generate runs a decoder on one or more prompts and prints what it adds to them, as it comes; several prompts are
-computed together. How the model is fed is found from the names and shapes of its inputs: token ids, masks, positions, and a cache
-of any layout, whose values go from one step to the next where they lie, on the device too. A model without a cache is fed the whole
-text again for each token. Original and patched models run alike.
+		Long: `generate runs a decoder on one or more prompts and prints what it adds to them as it goes; several
+prompts run together. The names and shapes of the model's inputs say how to feed it: token ids,
+masks, positions, and a cache of any layout, which stays on the device from step to step. A model
+without a cache gets the whole text again for each token. Original and patched models run alike.
 
-Without --temperature, --top-k, --top-p and --min-p the likeliest token is taken (greedy); the last three alone stand for
---temperature 1. A text ends at a stop token (those of generation_config.json and config.json beside the model or the tokenizer, or
-where these name none, and in a chat, that of tokenizer_config.json; --stop-token), before a --stop text, after --max-tokens, or where the model has no position left. Prompts of different lengths are
-computed together where padding before them leaves the logits as they are, which is tried once, and else one after another.
+Without --temperature, --top-k, --top-p and --min-p generate takes the likeliest token (greedy); the
+last three alone imply --temperature 1. A text ends at a stop token, before a --stop text, after
+--max-tokens, or when the model has no position left. Stop tokens are --stop-token and those of
+generation_config.json and config.json beside the model or the tokenizer; if these name none, and in
+a chat, that of tokenizer_config.json. Prompts of different lengths run together if padding before
+them leaves the logits unchanged, which is tried once; otherwise they run one after another.
 
---compare OTHER has a second model compute what the first one generates greedily, and reports where its choice differs, with the
-margins (how far each model's choice is above the other one, in logits), the KL divergence and the greatest difference of each step;
-with --follow both are given other tokens than the first one's choices.
---golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and, where recorded, top2gapN (margins)
-and logits_lastN (logits behind the prompt). A difference where the margins are within --near-tie is one of rounding, and shown as
-such; any other exits with 1.
+With --compare OTHER a second model computes what the first one generates greedily. generate reports
+where its choice differs, with the margins (how far each model's choice is above the other's, in
+logits), the KL divergence and the greatest difference of each step. --follow gives both models
+other tokens than the first one's choices.
+
+--golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and
+optionally top2gapN (margins) and logits_lastN (logits after the prompt). A difference with margins
+within --near-tie comes from rounding, and is shown as such; any other exits with 1.
 
 ` + providersHelp,
 		Example: `  mojo-patch generate model.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --max-tokens 64

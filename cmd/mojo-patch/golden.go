@@ -29,9 +29,10 @@ func newGoldenRecord(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record MODEL -o FILE.npz|DIR [KEY=VALUE...]",
 		Short: "Run a model and keep its inputs and outputs to compare with later",
-		Long: `record runs a model on random inputs, or on those of a file, and writes inputs and outputs: to FILE.npz (arrays
-0.in.NAME, 0.out.NAME, …, and n, the number of cases), or to DIR/test_data_set_N/input_I.pb and output_I.pb, the layout
-of ONNX test data. diff and apply compare with them.`,
+		Long: `record runs a model on random inputs, or on those of a file, and writes inputs and outputs: to
+FILE.npz (arrays 0.in.NAME, 0.out.NAME, …, and n, the number of cases), or to
+DIR/test_data_set_N/input_I.pb and output_I.pb, the layout of ONNX test data. diff and apply compare
+with them.`,
 		Example: `  mojo-patch golden record model.onnx -o recorded.npz --cases 3
   mojo-patch golden record model.onnx -o test_data --dim batch=1 --dim sequence=16
   mojo-patch diff patched.onnx --golden recorded.npz`,
@@ -65,8 +66,9 @@ func newGoldenCompare(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare GOT WANT",
 		Short: "Compare recorded outputs with other recorded ones",
-		Long: `compare reads two recordings (.npz files, or folders of ONNX test data) and compares the outputs of the first with those
-of the second, case by case and by name, as diff does. Nothing is run. It exits with 1 when an output is out of tolerance.
+		Long: `compare reads two recordings (.npz files, or folders of ONNX test data) and compares the outputs of
+the first with those of the second, case by case and by name, as diff does. It runs nothing. It
+exits with 1 if an output is out of tolerance.
 
 ` + logitsHelp,
 		Example: `  mojo-patch golden compare here.npz there.npz

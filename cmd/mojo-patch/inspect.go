@@ -26,14 +26,15 @@ func newInspect(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Say what is inside a model: ops, weights, functions, recognised blocks, near misses",
-		Long: `inspect counts the ops of a model by domain, its weights by type, its functions, the blocks that apply would fuse, and the
-fused ops it holds already. Blocks are recognised, not checked by evaluation: match and apply do that. Mixtures of experts alone
-are, because some exports of them work for few inputs, or lack experts: inspect warns of both. Weights need not be there. -v
-lists every op and every near miss.
+		Long: `inspect counts the ops of a model by domain, its weights by type, its functions, the blocks that
+apply would fuse, and the fused ops it already holds. It recognises blocks but does not evaluate
+them; match and apply do. It evaluates only mixtures of experts, and warns if an export works for
+few inputs only or lacks experts. It does not need the weights. -v lists every op and every near
+miss.
 
---why explains instead: for every node that a block is usually recognised by and that is part of none, the pattern that comes
-nearest, the place where the graph leaves it, and a hint. Sites are verified for that, so that it lists those that apply would
-refuse as well. -v lists alike ones one by one.`,
+--why explains what is not fused. For every node that usually marks a block and is part of none, it
+names the nearest pattern, the place where the graph leaves it, and a hint. It evaluates sites, so
+that it also lists those that apply would refuse. -v lists similar ones one by one.`,
 		Example: `  mojo-patch inspect model.onnx
   mojo-patch inspect model.onnx --why --node layers.0
   mojo-patch inspect model.onnx --json | jq .patterns`,

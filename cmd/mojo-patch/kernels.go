@@ -40,10 +40,10 @@ func newKernels(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kernels",
 		Short: "List the kernels by op, type and device, and try each here",
-		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the kernel library are found,
-each is run on small inputs, in every form that its attributes give it, and compared with the op's definition; it exits
-with 1 when one fails, and with 4 when there is nothing to try it with. An op of the standard needs no library and is
-not tried.
+		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the
+kernel library are found, it runs each kernel on small inputs, in every form that its attributes
+allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there
+is nothing to try them with. Ops of the standard need no library and are not tried.
 
 ` + devicesHelp,
 		Example: `  mojo-patch kernels

@@ -15,9 +15,10 @@ func newMatch(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "match MODEL",
 		Short: "Say site by site what apply would do, and write nothing",
-		Long: `match finds and checks the blocks as apply does, and prints what would become of each: the pattern and the fused op, the
-site's last node, the kernel and its device, and the reason where it would be left as it is. Nothing is written. It takes
-the same flags and gives the same report as apply --dry-run. -v lists the near misses as well.`,
+		Long: `match finds and checks the blocks as apply does, and prints what would become of each: the pattern
+and the fused op, the site's last node, the kernel and its device, and the reason if the site would
+stay as it is. It writes nothing. It takes the same flags and gives the same report as apply
+--dry-run. -v also lists the near misses.`,
 		Example: `  mojo-patch match model.onnx
   mojo-patch match model.onnx --only RMSNorm,AddRMSNorm --verify all
   mojo-patch match model.onnx --json | jq '.sites[] | select(.status == "refused")'`,

@@ -14,12 +14,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const providersHelp = `--provider NAME runs on any execution provider of onnxruntime, with the CPU's for what it lacks: one that the onnxruntime was
-built with (cuda, cann, xnnpack, …), or one that a plugin library brings (qnn, openvino). Names are those of onnxruntime, such as
-QNNExecutionProvider, or shorter ones in any case. Plugin libraries are looked for beside onnxruntime and in Python packages;
---provider-library names others. What the provider has to know is given by --provider-option KEY=VALUE, or as KEY=VALUE behind
-the models. The kernels are for cpu, cuda and cann: on others fused ops run as their function bodies, unless --kernels on or --kernels-lib
-says otherwise. mojo-patch doctor lists the providers that are here.`
+const providersHelp = `--provider NAME runs on any execution provider of onnxruntime, and on the CPU's for what it lacks: a
+provider built into onnxruntime (cuda, cann, xnnpack, …), or one of a plugin library (qnn,
+openvino). Names are onnxruntime's, such as QNNExecutionProvider, or shorter ones in any case.
+Plugin libraries are found beside onnxruntime, in Python packages and by --provider-library.
+--provider-option KEY=VALUE, or KEY=VALUE after the models, sets an option of the provider. The
+kernels are for cpu, cuda and cann: elsewhere fused ops run as their function bodies, unless
+--kernels on or --kernels-lib says otherwise. mojo-patch doctor lists the providers.`
 
 // The providers that there are kernels for, by the names that ort.ShortProvider returns.
 const (

@@ -65,14 +65,14 @@ func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mojo-patch",
 		Short: "Fuse norms, gated units, rotary embeddings and mixtures of experts in ONNX language models",
-		Long: `mojo-patch finds norms, gated units, rotary embeddings and mixtures of experts in exported ONNX language models,
-checks each by evaluating it, and rewrites it into one fused op. The patched model carries the definition of every
-fused op as a model-local function: any ONNX runtime runs it, and onnxruntime with libmojo_ops runs the kernels.
-Devices and their kernels: mojo-patch kernels --help.
+		Long: `mojo-patch finds norms, gated units, rotary embeddings and mixtures of experts in exported ONNX
+language models, checks each by evaluating it, and rewrites it into one fused op. The patched model
+carries the definition of every fused op as a model-local function: any ONNX runtime runs it, and
+onnxruntime with libmojo_ops runs the kernels. Devices and their kernels: mojo-patch kernels --help.
 
-Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments, or a file that
-cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime, the kernel library or the kernels of a
-device are missing.`,
+Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments,
+or a file that cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime, the
+kernel library or the kernels of a device are missing.`,
 		Example: `  mojo-patch inspect model.onnx
   mojo-patch match model.onnx
   mojo-patch apply model.onnx -o patched.onnx

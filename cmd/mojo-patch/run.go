@@ -40,8 +40,8 @@ func newRun(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run MODEL [KEY=VALUE...]",
 		Short: "Run a model in onnxruntime or the built-in evaluator",
-		Long: `run runs a model on the cases of a file, or on random inputs that suit a language model (token ids within the
-vocabulary, masks that let everything through), and says what came out.
+		Long: `run runs a model on the cases of a file, or on random inputs that suit a language model (token ids
+within the vocabulary, masks that let everything through), and describes the outputs.
 
 ` + providersHelp,
 		Example: `  mojo-patch run patched.onnx

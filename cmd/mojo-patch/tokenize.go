@@ -28,11 +28,11 @@ func newTokenize(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tokenize --tokenizer tokenizer.json [TEXT]",
 		Short: "Turn text into token ids, or ids into text",
-		Long: `tokenize prints the ids of a text and the tokens they stand for, one a line, as a tokenizer.json of Hugging Face's tokenizers
-library says. With --decode it is given ids, with spaces or commas between them, and prints their text. Without an argument it
-reads stdin, to its end and as it is.
+		Long: `tokenize prints the ids of a text and their tokens, one per line, as a tokenizer.json of Hugging
+Face's tokenizers library defines them. With --decode it takes ids, separated by spaces or commas,
+and prints their text. Without an argument it reads stdin to its end, as it is.
 
-Byte-level BPE is supported, and BPE with byte fallback; any other kind is refused by name.`,
+It supports byte-level BPE and BPE with byte fallback, and names any other kind that it refuses.`,
 		Example: `  mojo-patch tokenize --tokenizer models/smollm2/tokenizer.json "Hello world"
   mojo-patch tokenize --tokenizer models/smollm2/tokenizer.json --decode 19556,905
   mojo-patch tokenize --tokenizer tokenizer.json --json < prompt.txt`,

@@ -27,31 +27,33 @@ func newWeightsLoad(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "load GRAPH --from FILE... -o MODEL",
 		Short: "Fill a graph that lacks its weights from GGUF or safetensors files",
-		Long: `load finds for each initializer whose external data are missing (an expected key) its tensor in the files, dequantises
-and casts it to the initializer's type, and writes a model with it. Weights are read tensor by tensor as they are written,
-to MODEL.data; both files appear when they are whole.
+		Long: `load looks in the files for the tensor of each initializer whose external data are missing (an
+expected key), dequantises it, casts it to the initializer's type, and writes a model with it. It
+reads and writes weights one tensor at a time, to MODEL.data; both files appear when they are whole.
 
---from takes files ending in .gguf or .safetensors, the index of safetensors files, or a folder with these, such as a
-checkpoint of Hugging Face. A tensor that is in two files is an error.
+--from takes files ending in .gguf or .safetensors, the index of safetensors files, or a folder of
+these, such as a Hugging Face checkpoint. A tensor that is in two files is an error.
 
-Initializers are looked up in --map, then by their own names, with or without prefixes such as "model.", then by the names
-of the modules that the nodes reading them belong to, then by their part in a decoder layer; in GGUF files under llama.cpp's
-names. Which weights are transposed follows from the nodes that read them and from shapes; the rows of q and k that
-llama.cpp's conversion reorders, and the 1 that it adds to norms, are put back. -v lists each of these. A map is JSON:
-{"map": {"val_75": {"tensor": "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}.
-For an initializer in the map nothing is guessed.
+load looks an initializer up in --map, then by its own name, with or without prefixes such as
+"model.", then by the names of the modules whose nodes read it, then by its part in a decoder layer;
+in GGUF files by llama.cpp's names. The nodes that read a weight, and shapes, say whether it is
+transposed. load undoes what llama.cpp's conversion does: the reordered rows of q and k, and the 1
+added to norms. -v lists each of these.
 
-Initializers that have their elements stay as they are; the report says where the checkpoint has others. --replace loads
-them as well.
+A map is JSON, and for an initializer in it nothing is guessed: {"map": {"val_75": {"tensor":
+"blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}.
 
-A key that is missing, or whose tensor has another shape, is reported and stays a reference to external data: the model
-cannot run until these are there. Under --strict nothing is written then, and the exit code is 1; unexpected keys, which are
-tensors that the graph has no use for, do not count.
+Initializers that have their elements stay as they are, and the report says where the checkpoint
+differs. --replace loads them too.
 
---dtype converts graph and weights: float16 or bfloat16 with norms' statistics, softmax and rotary tables in float32 behind
-casts, so that the result loads where a provider lacks kernels for the half type; --dtype-provider says which providers it
-has to load in. Nothing is written then if a key is missing. Weights that a cast makes infinite, beyond 65504 in float16,
-are warned of.`,
+A key that is missing, or whose tensor has another shape, is reported and stays a reference to
+external data: the model cannot run without these. With --strict load then writes nothing and exits
+with 1. Unexpected keys, tensors that the graph does not use, do not count.
+
+--dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
+tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
+half type; --dtype-provider names the providers that it must load in. load then writes nothing if a
+key is missing, and warns of weights that a cast makes infinite (over 65504 in float16).`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
@@ -210,9 +212,9 @@ func newWeights(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "weights",
 		Short: "Put weights into a graph, take them out, list tensors",
-		Long: `A graph without weights has initializers whose external data are missing. weights load fills them from GGUF or
-safetensors files, weights strip makes such a graph, and weights show lists the tensors of a model or a checkpoint.
-docs/weights.md shows all three on a model.`,
+		Long: `A graph without weights has initializers whose external data are missing. weights load fills them
+from GGUF or safetensors files, weights strip makes such a graph, and weights show lists the tensors
+of a model or a checkpoint. docs/weights.md shows all three on a model.`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights strip model.onnx -o graph.onnx
   mojo-patch weights show model.gguf`,

@@ -51,10 +51,10 @@ func newWeightsShow(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show FILE...",
 		Short: "List tensors with sizes, types and statistics",
-		Long: `show lists the initializers of a model (.onnx) or the tensors of a checkpoint (.gguf, .safetensors, the index of such
-files, a folder with them): name, type, shape, bytes, and of the elements the least, the greatest, mean and standard
-deviation of those that are finite, and how many are zero, NaN and infinite. Elements of quantised types are dequantised for
-that. --no-stats reads headers only.`,
+		Long: `show lists the initializers of a model (.onnx) or the tensors of a checkpoint (.gguf, .safetensors,
+the index of such files, or a folder of them): name, type, shape and bytes; the minimum, maximum,
+mean and standard deviation of the finite elements; and how many are zero, NaN and infinite. It
+dequantises quantised types for that. --no-stats reads headers only.`,
 		Example: `  mojo-patch weights show model.onnx
   mojo-patch weights show model.gguf --name 'blk\.0\.'
   mojo-patch weights show checkpoint/ --no-stats --json`,

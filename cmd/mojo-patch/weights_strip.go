@@ -18,11 +18,12 @@ func newWeightsStrip(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "strip MODEL -o GRAPH",
 		Short: "Write a model's graph without its weights",
-		Long: `strip replaces the weights of a model by references to external data that are absent, with offset and length, and
-writes what is left: a small file that weights load fills again. What is replaced are initializers over a size that are
-parameters of modules, as their names say or the nodes that read them. Integers stay, which may be shapes, and so do
-constants that an exporter has computed, such as tables of cosines, because no checkpoint has them; --all takes those out
-as well. Initializers that share their elements refer to one place.`,
+		Long: `strip replaces the weights of a model by references to external data that are absent, with offset
+and length, and writes the rest: a small file that weights load fills again. It replaces
+initializers over a size that are parameters of modules, by their names or by the nodes that read
+them. Integers, which may be shapes, stay. So do constants that an exporter computed, such as tables
+of cosines, since no checkpoint has them; --all takes those out too. Initializers that share their
+elements refer to one place.`,
 		Example: `  mojo-patch weights strip model.onnx -o graph.onnx
   mojo-patch weights strip model.onnx -o graph.onnx --over 65536 --json`,
 		Args:              modelArgs(1, 1),
