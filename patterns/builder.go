@@ -178,6 +178,7 @@ func (b *builder) castLike(v, like *onnx.Value) (*onnx.Value, error) {
 	return b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t))), nil
 }
 
+// node adds a node of the standard with one output.
 func (b *builder) node(opType, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	v := b.g.NewValue(name)
 	b.g.AddNode(opType, inputs, []*onnx.Value{v}, attrs...)

@@ -17,7 +17,7 @@ var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop ove
 func (b *mixture) matches(y *onnx.Value) (list []*Match, notes []*match.Miss) {
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
 	f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
-	return findExperts(f), f.notes
+	return findExperts(f, moeForm), f.notes
 }
 
 // normed has the router and the experts read the norm of the tokens, and returns the tokens.

@@ -44,7 +44,7 @@ func (b *mixture) read(t *testing.T, y *onnx.Value) (m *Match, why string) {
 	if e == nil {
 		return nil, reason.Error()
 	}
-	return f.expertsMatch(e), ""
+	return f.expertsMatch(moeForm, e), ""
 }
 
 // agrees holds the op of a match against the model, on the same tokens.

@@ -18,16 +18,14 @@ import (
 type goForm struct {
 	name string
 	op   string // of domain mojo
-	find func(f *finder) []*Match
+	find func(f *finder, d *goForm) []*Match
 	// joins says that its sites are made of those of other patterns: it is tried when these are found, whose matches
 	// its own hold as Parts.
 	joins bool
 }
 
 // goForms are the built-in ones, in the order they are tried.
-var goForms []*goForm
-
-func init() { goForms = []*goForm{normRotaryForm, moeForm, routerForm} }
+var goForms = []*goForm{normRotaryForm, moeForm, routerForm}
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {
@@ -41,7 +39,7 @@ func (f *finder) findForms(s *Set, joins bool) {
 		if form == nil || form.joins != joins {
 			continue
 		}
-		for _, m := range form.find(f) {
+		for _, m := range form.find(f, form) {
 			if joins {
 				f.matches = slices.DeleteFunc(f.matches, func(p *Match) bool { return slices.Contains(m.Parts, p) })
 			} else if slices.ContainsFunc(m.Outputs, func(v *onnx.Value) bool { return f.written[v] }) {
@@ -71,9 +69,9 @@ func (f *finder) note(pattern string, anchor *onnx.Node, why *reason.Reason) {
 
 // replacementBuilder makes the Replacement of a Match in Go.
 type replacementBuilder struct {
+	*builder
 	f *finder
 	m *Match
-	b *builder
 
 	stands map[*onnx.Value]*onnx.Value
 }
@@ -83,7 +81,7 @@ func (f *finder) newReplacement(d *goForm, root *onnx.Node) *replacementBuilder 
 	opset := f.view.Facts.Opset()
 	m := &Match{Pattern: d.name, Op: d.op, Domain: "mojo", Root: root, Alike: f.view.Alike, Repeats: f.repeats,
 		Replacement: onnx.NewFunction("", "", "", opset).Body}
-	return &replacementBuilder{f: f, m: m, b: &builder{g: m.Replacement, opset: opset},
+	return &replacementBuilder{f: f, m: m, builder: &builder{g: m.Replacement, opset: opset},
 		stands: map[*onnx.Value]*onnx.Value{}}
 }
 
@@ -130,14 +128,9 @@ func (r *replacementBuilder) place(part *Match, main *onnx.Node,
 	return stands
 }
 
-// node adds a node of the standard with one output.
-func (r *replacementBuilder) node(op, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
-	return r.b.node(op, name, inputs, attrs...)
-}
-
 // integers is an int64 vector, a Constant node.
 func (r *replacementBuilder) integers(name string, values ...int64) *onnx.Value {
-	return r.b.constant(name, onnx.NewInt64s("", values))
+	return r.constant(name, onnx.NewInt64s("", values))
 }
 
 // fused adds the fused op with so many outputs; an input may be nil (omitted). attrs must be complete.

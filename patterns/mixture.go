@@ -9,9 +9,7 @@ import (
 
 // mixtureForm joins the experts of a mixture with the router that chooses them, for targets that have both as one op.
 // Its replacement holds a TopKRouter and a MoE.
-var mixtureForm = &goForm{name: moeForm.name, op: moeForm.op, joins: true}
-
-func init() { mixtureForm.find = (*finder).findMixtures }
+var mixtureForm = &goForm{name: moeForm.name, op: moeForm.op, joins: true, find: findMixtures}
 
 // WithMixtures returns the set that looks for routers and experts as one match where it looks for both: Parts are
 // these.
@@ -27,7 +25,7 @@ func (s *Set) WithMixtures() *Set {
 	return joined
 }
 
-func (f *finder) findMixtures() []*Match {
+func findMixtures(f *finder, d *goForm) []*Match {
 	var found []*Match
 	for _, m := range f.matches {
 		if !isMojo(m, moeForm.op) {
@@ -37,7 +35,7 @@ func (f *finder) findMixtures() []*Match {
 			if r.Domain != m.Domain || r.Op != routerForm.op || r.Problem != nil {
 				continue
 			}
-			if joined := f.joinMixture(r, m); joined != nil {
+			if joined := f.joinMixture(d, r, m); joined != nil {
 				found = append(found, joined)
 				break
 			}
@@ -48,8 +46,8 @@ func (f *finder) findMixtures() []*Match {
 
 // joinMixture makes one match of a router and of experts that read its choice, cast at most; nil where they read
 // something else.
-func (f *finder) joinMixture(router, experts *Match) *Match {
-	r := f.newReplacement(mixtureForm, experts.Root)
+func (f *finder) joinMixture(d *goForm, router, experts *Match) *Match {
+	r := f.newReplacement(d, experts.Root)
 	made := r.place(router, nil, map[*onnx.Value]*onnx.Value{})
 	given := map[*onnx.Value]*onnx.Value{}
 	nodes := slices.Concat(router.Nodes, experts.Nodes)

@@ -12,27 +12,25 @@ import (
 )
 
 // moeForm finds the experts of a mixture: what becomes of tokens between the router's choice and the weighted sum.
-var moeForm = &goForm{name: "MoE", op: "MoE"}
+var moeForm = &goForm{name: "MoE", op: "MoE", find: findExperts}
 
-func init() { moeForm.find = findExperts }
-
-func findExperts(f *finder) []*Match {
+func findExperts(f *finder, d *goForm) []*Match {
 	g := f.view
 	var matches []*Match
 	for _, r := range router.All(g) {
 		e, why := moe.Behind(g, r)
 		if e == nil {
-			f.note(moeForm.name, r.TopK, why)
+			f.note(d.name, r.TopK, why)
 			continue
 		}
-		matches = append(matches, f.expertsMatch(e))
+		matches = append(matches, f.expertsMatch(d, e))
 	}
 	return matches
 }
 
 // expertsMatch returns the match that experts make.
-func (f *finder) expertsMatch(e *moe.Experts) *Match {
-	b := &expertsBuilder{replacementBuilder: f.newReplacement(moeForm, e.Y.Producer), e: e}
+func (f *finder) expertsMatch(d *goForm, e *moe.Experts) *Match {
+	b := &expertsBuilder{replacementBuilder: f.newReplacement(d, e.Y.Producer), e: e}
 	x, weights, ids := b.tokens(), b.weights(), b.ids()
 	if e.Scaled {
 		x, weights, ids = b.scaled(x, weights, ids)
@@ -249,7 +247,7 @@ func (b *expertsBuilder) source(what Role, name string, v *onnx.Value) *onnx.Val
 			return b.input(what, name, v)
 		}
 	}
-	b.stands[v] = b.b.constant(name, v.Constant())
+	b.stands[v] = b.constant(name, v.Constant())
 	return b.stands[v]
 }
 

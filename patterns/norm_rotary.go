@@ -10,11 +10,9 @@ import (
 // normRotaryForm finds RMSNorms of heads that only a RotaryEmbedding reads. Exporters often put a Transpose in
 // between, from [batch, sequence, heads, channels] to [batch, heads, sequence, channels]: it changes places with the
 // norm, which looks at one head at a time.
-var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true}
+var normRotaryForm = &goForm{name: "NormRotary", op: "NormRotary", joins: true, find: findNormRotary}
 
-func init() { normRotaryForm.find = (*finder).findNormRotary }
-
-func (f *finder) findNormRotary() []*Match {
+func findNormRotary(f *finder, d *goForm) []*Match {
 	var norms []*Match
 	for _, m := range f.matches {
 		if isMojo(m, "RMSNorm") {
@@ -24,7 +22,7 @@ func (f *finder) findNormRotary() []*Match {
 	var found []*Match
 	for _, m := range f.matches {
 		if len(norms) > 0 && isMojo(m, "RotaryEmbedding") {
-			if joined := f.joinNormRotary(norms, m); joined != nil {
+			if joined := f.joinNormRotary(d, norms, m); joined != nil {
 				found = append(found, joined)
 			}
 		}
@@ -38,7 +36,7 @@ func isMojo(m *Match, op string) bool {
 }
 
 // joinNormRotary makes one match of a rotation and the norm before it; nil where there is none that it alone reads.
-func (f *finder) joinNormRotary(norms []*Match, rotary *Match) *Match {
+func (f *finder) joinNormRotary(d *goForm, norms []*Match, rotary *Match) *Match {
 	rotates := mainNode(rotary)
 	if rotates == nil {
 		return nil
@@ -63,7 +61,7 @@ func (f *finder) joinNormRotary(norms []*Match, rotary *Match) *Match {
 		return nil // a wider X: the Transpose would move more bytes than it does
 	}
 
-	r := f.newReplacement(normRotaryForm, rotary.Root)
+	r := f.newReplacement(d, rotary.Root)
 	normed := r.place(norm, normalises, map[*onnx.Value]*onnx.Value{})
 	x, scale := normed[normalises.Inputs[0]], normed[normalises.Inputs[1]]
 	for _, n := range moves {

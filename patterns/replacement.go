@@ -1,7 +1,7 @@
 package patterns
 
 import (
-	"sort"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -33,16 +33,9 @@ func (f *finder) build(s *match.Attempt, root *onnx.Value) *Match {
 
 // inOrder returns the nodes, each once, in the graph's order.
 func inOrder(g *match.View, nodes []*onnx.Node) []*onnx.Node {
-	var list []*onnx.Node
-	seen := map[*onnx.Node]bool{}
-	for _, n := range nodes {
-		if !seen[n] {
-			seen[n] = true
-			list = append(list, n)
-		}
-	}
-	sort.Slice(list, func(i, j int) bool { return g.Position(list[i]) < g.Position(list[j]) })
-	return list
+	list := slices.SortedStableFunc(slices.Values(nodes),
+		func(a, b *onnx.Node) int { return g.Position(a) - g.Position(b) })
+	return slices.Compact(list)
 }
 
 // replacement builds the match's small graph from the target. False means that a name of the target stands for

@@ -35,7 +35,8 @@ func TestLeadingOfMore(t *testing.T) {
 				}
 				b.ids, b.scores, b.k = form.take(b, b.ids, of), form.take(b, values, of), 2
 				experts, notes := b.matches(b.equalAndMul())
-				routers := findRouters(&finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)})
+				f := &finder{view: match.New(b.Model.Graph, infer.Analyze(b.Model), Builtin().index)}
+				routers := findRouters(f, routerForm)
 				if form.name == "the last" {
 					if len(experts) > 0 || topK(routers) == 2 {
 						t.Errorf("%s of %d: %d mixtures, %d routers", form.name, of, len(experts), len(routers))

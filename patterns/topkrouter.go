@@ -10,11 +10,9 @@ import (
 // routerForm finds the routers of mixtures of experts. What makes their scores, whether these or the logits are
 // chosen among, what limits the choice to groups and what becomes of the chosen scores is read from the graph; the
 // check compares the whole.
-var routerForm = &goForm{name: "TopKRouter", op: "TopKRouter"}
+var routerForm = &goForm{name: "TopKRouter", op: "TopKRouter", find: findRouters}
 
-func init() { routerForm.find = findRouters } // which names the form
-
-func findRouters(f *finder) []*Match {
+func findRouters(f *finder, d *goForm) []*Match {
 	var list []*Match
 	for _, r := range router.All(f.view) {
 		if slices.ContainsFunc(r.Cut(), func(v *onnx.Value) bool { return v != nil && f.written[v] }) {
@@ -22,19 +20,19 @@ func findRouters(f *finder) []*Match {
 		}
 		found, v, why := router.Read(f.view, r)
 		if found == nil {
-			f.note(routerForm.name, r.TopK, why)
+			f.note(d.name, r.TopK, why)
 			continue
 		}
-		list = append(list, f.replaceRouter(found, v))
+		list = append(list, f.replaceRouter(d, found, v))
 	}
 	return list
 }
 
 // replaceRouter builds the match that has the op compute ids and v, which are the weights, or the gates of all
 // experts.
-func (f *finder) replaceRouter(r *router.Router, v *onnx.Value) *Match {
+func (f *finder) replaceRouter(d *goForm, r *router.Router, v *onnx.Value) *Match {
 	g := f.view
-	b := f.newReplacement(routerForm, r.TopK)
+	b := f.newReplacement(d, r.TopK)
 	logits := b.input(Logits, "logits", r.Logits)
 	rank, _ := g.Facts.Rank(r.Logits)
 	if n, _ := g.Facts.Rank(r.TopK.Input(0)); n != rank { // chosen by rows of all tokens
@@ -45,7 +43,7 @@ func (f *finder) replaceRouter(r *router.Router, v *onnx.Value) *Match {
 		if g.Facts.DataType(r.Logits) != onnx.Float {
 			logits = b.node("Cast", "logits_32", []*onnx.Value{logits}, onnx.IntAttr("to", int64(onnx.Float)))
 		}
-		factor := b.b.constant("sharpness", onnx.NewFloat32s("", nil, []float32{float32(r.Sharpness)}))
+		factor := b.constant("sharpness", onnx.NewFloat32s("", nil, []float32{float32(r.Sharpness)}))
 		logits = b.node("Mul", "logits_scaled", []*onnx.Value{logits, factor})
 	}
 	inputs := []*onnx.Value{logits}

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -133,6 +134,19 @@ func (f *failure) kind(at *onnx.Node) reason.Code {
 	return reason.Other
 }
 
+// lacks returns what is missing for an answer of a function.
+func (s *Attempt) lacks(f function, list []notation.Cond) reason.Code {
+	args, err := s.evalAll(list)
+	if err != nil {
+		return reason.Unknown
+	}
+	found, err := f.call(s.g, args)
+	if err != nil {
+		return reason.Unknown
+	}
+	return f.lacks(s.g, args, found)
+}
+
 // kindOf returns what kind of condition it is that does not hold.
 func (s *Attempt) kindOf(c notation.Condition) reason.Code {
 	calls := map[string][]*notation.CondCall{}
@@ -142,12 +156,8 @@ func (s *Attempt) kindOf(c notation.Condition) reason.Code {
 		switch e := e.(type) {
 		case *notation.CondCall:
 			calls[e.Name] = append(calls[e.Name], e)
-			if lacks := functions[e.Name].lacks; lacks != nil && missing != reason.Unknown {
-				if args, err := s.evalAll(e.Args); err != nil {
-					missing = reason.Unknown
-				} else if code := lacks(s.g, args); code != "" {
-					missing = code
-				}
+			if functions[e.Name].lacks != nil && missing != reason.Unknown {
+				missing = cmp.Or(s.lacks(functions[e.Name], e.Args), missing)
 			}
 		case *notation.CondBinary:
 			if before := compares; e.Compares() {

@@ -50,7 +50,7 @@ func (g *View) flow() *dataflow {
 				}
 			}
 		}
-		data := isRandomOp(n) || slices.ContainsFunc(g.Operands(n), g.IsData)
+		data := n.IsRandom() || slices.ContainsFunc(g.Operands(n), g.IsData)
 		if n.Is("Shape") || n.Is("Size") {
 			data = false
 		}
@@ -61,14 +61,6 @@ func (g *View) flow() *dataflow {
 		}
 	}
 	return d
-}
-
-func isRandomOp(n *onnx.Node) bool {
-	switch n.OpType {
-	case "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial":
-		return onnx.IsStandardDomain(n.Domain)
-	}
-	return false
 }
 
 // known reports whether the elements of v follow from constants and shapes alone.

@@ -170,7 +170,7 @@ func twoShapes(g *View, args []any, _ []string, _ bool) string {
 
 // lacksShapes is Unknown where too little is known of two shapes to compare them, and Computed where a dimension is
 // the obstacle.
-func lacksShapes(g *View, args []any) reason.Code {
+func lacksShapes(g *View, args []any, _ any) reason.Code {
 	a, b := g.dims(args[0]), g.dims(args[1])
 	v, _ := args[0].(*onnx.Value)
 	w, _ := args[1].(*onnx.Value)

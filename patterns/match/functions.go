@@ -13,12 +13,33 @@ import (
 
 // function is one that conditions may call.
 type function struct {
-	args int
-	call func(g *View, args []any) (any, error)
+	takes string // the kinds of its arguments: v for a value, n for a number, s for a text
+	apply func(g *View, args []any) any
 	// phrase says in words what a function that answers yes or no found there; nil for other functions.
 	phrase func(g *View, args []any, names []string, yes bool) string
-	// lacks is not empty where too little is known for an answer; it may be nil.
-	lacks func(g *View, args []any) reason.Code
+	// lacks is not empty where too little is known for an answer, of which found is what there is; it may be nil.
+	lacks func(g *View, args []any, found any) reason.Code
+}
+
+// call applies the function to arguments of its kinds.
+func (f function) call(g *View, args []any) (any, error) {
+	for i, kind := range f.takes {
+		if x := args[i]; !isKind(kind, x) {
+			return nil, fmt.Errorf("argument %d is %v, which is of another kind", i+1, x)
+		}
+	}
+	return f.apply(g, args), nil
+}
+
+func isKind(kind rune, x any) bool {
+	switch x.(type) {
+	case *onnx.Value:
+		return kind == 'v'
+	case float64:
+		return kind == 'n'
+	}
+	_, isText := x.(string)
+	return isText && kind == 's'
 }
 
 // functions, with v, w for values:
@@ -38,37 +59,37 @@ var functions map[string]function
 
 func init() {
 	functions = map[string]function{
-		"rank": {args: 1, call: ofValue((*View).rank), lacks: unlessKnown(ofValue((*View).rank))},
-		"type": {args: 1, call: ofValue((*View).dataType), lacks: unlessKnown(ofValue((*View).dataType))},
-		"dim":  {args: 2, call: dimFunction, lacks: unlessKnown(dimFunction)},
-		"centered": {args: 1, call: ofValue((*View).centered),
+		"rank": {takes: "v", apply: ofValue((*View).rank), lacks: unknown},
+		"type": {takes: "v", apply: ofValue((*View).dataType), lacks: unknown},
+		"dim":  {takes: "vn", apply: dimFunction, lacks: unknown},
+		"centered": {takes: "v", apply: ofValue((*View).centered),
 			phrase: is("%s is a difference from its own mean, as in a LayerNorm")},
-		"routed": {args: 1, call: ofValue((*View).routed),
+		"routed": {takes: "v", apply: ofValue((*View).routed),
 			phrase: is("%s comes from rows or weights picked by data, as in an expert")},
-		"weighted":   {args: 1, call: ofValue((*View).weighted), phrase: is("%s is multiplied with a constant")},
-		"is":         {args: 2, call: isFunction, phrase: is("%s is the result of a pattern: %s")},
-		"reads":      {args: 2, call: onValues((*View).reads), phrase: is("%s is computed from %s")},
-		"sameshape":  {args: 2, call: onValues((*View).sameShape), phrase: twoShapes, lacks: lacksShapes},
-		"samedim":    {args: 4, call: sameDimFunction},
-		"broadcasts": {args: 2, call: onValues((*View).broadcasts), phrase: twoShapes, lacks: lacksShapes},
+		"weighted": {takes: "v", apply: ofValue((*View).weighted), phrase: is("%s is multiplied with a constant")},
+		"is": {takes: "vs", apply: func(g *View, a []any) any { return g.is(a[0].(*onnx.Value), a[1].(string)) },
+			phrase: is("%s is the result of a pattern: %s")},
+		"reads":      {takes: "vv", apply: ofValues((*View).reads), phrase: is("%s is computed from %s")},
+		"sameshape":  {takes: "vv", apply: ofValues((*View).sameShape), phrase: twoShapes, lacks: lacksShapes},
+		"samedim":    {takes: "vnvn", apply: sameDimFunction},
+		"broadcasts": {takes: "vv", apply: ofValues((*View).broadcasts), phrase: twoShapes, lacks: lacksShapes},
 	}
 }
 
-// unlessKnown is Unknown where a function finds a number below zero or no type.
-func unlessKnown(call func(*View, []any) (any, error)) func(*View, []any) reason.Code {
-	return func(g *View, args []any) reason.Code {
-		x, err := call(g, args)
-		if n, isNumber := x.(float64); err != nil || isNumber && n < 0 || x == onnx.Undefined.String() {
-			return reason.Unknown
-		}
-		return ""
+// unknown is the code of that name where a function found a number below zero or no type.
+func unknown(_ *View, _ []any, found any) reason.Code {
+	if n, isNumber := found.(float64); isNumber && n < 0 || found == onnx.Undefined.String() {
+		return reason.Unknown
 	}
+	return ""
 }
 
-func ofValue(f func(*View, *onnx.Value) any) func(*View, []any) (any, error) {
-	return func(g *View, a []any) (any, error) {
-		return onValue(a[0], func(v *onnx.Value) any { return f(g, v) })
-	}
+func ofValue(f func(*View, *onnx.Value) any) func(*View, []any) any {
+	return func(g *View, a []any) any { return f(g, a[0].(*onnx.Value)) }
+}
+
+func ofValues(f func(g *View, v, w *onnx.Value) bool) func(*View, []any) any {
+	return func(g *View, a []any) any { return f(g, a[0].(*onnx.Value), a[1].(*onnx.Value)) }
 }
 
 // is makes a phrase for yes of the arguments' names; "" for no.
@@ -85,54 +106,22 @@ func is(format string) func(*View, []any, []string, bool) string {
 	}
 }
 
-func onValue(x any, f func(*onnx.Value) any) (any, error) {
-	v, ok := x.(*onnx.Value)
-	if !ok {
-		return nil, fmt.Errorf("a value is wanted, not %v", x)
+func dimFunction(g *View, a []any) any {
+	if d, ok := g.Facts.Dim(a[0].(*onnx.Value), int(a[1].(float64))); ok {
+		return float64(d)
 	}
-	return f(v), nil
+	return -1.0
 }
 
-func onValues(f func(g *View, v, w *onnx.Value) bool) func(*View, []any) (any, error) {
-	return func(g *View, a []any) (any, error) {
-		v, ok1 := a[0].(*onnx.Value)
-		w, ok2 := a[1].(*onnx.Value)
-		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("two values are wanted")
-		}
-		return f(g, v, w), nil
-	}
-}
-
-func dimFunction(g *View, a []any) (any, error) {
-	axis, ok := a[1].(float64)
-	if !ok {
-		return nil, fmt.Errorf("the axis must be a number")
-	}
-	return onValue(a[0], func(v *onnx.Value) any {
-		if d, ok := g.Facts.Dim(v, int(axis)); ok {
-			return float64(d)
-		}
-		return -1.0
-	})
-}
-
-func sameDimFunction(g *View, a []any) (any, error) {
-	v, ok1 := a[0].(*onnx.Value)
-	w, ok2 := a[2].(*onnx.Value)
-	i, ok3 := a[1].(float64)
-	j, ok4 := a[3].(float64)
-	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return nil, fmt.Errorf("a value, an axis, a value and an axis are wanted")
-	}
+func sameDimFunction(g *View, a []any) any {
 	for world := range infer.Worlds {
-		m, ok1 := g.dimIn(v, int(i), world)
-		n, ok2 := g.dimIn(w, int(j), world)
+		m, ok1 := g.dimIn(a[0].(*onnx.Value), int(a[1].(float64)), world)
+		n, ok2 := g.dimIn(a[2].(*onnx.Value), int(a[3].(float64)), world)
 		if !ok1 || !ok2 || m != n {
-			return false, nil
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // dimIn returns a dimension in one world; an axis below 0 counts from the back.
@@ -145,14 +134,6 @@ func (g *View) dimIn(v *onnx.Value, axis, world int) (int64, bool) {
 		return 0, false
 	}
 	return shape[axis], true
-}
-
-func isFunction(g *View, a []any) (any, error) {
-	name, ok := a[1].(string)
-	if !ok {
-		return nil, fmt.Errorf("the second argument must be the name of a pattern")
-	}
-	return onValue(a[0], func(v *onnx.Value) any { return g.is(v, name) })
 }
 
 // is tries the patterns of this name at v, without regard to other matches.

@@ -28,7 +28,7 @@ func (l *Language) Scope() *notation.Scope {
 		views[name] = v.Args
 	}
 	for name, f := range functions {
-		conditions[name] = f.args
+		conditions[name] = len(f.takes)
 	}
 	return notation.NewScope(views, conditions)
 }

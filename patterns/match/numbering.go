@@ -76,7 +76,7 @@ func (g *View) key(v *onnx.Value, n *onnx.Node) string {
 
 // writeKey writes what the node computes; false for nodes that are never equal to others.
 func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
-	if strings.HasPrefix(n.OpType, "Random") || n.OpType == "Multinomial" || n.OpType == "Bernoulli" {
+	if n.IsRandom() {
 		return false
 	}
 	if !onnx.IsStandardDomain(n.Domain) {

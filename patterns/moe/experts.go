@@ -60,8 +60,11 @@ func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Rea
 		if why := countsTokens(g, reg); why != nil {
 			return nil, why
 		}
-		e, unread := expertsIn(g, reg)
+		e, unread := readExperts(g, reg)
 		if e != nil {
+			unread = e.unsaid(g)
+		}
+		if unread == nil {
 			return e, nil
 		}
 		if why = cmp.Or(why, unread); reg.sure {
@@ -71,17 +74,6 @@ func expertsAmong(g *match.View, regions []*Region) (e *Experts, why *reason.Rea
 	}
 	why.Node = regions[0].Y.Producer
 	return nil, why
-}
-
-// expertsIn finds the experts of a region; why not otherwise.
-func expertsIn(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
-	if e, why = readExperts(g, reg); e == nil {
-		return nil, why
-	}
-	if why = e.unsaid(g); why != nil {
-		return nil, why
-	}
-	return e, nil
 }
 
 // unsaid says what the op cannot say about the experts, or what is not known about them; nothing where it can.

@@ -140,12 +140,7 @@ func (p *parser) condCall(t token) Cond {
 	}
 	c := &CondCall{Name: t.text}
 	p.expect("(")
-	for !p.accept(")") {
-		c.Args = append(c.Args, p.cond())
-		if !p.is(")") {
-			p.expect(",")
-		}
-	}
+	p.list(")", func() { c.Args = append(c.Args, p.cond()) })
 	if len(c.Args) != want {
 		p.failf(t.pos, "%s takes %d arguments, found %d", t.text, want, len(c.Args))
 	}

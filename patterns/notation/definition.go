@@ -29,11 +29,8 @@ var ownDomains = []string{"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "mojo"}
 // definition parses a function.
 func (p *parser) definition() {
 	t := p.name("domain.Name")
-	dot := lastDot(t.text)
-	d := &Definition{Name: t.text[dot+1:], pos: t.pos, Types: map[string]onnx.AttributeType{}}
-	if dot >= 0 {
-		d.Domain = t.text[:dot]
-	}
+	d := &Definition{pos: t.pos, Types: map[string]onnx.AttributeType{}}
+	d.Domain, d.Name = qualified(t.text)
 	if slices.Contains(ownDomains, d.Domain) {
 		p.failf(t.pos, "function %s needs a domain of its own, as in my.%s", t.text, d.Name)
 	}

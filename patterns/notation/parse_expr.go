@@ -1,6 +1,9 @@
 package notation
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 func (p *parser) expr() Expr {
 	alt := &Alternatives{Branches: []Branch{p.branch()}}
@@ -59,11 +62,8 @@ func (p *parser) term() Expr {
 }
 
 func (p *parser) call(t token) Expr {
-	dot := lastDot(t.text)
-	c := &Call{Op: t.text[dot+1:], pos: t.pos}
-	if dot >= 0 {
-		c.Domain = t.text[:dot]
-	}
+	c := &Call{pos: t.pos}
+	c.Domain, c.Op = qualified(t.text)
 	if p.accept("<") {
 		for {
 			c.Attrs = append(c.Attrs, p.attrPat())
@@ -75,13 +75,7 @@ func (p *parser) call(t token) Expr {
 	}
 	c.Optional = p.accept("?")
 	p.expect("(")
-	if !p.is(")") {
-		c.Args = append(c.Args, p.expr())
-		for p.accept(",") {
-			c.Args = append(c.Args, p.expr())
-		}
-	}
-	p.expect(")")
+	p.list(")", func() { c.Args = append(c.Args, p.expr()) })
 	if c.Optional && len(c.Args) == 0 {
 		p.failf(t.pos, "an optional node needs an argument to stand in its place")
 	}
@@ -154,17 +148,14 @@ func (p *parser) attrPat() AttrPattern {
 
 func (p *parser) ints() []int64 {
 	is := []int64{}
-	for !p.accept("]") {
+	p.list("]", func() {
 		t := p.next()
 		x := p.number(t)
 		if x != float64(int64(x)) {
 			p.failf(t.pos, "expected an integer, found %v", x)
 		}
 		is = append(is, int64(x))
-		if !p.is("]") {
-			p.expect(",")
-		}
-	}
+	})
 	return is
 }
 
@@ -181,11 +172,8 @@ func (p *parser) number(t token) float64 {
 	return sign * f
 }
 
-func lastDot(s string) int {
-	for i := len(s) - 1; i >= 0; i-- {
-		if s[i] == '.' {
-			return i
-		}
-	}
-	return -1
+// qualified takes the name of an op apart: domain.Op.
+func qualified(name string) (domain, op string) {
+	dot := strings.LastIndexByte(name, '.')
+	return name[:max(dot, 0)], name[dot+1:]
 }

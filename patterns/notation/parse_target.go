@@ -20,11 +20,8 @@ func (p *parser) target() Target {
 
 // targetCall parses a node to be made, from behind its name.
 func (p *parser) targetCall(t token) *TargetCall {
-	dot := lastDot(t.text)
-	c := &TargetCall{Op: t.text[dot+1:], pos: t.pos, Function: p.scope.definitions[t.text]}
-	if dot >= 0 {
-		c.Domain = t.text[:dot]
-	}
+	c := &TargetCall{pos: t.pos, Function: p.scope.definitions[t.text]}
+	c.Domain, c.Op = qualified(t.text)
 	p.expect("(")
 	for !p.is(")") && !p.is(";") {
 		c.Args = append(c.Args, p.operand())
@@ -54,7 +51,7 @@ func (p *parser) operand() Expr {
 	t := p.next()
 	switch {
 	case t.kind == tokPunct && t.text == "[":
-		return &List{p.list()}
+		return &List{p.integers()}
 	case t.kind == tokPunct && t.text == "_":
 		return Wildcard{}
 	case t.kind == tokNumber, t.kind == tokPunct && t.text == "-":
@@ -72,7 +69,7 @@ func (p *parser) operand() Expr {
 func (p *parser) attrValue() Cond {
 	switch t := p.peek(); {
 	case p.accept("["):
-		return p.list()
+		return p.integers()
 	case t.kind == tokCapture:
 		p.next()
 		return &CondName{Name: t.text, pos: t.pos}
@@ -80,15 +77,10 @@ func (p *parser) attrValue() Cond {
 	return p.cond()
 }
 
-// list parses a list of integers, from behind its bracket.
-func (p *parser) list() *CondList {
+// integers parses a list of integers, from behind its bracket.
+func (p *parser) integers() *CondList {
 	l := &CondList{}
-	for !p.accept("]") {
-		if len(l.Items) > 0 {
-			p.expect(",")
-		}
-		l.Items = append(l.Items, p.cond())
-	}
+	p.list("]", func() { l.Items = append(l.Items, p.cond()) })
 	return l
 }
 

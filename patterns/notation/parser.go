@@ -3,6 +3,7 @@ package notation
 import (
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Scope is what pattern files may use: the built-in views and the functions of conditions, each by the number of its
@@ -124,6 +125,15 @@ func (p *parser) name(what string) token {
 	return t
 }
 
+// list parses items with commas in between, and what ends them.
+func (p *parser) list(end string, item func()) {
+	for !p.accept(end) {
+		if item(); !p.is(end) {
+			p.expect(",")
+		}
+	}
+}
+
 func (p *parser) names(what string) []string {
 	ns := []string{p.name(what).text}
 	for p.accept(",") {
@@ -185,10 +195,8 @@ func (p *parser) statement() {
 		if p.pat.stmts[n] != nil {
 			p.failf(pos, "%s is defined twice", n)
 		}
-		for _, param := range p.pat.Params {
-			if param == n {
-				p.failf(pos, "%s is a parameter", n)
-			}
+		if slices.Contains(p.pat.Params, n) {
+			p.failf(pos, "%s is a parameter", n)
 		}
 	}
 	p.expect("=")
@@ -207,28 +215,26 @@ func (p *parser) finish() {
 	pat := p.pat
 	state := map[*Statement]int{}
 	var resolve func(e Expr)
+	define := func(s *Statement) {
+		if state[s] == 0 {
+			state[s] = 1
+			resolve(s.Expr)
+			state[s] = 2
+		}
+	}
 	resolve = func(e Expr) {
 		switch e := e.(type) {
 		case *Name:
 			e.Slot = pat.slot(e.Name)
 			if s := pat.stmts[e.Name]; s != nil {
-				e.Def = s
-				for i, n := range s.names {
-					if n == e.Name {
-						e.Output = i
-					}
-				}
-				if len(s.names) == 1 {
-					e.Output = -1
+				e.Def, e.Output = s, -1
+				if len(s.names) > 1 {
+					e.Output = slices.Index(s.names, e.Name)
 				}
 				if state[s] == 1 {
 					p.failf(s.pos, "%s is defined by itself", e.Name)
 				}
-				if state[s] == 0 {
-					state[s] = 1
-					resolve(s.Expr)
-					state[s] = 2
-				}
+				define(s)
 			}
 		case *Call:
 			for _, a := range e.Args {
@@ -241,11 +247,7 @@ func (p *parser) finish() {
 		}
 	}
 	for _, s := range pat.stmts {
-		if state[s] == 0 {
-			state[s] = 1
-			resolve(s.Expr)
-			state[s] = 2
-		}
+		define(s)
 	}
 	for _, n := range pat.Results {
 		if pat.stmts[n] == nil {

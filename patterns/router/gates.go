@@ -23,32 +23,15 @@ func (p *reader) gated(v *onnx.Value) (c *chosen, why *reason.Reason) {
 		switch {
 		case c == nil:
 			return nil, why
-		case fill > farBelow || c.kind != "" || c.renormalize || c.scale <= 0:
+		case fill > farBelow:
 			return nil, noRouter(n, "a %s of what is no longer the logits", kind)
 		}
-		c.kind, c.sharpness, c.scale = kind, c.scale, 1
-		return c, nil
+		return c.activated(kind, n)
 	}
 	if c, fill, _ := p.spread(v); c != nil && fill == 0 {
 		return c, nil
 	}
-	x, factor, total, inverse := factors(g, n)
-	if x == nil {
-		return nil, noRouter(n, "%s on the way to the gates", n.OpType)
-	}
-	if c, why = p.gated(x); c == nil {
-		return nil, why
-	}
-	if total == nil {
-		c.scale *= factor
-		return c, nil
-	}
-	epsilon, floor, ok := totalOf(g, total, x)
-	if !ok || c.renormalize || c.scale <= 0 {
-		return nil, noRouter(n, "gates divided by something else than their sum")
-	}
-	c.renormalize, c.epsilon, c.floor, c.scale = true, epsilon/c.scale, floor/c.scale, inverse
-	return c, nil
+	return p.scaled(n, "gates", p.gated)
 }
 
 // spread reads scores of the chosen experts that stand in a tensor for all, among fill: scattered there, or what a
@@ -66,7 +49,7 @@ func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, why *reason.Rea
 		}
 		c, why := p.chosen(n.Input(2))
 		return c, fill, why
-	case n.Is("Where") && p.masks(n.Input(0)):
+	case n.Is("Where") && p.r.ByID[n.Input(0)]:
 		for i, other := range []*onnx.Value{n.Input(1), n.Input(2)} {
 			if x, ok := filledWith(g, other); ok {
 				return &chosen{of: n.Input(2 - i), scale: 1, sharpness: 1}, x, nil
@@ -74,15 +57,10 @@ func (p *reader) spread(v *onnx.Value) (c *chosen, fill float64, why *reason.Rea
 		}
 	case n.Is("Mul") && len(n.Inputs) == 2:
 		for i, m := range n.Inputs {
-			if p.masks(m) && !p.masks(n.Inputs[1-i]) {
+			if p.r.ByID[m] && !p.r.ByID[n.Inputs[1-i]] {
 				return &chosen{of: n.Inputs[1-i], scale: 1, sharpness: 1}, 0, nil
 			}
 		}
 	}
 	return nil, 0, noRouter(n, "gates that are no scores under a mask")
-}
-
-// masks reports whether v is made from the ids of the choice.
-func (p *reader) masks(v *onnx.Value) bool {
-	return p.r.ByID[v]
 }

@@ -58,31 +58,42 @@ func (p *reader) chosen(v *onnx.Value) (c *chosen, why *reason.Reason) {
 		if c, why = p.chosen(x); c == nil {
 			return nil, why
 		}
-		if c.kind != "" || c.renormalize || c.scale <= 0 {
-			return nil, noRouter(n, "a %s of what is no longer the logits", kind)
-		}
-		c.kind, c.sharpness, c.scale = kind, c.scale, 1
-		return c, nil
+		return c.activated(kind, n)
 	}
-	x, factor, total, inverse := factors(g, n)
+	return p.scaled(n, "weights", p.chosen)
+}
+
+// activated has chosen scores go through what makes scores of logits.
+func (c *chosen) activated(kind string, n *onnx.Node) (*chosen, *reason.Reason) {
+	if c.kind != "" || c.renormalize || c.scale <= 0 {
+		return nil, noRouter(n, "a %s of what is no longer the logits", kind)
+	}
+	c.kind, c.sharpness, c.scale = kind, c.scale, 1
+	return c, nil
+}
+
+// scaled goes back over a factor, or a division by the sum.
+func (p *reader) scaled(n *onnx.Node, what string,
+	back func(*onnx.Value) (*chosen, *reason.Reason)) (c *chosen, why *reason.Reason) {
+	x, factor, total, inverse := factors(p.g, n)
 	if x == nil {
-		return nil, noRouter(n, "%s on the way to the weights", n.OpType)
+		return nil, noRouter(n, "%s on the way to the %s", n.OpType, what)
 	}
-	if c, why = p.chosen(x); c == nil {
+	if c, why = back(x); c == nil {
 		return nil, why
 	}
 	if total == nil {
 		c.scale *= factor
 		return c, nil
 	}
-	epsilon, floor, ok := totalOf(g, total, x)
+	epsilon, floor, ok := totalOf(p.g, total, x)
 	switch {
 	case !ok:
-		return nil, noRouter(n, "weights divided by something else than their sum")
+		return nil, noRouter(n, "%s divided by something else than their sum", what)
 	case c.renormalize:
-		return nil, noRouter(n, "weights divided by their sum twice")
+		return nil, noRouter(n, "%s divided by their sum twice", what)
 	case c.scale <= 0:
-		return nil, noRouter(n, "weights of no positive factor divided by their sum")
+		return nil, noRouter(n, "%s of no positive factor divided by their sum", what)
 	}
 	c.renormalize, c.epsilon, c.floor, c.scale = true, epsilon/c.scale, floor/c.scale, inverse
 	return c, nil
