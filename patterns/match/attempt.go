@@ -154,7 +154,7 @@ func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool
 		return s.matchBuiltin(e, v, k)
 	}
 	if n := v.Producer; n != nil && s.isOp(e, n, v) {
-		if s.with(n, func() bool { return s.matchAttrs(e, n, 0, func() bool { return s.matchArgs(e, n, k) }) }) {
+		if s.with(func() bool { return s.matchAttrs(e, n, 0, func() bool { return s.matchArgs(e, n, k) }) }, n) {
 			return true
 		}
 	} else if !e.Optional {
@@ -172,13 +172,14 @@ func (s *Attempt) matchCall(e *notation.Call, v *onnx.Value, k func() bool) bool
 // isView reports whether a call is of a built-in view.
 func (s *Attempt) isView(e *notation.Call) bool { return s.g.index.language.views[e.Op] != nil }
 
-// with adds n to the matched nodes while k runs.
-func (s *Attempt) with(n *onnx.Node, k func() bool) bool {
-	s.Nodes = append(s.Nodes, n)
+// with adds nodes to the matched ones while k runs.
+func (s *Attempt) with(k func() bool, nodes ...*onnx.Node) bool {
+	before := len(s.Nodes)
+	s.Nodes = append(s.Nodes, nodes...)
 	if k() {
 		return true
 	}
-	s.Nodes = s.Nodes[:len(s.Nodes)-1]
+	s.Nodes = s.Nodes[:before]
 	return false
 }
 
@@ -247,7 +248,7 @@ func (s *Attempt) matchOperand(e *notation.Call, args []notation.Expr, v *onnx.V
 	if n := Producer(v); n == nil || !isOpType(n, e.Op) || !onnx.IsStandardDomain(n.Domain) {
 		return s.failProduct(e, args, v, k)
 	}
-	return s.with(v.Producer, func() bool { return s.matchNested(e, v.Producer, args, k) })
+	return s.with(func() bool { return s.matchNested(e, v.Producer, args, k) }, v.Producer)
 }
 
 // Producer returns the node that makes v, nil for none and for no value.

@@ -45,11 +45,11 @@ func (s *Attempt) matchBuiltin(e *notation.Call, v *onnx.Value, k func() bool) b
 		if miss.Why == nil {
 			return s.fail(v, e, nil, k)
 		}
-		return s.withAll(miss.Nodes, func() bool { return s.fail(miss.At, e, miss.Why, k) })
+		return s.with(func() bool { return s.fail(miss.At, e, miss.Why, k) }, miss.Nodes...)
 	}
-	return s.withAll(m.Nodes, func() bool {
+	return s.with(func() bool {
 		return s.matchViewAttrs(e, v, m.Attributes, 0, func() bool { return s.matchOperands(e, v, m.Operands, 0, k) })
-	})
+	}, m.Nodes...)
 }
 
 func (s *Attempt) matchViewAttrs(e *notation.Call, v *onnx.Value, have map[string]any, i int, k func() bool) bool {
@@ -99,15 +99,4 @@ func (s *Attempt) matchOperands(e *notation.Call, v *onnx.Value, operands []Bloc
 		s.Slots[name.Slot].Form = Form{}
 		return false
 	})
-}
-
-// withAll adds nodes to the matched ones while k runs.
-func (s *Attempt) withAll(nodes []*onnx.Node, k func() bool) bool {
-	before := len(s.Nodes)
-	s.Nodes = append(s.Nodes, nodes...)
-	if k() {
-		return true
-	}
-	s.Nodes = s.Nodes[:before]
-	return false
 }

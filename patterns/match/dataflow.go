@@ -25,30 +25,28 @@ func (g *View) flow() *dataflow {
 	*d = dataflow{owner: map[*onnx.Graph]*onnx.Node{}, captured: map[*onnx.Node][]*onnx.Value{},
 		passedOn: map[*onnx.Value][]*onnx.Node{}, data: map[*onnx.Value]bool{}}
 	for _, n := range g.Graph.Nodes {
-		bodies := map[*onnx.Graph]bool{}
-		var order []*onnx.Graph // what is found must not depend on a map's
+		for _, s := range n.Subgraphs() {
+			s.Walk(func(b *onnx.Graph) { d.owner[b] = n })
+		}
+		capture := func(v *onnx.Value) {
+			if v != nil && d.owner[v.Graph] != n && !slices.Contains(d.captured[n], v) {
+				d.captured[n] = append(d.captured[n], v)
+			}
+		}
 		for _, s := range n.Subgraphs() {
 			s.Walk(func(b *onnx.Graph) {
-				bodies[b], d.owner[b] = true, n
-				order = append(order, b)
+				for _, m := range b.Nodes {
+					for _, v := range m.Inputs {
+						capture(v)
+					}
+				}
+				for _, v := range b.Outputs {
+					if d.owner[v.Graph] != n {
+						d.passedOn[v] = append(d.passedOn[v], n)
+					}
+					capture(v)
+				}
 			})
-		}
-		for _, b := range order {
-			for _, m := range b.Nodes {
-				for _, v := range m.Inputs {
-					if v != nil && !bodies[v.Graph] && !slices.Contains(d.captured[n], v) {
-						d.captured[n] = append(d.captured[n], v)
-					}
-				}
-			}
-			for _, v := range b.Outputs {
-				if !bodies[v.Graph] {
-					d.passedOn[v] = append(d.passedOn[v], n)
-					if !slices.Contains(d.captured[n], v) {
-						d.captured[n] = append(d.captured[n], v)
-					}
-				}
-			}
 		}
 		data := n.IsRandom() || slices.ContainsFunc(g.Operands(n), g.IsData)
 		if n.Is("Shape") || n.Is("Size") {

@@ -146,14 +146,12 @@ func arithmetic(op string, a, b float64) (any, error) {
 		return a - b, nil
 	case "*":
 		return a * b, nil
-	case "/":
-		if b == 0 {
-			return nil, fmt.Errorf("division by zero")
-		}
-		return a / b, nil
 	}
-	if int64(b) == 0 {
+	if b == 0 || op == "%" && int64(b) == 0 {
 		return nil, fmt.Errorf("division by zero")
+	}
+	if op == "/" {
+		return a / b, nil
 	}
 	return float64(int64(a) % int64(b)), nil
 }

@@ -47,6 +47,15 @@ func shapeBroadcasts(a, b []int64) bool {
 	return true
 }
 
+// As returns dimensions as integers of another type.
+func As[T, F int | int64](dims []F) []T {
+	list := make([]T, len(dims))
+	for i, d := range dims {
+		list[i] = T(d)
+	}
+	return list
+}
+
 // Elements counts the elements of a tensor of the shape.
 func Elements[T int | int64](shape []T) T {
 	n := T(1)

@@ -123,20 +123,17 @@ func digits(row []float64, k int, base float64) ([]int, error) {
 	n := min(len(row), probeBits)
 	for c, x := range row {
 		v := math.Round(x) / leastFactor
-		if math.Abs(x-v*leastFactor) > 1e-3 || v < 0 || v != math.Floor(v) {
-			return nil, probe.NoExperts(
-				"the result for a token is not the sum of what its experts give, times their weights")
-		}
+		is := math.Abs(x-v*leastFactor) <= 1e-3 && v >= 0 && v == math.Floor(v)
 		for j := range answers {
 			d := int(math.Mod(v, base))
 			v = math.Floor(v / base)
-			if d > 1 || c >= n && d != answers[j]>>(c%n)&1 {
-				return nil, probe.NoExperts("the result for a token is not the sum of what its experts give, times " +
-					"their weights")
-			}
-			if c < n {
+			if is = is && d <= 1 && (c < n || d == answers[j]>>(c%n)&1); is && c < n {
 				answers[j] |= d << c
 			}
+		}
+		if !is {
+			return nil, probe.NoExperts(
+				"the result for a token is not the sum of what its experts give, times their weights")
 		}
 		if v != 0 {
 			return nil, probe.NoExperts("the result for a token is more than what its experts give")

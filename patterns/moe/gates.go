@@ -20,7 +20,7 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 	for i := range chosen { // each token goes to others than the one before it
 		chosen[i] = (int64(i)/r.K + int64(i)%r.K*(r.Experts/r.K)) % r.Experts
 	}
-	env := map[*onnx.Value]*reference.Tensor{r.IDs: reference.NewInts(g.Facts.DataType(r.IDs), toInts(ids), chosen)}
+	env := map[*onnx.Value]*reference.Tensor{r.IDs: reference.NewInts(g.Facts.DataType(r.IDs), match.As[int](ids), chosen)}
 	var nodes []*onnx.Node
 	seen := map[*onnx.Node]bool{}
 	whole := true
@@ -74,13 +74,5 @@ func examples(t onnx.DataType, shape []int64) *reference.Tensor {
 	for i := range v {
 		v[i] = 0.5 + float64(i%7)/8
 	}
-	return reference.NewFloats(t, toInts(shape), v)
-}
-
-func toInts(list []int64) []int {
-	r := make([]int, len(list))
-	for i, x := range list {
-		r[i] = int(x)
-	}
-	return r
+	return reference.NewFloats(t, match.As[int](shape), v)
 }

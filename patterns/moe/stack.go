@@ -21,51 +21,46 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 	}
 	u := *p.unit
 	e = &Experts{Region: reg, Unit: &u, Scaled: p.scaled}
-	var whole, wholeBias, gate, up, gateBias, upBias, down, downBias []*probe.Matrix
+	var whole, gate, up, down layers
 	for _, answer := range p.answers {
 		c := p.calls[answer-1]
-		down = append(down, c.down.Matrix(c.place))
-		downBias = append(downBias, c.down.BiasAt(c.place))
+		down.add(c.down.Matrix(c.place), c.down.BiasAt(c.place))
 		a := c.down.First[0]
 		m, b := a.Matrix(c.place), a.BiasAt(c.place)
-		whole, wholeBias = append(whole, m), append(wholeBias, b)
+		whole.add(m, b)
 		if u.packing == "none" {
 			continue
 		}
-		first, second, gb, vb := m, m, b, b
+		first, second, firstBias, secondBias := m, m, b, b
 		if len(c.down.First) == 1 {
 			first, second = m.Halves(u.packing)
-			gb, vb = b.Halves(u.packing)
+			firstBias, secondBias = b.Halves(u.packing)
 		} else {
 			a = c.down.First[1]
-			second, vb = a.Matrix(c.place), a.BiasAt(c.place)
+			second, secondBias = a.Matrix(c.place), a.BiasAt(c.place)
 		}
 		if c.upFirst {
-			first, second, gb, vb = second, first, vb, gb
+			first, second, firstBias, secondBias = second, first, secondBias, firstBias
 		}
-		gate, up = append(gate, first), append(up, second)
-		gateBias, upBias = append(gateBias, gb), append(upBias, vb)
+		gate.add(first, firstBias)
+		up.add(second, secondBias)
 	}
-	if u.packing != "none" {
-		swapped := slices.ContainsFunc(p.answers, func(answer int) bool { return p.calls[answer-1].upFirst })
-		if u.packing == "halves" || swapped {
-			whole, wholeBias = probe.Adjoined(gate, up), probe.Adjoined(gateBias, upBias)
-			u.packing = "halves"
-		}
+	swapped := slices.ContainsFunc(p.answers, func(answer int) bool { return p.calls[answer-1].upFirst })
+	if u.packing == "halves" || u.packing != "none" && swapped {
+		whole = layers{probe.Adjoined(gate.weights, up.weights), probe.Adjoined(gate.biases, up.biases)}
+		u.packing = "halves"
 	}
 	stacked := func(what string, list []*probe.Matrix) *Stack {
 		s, unread := stackOf(what, list)
 		why = cmp.Or(why, unread)
 		return s
 	}
-	e.Down, e.DownBias = stacked("down", down), stacked("down_bias", downBias)
-	if whole != nil {
-		e.GateUp, e.GateUpBias = stacked("gate_up", whole), stacked("gate_up_bias", wholeBias)
-	}
-	if whole == nil || wholeBias == nil {
-		e.GateUp, e.GateUpBias = nil, nil
-		e.Gate, e.Up = stacked("gate", gate), stacked("up", up)
-		e.GateBias, e.UpBias = stacked("gate_bias", gateBias), stacked("up_bias", upBias)
+	e.Down, e.DownBias = stacked("down", down.weights), stacked("down_bias", down.biases)
+	if whole.weights != nil && whole.biases != nil {
+		e.GateUp, e.GateUpBias = stacked("gate_up", whole.weights), stacked("gate_up_bias", whole.biases)
+	} else {
+		e.Gate, e.Up = stacked("gate", gate.weights), stacked("up", up.weights)
+		e.GateBias, e.UpBias = stacked("gate_bias", gate.biases), stacked("up_bias", up.biases)
 	}
 	if (e.GateBias == nil) != (e.UpBias == nil) {
 		why = cmp.Or(why, reason.New(reason.ExpertWeights, nil,
@@ -75,6 +70,13 @@ func readExperts(g *match.View, reg *Region) (e *Experts, why *reason.Reason) {
 		return nil, why
 	}
 	return e, nil
+}
+
+// layers are a product of each expert, with the bias that is added to it.
+type layers struct{ weights, biases []*probe.Matrix }
+
+func (l *layers) add(weight, bias *probe.Matrix) {
+	l.weights, l.biases = append(l.weights, weight), append(l.biases, bias)
 }
 
 // stackOf makes a stack of a matrix, or a bias, of every expert; nil where none has one.

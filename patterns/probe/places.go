@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
@@ -32,7 +33,7 @@ func (p *places) of(v *onnx.Value) (*reference.Tensor, error) {
 		p.next += int(t.Len()) + placesBetween
 	}
 	start := p.starts[k]
-	return reference.NewLazy(t.DataType, ints(t.Dims), func(dst []float64, offset int) error {
+	return reference.NewLazy(t.DataType, match.As[int](t.Dims), func(dst []float64, offset int) error {
 		for i := range dst {
 			dst[i] = float64(start + offset + i)
 		}
@@ -124,7 +125,7 @@ func move(n *onnx.Node, s *reference.Scope, t *reference.Tensor) []*reference.Te
 		if unknown != nil {
 			return nil
 		}
-		out = []*reference.Tensor{expanded(t, ints(shape.I))}
+		out = []*reference.Tensor{expanded(t, match.As[int](shape.I))}
 	} else if out, err = s.Op(n); err != nil {
 		return nil
 	}
@@ -136,12 +137,12 @@ func move(n *onnx.Node, s *reference.Scope, t *reference.Tensor) []*reference.Te
 
 // expanded repeats a lazy tensor as Expand does; nil where it cannot be.
 func expanded(t *reference.Tensor, shape []int) *reference.Tensor {
-	s, ok := onnx.InRow(long(t.Shape)).Expand(long(shape))
+	s, ok := onnx.InRow(match.As[int64](t.Shape)).Expand(match.As[int64](shape))
 	if !ok {
 		return nil
 	}
-	index := onnx.RowMajor(ints(s.Dims))
-	r, err := reference.NewLazy(t.DataType, ints(s.Dims), func(dst []float64, offset int) error {
+	index := onnx.RowMajor(match.As[int](s.Dims))
+	r, err := reference.NewLazy(t.DataType, match.As[int](s.Dims), func(dst []float64, offset int) error {
 		for i := range dst {
 			at := 0
 			for axis, by := range s.Strides {
@@ -155,22 +156,6 @@ func expanded(t *reference.Tensor, shape []int) *reference.Tensor {
 	})
 	if err != nil {
 		return nil
-	}
-	return r
-}
-
-func long(shape []int) []int64 {
-	r := make([]int64, len(shape))
-	for i, d := range shape {
-		r[i] = int64(d)
-	}
-	return r
-}
-
-func ints(dims []int64) []int {
-	r := make([]int, len(dims))
-	for i, d := range dims {
-		r[i] = int(d)
 	}
 	return r
 }

@@ -53,9 +53,9 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	switch {
 	case !onnx.IsStandardDomain(n.Domain):
 	case n.OpType == "MatMul":
-		shape = a.matMul(at)
-	case n.OpType == "Gemm":
-		shape = a.gemm(n, at)
+		shape = a.einsum(matMul(in[0].Shape, in[1].Shape, at), at)
+	case n.OpType == "Gemm" && n.AttrFloat("alpha", 1) == 1 && (n.Input(2) == nil || n.AttrFloat("beta", 1) == 1):
+		shape = a.einsum(gemm(n), at)
 	case n.OpType == "Einsum" && len(in) == 2:
 		shape = a.einsum(equation, at)
 	}
@@ -86,79 +86,44 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	return []*reference.Tensor{result}, err
 }
 
-// matMul reads MatMul, whose input at is the weight, and returns the shape of the result; nil when it is not
-// understood.
-func (a *Product) matMul(at int) []int {
-	r, q := a.weight.Rank(), len(a.Data.Shape)
-	if r < 2 || q < 1 {
-		return nil
+// matMul writes a MatMul as an Einsum. An axis of one place of the weight, which is operand at, is of no account where
+// the data have one.
+func matMul(x, y []int, weight int) string {
+	batch := "abcdefghijklmno"
+	terms := []string{"yz", "zx"}
+	result := "yx"
+	if len(x) == 1 {
+		terms[0], result = "z", "x"
 	}
-	rank := max(r, q)
-	shape := make([]int, rank)
-	a.rows = make([]int, rank)
-	for i := range shape {
-		d, w := i-rank+max(q, 2), i-rank+r // a vector of data is a matrix of one row or column
-		if q == 1 {
-			d = -1
-		}
-		a.rows[i] = max(d, -1)
-		shape[i] = 1
-		if d >= 0 {
-			shape[i] = a.Data.Shape[d]
-		}
-		if w < 0 || i >= rank-2 || a.weight.Shape[w] == 1 {
-			continue
-		}
-		if shape[i] != 1 && shape[i] != a.weight.Shape[w] {
-			return nil
-		}
-		a.batch, a.resultBatch = append(a.batch, w), append(a.resultBatch, i)
-		if d >= 0 && shape[i] > 1 {
-			a.dataBatch = append(a.dataBatch, d)
-		} else {
-			a.dataBatch = append(a.dataBatch, -1)
-		}
-		shape[i] = a.weight.Shape[w]
+	if len(y) == 1 {
+		terms[1], result = "z", strings.TrimSuffix(result, "x")
 	}
-	a.in, a.out, a.DataIn, a.ResultOut = r-2, r-1, q-1, rank-1
-	if at == 0 {
-		a.in, a.out, a.DataIn, a.ResultOut = r-1, r-2, max(q-2, 0), rank-2
+	for i := range max(len(x), len(y), 2) - 2 { // from the last one
+		letter := batch[i : i+1]
+		for k, shape := range [][]int{x, y} {
+			switch other := []int{len(y), len(x)}[k]; {
+			case i >= len(shape)-2:
+			case k == weight && shape[len(shape)-3-i] == 1 && i < other-2:
+				terms[k] = strings.ToUpper(letter) + terms[k]
+			default:
+				terms[k] = letter + terms[k]
+			}
+		}
+		result = letter + result
 	}
-	if a.Data.Shape[a.DataIn] != a.weight.Shape[a.in] {
-		return nil
-	}
-	shape[a.ResultOut] = a.weight.Shape[a.out]
-	a.rows[a.ResultOut] = -1
-	if q == 1 {
-		shape, a.rows = append(shape[:rank-2], shape[a.ResultOut]), append(a.rows[:rank-2], -1)
-		a.ResultOut = rank - 2
-	}
-	return shape
+	return terms[0] + "," + terms[1] + "->" + result
 }
 
-// gemm reads Gemm.
-func (a *Product) gemm(n *onnx.Node, at int) []int {
-	if a.weight.Rank() != 2 || len(a.Data.Shape) != 2 || n.AttrFloat("alpha", 1) != 1 ||
-		n.Input(2) != nil && n.AttrFloat("beta", 1) != 1 {
-		return nil
+// gemm writes a Gemm as an Einsum.
+func gemm(n *onnx.Node) string {
+	left, right := "yz", "zx"
+	if n.AttrInt("transA", 0) != 0 {
+		left = "zy"
 	}
-	transposed := []bool{n.AttrInt("transA", 0) != 0, n.AttrInt("transB", 0) != 0}
-	inner := func(i int) int { // the axis of input i that is summed over
-		if transposed[i] == (i == 0) {
-			return 0
-		}
-		return 1
+	if n.AttrInt("transB", 0) != 0 {
+		right = "xz"
 	}
-	a.in, a.DataIn = inner(at), inner(1-at)
-	a.out, a.ResultOut = 1-a.in, at
-	if a.Data.Shape[a.DataIn] != a.weight.Shape[a.in] {
-		return nil
-	}
-	shape := []int{a.Data.Shape[1-a.DataIn], a.Data.Shape[1-a.DataIn]}
-	shape[a.ResultOut] = a.weight.Shape[a.out]
-	a.rows = []int{1 - a.DataIn, 1 - a.DataIn}
-	a.rows[a.ResultOut] = -1
-	return shape
+	return left + "," + right + "->yx"
 }
 
 // joinData makes an Einsum of one weight and several data one of two operands, by multiplying the data; none where
@@ -239,7 +204,7 @@ func (a *Product) einsum(equation string, at int) []int {
 			summed = append(summed, i)
 		case inResult:
 			own = append(own, i)
-		default:
+		case a.weight.Shape[i] != 1:
 			return nil
 		}
 	}
