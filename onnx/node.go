@@ -70,6 +70,16 @@ func (n *Node) IsRandom() bool {
 	return false
 }
 
+// Walk calls visit for the node, and for the nodes of its bodies, each before those of its own.
+func (n *Node) Walk(visit func(*Node)) {
+	visit(n)
+	for _, g := range n.Subgraphs() {
+		for _, m := range g.Nodes {
+			m.Walk(visit)
+		}
+	}
+}
+
 // IsStandardDomain reports whether the domain is the ONNX standard's, which has two spellings.
 func IsStandardDomain(d string) bool { return d == "" || d == "ai.onnx" }
 

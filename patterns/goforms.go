@@ -5,11 +5,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // goForm is a pattern that text cannot say: a Go function that finds its sites in a graph. It stands in a Set as a

@@ -1,6 +1,12 @@
 package patterns
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// Miss says why a node that looked like part of a pattern did not match.
+type Miss = match.Miss
 
 // Match is one site of a graph that reads like a pattern: a suspicion, until package rewrite has checked it.
 type Match struct {

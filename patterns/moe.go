@@ -209,14 +209,8 @@ func (b *expertsBuilder) placed(what Role, name string, s *moe.Stack) *onnx.Valu
 		even = even && w.Source == first.Source && w.Length == first.Length && w.By == first.By &&
 			w.Column == first.Column && w.Row == first.Row+int64(e)*steps
 	}
-	switch {
-	case even && first.Rows == steps && first.Columns == first.Length: // all of it
+	if even && first.Rows == steps && first.Columns == first.Length { // all of it
 		return b.reshaped(name, source, first.Source.Constant().Dims, dims)
-	case even:
-		table := []int64{int64(len(list)), steps, first.Length}
-		v := b.reshaped(name+"_table", source, first.Source.Constant().Dims, table)
-		v = b.sliced(name+"_part", v, []int64{first.Row, first.Column}, []int64{first.Rows, first.Columns}, first.By, 1)
-		return b.reshaped(name, v, []int64{table[0], first.Rows, first.Columns}, dims)
 	}
 	parts := make([]*onnx.Value, len(list))
 	one := append([]int64{1}, dims[1:]...)
@@ -225,7 +219,7 @@ func (b *expertsBuilder) placed(what Role, name string, s *moe.Stack) *onnx.Valu
 		v, have := b.source(what, part, w.Source), w.Source.Constant().Dims
 		if total := w.Source.Constant().Len(); w.Size < total {
 			v = b.reshaped(part+"_table", v, have, []int64{total / w.Length, w.Length})
-			v = b.sliced(part+"_part", v, []int64{w.Row, w.Column}, []int64{w.Rows, w.Columns}, w.By, 0)
+			v = b.sliced(part+"_part", v, []int64{w.Row, w.Column}, []int64{w.Rows, w.Columns}, w.By)
 			have = []int64{w.Rows, w.Columns}
 		}
 		if slices.Equal(have, one[1:]) {
@@ -258,8 +252,8 @@ func (b *expertsBuilder) reshaped(name string, v *onnx.Value, have, want []int64
 	return b.node("Reshape", name, []*onnx.Value{v, b.integers("shape", want...)})
 }
 
-// sliced takes n[i] places from from[i] on of the axes from axis on, those of the last one by steps.
-func (b *expertsBuilder) sliced(name string, v *onnx.Value, from, n []int64, by, axis int64) *onnx.Value {
+// sliced takes n[i] places from from[i] on of axis i, those of the last one by steps.
+func (b *expertsBuilder) sliced(name string, v *onnx.Value, from, n []int64, by int64) *onnx.Value {
 	ends, axes, steps := slices.Clone(n), slices.Clone(n), slices.Clone(n)
 	for i := range ends {
 		steps[i] = 1
@@ -267,7 +261,7 @@ func (b *expertsBuilder) sliced(name string, v *onnx.Value, from, n []int64, by,
 			steps[i] = by
 		}
 		ends[i] = from[i] + (n[i]-1)*steps[i] + 1
-		axes[i] = axis + int64(i)
+		axes[i] = int64(i)
 	}
 	inputs := []*onnx.Value{v, b.integers("starts", from...), b.integers("ends", ends...), b.integers("axes", axes...)}
 	if by > 1 {

@@ -54,7 +54,7 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 			}
 			multiplied := false
 			for m := range madeBefore(n, before, reads) {
-				withBodies(m, func(m *onnx.Node) {
+				m.Walk(func(m *onnx.Node) {
 					f := functions[idOf(m.Domain, m.OpType, m.Overload)]
 					if f != nil && !slices.Contains(list, f) {
 						list = append(list, f)
@@ -75,7 +75,7 @@ func calledForExperts(g *onnx.Graph, functions map[functionID]*onnx.Function) []
 func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.Value]int) {
 	reads, last = map[*onnx.Node][]*onnx.Value{}, map[*onnx.Value]int{}
 	for i, n := range g.Nodes {
-		withBodies(n, func(m *onnx.Node) {
+		n.Walk(func(m *onnx.Node) {
 			for _, v := range m.Inputs {
 				if v != nil && v.Graph == g {
 					reads[n] = append(reads[n], v)
@@ -85,18 +85,6 @@ func readsOf(g *onnx.Graph) (reads map[*onnx.Node][]*onnx.Value, last map[*onnx.
 		})
 	}
 	return reads, last
-}
-
-// withBodies visits a node and those of its subgraphs.
-func withBodies(n *onnx.Node, visit func(*onnx.Node)) {
-	visit(n)
-	for _, s := range n.Subgraphs() {
-		s.Walk(func(g *onnx.Graph) {
-			for _, m := range g.Nodes {
-				visit(m)
-			}
-		})
-	}
 }
 
 // madeBefore returns a node and those of its graph that it depends on, but for some that depend on none but themselves.

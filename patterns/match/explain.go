@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // explain says what stands where a condition does not hold: the phrase of the function it calls, or else the values

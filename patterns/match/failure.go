@@ -4,10 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // Miss says why a node that looked like part of a pattern did not match.

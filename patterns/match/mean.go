@@ -3,9 +3,8 @@ package match
 import (
 	"math"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // meanRoots are the ops that may write a mean.

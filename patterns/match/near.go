@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // This file finds the reason for which an anchor node was left out. Where an attempt stops says little by itself:

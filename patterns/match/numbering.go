@@ -100,20 +100,22 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 			fmt.Fprintf(b, "<%s=@%s>", a.Name, a.RefName)
 			continue
 		}
+		var x any
 		switch a.Type {
 		case onnx.AttrInt:
-			fmt.Fprintf(b, "<%s=%d>", a.Name, a.Int)
+			x = a.Int
 		case onnx.AttrFloat:
-			fmt.Fprintf(b, "<%s=%x>", a.Name, math.Float32bits(a.Float))
+			x = math.Float32bits(a.Float)
 		case onnx.AttrString:
-			fmt.Fprintf(b, "<%s=%q>", a.Name, a.String)
+			x = a.String
 		case onnx.AttrInts:
-			fmt.Fprintf(b, "<%s=%v>", a.Name, a.Ints)
+			x = a.Ints
 		case onnx.AttrFloats:
-			fmt.Fprintf(b, "<%s=%v>", a.Name, a.Floats)
+			x = a.Floats
 		default:
 			return false
 		}
+		fmt.Fprintf(b, "<%s=%#v>", a.Name, x)
 	}
 	ids := make([]int, len(n.Inputs))
 	for i, v := range n.Inputs {

@@ -28,13 +28,12 @@ type point struct {
 // alone are evaluated together: their attributes are columns of a tensor.
 func evaluate(points []point) []float64 {
 	result := make([]float64, len(points))
-	byBody := map[*unitBody][]int{}
+	byForm := map[unitForm][]int{}
 	for i, p := range points {
-		b := p.unit.body()
-		byBody[b] = append(byBody[b], i)
+		byForm[p.unit.form()] = append(byForm[p.unit.form()], i)
 	}
-	for b, at := range byBody {
-		for i, x := range b.evaluate(points, at) {
+	for _, at := range byForm {
+		for i, x := range points[at[0]].unit.body().evaluate(points, at) {
 			result[at[i]] = x
 		}
 	}
@@ -52,25 +51,24 @@ type unitBody struct {
 	numbers map[*onnx.Value]string // the attributes that constants of the body refer to
 }
 
+// unitForm is what the units of one definition have in common.
 type unitForm struct {
 	activation              string
 	limited, shifted, gated bool
 }
 
-var unitBodies sync.Map // of a unitForm
+func (u *unit) form() unitForm {
+	return unitForm{u.activation, u.limit > 0, u.offset != 0, u.packing != "none"}
+}
 
 // body returns the definition that computes the unit.
 func (u *unit) body() *unitBody {
-	form := unitForm{u.activation, u.limit > 0, u.offset != 0, u.packing != "none"}
-	if b, ok := unitBodies.Load(form); ok {
-		return b.(*unitBody)
-	}
-	v := *u
-	if form.gated {
+	v, gated := *u, u.packing != "none"
+	if gated {
 		v.packing = "halves" // of one gate and one up
 	}
 	f := fused.MoEUnit(v.Attributes(), unitOpset).Body
-	b := &unitBody{h: f.Inputs[0], a: f.Outputs[0], gated: form.gated, numbers: map[*onnx.Value]string{}}
+	b := &unitBody{h: f.Inputs[0], a: f.Outputs[0], gated: gated, numbers: map[*onnx.Value]string{}}
 	for _, n := range f.Nodes {
 		if a := n.Attr("value_float"); a != nil && a.RefName != "" {
 			b.numbers[n.Outputs[0]] = a.RefName
@@ -78,8 +76,7 @@ func (u *unit) body() *unitBody {
 			b.nodes = append(b.nodes, n)
 		}
 	}
-	made, _ := unitBodies.LoadOrStore(form, b)
-	return made.(*unitBody)
+	return b
 }
 
 // evaluate computes the points at these places.

@@ -234,14 +234,7 @@ func (k *regionSeeker) joins(y *onnx.Value) bool {
 
 // eachNode calls f for the nodes of the region, and after each for those of its bodies.
 func (r *Region) eachNode(f func(*onnx.Node)) {
-	var visit func(nodes []*onnx.Node)
-	visit = func(nodes []*onnx.Node) {
-		for _, n := range nodes {
-			f(n)
-			for _, s := range n.Subgraphs() {
-				visit(s.Nodes)
-			}
-		}
+	for _, n := range r.Nodes {
+		n.Walk(f)
 	}
-	visit(r.Nodes)
 }

@@ -57,7 +57,8 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 			}
 			return nil, reason.New(reason.NoTokens, k.r.TopK, "the result does not depend on the tokens")
 		}
-		least, most := depths(open)
+		depths := slices.Sorted(maps.Values(open))
+		least, most := depths[0], depths[len(depths)-1]
 		if len(open) == 1 && least >= expertProducts && read == 0 {
 			for v := range open {
 				if k.rows(v) == hidden && k.bits[v] == 0 {
@@ -77,27 +78,15 @@ func (k *regionSeeker) begin(y, base *onnx.Value, hidden int64) (x *onnx.Value, 
 		"there is no tensor with a row for each token that the experts read")
 }
 
-func depths(open map[*onnx.Value]int) (least, most int) {
-	least = maxBetween
-	for _, d := range open {
-		least, most = min(least, d), max(most, d)
-	}
-	return least, most
-}
-
 // productsIn counts the products in the bodies of a node as far as they may stand on one way through an expert. (A
 // chain of such nodes, one for each expert, hands the sum on, and not what is multiplied.)
 func productsIn(g *match.View, n *onnx.Node) int {
 	c := 0
-	for _, s := range n.Subgraphs() {
-		s.Walk(func(b *onnx.Graph) {
-			for _, m := range b.Nodes {
-				if m.IsProduct() {
-					c++
-				}
-			}
-		})
-	}
+	n.Walk(func(m *onnx.Node) {
+		if m != n && m.IsProduct() {
+			c++
+		}
+	})
 	return min(c, expertProducts)
 }
 

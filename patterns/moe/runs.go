@@ -99,21 +99,21 @@ func callsOf(g *match.View, reg *Region) (p *expertProbe, why *reason.Reason) {
 			p.World = 0
 		}
 	}
-	err := p.ask(p.window(0, int(r.Experts)))
+	err := p.ask(window(0, int(r.Experts)))
 	if err == nil && slices.Contains(p.answers, absent) { // at every place among the experts of a token?
-		err = p.ask(append(p.window(1, int(r.Experts)-1), 0))
+		err = p.ask(append(window(1, int(r.Experts)-1), 0))
 	}
-	if err == nil || !p.missesSome(err) {
+	if err == nil || reason.As(err) != nil || errors.Is(err, errInconsistent) {
 		return p, p.verdict(err)
 	}
 	// A graph may only run when so many experts are chosen as were at its export.
 	hit := min(int(r.Experts), p.tokens()*int(r.K)) - 1
 	for tries := 0; hit >= int(r.K) && tries < probeRuns; hit, tries = hit-1, tries+1 {
-		if p.ask(p.window(0, hit)) != nil {
+		if p.ask(window(0, hit)) != nil {
 			continue
 		}
 		for from := 1; from+hit <= int(r.Experts) && from < probeRuns; from++ {
-			if err := p.ask(p.window(from, hit)); errors.Is(err, errInconsistent) {
+			if err := p.ask(window(from, hit)); errors.Is(err, errInconsistent) {
 				p.sure = true
 				return p, reason.New(reason.Experts, nil,
 					"the router has %d experts, the graph holds %d: it runs when %d are chosen, and takes the "+
@@ -149,11 +149,6 @@ func fixedCounts(g *match.View, reg *Region) *reason.Reason {
 		}
 	}
 	return nil
-}
-
-// missesSome reports whether an error may be one of a graph that holds fewer experts than the router has.
-func (p *expertProbe) missesSome(err error) bool {
-	return reason.As(err) == nil && !errors.Is(err, errInconsistent)
 }
 
 // verdict says what the answers make of the region; nothing where every expert has its weights.
@@ -209,7 +204,7 @@ func shortList(list []string) string {
 }
 
 // window lists n experts from one on.
-func (p *expertProbe) window(from, n int) []int {
+func window(from, n int) []int {
 	list := make([]int, n)
 	for i := range list {
 		list[i] = from + i

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // rotation is a rotary position embedding found in a graph: y is x with some pairs of its channels rotated, by angles

@@ -3,10 +3,9 @@ package rotary
 import (
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // factor says what one output channel is made of: two channels of x, each times one of a table.

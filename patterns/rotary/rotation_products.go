@@ -3,10 +3,9 @@ package rotary
 import (
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
 // term is a product of two channels, of which one belongs to x and one to a table.
