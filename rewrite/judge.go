@@ -178,10 +178,7 @@ func (a *applier) examine(s *scope, m *patterns.Match) (*candidate, error) {
 	if err == nil {
 		err = a.checkOrder(c)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, err
 }
 
 // candidate is examine without a target.
@@ -288,10 +285,8 @@ func (c *candidate) describe(call *fusedCall) error {
 
 // nameOf names a value of the replacement as the model does, if it is one of the match's inputs.
 func (c *candidate) nameOf(v *onnx.Value) string {
-	for i, in := range c.match.Replacement.Inputs {
-		if in == v {
-			return c.match.Inputs[i].Name
-		}
+	if i := slices.Index(c.match.Replacement.Inputs, v); i >= 0 {
+		return c.match.Inputs[i].Name
 	}
 	return v.Name
 }

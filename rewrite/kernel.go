@@ -112,10 +112,8 @@ func register(list []*Kernel, k *Kernel) ([]*Kernel, error) {
 	if k == nil || k.ID == "" || k.ID == Auto || k.ID == None || strings.ContainsAny(k.ID, ", \t") {
 		return nil, fmt.Errorf("a kernel needs an id without commas and blanks that is neither %q nor %q", Auto, None)
 	}
-	for _, other := range list {
-		if other.ID == k.ID {
-			return nil, fmt.Errorf("kernel %q is registered twice", k.ID)
-		}
+	if slices.ContainsFunc(list, func(other *Kernel) bool { return other.ID == k.ID }) {
+		return nil, fmt.Errorf("kernel %q is registered twice", k.ID)
 	}
 	for _, op := range k.Ops {
 		if fused.Lookup(op) == nil {

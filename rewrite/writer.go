@@ -81,12 +81,8 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 
 // isShared reports whether one node can serve several sites: nodes of the standard that make no result of the match.
 func isShared(n *onnx.Node, results map[*onnx.Value]*onnx.Value) bool {
-	for _, v := range n.Outputs {
-		if results[v] != nil {
-			return false
-		}
-	}
-	return onnx.IsStandardDomain(n.Domain) && !n.IsRandom()
+	return onnx.IsStandardDomain(n.Domain) && !n.IsRandom() &&
+		!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return results[v] != nil })
 }
 
 func sharedKey(n *onnx.Node, inputs []*onnx.Value) string {

@@ -234,11 +234,6 @@ func identities(dir string) string {
 
 // names0 lists a folder cheaply.
 func names0(dir string) string {
-	f, err := os.Open(dir)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	list, _ := f.Readdirnames(-1)
-	return fmt.Sprint(list)
+	entries, _ := os.ReadDir(dir)
+	return fmt.Sprint(entries)
 }

@@ -155,10 +155,8 @@ func (f *generateFlags) checkPrompts(changed func(string) bool) error {
 	case len(f.ids) > 0 && f.chat:
 		return errors.New("--chat makes text of a prompt, and --ids are no text")
 	}
-	for _, p := range f.prompts {
-		if p == "" {
-			return errors.New("--prompt is empty")
-		}
+	if slices.Contains(f.prompts, "") {
+		return errors.New("--prompt is empty")
 	}
 	return nil
 }

@@ -109,23 +109,18 @@ func (t *texts) configure(f *generateFlags, model string) error {
 	}
 	for _, s := range f.stopTokens {
 		id, err := strconv.ParseInt(s, 10, 64)
-		if err == nil && id >= 0 {
-			t.stop = append(slices.Clip(t.stop), id)
-			continue
-		}
-		if t.tokenizer == nil {
+		known := err == nil && id >= 0
+		if !known && t.tokenizer == nil {
 			return fmt.Errorf("--stop-token %q: without a tokenizer it is an id", s)
 		}
-		id, ok := t.tokenizer.ID(s)
-		if !ok {
-			return fmt.Errorf("--stop-token %q: %s has no such token", s, t.path)
+		if !known {
+			if id, known = t.tokenizer.ID(s); !known {
+				return fmt.Errorf("--stop-token %q: %s has no such token", s, t.path)
+			}
 		}
 		t.stop = append(slices.Clip(t.stop), id)
 	}
-	if len(f.stops) == 0 {
-		return nil
-	}
-	if t.tokenizer == nil {
+	if len(f.stops) > 0 && t.tokenizer == nil {
 		return errors.New("--stop is text, and wants a tokenizer")
 	}
 	for _, s := range f.stops { // a special token is no part of the text

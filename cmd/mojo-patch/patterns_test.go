@@ -51,9 +51,10 @@ func TestPatternsDocumentExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	parsed := 0
-	for _, block := range strings.Split(string(text), "\n\n") {
-		first, _, _ := strings.Cut(strings.TrimPrefix(block, "    "), " ")
-		if !strings.HasPrefix(block, "    ") || first != "pattern" && first != "view" && first != "function" {
+	for i, fenced := range strings.Split(string(text), "```") {
+		info, block, _ := strings.Cut(fenced, "\n")
+		first, _, _ := strings.Cut(block, " ")
+		if i%2 == 0 || info != "" || first != "pattern" && first != "view" && first != "function" {
 			continue
 		}
 		parsed++

@@ -179,25 +179,19 @@ func (c *logitsCut) keepOthers(p *logitsPath, out *onnx.Value) {
 		if t, ok := v.Type(); ok {
 			all.SetType(t)
 		}
-		outside := read(i)
 		// another output keeps its name: it is the way that takes the new value
-		if outside && v != out && v.IsOutput() {
-			whole.TakeOutput(0, v)
-			n.TakeOutput(0, all)
-			for _, u := range slices.Clone(v.Uses()) {
-				if i+1 < len(nodes) && u.Node == nodes[i+1] {
-					u.Node.SetInput(u.Index, all)
-				}
-			}
+		renamed := read(i) && v != out && v.IsOutput()
+		if x = all; renamed {
 			x = v
-		} else {
-			whole.TakeOutput(0, all)
-			for _, u := range slices.Clone(v.Uses()) {
-				if i+1 >= len(nodes) || u.Node != nodes[i+1] {
-					u.Node.SetInput(u.Index, all)
-				}
+		}
+		whole.TakeOutput(0, x)
+		if renamed {
+			n.TakeOutput(0, all)
+		}
+		for _, u := range slices.Clone(v.Uses()) {
+			if next := i+1 < len(nodes) && u.Node == nodes[i+1]; next == renamed {
+				u.Node.SetInput(u.Index, all)
 			}
-			x = all
 		}
 		p.graph.InsertAt(map[*onnx.Node][]*onnx.Node{n: {whole}})
 	}

@@ -78,10 +78,5 @@ func qnnMoE(c *Call) error {
 
 // qnnTypes errs unless the types are those that QNN computes in.
 func qnnTypes(types ...onnx.DataType) error {
-	for _, t := range types {
-		if t != onnx.Float && t != onnx.Float16 {
-			return fmt.Errorf("QNN takes float32 and float16, not %s", t)
-		}
-	}
-	return nil
+	return onlyFloats("QNN takes float32 and float16", types)
 }

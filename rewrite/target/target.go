@@ -97,9 +97,13 @@ var errOther = errors.New("another rule's")
 const microsoft = "com.microsoft"
 
 func halfOr32(op string, types ...onnx.DataType) error {
+	return onlyFloats(op+" takes float32 and float16 on the CPU", types)
+}
+
+func onlyFloats(what string, types []onnx.DataType) error {
 	for _, t := range types {
 		if t != onnx.Float && t != onnx.Float16 {
-			return fmt.Errorf("%s takes float32 and float16 on the CPU, not %s", op, t)
+			return fmt.Errorf("%s, not %s", what, t)
 		}
 	}
 	return nil
