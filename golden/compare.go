@@ -38,25 +38,15 @@ func Compare(got, want *onnx.Tensor, tol Tolerance) (Stats, error) {
 	if !comparable(got.DataType, want.DataType) || !slices.Equal(got.Dims, want.Dims) {
 		return Stats{}, &MismatchError{name, got.DataType, want.DataType, got.Dims, want.Dims}
 	}
-	g, err := got.Bytes()
-	if err != nil {
+	c := comparison{dataType: coarser(got.DataType, want.DataType), width: int64(want.DataType.Bits() / 8),
+		n: want.Len(), tol: tol, worst: -1}
+	var err error
+	if c.readGot, c.got, err = elementReader(got); err != nil {
 		return Stats{}, err
 	}
-	w, err := want.Bytes()
-	if err != nil {
+	if c.readWant, c.want, err = elementReader(want); err != nil {
 		return Stats{}, err
 	}
-	readGot, err := newReader(got.DataType, g)
-	if err != nil {
-		return Stats{}, fmt.Errorf("tensor %q: %w", name, err)
-	}
-	readWant, err := newReader(want.DataType, w)
-	if err != nil {
-		return Stats{}, fmt.Errorf("tensor %q: %w", name, err)
-	}
-	c := comparison{dataType: coarser(got.DataType, want.DataType), width: int64(want.DataType.Bits() / 8), got: g,
-		want:    w,
-		readGot: readGot, readWant: readWant, n: want.Len(), tol: tol, worst: -1}
 	c.run()
 	return c.stats(name, got, want), nil
 }

@@ -16,11 +16,7 @@ func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
 	if !t.DataType.IsFloat() || !to.IsFloat() {
 		return nil, fmt.Errorf("tensor %q: cannot convert %s to %s, only between float types", t.Name, t.DataType, to)
 	}
-	b, err := t.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	read, err := newReader(t.DataType, b)
+	read, _, err := elementReader(t)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package golden
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -23,8 +25,9 @@ func FitInputs(m *onnx.Model, c Case) error {
 		}
 	}
 	for _, t := range c.Inputs {
-		if v := m.Graph.Value(t.Name); v == nil || !isInput(m, v) {
-			errs = append(errs, fmt.Errorf("%q is no input of the model; those are %s", t.Name, names(m.Graph.Inputs)))
+		if v := m.Graph.Value(t.Name); v == nil || !slices.Contains(m.Graph.Inputs, v) {
+			errs = append(errs, fmt.Errorf("%q is no input of the model; those are %s", t.Name,
+				quoted(m.Graph.Inputs, func(v *onnx.Value) string { return v.Name })))
 		}
 	}
 	return errors.Join(errs...)
@@ -49,15 +52,6 @@ func accepts(want onnx.Type, t *onnx.Tensor) bool {
 	return true
 }
 
-func isInput(m *onnx.Model, v *onnx.Value) bool {
-	for _, in := range m.Graph.Inputs {
-		if in == v {
-			return true
-		}
-	}
-	return false
-}
-
 func describe(v *onnx.Value) string {
 	if t, ok := v.Type(); ok {
 		return fmt.Sprintf("%q (%s)", v.Name, t)
@@ -65,18 +59,11 @@ func describe(v *onnx.Value) string {
 	return fmt.Sprintf("%q", v.Name)
 }
 
-func tensorNames(list []*onnx.Tensor) string {
-	var quoted []string
-	for _, t := range list {
-		quoted = append(quoted, fmt.Sprintf("%q", t.Name))
+// quoted lists names for a message.
+func quoted[T any](list []T, name func(T) string) string {
+	var names []string
+	for _, x := range list {
+		names = append(names, strconv.Quote(name(x)))
 	}
-	return strings.Join(quoted, ", ")
-}
-
-func names(values []*onnx.Value) string {
-	var list []string
-	for _, v := range values {
-		list = append(list, fmt.Sprintf("%q", v.Name))
-	}
-	return strings.Join(list, ", ")
+	return strings.Join(names, ", ")
 }

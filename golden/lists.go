@@ -4,7 +4,7 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 
 // Float64s returns the elements of a tensor of floats or integers, of whatever width.
 func Float64s(t *onnx.Tensor) ([]float64, error) {
-	read, err := elementReader(t)
+	read, _, err := elementReader(t)
 	if err != nil {
 		return nil, err
 	}

@@ -44,11 +44,11 @@ func CompareLogits(got, want *onnx.Tensor) (LogitStats, error) {
 	if len(want.Dims) == 0 {
 		return s, fmt.Errorf("tensor %q is a scalar: logits have an axis of classes", name)
 	}
-	g, err := elementReader(got)
+	g, _, err := elementReader(got)
 	if err != nil {
 		return s, err
 	}
-	w, err := elementReader(want)
+	w, _, err := elementReader(want)
 	if err != nil {
 		return s, err
 	}
@@ -80,16 +80,17 @@ func CompareLogits(got, want *onnx.Tensor) (LogitStats, error) {
 	return s, nil
 }
 
-func elementReader(t *onnx.Tensor) (reader, error) {
+// elementReader returns what reads the elements of a tensor, and their bytes.
+func elementReader(t *onnx.Tensor) (reader, []byte, error) {
 	b, err := t.Bytes()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	read, err := newReader(t.DataType, b)
 	if err != nil {
-		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		return nil, nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
-	return read, nil
+	return read, b, nil
 }
 
 // softmax is the distribution of one row of logits.

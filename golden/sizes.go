@@ -40,14 +40,11 @@ func (s *sizes) size(d onnx.Dim) int64 {
 func (s *sizes) rows(in input) int64 {
 	rows := int64(-1)
 	for _, d := range in.Tables {
-		v := d.Value
-		if v < 0 {
-			var ok bool
-			if v, ok = s.symbols[d.Param]; !ok {
-				continue
-			}
+		v, known := s.symbols[d.Param]
+		if d.Value >= 0 {
+			v, known = d.Value, true
 		}
-		if rows < 0 || v < rows {
+		if known && (rows < 0 || v < rows) {
 			rows = v
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -118,7 +119,8 @@ func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 	for _, w := range want {
 		g := byName(got, w.Name)
 		if g == nil {
-			errs = append(errs, fmt.Errorf("output %q is missing; there are %s", w.Name, tensorNames(got)))
+			errs = append(errs, fmt.Errorf("output %q is missing; there are %s", w.Name,
+				quoted(got, func(t *onnx.Tensor) string { return t.Name })))
 			continue
 		}
 		s, err := Compare(g, w, t.For(w.Name, coarser(g.DataType, w.DataType)))
@@ -133,10 +135,5 @@ func CompareAll(got, want []*onnx.Tensor, t Tolerances) ([]Stats, error) {
 
 // Passed reports whether every comparison passed.
 func Passed(all []Stats) bool {
-	for _, s := range all {
-		if !s.Passed {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(all, func(s Stats) bool { return !s.Passed })
 }

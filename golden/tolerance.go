@@ -1,6 +1,7 @@
 package golden
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -44,23 +45,18 @@ func DefaultTolerance(t onnx.DataType) Tolerance {
 func (t Tolerance) String() string {
 	var parts []string
 	for _, p := range []struct {
-		name  string
-		value float64
-	}{{"abs", t.Abs}, {"rel", t.Rel}, {"ulp of max", t.ULP}} {
-		if p.value != 0 && p.name == "ulp of max" {
-			parts = append(parts, fmt.Sprintf("%g %s", p.value, p.name))
-		} else if p.value != 0 {
-			parts = append(parts, fmt.Sprintf("%s %g", p.name, p.value))
+		format string
+		value  float64
+	}{{"abs %g", t.Abs}, {"rel %g", t.Rel}, {"%g ulp of max", t.ULP}} {
+		if p.value != 0 {
+			parts = append(parts, fmt.Sprintf(p.format, p.value))
 		}
 	}
-	if len(parts) == 0 {
-		parts = []string{"equality"}
-	}
+	text := cmp.Or(strings.Join(parts, " + "), "equality")
 	if t.Share > 0 && t.Share < 1 {
-		parts = append(parts, fmt.Sprintf("for %g%% of the elements", 100*t.Share))
-		return strings.Join(parts[:len(parts)-1], " + ") + " " + parts[len(parts)-1]
+		text += fmt.Sprintf(" for %g%% of the elements", 100*t.Share)
 	}
-	return strings.Join(parts, " + ")
+	return text
 }
 
 // Tolerances gives each tensor its tolerance: the default of its type, with what the user changed for all tensors or

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -43,17 +44,17 @@ func (t *Tensor) WriteElements(w io.Writer) error {
 	return nil
 }
 
-// assembledBytes makes all elements at once.
-func (t *Tensor) assembledBytes() ([]byte, error) {
+// madeBytes makes all elements of an assembled or deferred tensor at once.
+func (t *Tensor) madeBytes() ([]byte, error) {
 	n := t.Size()
 	if n < 0 || int64(int(n)) != n {
 		return nil, fmt.Errorf("tensor %q: %s%v does not fit into memory", t.Name, t.DataType, t.Dims)
 	}
-	b := make([]byte, n)
-	if err := (&assembler{}).read(t, b, 0); err != nil {
-		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+	b := bytes.NewBuffer(make([]byte, 0, n))
+	if err := t.WriteElements(b); err != nil {
+		return nil, err
 	}
-	return b, nil
+	return b.Bytes(), nil
 }
 
 // assembler reads elements of assembled tensors. Sources that keep their elements in typed fields have to be converted

@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 )
@@ -42,19 +41,6 @@ func (t *Tensor) writeDeferred(w io.Writer) error {
 			size-c.left)
 	}
 	return nil
-}
-
-// deferredBytes makes all elements at once.
-func (t *Tensor) deferredBytes() ([]byte, error) {
-	n := t.Size()
-	if n < 0 || int64(int(n)) != n {
-		return nil, fmt.Errorf("tensor %q: %s%v does not fit into memory", t.Name, t.DataType, t.Dims)
-	}
-	b := bytes.NewBuffer(make([]byte, 0, n))
-	if err := t.writeDeferred(b); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
 }
 
 // countingWriter refuses bytes beyond those that are left.

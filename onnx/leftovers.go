@@ -52,12 +52,8 @@ func (s *Staged) checkData(l *layout) error {
 		}
 		return nil
 	}
-	for files := range l.sources {
-		for _, x := range files.used() {
-			if in, err := os.Stat(x.path); err == nil && os.SameFile(in, info) {
-				return nil // the new model refers to it
-			}
-		}
+	if l.reads(info) { // the new model refers to it
+		return nil
 	}
 	s.drop = refersTo(s.path, s.dataPath) && s.othersUse(s.dataPath) == ""
 	return nil

@@ -200,21 +200,24 @@ func (s *Staged) renameOver() error {
 		if old != "" {
 			return errors.Join(err, os.Rename(old, s.path))
 		}
-		atomicfile.Keep(s.data)
-		name := s.data
-		s.data = ""
-		return fmt.Errorf("the model is written, its data are in %s: %w", name, err)
+		return s.keepAside(err)
 	}
 	s.sync()
 	if err := os.Rename(s.model, s.path); err != nil {
-		atomicfile.Keep(s.data)
 		name := s.data
-		s.data = ""
-		if twin == name {
+		if err = s.keepAside(err); twin == name {
 			err = errors.Join(err, os.Rename(s.dataPath, name))
 		}
-		return fmt.Errorf("the model is written, its data are in %s: %w", name, err)
+		return err
 	}
 	s.sync()
 	return nil
+}
+
+// keepAside leaves the data under their temporary name, which the model at path refers to.
+func (s *Staged) keepAside(err error) error {
+	name := s.data
+	s.data = ""
+	atomicfile.Keep(name)
+	return fmt.Errorf("the model is written, its data are in %s: %w", name, err)
 }

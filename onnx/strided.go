@@ -2,13 +2,8 @@ package onnx
 
 import "slices"
 
-// Strided says which elements of a list a tensor of these dimensions has: the one at index i is number Offset +
-// Strides·i. Ops that only move elements make one of another, and Tensor.View makes a tensor of it.
-type Strided struct {
-	Dims    []int64
-	Offset  int64
-	Strides []int64
-}
+// Strided says which elements of a list a tensor of these dimensions has: the one at index i is number Strides·i.
+type Strided struct{ Dims, Strides []int64 }
 
 // InRow returns the first elements of a list in row-major order.
 func InRow(dims []int64) Strided { return Strided{Dims: slices.Clone(dims), Strides: RowMajor(dims)} }
@@ -24,39 +19,6 @@ func RowMajor[T int | int64](dims []T) []T {
 	return strides
 }
 
-// Transpose makes axis i of axis perm[i]; false where perm is no permutation.
-func (s Strided) Transpose(perm []int64) (Strided, bool) {
-	r := Strided{Offset: s.Offset}
-	seen := make([]bool, len(s.Dims))
-	for _, p := range perm {
-		if p < 0 || p >= int64(len(seen)) || seen[p] {
-			return s, false
-		}
-		seen[p] = true
-		r.Dims, r.Strides = append(r.Dims, s.Dims[p]), append(r.Strides, s.Strides[p])
-	}
-	return r, len(perm) == len(seen)
-}
-
-// Slice takes n places of an axis, from one on, in steps; false where they are not there.
-func (s Strided) Slice(axis int, from, n, by int64) (Strided, bool) {
-	if last := from + (n-1)*by; n < 0 || n > 0 && (from < 0 || last < 0 || max(from, last) >= s.Dims[axis]) {
-		return s, false
-	}
-	r := Strided{slices.Clone(s.Dims), s.Offset, slices.Clone(s.Strides)}
-	if n > 0 {
-		r.Offset += from * s.Strides[axis]
-	}
-	r.Dims[axis], r.Strides[axis] = n, s.Strides[axis]*by
-	return r, true
-}
-
-// Drop leaves an axis of one place out.
-func (s Strided) Drop(axis int) Strided {
-	without := func(list []int64) []int64 { return slices.Delete(slices.Clone(list), axis, axis+1) }
-	return Strided{without(s.Dims), s.Offset, without(s.Strides)}
-}
-
 // Expand repeats axes of one place, and adds axes in front, to these dimensions, of which those that are 1 may stay
 // as they are; false where that cannot be.
 func (s Strided) Expand(dims []int64) (Strided, bool) {
@@ -64,7 +26,7 @@ func (s Strided) Expand(dims []int64) (Strided, bool) {
 	if lead < 0 {
 		return s, false
 	}
-	r := Strided{slices.Clone(dims), s.Offset, make([]int64, len(dims))}
+	r := Strided{slices.Clone(dims), make([]int64, len(dims))}
 	for i, d := range s.Dims {
 		switch at := i + lead; {
 		case d == dims[at] || dims[at] == 1:
@@ -74,12 +36,6 @@ func (s Strided) Expand(dims []int64) (Strided, bool) {
 		}
 	}
 	return r, true
-}
-
-// Reshape returns the same elements, in row-major order, in other dimensions; false where no strides say so.
-func (s Strided) Reshape(dims []int64) (Strided, bool) {
-	strides, ok := Restride(s.Dims, s.Strides, dims)
-	return Strided{slices.Clone(dims), s.Offset, strides}, ok
 }
 
 // Restride returns the strides of the same elements, which are some, in other dimensions; false where there are

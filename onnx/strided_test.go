@@ -6,82 +6,51 @@ import (
 	"testing"
 )
 
-// list returns the places of all elements in the order of the index.
-func (s Strided) list() []int64 {
-	places := []int64{s.Offset}
-	for axis, d := range s.Dims {
+// places returns the places of all elements in the order of the index.
+func places(dims, strides []int64) []int64 {
+	all := []int64{0}
+	for axis, d := range dims {
 		var next []int64
-		for _, p := range places {
+		for _, p := range all {
 			for i := range d {
-				next = append(next, p+i*s.Strides[axis])
+				next = append(next, p+i*strides[axis])
 			}
 		}
-		places = next
+		all = next
 	}
-	return places
+	return all
 }
 
-// TestStrided moves elements at random, and holds the places against those of the tensor before.
-func TestStrided(t *testing.T) {
+// TestRestride splits axes of transposed tensors, of which steps are left out, and holds the places against those of
+// the tensor before.
+func TestRestride(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		s := InRow([]int64{1 + r.Int64N(3), 2 + r.Int64N(3), 4})
-		for range 3 {
-			before, axis := s.list(), r.IntN(len(s.Dims))
-			row := InRow(s.Dims)
-			var moved, want Strided // want counts the elements before
-			ok := true
-			switch r.IntN(3) {
-			case 0:
-				perm := make([]int64, len(s.Dims))
-				for i, p := range r.Perm(len(perm)) {
-					perm[i] = int64(p)
-				}
-				moved, ok = s.Transpose(perm)
-				want, _ = row.Transpose(perm)
-			case 1:
-				from, n, by := r.Int64N(s.Dims[axis]), 1+r.Int64N(3), r.Int64N(5)-2
-				moved, ok = s.Slice(axis, from, n, by)
-				if last := from + (n-1)*by; ok != (last >= 0 && last < s.Dims[axis]) {
-					t.Fatalf("%v: %d places of axis %d from %d in steps of %d: %v", s.Dims, n, axis, from, by, ok)
-				}
-				want, _ = row.Slice(axis, from, n, by)
-			default:
-				dims := []int64{s.Dims[0], 1}
-				for _, d := range s.Dims[1:] {
-					if d%2 == 0 {
-						dims = append(dims, 2, d/2)
-					} else {
-						dims = append(dims, d)
-					}
-				}
-				if moved, ok = s.Reshape(dims); !ok {
-					t.Fatalf("%+v: no strides for %v", s, dims)
-				}
-				want = InRow(dims)
+		row := []int64{1 + r.Int64N(3), 2 + r.Int64N(3), 4}
+		dims, strides, split := make([]int64, 3), make([]int64, 3), []int64{}
+		for i, p := range r.Perm(3) {
+			by := 1 + r.Int64N(2)
+			dims[i], strides[i] = (row[p]+by-1)/by, RowMajor(row)[p]*by
+			if split = append(split, dims[i]); dims[i]%2 == 0 {
+				split = append(split[:len(split)-1], 2, 1, dims[i]/2)
 			}
-			if !ok {
-				continue
-			}
-			var places []int64
-			for _, i := range want.list() {
-				places = append(places, before[i])
-			}
-			if got := moved.list(); !slices.Equal(got, places) || !slices.Equal(moved.Dims, want.Dims) {
-				t.Fatalf("%+v became %+v: places %v, want %v", s, moved, got, places)
-			}
-			s = moved
+		}
+		got, ok := Restride(dims, strides, split)
+		if !ok || !slices.Equal(places(split, got), places(dims, strides)) {
+			t.Fatalf("%v at strides %v became %v at %v, %v", dims, strides, split, got, ok)
 		}
 	}
-	turned, _ := InRow([]int64{2, 3}).Transpose([]int64{1, 0})
-	if _, ok := turned.Reshape([]int64{6}); ok {
+	if _, ok := Restride([]int64{3, 2}, []int64{1, 3}, []int64{6}); ok {
 		t.Error("a transposed matrix lies in one row")
 	}
-	if _, ok := InRow([]int64{2, 3}).Transpose([]int64{0, 0}); ok {
-		t.Error("a transposition that takes an axis twice")
+}
+
+func TestExpand(t *testing.T) {
+	rows, ok := InRow([]int64{1, 3}).Expand([]int64{2, 2, 3})
+	if got := places(rows.Dims, rows.Strides); !ok || !slices.Equal(got, []int64{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}) {
+		t.Errorf("repeated: %v, %v", got, ok)
 	}
-	rows, _ := InRow([]int64{1, 3}).Expand([]int64{2, 2, 3})
-	if got := rows.list(); !slices.Equal(got, []int64{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}) {
-		t.Errorf("repeated: %v", got)
+	if _, ok := InRow([]int64{2, 3}).Expand([]int64{4, 3}); ok {
+		t.Error("two rows were repeated to four")
 	}
 }

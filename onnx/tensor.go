@@ -124,10 +124,8 @@ func (t *Tensor) Bytes() ([]byte, error) {
 		return b, nil
 	case t.raw != nil:
 		return t.raw, nil
-	case t.assembly != nil:
-		return t.assembledBytes()
-	case t.deferred != nil:
-		return t.deferredBytes()
+	case t.isMade():
+		return t.madeBytes()
 	}
 	b, err := typedBytes(t.proto, t.DataType)
 	if err != nil {

@@ -69,15 +69,23 @@ func checkTargets(m *Model, l *layout) error {
 				return fmt.Errorf("%s is the file the model was read from: choose another name", target)
 			}
 		}
-		for files := range l.sources {
-			for _, x := range files.used() {
-				if in, err := os.Stat(x.path); err == nil && os.SameFile(in, info) {
-					return fmt.Errorf("%s holds external data of the model that was read: choose another name", target)
-				}
-			}
+		if l.reads(info) {
+			return fmt.Errorf("%s holds external data of the model that was read: choose another name", target)
 		}
 	}
 	return nil
+}
+
+// reads reports whether a file holds external data of the model that is written.
+func (l *layout) reads(file os.FileInfo) bool {
+	for files := range l.sources {
+		for _, x := range files.used() {
+			if in, err := os.Stat(x.path); err == nil && os.SameFile(in, file) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // writeAside writes a file under a temporary name of this kind in the folder of path and syncs it to the disk.
