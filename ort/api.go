@@ -60,11 +60,9 @@ func loadAPI(path string) (*api, error) {
 
 // apiLevel is the newest C API level of an onnxruntime of this version: its minor version number.
 func apiLevel(version string) (int, error) {
-	parts := strings.Split(version, ".")
-	if len(parts) < 2 {
-		return 0, fmt.Errorf("onnxruntime calls itself version %q, which is no version", version)
-	}
-	level, err := strconv.Atoi(parts[1])
+	_, minor, _ := strings.Cut(version, ".")
+	minor, _, _ = strings.Cut(minor, ".")
+	level, err := strconv.Atoi(minor)
 	if err != nil {
 		return 0, fmt.Errorf("onnxruntime calls itself version %q, which is no version", version)
 	}

@@ -7,7 +7,6 @@ package ort
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -43,8 +42,17 @@ func (c *config) setDimensions(o *onnxruntime_go.SessionOptions) error {
 
 // rawOptions digs the C options out of onnxruntime_go's, which does not export them.
 func rawOptions(o *onnxruntime_go.SessionOptions) (*C.OrtSessionOptions, error) {
-	if p := reflect.ValueOf(o).Elem().FieldByName("o"); p.Kind() == reflect.Pointer && !p.IsNil() {
-		return (*C.OrtSessionOptions)(p.UnsafePointer()), nil
+	p, err := dig(o, "session options", "o")
+	return (*C.OrtSessionOptions)(p), err
+}
+
+// dig follows fields that onnxruntime_go does not export to a pointer of onnxruntime's.
+func dig(from any, what string, fields ...string) (unsafe.Pointer, error) {
+	v := reflect.ValueOf(from)
+	for _, name := range fields {
+		if v = v.Elem().FieldByName(name); v.Kind() != reflect.Pointer || v.IsNil() {
+			return nil, fmt.Errorf("this version of onnxruntime_go keeps its %s elsewhere: build with v1.36.0", what)
+		}
 	}
-	return nil, errors.New("this version of onnxruntime_go keeps its session options elsewhere: build with v1.36.0")
+	return v.UnsafePointer(), nil
 }

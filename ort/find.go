@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -180,9 +181,7 @@ func matches(pattern string) []string {
 		return []string{pattern}
 	}
 	found, _ := filepath.Glob(pattern) // its only error is a bad pattern
-	for i, j := 0, len(found)-1; i < j; i, j = i+1, j-1 {
-		found[i], found[j] = found[j], found[i]
-	}
+	slices.Reverse(found)
 	return found
 }
 

@@ -8,10 +8,8 @@ package ort
 import "C"
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"unsafe"
@@ -83,7 +81,13 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 	})
 	// a named one may bring what its name does not say
 	slices.SortStableFunc(libraries, func(x, y ProviderLibrary) int {
-		return cmp.Compare(btoi(!x.brings(full)), btoi(!y.brings(full)))
+		switch brings := x.brings(full); {
+		case brings == y.brings(full):
+			return 0
+		case brings:
+			return -1
+		}
+		return 1
 	})
 	var failures []error
 	for _, l := range libraries {
@@ -105,13 +109,6 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 		}
 	}
 	return nil, all, errors.Join(failures...)
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // devices lists the devices of every provider that onnxruntime has, plugins and its own.
@@ -155,8 +152,6 @@ func pairs(a *api, kv *C.OrtKeyValuePairs) map[string]string {
 
 // rawDevice digs the C device out of onnxruntime_go's, which does not export it.
 func rawDevice(d *onnxruntime_go.EpDevice) (*C.OrtEpDevice, error) {
-	if p := reflect.ValueOf(d).Elem().FieldByName("p"); p.Kind() == reflect.Pointer && !p.IsNil() {
-		return (*C.OrtEpDevice)(p.UnsafePointer()), nil
-	}
-	return nil, errors.New("this version of onnxruntime_go keeps its devices elsewhere: build with v1.36.0")
+	p, err := dig(d, "devices", "p")
+	return (*C.OrtEpDevice)(p), err
 }

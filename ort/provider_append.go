@@ -81,25 +81,9 @@ func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full st
 	}
 	switch full {
 	case cudaProvider:
-		cuda, err := onnxruntime_go.NewCUDAProviderOptions()
-		if err != nil {
-			return err
-		}
-		defer cuda.Destroy()
-		if err := cuda.Update(options); err != nil {
-			return err
-		}
-		return o.AppendExecutionProviderCUDA(cuda)
+		return appendUpdated(onnxruntime_go.NewCUDAProviderOptions, options, o.AppendExecutionProviderCUDA)
 	case tensorrtProvider:
-		tensorrt, err := onnxruntime_go.NewTensorRTProviderOptions()
-		if err != nil {
-			return err
-		}
-		defer tensorrt.Destroy()
-		if err := tensorrt.Update(options); err != nil {
-			return err
-		}
-		return o.AppendExecutionProviderTensorRT(tensorrt)
+		return appendUpdated(onnxruntime_go.NewTensorRTProviderOptions, options, o.AppendExecutionProviderTensorRT)
 	case cannProvider:
 		return a.appendCANN(o, options)
 	case "Dml" + providerSuffix:
@@ -110,6 +94,22 @@ func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full st
 		return o.AppendExecutionProviderDirectML(device)
 	}
 	return o.AppendExecutionProvider(full, options)
+}
+
+// appendUpdated adds a provider that has a kind of options of its own.
+func appendUpdated[T interface {
+	Update(options map[string]string) error
+	Destroy() error
+}](make func() (T, error), options map[string]string, add func(T) error) error {
+	t, err := make()
+	if err != nil {
+		return err
+	}
+	defer t.Destroy()
+	if err := t.Update(options); err != nil {
+		return err
+	}
+	return add(t)
 }
 
 // appendCANN makes the calls for CANN, which onnxruntime_go lacks.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"sync"
 	"unsafe"
 
@@ -110,13 +109,8 @@ func (s *Session) describe() (err error) {
 
 // rawSession digs the C session out of onnxruntime_go's, which does not export it.
 func rawSession(session *onnxruntime_go.DynamicAdvancedSession) (*C.OrtSession, error) {
-	inner := reflect.ValueOf(session).Elem().FieldByName("s")
-	if inner.Kind() == reflect.Pointer && !inner.IsNil() {
-		if p := inner.Elem().FieldByName("ortSession"); p.Kind() == reflect.Pointer && !p.IsNil() {
-			return (*C.OrtSession)(p.UnsafePointer()), nil
-		}
-	}
-	return nil, errors.New("this version of onnxruntime_go keeps its session elsewhere: build with v1.36.0")
+	p, err := dig(session, "session", "s", "ortSession")
+	return (*C.OrtSession)(p), err
 }
 
 // EndProfiling stops profiling and returns the name of the file with the profile. It errs without WithProfiling.
