@@ -15,9 +15,11 @@ const LibraryVariable = "MOJO_OPS_LIBRARY"
 // ErrNoLibrary says that the kernel library was not found; use errors.Is.
 var ErrNoLibrary = errors.New("kernel library not found")
 
-// libraries has the names of the libraries, and what they hold beside the CPU's kernels.
-var libraries = map[Device]struct{ name, kernels string }{
-	CPU: {"mojo_ops", ""}, CUDA: {"mojo_ops_cuda", "CUDA kernels"}, NPU: {"mojo_ops_cann", "kernels for CANN"},
+// libraries has the names of the libraries, what they hold beside the CPU's kernels, and what brings them.
+var libraries = map[Device]struct{ name, kernels, from string }{
+	CPU:  {"mojo_ops", "", "pip install mojo-patch"},
+	CUDA: {"mojo_ops_cuda", "CUDA kernels", "pip install 'mojo-patch[cuda]'"},
+	NPU:  {"mojo_ops_cann", "kernels for CANN", "make cann"},
 }
 
 // LibraryName is the file name on this system of the library with the kernels for a device, which holds the CPU's too.
@@ -42,14 +44,14 @@ func FindLibrary(explicit string) (string, error) { return CPU.FindLibrary(expli
 // library's own name, since others hold the CPU's kernels alone.
 func (d Device) FindLibrary(explicit string) (string, error) {
 	name := d.LibraryName()
-	path, err := find(name, explicit)
+	path, err := d.find(name, explicit)
 	if with := libraries[d].kernels; err == nil && with != "" && filepath.Base(path) != name {
 		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with %s", ErrNoLibrary, path, name, with)
 	}
 	return path, err
 }
 
-func find(name, explicit string) (string, error) {
+func (d Device) find(name, explicit string) (string, error) {
 	if explicit != "" {
 		return libraryAt(explicit, name, "the given path")
 	}
@@ -71,8 +73,8 @@ func find(name, explicit string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %s is neither in %s; build it (see docs/kernels.md) or set %s",
-		ErrNoLibrary, name, strings.Join(folders, " nor in "), LibraryVariable)
+	return "", fmt.Errorf("%w: %s is neither in %s; %s, build it (see docs/kernels.md) or set %s",
+		ErrNoLibrary, name, strings.Join(folders, " nor in "), libraries[d].from, LibraryVariable)
 }
 
 // wheelFolders lists the folders of the packages mojo_patch and mojo_patch_cuda that pip installed where it put a

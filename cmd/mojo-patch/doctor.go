@@ -142,8 +142,7 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 	}
 	l := facts.Library
 	add(finding{What: "onnxruntime", Found: fmt.Sprintf("%s, API %d, %s (%s)", l.Version, l.API, l.Path, l.Source),
-		Advice: "to get it: tools/fetch-onnxruntime.sh, or pip install onnxruntime==" + ort.BundledVersion},
-		facts.LibraryError)
+		Advice: adviceOnnxruntime(facts.LibraryError)}, facts.LibraryError)
 	if facts.LibraryError == nil {
 		add(finding{What: "providers", Found: strings.Join(facts.Providers, ", ")}, nil)
 		var err error
@@ -159,16 +158,14 @@ func (f *doctorFlags) examine(verbose bool) (list []finding, providers []provide
 		}
 		if err != nil {
 			add(finding{What: cmp.Or(f.provider.provider, "plugins"),
-				Advice: "mojo-patch run --help says how providers are named and found"}, err)
+				Advice: adviceProvider(f.provider.provider, err)}, err)
 		}
 	}
 	kernelsError := facts.KernelsError
 	if kernelsError == nil && facts.LibraryError != nil {
 		kernelsError = errors.New(facts.Kernels + " is there and cannot be tried without onnxruntime")
 	}
-	add(finding{What: "kernel library", Found: facts.Kernels,
-		Advice: "to get it: make, or cmake -S fused/kernels -B build/kernels && cmake --build build/kernels"},
-		kernelsError)
+	add(finding{What: "kernel library", Found: facts.Kernels, Advice: adviceKernels(facts.KernelsError)}, kernelsError)
 	if code != exitDone {
 		return list, providers, &exitError{code: code}
 	}
