@@ -64,8 +64,8 @@ func Find(explicit string) (Library, error) {
 			looked = append(looked, fmt.Sprintf("%s: %v", place.source, err))
 		}
 	}
-	return Library{}, fmt.Errorf("%w; pip install onnxruntime, run tools/fetch-onnxruntime.sh in a clone, or set %s to "+
-		"its path. Looked at:\n  %s", ErrNoLibrary, LibraryVariable, strings.Join(looked, "\n  "))
+	return Library{}, fmt.Errorf("%w; pip install onnxruntime, run tools/fetch-onnxruntime.sh in a clone, or set %s "+
+		"to its path. Looked at:\n  %s", ErrNoLibrary, LibraryVariable, strings.Join(looked, "\n  "))
 }
 
 func findGiven(path, source string) (Library, error) {

@@ -52,6 +52,16 @@ test-wheel: $(WHEEL_DONE) $(VENV)/.wheel ## the wheel in a fresh environment: th
 	@$(VENV)/bin/python python/tests/test_wheel.py 2>$(BUILD)/wheel-test.log || { cat $(BUILD)/wheel-test.log; exit 1; }
 	@tail -3 $(BUILD)/wheel-test.log | head -1
 
+# Not a part of `make test`: it installs several Pythons' packages, torch among them, and writes models of gigabytes.
+.PHONY: test-python-long bench-python
+test-python-long: $(WHEEL_DONE) $(FETCHED) ## the wheel with old and new Pythons, over 2 GB, after each exporter, from source
+	@$(PYTHON) python/tests/long.py $(PYTHON_STEPS)
+
+bench-python: $(WHEEL_DONE) ## what the module costs beside the command
+	@rm -rf $(BUILD)/python/bench && $(PYTHON) -m venv $(BUILD)/python/bench
+	@$(BUILD)/python/bench/bin/python -m pip $(PIP_INSTALL) --no-deps $(WHEEL)/mojo_patch-*.whl
+	@$(BUILD)/python/bench/bin/python python/tests/bench.py
+
 test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/examples, as far as their runtimes are here
 	@$(TEST_ENV) docs/examples/test.sh
 

@@ -72,6 +72,15 @@ class Installed(Test):
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"apply takes one model, none is given", done.stderr)
 
+    def test_names(self):
+        for name in mojo_patch.__all__:
+            self.assertIsNotNone(getattr(mojo_patch, name))
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
+            _ = mojo_patch.nothing
+        done = subprocess.run([sys.executable, "-c", "import sys, mojo_patch; print(*sys.modules)"], check=True,
+                              stdout=subprocess.PIPE, encoding="utf-8")
+        self.assertEqual([m for m in done.stdout.split() if m in ("subprocess", "dataclasses", "onnx", "numpy")], [])
+
     def test_cuda(self):
         with self.assertRaisesRegex(mojo_patch.NotInstalled, r"pip install mojo-patch\[cuda\]"):
             mojo_patch.get_library_path("cuda")

@@ -111,7 +111,8 @@ else:
             run(python, "-c", alone, cwd=temp)
             packages = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
             (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-            run(python, ROOT / "python" / "tests" / "test_module.py")
+            for tests in ("test_module.py", "test_docs.py"):
+                run(python, ROOT / "python" / "tests" / tests)
 
 
 class Version(unittest.TestCase):

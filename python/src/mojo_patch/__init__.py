@@ -11,12 +11,18 @@ The functions run the program mojo-patch, which is installed with this package. 
 
 from __future__ import annotations
 
-from ._apply import apply, apply_folder, apply_kernel, apply_model, diff, inspect, match, scan_all_kernels
-from ._command import find_program
-from ._errors import CheckFailed, MojoPatchError, NothingFused, NotInstalled
-from ._libraries import get_library_path
-from ._reports import Difference, Inspection, KernelTrial, Report, Site
-from ._session import session
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._apply import apply, apply_folder, apply_kernel, apply_model, diff, inspect, match, scan_all_kernels
+    from ._command import find_program
+    from ._errors import CheckFailed, MojoPatchError, NothingFused, NotInstalled
+    from ._libraries import get_library_path
+    from ._reports import Difference, Inspection, KernelTrial, Report, Site
+    from ._session import session
+
+    __version__: str
 
 __all__ = [
     "CheckFailed",
@@ -43,10 +49,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    # Looked up when asked for: reading the metadata takes longer than everything else here.
+def __getattr__(name: str) -> Any:
+    # Each module is imported when something of it is asked for: an import of all takes longer than starting Python.
     if name == "__version__":
         from importlib.metadata import version
 
         return version("mojo-patch")
+    if name in __all__:
+        for module in ("_errors", "_libraries", "_session", "_command", "_apply", "_reports"):
+            value = getattr(import_module("." + module, __name__), name, None)
+            if value is not None:
+                globals()[name] = value
+                return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

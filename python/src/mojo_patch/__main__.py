@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from . import find_program
+from ._command import find_program
 
 if __name__ == "__main__":
     command = [find_program(), *sys.argv[1:]]

@@ -29,11 +29,12 @@ def find_program() -> str:
     """Gives the path of the program mojo-patch that was installed with this package."""
     name = "mojo-patch.exe" if os.name == "nt" else "mojo-patch"
     packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    prefix = os.path.join("..", "Scripts") if os.name == "nt" else os.path.join("..", "..", "bin")
     folders = [
         os.path.join(packages, "bin"),  # pip install --target
+        os.path.normpath(os.path.join(packages, "..", prefix)),  # of the environment, whose Python this need not be
         sysconfig.get_path("scripts"),
         sysconfig.get_path("scripts", "nt_user" if os.name == "nt" else "posix_user"),
-        os.path.join(sys.prefix, "local", "bin"),  # Debian's pip, outside of environments
     ]
     for folder in folders:
         if os.path.isfile(os.path.join(folder, name)):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from ._errors import NotInstalled
 from ._libraries import find_library, get_library_path
+from ._models import staged
 
 if TYPE_CHECKING:
     import onnx
@@ -18,6 +20,7 @@ log = logging.getLogger("mojo_patch")
 Provider = Union[str, Tuple[str, Dict[Any, Any]]]
 
 _CUDA = "CUDAExecutionProvider"
+_MOST_BYTES = 2**31 - 1  # that protobuf serialises
 
 
 def session(
@@ -42,12 +45,16 @@ def session(
     library = _library([p if isinstance(p, str) else p[0] for p in providers])
     if library:
         options.register_custom_ops_library(library)
-    content: Any = model
-    if isinstance(model, os.PathLike):
-        content = os.fspath(model)
-    elif hasattr(model, "SerializeToString"):
-        content = model.SerializeToString()
-    return onnxruntime.InferenceSession(content, options, providers, provider_options, **others)
+    others.update(sess_options=options, providers=providers, provider_options=provider_options)
+    open_ = partial(onnxruntime.InferenceSession, **others)
+    if isinstance(model, (str, os.PathLike)):
+        return open_(os.fspath(model))
+    if isinstance(model, bytes):
+        return open_(model)
+    if model.ByteSize() < _MOST_BYTES:
+        return open_(model.SerializeToString())
+    with staged(model) as path:
+        return open_(path)
 
 
 def _library(providers: List[str]) -> Optional[str]:

@@ -1,0 +1,77 @@
+"""Runs the blocks of the documents for users of Python, as they stand there.
+
+    python python/tests/test_docs.py [WHEEL]
+
+with the Python of an environment that has the wheel, onnx, onnxruntime and numpy. Where torch and transformers are
+missing, a bundled model stands in for what export.py writes.
+"""
+
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models" / "qwen3-dynamo-fp32.onnx"
+CAN_EXPORT = all(importlib.util.find_spec(m) for m in ("torch", "transformers", "onnxscript"))
+
+
+def blocks(path):
+    """The code in a document: language and text."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / path).read_text(encoding="utf-8"), re.M | re.S)
+
+
+class Documents(unittest.TestCase):
+    def setUp(self):
+        temp = tempfile.TemporaryDirectory()
+        self.addCleanup(temp.cleanup)
+        self.temp = pathlib.Path(temp.name)
+        shutil.copyfile(str(MODEL), str(self.temp / "model.onnx"))
+        shutil.copyfile(str(MODEL.with_suffix(".npz")), str(self.temp / "model.npz"))
+        for wheel in (ROOT / "build" / "wheel").glob("*.whl"):
+            shutil.copy(str(wheel), str(self.temp))
+        # pip may install nothing but the wheel, and `python` is this one.
+        self.environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_DEPS": "1",
+                            "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
+
+    def run_script(self, *command):
+        done = subprocess.run(command, cwd=str(self.temp), env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, encoding="utf-8", check=False)
+        self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-2000:]}")
+        return done.stdout
+
+    def test_quickstart(self):
+        printed = []
+        for language, text in blocks("docs/quickstart.md"):
+            if language == "python":
+                name = re.match(r"# (\w+\.py)\n", text).group(1)
+                (self.temp / name).write_text(text, encoding="utf-8")
+            elif "export.py" not in text or CAN_EXPORT:
+                printed.append(self.run_script("bash", "-euc", text))
+        self.assertIn("13 sites fused", "".join(printed))
+        self.assertRegex(printed[-1][-2000:], r"(?m)^\[1, 2, 3(, \d+){8}\]$")
+
+    def in_one_process(self, path):
+        code = "".join(text for language, text in blocks(path) if language == "python")
+        self.assertTrue(code)
+        golden = np.load(str(MODEL.with_suffix(".npz")))
+        np.savez(str(self.temp / "inputs.npz"), **{k[5:]: v for k, v in golden.items() if k.startswith("0.in.")})
+        code = "import numpy\ninputs = dict(numpy.load('inputs.npz'))\n" + code
+        return self.run_script(sys.executable, "-c", code)
+
+    def test_python(self):
+        self.assertIn("2 cannot read model: open missing.onnx", self.in_one_process("docs/python.md"))
+
+    def test_readme_of_the_package(self):
+        self.assertIn("13 blocks fused", self.in_one_process("python/README.md"))
+
+
+if __name__ == "__main__":
+    unittest.main()
