@@ -17,7 +17,7 @@ type builder struct {
 	names map[string]operand
 	refs  map[string]*onnx.Value // attributes of the function as values
 	eval  func(notation.Cond) (any, error)
-	// typeOf gives the type of a value made so far; nil where only CastLike can tell.
+	// typeOf gives the type of a value made so far; Undefined where only CastLike can tell.
 	typeOf func(*onnx.Value) onnx.DataType
 	define func(c *notation.TargetCall, inputs []*onnx.Value) (*onnx.Function, error)
 
@@ -144,10 +144,8 @@ func (b *builder) numberLike(x float64, like *onnx.Value) (*onnx.Value, error) {
 	if like == nil {
 		return b.number(x, onnx.Float)
 	}
-	if b.typeOf != nil {
-		if t := b.typeOf(like); t != onnx.Undefined {
-			return b.number(x, t)
-		}
+	if t := b.typeOf(like); t != onnx.Undefined {
+		return b.number(x, t)
 	}
 	v, err := b.number(x, onnx.Float)
 	if err != nil {
@@ -164,18 +162,15 @@ func (b *builder) castLike(v, like *onnx.Value) (*onnx.Value, error) {
 	case b.opset >= castLikeSince:
 		return b.node("CastLike", v.Name+"_like", []*onnx.Value{v, like}), nil
 	}
-	t := onnx.Undefined
-	if b.typeOf != nil {
-		t = b.typeOf(like)
-	}
-	switch t {
+	switch t := b.typeOf(like); t {
 	case onnx.Undefined:
 		return nil, fmt.Errorf("the type of the number beside %q is not known, and opset %d has no CastLike",
 			like.Name, b.opset)
 	case onnx.Float:
 		return v, nil
+	default:
+		return b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t))), nil
 	}
-	return b.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t))), nil
 }
 
 // node adds a node of the standard with one output.

@@ -33,25 +33,20 @@ func (s *Set) Add(file, src string) error {
 		return err
 	}
 	for _, p := range pats {
-		if err := s.add(p); err != nil {
+		s.Patterns = append(s.Patterns, p)
+		if err := s.index.Add(p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Set) add(p *Pattern) error {
-	s.Patterns = append(s.Patterns, p)
-	return s.index.Add(p)
-}
-
 // addFrom adds a pattern of another set.
 func (s *Set) addFrom(o *Set, p *Pattern) {
+	s.Patterns = append(s.Patterns, p)
 	if form := o.forms[p]; form != nil {
-		s.addForm(p, form)
-		return
-	}
-	if err := s.add(p); err != nil {
+		s.forms[p] = form
+	} else if err := s.index.Add(p); err != nil {
 		panic(err) // it was added to the other one
 	}
 }

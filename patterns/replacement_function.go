@@ -17,8 +17,11 @@ func build(d *notation.Definition, facts *infer.Facts, inputs []*onnx.Value) (*o
 	f := onnx.NewFunction(d.Domain, d.Name, overload(d, facts, inputs), opset)
 	f.Attributes = d.Attributes
 	b := &builder{g: f.Body, opset: opset, names: map[string]operand{}, refs: map[string]*onnx.Value{}}
-	if opset < castLikeSince {
-		b.typeOf = func(v *onnx.Value) onnx.DataType { return facts.Within(f.Body, inputs).DataType(v) }
+	b.typeOf = func(v *onnx.Value) onnx.DataType {
+		if opset >= castLikeSince {
+			return onnx.Undefined
+		}
+		return facts.Within(f.Body, inputs).DataType(v)
 	}
 	for _, n := range d.Params {
 		b.names[n] = operand{value: f.Body.AddInput(n, onnx.Type{})}

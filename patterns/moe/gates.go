@@ -20,7 +20,8 @@ func gatesHold(g *match.View, r *router.Routing) bool {
 	for i := range chosen { // each token goes to others than the one before it
 		chosen[i] = (int64(i)/r.K + int64(i)%r.K*(r.Experts/r.K)) % r.Experts
 	}
-	env := map[*onnx.Value]*reference.Tensor{r.IDs: reference.NewInts(g.Facts.DataType(r.IDs), match.As[int](ids), chosen)}
+	env := map[*onnx.Value]*reference.Tensor{}
+	env[r.IDs] = reference.NewInts(g.Facts.DataType(r.IDs), match.As[int](ids), chosen)
 	var nodes []*onnx.Node
 	seen := map[*onnx.Node]bool{}
 	whole := true
