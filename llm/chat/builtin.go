@@ -1,86 +1,109 @@
 package chat
 
 import (
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
-// A builtin is a global function, or a filter, test or method of a value v.
+// builtin is a global function, or a filter, test or method.
 type builtin struct {
-	params   program // what stands between the brackets of Python's definition
-	variadic bool    // f gets all arguments as one value, of type arguments
-	f        func(r *runner, v any, a []any) any
+	params []string // nil for any arguments
+	f      func(c call) any
 }
 
-// def declares a builtin by Python's parameters, as "old, new, count=-1"; "*" stands for any arguments.
-func def(params string, f func(r *runner, v any, a []any) any) builtin {
-	if params == "*" {
-		return builtin{variadic: true, f: f}
+// call is one of a builtin, for the value v that stands before it: the filter's, the test's or the method's.
+type call struct {
+	*renderer
+	v any
+	a []any // by the parameters; where those are nil, as they are written
+}
+
+// missing is the value of a parameter without an argument.
+var missing any = undefined{"an argument that is missing"}
+
+// def declares a builtin with parameters, as "old new count".
+func def(params string, f func(c call) any) builtin {
+	return builtin{append([]string{}, strings.Fields(params)...), f}
+}
+
+func find(what string, table map[string]builtin, name string) builtin {
+	b, ok := table[name]
+	require(ok, "the %s %q is not supported", what, name)
+	return b
+}
+
+func (b builtin) call(r *renderer, name string, v any, args []any) any {
+	if b.params != nil {
+		args = bind(name, b.params, args)
 	}
-	r := runner{program: program{source: "{{(" + params + ")}}"}}
-	r.lex()
-	return builtin{params: r.program, f: f}
+	return b.f(call{r, v, args})
 }
 
-// call calls b, which errors call by name.
-func (b builtin) call(r *runner, name string, v any, a arguments) any {
-	if b.variadic {
-		return b.f(r, v, []any{a})
+func bind(of string, params []string, args []any) []any {
+	values := slices.Repeat([]any{missing}, len(params))
+	for i, v := range args {
+		if n, ok := v.(named); ok {
+			i, v = slices.Index(params, n.name), n.value
+		}
+		require(i >= 0 && i < len(values) && values[i] == missing, "an argument of %s is not supported: %s", of, str(v))
+		values[i] = v
 	}
-	var values []any
-	params := runner{program: b.params, pos: 1, work: 1000}
-	params.parameters(name, a, 0, func(param string, v any, found bool) {
-		require(found, "%s: argument %s is missing", name, param)
-		values = append(values, v)
-	})
-	return b.f(r, v, values)
+	return values
 }
 
-// maxRange is that of jinja2's sandbox.
-const maxRange = 100_000
+func (c call) or(i int, otherwise any) any {
+	if c.a[i] == missing {
+		return otherwise
+	}
+	return c.a[i]
+}
 
 // globals are the functions that jinja2 and transformers provide.
-var globals map[string]builtin
-
-func init() {
-	globals = map[string]builtin{
-		"raise_exception": def("message", func(_ *runner, _ any, a []any) any {
-			panic(failed{&RaisedError{str(a[0])}})
-		}),
-		"strftime_now": def("format", func(r *runner, _ any, a []any) any {
-			return strftime(r.now, want[string](a[0]))
-		}),
-		"dict": def("*", func(_ *runner, _ any, a []any) any { return dictOf(a[0].(arguments)) }),
-		"namespace": def("*", func(_ *runner, _ any, a []any) any {
-			d := dictOf(a[0].(arguments))
-			for _, key := range d.keys {
-				require(!strings.HasPrefix(want[string](key), "_"),
-					"namespace: transformers refuses names that begin with _")
-			}
-			return &namespace{d}
-		}),
-		"range": def("start, stop=none, step=1", func(r *runner, _ any, a []any) any {
-			start, stop, step := int64(0), a[0], wantInteger(a[2])
-			if a[1] != nil {
-				start, stop = wantInteger(a[0]), a[1]
-			}
-			require(step != 0, "range: the step is 0")
-			out := &sequence{kind: "range"}
-			for i, end := start, wantInteger(stop); step > 0 && i < end || step < 0 && i > end; i += step {
-				require(len(out.items) < maxRange, "range: more than %d numbers", maxRange)
-				out.items = append(out.items, i)
-			}
-			return out
-		}),
-	}
+var globals = map[string]builtin{
+	"raise_exception": def("message", func(c call) any { panic(failed{&RaisedError{str(c.a[0])}}) }),
+	"strftime_now":    def("format", func(c call) any { return strftime(c.now, want[string](c.a[0])) }),
+	"namespace": {nil, func(c call) any {
+		ns := namespace{}
+		for _, arg := range c.a {
+			n, ok := arg.(named)
+			require(ok, "an argument of namespace without a name is not supported")
+			ns[n.name] = n.value
+		}
+		return ns
+	}},
+	"range": def("start stop step", func(c call) any {
+		start, stop, step := int64(0), want[int64](c.a[0]), want[int64](c.or(2, int64(1)))
+		if c.a[1] != missing {
+			start, stop = stop, want[int64](c.a[1])
+		}
+		checkInts(start, stop, step)
+		require(step != 0, "range: the step is 0")
+		out := &sequence{kind: "range"}
+		for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+			require(len(out.items) < maxRange, "range: more than %d numbers", maxRange)
+			out.items = append(out.items, i)
+		}
+		return out
+	}),
 }
 
-// dictOf returns the dict of one argument, a dict, and of named ones.
-func dictOf(a arguments) *dict {
-	d := newDict()
-	require(len(a.positional) < 2, "dict or namespace: more than one argument without a name")
-	for _, v := range a.positional {
-		d.update(want[*dict](v))
-	}
-	d.update(a.named)
-	return d
+// layouts are Go's for the conversions of C's strftime that chat templates use, and some more.
+var layouts = map[string]string{"Y": "2006", "y": "06", "m": "01", "-m": "1", "d": "02", "-d": "2", "e": "_2",
+	"H": "15", "I": "03", "-I": "3", "M": "04", "S": "05", "p": "PM", "B": "January", "b": "Jan", "A": "Monday",
+	"a": "Mon", "j": "002", "F": "2006-01-02", "T": "15:04:05", "Z": "MST", "z": "-0700"}
+
+var conversion = regexp.MustCompile(`(?s)%-?.?`)
+
+// strftime is Python's in the C locale.
+func strftime(t time.Time, format string) string {
+	return conversion.ReplaceAllStringFunc(format, func(c string) string {
+		if c == "%%" {
+			return "%"
+		}
+		layout, ok := layouts[c[1:]]
+		require(ok, "strftime: %s is not supported", c)
+		return t.Format(layout)
+	})
 }

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,8 +29,9 @@ func FuzzRender(f *testing.F) {
 		f.Add(string(data))
 	}
 	r := readRecorded(f)
+	maxWork = 2_000_000
 	f.Fuzz(func(t *testing.T, source string) {
-		tmpl, err := parse(source, 2_000_000)
+		tmpl, err := Parse(source)
 		if err != nil {
 			return
 		}
@@ -56,11 +58,9 @@ func FuzzMessage(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
-		var m Message
-		if m.UnmarshalJSON([]byte(source)) != nil {
-			return
-		}
-		if _, err := tmpl.Render([]Message{m}, Options{}); err != nil {
+		_, err := tmpl.Render([]Message{{Fields: json.RawMessage(source)}}, Options{})
+		refused := err != nil && strings.Contains(err.Error(), "message 0: ")
+		if err != nil && !refused && !strings.Contains(err.Error(), "not supported") {
 			t.Fatalf("%q: %v", source, err)
 		}
 	})

@@ -4,176 +4,115 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// token is a piece of a template: text between tags, or a token of a tag, whose text is its value.
+// token is the text between two tags, or a token of a tag.
 type token struct {
-	kind       tokenKind
-	text       string
-	start, end int // in the source
+	kind tokenKind
+	text string // of a string, what it stands for
+	line int
 }
 
 type tokenKind int
 
 const (
-	tokenText  tokenKind = iota
-	tokenBegin           // {{ or {%
-	tokenClose           // }} or %}
-	tokenName
+	tokenText   tokenKind = iota
+	tokenSymbol           // an operator, a bracket, {{, }}, {% or %}
+	tokenName             // or not in
 	tokenString
 	tokenNumber
-	tokenOperator
 	tokenEnd // of the template
 )
 
 // space is what \s is in Python.
 const space = `[\t-\r\x1c-\x20\x{85}\p{Z}]`
 
-// The regular expressions are those of jinja2/lexer.py, with trim_blocks.
+// The ends of tags are those of jinja2/lexer.py, with trim_blocks.
 var (
-	opening     = regexp.MustCompile(`\{([{%#])([-+]?)`)
-	rawBegin    = regexp.MustCompile(`^` + space + `*raw` + space + `*(?:-%\}` + space + `*|%\})`)
-	rawEnd      = regexp.MustCompile(`\{%([-+]?)` + space + `*endraw` + space + `*(?:\+%\}|-%\}` + space + `*|%\}\n?)`)
-	commentEnd  = regexp.MustCompile(`\+#\}|-#\}` + space + `*|#\}\n?`)
-	tagEnd      = regexp.MustCompile(`^(?:\+%\}|-%\}` + space + `*|%\}\n?)`)
-	outputEnd   = regexp.MustCompile(`^(?:-\}\}` + space + `*|\}\})`)
-	floatNumber = regexp.MustCompile(`^(?i)(?:\d+_)*\d+(?:(?:\.(?:\d+_)*\d+)?e[-+]?(?:\d+_)*\d+|\.(?:\d+_)*\d+)`)
-	tagToken    = regexp.MustCompile(
-		`^(?:((?i)0b(?:_?[01])+|0o(?:_?[0-7])+|0x(?:_?[\da-f])+|[1-9](?:_?\d)*|0(?:_?0)*)` +
-			`|([\w\p{L}\p{N}]+)|((?s)'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")` +
-			`|(\*\*|//|==|!=|>=|<=|[-+/*%~[\](){}><=.:|,]))`)
-	closing = map[string]string{"(": ")", "[": "]", "{": "}"}
+	opening = regexp.MustCompile(`\{([{%#])([-+]?)`)
+	closing = map[string]*regexp.Regexp{
+		"{{": regexp.MustCompile(`^(?:-\}\}` + space + `*|\}\})`),
+		"{%": regexp.MustCompile(`^(?:\+%\}|-%\}` + space + `*|%\}\n?)`),
+		"{#": regexp.MustCompile(`^(?s:.*?)(?:\+#\}|-#\}` + space + `*|#\}\n?)`),
+	}
+	tagToken = regexp.MustCompile(`^(?:(//|[=!<>]=|[-+/*%~[\](){}<>=.:|,])|(not` + space + `+in\b|[A-Za-z_]\w*)` +
+		`|((?s)'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")|((?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?))`)
+	escapeSequence = regexp.MustCompile(`\\(?:u[\da-fA-F]{4}|(?s:.))`)
 )
 
-// lex cuts a template into tokens as jinja2's lexer does with trim_blocks and lstrip_blocks.
-func (r *runner) lex() {
-	lineStart := true // what was read last ended with a newline
-	for pos := 0; pos < len(r.source); {
-		m := opening.FindStringSubmatchIndex(r.source[pos:])
+// lexer cuts a template into tokens as jinja2's lexer does with trim_blocks and lstrip_blocks.
+type lexer struct {
+	rest   string // of the template
+	line   int
+	tokens []token
+}
+
+// take goes on behind s, which is a token of the kind, with text for its value; an empty text is none.
+func (l *lexer) take(s string, kind tokenKind, text string) {
+	if text != "" || kind == tokenString {
+		l.tokens = append(l.tokens, token{kind, text, l.line})
+	}
+	l.line += strings.Count(s, "\n")
+	l.rest = l.rest[len(s):]
+}
+
+func (l *lexer) lex() {
+	require(utf8.ValidString(l.rest), "not UTF-8")
+	for lineStart := true; ; {
+		m := opening.FindStringIndex(l.rest)
 		if m == nil {
-			r.addText(r.source[pos:], pos)
-			break
+			l.take(l.rest, tokenText, l.rest)
+			l.tokens = append(l.tokens, token{tokenEnd, "the end of the template", l.line})
+			return
 		}
-		at, inside := pos+m[0], pos+m[1]
-		kind, sign := r.source[at:at+2], r.source[pos+m[4]:inside]
-		r.addText(leading(r.source[pos:at], sign, kind != "{{", lineStart), pos)
-		raw := rawBegin.FindStringIndex(r.source[inside:])
+		text, tag, sign := l.rest[:m[0]], l.rest[m[0]:m[0]+2], l.rest[m[0]+2:m[1]]
+		kept, line := strings.TrimRightFunc(text, isSpace), strings.LastIndexByte(text, '\n')+1
+		if alone := (line > 0 || lineStart) && len(kept) <= line; sign == "" && tag != "{{" && alone {
+			kept = text[:line]
+		} else if sign != "-" {
+			kept = text
+		}
+		l.take(text, tokenText, kept)
+		l.take(tag+sign, tokenSymbol, strings.TrimPrefix(tag, "{#"))
+		end := l.tag(tag)
+		lineStart = strings.HasSuffix(end, "\n")
+	}
+}
+
+// tag reads the tokens of a tag, behind its opening, and its end, which it returns.
+func (l *lexer) tag(open string) (end string) {
+	for depth := 0; ; { // of brackets
+		l.take(l.rest[:len(l.rest)-len(strings.TrimLeftFunc(l.rest, isSpace))], tokenText, "")
+		if end = closing[open].FindString(l.rest); end != "" && depth <= 0 {
+			l.take(end, tokenSymbol, map[string]string{"{{": "}}", "{%": "%}"}[open])
+			return end
+		}
+		m := tagToken.FindStringSubmatch(l.rest)
+		require(l.rest != "" && open != "{#", "a tag or comment has no end")
+		require(m != nil, "unexpected %q, or a string that has no end", []rune(l.rest[:min(len(l.rest), 4)])[0])
 		switch {
-		case kind == "{%" && raw != nil:
-			inside += raw[1]
-			end := rawEnd.FindStringSubmatchIndex(r.source[inside:])
-			r.require(end != nil, at, "{%% raw %%} has no {%% endraw %%}")
-			s := r.source[inside:]
-			r.addText(leading(s[:end[0]], s[end[2]:end[3]], true, r.source[inside-1] == '\n'), inside)
-			pos = inside + end[1]
-		case kind == "{#":
-			end := commentEnd.FindStringIndex(r.source[inside:])
-			r.require(end != nil, at, "a comment has no end: #} is missing")
-			pos = inside + end[1]
+		case m[1] != "":
+			depth += strings.Count("([{", m[1]) - strings.Count(")]}", m[1])
+			l.take(m[0], tokenSymbol, m[0])
+		case m[2] != "":
+			l.take(m[0], tokenName, strings.Join(strings.Fields(m[0]), " "))
+		case m[3] != "":
+			l.take(m[0], tokenString, unescape(m[0][1:len(m[0])-1]))
 		default:
-			r.tokens = append(r.tokens, token{tokenBegin, kind, at, inside})
-			pos = r.lexTag(inside, kind)
+			l.take(m[0], tokenNumber, m[0])
 		}
-		lineStart = r.source[pos-1] == '\n'
-	}
-	r.tokens = append(r.tokens, token{tokenEnd, "the end of the template", len(r.source), len(r.source)})
-}
-
-// leading returns the text before a tag, stripped as its sign and lstrip_blocks say.
-func leading(text, sign string, block, lineStart bool) string {
-	if sign == "-" {
-		return strings.TrimRightFunc(text, isSpace)
-	}
-	i := strings.LastIndexByte(text, '\n') + 1
-	if sign == "" && block && (i > 0 || lineStart) && strings.TrimLeftFunc(text[i:], isSpace) == "" {
-		return text[:i]
-	}
-	return text
-}
-
-func (r *runner) addText(s string, at int) {
-	if s != "" {
-		r.tokens = append(r.tokens, token{tokenText, s, at, at + len(s)})
 	}
 }
 
-// lexTag reads the tokens of {{ }} or {% %} from pos, and returns where it ends.
-func (r *runner) lexTag(pos int, kind string) int {
-	begin, end, missing := pos, outputEnd, "}}"
-	if kind == "{%" {
-		end, missing = tagEnd, "%}"
-	}
-	var open []string // the brackets that are waited for
-	for {
-		pos = len(r.source) - len(strings.TrimLeftFunc(r.source[pos:], isSpace))
-		rest := r.source[pos:]
-		if m := end.FindString(rest); m != "" && len(open) == 0 {
-			r.tokens = append(r.tokens, token{tokenClose, "end of the tag", pos, pos + len(m)})
-			return pos + len(m)
-		}
-		r.require(rest != "", begin, "a tag has no end: %s is missing", missing)
-		t := r.token(pos, rest)
-		if t.kind == tokenOperator && closing[t.text] != "" {
-			open = append(open, closing[t.text])
-		} else if t.kind == tokenOperator && strings.Contains(")]}", t.text) {
-			r.require(len(open) > 0 && open[len(open)-1] == t.text, pos, "%q closes nothing", t.text)
-			open = open[:len(open)-1]
-		}
-		r.tokens = append(r.tokens, t)
-		pos = t.end
-	}
+func unescape(s string) string {
+	return escapeSequence.ReplaceAllStringFunc(s, func(e string) string {
+		r, _, _, err := strconv.UnquoteChar(e, e[1])
+		require(err == nil, "a string with %s is not supported", e)
+		return string(r)
+	})
 }
 
-// token reads the token that rest, at pos, begins with.
-func (r *runner) token(pos int, rest string) token {
-	if m := floatNumber.FindString(rest); m != "" && r.source[pos-1] != '.' { // x.0.1 has two indices
-		return token{tokenNumber, m, pos, pos + len(m)}
-	}
-	m := tagToken.FindStringSubmatch(rest)
-	r.require(m != nil || rest[0] != '\'' && rest[0] != '"', pos, "a string has no end: %.1s is missing", rest)
-	char, _ := utf8.DecodeRuneInString(rest)
-	r.require(m != nil, pos, "unexpected character %q", char)
-	t := token{tokenOperator, m[0], pos, pos + len(m[0])}
-	switch {
-	case m[1] != "":
-		t.kind = tokenNumber
-	case m[2] != "":
-		t.kind = tokenName
-		ascii := strings.IndexFunc(t.text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
-		r.require(ascii, pos, "the name %q has letters that are not ASCII: not supported", t.text)
-	case m[3] != "":
-		t.kind = tokenString
-		t.text = escapeSequence.ReplaceAllStringFunc(m[0][1:len(m[0])-1], func(s string) string {
-			return r.unescape(pos, s)
-		})
-	}
-	return t
-}
-
-var (
-	escapeSequence = regexp.MustCompile(`(?s)\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|[0-7]{1,3}|.)`)
-	escapes        = map[string]string{"\n": "", `\`: `\`, "'": "'", `"`: `"`, "a": "\a", "b": "\b", "f": "\f",
-		"n": "\n",
-		"r": "\r", "t": "\t", "v": "\v"}
-)
-
-// unescape returns what an escape sequence of a Python string stands for; unknown ones stay as they are.
-func (r *runner) unescape(pos int, sequence string) string {
-	s := sequence[1:]
-	if plain, ok := escapes[s]; ok {
-		return plain
-	}
-	digits, base := strings.TrimLeft(s, "xuU"), 16
-	if digits == s {
-		base = 8
-	}
-	code, err := strconv.ParseUint(digits, base, 32)
-	r.require(err != nil || utf8.ValidRune(rune(code)), pos, "string with %s: no character", sequence)
-	r.require(err == nil || !strings.ContainsAny(s, "xuUN") && s[0] < utf8.RuneSelf, pos,
-		"string with %s: not supported", sequence)
-	if err != nil {
-		return sequence
-	}
-	return string(rune(code))
-}
+// isSpace is Python's str.isspace.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }

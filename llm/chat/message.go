@@ -1,9 +1,11 @@
 package chat
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"io"
+	"strings"
 )
 
 // Message is one message of a conversation.
@@ -17,58 +19,89 @@ type Message struct {
 	Fields json.RawMessage
 }
 
-// UnmarshalJSON reads a message as transformers has it: an object with a role.
-func (m *Message) UnmarshalJSON(data []byte) error {
-	d, err := decodeObject(data)
-	if err != nil {
-		return fmt.Errorf("a message is %w", err)
-	}
-	role, ok := d.get("role").(string)
-	if !ok {
-		return errors.New("a message has no role, or one that is no string")
-	}
-	content, isText := d.get("content").(string)
-	*m = Message{Role: role, Content: content}
-	if !isText || d.size() > 2 {
-		m.Fields = append(json.RawMessage(nil), data...)
-	}
-	return nil
-}
-
-func decodeObject(data []byte) (*dict, error) {
-	v, err := decode(data)
-	d, ok := v.(*dict)
-	if err == nil && !ok {
-		err = fmt.Errorf("a JSON %s, expected an object", typeName(v))
-	}
-	return d, err
-}
-
 // value returns the dict that templates see.
-func (m Message) value() (any, error) {
-	d := newDict()
-	d.set("role", m.Role)
-	d.set("content", m.Content)
+func (m Message) value(what string) *dict {
+	d, fields := newDict(nil, nil), newDict(nil, nil)
 	if m.Fields != nil {
-		fields, err := decodeObject(m.Fields)
-		if err != nil {
-			return nil, fmt.Errorf("fields: %w", err)
-		}
-		if _, whole := fields.lookup("role"); whole {
-			d = fields
-		} else {
-			d.update(fields)
-		}
+		fields, _ = decode(what+": fields", m.Fields).(*dict)
+		require(fields != nil, "%s: fields: no JSON object", what)
 	}
 	// The reasoning of a message has each name that templates have for it: transformers' _alias_reasoning_fields.
-	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
-		if v := d.get(name); !isUndefined(v) && v != nil {
-			out := newDict()
-			out.set("thinking", v)
-			out.update(d)
-			out.set("reasoning_content", v)
-			return out, nil
-		}
+	reasoning := cmp.Or(fields.values["reasoning_content"], fields.values["thinking"], fields.values["reasoning"])
+	if reasoning != nil {
+		d.set("thinking", reasoning)
 	}
-	return d, nil
+	if _, whole := fields.lookup("role"); !whole {
+		d.set("role", m.Role)
+		d.set("content", m.Content)
+	}
+	for _, key := range fields.keys {
+		d.set(key, fields.values[key])
+	}
+	if reasoning != nil {
+		d.set("reasoning_content", reasoning)
+	}
+	return d
+}
+
+// decode reads JSON as Python's json.loads does: the keys of objects keep their order, integers are no floats.
+func decode(what string, data []byte) any {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	v := decodeValue(what, d, 0)
+	_, err := d.Token()
+	require(err == io.EOF, "%s: there is more than one JSON value", what)
+	return v
+}
+
+func decodeValue(what string, d *json.Decoder, depth int) any {
+	require(depth <= maxDepth, "%s: JSON nested more than %d deep", what, maxDepth)
+	next := func() json.Token {
+		t, err := d.Token()
+		require(err == nil, "%s: JSON: %w", what, err)
+		return t
+	}
+	switch t := next().(type) {
+	case json.Number:
+		return parseNumber(t.String())
+	case json.Delim:
+		var keys, values []any
+		for d.More() {
+			if t == '{' {
+				keys = append(keys, next())
+			}
+			values = append(values, decodeValue(what, d, depth+1))
+		}
+		if next(); t == '{' {
+			return newDict(keys, values)
+		}
+		return newList(values...)
+	default:
+		return t // nil, a bool or a string
+	}
+}
+
+// finalTag is put behind the last message's text, and found again in the prompt: transformers' way, and its tag.
+const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
+
+// openFinalMessage puts the tag behind the text of the last message, and returns the text.
+func openFinalMessage(messages []any, opts Options) string {
+	require(!opts.AddGenerationPrompt, "the last message cannot be continued where a generation prompt is added")
+	require(len(messages) > 0, "there is no last message to continue")
+	last := messages[len(messages)-1].(*dict)
+	text, ok := last.values["content"].(string)
+	require(ok, "the content of the last message is no text, which could be continued")
+	last.set("content", text+finalTag)
+	return text
+}
+
+// cutFinalMessage ends the prompt where the tag behind text is.
+func cutFinalMessage(prompt, text string) string {
+	at := strings.LastIndex(prompt, strings.TrimSpace(finalTag))
+	require(at >= 0 && strings.Contains(prompt, strings.TrimFunc(text, isSpace)),
+		"the template changes or leaves out the text of the last message: it cannot be continued")
+	if strings.HasPrefix(prompt[at:], finalTag) {
+		return prompt[:at]
+	}
+	return strings.TrimRightFunc(prompt[:at], isSpace) // the template trims messages
 }

@@ -1,19 +1,18 @@
 // Package chat turns conversations into prompts by a model's chat template, as transformers' apply_chat_template does.
 //
-// Templates are jinja2. What is not supported is an error, when a template is parsed or at the latest when it is
-// rendered: never another prompt.
+// Templates are jinja2, of which this package has what chat templates use. Anything else is an error that names it,
+// when a template is parsed or at the latest when it is rendered: never another prompt.
 package chat
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
-	"slices"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Template is a chat template, with the special tokens that it may write.
@@ -21,149 +20,182 @@ type Template struct {
 	// Tokens are special tokens by their names (bos_token, eos_token, …), as variables of the template.
 	Tokens map[string]string
 
-	program program
-	work    int
-	named   map[string]*Template // the others of a model with several
+	bodies map[string]node // by name: "default", and others such as "tool_use" where a model has several
 }
 
 // Options are what a template reads besides the messages.
 type Options struct {
 	// AddGenerationPrompt asks for what begins the assistant's answer, at the end.
 	AddGenerationPrompt bool
-	// ContinueFinalMessage leaves the last message open, for the model to go on with: the prompt ends with its text. It
-	// is transformers' continue_final_message.
+	// ContinueFinalMessage ends the prompt with the text of the last message, for the model to go on with.
 	ContinueFinalMessage bool
 	// Tools is a JSON list of the functions that the model may call, as JSON schemas, or nil.
 	Tools json.RawMessage
-	// Documents is a JSON list of documents for retrieval, or nil.
-	Documents json.RawMessage
-	// Variables are further variables (enable_thinking, …): anything that has a JSON form. They come before the special
-	// tokens of that name.
+	// Variables are further variables (documents, enable_thinking, …): anything that has a JSON form.
 	Variables map[string]any
-	// Name chooses one of several templates; "" is tool_use where there are tools and such a template, else default.
-	Name string
 	// Now is the time that strftime_now returns; zero is the present, in local time.
 	Now time.Time
 }
 
-// Parse reads a template's source. The error names the line of what is no jinja2, or is not supported: tags other than
-// if, for, set, macro, call, filter, with, raw, generation, break and continue; and filters and tests that are made for
-// HTML.
-func Parse(source string) (*Template, error) { return parse(source, maxWork) }
+// Parse reads a template's source. The error names the line of what is no jinja2, or is not supported.
+func Parse(source string) (*Template, error) {
+	t := &Template{bodies: map[string]node{}}
+	return t, t.add("default", source, "chat template")
+}
 
-func parse(source string, work int) (t *Template, err error) {
-	defer catch(&err)
-	require(utf8.ValidString(source), "chat template: not UTF-8")
-	require(len(source) <= 16<<20, "chat template: more than 16 MiB")
+// add reads one of the templates, which errors call by what it is.
+func (t *Template) add(name, source, what string) error {
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
-	r := &runner{off: true, work: math.MaxInt, deadline: time.Now().Add(maxTime), program: program{
-		source: strings.TrimSuffix(source, "\n"), conditions: map[int]int{}, ends: map[int]int{},
-		callers: map[int]bool{}}}
-	err = r.try(func() {
-		r.lex()
-		r.body()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("chat template: %w", err)
+	l := lexer{rest: strings.TrimSuffix(source, "\n"), line: 1}
+	err := try(func() int { return l.line }, l.lex)
+	if err == nil {
+		p := parser{tokens: l.tokens}
+		err = try(func() int { return p.peek().line }, func() { t.bodies[name], _ = p.body() })
 	}
-	return &Template{program: r.program, work: work}, nil
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // Render returns the prompt for messages. The error of a template that refuses them is a *RaisedError; that it reads
-// what is undefined, has no text at all for messages, writes more than 64 MiB or works for more than a minute is an
-// error too.
+// what is undefined, has no text for messages, writes more than 64 MiB or works without end is an error too.
 func (t *Template) Render(messages []Message, opts Options) (prompt string, err error) {
-	chosen, err := t.choose(opts)
-	vars := map[string]any{}
-	if err == nil {
-		vars, err = t.variables(messages, opts)
-	}
-	final := ""
-	if err == nil && opts.ContinueFinalMessage {
-		final, err = openFinalMessage(vars, opts)
-	}
-	if err == nil {
-		prompt, err = chosen.run(vars, opts.Now)
-	}
-	if err == nil && opts.ContinueFinalMessage {
-		prompt, err = cutFinalMessage(prompt, final)
-	}
-	if err == nil && strings.TrimSpace(prompt) == "" && len(messages) > 0 {
-		err = fmt.Errorf("no text for %d messages", len(messages))
-	}
+	err = try(nil, func() {
+		prompt = t.render(messages, opts)
+		require(strings.TrimSpace(prompt) != "" || len(messages) == 0, "no text for %d messages", len(messages))
+	})
 	if err != nil {
 		return "", fmt.Errorf("chat template: %w", err)
 	}
 	return prompt, nil
 }
 
-func (t *Template) run(vars map[string]any, now time.Time) (string, error) {
-	if now.IsZero() {
-		now = time.Now()
+func (t *Template) render(messages []Message, opts Options) string {
+	body := t.bodies["default"]
+	if tools := t.bodies["tool_use"]; tools != nil && opts.Tools != nil {
+		body = tools
 	}
-	r := &runner{program: t.program, scope: &scope{vars: vars}, out: &strings.Builder{}, now: now, work: t.work,
-		deadline: time.Now().Add(maxTime)}
-	err := r.try(func() { r.body() })
-	var raised *RaisedError
-	if err != nil && !errors.As(err, &raised) {
-		err = fmt.Errorf("%s: %w", r.place(), err)
+	require(body != nil, "there are several, and none of them has the name default")
+	vars, final := t.variables(messages, opts), ""
+	if opts.ContinueFinalMessage {
+		final = openFinalMessage(vars["messages"].(*sequence).items, opts)
 	}
-	return r.out.String(), err
-}
-
-// choose returns one of several templates as transformers' get_chat_template does.
-func (t *Template) choose(opts Options) (*Template, error) {
-	name := opts.Name
-	switch {
-	case t.named == nil && name == "":
-		return t, nil
-	case name == "" && opts.Tools != nil && t.named["tool_use"] != nil:
-		name = "tool_use"
-	case name == "":
-		name = "default"
+	if opts.Now.IsZero() {
+		opts.Now = time.Now()
 	}
-	if chosen := t.named[name]; chosen != nil {
-		return chosen, nil
+	r := &renderer{vars: vars, out: &strings.Builder{}, now: opts.Now, work: maxWork}
+	err := try(func() int { return r.line }, func() { body(r) })
+	require(err == nil, "%w", err)
+	if opts.ContinueFinalMessage {
+		return cutFinalMessage(r.out.String(), final)
 	}
-	names := "there is one, without a name"
-	if t.named != nil {
-		names = "there are " + strings.Join(slices.Sorted(maps.Keys(t.named)), ", ")
-	}
-	return nil, fmt.Errorf("there is none of the name %q: %s", name, names)
+	return r.out.String()
 }
 
 // variables are those that transformers passes to a template.
-func (t *Template) variables(messages []Message, opts Options) (vars map[string]any, err error) {
-	vars = map[string]any{}
+func (t *Template) variables(messages []Message, opts Options) map[string]any {
+	vars := map[string]any{"tools": nil, "documents": nil, "add_generation_prompt": opts.AddGenerationPrompt}
 	for name, token := range t.Tokens {
 		vars[name] = token
 	}
 	for name, v := range opts.Variables {
 		data, err := json.Marshal(v)
-		if err == nil {
-			vars[name], err = decode(data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("variable %s: %w", name, err)
-		}
+		require(err == nil, "variable %s: %w", name, err)
+		vars[name] = decode("variable "+name, data)
 	}
-	list := make([]any, len(messages))
+	list := newList()
 	for i, m := range messages {
-		if list[i], err = m.value(); err != nil {
-			return nil, fmt.Errorf("message %d: %w", i, err)
+		list.items = append(list.items, m.value(fmt.Sprintf("message %d", i)))
+	}
+	vars["messages"] = list
+	if opts.Tools != nil {
+		vars["tools"] = decode("tools", opts.Tools)
+		kind := typeName(vars["tools"])
+		require(kind == "list" || kind == "NoneType", "tools: a JSON %s, expected a list", kind)
+	}
+	return vars
+}
+
+// Read reads a template from a chat_template.jinja, from a tokenizer_config.json (chat_template, a string or a list of
+// named ones; bos_token and the like, strings or objects with a content), or from a folder that has one or both: the
+// template of chat_template.jinja is then the one, as in transformers, and the tokens are those of the other.
+func Read(path string) (*Template, error) {
+	t := &Template{Tokens: map[string]string{}, bodies: map[string]node{}}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		err = t.readFolder(path)
+	} else if strings.HasSuffix(path, ".json") {
+		err = t.readConfig(path)
+	} else {
+		err = t.readSource("default", path)
+	}
+	if err == nil && len(t.bodies) == 0 {
+		err = fmt.Errorf("%s has no chat_template.jinja, and no tokenizer_config.json with a chat_template", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Template) readFolder(folder string) error {
+	err := t.readConfig(filepath.Join(folder, "tokenizer_config.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	main := filepath.Join(folder, "chat_template.jinja")
+	if _, err := os.Stat(main); err == nil {
+		t.bodies = map[string]node{}
+		if err := t.readSource("default", main); err != nil {
+			return err
 		}
 	}
-	vars["messages"], vars["add_generation_prompt"] = newList(list...), opts.AddGenerationPrompt
-	for name, data := range map[string]json.RawMessage{"tools": opts.Tools, "documents": opts.Documents} {
-		if vars[name] = nil; data == nil {
-			continue
-		}
-		if vars[name], err = decode(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if kind := typeName(vars[name]); kind != "list" && kind != "NoneType" {
-			return nil, fmt.Errorf("%s: a JSON %s, expected a list", name, kind)
+	if _, err := os.Stat(filepath.Join(folder, "additional_chat_templates")); err == nil {
+		return fmt.Errorf("%s: additional_chat_templates is not supported", folder)
+	}
+	return nil
+}
+
+// readSource reads a template that is a file.
+func (t *Template) readSource(name, path string) error {
+	source, err := os.ReadFile(path)
+	if err == nil {
+		err = t.add(name, string(source), path)
+	}
+	return err
+}
+
+// readConfig reads tokenizer_config.json, which may have no template.
+func (t *Template) readConfig(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for name, raw := range fields {
+		var token struct{ Content string }
+		isText := json.Unmarshal(raw, &token.Content) == nil
+		if strings.HasSuffix(name, "_token") && (isText || json.Unmarshal(raw, &token) == nil) && token.Content != "" {
+			t.Tokens[name] = token.Content
 		}
 	}
-	return vars, nil
+	var source string
+	var named []struct{ Name, Template string }
+	switch raw := fields["chat_template"]; {
+	case raw == nil || string(raw) == "null":
+	case json.Unmarshal(raw, &source) == nil:
+		return t.add("default", source, path)
+	case json.Unmarshal(raw, &named) != nil:
+		return fmt.Errorf("%s: chat_template is neither a string nor a list of {name, template}", path)
+	}
+	for _, one := range named {
+		if err := t.add(one.Name, one.Template, path+", "+one.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

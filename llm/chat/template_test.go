@@ -27,15 +27,19 @@ func TestNeverEmpty(t *testing.T) {
 		"":                                    "no text for 1 messages",
 		" \n":                                 "no text for 1 messages",
 		"{% if false %}x{% endif %}":          "no text for 1 messages",
-		"{{ message.content }}":               "line 1: message.content: a value is undefined",
-		"a\n{{ messages[0].contents + 'x' }}": `line 2: messages[0].contents + 'x': a value is undefined`,
-		"{{ messages[0].content.strp() }}": `line 1: messages[0].content.strp(): a value of type str has no method ` +
-			`"strp"`,
-		"{{ nothing(1) }}":           "line 1: nothing(1): a value is undefined",
-		"{{ 2.1|round(0, 'ceil') }}": "line 1: 2.1|round(0, 'ceil'): round: 2 arguments, at most 1 are supported",
-		"{{ 1234.5|round(-2) }}":     "line 1: 1234.5|round(-2): round to -2 places: not supported",
-		"{{ messages.count(1) }}": `line 1: messages.count(1): attribute "count" of a value of type list is not ` +
-			`supported`,
+		"{{ message.content }}":               "line 1: message is undefined",
+		"a\n{{ messages[0].contents + 'x' }}": "line 2: contents of a dict is undefined",
+		"{{ messages[0].content.strp() }}":    "line 1: strp of a str is undefined",
+		"{{ nothing(1) }}":                    "line 1: nothing is undefined",
+		"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}":               `line 1: the variable "varargs" is not supported`,
+		"{% for x in 'a' %}{{ loop.changed }}{% endfor %}":                  "line 1: loop.changed is not supported",
+		"{{ messages.count(1) }}":                                           "line 1: count of a list is undefined",
+		"{{ messages[0].copy() }}":                                          "line 1: this method of a dict is not supported",
+		"{{ range == range }}":                                              "line 1: comparing a function with a function is not supported",
+		"{{ 'a'|safe == 'a' }}":                                             "line 1: comparing a Markup with a str is not supported",
+		"{{ [1, 2, 3][::2] }}":                                              "line 1: a slice with a step, other than [::-1], is not supported",
+		"{% set n = namespace(a=1) %}{% for x in 'a' if n.a %}{% endfor %}": "a namespace in the condition of a loop",
+		"{% set g = [1]|map('string') %}{{ g|list }}{{ g|list }}":           "reading a generator that was read before",
 	} {
 		if got, err := render1(t, source, Options{}, hello); err == nil || !strings.Contains(err.Error(), want) ||
 			got != "" {
@@ -50,25 +54,24 @@ func TestNeverEmpty(t *testing.T) {
 // What is no jinja2, or is not supported, is an error of Parse, with the line.
 func TestParseErrors(t *testing.T) {
 	for source, want := range map[string]string{
-		"a\n\n{% if x %}":                    "line 3: {% if %} has no end",
-		"\n{% endfor %}":                     "line 2: {% endfor %} ends nothing",
-		"{{ x|escape }}":                     `line 1: there is no filter "escape"`,
-		"{{ x is nice }}":                    `line 1: there is no test "nice"`,
-		"{{ x|batch(2) }}":                   `line 1: there is no filter "batch", or it is not supported`,
-		"{{ x|wordcount }}":                  `line 1: there is no filter "wordcount", or it is not supported`,
-		"{{ x|attr('b') }}":                  `line 1: there is no filter "attr", or it is not supported`,
-		"{% include 'x' %}":                  `line 1: the tag "include" is not supported`,
-		"{% do x %}":                         `line 1: the tag "do" is not supported`,
-		"{% block x %}{% endblock %}":        `line 1: the tag "block" is not supported`,
-		"{% macro m() %}{{ varargs }}":       `line 1: "varargs" is not supported`,
-		"{{ x.__class__ }}":                  `line 1: attribute "__class__" is not supported`,
-		"{% for x in y %}{{ loop.changed }}": `line 1: attribute "changed" is not supported`,
-		"{%%}":                               `line 1: found "end of the tag", expected a name`,
-		"{{ x":                               "line 1: a tag has no end: }} is missing",
-		"{{ 'x }}":                           "line 1: a string has no end: ' is missing",
-		"{{ größe }}":                        "not ASCII",
-		"\xff":                               "not UTF-8",
-		strings.Repeat("{% if x %}", 1000):   "tags are nested more than",
+		"a\n\n{% if x %}":                  "line 3: {% if %} of line 3 has no end",
+		"\n{% endfor %}":                   `line 2: the tag "endfor" is not supported here`,
+		"{{ x|escape }}":                   `line 1: the filter "escape" is not supported`,
+		"{{ x is nice }}":                  `line 1: the test "nice" is not supported`,
+		"{{ x|batch(2) }}":                 `line 1: the filter "batch" is not supported`,
+		"{% include 'x' %}":                `line 1: the tag "include" is not supported`,
+		"{% call m() %}":                   `line 1: the tag "call" is not supported`,
+		"{% filter upper %}":               `line 1: the tag "filter" is not supported`,
+		"{% raw %}":                        `line 1: the tag "raw" is not supported`,
+		"{% break %}":                      "line 1: break outside of a loop",
+		"{{ 1 < 2 < 3 }}":                  "line 1: a chained comparison is not supported",
+		"{{ x.__class__ }}":                `line 1: attribute "__class__" is not supported`,
+		"{%%}":                             `line 1: found "%}", expected a name`,
+		"{{ x":                             "line 1: a tag or comment has no end",
+		"{{ 'x }}":                         "a string that has no end",
+		"{{ größe }}":                      "unexpected 'ö'",
+		"\xff":                             "not UTF-8",
+		strings.Repeat("{% if x %}", 1000): "nested more than",
 		"{{" + strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100) + "}}": "nested more than",
 	} {
 		if _, err := Parse(source); err == nil || !strings.Contains(err.Error(), want) {
@@ -79,6 +82,8 @@ func TestParseErrors(t *testing.T) {
 
 // A template that runs away ends with an error.
 func TestBounds(t *testing.T) {
+	defer func(work int) { maxWork = work }(maxWork)
+	maxWork = 20_000_000
 	for name, source := range map[string]string{
 		"steps": "{% for a in range(99999) %}{% for b in range(99999) %}{% set x = a %}{% endfor %}{% endfor %}",
 		"text":  "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
@@ -92,7 +97,7 @@ func TestBounds(t *testing.T) {
 			"ns.l == [ns.l[0], ns.l[1]] }}",
 		"times": "{{ 'abc' * 99999999999 }}",
 	} {
-		tmpl, err := parse(source, 20_000_000)
+		tmpl, err := Parse(source)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -115,8 +120,7 @@ func TestRaisedError(t *testing.T) {
 func TestContinueFinalMessage(t *testing.T) {
 	const source = "{% for m in messages %}[{{ m.content if m.content is string else m.content[0].text }}]{% endfor %}"
 	opts := Options{ContinueFinalMessage: true}
-	if got, err := render1(t, source, opts, hello,
-		Message{Role: "assistant", Fields: json.RawMessage(`{"content":[{"text":"a b "}]}`)}); err != nil ||
+	if got, err := render1(t, source, opts, hello, Message{Role: "assistant", Content: "a b "}); err != nil ||
 		got != "[Hello][a b " {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -128,7 +132,7 @@ func TestContinueFinalMessage(t *testing.T) {
 		"there is no last message": {source, opts, nil},
 		"where a generation prompt is added": {source, Options{ContinueFinalMessage: true, AddGenerationPrompt: true},
 			[]Message{hello}},
-		"the last message has no text": {source, opts,
+		"the content of the last message is no text": {source, opts,
 			[]Message{{Role: "user", Fields: json.RawMessage(`{"content":null}`)}}},
 		"leaves out the text of the last mes": {"x", opts, []Message{hello}},
 	} {
@@ -160,12 +164,6 @@ func TestMessageFields(t *testing.T) {
 			t.Errorf("fields %s: %v", bad, err)
 		}
 	}
-	var m Message
-	for _, bad := range []string{`[]`, `{"content":"x"}`, `{"role":1}`} {
-		if err := json.Unmarshal([]byte(bad), &m); err == nil {
-			t.Errorf("message %s: no error", bad)
-		}
-	}
 }
 
 func TestVariables(t *testing.T) {
@@ -175,8 +173,8 @@ func TestVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	tmpl.Tokens = map[string]string{"bos_token": "<s>"}
-	got, err := tmpl.Render(nil, Options{Variables: map[string]any{"n": 1, "l": []any{1.5, "x", nil}},
-		Documents: json.RawMessage(`[{"text":"d"}]`), Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	got, err := tmpl.Render(nil, Options{Variables: map[string]any{"n": 1, "l": []any{1.5, "x", nil},
+		"documents": json.RawMessage(`[{"text":"d"}]`)}, Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 	if err != nil || got != `<s>2True1[1.5, "x", null]03:04` {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -227,8 +225,6 @@ func TestRead(t *testing.T) {
 		"tool_use": {map[string]string{
 			"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default",` +
 				`"template":"d"}]}`}, "", "t", Options{Tools: json.RawMessage(`[]`)}},
-		"named": {map[string]string{"chat_template.jinja": "d", "additional_chat_templates/rag.jinja": "r"}, "", "r",
-			Options{Name: "rag"}},
 	} {
 		tmpl, err := Read(filepath.Join(write(t, t.TempDir(), c.files), c.path))
 		if err != nil {
@@ -247,7 +243,7 @@ func TestRead(t *testing.T) {
 		"no template": {map[string]string{"tokenizer_config.json": `{}`}, "has no chat_template.jinja"},
 		"no JSON":     {map[string]string{"tokenizer_config.json": `{`}, "tokenizer_config.json: "},
 		"a number":    {map[string]string{"tokenizer_config.json": `{"chat_template":3}`}, "neither a string nor a list"},
-		"bad":         {map[string]string{"chat_template.jinja": "{% if"}, "chat_template.jinja: chat template: line 1"},
+		"bad":         {map[string]string{"chat_template.jinja": "{% if"}, "chat_template.jinja: line 1"},
 	} {
 		if _, err := Read(write(t, t.TempDir(), c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, expected %q", name, err, c.want)
@@ -259,15 +255,15 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := tmpl.Render(nil, Options{}); err == nil ||
-		!strings.Contains(err.Error(), `there is none of the name "default": there are a`) {
+		!strings.Contains(err.Error(), "none of them has the name default") {
 		t.Errorf("%v", err)
 	}
 }
 
 // A template is rendered by several goroutines at the same time.
 func TestConcurrentRender(t *testing.T) {
-	tmpl, err := Parse("{% macro m(x) %}{% if x %}{{ caller() }}{% endif %}{% endmacro %}" +
-		"{% for k in messages if k %}{% call m(1) %}{{ k.content if k else 0 }}{% endcall %}{% endfor %}")
+	tmpl, err := Parse("{% macro m(x) %}{% if x %}{{ x.content }}{% endif %}{% endmacro %}" +
+		"{% for k in messages if k %}{{ m(k) }}{% endfor %}")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,49 +3,53 @@ package chat
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // A value of a template is a Go value: nil is None; bool, int64, float64 and string are Python's types of these names,
 // and the types below are the others.
 type (
-	undefined struct{} // what a variable, attribute or item is that does not exist
-	bigint    string   // the digits of an int of more than 64 bits: it is printed, and nothing else
-	safe      string   // what the filter safe returns: it is printed, and nothing else
-	function  func(r *runner, a arguments) any
-	// sequence is a list, tuple or range, or what a dict's keys, values and items return.
+	undefined struct{ name string } // a variable, attribute or item that does not exist
+	safe      string                // what the filter safe returns: it is only printed
+	function  func(r *renderer, args []any) any
+	// sequence is a list, a tuple, a range, what a dict's keys, values and items return, or a generator, as map, select
+	// and the like return: that is always true, has no length, and can be read once.
 	sequence struct {
 		kind  string
 		items []any
 	}
-	// dict is a Python dict: its keys have an order.
+	// dict is a Python dict: its keys, strings and int64 for which Go's equality is Python's, have an order.
 	dict struct {
 		keys   []any
-		values map[any]any // by hash
+		values map[any]any
 	}
-	// generator is what map, select and the like return: it has no length, is always true, is computed when it is
-	// iterated over, and has no items left then.
-	generator struct {
-		compute func() []any
-		items   []any
-	}
-	// namespace is what namespace() returns: its attributes can be set.
-	namespace struct{ *dict }
+	namespace map[string]any // what namespace() returns: its attributes can be set
+	loop      map[string]any // the variable loop, with those attributes that are supported
 )
+
+const generator, exhausted = "generator", "generator that was read before"
 
 func newList(items ...any) *sequence { return &sequence{"list", items} }
 
-func newTuple(items ...any) *sequence { return &sequence{"tuple", items} }
+func newDict(keys, values []any) *dict {
+	d := &dict{values: map[any]any{}}
+	for i, key := range keys {
+		d.set(key, values[i])
+	}
+	return d
+}
 
 var typeNames = map[string]string{"<nil>": "NoneType", "int64": "int", "float64": "float", "string": "str",
-	"chat.bigint": "int", "chat.safe": "Markup", "*chat.namespace": "Namespace"}
+	"chat.safe": "Markup"}
 
 // typeName returns Python's name of the type of v.
 func typeName(v any) string {
-	if s, ok := v.(*sequence); ok {
+	if s, _ := v.(*sequence); s != nil {
 		return s.kind
+	} else if _, ok := v.(string); ok {
+		return "str"
 	}
 	name := fmt.Sprintf("%T", v)
 	return cmp.Or(typeNames[name], strings.TrimPrefix(strings.TrimPrefix(name, "*"), "chat."))
@@ -53,234 +57,256 @@ func typeName(v any) string {
 
 // want returns v as a T, or fails.
 func want[T any](v any) T {
+	u, isUndefined := v.(undefined)
+	require(!isUndefined, "%s is undefined", u.name)
 	t, ok := v.(T)
-	require(ok, "a value of type %s, expected %s", typeName(v), typeName(t))
+	require(ok, "a %s is not supported here, where a %s is", typeName(v), typeName(t))
 	return t
 }
 
-// integer returns v as an int; Python's booleans are integers.
-func integer(v any) (int64, bool) {
-	if b, ok := v.(bool); ok {
-		v = map[bool]int64{true: 1}[b]
-	}
-	i, ok := v.(int64)
-	return i, ok
+func isUndefined(v any) bool {
+	_, ok := v.(undefined)
+	return ok
 }
 
-func wantInteger(v any) int64 {
-	if i, ok := integer(v); ok {
+// parseNumber reads a number of a template or of JSON.
+func parseNumber(s string) any {
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return i
 	}
-	return want[int64](v)
+	f, err := strconv.ParseFloat(s, 64)
+	require(err == nil && strings.ContainsAny(s, ".eE"), "the number %s is not supported", s)
+	return f
 }
 
-// number returns v, an int, float or bool, as a float.
-func number(v any) (float64, bool) {
-	if i, ok := integer(v); ok {
-		return float64(i), true
-	}
-	f, ok := v.(float64)
-	return f, ok
-}
-
-// isUndefined reports whether v is undefined.
-func isUndefined(v any) bool { return v == any(undefined{}) }
-
-// needDefined fails if one of v is undefined.
-func needDefined(v ...any) { require(!slices.ContainsFunc(v, isUndefined), "a value is undefined") }
-
-// truth is Python's bool(v).
 func truth(v any) bool {
 	switch v := v.(type) {
-	case bool:
-		return v
+	case undefined:
+		return false
+	case *sequence:
+		return len(v.items) > 0 || v.kind == generator || v.kind == exhausted
 	case *dict:
 		return len(v.keys) > 0
-	case *sequence:
-		return len(v.items) > 0
 	}
-	return !slices.Contains([]any{nil, undefined{}, int64(0), 0.0, "", safe("")}, v)
+	return !slices.Contains([]any{nil, false, int64(0), 0.0, "", safe("")}, v)
 }
 
-// indexed returns the items of a list, tuple or range, which have indices.
-func indexed(v any) ([]any, bool) {
-	s, ok := v.(*sequence)
-	if !ok || strings.HasPrefix(s.kind, "dict_") {
-		return nil, false
-	}
-	return s.items, true
-}
-
-// iterate returns what Python's iteration over v yields; nothing for an undefined value, as in jinja2.
 func iterate(v any) []any {
 	switch v := v.(type) {
 	case undefined:
 		return nil
-	case *sequence:
-		return v.items
+	case string:
+		characters := make([]any, 0, len(v))
+		for _, r := range v {
+			characters = append(characters, string(r))
+		}
+		return characters
 	case *dict:
 		return v.keys
-	case *generator:
-		return v.take(math.MaxInt)
-	case string:
-		checkSize(len(v), 1, maxText/16)
-		return toAny(strings.Split(v, ""))
 	}
-	panic(failure("a value of type %s cannot be iterated over", typeName(v)))
-}
-
-func toAny(parts []string) []any {
-	out := make([]any, len(parts))
-	for i, part := range parts {
-		out[i] = part
+	s := want[*sequence](v)
+	require(s.kind != exhausted, "reading a %s is not supported", exhausted)
+	if s.kind == generator {
+		s.kind = exhausted
 	}
-	return out
-}
-
-// take returns up to n of the items that are left.
-func (g *generator) take(n int) []any {
-	if g.compute != nil {
-		g.items, g.compute = g.compute(), nil
-	}
-	n = min(n, len(g.items))
-	taken := g.items[:n]
-	g.items = g.items[n:]
-	return taken
-}
-
-func newDict() *dict { return &dict{values: map[any]any{}} }
-
-// hash returns what is equal for scalars that Python holds to be equal.
-func hash(v any) (h any, ok bool) {
-	switch v := v.(type) {
-	case nil, string, bigint:
-		return v, true
-	case safe:
-		return string(v), true
-	case float64:
-		if i := int64(v); v >= -1<<62 && v < 1<<62 && float64(i) == v {
-			return i, true
-		}
-		return v, true
-	}
-	i, ok := integer(v)
-	return i, ok
+	return s.items
 }
 
 func (d *dict) set(key, v any) {
-	h, ok := hash(key)
-	require(ok, "a value of type %s cannot be the key of a dict, or is not supported as one", typeName(key))
-	if _, ok := d.values[h]; !ok {
+	_, known := d.lookup(key)
+	require(key != nil && !isUndefined(key), "the key %s of a dict is not supported", typeName(key))
+	if !known {
 		d.keys = append(d.keys, key)
 	}
-	d.values[h] = v
+	d.values[key] = v
 }
 
 func (d *dict) lookup(key any) (v any, ok bool) {
-	h, ok := hash(key)
-	if v, found := d.values[h]; ok && found {
-		return v, true
+	switch key.(type) {
+	case string, int64, nil, undefined:
+		v, ok = d.values[key]
+		return v, ok
 	}
-	return undefined{}, false
+	panic(failure("a %s as the key of a dict is not supported", typeName(key)))
 }
 
-func (d *dict) size() int { return len(d.keys) }
-
-func (d *dict) get(key any) any {
-	v, _ := d.lookup(key)
-	return v
-}
-
-// update sets the items of from, in their order.
-func (d *dict) update(from *dict) {
-	for _, key := range from.keys {
-		d.set(key, from.get(key))
+func (d *dict) pairs() (pairs []any) {
+	for _, key := range d.keys {
+		pairs = append(pairs, &sequence{"tuple", []any{key, d.values[key]}})
 	}
-}
-
-// items returns the values, in the order of the keys.
-func (d *dict) items() []any {
-	out := make([]any, len(d.keys))
-	for i, key := range d.keys {
-		out[i] = d.get(key)
-	}
-	return out
-}
-
-// pairs returns tuples of keys and values.
-func (d *dict) pairs() []any {
-	out := d.items()
-	for i, key := range d.keys {
-		out[i] = newTuple(key, out[i])
-	}
-	return out
+	return pairs
 }
 
 // equal is Python's a == b.
-func (r *runner) equal(a, b any, depth int) bool {
-	r.spend(1)
+func (r *renderer) equal(a, b any, depth int) bool {
+	r.spend()
 	require(depth <= maxDepth, "values are nested more than %d deep", maxDepth)
-	if x, ok := hash(a); ok {
-		y, ok := hash(b)
-		return ok && x == y
-	}
-	if d, ok := a.(*dict); ok {
-		e, ok := b.(*dict)
-		return ok && len(d.keys) == len(e.keys) && !slices.ContainsFunc(d.keys, func(key any) bool {
-			v, ok := e.lookup(key)
-			return !ok || !r.equal(d.get(key), v, depth+1)
+	kind, other := typeName(a), typeName(b)
+	const numbers, others = "bool int float", "undefined NoneType str dict list tuple"
+	known := strings.Contains(numbers+others, kind) && strings.Contains(numbers+others, other)
+	mixed := kind != other && strings.Contains(numbers, kind) && strings.Contains(numbers, other)
+	require(known && !mixed, "comparing a %s with a %s is not supported", kind, other)
+	switch x := a.(type) {
+	case *dict:
+		y, ok := b.(*dict)
+		return ok && len(x.keys) == len(y.keys) && !slices.ContainsFunc(x.keys, func(key any) bool {
+			v, ok := y.lookup(key)
+			return !ok || !r.equal(x.values[key], v, depth+1)
+		})
+	case *sequence:
+		return kind == other && slices.EqualFunc(x.items, b.(*sequence).items, func(v, w any) bool {
+			return r.equal(v, w, depth+1)
 		})
 	}
-	if l, ok := indexed(a); ok {
-		m, ok := indexed(b)
-		return ok && typeName(a) == typeName(b) &&
-			slices.EqualFunc(l, m, func(a, b any) bool { return r.equal(a, b, depth+1) })
-	}
-	kind := typeName(a)
-	require(kind != "function" && !strings.HasPrefix(kind, "dict_"), "comparing a value of type %s is not supported",
-		kind)
-	return a == b
+	return a == b || isUndefined(a) && isUndefined(b)
 }
 
 // order is negative, zero or positive as a is less than, equal to or greater than b.
-func (r *runner) order(a, b any) int {
-	needDefined(a, b)
-	s, ok1 := a.(string)
-	t, ok2 := b.(string)
-	if ok1 && ok2 {
-		return strings.Compare(s, t)
+func order(a, b any) int {
+	if s, ok := a.(string); ok {
+		return strings.Compare(s, want[string](b))
 	}
-	i, ok1 := integer(a)
-	j, ok2 := integer(b)
-	if ok1 && ok2 {
-		return cmp.Compare(i, j)
+	return cmp.Compare(want[int64](a), want[int64](b))
+}
+
+// operate is Python's a op b.
+func (r *renderer) operate(a any, op string, b any) any {
+	switch op {
+	case "~":
+		return arithmetic(str(a), "+", str(b))
+	case "==", "!=":
+		return r.equal(a, b, 0) == (op == "==")
+	case "in", "not in":
+		return r.contains(b, a) == (op == "in")
+	case "<", "<=", ">", ">=":
+		sign := order(a, b)
+		return sign < 0 && op[0] == '<' || sign > 0 && op[0] == '>' || sign == 0 && len(op) == 2
 	}
-	x, ok1 := number(a)
-	y, ok2 := number(b)
-	if ok1 && ok2 && !math.IsNaN(x+y) {
-		return cmp.Compare(x, y)
-	}
-	l, ok1 := indexed(a)
-	m, ok2 := indexed(b)
-	require(ok1 && ok2 && typeName(a) == typeName(b), "%s and %s have no order", typeName(a), typeName(b))
-	for i := range min(len(l), len(m)) {
-		if !r.equal(l[i], m[i], 0) {
-			return r.order(l[i], m[i])
-		}
-	}
-	return len(l) - len(m)
+	return arithmetic(a, op, b)
 }
 
 // contains is Python's item in container.
-func (r *runner) contains(container, item any) bool {
+func (r *renderer) contains(container, item any) bool {
 	switch c := container.(type) {
 	case string:
 		return strings.Contains(c, want[string](item))
 	case *dict:
-		_, hashable := hash(item)
-		require(hashable || isUndefined(item), "a value of type %s cannot be the key of a dict", typeName(item))
 		_, ok := c.lookup(item)
 		return ok
 	}
 	return slices.ContainsFunc(iterate(container), func(v any) bool { return r.equal(v, item, 0) })
+}
+
+// checkInts bounds integers, so that no sum or product overflows.
+func checkInts(ints ...int64) {
+	ok := slices.Max(ints) <= 1<<31 && slices.Min(ints) >= -1<<31
+	require(ok, "arithmetic with integers of more than 32 bits is not supported")
+}
+
+func arithmetic(a any, op string, b any) any {
+	if s, ok := a.(string); ok && op == "+" {
+		t := want[string](b)
+		checkSize(len(s)+len(t), maxText)
+		return s + t
+	}
+	if s, ok := a.(*sequence); ok && op == "+" {
+		t := want[*sequence](b)
+		require(s.kind == "list" && t.kind == "list", "%s + %s is not supported", s.kind, t.kind)
+		checkSize(len(s.items)+len(t.items), maxItems)
+		return newList(slices.Concat(s.items, t.items)...)
+	}
+	i, j := want[int64](a), want[int64](b)
+	checkInts(i, j)
+	require(j != 0 || strings.Contains("+-*", op), "division by zero")
+	switch op {
+	case "+":
+		return i + j
+	case "-":
+		return i - j
+	case "*":
+		return i * j
+	case "/":
+		return float64(i) / float64(j)
+	}
+	quotient, remainder := i/j, i%j
+	if remainder != 0 && (remainder < 0) != (j < 0) { // Python's remainder has the sign of j
+		quotient, remainder = quotient-1, remainder+j
+	}
+	if op == "%" {
+		return remainder
+	}
+	return quotient
+}
+
+// item is v[key] as jinja2 has it: the item, else Python's method of that name; for v.key the method comes first.
+func item(v, key any, methodFirst bool) any {
+	name, isName := key.(string)
+	found, ok, methods := any(nil), false, map[string]builtin(nil)
+	switch v := v.(type) {
+	case undefined:
+		want[*dict](v)
+	case *dict:
+		found, ok = v.lookup(key)
+		methods = dictMethods
+	case namespace:
+		found, ok = v[name]
+	case loop:
+		found, ok = v[name]
+		require(ok, "loop.%s is not supported", name)
+	case string, *sequence:
+		kind := typeName(v)
+		require(strings.Contains("str list tuple range", kind), "an item of a %s is not supported", kind)
+		if !isName {
+			return at(iterate(v), want[int64](key))
+		} else if kind == "str" {
+			methods = stringMethods
+		}
+	}
+	if m, isMethod := methods[name]; isMethod && (methodFirst || !ok) {
+		return function(func(r *renderer, args []any) any { return m.call(r, name, v, args) })
+	} else if !ok {
+		return undefined{str(key) + " of a " + typeName(v)}
+	}
+	return found
+}
+
+// at returns an item; a negative index counts from the end.
+func at(l []any, i int64) any {
+	if i < 0 {
+		i += int64(len(l))
+	}
+	if i < 0 || i >= int64(len(l)) {
+		return undefined{"an item that there is not"}
+	}
+	return l[i]
+}
+
+// slice is Python's v[start:stop:step], of bounds.
+func slice(v any, bounds []any) any {
+	kind := typeName(v)
+	require(kind == "str" || kind == "list", "a slice of a %s is not supported", kind)
+	l := iterate(v)
+	n := int64(len(l))
+	bound := func(i int, otherwise int64) int64 {
+		if bounds[i] == nil {
+			return otherwise
+		}
+		at := want[int64](bounds[i])
+		if at < 0 {
+			at += n
+		}
+		return min(max(at, 0), n)
+	}
+	if bounds[2] != nil {
+		backwards := bounds[2] == any(int64(-1)) && bounds[0] == nil && bounds[1] == nil
+		require(backwards, "a slice with a step, other than [::-1], is not supported")
+		l = slices.Clone(l)
+		slices.Reverse(l)
+	}
+	from, to := bound(0, 0), bound(1, n)
+	l = l[from:max(from, to)]
+	if kind == "str" {
+		return join(l, "", str)
+	}
+	return newList(l...)
 }

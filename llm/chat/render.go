@@ -1,0 +1,136 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// failed is what code panics with that meets an error of the template; Parse and Render return the error.
+type failed struct{ error }
+
+func failure(format string, args ...any) failed { return failed{fmt.Errorf(format, args...)} }
+
+// require fails unless ok.
+func require(ok bool, format string, args ...any) {
+	if !ok {
+		panic(failure(format, args...))
+	}
+}
+
+// try runs f, and returns its failure with the line that it came to; line is nil where there are none.
+func try(line func() int, f func()) (err error) {
+	defer func() {
+		switch e := recover().(type) {
+		case nil:
+		case failed:
+			if err = e.error; line != nil && !errors.As(err, new(*RaisedError)) {
+				err = fmt.Errorf("line %d: %w", line(), err)
+			}
+		default:
+			panic(e)
+		}
+	}()
+	f()
+	return nil
+}
+
+// A RaisedError is what a template reports by raise_exception: that it is not made for this conversation.
+type RaisedError struct{ Message string }
+
+// Error is the message.
+func (e *RaisedError) Error() string { return "the chat template refuses the messages: " + e.Message }
+
+// renderer is one rendering of a template.
+type renderer struct {
+	vars          map[string]any // of the template, loop, macro or block that runs, and of those around it
+	out           *strings.Builder
+	leave         string // break or continue, up to the end of the loop or round
+	line          int    // of the operation that runs
+	depth         int    // of loops, macros and blocks in each other
+	filters       int    // the conditions of loops that are asked now, in each other
+	written, work int
+	now           time.Time
+}
+
+// otherNames are variables of jinja2 that are not supported.
+var otherNames = []string{"caller", "cycler", "dict", "joiner", "kwargs", "lipsum", "self", "super", "varargs"}
+
+func (r *renderer) lookup(name string) any {
+	if v, ok := r.vars[name]; ok {
+		_, isNamespace := v.(namespace) // jinja2 asks between the rounds of the loop, that may change it
+		require(!isNamespace || r.filters == 0, "a namespace in the condition of a loop is not supported")
+		return v
+	}
+	if f, ok := globals[name]; ok {
+		return function(func(r *renderer, args []any) any { return f.call(r, name, nil, args) })
+	}
+	require(!slices.Contains(otherNames, name), "the variable %q is not supported", name)
+	return undefined{name}
+}
+
+// Bounds of what a rendering may do.
+const (
+	maxText  = 64 << 20 // bytes of a string, and of all that is written
+	maxRange = 100_000  // numbers of a range: jinja2's sandbox has the same bound
+	maxItems = 1 << 18  // of a list that a template makes
+	maxDepth = 500      // of values, and of loops and macros, in each other
+)
+
+// maxWork bounds the operations, items, and pieces of 64 bytes of text of a rendering; tests lower it.
+var maxWork = 500_000_000
+
+// spend counts work on values.
+func (r *renderer) spend(values ...any) {
+	r.work--
+	for _, v := range values {
+		switch v := v.(type) {
+		case string:
+			r.work -= len(v) / 64
+		case *sequence:
+			r.work -= len(v.items)
+		}
+	}
+	require(r.work >= 0, "too much work: the template runs away")
+}
+
+func checkSize(n, bound int) {
+	require(n <= bound, "a value of more than %d bytes or items: the template runs away", bound)
+}
+
+// write writes the text of v; it returns nothing.
+func (r *renderer) write(v any) any {
+	s, isSafe := v.(safe)
+	if !isSafe {
+		s = safe(str(v))
+	}
+	r.written += len(s)
+	checkSize(r.written, maxText)
+	r.out.WriteString(string(s))
+	return nil
+}
+
+// within runs a node, which does not change the variables around it.
+func (r *renderer) within(around map[string]any, n node) any {
+	outer := r.vars
+	r.vars = maps.Clone(around)
+	r.work -= len(r.vars)
+	r.depth++
+	require(r.depth <= maxDepth, "loops and macros are more than %d deep in each other", maxDepth)
+	v := n(r)
+	r.vars = outer
+	r.depth--
+	return v
+}
+
+func (r *renderer) captured(around map[string]any, n node) string {
+	out := r.out
+	r.out = &strings.Builder{}
+	r.within(around, n)
+	text := r.out.String()
+	r.out = out
+	return text
+}
