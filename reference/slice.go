@@ -84,9 +84,6 @@ func sliceRange(start, end, step, d int64) (from int64, n int) {
 	from, to := clamp(start), clamp(end)
 	if step < 0 {
 		from = max(from, 0)
-		if start < -d { // starts before the first element, going down
-			return 0, 0
-		}
 		if from > to && d > 0 {
 			n = int((from-to-1)/max(-step, 1)) + 1
 		}

@@ -22,3 +22,21 @@ func TestSliceOfNothing(t *testing.T) {
 		t.Errorf("%v, %v", env[y], err)
 	}
 }
+
+// What Slice takes is that of the standard's text, of onnx's shape inference and of onnxruntime: an index is clamped
+// into the dimension, and a slice that goes down takes the first element even if it starts before it. (numpy does not.)
+func TestSliceLength(t *testing.T) {
+	for _, c := range []struct{ start, end, step, want int64 }{
+		{0, 5, 1, 5},
+		{-2, 100, 1, 2},
+		{7, 9, 1, 0},
+		{-1, -100, -1, 5},
+		{3, 0, -2, 2},
+		{-100, -200, -1, 1},
+		{0, 4, -1, 0},
+	} {
+		if got := SliceLength(c.start, c.end, c.step, 5); got != c.want {
+			t.Errorf("%d:%d:%d of 5 has %d elements, want %d", c.start, c.end, c.step, got, c.want)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	count = flag.Int("spellings", 300, "spellings and changes of meaning of each kind")
+	count = flag.Int("spellings", 100, "spellings and changes of meaning of each kind; make spellings tries 300")
 	seed  = flag.Int64("seed", -1,
 		"print the spelling, the change and the edit of this seed, of the kind that -run names")
 )
