@@ -22,7 +22,7 @@ KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name 
 
 .DEFAULT_GOAL := all
 .PHONY: FORCE all help cuda cann wheel fetch demo smollm2 check quick test bench zoo docs clean distclean
-include $(addprefix tools/, python.mk cuda.mk cann.mk check.mk test.mk bench.mk)
+include $(addprefix tools/, python.mk cuda.mk cann.mk check.mk test.mk bench.mk release.mk)
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
 

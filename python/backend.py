@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the wheels: what pip calls for `pip install .` (PEP 517), and what make calls with what it built.
 
-usage: python/backend.py OUT --program FILE --library FILE [--platform TAG]      the wheel mojo-patch
-       python/backend.py OUT --cuda FILE [--platform TAG]                        the wheel mojo-patch-cuda
+usage: python/backend.py OUT --program FILE --library FILE --licences FILE [--platform TAG]    the wheel mojo-patch
+       python/backend.py OUT --cuda FILE [--platform TAG]                                      mojo-patch-cuda
        python/backend.py --version                                               the version that both get
 
 A wheel is a zip file with a list of its contents. The same files give the same bytes: names are sorted, and times are
@@ -31,6 +31,7 @@ LICENCES = {
     "THIRD_PARTY.md": "THIRD_PARTY.md",
     "LICENSE.onnxruntime": "fused/kernels/third_party/onnxruntime/LICENSE",
 }
+MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules, which tools/licences.sh collects
 METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
@@ -88,7 +89,8 @@ class Wheel:
         self.info = f"{self.module}-{version()}.dist-info"
         self.name = f"{self.module}-{version()}-py3-none-{platform}.whl"
         self.files = {}
-        licences = "".join(f"License-File: {name}\n" for name in LICENCES)
+        names = [*LICENCES, *([MODULES] if name == "mojo-patch" else [])]
+        licences = "".join(f"License-File: {name}\n" for name in names)
         readme = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
         self.add(f"{self.info}/METADATA", METADATA.format(
             name=name, version=version(), summary=summary, licences=licences, more=more, readme=readme).encode())
@@ -133,12 +135,13 @@ class Wheel:
         return path
 
 
-def pack(folder, program, library, platform):
-    """Makes the wheel mojo-patch of the program and the library of CPU kernels."""
+def pack(folder, program, library, licences, platform):
+    """Makes the wheel mojo-patch of the program, the CPU kernels, and the licences of what the program links."""
     more = f'Provides-Extra: cuda\nRequires-Dist: mojo-patch-cuda=={version()}; extra == "cuda"\n'
     wheel = Wheel("mojo-patch", "Fuses blocks of language models in ONNX, with kernels for onnxruntime", platform, more)
     wheel.add_module()
     program, library = pathlib.Path(program), pathlib.Path(library)
+    wheel.add(f"{wheel.info}/licenses/{MODULES}", pathlib.Path(licences).read_bytes())
     wheel.add(f"{wheel.module}/{library.name}", library.read_bytes(), 0o755)
     name = "mojo-patch.exe" if program.suffix == ".exe" else "mojo-patch"
     wheel.add(f"{wheel.module}-{version()}.data/scripts/{name}", program.read_bytes(), 0o755)
@@ -171,8 +174,9 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
             "./cmd/mojo-patch")
         run("cmake", "-S", "fused/kernels", "-B", temp / "kernels", *cmake_generator())
         run("cmake", "--build", temp / "kernels", "--target", "mojo_ops", "--parallel", "2")
+        (temp / MODULES).write_bytes(subprocess.check_output(["sh", str(ROOT / "tools" / "licences.sh")]))
         platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-        return pack(wheel_directory, program, temp / "kernels" / library, platform).name
+        return pack(wheel_directory, program, temp / "kernels" / library, temp / MODULES, platform).name
 
 
 def cmake_generator():
@@ -189,7 +193,7 @@ def main(arguments):
 
     parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\nA wheel")[0])
     parser.add_argument("out", nargs="?")
-    for flag in ("--program", "--library", "--cuda", "--platform"):
+    for flag in ("--program", "--library", "--licences", "--cuda", "--platform"):
         parser.add_argument(flag)
     parser.add_argument("--version", action="store_true")
     given = parser.parse_args(arguments)
@@ -198,10 +202,10 @@ def main(arguments):
         print(version())
     elif given.out and given.cuda:
         print(pack_cuda(given.out, given.cuda, platform))
-    elif given.out and given.program and given.library:
-        print(pack(given.out, given.program, given.library, platform))
+    elif given.out and given.program and given.library and given.licences:
+        print(pack(given.out, given.program, given.library, given.licences, platform))
     else:
-        parser.error("a folder is needed, and --program and --library, or --cuda")
+        parser.error("a folder is needed, and --program, --library and --licences, or --cuda")
 
 
 if __name__ == "__main__":

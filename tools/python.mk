@@ -75,9 +75,15 @@ $(WHEEL_BIN): $(GO_FILES)
 	@mkdir -p $(@D)
 	@$(WHEEL_CC) CGO_ENABLED=1 $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
 
+# The licences of the Go modules that the program links, as their authors wrote them.
+MODULE_LICENCES := $(BUILD)/release/THIRD_PARTY-LICENSES
+$(MODULE_LICENCES): go.mod go.sum tools/licences.sh
+	@mkdir -p $(@D)
+	@GO="$(GO)" tools/licences.sh >$@.tmp && mv $@.tmp $@
+
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
-$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE THIRD_PARTY.md
+$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(MODULE_LICENCES) $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE THIRD_PARTY.md
 	@rm -f $(WHEEL)/.done-* $(WHEEL)/*.whl
 	@$(PYTHON) python/backend.py $(WHEEL) --program $(WHEEL_BIN) --library $(LIBRARY) \
-		$(addprefix --platform ,$(WHEEL_PLATFORM))
+		--licences $(MODULE_LICENCES) $(addprefix --platform ,$(WHEEL_PLATFORM))
 	@touch $@

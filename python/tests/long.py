@@ -5,7 +5,7 @@ usage: python/tests/long.py [STEP...]        (versions, big, exporters, source; 
 
 versions   the oldest and the newest Python that is at hand, with the packages that pip finds for it
 big        a model over 2 GB
-exporters  the examples of docs/examples/export and the whole of docs/quickstart.md, with torch, transformers and optimum
+exporters  docs/examples/export and all of docs/quickstart.md, with torch, transformers and optimum
 source     `pip install .` with Go and CMake
 What cannot be installed is said and passed over; what was run is listed at the end.
 """

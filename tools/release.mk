@@ -1,0 +1,42 @@
+# `make release`: for each platform an archive and a wheel, with checksums and the list of what they are made of.
+# Zig's compilers make what other platforms get. docs/install.md says what of it was run, and where.
+PLATFORMS ?= linux-x86_64 linux-aarch64 windows-x86_64
+DIST := $(BUILD)/dist
+RELEASE := $(BUILD)/release
+
+# What Go, Zig, CMake and pip call a platform.
+GO_linux-x86_64 := GOOS=linux GOARCH=amd64
+GO_linux-aarch64 := GOOS=linux GOARCH=arm64
+GO_windows-x86_64 := GOOS=windows GOARCH=amd64
+ZIG_linux-x86_64 := x86_64-linux-gnu.$(GLIBC)
+ZIG_linux-aarch64 := aarch64-linux-gnu.$(GLIBC)
+ZIG_windows-x86_64 := x86_64-windows-gnu
+CMAKE_linux-x86_64 := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=x86_64
+CMAKE_linux-aarch64 := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64
+CMAKE_windows-x86_64 := -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=AMD64
+LIBRARY_linux-x86_64 := libmojo_ops.so
+LIBRARY_linux-aarch64 := libmojo_ops.so
+LIBRARY_windows-x86_64 := mojo_ops.dll
+EXE_windows-x86_64 := .exe
+
+.PHONY: release release-parts test-release
+release: $(PLATFORMS:%=$(RELEASE)/%/.done) $(MODULE_LICENCES) ## build/dist: archives, wheels, checksums, SBOM
+	@$(PYTHON) tools/release.py $(DIST) $(RELEASE) $(PLATFORMS)
+
+# The program and the library of a platform. The library for this machine's is the one that the tests ran.
+$(RELEASE)/%/.done: $(GO_FILES) $(KERNEL_FILES) $(BUILD)/zig/.installed $(LIBRARY) | $(CMAKE_STAMP)
+	@echo "building for $*"
+	@mkdir -p $(@D)
+	@CC="$(CURDIR)/$(ZIG) cc -target $(ZIG_$*)" $(GO_$*) CGO_ENABLED=1 \
+		$(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(@D)/mojo-patch$(EXE_$*) ./cmd/mojo-patch
+	@if [ "$*" = "linux-$(MACHINE)" ] && [ "$$(uname -s)" = Linux ]; then cp $(LIBRARY) $(@D)/; else \
+		printf '#!/bin/sh\nexec "%s" -m ziglang c++ -target %s "$$@"\n' "$(CURDIR)/$(BUILD)/zig/bin/python" $(ZIG_$*) \
+			>$(@D)/c++ && chmod +x $(@D)/c++ && \
+		{ "$(CMAKE)" -S fused/kernels -B $(@D)/kernels $(CMAKE_$*) -DCMAKE_CXX_COMPILER="$(CURDIR)/$(@D)/c++" && \
+		  "$(CMAKE)" --build $(@D)/kernels --target mojo_ops --parallel $(JOBS); } >$(@D)/kernels.log 2>&1 || \
+			{ tail -30 $(@D)/kernels.log; exit 1; }; \
+		cp $(@D)/kernels/$(LIBRARY_$*) $(@D)/; fi
+	@touch $@
+
+test-release: ## make release twice, in two clones, and compare the bytes
+	@tools/test-release.sh

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Makes the release in two clones of the last commit, in folders of other names, and compares the bytes.
+set -eu
+cd "$(dirname "$0")/.."
+root=$PWD
+temp=$root/build/test-release
+rm -rf "$temp"
+for name in one another-place; do
+  git clone -q "$root" "$temp/$name"
+  make -C "$temp/$name" release "PLATFORMS=${PLATFORMS:-linux-x86_64}"
+done
+diff "$temp/one/build/dist/SHA256SUMS" "$temp/another-place/build/dist/SHA256SUMS"
+(cd "$temp/one/build/dist" && sha256sum -c --quiet SHA256SUMS)
+echo "two builds gave the same bytes"
+rm -rf "$temp"
