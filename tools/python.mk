@@ -82,7 +82,8 @@ $(MODULE_LICENCES): go.mod go.sum tools/licences.sh
 	@GO="$(GO)" tools/licences.sh >$@.tmp && mv $@.tmp $@
 
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
-$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(MODULE_LICENCES) $(shell find python -type f -not -name '*.pyc') LICENSE NOTICE THIRD_PARTY.md
+$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(MODULE_LICENCES) LICENSE NOTICE THIRD_PARTY.md \
+		$(shell find python -type f -not -name '*.pyc')
 	@rm -f $(WHEEL)/.done-* $(WHEEL)/*.whl
 	@$(PYTHON) python/backend.py $(WHEEL) --program $(WHEEL_BIN) --library $(LIBRARY) \
 		--licences $(MODULE_LICENCES) $(addprefix --platform ,$(WHEEL_PLATFORM))

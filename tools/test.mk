@@ -54,7 +54,7 @@ test-wheel: $(WHEEL_DONE) $(VENV)/.wheel ## the wheel in a fresh environment: th
 
 # Not a part of `make test`: it installs several Pythons' packages, torch among them, and writes models of gigabytes.
 .PHONY: test-python-long bench-python
-test-python-long: $(WHEEL_DONE) $(FETCHED) ## the wheel with old and new Pythons, over 2 GB, after each exporter, from source
+test-python-long: $(WHEEL_DONE) $(FETCHED) ## the wheel with more Pythons, over 2 GB, after each exporter, from source
 	@$(PYTHON) python/tests/long.py $(PYTHON_STEPS)
 
 bench-python: $(WHEEL_DONE) ## what the module costs beside the command

