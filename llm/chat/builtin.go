@@ -92,16 +92,13 @@ var globals = map[string]builtin{
 // layouts are Go's for the conversions of C's strftime that chat templates use, and some more.
 var layouts = map[string]string{"Y": "2006", "y": "06", "m": "01", "-m": "1", "d": "02", "-d": "2", "e": "_2",
 	"H": "15", "I": "03", "-I": "3", "M": "04", "S": "05", "p": "PM", "B": "January", "b": "Jan", "A": "Monday",
-	"a": "Mon", "j": "002", "F": "2006-01-02", "T": "15:04:05", "Z": "MST", "z": "-0700"}
+	"a": "Mon", "j": "002", "F": "2006-01-02", "T": "15:04:05", "Z": "MST", "z": "-0700", "%": "%"}
 
 var conversion = regexp.MustCompile(`(?s)%-?.?`)
 
 // strftime is Python's in the C locale.
 func strftime(t time.Time, format string) string {
 	return conversion.ReplaceAllStringFunc(format, func(c string) string {
-		if c == "%%" {
-			return "%"
-		}
 		layout, ok := layouts[c[1:]]
 		require(ok, "strftime: %s is not supported", c)
 		return t.Format(layout)

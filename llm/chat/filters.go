@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -160,6 +161,12 @@ func stripped(trim func(s string, f func(r rune) bool) string) builtin {
 	})
 }
 
+// otherMethods are those of strings and lists that are not supported: reading one is an error, and not undefined.
+var otherMethods = strings.Fields(`append casefold center clear copy count encode expandtabs extend find format format_map
+	index insert isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle
+	isupper ljust maketrans partition pop remove removeprefix removesuffix reverse rfind rindex rjust rpartition rsplit
+	sort splitlines swapcase translate zfill`)
+
 // dictMethods are those of dicts. Those that are not supported hide items of their names all the same.
 var dictMethods = map[string]builtin{
 	"clear": refused, "copy": refused, "fromkeys": refused, "pop": refused, "popitem": refused, "setdefault": refused,
@@ -202,11 +209,8 @@ func split(c call) any {
 	s, sep, n, out := c.v.(string), c.or(0, nil), want[int64](c.or(1, int64(-1))), newList()
 	require(sep != "" && (sep != nil || n < 0), "split by this separator and maxsplit is not supported")
 	parts := strings.FieldsFunc(s, isSpace)
-	if n >= 0 {
-		n++
-	}
 	if sep != nil {
-		parts = strings.SplitN(s, want[string](sep), int(n))
+		parts = strings.SplitN(s, want[string](sep), int(cmp.Or(n+1, -1)))
 	}
 	for _, part := range parts {
 		out.items = append(out.items, part)

@@ -10,17 +10,15 @@ import (
 
 // token is the text between two tags, or a token of a tag.
 type token struct {
-	kind tokenKind
+	kind int
 	text string // of a string, what it stands for
 	line int
 }
 
-type tokenKind int
-
 const (
-	tokenText   tokenKind = iota
-	tokenSymbol           // an operator, a bracket, {{, }}, {% or %}
-	tokenName             // or not in
+	tokenText   = iota
+	tokenSymbol // an operator, a bracket, {{, }}, {% or %}
+	tokenName   // or not in
 	tokenString
 	tokenNumber
 	tokenEnd // of the template
@@ -50,7 +48,7 @@ type lexer struct {
 }
 
 // take goes on behind s, which is a token of the kind, with text for its value; an empty text is none.
-func (l *lexer) take(s string, kind tokenKind, text string) {
+func (l *lexer) take(s string, kind int, text string) {
 	if text != "" || kind == tokenString {
 		l.tokens = append(l.tokens, token{kind, text, l.line})
 	}

@@ -127,10 +127,8 @@ func (r *renderer) within(around map[string]any, n node) any {
 }
 
 func (r *renderer) captured(around map[string]any, n node) string {
-	out := r.out
+	defer func(out *strings.Builder) { r.out = out }(r.out)
 	r.out = &strings.Builder{}
 	r.within(around, n)
-	text := r.out.String()
-	r.out = out
-	return text
+	return r.out.String()
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -144,15 +145,19 @@ func (t *Template) readFolder(folder string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	main := filepath.Join(folder, "chat_template.jinja")
-	if _, err := os.Stat(main); err == nil {
-		t.bodies = map[string]node{}
-		if err := t.readSource("default", main); err != nil {
+	main, _ := fs.Glob(os.DirFS(folder), "chat_template.jinja")
+	more, _ := fs.Glob(os.DirFS(folder), "additional_chat_templates/*.jinja")
+	if len(main)+len(more) > 0 { // what tokenizer_config.json has does not count then
+		clear(t.bodies)
+	}
+	for i, file := range append(main, more...) {
+		name := strings.TrimSuffix(path.Base(file), ".jinja")
+		if i < len(main) {
+			name = "default"
+		}
+		if err := t.readSource(name, filepath.Join(folder, file)); err != nil {
 			return err
 		}
-	}
-	if _, err := os.Stat(filepath.Join(folder, "additional_chat_templates")); err == nil {
-		return fmt.Errorf("%s: additional_chat_templates is not supported", folder)
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func TestNeverEmpty(t *testing.T) {
 		"{{ nothing(1) }}":                    "line 1: nothing is undefined",
 		"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}":               `line 1: the variable "varargs" is not supported`,
 		"{% for x in 'a' %}{{ loop.changed }}{% endfor %}":                  "line 1: loop.changed is not supported",
-		"{{ messages.count(1) }}":                                           "line 1: count of a list is undefined",
+		"{{ messages.count(1) }}":                                           "line 1: the method count of a list is not supported",
+		"a{% if 'x'.find is defined %}b{% endif %}":                         "line 1: the method find of a str is not supported",
 		"{{ messages[0].copy() }}":                                          "line 1: this method of a dict is not supported",
 		"{{ range == range }}":                                              "line 1: comparing a function with a function is not supported",
 		"{{ 'a'|safe == 'a' }}":                                             "line 1: comparing a Markup with a str is not supported",
@@ -225,6 +226,11 @@ func TestRead(t *testing.T) {
 		"tool_use": {map[string]string{
 			"tokenizer_config.json": `{"chat_template":[{"name":"tool_use","template":"t"},{"name":"default",` +
 				`"template":"d"}]}`}, "", "t", Options{Tools: json.RawMessage(`[]`)}},
+		"additional": {map[string]string{"chat_template.jinja": "j", "additional_chat_templates/tool_use.jinja": "t"},
+			"", "t", Options{Tools: json.RawMessage(`[]`)}},
+		"additional, and none of them asked for": {map[string]string{"chat_template.jinja": "j",
+			"additional_chat_templates/tool_use.jinja": "t", "tokenizer_config.json": `{"chat_template":"c"}`},
+			"", "j", Options{}},
 	} {
 		tmpl, err := Read(filepath.Join(write(t, t.TempDir(), c.files), c.path))
 		if err != nil {

@@ -105,10 +105,8 @@ func (w *writer) quote(s string) {
 }
 
 func floatText(f float64) string {
-	format := byte('f')
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		format = 'e'
-	}
+	a := math.Abs(f)
+	format := map[bool]byte{true: 'e', false: 'f'}[a != 0 && (a < 1e-4 || a >= 1e16)]
 	s := strconv.FormatFloat(f, format, -1, 64)
 	if !strings.ContainsAny(s, ".e") {
 		s += ".0"

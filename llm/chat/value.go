@@ -261,6 +261,7 @@ func item(v, key any, methodFirst bool) any {
 		} else if kind == "str" {
 			methods = stringMethods
 		}
+		require(!slices.Contains(otherMethods, name), "the method %s of a %s is not supported", name, kind)
 	}
 	if m, isMethod := methods[name]; isMethod && (methodFirst || !ok) {
 		return function(func(r *renderer, args []any) any { return m.call(r, name, v, args) })
