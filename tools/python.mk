@@ -69,11 +69,13 @@ WHEEL_CC := CC="$(CURDIR)/$(ZIG) cc -target $(MACHINE)-linux-gnu.$(GLIBC)"
 $(WHEEL_BIN): $(BUILD)/zig/.installed
 endif
 
-# The program that others are given: without what TAGS=crosscheck links, and without symbols.
+# The program that others are given: without what TAGS=crosscheck links, without symbols, and without an id that the path
+# of the compiler goes into.
+GIVEN := -ldflags "-s -w -buildid= -X main.version=$(VERSION)"
 $(WHEEL_BIN): $(GO_FILES)
 	@echo "building the program of the wheel"
 	@mkdir -p $(@D)
-	@$(WHEEL_CC) CGO_ENABLED=1 $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
+	@$(WHEEL_CC) CGO_ENABLED=1 $(GO) build $(GIVEN) -o $@ ./cmd/mojo-patch
 
 # The licences of the Go modules that the program links, as their authors wrote them.
 MODULE_LICENCES := $(BUILD)/release/THIRD_PARTY-LICENSES

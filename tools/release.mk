@@ -28,11 +28,12 @@ $(RELEASE)/%/.done: $(GO_FILES) $(KERNEL_FILES) $(BUILD)/zig/.installed $(LIBRAR
 	@echo "building for $*"
 	@mkdir -p $(@D)
 	@CC="$(CURDIR)/$(ZIG) cc -target $(ZIG_$*)" $(GO_$*) CGO_ENABLED=1 \
-		$(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(@D)/mojo-patch$(EXE_$*) ./cmd/mojo-patch
+		$(GO) build $(GIVEN) -o $(@D)/mojo-patch$(EXE_$*) ./cmd/mojo-patch
 	@if [ "$*" = "linux-$(MACHINE)" ] && [ "$$(uname -s)" = Linux ]; then cp $(LIBRARY) $(@D)/; else \
 		printf '#!/bin/sh\nexec "%s" -m ziglang c++ -target %s "$$@"\n' "$(CURDIR)/$(BUILD)/zig/bin/python" $(ZIG_$*) \
 			>$(@D)/c++ && chmod +x $(@D)/c++ && \
-		{ "$(CMAKE)" -S fused/kernels -B $(@D)/kernels $(CMAKE_$*) -DCMAKE_CXX_COMPILER="$(CURDIR)/$(@D)/c++" && \
+		{ "$(CMAKE)" -S fused/kernels -B $(@D)/kernels $(CMAKE_$*) -DCMAKE_CXX_COMPILER="$(CURDIR)/$(@D)/c++" \
+			-DCMAKE_SHARED_LINKER_FLAGS=-s && \
 		  "$(CMAKE)" --build $(@D)/kernels --target mojo_ops --parallel $(JOBS); } >$(@D)/kernels.log 2>&1 || \
 			{ tail -30 $(@D)/kernels.log; exit 1; }; \
 		cp $(@D)/kernels/$(LIBRARY_$*) $(@D)/; fi
