@@ -30,9 +30,12 @@ $(RELEASE)/%/.done: $(GO_FILES) $(KERNEL_FILES) $(BUILD)/zig/.installed $(LIBRAR
 	@CC="$(CURDIR)/$(ZIG) cc -target $(ZIG_$*)" $(GO_$*) CGO_ENABLED=1 \
 		$(GO) build $(GIVEN) -o $(@D)/mojo-patch$(EXE_$*) ./cmd/mojo-patch
 	@if [ "$*" = "linux-$(MACHINE)" ] && [ "$$(uname -s)" = Linux ]; then cp $(LIBRARY) $(@D)/; else \
-		printf '#!/bin/sh\nexec "%s" -m ziglang c++ -target %s "$$@"\n' "$(CURDIR)/$(BUILD)/zig/bin/python" $(ZIG_$*) \
-			>$(@D)/c++ && chmod +x $(@D)/c++ && \
+		for tool in "c++ -target $(ZIG_$*)" ar; do \
+			printf '#!/bin/sh\nexec "%s" -m ziglang %s "$$@"\n' "$(CURDIR)/$(BUILD)/zig/bin/python" "$$tool" \
+				>$(@D)/$${tool%% *} && chmod +x $(@D)/$${tool%% *}; \
+		done; \
 		{ "$(CMAKE)" -S fused/kernels -B $(@D)/kernels $(CMAKE_$*) -DCMAKE_CXX_COMPILER="$(CURDIR)/$(@D)/c++" \
+			-DCMAKE_AR="$(CURDIR)/$(@D)/ar" \
 			-DCMAKE_SHARED_LINKER_FLAGS=-s && \
 		  "$(CMAKE)" --build $(@D)/kernels --target mojo_ops --parallel $(JOBS); } >$(@D)/kernels.log 2>&1 || \
 			{ tail -30 $(@D)/kernels.log; exit 1; }; \
