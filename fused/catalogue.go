@@ -3,7 +3,7 @@ package fused
 import "slices"
 
 // ops is the catalogue, in the order of the documentation.
-var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe}
+var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe, attention}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }

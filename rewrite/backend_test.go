@@ -55,7 +55,7 @@ func TestBackendChooses(t *testing.T) {
 	}
 	with, without := libraryFolder(t)
 	both := everyFolder(t)
-	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe"}
+	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention"}
 	cuda := []string{"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe"}
 	npu := []string{"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "npu_glu"}
 	tests := []struct {

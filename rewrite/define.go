@@ -1,6 +1,8 @@
 package rewrite
 
 import (
+	"slices"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -18,7 +20,9 @@ func (a *applier) fused(c *candidate, n *onnx.Node) (*onnx.Function, error) {
 		return nil, reason.New(reason.NotAsked, nil, "it needs mojo.%s as well, whose kernel was not asked for",
 			op.Name).With("op", op.Name)
 	}
-	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) != len(op.Outputs) { // inputs may be left out at the end
+	required := func(p fused.Param) bool { return !p.Optional }
+	if len(n.Inputs) > len(op.Inputs) || len(n.Outputs) > len(op.Outputs) ||
+		slices.ContainsFunc(op.Outputs[len(n.Outputs):], required) { // what Supports says of inputs holds for outputs
 		return nil, reason.New(reason.Signature, nil, "mojo.%s has %d inputs and %d outputs, the match %d and %d",
 			op.Name, len(op.Inputs), len(op.Outputs), len(n.Inputs), len(n.Outputs))
 	}

@@ -37,11 +37,11 @@ func everyFolder(t *testing.T) string {
 func TestChoose(t *testing.T) {
 	with, without := everyFolder(t), t.TempDir()
 	cpuOnly, _ := libraryFolder(t)
-	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe",
+	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention",
 		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
 		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax",
 		"onnx_transpose"}
-	standard := all[12:]
+	standard := all[13:]
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -56,9 +56,9 @@ func TestChoose(t *testing.T) {
 		{" cpu_fused_rope , cpu_fused_rmsnorm,", with, false, []string{all[0], all[2]}, ""},
 		{Auto, without, false, standard, ""}, // needs no library
 		{"onnx_layernorm", without, false, standard[:1], ""},
-		{"cuda_fused_moe", with, false, all[7:8], ""},
+		{"cuda_fused_moe", with, false, all[8:9], ""},
 		{"cuda_fused_moe", cpuOnly, false, nil, "cuda_fused_moe is not available: kernel library not found"},
-		{"npu_fused_moe", with, false, all[11:12], ""},
+		{"npu_fused_moe", with, false, all[12:13], ""},
 		{"npu_fused_moe", cpuOnly, false, nil, "npu_fused_moe is not available: kernel library not found"},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},
@@ -114,7 +114,7 @@ func TestRegisterRefusesBadKernels(t *testing.T) {
 			t.Errorf("%+v was registered", k)
 		}
 	}
-	if n := len(ScanAllKernels()); n != 15 {
+	if n := len(ScanAllKernels()); n != 16 {
 		t.Errorf("%d kernels are registered", n)
 	}
 }

@@ -20,8 +20,8 @@
 
 namespace mojo {
 
-constexpr size_t kMaxInputs = 7;
-constexpr size_t kMaxOutputs = 2;
+constexpr size_t kMaxInputs = 9;
+constexpr size_t kMaxOutputs = 3;
 
 // The element types of the ops.
 constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;

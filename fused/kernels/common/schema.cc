@@ -217,4 +217,31 @@ const OpDef kMoE = {
   kMoEAttributes, 7,
 };
 
+static constexpr TypeCombo kAttentionTypes[] = {
+  {{kF32, kF32, kF32, kI64, kF32, kF32, kI64, kF32, kF32}, {kF32, kF32, kF32}},
+  {{kF16, kF16, kF16, kI64, kF16, kF16, kI64, kF32, kF32}, {kF16, kF16, kF16}},
+  {{kBF16, kBF16, kBF16, kI64, kBF16, kBF16, kI64, kF32, kF32}, {kBF16, kBF16, kBF16}},
+};
+
+static constexpr AttributeDef kAttentionAttributes[] = {
+  {"scale", AttributeType::kFloat, {}, 0},
+  {"causal", AttributeType::kInt, {}, 0},
+  {"window", AttributeType::kInt, {}, 0},
+  {"softcap", AttributeType::kFloat, {}, 0},
+  {"empty", AttributeType::kString, {"zero", "mean"}, 2},
+  {"head_order", AttributeType::kString, {"blocked", "cyclic"}, 2},
+  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+  {"k_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+  {"v_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+};
+
+const OpDef kAttention = {
+  "Attention",
+  {"q", "k", "v", "key_valid", "past_key", "past_value", "past_length", "bias", "sink"}, 9, 3,
+  {"Y", "present_key", "present_value"}, 3, 1,
+  kAttentionTypes, 3,
+  kAttentionAttributes, 10,
+};
+
 }  // namespace mojo

@@ -16,7 +16,8 @@
   X(RotaryEmbedding) \
   X(NormRotary) \
   X(TopKRouter) \
-  X(MoE)
+  X(MoE) \
+  X(Attention)
 
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \
@@ -71,6 +72,10 @@ enum TopKRouterInput { kTopKRouterLogits, kTopKRouterCorrectionBias };
 extern const OpDef kMoE;
 enum MoEInput { kMoEX, kMoEWeights, kMoEIds, kMoEGateUp, kMoEDown, kMoEGateUpBias, kMoEDownBias };
 
+// Attention(q:T, k:T, v:T, key_valid:int64 optional, past_key:T optional, past_value:T optional, past_length:int64 optional, bias:float32 optional, sink:float32 optional) -> Y:T, present_key:T optional, present_value:T optional
+extern const OpDef kAttention;
+enum AttentionInput { kAttentionQ, kAttentionK, kAttentionV, kAttentionKeyValid, kAttentionPastKey, kAttentionPastValue, kAttentionPastLength, kAttentionBias, kAttentionSink };
+
 // The values of string attributes.
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 enum class RotatedSide { kFirst, kLast };
@@ -81,6 +86,12 @@ enum class GroupScore { kMax, kTop2Sum };
 enum class Packing { kHalves, kInterleaved, kNone };
 enum class GateUpLayout { kOutIn, kInOut };
 enum class DownLayout { kOutIn, kInOut };
+enum class Empty { kZero, kMean };
+enum class HeadOrder { kBlocked, kCyclic };
+enum class QLayout { kBnsh, kBsnh };
+enum class KLayout { kBnsh, kBsnh };
+enum class VLayout { kBnsh, kBsnh };
+enum class YLayout { kBnsh, kBsnh };
 
 }  // namespace mojo
 

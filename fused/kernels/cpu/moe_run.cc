@@ -6,6 +6,7 @@
 #include "cpu/backends.h"
 #include "cpu/moe_plan.h"
 #include "cpu/moe_tasks.h"
+#include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
@@ -94,51 +95,37 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   const size_t down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
   Room<kLine> count;
   Plan(a, most, lanes, &count);
-  OrtAllocator* allocator = nullptr;
-  if (OrtStatus* s = api.ort->KernelContext_GetAllocator(context, cpu_memory, &allocator)) return s;
-  void* memory = nullptr;
-  OrtStatus* status = api.ort->AllocatorAlloc(allocator, count.used, &memory);
-  if (status == nullptr && memory == nullptr) status = OutOfMemory(api);
-  if (status == nullptr) {
-    Room<kLine> room{static_cast<char*>(memory)};
-    const Plan plan(a, most, lanes, &room);
-    Go go{a,
-          kernels.product(a.expert_type),
-          kernels.panels(a.expert_type),
-          kernels.gate(kFloat32, a.activation),
-          kernels.weighted_sum(a.x_type),
-          lanes,
-          0,
-          0,
-          0,
-          plan.runs,
-          plan.choice,
-          plan.x,
-          plan.weights,
-          plan.x_panels,
-          plan.activated,
-          plan.activated_panels,
-          plan.outputs,
-          plan.rows,
-          Blocks(a.inner, block),
-          block,
-          Blocks(a.hidden, down_block),
-          down_block};
-    for (; go.first_token < a.tokens && status == nullptr; go.first_token += go.tokens) {
-      go.tokens = std::min(most, a.tokens - go.first_token);
-      status = Work(api, context, &go, plan);
-    }
+  Scratch scratch;
+  if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
+  Room<kLine> room{scratch.memory()};
+  const Plan plan(a, most, lanes, &room);
+  Go go{a,
+        kernels.product(a.expert_type),
+        kernels.panels(a.expert_type),
+        kernels.gate(kFloat32, a.activation),
+        kernels.weighted_sum(a.x_type),
+        lanes,
+        0,
+        0,
+        0,
+        plan.runs,
+        plan.choice,
+        plan.x,
+        plan.weights,
+        plan.x_panels,
+        plan.activated,
+        plan.activated_panels,
+        plan.outputs,
+        plan.rows,
+        Blocks(a.inner, block),
+        block,
+        Blocks(a.hidden, down_block),
+        down_block};
+  for (; go.first_token < a.tokens; go.first_token += go.tokens) {
+    go.tokens = std::min(most, a.tokens - go.first_token);
+    if (OrtStatus* s = Work(api, context, &go, plan)) return s;
   }
-  if (memory != nullptr) {
-    OrtStatus* freed = api.ort->AllocatorFree(allocator, memory);
-    if (status == nullptr) {
-      status = freed;
-    } else if (freed != nullptr) {
-      api.ort->ReleaseStatus(freed);
-    }
-  }
-  api.ort->ReleaseAllocator(allocator);
-  return status;
+  return nullptr;
 }
 
 }  // namespace mojo

@@ -147,6 +147,49 @@ def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_af
     return rounded(y if gate_first else cast(y) * a, y_type)
 
 
+def attention(q, k, v, key_valid, past_key, past_value, past_length, bias, sink, dtype, scale, causal, window, softcap,
+              empty, head_order, q_layout, k_layout, v_layout, y_layout):
+    """What Attention gives, in float64, row by row."""
+    by_heads = lambda t, layout: np.swapaxes(t, 1, 2) if layout == "bsnh" else t
+    q, k, v = by_heads(q, q_layout), by_heads(k, k_layout), by_heads(v, v_layout)
+    (batch, heads, queries, _), new = q.shape, k.shape[2]
+    length = np.full(batch, new)
+    if past_length is not None:
+        length = np.broadcast_to(past_length, batch).astype(int) + new
+        keys, values = np.array(past_key), np.array(past_value)
+        for b, end in enumerate(length):
+            keys[b, :, end - new:end], values[b, :, end - new:end] = k[b], v[b]
+    elif past_key is not None:
+        keys, values = np.concatenate([past_key, k], 2), np.concatenate([past_value, v], 2)
+        length = length + past_key.shape[2]
+    else:
+        keys, values = k, v
+    if bias is not None:
+        bias = np.broadcast_to(bias, (batch, heads, queries, length.max(initial=0)))
+    y = np.zeros((batch, heads, queries, v.shape[3]))
+    for b, h, i in np.ndindex(batch, heads, queries):
+        g = h // (heads // k.shape[1]) if head_order == "blocked" else h % k.shape[1]
+        n, j = length[b], np.arange(length[b])
+        s = scale * (keys[b, g, :n].astype(np.float64) @ q[b, h, i].astype(np.float64))
+        if softcap > 0:
+            s = softcap * np.tanh(s / softcap)
+        if bias is not None:
+            s = s + bias[b, h, i, :n]
+        at = i + n - queries
+        seen = (j <= at if causal else j >= 0) & (j > at - window if window else True)
+        if key_valid is not None:
+            seen &= key_valid[b, :n] != 0
+        s = np.where(seen, s, -np.inf)
+        m = max(s.max(initial=-np.inf), -np.inf if sink is None else sink[h])
+        if m == -np.inf:
+            p = np.full(n, 0 if empty == "zero" else 1 / max(n, 1))
+        else:
+            p = np.exp(s - m)
+            p /= p.sum() + (0 if sink is None else np.exp(sink[h] - m))
+        y[b, h, i] = p @ values[b, g, :n].astype(np.float64)
+    return [rounded(by_heads(y, y_layout), dtype), rounded(keys, dtype), rounded(values, dtype)]
+
+
 FORMULAS = {
     "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
     "AddRMSNorm": Formula(add_rms_norm),
@@ -156,4 +199,5 @@ FORMULAS = {
     "NormRotary": Formula(lambda types, x, scale, cos, sin, **a: [norm_rotary(x, scale, cos, sin, types[0], **a)]),
     "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
+    "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
 }

@@ -14,6 +14,7 @@ from formulas import (
     F32,
     I64,
     NUMPY_TYPE,
+    attention,
     glu,
     moe,
     norm_rotary,
@@ -32,6 +33,9 @@ MOE = dict(activation="silu", packing="halves", gate_up_layout="out_in", down_la
            up_offset=0.0)
 ROUTER = dict(top_k=2, score="softmax", order="score_first", groups=1, group_top_k=1, group_score="max",
               excluded_score=0.0, renormalize=1, epsilon=0.0, scale=1.0)
+
+ATTENTION = dict(scale=0.25, causal=0, window=0, softcap=0.0, empty="zero", head_order="blocked", q_layout="bnsh",
+                 k_layout="bnsh", v_layout="bnsh", y_layout="bnsh")
 
 library = None  # path of libmojo_ops, set by the main program
 providers = ["CPUExecutionProvider"]  # what runs the models; the main program may change it

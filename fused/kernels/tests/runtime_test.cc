@@ -43,14 +43,19 @@ uint32_t Bits(ONNXTensorElementDataType type, float f) {
 }
 
 // Tensor makes a value at an address that is aligned to its elements only. A shape that is no shape, or
-// too large, gets little memory: the kernel must not come as far as to look at it. Integers are 0.
+// too large, gets little memory: the kernel must not come as far as to look at it. Integers are 0 and 1.
 OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
   size_t n = 1;
   for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
   const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : 2;
   OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
   v.data = v.memory.data() + size;
-  for (size_t i = 0; i < n && type != kI64; ++i) {
+  for (size_t i = 0; i < n; ++i) {
+    if (type == kI64) {
+      const int64_t number = i * 37 % 101 % 2;
+      memcpy(v.data + i * size, &number, size);
+      continue;
+    }
     const uint32_t bits = Bits(type, seed + static_cast<float>(i * 37 % 101) / 50 - 1);
     memcpy(v.data + i * size, &bits, size);
   }
@@ -381,6 +386,12 @@ Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const
       if (types.inputs[in] == types.outputs[out]) context.outputs[out] = &inputs[in];
     }
     op->ReleaseMayInplace(from, to);
+  }
+  if (in_place && form.op.name == mojo::kAttention.name && form.inputs.size() > mojo::kAttentionPastLength &&
+      form.inputs[mojo::kAttentionPastLength] != kLeftOut) {
+    // A caller may bind a cache over itself.
+    context.outputs[1] = &inputs[mojo::kAttentionPastKey];
+    context.outputs[2] = &inputs[mojo::kAttentionPastValue];
   }
   Result result;
   void* kernel = nullptr;

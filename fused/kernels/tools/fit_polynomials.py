@@ -46,6 +46,10 @@ def main():
         else -mp.sqrt(2 / mp.pi) / mp.log(2)
     c, e = lawson(t, lambda x: x * max(mp.erfc(x / mp.sqrt(2)), mp.mpf("1e-3")), 0, 5, 8)
     show("t of the normal tail on [0, 5]", c, e)
+    # tanh(x) = x + x z q(z), z = x^2, for 0 <= x <= 5/8, relative error.
+    q = lambda z: (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z if z > 1e-9 else -mp.mpf(1) / 3
+    c, e = lawson(q, lambda z: z * mp.sqrt(z) / mp.tanh(mp.sqrt(z)) if z > 1e-9 else z, 0, 0.4, 4)
+    show("tanh: q on [0, 5/8]", c, e)
 
 
 if __name__ == "__main__":

@@ -183,6 +183,81 @@ typedef void (*RouterFn)(const RouterArgs& args, size_t begin, size_t end);
 constexpr size_t kRouterScratch = 5;
 constexpr size_t kRouterExperts = 1024;
 
+// Attention works on tiles: the queries that share a head of keys, up to kAttentionRows of them, and the keys in blocks
+// of kAttentionBlock.
+constexpr size_t kAttentionBlock = 128;
+constexpr size_t kAttentionRows = 48;
+// Up to so many queries read the keys as they lie; for more, keys and values are put into panels first.
+constexpr size_t kAttentionFew = 16;
+
+// AttentionTile is the rows of a tile, one for each query and head, and the keys that they are multiplied with. Steps
+// are in elements.
+struct AttentionTile {
+  size_t rows;
+  const float* q;  // [rows, q_step], scaled; with panels kAttentionRows rows, zeros behind those of the tile
+  size_t q_step;
+  size_t width;
+  size_t value_width;
+  size_t begin, end;    // keys
+  const size_t* first;  // per row: the keys that it sees are first to last - 1; neither falls from row to row
+  const size_t* last;
+  const float* valid;        // per key 0, or minus infinity where none sees it; null: all are seen
+  const float* const* bias;  // per row: that of key 0; null: none
+  size_t bias_step;          // 0: one number for all keys
+  float softcap;             // 0: none
+  const void* keys;          // key 0 of the head
+  size_t key_step;
+  const void* values;
+  size_t value_step;
+  const float* key_panels;  // of the head; null: keys and values are read
+  const float* value_panels;
+  float* scores;   // [rows, kAttentionBlock], with panels as many as q
+  float* factors;  // per row
+  float* wide;     // kMostLanes * q_step numbers
+  float* most;     // per row: the greatest score so far, the sum of the powers below it, and that of values
+  float* sum;
+  float* total;  // [rows, total_step]
+  size_t total_step;
+};
+
+// AttentionPack is a block of keys and values that are put into panels: count of them, the rest are zeros.
+struct AttentionPack {
+  const void* keys;
+  size_t key_step;
+  const void* values;
+  size_t value_step;
+  size_t width;
+  size_t value_width;
+  size_t count;
+  float* key_panel;    // kAttentionBlock * width numbers
+  float* value_panel;  // kAttentionBlock * padded value_width
+};
+
+// AttentionRow is a row of the result, made of what slices of its keys gave.
+struct AttentionRow {
+  const float* most;
+  const float* sum;
+  const float* total;
+  size_t slices;
+  size_t state_step;  // from a slice's most and sum to the next one's
+  size_t total_step;
+  const float* empty;  // the result where no key was seen; null: zeros
+  size_t width;
+  void* y;
+};
+
+// AttentionFns are the loops of Attention for one type of elements.
+struct AttentionFns {
+  // query gives n numbers times scale, and zeros up to n_padded, a multiple of kMostLanes.
+  void (*query)(const void* q, float scale, float* to, size_t n, size_t n_padded);
+  // add brings the keys of a tile to most, sum and total.
+  void (*add)(const AttentionTile& tile);
+  void (*pack)(const AttentionPack& args);
+  // mean gives the mean of count rows of width numbers.
+  void (*mean)(const void* values, size_t step, size_t count, size_t width, float* to);
+  void (*finish)(const AttentionRow& row);
+};
+
 // KernelTable is the inner loops of one instruction set. The functions return null for a
 // combination that no op has.
 struct KernelTable {
@@ -201,6 +276,7 @@ struct KernelTable {
   RouterFn router;
   // to_float32 widens n elements, for scales that are prepared once.
   void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
+  const AttentionFns* (*attention)(ElementType type);
 };
 
 extern const KernelTable kPortableKernels;

@@ -49,6 +49,17 @@ MOJO_INLINE F32 Power(F32 t, float plus) {
   return Power(n, t - n.value, plus);
 }
 
+// The least t with a normal float32 e^t: processors are slow at others.
+constexpr float kLeastExponent = -87.3f;
+
+// Exponential is e^t + plus for t from kLeastExponent to 89.7; below, it is as there.
+MOJO_INLINE F32 Exponential(F32 t, float plus) {
+  t = AtLeast(AtMost(t, Set(89.69f)), Set(kLeastExponent));
+  const F32 log2e = Set(0x1.715476p0f);
+  const Integer n = FromSum(Fma(t, log2e, Shift()));
+  return Power(n, Fma(t, Set(0x1.4ae0cp-26f), Fma(t, log2e, -n.value)), plus);
+}
+
 // Silu computes g * sigmoid(alpha * g) = g / (1 + 2^(factor g)), factor = -alpha log2(e). One
 // multiply-add per step works on the exact product factor * g, so no bits of it are lost.
 struct Silu {

@@ -19,15 +19,6 @@ namespace MOJO_ISA {
 // Padded is n rounded up to whole vectors.
 MOJO_INLINE size_t Padded(size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// LaneNumbers counts the lanes.
-MOJO_INLINE I32 LaneNumbers() {
-  int32_t lanes[kLanes];
-  for (int i = 0; i < kLanes; ++i) lanes[i] = i;
-  I32 v;
-  __builtin_memcpy(&v, lanes, sizeof(v));
-  return v;
-}
-
 // InLast tells which lanes of the last of the vectors that n numbers fill hold one.
 MOJO_INLINE I32 InLast(size_t n) { return LaneNumbers() < static_cast<int32_t>(n - (Padded(n) - kLanes)); }
 
@@ -45,31 +36,6 @@ MOJO_INLINE int32_t GreatestLane(I32 v) {
 #endif
 }
 MOJO_INLINE int32_t LeastLane(I32 v) { return ~GreatestLane(~v); }
-
-// The least t with a normal float32 e^t: processors are slow at others.
-constexpr float kLeastExponent = -87.3f;
-
-// Exponential is e^t + plus for t from kLeastExponent to 89.7; below, it is as there.
-MOJO_INLINE F32 Exponential(F32 t, float plus) {
-  t = AtLeast(AtMost(t, Set(89.69f)), Set(kLeastExponent));
-  const F32 log2e = Set(0x1.715476p0f);
-  const Integer n = FromSum(Fma(t, log2e, Shift()));
-  return Power(n, Fma(t, Set(0x1.4ae0cp-26f), Fma(t, log2e, -n.value)), plus);
-}
-
-// Greatest is the greatest lane; a NaN may be passed over.
-MOJO_INLINE float Greatest(F32 v) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_max_ps(v);
-#else
-  float lanes[kLanes];
-  __builtin_memcpy(lanes, &v, sizeof(v));
-  for (int n = kLanes / 2; n > 0; n /= 2) {
-    for (int i = 0; i < n; ++i) lanes[i] = lanes[i] < lanes[i + n] ? lanes[i + n] : lanes[i];
-  }
-  return lanes[0];
-#endif
-}
 
 // Score makes scores of n logits, in place; n is a number of whole vectors.
 inline void Score(RouterScore score, float* v, size_t n) {

@@ -1,5 +1,6 @@
 // The inner loops of one instruction set. CMake compiles this file once per set, with the set's
 // compiler flags and two definitions: MOJO_ISA (the namespace) and MOJO_TABLE (the table's name).
+#include "cpu/simd/attention.h"
 #include "cpu/simd/gate.h"
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/norm.h"
@@ -15,9 +16,10 @@ namespace mojo {
 #define MOJO_TEXT2(x) #x
 #define MOJO_TEXT(x) MOJO_TEXT2(x)
 
-const KernelTable MOJO_TABLE = {
-    MOJO_TEXT(MOJO_ISA),       MOJO_ISA::kLanes,      MOJO_ISA::PickNorm,   MOJO_ISA::PickGate, MOJO_ISA::PickRotary,
-    MOJO_ISA::PickNormRotary,  MOJO_ISA::PickProduct, MOJO_ISA::PickPanels, MOJO_ISA::ToPanel,  MOJO_ISA::FromPanel,
-    MOJO_ISA::PickWeightedSum, MOJO_ISA::RouteRows,   MOJO_ISA::ToFloat32};
+const KernelTable MOJO_TABLE = {MOJO_TEXT(MOJO_ISA),   MOJO_ISA::kLanes,          MOJO_ISA::PickNorm,
+                                MOJO_ISA::PickGate,    MOJO_ISA::PickRotary,      MOJO_ISA::PickNormRotary,
+                                MOJO_ISA::PickProduct, MOJO_ISA::PickPanels,      MOJO_ISA::ToPanel,
+                                MOJO_ISA::FromPanel,   MOJO_ISA::PickWeightedSum, MOJO_ISA::RouteRows,
+                                MOJO_ISA::ToFloat32,   MOJO_ISA::PickAttention};
 
 }  // namespace mojo

@@ -101,6 +101,29 @@ MOJO_INLINE float Sum(F32 v) {
 #endif
 }
 
+// Greatest is the greatest lane; a NaN may be passed over.
+MOJO_INLINE float Greatest(F32 v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(v);
+#else
+  float lanes[kLanes];
+  __builtin_memcpy(lanes, &v, sizeof(v));
+  for (int n = kLanes / 2; n > 0; n /= 2) {
+    for (int i = 0; i < n; ++i) lanes[i] = lanes[i] < lanes[i + n] ? lanes[i + n] : lanes[i];
+  }
+  return lanes[0];
+#endif
+}
+
+// LaneNumbers counts the lanes.
+MOJO_INLINE I32 LaneNumbers() {
+  int32_t lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = i;
+  I32 v;
+  __builtin_memcpy(&v, lanes, sizeof(v));
+  return v;
+}
+
 // Ints widens 16 bit lanes; Shorts narrows lanes that fit in 16 bits. Compilers put together the wide
 // conversions of halves: four instructions where one does.
 MOJO_INLINE U32 Ints(U16 v) {

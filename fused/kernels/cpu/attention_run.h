@@ -1,0 +1,17 @@
+// One run of Attention on the CPU, once its inputs are known to be right.
+#ifndef MOJO_KERNELS_CPU_ATTENTION_RUN_H_
+#define MOJO_KERNELS_CPU_ATTENTION_RUN_H_
+
+#include "common/attention.h"
+#include "cpu/simd/kernels.h"
+
+namespace mojo {
+
+// RunAttention computes y, and fills present_key and present_value. Where those are left out and there is a past, they
+// are scratch memory, which comes from the allocator for cpu_memory.
+OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
+                        const AttentionAttributes& attributes, ElementType type, AttentionTensors* tensors);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_ATTENTION_RUN_H_

@@ -1,0 +1,273 @@
+#include "cpu/attention_tasks.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "common/room.h"
+
+namespace mojo {
+namespace {
+
+constexpr size_t kLine = 64;
+
+// Pair is one sequence and one head of keys.
+struct Pair {
+  size_t number, batch, head;
+  size_t past, length;
+
+  Pair(const AttentionGo& go, size_t pair) : number(pair) {
+    batch = pair / go.t.key_heads;
+    head = pair % go.t.key_heads;
+    past = go.t.Past(batch);
+    length = past + go.t.added;
+  }
+};
+
+// Head is the place of a head of a tensor.
+const char* Head(const void* data, const HeadSteps& steps, size_t batch, size_t head, size_t size) {
+  return static_cast<const char*>(data) + (batch * steps.batch + head * steps.head) * size;
+}
+
+// Cache is the keys, or the values, of a pair: the new ones, the past ones, and where they come together.
+struct Cache {
+  const char *added, *past;
+  char* present;
+  size_t added_step, width, past_rows, room, size;
+
+  Cache(const AttentionGo& go, const Pair& pair, const void* k, const HeadSteps& steps, const void* past_data,
+        void* present_data, size_t w)
+      : added_step(steps.row), width(w), past_rows(go.t.past), room(go.t.room), size(go.size) {
+    added = Head(k, steps, pair.batch, pair.head, size);
+    past =
+        past_data == nullptr ? nullptr : static_cast<const char*>(past_data) + pair.number * past_rows * width * size;
+    present = present_data == nullptr ? nullptr : static_cast<char*>(present_data) + pair.number * room * width * size;
+  }
+
+  // Rows are where all keys can be read, once they are there.
+  PairRows Rows() const { return present == nullptr ? PairRows{added, added_step} : PairRows{present, width}; }
+
+  // Complete puts the rows from begin to end - 1 of present there: those from p.past to p.length - 1 are new ones.
+  void Complete(const Pair& p, size_t begin, size_t end) const {
+    if (present == nullptr) return;
+    const size_t bytes = width * size;
+    const auto copy = [&](size_t from, size_t to) {
+      if (from >= to || past == present) return;
+      memcpy(present + from * bytes, past + from * bytes, (to - from) * bytes);
+    };
+    copy(begin, std::min(end, p.past));
+    copy(std::max(begin, p.length), end);
+    for (size_t i = std::max(begin, p.past); i < std::min(end, p.length); ++i) {
+      memcpy(present + i * bytes, added + (i - p.past) * added_step * size, bytes);
+    }
+  }
+};
+
+Cache Keys(const AttentionGo& go, const Pair& p) {
+  return Cache(go, p, go.t.k, go.t.k_steps, go.t.past_key, go.t.present_key, go.t.width);
+}
+
+Cache Values(const AttentionGo& go, const Pair& p) {
+  return Cache(go, p, go.t.v, go.t.v_steps, go.t.past_value, go.t.present_value, go.t.value_width);
+}
+
+// Span is a range of keys.
+struct Span {
+  size_t begin, end;
+};
+
+// Seen are the keys that a query of a pair may see, by its position.
+Span Seen(const AttentionGo& go, const Pair& p, size_t query) {
+  const AttentionAttributes& a = go.attributes;
+  const size_t at = query + p.length, before = go.t.queries;  // the key that the query stands with is at - before
+  Span seen{0, p.length};
+  if (a.causal) seen.end = at < before ? 0 : std::min(p.length, at - before + 1);
+  if (a.window > 0 && at + 1 > before + a.window) seen.begin = std::min(p.length, at + 1 - before - a.window);
+  return seen;
+}
+
+// Slice is a part of the rows of a pair that must be looked at: those that queries see and, where rows are completed
+// meanwhile, all of them. It begins at a multiple of align.
+Span Slice(const AttentionGo& go, const Pair& p, size_t slice, size_t align) {
+  Span all{0, std::max(p.length, go.copies ? go.t.room : 0)};
+  if (!go.copies && go.t.queries > 0) all.begin = std::min(Seen(go, p, 0).begin, p.past) / align * align;
+  const size_t steps = (all.end - all.begin + align - 1) / align;
+  return {std::min(all.end, all.begin + steps * slice / go.slices * align),
+          std::min(all.end, all.begin + steps * (slice + 1) / go.slices * align)};
+}
+
+size_t HeadOf(const AttentionGo& go, const Pair& p, size_t member) {
+  return go.attributes.cyclic ? member * go.t.key_heads + p.head : p.head * go.group + member;
+}
+
+char* RowOfY(const AttentionGo& go, const Pair& p, size_t row) {
+  const HeadSteps& s = go.t.y_steps;
+  return static_cast<char*>(go.t.y) +
+         (p.batch * s.batch + HeadOf(go, p, row % go.group) * s.head + row / go.group * s.row) * go.size;
+}
+
+// Worker is the scratch memory of a worker.
+struct Worker {
+  float *q, *scores, *factors, *wide, *mean;
+  AttentionState state;
+  size_t *first, *last;
+  const float** bias;
+
+  Worker(const AttentionGo& go, Room<kLine>* room) {
+    q = room->Take<float>(go.tile_rows * go.q_step);
+    scores = room->Take<float>(go.tile_rows * kAttentionBlock);
+    wide = room->Take<float>(go.panels ? 0 : kMostLanes * go.q_step);
+    mean = room->Take<float>(go.total_step);
+    factors = room->Take<float>(go.tile_rows);
+    state.most = room->Take<float>(go.tile_rows);
+    state.sum = room->Take<float>(go.tile_rows);
+    state.total = room->Take<float>(go.tile_rows * go.total_step);
+    first = room->Take<size_t>(go.tile_rows);
+    last = room->Take<size_t>(go.tile_rows);
+    bias = room->Take<const float*>(go.tile_rows);
+  }
+};
+
+// Mean gives the mean of all values of a pair.
+void Mean(const AttentionGo& go, const Pair& p, float* to) {
+  const PairRows values = Values(go, p).Rows();
+  go.fns.mean(values.data, values.step, p.length, go.t.value_width, to);
+}
+
+// WorkOff is one slice of one tile.
+void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile, size_t slice) {
+  const AttentionTensors& t = go.t;
+  const size_t first_row = tile * go.tile_rows, rows = std::min(go.tile_rows, go.rows - first_row);
+  const Cache keys = Keys(go, p), values = Values(go, p);
+  const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kLine);
+  if (!go.panels) {
+    keys.Complete(p, span.begin, span.end);
+    values.Complete(p, span.begin, span.end);
+  }
+  AttentionState state = w.state;
+  if (go.slices > 1) {
+    const size_t at = (p.number * go.slices + slice) * go.rows + first_row;
+    state = {go.partial.most + at, go.partial.sum + at, go.partial.total + at * go.total_step};
+  }
+  for (size_t r = 0; r < rows; ++r) {
+    const size_t row = first_row + r, query = row / go.group, head = HeadOf(go, p, row % go.group);
+    const char* q = static_cast<const char*>(t.q) +
+                    (p.batch * t.q_steps.batch + head * t.q_steps.head + query * t.q_steps.row) * go.size;
+    go.fns.query(q, go.attributes.scale, w.q + r * go.q_step, t.width, go.q_step);
+    const Span seen = Seen(go, p, query);
+    w.first[r] = seen.begin;
+    w.last[r] = seen.end;
+    if (t.bias != nullptr) {
+      w.bias[r] = t.bias + p.batch * t.bias_steps[0] + head * t.bias_steps[1] + query * t.bias_steps[2];
+    }
+    // The sink counts once.
+    const bool sinks = t.sink != nullptr && slice == 0 && t.sink[head] != -INFINITY;
+    state.most[r] = sinks ? t.sink[head] : -INFINITY;
+    state.sum[r] = sinks;
+  }
+  if (go.panels) std::fill(w.q + rows * go.q_step, w.q + go.tile_rows * go.q_step, 0.0f);
+  std::fill(state.total, state.total + rows * go.total_step, 0.0f);
+  AttentionTile a{};
+  a.rows = rows;
+  a.q = w.q;
+  a.q_step = go.q_step;
+  a.width = t.width;
+  a.value_width = t.value_width;
+  a.begin = span.begin;
+  a.end = std::min(span.end, p.length);
+  a.first = w.first;
+  a.last = w.last;
+  a.valid = go.valid == nullptr ? nullptr : go.valid + p.batch * go.valid_step;
+  a.bias = t.bias == nullptr ? nullptr : w.bias;
+  a.bias_step = t.bias_steps[3];
+  a.softcap = go.attributes.softcap;
+  const PairRows key_rows = keys.Rows(), value_rows = values.Rows();
+  a.keys = key_rows.data;
+  a.key_step = key_rows.step;
+  a.values = value_rows.data;
+  a.value_step = value_rows.step;
+  if (go.panels) {
+    const size_t in_group = p.number - go.first_pair;
+    a.key_panels = go.key_panels + in_group * go.blocks * kAttentionBlock * t.width;
+    a.value_panels = go.value_panels + in_group * go.blocks * kAttentionBlock * go.total_step;
+  }
+  a.scores = w.scores;
+  a.factors = w.factors;
+  a.wide = w.wide;
+  a.most = state.most;
+  a.sum = state.sum;
+  a.total = state.total;
+  a.total_step = go.total_step;
+  if (a.begin < a.end) go.fns.add(a);
+  if (go.slices > 1) return;
+  bool mean_known = false;
+  for (size_t r = 0; r < rows; ++r) {
+    AttentionRow row{state.most + r, state.sum + r, state.total + r * go.total_step, 1, 0, 0,
+                     nullptr,        t.value_width, RowOfY(go, p, first_row + r)};
+    if (state.sum[r] == 0 && go.attributes.empty_mean) {
+      if (!mean_known) Mean(go, p, w.mean);
+      mean_known = true;
+      row.empty = w.mean;
+    }
+    go.fns.finish(row);
+  }
+}
+
+}  // namespace
+
+size_t WorkerBytes(const AttentionGo& go) {
+  Room<kLine> room;
+  Worker(go, &room);
+  return room.used;
+}
+
+void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    const size_t in_group = i / go.blocks, block = i % go.blocks;
+    const Pair p(go, go.first_pair + in_group);
+    const Cache keys = Keys(go, p), values = Values(go, p);
+    const size_t from = block * kAttentionBlock, rows = std::max(p.length, go.copies ? go.t.room : 0);
+    if (from >= rows) continue;
+    const size_t to = std::min(rows, from + kAttentionBlock);
+    keys.Complete(p, from, to);
+    values.Complete(p, from, to);
+    if (from >= p.length || go.t.queries == 0 || from + kAttentionBlock <= Seen(go, p, 0).begin) continue;
+    const PairRows key_rows = keys.Rows(), value_rows = values.Rows();
+    const size_t at = (in_group * go.blocks + block) * kAttentionBlock;
+    go.fns.pack({key_rows.data + from * key_rows.step * go.size, key_rows.step,
+                 value_rows.data + from * value_rows.step * go.size, value_rows.step, go.t.width, go.t.value_width,
+                 std::min(to, p.length) - from, go.key_panels + at * go.t.width, go.value_panels + at * go.total_step});
+  }
+}
+
+void WorkOffTiles(void* state, size_t worker) {
+  const auto& go = *static_cast<const AttentionGo*>(state);
+  Room<kLine> room{go.workers + worker * go.worker_bytes};
+  const Worker w(go, &room);
+  const size_t tasks = go.pair_count * go.tiles * go.slices;
+  for (size_t task; (task = go.next->fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+    // The last tiles, which see the most keys, come first.
+    const size_t tile = go.tiles - 1 - task / (go.pair_count * go.slices);
+    const Pair p(go, go.first_pair + task / go.slices % go.pair_count);
+    WorkOff(go, w, p, tile, task % go.slices);
+  }
+}
+
+void JoinSlices(const AttentionGo& go, size_t begin, size_t end) {
+  for (size_t pair = begin; pair < end; ++pair) {
+    const Pair p(go, pair);
+    float* mean = nullptr;
+    if (go.means != nullptr) {
+      mean = go.means + pair * go.total_step;
+      Mean(go, p, mean);
+    }
+    for (size_t row = 0; row < go.rows; ++row) {
+      const size_t at = pair * go.slices * go.rows + row;
+      go.fns.finish({go.partial.most + at, go.partial.sum + at, go.partial.total + at * go.total_step, go.slices,
+                     go.rows, go.rows * go.total_step, mean, go.t.value_width, RowOfY(go, p, row)});
+    }
+  }
+}
+
+}  // namespace mojo
