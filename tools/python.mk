@@ -69,8 +69,8 @@ WHEEL_CC := CC="$(CURDIR)/$(ZIG) cc -target $(MACHINE)-linux-gnu.$(GLIBC)"
 $(WHEEL_BIN): $(BUILD)/zig/.installed
 endif
 
-# The program that others are given: without what TAGS=crosscheck links, without symbols, and without an id that the path
-# of the compiler goes into.
+# The program that others are given: without what TAGS=crosscheck links, without symbols, and without an id, into which
+# the path of the compiler would go.
 GIVEN := -ldflags "-s -w -buildid= -X main.version=$(VERSION)"
 $(WHEEL_BIN): $(GO_FILES)
 	@echo "building the program of the wheel"
