@@ -424,7 +424,7 @@ class Interrupt(Test):
         # As a notebook does, which interrupts Python alone, and as a terminal, which interrupts all of its group.
         for send in (lambda p: p.send_signal(signal.SIGINT), lambda p: os.killpg(p.pid, signal.SIGINT)):
             process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while not os.listdir(str(out)) and time.monotonic() < deadline:
                 time.sleep(0.001)
             send(process)
