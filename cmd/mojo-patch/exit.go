@@ -63,8 +63,8 @@ func exitCode(err error) int {
 }
 
 // cleanInterrupts makes Ctrl-C and SIGTERM remove what is written but not whole, then exit as a program that was ended
-// by the signal. A second signal does not cut that short: a terminal, and the program that started this one, may both send
-// one. Where a command ends by itself on the first, the second does all this.
+// by the signal. A second signal does not cut that short: a terminal and the program that started this one may both
+// send one. Where a command ends by itself on the first, the second does all this.
 func cleanInterrupts(exit func(code int)) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
