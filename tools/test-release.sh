@@ -5,8 +5,9 @@ cd "$(dirname "$0")/.."
 root=$PWD
 temp=$root/build/test-release
 rm -rf "$temp"
+git clone -q "$root" "$temp/one"
+git clone -q "$temp/one" "$temp/another-place" # of the same commit, whatever happens in between
 for name in one another-place; do
-  git clone -q "$root" "$temp/$name"
   make -C "$temp/$name" release "PLATFORMS=${PLATFORMS:-linux-x86_64}"
 done
 diff "$temp/one/build/dist/SHA256SUMS" "$temp/another-place/build/dist/SHA256SUMS"
