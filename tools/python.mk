@@ -70,8 +70,8 @@ $(WHEEL_BIN): $(BUILD)/zig/.installed
 endif
 
 # The program that others are given: without what TAGS=crosscheck links, without symbols, and without an id, into which
-# the path of the compiler would go.
-GIVEN := -ldflags "-s -w -buildid= -X main.version=$(VERSION)"
+# the path of the compiler would go. (The linker strips what Zig adds, which holds that path as well.)
+GIVEN := -ldflags "-s -w -buildid= -extldflags=-s -X main.version=$(VERSION)"
 $(WHEEL_BIN): $(GO_FILES)
 	@echo "building the program of the wheel"
 	@mkdir -p $(@D)
