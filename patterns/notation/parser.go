@@ -128,8 +128,9 @@ func (p *parser) name(what string) token {
 // list parses items with commas in between, and what ends them.
 func (p *parser) list(end string, item func()) {
 	for !p.accept(end) {
-		if item(); !p.is(end) {
-			p.expect(",")
+		if item(); !p.is(end) && !p.accept(",") {
+			t := p.next()
+			p.failf(t.pos, "expected \",\" or %q, found %s", end, t)
 		}
 	}
 }
