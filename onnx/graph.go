@@ -89,12 +89,15 @@ func (g *Graph) AddOutput(v *Value) {
 	v.outputs++
 }
 
-// AddNode appends a node that reads inputs (nil for omitted ones) and writes outputs, which must have no producer.
+// AddNode appends a node that reads inputs and writes outputs (nil for omitted ones), which must have no producer.
 // Append in topological order, or call Sort afterwards.
 func (g *Graph) AddNode(opType string, inputs, outputs []*Value, attrs ...*Attribute) *Node {
 	n := g.NewNode(opType, inputs, attrs...)
+	n.Outputs = make([]*Value, len(outputs))
 	for i, v := range outputs {
-		n.TakeOutput(i, v)
+		if v != nil {
+			n.TakeOutput(i, v)
+		}
 	}
 	g.Nodes = append(g.Nodes, n)
 	return n

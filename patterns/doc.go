@@ -18,7 +18,7 @@
 // Routers of mixtures and their experts have no spelling to write down. They are patterns in Go (goforms.go):
 // TopKRouter (topkrouter.go) and MoE (moe.go), of what packages router and moe read. They are tried before the
 // textual ones. NormRotary (norm_rotary.go) joins matches of RMSNorm and RotaryEmbedding, which are its Parts: it is
-// tried when all others are found.
+// tried when all others are found. So is Attention (attention.go), of what package attention reads.
 //
 // A node of an anchor op that no match took is where somebody would ask why nothing was fused. For these, a Miss
 // names the pattern that stands there but for one thing (or two), what it wanted in that place, and what it found

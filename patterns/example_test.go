@@ -65,6 +65,6 @@ func ExampleSet_Find() {
 	// RMSNorm ends in node_mul_4
 	// NormRotary ends in node_add_6
 	// NormRotary ends in node_add_7
-	// KeyTranspose ends in node_Reshape_154
+	// Attention ends in node_transpose_3
 	// 13 matches, 0 near misses
 }

@@ -24,7 +24,7 @@ var fuzzOps = []string{"Mul", "Add", "Cast", "Mul", "Sigmoid", "Concat", "Neg", 
 	"Unsqueeze", "Reshape", "Transpose", "Expand", "Where", "Gather", "Shape", "Gelu", "Erf", "Tanh", "Sub", "Identity",
 	"Swish", "QuickGelu",
 	"Squeeze", "MatMul", "Cos", "Sin", "Flatten", "ReduceSum", "RMSNormalization", "LayerNormalization", "Equal", "Max",
-	"Min", "Clip", "Sum"}
+	"Min", "Clip", "Sum", "Softmax", "MatMul", "Exp", "Attention", "Einsum"}
 
 // FuzzFind searches graphs made of any bytes for the built-in patterns.
 //

@@ -24,7 +24,7 @@ type goForm struct {
 }
 
 // goForms are the built-in ones, in the order they are tried.
-var goForms = []*goForm{normRotaryForm, moeForm, routerForm}
+var goForms = []*goForm{normRotaryForm, attentionForm, moeForm, routerForm}
 
 // pattern returns the entry of a Set that stands for the form.
 func (d *goForm) pattern() *Pattern {
@@ -132,12 +132,15 @@ func (r *replacementBuilder) integers(name string, values ...int64) *onnx.Value 
 	return r.constant(name, onnx.NewInt64s("", values))
 }
 
-// fused adds the fused op with so many outputs; an input may be nil (omitted). attrs must be complete.
+// fused adds the fused op with these outputs; one without a name is omitted, as an input may be (nil). attrs must be
+// complete.
 func (r *replacementBuilder) fused(inputs []*onnx.Value, outputs []string, attrs ...*onnx.Attribute) []*onnx.Value {
 	g := r.m.Replacement
 	outs := make([]*onnx.Value, len(outputs))
 	for i, name := range outputs {
-		outs[i] = g.NewValue(name)
+		if name != "" {
+			outs[i] = g.NewValue(name)
+		}
 	}
 	n := g.AddNode(r.m.Op, inputs, outs, attrs...)
 	n.Domain = r.m.Domain

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/notation"
 )
 
-// Role is what an input of a match is to an op that chooses experts for tokens, or sends tokens to experts.
+// Role is what an input of a match is to an op that chooses experts for tokens, sends tokens to experts, or attends.
 type Role int
 
 // The roles. NoRole is that of inputs of other ops, and of numbers that shapes are made of.
@@ -21,6 +21,11 @@ const (
 	Logits          // of a router, one for each expert
 	Correction      // a bias that the choice alone reads
 	Base            // rows that what the experts make is added to
+	Queries         // of attention
+	Keys            // of attention, new or old
+	Values          // of attention, new or old
+	KeyExists       // 0 for keys of padding
+	ScoreBias       // added to the scores of attention
 )
 
 // RolesOf returns the roles of the inputs of a fused op, in their order, nil for most ops.

@@ -141,12 +141,7 @@ func (x *routed) experts() error {
 	return x.overflown()
 }
 
-func (x *routed) overflown() error {
-	if x.typed == 0 {
-		return &evalError{errors.New("the matched nodes overflow on all inputs that were tried")}
-	}
-	return nil
-}
+func (x *routed) overflown() error { return overflown(x.typed) }
 
 // routings finds the numbers of experts that the matched nodes are defined for.
 func (x *routed) routings() error {

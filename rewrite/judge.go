@@ -101,7 +101,7 @@ func (a *applier) judgeWhole(s *scope, m *patterns.Match, check *checker) []*can
 }
 
 // takesWhole reports whether a match may take the place of its parts: it was asked for, as were the kernels of the
-// parts, and no part would run on another device.
+// parts, and no part would run on another device. Parts that become ops of the standard do not matter.
 func (a *applier) takesWhole(s *scope, m *patterns.Match) bool {
 	whole, asked := a.kernelOf(m)
 	if t := a.config.target; t != nil && !t.Takes(m.Op) {
@@ -109,7 +109,7 @@ func (a *applier) takesWhole(s *scope, m *patterns.Match) bool {
 	}
 	return asked && a.keeps(s, m) && !slices.ContainsFunc(m.Parts, func(p *patterns.Match) bool {
 		part, asked := a.kernelOf(p)
-		return !asked || part.Device != whole.Device
+		return part.Device != DeviceAny && (!asked || part.Device != whole.Device)
 	})
 }
 

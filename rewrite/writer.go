@@ -57,6 +57,7 @@ func (w *writer) write(c *candidate) []*onnx.Node {
 		made := w.scope.graph.NewNode(n.OpType, inputs, n.Attributes...)
 		made.Domain, made.Overload, made.Metadata = n.Domain, n.Overload, slices.Clone(metadata)
 		made.Name = w.nodeName(c, n)
+		made.Outputs = make([]*onnx.Value, len(n.Outputs))
 		for i, v := range n.Outputs {
 			if v == nil {
 				continue

@@ -18,7 +18,9 @@ func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 	for _, g := range m.Graphs() {
 		d.g, d.function = g, slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Body == g })
 		for range 3 {
-			d.duplicate(p)
+			if !w.alone {
+				d.duplicate(p)
+			}
 		}
 		for _, n := range slices.Clone(g.Nodes) {
 			d.commute(n)
@@ -31,7 +33,7 @@ func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 		}
 		d.insert()
 	}
-	if w.place == mainGraph && r.IntN(2) == 0 {
+	if w.place == mainGraph && !w.alone && r.IntN(2) == 0 {
 		d.g = m.Graph
 		d.read(1 + r.IntN(2))
 		return true

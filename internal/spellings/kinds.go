@@ -18,6 +18,9 @@ type Kind struct {
 // routes reports whether tokens are sent to experts.
 func (k Kind) routes() bool { return k.Pattern == "MoE" || k.Pattern == "TopKRouter" }
 
+// attends reports whether rows are weighed by a softmax of scores.
+func (k Kind) attends() bool { return k.Pattern == "Attention" }
+
 // Kinds lists the kinds of blocks.
 func Kinds() []Kind {
 	return []Kind{
@@ -41,6 +44,7 @@ func Kinds() []Kind {
 		{"rotary, complex numbers", rotary, "", 13, writeComplexRotary},
 		{"RotaryEmbedding", rotary, "", 23, writeRotaryEmbedding},
 		{"RMSNorm and rotary", "NormRotary", rotary, 13, writeNormRotary},
+		{"attention", "Attention", "", 13, writeAttention},
 		{"router, scores first", "TopKRouter", "", 13, writeRouter("scores")},
 		{"router, choice first", "TopKRouter", "", 13, writeRouter("choice")},
 		{"router, corrected choice", "TopKRouter", "", 13, writeRouter("corrected")},

@@ -51,7 +51,7 @@ type dim struct {
 // named.
 func (w *writer) enter(values ...*onnx.Value) []*onnx.Value {
 	for i, v := range values {
-		if v.Const == nil && w.chance(3) { // not an input, but computed
+		if t, _ := v.Type(); v.Const == nil && w.chance(3) && t.DataType.IsFloat() { // not an input, but computed
 			values[i] = w.op("LeakyRelu", v)
 		}
 	}

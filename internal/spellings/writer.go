@@ -20,6 +20,7 @@ type writer struct {
 	symbol bool // leading dimensions have names, not numbers
 	square bool // all dimensions are one number, so that wrong axes still run
 	routed bool // the block sends tokens to experts
+	alone  bool // nothing is computed twice or read by others
 	empty  bool // tensors may have no rows, of which no number of channels can be told
 
 	change  string   // the edit that changes the meaning; "" for none

@@ -117,9 +117,18 @@ func isShaping(n *onnx.Node) bool {
 	return false
 }
 
-// attentions finds the products around each Softmax.
+// attentions finds the products around each Softmax, or before and behind the fused op.
 func (d *decoder) attentions(g *onnx.Graph) {
 	for _, n := range g.Nodes {
+		if n.Domain == fused.Domain && n.OpType == "Attention" {
+			a := attention{q: single(n.Input(fused.AttentionQ)), k: single(n.Input(fused.AttentionK)),
+				v: single(n.Input(fused.AttentionV))}
+			if next := after(n.OutputValue(0)); len(next) == 1 {
+				a.o = next[0].Node
+			}
+			d.layers = append(d.layers, a)
+			continue
+		}
 		if !n.Is("Softmax") {
 			continue
 		}

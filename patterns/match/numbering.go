@@ -90,10 +90,43 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	b.WriteByte(':')
 	b.WriteString(n.Overload)
 	lastAxis := reductions[n.OpType] && g.ReducesLastAxis(n) // which has two names
+	if !writeAttributes(b, n, func(name string) bool {
+		return lastAxis && (name == "axes" || name == "noop_with_empty_axes")
+	}) {
+		return false
+	}
+	ids := make([]int, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v != nil && !(lastAxis && i == 1) {
+			ids[i] = g.numberOf(v)
+		}
+	}
+	if lastAxis {
+		b.WriteString("<last axis>")
+	}
+	if notation.Commutative[n.OpType] && onnx.IsStandardDomain(n.Domain) {
+		sort.Ints(ids)
+	}
+	for _, id := range ids {
+		b.WriteByte(',')
+		b.WriteString(strconv.Itoa(id))
+	}
+	return true
+}
+
+// AttributesKey writes the attributes of a node, the same for equal ones; ok is false where they hold tensors or
+// graphs.
+func AttributesKey(n *onnx.Node) (key string, ok bool) {
+	var b strings.Builder
+	ok = writeAttributes(&b, n, func(string) bool { return false })
+	return b.String(), ok
+}
+
+func writeAttributes(b *strings.Builder, n *onnx.Node, without func(name string) bool) bool {
 	attrs := append([]*onnx.Attribute(nil), n.Attributes...)
 	sort.Slice(attrs, func(i, j int) bool { return attrs[i].Name < attrs[j].Name })
 	for _, a := range attrs {
-		if lastAxis && (a.Name == "axes" || a.Name == "noop_with_empty_axes") {
+		if without(a.Name) {
 			continue
 		}
 		if a.RefName != "" {
@@ -116,22 +149,6 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 			return false
 		}
 		fmt.Fprintf(b, "<%s=%#v>", a.Name, x)
-	}
-	ids := make([]int, len(n.Inputs))
-	for i, v := range n.Inputs {
-		if v != nil && !(lastAxis && i == 1) {
-			ids[i] = g.numberOf(v)
-		}
-	}
-	if lastAxis {
-		b.WriteString("<last axis>")
-	}
-	if notation.Commutative[n.OpType] && onnx.IsStandardDomain(n.Domain) {
-		sort.Ints(ids)
-	}
-	for _, id := range ids {
-		b.WriteByte(',')
-		b.WriteString(strconv.Itoa(id))
 	}
 	return true
 }

@@ -78,6 +78,12 @@ const (
 	ExpertWeights Code = "expert-weights" // the experts' weights are not stored in a way that the op reads
 )
 
+// Why a softmax between two products is no attention that the op computes.
+const (
+	AttentionRead  Code = "attention-read"  // scores or weights are read outside of the block
+	AttentionOther Code = "attention-other" // a step that the op does not have
+)
+
 var hints = map[Code]string{
 	Opset: "convert the model (onnx.version_converter) or export it with a newer opset, and compare its results with " +
 		"those of the old one",
@@ -140,8 +146,10 @@ var hints = map[Code]string{
 		"by the cosines), or the tables have more axes than the input",
 	HeadSize: "if this is a rotary embedding, the size of the head is not known: run shape inference, or export with " +
 		"a fixed hidden size",
-	MeanTaken:    "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
-	RouterScores: "the scores of a router, not a gate",
+	MeanTaken:      "a mean that is subtracted belongs to a LayerNorm, not to an RMSNorm",
+	RouterScores:   "the scores of a router, not a gate",
+	AttentionRead:  "export without output_attentions: the op gives no scores and no weights",
+	AttentionOther: "scores are cut, shifted or weighed in a way of their own: this attention stays as nodes",
 	ExpertsAbsent: "the trace followed the experts that its sample tokens went to: export with a sample that reaches " +
 		"all, or with an implementation that has no loop over them (experts_implementation=\"batched_mm\" in " +
 		"transformers)",

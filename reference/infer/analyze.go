@@ -63,7 +63,7 @@ func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Fact
 		if !an.solving || len(an.differences) == 0 && !an.hint(f) {
 			return f
 		}
-		if len(an.differences) > 0 && !an.solve() { // nothing to mend: once more, without guessing
+		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // nothing to mend: once more, without guessing
 			an.solving = false
 			return an.pass()
 		}

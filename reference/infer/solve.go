@@ -1,6 +1,10 @@
 package infer
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // difference is two numbers that an op wants to be equal and that are not, in each world.
 type difference struct{ a, b [Worlds]int64 }
@@ -189,7 +193,7 @@ func exact(e, d *expr) *expr {
 // what that input's must be: "total" where past and new positions are put together. It reports whether it learned
 // anything.
 func (an *analysis) hint(f *Facts) bool {
-	learned := false
+	learned := an.rowsPicked(f)
 	for _, v := range an.model.Graph.Outputs {
 		decl, ok := v.Type()
 		rank, known := f.Rank(v)
@@ -268,4 +272,71 @@ func (t *symbols) read(n [Worlds]int64) *expr {
 		}
 	}
 	return nil
+}
+
+// rowsPicked is a hint of nodes that pick elements of a tensor, such as the mask of a sequence that was given: where
+// they pick each place of an axis in order, as many as another length, a symbol that is that axis alone is this length.
+func (an *analysis) rowsPicked(f *Facts) bool {
+	for _, n := range an.model.Graph.Nodes {
+		if !n.Is("GatherND") || n.AttrInt("batch_dims", 0) != 0 || len(n.Inputs) != 2 {
+			continue
+		}
+		data, indices := f.of(n.Inputs[0]).shape, f.of(n.Inputs[1]).shape
+		if len(data[0]) == 0 || len(indices[0]) == 0 {
+			continue
+		}
+		for axis := range indices[0][len(indices[0])-1] {
+			if int(axis) >= len(data[0]) {
+				break
+			}
+			have := sizesOf(data, int(axis))
+			e := an.symbols.read(have)
+			if e == nil || e.op != 's' || !e.sym.free() {
+				continue
+			}
+			for k := range indices[0][:len(indices[0])-1] {
+				want := sizesOf(indices, k)
+				if have == want || !f.counts(n.Inputs[1], int(axis), want) {
+					continue
+				}
+				if s, d := an.symbols.equate(have, want, false); s != nil {
+					s.def = d
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// sizesOf returns a dimension in all worlds, -1 where it is not there.
+func sizesOf(shape [Worlds][]int64, axis int) (size [Worlds]int64) {
+	for w, s := range shape {
+		size[w] = -1
+		if axis < len(s) {
+			size[w] = s[axis]
+		}
+	}
+	return size
+}
+
+// counts reports whether the last axis of v holds, at a place, the numbers from 0 up to size, in the worlds whose
+// numbers are followed.
+func (f *Facts) counts(v *onnx.Value, place int, size [Worlds]int64) bool {
+	followed := 0
+	for w := range Worlds {
+		t, ok := f.Known(v, w)
+		if !ok || len(t.I) == 0 {
+			continue
+		}
+		followed++
+		last, step := int64(0), t.Shape[len(t.Shape)-1]
+		for i := place; i < len(t.I); i += step {
+			last = max(last, t.I[i])
+		}
+		if last != size[w]-1 {
+			return false
+		}
+	}
+	return followed > 1
 }

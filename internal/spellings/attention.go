@@ -1,0 +1,230 @@
+package spellings
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// attention is a block of attention as it is written.
+type attention struct {
+	*writer
+	heads, keyHeads, width int
+	cap, sink              bool
+	window                 int
+	scale                  float64
+}
+
+// writeAttention writes attention of heads that may share keys, with a mask, and a cache or none.
+func writeAttention(w *writer) []*onnx.Value {
+	w.alone, w.square = true, false
+	if w.typ == onnx.Float16 { // its least number is no minimum without roundings
+		w.typ = onnx.Float
+	}
+	a := &attention{writer: w, heads: 4, keyHeads: choose(w, 1, 2, 2, 4), width: choose(w, 4, 8),
+		scale: choose(w, 0.5, 0.25, 1.25), cap: w.chance(5), sink: w.chance(5)}
+	if w.chance(3) {
+		a.window = choose(w, 2, 3, 20)
+	}
+	batch, queries, past := dim{"batch", 2}, dim{"queries", 5}, dim{"past", 3}
+	rowsFirst := [3]bool{w.chance(2), w.chance(2), w.chance(2)}
+	heads := func(i, n int) []dim {
+		if rowsFirst[i] {
+			return []dim{batch, queries, {"", n}, {"", a.width}}
+		}
+		return []dim{batch, {"", n}, queries, {"", a.width}}
+	}
+	keys := queries
+	cached := w.chance(2)
+	if cached {
+		keys = dim{"past + queries", queries.size + past.size}
+	}
+	in := []*onnx.Value{w.input("q", w.typ, heads(0, a.heads)), w.input("k", w.typ, heads(1, a.keyHeads)),
+		w.input("v", w.typ, heads(2, a.keyHeads))}
+	if cached {
+		for _, name := range []string{"past_k", "past_v"} {
+			in = append(in, w.input(name, w.typ, []dim{batch, {"", a.keyHeads}, past, {"", a.width}}))
+		}
+	}
+	in = w.enter(append(in, w.input("mask", onnx.Int64, []dim{batch, keys}))...)
+	for i, first := range rowsFirst {
+		if first {
+			in[i] = w.op("Transpose", in[i], onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		}
+	}
+	q, k, v := in[0], in[1], in[2]
+	if cached {
+		k = w.op("Concat", in[3], k, onnx.IntAttr("axis", choose[int64](w, 2, -2)))
+		v = w.op("Concat", in[4], v, onnx.IntAttr("axis", choose[int64](w, 2, -2)))
+	}
+	p := a.weights(a.scores(q, k), a.allowed(q, k, in[len(in)-1]))
+	y := w.op("MatMul", p, a.repeated(v))
+	if w.chance(2) {
+		y = w.op("Transpose", y, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		if w.chance(2) {
+			y = w.op("Reshape", y, w.ints(0, 0, -1))
+		}
+	}
+	if cached {
+		return []*onnx.Value{y, k, v}
+	}
+	return []*onnx.Value{y}
+}
+
+// repeated gives each head of queries its head of keys or values.
+func (a *attention) repeated(v *onnx.Value) *onnx.Value {
+	n := a.heads / a.keyHeads
+	if n == 1 || a.keyHeads == 1 && a.chance(2) { // the product broadcasts
+		return v
+	}
+	switch a.r.IntN(3) {
+	case 0:
+		var list []int64
+		for h := range a.heads {
+			list = append(list, int64(h/n))
+		}
+		return a.op("Gather", v, a.ints(list...), onnx.IntAttr("axis", 1))
+	case 1:
+		wide := a.op("Expand", a.op("Unsqueeze", v, a.ints(2)), a.ints(1, 1, int64(n), 1, 1))
+		return a.op("Reshape", wide, a.ints(0, int64(a.heads), -1, int64(a.width)))
+	}
+	tiled := a.op("Tile", a.op("Unsqueeze", v, a.ints(2)), a.ints(1, 1, int64(n), 1, 1))
+	return a.op("Reshape", tiled, a.ints(0, int64(a.heads), -1, int64(a.width)))
+}
+
+// scores multiplies queries with keys and scales.
+func (a *attention) scores(q, k *onnx.Value) *onnx.Value {
+	scale, after := a.scale, 1.0
+	switch a.r.IntN(4) {
+	case 0:
+		q = a.op("Mul", q, a.scalar(a.typ, scale))
+	case 1:
+		q = a.op("Mul", q, a.scalar(a.typ, math.Sqrt(scale)))
+		k = a.op("Div", k, a.scalar(a.typ, 1/math.Sqrt(scale)))
+	default:
+		after = scale
+	}
+	k = a.repeated(k)
+	var s *onnx.Value
+	if a.chance(4) && a.heads == a.keyHeads {
+		s = a.op("Einsum", q, k, onnx.StringAttr("equation", "bhid,bhjd->bhij"))
+	} else {
+		s = a.op("MatMul", q, a.op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+	}
+	if after != 1 && a.chance(2) {
+		s = a.op("Div", s, a.scalar(a.typ, 1/after))
+	} else if after != 1 {
+		s = a.product(s, a.scalar(a.typ, after))
+	}
+	switch {
+	case a.wrong("magnitudes of the scores"):
+		s = a.op("Abs", s)
+	case a.wrong("squares of the scores"):
+		s = a.op("Mul", s, s)
+	case a.wrong("scores clipped on one side"):
+		s = a.op("Max", s, a.scalar(a.typ, -0.25))
+	}
+	if a.cap {
+		s = a.product(a.op("Tanh", a.op("Div", s, a.scalar(a.typ, 4))), a.scalar(a.typ, 4))
+	}
+	return s
+}
+
+// allowed says which keys a query sees.
+func (a *attention) allowed(q, k, exists *onnx.Value) *onnx.Value {
+	number := func(v *onnx.Value) *onnx.Value {
+		return a.op("Squeeze", a.op("Slice", a.op("Shape", v), a.ints(2), a.ints(3)), a.ints(0))
+	}
+	zero, one := a.integer(0), a.integer(1)
+	queries, keys := number(q), number(k)
+	i := a.op("Add", a.op("Range", zero, queries, one), a.op("Sub", keys, queries))
+	i, j := a.op("Unsqueeze", i, a.ints(1)), a.op("Unsqueeze", a.op("Range", zero, keys, one), a.ints(0))
+	var sees *onnx.Value
+	switch a.r.IntN(3) {
+	case 0:
+		sees = a.op("LessOrEqual", j, i)
+	case 1:
+		sees = a.op("Not", a.op("Greater", j, i))
+	default:
+		sees = a.op("GreaterOrEqual", a.op("Sub", i, j), a.integer(0))
+	}
+	if a.window > 0 {
+		sees = a.op("And", sees, a.op("Greater", j, a.op("Sub", i, a.integer(int64(a.window)))))
+	}
+	padded := a.op("Unsqueeze", exists, a.ints(1, 2))
+	if a.chance(2) {
+		return a.op("And", sees, a.cast(padded, onnx.Bool))
+	}
+	return a.op("And", a.op("Not", a.op("Equal", padded, a.integer(0))), sees)
+}
+
+func (a *attention) integer(x int64) *onnx.Value {
+	c := onnx.NewInt64s("c", []int64{x})
+	c.Dims = []int64{}
+	return a.constant(c)
+}
+
+// weights masks the scores and takes a softmax of them.
+func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
+	least := -greatest[a.typ]
+	if a.chance(3) {
+		least = math.Inf(-1)
+	}
+	axis := int64(-1)
+	switch {
+	case a.wrong("mask as a factor"):
+		s = a.op("Mul", s, a.cast(allowed, a.typ))
+	case a.wrong("mask before a cap"):
+		s = a.op("Where", allowed, s, a.scalar(a.typ, -1e9))
+		s = a.op("Mul", a.op("Tanh", s), a.scalar(a.typ, 2))
+	case a.chance(2):
+		s = a.op("Where", allowed, s, a.scalar(a.typ, least))
+	default:
+		s = a.sum(s, a.op("Where", allowed, a.scalar(a.typ, 0), a.scalar(a.typ, least)))
+	}
+	if a.wrong("softmax over the queries") {
+		axis = 2
+	}
+	if a.sink && axis == -1 {
+		return a.withSink(s)
+	}
+	p := a.softmax(s, axis)
+	switch {
+	case a.wrong("squares of the weights"):
+		p = a.op("Mul", p, p)
+	case a.wrong("half of the weights"):
+		p = a.op("Mul", p, a.scalar(a.typ, 0.5))
+	case a.wrong("sigmoids in place of weights"):
+		p = a.op("Sigmoid", s)
+	}
+	if math.IsInf(least, -1) {
+		p = a.op("Where", a.op("IsNaN", p), a.scalar(a.typ, 0), p)
+	}
+	return p
+}
+
+func (a *attention) softmax(s *onnx.Value, axis int64) *onnx.Value {
+	if a.chance(3) {
+		s = a.op("Sub", s, a.reduce("ReduceMax", s, []int64{axis}, true))
+		if a.chance(2) {
+			e := a.op("Exp", s)
+			return a.op("Div", e, a.reduce("ReduceSum", e, []int64{axis}, true))
+		}
+	}
+	return a.op("Softmax", s, onnx.IntAttr("axis", axis))
+}
+
+// withSink has a column beside the scores that takes a share and gives nothing.
+func (a *attention) withSink(s *onnx.Value) *onnx.Value {
+	values := make([]float64, a.heads)
+	for h := range values {
+		values[h] = float64(h) - 1
+	}
+	shape := a.op("Concat", a.op("Slice", a.op("Shape", s), a.ints(0), a.ints(3)), a.ints(1), onnx.IntAttr("axis", 0))
+	column := a.op("Expand", a.floats(a.typ, []int{1, a.heads, 1, 1}, values), shape)
+	p := a.softmax(a.op("Concat", s, column, onnx.IntAttr("axis", -1)), -1)
+	if a.wrong("the first column dropped") {
+		return a.op("Slice", p, a.ints(1), a.ints(math.MaxInt64), a.ints(3))
+	}
+	return a.op("Slice", p, a.ints(0), a.ints(-1), a.ints(3))
+}

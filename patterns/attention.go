@@ -1,0 +1,117 @@
+package patterns
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/attention"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// attentionForm finds blocks of attention. What text patterns found within one, such as the transposition of its keys,
+// are its parts.
+var attentionForm = &goForm{name: "Attention", op: "Attention", joins: true, find: findAttention}
+
+func findAttention(f *finder, d *goForm) []*Match {
+	sites, misses := attention.Find(f.view)
+	for _, m := range misses {
+		f.note(d.name, m.Anchor, m.Why)
+	}
+	var found []*Match
+	for _, s := range sites {
+		if m := f.joinAttention(d, s); m != nil {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// joinAttention makes a match of a site; nil where a match of another pattern reaches across its border.
+func (f *finder) joinAttention(d *goForm, s *attention.Site) *Match {
+	nodes := s.Nodes
+	r := f.newReplacement(d, s.Y.Producer)
+	for _, m := range f.matches {
+		if !slices.Contains(nodes, m.Root) {
+			continue
+		}
+		for _, n := range m.Nodes {
+			if !slices.Contains(nodes, n) {
+				f.note(d.name, s.Anchor, reason.New(reason.AttentionOther, n,
+					"%s stands across the border of the block", m.Pattern))
+				return nil
+			}
+		}
+		r.m.Parts = append(r.m.Parts, m)
+	}
+	inputs := make([]*onnx.Value, 0, 9)
+	for _, in := range []struct {
+		name  string
+		value *onnx.Value
+		what  Role
+	}{{"q", s.Q, Queries}, {"k", s.K, Keys}, {"v", s.V, Values}, {"key_valid", s.KeyValid, KeyExists},
+		{"past_key", s.PastKey, Keys}, {"past_value", s.PastValue, Values}, {"past_length", nil, NoRole},
+		{"bias", s.Bias, ScoreBias}, {"sink", s.Sink, NoRole}} {
+		var v *onnx.Value
+		if in.value != nil {
+			v = r.input(in.what, in.name, in.value)
+		}
+		switch {
+		case v == nil:
+		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
+			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
+		case in.name == "key_valid":
+			v = r.cast(v, in.value, onnx.Int64)
+		case in.name == "bias":
+			v = r.cast(v, in.value, onnx.Float)
+		case in.name == "sink":
+			if rank, ok := f.view.Facts.Rank(s.Sink); !ok || rank != 1 {
+				v = r.node("Reshape", "sink_heads", []*onnx.Value{v, r.integers("heads", -1)})
+			}
+			v = r.cast(v, in.value, onnx.Float)
+		}
+		inputs = append(inputs, v)
+	}
+	for inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
+	}
+	read := func(v *onnx.Value) bool {
+		return v != nil && (v.IsOutput() || slices.ContainsFunc(f.view.Readers(v),
+			func(n *onnx.Node) bool { return !n.Is("Shape") && !slices.Contains(nodes, n) }))
+	}
+	outputs := []string{"y", "", ""} // onnxruntime wants all outputs of the definition listed
+	if read(s.PresentKey) || read(s.PresentValue) {
+		outputs[1], outputs[2] = "present_key", "present_value"
+	}
+	out := r.fused(inputs, outputs, onnx.FloatAttr("scale", float32(s.Scale)),
+		onnx.IntAttr("causal", int64(boolToInt(s.Causal))), onnx.IntAttr("window", s.Window),
+		onnx.FloatAttr("softcap", float32(s.Softcap)), onnx.StringAttr("empty", s.Empty),
+		onnx.StringAttr("head_order", s.HeadOrder), onnx.StringAttr("q_layout", s.QLayout),
+		onnx.StringAttr("k_layout", s.KLayout), onnx.StringAttr("v_layout", s.VLayout),
+		onnx.StringAttr("y_layout", s.YLayout))
+	if s.Merged {
+		out[0] = r.node("Reshape", "rows", []*onnx.Value{out[0],
+			r.integers("all_heads", 0, 0, -1)})
+	}
+	r.output(s.Y, out[0])
+	for i, v := range []*onnx.Value{s.PresentKey, s.PresentValue} {
+		if read(v) {
+			r.output(v, out[i+1])
+		}
+	}
+	return r.match(nodes)
+}
+
+func boolToInt(x bool) int {
+	if x {
+		return 1
+	}
+	return 0
+}
+
+// cast adds a Cast of the value that stands for one of the model, unless it has the type.
+func (r *replacementBuilder) cast(v, of *onnx.Value, t onnx.DataType) *onnx.Value {
+	if r.f.view.Facts.DataType(of) == t {
+		return v
+	}
+	return r.node("Cast", v.Name+"_cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(t)))
+}

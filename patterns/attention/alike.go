@@ -1,0 +1,170 @@
+package attention
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// The layers of a model have blocks of one form: the first is read, and the others are it with other operands.
+
+// alike are the blocks that were read, by their form.
+type alike struct {
+	g    *match.View
+	read map[string]*reading
+	// masks are those of all blocks, of which no two are the same.
+	masks []*onnx.Value
+}
+
+// reading is what was found out about a block.
+type reading struct {
+	values []*onnx.Value // of its form, in the order in which they stand there
+	site   *Site
+	why    *reason.Reason
+}
+
+// of returns what is known of a block of the same form, with its values.
+func (a *alike) of(r *region) (*Site, *reason.Reason) {
+	f := &form{alike: a, region: r, dense: denseValues(a.g), places: map[*onnx.Value]int{}}
+	f.write()
+	key := f.String()
+	if f.unclear {
+		return read(a.g, r)
+	}
+	known := a.read[key]
+	if known == nil {
+		site, why := read(a.g, r)
+		a.read[key] = &reading{f.values, site, why}
+		return site, why
+	}
+	if known.why != nil {
+		return nil, reason.New(known.why.Code, r.anchor, "%w", known.why)
+	}
+	site := *known.site
+	site.Anchor = r.anchor
+	for _, v := range []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
+		&site.PresentValue, &site.Bias, &site.Sink, &site.Y} {
+		if i := slices.Index(known.values, *v); i >= 0 {
+			*v = f.values[i]
+		}
+	}
+	return &site, nil
+}
+
+// form writes a block as text that does not name its values.
+type form struct {
+	*alike
+	*region
+	dense dense
+	strings.Builder
+	values  []*onnx.Value
+	places  map[*onnx.Value]int
+	unclear bool // a node cannot be written
+}
+
+func (f *form) write() {
+	f.value(f.sum.Outputs[0])
+	v := f.sum.Outputs[0]
+	for range maxChain { // what follows the second product
+		fmt.Fprintf(f, "\n%v", v.IsOutput())
+		var next *onnx.Node
+		for _, n := range f.g.Readers(v) {
+			if n.Is("Shape") {
+				continue
+			}
+			if next != nil {
+				return
+			}
+			next = n
+		}
+		if next == nil || next.IsProduct() || result(next) == nil {
+			return
+		}
+		for _, in := range next.Inputs {
+			if in != nil && in != v && f.dense[in] {
+				return // the residual addition, say
+			}
+		}
+		v = result(next)
+		f.value(v)
+	}
+}
+
+// value writes v, and what it is made of as far as that may belong to a block.
+func (f *form) value(v *onnx.Value) {
+	if v == nil {
+		f.WriteByte('-')
+		return
+	}
+	if i, ok := f.places[v]; ok {
+		fmt.Fprintf(f, "#%d", i)
+		return
+	}
+	f.places[v] = len(f.values)
+	f.values = append(f.values, v)
+	facts := f.g.Facts
+	fmt.Fprint(f, facts.DataType(v))
+	for w := range infer.Worlds {
+		shape, ok := facts.Shape(v, w)
+		fmt.Fprint(f, shape, ok)
+	}
+	switch n := v.Producer; {
+	case f.known(v):
+	case v.Constant() != nil || n != nil && !f.dense[v]:
+		fmt.Fprintf(f, "side %d", f.side(v))
+	case n != nil && n.Graph == f.g.Graph && f.inside(n):
+		key, ok := match.AttributesKey(n)
+		f.unclear = f.unclear || !ok
+		fmt.Fprintf(f, " %s.%s%s:%d(", n.Domain, n.OpType, key, v.Output)
+		for _, in := range n.Inputs {
+			f.value(in)
+			f.WriteByte(',')
+		}
+		f.WriteByte(')')
+	default:
+		fmt.Fprint(f, f.g.IsData(v))
+	}
+}
+
+// known writes a value that follows from shapes, or is a small constant.
+func (f *form) known(v *onnx.Value) bool {
+	for w := range infer.Worlds {
+		t, ok := f.g.Facts.Known(v, w)
+		if !ok {
+			return false
+		}
+		fmt.Fprint(f, t.F, t.I)
+	}
+	return true
+}
+
+// inside reports whether the node may belong to a block: whatever comes before another one is an operand.
+func (f *form) inside(n *onnx.Node) bool {
+	if n == f.sum || n == f.product || slices.Contains(f.nodes, n) || n.Is("Concat") && len(n.Inputs) == 2 {
+		return true
+	}
+	switch n.OpType {
+	case "Mul", "Div":
+		return !f.dense[n.Input(0)] || !f.dense[n.Input(1)]
+	case "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice", "Gather", "Cast",
+		"Identity", "Split", "Where":
+		return onnx.IsStandardDomain(n.Domain)
+	}
+	return false
+}
+
+// side numbers a mask.
+func (f *form) side(v *onnx.Value) int {
+	v = f.g.Resolve(v)
+	i := slices.IndexFunc(f.masks, func(w *onnx.Value) bool { return v == w || f.g.Alike(v, w) || f.g.Same(v, w) })
+	if i < 0 {
+		i = len(f.masks)
+		f.masks = append(f.masks, v)
+	}
+	return i
+}

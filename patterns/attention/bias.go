@@ -1,0 +1,159 @@
+package attention
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// What a query gets that sees no key.
+const (
+	zero = "zero"
+	mean = "mean"
+)
+
+// result runs everything from the scores on, with values of ones: it returns the sum of the weights of each row, as
+// far as they count in the end.
+func (b *block) result(n lengths, env values) ([]float64, error) {
+	given := values{}
+	give := func(v *onnx.Value, x float64) error {
+		t, ok := b.constant(v, n, x)
+		if !ok {
+			return b.unknown("the shape of the values")
+		}
+		given[v] = t
+		return nil
+	}
+	err := give(b.sum.Inputs[b.operand], 1)
+	if b.standard {
+		err = cmp.Or(err, give(b.product.Inputs[0], 0), give(b.product.Inputs[1], 0))
+		for i, v := range []*onnx.Value{b.product.Input(standardPastKey), b.product.Input(standardPastValue)} {
+			if v != nil {
+				err = cmp.Or(err, give(v, float64(i)))
+			}
+		}
+	} else {
+		err = cmp.Or(err, give(b.scores, 0))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for v, t := range env {
+		given[v] = t
+	}
+	out, err := b.lab.run(n, given, b.site.Y)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].F, nil
+}
+
+// readEmpty finds what a query gets that sees no key: 0, or the mean of all values.
+func (b *block) readEmpty(h hypothesis) *reason.Reason {
+	b.site.Empty = zero
+	if !h.keyValid {
+		return nil
+	}
+	n := b.lab.at(lengths{3, 2, 2})
+	env, err := b.masks(n, func(batch, key int64) bool { return true })
+	if err != nil {
+		return b.other(b.anchor, "the mask cannot be computed: %w", err)
+	}
+	sums, err := b.result(n, env)
+	if err != nil {
+		return b.other(b.anchor, "the result cannot be computed: %w", err)
+	}
+	switch {
+	case !slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }): // or no number
+	case !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }):
+		b.site.Empty = mean
+	default:
+		return b.other(b.anchor, "a query that sees no key gets neither 0 nor the mean of all values")
+	}
+	return nil
+}
+
+// withoutMask adds what guards behind the second product are computed from.
+func (b *block) withoutMask(n lengths, env values) values {
+	if b.keyValid != nil {
+		env[b.keyValid] = b.valid(b.keyValid, n, nil)
+	}
+	return env
+}
+
+// otherMask begins what is said of a mask that no hypothesis fits.
+const otherMask = "the mask is none of those that follow from positions"
+
+// readBias takes a mask that no hypothesis fits for a tensor that is added to the scores.
+func (b *block) readBias() *reason.Reason {
+	n := b.few()
+	var bias *onnx.Value
+	for _, v := range b.sides {
+		if v.Constant() != nil && v.Constant().Len() == 1 || b.g.Facts.DataType(v) == onnx.Undefined ||
+			!b.g.Facts.DataType(v).IsFloat() || b.perHead(v) != nil {
+			continue
+		}
+		if rank, ok := b.g.Facts.Rank(v); !ok || rank < 2 || rank > 4 {
+			continue
+		}
+		if bias != nil {
+			return b.other(b.anchor, "%s, and made of several tensors", otherMask)
+		}
+		bias = v
+	}
+	rank, _ := b.g.Facts.Rank(b.scores)
+	if bias == nil || rank != 4 && !b.standard {
+		return b.other(b.anchor, "%s, and not added to the scores", otherMask)
+	}
+	t, ok := b.tensorOf(bias, n, 13)
+	if !ok {
+		return b.unknown("the shape of the mask")
+	}
+	env, err := b.masks(n, nil)
+	if err != nil {
+		return b.other(b.anchor, "the mask cannot be computed: %w", err)
+	}
+	env[bias] = t
+	keys := int(n.keys())
+	scores := random(b.rowsOf(n)*keys, 17)
+	p, err := b.weigh(n, scores, env)
+	if err != nil {
+		return b.other(b.anchor, "the weights cannot be computed: %w", err)
+	}
+	factor := b.site.Scale / b.scale
+	shape := []int{int(n.batch), b.heads, int(n.queries), keys}
+	for i := range p {
+		z := func(i int) float64 {
+			x := scores[i] * factor
+			if s := b.site.Softcap; s > 0 {
+				x = s * math.Tanh(x/s)
+			}
+			return x + t.F[broadcastIndex(t.Shape, shape, i)]
+		}
+		first := i - i%keys
+		if got, want := math.Log(p[i])-math.Log(p[first]), z(i)-z(first); !(math.Abs(got-want) < 1e-5) {
+			return b.other(b.anchor, "%s, and changed before it is added", otherMask)
+		}
+	}
+	b.site.Bias, b.site.Empty = bias, zero
+	return nil
+}
+
+// broadcastIndex returns the element of a tensor of shape from that stands at element i of one of shape to.
+func broadcastIndex(from, to []int, i int) int {
+	at, stride := 0, 1
+	for k := len(to) - 1; k >= 0; k-- {
+		d := i % to[k]
+		i /= to[k]
+		if f := k - (len(to) - len(from)); f >= 0 {
+			if from[f] > 1 {
+				at += d * stride
+			}
+			stride *= from[f]
+		}
+	}
+	return at
+}

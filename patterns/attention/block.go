@@ -1,0 +1,398 @@
+package attention
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Site is a block of attention, as mojo.Attention would compute it.
+type Site struct {
+	Q, K, V                            *onnx.Value
+	QLayout, KLayout, VLayout, YLayout string
+	PastKey, PastValue                 *onnx.Value // nil for none
+	PresentKey, PresentValue           *onnx.Value // with a past
+	KeyValid, Bias, Sink               *onnx.Value // nil for none
+	Y                                  *onnx.Value
+	Merged                             bool // Y's heads and channels are one dimension
+
+	Scale, Softcap   float64
+	Causal           bool
+	Window           int64
+	Empty, HeadOrder string
+	Anchor           *onnx.Node
+	Nodes            []*onnx.Node
+}
+
+// block is a region while it is read.
+type block struct {
+	*region
+	g        *match.View
+	lab      *lab
+	heads    int // of queries
+	keyHeads int
+	site     *Site
+	scale    float64 // of the scores that the first product gives
+
+	keyValid  *onnx.Value // what masks are computed from
+	offset    int64       // to 1, of what stands for keys that exist in it
+	otherData bool        // they are computed from other things
+	numbers   []int64     // in the nodes that compute them
+	bounded   bool        // there are tables among them
+	sink      *reference.Tensor
+}
+
+// read finds out what a region computes.
+func read(g *match.View, r *region) (*Site, *reason.Reason) {
+	b := &block{region: r, g: g, site: &Site{Anchor: r.anchor}}
+	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
+		if why := step(); why != nil {
+			return nil, why
+		}
+	}
+	return b.site, nil
+}
+
+// measure finds the lengths of the block in the worlds of shape inference.
+func (b *block) measure() *reason.Reason {
+	b.lab = newLab(b.g, [infer.Worlds]lengths{})
+	measure := b.measureNodes
+	if b.standard {
+		measure = b.measureStandard
+	}
+	if why := measure(); why != nil {
+		return why
+	}
+	if b.tooMany(b.few()) {
+		return b.other(b.product, "it has too many scores to be tried")
+	}
+	b.findMask()
+	return nil
+}
+
+// maxScores bounds the scores of one run.
+const maxScores = 1 << 22
+
+func (b *block) tooMany(n lengths) bool { return int64(b.rowsOf(n)) > maxScores/max(n.keys(), 1) }
+
+// measureNodes is measure for a region of nodes.
+func (b *block) measureNodes() *reason.Reason {
+	facts := b.g.Facts
+	rank, _ := facts.Rank(b.scores)
+	rows, ok := facts.Rank(b.weights)
+	if !ok || rank < 3 || rows != rank {
+		return b.unknown("the shape of the scores")
+	}
+	for w := range b.lab.worlds {
+		batch := facts.Size(b.scores, w, 0)
+		if rank == 3 { // with the heads
+			batch = b.batchOfQueries(w)
+		}
+		queries, keys := facts.Size(b.weights, w, rank-2), facts.Size(b.weights, w, rank-1)
+		if batch < 1 || queries < 1 || keys < 1 {
+			return b.unknown("the shape of the scores")
+		}
+		b.lab.worlds[w] = lengths{batch, queries, keys - queries}
+		n := int64(1)
+		for axis := range rank {
+			n *= facts.Size(b.scores, w, axis)
+		}
+		heads := int(n / (batch * queries * keys))
+		if w > 0 && heads != b.heads || heads < 1 || n%(batch*queries*keys) != 0 {
+			return b.unknown("the number of heads")
+		}
+		b.heads = heads
+	}
+	return nil
+}
+
+// batchOfQueries returns the first dimension of the queries, where they had four.
+func (b *block) batchOfQueries(world int) int64 {
+	v := b.product.Inputs[0]
+	for range maxChain {
+		if rank, ok := b.g.Facts.Rank(v); ok && rank == 4 {
+			return b.g.Facts.Size(v, world, 0)
+		}
+		if v.Producer == nil {
+			break
+		}
+		if v = movedFrom(b.g, v.Producer); v == nil {
+			break
+		}
+	}
+	return -1
+}
+
+func (b *block) unknown(what string) *reason.Reason {
+	return reason.New(reason.Unknown, b.product, "%s is not known", what)
+}
+
+func (b *block) other(at *onnx.Node, format string, args ...any) *reason.Reason {
+	return reason.New(reason.AttentionOther, at, format, args...)
+}
+
+// few are lengths at which operands are told apart.
+func (b *block) few() lengths { return b.lab.at(lengths{2, 3, 2}) }
+
+// readProduct finds the queries and keys that the scores are products of.
+func (b *block) readProduct() *reason.Reason {
+	n := b.few()
+	queries, keys := b.operandsOf(0), b.operandsOf(1)
+	for _, k := range keys {
+		for _, q := range queries {
+			if q.heads != b.heads || q.width != k.width || q.heads%k.heads != 0 ||
+				!b.castable(k, b.g.Facts.DataType(q.value)) &&
+					!(b.castable(k, b.g.Facts.DataType(k.value)) && b.castable(q, b.g.Facts.DataType(k.value))) {
+				continue
+			}
+			env := values{}
+			x, y := b.sample(q, n, n.queries, 1, env), b.sample(k, n, b.rows(k, n), 3, env)
+			got, err := b.scoresOf(n, env)
+			if err != nil {
+				continue
+			}
+			for _, order := range []string{blocked, cyclic} {
+				if scale, ok := factorOf(dots(x, y, order), got); ok {
+					b.scale, b.keyHeads = scale, k.heads
+					s := b.site
+					s.Q, s.QLayout, s.K, s.KLayout, s.HeadOrder = q.value, q.layout, k.value, k.layout, order
+					if k.cache != nil {
+						s.PastKey, s.PresentKey = k.cache.past, k.cache.present
+					}
+					return nil
+				}
+			}
+		}
+	}
+	return b.other(b.product, "the scores are no products of the rows of queries and keys by heads")
+}
+
+// operandsOf lists what the queries, the keys or the values may be.
+func (b *block) operandsOf(which int) []operand {
+	if b.standard {
+		return b.standardOperands(which)
+	}
+	switch which {
+	case 0:
+		return b.operands(b.product.Inputs[0], func(n lengths) int64 { return n.queries })
+	case 1:
+		return b.operands(b.product.Inputs[1], lengths.keys)
+	}
+	return b.operands(b.sum.Inputs[b.operand], lengths.keys)
+}
+
+// scoresOf computes the first product.
+func (b *block) scoresOf(n lengths, env values) ([]float64, error) {
+	if !b.standard {
+		out, err := b.lab.run(n, env, b.scores)
+		if err != nil {
+			return nil, err
+		}
+		return out[0].F, nil
+	}
+	q, err := b.standardInput(n, env, 0)
+	if err != nil {
+		return nil, err
+	}
+	k, err := b.standardInput(n, env, 1)
+	if err != nil {
+		return nil, err
+	}
+	return dots(q, k, blocked), nil
+}
+
+// rows returns the number of rows of an operand that has all keys, or new ones alone.
+func (b *block) rows(o operand, n lengths) int64 {
+	if o.cache != nil {
+		return n.queries
+	}
+	return n.keys()
+}
+
+// castable reports whether an operand can be given to an op of a type: as it is or, without a cache, cast to it from a
+// narrower one.
+func (b *block) castable(o operand, t onnx.DataType) bool {
+	from := b.g.Facts.DataType(o.value)
+	if o.cache != nil {
+		return from == t && b.g.Facts.DataType(o.cache.past) == t
+	}
+	return from == t || match.Widens(from, t)
+}
+
+// dots multiplies each row of queries with each of keys.
+func dots(q, k *tensor, order string) []float64 {
+	var out []float64
+	for i := range q.batch {
+		for h := range q.heads {
+			g := keyHead(order, h, q.heads, k.heads)
+			for s := range q.rows {
+				x := q.row(i, h, s)
+				for j := range k.rows {
+					sum := 0.0
+					for c, y := range k.row(i, g, j) {
+						sum += x[c] * y
+					}
+					out = append(out, sum)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// readSum finds the values and the result.
+func (b *block) readSum() *reason.Reason {
+	n, s := b.few(), b.site
+	results := b.results()
+	for _, v := range b.operandsOf(2) {
+		if v.heads != b.keyHeads || (v.cache == nil) != (s.PastKey == nil) {
+			continue
+		}
+		env := values{}
+		x := b.sample(v, n, b.rows(v, n), 5, env)
+		p := random(b.rowsOf(n)*int(n.keys()), 7)
+		if b.standard {
+			if b.standardSum(n, p, env) != nil {
+				continue
+			}
+		} else if shape, ok := b.lab.shape(b.weights, n); ok {
+			env[b.weights] = reference.NewFloats(b.g.Facts.DataType(b.weights), shape, p)
+		}
+		for _, y := range results {
+			made := b.g.Facts.DataType(y.value)
+			if y.width != v.width || !b.castable(v, made) || !b.castable(operand{value: s.Q}, made) ||
+				!b.castable(operand{value: s.K, cache: v.cache}, made) {
+				continue
+			}
+			got, err := b.lab.run(n, b.withoutMask(n, env), y.value)
+			if err != nil {
+				continue
+			}
+			want := weighted(p, x, b.heads, int(n.queries), s.HeadOrder, y.layout)
+			if f, ok := factorOf(want, got[0].F); ok && math.Abs(f-1) < 1e-6 {
+				s.V, s.VLayout, s.Y, s.YLayout, s.Merged = v.value, v.layout, y.value, y.layout, y.merged
+				if v.cache != nil {
+					s.PastValue, s.PresentValue = v.cache.past, v.cache.present
+				}
+				return nil
+			}
+		}
+	}
+	return b.other(b.sum, "what comes out is no sum of the rows of values by heads")
+}
+
+// tensorOf makes a random tensor for a value between the products.
+func (b *block) tensorOf(v *onnx.Value, n lengths, seed uint64) (*reference.Tensor, bool) {
+	shape, ok := b.lab.shape(v, n)
+	if !ok {
+		return nil, false
+	}
+	return reference.NewFloats(b.g.Facts.DataType(v), shape, random(match.Elements(shape), seed)), true
+}
+
+// weighted sums the rows of values with these weights.
+func weighted(p []float64, v *tensor, heads, queries int, order, layout string) []float64 {
+	y := &tensor{data: make([]float64, v.batch*heads*queries*v.width), batch: v.batch, heads: heads, rows: queries,
+		width: v.width, byHeads: layout == bnsh}
+	for i := range v.batch {
+		for h := range heads {
+			g := keyHead(order, h, heads, v.heads)
+			for s := range queries {
+				row, out := p[((i*heads+h)*queries+s)*v.rows:], y.row(i, h, s)
+				for j := range v.rows {
+					for c, x := range v.row(i, g, j) {
+						out[c] += row[j] * x
+					}
+				}
+			}
+		}
+	}
+	return y.data
+}
+
+// results lists what may be the result of the op, the farthest behind the second product first.
+func (b *block) results() []operand {
+	var list, merged []operand
+	v := b.sum.Outputs[0]
+	for range maxChain {
+		list = append(b.asHeads(v, func(n lengths) int64 { return n.queries }, nil), list...)
+		merged = append(b.asRows(v), merged...)
+		var next *onnx.Node
+		for _, n := range b.g.Readers(v) {
+			if n.Is("Shape") {
+				continue
+			}
+			if next != nil {
+				return append(list, merged...)
+			}
+			next = n
+		}
+		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil {
+			break
+		}
+		if handed(b.g, next) != v {
+			break
+		}
+		v = next.Outputs[0]
+	}
+	return append(list, merged...)
+}
+
+// asRows reads a value as rows of all heads.
+func (b *block) asRows(v *onnx.Value) []operand {
+	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 3 {
+		return nil
+	}
+	width, ok := b.g.Facts.Dim(v, 2)
+	for w, n := range b.lab.worlds {
+		ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, 1) == n.queries
+	}
+	if !ok || width%int64(b.heads) != 0 {
+		return nil
+	}
+	return []operand{{v, bsnh, b.heads, int(width) / b.heads, nil, true}}
+}
+
+// handed returns the value whose rows a node behind the second product hands on: moved, or, where they see no key, with
+// something else in their place.
+func handed(g *match.View, n *onnx.Node) *onnx.Value {
+	d := denseValues(g)
+	switch {
+	case !n.Is("Where") || d[n.Input(0)] || d[n.Input(1)] == d[n.Input(2)]:
+		return movedFrom(g, n)
+	case d[n.Input(1)]:
+		return n.Input(1)
+	}
+	return n.Input(2)
+}
+
+// nodesOf lists the nodes that make the results of a site from its operands. Those of the masks, which other blocks
+// share, are not among them.
+func nodesOf(g *match.View, r *region, s *Site) []*onnx.Node {
+	nodes := append(slices.Clone(r.nodes), r.product)
+	if r.sum != r.product {
+		nodes = append(nodes, r.sum)
+	}
+	add := func(v, to *onnx.Value, from func(n *onnx.Node) *onnx.Value) {
+		for v != nil && v != to && v.Producer != nil {
+			nodes = append(nodes, v.Producer)
+			v = from(v.Producer)
+		}
+	}
+	operand := func(n *onnx.Node) *onnx.Value {
+		if n.Is("Concat") {
+			return n.Inputs[1]
+		}
+		return movedFrom(g, n)
+	}
+	add(r.product.Inputs[0], s.Q, operand)
+	add(r.product.Inputs[1], s.K, operand)
+	add(r.sum.Inputs[r.operand], s.V, operand)
+	add(s.Y, r.sum.Outputs[0], func(n *onnx.Node) *onnx.Value { return handed(g, n) })
+	return nodes
+}

@@ -1,0 +1,40 @@
+package attention
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// Miss says why something that looks like attention is no site.
+type Miss struct {
+	Anchor *onnx.Node
+	Why    *reason.Reason
+}
+
+// Find finds the blocks of a graph.
+func Find(g *match.View) (sites []*Site, misses []Miss) {
+	known := &alike{g: g, read: map[string]*reading{}}
+	seen := map[*onnx.Node]bool{} // the second products of those that were looked at
+	for _, n := range g.Graph.Nodes {
+		if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {
+			continue
+		}
+		r, why := readRegion(g, n)
+		if r == nil || seen[r.sum] {
+			continue
+		}
+		seen[r.sum] = true
+		var s *Site
+		if why == nil {
+			s, why = known.of(r)
+		}
+		if why != nil {
+			misses = append(misses, Miss{n, why})
+			continue
+		}
+		s.Nodes = nodesOf(g, r, s)
+		sites = append(sites, s)
+	}
+	return sites, misses
+}

@@ -1,0 +1,205 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// lengths are the sizes that a block of attention leaves open.
+type lengths struct{ batch, queries, past int64 }
+
+func (n lengths) keys() int64 { return n.past + n.queries }
+
+// lab runs parts of a graph at lengths of our choice. Shapes are those of shape inference, whose worlds tell what each
+// dimension is made of; so the parts may read the shapes of values that are not computed.
+type lab struct {
+	g      *match.View
+	worlds [infer.Worlds]lengths // of the block
+	eval   *reference.Evaluator
+}
+
+func newLab(g *match.View, worlds [infer.Worlds]lengths) *lab {
+	facts := g.Facts
+	return &lab{g, worlds, reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true})}
+}
+
+// open says which of the lengths can be chosen: the others are numbers in the graph.
+func (l *lab) open() (batch, queries, past bool) {
+	for _, w := range l.worlds[1:] {
+		batch = batch || w.batch != l.worlds[0].batch
+		queries = queries || w.queries != l.worlds[0].queries
+		past = past || w.past != l.worlds[0].past
+	}
+	return batch, queries, past
+}
+
+// at returns the lengths with those that are not open as they are.
+func (l *lab) at(n lengths) lengths {
+	batch, queries, past := l.open()
+	if !batch {
+		n.batch = l.worlds[0].batch
+	}
+	if !queries {
+		n.queries = l.worlds[0].queries
+	}
+	if !past {
+		n.past = l.worlds[0].past
+	}
+	return n
+}
+
+// terms are what dimensions are made of: a number times one of these.
+var terms = []func(lengths) int64{
+	func(lengths) int64 { return 1 },
+	func(n lengths) int64 { return n.batch },
+	func(n lengths) int64 { return n.queries },
+	func(n lengths) int64 { return n.past },
+	lengths.keys,
+	func(n lengths) int64 { return n.batch * n.queries },
+	func(n lengths) int64 { return n.batch * n.keys() },
+	func(n lengths) int64 { return n.queries * n.keys() },
+}
+
+// size returns a dimension at the lengths; ok is false where the worlds do not tell what it is made of.
+func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
+	for _, term := range terms {
+		if k, ok := l.factor(dim, term); ok {
+			return k * term(n), true
+		}
+	}
+	for _, term := range terms[2:5] { // a length and a number, such as that of a column for a sink
+		more := dim[0] - term(l.worlds[0])
+		same := more > 0
+		for w := range infer.Worlds {
+			same = same && dim[w]-term(l.worlds[w]) == more
+		}
+		if same {
+			return term(n) + more, true
+		}
+	}
+	return 0, false
+}
+
+func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64, ok bool) {
+	for w := range infer.Worlds {
+		t := term(l.worlds[w])
+		if t == 0 || dim[w] < 0 || dim[w]%t != 0 || w > 0 && dim[w]/t != k {
+			return 0, false
+		}
+		k = dim[w] / t
+	}
+	return k, true
+}
+
+// shape returns the shape of a value at the lengths.
+func (l *lab) shape(v *onnx.Value, n lengths) ([]int, bool) {
+	rank, ok := l.g.Facts.Rank(v)
+	shape := make([]int, rank)
+	for axis := range shape {
+		var dim [infer.Worlds]int64
+		for w := range dim {
+			dim[w] = l.g.Facts.Size(v, w, axis)
+		}
+		d, known := l.size(dim, n)
+		shape[axis], ok = int(d), ok && known
+	}
+	return shape, ok
+}
+
+// values are tensors by what they stand for in the graph.
+type values = map[*onnx.Value]*reference.Tensor
+
+// run evaluates the graph for the wanted values, from those given. env is not changed.
+func (l *lab) run(n lengths, env values, want ...*onnx.Value) ([]*reference.Tensor, error) {
+	r := &run{lab: l, n: n, env: make(values, len(env)+16), made: map[*onnx.Node]bool{}}
+	for v, t := range env {
+		r.env[v] = t
+	}
+	for _, v := range want {
+		if err := r.need(v); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := l.eval.EvalFor(r.nodes, r.env, want); err != nil {
+		return nil, err
+	}
+	out := make([]*reference.Tensor, len(want))
+	for i, v := range want {
+		if out[i] = r.env[v]; out[i] == nil { // a constant
+			t, err := reference.FromONNX(v.Constant())
+			if err != nil {
+				return nil, err
+			}
+			out[i] = t
+		}
+	}
+	return out, nil
+}
+
+// run is one evaluation.
+type run struct {
+	*lab
+	n     lengths
+	env   values
+	nodes []*onnx.Node
+	made  map[*onnx.Node]bool
+}
+
+// maxRunNodes bounds the nodes that are evaluated.
+const maxRunNodes = 1024
+
+// need adds the nodes that make v, in order.
+func (r *run) need(v *onnx.Value) error {
+	if v == nil || r.env[v] != nil || v.Constant() != nil {
+		return nil
+	}
+	n := v.Producer
+	switch {
+	case n == nil || n.Graph != r.g.Graph:
+		return &missingError{v}
+	case r.made[n]:
+		return nil
+	case len(r.made) > maxRunNodes:
+		return fmt.Errorf("more than %d nodes", maxRunNodes)
+	case n.Is("Shape"):
+		if shape, ok := r.shape(n.Input(0), r.n); ok {
+			r.env[v] = shapeOf(n, shape)
+			return nil
+		}
+	}
+	r.made[n] = true
+	for _, in := range r.g.Operands(n) {
+		if err := r.need(in); err != nil {
+			return err
+		}
+	}
+	r.nodes = append(r.nodes, n)
+	return nil
+}
+
+// shapeOf is what a Shape node makes of a tensor of the shape.
+func shapeOf(n *onnx.Node, shape []int) *reference.Tensor {
+	rank := int64(len(shape))
+	bound := func(name string, without int64) int64 {
+		at := n.AttrInt(name, without)
+		if at < 0 {
+			at += rank
+		}
+		return min(max(at, 0), rank)
+	}
+	start, end := bound("start", 0), bound("end", rank)
+	list := []int64{}
+	for i := start; i < end; i++ {
+		list = append(list, int64(shape[i]))
+	}
+	return reference.NewInts(onnx.Int64, []int{len(list)}, list)
+}
+
+// missingError says that a value was not given.
+type missingError struct{ v *onnx.Value }
+
+func (e *missingError) Error() string { return fmt.Sprintf("%q is not given", e.v.Name) }

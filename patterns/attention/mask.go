@@ -1,0 +1,357 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// findMask finds what the masks are computed from, besides shapes: nothing, or one tensor with a number for each key.
+func (b *block) findMask() {
+	d := denseValues(b.g)
+	seen := map[*onnx.Value]bool{}
+	var leaves, perKey []*onnx.Value
+	var visit func(v *onnx.Value)
+	visit = func(v *onnx.Value) {
+		if v == nil || seen[v] || d[v] {
+			return
+		}
+		seen[v] = true
+		if c := v.Constant(); c != nil {
+			b.look(v, c)
+			return
+		}
+		n := v.Producer
+		if n == nil || n.Graph != b.g.Graph {
+			leaves = append(leaves, v)
+		} else if !n.Is("Shape") {
+			for _, in := range b.g.Operands(n) {
+				visit(in)
+			}
+		}
+		if b.isPerKey(v) && b.g.IsData(v) {
+			perKey = append(perKey, v)
+		}
+	}
+	for _, v := range b.sides {
+		visit(v)
+	}
+	for _, v := range perKey { // from the inputs on
+		env := values{v: b.valid(v, b.few(), nil)}
+		if _, err := b.lab.run(b.few(), env, b.sides...); !errors.As(err, new(*missingError)) {
+			b.keyValid = v
+			return
+		}
+	}
+	b.otherData = len(leaves) > 0
+}
+
+// maxProbed is the greatest number in a mask's nodes for which lengths beyond it are tried.
+const maxProbed = 1 << 12
+
+// look takes note of the numbers that masks are computed with: what they do to lengths may show only beyond them.
+func (b *block) look(v *onnx.Value, c *onnx.Tensor) {
+	if c.Len() != 1 {
+		for _, d := range c.Dims {
+			b.bounded = b.bounded || d > 8
+		}
+		return
+	}
+	t, err := reference.FromONNX(c)
+	if err != nil {
+		return
+	}
+	x := 0.0
+	if len(t.I) == 1 {
+		x = float64(t.I[0])
+	} else if len(t.F) == 1 {
+		x = t.F[0]
+	}
+	if x = math.Abs(x); x >= 2 && x == math.Trunc(x) && x <= maxProbed {
+		b.numbers = append(b.numbers, int64(x))
+	}
+}
+
+// isPerKey reports whether the value has an element for each key of each batch.
+func (b *block) isPerKey(v *onnx.Value) bool {
+	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 2 || b.g.Facts.DataType(v) == onnx.String {
+		return false
+	}
+	for w, n := range b.lab.worlds {
+		if b.g.Facts.Size(v, w, 0) != n.batch || b.g.Facts.Size(v, w, 1) != n.keys() {
+			return false
+		}
+	}
+	return true
+}
+
+// valid makes the tensor that says which keys exist: 1 or another number for those that do, and 0.
+func (b *block) valid(v *onnx.Value, n lengths, padding func(batch, key int64) bool) *reference.Tensor {
+	t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: []int{int(n.batch), int(n.keys())}}
+	for i := range n.batch {
+		for j := range n.keys() {
+			x := 1 + b.offset
+			if padding != nil && padding(i, j) {
+				x = 0
+			}
+			if t.IsFloat() {
+				t.F = append(t.F, float64(x))
+			} else {
+				t.I = append(t.I, x)
+			}
+		}
+	}
+	return t
+}
+
+// masks computes what lies between the products from masks and shapes.
+func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, error) {
+	env := values{}
+	if b.keyValid != nil {
+		env[b.keyValid] = b.valid(b.keyValid, n, padding)
+	}
+	if b.sink != nil {
+		env[b.site.Sink] = b.sink
+	}
+	var sides []*onnx.Value
+	for _, v := range b.sides {
+		if v.Constant() != nil {
+			continue
+		}
+		if b.otherData && b.g.IsData(v) { // what it masks is not known: nothing, for now
+			shape, ok := b.lab.shape(v, n)
+			if !ok {
+				return nil, b.unknown("the shape of the mask")
+			}
+			env[v] = b.unmasked(v, shape)
+			continue
+		}
+		if b.perHead(v) == nil {
+			sides = append(sides, v)
+		}
+	}
+	out, err := b.lab.run(n, env, sides...)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range sides {
+		env[v] = out[i]
+	}
+	return env, nil
+}
+
+// open returns values with masks that let everything through in the place of those that there are.
+func (b *block) open(n lengths, env values) (values, error) {
+	opened := maps.Clone(env)
+	for _, v := range b.sides {
+		if v.Constant() != nil || b.perHead(v) != nil || !b.g.IsData(v) {
+			continue
+		}
+		shape, ok := b.lab.shape(v, n)
+		if !ok {
+			return nil, b.unknown("the shape of the mask")
+		}
+		opened[v] = b.unmasked(v, shape)
+	}
+	return opened, nil
+}
+
+// unmasked is a mask that lets everything through.
+func (b *block) unmasked(v *onnx.Value, shape []int) *reference.Tensor {
+	t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: shape}
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	if t.IsFloat() {
+		t.F = make([]float64, n)
+	} else {
+		t.I = slices.Repeat([]int64{1}, n)
+	}
+	return t
+}
+
+// probe is one set of lengths, and of keys that do not exist.
+type probe struct {
+	lengths
+	padding func(batch, key int64) bool
+	weights []float64 // what the region gives for equal scores
+}
+
+// paddings are the keys that do not exist: a different kind in each of three rows.
+func paddings(n lengths) []func(batch, key int64) bool {
+	l := n.keys()
+	left, right := l/3+1, l-l/4-1
+	return []func(batch, key int64) bool{
+		nil,
+		func(b, j int64) bool { // none, left, right
+			return b == 1 && j < left || b == 2 && j >= right
+		},
+		func(b, j int64) bool { // holes, all, left and right
+			return b == 0 && j%3 == 1 || b == 1 || b == 2 && (j < left || j >= right)
+		},
+	}
+}
+
+// probes are the lengths at which a hypothesis about the mask must hold, those beyond its numbers included.
+func (b *block) probes() []probe {
+	var list []probe
+	add := func(n lengths, all bool) {
+		n = b.lab.at(n)
+		if slices.ContainsFunc(list, func(p probe) bool { return p.lengths == n }) {
+			return
+		}
+		for i, padding := range paddings(n) {
+			if i == 0 || b.keyValid != nil && all {
+				list = append(list, probe{lengths: n, padding: padding})
+			}
+		}
+	}
+	for _, n := range []lengths{{3, 1, 0}, {3, 2, 0}, {3, 7, 0}, {3, 13, 0}, {3, 21, 0},
+		{3, 1, 5}, {3, 7, 1}, {3, 2, 12}, {3, 13, 5}, {3, 21, 12}} {
+		add(n, n.queries+n.past < 16)
+	}
+	slices.Sort(b.numbers)
+	for _, c := range slices.Compact(b.numbers) {
+		if c > 18 {
+			add(lengths{1, 2, c + 3}, false)
+		}
+		if c > 18 && b.lab.at(lengths{1, 2, c + 3}).past == 0 {
+			add(lengths{1, c + 3, 0}, false)
+		}
+	}
+	return list
+}
+
+// hypothesis is what a mask may be.
+type hypothesis struct {
+	causal   bool
+	window   int64
+	keyValid bool
+}
+
+// sees reports whether a query sees a key.
+func (h hypothesis) sees(p probe, batch, i, j int64) bool {
+	return (!h.causal || j <= i+p.past) && (h.window == 0 || j > i+p.past-h.window) &&
+		(!h.keyValid || p.padding == nil || !p.padding(batch, j))
+}
+
+// readMask finds the mask that all probes agree with, and what a query gets that sees no key.
+func (b *block) readMask() *reason.Reason {
+	s := b.site
+	if b.otherData {
+		return b.readBias()
+	}
+	h := hypothesis{keyValid: b.keyValid != nil}
+	probes := b.probes()
+	for i, p := range probes {
+		if b.tooMany(p.lengths) {
+			return b.readBias() // what it does at such lengths is not known
+		}
+		env, err := b.masks(p.lengths, p.padding)
+		var weights []float64
+		if err == nil {
+			weights, err = b.weigh(p.lengths, make([]float64, b.rowsOf(p.lengths)*int(p.keys())), env)
+		}
+		if err != nil {
+			if b.bounded && i > 0 { // a table ends before
+				continue
+			}
+			return b.other(b.anchor, "the mask cannot be computed: %w", err)
+		}
+		if p.padding == nil && p.keys() > 1 {
+			b.suppose(&h, p, weights)
+		}
+		probes[i].weights = weights
+	}
+	for _, p := range probes {
+		if p.weights == nil {
+			continue
+		}
+		if why := b.holds(h, p); why != nil {
+			return b.readBias()
+		}
+	}
+	if h.keyValid && !isGiven(b.keyValid) && !b.holdsForOthers(h) {
+		return b.readBias()
+	}
+	s.Causal, s.Window = h.causal, h.window
+	if h.keyValid {
+		s.KeyValid = b.keyValid
+	}
+	return b.readEmpty(h)
+}
+
+// isGiven reports whether the value is an input of the model. A mask that is given holds 0 and 1; of one that is
+// computed that is not known.
+func isGiven(v *onnx.Value) bool {
+	_, declared := v.Type() // inputs of functions are not
+	return v.Producer == nil && v.IsInput && declared
+}
+
+// holdsForOthers reports whether a hypothesis holds for masks with other numbers than 1 for keys that exist.
+func (b *block) holdsForOthers(h hypothesis) bool {
+	defer func() { b.offset = 0 }()
+	for _, b.offset = range []int64{1, -2} {
+		for _, p := range b.probes()[:3] {
+			env, err := b.masks(p.lengths, p.padding)
+			if err != nil {
+				return false
+			}
+			p.weights, err = b.weigh(p.lengths, make([]float64, b.rowsOf(p.lengths)*int(p.keys())), env)
+			if err != nil || b.holds(h, p) != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// suppose reads the last query, which sees no later key, and the first one.
+func (b *block) suppose(h *hypothesis, p probe, weights []float64) {
+	keys, queries := p.keys(), p.queries
+	first, last := weights[:keys], weights[(queries-1)*keys:queries*keys]
+	if queries > 1 && first[keys-1] == 0 {
+		h.causal = true
+	}
+	n := int64(0)
+	for n < keys && last[keys-1-n] > 0 {
+		n++
+	}
+	if n < keys && n > 0 {
+		h.window = n
+	}
+}
+
+// holds compares what a run says with a hypothesis.
+func (b *block) holds(h hypothesis, p probe) error {
+	keys := p.keys()
+	for row := range b.rowsOf(p.lengths) {
+		batch, i := int64(row/(b.heads*int(p.queries))), int64(row)%p.queries
+		w := p.weights[int64(row)*keys:][:keys]
+		some := false
+		for j := range keys {
+			some = some || h.sees(p, batch, i, j)
+		}
+		if !some {
+			continue
+		}
+		greatest := slices.Max(w)
+		for j := range keys {
+			want := 0.0
+			if h.sees(p, batch, i, j) {
+				want = greatest
+			}
+			if !(math.Abs(w[j]-want) <= 1e-6*greatest) {
+				return fmt.Errorf("query %d, key %d of %d", i, j, keys)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// region is what stands between the two products of a block, and these.
+type region struct {
+	anchor  *onnx.Node
+	product *onnx.Node  // of queries and keys
+	scores  *onnx.Value // its result
+	nodes   []*onnx.Node
+	weights *onnx.Value   // of the keys, that the second product reads
+	sides   []*onnx.Value // what the nodes read besides the scores: masks, sinks, numbers
+	sum     *onnx.Node    // the second product
+	operand int           // of the second product: the values
+	// standard says that one node is all of it.
+	standard bool
+}
+
+// maxRegion bounds the nodes between the products.
+const maxRegion = 64
+
+// isAnchor says that the node may be the exponential of a softmax.
+func isAnchor(n *onnx.Node) bool { return n.Is("Softmax") || n.Is("Exp") || n.Is("Attention") }
+
+// isProduct says that the node may multiply queries, keys or values.
+func isProduct(n *onnx.Node) bool {
+	return (n.Is("MatMul") || n.Is("Einsum")) && len(n.Inputs) == 2 && n.Inputs[0] != nil && n.Inputs[1] != nil &&
+		result(n) != nil
+}
+
+// result returns the one output of a node, nil where it has none, or more.
+func result(n *onnx.Node) *onnx.Value {
+	if len(n.Outputs) != 1 {
+		return nil
+	}
+	return n.Outputs[0]
+}
+
+// dense are the values that products with weights are behind of. What is computed from shapes and masks alone is not.
+type dense map[*onnx.Value]bool
+
+func denseValues(g *match.View) dense {
+	d := match.Memo[dense](g)
+	if *d != nil {
+		return *d
+	}
+	*d = dense{}
+	for _, n := range g.Graph.Nodes {
+		if n.Is("Shape") || n.Is("Size") {
+			continue
+		}
+		is := n.IsProduct() && slices.ContainsFunc(n.Inputs, g.IsData) ||
+			slices.ContainsFunc(g.Operands(n), func(v *onnx.Value) bool { return (*d)[v] })
+		for _, v := range n.Outputs {
+			if is && v != nil {
+				(*d)[v] = true
+			}
+		}
+	}
+	return *d
+}
+
+// readRegion finds the products around an anchor; nil without a reason where it stands between no two.
+func readRegion(g *match.View, anchor *onnx.Node) (*region, *reason.Reason) {
+	d := denseValues(g)
+	if anchor.Is("Attention") {
+		return standardRegion(anchor)
+	}
+	if !d[anchor.Inputs[0]] {
+		return nil, nil
+	}
+	r := &region{anchor: anchor}
+	if !r.forward(g, anchor.Outputs[0]) || !r.backward(g, d) {
+		return nil, nil
+	}
+	a, b := r.product.Inputs[0], r.product.Inputs[1]
+	if !g.IsData(a) || !g.IsData(b) || !g.IsData(r.sum.Inputs[r.operand]) {
+		return nil, nil
+	}
+	return r, r.closed(g)
+}
+
+// forward finds the product that the anchor's result ends in.
+func (r *region) forward(g *match.View, from *onnx.Value) bool {
+	seen := map[*onnx.Value]bool{}
+	for queue := []*onnx.Value{from}; len(queue) > 0; queue = queue[1:] {
+		v := queue[0]
+		if seen[v] {
+			continue
+		}
+		seen[v] = true
+		for _, n := range g.Readers(v) {
+			switch {
+			case n.Is("Shape"):
+			case isProduct(n):
+				if r.sum != nil && r.sum != n {
+					return false
+				}
+				r.sum = n
+			case len(seen) > maxRegion || n.IsProduct() || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
+				return false
+			default:
+				for _, out := range n.Outputs {
+					if out != nil {
+						queue = append(queue, out)
+					}
+				}
+			}
+		}
+	}
+	if r.sum == nil || seen[r.sum.Inputs[0]] == seen[r.sum.Inputs[1]] {
+		return false
+	}
+	if seen[r.sum.Inputs[0]] {
+		r.operand = 1
+	}
+	r.weights = r.sum.Inputs[1-r.operand]
+	return true
+}
+
+// backward finds the product that the weights are computed from, and gathers what lies between.
+func (r *region) backward(g *match.View, d dense) bool {
+	made := map[*onnx.Node]bool{}
+	sides := map[*onnx.Value]bool{}
+	var visit func(v *onnx.Value) bool
+	visit = func(v *onnx.Value) bool {
+		n := v.Producer
+		switch {
+		case !d[v]:
+			if !sides[v] {
+				sides[v] = true
+				r.sides = append(r.sides, v)
+			}
+			return true
+		case n == nil || len(made) > maxRegion || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
+			return false
+		case isProduct(n):
+			if r.product != nil && r.product != n {
+				return false
+			}
+			r.product, r.scores = n, v
+			return true
+		case n.IsProduct():
+			return false
+		case made[n]:
+			return true
+		}
+		made[n] = true
+		for _, in := range n.Inputs {
+			if in != nil && !visit(in) {
+				return false
+			}
+		}
+		r.nodes = append(r.nodes, n)
+		return true
+	}
+	return visit(r.weights) && r.product != nil && made[r.anchor]
+}
+
+// closed says who else reads what lies between the products.
+func (r *region) closed(g *match.View) *reason.Reason {
+	inside := func(n *onnx.Node) bool {
+		return n.Is("Shape") || n == r.sum || slices.Contains(r.nodes, n) ||
+			!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && g.IsNeeded(v) })
+	}
+	for _, n := range append(slices.Clone(r.nodes), r.product) {
+		for _, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
+			if v.IsOutput() {
+				return reason.New(reason.AttentionRead, n, "an output of the graph, %q, is inside of the block", v.Name)
+			}
+			for _, reader := range g.Readers(v) {
+				if !inside(reader) {
+					return reason.New(reason.AttentionRead, reader, "%s reads the scores or weights of the block",
+						reader.OpType)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// The standard's op Attention (opset 23) is both products and all between them in one node. It is run as nodes are:
+// with keys and values that are rows of an identity, queries are scores, and what comes out is weights.
+
+// The inputs and outputs of the standard's op besides queries, keys and values.
+const (
+	standardMask       = 3
+	standardPastKey    = 4
+	standardPastValue  = 5
+	standardLength     = 6
+	standardPresentKey = 1
+	standardScores     = 3
+)
+
+// standardRegion is the region of a node of the standard's op.
+func standardRegion(n *onnx.Node) (*region, *reason.Reason) {
+	if len(n.Inputs) < 3 || n.Inputs[0] == nil || n.Inputs[1] == nil || n.Inputs[2] == nil || n.Outputs[0] == nil {
+		return nil, nil
+	}
+	r := &region{anchor: n, product: n, sum: n, operand: 2, standard: true}
+	if v := n.Input(standardMask); v != nil {
+		r.sides = append(r.sides, v)
+	}
+	if n.Input(standardLength) != nil {
+		return r, reason.New(reason.AttentionOther, n, "it is given the lengths of its keys")
+	}
+	if v := n.OutputValue(standardScores); v != nil && (v.IsOutput() || len(v.Uses()) > 0) {
+		return r, reason.New(reason.AttentionRead, n, "its scores are read outside of the block")
+	}
+	return r, nil
+}
+
+// standardHeads returns the number of heads of an input, and whether they stand before its rows.
+func (b *block) standardHeads(input int) (heads int64, byHeads bool) {
+	attr := "q_num_heads"
+	if input > 0 {
+		attr = "kv_num_heads"
+	}
+	if rank, ok := b.g.Facts.Rank(b.product.Inputs[input]); ok && rank == 4 {
+		heads, _ = b.g.Facts.Dim(b.product.Inputs[input], 1)
+		return heads, true
+	}
+	return b.product.AttrInt(attr, 0), false
+}
+
+// measureStandard is measure for a node of the standard's op.
+func (b *block) measureStandard() *reason.Reason {
+	heads, byHeads := b.standardHeads(0)
+	keyHeads, keysByHeads := b.standardHeads(1)
+	if heads < 1 || keyHeads < 1 || heads%keyHeads != 0 {
+		return b.unknown("the number of heads")
+	}
+	b.heads = int(heads)
+	for w := range b.lab.worlds {
+		rows := func(input int, byHeads bool) int64 {
+			axis := 1
+			if byHeads {
+				axis = 2
+			}
+			return b.g.Facts.Size(b.product.Inputs[input], w, axis)
+		}
+		queries, keys := rows(0, byHeads), rows(1, keysByHeads)
+		batch := b.g.Facts.Size(b.product.Inputs[0], w, 0)
+		past := int64(0)
+		if v := b.product.Input(standardPastKey); v != nil {
+			past = b.g.Facts.Size(v, w, 2)
+		}
+		if batch < 1 || queries < 1 || keys < 1 || past < 0 {
+			return b.unknown("the shape of the queries and keys")
+		}
+		b.lab.worlds[w] = lengths{batch, queries, past + keys - queries}
+	}
+	return nil
+}
+
+// standardOperands are the operands that an input may be; those of keys and values have the cache that the node has.
+func (b *block) standardOperands(input int) []operand {
+	past := b.product.Input(standardPastKey + input - 1)
+	if input == 0 || past == nil {
+		length := lengths.keys
+		if input == 0 {
+			length = func(n lengths) int64 { return n.queries }
+		}
+		return b.operands(b.product.Inputs[input], length)
+	}
+	heads, _ := b.standardHeads(input)
+	var list []operand
+	for _, o := range b.operands(b.product.Inputs[input], func(n lengths) int64 { return n.queries }) {
+		if o.cache == nil && int64(o.heads) == heads {
+			o.cache = &cache{past, b.product.OutputValue(standardPresentKey + input - 1)}
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// standardInput evaluates an input, behind what the cache holds.
+func (b *block) standardInput(n lengths, env values, input int) (*tensor, error) {
+	out, err := b.lab.run(n, env, b.product.Inputs[input])
+	if err != nil {
+		return nil, err
+	}
+	heads, byHeads := b.standardHeads(input)
+	t := &tensor{data: out[0].F, batch: int(n.batch), heads: int(heads), byHeads: byHeads}
+	if byHeads {
+		t.rows, t.width = out[0].Shape[2], out[0].Shape[3]
+	} else {
+		t.rows, t.width = out[0].Shape[1], out[0].Shape[2]/t.heads
+	}
+	if past := b.product.Input(standardPastKey + input - 1); input > 0 && past != nil {
+		p := env[past]
+		t = behind(&tensor{p.F, t.batch, t.heads, p.Shape[2], t.width, true}, t)
+	}
+	return t, nil
+}
+
+// standardWeights is weigh for a node of the standard's op.
+func (b *block) standardWeights(n lengths, scores []float64, env values) ([]float64, error) {
+	keys, factor := int(n.keys()), 1.0
+	if b.product.Attr("scale") == nil { // it follows from the width, which is another one here
+		heads, byHeads := b.standardHeads(0)
+		width, _ := b.g.Facts.Dim(b.product.Inputs[0], -1)
+		if !byHeads {
+			width /= heads
+		}
+		factor = math.Sqrt(float64(keys)) / math.Sqrt(float64(width))
+	}
+	q := &tensor{make([]float64, len(scores)), int(n.batch), b.heads, int(n.queries), keys, true}
+	for i, x := range scores {
+		q.data[i] = x * factor
+	}
+	given := values{}
+	for v, t := range env {
+		given[v] = t
+	}
+	b.give(given, 0, q)
+	for _, input := range []int{1, 2} {
+		heads, _ := b.standardHeads(input)
+		whole := &tensor{data: make([]float64, n.batch*heads*n.keys()*n.keys()), batch: int(n.batch), heads: int(heads),
+			rows: keys, width: keys, byHeads: true}
+		for i := 0; i < len(whole.data); i += keys * keys {
+			for j := range keys {
+				whole.data[i+j*keys+j] = 1
+			}
+		}
+		if past := b.product.Input(standardPastKey + input - 1); past != nil {
+			given[past] = whole.part(0, int(n.past)).tensor(b.g.Facts.DataType(past))
+			whole = whole.part(int(n.past), keys)
+		}
+		b.give(given, input, whole)
+	}
+	out, err := b.lab.run(n, given, b.product.Outputs[0])
+	if err != nil {
+		return nil, err
+	}
+	if _, byHeads := b.standardHeads(0); byHeads {
+		return out[0].F, nil
+	}
+	y := &tensor{out[0].F, int(n.batch), b.heads, int(n.queries), keys, false}
+	return y.part(0, y.rows).data, nil
+}
+
+// give puts a tensor in the place of an input, in its order of dimensions.
+func (b *block) give(env values, input int, t *tensor) {
+	v := b.product.Inputs[input]
+	made := t.tensor(b.g.Facts.DataType(v))
+	if _, byHeads := b.standardHeads(input); !byHeads {
+		flat := &tensor{make([]float64, len(t.data)), t.batch, t.heads, t.rows, t.width, false}
+		for i := range t.batch {
+			for h := range t.heads {
+				for j := range t.rows {
+					copy(flat.row(i, h, j), t.row(i, h, j))
+				}
+			}
+		}
+		made = reference.NewFloats(made.DataType, []int{t.batch, t.rows, t.heads * t.width}, flat.data)
+	}
+	env[v] = made
+}
+
+// standardSum puts the sum of values with the weights in the place of the node's result.
+func (b *block) standardSum(n lengths, p []float64, env values) error {
+	v, err := b.standardInput(n, env, 2)
+	if err != nil {
+		return err
+	}
+	shape := []int{int(n.batch), b.heads, int(n.queries), v.width}
+	layout := bnsh
+	if _, byHeads := b.standardHeads(0); !byHeads {
+		shape, layout = []int{shape[0], shape[2], shape[1] * shape[3]}, bsnh
+	}
+	out := b.product.Outputs[0]
+	env[out] = reference.NewFloats(b.g.Facts.DataType(out), shape,
+		weighted(p, v, b.heads, int(n.queries), blocked, layout))
+	return nil
+}
+
+// part returns some rows of all heads, by heads.
+func (t *tensor) part(from, to int) *tensor {
+	p := &tensor{batch: t.batch, heads: t.heads, rows: to - from, width: t.width, byHeads: true}
+	for i := range t.batch {
+		for h := range t.heads {
+			for j := from; j < to; j++ {
+				p.data = append(p.data, t.row(i, h, j)...)
+			}
+		}
+	}
+	return p
+}
+
+// behind puts rows behind others, by heads.
+func behind(past, t *tensor) *tensor {
+	whole := &tensor{batch: t.batch, heads: t.heads, rows: past.rows + t.rows, width: t.width, byHeads: true}
+	for i := range t.batch {
+		for h := range t.heads {
+			for _, part := range []*tensor{past, t} {
+				for j := range part.rows {
+					whole.data = append(whole.data, part.row(i, h, j)...)
+				}
+			}
+		}
+	}
+	return whole
+}
+
+// tensor returns the tensor in its layout.
+func (t *tensor) tensor(kind onnx.DataType) *reference.Tensor {
+	shape := []int{t.batch, t.heads, t.rows, t.width}
+	if !t.byHeads {
+		shape[1], shape[2] = shape[2], shape[1]
+	}
+	return reference.NewFloats(kind, shape, t.data)
+}
+
+// constant is a tensor of one number for a value.
+func (b *block) constant(v *onnx.Value, n lengths, x float64) (*reference.Tensor, bool) {
+	shape, ok := b.lab.shape(v, n)
+	if !ok {
+		return nil, false
+	}
+	data := make([]float64, match.Elements(shape))
+	for i := range data {
+		data[i] = x
+	}
+	return reference.NewFloats(b.g.Facts.DataType(v), shape, data), true
+}

@@ -1,0 +1,183 @@
+package attention
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// weigh runs what lies between the products: it returns the weights that keys get for scores. env holds the masks.
+func (b *block) weigh(n lengths, scores []float64, env values) ([]float64, error) {
+	if b.standard {
+		return b.standardWeights(n, scores, env)
+	}
+	shape, ok := b.lab.shape(b.scores, n)
+	if !ok {
+		return nil, b.unknown("the shape of the scores")
+	}
+	given := values{b.scores: reference.NewFloats(b.g.Facts.DataType(b.scores), shape, scores)}
+	for v, t := range env {
+		given[v] = t
+	}
+	out, err := b.lab.run(n, given, b.weights)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].F, nil
+}
+
+// rowsOf returns the number of rows of scores.
+func (b *block) rowsOf(n lengths) int { return int(n.batch) * b.heads * int(n.queries) }
+
+// readWeights finds what the weights are of the scores: the scale, the cap, and what a sink takes away.
+func (b *block) readWeights() *reason.Reason {
+	n := b.few()
+	env, err := b.masks(n, nil)
+	if err != nil {
+		return b.other(b.anchor, "the mask cannot be computed: %w", err)
+	}
+	if why := b.readSink(n, env); why != nil {
+		return why
+	}
+	why := b.readScale(n, env)
+	if why != nil { // perhaps the last query does not see the last keys
+		if env, err = b.open(n, env); err == nil {
+			why = b.readScale(n, env)
+		}
+	}
+	return why
+}
+
+// readScale finds the scale and the cap, with masks that let the last query see the last two keys.
+func (b *block) readScale(n lengths, env values) *reason.Reason {
+	keys := int(n.keys())
+	equal := make([]float64, b.rowsOf(n)*keys)
+	flat, err := b.weigh(n, equal, env)
+	if err != nil {
+		return b.other(b.anchor, "the weights cannot be computed: %w", err)
+	}
+	// ratio returns the logarithm of what the score x makes of a key's share beside that of a score of 0, in each row
+	// of a last query, which sees the last two keys.
+	rows := int(n.queries)
+	ratio := func(x float64) (float64, bool) {
+		scores := slices.Clone(equal)
+		for row := rows - 1; row < b.rowsOf(n); row += rows {
+			scores[row*keys+keys-1] = x
+		}
+		p, err := b.weigh(n, scores, env)
+		if err != nil {
+			return 0, false
+		}
+		first := math.NaN()
+		for row := rows - 1; row < b.rowsOf(n); row += rows {
+			last, other := row*keys+keys-1, row*keys+keys-2
+			d := math.Log(p[last]) - math.Log(p[other]) - math.Log(flat[last]) + math.Log(flat[other])
+			if math.IsNaN(first) {
+				first = d
+			}
+			if math.Abs(d-first) > 1e-6*max(1, math.Abs(first)) {
+				return 0, false
+			}
+		}
+		return first, !math.IsNaN(first)
+	}
+	unit := 1 / math.Abs(b.scale) // of scores that come to 1 with the scale of the operands
+	near, ok := ratio(unit)
+	s := b.site
+	s.Softcap = 0
+	if !ok || near == 0 || math.IsInf(near, 0) {
+		return b.other(b.anchor, "the weights are no softmax of the scores")
+	}
+	s.Scale = near / unit
+	if cap, ok := ratio(math.Copysign(1e9*unit, near)); ok && !math.IsInf(cap, 0) && cap < 1e6 {
+		s.Softcap = cap
+		s.Scale = cap * math.Atanh(near/cap) / unit
+	}
+	for _, x := range []float64{-3 * unit, 20 * unit} {
+		want := s.Scale * x
+		if s.Softcap > 0 {
+			want = s.Softcap * math.Tanh(want/s.Softcap)
+		}
+		if got, ok := ratio(x); !ok || math.Abs(got-want) > 1e-5*math.Abs(want) {
+			return b.other(b.anchor, "the weights are no softmax of the scores times a number")
+		}
+	}
+	s.Scale *= b.scale
+	return nil
+}
+
+// readSink finds the tensor that takes a share of the weights for each head, if there is one.
+func (b *block) readSink(n lengths, env values) *reason.Reason {
+	keys := int(n.keys())
+	shares := func(env values) ([]float64, bool) { // of the sink: its exponential, where a score of 0 counts 1
+		p, err := b.weigh(n, make([]float64, b.rowsOf(n)*keys), env)
+		if err != nil {
+			return nil, false
+		}
+		list := make([]float64, b.heads)
+		for h := range list {
+			row := p[((h+1)*int(n.queries)-1)*keys:][:keys] // of the first batch's last query
+			sum, greatest := 0.0, 0.0
+			for _, x := range row {
+				sum, greatest = sum+x, max(greatest, x)
+			}
+			list[h] = (1 - sum) / greatest
+		}
+		return list, true
+	}
+	for _, side := range b.sides {
+		v := b.perHead(side)
+		if v == nil {
+			continue
+		}
+		given := values{}
+		for k, t := range env {
+			given[k] = t
+		}
+		t, ok := b.tensorOf(v, n, 11)
+		if !ok {
+			continue
+		}
+		given[v] = t
+		have, ok := shares(given)
+		for h := range have {
+			ok = ok && math.Abs(have[h]-math.Exp(t.F[h])) < 1e-6*have[h]
+		}
+		if ok {
+			b.site.Sink, b.sink = v, t
+			return nil
+		}
+	}
+	have, ok := shares(env)
+	if !ok {
+		return b.other(b.anchor, "the weights cannot be computed")
+	}
+	for _, x := range have {
+		if !(math.Abs(x) < 1e-6) {
+			return b.other(b.anchor, "the weights of a query do not add up to 1")
+		}
+	}
+	return nil
+}
+
+// perHead follows a value back to a constant that holds a number for each head.
+func (b *block) perHead(v *onnx.Value) *onnx.Value {
+	for range maxChain {
+		if c := v.Constant(); c != nil {
+			if c.Len() == int64(b.heads) && c.DataType.IsFloat() && (b.heads > 1 || len(c.Dims) > 0) {
+				return v
+			}
+			return nil
+		}
+		if v.Producer == nil {
+			return nil
+		}
+		if v = movedFrom(b.g, v.Producer); v == nil {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,323 @@
+package patterns_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// block builds one block of attention of four heads, two of keys, eight channels. A nil step is the usual one.
+type block struct {
+	*onnxtest.Builder
+	q, k, v, exists *onnx.Value // the inputs: queries, keys and values by heads, and which keys exist
+	pastK, pastV    *onnx.Value // nil for none
+	length          *onnx.Value // S and L, as vectors
+	keys            *onnx.Value
+
+	cached  func(b *block, past, fresh *onnx.Value) *onnx.Value
+	repeat  func(b *block, v *onnx.Value) *onnx.Value
+	product func(b *block, q, k *onnx.Value) *onnx.Value // scores
+	allowed func(b *block, i, j *onnx.Value) *onnx.Value // of positions of queries and keys, as columns and rows
+	masked  func(b *block, scores, allowed *onnx.Value) *onnx.Value
+	softmax func(b *block, scores *onnx.Value) *onnx.Value
+	sum     func(b *block, p, v *onnx.Value) *onnx.Value
+}
+
+const lowest = -math.MaxFloat32
+
+// defaults fill in the usual steps: a finite minimum is added, and keys are repeated in place.
+func (b *block) defaults() {
+	set := func(step *func(b *block, v *onnx.Value) *onnx.Value, f func(b *block, v *onnx.Value) *onnx.Value) {
+		if *step == nil {
+			*step = f
+		}
+	}
+	set(&b.repeat, repeatEach)
+	set(&b.softmax, func(b *block, s *onnx.Value) *onnx.Value { return b.Op("Softmax", s, onnx.IntAttr("axis", -1)) })
+	if b.cached == nil {
+		b.cached = func(b *block, past, fresh *onnx.Value) *onnx.Value {
+			return b.Op("Concat", past, fresh, onnx.IntAttr("axis", 2))
+		}
+	}
+	if b.product == nil {
+		b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+			return b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5)
+		}
+	}
+	if b.allowed == nil {
+		b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value { return b.Op("LessOrEqual", j, i) }
+	}
+	if b.masked == nil {
+		b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+			return b.Op("Add", s, b.Op("Where", allowed, 0.0, lowest))
+		}
+	}
+	if b.sum == nil {
+		b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+			return b.Op("Transpose", b.Op("MatMul", p, v), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		}
+	}
+}
+
+func (b *block) turned(k *onnx.Value) *onnx.Value {
+	return b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+}
+
+// repeatEach repeats each head (AABB), repeatAll all of them (ABAB).
+func repeatEach(b *block, v *onnx.Value) *onnx.Value {
+	wide := b.Op("Expand", b.Op("Unsqueeze", v, []int64{2}), []int64{1, 1, 2, 1, 1})
+	return b.Op("Reshape", wide, []int64{0, 4, -1, 8}, onnx.IntAttr("allowzero", 0))
+}
+
+func repeatAll(b *block, v *onnx.Value) *onnx.Value { return b.Op("Tile", v, []int64{1, 2, 1, 1}) }
+
+// build builds the block, with a cache or without.
+func build(change func(b *block), past bool) *onnx.Model {
+	b := &block{Builder: onnxtest.New(18)}
+	b.q = b.Input("q", onnx.Float, "batch", 4, "queries", 8)
+	b.k = b.Input("k", onnx.Float, "batch", 2, "queries", 8)
+	b.v = b.Input("v", onnx.Float, "batch", 2, "queries", 8)
+	total := "queries"
+	if past {
+		total = "past + queries"
+		b.pastK = b.Input("past_k", onnx.Float, "batch", 2, "past", 8)
+		b.pastV = b.Input("past_v", onnx.Float, "batch", 2, "past", 8)
+	}
+	b.exists = b.Input("mask", onnx.Int64, "batch", total)
+	change(b)
+	b.defaults()
+	k, v := b.k, b.v
+	if past {
+		k, v = b.cached(b, b.pastK, k), b.cached(b, b.pastV, v)
+		b.Output(k)
+		b.Output(v)
+	}
+	b.length, b.keys = b.Op("Gather", b.Op("Shape", b.q), 2), b.Op("Gather", b.Op("Shape", k), 2)
+	i := b.Op("Add", b.Op("Range", 0, b.length, 1), b.Op("Sub", b.keys, b.length))
+	j := b.Op("Range", 0, b.keys, 1)
+	allowed := b.allowed(b, b.Op("Unsqueeze", i, []int64{1}), b.Op("Unsqueeze", j, []int64{0}))
+	padded := b.Op("Cast", b.Op("Unsqueeze", b.exists, []int64{1, 2}), onnx.IntAttr("to", int64(onnx.Bool)))
+	scores := b.product(b, b.q, b.repeat(b, k))
+	p := b.softmax(b, b.masked(b, scores, b.Op("And", allowed, padded)))
+	b.Output(b.sum(b, p, b.repeat(b, v)))
+	return b.Model
+}
+
+// found says what becomes of the block of a model: the attributes that are not usual, and the inputs.
+func found(t *testing.T, m *onnx.Model) string {
+	t.Helper()
+	matches, misses := patterns.Builtin().Find(m.Graph, infer.Analyze(m))
+	for _, match := range matches {
+		if match.Pattern != "Attention" {
+			continue
+		}
+		var s []string
+		for _, a := range match.Attributes {
+			switch {
+			case a.Type == onnx.AttrInt && a.Int != 0:
+				s = append(s, fmt.Sprintf("%s=%d", a.Name, a.Int))
+			case a.Type == onnx.AttrFloat && a.Float != 0:
+				s = append(s, fmt.Sprintf("%s=%.4g", a.Name, a.Float))
+			case a.Type == onnx.AttrString && !strings.HasSuffix(a.Name, "layout"):
+				s = append(s, a.String)
+			}
+		}
+		for _, v := range match.Inputs {
+			s = append(s, v.Name)
+		}
+		return strings.Join(s, " ")
+	}
+	for _, m := range misses {
+		if m.Pattern == "Attention" {
+			return "missed: " + m.Reason.Error()
+		}
+	}
+	return "nothing"
+}
+
+func scalar(b *block, op string, x *onnx.Value, by float64) *onnx.Value { return b.Op(op, x, by) }
+
+// TestAttention reads blocks by what they compute.
+func TestAttention(t *testing.T) {
+	and := func(b *block, x, y *onnx.Value) *onnx.Value { return b.Op("And", x, y) }
+	window := func(w int) func(b *block, i, j *onnx.Value) *onnx.Value {
+		return func(b *block, i, j *onnx.Value) *onnx.Value {
+			return and(b, b.Op("LessOrEqual", j, i), b.Op("Greater", j, b.Op("Sub", i, w)))
+		}
+	}
+	sink := func(b *block, s *onnx.Value, column func(s *onnx.Value) *onnx.Value) *onnx.Value {
+		p := b.Op("Softmax", column(s), onnx.IntAttr("axis", -1))
+		return b.Op("Slice", p, []int64{0}, []int64{-1}, []int64{3})
+	}
+	sinks := func(b *block, s *onnx.Value) *onnx.Value {
+		c := reference.NewFloats(onnx.Float, []int{1, 4, 1, 1}, []float64{0.5, -1, 2, 0.25})
+		x, _ := c.ToONNX("sink")
+		shape := b.Op("Concat", b.Op("Slice", b.Op("Shape", s), []int64{0}, []int64{3}), []int64{1},
+			onnx.IntAttr("axis", 0))
+		return b.Op("Expand", b.Graph.AddInitializer(x), shape)
+	}
+	const usual = "scale=0.5 causal=1 mean blocked q k v mask"
+	for _, c := range []struct {
+		name   string
+		past   bool
+		change func(b *block)
+		want   string
+	}{
+		{"as it is", false, func(*block) {}, usual},
+		{"with a cache", true, func(*block) {}, usual + " past_k past_v"},
+		{"heads of keys over and over", false, func(b *block) { b.repeat = repeatAll },
+			"scale=0.5 causal=1 mean cyclic q k v mask"},
+		{"scale on both sides", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				return b.Op("MatMul", scalar(b, "Mul", q, 0.25), b.turned(scalar(b, "Div", k, 4)))
+			}
+		}, "scale=0.0625 causal=1 mean blocked q k v mask"},
+		{"scale by the root of the width", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				width := b.Op("Cast", b.Op("Gather", b.Op("Shape", q), -1), onnx.IntAttr("to", int64(onnx.Float)))
+				return b.Op("Div", b.Op("MatMul", q, b.turned(k)), b.Op("Sqrt", width))
+			}
+		}, "scale=0.3536 causal=1 mean blocked q k v mask"},
+		{"by Einsum", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				return b.Op("Einsum", q, k, onnx.StringAttr("equation", "bhid,bhjd->bhij"))
+			}
+		}, "scale=1 causal=1 mean blocked q k v mask"},
+		{"mask by Where", false, func(b *block) {
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
+		}, usual},
+		{"mask before the scale", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value { return b.Op("MatMul", q, b.turned(k)) }
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				return scalar(b, "Mul", b.Op("Add", s, b.Op("Where", allowed, 0.0, -1e9)), 0.5)
+			}
+		}, usual},
+		{"infinite, and guarded", false, func(b *block) {
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				return b.Op("Where", allowed, s, math.Inf(-1))
+			}
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				p := b.Op("Softmax", s, onnx.IntAttr("axis", -1))
+				return b.Op("Where", b.Op("IsNaN", p), 0.0, p)
+			}
+		}, "scale=0.5 causal=1 zero blocked q k v mask"},
+		{"a guard that is dead", false, func(b *block) {
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				p := b.Op("Softmax", s, onnx.IntAttr("axis", -1))
+				return b.Op("Where", b.Op("IsNaN", p), 0.0, p)
+			}
+		}, usual},
+		{"softmax step by step", false, func(b *block) {
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				e := b.Op("Exp", b.Op("Sub", s, b.Op("ReduceMax", s, []int64{-1})))
+				return b.Op("Div", e, b.Op("ReduceSum", e, []int64{-1}))
+			}
+		}, usual},
+		{"window", true, func(b *block) { b.allowed = window(5) },
+			"scale=0.5 causal=1 window=5 mean blocked q k v mask past_k past_v"},
+		{"window of one more", true, func(b *block) { b.allowed = window(6) },
+			"scale=0.5 causal=1 window=6 mean blocked q k v mask past_k past_v"},
+		{"window longer than most inputs", false, func(b *block) { b.allowed = window(128) },
+			"scale=0.5 causal=1 window=128 mean blocked q k v mask"},
+		{"all see all", false, func(b *block) {
+			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value { return b.Op("Equal", j, j) }
+		}, "scale=0.5 mean blocked q k v mask"},
+		{"no padding", false, func(b *block) {
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value {
+				side := b.Op("Concat", b.Op("Unsqueeze", b.length, []int64{0}), b.Op("Unsqueeze", b.keys, []int64{0}),
+					onnx.IntAttr("axis", 0))
+				ones := b.Op("Expand", 1.0, side)
+				return b.Op("Where", b.Op("Cast", b.Op("Trilu", ones, onnx.IntAttr("upper", 0)),
+					onnx.IntAttr("to", int64(onnx.Bool))), s, lowest)
+			}
+		}, "scale=0.5 causal=1 zero blocked q k v"},
+		{"softcap", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				s := scalar(b, "Mul", b.Op("MatMul", q, b.turned(k)), 0.5)
+				return scalar(b, "Mul", b.Op("Tanh", scalar(b, "Div", s, 30)), 30)
+			}
+		}, "scale=0.5 causal=1 softcap=30 mean blocked q k v mask"},
+		{"sink", false, func(b *block) {
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				return sink(b, s, func(s *onnx.Value) *onnx.Value {
+					return b.Op("Concat", s, sinks(b, s), onnx.IntAttr("axis", -1))
+				})
+			}
+		}, "scale=0.5 causal=1 zero blocked q k v mask sink"},
+
+		// What means something else.
+		{"no query sees its own key", false, func(b *block) {
+			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value { return b.Op("Less", j, i) }
+		}, "scale=0.5 zero blocked q k v where"},
+		{"later keys alone", false, func(b *block) {
+			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value { return b.Op("GreaterOrEqual", j, i) }
+		}, "scale=0.5 window=1 mean blocked q k v mask"},
+		{"past behind the new keys", true, func(b *block) {
+			b.cached = func(b *block, past, fresh *onnx.Value) *onnx.Value {
+				return b.Op("Concat", fresh, past, onnx.IntAttr("axis", 2))
+			}
+		}, usual[:len(usual)-len("q k v mask")] + "q concat concat_1 mask"},
+		{"mask of another tensor", false, func(b *block) {
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value {
+				return b.Op("Add", s, b.Input("bias", onnx.Float, 1, 4, "queries", "queries"))
+			}
+		}, "scale=0.5 zero blocked q k v bias"},
+		{"scale of the mask too", false, func(b *block) {
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value {
+				bias := b.Input("bias", onnx.Float, 1, 4, "queries", "queries")
+				return scalar(b, "Mul", b.Op("Add", s, bias), 0.5)
+			}
+		}, "missed: the mask is none of those that follow from positions, and changed before it is added"},
+		{"softmax over the queries", false, func(b *block) {
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				return b.Op("Softmax", s, onnx.IntAttr("axis", 2))
+			}
+		}, "missed: the weights of a query do not add up to 1"},
+		{"cap of the mask too", false, func(b *block) {
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				s = scalar(b, "Mul", b.Op("Tanh", scalar(b, "Div", s, 30)), 30)
+				return b.Op("Softmax", s, onnx.IntAttr("axis", -1))
+			}
+		}, "missed: the mask is none of those that follow from positions, and changed before it is added"},
+		{"weights with a sum of two", false, func(b *block) {
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { return b.Op("MatMul", scalar(b, "Mul", p, 2), v) }
+		}, "missed: the weights of a query do not add up to 1"},
+		{"squares of the weights", false, func(b *block) {
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { return b.Op("MatMul", b.Op("Mul", p, p), v) }
+		}, "missed: the weights of a query do not add up to 1"},
+		{"weights that are an output", false, func(b *block) {
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { b.Output(p); return b.Op("MatMul", p, v) }
+		}, `missed: an output of the graph, "softmax", is inside of the block`},
+		{"weights that others read", false, func(b *block) {
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+				b.Output(b.Op("ReduceMax", p, []int64{-1}))
+				return b.Op("MatMul", p, v)
+			}
+		}, "missed: ReduceMax reads the scores or weights of the block"},
+		{"a scale for each channel", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				c := reference.NewFloats(onnx.Float, []int{8}, []float64{1, 2, 1, 1, 1, 1, 1, 1})
+				x, _ := c.ToONNX("weights")
+				return b.Op("MatMul", b.Op("Mul", q, b.Graph.AddInitializer(x)), b.turned(k))
+			}
+		}, "scale=1 causal=1 mean blocked mul k v mask"},
+		{"the second product alone", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value { return b.Op("Add", q, b.Op("ReduceSum", k)) }
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value { return s }
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { return b.Op("MatMul", p, b.turned(v)) }
+		}, "nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := found(t, build(c.change, c.past)); got != c.want {
+				t.Errorf("%s\nwant %s", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package rewrite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// readModel reads one of the bundled exports.
+func readModel(t *testing.T, name string) *onnx.Model {
+	t.Helper()
+	m, err := onnx.Read(filepath.Join("..", "models", name+".onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// attentionModels are exports with caches, windows, caps, sinks, values of another width than keys, float32 behind
+// float16, and the standard's op; each has two blocks.
+var attentionModels = []string{"llama-kv-dynamo-fp32", "llama-hf-fp32", "gemma2-ts-fp32",
+	"gptoss-batched_mm-dynamo-fp32", "deepseek3-batched_mm-ts-fp32", "gemma3-ts-fp16", "llama-dynamo-bf16",
+	"llama-dynamo23-fp32"}
+
+// TestAttentionOfExports patches exports and compares them with themselves on padding on the left, which goldens do not
+// have: what a query gets that sees no key depends on the exporter.
+func TestAttentionOfExports(t *testing.T) {
+	for _, name := range attentionModels {
+		t.Run(name, func(t *testing.T) {
+			m := readModel(t, name)
+			want := runPadded(t, m)
+			r := apply(t, m)
+			if p := r.pattern("Attention"); p.Found != 2 || p.Fused != 2 {
+				t.Errorf("%d found, %d fused", p.Found, p.Fused)
+			}
+			if p := r.pattern("KeyTranspose"); p.Found != 0 {
+				t.Errorf("%d transpositions of keys beside", p.Found)
+			}
+			for name, w := range want {
+				got := runPadded(t, m)[name]
+				d, scale := distance(w.F, got.F)
+				typ := w.DataType
+				if strings.HasSuffix(m.Path, "fp16.onnx") { // cast in the end
+					typ = onnx.Float16
+				}
+				if allowed := 64 * spacing(typ, scale); d > allowed {
+					t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
+				}
+			}
+		})
+	}
+}
+
+// runPadded evaluates a model on sequences of which one has padding on the left.
+func runPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
+	t.Helper()
+	const batch, queries, past = 2, 5, 3
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs := map[string]*reference.Tensor{}
+	keys := queries
+	for _, v := range m.Graph.Inputs {
+		if strings.HasPrefix(v.Name, "past") {
+			keys = past + queries
+		}
+	}
+	for i, v := range m.Graph.Inputs {
+		typ, _ := v.Type()
+		switch v.Name {
+		case "input_ids":
+			ids := make([]int64, batch*queries)
+			for i := range ids {
+				ids[i] = int64(7*i%13 + 1)
+			}
+			inputs[v.Name] = reference.NewInts(typ.DataType, []int{batch, queries}, ids)
+		case "attention_mask":
+			inputs[v.Name] = padding{exists: func(b, j, _ int) bool { return b == 0 || j >= 2 }}.tensor(typ.DataType,
+				[]int64{batch, int64(keys)})
+		default:
+			inputs[v.Name], err = makeInput(kinds[0], i, typ.DataType, []int64{batch, typ.Dims[1].Value, past,
+				typ.Dims[3].Value})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out, err := e.Run(inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestAttentionIsChecked hands in ops that are not quite what the nodes compute: each is refused.
+func TestAttentionIsChecked(t *testing.T) {
+	set := func(name string, change func(a *onnx.Attribute)) func(n *onnx.Node) {
+		return func(n *onnx.Node) {
+			for _, a := range n.Attributes {
+				if a.Name == name {
+					change(a)
+				}
+			}
+		}
+	}
+	other := func(a, b string) func(*onnx.Attribute) {
+		return func(at *onnx.Attribute) {
+			if at.String == a {
+				at.String = b
+			} else {
+				at.String = a
+			}
+		}
+	}
+	for _, c := range []struct {
+		name, model string
+		change      func(n *onnx.Node)
+	}{
+		{"not causal", "llama-kv-dynamo-fp32", set("causal", func(a *onnx.Attribute) { a.Int = 0 })},
+		{"a window of two", "llama-kv-dynamo-fp32", set("window", func(a *onnx.Attribute) { a.Int = 2 })},
+		{"one key more", "gemma2-ts-fp32", set("window", func(a *onnx.Attribute) { a.Int++ })},
+		{"one key less", "gemma2-ts-fp32", set("window", func(a *onnx.Attribute) { a.Int = max(a.Int-1, 0) })},
+		{"another scale", "llama-hf-fp32", set("scale", func(a *onnx.Attribute) { a.Float *= 1.01 })},
+		{"another cap", "gemma2-ts-fp32", set("softcap", func(a *onnx.Attribute) { a.Float /= 2 })},
+		{"mean for zero", "llama-hf-fp32", set("empty", other("zero", "mean"))},
+		{"zero for mean", "llama-kv-dynamo-fp32", set("empty", other("zero", "mean"))},
+		{"heads over and over", "llama-kv-dynamo-fp32", set("head_order", other("blocked", "cyclic"))},
+		{"no sink", "gptoss-batched_mm-dynamo-fp32", func(n *onnx.Node) { n.SetInput(8, nil) }},
+		{"padding is seen", "llama-hf-fp32", func(n *onnx.Node) { n.SetInput(3, nil) }},
+		{"values for keys", "llama-kv-dynamo-fp32", func(n *onnx.Node) {
+			k := n.Inputs[4]
+			n.SetInput(4, n.Inputs[5])
+			n.SetInput(5, k)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := readModel(t, c.model)
+			changed := func(conf *config) {
+				conf.find = func(g *onnx.Graph, facts *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
+					found, misses := patterns.Builtin().Find(g, facts)
+					for _, match := range found {
+						for _, n := range match.Replacement.Nodes {
+							if n.OpType == attends {
+								c.change(n)
+							}
+						}
+					}
+					return found, misses
+				}
+			}
+			r := apply(t, m, changed)
+			refused := 0
+			for _, s := range r.Sites {
+				if s.Pattern == attends && s.Status == Refused && (s.Code == reason.Differs ||
+					s.Code == reason.Unread) {
+					refused++
+				}
+			}
+			if p := r.pattern(attends); refused == 0 || p.Fused+refused != 2 {
+				t.Errorf("%d fused, %d refused", p.Fused, refused)
+			}
+		})
+	}
+}
