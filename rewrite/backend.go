@@ -163,7 +163,7 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 			reports = append(reports, k.selected())
 		}
 		for _, k := range chosen {
-			if strings.EqualFold(k.Device, d) {
+			if strings.EqualFold(k.Device, d) && !(auto && strands(k, ranked)) {
 				ranked = append(ranked, k)
 			}
 		}
@@ -189,6 +189,17 @@ func (b Backend) rank(auto bool, chosen []*Kernel, reports []KernelReport) ([]*K
 		}
 	}
 	return ranked, reports, nil
+}
+
+// strands reports whether k is a CPU kernel whose ops have no kernel among ranked, and those are of a device with a
+// memory of its own: between nodes on that device, one on the CPU costs copies of all that it reads and writes.
+func strands(k *Kernel, ranked []*Kernel) bool {
+	device, covered := false, false
+	for _, other := range ranked {
+		device = device || other.needsNaming() && !isDefinition(other)
+		covered = covered || slices.ContainsFunc(other.Ops, func(op string) bool { return slices.Contains(k.Ops, op) })
+	}
+	return device && !covered && strings.EqualFold(k.Device, string(fused.CPU))
 }
 
 // lacking returns the reason of the first kernel for a device that is not available.

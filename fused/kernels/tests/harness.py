@@ -48,6 +48,11 @@ def device():
     ]
 
 
+def in_library(op):
+    """Whether the library has the op: CUDA's has only those with CUDA kernels."""
+    return "cuda" in op.devices or "mojo_ops_cuda" not in library
+
+
 def session(model, threads=1, optimize=True, load=True):
     """An onnxruntime session over the model with the library loaded."""
     options = ort.SessionOptions()
