@@ -127,7 +127,7 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   const bool has_valid = t.key_valid != nullptr;
   Room<kLine> count;
   Plan(go, needs_key, needs_value, has_valid, worker_count, &count);
-  Scratch scratch;
+  HostScratch scratch;
   if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
   Room<kLine> room{scratch.memory()};
   const Plan plan(go, needs_key, needs_value, has_valid, worker_count, &room);

@@ -95,7 +95,7 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   const size_t down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
   Room<kLine> count;
   Plan(a, most, lanes, &count);
-  Scratch scratch;
+  HostScratch scratch;
   if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
   Room<kLine> room{scratch.memory()};
   const Plan plan(a, most, lanes, &room);

@@ -1,4 +1,4 @@
-// Scratch memory of a running kernel.
+// Scratch memory of a kernel on the CPU; that of a device is in common/device_memory.h.
 #ifndef MOJO_KERNELS_CPU_SCRATCH_H_
 #define MOJO_KERNELS_CPU_SCRATCH_H_
 
@@ -6,12 +6,12 @@
 
 namespace mojo {
 
-// Scratch is memory of the session's allocator, which goes back to it with the object.
-class Scratch {
+// HostScratch is memory of the session's allocator, which goes back to it with the object.
+class HostScratch {
  public:
-  Scratch() {}
-  Scratch(const Scratch&) = delete;
-  ~Scratch();
+  HostScratch() {}
+  HostScratch(const HostScratch&) = delete;
+  ~HostScratch();
 
   // Take allocates bytes, aligned as the allocator's memory is.
   OrtStatus* Take(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory, size_t bytes);
