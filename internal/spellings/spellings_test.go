@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	count = flag.Int("spellings", 100, "spellings and changes of meaning of each kind; make spellings tries 300")
+	count = flag.Int("spellings", 40, "spellings and changes of meaning of each kind; make spellings tries 300")
 	seed  = flag.Int64("seed", -1,
 		"print the spelling, the change and the edit of this seed, of the kind that -run names")
 )
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func TestKinds(t *testing.T) {
 	n := *count
 	if testing.Short() {
-		n = min(n, 40)
+		n = min(n, 20)
 	}
 	for _, k := range Kinds() {
 		t.Run(k.Name, func(t *testing.T) {
