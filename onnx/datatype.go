@@ -78,6 +78,9 @@ func (t DataType) IsFloat() bool {
 	return t == Float || t == Float16 || t == BFloat16 || t == Double
 }
 
+// IsHalf reports whether t is float16 or bfloat16.
+func (t DataType) IsHalf() bool { return t == Float16 || t == BFloat16 }
+
 // IsInteger reports whether t is a signed or unsigned integer of 8 to 64 bits.
 func (t DataType) IsInteger() bool {
 	return t >= Uint8 && t <= Int64 || t == Uint32 || t == Uint64

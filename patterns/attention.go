@@ -18,30 +18,34 @@ func findAttention(f *finder, d *goForm) []*Match {
 		f.note(d.name, m.Anchor, m.Why)
 	}
 	var found []*Match
+	byRoot := map[*onnx.Node][]*Match{}
+	for _, m := range f.matches {
+		byRoot[m.Root] = append(byRoot[m.Root], m)
+	}
 	for _, s := range sites {
-		if m := f.joinAttention(d, s); m != nil {
+		if m := f.joinAttention(d, s, byRoot); m != nil {
 			found = append(found, m)
 		}
 	}
 	return found
 }
 
-// joinAttention makes a match of a site; nil where a match of another pattern reaches across its border.
-func (f *finder) joinAttention(d *goForm, s *attention.Site) *Match {
+// joinAttention makes a match of a site; nil where a match of another pattern reaches across its border. matches are
+// those of other patterns by their roots.
+func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.Node][]*Match) *Match {
 	nodes := s.Nodes
 	r := f.newReplacement(d, s.Y.Producer)
-	for _, m := range f.matches {
-		if !slices.Contains(nodes, m.Root) {
-			continue
-		}
-		for _, n := range m.Nodes {
-			if !slices.Contains(nodes, n) {
-				f.note(d.name, s.Anchor, reason.New(reason.AttentionOther, n,
-					"%s stands across the border of the block", m.Pattern))
-				return nil
+	for _, root := range nodes {
+		for _, m := range matches[root] {
+			for _, n := range m.Nodes {
+				if !slices.Contains(nodes, n) {
+					f.note(d.name, s.Anchor, reason.New(reason.AttentionOther, n,
+						"%s stands across the border of the block", m.Pattern))
+					return nil
+				}
 			}
+			r.m.Parts = append(r.m.Parts, m)
 		}
-		r.m.Parts = append(r.m.Parts, m)
 	}
 	inputs := make([]*onnx.Value, 0, 9)
 	for _, in := range []struct {
@@ -83,7 +87,7 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site) *Match {
 		outputs[1], outputs[2] = "present_key", "present_value"
 	}
 	out := r.fused(inputs, outputs, onnx.FloatAttr("scale", float32(s.Scale)),
-		onnx.IntAttr("causal", int64(boolToInt(s.Causal))), onnx.IntAttr("window", s.Window),
+		onnx.IntAttr("causal", boolToInt(s.Causal)), onnx.IntAttr("window", s.Window),
 		onnx.FloatAttr("softcap", float32(s.Softcap)), onnx.StringAttr("empty", s.Empty),
 		onnx.StringAttr("head_order", s.HeadOrder), onnx.StringAttr("q_layout", s.QLayout),
 		onnx.StringAttr("k_layout", s.KLayout), onnx.StringAttr("v_layout", s.VLayout),
@@ -101,7 +105,7 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site) *Match {
 	return r.match(nodes)
 }
 
-func boolToInt(x bool) int {
+func boolToInt(x bool) int64 {
 	if x {
 		return 1
 	}

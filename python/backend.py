@@ -12,7 +12,9 @@ The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION.
 """
 
 import base64
+import functools
 import hashlib
+import io
 import os
 import pathlib
 import re
@@ -69,6 +71,7 @@ def pep440(described):
     return f"{release}{post}+g{commit}{'' if clean == described else '.dirty'}"
 
 
+@functools.cache
 def version():
     given = os.environ.get("MOJO_PATCH_VERSION")
     if given:
@@ -79,6 +82,18 @@ def version():
             universal_newlines=True).strip())
     except (OSError, subprocess.CalledProcessError):
         return "0.0.0"  # an unpacked archive of the sources
+
+
+def zip_file(files, at):
+    """Returns the bytes of a zip file of {name: (content, mode)}, which follow from these and the time alone."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, (content, mode) in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, time.gmtime(at)[:6])
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system, entry.external_attr = 3, (0o100000 | mode) << 16
+            z.writestr(entry, content)
+    return made.getvalue()
 
 
 class Wheel:
@@ -117,15 +132,10 @@ class Wheel:
         self.add(f"{self.info}/RECORD", (record + f"{self.info}/RECORD,,\n").encode())
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        at = time.gmtime(max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800))[:6]
+        made = zip_file(self.files, max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800))
         with tempfile.NamedTemporaryFile(dir=str(folder), delete=False) as temp:
             try:
-                with zipfile.ZipFile(temp, "w", zipfile.ZIP_DEFLATED) as z:
-                    for name, (content, mode) in sorted(self.files.items()):
-                        entry = zipfile.ZipInfo(name, at)
-                        entry.compress_type = zipfile.ZIP_DEFLATED
-                        entry.create_system, entry.external_attr = 3, (0o100000 | mode) << 16
-                        z.writestr(entry, content)
+                temp.write(made)
             except BaseException:
                 os.unlink(temp.name)
                 raise

@@ -61,14 +61,21 @@ func opReshape(c *call) []*Tensor {
 
 func opShape(c *call) []*Tensor {
 	shape := c.in[0].Shape
-	clamp := func(v int64) int {
+	rank := int64(len(shape))
+	from, to := ShapeRange(c.int("start", 0), c.int("end", rank), rank)
+	return one(vector(toInt64s(shape[from:to])))
+}
+
+// ShapeRange returns which of the dimensions of a tensor a Shape node with these attributes takes.
+func ShapeRange(start, end, rank int64) (from, to int64) {
+	bound := func(v int64) int64 {
 		if v < 0 {
-			v += int64(len(shape))
+			v += rank
 		}
-		return int(min(max(v, 0), int64(len(shape))))
+		return min(max(v, 0), rank)
 	}
-	start, end := clamp(c.int("start", 0)), clamp(c.int("end", int64(len(shape))))
-	return one(vector(toInt64s(shape[start:max(start, end)])))
+	from = bound(start)
+	return from, max(from, bound(end))
 }
 
 func opSqueeze(c *call) []*Tensor {

@@ -85,11 +85,10 @@ func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error
 		}
 		for _, exact := range []bool{true, false} {
 			trials := k.attentionTrials(c, exact)
-			half := c.coarse == onnx.Float16 || c.coarse == onnx.BFloat16
 			switch {
 			case n > 0:
 				trials = trials[len(trials)-3 : len(trials)-1]
-			case half && !exact:
+			case c.coarse.IsHalf() && !exact:
 				trials = trials[1:] // the roundings of great scores are all that is seen then
 			}
 			for _, t := range trials {
@@ -137,7 +136,7 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 	return inputs, err
 }
 
-// tensor says for each batch and key whether it exists, by 1 or 0.
+// tensor has 1 for each key of each batch that exists, and 0 for the others.
 func (p padding) tensor(t onnx.DataType, shape []int64) *reference.Tensor {
 	batches, keys := int(shape[0]), int(shape[1])
 	list := make([]int64, 0, batches*keys)

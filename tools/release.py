@@ -18,9 +18,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import uuid
-import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
@@ -46,17 +44,13 @@ def library_of(folder):
 
 def archive(out, name, files, at):
     """Writes the files, by their names in the archive, as .tar.gz, or as .zip for Windows."""
-    content = io.BytesIO()
     if "windows" in name:
         path = out / f"{name}.zip"
-        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as z:
-            for inner, (source, mode) in sorted(files.items()):
-                entry = zipfile.ZipInfo(f"{name}/{inner}", time.gmtime(at)[:6])
-                entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
-                entry.external_attr = (0o100000 | mode) << 16
-                z.writestr(entry, source.read_bytes())
+        inside = {f"{name}/{inner}": (source.read_bytes(), mode) for inner, (source, mode) in files.items()}
+        path.write_bytes(backend.zip_file(inside, at))
     else:
         path = out / f"{name}.tar.gz"
+        content = io.BytesIO()
         with gzip.GzipFile(fileobj=content, mode="wb", filename="", mtime=0) as packed, \
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for inner, (source, mode) in sorted(files.items()):
@@ -64,7 +58,7 @@ def archive(out, name, files, at):
                 entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, at
                 with source.open("rb") as f:
                     tar.addfile(entry, f)
-    path.write_bytes(content.getvalue())
+        path.write_bytes(content.getvalue())
 
 
 def licence(module):

@@ -73,7 +73,7 @@ func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 func half(m *onnx.Model) bool {
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			if t := v.Const.DataType; t == onnx.Float16 || t == onnx.BFloat16 {
+			if v.Const.DataType.IsHalf() {
 				return true
 			}
 		}

@@ -72,16 +72,7 @@ func (f *form) write() {
 	v := f.sum.Outputs[0]
 	for range maxChain { // what follows the second product
 		fmt.Fprintf(f, "\n%v", v.IsOutput())
-		var next *onnx.Node
-		for _, n := range f.g.Readers(v) {
-			if n.Is("Shape") {
-				continue
-			}
-			if next != nil {
-				return
-			}
-			next = n
-		}
+		next := soleReader(f.g, v)
 		if next == nil || next.IsProduct() || result(next) == nil {
 			return
 		}

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -41,9 +42,7 @@ func (b *block) result(n lengths, env values) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	for v, t := range env {
-		given[v] = t
-	}
+	maps.Copy(given, env)
 	out, err := b.lab.run(n, given, b.site.Y)
 	if err != nil {
 		return nil, err

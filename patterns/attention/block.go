@@ -322,25 +322,29 @@ func (b *block) results() []operand {
 	for range maxChain {
 		list = append(b.asHeads(v, func(n lengths) int64 { return n.queries }, nil), list...)
 		merged = append(b.asRows(v), merged...)
-		var next *onnx.Node
-		for _, n := range b.g.Readers(v) {
-			if n.Is("Shape") {
-				continue
-			}
-			if next != nil {
-				return append(list, merged...)
-			}
-			next = n
-		}
-		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil {
-			break
-		}
-		if handed(b.g, next) != v {
+		next := soleReader(b.g, v)
+		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil ||
+			handed(b.g, next) != v {
 			break
 		}
 		v = next.Outputs[0]
 	}
 	return append(list, merged...)
+}
+
+// soleReader returns the one node that reads the elements of a value; nil where there is none, or more.
+func soleReader(g *match.View, v *onnx.Value) *onnx.Node {
+	var sole *onnx.Node
+	for _, n := range g.Readers(v) {
+		switch {
+		case n.Is("Shape"):
+		case sole != nil:
+			return nil
+		default:
+			sole = n
+		}
+	}
+	return sole
 }
 
 // asRows reads a value as rows of all heads.

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// Miss says why something that looks like attention is no site.
+// Miss is something that looks like attention, and why it is no site.
 type Miss struct {
 	Anchor *onnx.Node
 	Why    *reason.Reason

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -27,7 +28,7 @@ func newLab(g *match.View, worlds [infer.Worlds]lengths) *lab {
 	return &lab{g, worlds, reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true})}
 }
 
-// open says which of the lengths can be chosen: the others are numbers in the graph.
+// open reports which of the lengths can be chosen: the others are numbers in the graph.
 func (l *lab) open() (batch, queries, past bool) {
 	for _, w := range l.worlds[1:] {
 		batch = batch || w.batch != l.worlds[0].batch
@@ -116,9 +117,7 @@ type values = map[*onnx.Value]*reference.Tensor
 // run evaluates the graph for the wanted values, from those given. env is not changed.
 func (l *lab) run(n lengths, env values, want ...*onnx.Value) ([]*reference.Tensor, error) {
 	r := &run{lab: l, n: n, env: make(values, len(env)+16), made: map[*onnx.Node]bool{}}
-	for v, t := range env {
-		r.env[v] = t
-	}
+	maps.Copy(r.env, env)
 	for _, v := range want {
 		if err := r.need(v); err != nil {
 			return nil, err
@@ -184,17 +183,10 @@ func (r *run) need(v *onnx.Value) error {
 // shapeOf is what a Shape node makes of a tensor of the shape.
 func shapeOf(n *onnx.Node, shape []int) *reference.Tensor {
 	rank := int64(len(shape))
-	bound := func(name string, without int64) int64 {
-		at := n.AttrInt(name, without)
-		if at < 0 {
-			at += rank
-		}
-		return min(max(at, 0), rank)
-	}
-	start, end := bound("start", 0), bound("end", rank)
+	from, to := reference.ShapeRange(n.AttrInt("start", 0), n.AttrInt("end", rank), rank)
 	list := []int64{}
-	for i := start; i < end; i++ {
-		list = append(list, int64(shape[i]))
+	for _, d := range shape[from:to] {
+		list = append(list, int64(d))
 	}
 	return reference.NewInts(onnx.Int64, []int{len(list)}, list)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -165,10 +166,7 @@ func (b *block) open(n lengths, env values) (values, error) {
 // unmasked is a mask that lets everything through.
 func (b *block) unmasked(v *onnx.Value, shape []int) *reference.Tensor {
 	t := &reference.Tensor{DataType: b.g.Facts.DataType(v), Shape: shape}
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
+	n := match.Elements(shape)
 	if t.IsFloat() {
 		t.F = make([]float64, n)
 	} else {

@@ -158,7 +158,7 @@ func random(n int, seed uint64) []float64 {
 	return v
 }
 
-// sample gives the operand random elements, and the cache before it. whole has all rows of both.
+// sample puts random elements in the place of the operand, and of the cache before it; it returns the rows of both.
 func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values) (whole *tensor) {
 	kind := b.g.Facts.DataType(o.value)
 	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width, byHeads: o.layout == bnsh}

@@ -25,10 +25,10 @@ type region struct {
 // maxRegion bounds the nodes between the products.
 const maxRegion = 64
 
-// isAnchor says that the node may be the exponential of a softmax.
+// isAnchor reports whether the node may be the exponential of a softmax.
 func isAnchor(n *onnx.Node) bool { return n.Is("Softmax") || n.Is("Exp") || n.Is("Attention") }
 
-// isProduct says that the node may multiply queries, keys or values.
+// isProduct reports whether the node may multiply queries, keys or values.
 func isProduct(n *onnx.Node) bool {
 	return (n.Is("MatMul") || n.Is("Einsum")) && len(n.Inputs) == 2 && n.Inputs[0] != nil && n.Inputs[1] != nil &&
 		result(n) != nil
@@ -163,7 +163,7 @@ func (r *region) backward(g *match.View, d dense) bool {
 	return visit(r.weights) && r.product != nil && made[r.anchor]
 }
 
-// closed says who else reads what lies between the products.
+// closed returns a reason where another node reads what lies between the products.
 func (r *region) closed(g *match.View) *reason.Reason {
 	inside := func(n *onnx.Node) bool {
 		return n.Is("Shape") || n == r.sum || slices.Contains(r.nodes, n) ||

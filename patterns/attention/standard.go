@@ -1,7 +1,9 @@
 package attention
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -139,10 +141,7 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 	for i, x := range scores {
 		q.data[i] = x * factor
 	}
-	given := values{}
-	for v, t := range env {
-		given[v] = t
-	}
+	given := maps.Clone(env)
 	b.give(given, 0, q)
 	for _, input := range []int{1, 2} {
 		heads, _ := b.standardHeads(input)
@@ -248,9 +247,5 @@ func (b *block) constant(v *onnx.Value, n lengths, x float64) (*reference.Tensor
 	if !ok {
 		return nil, false
 	}
-	data := make([]float64, match.Elements(shape))
-	for i := range data {
-		data[i] = x
-	}
-	return reference.NewFloats(b.g.Facts.DataType(v), shape, data), true
+	return reference.NewFloats(b.g.Facts.DataType(v), shape, slices.Repeat([]float64{x}, match.Elements(shape))), true
 }

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -19,9 +20,7 @@ func (b *block) weigh(n lengths, scores []float64, env values) ([]float64, error
 		return nil, b.unknown("the shape of the scores")
 	}
 	given := values{b.scores: reference.NewFloats(b.g.Facts.DataType(b.scores), shape, scores)}
-	for v, t := range env {
-		given[v] = t
-	}
+	maps.Copy(given, env)
 	out, err := b.lab.run(n, given, b.weights)
 	if err != nil {
 		return nil, err
@@ -133,14 +132,11 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 		if v == nil {
 			continue
 		}
-		given := values{}
-		for k, t := range env {
-			given[k] = t
-		}
 		t, ok := b.tensorOf(v, n, 11)
 		if !ok {
 			continue
 		}
+		given := maps.Clone(env)
 		given[v] = t
 		have, ok := shares(given)
 		for h := range have {

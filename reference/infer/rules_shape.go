@@ -28,15 +28,8 @@ func shapeOp(c *call) {
 		return
 	}
 	rank := int64(len(s))
-	bound := func(name string, def int64) int64 {
-		v := c.attrInt(name, def)
-		if v < 0 {
-			v += rank
-		}
-		return min(max(v, 0), rank)
-	}
-	from, to := bound("start", 0), bound("end", rank)
-	s = s[from:max(from, to)]
+	from, to := reference.ShapeRange(c.attrInt("start", 0), c.attrInt("end", rank), rank)
+	s = s[from:to]
 	if !complete(s) {
 		c.set(0, onnx.Int64, []int64{int64(len(s))})
 		return

@@ -156,7 +156,7 @@ var sequenceOps = []string{"SequenceConstruct", "SequenceEmpty", "SequenceInsert
 func halfType(m *onnx.Model) onnx.DataType {
 	found := onnx.Undefined
 	look := func(t onnx.DataType) {
-		if t == onnx.Float16 || t == onnx.BFloat16 {
+		if t.IsHalf() {
 			found = t
 		}
 	}

@@ -83,19 +83,18 @@ func newNarrowing(to onnx.DataType, w io.Writer) *narrowing {
 // widen takes a model of half types to float32, exactly: constants, Casts, declared types, and no Cast of float32 to
 // itself.
 func widen(m *onnx.Model, r *PrecisionReport) error {
-	isHalf := func(t onnx.DataType) bool { return t == onnx.Float16 || t == onnx.BFloat16 }
 	declared := func(v *onnx.Value) {
 		if v == nil {
 			return
 		}
-		if t, ok := v.Type(); ok && isHalf(t.DataType) {
+		if t, ok := v.Type(); ok && t.DataType.IsHalf() {
 			t.DataType = onnx.Float
 			v.SetType(t)
 		}
 	}
 	var err error
 	convert := func(t *onnx.Tensor) *onnx.Tensor {
-		if err != nil || t == nil || !isHalf(t.DataType) {
+		if err != nil || t == nil || !t.DataType.IsHalf() {
 			return t
 		}
 		var out *onnx.Tensor
@@ -121,7 +120,7 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 				if a.Tensor != nil {
 					a.Tensor = convert(a.Tensor)
 				}
-				if a.Type == onnx.AttrInt && isHalf(onnx.DataType(a.Int)) && typeAttributes[a.Name] {
+				if a.Type == onnx.AttrInt && onnx.DataType(a.Int).IsHalf() && typeAttributes[a.Name] {
 					a.Int = int64(onnx.Float)
 				}
 			}

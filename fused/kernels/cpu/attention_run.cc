@@ -4,16 +4,12 @@
 
 #include <algorithm>
 
-#include "common/room.h"
 #include "cpu/attention_tasks.h"
 #include "cpu/backends.h"
 #include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
-
-// A cache line: where the parts of the scratch memory begin.
-constexpr size_t kLine = 64;
 
 // More workers than this there need not be.
 constexpr size_t kMostWorkers = 64;
@@ -36,8 +32,7 @@ struct Plan {
   float *valid, *key_panels, *value_panels, *means;
   AttentionState partial{};
 
-  Plan(const AttentionGo& go, bool needs_key, bool needs_value, bool has_valid, size_t worker_count,
-       Room<kLine>* room) {
+  Plan(const AttentionGo& go, bool needs_key, bool needs_value, bool has_valid, size_t worker_count, HostRoom* room) {
     const AttentionTensors& t = go.t;
     present_key = room->Take<char>(needs_key ? go.pairs * t.room * t.width * go.size : 0);
     present_value = room->Take<char>(needs_value ? go.pairs * t.room * t.value_width * go.size : 0);
@@ -125,11 +120,11 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   const bool few = pairs * longest * (t.width + t.value_width) < kFewElements && !go.panels;
   const size_t worker_count = few ? 1 : std::min(kMostWorkers, at_a_time * go.tiles * go.slices);
   const bool has_valid = t.key_valid != nullptr;
-  Room<kLine> count;
+  HostRoom count;
   Plan(go, needs_key, needs_value, has_valid, worker_count, &count);
   HostScratch scratch;
   if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
-  Room<kLine> room{scratch.memory()};
+  HostRoom room{scratch.memory()};
   const Plan plan(go, needs_key, needs_value, has_valid, worker_count, &room);
   if (needs_key) t.present_key = plan.present_key;
   if (needs_value) t.present_value = plan.present_value;

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
-#include "common/room.h"
+#include "cpu/scratch.h"
 
 namespace mojo {
 namespace {
 
-constexpr size_t kLine = 64;
+// Where a slice begins among the keys when rows of the cache are multiplied as they lie.
+constexpr size_t kSliceKeys = 64;
 
 // Pair is one sequence and one head of keys.
 struct Pair {
@@ -114,7 +115,7 @@ struct Worker {
   size_t *first, *last;
   const float** bias;
 
-  Worker(const AttentionGo& go, Room<kLine>* room) {
+  Worker(const AttentionGo& go, HostRoom* room) {
     q = room->Take<float>(go.tile_rows * go.q_step);
     scores = room->Take<float>(go.tile_rows * kAttentionBlock);
     wide = room->Take<float>(go.panels ? 0 : kMostLanes * go.q_step);
@@ -140,7 +141,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   const AttentionTensors& t = go.t;
   const size_t first_row = tile * go.tile_rows, rows = std::min(go.tile_rows, go.rows - first_row);
   const Cache keys = Keys(go, p), values = Values(go, p);
-  const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kLine);
+  const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kSliceKeys);
   if (!go.panels) {
     keys.Complete(p, span.begin, span.end);
     values.Complete(p, span.begin, span.end);
@@ -217,7 +218,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
 }  // namespace
 
 size_t WorkerBytes(const AttentionGo& go) {
-  Room<kLine> room;
+  HostRoom room;
   Worker(go, &room);
   return room.used;
 }
@@ -243,7 +244,7 @@ void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end) {
 
 void WorkOffTiles(void* state, size_t worker) {
   const auto& go = *static_cast<const AttentionGo*>(state);
-  Room<kLine> room{go.workers + worker * go.worker_bytes};
+  HostRoom room{go.workers + worker * go.worker_bytes};
   const Worker w(go, &room);
   const size_t tasks = go.pair_count * go.tiles * go.slices;
   for (size_t task; (task = go.next->fetch_add(1, std::memory_order_relaxed)) < tasks;) {

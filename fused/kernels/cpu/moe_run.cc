@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "common/room.h"
 #include "cpu/backends.h"
 #include "cpu/moe_plan.h"
 #include "cpu/moe_tasks.h"
@@ -14,9 +13,6 @@ namespace {
 // Multiplications that are worth waking another thread for.
 constexpr size_t kFewMultiplications = size_t{1} << 18;
 
-// A cache line: where the parts of the scratch memory begin.
-constexpr size_t kLine = 64;
-
 // Blocks is how many blocks cover so many outputs.
 size_t Blocks(size_t outputs, size_t block) { return (outputs + block - 1) / block; }
 
@@ -27,7 +23,7 @@ struct Plan {
   size_t *starts, *choice, *place;
   ExpertRun* runs;
 
-  Plan(const MoEArgs& a, size_t tokens, size_t lanes, Room<kLine>* room) {
+  Plan(const MoEArgs& a, size_t tokens, size_t lanes, HostRoom* room) {
     const size_t choices = tokens * a.top_k;
     const size_t in_panels = MostPanels(choices, lanes) * lanes;
     const size_t inner = choices > 0 ? Padded(a.inner) : 0, experts = choices > 0 ? a.experts : 0;
@@ -93,11 +89,11 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const OrtMemoryInfo
   const size_t most = std::max<size_t>(1, std::min(a.tokens, a.scratch_bytes / token_bytes));
   const size_t block = a.gate_up.by_rows ? kRowBlock / 2 : kColumnBlock / 2;
   const size_t down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
-  Room<kLine> count;
+  HostRoom count;
   Plan(a, most, lanes, &count);
   HostScratch scratch;
   if (OrtStatus* s = scratch.Take(api, context, cpu_memory, count.used)) return s;
-  Room<kLine> room{scratch.memory()};
+  HostRoom room{scratch.memory()};
   const Plan plan(a, most, lanes, &room);
   Go go{a,
         kernels.product(a.expert_type),

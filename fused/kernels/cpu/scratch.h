@@ -3,8 +3,12 @@
 #define MOJO_KERNELS_CPU_SCRATCH_H_
 
 #include "common/ort.h"
+#include "common/room.h"
 
 namespace mojo {
+
+// HostRoom divides scratch memory of the CPU up: each part begins a cache line.
+using HostRoom = Room<64>;
 
 // HostScratch is memory of the session's allocator, which goes back to it with the object.
 class HostScratch {
