@@ -17,7 +17,7 @@ type builder struct {
 	names map[string]operand
 	refs  map[string]*onnx.Value // attributes of the function as values
 	eval  func(notation.Cond) (any, error)
-	// typeOf gives the type of a value made so far; Undefined where only CastLike can tell.
+	// typeOf returns the type of a value made so far; Undefined where only CastLike can tell.
 	typeOf func(*onnx.Value) onnx.DataType
 	define func(c *notation.TargetCall, inputs []*onnx.Value) (*onnx.Function, error)
 

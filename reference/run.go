@@ -189,7 +189,7 @@ func (e *Evaluator) inputs(n *onnx.Node, sc *scope) ([]*Tensor, error) {
 	return in, nil
 }
 
-// bindOutputs gives the node's outputs their values.
+// bindOutputs assigns the node's outputs their values.
 func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *frame) error {
 	for i, v := range n.Outputs {
 		if v == nil {

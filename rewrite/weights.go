@@ -31,16 +31,16 @@ func (a *applier) fold(c *candidate) map[*onnx.Value]*constant {
 		return nil
 	}
 	constants := map[*onnx.Value]*constant{}
-	little := c.match.Replacement
-	for i, v := range little.Inputs {
+	replacement := c.match.Replacement
+	for i, v := range replacement.Inputs {
 		in := c.match.Inputs[i]
 		if t := in.Constant(); t != nil && isReadable(t) {
 			constants[v] = &constant{tensor: t, value: in, key: fmt.Sprintf("%p", in), sources: []*onnx.Tensor{t}}
 		}
 	}
-	for _, n := range little.Nodes {
+	for _, n := range replacement.Nodes {
 		if slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool {
-			return v == nil || slices.Contains(little.Outputs, v)
+			return v == nil || slices.Contains(replacement.Outputs, v)
 		}) {
 			continue
 		}

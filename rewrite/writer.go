@@ -21,18 +21,18 @@ type writer struct {
 // write makes the nodes of a candidate's replacement, which take over the match's outputs. They are not in the graph's
 // list of nodes yet.
 func (w *writer) write(c *candidate) []*onnx.Node {
-	little := c.match.Replacement
+	replacement := c.match.Replacement
 	stands := map[*onnx.Value]*onnx.Value{}
-	for i, v := range little.Inputs {
+	for i, v := range replacement.Inputs {
 		stands[v] = c.match.Inputs[i]
 	}
 	results := map[*onnx.Value]*onnx.Value{}
-	for i, v := range little.Outputs {
+	for i, v := range replacement.Outputs {
 		results[v] = c.match.Outputs[i]
 	}
 	metadata := w.provenance(c)
 	var nodes []*onnx.Node
-	for _, n := range little.Nodes {
+	for _, n := range replacement.Nodes {
 		if c.constants[n.Outputs[0]] != nil {
 			continue
 		}

@@ -20,15 +20,15 @@ func TestWithin(t *testing.T) {
 	double.Body.AddNode("Add", []*onnx.Value{v, v}, []*onnx.Value{w})
 	double.Body.AddOutput(w)
 
-	little := onnx.NewFunction("", "", "", 20).Body
-	a := little.AddInput("a", onnx.Type{})
-	axes, u, y := little.NewValue("axes"), little.NewValue("u"), little.NewValue("y")
-	little.AddNode("Constant", nil, []*onnx.Value{axes}, onnx.IntsAttr("value_ints", []int64{1}))
-	little.AddNode("Unsqueeze", []*onnx.Value{a, axes}, []*onnx.Value{u})
-	little.AddNode("Double", []*onnx.Value{u}, []*onnx.Value{y}).Domain = "my"
-	little.AddOutput(y)
+	body := onnx.NewFunction("", "", "", 20).Body
+	a := body.AddInput("a", onnx.Type{})
+	axes, u, y := body.NewValue("axes"), body.NewValue("u"), body.NewValue("y")
+	body.AddNode("Constant", nil, []*onnx.Value{axes}, onnx.IntsAttr("value_ints", []int64{1}))
+	body.AddNode("Unsqueeze", []*onnx.Value{a, axes}, []*onnx.Value{u})
+	body.AddNode("Double", []*onnx.Value{u}, []*onnx.Value{y}).Domain = "my"
+	body.AddOutput(y)
 
-	g := f.Within(little, []*onnx.Value{x}, double)
+	g := f.Within(body, []*onnx.Value{x}, double)
 	got, ok := g.Type(y)
 	if !ok || got.DataType != onnx.Float16 || len(got.Dims) != 3 || got.Dims[0].Param != "n" ||
 		got.Dims[1].Value != 1 || got.Dims[2].Value != 8 {

@@ -24,11 +24,11 @@ func signature(list []fused.Param, separator, optional string) string {
 	})
 }
 
-// typesText says which types an op takes: variables that each have any type for themselves, then those that go
+// typesText returns which types an op takes: variables that each have any type for themselves, then those that go
 // together, then those that follow.
-func typesText(o *fused.Op, little bool) string {
+func typesText(o *fused.Op, brief bool) string {
 	name := onnx.DataType.String
-	if little {
+	if brief {
 		name = func(t onnx.DataType) string { return short[t] }
 	}
 	var free, follow []string

@@ -33,7 +33,7 @@ struct MoERun {
   void Combine(const View& expanded, const View& row_ids, const View& weights, void* y);
 };
 
-// Weights gives the experts' matrices, [experts, in, out]: as they lie, or transposed by their strides.
+// Weights returns the experts' matrices, [experts, in, out]: as they lie, or transposed by their strides.
 View MoERun::Weights(const void* matrices, int64_t in, int64_t out, bool in_out) const {
   if (in_out) return View(matrices, type, {experts(), in, out});
   return View(matrices, type, {experts(), in, out}, {in * out, 1, in}, 0, {experts(), out, in});

@@ -73,7 +73,7 @@ Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_si
   return out;
 }
 
-// Table gives cos or sin as the call takes it: itself, or a copy that is as wide as what is rotated, for every row
+// Table returns cos or sin as the call takes it: itself, or a copy that is as wide as what is rotated, for every row
 // where they are not direct. In a table of half the width an element stands for both channels of a pair.
 View Table(Run* run, const RotaryLayout& layout, const Arrangement& arranged, bool interleaved, aclDataType type,
            const void* data, const size_t* steps, bool wide) {
@@ -109,7 +109,7 @@ View Channels(const RotaryLayout& layout, aclDataType type, const void* data, si
   return View(data, type, {rows, static_cast<int64_t>(count)}, {width, 1}, static_cast<int64_t>(first), {rows, width});
 }
 
-// Source gives the channels that are rotated, in the order of Y.
+// Source returns the channels that are rotated, in the order of Y.
 View Source(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, const Dims& dims,
             aclDataType type, const void* x) {
   const auto rows = static_cast<int64_t>(layout.rows), width = static_cast<int64_t>(layout.width);

@@ -68,7 +68,7 @@ class Run {
   // Finish hands the status over.
   OrtStatus* Finish();
 
-  // Memory gives scratch memory for a tensor.
+  // Memory returns scratch memory for a tensor.
   View Memory(aclDataType type, const Dims& dims);
 
   // Objects of CANN; null is made a failure.
@@ -92,7 +92,7 @@ class Run {
 
   // Copy has one tensor written to another of its shape, or that it is broadcast to.
   void Copy(const View& to, const View& from);
-  // Cast gives a tensor's values in another type; itself where it has that type.
+  // Cast returns a tensor's values in another type; itself where it has that type.
   View Cast(const View& from, aclDataType type);
   void CastTo(const View& to, const View& from);
 

@@ -27,7 +27,7 @@ struct Router {
   bool scaled() const { return a.renormalize || a.scale != 1; }
 };
 
-// Score gives the scores of logits, whatever their number.
+// Score returns the scores of logits, whatever their number.
 View Router::Score(const View& logits) {
   const Cann& cann = TheCann();
   const View scores = Floats(logits.dims);
@@ -43,7 +43,7 @@ View Router::Score(const View& logits) {
   return scores;
 }
 
-// Choice gives what experts are chosen by, in memory of its own where that is written to.
+// Choice returns what experts are chosen by, in memory of its own where that is written to.
 View Router::Choice(const View& scores, const View& bias) {
   if (bias.data == nullptr && a.groups == 1) return scores;
   const View choice = Floats(scores.dims);

@@ -15,7 +15,7 @@ struct AttributeReader {
   explicit AttributeReader(const KernelInit& i) : init(i) {}
   int64_t Int(const char* name);
   float Float(const char* name);
-  // Choice gives a string attribute as the enumeration of its values in schema.h.
+  // Choice returns a string attribute as the enumeration of its values in schema.h.
   template <class Values>
   Values Choice(const char* name) {
     return static_cast<Values>(Place(name));
@@ -28,7 +28,7 @@ struct AttributeReader {
   void FailFloat(const char* name, float found, const char* expected);
 
  private:
-  // Place gives which of the values that the op's declaration lists a string attribute is.
+  // Place returns which of the values that the op's declaration lists a string attribute is.
   size_t Place(const char* name);
 };
 

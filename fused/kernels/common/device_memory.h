@@ -35,7 +35,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch();
 
-  // Take gives bytes of memory, null for 0 bytes. It may be called once.
+  // Take returns bytes of memory, null for 0 bytes. It may be called once.
   OrtStatus* Take(const Api& api, OrtKernelContext* context, const OpDef& def, size_t bytes, void** data);
 
  private:

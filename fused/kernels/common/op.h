@@ -108,7 +108,7 @@ struct OpEntry {
   const Backend* backend;
 };
 
-// ReadTensor gives data and shape of a value that serves as input number index of the op. A shape that
+// ReadTensor returns data and shape of a value that serves as input number index of the op. A shape that
 // no tensor can have, or one of too high a rank, is an error.
 OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value, const void** data,
                       Shape* shape);

@@ -18,7 +18,7 @@ OrtStatus* ReadAttributes(const KernelInit& init, RMSNormAttributes* out);
 // ReadNorm reads epsilon and scale_after_cast, of an op whose scale is input number scale.
 void ReadNorm(AttributeReader* read, size_t scale, float* epsilon, bool* scale_after_cast);
 
-// SplitAtAxis gives rows (product of the dims before axis) and width (product of those from axis
+// SplitAtAxis returns rows (product of the dims before axis) and width (product of those from axis
 // on); axis is negative, and an error where X has fewer dims.
 OrtStatus* SplitAtAxis(const Api& api, const OpDef& def, const Shape& x, int64_t axis, size_t* rows, size_t* width);
 

@@ -28,7 +28,7 @@ int64_t StaticLastDim(const KernelInit& init) {
   return last;
 }
 
-// Steps gives the step of a table (cos or sin) along each leading dim of X, and whether it is wide.
+// Steps returns the step of a table (cos or sin) along each leading dim of X, and whether it is wide.
 OrtStatus* Steps(const Api& api, const OpDef& def, const char* name, const Shape& x, int64_t rotary_dim,
                  const Shape& table, size_t* steps, bool* wide) {
   const int64_t last = table.rank > 0 ? table.dims[table.rank - 1] : 0;

@@ -130,7 +130,7 @@ struct Worker {
   }
 };
 
-// Mean gives the mean of all values of a pair.
+// Mean writes the mean of all values of a pair.
 void Mean(const AttentionGo& go, const Pair& p, float* to) {
   const PairRows values = Values(go, p).Rows();
   go.fns.mean(values.data, values.step, p.length, go.t.value_width, to);

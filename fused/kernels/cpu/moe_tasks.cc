@@ -10,7 +10,7 @@ namespace {
 // What a task has before it is activated or added up: tokens times outputs, gate and up.
 constexpr size_t kProducts = kMostInRun * kRowBlock;
 
-// Widened gives n numbers as float32, as they are or in room.
+// Widened returns n numbers as float32, as they are or in room.
 const float* Widened(ElementType type, const void* from, float* room, size_t n) {
   if (type == kFloat32) return static_cast<const float*>(from);
   TheKernels()->to_float32(type, from, room, n);

@@ -44,7 +44,7 @@ struct Go {
 constexpr size_t kRowBlock = 64;
 constexpr size_t kColumnBlock = 256;
 
-// WidenTokens gives the tokens from begin to end - 1 as float32.
+// WidenTokens writes the tokens from begin to end - 1 as float32.
 void WidenTokens(const Go& go, size_t begin, size_t end);
 
 // FillPanels puts the tokens of the runs from begin to end - 1 into their panels.

@@ -16,7 +16,7 @@ class PreparedScale {
 
   // data is the scale, null where it is no constant.
   const float* data() const { return data_.get(); }
-  // SetShape gives its shape.
+  // SetShape writes its shape to *shape.
   void SetShape(Shape* shape) const;
 
  private:

@@ -27,7 +27,7 @@ __device__ __forceinline__ float ExpOf(float x) {
   return power;
 }
 
-// Activate gives the activation of g; a NaN stays. kExact is for float32 results, else the result is
+// Activate returns the activation of g; a NaN stays. kExact is for float32 results, else the result is
 // rounded to 16 bits. Nothing cancels: gelu is max(g, 0) - |g| Phi(-|g|) with Phi(-x) = 2^(x t(x) -
 // x^2 log2(e)/2 - 1), t a polynomial up to 5 (beyond it a tail of 1e-7 is a little too large), and
 // gelu_tanh is g sigmoid(2z), z = sqrt(2/pi) (g + 0.044715 g^3).

@@ -24,7 +24,7 @@ MojoActivation ToMojoActivation(Activation activation);
 // SetRotary writes how the tensors of a rotation lie, and its attributes, into args.
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);
 
-// ReadStream gives the stream that the running node must launch on: that of the run.
+// ReadStream returns the stream that the running node must launch on: that of the run.
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream);
 
 // Launched makes a status that names the op of what a launch returned; null where that is no error.

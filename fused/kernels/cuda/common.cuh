@@ -30,7 +30,7 @@ struct LaunchPoint {
   bool captured = false;   // it becomes a node of a graph
 };
 
-// BeginLaunch gives it for the next launch. A dependent one takes 1.1 to 1.6 us less than another in a stream (H200),
+// BeginLaunch returns it for the next launch. A dependent one takes 1.1 to 1.6 us less than another in a stream (H200),
 // whatever comes before. In a graph it takes 0.8 us less after a kernel that calls LetNextStart, and 0.2 to 0.3 more
 // after one that does not: it is one there only where the node before is Launch's.
 LaunchPoint BeginLaunch(cudaStream_t stream);
@@ -187,7 +187,7 @@ struct Pack {
   static_assert(kCount % 2 == 0 && kWords >= 1 && kWords <= 4, "4, 8 or 16 bytes");
   unsigned int words[kWords];
 
-  // At gives the numbers 2i and 2i + 1, Put sets them.
+  // At returns the numbers 2i and 2i + 1, Put sets them.
   __device__ __forceinline__ Two<T> At(int i) const {
     Two<T> two;
     memcpy(&two, words + i * (sizeof(two) / 4), sizeof(two));

@@ -19,7 +19,7 @@ struct Params {
   float up_offset;
 };
 
-// Gated gives two results. kPlain: no limit and no offset, as most models have it.
+// Gated returns two results. kPlain: no limit and no offset, as most models have it.
 template <class T, MojoActivation kActivation, bool kPlain>
 __device__ __forceinline__ Two<T> Gated(Two<T> gate, Two<T> up, const Params& p) {
   constexpr bool kExact = sizeof(T) == 4;

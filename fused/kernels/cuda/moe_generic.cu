@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr size_t kMostBlocks = size_t{1} << 30;  // of a launch, about
 
-// Row gives the product of one row of an expert's matrix with a vector, to all lanes of the warp that
+// Row returns the product of one row of an expert's matrix with a vector, to all lanes of the warp that
 // shares it (or, kInOut, to a thread alone).
 template <class V, bool kInOut, class Vector>
 __device__ __forceinline__ float Row(const V* matrix, size_t rows, size_t depth, size_t row, const Vector& vector) {

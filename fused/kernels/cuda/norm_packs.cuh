@@ -27,7 +27,7 @@ struct ScaleOf {
 #pragma unroll
     for (int i = 0; i < kCount / kPart; ++i) parts[i] = LoadPack<kPart>(p + i * kPart);
   }
-  // At gives the numbers 2i and 2i + 1.
+  // At returns the numbers 2i and 2i + 1.
   __device__ __forceinline__ Two<S> At(int i) const { return parts[i / (kPart / 2)].At(i % (kPart / 2)); }
 };
 

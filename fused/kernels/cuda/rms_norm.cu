@@ -38,7 +38,7 @@ __device__ __forceinline__ void Forget(unsigned int zero, Pack<T, kCount>* pack)
   for (int i = 0; i < pack->kWords; ++i) pack->words[i] ^= zero;
 }
 
-// AddPacks gives round_T(a + b).
+// AddPacks returns round_T(a + b).
 template <class T, int kCount>
 __device__ __forceinline__ Pack<T, kCount> AddPacks(const Pack<T, kCount>& a, const Pack<T, kCount>& b) {
   float u[kCount], v[kCount];
@@ -69,7 +69,7 @@ __device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
   return kAdd ? Round<X>(v + ToFloat(residual[i])) : v;
 }
 
-// Scaled gives the result of a pack. Numbers are rounded in pairs, which one instruction does.
+// Scaled returns the result of a pack. Numbers are rounded in pairs, which one instruction does.
 template <class Y, class X, class S, int kCount>
 __device__ __forceinline__ Pack<Y, kCount> Scaled(const Pack<X, kCount>& x, const ScaleOf<S, kCount>& scale, float inv,
                                                   bool after_cast) {

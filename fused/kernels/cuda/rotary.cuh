@@ -102,7 +102,7 @@ struct Place {
   int64_t sin;
 };
 
-// FindPlace gives the place of a thread.
+// FindPlace returns the place of a thread.
 __device__ __forceinline__ Place FindPlace(const RotaryLaunch& p) {
   const uint32_t group = p.heads_fast ? blockIdx.x : blockIdx.y, block = p.heads_fast ? blockIdx.y : blockIdx.x;
   uint32_t head = group * blockDim.y + threadIdx.y;
@@ -193,7 +193,7 @@ __device__ __forceinline__ Pairs<T> LoadTable(const T* table, bool wide, int chu
   return p;
 }
 
-// Rotate gives the results of a chunk of pairs.
+// Rotate returns the results of a chunk of pairs.
 template <class T>
 __device__ __forceinline__ Pairs<T> Rotate(const Pairs<T>& x, const Rotation<T>& r) {
   Pairs<T> y;
@@ -212,7 +212,7 @@ struct Packs {
   int to, to_step;
 };
 
-// FindPacks gives those of a lane; chunks from p.chunks on are copied. kFrom and kTo tell whether the pairs are
+// FindPacks returns those of a lane; chunks from p.chunks on are copied. kFrom and kTo tell whether the pairs are
 // beside each other in x and in y.
 template <class T, bool kFrom, bool kTo, bool kPlain>
 __device__ __forceinline__ Packs FindPacks(const RotaryLaunch& p, int lane) {
@@ -228,7 +228,7 @@ __device__ __forceinline__ Packs FindPacks(const RotaryLaunch& p, int lane) {
   return packs;
 }
 
-// LoadRotation gives what a chunk that is rotated takes of the tables.
+// LoadRotation returns what a chunk that is rotated takes of the tables.
 template <class T, bool kTo, bool kPlain>
 __device__ __forceinline__ Rotation<T> LoadRotation(const RotaryLaunch& p, const Place& place) {
   return {LoadTable<T, kTo>(static_cast<const T*>(p.cos) + place.cos, kPlain || p.cos_wide, place.lane, p.half),

@@ -148,7 +148,7 @@ bool Join(const RotaryLaunch& other, RotaryLaunch* launch) {
   return true;
 }
 
-// Spread gives the threads of a block beyond the lanes of a row to heads and places, and the grid; neighbours in
+// Spread deals the threads of a block beyond the lanes of a row to heads and places, and the grid; neighbours in
 // memory to neighbouring blocks. It tells whether there are few enough of them.
 bool Spread(RotaryLaunch* launch, dim3* grid, dim3* block) {
   RotaryLaunch& p = *launch;

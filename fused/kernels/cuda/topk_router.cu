@@ -21,7 +21,7 @@ __device__ __forceinline__ uint32_t Key(float v) {
   return bits ^ ((bits & 0x80000000u) != 0 ? kAll : 0x80000000u);
 }
 
-// Unkey gives the number back; a NaN may be another one.
+// Unkey returns the number back; a NaN may be another one.
 __device__ __forceinline__ float Unkey(uint32_t key) {
   return __uint_as_float(key ^ ((key & 0x80000000u) != 0 ? 0x80000000u : kAll));
 }

@@ -61,7 +61,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, GateKind kind, const Parame
   }
 }
 
-// Sweep gives many gates over a range, with an up of 1: the activation alone.
+// Sweep returns many gates over a range, with an up of 1: the activation alone.
 void Sweep(const mojo::KernelTable& kernels, GateKind kind) {
   std::vector<double> g;
   for (int i = -40000; i <= 40000; ++i) g.push_back(i * 0.0025);

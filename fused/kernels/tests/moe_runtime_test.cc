@@ -127,7 +127,7 @@ double Activated(int activation, double g, double alpha) {
   return g > 0 ? g : 0;
 }
 
-// Reference gives what a token should become, and the sum of the magnitudes that it is made of.
+// Reference returns what a token should become, and the sum of the magnitudes that it is made of.
 void Reference(const Form& f, const Inputs& in, int64_t token, std::vector<double>* y, std::vector<double>* size) {
   const auto at = [&](int input, int64_t i) { return in.values[static_cast<size_t>(input)][static_cast<size_t>(i)]; };
   y->assign(static_cast<size_t>(f.hidden), 0);

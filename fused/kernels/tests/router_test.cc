@@ -50,7 +50,7 @@ struct Reference {
     for (double& x : *v) x /= sum;
   }
 
-  // Order gives the places of the greatest, the first of equals first.
+  // Order returns the places of the greatest, the first of equals first.
   static std::vector<size_t> Order(const std::vector<double>& v) {
     std::vector<size_t> order(v.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -39,7 +39,7 @@ OrtStatus* NewStatus(const char* message) {
   return new OrtStatus{message};
 }
 
-// Find gives a node's attribute, or a status.
+// Find returns a node's attribute, or a status.
 template <class Map, class T>
 OrtStatus* Find(const Map& map, const char* name, T* out) {
   const auto it = map.find(name);

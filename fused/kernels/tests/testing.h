@@ -46,7 +46,7 @@ class Buffer {
   void* data_;
 };
 
-// Random gives n numbers: normally distributed times scale.
+// Random returns n numbers: normally distributed times scale.
 std::vector<double> Random(std::mt19937* rng, size_t n, double scale);
 
 // Check counts a failure, with a printf message, unless ok. Only the first failures are printed.

@@ -34,7 +34,7 @@ constexpr size_t kValuesAhead = 24;
 inline size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
 
-// LaneSums gives the sums of the lanes of as many vectors as there are lanes.
+// LaneSums returns the sums of the lanes of as many vectors as there are lanes.
 template <int kCount = kLanes>
 MOJO_INLINE F32 LaneSums(const F32* v) {
   if constexpr (kCount == 1) {
@@ -78,7 +78,7 @@ MOJO_INLINE F32 TanhOf(F32 x) {
   return FromBits(Bits(magnitude) | (Bits(x) & 0x80000000u));
 }
 
-// ScaledQuery gives n numbers times scale, and zeros behind them.
+// ScaledQuery writes n numbers times scale, and zeros behind them.
 template <class T>
 void ScaledQuery(const void* q, float scale, float* to, size_t n, size_t n_padded) {
   for (size_t i = n / kLanes * kLanes; i < n_padded; i += kLanes) Store(to + i, F32{});
@@ -141,7 +141,7 @@ inline void Weigh(const AttentionTile& t, size_t row, size_t key, size_t count, 
   t.factors[row] = factor;
 }
 
-// ScoreRows gives the scores of kLanes keys, of which there are count, for kRows rows from row on: so many keys at a
+// ScoreRows returns the scores of kLanes keys, of which there are count, for kRows rows from row on: so many keys at a
 // time that there is a sum for each lane, or, of three rows, for three of four.
 template <int kRows, bool kAll, class T>
 void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, size_t count, float* scores) {

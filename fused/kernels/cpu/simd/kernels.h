@@ -248,12 +248,12 @@ struct AttentionRow {
 
 // AttentionFns are the loops of Attention for one type of elements.
 struct AttentionFns {
-  // query gives n numbers times scale, and zeros up to n_padded, a multiple of kMostLanes.
+  // query writes n numbers times scale, and zeros up to n_padded, a multiple of kMostLanes.
   void (*query)(const void* q, float scale, float* to, size_t n, size_t n_padded);
   // add brings the keys of a tile to most, sum and total.
   void (*add)(const AttentionTile& tile);
   void (*pack)(const AttentionPack& args);
-  // mean gives the mean of count rows of width numbers.
+  // mean writes the mean of count rows of width numbers.
   void (*mean)(const void* values, size_t step, size_t count, size_t width, float* to);
   void (*finish)(const AttentionRow& row);
 };

@@ -32,7 +32,7 @@ inline void ToPanel(const float* const* tokens, float* panel, size_t n) {
   }
 }
 
-// FromPanel gives the numbers of a panel back to the tokens.
+// FromPanel writes the numbers of a panel back to the tokens.
 inline void FromPanel(const float* panel, float* const* tokens, size_t n) {
   for (size_t k = 0; k < n; ++k) {
     for (int lane = 0; lane < kLanes; ++lane) tokens[lane][k] = panel[k * kLanes + lane];

@@ -54,7 +54,7 @@ struct Ahead {
 // PairSums adds neighbours: the sums of a's in the lower half, of b's in the upper one.
 MOJO_INLINE F32 PairSums(F32 a, F32 b) { return Evens(a, b) + Odds(a, b); }
 
-// FourSums gives the sums of the lanes of four vectors.
+// FourSums returns the sums of the lanes of four vectors.
 MOJO_INLINE F32 FourSums(F32 a, F32 b, F32 c, F32 d) {
   F32 v = PairSums(PairSums(a, b), PairSums(c, d));
   for (int lanes = kLanes; lanes > 4; lanes /= 2) v = PairSums(v, v);

@@ -132,7 +132,7 @@ MOJO_INLINE size_t FirstLane(I32 mask) {
 #endif
 }
 
-// TakeOf gives the top_k greatest of keys of n numbers, the first of equals first. A single vector stays in a register.
+// TakeOf returns the top_k greatest keys of n numbers, the first of equals first. A single vector stays in a register.
 inline void TakeOf(int32_t* keys, size_t n, size_t top_k, int64_t* ids) {
   if (n > kLanes) {
     for (size_t j = 0; j < top_k; ++j) ids[j] = static_cast<int64_t>(TakeGreatest(keys, Padded(n)));

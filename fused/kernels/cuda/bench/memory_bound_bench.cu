@@ -133,7 +133,7 @@ double Difference(int n, int rounds, const std::function<double()>& with, const 
   return Median(all);
 }
 
-// Time gives microseconds of a call with nothing in L2.
+// Time returns microseconds of a call with nothing in L2.
 double Time(const Call& call, int rounds = 5) {
   const int n = 20;
   static const cudaGraphExec_t empty = GraphOf(n, true, nullptr);
@@ -145,13 +145,13 @@ double Time(const Call& call, int rounds = 5) {
   return us;
 }
 
-// TimeStream gives it for launches that are no graph.
+// TimeStream returns those of launches that are no graph.
 double TimeStream(const Call& call) {
   const int n = 20;
   return Difference(n, 3, [&] { return Issue(n, call); }, [&] { return Issue(n, nullptr); });
 }
 
-// TimeChain gives microseconds of a call among others like it, each after the one before.
+// TimeChain returns microseconds of a call among others like it, each after the one before.
 double TimeChain(const Call& call) {
   const int n = 200;
   const cudaGraphExec_t graph = GraphOf(n, false, call);

@@ -22,7 +22,7 @@ inline void Check(cudaError_t error, const char* what) {
   exit(1);
 }
 
-// Random gives the same numbers in every run.
+// Random returns the same numbers in every run.
 struct Random {
   uint64_t state;
 

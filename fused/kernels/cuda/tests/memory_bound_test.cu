@@ -111,7 +111,7 @@ void FillWith(Numbers* numbers, Values values, MojoType type, Random* random) {
   }
 }
 
-// Normalize gives the norm of a row in float32, and the row's squares' mean plus epsilon is of double.
+// Normalize returns the norm of a row in float32, and the row's squares' mean plus epsilon is of double.
 void Normalize(const std::vector<float>& x, const std::function<float(size_t)>& scale, float epsilon, bool after,
                MojoType y, float* out, float* off) {
   double squares = 0;

@@ -19,7 +19,7 @@ void Softmax(std::vector<double>* v) {
   for (double& e : *v) e /= sum;
 }
 
-// Best gives the n greatest of v, of equals the lowest first, and the least distance between two that are
+// Best returns the n greatest of v, of equals the lowest first, and the least distance between two that are
 // not equal and whose order matters.
 std::vector<size_t> Best(const std::vector<double>& v, size_t n, double* gap) {
   std::vector<size_t> order(v.size());
