@@ -86,8 +86,10 @@ def save(model, tokenizer, out):
     model.config.save_pretrained(out)
     model.generation_config.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    path = out / "tokenizer.json"  # a third of it is spaces
-    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n")
+    path = out / "tokenizer.json"  # half of it is spaces, brackets and quotation marks
+    fields = json.loads(path.read_text())
+    fields["model"]["merges"] = [" ".join(pair) for pair in fields["model"]["merges"]]
+    path.write_text(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 @torch.no_grad()
