@@ -83,6 +83,10 @@ __device__ __forceinline__ void LetNextStart() {
 #endif
 }
 
+__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
 __device__ __forceinline__ float ToFloat(float v) { return v; }
 __device__ __forceinline__ float ToFloat(Half v) { return __half2float(v); }
 __device__ __forceinline__ float ToFloat(BFloat v) { return __bfloat162float(v); }

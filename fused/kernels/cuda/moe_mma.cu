@@ -15,17 +15,6 @@
 namespace mojo {
 namespace {
 
-__device__ __forceinline__ void LoadMatrices(uint32_t (&v)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(address));
-}
-__device__ __forceinline__ void LoadTransposed(uint32_t (&v)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(address));
-}
-
 // MultiplyTile. Registers: 76, 96 and 124 for tiles of 32, 64 and 128 tokens, so that two blocks run on a
 // multiprocessor; shared memory 80, 96 and 96 KB.
 template <class T, int kTokens, Product kProduct, bool kInOut>

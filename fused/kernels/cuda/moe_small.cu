@@ -14,6 +14,7 @@
 // multiprocessor, of which some 30 KB would do at 0.8 us of latency.
 #include <cooperative_groups.h>
 
+#include "cuda/mma.cuh"
 #include "cuda/moe.cuh"
 
 namespace mojo {

@@ -7,6 +7,7 @@
 #ifndef MOJO_KERNELS_CUDA_MOE_TILE_CUH_
 #define MOJO_KERNELS_CUDA_MOE_TILE_CUH_
 
+#include "cuda/mma.cuh"
 #include "cuda/moe.cuh"
 
 namespace mojo {
@@ -30,20 +31,6 @@ enum Product { kGated, kPlain, kDown };
 // 9.0 (moe_wgmma.cu).
 bool HasHopperTile();
 cudaError_t HopperTile(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, cudaStream_t stream);
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
-// Copy starts a copy of 16 bytes into shared memory, of zeros where there is nothing to copy.
-__device__ __forceinline__ void Copy(uint32_t to, const void* from, bool is) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is ? 16 : 0));
-}
-__device__ __forceinline__ void EndGroup() { asm volatile("cp.async.commit_group;"); }
-template <int kGroups>
-__device__ __forceinline__ void WaitForGroups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
-}
 
 // Swapped is where a piece of 16 bytes lies. Tokens are rows of 8 pieces, and so are the rows of a matrix of
 // [rows, depth]; those of [depth, rows] are 64 rows of 16 pieces. Pieces are swapped so that the eight

@@ -1,0 +1,177 @@
+// What the kernels of Attention share.
+//
+// A pair is a sequence and one of its heads of keys. Its rows are the queries of the heads that read those keys, the
+// group: row query * group + member. Scores are in powers of two: those of the definition times log2(e).
+#ifndef MOJO_KERNELS_CUDA_ATTENTION_CUH_
+#define MOJO_KERNELS_CUDA_ATTENTION_CUH_
+
+#include "cuda/common.cuh"
+
+namespace mojo {
+
+// The ways through an Attention; MojoCudaAttention chooses. AppendKeys makes present_key and present_value, where they
+// are given, before the others run, which may read them or past and new keys.
+cudaError_t AppendKeys(const MojoAttentionArgs& a, cudaStream_t stream);
+bool AttentionWgmmaTakes(const MojoAttentionArgs& a);
+cudaError_t AttentionWgmma(const MojoAttentionArgs& a, cudaStream_t stream);
+cudaError_t AttentionAny(const MojoAttentionArgs& a, cudaStream_t stream);
+
+inline size_t PairsOf(const MojoAttentionArgs& a) { return a.batch * a.key_heads; }
+inline size_t RowsOf(const MojoAttentionArgs& a) { return a.queries * (a.heads / a.key_heads); }
+
+// Pieces tells whether all rows of keys and values can be read and written in pieces of 16 bytes.
+inline bool Pieces(const MojoAttentionArgs& a) {
+  const size_t bytes = TypeSize(a.type);
+  bool all = a.width * bytes % 16 == 0 && a.value_width * bytes % 16 == 0;
+  for (const void* p : {a.k, a.v, a.past_key, a.past_value, const_cast<const void*>(a.present_key),
+                        const_cast<const void*>(a.present_value)}) {
+    all = all && Aligned(p, 16);
+  }
+  for (const MojoHeadSteps* s : {&a.k_steps, &a.v_steps}) {
+    all = all && s->batch * bytes % 16 == 0 && s->head * bytes % 16 == 0 && s->row * bytes % 16 == 0;
+  }
+  return all;
+}
+
+// GroupMax is the greatest v of an aligned group of size lanes, as GroupSum is the sum. A NaN is passed over.
+__device__ __forceinline__ float GroupMax(float v, int size) {
+  for (int step = size / 2; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
+  return v;
+}
+
+constexpr float kLog2E = 1.44269504f;
+
+// PowerOfTwo is 2^x, 0 where that is no normal number.
+__device__ __forceinline__ float PowerOfTwo(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Pair is what a block works on.
+struct Pair {
+  int number, batch, head, group;
+  int past, length;  // keys before those of k, and with them
+
+  __device__ __forceinline__ Pair(const MojoAttentionArgs& a, int pair)
+      : number(pair),
+        batch(pair / static_cast<int>(a.key_heads)),
+        head(pair % static_cast<int>(a.key_heads)),
+        group(static_cast<int>(a.heads / a.key_heads)) {
+    past = static_cast<int>(a.past);
+    if (a.past_length != nullptr) {
+      const int64_t n = __ldg(a.past_length + (a.one_length ? 0 : batch)), most = past - static_cast<int>(a.added);
+      past = static_cast<int>(n < 0 ? 0 : n > most ? most : n);
+    }
+    length = past + static_cast<int>(a.added);
+  }
+
+  // HeadOf is the head of a row.
+  __device__ __forceinline__ int HeadOf(const MojoAttentionArgs& a, int row) const {
+    const int member = row % group;
+    return a.cyclic ? member * static_cast<int>(a.key_heads) + head : head * group + member;
+  }
+  // At is where a row lies in q or y.
+  __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const MojoHeadSteps& steps, int row) const {
+    return batch * steps.batch + HeadOf(a, row) * steps.head + row / group * steps.row;
+  }
+};
+
+// Keys are the keys of a pair, or its values, past and new ones.
+template <class T>
+struct Keys {
+  const T *past_rows, *added_rows;
+  T* present_rows;  // null: nobody reads them
+  size_t width, step;
+  int past;
+
+  __device__ __forceinline__ const T* Row(int j) const {
+    return j < past ? past_rows + j * width : added_rows + (j - past) * step;
+  }
+  __device__ __forceinline__ T* Present(int j) const { return present_rows + j * width; }
+};
+
+template <class T>
+__device__ __forceinline__ Keys<T> MakeKeys(const MojoAttentionArgs& a, const Pair& p, const void* added,
+                                            const MojoHeadSteps& steps, const void* past, void* present, size_t width) {
+  Keys<T> keys;
+  keys.past_rows = static_cast<const T*>(past) + p.number * a.past * width;
+  keys.added_rows = static_cast<const T*>(added) + p.batch * steps.batch + p.head * steps.head;
+  keys.present_rows = present == nullptr ? nullptr : static_cast<T*>(present) + p.number * a.room * width;
+  keys.width = width;
+  keys.step = steps.row;
+  keys.past = p.past;
+  return keys;
+}
+template <class T>
+__device__ __forceinline__ Keys<T> KeysOf(const MojoAttentionArgs& a, const Pair& p) {
+  return MakeKeys<T>(a, p, a.k, a.k_steps, a.past_key, a.present_key, a.width);
+}
+template <class T>
+__device__ __forceinline__ Keys<T> ValuesOf(const MojoAttentionArgs& a, const Pair& p) {
+  return MakeKeys<T>(a, p, a.v, a.v_steps, a.past_value, a.present_value, a.value_width);
+}
+
+// Span is a range of keys.
+struct Span {
+  int begin, end;
+
+  __device__ __forceinline__ bool Has(int j) const { return j >= begin && j < end; }
+};
+
+// Seen are the keys that a query may see by its position.
+__device__ __forceinline__ Span Seen(const MojoAttentionArgs& a, const Pair& p, int query) {
+  const int behind = query + p.length - static_cast<int>(a.queries) + 1, window = static_cast<int>(a.window);
+  Span seen{0, p.length};
+  if (a.causal) seen.end = max(0, min(p.length, behind));
+  if (window > 0 && behind > window) seen.begin = min(p.length, behind - window);
+  return seen;
+}
+
+// Valid tells whether a key, one of the length, is no padding.
+__device__ __forceinline__ bool Valid(const MojoAttentionArgs& a, const Pair& p, int j) {
+  return a.key_valid == nullptr || (j < a.valid_step && __ldg(a.key_valid + p.batch * a.valid_step + j) != 0);
+}
+
+// BiasOf is where the bias of a row begins.
+__device__ __forceinline__ const float* BiasOf(const MojoAttentionArgs& a, const Pair& p, int row) {
+  return a.bias + p.batch * a.bias_steps[0] + p.HeadOf(a, row) * a.bias_steps[1] + row / p.group * a.bias_steps[2];
+}
+__device__ __forceinline__ float BiasAt(const MojoAttentionArgs& a, const float* bias, int j) {
+  return a.bias_steps[3] != 0 && j >= a.bias_keys ? -INFINITY : __ldg(bias + j * a.bias_steps[3]);
+}
+
+// Capped is softcap * tanh(s / softcap). For 16 bit types it is off by a few units in the last place of the cap.
+template <class T>
+__device__ __forceinline__ float Capped(float s, float softcap) {
+  if constexpr (sizeof(T) == 4) {
+    return softcap * tanhf(s / softcap);
+  } else {
+    const float e = PowerOfTwo(s * (2 * kLog2E / softcap));
+    return softcap - 2 * softcap * __frcp_rn(1 + e);
+  }
+}
+
+// Score makes a score of the product of a query and a key, and of the bias.
+template <class T>
+__device__ __forceinline__ float Score(const MojoAttentionArgs& a, float product, float bias) {
+  if (a.softcap == 0 && a.bias == nullptr) return product * (a.scale * kLog2E);
+  float s = product * a.scale;
+  if (a.softcap > 0) s = Capped<T>(s, a.softcap);
+  return (s + bias) * kLog2E;
+}
+
+// Finite is what weights are relative to where most is the greatest score.
+__device__ __forceinline__ float Finite(float most) { return most == -INFINITY ? 0 : most; }
+
+// AddSink counts the sink of a head.
+__device__ __forceinline__ void AddSink(const MojoAttentionArgs& a, int head, float* most, float* sum) {
+  const float sink = a.sink == nullptr ? -INFINITY : __ldg(a.sink + head) * kLog2E;
+  if (sink == -INFINITY) return;
+  *most = sink;
+  *sum = 1;
+}
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_ATTENTION_CUH_

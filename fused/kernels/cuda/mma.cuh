@@ -1,0 +1,51 @@
+// What kernels on mma.sync share: copies into shared memory, loads of matrices from it, the multiplication by a warp.
+#ifndef MOJO_KERNELS_CUDA_MMA_CUH_
+#define MOJO_KERNELS_CUDA_MMA_CUH_
+
+#include "cuda/common.cuh"
+
+namespace mojo {
+
+// Copy starts a copy of 16 bytes into shared memory, of zeros where there is nothing to copy.
+__device__ __forceinline__ void Copy(uint32_t to, const void* from, bool is) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is ? 16 : 0));
+}
+__device__ __forceinline__ void EndGroup() { asm volatile("cp.async.commit_group;"); }
+template <int kGroups>
+__device__ __forceinline__ void WaitForGroups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+// LoadMatrices loads four matrices of 8 by 8 numbers of 16 bits; each lane gives the address of a row of one.
+__device__ __forceinline__ void LoadMatrices(uint32_t (&v)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(address));
+}
+// LoadTransposed is the same with each matrix transposed.
+__device__ __forceinline__ void LoadTransposed(uint32_t (&v)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(address));
+}
+
+// Multiply adds the product of 16 rows and 8 columns, 16 deep, to sum.
+template <class T>
+__device__ __forceinline__ void Multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void Multiply<BFloat>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void Multiply<Half>(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_MMA_CUH_
