@@ -148,7 +148,7 @@ func usual(f func(m *mixture)) mixture {
 }
 
 func TestORTMoE(t *testing.T) {
-	const moe = "com.microsoft.MoE"
+	const moe = "com.microsoft.MoE Cast Where"
 	for _, c := range []struct {
 		name string
 		m    mixture
