@@ -10,10 +10,27 @@ import (
 
 // attentionForm finds blocks of attention. What text patterns found within one, such as the transposition of its keys,
 // are its parts.
-var attentionForm = &goForm{name: "Attention", op: "Attention", joins: true, find: findAttention}
+var attentionForm = &goForm{name: "Attention", op: "Attention", joins: true,
+	find: func(f *finder, d *goForm) []*Match { return f.findAttention(d, false) }}
 
-func findAttention(f *finder, d *goForm) []*Match {
-	sites, misses := attention.Find(f.view)
+// addedMaskForm is attentionForm for targets that have the standard's op.
+var addedMaskForm = &goForm{name: attentionForm.name, op: attentionForm.op, joins: true,
+	find: func(f *finder, d *goForm) []*Match { return f.findAttention(d, true) }}
+
+// WithAddedMasks returns the set whose sites of Attention have the mask that the model adds to the scores as their bias
+// where the standard's op has no attributes for what it does.
+func (s *Set) WithAddedMasks() *Set {
+	changed := s.Select(func(*Pattern) bool { return true })
+	for p, form := range changed.forms {
+		if form == attentionForm {
+			changed.forms[p] = addedMaskForm
+		}
+	}
+	return changed
+}
+
+func (f *finder) findAttention(d *goForm, addedMasks bool) []*Match {
+	sites, misses := attention.Find(f.view, addedMasks)
 	for _, m := range misses {
 		f.note(d.name, m.Anchor, m.Why)
 	}

@@ -80,6 +80,9 @@ func newConfig(options []Option) *config {
 		if c.target != nil && c.target.Mixtures {
 			c.set = c.set.WithMixtures()
 		}
+		if c.target != nil && c.target.Takes("Attention") {
+			c.set = c.set.WithAddedMasks()
+		}
 		c.find = c.set.Find
 		for _, p := range c.set.Patterns {
 			c.names = append(c.names, p.Name)

@@ -66,7 +66,11 @@ func (a *applier) lower(c *candidate) error {
 			}
 		}
 	}
-	if have := opNames(c.match.Nodes); slices.Equal(have, opNames(g.Nodes)) {
+	same := slices.Equal[[]string]
+	if c.match.Op == "Attention" { // whose mask is no part of the site, and would be made once more
+		same = isPart
+	}
+	if have := opNames(c.match.Nodes); same(have, opNames(g.Nodes)) {
 		return reason.New(reason.Target, nil, "target %s: it is %s already", t.Name,
 			strings.Join(have, ", ")).With("target", t.Name)
 	}
@@ -77,6 +81,18 @@ func (a *applier) lower(c *candidate) error {
 	})
 	c.facts = a.facts.Within(c.match.Replacement, c.match.Inputs, c.match.Functions...)
 	return nil
+}
+
+// isPart reports whether a sorted list has nothing that another one lacks, as often as it stands there.
+func isPart(list, of []string) bool {
+	for _, x := range list {
+		i, found := slices.BinarySearch(of, x)
+		if !found {
+			return false
+		}
+		of = of[i+1:]
+	}
+	return true
 }
 
 // opNames returns the ops of the nodes, sorted; those of constants alone are left out.

@@ -32,12 +32,13 @@ type Site struct {
 // block is a region while it is read.
 type block struct {
 	*region
-	g        *match.View
-	lab      *lab
-	heads    int // of queries
-	keyHeads int
-	site     *Site
-	scale    float64 // of the scores that the first product gives
+	g          *match.View
+	lab        *lab
+	addedMasks bool // as of Find
+	heads      int  // of queries
+	keyHeads   int
+	site       *Site
+	scale      float64 // of the scores that the first product gives
 
 	keyValid  *onnx.Value // what masks are computed from
 	offset    int64       // to 1, of what stands for keys that exist in it
@@ -48,8 +49,8 @@ type block struct {
 }
 
 // read finds out what a region computes.
-func read(g *match.View, r *region) (*Site, *reason.Reason) {
-	b := &block{region: r, g: g, site: &Site{Anchor: r.anchor}}
+func read(g *match.View, r *region, addedMasks bool) (*Site, *reason.Reason) {
+	b := &block{region: r, g: g, addedMasks: addedMasks, site: &Site{Anchor: r.anchor}}
 	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
 		if why := step(); why != nil {
 			return nil, why

@@ -12,9 +12,10 @@ type Miss struct {
 	Why    *reason.Reason
 }
 
-// Find finds the blocks of a graph.
-func Find(g *match.View) (sites []*Site, misses []Miss) {
-	known := &alike{g: g, read: map[string]*reading{}}
+// Find finds the blocks of a graph. With addedMasks a mask that the standard's op has no attributes for, of a window or
+// for queries that see no key, is the Bias of its site where the model adds it to the scores.
+func Find(g *match.View, addedMasks bool) (sites []*Site, misses []Miss) {
+	known := &alike{g: g, addedMasks: addedMasks, read: map[string]*reading{}}
 	seen := map[*onnx.Node]bool{} // the second products of those that were looked at
 	for _, n := range g.Graph.Nodes {
 		if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {

@@ -283,7 +283,11 @@ func (b *block) readMask() *reason.Reason {
 	if h.keyValid {
 		s.KeyValid = b.keyValid
 	}
-	return b.readEmpty(h)
+	why := b.readEmpty(h)
+	if b.addedMasks && why == nil && (s.Window > 0 || s.Empty == mean) && b.readBias() == nil {
+		s.Causal, s.Window, s.KeyValid = false, 0, nil
+	}
+	return why
 }
 
 // isGiven reports whether the value is an input of the model. A mask that is given holds 0 and 1; of one that is

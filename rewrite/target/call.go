@@ -138,6 +138,9 @@ func (c *Call) finish() error {
 	g := c.Node.Graph
 	for i, old := range c.Node.Outputs {
 		v := c.outputs[i]
+		if old == nil && v == nil {
+			continue // left out
+		}
 		if v == nil || v.Producer == nil {
 			c.undo()
 			return fmt.Errorf("mojo.%s: nothing was written for output %d", c.Op, i)

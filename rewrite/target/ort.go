@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -12,6 +13,7 @@ import (
 var ort = &Target{
 	Name:     "ort",
 	Summary:  "onnxruntime's own fused ops: for onnxruntime without a kernel library",
+	Opset:    attentionOpset,
 	Mixtures: true,
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.ortNorm(1, c.writeNorm) }},
@@ -23,6 +25,7 @@ var ort = &Target{
 		{"GLU", "Gelu, Mul", ortGeGLU("Gelu", "gelu")},
 		{"GLU", "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
 		{"RotaryEmbedding", "RotaryEmbedding", ortRotary},
+		{"Attention", "Attention", ortAttention},
 		{"MoE", "MoE", ortMoE},
 		{"TopKRouter", "MoE", ortRouter},
 	},
@@ -107,6 +110,15 @@ func ortRotary(c *Call) error {
 	r.finish(c.Add(microsoft, "RotaryEmbedding", 1, []*onnx.Value{r.x, positions, r.tables.cos, r.tables.sin},
 		attrs...)[0])
 	return nil
+}
+
+// ortAttention writes Attention of the standard. MultiHeadAttention has no heads that share keys, GroupQueryAttention
+// takes several queries behind a cache for a batch of one alone.
+func ortAttention(c *Call) error {
+	if err := halfOr32("Attention", c.Type(fused.AttentionQ)); err != nil {
+		return err
+	}
+	return standardAttention(c)
 }
 
 // numbered numbers the positions of all sequences, one after the other: [batch, positions].

@@ -17,6 +17,7 @@ var standard = &Target{
 		{"GLU", "Swish, Mul", standardSwiGLU},
 		{"GLU", "Gelu, Mul", standardGeGLU},
 		{"RotaryEmbedding", "RotaryEmbedding", standardRotary},
+		{"Attention", "Attention", standardAttention},
 	},
 }
 
