@@ -18,7 +18,8 @@ import (
 //
 // dims gives values to the symbolic dimensions by name; "batch", "sequence" and "past" set the three sizes behind
 // them, whatever the exporter called the symbols (default 2, 6 and 4). A dimension that covers past and new positions
-// gets their sum. It errs on names in dims that the model lacks, and on inputs of strings or of less than 8 bits.
+// gets their sum, as does that of a buffer for both. It errs on names in dims that the model lacks, and on inputs of
+// strings or of less than 8 bits.
 func RandomInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]*onnx.Tensor, error) {
 	inputs := findInputs(m)
 	sizes, err := resolveSizes(inputs, dims)

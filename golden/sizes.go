@@ -59,13 +59,16 @@ func resolveSizes(inputs []input, given map[string]int64) (*sizes, error) {
 		return nil, err
 	}
 	a := axes(inputs)
-	if len(a.past) > 0 {
+	if len(a.past) > 0 || a.buffers {
 		s.past = defaultPast
 	}
 	s.choose(&s.batch, "batch", a.batch, given)
 	s.choose(&s.sequence, "sequence", a.sequence, given)
 	s.choose(&s.past, "past", a.past, given)
 	s.pastOfTotal(a, given)
+	if _, ok := given["past"]; !ok && a.room > 0 {
+		s.past = max(0, min(s.past, a.room-s.sequence))
+	}
 	s.set(a.batch, s.batch)
 	s.set(a.sequence, s.sequence)
 	s.set(a.past, s.past)
@@ -98,7 +101,7 @@ func (s *sizes) choose(size *int64, name string, dims []onnx.Dim, given map[stri
 // pastOfTotal sets the past to what a known total leaves, where the past itself is not known.
 func (s *sizes) pastOfTotal(a axisRoles, given map[string]int64) {
 	known := func(d onnx.Dim) bool { _, ok := given[d.Param]; return ok || d.Value >= 0 }
-	if _, ok := given["past"]; ok || len(a.past) == 0 || slices.ContainsFunc(a.past, known) {
+	if _, ok := given["past"]; ok || len(a.past) == 0 && !a.buffers || slices.ContainsFunc(a.past, known) {
 		return
 	}
 	for _, d := range a.total {
@@ -154,7 +157,12 @@ func (s *sizes) checkGiven(inputs []input, given map[string]int64) error {
 }
 
 // axisRoles holds the dimensions of the inputs by what they count.
-type axisRoles struct{ batch, sequence, past, total []onnx.Dim }
+type axisRoles struct {
+	batch, sequence, past, total []onnx.Dim
+
+	buffers bool  // the past lies in buffers
+	room    int64 // of the buffers; 0: as much as there is need of
+}
 
 // axes sorts the dimensions by the roles of their inputs: ids and embeddings first, since they say what the sequence
 // is.
@@ -188,6 +196,9 @@ func axes(inputs []input) axisRoles {
 					take(&a.past, in, k)
 				}
 			}
+		case roles.Buffer:
+			take(&a.batch, in, 0)
+			a.takeBuffer(in.Dims[bufferAxis])
 		case roles.Mask:
 			if last > 0 {
 				take(&a.batch, in, 0)
@@ -204,4 +215,13 @@ func axes(inputs []input) axisRoles {
 		}
 	}
 	return a
+}
+
+// takeBuffer takes the length of a buffer: any is long enough that has room for all tokens.
+func (a *axisRoles) takeBuffer(length onnx.Dim) {
+	if a.buffers = true; length.Value >= 0 {
+		a.room = length.Value
+		return
+	}
+	a.total = append(a.total, length)
 }

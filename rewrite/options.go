@@ -62,6 +62,8 @@ type config struct {
 	target      *target.Target
 	shapes      *target.Shapes
 	lastLogits  bool
+	staticCache bool
+	cacheLength int64 // of static caches, in tokens; 0 for any
 	inline      Inline
 	version     string
 	progress    func(done, total int)

@@ -144,11 +144,24 @@ func (p *Plan) check() {
 	p.Report.TimeMS.Check = lap(&start)
 }
 
-// Replace puts the replacement at every site that the report calls fused. Where there is none, functions that were
-// inlined for the search alone (InlineAuto) are put back. After an error the model is of no use.
+// Replace puts the replacement at every site that the report calls fused, and makes buffers of the caches where that
+// was asked for (WithStaticCache). Where there is no site, functions that were inlined for the search alone
+// (InlineAuto) are put back. After an error the model is of no use.
 func (p *Plan) Replace() error {
-	start, a := time.Now(), p.applier
+	start := time.Now()
 	p.Report.DryRun = false
+	if err := p.replaceSites(); err != nil {
+		return err
+	}
+	if err := p.keepCaches(); err != nil {
+		return err
+	}
+	p.Report.TimeMS.Rewrite = lap(&start)
+	return nil
+}
+
+func (p *Plan) replaceSites() error {
+	a := p.applier
 	if len(p.accepted) == 0 {
 		if p.restore == nil {
 			return nil
@@ -168,7 +181,6 @@ func (p *Plan) Replace() error {
 		}
 		p.Report.CANN = target.AvoidCANN(graphs, a.facts)
 	}
-	p.Report.TimeMS.Rewrite = lap(&start)
 	return nil
 }
 

@@ -171,14 +171,9 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 			}
 			site := SiteReport{ID: siteID(n.OpType, scope.place, n.Outputs), Pattern: n.OpType, Op: n.OpType,
 				Nodes: []string{nodeName(n)}, Node: nodeName(n), Status: Fused}
-			s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
-			for _, v := range n.Inputs {
-				dtype, shape := onnx.Undefined, []int64(nil)
-				if v != nil {
-					dtype, shape = facts.DataType(v), dims(facts, v)
-				}
-				s.Types, s.Dims = append(s.Types, dtype), append(s.Dims, shape)
-				site.Types = append(site.Types, dtype.String())
+			s := fusedSite(m, facts, n)
+			for _, t := range s.Types {
+				site.Types = append(site.Types, t.String())
 			}
 			for i, t := range targets {
 				on := site
@@ -192,6 +187,19 @@ func CheckFused(m *onnx.Model, targets ...*target.Target) ([][]SiteReport, error
 		}
 	}
 	return sites, nil
+}
+
+// fusedSite describes a node of a fused op in a model.
+func fusedSite(m *onnx.Model, facts *infer.Facts, n *onnx.Node) fused.Site {
+	s := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
+	for _, v := range n.Inputs {
+		dtype, shape := onnx.Undefined, []int64(nil)
+		if v != nil {
+			dtype, shape = facts.DataType(v), dims(facts, v)
+		}
+		s.Types, s.Dims = append(s.Types, dtype), append(s.Dims, shape)
+	}
+	return s
 }
 
 // checkRouter checks the router by itself, on all kinds of logits, where a target writes it and its experts as one: the

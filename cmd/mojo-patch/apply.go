@@ -44,6 +44,9 @@ that ranks decide. If nothing is fused then, they stay as they were.
 With --target, apply writes what another runtime has instead of fused ops (docs/targets.md). A site
 that the target has nothing for stays open: it is left as it was and reported.
 
+With --cache static, past and present of a decoder become one buffer that attention writes into, in
+place of a copy that grows (docs/generate.md). A model whose caches cannot all be kept so is an error.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -57,7 +60,7 @@ refers to it.`,
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx -o standard.onnx --target onnx
-  mojo-patch apply model.onnx -o decoder.onnx --last-logits
+  mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
   mojo-patch apply model.onnx --dry-run --json`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
@@ -74,6 +77,9 @@ refers to it.`,
 	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
+	fl.StringVar(&f.cache, "cache", "",
+		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
+	c.MarkFlagsMutuallyExclusive("target", "cache")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0,
@@ -93,6 +99,9 @@ func (f *applyFlags) check() error {
 	}
 	if f.golden != "" && f.dryRun {
 		return fmt.Errorf("--golden is about the patched model, and --dry-run makes none")
+	}
+	if f.cache != "" && f.dryRun {
+		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")
 	}
 	return f.possible(f.dryRun)
 }

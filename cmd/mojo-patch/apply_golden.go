@@ -66,6 +66,9 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 	}
 	defer run.Close()
 	for i, c := range cases {
+		if c, err = golden.InBuffers(patched, c); err != nil {
+			return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
+		}
 		got, err := run.Run(c.Inputs)
 		if err != nil {
 			return failed(err)

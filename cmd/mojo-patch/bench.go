@@ -180,9 +180,11 @@ func (t *timedModel) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx
 	}
 	defer m.Close()
 	t.Nodes = len(m.Graph.Nodes)
-	if err := golden.FitInputs(m, golden.Case{Inputs: inputs}); err != nil {
+	c, err := fitted(m, golden.Case{Inputs: inputs})
+	if err != nil {
 		return fmt.Errorf("it does not take the inputs of the first model: %w", err)
 	}
+	inputs = c.Inputs
 	if f.fixed {
 		more = append(more, dimensions(m, inputs)...)
 	}

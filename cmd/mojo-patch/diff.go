@@ -138,12 +138,12 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 		return nil, err
 	}
 	defer r.Close()
-	got := make([]golden.Case, len(want))
+	got, want := make([]golden.Case, len(want)), slices.Clone(want)
 	for i, c := range want {
-		if err := golden.FitInputs(m, c); err != nil {
+		if want[i], err = fitted(m, c); err != nil {
 			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", path, i, against, err)
 		}
-		got[i].Inputs = c.Inputs
+		got[i].Inputs = want[i].Inputs
 	}
 	uncompared(a, m, want[0].Outputs)
 	times, err := runCases(a, r, got, 1)

@@ -114,6 +114,10 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(groups), "] [", ", then "), "[]")
 		a.say("the prompts were computed in %d groups, one after another: %s", len(groups), list)
 	}
+	if b := run.Buffers(); b.Count > 0 {
+		a.detail("keys and values in %s of %d tokens, written in place: %.1f MB, grown %s", counted(b.Count, "buffer"),
+			b.Slots, float64(b.Bytes)/1e6, counted(b.Grown, "time"))
+	}
 	t := run.Times()
 	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
 	a.say("decode %s", pace(t.DecodedTokens, t.Decode))

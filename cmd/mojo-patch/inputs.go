@@ -75,11 +75,20 @@ func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
 		return nil, fmt.Errorf("%s holds no cases", path)
 	}
 	for i, c := range cases {
-		if err := golden.FitInputs(m, c); err != nil {
+		if cases[i], err = fitted(m, c); err != nil {
 			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", m.Path, i, path, err)
 		}
 	}
 	return cases, nil
+}
+
+// fitted returns a case as the model takes it: with its caches in buffers, where the model has such.
+func fitted(m *onnx.Model, c golden.Case) (golden.Case, error) {
+	c, err := golden.InBuffers(m, c)
+	if err == nil {
+		err = golden.FitInputs(m, c)
+	}
+	return c, err
 }
 
 // recorded reads cases to compare with: each has outputs.

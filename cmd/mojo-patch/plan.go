@@ -33,6 +33,7 @@ type planFlags struct {
 	patterns     patternFlag
 	target       targetFlags
 	lastLogits   bool
+	cache        string // how caches are kept; apply's alone
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -112,6 +113,13 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())
+	}
+	if f.cache != "" {
+		length, err := rewrite.ParseCache(f.cache)
+		if err != nil {
+			return nil, fmt.Errorf("--cache %w", err)
+		}
+		options = append(options, rewrite.WithStaticCache(length))
 	}
 	if f.assume {
 		options = append(options, rewrite.AssumeAvailable())

@@ -18,12 +18,14 @@ type batch struct {
 	logits    *ort.Value
 	fresh     int // new slots of the last run
 	scratch   []float32
+	buffers   Buffers
+	held      map[string]*ort.Value // the buffers, by the inputs that they are bound to
 }
 
 // newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before
 // them; one that is fed whole sequences has it behind them.
 func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
-	b := &batch{g: g, left: make([]int, len(prompts))}
+	b := &batch{g: g, left: make([]int, len(prompts)), held: map[string]*ort.Value{}}
 	longest := 0
 	for _, p := range prompts {
 		b.sequences = append(b.sequences, append(make([]int64, 0, len(p)+64), p...))
@@ -38,16 +40,20 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	if b.binding, err = g.session.Bind(); err != nil {
 		return nil, err
 	}
-	if err := b.emptyCache(); err != nil {
+	if err := errors.Join(b.binding.HostOutput(g.layout.logits.name), b.emptyCache()); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
 }
 
-// emptyCache binds a past of no tokens. States that do not grow begin with zeros.
+// emptyCache binds a past of no tokens. States that do not grow begin with zeros. What buffers hold behind their tokens
+// does not matter: makeRoom binds them.
 func (b *batch) emptyCache() error {
 	for i := range b.g.layout.caches {
 		c := &b.g.layout.caches[i]
+		if c.isBuffer() {
+			continue
+		}
 		t, err := values(c.past, c.shape(b.rows()), func(int) int64 { return 0 })
 		if err != nil {
 			return fmt.Errorf("cannot make an empty cache: %w", err)
@@ -88,6 +94,9 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 	cached := b.g.layout.cached()
 	if !cached {
 		return b.run(ctx, 0, b.slots())
+	}
+	if err := b.makeRoom(); err != nil {
+		return err
 	}
 	if fixed := b.g.layout.sequence(); fixed > 0 {
 		chunk = fixed
@@ -163,6 +172,9 @@ func (b *batch) bindOutputs() error {
 		return err
 	}
 	for i := range l.caches {
+		if l.caches[i].isBuffer() {
+			continue // bound with its past
+		}
 		if err := b.binding.Output(l.caches[i].present); err != nil {
 			return err
 		}
@@ -170,15 +182,19 @@ func (b *batch) bindOutputs() error {
 	return nil
 }
 
-// passOn binds what the run wrote as the past of the next one. The old past is freed with it.
+// passOn binds what the run wrote as the past of the next one. The old past is freed with it. Buffers are bound
+// to both.
 func (b *batch) passOn() error {
 	outputs, err := b.binding.Outputs()
 	if err != nil {
 		return err
 	}
 	b.logits = outputs[0]
-	for i, v := range outputs[1:] {
-		err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v), v.Close())
+	for _, v := range outputs[1:] {
+		if i := b.g.layout.cacheOf(v.Name); i >= 0 && !b.g.layout.caches[i].isBuffer() {
+			err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v))
+		}
+		err = errors.Join(err, v.Close())
 	}
 	return err
 }
@@ -204,5 +220,9 @@ func (b *batch) close() error {
 	if b.logits != nil {
 		err = b.logits.Close()
 	}
-	return errors.Join(err, b.binding.Close())
+	err = errors.Join(err, b.binding.Close())
+	for _, v := range b.held {
+		err = errors.Join(err, v.Close())
+	}
+	return err
 }

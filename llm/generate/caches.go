@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
 // cache is a past that the model reads with the present that it writes in its place.
@@ -17,6 +18,9 @@ type cache struct {
 	// sequence is the axis that grows with the tokens, -1 for a state, whose size stays.
 	sequence int
 }
+
+// isBuffer reports whether the model writes into the past itself.
+func (c *cache) isBuffer() bool { return c.past.role == roles.Buffer }
 
 // shape returns the dimensions of the past for rows sequences of no tokens.
 func (c *cache) shape(rows int) []int64 {
@@ -47,6 +51,11 @@ func (l *layout) findCaches(m *onnx.Model, pasts, outputs []port) error {
 		l.caches = append(l.caches, c)
 	}
 	return nil
+}
+
+// cacheOf returns the cache whose present is an output; -1 for another output.
+func (l *layout) cacheOf(output string) int {
+	return slices.IndexFunc(l.caches, func(c cache) bool { return c.present == output })
 }
 
 // pair returns the output that belongs to each past: the one whose name is the same but for the words that say past and
@@ -143,6 +152,10 @@ func remainder(name string) string {
 
 // axes finds which axis of the past is the batch's and which one grows.
 func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
+	if c.isBuffer() {
+		c.batch, c.sequence = 0, 2
+		return nil
+	}
 	c.batch, c.sequence = -1, -1
 	dims := c.past.dims
 	var open []int // the axes without a number

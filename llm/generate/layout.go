@@ -143,7 +143,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		case p.name == l.ids.name:
 		case typeIDs(in):
 			l.others = append(l.others, p) // all of them are 0
-		case p.role == roles.Past || p.role == roles.Other && len(p.dims) >= 2:
+		case p.role == roles.Past || p.role == roles.Buffer || p.role == roles.Other && len(p.dims) >= 2:
 			pasts = append(pasts, p)
 		case p.role == roles.Other || p.role == roles.Index:
 			return fmt.Errorf("nothing is known of input %q", p.name)
@@ -159,6 +159,9 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 	}
 	if err := l.findCaches(m, pasts, outputs); err != nil {
 		return err
+	}
+	if room, _ := l.room(); room > 0 {
+		l.limit([]onnx.Dim{{Value: int64(room)}})
 	}
 	if !l.cached() {
 		l.limit(l.ids.dims[len(l.ids.dims)-1:])

@@ -31,6 +31,7 @@ type Run struct {
 	sequences []*sequence
 	groups    [][]int
 	times     Times
+	buffers   Buffers
 	started   bool
 }
 
@@ -78,6 +79,10 @@ func (g *Generator) checkPrompt(ids []int64, limit int) error {
 		if id < 0 || g.layout.vocabulary > 0 && id >= g.layout.vocabulary {
 			return fmt.Errorf("token %d has id %d, and the model's ids are 0 to %d", k, id, g.layout.vocabulary-1)
 		}
+	}
+	if room, input := g.layout.room(); room > 0 && len(ids) > room {
+		return fmt.Errorf("it has %d tokens, and the cache of input %q holds %d: patch the model with a greater "+
+			"--cache static=M", len(ids), input, room)
 	}
 	if limit > 0 && len(ids) >= limit {
 		return fmt.Errorf("it has %d tokens, and the model has %d positions: none is left to generate", len(ids), limit)
@@ -147,6 +152,9 @@ func (r *Run) Groups() [][]int { return r.groups }
 // Times says where the time went so far.
 func (r *Run) Times() Times { return r.times }
 
+// Buffers says what the last group of prompts had for keys and values, where the model writes them in place.
+func (r *Run) Buffers() Buffers { return r.buffers }
+
 // generate generates for the prompts of a group together. more is false where yield wants no more.
 func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error) bool) (more bool, err error) {
 	start := time.Now()
@@ -158,7 +166,7 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { r.buffers, err = b.buffers, errors.Join(err, b.close()) }()
 	if err := b.advance(ctx, r.options.PrefillSize); err != nil {
 		return false, err
 	}

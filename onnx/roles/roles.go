@@ -24,11 +24,12 @@ const (
 	PastLength        // number of past positions
 	CacheFlag         // whether there is a past at all
 	LogitsToKeep      // of how many last positions logits are wanted, 0 for all
+	Buffer            // a past [batch, heads, tokens, width] that is written in place and has room for more
 )
 
 var names = [...]string{"not known", "indexes a table", "positions", "mask", "past", "number of positions",
 	"last position",
-	"number of past positions", "whether there is a past", "number of logits to keep"}
+	"number of past positions", "whether there is a past", "number of logits to keep", "past that is written in place"}
 
 // String says in a few words what the role is.
 func (r Role) String() string {
@@ -49,7 +50,8 @@ type Input struct {
 }
 
 // Find tells what the inputs are for that a caller must give, in the model's order: by what reads them where that says
-// it (the index of a Gather, the lengths of a GroupQueryAttention), else by words of their names that all exporters
+// it (the index of a Gather, the lengths of a GroupQueryAttention, the cache
+// of mojo.Attention), else by words of their names that all exporters
 // share.
 func Find(m *onnx.Model) []*Input {
 	if m == nil {
@@ -101,6 +103,8 @@ func Number(d onnx.Dim) onnx.Dim {
 func (in *Input) guess(found Role) Role {
 	name, integer := in.Value.Name, in.DataType.IsInteger()
 	switch {
+	case found == Buffer:
+		return Buffer
 	case integer && found != Other && found != Index:
 		return found
 	case integer && NameHas(name, "position") && !NameHas(name, "mask"):

@@ -48,7 +48,13 @@ func TestFind(t *testing.T) {
 	input("num_logits_to_keep", onnx.Int64)
 	input("seqlens_k", onnx.Int32, "b")
 	input("temperature", onnx.Float)
-	want := map[string]roles.Role{"x": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total,
+	inPlace := node("Attention", nil, nil, nil, nil, input("buffer", onnx.Float, "b", "2", "8", "4"), nil,
+		input("length", onnx.Int64, "1"))
+	inPlace.Domain = "mojo"
+	grows := node("Attention", nil, nil, nil, nil, input("keys", onnx.Float, "b", "2", "p", "4"))
+	grows.Domain = "mojo"
+	want := map[string]roles.Role{"buffer": roles.Buffer, "length": roles.Other, "keys": roles.Past,
+		"x": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total,
 		"attention_mask": roles.Mask,
 		"past.0.key":     roles.Past, "past_seq_len": roles.PastLength, "total_sequence_length": roles.Total,
 		"use_cache_branch":   roles.CacheFlag,

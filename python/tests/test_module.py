@@ -30,6 +30,7 @@ from mojo_patch import _reports
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = ROOT / "models"
 MODEL = MODELS / "qwen3-dynamo-fp32.onnx"
+CACHED = MODELS / "llama-kv-dynamo-fp32.onnx"
 GOLDEN = MODEL.with_suffix(".npz")
 # The onnxruntime of old Pythons is too old for the program, which then looks for another one.
 CAN_RUN = any(t.status == "runs" for trials in mojo_patch.scan_all_kernels().values() for t in trials)
@@ -133,6 +134,8 @@ class Apply(Test):
         self.assertEqual(report.target, "qnn")
         report = mojo_patch.apply(MODEL, self.patched, target="ort", last_logits=True, allow_links=False)
         self.assertEqual((report.target, report.logits), ("ort", "last position only"))
+        report = mojo_patch.apply(CACHED, self.patched, cache="static=64")
+        self.assertEqual((report.cache.length, report.cache.length_from), (64, "attention_mask"))
 
     def test_golden(self):
         self.assertTrue(mojo_patch.apply(MODEL, self.patched, golden=GOLDEN, evaluator=not CAN_RUN).changed)

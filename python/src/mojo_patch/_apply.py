@@ -36,6 +36,7 @@ class ApplyOptions(TypedDict, total=False):
     verify: str  # "off", "distinct", "all"
     check_kernels: str  # "auto", "on", "off"
     last_logits: bool
+    cache: str  # "static" or "static=M": keys and values in buffers, of M tokens
     require: bool  # raises NothingFused where there is nothing to fuse
     assume_available: bool
     allow_missing_weights: bool

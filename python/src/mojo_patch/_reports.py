@@ -141,6 +141,19 @@ class Inlined:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """Caches that were made buffers; length is 0 where the callers choose it."""
+
+    form: str
+    inputs: List[str]
+    bytes_per_token: int
+    length_from: str
+    length: int = 0
+    readers: List[str] = field(default_factory=list)
+    check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
 class CannRewrites:
     """What was changed for Ascend besides the sites."""
 
@@ -179,6 +192,7 @@ class Report:
     passed_over: List[str] = field(default_factory=list)
     inlined: Optional[Inlined] = None
     logits: str = ""
+    cache: Optional[Cache] = None
     repairs: List[Repair] = field(default_factory=list)
     unverified: int = 0
     weights: Optional[Weights] = None

@@ -1,0 +1,116 @@
+package generate_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// withBuffers patches a model so that it has buffers of so many tokens, 0 for any, and returns its path.
+func withBuffers(t *testing.T, name string, length int64) string {
+	t.Helper()
+	m, err := onnx.Read(modelPath(name))
+	must(t, err)
+	defer m.Close()
+	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(length))
+	must(t, err)
+	path := filepath.Join(t.TempDir(), name+".onnx")
+	must(t, onnx.Write(path, m))
+	return path
+}
+
+// openWithKernels opens a patched model.
+func openWithKernels(t *testing.T, path string) *generate.Generator {
+	t.Helper()
+	orttest.Library(t)
+	orttest.Kernels(t)
+	g, err := generate.Open(path, orttest.Provider(), ort.WithKernels())
+	must(t, err)
+	t.Cleanup(func() { must(t, g.Close()) })
+	return g
+}
+
+// cachedModels are those recordings whose models have caches of keys and values.
+var cachedModels = []string{"positions-fp32", "cache-fp16", "absolute-fp16", "llama-kv-dynamo-fp32"}
+
+// TestBuffers generates with buffers that are written in place what transformers does: each prompt alone, all together,
+// and the prompts in pieces; by kernels and by definitions.
+func TestBuffers(t *testing.T) {
+	for _, name := range cachedModels {
+		want, ok := recordings(t)[name]
+		if !ok {
+			t.Fatalf("%s has no recording", name)
+		}
+		path := withBuffers(t, name, 0)
+		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
+			"definitions": open(t, path)} {
+			o := generate.Options{MaxTokens: len(want.Greedy[0])}
+			for i, p := range want.Prompts {
+				if got := tokens(t, g, o, p)[0]; !slices.Equal(got.IDs, want.Greedy[i]) {
+					t.Errorf("%s by %s, prompt %d: %v, want %v", name, what, i, got.IDs, want.Greedy[i])
+				}
+			}
+			for _, size := range []int{0, 1, 3} {
+				o.PrefillSize = size
+				for i, s := range tokens(t, g, o, want.Prompts...) {
+					if !slices.Equal(s.IDs, want.Together[i]) {
+						t.Errorf("%s by %s, together, prefill %d, prompt %d: %v, want %v", name, what, size, i, s.IDs,
+							want.Together[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBuffersGrow generates more tokens than buffers of any length have room for at first.
+func TestBuffersGrow(t *testing.T) {
+	const name, count = "llama-kv-dynamo-fp32", 600
+	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
+	o := generate.Options{MaxTokens: count}
+	want := tokens(t, open(t, modelPath(name)), o, prompts...)
+	r, err := openWithKernels(t, withBuffers(t, name, 0)).Start(o, prompts...)
+	must(t, err)
+	for _, err := range r.Tokens(t.Context()) {
+		must(t, err)
+	}
+	for i, s := range r.Sequences() {
+		if !slices.Equal(s.IDs, want[i].IDs) {
+			t.Errorf("prompt %d: %v, want %v", i, s.IDs, want[i].IDs)
+		}
+	}
+	bytes := int64(4 * 2 * 2 * 1024 * 16 * 4)
+	if got := r.Buffers(); got != (generate.Buffers{Count: 4, Slots: 1024, Bytes: bytes, Grown: 2}) {
+		t.Errorf("buffers are %+v, want %d bytes", got, bytes)
+	}
+}
+
+// TestFullBuffers has a model with buffers of 12 tokens, where generation ends.
+func TestFullBuffers(t *testing.T) {
+	g := openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", 12))
+	got := tokens(t, g, generate.Options{}, []int64{5, 17, 42})[0]
+	want := tokens(t, open(t, modelPath("llama-kv-dynamo-fp32")), generate.Options{MaxTokens: 9}, []int64{5, 17, 42})[0]
+	if !slices.Equal(got.IDs, want.IDs) || got.Stop != generate.StopContext {
+		t.Errorf("%v (%s), want %v", got.IDs, got.Stop, want.IDs)
+	}
+	_, err := g.Start(generate.Options{}, make([]int64, 13))
+	if err == nil || !strings.Contains(err.Error(), `it has 13 tokens, and the cache of input "past_k0" holds 12`) {
+		t.Errorf("a prompt that is too long: %v", err)
+	}
+	// with its padding the shorter of these has no room for all that it is to have
+	r, err := g.Start(generate.Options{MaxTokens: 7}, make([]int64, 4), make([]int64, 9))
+	must(t, err)
+	for _, e := range r.Tokens(t.Context()) {
+		err = e
+	}
+	if err == nil || !strings.Contains(err.Error(), `the cache is full: input "past_k0" holds 12 tokens`) {
+		t.Errorf("a cache that is full: %v", err)
+	}
+}

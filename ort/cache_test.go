@@ -1,0 +1,156 @@
+//go:build cgo
+
+package ort_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// room is how many tokens the buffers of these tests have.
+const room = 8
+
+// decoder is a model whose caches are buffers, each bound to its past and its present.
+type decoder struct {
+	t       *testing.T
+	session *ort.Session
+	binding *ort.Binding
+	buffers map[string]*ort.Value
+}
+
+func newDecoder(t *testing.T, options ...ort.Option) *decoder {
+	t.Helper()
+	orttest.Library(t)
+	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
+	must(t, err)
+	defer m.Close()
+	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(room))
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "static.onnx")
+	must(t, onnx.Write(path, m))
+	s, err := ort.Open(path, append(options, orttest.Provider())...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	b, err := s.Bind()
+	must(t, err)
+	must(t, b.Output("logits"))
+	d := &decoder{t, s, b, map[string]*ort.Value{}}
+	for _, v := range m.Graph.Inputs {
+		if !strings.HasPrefix(v.Name, "past") {
+			continue
+		}
+		x, err := s.Allocate(v.Name, []int64{2, 2, room, 16})
+		must(t, err)
+		must(t, x.Write(onnx.NewFloat32s(v.Name, x.Dims, slices.Repeat([]float32{9}, 2*2*room*16))))
+		must(t, b.InputValue(v.Name, x), b.OutputValue(strings.Replace(v.Name, "past", "present", 1), x))
+		d.buffers[v.Name] = x
+	}
+	return d
+}
+
+// inputs are those for tokens of two sequences behind past ones.
+func (d *decoder) inputs(past int, rows [2][]int64) []*onnx.Tensor {
+	n := len(rows[0])
+	ids := onnx.NewInt64s("input_ids", slices.Concat(rows[0], rows[1]))
+	mask := onnx.NewInt64s("attention_mask", slices.Repeat([]int64{1}, 2*(past+n)))
+	ids.Dims, mask.Dims = []int64{2, int64(n)}, []int64{2, int64(past + n)}
+	return []*onnx.Tensor{ids, mask}
+}
+
+// step runs the tokens in place, and returns the logits.
+func (d *decoder) step(past int, rows [2][]int64) (*onnx.Tensor, error) {
+	for _, x := range d.inputs(past, rows) {
+		must(d.t, d.binding.Input(x))
+	}
+	must(d.t, d.binding.Output("logits")) // of another shape than before
+	if err := d.binding.Run(d.t.Context()); err != nil {
+		return nil, err
+	}
+	return outputs(d.t, d.binding)[0], nil
+}
+
+// tensors copies the buffers.
+func (d *decoder) tensors() []*onnx.Tensor {
+	var list []*onnx.Tensor
+	for name, v := range d.buffers {
+		x, err := v.Tensor()
+		must(d.t, err)
+		list = append(list, renamed(d.t, x, name))
+	}
+	return list
+}
+
+// near compares tensors up to roundings.
+func near(t *testing.T, got, want *onnx.Tensor) {
+	t.Helper()
+	stats, err := golden.Compare(got, want, golden.Tolerance{Abs: 1e-5, Rel: 1e-5})
+	if err != nil || !stats.Passed {
+		t.Errorf("%v %s", err, stats.Summary())
+	}
+}
+
+// TestCacheInPlace decodes with one value bound to past and present, goes back and decodes other tokens, exchanges the
+// sequences as a search with beams does, and runs the same with values that are not bound. A cache that is full is an
+// error, and nothing is written.
+func TestCacheInPlace(t *testing.T) {
+	kernels := orttest.Kernels(t)
+	for name, options := range map[string][]ort.Option{"kernels": {ort.WithKernelLibrary(kernels)},
+		"definitions": nil} {
+		t.Run(name, func(t *testing.T) {
+			d := newDecoder(t, options...)
+			run := func(past int, rows [2][]int64) *onnx.Tensor {
+				t.Helper()
+				x, err := d.step(past, rows)
+				must(t, err)
+				return x
+			}
+			run(0, [2][]int64{{5, 17, 42}, {9, 3, 77}})
+			before := d.tensors()
+			next := [2][]int64{{7}, {8}}
+			want := run(3, next)
+			unbound, err := d.session.Run(append(before, d.inputs(3, next)...))
+			must(t, err)
+			near(t, unbound[0], want)
+			run(4, [2][]int64{{1, 2}, {3, 4}})
+			near(t, run(3, next), want) // back again
+			run(4, [2][]int64{{11}, {12}})
+			for name, v := range d.buffers {
+				x, err := v.Tensor()
+				must(t, err)
+				b, err := x.Bytes()
+				must(t, err)
+				half := len(b) / 2
+				x, err = onnx.NewTensor(name, x.DataType, x.Dims, slices.Concat(b[half:], b[:half]))
+				must(t, err, v.Write(x))
+			}
+			logits, err := run(3, [2][]int64{{8}, {7}}).Bytes()
+			must(t, err)
+			half := len(logits) / 2
+			exchanged, err := onnx.NewTensor("logits", want.DataType, want.Dims,
+				slices.Concat(logits[half:], logits[:half]))
+			must(t, err)
+			near(t, exchanged, want)
+		})
+	}
+	d := newDecoder(t, ort.WithKernelLibrary(kernels))
+	_, err := d.step(0, [2][]int64{{1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}})
+	must(t, err)
+	before := d.tensors()
+	_, err = d.step(7, [2][]int64{{1, 2}, {3, 4}})
+	if err == nil || !strings.Contains(err.Error(), "past_length of sequence 0 is 7") {
+		t.Errorf("a cache that is full: %v", err)
+	}
+	for _, x := range before {
+		now, err := d.buffers[x.Name].Tensor()
+		must(t, err)
+		equal(t, now, x)
+	}
+}

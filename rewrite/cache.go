@@ -1,0 +1,130 @@
+package rewrite
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// CacheStatic names caches that are buffers, written in place.
+const CacheStatic = "static"
+
+// ParseCache reads how caches are to be kept: "static", or "static=M" for buffers of M tokens. length is 0 where the
+// callers choose it.
+func ParseCache(s string) (length int64, err error) {
+	form, number, given := strings.Cut(s, "=")
+	if form != CacheStatic {
+		return 0, fmt.Errorf("%q: it is %s, or %s=M for buffers of M tokens", s, CacheStatic, CacheStatic)
+	}
+	if !given {
+		return 0, nil
+	}
+	length, err = strconv.ParseInt(number, 10, 64)
+	if err != nil || length < 1 || length > math.MaxInt32 {
+		return 0, fmt.Errorf("%q: a buffer holds 1 to %d tokens", s, math.MaxInt32)
+	}
+	return length, nil
+}
+
+// WithStaticCache has attention write keys and values into buffers of so many tokens; 0 leaves the number to the
+// callers. Each past becomes a buffer [batch, heads, length, width], and so does its present: one tensor may be bound
+// to both. How many tokens are in it is the length of the attention mask without the new ones. All caches of a model
+// are changed or, with an error that names what is in the way, none.
+func WithStaticCache(length int64) Option {
+	return func(c *config) { c.staticCache, c.cacheLength = true, length }
+}
+
+// CacheReport says how the caches of a model are kept.
+type CacheReport struct {
+	Form          string       `json:"form"`              // CacheStatic
+	Length        int64        `json:"length,omitempty"`  // tokens of a buffer; absent where callers choose
+	Inputs        []string     `json:"inputs"`            // the buffers
+	BytesPerToken int64        `json:"bytes_per_token"`   // of one sequence, in all buffers together
+	LengthFrom    string       `json:"length_from"`       // the input that is as long as there are tokens
+	Readers       []string     `json:"readers,omitempty"` // nodes that read lengths, and are given the tokens'
+	Check         *CheckReport `json:"check,omitempty"`
+}
+
+// Text says it in a line.
+func (r *CacheReport) Text() string {
+	names := strings.Join(r.Inputs[:min(listed, len(r.Inputs))], ", ")
+	if more := len(r.Inputs) - listed; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	size := fmt.Sprintf("of any length, %d bytes a token of a sequence", r.BytesPerToken)
+	if r.Length > 0 {
+		size = fmt.Sprintf("of %d tokens, %d bytes a sequence", r.Length, r.Length*r.BytesPerToken)
+	}
+	return fmt.Sprintf("%s, %s buffers %s (%s); as many tokens as %s has, padding on the left", r.Form,
+		strconv.Itoa(len(r.Inputs)), size, names, r.LengthFrom)
+}
+
+// keepCaches makes buffers of the model's caches, if the options say so.
+func (p *Plan) keepCaches() error {
+	a := p.applier
+	if !a.config.staticCache {
+		return nil
+	}
+	c := &cacheChange{applier: a, facts: a.facts, patched: infer.Analyze(a.model)}
+	if c.facts == nil {
+		c.facts = c.patched
+	}
+	for _, step := range []func() error{c.find, c.measure, c.checkReaders, c.checkSites, c.change, c.checkLengths} {
+		if err := step(); err != nil {
+			return fmt.Errorf("the cache cannot be static: %w", err)
+		}
+	}
+	a.report.Cache, a.report.Changed, a.report.Variants = c.report(), true, variants(a.model)
+	return nil
+}
+
+func (c *cacheChange) report() *CacheReport {
+	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, LengthFrom: c.total.input.Name, Check: c.checked}
+	for _, s := range c.sites {
+		for k, v := range s.past {
+			r.Inputs = append(r.Inputs, v.Name)
+			r.BytesPerToken += s.heads * s.width[k] * int64(c.facts.DataType(v).Bits()) / 8
+		}
+	}
+	for _, n := range c.readers {
+		r.Readers = append(r.Readers, nodeName(n))
+	}
+	return r
+}
+
+// cacheChange makes buffers of the caches of one model.
+type cacheChange struct {
+	*applier
+	facts   *infer.Facts // of the model before its blocks were fused, whose masks tell which lengths are equal
+	patched *infer.Facts // of the model with fused blocks
+	sites   []*cacheSite
+	past    [infer.Worlds]int64 // tokens in the cache
+	added   [infer.Worlds]int64 // tokens that are new
+	total   sizeOf              // of the tokens in the cache and new ones
+	fresh   sizeOf              // of the new ones
+	readers []*onnx.Node        // that read the length of a buffer
+	checked *CheckReport
+
+	nodes     []*onnx.Node  // that were added
+	length    *onnx.Value   // of the past
+	corrected []*onnx.Value // what readers gave, with lengths of tokens
+}
+
+// cacheSite is a node of attention with its cache: keys, then values.
+type cacheSite struct {
+	node          *onnx.Node
+	past, present [2]*onnx.Value
+	heads         int64
+	width         [2]int64
+}
+
+// sizeOf is a dimension of an input of the model or, without one, a number.
+type sizeOf struct {
+	input  *onnx.Value
+	axis   int
+	number int64
+}

@@ -1,0 +1,137 @@
+package rewrite
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// ruleCache is what the metadata of the nodes that compute lengths have for a pattern (MetaRule).
+const ruleCache = "StaticCache"
+
+// cacheSymbol is the dimension of buffers whose length the callers choose.
+const cacheSymbol = "cache_length"
+
+// change rewrites the model.
+func (c *cacheChange) change() error {
+	g := c.model.Graph
+	total, fresh := c.size(c.total, "total_length"), c.size(c.fresh, "new_length")
+	c.length = c.compute(g, "Sub", g.NewValue("past_length"), total, fresh)
+	for _, shape := range c.readers {
+		length := c.length
+		if shape.Inputs[0].Producer != nil { // a present
+			length = total
+		}
+		if err := c.correct(shape, length); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.sites {
+		f, err := fused.Lookup(attends).Function(c.inPlace(s.node))
+		if err != nil {
+			return err
+		}
+		s.node.SetInput(fused.AttentionPastLength, c.length)
+		s.node.Overload = f.Overload
+		if c.model.Function(f.Domain, f.Name, f.Overload) == nil {
+			c.model.Functions = append(c.model.Functions, f)
+		}
+	}
+	c.dropDefinitions()
+	c.declareBuffers()
+	for _, g := range c.model.Graphs() {
+		if err := g.Sort(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size computes a size, as a vector of one number.
+func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
+	g := c.model.Graph
+	if s.input == nil {
+		return g.AddInitializer(onnx.NewInt64s(name, []int64{s.number}))
+	}
+	shape := c.compute(g, "Shape", g.NewValue(name+"_shape"), s.input)
+	axis := g.AddInitializer(onnx.NewInt64s(name+"_axis", []int64{int64(s.axis)}))
+	return c.compute(g, "Gather", g.NewValue(name), shape, axis)
+}
+
+// compute adds a node of the standard that makes integers; Sort puts it in its place.
+func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
+	n := g.AddNode(op, inputs, []*onnx.Value{out})
+	n.Name = out.Name + "_" + op
+	n.Metadata = []onnx.Entry{{Key: MetaRule, Value: ruleCache}, {Key: MetaVersion, Value: c.config.version}}
+	c.nodes = append(c.nodes, n)
+	return out
+}
+
+// correct puts the number of tokens in the place of the buffer's length in what a Shape gives: the readers of it read
+// what they read before.
+func (c *cacheChange) correct(shape *onnx.Node, length *onnx.Value) error {
+	g, out := shape.Graph, shape.Outputs[0]
+	from, to := shapeRange(shape)
+	bools := make([]int64, to-from)
+	bools[cacheAxis-from] = 1
+	isLength, err := reference.NewInts(onnx.Bool, []int{len(bools)}, bools).ToONNX("is_length")
+	if err != nil {
+		return err
+	}
+	buffer := g.NewValue(out.Name + "_of_buffer")
+	c.corrected = append(c.corrected, c.compute(g, "Where", out, g.AddInitializer(isLength), length, buffer))
+	shape.TakeOutput(0, buffer)
+	return nil
+}
+
+// inPlace describes a node of attention with buffers.
+func (c *cacheChange) inPlace(n *onnx.Node) fused.Site {
+	s := fusedSite(c.model, c.patched, n)
+	for len(s.Types) <= fused.AttentionPastLength {
+		s.Types, s.Dims = append(s.Types, onnx.Undefined), append(s.Dims, nil)
+	}
+	s.Types[fused.AttentionPastLength], s.Dims[fused.AttentionPastLength] = onnx.Int64, []int64{1}
+	return s
+}
+
+// dropDefinitions removes the definitions of attention that nothing calls any more.
+func (c *cacheChange) dropDefinitions() {
+	called := map[string]bool{}
+	for _, g := range c.model.Graphs() {
+		for _, n := range g.Nodes {
+			called[n.Domain+"."+n.OpType+"."+n.Overload] = true
+		}
+	}
+	c.model.Functions = slices.DeleteFunc(c.model.Functions, func(f *onnx.Function) bool {
+		return f.Domain == fused.Domain && f.Name == attends && !called[functionName(f)]
+	})
+}
+
+// declareBuffers declares pasts and presents to be of one shape.
+func (c *cacheChange) declareBuffers() {
+	length := onnx.Dim{Value: c.config.cacheLength}
+	if length.Value == 0 {
+		length = onnx.Dim{Value: -1, Param: c.freeSymbol(cacheSymbol)}
+	}
+	for _, s := range c.sites {
+		for k := range s.past {
+			t, _ := s.past[k].Type()
+			t.Dims[cacheAxis] = length
+			s.past[k].SetType(t)
+			s.present[k].SetType(t)
+		}
+	}
+}
+
+// freeSymbol returns a name like the given one that no dimension of an input has.
+func (c *cacheChange) freeSymbol(name string) string {
+	for slices.ContainsFunc(c.model.Graph.Inputs, func(v *onnx.Value) bool {
+		t, _ := v.Type()
+		return slices.ContainsFunc(t.Dims, func(d onnx.Dim) bool { return d.Param == name })
+	}) {
+		name += "_"
+	}
+	return name
+}

@@ -1,0 +1,279 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// A model with buffers computes what it did before if attention does, given the same length, and if all that was read
+// of lengths before is the same number. checkSites looks at the one before anything is changed, checkLengths at the
+// other one behind it.
+
+// checkedWorlds are the worlds that are small enough.
+const checkedWorlds = 2
+
+// cacheTrial is one set of lengths of attention on a buffer.
+type cacheTrial struct {
+	batch, past, added, room int64
+	padding                  padding
+	junk                     float64 // in the rows that hold no tokens
+}
+
+// checkSites compares attention on a cache with attention on a buffer whose unused rows hold junk.
+func (c *cacheChange) checkSites() error {
+	if c.config.verify == VerifyOff {
+		return nil
+	}
+	c.checked = &CheckReport{}
+	seen := map[string]bool{}
+	for _, s := range c.sites {
+		site := fusedSite(c.model, c.patched, s.node)
+		key := fmt.Sprint(site.Types, site.Dims, attributesKey(site.Attributes))
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		if err := c.checkSite(s, site); err != nil {
+			return fmt.Errorf("node %q: %w", nodeName(s.node), err)
+		}
+	}
+	return nil
+}
+
+func (c *cacheChange) checkSite(s *cacheSite, site fused.Site) error {
+	f, err := fused.Lookup(attends).Function(c.inPlace(s.node))
+	if err != nil {
+		return err
+	}
+	before := reference.NewForOpset(site.Opset, c.model.Functions, reference.Options{})
+	after := reference.NewForOpset(site.Opset, []*onnx.Function{f}, reference.Options{})
+	node := &onnx.Node{Domain: fused.Domain, OpType: attends, Overload: f.Overload, Attributes: s.node.Attributes,
+		Outputs: s.node.Outputs}
+	for i, t := range c.trials() {
+		in, err := c.trialInputs(s, site, t, i)
+		if err != nil {
+			return err
+		}
+		want, err := before.Op(s.node, in)
+		if err != nil {
+			return &evalError{err}
+		}
+		in = t.onBuffer(in)
+		got, err := after.Op(node, in)
+		if err != nil {
+			return &evalError{err}
+		}
+		what := fmt.Sprintf("%d tokens in a buffer of %d and %d new ones, %s", t.past, t.room, t.added, t.padding.name)
+		difference, err := t.compare(in, want, got)
+		if err != nil {
+			return fmt.Errorf("on a buffer (%s): %w", what, err)
+		}
+		if err := c.checkKernel(s.node, t, in, want); err != nil {
+			return fmt.Errorf("its kernel on a buffer (%s): %w", what, err)
+		}
+		c.checked.MaxRel = max(c.checked.MaxRel, difference)
+		c.checked.Cases++
+	}
+	return nil
+}
+
+// trials are the lengths of the first two worlds, steps of one token, empty caches, and full ones.
+func (c *cacheChange) trials() []cacheTrial {
+	var list []cacheTrial
+	add := func(batch, past, added int64) {
+		n := past + added
+		for i, room := range []int64{n, n + 3} {
+			p := paddings[(len(list)+i)%len(paddings)]
+			list = append(list, cacheTrial{batch, past, added, room, p, []float64{math.NaN(), 7}[len(list)/2%2]})
+		}
+	}
+	for w := range checkedWorlds {
+		batch := c.patched.Size(c.sites[0].past[0], w, 0)
+		add(batch, c.past[w], c.added[w])
+		add(batch, 0, c.added[w])
+		if c.added[0] != c.added[1] {
+			add(batch, c.past[w], 1)
+		}
+	}
+	return list
+}
+
+// trialInputs makes the inputs of attention with the cache as it was.
+func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, trial int) ([]*reference.Tensor, error) {
+	total := t.past + t.added
+	in := make([]*reference.Tensor, len(s.node.Inputs))
+	for i, v := range s.node.Inputs {
+		if v == nil {
+			continue
+		}
+		shape := slices.Clone(site.Dims[i])
+		var full []int64 // in place of what is not one number
+		switch i {
+		case fused.AttentionQ, fused.AttentionK, fused.AttentionV:
+			full = []int64{t.batch, -1, t.added, -1}
+			if site.Attr([]string{"q_layout", "k_layout", "v_layout"}[i]).String == "bsnh" {
+				full[1], full[2] = full[2], full[1]
+			}
+		case fused.AttentionPastKey, fused.AttentionPastValue:
+			full = []int64{t.batch, -1, t.past, -1}
+		case fused.AttentionKeyValid:
+			full = []int64{t.batch, total}
+		case fused.AttentionBias:
+			full = []int64{t.batch, -1, t.added, total}
+			full = full[max(0, len(full)-len(shape)):]
+		case fused.AttentionSink:
+			full = []int64{-1}
+		}
+		for axis := range full {
+			if axis < len(shape) && shape[axis] < 0 {
+				shape[axis] = full[axis]
+			}
+		}
+		if len(shape) != len(full) || slices.Contains(shape, -1) {
+			return nil, fmt.Errorf("cannot be checked: the shape of %q is not known", v.Name)
+		}
+		var err error
+		if i == fused.AttentionKeyValid {
+			in[i] = t.padding.tensor(site.Types[i], shape)
+		} else if in[i], err = makeInput(kinds[0], len(in)*trial+i, site.Types[i], shape); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+// onBuffer returns the inputs with the caches in buffers, and with the length.
+func (t *cacheTrial) onBuffer(in []*reference.Tensor) []*reference.Tensor {
+	out := make([]*reference.Tensor, max(len(in), fused.AttentionPastLength+1))
+	copy(out, in)
+	for _, i := range []int{fused.AttentionPastKey, fused.AttentionPastValue} {
+		past := in[i]
+		shape := slices.Clone(past.Shape)
+		shape[cacheAxis] = int(t.room)
+		buffer := reference.NewFloats(past.DataType, shape, slices.Repeat([]float64{t.junk}, match.Elements(shape)))
+		copyRows(buffer, past)
+		out[i] = buffer
+	}
+	out[fused.AttentionPastLength] = reference.NewInts(onnx.Int64, []int{1}, []int64{t.past})
+	return out
+}
+
+// copyRows copies the rows of all heads to where they stand in a greater cache.
+func copyRows(to, from *reference.Tensor) {
+	width := to.Shape[3]
+	a, b := to.Shape[cacheAxis]*width, from.Shape[cacheAxis]*width
+	for h := range to.Shape[0] * to.Shape[1] {
+		copy(to.F[h*a:(h+1)*a], from.F[h*b:(h+1)*b])
+	}
+}
+
+// compare compares attention on buffers, the inputs in, with what it gave before: its result, the rows that hold
+// tokens, and those that it must not touch.
+func (t *cacheTrial) compare(in, want, got []*reference.Tensor) (relativeDifference float64, err error) {
+	if len(got) != len(want) || !slices.Equal(got[0].Shape, want[0].Shape) {
+		return 0, errors.New("its result has another shape")
+	}
+	difference, scale := distance(want[0].F, got[0].F)
+	if allowed := ulps[want[0].DataType] * spacing(want[0].DataType, scale); difference > allowed {
+		return 0, fmt.Errorf("its result differs by %.3g, its greatest magnitude being %.3g and %.3g allowed",
+			difference, scale, allowed)
+	}
+	for k := range 2 {
+		buffer := in[fused.AttentionPastKey+k]
+		expected := reference.NewFloats(buffer.DataType, buffer.Shape, slices.Clone(buffer.F))
+		copyRows(expected, want[1+k])
+		if !slices.Equal(expected.Shape, got[1+k].Shape) || !slices.EqualFunc(expected.F, got[1+k].F,
+			func(x, y float64) bool { return x == y || x != x && y != y }) {
+			return 0, fmt.Errorf("%s has other rows", []string{"present_key", "present_value"}[k])
+		}
+	}
+	return relative(difference, scale), nil
+}
+
+// checkKernel compares the kernel, where there is one, with what the definition gave on a cache.
+func (c *cacheChange) checkKernel(n *onnx.Node, t cacheTrial, in, want []*reference.Tensor) error {
+	k := c.byOp[attends]
+	if c.config.kernelCheck == nil || k == nil || isDefinition(k) {
+		return nil
+	}
+	given := make([]*onnx.Tensor, len(in))
+	for i, x := range in {
+		if x == nil {
+			continue
+		}
+		var err error
+		if given[i], err = x.ToONNX(fused.Lookup(attends).Inputs[i].Name); err != nil {
+			return &evalError{err}
+		}
+	}
+	out, err := c.config.kernelCheck(attends, n.Attributes, given)
+	if err != nil {
+		return err
+	}
+	got := make([]*reference.Tensor, len(out))
+	for i, x := range out {
+		if got[i], err = reference.FromONNX(x); err != nil {
+			return &evalError{err}
+		}
+	}
+	d, err := t.compare(in, want, got)
+	if c.checked.Kernel == nil || d > *c.checked.Kernel {
+		c.checked.Kernel = &d
+	}
+	return err
+}
+
+// checkLengths evaluates what is read of lengths now, and compares it with what was read before.
+func (c *cacheChange) checkLengths() error {
+	if c.config.verify == VerifyOff {
+		return nil
+	}
+	e := reference.NewForOpset(c.model.Opset(""), nil, reference.Options{})
+	for w := range checkedWorlds {
+		env := map[*onnx.Value]*reference.Tensor{}
+		give := func(v *onnx.Value, shape []int64) {
+			dims := make([]int, len(shape))
+			for axis, d := range shape {
+				dims[axis] = int(d)
+			}
+			env[v] = reference.NewInts(onnx.Int64, dims, make([]int64, match.Elements(dims))) // its shape alone is read
+		}
+		for _, s := range []sizeOf{c.total, c.fresh} {
+			shape, ok := c.facts.Shape(s.input, w)
+			if s.input != nil && !ok {
+				return fmt.Errorf("cannot be checked: the shape of input %q is not known", s.input.Name)
+			}
+			if s.input != nil {
+				give(s.input, shape)
+			}
+		}
+		for _, n := range c.readers {
+			shape, _ := c.facts.Shape(n.Inputs[0], w)
+			shape = slices.Clone(shape)
+			shape[cacheAxis] = c.past[w] + c.added[w] + 3
+			give(n.Inputs[0], shape)
+		}
+		nodes, want := append(slices.Clone(c.readers), c.nodes...), append(slices.Clone(c.corrected), c.length)
+		if _, err := e.EvalFor(nodes, env, want); err != nil {
+			return &evalError{err}
+		}
+		if got := env[c.length].I; !slices.Equal(got, []int64{c.past[w]}) {
+			return fmt.Errorf("%q is %v where %d tokens are in the cache", c.length.Name, got, c.past[w])
+		}
+		for i, n := range c.readers {
+			from, to := shapeRange(n)
+			want, _ := c.facts.Shape(n.Inputs[0], w)
+			if got := env[c.corrected[i]].I; !slices.Equal(got, want[from:to]) {
+				return fmt.Errorf("%q is %v where it was %v", c.corrected[i].Name, got, want[from:to])
+			}
+		}
+	}
+	return nil
+}

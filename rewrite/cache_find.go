@@ -1,0 +1,235 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+)
+
+// cacheAxis is the axis of a cache that the tokens are along.
+const cacheAxis = 2
+
+// find finds the attention with a cache.
+func (c *cacheChange) find() error {
+	for _, s := range c.scopes() {
+		for _, n := range s.graph.Nodes {
+			if n.Domain != fused.Domain || n.OpType != attends || n.Input(fused.AttentionPastKey) == nil {
+				continue
+			}
+			switch {
+			case n.Input(fused.AttentionPastLength) != nil:
+				return fmt.Errorf("node %q writes into buffers already", nodeName(n))
+			case s.function != nil:
+				return fmt.Errorf("node %q stands in function %s.%s: inline functions with --inline all", nodeName(n),
+					s.function.Domain, s.function.Name)
+			case s.graph != c.model.Graph:
+				return fmt.Errorf("node %q stands in a branch or a loop (%s)", nodeName(n), s.place)
+			}
+			c.sites = append(c.sites, &cacheSite{node: n})
+		}
+	}
+	if c.sites == nil {
+		return errors.New("there is no mojo.Attention with a cache, which inputs and outputs of the model hold")
+	}
+	if err := c.passCopies(); err != nil {
+		return err
+	}
+	for _, s := range c.sites {
+		for k := range s.past {
+			if err := c.buffer(s, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// passCopies has nodes read caches, and attention write them, without nodes between that change nothing, such as a
+// Concat of one tensor.
+func (c *cacheChange) passCopies() error {
+	g := c.model.Graph
+	view := match.New(g, c.patched, nil)
+	var copies []*onnx.Node
+	readInstead := func(v, w *onnx.Value) {
+		for _, use := range slices.Clone(v.Uses()) {
+			use.Node.SetInput(use.Index, w)
+		}
+	}
+	caches := map[*onnx.Value]bool{}
+	for _, s := range c.sites {
+		for k := range s.past {
+			caches[view.Resolve(s.node.Input(fused.AttentionPastKey+k))] = true
+			present := s.node.OutputValue(1 + k)
+			for _, out := range g.Outputs {
+				if present != nil && !present.IsOutput() && out.Producer != nil && view.Resolve(out) == present {
+					copies = append(copies, out.Producer)
+					s.node.TakeOutput(1+k, out)
+					readInstead(present, out)
+				}
+			}
+			caches[s.node.OutputValue(1+k)] = true
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Outputs {
+			if v == nil || v.IsOutput() || caches[v] {
+				continue
+			}
+			if w := view.Resolve(v); w != nil && caches[w] {
+				copies = append(copies, n)
+				readInstead(v, w)
+			}
+		}
+	}
+	if copies == nil {
+		return nil
+	}
+	dead, _ := convert.Unread(copies)
+	return g.RemoveNodes(dead)
+}
+
+// buffer looks at the keys of a site, or at its values.
+func (c *cacheChange) buffer(s *cacheSite, k int) error {
+	past, present := s.node.Input(fused.AttentionPastKey+k), s.node.OutputValue(1+k)
+	if !past.IsInput || past.Const != nil {
+		return fmt.Errorf("%q, the past of node %q, is no input of the model", past.Name, nodeName(s.node))
+	}
+	if present == nil || !present.IsOutput() {
+		return fmt.Errorf("what becomes of input %q at node %q is no output of the model", past.Name, nodeName(s.node))
+	}
+	heads, ok := c.facts.Dim(past, 1)
+	width, known := c.facts.Dim(past, 3)
+	if rank, _ := c.facts.Rank(past); rank != 4 || !ok || !known {
+		t, _ := past.Type()
+		return fmt.Errorf("input %q is %s: a cache [batch, heads, tokens, width] with numbers of heads and of width "+
+			"is wanted", past.Name, t)
+	}
+	if n, fixed := c.facts.Dim(past, cacheAxis); fixed {
+		return fmt.Errorf("input %q holds %d tokens, never more or less: a length without a number is wanted",
+			past.Name, n)
+	}
+	s.heads, s.width[k] = heads, width
+	s.past[k], s.present[k] = past, present
+	return nil
+}
+
+// measure finds the inputs that tell how many tokens there are.
+func (c *cacheChange) measure() error {
+	for i, s := range c.sites {
+		for k := range s.past {
+			for w := range infer.Worlds {
+				past := c.facts.Size(s.past[k], w, cacheAxis)
+				added := c.facts.Size(s.present[k], w, cacheAxis) - past
+				if i == 0 && k == 0 {
+					c.past[w], c.added[w] = past, added
+				}
+				if past < 1 || added < 1 || past != c.past[w] || added != c.added[w] {
+					return fmt.Errorf("inputs %q and %q are not known to hold as many tokens", c.sites[0].past[0].Name,
+						s.past[k].Name)
+				}
+			}
+		}
+	}
+	var sum [infer.Worlds]int64
+	for w := range sum {
+		sum[w] = c.past[w] + c.added[w]
+	}
+	var ok bool
+	if c.total, ok = c.source(sum); !ok || c.total.input == nil {
+		return errors.New("no input, such as an attention mask, is known to be as long as the cache with the new " +
+			"tokens (a model that was patched before does not tell: patch the export)")
+	}
+	if c.fresh, ok = c.source(c.added); !ok {
+		return errors.New("no input is known to be as long as the new tokens are")
+	}
+	return nil
+}
+
+// source finds a size in the shapes of the inputs.
+func (c *cacheChange) source(size [infer.Worlds]int64) (found sizeOf, ok bool) {
+	if size[1] == size[0] && size[2] == size[0] {
+		return sizeOf{number: size[0]}, true
+	}
+	for _, v := range c.model.Graph.Inputs {
+		rank, known := c.facts.Rank(v)
+		if !known || v.Const != nil {
+			continue
+		}
+		for axis := range rank {
+			same := true
+			for w := range size {
+				same = same && c.facts.Size(v, w, axis) == size[w]
+			}
+			if same {
+				return sizeOf{input: v, axis: axis}, true
+			}
+		}
+	}
+	return sizeOf{}, false
+}
+
+// checkReaders finds who reads the caches besides attention. A length is given to them as it was; no more can be.
+func (c *cacheChange) checkReaders() error {
+	buffers := map[*onnx.Value]bool{}
+	for _, s := range c.sites {
+		for k := range s.past {
+			buffers[s.past[k]], buffers[s.present[k]] = true, true
+			for _, v := range []*onnx.Value{s.past[k], s.present[k]} {
+				for _, use := range v.Uses() {
+					switch n := use.Node; {
+					case n == s.node:
+					case !n.Is("Shape"):
+						return fmt.Errorf("node %q (%s) reads %q as well, and would read rows of the buffer that hold "+
+							"nothing", nodeName(n), n.OpType, v.Name)
+					case readsLength(n):
+						c.readers = append(c.readers, n)
+					}
+				}
+			}
+		}
+	}
+	for _, v := range c.model.Graph.Inputs {
+		if !buffers[v] && c.isCache(v) {
+			return fmt.Errorf("input %q is a cache of no mojo.Attention, and all caches have to be", v.Name)
+		}
+	}
+	return nil
+}
+
+// isCache reports whether an input has the length of the caches, or is joined with something to an output.
+func (c *cacheChange) isCache(v *onnx.Value) bool {
+	rank, ok := c.facts.Rank(v)
+	if !ok || rank < 3 || !c.facts.DataType(v).IsFloat() {
+		return false
+	}
+	for axis := 1; axis < rank; axis++ {
+		same := true
+		for w := range c.past {
+			same = same && c.facts.Size(v, w, axis) == c.past[w]
+		}
+		if same {
+			return true
+		}
+	}
+	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
+		return u.Node.Is("Concat") && u.Node.Outputs[0].IsOutput()
+	})
+}
+
+// readsLength reports whether a Shape of a cache gives its length.
+func readsLength(shape *onnx.Node) bool {
+	from, to := shapeRange(shape)
+	return from <= cacheAxis && cacheAxis < to
+}
+
+// shapeRange returns which of the four dimensions a Shape gives.
+func shapeRange(shape *onnx.Node) (from, to int64) {
+	return reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", 4), 4)
+}

@@ -1,0 +1,298 @@
+package rewrite
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// decoderInputs are inputs of the bundled decoder with a cache: room is how many rows of it there are, of which past
+// hold tokens. The others are no numbers.
+func decoderInputs(t *testing.T, m *onnx.Model, batch, queries, past, room int) map[string]*reference.Tensor {
+	t.Helper()
+	inputs := map[string]*reference.Tensor{}
+	for i, v := range m.Graph.Inputs {
+		typ, _ := v.Type()
+		switch v.Name {
+		case "input_ids":
+			ids := make([]int64, batch*queries)
+			for i := range ids {
+				ids[i] = int64(7*i%13 + 1)
+			}
+			inputs[v.Name] = reference.NewInts(typ.DataType, []int{batch, queries}, ids)
+		case "attention_mask":
+			left := padding{exists: func(b, j, _ int) bool { return b == 0 || j >= 2 }}
+			inputs[v.Name] = left.tensor(typ.DataType, []int64{int64(batch), int64(past + queries)})
+		default:
+			dims := []int64{int64(batch), typ.Dims[1].Value, int64(past), typ.Dims[3].Value}
+			cache, err := makeInput(kinds[0], i, typ.DataType, dims)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inputs[v.Name] = cache
+			if room > past {
+				shape := []int{batch, int(dims[1]), room, int(dims[3])}
+				junk := slices.Repeat([]float64{math.NaN()}, shape[0]*shape[1]*shape[2]*shape[3])
+				inputs[v.Name] = reference.NewFloats(typ.DataType, shape, junk)
+				copyRows(inputs[v.Name], cache)
+			}
+		}
+	}
+	return inputs
+}
+
+func runModel(t *testing.T, m *onnx.Model, inputs map[string]*reference.Tensor) map[string]*reference.Tensor {
+	t.Helper()
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := e.Run(inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestStaticCache compares a decoder with buffers with one that has a cache that grows, at several lengths, with rows
+// that are no numbers behind the tokens.
+func TestStaticCache(t *testing.T) {
+	for _, length := range []int64{0, 12} {
+		m, original := readModel(t, "llama-kv-dynamo-fp32"), readModel(t, "llama-kv-dynamo-fp32")
+		r := apply(t, m, WithStaticCache(length)).Cache
+		if r == nil || r.Length != length || len(r.Inputs) != 4 || r.BytesPerToken != 4*2*16*4 ||
+			r.LengthFrom != "attention_mask" || len(r.Readers) == 0 || r.Check.Cases < 8 {
+			t.Errorf("reported %+v", r)
+		}
+		for _, v := range slices.Concat(m.Graph.Inputs[2:], m.Graph.Outputs[1:]) {
+			typ, _ := v.Type()
+			if d := typ.Dims[cacheAxis]; length > 0 && d.Value != length || length == 0 && d.Param != cacheSymbol {
+				t.Errorf("%q is declared %s", v.Name, typ)
+			}
+		}
+		checkOrderOf(t, m)
+		for _, at := range []struct{ batch, queries, past, room int }{{2, 3, 0, 12}, {2, 1, 5, 12}, {1, 4, 8, 12},
+			{3, 2, 7, 12}} {
+			want := runModel(t, original, decoderInputs(t, original, at.batch, at.queries, at.past, at.past))
+			in := decoderInputs(t, m, at.batch, at.queries, at.past, at.room)
+			got := runModel(t, m, in)
+			d, scale := distance(want["logits"].F, got["logits"].F)
+			if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+				t.Errorf("%v: logits differ by %g, %g allowed", at, d, allowed)
+			}
+			for name, w := range want {
+				if past := in[strings.Replace(name, "present", "past", 1)]; name != "logits" {
+					checkBuffer(t, past, w, got[name])
+				}
+			}
+		}
+	}
+}
+
+// checkBuffer compares the rows of a present that hold tokens with those of one that grew, and the others with the
+// past.
+func checkBuffer(t *testing.T, past, grown, got *reference.Tensor) {
+	t.Helper()
+	want := reference.NewFloats(past.DataType, past.Shape, slices.Clone(past.F))
+	copyRows(want, grown)
+	d, scale := distance(want.F, got.F)
+	if !slices.Equal(want.Shape, got.Shape) || d > 64*spacing(onnx.Float, scale) {
+		t.Errorf("a buffer of %v differs from %v by %g", got.Shape, want.Shape, d)
+	}
+	for i, x := range want.F {
+		if math.IsNaN(x) != math.IsNaN(got.F[i]) {
+			t.Fatalf("element %d is %g, want %g", i, got.F[i], x)
+		}
+	}
+}
+
+// TestStaticCacheOfAnExport makes buffers of the 60 caches of a model that is here without its weights.
+func TestStaticCacheOfAnExport(t *testing.T) {
+	m, err := onnx.Read("../models/smollm2/graph.onnx", onnx.AllowMissingData())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	r := apply(t, m, WithStaticCache(0), AllowUnverified()).Cache
+	if len(r.Inputs) != 60 || r.BytesPerToken != 60*3*64*4 {
+		t.Errorf("reported %+v", r)
+	}
+	if text := r.Text(); !strings.Contains(text, "46080 bytes a token") || !strings.Contains(text, "and 57 more") {
+		t.Error(text)
+	}
+}
+
+// TestLengthsAreGiven has nodes read the lengths of caches in many ways: they read the same as before.
+func TestLengthsAreGiven(t *testing.T) {
+	var models []*onnx.Model
+	for range 2 {
+		m := readModel(t, "llama-kv-dynamo-fp32")
+		g := m.Graph
+		read := func(v *onnx.Value, name string, attrs ...*onnx.Attribute) {
+			out := g.NewValue(name)
+			out.SetType(onnx.Type{DataType: onnx.Int64})
+			g.AddNode("Shape", []*onnx.Value{v}, []*onnx.Value{out}, attrs...)
+			g.AddOutput(out)
+		}
+		read(g.Value("past_v1"), "all")
+		read(g.Value("past_k1"), "alone", onnx.IntAttr("start", 2), onnx.IntAttr("end", 3))
+		read(g.Value("past_v0"), "last", onnx.IntAttr("start", -2))
+		read(g.Value("past_v0"), "first", onnx.IntAttr("end", 2))
+		read(g.Value("present_k1"), "present")
+		copied := g.NewValue("copied")
+		g.AddNode("Identity", []*onnx.Value{g.Value("past_k0")}, []*onnx.Value{copied})
+		read(copied, "of_copy")
+		last, joined := g.Value("present_v0"), g.NewValue("joined")
+		last.Producer.TakeOutput(0, joined)
+		for _, use := range slices.Clone(last.Uses()) {
+			use.Node.SetInput(use.Index, joined)
+		}
+		g.AddNode("Concat", []*onnx.Value{joined}, []*onnx.Value{last}, onnx.IntAttr("axis", 2))
+		if err := g.Sort(); err != nil {
+			t.Fatal(err)
+		}
+		models = append(models, m)
+	}
+	r := apply(t, models[1], WithStaticCache(0)).Cache
+	if len(r.Readers) < 5 {
+		t.Errorf("readers are %q", r.Readers)
+	}
+	if n := models[1].Graph.Value("present_v0").Producer; n.OpType != attends {
+		t.Errorf("a present is written by %s", n.OpType)
+	}
+	want := runModel(t, models[0], decoderInputs(t, models[0], 2, 3, 4, 4))
+	got := runModel(t, models[1], decoderInputs(t, models[1], 2, 3, 4, 11))
+	for _, name := range []string{"all", "alone", "last", "first", "present", "of_copy"} {
+		if !slices.Equal(want[name].I, got[name].I) || len(want[name].I) == 0 {
+			t.Errorf("%s is %v, want %v", name, got[name].I, want[name].I)
+		}
+	}
+}
+
+// TestStaticCacheIsRefused changes decoders so that not every cache can be a buffer: the errors say what is in the way.
+func TestStaticCacheIsRefused(t *testing.T) {
+	reads := func(name string) func(*onnx.Model) {
+		return func(m *onnx.Model) {
+			out := m.Graph.NewValue("more")
+			out.SetType(onnx.Type{DataType: onnx.Float})
+			n := m.Graph.AddNode("Relu", []*onnx.Value{m.Graph.Value(name)}, []*onnx.Value{out})
+			n.Name = "reader"
+			m.Graph.AddOutput(out)
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*onnx.Model)
+		option Option
+		want   string
+	}{
+		"past":      {reads("past_k0"), nil, `node "reader" (Relu) reads "past_k0"`},
+		"present":   {reads("present_v1"), nil, `node "reader" (Relu) reads "present_v1"`},
+		"one stays": {nil, WithSites("Attention:transpose_3"), "all caches have to be"},
+		"fixed": {func(m *onnx.Model) {
+			for _, v := range m.Graph.Inputs[2:] {
+				typ, _ := v.Type()
+				typ.Dims[cacheAxis] = onnx.Dim{Value: 7}
+				v.SetType(typ)
+			}
+		}, nil, `input "past_k0" holds 7 tokens`},
+		"none": {nil, WithPatternFilter(func(name string) bool { return name != "Attention" }),
+			"there is no mojo.Attention"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := readModel(t, "llama-kv-dynamo-fp32")
+			if test.change != nil {
+				test.change(m)
+			}
+			options := []Option{AssumeAvailable(), WithStaticCache(0)}
+			if test.option != nil {
+				options = append(options, test.option)
+			}
+			_, err := ApplyDefaultKernels(m, Auto, options...)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+	m := readModel(t, "llama-kv-dynamo-fp32")
+	apply(t, m, WithStaticCache(0))
+	if _, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithStaticCache(0)); err == nil ||
+		!strings.Contains(err.Error(), "writes into buffers already") {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+// TestStaticCacheIsChecked has a kernel that leaves a row out, and lengths of another input.
+func TestStaticCacheIsChecked(t *testing.T) {
+	broken := func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+		f, err := fused.Lookup(op).Function(siteOf(attrs, inputs))
+		if err != nil {
+			return nil, err
+		}
+		in := make([]*reference.Tensor, len(inputs))
+		for i, x := range inputs {
+			if x != nil {
+				if in[i], err = reference.FromONNX(x); err != nil {
+					return nil, err
+				}
+			}
+		}
+		n := &onnx.Node{Domain: fused.Domain, OpType: op, Overload: f.Overload, Attributes: attrs,
+			Outputs: make([]*onnx.Value, 3)}
+		got, err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, in)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]*onnx.Tensor, len(got))
+		for i, x := range got {
+			if i == 1 && len(in) > fused.AttentionPastLength && x.Len() > 0 {
+				x.F[len(x.F)-1]++
+			}
+			if out[i], err = x.ToONNX("y"); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	_, err := ApplyDefaultKernels(readModel(t, "llama-kv-dynamo-fp32"), Auto, AssumeAvailable(), WithStaticCache(0),
+		WithKernelCheck(broken))
+	if err == nil || !strings.Contains(err.Error(), "present_key has other rows") {
+		t.Errorf("a kernel that writes another row: %v", err)
+	}
+	m := readModel(t, "llama-kv-dynamo-fp32")
+	plan := planned(t, m)
+	if err := plan.Replace(); err != nil {
+		t.Fatal(err)
+	}
+	c := &cacheChange{applier: plan.applier, facts: plan.applier.facts, patched: infer.Analyze(m)}
+	for _, step := range []func() error{c.find, c.measure, c.checkReaders} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.fresh.axis = 0 // the batch
+	if err := c.change(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.checkLengths(); err == nil || !strings.Contains(err.Error(), "tokens are in the cache") {
+		t.Errorf("a length from the batch: %v", err)
+	}
+}
+
+func TestParseCache(t *testing.T) {
+	for s, want := range map[string]int64{"static": 0, "static=1": 1, "static=2147483647": math.MaxInt32} {
+		if got, err := ParseCache(s); err != nil || got != want {
+			t.Errorf("%s: %d, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "grown", "static=", "static=0", "static=-4", "static=2147483648", "static=x"} {
+		if _, err := ParseCache(s); err == nil || !strings.Contains(err.Error(), s) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
