@@ -62,15 +62,6 @@ func temporaryName(path, kind string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf(".%s.%d-%d%s.tmp", base, os.Getpid(), i, kind))
 }
 
-// Track tracks files that exist or are about to.
-func Track(names ...string) {
-	mu.Lock()
-	defer mu.Unlock()
-	for _, name := range names {
-		paths[name] = true
-	}
-}
-
 // Remove removes tracked files and folders, those that are there, and forgets them.
 func Remove(names ...string) error {
 	mu.Lock()

@@ -25,13 +25,11 @@ func TestEverythingUnderWayIsRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{filepath.Join(folder, "x"), filepath.Join(dir, "tracked"),
-		filepath.Join(dir, "kept")} {
+	for _, name := range []string{filepath.Join(folder, "x"), filepath.Join(dir, "kept")} {
 		if err := os.WriteFile(name, nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	Track(filepath.Join(dir, "tracked"), filepath.Join(dir, "absent"))
 	if err := Commit(func() error { return os.Rename(f.Name(), filepath.Join(dir, "model.onnx")) }); err != nil {
 		t.Fatal(err)
 	}

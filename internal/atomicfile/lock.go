@@ -31,23 +31,13 @@ func Acquire(output string) (*Lock, error) {
 	dir, base := filepath.Split(output)
 	name := filepath.Join(dir, "."+base+".lock")
 	for range 100 {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+		f, alone, err := openLock(name)
 		if err != nil {
 			return nil, err
 		}
-		alone, err := lockFile(f)
-		if err != nil {
-			f.Close()
-			if errors.Is(err, errLocked) {
-				return nil, fmt.Errorf("%w (it holds %s)", ErrBusy, name)
-			}
-			return nil, fmt.Errorf("cannot lock %s: %w", name, err)
-		}
-		if !isFile(f, name) { // its owner removed it between our open and lock
-			f.Close()
+		if f == nil {
 			continue
 		}
-		Track(name)
 		note, err := io.ReadAll(io.LimitReader(f, 1<<12))
 		if err != nil {
 			Remove(name)
@@ -57,6 +47,29 @@ func Acquire(output string) (*Lock, error) {
 		return &Lock{output, f, string(note), alone}, nil
 	}
 	return nil, fmt.Errorf("cannot lock %s: it is no file of its own, or keeps changing", name)
+}
+
+// openLock opens a lock file, locks and tracks it; nil where its owner removed it meanwhile. RemoveAll waits until the
+// file is tracked: a signal in between would leave it behind.
+func openLock(name string) (f *os.File, alone bool, err error) {
+	mu.Lock()
+	defer mu.Unlock()
+	f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, false, err
+	}
+	alone, err = lockFile(f)
+	switch {
+	case errors.Is(err, errLocked):
+		err = fmt.Errorf("%w (it holds %s)", ErrBusy, name)
+	case err != nil:
+		err = fmt.Errorf("cannot lock %s: %w", name, err)
+	case isFile(f, name):
+		paths[name] = true
+		return f, alone, nil
+	}
+	f.Close()
+	return nil, false, err
 }
 
 // isFile reports whether name is the very file that is open, and no link to it.

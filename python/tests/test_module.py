@@ -423,9 +423,13 @@ class Interrupt(Test):
         out.mkdir()
         big_model.write(given / "big.onnx")
         code = "import mojo_patch, sys; mojo_patch.apply(*sys.argv[1:], verify='off')"
-        command = [sys.executable, "-c", code, str(given / "big.onnx"), str(out / "patched.onnx")]
-        # As a notebook does, which interrupts Python alone, and as a terminal, which interrupts all of its group.
-        for send in (lambda p: p.send_signal(signal.SIGINT), lambda p: os.killpg(p.pid, signal.SIGINT)):
+        # As slow as on a busy machine: the program runs, and Python has not come to waiting for it yet.
+        slow = "import {0}, time; do = {0}.{1}; {0}.{1} = lambda *a, **k: (do(*a, **k), time.sleep(0.3))[0]; " + code
+        both = lambda p: os.killpg(p.pid, signal.SIGINT)  # as a terminal does
+        alone = lambda p: p.send_signal(signal.SIGINT)  # as a notebook does
+        for script, send in [(code, alone), (code, both), (slow.format("subprocess", "Popen._execute_child"), alone),
+                             (slow.format("threading", "Thread.start"), alone)]:
+            command = [sys.executable, "-c", script, str(given / "big.onnx"), str(out / "patched.onnx")]
             process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
             deadline = time.monotonic() + 120
             while not os.listdir(str(out)) and time.monotonic() < deadline:

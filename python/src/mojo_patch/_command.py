@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from ._errors import MojoPatchError, failure
 from ._progress import Progress
@@ -74,26 +75,60 @@ def run(name: str, flags: List[str], models: List[str], progress: Optional[bool]
     """
     command = [find_program(), name, *flags, "--json", "--progress-lines", "--", *models]
     log.debug("running %s", command)
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(),
-        encoding="utf-8", errors="backslashreplace"
-    ) as process, Progress(progress) as shown:
-        errors: List[str] = []
+    errors: List[str] = []
+    with Progress(progress) as shown, _started(command) as process:
         listener = threading.Thread(target=_listen, args=(process.stderr, shown, errors), daemon=True)
         listener.start()
-        try:
-            assert process.stdout
-            printed = process.stdout.read()
-            process.wait()
-            listener.join()
-        except BaseException:
-            _interrupt(process)
-            raise
+        assert process.stdout
+        printed = process.stdout.read()
+        process.wait()
+        listener.join()
     if printed and (process.returncode == 0 or not errors):
         return json.loads(printed)
     if not errors:
         errors = [f"the program ended without a word, with exit code {process.returncode}"]
     raise failure("\n".join(errors), process.returncode)
+
+
+@contextlib.contextmanager
+def _started(command: List[str]) -> Iterator[subprocess.Popen[str]]:
+    """Starts the program, and ends it where an exception leaves the block, such as that of Ctrl-C."""
+    held = _HeldInterrupt()
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(),
+            encoding="utf-8", errors="backslashreplace"
+        ) as process:
+            try:
+                held.release()
+                yield process
+            except BaseException:
+                _interrupt(process)
+                raise
+    finally:
+        held.release()
+
+
+class _HeldInterrupt:
+    """Holds Ctrl-C back until release: an exception while the program starts would leave it running, with no owner."""
+
+    def __init__(self) -> None:
+        self._caught = False
+        self._handler = signal.getsignal(signal.SIGINT)
+        # Other threads are not interrupted, and SIGINT that is ignored stays so in the program.
+        self._holds = threading.current_thread() is threading.main_thread() and callable(self._handler)
+        if self._holds:
+            signal.signal(signal.SIGINT, self._catch)
+
+    def _catch(self, *_: Any) -> None:
+        self._caught = True
+
+    def release(self) -> None:
+        if self._holds:
+            self._holds = False
+            signal.signal(signal.SIGINT, self._handler)
+            if self._caught:
+                signal.raise_signal(signal.SIGINT)
 
 
 def _listen(stderr: Any, shown: Progress, errors: List[str]) -> None:
@@ -112,11 +147,15 @@ def _listen(stderr: Any, shown: Progress, errors: List[str]) -> None:
 def _interrupt(process: subprocess.Popen[str]) -> None:
     """Ends the program as Ctrl-C does: it removes what is written and not whole. A second Ctrl-C kills it."""
     try:
-        try:
-            process.wait(timeout=1)  # a terminal interrupts both
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM if sys.platform == "win32" else signal.SIGINT)
-            process.wait()
+        if sys.platform == "win32":
+            # There is no signal but the one of the console, which interrupts both.
+            try:
+                process.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+        else:
+            process.send_signal(signal.SIGINT)  # once more, from a terminal, does no harm
+        process.wait()
     except BaseException:
         process.kill()
         raise
