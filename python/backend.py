@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the wheels: what pip calls for `pip install .` (PEP 517), and what make calls with what it built.
+"""Makes the wheels and the sdist: what pip calls for `pip install .` (PEP 517), and what make calls with what it built.
 
 usage: python/backend.py OUT --program FILE --library FILE --licences FILE [--platform TAG]    the wheel mojo-patch
        python/backend.py OUT --cuda FILE [--platform TAG]                                      mojo-patch-cuda
@@ -13,6 +13,7 @@ The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION.
 
 import base64
 import functools
+import gzip
 import hashlib
 import io
 import os
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -34,6 +36,9 @@ LICENCES = {
     "LICENSE.onnxruntime": "fused/kernels/third_party/onnxruntime/LICENSE",
 }
 MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules, which tools/licences.sh collects
+SUMMARY = "Fuses blocks of language models in ONNX, with kernels for onnxruntime"
+# What git knows and a build does not need, as patterns of git's.
+NOT_BUILT = [".*", "bench", "docs", "models", "python/tests", "*/testdata/*", "*_test.go"]
 METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
@@ -71,17 +76,32 @@ def pep440(described):
     return f"{release}{post}+g{commit}{'' if clean == described else '.dirty'}"
 
 
-@functools.cache
+@functools.lru_cache  # functools.cache is newer than Python 3.8
 def version():
     given = os.environ.get("MOJO_PATCH_VERSION")
     if given:
         return given
+    about = ROOT / "PKG-INFO"  # of an unpacked sdist
+    if about.exists():
+        return re.search("^Version: (.*)$", about.read_text(encoding="utf-8"), re.M).group(1)
     try:
         return pep440(subprocess.check_output(
             ["git", "describe", "--tags", "--always", "--long", "--dirty"], cwd=str(ROOT), stderr=subprocess.DEVNULL,
             universal_newlines=True).strip())
     except (OSError, subprocess.CalledProcessError):
-        return "0.0.0"  # an unpacked archive of the sources
+        return "0.0.0"  # sources of neither a clone nor an sdist
+
+
+def metadata(name, summary, licences, more=""):
+    """Returns the METADATA of a wheel, or the PKG-INFO of an sdist."""
+    readme = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
+    return METADATA.format(name=name, version=version(), summary=summary, more=more, readme=readme,
+                           licences="".join(f"License-File: {path}\n" for path in licences)).encode()
+
+
+def built_at():
+    """Returns the time that files in what is packed here have: no earlier than 1980, as zip knows no such times."""
+    return max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800)
 
 
 def zip_file(files, at):
@@ -96,6 +116,18 @@ def zip_file(files, at):
     return made.getvalue()
 
 
+def tar_file(files, at):
+    """Returns the bytes of a .tar.gz of {name: (content, mode)}, which follow from these and the time alone."""
+    made = io.BytesIO()
+    with gzip.GzipFile(fileobj=made, mode="wb", filename="", mtime=0) as packed, \
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, (content, mode) in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(content), mode, at
+            tar.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
+
+
 class Wheel:
     """A wheel in the making: add its files, then write it."""
 
@@ -105,10 +137,7 @@ class Wheel:
         self.name = f"{self.module}-{version()}-py3-none-{platform}.whl"
         self.files = {}
         names = [*LICENCES, *([MODULES] if name == "mojo-patch" else [])]
-        licences = "".join(f"License-File: {name}\n" for name in names)
-        readme = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
-        self.add(f"{self.info}/METADATA", METADATA.format(
-            name=name, version=version(), summary=summary, licences=licences, more=more, readme=readme).encode())
+        self.add(f"{self.info}/METADATA", metadata(name, summary, names, more))
         tags = "".join(f"Tag: py3-none-{p}\n" for p in platform.split("."))
         self.add(f"{self.info}/WHEEL",
                  f"Wheel-Version: 1.0\nGenerator: mojo-patch\nRoot-Is-Purelib: false\n{tags}".encode())
@@ -132,7 +161,7 @@ class Wheel:
         self.add(f"{self.info}/RECORD", (record + f"{self.info}/RECORD,,\n").encode())
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        made = zip_file(self.files, max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800))
+        made = zip_file(self.files, built_at())
         with tempfile.NamedTemporaryFile(dir=str(folder), delete=False) as temp:
             try:
                 temp.write(made)
@@ -145,10 +174,14 @@ class Wheel:
         return path
 
 
+def cuda_extra():
+    """Returns what METADATA says of `pip install mojo-patch[cuda]`."""
+    return f'Provides-Extra: cuda\nRequires-Dist: mojo-patch-cuda=={version()}; extra == "cuda"\n'
+
+
 def pack(folder, program, library, licences, platform):
     """Makes the wheel mojo-patch of the program, the CPU kernels, and the licences of what the program links."""
-    more = f'Provides-Extra: cuda\nRequires-Dist: mojo-patch-cuda=={version()}; extra == "cuda"\n'
-    wheel = Wheel("mojo-patch", "Fuses blocks of language models in ONNX, with kernels for onnxruntime", platform, more)
+    wheel = Wheel("mojo-patch", SUMMARY, platform, cuda_extra())
     wheel.add_module()
     program, library = pathlib.Path(program), pathlib.Path(library)
     wheel.add(f"{wheel.info}/licenses/{MODULES}", pathlib.Path(licences).read_bytes())
@@ -187,6 +220,22 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         (temp / MODULES).write_bytes(subprocess.check_output(["sh", str(ROOT / "tools" / "licences.sh")]))
         platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
         return pack(wheel_directory, program, temp / "kernels" / library, temp / MODULES, platform).name
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """PEP 517: packs the sources that build_wheel needs; git names them."""
+    if not (ROOT / ".git").exists():
+        sys.exit("an sdist is made in a clone of mojo-patch, where git names the files")
+    listed = subprocess.check_output(["git", "ls-files", "-z", "--", ".", *(f":(exclude){p}" for p in NOT_BUILT)],
+                                     cwd=str(ROOT))
+    base = f"mojo_patch-{version()}"
+    files = {f"{base}/PKG-INFO": (metadata("mojo-patch", SUMMARY, LICENCES.values(), cuda_extra()), 0o644)}
+    for name in listed.decode().split("\0")[:-1]:
+        path = ROOT / name
+        files[f"{base}/{name}"] = path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
+    made = pathlib.Path(sdist_directory) / f"{base}.tar.gz"
+    made.write_bytes(tar_file(files, built_at()))
+    return made.name
 
 
 def cmake_generator():

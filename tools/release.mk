@@ -1,6 +1,7 @@
 # `make release`: for each platform an archive and a wheel, with checksums and the list of what they are made of.
 # Zig's compilers make what other platforms get. docs/install.md says what of it was run, and where.
-PLATFORMS ?= linux-x86_64 linux-aarch64 windows-x86_64
+# linux-x86_64-cuda is the wheel mojo-patch-cuda alone; nvcc takes longer than all the rest.
+PLATFORMS ?= linux-x86_64 linux-x86_64-cuda linux-aarch64 windows-x86_64
 DIST := $(BUILD)/dist
 RELEASE := $(BUILD)/release
 
@@ -20,7 +21,7 @@ LIBRARY_windows-x86_64 := mojo_ops.dll
 EXE_windows-x86_64 := .exe
 
 .PHONY: release release-parts test-release
-release: $(PLATFORMS:%=$(RELEASE)/%/.done) $(MODULE_LICENCES) ## build/dist: archives, wheels, checksums, SBOM
+release: $(PLATFORMS:%=$(RELEASE)/%/.done) $(MODULE_LICENCES) ## build/dist: archives, wheels, sdist, checksums, SBOM
 	@$(PYTHON) tools/release.py $(DIST) $(RELEASE) $(PLATFORMS)
 
 # The program and the library of a platform. The library for this machine's is the one that the tests ran.
@@ -41,6 +42,9 @@ $(RELEASE)/%/.done: $(GO_FILES) $(KERNEL_FILES) $(BUILD)/zig/.installed $(LIBRAR
 			{ tail -30 $(@D)/kernels.log; exit 1; }; \
 		cp $(@D)/kernels/$(LIBRARY_$*) $(@D)/; fi
 	@touch $@
+
+$(RELEASE)/linux-x86_64-cuda/.done: $(CUDA_LIBRARY)
+	@mkdir -p $(@D) && cp $< $(@D)/ && touch $@
 
 test-release: ## make release twice, in two clones, and compare the bytes
 	@tools/test-release.sh

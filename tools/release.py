@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Packs what `make release` built: archives, wheels, checksums, and the SBOM in CycloneDX's form.
+"""Packs what `make release` built: archives, wheels, the sdist, checksums, and the SBOM in CycloneDX's form.
 
-usage: tools/release.py OUT BUILT PLATFORM...        (with BUILT/PLATFORM/mojo-patch and the kernel library in it)
+usage: tools/release.py OUT BUILT PLATFORM...
 
+BUILT/PLATFORM holds mojo-patch and the kernel library, or for linux-x86_64-cuda the library of CUDA kernels alone.
 The same inputs give the same bytes: files are sorted, owners and times are fixed ($SOURCE_DATE_EPOCH, or the time of
 the last commit).
 """
 
-import gzip
 import hashlib
-import io
 import json
 import os
 import pathlib
@@ -17,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -27,6 +25,7 @@ import backend  # noqa: E402
 
 WHEELS = {
     "linux-x86_64": "manylinux_2_28_x86_64",
+    "linux-x86_64-cuda": "manylinux_2_28_x86_64",
     "linux-aarch64": "manylinux_2_28_aarch64",
     "windows-x86_64": "win_amd64",
     "macos-arm64": "macosx_12_0_arm64",
@@ -44,21 +43,11 @@ def library_of(folder):
 
 def archive(out, name, files, at):
     """Writes the files, by their names in the archive, as .tar.gz, or as .zip for Windows."""
+    inside = {f"{name}/{inner}": (source.read_bytes(), mode) for inner, (source, mode) in files.items()}
     if "windows" in name:
-        path = out / f"{name}.zip"
-        inside = {f"{name}/{inner}": (source.read_bytes(), mode) for inner, (source, mode) in files.items()}
-        path.write_bytes(backend.zip_file(inside, at))
+        (out / f"{name}.zip").write_bytes(backend.zip_file(inside, at))
     else:
-        path = out / f"{name}.tar.gz"
-        content = io.BytesIO()
-        with gzip.GzipFile(fileobj=content, mode="wb", filename="", mtime=0) as packed, \
-                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for inner, (source, mode) in sorted(files.items()):
-                entry = tarfile.TarInfo(f"{name}/{inner}")
-                entry.size, entry.mode, entry.mtime = source.stat().st_size, mode, at
-                with source.open("rb") as f:
-                    tar.addfile(entry, f)
-        path.write_bytes(content.getvalue())
+        (out / f"{name}.tar.gz").write_bytes(backend.tar_file(inside, at))
 
 
 def licence(module):
@@ -70,7 +59,13 @@ def licence(module):
     sys.exit(f"release: THIRD_PARTY.md has no line for {module}")
 
 
-def sbom(version, programs):
+def pinned(requirements, package):
+    """The version of a package in tools/requirements."""
+    lines = (ROOT / "tools" / "requirements" / requirements).read_text(encoding="utf-8").splitlines()
+    return next(line.split("==")[1] for line in lines if line.startswith(package + "=="))
+
+
+def sbom(version, programs, with_cuda):
     """The components of the programs, as Go wrote them into each, and of the kernels."""
     components = {}
     go = set()
@@ -87,10 +82,14 @@ def sbom(version, programs):
                     "licenses": [{"license": {"name": licence(module)}}],
                     "properties": [{"name": "go:sum", "value": digest}],
                 }
-    for name, about, what in [
-        ("go", f"{go.pop()}", "the standard library and runtime of Go, BSD-3-Clause"),
+    others = [
+        ("go", go.pop(), "BSD-3-Clause"),
         ("onnxruntime", "C API headers", "MIT"),
-    ]:
+        ("zig", pinned("zig.txt", "ziglang"), "MIT; its libc++ Apache-2.0 with LLVM exceptions"),
+    ]
+    if with_cuda:
+        others.append(("nvidia-cuda-runtime", pinned("cuda.txt", "nvidia-cuda-runtime"), "NVIDIA's CUDA Toolkit EULA"))
+    for name, about, what in others:
         components[name] = {"type": "library", "bom-ref": name, "name": name, "version": about,
                             "licenses": [{"license": {"name": what}}]}
     return {
@@ -113,10 +112,12 @@ def main(out, built, *platforms):
         ["git", "log", "-1", "--format=%ct"], cwd=str(ROOT)))
     os.environ["SOURCE_DATE_EPOCH"] = str(at)
     version = backend.version()
+    cuda = [p for p in platforms if p.endswith("-cuda")]
+    whole = [p for p in platforms if p not in cuda]
     bom = out / f"mojo-patch-{version}.cdx.json"
-    bom.write_text(json.dumps(sbom(version, [program_of(built / p) for p in platforms]), indent=2) + "\n")
+    bom.write_text(json.dumps(sbom(version, [program_of(built / p) for p in whole], bool(cuda)), indent=2) + "\n")
     shutil.copy(str(built / "THIRD_PARTY-LICENSES"), str(out / "THIRD_PARTY-LICENSES"))
-    for platform in platforms:
+    for platform in whole:
         program, library = program_of(built / platform), library_of(built / platform)
         files = {name: (ROOT / name, 0o644) for name in TEXTS}
         files["LICENSE.onnxruntime"] = (ROOT / backend.LICENCES["LICENSE.onnxruntime"], 0o644)
@@ -125,9 +126,9 @@ def main(out, built, *platforms):
         files[program.name], files[library.name] = (program, 0o755), (library, 0o755)
         archive(out, f"mojo-patch-{version}-{platform}", files, at)
         backend.pack(out, program, library, built / "THIRD_PARTY-LICENSES", WHEELS[platform])
-    cuda = built / "cuda" / "libmojo_ops_cuda.so"
-    if cuda.exists():
-        backend.pack_cuda(out, cuda, WHEELS["linux-x86_64"])
+    for platform in cuda:
+        backend.pack_cuda(out, library_of(built / platform), WHEELS[platform])
+    backend.build_sdist(out)
     sums = "".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(out.iterdir()))
     (out / "SHA256SUMS").write_text(sums)
     print(sums, end="")

@@ -6,7 +6,7 @@ usage: python/tests/long.py [STEP...]        (versions, big, exporters, source; 
 versions   the oldest and the newest Python that is at hand, with the packages that pip finds for it
 big        a model over 2 GB
 exporters  docs/examples/export and all of docs/quickstart.md, with torch, transformers and optimum
-source     `pip install .` with Go and CMake
+source     `pip install .` with Go and CMake, and that of an sdist with the oldest Python
 What cannot be installed is said and passed over; what was run is listed at the end.
 """
 
@@ -101,12 +101,17 @@ def source():
     if not shutil.which("go"):
         print("source: skipped, there is no Go")
         return
-    folder = ROOT / "build" / "python" / "source"
-    shutil.rmtree(folder, ignore_errors=True)
-    run(sys.executable, "-m", "venv", folder)
-    run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", ROOT)
-    run(folder / "bin" / "mojo-patch", "doctor", env={**os.environ, "MOJO_OPS_LIBRARY": ""})
-    ran.append("pip install . from the sources")
+    here = pythons()
+    with tempfile.TemporaryDirectory() as temp:
+        run(sys.executable, "-c", f"import backend; backend.build_sdist({temp!r})", cwd=ROOT / "python")
+        [sdist] = pathlib.Path(temp).glob("mojo_patch-*.tar.gz")
+        for name, python, what in [("source", sys.executable, ROOT), ("sdist", here[min(here)], sdist)]:
+            folder = ROOT / "build" / "python" / name
+            shutil.rmtree(folder, ignore_errors=True)
+            run(python, "-m", "venv", folder)
+            run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", what)
+            run(folder / "bin" / "mojo-patch", "doctor", env={**os.environ, "MOJO_OPS_LIBRARY": ""})
+            ran.append(f"pip install of {what.name if what == sdist else 'the clone'}")
 
 
 def main(steps):

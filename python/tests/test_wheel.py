@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import unittest
 import venv
@@ -133,6 +134,27 @@ else:
             (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
             for tests in ("test_module.py", "test_docs.py"):
                 run(python, ROOT / "python" / "tests" / tests)
+
+
+class Sdist(unittest.TestCase):
+    def test_sources(self):
+        with tempfile.TemporaryDirectory() as name:
+            temp = pathlib.Path(name)
+            packed = temp / load_backend().build_sdist(temp)
+            content = packed.read_bytes()
+            load_backend().build_sdist(temp)
+            self.assertEqual(packed.read_bytes(), content)
+            self.assertLess(len(content), 4_000_000)
+            with tarfile.open(packed) as tar:
+                tar.extractall(temp, filter="data")
+            root = temp / packed.name.removesuffix(".tar.gz")
+            self.assertEqual(root.name, f"mojo_patch-{load_backend().version()}")
+            about = email.message_from_bytes((root / "PKG-INFO").read_bytes())
+            for path in about.get_all("License-File"):
+                self.assertTrue((root / path).is_file(), path)
+            # The version of what is built from it is its own, and no file of Go's is missing.
+            self.assertEqual(run(sys.executable, root / "python" / "backend.py", "--version").strip(), about["Version"])
+            run("go", "list", "-deps", "./cmd/mojo-patch", cwd=root)
 
 
 class Version(unittest.TestCase):
