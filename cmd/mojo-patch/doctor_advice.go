@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
@@ -41,8 +42,9 @@ func pip(name string) string {
 }
 
 // adviceFor says what brings a library that is missing or does not load: the system's package where the linker lacks
-// one that it needs, and otherwise what pip installs.
-func adviceFor(err error, pipName, otherwise string) string {
+// one that it needs, and otherwise what pip installs. variable is the one of the environment that can name it: while it
+// names the wrong file, none is looked for.
+func adviceFor(err error, variable, pipName, otherwise string) string {
 	if err == nil {
 		return ""
 	}
@@ -55,24 +57,30 @@ func adviceFor(err error, pipName, otherwise string) string {
 		return "this system's C library is older than what it was built for: take the wheel (" + pip(pipName) +
 			"), which needs glibc 2.28, or build it here"
 	}
-	return "to get it: " + pip(pipName) + otherwise
+	advice := "to get it: "
+	if variable != "" && strings.Contains(err.Error(), "$"+variable) {
+		advice += "unset " + variable + "; if that does not do, "
+	}
+	return advice + pip(pipName) + otherwise
 }
 
 // adviceOnnxruntime says what brings an onnxruntime that this program can use.
 func adviceOnnxruntime(err error) string {
-	return adviceFor(err, "onnxruntime=="+ort.BundledVersion, ", or in a clone tools/fetch-onnxruntime.sh")
+	return adviceFor(err, ort.LibraryVariable, "onnxruntime=="+ort.BundledVersion,
+		", or in a clone tools/fetch-onnxruntime.sh")
 }
 
 // adviceKernels says what brings the kernel library.
 func adviceKernels(err error) string {
-	return adviceFor(err, "--force-reinstall mojo-patch", ", or in a clone make (apt-get install g++ cmake)")
+	return adviceFor(err, fused.LibraryVariable, "--force-reinstall mojo-patch",
+		", or in a clone make (apt-get install g++ cmake)")
 }
 
 // adviceProvider says what brings an execution provider of onnxruntime.
 func adviceProvider(name string, err error) string {
 	const help = "mojo-patch run --help says how providers are named and found"
 	if p := providerPackages[strings.ToLower(ort.ShortProvider(name))]; p != "" {
-		return adviceFor(err, p, "; "+help)
+		return adviceFor(err, "", p, "; "+help)
 	}
 	return help
 }

@@ -23,6 +23,7 @@ func TestAdvice(t *testing.T) {
 		{adviceOnnxruntime(linker("libstdc++.so.6")), "apt-get install libstdc++6"},
 		{adviceOnnxruntime(old), "needs glibc 2.28"},
 		{adviceKernels(missing), "pip install --force-reinstall mojo-patch, or in a clone make (apt-get install g++"},
+		{adviceOnnxruntime(errors.New("$ONNXRUNTIME_LIB: no such file")), "unset ONNXRUNTIME_LIB; if that does not"},
 		{adviceKernels(linker("libgcc_s.so.1")), "apt-get install libgcc-s1"},
 		{adviceKernels(old), "glibc"},
 		{adviceProvider("CUDA", missing), "pip install 'onnxruntime-gpu[cuda,cudnn]'"},
