@@ -13,7 +13,8 @@ const bufferAxis = 2
 
 // InBuffers returns a case whose caches are in buffers, for a model that keeps them so (roles.Buffer): rows of
 // zeros behind those of each past, and behind those of its present. Buffers of any length get room for the tokens of
-// the case. A case that has buffers, and one of another model, is returned as it is.
+// the case. Where the model reads from an input how many tokens there are, it is added, and masks get zeros behind
+// their ends. A case that has buffers, and one of another model, is returned as it is.
 func InBuffers(m *onnx.Model, c Case) (Case, error) {
 	inputs := roles.Find(m)
 	total := int64(-1)
@@ -23,18 +24,23 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		}
 	}
 	out := Case{slices.Clone(c.Inputs), slices.Clone(c.Outputs)}
+	past, room := int64(-1), total
 	for _, in := range inputs {
 		i := slices.IndexFunc(c.Inputs, func(t *onnx.Tensor) bool { return t.Name == in.Value.Name })
 		if in.Role != roles.Buffer || i < 0 || len(c.Inputs[i].Dims) != 4 {
 			continue
 		}
-		room := in.Dims[bufferAxis].Value
-		if room >= 0 && total > room {
+		fixed := in.Dims[bufferAxis].Value
+		if fixed >= 0 && total > fixed {
 			return Case{}, fmt.Errorf("input %q holds %d tokens, and the case has %d: a buffer of as many is needed",
-				in.Value.Name, room, total)
+				in.Value.Name, fixed, total)
+		}
+		room = max(fixed, total)
+		if rows := c.Inputs[i].Dims[bufferAxis]; rows < total { // no buffer
+			past = rows
 		}
 		var err error
-		if out.Inputs[i], err = withRows(c.Inputs[i], max(room, total)); err != nil {
+		if out.Inputs[i], err = longer(c.Inputs[i], bufferAxis, room); err != nil {
 			return Case{}, err
 		}
 		for k, t := range c.Outputs {
@@ -42,8 +48,24 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 			if v == nil || !isPresent(m, in.Value, v) {
 				continue
 			}
-			if out.Outputs[k], err = withRows(t, max(room, total)); err != nil {
+			if out.Outputs[k], err = longer(t, bufferAxis, room); err != nil {
 				return Case{}, err
+			}
+		}
+	}
+	for _, in := range inputs {
+		if in.Role != roles.PastLength || past < 0 || c.Input(in.Value.Name) != nil {
+			continue
+		}
+		out.Inputs = append(out.Inputs, onnx.NewInt64s(in.Value.Name, []int64{past}))
+		for i, t := range out.Inputs {
+			if slices.ContainsFunc(inputs, func(x *roles.Input) bool {
+				return x.Role == roles.Mask && x.Value.Name == t.Name
+			}) {
+				var err error
+				if out.Inputs[i], err = longer(t, len(t.Dims)-1, room); err != nil {
+					return Case{}, err
+				}
 			}
 		}
 	}
@@ -57,23 +79,25 @@ func isPresent(m *onnx.Model, past, output *onnx.Value) bool {
 		output.Output == slices.Index(n.Inputs, past)-3 // present_key, of past_key, is output 1, of input 4
 }
 
-// withRows returns a cache with rows of zeros behind those that it has, if it has fewer.
-func withRows(t *onnx.Tensor, rows int64) (*onnx.Tensor, error) {
-	if t.Dims[bufferAxis] >= rows {
+// longer returns a tensor with zeros behind an axis, if that is shorter than n.
+func longer(t *onnx.Tensor, axis int, n int64) (*onnx.Tensor, error) {
+	if t.Dims[axis] >= n {
 		return t, nil
 	}
 	b, err := t.Bytes()
 	if err != nil {
 		return nil, err
 	}
-	row := int(t.Dims[3]) * t.DataType.Bits() / 8
-	have, room := int(t.Dims[bufferAxis])*row, int(rows)*row
-	heads := int(t.Dims[0] * t.Dims[1])
-	out := make([]byte, heads*room)
-	for h := range heads {
-		copy(out[h*room:], b[h*have:(h+1)*have])
+	step := int64(t.DataType.Bits() / 8)
+	for _, d := range t.Dims[axis+1:] {
+		step *= d
 	}
+	have, room := t.Dims[axis]*step, n*step
 	dims := slices.Clone(t.Dims)
-	dims[bufferAxis] = rows
+	dims[axis] = n
+	out := make([]byte, (&onnx.Tensor{DataType: t.DataType, Dims: dims}).Size())
+	for i := int64(0); i*room < int64(len(out)); i++ {
+		copy(out[i*room:], b[i*have:(i+1)*have])
+	}
 	return onnx.NewTensor(t.Name, t.DataType, dims, out)
 }

@@ -73,6 +73,18 @@ func TestInBuffers(t *testing.T) {
 		!strings.Contains(err.Error(), `input "k" holds 2 tokens, and the case has 3`) {
 		t.Error(err)
 	}
+	counted := buffered("=4")
+	counted.Graph.Inputs = append(counted.Graph.Inputs, counted.Graph.Value("length"))
+	counted.Graph.Value("length").SetType(onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: []onnx.Dim{{Value: 1}}})
+	got, err := golden.InBuffers(counted, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape(t, got.Input("attention_mask"), 1, 4)
+	if n, m := ints(t, got.Input("length")), ints(t, got.Input("attention_mask")); !slices.Equal(n, []int64{2}) ||
+		!slices.Equal(m, []int64{1, 1, 1, 0}) {
+		t.Errorf("the length is %v, the mask %v", n, m)
+	}
 	grows := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"k", onnx.Float, "b =2 p =1"})
 	if got, err := golden.InBuffers(grows, c); err != nil || got.Input("k") != c.Input("k") {
 		t.Errorf("a cache that grows: %v", err)

@@ -38,13 +38,19 @@ func WithStaticCache(length int64) Option {
 	return func(c *config) { c.staticCache, c.cacheLength = true, length }
 }
 
+// WithPastLength has a model with static caches (WithStaticCache) read how many tokens are in them from an input of its
+// own, past_length, an int64 vector of one. Inputs that were as long as the tokens, such as the attention mask, become
+// as long as the buffers: so no input changes its shape from step to step, as a CUDA graph needs it, and none has to be
+// on the host.
+func WithPastLength() Option { return func(c *config) { c.pastLength = true } }
+
 // CacheReport says how the caches of a model are kept.
 type CacheReport struct {
 	Form          string       `json:"form"`              // CacheStatic
 	Length        int64        `json:"length,omitempty"`  // tokens of a buffer; absent where callers choose
 	Inputs        []string     `json:"inputs"`            // the buffers
 	BytesPerToken int64        `json:"bytes_per_token"`   // of one sequence, in all buffers together
-	LengthFrom    string       `json:"length_from"`       // the input that is as long as there are tokens
+	LengthFrom    string       `json:"length_from"`       // the input that tells how many tokens there are
 	Readers       []string     `json:"readers,omitempty"` // nodes that read lengths, and are given the tokens'
 	Check         *CheckReport `json:"check,omitempty"`
 }
@@ -59,8 +65,8 @@ func (r *CacheReport) Text() string {
 	if r.Length > 0 {
 		size = fmt.Sprintf("of %d tokens, %d bytes a sequence", r.Length, r.Length*r.BytesPerToken)
 	}
-	return fmt.Sprintf("%s, %s buffers %s (%s); as many tokens as %s has, padding on the left", r.Form,
-		strconv.Itoa(len(r.Inputs)), size, names, r.LengthFrom)
+	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens there are, padding is on the left", r.Form,
+		len(r.Inputs), size, names, r.LengthFrom)
 }
 
 // keepCaches makes buffers of the model's caches, if the options say so.
@@ -83,15 +89,18 @@ func (p *Plan) keepCaches() error {
 }
 
 func (c *cacheChange) report() *CacheReport {
-	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, LengthFrom: c.total.input.Name, Check: c.checked}
+	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, Check: c.checked}
+	if r.LengthFrom = c.length.Name; !c.config.pastLength {
+		r.LengthFrom = c.total.input.Name
+	}
 	for _, s := range c.sites {
 		for k, v := range s.past {
 			r.Inputs = append(r.Inputs, v.Name)
 			r.BytesPerToken += s.heads * s.width[k] * int64(c.facts.DataType(v).Bits()) / 8
 		}
 	}
-	for _, n := range c.readers {
-		r.Readers = append(r.Readers, nodeName(n))
+	for _, reader := range c.readers {
+		r.Readers = append(r.Readers, nodeName(reader.shape))
 	}
 	return r
 }
@@ -106,12 +115,13 @@ type cacheChange struct {
 	added   [infer.Worlds]int64 // tokens that are new
 	total   sizeOf              // of the tokens in the cache and new ones
 	fresh   sizeOf              // of the new ones
-	readers []*onnx.Node        // that read the length of a buffer
+	masks   []sizeOf            // that are to be as long as the buffers
+	readers []*lengthReader
 	checked *CheckReport
 
-	nodes     []*onnx.Node  // that were added
-	length    *onnx.Value   // of the past
-	corrected []*onnx.Value // what readers gave, with lengths of tokens
+	nodes  []*onnx.Node // that were added
+	length *onnx.Value  // of the past
+	all    *onnx.Value  // the number of all tokens; nil until it is needed
 }
 
 // cacheSite is a node of attention with its cache: keys, then values.
@@ -120,6 +130,15 @@ type cacheSite struct {
 	past, present [2]*onnx.Value
 	heads         int64
 	width         [2]int64
+}
+
+// lengthReader is a Shape that gives the length of what becomes a buffer, or as long as one.
+type lengthReader struct {
+	shape     *onnx.Node
+	from, to  int64 // the dimensions that it gives
+	axis      int64 // the one that is a length
+	total     bool  // of all tokens, else of those in the cache
+	corrected *onnx.Value
 }
 
 // sizeOf is a dimension of an input of the model or, without one, a number.

@@ -17,14 +17,19 @@ const cacheSymbol = "cache_length"
 // change rewrites the model.
 func (c *cacheChange) change() error {
 	g := c.model.Graph
-	total, fresh := c.size(c.total, "total_length"), c.size(c.fresh, "new_length")
-	c.length = c.compute(g, "Sub", g.NewValue("past_length"), total, fresh)
-	for _, shape := range c.readers {
+	if c.config.pastLength {
+		one := onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: []onnx.Dim{{Value: 1}}}
+		c.length = g.AddInput("past_length", one)
+	} else {
+		c.all = c.size(c.total, "total_length")
+		c.length = c.compute(g, "Sub", g.NewValue("past_length"), c.all, c.size(c.fresh, "new_length"))
+	}
+	for _, r := range c.readers {
 		length := c.length
-		if shape.Inputs[0].Producer != nil { // a present
-			length = total
+		if r.total {
+			length = c.allTokens()
 		}
-		if err := c.correct(shape, length); err != nil {
+		if err := c.correct(r, length); err != nil {
 			return err
 		}
 	}
@@ -49,6 +54,15 @@ func (c *cacheChange) change() error {
 	return nil
 }
 
+// allTokens computes the number of tokens in the cache and new ones.
+func (c *cacheChange) allTokens() *onnx.Value {
+	if c.all == nil {
+		g := c.model.Graph
+		c.all = c.compute(g, "Add", g.NewValue("total_length"), c.length, c.size(c.fresh, "new_length"))
+	}
+	return c.all
+}
+
 // size computes a size, as a vector of one number.
 func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 	g := c.model.Graph
@@ -71,18 +85,24 @@ func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs 
 
 // correct puts the number of tokens in the place of the buffer's length in what a Shape gives: the readers of it read
 // what they read before.
-func (c *cacheChange) correct(shape *onnx.Node, length *onnx.Value) error {
-	g, out := shape.Graph, shape.Outputs[0]
-	from, to := shapeRange(shape)
-	bools := make([]int64, to-from)
-	bools[cacheAxis-from] = 1
+func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
+	g, out := r.shape.Graph, r.shape.Outputs[0]
+	if r.to-r.from == 1 && !out.IsOutput() {
+		for _, use := range slices.Clone(out.Uses()) {
+			use.Node.SetInput(use.Index, length)
+		}
+		r.corrected = length
+		return g.RemoveNodes(map[*onnx.Node]bool{r.shape: true})
+	}
+	bools := make([]int64, r.to-r.from)
+	bools[r.axis-r.from] = 1
 	isLength, err := reference.NewInts(onnx.Bool, []int{len(bools)}, bools).ToONNX("is_length")
 	if err != nil {
 		return err
 	}
 	buffer := g.NewValue(out.Name + "_of_buffer")
-	c.corrected = append(c.corrected, c.compute(g, "Where", out, g.AddInitializer(isLength), length, buffer))
-	shape.TakeOutput(0, buffer)
+	r.corrected = c.compute(g, "Where", out, g.AddInitializer(isLength), length, buffer)
+	r.shape.TakeOutput(0, buffer)
 	return nil
 }
 
@@ -122,6 +142,11 @@ func (c *cacheChange) declareBuffers() {
 			s.past[k].SetType(t)
 			s.present[k].SetType(t)
 		}
+	}
+	for _, mask := range c.masks {
+		t, _ := mask.input.Type()
+		t.Dims[mask.axis] = length
+		mask.input.SetType(t)
 	}
 }
 

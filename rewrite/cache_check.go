@@ -245,33 +245,43 @@ func (c *cacheChange) checkLengths() error {
 			}
 			env[v] = reference.NewInts(onnx.Int64, dims, make([]int64, match.Elements(dims))) // its shape alone is read
 		}
-		for _, s := range []sizeOf{c.total, c.fresh} {
-			shape, ok := c.facts.Shape(s.input, w)
-			if s.input != nil && !ok {
+		given := append(slices.Clone(c.masks), c.fresh)
+		if c.config.pastLength {
+			env[c.length] = reference.NewInts(onnx.Int64, []int{1}, []int64{c.past[w]})
+		} else {
+			given = append(given, c.total)
+		}
+		for _, s := range given {
+			if shape, ok := c.facts.Shape(s.input, w); ok {
+				give(s.input, shape)
+			} else if s.input != nil {
 				return fmt.Errorf("cannot be checked: the shape of input %q is not known", s.input.Name)
 			}
-			if s.input != nil {
-				give(s.input, shape)
+		}
+		nodes, want := slices.Clone(c.nodes), []*onnx.Value{c.length}
+		for _, r := range c.readers {
+			if r.corrected == c.length || r.corrected == c.all {
+				continue // the Shape is gone
 			}
-		}
-		for _, n := range c.readers {
-			shape, _ := c.facts.Shape(n.Inputs[0], w)
+			shape, _ := c.facts.Shape(r.shape.Inputs[0], w)
 			shape = slices.Clone(shape)
-			shape[cacheAxis] = c.past[w] + c.added[w] + 3
-			give(n.Inputs[0], shape)
+			shape[r.axis] = c.past[w] + c.added[w] + 3
+			give(r.shape.Inputs[0], shape)
+			nodes, want = slices.Insert(nodes, 0, r.shape), append(want, r.corrected)
 		}
-		nodes, want := append(slices.Clone(c.readers), c.nodes...), append(slices.Clone(c.corrected), c.length)
+		if c.all != nil {
+			want = append(want, c.all)
+		}
 		if _, err := e.EvalFor(nodes, env, want); err != nil {
 			return &evalError{err}
 		}
 		if got := env[c.length].I; !slices.Equal(got, []int64{c.past[w]}) {
 			return fmt.Errorf("%q is %v where %d tokens are in the cache", c.length.Name, got, c.past[w])
 		}
-		for i, n := range c.readers {
-			from, to := shapeRange(n)
-			want, _ := c.facts.Shape(n.Inputs[0], w)
-			if got := env[c.corrected[i]].I; !slices.Equal(got, want[from:to]) {
-				return fmt.Errorf("%q is %v where it was %v", c.corrected[i].Name, got, want[from:to])
+		for _, r := range c.readers {
+			want, _ := c.facts.Shape(r.shape.Inputs[0], w)
+			if got := env[r.corrected].I; !slices.Equal(got, want[r.from:r.to]) {
+				return fmt.Errorf("%q is %v where it was %v", r.corrected.Name, got, want[r.from:r.to])
 			}
 		}
 	}

@@ -137,12 +137,8 @@ func (c *cacheChange) measure() error {
 			}
 		}
 	}
-	var sum [infer.Worlds]int64
-	for w := range sum {
-		sum[w] = c.past[w] + c.added[w]
-	}
-	var ok bool
-	if c.total, ok = c.source(sum); !ok || c.total.input == nil {
+	sum, ok := c.sum(), false
+	if c.total, ok = c.source(sum); (!ok || c.total.input == nil) && !c.config.pastLength {
 		return errors.New("no input, such as an attention mask, is known to be as long as the cache with the new " +
 			"tokens (a model that was patched before does not tell: patch the export)")
 	}
@@ -152,11 +148,28 @@ func (c *cacheChange) measure() error {
 	return nil
 }
 
+// sum is the number of all tokens in each world.
+func (c *cacheChange) sum() (sum [infer.Worlds]int64) {
+	for w := range sum {
+		sum[w] = c.past[w] + c.added[w]
+	}
+	return sum
+}
+
 // source finds a size in the shapes of the inputs.
 func (c *cacheChange) source(size [infer.Worlds]int64) (found sizeOf, ok bool) {
 	if size[1] == size[0] && size[2] == size[0] {
 		return sizeOf{number: size[0]}, true
 	}
+	list := c.sources(size)
+	if len(list) == 0 {
+		return sizeOf{}, false
+	}
+	return list[0], true
+}
+
+// sources lists the dimensions of the inputs that have a size.
+func (c *cacheChange) sources(size [infer.Worlds]int64) (list []sizeOf) {
 	for _, v := range c.model.Graph.Inputs {
 		rank, known := c.facts.Rank(v)
 		if !known || v.Const != nil {
@@ -168,11 +181,11 @@ func (c *cacheChange) source(size [infer.Worlds]int64) (found sizeOf, ok bool) {
 				same = same && c.facts.Size(v, w, axis) == size[w]
 			}
 			if same {
-				return sizeOf{input: v, axis: axis}, true
+				list = append(list, sizeOf{input: v, axis: axis})
 			}
 		}
 	}
-	return sizeOf{}, false
+	return list
 }
 
 // checkReaders finds who reads the caches besides attention. A length is given to them as it was; no more can be.
@@ -188,8 +201,8 @@ func (c *cacheChange) checkReaders() error {
 					case !n.Is("Shape"):
 						return fmt.Errorf("node %q (%s) reads %q as well, and would read rows of the buffer that hold "+
 							"nothing", nodeName(n), n.OpType, v.Name)
-					case readsLength(n):
-						c.readers = append(c.readers, n)
+					default:
+						c.read(n, cacheAxis, v == s.present[k])
 					}
 				}
 			}
@@ -200,7 +213,48 @@ func (c *cacheChange) checkReaders() error {
 			return fmt.Errorf("input %q is a cache of no mojo.Attention, and all caches have to be", v.Name)
 		}
 	}
+	if c.config.pastLength {
+		return c.checkMasks()
+	}
 	return nil
+}
+
+// read takes note of a Shape that may give a length.
+func (c *cacheChange) read(shape *onnx.Node, axis int, total bool) {
+	rank, _ := c.patched.Rank(shape.Inputs[0])
+	from, to := reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", int64(rank)), int64(rank))
+	if from <= int64(axis) && int64(axis) < to {
+		r := &lengthReader{shape: shape, from: from, to: to, axis: int64(axis), total: total}
+		c.readers = append(c.readers, r)
+	}
+}
+
+// checkMasks finds who reads the inputs that become as long as the buffers. Attention reads no further than there are
+// tokens.
+func (c *cacheChange) checkMasks() error {
+	c.masks = c.sources(c.sum())
+	for _, mask := range c.masks {
+		for _, use := range mask.input.Uses() {
+			switch n := use.Node; {
+			case n.Is("Shape"):
+				c.read(n, mask.axis, true)
+			case !c.isKeyValid(use):
+				return fmt.Errorf("node %q (%s) reads %q, which is to be as long as the buffers where past_length is "+
+					"an input", nodeName(n), n.OpType, mask.input.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// isKeyValid reports whether attention on a buffer reads which keys are valid there, and nothing else does.
+func (c *cacheChange) isKeyValid(use onnx.Use) bool {
+	if n := use.Node; n.Is("Cast") {
+		v := n.Outputs[0]
+		return !v.IsOutput() && !slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return !c.isKeyValid(u) })
+	}
+	return use.Index == fused.AttentionKeyValid &&
+		slices.ContainsFunc(c.sites, func(s *cacheSite) bool { return s.node == use.Node })
 }
 
 // isCache reports whether an input has the length of the caches, or is joined with something to an output.
@@ -221,15 +275,4 @@ func (c *cacheChange) isCache(v *onnx.Value) bool {
 	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
 		return u.Node.Is("Concat") && u.Node.Outputs[0].IsOutput()
 	})
-}
-
-// readsLength reports whether a Shape of a cache gives its length.
-func readsLength(shape *onnx.Node) bool {
-	from, to := shapeRange(shape)
-	return from <= cacheAxis && cacheAxis < to
-}
-
-// shapeRange returns which of the four dimensions a Shape gives.
-func shapeRange(shape *onnx.Node) (from, to int64) {
-	return reference.ShapeRange(shape.AttrInt("start", 0), shape.AttrInt("end", 4), 4)
 }

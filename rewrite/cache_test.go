@@ -29,6 +29,7 @@ func decoderInputs(t *testing.T, m *onnx.Model, batch, queries, past, room int) 
 		case "attention_mask":
 			left := padding{exists: func(b, j, _ int) bool { return b == 0 || j >= 2 }}
 			inputs[v.Name] = left.tensor(typ.DataType, []int64{int64(batch), int64(past + queries)})
+		case "past_length": // filled by the caller
 		default:
 			dims := []int64{int64(batch), typ.Dims[1].Value, int64(past), typ.Dims[3].Value}
 			cache, err := makeInput(kinds[0], i, typ.DataType, dims)
@@ -172,6 +173,57 @@ func TestLengthsAreGiven(t *testing.T) {
 		if !slices.Equal(want[name].I, got[name].I) || len(want[name].I) == 0 {
 			t.Errorf("%s is %v, want %v", name, got[name].I, want[name].I)
 		}
+	}
+}
+
+// TestPastLength has a decoder read from an input how many tokens are in its buffers, and a mask that is as long as
+// these.
+func TestPastLength(t *testing.T) {
+	m, original := readModel(t, "llama-kv-dynamo-fp32"), readModel(t, "llama-kv-dynamo-fp32")
+	for _, m := range []*onnx.Model{m, original} { // other readers of lengths
+		for name, of := range map[string]string{"of_mask": "attention_mask", "of_present": "present_k0"} {
+			out := m.Graph.NewValue(name)
+			out.SetType(onnx.Type{DataType: onnx.Int64})
+			m.Graph.AddNode("Shape", []*onnx.Value{m.Graph.Value(of)}, []*onnx.Value{out})
+			m.Graph.AddOutput(out)
+		}
+	}
+	r := apply(t, m, WithStaticCache(0), WithPastLength()).Cache
+	if r.LengthFrom != "past_length" {
+		t.Errorf("reported %+v", r)
+	}
+	for _, at := range []struct{ batch, queries, past, room int }{{2, 3, 0, 9}, {2, 1, 5, 9}, {1, 4, 5, 9}} {
+		want := runModel(t, original, decoderInputs(t, original, at.batch, at.queries, at.past, at.past))
+		in := decoderInputs(t, m, at.batch, at.queries, at.past, at.room)
+		in["past_length"] = reference.NewInts(onnx.Int64, []int{1}, []int64{int64(at.past)})
+		mask := in["attention_mask"]
+		long := reference.NewInts(onnx.Int64, []int{at.batch, at.room}, make([]int64, at.batch*at.room))
+		for b := range at.batch {
+			n := at.past + at.queries
+			copy(long.I[b*at.room:], mask.I[b*n:(b+1)*n])
+		}
+		in["attention_mask"] = long
+		got := runModel(t, m, in)
+		d, scale := distance(want["logits"].F, got["logits"].F)
+		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+			t.Errorf("%v: logits differ by %g, %g allowed", at, d, allowed)
+		}
+		checkBuffer(t, in["past_v1"], want["present_v1"], got["present_v1"])
+		for _, name := range []string{"of_mask", "of_present"} {
+			if !slices.Equal(got[name].I, want[name].I) {
+				t.Errorf("%s is %v, want %v", name, got[name].I, want[name].I)
+			}
+		}
+	}
+	m = readModel(t, "llama-kv-dynamo-fp32")
+	out := m.Graph.NewValue("sum")
+	out.SetType(onnx.Type{DataType: onnx.Int64})
+	m.Graph.AddNode("CumSum", []*onnx.Value{m.Graph.Value("attention_mask"),
+		m.Graph.AddInitializer(onnx.NewInt64s("axis", []int64{1}))}, []*onnx.Value{out}).Name = "positions"
+	m.Graph.AddOutput(out)
+	_, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithStaticCache(0), WithPastLength())
+	if err == nil || !strings.Contains(err.Error(), `node "positions" (CumSum) reads "attention_mask"`) {
+		t.Errorf("another reader of the mask: %v", err)
 	}
 }
 

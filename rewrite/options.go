@@ -64,6 +64,7 @@ type config struct {
 	lastLogits  bool
 	staticCache bool
 	cacheLength int64 // of static caches, in tokens; 0 for any
+	pastLength  bool  // is an input of a model with static caches
 	inline      Inline
 	version     string
 	progress    func(done, total int)

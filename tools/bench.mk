@@ -1,5 +1,5 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
-.PHONY: bench-kernels bench-apply bench-smollm2 weights spellings reliability
+.PHONY: bench-kernels bench-apply bench-smollm2 bench-cache weights spellings reliability
 
 BENCHES := bench-kernels bench-apply
 BENCH_THREADS ?= 1,2
@@ -34,6 +34,11 @@ bench-smollm2: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2 beside ot
 		--tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
 		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" \
 		--folder $(SMOLLM2) --loads $(LOADS) --json $(SMOLLM2)/bench.json
+
+bench-cache: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2's decoding with its cache in place
+	@$(TEST_ENV) $(PEERS_VENV)/bin/python bench/smollm2/lengths.py \
+		--tool $(abspath $(BIN)) --library $(abspath $(LIBRARY)) \
+		--gguf "$$(PYTHON="$(PYTHON)" tools/fetch-smollm2.sh $(SMOLLM2))" --folder $(SMOLLM2)/lengths
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)

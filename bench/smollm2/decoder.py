@@ -1,4 +1,5 @@
-"""A decoder in onnxruntime, its cache bound: what a run gives as present is the next run's past, without a copy."""
+"""A decoder in onnxruntime, its cache bound: what a run gives as present is the next run's past, without a copy. Where
+past and present are buffers of one shape (apply --cache static), one value is bound to both."""
 
 import ctypes
 
@@ -10,9 +11,10 @@ ELEMENTS = {"tensor(float)": (1, np.uint32), "tensor(float16)": (10, np.uint16),
 
 class Decoder:
     """Greedy generation for a batch of one. Inputs: input_ids, attention_mask, position_ids if any, and keys and values
-    of the past, which have four dimensions; outputs: logits, then keys and values in the same order."""
+    of the past, which have four dimensions; outputs: logits, then keys and values in the same order. Buffers have room
+    for so many tokens."""
 
-    def __init__(self, path, library=None, threads=2, cuda=False, profile=None):
+    def __init__(self, path, library=None, threads=2, cuda=False, profile=None, room=256):
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
@@ -32,16 +34,28 @@ class Decoder:
         self.positions = any(i.name == "position_ids" for i in self.session.get_inputs())
         if len(self.outputs) != len(self.past) + 1:
             raise ValueError(f"{path}: {len(self.past)} past inputs, but {len(self.outputs)} outputs")
+        presents = self.session.get_outputs()[1:]
+        self.buffers = bool(self.past) and all(p.shape[2] == q.shape[2] for p, q in zip(self.past, presents))
+        self.room = room
         self.reset()
 
     def reset(self):
         """Forgets all tokens."""
-        self.length, self.cache = 0, []
+        self.length = 0
+        if self.buffers:
+            self.cache = [self.buffer(value) for value in self.past]
+            return
+        self.cache = []
         for value in self.past:
             element, bits = ELEMENTS[value.type]
             # Some exporters name a dimension "3".
             empty = np.zeros((1, int(value.shape[1]), 0, int(value.shape[3])), bits)
             self.cache.append(ort.OrtValue.ortvalue_from_numpy_with_onnx_type(empty, element))
+
+    def buffer(self, value):
+        """Room for the tokens of a cache."""
+        shape = (1, int(value.shape[1]), self.room, int(value.shape[3]))
+        return ort.OrtValue.ortvalue_from_shape_and_type(shape, ELEMENTS[value.type][0], self.device, 0)
 
     def step(self, ids):
         """Runs the graph on more tokens; the one that is then the most likely."""
@@ -55,10 +69,15 @@ class Decoder:
         for value, past in zip(self.past, self.cache):
             binding.bind_ortvalue_input(value.name, past)
         binding.bind_output(self.outputs[0], "cpu")
-        for name in self.outputs[1:]:
-            binding.bind_output(name, self.device)
+        for name, past in zip(self.outputs[1:], self.cache):
+            if self.buffers:
+                binding.bind_ortvalue_output(name, past)
+            else:
+                binding.bind_output(name, self.device)
         self.session.run_with_iobinding(binding)
-        logits, *self.cache = binding.get_outputs()
+        logits, *presents = binding.get_outputs()
+        if not self.buffers:
+            self.cache = presents
         self.length = total
         return int(self.last(logits).argmax())
 

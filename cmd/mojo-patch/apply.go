@@ -46,6 +46,7 @@ that the target has nothing for stays open: it is left as it was and reported.
 
 With --cache static, past and present of a decoder become one buffer that attention writes into, in
 place of a copy that grows (docs/generate.md). A model whose caches cannot all be kept so is an error.
+With --past-length too, how many tokens are in them is an input, and no shape changes between steps.
 
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
@@ -79,6 +80,8 @@ refers to it.`,
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
 	fl.StringVar(&f.cache, "cache", "",
 		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
+	fl.BoolVar(&f.pastLength, "past-length", false,
+		"with --cache static: an input past_length tells how many tokens are in the buffers, and not the mask's length")
 	c.MarkFlagsMutuallyExclusive("target", "cache")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
@@ -99,6 +102,9 @@ func (f *applyFlags) check() error {
 	}
 	if f.golden != "" && f.dryRun {
 		return fmt.Errorf("--golden is about the patched model, and --dry-run makes none")
+	}
+	if f.pastLength && f.cache == "" {
+		return fmt.Errorf("--past-length is about --cache static, which is not given")
 	}
 	if f.cache != "" && f.dryRun {
 		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")

@@ -34,6 +34,7 @@ type planFlags struct {
 	target       targetFlags
 	lastLogits   bool
 	cache        string // how caches are kept; apply's alone
+	pastLength   bool   // with cache
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -120,6 +121,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 			return nil, fmt.Errorf("--cache %w", err)
 		}
 		options = append(options, rewrite.WithStaticCache(length))
+		if f.pastLength {
+			options = append(options, rewrite.WithPastLength())
+		}
 	}
 	if f.assume {
 		options = append(options, rewrite.AssumeAvailable())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
@@ -129,6 +130,9 @@ func (b *batch) run(ctx context.Context, past, fresh int) error {
 		fresh = fixed
 	}
 	w := window{rows: b.rows(), past: past, fresh: fresh}
+	if l.has(roles.PastLength) {
+		w.room = b.buffers.Slots
+	}
 	w.ids = make([]int64, w.rows*fresh)
 	w.left, w.end = make([]int, w.rows), make([]int, w.rows)
 	for row := range w.rows {

@@ -14,12 +14,13 @@ import (
 )
 
 // withBuffers patches a model so that it has buffers of so many tokens, 0 for any, and returns its path.
-func withBuffers(t *testing.T, name string, length int64) string {
+func withBuffers(t *testing.T, name string, length int64, options ...rewrite.Option) string {
 	t.Helper()
 	m, err := onnx.Read(modelPath(name))
 	must(t, err)
 	defer m.Close()
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(length))
+	options = append(options, rewrite.AssumeAvailable(), rewrite.WithStaticCache(length))
+	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, options...)
 	must(t, err)
 	path := filepath.Join(t.TempDir(), name+".onnx")
 	must(t, onnx.Write(path, m))
@@ -50,7 +51,8 @@ func TestBuffers(t *testing.T) {
 		}
 		path := withBuffers(t, name, 0)
 		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
-			"definitions": open(t, path)} {
+			"definitions":               open(t, path),
+			"kernels, with past_length": openWithKernels(t, withBuffers(t, name, 40, rewrite.WithPastLength()))} {
 			o := generate.Options{MaxTokens: len(want.Greedy[0])}
 			for i, p := range want.Prompts {
 				if got := tokens(t, g, o, p)[0]; !slices.Equal(got.IDs, want.Greedy[i]) {

@@ -16,6 +16,7 @@ type window struct {
 	rows, past, fresh int
 	ids               []int64 // [rows, fresh]
 	left, end         []int
+	room              int // slots that a mask has where they are not told by the tokens: those of the buffers; 0: none
 }
 
 func (w *window) total() int { return w.past + w.fresh }
@@ -145,7 +146,7 @@ func (w *window) mask(p port) (*onnx.Tensor, error) {
 	if rank != 2 && rank != 3 && rank != 4 {
 		return nil, fmt.Errorf("a mask of shape [batch, total] is wanted, and the model has %s", p)
 	}
-	total := int64(w.total())
+	total := int64(max(w.total(), w.room))
 	if d := p.dims[rank-1]; d.Value > 0 {
 		total = d.Value
 	}

@@ -53,7 +53,7 @@ func TestFind(t *testing.T) {
 	inPlace.Domain = "mojo"
 	grows := node("Attention", nil, nil, nil, nil, input("keys", onnx.Float, "b", "2", "p", "4"))
 	grows.Domain = "mojo"
-	want := map[string]roles.Role{"buffer": roles.Buffer, "length": roles.Other, "keys": roles.Past,
+	want := map[string]roles.Role{"buffer": roles.Buffer, "length": roles.PastLength, "keys": roles.Past,
 		"x": roles.Index, "position_ids": roles.Position, "a": roles.Last, "c": roles.Total,
 		"attention_mask": roles.Mask,
 		"past.0.key":     roles.Past, "past_seq_len": roles.PastLength, "total_sequence_length": roles.Total,

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Times the decoding of SmolLM2-135M-Instruct behind many tokens: as exported, patched, and patched with the cache in
+place; prints a table for docs/benchmarks/smollm2.md.
+
+    lengths.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2]
+        [--lengths 128,1024,2048] [--loads 3] [--rounds 4]     (`make bench-cache`)
+
+The contenders take turns as in run.py, of which this has the rules. The prompt is that of golden.npz, again and again.
+"""
+
+import argparse
+import pathlib
+import statistics
+import sys
+
+import numpy as np
+
+import contenders
+import tables
+from run import MODEL, measure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", type=pathlib.Path, required=True, help="mojo-patch")
+    parser.add_argument("--library", type=pathlib.Path, required=True, help="libmojo_ops.so")
+    parser.add_argument("--gguf", type=pathlib.Path, required=True)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/smollm2"), help="where models go")
+    parser.add_argument("--lengths", default="128,1024,2048", help="tokens of the prompts")
+    parser.add_argument("--loads", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4, help="after each load")
+    parser.add_argument("--tokens", type=int, default=32, help="to decode behind each prompt")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    ids = [int(i) for i in np.load(MODEL / "golden.npz")["bench_ids"]]
+    lengths = [int(n) for n in options.lengths.split(",")]
+    base = contenders.load(options.tool, MODEL / "graph.onnx", MODEL / "map.json", options.gguf, options.folder)
+    ours = [options.tool, base.arguments["path"], options.library, options.folder, 1]
+    chosen = [base, contenders.ours(*ours)]
+    chosen.append(contenders.ours(*ours, name="patched, --cache static", flags=("--cache", "static")))
+    chosen[-1].arguments["room"] = max(lengths) + options.tokens
+    rows = []
+    for length in lengths:
+        prompt = (ids * (length // len(ids) + 1))[:length]
+        results, failed = measure(chosen, options.loads, options.rounds, prompt, options.tokens)
+        if failed:
+            sys.exit(f"lengths.py: {failed}")
+        if len({tuple(r["tokens"]) for r in results.values()}) > 1:
+            sys.exit(f"lengths.py: {length} tokens are followed by others in one model than in another")
+        decode = [results[c.name]["decode"] for c in chosen]
+        cells = [f"{1000 * statistics.median(d):.1f}" for d in decode]
+        for d in decode[1:]:
+            cells.append(tables.spread([a / b for a, b in zip(decode[0], d)], 2))
+        cells.append(tables.spread([a / b for a, b in zip(decode[1], decode[2])], 2))
+        rows.append([str(length), *cells])
+    header = ["tokens in the cache", *(f"{c.name}, ms a token" for c in chosen)]
+    header += ["patched over unpatched", "static over unpatched", "static over patched"]
+    print(tables.table(header, rows))
+
+
+if __name__ == "__main__":
+    main()
