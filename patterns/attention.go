@@ -71,19 +71,19 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		what  Role
 	}{{"q", s.Q, Queries}, {"k", s.K, Keys}, {"v", s.V, Values}, {"key_valid", s.KeyValid, KeyExists},
 		{"past_key", s.PastKey, Keys}, {"past_value", s.PastValue, Values}, {"past_length", nil, NoRole},
-		{"bias", s.Bias, ScoreBias}, {"sink", s.Sink, NoRole}} {
+		{"bias", nil, ScoreBias}, {"sink", s.Sink, NoRole}} {
 		var v *onnx.Value
 		if in.value != nil {
 			v = r.input(in.what, in.name, in.value)
 		}
 		switch {
+		case in.what == ScoreBias:
+			v = r.bias(s.Bias)
 		case v == nil:
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
 			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
 		case in.name == "key_valid":
 			v = r.cast(v, in.value, onnx.Int64)
-		case in.name == "bias":
-			v = r.cast(v, in.value, onnx.Float)
 		case in.name == "sink":
 			if rank, ok := f.view.Facts.Rank(s.Sink); !ok || rank != 1 {
 				v = r.node("Reshape", "sink_heads", []*onnx.Value{v, r.integers("heads", -1)})
@@ -120,6 +120,19 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		}
 	}
 	return r.match(nodes)
+}
+
+// bias is the sum of the tensors that are added to the scores, nil for none.
+func (r *replacementBuilder) bias(added []*onnx.Value) *onnx.Value {
+	var sum *onnx.Value
+	for _, v := range added {
+		x := r.cast(r.input(ScoreBias, "bias", v), v, onnx.Float)
+		if sum != nil {
+			x = r.node("Add", "bias_sum", []*onnx.Value{sum, x})
+		}
+		sum = x
+	}
+	return sum
 }
 
 func boolToInt(x bool) int64 {

@@ -112,7 +112,7 @@ func (c *cutter) value(v *onnx.Value) error {
 		c.s.equal[v] = in
 		return nil
 	}
-	if _, ok := c.facts.Known(v, 0); ok && !c.readsInput(v) && !c.follows(v) {
+	if c.known(v) && !c.readsInput(v) && !c.follows(v) {
 		if _, ok := c.facts.Constant(v); !ok {
 			c.s.varying = true
 		}
@@ -131,6 +131,17 @@ func (c *cutter) value(v *onnx.Value) error {
 			"the matched nodes depend on %q of an enclosing graph, which is no input of the op", v.Name)
 	}
 	return c.node(n)
+}
+
+// known reports whether shape inference knows a value for all sizes of the symbolic dimensions that are tried: of a mask
+// it may know the small ones alone.
+func (c *cutter) known(v *onnx.Value) bool {
+	for w := range infer.Worlds {
+		if _, ok := c.facts.Known(v, w); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // readsInput reports whether a known value is computed from the elements of an input of the match (or of its double),

@@ -48,8 +48,13 @@ func (a *alike) of(r *region) (*Site, *reason.Reason) {
 	}
 	site := *known.site
 	site.Anchor = r.anchor
-	for _, v := range []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
-		&site.PresentValue, &site.Bias, &site.Sink, &site.Y} {
+	site.Bias = slices.Clone(site.Bias)
+	values := []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
+		&site.PresentValue, &site.Sink, &site.Y}
+	for i := range site.Bias {
+		values = append(values, &site.Bias[i])
+	}
+	for _, v := range values {
 		if i := slices.Index(known.values, *v); i >= 0 {
 			*v = f.values[i]
 		}

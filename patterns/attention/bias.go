@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // What a query gets that sees no key.
@@ -86,38 +87,34 @@ func (b *block) withoutMask(n lengths, env values) values {
 // otherMask begins what is said of a mask that no hypothesis fits.
 const otherMask = "the mask is none of those that follow from positions"
 
-// readBias takes a mask that no hypothesis fits for a tensor that is added to the scores.
+// readBias takes a mask that no hypothesis fits for tensors that are added to the scores.
 func (b *block) readBias() *reason.Reason {
 	n := b.few()
-	var bias *onnx.Value
+	var added []*onnx.Value
 	for _, v := range b.sides {
-		if v.Constant() != nil && v.Constant().Len() == 1 || b.g.Facts.DataType(v) == onnx.Undefined ||
-			!b.g.Facts.DataType(v).IsFloat() || b.perHead(v) != nil {
-			continue
+		rank, ok := b.g.Facts.Rank(v)
+		if ok && rank >= 2 && rank <= 4 && b.g.Facts.DataType(v).IsFloat() && b.perHead(v) == nil &&
+			(v.Constant() == nil || v.Constant().Len() != 1) {
+			added = append(added, v)
 		}
-		if rank, ok := b.g.Facts.Rank(v); !ok || rank < 2 || rank > 4 {
-			continue
-		}
-		if bias != nil {
-			return b.other(b.anchor, "%s, and made of several tensors", otherMask)
-		}
-		bias = v
 	}
-	rank, _ := b.g.Facts.Rank(b.scores)
-	if bias == nil || rank != 4 && !b.standard {
+	if rank, _ := b.g.Facts.Rank(b.scores); len(added) == 0 || rank != 4 && !b.standard {
 		return b.other(b.anchor, "%s, and not added to the scores", otherMask)
-	}
-	t, ok := b.tensorOf(bias, n, 13)
-	if !ok {
-		return b.unknown("the shape of the mask")
 	}
 	env, err := b.masks(n, nil)
 	if err != nil {
 		return b.other(b.anchor, "the mask cannot be computed: %w", err)
 	}
-	env[bias] = t
+	tensors := make([]*reference.Tensor, len(added))
+	for i, v := range added {
+		t, ok := b.tensorOf(v, n, uint64(13+i))
+		if !ok {
+			return b.unknown("the shape of the mask")
+		}
+		tensors[i], env[v] = t, t
+	}
 	keys := int(n.keys())
-	scores := random(b.rowsOf(n)*keys, 17)
+	scores := random(b.rowsOf(n)*keys, 31)
 	p, err := b.weigh(n, scores, env)
 	if err != nil {
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
@@ -130,14 +127,17 @@ func (b *block) readBias() *reason.Reason {
 			if s := b.site.Softcap; s > 0 {
 				x = s * math.Tanh(x/s)
 			}
-			return x + t.F[broadcastIndex(t.Shape, shape, i)]
+			for _, t := range tensors {
+				x += t.F[broadcastIndex(t.Shape, shape, i)]
+			}
+			return x
 		}
 		first := i - i%keys
 		if got, want := math.Log(p[i])-math.Log(p[first]), z(i)-z(first); !(math.Abs(got-want) < 1e-5) {
 			return b.other(b.anchor, "%s, and changed before it is added", otherMask)
 		}
 	}
-	b.site.Bias, b.site.Empty = bias, zero
+	b.site.Bias, b.site.Empty = added, zero
 	return nil
 }
 

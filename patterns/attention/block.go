@@ -15,9 +15,10 @@ import (
 type Site struct {
 	Q, K, V                            *onnx.Value
 	QLayout, KLayout, VLayout, YLayout string
-	PastKey, PastValue                 *onnx.Value // nil for none
-	PresentKey, PresentValue           *onnx.Value // with a past
-	KeyValid, Bias, Sink               *onnx.Value // nil for none
+	PastKey, PastValue                 *onnx.Value   // nil for none
+	PresentKey, PresentValue           *onnx.Value   // with a past
+	KeyValid, Sink                     *onnx.Value   // nil for none
+	Bias                               []*onnx.Value // tensors that are added to the scores
 	Y                                  *onnx.Value
 	Merged                             bool // Y's heads and channels are one dimension
 
