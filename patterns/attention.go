@@ -78,7 +78,7 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		}
 		switch {
 		case in.what == ScoreBias:
-			v = r.bias(s.Bias)
+			v = r.bias(s)
 		case v == nil:
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
 			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
@@ -123,16 +123,30 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 }
 
 // bias is the sum of the tensors that are added to the scores, nil for none.
-func (r *replacementBuilder) bias(added []*onnx.Value) *onnx.Value {
+func (r *replacementBuilder) bias(s *attention.Site) *onnx.Value {
 	var sum *onnx.Value
-	for _, v := range added {
+	for _, v := range s.Bias {
 		x := r.cast(r.input(ScoreBias, "bias", v), v, onnx.Float)
+		if rank, _ := r.f.view.Facts.Rank(v); rank == 3 { // batch and heads are one
+			if d, ok := r.f.view.Facts.Dim(v, 0); !ok || d != 1 {
+				x = r.parted(x, s.Heads)
+			}
+		}
 		if sum != nil {
 			x = r.node("Add", "bias_sum", []*onnx.Value{sum, x})
 		}
 		sum = x
 	}
 	return sum
+}
+
+// parted is a tensor of three dimensions whose first one is of sequences and heads, with two in its place.
+func (r *replacementBuilder) parted(v *onnx.Value, heads int64) *onnx.Value {
+	shape := r.node("Shape", "bias_shape", []*onnx.Value{v})
+	last := r.node("Slice", "bias_last", []*onnx.Value{shape, r.integers("from", 1), r.integers("to", 3)})
+	parts := []*onnx.Value{r.integers("bias_heads", -1, heads), last}
+	return r.node("Reshape", "bias_by_heads", []*onnx.Value{v,
+		r.node("Concat", "bias_dims", parts, onnx.IntAttr("axis", 0))})
 }
 
 func boolToInt(x bool) int64 {

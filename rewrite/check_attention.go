@@ -126,7 +126,7 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 		case patterns.Values:
 			inputs[i], err = makeInput(t.values, i, c.types[i], shapes[i])
 		case patterns.ScoreBias:
-			if t.padding.empty {
+			if t.padding.empty && !c.hasMask() {
 				inputs[i], err = makeInput(masking, i, c.types[i], shapes[i])
 			}
 		case patterns.KeyExists:
@@ -134,6 +134,12 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 		}
 	}
 	return inputs, err
+}
+
+// hasMask reports whether something else than a bias hides keys: a bias beside it holds numbers that hide none.
+func (c *candidate) hasMask() bool {
+	n := c.calls[0].node
+	return n.Input(fused.AttentionKeyValid) != nil || n.AttrInt("causal", 0) != 0 || n.AttrInt("window", 0) != 0
 }
 
 // tensor has 1 for each key of each batch that exists, and 0 for the others.

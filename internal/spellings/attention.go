@@ -11,6 +11,7 @@ type attention struct {
 	*writer
 	heads, keyHeads, width int
 	cap, sink              bool
+	bias                   *onnx.Value // nil for none
 	window                 int
 	scale                  float64
 }
@@ -46,7 +47,14 @@ func writeAttention(w *writer) []*onnx.Value {
 			in = append(in, w.input(name, w.typ, []dim{batch, {"", a.keyHeads}, past, {"", a.width}}))
 		}
 	}
+	biased := w.chance(4)
+	if biased {
+		in = append(in, w.input("bias", w.typ, []dim{choose(w, batch, dim{"", 1}), {"", a.heads}, queries, keys}))
+	}
 	in = w.enter(append(in, w.input("mask", onnx.Int64, []dim{batch, keys}))...)
+	if biased {
+		a.bias = in[len(in)-2]
+	}
 	for i, first := range rowsFirst {
 		if first {
 			in[i] = w.op("Transpose", in[i], onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
@@ -126,6 +134,9 @@ func (a *attention) scores(q, k *onnx.Value) *onnx.Value {
 	}
 	if a.cap {
 		s = a.product(a.op("Tanh", a.op("Div", s, a.scalar(a.typ, 4))), a.scalar(a.typ, 4))
+	}
+	if a.bias != nil {
+		s = a.sum(s, a.bias)
 	}
 	return s
 }

@@ -69,10 +69,30 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 	switch {
 	case !slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }): // or no number
 	case !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }):
-		b.site.Empty = mean
+		return b.readMean(h, n, env)
 	default:
 		return b.other(b.anchor, "a query that sees no key gets neither 0 nor the mean of all values")
 	}
+	return nil
+}
+
+// readMean finds which values a query gets the mean of that sees no key. They are all of them or, where a mask of
+// padding is added to scores that are masked by position before, those of its positions: then the mask is a bias.
+func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
+	keys := int(n.keys())
+	weights, err := b.weigh(n, make([]float64, b.rowsOf(n)*keys), env)
+	if err != nil {
+		return b.other(b.anchor, "the weights cannot be computed: %w", err)
+	}
+	if !slices.ContainsFunc(weights, func(w float64) bool { return !(math.Abs(w*float64(keys)-1) < 1e-6) }) {
+		b.site.Empty = mean
+		return nil
+	}
+	h.keyValid = false
+	if why := b.addsToScores(b.added(), b.seen(h)); why != nil {
+		return why
+	}
+	b.site.KeyValid, b.site.Bias = nil, b.added()
 	return nil
 }
 
@@ -87,20 +107,59 @@ func (b *block) withoutMask(n lengths, env values) values {
 // otherMask begins what is said of a mask that no hypothesis fits.
 const otherMask = "the mask is none of those that follow from positions"
 
-// readBias takes a mask that no hypothesis fits for tensors that are added to the scores.
-func (b *block) readBias() *reason.Reason {
+// leastMasked is what masks add at most to the score of a key that a query does not see.
+const leastMasked = -1e4
+
+// findBiases finds what is added to the scores and is no mask: it holds numbers that let a query see a key more or less.
+func (b *block) findBiases() {
+	if b.otherData {
+		return
+	}
 	n := b.few()
-	var added []*onnx.Value
-	for _, v := range b.sides {
-		rank, ok := b.g.Facts.Rank(v)
-		if ok && rank >= 2 && rank <= 4 && b.g.Facts.DataType(v).IsFloat() && b.perHead(v) == nil &&
-			(v.Constant() == nil || v.Constant().Len() != 1) {
-			added = append(added, v)
+	env, err := b.masks(n, nil)
+	if err != nil {
+		return
+	}
+	for _, v := range b.added() {
+		if slices.Contains(b.biases, v) {
+			continue
+		}
+		out, err := b.lab.run(n, env, v)
+		if err == nil && slices.ContainsFunc(out[0].F, func(x float64) bool { return x > leastMasked && x != 0 }) {
+			b.biases = append(b.biases, v)
 		}
 	}
-	if rank, _ := b.g.Facts.Rank(b.scores); len(added) == 0 || rank != 4 && !b.standard {
+}
+
+// added lists the tensors that may be added to the scores.
+func (b *block) added() []*onnx.Value {
+	return slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { return !b.isAdded(v) })
+}
+
+// isAdded reports whether a value may be added to the scores.
+func (b *block) isAdded(v *onnx.Value) bool {
+	rank, ok := b.g.Facts.Rank(v)
+	return ok && rank >= 2 && rank <= 4 && b.g.Facts.DataType(v).IsFloat() && b.perHead(v) == nil &&
+		(v.Constant() == nil || v.Constant().Len() != 1)
+}
+
+// readBias takes a mask that no hypothesis fits for tensors that are added to the scores.
+func (b *block) readBias() *reason.Reason {
+	added := b.added()
+	if len(added) == 0 {
 		return b.other(b.anchor, "%s, and not added to the scores", otherMask)
 	}
+	if why := b.addsToScores(added, func(int64, int64, int64) bool { return true }); why != nil {
+		return why
+	}
+	b.site.Bias, b.site.Empty = added, zero
+	return nil
+}
+
+// addsToScores returns a reason where the tensors are not added to the scores of keys that queries see, after the scale
+// and the cap.
+func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key int64) bool) *reason.Reason {
+	n := b.few()
 	env, err := b.masks(n, nil)
 	if err != nil {
 		return b.other(b.anchor, "the mask cannot be computed: %w", err)
@@ -121,23 +180,34 @@ func (b *block) readBias() *reason.Reason {
 	}
 	factor := b.site.Scale / b.scale
 	shape := []int{int(n.batch), b.heads, int(n.queries), keys}
-	for i := range p {
-		z := func(i int) float64 {
-			x := scores[i] * factor
-			if s := b.site.Softcap; s > 0 {
-				x = s * math.Tanh(x/s)
-			}
-			for _, t := range tensors {
-				x += t.F[broadcastIndex(t.Shape, shape, i)]
-			}
-			return x
+	if rank, _ := b.g.Facts.Rank(b.scores); rank == 3 && !b.standard {
+		shape = []int{int(n.batch) * b.heads, int(n.queries), keys}
+	}
+	score := func(i int) float64 {
+		x := scores[i] * factor
+		if s := b.site.Softcap; s > 0 {
+			x = s * math.Tanh(x/s)
 		}
-		first := i - i%keys
-		if got, want := math.Log(p[i])-math.Log(p[first]), z(i)-z(first); !(math.Abs(got-want) < 1e-5) {
-			return b.other(b.anchor, "%s, and changed before it is added", otherMask)
+		for _, t := range tensors {
+			x += t.F[broadcastIndex(t.Shape, shape, i)]
+		}
+		return x
+	}
+	for row := range b.rowsOf(n) {
+		first := -1
+		for j := range keys {
+			if !sees(int64(row/b.heads)/n.queries, int64(row)%n.queries, int64(j)) {
+				continue
+			}
+			i := row*keys + j
+			if first < 0 {
+				first = i
+			}
+			if got, want := math.Log(p[i])-math.Log(p[first]), score(i)-score(first); !(math.Abs(got-want) < 1e-5) {
+				return b.other(b.anchor, "%s, and changed before it is added", otherMask)
+			}
 		}
 	}
-	b.site.Bias, b.site.Empty = added, zero
 	return nil
 }
 

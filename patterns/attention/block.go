@@ -20,6 +20,7 @@ type Site struct {
 	KeyValid, Sink                     *onnx.Value   // nil for none
 	Bias                               []*onnx.Value // tensors that are added to the scores
 	Y                                  *onnx.Value
+	Heads                              int64
 	Merged                             bool // Y's heads and channels are one dimension
 
 	Scale, Softcap   float64
@@ -36,28 +37,57 @@ type block struct {
 	g          *match.View
 	lab        *lab
 	addedMasks bool // as of Find
+	joined     bool // a cache and what is behind it are the keys and values, as the model has joined them
 	heads      int  // of queries
 	keyHeads   int
 	site       *Site
 	scale      float64 // of the scores that the first product gives
 
-	keyValid  *onnx.Value // what masks are computed from
-	offset    int64       // to 1, of what stands for keys that exist in it
-	otherData bool        // they are computed from other things
-	numbers   []int64     // in the nodes that compute them
-	bounded   bool        // there are tables among them
+	keyValid  *onnx.Value   // what masks are computed from
+	offset    int64         // to 1, of what stands for keys that exist in it
+	otherData bool          // they are computed from other things
+	numbers   []int64       // in the nodes that compute them
+	bounded   bool          // there are tables among them
+	biases    []*onnx.Value // masks that hold more than what is seen
 	sink      *reference.Tensor
 }
 
 // read finds out what a region computes.
 func read(g *match.View, r *region, addedMasks bool) (*Site, *reason.Reason) {
-	b := &block{region: r, g: g, addedMasks: addedMasks, site: &Site{Anchor: r.anchor}}
-	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
-		if why := step(); why != nil {
+	b := &block{region: r, g: g, addedMasks: addedMasks}
+	if why := b.read(); why != nil {
+		return nil, why
+	}
+	if b.biasReadsCache() {
+		b = &block{region: r, g: g, addedMasks: addedMasks, joined: true}
+		if why := b.read(); why != nil {
 			return nil, why
 		}
 	}
 	return b.site, nil
+}
+
+func (b *block) read() *reason.Reason {
+	b.site = &Site{Anchor: b.anchor}
+	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
+		if why := step(); why != nil {
+			return why
+		}
+	}
+	return nil
+}
+
+// biasReadsCache reports whether the bias is computed from the length of keys or values that the op would put together.
+func (b *block) biasReadsCache() bool {
+	if b.site.PresentKey == nil {
+		return false
+	}
+	for v := range onnx.Upstream(func(*onnx.Value) bool { return false }, b.site.Bias...) {
+		if v == b.site.PresentKey || v == b.site.PresentValue {
+			return true
+		}
+	}
+	return false
 }
 
 // measure finds the lengths of the block in the worlds of shape inference.
@@ -74,6 +104,8 @@ func (b *block) measure() *reason.Reason {
 		return b.other(b.product, "it has too many scores to be tried")
 	}
 	b.findMask()
+	b.findBiases()
+	b.site.Heads = int64(b.heads)
 	return nil
 }
 

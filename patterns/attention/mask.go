@@ -43,14 +43,36 @@ func (b *block) findMask() {
 	for _, v := range b.sides {
 		visit(v)
 	}
+	if len(leaves) == 0 {
+		return
+	}
+	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
+		needs := !slices.ContainsFunc(append(perKey, nil), func(w *onnx.Value) bool { return b.follows(w, v) })
+		if needs && b.isAdded(v) {
+			b.biases = append(b.biases, v)
+		}
+		return needs && b.isAdded(v)
+	})
+	if b.follows(nil, sides...) {
+		return
+	}
 	for _, v := range perKey { // from the inputs on
-		env := values{v: b.valid(v, b.few(), nil)}
-		if _, err := b.lab.run(b.few(), env, b.sides...); !errors.As(err, new(*missingError)) {
+		if b.follows(v, sides...) {
 			b.keyValid = v
 			return
 		}
 	}
-	b.otherData = len(leaves) > 0
+	b.otherData, b.biases = true, nil
+}
+
+// follows reports whether all that values are computed from is one tensor, or none, and shapes.
+func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
+	env := values{}
+	if from != nil {
+		env[from] = b.valid(from, b.few(), nil)
+	}
+	_, err := b.lab.run(b.few(), env, list...)
+	return !errors.As(err, new(*missingError))
 }
 
 // maxProbed is the greatest number in a mask's nodes for which lengths beyond it are tried.
@@ -122,10 +144,11 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 	}
 	var sides []*onnx.Value
 	for _, v := range b.sides {
-		if v.Constant() != nil {
+		isBias := slices.Contains(b.biases, v)
+		if v.Constant() != nil && !isBias {
 			continue
 		}
-		if b.otherData && b.g.IsData(v) { // what it masks is not known: nothing, for now
+		if isBias || b.otherData && b.g.IsData(v) { // what it masks is not known: nothing, for now
 			shape, ok := b.lab.shape(v, n)
 			if !ok {
 				return nil, b.unknown("the shape of the mask")
@@ -240,6 +263,12 @@ func (h hypothesis) sees(p probe, batch, i, j int64) bool {
 		(!h.keyValid || p.padding == nil || !p.padding(batch, j))
 }
 
+// seen returns which keys queries see at few lengths, where all keys exist.
+func (b *block) seen(h hypothesis) func(batch, query, key int64) bool {
+	p := probe{lengths: b.few()}
+	return func(batch, query, key int64) bool { return h.sees(p, batch, query, key) }
+}
+
 // readMask finds the mask that all probes agree with, and what a query gets that sees no key.
 func (b *block) readMask() *reason.Reason {
 	s := b.site
@@ -282,6 +311,12 @@ func (b *block) readMask() *reason.Reason {
 	s.Causal, s.Window = h.causal, h.window
 	if h.keyValid {
 		s.KeyValid = b.keyValid
+	}
+	if len(b.biases) > 0 {
+		if why := b.addsToScores(b.biases, b.seen(h)); why != nil {
+			return why
+		}
+		s.Bias = b.biases
 	}
 	why := b.readEmpty(h)
 	if b.addedMasks && why == nil && (s.Window > 0 || s.Empty == mean) && b.readBias() == nil {

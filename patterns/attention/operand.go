@@ -44,7 +44,7 @@ func (b *block) operands(v *onnx.Value, length func(lengths) int64) []operand {
 		if n == nil || n.Graph != b.g.Graph || !onnx.IsStandardDomain(n.Domain) {
 			break
 		}
-		if n.Is("Concat") && c == nil && b.appends(n) {
+		if n.Is("Concat") && c == nil && !b.joined && b.appends(n) {
 			c, v = &cache{n.Inputs[0], v}, n.Inputs[1]
 			length = func(n lengths) int64 { return n.queries }
 			continue
