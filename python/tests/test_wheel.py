@@ -38,6 +38,12 @@ def run(*command, **how):
     return done.stdout
 
 
+def borrow(python):
+    """Lets another environment import what this one has, onnxruntime above all."""
+    packages = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+
+
 class Wheel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -109,6 +115,16 @@ class Wheel(unittest.TestCase):
             said = subprocess.run([environment / "bin" / "mojo-patch", "kernels", "--json"], env=without, cwd=temp,
                                   stdout=subprocess.PIPE, text=True, check=False).stdout
             self.assertNotIn("libmojo_ops_cuda.so is neither in", said)
+            # A session on CUDA registers this library, whose kernels for the CPU run where there is no GPU.
+            borrow(python)
+            on_cuda = f"""
+import mojo_patch
+mojo_patch.apply({str(MODEL)!r}, "patched.onnx")
+mojo_patch.session("patched.onnx", providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+maps = open("/proc/self/maps").read()
+assert {str(environment)!r} in maps and "libmojo_ops_cuda.so" in maps and "libmojo_ops.so" not in maps, maps
+"""
+            run(python, "-c", on_cuda, cwd=temp)
 
     def test_installed(self):
         with tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="wheel – test ") as name:
@@ -130,8 +146,7 @@ else:
     raise SystemExit("there is an onnxruntime")
 """
             run(python, "-c", alone, cwd=temp)
-            packages = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-            (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+            borrow(python)
             for tests in ("test_module.py", "test_docs.py"):
                 run(python, ROOT / "python" / "tests" / tests)
 
