@@ -63,7 +63,14 @@ cudaError_t AppendKeys(const MojoAttentionArgs& a, cudaStream_t stream) {
 
 using namespace mojo;
 
-size_t MojoAttentionScratch(const MojoAttentionArgs* args) { return 0; }
+namespace {
+
+// A tensor core's tile of fewer rows is mostly empty.
+constexpr size_t kFewestRows = 32;
+
+}  // namespace
+
+size_t MojoAttentionScratch(const MojoAttentionArgs* args) { return AttentionWgmmaScratch(*args); }
 
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream) {
   // Rows and keys are counted in ints.
@@ -79,5 +86,6 @@ cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream
   }
   if (cudaError_t e = AppendKeys(a, stream)) return e;
   if (!attends) return cudaSuccess;
+  if (RowsOf(a) >= kFewestRows && AttentionWgmmaTakes(a)) return AttentionWgmma(a, stream);
   return AttentionAny(a, stream);
 }

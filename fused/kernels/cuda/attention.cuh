@@ -13,6 +13,7 @@ namespace mojo {
 // are given, before the others run, which may read them or past and new keys.
 cudaError_t AppendKeys(const MojoAttentionArgs& a, cudaStream_t stream);
 bool AttentionWgmmaTakes(const MojoAttentionArgs& a);
+size_t AttentionWgmmaScratch(const MojoAttentionArgs& a);
 cudaError_t AttentionWgmma(const MojoAttentionArgs& a, cudaStream_t stream);
 cudaError_t AttentionAny(const MojoAttentionArgs& a, cudaStream_t stream);
 
@@ -57,7 +58,7 @@ struct Pair {
       : number(pair),
         batch(pair / static_cast<int>(a.key_heads)),
         head(pair % static_cast<int>(a.key_heads)),
-        group(static_cast<int>(a.heads / a.key_heads)) {
+        group(static_cast<int>(a.heads) / static_cast<int>(a.key_heads)) {
     past = static_cast<int>(a.past);
     if (a.past_length != nullptr) {
       const int64_t n = __ldg(a.past_length + (a.one_length ? 0 : batch)), most = past - static_cast<int>(a.added);
@@ -66,9 +67,11 @@ struct Pair {
     length = past + static_cast<int>(a.added);
   }
 
-  // HeadOf is the head of a row.
+  // HeadOf is the head of a row, HeadOfMember of a member of the group.
   __device__ __forceinline__ int HeadOf(const MojoAttentionArgs& a, int row) const {
-    const int member = row % group;
+    return HeadOfMember(a, row % group);
+  }
+  __device__ __forceinline__ int HeadOfMember(const MojoAttentionArgs& a, int member) const {
     return a.cyclic ? member * static_cast<int>(a.key_heads) + head : head * group + member;
   }
   // At is where a row lies in q or y.

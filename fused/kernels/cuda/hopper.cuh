@@ -85,6 +85,12 @@ __device__ __forceinline__ void WaitForGroup(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
 
+// EnterGroup counts the thread as one that has come there, and does not wait.
+template <int kThreads>
+__device__ __forceinline__ void EnterGroup(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
 // A warpgroup takes registers from those that the block was started with, or gives them back.
 template <int kRegisters>
 __device__ __forceinline__ void TakeRegisters() {
@@ -110,6 +116,14 @@ __device__ __forceinline__ uint64_t TurnedDescriptor(uint32_t address, int bytes
          uint64_t{512 >> 4} << 32 | uint64_t{2} << 62;
 }
 constexpr int kTurnedDeeper = 1024 >> 4;
+
+// WideTurnedDescriptor is the same in the 128 byte swizzle: for each number of depth 128 bytes of 64 rows, and the next
+// 64 rows after bytes.
+__device__ __forceinline__ uint64_t WideTurnedDescriptor(uint32_t address, int bytes) {
+  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(bytes >> 4) << 16 |
+         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+constexpr int kWideTurnedDeeper = 2048 >> 4;
 
 __device__ __forceinline__ void BeginMultiply() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void EndMultiply() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -211,6 +225,43 @@ MOJO_MULTIPLY_GROUP(26, "208", "%104", "%105", "%106", "%107")
 MOJO_MULTIPLY_GROUP(28, "224", "%112", "%113", "%114", "%115")
 MOJO_MULTIPLY_GROUP(30, "240", "%120", "%121", "%122", "%123")
 MOJO_MULTIPLY_GROUP(32, "256", "%128", "%129", "%130", "%131")
+
+// MultiplyKept does the same with 64 rows that lie in registers, 16 deep as the sums of two columns lie there, and a
+// right operand of a WideTurnedDescriptor.
+// clang-format off
+#define MOJO_MULTIPLY_KEPT(columns, width, left, right, does)                                                          \
+  template <class T, int kMost>                                                                                        \
+  __device__ __forceinline__ void MultiplyKept(Columns<columns>, float(&d)[kMost][4], const uint32_t(&rows)[4],        \
+                                               uint64_t right_side, int add) {                                         \
+    if constexpr (std::is_same<T, BFloat>::value) {                                                                    \
+      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, "bf16.bf16");                                           \
+    } else {                                                                                                           \
+      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, "f16.f16");                                             \
+    }                                                                                                                  \
+  }
+#define MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, types)                                                \
+  asm volatile(                                                                                                        \
+      "{\n\t"                                                                                                          \
+      ".reg .pred adds;\n\t"                                                                                           \
+      "setp.ne.b32 adds, " does ", 0;\n\t"                                                                             \
+      "wgmma.mma_async.sync.aligned.m64n" width "k16.f32." types " {" MOJO_R_##columns "}, " left ", " right           \
+      ", adds, 1, 1, 1;\n\t"                                                                                           \
+      "}"                                                                                                              \
+      : MOJO_D_##columns                                                                                               \
+      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(right_side), "r"(add))
+// clang-format on
+MOJO_MULTIPLY_KEPT(8, "64", "{%32,%33,%34,%35}", "%36", "%37")
+MOJO_MULTIPLY_KEPT(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
+MOJO_MULTIPLY_KEPT(32, "256", "{%128,%129,%130,%131}", "%132", "%133")
+
+// Arrived keeps the compiler from reading sums before the wait for them.
+template <int kColumns>
+__device__ __forceinline__ void Arrived(float (&d)[kColumns][4]) {
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+    asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
+  }
+}
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 

@@ -10,8 +10,8 @@
 #define MOJO_KERNELS_CUDA_MOE_LOAD_CUH_
 
 #include "cuda/hopper.cuh"
-#include "cuda/moe_map.h"
 #include "cuda/moe_tile.cuh"
+#include "cuda/tensor_map.h"
 
 namespace mojo {
 

@@ -1,5 +1,5 @@
 // Tensor maps, by the driver's function: it is asked for at run time, so that the library loads without one.
-#include "cuda/moe_map.h"
+#include "cuda/tensor_map.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 // The maps by which Hopper's copies find a box of a tensor. The driver makes them on the host.
-#ifndef MOJO_KERNELS_CUDA_MOE_MAP_H_
-#define MOJO_KERNELS_CUDA_MOE_MAP_H_
+#ifndef MOJO_KERNELS_CUDA_TENSOR_MAP_H_
+#define MOJO_KERNELS_CUDA_TENSOR_MAP_H_
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -25,4 +25,4 @@ cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* exte
 
 }  // namespace mojo
 
-#endif  // MOJO_KERNELS_CUDA_MOE_MAP_H_
+#endif  // MOJO_KERNELS_CUDA_TENSOR_MAP_H_
