@@ -82,6 +82,13 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		case v == nil:
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
 			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
+			if rank, _ := f.view.Facts.Rank(in.value); rank == 3 { // with the heads in the last dimension
+				heads := s.KeyHeads
+				if in.name == "q" {
+					heads = s.Heads
+				}
+				v = r.node("Reshape", in.name+"_heads", []*onnx.Value{v, r.integers(in.name+"_dims", 0, 0, heads, -1)})
+			}
 		case in.name == "key_valid":
 			v = r.cast(v, in.value, onnx.Int64)
 		case in.name == "sink":

@@ -77,10 +77,15 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 }
 
 // readMean finds which values a query gets the mean of that sees no key. They are all of them or, where a mask of
-// padding is added to scores that are masked by position before, those of its positions: then the mask is a bias.
+// padding is added to scores that are masked by position before, those of its positions. A mask of numbers that scores
+// do not vanish beside leaves it what it would get without one. Such masks are biases.
 func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	keys := int(n.keys())
-	weights, err := b.weigh(n, make([]float64, b.rowsOf(n)*keys), env)
+	scores := make([]float64, b.rowsOf(n)*keys)
+	if b.g.Facts.DataType(b.scores) != onnx.Float16 { // beside whose least number they do not vanish
+		scores = random(len(scores), 37)
+	}
+	weights, err := b.weigh(n, scores, env)
 	if err != nil {
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
 	}

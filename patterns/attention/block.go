@@ -20,7 +20,7 @@ type Site struct {
 	KeyValid, Sink                     *onnx.Value   // nil for none
 	Bias                               []*onnx.Value // tensors that are added to the scores
 	Y                                  *onnx.Value
-	Heads                              int64
+	Heads, KeyHeads                    int64
 	Merged                             bool // Y's heads and channels are one dimension
 
 	Scale, Softcap   float64
@@ -105,7 +105,6 @@ func (b *block) measure() *reason.Reason {
 	}
 	b.findMask()
 	b.findBiases()
-	b.site.Heads = int64(b.heads)
 	return nil
 }
 
@@ -194,6 +193,7 @@ func (b *block) readProduct() *reason.Reason {
 				if scale, ok := factorOf(dots(x, y, order), got); ok {
 					b.scale, b.keyHeads = scale, k.heads
 					s := b.site
+					s.Heads, s.KeyHeads = int64(b.heads), int64(k.heads)
 					s.Q, s.QLayout, s.K, s.KLayout, s.HeadOrder = q.value, q.layout, k.value, k.layout, order
 					if k.cache != nil {
 						s.PastKey, s.PresentKey = k.cache.past, k.cache.present
@@ -213,11 +213,11 @@ func (b *block) operandsOf(which int) []operand {
 	}
 	switch which {
 	case 0:
-		return b.operands(b.product.Inputs[0], func(n lengths) int64 { return n.queries })
+		return b.operands(b.product.Inputs[0], b.heads, func(n lengths) int64 { return n.queries })
 	case 1:
-		return b.operands(b.product.Inputs[1], lengths.keys)
+		return b.operands(b.product.Inputs[1], 1, lengths.keys)
 	}
-	return b.operands(b.sum.Inputs[b.operand], lengths.keys)
+	return b.operands(b.sum.Inputs[b.operand], 1, lengths.keys)
 }
 
 // scoresOf computes the first product.
@@ -355,7 +355,7 @@ func (b *block) results() []operand {
 	v := b.sum.Outputs[0]
 	for range maxChain {
 		list = append(b.asHeads(v, func(n lengths) int64 { return n.queries }, nil), list...)
-		merged = append(b.asRows(v), merged...)
+		merged = append(b.asRows(v, b.heads, func(n lengths) int64 { return n.queries }, nil), merged...)
 		next := soleReader(b.g, v)
 		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil ||
 			handed(b.g, next) != v {
@@ -379,21 +379,6 @@ func soleReader(g *match.View, v *onnx.Value) *onnx.Node {
 		}
 	}
 	return sole
-}
-
-// asRows reads a value as rows of all heads.
-func (b *block) asRows(v *onnx.Value) []operand {
-	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 3 {
-		return nil
-	}
-	width, ok := b.g.Facts.Dim(v, 2)
-	for w, n := range b.lab.worlds {
-		ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, 1) == n.queries
-	}
-	if !ok || width%int64(b.heads) != 0 {
-		return nil
-	}
-	return []operand{{v, bsnh, b.heads, int(width) / b.heads, nil, true}}
 }
 
 // handed returns the value whose rows a node behind the second product hands on: moved, or, where they see no key, with

@@ -34,12 +34,14 @@ type cache struct{ past, present *onnx.Value }
 const maxChain = 24
 
 // operands follows a value back over nodes that move its elements, repeat them or multiply them with a number, and
-// lists what may be the operand of the op, the farthest first.
-func (b *block) operands(v *onnx.Value, length func(lengths) int64) []operand {
-	var list []operand
+// lists what may be the operand of the op, the farthest first; those whose rows have so many heads in one dimension come
+// last.
+func (b *block) operands(v *onnx.Value, heads int, length func(lengths) int64) []operand {
+	var list, merged []operand
 	var c *cache
 	for range maxChain {
 		list = append(list, b.asHeads(v, length, c)...)
+		merged = append(merged, b.asRows(v, heads, length, c)...)
 		n := v.Producer
 		if n == nil || n.Graph != b.g.Graph || !onnx.IsStandardDomain(n.Domain) {
 			break
@@ -54,7 +56,8 @@ func (b *block) operands(v *onnx.Value, length func(lengths) int64) []operand {
 		}
 	}
 	slices.Reverse(list)
-	return list
+	slices.Reverse(merged)
+	return append(list, merged...)
 }
 
 // movedFrom returns the one value whose elements the node hands on, repeated, picked or multiplied with others that are
@@ -130,6 +133,21 @@ func (b *block) asHeads(v *onnx.Value, length func(lengths) int64, c *cache) []o
 	return list
 }
 
+// asRows reads a value as rows of so many heads.
+func (b *block) asRows(v *onnx.Value, heads int, length func(lengths) int64, c *cache) []operand {
+	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 3 {
+		return nil
+	}
+	width, ok := b.g.Facts.Dim(v, 2)
+	for w, n := range b.lab.worlds {
+		ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, 1) == length(n)
+	}
+	if !ok || width < 1 || width%int64(heads) != 0 {
+		return nil
+	}
+	return []operand{{v, bsnh, heads, int(width) / heads, c, true}}
+}
+
 // tensor is one of four dimensions, batch, heads, rows and channels, in any layout.
 type tensor struct {
 	data    []float64
@@ -164,6 +182,9 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width, byHeads: o.layout == bnsh}
 	t.data = random(t.batch*t.heads*t.rows*t.width, seed)
 	env[o.value] = t.tensor(kind)
+	if o.merged {
+		env[o.value].Shape = []int{t.batch, t.rows, t.heads * t.width}
+	}
 	if o.cache == nil {
 		return t
 	}

@@ -88,16 +88,17 @@ func (b *block) measureStandard() *reason.Reason {
 // standardOperands are the operands that an input may be; those of keys and values have the cache that the node has.
 func (b *block) standardOperands(input int) []operand {
 	past := b.product.Input(standardPastKey + input - 1)
+	heads, _ := b.standardHeads(input)
 	if input == 0 || past == nil {
 		length := lengths.keys
 		if input == 0 {
 			length = func(n lengths) int64 { return n.queries }
 		}
-		return b.operands(b.product.Inputs[input], length)
+		return b.operands(b.product.Inputs[input], int(heads), length)
 	}
-	heads, _ := b.standardHeads(input)
 	var list []operand
-	for _, o := range b.operands(b.product.Inputs[input], func(n lengths) int64 { return n.queries }) {
+	for _, o := range b.operands(b.product.Inputs[input], int(heads),
+		func(n lengths) int64 { return n.queries }) {
 		if o.cache == nil && int64(o.heads) == heads {
 			o.cache = &cache{past, b.product.OutputValue(standardPresentKey + input - 1)}
 			list = append(list, o)
