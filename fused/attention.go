@@ -64,7 +64,7 @@ var attention = &Op{
 		"Y[h,i] = round_T(sum over j of p[i,j] * V[g,j]);  present_key = K, present_value = V",
 	},
 	Family:  &Family{Name: "attention", Summary: "attention with its masks and its cache"},
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs:  attentionInputs,
 	Outputs: []Param{
 		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},

@@ -38,10 +38,10 @@ func TestChoose(t *testing.T) {
 	with, without := everyFolder(t), t.TempDir()
 	cpuOnly, _ := libraryFolder(t)
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention",
-		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
+		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "cuda_fused_attention",
 		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax",
 		"onnx_transpose"}
-	standard := all[13:]
+	standard := all[14:]
 	tests := []struct {
 		include, library string
 		assume           bool
@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 		{"onnx_layernorm", without, false, standard[:1], ""},
 		{"cuda_fused_moe", with, false, all[8:9], ""},
 		{"cuda_fused_moe", cpuOnly, false, nil, "cuda_fused_moe is not available: kernel library not found"},
-		{"npu_fused_moe", with, false, all[12:13], ""},
+		{"npu_fused_moe", with, false, all[13:14], ""},
 		{"npu_fused_moe", cpuOnly, false, nil, "npu_fused_moe is not available: kernel library not found"},
 		{Auto, without, true, all, ""},
 		{"cpu_fused_rope", without, false, nil, "cpu_fused_rope is not available"},

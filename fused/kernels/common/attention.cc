@@ -74,7 +74,7 @@ OrtStatus* ReadCache(const Api& api, OrtKernelContext* context, const Shape& k, 
     return Errorf(api, "mojo.%s: past_length has shape %s; it must be [1] or [%lld]", def.name, ShapeText(length).text,
                   static_cast<long long>(k_dims.batch));
   }
-  for (int64_t b = 0; b < length.dims[0]; ++b) {
+  for (int64_t b = 0; b < length.dims[0] && !out->on_device; ++b) {
     const int64_t n = out->past_lengths[b];
     if (n >= 0 && static_cast<uint64_t>(n) <= out->past && out->added <= out->past - static_cast<size_t>(n)) continue;
     return Errorf(api,
@@ -99,7 +99,9 @@ OrtStatus* ReadBias(const Api& api, OrtKernelContext* context, AttentionTensors*
   for (size_t back = 1; ok && back <= shape.rank; ++back) {
     const auto dim = static_cast<size_t>(shape.dims[shape.rank - back]);
     out->bias_steps[4 - back] = dim == 1 ? 0 : step;
-    ok = dim == 1 || dim == want[4 - back];
+    const bool unknown = back == 1 && out->past_lengths != nullptr && out->on_device;
+    ok = dim == 1 || (unknown ? dim >= want[3] : dim == want[4 - back]);
+    if (back == 1) out->bias_keys = dim;
     step *= dim;
   }
   if (ok) return nullptr;
@@ -147,6 +149,7 @@ OrtStatus* MakePresent(const Api& api, OrtKernelContext* context, size_t output,
 }  // namespace
 
 size_t AttentionTensors::Longest() const {
+  if (past_lengths != nullptr && on_device) return added;
   size_t longest = batch == 0 || past_lengths == nullptr ? past + added : 0;
   for (size_t b = 0; past_lengths != nullptr && b < (one_length ? 1 : batch); ++b) {
     longest = std::max(longest, Length(b));

@@ -36,16 +36,19 @@ struct AttentionTensors {
   HeadSteps q_steps, k_steps, v_steps, y_steps;
   const void *past_key = nullptr, *past_value = nullptr;  // null: left out
   const int64_t* past_lengths = nullptr;                  // null: left out
+  bool on_device = false;                                 // the tensors are, so that nothing reads past_lengths
   bool one_length = false;                                // past_lengths has one number for all
   const int64_t* key_valid = nullptr;                     // null: left out
   size_t valid_step = 0;                                  // from one sequence to the next
   const float* bias = nullptr;                            // null: left out
   size_t bias_steps[4] = {};                              // of sequence, head, query and key; 0 where broadcast
+  size_t bias_keys = 0;                                   // the last dimension
   const float* sink = nullptr;                            // null: left out
   void* y = nullptr;
   void *present_key = nullptr, *present_value = nullptr;  // null: left out
 
-  // Past is how many keys come before those of k in a sequence, Length how many there are with them.
+  // Past is how many keys come before those of k in a sequence, Length how many there are with them. Longest is the
+  // greatest length, or the least that it can be where lengths are not known.
   size_t Past(size_t b) const {
     return past_lengths == nullptr ? past : static_cast<size_t>(past_lengths[one_length ? 0 : b]);
   }

@@ -27,7 +27,8 @@
   X(RotaryEmbedding) \
   X(NormRotary) \
   X(TopKRouter) \
-  X(MoE)
+  X(MoE) \
+  X(Attention)
 
 #define MOJO_NPU_OPS(X) \
   X(RMSNorm) \

@@ -65,27 +65,41 @@ using namespace mojo;
 
 namespace {
 
+// Rows and keys are counted in ints.
+constexpr size_t kMost = size_t{1} << 30;
+
 // A tensor core's tile of fewer rows is mostly empty.
 constexpr size_t kFewestRows = 32;
 
+bool Attends(const MojoAttentionArgs& a) { return PairsOf(a) > 0 && a.heads > 0 && a.queries > 0 && a.value_width > 0; }
+
+// Appends tells whether rows beyond the length go to present as well: those of a buffer that is copied.
+bool Appends(const MojoAttentionArgs& a) {
+  return a.past_length != nullptr && (a.present_key != a.past_key || a.present_value != a.past_value);
+}
+
 }  // namespace
 
-size_t MojoAttentionScratch(const MojoAttentionArgs* args) { return AttentionWgmmaScratch(*args); }
+size_t MojoAttentionScratch(const MojoAttentionArgs* args) {
+  if (!Attends(*args)) return 0;
+  return AttentionSplitTakes(*args) ? AttentionSplitScratch(*args) : AttentionWgmmaScratch(*args);
+}
 
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream) {
-  // Rows and keys are counted in ints.
-  constexpr size_t kMost = size_t{1} << 30;
   MojoAttentionArgs a = *args;
+  if (PairsOf(a) == 0) return cudaSuccess;
   if (a.window > kMost) a.window = kMost;
-  const size_t pairs = PairsOf(a);
-  if (pairs == 0) return cudaSuccess;
-  const bool attends = a.heads > 0 && a.queries > 0 && a.value_width > 0;
-  if (pairs > kMost || a.room > kMost || a.added > kMost || RowsOf(a) > kMost || a.width > kMost ||
+  if (PairsOf(a) > kMost || a.room > kMost || a.added > kMost || RowsOf(a) > kMost || a.width > kMost ||
       a.value_width > kMost) {
     return cudaErrorInvalidValue;
   }
-  if (cudaError_t e = AppendKeys(a, stream)) return e;
-  if (!attends) return cudaSuccess;
+  const bool splits = Attends(a) && AttentionSplitTakes(a);
+  if (!splits || Appends(a)) {
+    if (cudaError_t e = AppendKeys(a, stream)) return e;
+    if (splits) a.present_key = a.present_value = nullptr;
+  }
+  if (!Attends(a)) return cudaSuccess;
+  if (splits) return AttentionSplit(a, stream);
   if (RowsOf(a) >= kFewestRows && AttentionWgmmaTakes(a)) return AttentionWgmma(a, stream);
-  return AttentionAny(a, stream);
+  return AttentionMmaTakes(a) ? AttentionMma(a, stream) : AttentionAny(a, stream);
 }

@@ -12,23 +12,28 @@ namespace mojo {
 // The ways through an Attention; MojoCudaAttention chooses. AppendKeys makes present_key and present_value, where they
 // are given, before the others run, which may read them or past and new keys.
 cudaError_t AppendKeys(const MojoAttentionArgs& a, cudaStream_t stream);
+bool AttentionSplitTakes(const MojoAttentionArgs& a);
+size_t AttentionSplitScratch(const MojoAttentionArgs& a);
+cudaError_t AttentionSplit(const MojoAttentionArgs& a, cudaStream_t stream);
 bool AttentionWgmmaTakes(const MojoAttentionArgs& a);
 size_t AttentionWgmmaScratch(const MojoAttentionArgs& a);
 cudaError_t AttentionWgmma(const MojoAttentionArgs& a, cudaStream_t stream);
+bool AttentionMmaTakes(const MojoAttentionArgs& a);
+cudaError_t AttentionMma(const MojoAttentionArgs& a, cudaStream_t stream);
 cudaError_t AttentionAny(const MojoAttentionArgs& a, cudaStream_t stream);
 
 inline size_t PairsOf(const MojoAttentionArgs& a) { return a.batch * a.key_heads; }
 inline size_t RowsOf(const MojoAttentionArgs& a) { return a.queries * (a.heads / a.key_heads); }
 
-// Pieces tells whether all rows of keys and values can be read and written in pieces of 16 bytes.
+// Pieces tells whether all rows can be read and written in pieces of 16 bytes.
 inline bool Pieces(const MojoAttentionArgs& a) {
   const size_t bytes = TypeSize(a.type);
   bool all = a.width * bytes % 16 == 0 && a.value_width * bytes % 16 == 0;
-  for (const void* p : {a.k, a.v, a.past_key, a.past_value, const_cast<const void*>(a.present_key),
-                        const_cast<const void*>(a.present_value)}) {
+  for (const void* p : {a.q, a.k, a.v, a.past_key, a.past_value, static_cast<const void*>(a.present_key),
+                        static_cast<const void*>(a.present_value), static_cast<const void*>(a.y)}) {
     all = all && Aligned(p, 16);
   }
-  for (const MojoHeadSteps* s : {&a.k_steps, &a.v_steps}) {
+  for (const MojoHeadSteps* s : {&a.q_steps, &a.k_steps, &a.v_steps, &a.y_steps}) {
     all = all && s->batch * bytes % 16 == 0 && s->head * bytes % 16 == 0 && s->row * bytes % 16 == 0;
   }
   return all;

@@ -17,8 +17,9 @@ typedef __nv_bfloat16 BFloat;
 // Device is what launches need to know of the current device.
 struct Device {
   int multiprocessors;
-  int capability;  // 90 for compute capability 9.0
-  bool waits;      // the kernels that it runs know WaitForPrevious
+  int capability;    // 90 for compute capability 9.0
+  int shared_bytes;  // the most that a block may have
+  bool waits;        // the kernels that it runs know WaitForPrevious
 };
 
 // TheDevice reads the current device's numbers once per device.

@@ -56,6 +56,7 @@ const Device& TheDevice() {
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
     device.capability = 10 * major + minor;
+    cudaDeviceGetAttribute(&device.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
     // Code for older devices than Hopper, run on a newer one, does not wait in WaitForPrevious.
     cudaFuncAttributes code = {};
     device.waits = cudaFuncGetAttributes(&code, Probe) == cudaSuccess && code.ptxVersion >= 90;

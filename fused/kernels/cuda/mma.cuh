@@ -29,6 +29,15 @@ __device__ __forceinline__ void LoadTransposed(uint32_t (&v)[4], uint32_t addres
                : "r"(address));
 }
 
+// Packed is two numbers as an operand has them.
+template <class T>
+__device__ __forceinline__ uint32_t Packed(float a, float b) {
+  const Two<T> two = FromFloats<T>(a, b);
+  uint32_t word;
+  memcpy(&word, &two, 4);
+  return word;
+}
+
 // Multiply adds the product of 16 rows and 8 columns, 16 deep, to sum.
 template <class T>
 __device__ __forceinline__ void Multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);

@@ -28,10 +28,11 @@ struct Call {
   MojoNormRotaryArgs norm_rotary;
   MojoTopKRouterArgs router;
   MojoMoEArgs moe;
+  MojoAttentionArgs attention;
 } call;
 bool added;                       // AddRMSNorm was called
 cudaError_t gives = cudaSuccess;  // what the kernels return
-size_t wants = 0;                 // the bytes of scratch memory that they ask for
+size_t wants = 64;                // the bytes of scratch memory that they ask for
 
 cudaError_t Keep(cudaStream_t stream) {
   ++call.count;
@@ -68,6 +69,8 @@ size_t MojoTopKRouterScratch(const MojoTopKRouterArgs*) { return wants; }
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* a, cudaStream_t s) { return Keep(&call.router, a, s); }
 size_t MojoMoEScratch(const MojoMoEArgs*) { return wants; }
 cudaError_t MojoCudaMoE(const MojoMoEArgs* a, cudaStream_t s) { return Keep(&call.moe, a, s); }
+size_t MojoAttentionScratch(const MojoAttentionArgs*) { return wants; }
+cudaError_t MojoCudaAttention(const MojoAttentionArgs* a, cudaStream_t s) { return Keep(&call.attention, a, s); }
 }
 
 namespace mojo_test {
@@ -95,8 +98,8 @@ struct Case {
 };
 
 // The tensors of the last Run, at addresses of their own; nothing looks into them.
-char in[7], out[2];
-std::vector<int64_t> out_shape[2];
+char in[mojo::kMaxInputs], out[mojo::kMaxOutputs];
+std::vector<int64_t> out_shape[mojo::kMaxOutputs];
 
 // Run makes the CUDA kernel of a node, runs it and returns its error, "" without one.
 std::string Run(const Case& c, const OrtApi& api) {
@@ -119,14 +122,14 @@ std::string Run(const Case& c, const OrtApi& api) {
     return text;
   };
   const int before = live_objects;
-  OrtValue inputs[7], outputs[2];
+  OrtValue inputs[mojo::kMaxInputs], outputs[mojo::kMaxOutputs];
   OrtKernelContext context{{}, {}, 1};
   for (size_t i = 0; i < c.shapes.size(); ++i) {
     inputs[i].shape = c.shapes[i];
     inputs[i].data = &in[i];
     context.inputs.push_back(c.shapes[i] == kLeftOut ? nullptr : &inputs[i]);
   }
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < mojo::kMaxOutputs; ++i) {
     outputs[i].data = &out[i];
     context.outputs.push_back(i < c.outputs ? &outputs[i] : nullptr);
   }
@@ -135,7 +138,7 @@ std::string Run(const Case& c, const OrtApi& api) {
   std::string text = error(op->CreateKernelV2(op, &api, &c.info, &kernel));
   if (text.empty()) text = error(op->KernelComputeV2(kernel, &context));
   op->KernelDestroy(kernel);
-  for (size_t i = 0; i < 2; ++i) out_shape[i] = outputs[i].shape;
+  for (size_t i = 0; i < mojo::kMaxOutputs; ++i) out_shape[i] = outputs[i].shape;
   Check(live_objects == before, std::string(c.op) + " leaves something behind");
   if (call.count > 0)
     Check(call.stream == reinterpret_cast<cudaStream_t>(&the_stream), std::string(c.op) + ": another stream");
@@ -162,6 +165,22 @@ const OrtKernelInfo kRoute = Node({{"top_k", 3}, {"groups", 4}, {"group_top_k", 
 const OrtKernelInfo kExperts =
     Node({}, {{"alpha", 1.5f}, {"limit", 7}, {"up_offset", 1}},
          {{"activation", "silu"}, {"packing", "interleaved"}, {"gate_up_layout", "in_out"}, {"down_layout", "out_in"}});
+
+const OrtKernelInfo kAttend = Node({{"causal", 1}, {"window", 7}}, {{"scale", 0.25f}, {"softcap", 30}},
+                                   {{"empty", "mean"},
+                                    {"head_order", "cyclic"},
+                                    {"q_layout", "bsnh"},
+                                    {"k_layout", "bnsh"},
+                                    {"v_layout", "bsnh"},
+                                    {"y_layout", "bsnh"}});
+
+Case Attention(Type type) {
+  return {"Attention",
+          {type, type, type, kI64, type, type, kI64, kF32, kF32},
+          {{2, 3, 6, 8}, {2, 2, 3, 8}, {2, 3, 2, 4}, {2, 21}, {2, 2, 20, 8}, {2, 2, 20, 4}, {2}, {3, 1}, {6}},
+          kAttend,
+          3};
+}
 
 Case MoE(Type x, Type v) {
   return {"MoE",
@@ -212,6 +231,29 @@ void TestArguments(const OrtApi& api) {
         "NormRotary takes a scale that its norm does not");
 }
 
+// TestAttention has lengths that are on the device, where nothing may read them.
+void TestAttention(const OrtApi& api) {
+  Check(Run(Attention(kBF16), api).empty(), "Attention fails");
+  const MojoAttentionArgs& a = call.attention;
+  Check(a.q == &in[0] && a.k == &in[1] && a.v == &in[2] && static_cast<const void*>(a.key_valid) == &in[3] &&
+            a.past_key == &in[4] && a.past_value == &in[5] && static_cast<const void*>(a.past_length) == &in[6] &&
+            static_cast<const void*>(a.bias) == &in[7] && static_cast<const void*>(a.sink) == &in[8] &&
+            a.y == &out[0] && a.present_key == &out[1] && a.present_value == &out[2] && a.scratch != nullptr,
+        "Attention's tensors");
+  Check(a.batch == 2 && a.heads == 6 && a.key_heads == 2 && a.queries == 3 && a.added == 3 && a.past == 20 &&
+            a.room == 20 && a.width == 8 && a.value_width == 4 && a.valid_step == 21 && !a.one_length &&
+            a.bias_keys == 1 && a.bias_steps[2] == 1 && a.bias_steps[3] == 0 && a.bias_steps[1] == 0,
+        "Attention's sizes");
+  Check(a.q_steps.head == 8 && a.q_steps.row == 48 && a.k_steps.head == 24 && a.k_steps.row == 8 &&
+            a.v_steps.head == 4 && a.v_steps.row == 8 && a.y_steps.row == 24 && a.y_steps.batch == 72,
+        "Attention's steps");
+  Check(a.scale == 0.25f && a.causal && a.window == 7 && a.softcap == 30 && a.empty_mean && a.cyclic &&
+            a.type == kMojoBFloat16,
+        "Attention's attributes");
+  Check(out_shape[0] == Dims{2, 3, 6, 4} && out_shape[1] == Dims{2, 2, 20, 8} && out_shape[2] == Dims{2, 2, 20, 4},
+        "the shapes of Attention's outputs");
+}
+
 // TestScratch is about the ops that take memory for a run.
 void TestScratch(const OrtApi& api) {
   for (size_t bytes : {0, 1024}) {
@@ -251,7 +293,8 @@ void TestErrors(const OrtApi& api) {
                            {"GLU", {kF32, kF32}, {{3}, {3}}, kGate},
                            {"RotaryEmbedding", {kF32, kF32, kF32}, {{3, 6}, {2}, {2}}, kRotate},
                            {"NormRotary", {kF32, kF32, kF32, kF32}, {{3, 6}, {6}, {2}, {2}}, kNormRotate}};
-  if (version >= 18) all.insert(all.end(), {{"TopKRouter", {kF32, kF32}, {{5, 16}}, kRoute, 2}, MoE(kF32, kF32)});
+  if (version >= 18)
+    all.insert(all.end(), {{"TopKRouter", {kF32, kF32}, {{5, 16}}, kRoute, 2}, MoE(kF32, kF32), Attention(kF32)});
   for (const Case& c : all) {
     const std::string text = Run(c, api);
     Check(text.find(std::string("mojo.") + c.op + ": the CUDA kernel was not launched: ") == 0 &&
@@ -295,6 +338,7 @@ int Main(int argc, char** argv) {
   TestArguments(api);
   if (version >= 18) {
     TestForms(api);
+    TestAttention(api);
     TestScratch(api);
   } else {
     Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0,

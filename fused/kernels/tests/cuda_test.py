@@ -44,6 +44,24 @@ PROVIDERS = [(CUDA, {"use_tf32": "0"}), "CPUExecutionProvider"]  # of whole mode
 models = patched = None  # folders, set by main
 
 
+class AttentionTest(ort_test.AttentionTest):
+    device = "cuda"
+    reads_lengths = False
+
+    def test_lengths_that_do_not_fit(self):
+        """They are on the device: the nearest that fits is taken."""
+        attributes = dict(h.ATTENTION, causal=1)
+        inputs = self.inputs(3, 4, 2, 2, 2, 9, 16, 16, attributes)
+        inputs["past_length"] = np.array([-5, 8, 1 << 40])
+        op = OPS["Attention"]
+        got = h.run("Attention", [inputs.get(n) for n in op.inputs], op.types[0][0], [F32] * 3, attributes)
+        inputs["past_length"] = np.array([0, 7, 7])
+        want = h.attention(*[inputs.get(n) for n in op.inputs], F32, **attributes)
+        np.testing.assert_allclose(got[0], want[0], rtol=0, atol=1e-5)
+        for a, b in zip(got[1:], want[1:]):
+            np.testing.assert_array_equal(a, b)
+
+
 class MoETest(ort_test.MoETest):
     def slack(self, want, x, v):
         base = super().slack(want, x, v)

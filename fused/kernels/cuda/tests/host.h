@@ -1,4 +1,4 @@
-// What the test programs of TopKRouter and MoE share: numbers of the three types on the host, and device
+// What the test programs share: numbers of the three types on the host, and device
 // memory with guards.
 #ifndef MOJO_KERNELS_CUDA_TESTS_HOST_H_
 #define MOJO_KERNELS_CUDA_TESTS_HOST_H_
@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "cuda/mojo_cuda.h"
@@ -116,6 +119,17 @@ struct Ids {
   void ToDevice() { Check(cudaMemcpy(device, host.data(), host.size() * 8, cudaMemcpyHostToDevice), "copy to device"); }
   void ToHost() { Check(cudaMemcpy(host.data(), device, host.size() * 8, cudaMemcpyDeviceToHost), "copy to host"); }
 };
+
+// Unit is the distance of numbers of type about 1.
+inline double Unit(MojoType type) { return type == kMojoFloat32 ? 0x1p-23 : type == kMojoFloat16 ? 0x1p-10 : 0x1p-7; }
+
+// InParallel runs body for parts of 0 to n - 1.
+inline void InParallel(size_t n, const std::function<void(size_t, size_t)>& body) {
+  const size_t threads = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::thread> all;
+  for (size_t i = 0; i < threads; ++i) all.emplace_back(body, n * i / threads, n * (i + 1) / threads);
+  for (std::thread& thread : all) thread.join();
+}
 
 inline const char* TypeName(MojoType type) {
   return type == kMojoFloat32 ? "fp32" : type == kMojoFloat16 ? "fp16" : "bf16";

@@ -2,10 +2,8 @@
 // host. Exits 1 on a failure. `make cuda-programs` builds it. An argument "small" keeps to sizes that compute-sanitizer
 // can follow.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "cuda/rms_norm.cuh"
 #include "cuda/tests/host.h"
@@ -21,8 +19,6 @@ float RoundTo(MojoType type, double v) {
   return Load(&out, 0, type);
 }
 
-// Unit is the distance of numbers of type about 1.
-double Unit(MojoType type) { return type == kMojoFloat32 ? 0x1p-23 : type == kMojoFloat16 ? 0x1p-10 : 0x1p-7; }
 // Least is what a result may always be off: numbers that the type cannot hold in full.
 double Least(MojoType type) { return type == kMojoFloat16 ? 0x1p-24 : 1e-36; }
 
@@ -42,14 +38,6 @@ struct Want {
 
   explicit Want(size_t count) : value(count), off(count) {}
 };
-
-// InParallel runs body for parts of 0 to n - 1.
-void InParallel(size_t n, const std::function<void(size_t, size_t)>& body) {
-  const size_t threads = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::thread> all;
-  for (size_t i = 0; i < threads; ++i) all.emplace_back(body, n * i / threads, n * (i + 1) / threads);
-  for (std::thread& thread : all) thread.join();
-}
 
 void Fail(Tally* tally, const std::string& name, const char* what) {
   ++tally->failed;
