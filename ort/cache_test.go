@@ -18,6 +18,20 @@ import (
 // room is how many tokens the buffers of these tests have.
 const room = 8
 
+// static opens a model whose caches are buffers of so many tokens.
+func static(t *testing.T, length int64, options ...ort.Option) *ort.Session {
+	t.Helper()
+	orttest.Library(t)
+	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
+	must(t, err)
+	defer m.Close()
+	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(length))
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "static.onnx")
+	must(t, onnx.Write(path, m))
+	return open(t, path, append(options, orttest.Provider())...)
+}
+
 // decoder is a model whose caches are buffers, each bound to its past and its present.
 type decoder struct {
 	t       *testing.T
@@ -28,22 +42,12 @@ type decoder struct {
 
 func newDecoder(t *testing.T, options ...ort.Option) *decoder {
 	t.Helper()
-	orttest.Library(t)
-	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
-	must(t, err)
-	defer m.Close()
-	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable(), rewrite.WithStaticCache(room))
-	must(t, err)
-	path := filepath.Join(t.TempDir(), "static.onnx")
-	must(t, onnx.Write(path, m))
-	s, err := ort.Open(path, append(options, orttest.Provider())...)
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Close()) })
+	s := static(t, room, options...)
 	b, err := s.Bind()
 	must(t, err)
 	must(t, b.Output("logits"))
 	d := &decoder{t, s, b, map[string]*ort.Value{}}
-	for _, v := range m.Graph.Inputs {
+	for _, v := range s.Inputs() {
 		if !strings.HasPrefix(v.Name, "past") {
 			continue
 		}
@@ -152,5 +156,21 @@ func TestCacheInPlace(t *testing.T) {
 		now, err := d.buffers[x.Name].Tensor()
 		must(t, err)
 		equal(t, now, x)
+	}
+}
+
+// TestNoRoom gives buffers without a row, as callers begin with whose caches grow.
+func TestNoRoom(t *testing.T) {
+	s := static(t, 0, ort.WithKernelLibrary(orttest.Kernels(t)))
+	inputs := (&decoder{t: t}).inputs(0, [2][]int64{{1, 2}, {3, 4}})
+	for _, v := range s.Inputs() {
+		if strings.HasPrefix(v.Name, "past") {
+			inputs = append(inputs, onnx.NewFloat32s(v.Name, []int64{2, 2, 0, 16}, nil))
+		}
+	}
+	_, err := s.Run(inputs)
+	want := "past_key has shape [2,2,0,16], which has no room for the 2 keys of k"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Error(err)
 	}
 }

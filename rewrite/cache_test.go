@@ -176,6 +176,54 @@ func TestLengthsAreGiven(t *testing.T) {
 	}
 }
 
+// TestStaticCacheWithBias has a mask that is more than one: what attention adds to the scores is as long as there are
+// tokens, which a range over the length of the past tells.
+func TestStaticCacheWithBias(t *testing.T) {
+	var models []*onnx.Model
+	for range 2 {
+		m := readModel(t, "llama-kv-dynamo-fp32")
+		g := m.Graph
+		node := func(op string, inputs ...*onnx.Value) *onnx.Value {
+			out := g.NewValue("added")
+			g.AddNode(op, inputs, []*onnx.Value{out})
+			return out
+		}
+		number := func(x int64) *onnx.Value {
+			return node("Squeeze", g.AddInitializer(onnx.NewInt64s("number", []int64{x})))
+		}
+		length := node("Gather", node("Shape", g.Value("past_k1")), number(cacheAxis))
+		all := node("Add", length, node("Gather", node("Shape", g.Value("input_ids")), number(1)))
+		keys := node("Cast", node("Range", number(0), all, number(1)))
+		keys.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
+		mask := g.Value("val_233")
+		readers := slices.Clone(mask.Uses())
+		slope := g.AddInitializer(onnx.NewFloat32s("slope", []int64{1}, []float32{0.25}))
+		biased := node("Add", mask, node("Mul", node("Sin", keys), slope))
+		for _, use := range readers {
+			use.Node.SetInput(use.Index, biased)
+		}
+		if err := g.Sort(); err != nil {
+			t.Fatal(err)
+		}
+		models = append(models, m)
+	}
+	m := models[1]
+	apply(t, m, WithStaticCache(0))
+	for _, n := range m.Graph.Nodes {
+		if n.OpType == attends && n.Input(fused.AttentionBias) == nil {
+			t.Error("attention has no bias: the test shows nothing")
+		}
+	}
+	for _, past := range []int{0, 5} {
+		want := runModel(t, models[0], decoderInputs(t, models[0], 2, 3, past, past))["logits"]
+		got := runModel(t, m, decoderInputs(t, m, 2, 3, past, 11))["logits"]
+		d, scale := distance(want.F, got.F)
+		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+			t.Errorf("%d tokens in the cache: logits differ by %g, %g allowed", past, d, allowed)
+		}
+	}
+}
+
 // TestPastLength has a decoder read from an input how many tokens are in its buffers, and a mask that is as long as
 // these.
 func TestPastLength(t *testing.T) {

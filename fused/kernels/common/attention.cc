@@ -53,6 +53,10 @@ OrtStatus* ReadCache(const Api& api, OrtKernelContext* context, const Shape& k, 
   if (OrtStatus* s = ReadOptionalInput(api, context, def, kAttentionPastKey, &out->past_key, &key)) return s;
   if (OrtStatus* s = ReadOptionalInput(api, context, def, kAttentionPastValue, &out->past_value, &value)) return s;
   if (OrtStatus* s = ReadOptionalInput(api, context, def, kAttentionPastLength, &lengths, &length)) return s;
+  if (lengths != nullptr && key.rank == 4 && key.dims[2] < k_dims.length) {
+    return Errorf(api, "mojo.%s: past_key has shape %s, which has no room for the %zu keys of k", def.name,
+                  ShapeText(key).text, out->added);
+  }
   if ((out->past_key == nullptr) != (out->past_value == nullptr) || (lengths != nullptr && out->past_key == nullptr)) {
     return Errorf(api, "mojo.%s: past_key and past_value must be given together, and with past_length", def.name);
   }
