@@ -11,10 +11,10 @@ The functions run the program mojo-patch, which is installed with this package. 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._apply import apply, apply_folder, apply_kernel, apply_model, diff, inspect, match, scan_all_kernels
     from ._command import find_program
     from ._errors import CheckFailed, MojoPatchError, NothingFused, NotInstalled
@@ -56,6 +56,8 @@ def __getattr__(name: str) -> Any:
 
         return version("mojo-patch")
     if name in __all__:
+        from importlib import import_module
+
         for module in ("_errors", "_libraries", "_session", "_command", "_apply", "_reports"):
             value = getattr(import_module("." + module, __name__), name, None)
             if value is not None:
