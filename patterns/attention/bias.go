@@ -78,27 +78,29 @@ func (b *block) readEmpty(h hypothesis) *reason.Reason {
 
 // readMean finds which values a query gets the mean of that sees no key. They are all of them or, where a mask of
 // padding is added to scores that are masked by position before, those of its positions. A mask of numbers that scores
-// do not vanish beside leaves it what it would get without one. Such masks are biases.
+// do not vanish beside leaves it what it would get without one. Such masks are biases, if they can be.
 func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	keys := int(n.keys())
-	scores := make([]float64, b.rowsOf(n)*keys)
-	if b.g.Facts.DataType(b.scores) != onnx.Float16 { // beside whose least number they do not vanish
-		scores = random(len(scores), 37)
+	isMean := func(scores []float64) bool {
+		weights, err := b.weigh(n, scores, env)
+		return err == nil && !slices.ContainsFunc(weights, func(w float64) bool {
+			return !(math.Abs(w*float64(keys)-1) < 1e-6)
+		})
 	}
-	weights, err := b.weigh(n, scores, env)
-	if err != nil {
-		return b.other(b.anchor, "the weights cannot be computed: %w", err)
-	}
-	if !slices.ContainsFunc(weights, func(w float64) bool { return !(math.Abs(w*float64(keys)-1) < 1e-6) }) {
-		b.site.Empty = mean
-		return nil
+	b.site.Empty = mean
+	equal := make([]float64, b.rowsOf(n)*keys)
+	if isMean(random(len(equal), 37)) || b.g.Facts.DataType(b.scores) == onnx.Float16 && isMean(equal) {
+		return nil // scores vanish beside the least number of float16 by rounding
 	}
 	h.keyValid = false
-	if why := b.addsToScores(b.added(), b.seen(h)); why != nil {
-		return why
+	why := b.addsToScores(b.added(), b.seen(h))
+	switch {
+	case why == nil:
+		b.site.KeyValid, b.site.Bias, b.site.Empty = nil, b.added(), zero
+	case isMean(equal):
+		return nil
 	}
-	b.site.KeyValid, b.site.Bias = nil, b.added()
-	return nil
+	return why
 }
 
 // withoutMask adds what guards behind the second product are computed from.
