@@ -44,8 +44,7 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 			return Case{}, err
 		}
 		for k, t := range c.Outputs {
-			v := m.Graph.Value(t.Name)
-			if v == nil || !isPresent(m, in.Value, v) {
+			if v := in.Present(); v == nil || v.Name != t.Name {
 				continue
 			}
 			if out.Outputs[k], err = longer(t, bufferAxis, room); err != nil {
@@ -70,13 +69,6 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		}
 	}
 	return out, nil
-}
-
-// isPresent reports whether an output is what becomes of a buffer.
-func isPresent(m *onnx.Model, past, output *onnx.Value) bool {
-	n := output.Producer
-	return n != nil && slices.Contains(n.Inputs, past) && slices.Contains(m.Graph.Outputs, output) &&
-		output.Output == slices.Index(n.Inputs, past)-3 // present_key, of past_key, is output 1, of input 4
 }
 
 // longer returns a tensor with zeros behind an axis, if that is shorter than n.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/spf13/cobra"
 )
@@ -60,7 +61,7 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 	f.inputs.flags(c)
 	c.Flags().IntVar(&f.warmup, "warmup", 3, "runs of each model before those that count")
 	c.Flags().IntVar(&f.runs, "runs", 20, "runs of each model that count")
-	c.Flags().BoolVar(&f.bind, "bind", false, "keep inputs and outputs on the device (default: with --provider cuda)")
+	c.Flags().BoolVar(&f.bind, "bind", false, "keep inputs and outputs on the device, and static caches in place (default: with --provider cuda)")
 	c.Flags().BoolVar(&f.fixed, "fixed", false,
 		"tell onnxruntime the sizes of the inputs' dimensions when it opens the model")
 	c.Flags().BoolVar(&f.graph, "cuda-graph", false,
@@ -205,6 +206,25 @@ func (t *timedModel) open(f *benchFlags, a *app, lib ort.Library, inputs []*onnx
 	}
 	for _, o := range t.session.Outputs() {
 		if err := t.binding.Output(o.Name); err != nil {
+			return err
+		}
+	}
+	return t.bindBuffers(m, inputs)
+}
+
+// bindBuffers binds one value to each cache that is written in place and to what becomes of it.
+func (t *timedModel) bindBuffers(m *onnx.Model, inputs []*onnx.Tensor) error {
+	for _, in := range roles.Find(m) {
+		x := golden.Case{Inputs: inputs}.Input(in.Value.Name)
+		present := in.Present()
+		if present == nil || x == nil {
+			continue
+		}
+		v, err := t.session.Allocate(x.Name, x.Dims)
+		if err == nil {
+			err = errors.Join(v.Write(x), t.binding.InputValue(x.Name, v), t.binding.OutputValue(present.Name, v))
+		}
+		if err != nil {
 			return err
 		}
 	}

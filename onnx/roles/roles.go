@@ -100,6 +100,21 @@ func Number(d onnx.Dim) onnx.Dim {
 	return d
 }
 
+// Present returns the output of the model that a Buffer is written to, nil where it is none.
+func (in *Input) Present() *onnx.Value {
+	for _, u := range in.Value.Uses() {
+		if in.Role != Buffer || !isAttention(u.Node) {
+			continue
+		}
+		if out := u.Node.OutputValue(u.Index - 3); out != nil && out.IsOutput() { // present_key is 1, of past_key, 4
+			return out
+		}
+	}
+	return nil
+}
+
+func isAttention(n *onnx.Node) bool { return n.Domain == "mojo" && n.OpType == "Attention" }
+
 func (in *Input) guess(found Role) Role {
 	name, integer := in.Value.Name, in.DataType.IsInteger()
 	switch {

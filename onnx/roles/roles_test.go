@@ -51,6 +51,9 @@ func TestFind(t *testing.T) {
 	inPlace := node("Attention", nil, nil, nil, nil, input("buffer", onnx.Float, "b", "2", "8", "4"), nil,
 		input("length", onnx.Int64, "1"))
 	inPlace.Domain = "mojo"
+	present := m.Graph.NewValue("present")
+	inPlace.TakeOutput(1, present)
+	m.Graph.AddOutput(present)
 	grows := node("Attention", nil, nil, nil, nil, input("keys", onnx.Float, "b", "2", "p", "4"))
 	grows.Domain = "mojo"
 	want := map[string]roles.Role{"buffer": roles.Buffer, "length": roles.PastLength, "keys": roles.Past,
@@ -65,6 +68,9 @@ func TestFind(t *testing.T) {
 	}
 	for _, in := range found {
 		name := in.Value.Name
+		if got := in.Present(); (got != nil) != (name == "buffer") || got != nil && got != present {
+			t.Errorf("what becomes of %s is %v", name, got)
+		}
 		if in.Role != want[name] {
 			t.Errorf("%s: %s, want %s", name, in.Role, want[name])
 		}

@@ -43,9 +43,9 @@ func (w *walker) follow(v *onnx.Value, s *scope) {
 			w.found = Last
 		case n.OpType == "GroupQueryAttention" && u.Index == 6:
 			w.found = Total
-		case n.Domain == "mojo" && n.OpType == "Attention" && u.Index == 6:
+		case isAttention(n) && u.Index == 6:
 			w.found = PastLength
-		case n.Domain == "mojo" && n.OpType == "Attention" && (u.Index == 4 || u.Index == 5): // past_key, past_value
+		case isAttention(n) && (u.Index == 4 || u.Index == 5): // past_key, past_value
 			if n.Input(6) != nil { // past_length
 				w.found = Buffer
 			}
