@@ -1,10 +1,9 @@
 // Times attention of prompts: the median of several runs of a stream of calls, and operations on keys that are seen.
 // `make cuda-programs` builds it. Arguments choose shapes by name and lengths by number; none: all.
-#include <algorithm>
 #include <set>
 #include <string>
 
-#include "cuda/tests/host.h"
+#include "cuda/bench/timing.h"
 
 namespace {
 
@@ -22,30 +21,11 @@ const Shape kShapes[] = {
     {"deepseek", 16, 16, 192, 128, 0, 0, false}};
 const size_t kLengths[] = {512, 4096, 16384};
 
-// Fill returns memory with normally distributed numbers: a million of them by turns, others first for each tensor.
-void* Fill(size_t count, size_t tensor) {
-  constexpr size_t kBlock = size_t{1} << 20, kShift = 54321;
-  static Numbers* const block = [] {
-    auto* const numbers = new Numbers(kMojoBFloat16, kBlock + 4 * kShift);
-    Random random(1);
-    numbers->Fill(&random, 1);
-    numbers->ToDevice();
-    return numbers;
-  }();
-  const char* const from = static_cast<const char*>(block->device()) + tensor * kShift * 2;
-  char* p;
-  Check(cudaMalloc(&p, count * 2), "cudaMalloc");
-  for (size_t at = 0; at < count; at += kBlock) {
-    Check(cudaMemcpy(p + at * 2, from, std::min(kBlock, count - at) * 2, cudaMemcpyDeviceToDevice), "fill");
-  }
-  return p;
-}
-
 void Time(const Shape& s, size_t length, cudaStream_t stream) {
   MojoAttentionArgs a = {};
-  void* const data[] = {Fill(length * s.heads * s.width, 0), Fill(length * s.key_heads * s.width, 1),
-                        Fill(length * s.key_heads * s.value_width, 2), Fill(length * s.heads * s.value_width, 3),
-                        Fill(s.heads * 2, 4)};
+  void* const data[] = {Fill(length * s.heads * s.width, 1, 1), Fill(length * s.key_heads * s.width, 1, 2),
+                        Fill(length * s.key_heads * s.value_width, 1, 3),
+                        Allocate(length * s.heads * s.value_width * 2), Allocate(s.heads * 4)};
   a.q = data[0], a.k = data[1], a.v = data[2], a.y = data[3];
   std::vector<float> sinks(s.heads, 0.5f);
   Check(cudaMemcpy(data[4], sinks.data(), s.heads * 4, cudaMemcpyHostToDevice), "sinks");

@@ -189,10 +189,10 @@ bool Run(const Form& f, Random* random) {
     greatest = fmax(greatest, fabs(want[at]));
     wrong += off * off, right += want[at] * want[at];
   }
-  const double unit = f.type == kMojoBFloat16 ? 1.0 / 256 : 1.0 / 2048;
+  const double unit = Unit(f.type);
   const double relative = right > 0 ? sqrt(wrong / right) : wrong;
   const bool same = first == y.numbers.bytes(), guarded = y.numbers.Guarded() && scratch.Guarded();
-  const bool passed = worst <= 4 * unit * greatest + 1e-6 && relative <= unit && same && guarded;
+  const bool passed = worst <= 2 * unit * greatest + 1e-6 && relative <= unit / 2 && same && guarded;
   if (!passed) {
     printf("FAILED %s\n  worst %g at row %zu column %zu (want %g), greatest %g, relative %g%s%s\n", f.Text().c_str(),
            worst, worst_at / f.value_width, worst_at % f.value_width, want[worst_at], greatest, relative,
