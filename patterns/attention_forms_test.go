@@ -251,6 +251,49 @@ func TestAttention(t *testing.T) {
 				})
 			}
 		}, "scale=0.5 causal=1 zero blocked q k v mask sink"},
+		{"a bias beside the mask", true, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				s := scalar(b, "Mul", b.Op("MatMul", q, b.turned(k)), 0.5)
+				return b.Op("Add", s, b.Input("bias", onnx.Float, 1, 4, "queries", "past + queries"))
+			}
+		}, usual + " past_k past_v bias"},
+		{"a bias by distance", false, func(b *block) {
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				x, _ := reference.NewFloats(onnx.Float, []int{4, 1, 1}, []float64{0.5, 0.25, 0.125, 0.0625}).ToONNX("slopes")
+				j := b.Op("Cast", b.Op("Range", 0, b.keys, 1), onnx.IntAttr("to", int64(onnx.Float)))
+				s = b.Op("Add", s, b.Op("Mul", b.Graph.AddInitializer(x), b.Op("Unsqueeze", j, []int64{0})))
+				return b.Op("Where", allowed, s, lowest)
+			}
+		}, usual + " mul_1"},
+		{"a mask that leaves padding in", false, func(b *block) {
+			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value { return b.Op("Equal", j, j) }
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				return b.Op("Add", s, b.Op("Where", allowed, 0.0, -1e4))
+			}
+		}, "scale=0.5 zero blocked q k v where"},
+		{"padding added to masked scores", false, func(b *block) {
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value {
+				i, j := b.Op("Range", 0, b.length, 1), b.Op("Range", 0, b.keys, 1)
+				earlier := b.Op("LessOrEqual", b.Op("Unsqueeze", j, []int64{0}), b.Op("Unsqueeze", i, []int64{1}))
+				padded := b.Op("Cast", b.Op("Unsqueeze", b.exists, []int64{1, 2}), onnx.IntAttr("to", int64(onnx.Bool)))
+				return b.Op("Add", b.Op("Where", earlier, s, lowest), b.Op("Where", padded, 0.0, lowest))
+			}
+		}, "scale=0.5 causal=1 zero blocked q k v where_1"},
+		{"keys and values without heads", false, func(b *block) {
+			b.k, b.v = b.Input("k1", onnx.Float, "batch", "queries", 8), b.Input("v1", onnx.Float, "batch", "queries", 8)
+			b.repeat = func(b *block, v *onnx.Value) *onnx.Value { return v }
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				return b.Op("Mul", b.Op("Einsum", q, k, onnx.StringAttr("equation", "bhid,bjd->bhij")), 0.5)
+			}
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+				return b.Op("Einsum", p, v, onnx.StringAttr("equation", "bhij,bjd->bihd"))
+			}
+			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value {
+				b.keys = b.length
+				return b.Op("LessOrEqual", b.Op("Unsqueeze", b.Op("Range", 0, b.length, 1), []int64{0}),
+					b.Op("Unsqueeze", b.Op("Range", 0, b.length, 1), []int64{1}))
+			}
+		}, "scale=0.5 causal=1 mean blocked q k1 v1 mask"},
 
 		// What means something else.
 		{"no query sees its own key", false, func(b *block) {
