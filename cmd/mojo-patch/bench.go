@@ -61,7 +61,8 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 	f.inputs.flags(c)
 	c.Flags().IntVar(&f.warmup, "warmup", 3, "runs of each model before those that count")
 	c.Flags().IntVar(&f.runs, "runs", 20, "runs of each model that count")
-	c.Flags().BoolVar(&f.bind, "bind", false, "keep inputs and outputs on the device, and static caches in place (default: with --provider cuda)")
+	c.Flags().BoolVar(&f.bind, "bind", false,
+		"keep inputs and outputs on the device, and static caches in place (default: with --provider cuda)")
 	c.Flags().BoolVar(&f.fixed, "fixed", false,
 		"tell onnxruntime the sizes of the inputs' dimensions when it opens the model")
 	c.Flags().BoolVar(&f.graph, "cuda-graph", false,
