@@ -15,15 +15,10 @@ import mojo_patch
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models" / "qwen3-dynamo-fp32.onnx")
 
 
-def clock(do, rounds):
-    """Median and half the spread of the quartiles, in milliseconds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        do()
-        times.append(1000 * (time.perf_counter() - start))
-    lower, median, upper = statistics.quantiles(times, n=4)
-    return f"{median:.0f} ms ± {(upper - lower) / 2:.0f}"
+def milliseconds(do):
+    start = time.perf_counter()
+    do()
+    return 1000 * (time.perf_counter() - start)
 
 
 def main(rounds):
@@ -31,21 +26,25 @@ def main(rounds):
     with tempfile.TemporaryDirectory() as temp:
         out = temp + "/patched.onnx"
         program = mojo_patch.find_program()
-        for what, do in [
-            ("Python alone", lambda: subprocess.run([sys.executable, "-c", ""], **quietly)),
-            ("Python, import mojo_patch",
-             lambda: subprocess.run([sys.executable, "-c", "import mojo_patch"], **quietly)),
-            ("Python, mojo_patch.apply imported",
-             lambda: subprocess.run([sys.executable, "-c", "from mojo_patch import apply, Report"], **quietly)),
-            ("the program alone (version)", lambda: subprocess.run([program, "version"], **quietly)),
-            ("the program through Python (python -m)",
-             lambda: subprocess.run([sys.executable, "-m", "mojo_patch", "version"], **quietly)),
-            ("mojo-patch apply --json",
-             lambda: subprocess.run([program, "apply", MODEL, "-o", out, "--json"], **quietly)),
-            ("mojo_patch.apply", lambda: mojo_patch.apply(MODEL, out)),
-        ]:
+        python = lambda code: subprocess.run([sys.executable, "-c", code], **quietly)
+        measured = {
+            "Python alone": lambda: python(""),
+            "Python, import mojo_patch": lambda: python("import mojo_patch"),
+            "Python, mojo_patch.apply imported": lambda: python("from mojo_patch import apply, Report"),
+            "the program alone (version)": lambda: subprocess.run([program, "version"], **quietly),
+            "the program through Python (python -m)":
+                lambda: subprocess.run([sys.executable, "-m", "mojo_patch", "version"], **quietly),
+            "mojo-patch apply --json":
+                lambda: subprocess.run([program, "apply", MODEL, "-o", out, "--json"], **quietly),
+            "mojo_patch.apply": lambda: mojo_patch.apply(MODEL, out),
+        }
+        for do in measured.values():
             do()
-            print(f"{what:40} {clock(do, rounds)}", flush=True)
+        # In turns, so that what else the machine does comes upon all of them.
+        times = [[milliseconds(do) for do in measured.values()] for _ in range(rounds)]
+    print(f"{'in milliseconds':40} {'least':>8} {'median':>8}")
+    for what, column in zip(measured, zip(*times)):
+        print(f"{what:40} {min(column):8.1f} {statistics.median(column):8.1f}")
 
 
 if __name__ == "__main__":
