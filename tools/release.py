@@ -124,7 +124,8 @@ def main(out, built, *platforms):
         files["THIRD_PARTY-LICENSES"] = (built / "THIRD_PARTY-LICENSES", 0o644)
         files[bom.name] = (bom, 0o644)
         files[program.name], files[library.name] = (program, 0o755), (library, 0o755)
-        archive(out, f"mojo-patch-{version}-{platform}", files, at)
+        # With the version first, pip would take it for an sdist.
+        archive(out, f"mojo-patch-{platform}-{version}", files, at)
         backend.pack(out, program, library, built / "THIRD_PARTY-LICENSES", WHEELS[platform])
     for platform in cuda:
         backend.pack_cuda(out, library_of(built / platform), WHEELS[platform])
