@@ -259,7 +259,8 @@ func TestAttention(t *testing.T) {
 		}, usual + " past_k past_v bias"},
 		{"a bias by distance", false, func(b *block) {
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
-				x, _ := reference.NewFloats(onnx.Float, []int{4, 1, 1}, []float64{0.5, 0.25, 0.125, 0.0625}).ToONNX("slopes")
+				c := reference.NewFloats(onnx.Float, []int{4, 1, 1}, []float64{0.5, 0.25, 0.125, 0.0625})
+				x, _ := c.ToONNX("slopes")
 				j := b.Op("Cast", b.Op("Range", 0, b.keys, 1), onnx.IntAttr("to", int64(onnx.Float)))
 				s = b.Op("Add", s, b.Op("Mul", b.Graph.AddInitializer(x), b.Op("Unsqueeze", j, []int64{0})))
 				return b.Op("Where", allowed, s, lowest)
@@ -280,7 +281,8 @@ func TestAttention(t *testing.T) {
 			}
 		}, "scale=0.5 causal=1 zero blocked q k v where_1"},
 		{"keys and values without heads", false, func(b *block) {
-			b.k, b.v = b.Input("k1", onnx.Float, "batch", "queries", 8), b.Input("v1", onnx.Float, "batch", "queries", 8)
+			b.k = b.Input("k1", onnx.Float, "batch", "queries", 8)
+			b.v = b.Input("v1", onnx.Float, "batch", "queries", 8)
 			b.repeat = func(b *block, v *onnx.Value) *onnx.Value { return v }
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Mul", b.Op("Einsum", q, k, onnx.StringAttr("equation", "bhid,bjd->bhij")), 0.5)
@@ -294,6 +296,19 @@ func TestAttention(t *testing.T) {
 					b.Op("Unsqueeze", b.Op("Range", 0, b.length, 1), []int64{1}))
 			}
 		}, "scale=0.5 causal=1 mean blocked q k1 v1 mask"},
+		{"onnxruntime's op", false, func(b *block) {
+			var mask *onnx.Value
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				mask = b.Op("Where", allowed, 0.0, lowest)
+				return s
+			}
+			b.sum = func(b *block, _, v *onnx.Value) *onnx.Value {
+				q := b.Op("Transpose", b.q, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+				rows := b.Op("Reshape", q, []int64{0, 0, 32}, onnx.IntAttr("allowzero", 0))
+				return b.Op("com.microsoft:MultiHeadAttention", rows, repeatEach(b, b.k), v, nil, nil, mask,
+					onnx.IntAttr("num_heads", 4), onnx.FloatAttr("scale", 0.5))
+			}
+		}, usual},
 
 		// What means something else.
 		{"no query sees its own key", false, func(b *block) {

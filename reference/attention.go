@@ -20,6 +20,8 @@ type attention struct {
 	mode    int64 // what the fourth output holds
 	typ     onnx.DataType
 	soft    onnx.DataType // softmax_precision
+	// noNumbers: a query that sees no key gets none, and not 0.
+	noNumbers bool
 }
 
 func opAttention(c *call) []*Tensor {
@@ -161,7 +163,7 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 		line[j] = c.roundOne(a.typ, line[j]+bias[j])
 	}
 	keep(2)
-	if hidden { // no key is seen: zeros, not NaN
+	if hidden && !a.noNumbers { // no key is seen: zeros, not NaN
 		clear(line)
 	} else {
 		c.round(a.soft, line)

@@ -32,7 +32,8 @@ func normal(t *testing.T, r *rand.Rand, typ onnx.DataType, dims ...int) *onnx.Te
 	return x
 }
 
-// likeOnnxruntime runs a node of one output in onnxruntime, on the CPU, and in the evaluator. Inputs may be nil.
+// likeOnnxruntime runs a node in onnxruntime, on the CPU, and in the evaluator, and compares its outputs: one, or three
+// where the inputs end in a cache. Inputs may be nil.
 func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onnx.Tensor, precision float64,
 	attrs ...*onnx.Attribute) {
 	t.Helper()
@@ -58,10 +59,15 @@ func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onn
 		}
 		given[x.Name], list = r, append(list, x)
 	}
-	y := m.Graph.NewValue("y")
-	m.Graph.AddNode(op, values, []*onnx.Value{y}, attrs...).Domain = domain
-	y.SetType(onnx.Type{DataType: inputs[0].DataType})
-	m.Graph.AddOutput(y)
+	outputs := []*onnx.Value{m.Graph.NewValue("y")}
+	if op == "MultiHeadAttention" && len(inputs) == 8 {
+		outputs = append(outputs, m.Graph.NewValue("present_key"), m.Graph.NewValue("present_value"))
+	}
+	m.Graph.AddNode(op, values, outputs, attrs...).Domain = domain
+	for _, v := range outputs {
+		v.SetType(onnx.Type{DataType: inputs[0].DataType})
+		m.Graph.AddOutput(v)
+	}
 	path := filepath.Join(t.TempDir(), "node.onnx")
 	if err := onnx.Write(path, m); err != nil {
 		t.Fatal(err)
@@ -79,10 +85,6 @@ func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onn
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := reference.FromONNX(out[0])
-	if err != nil {
-		t.Fatal(err)
-	}
 	e, err := reference.New(m, reference.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -91,8 +93,14 @@ func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onn
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := reference.CloseTo(got["y"], want, precision, precision); err != nil {
-		t.Errorf("onnxruntime differs: %v", err)
+	for i, v := range outputs {
+		want, err := reference.FromONNX(out[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := reference.CloseTo(got[v.Name], want, precision, precision); err != nil {
+			t.Errorf("onnxruntime differs: %v", err)
+		}
 	}
 }
 
@@ -175,6 +183,51 @@ func TestMicrosoftMoE(t *testing.T) {
 				precision = 0.05
 			}
 			likeOnnxruntime(t, "com.microsoft", "MoE", 17, inputs, precision, c.attrs...)
+		})
+	}
+}
+
+func TestMicrosoftMultiHeadAttention(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const batch, queries, past, heads, width = 2, 3, 4, 4, 8
+	heads4 := onnx.IntAttr("num_heads", heads)
+	rows := func(n, width int) *onnx.Tensor { return normal(t, r, onnx.Float, batch, n, heads*width) }
+	cache := func() *onnx.Tensor { return normal(t, r, onnx.Float, batch, heads, past, width) }
+	lengths := func(dims []int, n ...int64) *onnx.Tensor {
+		x, err := reference.NewInts(onnx.Int32, dims, n).ToONNX("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	for _, c := range []struct {
+		name   string
+		inputs []*onnx.Tensor
+		attrs  []*onnx.Attribute
+	}{
+		{"plain", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, width)}, nil},
+		{"a scale", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, width)},
+			[]*onnx.Attribute{onnx.FloatAttr("scale", 0.2)}},
+		{"values of another width", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, 6)}, nil},
+		{"causal", []*onnx.Tensor{rows(3, width), rows(3, width), rows(3, width)},
+			[]*onnx.Attribute{onnx.IntAttr("unidirectional", 1)}},
+		{"keys and values by heads", []*onnx.Tensor{rows(3, width), normal(t, r, onnx.Float, batch, heads, 5, width),
+			normal(t, r, onnx.Float, batch, heads, 5, width)}, nil},
+		{"biases", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, width),
+			normal(t, r, onnx.Float, 3*heads*width)}, nil},
+		{"lengths", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, width), nil, lengths([]int{2}, 4, 2)}, nil},
+		{"keys that exist", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, width), nil,
+			lengths([]int{2, 5}, 1, 1, 0, 1, 1, 0, 0, 1, 1, 1)},
+			[]*onnx.Attribute{onnx.FloatAttr("mask_filter_value", -2)}},
+		{"a bias of the scores", []*onnx.Tensor{rows(3, width), rows(5, width), rows(5, width), nil, nil,
+			normal(t, r, onnx.Float, 1, heads, queries, 5)}, nil},
+		{"with a cache", []*onnx.Tensor{rows(3, width), rows(3, width), rows(3, width), nil, nil,
+			normal(t, r, onnx.Float, batch, 1, queries, past+queries), cache(), cache()}, nil},
+		{"with a cache, causal", []*onnx.Tensor{rows(3, width), rows(3, width), rows(3, width), nil, nil, nil, cache(),
+			cache()}, []*onnx.Attribute{onnx.IntAttr("unidirectional", 1)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			likeOnnxruntime(t, "com.microsoft", "MultiHeadAttention", 17, c.inputs, 1e-5, append(c.attrs, heads4)...)
 		})
 	}
 }

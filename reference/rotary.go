@@ -3,10 +3,11 @@ package reference
 import "slices"
 
 var attentionOps = map[string]opDef{
-	"RotaryEmbedding": arith(3, opRotaryEmbedding),
-	"Attention":       arith(3, opAttention),
-	"SwiGLU":          arith(2, opSwiGLU),
-	"LinearAttention": arith(3, opLinearAttention),
+	"RotaryEmbedding":                  arith(3, opRotaryEmbedding),
+	"Attention":                        arith(3, opAttention),
+	"com.microsoft:MultiHeadAttention": arith(1, opMultiHeadAttention),
+	"SwiGLU":                           arith(2, opSwiGLU),
+	"LinearAttention":                  arith(3, opLinearAttention),
 
 	"com.microsoft:RotaryEmbedding": arith(4, opMicrosoftRotaryEmbedding),
 }

@@ -133,8 +133,8 @@ func (c *cutter) value(v *onnx.Value) error {
 	return c.node(n)
 }
 
-// known reports whether shape inference knows a value for all sizes of the symbolic dimensions that are tried: of a mask
-// it may know the small ones alone.
+// known reports whether shape inference knows a value for all sizes of the symbolic dimensions that are tried: of a
+// mask it may know the small ones alone.
 func (c *cutter) known(v *onnx.Value) bool {
 	for w := range infer.Worlds {
 		if _, ok := c.facts.Known(v, w); !ok {

@@ -30,9 +30,9 @@ func (b *block) result(n lengths, env values) ([]float64, error) {
 		return nil
 	}
 	err := give(b.sum.Inputs[b.operand], 1)
-	if b.standard {
+	if b.op != nil {
 		err = cmp.Or(err, give(b.product.Inputs[0], 0), give(b.product.Inputs[1], 0))
-		for i, v := range []*onnx.Value{b.product.Input(standardPastKey), b.product.Input(standardPastValue)} {
+		for i, v := range []*onnx.Value{b.product.Input(b.op.past), b.product.Input(b.op.past + 1)} {
 			if v != nil {
 				err = cmp.Or(err, give(v, float64(i)))
 			}
@@ -117,7 +117,7 @@ const otherMask = "the mask is none of those that follow from positions"
 // leastMasked is what masks add at most to the score of a key that a query does not see.
 const leastMasked = -1e4
 
-// findBiases finds what is added to the scores and is no mask: it holds numbers that let a query see a key more or less.
+// findBiases finds what is added to the scores and is no mask: it holds numbers by which queries see keys more or less.
 func (b *block) findBiases() {
 	if b.otherData {
 		return
@@ -187,7 +187,7 @@ func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key in
 	}
 	factor := b.site.Scale / b.scale
 	shape := []int{int(n.batch), b.heads, int(n.queries), keys}
-	if rank, _ := b.g.Facts.Rank(b.scores); rank == 3 && !b.standard {
+	if rank, _ := b.g.Facts.Rank(b.scores); rank == 3 && b.op == nil {
 		shape = []int{int(n.batch) * b.heads, int(n.queries), keys}
 	}
 	score := func(i int) float64 {

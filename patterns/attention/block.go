@@ -94,7 +94,7 @@ func (b *block) biasReadsCache() bool {
 func (b *block) measure() *reason.Reason {
 	b.lab = newLab(b.g, [infer.Worlds]lengths{})
 	measure := b.measureNodes
-	if b.standard {
+	if b.op != nil {
 		measure = b.measureStandard
 	}
 	if why := measure(); why != nil {
@@ -208,7 +208,7 @@ func (b *block) readProduct() *reason.Reason {
 
 // operandsOf lists what the queries, the keys or the values may be.
 func (b *block) operandsOf(which int) []operand {
-	if b.standard {
+	if b.op != nil {
 		return b.standardOperands(which)
 	}
 	switch which {
@@ -222,7 +222,7 @@ func (b *block) operandsOf(which int) []operand {
 
 // scoresOf computes the first product.
 func (b *block) scoresOf(n lengths, env values) ([]float64, error) {
-	if !b.standard {
+	if b.op == nil {
 		out, err := b.lab.run(n, env, b.scores)
 		if err != nil {
 			return nil, err
@@ -290,7 +290,7 @@ func (b *block) readSum() *reason.Reason {
 		env := values{}
 		x := b.sample(v, n, b.rows(v, n), 5, env)
 		p := random(b.rowsOf(n)*int(n.keys()), 7)
-		if b.standard {
+		if b.op != nil {
 			if b.standardSum(n, p, env) != nil {
 				continue
 			}

@@ -34,8 +34,7 @@ type cache struct{ past, present *onnx.Value }
 const maxChain = 24
 
 // operands follows a value back over nodes that move its elements, repeat them or multiply them with a number, and
-// lists what may be the operand of the op, the farthest first; those whose rows have so many heads in one dimension come
-// last.
+// lists what may be the operand of the op, the farthest first; those with so many heads in one dimension come last.
 func (b *block) operands(v *onnx.Value, heads int, length func(lengths) int64) []operand {
 	var list, merged []operand
 	var c *cache

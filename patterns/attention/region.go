@@ -18,15 +18,14 @@ type region struct {
 	sides   []*onnx.Value // what the nodes read besides the scores: masks, sinks, numbers
 	sum     *onnx.Node    // the second product
 	operand int           // of the second product: the values
-	// standard says that one node is all of it.
-	standard bool
+	op      *wholeOp      // one node is all of it; nil: it is not
 }
 
 // maxRegion bounds the nodes between the products.
 const maxRegion = 64
 
 // isAnchor reports whether the node may be the exponential of a softmax.
-func isAnchor(n *onnx.Node) bool { return n.Is("Softmax") || n.Is("Exp") || n.Is("Attention") }
+func isAnchor(n *onnx.Node) bool { return n.Is("Softmax") || n.Is("Exp") || wholeOpOf(n) != nil }
 
 // isProduct reports whether the node may multiply queries, keys or values.
 func isProduct(n *onnx.Node) bool {
@@ -69,8 +68,8 @@ func denseValues(g *match.View) dense {
 // readRegion finds the products around an anchor; nil without a reason where it stands between no two.
 func readRegion(g *match.View, anchor *onnx.Node) (*region, *reason.Reason) {
 	d := denseValues(g)
-	if anchor.Is("Attention") {
-		return standardRegion(anchor)
+	if op := wholeOpOf(anchor); op != nil {
+		return op.region(anchor)
 	}
 	if !d[anchor.Inputs[0]] {
 		return nil, nil

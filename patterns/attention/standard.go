@@ -11,32 +11,50 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// The standard's op Attention (opset 23) is both products and all between them in one node. It is run as nodes are:
-// with keys and values that are rows of an identity, queries are scores, and what comes out is weights.
+// The standard's op Attention (opset 23), and onnxruntime's MultiHeadAttention, are both products and all between them
+// in one node. It is run as nodes are: with keys and values that are rows of an identity, queries are scores, and what
+// comes out is weights.
 
-// The inputs and outputs of the standard's op besides queries, keys and values.
-const (
-	standardMask       = 3
-	standardPastKey    = 4
-	standardPastValue  = 5
-	standardLength     = 6
-	standardPresentKey = 1
-	standardScores     = 3
-)
+// wholeOp is such an op. Its first inputs are queries, keys and values, its outputs the result and a cache's presents.
+type wholeOp struct {
+	domain, name    string
+	heads, keyHeads string // the attributes with their numbers
+	mask, past      int    // inputs; the values of the cache stand behind its keys
+	lengths         []int  // inputs that are not read here: lengths, and masks of numbers that are the op's own
+	scores          int    // the output that they may be
+}
 
-// standardRegion is the region of a node of the standard's op.
-func standardRegion(n *onnx.Node) (*region, *reason.Reason) {
-	if len(n.Inputs) < 3 || n.Inputs[0] == nil || n.Inputs[1] == nil || n.Inputs[2] == nil || n.Outputs[0] == nil {
+var wholeOps = []*wholeOp{
+	{"", "Attention", "q_num_heads", "kv_num_heads", 3, 4, []int{6}, 3},
+	// bias, key_padding_mask, past_sequence_length, cache_indirection
+	{"com.microsoft", "MultiHeadAttention", "num_heads", "num_heads", 5, 6, []int{3, 4, 8, 9}, 3},
+}
+
+// wholeOpOf returns the op that a node is of, nil for other nodes.
+func wholeOpOf(n *onnx.Node) *wholeOp {
+	for _, op := range wholeOps {
+		if n.OpType == op.name && (n.Domain == op.domain || op.domain == "" && onnx.IsStandardDomain(n.Domain)) {
+			return op
+		}
+	}
+	return nil
+}
+
+// region is the region of a node of the op.
+func (op *wholeOp) region(n *onnx.Node) (*region, *reason.Reason) {
+	if n.Input(0) == nil || n.Input(1) == nil || n.Input(2) == nil || n.Outputs[0] == nil {
 		return nil, nil
 	}
-	r := &region{anchor: n, product: n, sum: n, operand: 2, standard: true}
-	if v := n.Input(standardMask); v != nil {
+	r := &region{anchor: n, product: n, sum: n, operand: 2, op: op}
+	if v := n.Input(op.mask); v != nil {
 		r.sides = append(r.sides, v)
 	}
-	if n.Input(standardLength) != nil {
-		return r, reason.New(reason.AttentionOther, n, "it is given the lengths of its keys")
+	for _, i := range op.lengths {
+		if n.Input(i) != nil {
+			return r, reason.New(reason.AttentionOther, n, "it has an input %d, which is not read here", i)
+		}
 	}
-	if v := n.OutputValue(standardScores); v != nil && (v.IsOutput() || len(v.Uses()) > 0) {
+	if v := n.OutputValue(op.scores); v != nil && (v.IsOutput() || len(v.Uses()) > 0) {
 		return r, reason.New(reason.AttentionRead, n, "its scores are read outside of the block")
 	}
 	return r, nil
@@ -44,9 +62,9 @@ func standardRegion(n *onnx.Node) (*region, *reason.Reason) {
 
 // standardHeads returns the number of heads of an input, and whether they stand before its rows.
 func (b *block) standardHeads(input int) (heads int64, byHeads bool) {
-	attr := "q_num_heads"
+	attr := b.op.heads
 	if input > 0 {
-		attr = "kv_num_heads"
+		attr = b.op.keyHeads
 	}
 	if rank, ok := b.g.Facts.Rank(b.product.Inputs[input]); ok && rank == 4 {
 		heads, _ = b.g.Facts.Dim(b.product.Inputs[input], 1)
@@ -74,7 +92,7 @@ func (b *block) measureStandard() *reason.Reason {
 		queries, keys := rows(0, byHeads), rows(1, keysByHeads)
 		batch := b.g.Facts.Size(b.product.Inputs[0], w, 0)
 		past := int64(0)
-		if v := b.product.Input(standardPastKey); v != nil {
+		if v := b.product.Input(b.op.past); v != nil {
 			past = b.g.Facts.Size(v, w, 2)
 		}
 		if batch < 1 || queries < 1 || keys < 1 || past < 0 {
@@ -87,7 +105,7 @@ func (b *block) measureStandard() *reason.Reason {
 
 // standardOperands are the operands that an input may be; those of keys and values have the cache that the node has.
 func (b *block) standardOperands(input int) []operand {
-	past := b.product.Input(standardPastKey + input - 1)
+	past := b.product.Input(b.op.past + input - 1)
 	heads, _ := b.standardHeads(input)
 	if input == 0 || past == nil {
 		length := lengths.keys
@@ -100,7 +118,7 @@ func (b *block) standardOperands(input int) []operand {
 	for _, o := range b.operands(b.product.Inputs[input], int(heads),
 		func(n lengths) int64 { return n.queries }) {
 		if o.cache == nil && int64(o.heads) == heads {
-			o.cache = &cache{past, b.product.OutputValue(standardPresentKey + input - 1)}
+			o.cache = &cache{past, b.product.OutputValue(input)}
 			list = append(list, o)
 		}
 	}
@@ -120,7 +138,7 @@ func (b *block) standardInput(n lengths, env values, input int) (*tensor, error)
 	} else {
 		t.rows, t.width = out[0].Shape[1], out[0].Shape[2]/t.heads
 	}
-	if past := b.product.Input(standardPastKey + input - 1); input > 0 && past != nil {
+	if past := b.product.Input(b.op.past + input - 1); input > 0 && past != nil {
 		p := env[past]
 		t = behind(&tensor{p.F, t.batch, t.heads, p.Shape[2], t.width, true}, t)
 	}
@@ -130,7 +148,7 @@ func (b *block) standardInput(n lengths, env values, input int) (*tensor, error)
 // standardWeights is weigh for a node of the standard's op.
 func (b *block) standardWeights(n lengths, scores []float64, env values) ([]float64, error) {
 	keys, factor := int(n.keys()), 1.0
-	if b.product.Attr("scale") == nil { // it follows from the width, which is another one here
+	if a := b.product.Attr("scale"); a == nil || a.Float == 0 { // it follows from the width, which is another one here
 		heads, byHeads := b.standardHeads(0)
 		width, _ := b.g.Facts.Dim(b.product.Inputs[0], -1)
 		if !byHeads {
@@ -153,7 +171,7 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 				whole.data[i+j*keys+j] = 1
 			}
 		}
-		if past := b.product.Input(standardPastKey + input - 1); past != nil {
+		if past := b.product.Input(b.op.past + input - 1); past != nil {
 			given[past] = whole.part(0, int(n.past)).tensor(b.g.Facts.DataType(past))
 			whole = whole.part(int(n.past), keys)
 		}

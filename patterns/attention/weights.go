@@ -12,7 +12,7 @@ import (
 
 // weigh runs what lies between the products: it returns the weights that keys get for scores. env holds the masks.
 func (b *block) weigh(n lengths, scores []float64, env values) ([]float64, error) {
-	if b.standard {
+	if b.op != nil {
 		return b.standardWeights(n, scores, env)
 	}
 	shape, ok := b.lab.shape(b.scores, n)

@@ -24,8 +24,8 @@ func standardAttention(c *Call) error {
 		{c.Input(fused.AttentionSink) != nil, "Attention has no sinks"},
 		{c.Input(fused.AttentionPastLength) != nil, "Attention does not write into its cache"},
 		{c.Int("window") > 0, "Attention has no windows, and the mask is not added to the scores"},
-		{c.String("empty") == "mean", "Attention gives no mean of the values to a query that sees no key, and the mask " +
-			"is not added to the scores"},
+		{c.String("empty") == "mean", "Attention gives no mean of the values to a query that sees no key, and the " +
+			"mask is not added to the scores"},
 		{c.String("head_order") == "cyclic", "heads of Attention that share keys stand in a row"},
 		{valid != nil && bias != nil, "Attention has one mask"},
 	} {

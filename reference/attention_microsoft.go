@@ -1,0 +1,90 @@
+package reference
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// opMultiHeadAttention is onnxruntime's op, with queries, keys and values that are not packed in one tensor. A query that
+// sees no key by a bias of minus infinity gets no number, as there.
+func opMultiHeadAttention(c *call) []*Tensor {
+	for _, i := range []int{1, 2} {
+		if c.arg(i) == nil {
+			fail("packed queries, keys and values are not supported")
+		}
+	}
+	for _, i := range []int{8, 9} {
+		if c.arg(i) != nil {
+			fail("input %d, of a cache in place, is not supported", i)
+		}
+	}
+	n := int(c.int("num_heads", 0))
+	in := []*Tensor{c.floats(0), c.floats(1), c.floats(2)}
+	if bias := c.arg(3); bias != nil {
+		at := 0
+		for i, x := range in {
+			in[i], at = addToRows(x, bias, at)
+		}
+	}
+	a := &attention{typ: in[0].DataType, soft: onnx.Double, causal: c.int("unidirectional", 0) != 0,
+		window: [2]int64{-1, -1}, noNumbers: true}
+	a.q, a.k, a.v = c.heads(in[0], n), c.heads(in[1], n), c.heads(in[2], n)
+	if pk, pv := c.arg(6), c.arg(7); pk != nil || pv != nil {
+		a.k, a.v, a.past = c.appendPast(pk, a.k), c.appendPast(pv, a.v), pk.Shape[2]
+	}
+	q, k, v := a.q.Shape, a.k.Shape, a.v.Shape
+	if q[0] != k[0] || k[0] != v[0] || q[1] != k[1] || k[1] != v[1] || q[3] != k[3] || k[2] != v[2] {
+		fail("queries of %v, keys of %v and values of %v do not fit", q, k, v)
+	}
+	scale := c.float("scale", 0)
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(q[3]))
+	}
+	a.scale = math.Sqrt(math.Abs(scale))
+	if scale < 0 {
+		fail("the scale is %g", scale)
+	}
+	if m := c.arg(5); m != nil {
+		a.mask = c.attentionMask(m, []int{q[0], q[1], q[2], k[2]})
+	}
+	if m := c.arg(4); m != nil {
+		a.padding(m, c.float("mask_filter_value", -10000))
+	}
+	y, qk := a.run(c)
+	return []*Tensor{unheads(y, 3), a.k, a.v, qk}
+}
+
+// addToRows adds the part of a vector from at on to the rows of x, and returns where it ends.
+func addToRows(x, bias *Tensor, at int) (*Tensor, int) {
+	if x.Rank() != 3 || bias.Rank() != 1 || !bias.IsFloat() || at+x.Shape[2] > len(bias.F) {
+		fail("a bias of %s does not fit %s", bias, x)
+	}
+	y := newFloats(x.DataType, x.Shape)
+	for i, v := range x.F {
+		y.F[i] = v + bias.F[at+i%x.Shape[2]]
+	}
+	return y, at + x.Shape[2]
+}
+
+// padding adds a number to the scores of keys that do not exist: [batch] numbers of those that do, or [batch, keys] with
+// zeros for others.
+func (a *attention) padding(m *Tensor, filter float64) {
+	batch, heads, s, l := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.k.Shape[2]
+	byLength := slices.Equal(m.Shape, []int{batch})
+	if m.IsFloat() || !byLength && !slices.Equal(m.Shape, []int{batch, l}) {
+		fail("a key_padding_mask of %s is not supported", m)
+	}
+	mask := newFloats(a.typ, []int{batch, heads, s, l})
+	if a.mask != nil {
+		copy(mask.F, a.mask.F)
+	}
+	for i := range mask.F {
+		b, j := i/(heads*s*l), i%l
+		if byLength && int64(j) >= m.I[b] || !byLength && m.I[b*l+j] == 0 {
+			mask.F[i] += filter
+		}
+	}
+	a.mask = mask
+}
