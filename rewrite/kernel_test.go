@@ -108,13 +108,14 @@ func TestKernelAskedForByNameIsNeverPassedOver(t *testing.T) {
 }
 
 func TestRegisterRefusesBadKernels(t *testing.T) {
+	before := len(ScanAllKernels())
 	for _, k := range []*Kernel{nil, {}, {ID: Auto}, {ID: "a,b"}, {ID: "cpu_fused_rope"},
 		{ID: "x", Ops: []string{"NoSuchOp"}}} {
 		if err := Register(k); err == nil {
 			t.Errorf("%+v was registered", k)
 		}
 	}
-	if n := len(ScanAllKernels()); n != 16 {
-		t.Errorf("%d kernels are registered", n)
+	if n := len(ScanAllKernels()); n != before {
+		t.Errorf("%d kernels are registered, %d were before", n, before)
 	}
 }
