@@ -62,7 +62,7 @@ struct Pair {
   __device__ __forceinline__ Pair(const MojoAttentionArgs& a, int pair)
       : number(pair),
         batch(pair / static_cast<int>(a.key_heads)),
-        head(pair % static_cast<int>(a.key_heads)),
+        head(pair - batch * static_cast<int>(a.key_heads)),
         group(static_cast<int>(a.heads) / static_cast<int>(a.key_heads)) {
     past = static_cast<int>(a.past);
     if (a.past_length != nullptr) {

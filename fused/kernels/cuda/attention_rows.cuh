@@ -31,23 +31,24 @@ struct MmaRows {
   bool valid[2];
 
   __device__ __forceinline__ MmaRows(const MojoAttentionArgs& a, const Part& part, char*) {
-    const int lane = threadIdx.x % 32, row = part.first_row + lane / 4;
-    const T* const q = static_cast<const T*>(a.q) + (row < part.rows ? part.p.At(a, a.q_steps, row) : 0);
+    const int lane = threadIdx.x % 32;
+    const bool has = part.first_row + lane / 4 < part.rows;
+    const T* const q = static_cast<const T*>(a.q) + (has ? part.At(a, a.q_steps, lane / 4) : 0);
 #pragma unroll
     for (int d = 0; d < kDeep; ++d) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int at = d * 16 + half * 8 + lane % 4 * 2;
-        query[d][half] = row < part.rows && at < a.width ? *reinterpret_cast<const uint32_t*>(q + at) : 0;
+        query[d][half] = has && at < a.width ? *reinterpret_cast<const uint32_t*>(q + at) : 0;
       }
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int own = part.first_row + lane % 4 * 2 + i;
-      const bool is = own < part.rows;
+      const int own = lane % 4 * 2 + i;
+      const bool is = part.first_row + own < part.rows;
       most[i] = -INFINITY;
-      seen[i] = is ? Seen(a, part.p, own / part.p.group) : Span{0, 0};
-      bias[i] = a.bias != nullptr && is ? BiasOf(a, part.p, own) : nullptr;
+      seen[i] = is ? Seen(a, part.p, part.Query(a, own)) : Span{0, 0};
+      bias[i] = a.bias != nullptr && is ? BiasOf(a, part.p, part.first_row + own) : nullptr;
     }
   }
 
@@ -159,10 +160,10 @@ struct FloatRows {
     seen = reinterpret_cast<Span*>(memory + kSplitRows * kWidth * 4 + kMostSplitWarps * kWeightBytes);
     rows = min(kSplitRows, part.rows - part.first_row);
     for (int i = threadIdx.x; i < rows * kWidth; i += blockDim.x) {
-      const int row = part.first_row + i / kWidth, d = i % kWidth;
-      q[i] = d < a.width ? static_cast<const float*>(a.q)[part.p.At(a, a.q_steps, row) + d] : 0;
+      const int row = i / kWidth, d = i % kWidth;
+      q[i] = d < a.width ? static_cast<const float*>(a.q)[part.At(a, a.q_steps, row) + d] : 0;
     }
-    if (threadIdx.x < rows) seen[threadIdx.x] = Seen(a, part.p, (part.first_row + threadIdx.x) / part.p.group);
+    if (threadIdx.x < rows) seen[threadIdx.x] = Seen(a, part.p, part.Query(a, threadIdx.x));
 #pragma unroll
     for (int r = 0; r < kSplitRows; ++r) most[r] = -INFINITY;
     __syncthreads();

@@ -17,11 +17,10 @@ namespace {
 template <class T, int kWidth>
 using UnitRows = std::conditional_t<sizeof(T) == 4, FloatRows<kWidth>, MmaRows<T, kWidth>>;
 
-// AttendSplit. Registers: 168. Shared memory: kSplitStages of 4 KB for each warp and 64 numbers of 16 bits a row, twice
-// as much for twice as wide rows and for float32.
+// AttendSplit. Registers: 128, and 230 for rows of 512 bytes. Shared memory: StagesOf for each warp.
 template <class T, int kWidth>
-__global__ __launch_bounds__(kMostSplitWarps * 32, 2) void AttendSplit(const __grid_constant__ MojoAttentionArgs a,
-                                                                       const __grid_constant__ SplitWork work) {
+__global__ __launch_bounds__(kMostSplitWarps * 32) void AttendSplit(const __grid_constant__ MojoAttentionArgs a,
+                                                                    const __grid_constant__ SplitWork work) {
   typedef Stage<T, kWidth> S;
   extern __shared__ __align__(128) char memory[];
   __shared__ float most[kMostSplitWarps * kSplitRows], sum[kMostSplitWarps * kSplitRows];
@@ -33,41 +32,40 @@ __global__ __launch_bounds__(kMostSplitWarps * 32, 2) void AttendSplit(const __g
   const Keys<T> keys = KeysOf<T>(a, part.p), values = ValuesOf<T>(a, part.p);
   const Copies<T, kWidth> key_copies(keys, part.p.length), value_copies(values, part.p.length);
   const int warp = threadIdx.x / 32;
-  char* const ring = memory + warp * (kSplitStages * S::kBytes);
-  const auto start = [&](int group, int stage) {
-    const uint32_t to = SharedAddress(ring + stage * S::kBytes);
-    key_copies.Start(to, part.Key(group));
-    value_copies.Start(to + S::kTensorBytes, part.Key(group));
-  };
-#pragma unroll
-  for (int i = 0; i < kSplitStages - 1; ++i) {
-    if (part.from + i < part.to) start(part.from + i, i);
-    EndGroup();
-  }
-  const int last_row = min(part.rows, part.first_row + kSplitRows) - 1;
-  const Span seen{Seen(a, part.p, part.first_row / part.p.group).begin, Seen(a, part.p, last_row / part.p.group).end};
-  UnitRows<T, kWidth> rows(a, part, memory + part.warps * (kSplitStages * S::kBytes));
-  int stage = 0;
-  for (int group = part.from; group < part.to; ++group) {
-    const int key = part.Key(group), next = group + kSplitStages - 1;
-    rows.Ask(a, part, key);
-    WaitForGroups<kSplitStages - 2>();
+  char* const ring = memory + warp * S::kWarpBytes;
+  const int last_row = min(part.rows - part.first_row, kSplitRows) - 1;
+  const Span seen{Seen(a, part.p, part.Query(a, 0)).begin, Seen(a, part.p, part.Query(a, last_row)).end};
+  UnitRows<T, kWidth> rows(a, part, memory + part.warps * S::kWarpBytes);
+  int stage = 0, next_stage = 0;
+  for (int group = part.from - (S::kCount - 1); group < part.to; ++group) {
+    const int next = group + S::kCount - 1, key = part.Key(group);
     __syncwarp();
-    if (next < part.to) start(next, stage == 0 ? kSplitStages - 1 : stage - 1);
+    if (next < part.to) {
+      const uint32_t to = SharedAddress(ring + next_stage * S::kBytes);
+      key_copies.Start(to, part.Key(next));
+      value_copies.Start(to + S::kTensorBytes, part.Key(next));
+    }
     EndGroup();
+    next_stage = next_stage == S::kCount - 1 ? 0 : next_stage + 1;
+    if (group < part.from) continue;
+    rows.Ask(a, part, key);
+    WaitForGroups<S::kCount - 1>();
+    __syncwarp();
     const char* const at = ring + stage * S::kBytes;
-    stage = stage == kSplitStages - 1 ? 0 : stage + 1;
+    stage = stage == S::kCount - 1 ? 0 : stage + 1;
     if (part.writes) {
       key_copies.Keep(at, key, part.copies);
       value_copies.Keep(at + S::kTensorBytes, key, part.copies);
     }
     if (key < seen.end && key + kSplitKeys > seen.begin) rows.Add(a, part, at, key);
   }
-  WaitForGroups<0>();
   __syncwarp();
   rows.Store(reinterpret_cast<float*>(ring), most + warp * kSplitRows, sum + warp * kSplitRows);
-  Finish<T, kWidth>(a, work, part, values, memory, kSplitStages * S::kBytes, most, sum);
+  Finish<T, kWidth>(a, work, part, values, memory, S::kWarpBytes, most, sum);
 }
+
+// What rows of float32 take of shared memory, at most.
+constexpr int kRowsBytes = 14336;
 
 // WidthOf is the width of rows in a stage.
 int WidthOf(const MojoAttentionArgs& a) {
@@ -75,51 +73,55 @@ int WidthOf(const MojoAttentionArgs& a) {
   return width <= 64 ? 64 : width <= 128 ? 128 : 256;
 }
 
-int StageBytes(const MojoAttentionArgs& a) { return static_cast<int>(2 * kSplitKeys * WidthOf(a) * TypeSize(a.type)); }
+// Cut is how the keys of units are cut: into parts, of groups of so many warps.
+struct Cut {
+  int warps, splits;
+};
 
-// WarpsOf is how many warps a block has: as many as leave room for two blocks on a multiprocessor of Hopper's, if it is
-// more than two.
-int WarpsOf(const MojoAttentionArgs& a) {
-  int warps = StageBytes(a) > 16384 ? kMostSplitWarps / 2 : kMostSplitWarps;
-  while (warps > 1 && warps * kSplitStages * StageBytes(a) > TheDevice().shared_bytes - 16384) warps /= 2;
-  return warps;
-}
-
-// As many blocks run on a multiprocessor at once, if there is shared memory for them.
-constexpr int kMostBlocks = 3;
-
-// SplitsOf is into how many parts the keys of a unit are cut. A block takes about as long as its groups and one more,
-// and adding up as one or two; of all blocks so many run at once.
-int SplitsOf(const MojoAttentionArgs& a, size_t units) {
-  const int warps = WarpsOf(a), bytes = warps * kSplitStages * StageBytes(a);
-  const int blocks = std::max(1, std::min(kMostBlocks, TheDevice().shared_bytes / bytes));
-  const size_t at_once = static_cast<size_t>(TheDevice().multiprocessors) * blocks;
+// CutOf takes the cut that is estimated to take the least time. All blocks that run at once share what a multiprocessor
+// reads, and each begins and ends with a few microseconds, as adding up parts does.
+Cut CutOf(const MojoAttentionArgs& a, size_t units) {
+  constexpr double kBytesPerMicrosecond = 34000, kBlockMicroseconds = 4, kJoinMicroseconds = 1.5;
+  const Device& device = TheDevice();
+  const int row_bytes = a.type == kMojoFloat32 ? kRowsBytes : 1024;  // 1 KB is the system's
+  const int stage = static_cast<int>(2 * kSplitKeys * WidthOf(a) * TypeSize(a.type)),
+            warp_bytes = StagesOf(stage) * stage;
   const bool copies = a.present_key != nullptr && a.past_length == nullptr && a.past_key != nullptr;
+  const size_t multiprocessors = static_cast<size_t>(device.multiprocessors);
   size_t keys = a.past_length == nullptr ? a.past + a.added : a.room;
   if (a.window > 0 && !copies && a.window + a.queries < keys) keys = a.window + a.queries;
-  const size_t groups = DivideUp(keys, static_cast<size_t>(kSplitKeys * warps));
-  size_t best = 1;
-  double least = 0;
-  for (size_t splits = 1; splits <= groups && splits <= kMostSplits; ++splits) {
-    const double time = static_cast<double>(DivideUp(units * splits, at_once)) * (DivideUp(groups, splits) + 1) +
-                        (splits > 1 ? 1 + splits / 32.0 : 0);
-    if (splits == 1 || time < least) best = splits, least = time;
-    if (units * splits > 8 * at_once) break;
+  Cut best{1, 1};
+  double least = HUGE_VAL;
+  // Fewer than four warps wait too much: they are for devices with little shared memory.
+  for (int warps = kMostSplitWarps; warps >= 4 || (warps >= 1 && least == HUGE_VAL); warps /= 2) {
+    const int blocks = std::min(16 / warps, device.shared_bytes / (warps * warp_bytes + row_bytes));
+    const size_t groups = DivideUp(keys, static_cast<size_t>(kSplitKeys * warps));
+    for (size_t wanted = 0; blocks > 0 && wanted <= 4; ++wanted) {  // waves; 0: no parts
+      const size_t most = std::min<size_t>(groups, kMostSplits), fit = multiprocessors * blocks * wanted / units;
+      const size_t splits = std::max<size_t>(1, std::min(most, fit)), all = units * splits;
+      const size_t waves = DivideUp(all, multiprocessors * blocks);
+      const size_t beside = std::min<size_t>(blocks, DivideUp(all, multiprocessors));
+      const double bytes = static_cast<double>(beside * DivideUp(groups, splits) * warps * stage);
+      const double time = waves * (kBlockMicroseconds + bytes / kBytesPerMicrosecond) +
+                          (splits > 1 ? kJoinMicroseconds + splits / 50.0 : 0);
+      if (time < least) best = {warps, static_cast<int>(splits)}, least = time;
+    }
   }
-  return static_cast<int>(best);
+  return best;
 }
 
 SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room) {
   SplitWork work = {};
   const size_t row_tiles = DivideUp(RowsOf(a), kSplitRows), units = PairsOf(a) * row_tiles;
   work.row_tiles = static_cast<int>(row_tiles);
-  work.splits = SplitsOf(a, units);
+  const Cut cut = CutOf(a, units);
+  work.warps = cut.warps;
+  work.splits = cut.splits;
   if (work.splits == 1) return work;
   const size_t rows = units * work.splits * kSplitRows;
   work.finished = room->Take<unsigned long long>(units);
   work.part = room->Take<float>(rows * WidthOf(a));
-  work.most = room->Take<float>(rows);
-  work.sum = room->Take<float>(rows);
+  work.state = room->Take<float2>(rows);
   return work;
 }
 
@@ -138,11 +140,12 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   Room<256> room{static_cast<char*>(a.scratch)};
   SplitWork work = Divide(a, &room);
   work.tag = NextTag();
-  const int warps = WarpsOf(a), bytes = warps * kSplitStages * Stage<T, kWidth>::kBytes + UnitRows<T, kWidth>::kBytes;
+  static_assert(UnitRows<T, kWidth>::kBytes <= kRowsBytes, "CutOf leaves room for it");
+  const int bytes = work.warps * Stage<T, kWidth>::kWarpBytes + UnitRows<T, kWidth>::kBytes;
   const auto kernel = AttendSplit<T, kWidth>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)) return e;
   const dim3 grid(static_cast<unsigned>(work.splits), static_cast<unsigned>(PairsOf(a) * work.row_tiles));
-  return Launch(kernel, grid, warps * 32, bytes, stream, a, work);
+  return Launch(kernel, grid, work.warps * 32, bytes, stream, a, work);
 }
 
 template <class T>

@@ -14,17 +14,16 @@ namespace mojo {
 
 constexpr int kSplitRows = 8;   // of a unit
 constexpr int kSplitKeys = 16;  // of a stage
-constexpr int kSplitStages = 3;
-constexpr int kMostSplitWarps = 4;
+constexpr int kMostSplitWarps = 8;
 constexpr int kMostSplits = 256;
 
 // SplitWork is how the work is cut, and where the parts of the scratch memory lie.
 struct SplitWork {
-  int splits, row_tiles;
+  int splits, row_tiles, warps;
   unsigned long long tag;        // of this launch
   unsigned long long* finished;  // [units]: tag and how many blocks have finished
   float* part;                   // [units, splits, kSplitRows, channels]
-  float *most, *sum;             // [units, splits, kSplitRows]
+  float2* state;                 // [units, splits, kSplitRows]: the greatest score, and the sum of weights
 };
 
 // How many blocks of a unit have finished stands in the lowest bits of a number whose others are the launch's tag, so
@@ -65,13 +64,26 @@ struct Part {
     const bool present = a.present_key != nullptr || a.present_value != nullptr;
     writes = present && first_row == 0;
     copies = writes && a.past_length == nullptr && a.past_key != nullptr;
-    begin = Seen(a, p, first_row / p.group).begin;
+    begin = Seen(a, p, Query(a, 0)).begin;
     if (writes) begin = min(begin, p.past);
     if (copies) begin = 0;
     const int keys = kSplitKeys * warps, groups = (p.length - begin + keys - 1) / keys;
     used = max(1, min(work.splits, groups));
-    from = groups * split / used;
-    to = groups * (split + 1) / used;
+    from = used == 1 ? 0 : groups * split / used;
+    to = used == 1 ? groups : groups * (split + 1) / used;
+  }
+
+  // Query is the query of a row of the unit, and HeadOf its head. Nothing is divided in a step of one token.
+  __device__ __forceinline__ int Query(const MojoAttentionArgs& a, int row) const {
+    return a.queries == 1 ? 0 : (first_row + row) / p.group;
+  }
+  __device__ __forceinline__ int HeadOf(const MojoAttentionArgs& a, int row) const {
+    const int member = first_row + row - Query(a, row) * p.group;
+    return a.cyclic ? member * static_cast<int>(a.key_heads) + p.head : p.head * p.group + member;
+  }
+  // At is where a row of the unit lies in q or y.
+  __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const MojoHeadSteps& steps, int row) const {
+    return p.batch * steps.batch + HeadOf(a, row) * steps.head + Query(a, row) * steps.row;
   }
 
   // Key is the first key of this warp in a group.
@@ -79,6 +91,9 @@ struct Part {
     return begin + (group * warps + static_cast<int>(threadIdx.x) / 32) * kSplitKeys;
   }
 };
+
+// StagesOf is how many stages of so many bytes a warp has: enough bytes on their way, and room for other blocks.
+__host__ __device__ constexpr int StagesOf(int bytes) { return bytes <= 8192 ? 3 : 2; }
 
 // Stage is how a stage of a warp lies: rows of keys, then rows of values, in pieces of 16 bytes that are swapped so
 // that the eight which are read at once lie in different banks.
@@ -89,6 +104,8 @@ struct Stage {
   static constexpr int kAtOnce = 32 / kLanes;                 // rows
   static constexpr int kTensorBytes = kSplitKeys * kWidth * sizeof(T);
   static constexpr int kBytes = 2 * kTensorBytes;
+  static constexpr int kCount = StagesOf(kBytes);
+  static constexpr int kWarpBytes = kCount * kBytes;
 
   static __device__ __forceinline__ int At(int row, int piece) { return (row * kPieces + (piece ^ (row & 7))) * 16; }
 };
@@ -153,112 +170,96 @@ struct Copies {
 template <int kWidth>
 constexpr int kSumPitch = kWidth + 4;
 
-// Weights writes what each of count parts of a row counts for, by all lanes of a warp, and returns the sum of the parts
-// and their greatest score. most and sum have a number for each of kSplitRows rows of a part. With the sink, where
-// whole.
-template <bool kWhole>
-__device__ __forceinline__ float Weights(const MojoAttentionArgs& a, const Part& part, int row, const float* most,
-                                         const float* sum, int count, float* weight, float* greatest) {
-  const int lane = threadIdx.x % 32;
-  float sink = -INFINITY, total = 0;
-  if (kWhole) AddSink(a, part.p.HeadOf(a, part.first_row + row), &sink, &total);
-  float all = sink;
-  for (int i = lane; i < count; i += 32) all = fmaxf(all, most[i * kSplitRows + row]);
-  all = GroupMax(all, 32);
-  const float base = Finite(all);
-  total = lane == 0 ? total * PowerOfTwo(sink - base) : 0;
-  for (int i = lane; i < count; i += 32) {
-    const float by = PowerOfTwo(most[i * kSplitRows + row] - base);
-    weight[i * kSplitRows + row] = by;
-    total += by * sum[i * kSplitRows + row];
-  }
-  *greatest = all;
-  return WarpSum(total);
-}
-
-// StoreRow writes four channels of a row of y, from what was added up and the sum of weights.
-template <class T>
-__device__ __forceinline__ void StoreRow(const MojoAttentionArgs& a, const Part& part, const Keys<T>& values, int row,
-                                         int channel, float4 total, float sum) {
-  if (channel >= values.width) return;
-  if (sum == 0) {
-    total = make_float4(0, 0, 0, 0);
-    for (int j = 0; a.empty_mean && j < part.p.length; ++j) {
-      float v[4];
-      ToFloats(LoadPack<4>(values.Row(j) + channel), v);
-      total.x += v[0], total.y += v[1], total.z += v[2], total.w += v[3];
-    }
-    sum = a.empty_mean && part.p.length > 0 ? part.p.length : 1;
-  }
-  const float by = 1 / sum, v[4] = {total.x * by, total.y * by, total.z * by, total.w * by};
-  StorePack(static_cast<T*>(a.y) + part.p.At(a, a.y_steps, part.first_row + row) + channel, PackFloats<T>(v));
-}
-
 __device__ __forceinline__ void Add(float4* total, float by, float4 v) {
   total->x += by * v.x, total->y += by * v.y, total->z += by * v.z, total->w += by * v.w;
 }
 
+// Joined is what parts of a row have together: four channels, the greatest score, the sum of weights.
+struct Joined {
+  float4 total = make_float4(0, 0, 0, 0);
+  float most = -INFINITY, sum = 0;
+
+  __device__ __forceinline__ void Join(float4 v, float v_most, float v_sum) {
+    const float greatest = fmaxf(most, v_most), base = Finite(greatest);
+    const float by = PowerOfTwo(most - base), v_by = PowerOfTwo(v_most - base);
+    total.x *= by, total.y *= by, total.z *= by, total.w *= by;
+    Add(&total, v_by, v);
+    most = greatest;
+    sum = sum * by + v_sum * v_by;
+  }
+};
+
+// StoreRow writes four channels of a row of y.
+template <class T>
+__device__ __forceinline__ void StoreRow(const MojoAttentionArgs& a, const Part& part, const Keys<T>& values, int row,
+                                         int channel, Joined joined) {
+  float most = -INFINITY, sink = 0;
+  AddSink(a, part.HeadOf(a, row), &most, &sink);
+  joined.Join(make_float4(0, 0, 0, 0), most, sink);
+  float4 total = joined.total;
+  if (joined.sum == 0) {
+    total = make_float4(0, 0, 0, 0);
+    for (int j = 0; a.empty_mean && j < part.p.length; ++j) {
+      float v[4];
+      ToFloats(LoadPack<4>(values.Row(j) + channel), v);
+      Add(&total, 1, make_float4(v[0], v[1], v[2], v[3]));
+    }
+    joined.sum = a.empty_mean && part.p.length > 0 ? part.p.length : 1;
+  }
+  const float by = 1 / joined.sum, v[4] = {total.x * by, total.y * by, total.z * by, total.w * by};
+  StorePack(static_cast<T*>(a.y) + part.At(a, a.y_steps, row) + channel, PackFloats<T>(v));
+}
+
 // Finish makes the rows of y of what the warps of this block have, or a part of the unit, and of all parts in the last
-// block. memory has rows of kSumPitch for each warp, at steps bytes of each other.
+// block. memory has rows of kSumPitch for each warp, at step bytes of each other.
 template <class T, int kWidth>
 __device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWork& work, const Part& part,
-                                       const Keys<T>& values, char* memory, int step, const float* most,
+                                       const Keys<T>& values, const char* memory, int step, const float* most,
                                        const float* sum) {
-  __shared__ float weight[kMostSplitWarps * kSplitRows], whole_sum[kSplitRows];
   __shared__ bool last;
-  const int warp = threadIdx.x / 32, rows = min(kSplitRows, part.rows - part.first_row);
+  const int rows = min(kSplitRows, part.rows - part.first_row);
   const bool alone = part.used == 1;
-  const size_t first_part = static_cast<size_t>(part.unit) * work.splits * kSplitRows;
+  const size_t first_part = static_cast<size_t>(part.unit) * work.splits;
   __syncthreads();
-  for (int r = warp; r < rows; r += part.warps) {
-    float greatest;
-    const float total = alone ? Weights<true>(a, part, r, most, sum, part.warps, weight, &greatest)
-                              : Weights<false>(a, part, r, most, sum, part.warps, weight, &greatest);
-    if (threadIdx.x % 32 != 0) continue;
-    whole_sum[r] = total;
-    if (alone) continue;
-    work.most[first_part + part.split * kSplitRows + r] = greatest;
-    work.sum[first_part + part.split * kSplitRows + r] = total;
-  }
-  __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * (kWidth / 4); i += blockDim.x) {
     const int r = i / (kWidth / 4), channel = i % (kWidth / 4) * 4;
-    float4 total = make_float4(0, 0, 0, 0);
+    if (channel >= values.width) continue;
+    Joined joined;
+#pragma unroll 4
     for (int w = 0; w < part.warps; ++w) {
-      Add(&total, weight[w * kSplitRows + r],
-          *reinterpret_cast<const float4*>(memory + w * step + (r * kSumPitch<kWidth> + channel) * 4));
+      joined.Join(*reinterpret_cast<const float4*>(memory + w * step + (r * kSumPitch<kWidth> + channel) * 4),
+                  most[w * kSplitRows + r], sum[w * kSplitRows + r]);
     }
     if (alone) {
-      StoreRow(a, part, values, r, channel, total, whole_sum[r]);
-    } else {
-      *reinterpret_cast<float4*>(work.part + (first_part + part.split * kSplitRows + r) * kWidth + channel) = total;
+      StoreRow(a, part, values, r, channel, joined);
+      continue;
     }
+    const size_t at = (first_part + part.split) * kSplitRows + r;
+    *reinterpret_cast<float4*>(work.part + at * kWidth + channel) = joined.total;
+    if (channel == 0) work.state[at] = make_float2(joined.most, joined.sum);
   }
   if (alone) return;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = CountsLast(work.finished + part.unit, work.tag, part.used);
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  float* const weights = reinterpret_cast<float*>(memory);
-  for (int r = warp; r < rows; r += part.warps) {
-    float greatest;
-    const float total =
-        Weights<true>(a, part, r, work.most + first_part, work.sum + first_part, part.used, weights, &greatest);
-    if (threadIdx.x % 32 == 0) whole_sum[r] = total;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = CountsLast(work.finished + part.unit, work.tag, part.used);
+    __threadfence();
   }
   __syncthreads();
+  if (!last) return;
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * (kWidth / 4); i += blockDim.x) {
     const int r = i / (kWidth / 4), channel = i % (kWidth / 4) * 4;
-    const float* const from = work.part + (first_part + r) * kWidth + channel;
-    float4 total = make_float4(0, 0, 0, 0);
+    if (channel >= values.width) continue;
+    Joined joined;
 #pragma unroll 8
     for (int n = 0; n < part.used; ++n) {
-      Add(&total, weights[n * kSplitRows + r],
-          __ldcg(reinterpret_cast<const float4*>(from + static_cast<size_t>(n) * kSplitRows * kWidth)));
+      const size_t at = (first_part + n) * kSplitRows + r;
+      const float2 state = __ldcg(work.state + at);
+      joined.Join(__ldcg(reinterpret_cast<const float4*>(work.part + at * kWidth + channel)), state.x, state.y);
     }
-    StoreRow(a, part, values, r, channel, total, whole_sum[r]);
+    StoreRow(a, part, values, r, channel, joined);
   }
 }
 
