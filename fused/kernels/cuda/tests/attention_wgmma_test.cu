@@ -19,14 +19,13 @@ struct Form {
 
   std::string Text() const {
     char text[300];
-    snprintf(
-        text, sizeof text,
-        "%s %zux(%zux%zu)x%zu of %zu+%zu keys (room %zu), %zu/%zu:%s%s%s%s%s%s%s mean %d window %zu, "
-        "softcap %g, scale %g",
-        TypeName(type), batch, key_heads, shared, queries, past, added, spare, width, value_width,
-        causal ? " causal" : "", cyclic ? " cyclic" : "", on_device ? one_length ? " length" : " lengths" : "",
-        valid ? " key_valid" : "", sink ? " sink" : "", by_row ? " bsnh" : "", gaps ? " gaps" : "", mean, window,
-        softcap, scale);
+    snprintf(text, sizeof text,
+             "%s %zux(%zux%zu)x%zu of %zu+%zu keys (room %zu), %zu/%zu:%s%s%s%s%s%s%s mean %d window %zu, "
+             "softcap %g, scale %g",
+             TypeName(type), batch, key_heads, shared, queries, past, added, spare, width, value_width,
+             causal ? " causal" : "", cyclic ? " cyclic" : "", on_device ? one_length ? " length" : " lengths" : "",
+             valid ? " key_valid" : "", sink ? " sink" : "", by_row ? " bsnh" : "", gaps ? " gaps" : "", mean, window,
+             softcap, scale);
     return text;
   }
 };
