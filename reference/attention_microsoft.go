@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// opMultiHeadAttention is onnxruntime's op, with queries, keys and values that are not packed in one tensor. A query that
-// sees no key by a bias of minus infinity gets no number, as there.
+// opMultiHeadAttention is onnxruntime's op, with queries, keys and values that are not packed in one tensor. A query
+// that sees no key by a bias of minus infinity gets no number, as there.
 func opMultiHeadAttention(c *call) []*Tensor {
 	for _, i := range []int{1, 2} {
 		if c.arg(i) == nil {
@@ -68,8 +68,8 @@ func addToRows(x, bias *Tensor, at int) (*Tensor, int) {
 	return y, at + x.Shape[2]
 }
 
-// padding adds a number to the scores of keys that do not exist: [batch] numbers of those that do, or [batch, keys] with
-// zeros for others.
+// padding adds a number to the scores of keys that do not exist: [batch] numbers of those that do, or [batch, keys]
+// with zeros for others.
 func (a *attention) padding(m *Tensor, filter float64) {
 	batch, heads, s, l := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.k.Shape[2]
 	byLength := slices.Equal(m.Shape, []int{batch})

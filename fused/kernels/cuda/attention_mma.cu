@@ -31,7 +31,8 @@ __device__ __forceinline__ void Fill(uint32_t to, int channels, const Row& row) 
   }
 }
 
-// AttendTile. Registers: 224, and 250 on compute capability 10.0. Shared memory: 24, 48 and 80 KB for widths of 64, 128 and 256.
+// AttendTile. Registers: 224, and 250 on compute capability 10.0. Shared memory: 24, 48 and 80 KB for widths of 64, 128
+// and 256.
 template <class T, int kWidth, int kValues>
 __global__ __launch_bounds__(kThreads, 2) void AttendTile(const __grid_constant__ MojoAttentionArgs a, int tiles,
                                                           int pairs) {
