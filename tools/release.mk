@@ -17,7 +17,9 @@ ZIG_macos-arm64 := aarch64-macos.12.0
 CMAKE_linux-x86_64 := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=x86_64
 CMAKE_linux-aarch64 := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64
 CMAKE_windows-x86_64 := -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=AMD64
-CMAKE_macos-arm64 := -DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64
+# The library's own name, which is the path of the build otherwise.
+CMAKE_macos-arm64 := -DCMAKE_SYSTEM_NAME=Darwin -DCMAKE_SYSTEM_PROCESSOR=arm64 \
+	-DCMAKE_BUILD_WITH_INSTALL_NAME_DIR=ON -DCMAKE_INSTALL_NAME_DIR=@rpath
 LIBRARY_linux-x86_64 := libmojo_ops.so
 LIBRARY_linux-aarch64 := libmojo_ops.so
 LIBRARY_windows-x86_64 := mojo_ops.dll
