@@ -40,14 +40,14 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 			past = rows
 		}
 		var err error
-		if out.Inputs[i], err = longer(c.Inputs[i], bufferAxis, room); err != nil {
+		if out.Inputs[i], err = c.Inputs[i].Lengthened(bufferAxis, room); err != nil {
 			return Case{}, err
 		}
 		for k, t := range c.Outputs {
 			if v := in.Present(); v == nil || v.Name != t.Name {
 				continue
 			}
-			if out.Outputs[k], err = longer(t, bufferAxis, room); err != nil {
+			if out.Outputs[k], err = t.Lengthened(bufferAxis, room); err != nil {
 				return Case{}, err
 			}
 		}
@@ -62,34 +62,11 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 				return x.Role == roles.Mask && x.Value.Name == t.Name
 			}) {
 				var err error
-				if out.Inputs[i], err = longer(t, len(t.Dims)-1, room); err != nil {
+				if out.Inputs[i], err = t.Lengthened(len(t.Dims)-1, room); err != nil {
 					return Case{}, err
 				}
 			}
 		}
 	}
 	return out, nil
-}
-
-// longer returns a tensor with zeros behind an axis, if that is shorter than n.
-func longer(t *onnx.Tensor, axis int, n int64) (*onnx.Tensor, error) {
-	if t.Dims[axis] >= n {
-		return t, nil
-	}
-	b, err := t.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	step := int64(t.DataType.Bits() / 8)
-	for _, d := range t.Dims[axis+1:] {
-		step *= d
-	}
-	have, room := t.Dims[axis]*step, n*step
-	dims := slices.Clone(t.Dims)
-	dims[axis] = n
-	out := make([]byte, (&onnx.Tensor{DataType: t.DataType, Dims: dims}).Size())
-	for i := int64(0); i*room < int64(len(out)); i++ {
-		copy(out[i*room:], b[i*have:(i+1)*have])
-	}
-	return onnx.NewTensor(t.Name, t.DataType, dims, out)
 }

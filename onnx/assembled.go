@@ -1,6 +1,9 @@
 package onnx
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // assembly says where the elements of a tensor come from when they are those of other tensors: parts side by side along
 // one axis. Nothing is copied before the tensor is written, and then in small chunks, so that weights larger than
@@ -70,6 +73,23 @@ func Concat(name string, axis int, tensors []*Tensor) (*Tensor, error) {
 		}
 	}
 	return assemble(name, first.DataType, dims, a)
+}
+
+// Lengthened returns the tensor with zeros behind its elements along an axis, up to n there; t itself where it is as
+// long.
+func (t *Tensor) Lengthened(axis int, n int64) (*Tensor, error) {
+	if axis >= 0 && axis < len(t.Dims) && t.Dims[axis] >= n {
+		return t, nil
+	}
+	dims := slices.Clone(t.Dims)
+	if axis >= 0 && axis < len(dims) {
+		dims[axis] = n - dims[axis]
+	}
+	zeros, err := NewTensor(t.Name, t.DataType, dims, make([]byte, (&Tensor{DataType: t.DataType, Dims: dims}).Size()))
+	if err != nil {
+		return nil, err
+	}
+	return Concat(t.Name, axis, []*Tensor{t, zeros})
 }
 
 // assemble makes the tensor; a small one gets its elements now.

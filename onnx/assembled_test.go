@@ -140,6 +140,30 @@ func TestAssembled(t *testing.T) {
 	}
 }
 
+func TestLengthened(t *testing.T) {
+	x, err := NewTensor("x", Uint8, []int64{2, 2, 1}, []byte{1, 2, 3, 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		axis int
+		n    int64
+		want []byte
+	}{{0, 3, []byte{1, 2, 3, 4, 0, 0}}, {1, 3, []byte{1, 2, 0, 3, 4, 0}}, {2, 2, []byte{1, 0, 2, 0, 3, 0, 4, 0}},
+		{1, 2, []byte{1, 2, 3, 4}}, {1, 0, []byte{1, 2, 3, 4}}} {
+		y, err := x.Lengthened(c.axis, c.n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := y.Bytes(); err != nil || !bytes.Equal(b, c.want) || y.Name != "x" {
+			t.Errorf("%d along axis %d: %v of %q, want %v (%v)", c.n, c.axis, b, y.Name, c.want, err)
+		}
+	}
+	if _, err := x.Lengthened(3, 2); err == nil {
+		t.Error("a tensor of three axes has an axis 3")
+	}
+}
+
 func TestAssembledRefuses(t *testing.T) {
 	leaf := NewFloat32s("w", []int64{4, 6}, make([]float32, 24))
 	for name, test := range map[string]struct {

@@ -10,11 +10,6 @@ import (
 // opMultiHeadAttention is onnxruntime's op, with queries, keys and values that are not packed in one tensor. A query
 // that sees no key by a bias of minus infinity gets no number, as there.
 func opMultiHeadAttention(c *call) []*Tensor {
-	for _, i := range []int{1, 2} {
-		if c.arg(i) == nil {
-			fail("packed queries, keys and values are not supported")
-		}
-	}
 	for _, i := range []int{8, 9} {
 		if c.arg(i) != nil {
 			fail("input %d, of a cache in place, is not supported", i)
@@ -39,13 +34,13 @@ func opMultiHeadAttention(c *call) []*Tensor {
 		fail("queries of %v, keys of %v and values of %v do not fit", q, k, v)
 	}
 	scale := c.float("scale", 0)
-	if scale == 0 {
+	switch {
+	case scale == 0:
 		scale = 1 / math.Sqrt(float64(q[3]))
-	}
-	a.scale = math.Sqrt(math.Abs(scale))
-	if scale < 0 {
+	case scale < 0:
 		fail("the scale is %g", scale)
 	}
+	a.scale = math.Sqrt(scale)
 	if m := c.arg(5); m != nil {
 		a.mask = c.attentionMask(m, []int{q[0], q[1], q[2], k[2]})
 	}

@@ -5,7 +5,7 @@ import "slices"
 var attentionOps = map[string]opDef{
 	"RotaryEmbedding":                  arith(3, opRotaryEmbedding),
 	"Attention":                        arith(3, opAttention),
-	"com.microsoft:MultiHeadAttention": arith(1, opMultiHeadAttention),
+	"com.microsoft:MultiHeadAttention": arith(3, opMultiHeadAttention),
 	"SwiGLU":                           arith(2, opSwiGLU),
 	"LinearAttention":                  arith(3, opLinearAttention),
 

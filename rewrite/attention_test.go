@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,43 +62,11 @@ func TestAttentionOfExports(t *testing.T) {
 // runPadded evaluates a model on sequences of which one has padding on the left.
 func runPadded(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 	t.Helper()
-	const batch, queries, past = 2, 5, 3
-	e, err := reference.New(m, reference.Options{})
-	if err != nil {
-		t.Fatal(err)
+	past := 0
+	if slices.ContainsFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return strings.HasPrefix(v.Name, "past") }) {
+		past = 3
 	}
-	inputs := map[string]*reference.Tensor{}
-	keys := queries
-	for _, v := range m.Graph.Inputs {
-		if strings.HasPrefix(v.Name, "past") {
-			keys = past + queries
-		}
-	}
-	for i, v := range m.Graph.Inputs {
-		typ, _ := v.Type()
-		switch v.Name {
-		case "input_ids":
-			ids := make([]int64, batch*queries)
-			for i := range ids {
-				ids[i] = int64(7*i%13 + 1)
-			}
-			inputs[v.Name] = reference.NewInts(typ.DataType, []int{batch, queries}, ids)
-		case "attention_mask":
-			inputs[v.Name] = padding{exists: func(b, j, _ int) bool { return b == 0 || j >= 2 }}.tensor(typ.DataType,
-				[]int64{batch, int64(keys)})
-		default:
-			inputs[v.Name], err = makeInput(kinds[0], i, typ.DataType, []int64{batch, typ.Dims[1].Value, past,
-				typ.Dims[3].Value})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	out, err := e.Run(inputs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return runModel(t, m, decoderInputs(t, m, 2, 5, past, past))
 }
 
 // TestAttentionIsChecked hands in ops that are not quite what the nodes compute: each is refused.

@@ -94,21 +94,7 @@ func copySlots(to, from *ort.Value, axis int) error {
 	if err != nil {
 		return err
 	}
-	b, err := t.Bytes()
-	if err != nil {
-		return err
-	}
-	slot := int64(t.DataType.Bits() / 8)
-	for _, d := range t.Dims[axis+1:] {
-		slot *= d
-	}
-	have, room := slot*t.Dims[axis], slot*to.Dims[axis]
-	longer := make([]byte, (&onnx.Tensor{DataType: to.DataType, Dims: to.Dims}).Size())
-	for i := range int64(len(b)) / max(have, 1) {
-		copy(longer[i*room:], b[i*have:(i+1)*have])
-	}
-	t, err = onnx.NewTensor(to.Name, to.DataType, to.Dims, longer)
-	if err != nil {
+	if t, err = t.Lengthened(axis, to.Dims[axis]); err != nil {
 		return err
 	}
 	return to.Write(t)

@@ -93,10 +93,11 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 		return nil // scores vanish beside the least number of float16 by rounding
 	}
 	h.keyValid = false
-	why := b.addsToScores(b.added(), b.seen(h))
+	added := b.added()
+	why := b.addsToScores(added, b.seen(h))
 	switch {
 	case why == nil:
-		b.site.KeyValid, b.site.Bias, b.site.Empty = nil, b.added(), zero
+		b.site.KeyValid, b.site.Bias, b.site.Empty = nil, added, zero
 	case isMean(equal):
 		return nil
 	}

@@ -47,11 +47,12 @@ func (b *block) findMask() {
 		return
 	}
 	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
-		needs := !slices.ContainsFunc(append(perKey, nil), func(w *onnx.Value) bool { return b.follows(w, v) })
-		if needs && b.isAdded(v) {
+		isBias := b.isAdded(v) && !b.follows(nil, v) &&
+			!slices.ContainsFunc(perKey, func(w *onnx.Value) bool { return b.follows(w, v) })
+		if isBias {
 			b.biases = append(b.biases, v)
 		}
-		return needs && b.isAdded(v)
+		return isBias
 	})
 	if b.follows(nil, sides...) {
 		return

@@ -20,14 +20,20 @@ type wholeOp struct {
 	domain, name    string
 	heads, keyHeads string // the attributes with their numbers
 	mask, past      int    // inputs; the values of the cache stand behind its keys
-	lengths         []int  // inputs that are not read here: lengths, and masks of numbers that are the op's own
-	scores          int    // the output that they may be
+	unread          []unreadInput
+	scores          int // the output that they may be
+}
+
+// unreadInput is an input that a node may not have here.
+type unreadInput struct {
+	input int
+	what  string
 }
 
 var wholeOps = []*wholeOp{
-	{"", "Attention", "q_num_heads", "kv_num_heads", 3, 4, []int{6}, 3},
-	// bias, key_padding_mask, past_sequence_length, cache_indirection
-	{"com.microsoft", "MultiHeadAttention", "num_heads", "num_heads", 5, 6, []int{3, 4, 8, 9}, 3},
+	{"", "Attention", "q_num_heads", "kv_num_heads", 3, 4, []unreadInput{{6, "the lengths of its keys"}}, 3},
+	{"com.microsoft", "MultiHeadAttention", "num_heads", "num_heads", 5, 6, []unreadInput{{3, "biases of its inputs"},
+		{4, "a key_padding_mask"}, {8, "the length of its past"}, {9, "a cache_indirection"}}, 3},
 }
 
 // wholeOpOf returns the op that a node is of, nil for other nodes.
@@ -49,9 +55,9 @@ func (op *wholeOp) region(n *onnx.Node) (*region, *reason.Reason) {
 	if v := n.Input(op.mask); v != nil {
 		r.sides = append(r.sides, v)
 	}
-	for _, i := range op.lengths {
-		if n.Input(i) != nil {
-			return r, reason.New(reason.AttentionOther, n, "it has an input %d, which is not read here", i)
+	for _, u := range op.unread {
+		if n.Input(u.input) != nil {
+			return r, reason.New(reason.AttentionOther, n, "it is given %s", u.what)
 		}
 	}
 	if v := n.OutputValue(op.scores); v != nil && (v.IsOutput() || len(v.Uses()) > 0) {
