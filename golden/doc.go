@@ -1,7 +1,8 @@
 // Package golden holds recorded inputs and outputs of a model, and says how far other outputs are from them.
 //
 // Load reads cases from an .npz file or from a folder of ONNX test data, SaveNPZ and SaveDir write them, Compare
-// measures one tensor against another, and RandomInputs makes inputs for a model where there are none yet.
+// measures one tensor against another, RandomInputs makes inputs for a model where there are none yet, and HardInputs
+// makes those that attention is got wrong on.
 //
 // # The .npz convention
 //

@@ -21,19 +21,27 @@ import (
 // gets their sum, as does that of a buffer for both. It errs on names in dims that the model lacks, and on inputs of
 // strings or of less than 8 bits.
 func RandomInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]*onnx.Tensor, error) {
+	tensors, _, err := inputsOf(m, seed, dims, nil)
+	return tensors, err
+}
+
+// inputsOf makes inputs in which some tokens do not exist; all do where nothing says which.
+func inputsOf(m *onnx.Model, seed uint64, dims map[string]int64, exists existence) ([]*onnx.Tensor,
+	*sizes, error) {
 	inputs := findInputs(m)
 	sizes, err := resolveSizes(inputs, dims)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	sizes.exists = exists
 	r := rand.New(rand.NewPCG(seed, 0x6d6f6a6f))
 	tensors := make([]*onnx.Tensor, len(inputs))
 	for i, in := range inputs {
 		if tensors[i], err = in.random(r, sizes); err != nil {
-			return nil, fmt.Errorf("cannot make values for input %q: %w", in.Value.Name, err)
+			return nil, nil, fmt.Errorf("cannot make values for input %q: %w", in.Value.Name, err)
 		}
 	}
-	return tensors, nil
+	return tensors, sizes, nil
 }
 
 // input is an input of the model with what RandomInputs knows of it.
@@ -68,15 +76,11 @@ func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
 	switch {
 	case in.DataType.IsFloat():
 		for i := range n {
-			putFloat(in.DataType, b, i, in.float(r))
+			putFloat(in.DataType, b, i, in.float(r, s, shape, i))
 		}
 	case in.DataType.IsInteger() || in.DataType == onnx.Bool:
-		last := 1
-		if len(shape) > 0 && n > 0 {
-			last = int(shape[len(shape)-1])
-		}
 		for i := range n {
-			v := in.integer(r, s, int64(i%last))
+			v := in.integer(r, s, shape, i)
 			if in.DataType == onnx.Bool && v != 0 {
 				v = 1
 			}
@@ -88,9 +92,13 @@ func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
 	return onnx.NewTensor(in.Value.Name, in.DataType, shape, b)
 }
 
-func (in input) float(r *rand.Rand) float64 {
-	switch {
-	case in.Role == roles.Mask && len(in.Dims) >= 3:
+func (in input) float(r *rand.Rand, s *sizes, shape []int64, i int) float64 {
+	switch seen := s.seen(shape, i); {
+	case in.Role == roles.Mask && len(in.Dims) >= 3 && !seen && in.DataType == onnx.Float16:
+		return -65504
+	case in.Role == roles.Mask && len(in.Dims) >= 3 && !seen:
+		return -1e9
+	case in.Role == roles.Mask && (len(in.Dims) >= 3 || !seen):
 		return 0
 	case in.Role == roles.Mask:
 		return 1
@@ -98,12 +106,17 @@ func (in input) float(r *rand.Rand) float64 {
 	return 0.5 * r.NormFloat64()
 }
 
-// integer returns an element that stands at column of the last dimension.
-func (in input) integer(r *rand.Rand, s *sizes, column int64) int64 {
+// integer returns element i of a tensor of a shape.
+func (in input) integer(r *rand.Rand, s *sizes, shape []int64, i int) int64 {
 	rows := s.rows(in)
 	switch in.Role {
 	case roles.Position:
-		if v := s.past + column; rows <= 0 || v < rows {
+		row, column := int64(0), int64(0)
+		if len(shape) > 0 {
+			last := shape[len(shape)-1]
+			row, column = int64(i)/last%max(s.batch, 1), int64(i)%last
+		}
+		if v := s.position(row, s.past+column); rows <= 0 || v < rows {
 			return v
 		}
 		return column % rows
@@ -122,6 +135,44 @@ func (in input) integer(r *rand.Rand, s *sizes, column int64) int64 {
 		if s.past == 0 {
 			return 0
 		}
+	case roles.Mask:
+		if !s.seen(shape, i) {
+			return 0
+		}
 	}
 	return 1
+}
+
+// seen reports whether element i of a mask stands for a token that may be looked at.
+func (s *sizes) seen(shape []int64, i int) bool {
+	if s.exists == nil || len(shape) == 0 {
+		return true
+	}
+	rank, n := len(shape), int64(1)
+	for _, d := range shape[1:] {
+		n *= d
+	}
+	token, row := int64(i)%shape[rank-1], int64(0)
+	if rank > 1 {
+		row = int64(i) / n
+	}
+	last := s.past + s.sequence - 1
+	if rank > 2 && (shape[rank-2] > 1 || s.sequence == 1) {
+		last = s.past + int64(i)/shape[rank-1]%shape[rank-2]
+	}
+	return token <= last && s.exists(row, token, s.past+s.sequence)
+}
+
+// position is how many tokens of a row are before one.
+func (s *sizes) position(row, token int64) int64 {
+	if s.exists == nil {
+		return token
+	}
+	n := int64(0)
+	for j := range token {
+		if s.exists(row, j, s.past+s.sequence) {
+			n++
+		}
+	}
+	return n
 }

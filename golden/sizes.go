@@ -23,6 +23,7 @@ const (
 type sizes struct {
 	batch, sequence, past int64
 	symbols               map[string]int64
+	exists                existence // nil: every token does
 }
 
 // size returns the number behind a dimension whose symbol is known or not.

@@ -16,6 +16,8 @@ type diffFlags struct {
 	criteria criteria
 	golden   string
 	cases    int
+	hard     bool
+	padded   map[int]golden.Hard // cases whose padding is not compared
 }
 
 func newDiff(a *app) *cobra.Command {
@@ -32,9 +34,15 @@ An element is within tolerance if |got - want| <= atol + rtol * |want|. By defau
 for both; float16 and bfloat16 have 4 units in the last place of the largest magnitude in the
 output.
 
+--hard adds inputs of the kinds that attention is got wrong on: padding on the left and on the
+right, holes, a row of padding alone, one token and several behind a past, for a batch, and a
+context longer than the numbers in the graph, of which one may be a window. What the first model
+cannot run, such as a context longer than its tables of positions, is named and left out.
+
 ` + logitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
+  mojo-patch diff model.onnx patched.onnx --hard
   mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3
   mojo-patch diff model.onnx for-openvino.onnx --provider openvino
   mojo-patch diff model.onnx half.onnx --atol 1 --max-kl 1e-3 --min-top1 0.99`,
@@ -47,6 +55,7 @@ output.
 	c.Flags().StringVar(&f.golden, "golden", "", "recorded cases: .npz, or a folder of ONNX test data")
 	completeFile(c, "golden", "npz")
 	c.Flags().IntVar(&f.cases, "cases", 1, "number of random cases")
+	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that attention is got wrong on")
 	f.criteria.flags(c)
 	a.jsonFlag(c)
 	return c
@@ -63,11 +72,14 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 		return errors.New("diff needs a second model, or --golden FILE to compare with")
 	}
 	if f.golden != "" {
-		for _, other := range []string{"inputs", "seed", "dim", "cases"} {
+		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
 			}
 		}
+	}
+	if f.hard && f.inputs.file != "" {
+		return errors.New("--hard makes inputs and cannot stand with --inputs")
 	}
 	if f.cases < 1 {
 		return fmt.Errorf("--cases %d: it is 1 or more", f.cases)
@@ -124,7 +136,62 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 	if _, err := runCases(a, r, cases, 1); err != nil {
 		return nil, "", nil, failed(err)
 	}
+	if f.hard {
+		hard, err := f.hardCases(a, first, r, len(cases))
+		if err != nil {
+			return nil, "", nil, err
+		}
+		cases = append(cases, hard...)
+	}
+	if err := inHalf(first, cases); err != nil {
+		return nil, "", nil, err
+	}
 	return cases, args[0], args[1:], nil
+}
+
+// hardCases returns those hard inputs that the first model runs on, with what it gives, and says which they are.
+// Behind them stand count other cases.
+func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int) ([]golden.Case, error) {
+	dims, err := f.inputs.sizes()
+	if err != nil {
+		return nil, err
+	}
+	hard, err := golden.HardInputs(m, f.inputs.seed, dims)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	var cases []golden.Case
+	f.padded = map[int]golden.Hard{}
+	for _, h := range hard {
+		c := []golden.Case{{Inputs: h.Inputs}}
+		if _, err := runCases(a, r, c, 1); err != nil {
+			a.say("%s does not run with %s, which is left out: %v", m.Path, h.Name, err)
+			continue
+		}
+		a.detail("case %d: %s", count+len(cases), h.Name)
+		if golden.Half(m) != onnx.Undefined {
+			f.padded[count+len(cases)] = h
+		}
+		cases = append(cases, c...)
+	}
+	return cases, nil
+}
+
+// inHalf converts outputs in float32 of a model in half precision to that, which is how precise they are.
+func inHalf(m *onnx.Model, cases []golden.Case) error {
+	half := golden.Half(m)
+	for _, c := range cases {
+		for i, t := range c.Outputs {
+			if half == onnx.Undefined || t.DataType != onnx.Float {
+				continue
+			}
+			var err error
+			if c.Outputs[i], err = golden.Convert(t, half); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*comparison, error) {
@@ -149,6 +216,13 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 	times, err := runCases(a, r, got, 1)
 	if err != nil {
 		return nil, failed(err)
+	}
+	for i, h := range f.padded {
+		for _, c := range []*golden.Case{&got[i], &want[i]} {
+			if c.Outputs, err = h.WithoutPadding(c.Outputs); err != nil {
+				return nil, err
+			}
+		}
 	}
 	result := &comparison{Model: path, Against: against, Backend: what}
 	return result, f.criteria.compare(result, got, want, times)

@@ -32,8 +32,8 @@ func bundledIn(t *testing.T, folder string, atLeast int) map[string]models.Block
 	return truth
 }
 
-// TestBundledModels patches every bundled model, demands that it still reproduces PyTorch's outputs, and counts: each
-// block that PyTorch executes is fused.
+// TestBundledModels patches every bundled model, demands that it still reproduces PyTorch's outputs, and gives what it
+// did on inputs that attention is got wrong on, and counts: each block that PyTorch executes is fused.
 func TestBundledModels(t *testing.T) {
 	if onnxruntime, kernels := testEnvironment(t); onnxruntime == "" || kernels == "" {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
@@ -57,6 +57,7 @@ func TestBundledModels(t *testing.T) {
 					t.Errorf("refused %s at %s: %s", s.Pattern, s.Node, s.Reason)
 				}
 			}
+			sameOnHardInputs(t, name, model, out)
 			again := report(t, "apply", out, "-o", filepath.Join(t.TempDir(), "again.onnx"), "--json")
 			if again.Fused() != 0 || again.Output.Nodes != r.Output.Nodes {
 				t.Errorf("a second pass fused %d sites more", again.Fused())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
@@ -61,24 +62,12 @@ func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", session.Path(), err)
 	}
-	g := &Generator{session: session, layout: l, half: half(m)}
+	g := &Generator{session: session, layout: l, half: golden.Half(m) != onnx.Undefined}
 	if !l.cached() && len(l.logits.dims) == 3 {
 		ids, out := l.ids.dims, l.logits.dims[1]
 		g.right = out.Value != 1 && (out.Param == ids[len(ids)-1].Param || out.Value > 1)
 	}
 	return g, nil
-}
-
-// half reports whether any weights of the model are float16 or bfloat16.
-func half(m *onnx.Model) bool {
-	for _, g := range m.Graphs() {
-		for _, v := range g.Initializers() {
-			if v.Const.DataType.IsHalf() {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Cached reports whether the model keeps keys and values of earlier tokens; one that does not is fed whole sequences

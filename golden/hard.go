@@ -1,0 +1,195 @@
+package golden
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// Hard is one set of inputs that HardInputs makes, and what is hard about it.
+type Hard struct {
+	Name   string
+	Inputs []*onnx.Tensor
+	sizes  *sizes
+}
+
+// WithoutPadding returns outputs with zeros for tokens that do not exist, where they are [batch, tokens, …] or caches.
+// What a model computes for these is defined as far as its mask hides all keys from a query that should see none. In
+// half precision most masks do so only roughly.
+func (h Hard) WithoutPadding(outputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+	s := h.sizes
+	list := slices.Clone(outputs)
+	for i, t := range outputs {
+		var first, axis int
+		switch {
+		case len(t.Dims) < 2 || t.Dims[0] != s.batch || t.DataType.Bits() < 8:
+			continue
+		case len(t.Dims) == 4 && t.Dims[bufferAxis] >= s.past+s.sequence:
+			first, axis = 0, bufferAxis
+		case t.Dims[1] == s.sequence:
+			first, axis = int(s.past), 1
+		default:
+			continue
+		}
+		b, err := t.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		b = slices.Clone(b)
+		size := t.DataType.Bits() / 8
+		for _, d := range t.Dims[axis+1:] {
+			size *= int(d)
+		}
+		rows := len(b) / max(size, 1)
+		for k := range rows {
+			row, token := int64(k)/(int64(rows)/s.batch), int64(first)+int64(k)%t.Dims[axis]
+			if token < s.past+s.sequence && !s.exists(row, token, s.past+s.sequence) {
+				clear(b[k*size : (k+1)*size])
+			}
+		}
+		if list[i], err = onnx.NewTensor(t.Name, t.DataType, t.Dims, b); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// padding says which of the tokens of a row, past and new ones, exist. The first row is of the padded ones, for models
+// that take no other.
+type padding struct {
+	name   string
+	exists existence
+}
+
+// existence reports whether there is a token in a row of so many, or padding.
+type existence func(row, token, tokens int64) bool
+
+// paddings are what the masks of a batch may look like.
+var paddings = []padding{
+	{"no padding", func(_, _, _ int64) bool { return true }},
+	{"padding on the left", func(row, token, _ int64) bool { return token >= (row+1)%3*2 }},
+	{"padding on the right", func(row, token, tokens int64) bool { return token < tokens-(row+1)%3*2 }},
+	{"holes", func(row, token, _ int64) bool { return (row+token)%3 != 1 }},
+	{"a row of padding alone", func(row, _, _ int64) bool { return row != 0 }},
+}
+
+// extent is a number of sequences with tokens behind a past.
+type extent struct{ batch, sequence, past int64 }
+
+// The longest context of HardInputs: of its tokens, and of the numbers that make up the logits.
+const (
+	longestContext = 8192
+	longestLogits  = 1 << 26
+)
+
+// HardInputs makes inputs of the kinds that attention is got wrong on, the same for the same seed: padding on the left
+// and on the right, holes in it and a row of nothing else; several tokens and one behind a past, for a batch; and a
+// context longer than the numbers in the graph, of which one may be a window. Everything else is as RandomInputs has
+// it, except that a mask with an axis for the new tokens is causal and that positions count the tokens that exist.
+// What the model has no input for is left out. dims are those of RandomInputs. A model need not be able to run all of
+// it: one that has tables of positions has an end to its context.
+func HardInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]Hard, error) {
+	inputs := findInputs(m)
+	a := axes(inputs)
+	masked, cached := false, len(a.past) > 0 || a.buffers
+	for _, in := range inputs {
+		masked = masked || in.Role == roles.Mask
+	}
+	extents := []extent{{batch: 3, sequence: 7}}
+	if cached {
+		extents = append(extents, extent{3, 3, 5}, extent{3, 1, 6})
+	}
+	var list []Hard
+	add := func(e extent, p padding, what string) error {
+		given := map[string]int64{"batch": e.batch, "sequence": e.sequence}
+		if cached {
+			given["past"] = e.past
+		}
+		maps.Copy(given, dims)
+		tensors, sizes, err := inputsOf(m, seed+uint64(len(list)), given, p.exists)
+		if err != nil {
+			return err
+		}
+		h := Hard{what + ", " + sizes.text(), tensors, sizes}
+		if !slices.ContainsFunc(list, func(x Hard) bool { return x.Name == h.Name }) {
+			list = append(list, h)
+		}
+		return nil
+	}
+	for _, e := range extents {
+		for i, p := range paddings {
+			if i > 0 && !masked {
+				continue
+			}
+			if err := add(e, p, p.name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	long := extent{batch: 1, sequence: longContext(m, inputs)}
+	if cached {
+		long = extent{1, 3, long.sequence - 3}
+	}
+	return list, add(long, paddings[0], "a long context")
+}
+
+func (s *sizes) text() string {
+	tokens := "1 token"
+	if s.sequence != 1 {
+		tokens = fmt.Sprintf("%d tokens", s.sequence)
+	}
+	if s.past == 0 {
+		return tokens
+	}
+	return fmt.Sprintf("%s behind %d", tokens, s.past)
+}
+
+// longContext is a number of tokens beyond every number in the graph that may be a window, as far as there are
+// positions for so many.
+func longContext(m *onnx.Model, inputs []input) int64 {
+	most := int64(longestContext)
+	if v := roles.Vocabulary(m); v > 0 {
+		most = min(most, longestLogits/v)
+	}
+	for _, in := range inputs {
+		for _, d := range in.Tables {
+			if in.Role == roles.Position && d.Value > 0 {
+				most = min(most, d.Value)
+			}
+		}
+	}
+	long := int64(64)
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			for _, v := range n.Inputs {
+				if x, ok := number(v); ok && x < most {
+					long = max(long, x)
+				}
+			}
+		}
+	}
+	return max(min(long+3, most), 4)
+}
+
+// number returns the integer that a value is, if it is one alone.
+func number(v *onnx.Value) (int64, bool) {
+	if v == nil {
+		return 0, false
+	}
+	t := v.Constant()
+	if t == nil || t.Len() != 1 || len(t.Dims) > 1 || !t.DataType.IsInteger() {
+		return 0, false
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return 0, false
+	}
+	at, err := newReader(t.DataType, b)
+	if err != nil {
+		return 0, false
+	}
+	return int64(at(0)), true
+}
