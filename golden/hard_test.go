@@ -80,7 +80,8 @@ func TestHardMasks(t *testing.T) {
 	for dt, excluded := range map[onnx.DataType]float64{onnx.Float: -1e9, onnx.Float16: -65504, onnx.Int64: 0} {
 		m := decoder(spec{"input_ids", onnx.Int64, "b s"}, spec{"mask", dt, "b =1 s t"},
 			spec{"past_k", onnx.Float, "b =2 p =4"})
-		h := hard(t, m, map[string]int64{"batch": 1, "sequence": 2, "past": 3})["padding on the left, 2 tokens behind 3"]
+		all := hard(t, m, map[string]int64{"batch": 1, "sequence": 2, "past": 3})
+		h := all["padding on the left, 2 tokens behind 3"]
 		shape(t, h.Inputs[1], 1, 1, 2, 5)
 		got, err := golden.Float64s(h.Inputs[1])
 		if err != nil {
