@@ -13,11 +13,13 @@ type attention struct {
 	mask    *Tensor // additive or bool, broadcast to (batch, heads, query, key); nil
 	past    int     // cached keys before the queries
 	valid   []int64 // keys that are no padding, by batch; nil
+	first   []int64 // the key that stands with the first query, by batch; nil: as past and valid have it
 	causal  bool
 	window  [2]int64 // keys before and after the query that are seen; -1: all
 	scale   float64  // square root of the scale, applied to both sides
 	softcap float64
-	mode    int64 // what the fourth output holds
+	sinks   []float64 // by heads, nil
+	mode    int64     // what the fourth output holds
 	typ     onnx.DataType
 	soft    onnx.DataType // softmax_precision
 	// noNumbers: a query that sees no key gets none, and not 0.
@@ -99,6 +101,9 @@ func (a *attention) bias(b, i, j, at int) float64 {
 		}
 		offset = a.valid[b] - int64(a.q.Shape[2])
 	}
+	if a.first != nil {
+		offset = a.first[b]
+	}
 	diff := int64(i) + offset - int64(j)
 	if a.causal && diff < 0 || a.window[0] >= 0 && diff > a.window[0] || a.window[1] >= 0 && -diff > a.window[1] {
 		return math.Inf(-1)
@@ -167,7 +172,13 @@ func (a *attention) attend(c *call, b, h, i int, line, bias, stage []float64) {
 		clear(line)
 	} else {
 		c.round(a.soft, line)
-		softmaxLine(line)
+		if a.sinks != nil {
+			with := append(slices.Clone(line), a.sinks[h%a.q.Shape[1]])
+			softmaxLine(with)
+			copy(line, with)
+		} else {
+			softmaxLine(line)
+		}
 		c.round(a.soft, line)
 		c.round(a.typ, line)
 	}

@@ -33,7 +33,7 @@ func normal(t *testing.T, r *rand.Rand, typ onnx.DataType, dims ...int) *onnx.Te
 }
 
 // likeOnnxruntime runs a node in onnxruntime, on the CPU, and in the evaluator, and compares its outputs: one, or three
-// where the inputs end in a cache. Inputs may be nil.
+// of an op that has a cache. Inputs may be nil.
 func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onnx.Tensor, precision float64,
 	attrs ...*onnx.Attribute) {
 	t.Helper()
@@ -60,7 +60,7 @@ func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onn
 		given[x.Name], list = r, append(list, x)
 	}
 	outputs := []*onnx.Value{m.Graph.NewValue("y")}
-	if op == "MultiHeadAttention" && len(inputs) == 8 {
+	if op == "GroupQueryAttention" || op == "MultiHeadAttention" && len(inputs) == 8 {
 		outputs = append(outputs, m.Graph.NewValue("present_key"), m.Graph.NewValue("present_value"))
 	}
 	m.Graph.AddNode(op, values, outputs, attrs...).Domain = domain
@@ -228,6 +228,91 @@ func TestMicrosoftMultiHeadAttention(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			likeOnnxruntime(t, "com.microsoft", "MultiHeadAttention", 17, c.inputs, 1e-5, append(c.attrs, heads4)...)
+		})
+	}
+}
+
+func TestMicrosoftGroupQueryAttention(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const heads, kv, width, table = 4, 2, 32, 12
+	i, f := onnx.IntAttr, onnx.FloatAttr
+	ints := func(n ...int64) *onnx.Tensor {
+		x, err := reference.NewInts(onnx.Int32, []int{len(n)}, n).ToONNX("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	positions := func(rows int64, n ...int64) *onnx.Tensor {
+		x := onnx.NewInt64s("", n)
+		x.Dims = []int64{rows, int64(len(n)) / rows}
+		return x
+	}
+	bias := func(dims ...int) *onnx.Tensor { return normal(t, r, onnx.Float, dims...) }
+	rotary, rotation := []int{table, width / 2}, i("do_rotary", 1)
+	for _, c := range []struct {
+		name          string
+		queries, past int // past: of the cache, or of the buffer
+		lengths       []int64
+		total         int64
+		packed        bool
+		tables        []int
+		more          []*onnx.Tensor // from input 9 on
+		attrs         []*onnx.Attribute
+	}{
+		{name: "a prompt", queries: 3, lengths: []int64{2, 2}, total: 3},
+		{name: "no past", queries: 3, past: -1, lengths: []int64{2, 2}, total: 3},
+		{name: "prompts with padding", queries: 4, lengths: []int64{3, 1}, total: 4},
+		{name: "prompts with padding, window", queries: 5, lengths: []int64{4, 1}, total: 5,
+			attrs: []*onnx.Attribute{i("local_window_size", 2)}},
+		{name: "prompts in a buffer", queries: 4, past: 7, lengths: []int64{3, 1}, total: 4},
+		{name: "not causal", queries: 4, lengths: []int64{3, 2}, total: 4, attrs: []*onnx.Attribute{i("causal", 0)}},
+		{name: "a token", queries: 1, past: 4, lengths: []int64{4, 4}, total: 5},
+		{name: "a token each, ragged", queries: 1, past: 4, lengths: []int64{4, 2}, total: 5},
+		{name: "a token each in a buffer, window", queries: 1, past: 9, lengths: []int64{4, 2}, total: 5,
+			attrs: []*onnx.Attribute{i("local_window_size", 2)}},
+		{name: "tokens behind a past", queries: 3, past: 4, lengths: []int64{6}, total: 7},
+		{name: "tokens behind a part of a past", queries: 3, past: 4, lengths: []int64{5}, total: 7},
+		{name: "packed", queries: 3, lengths: []int64{2, 2}, total: 3, packed: true},
+		{name: "packed and rotated", queries: 1, past: 4, lengths: []int64{4, 3}, total: 5, packed: true, tables: rotary,
+			attrs: []*onnx.Attribute{rotation}},
+		{name: "a prompt rotated", queries: 4, lengths: []int64{3, 1}, total: 4, tables: rotary,
+			attrs: []*onnx.Attribute{rotation}},
+		{name: "tokens rotated by neighbours", queries: 3, past: 4, lengths: []int64{6}, total: 7, tables: rotary,
+			attrs: []*onnx.Attribute{rotation, i("rotary_interleaved", 1)}},
+		{name: "a part rotated", queries: 1, past: 4, lengths: []int64{4, 2}, total: 5, tables: []int{table, 8},
+			attrs: []*onnx.Attribute{rotation}},
+		{name: "positions of a prompt", queries: 3, lengths: []int64{2, 2}, total: 3, tables: rotary,
+			more: []*onnx.Tensor{positions(2, 4, 5, 6, 0, 1, 2)}, attrs: []*onnx.Attribute{rotation}},
+		{name: "positions of tokens", queries: 1, past: 4, lengths: []int64{4, 4}, total: 5, tables: rotary,
+			more: []*onnx.Tensor{positions(2, 6, 2)}, attrs: []*onnx.Attribute{rotation}},
+		{name: "a scale and a cap", queries: 1, past: 4, lengths: []int64{4, 2}, total: 5,
+			attrs: []*onnx.Attribute{f("scale", 0.7), f("softcap", 1.5)}},
+		{name: "smooth softmax", queries: 3, lengths: []int64{2, 2}, total: 3,
+			attrs: []*onnx.Attribute{i("smooth_softmax", 1)}},
+		{name: "sinks", queries: 1, past: 4, lengths: []int64{4, 2}, total: 5,
+			more: []*onnx.Tensor{nil, nil, bias(heads)}, attrs: []*onnx.Attribute{i("local_window_size", 3)}},
+		{name: "a bias", queries: 3, lengths: []int64{2, 2}, total: 3, more: []*onnx.Tensor{nil, bias(2, heads, 3, 3)}},
+		{name: "a bias, capped, behind a past", queries: 3, past: 4, lengths: []int64{6}, total: 7,
+			more: []*onnx.Tensor{nil, bias(1, 1, 3, 7)}, attrs: []*onnx.Attribute{f("softcap", 1.5)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := len(c.lengths)
+			rows := func(n int) *onnx.Tensor { return normal(t, r, onnx.Float, b, c.queries, n*width) }
+			inputs := []*onnx.Tensor{rows(heads), rows(kv), rows(kv), nil, nil, ints(c.lengths...), ints(c.total), nil,
+				nil}
+			inputs[6].Dims = nil
+			if c.packed {
+				inputs[0], inputs[1], inputs[2] = rows(heads+2*kv), nil, nil
+			}
+			for k := 3; c.past >= 0 && k < 5; k++ {
+				inputs[k] = normal(t, r, onnx.Float, b, kv, c.past, width)
+			}
+			for k := 7; c.tables != nil && k < 9; k++ {
+				inputs[k] = normal(t, r, onnx.Float, c.tables...)
+			}
+			likeOnnxruntime(t, "com.microsoft", "GroupQueryAttention", 21, append(inputs, c.more...), 1e-5,
+				append(c.attrs, i("num_heads", heads), i("kv_num_heads", kv))...)
 		})
 	}
 }

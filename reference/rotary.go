@@ -3,11 +3,12 @@ package reference
 import "slices"
 
 var attentionOps = map[string]opDef{
-	"RotaryEmbedding":                  arith(3, opRotaryEmbedding),
-	"Attention":                        arith(3, opAttention),
-	"com.microsoft:MultiHeadAttention": arith(3, opMultiHeadAttention),
-	"SwiGLU":                           arith(2, opSwiGLU),
-	"LinearAttention":                  arith(3, opLinearAttention),
+	"RotaryEmbedding":                   arith(3, opRotaryEmbedding),
+	"Attention":                         arith(3, opAttention),
+	"com.microsoft:MultiHeadAttention":  arith(3, opMultiHeadAttention),
+	"com.microsoft:GroupQueryAttention": arith(1, opGroupQueryAttention),
+	"SwiGLU":                            arith(2, opSwiGLU),
+	"LinearAttention":                   arith(3, opLinearAttention),
 
 	"com.microsoft:RotaryEmbedding": arith(4, opMicrosoftRotaryEmbedding),
 }
@@ -67,7 +68,8 @@ func opRotaryEmbedding(c *call) []*Tensor {
 	if !slices.Equal(cos.Shape, sin.Shape) || cos.Rank() == 0 || cos.Shape[cos.Rank()-1] != half {
 		fail("caches of %v and %v, expected rows of %d", cos.Shape, sin.Shape, half)
 	}
-	return c.rotate(h, cos, sin, c.cacheRows(cos.Shape, pos, hasPos, batch, seq))
+	y := c.rotate(h, cos, sin, c.cacheRows(cos.Shape, pos, hasPos, batch, seq), c.int("interleaved", 0) != 0)
+	return one(unheads(y, x.Rank()))
 }
 
 // opMicrosoftRotaryEmbedding is onnxruntime's: positions are input 1, one of each place or the first one's; the tables
@@ -100,13 +102,13 @@ func opMicrosoftRotaryEmbedding(c *call) []*Tensor {
 			fail("positions of %v do not fit a batch of %d and a sequence of %d", c.arg(1).Shape, batch, seq)
 		}
 	}
-	return c.rotate(h, cos, sin, rows)
+	return one(unheads(c.rotate(h, cos, sin, rows, c.int("interleaved", 0) != 0), x.Rank()))
 }
 
 // rotate rotates pairs of channels of h, [batch, heads, sequence, channels], by the rows of the tables for each
 // position of each sequence.
-func (c *call) rotate(h, cos, sin *Tensor, rows []int) []*Tensor {
-	interleaved, half := c.int("interleaved", 0) != 0, cos.Shape[cos.Rank()-1]
+func (c *call) rotate(h, cos, sin *Tensor, rows []int, interleaved bool) *Tensor {
+	half := cos.Shape[cos.Rank()-1]
 	seq, d, t := h.Shape[2], h.Shape[3], h.DataType
 	y := NewFloats(t, h.Shape, slices.Clone(h.F))
 	for r := range size(h.Shape[:3]) { // one head at one position
@@ -123,7 +125,7 @@ func (c *call) rotate(h, cos, sin *Tensor, rows []int) []*Tensor {
 			o[j] = c.roundOne(t, sv*v[i]) + c.roundOne(t, cv*v[j])
 		}
 	}
-	return one(unheads(y, c.in[0].Rank()))
+	return y
 }
 
 // cacheRows returns the row of the cache for each position of each item: picked by position_ids, or in order. A batch
