@@ -64,22 +64,34 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 			r.m.Parts = append(r.m.Parts, m)
 		}
 	}
+	exists := KeyExists
+	if s.OnTheRight {
+		exists = KeyLengths
+	}
+	var packed []*onnx.Value
+	if s.Packed {
+		packed = r.unpacked(s)
+	}
 	inputs := make([]*onnx.Value, 0, 9)
 	for _, in := range []struct {
 		name  string
 		value *onnx.Value
 		what  Role
-	}{{"q", s.Q, Queries}, {"k", s.K, Keys}, {"v", s.V, Values}, {"key_valid", s.KeyValid, KeyExists},
+	}{{"q", s.Q, Queries}, {"k", s.K, Keys}, {"v", s.V, Values}, {"key_valid", s.KeyValid, exists},
 		{"past_key", s.PastKey, Keys}, {"past_value", s.PastValue, Values}, {"past_length", nil, NoRole},
 		{"bias", nil, ScoreBias}, {"sink", s.Sink, NoRole}} {
 		var v *onnx.Value
-		if in.value != nil {
+		switch at := len(inputs); {
+		case at < len(packed):
+			v = packed[at]
+		case in.value != nil:
 			v = r.input(in.what, in.name, in.value)
 		}
 		switch {
 		case in.what == ScoreBias:
 			v = r.bias(s)
 		case v == nil:
+		case len(inputs) < len(packed):
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
 			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
 			if rank, _ := f.view.Facts.Rank(in.value); rank == 3 { // with the heads in the last dimension
@@ -98,6 +110,9 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 			v = r.cast(v, in.value, onnx.Float)
 		}
 		inputs = append(inputs, v)
+	}
+	if s.Rotary != nil {
+		r.rotate(s, inputs)
 	}
 	for inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]

@@ -25,7 +25,9 @@ const (
 	Keys            // of attention, new or old
 	Values          // of attention, new or old
 	KeyExists       // 0 for keys of padding
+	KeyLengths      // 0 for keys of padding, which stands behind prompts alone
 	ScoreBias       // added to the scores of attention
+	ShapeAlone      // an input of the model as long as what the match reads: its elements are not read
 )
 
 // RolesOf returns the roles of the inputs of a fused op, in their order, nil for most ops.

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -13,24 +14,30 @@ import (
 // attends is the fused op whose scores decide by differences: what is hard is not their size but who sees whom.
 const attends = "Attention"
 
+// attention is the call of the op itself; others may rotate what it reads.
+func (c *candidate) attention() *fusedCall {
+	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == attends })]
+}
+
 // padding is one kind of keys that do not exist, out of so many in each of several batches.
 type padding struct {
 	name   string
 	exists func(batch, key, keys int) bool
 	empty  bool // a query may be left without a key
+	right  bool // it stands behind what exists
 }
 
 var paddings = []padding{
-	{"no padding", func(_, _, _ int) bool { return true }, false},
-	{"padding on the right", func(b, j, n int) bool { return j < max(n-1-b, 1) }, false},
-	{"padding on the left", func(b, j, n int) bool { return j > b%n }, true},
-	{"holes", func(b, j, n int) bool { return j == 0 || (j+b)%3 != 1 }, false},
-	{"nothing but padding", func(b, j, n int) bool { return b != 0 }, true},
+	{"no padding", func(_, _, _ int) bool { return true }, false, true},
+	{"padding on the right", func(b, j, n int) bool { return j < max(n-1-b, 1) }, false, true},
+	{"padding on the left", func(b, j, n int) bool { return j > b%n }, true, false},
+	{"holes", func(b, j, n int) bool { return j == 0 || (j+b)%3 != 1 }, false, false},
+	{"nothing but padding", func(b, j, n int) bool { return b != 0 }, true, false},
 }
 
 // spread is a kind of queries and keys whose scores are about as great.
 func (k *checker) spread(c *candidate, scores float64) kind {
-	call := c.calls[0]
+	call := c.attention()
 	width := float64(max(dimOf(call.site, fused.AttentionQ, -1), 1))
 	scale := 1 / math.Sqrt(width)
 	if a := call.node.Attr("scale"); a != nil && a.Float != 0 {
@@ -131,6 +138,12 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 			}
 		case patterns.KeyExists:
 			inputs[i] = t.padding.tensor(c.types[i], shapes[i])
+		case patterns.KeyLengths:
+			p := t.padding
+			if !p.right || c.attention().node.Input(fused.AttentionPastKey) != nil {
+				p = paddings[0]
+			}
+			inputs[i] = p.tensor(c.types[i], shapes[i])
 		}
 	}
 	return inputs, err
@@ -138,7 +151,7 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 
 // hasMask reports whether something else than a bias hides keys: a bias beside it holds numbers that hide none.
 func (c *candidate) hasMask() bool {
-	n := c.calls[0].node
+	n := c.attention().node
 	return n.Input(fused.AttentionKeyValid) != nil || n.AttrInt("causal", 0) != 0 || n.AttrInt("window", 0) != 0
 }
 

@@ -66,7 +66,7 @@ func cut(m *patterns.Match, g *onnx.Graph, facts *infer.Facts) (*slice, error) {
 		}
 	}
 	for _, v := range m.Inputs {
-		if !c.reached[v] && !choosesGates(m, v) {
+		if !c.reached[v] && !choosesGates(m, v) && m.Roles[v] != patterns.ShapeAlone {
 			return nil, reason.New(reason.Unread, nil, "the matched nodes do not read %q, which the op would", v.Name)
 		}
 	}

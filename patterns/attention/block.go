@@ -22,6 +22,10 @@ type Site struct {
 	Y                                  *onnx.Value
 	Heads, KeyHeads                    int64
 	Merged                             bool // Y's heads and channels are one dimension
+	Packed                             bool // Q holds the keys and values as well, behind the queries
+	// OnTheRight says that padding, if there is any, stands behind prompts, and that there is none behind a past.
+	OnTheRight bool
+	Rotary     *Rotary // nil: queries and keys are rotated already, or not at all
 
 	Scale, Softcap   float64
 	Causal           bool

@@ -18,6 +18,16 @@ func Find(g *match.View, addedMasks bool) (sites []*Site, misses []Miss) {
 	known := &alike{g: g, addedMasks: addedMasks, read: map[string]*reading{}}
 	seen := map[*onnx.Node]bool{} // the second products of those that were looked at
 	for _, n := range g.Graph.Nodes {
+		if isGroupQuery(n) {
+			s, why := readGroupQuery(g, n)
+			switch {
+			case why != nil:
+				misses = append(misses, Miss{n, why})
+			case s != nil:
+				sites = append(sites, s)
+			}
+			continue
+		}
 		if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {
 			continue
 		}

@@ -85,9 +85,13 @@ func groupQueryAttention(c *call) {
 	total := int64(-1)
 	if n, ok := c.int(6); ok {
 		total = n
-		if past := c.shape(3); len(past) == 4 && past[2] >= 0 {
+		switch past := c.shape(3); {
+		case len(past) == 4 && past[2] >= 0:
+			if q[1] >= 0 && c.cacheGrows() {
+				n = max(n, c.must(n, past[2]+q[1]))
+			}
 			total = max(n, past[2]) // a shared buffer is as long as it was
-		} else if c.has(3) {
+		case c.has(3):
 			total = -1
 		}
 	}
@@ -98,6 +102,24 @@ func groupQueryAttention(c *call) {
 		}
 		c.set(i, kind, []int64{q[0], kv, total, size})
 	}
+}
+
+// cacheGrows reports whether the present of the node is declared to be longer than its past, or neither is declared: a
+// buffer for both has a number, or one name.
+func (c *call) cacheGrows() bool {
+	length := func(v *onnx.Value) (d onnx.Dim, ok bool) {
+		if v == nil {
+			return d, false
+		}
+		if t, declared := v.Type(); declared && t.HasShape && len(t.Dims) == 4 {
+			return t.Dims[2], true
+		}
+		return d, false
+	}
+	past, ok := length(c.n.Input(3))
+	present, declared := length(c.n.OutputValue(1))
+	return !ok || past.Param != "" && !(declared && present.Param == past.Param) ||
+		past.Param == "" && past.Value <= 0
 }
 
 // multiHeadAttention: query [batch, length, heads*size], value [batch, length, heads*size of a value]; other layouts

@@ -1,0 +1,169 @@
+package attention
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// onnxruntime's op GroupQueryAttention says by its attributes what it computes. What it does not say is where the
+// lengths of its sequences come from: they are tried, as masks are.
+
+// Rotary is a rotation of queries and keys by the positions of their tokens.
+type Rotary struct {
+	Cos, Sin    *onnx.Value // [positions, pairs of channels]
+	Interleaved bool
+}
+
+// The inputs of GroupQueryAttention.
+const (
+	groupPast      = 3 // of keys; then that of values
+	groupLengths   = 5 // of each sequence with its new tokens, less 1
+	groupTotal     = 6 // the greatest of them
+	groupTables    = 7 // cosines, then sines
+	groupPositions = 9
+	groupBias      = 10
+	groupSink      = 11
+)
+
+func isGroupQuery(n *onnx.Node) bool {
+	return n.OpType == "GroupQueryAttention" && n.Domain == "com.microsoft"
+}
+
+// readGroupQuery reads a node; nil without a reason where it is not whole.
+func readGroupQuery(g *match.View, n *onnx.Node) (*Site, *reason.Reason) {
+	if n.Input(0) == nil || n.Input(groupLengths) == nil || n.Input(groupTotal) == nil || n.OutputValue(0) == nil {
+		return nil, nil
+	}
+	b := &block{g: g, region: &region{anchor: n, product: n, sum: n,
+		sides: []*onnx.Value{n.Input(groupLengths), n.Input(groupTotal)}}}
+	for _, step := range []func() *reason.Reason{b.groupAttributes, b.measureGroup, b.groupKeys} {
+		if why := step(); why != nil {
+			return nil, why
+		}
+	}
+	return b.site, nil
+}
+
+// groupAttributes reads what the node says.
+func (b *block) groupAttributes() *reason.Reason {
+	n := b.anchor
+	rotates := n.AttrInt("do_rotary", 0) != 0
+	for _, other := range []struct {
+		is   bool
+		what string
+	}{
+		{n.AttrInt("sliding_window_cache", 0) != 0, "its cache holds a window alone"},
+		{n.AttrInt("kv_cache_bit_width", 0) != 0 || n.Input(12) != nil || n.Input(13) != nil,
+			"its cache holds integers"},
+		{n.AttrInt("qk_output", 0) != 0, "its scores are an output"},
+		{n.Input(14) != nil || n.Input(15) != nil, "it normalizes queries and keys"},
+		{rotates && n.Input(groupPositions) != nil, "it is given positions, of which it reads the first in a prompt"},
+		{n.AttrInt("smooth_softmax", 0) > 0 && n.Input(groupSink) == nil, "its softmax is smooth"},
+	} {
+		if other.is {
+			return b.other(n, "%s", other.what)
+		}
+	}
+	number := func(name string) float64 {
+		if a := n.Attr(name); a != nil {
+			return float64(a.Float)
+		}
+		return 0
+	}
+	s := &Site{Anchor: n, Nodes: []*onnx.Node{n}, Q: n.Input(0), K: n.Input(1), V: n.Input(2), Y: n.OutputValue(0),
+		QLayout: bsnh, KLayout: bsnh, VLayout: bsnh, YLayout: bsnh, HeadOrder: blocked, Empty: zero, Merged: true,
+		Heads: n.AttrInt("num_heads", 0), KeyHeads: n.AttrInt("kv_num_heads", 0), Causal: n.AttrInt("causal", 1) != 0,
+		Window: max(n.AttrInt("local_window_size", -1), 0), Scale: number("scale"), Softcap: number("softcap"),
+		Sink: n.Input(groupSink), Packed: n.Input(1) == nil, PastKey: n.Input(groupPast),
+		PastValue: n.Input(groupPast + 1), PresentKey: n.OutputValue(1), PresentValue: n.OutputValue(2),
+		OnTheRight: true}
+	if v := n.Input(groupBias); v != nil {
+		s.Bias = []*onnx.Value{v}
+	}
+	if rotates {
+		s.Rotary = &Rotary{n.Input(groupTables), n.Input(groupTables + 1), n.AttrInt("rotary_interleaved", 0) != 0}
+	}
+	b.site = s
+	return nil
+}
+
+// measureGroup finds the lengths of the node in the worlds of shape inference.
+func (b *block) measureGroup() *reason.Reason {
+	s, facts := b.site, b.g.Facts
+	rank, _ := facts.Rank(s.Q)
+	width, ok := facts.Dim(s.Q, 2)
+	heads := s.Heads
+	if s.Packed {
+		heads += 2 * s.KeyHeads
+	}
+	if rank != 3 || !ok || s.KeyHeads < 1 || s.Heads%s.KeyHeads != 0 || width%heads != 0 {
+		return b.unknown("the width of a head")
+	}
+	if s.Scale == 0 {
+		s.Scale = 1 / math.Sqrt(float64(width/heads))
+	}
+	b.lab = newLab(b.g, [infer.Worlds]lengths{})
+	for w := range b.lab.worlds {
+		n := lengths{facts.Size(s.Q, w, 0), facts.Size(s.Q, w, 1), 0}
+		if s.PastKey != nil {
+			n.past = facts.Size(s.PastKey, w, 2)
+		}
+		if n.batch < 1 || n.queries < 1 || n.past < 0 {
+			return b.unknown("the shape of the queries or of the cache")
+		}
+		b.lab.worlds[w] = n
+	}
+	return nil
+}
+
+// groupKeys finds the mask that the lengths are sums of.
+func (b *block) groupKeys() *reason.Reason {
+	b.findMask()
+	s := b.site
+	switch {
+	case b.otherData:
+		return b.other(b.anchor, "the lengths of its sequences follow from no mask that is as long as its cache with the "+
+			"new tokens: each may be another one")
+	case b.keyValid == nil:
+	case !isGiven(b.keyValid):
+		return b.other(b.anchor, "the lengths of its sequences follow from a mask that is computed")
+	case s.Window > 0 && s.PastKey != nil:
+		return b.other(b.anchor, "a window of a cache counts the tokens that exist, and in a batch of prompts of unequal "+
+			"lengths mojo.Attention would count padding between them")
+	}
+	for _, p := range b.probes() {
+		env := values{}
+		if b.keyValid != nil {
+			env[b.keyValid] = b.valid(b.keyValid, p.lengths, p.padding)
+		}
+		out, err := b.lab.run(p.lengths, env, b.sides...)
+		if err != nil {
+			return b.other(b.anchor, "the lengths of its sequences cannot be computed: %w", err)
+		}
+		if want := b.lastKeys(p); !slices.Equal(out[0].I, want) || !slices.Equal(out[1].I, []int64{p.keys()}) {
+			return b.other(b.anchor, "the lengths of its sequences are %v of %v, and not %v of %d", out[0].I, out[1].I,
+				want, p.keys())
+		}
+	}
+	s.KeyValid = b.keyValid
+	return nil
+}
+
+// lastKeys is how many keys of each sequence exist besides one.
+func (b *block) lastKeys(p probe) []int64 {
+	list := make([]int64, p.batch)
+	for i := range list {
+		list[i] = p.keys() - 1
+		for j := range p.keys() {
+			if b.keyValid != nil && p.padding != nil && p.padding(int64(i), j) {
+				list[i]--
+			}
+		}
+	}
+	return list
+}
