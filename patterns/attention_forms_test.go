@@ -280,6 +280,35 @@ func TestAttention(t *testing.T) {
 				return b.Op("Add", b.Op("Where", earlier, s, lowest), b.Op("Where", padded, 0.0, lowest))
 			}
 		}, "scale=0.5 causal=1 zero blocked q k v where_1"},
+		{"two masks added, heads in the batch", false, func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				rows := func(v *onnx.Value) *onnx.Value { return b.Op("Reshape", v, []int64{-1, 5, 8}) }
+				for v, axis := range map[*onnx.Value]int{b.q: 2, b.k: 2, b.v: 2, b.exists: 1} {
+					decl, _ := v.Type()
+					decl.Dims[axis] = onnx.Dim{Value: 5}
+					v.SetType(decl)
+				}
+				s := b.Op("MatMul", rows(q), b.Op("Transpose", rows(k), onnx.IntsAttr("perm", []int64{0, 2, 1})))
+				return b.Op("Reshape", b.Op("Mul", s, 0.5), []int64{-1, 4, 5, 5})
+			}
+			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value {
+				i, j := b.Op("Range", 0, b.length, 1), b.Op("Range", 0, b.keys, 1)
+				earlier := b.Op("LessOrEqual", b.Op("Unsqueeze", j, []int64{0}), b.Op("Unsqueeze", i, []int64{1}))
+				padded := b.Op("Cast", b.Op("Unsqueeze", b.exists, []int64{1, 2}), onnx.IntAttr("to", int64(onnx.Bool)))
+				s = b.Op("Add", s, b.Op("Where", earlier, 0.0, lowest))
+				s = b.Op("Add", s, b.Op("Where", padded, 0.0, lowest))
+				return b.Op("Reshape", s, []int64{-1, 5, 5})
+			}
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+				y := b.Op("MatMul", p, b.Op("Reshape", v, []int64{-1, 5, 8}))
+				return b.Op("Reshape", y, []int64{-1, 4, 5, 8})
+			}
+		}, "scale=0.5 causal=1 zero blocked q k v where_1"},
+		{"a mask named for one new key", true, func(b *block) {
+			decl, _ := b.exists.Type()
+			decl.Dims[1].Param = "past + 1"
+			b.exists.SetType(decl)
+		}, usual + " past_k past_v"},
 		{"keys and values without heads", false, func(b *block) {
 			b.k = b.Input("k1", onnx.Float, "batch", "queries", 8)
 			b.v = b.Input("v1", onnx.Float, "batch", "queries", 8)

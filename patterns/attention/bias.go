@@ -93,7 +93,9 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 		return nil // scores vanish beside the least number of float16 by rounding
 	}
 	h.keyValid = false
-	added := b.added()
+	added := slices.DeleteFunc(b.added(), func(v *onnx.Value) bool { // a mask by position stays one
+		return b.follows(nil, v) && !slices.Contains(b.biases, v)
+	})
 	why := b.addsToScores(added, b.seen(h))
 	switch {
 	case why == nil:
@@ -187,9 +189,9 @@ func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key in
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
 	}
 	factor := b.site.Scale / b.scale
-	shape := []int{int(n.batch), b.heads, int(n.queries), keys}
+	byHead, merged := []int{int(n.batch), b.heads, int(n.queries), keys}, []int(nil)
 	if rank, _ := b.g.Facts.Rank(b.scores); rank == 3 && b.op == nil {
-		shape = []int{int(n.batch) * b.heads, int(n.queries), keys}
+		merged = []int{int(n.batch) * b.heads, int(n.queries), keys}
 	}
 	score := func(i int) float64 {
 		x := scores[i] * factor
@@ -197,6 +199,10 @@ func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key in
 			x = s * math.Tanh(x/s)
 		}
 		for _, t := range tensors {
+			shape := byHead
+			if merged != nil && len(t.Shape) < len(byHead) { // else the scores had four dimensions where it is added
+				shape = merged
+			}
 			x += t.F[broadcastIndex(t.Shape, shape, i)]
 		}
 		return x

@@ -12,6 +12,8 @@ type symbol struct {
 	order int           // by which of two symbols the earlier is kept
 	start [Worlds]int64 // the number of a free symbol
 	def   *expr         // what the symbol must be equal to; nil while it is free
+
+	declared bool // its name says what it is computed from
 }
 
 func (s *symbol) at(w int) int64 {
@@ -66,6 +68,16 @@ func (e *expr) uses(s *symbol) bool {
 		return false
 	}
 	return e.a.uses(s) || e.b.uses(s)
+}
+
+// constant reports whether e is the same number in all worlds.
+func (e *expr) constant() bool {
+	for w := range Worlds {
+		if e.at(w) != e.at(0) {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *expr) positive() bool {

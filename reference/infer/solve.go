@@ -82,15 +82,36 @@ func (an *analysis) solve() bool {
 		}
 	}
 	an.symbols.retired = nil
-	for _, d := range an.differences {
-		if changed {
-			break
-		}
-		if s, e := an.symbols.equate(d.a, d.b, true); s != nil {
-			s.def, changed = e, true
+	for _, equate := range []func(d difference) (*symbol, *expr){
+		func(d difference) (*symbol, *expr) { return an.symbols.equate(d.a, d.b, true) },
+		func(d difference) (*symbol, *expr) { return an.symbols.correct(d.a, d.b) },
+		func(d difference) (*symbol, *expr) { return an.symbols.correct(d.b, d.a) },
+	} {
+		for _, d := range an.differences {
+			if changed {
+				return true
+			}
+			if s, e := equate(d); s != nil {
+				s.def, s.declared, changed = e, false, true
+			}
 		}
 	}
 	return changed
+}
+
+// correct finds a symbol of the numbers a whose name says what it is computed from, and what it must be instead so that
+// they become the numbers b: exporters name the length of a mask "past + 1" after a trace with one new position.
+func (t *symbols) correct(a, b [Worlds]int64) (*symbol, *expr) {
+	e := t.read(b)
+	if e == nil || e.constant() {
+		return nil, nil
+	}
+	for _, s := range t.list {
+		if s.declared && s.at(0) == a[0] && s.at(1) == a[1] && s.at(2) == a[2] && !e.uses(s) {
+			return s, e
+		}
+	}
+	return nil, nil
 }
 
 // equate finds a free symbol s and what it must be so that the numbers a and b become equal; nil when there is none.
@@ -219,10 +240,10 @@ func (an *analysis) hint(f *Facts) bool {
 	return learned
 }
 
-// accept checks a definition: the symbol is free, and the expression positive and of other symbols that have not been
-// redefined in this round.
+// accept checks a definition: the symbol is free, and the expression positive, no constant, and of other symbols that
+// have not been redefined in this round.
 func (t *symbols) accept(s *symbol, e *expr) (*symbol, *expr) {
-	if !s.free() || e.uses(s) || !e.positive() {
+	if !s.free() || e.uses(s) || !e.positive() || e.constant() {
 		return nil, nil
 	}
 	for _, r := range t.retired {

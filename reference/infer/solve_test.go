@@ -31,6 +31,12 @@ func TestSolve(t *testing.T) {
 			v := b.Op("Concat", b.input("v", onnx.Float, "batch q 8"), x, onnx.IntAttr("axis", 1))
 			return b.Op("Add", k, v)
 		}, "float32[2 8 8][5 24 8]"},
+		{"a sum that is named otherwise", func(b *builder, x *onnx.Value) *onnx.Value {
+			past := b.input("past", onnx.Float, "batch past 8")
+			total := b.input("mask", onnx.Float, "batch past_+_1")
+			all := b.Op("Concat", past, x, onnx.IntAttr("axis", 1))
+			return b.Op("Add", b.Op("ReduceSum", all, b.Ints(2), onnx.IntAttr("keepdims", 0)), total)
+		}, "float32[2 8][5 24]"},
 		{"a difference", func(b *builder, x *onnx.Value) *onnx.Value {
 			past := b.input("past", onnx.Float, "batch past 8")
 			mask := b.input("mask", onnx.Float, "batch total 8")
@@ -84,10 +90,30 @@ func TestOutputNames(t *testing.T) {
 	wantShapes(t, f, mask, "int64[2 10][5 28]")
 }
 
-// TestContradiction: what cannot be mended makes a dimension unknown, and nothing else.
+// TestShortTable: the numbers of three lengths suit a table of 64 positions, of which the last ones are taken.
+func TestShortTable(t *testing.T) {
+	b := newBuilder(20)
+	x := b.input("x", onnx.Float, "batch seq 8")
+	mask := b.input("mask", onnx.Float, "batch total 1")
+	all := b.Op("Concat", b.input("past", onnx.Float, "batch past 8"), x, onnx.IntAttr("axis", 1))
+	from := b.Op("Sub", b.Ints(64), b.Op("Gather", b.Op("Shape", all), b.Ints(1)))
+	sum := b.Op("Add", b.Op("Add", all, mask), b.Op("Slice", b.weight(64, 8), from, b.Ints(64), b.Ints(0)))
+	f := Analyze(b.Model)
+	for w := range Worlds {
+		if got, want := f.Size(sum, w, 1), f.Size(x, w, 1)+f.Size(b.Graph.Inputs[2], w, 1); got != want || got < 2 {
+			t.Errorf("world %d: %d positions, want %d", w, got, want)
+		}
+	}
+}
+
+// TestContradiction: what cannot be mended makes a dimension unknown, and nothing else. That a length must be 1 mends
+// nothing.
 func TestContradiction(t *testing.T) {
 	b := newBuilder(20)
 	x := b.input("x", onnx.Float, "batch seq 8")
+	past := b.input("past", onnx.Float, "batch past 8")
+	all := b.Op("Concat", past, x, onnx.IntAttr("axis", 1))
+	one := b.Op("Add", all, b.Op("Concat", past, b.weight(1, 1, 8), onnx.IntAttr("axis", 1)))
 	sum := b.Op("Add", x, b.weight(7, 8))
 	both := b.Op("Concat", x, b.Op("Concat", x, x, onnx.IntAttr("axis", 1)), onnx.IntAttr("axis", 0))
 	other := b.Op("Relu", x)
@@ -95,6 +121,7 @@ func TestContradiction(t *testing.T) {
 	wantShapes(t, f, sum, "float32[2 -1 8][5 -1 8]")
 	wantShapes(t, f, both, "float32[4 -1 8][10 -1 8]")
 	wantShapes(t, f, other, "float32[2 3 8][5 11 8]")
+	wantShapes(t, f, one, "float32[2 -1 8][5 -1 8]")
 	if rank, ok := f.Rank(sum); !ok || rank != 3 {
 		t.Error("the rank is known")
 	}

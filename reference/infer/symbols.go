@@ -13,6 +13,7 @@ type symbols struct {
 	fresh   map[freshKey]*symbol
 	lead    [Worlds]int64 // for a batch size
 	next    [Worlds]int64 // for the next other symbol
+	gap     int64         // as of numbers
 	hasLead bool
 	// retired are the symbols that solve has defined in its present round: the numbers at hand are those of before.
 	retired []*symbol
@@ -25,25 +26,28 @@ type freshKey struct {
 }
 
 // numbers are where the numbers of a table of symbols start: that of a batch size, and the others, which are primes
-// from there on.
-type numbers struct{ lead, next [Worlds]int64 }
+// from there on. Those of world 2 lie apart by a gap that grows by so much: few sums of two are equal.
+type numbers struct {
+	lead, next [Worlds]int64
+	gap        int64
+}
 
 var (
 	// usual has a world 2 where the sum of two lengths still lies below 2048, so that tables of that many positions are
 	// not exceeded.
-	usual = numbers{[Worlds]int64{2, 5, 997}, [Worlds]int64{3, 11, 1009}}
-	// modest is for models that do have smaller tables: the sum of two lengths lies below 64.
-	modest = numbers{[Worlds]int64{2, 5, 19}, [Worlds]int64{3, 11, 23}}
+	usual = numbers{[Worlds]int64{2, 5, 997}, [Worlds]int64{3, 11, 1009}, 2}
+	// modest is for models that do have smaller tables: the sum of any two of three lengths lies below 64.
+	modest = numbers{[Worlds]int64{2, 5, 19}, [Worlds]int64{3, 11, 23}, 0}
 )
 
 // sized is for worlds of certain sizes: one sequence of so many tokens, where that is what the second symbol stands
 // for.
-func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens} }
+func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens, 2} }
 
 func newSymbols() *symbols { return symbolsFrom(usual) }
 
 func symbolsFrom(n numbers) *symbols {
-	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{}, lead: n.lead, next: n.next}
+	return &symbols{byName: map[string]*symbol{}, fresh: map[freshKey]*symbol{}, lead: n.lead, next: n.next, gap: n.gap}
 }
 
 // add makes a free symbol. The first one at axis 0 is taken for a batch size and gets numbers below all others.
@@ -57,7 +61,9 @@ func (t *symbols) add(name string, axis int) *symbol {
 		for w := range t.next {
 			t.next[w] = nextPrime(t.next[w])
 		}
-		t.next[2] = nextPrime(t.next[2] + 2*int64(s.order)) // growing gaps: few sums of two are equal
+		if t.gap > 0 {
+			t.next[2] = nextPrime(t.next[2] + t.gap*int64(s.order))
+		}
 	}
 	t.list = append(t.list, s)
 	return s
@@ -83,7 +89,7 @@ func (t *symbols) named(name string, axis int) *symbol {
 	e := parseDim(name, func(n string) *symbol { return t.named(n, -1) })
 	var s *symbol
 	if e != nil && e.positive() {
-		s = &symbol{name: name, order: len(t.list), def: e}
+		s = &symbol{name: name, order: len(t.list), def: e, declared: true}
 		t.list = append(t.list, s)
 	} else {
 		s = t.add(name, axis)
