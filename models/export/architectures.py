@@ -51,6 +51,19 @@ _ROUTED = dict(
     n_group=1,
     topk_group=1,
 )
+# No experts, and all as small as can be: a cache is recorded with every case. Attention as PyTorch writes it out gives
+# rows that see no key what its exports give them.
+_CACHED = _LATENT | _ROUTED | dict(
+    hidden_size=16,
+    intermediate_size=24,
+    first_k_dense_replace=LAYERS,
+    q_lora_rank=12,
+    head_dim=4,
+    qk_rope_head_dim=4,
+    qk_nope_head_dim=8,
+    v_head_dim=6,
+    attn_implementation="eager",
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,9 @@ ARCHITECTURES = {
         _LATENT | _ROUTED | dict(q_lora_rank=None, first_k_dense_replace=LAYERS),
     ),
     "deepseek3": Architecture("DeepseekV3Config", "DeepseekV3ForCausalLM", _LATENT | _ROUTED),
+    # With a cache of latents, as transformers keeps it now, and of the heads' keys and values, as it did before.
+    "deepseek3latent": Architecture("DeepseekV3Config", "DeepseekV3ForCausalLM", _CACHED),
+    "deepseek3naive": Architecture("DeepseekV3Config", "DeepseekV3ForCausalLM", _CACHED),
     "bamba": Architecture("BambaConfig", "BambaForCausalLM", _MAMBA | dict(attn_layer_indices=[1])),
     "falconh1": Architecture(
         "FalconH1Config",
@@ -114,6 +130,7 @@ ARCHITECTURES = {
     ),
 }
 
+LATENT = "deepseek3latent", "deepseek3naive"  # what is in their caches follows from latents
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -127,7 +144,25 @@ def build(name, dtype, experts=None, seed=20261121):
     if experts:
         model.set_experts_implementation(experts)
     randomise(model, seed)
+    if name == "deepseek3naive":
+        for layer in model.model.layers:
+            keep_heads(layer.self_attn)
     return model.to(DTYPES[dtype]).eval()
+
+
+def keep_heads(attention):
+    """Has latent attention keep keys and values by heads, made of the latents, in place of the latents."""
+    forward, expand = attention.forward, attention.expand_kv
+
+    def keeping(*args, past_key_values=None, **kwargs):
+        def update(*latents):
+            heads = expand(*latents)
+            return heads if past_key_values is None else past_key_values.update(*heads, attention.layer_idx)
+
+        attention.expand_kv = update
+        return forward(*args, past_key_values=None, **kwargs)
+
+    attention.forward = keeping
 
 
 def block(name, experts, hidden, intermediate):

@@ -49,6 +49,12 @@ class Decode(First):
     def forward(self, input_ids, attention_mask, past_k0, past_v0, past_k1, past_v1):
         return self.run(input_ids, attention_mask, [(past_k0, past_v0), (past_k1, past_v1)])
 
+    @torch.no_grad()
+    def empty(self, batch):
+        """The keys and values of no tokens."""
+        one = torch.ones(batch, 1, dtype=torch.long)
+        return [t[:, :, :0] for t in self.run(one, one, [])[1:]]
+
 
 class Merged(First):
     """Decode if use_cache_branch holds, else First: the past is a dummy then."""
@@ -102,6 +108,35 @@ def inputs(cached, dtype, seed=7, merged=False):
             case["use_cache_branch"] = torch.tensor([seen > 0])
         cases.append(case)
     return cases
+
+
+@torch.no_grad()
+def conversations(module, seed=7):
+    """Inputs of a decoder whose past must be one that it gave itself, as a list of dictionaries: a prompt and two
+    tokens behind it, then prompts that are padded on the left, and a few tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    cases = []
+    for batch, padding, steps in [(1, [0], [3, 1, 1]), (2, [2, 0], [4, 2])]:
+        past, mask = module.empty(batch), torch.ones(batch, 0, dtype=torch.long)
+        for step in steps:
+            added = torch.ones(batch, step, dtype=torch.long)
+            if mask.shape[1] == 0:
+                for row, count in zip(added, padding):
+                    row[:count] = 0
+            mask = torch.cat([mask, added], 1)
+            ids = torch.randint(3, VOCABULARY, (batch, step), generator=generator)
+            cases.append(dict(input_ids=ids, attention_mask=mask, **dict(zip(cache_names("past"), past))))
+            past = module(**cases[-1])[1:]
+    return cases
+
+
+def sample(cases):
+    """The case that an exporter sees: the first where nothing is 0 or 1 long, which it would take for a constant."""
+
+    def varies(name, value):
+        return all(n > 1 for n in (value.shape[2:3] if name.startswith("past") else value.shape))
+
+    return next((c for c in cases if all(varies(*item) for item in c.items())), cases[0])
 
 
 def layer_inputs(shapes, dtype, seed=7):

@@ -45,7 +45,8 @@ MODELS = """
     mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 gptoss-batched_mm-dynamo-bf16
     qwen3moe-batched_mm-dynamo-bf16
     glm-dynamo-fp32 glm4moe-batched_mm-ts-fp32
-    deepseek2-hf-fp32 deepseek3-batched_mm-ts-fp32 llama-dynamo23-fp32 llama-merged-ts-fp32
+    deepseek2-hf-fp32 deepseek3-batched_mm-ts-fp32 deepseek3naive-kv-dynamo-fp32
+    llama-dynamo23-fp32 llama-merged-ts-fp32
     moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32
     moe-switch-ts-fp32
     moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32
@@ -247,7 +248,9 @@ def export(name, out):
         samples, names, cached = cases.layer_inputs(shapes, architectures.DTYPES[dtype]), ["y"], False
     else:
         module = CALLS[form](architectures.build(architecture, dtype, experts)).eval()
-        if experts and dtype == "bf16":
+        if form == "kv" and architecture in architectures.LATENT:
+            samples = cases.conversations(module)
+        elif experts and dtype == "bf16":
             samples = cases.clear_prompts(module)
         else:
             samples = cases.inputs(cached, architectures.DTYPES[dtype], merged=form == "merged")
@@ -262,7 +265,7 @@ def export(name, out):
             counted = {kind: n + other[kind] for kind, n in counted.items()}
             merged(module, samples[0], names, path)
         else:
-            EXPORTERS[exporter](module, samples[0], names, cached, path)
+            EXPORTERS[exporter](module, cases.sample(samples), names, cached, path)
         shorten_paths(path, keep=name in POSITIONS)
         worst = check(path, golden, exporter, dtype, broken=name.startswith("broken/"))
         if worst is not None and not worst <= LIMIT[dtype]:
