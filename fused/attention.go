@@ -43,6 +43,8 @@ var attentionInputs = []Param{
 	{Name: "sink", Type: "float32", Optional: true, Doc: "[H]"},
 }
 
+var attentionFamily = &Family{Name: "attention", Summary: "attention with its masks and its cache"}
+
 // attention is scaled dot-product attention with all that stands around it in a decoder: heads that share keys, masks
 // that follow from positions, and the cache.
 var attention = &Op{
@@ -63,7 +65,7 @@ var attention = &Op{
 		"m[i] = -infinity: no key is seen: p[i,:] = empty=zero: 0, mean: 1 / L for every key",
 		"Y[h,i] = round_T(sum over j of p[i,j] * V[g,j]);  present_key = K, present_value = V",
 	},
-	Family:  &Family{Name: "attention", Summary: "attention with its masks and its cache"},
+	Family:  attentionFamily,
 	Devices: []Device{CPU, CUDA},
 	Inputs:  attentionInputs,
 	Outputs: []Param{

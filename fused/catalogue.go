@@ -3,7 +3,8 @@ package fused
 import "slices"
 
 // ops is the catalogue, in the order of the documentation.
-var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe, attention}
+var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe, attention,
+	latentAttention}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }

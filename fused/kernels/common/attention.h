@@ -30,8 +30,9 @@ struct AttentionTensors {
   size_t queries = 0;  // S
   size_t added = 0;    // N, the keys of k
   size_t width = 0, value_width = 0;
-  size_t past = 0;  // P, or M with past_lengths
-  size_t room = 0;  // keys of present_key
+  bool values_in_keys = false;  // values are the first channels of keys, and have no cache
+  size_t past = 0;              // P, or M with past_lengths
+  size_t room = 0;              // keys of present_key
   const void *q = nullptr, *k = nullptr, *v = nullptr;
   HeadSteps q_steps, k_steps, v_steps, y_steps;
   const void *past_key = nullptr, *past_value = nullptr;  // null: left out

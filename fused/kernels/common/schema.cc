@@ -244,4 +244,27 @@ const OpDef kAttention = {
   kAttentionAttributes, 10,
 };
 
+static constexpr TypeCombo kLatentAttentionTypes[] = {
+  {{kF32, kF32, kF32, kF32, kI64, kF32, kI64}, {kF32, kF32}},
+  {{kF16, kF16, kF16, kF16, kI64, kF16, kI64}, {kF16, kF16}},
+  {{kBF16, kBF16, kBF16, kBF16, kI64, kBF16, kI64}, {kBF16, kBF16}},
+};
+
+static constexpr AttributeDef kLatentAttentionAttributes[] = {
+  {"scale", AttributeType::kFloat, {}, 0},
+  {"causal", AttributeType::kInt, {}, 0},
+  {"empty", AttributeType::kString, {"zero", "mean"}, 2},
+  {"q_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+  {"y_layout", AttributeType::kString, {"bnsh", "bsnh"}, 2},
+  {"w_layout", AttributeType::kString, {"in_out", "out_in"}, 2},
+};
+
+const OpDef kLatentAttention = {
+  "LatentAttention",
+  {"q", "c", "k_pe", "w", "key_valid", "past", "past_length"}, 7, 4,
+  {"Y", "present"}, 2, 1,
+  kLatentAttentionTypes, 3,
+  kLatentAttentionAttributes, 6,
+};
+
 }  // namespace mojo

@@ -17,7 +17,8 @@
   X(NormRotary) \
   X(TopKRouter) \
   X(MoE) \
-  X(Attention)
+  X(Attention) \
+  X(LatentAttention)
 
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \
@@ -77,6 +78,10 @@ enum MoEInput { kMoEX, kMoEWeights, kMoEIds, kMoEGateUp, kMoEDown, kMoEGateUpBia
 extern const OpDef kAttention;
 enum AttentionInput { kAttentionQ, kAttentionK, kAttentionV, kAttentionKeyValid, kAttentionPastKey, kAttentionPastValue, kAttentionPastLength, kAttentionBias, kAttentionSink };
 
+// LatentAttention(q:T, c:T, k_pe:T, w:T, key_valid:int64 optional, past:T optional, past_length:int64 optional) -> Y:T, present:T optional
+extern const OpDef kLatentAttention;
+enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
+
 // The values of string attributes.
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 enum class RotatedSide { kFirst, kLast };
@@ -93,6 +98,7 @@ enum class QLayout { kBnsh, kBsnh };
 enum class KLayout { kBnsh, kBsnh };
 enum class VLayout { kBnsh, kBsnh };
 enum class YLayout { kBnsh, kBsnh };
+enum class WLayout { kInOut, kOutIn };
 
 }  // namespace mojo
 

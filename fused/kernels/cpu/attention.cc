@@ -41,7 +41,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const auto& kernel = *static_cast<const AttentionKernel*>(state);
   AttentionTensors tensors;
   if (OrtStatus* s = ReadAttention(api, context, kernel.attributes, &tensors)) return s;
-  return RunAttention(api, context, kernel.cpu_memory, kernel.attributes, kernel.type, &tensors);
+  return RunAttention(api, context, kernel.cpu_memory, kernel.attributes, {kernel.type, kernel.type}, &tensors);
 }
 
 }  // namespace

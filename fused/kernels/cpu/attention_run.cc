@@ -84,7 +84,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, AttentionGo* go, size
 }  // namespace
 
 OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
-                        const AttentionAttributes& attributes, ElementType type, AttentionTensors* tensors) {
+                        const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors) {
   AttentionTensors& t = *tensors;
   const size_t pairs = t.batch * t.key_heads;
   // Where no tensor has an element, sizes may be anything.
@@ -93,8 +93,12 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   if (no_y && (no_cache || (t.present_key == nullptr && t.present_value == nullptr))) return nullptr;
   const bool needs_key = t.present_key == nullptr && t.past_key != nullptr;
   const bool needs_value = t.present_value == nullptr && t.past_value != nullptr;
-  AttentionGo go{attributes, t, *TheKernels()->attention(type)};
-  go.size = type == kFloat32 ? 4 : 2;
+  AttentionFns fns = *TheKernels()->attention(types.keys);
+  fns.query = TheKernels()->attention(types.rows)->query;
+  fns.finish = TheKernels()->attention(types.rows)->finish;
+  AttentionGo go{attributes, t, fns};
+  go.size = types.keys == kFloat32 ? 4 : 2;
+  go.row_size = types.rows == kFloat32 ? 4 : 2;
   go.pairs = pairs;
   go.group = t.heads / t.key_heads;
   go.rows = no_y ? 0 : t.queries * go.group;

@@ -7,10 +7,15 @@
 
 namespace mojo {
 
+// AttentionTypes are the element types of queries and result, and of keys and values.
+struct AttentionTypes {
+  ElementType rows, keys;
+};
+
 // RunAttention computes y, and fills present_key and present_value. Where those are left out and there is a past, they
 // are scratch memory, which comes from the allocator for cpu_memory.
 OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemoryInfo* cpu_memory,
-                        const AttentionAttributes& attributes, ElementType type, AttentionTensors* tensors);
+                        const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors);
 
 }  // namespace mojo
 

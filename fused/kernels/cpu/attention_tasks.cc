@@ -70,6 +70,7 @@ Cache Keys(const AttentionGo& go, const Pair& p) {
 }
 
 Cache Values(const AttentionGo& go, const Pair& p) {
+  if (go.t.values_in_keys) return Keys(go, p);
   return Cache(go, p, go.t.v, go.t.v_steps, go.t.past_value, go.t.present_value, go.t.value_width);
 }
 
@@ -105,7 +106,7 @@ size_t HeadOf(const AttentionGo& go, const Pair& p, size_t member) {
 char* RowOfY(const AttentionGo& go, const Pair& p, size_t row) {
   const HeadSteps& s = go.t.y_steps;
   return static_cast<char*>(go.t.y) +
-         (p.batch * s.batch + HeadOf(go, p, row % go.group) * s.head + row / go.group * s.row) * go.size;
+         (p.batch * s.batch + HeadOf(go, p, row % go.group) * s.head + row / go.group * s.row) * go.row_size;
 }
 
 // Worker is the scratch memory of a worker.
@@ -144,7 +145,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kSliceKeys);
   if (!go.panels) {
     keys.Complete(p, span.begin, span.end);
-    values.Complete(p, span.begin, span.end);
+    if (!t.values_in_keys) values.Complete(p, span.begin, span.end);
   }
   AttentionState state = w.state;
   if (go.slices > 1) {
@@ -154,7 +155,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   for (size_t r = 0; r < rows; ++r) {
     const size_t row = first_row + r, query = row / go.group, head = HeadOf(go, p, row % go.group);
     const char* q = static_cast<const char*>(t.q) +
-                    (p.batch * t.q_steps.batch + head * t.q_steps.head + query * t.q_steps.row) * go.size;
+                    (p.batch * t.q_steps.batch + head * t.q_steps.head + query * t.q_steps.row) * go.row_size;
     go.fns.query(q, go.attributes.scale, w.q + r * go.q_step, t.width, go.q_step);
     const Span seen = Seen(go, p, query);
     w.first[r] = seen.begin;
@@ -232,7 +233,7 @@ void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end) {
     if (from >= rows) continue;
     const size_t to = std::min(rows, from + kAttentionBlock);
     keys.Complete(p, from, to);
-    values.Complete(p, from, to);
+    if (!go.t.values_in_keys) values.Complete(p, from, to);
     if (from >= p.length || go.t.queries == 0 || from + kAttentionBlock <= Seen(go, p, 0).begin) continue;
     const PairRows key_rows = keys.Rows(), value_rows = values.Rows();
     const size_t at = (in_group * go.blocks + block) * kAttentionBlock;

@@ -28,7 +28,8 @@ struct AttentionGo {
   const AttentionAttributes& attributes;
   const AttentionTensors& t;
   const AttentionFns& fns;
-  size_t size = 0;       // of an element
+  size_t size = 0;       // of an element of keys and values
+  size_t row_size = 0;   // of one of queries and of the result
   bool panels = false;   // keys and values are put into panels first
   bool copies = false;   // rows of past_key become rows of present_key
   size_t pairs = 0;      // all of them

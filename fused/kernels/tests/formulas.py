@@ -190,6 +190,31 @@ def attention(q, k, v, key_valid, past_key, past_value, past_length, bias, sink,
     return [rounded(by_heads(y, y_layout), dtype), rounded(keys, dtype), rounded(values, dtype)]
 
 
+def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, causal, empty, q_layout, y_layout,
+                     w_layout):
+    """What LatentAttention gives, in float64: its naive form."""
+    heads, rotated = q.shape[2 if q_layout == "bsnh" else 1], k_pe.shape[3]
+    nope, w = q.shape[3] - rotated, (w.T if w_layout == "out_in" else w).astype(np.float64)
+
+    def expand(latents):
+        latents = latents.astype(np.float64)
+        batch, _, tokens, _ = latents.shape
+        both = (latents[:, 0, :, :c.shape[2]] @ w).reshape(batch, tokens, heads, w.shape[1] // heads).swapaxes(1, 2)
+        pe = np.broadcast_to(latents[..., c.shape[2]:], (batch, heads, tokens, rotated))
+        return np.concatenate([both[..., :nope], pe], 3), both[..., nope:]
+
+    latents = np.concatenate([c[:, None], k_pe], 3)
+    (k, v), (past_key, past_value) = expand(latents), (None, None) if past is None else expand(past)
+    y, _, _ = attention(q, k, v, key_valid, past_key, past_value, past_length, None, None, dtype, scale, causal, 0, 0,
+                        empty, "blocked", q_layout, "bnsh", "bnsh", y_layout)
+    if past_length is not None:
+        present = np.array(past)
+        for b, n in enumerate(np.broadcast_to(past_length, len(c)).astype(int)):
+            present[b, :, n:n + c.shape[1]] = latents[b]
+        return [y, rounded(present, dtype)]
+    return [y, rounded(latents if past is None else np.concatenate([past, latents], 2), dtype)]
+
+
 FORMULAS = {
     "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
     "AddRMSNorm": Formula(add_rms_norm),
@@ -200,4 +225,5 @@ FORMULAS = {
     "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
+    "LatentAttention": Formula(lambda types, *inputs, **a: latent_attention(*inputs, types[0], **a), units=8),
 }

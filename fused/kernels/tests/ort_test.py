@@ -270,6 +270,75 @@ class AttentionTest(OpTest):
             self.fails(words, "Attention", [good[n] for n in "qkv"], [F32] * 3, [F32] * 3, dict(h.ATTENTION, **changed))
 
 
+class LatentAttentionTest(OpTest):
+    """LatentAttention where forms do not reach: any sizes, for both ways to compute it, and lengths of a cache."""
+
+    def setUp(self):
+        super().setUp()
+        if h.device() != "cpu" or not h.in_library(OPS["LatentAttention"]):
+            self.skipTest("the library has no LatentAttention")
+
+    def test_any_sizes(self):
+        pick = lambda *values: values[self.rng.integers(len(values))]
+        op, normal = OPS["LatentAttention"], self.rng.standard_normal
+        for number in range(60):
+            batch, heads, nope, rotated = pick(1, 2, 3), pick(1, 2, 5, 20), pick(1, 8, 17, 32), pick(0, 2, 9, 16)
+            latent, value_width = pick(1, 16, 33, 64, 130), pick(1, 8, 33)
+            tokens, past = pick(1, 1, 2, 5, 40, 140), pick(None, 0, 1, 9, 130, 300)
+            attributes = dict(scale=0.2 / (nope + rotated) ** 0.5, causal=pick(0, 1, 1), empty=pick("zero", "mean"),
+                              q_layout=pick("bnsh", "bsnh"), y_layout=pick("bnsh", "bsnh"),
+                              w_layout=pick("in_out", "out_in"))
+            by_token = attributes["q_layout"] == "bsnh"
+            w = normal((latent, heads * (nope + value_width))) / latent ** 0.5
+            inputs = {"q": normal((batch, tokens, heads, nope + rotated) if by_token else
+                                  (batch, heads, tokens, nope + rotated)),
+                      "c": normal((batch, tokens, latent)), "k_pe": normal((batch, 1, tokens, rotated)),
+                      "w": w.T if attributes["w_layout"] == "out_in" else w}
+            longest = tokens + (past or 0)
+            if past is not None:
+                inputs["past"] = normal((batch, 1, past, latent + rotated))
+                if past >= tokens and pick(0, 1):
+                    inputs["past_length"] = self.rng.integers(0, past - tokens + 1, pick(1, batch))
+                    longest = inputs["past_length"].max() + tokens
+            if pick(0, 1):
+                valid = np.ones((batch, longest + pick(0, 3)), np.int64)
+                for b in range(batch):
+                    valid[b, :self.rng.integers(0, longest + 1)] = 0
+                inputs["key_valid"] = valid
+            dtype = (F32, F16, BF16)[number % 3]
+            types = [t if t == I64 else dtype for t in op.types[0][0]]
+            values = [inputs.get(name) for name in op.inputs]
+            values = [v if v is None or t == I64 else h.rounded(v, t) for v, t in zip(values, types)]
+            leave_out = pick(0, 1)
+            gots = h.run("LatentAttention", values, types, [dtype] * 2, attributes, leave_out=leave_out,
+                         threads=pick(1, 3))
+            wants = FORMULAS["LatentAttention"].compute([dtype] * 2, *values, **attributes)
+            for got, want in zip(gots, wants):
+                self.assertEqual(got.shape, want.shape)
+                bound = 8 * h.EPSILON[dtype] * np.abs(want).max(initial=0)
+                shapes = {n: np.shape(v) for n, v in inputs.items()}
+                self.assertLessEqual(np.abs(got - want).max(initial=0), bound, f"{dtype} {shapes} {attributes}")
+
+    def test_errors(self):
+        op = OPS["LatentAttention"]
+        attributes = dict(scale=0.25, causal=1, empty="zero", q_layout="bnsh", y_layout="bnsh", w_layout="in_out")
+        good = {"q": np.ones((2, 4, 3, 12)), "c": np.ones((2, 3, 16)), "k_pe": np.ones((2, 1, 3, 4)),
+                "w": np.ones((16, 56)), "past": np.ones((2, 1, 7, 20)), "past_length": np.array([4])}
+        for changed, words in [
+            (dict(w=np.ones((56, 16))), ["w [56,16]", "[C,H*(E+Dv)]"]),
+            (dict(k_pe=np.ones((2, 4, 3, 4))), ["k_pe [2,4,3,4]"]),
+            (dict(past=np.ones((2, 4, 7, 12))), ["past has shape [2,4,7,12]", "[2,1,tokens,20]"]),
+            (dict(past_length=np.array([5])), ["past_length of sequence 0 is 5", "from 0 to 4"]),
+            (dict(past_length=np.array([1, -1])), ["past_length of sequence 1 is -1"]),
+            (dict(past_length=np.array([1, 1, 1])), ["past_length has shape [3]", "[1] or [2]"]),
+            (dict(past=np.ones((2, 1, 2, 20))), ["no room for the 3 tokens"]),
+            (dict(key_valid=np.ones((2, 6))), ["key_valid has shape [2,6]", "[2,7]"]),
+            (dict(past=None), ["past_length is given without past"]),
+        ]:
+            values = [dict(good, **changed).get(name) for name in op.inputs]
+            self.fails(["LatentAttention"] + words, "LatentAttention", values, op.types[0][0], [F32] * 2, attributes)
+
+
 class RMSNormTest(OpTest):
     def test_types_and_ranks(self):
         for x_type, s_type, y_type, afters in NORM_TYPES:

@@ -1,0 +1,335 @@
+package fused
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The inputs of LatentAttention.
+const (
+	LatentQ = iota
+	LatentC
+	LatentKPE
+	LatentW
+	LatentKeyValid
+	LatentPast
+	LatentPastLength
+)
+
+var latentInputs = []Param{
+	{Name: "q", Type: "T",
+		Doc: "[B, H, S, E + R] or, with q_layout=bsnh, [B, S, H, E + R]; the R rotated channels last"},
+	{Name: "c", Type: "T", Doc: "[B, N, C]"},
+	{Name: "k_pe", Type: "T", Doc: "[B, 1, N, R]"},
+	{Name: "w", Type: "T", Doc: "[C, H * (E + Dv)] or, with w_layout=out_in, [H * (E + Dv), C]; of each head the E " +
+		"channels of keys, then the Dv of values"},
+	{Name: "key_valid", Type: "int64", Optional: true,
+		Doc: "[B, at least L]: 0 for a key that no query sees, such as padding; with past_length L is the longest"},
+	{Name: "past", Type: "T", Optional: true, Doc: "[B, 1, P, C + R], or [B, 1, M, C + R] with past_length"},
+	{Name: "past_length", Type: "int64", Optional: true,
+		Doc: "[1] or [B]: tokens that are in past, at most M - N; the others are overwritten, or not read"},
+}
+
+// latentAttention is attention whose keys and values are linear maps of one narrow vector for each token, the latent.
+// Latents are what is kept of the past. A kernel may multiply with w before or after it attends: what is computed is
+// the same function.
+var latentAttention = &Op{
+	Name:    "LatentAttention",
+	Summary: "Attention whose keys and values are linear maps of a latent for each token; the cache keeps latents.",
+	Formula: []string{
+		"latent = [c, k_pe] for each of the N new tokens; past is given: past's P latents, then these; L = P + N",
+		"past_length is given: latent[b] = past[b], of M tokens, with the new ones in the place of those from",
+		"                      past_length[b] on, and L = past_length[b] + N",
+		"for a token j: c, k_pe = latent[j];  [k_nope[h], v[h]] = c . w[h];  k[h] = [k_nope[h], k_pe]",
+		"Y = Attention(q, k, v, key_valid; scale, causal, empty, window=0, softcap=0);  present = latent",
+	},
+	Family:  attentionFamily,
+	Devices: []Device{CPU},
+	Inputs:  latentInputs,
+	Outputs: []Param{
+		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},
+		{Name: "present", Type: "T", Optional: true, Doc: "[B, 1, L, C + R], or the shape of past with past_length"},
+	},
+	Attributes: []AttributeSpec{
+		{Name: "scale", Type: onnx.AttrFloat, Grid: []any{0.03125}, Doc: "factor of the scores"},
+		{Name: "causal", Type: onnx.AttrInt, Grid: []any{0, 1},
+			Doc: "1: no query sees a later key; the last query stands with the last key"},
+		{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean},
+			Doc: "what a query gets that sees no key: 0, or the mean of the values over all L keys"},
+		{Name: "q_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of q's dimensions"},
+		{Name: "y_layout", Type: onnx.AttrString, Values: headLayouts, Doc: "order of Y's dimensions"},
+		{Name: "w_layout", Type: onnx.AttrString, Values: []string{layoutInOut, layoutOutIn}, Doc: "how w is stored"},
+	},
+	Types: independent("T"),
+	Source: "DeepSeek-V2 (2024), multi-head latent attention; w is kv_b_proj. Y by k and v is its naive form; the " +
+		"absorbed one has q . w in the place of q and multiplies what it attends to with w",
+	check:    latentSupports,
+	shapes:   latentShapes,
+	examples: latentExamples,
+	overload: latentOverload,
+	define:   latentBody,
+}
+
+// latentOverload names what the body depends on.
+func latentOverload(s Site) string {
+	name := "full"
+	if s.Attr("causal").Int == 1 {
+		name = "causal"
+	}
+	if s.Attr("empty").String == emptyMean {
+		name += "_" + emptyMean
+	}
+	for i := LatentKeyValid; i <= LatentPastLength; i++ {
+		if s.has(i) {
+			name += "_" + latentInputs[i].Name
+		}
+	}
+	for _, tensor := range []string{"q", "y"} {
+		if s.Attr(tensor+"_layout").String == layoutBSNH {
+			name += "_" + tensor + "_" + layoutBSNH
+		}
+	}
+	return name + "_" + s.Attr("w_layout").String
+}
+
+// latentDims are the sizes of a site, -1 where unknown.
+type latentDims struct {
+	batch, heads, queries, added, past int64
+	width                              int64 // of a head of q
+	latent, rotated                    int64 // C and R
+	outputs                            int64 // of w
+}
+
+// latentSizes reads the sizes from the shapes, of which unify makes one of two that must be equal.
+func latentSizes(s Site, unify func(a, b int64) int64) latentDims {
+	dim := func(input, rank, axis int) int64 {
+		if d := s.dims(input); len(d) == rank {
+			return d[axis]
+		}
+		return -1
+	}
+	q := s.heads(LatentQ, "q_layout")
+	d := latentDims{batch: q.batch, heads: q.heads, queries: q.length, width: q.width, past: dim(LatentPast, 4, 2)}
+	for _, input := range []struct{ number, rank int }{{LatentC, 3}, {LatentKPE, 4}, {LatentPast, 4}} {
+		d.batch = unify(d.batch, dim(input.number, input.rank, 0))
+	}
+	d.added = unify(dim(LatentC, 3, 1), dim(LatentKPE, 4, 2))
+	in, out := 0, 1
+	if s.Attr("w_layout").String == layoutOutIn {
+		in, out = 1, 0
+	}
+	d.latent = unify(dim(LatentC, 3, 2), dim(LatentW, 2, in))
+	d.rotated, d.outputs = dim(LatentKPE, 4, 3), dim(LatentW, 2, out)
+	return d
+}
+
+// valueWidth is the width of a head of values, -1 where unknown.
+func (d latentDims) valueWidth() int64 {
+	if d.heads < 1 || d.outputs < 0 || d.width < 0 || d.rotated < 0 {
+		return -1
+	}
+	return d.outputs/d.heads - (d.width - d.rotated)
+}
+
+func latentShapes(s Site, equal func(a, b int64) int64) [][]int64 {
+	d := latentSizes(s, equal)
+	length, width := int64(-1), int64(-1)
+	switch {
+	case s.has(LatentPastLength):
+		length = d.past
+	case !s.has(LatentPast):
+		length = d.added
+	case d.past >= 0 && d.added >= 0:
+		length = d.past + d.added
+	}
+	if d.latent >= 0 && d.rotated >= 0 {
+		width = d.latent + d.rotated
+	}
+	return [][]int64{
+		headDims{d.batch, d.heads, d.queries, d.valueWidth()}.in(s.Attr("y_layout").String),
+		{d.batch, 1, length, width},
+	}
+}
+
+func latentSupports(s Site) error {
+	if causal := s.Attr("causal").Int; causal != 0 && causal != 1 {
+		return fmt.Errorf("mojo.LatentAttention attribute causal is %d; it must be 0 or 1", causal)
+	}
+	if scale := s.Attr("scale").Float; !isFinite(scale) {
+		return fmt.Errorf("mojo.LatentAttention attribute scale is %v; it must be finite", scale)
+	}
+	if s.has(LatentPastLength) && !s.has(LatentPast) {
+		return fmt.Errorf("mojo.LatentAttention takes past_length with past alone")
+	}
+	for _, input := range []struct{ number, rank int }{{LatentQ, 4}, {LatentC, 3}, {LatentKPE, 4}, {LatentW, 2},
+		{LatentKeyValid, 2}, {LatentPast, 4}, {LatentPastLength, 1}} {
+		if d := s.dims(input.number); d != nil && len(d) != input.rank {
+			return fmt.Errorf("mojo.LatentAttention takes %s of rank %d, not of shape %v",
+				latentInputs[input.number].Name, input.rank, d)
+		}
+	}
+	differ := false
+	d := latentSizes(s, func(a, b int64) int64 {
+		differ = differ || a >= 0 && b >= 0 && a != b
+		return max(a, b)
+	})
+	wrong := func(input int, axis int, want int64) bool {
+		dims := s.dims(input)
+		return dims != nil && dims[axis] >= 0 && want >= 0 && dims[axis] != want
+	}
+	width := int64(-1)
+	if d.latent >= 0 && d.rotated >= 0 {
+		width = d.latent + d.rotated
+	}
+	if differ || wrong(LatentKPE, 1, 1) || wrong(LatentPast, 1, 1) || wrong(LatentPast, 3, width) ||
+		wrong(LatentKeyValid, 0, d.batch) || d.rotated > d.width && d.width >= 0 ||
+		d.heads > 0 && d.outputs >= 0 &&
+			(d.outputs%d.heads != 0 || d.width >= 0 && d.rotated >= 0 && d.valueWidth() < 0) {
+		return fmt.Errorf("mojo.LatentAttention does not take shapes that differ: q is %v, c %v, k_pe %v, w %v, "+
+			"past %v, key_valid %v", s.dims(LatentQ), s.dims(LatentC), s.dims(LatentKPE), s.dims(LatentW),
+			s.dims(LatentPast), s.dims(LatentKeyValid))
+	}
+	if n := s.dims(LatentPastLength); n != nil && d.batch >= 0 && !agree(n, []int64{d.batch}) && !agree(n, []int64{1}) {
+		return fmt.Errorf("mojo.LatentAttention takes a past_length of shape [1] or [%d], not %v", d.batch, n)
+	}
+	return nil
+}
+
+// latentBody is the naive form: keys and values of all tokens, and attention to them.
+func latentBody(b *body, s Site) []*onnx.Value {
+	attends := Site{Opset: s.Opset, Types: make([]onnx.DataType, AttentionSink+1), Attributes: []*onnx.Attribute{
+		s.Attr("scale"), s.Attr("causal"), onnx.IntAttr("window", 0), onnx.FloatAttr("softcap", 0), s.Attr("empty"),
+		onnx.StringAttr("head_order", headBlocked), s.Attr("q_layout"), onnx.StringAttr("k_layout", layoutBNSH),
+		onnx.StringAttr("v_layout", layoutBNSH), s.Attr("y_layout")}}
+	inner := &body{root: b.root, g: b.g, site: attends, in: make([]*onnx.Value, AttentionSink+1)}
+	give := func(to int, v *onnx.Value, t onnx.DataType) { inner.in[to], attends.Types[to] = v, t }
+	a := &attentionBuilder{body: inner}
+	l := &latentBuilder{attentionBuilder: a, w: b.float32("w_32", b.in[LatentW])}
+	if s.Attr("w_layout").String == layoutOutIn {
+		l.w = b.op("w_transposed", "Transpose", []*onnx.Value{l.w}, onnx.IntsAttr("perm", []int64{1, 0}))
+	}
+	headAxis := int64(1)
+	if s.Attr("q_layout").String == layoutBSNH {
+		headAxis = 2
+	}
+	l.heads = a.size("q_heads", b.in[LatentQ], headAxis)
+	l.latent = a.size("latent_width", b.in[LatentC], 2)
+	l.nope = b.call("nope_width", "Sub", a.size("q_width", b.in[LatentQ], 3), a.size("pe_width", b.in[LatentKPE], 3))
+	added := a.joined("added", -1, b.call("c_heads", "Unsqueeze", b.in[LatentC], b.integers("head", 1)),
+		b.in[LatentKPE])
+	give(AttentionQ, b.in[LatentQ], s.Types[LatentQ])
+	present := added
+	k, v := l.expand("new", added)
+	give(AttentionK, k, f32)
+	give(AttentionV, v, f32)
+	if s.has(LatentPast) {
+		k, v = l.expand("past", b.in[LatentPast])
+		give(AttentionPastKey, k, f32)
+		give(AttentionPastValue, v, f32)
+		if s.has(LatentPastLength) {
+			give(AttentionPastLength, b.in[LatentPastLength], onnx.Int64)
+			a.length = b.call("new_length", "Add", b.in[LatentPastLength], a.size("new_tokens", added, 2))
+			present = a.overwritten("present", b.in[LatentPast], added, a.rows())
+		} else {
+			present = a.joined("present", 2, b.in[LatentPast], added)
+		}
+	}
+	if s.has(LatentKeyValid) {
+		give(AttentionKeyValid, b.in[LatentKeyValid], onnx.Int64)
+	}
+	return []*onnx.Value{attentionBody(inner, attends)[0], present}
+}
+
+// latentBuilder makes keys and values of latents. Sizes are vectors of one int64.
+type latentBuilder struct {
+	*attentionBuilder
+	w                   *onnx.Value // [C, H * (E + Dv)]
+	heads, latent, nope *onnx.Value // H, C and E
+}
+
+// expand returns keys [B, H, n, E + R] and values [B, H, n, Dv] of latents [B, 1, n, C + R].
+func (l *latentBuilder) expand(name string, latents *onnx.Value) (keys, values *onnx.Value) {
+	wide := l.float32(name+"_latents", latents)
+	c := l.call(name+"_c", "Squeeze", l.slice(name+"_c_heads", wide, nil, l.latent, 1), l.integers("one_head", 1))
+	width := l.call(name+"_width", "Div", l.size("w_outputs", l.w, 1), l.heads)
+	rows := l.call(name+"_rows", "Reshape", l.call(name+"_product", "MatMul", c, l.w),
+		l.joined(name+"_by_heads", 0, l.integers("copied", 0, 0), l.heads, width))
+	both := l.swapped(name+"_heads", rows)
+	one := l.integers("one", 1)
+	pe := l.call(name+"_pe", "Expand", l.slice(name+"_pe_row", wide, l.latent, nil, 1),
+		l.joined(name+"_pe_shape", 0, one, l.heads, one, one))
+	return l.concat(name+"_keys", l.slice(name+"_nope", both, nil, l.nope, 1), pe),
+		l.slice(name+"_values", both, l.nope, nil, 1)
+}
+
+// latentForm is a way to use LatentAttention.
+type latentForm struct {
+	causal, mean, byOutput            bool
+	layouts                           string // of q and y
+	batch, heads, queries, added      int64
+	nope, rotated, latent, valueWidth int64
+	past                              int64 // P, or M with lengths; -1: no cache
+	lengths                           int64 // of past_length; 0: none
+	valid                             bool
+}
+
+// latentForms has every attribute and every input, steps for which it pays to multiply queries with w, and prompts for
+// which it pays to make keys and values.
+var latentForms = []latentForm{
+	{batch: 2, heads: 3, queries: 3, added: 5, nope: 6, rotated: 4, latent: 10, valueWidth: 5, past: -1,
+		layouts: "bnsh bnsh"},
+	{causal: true, batch: 2, heads: 3, queries: 1, added: 1, nope: 8, rotated: 4, latent: 16, valueWidth: 8, past: 20,
+		valid: true, layouts: "bnsh bsnh"},
+	{causal: true, mean: true, batch: 2, heads: 2, queries: 2, added: 2, nope: 6, rotated: 2, latent: 5, valueWidth: 7,
+		past: 150, lengths: 2, valid: true, layouts: "bsnh bnsh"},
+	{causal: true, batch: 1, heads: 5, queries: 70, added: 70, nope: 20, rotated: 6, latent: 48, valueWidth: 33,
+		past: 140, layouts: "bsnh bsnh", byOutput: true},
+	{causal: true, mean: true, batch: 2, heads: 2, queries: 9, added: 9, nope: 8, rotated: 4, latent: 40, valueWidth: 8,
+		past: 0, valid: true, layouts: "bnsh bsnh", byOutput: true},
+	{causal: true, batch: 1, heads: 20, queries: 1, added: 1, nope: 32, rotated: 16, latent: 64, valueWidth: 32,
+		past: 300, lengths: 1, layouts: "bnsh bnsh", byOutput: true},
+	{causal: true, batch: 2, heads: 2, queries: 0, added: 0, nope: 4, rotated: 2, latent: 6, valueWidth: 4, past: 4,
+		layouts: "bsnh bnsh"},
+}
+
+// latentExamples lists the forms that have these attributes.
+func latentExamples(s Site) [][][]int64 {
+	var list [][][]int64
+	for _, f := range latentForms {
+		layout := layoutInOut
+		if f.byOutput {
+			layout = layoutOutIn
+		}
+		if f.layouts == s.Attr("q_layout").String+" "+s.Attr("y_layout").String &&
+			layout == s.Attr("w_layout").String &&
+			f.causal == (s.Attr("causal").Int == 1) && f.mean == (s.Attr("empty").String == emptyMean) {
+			list = append(list, f.dims(s))
+		}
+	}
+	return list
+}
+
+// dims are the shapes of the inputs.
+func (f latentForm) dims(s Site) [][]int64 {
+	dims := make([][]int64, LatentPastLength+1)
+	dims[LatentQ] = headDims{f.batch, f.heads, f.queries, f.nope + f.rotated}.in(s.Attr("q_layout").String)
+	dims[LatentC] = []int64{f.batch, f.added, f.latent}
+	dims[LatentKPE] = []int64{f.batch, 1, f.added, f.rotated}
+	dims[LatentW] = []int64{f.latent, f.heads * (f.nope + f.valueWidth)}
+	if f.byOutput {
+		dims[LatentW] = []int64{f.heads * (f.nope + f.valueWidth), f.latent}
+	}
+	length := f.added
+	if f.past >= 0 {
+		dims[LatentPast] = []int64{f.batch, 1, f.past, f.latent + f.rotated}
+		length += f.past
+	}
+	if f.lengths > 0 {
+		dims[LatentPastLength] = []int64{f.lengths}
+	}
+	if f.valid {
+		dims[LatentKeyValid] = []int64{f.batch, length}
+	}
+	return dims
+}
