@@ -23,7 +23,7 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 			total = t.Dims[len(t.Dims)-1]
 		}
 	}
-	out := Case{slices.Clone(c.Inputs), slices.Clone(c.Outputs)}
+	out := Case{slices.Clone(c.Inputs), slices.Clone(c.Outputs), c.Follows}
 	past, room := int64(-1), total
 	for _, in := range inputs {
 		i := slices.IndexFunc(c.Inputs, func(t *onnx.Tensor) bool { return t.Name == in.Value.Name })

@@ -11,6 +11,7 @@ import (
 // inputs and outputs are.
 type Case struct {
 	Inputs, Outputs []*onnx.Tensor
+	Follows         []Follow // inputs that are not among Inputs: see WithOwnPasts
 }
 
 // Load reads the cases of path: an .npz file (see the package comment for its keys), a folder with ONNX test data

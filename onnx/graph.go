@@ -89,6 +89,22 @@ func (g *Graph) AddOutput(v *Value) {
 	v.outputs++
 }
 
+// RemovePort takes an input that nothing reads, or an output, from the graph's list; it reports whether that was done.
+// The value of an output stays.
+func (g *Graph) RemovePort(v *Value) bool {
+	if i := slices.Index(g.Outputs, v); i >= 0 {
+		g.Outputs = slices.Delete(g.Outputs, i, i+1)
+		v.outputs--
+		return true
+	}
+	i := slices.Index(g.Inputs, v)
+	if i < 0 || len(v.uses) > 0 || v.outputs > 0 {
+		return false
+	}
+	g.Inputs = slices.Delete(g.Inputs, i, i+1)
+	return true
+}
+
 // AddNode appends a node that reads inputs and writes outputs (nil for omitted ones), which must have no producer.
 // Append in topological order, or call Sort afterwards.
 func (g *Graph) AddNode(opType string, inputs, outputs []*Value, attrs ...*Attribute) *Node {

@@ -44,7 +44,7 @@ func (c *cacheChange) change() error {
 			c.model.Functions = append(c.model.Functions, f)
 		}
 	}
-	c.dropDefinitions()
+	c.dropDefinitions(attends)
 	c.declareBuffers()
 	for _, g := range c.model.Graphs() {
 		if err := g.Sort(); err != nil {
@@ -116,16 +116,16 @@ func (c *cacheChange) inPlace(n *onnx.Node) fused.Site {
 	return s
 }
 
-// dropDefinitions removes the definitions of attention that nothing calls any more.
-func (c *cacheChange) dropDefinitions() {
+// dropDefinitions removes the definitions of a fused op that nothing calls any more.
+func (a *applier) dropDefinitions(op string) {
 	called := map[string]bool{}
-	for _, g := range c.model.Graphs() {
+	for _, g := range a.model.Graphs() {
 		for _, n := range g.Nodes {
 			called[n.Domain+"."+n.OpType+"."+n.Overload] = true
 		}
 	}
-	c.model.Functions = slices.DeleteFunc(c.model.Functions, func(f *onnx.Function) bool {
-		return f.Domain == fused.Domain && f.Name == attends && !called[functionName(f)]
+	a.model.Functions = slices.DeleteFunc(a.model.Functions, func(f *onnx.Function) bool {
+		return f.Domain == fused.Domain && f.Name == op && !called[functionName(f)]
 	})
 }
 

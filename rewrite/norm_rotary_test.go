@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// attention is a model of queries and keys: each head is normalised, moved before the positions and rotated.
-func attention(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
+// normedHeads is a model of queries and keys: each head is normalised, moved before the positions and rotated.
+func normedHeads(t *testing.T, opset int64, typ onnx.DataType) *onnx.Model {
 	b := newBuilder(t, opset, typ)
 	cos, sin := b.input("cos", "batch", 1, "seq", 8), b.input("sin", "batch", 1, "seq", 8)
 	for i, name := range []string{"q", "k"} {
@@ -30,7 +30,7 @@ func checkAttention(t *testing.T, m *onnx.Model, typ onnx.DataType, opset int64,
 		}
 	}
 	got := evaluate(t, m)
-	for name, w := range evaluate(t, attention(t, opset, typ)) {
+	for name, w := range evaluate(t, normedHeads(t, opset, typ)) {
 		d, scale := distance(w.F, got[name].F)
 		if allowed := 16 * spacing(typ, scale); d > allowed {
 			t.Errorf("%s differs by %g, %g allowed", name, d, allowed)
@@ -42,7 +42,7 @@ func checkAttention(t *testing.T, m *onnx.Model, typ onnx.DataType, opset int64,
 func TestNormRotary(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
 		for _, opset := range []int64{13, 18, 23} {
-			m := attention(t, opset, typ)
+			m := normedHeads(t, opset, typ)
 			r := apply(t, m)
 			for name, n := range map[string]int{"NormRotary": 2, "RMSNorm": 0, "RotaryEmbedding": 0} {
 				if p := r.pattern(name); p.Found != n || p.Fused != n || p.Refused != 0 {
@@ -107,7 +107,7 @@ func TestNormRotaryApart(t *testing.T) {
 			})}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := attention(t, 20, onnx.Float)
+			m := normedHeads(t, 20, onnx.Float)
 			r, err := ApplyDefaultKernels(m, c.include, append([]Option{AssumeAvailable()}, c.options...)...)
 			if err != nil {
 				t.Fatal(err)

@@ -62,6 +62,7 @@ type config struct {
 	target      *target.Target
 	shapes      *target.Shapes
 	lastLogits  bool
+	latentCache bool
 	staticCache bool
 	cacheLength int64 // of static caches, in tokens; 0 for any
 	pastLength  bool  // is an input of a model with static caches

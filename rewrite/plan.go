@@ -144,13 +144,16 @@ func (p *Plan) check() {
 	p.Report.TimeMS.Check = lap(&start)
 }
 
-// Replace puts the replacement at every site that the report calls fused, and makes buffers of the caches where that
-// was asked for (WithStaticCache). Where there is no site, functions that were inlined for the search alone
+// Replace puts the replacement at every site that the report calls fused, and changes the caches where that was asked
+// for (WithLatentCache, WithStaticCache). Where there is no site, functions that were inlined for the search alone
 // (InlineAuto) are put back. After an error the model is of no use.
 func (p *Plan) Replace() error {
 	start := time.Now()
 	p.Report.DryRun = false
 	if err := p.replaceSites(); err != nil {
+		return err
+	}
+	if err := p.keepLatents(); err != nil {
 		return err
 	}
 	if err := p.keepCaches(); err != nil {

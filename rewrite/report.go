@@ -38,6 +38,7 @@ type Report struct {
 	PassedOver []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
 	Inlined    *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
 	Logits     string          `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
+	Latent     *LatentReport   `json:"latent,omitempty"`      // absent where caches hold no latents
 	Cache      *CacheReport    `json:"cache,omitempty"`       // absent where caches are as they were
 	Patterns   []PatternReport `json:"patterns"`
 	Sites      []SiteReport    `json:"sites"`

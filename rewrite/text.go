@@ -72,6 +72,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Weights != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "expert weights", r.Weights.Text())
 	}
+	if r.Latent != nil {
+		fmt.Fprintf(&b, "%-18s %s\n", "cache", r.Latent.Text())
+	}
 	if r.Cache != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "cache", r.Cache.Text())
 	}

@@ -48,6 +48,10 @@ With --cache static, past and present of a decoder become one buffer that attent
 place of a copy that grows (docs/generate.md). A model whose caches cannot all be kept so is an error.
 With --past-length too, how many tokens are in them is an input, and no shape changes between steps.
 
+With --mla-cache, latent attention as DeepSeek has it keeps latents, from which keys and values of all
+heads follow: a layer's two caches become one, under the name of its keys' (docs/generate.md). A model
+whose caches cannot all be kept so is an error.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -82,7 +86,11 @@ refers to it.`,
 		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
 	fl.BoolVar(&f.pastLength, "past-length", false,
 		"with --cache static: an input past_length tells how many tokens are in the buffers, and not the mask's length")
+	fl.BoolVar(&f.mlaCache, "mla-cache", false,
+		"keep the latents of DeepSeek's attention in its caches: one of 576 numbers a token in place of 40,960 in two")
 	c.MarkFlagsMutuallyExclusive("target", "cache")
+	c.MarkFlagsMutuallyExclusive("target", "mla-cache")
+	c.MarkFlagsMutuallyExclusive("cache", "mla-cache")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0,
@@ -108,6 +116,9 @@ func (f *applyFlags) check() error {
 	}
 	if f.cache != "" && f.dryRun {
 		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")
+	}
+	if f.mlaCache && f.dryRun {
+		return fmt.Errorf("--mla-cache is about the patched model, and --dry-run makes none")
 	}
 	return f.possible(f.dryRun)
 }

@@ -65,14 +65,22 @@ func (f *applyFlags) reproduce(a *app, path string, cases []golden.Case) error {
 		return failed(fmt.Errorf("the patched model cannot be compared with %s: %w", f.golden, err))
 	}
 	defer run.Close()
+	if cases, err = golden.WithOwnPasts(patched, cases); err != nil {
+		return failed(fmt.Errorf("%s: %w", f.golden, err))
+	}
+	given := make([]golden.Case, len(cases))
 	for i, c := range cases {
-		if c, err = golden.InBuffers(patched, c); err != nil {
+		if c, err = golden.InBuffers(patched, c); err == nil {
+			c, err = c.Followed(given[:i])
+		}
+		if err != nil {
 			return failed(fmt.Errorf("case %d of %s: %w", i, f.golden, err))
 		}
 		got, err := run.Run(c.Inputs)
 		if err != nil {
 			return failed(err)
 		}
+		given[i].Outputs = got
 		want := c.Outputs
 		if f.lastLogits {
 			if want, err = lastPositions(got, want); err != nil {

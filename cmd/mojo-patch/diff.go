@@ -205,12 +205,15 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 		return nil, err
 	}
 	defer r.Close()
-	got, want := make([]golden.Case, len(want)), slices.Clone(want)
+	got := make([]golden.Case, len(want))
+	if want, err = golden.WithOwnPasts(m, want); err != nil {
+		return nil, fmt.Errorf("%s cannot be run on %s: %w", path, against, err)
+	}
 	for i, c := range want {
 		if want[i], err = fitted(m, c); err != nil {
 			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", path, i, against, err)
 		}
-		got[i].Inputs = want[i].Inputs
+		got[i].Inputs, got[i].Follows = want[i].Inputs, want[i].Follows
 	}
 	uncompared(a, m, want[0].Outputs)
 	times, err := runCases(a, r, got, 1)

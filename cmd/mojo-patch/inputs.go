@@ -74,6 +74,9 @@ func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
 	if len(cases) == 0 {
 		return nil, fmt.Errorf("%s holds no cases", path)
 	}
+	if cases, err = golden.WithOwnPasts(m, cases); err != nil {
+		return nil, fmt.Errorf("%s cannot be run on %s: %w", m.Path, path, err)
+	}
 	for i, c := range cases {
 		if cases[i], err = fitted(m, c); err != nil {
 			return nil, fmt.Errorf("%s cannot be run on case %d of %s: %w", m.Path, i, path, err)

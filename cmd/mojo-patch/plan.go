@@ -35,6 +35,7 @@ type planFlags struct {
 	lastLogits   bool
 	cache        string // how caches are kept; apply's alone
 	pastLength   bool   // with cache
+	mlaCache     bool   // apply's alone
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -114,6 +115,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())
+	}
+	if f.mlaCache {
+		options = append(options, rewrite.WithLatentCache())
 	}
 	if f.cache != "" {
 		length, err := rewrite.ParseCache(f.cache)

@@ -119,6 +119,10 @@ func runCases(a *app, r runner, cases []golden.Case, repeat int) ([]float64, err
 	defer end()
 	times := make([]float64, len(cases))
 	for i := range cases {
+		var err error
+		if cases[i], err = cases[i].Followed(cases[:i]); err != nil {
+			return nil, err
+		}
 		var laps []float64
 		for range repeat {
 			start := time.Now()

@@ -38,6 +38,7 @@ class ApplyOptions(TypedDict, total=False):
     last_logits: bool
     cache: str  # "static" or "static=M": keys and values in buffers, of M tokens
     past_length: bool  # with cache: the number of tokens in them is an input
+    mla_cache: bool  # latents of DeepSeek's attention in its caches
     require: bool  # raises NothingFused where there is nothing to fuse
     assume_available: bool
     allow_missing_weights: bool

@@ -154,6 +154,17 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Latent:
+    """Caches that were made to hold latents; bytes are those of a token of a sequence, in all of them together."""
+
+    inputs: List[str]
+    dropped: List[str]
+    bytes_per_token: int
+    bytes_before: int
+    check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
 class CannRewrites:
     """What was changed for Ascend besides the sites."""
 
@@ -192,6 +203,7 @@ class Report:
     passed_over: List[str] = field(default_factory=list)
     inlined: Optional[Inlined] = None
     logits: str = ""
+    latent: Optional[Latent] = None
     cache: Optional[Cache] = None
     repairs: List[Repair] = field(default_factory=list)
     unverified: int = 0

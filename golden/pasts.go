@@ -1,0 +1,152 @@
+package golden
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// Follow says that an input of a case is an output that the same model gave for an earlier one.
+type Follow struct {
+	Input  string
+	Case   int
+	Output string
+}
+
+// WithOwnPasts returns cases of a model as m takes them, another form of it that keeps something else of the past, such
+// as latents in the place of keys and values. A past of no tokens is one in any form. Any other one must be what an
+// earlier case gave: then m goes on from what it gave there itself (Case.Follows). Outputs that m has in another form
+// are left out. Cases that m takes as they are stay so.
+func WithOwnPasts(m *onnx.Model, cases []Case) ([]Case, error) {
+	inputs := roles.Find(m)
+	out := slices.Clone(cases)
+	for i, c := range cases {
+		if !slices.ContainsFunc(inputs, func(in *roles.Input) bool { return otherPast(in, c) }) {
+			continue
+		}
+		own, err := ownPasts(m, inputs, cases, i)
+		if err != nil {
+			return nil, fmt.Errorf("case %d: %w", i, err)
+		}
+		out[i] = own
+	}
+	return out, nil
+}
+
+// otherPast reports whether a case has a past in another form than the input takes it.
+func otherPast(in *roles.Input, c Case) bool {
+	t := c.Input(in.Value.Name)
+	want, ok := in.Value.Type()
+	if c.follows(in.Value.Name) {
+		return false
+	}
+	return in.Role == roles.Past && ok && (t == nil || len(want.Dims) == len(t.Dims) && !accepts(want, t))
+}
+
+func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, error) {
+	var own Case
+	batch := int64(1)
+	for _, t := range cases[i].Inputs {
+		v := m.Graph.Value(t.Name)
+		isInput := v != nil && v.IsInput
+		past := slices.IndexFunc(inputs, func(in *roles.Input) bool { return in.Value == v && in.Role == roles.Past })
+		if isInput && past < 0 {
+			own.Inputs = append(own.Inputs, t)
+			continue
+		}
+		if len(t.Dims) > 0 {
+			batch = t.Dims[0]
+		}
+		from, output, err := givenBefore(cases[:i], t)
+		switch {
+		case err != nil:
+			return Case{}, err
+		case from < 0 && t.Len() > 0:
+			return Case{}, fmt.Errorf("%q is a past that no case before it gave, and %s keeps it in another form: "+
+				"begin with a past of no tokens", t.Name, m.Path)
+		case isInput && from >= 0:
+			own.Follows = append(own.Follows, Follow{t.Name, from, output})
+		}
+	}
+	for _, in := range inputs {
+		if in.Role != roles.Past || own.follows(in.Value.Name) {
+			continue
+		}
+		empty, err := noTokens(in, batch)
+		if err != nil {
+			return Case{}, err
+		}
+		own.Inputs = append(own.Inputs, empty)
+	}
+	for _, t := range cases[i].Outputs {
+		v := m.Graph.Value(t.Name)
+		if v == nil || !v.IsOutput() {
+			continue
+		}
+		if want, ok := v.Type(); !ok || accepts(want, t) {
+			own.Outputs = append(own.Outputs, t)
+		}
+	}
+	return own, nil
+}
+
+// givenBefore finds the case that gave a tensor, the last one of several; from is -1 where none did.
+func givenBefore(cases []Case, t *onnx.Tensor) (from int, output string, err error) {
+	if t.Len() == 0 {
+		return -1, "", nil
+	}
+	want, err := t.Bytes()
+	if err != nil {
+		return -1, "", err
+	}
+	for i, c := range slices.Backward(cases) {
+		for _, o := range c.Outputs {
+			if o.DataType != t.DataType || !slices.Equal(o.Dims, t.Dims) {
+				continue
+			}
+			got, err := o.Bytes()
+			if err != nil {
+				return -1, "", err
+			}
+			if bytes.Equal(got, want) {
+				return i, o.Name, nil
+			}
+		}
+	}
+	return -1, "", nil
+}
+
+// noTokens is a past without tokens: symbols other than the batch are 0.
+func noTokens(in *roles.Input, batch int64) (*onnx.Tensor, error) {
+	dims := make([]int64, len(in.Dims))
+	for axis, d := range in.Dims {
+		dims[axis] = max(d.Value, 0)
+		if d.Value < 0 && axis == 0 {
+			dims[axis] = batch
+		}
+	}
+	return onnx.NewTensor(in.Value.Name, in.DataType, dims, nil)
+}
+
+func (c Case) follows(input string) bool {
+	return slices.ContainsFunc(c.Follows, func(f Follow) bool { return f.Input == input })
+}
+
+// Followed returns the case with the inputs that earlier cases gave, once these have their outputs.
+func (c Case) Followed(earlier []Case) (Case, error) {
+	c.Inputs = slices.Clone(c.Inputs)
+	for _, f := range c.Follows {
+		given := earlier[f.Case].Output(f.Output)
+		if given == nil {
+			return Case{}, fmt.Errorf("case %d gave no %q, which input %q is to be", f.Case, f.Output, f.Input)
+		}
+		t := *given
+		t.Name = f.Input
+		c.Inputs = append(c.Inputs, &t)
+	}
+	c.Follows = nil
+	return c, nil
+}

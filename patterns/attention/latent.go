@@ -1,0 +1,260 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Latent says how keys and values follow from latents: a linear map of C gives each head its values and its first
+// channels of keys, and all heads have the channels of KPE behind these.
+type Latent struct {
+	C, KPE  *onnx.Value // [.., Width] and [.., Rotated] for each token, one head's
+	W       *onnx.Value // the matrix, constant
+	OutIn   bool        // W is [outputs, inputs]
+	Heads   int64
+	Width   int64 // of C
+	Nope    int64 // channels of a head of keys that the map gives
+	Rotated int64
+	Values  int64        // channels of a head of values
+	Nodes   []*onnx.Node // that make keys and values of C and KPE
+
+	lab  *lab
+	k, v operand
+}
+
+// maxSteps bounds the values between keys and what they are made of.
+const maxSteps = 128
+
+// FindLatent finds out whether keys and values [batch, heads, tokens, channels], or with tokens before heads where a
+// layout is bsnh, follow from latents. It runs the nodes that move channels about on numbers that tell each channel.
+// past is what a cache has of the keys before these.
+func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string) (*Latent, *reason.Reason) {
+	l := &Latent{k: operand{value: k, layout: kLayout}, v: operand{value: v, layout: vLayout}}
+	var worlds [infer.Worlds]lengths
+	for w := range worlds {
+		batch, heads, tokens, width := l.sizes(g, l.k, w)
+		_, _, _, values := l.sizes(g, l.v, w)
+		worlds[w] = lengths{batch, tokens, g.Facts.Size(past, w, 2)}
+		if w > 0 && (heads != l.Heads || width != int64(l.k.width) || values != l.Values) || batch < 1 || tokens < 1 ||
+			heads < 1 || values < 1 {
+			return nil, reason.New(reason.Unknown, k.Producer, "the shape of keys and values is not known")
+		}
+		l.Heads, l.k.width, l.Values = heads, int(width), values
+	}
+	l.lab = newLab(g, worlds)
+	product, x, w := l.findProduct(v)
+	if product == nil {
+		return nil, reason.New(reason.AttentionOther, v.Producer,
+			"its values are not moved channels of a product with a constant matrix, as those made of latents are")
+	}
+	if !l.readProduct(product, x, w) {
+		return nil, reason.New(reason.AttentionOther, product, "its inputs are not one latent for each token")
+	}
+	if l.Nope < 1 {
+		return nil, reason.New(reason.AttentionOther, product, "its outputs are values, and no keys beside them")
+	}
+	return l, l.findShared(product)
+}
+
+// sizes returns the dimensions in a world.
+func (l *Latent) sizes(g *match.View, o operand, w int) (batch, heads, tokens, width int64) {
+	if rank, ok := g.Facts.Rank(o.value); !ok || rank != 4 {
+		return -1, -1, -1, -1
+	}
+	heads, tokens = g.Facts.Size(o.value, w, 1), g.Facts.Size(o.value, w, 2)
+	if o.layout == bsnh {
+		heads, tokens = tokens, heads
+	}
+	return g.Facts.Size(o.value, w, 0), heads, tokens, g.Facts.Size(o.value, w, 3)
+}
+
+// findProduct follows values back to a product with a constant matrix.
+func (l *Latent) findProduct(v *onnx.Value) (product *onnx.Node, x, w *onnx.Value) {
+	g := l.lab.g
+	for range maxChain {
+		n := v.Producer
+		if n == nil || n.Graph != g.Graph {
+			return nil, nil, nil
+		}
+		if n.Is("MatMul") || n.Is("Gemm") {
+			return n, n.Inputs[0], n.Inputs[1]
+		}
+		if v = movedFrom(g, n); v == nil {
+			return nil, nil, nil
+		}
+	}
+	return nil, nil, nil
+}
+
+// readProduct reads the matrix of the product, and what it is multiplied with.
+func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
+	g := l.lab.g
+	if n.Is("Gemm") {
+		if n.Input(2) != nil || n.AttrFloat("alpha", 1) != 1 || n.AttrInt("transA", 0) != 0 {
+			return false
+		}
+		l.OutIn = n.AttrInt("transB", 0) != 0
+	}
+	if t := w.Producer; w.Constant() == nil && t != nil && t.Is("Transpose") {
+		if rank, _ := g.Facts.Rank(w); rank != 2 || slices.Equal(t.AttrInts("perm"), []int64{0, 1}) {
+			return false
+		}
+		w, l.OutIn = t.Inputs[0], !l.OutIn
+	}
+	rank, _ := g.Facts.Rank(x)
+	for rank < 3 && x.Producer != nil && (x.Producer.Is("Reshape") || x.Producer.Is("Flatten")) { // rows of all batches
+		x = x.Producer.Inputs[0]
+		rank, _ = g.Facts.Rank(x)
+	}
+	width, ok := l.perToken(x)
+	last, known := g.Facts.Dim(x, rank-1)
+	constant := w.Constant()
+	if !ok || !known || last != width || constant == nil || len(constant.Dims) != 2 || !g.IsData(x) {
+		return false
+	}
+	l.C, l.W, l.Width = x, w, width
+	in, out := 0, 1
+	if l.OutIn {
+		in, out = 1, 0
+	}
+	l.Nope = constant.Dims[out]/l.Heads - l.Values
+	return constant.Dims[in] == width && constant.Dims[out] == l.Heads*(l.Nope+l.Values)
+}
+
+// perToken returns how many elements a value has for each token; ok is false where that is not one number.
+func (l *Latent) perToken(v *onnx.Value) (n int64, ok bool) {
+	rank, known := l.lab.g.Facts.Rank(v)
+	for w, at := range l.lab.worlds {
+		elements := int64(1)
+		for axis := range rank {
+			elements *= l.lab.g.Facts.Size(v, w, axis)
+		}
+		tokens := at.batch * at.queries
+		if !known || elements < 1 || elements%tokens != 0 || w > 0 && elements/tokens != n {
+			return 0, false
+		}
+		n = elements / tokens
+	}
+	return n, true
+}
+
+// findShared finds the channels of keys that do not come from the product.
+func (l *Latent) findShared(product *onnx.Node) *reason.Reason {
+	g, out := l.lab.g, product.Outputs[0]
+	l.Rotated = int64(l.k.width) - l.Nope
+	made := map[*onnx.Value]bool{}
+	for v := range onnx.Downstream(func(*onnx.Value) bool { return false }, out) {
+		made[v] = true
+	}
+	steps := 0
+	for v := range onnx.Upstream(func(v *onnx.Value) bool { return v == out }, l.k.value) {
+		if steps++; steps > maxSteps {
+			break
+		}
+		if n, ok := l.perToken(v); !ok || n != l.Rotated || made[v] || !g.IsData(v) || l.Rotated < 1 {
+			continue
+		}
+		if why := l.follows(out, v); why == nil {
+			l.KPE = v
+			l.collect()
+			return nil
+		}
+	}
+	return reason.New(reason.AttentionOther, l.k.value.Producer, "its keys are not, in this order, %d channels of "+
+		"each head's that a product with latents gives and channels that all heads share", l.Nope)
+}
+
+// follows reports whether keys and values are moved channels of the product and of what is shared, each at its place.
+func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
+	n := l.lab.at(lengths{2, 3, 2})
+	env, next := values{}, 1
+	number := func(v *onnx.Value) (first int, ok bool) {
+		shape, ok := l.lab.shape(v, n)
+		if !ok {
+			return 0, false
+		}
+		list := make([]float64, match.Elements(shape))
+		for i := range list {
+			list[i] = float64(next + i)
+		}
+		env[v] = reference.NewFloats(l.lab.g.Facts.DataType(v), shape, list)
+		first, next = next, next+len(list)
+		return first, true
+	}
+	of, ok := number(product)
+	pe, known := number(shared)
+	other := reason.New(reason.AttentionOther, shared.Producer, "it is not shared by the heads of keys")
+	if !ok || !known {
+		return other
+	}
+	got, err := l.lab.run(n, env, l.k.value, l.v.value)
+	if err != nil {
+		return other
+	}
+	heads, nope, rotated, width := int(l.Heads), int(l.Nope), int(l.Rotated), int(l.Nope+l.Values)
+	same := func(o operand, t *reference.Tensor, channels int, want func(token, h, c int) int) bool {
+		list := tensor{data: t.F, batch: int(n.batch), heads: heads, rows: int(n.queries), width: channels,
+			byHeads: o.layout == bnsh}
+		if len(t.F) != list.batch*list.heads*list.rows*list.width {
+			return false
+		}
+		for b := range list.batch {
+			for h := range heads {
+				for i := range list.rows {
+					for c, x := range list.row(b, h, i) {
+						if x != float64(want(b*list.rows+i, h, c)) {
+							return false
+						}
+					}
+				}
+			}
+		}
+		return true
+	}
+	if same(l.k, got[0], nope+rotated, func(token, h, c int) int {
+		if c < nope {
+			return of + (token*heads+h)*width + c
+		}
+		return pe + token*rotated + c - nope
+	}) && same(l.v, got[1], int(l.Values), func(token, h, c int) int {
+		return of + (token*heads+h)*width + nope + c
+	}) {
+		return nil
+	}
+	return other
+}
+
+// collect lists the nodes that make keys and values.
+func (l *Latent) collect() {
+	stop := func(v *onnx.Value) bool { return v == l.C || v == l.KPE }
+	seen := map[*onnx.Node]bool{}
+	for v := range onnx.Upstream(stop, l.k.value, l.v.value) {
+		if n := v.Producer; n != nil && !seen[n] {
+			seen[n] = true
+			l.Nodes = append(l.Nodes, n)
+		}
+	}
+}
+
+// HeadsOf runs the nodes: it returns the keys and values of so many tokens of each sequence, made of latents.
+func (l *Latent) HeadsOf(batch, tokens int64, c, kPE []float64) (keys, values *reference.Tensor, err error) {
+	n := lengths{batch, tokens, 1}
+	env := map[*onnx.Value]*reference.Tensor{}
+	for v, list := range map[*onnx.Value][]float64{l.C: c, l.KPE: kPE} {
+		shape, ok := l.lab.shape(v, n)
+		if !ok {
+			return nil, nil, &missingError{v}
+		}
+		env[v] = reference.NewFloats(l.lab.g.Facts.DataType(v), shape, list)
+	}
+	got, err := l.lab.run(n, env, l.k.value, l.v.value)
+	if err != nil {
+		return nil, nil, err
+	}
+	return got[0], got[1], nil
+}

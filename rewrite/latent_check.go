@@ -1,0 +1,359 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// Attention to latents computes what attention to a model's keys and values did if these are what the model makes of
+// the latents. checkSites makes them, of the past and of new tokens, by the model's own nodes and weights, and compares
+// the op's definition with what stood there, and its kernel. Once more it attends to the latents themselves: kernels
+// may absorb the weights so, and a definition by keys and values says nothing of that.
+
+// latentTrial is one set of lengths.
+type latentTrial struct {
+	batch, past, added int64
+	padding            padding
+}
+
+var latentTrials = []latentTrial{{2, 3, 1, paddings[0]}, {3, 0, 4, paddings[2]}, {2, 5, 3, paddings[3]},
+	{3, 4, 1, paddings[2]}, {2, 0, 1, paddings[0]}, {3, 2, 9, paddings[1]}}
+
+func (c *latentChange) checkSites() error {
+	if c.config.verify == VerifyOff {
+		return nil
+	}
+	c.checked = &CheckReport{}
+	for _, s := range c.sites {
+		err := c.checkSite(s)
+		if errors.Is(err, onnx.ErrMissingData) && c.config.unverified {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("node %q: %w", nodeName(s.node), err)
+		}
+	}
+	return nil
+}
+
+func (c *latentChange) checkSite(s *latentSite) error {
+	site := c.fusedSite(s)
+	f, err := fused.Lookup(latentAttends).Function(site)
+	if err != nil {
+		return err
+	}
+	node := &onnx.Node{Domain: fused.Domain, OpType: latentAttends, Overload: f.Overload, Attributes: site.Attributes,
+		Outputs: make([]*onnx.Value, 2)}
+	w, err := reference.FromONNX(s.latent.W.Constant())
+	if err != nil {
+		return &evalError{err}
+	}
+	for i, t := range latentTrials {
+		in, naive, err := c.trial(s, t, i, w)
+		if err != nil {
+			return &evalError{err}
+		}
+		what := fmt.Sprintf("%d tokens in the cache and %d new ones, %s", t.past, t.added, t.padding.name)
+		for _, exact := range []bool{true, false} {
+			options := reference.Options{Exact: exact}
+			before, err := reference.NewForOpset(site.Opset, c.model.Functions, options).Op(s.node, naive)
+			if err != nil {
+				return &evalError{err}
+			}
+			after, err := reference.NewForOpset(site.Opset, []*onnx.Function{f}, options).Op(node, in)
+			if err == nil {
+				err = c.compareLatent(before[0], after, in, exact)
+			}
+			if err == nil && exact {
+				var y *reference.Tensor
+				if y, err = absorbed(site, in); err == nil {
+					err = c.compareLatent(before[0], []*reference.Tensor{y}, in, true)
+				}
+			}
+			if err == nil && !exact {
+				err = c.latentKernel(site, in, before[0])
+			}
+			if err != nil {
+				return fmt.Errorf("on latents (%s): %w", what, err)
+			}
+			c.checked.Cases++
+		}
+	}
+	return nil
+}
+
+// trial makes the inputs of attention to latents, and those of the attention that the model has.
+func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *reference.Tensor) (in,
+	naive []*reference.Tensor, err error) {
+	l, typ := s.latent, c.facts.DataType(s.past[0])
+	in, naive = make([]*reference.Tensor, fused.LatentPast+1), make([]*reference.Tensor, len(s.node.Inputs))
+	in[fused.LatentW] = w
+	q := []int64{t.batch, l.Heads, t.added, l.Nope + l.Rotated}
+	if s.node.AttrString("q_layout", "") == "bsnh" {
+		q[1], q[2] = q[2], q[1]
+	}
+	for i, shape := range map[int][]int64{fused.LatentQ: q, fused.LatentC: {t.batch, t.added, l.Width},
+		fused.LatentKPE:  {t.batch, 1, t.added, l.Rotated},
+		fused.LatentPast: {t.batch, 1, t.past, l.Width + l.Rotated}} {
+		if in[i], err = makeInput(kinds[0], 8*seed+i, typ, shape); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.node.Input(fused.AttentionKeyValid) != nil {
+		in[fused.LatentKeyValid] = t.padding.tensor(onnx.Int64, []int64{t.batch, t.past + t.added})
+		naive[fused.AttentionKeyValid] = in[fused.LatentKeyValid]
+	}
+	k, v, err := l.HeadsOf(t.batch, t.added, in[fused.LatentC].F, in[fused.LatentKPE].F)
+	if err != nil {
+		return nil, nil, err
+	}
+	naive[fused.AttentionK], naive[fused.AttentionV] = k, v
+	if err := c.pastOf(s, t, in[fused.LatentPast], naive); err != nil {
+		return nil, nil, err
+	}
+	calm(in[fused.LatentQ], k, math.Abs(float64(s.node.AttrFloat("scale", 1))))
+	naive[fused.AttentionQ] = in[fused.LatentQ]
+	return in, naive, nil
+}
+
+// pastOf makes the keys and values of past latents.
+func (c *latentChange) pastOf(s *latentSite, t latentTrial, past *reference.Tensor, naive []*reference.Tensor) error {
+	l := s.latent
+	var latents, shared []float64
+	for i := 0; i < len(past.F); i += int(l.Width + l.Rotated) {
+		latents = append(latents, past.F[i:i+int(l.Width)]...)
+		shared = append(shared, past.F[i+int(l.Width):i+int(l.Width+l.Rotated)]...)
+	}
+	for k, width := range []int64{l.Nope + l.Rotated, l.Values} {
+		naive[fused.AttentionPastKey+k] = reference.NewFloats(past.DataType,
+			[]int{int(t.batch), int(l.Heads), int(t.past), int(width)}, nil)
+	}
+	if t.past == 0 {
+		return nil
+	}
+	k, v, err := l.HeadsOf(t.batch, t.past, latents, shared)
+	if err != nil {
+		return err
+	}
+	for i, made := range []*reference.Tensor{k, v} {
+		if s.node.AttrString([]string{"k", "v"}[i]+"_layout", "") == "bsnh" {
+			made = swapHeads(made)
+		}
+		naive[fused.AttentionPastKey+i].F = made.F
+	}
+	return nil
+}
+
+// swapHeads is a tensor with its second and third dimensions exchanged.
+func swapHeads(t *reference.Tensor) *reference.Tensor {
+	b, m, n, width := t.Shape[0], t.Shape[1], t.Shape[2], t.Shape[3]
+	out := make([]float64, 0, len(t.F))
+	for i := range b {
+		for k := range n {
+			for j := range m {
+				at := ((i*m+j)*n + k) * width
+				out = append(out, t.F[at:at+width]...)
+			}
+		}
+	}
+	return reference.NewFloats(t.DataType, []int{b, n, m, width}, out)
+}
+
+// calm scales queries by a power of two that makes scores about as great as 1: greater ones would show roundings alone.
+func calm(q, k *reference.Tensor, scale float64) {
+	squares := 0.0
+	for _, x := range k.F {
+		squares += x * x
+	}
+	size := scale * math.Sqrt(squares/float64(max(len(k.F), 1))*float64(q.Shape[3]))
+	if size == 0 || math.IsInf(size, 0) {
+		return
+	}
+	factor := math.Exp2(-math.Round(math.Log2(size)))
+	for i := range q.F {
+		q.F[i] *= factor
+	}
+}
+
+// absorbed attends to the latents: queries are multiplied with the weights of keys first, and what comes out with those
+// of values.
+func absorbed(site fused.Site, in []*reference.Tensor) (*reference.Tensor, error) {
+	q, w := in[fused.LatentQ], in[fused.LatentW]
+	if site.Attr("q_layout").String == "bsnh" {
+		q = swapHeads(q)
+	}
+	batch, heads, queries, width := q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
+	latent, rotated := in[fused.LatentC].Shape[2], in[fused.LatentKPE].Shape[3]
+	w, err := w.Dense()
+	if err != nil {
+		return nil, err
+	}
+	weights := w.F
+	outputs := len(weights) / latent
+	nope := width - rotated
+	at := func(output, input int) float64 {
+		if site.Attr("w_layout").String == "out_in" {
+			return weights[output*latent+input]
+		}
+		return weights[input*outputs+output]
+	}
+	wide := make([]float64, 0, batch*heads*queries*(latent+rotated))
+	for row := range batch * heads * queries {
+		h, x := row/queries%heads, q.F[row*width:(row+1)*width]
+		for i := range latent {
+			sum := 0.0
+			for e := range nope {
+				sum += x[e] * at(h*(outputs/heads)+e, i)
+			}
+			wide = append(wide, sum)
+		}
+		wide = append(wide, x[nope:]...)
+	}
+	attended, err := attendLatents(site, in, reference.NewFloats(q.DataType,
+		[]int{batch, heads, queries, latent + rotated}, wide))
+	if err != nil {
+		return nil, err
+	}
+	values := outputs/heads - nope
+	y := make([]float64, 0, batch*heads*queries*values)
+	for row := range batch * heads * queries {
+		h, x := row/queries%heads, attended.F[row*latent:(row+1)*latent]
+		for d := range values {
+			sum := 0.0
+			for i := range latent {
+				sum += x[i] * at(h*(outputs/heads)+nope+d, i)
+			}
+			y = append(y, sum)
+		}
+	}
+	out := reference.NewFloats(q.DataType, []int{batch, heads, queries, values}, y)
+	if site.Attr("y_layout").String == "bsnh" {
+		out = swapHeads(out)
+	}
+	return out, nil
+}
+
+// attendLatents is attention with latents as the keys of all heads, and their first channels as values.
+func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor) (*reference.Tensor, error) {
+	keys := allLatents(in)
+	batch, tokens, width, latent := keys.Shape[0], keys.Shape[2], keys.Shape[3], in[fused.LatentC].Shape[2]
+	var first []float64
+	for i := range batch * tokens {
+		first = append(first, keys.F[i*width:i*width+latent]...)
+	}
+	inputs := []*reference.Tensor{q, keys, reference.NewFloats(keys.DataType, []int{batch, 1, tokens, latent}, first),
+		in[fused.LatentKeyValid]}
+	attends := fused.Site{Opset: site.Opset, Attributes: []*onnx.Attribute{site.Attr("scale"), site.Attr("causal"),
+		onnx.IntAttr("window", 0), onnx.FloatAttr("softcap", 0), site.Attr("empty"),
+		onnx.StringAttr("head_order", "blocked")}}
+	for _, tensor := range []string{"q", "k", "v", "y"} {
+		attends.Attributes = append(attends.Attributes, onnx.StringAttr(tensor+"_layout", "bnsh"))
+	}
+	for _, x := range inputs {
+		if x == nil {
+			attends.Types, attends.Dims = append(attends.Types, onnx.Undefined), append(attends.Dims, nil)
+			continue
+		}
+		attends.Types, attends.Dims = append(attends.Types, x.DataType), append(attends.Dims, toInt64s(x.Shape))
+	}
+	f, err := fused.Lookup("Attention").Function(attends)
+	if err != nil {
+		return nil, err
+	}
+	n := &onnx.Node{Domain: fused.Domain, OpType: f.Name, Overload: f.Overload, Attributes: attends.Attributes,
+		Outputs: make([]*onnx.Value, 1)}
+	out, err := reference.NewForOpset(site.Opset, []*onnx.Function{f}, reference.Options{Exact: true}).Op(n, inputs)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+func toInt64s(list []int) []int64 {
+	out := make([]int64, len(list))
+	for i, x := range list {
+		out[i] = int64(x)
+	}
+	return out
+}
+
+// allLatents are those of past and new tokens.
+func allLatents(in []*reference.Tensor) *reference.Tensor {
+	past, c, pe := in[fused.LatentPast], in[fused.LatentC], in[fused.LatentKPE]
+	latent, rotated := c.Shape[2], pe.Shape[3]
+	var all []float64
+	for b := range c.Shape[0] {
+		row := past.Shape[2] * past.Shape[3]
+		all = append(all, past.F[b*row:(b+1)*row]...)
+		for i := range c.Shape[1] {
+			at := b*c.Shape[1] + i
+			all = append(append(all, c.F[at*latent:(at+1)*latent]...), pe.F[at*rotated:(at+1)*rotated]...)
+		}
+	}
+	return reference.NewFloats(past.DataType, []int{c.Shape[0], 1, past.Shape[2] + c.Shape[1], latent + rotated}, all)
+}
+
+// compareLatent compares attention to latents with what stood there before: its result and, if it gives them, latents.
+func (c *latentChange) compareLatent(want *reference.Tensor, got, in []*reference.Tensor, exact bool) error {
+	if !slices.Equal(got[0].Shape, want.Shape) {
+		return fmt.Errorf("its result is %v instead of %v", got[0].Shape, want.Shape)
+	}
+	difference, scale := distance(want.F, got[0].F)
+	allowed := structuralTolerance * scale
+	if !exact {
+		allowed = ulps[want.DataType] * spacing(want.DataType, scale)
+		c.checked.MaxRel = max(c.checked.MaxRel, relative(difference, scale))
+	} else {
+		c.checked.Structural = max(c.checked.Structural, relative(difference, scale))
+	}
+	if difference > allowed {
+		return fmt.Errorf("its result differs by %.3g, its greatest magnitude being %.3g and %.3g allowed", difference,
+			scale, allowed)
+	}
+	if all := allLatents(in); len(got) > 1 && !slices.Equal(got[1].F, all.F) {
+		return errors.New("present has other latents")
+	}
+	return nil
+}
+
+// latentKernel compares the kernel, where there is one.
+func (c *latentChange) latentKernel(site fused.Site, in []*reference.Tensor, want *reference.Tensor) error {
+	k := c.byOp[latentAttends]
+	if c.config.kernelCheck == nil || k == nil || isDefinition(k) {
+		return nil
+	}
+	given := make([]*onnx.Tensor, len(in))
+	for i, x := range in {
+		var err error
+		if x == nil {
+			continue
+		}
+		if given[i], err = x.ToONNX(fused.Lookup(latentAttends).Inputs[i].Name); err != nil {
+			return &evalError{err}
+		}
+	}
+	out, err := c.config.kernelCheck(latentAttends, site.Attributes, given)
+	if err != nil {
+		return err
+	}
+	got := make([]*reference.Tensor, len(out))
+	for i, x := range out {
+		if got[i], err = reference.FromONNX(x); err != nil {
+			return &evalError{err}
+		}
+	}
+	difference, scale := distance(want.F, got[0].F)
+	if rel := relative(difference, scale); c.checked.Kernel == nil || rel > *c.checked.Kernel {
+		c.checked.Kernel = &rel
+	}
+	if err := c.compareLatent(want, got, in, false); err != nil {
+		return fmt.Errorf("its kernel: %w", err)
+	}
+	return nil
+}

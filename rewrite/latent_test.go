@@ -1,0 +1,256 @@
+package rewrite
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// naiveLatent is an export of latent attention that caches the keys and values of all heads.
+const naiveLatent = "deepseek3naive-kv-dynamo-fp32"
+
+// converse has two decoders read the same tokens, a few at a time, each with the cache that it gave itself, and
+// compares their logits.
+func converse(t *testing.T, original, m *onnx.Model) {
+	t.Helper()
+	pasts := [2]map[string]*reference.Tensor{}
+	past := 0
+	for _, queries := range []int{3, 1, 4, 1} {
+		var logits [2]*reference.Tensor
+		for i, model := range []*onnx.Model{original, m} {
+			in := decoderInputs(t, model, 2, queries, past, past)
+			for name, x := range pasts[i] {
+				in[name] = x
+			}
+			out := runModel(t, model, in)
+			logits[i], pasts[i] = out["logits"], map[string]*reference.Tensor{}
+			for name, x := range out {
+				if strings.HasPrefix(name, "present") {
+					pasts[i][strings.Replace(name, "present", "past", 1)] = x
+				}
+			}
+		}
+		past += queries
+		d, scale := distance(logits[0].F, logits[1].F)
+		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+			t.Errorf("%d tokens: logits differ by %g, %g allowed", past, d, allowed)
+		}
+	}
+}
+
+// TestLatentCache has a decoder keep latents, and compares what it says with what it said before.
+func TestLatentCache(t *testing.T) {
+	m, original := readModel(t, naiveLatent), readModel(t, naiveLatent)
+	r := apply(t, m, WithLatentCache()).Latent
+	if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
+		!slices.Equal(r.Dropped, []string{"past_v0", "past_v1"}) || r.BytesBefore != 2*4*(12+6)*4 ||
+		r.Check.Cases != 2*2*len(latentTrials) || !strings.Contains(r.Text(), "160 bytes a token of a sequence, 576") {
+		t.Errorf("reported %+v", r)
+	}
+	var ports []string
+	for _, v := range slices.Concat(m.Graph.Inputs, m.Graph.Outputs) {
+		ports = append(ports, v.Name)
+		if typ, _ := v.Type(); strings.Contains(v.Name, "_k") && (typ.Dims[1].Value != 1 || typ.Dims[3].Value != 20) {
+			t.Errorf("%q is declared %s", v.Name, typ)
+		}
+	}
+	want := "input_ids attention_mask past_k0 past_k1 logits present_k0 present_k1"
+	if strings.Join(ports, " ") != want {
+		t.Errorf("inputs and outputs are %q", ports)
+	}
+	if ops := countOps(m); ops[latentAttends] != 2 || ops[attends] != 0 {
+		t.Errorf("there are %v", ops)
+	}
+	checkOrderOf(t, m)
+	converse(t, original, m)
+}
+
+// insert puts a node between a value and those that read it. operands are its other inputs.
+func insert(g *onnx.Graph, name, op string, operands []*onnx.Value, attrs ...*onnx.Attribute) {
+	v := g.Value(name)
+	readers := slices.Clone(v.Uses())
+	out := g.NewValue(name + "_changed")
+	g.AddNode(op, append([]*onnx.Value{v}, operands...), []*onnx.Value{out}, attrs...)
+	for _, use := range readers {
+		if !use.Node.Is("Shape") {
+			use.Node.SetInput(use.Index, out)
+		}
+	}
+	if err := g.Sort(); err != nil {
+		panic(err)
+	}
+}
+
+// headNumbers is 1, 2, 3 and 4, one for each head.
+func headNumbers(g *onnx.Graph) []*onnx.Value {
+	return []*onnx.Value{g.AddInitializer(onnx.NewFloat32s("by_head", []int64{1, 4, 1, 1}, []float32{1, 2, 3, 4}))}
+}
+
+// otherHeads picks heads in another order.
+func otherHeads(g *onnx.Graph) []*onnx.Value {
+	return []*onnx.Value{g.AddInitializer(onnx.NewInt64s("heads", []int64{1, 0, 3, 2}))}
+}
+
+// TestLatentCacheSpelled has weights and what all heads share stand in other ways: the attention is found all the same.
+func TestLatentCacheSpelled(t *testing.T) {
+	for name, change := range map[string]func(g *onnx.Graph){
+		"weights as torch stores them": func(g *onnx.Graph) {
+			n := g.Value("linear_3").Producer
+			w, err := reference.FromONNX(n.Inputs[1].Constant())
+			if err != nil {
+				t.Fatal(err)
+			}
+			turned := make([]float32, 0, len(w.F))
+			for out := range w.Shape[1] {
+				for in := range w.Shape[0] {
+					turned = append(turned, float32(w.F[in*w.Shape[1]+out]))
+				}
+			}
+			v := g.AddInitializer(onnx.NewFloat32s("turned", []int64{int64(w.Shape[1]), int64(w.Shape[0])}, turned))
+			out := g.NewValue("turned_back")
+			g.AddNode("Transpose", []*onnx.Value{v}, []*onnx.Value{out}, onnx.IntsAttr("perm", []int64{1, 0}))
+			n.SetInput(1, out)
+		},
+		"a read of shapes": func(g *onnx.Graph) {
+			for _, name := range []string{"past_k0", "past_v1", "present_k1", "present_v0"} {
+				out := g.NewValue("shape_of_" + name)
+				out.SetType(onnx.Type{DataType: onnx.Int64})
+				g.AddNode("Shape", []*onnx.Value{g.Value(name)}, []*onnx.Value{out})
+				g.AddOutput(out)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, original := readModel(t, naiveLatent), readModel(t, naiveLatent)
+			for _, m := range []*onnx.Model{m, original} {
+				change(m.Graph)
+				if err := m.Graph.Sort(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			apply(t, m, WithLatentCache())
+			converse(t, original, m)
+			want := runModel(t, original, decoderInputs(t, original, 2, 3, 4, 4))
+			for name, got := range runModel(t, m, decoderInputs(t, m, 2, 3, 4, 4)) {
+				if strings.HasPrefix(name, "shape_of_") && !slices.Equal(got.I, want[name].I) {
+					t.Errorf("%s is %v, want %v", name, got.I, want[name].I)
+				}
+			}
+		})
+	}
+}
+
+// TestLatentCacheIsRefused changes decoders so that keys and values do not follow from latents, or not every cache can
+// hold them: the errors say what is in the way.
+func TestLatentCacheIsRefused(t *testing.T) {
+	const notShared = "its keys are not, in this order, 8 channels"
+	const rotated, nope, values = "expand_1", "split_with_sizes_2_split_0", "split_with_sizes_2_split_1"
+	for name, test := range map[string]struct {
+		change func(g *onnx.Graph)
+		want   string
+	}{
+		"rotated channels of each head": {func(g *onnx.Graph) { insert(g, rotated, "Mul", headNumbers(g)) }, notShared},
+		"keys of another head": {func(g *onnx.Graph) {
+			insert(g, nope, "Gather", otherHeads(g), onnx.IntAttr("axis", 1))
+		}, notShared},
+		"values of another head": {func(g *onnx.Graph) {
+			insert(g, values, "Gather", otherHeads(g), onnx.IntAttr("axis", 1))
+		}, notShared},
+		"keys that are scaled": {func(g *onnx.Graph) { insert(g, nope, "Mul", headNumbers(g)) }, notShared},
+		"no linear map":        {func(g *onnx.Graph) { insert(g, "linear_3", "Relu", nil) }, "it is no latent attention"},
+		"keys without the norm": {func(g *onnx.Graph) {
+			product := g.Value("linear_3").Producer
+			other := g.NewValue("of_no_norm")
+			g.AddNode("MatMul", []*onnx.Value{g.Value("split_with_sizes_1_split_0"), product.Inputs[1]},
+				[]*onnx.Value{other})
+			rows := g.NewValue("rows")
+			g.AddNode("Reshape", []*onnx.Value{other, g.Value("view_3").Producer.Inputs[1]}, []*onnx.Value{rows})
+			heads := g.NewValue("heads")
+			g.AddNode("Transpose", []*onnx.Value{rows}, []*onnx.Value{heads},
+				onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+			split := g.Value(nope).Producer
+			k, v := g.NewValue("k"), g.NewValue("v")
+			g.AddNode("Split", []*onnx.Value{heads, split.Inputs[1]}, []*onnx.Value{k, v}, onnx.IntAttr("axis", 3))
+			for _, use := range slices.Clone(g.Value(nope).Uses()) {
+				use.Node.SetInput(use.Index, k)
+			}
+		}, notShared},
+		"another reader": {func(g *onnx.Graph) {
+			out := g.NewValue("more")
+			out.SetType(onnx.Type{DataType: onnx.Float})
+			g.AddNode("Relu", []*onnx.Value{g.Value("past_v0")}, []*onnx.Value{out}).Name = "reader"
+			g.AddOutput(out)
+		}, `node "reader" (Relu) reads "past_v0"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := readModel(t, naiveLatent)
+			test.change(m.Graph)
+			if err := m.Graph.Sort(); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithLatentCache())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+	for name, want := range map[string]string{"llama-kv-dynamo-fp32": "it is no latent attention",
+		"llama-hf-fp32": "there is no mojo.Attention with a cache"} {
+		if _, err := ApplyDefaultKernels(readModel(t, name), Auto, AssumeAvailable(), WithLatentCache()); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestLatentCacheIsChecked has sites that are not what they are taken for, and a kernel that errs.
+func TestLatentCacheIsChecked(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(c *latentChange)
+		want   string
+	}{
+		"weights of the other layer": {func(c *latentChange) {
+			c.sites[0].latent.W = c.sites[1].latent.W
+		}, "its result differs"},
+		"another latent": {func(c *latentChange) {
+			l := c.sites[0].latent
+			l.Nope, l.Values = l.Values, l.Nope // of one width together
+		}, "cannot be checked"},
+		"a wrong kernel": {func(c *latentChange) {
+			c.byOp[latentAttends] = &Kernel{}
+			c.config.kernelCheck = func(_ string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+				q, err := reference.FromONNX(in[fused.LatentQ])
+				if err != nil {
+					return nil, err
+				}
+				batch, heads, tokens := q.Shape[0], q.Shape[1], q.Shape[2]
+				y, err := reference.NewFloats(onnx.Float, []int{batch, tokens, heads, 6},
+					make([]float64, batch*tokens*heads*6)).ToONNX("y")
+				return []*onnx.Tensor{y}, err
+			}
+		}, "its kernel: its result"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := planned(t, readModel(t, naiveLatent))
+			if err := plan.replaceSites(); err != nil {
+				t.Fatal(err)
+			}
+			c := &latentChange{applier: plan.applier, facts: infer.Analyze(plan.applier.model)}
+			if err := c.find(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.checkSites(); err != nil {
+				t.Fatalf("as it is: %v", err)
+			}
+			test.change(c)
+			if err := c.checkSites(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
