@@ -142,7 +142,7 @@ func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, t
 		var err error
 		if i == fused.AttentionKeyValid {
 			in[i] = t.padding.tensor(site.Types[i], shape)
-		} else if in[i], err = makeInput(kinds[0], len(in)*trial+i, site.Types[i], shape); err != nil {
+		} else if in[i], err = makeInput(normal, len(in)*trial+i, site.Types[i], shape); err != nil {
 			return nil, err
 		}
 	}

@@ -32,7 +32,7 @@ func decoderInputs(t *testing.T, m *onnx.Model, batch, queries, past, room int) 
 		case "past_length": // filled by the caller
 		default:
 			dims := []int64{int64(batch), typ.Dims[1].Value, int64(past), typ.Dims[3].Value}
-			cache, err := makeInput(kinds[0], i, typ.DataType, dims)
+			cache, err := makeInput(normal, i, typ.DataType, dims)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -187,7 +187,7 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes:
 			ts[i], err = reference.FromONNX(constant)
 		default:
-			ts[i], err = makeInput(kinds[0], i, c.types[i], shapes[i])
+			ts[i], err = makeInput(normal, i, c.types[i], shapes[i])
 		}
 		if err != nil {
 			return nil, err

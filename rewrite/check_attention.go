@@ -27,13 +27,15 @@ type padding struct {
 	right  bool // it stands behind what exists
 }
 
-var paddings = []padding{
-	{"no padding", func(_, _, _ int) bool { return true }, false, true},
-	{"padding on the right", func(b, j, n int) bool { return j < max(n-1-b, 1) }, false, true},
-	{"padding on the left", func(b, j, n int) bool { return j > b%n }, true, false},
-	{"holes", func(b, j, n int) bool { return j == 0 || (j+b)%3 != 1 }, false, false},
-	{"nothing but padding", func(b, j, n int) bool { return b != 0 }, true, false},
-}
+var (
+	noPadding    = padding{"no padding", func(_, _, _ int) bool { return true }, false, true}
+	rightPadding = padding{"padding on the right", func(b, j, n int) bool { return j < max(n-1-b, 1) }, false, true}
+	leftPadding  = padding{"padding on the left", func(b, j, n int) bool { return j > b%n }, true, false}
+	holes        = padding{"holes", func(b, j, n int) bool { return j == 0 || (j+b)%3 != 1 }, false, false}
+	allPadding   = padding{"nothing but padding", func(b, j, n int) bool { return b != 0 }, true, false}
+
+	paddings = []padding{noPadding, rightPadding, leftPadding, holes, allPadding}
+)
 
 // spread is a kind of queries and keys whose scores are about as great.
 func (k *checker) spread(c *candidate, scores float64) kind {
@@ -63,24 +65,33 @@ type attentionTrial struct {
 	padding        padding
 }
 
-func (k *checker) attentionTrials(c *candidate, exact bool) []attentionTrial {
-	great := 4.0
-	if exact {
-		great = 40
+// attentionTrials lists the trials of a world: all in the first one, paddings that tell most in the others.
+func (k *checker) attentionTrials(c *candidate, world int, exact bool) []attentionTrial {
+	usual := k.spread(c, 1)
+	padded := func(list ...padding) (trials []attentionTrial) {
+		for _, p := range list {
+			trials = append(trials, attentionTrial{p.name, usual, normal, p})
+		}
+		return trials
 	}
-	usual, normal, large, tiny, zeros, oneHot, repeated := k.spread(c, 1), kinds[0], kinds[2], kinds[4], kinds[5],
-		kinds[6], kinds[7]
-	list := []attentionTrial{{"great scores", k.spread(c, great), normal, paddings[2]},
-		{"small scores, large values", k.spread(c, 1e-3), large, paddings[1]},
-		{"equal scores, tiny values", zeros, tiny, paddings[3]}, {"one-hot", oneHot, repeated, paddings[0]},
-		{"repeated", repeated, oneHot, paddings[2]}}
-	for _, p := range paddings {
-		list = append(list, attentionTrial{p.name, usual, normal, p})
+	if world > 0 {
+		return padded(leftPadding, holes)
+	}
+	list := append(padded(paddings...),
+		attentionTrial{"small scores, large values", k.spread(c, 1e-3), large, rightPadding},
+		attentionTrial{"equal scores, tiny values", zeros, tiny, holes},
+		attentionTrial{"one-hot", oneHot, repeated, noPadding},
+		attentionTrial{"repeated", repeated, oneHot, leftPadding})
+	switch great := "great scores"; {
+	case exact:
+		list = append(list, attentionTrial{great, k.spread(c, 40), normal, leftPadding})
+	case !c.coarse.IsHalf(): // else their roundings are all that is seen
+		list = append(list, attentionTrial{great, k.spread(c, 4), normal, leftPadding})
 	}
 	return list
 }
 
-// runAttention compares a block of attention with the op: on all trials in the first world, on the paddings in others.
+// runAttention compares a block of attention with the op.
 func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error {
 	c.coarse = coarsest(c, k.facts)
 	typedCases := 0
@@ -91,14 +102,7 @@ func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error
 			return err
 		}
 		for _, exact := range []bool{true, false} {
-			trials := k.attentionTrials(c, exact)
-			switch {
-			case n > 0:
-				trials = trials[len(trials)-3 : len(trials)-1]
-			case c.coarse.IsHalf() && !exact:
-				trials = trials[1:] // the roundings of great scores are all that is seen then
-			}
-			for _, t := range trials {
+			for _, t := range k.attentionTrials(c, n, exact) {
 				if exact && c.coarse == onnx.Float16 && t.padding.empty {
 					continue // scores vanish beside the least number of float16 by rounding alone
 				}
@@ -122,7 +126,7 @@ func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error
 // attentionInputs makes the inputs of a trial.
 func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int64, exact bool) ([]*reference.Tensor,
 	error) {
-	inputs, err := k.inputs(c, kinds[0], shapes, exact)
+	inputs, err := k.inputs(c, normal, shapes, exact)
 	for i, v := range c.match.Inputs {
 		if err != nil {
 			break
@@ -141,7 +145,7 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 		case patterns.KeyLengths:
 			p := t.padding
 			if !p.right || c.attention().node.Input(fused.AttentionPastKey) != nil {
-				p = paddings[0]
+				p = noPadding
 			}
 			inputs[i] = p.tensor(c.types[i], shapes[i])
 		}

@@ -193,7 +193,7 @@ func (x *routed) routings() error {
 
 // explore tries normal numbers on so many experts.
 func (x *routed) explore(s size, hits int64) error {
-	t := trial{size: s, kind: kinds[0], hits: hits, start: x.next}
+	t := trial{size: s, kind: normal, hits: hits, start: x.next}
 	x.next += hits
 	defined, err := x.try(t, true)
 	switch {
@@ -230,7 +230,7 @@ func (x *routed) variants() []trial {
 		add(k, someWeights)
 	}
 	for _, w := range weights {
-		add(kinds[0], w)
+		add(normal, w)
 	}
 	return list
 }

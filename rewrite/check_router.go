@@ -75,7 +75,7 @@ func (x *routed) scores(t *trial, exact bool) error {
 func (x *routed) logits(t *trial, exact bool) ([]*reference.Tensor, error) {
 	made := t.kind
 	if made.fill == nil {
-		t.kind = kinds[0]
+		t.kind = normal
 	}
 	inputs, _, err := x.trialInputs(t, exact)
 	t.kind = made

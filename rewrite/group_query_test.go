@@ -55,7 +55,7 @@ func TestGroupQueryAttention(t *testing.T) {
 					if i > 0 {
 						dims = []int64{int64(at.batch), 2, int64(at.past), 16}
 					}
-					x, err := makeInput(kinds[0], i, onnx.Float, dims)
+					x, err := makeInput(normal, i, onnx.Float, dims)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -128,7 +128,7 @@ func evaluate(t *testing.T, m *onnx.Model) map[string]*reference.Tensor {
 			}
 			shape = append(shape, d.Value)
 		}
-		if inputs[v.Name], err = makeInput(kinds[0], i, typ.DataType, shape); err != nil {
+		if inputs[v.Name], err = makeInput(normal, i, typ.DataType, shape); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,26 +17,26 @@ type kind struct {
 	fill func(r *rand.Rand, t onnx.DataType, v []float64, row int)
 }
 
-// kinds are the inputs every site is tried on. "small" stands where an epsilon of 1e-6 decides; the squares of "large"
-// are just finite in the type, those of "huge" and the powers of "large" are not.
-var kinds = []kind{
-	{"normal", scaled(func(onnx.DataType) float64 { return 1 })},
-	{"small", scaled(func(onnx.DataType) float64 { return 1e-3 })},
-	{"large", scaled(func(t onnx.DataType) float64 { return math.Sqrt(greatest(t)) / 16 })},
-	{"huge", func(r *rand.Rand, t onnx.DataType, v []float64, _ int) {
+// The kinds of numbers. Where an epsilon of 1e-6 decides, small ones stand; the squares of large ones are just finite in
+// the type, those of huge ones and the powers of large ones are not.
+var (
+	normal = kind{"normal", scaled(func(onnx.DataType) float64 { return 1 })}
+	small  = kind{"small", scaled(func(onnx.DataType) float64 { return 1e-3 })}
+	large  = kind{"large", scaled(func(t onnx.DataType) float64 { return math.Sqrt(greatest(t)) / 16 })}
+	huge   = kind{"huge", func(r *rand.Rand, t onnx.DataType, v []float64, _ int) {
 		for i := range v {
 			v[i] = (2*r.Float64() - 1) * 0.9 * greatest(t)
 		}
-	}},
-	{"tiny", scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) / 16 })},
-	{"zeros", func(_ *rand.Rand, _ onnx.DataType, v []float64, _ int) { clear(v) }},
-	{"one-hot", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+	}}
+	tiny   = kind{"tiny", scaled(func(t onnx.DataType) float64 { return math.Sqrt(leastNormal(t)) / 16 })}
+	zeros  = kind{"zeros", func(_ *rand.Rand, _ onnx.DataType, v []float64, _ int) { clear(v) }}
+	oneHot = kind{"one-hot", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
 		clear(v)
 		for start := 0; row > 0 && start < len(v); start += row {
 			v[start+(start/row)%row] = 1 + r.Float64()
 		}
-	}},
-	{"repeated", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
+	}}
+	repeated = kind{"repeated", func(r *rand.Rand, _ onnx.DataType, v []float64, row int) {
 		for i := range v {
 			if i < row {
 				v[i] = r.NormFloat64()
@@ -44,11 +44,14 @@ var kinds = []kind{
 				v[i] = v[i-row]
 			}
 		}
-	}},
-}
+	}}
+)
 
-// fewKinds serve sites whose tensors are so large that all kinds take too long.
-var fewKinds = []kind{kinds[0], kinds[1], kinds[6]}
+// kinds are the inputs every site is tried on, fewKinds those of sites whose tensors are so large that all take too long.
+var (
+	kinds    = []kind{normal, small, large, huge, tiny, zeros, oneHot, repeated}
+	fewKinds = []kind{normal, small, oneHot}
+)
 
 // of is the kind of one of the inputs of these shapes: a weight or table, which is smaller than others, is not made
 // tiny together with them, because the digits of a product of two such numbers are lost in one order of factors and not
@@ -56,7 +59,7 @@ var fewKinds = []kind{kinds[0], kinds[1], kinds[6]}
 func (k kind) of(shapes [][]int64, i int) kind {
 	n := elements(shapes[i : i+1])
 	if k.name == "tiny" && slices.ContainsFunc(shapes, func(s []int64) bool { return elements([][]int64{s}) > n }) {
-		return kinds[0]
+		return normal
 	}
 	return k
 }

@@ -48,7 +48,7 @@ func (x *routed) crowd() error {
 	if err != nil {
 		return nil // the site is made for another number
 	}
-	t := trial{size: s, kind: kinds[0], hits: at.hits, start: x.next}
+	t := trial{size: s, kind: normal, hits: at.hits, start: x.next}
 	defined, err := x.try(t, true)
 	if err == nil && !defined {
 		x.undefined = append(x.undefined, t)
@@ -172,7 +172,7 @@ func (x *routed) smallKernel() error {
 	call := *x.r.call
 	small := *x.r
 	small.experts = x.r.chosen + 3
-	t := &trial{size: size{tokens: smallTokens}, kind: kinds[0], hits: small.chosen + 1}
+	t := &trial{size: size{tokens: smallTokens}, kind: normal, hits: small.chosen + 1}
 	g := onnx.NewFunction("", "", "", x.model.Opset("")).Body
 	values := map[*onnx.Value]*reference.Tensor{}
 	inputs := slices.Clone(call.node.Inputs)
@@ -195,7 +195,7 @@ func (x *routed) smallKernel() error {
 				values[in], err = t.Dense()
 			}
 		default:
-			values[in], err = makeInput(kinds[0], i, typ, shape)
+			values[in], err = makeInput(normal, i, typ, shape)
 		}
 		if err != nil {
 			return &evalError{err}

@@ -222,7 +222,7 @@ func checkRuns(t *testing.T, m *onnx.Model) {
 	for _, v := range m.Graph.Inputs {
 		if v.Name != "ids" {
 			typ, _ := v.Type()
-			if in[v.Name], err = makeInput(kinds[0], 1, typ.DataType, []int64{3, typ.Dims[1].Value}); err != nil {
+			if in[v.Name], err = makeInput(normal, 1, typ.DataType, []int64{3, typ.Dims[1].Value}); err != nil {
 				t.Fatal(err)
 			}
 		}
