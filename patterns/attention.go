@@ -94,6 +94,9 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		case len(inputs) < len(packed):
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
 			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
+			if in.name == "k" && s.KTurned {
+				v = r.node("Transpose", "k_rows", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+			}
 			if rank, _ := f.view.Facts.Rank(in.value); rank == 3 { // with the heads in the last dimension
 				heads := s.KeyHeads
 				if in.name == "q" {

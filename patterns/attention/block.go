@@ -15,6 +15,7 @@ import (
 type Site struct {
 	Q, K, V                            *onnx.Value
 	QLayout, KLayout, VLayout, YLayout string
+	KTurned                            bool          // channels of K stand before its rows
 	PastKey, PastValue                 *onnx.Value   // nil for none
 	PresentKey, PresentValue           *onnx.Value   // with a past
 	KeyValid, Sink                     *onnx.Value   // nil for none
@@ -199,6 +200,7 @@ func (b *block) readProduct() *reason.Reason {
 					s := b.site
 					s.Heads, s.KeyHeads = int64(b.heads), int64(k.heads)
 					s.Q, s.QLayout, s.K, s.KLayout, s.HeadOrder = q.value, q.layout, k.value, k.layout, order
+					s.KTurned = k.turned
 					if k.cache != nil {
 						s.PastKey, s.PresentKey = k.cache.past, k.cache.present
 					}
@@ -219,7 +221,8 @@ func (b *block) operandsOf(which int) []operand {
 	case 0:
 		return b.operands(b.product.Inputs[0], b.heads, func(n lengths) int64 { return n.queries })
 	case 1:
-		return b.operands(b.product.Inputs[1], 1, lengths.keys)
+		keys := b.product.Inputs[1]
+		return append(b.operands(keys, 1, lengths.keys), b.turnedKeys(keys)...)
 	}
 	return b.operands(b.sum.Inputs[b.operand], 1, lengths.keys)
 }

@@ -25,6 +25,7 @@ type operand struct {
 	width  int
 	cache  *cache
 	merged bool // the last two dimensions, of bsnh, are one
+	turned bool // the last two dimensions, of bnsh, are exchanged
 }
 
 // cache says that a Concat has put the operand behind what was there before.
@@ -126,10 +127,26 @@ func (b *block) asHeads(v *onnx.Value, length func(lengths) int64, c *cache) []o
 			ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, l.rows) == length(n)
 		}
 		if ok && heads > 0 {
-			list = append(list, operand{v, l.name, int(heads), int(width), c, false})
+			list = append(list, operand{value: v, layout: l.name, heads: int(heads), width: int(width), cache: c})
 		}
 	}
 	return list
+}
+
+// turnedKeys reads a value as keys whose channels stand before their rows, as products take them: no value has them the
+// other way round where an exporter made one transposition of two.
+func (b *block) turnedKeys(v *onnx.Value) []operand {
+	rank, ok := b.g.Facts.Rank(v)
+	heads, known := b.g.Facts.Dim(v, 1)
+	width, fixed := b.g.Facts.Dim(v, 2)
+	ok = ok && rank == 4 && known && fixed && heads > 0 && width > 0
+	for w, n := range b.lab.worlds {
+		ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, 3) == n.keys()
+	}
+	if !ok {
+		return nil
+	}
+	return []operand{{value: v, layout: bnsh, heads: int(heads), width: int(width), turned: true}}
 }
 
 // asRows reads a value as rows of so many heads.
@@ -144,7 +161,7 @@ func (b *block) asRows(v *onnx.Value, heads int, length func(lengths) int64, c *
 	if !ok || width < 1 || width%int64(heads) != 0 {
 		return nil
 	}
-	return []operand{{v, bsnh, heads, int(width) / heads, c, true}}
+	return []operand{{value: v, layout: bsnh, heads: heads, width: int(width) / heads, cache: c, merged: true}}
 }
 
 // tensor is one of four dimensions, batch, heads, rows and channels, in any layout.
@@ -165,6 +182,22 @@ func (t *tensor) row(b, h, i int) []float64 {
 	return t.data[at*t.width : (at+1)*t.width]
 }
 
+// turned is t with rows and channels exchanged.
+func (t *tensor) turned() *tensor {
+	other := &tensor{data: make([]float64, 0, len(t.data)), batch: t.batch, heads: t.heads, rows: t.width,
+		width: t.rows, byHeads: true}
+	for b := range t.batch {
+		for h := range t.heads {
+			for c := range t.width {
+				for i := range t.rows {
+					other.data = append(other.data, t.row(b, h, i)[c])
+				}
+			}
+		}
+	}
+	return other
+}
+
 // random returns numbers like those of a normal distribution, the same for the same seed.
 func random(n int, seed uint64) []float64 {
 	r := rand.New(rand.NewPCG(seed, 0x6d6f6a6f))
@@ -181,6 +214,9 @@ func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values
 	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width, byHeads: o.layout == bnsh}
 	t.data = random(t.batch*t.heads*t.rows*t.width, seed)
 	env[o.value] = t.tensor(kind)
+	if o.turned {
+		env[o.value] = t.turned().tensor(kind)
+	}
 	if o.merged {
 		env[o.value].Shape = []int{t.batch, t.rows, t.heads * t.width}
 	}
