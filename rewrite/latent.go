@@ -1,8 +1,10 @@
 package rewrite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -39,7 +41,7 @@ func (r *LatentReport) Text() string {
 	if more := len(r.Inputs) - listed; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("%d caches hold latents (%s): %d bytes a token of a sequence, %d before", len(r.Inputs), names,
+	return fmt.Sprintf("latents of %d layers (%s): %d bytes a token of a sequence, %d before", len(r.Inputs), names,
 		r.BytesPerToken, r.BytesBefore)
 }
 
@@ -51,11 +53,15 @@ type latentChange struct {
 	checked *CheckReport
 }
 
-// latentSite is a node of attention whose cache becomes one of latents: keys, then values.
+// latentSite is a node of attention whose cache becomes one of latents. Its two pasts hold keys and values or, where it
+// reads no cache itself, latents and what all heads share, which its keys and values are made of.
 type latentSite struct {
 	node          *onnx.Node
 	latent        *attention.Latent
+	c, kPE        *onnx.Value // of new tokens
 	past, present [2]*onnx.Value
+	byHeads       bool         // keys and values are in the cache
+	joins         []*onnx.Node // pasts with what is new where attention does not, and what gives that another shape
 }
 
 // keepLatents makes caches of latents, if the options say so.
@@ -81,17 +87,31 @@ func (c *latentChange) report() *LatentReport {
 		r.Inputs, r.Dropped = append(r.Inputs, s.past[0].Name), append(r.Dropped, s.past[1].Name)
 		bytes := int64(c.facts.DataType(s.past[0]).Bits()) / 8
 		r.BytesPerToken += bytes * (l.Width + l.Rotated)
-		r.BytesBefore += bytes * l.Heads * (l.Nope + l.Rotated + l.Values)
+		r.BytesBefore += bytes * s.before()
 	}
 	return r
+}
+
+// before is how many numbers a token had in the two caches.
+func (s *latentSite) before() int64 {
+	l := s.latent
+	if s.byHeads {
+		return l.Heads * (l.Nope + l.Rotated + l.Values)
+	}
+	return l.Width + l.Rotated
 }
 
 // find finds the attention with a cache, and what its keys and values are made of.
 func (c *latentChange) find() error {
 	view := match.New(c.model.Graph, c.facts, nil)
+	var without error
 	for _, s := range c.scopes() {
 		for _, n := range s.graph.Nodes {
-			if n.Domain != fused.Domain || n.OpType != attends || n.Input(fused.AttentionPastKey) == nil {
+			if n.Domain != fused.Domain || n.OpType != attends {
+				continue
+			}
+			byHeads := n.Input(fused.AttentionPastKey) != nil
+			if !byHeads && (s.graph != c.model.Graph || s.function != nil) {
 				continue
 			}
 			if s.graph != c.model.Graph || s.function != nil {
@@ -100,15 +120,20 @@ func (c *latentChange) find() error {
 			}
 			site, err := c.site(view, n)
 			if err != nil {
-				return fmt.Errorf("node %q: %w", nodeName(n), err)
+				err = fmt.Errorf("node %q: %w", nodeName(n), err)
+				if byHeads {
+					return err
+				}
+				without = cmp.Or(without, err) // it may have no cache at all
+				continue
 			}
 			c.sites = append(c.sites, site)
 		}
 	}
 	if c.sites == nil {
-		return errors.New("there is no mojo.Attention with a cache, which inputs and outputs of the model hold")
+		return cmp.Or(without, errors.New("there is no attention that is mojo.Attention"))
 	}
-	return nil
+	return c.checkOthers()
 }
 
 // site looks at one node of attention.
@@ -123,25 +148,41 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 		return nil, fmt.Errorf("it has a window or bounds its scores, as mojo.%s does not", latentAttends)
 	}
 	layout := func(tensor string) string { return n.AttrString(tensor+"_layout", "") }
-	l, why := attention.FindLatent(view, n.Inputs[fused.AttentionK], n.Inputs[fused.AttentionV],
-		n.Input(fused.AttentionPastKey), layout("k"), layout("v"))
-	if why != nil {
-		return nil, fmt.Errorf("it is no latent attention: %w", why)
-	}
 	q, axis := n.Inputs[fused.AttentionQ], 1
 	if layout("q") == "bsnh" {
 		axis = 2
 	}
+	var queries [infer.Worlds]int64
+	for w := range queries {
+		queries[w] = c.facts.Size(q, w, 3-axis)
+	}
+	l, why := attention.FindLatent(view, n.Inputs[fused.AttentionK], n.Inputs[fused.AttentionV],
+		n.Input(fused.AttentionPastKey), layout("k"), layout("v"), queries)
+	if why != nil {
+		return nil, fmt.Errorf("it is no latent attention: %w", why)
+	}
 	if d, ok := c.facts.Dim(q, axis); !ok || d != l.Heads {
 		return nil, fmt.Errorf("it has not as many heads of keys, %d, as of queries", l.Heads)
 	}
-	if before := l.Heads * (l.Nope + l.Rotated + l.Values); l.Width+l.Rotated >= before {
+	s := &latentSite{node: n, latent: l, c: l.C, kPE: l.KPE, byHeads: n.Input(fused.AttentionPastKey) != nil}
+	if s.byHeads && l.Width+l.Rotated >= s.before() {
 		return nil, fmt.Errorf("latents of %d numbers a token take no less room than keys and values of %d",
-			l.Width+l.Rotated, before)
+			l.Width+l.Rotated, s.before())
 	}
-	s := &latentSite{node: n, latent: l}
+	if !s.byHeads {
+		for k, fresh := range []**onnx.Value{&s.c, &s.kPE} {
+			join, passed := joinOf(*fresh)
+			if join == nil {
+				return nil, fmt.Errorf("%q is not joined with a past", (*fresh).Name)
+			}
+			s.past[k], *fresh, s.present[k] = join.Inputs[0], join.Inputs[1], join.Outputs[0]
+			s.joins = append(append(s.joins, join), passed...)
+		}
+	}
 	for k := range s.past {
-		s.past[k], s.present[k] = n.Input(fused.AttentionPastKey+k), n.OutputValue(1+k)
+		if s.byHeads {
+			s.past[k], s.present[k] = n.Input(fused.AttentionPastKey+k), n.OutputValue(1+k)
+		}
 		if !s.past[k].IsInput || s.past[k].Const != nil {
 			return nil, fmt.Errorf("%q, its past, is no input of the model", s.past[k].Name)
 		}
@@ -150,6 +191,40 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 		}
 	}
 	return s, nil
+}
+
+// joinOf returns the Concat that puts new tokens behind past ones, [batch, 1, tokens, channels], and makes v but for
+// its shape, and the nodes that give it that; nil for none.
+func joinOf(v *onnx.Value) (join *onnx.Node, passed []*onnx.Node) {
+	for n := v.Producer; n != nil; n = n.Inputs[0].Producer {
+		switch {
+		case n.Is("Concat"):
+			if axis := n.AttrInt("axis", 0); len(n.Inputs) == 2 && (axis == 2 || axis == -2) {
+				return n, passed
+			}
+			return nil, nil
+		case !n.Is("Reshape") && !n.Is("Squeeze") && !n.Is("Unsqueeze") && !n.Is("Identity"):
+			return nil, nil
+		}
+		passed = append(passed, n)
+	}
+	return nil, nil
+}
+
+// checkOthers errs where an input is a cache that stays: something is joined to it, and is an output.
+func (c *latentChange) checkOthers() error {
+	taken := map[*onnx.Value]bool{}
+	for _, s := range c.sites {
+		taken[s.past[0]], taken[s.past[1]] = true, true
+	}
+	for _, v := range c.model.Graph.Inputs {
+		for _, use := range v.Uses() {
+			if n := use.Node; !taken[v] && n.Is("Concat") && use.Index == 0 && n.Outputs[0].IsOutput() {
+				return fmt.Errorf("input %q is a cache of no latent attention, and all caches have to be", v.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // checkReaders finds who reads the caches besides attention: their shapes are given as they were, no more can be.
@@ -162,7 +237,9 @@ func (c *latentChange) checkReaders() error {
 			}
 			seen[v] = s.node
 			for _, use := range v.Uses() {
-				if n := use.Node; n != s.node && !n.Is("Shape") {
+				n := use.Node
+				own := n == s.node || slices.Contains(s.joins, n) || slices.Contains(s.latent.Nodes, n)
+				if !own && !n.Is("Shape") {
 					return fmt.Errorf("node %q (%s) reads %q as well, which would hold latents", nodeName(n), n.OpType,
 						v.Name)
 				}

@@ -30,7 +30,7 @@ func (c *latentChange) change() error {
 		n.TakeOutput(0, s.node.Outputs[0])
 		n.TakeOutput(1, s.present[0])
 		g.RemovePort(s.present[1])
-		old = append(old, s.node)
+		old = append(append(old, s.node), s.joins...)
 		c.declare(s)
 	}
 	dead, constants := convert.Unread(old)
@@ -56,7 +56,7 @@ func (c *latentChange) op(s *latentSite) (*onnx.Node, *onnx.Function, error) {
 	}
 	inputs := make([]*onnx.Value, len(site.Types))
 	inputs[fused.LatentQ], inputs[fused.LatentW] = s.node.Inputs[fused.AttentionQ], s.latent.W
-	inputs[fused.LatentC], inputs[fused.LatentKPE] = c.perToken(s.latent.C, false), c.perToken(s.latent.KPE, true)
+	inputs[fused.LatentC], inputs[fused.LatentKPE] = c.perToken(s.c, false), c.perToken(s.kPE, true)
 	inputs[fused.LatentKeyValid], inputs[fused.LatentPast] = s.node.Input(fused.AttentionKeyValid), s.past[0]
 	n := c.model.Graph.AddNode(latentAttends, inputs, nil, site.Attributes...)
 	n.Domain = fused.Domain
@@ -111,8 +111,11 @@ func (c *latentChange) perToken(v *onnx.Value, head bool) *onnx.Value {
 // keepShapes gives the readers of a cache's shape what they read before: the numbers of heads and channels. Those of
 // values read the keys' cache.
 func (c *latentChange) keepShapes(s *latentSite, k int) {
-	g, l := c.model.Graph, s.latent
-	channels := []int64{l.Nope + l.Rotated, l.Values}[k]
+	g, l, heads := c.model.Graph, s.latent, int64(1)
+	channels := []int64{l.Width, l.Rotated}[k]
+	if s.byHeads {
+		heads, channels = l.Heads, []int64{l.Nope + l.Rotated, l.Values}[k]
+	}
 	for of, v := range map[*onnx.Value]*onnx.Value{s.past[0]: s.past[k], s.present[0]: s.present[k]} {
 		for _, use := range slices.Clone(v.Uses()) {
 			shape := use.Node
@@ -124,7 +127,7 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 			if to <= from || (from > 1 || to < 2) && to < 4 {
 				continue
 			}
-			isNumber, numbers := []int64{0, 1, 0, 1}[from:to], []int64{0, l.Heads, 0, channels}[from:to]
+			isNumber, numbers := []int64{0, 1, 0, 1}[from:to], []int64{0, heads, 0, channels}[from:to]
 			mask, err := reference.NewInts(onnx.Bool, []int{len(isNumber)}, isNumber).ToONNX("is_number")
 			if err != nil {
 				continue // bools always can be written

@@ -30,7 +30,14 @@ func (c *latentChange) checkSites() error {
 		return nil
 	}
 	c.checked = &CheckReport{}
+	seen := map[string]bool{}
 	for _, s := range c.sites {
+		site := c.fusedSite(s)
+		key := fmt.Sprint(site.Types, site.Dims, attributesKey(site.Attributes), s.node.Overload)
+		if seen[key] && c.config.verify != VerifyAll {
+			continue
+		}
+		seen[key] = true
 		err := c.checkSite(s)
 		if errors.Is(err, onnx.ErrMissingData) && c.config.unverified {
 			continue
@@ -109,13 +116,20 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 		in[fused.LatentKeyValid] = t.padding.tensor(onnx.Int64, []int64{t.batch, t.past + t.added})
 		naive[fused.AttentionKeyValid] = in[fused.LatentKeyValid]
 	}
-	k, v, err := l.HeadsOf(t.batch, t.added, in[fused.LatentC].F, in[fused.LatentKPE].F)
+	latents, shared, tokens := in[fused.LatentC].F, in[fused.LatentKPE].F, t.added
+	if !s.byHeads {
+		latents, shared = parts(allLatents(in), int(l.Width))
+		tokens += t.past
+	}
+	k, v, err := l.HeadsOf(t.batch, tokens, latents, shared)
 	if err != nil {
 		return nil, nil, err
 	}
 	naive[fused.AttentionK], naive[fused.AttentionV] = k, v
-	if err := c.pastOf(s, t, in[fused.LatentPast], naive); err != nil {
-		return nil, nil, err
+	if s.byHeads {
+		if err := c.pastOf(s, t, in[fused.LatentPast], naive); err != nil {
+			return nil, nil, err
+		}
 	}
 	calm(in[fused.LatentQ], k, math.Abs(float64(s.node.AttrFloat("scale", 1))))
 	naive[fused.AttentionQ] = in[fused.LatentQ]
@@ -125,11 +139,7 @@ func (c *latentChange) trial(s *latentSite, t latentTrial, seed int, w *referenc
 // pastOf makes the keys and values of past latents.
 func (c *latentChange) pastOf(s *latentSite, t latentTrial, past *reference.Tensor, naive []*reference.Tensor) error {
 	l := s.latent
-	var latents, shared []float64
-	for i := 0; i < len(past.F); i += int(l.Width + l.Rotated) {
-		latents = append(latents, past.F[i:i+int(l.Width)]...)
-		shared = append(shared, past.F[i+int(l.Width):i+int(l.Width+l.Rotated)]...)
-	}
+	latents, shared := parts(past, int(l.Width))
 	for k, width := range []int64{l.Nope + l.Rotated, l.Values} {
 		naive[fused.AttentionPastKey+k] = reference.NewFloats(past.DataType,
 			[]int{int(t.batch), int(l.Heads), int(t.past), int(width)}, nil)
@@ -148,6 +158,15 @@ func (c *latentChange) pastOf(s *latentSite, t latentTrial, past *reference.Tens
 		naive[fused.AttentionPastKey+i].F = made.F
 	}
 	return nil
+}
+
+// parts are the first channels of each row, so many, and the others.
+func parts(t *reference.Tensor, first int) (latents, shared []float64) {
+	width := t.Shape[3]
+	for i := 0; i < len(t.F); i += width {
+		latents, shared = append(latents, t.F[i:i+first]...), append(shared, t.F[i+first:i+width]...)
+	}
+	return latents, shared
 }
 
 // swapHeads is a tensor with its second and third dimensions exchanged.

@@ -23,8 +23,9 @@ type Latent struct {
 	Values  int64        // channels of a head of values
 	Nodes   []*onnx.Node // that make keys and values of C and KPE
 
-	lab  *lab
-	k, v operand
+	lab    *lab
+	k, v   operand
+	tokens func(lengths) int64 // of C and KPE: the new ones, or all
 }
 
 // maxSteps bounds the values between keys and what they are made of.
@@ -32,14 +33,19 @@ const maxSteps = 128
 
 // FindLatent finds out whether keys and values [batch, heads, tokens, channels], or with tokens before heads where a
 // layout is bsnh, follow from latents. It runs the nodes that move channels about on numbers that tell each channel.
-// past is what a cache has of the keys before these.
-func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string) (*Latent, *reason.Reason) {
+// past is what a cache has of the keys before these; without one they are those of all tokens, of which queries are the
+// last.
+func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, queries [infer.Worlds]int64) (*Latent,
+	*reason.Reason) {
 	l := &Latent{k: operand{value: k, layout: kLayout}, v: operand{value: v, layout: vLayout}}
 	var worlds [infer.Worlds]lengths
 	for w := range worlds {
 		batch, heads, tokens, width := l.sizes(g, l.k, w)
 		_, _, _, values := l.sizes(g, l.v, w)
-		worlds[w] = lengths{batch, tokens, g.Facts.Size(past, w, 2)}
+		worlds[w] = lengths{batch, queries[w], tokens - queries[w]}
+		if l.tokens = lengths.keys; past != nil {
+			worlds[w], l.tokens = lengths{batch, tokens, g.Facts.Size(past, w, 2)}, newTokens
+		}
 		if w > 0 && (heads != l.Heads || width != int64(l.k.width) || values != l.Values) || batch < 1 || tokens < 1 ||
 			heads < 1 || values < 1 {
 			return nil, reason.New(reason.Unknown, k.Producer, "the shape of keys and values is not known")
@@ -60,6 +66,8 @@ func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string) 
 	}
 	return l, l.findShared(product)
 }
+
+func newTokens(n lengths) int64 { return n.queries }
 
 // sizes returns the dimensions in a world.
 func (l *Latent) sizes(g *match.View, o operand, w int) (batch, heads, tokens, width int64) {
@@ -134,7 +142,7 @@ func (l *Latent) perToken(v *onnx.Value) (n int64, ok bool) {
 		for axis := range rank {
 			elements *= l.lab.g.Facts.Size(v, w, axis)
 		}
-		tokens := at.batch * at.queries
+		tokens := at.batch * l.tokens(at)
 		if !known || elements < 1 || elements%tokens != 0 || w > 0 && elements/tokens != n {
 			return 0, false
 		}
@@ -198,7 +206,7 @@ func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 	}
 	heads, nope, rotated, width := int(l.Heads), int(l.Nope), int(l.Rotated), int(l.Nope+l.Values)
 	same := func(o operand, t *reference.Tensor, channels int, want func(token, h, c int) int) bool {
-		list := tensor{data: t.F, batch: int(n.batch), heads: heads, rows: int(n.queries), width: channels,
+		list := tensor{data: t.F, batch: int(n.batch), heads: heads, rows: int(l.tokens(n)), width: channels,
 			byHeads: o.layout == bnsh}
 		if len(t.F) != list.batch*list.heads*list.rows*list.width {
 			return false
@@ -243,7 +251,7 @@ func (l *Latent) collect() {
 
 // HeadsOf runs the nodes: it returns the keys and values of so many tokens of each sequence, made of latents.
 func (l *Latent) HeadsOf(batch, tokens int64, c, kPE []float64) (keys, values *reference.Tensor, err error) {
-	n := lengths{batch, tokens, 1}
+	n := lengths{batch, tokens, 0}
 	env := map[*onnx.Value]*reference.Tensor{}
 	for v, list := range map[*onnx.Value][]float64{l.C: c, l.KPE: kPE} {
 		shape, ok := l.lab.shape(v, n)
