@@ -10,7 +10,7 @@ CUDA_HOME = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_MAKE = $(MAKE) --no-print-directory -j$(JOBS) -C fused/kernels/cuda NVCC="$(NVCC)" PYTHON="$(PYTHON)" \
 	ARCHS="$(CUDA_ARCHS)" OUT="$(abspath $(BUILD))/cuda"
 
-.PHONY: cuda-programs test-cuda gpu-test gpu-zoo
+.PHONY: cuda-programs flashinfer-benches test-cuda gpu-test gpu-zoo
 
 $(NVCC_WHEELS)/.installed: $(REQUIREMENTS)/cuda.txt
 	@echo "no nvcc on this machine: installing it into $(NVCC_WHEELS)"
@@ -26,6 +26,15 @@ $(CUDA_LIBRARY): FORCE $(KERNELS) | $(NVCC_STAMP)
 
 cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench, programs that need a GPU
 	@$(CUDA_MAKE) programs
+
+# FlashInfer's kernels come as sources, which need neither its Python package nor PyTorch.
+FLASHINFER := $(abspath $(BUILD))/flashinfer
+$(FLASHINFER)/.installed: $(REQUIREMENTS)/flashinfer.txt
+	@$(PYTHON) -m pip install --disable-pip-version-check -q --no-deps --upgrade --target $(FLASHINFER) -r $<
+	@touch $@
+
+flashinfer-benches: $(FLASHINFER)/.installed | $(NVCC_STAMP) ## attention beside FlashInfer's kernels
+	@$(CUDA_MAKE) flashinfer FLASHINFER="$(FLASHINFER)/flashinfer/data"
 
 test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU
 	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test --parallel $(JOBS))

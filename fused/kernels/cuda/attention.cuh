@@ -64,11 +64,19 @@ struct Pair {
         batch(pair / static_cast<int>(a.key_heads)),
         head(pair - batch * static_cast<int>(a.key_heads)),
         group(static_cast<int>(a.heads) / static_cast<int>(a.key_heads)) {
-    past = static_cast<int>(a.past);
-    if (a.past_length != nullptr) {
-      const int64_t n = __ldg(a.past_length + (a.one_length ? 0 : batch)), most = past - static_cast<int>(a.added);
-      past = static_cast<int>(n < 0 ? 0 : n > most ? most : n);
-    }
+    SetPast(a, AskPast(a));
+  }
+  // A pair whose group is known, and whose length is not.
+  __device__ __forceinline__ Pair(const MojoAttentionArgs& a, int in_batch, int of_head, int in_group)
+      : number(in_batch * static_cast<int>(a.key_heads) + of_head), batch(in_batch), head(of_head), group(in_group) {}
+
+  // AskPast reads how many keys there are before those of k; SetPast takes them.
+  __device__ __forceinline__ int64_t AskPast(const MojoAttentionArgs& a) const {
+    return a.past_length == nullptr ? static_cast<int64_t>(a.past) : __ldg(a.past_length + (a.one_length ? 0 : batch));
+  }
+  __device__ __forceinline__ void SetPast(const MojoAttentionArgs& a, int64_t n) {
+    const int64_t most = a.past_length == nullptr ? a.past : a.past - a.added;
+    past = static_cast<int>(n < 0 ? 0 : n > most ? most : n);
     length = past + static_cast<int>(a.added);
   }
 
@@ -141,9 +149,12 @@ __device__ __forceinline__ bool Valid(const MojoAttentionArgs& a, const Pair& p,
   return a.key_valid == nullptr || (j < a.valid_step && __ldg(a.key_valid + p.batch * a.valid_step + j) != 0);
 }
 
-// BiasOf is where the bias of a row begins.
+// BiasOf is where the bias of a head's query begins.
+__device__ __forceinline__ const float* BiasOf(const MojoAttentionArgs& a, const Pair& p, int head, int query) {
+  return a.bias + p.batch * a.bias_steps[0] + head * a.bias_steps[1] + query * a.bias_steps[2];
+}
 __device__ __forceinline__ const float* BiasOf(const MojoAttentionArgs& a, const Pair& p, int row) {
-  return a.bias + p.batch * a.bias_steps[0] + p.HeadOf(a, row) * a.bias_steps[1] + row / p.group * a.bias_steps[2];
+  return BiasOf(a, p, p.HeadOf(a, row), row / p.group);
 }
 __device__ __forceinline__ float BiasAt(const MojoAttentionArgs& a, const float* bias, int j) {
   return a.bias_steps[3] != 0 && j >= a.bias_keys ? -INFINITY : __ldg(bias + j * a.bias_steps[3]);
@@ -155,8 +166,8 @@ __device__ __forceinline__ float Capped(float s, float softcap) {
   if constexpr (sizeof(T) == 4) {
     return softcap * tanhf(s / softcap);
   } else {
-    const float e = PowerOfTwo(s * (2 * kLog2E / softcap));
-    return softcap - 2 * softcap * __frcp_rn(1 + e);
+    const float e = PowerOfTwo(s * __fdividef(2 * kLog2E, softcap));
+    return softcap - __fdividef(2 * softcap, 1 + e);
   }
 }
 

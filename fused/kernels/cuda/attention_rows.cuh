@@ -6,7 +6,7 @@
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_
 
-#include "cuda/attention_split.cuh"
+#include "cuda/attention_join.cuh"
 
 namespace mojo {
 
@@ -17,20 +17,20 @@ __device__ __forceinline__ uint32_t Turned(uint32_t v) {
   return turned;
 }
 
-// MmaRows has keys lane / 4 and lane / 4 + 8 of a stage, and rows lane % 4 * 2 and the next one.
+// MmaRows has keys lane / 4 and lane / 4 + 8 of each tile of a stage, and rows lane % 4 * 2 and the next one.
 template <class T, int kWidth>
 struct MmaRows {
   static constexpr int kBytes = 0;  // of shared memory for a block
-  static constexpr int kDeep = kWidth / 16;
+  static constexpr int kDeep = kWidth / 16, kTiles = Stage<T, kWidth>::kKeys / kSplitKeys;
   uint32_t query[kDeep][2];
   float total[kDeep][4] = {};
   float most[2], sum[2] = {};
   Span seen[2];
   const float* bias[2];
-  float add[2][2];  // bias, by row and key
-  bool valid[2];
+  bool valid[kTiles][2];
 
-  __device__ __forceinline__ MmaRows(const MojoAttentionArgs& a, const Part& part, char*) {
+  // Begin asks for the rows; See needs the length.
+  __device__ __forceinline__ void Begin(const MojoAttentionArgs& a, const Part& part, char*) {
     const int lane = threadIdx.x % 32;
     const bool has = part.first_row + lane / 4 < part.rows;
     const T* const q = static_cast<const T*>(a.q) + (has ? part.At(a, a.q_steps, lane / 4) : 0);
@@ -42,56 +42,76 @@ struct MmaRows {
         query[d][half] = has && at < a.width ? *reinterpret_cast<const uint32_t*>(q + at) : 0;
       }
     }
+  }
+  __device__ __forceinline__ void See(const MojoAttentionArgs& a, const Part& part) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int own = lane % 4 * 2 + i;
       const bool is = part.first_row + own < part.rows;
       most[i] = -INFINITY;
       seen[i] = is ? Seen(a, part.p, part.Query(a, own)) : Span{0, 0};
-      bias[i] = a.bias != nullptr && is ? BiasOf(a, part.p, part.first_row + own) : nullptr;
+      bias[i] = a.bias != nullptr && is ? BiasOf(a, part.p, part.HeadOf(a, own), part.Query(a, own)) : nullptr;
     }
+  }
+
+  // KeyOf is the number of a key that the lane has, of a stage from key on.
+  static __device__ __forceinline__ int KeyOf(int key, int tile, int j) {
+    return key + tile * kSplitKeys + j * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
   }
 
   // Ask loads what else the keys need, while they are on their way.
   __device__ __forceinline__ void Ask(const MojoAttentionArgs& a, const Part& part, int key) {
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int at = key + static_cast<int>(threadIdx.x) % 32 / 4 + j * 8;
-      valid[j] = at < part.p.length && Valid(a, part.p, at);
+    for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        add[i][j] = a.bias != nullptr && bias[i] != nullptr && at < part.p.length ? BiasAt(a, bias[i], at) : 0;
+      for (int j = 0; j < 2; ++j) {
+        const int at = KeyOf(key, t, j);
+        valid[t][j] = at < part.p.length && Valid(a, part.p, at);
       }
     }
   }
 
   __device__ __forceinline__ void Add(const MojoAttentionArgs& a, const Part&, const char* stage, int key) {
     typedef Stage<T, kWidth> S;
+    constexpr int kTileBytes = kSplitKeys * kWidth * sizeof(T);
     const int lane = threadIdx.x % 32;
     const uint32_t keys = SharedAddress(stage), values = keys + S::kTensorBytes;
-    // Two sums, since each multiplication waits for the one before it.
-    float score[4] = {}, other[4] = {};
+    float score[kTiles][4] = {};
     const int key_at = S::At(lane % 16, lane / 16);
 #pragma unroll
-    for (int d = 0; d < kDeep; d += 2) {
-      uint32_t left[4], right[4];
-      LoadMatrices(left, keys + (key_at ^ d * 32));
-      LoadMatrices(right, keys + (key_at ^ (d + 1) * 32));
-      Multiply<T>(score, left, query[d][0], query[d][1]);
-      Multiply<T>(other, right, query[d + 1][0], query[d + 1][1]);
-    }
+    for (int t = 0; t < kTiles; ++t) {
+      float other[4] = {};  // two sums, since each multiplication waits for the one before it
 #pragma unroll
-    for (int n = 0; n < 4; ++n) score[n] += other[n];
+      for (int d = 0; d < kDeep; d += 2) {
+        uint32_t left[4], right[4];
+        LoadMatrices(left, keys + t * kTileBytes + (key_at ^ d * 32));
+        LoadMatrices(right, keys + t * kTileBytes + (key_at ^ (d + 1) * 32));
+        Multiply<T>(score[t], left, query[d][0], query[d][1]);
+        Multiply<T>(other, right, query[d + 1][0], query[d + 1][1]);
+      }
+#pragma unroll
+      for (int n = 0; n < 4; ++n) score[t][n] += other[n];
+    }
     float by[2];
     bool less = false;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      float greatest = -INFINITY;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float& s = score[j * 2 + i];
-        s = valid[j] && seen[i].Has(key + lane / 4 + j * 8) ? Score<T>(a, s, add[i][j]) : -INFINITY;
+      for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& s = score[t][j * 2 + i];
+          const int at = KeyOf(key, t, j);
+          if (valid[t][j] && seen[i].Has(at)) {
+            s = Score<T>(a, s, bias[i] == nullptr ? 0 : BiasAt(a, bias[i], at));
+          } else {
+            s = -INFINITY;
+          }
+          greatest = fmaxf(greatest, s);
+        }
       }
-      float greatest = fmaxf(score[i], score[2 + i]);
 #pragma unroll
       for (int step = 4; step < 32; step *= 2) greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, step));
       greatest = fmaxf(greatest, most[i]);
@@ -99,9 +119,14 @@ struct MmaRows {
       by[i] = PowerOfTwo(most[i] - base);
       less = less || greatest > most[i];
       most[i] = greatest;
-      score[i] = PowerOfTwo(score[i] - base);
-      score[2 + i] = PowerOfTwo(score[2 + i] - base);
-      sum[i] = sum[i] * by[i] + (score[i] + score[2 + i]);
+      float added = 0;
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        score[t][i] = PowerOfTwo(score[t][i] - base);
+        score[t][2 + i] = PowerOfTwo(score[t][2 + i] - base);
+        added += score[t][i] + score[t][2 + i];
+      }
+      sum[i] = sum[i] * by[i] + added;
     }
     if (__any_sync(0xffffffffu, less)) {
 #pragma unroll
@@ -110,24 +135,28 @@ struct MmaRows {
         for (int n = 0; n < 4; ++n) total[c][n] *= by[n % 2];
       }
     }
-    const uint32_t first = Turned(Packed<T>(score[0], score[1])), second = Turned(Packed<T>(score[2], score[3]));
     const int value_at = S::At(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
-    for (int c = 0; c < kDeep; ++c) {
-      uint32_t left[4];
-      LoadTransposed(left, values + (value_at ^ c * 32));
-      Multiply<T>(total[c], left, first, second);
+    for (int t = 0; t < kTiles; ++t) {
+      const uint32_t first = Turned(Packed<T>(score[t][0], score[t][1]));
+      const uint32_t second = Turned(Packed<T>(score[t][2], score[t][3]));
+#pragma unroll
+      for (int c = 0; c < kDeep; ++c) {
+        uint32_t left[4];
+        LoadTransposed(left, values + t * kTileBytes + (value_at ^ c * 32));
+        Multiply<T>(total[c], left, first, second);
+      }
     }
   }
 
   // Store writes what the warp has: rows of kSumPitch, greatest scores and sums of weights.
-  __device__ __forceinline__ void Store(float* to, float* to_most, float* to_sum) {
+  __device__ __forceinline__ void Store(float* to, float2* to_state) {
     const int lane = threadIdx.x % 32, row = lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int step = 4; step < 32; step *= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], step);
-      if (lane < 4) to_most[row + i] = most[i], to_sum[row + i] = sum[i];
+      if (lane < 4) to_state[row + i] = make_float2(most[i], sum[i]);
 #pragma unroll
       for (int c = 0; c < kDeep; ++c) {
 #pragma unroll
@@ -153,7 +182,7 @@ struct FloatRows {
   float most[kSplitRows], sum[kSplitRows] = {};
   bool valid;
 
-  __device__ __forceinline__ FloatRows(const MojoAttentionArgs& a, const Part& part, char* memory) {
+  __device__ __forceinline__ void Begin(const MojoAttentionArgs& a, const Part& part, char* memory) {
     float* const q = reinterpret_cast<float*>(memory);
     query = q;
     weight = q + kSplitRows * kWidth + threadIdx.x / 32 * (kSplitKeys * kSplitRows);
@@ -163,6 +192,8 @@ struct FloatRows {
       const int row = i / kWidth, d = i % kWidth;
       q[i] = d < a.width ? static_cast<const float*>(a.q)[part.At(a, a.q_steps, row) + d] : 0;
     }
+  }
+  __device__ __forceinline__ void See(const MojoAttentionArgs& a, const Part& part) {
     if (threadIdx.x < rows) seen[threadIdx.x] = Seen(a, part.p, part.Query(a, threadIdx.x));
 #pragma unroll
     for (int r = 0; r < kSplitRows; ++r) most[r] = -INFINITY;
@@ -194,7 +225,8 @@ struct FloatRows {
       if (r >= rows) break;
       float s = score[r] + __shfl_xor_sync(0xffffffffu, score[r], kSplitKeys);
       if (valid && seen[r].Has(key + own)) {
-        s = Score<float>(a, s, a.bias == nullptr ? 0 : BiasAt(a, BiasOf(a, part.p, part.first_row + r), key + own));
+        s = Score<float>(
+            a, s, a.bias == nullptr ? 0 : BiasAt(a, BiasOf(a, part.p, part.HeadOf(a, r), part.Query(a, r)), key + own));
       } else {
         s = -INFINITY;
       }
@@ -233,13 +265,13 @@ struct FloatRows {
     }
   }
 
-  __device__ __forceinline__ void Store(float* to, float* to_most, float* to_sum) {
+  __device__ __forceinline__ void Store(float* to, float2* to_state) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < kSplitRows; ++r) {
       if (r >= rows) break;
       const float all = GroupSum(sum[r], kSplitKeys);
-      if (lane == 0) to_most[r] = most[r], to_sum[r] = all;
+      if (lane == 0) to_state[r] = make_float2(most[r], all);
 #pragma unroll
       for (int c = 0; c < kOwn; ++c) {
         to[r * kSumPitch<kWidth> + (kOwn == 2 ? lane * 2 + c : c / 4 * 128 + lane * 4 + c % 4)] = total[r][c];

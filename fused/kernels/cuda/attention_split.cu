@@ -17,51 +17,78 @@ namespace {
 template <class T, int kWidth>
 using UnitRows = std::conditional_t<sizeof(T) == 4, FloatRows<kWidth>, MmaRows<T, kWidth>>;
 
-// AttendSplit. Registers: 128, and 230 for rows of 512 bytes. Shared memory: StagesOf for each warp.
+// How many blocks of the most warps find registers beside each other.
 template <class T, int kWidth>
-__global__ __launch_bounds__(kMostSplitWarps * 32) void AttendSplit(const __grid_constant__ MojoAttentionArgs a,
-                                                                    const __grid_constant__ SplitWork work) {
+constexpr int kBlocksBeside = kWidth * sizeof(T) <= 256 ? 2 : 1;
+
+// AttendSplit. Registers: 128, and 224 for rows of 512 bytes. Shared memory: StagesOf for each warp, and JoinPlace.
+template <class T, int kWidth>
+__global__ __launch_bounds__(kMostSplitWarps * 32,
+                             kBlocksBeside<T, kWidth>) void AttendSplit(const __grid_constant__ MojoAttentionArgs a,
+                                                                        const __grid_constant__ SplitWork work) {
   typedef Stage<T, kWidth> S;
   extern __shared__ __align__(128) char memory[];
-  __shared__ float most[kMostSplitWarps * kSplitRows], sum[kMostSplitWarps * kSplitRows];
+  __shared__ float2 state[kMostSplitWarps * kSplitRows];
+  __shared__ ByteCount arrived;
+  if (work.cluster_bits > 0) {
+    if (threadIdx.x == 0) InitByteCount(&arrived);
+    __syncwarp();
+    ArriveAtCluster();
+  }
   WaitForPrevious();
   LetNextStart();
-  const Part part(a, work);
-  if (part.split >= part.used) return;
-  if (part.used > 1 && threadIdx.x == 0) BeginCount(work.finished + part.unit, work.tag);
-  const Keys<T> keys = KeysOf<T>(a, part.p), values = ValuesOf<T>(a, part.p);
-  const Copies<T, kWidth> key_copies(keys, part.p.length), value_copies(values, part.p.length);
+  Part part(a, work, S::kKeys);
+  const int64_t past = part.p.AskPast(a);
+  const SplitRows<T> keys = MakeSplitRows<T>(a, part, a.k, a.k_steps, a.past_key, a.present_key, a.width);
+  const SplitRows<T> values = MakeSplitRows<T>(a, part, a.v, a.v_steps, a.past_value, a.present_value, a.value_width);
   const int warp = threadIdx.x / 32;
   char* const ring = memory + warp * S::kWarpBytes;
-  const int last_row = min(part.rows - part.first_row, kSplitRows) - 1;
-  const Span seen{Seen(a, part.p, part.Query(a, 0)).begin, Seen(a, part.p, part.Query(a, last_row)).end};
-  UnitRows<T, kWidth> rows(a, part, memory + part.warps * S::kWarpBytes);
+  UnitRows<T, kWidth> rows;
+  Span seen;
+  part.Resolve(a, work, past);
+  const int bits = work.cluster_bits, clusters = (part.used + (1 << bits) - 1) >> bits;
+  if (part.split >> bits >= clusters) return;
   int stage = 0, next_stage = 0;
-  for (int group = part.from - (S::kCount - 1); group < part.to; ++group) {
-    const int next = group + S::kCount - 1, key = part.Key(group);
+  for (int n = 1 - S::kCount;; ++n) {
+    if (n == 0) {
+      rows.Begin(a, part, memory + part.warps * S::kWarpBytes + sizeof(JoinPlace<kWidth>));
+      if (clusters > 1 && threadIdx.x == 0) {
+        BeginCount(work.finished + (part.unit << bits) + (part.split & ((1 << bits) - 1)), work.tag);
+      }
+      rows.See(a, part);
+      const int last_row = min(part.rows - part.first_row, kSplitRows) - 1;
+      seen = Span{Seen(a, part.p, part.Query(a, 0)).begin, Seen(a, part.p, part.Query(a, last_row)).end};
+    }
+    const int group = part.split + n * work.splits, next = group + (S::kCount - 1) * work.splits;
+    if (n >= 0 && group >= part.groups) break;
     __syncwarp();
-    if (next < part.to) {
+    if (next < part.groups) {
       const uint32_t to = SharedAddress(ring + next_stage * S::kBytes);
-      key_copies.Start(to, part.Key(next));
-      value_copies.Start(to + S::kTensorBytes, part.Key(next));
+      const int key = part.Key(next);
+      keys.template Start<kWidth>(to, key);
+      values.template Start<kWidth>(to + S::kTensorBytes, key);
     }
     EndGroup();
     next_stage = next_stage == S::kCount - 1 ? 0 : next_stage + 1;
-    if (group < part.from) continue;
+    if (n < 0) continue;
+    const int key = part.Key(group);
     rows.Ask(a, part, key);
     WaitForGroups<S::kCount - 1>();
     __syncwarp();
-    const char* const at = ring + stage * S::kBytes;
+    char* const at = ring + stage * S::kBytes;
     stage = stage == S::kCount - 1 ? 0 : stage + 1;
-    if (part.writes) {
-      key_copies.Keep(at, key, part.copies);
-      value_copies.Keep(at + S::kTensorBytes, key, part.copies);
+    if (part.keeps) Keep<T, kWidth>(part, keys, values, at, key);
+    if (key + S::kKeys > part.tail) {
+      Mend<T, kWidth>(part, keys, values, at, key);
+      __syncwarp();
     }
-    if (key < seen.end && key + kSplitKeys > seen.begin) rows.Add(a, part, at, key);
+    if (key < seen.end && key + S::kKeys > seen.begin) rows.Add(a, part, at, key);
   }
+  WaitForGroups<0>();
   __syncwarp();
-  rows.Store(reinterpret_cast<float*>(ring), most + warp * kSplitRows, sum + warp * kSplitRows);
-  Finish<T, kWidth>(a, work, part, values, memory, S::kWarpBytes, most, sum);
+  rows.Store(reinterpret_cast<float*>(ring), state + warp * kSplitRows);
+  Finish<T, kWidth>(a, work, part, reinterpret_cast<const float*>(memory), S::kWarpBytes / 4, state,
+                    reinterpret_cast<JoinPlace<kWidth>*>(memory + part.warps * S::kWarpBytes), &arrived);
 }
 
 // What rows of float32 take of shared memory, at most.
@@ -73,53 +100,78 @@ int WidthOf(const MojoAttentionArgs& a) {
   return width <= 64 ? 64 : width <= 128 ? 128 : 256;
 }
 
-// Cut is how the keys of units are cut: into parts, of groups of so many warps.
+// Cut is how the keys of units are cut: warps of a block, blocks of a cluster, and clusters of a unit.
 struct Cut {
-  int warps, splits;
+  int warps = 1, cluster = 1, clusters = 1;
 };
 
-// CutOf takes the cut that is estimated to take the least time. All blocks that run at once share what a multiprocessor
-// reads, and each begins and ends with a few microseconds, as adding up parts does.
+// CutOf takes the cut that is estimated to take the least time, in microseconds. Memory, a multiprocessor and a warp
+// can each read so much; blocks that wait for others to end begin late, and adding up takes longer the farther parts
+// are from each other. The numbers were fitted to 1,166 cuts of steps on an H200.
 Cut CutOf(const MojoAttentionArgs& a, size_t units) {
-  constexpr double kBytesPerMicrosecond = 34000, kBlockMicroseconds = 4, kJoinMicroseconds = 1.5;
+  constexpr double kMemoryBytes = 4.5e6, kMultiprocessorBytes = 4.8e4;  // in a microsecond
+  constexpr double kBlock = 0.57, kStage = 0.9, kStageOf8KB = 0.46, kFewWarps = 1.034, kWave = 2.3, kWarp = 0.1;
+  constexpr double kCluster = 0.25, kBlockOfCluster = 0.1, kScratch = 3, kScratchParts = 0.4;
   const Device& device = TheDevice();
-  const int row_bytes = a.type == kMojoFloat32 ? kRowsBytes : 1024;  // 1 KB is the system's
-  const int stage = static_cast<int>(2 * kSplitKeys * WidthOf(a) * TypeSize(a.type)),
-            warp_bytes = StagesOf(stage) * stage;
+  const bool is_float = a.type == kMojoFloat32;
+  const int width = WidthOf(a), row_bytes = width * static_cast<int>(TypeSize(a.type));
+  const int stage_keys = StageKeys(row_bytes), stage = 2 * stage_keys * row_bytes;
+  const int warp_bytes = StagesOf(stage) * stage;
+  // A JoinPlace, and 1 KB is the system's.
+  const int block_bytes = kSplitRows * (width * 4 + 8) + 2048 + (is_float ? kRowsBytes : 0);
+  const double stage_time = (kStage + kStageOf8KB * stage / 8192) * (is_float ? 2 : 1);
   const bool copies = a.present_key != nullptr && a.past_length == nullptr && a.past_key != nullptr;
-  const size_t multiprocessors = static_cast<size_t>(device.multiprocessors);
   size_t keys = a.past_length == nullptr ? a.past + a.added : a.room;
-  if (a.window > 0 && !copies && a.window + a.queries < keys) keys = a.window + a.queries;
-  Cut best{1, 1};
+  if (a.window > 0 && !copies) keys = std::min(keys, a.window + a.queries - 1);
+  const double memory_time = static_cast<double>(units) * keys * 2 * row_bytes / kMemoryBytes;
+  Cut best;
   double least = HUGE_VAL;
-  // Fewer than four warps wait too much: they are for devices with little shared memory.
-  for (int warps = kMostSplitWarps; warps >= 4 || (warps >= 1 && least == HUGE_VAL); warps /= 2) {
-    const int blocks = std::min(16 / warps, device.shared_bytes / (warps * warp_bytes + row_bytes));
-    const size_t groups = DivideUp(keys, static_cast<size_t>(kSplitKeys * warps));
-    for (size_t wanted = 0; blocks > 0 && wanted <= 4; ++wanted) {  // waves; 0: no parts
-      const size_t most = std::min<size_t>(groups, kMostSplits), fit = multiprocessors * blocks * wanted / units;
-      const size_t splits = std::max<size_t>(1, std::min(most, fit)), all = units * splits;
-      const size_t waves = DivideUp(all, multiprocessors * blocks);
-      const size_t beside = std::min<size_t>(blocks, DivideUp(all, multiprocessors));
-      const double bytes = static_cast<double>(beside * DivideUp(groups, splits) * warps * stage);
-      const double time = waves * (kBlockMicroseconds + bytes / kBytesPerMicrosecond) +
-                          (splits > 1 ? kJoinMicroseconds + splits / 50.0 : 0);
-      if (time < least) best = {warps, static_cast<int>(splits)}, least = time;
+  for (int warps = kMostSplitWarps; warps >= 1; warps /= 2) {
+    const int beside = std::min(16 / warps, device.shared_bytes / (warps * warp_bytes + block_bytes));
+    const size_t groups = DivideUp(keys, static_cast<size_t>(stage_keys * warps));
+    if (beside < 1) continue;
+    for (int bits = 0; bits <= kMostClusterBits; ++bits) {
+      const size_t cluster = size_t{1} << bits, room = static_cast<size_t>(device.clustered[bits]);
+      if (room == 0 || (bits > 0 && cluster > groups)) break;
+      size_t tried = 0;
+      for (size_t wanted = 0; wanted <= 2; ++wanted) {  // waves; 0: one cluster for a unit
+        const size_t fit = room * beside * wanted / (units * cluster), most = std::min<size_t>(groups, kMostSplits);
+        const size_t clusters = std::max<size_t>(1, std::min(fit, most / cluster)), blocks = units * cluster * clusters;
+        // Fewer than four warps take long to add up many parts.
+        if (clusters == tried || (clusters > 1 && warps < 4 && least < HUGE_VAL)) continue;
+        tried = clusters;
+        const size_t waves = DivideUp(blocks, room * beside), stages = DivideUp(groups, cluster * clusters);
+        const double shared = static_cast<double>(DivideUp(blocks, room) * stages * warps * stage);
+        const double uneven = static_cast<double>(stages * cluster * clusters) / std::max<size_t>(groups, 1);
+        double time =
+            std::max({memory_time * uneven, shared / kMultiprocessorBytes, waves * (stages * stage_time + kBlock)});
+        if (warps < 4) time *= kFewWarps;
+        time += (waves - 1) * kWave + warps * kWarp;
+        if (bits > 0) time += kCluster + cluster * kBlockOfCluster;
+        if (clusters > 1) {
+          time +=
+              kScratch + DivideUp(kSplitRows / cluster * width / 4, 32 * warps) * DivideUp(clusters, 4) * kScratchParts;
+        }
+        if (time < least) best = {warps, static_cast<int>(cluster), static_cast<int>(clusters)}, least = time;
+      }
     }
   }
   return best;
 }
 
-SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room) {
+SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room, int* warps) {
   SplitWork work = {};
   const size_t row_tiles = DivideUp(RowsOf(a), kSplitRows), units = PairsOf(a) * row_tiles;
-  work.row_tiles = static_cast<int>(row_tiles);
   const Cut cut = CutOf(a, units);
-  work.warps = cut.warps;
-  work.splits = cut.splits;
-  if (work.splits == 1) return work;
-  const size_t rows = units * work.splits * kSplitRows;
-  work.finished = room->Take<unsigned long long>(units);
+  *warps = cut.warps;
+  work.row_tiles = static_cast<int>(row_tiles);
+  work.group = static_cast<int>(a.heads / a.key_heads);
+  work.by_group = (256 + work.group - 1) / work.group;
+  while (1 << work.cluster_bits < cut.cluster) ++work.cluster_bits;
+  work.splits = cut.cluster * cut.clusters;
+  if (cut.clusters == 1) return work;
+  const size_t rows = units * cut.clusters * kSplitRows;
+  work.finished = room->Take<unsigned long long>(units * cut.cluster);
   work.part = room->Take<float>(rows * WidthOf(a));
   work.state = room->Take<float2>(rows);
   return work;
@@ -138,14 +190,17 @@ unsigned long long NextTag() {
 template <class T, int kWidth>
 cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   Room<256> room{static_cast<char*>(a.scratch)};
-  SplitWork work = Divide(a, &room);
+  int warps;
+  SplitWork work = Divide(a, &room, &warps);
   work.tag = NextTag();
   static_assert(UnitRows<T, kWidth>::kBytes <= kRowsBytes, "CutOf leaves room for it");
-  const int bytes = work.warps * Stage<T, kWidth>::kWarpBytes + UnitRows<T, kWidth>::kBytes;
+  const int bytes =
+      warps * Stage<T, kWidth>::kWarpBytes + static_cast<int>(sizeof(JoinPlace<kWidth>)) + UnitRows<T, kWidth>::kBytes;
   const auto kernel = AttendSplit<T, kWidth>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)) return e;
-  const dim3 grid(static_cast<unsigned>(work.splits), static_cast<unsigned>(PairsOf(a) * work.row_tiles));
-  return Launch(kernel, grid, work.warps * 32, bytes, stream, a, work);
+  const dim3 grid(static_cast<unsigned>(work.splits), static_cast<unsigned>(a.key_heads * work.row_tiles),
+                  static_cast<unsigned>(a.batch));
+  return LaunchClusters(kernel, 1 << work.cluster_bits, grid, warps * 32, bytes, stream, a, work);
 }
 
 template <class T>
@@ -155,18 +210,19 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
 }
 
 // As many rows as this are few; a grid has no more units.
-constexpr size_t kFewRows = 16, kMostUnits = 65535;
+constexpr size_t kFewRows = 16, kMostInGrid = 65535;
 
 }  // namespace
 
 bool AttentionSplitTakes(const MojoAttentionArgs& a) {
-  return Pieces(a) && RowsOf(a) <= kFewRows && a.width <= 256 && a.value_width <= 256 &&
-         PairsOf(a) * DivideUp(RowsOf(a), kSplitRows) <= kMostUnits;
+  return Pieces(a) && RowsOf(a) <= kFewRows && a.width <= 256 && a.value_width <= 256 && a.batch <= kMostInGrid &&
+         a.key_heads * DivideUp(RowsOf(a), kSplitRows) <= kMostInGrid;
 }
 
 size_t AttentionSplitScratch(const MojoAttentionArgs& a) {
   Room<256> room;
-  Divide(a, &room);
+  int warps;
+  Divide(a, &room, &warps);
   return room.used;
 }
 

@@ -1,9 +1,9 @@
 // What the kernels of Attention share that split the keys of a pair among blocks.
 //
-// A unit is eight rows of a pair. Its keys are cut into groups, kSplitKeys for each warp of a block, and blocks take
-// runs of groups; as many work as the length has work for, the others end at once. Each warp copies its own keys and
-// values into its own ring of stages in shared memory, so that warps wait for nobody before the end. Then a block adds
-// up what its warps have, and the last block of a unit what all blocks have, in their order.
+// A unit is eight rows of a pair. Its keys are cut into groups, a stage for each warp of a block, which blocks take by
+// turns; as many work as the length has work for. Each warp copies its own keys and values into its own ring of
+// stages in shared memory, so that warps wait for nobody before the end. What warps have is added up as
+// attention_join.cuh says.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
 
@@ -13,73 +13,72 @@
 namespace mojo {
 
 constexpr int kSplitRows = 8;   // of a unit
-constexpr int kSplitKeys = 16;  // of a stage
+constexpr int kSplitKeys = 16;  // that are multiplied at once
 constexpr int kMostSplitWarps = 8;
 constexpr int kMostSplits = 256;
+constexpr int kMostClusterBits = 3;  // clusters have up to eight blocks
 
 // SplitWork is how the work is cut, and where the parts of the scratch memory lie.
 struct SplitWork {
-  int splits, row_tiles, warps;
+  int splits;                    // blocks of a unit
+  int cluster_bits;              // of them as many form a cluster, which adds up in shared memory
+  int row_tiles;                 // units of a pair
+  int group;                     // heads that share keys
+  int by_group;                  // 256 / group, rounded up: a row times that and over 256 is its query
   unsigned long long tag;        // of this launch
-  unsigned long long* finished;  // [units]: tag and how many blocks have finished
-  float* part;                   // [units, splits, kSplitRows, channels]
-  float2* state;                 // [units, splits, kSplitRows]: the greatest score, and the sum of weights
+  unsigned long long* finished;  // [units, cluster]: tag and how many clusters have finished
+  float* part;                   // [units, clusters, kSplitRows, channels]
+  float2* state;                 // [units, clusters, kSplitRows]: the greatest score, and the sum of weights
 };
 
-// How many blocks of a unit have finished stands in the lowest bits of a number whose others are the launch's tag, so
-// that scratch memory may hold anything before: a number with another tag counts as 0.
-constexpr int kTagShift = 16;
-
-// BeginCount makes the number one of this launch.
-__device__ __forceinline__ void BeginCount(unsigned long long* at, unsigned long long tag) {
-  const unsigned long long found = *static_cast<volatile unsigned long long*>(at);
-  if (found >> kTagShift != tag) atomicCAS(at, found, tag << kTagShift);
-}
-
-// CountsLast counts a block, and tells whether it is the last of count.
-__device__ __forceinline__ bool CountsLast(unsigned long long* at, unsigned long long tag, int count) {
-  const unsigned long long before = atomicAdd(at, 1ull);
-  const bool last = static_cast<int>(before & ((1ull << kTagShift) - 1)) == count - 1;
-  if (last) *static_cast<volatile unsigned long long*>(at) = tag << kTagShift;
-  return last;
-}
-
-// Part is what a block of a unit does.
+// Part is what a block of a unit does. Resolve completes it once the length is there.
 struct Part {
   Pair p;
-  int unit, split, used;  // used blocks of the unit work
-  int first_row, rows;    // of the unit, and of the pair
-  bool copies;            // past rows, too, go to present
-  bool writes;            // rows go to present
-  int begin, from, to;    // the first key, and the block's groups
-  int warps;
+  int unit, split;
+  int first_row, rows;  // of the unit, and of the pair
+  int warps, by_group, stage_keys;
+  bool added_alone;  // all keys are new: they are copied as past ones are
+  bool writes;       // new rows go to present
+  bool keeps;        // and those that are copied
+  int tail;          // the first key that is not copied, but new or none
+  int begin;         // the first key
+  int groups, used;  // used blocks of the unit work
 
-  __device__ __forceinline__ Part(const MojoAttentionArgs& a, const SplitWork& work)
-      : p(a, work.row_tiles == 1 ? blockIdx.y : blockIdx.y / work.row_tiles),
-        unit(blockIdx.y),
+  __device__ __forceinline__ Part(const MojoAttentionArgs& a, const SplitWork& work, int keys_of_stage)
+      : p(a, blockIdx.z, static_cast<int>(blockIdx.y) >> (work.row_tiles - 1), work.group),
+        unit(blockIdx.z * gridDim.y + blockIdx.y),
         split(blockIdx.x),
-        first_row((unit - p.number * work.row_tiles) * kSplitRows),
-        rows(static_cast<int>(a.queries) * p.group),
-        warps(blockDim.x / 32) {
-    const bool present = a.present_key != nullptr || a.present_value != nullptr;
-    writes = present && first_row == 0;
-    copies = writes && a.past_length == nullptr && a.past_key != nullptr;
+        first_row((static_cast<int>(blockIdx.y) & (work.row_tiles - 1)) * kSplitRows),
+        rows(static_cast<int>(a.queries) * work.group),
+        warps(blockDim.x / 32),
+        by_group(work.by_group),
+        stage_keys(keys_of_stage),
+        added_alone(a.past == 0) {
+    writes = (a.present_key != nullptr || a.present_value != nullptr) && first_row == 0;
+    keeps = writes && (added_alone || a.past_length == nullptr);
+    begin = 0;
+  }
+
+  __device__ __forceinline__ void Resolve(const MojoAttentionArgs& a, const SplitWork& work, int64_t past) {
+    p.SetPast(a, past);
+    tail = added_alone ? p.length : p.past;
     begin = Seen(a, p, Query(a, 0)).begin;
     if (writes) begin = min(begin, p.past);
-    if (copies) begin = 0;
-    const int keys = kSplitKeys * warps, groups = (p.length - begin + keys - 1) / keys;
+    if (keeps) begin = 0;
+    groups = GroupsOf(p.length - begin);
     used = max(1, min(work.splits, groups));
-    from = used == 1 ? 0 : groups * split / used;
-    to = used == 1 ? groups : groups * (split + 1) / used;
+  }
+  __device__ __forceinline__ int GroupsOf(int keys) const {
+    const int each = stage_keys * warps;  // a power of two
+    return (keys + each - 1) >> (31 - __clz(each));
   }
 
-  // Query is the query of a row of the unit, and HeadOf its head. Nothing is divided in a step of one token.
+  // Query is the query of a row of the unit, and HeadOf its head.
   __device__ __forceinline__ int Query(const MojoAttentionArgs& a, int row) const {
-    return a.queries == 1 ? 0 : (first_row + row) / p.group;
+    return (first_row + row) * by_group >> 8;
   }
   __device__ __forceinline__ int HeadOf(const MojoAttentionArgs& a, int row) const {
-    const int member = first_row + row - Query(a, row) * p.group;
-    return a.cyclic ? member * static_cast<int>(a.key_heads) + p.head : p.head * p.group + member;
+    return p.HeadOfMember(a, first_row + row - Query(a, row) * p.group);
   }
   // At is where a row of the unit lies in q or y.
   __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const MojoHeadSteps& steps, int row) const {
@@ -88,9 +87,12 @@ struct Part {
 
   // Key is the first key of this warp in a group.
   __device__ __forceinline__ int Key(int group) const {
-    return begin + (group * warps + static_cast<int>(threadIdx.x) / 32) * kSplitKeys;
+    return begin + (group * warps + static_cast<int>(threadIdx.x) / 32) * stage_keys;
   }
 };
+
+// StageKeys is how many keys a stage has, by the bytes of a row.
+__host__ __device__ constexpr int StageKeys(int row_bytes) { return row_bytes <= 128 ? 2 * kSplitKeys : kSplitKeys; }
 
 // StagesOf is how many stages of so many bytes a warp has: enough bytes on their way, and room for other blocks.
 __host__ __device__ constexpr int StagesOf(int bytes) { return bytes <= 8192 ? 3 : 2; }
@@ -102,7 +104,8 @@ struct Stage {
   static constexpr int kPieces = kWidth * sizeof(T) / 16;
   static constexpr int kLanes = kPieces < 32 ? kPieces : 32;  // that copy a row
   static constexpr int kAtOnce = 32 / kLanes;                 // rows
-  static constexpr int kTensorBytes = kSplitKeys * kWidth * sizeof(T);
+  static constexpr int kKeys = StageKeys(kWidth * sizeof(T));
+  static constexpr int kTensorBytes = kKeys * kWidth * sizeof(T);
   static constexpr int kBytes = 2 * kTensorBytes;
   static constexpr int kCount = StagesOf(kBytes);
   static constexpr int kWarpBytes = kCount * kBytes;
@@ -110,156 +113,86 @@ struct Stage {
   static __device__ __forceinline__ int At(int row, int piece) { return (row * kPieces + (piece ^ (row & 7))) * 16; }
 };
 
-// Copies is what a lane copies of the keys, or the values, of its warp.
-template <class T, int kWidth>
-struct Copies {
-  typedef Stage<T, kWidth> S;
-  const Keys<T>& keys;
-  int length, row, piece, at;  // the first row and piece of a stage, and where it lies
+// Rows are the keys of a pair, or its values: those that lie together, and new ones behind them.
+template <class T>
+struct SplitRows {
+  const T *rows, *added;
+  T* present;  // null: nobody reads it
+  size_t step, added_step;
+  int limit, width;  // rows that lie there, and their width in pieces
 
-  __device__ __forceinline__ Copies(const Keys<T>& k, int n)
-      : keys(k), length(n), row(threadIdx.x % 32 / S::kLanes), piece(threadIdx.x % S::kLanes), at(S::At(row, piece)) {}
+  __device__ __forceinline__ bool Has(int piece) const { return piece < width; }
+  __device__ __forceinline__ uint4 Added(int j, int piece) const {
+    return *reinterpret_cast<const uint4*>(added + j * added_step + piece * kPackSize<T>);
+  }
+  __device__ __forceinline__ void SetPresent(int j, int piece, uint4 v) const {
+    if (present != nullptr) reinterpret_cast<uint4*>(present)[j * static_cast<size_t>(width) + piece] = v;
+  }
 
-  // Is tells whether a row has the piece.
-  __device__ __forceinline__ bool Is(int p) const { return p * kPackSize<T> < keys.width; }
-
-  // Each calls does(row, piece, place) for all that the lane copies. Places of rows differ in bits that At swaps.
-  template <class Does>
-  __device__ __forceinline__ void Each(const Does& does) const {
-#pragma unroll 1
-    for (int i = 0; i < kSplitKeys; i += S::kAtOnce) {
+  // Start copies rows from key on into a stage, and zeros where there are none.
+  template <int kWidth>
+  __device__ __forceinline__ void Start(uint32_t to, int key) const {
+    typedef Stage<T, kWidth> S;
+    const int row = threadIdx.x % 32 / S::kLanes, piece = threadIdx.x % S::kLanes, at = S::At(row, piece);
+    const int left = limit - key - row;
+    const T* from = rows + (key + row) * step + piece * kPackSize<T>;
+#pragma unroll
+    for (int i = 0; i < S::kKeys; i += S::kAtOnce, from += S::kAtOnce * step) {
 #pragma unroll
       for (int p = 0; p < S::kPieces; p += S::kLanes) {
-        does(i + row, p + piece, (at ^ (i & 7) * 16) + (i * S::kPieces + p) * 16);
+        Copy(to + (at ^ (i & 7) * 16) + (i * S::kPieces + p) * 16, from + p * kPackSize<T>, i < left && Has(p + piece));
       }
     }
   }
-
-  // Start copies kSplitKeys rows from key on into a stage, and zeros behind the last one.
-  __device__ __forceinline__ void Start(uint32_t to, int key) const {
-    if (key + kSplitKeys <= keys.past) {
-      const T* from = keys.past_rows + (key + row) * keys.width + piece * kPackSize<T>;
-      const size_t step = S::kAtOnce * keys.width;
-#pragma unroll
-      for (int i = 0; i < kSplitKeys; i += S::kAtOnce, from += step) {
-#pragma unroll
-        for (int p = 0; p < S::kPieces; p += S::kLanes) {
-          Copy(to + (at ^ (i & 7) * 16) + (i * S::kPieces + p) * 16, from + p * kPackSize<T>, Is(p + piece));
-        }
-      }
-      return;
-    }
-    Each([&](int r, int p, int place) {
-      const bool is = key + r < length && Is(p);
-      Copy(to + place, is ? keys.Row(key + r) + p * kPackSize<T> : keys.added_rows, is);
-    });
-  }
-
-  // Keep writes the rows that this lane copied to present.
-  __device__ __forceinline__ void Keep(const char* from, int key, bool copies) const {
-    if (keys.present_rows == nullptr || (!copies && key + kSplitKeys <= keys.past)) return;
-    Each([&](int r, int p, int place) {
-      const int j = key + r;
-      if (j >= length || !Is(p) || (!copies && j < keys.past)) return;
-      *reinterpret_cast<uint4*>(keys.Present(j) + p * kPackSize<T>) = *reinterpret_cast<const uint4*>(from + place);
-    });
-  }
 };
 
-// What a warp has added up lies in shared memory, rows so far apart that lanes which write them meet in no bank.
-template <int kWidth>
-constexpr int kSumPitch = kWidth + 4;
-
-__device__ __forceinline__ void Add(float4* total, float by, float4 v) {
-  total->x += by * v.x, total->y += by * v.y, total->z += by * v.z, total->w += by * v.w;
-}
-
-// Joined is what parts of a row have together: four channels, the greatest score, the sum of weights.
-struct Joined {
-  float4 total = make_float4(0, 0, 0, 0);
-  float most = -INFINITY, sum = 0;
-
-  __device__ __forceinline__ void Join(float4 v, float v_most, float v_sum) {
-    const float greatest = fmaxf(most, v_most), base = Finite(greatest);
-    const float by = PowerOfTwo(most - base), v_by = PowerOfTwo(v_most - base);
-    total.x *= by, total.y *= by, total.z *= by, total.w *= by;
-    Add(&total, v_by, v);
-    most = greatest;
-    sum = sum * by + v_sum * v_by;
-  }
-};
-
-// StoreRow writes four channels of a row of y.
 template <class T>
-__device__ __forceinline__ void StoreRow(const MojoAttentionArgs& a, const Part& part, const Keys<T>& values, int row,
-                                         int channel, Joined joined) {
-  float most = -INFINITY, sink = 0;
-  AddSink(a, part.HeadOf(a, row), &most, &sink);
-  joined.Join(make_float4(0, 0, 0, 0), most, sink);
-  float4 total = joined.total;
-  if (joined.sum == 0) {
-    total = make_float4(0, 0, 0, 0);
-    for (int j = 0; a.empty_mean && j < part.p.length; ++j) {
-      float v[4];
-      ToFloats(LoadPack<4>(values.Row(j) + channel), v);
-      Add(&total, 1, make_float4(v[0], v[1], v[2], v[3]));
-    }
-    joined.sum = a.empty_mean && part.p.length > 0 ? part.p.length : 1;
-  }
-  const float by = 1 / joined.sum, v[4] = {total.x * by, total.y * by, total.z * by, total.w * by};
-  StorePack(static_cast<T*>(a.y) + part.At(a, a.y_steps, row) + channel, PackFloats<T>(v));
+__device__ __forceinline__ SplitRows<T> MakeSplitRows(const MojoAttentionArgs& a, const Part& part, const void* added,
+                                                      const MojoHeadSteps& steps, const void* past, void* present,
+                                                      size_t width) {
+  const Pair& p = part.p;
+  SplitRows<T> r;
+  r.added = static_cast<const T*>(added) + p.batch * steps.batch + p.head * steps.head;
+  r.added_step = steps.row;
+  r.rows = part.added_alone ? r.added : static_cast<const T*>(past) + p.number * a.past * width;
+  r.step = part.added_alone ? steps.row : width;
+  r.limit = static_cast<int>(part.added_alone ? a.added : a.past);
+  r.present = present == nullptr ? nullptr : static_cast<T*>(present) + p.number * a.room * width;
+  r.width = static_cast<int>(width) / kPackSize<T>;
+  return r;
 }
 
-// Finish makes the rows of y of what the warps of this block have, or a part of the unit, and of all parts in the last
-// block. memory has rows of kSumPitch for each warp, at step bytes of each other.
+// Mend writes what Start left out of a stage, new rows and zeros behind them, and new rows to present.
 template <class T, int kWidth>
-__device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWork& work, const Part& part,
-                                       const Keys<T>& values, const char* memory, int step, const float* most,
-                                       const float* sum) {
-  __shared__ bool last;
-  const int rows = min(kSplitRows, part.rows - part.first_row);
-  const bool alone = part.used == 1;
-  const size_t first_part = static_cast<size_t>(part.unit) * work.splits;
-  __syncthreads();
+__device__ __forceinline__ void Mend(const Part& part, const SplitRows<T>& keys, const SplitRows<T>& values,
+                                     char* stage, int key) {
+  typedef Stage<T, kWidth> S;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < rows * (kWidth / 4); i += blockDim.x) {
-    const int r = i / (kWidth / 4), channel = i % (kWidth / 4) * 4;
-    if (channel >= values.width) continue;
-    Joined joined;
-#pragma unroll 4
-    for (int w = 0; w < part.warps; ++w) {
-      joined.Join(*reinterpret_cast<const float4*>(memory + w * step + (r * kSumPitch<kWidth> + channel) * 4),
-                  most[w * kSplitRows + r], sum[w * kSplitRows + r]);
-    }
-    if (alone) {
-      StoreRow(a, part, values, r, channel, joined);
-      continue;
-    }
-    const size_t at = (first_part + part.split) * kSplitRows + r;
-    *reinterpret_cast<float4*>(work.part + at * kWidth + channel) = joined.total;
-    if (channel == 0) work.state[at] = make_float2(joined.most, joined.sum);
+  for (int i = max(part.tail - key, 0) * S::kPieces + threadIdx.x % 32; i < S::kKeys * S::kPieces; i += 32) {
+    const int row = i / S::kPieces, piece = i % S::kPieces, j = key + row, at = S::At(row, piece);
+    const bool is = j < part.p.length, is_key = is && keys.Has(piece), is_value = is && values.Has(piece);
+    uint4 k = make_uint4(0, 0, 0, 0), v = k;
+    if (is_key) k = keys.Added(j - part.tail, piece);
+    if (is_value) v = values.Added(j - part.tail, piece);
+    *reinterpret_cast<uint4*>(stage + at) = k;
+    *reinterpret_cast<uint4*>(stage + S::kTensorBytes + at) = v;
+    if (is_key && part.writes) keys.SetPresent(j, piece, k);
+    if (is_value && part.writes) values.SetPresent(j, piece, v);
   }
-  if (alone) return;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = CountsLast(work.finished + part.unit, work.tag, part.used);
-    __threadfence();
-  }
-  __syncthreads();
-  if (!last) return;
+}
+
+// Keep writes the rows of a stage that were copied to present.
+template <class T, int kWidth>
+__device__ __forceinline__ void Keep(const Part& part, const SplitRows<T>& keys, const SplitRows<T>& values,
+                                     const char* stage, int key) {
+  typedef Stage<T, kWidth> S;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < rows * (kWidth / 4); i += blockDim.x) {
-    const int r = i / (kWidth / 4), channel = i % (kWidth / 4) * 4;
-    if (channel >= values.width) continue;
-    Joined joined;
-#pragma unroll 8
-    for (int n = 0; n < part.used; ++n) {
-      const size_t at = (first_part + n) * kSplitRows + r;
-      const float2 state = __ldcg(work.state + at);
-      joined.Join(__ldcg(reinterpret_cast<const float4*>(work.part + at * kWidth + channel)), state.x, state.y);
+  for (int i = threadIdx.x % 32; i < min(part.tail - key, S::kKeys) * S::kPieces; i += 32) {
+    const int row = i / S::kPieces, piece = i % S::kPieces, at = S::At(row, piece);
+    if (keys.Has(piece)) keys.SetPresent(key + row, piece, *reinterpret_cast<const uint4*>(stage + at));
+    if (values.Has(piece)) {
+      values.SetPresent(key + row, piece, *reinterpret_cast<const uint4*>(stage + S::kTensorBytes + at));
     }
-    StoreRow(a, part, values, r, channel, joined);
   }
 }
 

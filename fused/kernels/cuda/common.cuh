@@ -20,6 +20,8 @@ struct Device {
   int capability;    // 90 for compute capability 9.0
   int shared_bytes;  // the most that a block may have
   bool waits;        // the kernels that it runs know WaitForPrevious
+  // How many multiprocessors clusters of 1, 2, 4 and 8 blocks find room on, where a block takes all of one.
+  int clustered[4];
 };
 
 // TheDevice reads the current device's numbers once per device.
@@ -46,25 +48,37 @@ inline bool Aligned(const void* p, size_t bytes) { return (reinterpret_cast<uint
 
 __host__ __device__ constexpr size_t DivideUp(size_t a, size_t b) { return (a + b - 1) / b; }
 
-// Launch starts a kernel that begins with WaitForPrevious. Its blocks may be scheduled while the
-// kernel before it in the stream ends.
+// LaunchClusters starts a kernel that begins with WaitForPrevious, in clusters of so many blocks. Its blocks may be
+// scheduled while the kernel before it in the stream ends.
 template <class... Params, class... Args>
-cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   Args&&... args) {
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared_bytes,
+                           cudaStream_t stream, Args&&... args) {
+  const LaunchPoint point = BeginLaunch(stream);
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  const LaunchPoint point = BeginLaunch(stream);
-  config.numAttrs = point.dependent ? 1 : 0;
+  config.attrs = attributes;
+  if (point.dependent) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Params(args)...);
   EndLaunch(point, stream);
   return error;
+}
+
+// Launch starts one whose blocks are no clusters.
+template <class... Params, class... Args>
+cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   Args&&... args) {
+  return LaunchClusters(kernel, 1, grid, block, shared_bytes, stream, args...);
 }
 
 // WaitForPrevious waits until the kernels before this one in the stream have ended and their writes can

@@ -16,6 +16,26 @@ constexpr int kMaxDevices = 64;
 // Registers: 8. Shared memory: none.
 __global__ void Probe() {}
 
+// Clustered is how many multiprocessors there are room on for clusters of so many blocks; 0 where there are none.
+int Clustered(int cluster, int shared_bytes) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(cluster));
+  config.blockDim = dim3(32);
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  if (cudaFuncSetAttribute(Probe, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes) == cudaSuccess &&
+      cudaOccupancyMaxActiveClusters(&clusters, Probe, &config) == cudaSuccess) {
+    return clusters * cluster;
+  }
+  cudaGetLastError();
+  return 0;
+}
+
 // Captured is where the capture of a stream is: its identity, and the node that the next one comes after; null where
 // that is none or several.
 struct Captured {
@@ -61,6 +81,10 @@ const Device& TheDevice() {
     cudaFuncAttributes code = {};
     device.waits = cudaFuncGetAttributes(&code, Probe) == cudaSuccess && code.ptxVersion >= 90;
     if (device.multiprocessors < 1) device.multiprocessors = 1;
+    device.clustered[0] = device.multiprocessors;
+    for (int bits = 1; bits < 4 && device.waits; ++bits) {
+      device.clustered[bits] = Clustered(1 << bits, device.shared_bytes);
+    }
   });
   return devices[index];
 }

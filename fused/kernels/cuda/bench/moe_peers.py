@@ -20,7 +20,7 @@ A time is that of a CUDA graph of n times [read of 192 MiB that empties L2, call
 Every round times each contender, one after the other; the number is the median of the rounds. All are first checked
 against float32. Compiling goes before, in processes side by side.
 
---sessions compares in onnxruntime (moe_sessions.py) our op, of each NAME=LIBRARY of ops, and com.microsoft.MoE, which
+--sessions compares in onnxruntime (sessions.py) our op, of each NAME=LIBRARY of ops, and com.microsoft.MoE, which
 takes logits: its softmax and top k are in its time. A time is then that between events around a run, after L2 was
 emptied.
 """
@@ -353,6 +353,7 @@ class Row:
     def sessions(self, libraries, options, clock):
         """Microseconds of our op and com.microsoft.MoE in sessions."""
         import moe_sessions
+        import sessions
         inputs, (gate_up, packing) = self.inputs, self.w.ours(self.shape)
         stream = torch.cuda.Stream()
         activation = self.shape.activation()
@@ -364,7 +365,7 @@ class Row:
 
         def make(node, feeds, library):
             y = torch.full_like(inputs.x, float("nan"))
-            call = moe_sessions.session(node, feeds, y, stream, library)
+            call = sessions.session(node, feeds, {"y": y}, stream, library)
             check(y, self.want, 1.5e-2 if library else 3e-2)  # theirs has its weights from logits of bfloat16
             return call, y
         made = {name: self.attempt(name, lambda: make(*node)) for name, node in nodes.items()}

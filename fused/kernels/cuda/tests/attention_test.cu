@@ -89,6 +89,14 @@ Form Of(const Model& m, MojoType type) {
   return f;
 }
 
+// TestPadded does a form with every key and with left padding, where rows that see none get the mean.
+void TestPadded(Form f, Random* random) {
+  Test(f, random);
+  f.padding = kLeft;
+  f.mean = true;
+  Test(f, random);
+}
+
 // TestModels has steps of one token and prompts with what comes before them.
 void TestModels(MojoType type, bool small, Random* random) {
   for (const Model& m : kModels) {
@@ -100,30 +108,55 @@ void TestModels(MojoType type, bool small, Random* random) {
         f.lengths = 0;
         Test(f, random);
         f.lengths = batch;
-        Test(f, random);
-        f.padding = kLeft;
-        f.mean = true;
-        Test(f, random);
-        f.padding = kAllValid;
-        f.mean = false;
+        TestPadded(f, random);
       }
     }
     f.batch = 2;
+    f.lengths = 0;
     for (const size_t queries : small ? std::vector<size_t>{70} : std::vector<size_t>{2, 4, 33, 64, 300}) {
       f.queries = f.added = queries;
       for (const size_t past : {0, 130}) {
         f.past = past;
         f.cache = past > 0;
-        f.lengths = 0;
-        Test(f, random);
-        f.padding = kLeft;
-        f.mean = true;
-        Test(f, random);
-        f.padding = kAllValid;
-        f.mean = false;
+        TestPadded(f, random);
       }
     }
-    f.queries = f.added = 1;
+  }
+}
+
+// TestBranches runs each kernel, and what it may do, once with few rows: racecheck is slow.
+void TestBranches(Random* random) {
+  Form step;
+  step.group = 3;
+  step.past = 300;
+  step.lengths = 1;
+  const auto with = [&](Form f, const std::function<void(Form*)>& change) {
+    change(&f);
+    Test(f, random);
+  };
+  for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
+    for (const size_t width : {64, 128, 256}) {
+      with(step, [&](Form* f) { f->type = type, f->width = f->value_width = width; });
+    }
+    with(step, [&](Form* f) { f->type = type, f->past = 5000; });  // parts in scratch memory
+    with(step, [&](Form* f) { f->type = type, f->sink = true, f->window = 40, f->softcap = 20, f->padding = kHoles; });
+    with(step, [&](Form* f) { f->type = type, f->bias = 15, f->padding = kNoneValid, f->mean = true; });
+    with(step, [&](Form* f) { f->type = type, f->lengths = 0, f->queries = f->added = 4; });  // 12 rows, appended
+    with(step, [&](Form* f) { f->type = type, f->past = 0, f->cache = false, f->lengths = 0; });
+  }
+  Form prompt = step;
+  prompt.queries = prompt.added = 50;
+  for (const MojoType type : {kMojoBFloat16, kMojoFloat32}) {
+    for (const size_t width : {64, 128, 256}) {
+      with(prompt, [&](Form* f) { f->type = type, f->width = f->value_width = width, f->bias = 15; });
+    }
+    with(prompt, [&](Form* f) { f->type = type, f->width = f->value_width = 9, f->padding = kLeft, f->mean = true; });
+  }
+  for (const size_t width : {64, 128, 192, 256}) {  // Hopper's
+    with(prompt, [&](Form* f) {
+      f->width = width, f->value_width = std::min<size_t>(width, width == 192 ? 128 : 256);
+      f->softcap = width == 256 ? 30 : 0, f->padding = kLeft, f->mean = true;
+    });
   }
 }
 
@@ -170,24 +203,29 @@ int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "";
   const MojoType types[] = {kMojoBFloat16, kMojoFloat16, kMojoFloat32};
   Random random(11);
-  const int count = how == "race" ? 12 : how == "small" ? 60 : 700;
-  for (const MojoType type : types) {
-    for (int i = 0; i < count; ++i) Test(Any(type, &random), &random);
-    Line((std::string(TypeName(type)) + ", any forms").c_str());
-  }
-  if (how != "race") {
+  if (how == "race") {
+    TestBranches(&random);
+    Line("each kernel and branch");
+    TestReplays(kModels[0], kMojoBFloat16, 2, &random);
+  } else {
+    for (const MojoType type : types) {
+      for (int i = 0; i < (how == "small" ? 60 : 700); ++i) Test(Any(type, &random), &random);
+      Line((std::string(TypeName(type)) + ", any forms").c_str());
+    }
     for (const MojoType type : types) {
       TestModels(type, how == "small", &random);
       Line((std::string(TypeName(type)) + ", heads and widths of models").c_str());
     }
-  }
-  for (const MojoType type : types) {
-    for (const Model& m : kModels) TestReplays(m, type, 2, &random);
+    for (const MojoType type : types) {
+      for (const Model& m : kModels) TestReplays(m, type, 2, &random);
+    }
   }
   Line("graphs with lengths on the device");
-  MojoCudaSetDependentLaunch(0);
-  for (int i = 0; i < 20; ++i) Test(Any(types[i % 3], &random), &random);
-  Line("without dependent launches");
+  if (how != "race") {
+    MojoCudaSetDependentLaunch(0);
+    for (int i = 0; i < 20; ++i) Test(Any(types[i % 3], &random), &random);
+    Line("without dependent launches");
+  }
   printf("attention_test: %d checks, %d failed\n", checks, failures);
   return failures == 0 ? 0 : 1;
 }

@@ -1,0 +1,65 @@
+// Times a peer's step of decoding beside ours, and compares their results. A program is for the model of number
+// STEP_MODEL, since peers are compiled for a width and a group of heads. `make flashinfer-benches` builds them.
+#ifndef MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_
+#define MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_
+
+#include "cuda/bench/attention_step.h"
+
+// OnDevice is a copy of numbers.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& from) : data(static_cast<T*>(Allocate(from.size() * sizeof(T)))) {
+    Check(cudaMemcpy(data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
+  }
+  ~OnDevice() { cudaFree(data); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  T* const data;
+};
+
+// Pages are those of the buffer [batch, heads, keys, width], in order; the heads of a page lie keys rows apart.
+inline std::vector<int32_t> Pages(const StepModel& m, size_t batch, size_t keys, size_t page) {
+  std::vector<int32_t> pages;
+  for (size_t b = 0; b < batch; ++b) {
+    for (size_t i = 0; i < keys / page; ++i) pages.push_back(static_cast<int32_t>(b * m.key_heads * keys / page + i));
+  }
+  return pages;
+}
+
+// Compare runs all rows. A Peer is made of a step and its keys, and runs in a stream: peer(stream, y).
+template <class Peer>
+void Compare(const char* name) {
+  cudaDeviceProp device;
+  cudaStream_t stream;
+  Check(cudaGetDeviceProperties(&device, 0), "device");
+  InitFlush();
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Check(cudaDeviceSynchronize(), "fill");
+  const double bandwidth = ReadBandwidth(stream);
+  const StepModel& m = kStepModels[STEP_MODEL];
+  for (const size_t batch : {1, 8, 64}) {
+    for (const size_t keys : {512, 4096, 32768}) {
+      const Step step(m, batch, keys, keys);
+      const double floor = step.Bytes() / bandwidth * 1e6;
+      const size_t count = batch * m.heads * m.width;
+      std::vector<__nv_bfloat16> want(count), got(count);
+      const OnDevice<__nv_bfloat16> y(got);
+      Peer peer(m, step.args, device, keys);
+      const double ours = Microseconds(stream, floor, [&](cudaStream_t at) { step.Run(at); });
+      const double theirs = Microseconds(stream, floor, [&](cudaStream_t at) { peer(at, y.data); });
+      Check(cudaMemcpy(want.data(), step.args.y, count * 2, cudaMemcpyDeviceToHost), "y");
+      Check(cudaMemcpy(got.data(), y.data, count * 2, cudaMemcpyDeviceToHost), "y");
+      double off = 0, all = 0;
+      for (size_t i = 0; i < count; ++i) {
+        const double w = __bfloat162float(want[i]), d = __bfloat162float(got[i]) - w;
+        off += d * d, all += w * w;
+      }
+      printf("%-13s batch %2zu keys %5zu  ours %8.2f us  %s %8.2f us  ratio %.2f  results differ by %.1e\n", m.name,
+             batch, keys, ours, name, theirs, ours / theirs, sqrt(off / all));
+      fflush(stdout);
+    }
+  }
+}
+
+#endif  // MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_

@@ -1,0 +1,79 @@
+// Clusters of blocks, which store into each other's shared memory: compute capability 9.0 and later. On others nothing
+// here does anything, and no cluster is launched.
+#ifndef MOJO_KERNELS_CUDA_CLUSTER_CUH_
+#define MOJO_KERNELS_CUDA_CLUSTER_CUH_
+
+#include "cuda/common.cuh"
+
+namespace mojo {
+
+// A ByteCount (mbarrier) lies in 8 bytes of shared memory: it counts what other blocks store beside it, once.
+typedef unsigned long long ByteCount;
+
+// InitByteCount is for one thread, before the blocks of the cluster wait for each other.
+__device__ __forceinline__ void InitByteCount(const ByteCount* count) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(SharedAddress(count))
+      : "memory");
+#endif
+}
+// ExpectBytes is for one thread: it says how many bytes are waited for.
+__device__ __forceinline__ void ExpectBytes(const ByteCount* count, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(count)), "r"(bytes)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void WaitForBytes(const ByteCount* count) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n\t"
+      ".reg .pred done;\n\t"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n\t"
+      "@!done bra again;\n\t"
+      "}" ::"r"(SharedAddress(count))
+      : "memory");
+#endif
+}
+
+// ArriveAtCluster and WaitForCluster are for all threads: no block waits longer than until all have arrived or ended.
+__device__ __forceinline__ void ArriveAtCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void WaitForCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// InBlock is the address that p has in a block of the cluster.
+__device__ __forceinline__ uint32_t InBlock(const void* p, int block) {
+  uint32_t there = 0;
+#if __CUDA_ARCH__ >= 900
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(SharedAddress(p)), "r"(block));
+#endif
+  return there;
+}
+
+// StoreThere stores in another block, whose count goes up by the bytes.
+__device__ __forceinline__ void StoreThere(uint32_t to, float4 v, uint32_t count) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(count)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void StoreThere(uint32_t to, float2 v, uint32_t count) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(v.x),
+               "f"(v.y), "r"(count)
+               : "memory");
+#endif
+}
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_CLUSTER_CUH_
