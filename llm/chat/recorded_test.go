@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -32,12 +33,17 @@ var recordedTime = time.Date(2026, 3, 7, 9, 5, 4, 0, time.UTC)
 
 func readRecorded(t testing.TB) recorded {
 	t.Helper()
-	data, err := os.ReadFile("testdata/recorded.json")
+	file, err := os.Open("testdata/recorded.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var r recorded
-	if err := json.Unmarshal(data, &r); err != nil {
+	if err := json.NewDecoder(z).Decode(&r); err != nil {
 		t.Fatal(err)
 	}
 	return r

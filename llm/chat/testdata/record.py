@@ -1,6 +1,6 @@
 """Records what transformers renders of conversations by the templates here, and of the small templates of
-expressions.txt (one a line; \\n, \\r and \\t outside of tags stand for the characters): python record.py >
-recorded.json.
+expressions.txt (one a line; \\n, \\r and \\t outside of tags stand for the characters): python record.py |
+gzip -9n >recorded.json.gz
 
 Needs transformers and jinja2 (made with 5.23.0 and 3.1.6); the time is fixed. A template that refuses a conversation is
 recorded with its error.
