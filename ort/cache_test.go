@@ -3,6 +3,7 @@
 package ort_test
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,8 +103,8 @@ func near(t *testing.T, got, want *onnx.Tensor) {
 }
 
 // TestCacheInPlace decodes with one value bound to past and present, goes back and decodes other tokens, exchanges the
-// sequences as a search with beams does, and runs the same with values that are not bound. A cache that is full is an
-// error, and nothing is written.
+// sequences as a search with beams does, and runs the same with values that are not bound, and with caches that grow. A
+// cache that is full is an error, and nothing is written.
 func TestCacheInPlace(t *testing.T) {
 	kernels := orttest.Kernels(t)
 	for name, options := range map[string][]ort.Option{"kernels": {ort.WithKernelLibrary(kernels)},
@@ -123,6 +124,7 @@ func TestCacheInPlace(t *testing.T) {
 			unbound, err := d.session.Run(append(before, d.inputs(3, next)...))
 			must(t, err)
 			near(t, unbound[0], want)
+			near(t, appended(t, [2][]int64{{5, 17, 42}, {9, 3, 77}}, next), want)
 			run(4, [2][]int64{{1, 2}, {3, 4}})
 			near(t, run(3, next), want) // back again
 			run(4, [2][]int64{{11}, {12}})
@@ -159,6 +161,31 @@ func TestCacheInPlace(t *testing.T) {
 	}
 }
 
+// appended returns the logits behind the last tokens of a model whose caches grow.
+func appended(t *testing.T, steps ...[2][]int64) *onnx.Tensor {
+	t.Helper()
+	s := open(t, "../models/llama-kv-dynamo-fp32.onnx", orttest.Provider())
+	var out []*onnx.Tensor
+	past := 0
+	for _, rows := range steps {
+		inputs := (&decoder{t: t}).inputs(past, rows)
+		for _, v := range s.Inputs()[2:] {
+			x := onnx.NewFloat32s(v.Name, []int64{2, 2, 0, 16}, nil)
+			for _, present := range out {
+				if present.Name == strings.Replace(v.Name, "past", "present", 1) {
+					x = renamed(t, present, v.Name)
+				}
+			}
+			inputs = append(inputs, x)
+		}
+		var err error
+		out, err = s.Run(inputs)
+		must(t, err)
+		past += len(rows[0])
+	}
+	return out[0]
+}
+
 // TestNoRoom gives buffers without a row, as callers begin with whose caches grow.
 func TestNoRoom(t *testing.T) {
 	s := static(t, 0, ort.WithKernelLibrary(orttest.Kernels(t)))
@@ -172,5 +199,71 @@ func TestNoRoom(t *testing.T) {
 	want := "past_key has shape [2,2,0,16], which has no room for the 2 keys of k"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Error(err)
+	}
+}
+
+// TestWrongCaches gives buffers and masks that do not fit: the errors name the input, in a run and with bound values.
+func TestWrongCaches(t *testing.T) {
+	kernels := orttest.Kernels(t)
+	inputs := (&decoder{t: t}).inputs(2, [2][]int64{{1, 2}, {3, 4}})
+	cache := func(name string, dims ...int64) *onnx.Tensor {
+		n := int64(1)
+		for _, d := range dims {
+			n *= d
+		}
+		return onnx.NewFloat32s(name, dims, make([]float32, n))
+	}
+	half, err := golden.Convert(cache("past_v1", 2, 2, room, 16), onnx.Float16)
+	must(t, err)
+	long := onnx.NewInt64s("attention_mask", slices.Repeat([]int64{1}, 2*(room+3)))
+	long.Dims = []int64{2, room + 3}
+	for what, test := range map[string]struct {
+		length int64 // that the model was patched for
+		wrong  *onnx.Tensor
+		want   string
+	}{
+		"another M": {room, cache("past_v1", 2, 2, room-1, 16),
+			`input "past_v1" is float32[2 2 7 16], the model wants "past_v1": float32[s10,2,8,16]`},
+		"more heads": {0, cache("past_v1", 2, 3, room, 16),
+			`input "past_v1" is float32[2 3 8 16], the model wants`},
+		"another width": {room, cache("past_v1", 2, 2, room, 8),
+			`input "past_v1" is float32[2 2 8 8], the model wants`},
+		"another type": {0, half, `input "past_v1" is float16[2 2 8 16], the model wants`},
+		"a past that appends": {0, cache("past_v1", 2, 2, 2, 16),
+			"past_key has shape [2,2,8,16] and past_value [2,2,2,16]; both must have as many keys"},
+		"buffers that differ": {0, cache("past_k1", 2, 2, room+1, 16),
+			"past_key has shape [2,2,9,16] and past_value [2,2,8,16]; both must have as many keys"},
+		"a mask that is great": {0, long,
+			"past_length of sequence 0 is 9; past_key has shape [2,2,8,16] and k 2 keys, so it must be from 0 to 6"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := static(t, test.length, ort.WithKernelLibrary(kernels))
+			b, err := s.Bind()
+			must(t, err)
+			defer b.Close()
+			var given []*onnx.Tensor
+			for _, v := range s.Inputs() {
+				x := cache(v.Name, 2, 2, room, 16)
+				for _, y := range append(inputs, test.wrong) {
+					if y.Name == v.Name {
+						x = y
+					}
+				}
+				given = append(given, x)
+				err = errors.Join(err, b.Input(x))
+			}
+			for _, v := range s.Outputs() {
+				must(t, b.Output(v.Name))
+			}
+			if err == nil {
+				err = b.Run(t.Context())
+			}
+			_, e := s.Run(given)
+			for _, err := range []error{err, e} {
+				if err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("got %v, want %q", err, test.want)
+				}
+			}
+		})
 	}
 }

@@ -114,9 +114,11 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(groups), "] [", ", then "), "[]")
 		a.say("the prompts were computed in %d groups, one after another: %s", len(groups), list)
 	}
-	if b := run.Buffers(); b.Count > 0 {
-		a.detail("keys and values in %s of %d tokens, written in place: %.1f MB, grown %s", counted(b.Count, "buffer"),
-			b.Slots, float64(b.Bytes)/1e6, counted(b.Grown, "time"))
+	buffers := run.Buffers()
+	if buffers.Count > 0 {
+		a.say("keys and values in %s of %d tokens, written in place: %.1f MB, grown %s",
+			counted(buffers.Count, "buffer"), buffers.Slots, float64(buffers.Bytes)/1e6,
+			counted(buffers.Grown, "time"))
 	}
 	t := run.Times()
 	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
@@ -127,8 +129,12 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode),
 		"decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
 	}
-	return a.result(map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
-		"groups": run.Groups(), "times": times})
+	result := map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
+		"groups": run.Groups(), "times": times}
+	if buffers.Count > 0 {
+		result["buffers"] = buffers
+	}
+	return a.result(result)
 }
 
 func inMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

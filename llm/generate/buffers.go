@@ -14,10 +14,10 @@ const leastRoom = 256
 
 // Buffers says how a run kept keys and values, where the model writes them in place.
 type Buffers struct {
-	Count int   // 0: the model has no such buffers
-	Slots int   // of each, in the end: tokens and padding
-	Bytes int64 // of all
-	Grown int   // how often they were exchanged for greater ones
+	Count int   `json:"count"` // 0: the model has no such buffers
+	Slots int   `json:"slots"` // of each, in the end: tokens and padding
+	Bytes int64 `json:"bytes"` // of all
+	Grown int   `json:"grown"` // how often they were exchanged for greater ones
 }
 
 // room is how many slots the buffers of the model have by its graph, 0 for any number, and the input that says so.
