@@ -24,7 +24,7 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		}
 	}
 	out := Case{slices.Clone(c.Inputs), slices.Clone(c.Outputs), c.Follows}
-	past, room := int64(-1), total
+	past, room, batch := int64(-1), total, int64(1)
 	for _, in := range inputs {
 		i := slices.IndexFunc(c.Inputs, func(t *onnx.Tensor) bool { return t.Name == in.Value.Name })
 		if in.Role != roles.Buffer || i < 0 || len(c.Inputs[i].Dims) != 4 {
@@ -35,7 +35,7 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 			return Case{}, fmt.Errorf("input %q holds %d tokens, and the case has %d: a buffer of as many is needed",
 				in.Value.Name, fixed, total)
 		}
-		room = max(fixed, total)
+		room, batch = max(fixed, total), c.Inputs[i].Dims[0]
 		if rows := c.Inputs[i].Dims[bufferAxis]; rows < total { // no buffer
 			past = rows
 		}
@@ -56,7 +56,10 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		if in.Role != roles.PastLength || past < 0 || c.Input(in.Value.Name) != nil {
 			continue
 		}
-		out.Inputs = append(out.Inputs, onnx.NewInt64s(in.Value.Name, []int64{past}))
+		if len(in.Dims) != 1 || in.Dims[0].Value == 1 {
+			batch = 1 // one for all sequences
+		}
+		out.Inputs = append(out.Inputs, onnx.NewInt64s(in.Value.Name, slices.Repeat([]int64{past}, int(batch))))
 		for i, t := range out.Inputs {
 			if slices.ContainsFunc(inputs, func(x *roles.Input) bool {
 				return x.Role == roles.Mask && x.Value.Name == t.Name

@@ -46,12 +46,14 @@ func WithPastLength() Option { return func(c *config) { c.pastLength = true } }
 
 // CacheReport says how the caches of a model are kept.
 type CacheReport struct {
-	Form          string       `json:"form"`              // CacheStatic
-	Length        int64        `json:"length,omitempty"`  // tokens of a buffer; absent where callers choose
-	Inputs        []string     `json:"inputs"`            // the buffers
-	BytesPerToken int64        `json:"bytes_per_token"`   // of one sequence, in all buffers together
-	LengthFrom    string       `json:"length_from"`       // the input that tells how many tokens there are
-	Readers       []string     `json:"readers,omitempty"` // nodes that read lengths, and are given the tokens'
+	Form          string       `json:"form"`                // CacheStatic
+	Length        int64        `json:"length,omitempty"`    // tokens of a buffer; absent where callers choose
+	Inputs        []string     `json:"inputs"`              // the buffers
+	BytesPerToken int64        `json:"bytes_per_token"`     // of one sequence, in all buffers together
+	LengthFrom    string       `json:"length_from"`         // the input that tells how many tokens there are
+	Rows          bool         `json:"rows,omitempty"`      // it does for each sequence of a batch
+	Positions     []string     `json:"positions,omitempty"` // values that were made the positions of each sequence
+	Readers       []string     `json:"readers,omitempty"`   // nodes that read lengths, and are given the tokens'
 	Check         *CheckReport `json:"check,omitempty"`
 }
 
@@ -65,8 +67,12 @@ func (r *CacheReport) Text() string {
 	if r.Length > 0 {
 		size = fmt.Sprintf("of %d tokens, %d bytes a sequence", r.Length, r.Length*r.BytesPerToken)
 	}
-	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens there are, padding is on the left", r.Form,
-		len(r.Inputs), size, names, r.LengthFrom)
+	padding := "there are, padding is on the left"
+	if r.Rows {
+		padding = "there are of each sequence, padding is on the right"
+	}
+	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size, names,
+		r.LengthFrom, padding)
 }
 
 // keepCaches makes buffers of the model's caches, if the options say so.
@@ -79,7 +85,8 @@ func (p *Plan) keepCaches() error {
 	if c.facts == nil {
 		c.facts = c.patched
 	}
-	for _, step := range []func() error{c.find, c.measure, c.checkReaders, c.checkSites, c.change, c.checkLengths} {
+	for _, step := range []func() error{c.find, c.measure, c.checkReaders, c.checkSites, c.change, c.checkLengths,
+		c.checkRowPositions} {
 		if err := step(); err != nil {
 			return fmt.Errorf("the cache cannot be static: %w", err)
 		}
@@ -89,7 +96,10 @@ func (p *Plan) keepCaches() error {
 }
 
 func (c *cacheChange) report() *CacheReport {
-	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, Check: c.checked}
+	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, Check: c.checked, Rows: c.config.rowLengths}
+	for _, v := range c.cuts {
+		r.Positions = append(r.Positions, v.Name)
+	}
 	if r.LengthFrom = c.length.Name; !c.config.pastLength {
 		r.LengthFrom = c.total.input.Name
 	}
@@ -117,10 +127,13 @@ type cacheChange struct {
 	fresh   sizeOf              // of the new ones
 	masks   []sizeOf            // that are to be as long as the buffers
 	readers []*lengthReader
+	runs    []lengthsRun  // of what depends on the length of the past, where each sequence has its own
+	cuts    []*onnx.Value // positions, in these
 	checked *CheckReport
 
 	nodes  []*onnx.Node // that were added
 	length *onnx.Value  // of the past
+	rows   *onnx.Value  // positions of each sequence; nil where none are computed
 	all    *onnx.Value  // the number of all tokens; nil until it is needed
 }
 

@@ -18,11 +18,20 @@ const cacheSymbol = "cache_length"
 func (c *cacheChange) change() error {
 	g := c.model.Graph
 	if c.config.pastLength {
-		one := onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: []onnx.Dim{{Value: 1}}}
-		c.length = g.AddInput("past_length", one)
+		t := onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: []onnx.Dim{{Value: 1}}}
+		if c.config.rowLengths {
+			buffers, _ := c.sites[0].past[0].Type()
+			t.Dims = buffers.Dims[:1]
+		}
+		c.length = g.AddInput("past_length", t)
 	} else {
 		c.all = c.size(c.total, "total_length")
 		c.length = c.compute(g, "Sub", g.NewValue("past_length"), c.all, c.size(c.fresh, "new_length"))
+	}
+	if c.config.rowLengths {
+		if err := c.countRows(); err != nil {
+			return err
+		}
 	}
 	for _, r := range c.readers {
 		length := c.length
@@ -113,6 +122,9 @@ func (c *cacheChange) inPlace(n *onnx.Node) fused.Site {
 		s.Types, s.Dims = append(s.Types, onnx.Undefined), append(s.Dims, nil)
 	}
 	s.Types[fused.AttentionPastLength], s.Dims[fused.AttentionPastLength] = onnx.Int64, []int64{1}
+	if c.config.rowLengths {
+		s.Dims[fused.AttentionPastLength] = []int64{-1}
+	}
 	return s
 }
 

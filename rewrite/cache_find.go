@@ -214,7 +214,12 @@ func (c *cacheChange) checkReaders() error {
 		}
 	}
 	if c.config.pastLength {
-		return c.checkMasks()
+		if err := c.checkMasks(); err != nil {
+			return err
+		}
+	}
+	if c.config.rowLengths {
+		return c.checkRows()
 	}
 	return nil
 }

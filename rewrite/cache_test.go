@@ -369,12 +369,7 @@ func TestStaticCacheIsChecked(t *testing.T) {
 	if err := plan.Replace(); err != nil {
 		t.Fatal(err)
 	}
-	c := &cacheChange{applier: plan.applier, facts: plan.applier.facts, patched: infer.Analyze(m)}
-	for _, step := range []func() error{c.find, c.measure, c.checkReaders} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c := changeOf(t, plan)
 	c.fresh.axis = 0 // the batch
 	if err := c.change(); err != nil {
 		t.Fatal(err)
@@ -382,6 +377,19 @@ func TestStaticCacheIsChecked(t *testing.T) {
 	if err := c.checkLengths(); err == nil || !strings.Contains(err.Error(), "tokens are in the cache") {
 		t.Errorf("a length from the batch: %v", err)
 	}
+}
+
+// changeOf is the change of the caches of a plan's model, as far as nothing is changed.
+func changeOf(t *testing.T, plan *Plan) *cacheChange {
+	t.Helper()
+	a := plan.applier
+	c := &cacheChange{applier: a, facts: a.facts, patched: infer.Analyze(a.model)}
+	for _, step := range []func() error{c.find, c.measure, c.checkReaders} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }
 
 func TestParseCache(t *testing.T) {

@@ -66,6 +66,7 @@ type config struct {
 	staticCache bool
 	cacheLength int64 // of static caches, in tokens; 0 for any
 	pastLength  bool  // is an input of a model with static caches
+	rowLengths  bool  // has a number for each sequence
 	inline      Inline
 	version     string
 	progress    func(done, total int)

@@ -27,6 +27,12 @@ type applyFlags struct {
 	data []string // the files with the output's external data, once it is written
 }
 
+// The values of --past-length.
+const (
+	pastLengthOne  = "one"
+	pastLengthRows = "rows"
+)
+
 func newApply(a *app) *cobra.Command {
 	f := &applyFlags{}
 	c := &cobra.Command{
@@ -47,6 +53,7 @@ that the target has nothing for stays open: it is left as it was and reported.
 With --cache static, past and present of a decoder become one buffer that attention writes into, in
 place of a copy that grows (docs/generate.md). A model whose caches cannot all be kept so is an error.
 With --past-length too, how many tokens are in them is an input, and no shape changes between steps.
+With --past-length=rows each sequence of a batch has its own number, and needs no padding before it.
 
 With --mla-cache, latent attention as DeepSeek has it keeps latents, from which keys and values of all
 heads follow: a layer's two caches become one, under the name of its keys' (docs/generate.md). A model
@@ -84,8 +91,10 @@ refers to it.`,
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
 	fl.StringVar(&f.cache, "cache", "",
 		"static: keep keys and values in buffers, which grow; static=M: in buffers of M tokens (default: as exported)")
-	fl.BoolVar(&f.pastLength, "past-length", false,
-		"with --cache static: an input past_length tells how many tokens are in the buffers, and not the mask's length")
+	fl.StringVar(&f.pastLength, "past-length", "",
+		"with --cache static: an input past_length tells how many tokens are in the buffers, and not the mask's "+
+			"length; =rows: of each sequence")
+	fl.Lookup("past-length").NoOptDefVal = pastLengthOne
 	fl.BoolVar(&f.mlaCache, "mla-cache", false,
 		"keep the latents of DeepSeek's attention in its caches: one of 576 numbers a token in place of 40,960 in two")
 	c.MarkFlagsMutuallyExclusive("target", "cache")
@@ -111,7 +120,7 @@ func (f *applyFlags) check() error {
 	if f.golden != "" && f.dryRun {
 		return fmt.Errorf("--golden is about the patched model, and --dry-run makes none")
 	}
-	if f.pastLength && f.cache == "" {
+	if f.pastLength != "" && f.cache == "" {
 		return fmt.Errorf("--past-length is about --cache static, which is not given")
 	}
 	if f.cache != "" && f.dryRun {

@@ -116,8 +116,12 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	}
 	buffers := run.Buffers()
 	if buffers.Count > 0 {
-		a.say("keys and values in %s of %d tokens, written in place: %.1f MB, grown %s",
-			counted(buffers.Count, "buffer"), buffers.Slots, float64(buffers.Bytes)/1e6,
+		rows := ""
+		if buffers.Rows {
+			rows = ", a number of them for each prompt"
+		}
+		a.say("keys and values in %s of %d tokens%s, written in place: %.1f MB, grown %s",
+			counted(buffers.Count, "buffer"), buffers.Slots, rows, float64(buffers.Bytes)/1e6,
 			counted(buffers.Grown, "time"))
 	}
 	t := run.Times()

@@ -91,7 +91,8 @@ func TestCachesOnHardInputs(t *testing.T) {
 	generated := filepath.Join("..", "..", "llm", "generate", "testdata")
 	for _, model := range []string{filepath.Join("..", "..", "models", "llama-kv-dynamo-fp32.onnx"),
 		filepath.Join(generated, "positions-fp32.onnx"), filepath.Join(generated, "absolute-fp16.onnx")} {
-		for _, cache := range []string{"", "--cache static", "--cache static --past-length"} {
+		for _, cache := range []string{"", "--cache static", "--cache static --past-length",
+			"--cache static --past-length=rows"} {
 			name := strings.TrimSuffix(filepath.Base(model), ".onnx")
 			t.Run(name+" "+cache, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "patched.onnx")

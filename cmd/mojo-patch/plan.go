@@ -34,7 +34,7 @@ type planFlags struct {
 	target       targetFlags
 	lastLogits   bool
 	cache        string // how caches are kept; apply's alone
-	pastLength   bool   // with cache
+	pastLength   string // with cache; "" for none
 	mlaCache     bool   // apply's alone
 }
 
@@ -125,8 +125,15 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 			return nil, fmt.Errorf("--cache %w", err)
 		}
 		options = append(options, rewrite.WithStaticCache(length))
-		if f.pastLength {
+		switch f.pastLength {
+		case "":
+		case pastLengthOne:
 			options = append(options, rewrite.WithPastLength())
+		case pastLengthRows:
+			options = append(options, rewrite.WithRowLengths())
+		default:
+			return nil, fmt.Errorf("--past-length=%s: it is --past-length, or --past-length=%s", f.pastLength,
+				pastLengthRows)
 		}
 	}
 	if f.assume {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -15,7 +16,9 @@ type batch struct {
 	binding   *ort.Binding
 	sequences [][]int64 // all tokens so far
 	left      []int     // slots of padding before each
-	past      int       // slots in the cache
+	past      int       // slots in the cache, of the longest sequence where each has its own
+	filled    []int     // of each, where it has; else nil
+	starts    []int     // the first slot of each in the last run
 	logits    *ort.Value
 	fresh     int // new slots of the last run
 	scratch   []float32
@@ -32,7 +35,9 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 		b.sequences = append(b.sequences, append(make([]int64, 0, len(p)+64), p...))
 		longest = max(longest, len(p))
 	}
-	if g.layout.cached() || !g.right {
+	if g.layout.byRows() {
+		b.filled = make([]int, len(prompts))
+	} else if g.layout.cached() || !g.right {
 		for i, p := range prompts {
 			b.left[i] = longest - len(p)
 		}
@@ -94,7 +99,7 @@ func (b *batch) token(row, slot int) int64 {
 func (b *batch) advance(ctx context.Context, chunk int) error {
 	cached := b.g.layout.cached()
 	if !cached {
-		return b.run(ctx, 0, b.slots())
+		return b.run(ctx, make([]int, len(b.sequences)), b.slots())
 	}
 	if err := b.makeRoom(); err != nil {
 		return err
@@ -106,12 +111,15 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 				b.g.session.Path(), fixed, left)
 		}
 	}
+	if b.filled != nil {
+		return b.advanceRows(ctx, chunk)
+	}
 	for b.past < b.slots() {
 		fresh := b.slots() - b.past
 		if chunk > 0 {
 			fresh = min(fresh, chunk)
 		}
-		if err := b.run(ctx, b.past, fresh); err != nil {
+		if err := b.run(ctx, slices.Repeat([]int{b.past}, len(b.sequences)), fresh); err != nil {
 			return err
 		}
 		b.past += fresh
@@ -119,8 +127,8 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 	return nil
 }
 
-// run runs the model on fresh slots behind past ones, and puts the present in the place of the past.
-func (b *batch) run(ctx context.Context, past, fresh int) error {
+// run runs the model on fresh slots of each sequence from its start on, and puts the present in the place of the past.
+func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 	l := b.g.layout
 	real := fresh
 	if fixed := l.sequence(); fixed > 0 && !l.cached() {
@@ -129,18 +137,18 @@ func (b *batch) run(ctx context.Context, past, fresh int) error {
 		}
 		fresh = fixed
 	}
-	w := window{rows: b.rows(), past: past, fresh: fresh}
+	w := window{rows: b.rows(), past: slices.Max(starts), fresh: fresh}
 	if l.has(roles.PastLength) {
 		w.room = b.buffers.Slots
 	}
 	w.ids = make([]int64, w.rows*fresh)
-	w.left, w.end = make([]int, w.rows), make([]int, w.rows)
+	w.left, w.end, w.starts = make([]int, w.rows), make([]int, w.rows), make([]int, w.rows)
 	for row := range w.rows {
 		known := min(row, len(b.sequences)-1)
-		w.left[row] = b.left[known]
-		w.end[row] = min(past+real, b.left[known]+len(b.sequences[known]))
+		w.left[row], w.starts[row] = b.left[known], starts[known]
+		w.end[row] = min(starts[known]+real, b.left[known]+len(b.sequences[known]))
 		for k := range fresh {
-			w.ids[row*fresh+k] = b.token(row, past+k)
+			w.ids[row*fresh+k] = b.token(row, starts[known]+k)
 		}
 	}
 	ids, err := w.tokens(l.ids)
@@ -162,7 +170,7 @@ func (b *batch) run(ctx context.Context, past, fresh int) error {
 	if err != nil {
 		return err
 	}
-	b.fresh = fresh
+	b.fresh, b.starts = fresh, starts
 	return b.passOn()
 }
 
@@ -205,10 +213,7 @@ func (b *batch) passOn() error {
 
 // row returns the logits behind the last token of a sequence, until the next run.
 func (b *batch) row(i int) ([]float32, error) {
-	first := b.left[i] + len(b.sequences[i]) - 1
-	if b.g.layout.cached() {
-		first -= b.past - b.fresh
-	}
+	first := b.left[i] + len(b.sequences[i]) - 1 - b.starts[i]
 	at, err := rowOf(b.logits.Dims, b.rows(), b.fresh, i, first)
 	if err != nil {
 		return nil, err

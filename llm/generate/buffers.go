@@ -18,6 +18,7 @@ type Buffers struct {
 	Slots int   `json:"slots"` // of each, in the end: tokens and padding
 	Bytes int64 `json:"bytes"` // of all
 	Grown int   `json:"grown"` // how often they were exchanged for greater ones
+	Rows  bool  `json:"rows"`  // each sequence has a number of tokens of its own, and no padding before it
 }
 
 // room is how many slots the buffers of the model have by its graph, 0 for any number, and the input that says so.
@@ -49,7 +50,7 @@ func (b *batch) makeRoom() error {
 		}
 	}
 	was := b.buffers
-	b.buffers = Buffers{Slots: room, Grown: was.Grown}
+	b.buffers = Buffers{Slots: room, Grown: was.Grown, Rows: b.filled != nil}
 	if was.Count > 0 {
 		b.buffers.Grown++
 	}

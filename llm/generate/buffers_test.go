@@ -72,6 +72,49 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
+// TestRowLengths generates from prompts of different lengths, with nothing before the shorter ones, what the model that
+// was patched does from each alone, over more than ten steps; with kernels, definitions, prompts in pieces, and a cache
+// that grows.
+func TestRowLengths(t *testing.T) {
+	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8, 77, 12, 30, 2}, {9}, {64, 11, 5, 8, 120}}
+	o := generate.Options{MaxTokens: 14}
+	for _, name := range cachedModels {
+		var want []generate.Sequence
+		g := open(t, modelPath(name))
+		for _, p := range prompts {
+			want = append(want, tokens(t, g, o, p)[0])
+		}
+		path := withBuffers(t, name, 0, rewrite.WithRowLengths())
+		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
+			"definitions": open(t, path)} {
+			for _, size := range []int{0, 1, 3} {
+				o.PrefillSize = size
+				r, err := g.Start(o, prompts...)
+				must(t, err)
+				for _, err := range r.Tokens(t.Context()) {
+					must(t, err)
+				}
+				for i, s := range r.Sequences() {
+					if !slices.Equal(s.IDs, want[i].IDs) {
+						t.Errorf("%s by %s, prefill %d, prompt %d: %v, alone %v", name, what, size, i, s.IDs, want[i].IDs)
+					}
+				}
+				if groups := r.Groups(); len(groups) != 1 || len(groups[0]) != len(prompts) {
+					t.Errorf("%s by %s: groups %v", name, what, groups)
+				}
+			}
+			o.PrefillSize = 0
+		}
+	}
+	o.MaxTokens = 300
+	want := tokens(t, open(t, modelPath("llama-kv-dynamo-fp32")), o, prompts[2])[0]
+	got := tokens(t, openWithKernels(t, withBuffers(t, "llama-kv-dynamo-fp32", 0, rewrite.WithRowLengths())), o,
+		prompts...)[2]
+	if !slices.Equal(got.IDs, want.IDs) {
+		t.Errorf("grown: %v, alone %v", got.IDs, want.IDs)
+	}
+}
+
 // TestBuffersGrow generates more tokens than buffers of any length have room for at first.
 func TestBuffersGrow(t *testing.T) {
 	const name, count = "llama-kv-dynamo-fp32", 600

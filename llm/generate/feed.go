@@ -16,7 +16,8 @@ type window struct {
 	rows, past, fresh int
 	ids               []int64 // [rows, fresh]
 	left, end         []int
-	room              int // slots that a mask has where they are not told by the tokens: those of the buffers; 0: none
+	starts            []int // slots in the cache of each row, of which past is the greatest
+	room              int   // slots that a mask has where they are not told by the tokens: those of the buffers; 0: none
 }
 
 func (w *window) total() int { return w.past + w.fresh }
@@ -41,7 +42,7 @@ func (w *window) tensor(p port) (*onnx.Tensor, error) {
 	case roles.Last:
 		return w.scalar(p, int64(w.total()-1))
 	case roles.PastLength:
-		return w.scalar(p, int64(w.past))
+		return values(p, w.numbers(p), func(i int) int64 { return int64(w.starts[min(i, w.rows-1)]) })
 	case roles.LogitsToKeep:
 		return w.scalar(p, 1)
 	case roles.CacheFlag:
@@ -137,7 +138,7 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 }
 
 // at returns the position of element i of [rows, fresh].
-func (w *window) at(i int) int64 { return w.position(i/w.fresh, w.past+i%w.fresh) }
+func (w *window) at(i int) int64 { return w.position(i/w.fresh, w.starts[i/w.fresh]+i%w.fresh) }
 
 // mask is 1 for slots that hold tokens. One with an axis for the new tokens is causal too, and added to scores if it is
 // of floats.
@@ -166,7 +167,7 @@ func (w *window) mask(p port) (*onnx.Tensor, error) {
 	t, err := values(p, dims, func(i int) int64 {
 		slot, rest := i%int(total), i/int(total)
 		query, row := rest%queries, rest/queries/heads
-		seen := w.attended(row, slot) && (queries == 1 && w.fresh > 1 || slot <= w.past+query)
+		seen := w.attended(row, slot) && (queries == 1 && w.fresh > 1 || slot <= w.starts[row]+query)
 		if p.dataType.IsFloat() {
 			return bit(!seen) * excluded(p.dataType)
 		}
@@ -193,6 +194,11 @@ func bit(b bool) int64 {
 
 // scalar makes a number, or as many of it as there are rows.
 func (w *window) scalar(p port, v int64) (*onnx.Tensor, error) {
+	return values(p, w.numbers(p), func(int) int64 { return v })
+}
+
+// numbers is the shape of an input of a number, or one for each row.
+func (w *window) numbers(p port) []int64 {
 	dims := make([]int64, len(p.dims))
 	for i, d := range p.dims {
 		switch {
@@ -204,5 +210,5 @@ func (w *window) scalar(p port, v int64) (*onnx.Tensor, error) {
 			dims[i] = 1
 		}
 	}
-	return values(p, dims, func(int) int64 { return v })
+	return dims
 }

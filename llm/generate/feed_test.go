@@ -37,7 +37,8 @@ func numbers(t *testing.T, x *onnx.Tensor) []float64 {
 
 // TestFeeds makes the inputs of a run of two new tokens behind two, of which the second row has one slot of padding.
 func TestFeeds(t *testing.T) {
-	w := &window{rows: 2, past: 2, fresh: 2, ids: []int64{5, 6, 7, 8}, left: []int{0, 1}, end: []int{4, 4}}
+	w := &window{rows: 2, past: 2, fresh: 2, ids: []int64{5, 6, 7, 8}, left: []int{0, 1}, end: []int{4, 4},
+		starts: []int{2, 2}}
 	far := float64(-1e9)
 	for _, c := range []struct {
 		role     roles.Role

@@ -38,11 +38,12 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 }
 
 // paddable reports whether sequences of different lengths may be computed together. Padding behind them changes nothing
-// where a model is fed whole sequences and returns logits for every position. Padding before them is tried once, on
+// where a model is fed whole sequences and returns logits for every position, nor where it is told the length of each
+// sequence. Padding before them is tried once, on
 // tokens of the prompts: an attention mask is no proof that it is looked at, and positions may be counted from the
 // padding.
 func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
-	if g.right {
+	if g.right || g.layout.byRows() {
 		return true, nil
 	}
 	g.mu.Lock()

@@ -37,7 +37,7 @@ class ApplyOptions(TypedDict, total=False):
     check_kernels: str  # "auto", "on", "off"
     last_logits: bool
     cache: str  # "static" or "static=M": keys and values in buffers, of M tokens
-    past_length: bool  # with cache: the number of tokens in them is an input
+    past_length: Union[bool, str]  # with cache: the number of tokens in them is an input; "rows": of each sequence
     mla_cache: bool  # latents of DeepSeek's attention in its caches
     require: bool  # raises NothingFused where there is nothing to fuse
     assume_available: bool
@@ -58,6 +58,7 @@ class DiffOptions(TypedDict, total=False):
     inputs: Path
     seed: int
     cases: int
+    hard: bool  # inputs that attention is got wrong on
     dim: Dict[str, int]
     atol: Union[float, Dict[str, float]]
     rtol: Union[float, Dict[str, float]]
