@@ -14,7 +14,8 @@ const bufferAxis = 2
 // InBuffers returns a case whose caches are in buffers, for a model that keeps them so (roles.Buffer): rows of
 // zeros behind those of each past, and behind those of its present. Buffers of any length get room for the tokens of
 // the case. Where the model reads from an input how many tokens there are, it is added, and masks get zeros behind
-// their ends. A case that has buffers, and one of another model, is returned as it is.
+// their ends. Where a case says that there is no past, what stands in its place is left out. A case that has buffers,
+// and one of another model, is returned as it is.
 func InBuffers(m *onnx.Model, c Case) (Case, error) {
 	inputs := roles.Find(m)
 	total := int64(-1)
@@ -39,8 +40,14 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		if rows := c.Inputs[i].Dims[bufferAxis]; rows < total { // no buffer
 			past = rows
 		}
-		var err error
-		if out.Inputs[i], err = c.Inputs[i].Lengthened(bufferAxis, room); err != nil {
+		given, err := c.Inputs[i], error(nil)
+		if c.withoutPast(inputs) { // whatever stands in its place
+			past = 0
+			if given, err = empty(given); err != nil {
+				return Case{}, err
+			}
+		}
+		if out.Inputs[i], err = given.Lengthened(bufferAxis, room); err != nil {
 			return Case{}, err
 		}
 		for k, t := range c.Outputs {
@@ -72,4 +79,22 @@ func InBuffers(m *onnx.Model, c Case) (Case, error) {
 		}
 	}
 	return out, nil
+}
+
+// withoutPast reports whether a case says that its pasts are none.
+func (c Case) withoutPast(inputs []*roles.Input) bool {
+	for _, in := range inputs {
+		if t := c.Input(in.Value.Name); in.Role == roles.CacheFlag && t != nil {
+			b, err := t.Bytes()
+			return err == nil && len(b) == 1 && b[0] == 0
+		}
+	}
+	return false
+}
+
+// empty returns a cache of no tokens.
+func empty(cache *onnx.Tensor) (*onnx.Tensor, error) {
+	dims := slices.Clone(cache.Dims)
+	dims[bufferAxis] = 0
+	return onnx.NewTensor(cache.Name, cache.DataType, dims, nil)
 }

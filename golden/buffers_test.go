@@ -91,6 +91,26 @@ func TestInBuffers(t *testing.T) {
 	}
 }
 
+// TestWithoutPast has a case whose past is none, whatever stands in its place.
+func TestWithoutPast(t *testing.T) {
+	mask := onnx.NewInt64s("attention_mask", []int64{1, 1})
+	mask.Dims = []int64{1, 2}
+	m := buffered("m")
+	m.Graph.AddInput("use_cache_branch", onnx.Type{DataType: onnx.Bool, HasShape: true, Dims: []onnx.Dim{{Value: 1}}})
+	for flag, want := range [][]float32{make([]float32, 4), {1, 2, 3, 4, 5, 6}} {
+		use, err := onnx.NewTensor("use_cache_branch", onnx.Bool, []int64{1}, []byte{byte(flag)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := golden.Case{Inputs: []*onnx.Tensor{mask, counted("k", 1, 2, 3, 1), use},
+			Outputs: []*onnx.Tensor{counted("present", 1, 2, 2+int64(flag), 1)}}
+		got, err := golden.InBuffers(m, c)
+		if k := numbers(t, got.Input("k")); err != nil || !slices.Equal(k, want) {
+			t.Errorf("%d: %v, %v", flag, k, err)
+		}
+	}
+}
+
 // TestRandomBuffers makes buffers that have room for the past and the new tokens.
 func TestRandomBuffers(t *testing.T) {
 	for _, test := range []struct {

@@ -54,6 +54,7 @@ type CacheReport struct {
 	Rows          bool         `json:"rows,omitempty"`      // it does for each sequence of a batch
 	Positions     []string     `json:"positions,omitempty"` // values that were made the positions of each sequence
 	Readers       []string     `json:"readers,omitempty"`   // nodes that read lengths, and are given the tokens'
+	Merged        string       `json:"merged,omitempty"`    // an If whose branch with a past is left
 	Check         *CheckReport `json:"check,omitempty"`
 }
 
@@ -70,6 +71,9 @@ func (r *CacheReport) Text() string {
 	padding := "there are, padding is on the left"
 	if r.Rows {
 		padding = "there are of each sequence, padding is on the right"
+	}
+	if r.Merged != "" {
+		padding += fmt.Sprintf("; of node %q (If) its branch with a past is left", r.Merged)
 	}
 	return fmt.Sprintf("%s, %d buffers %s (%s); %s tells how many tokens %s", r.Form, len(r.Inputs), size, names,
 		r.LengthFrom, padding)
@@ -96,7 +100,8 @@ func (p *Plan) keepCaches() error {
 }
 
 func (c *cacheChange) report() *CacheReport {
-	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, Check: c.checked, Rows: c.config.rowLengths}
+	r := &CacheReport{Form: CacheStatic, Length: c.config.cacheLength, Check: c.checked, Rows: c.config.rowLengths,
+		Merged: c.merged}
 	for _, v := range c.cuts {
 		r.Positions = append(r.Positions, v.Name)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestRowLengthsOfADecoder has sequences of different lengths in buffers, with rows that are no numbers behind each, and
-// compares every one with the model that has it alone in a cache that grows.
+// TestRowLengthsOfADecoder has sequences of different lengths in buffers, with rows that are no numbers behind each,
+// and compares every one with the model that has it alone in a cache that grows.
 func TestRowLengthsOfADecoder(t *testing.T) {
 	m, original := readModel(t, "llama-kv-dynamo-fp32"), readModel(t, "llama-kv-dynamo-fp32")
 	r := apply(t, m, WithStaticCache(0), WithRowLengths()).Cache
@@ -54,8 +54,8 @@ func TestRowLengthsOfADecoder(t *testing.T) {
 	}
 }
 
-// TestRowLengthsAreRefused has lengths read in ways that are no positions, positions that sequences share, and masks and
-// rotations that are not by sequence.
+// TestRowLengthsAreRefused has lengths read in ways that are no positions, positions that sequences share, and what is
+// made of them not by sequence.
 func TestRowLengthsAreRefused(t *testing.T) {
 	node := func(m *onnx.Model, op string, inputs ...*onnx.Value) *onnx.Value {
 		out := m.Graph.NewValue("made")

@@ -29,7 +29,7 @@ func decoderInputs(t *testing.T, m *onnx.Model, batch, queries, past, room int) 
 		case "attention_mask":
 			left := padding{exists: func(b, j, _ int) bool { return b == 0 || j >= 2 }}
 			inputs[v.Name] = left.tensor(typ.DataType, []int64{int64(batch), int64(past + queries)})
-		case "past_length": // filled by the caller
+		case "past_length", "use_cache_branch": // filled by the caller
 		default:
 			dims := []int64{int64(batch), typ.Dims[1].Value, int64(past), typ.Dims[3].Value}
 			cache, err := makeInput(normal, i, typ.DataType, dims)

@@ -46,6 +46,7 @@ type applier struct {
 	takers map[string]*Kernel // the registered kernel that takes a built-in pattern, selected or not
 	asked  map[string]bool    // the sites asked for by id that were not met yet
 	facts  *infer.Facts
+	merged string // the If of a merged decoder that the branch with a past took the place of
 	// functions are the definitions in use, by domain, name and overload.
 	functions map[string]*onnx.Function
 	bodies    map[string]string      // the variant of an op that functions' bodies call

@@ -36,6 +36,11 @@ func (p *Plan) prepare() error {
 			return err
 		}
 	}
+	if c.staticCache {
+		if err := p.takeMerged(); err != nil {
+			return fmt.Errorf("the cache cannot be static: %w", err)
+		}
+	}
 	p.Report.TimeMS.Prepare = lap(&start)
 	return nil
 }

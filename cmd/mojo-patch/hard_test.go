@@ -90,6 +90,7 @@ func TestCachesOnHardInputs(t *testing.T) {
 	}
 	generated := filepath.Join("..", "..", "llm", "generate", "testdata")
 	for _, model := range []string{filepath.Join("..", "..", "models", "llama-kv-dynamo-fp32.onnx"),
+		filepath.Join("..", "..", "models", "llama-merged-ts-fp32.onnx"),
 		filepath.Join(generated, "positions-fp32.onnx"), filepath.Join(generated, "absolute-fp16.onnx")} {
 		for _, cache := range []string{"", "--cache static", "--cache static --past-length",
 			"--cache static --past-length=rows"} {
@@ -97,7 +98,7 @@ func TestCachesOnHardInputs(t *testing.T) {
 			t.Run(name+" "+cache, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "patched.onnx")
 				args := append([]string{"apply", model, "-o", out, "--json"}, strings.Fields(cache)...)
-				if r := report(t, args...); fusedBy(r, "Attention") != 2 || (r.Cache == nil) != (cache == "") {
+				if r := report(t, args...); fusedBy(r, "Attention") < 2 || (r.Cache == nil) != (cache == "") {
 					t.Errorf("%d sites of attention, cache %+v", fusedBy(r, "Attention"), r.Cache)
 				}
 				sameOnHardInputs(t, name, model, out)

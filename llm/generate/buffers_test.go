@@ -96,7 +96,8 @@ func TestRowLengths(t *testing.T) {
 				}
 				for i, s := range r.Sequences() {
 					if !slices.Equal(s.IDs, want[i].IDs) {
-						t.Errorf("%s by %s, prefill %d, prompt %d: %v, alone %v", name, what, size, i, s.IDs, want[i].IDs)
+						t.Errorf("%s by %s, prefill %d, prompt %d: %v, alone %v", name, what, size, i, s.IDs,
+							want[i].IDs)
 					}
 				}
 				if groups := r.Groups(); len(groups) != 1 || len(groups[0]) != len(prompts) {

@@ -17,7 +17,8 @@ type window struct {
 	ids               []int64 // [rows, fresh]
 	left, end         []int
 	starts            []int // slots in the cache of each row, of which past is the greatest
-	room              int   // slots that a mask has where they are not told by the tokens: those of the buffers; 0: none
+	// room is how many slots a mask has where they are not told by the tokens: those of the buffers. 0: none.
+	room int
 }
 
 func (w *window) total() int { return w.past + w.fresh }

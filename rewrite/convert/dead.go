@@ -6,9 +6,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// removeDead removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
+// RemoveDead removes the nodes of a graph and its subgraphs whose outputs nothing reads, and the initializers that
 // nothing reads.
-func removeDead(root *onnx.Graph) error {
+func RemoveDead(root *onnx.Graph) error {
 	var graphs []*onnx.Graph
 	root.Walk(func(g *onnx.Graph) { graphs = append(graphs, g) })
 	for _, g := range slices.Backward(graphs) { // inner ones first: they read the values of outer ones

@@ -53,7 +53,7 @@ func LastLogits(m *onnx.Model) error {
 		if err := c.cut(found[0]); err != nil {
 			return err
 		}
-		if err := removeDead(m.Graph); err != nil {
+		if err := RemoveDead(m.Graph); err != nil {
 			return err
 		}
 		if len(found) == 1 {

@@ -122,7 +122,7 @@ func settle(m *onnx.Model) error {
 	if err := fold(m, facts); err != nil {
 		return err
 	}
-	if err := removeDead(m.Graph); err != nil {
+	if err := RemoveDead(m.Graph); err != nil {
 		return err
 	}
 	declare(m, facts)

@@ -1,0 +1,205 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+)
+
+// Exporters merge a decoder for prompts and one for what follows into one If, whose branches differ in whether they
+// read a past. For a buffer there is but one way to compute: that of the branch with a past, which may be empty. It
+// takes the place of both, where the other branch computes what it does of an empty past.
+
+// merged is a decoder that is the branch of an If for a past, and one for none.
+type merged struct {
+	node       *onnx.Node
+	flag       *onnx.Value // input that chooses
+	with       *onnx.Graph // the branch that reads the past
+	flagOfNone int64       // chooses the other one
+}
+
+// findMerged finds a merged decoder; nil if the model is none.
+func findMerged(g *onnx.Graph) *merged {
+	for _, n := range g.Nodes {
+		then, otherwise := n.Attr("then_branch"), n.Attr("else_branch")
+		if !n.Is("If") || then == nil || otherwise == nil || then.Graph == nil || otherwise.Graph == nil ||
+			!slices.Contains(n.Outputs, g.Outputs[0]) {
+			continue
+		}
+		flag := n.Input(0)
+		for flag != nil && flag.Producer != nil && (flag.Producer.Is("Squeeze") || flag.Producer.Is("Reshape") ||
+			flag.Producer.Is("Cast") || flag.Producer.Is("Identity")) {
+			flag = flag.Producer.Input(0)
+		}
+		if flag == nil || !flag.IsInput || flag.Const != nil {
+			continue
+		}
+		a, b := cachesRead(g, then.Graph), cachesRead(g, otherwise.Graph)
+		switch {
+		case a > 0 && b == 0:
+			return &merged{n, flag, then.Graph, 0}
+		case b > 0 && a == 0:
+			return &merged{n, flag, otherwise.Graph, 1}
+		}
+	}
+	return nil
+}
+
+// cachesRead counts the inputs of a model that may be caches and that a branch reads.
+func cachesRead(g, branch *onnx.Graph) (count int) {
+	within := map[*onnx.Graph]bool{}
+	branch.Walk(func(g *onnx.Graph) { within[g] = true })
+	for _, v := range g.Inputs {
+		t, _ := v.Type()
+		if v.Const == nil && t.DataType.IsFloat() && len(t.Dims) == 4 &&
+			slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return within[u.Node.Graph] }) {
+			count++
+		}
+	}
+	return count
+}
+
+// takeMerged puts the branch with a past in the place of a merged decoder's two.
+func (p *Plan) takeMerged() error {
+	a := p.applier
+	found := findMerged(a.model.Graph)
+	if found == nil {
+		return nil
+	}
+	name := nodeName(found.node)
+	err := func() error {
+		inputs, want, err := a.runMerged(found)
+		if err != nil {
+			return err
+		}
+		if _, err := a.model.InlineBranches(func(n *onnx.Node) *onnx.Graph {
+			if n == found.node {
+				return found.with
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := convert.RemoveDead(a.model.Graph); err != nil {
+			return err
+		}
+		return a.compareMerged(inputs, want)
+	}()
+	if err != nil {
+		return fmt.Errorf("the branch with a past cannot take the place of node %q (If): %w", name, err)
+	}
+	a.merged = name
+	return nil
+}
+
+// mergedTrials are sequences with an empty past: of how many tokens, with which padding.
+var mergedTrials = []struct {
+	tokens  int64
+	padding padding
+}{{5, paddings[2]}, {3, paddings[0]}, {1, paddings[0]}}
+
+// runMerged computes what the branch without a past does, on inputs with an empty one.
+func (a *applier) runMerged(found *merged) (inputs []map[string]*reference.Tensor, want []map[string]*reference.Tensor,
+	err error) {
+	if a.config.verify == VerifyOff {
+		return nil, nil, nil
+	}
+	e, err := reference.New(a.model, reference.Options{Exact: true})
+	if err != nil {
+		return nil, nil, &evalError{err}
+	}
+	for _, t := range mergedTrials {
+		in, err := emptyPast(a.model, found, t.tokens, t.padding)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, err := e.Run(in)
+		if err != nil {
+			return nil, nil, &evalError{err}
+		}
+		inputs, want = append(inputs, in), append(want, out)
+	}
+	return inputs, want, nil
+}
+
+// emptyPast makes inputs of a decoder for two sequences of new tokens alone.
+func emptyPast(m *onnx.Model, found *merged, tokens int64, p padding) (map[string]*reference.Tensor, error) {
+	const batch = 2
+	inputs := map[string]*reference.Tensor{}
+	for i, in := range roles.Find(m) {
+		dims := []int64{batch, tokens}
+		var err error
+		switch {
+		case in.Value == found.flag:
+			dims = nil
+			for range in.Dims {
+				dims = append(dims, 1)
+			}
+			inputs[in.Value.Name] = reference.NewInts(in.DataType, slices.Repeat([]int{1}, len(in.Dims)),
+				[]int64{found.flagOfNone})
+		case in.Role == roles.Index && len(in.Dims) == 2:
+			rows := int64(2)
+			for _, d := range in.Tables {
+				rows = max(rows, d.Value)
+			}
+			ids := make([]int64, batch*tokens)
+			for k := range ids {
+				ids[k] = int64(7*k+1) % rows
+			}
+			inputs[in.Value.Name] = reference.NewInts(in.DataType, []int{batch, int(tokens)}, ids)
+		case in.Role == roles.Mask && len(in.Dims) == 2 && in.DataType.IsInteger():
+			inputs[in.Value.Name] = p.tensor(in.DataType, dims)
+		case in.Role == roles.Position && len(in.Dims) == 2:
+			positions := make([]int64, batch*tokens)
+			for k := range positions {
+				positions[k] = int64(k) % tokens
+			}
+			inputs[in.Value.Name] = reference.NewInts(in.DataType, []int{batch, int(tokens)}, positions)
+		case in.Role == roles.Past && len(in.Dims) == 4:
+			dims = []int64{batch}
+			for _, d := range in.Dims[1:] {
+				dims = append(dims, max(d.Value, 0))
+			}
+			if inputs[in.Value.Name], err = makeInput(kinds[0], i, in.DataType, dims); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("nothing is known of input %q, so that the branches cannot be compared",
+				in.Value.Name)
+		}
+	}
+	return inputs, nil
+}
+
+// compareMerged compares what the model computes now with what it did.
+func (a *applier) compareMerged(inputs, want []map[string]*reference.Tensor) error {
+	if want == nil {
+		return nil
+	}
+	e, err := reference.New(a.model, reference.Options{Exact: true})
+	if err != nil {
+		return &evalError{err}
+	}
+	for i, in := range inputs {
+		got, err := e.Run(in)
+		if err != nil {
+			return &evalError{err}
+		}
+		for name, w := range want[i] {
+			g := got[name]
+			if g == nil || !slices.Equal(g.Shape, w.Shape) {
+				return fmt.Errorf("output %q has another shape where the past is empty", name)
+			}
+			d, scale := distance(w.F, g.F)
+			if !(d <= structuralTolerance*scale) || !slices.Equal(g.I, w.I) {
+				return fmt.Errorf("without a past %q differs by %.3g where the past is empty, its greatest magnitude "+
+					"being %.3g (%d tokens, %s)", name, d, scale, mergedTrials[i].tokens, mergedTrials[i].padding.name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package rewrite
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// TestMergedDecoder makes buffers of the caches of a decoder whose branches are for a past and for none.
+func TestMergedDecoder(t *testing.T) {
+	m, original := readModel(t, "llama-merged-ts-fp32"), readModel(t, "llama-merged-ts-fp32")
+	r := apply(t, m, WithStaticCache(0)).Cache
+	if r == nil || r.Merged == "" || len(r.Inputs) != 4 || !strings.Contains(r.Text(), "its branch with a past is left") {
+		t.Fatalf("reported %+v", r)
+	}
+	for _, n := range m.Graph.Nodes {
+		if n.Is("If") {
+			t.Errorf("node %q is left", n.Name)
+		}
+	}
+	checkOrderOf(t, m)
+	inputs := func(past, room int, flag int64) map[string]*reference.Tensor {
+		in := decoderInputs(t, original, 2, 3, past, room)
+		in["use_cache_branch"] = reference.NewInts(onnx.Bool, []int{1}, []int64{flag})
+		return in
+	}
+	for past, flag := range map[int]int64{0: 0, 4: 1} {
+		want, got := runModel(t, original, inputs(past, past, flag)), runModel(t, m, inputs(past, 9, flag))
+		d, scale := distance(want["logits"].F, got["logits"].F)
+		if allowed := 64 * spacing(onnx.Float, scale); d > allowed {
+			t.Errorf("%d tokens in the cache: logits differ by %g, %g allowed", past, d, allowed)
+		}
+	}
+}
+
+// TestMergedDecoderIsRefused changes one branch of a decoder: what it computed without a past is not what it does of an
+// empty one.
+func TestMergedDecoderIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*onnx.Model, *merged)
+		want   string
+	}{
+		"another function": {func(m *onnx.Model, f *merged) {
+			for _, g := range []string{"then_branch", "else_branch"} {
+				if g := f.node.Attr(g).Graph; g != f.with {
+					out, made := g.Outputs[0], g.NewValue("made")
+					out.Producer.TakeOutput(0, made)
+					factor := g.AddInitializer(onnx.NewFloat32s("factor", []int64{1}, []float32{1.001}))
+					g.AddNode("Mul", []*onnx.Value{made, factor}, []*onnx.Value{out})
+				}
+			}
+		}, `without a past "logits" differs`},
+		"an input that is not known": {func(m *onnx.Model, _ *merged) {
+			m.Graph.AddInput("threshold", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 1}}})
+		}, `nothing is known of input "threshold"`},
+		"both read the past": {func(m *onnx.Model, f *merged) {
+			for _, g := range []string{"then_branch", "else_branch"} {
+				if g := f.node.Attr(g).Graph; g != f.with {
+					g.AddNode("Shape", []*onnx.Value{m.Graph.Value("past_k0")}, []*onnx.Value{g.NewValue("read")})
+				}
+			}
+		}, "stands in a branch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := readModel(t, "llama-merged-ts-fp32")
+			f := findMerged(m.Graph)
+			if f == nil || f.flag.Name != "use_cache_branch" || f.flagOfNone != 0 ||
+				!slices.ContainsFunc(m.Graph.Value("past_k0").Uses(), func(u onnx.Use) bool { return u.Node.Graph == f.with }) {
+				t.Fatalf("found %+v", f)
+			}
+			test.change(m, f)
+			_, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), WithStaticCache(0))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
