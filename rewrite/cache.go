@@ -134,6 +134,7 @@ type cacheChange struct {
 	readers []*lengthReader
 	runs    []lengthsRun  // of what depends on the length of the past, where each sequence has its own
 	cuts    []*onnx.Value // positions, in these
+	counted *onnx.Value   // a mask [batch, tokens] whose elements positions may be sums of; nil for none
 	checked *CheckReport
 
 	nodes  []*onnx.Node // that were added

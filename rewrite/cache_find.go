@@ -243,7 +243,10 @@ func (c *cacheChange) checkMasks() error {
 			switch n := use.Node; {
 			case n.Is("Shape"):
 				c.read(n, mask.axis, true)
-			case !c.isKeyValid(use):
+			case c.isKeyValid(use):
+			case c.config.rowLengths && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger():
+				c.counted = mask.input
+			default:
 				return fmt.Errorf("node %q (%s) reads %q, which is to be as long as the buffers where past_length is "+
 					"an input", nodeName(n), n.OpType, mask.input.Name)
 			}

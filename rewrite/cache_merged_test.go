@@ -13,7 +13,8 @@ import (
 func TestMergedDecoder(t *testing.T) {
 	m, original := readModel(t, "llama-merged-ts-fp32"), readModel(t, "llama-merged-ts-fp32")
 	r := apply(t, m, WithStaticCache(0)).Cache
-	if r == nil || r.Merged == "" || len(r.Inputs) != 4 || !strings.Contains(r.Text(), "its branch with a past is left") {
+	if r == nil || r.Merged == "" || len(r.Inputs) != 4 ||
+		!strings.Contains(r.Text(), "its branch with a past is left") {
 		t.Fatalf("reported %+v", r)
 	}
 	for _, n := range m.Graph.Nodes {
@@ -67,8 +68,9 @@ func TestMergedDecoderIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := readModel(t, "llama-merged-ts-fp32")
 			f := findMerged(m.Graph)
+			within := func(u onnx.Use) bool { return u.Node.Graph == f.with }
 			if f == nil || f.flag.Name != "use_cache_branch" || f.flagOfNone != 0 ||
-				!slices.ContainsFunc(m.Graph.Value("past_k0").Uses(), func(u onnx.Use) bool { return u.Node.Graph == f.with }) {
+				!slices.ContainsFunc(m.Graph.Value("past_k0").Uses(), within) {
 				t.Fatalf("found %+v", f)
 			}
 			test.change(m, f)

@@ -13,9 +13,10 @@ import (
 )
 
 // Sequences of a batch have buffers of their own lengths if attention is told each, and if positions are those of the
-// sequences. A graph may read the positions from an input, which has a row for each. Or it computes them, the same for
-// all, of the length of a past: they are found by what they are, in the worlds of package infer at several lengths,
-// and computed anew of the lengths of all. Whatever else depends on the length of a past stands in the way.
+// sequences. A graph may read the positions from an input, which has a row for each. Or it computes them: the same for
+// all, of the length of a past, or as sums of the mask. They are found by what they are, in the worlds of package infer
+// at several lengths, and computed anew of the lengths of all. Whatever else depends on the length of a past stands in
+// the way.
 
 // WithRowLengths is WithPastLength with a length for each sequence of a batch: past_length is [batch]. So prompts of
 // different lengths are computed together with padding behind them, which the next tokens overwrite.
@@ -59,10 +60,14 @@ func (c *cacheChange) sizes(v *onnx.Value, axis int) (size [infer.Worlds]int64) 
 
 // lengthsRun is what the nodes that depend on lengths alone make of some.
 type lengthsRun struct {
-	world  int
-	past   int64
-	values map[*onnx.Value]*reference.Tensor
+	world   int
+	past    int64
+	padding *padding // of the mask; nil for none
+	values  map[*onnx.Value]*reference.Tensor
 }
+
+// batchOf is the number of sequences in a world.
+func (c *cacheChange) batchOf(world int) int64 { return c.facts.Size(c.sites[0].past[0], world, 0) }
 
 // follow evaluates the nodes that depend on values of env, as far as everything else that they read is known.
 func (c *cacheChange) follow(world int, env map[*onnx.Value]*reference.Tensor) {
@@ -101,7 +106,7 @@ func (c *cacheChange) follow(world int, env map[*onnx.Value]*reference.Tensor) {
 // lengthsRuns evaluates what depends on the length of the past, at several of them: those beyond the numbers that it is
 // computed with are among them.
 func (c *cacheChange) lengthsRuns() (runs []lengthsRun, err error) {
-	add := func(w int, past int64) error {
+	add := func(w int, past int64, p *padding) error {
 		env := map[*onnx.Value]*reference.Tensor{}
 		for _, r := range c.readers {
 			shape, ok := c.facts.Shape(r.shape.Inputs[0], w)
@@ -115,19 +120,34 @@ func (c *cacheChange) lengthsRuns() (runs []lengthsRun, err error) {
 			shape = shape[r.from:r.to]
 			env[r.shape.Outputs[0]] = reference.NewInts(onnx.Int64, []int{len(shape)}, shape)
 		}
+		if c.counted != nil {
+			all := p
+			if p == nil {
+				all = &paddings[0]
+			}
+			env[c.counted] = all.tensor(c.facts.DataType(c.counted), []int64{c.batchOf(w), past + c.added[w]})
+		}
 		c.follow(w, env)
-		runs = append(runs, lengthsRun{w, past, env})
+		runs = append(runs, lengthsRun{w, past, p, env})
 		return nil
 	}
 	for w := range checkedWorlds {
 		for _, past := range []int64{c.past[w], c.past[w] + 2, 0} {
-			if err := add(w, past); err != nil {
+			if err := add(w, past, nil); err != nil {
+				return nil, err
+			}
+		}
+		for i := range paddings[1:] {
+			if c.counted == nil {
+				break
+			}
+			if err := add(w, c.past[w], &paddings[1+i]); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, x := range c.numbers(runs[0].values) {
-		if err := add(0, x+3); err != nil {
+		if err := add(0, x+3, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -182,8 +202,10 @@ func (c *cacheChange) positions() (err error) {
 			return nil
 		}
 		seen[v] = true
-		if c.arePositions(runs, v) && !v.IsOutput() {
-			c.cuts = append(c.cuts, v)
+		if (c.arePositions(runs, v, true) || c.arePositions(runs, v, false)) && !v.IsOutput() {
+			if len(v.Uses()) > 0 {
+				c.cuts = append(c.cuts, v)
+			}
 			return nil
 		}
 		if v.IsOutput() {
@@ -191,6 +213,9 @@ func (c *cacheChange) positions() (err error) {
 		}
 		for _, use := range v.Uses() {
 			n := use.Node
+			if c.isKeyValid(use) {
+				continue
+			}
 			for _, out := range n.Outputs {
 				if out == nil {
 					continue
@@ -210,6 +235,9 @@ func (c *cacheChange) positions() (err error) {
 		if err := follow(r.shape.Outputs[0]); err != nil {
 			return err
 		}
+	}
+	if c.counted != nil {
+		return follow(c.counted)
 	}
 	return nil
 }
@@ -231,23 +259,50 @@ func sameElements(x, y *reference.Tensor) bool {
 	return slices.Equal(x.Shape, y.Shape) && slices.Equal(x.I, y.I) && slices.Equal(x.F, y.F)
 }
 
-// arePositions reports whether a value is [1 or batch, new tokens, 1…] and counts on from the length of the past.
-func (c *cacheChange) arePositions(runs []lengthsRun, v *onnx.Value) bool {
+// arePositions reports whether a value is [1 or batch, new tokens, 1…] and counts on from the length of the past or,
+// where only tokens that exist count, from their number there.
+func (c *cacheChange) arePositions(runs []lengthsRun, v *onnx.Value, existing bool) bool {
 	for _, r := range runs {
 		x := r.values[v]
-		batch, added := int(c.facts.Size(c.sites[0].past[0], r.world, 0)), int(c.added[r.world])
+		batch, added := int(c.batchOf(r.world)), int(c.added[r.world])
 		if x == nil || len(x.Shape) < 2 || x.Shape[0] != 1 && x.Shape[0] != batch || x.Shape[1] != added ||
-			x.Len() != x.Shape[0]*added {
+			x.Len() != x.Shape[0]*added || existing && (c.counted == nil || x.Shape[0] != batch) {
 			return false
 		}
 		for i := range x.Len() {
-			want := r.past + int64(i%added)
-			if x.F != nil && x.F[i] != float64(want) || x.F == nil && x.I[i] != want {
+			token := int(r.past) + i%added
+			want := int64(token)
+			if p := r.padding; existing && p != nil {
+				exists := func(j int) bool { return p.exists(i/added, j, int(r.past)+added) }
+				if want = 0; !exists(token) {
+					continue // whatever it is, it is hidden
+				}
+				for j := range token {
+					if exists(j) {
+						want++
+					}
+				}
+			}
+			if x.IsFloat() && x.F[i] != float64(want) || !x.IsFloat() && x.I[i] != want {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// tokensBefore computes how many tokens that exist there are before the new ones, of the mask.
+func (c *cacheChange) tokensBefore() *onnx.Value {
+	g := c.model.Graph
+	axis := onnx.NewInt64s("axis", []int64{1})
+	axis.Dims = []int64{}
+	mask := c.compute(g, "Cast", g.NewValue("mask"), c.counted)
+	mask.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Int64)))
+	sum := c.compute(g, "CumSum", g.NewValue("mask_sum"), mask, g.AddInitializer(axis))
+	sum.Producer.SetAttr(onnx.IntAttr("exclusive", 1))
+	x := c.compute(g, "GatherElements", g.NewValue("tokens_before"), sum, c.rows)
+	x.Producer.SetAttr(onnx.IntAttr("axis", 1))
+	return x
 }
 
 // countRows has each sequence count its positions from its own length.
@@ -258,7 +313,7 @@ func (c *cacheChange) countRows() error {
 	}
 	g := c.model.Graph
 	for v := range c.runs[0].values { // has as many rows as there are sequences now
-		if t, ok := v.Type(); ok && depends(c.runs, v) {
+		if t, ok := v.Type(); ok && !v.IsInput && depends(c.runs, v) {
 			v.SetType(onnx.Type{DataType: t.DataType})
 		}
 	}
@@ -276,6 +331,9 @@ func (c *cacheChange) countRows() error {
 	for _, v := range c.cuts {
 		rank, _ := c.patched.Rank(v)
 		x := c.rows
+		if c.arePositions(c.runs, v, true) {
+			x = c.tokensBefore()
+		}
 		if rank > 2 {
 			shape := make([]int64, rank)
 			for i := 2; i < rank; i++ {

@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on each
-// of them.
+// checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on
+// each of them.
 func (c *cacheChange) checkUnequal(n *onnx.Node, run func([]*reference.Tensor) ([]*reference.Tensor, error),
 	t cacheTrial, in []*reference.Tensor) error {
 	if !c.config.rowLengths || t.past == 0 || t.batch < 2 {
@@ -82,7 +82,7 @@ func (c *cacheChange) checkRowPositions() error {
 		return nil
 	}
 	for w := range checkedWorlds {
-		lengths := make([]int64, c.facts.Size(c.sites[0].past[0], w, 0))
+		lengths := make([]int64, c.batchOf(w))
 		for b := range lengths {
 			lengths[b] = max(0, c.past[w]-2*int64(b))
 		}
@@ -148,6 +148,10 @@ func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*refere
 				env[n.Outputs[0]] = reference.NewInts(onnx.Int64, []int{len(shape)}, slices.Clone(shape))
 			}
 		}
+	}
+	if c.counted != nil {
+		room := slices.Max(lengths) + c.added[w]
+		env[c.counted] = paddings[0].tensor(c.facts.DataType(c.counted), []int64{int64(len(lengths)), room})
 	}
 	c.follow(w, env)
 	made := map[*onnx.Value]*reference.Tensor{c.rows: env[c.rows]}

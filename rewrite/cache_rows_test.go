@@ -14,7 +14,38 @@ import (
 // TestRowLengthsOfADecoder has sequences of different lengths in buffers, with rows that are no numbers behind each,
 // and compares every one with the model that has it alone in a cache that grows.
 func TestRowLengthsOfADecoder(t *testing.T) {
+	t.Run("from the past", func(t *testing.T) { rowsOfADecoder(t, func(*onnx.Model) {}) })
+	t.Run("sums of the mask", func(t *testing.T) { rowsOfADecoder(t, sumMask) })
+}
+
+// sumMask has a decoder count the tokens that exist, as its positions.
+func sumMask(m *onnx.Model) {
+	g := m.Graph
+	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("made")
+		g.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
+		return out
+	}
+	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	sum := node("Sub", node("CumSum", g.Value("attention_mask"), numbers(1)), numbers(1))
+	sum = node("Where", node("Equal", g.Value("attention_mask"), numbers(0)), numbers(1), sum)
+	start := node("Slice", node("Shape", g.Value("past_k1")), numbers(2), numbers(3))
+	fresh := node("Unsqueeze", node("Slice", sum, start, numbers(1<<30), numbers(1)), numbers(2))
+	old := g.Value("unsqueeze_13")
+	for _, use := range slices.Clone(old.Uses()) {
+		use.Node.SetInput(use.Index, fresh)
+	}
+}
+
+func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {
+	t.Helper()
 	m, original := readModel(t, "llama-kv-dynamo-fp32"), readModel(t, "llama-kv-dynamo-fp32")
+	for _, m := range []*onnx.Model{m, original} {
+		change(m)
+		if err := m.Graph.Sort(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r := apply(t, m, WithStaticCache(0), WithRowLengths()).Cache
 	if !r.Rows || r.LengthFrom != "past_length" || len(r.Positions) != 1 ||
 		!strings.Contains(r.Text(), "of each sequence, padding is on the right") {
@@ -81,7 +112,14 @@ func TestRowLengthsAreRefused(t *testing.T) {
 		change func(*onnx.Model)
 		want   string // none: it is not refused
 	}{
-		"as it is": {func(*onnx.Model) {}, ""},
+		"as it is":         {func(*onnx.Model) {}, ""},
+		"sums of the mask": {sumMask, ""},
+		"sums with something": {func(m *onnx.Model) {
+			sumMask(m)
+			x := node(m, "Cast", m.Graph.Value("attention_mask"))
+			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
+			output(m, node(m, "ReduceMean", x), onnx.Float)
+		}, "depends on the length of the past"},
 		"a length as output": {func(m *onnx.Model) {
 			output(m, node(m, "Shape", m.Graph.Value("past_k1")), onnx.Int64)
 		}, "depends on the length of the past"},
