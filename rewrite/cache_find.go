@@ -244,7 +244,7 @@ func (c *cacheChange) checkMasks() error {
 			case n.Is("Shape"):
 				c.read(n, mask.axis, true)
 			case c.isKeyValid(use):
-			case c.config.rowLengths && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger():
+			case c.mayBeCounted(mask):
 				c.counted = mask.input
 			default:
 				return fmt.Errorf("node %q (%s) reads %q, which is to be as long as the buffers where past_length is "+
@@ -253,6 +253,13 @@ func (c *cacheChange) checkMasks() error {
 		}
 	}
 	return nil
+}
+
+// mayBeCounted reports whether positions may be sums of a mask, where each sequence has its own.
+func (c *cacheChange) mayBeCounted(mask sizeOf) bool {
+	rank, _ := c.facts.Rank(mask.input)
+	return c.config.rowLengths && rank == 2 && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger() &&
+		(c.counted == nil || c.counted == mask.input)
 }
 
 // isKeyValid reports whether attention on a buffer reads which keys are valid there, and nothing else does.

@@ -112,7 +112,12 @@ func (c *cacheChange) checkRowPositions() error {
 
 // checkRowsAt is checkRowPositions in a world, for sequences of some lengths and all that is made of their positions.
 func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*reference.Tensor) error {
-	batch := len(lengths)
+	batch, rows := len(lengths), all[c.rows]
+	for i, x := range rows.I {
+		if want := lengths[i/int(c.added[w])] + int64(i)%c.added[w]; x != want {
+			return fmt.Errorf("%q is %d where a token is to be at %d", c.rows.Name, x, want)
+		}
+	}
 	for b, length := range lengths {
 		alone, err := c.atLengths(w, []int64{length})
 		if err != nil {
@@ -155,8 +160,9 @@ func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*refere
 	}
 	c.follow(w, env)
 	made := map[*onnx.Value]*reference.Tensor{c.rows: env[c.rows]}
-	if made[c.rows] == nil {
-		return nil, fmt.Errorf("cannot be checked: %q cannot be evaluated", c.rows.Name)
+	if x := made[c.rows]; x == nil || x.Len() != len(lengths)*int(c.added[w]) {
+		return nil, fmt.Errorf("cannot be checked: %q is %s where there are %d new tokens", c.rows.Name, x,
+			c.added[w])
 	}
 	for _, n := range c.model.Graph.Nodes {
 		for _, v := range n.Inputs {

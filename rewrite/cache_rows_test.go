@@ -120,6 +120,11 @@ func TestRowLengthsAreRefused(t *testing.T) {
 			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
 			output(m, node(m, "ReduceMean", x), onnx.Float)
 		}, "depends on the length of the past"},
+		"two masks": {func(m *onnx.Model) {
+			sumMask(m)
+			mask, _ := m.Graph.Value("attention_mask").Type()
+			output(m, node(m, "ReduceSum", m.Graph.AddInput("other_mask", mask)), onnx.Int64)
+		}, `reads "other_mask", which is to be as long as the buffers`},
 		"a length as output": {func(m *onnx.Model) {
 			output(m, node(m, "Shape", m.Graph.Value("past_k1")), onnx.Int64)
 		}, "depends on the length of the past"},
@@ -174,6 +179,22 @@ func TestRowLengthsAreRefused(t *testing.T) {
 				t.Errorf("positions are %v", r.Cache.Positions)
 			}
 		})
+	}
+}
+
+// TestRowPositionsAreChecked has the number of new tokens read from another axis.
+func TestRowPositionsAreChecked(t *testing.T) {
+	plan := planned(t, readModel(t, "llama-kv-dynamo-fp32"), WithRowLengths())
+	if err := plan.Replace(); err != nil {
+		t.Fatal(err)
+	}
+	c := changeOf(t, plan)
+	c.fresh.axis = 0 // the batch
+	if err := c.change(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.checkRowPositions(); err == nil || !strings.Contains(err.Error(), "new tokens") {
+		t.Errorf("a length from the batch: %v", err)
 	}
 }
 
