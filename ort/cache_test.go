@@ -202,6 +202,34 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// TestEmptyPastOfANode has a node make the past, which has no memory where it has no tokens.
+func TestEmptyPastOfANode(t *testing.T) {
+	kernels := orttest.Kernels(t)
+	orttest.Library(t)
+	m, err := onnx.Read("../models/llama-kv-dynamo-fp32.onnx")
+	must(t, err)
+	defer m.Close()
+	_, err = rewrite.ApplyDefaultKernels(m, rewrite.Auto, rewrite.AssumeAvailable())
+	must(t, err)
+	past, made := m.Graph.Value("past_k0"), m.Graph.NewValue("made")
+	for _, use := range slices.Clone(past.Uses()) {
+		use.Node.SetInput(use.Index, made)
+	}
+	m.Graph.AddNode("Concat", []*onnx.Value{past}, []*onnx.Value{made}, onnx.IntAttr("axis", 2))
+	must(t, m.Graph.Sort())
+	path := filepath.Join(t.TempDir(), "made.onnx")
+	must(t, onnx.Write(path, m))
+	s := open(t, path, orttest.Provider(), ort.WithKernelLibrary(kernels))
+	rows := [2][]int64{{5, 17, 42}, {9, 3, 77}}
+	inputs := (&decoder{t: t}).inputs(0, rows)
+	for _, v := range s.Inputs()[2:] {
+		inputs = append(inputs, onnx.NewFloat32s(v.Name, []int64{2, 2, 0, 16}, nil))
+	}
+	out, err := s.Run(inputs)
+	must(t, err)
+	near(t, out[0], appended(t, rows))
+}
+
 // TestWrongCaches gives buffers and masks that do not fit: the errors name the input, in a run and with bound values.
 func TestWrongCaches(t *testing.T) {
 	kernels := orttest.Kernels(t)

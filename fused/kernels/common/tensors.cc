@@ -34,7 +34,10 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
   *data = nullptr;
   if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
   if (value == nullptr) return nullptr;
-  return ReadTensor(api, def, index, value, data, shape);
+  if (OrtStatus* status = ReadTensor(api, def, index, value, data, shape)) return status;
+  static const char no_elements = 0;
+  if (*data == nullptr) *data = &no_elements;  // without memory, which is not left out
+  return nullptr;
 }
 
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
