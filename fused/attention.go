@@ -66,7 +66,7 @@ var attention = &Op{
 		"Y[h,i] = round_T(sum over j of p[i,j] * V[g,j]);  present_key = K, present_value = V",
 	},
 	Family:  attentionFamily,
-	Devices: []Device{CPU, CUDA},
+	Devices: Devices(),
 	Inputs:  attentionInputs,
 	Outputs: []Param{
 		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},

@@ -56,10 +56,10 @@ func TestBackendChooses(t *testing.T) {
 	with, without := libraryFolder(t)
 	both := everyFolder(t)
 	cpu := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention"}
-	behind := cpu[:4] // the NPU has no kernel for Attention, which would be alone on the CPU
 	cuda := []string{"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe",
 		"cuda_fused_attention"}
-	npu := []string{"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "npu_glu"}
+	npu := []string{"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe",
+		"npu_fused_attention", "npu_glu"}
 	tests := []struct {
 		backend, include, library string
 		want                      []string
@@ -79,7 +79,7 @@ func TestBackendChooses(t *testing.T) {
 		{"+CUDA", Auto, both, cuda, "", false},
 		{"+CUDA,+CPU", Auto, both, append(slices.Clone(cuda), cpu...), "", false},
 		{"+NPU", Auto, both, npu, "", false},
-		{"+NPU,+CPU", Auto, both, append(slices.Clone(npu), behind...), "", false},
+		{"+NPU,+CPU", Auto, both, append(slices.Clone(npu), cpu...), "", false},
 		{"+ALL", Auto, both, cpu, "", false},
 		{"+CPU,CUDA", "cpu_fused_rope", with, cpu[2:3], "", false},
 		{"+CPU", "cuda_fused_rope", both, nil,

@@ -39,9 +39,9 @@ func TestChoose(t *testing.T) {
 	cpuOnly, _ := libraryFolder(t)
 	all := []string{"cpu_fused_rmsnorm", "cpu_fused_swiglu", "cpu_fused_rope", "cpu_fused_moe", "cpu_fused_attention",
 		"cuda_fused_rmsnorm", "cuda_fused_swiglu", "cuda_fused_rope", "cuda_fused_moe", "cuda_fused_attention",
-		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "onnx_layernorm", "onnx_softmax",
-		"onnx_transpose"}
-	standard := all[14:]
+		"npu_fused_rmsnorm", "npu_fused_swiglu", "npu_fused_rope", "npu_fused_moe", "npu_fused_attention",
+		"onnx_layernorm", "onnx_softmax", "onnx_transpose"}
+	standard := all[15:]
 	tests := []struct {
 		include, library string
 		assume           bool

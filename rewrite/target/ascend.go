@@ -19,6 +19,7 @@ var ascend = &Target{
 		{"GLU", "aclnnSilu, aclnnMul", kept()},
 		{"RotaryEmbedding", "aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
 		{"NormRotary", "aclnnRmsNorm, aclnnRotaryPositionEmbedding", kept(rotatedBelow896)},
+		{"Attention", "aclnnFlashAttentionScore", kept(flashAttention)},
 		{"TopKRouter", "aclnnMoeGatingTopKSoftmax, or aclnnTopk", kept()},
 		{"MoE", "aclnnMoeInitRoutingV2, aclnnGroupedMatmulV4, aclnnMoeFinalizeRoutingV2", kept(groupedMatmul)},
 	},
@@ -54,6 +55,37 @@ func kept(limits ...func(*Call) error) func(*Call) error {
 func rotatedBelow896(c *Call) error {
 	if r := c.Int("rotary_dim"); r >= 896 {
 		return fmt.Errorf("it rotates %d channels; aclnnRotaryPositionEmbedding takes less than 896", r)
+	}
+	return nil
+}
+
+// flashAttention holds the limits of aclnnFlashAttentionScore: no cap, no sinks, no cache in place, 256 heads of one
+// width up to 768. Its shift of scores is multiplied with the scale, and so is no bias.
+func flashAttention(c *Call) error {
+	for _, lack := range []struct {
+		is   bool
+		what string
+	}{
+		{c.Input(fused.AttentionSink) != nil, "sinks"},
+		{c.Input(fused.AttentionBias) != nil, "a bias that is added after the scale"},
+		{c.Input(fused.AttentionPastLength) != nil, "a cache in place"},
+		{c.Float("softcap") > 0, "a softcap"},
+		{c.String("head_order") == "cyclic", "heads that share keys and do not stand in a row"},
+	} {
+		if lack.is {
+			return fmt.Errorf("it has %s; aclnnFlashAttentionScore has none", lack.what)
+		}
+	}
+	q, v := c.Dims(fused.AttentionQ), c.Dims(fused.AttentionV)
+	if len(q) != 4 || len(v) != 4 || q[3] < 1 || q[3] != v[3] || q[3] > 768 {
+		return fmt.Errorf("queries are %v, values %v; aclnnFlashAttentionScore takes one width, up to 768", q, v)
+	}
+	heads := q[1]
+	if c.String("q_layout") == "bsnh" {
+		heads = q[2]
+	}
+	if heads > 256 {
+		return fmt.Errorf("there are %d heads; aclnnFlashAttentionScore takes at most 256", heads)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -43,6 +44,18 @@ func TestAscend(t *testing.T) {
 	stays(t, ascend, rotary(1, 894))
 	open(t, ascend, rotary(0, 896), "less than 896")
 	stays(t, ascend, moe(bf16, bf16, []int64{1024, 64, 32}, []int64{1024, 32, 32}))
+	attends := attend{layouts: "thht", causal: 1, window: 4, keys: 5, valid: true, empty: "mean", typ: bf16}
+	stays(t, ascend, attends.site())
+	for words, a := range map[string]attend{"has sinks": {layouts: "hhhh", sink: true},
+		"has a bias": {layouts: "hhhh", bias: true}, "has a softcap": {layouts: "hhhh", softcap: 1},
+		"a cache in place":      {layouts: "hhhh", keys: 5, set: true},
+		"do not stand in a row": {layouts: "hhhh", order: "cyclic"}} {
+		open(t, ascend, a.site(), words)
+	}
+	wide := attend{layouts: "hhhh"}.site()
+	wide.dims[fused.AttentionV][3] = 6
+	open(t, ascend, wide, "one width")
+	open(t, ascend310p, attends.site(), "has nothing for mojo.Attention")
 	open(t, ascend, moe(bf16, f16, []int64{8, 64, 32}, []int64{8, 32, 32}), "matrices of one type")
 	open(t, ascend, moe(f16, f16, []int64{1025, 64, 32}, []int64{1025, 32, 32}), "at most 1024")
 	open(t, ascend, moe(f16, f16, []int64{8, 65536, 32}, []int64{8, 32, 32768}), "65536 x 32")

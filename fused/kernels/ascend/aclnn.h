@@ -72,6 +72,12 @@ struct Cann {
   Call<In, int64_t, int64_t, bool, bool, Out, Out> Topk{"aclnnTopk"};  // self, k, dim, largest, sorted, values, indices
   Call<In, int64_t, In, Out> Gather{"aclnnGather"};                    // self, dim, index, out
 
+  Call<In, int64_t, Out> Triu{"aclnnTriu"};  // self, diagonal, out
+  Call<In, int64_t, Out> Tril{"aclnnTril"};
+  Call<In, Number, Out> EqScalar{"aclnnEqScalar"};
+  Call<In, In, Out> LogicalOr{"aclnnLogicalOr"};
+  Call<In, const aclIntArray*, bool, Out> All{"aclnnAll"};  // self, dims, keep, out
+
   Call<In, Out> Silu{"aclnnSilu"};
   Call<In, Number, Out> Swish{"aclnnSwish"};     // self, beta, out
   Call<In, int64_t, Out> GeluV2{"aclnnGeluV2"};  // self, approximate (1: tanh), out
@@ -84,6 +90,11 @@ struct Cann {
   Call<In, In, double, In, In> RmsNorm{"aclnnRmsNorm"};                   // x, gamma, epsilon, y, rstd
   Call<In, In, In, double, Out, Out, Out> AddRmsNorm{"aclnnAddRmsNorm"};  // x1, x2, gamma, epsilon, y, rstd, x
   Call<In, In, In, int64_t, Out> RotaryPositionEmbedding{"aclnnRotaryPositionEmbedding"};  // x, cos, sin, mode, out
+  // query, key, value, shift, drop_mask, padding_mask, mask, prefix, scale, keep_prob, before, after, heads, layout,
+  // inner_precise, sparse_mode, softmax_max, softmax_sum, softmax, out
+  Call<In, In, In, In, In, In, In, const aclIntArray*, double, double, int64_t, int64_t, int64_t, char*, int64_t,
+       int64_t, In, In, In, In>
+      FlashAttentionScore{"aclnnFlashAttentionScore"};
   Call<In, In, int64_t, In, In, In> MoeGatingTopKSoftmax{"aclnnMoeGatingTopKSoftmax"};  // x, finished, k, y, ids, rows
   // x, ids, active_num, capacity, experts, drop_pad, counts_flag, before_flag, expanded_x, row_ids, counts, before
   Call<In, In, int64_t, int64_t, int64_t, int64_t, int64_t, bool, In, In, In, In> MoeInitRoutingV2{

@@ -6,6 +6,37 @@
 
 namespace mojo {
 
+OrtStatus* CheckAttention(const KernelInit& init, const AttentionAttributes& attributes) {
+  AttributeReader read(init);
+  if (attributes.softcap > 0) {
+    read.FailFloat("softcap", attributes.softcap, "0: aclnnFlashAttentionScore bounds no scores");
+  } else if (attributes.cyclic) {
+    return Errorf(
+        init.api,
+        "mojo.Attention: head_order is cyclic; with aclnnFlashAttentionScore, heads that share keys stand in a "
+        "row");
+  }
+  return read.status;
+}
+
+OrtStatus* CheckAttentionTensors(const Api& api, const AttentionTensors& t) {
+  const char* input = t.bias != nullptr           ? "bias"
+                      : t.sink != nullptr         ? "sink"
+                      : t.past_lengths != nullptr ? "past_length"
+                                                  : nullptr;
+  if (input != nullptr) {
+    return Errorf(api, "mojo.Attention: %s is given, which aclnnFlashAttentionScore has nothing for", input);
+  }
+  if (t.heads > kMostHeads || t.width > kMostChannels || t.value_width != t.width) {
+    return Errorf(
+        api,
+        "mojo.Attention: q has %zu heads of %zu channels, v of %zu; aclnnFlashAttentionScore takes at most %zu "
+        "heads, of one width up to %zu",
+        t.heads, t.width, t.value_width, kMostHeads, kMostChannels);
+  }
+  return nullptr;
+}
+
 OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes) {
   if (attributes.rotary_dim < kRotatedEnd) return nullptr;
   AttributeReader read(init);

@@ -4,6 +4,7 @@
 #define MOJO_KERNELS_ASCEND_CONTRACT_H_
 
 #include "ascend/aclnn.h"
+#include "common/attention.h"
 #include "common/moe.h"
 #include "common/rotary_embedding.h"
 #include "common/topk_router.h"
@@ -19,6 +20,16 @@ constexpr int64_t kMostExperts = 1024;
 constexpr int64_t kWidthEnd = 65536;
 // MoeGatingTopKSoftmax: k is at most this.
 constexpr int64_t kMostChosen = 1024;
+
+// FlashAttentionScore: at most so many heads of queries, each of at most so many channels.
+constexpr size_t kMostHeads = 256;
+constexpr size_t kMostChannels = 768;
+
+// CheckAttention refuses attributes that FlashAttentionScore has nothing for.
+OrtStatus* CheckAttention(const KernelInit& init, const AttentionAttributes& attributes);
+
+// CheckAttentionTensors refuses inputs and sizes that it does not take.
+OrtStatus* CheckAttentionTensors(const Api& api, const AttentionTensors& t);
 
 // CheckRotary refuses a rotation of too many channels.
 OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& attributes);

@@ -38,7 +38,8 @@
   X(RotaryEmbedding) \
   X(NormRotary) \
   X(TopKRouter) \
-  X(MoE)
+  X(MoE) \
+  X(Attention)
 
 namespace mojo {
 

@@ -27,6 +27,8 @@ class FailureTest(CANNTest):
             h.ROUTER, score="sigmoid", groups=4, group_top_k=2, group_score="top2_sum", epsilon=1e-20, scale=2.5
         )
         halves = dict(h.ROTARY, rotary_dim=8, interleaved=1)
+        attention = dict(h.ATTENTION, causal=1, window=2, empty="mean")
+        cache = [v(2, 4, 3, 8), v(2, 2, 3, 8), v(2, 2, 3, 8), np.eye(2, 5, dtype=np.int64), v(2, 2, 2, 8), v(2, 2, 2, 8)]
         experts = [v(4, 12, 8), v(4, 8, 6), v(4, 12), v(4, 8)]
         return [
             ("RMSNorm", [self.values((3, 8), F32), v(8)], [F32, BF16], [BF16], dict(h.NORM, scale_after_cast=1)),
@@ -37,6 +39,7 @@ class FailureTest(CANNTest):
             ("GLU", [v(3, 8)] * 2, [BF16] * 2, [BF16], dict(h.GLU, activation="gelu")),
             ("RotaryEmbedding", [v(2, 3, 16), v(3, 4), v(3, 4)], [BF16] * 3, [BF16], halves),
             ("NormRotary", [v(2, 3, 16), v(16), v(3, 8), v(3, 8)], [BF16] * 4, [BF16], h.NORM_ROTARY),
+            ("Attention", cache, [BF16] * 3 + [I64] + [BF16] * 2, [BF16] * 3, attention),
             ("TopKRouter", [v(3, 16)], [BF16], [F32, I64], dict(h.ROUTER, epsilon=1e-6)),
             ("TopKRouter", [v(3, 16)], [BF16], [F32, I64], dict(h.ROUTER, order="top_k_first", score="sqrtsoftplus")),
             ("TopKRouter", [v(3, 16), v(16)], [BF16] * 2, [F32, I64], grouped),

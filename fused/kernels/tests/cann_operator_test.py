@@ -152,6 +152,37 @@ class Operators(cann.Case):
         self.near(q, wide(x) * c + wide(halves(x)) * s)
         self.near(key, wide(k) * c + wide(halves(k)) * s)
 
+    def test_masks(self):
+        ones, mask = e.tensor(np.ones((3, 5), np.int32).astype(bool)), e.empty((3, 5), BOOL)
+        for name, want in [("aclnnTriu", np.triu), ("aclnnTril", np.tril)]:
+            for diagonal in (-2, 0, 3):
+                e.call(name, ones, diagonal, mask)
+                self.near(mask, want(np.ones((3, 5)), diagonal))
+        row, same, both, all_of = e.tensor(np.array([[1, 0, 1, 1, 0]])), e.empty((1, 5), BOOL), e.empty((3, 5), BOOL), None
+        e.call("aclnnEqScalar", row, e.scalar(0), same)
+        self.near(same, [[0, 1, 0, 0, 1]])
+        e.call("aclnnLogicalOr", same, mask, both)
+        self.near(both, np.tril(np.ones((3, 5)), 3) + [[0, 1, 0, 0, 1]] > 0)
+        all_of = e.empty((3, 1), BOOL)
+        e.call("aclnnAll", both, e.integers(1), True, all_of)
+        self.near(all_of, [[1], [1], [1]])
+
+    def test_attention(self):
+        q, k, v = self.normal(2, 4, 3, 8), self.normal(2, 2, 5, 8), self.normal(2, 2, 5, 8)
+        mask = np.triu(np.ones((3, 5)), 3).astype(bool)
+        for hidden in (None, mask):
+            y, most, total = e.empty(q.shape, F32), e.empty((2, 4, 3, 8), F32), e.empty((2, 4, 3, 8), F32)
+            e.call("aclnnFlashAttentionScore", e.tensor(q), e.tensor(k), e.tensor(v), None, None, None,
+                   None if hidden is None else e.tensor(hidden), None, ctypes.c_double(0.5), ctypes.c_double(1.0),
+                   2**31 - 1, 2**31 - 1, 4, ctypes.c_char_p(b"BNSD"), 0, 0, most, total, None, y)
+            s = 0.5 * np.einsum("bhid,bhjd->bhij", wide(q), wide(np.repeat(k, 2, 1)))
+            if hidden is not None:
+                s = np.where(hidden, -np.inf, s)
+            p = np.exp(s - s.max(-1, keepdims=True))
+            self.near(most, np.repeat(s.max(-1, keepdims=True), 8, -1))
+            self.near(total, np.repeat(p.sum(-1, keepdims=True), 8, -1))
+            self.near(y, p / p.sum(-1, keepdims=True) @ wide(np.repeat(v, 2, 1)))
+
     def test_experts(self):
         """A mixture of experts from its router to its result."""
         rows, experts, k, width, inner = 5, 4, 2, 8, 6

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 import cann
-from cann import F16, F32, I32, I64, INT64, U64, P
+from cann import BOOL, F16, F32, I32, I64, INT64, U64, P
 
 e = None  # the emulation
 
@@ -16,6 +16,10 @@ class Refusals(cann.Case):
         norm = lambda *args: ("aclnnRmsNorm", *args)
         half, ints = e.empty((2, 8), F16), e.empty((2, 8), I32)
         q = e.tensor(self.normal(1, 2, 3, 64))
+        attend = lambda **a: ("aclnnFlashAttentionScore", q, q, q, None, None, None, a.get("mask"), None,
+                              ctypes.c_double(1), ctypes.c_double(1), 9, 9, a.get("heads", 2),
+                              ctypes.c_char_p(a.get("layout", b"BNSD")), 0, 0, *[e.empty((1, 2, 3, 8), F32)] * 2, None,
+                              a.get("out", e.empty((1, 2, 3, 64), F32)))
         for code, words, call in [
             (cann.NULL_POINTER, "gamma is NULL", norm(x, None, 1e-5, y, r)),
             (cann.INVALID, "yOut is of FLOAT16", norm(x, g, 1e-5, half, r)),
@@ -51,6 +55,10 @@ class Refusals(cann.Case):
             (cann.TILING, "mode 2", ("aclnnRotaryPositionEmbedding", q, q, q, 2, e.empty((1, 2, 3, 64), F32))),
             (cann.TILING, "896 channels",
              ("aclnnRotaryPositionEmbedding", *[e.empty((1, 1, 1, 896), F32)] * 3, 0, e.empty((1, 1, 1, 896), F32))),
+            (cann.TILING, "headNum is 3", attend(heads=3)),
+            (cann.TILING, "attenMaskOptional has shape [3, 2]", attend(mask=e.empty((3, 2), BOOL))),
+            (cann.INVALID, "inputLayout is BSND", attend(layout=b"BSND")),
+            (cann.INVALID, "attentionOutOut is of FLOAT16", attend(out=e.empty((1, 2, 3, 64), F16))),
             (cann.TILING, "k is 9",
              ("aclnnMoeGatingTopKSoftmax", x, None, 9, e.empty((2, 9), F32), *[e.empty((2, 9), I32)] * 2)),
         ]:

@@ -27,6 +27,7 @@ from cann_failure_test import CallersTest, ChipTest, FailureTest, LoadTest, Plac
 from cann_models_test import ModelsTest
 from cann_node import CANN, DTYPES, PROVIDER, CANNTest, run
 from harness import F16, F32, I64
+from ops import OPS
 from ort_test import NORM_TYPES, SHAPES
 
 
@@ -195,6 +196,65 @@ class NormRotaryTest(CANNTest):
                         turn = np.abs(cos).max() + np.abs(sin).max()
                         slack = 3 * h.EPSILON[y_type] * np.abs(h.rms_norm(x, scale, y_type)).max() * turn + 1e-5
                         self.assertLess(np.abs(got - want).max(), slack, f"{x_type} {s_type} {attributes}")
+
+
+class AttentionTest(CANNTest):
+    """What aclnnFlashAttentionScore takes: masks by position and padding, shared heads of keys, a cache that grows."""
+
+    inputs = ort_test.AttentionTest.inputs
+
+    def check(self, inputs, attributes, dtype, leave_out=0):
+        names = OPS["Attention"].inputs
+        values = [inputs.get(name) for name in names]
+        values = [v if v is None or n == "key_valid" else h.rounded(v, dtype) for n, v in zip(names, values)]
+        types = [I64 if n == "key_valid" else dtype for n in names]
+        gots = run("Attention", values, types, [dtype] * 3, attributes, leave_out=leave_out)
+        for got, want in zip(gots, h.attention(*values, dtype, **attributes)):
+            self.assertEqual(got.shape, want.shape)
+            worst = np.abs(got - want).max()
+            shapes = {n: np.shape(v) for n, v in inputs.items()}
+            self.assertLessEqual(worst, 8 * h.EPSILON[dtype] * np.abs(want).max(), f"{dtype} {shapes} {attributes}")
+
+    def test_any_sizes(self):
+        pick = lambda *values: values[self.rng.integers(len(values))]
+        for number in range(60):
+            batch, key_heads, group, width = pick(1, 2, 3), pick(1, 2), pick(1, 3), pick(8, 17, 64)
+            queries, past = pick(1, 1, 2, 5, 17), pick(None, 1, 9, 30)
+            attributes = dict(h.ATTENTION, causal=pick(0, 1, 1), window=pick(0, 0, 1, 5), empty=pick("zero", "mean"))
+            for name in "qkvy":
+                attributes[name + "_layout"] = pick("bnsh", "bsnh")
+            inputs = self.inputs(batch, key_heads * group, key_heads, queries, queries, past, width, width, attributes)
+            keys = queries + (past or 0)
+            padding = pick("none", "left", "right", "holes", "all")
+            if padding != "none":
+                valid = np.ones((batch, keys + pick(0, 3)), np.int64)
+                for b in range(batch):
+                    n = self.rng.integers(0, keys + 1)
+                    if padding == "holes":
+                        valid[b] = self.rng.integers(-1, 2, valid.shape[1])
+                    elif padding == "all":
+                        valid[b] = b
+                    else:
+                        valid[b, slice(0, n) if padding == "left" else slice(n, None)] = 0
+                inputs["key_valid"] = valid
+            self.check(inputs, attributes, DTYPES[number % 3], leave_out=pick(0, 2))
+
+    def test_refused(self):
+        for words, changed in [(["softcap is 2", "aclnnFlashAttentionScore"], dict(softcap=2.0)),
+                               (["head_order is cyclic"], dict(head_order="cyclic"))]:
+            attributes = dict(h.ATTENTION, **changed)
+            inputs = self.inputs(1, 2, 1, 3, 3, None, 8, 8, attributes)
+            self.refused(words, "Attention", [inputs[n] for n in "qkv"], [F32] * 3, [F32] * 3, attributes)
+        inputs = self.inputs(1, 2, 1, 3, 3, 5, 8, 8, dict(h.ATTENTION))
+        given = dict(bias=np.zeros((1, 1, 3, 8)), sink=np.zeros(2), past_length=np.array([1]))
+        for name, value in given.items():
+            values = [dict(inputs, **{name: value}).get(n) for n in OPS["Attention"].inputs]
+            types = OPS["Attention"].types[0][0]
+            self.refused([f"{name} is given"], "Attention", values, types, [F32] * 3, h.ATTENTION)
+        inputs = self.inputs(1, 2, 1, 3, 3, None, 8, 6, dict(h.ATTENTION))
+        self.refused(
+            ["v of 6", "one width"], "Attention", [inputs[n] for n in "qkv"], [F32] * 3, [F32] * 3, h.ATTENTION
+        )
 
 
 class TopKRouterTest(CANNTest):
