@@ -10,27 +10,31 @@ import (
 
 // attentionForm finds blocks of attention. What text patterns found within one, such as the transposition of its keys,
 // are its parts.
-var attentionForm = &goForm{name: "Attention", op: "Attention", joins: true,
-	find: func(f *finder, d *goForm) []*Match { return f.findAttention(d, false) }}
+var attentionForm = newAttentionForm(attention.NoMasks)
 
-// addedMaskForm is attentionForm for targets that have the standard's op.
-var addedMaskForm = &goForm{name: attentionForm.name, op: attentionForm.op, joins: true,
-	find: func(f *finder, d *goForm) []*Match { return f.findAttention(d, true) }}
+func newAttentionForm(added attention.Masks) *goForm {
+	return &goForm{name: "Attention", op: "Attention", joins: true,
+		find: func(f *finder, d *goForm) []*Match { return f.findAttention(d, added) }}
+}
 
-// WithAddedMasks returns the set whose sites of Attention have the mask that the model adds to the scores as their bias
-// where the standard's op has no attributes for what it does.
-func (s *Set) WithAddedMasks() *Set {
+// WithAddedMasks returns the set whose sites of Attention have the masks that the model adds to the scores as their
+// bias: all of them, or those that the standard's op has no attributes for.
+func (s *Set) WithAddedMasks(all bool) *Set {
+	form := newAttentionForm(attention.OtherMasks)
+	if all {
+		form = newAttentionForm(attention.AllMasks)
+	}
 	changed := s.Select(func(*Pattern) bool { return true })
-	for p, form := range changed.forms {
-		if form == attentionForm {
-			changed.forms[p] = addedMaskForm
+	for p, is := range changed.forms {
+		if is == attentionForm {
+			changed.forms[p] = form
 		}
 	}
 	return changed
 }
 
-func (f *finder) findAttention(d *goForm, addedMasks bool) []*Match {
-	sites, misses := attention.Find(f.view, addedMasks)
+func (f *finder) findAttention(d *goForm, added attention.Masks) []*Match {
+	sites, misses := attention.Find(f.view, added)
 	for _, m := range misses {
 		f.note(d.name, m.Anchor, m.Why)
 	}

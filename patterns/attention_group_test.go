@@ -51,8 +51,8 @@ func buildGroup(change func(g *group)) *onnx.Model {
 // TestGroupQueryAttention reads forms of the op, and leaves others that look like them.
 func TestGroupQueryAttention(t *testing.T) {
 	const usual = "scale=0.5 causal=1 zero blocked q k v mask past_k past_v"
-	const unequal = "missed: the lengths of its sequences follow from no mask that is as long as its cache with the new " +
-		"tokens: each may be another one"
+	const unequal = "missed: the lengths of its sequences follow from no mask that is as long as its cache with the " +
+		"new tokens: each may be another one"
 	set := func(attrs ...*onnx.Attribute) func(g *group) {
 		return func(g *group) { g.attrs = append(g.attrs, attrs...) }
 	}
@@ -66,7 +66,8 @@ func TestGroupQueryAttention(t *testing.T) {
 		want   string
 	}{
 		{"plain", set(), usual},
-		{"a cap", set(onnx.FloatAttr("softcap", 30)), "scale=0.5 causal=1 softcap=30 zero blocked q k v mask past_k past_v"},
+		{"a cap", set(onnx.FloatAttr("softcap", 30)),
+			"scale=0.5 causal=1 softcap=30 zero blocked q k v mask past_k past_v"},
 		{"not causal", set(onnx.IntAttr("causal", 0)), "scale=0.5 zero blocked q k v mask past_k past_v"},
 		{"rotated", tables, usual + " cos sin"},
 		{"packed", func(g *group) {
@@ -77,7 +78,8 @@ func TestGroupQueryAttention(t *testing.T) {
 			g.attrs = append(g.attrs, onnx.IntAttr("local_window_size", 4))
 			g.mask = nil
 			g.lengths = g.Op("Cast", g.Op("Sub", g.Op("Expand", g.Op("Gather", g.Op("Shape", g.inputs[0]), []int64{1}),
-				g.Op("Gather", g.Op("Shape", g.inputs[0]), []int64{0})), []int64{1}), onnx.IntAttr("to", int64(onnx.Int32)))
+				g.Op("Gather", g.Op("Shape", g.inputs[0]), []int64{0})), []int64{1}),
+				onnx.IntAttr("to", int64(onnx.Int32)))
 			g.total = g.Op("Cast", g.Op("Gather", g.Op("Shape", g.inputs[0]), 1), onnx.IntAttr("to", int64(onnx.Int32)))
 		}, "scale=0.5 causal=1 window=4 zero blocked q k v"},
 		{"sinks and a bias", func(g *group) {
@@ -96,7 +98,10 @@ func TestGroupQueryAttention(t *testing.T) {
 		{"a window of a cache", set(onnx.IntAttr("local_window_size", 4)),
 			"missed: a window of a cache counts the tokens that exist, and in a batch of prompts of unequal lengths " +
 				"mojo.Attention would count padding between them"},
-		{"positions", func(g *group) { tables(g); g.inputs = append(g.inputs, g.Input("ids", onnx.Int64, "batch", "queries")) },
+		{"positions", func(g *group) {
+			tables(g)
+			g.inputs = append(g.inputs, g.Input("ids", onnx.Int64, "batch", "queries"))
+		},
 			"missed: it is given positions, of which it reads the first in a prompt"},
 		{"a cache of a window", set(onnx.IntAttr("sliding_window_cache", 1)), "missed: its cache holds a window alone"},
 		{"smooth", set(onnx.IntAttr("smooth_softmax", 1)), "missed: its softmax is smooth"},

@@ -79,7 +79,8 @@ func TestGroupQueryAttention(t *testing.T) {
 					copyRows(grown, w)
 					w = grown
 				}
-				if d, scale := distance(w.F, g.F); !slices.Equal(w.Shape, g.Shape) || d > 16*spacing(onnx.Float, scale) {
+				d, scale := distance(w.F, g.F)
+				if !slices.Equal(w.Shape, g.Shape) || d > 16*spacing(onnx.Float, scale) {
 					t.Errorf("%v, %v: %q differs by %g", at, options != nil, v.Name, d)
 				}
 			}

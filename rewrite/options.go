@@ -85,8 +85,8 @@ func newConfig(options []Option) *config {
 		if c.target != nil && c.target.Mixtures {
 			c.set = c.set.WithMixtures()
 		}
-		if c.target != nil && c.target.Takes("Attention") {
-			c.set = c.set.WithAddedMasks()
+		if c.target != nil && c.target.Masks != target.NoMasks {
+			c.set = c.set.WithAddedMasks(c.target.Masks == target.AllMasks)
 		}
 		c.find = c.set.Find
 		for _, p := range c.set.Patterns {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles exports with OpenVINO for the CPU, as they are and patched with `apply --target openvino`, counts the
-layers RMS, RoPE and GatherMatmul (three for each mixture that is written) of the compiled models, and compares the
-patched ones with the goldens."""
+layers RMS, RoPE, Subgraph (one for each attention) and GatherMatmul (three for each mixture that is written) of the
+compiled models, and compares the patched ones with the goldens."""
 
 import collections
 import pathlib
@@ -68,6 +68,9 @@ def run(tool, models):
             "after",
             "RoPE before",
             "after",
+            "attention",
+            "Subgraph before",
+            "after",
             "MoE",
             "GatherMatmul",
             "layers before",
@@ -90,9 +93,12 @@ def run(tool, models):
             "MVN": blocks["layernorm"],
             "GatherMatmul": 3 * sum(s.get("op") == "MoE" and s["status"] == "fused" for s in report["sites"]),
         }
+        attention = sum(s.get("op") == "Attention" and s["status"] == "fused" for s in report["sites"])
         rows.append(
             [export.name, str(want["RMS"]), str(want["RoPE"])]
             + [str(c[layer]) for layer in ["RMS", "RoPE"] for c in (before, after)]
+            + [str(attention)]
+            + [str(c["Subgraph"]) for c in (before, after)]
             + [
                 str(blocks["moe"]),
                 str(after["GatherMatmul"]),
@@ -105,6 +111,8 @@ def run(tool, models):
         for layer, n in want.items():
             if after[layer] > n or after[layer] < n and not branches:
                 faults.append(f"{export.name}: {after[layer]} layers {layer} for {n} blocks")
+        if after["Subgraph"] < max(attention, before["Subgraph"]) and not branches:
+            faults.append(f"{export.name}: {after['Subgraph']} layers Subgraph for {attention} written attentions")
         limit = next(TOLERANCE[t] for t in TOLERANCE if t in export.name.split("-"))
         if not worst <= limit:
             faults.append(

@@ -15,9 +15,9 @@ import (
 
 // alike are the blocks that were read, by their form.
 type alike struct {
-	g          *match.View
-	addedMasks bool // as of Find
-	read       map[string]*reading
+	g      *match.View
+	asBias Masks // as of Find
+	read   map[string]*reading
 	// masks are those of all blocks, of which no two are the same.
 	masks []*onnx.Value
 }
@@ -35,11 +35,11 @@ func (a *alike) of(r *region) (*Site, *reason.Reason) {
 	f.write()
 	key := f.String()
 	if f.unclear {
-		return read(a.g, r, a.addedMasks)
+		return read(a.g, r, a.asBias)
 	}
 	known := a.read[key]
 	if known == nil {
-		site, why := read(a.g, r, a.addedMasks)
+		site, why := read(a.g, r, a.asBias)
 		a.read[key] = &reading{f.values, site, why}
 		return site, why
 	}

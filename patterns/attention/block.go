@@ -39,14 +39,14 @@ type Site struct {
 // block is a region while it is read.
 type block struct {
 	*region
-	g          *match.View
-	lab        *lab
-	addedMasks bool // as of Find
-	joined     bool // a cache and what is behind it are the keys and values, as the model has joined them
-	heads      int  // of queries
-	keyHeads   int
-	site       *Site
-	scale      float64 // of the scores that the first product gives
+	g        *match.View
+	lab      *lab
+	asBias   Masks // as of Find
+	joined   bool  // a cache and what is behind it are the keys and values, as the model has joined them
+	heads    int   // of queries
+	keyHeads int
+	site     *Site
+	scale    float64 // of the scores that the first product gives
 
 	keyValid  *onnx.Value   // what masks are computed from
 	offset    int64         // to 1, of what stands for keys that exist in it
@@ -58,13 +58,13 @@ type block struct {
 }
 
 // read finds out what a region computes.
-func read(g *match.View, r *region, addedMasks bool) (*Site, *reason.Reason) {
-	b := &block{region: r, g: g, addedMasks: addedMasks}
+func read(g *match.View, r *region, added Masks) (*Site, *reason.Reason) {
+	b := &block{region: r, g: g, asBias: added}
 	if why := b.read(); why != nil {
 		return nil, why
 	}
 	if b.biasReadsCache() {
-		b = &block{region: r, g: g, addedMasks: addedMasks, joined: true}
+		b = &block{region: r, g: g, asBias: added, joined: true}
 		if why := b.read(); why != nil {
 			return nil, why
 		}

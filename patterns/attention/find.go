@@ -12,10 +12,21 @@ type Miss struct {
 	Why    *reason.Reason
 }
 
-// Find finds the blocks of a graph. With addedMasks a mask that the standard's op has no attributes for, of a window or
-// for queries that see no key, is the Bias of its site where the model adds it to the scores.
-func Find(g *match.View, addedMasks bool) (sites []*Site, misses []Miss) {
-	known := &alike{g: g, addedMasks: addedMasks, read: map[string]*reading{}}
+// Masks says which masks are the Bias of their site, of those that a model adds to the scores and Site has other fields
+// for.
+type Masks int
+
+// The choices: none, those that the standard's op has no attributes for (of a window, or for queries that see no key),
+// and all.
+const (
+	NoMasks Masks = iota
+	OtherMasks
+	AllMasks
+)
+
+// Find finds the blocks of a graph.
+func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
+	known := &alike{g: g, asBias: added, read: map[string]*reading{}}
 	seen := map[*onnx.Node]bool{} // the second products of those that were looked at
 	for _, n := range g.Graph.Nodes {
 		if isGroupQuery(n) {

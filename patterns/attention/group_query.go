@@ -127,14 +127,14 @@ func (b *block) groupKeys() *reason.Reason {
 	s := b.site
 	switch {
 	case b.otherData:
-		return b.other(b.anchor, "the lengths of its sequences follow from no mask that is as long as its cache with the "+
-			"new tokens: each may be another one")
+		return b.other(b.anchor, "the lengths of its sequences follow from no mask that is as long as its cache with "+
+			"the new tokens: each may be another one")
 	case b.keyValid == nil:
 	case !isGiven(b.keyValid):
 		return b.other(b.anchor, "the lengths of its sequences follow from a mask that is computed")
 	case s.Window > 0 && s.PastKey != nil:
-		return b.other(b.anchor, "a window of a cache counts the tokens that exist, and in a batch of prompts of unequal "+
-			"lengths mojo.Attention would count padding between them")
+		return b.other(b.anchor, "a window of a cache counts the tokens that exist, and in a batch of prompts of "+
+			"unequal lengths mojo.Attention would count padding between them")
 	}
 	for _, p := range b.probes() {
 		env := values{}

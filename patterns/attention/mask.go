@@ -320,10 +320,21 @@ func (b *block) readMask() *reason.Reason {
 		s.Bias = b.biases
 	}
 	why := b.readEmpty(h)
-	if b.addedMasks && why == nil && (s.Window > 0 || s.Empty == mean) && b.readBias() == nil {
+	other := s.Window > 0 || s.Empty == mean
+	if why == nil && (b.asBias == AllMasks && !b.guarded() || b.asBias == OtherMasks && other) && b.readBias() == nil {
 		s.Causal, s.Window, s.KeyValid = false, 0, nil
 	}
 	return why
+}
+
+// guarded reports whether something is put in the place of rows of the result, by another mask than that of the scores.
+func (b *block) guarded() bool {
+	for v := b.site.Y; v != b.sum.Outputs[0]; v = handed(b.g, v.Producer) {
+		if v.Producer.Is("Where") {
+			return true
+		}
+	}
+	return false
 }
 
 // isGiven reports whether the value is an input of the model. A mask that is given holds 0 and 1; of one that is

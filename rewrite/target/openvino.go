@@ -14,13 +14,15 @@ import (
 // apart, since NormRotary stands before a transposition that RoPE takes in.
 var openvino = &Target{
 	Name:    "openvino",
-	Summary: "forms that OpenVINO compiles to its layers RMS, RoPE and GatherMatmul",
+	Summary: "forms that OpenVINO compiles to its layers RMS, RoPE, Subgraph and GatherMatmul",
+	Masks:   AllMasks,
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.openvinoNorm(c.writeNorm) }},
 		{"AddRMSNorm", "Add, SimplifiedLayerNormalization", func(c *Call) error {
 			return c.openvinoNorm(c.writeAddNorm)
 		}},
 		{"RotaryEmbedding", "rotate_half", openvinoRotary},
+		{"Attention", "MatMul, Softmax, MatMul", openvinoAttention},
 		{"MoE", "tiled experts", openvinoMoE},
 	},
 }

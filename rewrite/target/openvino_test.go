@@ -85,3 +85,32 @@ func checkRotateHalf(t *testing.T, g *onnx.Graph) {
 		t.Errorf("%d times Neg: %s", negs, written(g))
 	}
 }
+
+// TestOpenVINOAttention: two products, with a scale, a cap, a mask that is added and a softmax between them.
+func TestOpenVINOAttention(t *testing.T) {
+	const products = "Transpose MatMul Mul "
+	const repeated = "Unsqueeze Expand Reshape "
+	const given = "Identity " + repeated
+	const masked = "Add Softmax MatMul ReduceMax IsInf Where"
+	for _, c := range []struct {
+		name string
+		site attend
+		ops  string
+	}{
+		{"no mask", attend{layouts: "hhhh"}, given + given + products + "Softmax MatMul"},
+		{"a mask", attend{layouts: "hhhh", bias: true}, given + given + products + masked},
+		{"a cap, float16", attend{layouts: "hhhh", bias: true, softcap: 1.5, typ: f16}, given + given + "Transpose " +
+			"MatMul Cast Mul Cast Mul Tanh Cast Mul Cast Add Softmax MatMul ReduceMax IsInf Cast Where"},
+		{"a cache, tokens first", attend{layouts: "tttt", keys: 5, bias: true},
+			"Transpose Transpose Transpose Concat " + repeated + "Concat " + repeated + products + masked +
+				" Transpose"},
+	} {
+		t.Run(c.name, func(t *testing.T) { taken(t, openvino, c.site.site(), c.ops) })
+	}
+	for words, a := range map[string]attend{"holds a sink": {layouts: "hhhh", sink: true},
+		"is not added":                  {layouts: "hhhh", causal: 1},
+		"does not write into its cache": {layouts: "hhhh", keys: 5, set: true},
+		"do not stand in a row":         {layouts: "hhhh", order: "cyclic"}} {
+		open(t, openvino, a.site(), words)
+	}
+}

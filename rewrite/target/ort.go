@@ -14,6 +14,7 @@ var ort = &Target{
 	Name:     "ort",
 	Summary:  "onnxruntime's own fused ops: for onnxruntime without a kernel library",
 	Opset:    attentionOpset,
+	Masks:    OtherMasks,
 	Mixtures: true,
 	Rules: []Rule{
 		{"RMSNorm", "SimplifiedLayerNormalization", func(c *Call) error { return c.ortNorm(1, c.writeNorm) }},

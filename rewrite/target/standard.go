@@ -11,6 +11,7 @@ var standard = &Target{
 	Name:    "onnx",
 	Summary: "ops of the standard, opset 24: for any runtime",
 	Opset:   24,
+	Masks:   OtherMasks,
 	Rules: []Rule{
 		{"RMSNorm", "RMSNormalization", func(c *Call) error { c.writeNorm(standardNorm); return nil }},
 		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { c.writeAddNorm(standardNorm); return nil }},

@@ -27,11 +27,24 @@ type Target struct {
 	// Mixtures says that what it takes for MoE is made of the experts and their router: its rule is given both, where
 	// they stand together.
 	Mixtures bool
+	// Masks are those that the model adds to the scores of attention and that stay tensors.
+	Masks Masks
 	// Static says that it takes no dimension that is not a number.
 	Static bool
 	// Rules are tried in order: the first that takes a fused op writes it.
 	Rules []Rule
 }
+
+// Masks says which masks of attention a target wants as the tensors that the model adds to the scores.
+type Masks int
+
+// The choices: those that follow from no positions and no padding, those that the standard's op has no attributes for
+// as well, and all.
+const (
+	NoMasks Masks = iota
+	OtherMasks
+	AllMasks
+)
 
 // Rule is one line of a target's table.
 type Rule struct {

@@ -28,7 +28,8 @@ class FailureTest(CANNTest):
         )
         halves = dict(h.ROTARY, rotary_dim=8, interleaved=1)
         attention = dict(h.ATTENTION, causal=1, window=2, empty="mean")
-        cache = [v(2, 4, 3, 8), v(2, 2, 3, 8), v(2, 2, 3, 8), np.eye(2, 5, dtype=np.int64), v(2, 2, 2, 8), v(2, 2, 2, 8)]
+        keys, past, exist = v(2, 2, 3, 8), v(2, 2, 2, 8), np.eye(2, 5, dtype=np.int64)
+        cache = [v(2, 4, 3, 8), keys, keys, exist, past, past]
         experts = [v(4, 12, 8), v(4, 8, 6), v(4, 12), v(4, 8)]
         return [
             ("RMSNorm", [self.values((3, 8), F32), v(8)], [F32, BF16], [BF16], dict(h.NORM, scale_after_cast=1)),

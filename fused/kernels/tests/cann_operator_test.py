@@ -158,7 +158,7 @@ class Operators(cann.Case):
             for diagonal in (-2, 0, 3):
                 e.call(name, ones, diagonal, mask)
                 self.near(mask, want(np.ones((3, 5)), diagonal))
-        row, same, both, all_of = e.tensor(np.array([[1, 0, 1, 1, 0]])), e.empty((1, 5), BOOL), e.empty((3, 5), BOOL), None
+        row, same, both = e.tensor(np.array([[1, 0, 1, 1, 0]])), e.empty((1, 5), BOOL), e.empty((3, 5), BOOL)
         e.call("aclnnEqScalar", row, e.scalar(0), same)
         self.near(same, [[0, 1, 0, 0, 1]])
         e.call("aclnnLogicalOr", same, mask, both)

@@ -1,0 +1,110 @@
+package target
+
+import (
+	"errors"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// openvinoAttention writes the two products with nothing but a scale, a cap, a mask that is added and a softmax between
+// them. OpenVINO's CPU plugin makes one Subgraph of that; guards behind the softmax, scales on both sides and detours
+// of the keys, as exporters write them, keep it from doing so. Queries that see no key get their zeros at the end.
+func openvinoAttention(c *Call) error {
+	for _, lack := range []struct {
+		is   bool
+		what string
+	}{
+		{c.Input(fused.AttentionSink) != nil, "no Subgraph of OpenVINO's holds a sink"},
+		{c.Input(fused.AttentionPastLength) != nil, "OpenVINO's Subgraph does not write into its cache"},
+		{c.String("head_order") == "cyclic", "heads that share keys do not stand in a row"},
+		{c.Int("causal") != 0 || c.Int("window") > 0 || c.Input(fused.AttentionKeyValid) != nil,
+			"the mask is not added to the scores"},
+	} {
+		if lack.is {
+			return errors.New(lack.what)
+		}
+	}
+	q, k, v := c.byHeads(fused.AttentionQ, "q_layout"), c.byHeads(fused.AttentionK, "k_layout"),
+		c.byHeads(fused.AttentionV, "v_layout")
+	heads, keyHeads := c.headsOf(fused.AttentionQ, "q_layout"), c.headsOf(fused.AttentionK, "k_layout")
+	if heads < 1 || keyHeads < 1 {
+		return errors.New("the number of heads is unknown")
+	}
+	for i, t := range []**onnx.Value{&k, &v} {
+		width := c.lastDim(fused.AttentionK + i)
+		if past := c.Input(fused.AttentionPastKey + i); past != nil {
+			*t = c.Op1("Concat", []*onnx.Value{past, *t}, onnx.IntAttr("axis", 2))
+			c.Output(1+i, *t)
+		} else if c.Node.OutputValue(1+i) != nil {
+			*t = c.Op1("Identity", []*onnx.Value{*t})
+			c.Output(1+i, *t)
+		}
+		if heads > keyHeads && width < 0 {
+			return errors.New("the width of a head is unknown")
+		}
+		if heads > keyHeads {
+			*t = c.repeatHeads(*t, heads, keyHeads, width)
+		}
+	}
+	typ, bias := c.Type(fused.AttentionQ), c.Input(fused.AttentionBias)
+	turned := c.Op1("Transpose", []*onnx.Value{k}, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+	scores := c.times(c.Op1("MatMul", []*onnx.Value{q, turned}), c.Float("scale"), typ)
+	if limit := c.Float("softcap"); limit > 0 {
+		scores = c.times(c.Op1("Tanh", []*onnx.Value{c.times(scores, 1/limit, typ)}), limit, typ)
+	}
+	if bias != nil {
+		scores = c.Op1("Add", []*onnx.Value{scores, c.Cast(bias, onnx.Float, typ)})
+	}
+	weights := c.Op1("Softmax", []*onnx.Value{scores}, onnx.IntAttr("axis", -1))
+	y := c.Op1("MatMul", []*onnx.Value{weights, v})
+	if bias != nil {
+		empty := c.Op1("IsInf", []*onnx.Value{c.greatest(bias)}, onnx.IntAttr("detect_positive", 0))
+		y = c.Op1("Where", []*onnx.Value{empty, c.Number(0, typ), y})
+	}
+	if c.String("y_layout") == "bsnh" {
+		y = c.swapHeads(y)
+	}
+	c.Output(0, y)
+	return nil
+}
+
+// byHeads is an input with its heads before its positions.
+func (c *Call) byHeads(i int, layout string) *onnx.Value {
+	if c.String(layout) == "bsnh" {
+		return c.swapHeads(c.Input(i))
+	}
+	return c.Input(i)
+}
+
+// headsOf is the number of heads of an input, -1 where it is unknown.
+func (c *Call) headsOf(i int, layout string) int64 {
+	axis := 1
+	if c.String(layout) == "bsnh" {
+		axis = 2
+	}
+	if dims := c.Dims(i); len(dims) == 4 {
+		return dims[axis]
+	}
+	return -1
+}
+
+// repeatHeads repeats each head of keys or values for the heads of queries that share it.
+func (c *Call) repeatHeads(v *onnx.Value, heads, keyHeads, width int64) *onnx.Value {
+	each := c.Op1("Unsqueeze", []*onnx.Value{v, c.Integers(2)})
+	each = c.Op1("Expand", []*onnx.Value{each, c.Integers(1, 1, heads/keyHeads, 1, 1)})
+	return c.Op1("Reshape", []*onnx.Value{each, c.Integers(0, heads, -1, width)})
+}
+
+// times multiplies with a number.
+func (c *Call) times(v *onnx.Value, x float32, t onnx.DataType) *onnx.Value {
+	return c.Op1("Mul", []*onnx.Value{v, c.Number(x, t)})
+}
+
+// greatest is the greatest element of each row.
+func (c *Call) greatest(v *onnx.Value) *onnx.Value {
+	if c.Site.Opset < 18 {
+		return c.Op1("ReduceMax", []*onnx.Value{v}, onnx.IntsAttr("axes", []int64{-1}))
+	}
+	return c.Op1("ReduceMax", []*onnx.Value{v, c.Integers(-1)})
+}
