@@ -42,21 +42,23 @@ func Find(g *match.View, added Masks) (sites []*Site, misses []Miss) {
 		if !isAnchor(n) || n.Input(0) == nil || n.OutputValue(0) == nil {
 			continue
 		}
-		r, why := readRegion(g, n)
-		if r == nil || seen[r.sum] {
-			continue
+		regions, why := readRegions(g, n)
+		for _, r := range regions {
+			if seen[r.sum] {
+				continue
+			}
+			seen[r.sum] = true
+			var s *Site
+			if why == nil {
+				s, why = known.of(r)
+			}
+			if why != nil {
+				misses = append(misses, Miss{n, why})
+				break
+			}
+			s.Nodes = nodesOf(g, r, s)
+			sites = append(sites, s)
 		}
-		seen[r.sum] = true
-		var s *Site
-		if why == nil {
-			s, why = known.of(r)
-		}
-		if why != nil {
-			misses = append(misses, Miss{n, why})
-			continue
-		}
-		s.Nodes = nodesOf(g, r, s)
-		sites = append(sites, s)
 	}
 	return sites, misses
 }

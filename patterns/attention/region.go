@@ -65,29 +65,47 @@ func denseValues(g *match.View) dense {
 	return *d
 }
 
-// readRegion finds the products around an anchor; nil without a reason where it stands between no two.
-func readRegion(g *match.View, anchor *onnx.Node) (*region, *reason.Reason) {
+// readRegions finds the products around an anchor: none where it stands between no two, and several where the weights
+// of one softmax are multiplied with several values. A reason is for all of them.
+func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	d := denseValues(g)
 	if op := wholeOpOf(anchor); op != nil {
-		return op.region(anchor)
+		return op.regions(anchor)
 	}
 	if !d[anchor.Inputs[0]] {
 		return nil, nil
 	}
-	r := &region{anchor: anchor}
-	if !r.forward(g, anchor.Outputs[0]) || !r.backward(g, d) {
-		return nil, nil
+	sums := forward(g, anchor.Outputs[0])
+	var list []*region
+	for _, sum := range sums {
+		r := &region{anchor: anchor, sum: sum.node, operand: sum.operand, weights: sum.node.Inputs[1-sum.operand]}
+		if !r.backward(g, d) {
+			return nil, nil
+		}
+		a, b := r.product.Inputs[0], r.product.Inputs[1]
+		if !g.IsData(a) || !g.IsData(b) || !g.IsData(r.sum.Inputs[r.operand]) {
+			return nil, nil
+		}
+		list = append(list, r)
 	}
-	a, b := r.product.Inputs[0], r.product.Inputs[1]
-	if !g.IsData(a) || !g.IsData(b) || !g.IsData(r.sum.Inputs[r.operand]) {
-		return nil, nil
+	for _, r := range list {
+		if why := r.closed(g, list); why != nil {
+			return list, why
+		}
 	}
-	return r, r.closed(g)
+	return list, nil
 }
 
-// forward finds the product that the anchor's result ends in.
-func (r *region) forward(g *match.View, from *onnx.Value) bool {
+// secondProduct is a product with weights, and which of its inputs are the values.
+type secondProduct struct {
+	node    *onnx.Node
+	operand int
+}
+
+// forward finds the products that the anchor's result ends in.
+func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
 	seen := map[*onnx.Value]bool{}
+	var products []*onnx.Node
 	for queue := []*onnx.Value{from}; len(queue) > 0; queue = queue[1:] {
 		v := queue[0]
 		if seen[v] {
@@ -98,12 +116,11 @@ func (r *region) forward(g *match.View, from *onnx.Value) bool {
 			switch {
 			case n.Is("Shape"):
 			case isProduct(n):
-				if r.sum != nil && r.sum != n {
-					return false
+				if !slices.Contains(products, n) {
+					products = append(products, n)
 				}
-				r.sum = n
 			case len(seen) > maxRegion || n.IsProduct() || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
-				return false
+				return nil
 			default:
 				for _, out := range n.Outputs {
 					if out != nil {
@@ -113,14 +130,17 @@ func (r *region) forward(g *match.View, from *onnx.Value) bool {
 			}
 		}
 	}
-	if r.sum == nil || seen[r.sum.Inputs[0]] == seen[r.sum.Inputs[1]] {
-		return false
+	for _, n := range products {
+		if seen[n.Inputs[0]] == seen[n.Inputs[1]] {
+			return nil
+		}
+		values := 0
+		if seen[n.Inputs[0]] {
+			values = 1
+		}
+		sums = append(sums, secondProduct{n, values})
 	}
-	if seen[r.sum.Inputs[0]] {
-		r.operand = 1
-	}
-	r.weights = r.sum.Inputs[1-r.operand]
-	return true
+	return sums
 }
 
 // backward finds the product that the weights are computed from, and gathers what lies between.
@@ -162,10 +182,12 @@ func (r *region) backward(g *match.View, d dense) bool {
 	return visit(r.weights) && r.product != nil && made[r.anchor]
 }
 
-// closed returns a reason where another node reads what lies between the products.
-func (r *region) closed(g *match.View) *reason.Reason {
+// closed returns a reason where another node reads what lies between the products; those of others may.
+func (r *region) closed(g *match.View, others []*region) *reason.Reason {
 	inside := func(n *onnx.Node) bool {
-		return n.Is("Shape") || n == r.sum || slices.Contains(r.nodes, n) ||
+		return n.Is("Shape") || slices.ContainsFunc(others, func(o *region) bool {
+			return n == o.sum || slices.Contains(o.nodes, n)
+		}) ||
 			!slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return v != nil && g.IsNeeded(v) })
 	}
 	for _, n := range append(slices.Clone(r.nodes), r.product) {

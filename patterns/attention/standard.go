@@ -46,8 +46,8 @@ func wholeOpOf(n *onnx.Node) *wholeOp {
 	return nil
 }
 
-// region is the region of a node of the op.
-func (op *wholeOp) region(n *onnx.Node) (*region, *reason.Reason) {
+// regions is the region of a node of the op.
+func (op *wholeOp) regions(n *onnx.Node) ([]*region, *reason.Reason) {
 	if n.Input(0) == nil || n.Input(1) == nil || n.Input(2) == nil || n.Outputs[0] == nil {
 		return nil, nil
 	}
@@ -57,13 +57,13 @@ func (op *wholeOp) region(n *onnx.Node) (*region, *reason.Reason) {
 	}
 	for _, u := range op.unread {
 		if n.Input(u.input) != nil {
-			return r, reason.New(reason.AttentionOther, n, "it is given %s", u.what)
+			return []*region{r}, reason.New(reason.AttentionOther, n, "it is given %s", u.what)
 		}
 	}
 	if v := n.OutputValue(op.scores); v != nil && (v.IsOutput() || len(v.Uses()) > 0) {
-		return r, reason.New(reason.AttentionRead, n, "its scores are read outside of the block")
+		return []*region{r}, reason.New(reason.AttentionRead, n, "its scores are read outside of the block")
 	}
-	return r, nil
+	return []*region{r}, nil
 }
 
 // standardHeads returns the number of heads of an input, and whether they stand before its rows.

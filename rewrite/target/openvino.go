@@ -46,6 +46,18 @@ func openvinoRotary(c *Call) error {
 	return nil
 }
 
+// openvinoAttention writes products that OpenVINO's CPU plugin makes one Subgraph of: guards behind the softmax, scales
+// on both sides and detours of the keys, as exporters write them, keep it from doing so.
+func openvinoAttention(c *Call) error {
+	if c.Input(fused.AttentionSink) != nil {
+		return errors.New("no Subgraph of OpenVINO's holds a sink")
+	}
+	if c.Int("causal") != 0 || c.Int("window") > 0 || c.Input(fused.AttentionKeyValid) != nil {
+		return errors.New("the mask is not added to the scores")
+	}
+	return c.writeProducts(c.biasMask())
+}
+
 // openvinoMoE writes experts as OpenVINO's converters of PyTorch models do: all tokens once for each expert, three
 // products, and the gates of all experts by ScatterElements. Its CPU plugin turns that into GatherMatmul, which
 // computes the chosen experts alone. It does so where gate and up are SwiGLU without biases and the number of tokens is

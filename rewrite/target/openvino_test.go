@@ -91,25 +91,25 @@ func TestOpenVINOAttention(t *testing.T) {
 	const products = "Transpose MatMul Mul "
 	const repeated = "Unsqueeze Expand Reshape "
 	const given = "Identity " + repeated
-	const masked = "Add Softmax MatMul ReduceMax IsInf Where"
+	const bias, masked = "ReduceMax IsInf ", "Add Softmax MatMul Where"
 	for _, c := range []struct {
 		name string
 		site attend
 		ops  string
 	}{
 		{"no mask", attend{layouts: "hhhh"}, given + given + products + "Softmax MatMul"},
-		{"a mask", attend{layouts: "hhhh", bias: true}, given + given + products + masked},
-		{"a cap, float16", attend{layouts: "hhhh", bias: true, softcap: 1.5, typ: f16}, given + given + "Transpose " +
-			"MatMul Cast Mul Cast Mul Tanh Cast Mul Cast Add Softmax MatMul ReduceMax IsInf Cast Where"},
+		{"a mask", attend{layouts: "hhhh", bias: true}, bias + given + given + products + masked},
+		{"a cap, float16", attend{layouts: "hhhh", bias: true, softcap: 1.5, typ: f16}, "Cast " + bias + given + given +
+			"Transpose MatMul Cast Mul Cast Mul Tanh Cast Mul Add Softmax MatMul Cast Where"},
 		{"a cache, tokens first", attend{layouts: "tttt", keys: 5, bias: true},
-			"Transpose Transpose Transpose Concat " + repeated + "Concat " + repeated + products + masked +
+			bias + "Transpose Transpose Transpose Concat " + repeated + "Concat " + repeated + products + masked +
 				" Transpose"},
 	} {
 		t.Run(c.name, func(t *testing.T) { taken(t, openvino, c.site.site(), c.ops) })
 	}
 	for words, a := range map[string]attend{"holds a sink": {layouts: "hhhh", sink: true},
 		"is not added":                  {layouts: "hhhh", causal: 1},
-		"does not write into its cache": {layouts: "hhhh", keys: 5, set: true},
+		"no Concat writes into a cache": {layouts: "hhhh", keys: 5, set: true},
 		"do not stand in a row":         {layouts: "hhhh", order: "cyclic"}} {
 		open(t, openvino, a.site(), words)
 	}

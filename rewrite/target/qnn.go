@@ -1,7 +1,9 @@
 package target
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -20,6 +22,7 @@ var qnn = &Target{
 		{"AddRMSNorm", "Add, RMSNormalization", func(c *Call) error { return c.qnnNorm(2, c.writeAddNorm) }},
 		{"GLU", "Sigmoid, Mul", qnnGLU},
 		{"RotaryEmbedding", "RotaryEmbedding", qnnRotary},
+		{"Attention", "MatMul, Softmax, MatMul", qnnAttention},
 		{"MoE", "dense experts", qnnMoE},
 	},
 }
@@ -67,6 +70,91 @@ func qnnRotary(c *Call) error {
 		return err
 	}
 	return standardRotary(c)
+}
+
+// qnnAttention writes the products with masks that the NPU computes: of positions a constant, of padding what the input
+// says, without the GatherND that exporters write.
+func qnnAttention(c *Call) error {
+	typ := c.Type(fused.AttentionQ)
+	if err := qnnTypes(typ); err != nil {
+		return err
+	}
+	valid := c.Input(fused.AttentionKeyValid)
+	if c.Input(fused.AttentionBias) != nil && (valid != nil || c.Int("causal") != 0 || c.Int("window") > 0) {
+		return errors.New("it has a bias and a mask")
+	}
+	if c.Input(fused.AttentionBias) != nil {
+		return c.writeProducts(c.biasMask())
+	}
+	lowest := -float32(math.MaxFloat32)
+	if typ == onnx.Float16 {
+		lowest = -65504
+	}
+	mask, err := c.positionMask(lowest)
+	switch {
+	case err != nil:
+		return err
+	case valid == nil:
+		return c.writeProducts(c.maskOf(mask, typ), nil)
+	}
+	exists := c.Op1("Unsqueeze", []*onnx.Value{valid, c.Integers(1, 2)})
+	hidden := c.Op1("Equal", []*onnx.Value{exists, c.Integers(0)})
+	padding := c.Op1("Where", []*onnx.Value{hidden, c.Number(lowest, typ), c.Number(0, typ)})
+	if mask != nil {
+		padding = c.Op1("Min", []*onnx.Value{padding, c.maskOf(mask, typ)})
+	}
+	if c.String("empty") == "mean" {
+		return c.writeProducts(padding, nil)
+	}
+	return c.writeProducts(padding, c.Op1("Less", []*onnx.Value{c.greatest(padding), c.Number(lowest/2, typ)}))
+}
+
+// positionMask is what is added to scores for where queries and keys stand, [S, L]; nil for nothing.
+func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
+	causal, window := c.Int("causal") != 0, c.Int("window")
+	if !causal && window == 0 {
+		return nil, nil
+	}
+	length := func(i int, layout string) int64 {
+		dims := c.Dims(i)
+		switch {
+		case len(dims) != 4:
+			return -1
+		case layout != "" && c.String(layout) == "bsnh":
+			return dims[1]
+		}
+		return dims[2]
+	}
+	queries, keys := length(fused.AttentionQ, "q_layout"), length(fused.AttentionK, "k_layout")
+	if c.Input(fused.AttentionPastKey) != nil {
+		past := length(fused.AttentionPastKey, "")
+		if keys += past; past < 0 {
+			keys = -1
+		}
+	}
+	if queries < 0 || keys < 0 {
+		return nil, errors.New("how many queries and keys there are is unknown")
+	}
+	list := make([]float32, 0, queries*keys)
+	for i := range queries {
+		at := i + keys - queries
+		for j := range keys {
+			x := float32(0)
+			if causal && j > at || window > 0 && j <= at-window {
+				x = lowest
+			}
+			list = append(list, x)
+		}
+	}
+	return onnx.NewFloat32s("", []int64{queries, keys}, list), nil
+}
+
+// maskOf is a constant of a type, nil for none.
+func (c *Call) maskOf(t *onnx.Tensor, typ onnx.DataType) *onnx.Value {
+	if t == nil {
+		return nil
+	}
+	return c.Cast(c.Constant(t), onnx.Float, typ)
 }
 
 func qnnMoE(c *Call) error {

@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,4 +68,46 @@ func TestQNNRotary(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestQNNAttention: masks of positions are constants, those of padding come from the input.
+func TestQNNAttention(t *testing.T) {
+	const given = "Identity Unsqueeze Expand Reshape "
+	const padding = "Unsqueeze Equal Where "
+	for _, c := range []struct {
+		name string
+		site attend
+		ops  string
+	}{
+		{"no mask", attend{layouts: "hhhh"}, given + given + "Transpose MatMul Mul Softmax MatMul"},
+		{"causal", attend{layouts: "hhhh", causal: 1}, given + given + "Transpose MatMul Mul Add Softmax MatMul"},
+		{"padding, the mean where there is no key", attend{layouts: "hhhh", valid: true, empty: "mean"},
+			padding + given + given + "Transpose MatMul Mul Add Softmax MatMul"},
+		{"padding, zeros where there is no key", attend{layouts: "hhhh", causal: 1, window: 2, valid: true},
+			padding + "Min ReduceMax Less " + given + given + "Transpose MatMul Mul Add Softmax MatMul Where"},
+		{"sinks", attend{layouts: "hhhh", causal: 1, keys: 4, sink: true}, "Concat Unsqueeze Expand Reshape Concat " +
+			"Unsqueeze Expand Reshape Transpose MatMul Mul Add Reshape Expand Concat Softmax Slice MatMul"},
+		{"a bias", attend{layouts: "hhhh", bias: true},
+			"ReduceMax IsInf " + given + given + "Transpose MatMul Mul Add Softmax MatMul Where"},
+	} {
+		t.Run(c.name, func(t *testing.T) { taken(t, qnn, c.site.site().fixed(), c.ops) })
+	}
+	open(t, qnn, attend{layouts: "hhhh", typ: bf16}.site().fixed(), "not bfloat16")
+	open(t, qnn, attend{layouts: "hhhh", causal: 1}.site(), "how many queries and keys there are is unknown")
+	open(t, qnn, attend{layouts: "hhhh", bias: true, causal: 1}.site().fixed(), "a bias and a mask")
+}
+
+// fixed is the site with the dimensions that it is run with.
+func (s site) fixed() site {
+	s.dims = slices.Clone(s.dims)
+	for i, dims := range s.run {
+		if dims == nil {
+			continue
+		}
+		s.dims[i] = nil
+		for _, d := range dims {
+			s.dims[i] = append(s.dims[i], int64(d))
+		}
+	}
+	return s
 }

@@ -2,24 +2,22 @@ package target
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// openvinoAttention writes the two products with nothing but a scale, a cap, a mask that is added and a softmax between
-// them. OpenVINO's CPU plugin makes one Subgraph of that; guards behind the softmax, scales on both sides and detours
-// of the keys, as exporters write them, keep it from doing so. Queries that see no key get their zeros at the end.
-func openvinoAttention(c *Call) error {
+// writeProducts writes the two products of Attention with nothing but a scale, a cap, a mask that is added, a sink and
+// a softmax between them. Queries that see no key get their zeros at the end. mask and empty, which is true for these,
+// are of the rank of the scores or less, or nil.
+func (c *Call) writeProducts(mask, empty *onnx.Value) error {
 	for _, lack := range []struct {
 		is   bool
 		what string
 	}{
-		{c.Input(fused.AttentionSink) != nil, "no Subgraph of OpenVINO's holds a sink"},
-		{c.Input(fused.AttentionPastLength) != nil, "OpenVINO's Subgraph does not write into its cache"},
+		{c.Input(fused.AttentionPastLength) != nil, "no Concat writes into a cache"},
 		{c.String("head_order") == "cyclic", "heads that share keys do not stand in a row"},
-		{c.Int("causal") != 0 || c.Int("window") > 0 || c.Input(fused.AttentionKeyValid) != nil,
-			"the mask is not added to the scores"},
 	} {
 		if lack.is {
 			return errors.New(lack.what)
@@ -47,19 +45,21 @@ func openvinoAttention(c *Call) error {
 			*t = c.repeatHeads(*t, heads, keyHeads, width)
 		}
 	}
-	typ, bias := c.Type(fused.AttentionQ), c.Input(fused.AttentionBias)
+	typ := c.Type(fused.AttentionQ)
 	turned := c.Op1("Transpose", []*onnx.Value{k}, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
 	scores := c.times(c.Op1("MatMul", []*onnx.Value{q, turned}), c.Float("scale"), typ)
 	if limit := c.Float("softcap"); limit > 0 {
 		scores = c.times(c.Op1("Tanh", []*onnx.Value{c.times(scores, 1/limit, typ)}), limit, typ)
 	}
-	if bias != nil {
-		scores = c.Op1("Add", []*onnx.Value{scores, c.Cast(bias, onnx.Float, typ)})
+	if mask != nil {
+		scores = c.Op1("Add", []*onnx.Value{scores, mask})
 	}
-	weights := c.Op1("Softmax", []*onnx.Value{scores}, onnx.IntAttr("axis", -1))
+	weights, err := c.softmaxWithSink(scores)
+	if err != nil {
+		return err
+	}
 	y := c.Op1("MatMul", []*onnx.Value{weights, v})
-	if bias != nil {
-		empty := c.Op1("IsInf", []*onnx.Value{c.greatest(bias)}, onnx.IntAttr("detect_positive", 0))
+	if empty != nil {
 		y = c.Op1("Where", []*onnx.Value{empty, c.Number(0, typ), y})
 	}
 	if c.String("y_layout") == "bsnh" {
@@ -67,6 +67,37 @@ func openvinoAttention(c *Call) error {
 	}
 	c.Output(0, y)
 	return nil
+}
+
+// softmaxWithSink is the softmax of scores, of which a sink takes a share as one more score of each row.
+func (c *Call) softmaxWithSink(scores *onnx.Value) (*onnx.Value, error) {
+	last, sink := onnx.IntAttr("axis", -1), c.Input(fused.AttentionSink)
+	if sink == nil {
+		return c.Op1("Softmax", []*onnx.Value{scores}, last), nil
+	}
+	dims := c.Dims(fused.AttentionQ)
+	if len(dims) != 4 || slices.Contains(dims, -1) {
+		return nil, errors.New("a sink is repeated for each query, and how many there are is unknown")
+	}
+	heads, queries := dims[1], dims[2]
+	if c.String("q_layout") == "bsnh" {
+		heads, queries = queries, heads
+	}
+	each := c.Op1("Reshape", []*onnx.Value{c.Cast(sink, onnx.Float, c.Type(fused.AttentionQ)),
+		c.Integers(1, heads, 1, 1)})
+	each = c.Op1("Expand", []*onnx.Value{each, c.Integers(dims[0], heads, queries, 1)})
+	all := c.Op1("Softmax", []*onnx.Value{c.Op1("Concat", []*onnx.Value{scores, each}, last)}, last)
+	return c.Op1("Slice", []*onnx.Value{all, c.Integers(0), c.Integers(-1), c.Integers(-1)}), nil
+}
+
+// biasMask is the bias as writeProducts takes it, and where all of a row is minus infinity.
+func (c *Call) biasMask() (mask, empty *onnx.Value) {
+	bias := c.Input(fused.AttentionBias)
+	if bias == nil {
+		return nil, nil
+	}
+	return c.Cast(bias, onnx.Float, c.Type(fused.AttentionQ)),
+		c.Op1("IsInf", []*onnx.Value{c.greatest(bias)}, onnx.IntAttr("detect_positive", 0))
 }
 
 // byHeads is an input with its heads before its positions.
