@@ -1,7 +1,7 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
-.PHONY: bench-kernels bench-apply bench-smollm2 bench-cache weights spellings reliability
+.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache weights spellings reliability
 
-BENCHES := bench-kernels bench-apply
+BENCHES := bench-kernels bench-attention bench-apply
 BENCH_THREADS ?= 1,2
 BENCH_MODELS ?= models/llama-dynamo-fp32.onnx models/llama-ts-fp32.onnx
 PEERS_PYTHON ?= $(CURDIR)/$(VENV)/bin/python
@@ -12,6 +12,12 @@ bench-kernels: all $(VENV)/.installed ## time the kernels against what they repl
 	$(BIN) apply models/deepseek3-batched_mm-ts-fp32.onnx -o $(BUILD)/mixture.onnx >/dev/null
 	for e in 64 128; do $(BENCH_MOE) --experts $$e --body $(BUILD)/mixture.onnx || exit 1; done
 	$(BENCH_MOE) --dtype bfloat16 --tokens 1,8
+
+BENCH_ATTENTION = $(VENV)/bin/python fused/kernels/bench/bench_attention.py $(LIBRARY)
+bench-attention: all $(VENV)/.installed ## time attention over the floor and onnxruntime's ops, at 200 random shapes too
+	for t in 1 2; do for s in smollm2 llama-8b; do \
+		$(BENCH_ATTENTION) --shape $$s --threads $$t --dtype float32,float16,bfloat16 || exit 1; done; done
+	for t in 1 2; do $(VENV)/bin/python fused/kernels/bench/compare_attention.py $(LIBRARY) --threads $$t || exit 1; done
 
 bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)

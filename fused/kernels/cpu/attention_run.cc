@@ -14,9 +14,11 @@ namespace {
 // More workers than this there need not be.
 constexpr size_t kMostWorkers = 64;
 
-// As many tasks as let several threads end at about the same time; and as few keys as are worth one.
+// As many tasks as let several threads end at about the same time; and as few keys, and elements of keys and values, as
+// are worth one.
 constexpr size_t kTasks = 16;
 constexpr size_t kFewKeys = 64;
+constexpr size_t kSliceElements = size_t{1} << 14;
 
 // Panels take no more memory than this, if those of one pair do not.
 constexpr size_t kPanelBytes = size_t{64} << 20;
@@ -113,7 +115,8 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   const size_t longest = std::max(t.Longest(), go.copies ? t.room : 0);
   go.blocks = (longest + kAttentionBlock - 1) / kAttentionBlock;
   go.valid_step = Padded(longest, kAttentionBlock) + kAttentionBlock;
-  const size_t least = go.panels ? 4 * kAttentionBlock : kFewKeys;
+  const size_t least = go.panels ? 4 * kAttentionBlock
+                                 : std::max(kFewKeys, kSliceElements / std::max<size_t>(1, t.width + t.value_width));
   const size_t tiles = pairs * go.tiles;
   go.slices = std::max<size_t>(1, std::min((kTasks + tiles - 1) / tiles, longest / least));
   const size_t panel_bytes = go.blocks * kAttentionBlock * (t.width + go.total_step) * sizeof(float);

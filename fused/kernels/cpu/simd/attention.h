@@ -27,21 +27,39 @@ constexpr int kAttentionSums = 12;
 constexpr size_t kPair = 2 * kLanes;
 constexpr float kNoScore = -__builtin_inff();
 
-// Keys and values that lie so many rows further on are asked for by the first rows that read them.
-constexpr size_t kKeysAhead = 32;
-constexpr size_t kValuesAhead = 24;
+// Keys and values that lie so many bytes further on are asked for by the first rows that read others: as many as come
+// from memory while those are worked off.
+constexpr size_t kAhead = 4096;
 
 inline size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
 
-// LaneSums returns the sums of the lanes of as many vectors as there are lanes.
-template <int kCount = kLanes>
-MOJO_INLINE F32 LaneSums(const F32* v) {
+// InRegister keeps the compiler from reading a number again each time that it is used.
+MOJO_INLINE F32 InRegister(F32 v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#endif
+  return v;
+}
+
+// QuadSums adds the lanes of four vectors within each four lanes: of these, the first is a's, and so on.
+MOJO_INLINE F32 QuadSums(F32 a, F32 b, F32 c, F32 d) {
+  const F32 ab = EvensOfFour(a, b) + OddsOfFour(a, b), cd = EvensOfFour(c, d) + OddsOfFour(c, d);
+  return EvensOfFour(ab, cd) + OddsOfFour(ab, cd);
+}
+
+// JoinedQuads adds the fours of each of kCount vectors; the sums of the first come first.
+template <int kCount, class V>
+MOJO_INLINE V JoinedQuads(const V* v) {
   if constexpr (kCount == 1) {
     return v[0];
   } else {
-    const F32 a = LaneSums<kCount / 2>(v), b = LaneSums<kCount / 2>(v + kCount / 2);
-    return Evens(a, b) + Odds(a, b);
+    const V a = JoinedQuads<kCount / 2>(v), b = JoinedQuads<kCount / 2>(v + kCount / 2);
+    return EvenFours(a, b) + OddFours(a, b);
   }
 }
 
@@ -141,41 +159,47 @@ inline void Weigh(const AttentionTile& t, size_t row, size_t key, size_t count, 
   t.factors[row] = factor;
 }
 
-// ScoreRows returns the scores of kLanes keys, of which there are count, for kRows rows from row on: so many keys at a
-// time that there is a sum for each lane, or, of three rows, for three of four.
+// Ask asks for as many bytes as kVectors vectors at row have, kAhead further on.
+template <int kVectors = 1, class T>
+MOJO_INLINE void Ask(const T* row) {
+  const char* next = reinterpret_cast<const char*>(row) + kAhead;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kVectors * kLanes * sizeof(T); i += 64) __builtin_prefetch(next + i);
+}
+
+// ScoreRows writes the scores of kLanes keys, of which there are count, for kRows rows from row on. Four keys at a time
+// are multiplied with all rows.
 template <int kRows, bool kAll, class T>
 void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, size_t count, float* scores) {
-  constexpr int kKeys = kLanes / (kRows == 3 ? 4 : kRows);
+  constexpr int kQuads = kLanes / 4;
   const float* q = t.q + row * t.q_step;
-  for (int first = 0; first < kLanes; first += kKeys) {
-    F32 sum[kLanes] = {};
-    const T* from[kKeys];
-#pragma GCC unroll 16
-    for (int k = 0; k < kKeys; ++k) {
-      const size_t key = static_cast<size_t>(first + k);
-      from[k] = keys + (kAll ? key : Smaller(key, count - 1)) * step;
-    }
-    ForEachVector(t.width, [&](auto lanes, size_t c) MOJO_LAMBDA {
-      F32 key[kKeys];
-#pragma GCC unroll 16
-      for (int k = 0; k < kKeys; ++k) {
-        key[k] = Load(lanes, from[k] + c);
-        if (kAll && row == 0) __builtin_prefetch(from[k] + c + kKeysAhead * step);
-      }
+  const size_t q_step = t.q_step, width = t.width;
+  F32 quads[kRows][kQuads];
+  for (int quad = 0; quad < kQuads; ++quad) {
+    F32 sum[kRows][4] = {};
+    const T* from[4];
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const F32 query = Load(q + r * t.q_step + c);
-#pragma GCC unroll 16
-        for (int k = 0; k < kKeys; ++k) sum[r * kKeys + k] = Fma(key[k], query, sum[r * kKeys + k]);
+    for (int k = 0; k < 4; ++k) {
+      const size_t key = static_cast<size_t>(quad * 4 + k);
+      from[k] = keys + (kAll ? key : Smaller(key, count - 1)) * step;
+      for (size_t i = 0; kAll && row == 0 && i < width; i += 64 / sizeof(T)) Ask(from[k] + i);
+    }
+    ForEachVector(width, [&](auto lanes, size_t c) MOJO_LAMBDA {
+      F32 query[kRows];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) query[r] = InRegister(Load(q + r * q_step + c));
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const F32 key = InRegister(Load(lanes, from[k] + c));
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][k] = Fma(key, query[r], sum[r][k]);
       }
     });
-    const F32 dots = LaneSums(sum);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      __builtin_memcpy(scores + (row + r) * kAttentionBlock + first, reinterpret_cast<const float*>(&dots) + r * kKeys,
-                       kKeys * sizeof(float));
-    }
+    for (int r = 0; r < kRows; ++r) quads[r][quad] = QuadSums(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
   }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) Store(scores + (row + r) * kAttentionBlock, JoinedQuads<kQuads>(quads[r]));
 }
 
 // ScoreAllRows is ScoreRows for all rows of a tile.
@@ -183,8 +207,10 @@ template <class T>
 void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t count, float* scores) {
   size_t row = 0;
   if (count == kLanes) {
-    for (; row + 4 <= t.rows; row += 4) ScoreRows<4, true>(t, row, keys, step, count, scores);
-    for (; row + 3 <= t.rows; row += 3) ScoreRows<3, true>(t, row, keys, step, count, scores);
+    if constexpr (kAttentionSums > 16) {
+      for (; row + 4 <= t.rows; row += 4) ScoreRows<4, true>(t, row, keys, step, count, scores);
+      for (; row + 3 <= t.rows; row += 3) ScoreRows<3, true>(t, row, keys, step, count, scores);
+    }
     for (; row + 2 <= t.rows; row += 2) ScoreRows<2, true>(t, row, keys, step, count, scores);
     for (; row < t.rows; ++row) ScoreRows<1, true>(t, row, keys, step, count, scores);
   }
@@ -216,11 +242,9 @@ MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, cons
   for (size_t j = 0; j < count; ++j) {
     const T* from = values + j * t.value_step;
     F32 value[kVectors];
+    if (row == 0) Ask<kVectors>(from);
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      value[v] = Load(lanes, from + v * kLanes);
-      if (row == 0) __builtin_prefetch(from + v * kLanes + kValuesAhead * t.value_step);
-    }
+    for (int v = 0; v < kVectors; ++v) value[v] = InRegister(Load(lanes, from + v * kLanes));
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F32 weight = Set(weights[r * kAttentionBlock + j]);
