@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -157,8 +158,12 @@ func (b *Binding) Run(ctx context.Context) error {
 	if b.raw == nil {
 		return ErrClosed
 	}
-	b.s.mu.RLock()
-	defer b.s.mu.RUnlock()
+	var lock sync.Locker = b.s.mu.RLocker()
+	if b.s.RecordsGraphs() { // all of them write into the same memory
+		lock = &b.s.mu
+	}
+	lock.Lock()
+	defer lock.Unlock()
 	if b.s.session == nil {
 		return fmt.Errorf("%s: %w", b.s.path, ErrClosed)
 	}

@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 
-	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -42,16 +40,26 @@ func (h *held) remove(c io.Closer) {
 	delete(h.open, c)
 }
 
-// allocator returns the session's allocator for a place of its own. It lives as long as the session: a tensor that it
-// made does not keep it, and bindings keep tensors.
+// allocator returns the allocator for a place of the session. It lives as long as the session: a tensor that it made
+// does not keep it, and bindings keep tensors.
+//
+// Where the session records graphs it is that of another session on the device. A graph that is replayed writes into
+// what it had for intermediate results when it was recorded, which the session's own allocator takes for free.
 func (h *held) allocator(s *Session, memory *C.OrtMemoryInfo) (*C.OrtAllocator, error) {
+	from := s
+	if s.RecordsGraphs() {
+		var err error
+		if from, err = h.copier(s, onnx.Int64); err != nil {
+			return nil, err
+		}
+	}
 	h.Lock()
 	defer h.Unlock()
 	if a := h.allocators[memory]; a != nil {
 		return a, nil
 	}
 	var a *C.OrtAllocator
-	if err := take(C.mojo_allocator(s.api.c, s.raw, memory, &a)); err != nil {
+	if err := take(C.mojo_allocator(s.api.c, from.raw, memory, &a)); err != nil {
 		return nil, err
 	}
 	if h.allocators == nil {
@@ -75,30 +83,9 @@ func (h *held) copier(s *Session, dt onnx.DataType) (*Session, error) {
 	y.SetType(onnx.Type{DataType: dt})
 	m.Graph.AddNode("Identity", []*onnx.Value{x}, []*onnx.Value{y})
 	m.Graph.AddOutput(y)
-	folder, err := atomicfile.MkdirTemp("", "mojo-copy-")
+	c, err := s.Beside(m)
 	if err != nil {
-		return nil, err
-	}
-	defer atomicfile.Remove(folder)
-	path := filepath.Join(folder, "copy.onnx")
-	if err := onnx.Write(path, m); err != nil {
-		return nil, err
-	}
-	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1),
-		WithProviderDevice(s.deviceType)}
-	for _, p := range s.providers {
-		device := map[string]string{}
-		if id, ok := p.options["device_id"]; ok {
-			device["device_id"] = id
-		}
-		options = append(options, WithProvider(p.name, device))
-	}
-	for _, plugin := range s.plugins {
-		options = append(options, WithProviderLibrary(plugin))
-	}
-	c, err := Open(path, options...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: cannot make the session that copies %s: %w", s.path, dt, err)
+		return nil, fmt.Errorf("cannot make the session that copies %s: %w", dt, err)
 	}
 	if h.copiers == nil {
 		h.copiers = map[onnx.DataType]*Session{}

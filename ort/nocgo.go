@@ -70,6 +70,12 @@ func (s *Session) EndProfiling() (string, error) { return "", ErrClosed }
 // Placement returns ErrClosed.
 func (s *Session) Placement() (map[string]map[string]int, error) { return nil, ErrClosed }
 
+// RecordsGraphs returns false.
+func (s *Session) RecordsGraphs() bool { return false }
+
+// Beside returns ErrClosed.
+func (s *Session) Beside(*onnx.Model) (*Session, error) { return nil, ErrClosed }
+
 // Close does nothing.
 func (s *Session) Close() error { return nil }
 
@@ -116,6 +122,9 @@ type Value struct {
 	Dims     []int64
 	Device   string
 }
+
+// OnHost returns true.
+func (v *Value) OnHost() bool { return true }
 
 // Tensor returns ErrClosed.
 func (v *Value) Tensor() (*onnx.Tensor, error) { return nil, ErrClosed }

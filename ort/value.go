@@ -104,6 +104,9 @@ func (v *Value) describe() error {
 	return err
 }
 
+// OnHost reports whether the value lies where the host can read it, with Bytes.
+func (v *Value) OnHost() bool { return v.onHost }
+
 // Tensor copies the value to the host.
 func (v *Value) Tensor() (*onnx.Tensor, error) {
 	if v.raw == nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/spf13/cobra"
 )
@@ -85,7 +87,7 @@ func (f *generateFlags) open(a *app, path string) (*opened, error) {
 		return nil, err
 	}
 	start := time.Now()
-	session, what, err := f.backend.session(a, m, lib)
+	session, what, err := f.session(a, m, lib)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +96,29 @@ func (f *generateFlags) open(a *app, path string) (*opened, error) {
 		return nil, errors.Join(err, session.Close())
 	}
 	return &opened{g, session, path, what, time.Since(start)}, nil
+}
+
+// session opens a session that makes a CUDA graph of a decoding step, where the flags and the model allow it.
+func (f *generateFlags) session(a *app, m *onnx.Model, lib ort.Library) (*ort.Session, string, error) {
+	if !f.graph {
+		return f.backend.session(a, m, lib)
+	}
+	err := generate.CheckSteady(m)
+	if err == nil {
+		b := f.backend
+		b.cuda = map[string]string{"enable_cuda_graph": "1"}
+		var session *ort.Session
+		var what string
+		if session, what, err = b.session(a, m, lib); err == nil || !strings.Contains(err.Error(), "graph capture") {
+			return session, what, err
+		}
+	}
+	err = fmt.Errorf("a decoding step of %s cannot be a CUDA graph: %w", m.Path, err)
+	if f.graphGiven {
+		return nil, "", failed(err)
+	}
+	a.detail("%v", err)
+	return f.backend.session(a, m, lib)
 }
 
 func (f *generateFlags) run(a *app, path string) error {

@@ -31,6 +31,8 @@ type generateFlags struct {
 	ignoreEOS  bool
 	prefill    int
 	margins    bool
+	graph      bool // a decoding step is to be a CUDA graph
+	graphGiven bool
 
 	compare, golden string
 	follow          string
@@ -73,6 +75,9 @@ func (f *generateFlags) flags(c *cobra.Command) {
 	n.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind the end tokens of the model's configuration")
 	n.IntVar(&f.prefill, "prefill-chunk", 0,
 		"how many tokens of a prompt a run takes at most; 0 takes them all at once")
+	n.BoolVar(&f.graph, "cuda-graph", false,
+		"record a decoding step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
+			"--cache static --past-length)")
 	n.BoolVar(&f.margins, "margins", false, "with --json: how far the likeliest token was above the next one, for each")
 	n.StringVar(&f.compare, "compare", "", "another model, to compare its choices")
 	completeFile(c, "compare", "onnx")
@@ -94,6 +99,11 @@ func (f *generateFlags) check(c *cobra.Command) error {
 	}
 	f.backend.fallback = false
 	changed := c.Flags().Changed
+	cuda := f.backend.provider == providerCUDA
+	if f.graphGiven = changed("cuda-graph"); f.graph && !cuda {
+		return errors.New("--cuda-graph is for --provider cuda")
+	}
+	f.graph = f.graph || cuda && !f.graphGiven
 	sampled := changed("top-k") || changed("top-p") || changed("min-p")
 	if sampled && !changed("temperature") {
 		f.sampling.Temperature = 1

@@ -127,6 +127,11 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	t := run.Times()
 	a.say("prefill %s", pace(t.PromptTokens, t.Prefill))
 	a.say("decode %s", pace(t.DecodedTokens, t.Decode))
+	if graph := g.session.RecordsGraphs() && buffers.Steps > 0; graph && buffers.Fed {
+		a.say("a decoding step is a CUDA graph, and the device chooses the token")
+	} else if graph {
+		a.say("a decoding step is a CUDA graph")
+	}
 	times := map[string]any{
 		"open_ms": inMilliseconds(g.took), "prompt_tokens": t.PromptTokens, "prefill_ms": inMilliseconds(t.Prefill),
 		"prefill_tokens_per_second": rate(t.PromptTokens, t.Prefill), "generated_tokens": t.GeneratedTokens,

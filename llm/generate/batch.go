@@ -19,11 +19,15 @@ type batch struct {
 	past      int       // slots in the cache, of the longest sequence where each has its own
 	filled    []int     // of each, where it has; else nil
 	starts    []int     // the first slot of each in the last run
-	logits    *ort.Value
+	logits    logits
 	fresh     int // new slots of the last run
 	scratch   []float32
 	buffers   Buffers
 	held      map[string]*ort.Value // the buffers, by the inputs that they are bound to
+	steps     *steps                // nil until a token was decoded in buffers
+	most      int                   // how many tokens each sequence may get; 0 for any number
+	greedy    bool                  // whether the likeliest tokens are wanted, and nothing else of the logits
+	chosen    []int64               // by the last step; nil where the logits are to be looked at
 }
 
 // newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before
@@ -46,7 +50,11 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	if b.binding, err = g.session.Bind(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.binding.HostOutput(g.layout.logits.name), b.emptyCache()); err != nil {
+	err = errors.Join(b.binding.HostOutput(g.layout.logits.name), b.emptyCache())
+	if g.session.RecordsGraphs() {
+		err = errors.Join(err, b.binding.Configure(graphID, notRecorded))
+	}
+	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
@@ -114,12 +122,25 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 	if b.filled != nil {
 		return b.advanceRows(ctx, chunk)
 	}
+	if b.slots()-b.past == 1 && b.fresh == 1 && b.g.steady {
+		if b.steps == nil {
+			var err error
+			if b.steps, err = b.newSteps(b.logits.dims); err != nil {
+				return err
+			}
+		}
+		if err := b.step(ctx); err != nil {
+			return err
+		}
+		b.past++
+		return nil
+	}
 	for b.past < b.slots() {
 		fresh := b.slots() - b.past
 		if chunk > 0 {
 			fresh = min(fresh, chunk)
 		}
-		if err := b.run(ctx, slices.Repeat([]int{b.past}, len(b.sequences)), fresh); err != nil {
+		if err := b.run(ctx, b.alike(), fresh); err != nil {
 			return err
 		}
 		b.past += fresh
@@ -137,20 +158,7 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 		}
 		fresh = fixed
 	}
-	w := window{rows: b.rows(), past: slices.Max(starts), fresh: fresh}
-	if l.has(roles.PastLength) {
-		w.room = b.buffers.Slots
-	}
-	w.ids = make([]int64, w.rows*fresh)
-	w.left, w.end, w.starts = make([]int, w.rows), make([]int, w.rows), make([]int, w.rows)
-	for row := range w.rows {
-		known := min(row, len(b.sequences)-1)
-		w.left[row], w.starts[row] = b.left[known], starts[known]
-		w.end[row] = min(starts[known]+real, b.left[known]+len(b.sequences[known]))
-		for k := range fresh {
-			w.ids[row*fresh+k] = b.token(row, starts[known]+k)
-		}
-	}
+	w := b.window(starts, fresh, real)
 	ids, err := w.tokens(l.ids)
 	if err == nil {
 		err = b.binding.Input(ids)
@@ -174,11 +182,32 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 	return b.passOn()
 }
 
+// window is that of fresh slots of each sequence from its start on, of which real ones hold tokens.
+func (b *batch) window(starts []int, fresh, real int) *window {
+	w := &window{rows: b.rows(), past: slices.Max(starts), fresh: fresh}
+	if b.g.layout.has(roles.PastLength) {
+		w.room = b.buffers.Slots
+	}
+	w.ids = make([]int64, w.rows*fresh)
+	w.left, w.end, w.starts = make([]int, w.rows), make([]int, w.rows), make([]int, w.rows)
+	for row := range w.rows {
+		known := min(row, len(b.sequences)-1)
+		w.left[row], w.starts[row] = b.left[known], starts[known]
+		w.end[row] = min(starts[known]+real, b.left[known]+len(b.sequences[known]))
+		for k := range fresh {
+			w.ids[row*fresh+k] = b.token(row, starts[known]+k)
+		}
+	}
+	return w
+}
+
+// alike is where the next tokens of all sequences begin, in a cache that is filled alike.
+func (b *batch) alike() []int { return slices.Repeat([]int{b.past}, len(b.sequences)) }
+
 func (b *batch) bindOutputs() error {
 	l := b.g.layout
-	if b.logits != nil {
-		b.logits.Close()
-		b.logits = nil
+	if err := b.logits.close(); err != nil {
+		return err
 	}
 	if err := b.binding.HostOutput(l.logits.name); err != nil {
 		return err
@@ -201,7 +230,8 @@ func (b *batch) passOn() error {
 	if err != nil {
 		return err
 	}
-	b.logits = outputs[0]
+	b.chosen = nil
+	err = b.logits.take(outputs[0])
 	for _, v := range outputs[1:] {
 		if i := b.g.layout.cacheOf(v.Name); i >= 0 && !b.g.layout.caches[i].isBuffer() {
 			err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v))
@@ -214,20 +244,20 @@ func (b *batch) passOn() error {
 // row returns the logits behind the last token of a sequence, until the next run.
 func (b *batch) row(i int) ([]float32, error) {
 	first := b.left[i] + len(b.sequences[i]) - 1 - b.starts[i]
-	at, err := rowOf(b.logits.Dims, b.rows(), b.fresh, i, first)
+	at, err := rowOf(b.logits.dims, b.rows(), b.fresh, i, first)
 	if err != nil {
 		return nil, err
 	}
-	return readRow(b.logits, at, &b.scratch)
+	return b.logits.row(at, &b.scratch)
 }
 
 // add puts a token behind a sequence.
 func (b *batch) add(i int, id int64) { b.sequences[i] = append(b.sequences[i], id) }
 
 func (b *batch) close() error {
-	var err error
-	if b.logits != nil {
-		err = b.logits.Close()
+	err := b.logits.close()
+	if b.steps != nil {
+		err = errors.Join(err, b.steps.close())
 	}
 	err = errors.Join(err, b.binding.Close())
 	for _, v := range b.held {

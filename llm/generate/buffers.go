@@ -12,6 +12,9 @@ import (
 // leastRoom is how many slots buffers of any length have at first.
 const leastRoom = 256
 
+// mostAhead is for how many tokens that are to come buffers have room at most.
+const mostAhead = 4096
+
 // Buffers says how a run kept keys and values, where the model writes them in place.
 type Buffers struct {
 	Count int   `json:"count"` // 0: the model has no such buffers
@@ -19,6 +22,10 @@ type Buffers struct {
 	Bytes int64 `json:"bytes"` // of all
 	Grown int   `json:"grown"` // how often they were exchanged for greater ones
 	Rows  bool  `json:"rows"`  // each sequence has a number of tokens of its own, and no padding before it
+	// Steps is how many runs, of one token of each sequence, were in memory that stays where it is; with a session that
+	// records CUDA graphs each was a graph.
+	Steps int  `json:"steps"`
+	Fed   bool `json:"fed"` // whether the tokens of these were chosen on the device
 }
 
 // room is how many slots the buffers of the model have by its graph, 0 for any number, and the input that says so.
@@ -45,12 +52,23 @@ func (b *batch) makeRoom() error {
 			"the model with a greater --cache static=M", input, room, slots)
 	}
 	if room == 0 {
-		for room = max(leastRoom, b.buffers.Slots); room < slots; {
+		ahead := 0
+		if b.g.steady { // to be exchanged costs a new recording
+			ahead = min(b.most, mostAhead)
+		}
+		for room = max(leastRoom, b.buffers.Slots); room < slots+ahead; {
 			room *= 2
 		}
 	}
 	was := b.buffers
-	b.buffers = Buffers{Slots: room, Grown: was.Grown, Rows: b.filled != nil}
+	if b.steps != nil { // of buffers of another size
+		if err := b.steps.close(); err != nil {
+			return err
+		}
+		b.steps = nil
+	}
+	b.buffers = Buffers{Slots: room, Grown: was.Grown, Steps: was.Steps, Fed: was.Fed,
+		Rows: b.filled != nil}
 	if was.Count > 0 {
 		b.buffers.Grown++
 	}

@@ -30,9 +30,15 @@ func withBuffers(t *testing.T, name string, length int64, options ...rewrite.Opt
 // openWithKernels opens a patched model.
 func openWithKernels(t *testing.T, path string) *generate.Generator {
 	t.Helper()
+	return openOn(t, path, orttest.Provider())
+}
+
+// openOn opens a patched model on a provider.
+func openOn(t *testing.T, path string, provider ort.Option) *generate.Generator {
+	t.Helper()
 	orttest.Library(t)
 	orttest.Kernels(t)
-	g, err := generate.Open(path, orttest.Provider(), ort.WithKernels())
+	g, err := generate.Open(path, provider, ort.WithKernels())
 	must(t, err)
 	t.Cleanup(func() { must(t, g.Close()) })
 	return g

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -18,6 +19,10 @@ type Generator struct {
 	half    bool // whether it has numbers of half precision
 	// right says that padding stands behind sequences: the model has no cache, and logits for every position.
 	right bool
+
+	steady bool         // whether tokens are decoded in memory that stays where it is
+	feeds  bool         // whether their successors are chosen where the logits are
+	graphs atomic.Int64 // that were numbered
 
 	mu     sync.Mutex
 	padded *bool // whether padding before a sequence leaves its logits as they are; nil before it was tried
@@ -46,6 +51,16 @@ func Open(path string, options ...ort.Option) (*Generator, error) {
 	return g, nil
 }
 
+// CheckSteady reports whether text is generated in memory that stays where it is from token to token, as CUDA graphs
+// need it: the error says why not.
+func CheckSteady(m *onnx.Model) error {
+	l, err := newLayout(m)
+	if err == nil {
+		err = l.steady()
+	}
+	return err
+}
+
 // Check reports whether text can be generated with a model: the error is that of New.
 func Check(m *onnx.Model) error {
 	if _, err := newLayout(m); err != nil {
@@ -62,7 +77,17 @@ func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", session.Path(), err)
 	}
-	g := &Generator{session: session, layout: l, half: golden.Half(m) != onnx.Undefined}
+	g := &Generator{session: session, layout: l, half: golden.Half(m) != onnx.Undefined, steady: l.steady() == nil}
+	if g.steady {
+		ids, err := session.Allocate(l.ids.name, make([]int64, len(l.ids.dims)))
+		if err != nil {
+			return nil, err
+		}
+		g.feeds = !ids.OnHost()
+		if err := ids.Close(); err != nil {
+			return nil, err
+		}
+	}
 	if !l.cached() && len(l.logits.dims) == 3 {
 		ids, out := l.ids.dims, l.logits.dims[1]
 		g.right = out.Value != 1 && (out.Param == ids[len(ids)-1].Param || out.Value > 1)

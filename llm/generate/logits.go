@@ -29,29 +29,64 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
 }
 
-// readRow returns row of the logits as float32: a view where they are, else converted into scratch, which it makes
-// large enough. It is valid until the value is closed, or scratch is used again.
-func readRow(v *ort.Value, row int, scratch *[]float32) ([]float32, error) {
-	b, err := v.Bytes()
-	if err != nil {
-		return nil, err
+// logits are those of a run, on the host.
+type logits struct {
+	dataType onnx.DataType
+	dims     []int64
+	elements []byte
+	value    *ort.Value // that holds the elements, and is closed with them; nil where it stays
+}
+
+// take takes the logits of a value that lies on the host, and the value with them.
+func (l *logits) take(v *ort.Value) error {
+	elements, err := v.Bytes()
+	*l = logits{v.DataType, v.Dims, elements, v}
+	return err
+}
+
+// copy takes the logits of a value that stays where it is.
+func (l *logits) copy(v *ort.Value) error {
+	*l = logits{v.DataType, v.Dims, nil, nil}
+	var err error
+	if v.OnHost() {
+		l.elements, err = v.Bytes()
+		return err
 	}
-	classes, width := int(v.Dims[len(v.Dims)-1]), v.DataType.Bits()/8
+	t, err := v.Tensor()
+	if err == nil {
+		l.elements, err = t.Bytes()
+	}
+	return err
+}
+
+func (l *logits) close() error {
+	v := l.value
+	l.elements, l.value = nil, nil
+	if v == nil {
+		return nil
+	}
+	return v.Close()
+}
+
+// row returns a row of the logits as float32: a view where they are, else converted into scratch, which it makes large
+// enough. It is valid until the logits are closed, or scratch is used again.
+func (l *logits) row(row int, scratch *[]float32) ([]float32, error) {
+	classes, width := int(l.dims[len(l.dims)-1]), l.dataType.Bits()/8
 	if classes == 0 {
-		return nil, fmt.Errorf("the logits %v are of an empty vocabulary", v.Dims)
+		return nil, fmt.Errorf("the logits %v are of an empty vocabulary", l.dims)
 	}
-	b = b[row*classes*width : (row+1)*classes*width]
-	if v.DataType == onnx.Float && uintptr(unsafe.Pointer(&b[0]))%4 == 0 {
+	b := l.elements[row*classes*width : (row+1)*classes*width]
+	if l.dataType == onnx.Float && uintptr(unsafe.Pointer(&b[0]))%4 == 0 {
 		return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), classes), nil
 	}
 	if cap(*scratch) < classes {
 		*scratch = make([]float32, classes)
 	}
 	out := (*scratch)[:classes]
-	if !v.DataType.IsFloat() {
-		return nil, fmt.Errorf("logits of %s are not supported", v.DataType)
+	if !l.dataType.IsFloat() {
+		return nil, fmt.Errorf("logits of %s are not supported", l.dataType)
 	}
-	blocks.ReaderOf(v.DataType)(out, b)
+	blocks.ReaderOf(l.dataType)(out, b)
 	return out, nil
 }
 

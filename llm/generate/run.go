@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"time"
 )
@@ -157,6 +158,10 @@ func (r *Run) Buffers() Buffers { return r.buffers }
 
 // generate generates for the prompts of a group together. more is false where yield wants no more.
 func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error) bool) (more bool, err error) {
+	if r.g.session.RecordsGraphs() { // onnxruntime keeps them by the thread that had them recorded
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	start := time.Now()
 	var prompts [][]int64
 	for _, i := range group {
@@ -167,6 +172,8 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 		return false, err
 	}
 	defer func() { r.buffers, err = b.buffers, errors.Join(err, b.close()) }()
+	b.most = r.options.MaxTokens
+	b.greedy = r.options.Choose == nil && !r.options.Margins && r.options.Sampling.likeliest()
 	if err := b.advance(ctx, r.options.PrefillSize); err != nil {
 		return false, err
 	}
@@ -204,21 +211,10 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 // next chooses the next token of prompt i, which is row k of the batch.
 func (r *Run) next(b *batch, k, i int) (Token, error) {
 	s, o := r.sequences[i], &r.options
-	logits, err := b.row(k)
-	if err != nil {
-		return Token{}, err
-	}
 	t := Token{Prompt: i}
-	if o.Margins {
-		t.Margin = gap(logits)
-		s.Margins = append(s.Margins, t.Margin)
-	}
-	if o.Choose != nil {
-		t.ID, err = o.Choose(i, logits)
-	} else {
-		t.ID, err = s.sampler.Next(logits, s.Prompt, s.IDs)
-	}
-	if err != nil {
+	if b.chosen != nil {
+		t.ID = b.chosen[k]
+	} else if err := r.choose(b, k, &t); err != nil {
 		return Token{}, err
 	}
 	if n := len(s.IDs); n > 0 {
@@ -237,6 +233,25 @@ func (r *Run) next(b *batch, k, i int) (Token, error) {
 	s.text(&t)
 	s.Stop = t.Stop
 	return t, nil
+}
+
+// choose chooses the next token by the logits of row k of the batch.
+func (r *Run) choose(b *batch, k int, t *Token) error {
+	s, o := r.sequences[t.Prompt], &r.options
+	logits, err := b.row(k)
+	if err != nil {
+		return err
+	}
+	if o.Margins {
+		t.Margin = gap(logits)
+		s.Margins = append(s.Margins, t.Margin)
+	}
+	if o.Choose != nil {
+		t.ID, err = o.Choose(t.Prompt, logits)
+	} else {
+		t.ID, err = s.sampler.Next(logits, s.Prompt, s.IDs)
+	}
+	return err
 }
 
 // Generate generates from one prompt: see Start, Run.Tokens.

@@ -100,7 +100,7 @@ func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, erro
 	if err != nil {
 		return 0, fmt.Errorf("logits: %w", err)
 	}
-	if s.penalises() {
+	if s.opts.penalises() {
 		logits = s.penalised(logits, prompt, generated)
 		if best, err = greatest(logits); err != nil {
 			return 0, fmt.Errorf("logits after the penalties: %w", err)
@@ -115,6 +115,9 @@ func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, erro
 	}
 	return int64(ids[s.draw(probs)]), nil
 }
+
+// likeliest reports whether the token of the greatest logit is taken, whatever tokens are there.
+func (s *Sampling) likeliest() bool { return s.Temperature == 0 && !s.penalises() }
 
 // draw returns an index of probs, each as likely as its value says; they need not add up to 1.
 func (s *Sampler) draw(probs []float64) int {

@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-func (s *Sampler) penalises() bool {
-	o := s.opts
+func (o *Sampling) penalises() bool {
 	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
 }
 

@@ -90,7 +90,7 @@ func TestSamplingAsTransformers(t *testing.T) {
 			}
 			continue
 		}
-		if s.penalises() {
+		if s.opts.penalises() {
 			scores = s.penalised(scores, prompt, generated)
 		}
 		best, err := greatest(scores)

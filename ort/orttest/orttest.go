@@ -22,14 +22,21 @@ const ProviderVariable = "MOJO_TEST_PROVIDER"
 
 // Provider returns the option of the execution provider to test with.
 func Provider() ort.Option {
+	if CUDA() {
+		return ort.WithProvider("CUDA", map[string]string{"use_tf32": "0"}) // products of float32 as the CPU's are
+	}
 	if name := os.Getenv(ProviderVariable); name != "" && name != "CPU" {
-		var options map[string]string
-		if ort.SameProvider(name, "CUDA") {
-			options = map[string]string{"use_tf32": "0"} // products of float32 as the CPU's are
-		}
-		return ort.WithProvider(name, options)
+		return ort.WithProvider(name, nil)
 	}
 	return ort.WithThreads(1)
+}
+
+// CUDA reports whether the execution provider to test with is CUDA's.
+func CUDA() bool { return ort.SameProvider(os.Getenv(ProviderVariable), "CUDA") }
+
+// CUDAGraphs is Provider with CUDA graphs recorded.
+func CUDAGraphs() ort.Option {
+	return ort.WithProvider("CUDA", map[string]string{"use_tf32": "0", "enable_cuda_graph": "1"})
 }
 
 // Library returns the path of onnxruntime: the one ort.Find finds, else that of the virtual environment build/venv of
