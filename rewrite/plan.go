@@ -160,6 +160,9 @@ func (p *Plan) Replace() error {
 	if err := p.keepCaches(); err != nil {
 		return err
 	}
+	if err := p.mergeProducts(); err != nil {
+		return err
+	}
 	p.Report.TimeMS.Rewrite = lap(&start)
 	return nil
 }
@@ -175,6 +178,9 @@ func (p *Plan) replaceSites() error {
 	}
 	plainInitializers(a.model)
 	if err := a.replace(p.accepted); err != nil {
+		return err
+	}
+	if err := a.leaveHeads(); err != nil {
 		return err
 	}
 	p.Report.Changed = true

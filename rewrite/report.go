@@ -40,6 +40,7 @@ type Report struct {
 	Logits     string          `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
 	Latent     *LatentReport   `json:"latent,omitempty"`      // absent where caches hold no latents
 	Cache      *CacheReport    `json:"cache,omitempty"`       // absent where caches are as they were
+	Merged     *MergeReport    `json:"merged,omitempty"`      // absent where products were not to be merged
 	Patterns   []PatternReport `json:"patterns"`
 	Sites      []SiteReport    `json:"sites"`
 	Repairs    []RepairReport  `json:"repairs,omitempty"`

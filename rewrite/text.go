@@ -78,6 +78,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Cache != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "cache", r.Cache.Text())
 	}
+	if r.Merged != nil {
+		fmt.Fprintf(&b, "%-18s %s\n", "merged", r.Merged.Text())
+	}
 	b.WriteString(r.CANN.Text())
 	if len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))

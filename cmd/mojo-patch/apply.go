@@ -97,6 +97,8 @@ refers to it.`,
 	fl.Lookup("past-length").NoOptDefVal = pastLengthOne
 	fl.BoolVar(&f.mlaCache, "mla-cache", false,
 		"keep the latents of DeepSeek's attention in its caches: one of 576 numbers a token in place of 40,960 in two")
+	fl.BoolVar(&f.merge, "merge-products", false,
+		"make one product of those of one value with several weights, which are written anew, for decoding on a GPU")
 	c.MarkFlagsMutuallyExclusive("target", "cache")
 	c.MarkFlagsMutuallyExclusive("target", "mla-cache")
 	c.MarkFlagsMutuallyExclusive("cache", "mla-cache")

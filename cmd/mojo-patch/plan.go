@@ -33,6 +33,7 @@ type planFlags struct {
 	patterns     patternFlag
 	target       targetFlags
 	lastLogits   bool
+	merge        bool   // products; apply's alone
 	cache        string // how caches are kept; apply's alone
 	pastLength   string // with cache; "" for none
 	mlaCache     bool   // apply's alone
@@ -118,6 +119,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	}
 	if f.mlaCache {
 		options = append(options, rewrite.WithLatentCache())
+	}
+	if f.merge {
+		options = append(options, rewrite.WithMergedProducts())
 	}
 	if f.cache != "" {
 		length, err := rewrite.ParseCache(f.cache)

@@ -1,0 +1,121 @@
+package rewrite
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// WithMergedProducts makes one product of those that multiply one value by several weights, such as the projections
+// to queries, keys and values, or to gate and up, and splits what it gives. Decoding on a GPU is bound by the number of
+// products more than by their size. The weights of the product are put together and written anew.
+func WithMergedProducts() Option { return func(c *config) { c.mergeProducts = true } }
+
+// ruleProducts is what the metadata of merged products have for a pattern (MetaRule).
+const ruleProducts = "MergedProducts"
+
+// MergeReport counts the products that were merged.
+type MergeReport struct {
+	Products int `json:"products"` // as they were
+	Merged   int `json:"merged"`   // what became of them
+}
+
+// Text says it in a line.
+func (r *MergeReport) Text() string {
+	return fmt.Sprintf("%d products of one value each, in the place of %d", r.Merged, r.Products)
+}
+
+// mergeProducts merges products, if the options say so.
+func (p *Plan) mergeProducts() error {
+	a := p.applier
+	if !a.config.mergeProducts {
+		return nil
+	}
+	r := &MergeReport{}
+	for _, s := range a.scopes() {
+		by := map[*onnx.Value][]*onnx.Node{}
+		var order []*onnx.Value
+		for _, n := range s.graph.Nodes {
+			if x := n.Input(0); isProjection(n) {
+				if by[x] == nil {
+					order = append(order, x)
+				}
+				by[x] = append(by[x], n)
+			}
+		}
+		changed := false
+		for _, x := range order {
+			group := alike(by[x])
+			if len(group) < 2 {
+				continue
+			}
+			if err := a.merge(s.graph, group); err != nil {
+				return err
+			}
+			r.Products, r.Merged, changed = r.Products+len(group), r.Merged+1, true
+		}
+		if changed {
+			if err := s.graph.Sort(); err != nil {
+				return err
+			}
+		}
+	}
+	a.report.Merged, a.report.Changed = r, a.report.Changed || r.Merged > 0
+	return nil
+}
+
+// isProjection reports whether a node multiplies a value by a weight [rows, columns] that nothing else reads.
+func isProjection(n *onnx.Node) bool {
+	if !n.Is("MatMul") {
+		return false
+	}
+	w := n.Input(1)
+	return w.IsConstant() && w.Producer == nil && len(w.Const.Dims) == 2 && w.Const.DataType.IsFloat() &&
+		len(w.Uses()) == 1 && !w.IsOutput() && w.Graph == n.Graph
+}
+
+// alike leaves out products whose weights do not fit beside the first one's.
+func alike(nodes []*onnx.Node) []*onnx.Node {
+	first := nodes[0].Input(1).Const
+	var list []*onnx.Node
+	for _, n := range nodes {
+		if w := n.Input(1).Const; w.DataType == first.DataType && w.Dims[0] == first.Dims[0] {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// merge puts one product and a Split in the place of several products of one value; Sort puts them in order.
+func (a *applier) merge(g *onnx.Graph, group []*onnx.Node) error {
+	first := group[0]
+	var weights []*onnx.Tensor
+	var columns []int64
+	unread := map[*onnx.Value]bool{}
+	for _, n := range group {
+		w := n.Input(1)
+		weights, columns = append(weights, w.Const), append(columns, w.Const.Dims[1])
+		unread[w] = true
+	}
+	weight, err := onnx.Concat(first.Input(1).Name+"_merged", 1, weights)
+	if err != nil {
+		return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
+	}
+	meta := []onnx.Entry{{Key: MetaRule, Value: ruleProducts}, {Key: MetaVersion, Value: a.config.version}}
+	all := g.NewValue(first.Outputs[0].Name + "_merged")
+	product := g.AddNode("MatMul", []*onnx.Value{first.Input(0), g.AddInitializer(weight)}, []*onnx.Value{all})
+	product.Name, product.Metadata = first.Name+"_merged", meta
+	sizes := g.AddInitializer(onnx.NewInt64s("columns", columns))
+	split := g.AddNode("Split", []*onnx.Value{all, sizes}, nil, onnx.IntAttr("axis", -1))
+	split.Name, split.Metadata = first.Name+"_split", meta
+	dead := map[*onnx.Node]bool{}
+	for i, n := range group {
+		split.TakeOutput(i, n.Outputs[0])
+		dead[n] = true
+	}
+	if err := g.RemoveNodes(dead); err != nil {
+		return err
+	}
+	g.RemoveUnusedInitializers(unread)
+	return nil
+}
