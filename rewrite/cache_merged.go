@@ -135,10 +135,6 @@ func emptyPast(m *onnx.Model, found *merged, tokens int64, p padding) (map[strin
 		var err error
 		switch {
 		case in.Value == found.flag:
-			dims = nil
-			for range in.Dims {
-				dims = append(dims, 1)
-			}
 			inputs[in.Value.Name] = reference.NewInts(in.DataType, slices.Repeat([]int{1}, len(in.Dims)),
 				[]int64{found.flagOfNone})
 		case in.Role == roles.Index && len(in.Dims) == 2:
