@@ -52,7 +52,8 @@ func (p *port) counts() bool {
 }
 
 // steps runs the decoding steps of a batch, of one token of each sequence, in memory that stays where it is: what the
-// tokens change is written over. So a step can be a CUDA graph, which is recorded in the first run.
+// tokens change is written over. So a step can be a CUDA graph, which is recorded in the first run. onnxruntime frees a
+// graph with its session, and each batch records its own.
 type steps struct {
 	binding *ort.Binding
 	fed     []*ort.Value // the ids, then the inputs that count
