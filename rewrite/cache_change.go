@@ -87,7 +87,7 @@ func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
 	n := g.AddNode(op, inputs, []*onnx.Value{out})
 	n.Name = out.Name + "_" + op
-	n.Metadata = []onnx.Entry{{Key: MetaRule, Value: ruleCache}, {Key: MetaVersion, Value: c.config.version}}
+	n.Metadata = c.config.origin(ruleCache)
 	c.nodes = append(c.nodes, n)
 	return out
 }

@@ -76,7 +76,7 @@ func (h *headMover) move(n *onnx.Node) error {
 	first := rotations[n.OpType]
 	var tables [2]*onnx.Value
 	for k := range tables {
-		if tables[k] = h.table(n.Input(first + k)); tables[k] == nil {
+		if tables[k] = h.table(n.Input(first+k), t); tables[k] == nil {
 			return nil
 		}
 	}
@@ -132,7 +132,7 @@ func (h *headMover) define(n *onnx.Node) error {
 
 // table returns a table for rows [batch, tokens, heads, channels] in place of one for [batch, heads, tokens, channels];
 // nil where it may have rows of its own for each head.
-func (h *headMover) table(v *onnx.Value) *onnx.Value {
+func (h *headMover) table(v *onnx.Value, moved *onnx.Node) *onnx.Value {
 	if w := h.tables[v]; w != nil {
 		return w
 	}
@@ -149,11 +149,11 @@ func (h *headMover) table(v *onnx.Value) *onnx.Value {
 		if p := v.Producer; p != nil && p.Is("Unsqueeze") && p.Graph == h.graph && h.inserts(p, axis, rank) {
 			w = p.Input(0)
 		} else {
-			w = h.compute("Squeeze", v, int64(axis))
+			w = h.compute("Squeeze", v, int64(axis), moved)
 		}
 	}
 	if rank > 1 {
-		w = h.compute("Unsqueeze", w, int64(max(rank-2, 1)))
+		w = h.compute("Unsqueeze", w, int64(max(rank-2, 1)), moved)
 	}
 	h.tables[v] = w
 	return w
@@ -172,12 +172,12 @@ func (h *headMover) inserts(n *onnx.Node, axis, rank int) bool {
 	return len(axes) == 1 && (axes[0] == int64(axis) || axes[0] == int64(axis-rank))
 }
 
-// compute adds a node that drops or inserts an axis; Sort puts it in its place.
-func (h *headMover) compute(op string, v *onnx.Value, axis int64) *onnx.Value {
+// compute adds a node that drops or inserts an axis, since a transposition was moved; Sort puts it in its place.
+func (h *headMover) compute(op string, v *onnx.Value, axis int64, moved *onnx.Node) *onnx.Value {
 	out := h.graph.NewValue(v.Name + "_of_tokens")
 	axes := h.graph.AddInitializer(onnx.NewInt64s("table_axis", []int64{axis}))
 	n := h.graph.AddNode(op, []*onnx.Value{v, axes}, []*onnx.Value{out})
 	n.Name = out.Name + "_" + op
-	n.Metadata = []onnx.Entry{{Key: MetaRule, Value: ruleHeads}, {Key: MetaVersion, Value: h.config.version}}
+	n.Metadata = h.config.origin(ruleHeads, moved)
 	return out
 }

@@ -17,7 +17,7 @@ type kind struct {
 	fill func(r *rand.Rand, t onnx.DataType, v []float64, row int)
 }
 
-// The kinds of numbers. Where an epsilon of 1e-6 decides, small ones stand; the squares of large ones are just finite in
+// The kinds of numbers. Small ones stand where an epsilon of 1e-6 decides; the squares of large ones are just finite in
 // the type, those of huge ones and the powers of large ones are not.
 var (
 	normal = kind{"normal", scaled(func(onnx.DataType) float64 { return 1 })}
@@ -47,7 +47,7 @@ var (
 	}}
 )
 
-// kinds are the inputs every site is tried on, fewKinds those of sites whose tensors are so large that all take too long.
+// kinds are the inputs every site is tried on, fewKinds those of sites with tensors so large that all take too long.
 var (
 	kinds    = []kind{normal, small, large, huge, tiny, zeros, oneHot, repeated}
 	fewKinds = []kind{normal, small, oneHot}

@@ -23,7 +23,8 @@ func (c *latentChange) change() error {
 			return err
 		}
 		n.Name, n.Overload = s.node.Name, f.Overload
-		n.Metadata = append(slices.Clone(s.node.Metadata), onnx.Entry{Key: MetaRule, Value: ruleLatent})
+		n.Metadata = slices.DeleteFunc(slices.Clone(s.node.Metadata), func(e onnx.Entry) bool { return e.Key == MetaRule })
+		n.Metadata = append(n.Metadata, onnx.Entry{Key: MetaRule, Value: ruleLatent})
 		if c.model.Function(f.Domain, f.Name, f.Overload) == nil {
 			c.model.Functions = append(c.model.Functions, f)
 		}
@@ -145,7 +146,7 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 func (c *latentChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
 	n := g.AddNode(op, inputs, []*onnx.Value{out})
 	n.Name = out.Name + "_" + op
-	n.Metadata = []onnx.Entry{{Key: MetaRule, Value: ruleLatent}, {Key: MetaVersion, Value: c.config.version}}
+	n.Metadata = c.config.origin(ruleLatent)
 	return out
 }
 

@@ -101,7 +101,7 @@ func (a *applier) merge(g *onnx.Graph, group []*onnx.Node) error {
 	if err != nil {
 		return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
 	}
-	meta := []onnx.Entry{{Key: MetaRule, Value: ruleProducts}, {Key: MetaVersion, Value: a.config.version}}
+	meta := a.config.origin(ruleProducts, group...)
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
 	product := g.AddNode("MatMul", []*onnx.Value{first.Input(0), g.AddInitializer(weight)}, []*onnx.Value{all})
 	product.Name, product.Metadata = first.Name+"_merged", meta

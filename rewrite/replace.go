@@ -127,12 +127,20 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 	for i := len(c.slice.nodes) - 1; i >= 0; i-- {
 		add(c.slice.nodes[i])
 	}
-	sources, err := json.Marshal(nodeNames(c.slice.nodes))
-	if err != nil {
-		sources = []byte("[]") // strings always marshal
+	return append(entries, a.config.origin(c.match.Pattern, c.slice.nodes...)...)
+}
+
+// origin is the metadata of a node that a rule makes in the place of others, or besides.
+func (c *config) origin(rule string, replaced ...*onnx.Node) []onnx.Entry {
+	entries := []onnx.Entry{{Key: MetaRule, Value: rule}}
+	if len(replaced) > 0 {
+		names, err := json.Marshal(nodeNames(replaced))
+		if err != nil {
+			names = []byte("[]") // strings always marshal
+		}
+		entries = append(entries, onnx.Entry{Key: MetaSourceNodes, Value: string(names)})
 	}
-	return append(entries, onnx.Entry{Key: MetaRule, Value: c.match.Pattern},
-		onnx.Entry{Key: MetaSourceNodes, Value: string(sources)}, onnx.Entry{Key: MetaVersion, Value: a.config.version})
+	return append(entries, onnx.Entry{Key: MetaVersion, Value: c.version})
 }
 
 func (a *applier) nodeNames() map[string]bool {

@@ -17,7 +17,8 @@ BENCH_ATTENTION = $(VENV)/bin/python fused/kernels/bench/bench_attention.py $(LI
 bench-attention: all $(VENV)/.installed ## time attention over the floor and onnxruntime's ops, at 200 random shapes too
 	for t in 1 2; do for s in smollm2 llama-8b; do \
 		$(BENCH_ATTENTION) --shape $$s --threads $$t --dtype float32,float16,bfloat16 || exit 1; done; done
-	for t in 1 2; do $(VENV)/bin/python fused/kernels/bench/compare_attention.py $(LIBRARY) --threads $$t || exit 1; done
+	for t in 1 2; do \
+		$(VENV)/bin/python fused/kernels/bench/compare_attention.py $(LIBRARY) --threads $$t || exit 1; done
 
 bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)

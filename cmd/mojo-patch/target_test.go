@@ -79,7 +79,8 @@ func TestBundledModelsForTargets(t *testing.T) {
 					t.Errorf("a second pass takes %d sites more", again.Fused())
 				}
 				switch {
-				case to != "onnx":
+				case to == "ort":
+					sameOnHardInputs(t, name, flags[1], out)
 				case withoutCPUKernels(name) || otherEvaluation[name] != "":
 					args = append(args, out, "-")
 				default:

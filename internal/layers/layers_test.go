@@ -44,8 +44,8 @@ var rooms = []room{
 	{"rewrite/convert", []string{"internal/blocks", "onnx", "reference", "reference/infer"}},
 	{"rewrite/target", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer", "rewrite/convert"}},
 	{"rewrite", []string{
-		"fused", "onnx", "patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert",
-		"rewrite/target"}},
+		"fused", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
+		"rewrite/convert", "rewrite/target"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort"}},
 	{"bench", nil},

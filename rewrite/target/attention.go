@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -41,7 +42,8 @@ func standardAttention(c *Call) error {
 		exists := c.Op1("Cast", []*onnx.Value{valid}, onnx.IntAttr("to", int64(onnx.Bool)))
 		inputs[3] = c.forQueries(c.Op1("Unsqueeze", []*onnx.Value{exists, c.Integers(1, 2)}))
 	case bias != nil:
-		inputs[3] = c.Cast(bias, onnx.Float, c.Type(fused.AttentionQ))
+		t := c.Type(fused.AttentionQ)
+		inputs[3] = c.Cast(c.finite(bias, t), onnx.Float, t)
 	}
 	outputs := 3
 	if inputs[4] == nil && c.Node.OutputValue(1) == nil && c.Node.OutputValue(2) == nil {
@@ -61,6 +63,21 @@ func standardAttention(c *Call) error {
 		c.Output(i+1, v)
 	}
 	return nil
+}
+
+// least are the least numbers of a type and the next ones.
+var least = map[onnx.DataType][2]float32{
+	onnx.Float:    {-math.MaxFloat32, math.Nextafter32(-math.MaxFloat32, 0)},
+	onnx.Float16:  {-0x1.FFCp15, -0x1.FF8p15},
+	onnx.BFloat16: {-0x1.FEp127, -0x1.FCp127},
+}
+
+// finite keeps onnxruntime from taking the least number of type t in a mask for minus infinity: a query that sees no key
+// would get zeros in the place of a mean.
+func (c *Call) finite(mask *onnx.Value, t onnx.DataType) *onnx.Value {
+	numbers := least[t]
+	hidden := c.Op1("Equal", []*onnx.Value{mask, c.Number(numbers[0], onnx.Float)})
+	return c.Op1("Where", []*onnx.Value{hidden, c.Number(numbers[1], onnx.Float), mask})
 }
 
 // forQueries repeats a mask of [B, 1, 1, L] for each query: onnxruntime takes none that is broadcast there.

@@ -93,8 +93,8 @@ func TestAttention(t *testing.T) {
 			"Cast Unsqueeze Shape Concat Expand Attention"},
 		{"padded, tokens first", attend{layouts: "tttt", valid: true},
 			"Reshape Reshape Reshape Cast Unsqueeze Shape Concat Expand Attention Reshape"},
-		{"with a bias", attend{layouts: "hhhh", keys: 5, bias: true}, "Attention"},
-		{"with a bias, float16", attend{layouts: "hhhh", typ: f16, keys: 5, bias: true}, "Cast Attention"},
+		{"with a bias", attend{layouts: "hhhh", keys: 5, bias: true}, "Equal Where Attention"},
+		{"with a bias, float16", attend{layouts: "hhhh", typ: f16, keys: 5, bias: true}, "Equal Where Cast Attention"},
 	} {
 		for _, to := range []*Target{standard, ort} {
 			t.Run(to.Name+": "+c.name, func(t *testing.T) { taken(t, to, c.site.site(), c.ops) })

@@ -72,8 +72,10 @@ void CompletePresent(const LatentGo& go, size_t begin, size_t end) {
     if (token >= t.Past(b) && token < t.Length(b)) {
       const size_t from = b * t.added + token - t.Past(b);
       memcpy(to, static_cast<const char*>(t.c) + from * t.latent * go.size, t.latent * go.size);
-      memcpy(to + t.latent * go.size, static_cast<const char*>(t.k_pe) + from * t.rotated * go.size,
-             t.rotated * go.size);
+      if (t.rotated > 0) {  // else there may be no memory
+        memcpy(to + t.latent * go.size, static_cast<const char*>(t.k_pe) + from * t.rotated * go.size,
+               t.rotated * go.size);
+      }
     } else if (go.present != t.past_latents) {
       memcpy(to, static_cast<const char*>(t.past_latents) + (b * t.past + token) * bytes, bytes);
     }
