@@ -96,7 +96,7 @@ class Apply(Test):
         self.assertTrue(report.changed)
         self.assertEqual((report.fused, report.refused), (13, 0))
         self.assertEqual(report.input.nodes, 215)
-        self.assertEqual(report.output.nodes, 55)
+        self.assertEqual(report.output.nodes, 51)
         self.assertEqual(report.output.path, str(self.patched))
         norm = next(s for s in report.sites if s.pattern == "RMSNorm")
         self.assertEqual((norm.status, norm.op, norm.types), ("fused", "RMSNorm", ["float32", "float32"]))

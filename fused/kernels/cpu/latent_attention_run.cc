@@ -62,6 +62,15 @@ void Widen(const LatentGo& go, const void* from, float* to, size_t n) {
   TheKernels()->to_float32(go.type, from, to, n);
 }
 
+// WriteToken writes the latent and the rotated channels of an added token, those of all sequences counted.
+void WriteToken(const LatentGo& go, size_t token, char* to) {
+  const size_t latent = go.t.latent * go.size, rotated = go.t.rotated * go.size;
+  memcpy(to, static_cast<const char*>(go.t.c) + token * latent, latent);
+  if (rotated > 0) {  // else there may be no memory
+    memcpy(to + latent, static_cast<const char*>(go.t.k_pe) + token * rotated, rotated);
+  }
+}
+
 // CompletePresent writes the tokens from begin to end - 1 of present, those of all sequences counted.
 void CompletePresent(const LatentGo& go, size_t begin, size_t end) {
   const LatentTensors& t = go.t;
@@ -70,12 +79,7 @@ void CompletePresent(const LatentGo& go, size_t begin, size_t end) {
     const size_t b = i / t.room, token = i % t.room;
     char* to = go.present + i * bytes;
     if (token >= t.Past(b) && token < t.Length(b)) {
-      const size_t from = b * t.added + token - t.Past(b);
-      memcpy(to, static_cast<const char*>(t.c) + from * t.latent * go.size, t.latent * go.size);
-      if (t.rotated > 0) {  // else there may be no memory
-        memcpy(to + t.latent * go.size, static_cast<const char*>(t.k_pe) + from * t.rotated * go.size,
-               t.rotated * go.size);
-      }
+      WriteToken(go, b * t.added + token - t.Past(b), to);
     } else if (go.present != t.past_latents) {
       memcpy(to, static_cast<const char*>(t.past_latents) + (b * t.past + token) * bytes, bytes);
     }
@@ -226,11 +230,7 @@ OrtStatus* RunAbsorbed(const Api& api, OrtKernelContext* context, const OrtMemor
   HostRoom room{scratch.memory()};
   plan(&room);
   go->attended = attended;
-  for (size_t i = 0; i < t.batch * t.added; ++i) {
-    char* to = added + i * t.Width() * go->size;
-    memcpy(to, static_cast<const char*>(t.c) + i * t.latent * go->size, t.latent * go->size);
-    memcpy(to + t.latent * go->size, static_cast<const char*>(t.k_pe) + i * t.rotated * go->size, t.rotated * go->size);
-  }
+  for (size_t i = 0; i < t.batch * t.added; ++i) WriteToken(*go, i, added + i * t.Width() * go->size);
   AttentionTensors a;
   a.batch = t.batch;
   a.heads = t.heads;
