@@ -23,8 +23,9 @@ func (c *latentChange) change() error {
 			return err
 		}
 		n.Name, n.Overload = s.node.Name, f.Overload
-		n.Metadata = slices.DeleteFunc(slices.Clone(s.node.Metadata), func(e onnx.Entry) bool { return e.Key == MetaRule })
-		n.Metadata = append(n.Metadata, onnx.Entry{Key: MetaRule, Value: ruleLatent})
+		isRule := func(e onnx.Entry) bool { return e.Key == MetaRule }
+		n.Metadata = append(slices.DeleteFunc(slices.Clone(s.node.Metadata), isRule),
+			onnx.Entry{Key: MetaRule, Value: ruleLatent})
 		if c.model.Function(f.Domain, f.Name, f.Overload) == nil {
 			c.model.Functions = append(c.model.Functions, f)
 		}

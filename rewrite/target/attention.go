@@ -72,8 +72,8 @@ var least = map[onnx.DataType][2]float32{
 	onnx.BFloat16: {-0x1.FEp127, -0x1.FCp127},
 }
 
-// finite keeps onnxruntime from taking the least number of type t in a mask for minus infinity: a query that sees no key
-// would get zeros in the place of a mean.
+// finite keeps onnxruntime from taking the least number of type t in a mask for minus infinity: a query that sees no
+// key would get zeros in the place of a mean.
 func (c *Call) finite(mask *onnx.Value, t onnx.DataType) *onnx.Value {
 	numbers := least[t]
 	hidden := c.Op1("Equal", []*onnx.Value{mask, c.Number(numbers[0], onnx.Float)})
