@@ -130,11 +130,29 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 	return append(entries, a.config.origin(c.match.Pattern, c.slice.nodes...)...)
 }
 
+// sourceNames lists the nodes of the model as it was that nodes stand for: those each was made of, or itself.
+func sourceNames(nodes []*onnx.Node) []string {
+	var names []string
+	for _, n := range nodes {
+		var made []string
+		for _, e := range n.Metadata {
+			if e.Key == MetaSourceNodes && json.Unmarshal([]byte(e.Value), &made) != nil {
+				made = nil
+			}
+		}
+		if len(made) == 0 {
+			made = []string{nodeName(n)}
+		}
+		names = append(names, made...)
+	}
+	return names
+}
+
 // origin is the metadata of a node that a rule makes in the place of others, or besides.
 func (c *config) origin(rule string, replaced ...*onnx.Node) []onnx.Entry {
 	entries := []onnx.Entry{{Key: MetaRule, Value: rule}}
 	if len(replaced) > 0 {
-		names, err := json.Marshal(nodeNames(replaced))
+		names, err := json.Marshal(sourceNames(replaced))
 		if err != nil {
 			names = []byte("[]") // strings always marshal
 		}
