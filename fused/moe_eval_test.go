@@ -69,6 +69,19 @@ func randomInputs(r *rand.Rand, s Site) []*reference.Tensor {
 			in[i] = reference.NewInts(typ, shape, ids)
 			continue
 		}
+		if typ == onnx.Uint8 || typ == onnx.Int8 {
+			codes := make([]int64, n) // exponents near 127 where they are scales
+			for j := range codes {
+				codes[j] = int64(r.IntN(19) - 9)
+				if typ == onnx.Uint8 && i == LinearScale {
+					codes[j] += 120
+				} else if typ == onnx.Uint8 {
+					codes[j] = int64(r.IntN(256))
+				}
+			}
+			in[i] = reference.NewInts(typ, shape, codes)
+			continue
+		}
 		values := make([]float64, n)
 		for j := range values {
 			values[j] = float64(float32(r.NormFloat64()))

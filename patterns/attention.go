@@ -1,7 +1,9 @@
 package patterns
 
 import (
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
@@ -81,9 +83,11 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		name  string
 		value *onnx.Value
 		what  Role
-	}{{"q", s.Q, Queries}, {"k", s.K, Keys}, {"v", s.V, Values}, {"key_valid", s.KeyValid, exists},
-		{"past_key", s.PastKey, Keys}, {"past_value", s.PastValue, Values}, {"past_length", nil, NoRole},
-		{"bias", nil, ScoreBias}, {"sink", s.Sink, NoRole}} {
+		axes  attention.Axes
+	}{{"q", s.Q, Queries, s.QAxes}, {"k", s.K, Keys, s.KAxes}, {"v", s.V, Values, s.VAxes},
+		{"key_valid", s.KeyValid, exists, ""}, {"past_key", s.PastKey, Keys, ""},
+		{"past_value", s.PastValue, Values, ""}, {"past_length", nil, NoRole, ""}, {"bias", nil, ScoreBias, ""},
+		{"sink", s.Sink, NoRole, ""}} {
 		var v *onnx.Value
 		switch at := len(inputs); {
 		case at < len(packed):
@@ -98,15 +102,16 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		case len(inputs) < len(packed):
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
 			v = r.cast(v, in.value, f.view.Facts.DataType(s.Y))
-			if in.name == "k" && s.KTurned {
-				v = r.node("Transpose", "k_rows", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+			heads, channels := s.KeyHeads, s.Width
+			switch in.name {
+			case "q":
+				heads = s.Heads
+			case "v":
+				channels = s.ValueWidth
 			}
-			if rank, _ := f.view.Facts.Rank(in.value); rank == 3 { // with the heads in the last dimension
-				heads := s.KeyHeads
-				if in.name == "q" {
-					heads = s.Heads
-				}
-				v = r.node("Reshape", in.name+"_heads", []*onnx.Value{v, r.integers(in.name+"_dims", 0, 0, heads, -1)})
+			v = arranger{r, in.name, heads, channels}.from(v, in.axes)
+			if in.name == "q" && s.HeadScale != nil {
+				v = r.scaledHeads(v, s)
 			}
 		case in.name == "key_valid":
 			v = r.cast(v, in.value, onnx.Int64)
@@ -135,13 +140,10 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 	out := r.fused(inputs, outputs, onnx.FloatAttr("scale", float32(s.Scale)),
 		onnx.IntAttr("causal", boolToInt(s.Causal)), onnx.IntAttr("window", s.Window),
 		onnx.FloatAttr("softcap", float32(s.Softcap)), onnx.StringAttr("empty", s.Empty),
-		onnx.StringAttr("head_order", s.HeadOrder), onnx.StringAttr("q_layout", s.QLayout),
-		onnx.StringAttr("k_layout", s.KLayout), onnx.StringAttr("v_layout", s.VLayout),
-		onnx.StringAttr("y_layout", s.YLayout))
-	if s.Merged {
-		out[0] = r.node("Reshape", "rows", []*onnx.Value{out[0],
-			r.integers("all_heads", 0, 0, -1)})
-	}
+		onnx.StringAttr("head_order", s.HeadOrder), onnx.StringAttr("q_layout", axesForms[s.QAxes].layout),
+		onnx.StringAttr("k_layout", axesForms[s.KAxes].layout), onnx.StringAttr("v_layout", axesForms[s.VAxes].layout),
+		onnx.StringAttr("y_layout", axesForms[s.YAxes].layout))
+	out[0] = arranger{r, "y", s.Heads, s.ValueWidth}.to(out[0], s.YAxes)
 	r.output(s.Y, out[0])
 	for i, v := range []*onnx.Value{s.PresentKey, s.PresentValue} {
 		if read(v) {
@@ -151,22 +153,73 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 	return r.match(nodes)
 }
 
+// scaledHeads multiplies the queries of each head with its factor of the scores.
+func (r *replacementBuilder) scaledHeads(q *onnx.Value, s *attention.Site) *onnx.Value {
+	dims := []int64{s.Heads, 1}
+	if axesForms[s.QAxes].layout == byHeads {
+		dims = []int64{s.Heads, 1, 1}
+	}
+	factors := r.cast(r.input(NoRole, "head_scale", s.HeadScale), s.HeadScale, r.f.view.Facts.DataType(s.Y))
+	return r.node("Mul", "q_scaled", []*onnx.Value{q,
+		r.node("Reshape", "scale_heads", []*onnx.Value{factors, r.integers("scale_dims", dims...)})})
+}
+
 // bias is the sum of the tensors that are added to the scores, nil for none.
 func (r *replacementBuilder) bias(s *attention.Site) *onnx.Value {
 	var sum *onnx.Value
-	for _, v := range s.Bias {
-		x := r.cast(r.input(ScoreBias, "bias", v), v, onnx.Float)
-		if rank, _ := r.f.view.Facts.Rank(v); rank == 3 { // batch and heads are one
-			if d, ok := r.f.view.Facts.Dim(v, 0); !ok || d != 1 {
-				x = r.parted(x, s.Heads)
-			}
+	if v := s.Choice; v != nil {
+		number := func(x float32) *onnx.Value { return r.constant("number", onnx.NewFloat32s("", nil, []float32{x})) }
+		seen, hidden := number(0), number(float32(math.Inf(-1)))
+		if s.Hides {
+			seen, hidden = hidden, seen
 		}
+		x := r.input(NoRole, "choice", v)
+		sum = r.onScores(r.node("Where", "bias_of_choice", []*onnx.Value{x, seen, hidden}), v, s)
+	}
+	role := ScoreBias
+	if s.Choice != nil { // hides keys alone: minus infinity is less than the numbers of those that are hidden
+		role = NoRole
+	}
+	for _, v := range s.Bias {
+		x := r.onScores(r.cast(r.input(role, "bias", v), v, onnx.Float), v, s)
 		if sum != nil {
 			x = r.node("Add", "bias_sum", []*onnx.Value{sum, x})
 		}
 		sum = x
 	}
 	return sum
+}
+
+// onScores gives x, a tensor like v that is added to the scores, the axes that those of the op have.
+func (r *replacementBuilder) onScores(x, v *onnx.Value, s *attention.Site) *onnx.Value {
+	rank, _ := r.f.view.Facts.Rank(v)
+	fields := s.BiasAxes.Fields()
+	if rank == 4 || len(fields) == 4 {
+		fields = strings.Split(strings.ReplaceAll(string(s.BiasAxes), " ", ""), "")
+	}
+	var perm []int64 // from those to the op's
+	for _, letters := range []string{"b", "n", "s", "l"} {
+		i := slices.IndexFunc(fields, func(f string) bool { return strings.Contains(f, letters) })
+		if i >= 0 && !slices.Contains(perm, int64(i)) {
+			perm = append(perm, int64(i))
+		}
+	}
+	if !slices.IsSorted(perm) {
+		if more := len(fields) - rank; more > 0 {
+			axes := make([]int64, more)
+			for i := range axes {
+				axes[i] = int64(i)
+			}
+			x = r.node("Unsqueeze", "bias_all", []*onnx.Value{x, r.integers("bias_axes", axes...)})
+		}
+		x = r.node("Transpose", "bias_turned", []*onnx.Value{x}, onnx.IntsAttr("perm", perm))
+	}
+	if len(fields) == 3 && len(fields[0]) == 2 && rank == 3 { // batch and heads are one
+		if d, ok := r.f.view.Facts.Dim(v, 0); !ok || d != 1 {
+			x = r.parted(x, s.Heads)
+		}
+	}
+	return x
 }
 
 // parted is a tensor of three dimensions whose first one is of sequences and heads, with two in its place.

@@ -2,6 +2,7 @@ package spellings
 
 import (
 	"math"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -13,7 +14,10 @@ type attention struct {
 	cap, sink              bool
 	bias                   *onnx.Value // nil for none
 	window                 int
+	around                 bool // the window is to both sides
 	scale                  float64
+	factors                bool   // of each head's scores
+	order                  string // of the dimensions of scores: b, h, i for queries, j for keys
 }
 
 // writeAttention writes attention of heads that may share keys, with a mask, and a cache or none.
@@ -26,6 +30,12 @@ func writeAttention(w *writer) []*onnx.Value {
 		scale: choose(w, 0.5, 0.25, 1.25), cap: w.chance(5), sink: w.chance(5)}
 	if w.chance(3) {
 		a.window = choose(w, 2, 3, 20)
+		a.around = w.chance(4)
+	}
+	a.factors = !a.cap && w.chance(6)
+	a.order = usualOrder
+	if !a.sink && w.chance(4) {
+		a.order = choose(w, "bihj", "hbij", "bhji", "ijbh")
 	}
 	batch, queries, past := dim{"batch", 2}, dim{"queries", 5}, dim{"past", 3}
 	rowsFirst := [3]bool{w.chance(2), w.chance(2), w.chance(2)}
@@ -66,7 +76,12 @@ func writeAttention(w *writer) []*onnx.Value {
 		v = w.op("Concat", in[4], v, onnx.IntAttr("axis", choose[int64](w, 2, -2)))
 	}
 	p := a.weights(a.scores(q, k), a.allowed(q, k, in[len(in)-1]))
-	y := w.op("MatMul", p, a.repeated(v))
+	var y *onnx.Value
+	if a.order != usualOrder {
+		y = w.op("Einsum", p, a.eachHead(v), onnx.StringAttr("equation", a.order+",bhjd->bhid"))
+	} else {
+		y = w.op("MatMul", p, a.repeated(v))
+	}
 	if w.chance(2) {
 		y = w.op("Transpose", y, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		if w.chance(2) {
@@ -77,6 +92,30 @@ func writeAttention(w *writer) []*onnx.Value {
 		return []*onnx.Value{y, k, v}
 	}
 	return []*onnx.Value{y}
+}
+
+// usualOrder is that of products by MatMul.
+const usualOrder = "bhij"
+
+// ordered gives what is added to scores, or chooses among them, the order of their dimensions.
+func (a *attention) ordered(v *onnx.Value) *onnx.Value {
+	if a.order == usualOrder {
+		return v
+	}
+	perm := make([]int64, len(a.order))
+	for i, letter := range a.order {
+		perm[i] = int64(strings.IndexRune(usualOrder, letter))
+	}
+	return a.op("Transpose", v, onnx.IntsAttr("perm", perm))
+}
+
+// eachHead is repeated for products that do not broadcast.
+func (a *attention) eachHead(v *onnx.Value) *onnx.Value {
+	var list []int64
+	for h := range a.heads {
+		list = append(list, int64(h/(a.heads/a.keyHeads)))
+	}
+	return a.op("Gather", v, a.ints(list...), onnx.IntAttr("axis", 1))
 }
 
 // repeated gives each head of queries its head of keys or values.
@@ -112,9 +151,10 @@ func (a *attention) scores(q, k *onnx.Value) *onnx.Value {
 	default:
 		after = scale
 	}
-	k = a.repeated(k)
 	var s *onnx.Value
-	if a.chance(4) && a.heads == a.keyHeads {
+	if a.order != usualOrder {
+		s = a.op("Einsum", q, a.eachHead(k), onnx.StringAttr("equation", "bhid,bhjd->"+a.order))
+	} else if k = a.repeated(k); a.chance(4) && a.heads == a.keyHeads {
 		s = a.op("Einsum", q, k, onnx.StringAttr("equation", "bhid,bhjd->bhij"))
 	} else {
 		s = a.op("MatMul", q, a.op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
@@ -132,11 +172,15 @@ func (a *attention) scores(q, k *onnx.Value) *onnx.Value {
 	case a.wrong("scores clipped on one side"):
 		s = a.op("Max", s, a.scalar(a.typ, -0.25))
 	}
+	if a.factors {
+		c := a.floats(a.typ, []int{1, a.heads, 1, 1}, []float64{0.5, 1.25, 2, 0.75})
+		s = a.op("Mul", s, a.ordered(c))
+	}
 	if a.cap {
 		s = a.product(a.op("Tanh", a.op("Div", s, a.scalar(a.typ, 4))), a.scalar(a.typ, 4))
 	}
 	if a.bias != nil {
-		s = a.sum(s, a.bias)
+		s = a.sum(s, a.ordered(a.bias))
 	}
 	return s
 }
@@ -159,7 +203,9 @@ func (a *attention) allowed(q, k, exists *onnx.Value) *onnx.Value {
 	default:
 		sees = a.op("GreaterOrEqual", a.op("Sub", i, j), a.integer(0))
 	}
-	if a.window > 0 {
+	if a.around {
+		sees = a.op("LessOrEqual", a.op("Abs", a.op("Sub", i, j)), a.integer(int64(a.window)))
+	} else if a.window > 0 {
 		sees = a.op("And", sees, a.op("Greater", j, a.op("Sub", i, a.integer(int64(a.window)))))
 	}
 	padded := a.op("Unsqueeze", exists, a.ints(1, 2))
@@ -181,22 +227,27 @@ func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
 	if a.chance(3) {
 		least = math.Inf(-1)
 	}
-	axis := int64(-1)
+	allowed = a.ordered(allowed)
+	axis := int64(strings.IndexByte(a.order, 'j'))
+	if a.order == usualOrder {
+		axis = choose[int64](a.writer, -1, 3)
+	}
 	switch {
 	case a.wrong("mask as a factor"):
 		s = a.op("Mul", s, a.cast(allowed, a.typ))
 	case a.wrong("mask before a cap"):
 		s = a.op("Where", allowed, s, a.scalar(a.typ, -1e9))
 		s = a.op("Mul", a.op("Tanh", s), a.scalar(a.typ, 2))
+	case !a.sink && !a.factors && a.scale*float64(a.width) <= 2 && a.chance(3): // else they underflow
+		return a.masked(s, allowed, axis)
 	case a.chance(2):
 		s = a.op("Where", allowed, s, a.scalar(a.typ, least))
 	default:
 		s = a.sum(s, a.op("Where", allowed, a.scalar(a.typ, 0), a.scalar(a.typ, least)))
 	}
 	if a.wrong("softmax over the queries") {
-		axis = 2
-	}
-	if a.sink && axis == -1 {
+		axis = int64(strings.IndexByte(a.order, 'i'))
+	} else if a.sink {
 		return a.withSink(s)
 	}
 	p := a.softmax(s, axis)
@@ -212,6 +263,18 @@ func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
 		p = a.op("Where", a.op("IsNaN", p), a.scalar(a.typ, 0), p)
 	}
 	return p
+}
+
+// masked has the mask as a factor of the exponentials.
+func (a *attention) masked(s, allowed *onnx.Value, axis int64) *onnx.Value {
+	mask := a.cast(allowed, a.typ)
+	e := a.op("Exp", a.op("Sub", s, a.reduce("ReduceMax", s, []int64{axis}, true)))
+	if a.wrong("mask after the sum") {
+		return a.op("Mul", a.op("Div", e, a.reduce("ReduceSum", e, []int64{axis}, true)), mask)
+	}
+	e = a.op("Mul", e, mask)
+	p := a.op("Div", e, a.reduce("ReduceSum", e, []int64{axis}, true))
+	return a.op("Where", a.op("IsNaN", p), a.scalar(a.typ, 0), p)
 }
 
 func (a *attention) softmax(s *onnx.Value, axis int64) *onnx.Value {

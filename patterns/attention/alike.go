@@ -50,7 +50,8 @@ func (a *alike) of(r *region) (*Site, *reason.Reason) {
 	site.Anchor = r.anchor
 	site.Bias = slices.Clone(site.Bias)
 	values := []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
-		&site.PresentValue, &site.Sink, &site.Y}
+		&site.PresentValue, &site.Sink,
+		&site.HeadScale, &site.Choice, &site.Y}
 	for i := range site.Bias {
 		values = append(values, &site.Bias[i])
 	}

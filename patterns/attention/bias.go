@@ -5,8 +5,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -136,14 +138,19 @@ func (b *block) findBiases() {
 		}
 		out, err := b.lab.run(n, env, v)
 		if err == nil && slices.ContainsFunc(out[0].F, func(x float64) bool { return x > leastMasked && x != 0 }) {
-			b.biases = append(b.biases, v)
+			b.hasNumbers = true
+			if !b.factors {
+				b.biases = append(b.biases, v)
+			}
 		}
 	}
 }
 
 // added lists the tensors that may be added to the scores.
 func (b *block) added() []*onnx.Value {
-	return slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { return !b.isAdded(v) })
+	return slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool {
+		return !b.isAdded(v) || v == b.site.HeadScale
+	})
 }
 
 // isAdded reports whether a value may be added to the scores.
@@ -153,8 +160,12 @@ func (b *block) isAdded(v *onnx.Value) bool {
 		(v.Constant() == nil || v.Constant().Len() != 1)
 }
 
-// readBias takes a mask that no hypothesis fits for tensors that are added to the scores.
+// readBias takes a mask that no hypothesis fits for tensors that are added to the scores, or for one that says which
+// keys each query sees.
 func (b *block) readBias() *reason.Reason {
+	if b.readChoice() {
+		return nil
+	}
 	added := b.added()
 	if len(added) == 0 {
 		return b.other(b.anchor, "%s, and not added to the scores", otherMask)
@@ -166,54 +177,120 @@ func (b *block) readBias() *reason.Reason {
 	return nil
 }
 
+// readChoice reports whether one tensor of truth values says which keys queries see, with all that is added to scores
+// beside it, and finds out what a query gets that sees none.
+func (b *block) readChoice() bool {
+	isChoice := func(v *onnx.Value) bool {
+		rank, ok := b.g.Facts.Rank(v)
+		return b.g.Facts.DataType(v) == onnx.Bool && ok && rank >= 2 && rank <= 4
+	}
+	i := slices.IndexFunc(b.sides, isChoice)
+	if i < 0 || slices.ContainsFunc(b.sides[i+1:], isChoice) {
+		return false
+	}
+	n, v := b.few(), b.sides[i]
+	shape, ok := b.lab.shape(v, n)
+	if !ok || !b.isOnScores(shape) {
+		return false
+	}
+	choice := &reference.Tensor{DataType: onnx.Bool, Shape: shape}
+	for _, x := range random(match.Elements(shape), 43) {
+		choice.I = append(choice.I, boolToInt(x > 0))
+	}
+	places := b.places(n)
+	keys := int64(n.keys())
+	for _, hides := range []bool{false, true} {
+		sees := func(batch, head, query, key int64) bool {
+			at := ((batch*int64(b.heads)+head)*n.queries+query)*keys + key
+			return (choice.I[broadcastIndex(shape, b.onScores(len(shape), n), places[at])] != 0) != hides
+		}
+		if b.addsWith(values{v: choice}, b.biases, sees) != nil {
+			continue
+		}
+		choice.I = slices.Repeat([]int64{boolToInt(hides)}, len(choice.I)) // nothing is seen
+		env, err := b.masks(n, nil)
+		if err != nil {
+			return false
+		}
+		env[v] = choice
+		sums, err := b.result(n, env)
+		if err != nil {
+			return false
+		}
+		empty := zero
+		if !slices.ContainsFunc(sums, func(x float64) bool { return !(math.Abs(x-1) < 1e-6) }) {
+			empty = mean
+		} else if slices.ContainsFunc(sums, func(x float64) bool { return math.Abs(x) > 1e-9 }) { // or no number
+			return false
+		}
+		b.site.Choice, b.site.Hides, b.site.Bias, b.site.Empty = v, hides, b.biases, empty
+		return true
+	}
+	return false
+}
+
+func boolToInt(x bool) int64 {
+	if x {
+		return 1
+	}
+	return 0
+}
+
 // addsToScores returns a reason where the tensors are not added to the scores of keys that queries see, after the scale
 // and the cap.
 func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key int64) bool) *reason.Reason {
+	return b.addsWith(nil, added, func(batch, _, query, key int64) bool { return sees(batch, query, key) })
+}
+
+// addsWith is addsToScores with some values given. Keys that queries do not see have no weight at all.
+func (b *block) addsWith(given values, added []*onnx.Value,
+	sees func(batch, head, query, key int64) bool) *reason.Reason {
 	n := b.few()
 	env, err := b.masks(n, nil)
 	if err != nil {
 		return b.other(b.anchor, "the mask cannot be computed: %w", err)
 	}
+	maps.Copy(env, given)
 	tensors := make([]*reference.Tensor, len(added))
 	for i, v := range added {
 		t, ok := b.tensorOf(v, n, uint64(13+i))
 		if !ok {
 			return b.unknown("the shape of the mask")
 		}
+		if !b.isOnScores(t.Shape) {
+			return b.other(b.anchor, "%s, and added where heads are one dimension with queries", otherMask)
+		}
 		tensors[i], env[v] = t, t
 	}
-	keys := int(n.keys())
+	keys, queries := int(n.keys()), int(n.queries)
 	scores := random(b.rowsOf(n)*keys, 31)
 	p, err := b.weigh(n, scores, env)
 	if err != nil {
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
 	}
 	factor := b.site.Scale / b.scale
-	byHead, merged := []int{int(n.batch), b.heads, int(n.queries), keys}, []int(nil)
-	if rank, _ := b.g.Facts.Rank(b.scores); rank == 3 && b.op == nil {
-		merged = []int{int(n.batch) * b.heads, int(n.queries), keys}
-	}
+	places := b.places(n)
 	score := func(i int) float64 {
 		x := scores[i] * factor
+		if b.headScale != nil {
+			x *= b.headScale[i/(keys*queries)%b.heads]
+		}
 		if s := b.site.Softcap; s > 0 {
 			x = s * math.Tanh(x/s)
 		}
 		for _, t := range tensors {
-			shape := byHead
-			if merged != nil && len(t.Shape) < len(byHead) { // else the scores had four dimensions where it is added
-				shape = merged
-			}
-			x += t.F[broadcastIndex(t.Shape, shape, i)]
+			x += t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])]
 		}
 		return x
 	}
 	for row := range b.rowsOf(n) {
+		batch, head, query := row/queries/b.heads, row/queries%b.heads, row%queries
 		first := -1
 		for j := range keys {
-			if !sees(int64(row/b.heads)/n.queries, int64(row)%n.queries, int64(j)) {
+			i := row*keys + j
+			if !sees(int64(batch), int64(head), int64(query), int64(j)) {
 				continue
 			}
-			i := row*keys + j
 			if first < 0 {
 				first = i
 			}
@@ -221,8 +298,40 @@ func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key in
 				return b.other(b.anchor, "%s, and changed before it is added", otherMask)
 			}
 		}
+		for j := range keys {
+			if i := row*keys + j; given != nil && first >= 0 && p[i] != 0 &&
+				!sees(int64(batch), int64(head), int64(query), int64(j)) {
+				return b.other(b.anchor, "%s, and does not hide keys", otherMask)
+			}
+		}
 	}
 	return nil
+}
+
+// places are those that the scores have in the order of their tensor.
+func (b *block) places(n lengths) []int {
+	list := make([]float64, b.rowsOf(n)*int(n.keys()))
+	for i := range list {
+		list[i] = float64(i)
+	}
+	places := make([]int, len(list))
+	for i, x := range arranged(list, b.scoreAxes, scores, b.sizes(n)) {
+		places[i] = int(x)
+	}
+	return places
+}
+
+// isOnScores reports whether a tensor that is added to the scores can have the axes of the op's: not where heads are
+// one dimension with queries.
+func (b *block) isOnScores(shape []int) bool {
+	fields := b.scoreAxes.Fields()
+	from := len(fields) - len(shape)
+	for i, f := range fields {
+		if len(f) > 1 && !strings.Contains(f, "b") && from >= 0 && i >= from && shape[i-from] > 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // broadcastIndex returns the element of a tensor of shape from that stands at element i of one of shape to.

@@ -8,22 +8,25 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // Site is a block of attention, as mojo.Attention would compute it.
 type Site struct {
-	Q, K, V                            *onnx.Value
-	QLayout, KLayout, VLayout, YLayout string
-	KTurned                            bool          // channels of K stand before its rows
-	PastKey, PastValue                 *onnx.Value   // nil for none
-	PresentKey, PresentValue           *onnx.Value   // with a past
-	KeyValid, Sink                     *onnx.Value   // nil for none
-	Bias                               []*onnx.Value // tensors that are added to the scores
-	Y                                  *onnx.Value
-	Heads, KeyHeads                    int64
-	Merged                             bool // Y's heads and channels are one dimension
-	Packed                             bool // Q holds the keys and values as well, behind the queries
+	Q, K, V                    *onnx.Value
+	QAxes, KAxes, VAxes, YAxes Axes
+	PastKey, PastValue         *onnx.Value   // nil for none
+	PresentKey, PresentValue   *onnx.Value   // with a past
+	KeyValid, Sink             *onnx.Value   // nil for none
+	Bias                       []*onnx.Value // tensors that are added to the scores
+	BiasAxes                   Axes          // of the scores that these are added to
+	// Choice holds truth values that say which keys each query sees or, with Hides, does not see; nil for none.
+	Choice            *onnx.Value
+	Hides             bool
+	HeadScale         *onnx.Value // a factor of the scores for each head; nil for none
+	Y                 *onnx.Value
+	Heads, KeyHeads   int64
+	Width, ValueWidth int64 // of a head's keys and values
+	Packed            bool  // Q holds the keys and values as well, behind the queries
 	// OnTheRight says that padding, if there is any, stands behind prompts, and that there is none behind a past.
 	OnTheRight bool
 	Rotary     *Rotary // nil: queries and keys are rotated already, or not at all
@@ -34,16 +37,19 @@ type Site struct {
 	Empty, HeadOrder string
 	Anchor           *onnx.Node
 	Nodes            []*onnx.Node
+
+	queriesAt int // the input of the first product that Q comes to
 }
 
 // block is a region while it is read.
 type block struct {
 	*region
+	arrangement
 	g        *match.View
 	lab      *lab
 	asBias   Masks // as of Find
 	joined   bool  // a cache and what is behind it are the keys and values, as the model has joined them
-	heads    int   // of queries
+	factors  bool  // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
 	keyHeads int
 	site     *Site
 	scale    float64 // of the scores that the first product gives
@@ -55,30 +61,65 @@ type block struct {
 	bounded   bool          // there are tables among them
 	biases    []*onnx.Value // masks that hold more than what is seen
 	sink      *reference.Tensor
+	headScale []float64 // of the heads, besides the scale of all
+	weighs    bool      // the weights are a softmax of the scores
+
+	hasNumbers bool // findBiases found masks that hold more than what is seen
 }
 
-// read finds out what a region computes.
+// read finds out what a region computes: with the first arrangement of its scores that the nodes are attention in.
 func read(g *match.View, r *region, added Masks) (*Site, *reason.Reason) {
-	b := &block{region: r, g: g, asBias: added}
-	if why := b.read(); why != nil {
-		return nil, why
+	list := []arrangement{{}}
+	if r.op == nil {
+		list = arrangements(g, r)
 	}
-	if b.biasReadsCache() {
-		b = &block{region: r, g: g, asBias: added, joined: true}
-		if why := b.read(); why != nil {
-			return nil, why
+	var first *reason.Reason
+	for _, a := range list {
+		site, weighs, why := readAs(g, r, a, added)
+		if why == nil {
+			return site, nil
+		}
+		if first == nil || weighs {
+			first = why
+		}
+		if weighs {
+			break
 		}
 	}
-	return b.site, nil
+	if first == nil {
+		first = reason.New(reason.Unknown, r.product, "the shape of the scores is not known")
+	}
+	return nil, first
+}
+
+// readAs is read with one arrangement of the scores; weighs is true where the weights are a softmax of them.
+func readAs(g *match.View, r *region, a arrangement, added Masks) (site *Site, weighs bool, why *reason.Reason) {
+	b := &block{region: r, arrangement: a, g: g, asBias: added}
+	try := func(change func(b *block)) {
+		next := &block{region: r, arrangement: a, g: g, asBias: added, joined: b.joined, factors: b.factors}
+		change(next)
+		if other := next.read(); why == nil || other == nil {
+			b, why = next, other
+		}
+	}
+	why = b.read()
+	if why != nil && b.hasNumbers {
+		try(func(b *block) { b.factors = true })
+	}
+	if why == nil && b.biasReadsCache() {
+		try(func(b *block) { b.joined = true })
+	}
+	return b.site, b.weighs, why
 }
 
 func (b *block) read() *reason.Reason {
-	b.site = &Site{Anchor: b.anchor}
+	b.site = &Site{Anchor: b.anchor, queriesAt: b.queriesAt}
 	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
 		if why := step(); why != nil {
 			return why
 		}
 	}
+	b.site.BiasAxes = b.scoreAxes
 	return nil
 }
 
@@ -87,7 +128,11 @@ func (b *block) biasReadsCache() bool {
 	if b.site.PresentKey == nil {
 		return false
 	}
-	for v := range onnx.Upstream(func(*onnx.Value) bool { return false }, b.site.Bias...) {
+	from := slices.Clone(b.site.Bias)
+	if b.site.Choice != nil {
+		from = append(from, b.site.Choice)
+	}
+	for v := range onnx.Upstream(func(*onnx.Value) bool { return false }, from...) {
 		if v == b.site.PresentKey || v == b.site.PresentValue {
 			return true
 		}
@@ -97,13 +142,11 @@ func (b *block) biasReadsCache() bool {
 
 // measure finds the lengths of the block in the worlds of shape inference.
 func (b *block) measure() *reason.Reason {
-	b.lab = newLab(b.g, [infer.Worlds]lengths{})
-	measure := b.measureNodes
+	b.lab = newLab(b.g, b.lengths)
 	if b.op != nil {
-		measure = b.measureStandard
-	}
-	if why := measure(); why != nil {
-		return why
+		if why := b.measureStandard(); why != nil {
+			return why
+		}
 	}
 	if b.tooMany(b.few()) {
 		return b.other(b.product, "it has too many scores to be tried")
@@ -117,54 +160,6 @@ func (b *block) measure() *reason.Reason {
 const maxScores = 1 << 22
 
 func (b *block) tooMany(n lengths) bool { return int64(b.rowsOf(n)) > maxScores/max(n.keys(), 1) }
-
-// measureNodes is measure for a region of nodes.
-func (b *block) measureNodes() *reason.Reason {
-	facts := b.g.Facts
-	rank, _ := facts.Rank(b.scores)
-	rows, ok := facts.Rank(b.weights)
-	if !ok || rank < 3 || rows != rank {
-		return b.unknown("the shape of the scores")
-	}
-	for w := range b.lab.worlds {
-		batch := facts.Size(b.scores, w, 0)
-		if rank == 3 { // with the heads
-			batch = b.batchOfQueries(w)
-		}
-		queries, keys := facts.Size(b.weights, w, rank-2), facts.Size(b.weights, w, rank-1)
-		if batch < 1 || queries < 1 || keys < 1 {
-			return b.unknown("the shape of the scores")
-		}
-		b.lab.worlds[w] = lengths{batch, queries, keys - queries}
-		n := int64(1)
-		for axis := range rank {
-			n *= facts.Size(b.scores, w, axis)
-		}
-		heads := int(n / (batch * queries * keys))
-		if w > 0 && heads != b.heads || heads < 1 || n%(batch*queries*keys) != 0 {
-			return b.unknown("the number of heads")
-		}
-		b.heads = heads
-	}
-	return nil
-}
-
-// batchOfQueries returns the first dimension of the queries, where they had four.
-func (b *block) batchOfQueries(world int) int64 {
-	v := b.product.Inputs[0]
-	for range maxChain {
-		if rank, ok := b.g.Facts.Rank(v); ok && rank == 4 {
-			return b.g.Facts.Size(v, world, 0)
-		}
-		if v.Producer == nil {
-			break
-		}
-		if v = movedFrom(b.g, v.Producer); v == nil {
-			break
-		}
-	}
-	return -1
-}
 
 func (b *block) unknown(what string) *reason.Reason {
 	return reason.New(reason.Unknown, b.product, "%s is not known", what)
@@ -199,8 +194,8 @@ func (b *block) readProduct() *reason.Reason {
 					b.scale, b.keyHeads = scale, k.heads
 					s := b.site
 					s.Heads, s.KeyHeads = int64(b.heads), int64(k.heads)
-					s.Q, s.QLayout, s.K, s.KLayout, s.HeadOrder = q.value, q.layout, k.value, k.layout, order
-					s.KTurned = k.turned
+					s.Width = int64(k.width)
+					s.Q, s.QAxes, s.K, s.KAxes, s.HeadOrder = q.value, q.axes, k.value, k.axes, order
 					if k.cache != nil {
 						s.PastKey, s.PresentKey = k.cache.past, k.cache.present
 					}
@@ -217,14 +212,14 @@ func (b *block) operandsOf(which int) []operand {
 	if b.op != nil {
 		return b.standardOperands(which)
 	}
+	heads := []int{1, b.heads}
 	switch which {
 	case 0:
-		return b.operands(b.product.Inputs[0], b.heads, func(n lengths) int64 { return n.queries })
+		return b.operands(b.product.Inputs[b.queriesAt], heads[1:], func(n lengths) int64 { return n.queries })
 	case 1:
-		keys := b.product.Inputs[1]
-		return append(b.operands(keys, 1, lengths.keys), b.turnedKeys(keys)...)
+		return b.operands(b.product.Inputs[1-b.queriesAt], heads, lengths.keys)
 	}
-	return b.operands(b.sum.Inputs[b.operand], 1, lengths.keys)
+	return b.operands(b.sum.Inputs[b.operand], heads, lengths.keys)
 }
 
 // scoresOf computes the first product.
@@ -234,7 +229,10 @@ func (b *block) scoresOf(n lengths, env values) ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		return out[0].F, nil
+		if len(out[0].F) != b.rowsOf(n)*int(n.keys()) {
+			return nil, b.unknown("the shape of the scores")
+		}
+		return arranged(out[0].F, b.scoreAxes, scores, b.sizes(n)), nil
 	}
 	q, err := b.standardInput(n, env, 0)
 	if err != nil {
@@ -294,29 +292,23 @@ func (b *block) readSum() *reason.Reason {
 		if v.heads != b.keyHeads || (v.cache == nil) != (s.PastKey == nil) {
 			continue
 		}
-		env := values{}
-		x := b.sample(v, n, b.rows(v, n), 5, env)
-		p := random(b.rowsOf(n)*int(n.keys()), 7)
-		if b.op != nil {
-			if b.standardSum(n, p, env) != nil {
-				continue
+		for _, axes := range b.weightAxes {
+			env := values{}
+			x := b.sample(v, n, b.rows(v, n), 5, env)
+			p := random(b.rowsOf(n)*int(n.keys()), 7)
+			if b.op != nil {
+				if b.standardSum(n, p, env) != nil {
+					continue
+				}
+			} else if shape, ok := b.lab.shape(b.weights, n); ok {
+				env[b.weights] = reference.NewFloats(b.g.Facts.DataType(b.weights), shape,
+					arranged(p, scores, axes, b.sizes(n)))
 			}
-		} else if shape, ok := b.lab.shape(b.weights, n); ok {
-			env[b.weights] = reference.NewFloats(b.g.Facts.DataType(b.weights), shape, p)
-		}
-		for _, y := range results {
-			made := b.g.Facts.DataType(y.value)
-			if y.width != v.width || !b.castable(v, made) || !b.castable(operand{value: s.Q}, made) ||
-				!b.castable(operand{value: s.K, cache: v.cache}, made) {
-				continue
-			}
-			got, err := b.lab.run(n, b.withoutMask(n, env), y.value)
-			if err != nil {
-				continue
-			}
-			want := weighted(p, x, b.heads, int(n.queries), s.HeadOrder, y.layout)
-			if f, ok := factorOf(want, got[0].F); ok && math.Abs(f-1) < 1e-6 {
-				s.V, s.VLayout, s.Y, s.YLayout, s.Merged = v.value, v.layout, y.value, y.layout, y.merged
+			want := weighted(p, x, b.heads, int(n.queries), s.HeadOrder)
+			if y := b.resultOf(n, env, v, want, results); y != nil {
+				b.weightAxes = []Axes{axes}
+				s.ValueWidth = int64(v.width)
+				s.V, s.VAxes, s.Y, s.YAxes = v.value, v.axes, y.value, y.axes
 				if v.cache != nil {
 					s.PastValue, s.PresentValue = v.cache.past, v.cache.present
 				}
@@ -325,6 +317,26 @@ func (b *block) readSum() *reason.Reason {
 		}
 	}
 	return b.other(b.sum, "what comes out is no sum of the rows of values by heads")
+}
+
+// resultOf finds a result that is what the values come to.
+func (b *block) resultOf(n lengths, env values, v operand, want *tensor, results []operand) *operand {
+	s := b.site
+	for _, y := range results {
+		made := b.g.Facts.DataType(y.value)
+		if y.width != v.width || y.heads != b.heads || !b.castable(v, made) || !b.castable(operand{value: s.Q}, made) ||
+			!b.castable(operand{value: s.K, cache: v.cache}, made) {
+			continue
+		}
+		got, err := b.lab.run(n, b.withoutMask(n, env), y.value)
+		if err != nil || len(got[0].F) != len(want.data) {
+			continue
+		}
+		if f, ok := factorOf(arranged(want.data, byHeads, y.axes, want.sizes()), got[0].F); ok && math.Abs(f-1) < 1e-6 {
+			return &y
+		}
+	}
+	return nil
 }
 
 // tensorOf makes a random tensor for a value between the products.
@@ -337,9 +349,9 @@ func (b *block) tensorOf(v *onnx.Value, n lengths, seed uint64) (*reference.Tens
 }
 
 // weighted sums the rows of values with these weights.
-func weighted(p []float64, v *tensor, heads, queries int, order, layout string) []float64 {
+func weighted(p []float64, v *tensor, heads, queries int, order string) *tensor {
 	y := &tensor{data: make([]float64, v.batch*heads*queries*v.width), batch: v.batch, heads: heads, rows: queries,
-		width: v.width, byHeads: layout == bnsh}
+		width: v.width}
 	for i := range v.batch {
 		for h := range heads {
 			g := keyHead(order, h, heads, v.heads)
@@ -353,16 +365,25 @@ func weighted(p []float64, v *tensor, heads, queries int, order, layout string) 
 			}
 		}
 	}
-	return y.data
+	return y
 }
+
+// resultAxes are those that a result may have besides those of operands.
+var resultAxes = []Axes{"bs nh", "sb nh", "b n h s"}
 
 // results lists what may be the result of the op, the farthest behind the second product first.
 func (b *block) results() []operand {
-	var list, merged []operand
+	kinds := append(slices.Clone(operandAxes), resultAxes)
+	lists := make([][]operand, len(kinds))
 	v := b.sum.Outputs[0]
 	for range maxChain {
-		list = append(b.asHeads(v, func(n lengths) int64 { return n.queries }, nil), list...)
-		merged = append(b.asRows(v, b.heads, func(n lengths) int64 { return n.queries }, nil), merged...)
+		for i, kind := range kinds {
+			var list []operand
+			for _, a := range kind {
+				list = append(list, b.as(v, a, []int{b.heads}, func(n lengths) int64 { return n.queries }, nil)...)
+			}
+			lists[i] = append(list, lists[i]...)
+		}
 		next := soleReader(b.g, v)
 		if next == nil || v.IsOutput() || !onnx.IsStandardDomain(next.Domain) || result(next) == nil ||
 			handed(b.g, next) != v {
@@ -370,7 +391,7 @@ func (b *block) results() []operand {
 		}
 		v = next.Outputs[0]
 	}
-	return append(list, merged...)
+	return slices.Concat(lists...)
 }
 
 // soleReader returns the one node that reads the elements of a value; nil where there is none, or more.
@@ -420,8 +441,8 @@ func nodesOf(g *match.View, r *region, s *Site) []*onnx.Node {
 		}
 		return movedFrom(g, n)
 	}
-	add(r.product.Inputs[0], s.Q, operand)
-	add(r.product.Inputs[1], s.K, operand)
+	add(r.product.Inputs[s.queriesAt], s.Q, operand)
+	add(r.product.Inputs[1-s.queriesAt], s.K, operand)
 	add(r.sum.Inputs[r.operand], s.V, operand)
 	add(s.Y, r.sum.Outputs[0], func(n *onnx.Node) *onnx.Value { return handed(g, n) })
 	return nodes

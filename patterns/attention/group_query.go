@@ -76,7 +76,7 @@ func (b *block) groupAttributes() *reason.Reason {
 		return 0
 	}
 	s := &Site{Anchor: n, Nodes: []*onnx.Node{n}, Q: n.Input(0), K: n.Input(1), V: n.Input(2), Y: n.OutputValue(0),
-		QLayout: bsnh, KLayout: bsnh, VLayout: bsnh, YLayout: bsnh, HeadOrder: blocked, Empty: zero, Merged: true,
+		QAxes: "b s nh", KAxes: "b s nh", VAxes: "b s nh", YAxes: "b s nh", HeadOrder: blocked, Empty: zero,
 		Heads: n.AttrInt("num_heads", 0), KeyHeads: n.AttrInt("kv_num_heads", 0), Causal: n.AttrInt("causal", 1) != 0,
 		Window: max(n.AttrInt("local_window_size", -1), 0), Scale: number("scale"), Softcap: number("softcap"),
 		Sink: n.Input(groupSink), Packed: n.Input(1) == nil, PastKey: n.Input(groupPast),

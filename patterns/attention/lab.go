@@ -20,12 +20,14 @@ func (n lengths) keys() int64 { return n.past + n.queries }
 type lab struct {
 	g      *match.View
 	worlds [infer.Worlds]lengths // of the block
+	unit   int64                 // that the batch is a multiple of, such as the windows of an image
 	eval   *reference.Evaluator
 }
 
 func newLab(g *match.View, worlds [infer.Worlds]lengths) *lab {
 	facts := g.Facts
-	return &lab{g, worlds, reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true})}
+	eval := reference.NewForOpset(facts.Opset(), facts.Functions(), reference.Options{Exact: true})
+	return &lab{g: g, worlds: worlds, eval: eval}
 }
 
 // open reports which of the lengths can be chosen: the others are numbers in the graph.
@@ -41,16 +43,39 @@ func (l *lab) open() (batch, queries, past bool) {
 // at returns the lengths with those that are not open as they are.
 func (l *lab) at(n lengths) lengths {
 	batch, queries, past := l.open()
-	if !batch {
+	unit := l.batchUnit()
+	switch {
+	case !batch:
 		n.batch = l.worlds[0].batch
+	case unit > 1:
+		n.batch = unit
 	}
 	if !queries {
 		n.queries = l.worlds[0].queries
 	}
-	if !past {
+	keys := false // their number is open as well
+	for _, w := range l.worlds[1:] {
+		keys = keys || w.keys() != l.worlds[0].keys()
+	}
+	switch {
+	case !past:
 		n.past = l.worlds[0].past
+	case !keys:
+		n.past = l.worlds[0].keys() - n.queries
 	}
 	return n
+}
+
+// batchUnit is what the batch is a multiple of in all worlds.
+func (l *lab) batchUnit() int64 {
+	for _, w := range l.worlds {
+		a, b := l.unit, w.batch
+		for b != 0 {
+			a, b = b, a%b
+		}
+		l.unit = a
+	}
+	return max(l.unit, 1)
 }
 
 // terms are what dimensions are made of: a number times one of these.
@@ -72,6 +97,11 @@ func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
 			return k * term(n), true
 		}
 	}
+	if unit := l.batchUnit(); unit > 1 {
+		if k, ok := l.factor(dim, func(n lengths) int64 { return n.batch / unit }); ok {
+			return k * n.batch / unit, true
+		}
+	}
 	for _, term := range terms[2:5] { // a length and a number, such as that of a column for a sink
 		more := dim[0] - term(l.worlds[0])
 		same := more > 0
@@ -88,7 +118,7 @@ func (l *lab) size(dim [infer.Worlds]int64, n lengths) (size int64, ok bool) {
 func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64, ok bool) {
 	for w := range infer.Worlds {
 		t := term(l.worlds[w])
-		if t == 0 || dim[w] < 0 || dim[w]%t != 0 || w > 0 && dim[w]/t != k {
+		if t <= 0 || dim[w] < 0 || dim[w]%t != 0 || w > 0 && dim[w]/t != k {
 			return 0, false
 		}
 		k = dim[w] / t
@@ -99,14 +129,20 @@ func (l *lab) factor(dim [infer.Worlds]int64, term func(lengths) int64) (k int64
 // shape returns the shape of a value at the lengths.
 func (l *lab) shape(v *onnx.Value, n lengths) ([]int, bool) {
 	rank, ok := l.g.Facts.Rank(v)
-	shape := make([]int, rank)
-	for axis := range shape {
+	shape, known := l.dims(v, n, 0, rank)
+	return shape, ok && known
+}
+
+// dims returns some dimensions of a value at the lengths.
+func (l *lab) dims(v *onnx.Value, n lengths, from, to int) (shape []int, ok bool) {
+	shape, ok = []int{}, true
+	for axis := from; axis < to; axis++ {
 		var dim [infer.Worlds]int64
 		for w := range dim {
 			dim[w] = l.g.Facts.Size(v, w, axis)
 		}
 		d, known := l.size(dim, n)
-		shape[axis], ok = int(d), ok && known
+		shape, ok = append(shape, int(d)), ok && known
 	}
 	return shape, ok
 }
@@ -165,8 +201,8 @@ func (r *run) need(v *onnx.Value) error {
 	case len(r.made) > maxRunNodes:
 		return fmt.Errorf("more than %d nodes", maxRunNodes)
 	case n.Is("Shape"):
-		if shape, ok := r.shape(n.Input(0), r.n); ok {
-			r.env[v] = shapeOf(n, shape)
+		if dims := r.shapeOf(n); dims != nil {
+			r.env[v] = dims
 			return nil
 		}
 	}
@@ -180,13 +216,20 @@ func (r *run) need(v *onnx.Value) error {
 	return nil
 }
 
-// shapeOf is what a Shape node makes of a tensor of the shape.
-func shapeOf(n *onnx.Node, shape []int) *reference.Tensor {
-	rank := int64(len(shape))
-	from, to := reference.ShapeRange(n.AttrInt("start", 0), n.AttrInt("end", rank), rank)
-	list := []int64{}
-	for _, d := range shape[from:to] {
-		list = append(list, int64(d))
+// shapeOf is what a Shape node gives at the lengths of the run, nil where that is not known.
+func (r *run) shapeOf(n *onnx.Node) *reference.Tensor {
+	rank, ok := r.g.Facts.Rank(n.Input(0))
+	if !ok {
+		return nil
+	}
+	from, to := reference.ShapeRange(n.AttrInt("start", 0), n.AttrInt("end", int64(rank)), int64(rank))
+	dims, ok := r.dims(n.Input(0), r.n, int(from), int(to))
+	if !ok {
+		return nil
+	}
+	list := make([]int64, len(dims))
+	for i, d := range dims {
+		list[i] = int64(d)
 	}
 	return reference.NewInts(onnx.Int64, []int{len(list)}, list)
 }

@@ -37,7 +37,7 @@ const maxSteps = 128
 // last.
 func FindLatent(g *match.View, k, v, past *onnx.Value, kLayout, vLayout string, queries [infer.Worlds]int64) (*Latent,
 	*reason.Reason) {
-	l := &Latent{k: operand{value: k, layout: kLayout}, v: operand{value: v, layout: vLayout}}
+	l := &Latent{k: operand{value: k, axes: LayoutAxes(kLayout)}, v: operand{value: v, axes: LayoutAxes(vLayout)}}
 	var worlds [infer.Worlds]lengths
 	for w := range worlds {
 		batch, heads, tokens, width := l.sizes(g, l.k, w)
@@ -75,7 +75,7 @@ func (l *Latent) sizes(g *match.View, o operand, w int) (batch, heads, tokens, w
 		return -1, -1, -1, -1
 	}
 	heads, tokens = g.Facts.Size(o.value, w, 1), g.Facts.Size(o.value, w, 2)
-	if o.layout == bsnh {
+	if o.axes == byRows {
 		heads, tokens = tokens, heads
 	}
 	return g.Facts.Size(o.value, w, 0), heads, tokens, g.Facts.Size(o.value, w, 3)
@@ -206,11 +206,11 @@ func (l *Latent) follows(product, shared *onnx.Value) *reason.Reason {
 	}
 	heads, nope, rotated, width := int(l.Heads), int(l.Nope), int(l.Rotated), int(l.Nope+l.Values)
 	same := func(o operand, t *reference.Tensor, channels int, want func(token, h, c int) int) bool {
-		list := tensor{data: t.F, batch: int(n.batch), heads: heads, rows: int(l.tokens(n)), width: channels,
-			byHeads: o.layout == bnsh}
+		list := &tensor{batch: int(n.batch), heads: heads, rows: int(l.tokens(n)), width: channels}
 		if len(t.F) != list.batch*list.heads*list.rows*list.width {
 			return false
 		}
+		list.from(o.axes, t.F)
 		for b := range list.batch {
 			for h := range heads {
 				for i := range list.rows {

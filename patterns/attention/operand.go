@@ -4,28 +4,26 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// The orders of the dimensions of heads, and of the heads of queries that share one of keys.
+// The orders of the heads of queries that share one of keys.
 const (
-	bnsh    = "bnsh"
-	bsnh    = "bsnh"
 	blocked = "blocked"
 	cyclic  = "cyclic"
 )
 
 // operand is a value that may be the queries, keys or values of the op, behind what repeats or moves them.
 type operand struct {
-	value  *onnx.Value
-	layout string
-	heads  int
-	width  int
-	cache  *cache
-	merged bool // the last two dimensions, of bsnh, are one
-	turned bool // the last two dimensions, of bnsh, are exchanged
+	value *onnx.Value
+	axes  Axes
+	heads int
+	width int
+	cache *cache
 }
 
 // cache says that a Concat has put the operand behind what was there before.
@@ -34,14 +32,36 @@ type cache struct{ past, present *onnx.Value }
 // maxChain bounds the nodes between an operand and the product.
 const maxChain = 24
 
+// operandAxes are the axes that operands may have, the best ones first: those of the op, rows of so many heads, and
+// others.
+var operandAxes = [][]Axes{
+	{byHeads, byRows},
+	{"b s nh"},
+	{"s b n h", "s b nh", "s bn h", "b sn h", "b ns h", "bn s h", "n s h", "s n h", "s nh"},
+}
+
+// turnedAxes are those of keys whose channels stand before their rows, as products take them: no value has them the
+// other way round where an exporter made one transposition of two.
+var turnedAxes = []Axes{"b n h s", "bn h s"}
+
 // operands follows a value back over nodes that move its elements, repeat them or multiply them with a number, and
-// lists what may be the operand of the op, the farthest first; those with so many heads in one dimension come last.
-func (b *block) operands(v *onnx.Value, heads int, length func(lengths) int64) []operand {
-	var list, merged []operand
+// lists what may be the operand of the op, of each kind of axes the farthest first. heads are the numbers of heads
+// that one dimension may hold with their channels.
+func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64) []operand {
+	lists := make([][]operand, len(operandAxes))
+	var turned []operand
+	for _, a := range turnedAxes {
+		turned = append(turned, b.as(v, a, nil, length, nil)...)
+	}
 	var c *cache
 	for range maxChain {
-		list = append(list, b.asHeads(v, length, c)...)
-		merged = append(merged, b.asRows(v, heads, length, c)...)
+		for i, kind := range operandAxes {
+			var list []operand
+			for _, a := range kind {
+				list = append(list, b.as(v, a, heads, length, c)...)
+			}
+			lists[i] = append(list, lists[i]...)
+		}
 		n := v.Producer
 		if n == nil || n.Graph != b.g.Graph || !onnx.IsStandardDomain(n.Domain) {
 			break
@@ -55,9 +75,7 @@ func (b *block) operands(v *onnx.Value, heads int, length func(lengths) int64) [
 			break
 		}
 	}
-	slices.Reverse(list)
-	slices.Reverse(merged)
-	return append(list, merged...)
+	return append(slices.Concat(lists...), turned...)
 }
 
 // movedFrom returns the one value whose elements the node hands on, repeated, picked or multiplied with others that are
@@ -105,97 +123,85 @@ func (b *block) appends(n *onnx.Node) bool {
 			return false
 		}
 	}
-	return len(b.asHeads(out, lengths.keys, nil)) > 0
+	return len(b.as(out, byHeads, nil, lengths.keys, nil)) > 0
 }
 
-// asHeads reads a value as heads of so many rows, in one layout or, where numbers leave it open, in both.
-func (b *block) asHeads(v *onnx.Value, length func(lengths) int64, c *cache) []operand {
-	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 4 {
+// as reads a value as heads of so many rows with these axes: not at all where it has others, and once for each number
+// of heads where they are one dimension with their channels.
+func (b *block) as(v *onnx.Value, a Axes, heads []int, length func(lengths) int64, c *cache) (list []operand) {
+	fields := a.Fields()
+	if rank, ok := b.g.Facts.Rank(v); !ok || rank != len(fields) {
 		return nil
 	}
-	width, ok := b.g.Facts.Dim(v, 3)
-	if !ok || width < 1 {
-		return nil
-	}
-	var list []operand
-	for _, l := range []struct {
-		name        string
-		heads, rows int
-	}{{bsnh, 2, 1}, {bnsh, 1, 2}} { // turned round with the rest of the chain
-		heads, ok := b.g.Facts.Dim(v, l.heads)
+	rest := map[string]int64{} // of a dimension: what is neither batch nor rows
+	for axis, f := range fields {
 		for w, n := range b.lab.worlds {
-			ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, l.rows) == length(n)
+			known := int64(1)
+			if strings.Contains(f, "b") {
+				known *= n.batch
+			}
+			if strings.Contains(f, "s") {
+				known *= length(n)
+			}
+			size := b.g.Facts.Size(v, w, axis)
+			if size < 1 || known < 1 || size%known != 0 || w > 0 && size/known != rest[f] {
+				return nil
+			}
+			rest[f] = size / known
 		}
-		if ok && heads > 0 {
-			list = append(list, operand{value: v, layout: l.name, heads: int(heads), width: int(width), cache: c})
+		if !strings.ContainsAny(f, "nh") && rest[f] != 1 {
+			return nil
 		}
 	}
-	return list
-}
-
-// turnedKeys reads a value as keys whose channels stand before their rows, as products take them: no value has them the
-// other way round where an exporter made one transposition of two.
-func (b *block) turnedKeys(v *onnx.Value) []operand {
-	rank, ok := b.g.Facts.Rank(v)
-	heads, known := b.g.Facts.Dim(v, 1)
-	width, fixed := b.g.Facts.Dim(v, 2)
-	ok = ok && rank == 4 && known && fixed && heads > 0 && width > 0
-	for w, n := range b.lab.worlds {
-		ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, 3) == n.keys()
-	}
-	if !ok {
+	if !a.Has("b") && b.lab.at(lengths{2, 1, 1}).batch != 1 {
 		return nil
 	}
-	return []operand{{value: v, layout: bnsh, heads: int(heads), width: int(width), turned: true}}
+	o := operand{value: v, axes: a, heads: 1, cache: c}
+	for f, d := range rest {
+		switch {
+		case strings.Contains(f, "nh"):
+			for _, n := range heads {
+				if n > 0 && d%int64(n) == 0 {
+					o.heads, o.width = n, int(d)/n
+					list = append(list, o)
+				}
+			}
+			return list
+		case strings.Contains(f, "n"):
+			o.heads = int(d)
+		case strings.Contains(f, "h"):
+			o.width = int(d)
+		}
+	}
+	return append(list, o)
 }
 
-// asRows reads a value as rows of so many heads.
-func (b *block) asRows(v *onnx.Value, heads int, length func(lengths) int64, c *cache) []operand {
-	if rank, ok := b.g.Facts.Rank(v); !ok || rank != 3 {
-		return nil
-	}
-	width, ok := b.g.Facts.Dim(v, 2)
-	for w, n := range b.lab.worlds {
-		ok = ok && b.g.Facts.Size(v, w, 0) == n.batch && b.g.Facts.Size(v, w, 1) == length(n)
-	}
-	if !ok || width < 1 || width%int64(heads) != 0 {
-		return nil
-	}
-	return []operand{{value: v, layout: bsnh, heads: heads, width: int(width) / heads, cache: c, merged: true}}
-}
-
-// tensor is one of four dimensions, batch, heads, rows and channels, in any layout.
+// tensor is one of four dimensions: batch, heads, rows and channels.
 type tensor struct {
-	data    []float64
-	batch   int
-	heads   int
-	rows    int
-	width   int
-	byHeads bool // bnsh
+	data  []float64
+	batch int
+	heads int
+	rows  int
+	width int
 }
 
 func (t *tensor) row(b, h, i int) []float64 {
 	at := (b*t.heads+h)*t.rows + i
-	if !t.byHeads {
-		at = (b*t.rows+i)*t.heads + h
-	}
 	return t.data[at*t.width : (at+1)*t.width]
 }
 
-// turned is t with rows and channels exchanged.
-func (t *tensor) turned() *tensor {
-	other := &tensor{data: make([]float64, 0, len(t.data)), batch: t.batch, heads: t.heads, rows: t.width,
-		width: t.rows, byHeads: true}
-	for b := range t.batch {
-		for h := range t.heads {
-			for c := range t.width {
-				for i := range t.rows {
-					other.data = append(other.data, t.row(b, h, i)[c])
-				}
-			}
-		}
-	}
-	return other
+// sizes are those of the letters of axes.
+func (t *tensor) sizes() sizes { return sizes{'b': t.batch, 'n': t.heads, 's': t.rows, 'h': t.width} }
+
+// as returns the tensor with other axes.
+func (t *tensor) as(a Axes, kind onnx.DataType) *reference.Tensor {
+	return reference.NewFloats(kind, a.shape(t.sizes()), arranged(t.data, byHeads, a, t.sizes()))
+}
+
+// from takes the elements of a tensor with other axes.
+func (t *tensor) from(a Axes, data []float64) *tensor {
+	t.data = arranged(data, a, byHeads, t.sizes())
+	return t
 }
 
 // random returns numbers like those of a normal distribution, the same for the same seed.
@@ -211,21 +217,15 @@ func random(n int, seed uint64) []float64 {
 // sample puts random elements in the place of the operand, and of the cache before it; it returns the rows of both.
 func (b *block) sample(o operand, n lengths, rows int64, seed uint64, env values) (whole *tensor) {
 	kind := b.g.Facts.DataType(o.value)
-	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width, byHeads: o.layout == bnsh}
+	t := &tensor{batch: int(n.batch), heads: o.heads, rows: int(rows), width: o.width}
 	t.data = random(t.batch*t.heads*t.rows*t.width, seed)
-	env[o.value] = t.tensor(kind)
-	if o.turned {
-		env[o.value] = t.turned().tensor(kind)
-	}
-	if o.merged {
-		env[o.value].Shape = []int{t.batch, t.rows, t.heads * t.width}
-	}
+	env[o.value] = t.as(o.axes, kind)
 	if o.cache == nil {
 		return t
 	}
-	past := &tensor{batch: t.batch, heads: t.heads, rows: int(n.past), width: t.width, byHeads: true}
+	past := &tensor{batch: t.batch, heads: t.heads, rows: int(n.past), width: t.width}
 	past.data = random(past.batch*past.heads*past.rows*past.width, seed+1)
-	env[o.cache.past] = past.tensor(kind)
+	env[o.cache.past] = past.as(byHeads, kind)
 	return behind(past, t)
 }
 

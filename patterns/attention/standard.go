@@ -86,7 +86,7 @@ func (b *block) measureStandard() *reason.Reason {
 	if heads < 1 || keyHeads < 1 || heads%keyHeads != 0 {
 		return b.unknown("the number of heads")
 	}
-	b.heads = int(heads)
+	b.heads, b.scoreAxes, b.weightAxes = int(heads), scores, []Axes{scores}
 	for w := range b.lab.worlds {
 		rows := func(input int, byHeads bool) int64 {
 			axis := 1
@@ -118,10 +118,10 @@ func (b *block) standardOperands(input int) []operand {
 		if input == 0 {
 			length = func(n lengths) int64 { return n.queries }
 		}
-		return b.operands(b.product.Inputs[input], int(heads), length)
+		return b.operands(b.product.Inputs[input], []int{int(heads)}, length)
 	}
 	var list []operand
-	for _, o := range b.operands(b.product.Inputs[input], int(heads),
+	for _, o := range b.operands(b.product.Inputs[input], []int{int(heads)},
 		func(n lengths) int64 { return n.queries }) {
 		if o.cache == nil && int64(o.heads) == heads {
 			o.cache = &cache{past, b.product.OutputValue(input)}
@@ -138,15 +138,16 @@ func (b *block) standardInput(n lengths, env values, input int) (*tensor, error)
 		return nil, err
 	}
 	heads, byHeads := b.standardHeads(input)
-	t := &tensor{data: out[0].F, batch: int(n.batch), heads: int(heads), byHeads: byHeads}
+	t := &tensor{batch: int(n.batch), heads: int(heads)}
 	if byHeads {
 		t.rows, t.width = out[0].Shape[2], out[0].Shape[3]
 	} else {
 		t.rows, t.width = out[0].Shape[1], out[0].Shape[2]/t.heads
 	}
+	t.from(standardAxes(byHeads), out[0].F)
 	if past := b.product.Input(b.op.past + input - 1); input > 0 && past != nil {
 		p := env[past]
-		t = behind(&tensor{p.F, t.batch, t.heads, p.Shape[2], t.width, true}, t)
+		t = behind(&tensor{p.F, t.batch, t.heads, p.Shape[2], t.width}, t)
 	}
 	return t, nil
 }
@@ -162,7 +163,7 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 		}
 		factor = math.Sqrt(float64(keys)) / math.Sqrt(float64(width))
 	}
-	q := &tensor{make([]float64, len(scores)), int(n.batch), b.heads, int(n.queries), keys, true}
+	q := &tensor{make([]float64, len(scores)), int(n.batch), b.heads, int(n.queries), keys}
 	for i, x := range scores {
 		q.data[i] = x * factor
 	}
@@ -171,14 +172,14 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 	for _, input := range []int{1, 2} {
 		heads, _ := b.standardHeads(input)
 		whole := &tensor{data: make([]float64, n.batch*heads*n.keys()*n.keys()), batch: int(n.batch), heads: int(heads),
-			rows: keys, width: keys, byHeads: true}
+			rows: keys, width: keys}
 		for i := 0; i < len(whole.data); i += keys * keys {
 			for j := range keys {
 				whole.data[i+j*keys+j] = 1
 			}
 		}
 		if past := b.product.Input(b.op.past + input - 1); past != nil {
-			given[past] = whole.part(0, int(n.past)).tensor(b.g.Facts.DataType(past))
+			given[past] = whole.part(0, int(n.past)).as(byHeads, b.g.Facts.DataType(past))
 			whole = whole.part(int(n.past), keys)
 		}
 		b.give(given, input, whole)
@@ -187,29 +188,24 @@ func (b *block) standardWeights(n lengths, scores []float64, env values) ([]floa
 	if err != nil {
 		return nil, err
 	}
-	if _, byHeads := b.standardHeads(0); byHeads {
-		return out[0].F, nil
+	_, byHeads := b.standardHeads(0)
+	y := &tensor{batch: int(n.batch), heads: b.heads, rows: int(n.queries), width: keys}
+	return y.from(standardAxes(byHeads), out[0].F).data, nil
+}
+
+// standardAxes are those of an input, and of the result.
+func standardAxes(heads bool) Axes {
+	if heads {
+		return byHeads
 	}
-	y := &tensor{out[0].F, int(n.batch), b.heads, int(n.queries), keys, false}
-	return y.part(0, y.rows).data, nil
+	return "b s nh"
 }
 
 // give puts a tensor in the place of an input, in its order of dimensions.
 func (b *block) give(env values, input int, t *tensor) {
 	v := b.product.Inputs[input]
-	made := t.tensor(b.g.Facts.DataType(v))
-	if _, byHeads := b.standardHeads(input); !byHeads {
-		flat := &tensor{make([]float64, len(t.data)), t.batch, t.heads, t.rows, t.width, false}
-		for i := range t.batch {
-			for h := range t.heads {
-				for j := range t.rows {
-					copy(flat.row(i, h, j), t.row(i, h, j))
-				}
-			}
-		}
-		made = reference.NewFloats(made.DataType, []int{t.batch, t.rows, t.heads * t.width}, flat.data)
-	}
-	env[v] = made
+	_, byHeads := b.standardHeads(input)
+	env[v] = t.as(standardAxes(byHeads), b.g.Facts.DataType(v))
 }
 
 // standardSum puts the sum of values with the weights in the place of the node's result.
@@ -218,20 +214,16 @@ func (b *block) standardSum(n lengths, p []float64, env values) error {
 	if err != nil {
 		return err
 	}
-	shape := []int{int(n.batch), b.heads, int(n.queries), v.width}
-	layout := bnsh
-	if _, byHeads := b.standardHeads(0); !byHeads {
-		shape, layout = []int{shape[0], shape[2], shape[1] * shape[3]}, bsnh
-	}
+	y := weighted(p, v, b.heads, int(n.queries), blocked)
+	_, byHeads := b.standardHeads(0)
 	out := b.product.Outputs[0]
-	env[out] = reference.NewFloats(b.g.Facts.DataType(out), shape,
-		weighted(p, v, b.heads, int(n.queries), blocked, layout))
+	env[out] = y.as(standardAxes(byHeads), b.g.Facts.DataType(out))
 	return nil
 }
 
 // part returns some rows of all heads, by heads.
 func (t *tensor) part(from, to int) *tensor {
-	p := &tensor{batch: t.batch, heads: t.heads, rows: to - from, width: t.width, byHeads: true}
+	p := &tensor{batch: t.batch, heads: t.heads, rows: to - from, width: t.width}
 	for i := range t.batch {
 		for h := range t.heads {
 			for j := from; j < to; j++ {
@@ -244,7 +236,7 @@ func (t *tensor) part(from, to int) *tensor {
 
 // behind puts rows behind others, by heads.
 func behind(past, t *tensor) *tensor {
-	whole := &tensor{batch: t.batch, heads: t.heads, rows: past.rows + t.rows, width: t.width, byHeads: true}
+	whole := &tensor{batch: t.batch, heads: t.heads, rows: past.rows + t.rows, width: t.width}
 	for i := range t.batch {
 		for h := range t.heads {
 			for _, part := range []*tensor{past, t} {
@@ -255,15 +247,6 @@ func behind(past, t *tensor) *tensor {
 		}
 	}
 	return whole
-}
-
-// tensor returns the tensor in its layout.
-func (t *tensor) tensor(kind onnx.DataType) *reference.Tensor {
-	shape := []int{t.batch, t.heads, t.rows, t.width}
-	if !t.byHeads {
-		shape[1], shape[2] = shape[2], shape[1]
-	}
-	return reference.NewFloats(kind, shape, t.data)
 }
 
 // constant is a tensor of one number for a value.

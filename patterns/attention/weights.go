@@ -11,21 +11,22 @@ import (
 )
 
 // weigh runs what lies between the products: it returns the weights that keys get for scores. env holds the masks.
-func (b *block) weigh(n lengths, scores []float64, env values) ([]float64, error) {
+func (b *block) weigh(n lengths, list []float64, env values) ([]float64, error) {
 	if b.op != nil {
-		return b.standardWeights(n, scores, env)
+		return b.standardWeights(n, list, env)
 	}
 	shape, ok := b.lab.shape(b.scores, n)
 	if !ok {
 		return nil, b.unknown("the shape of the scores")
 	}
-	given := values{b.scores: reference.NewFloats(b.g.Facts.DataType(b.scores), shape, scores)}
+	given := values{b.scores: reference.NewFloats(b.g.Facts.DataType(b.scores), shape,
+		arranged(list, scores, b.scoreAxes, b.sizes(n)))}
 	maps.Copy(given, env)
 	out, err := b.lab.run(n, given, b.weights)
 	if err != nil {
 		return nil, err
 	}
-	return out[0].F, nil
+	return arranged(out[0].F, b.weightAxes[0], scores, b.sizes(n)), nil
 }
 
 // rowsOf returns the number of rows of scores.
@@ -47,6 +48,7 @@ func (b *block) readWeights() *reason.Reason {
 			why = b.readScale(n, env)
 		}
 	}
+	b.weighs = why == nil
 	return why
 }
 
@@ -58,54 +60,106 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 	if err != nil {
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
 	}
-	// ratio returns the logarithm of what the score x makes of a key's share beside that of a score of 0, in each row
-	// of a last query, which sees the last two keys.
+	// ratios returns the logarithms, for each head, of what the score x makes of a key's share beside that of a score
+	// of 0, in each row of a last query, which sees the last two keys. The key is the one before the last, which no
+	// other arrangement of the scores has in the place of a last one.
 	rows := int(n.queries)
-	ratio := func(x float64) (float64, bool) {
+	ratios := func(x float64) []float64 {
 		scores := slices.Clone(equal)
 		for row := rows - 1; row < b.rowsOf(n); row += rows {
-			scores[row*keys+keys-1] = x
+			scores[row*keys+keys-2] = x
 		}
 		p, err := b.weigh(n, scores, env)
 		if err != nil {
+			return nil
+		}
+		list := make([]float64, 0, b.heads)
+		for k := range b.rowsOf(n) / rows {
+			one := (k*rows+rows-1)*keys + keys - 2
+			d := math.Log(p[one]) - math.Log(p[one+1]) - math.Log(flat[one]) + math.Log(flat[one+1])
+			if b.headScale != nil {
+				d /= b.headScale[k%b.heads]
+			}
+			switch {
+			case k < b.heads:
+				list = append(list, d)
+			case !(math.Abs(d-list[k%b.heads]) <= 1e-6*max(1, math.Abs(d))):
+				return nil
+			}
+		}
+		return list
+	}
+	ratio := func(x float64) (float64, bool) { // the same for all heads
+		list := ratios(x)
+		if list == nil || slices.ContainsFunc(list, func(d float64) bool {
+			return !(math.Abs(d-list[0]) <= 1e-6*max(1, math.Abs(list[0])))
+		}) {
 			return 0, false
 		}
-		first := math.NaN()
-		for row := rows - 1; row < b.rowsOf(n); row += rows {
-			last, other := row*keys+keys-1, row*keys+keys-2
-			d := math.Log(p[last]) - math.Log(p[other]) - math.Log(flat[last]) + math.Log(flat[other])
-			if math.IsNaN(first) {
-				first = d
-			}
-			if math.Abs(d-first) > 1e-6*max(1, math.Abs(first)) {
-				return 0, false
-			}
-		}
-		return first, !math.IsNaN(first)
+		return list[0], true
 	}
 	unit := 1 / math.Abs(b.scale) // of scores that come to 1 with the scale of the operands
 	near, ok := ratio(unit)
+	if !ok && b.headScale == nil && b.findHeadScale(n, env, func() []float64 { return ratios(unit) }) {
+		near, ok = ratio(unit)
+	}
 	s := b.site
 	s.Softcap = 0
 	if !ok || near == 0 || math.IsInf(near, 0) {
 		return b.other(b.anchor, "the weights are no softmax of the scores")
 	}
 	s.Scale = near / unit
-	if cap, ok := ratio(math.Copysign(1e9*unit, near)); ok && !math.IsInf(cap, 0) && cap < 1e6 {
+	capped := func(x float64) float64 { // of one head as of all: a cap comes after their scales
+		if s.Softcap > 0 {
+			return s.Softcap * math.Tanh(s.Scale*x/s.Softcap)
+		}
+		return s.Scale * x
+	}
+	if cap, ok := ratio(math.Copysign(1e9*unit, near)); ok && b.headScale == nil && !math.IsInf(cap, 0) && cap < 1e6 {
 		s.Softcap = cap
 		s.Scale = cap * math.Atanh(near/cap) / unit
 	}
 	for _, x := range []float64{-3 * unit, 20 * unit} {
-		want := s.Scale * x
-		if s.Softcap > 0 {
-			want = s.Softcap * math.Tanh(want/s.Softcap)
-		}
+		want := capped(x)
 		if got, ok := ratio(x); !ok || math.Abs(got-want) > 1e-5*math.Abs(want) {
 			return b.other(b.anchor, "the weights are no softmax of the scores times a number")
 		}
 	}
 	s.Scale *= b.scale
 	return nil
+}
+
+// findHeadScale finds the tensor that has a factor of the scores for each head, by what others in its place do to the
+// ratios. They are divided by it from there on.
+func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bool {
+	for _, v := range b.sides {
+		if v == b.site.Sink || !b.follows(nil, v) {
+			continue
+		}
+		t, err := b.lab.run(n, nil, v)
+		if err != nil || len(t[0].F) != b.heads || b.heads == 1 {
+			continue
+		}
+		follows := func(t *reference.Tensor) bool {
+			env[v] = t
+			list := ratios()
+			if list == nil {
+				return false
+			}
+			_, ok := factorOf(t.F, list)
+			return ok
+		}
+		other := &reference.Tensor{DataType: t[0].DataType, Shape: t[0].Shape}
+		for _, x := range random(b.heads, 41) {
+			other.F = append(other.F, 1+math.Abs(x))
+		}
+		if follows(other) && follows(t[0]) {
+			b.site.HeadScale, b.headScale = v, t[0].F
+			return true
+		}
+		delete(env, v)
+	}
+	return false
 }
 
 // readSink finds the tensor that takes a share of the weights for each head, if there is one.

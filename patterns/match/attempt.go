@@ -1,6 +1,7 @@
 package match
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -20,8 +21,7 @@ type Attempt struct {
 	// lenient is the number of failures that may pass, which forgiven then holds.
 	lenient  int
 	forgiven []*failure
-	sizes    map[notation.Expr]int
-	inner    map[notation.Expr][]*notation.Call
+	known    *knownExprs // nil where no failure may pass
 }
 
 // Binding is what a name stands for: a value, or a captured number (float64, int64) or text (string).
@@ -197,7 +197,7 @@ func (s *Attempt) isOp(e *notation.Call, n *onnx.Node, v *onnx.Value) bool {
 func (s *Attempt) matchArgs(e *notation.Call, n *onnx.Node, k func() bool) bool {
 	switch {
 	case len(e.Args) > 2 && notation.Associative[e.Op]:
-		return s.matchNested(e, n, e.Args, k)
+		return s.matchNested(e, n, 1<<len(e.Args)-1, k)
 	case len(e.Args) == 2 && notation.Commutative[e.Op] && len(n.Inputs) == 2 && onnx.IsStandardDomain(n.Domain):
 		return s.matchPair(e.Args[0], e.Args[1], n.Inputs[0], n.Inputs[1], k)
 	}
@@ -216,33 +216,27 @@ func (s *Attempt) matchRest(args []notation.Expr, n *onnx.Node, i int, k func() 
 	return s.match(args[i], n.Input(i), func() bool { return s.matchRest(args, n, i+1, k) })
 }
 
-// matchNested matches a product or sum of three or more arguments against a tree of nodes of that op: every way to give
-// some of the arguments to the left operand and the others to the right one.
-func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args []notation.Expr, k func() bool) bool {
+// argSet is a set of a call's arguments, a bit for each.
+type argSet uint
+
+// matchNested matches the arguments of a product or sum that are in a set, of which there are two at least, against a
+// tree of nodes of that op: every way to give some of them to the left operand and the others to the right one.
+func (s *Attempt) matchNested(e *notation.Call, n *onnx.Node, args argSet, k func() bool) bool {
 	if len(n.Inputs) != 2 {
 		return false
 	}
-	left, right := make([]notation.Expr, 0, len(args)), make([]notation.Expr, 0, len(args))
-	for set := 1; set < 1<<len(args)-1; set++ {
-		left, right = left[:0], right[:0]
-		for i, a := range args {
-			if set&(1<<i) != 0 {
-				left = append(left, a)
-			} else {
-				right = append(right, a)
-			}
-		}
-		l, r := slices.Clone(left), slices.Clone(right)
-		if s.matchOperand(e, l, n.Inputs[0], func() bool { return s.matchOperand(e, r, n.Inputs[1], k) }) {
+	for left := args & -args; left != args; left = (left - args) & args { // the next subset
+		right := args &^ left
+		if s.matchOperand(e, left, n.Inputs[0], func() bool { return s.matchOperand(e, right, n.Inputs[1], k) }) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *Attempt) matchOperand(e *notation.Call, args []notation.Expr, v *onnx.Value, k func() bool) bool {
-	if len(args) == 1 {
-		return s.match(args[0], v, k)
+func (s *Attempt) matchOperand(e *notation.Call, args argSet, v *onnx.Value, k func() bool) bool {
+	if args&(args-1) == 0 { // one
+		return s.match(e.Args[bits.TrailingZeros(uint(args))], v, k)
 	}
 	v = s.g.Resolve(v)
 	if n := Producer(v); n == nil || !isOpType(n, e.Op) || !onnx.IsStandardDomain(n.Domain) {

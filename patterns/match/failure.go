@@ -85,8 +85,8 @@ func (s *Attempt) failAttribute(e *notation.Call, a notation.AttrPattern, n *onn
 }
 
 // failProduct is fail for a value that is no product (or sum) of these arguments, some of those of e.
-func (s *Attempt) failProduct(e *notation.Call, args []notation.Expr, v *onnx.Value, k func() bool) bool {
-	return s.lenient > 0 && s.fail(v, &productExpr{&notation.Call{Op: e.Op, Args: args}, e}, nil, k)
+func (s *Attempt) failProduct(e *notation.Call, args argSet, v *onnx.Value, k func() bool) bool {
+	return s.lenient > 0 && s.fail(v, s.known.product(e, args), nil, k)
 }
 
 // goOn goes on behind a failure, in the ways that there are: the node may stand between the right ones, it may be the
@@ -197,7 +197,7 @@ func (f *failure) alternatives() string {
 
 // anchored lists the calls within e of the ops that the pattern is recognised by.
 func (s *Attempt) anchored(e notation.Expr) []*notation.Call {
-	if list, ok := s.inner[e]; ok {
+	if list, ok := s.known.anchored[e]; ok {
 		return list
 	}
 	var list []*notation.Call
@@ -227,7 +227,7 @@ func (s *Attempt) anchored(e notation.Expr) []*notation.Call {
 		}
 	}
 	walk(e)
-	s.inner[e] = list
+	s.known.anchored[e] = list
 	return list
 }
 

@@ -110,9 +110,7 @@ type seeker struct {
 	tried   map[*onnx.Node]bool      // roots
 	lenient int
 	steps   int
-
-	sizes map[notation.Expr]int
-	inner map[notation.Expr][]*notation.Call
+	known   *knownExprs
 }
 
 // around tries the patterns that an anchor may belong to at the nodes behind it.
@@ -150,7 +148,7 @@ func (k *seeker) at(root *onnx.Node) {
 				continue
 			}
 			s := NewAttempt(k.view, p)
-			s.lenient, s.sizes, s.inner = k.lenient, k.sizes, k.inner
+			s.lenient, s.known = k.lenient, k.known
 			s.match(p.Root(), out, func() bool {
 				if m := s.nearMiss(out); m != nil {
 					k.offer(s, m)
@@ -266,8 +264,8 @@ func (g *View) NearMisses(x *Index, claimed func(*onnx.Node) bool) []*Miss {
 			}
 		}
 	}
-	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{}, sizes: map[notation.Expr]int{},
-		inner: map[notation.Expr][]*notation.Call{}}
+	k := &seeker{view: g, index: x, claimed: claimed, near: map[*onnx.Node]*nearMiss{},
+		known: newKnownExprs()}
 	for k.lenient = 1; k.lenient <= 2; k.lenient++ {
 		k.tried = map[*onnx.Node]bool{}
 		for _, n := range g.Graph.Nodes {

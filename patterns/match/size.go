@@ -31,12 +31,46 @@ func plain(e notation.Expr) notation.Expr {
 	return e
 }
 
+// knownExprs is what lenient attempts need to know of expressions, computed once for all attempts in a graph.
+type knownExprs struct {
+	sizes    map[notation.Expr]int
+	anchored map[notation.Expr][]*notation.Call
+	products map[callArgs]*productExpr
+}
+
+// callArgs are some arguments of a call.
+type callArgs struct {
+	call *notation.Call
+	args argSet
+}
+
+func newKnownExprs() *knownExprs {
+	return &knownExprs{map[notation.Expr]int{}, map[notation.Expr][]*notation.Call{}, map[callArgs]*productExpr{}}
+}
+
+// product returns the product (or sum) of some arguments of a call.
+func (k *knownExprs) product(whole *notation.Call, args argSet) *productExpr {
+	key := callArgs{whole, args}
+	p := k.products[key]
+	if p == nil {
+		part := &notation.Call{Op: whole.Op}
+		for i, a := range whole.Args {
+			if args&(1<<i) != 0 {
+				part.Args = append(part.Args, a)
+			}
+		}
+		p = &productExpr{part, whole}
+		k.products[key] = p
+	}
+	return p
+}
+
 // size counts the nodes that an expression has at least.
 func (s *Attempt) size(e notation.Expr) int {
-	n, ok := s.sizes[e]
+	n, ok := s.known.sizes[e]
 	if !ok {
 		n = s.minNodes(e, map[*notation.Statement]bool{})
-		s.sizes[e] = n
+		s.known.sizes[e] = n
 	}
 	return n
 }

@@ -1,0 +1,218 @@
+package attention
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// arrangement is a way to read the shape of scores: which dimension is what, and so how long everything is.
+type arrangement struct {
+	scoreAxes  Axes
+	weightAxes []Axes // that the weights may have
+	queriesAt  int    // the input of the first product that the queries are
+	lengths    [infer.Worlds]lengths
+	heads      int // of queries
+}
+
+// foldedAxes are those of scores whose heads are one dimension with another one.
+var foldedAxes = []Axes{"bn s l", "b sn l", "b ns l", "bn l s", "b l sn", "b l ns"}
+
+// scoreAxes lists the axes that scores of so many dimensions may have, the usual ones first.
+func scoreAxes(rank int) []Axes {
+	switch rank {
+	case 2:
+		return []Axes{"s l", "l s"}
+	case 3:
+		return append(slices.Clone(foldedAxes), "b s l", "n s l", "b l s", "n l s")
+	}
+	list := []Axes{scores, "b s n l", "b n l s"}
+	var permute func(done, rest string)
+	permute = func(done, rest string) {
+		if a := Axes(strings.TrimSpace(done)); rest == "" && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+		for i, letter := range rest {
+			permute(done+" "+string(letter), rest[:i]+rest[i+1:])
+		}
+	}
+	permute("", scores.letters())
+	return list
+}
+
+// arrangements lists how the scores of a region may be read, by the sizes of its tensors.
+func arrangements(g *match.View, r *region) (list []arrangement) {
+	rank, ok := g.Facts.Rank(r.scores)
+	if !ok || rank < 2 {
+		return nil
+	}
+	for _, axes := range scoreAxes(rank) {
+		for _, queriesAt := range sidesOf(r.product, axes) {
+			for _, a := range measured(g, r, arrangement{scoreAxes: axes, queriesAt: queriesAt}) {
+				if a.weightAxes = a.axesOf(g, r.weights); a.weightAxes != nil {
+					list = append(list, a)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// sidesOf lists the inputs of a product that the queries of its result may be.
+func sidesOf(product *onnx.Node, axes Axes) []int {
+	if !product.Is("MatMul") {
+		return []int{0, 1}
+	}
+	fields := axes.Fields()
+	switch last := fields[len(fields)-1]; { // the rows of the first input stand before those of the second one
+	case strings.Contains(last, "l"):
+		return []int{0}
+	case strings.Contains(last, "s"):
+		return []int{1}
+	}
+	return nil
+}
+
+// sizes are those of the letters of scores' axes.
+func (a *arrangement) sizes(n lengths) sizes {
+	return sizes{'b': int(n.batch), 'n': a.heads, 's': int(n.queries), 'l': int(n.keys())}
+}
+
+// onScores returns the shape that a tensor of so many dimensions is broadcast to where it is added to the scores: one
+// of four dimensions meets the heads apart.
+func (a *arrangement) onScores(rank int, n lengths) []int {
+	if axes := a.scoreAxes; rank < 4 && len(axes.Fields()) < 4 {
+		return axes.shape(a.sizes(n))
+	}
+	return Axes(strings.Join(strings.Split(a.scoreAxes.letters(), ""), " ")).shape(a.sizes(n))
+}
+
+// dims returns the sizes of a value's dimensions in all worlds as fields of axes; heads may be several dimensions.
+func dims(g *match.View, v *onnx.Value, fields []string) (list [][infer.Worlds]int64) {
+	rank, ok := g.Facts.Rank(v)
+	more := rank - len(fields)
+	if !ok || more < 0 || more > 0 && !slices.Contains(fields, "n") {
+		return nil
+	}
+	axis := 0
+	for _, f := range fields {
+		var size [infer.Worlds]int64
+		for w := range size {
+			size[w] = g.Facts.Size(v, w, axis)
+			for k := 1; f == "n" && k <= more; k++ {
+				size[w] *= g.Facts.Size(v, w, axis+k)
+			}
+			if size[w] < 1 {
+				return nil
+			}
+		}
+		if axis++; f == "n" {
+			axis += more
+		}
+		list = append(list, size)
+	}
+	return list
+}
+
+// measured finds the lengths for the axes of the scores: several where it is open how much of a dimension are heads.
+func measured(g *match.View, r *region, a arrangement) (list []arrangement) {
+	ones := [infer.Worlds]int64{}
+	for w := range ones {
+		ones[w] = 1
+	}
+	of := map[string][infer.Worlds]int64{"b": ones, "n": ones}
+	fields := a.scoreAxes.Fields()
+	sizes := dims(g, r.scores, fields)
+	if sizes == nil {
+		return nil
+	}
+	with, parts := "", [][infer.Worlds]int64{ones} // what is one dimension with the heads
+	for i, f := range fields {
+		of[f] = sizes[i]
+		if len(f) > 1 {
+			with, of["n"] = strings.Trim(f, "n"), sizes[i]
+			parts = partsOf(g, r.product.Inputs[a.queriesAt], sizes[i], with)
+		}
+	}
+	whole := of["n"]
+	for _, part := range parts {
+		of[with] = part
+		a.heads = int(whole[0] / part[0])
+		same := true
+		for w := range infer.Worlds {
+			same = same && whole[w] == part[w]*int64(a.heads)
+			a.lengths[w] = lengths{of["b"][w], of["s"][w], of["l"][w] - of["s"][w]}
+		}
+		if same {
+			list = append(list, a)
+		}
+	}
+	if with != "" { // without heads they are the axes of fewer letters
+		list = slices.DeleteFunc(list, func(a arrangement) bool { return a.heads == 1 })
+	}
+	return list
+}
+
+// partsOf lists the sizes that a dimension of heads and of something else may have of that: those of the dimensions of
+// values that the queries are made of.
+func partsOf(g *match.View, v *onnx.Value, whole [infer.Worlds]int64, letter string) (list [][infer.Worlds]int64) {
+	var rest [][infer.Worlds]int64
+	for range maxChain {
+		rank, _ := g.Facts.Rank(v)
+		for axis := range rank {
+			var part [infer.Worlds]int64
+			ok := true
+			for w := range part {
+				part[w] = g.Facts.Size(v, w, axis)
+				ok = ok && part[w] > 0 && whole[w]%part[w] == 0 && whole[w]/part[w] == whole[0]/part[0]
+			}
+			switch {
+			case !ok || slices.Contains(list, part):
+			case rank == 4 && (axis == 0) == (letter == "b"): // where they had four, first
+				list = append(list, part)
+			case !slices.Contains(rest, part):
+				rest = append(rest, part)
+			}
+		}
+		if v.Producer == nil {
+			break
+		}
+		if v = movedFrom(g, v.Producer); v == nil {
+			break
+		}
+	}
+	for _, part := range rest {
+		if !slices.Contains(list, part) {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// axesOf lists the axes that the weights may have, those of the scores first.
+func (a *arrangement) axesOf(g *match.View, weights *onnx.Value) (list []Axes) {
+	rank, _ := g.Facts.Rank(weights)
+	for _, axes := range append([]Axes{a.scoreAxes}, scoreAxes(rank)...) {
+		fields := axes.Fields()
+		sizes := dims(g, weights, fields)
+		same := sizes != nil && !slices.Contains(list, axes)
+		for i := range sizes {
+			for w, n := range a.lengths {
+				same = same && sizes[i][w] == int64(Axes(fields[i]).shape(a.sizes(n))[0])
+			}
+		}
+		if same && axes.covers(a) {
+			list = append(list, axes)
+		}
+	}
+	return list
+}
+
+// covers reports whether axes without a letter are of one of it.
+func (axes Axes) covers(a *arrangement) bool {
+	batch := func(n lengths) bool { return n.batch != 1 }
+	return (axes.Has("n") || a.heads == 1) && (axes.Has("b") || !slices.ContainsFunc(a.lengths[:], batch))
+}

@@ -1,0 +1,94 @@
+package patterns_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// TestAttentionMasks reads masks that are multiplied with, that no positions make, and factors of heads.
+func TestAttentionMasks(t *testing.T) {
+	floats := func(b *block, v *onnx.Value) *onnx.Value {
+		return b.Op("Cast", v, onnx.IntAttr("to", int64(onnx.Float)))
+	}
+	near := func(b *block, i, j *onnx.Value) *onnx.Value {
+		return b.Op("LessOrEqual", b.Op("Abs", b.Op("Sub", i, j)), 2)
+	}
+	heads := func(b *block, name string, list ...float64) *onnx.Value {
+		c, _ := reference.NewFloats(onnx.Float, []int{len(list), 1, 1}, list).ToONNX(name)
+		return b.Graph.AddInitializer(c)
+	}
+	// exponents has the mask as a factor of the exponentials.
+	exponents := func(squared bool) func(b *block) {
+		return func(b *block) {
+			var mask *onnx.Value
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { mask = floats(b, allowed); return s }
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				e := b.Op("Mul", b.Op("Exp", b.Op("Sub", s, b.Op("ReduceMax", s, []int64{-1}))), mask)
+				if squared {
+					e = b.Op("Mul", e, e)
+				}
+				return b.Op("Div", e, b.Op("ReduceSum", e, []int64{-1}))
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(b *block)
+		want   string
+	}{
+		{"a factor of the exponentials", exponents(false), "scale=0.5 causal=1 zero blocked q k v mask"},
+		{"a factor, and squares", exponents(true), "scale=1 causal=1 zero blocked q k v mask"},
+		{"a factor of the scores as well", func(b *block) {
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				m := floats(b, allowed)
+				return b.Op("Add", b.Op("Mul", s, m), b.Op("Mul", b.Op("Sub", 1.0, m), -1e30))
+			}
+		}, "scale=0.5 causal=1 mean blocked q k v mask"},
+		{"a factor of the scores alone", func(b *block) {
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Mul", s, floats(b, allowed)) }
+		}, "missed: the weights are no softmax of the scores"},
+		{"a window to both sides", func(b *block) {
+			b.allowed = near
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
+		}, "scale=0.5 mean blocked q k v and"},
+		{"what is not seen, and no weight there", func(b *block) {
+			b.allowed = near
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
+				return b.Op("Where", b.Op("Not", allowed), math.Inf(-1), s)
+			}
+			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+				p := b.Op("Softmax", s, onnx.IntAttr("axis", -1))
+				return b.Op("Where", b.Op("IsNaN", p), 0.0, p)
+			}
+		}, "scale=0.5 zero blocked q k v not"},
+		{"another number where nothing is seen", func(b *block) {
+			b.allowed = near
+			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, 0.0) }
+		}, "missed: the mask is none of those that follow from positions, and not added to the scores"},
+		{"a factor for each head", func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				return b.Op("Mul", b.Op("MatMul", q, b.turned(k)), heads(b, "factors", 1, 2, 0.5, 3))
+			}
+		}, "scale=1 causal=1 mean blocked q factors k v mask"},
+		{"a factor for each head, and a cap", func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				s := b.Op("Mul", b.Op("MatMul", q, b.turned(k)), heads(b, "factors", 1, 2, 0.5, 3))
+				return b.Op("Mul", b.Op("Tanh", s), 30.0)
+			}
+		}, "missed: the weights are no softmax of the scores"},
+		{"a bias for each head", func(b *block) { // changes nothing
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				return b.Op("Add", b.Op("MatMul", q, b.turned(k)), heads(b, "biases", 1, 2, 0.5, 3))
+			}
+		}, "scale=1 causal=1 mean blocked q k v mask"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := found(t, build(c.change, false)); got != c.want {
+				t.Errorf("%s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
