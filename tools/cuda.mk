@@ -10,7 +10,7 @@ CUDA_HOME = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_MAKE = $(MAKE) --no-print-directory -j$(JOBS) -C fused/kernels/cuda NVCC="$(NVCC)" PYTHON="$(PYTHON)" \
 	ARCHS="$(CUDA_ARCHS)" OUT="$(abspath $(BUILD))/cuda"
 
-.PHONY: cuda-programs flashinfer-benches test-cuda gpu-test gpu-zoo
+.PHONY: cuda-programs flashinfer-benches test-cuda gpu-test gpu-zoo flashmla-bench
 
 $(NVCC_WHEELS)/.installed: $(REQUIREMENTS)/cuda.txt
 	@echo "no nvcc on this machine: installing it into $(NVCC_WHEELS)"
@@ -35,6 +35,10 @@ $(FLASHINFER)/.installed: $(REQUIREMENTS)/flashinfer.txt
 
 flashinfer-benches: $(FLASHINFER)/.installed | $(NVCC_STAMP) ## attention beside FlashInfer's kernels
 	@$(CUDA_MAKE) flashinfer FLASHINFER="$(FLASHINFER)/flashinfer/data"
+
+flashmla-bench: $(FLASHINFER)/.installed | $(NVCC_STAMP) ## FLASHMLA=DIR, a clone: latent attention beside it
+	@if [ -z "$(FLASHMLA)" ]; then echo "usage: make flashmla-bench FLASHMLA=DIR CUDA_ARCHS=90a" >&2; exit 2; fi
+	@$(CUDA_MAKE) flashmla FLASHMLA="$(abspath $(FLASHMLA))" FLASHINFER="$(FLASHINFER)/flashinfer/data"
 
 test-cuda: $(CUDA_LIBRARY) $(VENV)/.installed ## what of the CUDA library can be tested without a GPU
 	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_cuda_backend_test --parallel $(JOBS))

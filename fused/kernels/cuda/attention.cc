@@ -31,8 +31,6 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-MojoHeadSteps ToMojoSteps(const HeadSteps& steps) { return {steps.batch, steps.head, steps.row}; }
-
 // SetTensors writes the tensors and their sizes into args.
 void SetTensors(const AttentionTensors& t, MojoAttentionArgs* args) {
   args->q = t.q;

@@ -82,24 +82,27 @@ bool Appends(const MojoAttentionArgs& a) {
 
 size_t MojoAttentionScratch(const MojoAttentionArgs* args) {
   if (!Attends(*args)) return 0;
+  if (args->values_in_keys) return AttentionLatentScratch(*args);
   return AttentionSplitTakes(*args) ? AttentionSplitScratch(*args) : AttentionWgmmaScratch(*args);
 }
 
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream) {
   MojoAttentionArgs a = *args;
+  if (a.values_in_keys) a.v = a.past_value = a.present_value = nullptr;
   if (PairsOf(a) == 0) return cudaSuccess;
   if (a.window > kMost) a.window = kMost;
   if (PairsOf(a) > kMost || a.room > kMost || a.added > kMost || RowsOf(a) > kMost || a.width > kMost ||
       a.value_width > kMost) {
     return cudaErrorInvalidValue;
   }
-  const bool splits = Attends(a) && AttentionSplitTakes(a);
+  const bool splits = Attends(a) && !a.values_in_keys && AttentionSplitTakes(a);
   if (!splits || Appends(a)) {
     if (cudaError_t e = AppendKeys(a, stream)) return e;
     if (splits) a.present_key = a.present_value = nullptr;
   }
   if (!Attends(a)) return cudaSuccess;
   if (splits) return AttentionSplit(a, stream);
+  if (a.values_in_keys) return AttentionLatentTakes(a) ? AttentionLatent(a, stream) : AttentionAny(a, stream);
   if (RowsOf(a) >= kFewestRows && AttentionWgmmaTakes(a)) return AttentionWgmma(a, stream);
   return AttentionMmaTakes(a) ? AttentionMma(a, stream) : AttentionAny(a, stream);
 }

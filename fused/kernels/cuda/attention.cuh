@@ -21,6 +21,9 @@ cudaError_t AttentionWgmma(const MojoAttentionArgs& a, cudaStream_t stream);
 bool AttentionMmaTakes(const MojoAttentionArgs& a);
 cudaError_t AttentionMma(const MojoAttentionArgs& a, cudaStream_t stream);
 cudaError_t AttentionAny(const MojoAttentionArgs& a, cudaStream_t stream);
+bool AttentionLatentTakes(const MojoAttentionArgs& a);
+size_t AttentionLatentScratch(const MojoAttentionArgs& a);
+cudaError_t AttentionLatent(const MojoAttentionArgs& a, cudaStream_t stream);
 
 inline size_t PairsOf(const MojoAttentionArgs& a) { return a.batch * a.key_heads; }
 inline size_t RowsOf(const MojoAttentionArgs& a) { return a.queries * (a.heads / a.key_heads); }
@@ -125,6 +128,7 @@ __device__ __forceinline__ Keys<T> KeysOf(const MojoAttentionArgs& a, const Pair
 }
 template <class T>
 __device__ __forceinline__ Keys<T> ValuesOf(const MojoAttentionArgs& a, const Pair& p) {
+  if (a.values_in_keys) return KeysOf<T>(a, p);
   return MakeKeys<T>(a, p, a.v, a.v_steps, a.past_value, a.present_value, a.value_width);
 }
 

@@ -11,13 +11,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kTile = 64;
 
-// Piece is where a piece of 16 bytes of a row lies. Pieces are swapped so that the eight which are read at once lie in
-// different banks.
-template <int kWidth>
-__device__ __forceinline__ int Piece(int row, int piece) {
-  return row * (kWidth * 2) + (piece ^ (row & 7)) * 16;
-}
-
 // Fill starts the copy of kTile rows, of zeros where row gives null or channels end.
 template <int kWidth, class Row>
 __device__ __forceinline__ void Fill(uint32_t to, int channels, const Row& row) {

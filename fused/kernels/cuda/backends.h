@@ -2,6 +2,7 @@
 #ifndef MOJO_KERNELS_CUDA_BACKENDS_H_
 #define MOJO_KERNELS_CUDA_BACKENDS_H_
 
+#include "common/attention.h"
 #include "common/device_memory.h"
 #include "common/rotary_embedding.h"
 #include "cuda/mojo_cuda.h"
@@ -20,6 +21,9 @@ MojoType ToMojoType(ONNXTensorElementDataType type);
 
 // ToMojoActivation translates an activation.
 MojoActivation ToMojoActivation(Activation activation);
+
+// ToMojoSteps translates the distances in a tensor of heads.
+MojoHeadSteps ToMojoSteps(const HeadSteps& steps);
 
 // SetRotary writes how the tensors of a rotation lie, and its attributes, into args.
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);

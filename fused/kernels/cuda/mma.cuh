@@ -16,6 +16,13 @@ __device__ __forceinline__ void WaitForGroups() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+// Piece is where a piece of 16 bytes lies of a row of kWidth numbers of 16 bits. Pieces are swapped so that the eight
+// which are read at once lie in different banks.
+template <int kWidth>
+__device__ __forceinline__ int Piece(int row, int piece) {
+  return row * (kWidth * 2) + (piece ^ (row & 7)) * 16;
+}
+
 // LoadMatrices loads four matrices of 8 by 8 numbers of 16 bits; each lane gives the address of a row of one.
 __device__ __forceinline__ void LoadMatrices(uint32_t (&v)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -233,6 +233,7 @@ typedef struct {
   size_t room; /* past with past_length, else past + added */
   size_t width;
   size_t value_width;
+  int values_in_keys; /* values are the first value_width numbers of keys; v and what is of values is not read */
   float scale;
   int causal;
   size_t window; /* 0: none */
@@ -245,6 +246,41 @@ typedef struct {
 /* MojoAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
 size_t MojoAttentionScratch(const MojoAttentionArgs* args);
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream);
+
+/* MojoLatentAttentionArgs is one LatentAttention. Lengths are as in MojoAttentionArgs; present may be
+ * past_latents where past_length is given. */
+typedef struct {
+  const void* q; /* [batch, heads, queries, nope + rotated] */
+  MojoHeadSteps q_steps;
+  const void* c;              /* [batch, added, latent] */
+  const void* k_pe;           /* [batch, added, rotated] */
+  const void* w;              /* [latent, heads * (nope + value_width)], or its transpose with w_out_in */
+  const void* past_latents;   /* [batch, past, latent + rotated], or null */
+  const int64_t* past_length; /* on the device: [1] or [batch], or null: past */
+  int one_length;             /* past_length is [1] */
+  const int64_t* key_valid;   /* [batch, valid_step], or null; a key beyond valid_step is not seen */
+  size_t valid_step;
+  void* y; /* [batch, heads, queries, value_width] */
+  MojoHeadSteps y_steps;
+  void* present; /* [batch, room, latent + rotated], or null where nobody reads it */
+  void* scratch; /* MojoLatentAttentionScratch bytes, aligned to 256; whatever they hold */
+  size_t batch;
+  size_t heads;
+  size_t queries;
+  size_t added;
+  size_t past; /* 0 without past_latents */
+  size_t room; /* past with past_length, else past + added */
+  size_t nope, rotated, latent, value_width;
+  float scale;
+  int causal;
+  int empty_mean;
+  int w_out_in;
+  MojoType type;
+} MojoLatentAttentionArgs;
+
+/* MojoLatentAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
+size_t MojoLatentAttentionScratch(const MojoLatentAttentionArgs* args);
+cudaError_t MojoCudaLatentAttention(const MojoLatentAttentionArgs* args, cudaStream_t stream);
 
 /* MojoCudaSetDependentLaunch tells whether kernels may start while the one before them in the stream
  * ends (programmatic dependent launch, Hopper and later); in a graph, only after another kernel of these.

@@ -29,6 +29,7 @@ struct Call {
   MojoTopKRouterArgs router;
   MojoMoEArgs moe;
   MojoAttentionArgs attention;
+  MojoLatentAttentionArgs latent;
 } call;
 bool added;                       // AddRMSNorm was called
 cudaError_t gives = cudaSuccess;  // what the kernels return
@@ -71,6 +72,10 @@ size_t MojoMoEScratch(const MojoMoEArgs*) { return wants; }
 cudaError_t MojoCudaMoE(const MojoMoEArgs* a, cudaStream_t s) { return Keep(&call.moe, a, s); }
 size_t MojoAttentionScratch(const MojoAttentionArgs*) { return wants; }
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* a, cudaStream_t s) { return Keep(&call.attention, a, s); }
+size_t MojoLatentAttentionScratch(const MojoLatentAttentionArgs*) { return wants; }
+cudaError_t MojoCudaLatentAttention(const MojoLatentAttentionArgs* a, cudaStream_t s) {
+  return Keep(&call.latent, a, s);
+}
 }
 
 namespace mojo_test {
@@ -182,6 +187,19 @@ Case Attention(Type type) {
           3};
 }
 
+const OrtKernelInfo kAttendLatents =
+    Node({{"causal", 1}}, {{"scale", 0.25f}},
+         {{"empty", "mean"}, {"q_layout", "bsnh"}, {"y_layout", "bnsh"}, {"w_layout", "out_in"}});
+
+// LatentAttention has 6 heads of 5 + 3 channels, values of 4, latents of 10 and three new tokens in a room of 20.
+Case LatentAttention(Type type) {
+  return {"LatentAttention",
+          {type, type, type, type, kI64, type, kI64},
+          {{2, 3, 6, 8}, {2, 3, 10}, {2, 1, 3, 3}, {54, 10}, {2, 21}, {2, 1, 20, 13}, {1}},
+          kAttendLatents,
+          2};
+}
+
 Case MoE(Type x, Type v) {
   return {"MoE",
           {x, kF32, kI64, v, v, v, v},
@@ -254,6 +272,26 @@ void TestAttention(const OrtApi& api) {
         "the shapes of Attention's outputs");
 }
 
+void TestLatentAttention(const OrtApi& api) {
+  Check(Run(LatentAttention(kF16), api).empty(), "LatentAttention fails");
+  const MojoLatentAttentionArgs& a = call.latent;
+  Check(a.q == &in[0] && a.c == &in[1] && a.k_pe == &in[2] && a.w == &in[3] &&
+            static_cast<const void*>(a.key_valid) == &in[4] && a.past_latents == &in[5] &&
+            static_cast<const void*>(a.past_length) == &in[6] && a.y == &out[0] && a.present == &out[1] &&
+            a.scratch != nullptr,
+        "LatentAttention's tensors");
+  Check(a.batch == 2 && a.heads == 6 && a.queries == 3 && a.added == 3 && a.past == 20 && a.room == 20 && a.nope == 5 &&
+            a.rotated == 3 && a.latent == 10 && a.value_width == 4 && a.valid_step == 21 && a.one_length,
+        "LatentAttention's sizes");
+  Check(a.q_steps.batch == 144 && a.q_steps.head == 8 && a.q_steps.row == 48 && a.y_steps.batch == 72 &&
+            a.y_steps.head == 12 && a.y_steps.row == 4,
+        "LatentAttention's steps");
+  Check(a.scale == 0.25f && a.causal && a.empty_mean && a.w_out_in && a.type == kMojoFloat16,
+        "LatentAttention's attributes");
+  Check(out_shape[0] == Dims{2, 6, 3, 4} && out_shape[1] == Dims{2, 1, 20, 13},
+        "the shapes of LatentAttention's outputs");
+}
+
 // TestScratch is about the ops that take memory for a run.
 void TestScratch(const OrtApi& api) {
   for (size_t bytes : {0, 1024}) {
@@ -294,7 +332,9 @@ void TestErrors(const OrtApi& api) {
                            {"RotaryEmbedding", {kF32, kF32, kF32}, {{3, 6}, {2}, {2}}, kRotate},
                            {"NormRotary", {kF32, kF32, kF32, kF32}, {{3, 6}, {6}, {2}, {2}}, kNormRotate}};
   if (version >= 18)
-    all.insert(all.end(), {{"TopKRouter", {kF32, kF32}, {{5, 16}}, kRoute, 2}, MoE(kF32, kF32), Attention(kF32)});
+    all.insert(
+        all.end(),
+        {{"TopKRouter", {kF32, kF32}, {{5, 16}}, kRoute, 2}, MoE(kF32, kF32), Attention(kF32), LatentAttention(kF32)});
   for (const Case& c : all) {
     const std::string text = Run(c, api);
     Check(text.find(std::string("mojo.") + c.op + ": the CUDA kernel was not launched: ") == 0 &&
@@ -339,6 +379,7 @@ int Main(int argc, char** argv) {
   if (version >= 18) {
     TestForms(api);
     TestAttention(api);
+    TestLatentAttention(api);
     TestScratch(api);
   } else {
     Check(Run(MoE(kF32, kF32), api).find("mojo.MoE: its device kernel needs onnxruntime 1.18") == 0,

@@ -62,6 +62,10 @@ class AttentionTest(ort_test.AttentionTest):
             np.testing.assert_array_equal(a, b)
 
 
+class LatentAttentionTest(ort_test.LatentAttentionTest):
+    reads_lengths = False
+
+
 class MoETest(ort_test.MoETest):
     def slack(self, want, x, v):
         base = super().slack(want, x, v)

@@ -110,4 +110,17 @@ inline void* Fill(size_t count, float scale, uint32_t seed) {
   return p;
 }
 
+// OnDevice is a copy of numbers.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& from) : data(static_cast<T*>(Allocate(from.size() * sizeof(T)))) {
+    Check(cudaMemcpy(data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
+  }
+  ~OnDevice() { cudaFree(data); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  T* const data;
+};
+
 #endif  // MOJO_KERNELS_CUDA_BENCH_TIMING_H_

@@ -24,6 +24,7 @@ struct Form {
   size_t window = 0;
   float scale = 0.3f, softcap = 0;
   bool mean = false, cyclic = false, sink = false;
+  bool in_keys = false;   // values are the first channels of keys
   bool by_token[4] = {};  // q, k, v, y
   Padding padding = kAllValid;
   int bias = -1;      // a bit for each dimension that does not broadcast; -1: none
@@ -33,10 +34,11 @@ struct Form {
     char text[240];
     snprintf(text, sizeof(text),
              "%s B%zu Hk%zu G%zu S%zu N%zu P%zu D%zu/%zu lengths %zu%s%s%s causal %d window %zu cap %g mean %d cyclic "
-             "%d sink %d layout %d%d%d%d padding %d bias %d offset %zu",
+             "%d sink %d layout %d%d%d%d padding %d bias %d offset %zu%s",
              TypeName(type), batch, key_heads, group, queries, added, past, width, value_width, lengths,
              cache ? "" : " no cache", in_place ? " in place" : "", presents ? "" : " no presents", causal, window,
-             softcap, mean, cyclic, sink, by_token[0], by_token[1], by_token[2], by_token[3], padding, bias, offset);
+             softcap, mean, cyclic, sink, by_token[0], by_token[1], by_token[2], by_token[3], padding, bias, offset,
+             in_keys ? " values in keys" : "");
     return text;
   }
 };
@@ -109,7 +111,7 @@ class Case {
     InParallel(keys.size(), [&](size_t begin, size_t end) {
       for (size_t pair = begin; pair < end; ++pair) {
         keys[pair] = Rows(past_key, k, args.k_steps, f.width, pair);
-        values[pair] = Rows(past_value, v, args.v_steps, f.value_width, pair);
+        values[pair] = f.in_keys ? keys[pair] : Rows(past_value, v, args.v_steps, f.value_width, pair);
       }
     });
     InParallel(f.batch * heads * f.queries, [&](size_t begin, size_t end) {
@@ -132,7 +134,7 @@ class Case {
                bound);
     } else if (f.presents && !Present(&past_key, k, args.k_steps, f.width, &present_key)) {
       snprintf(text, sizeof(text), "present_key is not the keys");
-    } else if (f.presents && !Present(&past_value, v, args.v_steps, f.value_width, &present_value)) {
+    } else if (f.presents && !f.in_keys && !Present(&past_value, v, args.v_steps, f.value_width, &present_value)) {
       snprintf(text, sizeof(text), "present_value is not the values");
     }
     for (const Numbers* n : {&q, &k, &v, &past_key, &past_value, &y, &present_key, &present_value}) {
@@ -240,6 +242,7 @@ class Case {
     a.window = f.window;
     a.softcap = f.softcap;
     a.empty_mean = f.mean;
+    a.values_in_keys = f.in_keys;
     a.cyclic = f.cyclic;
     a.type = f.type;
   }
@@ -286,7 +289,7 @@ class Case {
       most = std::max(most, p[j]);
     }
     if (f.sink) sum += exp(sink.Get(h) - most);
-    for (size_t j = 0; j < length; ++j, value += f.value_width) {
+    for (size_t j = 0; j < length; ++j, value += f.in_keys ? f.width : f.value_width) {
       const double by = most == -HUGE_VAL ? (f.mean ? 1 : 0) : exp(p[j] - most);
       sum += by;
       for (size_t d = 0; d < f.value_width && by != 0; ++d) total[d] += by * value[d];

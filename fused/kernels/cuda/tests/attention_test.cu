@@ -152,12 +152,66 @@ void TestBranches(Random* random) {
     }
     with(prompt, [&](Form* f) { f->type = type, f->width = f->value_width = 9, f->padding = kLeft, f->mean = true; });
   }
+  Form latents;
+  latents.in_keys = latents.by_token[0] = latents.by_token[3] = true;
+  latents.group = 80, latents.width = 576, latents.value_width = 512, latents.scale = 0.05f;
+  latents.past = 400, latents.batch = latents.lengths = 2;
+  TestPadded(latents, random);
   for (const size_t width : {64, 128, 192, 256}) {  // Hopper's
     with(prompt, [&](Form* f) {
       f->width = width, f->value_width = std::min<size_t>(width, width == 192 ? 128 : 256);
       f->softcap = width == 256 ? 30 : 0, f->padding = kLeft, f->mean = true;
     });
   }
+}
+
+// TestLatents has keys whose first channels are the values, of DeepSeek's widths and of others.
+void TestLatents(MojoType type, bool small, Random* random) {
+  Form f;
+  f.type = type;
+  f.in_keys = true;
+  f.by_token[0] = f.by_token[3] = true;
+  for (const size_t group : small ? std::vector<size_t>{16} : std::vector<size_t>{128, 16, 3, 100}) {
+    f.group = group;
+    f.width = 576;
+    f.value_width = 512;
+    f.scale = 0.05f;
+    for (const size_t past : small ? std::vector<size_t>{150} : std::vector<size_t>{1, 63, 128, 700, 5000}) {
+      for (const size_t batch : {1, 3}) {
+        for (const size_t queries : {1, 2, 5}) {
+          f.queries = f.added = queries;
+          f.batch = batch;
+          f.past = past;
+          f.lengths = 0;
+          Test(f, random);
+          if (past < queries) continue;
+          f.lengths = batch;
+          TestPadded(f, random);
+          f.padding = kHoles;
+          f.causal = f.mean = false;
+          Test(f, random);
+          f.padding = kAllValid;
+          f.causal = true;
+        }
+      }
+    }
+  }
+  f.queries = f.added = 1;
+  f.batch = small ? 3 : 67;  // more sequences than a warp has lanes
+  f.past = 300;
+  f.lengths = f.batch;
+  Test(f, random);
+  f.lengths = 1;
+  Test(f, random);
+  f.width = 96;
+  f.value_width = 64;
+  f.batch = 2;
+  f.lengths = 0;
+  TestPadded(f, random);
+  f.past = 0;
+  f.cache = false;
+  f.queries = f.added = 90;
+  TestPadded(f, random);
 }
 
 // TestReplays captures a step in place, and replays it while the cache grows, and is cut back.
@@ -215,6 +269,10 @@ int main(int argc, char** argv) {
     for (const MojoType type : types) {
       TestModels(type, how == "small", &random);
       Line((std::string(TypeName(type)) + ", heads and widths of models").c_str());
+    }
+    for (const MojoType type : types) {
+      TestLatents(type, how == "small" || type == kMojoFloat32, &random);
+      Line((std::string(TypeName(type)) + ", values in keys").c_str());
     }
     for (const MojoType type : types) {
       for (const Model& m : kModels) TestReplays(m, type, 2, &random);

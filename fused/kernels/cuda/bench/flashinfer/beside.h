@@ -5,19 +5,6 @@
 
 #include "cuda/bench/attention_step.h"
 
-// OnDevice is a copy of numbers.
-template <class T>
-class OnDevice {
- public:
-  explicit OnDevice(const std::vector<T>& from) : data(static_cast<T*>(Allocate(from.size() * sizeof(T)))) {
-    Check(cudaMemcpy(data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "copy");
-  }
-  ~OnDevice() { cudaFree(data); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  T* const data;
-};
-
 // Pages are those of the buffer [batch, heads, keys, width], in order; the heads of a page lie keys rows apart.
 inline std::vector<int32_t> Pages(const StepModel& m, size_t batch, size_t keys, size_t page) {
   std::vector<int32_t> pages;

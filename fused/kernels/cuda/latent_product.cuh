@@ -1,0 +1,27 @@
+// The products of LatentAttention: of each head, rows of numbers with its part of w.
+#ifndef MOJO_KERNELS_CUDA_LATENT_PRODUCT_CUH_
+#define MOJO_KERNELS_CUDA_LATENT_PRODUCT_CUH_
+
+#include "cuda/common.cuh"
+
+namespace mojo {
+
+// HeadProduct multiplies the first depth numbers of each row of x with a matrix of its head. What follows them in x is
+// copied behind the columns of y.
+struct HeadProduct {
+  const void *x, *w;
+  void* y;
+  MojoHeadSteps x_steps, y_steps;
+  size_t w_head, w_deep,
+      w_column;               // from one head, number of the depth or column to the next; one of the last two is 1
+  size_t batch, heads, rows;  // rows of a sequence
+  size_t depth, columns, copied;
+  const int64_t* lengths;  // [batch] rows that are there, on the device; null: all
+  MojoType type;
+};
+
+cudaError_t MultiplyByHeads(const HeadProduct& p, cudaStream_t stream);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_LATENT_PRODUCT_CUH_
