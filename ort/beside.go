@@ -4,9 +4,7 @@ package ort
 
 import (
 	"fmt"
-	"path/filepath"
 
-	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -29,13 +27,8 @@ func (s *Session) RecordsGraphs() bool {
 // Beside opens a small model on the device of the session, for work between its runs: values of the one can be bound to
 // the other. The model runs as it is written, and no CUDA graph is made of it. Closing the session does not close it.
 func (s *Session) Beside(m *onnx.Model) (*Session, error) {
-	folder, err := atomicfile.MkdirTemp("", "mojo-beside-")
+	model, err := onnx.Marshal(m)
 	if err != nil {
-		return nil, err
-	}
-	defer atomicfile.Remove(folder)
-	path := filepath.Join(folder, "beside.onnx")
-	if err := onnx.Write(path, m); err != nil {
 		return nil, err
 	}
 	options := []Option{WithLibrary(s.api.path), WithOptimization(OptimizeNone), WithThreads(1),
@@ -50,7 +43,7 @@ func (s *Session) Beside(m *onnx.Model) (*Session, error) {
 	for _, plugin := range s.plugins {
 		options = append(options, WithProviderLibrary(plugin))
 	}
-	beside, err := Open(path, options...)
+	beside, err := OpenBytes(model, "", options...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.path, err)
 	}

@@ -25,6 +25,7 @@ type Binding struct {
 	s       *Session
 	raw     *C.OrtIoBinding
 	options *C.OrtRunOptions
+	queued  *C.OrtRunOptions  // the same, without waiting for the device
 	inputs  map[string]*Value // those that Input made
 	outputs []string          // in the order of onnxruntime's list
 	ran     bool              // since the last output was bound
@@ -41,23 +42,33 @@ func (s *Session) Bind() (*Binding, error) {
 	if err := take(C.mojo_bind(s.api.c, s.raw, &b.raw)); err != nil {
 		return nil, fmt.Errorf("%s: cannot bind inputs and outputs: %w", s.path, err)
 	}
-	if err := take(C.mojo_run_options(s.api.c, &b.options)); err != nil {
-		C.mojo_bind_release(s.api.c, b.raw)
-		return nil, fmt.Errorf("%s: cannot make options of a run: %w", s.path, err)
+	err := errors.Join(take(C.mojo_run_options(s.api.c, &b.options)), take(C.mojo_run_options(s.api.c, &b.queued)))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: cannot make options of a run: %w", s.path, err), b.Close())
+	}
+	if err := b.set(b.queued, disableSynchronize, "1"); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
 	s.held.add(b)
 	return b, nil
 }
+
+// disableSynchronize is the entry of a run's options that has onnxruntime not wait for the device.
+const disableSynchronize = "disable_synchronize_execution_providers"
 
 // Configure sets an entry of onnxruntime's run options for all runs, for example "gpu_graph_id" to "1".
 func (b *Binding) Configure(key, value string) error {
 	if b.raw == nil {
 		return ErrClosed
 	}
+	return errors.Join(b.set(b.options, key, value), b.set(b.queued, key, value))
+}
+
+func (b *Binding) set(options *C.OrtRunOptions, key, value string) error {
 	k, v := C.CString(key), C.CString(value)
 	defer C.free(unsafe.Pointer(k))
 	defer C.free(unsafe.Pointer(v))
-	if err := take(C.mojo_run_option(b.s.api.c, b.options, k, v)); err != nil {
+	if err := take(C.mojo_run_option(b.s.api.c, options, k, v)); err != nil {
 		return fmt.Errorf("%s: run option %q: %w", b.s.path, key, err)
 	}
 	return nil
@@ -154,7 +165,14 @@ func (b *Binding) output(name string, value *C.OrtValue, host bool) error {
 
 // Run runs the model on what is bound, and waits until the outputs are there. It ends early, with the context's error,
 // when the context is done.
-func (b *Binding) Run(ctx context.Context) error {
+func (b *Binding) Run(ctx context.Context) error { return b.run(ctx, true) }
+
+// Queue is Run that does not wait, where the session replays CUDA graphs: the device does one run after the other, and
+// the next Run waits for all of them. Until then nothing that is bound may be read, written or bound anew. In other
+// sessions it is Run.
+func (b *Binding) Queue(ctx context.Context) error { return b.run(ctx, !b.s.RecordsGraphs()) }
+
+func (b *Binding) run(ctx context.Context, wait bool) error {
 	if b.raw == nil {
 		return ErrClosed
 	}
@@ -170,17 +188,21 @@ func (b *Binding) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", b.s.path, err)
 	}
+	options, waits := b.options, C.int(1)
+	if !wait {
+		options, waits = b.queued, 0
+	}
 	if ctx.Done() != nil {
 		ended := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() { C.mojo_terminate(b.s.api.c, b.options); close(ended) })
+		stop := context.AfterFunc(ctx, func() { C.mojo_terminate(b.s.api.c, options); close(ended) })
 		defer func() {
 			if !stop() {
 				<-ended
-				take(C.mojo_unset_terminate(b.s.api.c, b.options))
+				take(C.mojo_unset_terminate(b.s.api.c, options))
 			}
 		}()
 	}
-	if err := take(C.mojo_bind_run(b.s.api.c, b.s.raw, b.options, b.raw)); err != nil {
+	if err := take(C.mojo_bind_run(b.s.api.c, b.s.raw, options, b.raw, waits)); err != nil {
 		err = fmt.Errorf("onnxruntime %s cannot run it: %w", b.s.api.version, err)
 		return fmt.Errorf("%s: %w", b.s.path, errors.Join(ctx.Err(), err))
 	}
@@ -227,7 +249,8 @@ func (b *Binding) Close() error {
 	}
 	C.mojo_bind_release(b.s.api.c, b.raw)
 	C.mojo_run_options_release(b.s.api.c, b.options)
-	b.raw, b.options = nil, nil
+	C.mojo_run_options_release(b.s.api.c, b.queued)
+	b.raw, b.options, b.queued = nil, nil, nil
 	for _, v := range b.inputs {
 		v.Close()
 	}

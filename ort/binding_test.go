@@ -143,6 +143,26 @@ func TestBoundMemoryStays(t *testing.T) {
 	equal(t, outputs(t, b)[0], floats("y", 2, 3, 4))
 }
 
+// TestQueue runs a model on its own output several times before it waits.
+func TestQueue(t *testing.T) {
+	s, b := bind(t, increment(t))
+	x, err := s.Allocate("x", []int64{2})
+	must(t, err, x.Write(floats("x", 1, 2)), b.InputValue("x", x), b.OutputValue("y", x))
+	must(t, b.Queue(t.Context()), b.Queue(t.Context()), b.Run(t.Context()))
+	got, err := x.Tensor()
+	must(t, err)
+	got.Name = "y"
+	equal(t, got, floats("y", 4, 5))
+	must(t, b.Close())
+	if err := b.Queue(t.Context()); !errors.Is(err, ort.ErrClosed) {
+		t.Errorf("a closed binding: %v", err)
+	}
+	cuda := []ort.Option{ort.WithThreads(1), ort.WithProvider("cuda", nil)}
+	if !ort.HasProvider("CUDAExecutionProvider", cuda...) || ort.HasProvider("CUDA", cuda[0]) {
+		t.Error("the provider of options is not found, or one that is not there")
+	}
+}
+
 // TestBoundCache generates with a cache: what a run gives as present the next one reads as past, in place.
 func TestBoundCache(t *testing.T) {
 	path := "../models/llama-kv-dynamo-fp32.onnx"

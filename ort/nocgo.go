@@ -109,6 +109,9 @@ func (b *Binding) OutputValue(string, *Value) error { return ErrClosed }
 // Run returns ErrClosed.
 func (b *Binding) Run(context.Context) error { return ErrClosed }
 
+// Queue returns ErrClosed.
+func (b *Binding) Queue(context.Context) error { return ErrClosed }
+
 // Outputs returns ErrClosed.
 func (b *Binding) Outputs() ([]*Value, error) { return nil, ErrClosed }
 

@@ -122,6 +122,12 @@ func WithProvider(name string, options map[string]string) Option {
 	return func(c *config) { c.providers = append(c.providers, provider{name, options}) }
 }
 
+// HasProvider reports whether options add an execution provider, however its name is spelled.
+func HasProvider(name string, options ...Option) bool {
+	providers := newConfig(options).providers
+	return slices.ContainsFunc(providers, func(p provider) bool { return SameProvider(p.name, name) })
+}
+
 // WithProviderLibrary names a plugin library, or its folder, whose execution providers WithProvider takes before those
 // that onnxruntime was built with. It may be given more than once.
 func WithProviderLibrary(path string) Option {

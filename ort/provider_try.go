@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 
-	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -73,16 +70,7 @@ func product() ([]byte, error) {
 	y.SetType(float(2, 3))
 	m.Graph.AddNode("MatMul", []*onnx.Value{x, w}, []*onnx.Value{y})
 	m.Graph.AddOutput(y)
-	folder, err := atomicfile.MkdirTemp("", "mojo-provider-")
-	if err != nil {
-		return nil, err
-	}
-	defer atomicfile.Remove(folder)
-	path := filepath.Join(folder, "product.onnx")
-	if err := onnx.Write(path, m); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
+	return onnx.Marshal(m)
 }
 
 func tryProduct(model []byte, options []Option) error {

@@ -77,7 +77,8 @@ char *mojo_bind_input(const OrtApi *api, OrtIoBinding *binding, const char *name
 // mojo_bind_output binds to the value. Where that is NULL the run allocates: on the host where memory is NULL too.
 char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory);
-char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding);
+// mojo_bind_run waits, with wait, until the outputs are there.
+char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding, int wait);
 // mojo_bind_outputs gives n values, in the order in which the outputs were first bound; the caller releases each.
 char *mojo_bind_outputs(const OrtApi *api, const OrtIoBinding *binding, size_t n, OrtValue **values);
 

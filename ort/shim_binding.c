@@ -76,9 +76,9 @@ char *mojo_bind_output(const OrtApi *api, OrtIoBinding *binding, const char *nam
   return NULL;
 }
 
-char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding) {
+char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *options, OrtIoBinding *binding, int wait) {
   TRY(api->RunWithBinding(s, options, binding));
-  TRY(api->SynchronizeBoundOutputs(binding));
+  if (wait) TRY(api->SynchronizeBoundOutputs(binding));
   return NULL;
 }
 

@@ -197,7 +197,7 @@ func (v *Value) copy(b []byte, toDevice bool) error {
 		err = take(C.mojo_bind_output(c.api.c, binding, c.names["y"], to, nil))
 	}
 	if err == nil {
-		err = take(C.mojo_bind_run(c.api.c, c.raw, nil, binding))
+		err = take(C.mojo_bind_run(c.api.c, c.raw, nil, binding, 1))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: cannot copy %q between host and %s: %w", v.s.path, v.Name, v.Device, err)

@@ -33,7 +33,8 @@ them leaves the logits unchanged, which is tried once; otherwise they run one af
 With --compare OTHER a second model computes what the first one generates greedily. generate reports
 where its choice differs, with the margins (how far each model's choice is above the other's, in
 logits), the KL divergence and the greatest difference of each step. --follow gives both models
-other tokens than the first one's choices.
+other tokens than the first one's choices. With --max-kl the divergence decides, and no token: that
+is how a model whose weights or activations were rounded is compared.
 
 --golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and
 optionally top2gapN (margins) and logits_lastN (logits after the prompt). A difference with margins
@@ -100,12 +101,13 @@ func (f *generateFlags) open(a *app, path string) (*opened, error) {
 
 // session opens a session that makes a CUDA graph of a decoding step, where the flags and the model allow it.
 func (f *generateFlags) session(a *app, m *onnx.Model, lib ort.Library) (*ort.Session, string, error) {
+	b := f.backend
+	b.openModel = generate.OpenSession
 	if !f.graph {
-		return f.backend.session(a, m, lib)
+		return b.session(a, m, lib)
 	}
 	err := generate.CheckSteady(m)
 	if err == nil {
-		b := f.backend
 		b.cuda = map[string]string{"enable_cuda_graph": "1"}
 		var session *ort.Session
 		var what string
@@ -118,7 +120,8 @@ func (f *generateFlags) session(a *app, m *onnx.Model, lib ort.Library) (*ort.Se
 		return nil, "", failed(err)
 	}
 	a.detail("%v", err)
-	return f.backend.session(a, m, lib)
+	b.cuda = nil
+	return b.session(a, m, lib)
 }
 
 func (f *generateFlags) run(a *app, path string) error {

@@ -35,6 +35,8 @@ type generateFlags struct {
 	graphGiven bool
 
 	compare, golden string
+	maxKL           float64
+	klGiven         bool
 	follow          string
 	nearTie         float64
 	tieGiven        bool
@@ -83,6 +85,8 @@ func (f *generateFlags) flags(c *cobra.Command) {
 	completeFile(c, "compare", "onnx")
 	n.StringVar(&f.follow, "follow", "",
 		"with --compare: token ids that both models are given, in place of the first one's choices")
+	n.Float64Var(&f.maxKL, "max-kl", 0,
+		"with --compare: fail when the KL divergence of a step is greater, in nats, in place of where a token differs")
 	n.StringVar(&f.golden, "golden", "", "recorded greedy generations to compare with, .npz")
 	completeFile(c, "golden", "npz")
 	n.Float64Var(&f.nearTie, "near-tie", generate.NearTie,
@@ -125,6 +129,12 @@ func (f *generateFlags) check(c *cobra.Command) error {
 	}
 	if f.tieGiven && f.compare == "" && f.golden == "" {
 		return errors.New("--near-tie is for --compare and --golden")
+	}
+	if f.klGiven = changed("max-kl"); f.klGiven && f.compare == "" {
+		return errors.New("--max-kl is for --compare")
+	}
+	if !(f.maxKL >= 0) || math.IsInf(f.maxKL, 1) {
+		return fmt.Errorf("--max-kl %g: it is a number of 0 or more", f.maxKL)
 	}
 	if f.follow != "" && (f.compare == "" || changed("max-tokens")) {
 		return errors.New("--follow is for --compare, and says how many tokens there are: --max-tokens cannot stand " +

@@ -18,25 +18,32 @@ type batch struct {
 	left      []int     // slots of padding before each
 	past      int       // slots in the cache, of the longest sequence where each has its own
 	filled    []int     // of each, where it has; else nil
+	prompts   []int     // of each, how many tokens are its prompt
 	starts    []int     // the first slot of each in the last run
 	logits    logits
-	fresh     int // new slots of the last run
-	scratch   []float32
-	buffers   Buffers
-	held      map[string]*ort.Value // the buffers, by the inputs that they are bound to
-	steps     *steps                // nil until a token was decoded in buffers
-	most      int                   // how many tokens each sequence may get; 0 for any number
-	greedy    bool                  // whether the likeliest tokens are wanted, and nothing else of the logits
-	chosen    []int64               // by the last step; nil where the logits are to be looked at
+	// stepLogits is the shape of the logits of a run of one token.
+	stepLogits []int64
+	fresh      int // new slots of the last run
+	scratch    []float32
+	buffers    Buffers
+	held       map[string]*ort.Value // the buffers, by the inputs that they are bound to
+	steps      *steps                // nil until a token was decoded in buffers
+	steady     bool                  // whether tokens are decoded in memory that stays where it is
+	most       int                   // how many tokens each sequence may get; 0 for any number
+	context    int                   // how many it has with its prompt at most; 0 for any number
+	greedy     bool                  // whether the likeliest tokens are wanted, and nothing else of the logits
+	chosen     []int64               // by the last step; nil where the logits are to be looked at
 }
 
 // newBatch takes sequences to begin with. Where they are of different lengths a model with a cache has padding before
 // them; one that is fed whole sequences has it behind them.
 func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
-	b := &batch{g: g, left: make([]int, len(prompts)), held: map[string]*ort.Value{}}
+	b := &batch{g: g, left: make([]int, len(prompts)), held: map[string]*ort.Value{},
+		steady: g.steady}
 	longest := 0
 	for _, p := range prompts {
 		b.sequences = append(b.sequences, append(make([]int64, 0, len(p)+64), p...))
+		b.prompts = append(b.prompts, len(p))
 		longest = max(longest, len(p))
 	}
 	if g.layout.byRows() {
@@ -50,7 +57,7 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	if b.binding, err = g.session.Bind(); err != nil {
 		return nil, err
 	}
-	err = errors.Join(b.binding.HostOutput(g.layout.logits.name), b.emptyCache())
+	err = errors.Join(b.binding.HostOutput(g.layout.logits.name), b.emptyCache(), b.rememberTokens())
 	if g.session.RecordsGraphs() {
 		err = errors.Join(err, b.binding.Configure(graphID, notRecorded))
 	}
@@ -58,6 +65,19 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
+}
+
+// rememberTokens binds the memory of tokens that a model which chooses reads and writes.
+func (b *batch) rememberTokens() error {
+	if !b.g.chooses {
+		return nil
+	}
+	v, err := b.g.session.Allocate(rememberedIn, []int64{remembered, int64(b.rows())})
+	if err != nil {
+		return err
+	}
+	b.held[rememberedIn] = v
+	return b.binding.InputValue(rememberedIn, v)
 }
 
 // emptyCache binds a past of no tokens. States that do not grow begin with zeros. What buffers hold behind their tokens
@@ -119,13 +139,10 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 				b.g.session.Path(), fixed, left)
 		}
 	}
-	if b.filled != nil {
-		return b.advanceRows(ctx, chunk)
-	}
-	if b.slots()-b.past == 1 && b.fresh == 1 && b.g.steady {
+	if b.steady && b.fresh > 0 && b.oneIsLeft() {
 		if b.steps == nil {
 			var err error
-			if b.steps, err = b.newSteps(b.logits.dims); err != nil {
+			if b.steps, err = b.newSteps(b.stepLogits); err != nil {
 				return err
 			}
 		}
@@ -133,7 +150,13 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 			return err
 		}
 		b.past++
+		for i := range b.filled {
+			b.filled[i]++
+		}
 		return nil
+	}
+	if b.filled != nil {
+		return b.advanceRows(ctx, chunk)
 	}
 	for b.past < b.slots() {
 		fresh := b.slots() - b.past
@@ -204,6 +227,24 @@ func (b *batch) window(starts []int, fresh, real int) *window {
 // alike is where the next tokens of all sequences begin, in a cache that is filled alike.
 func (b *batch) alike() []int { return slices.Repeat([]int{b.past}, len(b.sequences)) }
 
+// begins is where the next tokens of each sequence begin.
+func (b *batch) begins() []int {
+	if b.filled != nil {
+		return slices.Clone(b.filled)
+	}
+	return b.alike()
+}
+
+// oneIsLeft reports whether the model has seen all tokens but the last one of each sequence.
+func (b *batch) oneIsLeft() bool {
+	for i, start := range b.begins() {
+		if b.left[i]+len(b.sequences[i])-start != 1 {
+			return false
+		}
+	}
+	return true
+}
+
 func (b *batch) bindOutputs() error {
 	l := b.g.layout
 	if err := b.logits.close(); err != nil {
@@ -232,6 +273,7 @@ func (b *batch) passOn() error {
 	}
 	b.chosen = nil
 	err = b.logits.take(outputs[0])
+	b.stepLogits = ofStep(b.logits.dims, b.rows(), b.fresh)
 	for _, v := range outputs[1:] {
 		if i := b.g.layout.cacheOf(v.Name); i >= 0 && !b.g.layout.caches[i].isBuffer() {
 			err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v))

@@ -22,10 +22,10 @@ type Buffers struct {
 	Bytes int64 `json:"bytes"` // of all
 	Grown int   `json:"grown"` // how often they were exchanged for greater ones
 	Rows  bool  `json:"rows"`  // each sequence has a number of tokens of its own, and no padding before it
-	// Steps is how many runs, of one token of each sequence, were in memory that stays where it is; with a session that
+	// Steps is how many tokens of each sequence came of runs in memory that stays where it is; with a session that
 	// records CUDA graphs each was a graph.
 	Steps int  `json:"steps"`
-	Fed   bool `json:"fed"` // whether the tokens of these were chosen on the device
+	Fed   bool `json:"fed"` // whether the model chose the tokens of these
 }
 
 // room is how many slots the buffers of the model have by its graph, 0 for any number, and the input that says so.

@@ -2,9 +2,7 @@ package generate
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
@@ -38,14 +36,15 @@ func (c *cache) shape(rows int) []int64 {
 }
 
 // findCaches pairs every past with the output that holds its successor.
-func (l *layout) findCaches(m *onnx.Model, pasts, outputs []port) error {
-	presents, err := pair(pasts, outputs)
+func (l *layout) findCaches(m *onnx.Model, pasts []*roles.Input) error {
+	isLogits := func(v *onnx.Value) bool { return v.Name == l.logits.name }
+	presents, err := roles.Presents(pasts, slices.DeleteFunc(slices.Clone(m.Graph.Outputs), isLogits))
 	if err != nil {
 		return err
 	}
 	for i, past := range pasts {
-		c := cache{past: past, present: presents[i].name}
-		if err := c.axes(m, l.ids.dims, presents[i]); err != nil {
+		c := cache{past: toPort(past), present: presents[i].Name}
+		if err := c.axes(m, l.ids.dims, outputPort(presents[i])); err != nil {
 			return err
 		}
 		l.caches = append(l.caches, c)
@@ -56,98 +55,6 @@ func (l *layout) findCaches(m *onnx.Model, pasts, outputs []port) error {
 // cacheOf returns the cache whose present is an output; -1 for another output.
 func (l *layout) cacheOf(output string) int {
 	return slices.IndexFunc(l.caches, func(c cache) bool { return c.present == output })
-}
-
-// pair returns the output that belongs to each past: the one whose name is the same but for the words that say past and
-// present, or else the next one of its type and shape, in the model's order.
-func pair(pasts, outputs []port) ([]port, error) {
-	found := make([]port, len(pasts))
-	taken := make([]bool, len(outputs))
-	byName := map[string]int{}
-	for i, p := range outputs {
-		key := remainder(p.name)
-		if _, exists := byName[key]; exists {
-			byName[key] = -1
-			continue
-		}
-		byName[key] = i
-	}
-	keys := map[string]int{}
-	for _, p := range pasts {
-		keys[remainder(p.name)]++
-	}
-	for i, p := range pasts {
-		key := remainder(p.name)
-		if k, ok := byName[key]; ok && k >= 0 && keys[key] == 1 && follows(outputs[k], p) {
-			found[i], taken[k] = outputs[k], true
-		}
-	}
-	for i, p := range pasts {
-		if found[i].name != "" {
-			continue
-		}
-		k := 0
-		for k < len(outputs) && (taken[k] || !follows(outputs[k], p)) {
-			k++
-		}
-		if k == len(outputs) {
-			return nil, fmt.Errorf("nothing is known of input %q: no output could be its successor, so it is no cache",
-				p.name)
-		}
-		found[i], taken[k] = outputs[k], true
-	}
-	return found, nil
-}
-
-// follows reports whether an output can be the successor of a past: of its type and rank, with its numbers.
-func follows(present, past port) bool {
-	if present.dataType != past.dataType {
-		return false
-	}
-	if present.dims == nil {
-		return true
-	}
-	if len(present.dims) != len(past.dims) {
-		return false
-	}
-	for i, d := range present.dims {
-		if d.Value >= 0 && past.dims[i].Value >= 0 && d.Value != past.dims[i].Value {
-			return false
-		}
-	}
-	return true
-}
-
-var (
-	keyValues = regexp.MustCompile(`(?i)key_?values?|pkvs?|kvs?(_cache)?`)
-	words     = regexp.MustCompile(`[A-Za-z]+|[0-9]+`)
-)
-
-// passing are the words that tell nothing but past from present.
-var passing = map[string]bool{"past": true, "present": true, "input": true, "inputs": true, "in": true, "output": true,
-	"outputs": true,
-	"out":     true, "new": true, "next": true, "updated": true, "prev": true, "previous": true, "old": true, "cur": true,
-	"current": true,
-	"cache":   true, "caches": true, "cached": true, "layer": true, "layers": true, "state": true, "states": true}
-
-// remainder is what is left of the name of a past or present: its numbers and its kind. So
-// past_key_values.3.key, present.3.key, input.past_key_values.layers.3.keys and new_cache_k_3 have the same numbers and
-// kinds.
-func remainder(name string) string {
-	var left []string
-	for _, w := range words.FindAllString(keyValues.ReplaceAllString(strings.ToLower(name), " "), -1) {
-		switch w {
-		case "key", "keys":
-			w = "k"
-		case "value", "values":
-			w = "v"
-		}
-		if !passing[w] {
-			left = append(left, w)
-		}
-	}
-	slices.Sort(left)
-	return strings.Join(left, " ")
 }
 
 // axes finds which axis of the past is the batch's and which one grows.

@@ -36,17 +36,21 @@ type Comparison struct {
 	Prompt []int64 `json:"prompt"`
 	// IDs are the tokens that both were given: the first model's choices, those that were to be followed, or the
 	// recorded ones. So the steps behind a difference are compared as well.
-	IDs     []int64       `json:"ids"`
-	Steps   []Step        `json:"steps"`
-	NearTie float64       `json:"near_tie_limit"`
-	MaxKL   golden.Number `json:"max_kl"`
-	MaxAbs  golden.Number `json:"max_abs"`
+	IDs     []int64 `json:"ids"`
+	Steps   []Step  `json:"steps"`
+	NearTie float64 `json:"near_tie_limit"`
+	// MeanKL and MaxKL are of the steps that have a divergence.
+	MeanKL golden.Number `json:"mean_kl"`
+	MaxKL  golden.Number `json:"max_kl"`
+	MaxAbs golden.Number `json:"max_abs"`
 	// First is the first step at which the choices differ, -1 where none does; Differing counts them, and Ties those at
 	// near ties.
 	First     int  `json:"first_difference"`
 	Differing int  `json:"differing"`
 	Ties      int  `json:"near_ties"`
 	Passed    bool `json:"passed"` // every difference is at a near tie
+
+	measured int // steps with a divergence
 }
 
 // NearTie is how close two logits are, in nats, for rounding to decide between them, where a comparison is given no
@@ -85,6 +89,8 @@ func (c *Comparison) add(s Step, id int64) {
 		}
 	}
 	if s.KL != nil {
+		c.measured++
+		c.MeanKL += (*s.KL - c.MeanKL) / golden.Number(c.measured)
 		c.MaxKL = max(c.MaxKL, *s.KL)
 	}
 	if s.MaxAbs != nil {

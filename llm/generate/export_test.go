@@ -5,16 +5,31 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
-// ChooseBesideLogits says whether likeliest tokens are chosen beside the logits, wherever these lie.
-func (g *Generator) ChooseBesideLogits(beside bool) { g.feeds = beside }
+// Remembered is how many tokens a model that chooses remembers.
+const Remembered = remembered
 
-// FeederModel is that for logits [rows, 1, vocabulary], a length and positions.
-func FeederModel(logits, ids onnx.DataType, rows, vocabulary int64) *onnx.Model {
-	value := func(name string, dt onnx.DataType, dims ...int64) *ort.Value {
-		return &ort.Value{Name: name, DataType: dt, Dims: dims}
+// OpenChoosing opens the model at path as one that chooses, on any provider.
+func OpenChoosing(path string, options ...ort.Option) (*Generator, error) {
+	b, err := choosing(path)
+	if err != nil {
+		return nil, err
 	}
-	return feederModel(&steps{logits: value("logits", logits, rows, 1, vocabulary),
-		ports: []port{{name: "input_ids"}, {name: "length"}, {name: "positions"}},
-		fed: []*ort.Value{value("input_ids", ids, rows, 1), value("length", onnx.Int64, 1),
-			value("positions", ids, rows, 1)}})
+	m, err := onnx.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	session, err := ort.OpenBytes(b, path, options...)
+	if err != nil {
+		return nil, err
+	}
+	g, err := New(m, session)
+	if err != nil {
+		return nil, err
+	}
+	g.own = true
+	return g, nil
 }
+
+// AddChooser adds what chooses to a model.
+func AddChooser(m *onnx.Model) error { return addChooser(m) }

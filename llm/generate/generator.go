@@ -3,6 +3,7 @@ package generate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,9 +21,9 @@ type Generator struct {
 	// right says that padding stands behind sequences: the model has no cache, and logits for every position.
 	right bool
 
-	steady bool         // whether tokens are decoded in memory that stays where it is
-	feeds  bool         // whether their successors are chosen where the logits are
-	graphs atomic.Int64 // that were numbered
+	steady  bool         // whether tokens are decoded in memory that stays where it is
+	chooses bool         // whether the session chooses their successors: see OpenSession
+	graphs  atomic.Int64 // that were numbered
 
 	mu     sync.Mutex
 	padded *bool // whether padding before a sequence leaves its logits as they are; nil before it was tried
@@ -39,7 +40,7 @@ func Open(path string, options ...ort.Option) (*Generator, error) {
 	if err := Check(m); err != nil { // before onnxruntime takes its time
 		return nil, err
 	}
-	session, err := ort.Open(path, options...)
+	session, err := OpenSession(m, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -78,16 +79,7 @@ func New(m *onnx.Model, session *ort.Session) (*Generator, error) {
 		return nil, fmt.Errorf("%s: %w", session.Path(), err)
 	}
 	g := &Generator{session: session, layout: l, half: golden.Half(m) != onnx.Undefined, steady: l.steady() == nil}
-	if g.steady {
-		ids, err := session.Allocate(l.ids.name, make([]int64, len(l.ids.dims)))
-		if err != nil {
-			return nil, err
-		}
-		g.feeds = !ids.OnHost()
-		if err := ids.Close(); err != nil {
-			return nil, err
-		}
-	}
+	g.chooses = slices.ContainsFunc(session.Outputs(), func(i ort.Info) bool { return i.Name == rememberedOut })
 	if !l.cached() && len(l.logits.dims) == 3 {
 		ids, out := l.ids.dims, l.logits.dims[1]
 		g.right = out.Value != 1 && (out.Param == ids[len(ids)-1].Param || out.Value > 1)

@@ -106,7 +106,7 @@ func (g *Generator) probe(ctx context.Context, ids []int64, padding int) (logits
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	b.left[0] = padding
+	b.left[0], b.steady = padding, false // two runs are not worth a CUDA graph
 	for _, id := range []int64{ids[last], 0} {
 		if err := b.advance(ctx, 0); err != nil {
 			return nil, err

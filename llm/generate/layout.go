@@ -131,12 +131,10 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 	if err := l.findIDs(inputs); err != nil {
 		return err
 	}
-	outputs := outputPorts(m)
-	if err := l.findLogits(outputs); err != nil {
+	if err := l.findLogits(m); err != nil {
 		return err
 	}
-	outputs = slices.DeleteFunc(outputs, func(p port) bool { return p.name == l.logits.name })
-	var pasts []port
+	var pasts []*roles.Input
 	for _, in := range inputs {
 		p := toPort(in)
 		switch {
@@ -144,7 +142,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		case typeIDs(in):
 			l.others = append(l.others, p) // all of them are 0
 		case p.role == roles.Past || p.role == roles.Buffer || p.role == roles.Other && len(p.dims) >= 2:
-			pasts = append(pasts, p)
+			pasts = append(pasts, in)
 		case p.role == roles.Other || p.role == roles.Index:
 			return fmt.Errorf("nothing is known of input %q", p.name)
 		default:
@@ -157,7 +155,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 			l.limit(p.dims[len(p.dims)-1:])
 		}
 	}
-	if err := l.findCaches(m, pasts, outputs); err != nil {
+	if err := l.findCaches(m, pasts); err != nil {
 		return err
 	}
 	if room, _ := l.room(); room > 0 {
@@ -183,19 +181,15 @@ func typeIDs(in *roles.Input) bool {
 	return in.DataType.IsInteger() && roles.NameHas(in.Value.Name, "token_type", "segment_id")
 }
 
-func outputPorts(m *onnx.Model) []port {
-	var list []port
-	for _, v := range m.Graph.Outputs {
-		p := port{name: v.Name}
-		if t, ok := v.Type(); ok {
-			p.dataType = t.DataType
-			for _, d := range t.Dims {
-				p.dims = append(p.dims, roles.Number(d))
-			}
+func outputPort(v *onnx.Value) port {
+	p := port{name: v.Name}
+	if t, ok := v.Type(); ok {
+		p.dataType = t.DataType
+		for _, d := range t.Dims {
+			p.dims = append(p.dims, roles.Number(d))
 		}
-		list = append(list, p)
 	}
-	return list
+	return p
 }
 
 // findIDs finds the token ids: of the integers that index a table those with the greatest, else those that are named
@@ -227,7 +221,11 @@ func (l *layout) findIDs(inputs []*roles.Input) error {
 }
 
 // findLogits finds the output that holds a number for each token: by its name, or by its last dimension.
-func (l *layout) findLogits(outputs []port) error {
+func (l *layout) findLogits(m *onnx.Model) error {
+	outputs := make([]port, len(m.Graph.Outputs))
+	for i, v := range m.Graph.Outputs {
+		outputs[i] = outputPort(v)
+	}
 	for _, by := range []func(port) bool{
 		func(p port) bool { return roles.NameHas(p.name, "logit") },
 		func(p port) bool {

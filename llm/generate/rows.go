@@ -16,23 +16,32 @@ func (l *layout) byRows() bool {
 }
 
 // advanceRows is advance where each sequence has a length of its own. In pieces, shorter sequences begin later: all
-// end with the last piece, behind which the logits of each are read.
+// end with the last piece, behind which the logits of each are read. Where they are those of the last slot alone, and
+// shorter sequences have something behind them, that piece is one token of each.
 func (b *batch) advanceRows(ctx context.Context, chunk int) error {
+	kept := 0
+	if b.g.layout.lastAlone() && !b.alikeLeft() {
+		kept = 1
+	}
 	for {
 		most := 0
-		for i, s := range b.sequences {
-			most = max(most, len(s)-b.filled[i])
+		for i := range b.sequences {
+			most = max(most, b.unseen(i)-kept)
+		}
+		if most == 0 && kept == 0 {
+			return nil
 		}
 		if most == 0 {
-			return nil
+			kept = 0
+			continue
 		}
 		fresh := most
 		if chunk > 0 {
 			fresh = min(fresh, chunk)
 		}
 		starts, taken := slices.Clone(b.filled), make([]int, len(b.sequences))
-		for i, s := range b.sequences {
-			rest := len(s) - b.filled[i]
+		for i := range b.sequences {
+			rest := b.unseen(i) - kept
 			taken[i] = rest - min(rest, most-fresh)
 		}
 		if err := b.run(ctx, starts, fresh); err != nil {
@@ -43,4 +52,28 @@ func (b *batch) advanceRows(ctx context.Context, chunk int) error {
 			b.past = max(b.past, b.filled[i])
 		}
 	}
+}
+
+// unseen is how many tokens of a sequence the model has not seen.
+func (b *batch) unseen(i int) int { return len(b.sequences[i]) - b.filled[i] }
+
+// alikeLeft reports whether as many tokens of each sequence are unseen.
+func (b *batch) alikeLeft() bool {
+	for i := range b.sequences {
+		if b.unseen(i) != b.unseen(0) {
+			return false
+		}
+	}
+	return true
+}
+
+// lastAlone reports whether the graph says that logits are those of the last slot of each sequence.
+func (l *layout) lastAlone() bool {
+	switch rank := len(l.logits.dims); rank {
+	case 3:
+		return l.logits.dims[1].Value == 1
+	case 2:
+		return len(l.ids.dims) == 2
+	}
+	return false
 }

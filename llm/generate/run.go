@@ -172,7 +172,7 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 		return false, err
 	}
 	defer func() { r.buffers, err = b.buffers, errors.Join(err, b.close()) }()
-	b.most = r.options.MaxTokens
+	b.most, b.context = r.options.MaxTokens, r.options.MaxContext
 	b.greedy = r.options.Choose == nil && !r.options.Margins && r.options.Sampling.likeliest()
 	if err := b.advance(ctx, r.options.PrefillSize); err != nil {
 		return false, err

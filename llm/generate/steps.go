@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -30,10 +29,6 @@ func (l *layout) steady() error {
 		return errors.New("the length of the attention mask tells how many tokens there are, and grows with them: " +
 			"patch the model with --cache static --past-length")
 	}
-	if l.byRows() {
-		return errors.New("each sequence has a number of tokens of its own: patch the model with --past-length, " +
-			"without =rows")
-	}
 	for _, p := range l.others {
 		if p.role == roles.Mask && len(p.dims) != 2 {
 			return fmt.Errorf("mask %s has an axis for the new tokens", p)
@@ -54,13 +49,19 @@ func (p *port) counts() bool {
 // steps runs the decoding steps of a batch, of one token of each sequence, in memory that stays where it is: what the
 // tokens change is written over. So a step can be a CUDA graph, which is recorded in the first run. onnxruntime frees a
 // graph with its session, and each batch records its own.
+//
+// A model that chooses tokens itself goes on from each, so several steps are run before the host looks: its tokens are
+// taken one after the other from those that are known. What is behind the end of a sequence is never looked at.
 type steps struct {
 	binding *ort.Binding
 	fed     []*ort.Value // the ids, then the inputs that count
 	ports   []port       // theirs
 	logits  *ort.Value
-	feeder  *feeder // nil where the host writes what is fed
-	past    int     // how many tokens are in the cache by what was fed last, -1 before
+
+	past     int       // how many tokens are in the cache by what is fed now; -1 where that is not known
+	ahead    int       // how many steps were run together the last time
+	known    [][]int64 // tokens of steps that were run, of each step those of all rows
+	recorded bool      // whether a step is a CUDA graph
 }
 
 // newSteps binds inputs and outputs for the next token of each sequence, with logits of these dimensions.
@@ -76,11 +77,11 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 		}
 	}()
 	if g.session.RecordsGraphs() {
-		if err := s.binding.Configure(graphID, strconv.FormatInt(g.graphs.Add(1), 10)); err != nil {
+		if err := s.binding.Configure(graphID, notRecorded); err != nil {
 			return nil, err
 		}
 	}
-	w := b.window(b.alike(), 1, 1)
+	w := b.window(b.begins(), 1, 1)
 	for row := range w.end {
 		w.end[row] = w.room // no token reads further than the cache is filled
 	}
@@ -122,57 +123,199 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 	if s.logits, err = g.session.Allocate(g.layout.logits.name, logits); err != nil {
 		return nil, err
 	}
-	return s, s.binding.OutputValue(g.layout.logits.name, s.logits)
+	if err := s.binding.OutputValue(g.layout.logits.name, s.logits); err != nil || !g.chooses {
+		return s, err
+	}
+	tokens := b.held[rememberedIn]
+	err = errors.Join(s.binding.InputValue(rememberedIn, tokens), s.binding.OutputValue(rememberedOut, tokens),
+		s.binding.OutputValue(nextIDs, s.fed[0]))
+	for i, p := range s.ports[1:] {
+		err = errors.Join(err, s.binding.OutputValue(nextName(p), s.fed[1+i]))
+	}
+	return s, err
+}
+
+// ofStep returns the shape of the logits of a step, by that of a run of fresh tokens in each of so many rows.
+func ofStep(dims []int64, rows, fresh int) []int64 {
+	dims = slices.Clone(dims)
+	last := len(dims) - 1
+	switch n := (&onnx.Tensor{Dims: dims[:max(last, 0)]}).Len(); {
+	case n != int64(rows*fresh): // those of the last token alone
+	case last == 1:
+		dims[0] = int64(rows)
+	case last > 1:
+		dims[last-1] = 1
+	}
+	return dims
 }
 
 // graphID is the entry of a run's options that numbers CUDA graphs; notRecorded is that of runs of which none is made.
 const graphID, notRecorded = "gpu_graph_id", "-1"
 
-// step runs the model on the one token of each sequence that it has not seen.
+// step runs the model on the one token of each sequence that it has not seen, or takes what it chose ahead.
 func (b *batch) step(ctx context.Context) error {
 	s := b.steps
-	if s.past != b.past { // else the feeder has made what is fed
-		w := b.window(b.alike(), 1, 1)
-		for i, p := range s.ports {
-			t, err := w.tensor(p)
-			if err == nil {
-				err = s.fed[i].Write(t)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	s.past = -1
-	if err := s.binding.Run(ctx); err != nil {
-		return err
-	}
-	b.fresh, b.starts, b.chosen = 1, b.alike(), nil
-	b.buffers.Steps++
-	if !b.greedy || !b.g.feeds {
-		return errors.Join(b.logits.close(), b.logits.copy(s.logits))
-	}
-	if s.feeder == nil {
-		var err error
-		if s.feeder, err = b.g.newFeeder(s); err != nil {
+	if len(s.known) == 0 {
+		if err := b.runSteps(ctx); err != nil {
 			return err
 		}
 	}
-	var err error
-	if b.chosen, err = s.feeder.run(ctx); err != nil {
-		return err
+	b.fresh, b.starts, b.chosen = 1, b.begins(), nil
+	b.buffers.Steps++
+	if len(s.known) == 0 {
+		return errors.Join(b.logits.close(), b.logits.copy(s.logits))
+	}
+	b.chosen, s.known = s.known[0], s.known[1:]
+	for row, id := range b.chosen[:len(b.sequences)] {
+		if id < 0 {
+			return fmt.Errorf("logits of sequence %d: the greatest is no number", row)
+		}
 	}
 	b.buffers.Fed = true
-	s.past = b.past + 1
 	return nil
+}
+
+// runSteps runs one step, or, where the model chooses, as many as may follow.
+func (b *batch) runSteps(ctx context.Context) error {
+	s := b.steps
+	if err := b.feed(); err != nil {
+		return err
+	}
+	s.past = -1
+	ahead := b.greedy && b.g.chooses
+	if b.g.session.RecordsGraphs() && !s.recorded && b.room() >= recordingRoom {
+		n, err := b.record(ctx)
+		if err != nil {
+			return err
+		}
+		if n > 0 && ahead {
+			return b.takeKnown(n)
+		}
+		if n > 0 { // the logits are those of a later step
+			if err := b.feed(); err != nil {
+				return err
+			}
+			return s.binding.Run(ctx)
+		}
+		return nil
+	}
+	n := 1
+	if ahead {
+		n = b.mayFollow(2 * s.ahead)
+	}
+	for range n - 1 {
+		if err := s.binding.Queue(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.binding.Run(ctx); err != nil || !ahead {
+		return err
+	}
+	return b.takeKnown(n)
+}
+
+// feed writes what the next step is fed, if the last one has not.
+func (b *batch) feed() error {
+	s := b.steps
+	if s.past == b.past {
+		return nil
+	}
+	w := b.window(b.begins(), 1, 1)
+	for i, p := range s.ports {
+		t, err := w.tensor(p)
+		if err == nil {
+			err = s.fed[i].Write(t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordingRoom is how many free slots are wanted to record a step: onnxruntime runs it several times for that, 1.31
+// three times, and each run of a model that chooses is a step behind the one before.
+const recordingRoom = 8
+
+// record has the first run recorded as a CUDA graph. It returns how many steps a model that chooses has made of it; 0
+// for another model, which gave the same each time.
+func (b *batch) record(ctx context.Context) (int, error) {
+	s := b.steps
+	id := strconv.FormatInt(b.g.graphs.Add(1), 10)
+	if err := errors.Join(s.binding.Configure(graphID, id), s.binding.Run(ctx)); err != nil {
+		return 0, err
+	}
+	s.recorded = true
+	if !b.g.chooses {
+		return 0, nil
+	}
+	for i, p := range s.ports {
+		if p.role == roles.PastLength {
+			now, err := int64s(s.fed[i])
+			if err != nil {
+				return 0, err
+			}
+			return int(now[0]) - b.begins()[0], nil
+		}
+	}
+	return 0, nil
+}
+
+// takeKnown takes the tokens of n steps, after which the model has written what it is fed next.
+func (b *batch) takeKnown(n int) error {
+	s := b.steps
+	tokens, err := int64s(b.held[rememberedIn])
+	if err != nil {
+		return err
+	}
+	rows := b.rows()
+	s.known = slices.Collect(slices.Chunk(tokens[rows*(remembered-n):], rows))
+	s.past, s.ahead = b.past+n, n
+	return nil
+}
+
+// int64s copies a value of int64 to the host.
+func int64s(v *ort.Value) ([]int64, error) {
+	t, err := v.Tensor()
+	if err != nil {
+		return nil, err
+	}
+	elements, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	var list []int64
+	for b := range slices.Chunk(elements, 8) {
+		list = append(list, int64(binary.LittleEndian.Uint64(b)))
+	}
+	return list, nil
+}
+
+// room is how many slots are left for what is computed ahead.
+func (b *batch) room() int {
+	n := b.buffers.Slots - b.past
+	for i, s := range b.sequences {
+		if b.context > 0 {
+			n = min(n, b.context-b.left[i]-len(s))
+		}
+	}
+	return n
+}
+
+// mayFollow is how many of this many steps may be run before the host looks at a token: what memory and limits leave.
+func (b *batch) mayFollow(n int) int {
+	n = min(n, remembered, b.room())
+	for i, s := range b.sequences {
+		if b.most > 0 {
+			n = min(n, b.prompts[i]+b.most-len(s))
+		}
+	}
+	return max(n, 1)
 }
 
 // close frees what is bound, but for the caches.
 func (s *steps) close() error {
 	var errs []error
-	if s.feeder != nil {
-		errs = append(errs, s.feeder.close())
-	}
 	if s.binding != nil {
 		errs = append(errs, s.binding.Close())
 	}
@@ -182,137 +325,4 @@ func (s *steps) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// feeder chooses the likeliest token of each sequence where the logits lie, and writes what the next step is fed.
-type feeder struct {
-	session *ort.Session
-	binding *ort.Binding
-}
-
-// The outputs of a feeder: two for the host, and the ids.
-const chosenOutput, greatestOutput, idsOutput = "chosen", "greatest", "ids"
-
-// newFeeder makes a feeder for steps. What counts is read and written in one place.
-func (g *Generator) newFeeder(s *steps) (_ *feeder, err error) {
-	f := &feeder{}
-	if f.session, err = g.session.Beside(feederModel(s)); err != nil {
-		return nil, fmt.Errorf("cannot open the model that chooses tokens: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.close())
-		}
-	}()
-	if f.binding, err = f.session.Bind(); err != nil {
-		return nil, err
-	}
-	err = errors.Join(f.binding.HostOutput(chosenOutput), f.binding.HostOutput(greatestOutput),
-		f.binding.InputValue(s.logits.Name, s.logits), f.binding.OutputValue(idsOutput, s.fed[0]))
-	for i, p := range s.ports[1:] {
-		err = errors.Join(err, f.binding.InputValue(p.name, s.fed[1+i]),
-			f.binding.OutputValue(nextName(p), s.fed[1+i]))
-	}
-	return f, err
-}
-
-// nextName is what a feeder calls its output for an input that counts.
-func nextName(p port) string { return p.name + ".next" }
-
-// run returns the ids that were chosen.
-func (f *feeder) run(ctx context.Context) (ids []int64, err error) {
-	if err := errors.Join(f.binding.HostOutput(chosenOutput), f.binding.HostOutput(greatestOutput)); err != nil {
-		return nil, err
-	}
-	if err := f.binding.Run(ctx); err != nil {
-		return nil, err
-	}
-	outputs, err := f.binding.Outputs()
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		for _, v := range outputs {
-			err = errors.Join(err, v.Close())
-		}
-	}()
-	chosen, err := outputs[0].Bytes()
-	if err != nil {
-		return nil, err
-	}
-	greatest, err := outputs[1].Bytes()
-	if err != nil {
-		return nil, err
-	}
-	for b := range slices.Chunk(chosen, 8) {
-		ids = append(ids, int64(binary.LittleEndian.Uint64(b)))
-		x := math.Float32frombits(binary.LittleEndian.Uint32(greatest))
-		if greatest = greatest[4:]; x != x || math.IsInf(float64(x), 0) {
-			return nil, fmt.Errorf("logits of sequence %d: the greatest, of token %d, is %v", len(ids)-1,
-				ids[len(ids)-1], x)
-		}
-	}
-	return ids, nil
-}
-
-func (f *feeder) close() error {
-	var err error
-	if f.binding != nil {
-		err = f.binding.Close()
-	}
-	return errors.Join(err, f.session.Close())
-}
-
-// feederModel makes the model of a feeder: of equal logits it takes the lowest id, as Sampler does.
-func feederModel(s *steps) *onnx.Model {
-	m := onnx.New(8, 17)
-	g := m.Graph
-	g.Name = "feeder"
-	tensor := func(dt onnx.DataType, dims ...int64) onnx.Type {
-		t := onnx.Type{DataType: dt, HasShape: true}
-		for _, d := range dims {
-			t.Dims = append(t.Dims, onnx.Dim{Value: d})
-		}
-		return t
-	}
-	node := func(op, name string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
-		v := g.NewValue(name)
-		g.AddNode(op, inputs, []*onnx.Value{v}, attrs...)
-		return v
-	}
-	cast := func(name string, v *onnx.Value, to onnx.DataType) *onnx.Value {
-		return node("Cast", name, []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
-	}
-	output := func(v *onnx.Value, t onnx.Type) {
-		v.SetType(t)
-		g.AddOutput(v)
-	}
-	dims, ids := s.logits.Dims, s.fed[0]
-	vocabulary := dims[len(dims)-1]
-	rows := (&onnx.Tensor{Dims: ids.Dims}).Len()
-	x := g.AddInput(s.logits.Name, tensor(s.logits.DataType, dims...))
-	if s.logits.DataType != onnx.Float {
-		x = cast("scores", x, onnx.Float)
-	}
-	byRows := g.AddInitializer(onnx.NewInt64s("by_rows", []int64{rows, vocabulary}))
-	x = node("Reshape", "rows", []*onnx.Value{x, byRows})
-	axis := onnx.IntAttr("axis", 1)
-	id := node("ArgMax", chosenOutput, []*onnx.Value{x}, axis)
-	output(id, tensor(onnx.Int64, rows, 1))
-	output(node("GatherElements", greatestOutput, []*onnx.Value{x, id}, axis), tensor(onnx.Float, rows, 1))
-	if ids.DataType != onnx.Int64 {
-		id = cast("typed", id, ids.DataType)
-	}
-	shape := g.AddInitializer(onnx.NewInt64s("ids_shape", ids.Dims))
-	output(node("Reshape", idsOutput, []*onnx.Value{id, shape}), tensor(ids.DataType, ids.Dims...))
-	for i, p := range s.ports[1:] {
-		t := tensor(s.fed[1+i].DataType, s.fed[1+i].Dims...)
-		one := cast(p.name+".one", g.AddInitializer(onnx.NewInt64s(p.name+".int_one", []int64{1})), t.DataType)
-		v := g.AddInput(p.name, t)
-		if len(t.Dims) == 0 {
-			one = node("Squeeze", p.name+".scalar", []*onnx.Value{one})
-		}
-		output(node("Add", nextName(p), []*onnx.Value{v, one}), t)
-	}
-	return m
 }

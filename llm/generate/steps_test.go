@@ -11,26 +11,45 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/orttest"
-	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// ways are those in which steps are run: the host chooses tokens, or they are chosen beside the logits; and, on a GPU,
-// either as CUDA graphs.
-func ways(t *testing.T, path string, each func(t *testing.T, g *generate.Generator, beside bool)) {
+// ways are those in which steps are run: the host chooses tokens, or the model does; and, on a GPU, either as CUDA
+// graphs.
+func ways(t *testing.T, path string, each func(t *testing.T, g *generate.Generator, chooses bool)) {
 	providers := map[string]ort.Option{"": orttest.Provider()}
 	if orttest.CUDA() {
 		providers["graph "] = orttest.CUDAGraphs()
 	}
 	for what, provider := range providers {
-		for _, beside := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%sbeside %t", what, beside), func(t *testing.T) {
-				g := openOn(t, path, provider)
-				g.ChooseBesideLogits(beside)
-				each(t, g, beside)
+		for _, chooses := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%schooses %t", what, chooses), func(t *testing.T) {
+				each(t, openAs(t, path, provider, chooses), chooses)
 			})
 		}
 	}
+}
+
+// openAs opens a patched model as it is, or as one that chooses.
+func openAs(t *testing.T, path string, provider ort.Option, chooses bool) *generate.Generator {
+	t.Helper()
+	orttest.Library(t)
+	orttest.Kernels(t)
+	if chooses {
+		g, err := generate.OpenChoosing(path, provider, ort.WithKernels())
+		must(t, err)
+		t.Cleanup(func() { must(t, g.Close()) })
+		return g
+	}
+	m, err := onnx.Read(path)
+	must(t, err)
+	defer m.Close()
+	session, err := ort.Open(path, provider, ort.WithKernels())
+	must(t, err)
+	t.Cleanup(func() { must(t, session.Close()) })
+	g, err := generate.New(m, session)
+	must(t, err)
+	return g
 }
 
 // TestSteps decodes in memory that stays where it is, what transformers does: each prompt alone, and all together.
@@ -38,7 +57,7 @@ func TestSteps(t *testing.T) {
 	for _, name := range cachedModels {
 		want := recordings(t)[name]
 		path := withBuffers(t, name, 0, rewrite.WithPastLength())
-		ways(t, path, func(t *testing.T, g *generate.Generator, beside bool) {
+		ways(t, path, func(t *testing.T, g *generate.Generator, chooses bool) {
 			count := len(want.Greedy[0])
 			o := generate.Options{MaxTokens: count}
 			for i, p := range want.Prompts {
@@ -56,8 +75,8 @@ func TestSteps(t *testing.T) {
 					t.Errorf("together, prompt %d: %v, want %v", i, s.IDs, want.Together[i])
 				}
 			}
-			if b := r.Buffers(); b.Fed != beside || b.Steps < count-3 {
-				t.Errorf("%d steps, chosen beside the logits: %t", b.Steps, b.Fed)
+			if b := r.Buffers(); b.Fed != chooses || b.Steps < count-3 {
+				t.Errorf("%d steps, chosen by the model: %t", b.Steps, b.Fed)
 			}
 			o.Sampling = generate.Sampling{Temperature: 1, Seed: 3}
 			sampled := tokens(t, g, o, want.Prompts[0])[0].IDs
@@ -75,7 +94,7 @@ func TestStepsGrow(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
 	want := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: count}, prompts...)
 	ways(t, withBuffers(t, name, 0, rewrite.WithPastLength()),
-		func(t *testing.T, g *generate.Generator, beside bool) {
+		func(t *testing.T, g *generate.Generator, chooses bool) {
 			for most, grown := range map[int]int{0: 2, count: 0} {
 				r, err := g.Start(generate.Options{MaxTokens: most}, prompts...)
 				must(t, err)
@@ -90,37 +109,125 @@ func TestStepsGrow(t *testing.T) {
 						t.Errorf("prompt %d: %v, want %v", i, s.IDs, want[i].IDs)
 					}
 				}
-				if b := r.Buffers(); b.Grown != grown || b.Slots != 1024 || b.Steps < count-5 || b.Fed != beside {
+				if b := r.Buffers(); b.Grown != grown || b.Slots != 1024 || b.Steps < count-5 || b.Fed != chooses {
 					t.Errorf("%+v", b)
 				}
 			}
 		})
 }
 
-// TestFeeder chooses the first of equal tokens, in rows of each type of logits, and counts on.
-func TestFeeder(t *testing.T) {
-	rows := [][]float64{{1, 3, 2, 3, math.Inf(-1)}, {-7, -7, -7, -7, -7}, {math.Inf(-1), -3, -2, -3, -2}}
-	want := []int64{1, 0, 2}
-	for _, dt := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
-		for _, idType := range []onnx.DataType{onnx.Int64, onnx.Int32} {
-			e, err := reference.New(generate.FeederModel(dt, idType, 3, 5), reference.Options{})
-			must(t, err)
-			got, err := e.Run(map[string]*reference.Tensor{
-				"logits":    reference.NewFloats(dt, []int{3, 1, 5}, slices.Concat(rows...)),
-				"length":    reference.NewInts(onnx.Int64, []int{1}, []int64{41}),
-				"positions": reference.NewInts(idType, []int{3, 1}, []int64{1, 2, 3}),
+// TestStepsByRows decodes prompts of unequal lengths together, each with its own number of tokens in the buffers, and
+// nothing before the shorter ones: what the model that was patched does from each alone.
+func TestStepsByRows(t *testing.T) {
+	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8, 77, 12, 30, 2}, {9}, {64, 11, 5, 8, 120}}
+	o := generate.Options{MaxTokens: 22}
+	for _, name := range cachedModels {
+		var want []generate.Sequence
+		g := open(t, modelPath(name))
+		for _, p := range prompts {
+			want = append(want, tokens(t, g, o, p)[0])
+		}
+		path := withBuffers(t, name, 0, rewrite.WithRowLengths())
+		paths := []string{path}
+		if name == "llama-kv-dynamo-fp32" {
+			paths = append(paths, lastOnly(t, path, false), lastOnly(t, path, true))
+		}
+		for k, path := range paths {
+			ways(t, path, func(t *testing.T, g *generate.Generator, chooses bool) {
+				r, err := g.Start(o, prompts...)
+				must(t, err)
+				for _, err := range r.Tokens(t.Context()) {
+					must(t, err)
+				}
+				for i, s := range r.Sequences() {
+					if !slices.Equal(s.IDs, want[i].IDs) {
+						t.Errorf("%s, %d, prompt %d: %v, alone %v", name, k, i, s.IDs, want[i].IDs)
+					}
+				}
+				if b := r.Buffers(); b.Fed != chooses || b.Steps != o.MaxTokens-1 || !b.Rows {
+					t.Errorf("%s, %d: %+v", name, k, b)
+				}
 			})
-			must(t, err)
-			for name, want := range map[string][]int64{"chosen": want, "ids": want, "length.next": {42},
-				"positions.next": {2, 3, 4}} {
-				if !slices.Equal(got[name].I, want) {
-					t.Errorf("%s, %s: %s is %v, want %v", dt, idType, name, got[name].I, want)
+		}
+	}
+}
+
+// TestStepsStop ends sequences at each token of those that are chosen ahead, of two prompts together.
+func TestStepsStop(t *testing.T) {
+	const name = "llama-kv-dynamo-fp32"
+	prompts := [][]int64{{5, 17, 42}, {101, 3, 9}}
+	full := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: 3 * generate.Remembered}, prompts...)
+	upTo := func(ids []int64, stop int64) []int64 {
+		if i := slices.Index(ids, stop); i >= 0 {
+			return ids[:i+1]
+		}
+		return ids
+	}
+	ways(t, withBuffers(t, name, 0, rewrite.WithPastLength()),
+		func(t *testing.T, g *generate.Generator, chooses bool) {
+			for n := range full[0].IDs {
+				stop := full[0].IDs[n]
+				o := generate.Options{MaxTokens: 3 * generate.Remembered, StopTokens: []int64{stop}}
+				for i, s := range tokens(t, g, o, prompts...) {
+					if want := upTo(full[i].IDs, stop); !slices.Equal(s.IDs, want) {
+						t.Errorf("stop at %d, prompt %d: %v, want %v", stop, i, s.IDs, want)
+					}
+				}
+				o = generate.Options{MaxTokens: n + 1}
+				if got := tokens(t, g, o, prompts[0])[0]; !slices.Equal(got.IDs, full[0].IDs[:n+1]) {
+					t.Errorf("%d tokens: %v, want %v", n+1, got.IDs, full[0].IDs[:n+1])
 				}
 			}
-			if want := []float64{3, -7, -2}; !slices.Equal(got["greatest"].F, want) {
-				t.Errorf("%s: the greatest are %v, want %v", dt, got["greatest"].F, want)
+		})
+}
+
+// TestStepsFill fills buffers to their last slot.
+func TestStepsFill(t *testing.T) {
+	const name, room = "llama-kv-dynamo-fp32", 37
+	prompt := []int64{5, 17, 42}
+	want := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: room - len(prompt)}, prompt)[0].IDs
+	ways(t, withBuffers(t, name, room, rewrite.WithPastLength()),
+		func(t *testing.T, g *generate.Generator, chooses bool) {
+			got := tokens(t, g, generate.Options{}, prompt)[0]
+			if !slices.Equal(got.IDs, want) || got.Stop != generate.StopContext {
+				t.Errorf("%v (%s), want %v", got.IDs, got.Stop, want)
 			}
-		}
+		})
+}
+
+// TestStepsTies has many equal logits, of each type: the lowest id is chosen.
+func TestStepsTies(t *testing.T) {
+	const name = "llama-kv-dynamo-fp32"
+	buffers := withBuffers(t, name, 0, rewrite.WithPastLength())
+	dims := []onnx.Dim{{Value: -1, Param: "rows"}, {Value: -1, Param: "tokens"}, {Value: 160}}
+	for _, dt := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
+		path := behind(t, buffers, dt, dims, func(g *onnx.Graph, raw *onnx.Value) *onnx.Node {
+			whole := g.NewValue("whole")
+			g.AddNode("Round", []*onnx.Value{raw}, []*onnx.Value{whole})
+			return g.AddNode("Cast", []*onnx.Value{whole}, []*onnx.Value{g.NewValue("y")},
+				onnx.IntAttr("to", int64(dt)))
+		})
+		var first []int64
+		ways(t, path, func(t *testing.T, g *generate.Generator, chooses bool) {
+			got := tokens(t, g, generate.Options{MaxTokens: 20}, []int64{5, 17, 42})[0].IDs
+			if first == nil {
+				first = got
+			}
+			if !slices.Equal(got, first) {
+				t.Errorf("%s: %v, the other way %v", dt, got, first)
+			}
+		})
+	}
+}
+
+// TestChooserNames refuses a model that has the name of what is added.
+func TestChooserNames(t *testing.T) {
+	m, err := onnx.Read(withBuffers(t, "llama-kv-dynamo-fp32", 0, rewrite.WithPastLength()))
+	must(t, err)
+	defer m.Close()
+	m.Graph.NewValue("generate.next_ids")
+	if err := generate.AddChooser(m); err == nil || !strings.Contains(err.Error(), `a value "generate.next_ids"`) {
+		t.Error(err)
 	}
 }
 
@@ -139,13 +246,17 @@ func TestNoNumbers(t *testing.T) {
 			nan := g.AddInitializer(onnx.NewFloat32s("nan", nil, []float32{float32(math.NaN())}))
 			return g.AddNode("Where", []*onnx.Value{late, nan, raw}, []*onnx.Value{g.NewValue("y")})
 		})
-	ways(t, path, func(t *testing.T, g *generate.Generator, beside bool) {
+	ways(t, path, func(t *testing.T, g *generate.Generator, chooses bool) {
 		r, err := g.Start(generate.Options{MaxTokens: 9}, []int64{5, 17, 42})
 		must(t, err)
 		for _, e := range r.Tokens(t.Context()) {
 			err = e
 		}
-		if err == nil || !strings.Contains(err.Error(), "logits") || !strings.Contains(err.Error(), "is NaN") {
+		why := "is NaN"
+		if chooses {
+			why = "is no number"
+		}
+		if err == nil || !strings.Contains(err.Error(), "logits") || !strings.Contains(err.Error(), why) {
 			t.Error(err)
 		}
 	})

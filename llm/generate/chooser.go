@@ -1,0 +1,180 @@
+package generate
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// remembered is how many tokens of each sequence a model that chooses remembers: so many steps can be in flight.
+const remembered = 16
+
+// What a model that chooses has beside its own inputs and outputs. A token is remembered as -1 where its logit is no
+// number.
+const (
+	chooserPrefix = "generate."
+	rememberedIn  = chooserPrefix + "past_tokens" // int64 [remembered, rows], the last one chosen at the end
+	rememberedOut = chooserPrefix + "tokens"
+	nextIDs       = chooserPrefix + "next_ids"
+)
+
+// nextName is the output for an input that counts: what the next step is fed.
+func nextName(p port) string { return chooserPrefix + "next." + p.name }
+
+// OpenSession opens the model at m.Path to generate with. On CUDA, where its decoding steps run in memory that stays
+// where it is (CheckSteady), the model that is opened chooses the likeliest tokens itself, and writes what the next
+// step is fed: then a CUDA graph is a whole step, and several can be on before the host looks at the first.
+func OpenSession(m *onnx.Model, options ...ort.Option) (*ort.Session, error) {
+	if ort.HasProvider("CUDA", options...) && CheckSteady(m) == nil {
+		if b, err := choosing(m.Path); err == nil { // else the host chooses
+			return ort.OpenBytes(b, m.Path, options...)
+		}
+	}
+	return ort.Open(m.Path, options...)
+}
+
+// choosing returns the model at path with what chooses.
+func choosing(path string) ([]byte, error) {
+	m, err := onnx.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if err := addChooser(m); err != nil {
+		return nil, err
+	}
+	return onnx.Marshal(m)
+}
+
+// addChooser adds the nodes that choose to a model whose steps are steady. Of equal logits they take the lowest id, as
+// Sampler does.
+//
+// Its outputs are bound to what the inputs are read from. So each is computed from the token that was chosen, when
+// everything that logits depend on has been read.
+func addChooser(m *onnx.Model) error {
+	l, err := newLayout(m)
+	if err != nil {
+		return err
+	}
+	c := &chooser{g: m.Graph}
+	x := c.g.Value(l.logits.name)
+	rank, idRank := len(l.logits.dims), len(l.ids.dims)
+	width := int64(-1)
+	if rank > 0 {
+		width = l.logits.dims[rank-1].Value
+	}
+	if x == nil || width < 1 || rank != idRank && rank != idRank+1 {
+		return fmt.Errorf("%s: logits %s of ids %s are not understood: no token can be chosen beside them", m.Path,
+			l.logits, l.ids)
+	}
+	if axis := rank - 2; rank > idRank && l.logits.dims[axis].Value != 1 { // of a prompt: the last ones
+		x = c.node("Slice", x, c.numbers(-1), c.numbers(math.MaxInt64), c.numbers(int64(axis)))
+	}
+	if l.logits.dataType != onnx.Float {
+		x = c.cast(x, onnx.Float)
+	}
+	name := nextIDs
+	if l.ids.dataType != onnx.Int64 || idRank != 2 {
+		name = ""
+	}
+	at, greatest := c.choose(x, width, name)
+	ids := at
+	if name == "" {
+		if idRank == 1 {
+			ids = c.node("Reshape", ids, c.numbers(-1))
+		}
+		ids = c.named(nextIDs, "Cast", []*onnx.Value{ids}, onnx.IntAttr("to", int64(l.ids.dataType)))
+	}
+	c.output(ids, l.ids)
+
+	zero := c.g.AddInitializer(onnx.NewFloat32s(chooserPrefix+"zero", nil, []float32{0}))
+	isNumber := c.node("Equal", c.node("Sub", greatest, greatest), zero)
+	known := c.node("Reshape", c.node("Where", isNumber, at, c.numbers(-1)), c.numbers(1, -1))
+
+	past := c.g.AddInput(rememberedIn, onnx.Type{DataType: onnx.Int64, HasShape: true,
+		Dims: []onnx.Dim{{Value: remembered}, {Value: -1, Param: chooserPrefix + "rows"}}})
+	later := c.node("Slice", past, c.numbers(1), c.numbers(math.MaxInt64), c.numbers(0))
+	all := c.named(rememberedOut, "Concat", []*onnx.Value{later, known}, onnx.IntAttr("axis", 0))
+	c.output(all, port{dataType: onnx.Int64, dims: []onnx.Dim{{Value: remembered}, {Value: -1}}})
+
+	each := c.node("Reshape", c.cast(isNumber, onnx.Int64), c.numbers(-1)) // ones, or it ends with an error
+	for _, p := range l.others {
+		if p.counts() {
+			c.count(p, each)
+		}
+	}
+	if c.taken != "" {
+		return fmt.Errorf("%s: the model has a value %q: no token can be chosen beside its logits", m.Path, c.taken)
+	}
+	return nil
+}
+
+// choose finds the greatest of each row of logits: where it is, as name if that is not empty, and what it is, both
+// [rows, 1].
+func (c *chooser) choose(x *onnx.Value, width int64, name string) (at, greatest *onnx.Value) {
+	x = c.node("Reshape", x, c.numbers(-1, width))
+	axis := onnx.IntAttr("axis", 1)
+	at = c.named(name, "ArgMax", []*onnx.Value{x}, axis)
+	return at, c.named("", "GatherElements", []*onnx.Value{x, at}, axis)
+}
+
+type chooser struct {
+	g     *onnx.Graph
+	taken string // a name that the model has
+}
+
+func (c *chooser) node(op string, inputs ...*onnx.Value) *onnx.Value { return c.named("", op, inputs) }
+
+// named adds a node whose output has this name, or any where it is empty.
+func (c *chooser) named(name, op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
+	hint := name
+	if hint == "" {
+		hint = chooserPrefix + op
+	}
+	v := c.g.NewValue(hint)
+	if name != "" && v.Name != name {
+		c.taken = name
+	}
+	n := c.g.AddNode(op, inputs, []*onnx.Value{v}, attrs...)
+	n.Name = v.Name
+	return v
+}
+
+func (c *chooser) numbers(list ...int64) *onnx.Value {
+	return c.g.AddInitializer(onnx.NewInt64s(chooserPrefix+"numbers", list))
+}
+
+func (c *chooser) cast(v *onnx.Value, to onnx.DataType) *onnx.Value {
+	return c.named("", "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(to)))
+}
+
+// output makes a value an output of the type of a port. Its shape is said anew, since that of a prompt is another one.
+func (c *chooser) output(v *onnx.Value, p port) {
+	t := onnx.Type{DataType: p.dataType, HasShape: true}
+	for range p.dims {
+		t.Dims = append(t.Dims, onnx.Dim{Value: -1})
+	}
+	v.SetType(t)
+	c.g.AddOutput(v)
+}
+
+// count adds one to an input that counts: each has a one for every row.
+func (c *chooser) count(p port, each *onnx.Value) {
+	one := each
+	switch rank := len(p.dims); {
+	case rank >= 2 && p.dims[rank-2].Value != 1:
+		one = c.node("Reshape", each, c.numbers(-1, 1))
+	case rank != 1 || p.role == roles.Position || p.dims[0].Value == 1:
+		one = c.node("Gather", each, c.g.AddInitializer(onnx.NewInt64s(chooserPrefix+"first", []int64{0})))
+	}
+	if len(p.dims) == 0 {
+		one = c.node("Squeeze", one)
+	}
+	if p.dataType != onnx.Int64 {
+		one = c.cast(one, p.dataType)
+	}
+	c.output(c.named(nextName(p), "Add", []*onnx.Value{c.g.Value(p.name), one}), p)
+}
