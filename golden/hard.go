@@ -9,11 +9,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
-// Hard is one set of inputs that HardInputs makes, and what is hard about it.
+// Hard is one set of inputs that HardInputs makes, and what is hard about it, or one of Plain.
 type Hard struct {
 	Name   string
 	Inputs []*onnx.Tensor
 	sizes  *sizes
+	seed   uint64
+	dims   map[string]int64
 }
 
 // WithoutPadding returns outputs with zeros for tokens that do not exist, where they are [batch, tokens, …] or caches.
@@ -76,6 +78,12 @@ var paddings = []padding{
 	{"a row of padding alone", func(row, _, _ int64) bool { return row != 0 }},
 }
 
+// Plain is RandomInputs with what Begun needs.
+func Plain(m *onnx.Model, seed uint64, dims map[string]int64) (Hard, error) {
+	tensors, sizes, err := inputsOf(m, seed, dims, nil)
+	return Hard{"random inputs", tensors, sizes, seed, dims}, err
+}
+
 // extent is a number of sequences with tokens behind a past.
 type extent struct{ batch, sequence, past int64 }
 
@@ -109,11 +117,12 @@ func HardInputs(m *onnx.Model, seed uint64, dims map[string]int64) ([]Hard, erro
 			given["past"] = e.past
 		}
 		maps.Copy(given, dims)
-		tensors, sizes, err := inputsOf(m, seed+uint64(len(list)), given, p.exists)
+		seed := seed + uint64(len(list))
+		tensors, sizes, err := inputsOf(m, seed, given, p.exists)
 		if err != nil {
 			return err
 		}
-		h := Hard{what + ", " + sizes.text(), tensors, sizes}
+		h := Hard{what + ", " + sizes.text(), tensors, sizes, seed, given}
 		if !slices.ContainsFunc(list, func(x Hard) bool { return x.Name == h.Name }) {
 			list = append(list, h)
 		}

@@ -54,7 +54,7 @@ func (n *Node) IsProduct() bool {
 		return false
 	}
 	switch n.OpType {
-	case "MatMul", "Gemm", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv",
+	case "MatMul", "Gemm", "Linear", "Einsum", "MatMulNBits", "MatMulInteger", "QLinearMatMul", "Conv",
 		"FusedMatMul", "FusedGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul":
 		return true
 	}

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,29 @@ func Write(path string, m *Model, options ...WriteOption) error {
 		return err
 	}
 	return s.Commit()
+}
+
+// Marshal returns the model file that Write writes to the folder that the model was read from: references to external
+// data there stay references. A model that would need a data file of its own is an error.
+func Marshal(m *Model) ([]byte, error) {
+	if m.files != nil && m.files.isClosed() {
+		return nil, ErrClosed
+	}
+	l, err := newLayout(m.Path, m, writeOptions{externalOver: -1, limit: maxModelFile})
+	if err != nil {
+		return nil, fmt.Errorf("cannot encode %s: %w", m.Path, err)
+	}
+	defer l.restore()
+	if len(l.data) > 0 {
+		return nil, fmt.Errorf("cannot encode %s: %d bytes of its weights need a data file", m.Path, l.dataEnd)
+	}
+	var b bytes.Buffer
+	w := &fileWriter{Writer: bufio.NewWriter(&b)}
+	if err := l.writeModel(w); err != nil {
+		return nil, fmt.Errorf("cannot encode %s: %w", m.Path, err)
+	}
+	err = w.Flush()
+	return b.Bytes(), err
 }
 
 // checkTargets refuses to write over what the model still reads from, or over something that is no file.

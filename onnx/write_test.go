@@ -36,6 +36,30 @@ func weighty(t *testing.T) *Model {
 	return m
 }
 
+// TestMarshal gives the bytes of the file that Write writes beside the model, with its references.
+func TestMarshal(t *testing.T) {
+	folder := t.TempDir()
+	in, out := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "out.onnx")
+	must(t, Write(in, weighty(t), ExternalDataOver(1000)))
+	m, err := Read(in)
+	must(t, err)
+	must(t, Write(out, m))
+	want, err := os.ReadFile(out)
+	must(t, err)
+	got, err := Marshal(m)
+	must(t, err)
+	if !bytes.Equal(got, want) || len(got) > 4000 {
+		t.Errorf("%d bytes, want the %d of the file", len(got), len(want))
+	}
+	must(t, m.Close())
+	if _, err := Marshal(m); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed model: %v", err)
+	}
+	if got, err := Marshal(weighty(t)); err != nil || len(got) < 17000 {
+		t.Errorf("in memory: %d bytes, %v", len(got), err)
+	}
+}
+
 func TestExternalDataOver(t *testing.T) {
 	m := weighty(t)
 	out := filepath.Join(t.TempDir(), "out.onnx")

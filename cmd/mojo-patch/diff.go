@@ -40,6 +40,9 @@ right, holes, a row of padding alone, one token and several behind a past, for a
 context longer than the numbers in the graph, of which one may be a window. What the first model
 cannot run, such as a context longer than its tables of positions, is named and left out.
 
+A second model that keeps another form of the past than the first, as apply --mla-cache makes it, is
+compared behind pasts that each of them computes itself.
+
 No token reads what a model computes for padding. --ignore-padding leaves it out, which is always done
 in half precision: models that mask a score twice, as GPT-2 does, compute something else there once
 their attention is fused.
@@ -137,16 +140,25 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 	if err != nil {
 		return nil, "", nil, err
 	}
+	begun, err := keepsOther(a, args[1], cases[0])
+	if err != nil {
+		return nil, "", nil, err
+	}
 	r, _, err := f.backend.open(a, first)
 	if err != nil {
 		return nil, "", nil, err
 	}
 	defer r.Close()
-	if _, err := runCases(a, r, cases, 1); err != nil {
+	if begun && f.inputs.file == "" {
+		cases, err = f.begun(a, first, r)
+	} else {
+		_, err = runCases(a, r, cases, 1)
+	}
+	if err != nil {
 		return nil, "", nil, failed(err)
 	}
 	if f.hard {
-		hard, err := f.hardCases(a, first, r, len(cases))
+		hard, err := f.hardCases(a, first, r, len(cases), begun)
 		if err != nil {
 			return nil, "", nil, err
 		}
@@ -158,9 +170,54 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 	return cases, args[0], args[1:], nil
 }
 
+// keepsOther reports whether the model of a file keeps another form of the past than a case has.
+func keepsOther(a *app, path string, c golden.Case) (bool, error) {
+	m, err := a.read(path)
+	if err != nil {
+		return false, err
+	}
+	defer m.Close()
+	return golden.KeepsOther(m, c), nil
+}
+
+// begun runs the first model on random inputs whose pasts it gives itself.
+func (f *diffFlags) begun(a *app, m *onnx.Model, r runner) ([]golden.Case, error) {
+	dims, err := f.inputs.sizes()
+	if err != nil {
+		return nil, err
+	}
+	var cases []golden.Case
+	for i := range f.cases {
+		h, err := golden.Plain(m, f.inputs.seed+uint64(i), dims)
+		if err != nil {
+			return nil, err
+		}
+		_, ran, err := runBegun(a, m, r, h)
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, ran...)
+	}
+	return cases, nil
+}
+
+// runBegun runs a model on the tokens of a past, where there is one, and behind what it gives for them.
+func runBegun(a *app, m *onnx.Model, r runner, h golden.Hard) ([]golden.Hard, []golden.Case, error) {
+	before, behind, err := h.Begun(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, cases := []golden.Hard{h}, []golden.Case{behind}
+	if before != nil {
+		list, cases = []golden.Hard{*before, h}, []golden.Case{{Inputs: before.Inputs}, behind}
+	}
+	_, err = runCases(a, r, cases, 1)
+	return list, cases, err
+}
+
 // hardCases returns those hard inputs that the first model runs on, with what it gives, and says which they are.
-// Behind them stand count other cases.
-func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int) ([]golden.Case, error) {
+// Behind them stand count other cases. With begun the first model gives the pasts itself.
+func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int, begun bool) ([]golden.Case, error) {
 	dims, err := f.inputs.sizes()
 	if err != nil {
 		return nil, err
@@ -172,16 +229,23 @@ func (f *diffFlags) hardCases(a *app, m *onnx.Model, r runner, count int) ([]gol
 	var cases []golden.Case
 	f.padded = map[int]golden.Hard{}
 	for _, h := range hard {
-		c := []golden.Case{{Inputs: h.Inputs}}
-		if _, err := runCases(a, r, c, 1); err != nil {
+		list, ran := []golden.Hard{h}, []golden.Case{{Inputs: h.Inputs}}
+		if begun {
+			list, ran, err = runBegun(a, m, r, h)
+		} else {
+			_, err = runCases(a, r, ran, 1)
+		}
+		if err != nil {
 			a.say("%s does not run with %s, which is left out: %v", m.Path, h.Name, err)
 			continue
 		}
-		a.detail("case %d: %s", count+len(cases), h.Name)
-		if f.existing || golden.Half(m) != onnx.Undefined {
-			f.padded[count+len(cases)] = h
+		for i, h := range list {
+			a.detail("case %d: %s", count+len(cases), h.Name)
+			if f.existing || golden.Half(m) != onnx.Undefined {
+				f.padded[count+len(cases)] = h
+			}
+			cases = append(cases, ran[i])
 		}
-		cases = append(cases, c...)
 	}
 	return cases, nil
 }

@@ -89,16 +89,21 @@ func TestCachesOnHardInputs(t *testing.T) {
 		t.Skip("needs onnxruntime and the kernel library: make fetch all")
 	}
 	generated := filepath.Join("..", "..", "llm", "generate", "testdata")
-	for _, model := range []string{filepath.Join("..", "..", "models", "llama-kv-dynamo-fp32.onnx"),
-		filepath.Join("..", "..", "models", "llama-merged-ts-fp32.onnx"),
-		filepath.Join(generated, "positions-fp32.onnx"), filepath.Join(generated, "absolute-fp16.onnx")} {
-		for _, cache := range []string{"", "--cache static", "--cache static --past-length",
-			"--cache static --past-length=rows"} {
+	caches := []string{"", "--cache static", "--cache static --past-length", "--cache static --past-length=rows"}
+	for model, caches := range map[string][]string{
+		filepath.Join("..", "..", "models", "llama-kv-dynamo-fp32.onnx"):          caches,
+		filepath.Join("..", "..", "models", "llama-merged-ts-fp32.onnx"):          caches,
+		filepath.Join("..", "..", "models", "deepseek3naive-kv-dynamo-fp32.onnx"): {"--mla-cache"},
+		filepath.Join(generated, "positions-fp32.onnx"):                           caches,
+		filepath.Join(generated, "absolute-fp16.onnx"):                            caches,
+	} {
+		for _, cache := range caches {
 			name := strings.TrimSuffix(filepath.Base(model), ".onnx")
 			t.Run(name+" "+cache, func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "patched.onnx")
 				args := append([]string{"apply", model, "-o", out, "--json"}, strings.Fields(cache)...)
-				if r := report(t, args...); fusedBy(r, "Attention") < 2 || (r.Cache == nil) != (cache == "") {
+				static := strings.HasPrefix(cache, "--cache")
+				if r := report(t, args...); fusedBy(r, "Attention") < 2 || (r.Cache != nil) != static {
 					t.Errorf("%d sites of attention, cache %+v", fusedBy(r, "Attention"), r.Cache)
 				}
 				sameOnHardInputs(t, name, model, out)

@@ -1,0 +1,62 @@
+package golden
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// KeepsOther reports whether m keeps another form of the past than the case has, so that it can go on from one of its
+// own alone: see WithOwnPasts.
+func KeepsOther(m *onnx.Model, c Case) bool {
+	return slices.ContainsFunc(roles.Find(m), func(in *roles.Input) bool { return otherPast(in, c) })
+}
+
+// Begun returns inputs of the tokens that h has for its past, and h as a case that goes on from what m gives for these
+// (Case.Follows, case 0), in the place of a past of random numbers. Then a model that keeps another form of the past can
+// be run on both. before is nil where h has no past.
+func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
+	behind = Case{Inputs: h.Inputs}
+	inputs := findInputs(m)
+	var pasts []*roles.Input
+	for _, in := range inputs {
+		if in.Role == roles.Past {
+			pasts = append(pasts, in.Input)
+		}
+	}
+	if len(pasts) == 0 || h.sizes.past == 0 {
+		return nil, behind, nil
+	}
+	presents, err := roles.Presents(pasts, m.Graph.Outputs)
+	if err != nil {
+		return nil, Case{}, err
+	}
+	given := maps.Clone(h.dims)
+	if given == nil {
+		given = map[string]int64{}
+	}
+	a := axes(inputs)
+	for _, d := range slices.Concat(a.batch, a.sequence, a.past, a.total) {
+		delete(given, d.Param)
+	}
+	given["batch"], given["sequence"], given["past"] = h.sizes.batch, h.sizes.past, 0
+	exists := h.sizes.exists
+	if exists != nil {
+		total := h.sizes.past + h.sizes.sequence
+		exists = func(row, token, _ int64) bool { return h.sizes.exists(row, token, total) }
+	}
+	// Other tokens than those of h, which have the seed too.
+	tensors, s, err := inputsOf(m, ^h.seed, given, exists)
+	if err != nil {
+		return nil, Case{}, err
+	}
+	behind.Inputs = slices.Clone(behind.Inputs)
+	for i, p := range pasts {
+		name := p.Value.Name
+		behind.Inputs = slices.DeleteFunc(behind.Inputs, func(t *onnx.Tensor) bool { return t.Name == name })
+		behind.Follows = append(behind.Follows, Follow{name, 0, presents[i].Name})
+	}
+	return &Hard{Name: "the past of " + h.Name, Inputs: tensors, sizes: s}, behind, nil
+}
