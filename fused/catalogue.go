@@ -4,7 +4,7 @@ import "slices"
 
 // ops is the catalogue, in the order of the documentation.
 var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRotary, topKRouter, moe, attention,
-	latentAttention}
+	latentAttention, linear, embedding}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }
@@ -25,6 +25,9 @@ type Family struct {
 	Name string
 	// Summary says in a few words what the kernels fuse.
 	Summary string
+	// Stored says that its ops hold weights as they were stored: they are written when weights are put into a graph,
+	// not found in a model.
+	Stored bool
 }
 
 // Families lists the families in the order of their first ops.

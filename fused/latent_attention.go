@@ -45,7 +45,7 @@ var latentAttention = &Op{
 		"Y = Attention(q, k, v, key_valid; scale, causal, empty, window=0, softcap=0);  present = latent",
 	},
 	Family:  attentionFamily,
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs:  latentInputs,
 	Outputs: []Param{
 		{Name: "Y", Type: "T", Doc: "[B, H, S, Dv] or, with y_layout=bsnh, [B, S, H, Dv]"},

@@ -49,9 +49,7 @@ func (c *cacheChange) change() error {
 		}
 		s.node.SetInput(fused.AttentionPastLength, c.length)
 		s.node.Overload = f.Overload
-		if c.model.Function(f.Domain, f.Name, f.Overload) == nil {
-			c.model.Functions = append(c.model.Functions, f)
-		}
+		c.addFunction(f)
 	}
 	c.dropDefinitions(attends)
 	c.declareBuffers()
@@ -85,10 +83,7 @@ func (c *cacheChange) size(s sizeOf, name string) *onnx.Value {
 
 // compute adds a node of the standard that makes integers; Sort puts it in its place.
 func (c *cacheChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
-	n := g.AddNode(op, inputs, []*onnx.Value{out})
-	n.Name = out.Name + "_" + op
-	n.Metadata = c.config.origin(ruleCache)
-	c.nodes = append(c.nodes, n)
+	c.nodes = append(c.nodes, c.addNode(g, op, out, c.config.origin(ruleCache), inputs...))
 	return out
 }
 

@@ -100,7 +100,7 @@ func (p *Plan) takeMerged() error {
 var mergedTrials = []struct {
 	tokens  int64
 	padding padding
-}{{5, paddings[2]}, {3, paddings[0]}, {1, paddings[0]}}
+}{{5, leftPadding}, {3, noPadding}, {1, noPadding}}
 
 // runMerged computes what the branch without a past does, on inputs with an empty one.
 func (a *applier) runMerged(found *merged) (inputs []map[string]*reference.Tensor, want []map[string]*reference.Tensor,
@@ -160,7 +160,7 @@ func emptyPast(m *onnx.Model, found *merged, tokens int64, p padding) (map[strin
 			for _, d := range in.Dims[1:] {
 				dims = append(dims, max(d.Value, 0))
 			}
-			if inputs[in.Value.Name], err = makeInput(kinds[0], i, in.DataType, dims); err != nil {
+			if inputs[in.Value.Name], err = makeInput(normal, i, in.DataType, dims); err != nil {
 				return nil, err
 			}
 		default:

@@ -123,7 +123,7 @@ func (c *cacheChange) lengthsRuns() (runs []lengthsRun, err error) {
 		if c.counted != nil {
 			all := p
 			if p == nil {
-				all = &paddings[0]
+				all = &noPadding
 			}
 			env[c.counted] = all.tensor(c.facts.DataType(c.counted), []int64{c.batchOf(w), past + c.added[w]})
 		}

@@ -156,7 +156,7 @@ func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*refere
 	}
 	if c.counted != nil {
 		room := slices.Max(lengths) + c.added[w]
-		env[c.counted] = paddings[0].tensor(c.facts.DataType(c.counted), []int64{int64(len(lengths)), room})
+		env[c.counted] = noPadding.tensor(c.facts.DataType(c.counted), []int64{int64(len(lengths)), room})
 	}
 	c.follow(w, env)
 	made := map[*onnx.Value]*reference.Tensor{c.rows: env[c.rows]}

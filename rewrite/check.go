@@ -268,26 +268,19 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 		}
 		want = append(want, t)
 	}
-	in := make([]*onnx.Tensor, len(call.node.Inputs))
+	in := make([]*reference.Tensor, len(call.node.Inputs))
 	for i, v := range call.node.Inputs {
-		if v == nil {
-			continue
-		}
-		var err error
-		if in[i], err = values[v].ToONNX(call.op.Inputs[i].Name); err != nil {
-			return &evalError{err}
+		if v != nil {
+			in[i] = values[v]
 		}
 	}
-	out, err := k.config.kernelCheck(call.op.Name, call.node.Attributes, in)
-	if err != nil {
+	got, err := k.config.runKernel(call.op, call.node.Attributes, in)
+	switch {
+	case errors.As(err, new(*evalError)):
+		return err
+	case err != nil:
 		return reason.New(reason.Kernel, nil, "kernel %s fails on %s inputs: %w", call.kernel.ID, kd.name,
 			err).With("kernel", call.kernel.ID)
-	}
-	got := make([]*reference.Tensor, len(out))
-	for i, t := range out {
-		if got[i], err = reference.FromONNX(t); err != nil {
-			return &evalError{err}
-		}
 	}
 	names := valueNames(call.node.Outputs)
 	for i := len(want) - 1; i >= 0 && len(got) == len(names); i-- {
@@ -310,4 +303,30 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
+}
+
+// runKernel runs the kernel of a fused op on inputs, nil ones left out. Tensors that cannot be handed over are an
+// *evalError.
+func (c *config) runKernel(op *fused.Op, attrs []*onnx.Attribute, in []*reference.Tensor) ([]*reference.Tensor, error) {
+	given := make([]*onnx.Tensor, len(in))
+	for i, x := range in {
+		if x == nil {
+			continue
+		}
+		var err error
+		if given[i], err = x.ToONNX(op.Inputs[i].Name); err != nil {
+			return nil, &evalError{err}
+		}
+	}
+	out, err := c.kernelCheck(op.Name, attrs, given)
+	if err != nil {
+		return nil, err
+	}
+	got := make([]*reference.Tensor, len(out))
+	for i, x := range out {
+		if got[i], err = reference.FromONNX(x); err != nil {
+			return nil, &evalError{err}
+		}
+	}
+	return got, nil
 }

@@ -19,6 +19,15 @@ func (c *candidate) attention() *fusedCall {
 	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == attends })]
 }
 
+// keys is how many keys the block has, -1 where the model leaves it open.
+func (c *candidate) keys() int64 {
+	call, axis := c.attention(), 2
+	if call.node.AttrString("k_layout", "") == "bsnh" {
+		axis = 1
+	}
+	return dimOf(call.site, fused.AttentionK, axis)
+}
+
 // padding is one kind of keys that do not exist, out of so many in each of several batches.
 type padding struct {
 	name   string
@@ -93,7 +102,7 @@ func (k *checker) attentionTrials(c *candidate, world int, exact bool) []attenti
 
 // runAttention compares a block of attention with the op.
 func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error {
-	c.coarse = coarsest(c, k.facts)
+	c.coarse, c.terms = coarsest(c, k.facts), c.keys()
 	typedCases := 0
 	for _, n := range worlds {
 		w := world{k.facts, n}

@@ -124,9 +124,7 @@ func (h *headMover) define(n *onnx.Node) error {
 		return err
 	}
 	n.Overload = f.Overload
-	if h.model.Function(f.Domain, f.Name, f.Overload) == nil {
-		h.model.Functions = append(h.model.Functions, f)
-	}
+	h.addFunction(f)
 	return nil
 }
 
@@ -174,10 +172,7 @@ func (h *headMover) inserts(n *onnx.Node, axis, rank int) bool {
 
 // compute adds a node that drops or inserts an axis, since a transposition was moved; Sort puts it in its place.
 func (h *headMover) compute(op string, v *onnx.Value, axis int64, moved *onnx.Node) *onnx.Value {
-	out := h.graph.NewValue(v.Name + "_of_tokens")
 	axes := h.graph.AddInitializer(onnx.NewInt64s("table_axis", []int64{axis}))
-	n := h.graph.AddNode(op, []*onnx.Value{v, axes}, []*onnx.Value{out})
-	n.Name = out.Name + "_" + op
-	n.Metadata = h.config.origin(ruleHeads, moved)
-	return out
+	out := h.graph.NewValue(v.Name + "_of_tokens")
+	return h.addNode(h.graph, op, out, h.config.origin(ruleHeads, moved), v, axes).Outputs[0]
 }

@@ -31,6 +31,8 @@ type candidate struct {
 	// coarse is the type with the fewest digits that the matched nodes compute in, where that matters: what comes out
 	// may have been cast to another one.
 	coarse onnx.DataType
+	// terms is how many numbers an output adds up, where the model fixes it.
+	terms int64
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
 }

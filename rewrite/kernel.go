@@ -71,7 +71,8 @@ var registry = mustRegister(catalogue(), &Kernel{ID: "onnx_layernorm", Device: D
 	Patterns: []string{"KeyTranspose"}},
 )
 
-// catalogue makes a kernel of each family of fused ops and each device that has kernels for some of them.
+// catalogue makes a kernel of each family of fused ops that are found in models, and each device that has kernels for
+// some of them.
 func catalogue() []*Kernel {
 	var list []*Kernel
 	for _, device := range fused.Devices() {
@@ -82,7 +83,7 @@ func catalogue() []*Kernel {
 			for _, op := range family.Of(device) {
 				k.Ops = append(k.Ops, op.Name)
 			}
-			if k.Ops != nil {
+			if k.Ops != nil && !family.Stored {
 				list = mustRegister(list, k)
 			}
 		}

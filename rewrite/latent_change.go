@@ -26,9 +26,7 @@ func (c *latentChange) change() error {
 		isRule := func(e onnx.Entry) bool { return e.Key == MetaRule }
 		n.Metadata = append(slices.DeleteFunc(slices.Clone(s.node.Metadata), isRule),
 			onnx.Entry{Key: MetaRule, Value: ruleLatent})
-		if c.model.Function(f.Domain, f.Name, f.Overload) == nil {
-			c.model.Functions = append(c.model.Functions, f)
-		}
+		c.addFunction(f)
 		n.TakeOutput(0, s.node.Outputs[0])
 		n.TakeOutput(1, s.present[0])
 		g.RemovePort(s.present[1])
@@ -145,10 +143,7 @@ func (c *latentChange) keepShapes(s *latentSite, k int) {
 
 // compute adds a node of the standard; Sort puts it in its place.
 func (c *latentChange) compute(g *onnx.Graph, op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Value {
-	n := g.AddNode(op, inputs, []*onnx.Value{out})
-	n.Name = out.Name + "_" + op
-	n.Metadata = c.config.origin(ruleLatent)
-	return out
+	return c.addNode(g, op, out, c.config.origin(ruleLatent), inputs...).Outputs[0]
 }
 
 // declare declares past and present to hold latents.

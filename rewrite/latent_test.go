@@ -195,7 +195,7 @@ func TestLatentCacheOfLatents(t *testing.T) {
 					shape[2] = past
 				}
 				var err error
-				if in[v.Name], err = makeInput(kinds[0], i, onnx.Float, shape); err != nil {
+				if in[v.Name], err = makeInput(normal, i, onnx.Float, shape); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -33,23 +34,34 @@ func (p *Plan) mergeProducts() error {
 	}
 	r := &MergeReport{}
 	for _, s := range a.scopes() {
-		by := map[*onnx.Value][]*onnx.Node{}
-		var order []*onnx.Value
+		by := map[string][]*onnx.Node{}
+		var order []string
 		for _, n := range s.graph.Nodes {
-			if x := n.Input(0); isProjection(n) {
-				if by[x] == nil {
-					order = append(order, x)
-				}
-				by[x] = append(by[x], n)
+			kind := ""
+			switch {
+			case isProjection(n):
+				kind = floatKind(n)
+			case isQuantisedProjection(n):
+				kind = quantisedKind(n)
+			default:
+				continue
 			}
+			key := fmt.Sprintf("%p %s", n.Input(0), kind)
+			if by[key] == nil {
+				order = append(order, key)
+			}
+			by[key] = append(by[key], n)
 		}
 		changed := false
-		for _, x := range order {
-			group := alike(by[x])
+		for _, key := range order {
+			group, merge := by[key], a.merge
+			if group[0].Domain == fused.Domain {
+				group, merge = wholePanels(group), a.mergeQuantised
+			}
 			if len(group) < 2 {
 				continue
 			}
-			if err := a.merge(s.graph, group); err != nil {
+			if err := merge(s.graph, group); err != nil {
 				return err
 			}
 			r.Products, r.Merged, changed = r.Products+len(group), r.Merged+1, true
@@ -74,16 +86,10 @@ func isProjection(n *onnx.Node) bool {
 		len(w.Uses()) == 1 && !w.IsOutput() && w.Graph == n.Graph
 }
 
-// alike leaves out products whose weights do not fit beside the first one's.
-func alike(nodes []*onnx.Node) []*onnx.Node {
-	first := nodes[0].Input(1).Const
-	var list []*onnx.Node
-	for _, n := range nodes {
-		if w := n.Input(1).Const; w.DataType == first.DataType && w.Dims[0] == first.Dims[0] {
-			list = append(list, n)
-		}
-	}
-	return list
+// floatKind is the same for products whose weights fit beside each other.
+func floatKind(n *onnx.Node) string {
+	w := n.Input(1).Const
+	return fmt.Sprint(w.DataType, w.Dims[0])
 }
 
 // merge puts one product and a Split in the place of several products of one value; Sort puts them in order.
@@ -101,13 +107,21 @@ func (a *applier) merge(g *onnx.Graph, group []*onnx.Node) error {
 	if err != nil {
 		return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
 	}
-	meta := a.config.origin(ruleProducts, group...)
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
 	product := g.AddNode("MatMul", []*onnx.Value{first.Input(0), g.AddInitializer(weight)}, []*onnx.Value{all})
-	product.Name, product.Metadata = first.Name+"_merged", meta
+	product.Name = first.Name + "_merged"
+	return a.split(g, product, columns, group, unread)
+}
+
+// split gives each of several products its columns of the one that takes their place, and drops them with the weights
+// that nothing reads any more.
+func (a *applier) split(g *onnx.Graph, product *onnx.Node, columns []int64, group []*onnx.Node,
+	unread map[*onnx.Value]bool) error {
+	meta := a.config.origin(ruleProducts, group...)
+	product.Metadata = append(product.Metadata, meta...)
 	sizes := g.AddInitializer(onnx.NewInt64s("columns", columns))
-	split := g.AddNode("Split", []*onnx.Value{all, sizes}, nil, onnx.IntAttr("axis", -1))
-	split.Name, split.Metadata = first.Name+"_split", meta
+	split := g.AddNode("Split", []*onnx.Value{product.Outputs[0], sizes}, nil, onnx.IntAttr("axis", -1))
+	split.Name, split.Metadata = group[0].Name+"_split", meta
 	dead := map[*onnx.Node]bool{}
 	for i, n := range group {
 		split.TakeOutput(i, n.Outputs[0])

@@ -37,9 +37,7 @@ func (a *applier) replace(list []*candidate) error {
 	}
 	for _, c := range list {
 		for _, f := range c.functions {
-			if a.model.Function(f.Domain, f.Name, f.Overload) == nil {
-				a.model.Functions = append(a.model.Functions, f)
-			}
+			a.addFunction(f)
 		}
 		for _, n := range c.match.Replacement.Nodes {
 			if onnx.IsStandardDomain(n.Domain) {
@@ -109,6 +107,21 @@ func (a *applier) replaceIn(s *scope, list []*candidate, names map[string]bool) 
 		}
 	}
 	return nil
+}
+
+// addNode adds a node of the standard that computes out; Sort puts it in its place.
+func (a *applier) addNode(g *onnx.Graph, op string, out *onnx.Value, metadata []onnx.Entry,
+	inputs ...*onnx.Value) *onnx.Node {
+	n := g.AddNode(op, inputs, []*onnx.Value{out})
+	n.Name, n.Metadata = out.Name+"_"+op, metadata
+	return n
+}
+
+// addFunction adds a definition to the model, unless it has it.
+func (a *applier) addFunction(f *onnx.Function) {
+	if a.model.Function(f.Domain, f.Name, f.Overload) == nil {
+		a.model.Functions = append(a.model.Functions, f)
+	}
 }
 
 // provenance keeps the metadata of the replaced nodes, the last one's first, and adds where the node comes from.

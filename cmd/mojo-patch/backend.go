@@ -24,6 +24,8 @@ type backend struct {
 	providerFlags
 	devices deviceFlag
 	cuda    map[string]string // more options of CUDA's provider
+	// openModel opens a model at its path; nil for ort.Open.
+	openModel func(*onnx.Model, ...ort.Option) (*ort.Session, error)
 	// fallback lets the evaluator run a model where onnxruntime is not found; demand makes a missing kernel library an
 	// error.
 	fallback, demand bool
@@ -177,7 +179,11 @@ func (b *backend) session(a *app, m *onnx.Model, lib ort.Library, more ...ort.Op
 		options = append(options, ort.WithKernelLibrary(path))
 		what += " with kernels"
 	}
-	session, err := ort.Open(m.Path, append(options, more...)...)
+	open := b.openModel
+	if open == nil {
+		open = func(m *onnx.Model, options ...ort.Option) (*ort.Session, error) { return ort.Open(m.Path, options...) }
+	}
+	session, err := open(m, append(options, more...)...)
 	if err != nil {
 		return nil, "", refusal(err)
 	}

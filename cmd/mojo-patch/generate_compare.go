@@ -38,6 +38,9 @@ func (f *generateFlags) compareModels(ctx context.Context, a *app, g *opened, te
 		if err != nil {
 			return ended(ctx, err)
 		}
+		if f.klGiven {
+			c.Passed = float64(c.MaxKL) <= f.maxKL
+		}
 		all = append(all, c)
 	}
 	return f.reportComparison(a, texts, other.path+" against "+g.path, g, all,
@@ -105,14 +108,14 @@ func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *o
 	fields map[string]any) error {
 	passed := true
 	a.say("%s, in %s", what, g.what)
-	t := newTable(">prompt", ">tokens", ">same", ">near ties", ">max KL", ">max abs", "")
+	t := newTable(">prompt", ">tokens", ">same", ">near ties", ">mean KL", ">max KL", ">max abs", "")
 	for i, c := range all {
 		passed = passed && c.Passed
-		kl, abs := "–", "–"
+		mean, kl, abs := "–", "–", "–"
 		if len(c.Steps) > 0 && c.Steps[0].KL != nil {
-			kl, abs = fmt.Sprintf("%.3g", c.MaxKL), fmt.Sprintf("%.3g", c.MaxAbs)
+			mean, kl, abs = fmt.Sprintf("%.3g", c.MeanKL), fmt.Sprintf("%.3g", c.MaxKL), fmt.Sprintf("%.3g", c.MaxAbs)
 		}
-		t.add(i, len(c.Steps), len(c.Steps)-c.Differing, c.Ties, kl, abs, a.verdict(c.Passed, "passed"))
+		t.add(i, len(c.Steps), len(c.Steps)-c.Differing, c.Ties, mean, kl, abs, a.verdict(c.Passed, "passed"))
 	}
 	t.write(a.human())
 	for i, c := range all {

@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -26,9 +23,7 @@ const (
 // nothing but the kernel can answer. Sessions are kept: many sites differ in their shapes alone.
 type prober struct {
 	options  []ort.Option // of every session
-	dir      string
 	sessions map[string]*ort.Session
-	opened   int
 }
 
 // mostSessions bounds the sessions that are kept: one on CUDA holds tens of megabytes of the device.
@@ -65,19 +60,12 @@ func newProber(onnxruntime, kernels, provider string) (*prober, error) {
 			return nil, environment(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err))
 		}
 	}
-	dir, err := atomicfile.MkdirTemp("", "mojo-patch-")
-	if err != nil {
-		return nil, err
-	}
 	options = append(options, ort.WithLibrary(lib.Path), ort.WithKernelLibrary(path))
-	p := &prober{options: options, dir: dir, sessions: map[string]*ort.Session{}}
-	return p, nil
+	return &prober{options: options, sessions: map[string]*ort.Session{}}, nil
 }
 
-// close closes the sessions and removes the models.
-func (p *prober) close() error { return errors.Join(p.closeSessions(), atomicfile.Remove(p.dir)) }
-
-func (p *prober) closeSessions() error {
+// close closes the sessions.
+func (p *prober) close() error {
 	var errs []error
 	for _, s := range p.sessions {
 		errs = append(errs, s.Close())
@@ -111,17 +99,15 @@ func (p *prober) run(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) 
 	s := p.sessions[key]
 	if s == nil {
 		if len(p.sessions) == mostSessions {
-			if err := p.closeSessions(); err != nil {
+			if err := p.close(); err != nil {
 				return nil, err
 			}
 		}
-		p.opened++
-		path := filepath.Join(p.dir, fmt.Sprintf("%s-%d.onnx", strings.ToLower(op), p.opened))
-		if err := onnx.Write(path, model); err != nil {
+		encoded, err := onnx.Marshal(model)
+		if err != nil {
 			return nil, err
 		}
-		var err error
-		if s, err = ort.Open(path, p.options...); err != nil {
+		if s, err = ort.OpenBytes(encoded, "", p.options...); err != nil {
 			return nil, err
 		}
 		p.sessions[key] = s

@@ -20,6 +20,7 @@ type weightsLoadFlags struct {
 	strict       bool
 	replace      bool
 	externalOver int64
+	keep         keepFlags
 }
 
 func newWeightsLoad(a *app) *cobra.Command {
@@ -50,12 +51,18 @@ A key that is missing, or whose tensor has another shape, is reported and stays 
 external data: the model cannot run without these. With --strict load then writes nothing and exits
 with 1. Unexpected keys, tensors that the graph does not use, do not count.
 
+With --keep-quantized the matrices that a GGUF file has in blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
+Q5_K, Q6_K, MXFP4) stay as they are: mojo.Linear takes the place of their products, mojo.Embedding
+that of their Gather, each kind of site checked as apply checks it. The report has bits a weight, and
+why others stay float. --activations says what products round activations to.
+
 --dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
 tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
 half type; --dtype-provider names the providers that it must load in. load then writes nothing if a
 key is missing, and warns of weights that a cast makes infinite (over 65504 in float16).`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
+  mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
   mojo-patch weights load graph.onnx --from model.gguf --map map.json -o model.onnx --json
   mojo-patch weights load graph.onnx --from a.safetensors --from b.safetensors -o model.onnx --dtype fp16`,
 		Args:              modelArgs(1, 1),
@@ -76,6 +83,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 	fl.BoolVar(&f.replace, "replace", false, "load initializers that have their elements already, too")
 	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
 		"put weights of more than this many bytes into MODEL.data")
+	f.keep.flags(c)
 	completeFile(c, "output", "onnx")
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
@@ -102,6 +110,9 @@ func (f *weightsLoadFlags) check(graph string) error {
 		return fmt.Errorf("--dtype %s: choose fp32, fp16 or bf16", f.dtype)
 	case f.dtype == "" && f.providers != nil:
 		return errors.New("--dtype-provider is about --dtype, which is not given")
+	}
+	if err := f.keep.check(); err != nil {
+		return err
 	}
 	return writable(f.out)
 }
@@ -144,6 +155,9 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 			if converted, err = convert.Precision(m, dtypes[f.dtype], f.providers...); err != nil {
 				return fmt.Errorf("--dtype %s: %w", f.dtype, err)
 			}
+		}
+		if err := f.keep.keep(a, m, p); err != nil {
+			return err
 		}
 		step, end := a.progress("writing tensor")
 		err = p.Apply(step)

@@ -30,6 +30,7 @@ func writeLoadReport(a *app, r *weights.Report) {
 		fmt.Fprintf(w, "unexpected %s %s%v\n", k.Name, k.Type, k.Shape)
 	}
 	writeTurned(w, r, a.verbose)
+	writeQuantised(a, r)
 	writeLoadWarnings(w, r)
 }
 

@@ -54,7 +54,8 @@ func newWeightsShow(a *app) *cobra.Command {
 		Long: `show lists the initializers of a model (.onnx) or the tensors of a checkpoint (.gguf, .safetensors,
 the index of such files, or a folder of them): name, type, shape and bytes; the minimum, maximum,
 mean and standard deviation of the finite elements; and how many are zero, NaN and infinite. It
-dequantises quantised types for that. --no-stats reads headers only.`,
+dequantises quantised types for that; a matrix that weights load
+--keep-quantized put into a model is one line, in its format. --no-stats reads headers only.`,
 		Example: `  mojo-patch weights show model.onnx
   mojo-patch weights show model.gguf --name 'blk\.0\.'
   mojo-patch weights show checkpoint/ --no-stats --json`,
@@ -151,8 +152,20 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 	if err != nil {
 		return nil, nil, err
 	}
+	matrices := map[*onnx.Value]*weights.Matrix{}
+	for _, x := range weights.Matrices(m) {
+		for _, v := range x.Arrays {
+			matrices[v] = x
+		}
+	}
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
+			if x := matrices[v]; x != nil && x.Format != "" {
+				if v == x.Arrays[0] {
+					list = append(list, shownMatrix(x, path))
+				}
+				continue
+			}
 			t := v.Const
 			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: t.Dims, Bytes: max(t.Size(), 0),
 				File: path, elements: max(t.Len(), 0)}
@@ -164,6 +177,21 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 		}
 	}
 	return list, m.Close, nil
+}
+
+// shownMatrix is a quantised matrix, whose arrays stand in one line.
+func shownMatrix(x *weights.Matrix, path string) *shownTensor {
+	s := &shownTensor{Name: x.Name, Type: x.Format, Shape: []int64{x.N, x.K}, Bytes: x.Size(), File: path,
+		elements: x.Len(), statistics: x.Statistics}
+	for _, v := range x.Arrays {
+		if v == nil {
+			continue
+		}
+		if _, err := v.Const.Bytes(); v.Const.External != nil && errors.Is(err, onnx.ErrMissingData) {
+			s.Lacks, s.statistics = v.Const.External.Location, nil
+		}
+	}
+	return s
 }
 
 func takeStatistics(a *app, list []*shownTensor) error {

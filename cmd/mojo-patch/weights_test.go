@@ -1,16 +1,21 @@
 package main
 
 import (
+	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
+	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/x448/float16"
 )
 
 // writeCheckpoint writes the weights of an exported Llama of 4 heads as a checkpoint: checkpoint MODEL FILE [CHANGE
-// NAME …], where a change is drop, add, halve (half of the rows), or large (an element of 1e6).
+// NAME …], where a change is drop, add, halve (half of the rows), large (an element of 1e6), or q8_0 (a GGUF file has
+// matrices of such a name in that type).
 func writeCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args)%2 != 0 {
 		ts.Fatalf("usage: checkpoint MODEL FILE [CHANGE NAME ...]")
@@ -20,7 +25,12 @@ func writeCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	defer m.Close()
 	list, err := checkpoints.Llama(m)
 	ts.Check(err)
+	var quantised []string
 	for change := range slices.Chunk(args[2:], 2) {
+		if change[0] == "q8_0" {
+			quantised = append(quantised, change[1])
+			continue
+		}
 		i := slices.IndexFunc(list, func(t checkpoints.Tensor) bool { return t.Name == change[1] })
 		if i < 0 && change[0] != "add" {
 			ts.Fatalf("no tensor %s", change[1])
@@ -41,8 +51,35 @@ func writeCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if strings.HasSuffix(args[1], ".gguf") {
 		metadata, list := checkpoints.LlamaGGUF(list, 4, 2)
+		for i, t := range list {
+			named := func(s string) bool { return strings.Contains(t.Name, s) }
+			if len(t.Dims) == 2 && slices.ContainsFunc(quantised, named) {
+				list[i] = q8(t)
+			}
+		}
 		ts.Check(checkpoints.GGUF(ts.MkAbs(args[1]), metadata, list))
 		return
 	}
 	ts.Check(checkpoints.Safetensors(ts.MkAbs(args[1]), list))
+}
+
+// q8 is a tensor rounded to Q8_0.
+func q8(t checkpoints.Tensor) checkpoints.Tensor {
+	t.Type = uint32(gguf.Q8_0)
+	for block := range slices.Chunk(t.Data, 32) {
+		greatest := float32(0)
+		for _, x := range block {
+			greatest = max(greatest, x, -x)
+		}
+		d := float16.Fromfloat32(greatest / 127)
+		t.Raw = binary.LittleEndian.AppendUint16(t.Raw, d.Bits())
+		for _, x := range block {
+			q := 0.0
+			if greatest > 0 {
+				q = math.Round(float64(x / d.Float32()))
+			}
+			t.Raw = append(t.Raw, byte(int8(min(max(q, -127), 127))))
+		}
+	}
+	return t
 }

@@ -14,7 +14,7 @@ import onnx
 import onnxruntime as ort
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernels/tests"))
-from formulas import EPSILON, FORMULAS, NUMPY_TYPE  # noqa: E402
+from formulas import EPSILON, FORMULAS, I8, NUMPY_TYPE, U8, random_codes  # noqa: E402
 from ops import OPS  # noqa: E402
 
 
@@ -56,6 +56,9 @@ def main(folder, library=None):
                     continue
                 if t == "int64":  # experts: of four, one of which is left alone
                     feeds[name] = rng.choice([0, 1, 3], shape).astype(np.float32)
+                    continue
+                if t in (I8, U8):
+                    feeds[name] = random_codes(rng, name.split("_", 2)[2], shape, t).astype(np.float32)
                     continue
                 feeds[name] = (
                     (rng.standard_normal(shape) * c.get("spread", 1.5)).astype(NUMPY_TYPE[t]).astype(np.float32)

@@ -8,33 +8,38 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 type Format struct {
 	Elements, Size int
 	decode         Reader // of whole blocks; nil where elements cannot be decoded
+	panels         *Panels
 }
 
 // The formats of ggml whose elements can be decoded. A Format of others has no more than the size of a block.
 var (
-	Q4_0 = quantised(32, 18, decodeQ4_0)
-	Q4_1 = quantised(32, 20, decodeQ4_1)
-	Q5_0 = quantised(32, 22, decodeQ5_0)
-	Q5_1 = quantised(32, 24, decodeQ5_1)
-	Q8_0 = quantised(32, 34, decodeQ8_0)
-	Q4_K = quantised(256, 144, decodeQ4_K)
-	Q5_K = quantised(256, 176, decodeQ5_K)
-	Q6_K = quantised(256, 210, decodeQ6_K)
+	Q4_0  = quantised(32, 18, decodeQ4_0, panelsQ4_0)
+	Q4_1  = quantised(32, 20, decodeQ4_1, panelsQ4_1)
+	Q5_0  = quantised(32, 22, decodeQ5_0, panelsQ5_0)
+	Q5_1  = quantised(32, 24, decodeQ5_1, panelsQ5_1)
+	Q8_0  = quantised(32, 34, decodeQ8_0, panelsQ8_0)
+	Q4_K  = quantised(256, 144, decodeQ4_K, panelsQ4_K)
+	Q5_K  = quantised(256, 176, decodeQ5_K, panelsQ5_K)
+	Q6_K  = quantised(256, 210, decodeQ6_K, panelsQ6_K)
+	MXFP4 = quantised(32, 17, decodeMXFP4, panelsMXFP4)
 )
 
-// quantised returns the format that decode decodes one block of.
-func quantised(elements, size int, decode func(dst []float32, src []byte)) *Format {
-	return &Format{elements, size, func(dst []float32, src []byte) {
+// quantised returns the format that decode decodes one block of, and that stands in panels as these say.
+func quantised(elements, size int, decode func(dst []float32, src []byte), panels Panels) *Format {
+	f := &Format{Elements: elements, Size: size, panels: &panels}
+	f.panels.format = f
+	f.decode = func(dst []float32, src []byte) {
 		for ; len(dst) > 0; dst, src = dst[elements:], src[size:] {
 			decode(dst[:elements], src[:size])
 		}
-	}}
+	}
+	return f
 }
 
 // Of returns the format of elements that are stored one by one, or for types of less than 8 bits as many as fill bytes.
 // Those that have no Reader cannot be decoded.
 func Of(t onnx.DataType) *Format {
-	f := &Format{1, t.Bits() / 8, ReaderOf(t)}
+	f := &Format{Elements: 1, Size: t.Bits() / 8, decode: ReaderOf(t)}
 	for bits := t.Bits(); bits > 0 && bits*f.Elements%8 != 0; {
 		f.Elements++
 		f.Size = bits * f.Elements / 8

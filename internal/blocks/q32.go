@@ -1,6 +1,9 @@
 package blocks
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // The types with blocks of 32 elements: a scale d, in some a minimum m, both float16, then the quantised elements. The
 // first 16 are the low halves of the bytes, the last 16 the high ones; a fifth bit stands in a word of its own.
@@ -56,5 +59,18 @@ func decodeQ8_0(dst []float32, src []byte) {
 	d := float16At(b[:])
 	for i, q := range b[2:] {
 		out[i] = float32(int8(q)) * d
+	}
+}
+
+// doubledE2M1 are twice the values of e2m1, with one zero alone.
+var doubledE2M1 = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+
+// decodeMXFP4 is 2^(e-128) * q, with q twice an element of e2m1; 255 is no NaN here.
+func decodeMXFP4(dst []float32, src []byte) {
+	out, b := (*[32]float32)(dst), (*[17]byte)(src)
+	half := float32(math.Ldexp(1, int(b[0])-128))
+	for i, q := range b[1:] {
+		out[i] = half * doubledE2M1[q&15]
+		out[i+16] = half * doubledE2M1[q>>4]
 	}
 }

@@ -41,13 +41,13 @@ var rooms = []room{
 	{"ort", []string{"fused", "internal/atomicfile", "onnx"}},
 	{"golden", []string{"internal/atomicfile", "internal/blocks", "onnx", "onnx/roles"}},
 	{"patterns", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer"}},
-	{"rewrite/convert", []string{"internal/blocks", "onnx", "reference", "reference/infer"}},
+	{"rewrite/convert", []string{"fused", "internal/blocks", "onnx", "reference", "reference/infer"}},
 	{"rewrite/target", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer", "rewrite/convert"}},
 	{"rewrite", []string{
 		"fused", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/target"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
-	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort"}},
+	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},
 	{"bench", nil},
 	{"cmd", nil},
 }

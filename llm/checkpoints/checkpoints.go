@@ -10,11 +10,14 @@ import (
 	"os"
 )
 
-// Tensor is float32 elements under a name.
+// Tensor is float32 elements under a name. A GGUF file has Raw in their place where that is given: elements of the
+// type Type of ggml.
 type Tensor struct {
 	Name string
 	Dims []int64 // outermost first
 	Data []float32
+	Type uint32
+	Raw  []byte
 }
 
 // Safetensors writes the tensors as F32.
@@ -37,7 +40,8 @@ func Safetensors(path string, tensors []Tensor) error {
 	return os.WriteFile(path, append(append(b, text...), data...), 0o666)
 }
 
-// GGUF writes the tensors as F32 in a file of version 3. Metadata are strings and numbers, which become uint32.
+// GGUF writes the tensors, as F32 but for raw ones, in a file of version 3. Metadata are strings and numbers, which
+// become uint32.
 func GGUF(path string, metadata map[string]any, tensors []Tensor) error {
 	const alignment = 32
 	le := binary.LittleEndian
@@ -64,7 +68,11 @@ func GGUF(path string, metadata map[string]any, tensors []Tensor) error {
 		for i := range t.Dims {
 			b = le.AppendUint64(b, uint64(t.Dims[len(t.Dims)-1-i]))
 		}
-		b = le.AppendUint64(le.AppendUint32(b, 0), uint64(data.Len()))
+		b = le.AppendUint64(le.AppendUint32(b, t.Type), uint64(data.Len()))
+		data.Write(t.Raw)
+		if t.Raw != nil {
+			continue
+		}
 		if err := binary.Write(&data, le, t.Data); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
 	"github.com/mojo-patch/mojo-patch/llm/weights/safetensors"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -29,6 +30,8 @@ type Tensor struct {
 	Readable bool
 
 	arch    *architecture // of GGUF files, nil for safetensors
+	format  *blocks.Format
+	panels  *blocks.Panels // how the blocks stand in panels, nil where there is no such form
 	float32 func(dst []float32, first int64) error
 	bytes   func() ([]byte, error)
 }
@@ -176,7 +179,8 @@ func (c *Checkpoint) addGGUF(files []*gguf.File) error {
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(),
 				Size: t.Size,
-				Path: f.Path, Readable: t.Type.Readable(), arch: arch, float32: t.Float32, bytes: t.Bytes})
+				Path: f.Path, Readable: t.Type.Readable(), arch: arch, format: t.Format, panels: t.Format.Panels(),
+				float32: t.Float32, bytes: t.Bytes})
 			if err != nil {
 				return err
 			}

@@ -30,6 +30,8 @@ type assignment struct {
 	present bool  // it has its elements already
 	equal   *bool // and they are the checkpoint's; nil where that was not compared
 	tied    *assignment
+	kept    *matrixRows // it stays quantised
+	why     error       // it does not, though it was asked for
 }
 
 // Plan is the result of Match.
@@ -41,6 +43,7 @@ type Plan struct {
 	unexpected  []*Tensor
 	unusedMap   []string
 	execution   *execution
+	check       *QuantisedCheck // of what stays quantised; nil where that was not asked for
 }
 
 // MatchOptions change what Match looks for.

@@ -22,6 +22,13 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 		if a.present {
 			continue
 		}
+		if a.kept != nil {
+			if a.kept.written == nil {
+				x.total++
+				a.kept.written = func() { x.wrote(a, 0) }
+			}
+			continue
+		}
 		old := a.value.Const
 		if !same(old.Dims, a.recipe.dims) {
 			return fmt.Errorf("initializer %q is %v now, it was %v", a.value.Name, old.Dims, a.recipe.dims)
@@ -56,16 +63,22 @@ type execution struct {
 
 func (x *execution) write(w io.Writer, a *assignment, t onnx.DataType) error {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	n, err := x.stream.write(w, a.recipe, t)
-	if err != nil {
-		return err
+	x.mu.Unlock()
+	if err == nil {
+		x.wrote(a, n)
 	}
-	x.written[a] = n
+	return err
+}
+
+// wrote notes that a key's elements were written, and how many of them became infinite.
+func (x *execution) wrote(a *assignment, overflows int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.written[a] = overflows
 	if x.progress != nil {
 		x.progress(len(x.written), x.total)
 	}
-	return nil
 }
 
 // compared is the size up to which elements that are in the graph already are compared with the checkpoint's.

@@ -31,6 +31,43 @@ type Report struct {
 	UnusedMap []string `json:"unused_map_entries"`
 	Elements  int64    `json:"elements"`
 	Bytes     int64    `json:"bytes"`
+	// Quantised lists the formats of the keys that stayed as the checkpoint has them, Widened the keys that did not;
+	// absent unless that was asked for.
+	Quantised []QuantisedFormat `json:"quantised,omitempty"`
+	Widened   []WidenedKey      `json:"widened,omitempty"`
+	Check     *QuantisedCheck   `json:"check,omitempty"`
+}
+
+// QuantisedFormat sums up the matrices of one format; one that several keys share counts once.
+type QuantisedFormat struct {
+	Format   string `json:"format"`
+	Matrices int    `json:"matrices"`
+	Elements int64  `json:"elements"`
+	// File is what they take in the checkpoint, Bytes in the model, Float what they would take in float32.
+	File  int64   `json:"file_bytes"`
+	Bytes int64   `json:"bytes"`
+	Float int64   `json:"float32_bytes"`
+	Bits  float64 `json:"bits_per_weight"`
+}
+
+// WidenedKey is a key that does not stay quantised, and why.
+type WidenedKey struct {
+	Name   string `json:"name"`
+	Tensor string `json:"tensor"`
+	Type   string `json:"type"`
+	Bytes  int64  `json:"bytes"` // in the model
+	Reason string `json:"reason"`
+}
+
+// QuantisedCheck has the worst figures of the check of each kind of site: what the op with exact activations differs by
+// from the product of floats, and its kernel from its definition, as parts of the greatest magnitude.
+type QuantisedCheck struct {
+	Activations string  `json:"activations"`
+	Kinds       int     `json:"kinds"`
+	Structural  float64 `json:"structural_max_rel"`
+	Definition  float64 `json:"max_rel"`
+	Kernels     int     `json:"kernels"`
+	Kernel      float64 `json:"kernel_max_rel"`
 }
 
 // MissingKey is an initializer without elements. Tensor and Found say of which shape a tensor was found for it, if one
@@ -80,6 +117,8 @@ type LoadedKey struct {
 	Tied string `json:"tied_to,omitempty"`
 	// Overflows counts the finite elements that the cast made infinite.
 	Overflows int64 `json:"overflows,omitempty"`
+	// Quantised says that the key stays in the checkpoint's format, which DataType names.
+	Quantised bool `json:"quantised,omitempty"`
 }
 
 // Report describes the plan; after the model was written, with what came of it.
@@ -100,16 +139,53 @@ func (p *Plan) Report() *Report {
 			k.Overflows = p.execution.written[a]
 		}
 		r.Keys = append(r.Keys, k)
-		if a.tied == nil {
+		if a.kept == nil && p.check != nil && a.why != nil {
+			r.Widened = append(r.Widened, WidenedKey{k.Name, k.Tensors[0], a.tensors[0].Type, a.value.Const.Size(),
+				a.why.Error()})
+		}
+		if a.kept == nil && a.tied == nil {
 			r.Elements += a.value.Const.Len()
 			r.Bytes += a.value.Const.Size()
 		}
 	}
+	r.quantised(p)
 	slices.SortFunc(r.Present, func(a, b PresentKey) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Keys, func(a, b LoadedKey) int { return cmp.Compare(a.Name, b.Name) })
 	r.Loaded = len(r.Keys)
 	r.Expected = r.Loaded + len(r.Missing)
 	return r
+}
+
+// quantised adds what stayed quantised.
+func (r *Report) quantised(p *Plan) {
+	if r.Check = p.check; p.check == nil {
+		return
+	}
+	slices.SortFunc(r.Widened, func(a, b WidenedKey) int { return cmp.Compare(a.Name, b.Name) })
+	seen := map[*matrixRows]bool{}
+	for _, a := range p.assignments {
+		m := a.kept
+		if m == nil || seen[m] {
+			continue
+		}
+		seen[m] = true
+		q := m.matrix
+		i := slices.IndexFunc(r.Quantised, func(f QuantisedFormat) bool { return f.Format == q.Format })
+		if i < 0 {
+			i = len(r.Quantised)
+			r.Quantised = append(r.Quantised, QuantisedFormat{Format: q.Format})
+		}
+		f := &r.Quantised[i]
+		f.Matrices++
+		f.Elements += q.N * q.K
+		f.File += q.N * m.rowSize()
+		f.Bytes += q.Size()
+		f.Float += 4 * q.N * q.K
+		f.Bits = 8 * float64(f.Bytes) / float64(f.Elements)
+		r.Elements += q.N * q.K
+		r.Bytes += q.Size()
+	}
+	slices.SortFunc(r.Quantised, func(a, b QuantisedFormat) int { return cmp.Compare(a.Format, b.Format) })
 }
 
 func (a *assignment) describe() LoadedKey {
@@ -131,6 +207,9 @@ func (a *assignment) describe() LoadedKey {
 	}
 	if a.tied != nil {
 		k.Tied = a.tied.value.Name
+	}
+	if a.kept != nil {
+		k.DataType, k.Cast, k.Transposed, k.Quantised = a.kept.matrix.Format, false, false, true
 	}
 	return k
 }

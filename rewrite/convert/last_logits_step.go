@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -29,7 +30,7 @@ func (c *logitsCut) multipliesRows(n *onnx.Node, flat bool) bool {
 		return n.AttrInt("transA", 0) == 0 && (n.Input(2) == nil || c.forAllRows(n.Input(2), 2, 0))
 	case n.Domain == "com.microsoft" && n.OpType == "FusedMatMul":
 		return n.AttrInt("transA", 0) == 0 && n.AttrInt("transBatchA", 0) == 0 && n.AttrInt("transBatchB", 0) == 0
-	case n.Domain == "com.microsoft" && n.OpType == "MatMulNBits":
+	case n.Domain == "com.microsoft" && n.OpType == "MatMulNBits", n.Domain == fused.Domain && n.OpType == "Linear":
 		return true
 	}
 	return false

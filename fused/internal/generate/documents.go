@@ -12,7 +12,8 @@ import (
 var kinds = map[onnx.AttributeType]string{onnx.AttrInt: "int", onnx.AttrFloat: "float", onnx.AttrString: "string"}
 
 // short names the element types where there is little room.
-var short = map[onnx.DataType]string{onnx.Float: "f32", onnx.Float16: "f16", onnx.BFloat16: "bf16", onnx.Int64: "int64"}
+var short = map[onnx.DataType]string{onnx.Float: "f32", onnx.Float16: "f16", onnx.BFloat16: "bf16", onnx.Int64: "int64",
+	onnx.Int8: "int8", onnx.Uint8: "uint8"}
 
 // signature lists parameters with their types behind the separator; optional marks those that may be left out.
 func signature(list []fused.Param, separator, optional string) string {

@@ -115,7 +115,7 @@ func camel(name string) string {
 }
 
 var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
-	onnx.Int64: "kI64"}
+	onnx.Int64: "kI64", onnx.Int8: "kI8", onnx.Uint8: "kU8"}
 
 // shape is a vector of dimensions in C++; an input that is left out has the shape kLeftOut.
 func shape(dims []int64) string {

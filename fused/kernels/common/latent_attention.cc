@@ -25,7 +25,7 @@ OrtStatus* CheckLengths(const Api& api, const Shape& length, const Shape& past, 
     return Errorf(api, "mojo.%s: past has shape %s, which has no room for the %zu tokens of c", def.name,
                   ShapeText(past).text, out->added);
   }
-  for (int64_t b = 0; b < length.dims[0]; ++b) {
+  for (int64_t b = 0; b < length.dims[0] && !out->on_device; ++b) {
     const int64_t n = out->past_lengths[b];
     if (n >= 0 && static_cast<uint64_t>(n) <= out->past - out->added) continue;
     return Errorf(
@@ -88,6 +88,7 @@ OrtStatus* MakeOutput4(const Api& api, OrtKernelContext* context, size_t output,
 }  // namespace
 
 size_t LatentTensors::Longest() const {
+  if (past_lengths != nullptr && on_device) return added;
   size_t longest = batch == 0 || past_lengths == nullptr ? past + added : 0;
   for (size_t b = 0; past_lengths != nullptr && b < (one_length ? 1 : batch); ++b) {
     longest = std::max(longest, Length(b));

@@ -26,6 +26,7 @@ struct LatentTensors {
   HeadSteps q_steps, y_steps;
   const void* past_latents = nullptr;     // null: left out
   const int64_t* past_lengths = nullptr;  // null: left out
+  bool on_device = false;                 // the tensors are, so that nothing reads past_lengths
   bool one_length = false;                // past_lengths has one number for all
   const int64_t* key_valid = nullptr;     // null: left out
   size_t valid_step = 0;                  // from one sequence to the next
@@ -37,6 +38,7 @@ struct LatentTensors {
     return past_lengths == nullptr ? past : static_cast<size_t>(past_lengths[one_length ? 0 : b]);
   }
   size_t Length(size_t b) const { return Past(b) + added; }
+  // Longest is the greatest length, or the least that it can be where lengths are not known.
   size_t Longest() const;
 };
 

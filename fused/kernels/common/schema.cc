@@ -267,4 +267,59 @@ const OpDef kLatentAttention = {
   kLatentAttentionAttributes, 6,
 };
 
+static constexpr TypeCombo kLinearTypes[] = {
+  {{kF32, kU8, kF32, kF32, kF16, kF16, kF32}, {kF32}},
+  {{kF32, kU8, kF16, kF16, kF16, kF16, kF32}, {kF32}},
+  {{kF32, kU8, kI8, kI8, kF16, kF16, kF32}, {kF32}},
+  {{kF32, kU8, kU8, kU8, kF16, kF16, kF32}, {kF32}},
+  {{kF16, kU8, kF32, kF32, kF16, kF16, kF16}, {kF16}},
+  {{kF16, kU8, kF16, kF16, kF16, kF16, kF16}, {kF16}},
+  {{kF16, kU8, kI8, kI8, kF16, kF16, kF16}, {kF16}},
+  {{kF16, kU8, kU8, kU8, kF16, kF16, kF16}, {kF16}},
+  {{kBF16, kU8, kF32, kF32, kF16, kF16, kBF16}, {kBF16}},
+  {{kBF16, kU8, kF16, kF16, kF16, kF16, kBF16}, {kBF16}},
+  {{kBF16, kU8, kI8, kI8, kF16, kF16, kBF16}, {kBF16}},
+  {{kBF16, kU8, kU8, kU8, kF16, kF16, kBF16}, {kBF16}},
+};
+
+static constexpr AttributeDef kLinearAttributes[] = {
+  {"code", AttributeType::kString, {"int4", "int8", "e2m1"}, 3},
+  {"zero", AttributeType::kInt, {}, 0},
+  {"block", AttributeType::kInt, {}, 0},
+  {"n", AttributeType::kInt, {}, 0},
+  {"k", AttributeType::kInt, {}, 0},
+  {"activations", AttributeType::kString, {"float", "int16", "int8"}, 3},
+};
+
+const OpDef kLinear = {
+  "Linear",
+  {"X", "codes", "scale", "minus", "super_scale", "super_minus", "bias"}, 7, 3,
+  {"Y"}, 1, 1,
+  kLinearTypes, 12,
+  kLinearAttributes, 6,
+};
+
+static constexpr TypeCombo kEmbeddingTypes[] = {
+  {{kI64, kU8, kF32, kF32, kF16, kF16}, {kF32}},
+  {{kI64, kU8, kF16, kF16, kF16, kF16}, {kF32}},
+  {{kI64, kU8, kI8, kI8, kF16, kF16}, {kF32}},
+  {{kI64, kU8, kU8, kU8, kF16, kF16}, {kF32}},
+};
+
+static constexpr AttributeDef kEmbeddingAttributes[] = {
+  {"code", AttributeType::kString, {"int4", "int8", "e2m1"}, 3},
+  {"zero", AttributeType::kInt, {}, 0},
+  {"block", AttributeType::kInt, {}, 0},
+  {"n", AttributeType::kInt, {}, 0},
+  {"k", AttributeType::kInt, {}, 0},
+};
+
+const OpDef kEmbedding = {
+  "Embedding",
+  {"ids", "codes", "scale", "minus", "super_scale", "super_minus"}, 6, 3,
+  {"Y"}, 1, 1,
+  kEmbeddingTypes, 4,
+  kEmbeddingAttributes, 5,
+};
+
 }  // namespace mojo

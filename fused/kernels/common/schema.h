@@ -18,7 +18,9 @@
   X(TopKRouter) \
   X(MoE) \
   X(Attention) \
-  X(LatentAttention)
+  X(LatentAttention) \
+  X(Linear) \
+  X(Embedding)
 
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \
@@ -29,7 +31,8 @@
   X(NormRotary) \
   X(TopKRouter) \
   X(MoE) \
-  X(Attention)
+  X(Attention) \
+  X(LatentAttention)
 
 #define MOJO_NPU_OPS(X) \
   X(RMSNorm) \
@@ -83,6 +86,14 @@ enum AttentionInput { kAttentionQ, kAttentionK, kAttentionV, kAttentionKeyValid,
 extern const OpDef kLatentAttention;
 enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
 
+// Linear(X:T, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional, bias:T optional) -> Y:T
+extern const OpDef kLinear;
+enum LinearInput { kLinearX, kLinearCodes, kLinearScale, kLinearMinus, kLinearSuperScale, kLinearSuperMinus, kLinearBias };
+
+// Embedding(ids:int64, codes:uint8, scale:S, minus:S optional, super_scale:float16 optional, super_minus:float16 optional) -> Y:float32
+extern const OpDef kEmbedding;
+enum EmbeddingInput { kEmbeddingIds, kEmbeddingCodes, kEmbeddingScale, kEmbeddingMinus, kEmbeddingSuperScale, kEmbeddingSuperMinus };
+
 // The values of string attributes.
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 enum class RotatedSide { kFirst, kLast };
@@ -100,6 +111,8 @@ enum class KLayout { kBnsh, kBsnh };
 enum class VLayout { kBnsh, kBsnh };
 enum class YLayout { kBnsh, kBsnh };
 enum class WLayout { kInOut, kOutIn };
+enum class Code { kInt4, kInt8, kE2m1 };
+enum class Activations { kFloat, kInt16, kInt8 };
 
 }  // namespace mojo
 

@@ -20,11 +20,17 @@ constexpr size_t kTasks = 16;
 constexpr size_t kFewKeys = 64;
 constexpr size_t kSliceElements = size_t{1} << 14;
 
+// Panels are not worth making for so few keys, unless rows fill several tiles.
+constexpr size_t kNoPanels = 32;
+
 // Panels take no more memory than this, if those of one pair do not.
 constexpr size_t kPanelBytes = size_t{64} << 20;
 
 // Elements of keys and values that are worth waking another thread for.
 constexpr size_t kFewElements = size_t{1} << 15;
+
+// Past keys and values of so many bytes are not read from the caches of the processor when they are read next.
+constexpr size_t kStreamBytes = size_t{1} << 20;
 
 size_t Padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -40,7 +46,7 @@ struct Plan {
     present_value = room->Take<char>(needs_value ? go.pairs * t.room * t.value_width * go.size : 0);
     workers = room->Take<char>(worker_count * go.worker_bytes);
     valid = room->Take<float>(has_valid ? t.batch * go.valid_step : 0);
-    const size_t panels = go.panels ? go.pair_count * go.blocks * kAttentionBlock : 0;
+    const size_t panels = go.shared ? go.pair_count * go.blocks * kAttentionBlock : 0;
     key_panels = room->Take<float>(panels * t.width);
     value_panels = room->Take<float>(panels * go.total_step);
     const size_t slices = go.slices > 1 ? go.pairs * go.slices * go.rows : 0;
@@ -69,7 +75,7 @@ bool FillValid(const AttentionTensors& t, size_t step, float* to) {
 OrtStatus* Work(const Api& api, OrtKernelContext* context, AttentionGo* go, size_t at_a_time, size_t worker_count) {
   for (go->first_pair = 0; go->first_pair < go->pairs; go->first_pair += go->pair_count) {
     go->pair_count = std::min(at_a_time, go->pairs - go->first_pair);
-    if (go->panels) {
+    if (go->shared) {
       const size_t width = kAttentionBlock * (go->t.width + go->t.value_width);
       if (OrtStatus* s = RunInTasks(api, context, FillAttentionPanels, *go, go->pair_count * go->blocks, width)) {
         return s;
@@ -104,12 +110,14 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   go.pairs = pairs;
   go.group = t.heads / t.key_heads;
   go.rows = no_y ? 0 : t.queries * go.group;
-  go.panels = go.rows > kAttentionFew;
+  go.panels = go.rows > (t.Longest() > kNoPanels ? kAttentionFew : kAttentionRows);
   // Where past and present are one, rows are not copied.
   go.copies = (t.present_key != nullptr || needs_key || t.present_value != nullptr || needs_value) &&
               (t.present_key != t.past_key || t.present_value != t.past_value);
+  go.streams = go.copies && pairs * t.past * (t.width + t.value_width) * go.size >= kStreamBytes;
   go.tile_rows = go.panels ? kAttentionRows : std::max<size_t>(go.rows, 1);
   go.tiles = std::max<size_t>(1, (go.rows + go.tile_rows - 1) / go.tile_rows);
+  go.shared = go.panels && go.tiles > 1;
   go.q_step = Padded(t.width, kMostLanes);
   go.total_step = Padded(t.value_width, 2 * TheKernels()->lanes);
   const size_t longest = std::max(t.Longest(), go.copies ? t.room : 0);
@@ -121,7 +129,7 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const OrtMemo
   go.slices = std::max<size_t>(1, std::min((kTasks + tiles - 1) / tiles, longest / least));
   const size_t panel_bytes = go.blocks * kAttentionBlock * (t.width + go.total_step) * sizeof(float);
   const size_t at_a_time =
-      go.panels ? std::min(pairs, std::max<size_t>(1, kPanelBytes / std::max<size_t>(1, panel_bytes))) : pairs;
+      go.shared ? std::min(pairs, std::max<size_t>(1, kPanelBytes / std::max<size_t>(1, panel_bytes))) : pairs;
   go.pair_count = at_a_time;
   go.worker_bytes = WorkerBytes(go);
   const bool few = pairs * longest * (t.width + t.value_width) < kFewElements && !go.panels;

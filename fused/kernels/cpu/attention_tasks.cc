@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cpu/backends.h"
 #include "cpu/scratch.h"
 
 namespace mojo {
@@ -48,6 +49,15 @@ struct Cache {
 
   // Rows are where all keys can be read, once they are there.
   PairRows Rows() const { return present == nullptr ? PairRows{added, added_step} : PairRows{present, width}; }
+
+  // Past are where past keys can be read, if there are any.
+  PairRows Past() const { return {past, width}; }
+
+  // Stream copies the rows from begin to end - 1 of past to present.
+  void Stream(size_t begin, size_t end) const {
+    const size_t bytes = width * size;
+    if (past != present) TheKernels()->stream(past + begin * bytes, present + begin * bytes, (end - begin) * bytes);
+  }
 
   // Complete puts the rows from begin to end - 1 of present there: those from p.past to p.length - 1 are new ones.
   void Complete(const Pair& p, size_t begin, size_t end) const {
@@ -111,7 +121,7 @@ char* RowOfY(const AttentionGo& go, const Pair& p, size_t row) {
 
 // Worker is the scratch memory of a worker.
 struct Worker {
-  float *q, *scores, *factors, *wide, *mean;
+  float *q, *scores, *factors, *wide, *mean, *key_panel, *value_panel;
   AttentionState state;
   size_t *first, *last;
   const float** bias;
@@ -121,6 +131,9 @@ struct Worker {
     scores = room->Take<float>(go.tile_rows * kAttentionBlock);
     wide = room->Take<float>(go.panels ? 0 : kMostLanes * go.q_step);
     mean = room->Take<float>(go.total_step);
+    const size_t panel = go.panels && !go.shared ? kAttentionBlock : 0;
+    key_panel = room->Take<float>(panel * go.t.width);
+    value_panel = room->Take<float>(panel * go.total_step);
     factors = room->Take<float>(go.tile_rows);
     state.most = room->Take<float>(go.tile_rows);
     state.sum = room->Take<float>(go.tile_rows);
@@ -130,6 +143,30 @@ struct Worker {
     bias = room->Take<const float*>(go.tile_rows);
   }
 };
+
+// Visit completes the rows of a pair from begin to end - 1 of present, and calls read with where keys and values are.
+// Past ones that are streamed are read from past, and before: the copy is in none of the processor's caches.
+template <class Read>
+void Visit(const AttentionGo& go, const Pair& p, size_t begin, size_t end, Read read) {
+  const Cache keys = Keys(go, p), values = Values(go, p);
+  const auto each = [&](auto body) {
+    body(keys);
+    if (!go.t.values_in_keys) body(values);
+  };
+  if (go.streams && end <= p.past) {
+    read(keys.Past(), values.Past());
+    return each([&](const Cache& c) { c.Stream(begin, end); });
+  }
+  each([&](const Cache& c) { c.Complete(p, begin, end); });
+  read(keys.Rows(), values.Rows());
+}
+
+// Pack puts the keys and values from begin to end - 1 into the panels of a block.
+void Pack(const AttentionGo& go, const PairRows& keys, const PairRows& values, size_t begin, size_t end,
+          float* key_panel, float* value_panel) {
+  go.fns.pack({keys.data + begin * keys.step * go.size, keys.step, values.data + begin * values.step * go.size,
+               values.step, go.t.width, go.t.value_width, end - begin, key_panel, value_panel});
+}
 
 // Mean writes the mean of all values of a pair.
 void Mean(const AttentionGo& go, const Pair& p, float* to) {
@@ -141,12 +178,7 @@ void Mean(const AttentionGo& go, const Pair& p, float* to) {
 void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile, size_t slice) {
   const AttentionTensors& t = go.t;
   const size_t first_row = tile * go.tile_rows, rows = std::min(go.tile_rows, go.rows - first_row);
-  const Cache keys = Keys(go, p), values = Values(go, p);
   const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kSliceKeys);
-  if (!go.panels) {
-    keys.Complete(p, span.begin, span.end);
-    if (!t.values_in_keys) values.Complete(p, span.begin, span.end);
-  }
   AttentionState state = w.state;
   if (go.slices > 1) {
     const size_t at = (p.number * go.slices + slice) * go.rows + first_row;
@@ -176,24 +208,12 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   a.q_step = go.q_step;
   a.width = t.width;
   a.value_width = t.value_width;
-  a.begin = span.begin;
-  a.end = std::min(span.end, p.length);
   a.first = w.first;
   a.last = w.last;
   a.valid = go.valid == nullptr ? nullptr : go.valid + p.batch * go.valid_step;
   a.bias = t.bias == nullptr ? nullptr : w.bias;
   a.bias_step = t.bias_steps[3];
   a.softcap = go.attributes.softcap;
-  const PairRows key_rows = keys.Rows(), value_rows = values.Rows();
-  a.keys = key_rows.data;
-  a.key_step = key_rows.step;
-  a.values = value_rows.data;
-  a.value_step = value_rows.step;
-  if (go.panels) {
-    const size_t in_group = p.number - go.first_pair;
-    a.key_panels = go.key_panels + in_group * go.blocks * kAttentionBlock * t.width;
-    a.value_panels = go.value_panels + in_group * go.blocks * kAttentionBlock * go.total_step;
-  }
   a.scores = w.scores;
   a.factors = w.factors;
   a.wide = w.wide;
@@ -201,7 +221,35 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   a.sum = state.sum;
   a.total = state.total;
   a.total_step = go.total_step;
-  if (a.begin < a.end) go.fns.add(a);
+  if (go.shared) {
+    const size_t in_group = p.number - go.first_pair;
+    a.key_panels = go.key_panels + in_group * go.blocks * kAttentionBlock * t.width;
+    a.value_panels = go.value_panels + in_group * go.blocks * kAttentionBlock * go.total_step;
+    a.begin = span.begin;
+    a.end = std::min(span.end, p.length);
+    if (a.begin < a.end) go.fns.add(a);
+  }
+  const size_t step = go.panels || go.streams ? kAttentionBlock : span.end - span.begin;
+  for (size_t begin = span.begin, end; begin < span.end && !go.shared; begin = end) {
+    end = std::min(span.end, begin + step);
+    if (go.streams && !go.panels && begin < p.past) end = std::min(end, p.past);
+    Visit(go, p, begin, end, [&](const PairRows& keys, const PairRows& values) {
+      a.begin = begin;
+      a.end = std::min(end, p.length);
+      if (rows == 0 || a.begin >= a.end || a.end <= w.first[0] || a.begin >= w.last[rows - 1]) return;
+      a.keys = keys.data;
+      a.key_step = keys.step;
+      a.values = values.data;
+      a.value_step = values.step;
+      if (go.panels) {
+        Pack(go, keys, values, a.begin, a.end, w.key_panel, w.value_panel);
+        a.key_panels = w.key_panel;
+        a.value_panels = w.value_panel;
+        a.first_panel = begin;
+      }
+      go.fns.add(a);
+    });
+  }
   if (go.slices > 1) return;
   bool mean_known = false;
   for (size_t r = 0; r < rows; ++r) {
@@ -228,18 +276,14 @@ void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
     const size_t in_group = i / go.blocks, block = i % go.blocks;
     const Pair p(go, go.first_pair + in_group);
-    const Cache keys = Keys(go, p), values = Values(go, p);
     const size_t from = block * kAttentionBlock, rows = std::max(p.length, go.copies ? go.t.room : 0);
     if (from >= rows) continue;
-    const size_t to = std::min(rows, from + kAttentionBlock);
-    keys.Complete(p, from, to);
-    if (!go.t.values_in_keys) values.Complete(p, from, to);
-    if (from >= p.length || go.t.queries == 0 || from + kAttentionBlock <= Seen(go, p, 0).begin) continue;
-    const PairRows key_rows = keys.Rows(), value_rows = values.Rows();
-    const size_t at = (in_group * go.blocks + block) * kAttentionBlock;
-    go.fns.pack({key_rows.data + from * key_rows.step * go.size, key_rows.step,
-                 value_rows.data + from * value_rows.step * go.size, value_rows.step, go.t.width, go.t.value_width,
-                 std::min(to, p.length) - from, go.key_panels + at * go.t.width, go.value_panels + at * go.total_step});
+    const size_t to = std::min(rows, from + kAttentionBlock), at = (in_group * go.blocks + block) * kAttentionBlock;
+    Visit(go, p, from, to, [&](const PairRows& keys, const PairRows& values) {
+      if (from >= p.length || go.t.queries == 0 || from + kAttentionBlock <= Seen(go, p, 0).begin) return;
+      Pack(go, keys, values, from, std::min(to, p.length), go.key_panels + at * go.t.width,
+           go.value_panels + at * go.total_step);
+    });
   }
 }
 

@@ -31,7 +31,9 @@ struct AttentionGo {
   size_t size = 0;       // of an element of keys and values
   size_t row_size = 0;   // of one of queries and of the result
   bool panels = false;   // keys and values are put into panels first
+  bool shared = false;   // those of all blocks, for all tiles; else the only tile of a pair makes one block's at a time
   bool copies = false;   // rows of past_key become rows of present_key
+  bool streams = false;  // they do past the caches of the processor, while they are read
   size_t pairs = 0;      // all of them
   size_t group = 0;      // heads that share keys
   size_t rows = 0;       // of a pair
@@ -57,7 +59,7 @@ struct AttentionGo {
 size_t WorkerBytes(const AttentionGo& go);
 
 // FillAttentionPanels completes present_key and present_value for the blocks of keys from begin to end - 1, those of
-// the first pair first, and puts them into panels.
+// the first pair first, and puts them into panels that are shared.
 void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end);
 
 // WorkOffTiles works off tiles until there are none. state is an AttentionGo.

@@ -23,27 +23,36 @@ bool HasAVX512() {
   return HasAVX2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
 #endif
+
+// Level is the place of cap among the instruction sets, -1 where it is none of them.
+int Level(const char* cap) {
+  if (cap == nullptr || cap[0] == '\0' || strcmp(cap, "avx512") == 0) return 2;
+  return strcmp(cap, "avx2") == 0 ? 1 : strcmp(cap, "portable") == 0 ? 0 : -1;
+}
 
 }  // namespace
 
 const KernelTable* BestKernels(const char* cap) {
-  int level = 2;
-  if (cap != nullptr && cap[0] != '\0') {
-    if (strcmp(cap, "portable") == 0) {
-      level = 0;
-    } else if (strcmp(cap, "avx2") == 0) {
-      level = 1;
-    } else if (strcmp(cap, "avx512") != 0) {
-      return nullptr;
-    }
-  }
+  const int level = Level(cap);
+  if (level < 0) return nullptr;
 #if defined(MOJO_X86)
   if (level >= 2 && HasAVX512()) return &kAVX512Kernels;
   if (level >= 1 && HasAVX2()) return &kAVX2Kernels;
 #endif
-  (void)level;
   return &kPortableKernels;
+}
+
+const LinearFns* BestLinear(const char* cap) {
+  const int level = Level(cap);
+  if (level < 0) return nullptr;
+#if defined(MOJO_X86)
+  if (level >= 2 && HasVNNI()) return &kAVX512VNNILinear;
+  if (level >= 1 && HasAVX2()) return &kAVX2Linear;
+#endif
+  return &kPortableLinear;
 }
 
 }  // namespace mojo

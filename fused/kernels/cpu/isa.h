@@ -2,6 +2,7 @@
 #ifndef MOJO_KERNELS_CPU_ISA_H_
 #define MOJO_KERNELS_CPU_ISA_H_
 
+#include "cpu/simd/coded.h"
 #include "cpu/simd/kernels.h"
 
 namespace mojo {
@@ -9,6 +10,9 @@ namespace mojo {
 // BestKernels is the best table that this machine runs, not above cap. cap is "portable", "avx2",
 // "avx512", or null or empty for no cap. Returns null for any other cap.
 const KernelTable* BestKernels(const char* cap);
+
+// BestLinear is the same for the loops of Linear, whose AVX-512 needs VNNI too.
+const LinearFns* BestLinear(const char* cap);
 
 }  // namespace mojo
 

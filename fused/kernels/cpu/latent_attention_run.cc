@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/latent_form.h"
 #include "cpu/attention_run.h"
 #include "cpu/backends.h"
 #include "cpu/scratch.h"
@@ -271,11 +272,7 @@ OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const O
               TheKernels()->product(type),
               TheKernels()->weighted_sum(type)};
   go.present = static_cast<char*>(t.present);
-  // Multiplications of a head: with w, then between queries and tokens.
-  const size_t tokens = t.Longest(), of_w = t.latent * (t.nope + t.value_width);
-  const size_t naive = tokens * of_w + t.queries * tokens * (t.nope + t.rotated + t.value_width);
-  const size_t absorbed = t.queries * of_w + t.queries * tokens * (t.Width() + t.latent);
-  const auto run = naive < absorbed ? RunNaive : RunAbsorbed;
+  const auto run = NaiveIsLess(t, t.Longest()) ? RunNaive : RunAbsorbed;
   return run(api, context, cpu_memory, attributes.attention, &go);
 }
 

@@ -154,4 +154,19 @@ MOJO_TEST(TestAttention) {
   Run(kernels, mojo::kFloat32, {35, 400, 20, 33, 1, true, false, 0, 130}, 2, true);
 }
 
+MOJO_TEST(TestStream) {
+  for (const size_t bytes : {0, 1, 31, 64, 100, 129, 1000}) {
+    for (size_t offset = 0; offset < 70; offset += 3) {
+      std::vector<unsigned char> from(bytes + 8), to(bytes + 140, 255);
+      for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i % 251);
+      kernels.stream(&from[offset % 8], &to[offset], bytes);
+      for (size_t i = 0; i < to.size(); ++i) {
+        const bool within = i >= offset && i < offset + bytes;
+        const unsigned want = within ? from[offset % 8 + i - offset] : 255;
+        Check(to[i] == want, "%s: Stream of %zu bytes to %zu: [%zu] is %u", kernels.name, bytes, offset, i, to[i]);
+      }
+    }
+  }
+}
+
 }  // namespace mojo_test

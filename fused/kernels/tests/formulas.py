@@ -2,8 +2,8 @@
 import ml_dtypes
 import numpy as np
 
-F32, F16, BF16, I64 = "float32", "float16", "bfloat16", "int64"
-NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64}
+F32, F16, BF16, I64, I8, U8 = "float32", "float16", "bfloat16", "int64", "int8", "uint8"
+NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64, I8: np.int8, U8: np.uint8}
 EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 
 
@@ -215,6 +215,60 @@ def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, 
     return [y, rounded(latents if past is None else np.concatenate([past, latents], 2), dtype)]
 
 
+def random_codes(rng, name, shape, dtype):
+    """Values of an input of one byte: codes and factors, or exponents near 127 for scales of eight bits."""
+    return rng.integers(*((-9, 10) if dtype == I8 else (118, 131) if name == "scale" else (0, 256)), shape)
+
+
+class Coded:
+    """The weights of Linear and Embedding as arrays [n, k] of float64: codes, d and m."""
+
+    def __init__(self, codes, scale, minus, super_scale, super_minus, code, zero, block, n, k):
+        self.zero, self.centre = zero, {"int4": 8, "int8": 128, "e2m1": 0}[code]
+        c = codes.astype(np.uint8).reshape(*codes.shape[:2], -1, 16, 4)  # panel, block, group, row, place
+        if code != "int8":
+            c = np.concatenate([c & 15, c >> 4], 2)
+        c = c.transpose(0, 3, 1, 2, 4).reshape(-1, k)[:n]
+        values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+        self.codes = np.array(values + [-v for v in values])[c] if code == "e2m1" else c.astype(np.float64)
+
+        def columns(v):
+            return np.repeat(v.transpose(0, 2, 1).reshape(-1, v.shape[1]), k // v.shape[1], 1)[:n].astype(np.float64)
+
+        self.d = np.exp2(columns(scale) - 127) if code == "e2m1" else columns(scale)
+        self.m = np.zeros(1) if minus is None else columns(minus)
+        if super_scale is not None:
+            self.d = self.d * columns(super_scale)
+        if super_minus is not None:
+            self.m = self.m * columns(super_minus)
+
+    def values(self):
+        """W, each operation rounded to float32."""
+        return ((self.d * (self.codes - self.zero)).astype(np.float32) + self.m.astype(np.float32)).astype(np.float32)
+
+
+def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activations, **attributes):
+    """What Linear gives: the rounding of the activations in float32, sums in float64."""
+    w, rows = Coded(codes, scale, minus, super_scale, super_minus, **attributes), x.astype(np.float32)
+    if activations == "float":
+        y = rows.astype(np.float64) @ w.values().astype(np.float64).T
+    else:
+        limit = np.float32(127 if activations == "int8" else 32767)
+        blocks = rows.reshape(*rows.shape[:-1], rows.shape[-1] // 32, 32)
+        greatest = np.abs(blocks).max(-1, keepdims=True, initial=0)
+        with np.errstate(divide="ignore"):
+            factor = np.where(greatest < np.float32(2.0**-100), np.float32(0), limit / greatest)
+        rounded_x = (np.round(blocks * factor).astype(np.float64) * (greatest / limit)).reshape(rows.shape)
+        y = rounded_x @ (w.d * (w.codes - w.centre)).T + rows.astype(np.float64) @ (
+            w.m + w.d * (w.centre - w.zero)).T
+    return rounded(y if bias is None else y + bias, dtype)
+
+
+def embedding(ids, *weights, **attributes):
+    """Rows of the weights."""
+    return Coded(*weights, **attributes).values()[ids.astype(np.int64)]
+
+
 FORMULAS = {
     "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
     "AddRMSNorm": Formula(add_rms_norm),
@@ -225,5 +279,7 @@ FORMULAS = {
     "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
+    "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
+    "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),
     "LatentAttention": Formula(lambda types, *inputs, **a: latent_attention(*inputs, types[0], **a), units=8),
 }

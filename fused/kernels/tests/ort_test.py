@@ -1,4 +1,5 @@
 """Tests libmojo_ops through onnxruntime: python ort_test.py LIBRARY [unittest arguments]."""
+import os
 import sys
 import threading
 import unittest
@@ -8,8 +9,8 @@ import onnx
 from onnx import helper
 
 import harness as h
-from formulas import FORMULAS
-from harness import BF16, F16, F32, I64
+from formulas import FORMULAS, random_codes
+from harness import BF16, F16, F32, I8, I64, U8
 from ops import OPS
 
 NORM_TYPES = [  # X, scale, Y, values of scale_after_cast
@@ -45,18 +46,21 @@ class OpTest(unittest.TestCase):
             self.assertIn(word, str(caught.exception))
 
 
+@unittest.skipIf("libasan" in os.environ.get("LD_PRELOAD", ""), "runtime_test runs every form under the sanitizers")
 class EveryOpTest(OpTest):
     """Every op in every form and combination of types that the catalogue has, against its formula."""
 
-    def inputs(self, shapes, types, ordered):
+    def inputs(self, op, shapes, types, ordered):
         """Random values; integers are experts, of which the forms have more than three. Where an op gives an order, no
         two elements of a row are close, and what comes after them moves them little."""
         values = []
-        for shape, dtype in zip(shapes, types):
+        for name, shape, dtype in zip(op.inputs, shapes, types):
             if shape is None:
                 values.append(None)
             elif dtype == I64:
                 values.append(self.rng.integers(0, 3, shape))
+            elif dtype in (I8, U8):
+                values.append(random_codes(self.rng, name, shape, dtype))
             elif ordered and not values:
                 rows = [self.rng.permutation(shape[-1]) for _ in range(int(np.prod(shape[:-1])))]
                 values.append((np.reshape(rows, shape) - shape[-1] / 2) * 0.125)
@@ -70,7 +74,7 @@ class EveryOpTest(OpTest):
                 continue
             formula = FORMULAS[name]
             for attributes, shapes, out_shapes, types, out_types in op.cases():
-                values = self.inputs(shapes, types, I64 in out_types)
+                values = self.inputs(op, shapes, types, I64 in out_types)
                 wants = formula.compute(out_types, *values, **attributes)
                 gots = h.run(name, values, types, out_types, attributes)
                 for got, want, dtype, shape in zip(gots, wants, out_types, out_shapes, strict=True):
@@ -115,6 +119,15 @@ class AttentionTest(OpTest):
             inputs["past_key"] = self.rng.standard_normal((batch, key_heads, past, width))
             inputs["past_value"] = self.rng.standard_normal((batch, key_heads, past, value_width))
         return inputs
+
+    def test_large_past(self):
+        """Copies of a past that does not fit into the caches of a processor are made while it is read."""
+        for queries, group, dtype, width in ((1, 3, F32, 64), (1, 1, F16, 72), (2, 4, BF16, 64), (9, 3, F32, 33),
+                                             (40, 3, F32, 64), (140, 1, BF16, 64)):
+            past, attributes = 301, dict(h.ATTENTION, causal=1)
+            inputs = self.inputs(2, 8 * group, 8, queries, queries, past, width, width, attributes)
+            self.check(inputs, attributes, dtype)
+            self.check(inputs | {"past_length": np.array([150, 60])}, attributes | {"window": 100}, dtype)
 
     def test_any_sizes(self):
         pick = lambda *values: values[self.rng.integers(len(values))]
@@ -272,10 +285,11 @@ class AttentionTest(OpTest):
 
 class LatentAttentionTest(OpTest):
     """LatentAttention where forms do not reach: any sizes, for both ways to compute it, and lengths of a cache."""
+    reads_lengths = True  # so that wrong ones are errors
 
     def setUp(self):
         super().setUp()
-        if h.device() != "cpu" or not h.in_library(OPS["LatentAttention"]):
+        if not h.in_library(OPS["LatentAttention"]):
             self.skipTest("the library has no LatentAttention")
 
     def test_any_sizes(self):
@@ -324,19 +338,75 @@ class LatentAttentionTest(OpTest):
         attributes = dict(scale=0.25, causal=1, empty="zero", q_layout="bnsh", y_layout="bnsh", w_layout="in_out")
         good = {"q": np.ones((2, 4, 3, 12)), "c": np.ones((2, 3, 16)), "k_pe": np.ones((2, 1, 3, 4)),
                 "w": np.ones((16, 56)), "past": np.ones((2, 1, 7, 20)), "past_length": np.array([4])}
-        for changed, words in [
+        wrong_lengths = [
+            (dict(past_length=np.array([5])), ["past_length of sequence 0 is 5", "from 0 to 4"]),
+            (dict(past_length=np.array([1, -1])), ["past_length of sequence 1 is -1"]),
+            (dict(key_valid=np.ones((2, 6))), ["key_valid has shape [2,6]", "[2,7]"]),
+        ]
+        for changed, words in (wrong_lengths if self.reads_lengths else []) + [
             (dict(w=np.ones((56, 16))), ["w [56,16]", "[C,H*(E+Dv)]"]),
             (dict(k_pe=np.ones((2, 4, 3, 4))), ["k_pe [2,4,3,4]"]),
             (dict(past=np.ones((2, 4, 7, 12))), ["past has shape [2,4,7,12]", "[2,1,tokens,20]"]),
-            (dict(past_length=np.array([5])), ["past_length of sequence 0 is 5", "from 0 to 4"]),
-            (dict(past_length=np.array([1, -1])), ["past_length of sequence 1 is -1"]),
             (dict(past_length=np.array([1, 1, 1])), ["past_length has shape [3]", "[1] or [2]"]),
             (dict(past=np.ones((2, 1, 2, 20))), ["no room for the 3 tokens"]),
-            (dict(key_valid=np.ones((2, 6))), ["key_valid has shape [2,6]", "[2,7]"]),
             (dict(past=None), ["past_length is given without past"]),
         ]:
             values = [dict(good, **changed).get(name) for name in op.inputs]
             self.fails(["LatentAttention"] + words, "LatentAttention", values, op.types[0][0], [F32] * 2, attributes)
+
+
+class LinearTest(OpTest):
+    """Linear and Embedding where forms do not reach: constant weights, threads, many rows, and errors."""
+
+    def setUp(self):
+        super().setUp()
+        if h.device() != "cpu" or not h.in_library(OPS["Linear"]):
+            self.skipTest("the library has no Linear")
+
+    def weights(self, n, k, form):
+        code, zero, scale_type, minus = {"q4_1": ("int4", 0, F16, True), "q8_0": ("int8", 128, F32, False),
+                                         "mxfp4": ("e2m1", 0, U8, False)}[form]
+        attributes = dict(code=code, zero=zero, block=32, n=n, k=k)
+        panels = -(-n // 16)
+        codes = random_codes(self.rng, "codes", (panels, k // 32, 8 if code == "int8" else 4, 64), U8)
+        scales = [random_codes(self.rng, "scale", (panels, k // 32, 16), U8) if scale_type == U8 else
+                  self.values((panels, k // 32, 16), scale_type) for _ in range(1 + minus)]
+        values = [codes, *scales] + [None] * (4 - len(scales))
+        return values, [U8, scale_type, scale_type, F16, F16], attributes
+
+    def test_sizes(self):
+        for form in ("q4_1", "q8_0", "mxfp4"):
+            for tokens, n, k in [(1, 1, 32), (1, 300, 2048), (5, 64, 1056), (150, 33, 320), (300, 17, 64)]:
+                for dtype, activations in ((F32, "int8"), (F32, "int16"), (BF16, "float")):
+                    values, types, attributes = self.weights(n, k, form)
+                    values = [self.values((tokens, k), dtype), *values, None]
+                    types = [dtype, *types, dtype]
+                    attributes["activations"] = activations
+                    want, = FORMULAS["Linear"].compute([dtype], *values, **attributes)
+                    got, = h.run("Linear", values, types, [dtype], attributes, constant=(1, 2), threads=3)
+                    bound = 8 * h.EPSILON[dtype] * np.abs(want).max()
+                    self.assertLessEqual(np.abs(got - want).max(), bound, f"{form} {tokens}x{k}x{n} {attributes}")
+
+    def test_errors(self):
+        values, types, attributes = self.weights(20, 64, "q4_1")
+        x = self.values((2, 64), F32)
+        for at, value, words in [(0, x[:, :32], ["X has shape [2,32]", "64"]),
+                                 (1, values[0][:1], ["codes has shape [1,2,4,64]", "[2,2,4,64]"]),
+                                 (2, values[1][:, :1], ["scale has shape [2,1,16]", "[2,2,16]"]),
+                                 (4, np.ones((2, 1, 16)), ["super_scale"]),
+                                 (6, np.ones(16), ["bias has shape [16]", "[20]"])]:
+            given = [x, *values, None]
+            given[at] = value
+            self.fails(["mojo.Linear"] + words, "Linear", given, [F32, *types, F32], [F32],
+                       dict(attributes, activations="int16"))
+        for name, value, words in [("block", 64, ["block is 64", "32"]), ("zero", 16, ["zero is 16"]),
+                                   ("k", 80, ["k is 80", "multiple of 32"]), ("n", 0, ["n is 0"]),
+                                   ("code", "e2m1", ["code", "uint8"])]:
+            self.fails(["mojo.Linear", "attribute"] + words, "Linear", [x, *values, None], [F32, *types, F32], [F32],
+                       {**attributes, "activations": "int16", name: value})
+        for bad in (20, -21):
+            self.fails(["mojo.Embedding", f"element 1 of ids is {bad}", "from -20 to 19"], "Embedding",
+                       [np.array([0, bad]), *values], [I64, *types], [F32], attributes)
 
 
 class RMSNormTest(OpTest):

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Tests the CPU kernels: run.sh BUILD_DIR PYTHON
-# BUILD_DIR holds libmojo_ops.so; the test programs are built in BUILD_DIR/sanitize, with the address and undefined
-# behaviour sanitizers, and in BUILD_DIR/thread, with the thread sanitizer. PYTHON needs onnxruntime, onnx, numpy and
-# ml_dtypes; the variable CMAKE names another cmake. Every instruction set that the machine has is tested. Exits with
-# 1 on a failure.
+# Tests the CPU kernels under the sanitizers: run.sh BUILD_DIR PYTHON
+# The test programs are built in BUILD_DIR/sanitize, with the address and undefined behaviour sanitizers, and in
+# BUILD_DIR/thread, with the thread sanitizer. PYTHON needs onnxruntime, onnx, numpy and ml_dtypes; the variable CMAKE
+# names another cmake. Every instruction set that the machine has is tested. Exits with 1 on a failure.
 set -eu
 if [ $# -ne 2 ]; then
   echo "usage: run.sh BUILD_DIR PYTHON" >&2
@@ -46,8 +45,3 @@ if [ -e "$sanitizer" ]; then
   ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$sanitizer $("${CXX:-c++}" -print-file-name=libstdc++.so.6)" \
     "$python" "$here/ort_test.py" "$build/sanitize/libmojo_ops.so" --failfast
 fi
-
-for isa in portable avx2 avx512; do
-  echo "through onnxruntime, MOJO_CPU_ISA=$isa"
-  MOJO_CPU_ISA=$isa "$python" "$here/ort_test.py" "$build/libmojo_ops.so" --failfast
-done

@@ -32,6 +32,8 @@ constexpr auto kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 constexpr auto kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
 constexpr auto kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
 constexpr auto kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
+constexpr auto kI8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
+constexpr auto kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 
 // Bits encodes f, which is 0 or between 2^-14 and 2^15 in magnitude, dropping what does not fit.
 uint32_t Bits(ONNXTensorElementDataType type, float f) {
@@ -43,14 +45,20 @@ uint32_t Bits(ONNXTensorElementDataType type, float f) {
 }
 
 // Tensor makes a value at an address that is aligned to its elements only. A shape that is no shape, or
-// too large, gets little memory: the kernel must not come as far as to look at it. Integers are 0 and 1.
+// too large, gets little memory: the kernel must not come as far as to look at it. Integers are 0 and 1, but for bytes,
+// which are up to 100.
 OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
   size_t n = 1;
   for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
-  const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : 2;
+  const bool byte = type == kI8 || type == kU8;
+  const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : byte ? 1 : 2;
   OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
   v.data = v.memory.data() + size;
   for (size_t i = 0; i < n; ++i) {
+    if (byte) {
+      v.data[i] = static_cast<char>(i * 37 % 101);
+      continue;
+    }
     if (type == kI64) {
       const int64_t number = i * 37 % 101 % 2;
       memcpy(v.data + i * size, &number, size);

@@ -28,6 +28,8 @@ const (
 	I64  Type = 27
 	F64  Type = 28
 	BF16 Type = 30
+
+	MXFP4 Type = 39
 )
 
 // typeInfo describes a type, whose elements are stored one by one as a type of ONNX, or in blocks.
@@ -56,6 +58,8 @@ var types = map[Type]typeInfo{
 	F64:  single("F64", onnx.Double),
 	BF16: single("BF16", onnx.BFloat16),
 
+	MXFP4: {"MXFP4", 0, blocks.MXFP4},
+
 	// What is not read, with its size, so that tensors beside it can be.
 	9:  unread("Q8_1", 32, 40),
 	10: unread("Q2_K", 256, 84),
@@ -72,7 +76,6 @@ var types = map[Type]typeInfo{
 	29: unread("IQ1_M", 256, 56),
 	34: unread("TQ1_0", 256, 54),
 	35: unread("TQ2_0", 256, 66),
-	39: unread("MXFP4", 32, 17),
 	40: unread("NVFP4", 64, 36),
 	41: unread("Q1_0", 128, 18),
 }
@@ -92,6 +95,19 @@ func (t Type) String() string {
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }
+
+// Lookup returns the type of a name such as "Q4_K".
+func Lookup(name string) (Type, bool) {
+	for t, info := range types {
+		if info.name == name {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// Format is how blocks of the type are stored, nil for a type that is not known.
+func (t Type) Format() *blocks.Format { return types[t].Format }
 
 // DataType is the type of ONNX that elements are stored as, one by one. It is onnx.Undefined for types stored in
 // blocks and for those that cannot be read.

@@ -27,9 +27,12 @@ constexpr int kAttentionSums = 12;
 constexpr size_t kPair = 2 * kLanes;
 constexpr float kNoScore = -__builtin_inff();
 
-// Keys and values that lie so many bytes further on are asked for by the first rows that read others: as many as come
-// from memory while those are worked off.
-constexpr size_t kAhead = 4096;
+// The first rows that read keys and values ask for those that lie so many bytes further on: into the second level of
+// the cache as early as memory takes to answer while others are worked off, and into the first one just before they are
+// read. That one alone has too few requests under way to keep up with memory.
+constexpr size_t kFarAhead = 12 << 10;
+constexpr size_t kNearAhead = 2 << 10;
+constexpr size_t kCacheLine = 64;
 
 inline size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
@@ -159,19 +162,23 @@ inline void Weigh(const AttentionTile& t, size_t row, size_t key, size_t count, 
   t.factors[row] = factor;
 }
 
-// Ask asks for as many bytes as kVectors vectors at row have, kAhead further on.
+// Ask asks for what will be read when as many bytes as kVectors vectors at row are.
 template <int kVectors = 1, class T>
 MOJO_INLINE void Ask(const T* row) {
-  const char* next = reinterpret_cast<const char*>(row) + kAhead;
+  const char* now = reinterpret_cast<const char*>(row);
 #pragma GCC unroll 8
-  for (size_t i = 0; i < kVectors * kLanes * sizeof(T); i += 64) __builtin_prefetch(next + i);
+  for (size_t i = 0; i < kVectors * kLanes * sizeof(T); i += kCacheLine) {
+    __builtin_prefetch(now + kFarAhead + i, 0, 2);
+    __builtin_prefetch(now + kNearAhead + i);
+  }
 }
 
 // ScoreRows writes the scores of kLanes keys, of which there are count, for kRows rows from row on. Four keys at a time
-// are multiplied with all rows.
+// are multiplied with all rows. asks says that later keys are asked for.
 template <int kRows, bool kAll, class T>
-void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, size_t count, float* scores) {
+void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, size_t count, bool asks, float* scores) {
   constexpr int kQuads = kLanes / 4;
+  constexpr size_t kLine = kCacheLine / sizeof(T);
   const float* q = t.q + row * t.q_step;
   const size_t q_step = t.q_step, width = t.width;
   F32 quads[kRows][kQuads];
@@ -182,9 +189,8 @@ void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, s
     for (int k = 0; k < 4; ++k) {
       const size_t key = static_cast<size_t>(quad * 4 + k);
       from[k] = keys + (kAll ? key : Smaller(key, count - 1)) * step;
-      for (size_t i = 0; kAll && row == 0 && i < width; i += 64 / sizeof(T)) Ask(from[k] + i);
     }
-    ForEachVector(width, [&](auto lanes, size_t c) MOJO_LAMBDA {
+    const auto multiply = [&](auto lanes, size_t c) MOJO_LAMBDA {
       F32 query[kRows];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) query[r] = InRegister(Load(q + r * q_step + c));
@@ -194,7 +200,15 @@ void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, s
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r][k] = Fma(key, query[r], sum[r][k]);
       }
-    });
+    };
+    size_t c = 0;
+    for (; c + kLine <= width; c += kLine) {
+#pragma GCC unroll 4
+      for (int k = 0; asks && k < 4; ++k) Ask<kLine / kLanes>(from[k] + c);
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kLine; i += kLanes) multiply(Whole{}, c + i);
+    }
+    ForEachVector(width - c, [&](auto lanes, size_t i) MOJO_LAMBDA { multiply(lanes, c + i); });
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) quads[r][quad] = QuadSums(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
   }
@@ -204,17 +218,23 @@ void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, s
 
 // ScoreAllRows is ScoreRows for all rows of a tile.
 template <class T>
-void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t count, float* scores) {
+void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t count, bool asks, float* scores) {
   size_t row = 0;
+  const auto rows = [&](auto some, auto all) MOJO_LAMBDA {
+    constexpr int kRows = decltype(some)::value;
+    for (; row + kRows <= t.rows; row += kRows) {
+      ScoreRows<kRows, decltype(all)::value == 1>(t, row, keys, step, count, asks && row == 0, scores);
+    }
+  };
   if (count == kLanes) {
     if constexpr (kAttentionSums > 16) {
-      for (; row + 4 <= t.rows; row += 4) ScoreRows<4, true>(t, row, keys, step, count, scores);
-      for (; row + 3 <= t.rows; row += 3) ScoreRows<3, true>(t, row, keys, step, count, scores);
+      rows(Count<4>{}, Count<1>{});
+      rows(Count<3>{}, Count<1>{});
     }
-    for (; row + 2 <= t.rows; row += 2) ScoreRows<2, true>(t, row, keys, step, count, scores);
-    for (; row < t.rows; ++row) ScoreRows<1, true>(t, row, keys, step, count, scores);
+    rows(Count<2>{}, Count<1>{});
+    rows(Count<1>{}, Count<1>{});
   }
-  for (; row < t.rows; ++row) ScoreRows<1, false>(t, row, keys, step, count, scores);
+  rows(Count<1>{}, Count<0>{});
 }
 
 // ScoreKeys is ScoreAllRows of any type: where several rows read keys of 16 bits, these are widened once for all.
@@ -222,10 +242,14 @@ template <class T>
 void ScoreKeys(const AttentionTile& t, size_t key, size_t count, float* scores) {
   const T* keys = static_cast<const T*>(t.keys) + key * t.key_step;
   if (sizeof(T) != sizeof(float) && t.rows > 4) {
-    for (size_t i = 0; i < count; ++i) Widened<T>(keys + i * t.key_step, t.wide + i * t.q_step, t.width);
-    return ScoreAllRows(t, t.wide, t.q_step, count, scores);
+    for (size_t i = 0; i < count; ++i) {
+      const T* from = keys + i * t.key_step;
+      for (size_t c = 0; c < t.width; c += kCacheLine / sizeof(T)) Ask(from + c);
+      Widened<T>(from, t.wide + i * t.q_step, t.width);
+    }
+    return ScoreAllRows(t, t.wide, t.q_step, count, false, scores);
   }
-  ScoreAllRows(t, keys, t.key_step, count, scores);
+  ScoreAllRows(t, keys, t.key_step, count, true, scores);
 }
 
 // ValueTile adds kVectors vectors of channels, the last one part of one, of count values times their weights.
@@ -358,7 +382,7 @@ void AddRows(const AttentionTile& t, size_t row, size_t key) {
   const size_t from = (first - key) / kPair * kPair, to = (last - key + kPair - 1) / kPair * kPair;
   const size_t columns = (t.value_width + kPair - 1) / kPair * kPair;
   float* scores = t.scores + row * kAttentionBlock;
-  const float* keys = t.key_panels + key * t.width;
+  const float* keys = t.key_panels + (key - t.first_panel) * t.width;
   for (size_t j = from; j < to; j += kPair) {
     PanelProduct<kRows, false>(t.q + row * t.q_step, t.q_step, keys + j * t.width, t.width, nullptr, scores + j,
                                kAttentionBlock);
@@ -367,7 +391,7 @@ void AddRows(const AttentionTile& t, size_t row, size_t key) {
     Weigh(t, row + r, key + from, to - from, scores + r * kAttentionBlock + from);
   }
   for (size_t r = rows; r < kRows; ++r) t.factors[row + r] = 0;
-  const float* values = t.value_panels + key * columns;
+  const float* values = t.value_panels + (key - t.first_panel) * columns;
   for (size_t c = 0; c < columns; c += kPair) {
     PanelProduct<kRows, true>(scores + from, kAttentionBlock, values + c * kAttentionBlock + from * kPair,
                               last - key - from, t.factors + row, t.total + row * t.total_step + c, t.total_step);
@@ -413,7 +437,7 @@ template <class T>
 void PackBlock(const AttentionPack& a) {
   const T* keys = static_cast<const T*>(a.keys);
   const T* values = static_cast<const T*>(a.values);
-  for (size_t j = 0; j < kAttentionBlock; j += kLanes) {
+  for (size_t j = 0; j < (a.count + kPair - 1) / kPair * kPair; j += kLanes) {
     float* panel = a.key_panel + j / kPair * kPair * a.width + j % kPair;
     const size_t count = j < a.count ? Smaller(a.count - j, kLanes) : 0;
     PackKeys<T>(keys + (count > 0 ? j : 0) * a.key_step, a.key_step, count, a.width, panel);

@@ -187,7 +187,7 @@ constexpr size_t kRouterExperts = 1024;
 // of kAttentionBlock.
 constexpr size_t kAttentionBlock = 128;
 constexpr size_t kAttentionRows = 48;
-// Up to so many queries read the keys as they lie; for more, keys and values are put into panels first.
+// Up to so many queries read many keys as they lie; for more, keys and values are put into panels first.
 constexpr size_t kAttentionFew = 16;
 
 // AttentionTile is the rows of a tile, one for each query and head, and the keys that they are multiplied with. Steps
@@ -209,8 +209,9 @@ struct AttentionTile {
   size_t key_step;
   const void* values;
   size_t value_step;
-  const float* key_panels;  // of the head; null: keys and values are read
+  const float* key_panels;  // of the head, from key number first_panel on; null: keys and values are read
   const float* value_panels;
+  size_t first_panel;
   float* scores;   // [rows, kAttentionBlock], with panels as many as q
   float* factors;  // per row
   float* wide;     // kMostLanes * q_step numbers
@@ -220,7 +221,8 @@ struct AttentionTile {
   size_t total_step;
 };
 
-// AttentionPack is a block of keys and values that are put into panels: count of them, the rest are zeros.
+// AttentionPack is a block of keys and values that are put into panels: count of them. What is left of the last panel
+// of keys are zeros; panels behind it are left alone.
 struct AttentionPack {
   const void* keys;
   size_t key_step;
@@ -277,6 +279,8 @@ struct KernelTable {
   // to_float32 widens n elements, for scales that are prepared once.
   void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
   const AttentionFns* (*attention)(ElementType type);
+  // stream copies bytes past the caches of the processor.
+  void (*stream)(const void* from, void* to, size_t bytes);
 };
 
 extern const KernelTable kPortableKernels;

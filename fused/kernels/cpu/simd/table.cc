@@ -9,6 +9,7 @@
 #include "cpu/simd/product.h"
 #include "cpu/simd/rotary.h"
 #include "cpu/simd/router.h"
+#include "cpu/simd/stream.h"
 #include "cpu/simd/widen.h"
 
 namespace mojo {
@@ -20,6 +21,6 @@ const KernelTable MOJO_TABLE = {MOJO_TEXT(MOJO_ISA),   MOJO_ISA::kLanes,        
                                 MOJO_ISA::PickGate,    MOJO_ISA::PickRotary,      MOJO_ISA::PickNormRotary,
                                 MOJO_ISA::PickProduct, MOJO_ISA::PickPanels,      MOJO_ISA::ToPanel,
                                 MOJO_ISA::FromPanel,   MOJO_ISA::PickWeightedSum, MOJO_ISA::RouteRows,
-                                MOJO_ISA::ToFloat32,   MOJO_ISA::PickAttention};
+                                MOJO_ISA::ToFloat32,   MOJO_ISA::PickAttention,   MOJO_ISA::Stream};
 
 }  // namespace mojo

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+// keepFlags say which weights stay quantised.
+type keepFlags struct {
+	pattern     string
+	activations string
+	onnxruntime string
+	kernelsLib  string
+}
+
+// activationKinds are the values of --activations, the default first.
+var activationKinds = []string{"int16", "int8", "float"}
+
+func (f *keepFlags) flags(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.pattern, "keep-quantized", "",
+		"keep weights as they are quantised: all, or those whose key or tensor this regular expression fits")
+	fl.Lookup("keep-quantized").NoOptDefVal = "."
+	fl.StringVar(&f.activations, "activations", "",
+		"with --keep-quantized: what products round activations to, by blocks of 32: int16 (the default: tokens "+
+			"stay), int8 (faster, other tokens), float")
+	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
+	completeValues(c, "activations", func() []string { return activationKinds }, false)
+}
+
+func (f *keepFlags) check() error {
+	switch {
+	case f.activations != "" && f.pattern == "":
+		return errors.New("--activations is about --keep-quantized, which is not given")
+	case f.activations != "" && !slices.Contains(activationKinds, f.activations):
+		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))
+	}
+	if _, err := regexp.Compile(f.pattern); err != nil {
+		return fmt.Errorf("--keep-quantized: %w", err)
+	}
+	return nil
+}
+
+// keep has the model read weights as they are quantised, if the flags say so. The kernels are run in the check where
+// onnxruntime and they are found.
+func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
+	if f.pattern == "" {
+		return nil
+	}
+	names := regexp.MustCompile(f.pattern)
+	options := []rewrite.Option{rewrite.WithToolVersion(toolVersion()), rewrite.WithLibrary(f.kernelsLib)}
+	kernels, err := newProber(f.onnxruntime, f.kernelsLib, providerCPU)
+	switch {
+	case errors.Is(err, errBrokenKernels):
+		return environment(err)
+	case err != nil:
+		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
+	default:
+		defer kernels.close()
+		options = append(options, rewrite.WithKernelCheck(kernels.run))
+	}
+	return p.KeepQuantised(m, weights.KeepOptions{Activations: f.activations, Rewrite: options,
+		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }})
+}
+
+// writeQuantised says what stayed quantised, and what did not.
+func writeQuantised(a *app, r *weights.Report) {
+	if r.Check == nil {
+		return
+	}
+	w := a.human()
+	t := newTable("quantised", ">matrices", ">bits a weight", ">in the file", ">in the model", ">as float32")
+	var bytes, float int64
+	for _, q := range r.Quantised {
+		t.add(q.Format, q.Matrices, fmt.Sprintf("%.2f", q.Bits), bytesText(q.File), bytesText(q.Bytes),
+			bytesText(q.Float))
+		bytes, float = bytes+q.Bytes, float+q.Float
+	}
+	if len(r.Quantised) > 0 {
+		t.write(w)
+		fmt.Fprintf(w, "products with %s activations; checked %s of site: worst difference %.3g of the greatest "+
+			"magnitude, structure %.3g%s\n", r.Check.Activations, counted(r.Check.Kinds, "kind"), r.Check.Definition,
+			r.Check.Structural, kernelFigure(r.Check))
+	}
+	var order []string
+	by := map[string][]weights.WidenedKey{}
+	for _, k := range r.Widened {
+		if by[k.Reason] == nil {
+			order = append(order, k.Reason)
+		}
+		by[k.Reason] = append(by[k.Reason], k)
+	}
+	for _, why := range order {
+		var names []string
+		var size int64
+		for _, k := range by[why] {
+			names, size = append(names, k.Name), size+k.Bytes
+		}
+		if a.verbose {
+			fmt.Fprintf(w, "stays float, %s: %s\n", why, strings.Join(names, ", "))
+		} else {
+			fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, counted(len(names), "key"), shorter(names),
+				bytesText(size))
+		}
+	}
+	if float == 0 {
+		fmt.Fprintln(w, "warning: nothing stays quantised")
+	} else if _, err := fused.FindLibrary(""); err != nil {
+		fmt.Fprintf(w, "warning: the kernel library is not found here: where it is not registered, onnxruntime makes "+
+			"%s of float32 of these weights as the model loads\n", bytesText(float))
+	}
+}
+
+func kernelFigure(c *weights.QuantisedCheck) string {
+	if c.Kernels == 0 {
+		return "; no kernel was run"
+	}
+	return fmt.Sprintf(", kernel %.3g", c.Kernel)
+}

@@ -1,0 +1,226 @@
+package fused
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// coded is weights in blocks, inputs of a site from the number first on.
+type coded struct {
+	*body
+	site  Site
+	first int // the input codes; scale and the others follow
+
+	code           string
+	zero, block    int64
+	n, k           int64
+	minus, twofold bool // which of the inputs are there
+}
+
+func linearWeights(b *body, s Site) *coded { return codedWeights(b, s, LinearCodes) }
+
+// codedWeights reads the site; without a body there are no values to be had.
+func codedWeights(b *body, s Site, first int) *coded {
+	return &coded{body: b, site: s, first: first, code: s.Attr("code").String, zero: s.Attr("zero").Int,
+		block: s.Attr("block").Int, n: s.Attr("n").Int, k: s.Attr("k").Int, minus: s.has(first + 2),
+		twofold: s.has(first + 3)}
+}
+
+// overload names what the body depends on.
+func (w *coded) overload() string {
+	return w.code + named(w.site, w.first+2, "_minus") + named(w.site, w.first+3, "_super")
+}
+
+// centre is the code that is the middle of all.
+func (w *coded) centre() float32 {
+	switch w.code {
+	case codeInt4:
+		return 8
+	case codeInt8:
+		return 128
+	}
+	return 0
+}
+
+// check errs unless attributes, types and shapes of the weights go together.
+func (w *coded) check(op string) error {
+	most := map[string]int64{codeInt4: 15, codeInt8: 255, codeE2M1: 0}[w.code]
+	multiple := int64(codeBlock)
+	if w.twofold {
+		multiple = superBlock
+	}
+	switch {
+	case w.zero < 0 || w.zero > most:
+		return fmt.Errorf("mojo.%s attribute zero is %d; it must be from 0 to %d with code %s", op, w.zero, most,
+			w.code)
+	case w.block != 16 && w.block != codeBlock || w.code == codeE2M1 && w.block != codeBlock:
+		return fmt.Errorf("mojo.%s attribute block is %d; it must be 32, or 16 with a code of integers", op, w.block)
+	case w.n < 1 || w.k < multiple || w.k%multiple != 0:
+		return fmt.Errorf("mojo.%s attributes n and k are %d and %d; n must be at least 1 and k a multiple of %d", op,
+			w.n, w.k, multiple)
+	case w.code == codeE2M1 && (w.minus || w.twofold):
+		return fmt.Errorf("mojo.%s takes neither minus nor super_scale with code e2m1", op)
+	case w.site.has(w.first+4) != (w.minus && w.twofold):
+		return fmt.Errorf("mojo.%s takes super_minus if and only if it has minus and super_scale", op)
+	}
+	want := "float32 or float16"
+	scale := w.site.Types[w.first+1]
+	ok := scale == f32 || scale == f16
+	if w.twofold {
+		want, ok = "int8, super_scale being given", scale == onnx.Int8
+	} else if w.code == codeE2M1 {
+		want, ok = "uint8, the code being e2m1", scale == onnx.Uint8
+	}
+	if !ok {
+		return fmt.Errorf("mojo.%s takes a scale of %s, not of %s", op, want, scale)
+	}
+	for i, dims := range w.dims(w.minus, w.twofold) {
+		if d := w.site.dims(w.first + i); d != nil && dims != nil && !agree(d, dims) {
+			return fmt.Errorf("mojo.%s takes %s of shape %v with n %d, k %d, block %d and code %s, not %v", op,
+				codedParams[i].Name, dims, w.n, w.k, w.block, w.code, d)
+		}
+	}
+	return nil
+}
+
+// dims are the shapes of the inputs that hold the weights; minus and twofold say which of them.
+func (w *coded) dims(minus, twofold bool) [][]int64 {
+	panels, groups := (w.n+panelRows-1)/panelRows, int64(4)
+	if w.code == codeInt8 {
+		groups = 8
+	}
+	dims := [][]int64{{panels, w.k / codeBlock, groups, 4 * panelRows}, {panels, w.k / w.block, panelRows}, nil, nil,
+		nil}
+	if minus {
+		dims[2] = dims[1]
+	}
+	if twofold {
+		dims[3] = []int64{panels, w.k / superBlock, panelRows}
+	}
+	if minus && twofold {
+		dims[4] = dims[3]
+	}
+	return dims
+}
+
+// flat is v, in rows of width columns.
+func (w *coded) flat(name string, v, width *onnx.Value) *onnx.Value {
+	return w.call(name, "Reshape", v, w.concat(name+"_shape", w.integers("any", -1), width))
+}
+
+// blocks is a vector of one: the blocks of a row.
+func (w *coded) blocks() *onnx.Value {
+	return w.call("blocks", "Div", w.intAttribute("k"), w.intAttribute("block"))
+}
+
+// codes is the codes, or what they stand for with e2m1, as float32 in rows of one block.
+func (w *coded) codes() *onnx.Value {
+	c := w.float32("codes_32", w.in[w.first])
+	perm := []int64{0, 4, 1, 2, 3, 5} // panel, block, half, group, row, place -> panel, row, block, half, group, place
+	if w.code == codeInt8 {
+		c = w.call("by_row", "Reshape", c, w.integers("by_row_shape", 0, 0, 2, 4, panelRows, 4))
+	} else {
+		c = w.call("by_row", "Reshape", c, w.integers("by_row_shape", 0, 0, 4, panelRows, 4))
+		high := w.call("high", "Floor", w.call("shifted", "Mul", c, w.number("sixteenth", 1.0/16)))
+		low := w.call("low", "Sub", c, w.call("above", "Mul", high, w.number("sixteen", 16)))
+		half := w.integers("half", 2)
+		c = w.op("halves", "Concat", []*onnx.Value{w.call("low_half", "Unsqueeze", low, half),
+			w.call("high_half", "Unsqueeze", high, half)}, onnx.IntAttr("axis", 2))
+	}
+	c = w.op("in_order", "Transpose", []*onnx.Value{c}, onnx.IntsAttr("perm", perm))
+	c = w.flat("code_blocks", c, w.intAttribute("block"))
+	if w.code == codeE2M1 {
+		values := []float32{0, 0.5, 1, 1.5, 2, 3, 4, 6}
+		for _, v := range values[:8:8] {
+			values = append(values, -v)
+		}
+		return w.lookup("code_values", values, c)
+	}
+	return c
+}
+
+// lookup is the elements of a table that v numbers.
+func (w *coded) lookup(name string, table []float32, v *onnx.Value) *onnx.Value {
+	at := w.op(name+"_at", "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(onnx.Int64)))
+	values := onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{int64(len(table))}, table))
+	return w.op(name, "Gather", []*onnx.Value{w.constant(name+"_table", values), at}, onnx.IntAttr("axis", 0))
+}
+
+// ofBlock is scale or minus, the input number i, times its super block's: float32, one in a row, in the order of codes.
+func (w *coded) ofBlock(i int) *onnx.Value {
+	name := codedParams[i].Name
+	rows := func(name string, v *onnx.Value) *onnx.Value {
+		return w.op(name+"_rows", "Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	}
+	v := rows(name, w.float32(name+"_32", w.in[w.first+i]))
+	one := w.integers("one", 1)
+	if w.code == codeE2M1 {
+		return w.flat(name+"_column", w.lookup("exponents", e8m0(), v), one)
+	}
+	if w.twofold {
+		super := codedParams[i+2].Name
+		s := w.flat(super+"_column", rows(super, w.float32(super+"_32", w.in[w.first+i+2])), one)
+		of := w.call("of_super", "Div", w.integers("super_block", superBlock), w.intAttribute("block"))
+		v = w.call(name+"_product", "Mul", s, w.flat(name+"_of_super", v, of))
+	}
+	return w.flat(name+"_column", v, one)
+}
+
+// e8m0 is what exponents of 8 bits stand for.
+func e8m0() []float32 {
+	table := make([]float32, 256)
+	for i := range table[:255] {
+		table[i] = float32(math.Ldexp(1, i-127))
+	}
+	table[255] = float32(math.NaN())
+	return table
+}
+
+// scaled is d * (code - zero), in rows of one block.
+func (w *coded) scaled(name string, zero *onnx.Value) *onnx.Value {
+	codes := w.codes()
+	if w.code != codeE2M1 {
+		codes = w.call(name+"_codes", "Sub", codes, zero)
+	}
+	return w.call(name, "Mul", w.ofBlock(1), codes)
+}
+
+func (w *coded) zeroCode() *onnx.Value { return w.float32("zero_32", w.intAttribute("zero")) }
+
+// values is W, in rows of one block.
+func (w *coded) values() *onnx.Value {
+	v := w.scaled("scaled", w.zeroCode())
+	if w.minus {
+		v = w.call("W_blocks", "Add", v, w.ofBlock(2))
+	}
+	return v
+}
+
+// offset is what the sums of the activations are multiplied with, one in a row.
+func (w *coded) offset(centre *onnx.Value) *onnx.Value {
+	v := w.call("moved", "Mul", w.ofBlock(1), w.call("shift", "Sub", centre, w.zeroCode()))
+	if w.minus {
+		v = w.call("offset_blocks", "Add", w.ofBlock(2), v)
+	}
+	return v
+}
+
+// rowsOf is v in rows of width columns, the n of them that are W's.
+func (w *coded) rowsOf(name string, v, width *onnx.Value) *onnx.Value {
+	return w.call(name, "Slice", w.flat(name+"_panels", v, width), w.integers("first", 0), w.intAttribute("n"),
+		w.integers("front", 0))
+}
+
+func (w *coded) transposed(name string, v, width *onnx.Value) *onnx.Value {
+	return w.op(name+"_transposed", "Transpose", []*onnx.Value{w.rowsOf(name, v, width)},
+		onnx.IntsAttr("perm", []int64{1, 0}))
+}
+
+// sums adds up each block of the rows of x.
+func (w *coded) sums(x *onnx.Value) *onnx.Value {
+	sums := w.op("sums", "ReduceSum", []*onnx.Value{w.flat("summed", x, w.intAttribute("block")),
+		w.integers("last", -1)}, onnx.IntAttr("keepdims", 0))
+	return w.flat("sums_of_rows", sums, w.blocks())
+}

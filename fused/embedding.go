@@ -1,0 +1,48 @@
+package fused
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The inputs of Embedding, in order.
+const (
+	EmbeddingIDs = iota
+	EmbeddingCodes
+	EmbeddingScale
+	EmbeddingMinus
+	EmbeddingSuperScale
+	EmbeddingSuperMinus
+)
+
+// embedding is rows of a table that is stored as the weights of Linear are, so that both may share it.
+var embedding = &Op{
+	Name:       "Embedding",
+	Summary:    "Rows of a table whose elements lie in blocks of 4 or 8 bits; Linear takes the same table.",
+	Formula:    []string{"Y[...] = W[ids[...]], W being that of Linear; a number less than 0 counts from the end"},
+	Source:     "as Linear",
+	Family:     linearFamily,
+	Devices:    []Device{CPU},
+	Inputs:     append([]Param{{Name: "ids", Type: "int64", Doc: "[...]: from -n to n - 1"}}, codedParams...),
+	Outputs:    []Param{{Name: "Y", Type: "float32", Doc: "[..., k]"}},
+	Attributes: codedAttributes,
+	Types:      scaleTypes(Combination{}),
+	check: func(s Site) error {
+		return codedWeights(nil, s, EmbeddingCodes).check("Embedding")
+	},
+	shapes: func(s Site, _ func(a, b int64) int64) [][]int64 {
+		ids := s.dims(EmbeddingIDs)
+		if ids == nil {
+			return [][]int64{nil}
+		}
+		return [][]int64{append(slices.Clone(ids), s.Attr("k").Int)}
+	},
+	examples: embeddingExamples,
+	overload: func(s Site) string { return codedWeights(nil, s, EmbeddingCodes).overload() },
+	define: func(b *body, s Site) []*onnx.Value {
+		w := codedWeights(b, s, EmbeddingCodes)
+		table := w.rowsOf("W", w.values(), b.intAttribute("k"))
+		return []*onnx.Value{b.op("Y", "Gather", []*onnx.Value{table, b.in[EmbeddingIDs]}, onnx.IntAttr("axis", 0))}
+	},
+}

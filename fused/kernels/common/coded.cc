@@ -1,0 +1,76 @@
+#include "common/coded.h"
+
+namespace mojo {
+namespace {
+
+constexpr int64_t kPanelRows = 16, kBlockColumns = 32, kSuperColumns = 256;
+
+}  // namespace
+
+OrtStatus* ReadCodedAttributes(const KernelInit& init, size_t first, CodedAttributes* out) {
+  AttributeReader read(init);
+  out->scale = init.types.inputs[first + 1];
+  out->code = read.Choice<Code>("code");
+  const int64_t zero = read.Int("zero"), block = read.Int("block"), n = read.Int("n"), k = read.Int("k");
+  const int64_t most = out->code == Code::kInt4 ? 15 : out->code == Code::kInt8 ? 255 : 0;
+  if (zero < 0 || zero > most) read.FailInt("zero", zero, "a code; 0 with code=e2m1");
+  if (block != kBlockColumns && (block != 16 || out->code == Code::kE2m1)) {
+    read.FailInt("block", block, "32, or 16 with a code of integers");
+  }
+  // Sizes beyond these have no tensor; products of them do not overflow.
+  if (n < 1 || n > int64_t{1} << 31) read.FailInt("n", n, "from 1 to 2^31");
+  const int64_t multiple = out->scale == kI8 ? kSuperColumns : kBlockColumns;
+  if (k < multiple || k % multiple != 0 || k > int64_t{1} << 31) {
+    read.FailInt("k", k, multiple == kSuperColumns ? "a multiple of 256, scales being int8" : "a multiple of 32");
+  }
+  if ((out->code == Code::kE2m1) != (out->scale == kU8)) {
+    read.Fail("code", out->code == Code::kE2m1 ? "\"e2m1\"" : "of integers",
+              "e2m1 with scales of uint8, and no other code");
+  }
+  out->zero = static_cast<size_t>(zero);
+  out->block = static_cast<size_t>(block);
+  out->n = static_cast<size_t>(n);
+  out->k = static_cast<size_t>(k);
+  return read.status;
+}
+
+OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def, size_t first,
+                     const CodedAttributes& attributes, CodedTensors* out) {
+  const auto n = static_cast<int64_t>(attributes.n), k = static_cast<int64_t>(attributes.k);
+  const int64_t panels = (n + kPanelRows - 1) / kPanelRows, blocks = k / static_cast<int64_t>(attributes.block);
+  const int64_t groups = attributes.code == Code::kInt8 ? 8 : 4;
+  const void** const to[] = {&out->codes, &out->scale, &out->minus, &out->super_scale, &out->super_minus};
+  for (size_t i = 0; i < 5; ++i) {
+    Shape shape;
+    const auto read = i < 2 ? ReadInput : ReadOptionalInput;
+    if (OrtStatus* s = read(api, context, def, first + i, to[i], &shape)) return s;
+    if (*to[i] == nullptr) continue;
+    int64_t want[4] = {panels, i < 3 ? blocks : k / kSuperColumns, kPanelRows, 4 * kPanelRows};
+    size_t rank = 3;
+    if (i == 0) {
+      want[1] = k / kBlockColumns;
+      want[2] = groups;
+      rank = 4;
+    }
+    bool same = shape.rank == rank;
+    for (size_t d = 0; same && d < rank; ++d) same = shape.dims[d] == want[d];
+    if (!same) {
+      return Errorf(api, "mojo.%s: %s has shape %s; with n %lld, k %lld and block %zu it must be %s", def.name,
+                    def.input_names[first + i], ShapeText(shape).text, static_cast<long long>(n),
+                    static_cast<long long>(k), attributes.block, ShapeText(want, rank).text);
+    }
+  }
+  const bool twofold = attributes.scale == kI8;
+  if (twofold != (out->super_scale != nullptr)) {
+    return Errorf(api, "mojo.%s: super_scale is given with scales of int8, and with no others", def.name);
+  }
+  if (attributes.scale == kU8 && out->minus != nullptr) {
+    return Errorf(api, "mojo.%s: minus is given with code=e2m1, which has none", def.name);
+  }
+  if ((twofold && out->minus != nullptr) != (out->super_minus != nullptr)) {
+    return Errorf(api, "mojo.%s: super_minus is given if and only if minus and super_scale are", def.name);
+  }
+  return nullptr;
+}
+
+}  // namespace mojo

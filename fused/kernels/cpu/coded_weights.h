@@ -1,0 +1,18 @@
+// Weights of Linear and Embedding as the inner loops take them.
+#ifndef MOJO_KERNELS_CPU_CODED_WEIGHTS_H_
+#define MOJO_KERNELS_CPU_CODED_WEIGHTS_H_
+
+#include "common/coded.h"
+#include "cpu/simd/coded.h"
+
+namespace mojo {
+
+// TheLinear is the loops for this machine, chosen at the first call as TheKernels is.
+const LinearFns* TheLinear();
+
+// ToWeights puts tensors that are known to fit their attributes together.
+CodedWeights ToWeights(const CodedAttributes& attributes, const CodedTensors& tensors);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_CODED_WEIGHTS_H_

@@ -1,0 +1,71 @@
+// Embedding on the CPU.
+#include <new>
+
+#include "cpu/backends.h"
+#include "cpu/coded_weights.h"
+
+namespace mojo {
+namespace {
+
+void Destroy(void* state) { delete static_cast<CodedAttributes*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  CodedAttributes attributes{};
+  if (OrtStatus* s = ReadCodedAttributes(init, kEmbeddingCodes, &attributes)) return s;
+  auto* kernel = new (std::nothrow) CodedAttributes(attributes);
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  *state = kernel;
+  return nullptr;
+}
+
+// Work is what the tasks of one run share.
+struct Work {
+  CodedWeights weights;
+  const int64_t* ids;
+  float* y;
+};
+
+void DecodeRows(const Work& work, size_t begin, size_t end) {
+  const CodedWeights& w = work.weights;
+  for (size_t i = begin; i < end; ++i) {
+    const int64_t id = work.ids[i];
+    TheLinear()->decode(w, static_cast<size_t>(id < 0 ? id + static_cast<int64_t>(w.n) : id), work.y + i * w.k);
+  }
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& attributes = *static_cast<const CodedAttributes*>(state);
+  Shape ids, y;
+  const void* data;
+  CodedTensors tensors{};
+  if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
+  if (OrtStatus* s = ReadCoded(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
+  if (ids.rank == kMaxRank) {
+    return Errorf(api, "mojo.%s: ids has rank %zu; at most %zu dimensions are supported", kEmbedding.name, ids.rank,
+                  kMaxRank - 1);
+  }
+  Work work{ToWeights(attributes, tensors), static_cast<const int64_t*>(data), nullptr};
+  const auto n = static_cast<int64_t>(attributes.n);
+  const size_t count = ids.Count();
+  for (size_t i = 0; i < count; ++i) {
+    if (work.ids[i] < -n || work.ids[i] >= n) {
+      return Errorf(api, "mojo.%s: element %zu of ids is %lld; it must be from %lld to %lld", kEmbedding.name, i,
+                    static_cast<long long>(work.ids[i]), static_cast<long long>(-n), static_cast<long long>(n - 1));
+    }
+  }
+  for (size_t i = 0; i < ids.rank; ++i) y.own[i] = ids.dims[i];
+  y.own[ids.rank] = static_cast<int64_t>(attributes.k);
+  y.dims = y.own;
+  y.rank = ids.rank + 1;
+  void* to;
+  if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
+  work.y = static_cast<float*>(to);
+  return count == 0 ? nullptr : RunInTasks(api, context, DecodeRows, work, count, attributes.k);
+}
+
+}  // namespace
+
+const Backend kCPUEmbedding = {nullptr, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

@@ -1,0 +1,158 @@
+// Linear on the CPU. Activations are rounded into tiles first; then panels of weights are multiplied with them, read
+// where they lie.
+#include <algorithm>
+#include <new>
+
+#include "cpu/backends.h"
+#include "cpu/coded_weights.h"
+#include "cpu/scratch.h"
+
+namespace mojo {
+namespace {
+
+// Products of a task: so many, or more where there are too many tasks.
+constexpr size_t kGrain = size_t{1} << 18;
+constexpr size_t kMostTasks = 64;
+
+// LinearKernel is the state of one node. Immutable after Create.
+struct LinearKernel {
+  CodedAttributes weights;
+  ActivationKind activations;
+  ElementType type;
+  OrtMemoryInfo* cpu_memory;
+};
+
+void Destroy(void* state) {
+  auto* kernel = static_cast<LinearKernel*>(state);
+  if (kernel == nullptr) return;
+  if (kernel->cpu_memory != nullptr) TheApi().ort->ReleaseMemoryInfo(kernel->cpu_memory);
+  delete kernel;
+}
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  CodedAttributes weights{};
+  if (OrtStatus* s = ReadCodedAttributes(init, kLinearCodes, &weights)) return s;
+  AttributeReader read(init);
+  const auto rounded = read.Choice<Activations>("activations");
+  if (read.status != nullptr) return read.status;
+  const ActivationKind kind = rounded == Activations::kInt8    ? kInt8Activations
+                              : rounded == Activations::kInt16 ? kInt16Activations
+                                                               : kFloatActivations;
+  auto* kernel = new (std::nothrow) LinearKernel{weights, kind, ToElementType(init.types.inputs[kLinearX]), nullptr};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
+    Destroy(kernel);
+    return s;
+  }
+  *state = kernel;
+  return nullptr;
+}
+
+// Go is what the tasks of one run share: each multiplies some rows with some panels.
+struct Go {
+  QuantiseArgs quantise;
+  MultiplyArgs multiply;
+  size_t row_groups, row_group;
+  size_t panel_groups, panels;
+};
+
+// Prepare rounds or widens the groups of rows from begin to end - 1.
+void Prepare(const Go& go, size_t begin, size_t end) {
+  const QuantiseArgs& q = go.quantise;
+  const size_t first = begin * kTileRows, last = std::min(end * kTileRows, q.rows), k = q.weights->k;
+  if (q.activations != kFloatActivations) return TheLinear()->quantise(q, first, last);
+  const size_t size = q.type == kFloat32 ? 4 : 2;
+  TheKernels()->to_float32(q.type, static_cast<const char*>(q.x) + first * k * size,
+                           reinterpret_cast<float*>(q.to) + first * k, (last - first) * k);
+}
+
+// Multiply is one task. state is a Go.
+void Multiply(void* state, size_t task) {
+  const Go& go = *static_cast<const Go*>(state);
+  MultiplyArgs args = go.multiply;
+  const size_t group = task % go.panel_groups;
+  args.first_row = task / go.panel_groups * go.row_group;
+  args.end_row = std::min(args.first_row + go.row_group, args.rows);
+  args.first_panel = go.panels * group / go.panel_groups;
+  args.end_panel = go.panels * (group + 1) / go.panel_groups;
+  TheLinear()->multiply(args);
+}
+
+// ReadTensors reads the inputs, checks them and makes the output.
+OrtStatus* ReadTensors(const Api& api, OrtKernelContext* context, const LinearKernel& kernel, CodedTensors* weights,
+                       MultiplyArgs* args, const void** x, const void** bias) {
+  Shape x_shape, bias_shape, y_shape;
+  const size_t n = kernel.weights.n, k = kernel.weights.k;
+  if (OrtStatus* s = ReadInput(api, context, kLinear, kLinearX, x, &x_shape)) return s;
+  if (OrtStatus* s = ReadCoded(api, context, kLinear, kLinearCodes, kernel.weights, weights)) return s;
+  if (OrtStatus* s = ReadOptionalInput(api, context, kLinear, kLinearBias, bias, &bias_shape)) return s;
+  if (x_shape.rank == 0 || static_cast<size_t>(x_shape.dims[x_shape.rank - 1]) != k) {
+    return Errorf(api, "mojo.%s: X has shape %s; its last dimension must be %zu, which is k", kLinear.name,
+                  ShapeText(x_shape).text, k);
+  }
+  if (*bias != nullptr && (bias_shape.rank != 1 || static_cast<size_t>(bias_shape.dims[0]) != n)) {
+    return Errorf(api, "mojo.%s: bias has shape %s; it must be [%zu], n being that", kLinear.name,
+                  ShapeText(bias_shape).text, n);
+  }
+  args->rows = 1;
+  y_shape.rank = x_shape.rank;
+  for (size_t i = 0; i + 1 < x_shape.rank; ++i) {
+    y_shape.own[i] = x_shape.dims[i];
+    args->rows *= static_cast<size_t>(x_shape.dims[i]);
+  }
+  y_shape.own[x_shape.rank - 1] = static_cast<int64_t>(n);
+  y_shape.dims = y_shape.own;
+  return MakeOutput(api, context, kLinear, 0, y_shape, &args->y);
+}
+
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const LinearKernel*>(state);
+  CodedTensors tensors{};
+  const void *x, *bias;
+  Go go{};
+  MultiplyArgs& m = go.multiply;
+  if (OrtStatus* s = ReadTensors(api, context, kernel, &tensors, &m, &x, &bias)) return s;
+  if (m.rows == 0) return nullptr;
+  const CodedWeights weights = ToWeights(kernel.weights, tensors);
+  m.weights = &weights;
+  m.activations = kernel.activations;
+  m.type = kernel.type;
+  const bool as_it_is = kernel.activations == kFloatActivations && kernel.type == kFloat32;
+  const bool widens_bias = bias != nullptr && kernel.type != kFloat32;
+  char* prepared = nullptr;
+  float* wide_bias = nullptr;
+  const auto plan = [&](HostRoom* room) {
+    if (!as_it_is) prepared = room->Take<char>(m.rows * TheLinear()->row_bytes(weights, kernel.activations));
+    if (widens_bias) wide_bias = room->Take<float>(weights.n);
+  };
+  HostRoom count;
+  plan(&count);
+  HostScratch scratch;
+  if (count.used > 0) {
+    if (OrtStatus* s = scratch.Take(api, context, kernel.cpu_memory, count.used)) return s;
+    HostRoom room{scratch.memory()};
+    plan(&room);
+  }
+  m.x = as_it_is ? x : prepared;
+  m.bias = widens_bias ? wide_bias : static_cast<const float*>(bias);
+  if (widens_bias) TheKernels()->to_float32(kernel.type, bias, wide_bias, weights.n);
+  if (!as_it_is) {
+    go.quantise = {x, kernel.type, kernel.activations, &weights, m.rows, prepared};
+    const size_t groups = (m.rows + kTileRows - 1) / kTileRows;
+    if (OrtStatus* s = RunInTasks(api, context, Prepare, go, groups, kTileRows * weights.k)) return s;
+  }
+  go.panels = (weights.n + kPanel - 1) / kPanel;
+  go.row_group = kLinearRows;
+  go.row_groups = (m.rows + kLinearRows - 1) / kLinearRows;
+  const size_t panel_products = std::min(m.rows, kLinearRows) * kPanel * weights.k;
+  go.panel_groups = std::min(go.panels, std::min(kMostTasks, go.panels * panel_products / kGrain));
+  go.panel_groups = std::max<size_t>(1, go.panel_groups);
+  return ParallelFor(api, context, Multiply, go.row_groups * go.panel_groups, &go);
+}
+
+}  // namespace
+
+const Backend kCPULinear = {nullptr, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

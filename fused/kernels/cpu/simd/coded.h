@@ -1,0 +1,89 @@
+// The interface between Linear and Embedding and their inner loops, which are compiled once per instruction set from
+// linear_table.cc. As kernels.h, it holds plain data only.
+#ifndef MOJO_KERNELS_CPU_SIMD_CODED_H_
+#define MOJO_KERNELS_CPU_SIMD_CODED_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/simd/kernels.h"
+
+namespace mojo {
+
+// What codes and scales are, and what the activations are rounded to.
+enum CodeKind { kInt4Codes, kInt8Codes, kE2M1Codes };
+enum ScaleKind { kFloatScales, kHalfScales, kTwofoldScales, kExponentScales };
+enum ActivationKind { kFloatActivations, kInt16Activations, kInt8Activations };
+
+// Rows of weights that lie side by side, and columns whose codes do.
+constexpr size_t kPanel = 16;
+constexpr size_t kCodeBlock = 32;
+constexpr size_t kSuperBlock = 256;
+
+// CodedWeights are weights as they are stored; docs/ops.md has their layout.
+struct CodedWeights {
+  const uint8_t* codes;
+  const void* scale;
+  const void* minus;        // null: none
+  const void* super_scale;  // with kTwofoldScales
+  const void* super_minus;  // there, with minus
+  size_t n, k, block;
+  CodeKind code;
+  ScaleKind scales;
+  float zero;
+  float shift;  // the middle of all codes less zero
+};
+
+// Rows of activations that are rounded to integers lie in tiles. Of each block of columns a tile of t rows has 32 codes
+// for each row, then, t numbers each: the factors, and for each block of weights where the sums of products begin, and
+// the sums of what was rounded. Codes have 16 bits, or 8 where the instructions multiply those.
+struct QuantiseArgs {
+  const void* x;  // row 0
+  ElementType type;
+  ActivationKind activations;
+  const CodedWeights* weights;
+  size_t rows;  // of all tiles
+  char* to;     // row 0
+};
+
+// MultiplyArgs are the products of some rows with some panels.
+struct MultiplyArgs {
+  const CodedWeights* weights;
+  ActivationKind activations;
+  const void* x;  // row 0: tiles, or float32 where they are not rounded
+  size_t rows;    // of all tiles
+  size_t first_row, end_row;
+  size_t first_panel, end_panel;
+  const float* bias;  // [n], null: none
+  void* y;            // row 0, of n numbers
+  ElementType type;   // of y
+};
+
+// LinearFns are the loops of one instruction set.
+struct LinearFns {
+  const char* name;
+  // row_bytes is what a row of activations takes in a tile.
+  size_t (*row_bytes)(const CodedWeights& weights, ActivationKind activations);
+  // quantise rounds the rows from first to end - 1; first is a multiple of kTileRows, or 0.
+  void (*quantise)(const QuantiseArgs& args, size_t first, size_t end);
+  // multiply takes rows from first_row on, a multiple of kTileRows.
+  void (*multiply)(const MultiplyArgs& args);
+  // decode writes row number row of the weights.
+  void (*decode)(const CodedWeights& weights, size_t row, float* to);
+};
+
+// A number that the rows of a tile divide, whatever the instruction set.
+constexpr size_t kTileRows = 8;
+
+// Rows that multiply takes at a time.
+constexpr size_t kLinearRows = 128;
+
+extern const LinearFns kPortableLinear;
+#if defined(MOJO_X86)
+extern const LinearFns kAVX2Linear;
+extern const LinearFns kAVX512VNNILinear;
+#endif
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_CODED_H_

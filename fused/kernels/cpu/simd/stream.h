@@ -1,0 +1,44 @@
+// Copies that leave the caches of the processor alone.
+#ifndef MOJO_KERNELS_CPU_SIMD_STREAM_H_
+#define MOJO_KERNELS_CPU_SIMD_STREAM_H_
+
+#include "cpu/simd/vec.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+#if defined(__AVX512F__)
+MOJO_INLINE void StoreAround(char* to, F32 v) { _mm512_stream_ps(reinterpret_cast<float*>(to), v); }
+#elif defined(__AVX2__)
+MOJO_INLINE void StoreAround(char* to, F32 v) { _mm256_stream_ps(reinterpret_cast<float*>(to), v); }
+#endif
+
+// Stream copies bytes. Memory is not read before it is written, and what is written does not take the place of what is
+// in the caches; whoever reads it next reads it from memory. As many bytes behind those are asked for meanwhile.
+static inline void Stream(const void* from, void* to, size_t bytes) {
+  const char* source = static_cast<const char*>(from);
+  char* target = static_cast<char*>(to);
+#if defined(__AVX2__)
+  const size_t before = -reinterpret_cast<uintptr_t>(target) % sizeof(F32);
+  if (before < bytes) {
+    __builtin_memcpy(target, source, before);
+    const size_t end = before + (bytes - before) / sizeof(F32) * sizeof(F32);
+    for (size_t i = before; i < end; i += sizeof(F32)) {
+      F32 v;
+      __builtin_prefetch(source + bytes + i, 0, 2);
+      __builtin_memcpy(&v, source + i, sizeof(v));
+      StoreAround(target + i, v);
+    }
+    _mm_sfence();  // other threads see it with what is written behind
+    source += end;
+    target += end;
+    bytes -= end;
+  }
+#endif
+  __builtin_memcpy(target, source, bytes);
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_STREAM_H_

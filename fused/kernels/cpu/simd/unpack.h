@@ -1,0 +1,191 @@
+// Codes and scales of weights as vectors, one lane for each row of a panel.
+#ifndef MOJO_KERNELS_CPU_SIMD_UNPACK_H_
+#define MOJO_KERNELS_CPU_SIMD_UNPACK_H_
+
+#include "cpu/simd/coded.h"
+#include "cpu/simd/vec.h"
+
+namespace mojo {
+namespace MOJO_ISA {
+
+// A panel is so many vectors wide.
+constexpr int kSlabs = static_cast<int>(kPanel) / kLanes;
+
+// Parts of a block: 16 columns, the low or the high halves of codes of 4 bits.
+constexpr int kParts = 2;
+
+// Vectors of a part: 4 codes of 8 bits a lane, or 2 of 16, the first and third of 4 and then the others.
+template <bool kShorts>
+constexpr int kWords = kShorts ? 8 : 4;
+
+MOJO_INLINE U32 LoadBits(const void* p) {
+  U32 v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// E2M1 codes become twice their values and 12 more: 0 to 24.
+MOJO_INLINE U32 FromE2M1(U32 codes) {
+  alignas(16) static const uint8_t kTwice[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+#if defined(__AVX512BW__)
+  return (U32)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kTwice))),
+                                  (__m512i)codes);
+#elif defined(__AVX2__)
+  return (U32)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kTwice))),
+                                  (__m256i)codes);
+#elif defined(__aarch64__)
+  return (U32)vqtbl1q_u8(vld1q_u8(kTwice), (uint8x16_t)codes);
+#else
+  uint8_t bytes[sizeof(codes)];
+  __builtin_memcpy(bytes, &codes, sizeof(codes));
+  for (size_t i = 0; i < sizeof(codes); ++i) bytes[i] = kTwice[bytes[i]];
+  return LoadBits(bytes);
+#endif
+}
+
+// ZeroCode is what UnpackedCodes gives for the middle of all codes.
+constexpr int ZeroCode(CodeKind kind) { return kind == kInt4Codes ? 8 : kind == kInt8Codes ? 128 : 12; }
+
+// CodeBytes is the size of a panel's codes of one block of columns.
+constexpr size_t CodeBytes(CodeKind kind) { return kind == kInt8Codes ? 512 : 256; }
+
+// UnpackCodes makes the vectors of a slab of one block, whose codes begin at codes.
+template <CodeKind kKind, bool kShorts>
+MOJO_INLINE void UnpackCodes(const uint8_t* codes, int slab, U32 (*to)[kWords<kShorts>]) {
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    U32 part[kParts];
+    const uint8_t* at = codes + 64 * j + slab * sizeof(U32);
+    part[0] = LoadBits(at);
+    if constexpr (kKind == kInt8Codes) {
+      part[1] = LoadBits(at + 256);
+    } else {
+      part[1] = part[0] >> 4;
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < kParts; ++h) {
+      if constexpr (kKind == kInt4Codes && kShorts) {
+        to[h][2 * j] = part[h] & 0x000f000f;
+        to[h][2 * j + 1] = part[h] >> 8 & 0x000f000f;
+      } else {
+        U32 bytes = part[h];
+        if constexpr (kKind != kInt8Codes) bytes &= 0x0f0f0f0f;
+        if constexpr (kKind == kE2M1Codes) bytes = FromE2M1(bytes);
+        if constexpr (kShorts) {
+          to[h][2 * j] = bytes & 0x00ff00ff;
+          to[h][2 * j + 1] = bytes >> 8 & 0x00ff00ff;
+        } else {
+          to[h][j] = bytes;
+        }
+      }
+    }
+  }
+}
+
+// LoadScale is one number of a slab for each row; at counts rows of panels.
+MOJO_INLINE F32 LoadScale(ScaleKind kind, const void* scale, size_t at) {
+  switch (kind) {
+    case kFloatScales: return Load(static_cast<const float*>(scale) + at);
+    case kHalfScales: return Load(static_cast<const Half*>(scale) + at);
+    case kTwofoldScales: {
+      typedef int8_t I8 __attribute__((vector_size(kLanes)));
+      I8 bytes;
+      __builtin_memcpy(&bytes, static_cast<const int8_t*>(scale) + at, sizeof(bytes));
+#if defined(__AVX512F__)
+      return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)bytes));
+#else
+      return __builtin_convertvector(bytes, F32);
+#endif
+    }
+    case kExponentScales: {
+      typedef uint8_t U8 __attribute__((vector_size(kLanes)));
+      U8 bytes;
+      __builtin_memcpy(&bytes, static_cast<const uint8_t*>(scale) + at, sizeof(bytes));
+#if defined(__AVX512F__)
+      const U32 e = (U32)_mm512_cvtepu8_epi32((__m128i)bytes);
+#else
+      const U32 e = __builtin_convertvector(bytes, U32);
+#endif
+      // 0 is the subnormal 2^-127, 255 no number.
+      return FromBits(Select(e == 0, SetBits(0x00400000), Select(e == 255, SetBits(0x7fc00000), e << 23)));
+    }
+  }
+  return F32{};
+}
+
+// Factors are what a code and what the sum of activations is multiplied with, for the middle of all codes.
+struct Factors {
+  F32 scale, offset;
+};
+
+// HasOffset reports whether sums of activations are multiplied with anything.
+MOJO_INLINE bool HasOffset(const CodedWeights& w) { return w.minus != nullptr || w.shift != 0; }
+
+// BlockOf is scale or minus of a slab of a panel: of block number i of w.block columns.
+MOJO_INLINE F32 BlockOf(const CodedWeights& w, const void* scale, const void* super, size_t panel, int slab, size_t i) {
+  const F32 v = LoadScale(w.scales, scale, (panel * (w.k / w.block) + i) * kPanel + slab * kLanes);
+  if (w.scales != kTwofoldScales) return v;
+  const size_t at = panel * (w.k / kSuperBlock) + i * w.block / kSuperBlock;
+  return v * Load(static_cast<const Half*>(super) + at * kPanel + slab * kLanes);
+}
+
+// LoadFactors reads block number i of a slab.
+MOJO_INLINE Factors LoadFactors(const CodedWeights& w, size_t panel, int slab, size_t i) {
+  Factors f;
+  f.scale = BlockOf(w, w.scale, w.super_scale, panel, slab, i);
+  f.offset = f.scale * Set(w.shift);
+  if (w.minus != nullptr) f.offset += BlockOf(w, w.minus, w.super_minus, panel, slab, i);
+  if (w.code == kE2M1Codes) f.scale *= Set(0.5f);
+  return f;
+}
+
+// Code is the code of one weight.
+inline unsigned Code(const CodedWeights& w, size_t panel, size_t row, size_t column) {
+  const uint8_t* block = w.codes + (panel * (w.k / kCodeBlock) + column / kCodeBlock) * CodeBytes(w.code);
+  const size_t c = column % kCodeBlock;
+  if (w.code == kInt8Codes) return block[c / 4 * 64 + row * 4 + c % 4];
+  return block[c % 16 / 4 * 64 + row * 4 + c % 4] >> (c / 16 * 4) & 15;
+}
+
+// ValueOf is what a code stands for before it is scaled.
+MOJO_INLINE float ValueOf(const CodedWeights& w, unsigned code) {
+  static const float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                  -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  return w.code == kE2M1Codes ? kE2M1[code] : static_cast<float>(code) - w.zero;
+}
+
+// DecodeBlock writes 32 columns of a panel from the column first on.
+inline void DecodeBlock(const CodedWeights& w, size_t panel, size_t first, float (*to)[kPanel]) {
+  for (size_t i = first / w.block; i < (first + kCodeBlock) / w.block; ++i) {
+    float scale[kPanel], minus[kPanel] = {};
+    for (int s = 0; s < kSlabs; ++s) {
+      Store(scale + s * kLanes, BlockOf(w, w.scale, w.super_scale, panel, s, i));
+      if (w.minus != nullptr) Store(minus + s * kLanes, BlockOf(w, w.minus, w.super_minus, panel, s, i));
+    }
+    for (size_t c = i * w.block; c < (i + 1) * w.block; ++c) {
+      for (size_t r = 0; r < kPanel; ++r) {
+        to[c - first][r] = scale[r] * ValueOf(w, Code(w, panel, r, c)) + minus[r];
+      }
+    }
+  }
+}
+
+// DecodeRow writes a row of the weights.
+inline void DecodeRow(const CodedWeights& w, size_t row, float* to) {
+  const size_t panel = row / kPanel, r = row % kPanel;
+  const int slab = static_cast<int>(r) / kLanes;
+  for (size_t i = 0; i < w.k / w.block; ++i) {
+    float scale[kLanes], minus[kLanes];
+    Store(scale, BlockOf(w, w.scale, w.super_scale, panel, slab, i));
+    if (w.minus != nullptr) Store(minus, BlockOf(w, w.minus, w.super_minus, panel, slab, i));
+    for (size_t c = i * w.block; c < (i + 1) * w.block; ++c) {
+      to[c] = scale[r % kLanes] * ValueOf(w, Code(w, panel, r, c));
+      if (w.minus != nullptr) to[c] += minus[r % kLanes];
+    }
+  }
+}
+
+}  // namespace MOJO_ISA
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_SIMD_UNPACK_H_

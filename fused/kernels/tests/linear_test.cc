@@ -1,0 +1,228 @@
+// Tests of the loops of Linear and Embedding, against sums in double over weights read one by one.
+#include <math.h>
+#include <string.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cpu/isa.h"
+#include "tests/testing.h"
+
+namespace mojo_test {
+namespace {
+
+using mojo::CodedWeights;
+
+// Format is a way to store weights.
+struct Format {
+  mojo::CodeKind code;
+  mojo::ScaleKind scales;
+  size_t block;
+  float zero;
+  bool minus;
+};
+
+constexpr Format kFormats[] = {
+    {mojo::kInt4Codes, mojo::kHalfScales, 32, 8, false},       // q4_0
+    {mojo::kInt4Codes, mojo::kFloatScales, 32, 0, true},       // q4_1
+    {mojo::kInt4Codes, mojo::kTwofoldScales, 32, 0, true},     // q4_K
+    {mojo::kInt4Codes, mojo::kTwofoldScales, 16, 0, true},     // q2_K
+    {mojo::kInt8Codes, mojo::kHalfScales, 32, 128, false},     // q8_0
+    {mojo::kInt8Codes, mojo::kHalfScales, 32, 112, true},      // q5_1
+    {mojo::kInt8Codes, mojo::kTwofoldScales, 16, 128, false},  // q6_K
+    {mojo::kE2M1Codes, mojo::kExponentScales, 32, 0, false},   // MXFP4
+};
+
+typedef std::unique_ptr<char[]> Bytes;
+
+// Weights are random, in memory of exactly their sizes.
+struct Weights {
+  Bytes codes, scale, minus, super_scale, super_minus;
+  CodedWeights w;
+
+  Weights(const Format& f, size_t n, size_t k, std::mt19937* rng)
+      : w{nullptr, nullptr, nullptr, nullptr, nullptr, n, k, f.block, f.code, f.scales, f.zero, 0} {
+    const size_t panels = (n + 15) / 16;
+    const size_t size = f.scales == mojo::kFloatScales ? 4 : f.scales == mojo::kHalfScales ? 2 : 1;
+    const auto bytes = [&](size_t count, int low, int high) {
+      Bytes b(new char[count]);
+      for (size_t i = 0; i < count; ++i) b[i] = static_cast<char>(low + static_cast<int>((*rng)() % (high - low + 1)));
+      return b;
+    };
+    const auto numbers = [&](size_t count, ElementType type) {
+      const std::vector<double> values = Random(rng, count, 0.5);
+      const Buffer rounded(type, values);
+      Bytes b(new char[count * (type == mojo::kFloat32 ? 4 : 2)]);
+      memcpy(b.get(), rounded.data(), count * (type == mojo::kFloat32 ? 4 : 2));
+      return b;
+    };
+    const size_t count = panels * (k / f.block) * 16;
+    const auto scales = [&] {
+      if (size > 1) return numbers(count, size == 4 ? mojo::kFloat32 : mojo::kFloat16);
+      return f.scales == mojo::kTwofoldScales ? bytes(count, -63, 63) : bytes(count, 120, 130);
+    };
+    codes = bytes(panels * (k / 32) * (f.code == mojo::kInt8Codes ? 512 : 256), 0, 255);
+    scale = scales();
+    if (f.minus) minus = scales();
+    if (f.scales == mojo::kTwofoldScales) {
+      super_scale = numbers(panels * (k / 256) * 16, mojo::kFloat16);
+      if (f.minus) super_minus = numbers(panels * (k / 256) * 16, mojo::kFloat16);
+    }
+    w.codes = reinterpret_cast<const uint8_t*>(codes.get());
+    w.scale = scale.get();
+    w.minus = minus.get();
+    w.super_scale = super_scale.get();
+    w.super_minus = super_minus.get();
+    w.shift = f.code == mojo::kInt4Codes ? 8 - f.zero : f.code == mojo::kInt8Codes ? 128 - f.zero : 0;
+  }
+
+  // Factor is d or m of an element.
+  double Factor(const void* scale, const void* super, size_t row, size_t column) const {
+    const size_t panel = row / 16, r = row % 16, at = (panel * (w.k / w.block) + column / w.block) * 16 + r;
+    const auto half = [](const void* p, size_t i) {
+      Buffer b(mojo::kFloat16, 1);
+      memcpy(b.data(), static_cast<const char*>(p) + 2 * i, 2);
+      return b.Get(0);
+    };
+    float wide;
+    switch (w.scales) {
+      case mojo::kFloatScales: memcpy(&wide, static_cast<const char*>(scale) + 4 * at, 4); return wide;
+      case mojo::kHalfScales: return half(scale, at);
+      case mojo::kExponentScales: return ldexp(1.0, static_cast<const uint8_t*>(scale)[at] - 127);
+      default: break;
+    }
+    return static_cast<const int8_t*>(scale)[at] * half(super, (panel * (w.k / 256) + column / 256) * 16 + r);
+  }
+
+  double Code(size_t row, size_t column) const {
+    const uint8_t* block = w.codes + (row / 16 * (w.k / 32) + column / 32) * (w.code == mojo::kInt8Codes ? 512 : 256);
+    const size_t c = column % 32;
+    if (w.code == mojo::kInt8Codes) return block[c / 4 * 64 + row % 16 * 4 + c % 4];
+    const int byte = block[c % 16 / 4 * 64 + row % 16 * 4 + c % 4], code = c < 16 ? byte & 15 : byte >> 4;
+    if (w.code == mojo::kInt4Codes) return code;
+    const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    return code < 8 ? values[code] : -values[code - 8];
+  }
+
+  double Scale(size_t row, size_t column) const { return Factor(w.scale, w.super_scale, row, column); }
+  double Minus(size_t row, size_t column) const {
+    return w.minus == nullptr ? 0 : Factor(w.minus, w.super_minus, row, column);
+  }
+  double Value(size_t row, size_t column) const {
+    return static_cast<float>(Scale(row, column) * (Code(row, column) - w.zero)) + Minus(row, column);
+  }
+};
+
+// Rounded is a row of activations, each block of 32 rounded to integers of its own step.
+std::vector<double> Rounded(const float* x, size_t k, mojo::ActivationKind kind) {
+  std::vector<double> y(x, x + k);
+  if (kind == mojo::kFloatActivations) return y;
+  const float limit = kind == mojo::kInt8Activations ? 127 : 32767;
+  for (size_t b = 0; b < k; b += 32) {
+    float most = 0;
+    for (size_t i = b; i < b + 32; ++i) most = fmaxf(most, fabsf(x[i]));
+    const volatile float factor = most < 0x1p-100f ? 0 : limit / most, step = most / limit;
+    for (size_t i = b; i < b + 32; ++i) {
+      const volatile float scaled = x[i] * factor;
+      y[i] = nearbyint(scaled) * step;
+    }
+  }
+  return y;
+}
+
+// Activations are random; of some rows a block is all zeros, too small to count, or has one great number.
+std::vector<float> Activations(size_t rows, size_t k, std::mt19937* rng) {
+  const std::vector<double> values = Random(rng, rows * k, 1);
+  std::vector<float> x(values.begin(), values.end());
+  for (size_t r = 0; r < rows; ++r) {
+    float* block = x.data() + r * k + k - 32;
+    if (r % 4 == 1) memset(block, 0, 32 * sizeof(float));
+    for (size_t i = 0; r % 4 == 2 && i < 32; ++i) block[i] *= 1e-38f;
+    if (r % 4 == 3) block[5] = 1e4f;
+  }
+  return x;
+}
+
+}  // namespace
+
+MOJO_TEST(TestProducts) {
+  std::mt19937 rng(21);
+  const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
+  for (const Format& f : kFormats) {
+    const size_t k = f.scales == mojo::kTwofoldScales ? 256 : 96, n = 21;
+    const Weights weights(f, n, k, &rng);
+    for (const auto kind : {mojo::kFloatActivations, mojo::kInt16Activations, mojo::kInt8Activations}) {
+      const double middle = weights.w.zero + (kind == mojo::kFloatActivations ? 0 : weights.w.shift);
+      std::vector<double> centred(n * k), offset(n * k);  // what rounded and exact activations are multiplied with
+      for (size_t i = 0; i < n * k; ++i) {
+        const double scale = weights.Scale(i / k, i % k);
+        centred[i] = scale * (weights.Code(i / k, i % k) - middle);
+        offset[i] = weights.Minus(i / k, i % k) + scale * (middle - weights.w.zero);
+      }
+      for (const size_t rows : {1, 2, 3, 4, 7, 17, 131}) {
+        const std::vector<float> x = Activations(rows, k, &rng);
+        const std::vector<double> bias_values = Random(&rng, n, 10);
+        const std::vector<float> bias(bias_values.begin(), bias_values.end());
+        const ElementType type = kTypes[rows % 3];
+        const Bytes tiles(new char[rows * linear.row_bytes(weights.w, kind)]);
+        if (kind != mojo::kFloatActivations) {
+          const mojo::QuantiseArgs args{x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()};
+          const size_t middle = rows / 16 * 8;
+          linear.quantise(args, 0, middle);
+          linear.quantise(args, middle, rows);
+        }
+        Buffer y(type, rows * n);
+        for (size_t first = 0; first < rows; first += mojo::kLinearRows) {
+          const size_t end = std::min(rows, first + mojo::kLinearRows);
+          const void* from = kind == mojo::kFloatActivations ? static_cast<const void*>(x.data()) : tiles.get();
+          linear.multiply({&weights.w, kind, from, rows, first, end, 0, 2, bias.data(), y.data(), type});
+        }
+        for (size_t r = 0; r < rows; ++r) {
+          const std::vector<double> rounded = Rounded(x.data() + r * k, k, kind);
+          for (size_t i = 0; i < n; ++i) {
+            double want = bias[i], size = fabs(want);
+            for (size_t c = 0; c < k; ++c) {
+              const double of_code = centred[i * k + c] * rounded[c], of_sum = offset[i * k + c] * x[r * k + c];
+              want += of_code + of_sum;
+              size += fabs(of_code) + fabs(of_sum);
+            }
+            Check(Near(y.Get(r * n + i), Round(type, want), Epsilon(type) * fabs(want) + 2e-6 * size),
+                  "linear, codes %d, scales %d, activations %d, %zu rows: [%zu,%zu] is %g, want %g", f.code, f.scales,
+                  kind, rows, r, i, y.Get(r * n + i), want);
+          }
+        }
+      }
+    }
+    for (size_t row = 0; row < n; ++row) {
+      std::vector<float> y(k);
+      linear.decode(weights.w, row, y.data());
+      for (size_t c = 0; c < k; ++c) {
+        Check(y[c] == static_cast<float>(weights.Value(row, c)),
+              "decode, codes %d, scales %d: [%zu,%zu] is %g, want %g", f.code, f.scales, row, c, y[c],
+              weights.Value(row, c));
+      }
+    }
+  }
+}
+
+// TestNotFinite: a row with no number in it has no numbers in its result, and the others keep theirs.
+MOJO_TEST(TestNotFinite) {
+  std::mt19937 rng(22);
+  const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
+  const size_t k = 64, n = 16, rows = 3;
+  const Weights weights(kFormats[0], n, k, &rng);
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    for (const auto kind : {mojo::kInt16Activations, mojo::kInt8Activations}) {
+      std::vector<float> x = Activations(rows, k, &rng), y(rows * n);
+      x[k + 40] = bad;
+      const Bytes tiles(new char[rows * linear.row_bytes(weights.w, kind)]);
+      linear.quantise({x.data(), mojo::kFloat32, kind, &weights.w, rows, tiles.get()}, 0, rows);
+      linear.multiply({&weights.w, kind, tiles.get(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
+      for (size_t i = 0; i < rows * n; ++i) {
+        Check(isfinite(y[i]) == (i / n != 1), "linear of %g: row %zu is %g", bad, i / n, y[i]);
+      }
+    }
+  }
+}
+
+}  // namespace mojo_test

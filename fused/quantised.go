@@ -1,0 +1,36 @@
+package fused
+
+import "github.com/mojo-patch/mojo-patch/onnx"
+
+// Quantised is a matrix [N, K] of quantised elements, stored as Linear and Embedding read it.
+type Quantised struct {
+	// Format names how the elements were quantised, such as q4_1.
+	Format string
+	Code   string
+	Zero   int64
+	Block  int64
+	N, K   int64
+	// The arrays; nil for those that the format lacks.
+	Codes, Scale, Minus, SuperScale, SuperMinus *onnx.Tensor
+}
+
+// Tensors lists the arrays in the order of the ops' inputs behind the first, nil for those that are left out.
+func (q *Quantised) Tensors() []*onnx.Tensor {
+	return []*onnx.Tensor{q.Codes, q.Scale, q.Minus, q.SuperScale, q.SuperMinus}
+}
+
+// Size is the number of bytes that the arrays take.
+func (q *Quantised) Size() (n int64) {
+	for _, t := range q.Tensors() {
+		if t != nil {
+			n += t.Size()
+		}
+	}
+	return n
+}
+
+// Attributes are those of an Embedding with the matrix; a Linear has activations besides.
+func (q *Quantised) Attributes() []*onnx.Attribute {
+	return []*onnx.Attribute{onnx.StringAttr("code", q.Code), onnx.IntAttr("zero", q.Zero),
+		onnx.IntAttr("block", q.Block), onnx.IntAttr("n", q.N), onnx.IntAttr("k", q.K)}
+}

@@ -1,0 +1,109 @@
+package weights
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// Matrix is a quantised matrix of a model: the initializers that a mojo.Linear or a mojo.Embedding reads.
+type Matrix struct {
+	Name string // of its codes, without what that ends in
+	// Format names how it was quantised, empty where the model does not say.
+	Format string
+	N, K   int64
+	// Arrays are the initializers, in the order of the ops' inputs, nil for those that the format lacks.
+	Arrays []*onnx.Value
+}
+
+// Matrices lists the quantised matrices of a model, each once, in the order of the nodes.
+func Matrices(m *onnx.Model) []*Matrix {
+	var list []*Matrix
+	seen := map[*onnx.Value]bool{}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			codes := n.Input(fused.LinearCodes)
+			if n.Domain != fused.Domain || n.OpType != "Linear" && n.OpType != "Embedding" || !codes.IsConstant() ||
+				seen[codes] {
+				continue
+			}
+			seen[codes] = true
+			x := &Matrix{Name: strings.TrimSuffix(codes.Name, "_codes"), N: n.AttrInt("n", 0), K: n.AttrInt("k", 0)}
+			for _, e := range n.Metadata {
+				if e.Key == rewrite.MetaFormat {
+					x.Format = e.Value
+				}
+			}
+			for i := fused.LinearCodes; i <= fused.LinearSuperMinus; i++ {
+				x.Arrays = append(x.Arrays, n.Input(i))
+			}
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// Len is the number of elements, Size the number of bytes that they take.
+func (x *Matrix) Len() int64 { return x.N * x.K }
+
+// Size is the number of bytes that the arrays take.
+func (x *Matrix) Size() (n int64) {
+	for _, v := range x.Arrays {
+		if v != nil && v.Const != nil {
+			n += v.Const.Size()
+		}
+	}
+	return n
+}
+
+// Statistics describes the elements. It errs where the format is none that is known, or the arrays do not fit it.
+func (x *Matrix) Statistics() (*Statistics, error) {
+	panels := panelsOf(x.Format)
+	if panels == nil {
+		return nil, fmt.Errorf("matrix %q: the model does not say how it was quantised (%s is %q)", x.Name,
+			rewrite.MetaFormat, x.Format)
+	}
+	arrays := make([][]byte, len(x.Arrays))
+	count := (x.N + blocks.PanelRows - 1) / blocks.PanelRows
+	var sizes [5]int64
+	sizes[0], sizes[1], sizes[2], sizes[3], sizes[4] = panels.Sizes(x.K)
+	for i, v := range x.Arrays {
+		if v != nil && v.Const != nil {
+			var err error
+			if arrays[i], err = v.Const.Bytes(); err != nil {
+				return nil, err
+			}
+		}
+		if int64(len(arrays[i])) != count*sizes[i] {
+			return nil, fmt.Errorf("matrix %q: %d rows of %d elements of %s take %d bytes in array %d, there are %d",
+				x.Name, x.N, x.K, x.Format, count*sizes[i], i, len(arrays[i]))
+		}
+	}
+	row, at := make([]float32, x.K), int64(-1)
+	return describe(x.Len(), func(dst []float32, first int64) error {
+		for len(dst) > 0 {
+			if r := first / x.K; r != at {
+				at = r
+				part := func(i int) []byte { return arrays[i][r/blocks.PanelRows*sizes[i]:][:sizes[i]] }
+				panels.Decode(row, &blocks.Panel{Codes: part(0), Scale: part(1), Minus: part(2), SuperScale: part(3),
+					SuperMinus: part(4)}, int(r%blocks.PanelRows))
+			}
+			n := copy(dst, row[first%x.K:])
+			dst, first = dst[n:], first+int64(n)
+		}
+		return nil
+	})
+}
+
+// panelsOf returns the layout of a format by its name in a model, nil for others.
+func panelsOf(format string) *blocks.Panels {
+	if t, ok := gguf.Lookup(strings.ToUpper(format)); ok {
+		return t.Format().Panels()
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package weights
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// KeepOptions say which weights stay as the checkpoint has them.
+type KeepOptions struct {
+	// Keep reports whether a key, made of a tensor, is to stay quantised; nil says yes to all.
+	Keep func(key, tensor string) bool
+	// Activations is the attribute of mojo.Linear: int16, int8 or float; empty for int16.
+	Activations string
+	// Rewrite are the options of the check of each kind of site.
+	Rewrite []rewrite.Option
+}
+
+// KeepQuantised has the graph read weights that the checkpoint has in blocks as they are: mojo.Linear takes the place
+// of their products, mojo.Embedding that of their Gather, and what the model stores is what the file does, in panels.
+// What cannot stay so is widened by Apply as everything is, and Report says why. It is called before Apply.
+func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
+	if o.Activations == "" {
+		o.Activations = "int16"
+	}
+	x := &keeper{matrices: map[string]*matrixRows{}, of: map[*rewrite.QuantisedWeight]*assignment{}}
+	for _, a := range p.assignments {
+		if a.present || o.Keep != nil && !o.Keep(a.value.Name, a.tensors[0].Name) {
+			continue
+		}
+		if err := x.add(a); err != nil {
+			a.why = err
+		}
+	}
+	r, err := rewrite.Quantise(m, x.weights, o.Activations, o.Rewrite...)
+	if err != nil {
+		return err
+	}
+	for w, err := range r.Refuse {
+		x.of[w].why = err
+	}
+	for _, w := range r.Kept {
+		x.of[w].kept = x.matrices[x.of[w].source()]
+	}
+	p.check = &QuantisedCheck{Activations: o.Activations, Kinds: r.Checked, Structural: r.Structural,
+		Definition: r.Definition, Kernels: r.Kernels, Kernel: r.Kernel}
+	return nil
+}
+
+// keeper gathers the weights that may stay quantised.
+type keeper struct {
+	weights  []*rewrite.QuantisedWeight
+	of       map[*rewrite.QuantisedWeight]*assignment
+	matrices map[string]*matrixRows // by what they are made of
+}
+
+// add makes the quantised form of a key; its errors say why there is none.
+func (x *keeper) add(a *assignment) error {
+	panels := a.tensors[0].panels
+	for _, t := range a.tensors {
+		switch {
+		case t.panels == nil:
+			return fmt.Errorf("the file has it as %s", t.Type)
+		case t.panels != panels:
+			return fmt.Errorf("its tensors are of several types")
+		}
+	}
+	switch {
+	case len(a.value.Const.Dims) != 2 || len(a.recipe.blocks) != 1:
+		return fmt.Errorf("it has the shape %v, and a product reads a matrix", a.value.Const.Dims)
+	case a.recipe.add != 0:
+		return fmt.Errorf("%+g is added to each element", a.recipe.add)
+	}
+	block := &a.recipe.blocks[0]
+	n, k := block.size()
+	for _, p := range block.pieces {
+		if p.cols != k || p.cols%int64(p.t.format.Elements) != 0 || p.first%p.cols != 0 {
+			return fmt.Errorf("its rows of %d elements are no whole blocks of %s", p.cols, p.t.Type)
+		}
+	}
+	source := a.source()
+	if x.matrices[source] == nil {
+		made := &matrixRows{panels: panels, pieces: block.pieces, n: n, k: k}
+		format := strings.ToLower(a.tensors[0].Type)
+		if err := made.describe(a.value.Name, format); err != nil {
+			return err
+		}
+		x.matrices[source] = made
+	}
+	made := x.matrices[source]
+	w := &rewrite.QuantisedWeight{Value: a.value, InOut: block.transposed, Matrix: made.matrix, Sample: made.sample}
+	x.weights, x.of[w] = append(x.weights, w), a
+	return nil
+}
+
+// source names the rows of the matrix that a key is, as the file has it: the same for keys that share it, transposed
+// or not.
+func (a *assignment) source() string {
+	var b strings.Builder
+	for _, p := range a.recipe.blocks[0].pieces {
+		fmt.Fprintf(&b, "%p %d %d %d %d ", p.t, p.first, p.rows, p.cols, p.heads)
+	}
+	return b.String()
+}
+
+// matrixRows is a matrix [n, k] of a file's rows, which stay as they are.
+type matrixRows struct {
+	panels *blocks.Panels
+	pieces []piece
+	n, k   int64
+	matrix *fused.Quantised
+	// written is called after the codes were written.
+	written func()
+}
+
+// each calls f for all rows, in the order of the initializer, with the row as the file has it.
+func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stored []byte) error) error {
+	row := int64(0)
+	for i := range m.pieces {
+		p := &m.pieces[i]
+		b, err := p.t.bytes()
+		if err != nil {
+			return err
+		}
+		size := m.rowSize()
+		for r := int64(0); r < p.rows && row < rows; r, row = r+1, row+1 {
+			at := p.first/p.cols + p.fileRow(r)
+			if err := f(row, p, at, b[at*size:(at+1)*size]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rowSize is the number of bytes of a row in the file.
+func (m *matrixRows) rowSize() int64 {
+	f := m.pieces[0].t.format
+	return m.k / int64(f.Elements) * int64(f.Size)
+}
+
+// fileRow is the file's row for PyTorch's: see unpermuted.
+func (p *piece) fileRow(row int64) int64 {
+	if p.heads == 0 {
+		return row
+	}
+	d := p.rows / p.heads
+	head, in := row/d, row%d
+	return head*d + in%(d/2)*2 + in/(d/2)
+}
+
+// array picks one of a panel's arrays.
+type array func(*blocks.Panel) *[]byte
+
+// The arrays in the order of the ops' inputs.
+var arrays = []array{
+	func(p *blocks.Panel) *[]byte { return &p.Codes },
+	func(p *blocks.Panel) *[]byte { return &p.Scale },
+	func(p *blocks.Panel) *[]byte { return &p.Minus },
+	func(p *blocks.Panel) *[]byte { return &p.SuperScale },
+	func(p *blocks.Panel) *[]byte { return &p.SuperMinus },
+}
+
+// describe makes the tensors, whose elements are read when the model is written.
+func (m *matrixRows) describe(name, format string) error {
+	q, err := m.quantised(name, format, m.n, func(name string, t onnx.DataType, dims []int64, a array) (*onnx.Tensor,
+		error) {
+		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, a) })
+	})
+	m.matrix = q
+	return err
+}
+
+// quantised describes the first n rows, with tensors that make gives.
+func (m *matrixRows) quantised(name, format string, n int64, tensor func(name string, t onnx.DataType, dims []int64,
+	a array) (*onnx.Tensor, error)) (*fused.Quantised, error) {
+	p := m.panels
+	count := (n + blocks.PanelRows - 1) / blocks.PanelRows
+	words := int64(4)
+	if p.Code == "int8" {
+		words = 8
+	}
+	q := &fused.Quantised{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n, K: m.k}
+	scales := []int64{count, m.k / int64(p.Block), blocks.PanelRows}
+	super := []int64{count, m.k / int64(max(p.Super, 1)), blocks.PanelRows}
+	for i, x := range []struct {
+		to     **onnx.Tensor
+		suffix string
+		t      onnx.DataType
+		dims   []int64
+		has    bool
+	}{
+		{&q.Codes, "_codes", onnx.Uint8, []int64{count, m.k / 32, words, 64}, true},
+		{&q.Scale, "_scale", p.Scale, scales, true},
+		{&q.Minus, "_minus", p.Scale, scales, p.Minus},
+		{&q.SuperScale, "_super_scale", onnx.Float16, super, p.Super > 0},
+		{&q.SuperMinus, "_super_minus", onnx.Float16, super, p.Super > 0 && p.Minus},
+	} {
+		if !x.has {
+			continue
+		}
+		var err error
+		if *x.to, err = tensor(name+x.suffix, x.t, x.dims, arrays[i]); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// write writes one of the arrays, panel by panel. The codes are decoded again, as the op's definition does, and
+// compared with what the format says the elements are.
+func (m *matrixRows) write(w io.Writer, a array) error {
+	panel := m.panels.New(m.k)
+	checks := a(panel) == &panel.Codes
+	if !checks { // what is not asked for is not put in place
+		asked := *a(panel)
+		*panel = blocks.Panel{}
+		*a(panel) = asked
+	}
+	got, want := make([]float32, m.k), make([]float32, m.k)
+	err := m.each(m.n, func(row int64, p *piece, at int64, stored []byte) error {
+		r := int(row % blocks.PanelRows)
+		m.panels.Pack(panel, r, stored)
+		if checks {
+			if err := p.t.float32(want, at*m.k); err != nil {
+				return err
+			}
+			m.panels.Decode(got, panel, r)
+			if i := differing(got, want); i >= 0 {
+				return fmt.Errorf("tensor %q: element %d of row %d is %v, and %v in the form that mojo.Linear reads: "+
+					"it cannot stay quantised", p.t.Name, i, at, want[i], got[i])
+			}
+		}
+		if r < blocks.PanelRows-1 && row < m.n-1 {
+			return nil
+		}
+		_, err := w.Write(*a(panel))
+		clear(*a(panel))
+		return err
+	})
+	if err == nil && checks && m.written != nil {
+		m.written()
+	}
+	return err
+}
+
+// differing returns the first element that is another number, -1 where there is none.
+func differing(got, want []float32) int {
+	for i, x := range want {
+		if got[i] != x && !(math.IsNaN(float64(x)) && math.IsNaN(float64(got[i]))) {
+			return i
+		}
+	}
+	return -1
+}
+
+// sample returns the first rows, quantised and as floats.
+func (m *matrixRows) sample(rows int64) (*fused.Quantised, []float32, error) {
+	first := *m
+	first.n = min(rows, m.n)
+	q, err := first.quantised("sample", m.matrix.Format, first.n, func(name string, t onnx.DataType, dims []int64,
+		a array) (*onnx.Tensor, error) {
+		var b strings.Builder
+		if err := first.write(&b, a); err != nil {
+			return nil, err
+		}
+		return onnx.NewTensor(name, t, dims, []byte(b.String()))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	floats := make([]float32, first.n*m.k)
+	err = first.each(first.n, func(row int64, p *piece, at int64, _ []byte) error {
+		return p.t.float32(floats[row*m.k:(row+1)*m.k], at*m.k)
+	})
+	return q, floats, err
+}

@@ -1,0 +1,303 @@
+package rewrite
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// MetaFormat is the metadata_props key of a node with a quantised matrix: how its elements were quantised.
+const MetaFormat = "mojo_patch.format"
+
+// ruleQuantised is what the metadata of nodes with a quantised matrix have for a pattern (MetaRule).
+const ruleQuantised = "Quantised"
+
+// QuantisedWeight is a weight that has a quantised form.
+type QuantisedWeight struct {
+	// Value is the initializer of floats that nodes read.
+	Value *onnx.Value
+	// InOut says that it is [K, N], as MatMul reads it, and not [N, K].
+	InOut  bool
+	Matrix *fused.Quantised
+	// Sample returns the first rows of the matrix, in the quantised form and as floats: the check of each site
+	// multiplies with both.
+	Sample func(rows int64) (*fused.Quantised, []float32, error)
+
+	nodes []quantisedNode
+}
+
+// QuantisedReport says what became of weights: those that nodes read in their quantised form, and why others stay.
+type QuantisedReport struct {
+	Kept   []*QuantisedWeight
+	Refuse map[*QuantisedWeight]error
+	// Checked counts the kinds of sites that were evaluated, Kernels those of them whose kernel was run.
+	Checked, Kernels int
+	// Structural, Definition and Kernel are the worst differences, as parts of the greatest magnitude: of the op with
+	// exact activations from the product of floats, without and with roundings, and of the kernel from its definition.
+	Structural, Definition, Kernel float64
+}
+
+// Quantise has the nodes that multiply with the weights, and those that gather rows of them, read their quantised
+// forms: it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather. activations is Linear's
+// attribute. Each kind of site is checked first as every site is (package documentation). A weight that another node
+// reads as well stays, as does one whose site fails the check.
+//
+// Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
+func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, options ...Option) (*QuantisedReport,
+	error) {
+	q := &quantiser{model: m, activations: activations, options: options,
+		report:   &QuantisedReport{Refuse: map[*QuantisedWeight]error{}},
+		outcomes: map[string]error{}, stored: map[*fused.Quantised][]*onnx.Value{},
+		functions: map[string]*onnx.Function{}, before: map[*onnx.Graph]map[*onnx.Node][]*onnx.Node{},
+		dead: map[*onnx.Graph]map[*onnx.Node]bool{}}
+	for _, w := range weights {
+		err := q.read(w)
+		if err == nil {
+			err = q.check(w)
+		}
+		if err != nil {
+			q.report.Refuse[w] = err
+			continue
+		}
+		q.report.Kept = append(q.report.Kept, w)
+	}
+	for _, w := range q.report.Kept {
+		if err := q.place(w); err != nil {
+			return nil, err
+		}
+	}
+	return q.report, q.finish()
+}
+
+type quantiser struct {
+	model       *onnx.Model
+	activations string
+	options     []Option
+	report      *QuantisedReport
+	outcomes    map[string]error // of kinds of sites
+	// stored are the initializers of a matrix, in the order of the ops' inputs.
+	stored    map[*fused.Quantised][]*onnx.Value
+	functions map[string]*onnx.Function
+	before    map[*onnx.Graph]map[*onnx.Node][]*onnx.Node
+	dead      map[*onnx.Graph]map[*onnx.Node]bool
+}
+
+// quantisedNode is a node that reads a weight, and what lies between it and the initializer.
+type quantisedNode struct {
+	node  *onnx.Node
+	views []*onnx.Node // Transpose, Cast, Identity
+	bias  *onnx.Value  // of a Gemm
+	typ   onnx.DataType
+}
+
+// read finds the nodes that read a weight; its errors say which of them cannot read it quantised.
+func (q *quantiser) read(w *QuantisedWeight) error {
+	return q.readers(w, w.Value, w.InOut, w.Value.Const.DataType, nil)
+}
+
+func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ onnx.DataType,
+	views []*onnx.Node) error {
+	if v.IsOutput() {
+		return fmt.Errorf("%q is an output of the graph", v.Name)
+	}
+	if len(v.Uses()) == 0 {
+		return fmt.Errorf("no node reads %q", v.Name)
+	}
+	for _, u := range v.Uses() {
+		n := u.Node
+		one := quantisedNode{node: n, views: views, typ: typ}
+		switch {
+		case n.Is("MatMul") && u.Index == 1 && inOut:
+		case n.Is("Gemm") && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
+			if err := one.gemm(w.Matrix.N); err != nil {
+				return err
+			}
+		case n.Is("Gather") && u.Index == 0 && !inOut && n.AttrInt("axis", 0) == 0:
+		case u.Index == 0 && (n.Is("Identity") || n.Is("Cast") || n.Is("Transpose") && isSwap(n)):
+			out, t := inOut, typ
+			if n.Is("Transpose") {
+				out = !inOut
+			} else if n.Is("Cast") {
+				t = onnx.DataType(n.AttrInt("to", 0))
+			}
+			if err := q.readers(w, n.Outputs[0], out, t, append(slices.Clip(views), n)); err != nil {
+				return err
+			}
+			continue
+		default:
+			return fmt.Errorf("node %q (%s) reads it, too, which takes floats", nodeName(n), opName(n.Domain, n.OpType))
+		}
+		w.nodes = append(w.nodes, one)
+	}
+	return nil
+}
+
+// isSwap reports whether a Transpose swaps the axes of a matrix.
+func isSwap(n *onnx.Node) bool {
+	perm := n.AttrInts("perm")
+	return perm == nil || slices.Equal(perm, []int64{1, 0})
+}
+
+// gemm looks at what a Gemm does besides the product.
+func (s *quantisedNode) gemm(columns int64) error {
+	n := s.node
+	switch c := n.Input(2); {
+	case n.AttrFloat("alpha", 1) != 1 || n.AttrInt("transA", 0) != 0:
+		return fmt.Errorf("node %q (Gemm) has a factor or a transposed first input", nodeName(n))
+	case c == nil:
+	case n.AttrFloat("beta", 1) != 1 || c.Constant() == nil || !slices.Equal(c.Constant().Dims, []int64{columns}):
+		return fmt.Errorf("node %q (Gemm) adds what is no vector of %d constants", nodeName(n), columns)
+	default:
+		s.bias = c
+	}
+	return nil
+}
+
+// place puts the nodes that read the quantised form beside those that read floats.
+func (q *quantiser) place(w *QuantisedWeight) error {
+	for _, s := range w.nodes {
+		n, g := s.node, s.node.Graph
+		op := fused.Lookup("Linear")
+		attrs := append(w.Matrix.Attributes(), onnx.StringAttr("activations", q.activations))
+		x := n.Input(0)
+		if n.Is("Gather") {
+			op, attrs, x = fused.Lookup("Embedding"), w.Matrix.Attributes(), n.Input(1)
+		}
+		inputs := append([]*onnx.Value{x}, q.initializers(w)...)
+		if s.bias != nil {
+			inputs = append(inputs, s.bias)
+		}
+		for inputs[len(inputs)-1] == nil {
+			inputs = inputs[:len(inputs)-1]
+		}
+		var made []*onnx.Node
+		add := func(node *onnx.Node, name string, outputs ...*onnx.Value) {
+			node.Name = name
+			node.Metadata = append(slices.Clone(n.Metadata), newConfig(q.options).origin(ruleQuantised, n)...)
+			for i, v := range outputs {
+				node.TakeOutput(i, v)
+			}
+			made = append(made, node)
+		}
+		out := n.Outputs[0]
+		node := g.NewNode(op.Name, inputs, attrs...)
+		node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
+		if op.Name == "Embedding" {
+			if err := q.ids(g, node, add); err != nil {
+				return err
+			}
+		}
+		if op.Name == "Embedding" && s.typ != onnx.Float {
+			floats := g.NewValue(out.Name + "_float")
+			add(node, nodeName(n)+"_Embedding", floats)
+			cast := g.NewNode("Cast", []*onnx.Value{floats}, onnx.IntAttr("to", int64(s.typ)))
+			cast.Outputs = make([]*onnx.Value, 1)
+			add(cast, nodeName(n)+"_Cast", out)
+		} else {
+			add(node, nodeName(n)+"_"+op.Name, out)
+		}
+		node.Metadata = append(node.Metadata, onnx.Entry{Key: MetaFormat, Value: w.Matrix.Format})
+		if err := q.declare(op, node, s); err != nil {
+			return err
+		}
+		if q.before[g] == nil {
+			q.before[g], q.dead[g] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
+		}
+		q.before[g][n] = made
+		for _, d := range append(slices.Clone(s.views), n) {
+			if q.dead[d.Graph] == nil {
+				q.before[d.Graph], q.dead[d.Graph] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
+			}
+			q.dead[d.Graph][d] = true
+		}
+	}
+	return nil
+}
+
+// ids gives an Embedding ids of int64 where the Gather took int32.
+func (q *quantiser) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, string, ...*onnx.Value)) error {
+	ids := node.Input(0)
+	t, ok := ids.Type()
+	if !ok || t.DataType != onnx.Int32 {
+		return nil
+	}
+	cast := g.NewNode("Cast", []*onnx.Value{ids}, onnx.IntAttr("to", int64(onnx.Int64)))
+	cast.Outputs = make([]*onnx.Value, 1)
+	long := g.NewValue(ids.Name + "_int64")
+	add(cast, long.Name, long)
+	node.SetInput(0, long)
+	return nil
+}
+
+// declare adds the op's definition to the model.
+func (q *quantiser) declare(op *fused.Op, n *onnx.Node, s quantisedNode) error {
+	typ := s.typ
+	if op.Name == "Embedding" {
+		typ = onnx.Int64
+	}
+	f, err := op.Function(quantisedSite(n, typ, q.model.Opset("")))
+	if err != nil {
+		return fmt.Errorf("node %q: %w", nodeName(s.node), err)
+	}
+	n.Overload = f.Overload
+	q.functions[functionName(f)] = f
+	return nil
+}
+
+// initializers returns the values that hold a matrix, made once for all weights that share it.
+func (q *quantiser) initializers(w *QuantisedWeight) []*onnx.Value {
+	list, done := q.stored[w.Matrix]
+	if done {
+		return slices.Clone(list)
+	}
+	for _, t := range w.Matrix.Tensors() {
+		var v *onnx.Value
+		if t != nil {
+			v = q.model.Graph.AddInitializer(t)
+		}
+		list = append(list, v)
+	}
+	q.stored[w.Matrix] = list
+	return slices.Clone(list)
+}
+
+// finish puts the new nodes in the place of the old ones and drops the floats.
+func (q *quantiser) finish() error {
+	if len(q.report.Kept) == 0 {
+		return nil
+	}
+	for g, nodes := range q.before {
+		g.InsertAt(nodes)
+	}
+	for g, nodes := range q.dead {
+		if err := g.RemoveNodes(nodes); err != nil {
+			return fmt.Errorf("cannot remove the replaced nodes: %w", err)
+		}
+	}
+	unread := map[*onnx.Graph]map[*onnx.Value]bool{}
+	for _, w := range q.report.Kept {
+		g := w.Value.Graph
+		if unread[g] == nil {
+			unread[g] = map[*onnx.Value]bool{}
+		}
+		unread[g][w.Value] = true
+	}
+	for g, values := range unread {
+		g.RemoveUnusedInitializers(values)
+	}
+	have := map[string]bool{}
+	for _, f := range q.model.Functions {
+		have[functionName(f)] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.functions)) {
+		if !have[name] {
+			q.model.Functions = append(q.model.Functions, q.functions[name])
+		}
+	}
+	q.model.ImportOpset(fused.Domain, fused.Version)
+	q.model.IRVersion = max(q.model.IRVersion, minIRVersion)
+	return nil
+}

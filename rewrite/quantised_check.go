@@ -1,0 +1,213 @@
+package rewrite
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// sampleRows is the number of rows of a matrix that the check of a site multiplies with: a panel, and part of another.
+const sampleRows = 21
+
+// check evaluates each kind of node that reads the weight, with its first rows: the definition of the op against the
+// product with floats, and the kernel against the definition.
+//
+// activations=int16 and int8 round the activations, which the product with floats does not. So the definition is
+// compared with exact activations, and the kernel with those that were asked for.
+func (q *quantiser) check(w *QuantisedWeight) error {
+	if w.Matrix.K%32 != 0 || w.Matrix.K == 0 || w.Matrix.N == 0 {
+		return fmt.Errorf("its rows of %d are no whole blocks of 32", w.Matrix.K)
+	}
+	for _, s := range w.nodes {
+		x := w.Matrix
+		key := fmt.Sprint(s.node.OpType, s.typ, s.bias != nil, x.Format, x.K, min(x.N, sampleRows))
+		err, done := q.outcomes[key]
+		if !done {
+			err = q.checkKind(w, s)
+			q.outcomes[key] = err
+			q.report.Checked++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
+	rows := min(w.Matrix.N, sampleRows, maxConstantBytes/(4*w.Matrix.K))
+	if rows == 0 {
+		return reason.New(reason.Unchecked, nil, "cannot be checked: a row has %d elements", w.Matrix.K)
+	}
+	matrix, floats, err := w.Sample(rows)
+	if err != nil {
+		return err
+	}
+	bench := &quantisedBench{q: q, matrix: matrix, site: s}
+	r, err := bench.judge(bench.floats(floats), "float")
+	if err != nil {
+		return err
+	}
+	q.report.Structural = max(q.report.Structural, r.Structural)
+	q.report.Definition = max(q.report.Definition, r.MaxRel)
+	if s.node.Is("Gather") || q.activations != "float" {
+		if r, err = bench.judge(bench.itself, q.activations); err != nil {
+			return err
+		}
+	}
+	if r.Kernel != nil {
+		q.report.Kernels++
+		q.report.Kernel = max(q.report.Kernel, *r.Kernel)
+	}
+	return nil
+}
+
+// quantisedKernel takes the sites: it is not registered, since no pattern finds them.
+var quantisedKernel = &Kernel{ID: "cpu_fused_linear", Device: "cpu", Ops: []string{"Linear", "Embedding"}}
+
+// quantisedBench makes small models of one site of a few rows.
+type quantisedBench struct {
+	q      *quantiser
+	matrix *fused.Quantised
+	site   quantisedNode
+}
+
+// floats returns what computes the site as it was, from its first input. Products are in float32, whatever the types
+// of the graph: a matrix of quantised elements is not rounded to them.
+func (b *quantisedBench) floats(rows []float32) func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
+	return func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
+		n, k := b.matrix.N, b.matrix.K
+		y := g.NewValue("y")
+		if b.site.node.Is("Gather") {
+			table := g.AddInitializer(onnx.NewFloat32s("table", []int64{n, k}, rows))
+			return g.AddNode("Gather", []*onnx.Value{table, x}, []*onnx.Value{y}), nil
+		}
+		turned := make([]float32, len(rows))
+		for i := range n {
+			for j := range k {
+				turned[j*n+i] = rows[i*k+j]
+			}
+		}
+		weight := g.AddInitializer(onnx.NewFloat32s("weight", []int64{k, n}, turned))
+		half := b.site.typ != onnx.Float
+		if half {
+			wide := g.NewValue("x_float")
+			g.AddNode("Cast", []*onnx.Value{x}, []*onnx.Value{wide}, onnx.IntAttr("to", int64(onnx.Float)))
+			x = wide
+		}
+		last := g.AddNode("MatMul", []*onnx.Value{x, weight}, []*onnx.Value{y})
+		if half {
+			y = g.NewValue("y_half")
+			last = g.AddNode("Cast", last.Outputs, []*onnx.Value{y}, onnx.IntAttr("to", int64(b.site.typ)))
+		}
+		return last, nil
+	}
+}
+
+// itself computes the site by the op, so that its kernel alone is what is compared.
+func (b *quantisedBench) itself(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error) {
+	return b.node(g, x, activations), nil
+}
+
+// node adds the op, with the matrix in Constant nodes.
+func (b *quantisedBench) node(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node {
+	inputs := []*onnx.Value{x}
+	for _, t := range b.matrix.Tensors() {
+		var v *onnx.Value
+		if t != nil {
+			v = g.NewValue(t.Name)
+			g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))
+		}
+		inputs = append(inputs, v)
+	}
+	for inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
+	}
+	op, attrs := "Linear", append(b.matrix.Attributes(), onnx.StringAttr("activations", activations))
+	if b.site.node.Is("Gather") {
+		op, attrs = "Embedding", b.matrix.Attributes()
+	}
+	n := g.AddNode(op, inputs, []*onnx.Value{g.NewValue("made")}, attrs...)
+	n.Domain = fused.Domain
+	return n
+}
+
+// judge has the checker of every site compare the op with what original makes.
+func (b *quantisedBench) judge(original func(*onnx.Graph, *onnx.Value, string) (*onnx.Node, error),
+	activations string) (*CheckReport, error) {
+	m := onnx.New(b.q.model.IRVersion, b.q.model.Opset(""))
+	m.ImportOpset(fused.Domain, fused.Version)
+	typ, dims := b.site.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
+	if b.site.node.Is("Gather") {
+		typ = onnx.Int64
+	} else {
+		dims = append(dims, onnx.Dim{Value: b.matrix.K})
+	}
+	x := m.Graph.AddInput("x", onnx.Type{DataType: typ, HasShape: true, Dims: dims})
+	root, err := original(m.Graph, x, activations)
+	if err != nil {
+		return nil, err
+	}
+	m.Graph.AddOutput(root.Outputs[0])
+	match := &patterns.Match{Pattern: ruleQuantised, Domain: fused.Domain, Root: root, Nodes: m.Graph.Nodes,
+		Inputs: []*onnx.Value{x}, Outputs: root.Outputs[:1]}
+	match.Replacement = onnx.NewFunction("", "", "", m.Opset("")).Body
+	made := b.node(match.Replacement, match.Replacement.AddInput("x", onnx.Type{}), activations)
+	match.Op, match.Attributes = made.OpType, made.Attributes
+	match.Replacement.AddOutput(made.Outputs[0])
+	if root.Domain == fused.Domain {
+		f, err := fused.Lookup(made.OpType).Function(quantisedSite(root, typ, m.Opset("")))
+		if err != nil {
+			return nil, err
+		}
+		m.Functions, root.Overload = append(m.Functions, f), f.Overload
+	}
+	p := &Patcher{config: newConfig(append([]Option{withFinder(match)}, b.q.options...)),
+		chosen: []*Kernel{quantisedKernel}}
+	plan, err := p.Plan(m)
+	if err != nil {
+		return nil, err
+	}
+	site := plan.Report.Sites[0]
+	if site.Status != Fused {
+		return nil, &siteError{strings.TrimSpace(site.Reason)}
+	}
+	return site.Check, nil
+}
+
+// siteError is why a site was refused.
+type siteError struct{ reason string }
+
+func (e *siteError) Error() string { return e.reason }
+
+// withFinder has one match judged in the place of what patterns find.
+func withFinder(match *patterns.Match) Option {
+	return func(c *config) {
+		c.find = func(g *onnx.Graph, _ *infer.Facts) ([]*patterns.Match, []*patterns.Miss) {
+			if g != match.Root.Graph {
+				return nil, nil
+			}
+			return []*patterns.Match{match}, nil
+		}
+	}
+}
+
+// quantisedSite describes a node with a quantised matrix, whose first input is of a type.
+func quantisedSite(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
+	site := fused.Site{Attributes: n.Attributes, Opset: opset}
+	for i, v := range n.Inputs {
+		t, dims := onnx.Undefined, []int64(nil)
+		if i == 0 {
+			t = typ
+		} else if c := v.Constant(); c != nil {
+			t, dims = c.DataType, c.Dims
+		}
+		site.Types, site.Dims = append(site.Types, t), append(site.Dims, dims)
+	}
+	return site
+}

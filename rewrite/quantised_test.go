@@ -1,0 +1,126 @@
+package rewrite
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// codedMatrix is n rows of k elements of int8 codes about 128, of one scale, and their floats.
+func codedMatrix(name string, n, k int64) (*fused.Quantised, []float32) {
+	panels := (n + 15) / 16
+	codes, scale := make([]byte, panels*k*16), make([]float32, panels*k/32*16)
+	floats := make([]float32, n*k)
+	for i := range scale {
+		scale[i] = 0.25
+	}
+	for r := range n {
+		for c := range k {
+			code := byte(100 + (r*31+c*7)%57)
+			codes[(r/16*(k/32)+c/32)*512+c%32/4*64+r%16*4+c%4] = code
+			floats[r*k+c] = 0.25 * (float32(code) - 128)
+		}
+	}
+	t, err := onnx.NewTensor(name+"_codes", onnx.Uint8, []int64{panels, k / 32, 8, 64}, codes)
+	if err != nil {
+		panic(err)
+	}
+	return &fused.Quantised{Format: "test", Code: "int8", Zero: 128, Block: 32, N: n, K: k, Codes: t,
+		Scale: onnx.NewFloat32s(name+"_scale", []int64{panels, k / 32, 16}, scale)}, floats
+}
+
+// projections is a graph that multiplies one value with weights of so many columns.
+func projections(columns ...int64) (*onnx.Model, []*QuantisedWeight) {
+	const k = 64
+	m := onnx.New(10, 20)
+	x := m.Graph.AddInput("x",
+		onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 3}, {Value: k}}})
+	var list []*QuantisedWeight
+	for _, n := range columns {
+		matrix, floats := codedMatrix("w", n, k)
+		turned := make([]float32, len(floats))
+		for i := range n {
+			for j := range int64(k) {
+				turned[j*n+i] = floats[i*k+j]
+			}
+		}
+		w := m.Graph.AddInitializer(onnx.NewFloat32s("w", []int64{k, n}, turned))
+		y := m.Graph.NewValue("y")
+		m.Graph.AddNode("MatMul", []*onnx.Value{x, w}, []*onnx.Value{y})
+		y.SetType(onnx.Type{DataType: onnx.Float})
+		m.Graph.AddOutput(y)
+		list = append(list, &QuantisedWeight{Value: w, InOut: true, Matrix: matrix,
+			Sample: func(rows int64) (*fused.Quantised, []float32, error) {
+				sample, floats := codedMatrix("sample", min(rows, n), k)
+				return sample, floats, nil
+			}})
+	}
+	return m, list
+}
+
+// TestQuantiseRefuses has a matrix that is another one than the floats, and one that cannot be read.
+func TestQuantiseRefuses(t *testing.T) {
+	m, list := projections(40, 48, 16)
+	list[0].Sample = func(rows int64) (*fused.Quantised, []float32, error) {
+		sample, floats := codedMatrix("sample", rows, 64)
+		floats[20*64+63] += 0.25
+		return sample, floats, nil
+	}
+	broken := errors.New("the file is gone")
+	list[2].Sample = func(int64) (*fused.Quantised, []float32, error) { return nil, nil, broken }
+	r, err := Quantise(m, list, "int16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// the second is of the first one's kind: what does not hold for that is not tried again
+	if len(r.Kept) != 0 || !strings.Contains(r.Refuse[list[0]].Error(), "differs from the matched nodes") ||
+		!errors.Is(r.Refuse[list[2]], broken) {
+		t.Errorf("kept %d, refused %v", len(r.Kept), r.Refuse)
+	}
+	if count(m, "MatMul") != 3 || len(m.Functions) != 0 || len(m.Graph.Initializers()) != 3 {
+		t.Error("the model was changed")
+	}
+}
+
+// TestMergedQuantised merges products whose panels are whole, and the last one, which need not be.
+func TestMergedQuantised(t *testing.T) {
+	for _, c := range []struct {
+		columns          []int64
+		merged, products int
+	}{
+		{[]int64{32, 16, 20}, 1, 3},
+		{[]int64{20, 32, 16}, 1, 2},
+		{[]int64{20, 20}, 0, 0},
+	} {
+		m, list := projections(c.columns...)
+		x := make([]float64, 3*64)
+		for i := range x {
+			x[i] = float64(i%23) - 11
+		}
+		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{3, 64}, x)}
+		want := runModel(t, m, in)
+		if r, err := Quantise(m, list, "float"); err != nil || len(r.Kept) != len(list) {
+			t.Fatalf("%v, refused %v", err, r.Refuse)
+		}
+		r := apply(t, m, WithMergedProducts()).Merged
+		if r.Merged != c.merged || r.Products != c.products {
+			t.Errorf("%v: %+v", c.columns, r)
+		}
+		if n := len(slices.DeleteFunc(slices.Clone(m.Graph.Nodes), func(n *onnx.Node) bool {
+			return n.OpType != "Linear"
+		})); n != len(list)-max(c.products-1, 0) {
+			t.Errorf("%v: %d products", c.columns, n)
+		}
+		got := runModel(t, m, in)
+		for name, x := range want {
+			if d, scale := distance(x.F, got[name].F); d > 64*spacing(onnx.Float, scale) {
+				t.Errorf("%v: %s differs by %g", c.columns, name, d)
+			}
+		}
+	}
+}
