@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times the decoding of SmolLM2-135M-Instruct behind many tokens: as exported, patched, and patched with the cache in
-place; prints a table for docs/benchmarks/smollm2.md.
+"""Times SmolLM2-135M-Instruct with many tokens: as exported, patched, patched with the cache in place, in llama.cpp;
+prints a table for docs/benchmarks/smollm2.md.
 
     lengths.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2]
         [--lengths 128,1024,2048] [--loads 3] [--rounds 4]     (`make bench-cache`)
 
-The contenders take turns as in run.py, of which this has the rules. The prompt is that of golden.npz, again and again.
+The contenders take turns as in run.py, of which this has the rules; ratios are speeds over that of the model as it was
+exported, within rounds. The prompt is that of golden.npz, again and again. llama.cpp is left out where it is not there.
 """
 
 import argparse
@@ -38,23 +39,34 @@ def main():
     ours = [options.tool, base.arguments["path"], options.library, options.folder, 1]
     chosen = [base, contenders.ours(*ours)]
     chosen.append(contenders.ours(*ours, name="patched, --cache static", flags=("--cache", "static")))
-    chosen[-1].arguments["room"] = max(lengths) + options.tokens
+    chosen.append(contenders.ours(*ours, name="patched, --last-logits", flags=("--cache", "static", "--last-logits")))
+    room = max(lengths) + options.tokens
+    for contender in chosen[2:]:
+        contender.arguments["room"] = room
+    exported = [c.name for c in chosen]
+    for dtype in ("F32", "F16"):
+        try:
+            chosen.append(contenders.llama(options.gguf, dtype, options.folder))
+            chosen[-1].arguments["context"] = room
+        except (ImportError, RuntimeError) as error:
+            print(f"llama.cpp, {dtype}: {error}", file=sys.stderr)
     rows = []
     for length in lengths:
         prompt = (ids * (length // len(ids) + 1))[:length]
         results, failed = measure(chosen, options.loads, options.rounds, prompt, options.tokens)
         if failed:
             sys.exit(f"lengths.py: {failed}")
-        if len({tuple(r["tokens"]) for r in results.values()}) > 1:
+        if len({tuple(results[name]["tokens"]) for name in exported}) > 1:
             sys.exit(f"lengths.py: {length} tokens are followed by others in one model than in another")
-        decode = [results[c.name]["decode"] for c in chosen]
-        cells = [f"{1000 * statistics.median(d):.1f}" for d in decode]
-        for d in decode[1:]:
-            cells.append(tables.spread([a / b for a, b in zip(decode[0], d)], 2))
-        cells.append(tables.spread([a / b for a, b in zip(decode[1], decode[2])], 2))
-        rows.append([str(length), *cells])
-    header = ["tokens in the cache", *(f"{c.name}, ms a token" for c in chosen)]
-    header += ["patched over unpatched", "static over unpatched", "static over patched"]
+        base = results[exported[0]]
+        for c in chosen:
+            row = [f"{length}: {c.name}"]
+            for part in ("prefill", "decode"):
+                times = results[c.name][part]
+                row.append(f"{1000 * statistics.median(times):.1f}")
+                row.append(tables.spread([a / b for a, b in zip(base[part], times)], 2))
+            rows.append(row)
+    header = ["tokens: model", "prefill, ms", "over unpatched", "decode, ms a token", "over unpatched"]
     print(tables.table(header, rows))
 
 

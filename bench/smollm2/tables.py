@@ -49,12 +49,12 @@ def figures(chosen, results, want):
 
 
 def ratios(chosen, results):
-    """Speeds over that of the unpatched model in the same round; above 1 is faster."""
+    """Speeds over that of the first model in the same round; above 1 is faster."""
     base, rows = results[chosen[0].name], []
     for c in chosen[1:]:
         r = results[c.name]
         rows.append([c.name] + [spread([a / b for a, b in zip(base[k], r[k])], 2) for k in ("prefill", "decode")])
-    return table(["speed over unpatched, within rounds", "prefill", "decode"], rows)
+    return table([f"speed over {chosen[0].name}, within rounds", "prefill", "decode"], rows)
 
 
 def kinds(profiles):
