@@ -7,8 +7,8 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 
 # What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait
 # as much as they work, the longest ones first.
-TEST_STEPS := test-go test-kernels test-cuda test-cann test-zoo test-arm64 test-wheel test-examples test-fetch \
-	check test-docs
+TEST_STEPS := test-kernels test-go test-cuda test-cann test-zoo test-isa test-arm64 test-wheel test-examples \
+	test-fetch check test-docs
 TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
 	$(CANN_VENV)/.installed
 # Both build in build/kernels: there one waits for the other.
@@ -16,7 +16,7 @@ ifdef STEPS
 test-cann: | test-cuda
 endif
 
-.PHONY: test-go test-quick test-kernels test-zoo test-arm64 test-wheel test-examples test-fetch test-docs
+.PHONY: test-go test-quick test-kernels test-isa test-zoo test-arm64 test-wheel test-examples test-fetch test-docs
 
 # `make check` vets the tests too, with all that go vet knows.
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
@@ -41,8 +41,14 @@ test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and
 		$(TEST_ENV) $(GO) run ./bench/zoo $$d >>$(BUILD)/zoo.md || { cat $(BUILD)/zoo.md; exit 1; }; \
 		tail -1 $(BUILD)/zoo.md; done
 
-test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers and through onnxruntime
+test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
+
+test-isa: all $(VENV)/.installed ## the kernels through onnxruntime, on every instruction set that the machine has
+	@for isa in portable avx2 avx512; do \
+		echo "through onnxruntime, MOJO_CPU_ISA=$$isa"; \
+		MOJO_CPU_ISA=$$isa $(VENV)/bin/python fused/kernels/tests/ort_test.py $(LIBRARY) --failfast || exit 1; \
+	done
 
 test-arm64: | $(CMAKE_STAMP) ## the kernels for Linux on arm64, in an emulator
 	@PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/arm64.sh $(BUILD)/arm64
