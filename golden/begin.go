@@ -15,8 +15,8 @@ func KeepsOther(m *onnx.Model, c Case) bool {
 }
 
 // Begun returns inputs of the tokens that h has for its past, and h as a case that goes on from what m gives for these
-// (Case.Follows, case 0), in the place of a past of random numbers. Then a model that keeps another form of the past can
-// be run on both. before is nil where h has no past.
+// (Case.Follows, case 0), in the place of a past of random numbers. Then a model that keeps another form of the past
+// can be run on both. before is nil where h has no past.
 func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
 	behind = Case{Inputs: h.Inputs}
 	inputs := findInputs(m)
