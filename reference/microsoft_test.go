@@ -62,8 +62,12 @@ func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onn
 		outputs = append(outputs, m.Graph.NewValue("present_key"), m.Graph.NewValue("present_value"))
 	}
 	m.Graph.AddNode(op, values, outputs, attrs...).Domain = domain
+	typ := inputs[0].DataType
+	if op == "GatherBlockQuantized" || op == "DequantizeLinear" {
+		typ = inputs[len(inputs)-2].DataType
+	}
 	for _, v := range outputs {
-		v.SetType(onnx.Type{DataType: inputs[0].DataType})
+		v.SetType(onnx.Type{DataType: typ})
 		m.Graph.AddOutput(v)
 	}
 	b, err := onnx.Marshal(m)
