@@ -20,6 +20,8 @@ type body struct {
 	g    *onnx.Graph // where nodes are added: root or a subgraph
 	site Site
 	in   []*onnx.Value
+	// known has what stands for INT attributes that the op does not have by these names.
+	known map[string]*onnx.Value
 }
 
 // within is b, adding nodes to a subgraph.
@@ -61,6 +63,9 @@ func (b *body) attribute(name string) *onnx.Value {
 
 // intAttribute is the node's INT attribute as a vector of one int64.
 func (b *body) intAttribute(name string) *onnx.Value {
+	if v := b.known[name]; v != nil {
+		return v
+	}
 	scalar := b.constant(name, onnx.RefAttr("value_int", onnx.AttrInt, name))
 	return b.call(name+"_vector", "Unsqueeze", scalar, b.integers("front", 0))
 }

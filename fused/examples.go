@@ -16,6 +16,9 @@ type Form struct {
 // Forms lists the ways to use the op that its kernels are tried in: what examples has shapes for among the products of
 // the attributes' grids.
 func (o *Op) Forms() []Form {
+	if o.forms != nil {
+		return o.forms()
+	}
 	var list []Form
 	var try func(attrs []*onnx.Attribute)
 	try = func(attrs []*onnx.Attribute) {

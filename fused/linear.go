@@ -145,11 +145,18 @@ func linearSupports(s Site) error {
 	return nil
 }
 
-// linearBody is the definition: b is nil where only what depends on the site is asked for.
+// linearBody is the definition.
 func linearBody(b *body, s Site) []*onnx.Value {
-	w := linearWeights(b, s)
 	x, shape := b.rows("X_rows", b.in[LinearX])
-	x = b.float32("X_32", x)
+	y := b.linear(s, b.float32("X_32", x))
+	leading := b.call("leading", "Slice", shape, b.integers("first", 0), b.integers("last", -1))
+	y = b.call("shaped", "Reshape", y, b.concat("Y_shape", leading, b.intAttribute("n")))
+	return []*onnx.Value{b.round("Y", y, LinearX)}
+}
+
+// linear is the product of the rows of x, which are float32, with the weights of b's inputs, plus the bias.
+func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
+	w := linearWeights(b, s)
 	var y *onnx.Value
 	if s.Attr("activations").String == activationsFloat {
 		y = b.call("product", "MatMul", x, w.transposed("W", w.values(), w.intAttribute("k")))
@@ -163,9 +170,7 @@ func linearBody(b *body, s Site) []*onnx.Value {
 	if s.has(LinearBias) {
 		y = b.call("biased", "Add", y, b.float32("bias_32", b.in[LinearBias]))
 	}
-	leading := b.call("leading", "Slice", shape, b.integers("first", 0), b.integers("last", -1))
-	y = b.call("shaped", "Reshape", y, b.concat("Y_shape", leading, b.intAttribute("n")))
-	return []*onnx.Value{b.round("Y", y, LinearX)}
+	return y
 }
 
 // quantised is a matrix of whole blocks, each rounded to integers of its own factor.

@@ -170,15 +170,41 @@ func moeOverload(s Site) string {
 }
 
 func moeSupports(s Site) error {
-	if err := gateSupports("MoE", s); err != nil {
+	if err := gatesSupport("MoE", s); err != nil {
+		return err
+	}
+	return moeShapes(s)
+}
+
+// gatesSupport looks at the attributes of what lies between the products.
+func gatesSupport(op string, s Site) error {
+	if err := gateSupports(op, s); err != nil {
 		return err
 	}
 	limit, offset, packing := s.Attr("limit").Float, s.Attr("up_offset").Float, s.Attr("packing").String
 	if packing == packNone && (limit != 0 || offset != 0) {
-		return fmt.Errorf("mojo.MoE attributes limit and up_offset are %v and %v; they must be 0 with packing %q",
-			limit, offset, packing)
+		return fmt.Errorf("mojo.%s attributes limit and up_offset are %v and %v; they must be 0 with packing %q",
+			op, limit, offset, packing)
 	}
-	return moeShapes(s)
+	return nil
+}
+
+// choicesSupport checks what is known of the shapes of X, weights and ids.
+func choicesSupport(op string, s Site) error {
+	for i := MoEX; i <= MoEIDs; i++ {
+		if d := s.dims(i); d != nil && len(d) == 0 {
+			return fmt.Errorf("mojo.%s takes %s of rank 1 or more, not of rank 0", op, moeInputs[i].Name)
+		}
+		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
+			return fmt.Errorf("mojo.%s takes as many %s as tokens: X is %v, %s are %v", op, moeInputs[i].Name,
+				s.dims(MoEX), moeInputs[i].Name, s.dims(i))
+		}
+	}
+	if a, b := s.lastDim(MoEWeights), s.lastDim(MoEIDs); a >= 0 && b >= 0 && a != b {
+		return fmt.Errorf("mojo.%s takes as many weights as ids: weights are %v, ids are %v", op, s.dims(MoEWeights),
+			s.dims(MoEIDs))
+	}
+	return nil
 }
 
 // moeShapes checks what is known of the shapes against each other.
@@ -187,18 +213,8 @@ func moeShapes(s Site) error {
 		return fmt.Errorf("mojo.MoE takes %s of shape %s: X is %v, gate_up %v, down %v, %s %v", moeInputs[i].Name, want,
 			s.dims(MoEX), s.dims(MoEGateUp), s.dims(MoEDown), moeInputs[i].Name, s.dims(i))
 	}
-	for i := MoEX; i <= MoEIDs; i++ {
-		if d := s.dims(i); d != nil && len(d) == 0 {
-			return wrong(i, "of rank 1 or more")
-		}
-		if a, b := tokens(s.dims(MoEX)), tokens(s.dims(i)); a >= 0 && b >= 0 && a != b {
-			return fmt.Errorf("mojo.MoE takes as many %s as tokens: X is %v, %s are %v", moeInputs[i].Name,
-				s.dims(MoEX), moeInputs[i].Name, s.dims(i))
-		}
-	}
-	if a, b := s.lastDim(MoEWeights), s.lastDim(MoEIDs); a >= 0 && b >= 0 && a != b {
-		return fmt.Errorf("mojo.MoE takes as many weights as ids: weights are %v, ids are %v", s.dims(MoEWeights),
-			s.dims(MoEIDs))
+	if err := choicesSupport("MoE", s); err != nil {
+		return err
 	}
 	hidden, experts, inner, packed := s.lastDim(MoEX), int64(-1), int64(-1), int64(-1)
 	// unify makes sure that a dimension is the one that another input told, or takes note of it.

@@ -6,10 +6,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// moeBody goes through the experts with a Scan, which hands each iteration one expert's weights where they lie, and
-// computes nothing, by an If, for an expert that no token was sent to. Copies of one expert are all that it adds to the
-// memory of the weights, and those only where they must be widened.
+// moeBody is the definition of MoE.
 func moeBody(b *body, s Site) []*onnx.Value {
+	return b.mixture(s, func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value {
+		h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.Attr("gate_up_layout").String)
+		return b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], s.Attr("down_layout").String)
+	})
+}
+
+// mixture goes through the experts with a Scan, which hands each iteration one expert's weights where they lie, and
+// computes nothing, by an If, for an expert that no token was sent to. Copies of one expert are all that it adds to the
+// memory of the weights, and those only where they must be widened. expert is what one makes of the rows of x, of its
+// own tensors by the numbers of the op's inputs.
+func (b *body) mixture(s Site, expert func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value) []*onnx.Value {
 	tokens, shape := b.rows("tokens", b.in[MoEX])
 	tokens = b.float32("tokens_32", tokens)
 	ids, _ := b.rows("choices", b.in[MoEIDs])
@@ -25,24 +34,26 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	// Declared, because onnxruntime runs no Scan whose results' rank it cannot infer.
 	rows := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}}}
 	sum, isChosen := step.AddInput("sum", rows), step.AddInput("is_chosen", onnx.Type{})
-	expert := step.AddInput("expert", onnx.Type{})
+	number := step.AddInput("expert", onnx.Type{})
 	one := map[int]*onnx.Value{} // the tensors of one expert, by the op's input
-	for i := MoEGateUp; i <= MoEDownBias; i++ {
-		name := "expert_" + moeInputs[i].Name
+	for i := MoEGateUp; i < len(b.in); i++ {
+		name := "expert_" + b.in[i].Name
 		switch {
 		case !s.has(i):
 		case moeScans(s):
 			scanned = append(scanned, b.in[i])
 			one[i] = step.AddInput(name, onnx.Type{})
 		default:
-			one[i] = b.within(run).op(name, "Gather", []*onnx.Value{b.in[i], expert}, onnx.IntAttr("axis", 0))
+			one[i] = b.within(run).op(name, "Gather", []*onnx.Value{b.in[i], number}, onnx.IntAttr("axis", 0))
 		}
 	}
 	declare := func(g *onnx.Graph, v *onnx.Value) {
 		v.SetType(rows)
 		g.AddOutput(v)
 	}
-	declare(run, b.within(run).addExpert(s, sum, expert, tokens, ids, gates, one))
+	declare(run, b.within(run).addExpert(sum, number, tokens, ids, gates, func(b *body, x *onnx.Value) *onnx.Value {
+		return expert(b, x, one)
+	}))
 	declare(skip, b.within(skip).call("unchanged", "Identity", sum))
 	declare(step, b.within(step).op("next", "If", []*onnx.Value{isChosen}, onnx.GraphAttr("then_branch", run),
 		onnx.GraphAttr("else_branch", skip)))
@@ -81,10 +92,11 @@ func (b *body) numbers(n *onnx.Value) *onnx.Value {
 	return b.call("numbers", "Range", zero, b.call("count", "Squeeze", n), one)
 }
 
-// addExpert adds to the rows of sum what one expert makes of the tokens that were sent to it.
-func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w map[int]*onnx.Value) *onnx.Value {
+// addExpert adds to the rows of sum what the expert of a number makes of the tokens that were sent to it.
+func (b *body) addExpert(sum, number, tokens, ids, gates *onnx.Value,
+	expert func(b *body, x *onnx.Value) *onnx.Value) *onnx.Value {
 	last := b.integers("last", -1)
-	mine := b.call("mine", "Equal", ids, expert)
+	mine := b.call("mine", "Equal", ids, number)
 	// A token may have chosen the expert twice: its weights are added up, so that every row of sum is written once.
 	gate := b.op("gate_of_token", "ReduceSum",
 		[]*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last},
@@ -93,9 +105,7 @@ func (b *body) addExpert(s Site, sum, expert, tokens, ids, gates *onnx.Value, w 
 		[]*onnx.Value{b.op("mine_32", "Cast", []*onnx.Value{mine}, onnx.IntAttr("to", int64(onnx.Float))),
 			last}, onnx.IntAttr("keepdims", 0))
 	at := b.call("rows", "Squeeze", b.call("rows_matrix", "NonZero", times), b.integers("front", 0))
-	x := b.op("x", "Gather", []*onnx.Value{tokens, at}, onnx.IntAttr("axis", 0))
-	h := b.product("h", x, w[MoEGateUp], w[MoEGateUpBias], s.Attr("gate_up_layout").String)
-	y := b.product("y", b.between(s, h), w[MoEDown], w[MoEDownBias], s.Attr("down_layout").String)
+	y := expert(b, b.op("x", "Gather", []*onnx.Value{tokens, at}, onnx.IntAttr("axis", 0)))
 	y = b.call("weighted", "Mul", y, b.op("row_gates", "Gather", []*onnx.Value{gate, at}, onnx.IntAttr("axis", 0)))
 	y = b.call("added", "Add", b.op("before", "Gather", []*onnx.Value{sum, at}, onnx.IntAttr("axis", 0)), y)
 	return b.call("sum_after", "ScatterND", sum, b.call("places", "Unsqueeze", at, last), y)

@@ -70,6 +70,8 @@ type Op struct {
 	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not
 	// tried.
 	examples func(Site) [][][]int64
+	// forms is Forms, where the products of the attributes' grids are too many; examples is nil then.
+	forms    func() []Form
 	overload func(Site) string
 	define   func(*body, Site) []*onnx.Value
 }

@@ -20,7 +20,7 @@
 
 namespace mojo {
 
-constexpr size_t kMaxInputs = 9;
+constexpr size_t kMaxInputs = 15;
 constexpr size_t kMaxOutputs = 3;
 
 // The element types of the ops.

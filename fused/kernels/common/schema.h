@@ -94,6 +94,10 @@ enum LinearInput { kLinearX, kLinearCodes, kLinearScale, kLinearMinus, kLinearSu
 extern const OpDef kEmbedding;
 enum EmbeddingInput { kEmbeddingIds, kEmbeddingCodes, kEmbeddingScale, kEmbeddingMinus, kEmbeddingSuperScale, kEmbeddingSuperMinus };
 
+// QMoE(X:T, weights:W, ids:int64, gate_up_codes:uint8, gate_up_scale:S, down_codes:uint8, down_scale:D, gate_up_minus:S optional, down_minus:D optional, gate_up_super_scale:float16 optional, down_super_scale:float16 optional, gate_up_super_minus:float16 optional, down_super_minus:float16 optional, gate_up_bias:float32 optional, down_bias:float32 optional) -> Y:T
+extern const OpDef kQMoE;
+enum QMoEInput { kQMoEX, kQMoEWeights, kQMoEIds, kQMoEGateUpCodes, kQMoEGateUpScale, kQMoEDownCodes, kQMoEDownScale, kQMoEGateUpMinus, kQMoEDownMinus, kQMoEGateUpSuperScale, kQMoEDownSuperScale, kQMoEGateUpSuperMinus, kQMoEDownSuperMinus, kQMoEGateUpBias, kQMoEDownBias };
+
 // The values of string attributes.
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 enum class RotatedSide { kFirst, kLast };
@@ -113,6 +117,8 @@ enum class YLayout { kBnsh, kBsnh };
 enum class WLayout { kInOut, kOutIn };
 enum class Code { kInt4, kInt8, kE2m1 };
 enum class Activations { kFloat, kInt16, kInt8 };
+enum class GateUpCode { kInt4, kInt8, kE2m1 };
+enum class DownCode { kInt4, kInt8, kE2m1 };
 
 }  // namespace mojo
 

@@ -62,15 +62,25 @@ def norm_rotary(x, scale, cos, sin, y_type, epsilon=1e-5, scale_after_cast=0, **
     )
 
 
-def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
-        gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0):
-    """What MoE gives, in float64."""
+def between(p, activation, packing, alpha, limit, up_offset):
+    """What MoE makes of its first product before the second, in float64."""
     from math import erf, sqrt
 
     acts = {"silu": lambda g: g / (1 + np.exp(-alpha * g)), "relu": lambda g: np.maximum(g, 0),
             "relu2": lambda g: np.maximum(g, 0) ** 2,
             "gelu": lambda g: 0.5 * g * (1 + np.vectorize(erf, otypes=[np.float64])(g / sqrt(2))),
             "gelu_tanh": lambda g: 0.5 * g * (1 + np.tanh(sqrt(2 / np.pi) * (g + 0.044715 * g**3)))}
+    g, u = p, 1.0
+    if packing != "none":
+        g, u = (p[..., 0::2], p[..., 1::2]) if packing == "interleaved" else np.split(p, 2, -1)
+    if limit > 0:
+        g, u = np.minimum(g, limit), np.clip(u, -limit, limit)
+    return acts[activation](g) * (u + up_offset)
+
+
+def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
+        gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0):
+    """What MoE gives, in float64."""
     wide = lambda t, layout: (
         np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
     )
@@ -82,10 +92,7 @@ def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activati
     ):
         for e, w in zip(chosen, scale):
             p = first[e] @ tokens[t] + (0 if gate_up_bias is None else gate_up_bias[e])
-            g, u = (p, 1.0) if packing == "none" else (p[0::2], p[1::2]) if packing == "interleaved" else np.split(p, 2)
-            if limit > 0:
-                g, u = np.minimum(g, limit), np.clip(u, -limit, limit)
-            a = acts[activation](g) * (u + up_offset)
+            a = between(p, activation, packing, alpha, limit, up_offset)
             y[t] += np.float64(w) * (second[e] @ a + (0 if down_bias is None else down_bias[e]))
     return rounded(y.reshape(x.shape), dtype)
 
@@ -125,10 +132,17 @@ def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, 
 
 class Formula:
     """What an op gives: compute(types of its outputs, *inputs, **attributes) is a list. An input that is left out is
-    None. A kernel may be off by as many units in the last place of the greatest magnitude."""
+    None. A kernel may be off by as many units in the last place of the greatest magnitude, and by slack(*inputs,
+    **attributes) where the op rounds what it has computed itself."""
 
-    def __init__(self, compute, units=4):
-        self.compute, self.units = compute, units
+    def __init__(self, compute, units=4, slack=None):
+        self.compute, self.units, self.slack = compute, units, slack
+
+    def bounds(self, wants, types, *inputs, **attributes):
+        """How far a kernel may be from each of wants: one number, or one for each element."""
+        slack = 0 if self.slack is None else self.slack(*inputs, **attributes)
+        return [0 if t == I64 else slack + self.units * EPSILON[t] * np.abs(want).max(initial=0)
+                for want, t in zip(wants, types)]
 
 
 def add_rms_norm(types, x, residual, scale, **attributes):
@@ -217,7 +231,19 @@ def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, 
 
 def random_codes(rng, name, shape, dtype):
     """Values of an input of one byte: codes and factors, or exponents near 127 for scales of eight bits."""
-    return rng.integers(*((-9, 10) if dtype == I8 else (118, 131) if name == "scale" else (0, 256)), shape)
+    return rng.integers(*((-9, 10) if dtype == I8 else (118, 131) if name.endswith("scale") else (0, 256)), shape)
+
+
+def spread(name):
+    """The standard deviation of an input of random floats. Factors of codes are small where two products follow each
+    other, so that float16 has room for what comes out."""
+    return 2.0**-9 if name.startswith(("gate_up_", "down_")) and name.endswith(("scale", "minus")) else 1.0
+
+
+def apart(got, want):
+    """The difference of each element; none between infinities of one sign."""
+    with np.errstate(invalid="ignore"):
+        return np.where(got == want, 0, np.abs(got.astype(np.float64) - want))
 
 
 class Coded:
@@ -264,6 +290,41 @@ def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activa
     return rounded(y if bias is None else y + bias, dtype)
 
 
+def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_scale, gate_up_minus, down_minus,
+               gate_up_super_scale, down_super_scale, gate_up_super_minus, down_super_minus, gate_up_bias, down_bias,
+               hidden, inner, activations, gate_up_code, gate_up_zero, gate_up_block, down_code, down_zero, down_block,
+               **gate):
+    """What QMoE gives, and by how much a rounding of what is activated can move it: that of a number so near the middle
+    of two integers that a sum in another order gives the other one."""
+    ids = np.reshape(ids, (-1, ids.shape[-1])).astype(int)
+    tokens, weights = x.reshape(-1, hidden).astype(np.float32), np.reshape(weights, ids.shape).astype(np.float64)
+    packed = inner if gate["packing"] == "none" else 2 * inner
+    up = dict(code=gate_up_code, zero=gate_up_zero, block=gate_up_block, n=packed, k=hidden)
+    down = dict(code=down_code, zero=down_zero, block=down_block, n=hidden, k=inner)
+    y, slack = np.zeros(tokens.shape), np.zeros(tokens.shape)
+    for e in np.unique(ids):
+        of = lambda *tensors: [None if t is None else t[e] for t in tensors]
+        first = of(gate_up_codes, gate_up_scale, gate_up_minus, gate_up_super_scale, gate_up_super_minus)
+        second = of(down_codes, down_scale, down_minus, down_super_scale, down_super_minus)
+        mine = (ids == e).any(1)
+        rows, share = tokens[mine], (weights * (ids == e)).sum(1)[mine, None]
+        h = linear(rows, *first, *of(gate_up_bias), F32, activations=activations, **up).astype(np.float64)
+        a = between(h, **gate)
+        y[mine] += share * linear(a.astype(np.float32), *second, *of(down_bias), F32, activations=activations, **down)
+        if activations == "float":
+            continue
+        # Sums in float32 are off by less than this, and so is what is made of them.
+        off = np.abs(rows) @ np.abs(Coded(*first, **up).values()).T * 4 * EPSILON[F32]
+        place = np.arange(packed)
+        signs = np.where(place % 2 if gate["packing"] == "interleaved" else place >= inner, -1, 1)
+        near = np.maximum(np.abs(between(h + off, **gate) - a), np.abs(between(h + off * signs, **gate) - a))
+        limit = 127 if activations == "int8" else 32767
+        step = np.repeat(np.abs(a).reshape(len(a), -1, 32).max(-1) / limit, 32, -1) + 1e-300
+        ties = np.abs(a / step % 1 - 0.5) < near / step + limit * 2 * EPSILON[F32]
+        slack[mine] += np.abs(share) * ((ties * step) @ np.abs(Coded(*second, **down).values()).T)
+    return y.reshape(x.shape), slack.reshape(x.shape)
+
+
 def embedding(ids, *weights, **attributes):
     """Rows of the weights."""
     return Coded(*weights, **attributes).values()[ids.astype(np.int64)]
@@ -281,5 +342,7 @@ FORMULAS = {
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
     "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
     "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),
+    "QMoE": Formula(lambda types, *inputs, **a: [rounded(qmoe_parts(*inputs, **a)[0], types[0])], units=8,
+                    slack=lambda *inputs, **a: qmoe_parts(*inputs, **a)[1]),
     "LatentAttention": Formula(lambda types, *inputs, **a: latent_attention(*inputs, types[0], **a), units=8),
 }

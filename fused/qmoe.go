@@ -1,0 +1,236 @@
+package fused
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// The inputs of QMoE, in order. The first three are those of MoE.
+const (
+	QMoEX = iota
+	QMoEWeights
+	QMoEIDs
+	QMoEGateUpCodes
+	QMoEGateUpScale
+	QMoEDownCodes
+	QMoEDownScale
+	QMoEGateUpMinus
+	QMoEDownMinus
+	QMoEGateUpSuperScale
+	QMoEDownSuperScale
+	QMoEGateUpSuperMinus
+	QMoEDownSuperMinus
+	QMoEGateUpBias
+	QMoEDownBias
+)
+
+// QMoEGateUp and QMoEDown are the inputs that hold a matrix, in the order of Quantised.Tensors, and its bias.
+var (
+	QMoEGateUp = [6]int{QMoEGateUpCodes, QMoEGateUpScale, QMoEGateUpMinus, QMoEGateUpSuperScale, QMoEGateUpSuperMinus,
+		QMoEGateUpBias}
+	QMoEDown = [6]int{QMoEDownCodes, QMoEDownScale, QMoEDownMinus, QMoEDownSuperScale, QMoEDownSuperMinus, QMoEDownBias}
+)
+
+var qmoeInputs = []Param{
+	moeInputs[MoEX], moeInputs[MoEWeights], moeInputs[MoEIDs],
+	{Name: "gate_up_codes", Type: "uint8", Doc: "[E, ...]: an expert's are Linear's codes"},
+	{Name: "gate_up_scale", Type: "S", Doc: "[E, ...]: Linear's scale"},
+	{Name: "down_codes", Type: "uint8", Doc: "[E, ...]: Linear's codes"},
+	{Name: "down_scale", Type: "D", Doc: "[E, ...]: Linear's scale"},
+	{Name: "gate_up_minus", Type: "S", Doc: "[E, ...]: Linear's minus", Optional: true},
+	{Name: "down_minus", Type: "D", Doc: "[E, ...]: Linear's minus", Optional: true},
+	{Name: "gate_up_super_scale", Type: "float16", Doc: "[E, ...]: Linear's super_scale", Optional: true},
+	{Name: "down_super_scale", Type: "float16", Doc: "[E, ...]: Linear's super_scale", Optional: true},
+	{Name: "gate_up_super_minus", Type: "float16", Doc: "[E, ...]: Linear's super_minus", Optional: true},
+	{Name: "down_super_minus", Type: "float16", Doc: "[E, ...]: Linear's super_minus", Optional: true},
+	{Name: "gate_up_bias", Type: "float32", Doc: "[E, 2 * inner]; [E, inner] with packing=none", Optional: true},
+	{Name: "down_bias", Type: "float32", Doc: "[E, hidden]", Optional: true},
+}
+
+// qmoe is MoE with weights that are kept as they were quantised.
+var qmoe = &Op{
+	Name: "QMoE",
+	Summary: "The experts of a mixture, as MoE, with weights in blocks of 4 or 8 bits, which are read as they lie; " +
+		"what becomes of the activations is part of it.",
+	Formula: []string{
+		"Y is that of MoE, and so is all between its products, but for the products themselves; in float32",
+		"  h = linear(X[t]) + gate_up_bias[e];  y[j] = weights[t, j] * (linear(a) + down_bias[e])",
+		"linear is what Linear gives in float32, without a bias, of the expert's codes, scale, minus and super_*,",
+		"with n = 2 * inner and k = hidden (n = inner with packing=none) of gate_up_*, n = hidden and k = inner of " +
+			"down_*,",
+		"and the attribute activations: it rounds X[t], and a in the same way",
+	},
+	Source:  "as MoE and Linear; gpt-oss comes with experts in e2m1 (MXFP4)",
+	Family:  quantisedMixtureFamily,
+	Inputs:  qmoeInputs,
+	Outputs: moe.Outputs,
+	Attributes: slices.Concat(moe.Attributes[:5], codedOf("gate_up"), codedOf("down"), []AttributeSpec{
+		{Name: "hidden", Type: onnx.AttrInt, Doc: "columns of X: a multiple of 32, as k of gate_up_* is"},
+		{Name: "inner", Type: onnx.AttrInt, Doc: "columns of what is activated: a multiple of 32, as k of down_* is"},
+		linear.Attributes[len(linear.Attributes)-1],
+	}),
+	Types:     qmoeTypes(),
+	Variables: moe.Variables,
+	check:     qmoeSupports,
+	shapes: func(s Site, equal func(a, b int64) int64) [][]int64 {
+		x := s.dims(QMoEX)
+		if w, ids := s.dims(QMoEWeights), s.dims(QMoEIDs); len(w) > 0 && len(ids) > 0 {
+			equal(w[len(w)-1], ids[len(ids)-1])
+		}
+		if len(x) > 0 {
+			x = withLast(x, equal(x[len(x)-1], s.Attr("hidden").Int))
+		}
+		return [][]int64{x}
+	},
+	forms: qmoeForms,
+	overload: func(s Site) string {
+		name := gateOverload(s) + "_" + s.Attr("packing").String + "_" + s.Attr("activations").String
+		for _, m := range expertMatrices {
+			linear := m.site(s)
+			name += "_" + m.name + "_" + linearWeights(nil, linear).overload() + named(linear, LinearBias, "_bias")
+		}
+		return name
+	},
+	define: qmoeBody,
+}
+
+var quantisedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantised", Stored: true}
+
+// codedOf are the attributes that say how one of the matrices is to be read.
+func codedOf(matrix string) []AttributeSpec {
+	list := slices.Clone(codedAttributes[:3])
+	for i := range list {
+		list[i].Name, list[i].Grid = matrix+"_"+list[i].Name, nil
+	}
+	return list
+}
+
+func qmoeTypes() []Combination {
+	var list []Combination
+	for _, c := range independent("T", "W") {
+		if w := c.Types["W"]; w != f32 && w != c.Types["T"] {
+			continue
+		}
+		for _, up := range scaleTypes(c) {
+			for _, down := range scaleTypes(Combination{}) {
+				list = append(list, up.with("D", down.Types["S"]))
+			}
+		}
+	}
+	return list
+}
+
+// expertMatrix is one of the two matrices of an expert: the weights of a Linear.
+type expertMatrix struct {
+	name   string
+	inputs [6]int
+}
+
+var expertMatrices = []expertMatrix{{"gate_up", QMoEGateUp}, {"down", QMoEDown}}
+
+// sizes are n and k of the matrix.
+func (m expertMatrix) sizes(s Site) (n, k int64) {
+	hidden, inner := s.Attr("hidden").Int, s.Attr("inner").Int
+	switch {
+	case m.name == "down":
+		return hidden, inner
+	case s.Attr("packing").String == packNone:
+		return inner, hidden
+	}
+	return 2 * inner, hidden
+}
+
+// site is the Linear that one expert's product is.
+func (m expertMatrix) site(s Site) Site {
+	n, k := m.sizes(s)
+	l := Site{Attributes: []*onnx.Attribute{onnx.StringAttr("code", s.Attr(m.name+"_code").String),
+		onnx.IntAttr("zero", s.Attr(m.name+"_zero").Int), onnx.IntAttr("block", s.Attr(m.name+"_block").Int),
+		onnx.IntAttr("n", n), onnx.IntAttr("k", k), s.Attr("activations")},
+		Types: []onnx.DataType{f32}, Dims: [][]int64{nil}, Opset: s.Opset}
+	for _, i := range m.inputs {
+		t, dims := onnx.Undefined, s.dims(i)
+		if s.has(i) {
+			t = s.Types[i]
+		}
+		if len(dims) > 0 {
+			dims = dims[1:]
+		}
+		l.Types, l.Dims = append(l.Types, t), append(l.Dims, dims)
+	}
+	return l
+}
+
+// linear is the product of an expert, whose tensors w has.
+func (m expertMatrix) linear(b *body, s Site, known map[string]*onnx.Value, x *onnx.Value,
+	w map[int]*onnx.Value) *onnx.Value {
+	c := *b
+	c.known, c.in = known, []*onnx.Value{x}
+	for _, i := range m.inputs {
+		c.in = append(c.in, w[i])
+	}
+	return c.linear(m.site(s), x)
+}
+
+func qmoeSupports(s Site) error {
+	if err := gatesSupport("QMoE", s); err != nil {
+		return err
+	}
+	if err := choicesSupport("QMoE", s); err != nil {
+		return err
+	}
+	if d := s.dims(QMoEX); d != nil && !agree(d[len(d)-1:], []int64{s.Attr("hidden").Int}) {
+		return fmt.Errorf("mojo.QMoE takes X of shape [..., %d], hidden being that, not %v", s.Attr("hidden").Int, d)
+	}
+	experts := int64(-1)
+	for _, m := range expertMatrices {
+		l := m.site(s)
+		// The rows of one are the columns of the other, so that panels are full.
+		if _, k := m.sizes(s); k < codeBlock || k%codeBlock != 0 {
+			return fmt.Errorf("mojo.QMoE attributes hidden and inner are %d and %d; they must be multiples of %d",
+				s.Attr("hidden").Int, s.Attr("inner").Int, codeBlock)
+		}
+		if err := linearSupports(l); err != nil {
+			return fmt.Errorf("mojo.QMoE has no %s that Linear takes: %w", m.name, err)
+		}
+		for _, i := range m.inputs {
+			d := s.dims(i)
+			if len(d) == 0 || d[0] < 0 {
+				continue
+			}
+			if experts < 0 {
+				experts = d[0]
+			}
+			if d[0] != experts {
+				return fmt.Errorf("mojo.QMoE takes tensors of as many experts as gate_up_codes has, %d: %s is %v",
+					experts, qmoeInputs[i].Name, d)
+			}
+		}
+	}
+	return nil
+}
+
+// qmoeBody is the definition.
+func qmoeBody(b *body, s Site) []*onnx.Value {
+	known := map[string]map[string]*onnx.Value{}
+	hidden, inner := b.intAttribute("hidden"), b.intAttribute("inner")
+	for _, m := range expertMatrices {
+		k := map[string]*onnx.Value{"n": hidden, "k": inner}
+		if m.name == "gate_up" {
+			k["n"], k["k"] = inner, hidden
+			if s.Attr("packing").String != packNone {
+				k["n"] = b.call("packed", "Add", inner, inner)
+			}
+		}
+		for _, name := range []string{"zero", "block"} {
+			k[name] = b.intAttribute(m.name + "_" + name)
+		}
+		known[m.name] = k
+	}
+	return b.mixture(s, func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value {
+		up, down := expertMatrices[0], expertMatrices[1]
+		h := up.linear(b, s, known[up.name], x, w)
+		return down.linear(b, s, known[down.name], b.between(s, h), w)
+	})
+}
