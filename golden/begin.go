@@ -22,7 +22,7 @@ func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
 	inputs := findInputs(m)
 	var pasts []*roles.Input
 	for _, in := range inputs {
-		if in.Role == roles.Past {
+		if isPast(in.Input) {
 			pasts = append(pasts, in.Input)
 		}
 	}
@@ -56,7 +56,8 @@ func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
 	for i, p := range pasts {
 		name := p.Value.Name
 		behind.Inputs = slices.DeleteFunc(behind.Inputs, func(t *onnx.Tensor) bool { return t.Name == name })
-		behind.Follows = append(behind.Follows, Follow{name, 0, presents[i].Name})
+		behind.Follows = append(behind.Follows, Follow{Input: name, Output: presents[i].Name,
+			Tokens: h.sizes.past})
 	}
 	return &Hard{Name: "the past of " + h.Name, Inputs: tensors, sizes: s}, behind, nil
 }

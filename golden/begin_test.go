@@ -37,7 +37,7 @@ func TestBegun(t *testing.T) {
 		}
 	}
 	if len(behind.Inputs) != 2 || len(behind.Follows) != 1 ||
-		behind.Follows[0] != (golden.Follow{Input: "past_k", Case: 0, Output: "present_k"}) {
+		behind.Follows[0] != (golden.Follow{Input: "past_k", Output: "present_k", Tokens: 5}) {
 		t.Errorf("%d inputs, follows %v", len(behind.Inputs), behind.Follows)
 	}
 	if h, err = golden.Plain(m, 1, map[string]int64{"past": 0}); err != nil {

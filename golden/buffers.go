@@ -18,14 +18,22 @@ const bufferAxis = 2
 // and one of another model, is returned as it is.
 func InBuffers(m *onnx.Model, c Case) (Case, error) {
 	inputs := roles.Find(m)
-	total := int64(-1)
+	total, batch := int64(-1), int64(1)
 	for _, in := range inputs {
 		if t := c.Input(in.Value.Name); in.Role == roles.Mask && t != nil && len(t.Dims) > 0 {
-			total = t.Dims[len(t.Dims)-1]
+			total, batch = t.Dims[len(t.Dims)-1], t.Dims[0]
 		}
 	}
-	out := Case{slices.Clone(c.Inputs), slices.Clone(c.Outputs), c.Follows}
-	past, room, batch := int64(-1), total, int64(1)
+	out := Case{slices.Clone(c.Inputs), slices.Clone(c.Outputs), slices.Clone(c.Follows)}
+	past, room := int64(-1), total
+	for i, f := range out.Follows {
+		at := slices.IndexFunc(inputs, func(in *roles.Input) bool { return in.Value.Name == f.Input })
+		if at < 0 || inputs[at].Role != roles.Buffer {
+			continue
+		}
+		past, room = f.Tokens, max(inputs[at].Dims[bufferAxis].Value, total)
+		out.Follows[i].Room = room
+	}
 	for _, in := range inputs {
 		i := slices.IndexFunc(c.Inputs, func(t *onnx.Tensor) bool { return t.Name == in.Value.Name })
 		if in.Role != roles.Buffer || i < 0 || len(c.Inputs[i].Dims) != 4 {

@@ -14,6 +14,8 @@ type Follow struct {
 	Input  string
 	Case   int
 	Output string
+	Tokens int64 // that the output holds
+	Room   int64 // that a buffer is to have for tokens; 0: it is no buffer (InBuffers)
 }
 
 // WithOwnPasts returns cases of a model as m takes them, another form of it that keeps something else of the past, such
@@ -43,8 +45,14 @@ func otherPast(in *roles.Input, c Case) bool {
 	if c.follows(in.Value.Name) {
 		return false
 	}
-	return in.Role == roles.Past && ok && (t == nil || len(want.Dims) == len(t.Dims) && !accepts(want, t))
+	if in.Role == roles.Buffer && ok { // which has any room
+		want.Dims = slices.Clone(want.Dims)
+		want.Dims[bufferAxis] = onnx.Dim{Value: -1}
+	}
+	return isPast(in) && ok && (t == nil || len(want.Dims) == len(t.Dims) && !accepts(want, t))
 }
+
+func isPast(in *roles.Input) bool { return in.Role == roles.Past || in.Role == roles.Buffer }
 
 func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, error) {
 	var own Case
@@ -52,7 +60,7 @@ func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, 
 	for _, t := range cases[i].Inputs {
 		v := m.Graph.Value(t.Name)
 		isInput := v != nil && v.IsInput
-		past := slices.IndexFunc(inputs, func(in *roles.Input) bool { return in.Value == v && in.Role == roles.Past })
+		past := slices.IndexFunc(inputs, func(in *roles.Input) bool { return in.Value == v && isPast(in) })
 		if isInput && past < 0 {
 			own.Inputs = append(own.Inputs, t)
 			continue
@@ -68,11 +76,15 @@ func ownPasts(m *onnx.Model, inputs []*roles.Input, cases []Case, i int) (Case, 
 			return Case{}, fmt.Errorf("%q is a past that no case before it gave, and %s keeps it in another form: "+
 				"begin with a past of no tokens", t.Name, m.Path)
 		case isInput && from >= 0:
-			own.Follows = append(own.Follows, Follow{t.Name, from, output})
+			f := Follow{Input: t.Name, Case: from, Output: output}
+			if len(t.Dims) > bufferAxis {
+				f.Tokens = t.Dims[bufferAxis]
+			}
+			own.Follows = append(own.Follows, f)
 		}
 	}
 	for _, in := range inputs {
-		if in.Role != roles.Past || own.follows(in.Value.Name) {
+		if !isPast(in) || own.follows(in.Value.Name) {
 			continue
 		}
 		empty, err := noTokens(in, batch)
@@ -119,13 +131,16 @@ func givenBefore(cases []Case, t *onnx.Tensor) (from int, output string, err err
 	return -1, "", nil
 }
 
-// noTokens is a past without tokens: symbols other than the batch are 0.
+// noTokens is a past without tokens: symbols other than the batch are 0, as is the room of a buffer.
 func noTokens(in *roles.Input, batch int64) (*onnx.Tensor, error) {
 	dims := make([]int64, len(in.Dims))
 	for axis, d := range in.Dims {
 		dims[axis] = max(d.Value, 0)
-		if d.Value < 0 && axis == 0 {
+		switch {
+		case d.Value < 0 && axis == 0:
 			dims[axis] = batch
+		case in.Role == roles.Buffer && axis == bufferAxis:
+			dims[axis] = 0
 		}
 	}
 	return onnx.NewTensor(in.Value.Name, in.DataType, dims, nil)
@@ -144,6 +159,13 @@ func (c Case) Followed(earlier []Case) (Case, error) {
 			return Case{}, fmt.Errorf("case %d gave no %q, which input %q is to be", f.Case, f.Output, f.Input)
 		}
 		t := *given
+		if f.Room > 0 {
+			longer, err := given.Lengthened(bufferAxis, max(f.Room, given.Dims[bufferAxis]))
+			if err != nil {
+				return Case{}, err
+			}
+			t = *longer
+		}
 		t.Name = f.Input
 		c.Inputs = append(c.Inputs, &t)
 	}

@@ -38,7 +38,7 @@ func TestWithOwnPasts(t *testing.T) {
 		t.Errorf("a past without tokens is %v", cases[0].Inputs)
 	}
 	if got := cases[1]; len(got.Inputs) != 1 || len(got.Follows) != 1 ||
-		got.Follows[0] != (golden.Follow{Input: "past_k", Case: 0, Output: "present_k"}) {
+		got.Follows[0] != (golden.Follow{Input: "past_k", Output: "present_k", Tokens: 1}) {
 		t.Errorf("a past that was given before is %v, %v", got.Inputs, got.Follows)
 	}
 	for i, c := range cases {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -143,12 +144,40 @@ type cacheChange struct {
 	all    *onnx.Value  // the number of all tokens; nil until it is needed
 }
 
-// cacheSite is a node of attention with its cache: keys, then values.
+// cacheSite is a node of attention with its caches: keys, then values; or latents.
 type cacheSite struct {
 	node          *onnx.Node
-	past, present [2]*onnx.Value
+	op            *cachedOp
+	past, present []*onnx.Value
 	heads         int64
-	width         [2]int64
+	width         []int64
+}
+
+// cachedOp is a fused op with caches, by the numbers of inputs. Presents are its outputs behind the first, in the order
+// of the pasts.
+type cachedOp struct {
+	name          string
+	pasts         []int
+	valid, length int
+}
+
+var cachedOps = []*cachedOp{
+	{attends, []int{fused.AttentionPastKey, fused.AttentionPastValue}, fused.AttentionKeyValid,
+		fused.AttentionPastLength},
+	{latentAttends, []int{fused.LatentPast}, fused.LatentKeyValid, fused.LatentPastLength},
+}
+
+// input is the name of an input.
+func (op *cachedOp) input(i int) string { return fused.Lookup(op.name).Inputs[i].Name }
+
+// cachedOpOf returns the op of a node that has a cache, nil for another node.
+func cachedOpOf(n *onnx.Node) *cachedOp {
+	for _, op := range cachedOps {
+		if n.Domain == fused.Domain && n.OpType == op.name && n.Input(op.pasts[0]) != nil {
+			return op
+		}
+	}
+	return nil
 }
 
 // lengthReader is a Shape that gives the length of what becomes a buffer, or as long as one.

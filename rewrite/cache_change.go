@@ -43,15 +43,17 @@ func (c *cacheChange) change() error {
 		}
 	}
 	for _, s := range c.sites {
-		f, err := fused.Lookup(attends).Function(c.inPlace(s.node))
+		f, err := fused.Lookup(s.op.name).Function(c.inPlace(s))
 		if err != nil {
 			return err
 		}
-		s.node.SetInput(fused.AttentionPastLength, c.length)
+		s.node.SetInput(s.op.length, c.length)
 		s.node.Overload = f.Overload
 		c.addFunction(f)
 	}
-	c.dropDefinitions(attends)
+	for _, op := range cachedOps {
+		c.dropDefinitions(op.name)
+	}
 	c.declareBuffers()
 	for _, g := range c.model.Graphs() {
 		if err := g.Sort(); err != nil {
@@ -111,16 +113,16 @@ func (c *cacheChange) correct(r *lengthReader, length *onnx.Value) error {
 }
 
 // inPlace describes a node of attention with buffers.
-func (c *cacheChange) inPlace(n *onnx.Node) fused.Site {
-	s := fusedSite(c.model, c.patched, n)
-	for len(s.Types) <= fused.AttentionPastLength {
-		s.Types, s.Dims = append(s.Types, onnx.Undefined), append(s.Dims, nil)
+func (c *cacheChange) inPlace(s *cacheSite) fused.Site {
+	site, length := fusedSite(c.model, c.patched, s.node), s.op.length
+	for len(site.Types) <= length {
+		site.Types, site.Dims = append(site.Types, onnx.Undefined), append(site.Dims, nil)
 	}
-	s.Types[fused.AttentionPastLength], s.Dims[fused.AttentionPastLength] = onnx.Int64, []int64{1}
+	site.Types[length], site.Dims[length] = onnx.Int64, []int64{1}
 	if c.config.rowLengths {
-		s.Dims[fused.AttentionPastLength] = []int64{-1}
+		site.Dims[length] = []int64{-1}
 	}
-	return s
+	return site
 }
 
 // dropDefinitions removes the definitions of a fused op that nothing calls any more.

@@ -35,7 +35,7 @@ func (c *cacheChange) checkSites() error {
 	seen := map[string]bool{}
 	for _, s := range c.sites {
 		site := fusedSite(c.model, c.patched, s.node)
-		key := fmt.Sprint(site.Types, site.Dims, attributesKey(site.Attributes))
+		key := fmt.Sprint(s.op.name, site.Types, site.Dims, attributesKey(site.Attributes))
 		if seen[key] {
 			continue
 		}
@@ -48,13 +48,13 @@ func (c *cacheChange) checkSites() error {
 }
 
 func (c *cacheChange) checkSite(s *cacheSite, site fused.Site) error {
-	f, err := fused.Lookup(attends).Function(c.inPlace(s.node))
+	f, err := fused.Lookup(s.op.name).Function(c.inPlace(s))
 	if err != nil {
 		return err
 	}
 	before := reference.NewForOpset(site.Opset, c.model.Functions, reference.Options{})
 	after := reference.NewForOpset(site.Opset, []*onnx.Function{f}, reference.Options{})
-	node := &onnx.Node{Domain: fused.Domain, OpType: attends, Overload: f.Overload, Attributes: s.node.Attributes,
+	node := &onnx.Node{Domain: fused.Domain, OpType: s.op.name, Overload: f.Overload, Attributes: s.node.Attributes,
 		Outputs: s.node.Outputs}
 	for i, t := range c.trials() {
 		in, err := c.trialInputs(s, site, t, i)
@@ -65,20 +65,20 @@ func (c *cacheChange) checkSite(s *cacheSite, site fused.Site) error {
 		if err != nil {
 			return &evalError{err}
 		}
-		in = t.onBuffer(in)
+		in = t.onBuffer(s.op, in)
 		got, err := after.Op(node, in)
 		if err != nil {
 			return &evalError{err}
 		}
 		what := fmt.Sprintf("%d tokens in a buffer of %d and %d new ones, %s", t.past, t.room, t.added, t.padding.name)
-		difference, err := t.compare(in, want, got)
+		difference, err := t.compare(s.op, in, want, got)
 		if err != nil {
 			return fmt.Errorf("on a buffer (%s): %w", what, err)
 		}
-		if err := c.checkKernel(s.node, t, in, want); err != nil {
+		if err := c.checkKernel(s, t, in, want); err != nil {
 			return fmt.Errorf("its kernel on a buffer (%s): %w", what, err)
 		}
-		if err := c.checkUnequal(s.node, func(in []*reference.Tensor) ([]*reference.Tensor, error) {
+		if err := c.checkUnequal(s, func(in []*reference.Tensor) ([]*reference.Tensor, error) {
 			return after.Op(node, in)
 		}, t, in); err != nil {
 			return fmt.Errorf("sequences of different lengths on a buffer (%s): %w", what, err)
@@ -120,21 +120,27 @@ func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, t
 		}
 		shape := slices.Clone(site.Dims[i])
 		var full []int64 // in place of what is not one number
-		switch i {
-		case fused.AttentionQ, fused.AttentionK, fused.AttentionV:
+		switch name := s.op.input(i); name {
+		case "q", "k", "v":
 			full = []int64{t.batch, -1, t.added, -1}
-			if site.Attr([]string{"q_layout", "k_layout", "v_layout"}[i]).String == "bsnh" {
+			if site.Attr(name+"_layout").String == "bsnh" {
 				full[1], full[2] = full[2], full[1]
 			}
-		case fused.AttentionPastKey, fused.AttentionPastValue:
+		case "c":
+			full = []int64{t.batch, t.added, -1}
+		case "k_pe":
+			full = []int64{t.batch, 1, t.added, -1}
+		case "past_key", "past_value", "past":
 			full = []int64{t.batch, -1, t.past, -1}
-		case fused.AttentionKeyValid:
+		case "key_valid":
 			full = []int64{t.batch, total}
-		case fused.AttentionBias:
+		case "bias":
 			full = []int64{t.batch, -1, t.added, total}
 			full = full[max(0, len(full)-len(shape)):]
-		case fused.AttentionSink:
+		case "sink":
 			full = []int64{-1}
+		case "w":
+			full = []int64{-1, -1}
 		}
 		for axis := range full {
 			if axis < len(shape) && shape[axis] < 0 {
@@ -145,7 +151,7 @@ func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, t
 			return nil, fmt.Errorf("cannot be checked: the shape of %q is not known", v.Name)
 		}
 		var err error
-		if i == fused.AttentionKeyValid {
+		if i == s.op.valid {
 			in[i] = t.padding.tensor(site.Types[i], shape)
 		} else if in[i], err = makeInput(normal, len(in)*trial+i, site.Types[i], shape); err != nil {
 			return nil, err
@@ -155,10 +161,10 @@ func (c *cacheChange) trialInputs(s *cacheSite, site fused.Site, t cacheTrial, t
 }
 
 // onBuffer returns the inputs with the caches in buffers, and with the length.
-func (t *cacheTrial) onBuffer(in []*reference.Tensor) []*reference.Tensor {
-	out := make([]*reference.Tensor, max(len(in), fused.AttentionPastLength+1))
+func (t *cacheTrial) onBuffer(op *cachedOp, in []*reference.Tensor) []*reference.Tensor {
+	out := make([]*reference.Tensor, max(len(in), op.length+1))
 	copy(out, in)
-	for _, i := range []int{fused.AttentionPastKey, fused.AttentionPastValue} {
+	for _, i := range op.pasts {
 		past := in[i]
 		shape := slices.Clone(past.Shape)
 		shape[cacheAxis] = int(t.room)
@@ -166,7 +172,7 @@ func (t *cacheTrial) onBuffer(in []*reference.Tensor) []*reference.Tensor {
 		copyRows(buffer, past)
 		out[i] = buffer
 	}
-	out[fused.AttentionPastLength] = reference.NewInts(onnx.Int64, []int{1}, []int64{t.past})
+	out[op.length] = reference.NewInts(onnx.Int64, []int{1}, []int64{t.past})
 	return out
 }
 
@@ -181,7 +187,8 @@ func copyRows(to, from *reference.Tensor) {
 
 // compare compares attention on buffers, the inputs in, with what it gave before: its result, the rows that hold
 // tokens, and those that it must not touch.
-func (t *cacheTrial) compare(in, want, got []*reference.Tensor) (relativeDifference float64, err error) {
+func (t *cacheTrial) compare(op *cachedOp, in, want, got []*reference.Tensor) (relativeDifference float64,
+	err error) {
 	if len(got) != len(want) || !slices.Equal(got[0].Shape, want[0].Shape) {
 		return 0, errors.New("its result has another shape")
 	}
@@ -190,29 +197,29 @@ func (t *cacheTrial) compare(in, want, got []*reference.Tensor) (relativeDiffere
 		return 0, fmt.Errorf("its result differs by %.3g, its greatest magnitude being %.3g and %.3g allowed",
 			difference, scale, allowed)
 	}
-	for k := range 2 {
-		buffer := in[fused.AttentionPastKey+k]
+	for k, past := range op.pasts {
+		buffer := in[past]
 		expected := reference.NewFloats(buffer.DataType, buffer.Shape, slices.Clone(buffer.F))
 		copyRows(expected, want[1+k])
 		if !slices.Equal(expected.Shape, got[1+k].Shape) || !slices.EqualFunc(expected.F, got[1+k].F,
 			func(x, y float64) bool { return x == y || x != x && y != y }) {
-			return 0, fmt.Errorf("%s has other rows", []string{"present_key", "present_value"}[k])
+			return 0, fmt.Errorf("%s has other rows", fused.Lookup(op.name).Outputs[1+k].Name)
 		}
 	}
 	return relative(difference, scale), nil
 }
 
 // checkKernel compares the kernel, where there is one, with what the definition gave on a cache.
-func (c *cacheChange) checkKernel(n *onnx.Node, t cacheTrial, in, want []*reference.Tensor) error {
-	k := c.byOp[attends]
+func (c *cacheChange) checkKernel(s *cacheSite, t cacheTrial, in, want []*reference.Tensor) error {
+	k := c.byOp[s.op.name]
 	if c.config.kernelCheck == nil || k == nil || isDefinition(k) {
 		return nil
 	}
-	got, err := c.config.runKernel(fused.Lookup(attends), n.Attributes, in)
+	got, err := c.config.runKernel(fused.Lookup(s.op.name), s.node.Attributes, in)
 	if err != nil {
 		return err
 	}
-	d, err := t.compare(in, want, got)
+	d, err := t.compare(s.op, in, want, got)
 	if c.checked.Kernel == nil || d > *c.checked.Kernel {
 		c.checked.Kernel = &d
 	}

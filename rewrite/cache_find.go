@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -20,11 +19,12 @@ const cacheAxis = 2
 func (c *cacheChange) find() error {
 	for _, s := range c.scopes() {
 		for _, n := range s.graph.Nodes {
-			if n.Domain != fused.Domain || n.OpType != attends || n.Input(fused.AttentionPastKey) == nil {
+			op := cachedOpOf(n)
+			if op == nil {
 				continue
 			}
 			switch {
-			case n.Input(fused.AttentionPastLength) != nil:
+			case n.Input(op.length) != nil:
 				return fmt.Errorf("node %q writes into buffers already", nodeName(n))
 			case s.function != nil:
 				return fmt.Errorf("node %q stands in function %s.%s: inline functions with --inline all", nodeName(n),
@@ -32,7 +32,9 @@ func (c *cacheChange) find() error {
 			case s.graph != c.model.Graph:
 				return fmt.Errorf("node %q stands in a branch or a loop (%s)", nodeName(n), s.place)
 			}
-			c.sites = append(c.sites, &cacheSite{node: n})
+			caches := len(op.pasts)
+			c.sites = append(c.sites, &cacheSite{node: n, op: op, past: make([]*onnx.Value, caches),
+				present: make([]*onnx.Value, caches), width: make([]int64, caches)})
 		}
 	}
 	if c.sites == nil {
@@ -65,7 +67,7 @@ func (c *cacheChange) passCopies() error {
 	caches := map[*onnx.Value]bool{}
 	for _, s := range c.sites {
 		for k := range s.past {
-			caches[view.Resolve(s.node.Input(fused.AttentionPastKey+k))] = true
+			caches[view.Resolve(s.node.Input(s.op.pasts[k]))] = true
 			present := s.node.OutputValue(1 + k)
 			for _, out := range g.Outputs {
 				if present != nil && !present.IsOutput() && out.Producer != nil && view.Resolve(out) == present {
@@ -95,18 +97,18 @@ func (c *cacheChange) passCopies() error {
 	return g.RemoveNodes(dead)
 }
 
-// buffer looks at the keys of a site, or at its values.
+// buffer looks at one of the caches of a site.
 func (c *cacheChange) buffer(s *cacheSite, k int) error {
-	past, present := s.node.Input(fused.AttentionPastKey+k), s.node.OutputValue(1+k)
+	past, present := s.node.Input(s.op.pasts[k]), s.node.OutputValue(1+k)
 	if !past.IsInput || past.Const != nil {
 		return fmt.Errorf("%q, the past of node %q, is no input of the model", past.Name, nodeName(s.node))
 	}
 	if present == nil || !present.IsOutput() {
 		return fmt.Errorf("what becomes of input %q at node %q is no output of the model", past.Name, nodeName(s.node))
 	}
-	heads, ok := c.facts.Dim(past, 1)
-	width, known := c.facts.Dim(past, 3)
-	if rank, _ := c.facts.Rank(past); rank != 4 || !ok || !known {
+	heads, ok := c.patched.Dim(past, 1)
+	width, known := c.patched.Dim(past, 3)
+	if rank, _ := c.patched.Rank(past); rank != 4 || !ok || !known {
 		t, _ := past.Type()
 		return fmt.Errorf("input %q is %s: a cache [batch, heads, tokens, width] with numbers of heads and of width "+
 			"is wanted", past.Name, t)
@@ -210,7 +212,7 @@ func (c *cacheChange) checkReaders() error {
 	}
 	for _, v := range c.model.Graph.Inputs {
 		if !buffers[v] && c.isCache(v) {
-			return fmt.Errorf("input %q is a cache of no mojo.Attention, and all caches have to be", v.Name)
+			return fmt.Errorf("input %q is a cache of no fused attention, and all caches have to be", v.Name)
 		}
 	}
 	if c.config.pastLength {
@@ -268,8 +270,8 @@ func (c *cacheChange) isKeyValid(use onnx.Use) bool {
 		v := n.Outputs[0]
 		return !v.IsOutput() && !slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return !c.isKeyValid(u) })
 	}
-	return use.Index == fused.AttentionKeyValid &&
-		slices.ContainsFunc(c.sites, func(s *cacheSite) bool { return s.node == use.Node })
+	isSite := func(s *cacheSite) bool { return s.node == use.Node && s.op.valid == use.Index }
+	return slices.ContainsFunc(c.sites, isSite)
 }
 
 // isCache reports whether an input has the length of the caches, or is joined with something to an output.

@@ -25,11 +25,11 @@ func WithRowLengths() Option { return func(c *config) { c.pastLength, c.rowLengt
 // checkRows finds what would have all sequences share their positions, or what they may see.
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
-		if causal := s.node.AttrInt("causal", 0); causal == 0 && s.node.Input(fused.AttentionKeyValid) == nil {
+		if causal := s.node.AttrInt("causal", 0); causal == 0 && s.node.Input(s.op.valid) == nil {
 			return fmt.Errorf("node %q sees padding behind a sequence: there is no mask for each sequence",
 				nodeName(s.node))
 		}
-		if v := s.node.Input(fused.AttentionBias); v != nil {
+		if v := s.node.Input(fused.AttentionBias); s.op.name == attends && v != nil {
 			return fmt.Errorf("node %q adds %q to the scores, which is not known to be right for sequences of "+
 				"different lengths", nodeName(s.node), v.Name)
 		}

@@ -11,7 +11,7 @@ import (
 
 // checkUnequal compares attention on sequences of different lengths, from a trial with such inputs, with attention on
 // each of them.
-func (c *cacheChange) checkUnequal(n *onnx.Node, run func([]*reference.Tensor) ([]*reference.Tensor, error),
+func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) ([]*reference.Tensor, error),
 	t cacheTrial, in []*reference.Tensor) error {
 	if !c.config.rowLengths || t.past == 0 || t.batch < 2 {
 		return nil
@@ -21,8 +21,8 @@ func (c *cacheChange) checkUnequal(n *onnx.Node, run func([]*reference.Tensor) (
 		lengths[b] = max(0, t.past-int64(b))
 	}
 	in = slices.Clone(in)
-	in[fused.AttentionPastLength] = reference.NewInts(onnx.Int64, []int{len(lengths)}, lengths)
-	for _, i := range []int{fused.AttentionPastKey, fused.AttentionPastValue} {
+	in[s.op.length] = reference.NewInts(onnx.Int64, []int{len(lengths)}, lengths)
+	for _, i := range s.op.pasts {
 		in[i] = withJunk(in[i], lengths, t.junk)
 	}
 	all, err := run(in)
@@ -32,7 +32,9 @@ func (c *cacheChange) checkUnequal(n *onnx.Node, run func([]*reference.Tensor) (
 	for b := range lengths {
 		alone := make([]*reference.Tensor, len(in))
 		for i, x := range in {
-			if alone[i] = x; i != fused.AttentionSink && x != nil {
+			if name := s.op.input(i); x == nil || name == "sink" || name == "w" {
+				alone[i] = x
+			} else {
 				alone[i] = rowOf(x, b)
 			}
 		}
@@ -47,7 +49,7 @@ func (c *cacheChange) checkUnequal(n *onnx.Node, run func([]*reference.Tensor) (
 			}
 		}
 	}
-	return c.checkKernel(n, t, in, all)
+	return c.checkKernel(s, t, in, all)
 }
 
 // withJunk returns a buffer that holds tokens up to a length of each sequence, and junk behind them.

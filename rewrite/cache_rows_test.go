@@ -211,7 +211,7 @@ func TestRowLengthsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := fused.Lookup(attends).Function(c.inPlace(c.sites[0].node))
+	f, err := fused.Lookup(attends).Function(c.inPlace(c.sites[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,12 +222,12 @@ func TestRowLengthsAreChecked(t *testing.T) {
 		"each its own": func(l []int64) []int64 { return l },
 		"one for all":  func(l []int64) []int64 { return slices.Repeat(l[:1], len(l)) },
 	} {
-		err := c.checkUnequal(c.sites[0].node, func(in []*reference.Tensor) ([]*reference.Tensor, error) {
+		err := c.checkUnequal(c.sites[0], func(in []*reference.Tensor) ([]*reference.Tensor, error) {
 			in = slices.Clone(in)
 			l := in[fused.AttentionPastLength]
 			in[fused.AttentionPastLength] = reference.NewInts(onnx.Int64, l.Shape, change(l.I))
 			return e.Op(n, in)
-		}, trial, trial.onBuffer(in))
+		}, trial, trial.onBuffer(c.sites[0].op, in))
 		if (err == nil) != (what == "each its own") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -18,12 +18,28 @@ const naiveLatent = "deepseek3naive-kv-dynamo-fp32"
 // compares their logits.
 func converse(t *testing.T, original, m *onnx.Model) {
 	t.Helper()
+	converseIn(t, original, m, 0, false)
+}
+
+// converseIn is converse where the second decoder has buffers with room for so many tokens, that are no numbers at
+// first, and is told how many are in them or not.
+func converseIn(t *testing.T, original, m *onnx.Model, room int, told bool) {
+	t.Helper()
 	pasts := [2]map[string]*reference.Tensor{}
 	past := 0
 	for _, queries := range []int{3, 1, 4, 1} {
 		var logits [2]*reference.Tensor
 		for i, model := range []*onnx.Model{original, m} {
-			in := decoderInputs(t, model, 2, queries, past, past)
+			in := decoderInputs(t, model, 2, queries, past, max(past, room*i))
+			if told && i == 1 {
+				in["past_length"] = reference.NewInts(onnx.Int64, []int{2}, []int64{int64(past), int64(past)})
+				mask := in["attention_mask"]
+				longer := noPadding.tensor(mask.DataType, []int64{2, int64(room)})
+				for b := range 2 {
+					copy(longer.I[b*room:], mask.I[b*mask.Shape[1]:(b+1)*mask.Shape[1]])
+				}
+				in["attention_mask"] = longer
+			}
 			for name, x := range pasts[i] {
 				in[name] = x
 			}
@@ -68,6 +84,31 @@ func TestLatentCache(t *testing.T) {
 	}
 	checkOrderOf(t, m)
 	converse(t, original, m)
+}
+
+// TestLatentBuffers has a decoder keep latents in buffers, of any length and of a number of tokens, which are counted
+// by the mask or for each sequence.
+func TestLatentBuffers(t *testing.T) {
+	const room = 12
+	for name, options := range map[string][]Option{"any": {WithStaticCache(0)}, "fixed": {WithStaticCache(room)},
+		"rows": {WithStaticCache(0), WithRowLengths()}} {
+		t.Run(name, func(t *testing.T) {
+			m, original := readModel(t, naiveLatent), readModel(t, naiveLatent)
+			r := apply(t, m, append(options, WithLatentCache())...).Cache
+			if r == nil || !slices.Equal(r.Inputs, []string{"past_k0", "past_k1"}) || r.BytesPerToken != 2*20*4 ||
+				r.Check.Cases < 8 {
+				t.Errorf("reported %+v", r)
+			}
+			for _, name := range r.Inputs {
+				typ, _ := m.Graph.Value(name).Type()
+				if d := typ.Dims[cacheAxis]; typ.Dims[3].Value != 20 || d.Param != cacheSymbol && d.Value != room {
+					t.Errorf("%q is declared %s", name, typ)
+				}
+			}
+			checkOrderOf(t, m)
+			converseIn(t, original, m, room, name == "rows")
+		})
+	}
 }
 
 // insert puts a node between a value and those that read it. operands are its other inputs.

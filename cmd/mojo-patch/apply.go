@@ -57,7 +57,7 @@ With --past-length=rows each sequence of a batch has its own number, and needs n
 
 With --mla-cache, latent attention as DeepSeek has it keeps latents, from which keys and values of all
 heads follow: a layer's two caches become one, under the name of its keys' (docs/generate.md). A model
-whose caches cannot all be kept so is an error.
+whose caches cannot all be kept so is an error. With --cache static they are kept in buffers.
 
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
@@ -101,7 +101,6 @@ refers to it.`,
 		"make one product of those of one value with several weights, which are written anew, for decoding on a GPU")
 	c.MarkFlagsMutuallyExclusive("target", "cache")
 	c.MarkFlagsMutuallyExclusive("target", "mla-cache")
-	c.MarkFlagsMutuallyExclusive("cache", "mla-cache")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
 	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0,

@@ -50,9 +50,8 @@ type Input struct {
 }
 
 // Find tells what the inputs are for that a caller must give, in the model's order: by what reads them where that says
-// it (the index of a Gather, the lengths of a GroupQueryAttention, the cache
-// of mojo.Attention), else by words of their names that all exporters
-// share.
+// it (the index of a Gather, the lengths of a GroupQueryAttention, the cache of mojo.Attention), else by words of their
+// names that all exporters share.
 func Find(m *onnx.Model) []*Input {
 	if m == nil {
 		return nil
@@ -103,17 +102,32 @@ func Number(d onnx.Dim) onnx.Dim {
 // Present returns the output of the model that a Buffer is written to, nil where it is none.
 func (in *Input) Present() *onnx.Value {
 	for _, u := range in.Value.Uses() {
-		if in.Role != Buffer || !isAttention(u.Node) {
+		past := firstPast(u.Node)
+		if in.Role != Buffer || past == 0 || u.Index < past {
 			continue
 		}
-		if out := u.Node.OutputValue(u.Index - 3); out != nil && out.IsOutput() { // present_key is 1, of past_key, 4
+		if out := u.Node.OutputValue(1 + u.Index - past); out != nil && out.IsOutput() {
 			return out
 		}
 	}
 	return nil
 }
 
-func isAttention(n *onnx.Node) bool { return n.Domain == "mojo" && n.OpType == "Attention" }
+// pastLengthInput is the input past_length of the fused ops that have caches, which stand before it.
+const pastLengthInput = 6
+
+// firstPast returns the first input of a node that is a cache: past_key of mojo.Attention, past of
+// mojo.LatentAttention; 0 for another node.
+func firstPast(n *onnx.Node) int {
+	switch {
+	case n.Domain != "mojo":
+	case n.OpType == "Attention":
+		return pastLengthInput - 2
+	case n.OpType == "LatentAttention":
+		return pastLengthInput - 1
+	}
+	return 0
+}
 
 func (in *Input) guess(found Role) Role {
 	name, integer := in.Value.Name, in.DataType.IsInteger()

@@ -43,10 +43,10 @@ func (w *walker) follow(v *onnx.Value, s *scope) {
 			w.found = Last
 		case n.OpType == "GroupQueryAttention" && u.Index == 6:
 			w.found = Total
-		case isAttention(n) && u.Index == 6:
+		case firstPast(n) > 0 && u.Index == pastLengthInput:
 			w.found = PastLength
-		case isAttention(n) && (u.Index == 4 || u.Index == 5): // past_key, past_value
-			if n.Input(6) != nil { // past_length
+		case firstPast(n) > 0 && firstPast(n) <= u.Index && u.Index < pastLengthInput:
+			if n.Input(pastLengthInput) != nil {
 				w.found = Buffer
 			}
 		default:
