@@ -20,6 +20,10 @@ const latentAttends = "LatentAttention"
 // ruleLatent is what the metadata of what is added for it has for a pattern (MetaRule).
 const ruleLatent = "LatentCache"
 
+// ErrLatentCache is the error of a model whose caches cannot hold latents, as WithLatentCache wants; what is wrapped
+// with it says why.
+var ErrLatentCache = errors.New("the cache cannot hold latents")
+
 // WithLatentCache has latent attention (DeepSeek's MLA) keep the latents of its tokens, of which keys and values of all
 // heads follow: the past of a layer's keys becomes one [batch, 1, tokens, channels], under its name, and that of its
 // values is dropped. So are their presents. All caches of a model are changed or, with an error that names what is in
@@ -73,7 +77,7 @@ func (p *Plan) keepLatents() error {
 	c := &latentChange{applier: a, facts: infer.Analyze(a.model)}
 	for _, step := range []func() error{c.find, c.checkReaders, c.checkSites, c.change} {
 		if err := step(); err != nil {
-			return fmt.Errorf("the cache cannot hold latents: %w", err)
+			return fmt.Errorf("%w: %w", ErrLatentCache, err)
 		}
 	}
 	a.report.Latent, a.report.Changed, a.report.Variants = c.report(), true, variants(a.model)
@@ -171,7 +175,7 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 	}
 	if !s.byHeads {
 		for k, fresh := range []**onnx.Value{&s.c, &s.kPE} {
-			join, passed := joinOf(*fresh)
+			join, passed := joinOf(view, *fresh)
 			if join == nil {
 				return nil, fmt.Errorf("%q is not joined with a past", (*fresh).Name)
 			}
@@ -194,9 +198,15 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 }
 
 // joinOf returns the Concat that puts new tokens behind past ones, [batch, 1, tokens, channels], and makes v but for
-// its shape, and the nodes that give it that; nil for none.
-func joinOf(v *onnx.Value) (join *onnx.Node, passed []*onnx.Node) {
+// its shape, and the nodes that give it that, or change nothing; nil for none.
+func joinOf(view *match.View, v *onnx.Value) (join *onnx.Node, passed []*onnx.Node) {
 	for n := v.Producer; n != nil; n = n.Inputs[0].Producer {
+		for same := view.Resolve(n.Outputs[0]); n != nil && n.Outputs[0] != same; n = n.Inputs[0].Producer {
+			passed = append(passed, n)
+		}
+		if n == nil {
+			return nil, nil
+		}
 		switch {
 		case n.Is("Concat"):
 			if axis := n.AttrInt("axis", 0); len(n.Inputs) == 2 && (axis == 2 || axis == -2) {

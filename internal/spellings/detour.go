@@ -25,7 +25,7 @@ func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 		for _, n := range slices.Clone(g.Nodes) {
 			d.commute(n)
 			for i, v := range n.Inputs {
-				if v != nil && len(n.Subgraphs()) == 0 && r.Float64() < p {
+				if v != nil && !slices.Contains(w.bare, v) && len(n.Subgraphs()) == 0 && r.Float64() < p {
 					d.at = n
 					n.SetInput(i, d.detour(v))
 				}

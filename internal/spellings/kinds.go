@@ -45,6 +45,7 @@ func Kinds() []Kind {
 		{"RotaryEmbedding", rotary, "", 23, writeRotaryEmbedding},
 		{"RMSNorm and rotary", "NormRotary", rotary, 13, writeNormRotary},
 		{"attention", "Attention", "", 13, writeAttention},
+		{latents, "Attention", "", 13, writeLatent},
 		{"router, scores first", "TopKRouter", "", 13, writeRouter("scores")},
 		{"router, choice first", "TopKRouter", "", 13, writeRouter("choice")},
 		{"router, corrected choice", "TopKRouter", "", 13, writeRouter("corrected")},

@@ -1,6 +1,7 @@
 package spellings
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -55,8 +56,15 @@ func Measure(k Kind, first uint64, n int) *Rate {
 
 // apply patches the model and compares it with another copy of it.
 func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
-	report, err := rewrite.ApplyDefaultKernels(s.Model, rewrite.Auto, rewrite.AssumeAvailable())
-	if err != nil {
+	options := []rewrite.Option{rewrite.AssumeAvailable()}
+	if s.Kind.Name == latents {
+		options = append(options, rewrite.WithLatentCache())
+	}
+	report, err := rewrite.ApplyDefaultKernels(s.Model, rewrite.Auto, options...)
+	switch {
+	case errors.Is(err, rewrite.ErrLatentCache):
+		return 0, 0, "; " + err.Error()
+	case err != nil:
 		r.Wrong++
 		r.fail(copied, "%v", err)
 		return 0, 0, ""

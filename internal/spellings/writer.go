@@ -23,9 +23,10 @@ type writer struct {
 	alone  bool // nothing is computed twice or read by others
 	empty  bool // tensors may have no rows, of which no number of channels can be told
 
-	change  string   // the edit that changes the meaning; "" for none
-	offered []string // the edits that could have been made
-	smaller bool     // a smaller block of the kind is left inside
+	change  string        // the edit that changes the meaning; "" for none
+	offered []string      // the edits that could have been made
+	smaller bool          // a smaller block of the kind is left inside
+	bare    []*onnx.Value // inputs that are read without detours
 
 	nest nest
 }

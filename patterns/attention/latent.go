@@ -108,11 +108,12 @@ func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
 		}
 		l.OutIn = n.AttrInt("transB", 0) != 0
 	}
+	w = g.Resolve(w)
 	if t := w.Producer; w.Constant() == nil && t != nil && t.Is("Transpose") {
 		if rank, _ := g.Facts.Rank(w); rank != 2 || slices.Equal(t.AttrInts("perm"), []int64{0, 1}) {
 			return false
 		}
-		w, l.OutIn = t.Inputs[0], !l.OutIn
+		w, l.OutIn = g.Resolve(t.Inputs[0]), !l.OutIn
 	}
 	rank, _ := g.Facts.Rank(x)
 	for rank < 3 && x.Producer != nil && (x.Producer.Is("Reshape") || x.Producer.Is("Flatten")) { // rows of all batches
