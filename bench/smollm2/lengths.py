@@ -3,13 +3,17 @@
 prints a table for docs/benchmarks/smollm2.md.
 
     lengths.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--folder build/smollm2]
-        [--lengths 128,1024,2048] [--loads 3] [--rounds 4]     (`make bench-cache`)
+        [--lengths 128,1024,2048] [--loads 3] [--rounds 4] [--pieces FILE]     (`make bench-cache`)
 
 The contenders take turns as in run.py, of which this has the rules; ratios are speeds over that of the model as it was
 exported, within rounds. The prompt is that of golden.npz, again and again. llama.cpp is left out where it is not there.
+With --pieces a run is one of several, such as of minutes in which a machine is left alone: models and times of those
+before are in the file, the table is of all of them.
 """
 
 import argparse
+import dataclasses
+import json
 import pathlib
 import statistics
 import sys
@@ -19,6 +23,24 @@ import numpy as np
 import contenders
 import tables
 from run import MODEL, measure
+
+
+def gather(options, room):
+    """Makes the contenders: the model as it was exported, then ours, then llama.cpp."""
+    base = contenders.load(options.tool, MODEL / "graph.onnx", MODEL / "map.json", options.gguf, options.folder)
+    ours = [options.tool, base.arguments["path"], options.library, options.folder, 1]
+    made = [base, contenders.ours(*ours)]
+    made.append(contenders.ours(*ours, name="patched, --cache static", flags=("--cache", "static")))
+    made.append(contenders.ours(*ours, name="patched, --last-logits", flags=("--cache", "static", "--last-logits")))
+    for contender in made[2:]:
+        contender.arguments["room"] = room
+    for dtype in ("F32", "F16"):
+        try:
+            made.append(contenders.llama(options.gguf, dtype, options.folder))
+            made[-1].arguments["context"] = room
+        except (ImportError, RuntimeError) as error:
+            print(f"llama.cpp, {dtype}: {error}", file=sys.stderr)
+    return made
 
 
 def main():
@@ -31,26 +53,19 @@ def main():
     parser.add_argument("--loads", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=4, help="after each load")
     parser.add_argument("--tokens", type=int, default=32, help="to decode behind each prompt")
+    parser.add_argument("--room", type=int, default=2080, help="tokens of buffers and contexts")
+    parser.add_argument("--pieces", type=pathlib.Path, help="JSON of the runs before, to which this one is added")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     ids = [int(i) for i in np.load(MODEL / "golden.npz")["bench_ids"]]
     lengths = [int(n) for n in options.lengths.split(",")]
-    base = contenders.load(options.tool, MODEL / "graph.onnx", MODEL / "map.json", options.gguf, options.folder)
-    ours = [options.tool, base.arguments["path"], options.library, options.folder, 1]
-    chosen = [base, contenders.ours(*ours)]
-    chosen.append(contenders.ours(*ours, name="patched, --cache static", flags=("--cache", "static")))
-    chosen.append(contenders.ours(*ours, name="patched, --last-logits", flags=("--cache", "static", "--last-logits")))
-    room = max(lengths) + options.tokens
-    for contender in chosen[2:]:
-        contender.arguments["room"] = room
-    exported = [c.name for c in chosen]
-    for dtype in ("F32", "F16"):
-        try:
-            chosen.append(contenders.llama(options.gguf, dtype, options.folder))
-            chosen[-1].arguments["context"] = room
-        except (ImportError, RuntimeError) as error:
-            print(f"llama.cpp, {dtype}: {error}", file=sys.stderr)
-    rows = []
+    if max(lengths) + options.tokens > options.room:
+        sys.exit(f"lengths.py: --room {options.room} is less than {max(lengths)} and {options.tokens} tokens")
+    before = {"made": [], "times": {}}
+    if options.pieces and options.pieces.exists():
+        before = json.loads(options.pieces.read_text())
+    chosen = [contenders.Contender(**c) for c in before["made"]] or gather(options, options.room)
+    exported = [c.name for c in chosen if c.kind != "llama"]
     for length in lengths:
         prompt = (ids * (length // len(ids) + 1))[:length]
         results, failed = measure(chosen, options.loads, options.rounds, prompt, options.tokens)
@@ -58,6 +73,15 @@ def main():
             sys.exit(f"lengths.py: {failed}")
         if len({tuple(results[name]["tokens"]) for name in exported}) > 1:
             sys.exit(f"lengths.py: {length} tokens are followed by others in one model than in another")
+        times = before["times"].setdefault(str(length), {c.name: {"prefill": [], "decode": []} for c in chosen})
+        for c in chosen:
+            for part, all_times in times[c.name].items():
+                all_times += results[c.name][part]
+    if options.pieces:
+        made = [dataclasses.asdict(c) for c in chosen]
+        options.pieces.write_text(json.dumps({"made": made, "times": before["times"]}))
+    rows = []
+    for length, results in before["times"].items():
         base = results[exported[0]]
         for c in chosen:
             row = [f"{length}: {c.name}"]
