@@ -7,24 +7,25 @@ constexpr int64_t kPanelRows = 16, kBlockColumns = 32, kSuperColumns = 256;
 
 }  // namespace
 
-OrtStatus* ReadCodedAttributes(const KernelInit& init, size_t first, CodedAttributes* out) {
+OrtStatus* ReadCodedAttributes(const KernelInit& init, const CodedPlace& place, CodedAttributes* out) {
   AttributeReader read(init);
-  out->scale = init.types.inputs[first + 1];
-  out->code = read.Choice<Code>("code");
-  const int64_t zero = read.Int("zero"), block = read.Int("block"), n = read.Int("n"), k = read.Int("k");
+  out->scale = init.types.inputs[place.inputs[1]];
+  out->code = read.Choice<Code>(place.code);
+  const int64_t zero = read.Int(place.zero), block = read.Int(place.block);
+  const int64_t n = place.n == nullptr ? 1 : read.Int(place.n), k = read.Int(place.k);
   const int64_t most = out->code == Code::kInt4 ? 15 : out->code == Code::kInt8 ? 255 : 0;
-  if (zero < 0 || zero > most) read.FailInt("zero", zero, "a code; 0 with code=e2m1");
+  if (zero < 0 || zero > most) read.FailInt(place.zero, zero, "a code; 0 with code=e2m1");
   if (block != kBlockColumns && (block != 16 || out->code == Code::kE2m1)) {
-    read.FailInt("block", block, "32, or 16 with a code of integers");
+    read.FailInt(place.block, block, "32, or 16 with a code of integers");
   }
   // Sizes beyond these have no tensor; products of them do not overflow.
-  if (n < 1 || n > int64_t{1} << 31) read.FailInt("n", n, "from 1 to 2^31");
+  if (n < 1 || n > int64_t{1} << 31) read.FailInt(place.n, n, "from 1 to 2^31");
   const int64_t multiple = out->scale == kI8 ? kSuperColumns : kBlockColumns;
   if (k < multiple || k % multiple != 0 || k > int64_t{1} << 31) {
-    read.FailInt("k", k, multiple == kSuperColumns ? "a multiple of 256, scales being int8" : "a multiple of 32");
+    read.FailInt(place.k, k, multiple == kSuperColumns ? "a multiple of 256, scales being int8" : "a multiple of 32");
   }
   if ((out->code == Code::kE2m1) != (out->scale == kU8)) {
-    read.Fail("code", out->code == Code::kE2m1 ? "\"e2m1\"" : "of integers",
+    read.Fail(place.code, out->code == Code::kE2m1 ? "\"e2m1\"" : "of integers",
               "e2m1 with scales of uint8, and no other code");
   }
   out->zero = static_cast<size_t>(zero);
@@ -34,8 +35,8 @@ OrtStatus* ReadCodedAttributes(const KernelInit& init, size_t first, CodedAttrib
   return read.status;
 }
 
-OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def, size_t first,
-                     const CodedAttributes& attributes, CodedTensors* out) {
+OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def, const CodedPlace& place,
+                     const CodedAttributes& attributes, size_t* experts, CodedTensors* out) {
   const auto n = static_cast<int64_t>(attributes.n), k = static_cast<int64_t>(attributes.k);
   const int64_t panels = (n + kPanelRows - 1) / kPanelRows, blocks = k / static_cast<int64_t>(attributes.block);
   const int64_t groups = attributes.code == Code::kInt8 ? 8 : 4;
@@ -43,20 +44,28 @@ OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def
   for (size_t i = 0; i < 5; ++i) {
     Shape shape;
     const auto read = i < 2 ? ReadInput : ReadOptionalInput;
-    if (OrtStatus* s = read(api, context, def, first + i, to[i], &shape)) return s;
+    if (OrtStatus* s = read(api, context, def, place.inputs[i], to[i], &shape)) return s;
     if (*to[i] == nullptr) continue;
-    int64_t want[4] = {panels, i < 3 ? blocks : k / kSuperColumns, kPanelRows, 4 * kPanelRows};
+    // The first of these is there with experts alone.
+    int64_t all[5] = {0, panels, i < 3 ? blocks : k / kSuperColumns, kPanelRows, 4 * kPanelRows};
     size_t rank = 3;
+    int64_t* want = all + 1;
     if (i == 0) {
       want[1] = k / kBlockColumns;
       want[2] = groups;
       rank = 4;
     }
+    if (experts != nullptr) {
+      if (i == 0) *experts = shape.rank == 0 ? 0 : static_cast<size_t>(shape.dims[0]);
+      want = all;
+      want[0] = static_cast<int64_t>(*experts);
+      ++rank;
+    }
     bool same = shape.rank == rank;
     for (size_t d = 0; same && d < rank; ++d) same = shape.dims[d] == want[d];
     if (!same) {
       return Errorf(api, "mojo.%s: %s has shape %s; with n %lld, k %lld and block %zu it must be %s", def.name,
-                    def.input_names[first + i], ShapeText(shape).text, static_cast<long long>(n),
+                    def.input_names[place.inputs[i]], ShapeText(shape).text, static_cast<long long>(n),
                     static_cast<long long>(k), attributes.block, ShapeText(want, rank).text);
     }
   }

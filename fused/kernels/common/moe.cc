@@ -31,16 +31,7 @@ OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes, const Shape
                     MoEShape* out) {
   const Shape &x = *shapes[kMoEX], &weights = *shapes[kMoEWeights], &ids = *shapes[kMoEIds];
   const Shape& gate_up = *shapes[kMoEGateUp];
-  if (x.rank == 0 || weights.rank == 0 || ids.rank == 0 || Rows(weights) != Rows(x) || Rows(ids) != Rows(x) ||
-      weights.dims[weights.rank - 1] != ids.dims[ids.rank - 1]) {
-    return Errorf(api,
-                  "mojo.MoE: X has shape %s, weights %s and ids %s; weights and ids must have k elements "
-                  "for each token, which are the rows of X",
-                  ShapeText(x).text, ShapeText(weights).text, ShapeText(ids).text);
-  }
-  out->tokens = Rows(x);
-  out->hidden = static_cast<size_t>(x.dims[x.rank - 1]);
-  out->k = static_cast<size_t>(ids.dims[ids.rank - 1]);
+  if (OrtStatus* s = CheckChoices(api, kMoE, x, weights, ids, out)) return s;
   out->experts = gate_up.rank == 3 ? static_cast<size_t>(gate_up.dims[0]) : 0;
   out->packed = gate_up.rank == 3 ? static_cast<size_t>(gate_up.dims[attributes.gate_up_in_out ? 2 : 1]) : 0;
   const bool gated = attributes.packing != Packing::kNone;
@@ -71,19 +62,38 @@ OrtStatus* CheckMoE(const Api& api, const MoEAttributes& attributes, const Shape
 
 }  // namespace
 
+OrtStatus* CheckChoices(const Api& api, const OpDef& def, const Shape& x, const Shape& weights, const Shape& ids,
+                        MoEShape* out) {
+  if (x.rank == 0 || weights.rank == 0 || ids.rank == 0 || Rows(weights) != Rows(x) || Rows(ids) != Rows(x) ||
+      weights.dims[weights.rank - 1] != ids.dims[ids.rank - 1]) {
+    return Errorf(api,
+                  "mojo.%s: X has shape %s, weights %s and ids %s; weights and ids must have k elements "
+                  "for each token, which are the rows of X",
+                  def.name, ShapeText(x).text, ShapeText(weights).text, ShapeText(ids).text);
+  }
+  out->tokens = Rows(x);
+  out->hidden = static_cast<size_t>(x.dims[x.rank - 1]);
+  out->k = static_cast<size_t>(ids.dims[ids.rank - 1]);
+  return nullptr;
+}
+
+void ReadBetween(AttributeReader* read, GLUAttributes* gate, Packing* packing) {
+  gate->activation = read->Choice<Activation>("activation");
+  ReadGate(read, gate);
+  *packing = read->Choice<Packing>("packing");
+  if (*packing == Packing::kNone && gate->limit != 0) {
+    read->FailFloat("limit", gate->limit, "0 (there is no gate with packing \"none\")");
+  }
+  if (*packing == Packing::kNone && gate->up_offset != 0) {
+    read->FailFloat("up_offset", gate->up_offset, "0 (there is no gate with packing \"none\")");
+  }
+}
+
 OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out) {
   AttributeReader read(init);
-  out->gate.activation = read.Choice<Activation>("activation");
-  ReadGate(&read, &out->gate);
-  out->packing = read.Choice<Packing>("packing");
+  ReadBetween(&read, &out->gate, &out->packing);
   out->gate_up_in_out = read.Choice<GateUpLayout>("gate_up_layout") == GateUpLayout::kInOut;
   out->down_in_out = read.Choice<DownLayout>("down_layout") == DownLayout::kInOut;
-  if (out->packing == Packing::kNone && out->gate.limit != 0) {
-    read.FailFloat("limit", out->gate.limit, "0 (there is no gate with packing \"none\")");
-  }
-  if (out->packing == Packing::kNone && out->gate.up_offset != 0) {
-    read.FailFloat("up_offset", out->gate.up_offset, "0 (there is no gate with packing \"none\")");
-  }
   return read.status;
 }
 

@@ -16,6 +16,9 @@ struct MoEAttributes {
 
 OrtStatus* ReadAttributes(const KernelInit& init, MoEAttributes* out);
 
+// ReadBetween reads the attributes of what lies between the products of MoE and QMoE.
+void ReadBetween(AttributeReader* read, GLUAttributes* gate, Packing* packing);
+
 // MoEShape are the sizes of a MoE.
 struct MoEShape {
   size_t tokens = 0;
@@ -25,6 +28,10 @@ struct MoEShape {
   size_t inner = 0;   // width of what is activated
   size_t packed = 0;  // width of the first product: 2 * inner, or inner where there is no gate
 };
+
+// CheckChoices checks the shapes of X, weights and ids against each other: it finds tokens, k and hidden.
+OrtStatus* CheckChoices(const Api& api, const OpDef& def, const Shape& x, const Shape& weights, const Shape& ids,
+                        MoEShape* out);
 
 // ReadMoE reads the inputs of a running node, in the order of MoEInput, and checks their shapes against
 // each other and the attributes. The data of an optional input that is left out is null.

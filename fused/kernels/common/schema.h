@@ -20,7 +20,8 @@
   X(Attention) \
   X(LatentAttention) \
   X(Linear) \
-  X(Embedding)
+  X(Embedding) \
+  X(QMoE)
 
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \

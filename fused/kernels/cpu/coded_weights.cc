@@ -37,4 +37,29 @@ CodedWeights ToWeights(const CodedAttributes& a, const CodedTensors& t) {
   return w;
 }
 
+CodedWeights PanelsOf(const CodedWeights& weights, size_t first, size_t count) {
+  const auto forward = [](const void* data, size_t bytes) -> const void* {
+    return data == nullptr ? nullptr : static_cast<const char*>(data) + bytes;
+  };
+  const size_t scale_size = weights.scales == kFloatScales ? 4 : weights.scales == kHalfScales ? 2 : 1;
+  const size_t scales = first * kPanel * (weights.k / weights.block) * scale_size;
+  const size_t supers = first * kPanel * (weights.k / kSuperBlock) * 2;
+  CodedWeights w = weights;
+  w.codes += first * kPanel * (weights.code == kInt8Codes ? weights.k : weights.k / 2);
+  w.scale = forward(w.scale, scales);
+  w.minus = forward(w.minus, scales);
+  w.super_scale = forward(w.super_scale, supers);
+  w.super_minus = forward(w.super_minus, supers);
+  w.n = count * kPanel;
+  return w;
+}
+
+ActivationKind ToActivationKind(Activations activations) {
+  switch (activations) {
+    case Activations::kInt8: return kInt8Activations;
+    case Activations::kInt16: return kInt16Activations;
+    default: return kFloatActivations;
+  }
+}
+
 }  // namespace mojo

@@ -13,6 +13,12 @@ const LinearFns* TheLinear();
 // ToWeights puts tensors that are known to fit their attributes together.
 CodedWeights ToWeights(const CodedAttributes& attributes, const CodedTensors& tensors);
 
+// PanelsOf is count panels of the weights, from number first on.
+CodedWeights PanelsOf(const CodedWeights& weights, size_t first, size_t count);
+
+// ToActivationKind translates the attribute.
+ActivationKind ToActivationKind(Activations activations);
+
 }  // namespace mojo
 
 #endif  // MOJO_KERNELS_CPU_CODED_WEIGHTS_H_

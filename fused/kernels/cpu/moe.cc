@@ -3,6 +3,7 @@
 
 #include "common/moe.h"
 #include "cpu/backends.h"
+#include "cpu/moe_plan.h"
 #include "cpu/moe_run.h"
 
 namespace mojo {
@@ -39,21 +40,6 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-// CheckIds looks at every id: one that is no expert's would be read from anywhere.
-OrtStatus* CheckIds(const Api& api, const int64_t* ids, const MoEShape& shape) {
-  const size_t choices = shape.tokens * shape.k;
-  for (size_t c = 0; c < choices; ++c) {
-    // A negative one is a large one here.
-    if (static_cast<uint64_t>(ids[c]) < shape.experts) continue;
-    return Errorf(api,
-                  "mojo.MoE: ids has %lld for token %zu, choice %zu; there are %zu experts (E = %zu), so an id must be "
-                  "at least 0 and less than %zu",
-                  static_cast<long long>(ids[c]), c / shape.k, c % shape.k, shape.experts, shape.experts,
-                  shape.experts);
-  }
-  return nullptr;
-}
-
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const MoEKernel*>(state);
@@ -63,7 +49,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   MoEShape shape;
   if (OrtStatus* s = ReadMoE(api, context, attributes, data, shapes, &shape)) return s;
   const auto* ids = static_cast<const int64_t*>(data[kMoEIds]);
-  if (OrtStatus* s = CheckIds(api, ids, shape)) return s;
+  if (OrtStatus* s = CheckIds(api, kMoE, ids, shape)) return s;
   MoEArgs args{};
   if (OrtStatus* s = MakeOutput(api, context, kMoE, 0, shapes[kMoEX], &args.y)) return s;
   args.x_type = kernel.x;

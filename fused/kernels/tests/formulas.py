@@ -314,13 +314,13 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
         if activations == "float":
             continue
         # Sums in float32 are off by less than this, and so is what is made of them.
-        off = np.abs(rows) @ np.abs(Coded(*first, **up).values()).T * 4 * EPSILON[F32]
+        off = np.abs(rows) @ np.abs(Coded(*first, **up).values()).T * 8 * EPSILON[F32]
         place = np.arange(packed)
         signs = np.where(place % 2 if gate["packing"] == "interleaved" else place >= inner, -1, 1)
         near = np.maximum(np.abs(between(h + off, **gate) - a), np.abs(between(h + off * signs, **gate) - a))
         limit = 127 if activations == "int8" else 32767
         step = np.repeat(np.abs(a).reshape(len(a), -1, 32).max(-1) / limit, 32, -1) + 1e-300
-        ties = np.abs(a / step % 1 - 0.5) < near / step + limit * 2 * EPSILON[F32]
+        ties = np.abs(a / step % 1 - 0.5) < near / step + limit * 8 * EPSILON[F32]
         slack[mine] += np.abs(share) * ((ties * step) @ np.abs(Coded(*second, **down).values()).T)
     return y.reshape(x.shape), slack.reshape(x.shape)
 
@@ -342,7 +342,7 @@ FORMULAS = {
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
     "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
     "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),
-    "QMoE": Formula(lambda types, *inputs, **a: [rounded(qmoe_parts(*inputs, **a)[0], types[0])], units=8,
+    "QMoE": Formula(lambda types, *inputs, **a: [rounded(qmoe_parts(*inputs, **a)[0], types[0])], units=16,
                     slack=lambda *inputs, **a: qmoe_parts(*inputs, **a)[1]),
     "LatentAttention": Formula(lambda types, *inputs, **a: latent_attention(*inputs, types[0], **a), units=8),
 }

@@ -1,0 +1,35 @@
+// Attributes and shape rules of QMoE.
+#ifndef MOJO_KERNELS_COMMON_QMOE_H_
+#define MOJO_KERNELS_COMMON_QMOE_H_
+
+#include "common/coded.h"
+#include "common/moe.h"
+
+namespace mojo {
+
+// QMoEAttributes are the attributes of QMoE.
+struct QMoEAttributes {
+  GLUAttributes gate;
+  Packing packing;
+  CodedAttributes gate_up, down;
+  Activations activations;
+};
+
+OrtStatus* ReadAttributes(const KernelInit& init, QMoEAttributes* out);
+
+// QMoEInputs are the inputs of a running node; an optional one that is left out is null.
+struct QMoEInputs {
+  const void *x, *weights;
+  const int64_t* ids;
+  CodedTensors gate_up, down;  // of all experts, one after the other
+  const float *gate_up_bias, *down_bias;
+};
+
+// ReadQMoE reads the inputs of a running node and checks their shapes against each other and the attributes. x is the
+// shape of X.
+OrtStatus* ReadQMoE(const Api& api, OrtKernelContext* context, const QMoEAttributes& attributes, QMoEInputs* in,
+                    Shape* x, MoEShape* out);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_QMOE_H_
