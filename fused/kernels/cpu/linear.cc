@@ -10,8 +10,9 @@
 namespace mojo {
 namespace {
 
-// Products of a task: so many, or more where there are too many tasks.
-constexpr size_t kGrain = size_t{1} << 18;
+// Products of a task: so many, or more where there are too many tasks. The number of tasks is a power of two, since
+// onnxruntime gives each of its threads as many.
+constexpr size_t kGrain = size_t{1} << 17;
 constexpr size_t kMostTasks = 64;
 
 // LinearKernel is the state of one node. Immutable after Create.
@@ -146,8 +147,9 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   go.row_group = kLinearRows;
   go.row_groups = (m.rows + kLinearRows - 1) / kLinearRows;
   const size_t panel_products = std::min(m.rows, kLinearRows) * kPanel * weights.k;
-  go.panel_groups = std::min(go.panels, std::min(kMostTasks, go.panels * panel_products / kGrain));
-  go.panel_groups = std::max<size_t>(1, go.panel_groups);
+  const size_t most = std::min(go.panels, std::min(kMostTasks, go.panels * panel_products / kGrain));
+  for (go.panel_groups = 1; go.panel_groups < most;) go.panel_groups *= 2;
+  go.panel_groups = std::min(go.panel_groups, go.panels);
   return ParallelFor(api, context, Multiply, go.row_groups * go.panel_groups, &go);
 }
 

@@ -149,7 +149,7 @@ MOJO_TEST(TestProducts) {
   std::mt19937 rng(21);
   const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
   for (const Format& f : kFormats) {
-    const size_t k = f.scales == mojo::kTwofoldScales ? 256 : 96, n = 21;
+    const size_t k = f.scales == mojo::kTwofoldScales ? 768 : 544, n = 21;
     const Weights weights(f, n, k, &rng);
     for (const auto kind : {mojo::kFloatActivations, mojo::kInt16Activations, mojo::kInt8Activations}) {
       const double middle = weights.w.zero + (kind == mojo::kFloatActivations ? 0 : weights.w.shift);

@@ -13,8 +13,21 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Blocks that are unpacked at a time, so that they stay in the first levels of the cache.
-constexpr size_t kUnpackBlocks = 32;
+// Blocks whose factors are read, and whose codes are unpacked, at a time: so that they stay in the first cache.
+constexpr size_t kUnpackBlocks = 16;
+
+// Slabs that are multiplied with a number of the activations once it is in a register; there are enough registers for
+// their sums.
+#if defined(__AVX512F__) || defined(__AVX2__) || defined(__aarch64__)
+constexpr int kWide = kSlabs;
+#else
+constexpr int kWide = 1;
+#endif
+
+template <class A, class B>
+constexpr bool SameType = false;
+template <class A>
+constexpr bool SameType<A, A> = true;
 
 // Four is four bytes at p in every lane.
 MOJO_INLINE U32 Four(const char* p) {
@@ -29,60 +42,32 @@ MOJO_INLINE U32 Four(const char* p) {
 #endif
 }
 
+// Add is a + b. Compilers that see a chain of additions make a tree of it, for whose products there are no registers.
+MOJO_INLINE I32 Add(I32 a, I32 b) {
+  I32 sum = a + b;
+#if defined(__aarch64__)
+  asm("" : "+w"(sum));
+#elif defined(__SSE2__)
+  asm("" : "+x"(sum));
+#endif
+  return sum;
+}
+
 // MultiplyPairs adds products of two numbers of 16 bits a lane.
 MOJO_INLINE I32 MultiplyPairs(I32 sum, U32 a, U32 b) {
 #if defined(__AVX512VNNI__)
   return (I32)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
-  return sum + (I32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+  return Add(sum, (I32)_mm256_madd_epi16((__m256i)a, (__m256i)b));
 #elif defined(__SSE2__)
-  return sum + (I32)__builtin_ia32_pmaddwd128((__attribute__((vector_size(16))) short)a,
-                                              (__attribute__((vector_size(16))) short)b);
+  return Add(sum, (I32)__builtin_ia32_pmaddwd128((__attribute__((vector_size(16))) short)a,
+                                                 (__attribute__((vector_size(16))) short)b));
 #elif defined(__aarch64__)
   const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
-  return sum + (I32)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+  return Add(sum, (I32)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
 #else
   const I32 x = (I32)a, y = (I32)b;
   return sum + (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
-#endif
-}
-
-// AddPart adds to the sums of kRows rows the products of one part: w has its vectors, x the activations of the first
-// row, and the others bytes behind each other.
-template <bool kShorts, int kRows>
-MOJO_INLINE void AddPart(const U32* w, const char* x, size_t bytes, I32* sum) {
-  if constexpr (kShorts) {
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const U32 weights = w[j];
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) sum[r] = MultiplyPairs(sum[r], weights, Four(x + r * bytes + 4 * j));
-    }
-    return;
-  }
-#if defined(__AVX512VNNI__)
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const U32 weights = w[j];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      sum[r] = (I32)_mm512_dpbusd_epi32((__m512i)sum[r], (__m512i)weights, (__m512i)Four(x + r * bytes + 4 * j));
-    }
-  }
-#elif defined(__AVX2__)
-  // Codes of up to 24: the sums of 8 products have room in 16 bits.
-  __m256i pairs[kRows];
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m256i weights = (__m256i)w[j];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i products = _mm256_maddubs_epi16(weights, (__m256i)Four(x + r * bytes + 4 * j));
-      pairs[r] = j == 0 ? products : _mm256_add_epi16(pairs[r], products);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) sum[r] += (I32)_mm256_madd_epi16(pairs[r], _mm256_set1_epi16(1));
 #endif
 }
 
@@ -96,28 +81,145 @@ MOJO_INLINE F32 ToFloats(I32 v) {
 #endif
 }
 
-// AddBlock adds to y, the sums of kRows rows, the products of a slab with one block of columns. w
-// has the vectors of its parts, factors one for each block of weights.
-template <bool kShorts, int kBlocks, int kRows>
-MOJO_INLINE void AddBlock(const U32* w, const Factors* factors, bool offset, const char* tile, F32* y) {
-  constexpr size_t kBytes = kCodeBlock * (kShorts ? 2 : 1);
-  const char* numbers = tile + kRows * kBytes;
+// Stored are codes as they lie, Ready those that were unpacked. Get makes the vectors of four columns.
+template <CodeKind kKind, bool kShorts>
+struct Stored {
+  const uint8_t* codes;
+  MOJO_INLINE void Get(int slab, int h, int j, U32* to) const { UnpackWords<kKind, kShorts>(codes, slab, h, j, to); }
+};
+template <CodeKind kKind, bool kShorts>
+struct Ready {
+  U32 words[kParts][4][kSlabs][kWords<kShorts>];
+  MOJO_INLINE void Get(int slab, int h, int j, U32* to) const {
+    for (int i = 0; i < kWords<kShorts>; ++i) to[i] = words[h][j][slab][i];
+  }
+};
+
+// SumPairs are the sums of products of a block of weights for some slabs and rows, of activations in 16 bits.
+template <int kBlocks, int kRows, class Codes>
+MOJO_INLINE void SumPairs(const Codes& codes, int slab, int b, const char* tile, I32 (*sum)[kRows]) {
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
 #pragma GCC unroll 2
-  for (int b = 0; b < kBlocks; ++b) {
-    I32 sum[kRows];
+    for (int h = b * kParts / kBlocks; h < (b + 1) * kParts / kBlocks; ++h) {
+      U32 w[kWide][2];
+#pragma GCC unroll 4
+      for (int s = 0; s < kWide; ++s) codes.Get(slab + s, h, j, w[s]);
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sum[r] = (I32)Four(numbers + ((1 + b) * kRows + r) * 4);
+        for (int r = 0; r < kRows; ++r) {
+          const U32 x = Four(tile + r * 64 + h * 32 + j * 8 + i * 4);
+#pragma GCC unroll 4
+          for (int s = 0; s < kWide; ++s) sum[s][r] = MultiplyPairs(sum[s][r], w[s][i], x);
+        }
+      }
+    }
+  }
+}
+
+// SumPairsInPlace does the same for one row and codes of 4 bits, most of which are multiplied where they are in their
+// 16 bits: 16 or 256 times what they are. 8 products of 15 * 256 and 32767 fit into the sums.
+template <int kBlocks, bool kShorts>
+MOJO_INLINE void SumPairsInPlace(const Stored<kInt4Codes, kShorts>& codes, int slab, int b, const char* tile,
+                                 I32 (*sum)[1]) {
+  typedef uint16_t Shorts __attribute__((vector_size(sizeof(U32))));
+  I32 by16[kWide]{}, by256[kWide]{};
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kWide; ++s) {
+      const U32 v = LoadBits(codes.codes + 64 * j + (slab + s) * sizeof(U32));
+      const char* x = tile + j * 8;
+      if (kBlocks == 1 || b == 0) {
+        sum[s][0] = MultiplyPairs(sum[s][0], v & 0x000f000f, Four(x));
+        by256[s] = MultiplyPairs(by256[s], v & 0x0f000f00, Four(x + 4));
+      }
+      if (kBlocks == 1 || b == 1) {
+        by16[s] = MultiplyPairs(by16[s], v & 0x00f000f0, Four(x + 32));
+        sum[s][0] = MultiplyPairs(sum[s][0], (U32)((Shorts)v >> 12), Four(x + 36));
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int s = 0; s < kWide; ++s) sum[s][0] += (by16[s] >> 4) + (by256[s] >> 8);
+}
+
+// SumBytes does the same for activations in 8 bits.
+template <CodeKind kKind, int kBlocks, int kRows, class Codes>
+MOJO_INLINE void SumBytes(const Codes& codes, int slab, int b, const char* tile, I32 (*sum)[kRows]) {
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+  // The sums of as many products of two codes and two numbers have room in 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 24 * 127.
+  constexpr int kRoom = kKind == kInt4Codes && kBlocks == 1 ? 8 : 4;
+  __m256i pairs[kWide][kRows];
+#endif
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
 #pragma GCC unroll 2
     for (int p = 0; p < kParts / kBlocks; ++p) {
       const int h = b * kParts / kBlocks + p;
-      AddPart<kShorts, kRows>(w + h * kWords<kShorts>, tile + h * kBytes / 2, kBytes, sum);
+      [[maybe_unused]] const int number = j * kParts / kBlocks + p;
+      U32 w[kWide][1];
+#pragma GCC unroll 4
+      for (int s = 0; s < kWide; ++s) codes.Get(slab + s, h, j, w[s]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const U32 x = Four(tile + r * 32 + h * 16 + j * 4);
+#pragma GCC unroll 4
+        for (int s = 0; s < kWide; ++s) {
+#if defined(__AVX512VNNI__)
+          sum[s][r] = (I32)_mm512_dpbusd_epi32((__m512i)sum[s][r], (__m512i)w[s][0], (__m512i)x);
+#elif defined(__AVX2__)
+          const __m256i products = _mm256_maddubs_epi16((__m256i)w[s][0], (__m256i)x);
+          pairs[s][r] = number % kRoom == 0 ? products : _mm256_add_epi16(pairs[s][r], products);
+          asm("" : "+x"(pairs[s][r]));
+          if (number % kRoom == kRoom - 1) {
+            sum[s][r] = Add(sum[s][r], (I32)_mm256_madd_epi16(pairs[s][r], _mm256_set1_epi16(1)));
+          }
+#elif defined(__ARM_FEATURE_DOTPROD)
+          sum[s][r] = (I32)vdotq_s32((int32x4_t)sum[s][r], (int8x16_t)w[s][0], (int8x16_t)x);
+#else
+          (void)x;  // such activations are widened
+#endif
+        }
+      }
+    }
+  }
+}
+
+// AddBlock adds to y, the sums of kRows rows, the products of kWide slabs with one block of columns. factors has one
+// row for each block of weights.
+template <CodeKind kKind, bool kShorts, int kBlocks, int kRows, class Codes>
+MOJO_INLINE void AddBlock(const Codes& codes, int slab, const Factors (*factors)[kSlabs], bool offset, const char* tile,
+                          F32 (*y)[kRows]) {
+  const char* numbers = tile + kRows * kCodeBlock * (kShorts ? 2 : 1);
+#pragma GCC unroll 2
+  for (int b = 0; b < kBlocks; ++b) {
+    I32 sum[kWide][kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const I32 begin = (I32)Four(numbers + ((1 + b) * kRows + r) * 4);
+#pragma GCC unroll 4
+      for (int s = 0; s < kWide; ++s) sum[s][r] = begin;
+    }
+    if constexpr (!kShorts) {
+      SumBytes<kKind, kBlocks, kRows>(codes, slab, b, tile, sum);
+    } else if constexpr (kRows == 1 && SameType<Codes, Stored<kInt4Codes, true>>) {
+      SumPairsInPlace<kBlocks>(codes, slab, b, tile, sum);
+    } else {
+      SumPairs<kBlocks, kRows>(codes, slab, b, tile, sum);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const F32 factor = factors[b].scale * FromBits(Four(numbers + r * 4));
-      y[r] = Fma(ToFloats(sum[r]), factor, y[r]);
+      const F32 step = FromBits(Four(numbers + r * 4));
+#pragma GCC unroll 4
+      for (int s = 0; s < kWide; ++s) {
+        y[s][r] = Fma(ToFloats(sum[s][r]), factors[b][slab + s].scale * step, y[s][r]);
+      }
       if (offset) {
-        y[r] = Fma(factors[b].offset, FromBits(Four(numbers + ((1 + kBlocks + b) * kRows + r) * 4)), y[r]);
+        const F32 of_sum = FromBits(Four(numbers + ((1 + kBlocks + b) * kRows + r) * 4));
+#pragma GCC unroll 4
+        for (int s = 0; s < kWide; ++s) y[s][r] = Fma(factors[b][slab + s].offset, of_sum, y[s][r]);
       }
     }
   }
@@ -129,53 +231,66 @@ MOJO_INLINE void Prefetch(const uint8_t* codes, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(codes + kAhead + i, 0, 3);
 }
 
+// Rows are the sums of kRows rows of kWide slabs while blocks are added to them.
+template <int kRows>
+struct Rows {
+  F32 sum[kWide][kRows];
+  MOJO_INLINE void Begin(const float* y, int slab) {
+    for (int s = 0; s < kWide; ++s) {
+      for (int r = 0; r < kRows; ++r) sum[s][r] = Load(y + r * kPanel + (slab + s) * kLanes);
+    }
+  }
+  MOJO_INLINE void End(float* y, int slab) const {
+    for (int s = 0; s < kWide; ++s) {
+      for (int r = 0; r < kRows; ++r) Store(y + r * kPanel + (slab + s) * kLanes, sum[s][r]);
+    }
+  }
+};
+
 // MultiplyStored computes kRows rows of a panel, reading the codes as they are.
 template <CodeKind kKind, bool kShorts, int kBlocks, int kRows>
 void MultiplyStored(const CodedWeights& w, size_t panel, const char* tile, float* y) {
   const size_t blocks = w.k / kCodeBlock;
   const uint8_t* codes = w.codes + panel * blocks * CodeBytes(kKind);
   const bool offset = HasOffset(w);
-  F32 sum[kSlabs][kRows];
-  for (auto& slab : sum) {
-    for (F32& v : slab) v = F32{};
-  }
-  for (size_t i = 0; i < blocks; ++i, codes += CodeBytes(kKind), tile += kRows * TileBytes(kShorts, kBlocks)) {
-    Prefetch(codes, CodeBytes(kKind));
-#pragma GCC unroll 4
-    for (int s = 0; s < kSlabs; ++s) {
-      U32 unpacked[kParts][kWords<kShorts>];
-      UnpackCodes<kKind, kShorts>(codes, s, unpacked);
-      Factors factors[kBlocks];
-#pragma GCC unroll 2
-      for (int b = 0; b < kBlocks; ++b) factors[b] = LoadFactors(w, panel, s, i * kBlocks + b);
-      AddBlock<kShorts, kBlocks, kRows>(unpacked[0], factors, offset, tile, sum[s]);
+  Factors factors[kUnpackBlocks * kBlocks][kSlabs];
+  for (size_t i = 0; i < kRows * kPanel; ++i) y[i] = 0;
+  for (size_t first = 0; first < blocks; first += kUnpackBlocks) {
+    const size_t count = blocks - first < kUnpackBlocks ? blocks - first : kUnpackBlocks;
+    LoadFactors(w, panel, first * kBlocks, (first + count) * kBlocks, factors);
+    for (int slab = 0; slab < kSlabs; slab += kWide) {
+      Rows<kRows> rows;
+      rows.Begin(y, slab);
+      const char* at = tile + first * kRows * TileBytes(kShorts, kBlocks);
+      for (size_t i = 0; i < count; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
+        const Stored<kKind, kShorts> block{codes + (first + i) * CodeBytes(kKind)};
+        if (slab == 0) Prefetch(block.codes, CodeBytes(kKind));
+        AddBlock<kKind, kShorts, kBlocks, kRows>(block, slab, factors + i * kBlocks, offset, at, rows.sum);
+      }
+      rows.End(y, slab);
     }
-  }
-  for (int s = 0; s < kSlabs; ++s) {
-    for (int r = 0; r < kRows; ++r) Store(y + r * kPanel + s * kLanes, sum[s][r]);
   }
 }
 
 // Unpacked is some blocks of a panel.
-template <bool kShorts, int kBlocks>
+template <CodeKind kKind, bool kShorts, int kBlocks>
 struct Unpacked {
-  U32 codes[kSlabs][kUnpackBlocks][kParts * kWords<kShorts>];
-  Factors factors[kSlabs][kUnpackBlocks][kBlocks];
+  Ready<kKind, kShorts> codes[kUnpackBlocks];
+  Factors factors[kUnpackBlocks * kBlocks][kSlabs];
 };
 
 // MultiplyUnpacked adds the products of kRows rows with some blocks to y.
-template <bool kShorts, int kBlocks, int kRows>
-void MultiplyUnpacked(const Unpacked<kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile, float* y) {
-  for (int s = 0; s < kSlabs; ++s) {
-    F32 sum[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sum[r] = Load(y + r * kPanel + s * kLanes);
+template <CodeKind kKind, bool kShorts, int kBlocks, int kRows>
+void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile,
+                      float* y) {
+  for (int slab = 0; slab < kSlabs; slab += kWide) {
+    Rows<kRows> rows;
+    rows.Begin(y, slab);
     const char* at = tile;
     for (size_t i = 0; i < blocks; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
-      AddBlock<kShorts, kBlocks, kRows>(w.codes[s][i], w.factors[s][i], offset, at, sum);
+      AddBlock<kKind, kShorts, kBlocks, kRows>(w.codes[i], slab, w.factors + i * kBlocks, offset, at, rows.sum);
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) Store(y + r * kPanel + s * kLanes, sum[r]);
+    rows.End(y, slab);
   }
 }
 
@@ -185,18 +300,20 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
   const CodedWeights& w = *args.weights;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   const bool offset = HasOffset(w);
-  Unpacked<kShorts, kBlocks> unpacked;
+  Unpacked<kKind, kShorts, kBlocks> unpacked;
   for (size_t i = 0; i < (args.end_row - args.first_row) * kPanel; ++i) y[i] = 0;
   for (size_t first = 0; first < blocks; first += kUnpackBlocks) {
     const size_t count = blocks - first < kUnpackBlocks ? blocks - first : kUnpackBlocks;
+    LoadFactors(w, panel, first * kBlocks, (first + count) * kBlocks, unpacked.factors);
     for (size_t i = 0; i < count; ++i) {
       const uint8_t* codes = w.codes + (panel * blocks + first + i) * CodeBytes(kKind);
-      for (int s = 0; s < kSlabs; ++s) {
-        U32 vectors[kParts][kWords<kShorts>];
-        UnpackCodes<kKind, kShorts>(codes, s, vectors);
-        __builtin_memcpy(unpacked.codes[s][i], vectors, sizeof(vectors));
-        for (int b = 0; b < kBlocks; ++b) {
-          unpacked.factors[s][i][b] = LoadFactors(w, panel, s, (first + i) * kBlocks + b);
+      for (int h = 0; h < kParts; ++h) {
+        for (int j = 0; j < 4; ++j) {
+          for (int s = 0; s < kSlabs; ++s) {
+            U32 words[kWords<kShorts>];
+            UnpackWords<kKind, kShorts>(codes, s, h, j, words);
+            __builtin_memcpy(unpacked.codes[i].words[h][j][s], words, sizeof(words));
+          }
         }
       }
     }
@@ -205,10 +322,10 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
       const char* x = static_cast<const char*>(args.x) + (row * blocks + first * tile) * bytes;
       float* to = y + (row - args.first_row) * kPanel;
       switch (tile) {
-        case 8: MultiplyUnpacked<kShorts, kBlocks, kMostTile>(unpacked, count, offset, x, to); break;
-        case 4: MultiplyUnpacked<kShorts, kBlocks, 4>(unpacked, count, offset, x, to); break;
-        case 2: MultiplyUnpacked<kShorts, kBlocks, 2>(unpacked, count, offset, x, to); break;
-        default: MultiplyUnpacked<kShorts, kBlocks, 1>(unpacked, count, offset, x, to); break;
+        case 8: MultiplyUnpacked<kKind, kShorts, kBlocks, kMostTile>(unpacked, count, offset, x, to); break;
+        case 4: MultiplyUnpacked<kKind, kShorts, kBlocks, 4>(unpacked, count, offset, x, to); break;
+        case 2: MultiplyUnpacked<kKind, kShorts, kBlocks, 2>(unpacked, count, offset, x, to); break;
+        default: MultiplyUnpacked<kKind, kShorts, kBlocks, 1>(unpacked, count, offset, x, to); break;
       }
       row += tile;
     }

@@ -44,29 +44,46 @@ inline size_t RowBytes(const CodedWeights& w, ActivationKind activations) {
   return w.k / kCodeBlock * TileBytes(NeedsShorts(w.code, activations), kCodeBlock / w.block);
 }
 
-// StoreBytes and StoreShorts narrow a vector of codes; those of 16 bits go by the order of UnpackCodes.
-MOJO_INLINE void StoreBytes(I32 v, void* to) {
+// Vectors of a block.
+constexpr int kVectors = static_cast<int>(kCodeBlock) / kLanes;
+
+// StoreCodes narrows the codes of a block; those of 16 bits go by the order of UnpackWords.
+template <bool kShorts>
+MOJO_INLINE void StoreCodes(const I32* v, void* to) {
 #if defined(__AVX512F__)
-  _mm_storeu_si128(static_cast<__m128i*>(to), _mm512_cvtepi32_epi8((__m512i)v));
+  for (int i = 0; i < kVectors; ++i) {
+    if constexpr (kShorts) {
+      const __m512i ordered = _mm512_shuffle_epi32((__m512i)v[i], _MM_PERM_DBCA);
+      _mm256_storeu_si256(static_cast<__m256i*>(to) + i, _mm512_cvtepi32_epi16(ordered));
+    } else {
+      _mm_storeu_si128(static_cast<__m128i*>(to) + i, _mm512_cvtepi32_epi8((__m512i)v[i]));
+    }
+  }
+#elif defined(__AVX2__)
+  // To pack is to take turns by halves.
+  __m256i pairs[2], *out = static_cast<__m256i*>(to);
+  for (int i = 0; i < 2; ++i) {
+    __m256i a = (__m256i)v[2 * i], b = (__m256i)v[2 * i + 1];
+    if constexpr (kShorts) {
+      a = _mm256_shuffle_epi32(a, _MM_SHUFFLE(3, 1, 2, 0));
+      b = _mm256_shuffle_epi32(b, _MM_SHUFFLE(3, 1, 2, 0));
+    }
+    pairs[i] = _mm256_packs_epi32(a, b);
+    if constexpr (kShorts) _mm256_storeu_si256(out + i, _mm256_permute4x64_epi64(pairs[i], _MM_SHUFFLE(3, 1, 2, 0)));
+  }
+  if constexpr (!kShorts) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(out, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(pairs[0], pairs[1]), order));
+  }
 #else
-  int32_t lanes[kLanes];
-  __builtin_memcpy(lanes, &v, sizeof(v));
-  for (int i = 0; i < kLanes; ++i) static_cast<int8_t*>(to)[i] = static_cast<int8_t>(lanes[i]);
-#endif
-}
-MOJO_INLINE void StoreShorts(I32 v, void* to) {
-#if defined(__AVX512F__)
-  const __m512i ordered = _mm512_shuffle_epi32((__m512i)v, _MM_PERM_DBCA);
-  _mm256_storeu_si256(static_cast<__m256i*>(to), _mm512_cvtepi32_epi16(ordered));
-#else
-  int32_t lanes[kLanes];
-  __builtin_memcpy(lanes, &v, sizeof(v));
-  int16_t* out = static_cast<int16_t*>(to);
-  for (int i = 0; i < kLanes; i += 4) {
-    out[i] = static_cast<int16_t>(lanes[i]);
-    out[i + 1] = static_cast<int16_t>(lanes[i + 2]);
-    out[i + 2] = static_cast<int16_t>(lanes[i + 1]);
-    out[i + 3] = static_cast<int16_t>(lanes[i + 3]);
+  for (int i = 0; i < static_cast<int>(kCodeBlock); ++i) {
+    const int32_t code = v[i / kLanes][i % kLanes];
+    if constexpr (kShorts) {
+      constexpr int kPlace[] = {0, 2, 1, 3};
+      static_cast<int16_t*>(to)[i / 4 * 4 + kPlace[i % 4]] = static_cast<int16_t>(code);
+    } else {
+      static_cast<int8_t*>(to)[i] = static_cast<int8_t>(code);
+    }
   }
 #endif
 }
@@ -74,18 +91,20 @@ MOJO_INLINE void StoreShorts(I32 v, void* to) {
 MOJO_INLINE int32_t SumInts(I32 v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_add_epi32((__m512i)v);
+#elif defined(__AVX2__)
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, _MM_SHUFFLE(1, 0, 3, 2)));
+  return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, _MM_SHUFFLE(2, 3, 0, 1))));
 #else
-  int32_t lanes[kLanes], sum = 0;
-  __builtin_memcpy(lanes, &v, sizeof(v));
-  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
+  int32_t sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += v[i];
   return sum;
 #endif
 }
 
 // QuantiseBlock rounds 32 numbers: those of row number row of a tile, whose block begins at to.
-template <class T, bool kShorts>
-void QuantiseBlock(const T* x, float limit, int32_t zero, int parts, char* to, size_t tile, size_t row) {
-  constexpr int kVectors = static_cast<int>(kCodeBlock) / kLanes;
+template <class T, bool kShorts, int parts>
+MOJO_INLINE void QuantiseBlock(const T* x, float limit, int32_t zero, char* to, size_t tile, size_t row) {
   F32 v[kVectors], most{};
   for (int i = 0; i < kVectors; ++i) {
     v[i] = Load(x + i * kLanes);
@@ -110,49 +129,50 @@ void QuantiseBlock(const T* x, float limit, int32_t zero, int parts, char* to, s
   int32_t* begins = reinterpret_cast<int32_t*>(numbers + tile);
   float* of_sums = numbers + (1 + parts) * tile;
   numbers[row] = step;
+  I32 rounded[kVectors];
   for (int h = 0; h < parts; ++h) {
     I32 sum{};
     for (int i = h * kVectors / parts; i < (h + 1) * kVectors / parts; ++i) {
       // Added to 1.5 * 2^23, a small number is rounded to an integer, to nearest even.
-      const I32 code = (I32)Bits(v[i] * Set(factor) + Set(0x1.8p23f)) - 0x4b400000;
-      sum += code;
-      if constexpr (kShorts) {
-        StoreShorts(code, codes + i * kLanes * 2);
-      } else {
-        StoreBytes(code, codes + i * kLanes);
-      }
+      rounded[i] = (I32)Bits(v[i] * Set(factor) + Set(0x1.8p23f)) - 0x4b400000;
+      sum += rounded[i];
     }
     begins[h * tile + row] = -zero * SumInts(sum);
     of_sums[h * tile + row] = sums[h];
   }
+  StoreCodes<kShorts>(rounded, codes);
 }
 
-template <class T>
+template <class T, bool kShorts, int kBlocks>
 void QuantiseRows(const QuantiseArgs& args, size_t first, size_t end) {
   const CodedWeights& w = *args.weights;
-  const bool shorts = NeedsShorts(w.code, args.activations);
   const float limit = args.activations == kInt16Activations ? 32767 : 127;
-  const int parts = static_cast<int>(kCodeBlock / w.block);
-  const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(shorts, parts);
-  const auto quantise = shorts ? QuantiseBlock<T, true> : QuantiseBlock<T, false>;
+  const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   for (size_t row = first; row < end;) {
     const size_t tile = TileAt(args.rows, row);
     char* to = args.to + row * blocks * bytes;
     for (size_t r = 0; r < tile; ++r) {
       const T* x = static_cast<const T*>(args.x) + (row + r) * w.k;
       for (size_t b = 0; b < blocks; ++b) {
-        quantise(x + b * kCodeBlock, limit, ZeroCode(w.code), parts, to + b * tile * bytes, tile, r);
+        QuantiseBlock<T, kShorts, kBlocks>(x + b * kCodeBlock, limit, ZeroCode(w.code), to + b * tile * bytes, tile, r);
       }
     }
     row += tile;
   }
 }
 
+template <class T>
+void QuantiseType(const QuantiseArgs& args, size_t first, size_t end) {
+  const bool shorts = NeedsShorts(args.weights->code, args.activations), one = args.weights->block == kCodeBlock;
+  if (shorts) return one ? QuantiseRows<T, true, 1>(args, first, end) : QuantiseRows<T, true, 2>(args, first, end);
+  return one ? QuantiseRows<T, false, 1>(args, first, end) : QuantiseRows<T, false, 2>(args, first, end);
+}
+
 inline void Quantise(const QuantiseArgs& args, size_t first, size_t end) {
   switch (args.type) {
-    case kFloat32: return QuantiseRows<float>(args, first, end);
-    case kFloat16: return QuantiseRows<Half>(args, first, end);
-    case kBFloat16: return QuantiseRows<BFloat>(args, first, end);
+    case kFloat32: return QuantiseType<float>(args, first, end);
+    case kFloat16: return QuantiseType<Half>(args, first, end);
+    case kBFloat16: return QuantiseType<BFloat>(args, first, end);
   }
 }
 

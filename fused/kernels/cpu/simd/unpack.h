@@ -14,9 +14,9 @@ constexpr int kSlabs = static_cast<int>(kPanel) / kLanes;
 // Parts of a block: 16 columns, the low or the high halves of codes of 4 bits.
 constexpr int kParts = 2;
 
-// Vectors of a part: 4 codes of 8 bits a lane, or 2 of 16, the first and third of 4 and then the others.
+// Vectors of four columns: 4 codes of 8 bits a lane, or 2 of 16, the first and third of the 4 and then the others.
 template <bool kShorts>
-constexpr int kWords = kShorts ? 8 : 4;
+constexpr int kWords = kShorts ? 2 : 1;
 
 MOJO_INLINE U32 LoadBits(const void* p) {
   U32 v;
@@ -43,43 +43,58 @@ MOJO_INLINE U32 FromE2M1(U32 codes) {
 #endif
 }
 
-// ZeroCode is what UnpackedCodes gives for the middle of all codes.
+// ZeroCode is what UnpackWords gives for the middle of all codes.
 constexpr int ZeroCode(CodeKind kind) { return kind == kInt4Codes ? 8 : kind == kInt8Codes ? 128 : 12; }
 
 // CodeBytes is the size of a panel's codes of one block of columns.
 constexpr size_t CodeBytes(CodeKind kind) { return kind == kInt8Codes ? 512 : 256; }
 
-// UnpackCodes makes the vectors of a slab of one block, whose codes begin at codes.
+// UnpackWords makes the vectors of a slab of four columns of one part: of quarter number j of part number h of a block,
+// whose codes begin at codes.
 template <CodeKind kKind, bool kShorts>
-MOJO_INLINE void UnpackCodes(const uint8_t* codes, int slab, U32 (*to)[kWords<kShorts>]) {
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    U32 part[kParts];
-    const uint8_t* at = codes + 64 * j + slab * sizeof(U32);
-    part[0] = LoadBits(at);
-    if constexpr (kKind == kInt8Codes) {
-      part[1] = LoadBits(at + 256);
-    } else {
-      part[1] = part[0] >> 4;
-    }
-#pragma GCC unroll 2
-    for (int h = 0; h < kParts; ++h) {
-      if constexpr (kKind == kInt4Codes && kShorts) {
-        to[h][2 * j] = part[h] & 0x000f000f;
-        to[h][2 * j + 1] = part[h] >> 8 & 0x000f000f;
-      } else {
-        U32 bytes = part[h];
-        if constexpr (kKind != kInt8Codes) bytes &= 0x0f0f0f0f;
-        if constexpr (kKind == kE2M1Codes) bytes = FromE2M1(bytes);
-        if constexpr (kShorts) {
-          to[h][2 * j] = bytes & 0x00ff00ff;
-          to[h][2 * j + 1] = bytes >> 8 & 0x00ff00ff;
-        } else {
-          to[h][j] = bytes;
-        }
-      }
-    }
+MOJO_INLINE void UnpackWords(const uint8_t* codes, int slab, int h, int j, U32* to) {
+  typedef uint16_t Shorts __attribute__((vector_size(sizeof(U32))));
+  const U32 v = LoadBits(codes + 64 * j + slab * sizeof(U32) + (kKind == kInt8Codes ? 256 * h : 0));
+  if constexpr (kKind == kInt4Codes && kShorts) {
+    to[0] = (h == 0 ? v : v >> 4) & 0x000f000f;
+    to[1] = h == 0 ? v >> 8 & 0x000f000f : (U32)((Shorts)v >> 12);
+    return;
   }
+  U32 bytes = v;
+  if constexpr (kKind != kInt8Codes) bytes = (h == 0 ? v : v >> 4) & 0x0f0f0f0f;
+  if constexpr (kKind == kE2M1Codes) bytes = FromE2M1(bytes);
+  if constexpr (kShorts) {
+    to[0] = bytes & 0x00ff00ff;
+    to[1] = (U32)((Shorts)bytes >> 8);
+  } else {
+    to[0] = bytes;
+  }
+}
+
+// WidenBytes reads a byte for each lane. Compilers take bytes apart one by one.
+MOJO_INLINE F32 WidenBytes(const int8_t* p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+  Bytes bytes;
+  __builtin_memcpy(&bytes, p, sizeof(bytes));
+  return __builtin_convertvector(bytes, F32);
+#endif
+}
+MOJO_INLINE U32 WidenBytes(const uint8_t* p) {
+#if defined(__AVX512F__)
+  return (U32)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  return (U32)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+  Bytes bytes;
+  __builtin_memcpy(&bytes, p, sizeof(bytes));
+  return __builtin_convertvector(bytes, U32);
+#endif
 }
 
 // LoadScale is one number of a slab for each row; at counts rows of panels.
@@ -87,25 +102,9 @@ MOJO_INLINE F32 LoadScale(ScaleKind kind, const void* scale, size_t at) {
   switch (kind) {
     case kFloatScales: return Load(static_cast<const float*>(scale) + at);
     case kHalfScales: return Load(static_cast<const Half*>(scale) + at);
-    case kTwofoldScales: {
-      typedef int8_t I8 __attribute__((vector_size(kLanes)));
-      I8 bytes;
-      __builtin_memcpy(&bytes, static_cast<const int8_t*>(scale) + at, sizeof(bytes));
-#if defined(__AVX512F__)
-      return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)bytes));
-#else
-      return __builtin_convertvector(bytes, F32);
-#endif
-    }
+    case kTwofoldScales: return WidenBytes(static_cast<const int8_t*>(scale) + at);
     case kExponentScales: {
-      typedef uint8_t U8 __attribute__((vector_size(kLanes)));
-      U8 bytes;
-      __builtin_memcpy(&bytes, static_cast<const uint8_t*>(scale) + at, sizeof(bytes));
-#if defined(__AVX512F__)
-      const U32 e = (U32)_mm512_cvtepu8_epi32((__m128i)bytes);
-#else
-      const U32 e = __builtin_convertvector(bytes, U32);
-#endif
+      const U32 e = WidenBytes(static_cast<const uint8_t*>(scale) + at);
       // 0 is the subnormal 2^-127, 255 no number.
       return FromBits(Select(e == 0, SetBits(0x00400000), Select(e == 255, SetBits(0x7fc00000), e << 23)));
     }
@@ -129,14 +128,38 @@ MOJO_INLINE F32 BlockOf(const CodedWeights& w, const void* scale, const void* su
   return v * Load(static_cast<const Half*>(super) + at * kPanel + slab * kLanes);
 }
 
-// LoadFactors reads block number i of a slab.
-MOJO_INLINE Factors LoadFactors(const CodedWeights& w, size_t panel, int slab, size_t i) {
+// FactorsOf reads those of block number i of a slab. kScales is w.scales.
+template <ScaleKind kScales>
+MOJO_INLINE Factors FactorsOf(const CodedWeights& w, size_t panel, int slab, size_t i) {
+  const size_t at = (panel * (w.k / w.block) + i) * kPanel + slab * kLanes;
+  const size_t super = (panel * (w.k / kSuperBlock) + i * w.block / kSuperBlock) * kPanel + slab * kLanes;
+  const auto number = [&](const void* numbers, const void* supers) MOJO_LAMBDA {
+    const F32 v = LoadScale(kScales, numbers, at);
+    return kScales == kTwofoldScales ? v * Load(static_cast<const Half*>(supers) + super) : v;
+  };
   Factors f;
-  f.scale = BlockOf(w, w.scale, w.super_scale, panel, slab, i);
+  f.scale = number(w.scale, w.super_scale);
   f.offset = f.scale * Set(w.shift);
-  if (w.minus != nullptr) f.offset += BlockOf(w, w.minus, w.super_minus, panel, slab, i);
+  if (w.minus != nullptr) f.offset += number(w.minus, w.super_minus);
   if (w.code == kE2M1Codes) f.scale *= Set(0.5f);
   return f;
+}
+
+// LoadFactors reads those of the blocks from first to end - 1, of all slabs.
+template <ScaleKind kScales>
+MOJO_INLINE void LoadFactorsOf(const CodedWeights& w, size_t panel, size_t first, size_t end, Factors (*to)[kSlabs]) {
+  for (size_t i = first; i < end; ++i, ++to) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSlabs; ++s) (*to)[s] = FactorsOf<kScales>(w, panel, s, i);
+  }
+}
+inline void LoadFactors(const CodedWeights& w, size_t panel, size_t first, size_t end, Factors (*to)[kSlabs]) {
+  switch (w.scales) {
+    case kFloatScales: return LoadFactorsOf<kFloatScales>(w, panel, first, end, to);
+    case kHalfScales: return LoadFactorsOf<kHalfScales>(w, panel, first, end, to);
+    case kTwofoldScales: return LoadFactorsOf<kTwofoldScales>(w, panel, first, end, to);
+    case kExponentScales: return LoadFactorsOf<kExponentScales>(w, panel, first, end, to);
+  }
 }
 
 // Code is the code of one weight.

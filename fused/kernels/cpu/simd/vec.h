@@ -91,6 +91,10 @@ MOJO_INLINE F32 AtLeast(F32 v, F32 bound) {
 MOJO_INLINE float Sum(F32 v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_add_ps(v);
+#elif defined(__AVX2__)
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 #else
   float lanes[kLanes];
   __builtin_memcpy(lanes, &v, sizeof(v));
@@ -105,6 +109,10 @@ MOJO_INLINE float Sum(F32 v) {
 MOJO_INLINE float Greatest(F32 v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(v);
+#elif defined(__AVX2__)
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
 #else
   float lanes[kLanes];
   __builtin_memcpy(lanes, &v, sizeof(v));
