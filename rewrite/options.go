@@ -63,6 +63,7 @@ type config struct {
 	shapes        *target.Shapes
 	lastLogits    bool
 	mergeProducts bool
+	accuracy      int64 // of a target's products with quantised weights
 	latentCache   bool
 	staticCache   bool
 	cacheLength   int64 // of static caches, in tokens; 0 for any

@@ -163,6 +163,9 @@ func (p *Plan) Replace() error {
 	if err := p.mergeProducts(); err != nil {
 		return err
 	}
+	if err := p.lowerProducts(); err != nil {
+		return err
+	}
 	p.Report.TimeMS.Rewrite = lap(&start)
 	return nil
 }

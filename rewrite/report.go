@@ -34,16 +34,18 @@ type Report struct {
 	// what the model was patched for, where that is not fused ops
 	Target string `json:"target,omitempty"`
 	// devices in order of priority, as in "+CPU,REF"; absent with a target
-	Backend    string          `json:"backend,omitempty"`
-	PassedOver []string        `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
-	Inlined    *InlineReport   `json:"inlined,omitempty"`     // absent when no function was
-	Logits     string          `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
-	Latent     *LatentReport   `json:"latent,omitempty"`      // absent where caches hold no latents
-	Cache      *CacheReport    `json:"cache,omitempty"`       // absent where caches are as they were
-	Merged     *MergeReport    `json:"merged,omitempty"`      // absent where products were not to be merged
-	Patterns   []PatternReport `json:"patterns"`
-	Sites      []SiteReport    `json:"sites"`
-	Repairs    []RepairReport  `json:"repairs,omitempty"`
+	Backend    string        `json:"backend,omitempty"`
+	PassedOver []string      `json:"passed_over,omitempty"` // devices of ALL that have no kernel here
+	Inlined    *InlineReport `json:"inlined,omitempty"`     // absent when no function was
+	Logits     string        `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
+	Latent     *LatentReport `json:"latent,omitempty"`      // absent where caches hold no latents
+	Cache      *CacheReport  `json:"cache,omitempty"`       // absent where caches are as they were
+	Merged     *MergeReport  `json:"merged,omitempty"`      // absent where products were not to be merged
+	// absent where a target was given no products with quantised weights
+	Products *ProductsReport `json:"products,omitempty"`
+	Patterns []PatternReport `json:"patterns"`
+	Sites    []SiteReport    `json:"sites"`
+	Repairs  []RepairReport  `json:"repairs,omitempty"`
 	// fused sites whose check would need weights that are not there
 	Unverified int            `json:"unverified,omitempty"`
 	Kernels    []KernelReport `json:"kernels"`

@@ -49,6 +49,7 @@ func (a *applier) lower(c *candidate) error {
 	for i, call := range c.calls {
 		calls[i] = target.NewCall(call.node, call.site)
 		calls[i].Repeats, calls[i].Fixed, calls[i].Others = c.repeats, c.isConstant, calls[:i]
+		calls[i].Products = &target.Products{AccuracyLevel: a.config.accuracy}
 	}
 	g := c.match.Replacement
 	for i, call := range slices.Backward(calls) {

@@ -81,6 +81,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Merged != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "merged", r.Merged.Text())
 	}
+	if r.Products != nil {
+		fmt.Fprintf(&b, "%-18s %s\n", "products", r.Products.Text())
+	}
 	b.WriteString(r.CANN.Text())
 	if len(r.PassedOver) > 0 {
 		fmt.Fprintf(&b, "%-18s passed over: no kernels\n", strings.Join(r.PassedOver, ", "))

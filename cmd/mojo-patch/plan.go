@@ -108,7 +108,8 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		return nil, fmt.Errorf("--node: %w", err)
 	}
 	step, end := a.progress("checking site")
-	options := []rewrite.Option{inline, rewrite.WithTarget(t), rewrite.WithShapes(shapes), rewrite.WithPatterns(set),
+	options := []rewrite.Option{inline, rewrite.WithTarget(t), rewrite.WithShapes(shapes),
+		rewrite.WithAccuracyLevel(f.target.accuracy), rewrite.WithPatterns(set),
 		rewrite.WithPatternFilter(func(name string) bool {
 			return (len(f.only) == 0 || slices.Contains(f.only, name)) && !slices.Contains(f.skip, name)
 		}), rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }),
@@ -305,8 +306,9 @@ func namesOf(s *patterns.Set) []string {
 
 // targetFlags say what a model is patched for.
 type targetFlags struct {
-	name   string
-	shapes []string
+	name     string
+	shapes   []string
+	accuracy int64
 }
 
 func (f *targetFlags) flags(c *cobra.Command) {
@@ -315,6 +317,9 @@ func (f *targetFlags) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.shapes, "shape", nil,
 		"with --target: fix an input's shape, such as input_ids=1x128, or a dimension, such as sequence=128 "+
 			"(repeatable)")
+	c.Flags().Int64Var(&f.accuracy, "accuracy-level", 0,
+		"with --target ort: what products with quantised weights round activations to: 0 (nothing) or 4 (8 bits, "+
+			"faster, other tokens)")
 	completeValues(c, "target", targetNames, false)
 	// about kernels of fused ops
 	for _, other := range []string{"include", "backend", "kernels-lib", "check-kernels", "assume-available"} {
@@ -330,6 +335,12 @@ func (f *targetFlags) of() (*target.Target, *target.Shapes, error) {
 	}
 	if t == nil && len(f.shapes) > 0 {
 		return nil, nil, fmt.Errorf("--shape is about --target, which is not given")
+	}
+	if f.accuracy != 0 && f.accuracy != 4 {
+		return nil, nil, fmt.Errorf("--accuracy-level %d: it is 0 or 4", f.accuracy)
+	}
+	if f.accuracy != 0 && f.name != "ort" {
+		return nil, nil, fmt.Errorf("--accuracy-level is about --target ort, which is not given")
 	}
 	shapes, err := target.ParseShapes(f.shapes)
 	if err != nil {

@@ -24,6 +24,8 @@ type Call struct {
 	Fixed func(v *onnx.Value) bool
 	// Others are the fused ops before it at the same site. One that nothing reads any more is not written.
 	Others []*Call
+	// Products is what the calls of a model share that are products with quantised weights; nil for none.
+	Products *Products
 
 	kept    bool
 	nodes   []*onnx.Node

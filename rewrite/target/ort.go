@@ -29,6 +29,10 @@ var ort = &Target{
 		{"Attention", "Attention", ortAttention},
 		{"MoE", "MoE", ortMoE},
 		{"TopKRouter", "MoE", ortRouter},
+		{"Linear", "MatMulNBits", ortLinear},
+		{"Linear", "FusedMatMul", ortWideLinear},
+		{"Embedding", "Gather", ortWideEmbedding},
+		{"Embedding", "GatherBlockQuantized", ortEmbedding},
 	},
 }
 

@@ -19,6 +19,8 @@ var standard = &Target{
 		{"GLU", "Gelu, Mul", standardGeGLU},
 		{"RotaryEmbedding", "RotaryEmbedding", standardRotary},
 		{"Attention", "Attention", standardAttention},
+		{"Linear", "DequantizeLinear, MatMul", standardLinear},
+		{"Embedding", "Gather, DequantizeLinear", standardEmbedding},
 	},
 }
 

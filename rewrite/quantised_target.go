@@ -1,0 +1,193 @@
+package rewrite
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// WithAccuracyLevel is what a target's products with quantised weights say of their activations: 0 that they are not
+// rounded, 4 that they may be rounded to 8 bits.
+func WithAccuracyLevel(level int64) Option { return func(c *config) { c.accuracy = level } }
+
+// ProductsReport says what became of the products and tables with quantised weights of a model.
+type ProductsReport struct {
+	// Emits counts them by what the target has in their place.
+	Emits map[string]int `json:"emits,omitempty"`
+	// Open counts those that stay as they are, by the reason.
+	Open map[string]int `json:"open,omitempty"`
+	// Check has the worst figures of all kinds of them, of which the first rows were evaluated.
+	Check *CheckReport `json:"check,omitempty"`
+	// Notes are for the one who runs the model.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Text says it in lines.
+func (r *ProductsReport) Text() string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(r.Emits)) {
+		list = append(list, fmt.Sprintf("%d %s", r.Emits[k], k))
+	}
+	text := strings.Join(list, ", ")
+	if c := r.Check; c != nil {
+		text += fmt.Sprintf("; worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel, c.Structural)
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Open)) {
+		text += fmt.Sprintf("\n  %d stay: %s", r.Open[k], k)
+	}
+	for _, n := range r.Notes {
+		text += "\n  " + n
+	}
+	return strings.TrimPrefix(text, "\n  ")
+}
+
+// lowerProducts puts what the target takes in the place of mojo.Linear and mojo.Embedding: those that the model had,
+// since no pattern makes one. Each kind is checked with the first rows of its matrix, as every site is; activations are
+// not rounded in that, since the targets' ops do not say how they round.
+func (p *Plan) lowerProducts() error {
+	a := p.applier
+	t := a.config.target
+	if t == nil || t.Device != "" || !t.Takes("Linear") {
+		return nil
+	}
+	facts := infer.Analyze(a.model)
+	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, unread: map[*onnx.Value]bool{},
+		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
+		products: &target.Products{AccuracyLevel: a.config.accuracy}}
+	for _, op := range []string{"Linear", "Embedding"} { // a table may be a product's weight
+		for _, s := range a.scopes() {
+			for _, n := range slices.Clone(s.graph.Nodes) {
+				if n.Domain == fused.Domain && n.OpType == op {
+					w.write(n)
+				}
+			}
+		}
+	}
+	if len(w.report.Emits)+len(w.report.Open) == 0 {
+		return nil
+	}
+	a.report.Products, a.report.Changed = w.report, a.report.Changed || len(w.report.Emits) > 0
+	if w.report.Emits["DequantizeLinear, MatMul"] > 0 {
+		w.report.Notes = append(w.report.Notes, "onnxruntime makes MatMulNBits of DequantizeLinear and MatMul, and "+
+			"rounds activations to 8 bits there unless the session's configuration has "+
+			"session.qdq_matmulnbits_accuracy_level=0")
+	}
+	if n := w.report.Emits["FusedMatMul"]; n > 0 {
+		w.report.Notes = append(w.report.Notes, plural(n, "product")+" of 8 bits in float32: MatMulNBits has fast "+
+			"kernels for 8 bits at accuracy_level 4 alone (--accuracy-level 4)")
+	}
+	a.model.Graph.RemoveUnusedInitializers(w.unread)
+	a.dropDefinitions("Linear")
+	a.dropDefinitions("Embedding")
+	w.importDomains()
+	a.report.Variants = variants(a.model)
+	return a.model.Graph.Sort()
+}
+
+// importDomains has the model import onnxruntime's domain if there are nodes of it now, and that of fused ops no longer
+// if there are none.
+func (w *productWriter) importDomains() {
+	m, has := w.model, map[string]bool{}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			has[n.Domain] = true
+		}
+	}
+	if has[microsoft] {
+		m.ImportOpset(microsoft, 1)
+	}
+	if !has[fused.Domain] {
+		m.Opsets = slices.DeleteFunc(m.Opsets, func(o onnx.Opset) bool { return o.Domain == fused.Domain })
+	}
+}
+
+type productWriter struct {
+	*applier
+	facts    *infer.Facts
+	outcomes map[string]error // of kinds
+	unread   map[*onnx.Value]bool
+	report   *ProductsReport
+	products *target.Products
+}
+
+func (w *productWriter) write(n *onnx.Node) {
+	site := fusedSite(w.model, w.facts, n)
+	err := w.check(n, site)
+	emits := ""
+	if err == nil {
+		call := target.NewCall(n, site)
+		call.Products = w.products
+		inputs := slices.Clone(n.Inputs)
+		if emits, err = w.config.target.Write(call); err == nil {
+			for _, v := range inputs {
+				if v.IsConstant() {
+					w.unread[v] = true
+				}
+			}
+		}
+	}
+	if err != nil {
+		w.report.Open[err.Error()]++
+		return
+	}
+	w.report.Emits[emits]++
+}
+
+// check has the checker of every site compare what the target writes with the op, on the first two panels of rows.
+func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
+	matrix, err := firstPanels(n, site)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprint(n.OpType, site.Types, len(site.Dims[0]), matrix.Format, matrix.Code, matrix.Zero, matrix.Block,
+		matrix.N, matrix.K)
+	if err, done := w.outcomes[key]; done {
+		return err
+	}
+	q := &quantiser{model: w.model, options: []Option{WithTarget(w.config.target), WithAccuracyLevel(w.config.accuracy),
+		WithVerify(w.config.verify), WithToolVersion(w.config.version)}}
+	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
+		"Embedding": "Gather"}[n.OpType], nil)
+	bench := &quantisedBench{q: q, matrix: matrix, site: quantisedNode{node: stand, typ: site.Types[0]}}
+	r, err := bench.judge(bench.itself, "float")
+	w.outcomes[key] = err
+	if err != nil || r == nil {
+		return err
+	}
+	if w.report.Check == nil {
+		w.report.Check = &CheckReport{}
+	}
+	c := w.report.Check
+	c.MaxRel, c.Structural = max(c.MaxRel, r.MaxRel), max(c.Structural, r.Structural)
+	return nil
+}
+
+// firstPanels are the first rows of the matrix of a node.
+func firstPanels(n *onnx.Node, site fused.Site) (*fused.Quantised, error) {
+	q := &fused.Quantised{Format: formatOf(n), Code: site.Attr("code").String, Zero: site.Attr("zero").Int,
+		Block: site.Attr("block").Int, N: min(site.Attr("n").Int, sampleRows), K: site.Attr("k").Int}
+	for i, to := range []**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus} {
+		v := n.Input(fused.LinearCodes + i) // of an Embedding it has the same number
+		if v == nil {
+			continue
+		}
+		t := v.Constant()
+		if t == nil {
+			return nil, fmt.Errorf("the weights %q are computed", v.Name)
+		}
+		dims := slices.Clone(t.Dims)
+		dims[0] = min(dims[0], (q.N+panelRows-1)/panelRows)
+		sample, err := t.View(v.Name, dims, 0, nil)
+		if err != nil {
+			return nil, err
+		}
+		*to = sample
+	}
+	return q, nil
+}

@@ -1,0 +1,334 @@
+package target
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// coded is the matrix [n, k] of a mojo.Linear or mojo.Embedding, in the layout of their definition. What is made of it
+// is made when the model is written, a few rows or columns at a time.
+//
+// With codes q of bits and mid, the middle of them, an element is scale * (q - mid) + offset, where scale and offset
+// are those of its block.
+type coded struct {
+	name        string
+	code        string
+	zero        int64
+	n, k, block int64
+	bits, mid   int64
+	arrays      [5]*onnx.Tensor // codes, scale, minus, super_scale, super_minus; nil for those that are left out
+}
+
+// codedFrom reads the weights of a call, which are its inputs from the number first on.
+func (c *Call) codedFrom(first int) (*coded, error) {
+	m := &coded{code: c.String("code"), zero: c.Int("zero"), n: c.Int("n"), k: c.Int("k"), block: c.Int("block"),
+		bits: 4, mid: 8}
+	if m.code != "int4" { // e2m1 doubled is from -12 to 12
+		m.bits, m.mid = 8, 128
+	}
+	for i := range m.arrays {
+		v := c.Input(first + i)
+		if v == nil {
+			continue
+		}
+		if m.arrays[i] = v.Constant(); m.arrays[i] == nil {
+			return nil, fmt.Errorf("the weights %q are computed", v.Name)
+		}
+	}
+	m.name = c.Input(first).Name
+	return m, nil
+}
+
+// offsets reports whether there are offsets.
+func (m *coded) offsets() bool { return m.code != "e2m1" && (m.arrays[2] != nil || m.zero != m.mid) }
+
+// panel is the numbers of 16 rows.
+type panel struct {
+	codes         []byte // [16, k]
+	scale, offset []float32
+}
+
+// reader reads the arrays, which are in memory, or mapped, while it is used.
+type reader struct {
+	*coded
+	bytes [5][]byte
+	panel panel
+}
+
+func (m *coded) open() (*reader, error) {
+	r := &reader{coded: m, panel: panel{make([]byte, blocks.PanelRows*m.k),
+		make([]float32, blocks.PanelRows*m.k/m.block), make([]float32, blocks.PanelRows*m.k/m.block)}}
+	for i, t := range m.arrays {
+		if t == nil {
+			continue
+		}
+		var err error
+		if r.bytes[i], err = t.Bytes(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// group puts the codes of group b of 32 columns of the rows of a panel into dst, rows stride apart.
+func (r *reader) group(dst []byte, p, b, stride int64) {
+	const rows, width = blocks.PanelRows, 32
+	words := int64(8)
+	if r.code != "int8" {
+		words = 4
+	}
+	from := r.bytes[0][(p*(r.k/width)+b)*words*4*rows:]
+	for row := range int64(rows) {
+		out := dst[row*stride:][:width]
+		for j := range words {
+			for i, q := range from[(j*rows+row)*4:][:4] {
+				switch at := 4*j + int64(i); r.code {
+				case "int8":
+					out[at] = q
+				case "e2m1":
+					out[at], out[at+width/2] = doubled[q&15], doubled[q>>4]
+				default:
+					out[at], out[at+width/2] = q&15, q>>4
+				}
+			}
+		}
+	}
+}
+
+// doubled is 128 plus twice what a code of e2m1 stands for.
+var doubled = func() (table [16]byte) {
+	for i, v := range []int{0, 1, 2, 3, 4, 6, 8, 12} {
+		table[i], table[i+8] = byte(128+v), byte(128-v)
+	}
+	return
+}()
+
+// numbers reads scale and offset of the rows of panel p, each [16, k/block].
+func (r *reader) numbers(p int64) {
+	const rows = blocks.PanelRows
+	count := r.k / r.block
+	for row := range int64(rows) {
+		for b := range count {
+			at := (p*count+b)*rows + row
+			d, m := r.number(1, at), float32(0)
+			if r.arrays[2] != nil {
+				m = r.number(2, at)
+			}
+			if r.arrays[3] != nil {
+				super := (p*(r.k/256)+b*r.block/256)*rows + row
+				d *= r.number(3, super)
+				if r.arrays[4] != nil {
+					m *= r.number(4, super)
+				}
+			}
+			if r.code == "e2m1" {
+				d /= 2
+			} else {
+				m += d * float32(r.mid-r.zero)
+			}
+			r.panel.scale[row*count+b], r.panel.offset[row*count+b] = d, m
+		}
+	}
+}
+
+// number is an element of one of the arrays.
+func (r *reader) number(array int, at int64) float32 {
+	b := r.bytes[array]
+	switch r.arrays[array].DataType {
+	case onnx.Float16:
+		return blocks.Float16(binary.LittleEndian.Uint16(b[2*at:]))
+	case onnx.Int8:
+		return float32(int8(b[at]))
+	case onnx.Uint8:
+		return blocks.Values(onnx.Float8E8M0)[b[at]]
+	}
+	return math.Float32frombits(binary.LittleEndian.Uint32(b[4*at:]))
+}
+
+// tensor makes a tensor that write writes.
+func (m *coded) tensor(suffix string, t onnx.DataType, dims []int64, write func(*reader, *bufio.Writer) error) (
+	*onnx.Tensor, error) {
+	return onnx.NewDeferred(m.name+suffix, t, dims, func(w io.Writer) error {
+		r, err := m.open()
+		if err != nil {
+			return err
+		}
+		b := bufio.NewWriterSize(w, 1<<16)
+		return errors.Join(write(r, b), b.Flush())
+	})
+}
+
+// eachRow reads the panels, and calls f for each of the n rows with its codes, scales and offsets.
+func (r *reader) eachRow(f func(codes []byte, scale, offset []float32) error) error {
+	count := r.k / r.block
+	for p := range (r.n + blocks.PanelRows - 1) / blocks.PanelRows {
+		for b := range r.k / 32 {
+			r.group(r.panel.codes[32*b:], p, b, r.k)
+		}
+		r.numbers(p)
+		for row := range min(blocks.PanelRows, r.n-p*blocks.PanelRows) {
+			if err := f(r.panel.codes[row*r.k:][:r.k], r.panel.scale[row*count:][:count],
+				r.panel.offset[row*count:][:count]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// packed is the codes by rows, of 4 bits two in a byte, the first in the low one: [n, k*bits/8].
+func (m *coded) packed() (*onnx.Tensor, error) {
+	return m.tensor("_packed", onnx.Uint8, []int64{m.n, m.k * m.bits / 8}, func(r *reader, w *bufio.Writer) error {
+		row := make([]byte, m.k*m.bits/8)
+		return r.eachRow(func(codes []byte, _, _ []float32) error {
+			if m.bits == 8 {
+				_, err := w.Write(codes)
+				return err
+			}
+			for i := range row {
+				row[i] = codes[2*i] | codes[2*i+1]<<4
+			}
+			_, err := w.Write(row)
+			return err
+		})
+	})
+}
+
+// scales is the scales by rows, [n, k/block].
+func (m *coded) scales() (*onnx.Tensor, error) {
+	return m.tensor("_scales", onnx.Float, []int64{m.n, m.k / m.block}, func(r *reader, w *bufio.Writer) error {
+		return r.eachRow(func(_ []byte, scale, _ []float32) error { return writeFloats(w, scale) })
+	})
+}
+
+// halfScales is the same in float16, which the scales are.
+func (m *coded) halfScales() (*onnx.Tensor, error) {
+	const rows = blocks.PanelRows
+	count := m.k / m.block
+	return m.tensor("_scales", onnx.Float16, []int64{m.n, count}, func(r *reader, w *bufio.Writer) error {
+		for row := range m.n {
+			for b := range count {
+				at := 2 * ((row/rows*count+b)*rows + row%rows)
+				if _, err := w.Write(r.bytes[1][at : at+2]); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// rowOffsets is the offsets by rows, [n, k/block].
+func (m *coded) rowOffsets() (*onnx.Tensor, error) {
+	return m.tensor("_offsets", onnx.Float, []int64{m.n, m.k / m.block}, func(r *reader, w *bufio.Writer) error {
+		return r.eachRow(func(_ []byte, _, offset []float32) error { return writeFloats(w, offset) })
+	})
+}
+
+// columns is scales or offsets by columns, [k/block, n]. All of them are in memory once.
+func (m *coded) columns(suffix string, of func(scale, offset []float32) []float32) (*onnx.Tensor, error) {
+	count := m.k / m.block
+	return m.tensor(suffix, onnx.Float, []int64{count, m.n}, func(r *reader, w *bufio.Writer) error {
+		all, row := make([]float32, count*m.n), int64(0)
+		err := r.eachRow(func(_ []byte, scale, offset []float32) error {
+			for b, x := range of(scale, offset) {
+				all[int64(b)*m.n+row] = x
+			}
+			row++
+			return nil
+		})
+		return errors.Join(err, writeFloats(w, all))
+	})
+}
+
+func (m *coded) scaleColumns() (*onnx.Tensor, error) {
+	return m.columns("_scales", func(scale, _ []float32) []float32 { return scale })
+}
+
+func (m *coded) offsetColumns() (*onnx.Tensor, error) {
+	return m.columns("_offsets", func(_, offset []float32) []float32 { return offset })
+}
+
+// signed is the codes less their middle, int4 or int8: by columns [k, n], a group of which is in memory, or int8 by
+// rows [n, k].
+func (m *coded) signed(byRows bool) (*onnx.Tensor, error) {
+	if byRows {
+		return m.tensor("_signed", onnx.Int8, []int64{m.n, m.k}, func(r *reader, w *bufio.Writer) error {
+			return r.eachRow(func(codes []byte, _, _ []float32) error {
+				for _, q := range codes {
+					if err := w.WriteByte(q - byte(m.mid)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+	t := onnx.Int8
+	if m.bits == 4 {
+		t = onnx.Int4
+	}
+	return m.tensor("_signed", t, []int64{m.k, m.n}, func(r *reader, w *bufio.Writer) error {
+		const width = 32
+		panels := (m.n + blocks.PanelRows - 1) / blocks.PanelRows
+		codes := make([]byte, panels*blocks.PanelRows*width)
+		half, odd := byte(0), false
+		for b := range m.k / width {
+			for p := range panels {
+				r.group(codes[p*blocks.PanelRows*width:], p, b, width)
+			}
+			for c := range int64(width) {
+				for row := range m.n {
+					q := codes[row*width+c] - byte(m.mid)
+					if m.bits == 4 {
+						if odd = !odd; odd {
+							half = q & 15
+							continue
+						}
+						q = half | q<<4
+					}
+					if err := w.WriteByte(q); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		if odd {
+			return w.WriteByte(half)
+		}
+		return nil
+	})
+}
+
+// floats is the elements, [n, k].
+func (m *coded) floats() (*onnx.Tensor, error) {
+	return m.tensor("_float", onnx.Float, []int64{m.n, m.k}, func(r *reader, w *bufio.Writer) error {
+		row := make([]float32, m.k)
+		return r.eachRow(func(codes []byte, scale, offset []float32) error {
+			for i, q := range codes {
+				b := int64(i) / m.block
+				row[i] = scale[b] * float32(int64(q)-m.mid)
+				if r.offsets() {
+					row[i] += offset[b]
+				}
+			}
+			return writeFloats(w, row)
+		})
+	})
+}
+
+func writeFloats(w io.Writer, v []float32) error {
+	var b []byte
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	_, err := w.Write(b)
+	return err
+}

@@ -1,0 +1,279 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Products is what the products of a model with quantised weights have in common.
+type Products struct {
+	// AccuracyLevel is written on onnxruntime's ops: 0 rounds no activations, 4 rounds them to 8 bits.
+	AccuracyLevel int64
+
+	made map[madeKey]*onnx.Value
+}
+
+// madeKey names what several calls share: what is made of a value, in a graph.
+type madeKey struct {
+	graph *onnx.Graph
+	of    *onnx.Value
+	what  string
+}
+
+// shared returns what was made of a value before, or makes it.
+func (c *Call) shared(of *onnx.Value, what string, make func() *onnx.Value) *onnx.Value {
+	if c.Products == nil {
+		c.Products = &Products{}
+	}
+	if c.Products.made == nil {
+		c.Products.made = map[madeKey]*onnx.Value{}
+	}
+	key := madeKey{c.Node.Graph, of, what}
+	if c.Products.made[key] == nil {
+		c.Products.made[key] = make()
+	}
+	return c.Products.made[key]
+}
+
+func (c *Call) accuracyLevel() int64 {
+	if c.Products == nil {
+		return 0
+	}
+	return c.Products.AccuracyLevel
+}
+
+// weight adds a tensor that is made of weights, once for all calls that share the weights.
+func (c *Call) weight(first int, what string, make func() (*onnx.Tensor, error)) *onnx.Value {
+	var err error
+	v := c.shared(c.Input(first), what, func() *onnx.Value {
+		var t *onnx.Tensor
+		if t, err = make(); err != nil {
+			return nil
+		}
+		if len(c.Node.Graph.Initializers()) == 0 && c.Input(first).Producer != nil { // in a function's body
+			return c.Constant(t)
+		}
+		return c.Input(first).Graph.AddInitializer(t)
+	})
+	if err != nil { // of dims without a size, which the check of the op refuses
+		panic(err)
+	}
+	return v
+}
+
+// shaped is a tensor with other dims and the same elements, stored once.
+func shaped(make func() (*onnx.Tensor, error), dims ...int64) func() (*onnx.Tensor, error) {
+	return func() (*onnx.Tensor, error) {
+		t, err := make()
+		if err == nil {
+			t.Dims = dims
+		}
+		return t, err
+	}
+}
+
+// product is a mojo.Linear of which the weights are known.
+type product struct {
+	*Call
+	*coded
+	typ onnx.DataType // of X and Y
+}
+
+// linear reads the call.
+func (c *Call) linear() (*product, error) {
+	w, err := c.codedFrom(fused.LinearCodes)
+	if err != nil {
+		return nil, err
+	}
+	p := &product{c, w, c.Type(fused.LinearX)}
+	if p.offsets() && c.Dims(fused.LinearX) == nil {
+		return nil, errors.New("sums of blocks of an input of unknown rank are not written")
+	}
+	return p, nil
+}
+
+// x is the input as float32.
+func (p *product) x() *onnx.Value {
+	x := p.Input(fused.LinearX)
+	if p.typ == onnx.Float {
+		return x
+	}
+	return p.shared(x, "float32", func() *onnx.Value { return p.Cast(x, p.typ, onnx.Float) })
+}
+
+// offset adds what the blocks' offsets make of the sums of the input's blocks: sums [..., k/block] times offsets
+// [k/block, n]. The sums are shared by all products of the input.
+func (p *product) offset(y *onnx.Value) *onnx.Value {
+	if !p.offsets() {
+		return y
+	}
+	sums := p.shared(p.Input(fused.LinearX), fmt.Sprint("sums of ", p.block), func() *onnx.Value {
+		shape := make([]int64, len(p.Dims(fused.LinearX))-1) // 0: as it is
+		blocks := p.Op1("Reshape", []*onnx.Value{p.x(), p.Integers(append(shape, p.k/p.block, p.block)...)})
+		return p.Op1("ReduceSum", []*onnx.Value{blocks, p.Integers(-1)}, onnx.IntAttr("keepdims", 0))
+	})
+	offsets := p.weight(fused.LinearCodes, "offset columns", p.offsetColumns)
+	return p.Op1("Add", []*onnx.Value{y, p.Op1("MatMul", []*onnx.Value{sums, offsets})})
+}
+
+// finish adds the bias to y, which is float32, and makes the type of it that X has.
+func (p *product) finish(y *onnx.Value) {
+	if bias := p.Input(fused.LinearBias); bias != nil {
+		y = p.Op1("Add", []*onnx.Value{y, p.Cast(bias, p.typ, onnx.Float)})
+	}
+	p.Output(0, p.Cast(y, onnx.Float, p.typ))
+}
+
+// ortLinear writes MatMulNBits, which has no offsets: they are multiplied with sums of the activations. float16 with
+// scales that it holds is computed as such; everything else is float32, as MatMulNBits takes scales of the type of
+// the activations alone.
+//
+// Of 8 bits MatMulNBits has fast kernels with activations of 8 bits alone: with others it would make float32 of all
+// weights at each run.
+func ortLinear(c *Call) error {
+	p, err := c.linear()
+	if err != nil {
+		return err
+	}
+	if p.bits == 8 && c.accuracyLevel() != 4 {
+		return errOther
+	}
+	x, scales := p.x(), p.scales
+	half := p.typ == onnx.Float16 && !p.offsets() && p.arrays[1].DataType == onnx.Float16
+	what := "scales"
+	if half {
+		x, scales, what = c.Input(fused.LinearX), p.halfScales, "half scales"
+	}
+	inputs := []*onnx.Value{x, c.weight(fused.LinearCodes, "blocks", p.inBlocks),
+		c.weight(fused.LinearCodes, what, scales)}
+	bias := c.Input(fused.LinearBias)
+	within := bias != nil && (half || p.typ == onnx.Float) // the node adds it
+	if within {
+		inputs = append(inputs, nil, nil, bias)
+	}
+	y := c.Add(microsoft, "MatMulNBits", 1, inputs, onnx.IntAttr("K", p.k), onnx.IntAttr("N", p.n),
+		onnx.IntAttr("bits", p.bits), onnx.IntAttr("block_size", p.block),
+		onnx.IntAttr("accuracy_level", c.accuracyLevel()))[0]
+	switch y = p.offset(y); {
+	case half || within:
+		c.Output(0, y)
+	default:
+		p.finish(y)
+	}
+	return nil
+}
+
+// inBlocks is the codes as MatMulNBits reads them.
+func (m *coded) inBlocks() (*onnx.Tensor, error) {
+	return shaped(m.packed, m.n, m.k/m.block, m.block*m.bits/8)()
+}
+
+// ortWideLinear writes a product with float32 weights.
+func ortWideLinear(c *Call) error {
+	p, err := c.linear()
+	if err != nil {
+		return err
+	}
+	w := c.weight(fused.LinearCodes, "floats", p.floats)
+	p.finish(c.Add(microsoft, "FusedMatMul", 1, []*onnx.Value{p.x(), w}, onnx.IntAttr("transB", 1))[0])
+	return nil
+}
+
+// standardLinear writes DequantizeLinear of blocks along the first axis, and MatMul.
+func standardLinear(c *Call) error {
+	p, err := c.linear()
+	if err != nil {
+		return err
+	}
+	codes := c.weight(fused.LinearCodes, "signed columns", func() (*onnx.Tensor, error) { return p.signed(false) })
+	scales := c.weight(fused.LinearCodes, "scale columns", p.scaleColumns)
+	w := c.Op1("DequantizeLinear", []*onnx.Value{codes, scales}, onnx.IntAttr("axis", 0),
+		onnx.IntAttr("block_size", p.block))
+	p.finish(p.offset(c.Op1("MatMul", []*onnx.Value{p.x(), w})))
+	return nil
+}
+
+// table reads the call of a mojo.Embedding.
+func (c *Call) table() (*coded, error) {
+	w, err := c.codedFrom(fused.EmbeddingCodes)
+	if err == nil && w.offsets() && c.Dims(fused.EmbeddingIDs) == nil {
+		return nil, errors.New("offsets of rows of unknown rank are not written")
+	}
+	return w, err
+}
+
+// rowOffset adds the blocks' offsets of the rows, and gives them as the output.
+func (c *Call) rowOffset(w *coded, y *onnx.Value) {
+	if w.offsets() {
+		rank := len(c.Dims(fused.EmbeddingIDs))
+		offsets := c.pick(c.weight(fused.EmbeddingCodes, "offset rows", w.rowOffsets))
+		blocks := c.Op1("Reshape", []*onnx.Value{y, c.Integers(append(make([]int64, rank), w.k/w.block, w.block)...)})
+		sum := c.Op1("Add", []*onnx.Value{blocks, c.Op1("Unsqueeze", []*onnx.Value{offsets, c.Integers(-1)})})
+		y = c.Op1("Reshape", []*onnx.Value{sum, c.Integers(append(make([]int64, rank), w.k)...)})
+	}
+	c.Output(0, y)
+}
+
+func (c *Call) pick(table *onnx.Value) *onnx.Value {
+	return c.Op1("Gather", []*onnx.Value{table, c.Input(fused.EmbeddingIDs)}, onnx.IntAttr("axis", 0))
+}
+
+// ortWideEmbedding takes the rows of a product's weight that was made float32.
+func ortWideEmbedding(c *Call) error {
+	table := c.Products.find(c.Input(fused.EmbeddingCodes), "floats")
+	if table == nil {
+		return errOther
+	}
+	c.Output(0, c.pick(table))
+	return nil
+}
+
+// ortEmbedding writes GatherBlockQuantized. A table that is a product's weight, too, lies in the file once.
+func ortEmbedding(c *Call) error {
+	w, err := c.table()
+	if err != nil {
+		return err
+	}
+	codes := c.Input(fused.EmbeddingCodes)
+	packed := w.packed
+	if v := c.Products.find(codes, "blocks"); v != nil && v.Const != nil {
+		packed = shaped(func() (*onnx.Tensor, error) { return v.Const.Tied(w.name + "_packed"), nil }, w.n,
+			w.k*w.bits/8)
+	}
+	y := c.Add(microsoft, "GatherBlockQuantized", 1, []*onnx.Value{c.weight(fused.EmbeddingCodes, "rows", packed),
+		c.Input(fused.EmbeddingIDs), c.weight(fused.EmbeddingCodes, "scales", w.scales)},
+		onnx.IntAttr("bits", w.bits), onnx.IntAttr("block_size", w.block), onnx.IntAttr("gather_axis", 0),
+		onnx.IntAttr("quantize_axis", 1))[0]
+	c.rowOffset(w, y)
+	return nil
+}
+
+// find returns what was made of weights.
+func (p *Products) find(of *onnx.Value, what string) *onnx.Value {
+	if p == nil {
+		return nil
+	}
+	for key, v := range p.made {
+		if key.of == of && key.what == what && v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// standardEmbedding gathers codes and scales, and writes DequantizeLinear of those: codes of 4 bits take a byte, since
+// Gather has no rows of less.
+func standardEmbedding(c *Call) error {
+	w, err := c.table()
+	if err != nil {
+		return err
+	}
+	codes := c.weight(fused.EmbeddingCodes, "signed rows", func() (*onnx.Tensor, error) { return w.signed(true) })
+	scales := c.weight(fused.EmbeddingCodes, "scales", w.scales)
+	c.rowOffset(w, c.Op1("DequantizeLinear", []*onnx.Value{c.pick(codes), c.pick(scales)},
+		onnx.IntAttr("axis", -1), onnx.IntAttr("block_size", w.block)))
+	return nil
+}
