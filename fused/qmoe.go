@@ -174,6 +174,23 @@ func (m expertMatrix) linear(b *body, s Site, known map[string]*onnx.Value, x *o
 	return c.linear(m.site(s), x)
 }
 
+// QMoEAttributes are those of a QMoE in the place of a MoE with the attributes given.
+func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantised, activations string) []*onnx.Attribute {
+	var list []*onnx.Attribute
+	for _, a := range attributes {
+		if slices.ContainsFunc(qmoe.Attributes, func(spec AttributeSpec) bool { return spec.Name == a.Name }) {
+			list = append(list, a)
+		}
+	}
+	for i, q := range []*Quantised{gateUp, down} {
+		name := expertMatrices[i].name
+		list = append(list, onnx.StringAttr(name+"_code", q.Code), onnx.IntAttr(name+"_zero", q.Zero),
+			onnx.IntAttr(name+"_block", q.Block))
+	}
+	return append(list, onnx.IntAttr("hidden", gateUp.K), onnx.IntAttr("inner", down.K),
+		onnx.StringAttr("activations", activations))
+}
+
 func qmoeSupports(s Site) error {
 	if err := gatesSupport("QMoE", s); err != nil {
 		return err

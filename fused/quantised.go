@@ -10,6 +10,9 @@ type Quantised struct {
 	Zero   int64
 	Block  int64
 	N, K   int64
+	// Experts, where it is not 0, says that the arrays are those of so many such matrices, which they have a dimension
+	// for before the others.
+	Experts int64
 	// The arrays; nil for those that the format lacks.
 	Codes, Scale, Minus, SuperScale, SuperMinus *onnx.Tensor
 }

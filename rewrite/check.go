@@ -167,7 +167,7 @@ func (k *checker) try(c *candidate, w world, kd kind, inputs []*reference.Tensor
 		return true, nil
 	}
 	for _, call := range c.calls {
-		if err := k.kernel(c, call, kd, values, r, nil); err != nil {
+		if err := k.kernel(c, call, kd, values, r, settleRounded(call)); err != nil {
 			return false, err
 		}
 	}

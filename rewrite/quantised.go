@@ -19,11 +19,11 @@ const ruleQuantised = "Quantised"
 type QuantisedWeight struct {
 	// Value is the initializer of floats that nodes read.
 	Value *onnx.Value
-	// InOut says that it is [K, N], as MatMul reads it, and not [N, K].
+	// InOut says that it is [K, N], as MatMul reads it, and not [N, K]; experts have a dimension before these.
 	InOut  bool
 	Matrix *fused.Quantised
 	// Sample returns the first rows of the matrix, in the quantised form and as floats: the check of each site
-	// multiplies with both.
+	// multiplies with both. The rows of an expert follow on those of the one before it.
 	Sample func(rows int64) (*fused.Quantised, []float32, error)
 
 	nodes []quantisedNode
@@ -41,9 +41,10 @@ type QuantisedReport struct {
 }
 
 // Quantise has the nodes that multiply with the weights, and those that gather rows of them, read their quantised
-// forms: it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather. activations is Linear's
-// attribute. Each kind of site is checked first as every site is (package documentation). A weight that another node
-// reads as well stays, as does one whose site fails the check.
+// forms: it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather, and mojo.QMoE in that of
+// mojo.MoE if both its matrices have such a form. activations is the attribute of Linear and QMoE. Each kind of site is
+// checked first as every site is (package documentation). A weight that another node reads as well stays, as does one
+// whose site fails the check.
 //
 // Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
 func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, options ...Option) (*QuantisedReport,
@@ -52,17 +53,21 @@ func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, opt
 		report:   &QuantisedReport{Refuse: map[*QuantisedWeight]error{}},
 		outcomes: map[string]error{}, stored: map[*fused.Quantised][]*onnx.Value{},
 		functions: map[string]*onnx.Function{}, before: map[*onnx.Graph]map[*onnx.Node][]*onnx.Node{},
-		dead: map[*onnx.Graph]map[*onnx.Node]bool{}}
+		dead: map[*onnx.Graph]map[*onnx.Node]bool{}, weights: map[*onnx.Value]*QuantisedWeight{}}
+	for _, step := range []func(*QuantisedWeight) error{q.read, q.pair, q.pair, q.check, q.pair, q.pair} {
+		for _, w := range weights {
+			if q.report.Refuse[w] != nil {
+				continue
+			}
+			if err := step(w); err != nil {
+				q.report.Refuse[w] = err
+			}
+		}
+	}
 	for _, w := range weights {
-		err := q.read(w)
-		if err == nil {
-			err = q.check(w)
+		if q.report.Refuse[w] == nil {
+			q.report.Kept = append(q.report.Kept, w)
 		}
-		if err != nil {
-			q.report.Refuse[w] = err
-			continue
-		}
-		q.report.Kept = append(q.report.Kept, w)
 	}
 	for _, w := range q.report.Kept {
 		if err := q.place(w); err != nil {
@@ -83,6 +88,7 @@ type quantiser struct {
 	functions map[string]*onnx.Function
 	before    map[*onnx.Graph]map[*onnx.Node][]*onnx.Node
 	dead      map[*onnx.Graph]map[*onnx.Node]bool
+	weights   map[*onnx.Value]*QuantisedWeight
 }
 
 // quantisedNode is a node that reads a weight, and what lies between it and the initializer.
@@ -95,6 +101,7 @@ type quantisedNode struct {
 
 // read finds the nodes that read a weight; its errors say which of them cannot read it quantised.
 func (q *quantiser) read(w *QuantisedWeight) error {
+	q.weights[w.Value] = w
 	return q.readers(w, w.Value, w.InOut, w.Value.Const.DataType, nil)
 }
 
@@ -110,6 +117,12 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		n := u.Node
 		one := quantisedNode{node: n, views: views, typ: typ}
 		switch {
+		case isMixture(n) && len(views) == 0 && w.Matrix.Experts > 0:
+			if err := readsExperts(n, u.Index, inOut); err != nil {
+				return err
+			}
+		case w.Matrix.Experts > 0:
+			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", nodeName(n), opName(n.Domain, n.OpType))
 		case n.Is("MatMul") && u.Index == 1 && inOut:
 		case n.Is("Gemm") && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
 			if err := one.gemm(w.Matrix.N); err != nil {
@@ -159,6 +172,12 @@ func (s *quantisedNode) gemm(columns int64) error {
 // place puts the nodes that read the quantised form beside those that read floats.
 func (q *quantiser) place(w *QuantisedWeight) error {
 	for _, s := range w.nodes {
+		if isMixture(s.node) {
+			if err := q.placeMixture(w, s); err != nil {
+				return err
+			}
+			continue
+		}
 		n, g := s.node, s.node.Graph
 		op := fused.Lookup("Linear")
 		attrs := append(w.Matrix.Attributes(), onnx.StringAttr("activations", q.activations))
@@ -203,18 +222,20 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		if err := q.declare(op, node, s); err != nil {
 			return err
 		}
-		if q.before[g] == nil {
-			q.before[g], q.dead[g] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
-		}
-		q.before[g][n] = made
-		for _, d := range append(slices.Clone(s.views), n) {
-			if q.dead[d.Graph] == nil {
-				q.before[d.Graph], q.dead[d.Graph] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
-			}
-			q.dead[d.Graph][d] = true
-		}
+		q.replace(s, made)
 	}
 	return nil
+}
+
+// replace notes that nodes were made for one, and for what lies between it and the initializer.
+func (q *quantiser) replace(s quantisedNode, made []*onnx.Node) {
+	for _, d := range append(slices.Clone(s.views), s.node) {
+		if q.dead[d.Graph] == nil {
+			q.before[d.Graph], q.dead[d.Graph] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
+		}
+		q.dead[d.Graph][d] = true
+	}
+	q.before[s.node.Graph][s.node] = made
 }
 
 // ids gives an Embedding ids of int64 where the Gather took int32.

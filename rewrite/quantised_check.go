@@ -24,6 +24,12 @@ func (q *quantiser) check(w *QuantisedWeight) error {
 		return fmt.Errorf("its rows of %d are no whole blocks of 32", w.Matrix.K)
 	}
 	for _, s := range w.nodes {
+		if isMixture(s.node) {
+			if err := q.checkMixture(w, s); err != nil {
+				return err
+			}
+			continue
+		}
 		x := w.Matrix
 		key := fmt.Sprint(s.node.OpType, s.typ, s.bias != nil, x.Format, x.K, min(x.N, sampleRows))
 		err, done := q.outcomes[key]
@@ -48,38 +54,58 @@ func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
 	if err != nil {
 		return err
 	}
-	bench := &quantisedBench{q: q, matrix: matrix, site: s}
-	r, err := bench.judge(bench.floats(floats), "float")
+	typ, dims := s.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
+	if s.node.Is("Gather") {
+		typ = onnx.Int64
+	} else {
+		dims = append(dims, onnx.Dim{Value: matrix.K})
+	}
+	bench := &quantisedBench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
+	bench.op = bench.node
+	return bench.run(bench.floats(floats), s.node.Is("Gather"))
+}
+
+// run compares the op with the floats, and the kernel with the op's definition. again has it be run where activations
+// are float, too.
+func (b *quantisedBench) run(floats original, again bool) error {
+	r, err := b.judge(floats, "float")
 	if err != nil {
 		return err
 	}
-	q.report.Structural = max(q.report.Structural, r.Structural)
-	q.report.Definition = max(q.report.Definition, r.MaxRel)
-	if s.node.Is("Gather") || q.activations != "float" {
-		if r, err = bench.judge(bench.itself, q.activations); err != nil {
+	report := b.q.report
+	report.Structural = max(report.Structural, r.Structural)
+	report.Definition = max(report.Definition, r.MaxRel)
+	if again || b.q.activations != "float" {
+		if r, err = b.judge(b.itself, b.q.activations); err != nil {
 			return err
 		}
 	}
 	if r.Kernel != nil {
-		q.report.Kernels++
-		q.report.Kernel = max(q.report.Kernel, *r.Kernel)
+		report.Kernels++
+		report.Kernel = max(report.Kernel, *r.Kernel)
 	}
 	return nil
 }
 
 // quantisedKernel takes the sites: it is not registered, since no pattern finds them.
-var quantisedKernel = &Kernel{ID: "cpu_fused_linear", Device: "cpu", Ops: []string{"Linear", "Embedding"}}
+var quantisedKernel = &Kernel{ID: "cpu_fused_linear", Device: "cpu", Ops: []string{"Linear", "Embedding", "QMoE"}}
 
 // quantisedBench makes small models of one site of a few rows.
 type quantisedBench struct {
 	q      *quantiser
 	matrix *fused.Quantised
 	site   quantisedNode
+	x      onnx.Type // of the input
+	// op adds the op, with its weights in Constant nodes.
+	op func(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node
 }
+
+// original adds what a site is computed by from its first input, and returns the last node.
+type original func(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error)
 
 // floats returns what computes the site as it was, from its first input. Products are in float32, whatever the types
 // of the graph: a matrix of quantised elements is not rounded to them.
-func (b *quantisedBench) floats(rows []float32) func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
+func (b *quantisedBench) floats(rows []float32) original {
 	return func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
 		n, k := b.matrix.N, b.matrix.K
 		y := g.NewValue("y")
@@ -111,7 +137,7 @@ func (b *quantisedBench) floats(rows []float32) func(g *onnx.Graph, x *onnx.Valu
 
 // itself computes the site by the op, so that its kernel alone is what is compared.
 func (b *quantisedBench) itself(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error) {
-	return b.node(g, x, activations), nil
+	return b.op(g, x, activations), nil
 }
 
 // node adds the op, with the matrix in Constant nodes.
@@ -138,17 +164,10 @@ func (b *quantisedBench) node(g *onnx.Graph, x *onnx.Value, activations string) 
 }
 
 // judge has the checker of every site compare the op with what original makes.
-func (b *quantisedBench) judge(original func(*onnx.Graph, *onnx.Value, string) (*onnx.Node, error),
-	activations string) (*CheckReport, error) {
+func (b *quantisedBench) judge(original original, activations string) (*CheckReport, error) {
 	m := onnx.New(b.q.model.IRVersion, b.q.model.Opset(""))
 	m.ImportOpset(fused.Domain, fused.Version)
-	typ, dims := b.site.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
-	if b.site.node.Is("Gather") {
-		typ = onnx.Int64
-	} else {
-		dims = append(dims, onnx.Dim{Value: b.matrix.K})
-	}
-	x := m.Graph.AddInput("x", onnx.Type{DataType: typ, HasShape: true, Dims: dims})
+	x := m.Graph.AddInput("x", b.x)
 	root, err := original(m.Graph, x, activations)
 	if err != nil {
 		return nil, err
@@ -157,11 +176,11 @@ func (b *quantisedBench) judge(original func(*onnx.Graph, *onnx.Value, string) (
 	match := &patterns.Match{Pattern: ruleQuantised, Domain: fused.Domain, Root: root, Nodes: m.Graph.Nodes,
 		Inputs: []*onnx.Value{x}, Outputs: root.Outputs[:1]}
 	match.Replacement = onnx.NewFunction("", "", "", m.Opset("")).Body
-	made := b.node(match.Replacement, match.Replacement.AddInput("x", onnx.Type{}), activations)
+	made := b.op(match.Replacement, match.Replacement.AddInput("x", onnx.Type{}), activations)
 	match.Op, match.Attributes = made.OpType, made.Attributes
 	match.Replacement.AddOutput(made.Outputs[0])
 	if root.Domain == fused.Domain {
-		f, err := fused.Lookup(made.OpType).Function(quantisedSite(root, typ, m.Opset("")))
+		f, err := fused.Lookup(root.OpType).Function(quantisedSite(root, b.x.DataType, m.Opset("")))
 		if err != nil {
 			return nil, err
 		}
@@ -206,6 +225,9 @@ func quantisedSite(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
 			t = typ
 		} else if c := v.Constant(); c != nil {
 			t, dims = c.DataType, c.Dims
+		} else if v != nil {
+			typ, _ := v.Type()
+			t = typ.DataType
 		}
 		site.Types, site.Dims = append(site.Types, t), append(site.Dims, dims)
 	}

@@ -1,0 +1,297 @@
+package rewrite
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == experts }
+
+// readsExperts errs unless a MoE reads a weight of a layout as one of its matrices.
+func readsExperts(n *onnx.Node, input int, inOut bool) error {
+	layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[input]
+	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
+		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", nodeName(n))
+	}
+	if t, ok := n.Input(fused.MoEX).Type(); !ok || t.DataType == onnx.Undefined {
+		return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", nodeName(n),
+			n.Input(fused.MoEX).Name)
+	}
+	if t, ok := n.Input(fused.MoEWeights).Type(); !ok || t.DataType == onnx.Undefined {
+		return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", nodeName(n),
+			n.Input(fused.MoEWeights).Name)
+	}
+	return nil
+}
+
+// pair errs unless each MoE that reads a weight can have the quantised forms of both its matrices.
+func (q *quantiser) pair(w *QuantisedWeight) error {
+	for _, s := range w.nodes {
+		if !isMixture(s.node) {
+			continue
+		}
+		up, down := q.matrices(s.node)
+		for i, x := range []*QuantisedWeight{up, down} {
+			v := s.node.Input([]int{fused.MoEGateUp, fused.MoEDown}[i])
+			if x == nil {
+				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which has no quantised form", nodeName(s.node),
+					v.Name)
+			}
+			if err := q.report.Refuse[x]; err != nil {
+				return fmt.Errorf("node %q (mojo.MoE) reads %q, too, which stays: %w", nodeName(s.node), v.Name, err)
+			}
+		}
+		if up.Matrix.K != down.Matrix.N || up.Matrix.Experts != down.Matrix.Experts {
+			return fmt.Errorf("node %q (mojo.MoE) has %d experts of [%d, %d] and %d of [%d, %d], which do not fit",
+				nodeName(s.node), up.Matrix.Experts, up.Matrix.N, up.Matrix.K, down.Matrix.Experts, down.Matrix.N,
+				down.Matrix.K)
+		}
+	}
+	return nil
+}
+
+// matrices are the weights that a MoE reads.
+func (q *quantiser) matrices(n *onnx.Node) (up, down *QuantisedWeight) {
+	return q.weights[n.Input(fused.MoEGateUp)], q.weights[n.Input(fused.MoEDown)]
+}
+
+// mixtureInputs are the inputs of a QMoE: the first three, and the arrays of its matrices and their biases.
+func mixtureInputs(first []*onnx.Value, up, down []*onnx.Value) []*onnx.Value {
+	inputs := make([]*onnx.Value, fused.QMoEDownBias+1)
+	copy(inputs, first)
+	for i, v := range up {
+		inputs[fused.QMoEGateUp[i]] = v
+	}
+	for i, v := range down {
+		inputs[fused.QMoEDown[i]] = v
+	}
+	for inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
+	}
+	return inputs
+}
+
+// placeMixture puts a QMoE beside a MoE. It is called for both weights, and does it for the first.
+func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
+	n, g := s.node, s.node.Graph
+	up, down := q.matrices(n)
+	if w != up {
+		return nil
+	}
+	config := newConfig(q.options)
+	var made []*onnx.Node
+	add := func(node *onnx.Node, name string) {
+		node.Name = name
+		node.Metadata = append(slices.Clone(n.Metadata), config.origin(ruleQuantised, n)...)
+		made = append(made, node)
+	}
+	arrays := [2][]*onnx.Value{q.initializers(up), q.initializers(down)}
+	for i, at := range []int{fused.MoEGateUpBias, fused.MoEDownBias} {
+		bias := n.Input(at)
+		if bias != nil && s.typ != onnx.Float {
+			cast := g.NewNode("Cast", []*onnx.Value{bias}, onnx.IntAttr("to", int64(onnx.Float)))
+			cast.Outputs = make([]*onnx.Value, 1)
+			wide := g.NewValue(bias.Name + "_float")
+			wide.SetType(onnx.Type{DataType: onnx.Float})
+			add(cast, nodeName(n)+"_Cast")
+			cast.TakeOutput(0, wide)
+			bias = wide
+		}
+		arrays[i] = append(arrays[i], bias)
+	}
+	op := fused.Lookup("QMoE")
+	node := g.NewNode(op.Name, mixtureInputs(n.Inputs[:3], arrays[0], arrays[1]),
+		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix, q.activations)...)
+	node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
+	add(node, nodeName(n)+"_"+op.Name)
+	node.TakeOutput(0, n.Outputs[0])
+	format := up.Matrix.Format
+	if down.Matrix.Format != format {
+		format += " " + down.Matrix.Format
+	}
+	node.Metadata = append(node.Metadata, onnx.Entry{Key: MetaFormat, Value: format})
+	x, _ := node.Input(0).Type()
+	f, err := op.Function(quantisedSite(node, x.DataType, q.model.Opset("")))
+	if err != nil {
+		return fmt.Errorf("node %q: %w", nodeName(n), err)
+	}
+	node.Overload = f.Overload
+	q.functions[functionName(f)] = f
+	q.replace(s, made)
+	return nil
+}
+
+// sampleExperts are the experts of the check of a MoE, sampleWidth the columns of their matrices: a block, or a super
+// block.
+const sampleExperts = 2
+
+func sampleWidth(q *fused.Quantised) int64 {
+	if q.SuperScale != nil {
+		return 256
+	}
+	return max(q.Block, 32)
+}
+
+// checkMixture evaluates each kind of MoE that reads the weight, with two experts made of its first rows.
+func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
+	up, down := q.matrices(s.node)
+	x, _ := s.node.Input(0).Type()
+	key := fmt.Sprint("MoE", x.DataType, up.Matrix.Format, down.Matrix.Format, s.node.Overload)
+	err, done := q.outcomes[key]
+	if done || w != up {
+		return err
+	}
+	err = q.tryMixture(up, down, s)
+	q.outcomes[key] = err
+	q.report.Checked++
+	return err
+}
+
+func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error {
+	width := max(sampleWidth(up.Matrix), sampleWidth(down.Matrix))
+	packed := 2 * width
+	if s.node.AttrString("packing", "") == "none" {
+		packed = width
+	}
+	count := min(sampleExperts, up.Matrix.Experts)
+	var matrices [2]*fused.Quantised
+	var rows [2]*onnx.Tensor
+	for i, w := range []*QuantisedWeight{up, down} {
+		n := []int64{packed, width}[i]
+		if w.Matrix.Experts*w.Matrix.N < count*n || w.Matrix.K < width {
+			return fmt.Errorf("cannot be checked: experts of [%d, %d] are smaller than a sample", w.Matrix.N,
+				w.Matrix.K)
+		}
+		matrix, values, err := w.Sample(count * n)
+		if err != nil {
+			return err
+		}
+		if matrices[i], err = firstColumns(matrix, count, n, width); err != nil {
+			return err
+		}
+		kept := make([]float32, 0, count*n*width)
+		for row := range count * n {
+			kept = append(kept, values[row*w.Matrix.K:row*w.Matrix.K+width]...)
+		}
+		rows[i] = onnx.NewFloat32s([]string{"gate_up", "down"}[i], []int64{count, n, width}, kept)
+	}
+	xType, _ := s.node.Input(0).Type()
+	b := &quantisedBench{q: q, site: s, x: onnx.Type{DataType: xType.DataType, HasShape: true,
+		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: width}}}}
+	constant := func(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
+		v := g.NewValue(t.Name)
+		g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))
+		return v
+	}
+	bias := func(g *onnx.Graph, input int, name string, n int64) *onnx.Value {
+		if s.node.Input(input) == nil {
+			return nil
+		}
+		values := make([]float32, count*n)
+		for i := range values {
+			values[i] = float32(i%7)/4 - 0.5
+		}
+		return constant(g, onnx.NewFloat32s(name, []int64{count, n}, values))
+	}
+	choices := func(g *onnx.Graph, x *onnx.Value) []*onnx.Value {
+		shares, ids := make([]float32, 12), make([]int64, 12)
+		for i := range ids {
+			shares[i], ids[i] = float32(i%5+1)/4, int64(i/3+i%2)%count
+		}
+		chosen := onnx.NewInt64s("ids", ids)
+		chosen.Dims = []int64{2, 3, 2}
+		return []*onnx.Value{x, constant(g, onnx.NewFloat32s("shares", []int64{2, 3, 2}, shares)), constant(g, chosen)}
+	}
+	b.op = func(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node {
+		var arrays [2][]*onnx.Value
+		for i, m := range matrices {
+			for _, t := range m.Tensors() {
+				var v *onnx.Value
+				if t != nil {
+					v = constant(g, t)
+				}
+				arrays[i] = append(arrays[i], v)
+			}
+		}
+		arrays[0] = append(arrays[0], bias(g, fused.MoEGateUpBias, "gate_up_bias", packed))
+		arrays[1] = append(arrays[1], bias(g, fused.MoEDownBias, "down_bias", width))
+		n := g.AddNode("QMoE", mixtureInputs(choices(g, x), arrays[0], arrays[1]), []*onnx.Value{g.NewValue("made")},
+			fused.QMoEAttributes(s.node.Attributes, matrices[0], matrices[1], activations)...)
+		n.Domain = fused.Domain
+		return n
+	}
+	return b.run(func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
+		inputs := append(choices(g, x), constant(g, rows[0]), constant(g, rows[1]),
+			bias(g, fused.MoEGateUpBias, "gate_up_bias", packed), bias(g, fused.MoEDownBias, "down_bias", width))
+		for inputs[len(inputs)-1] == nil {
+			inputs = inputs[:len(inputs)-1]
+		}
+		var attrs []*onnx.Attribute
+		for _, a := range s.node.Attributes {
+			if a.Name == "gate_up_layout" || a.Name == "down_layout" {
+				a = onnx.StringAttr(a.Name, "out_in")
+			}
+			attrs = append(attrs, a)
+		}
+		n := g.AddNode(experts, inputs, []*onnx.Value{g.NewValue("y")}, attrs...)
+		n.Domain = fused.Domain
+		return n, nil
+	}, false)
+}
+
+// firstColumns makes experts of n rows out of a matrix of as many rows as they have together, and of its first columns.
+func firstColumns(q *fused.Quantised, experts, n, columns int64) (*fused.Quantised, error) {
+	made := *q
+	made.N, made.K, made.Experts = n, columns, experts
+	for i, to := range []**onnx.Tensor{&made.Codes, &made.Scale, &made.Minus, &made.SuperScale, &made.SuperMinus} {
+		t := q.Tensors()[i]
+		if t == nil {
+			continue
+		}
+		bytes, err := t.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		panels, groups := t.Dims[0], t.Dims[1]
+		keep, size := groups*columns/q.K, int64(len(bytes))/panels/groups
+		var kept []byte
+		for p := range panels {
+			kept = append(kept, bytes[p*groups*size:(p*groups+keep)*size]...)
+		}
+		dims := append([]int64{experts, panels / experts, keep}, t.Dims[2:]...)
+		if *to, err = onnx.NewTensor(t.Name, t.DataType, dims, kept); err != nil {
+			return nil, err
+		}
+	}
+	return &made, nil
+}
+
+// settleRounded is for an op that rounds what it has computed itself: where that is next to the middle of two integers,
+// a sum in another order gives the other one. So much of a result is open; nil for other ops.
+func settleRounded(call *fusedCall) func(want, got []*reference.Tensor) {
+	open := map[string]float64{"int16": 1.0 / 4096, "int8": 1.0 / 32}[call.site.Attr("activations").String]
+	if call.op.Name != "QMoE" || open == 0 {
+		return nil
+	}
+	return func(want, got []*reference.Tensor) {
+		for i := range min(len(want), len(got)) {
+			if len(want[i].F) != len(got[i].F) {
+				continue
+			}
+			most := 0.0
+			for _, x := range want[i].F {
+				most = max(most, math.Abs(x))
+			}
+			for j, x := range want[i].F {
+				if math.Abs(got[i].F[j]-x) <= open*most {
+					got[i].F[j] = x
+				}
+			}
+		}
+	}
+}
