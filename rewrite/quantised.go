@@ -95,7 +95,8 @@ type quantiser struct {
 type quantisedNode struct {
 	node  *onnx.Node
 	views []*onnx.Node // Transpose, Cast, Identity
-	bias  *onnx.Value  // of a Gemm
+	bias  *onnx.Value  // of a Gemm, or of added
+	added *onnx.Node   // the Add of a vector of constants that alone reads the product
 	typ   onnx.DataType
 }
 
@@ -124,10 +125,13 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		case w.Matrix.Experts > 0:
 			return fmt.Errorf("node %q (%s) reads it, which is no mojo.MoE", nodeName(n), opName(n.Domain, n.OpType))
 		case n.Is("MatMul") && u.Index == 1 && inOut:
+			one.addition(w.Matrix.N)
 		case n.Is("Gemm") && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
 			if err := one.gemm(w.Matrix.N); err != nil {
 				return err
 			}
+		case isFusedMatMul(n) && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
+			one.addition(w.Matrix.N)
 		case n.Is("Gather") && u.Index == 0 && !inOut && n.AttrInt("axis", 0) == 0:
 		case u.Index == 0 && (n.Is("Identity") || n.Is("Cast") || n.Is("Transpose") && isSwap(n)):
 			out, t := inOut, typ
@@ -169,6 +173,27 @@ func (s *quantisedNode) gemm(columns int64) error {
 	return nil
 }
 
+// isFusedMatMul reports whether a node is onnxruntime's op where it does no more than a MatMul, whose second input may
+// be transposed.
+func isFusedMatMul(n *onnx.Node) bool {
+	return n.Domain == "com.microsoft" && n.OpType == "FusedMatMul" && n.AttrFloat("alpha", 1) == 1 &&
+		n.AttrInt("transA", 0) == 0 && n.AttrInt("transBatchA", 0) == 0 && n.AttrInt("transBatchB", 0) == 0
+}
+
+// addition has the op add what alone is added to the product, if that is a vector of constants.
+func (s *quantisedNode) addition(columns int64) {
+	out := s.node.Outputs[0]
+	if out.IsOutput() || len(out.Uses()) != 1 || !out.Uses()[0].Node.Is("Add") {
+		return
+	}
+	u := out.Uses()[0]
+	c := u.Node.Input(1 - u.Index)
+	if t := c.Constant(); t != nil && t.DataType == s.typ && slices.Equal(t.Dims, []int64{columns}) &&
+		u.Node.Graph == s.node.Graph {
+		s.bias, s.added = c, u.Node
+	}
+}
+
 // place puts the nodes that read the quantised form beside those that read floats.
 func (q *quantiser) place(w *QuantisedWeight) error {
 	for _, s := range w.nodes {
@@ -202,6 +227,9 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 			made = append(made, node)
 		}
 		out := n.Outputs[0]
+		if s.added != nil {
+			out = s.added.Outputs[0]
+		}
 		node := g.NewNode(op.Name, inputs, attrs...)
 		node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
 		if op.Name == "Embedding" {
@@ -229,7 +257,11 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 
 // replace notes that nodes were made for one, and for what lies between it and the initializer.
 func (q *quantiser) replace(s quantisedNode, made []*onnx.Node) {
-	for _, d := range append(slices.Clone(s.views), s.node) {
+	old := append(slices.Clone(s.views), s.node)
+	if s.added != nil {
+		old = append(old, s.added)
+	}
+	for _, d := range old {
 		if q.dead[d.Graph] == nil {
 			q.before[d.Graph], q.dead[d.Graph] = map[*onnx.Node][]*onnx.Node{}, map[*onnx.Node]bool{}
 		}

@@ -62,6 +62,11 @@ func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
 	}
 	bench := &quantisedBench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
 	bench.op = bench.node
+	if s.bias != nil {
+		if bench.bias, err = s.bias.Constant().View("bias", []int64{matrix.N}, 0, []int64{1}); err != nil {
+			return err
+		}
+	}
 	return bench.run(bench.floats(floats), s.node.Is("Gather"))
 }
 
@@ -94,6 +99,7 @@ var quantisedKernel = &Kernel{ID: "cpu_fused_linear", Device: "cpu", Ops: []stri
 type quantisedBench struct {
 	q      *quantiser
 	matrix *fused.Quantised
+	bias   *onnx.Tensor // nil where there is none
 	site   quantisedNode
 	x      onnx.Type // of the input
 	// op adds the op, with its weights in Constant nodes.
@@ -102,6 +108,13 @@ type quantisedBench struct {
 
 // original adds what a site is computed by from its first input, and returns the last node.
 type original func(g *onnx.Graph, x *onnx.Value, activations string) (*onnx.Node, error)
+
+// constant adds a Constant node.
+func (b *quantisedBench) constant(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
+	v := g.NewValue(t.Name)
+	g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))
+	return v
+}
 
 // floats returns what computes the site as it was, from its first input. Products are in float32, whatever the types
 // of the graph: a matrix of quantised elements is not rounded to them.
@@ -127,6 +140,15 @@ func (b *quantisedBench) floats(rows []float32) original {
 			x = wide
 		}
 		last := g.AddNode("MatMul", []*onnx.Value{x, weight}, []*onnx.Value{y})
+		if b.bias != nil {
+			bias := b.constant(g, b.bias)
+			if half {
+				wide := g.NewValue("bias_float")
+				g.AddNode("Cast", []*onnx.Value{bias}, []*onnx.Value{wide}, onnx.IntAttr("to", int64(onnx.Float)))
+				bias = wide
+			}
+			last = g.AddNode("Add", []*onnx.Value{y, bias}, []*onnx.Value{g.NewValue("y_biased")})
+		}
 		if half {
 			y = g.NewValue("y_half")
 			last = g.AddNode("Cast", last.Outputs, []*onnx.Value{y}, onnx.IntAttr("to", int64(b.site.typ)))
@@ -146,10 +168,12 @@ func (b *quantisedBench) node(g *onnx.Graph, x *onnx.Value, activations string) 
 	for _, t := range b.matrix.Tensors() {
 		var v *onnx.Value
 		if t != nil {
-			v = g.NewValue(t.Name)
-			g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))
+			v = b.constant(g, t)
 		}
 		inputs = append(inputs, v)
+	}
+	if b.bias != nil {
+		inputs = append(inputs, b.constant(g, b.bias))
 	}
 	for inputs[len(inputs)-1] == nil {
 		inputs = inputs[:len(inputs)-1]

@@ -124,3 +124,60 @@ func TestMergedQuantised(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantisedAddition has a vector added to a product, and to one of onnxruntime's op: the op adds it. What is no
+// vector, or where more reads the product, is added as it was.
+func TestQuantisedAddition(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		columns     int64
+		fused, read bool
+		adds        int
+	}{{"vector", 40, false, false, 0}, {"fused", 40, true, false, 0}, {"scalar", 1, false, false, 1},
+		{"read", 40, false, true, 1}} {
+		m, list := projections(40)
+		g, y := m.Graph, m.Graph.Outputs[0]
+		product := y.Producer
+		if c.fused {
+			product.Domain, product.OpType = "com.microsoft", "FusedMatMul"
+			m.ImportOpset("com.microsoft", 1)
+		}
+		row := make([]float32, c.columns)
+		for i := range row {
+			row[i] = float32(i)/8 - 3
+		}
+		g.RemovePort(y)
+		z := g.NewValue("z")
+		g.AddNode("Add", []*onnx.Value{g.AddInitializer(onnx.NewFloat32s("b", []int64{c.columns}, row)), y},
+			[]*onnx.Value{z})
+		z.SetType(onnx.Type{DataType: onnx.Float})
+		g.AddOutput(z)
+		if c.read {
+			g.AddOutput(y)
+		}
+		x := make([]float64, 3*64)
+		for i := range x {
+			x[i] = float64(i%23) - 11
+		}
+		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{3, 64}, x)}
+		if c.fused {
+			product.Domain, product.OpType = "", "MatMul"
+		}
+		want := runModel(t, m, in)
+		if c.fused {
+			product.Domain, product.OpType = "com.microsoft", "FusedMatMul"
+		}
+		r, err := Quantise(m, list, "float")
+		if err != nil || len(r.Kept) != 1 {
+			t.Fatalf("%s: %v, %v", c.name, err, r.Refuse)
+		}
+		if count(m, "Add") != c.adds {
+			t.Errorf("%s: %d additions", c.name, count(m, "Add"))
+		}
+		for name, w := range want {
+			if d, scale := distance(w.F, runModel(t, m, in)[name].F); d > 64*spacing(onnx.Float, scale) {
+				t.Errorf("%s: %s differs by %g", c.name, name, d)
+			}
+		}
+	}
+}

@@ -18,27 +18,28 @@ as the chance that a random choice among the tied classes agrees).`
 
 // criteria are the flags that say what a comparison lets pass.
 type criteria struct {
-	atol, rtol     []string
-	maxKL, minTop1 float64
-	logits         []string
+	limitFlags
+	atol, rtol []string
+	logits     []string
 
 	tolerances golden.Tolerances
-	limits     golden.LogitLimits
 	vocabulary int64 // 0 when it is not known
 }
 
-func (k *criteria) flags(c *cobra.Command) {
-	f := c.Flags()
-	f.StringArrayVar(&k.atol, "atol", nil, "[NAME:]VALUE absolute tolerance, of one output or all; repeatable")
-	f.StringArrayVar(&k.rtol, "rtol", nil, "[NAME:]VALUE relative tolerance, of one output or all; repeatable")
-	f.Float64Var(&k.maxKL, "max-kl", 0,
-		"fail when the KL divergence of a position is greater, in nats (default: no limit)")
-	f.Float64Var(&k.minTop1, "min-top1", 0,
-		"fail when the most probable class agrees at a smaller part of the positions, 0 to 1 (default: no limit)")
-	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, where that cannot be told; repeatable")
+// limitFlags say how far logits may be from those of another model.
+type limitFlags struct {
+	maxKL, minTop1 float64
+	limits         golden.LogitLimits
 }
 
-func (k *criteria) parse(c *cobra.Command) error {
+func (k *limitFlags) flags(c *cobra.Command) {
+	c.Flags().Float64Var(&k.maxKL, "max-kl", 0,
+		"fail when the KL divergence of a position is greater, in nats (default: no limit)")
+	c.Flags().Float64Var(&k.minTop1, "min-top1", 0,
+		"fail when the most probable class agrees at a smaller part of the positions, 0 to 1 (default: no limit)")
+}
+
+func (k *limitFlags) parse(c *cobra.Command) error {
 	if c.Flags().Changed("max-kl") {
 		if k.limits.MaxKL = &k.maxKL; !(k.maxKL >= 0) || math.IsInf(k.maxKL, 1) {
 			return fmt.Errorf("--max-kl %g: it is a number of 0 or more", k.maxKL)
@@ -48,6 +49,21 @@ func (k *criteria) parse(c *cobra.Command) error {
 		if k.limits.MinTop1 = &k.minTop1; !(k.minTop1 >= 0 && k.minTop1 <= 1) {
 			return fmt.Errorf("--min-top1 %g: it is a number from 0 to 1", k.minTop1)
 		}
+	}
+	return nil
+}
+
+func (k *criteria) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringArrayVar(&k.atol, "atol", nil, "[NAME:]VALUE absolute tolerance, of one output or all; repeatable")
+	f.StringArrayVar(&k.rtol, "rtol", nil, "[NAME:]VALUE relative tolerance, of one output or all; repeatable")
+	k.limitFlags.flags(c)
+	f.StringArrayVar(&k.logits, "logits", nil, "output that holds logits, where that cannot be told; repeatable")
+}
+
+func (k *criteria) parse(c *cobra.Command) error {
+	if err := k.limitFlags.parse(c); err != nil {
+		return err
 	}
 	var err error
 	k.tolerances, err = golden.ParseTolerances(k.atol, k.rtol)
@@ -141,26 +157,15 @@ func (r *comparison) write(a *app) {
 	}
 	a.say("%s against %s%s", r.Model, r.Against, in)
 	t := newTable(">case", "output", "type", "shape", ">max abs", ">max rel", ">ulp of max", ">cosine", ">within", "")
-	logits := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined",
-		"")
-	measured := false
 	for _, c := range r.Cases {
 		for _, s := range c.Outputs {
 			t.add(c.Case, s.Name, s.DataType, s.Shape, fmt.Sprintf("%.3g", s.MaxAbs),
 				fmt.Sprintf("%.3g", s.MaxRel), fmt.Sprintf("%.3g", s.MaxULP), fmt.Sprintf("%.7f", s.Cosine),
 				fmt.Sprintf("%d/%d", s.Within, s.Elements), a.verdict(s.Passed, "passed"))
-			if l := s.Logits; l != nil {
-				measured = true
-				logits.add(c.Case, s.Name, l.Positions, l.Classes, fmt.Sprintf("%.3g", l.MeanKL),
-					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), l.Undefined,
-					a.verdict(l.Passed, "passed"))
-			}
 		}
 	}
 	t.write(a.human())
-	if measured {
-		logits.write(a.human())
-	}
+	writeLogits(a, r.Cases)
 	for _, c := range r.Cases {
 		if c.Error != "" {
 			a.say("case %d: %s", c.Case, c.Error)
@@ -172,6 +177,25 @@ func (r *comparison) write(a *app) {
 		}
 	}
 	a.say("%s", a.verdict(r.Passed, "PASSED"))
+}
+
+// writeLogits writes how far the logits of cases are from the expected ones, if any were compared.
+func writeLogits(a *app, cases []caseDiff) {
+	t := newTable(">case", "logits", ">positions", ">classes", ">mean KL", ">max KL", ">same top-1", ">undefined", "")
+	measured := false
+	for _, c := range cases {
+		for _, s := range c.Outputs {
+			if l := s.Logits; l != nil {
+				measured = true
+				t.add(c.Case, s.Name, l.Positions, l.Classes, fmt.Sprintf("%.3g", l.MeanKL),
+					fmt.Sprintf("%.3g", l.MaxKL), fmt.Sprintf("%.4g%%", 100*l.Top1), l.Undefined,
+					a.verdict(l.Passed, "passed"))
+			}
+		}
+	}
+	if measured {
+		t.write(a.human())
+	}
 }
 
 // verdict is text, or FAILED.

@@ -18,15 +18,15 @@ func oneCase(name string, values ...float32) []golden.Case {
 
 func TestLimitsNeedLogits(t *testing.T) {
 	limit := 0.5
-	k := &criteria{limits: golden.LogitLimits{MaxKL: &limit}}
+	k := &criteria{limitFlags: limitFlags{limits: golden.LogitLimits{MaxKL: &limit}}}
 	hidden := oneCase("hidden", 1, 2, 3)
 	if err := k.compare(&comparison{}, hidden, hidden, nil); err == nil ||
 		!strings.Contains(err.Error(), "name it with --logits") {
 		t.Errorf("got %v", err)
 	}
 	for what, named := range map[string]*criteria{
-		"by its name":       {limits: k.limits, logits: []string{"hidden"}},
-		"by its vocabulary": {limits: k.limits, vocabulary: 3},
+		"by its name":       {limitFlags: k.limitFlags, logits: []string{"hidden"}},
+		"by its vocabulary": {limitFlags: k.limitFlags, vocabulary: 3},
 	} {
 		r := &comparison{}
 		if err := named.compare(r, hidden, hidden, nil); err != nil || !r.Passed ||
@@ -39,7 +39,7 @@ func TestLimitsNeedLogits(t *testing.T) {
 // TestBrokenLimit has a NaN that the tolerances catch as well, and a row that they let pass.
 func TestBrokenLimit(t *testing.T) {
 	limit := 0.01
-	k := &criteria{atol: []string{"10"}, limits: golden.LogitLimits{MaxKL: &limit}}
+	k := &criteria{atol: []string{"10"}, limitFlags: limitFlags{limits: golden.LogitLimits{MaxKL: &limit}}}
 	var err error
 	if k.tolerances, err = golden.ParseTolerances(k.atol, nil); err != nil {
 		t.Fatal(err)

@@ -93,7 +93,7 @@ kernel library or the kernels of a device are missing.`,
 	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
 	flags.MarkHidden("progress-lines")
 	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a),
-		newGolden(a), newWeights(a), newKernels(a), newDoctor(a), newTokenize(a),
+		newGolden(a), newWeights(a), newQuantize(a), newKernels(a), newDoctor(a), newTokenize(a),
 		newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }

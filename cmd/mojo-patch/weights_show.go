@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 	"github.com/spf13/cobra"
 )
 
@@ -20,11 +21,21 @@ type shownTensor struct {
 	Shape []int64          `json:"shape"`
 	Bytes int64            `json:"bytes"`
 	File  string           `json:"file"`
+	Bits  float64          `json:"bits,omitempty"`       // that an element takes
 	Lacks string           `json:"missing_in,omitempty"` // the file of external data that is missing
 	Stats *shownStatistics `json:"statistics,omitempty"`
+	Error *shownError      `json:"error,omitempty"` // against another model
 
 	elements   int64
 	statistics func() (*weights.Statistics, error)
+	// dims and read are the shape and the elements as products have them.
+	rows func() (dims []int64, read func(dst []float32, first int64) error, err error)
+}
+
+// shownError is how far a tensor is from the one of the same name in another model.
+type shownError struct {
+	RMS    float64 `json:"relative_rms"`
+	Cosine float64 `json:"cosine"`
 }
 
 type shownStatistics struct {
@@ -47,17 +58,22 @@ type shownTotal struct {
 
 func newWeightsShow(a *app) *cobra.Command {
 	var noStats bool
-	var name string
+	var name, against string
 	c := &cobra.Command{
 		Use:   "show FILE...",
 		Short: "List tensors with sizes, types and statistics",
 		Long: `show lists the initializers of a model (.onnx) or the tensors of a checkpoint (.gguf, .safetensors,
-the index of such files, or a folder of them): name, type, shape and bytes; the minimum, maximum,
-mean and standard deviation of the finite elements; and how many are zero, NaN and infinite. It
-dequantises quantised types for that; a matrix that weights load
---keep-quantized put into a model is one line, in its format. --no-stats reads headers only.`,
+the index of such files, or a folder of them): name, type, shape, bytes and bits an element; the
+minimum, maximum, mean and standard deviation of the finite elements; and how many are zero, NaN and
+infinite. It dequantises quantised types for that; a quantised matrix of a model (weights load
+--keep-quantized, quantize) is one line, in its format. --no-stats reads headers only.
+
+--against names a model whose tensors of the same names these were made of, such as the one that
+quantize read. show then has the root of the mean square of their differences, relative to that of
+the elements, and the cosine.`,
 		Example: `  mojo-patch weights show model.onnx
   mojo-patch weights show model.gguf --name 'blk\.0\.'
+  mojo-patch weights show small.onnx --no-stats --against model.onnx
   mojo-patch weights show checkpoint/ --no-stats --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -70,16 +86,18 @@ dequantises quantised types for that; a matrix that weights load
 			if err != nil {
 				return fmt.Errorf("--name: %w", err)
 			}
-			return showWeights(a, args, filter, !noStats)
+			return showWeights(a, args, filter, !noStats, against)
 		},
 	}
 	c.Flags().BoolVar(&noStats, "no-stats", false, "read headers only, no elements")
+	c.Flags().StringVar(&against, "against", "", "model whose tensors of the same names are what these should be")
+	completeFile(c, "against", "onnx")
 	c.Flags().StringVar(&name, "name", "", "list only tensors whose names match this regular expression")
 	a.jsonFlag(c)
 	return c
 }
 
-func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) error {
+func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool, against string) error {
 	var list []*shownTensor
 	for _, path := range files {
 		found, closeFile, err := tensorsOf(a, path)
@@ -95,12 +113,25 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 			return err
 		}
 	}
+	for _, t := range list {
+		if t.elements > 0 {
+			t.Bits = 8 * float64(t.Bytes) / float64(t.elements)
+		}
+	}
+	if against != "" {
+		if err := compareWeights(a, list, against); err != nil {
+			return err
+		}
+	}
 	total, types := totals(list)
 	if a.json {
 		return a.printJSON(map[string]any{"schema": jsonSchema, "files": files,
 			"tensors": append([]*shownTensor{}, list...), "total": total, "types": types})
 	}
-	header := []string{"name", "type", "shape", ">bytes"}
+	header := []string{"name", "type", "shape", ">bytes", ">bits"}
+	if against != "" {
+		header = append(header, ">relative RMS", ">cosine")
+	}
 	if stats {
 		header = append(header, ">min", ">max", ">mean", ">std", ">zeros", ">NaN", ">Inf")
 	}
@@ -110,7 +141,12 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool) erro
 	}
 	t := newTable(header...)
 	for _, s := range list {
-		row := []any{s.Name, s.Type, s.Shape, s.Bytes}
+		row := []any{s.Name, s.Type, s.Shape, s.Bytes, bitsText(s.Bits)}
+		if s.Error != nil {
+			row = append(row, fmt.Sprintf("%.4f", s.Error.RMS), fmt.Sprintf("%.6f", s.Error.Cosine))
+		} else if against != "" {
+			row = append(row, "", "")
+		}
 		switch x := s.Stats; {
 		case x != nil:
 			row = append(row, figure(x.Min), figure(x.Max), figure(x.Mean), figure(x.Std), x.Zeros, x.NaN, x.Inf)
@@ -170,8 +206,9 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: t.Dims, Bytes: max(t.Size(), 0),
 				File: path, elements: max(t.Len(), 0)}
 			s.statistics = func() (*weights.Statistics, error) { return weights.StatisticsOf(t) }
+			s.rows = func() ([]int64, func([]float32, int64) error, error) { return quantize.Rows(v) }
 			if _, err := t.Bytes(); t.External != nil && errors.Is(err, onnx.ErrMissingData) {
-				s.Lacks, s.statistics = t.External.Location, nil
+				s.Lacks, s.statistics, s.rows = t.External.Location, nil, nil
 			}
 			list = append(list, s)
 		}
@@ -183,12 +220,16 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 func shownMatrix(x *weights.Matrix, path string) *shownTensor {
 	s := &shownTensor{Name: x.Name, Type: x.Format, Shape: []int64{x.N, x.K}, Bytes: x.Size(), File: path,
 		elements: x.Len(), statistics: x.Statistics}
+	s.rows = func() ([]int64, func([]float32, int64) error, error) {
+		read, err := x.Elements()
+		return s.Shape, read, err
+	}
 	for _, v := range x.Arrays {
 		if v == nil {
 			continue
 		}
 		if _, err := v.Const.Bytes(); v.Const.External != nil && errors.Is(err, onnx.ErrMissingData) {
-			s.Lacks, s.statistics = v.Const.External.Location, nil
+			s.Lacks, s.statistics, s.rows = v.Const.External.Location, nil, nil
 		}
 	}
 	return s
@@ -211,6 +252,46 @@ func takeStatistics(a *app, list []*shownTensor) error {
 		step(i+1, len(list))
 	}
 	return nil
+}
+
+// compareWeights says how far tensors are from those of the same names in another model: of both as products read
+// them, so that one may be transposed. What the other model lacks, or has in another shape, is left out.
+func compareWeights(a *app, list []*shownTensor, path string) error {
+	others, closeFile, err := tensorsOf(a, path)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	by := map[string]*shownTensor{}
+	for _, t := range others {
+		by[t.Name] = t
+	}
+	compared := 0
+	for _, t := range list {
+		other := by[t.Name]
+		if other == nil || t.rows == nil || other.rows == nil {
+			continue
+		}
+		dims, is, err := t.rows()
+		wanted, was, errOther := other.rows()
+		if err != nil || errOther != nil || !slices.Equal(dims, wanted) {
+			continue
+		}
+		t.Error = &shownError{}
+		if t.Error.RMS, t.Error.Cosine, err = quantize.Compare(t.elements, was, is); err != nil {
+			return fmt.Errorf("%s, tensor %q: %w", path, t.Name, err)
+		}
+		compared++
+	}
+	if compared == 0 {
+		return fmt.Errorf("--against %s: it has no tensor of floats with the name and shape of a listed one", path)
+	}
+	return nil
+}
+
+// bitsText writes bits an element, without a fraction where there is none.
+func bitsText(bits float64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.2f", bits), ".00")
 }
 
 func totals(list []*shownTensor) (total shownTotal, types []*shownTotal) {

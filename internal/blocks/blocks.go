@@ -1,5 +1,5 @@
 // Package blocks decodes the elements of weights as they are stored, in little-endian order, to float32: one by one as
-// a type of ONNX, or in ggml's blocks of quantised elements.
+// a type of ONNX, or in ggml's blocks of quantised elements, which it rounds to as well.
 package blocks
 
 import "github.com/mojo-patch/mojo-patch/onnx"
@@ -7,21 +7,22 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 // Format says how elements are stored: Elements of them, a block, take Size bytes.
 type Format struct {
 	Elements, Size int
-	decode         Reader // of whole blocks; nil where elements cannot be decoded
+	decode         Reader                                // of whole blocks; nil where elements cannot be decoded
+	encode         func(dst []byte, src []float32) error // of one block; nil where there is no rounding
 	panels         *Panels
 }
 
 // The formats of ggml whose elements can be decoded. A Format of others has no more than the size of a block.
 var (
-	Q4_0  = quantised(32, 18, decodeQ4_0, panelsQ4_0)
-	Q4_1  = quantised(32, 20, decodeQ4_1, panelsQ4_1)
+	Q4_0  = quantised(32, 18, decodeQ4_0, panelsQ4_0).rounding(encodeQ4_0)
+	Q4_1  = quantised(32, 20, decodeQ4_1, panelsQ4_1).rounding(encodeQ4_1)
 	Q5_0  = quantised(32, 22, decodeQ5_0, panelsQ5_0)
 	Q5_1  = quantised(32, 24, decodeQ5_1, panelsQ5_1)
-	Q8_0  = quantised(32, 34, decodeQ8_0, panelsQ8_0)
+	Q8_0  = quantised(32, 34, decodeQ8_0, panelsQ8_0).rounding(encodeQ8_0)
 	Q4_K  = quantised(256, 144, decodeQ4_K, panelsQ4_K)
 	Q5_K  = quantised(256, 176, decodeQ5_K, panelsQ5_K)
 	Q6_K  = quantised(256, 210, decodeQ6_K, panelsQ6_K)
-	MXFP4 = quantised(32, 17, decodeMXFP4, panelsMXFP4)
+	MXFP4 = quantised(32, 17, decodeMXFP4, panelsMXFP4).rounding(encodeMXFP4)
 )
 
 // quantised returns the format that decode decodes one block of, and that stands in panels as these say.

@@ -46,6 +46,7 @@ var rooms = []room{
 	{"rewrite", []string{
 		"fused", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/target"}},
+	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},
 	{"bench", nil},

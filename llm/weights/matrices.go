@@ -61,8 +61,18 @@ func (x *Matrix) Size() (n int64) {
 	return n
 }
 
-// Statistics describes the elements. It errs where the format is none that is known, or the arrays do not fit it.
+// Statistics describes the elements. It errs as Elements does.
 func (x *Matrix) Statistics() (*Statistics, error) {
+	read, err := x.Elements()
+	if err != nil {
+		return nil, err
+	}
+	return describe(x.Len(), read)
+}
+
+// Elements returns what reads the elements from one on, row by row. It errs where the format is none that is known, or
+// the arrays do not fit it.
+func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 	panels := panelsOf(x.Format)
 	if panels == nil {
 		return nil, fmt.Errorf("matrix %q: the model does not say how it was quantised (%s is %q)", x.Name,
@@ -85,7 +95,7 @@ func (x *Matrix) Statistics() (*Statistics, error) {
 		}
 	}
 	row, at := make([]float32, x.K), int64(-1)
-	return describe(x.Len(), func(dst []float32, first int64) error {
+	return func(dst []float32, first int64) error {
 		for len(dst) > 0 {
 			if r := first / x.K; r != at {
 				at = r
@@ -97,7 +107,7 @@ func (x *Matrix) Statistics() (*Statistics, error) {
 			dst, first = dst[n:], first+int64(n)
 		}
 		return nil
-	})
+	}, nil
 }
 
 // panelsOf returns the layout of a format by its name in a model, nil for others.

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
+	"github.com/spf13/cobra"
+)
+
+type quantizeFlags struct {
+	out, format, head    string
+	only, skip           string
+	activations          string
+	golden               string
+	keepAbove            float64
+	evaluator            bool
+	merge                bool
+	externalOver         int64
+	onnxruntime, library string
+	limitFlags
+	options quantize.Options
+}
+
+func newQuantize(a *app) *cobra.Command {
+	f := &quantizeFlags{}
+	c := &cobra.Command{
+		Use:   "quantize MODEL --format FORMAT -o OUT",
+		Short: "Round a model's weights to blocks of 4 or 8 bits",
+		Long: `quantize rounds the weights of a model's products and the tables it gathers rows from to blocks of
+32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them. mojo.Linear takes the place of MatMul, Gemm
+and FusedMatMul, mojo.Embedding that of Gather; a table that is also the head is stored once. The
+model may be an export or one that apply has patched.
+
+It rounds to the nearest, to the bit as ggml does, and learns nothing from data: the same model gives
+the same bytes. Each block is decoded again by the op's definition, and each kind of site is checked
+as apply checks it. Weights are streamed: about a tile of one is in memory.
+
+Not rounded, unless --only names them: gates of routers, tables of positions, and what has less than
+4096 elements. Norms and biases are no matrices. --only and --skip are regular expressions that fit
+names of weights and of the nodes that read them.
+
+--head is the format of matrices with a row for each token of the vocabulary: the product that gives
+logits, and the table of the tokens. Formats may be "float", for what is to stay as it is.
+
+The report has bytes, bits a weight, the ten worst weights by the root of the mean square of their
+errors, relative to that of the weight, with the cosine, and why others stay. With --golden the model
+runs on recorded inputs, before and after: the report then has the error of what each weight's
+products give, and KL and the most probable tokens as diff has them. --golden also takes a recorded
+generation (arrays prompt0, greedy0 and so on, as for generate --golden). --max-kl and --min-top1 say
+what may be lost; beyond that nothing is written, and the exit code is 1. --keep-above leaves weights
+in float whose error is greater: that of their products where --golden is given.`,
+		Example: `  mojo-patch quantize model.onnx --format q4_0 -o small.onnx
+  mojo-patch quantize patched.onnx --format q4_1 --head q8_0 -o small.onnx --golden recorded.npz --max-kl 0.5
+  mojo-patch quantize model.onnx --format q4_0 --only 'mlp' -o small.onnx --json`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.check(c, args[0]); err != nil {
+				return err
+			}
+			return f.quantize(a, args[0])
+		},
+	}
+	fl := c.Flags()
+	formats := strings.Join(quantize.Formats(), ", ")
+	fl.StringVar(&f.format, "format", "", "what weights are rounded to: "+formats+", or float with --head")
+	fl.StringVar(&f.head, "head", "", "format of matrices with a row for each token (default: that of --format)")
+	fl.StringVar(&f.only, "only", "", "round only weights whose name, or whose nodes', this regular expression fits")
+	fl.StringVar(&f.skip, "skip", "", "do not round weights whose name, or whose nodes', this regular expression fits")
+	fl.StringVar(&f.activations, "activations", activationKinds[0],
+		"what products round activations to, by blocks of 32: int16, int8 (faster, other tokens), float")
+	fl.StringVarP(&f.out, "output", "o", "", "file to write")
+	fl.StringVar(&f.golden, "golden", "", "recorded inputs to run the model on before and after: .npz, or a folder of "+
+		"ONNX test data")
+	fl.BoolVar(&f.evaluator, "evaluator", false, "with --golden: run in the built-in evaluator")
+	fl.Float64Var(&f.keepAbove, "keep-above", 0, "leave weights in float whose error is greater (default: none)")
+	f.limitFlags.flags(c)
+	fl.BoolVar(&f.merge, "merge-products", false, "make one product of those of one value, such as q, k and v")
+	fl.Int64Var(&f.externalOver, "external-data-over", defaultExternalOver,
+		"put weights of more than this many bytes into OUT.data")
+	libraryFlags(c, &f.onnxruntime, &f.library)
+	completeFile(c, "output", "onnx")
+	completeFile(c, "golden", "npz")
+	choices := func() []string { return append(quantize.Formats(), quantize.Float) }
+	completeValues(c, "format", choices, false)
+	completeValues(c, "head", choices, false)
+	completeValues(c, "activations", func() []string { return activationKinds }, false)
+	a.jsonFlag(c)
+	return c
+}
+
+func (f *quantizeFlags) check(c *cobra.Command, path string) error {
+	if err := f.limitFlags.parse(c); err != nil {
+		return err
+	}
+	switch {
+	case f.format == "":
+		return fmt.Errorf("--format FORMAT is missing: %s", strings.Join(quantize.Formats(), ", "))
+	case f.out == "":
+		return errors.New("-o OUT is missing")
+	case same(path, f.out):
+		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
+	case f.externalOver < 0:
+		return fmt.Errorf("--external-data-over %d: it is a number of bytes, 0 or more", f.externalOver)
+	case !slices.Contains(activationKinds, f.activations):
+		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))
+	case f.golden == "" && (f.evaluator || f.limits.Set()):
+		return errors.New("--evaluator, --max-kl and --min-top1 are about --golden, which is not given")
+	case c.Flags().Changed("keep-above") && (!(f.keepAbove >= 0) || math.IsInf(f.keepAbove, 1)):
+		return fmt.Errorf("--keep-above %g: it is a number of 0 or more", f.keepAbove)
+	}
+	if !c.Flags().Changed("keep-above") {
+		f.keepAbove = math.Inf(1)
+	}
+	for _, name := range []struct{ flag, value string }{{"format", f.format}, {"head", f.head}} {
+		if name.value == "" {
+			continue
+		}
+		if err := quantize.Check(name.value); err != nil {
+			return fmt.Errorf("--%s: %w", name.flag, err)
+		}
+	}
+	f.options = quantize.Options{Format: f.format, Head: f.head, Activations: f.activations}
+	for _, x := range []struct {
+		flag, value string
+		to          **regexp.Regexp
+	}{{"only", f.only, &f.options.Only}, {"skip", f.skip, &f.options.Skip}} {
+		if x.value == "" {
+			continue
+		}
+		r, err := regexp.Compile(x.value)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", x.flag, err)
+		}
+		*x.to = r
+	}
+	return writable(f.out)
+}
+
+func (f *quantizeFlags) quantize(a *app, path string) error {
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	p, err := quantize.Find(m, f.options)
+	if err != nil {
+		return err
+	}
+	r := &quantizeReport{Model: path, Activations: f.activations}
+	var before *recordedRun
+	if f.golden != "" {
+		if before, err = f.record(a, m, p); err != nil {
+			return err
+		}
+	}
+	step, end := a.progress("rounding weight")
+	p.Measure(before.samples(), step)
+	end()
+	p.KeepAbove(f.keepAbove)
+	options, done, err := kernelChecks(a, f.onnxruntime, f.library)
+	if err != nil {
+		return err
+	}
+	defer done()
+	checked, err := p.Apply(options...)
+	if err != nil {
+		return err
+	}
+	r.fill(m, p, checked)
+	var failure error
+	if len(p.Weights) == 0 {
+		failure = failed(fmt.Errorf("no weight of %s is rounded: nothing is written", path))
+	} else if failure, err = f.write(a, m, r, before); err != nil {
+		return err
+	}
+	if err := a.result(r); err != nil {
+		return err
+	}
+	r.write(a)
+	if failure == nil {
+		a.say("wrote %s: its weights take %s, before %s", f.out, bytesText(r.After), bytesText(r.Before))
+	}
+	return failure
+}
+
+// write writes the model, unless what it computes is too far from what the model before it did: that is the failure.
+func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *recordedRun) (failure, err error) {
+	if f.merge {
+		p, err := rewrite.New(rewrite.None, rewrite.WithMergedProducts(), rewrite.WithToolVersion(toolVersion()))
+		if err != nil {
+			return nil, err
+		}
+		done, err := p.Run(m)
+		if err != nil {
+			return nil, err
+		}
+		r.Merged = done.Merged
+	}
+	staged, err := onnx.Stage(f.out, m, onnx.ExternalDataOver(f.externalOver))
+	if err != nil {
+		return nil, err
+	}
+	defer staged.Close()
+	if before != nil {
+		if failure, err = f.compare(a, staged.Path(), r, before); err != nil || failure != nil {
+			return failure, err
+		}
+	}
+	r.Output, r.Written = f.out, true
+	return nil, staged.Commit()
+}
+
+// kernelChecks are the options by which sites are checked: with the kernels where they and onnxruntime are found.
+func kernelChecks(a *app, onnxruntime, library string) (options []rewrite.Option, done func(), err error) {
+	options = []rewrite.Option{rewrite.WithToolVersion(toolVersion()), rewrite.WithLibrary(library)}
+	kernels, err := newProber(onnxruntime, library, providerCPU)
+	switch {
+	case errors.Is(err, errBrokenKernels):
+		return nil, nil, environment(err)
+	case err != nil:
+		a.detail("the kernels are not run during the check: %s (mojo-patch doctor says more)", firstLine(err))
+		return options, func() {}, nil
+	}
+	return append(options, rewrite.WithKernelCheck(kernels.run)), func() { kernels.close() }, nil
+}
+
+// recordedCases are the inputs of --golden: cases of the model, or what was generated behind prompts.
+func (f *quantizeFlags) recordedCases(m *onnx.Model) ([]golden.Case, error) {
+	if list, err := readRecorded(f.golden); err == nil {
+		return promptCases(m, list)
+	}
+	return loadCases(f.golden, m)
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
+)
+
+// quantizeReport is what quantize prints as JSON.
+type quantizeReport struct {
+	Schema      int    `json:"schema"`
+	Model       string `json:"model"`
+	Output      string `json:"output,omitempty"`
+	Written     bool   `json:"written"`
+	Activations string `json:"activations"`
+	// Before and After are the bytes of all of the model's initializers.
+	Before  int64                `json:"bytes_before"`
+	After   int64                `json:"bytes_after"`
+	Formats []quantizedFormat    `json:"formats"`
+	Weights []*quantize.Weight   `json:"weights"`
+	Skipped []quantize.Skipped   `json:"skipped"`
+	Check   *quantizeCheck       `json:"check"`
+	Merged  *rewrite.MergeReport `json:"merged,omitempty"`
+	// Cases are the logits on recorded inputs against those of the model as it was.
+	Backend string     `json:"backend,omitempty"`
+	Cases   []caseDiff `json:"cases,omitempty"`
+}
+
+// quantizedFormat counts the weights of a format.
+type quantizedFormat struct {
+	Format  string  `json:"format"`
+	Weights int     `json:"weights"`
+	Bits    float64 `json:"bits"`
+	Before  int64   `json:"bytes_before"`
+	After   int64   `json:"bytes_after"`
+
+	elements int64
+}
+
+// quantizeCheck is the worst that the checks of the kinds of sites saw, as parts of the greatest magnitude.
+type quantizeCheck struct {
+	Kinds      int     `json:"kinds"`
+	Structural float64 `json:"structural"`
+	Definition float64 `json:"definition"`
+	Kernels    int     `json:"kernels"`
+	Kernel     float64 `json:"kernel"`
+}
+
+// fill says what became of the weights.
+func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *rewrite.QuantisedReport) {
+	r.Schema = jsonSchema
+	r.Weights, r.Skipped = append([]*quantize.Weight{}, p.Weights...), append([]quantize.Skipped{}, p.Skipped...)
+	r.Formats = []quantizedFormat{}
+	for _, w := range p.Weights {
+		i := slices.IndexFunc(r.Formats, func(f quantizedFormat) bool { return f.Format == w.Format })
+		if i < 0 {
+			i = len(r.Formats)
+			r.Formats = append(r.Formats, quantizedFormat{Format: w.Format, Bits: w.Bits})
+		}
+		f := &r.Formats[i]
+		f.Weights, f.Before, f.After, f.elements = f.Weights+1, f.Before+w.Before, f.After+w.After, f.elements+w.N*w.K
+		r.Before += w.Before
+	}
+	for _, g := range m.Graphs() { // as it is now
+		for _, v := range g.Initializers() {
+			r.After += max(v.Const.Size(), 0)
+		}
+	}
+	r.Before += r.After
+	for _, w := range p.Weights {
+		r.Before -= w.After
+	}
+	r.Check = &quantizeCheck{c.Checked, c.Structural, c.Definition, c.Kernels, c.Kernel}
+}
+
+// mostWorst is the number of weights whose errors are printed.
+const mostWorst = 10
+
+func (r *quantizeReport) write(a *app) {
+	w := a.human()
+	if len(r.Formats) > 0 {
+		t := newTable("format", ">weights", ">bits a weight", ">before", ">after")
+		for _, f := range r.Formats {
+			t.add(f.Format, f.Weights, fmt.Sprintf("%.2f", f.Bits), bytesText(f.Before), bytesText(f.After))
+		}
+		t.write(w)
+		r.worst(a)
+	}
+	var order []string
+	by := map[string][]quantize.Skipped{}
+	for _, s := range r.Skipped {
+		if by[s.Reason] == nil {
+			order = append(order, s.Reason)
+		}
+		by[s.Reason] = append(by[s.Reason], s)
+	}
+	for _, why := range order {
+		var names []string
+		var size int64
+		for _, s := range by[why] {
+			names, size = append(names, s.Name), size+s.Bytes
+		}
+		text := shorter(names)
+		if a.verbose {
+			text = strings.Join(names, ", ")
+		}
+		fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, counted(len(names), "weight"), text, bytesText(size))
+	}
+	if len(r.Formats) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "products with %s activations; checked %s of site: worst difference %.3g of the greatest "+
+		"magnitude, structure %.3g", r.Activations, counted(r.Check.Kinds, "kind"), r.Check.Definition,
+		r.Check.Structural)
+	if r.Check.Kernels > 0 {
+		fmt.Fprintf(w, ", kernel %.3g\n", r.Check.Kernel)
+	} else {
+		fmt.Fprintln(w, "; no kernel was run")
+	}
+	if r.Merged != nil {
+		fmt.Fprintf(w, "products: %s\n", r.Merged.Text())
+	}
+	if len(r.Cases) > 0 {
+		fmt.Fprintf(w, "against %s on recorded inputs, in %s\n", r.Model, r.Backend)
+		writeLogits(a, r.Cases)
+	}
+	if _, err := fused.FindLibrary(""); err != nil {
+		var floats int64
+		for _, f := range r.Formats {
+			floats += 4 * f.elements
+		}
+		fmt.Fprintf(w, "warning: the kernel library is not found here: where it is not registered, onnxruntime makes "+
+			"%s of float32 of these weights as the model loads\n", bytesText(floats))
+	}
+}
+
+// worst writes the weights with the greatest errors: of what their products give, where that is known.
+func (r *quantizeReport) worst(a *app) {
+	list := slices.Clone(r.Weights)
+	known := slices.ContainsFunc(list, func(w *quantize.Weight) bool { return w.Product != nil })
+	of := func(w *quantize.Weight) float64 {
+		if w.Product != nil {
+			return *w.Product
+		}
+		return w.RMS
+	}
+	slices.SortStableFunc(list, func(a, b *quantize.Weight) int { return cmp.Compare(of(b), of(a)) })
+	if !a.verbose {
+		list = list[:min(len(list), mostWorst)]
+	}
+	header := []string{"worst", "format", "shape", ">relative RMS", ">cosine"}
+	if known {
+		header = append(header, ">of products")
+	}
+	t := newTable(header...)
+	for _, w := range list {
+		row := []any{w.Name, w.Format, []int64{w.N, w.K}, fmt.Sprintf("%.4f", w.RMS), fmt.Sprintf("%.6f", w.Cosine)}
+		if w.Product != nil {
+			row = append(row, fmt.Sprintf("%.4f", *w.Product))
+		} else if known {
+			row = append(row, "")
+		}
+		t.add(row...)
+	}
+	t.write(a.human())
+}

@@ -1,0 +1,142 @@
+package blocks
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/x448/float16"
+)
+
+// Encoding rounds each block of elements to the nearest codes of its own scale, as ggml's quantize_row_*_ref and
+// gguf-py's quantize do, to the bit: every step is in float32, and a product that is added to is rounded first, which
+// the conversions below say to compilers that would fuse the two.
+
+// rounding gives a format its encoder of one block. An encoder errs where a block's scale has no float16.
+func (f *Format) rounding(encode func(dst []byte, src []float32) error) *Format {
+	f.encode = encode
+	return f
+}
+
+// Rounds reports whether Encode can be called.
+func (f *Format) Rounds() bool { return f.encode != nil }
+
+// Encode sets dst to the elements of src, which are whole blocks, rounded to the nearest. It errs on elements that are
+// no finite numbers, and on a block too large for the format.
+func (f *Format) Encode(dst []byte, src []float32) error {
+	for i := 0; i < len(src); i += f.Elements {
+		block := src[i : i+f.Elements]
+		for j, x := range block {
+			if x-x != 0 {
+				return fmt.Errorf("element %d is %v, which has no code", i+j, x)
+			}
+		}
+		if err := f.encode(dst[:f.Size], block); err != nil {
+			return fmt.Errorf("elements %d to %d: %w", i, i+f.Elements-1, err)
+		}
+		dst = dst[f.Size:]
+	}
+	return nil
+}
+
+// putHalf writes a scale or a minimum.
+func putHalf(dst []byte, x float32) error {
+	h := float16.Fromfloat32(x)
+	if h.IsInf(0) {
+		return fmt.Errorf("a scale or minimum of %g is beyond what float16 has", x)
+	}
+	le.PutUint16(dst, h.Bits())
+	return nil
+}
+
+// inverse is 1/d, 0 where there is none: such a d is 0 as a float16.
+func inverse(d float32) float32 {
+	if i := 1 / d; i-i == 0 {
+		return i
+	}
+	return 0
+}
+
+// greatest returns the element of the greatest magnitude, the first of several.
+func greatest(src []float32) (x, magnitude float32) {
+	x = src[0]
+	for _, v := range src {
+		if a := float32(math.Abs(float64(v))); a > magnitude {
+			x, magnitude = v, a
+		}
+	}
+	return x, magnitude
+}
+
+// putNibbles writes 32 codes of 4 bits, rounded down.
+func putNibbles(dst []byte, code func(i int) float32) {
+	for i := range 16 {
+		low, high := min(uint8(code(i)), 15), min(uint8(code(i+16)), 15)
+		dst[i] = low | high<<4
+	}
+}
+
+// encodeQ4_0 has the element of the greatest magnitude at code 0, whatever its sign.
+func encodeQ4_0(dst []byte, src []float32) error {
+	x, _ := greatest(src)
+	d := x / -8
+	id := inverse(d)
+	putNibbles(dst[2:], func(i int) float32 { return float32(src[i]*id) + 8.5 })
+	return putHalf(dst, d)
+}
+
+// encodeQ4_1 has the least element at code 0 and the greatest at 15.
+func encodeQ4_1(dst []byte, src []float32) error {
+	least, most := src[0], src[0]
+	for _, x := range src {
+		least, most = min(least, x), max(most, x)
+	}
+	d := (most - least) / 15
+	if err := putHalf(dst, d); err != nil {
+		return err
+	}
+	id := inverse(d)
+	putNibbles(dst[4:], func(i int) float32 { return float32((src[i]-least)*id) + 0.5 })
+	return putHalf(dst[2:], least)
+}
+
+// encodeQ8_0 rounds halves away from zero.
+func encodeQ8_0(dst []byte, src []float32) error {
+	_, most := greatest(src)
+	d := most / 127
+	id := inverse(d)
+	for i, x := range src {
+		dst[2+i] = byte(int8(math.Round(float64(float32(x * id)))))
+	}
+	return putHalf(dst, d)
+}
+
+// middlesE2M1 lie halfway between doubled elements of e2m1; what is on one goes to the lesser magnitude.
+var middlesE2M1 = [...]float32{0.5, 1.5, 2.5, 3.5, 5, 7, 10}
+
+// encodeMXFP4 has the exponent at which the greatest element has that of 4, as the OCP's specification says: what is
+// above 6 becomes 6.
+func encodeMXFP4(dst []byte, src []float32) error {
+	_, most := greatest(src)
+	exponent := 0.0
+	if most > 0 { // the logarithm rounded as in float32
+		exponent = min(max(math.Floor(float64(float32(math.Log2(float64(most)))))-2+127, 0), 254)
+	}
+	dst[0] = byte(exponent)
+	double := math.Ldexp(1, 128-int(dst[0]))
+	code := func(x float32) (c byte) {
+		a := math.Abs(float64(x)) * double
+		for _, m := range middlesE2M1 {
+			if a > float64(m) {
+				c++
+			}
+		}
+		if c > 0 && x < 0 {
+			c |= 8
+		}
+		return c
+	}
+	for i := range 16 {
+		dst[1+i] = code(src[i]) | code(src[i+16])<<4
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package quantize
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// Inputs lists the values that the products of the weights multiply, each once: those of the model's graph.
+func (p *Plan) Inputs() []*onnx.Value {
+	var list []*onnx.Value
+	for _, w := range p.Weights {
+		for _, n := range w.products {
+			if v := n.Input(0); v.Graph == p.model.Graph && v.Const == nil && !slices.Contains(list, v) {
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
+// Measure rounds every weight once and says how far it is from what it was. activations are rows of the values that
+// Inputs lists, by name; it may be nil. A weight that cannot be rounded stays.
+func (p *Plan) Measure(activations map[string][][]float32, progress func(done, total int)) {
+	total := len(p.Weights)
+	done := 0
+	measured := map[*matrix]*Weight{}
+	p.leave(func(w *Weight) error {
+		defer func() { done++; progress(done, total) }()
+		var sample [][]float32
+		for _, n := range w.products {
+			for _, row := range activations[n.Input(0).Name] {
+				if int64(len(row)) == w.K {
+					sample = append(sample, row)
+				}
+			}
+		}
+		if other := measured[w.matrix]; other != nil && sample == nil {
+			w.RMS, w.Cosine = other.RMS, other.Cosine
+			return nil
+		}
+		var all sums
+		err := w.matrix.round(w.N, sample, func(r *rounded) error {
+			all.join(r.sums)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		measured[w.matrix] = w
+		w.RMS, w.Cosine = part(all.apart, all.was), all.cosine()
+		if sample != nil {
+			x := part(all.change, all.product)
+			w.Product = &x
+		}
+		return nil
+	})
+}
+
+// KeepAbove leaves weights as they are whose error is above a limit: that of their products where it is known.
+func (p *Plan) KeepAbove(limit float64) {
+	p.leave(func(w *Weight) error {
+		if w.Product != nil && *w.Product > limit {
+			return fmt.Errorf("the error of its products is above %g", limit)
+		}
+		if w.Product == nil && w.RMS > limit {
+			return fmt.Errorf("its error is above %g", limit)
+		}
+		return nil
+	})
+}
+
+// leave takes weights out of the plan for which f has an error.
+func (p *Plan) leave(f func(*Weight) error) {
+	p.Weights = slices.DeleteFunc(p.Weights, func(w *Weight) bool {
+		err := f(w)
+		if err != nil {
+			p.Skipped = append(p.Skipped, Skipped{w.Name, err.Error(), w.Before})
+		}
+		return err != nil
+	})
+}
+
+// Apply has the graph read the weights as they are rounded: see rewrite.Quantise. Their bytes are made when the model
+// is written.
+func (p *Plan) Apply(options ...rewrite.Option) (*rewrite.QuantisedReport, error) {
+	var list []*rewrite.QuantisedWeight
+	of := map[*Weight]*rewrite.QuantisedWeight{}
+	for _, w := range p.Weights {
+		if w.matrix.quantised == nil {
+			if err := w.matrix.describe(w.Name); err != nil {
+				return nil, err
+			}
+		}
+		of[w] = &rewrite.QuantisedWeight{Value: w.value, InOut: w.turned, Matrix: w.matrix.quantised,
+			Sample: w.matrix.sampled}
+		list = append(list, of[w])
+	}
+	r, err := rewrite.Quantise(p.model, list, p.options.Activations, options...)
+	if err != nil {
+		return nil, err
+	}
+	p.leave(func(w *Weight) error { return r.Refuse[of[w]] })
+	stored := map[*matrix]bool{} // the one that is named first has the bytes
+	for _, w := range p.Weights {
+		if w.After = 0; !stored[w.matrix] {
+			stored[w.matrix], w.After = true, w.matrix.quantised.Size()
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,280 @@
+package quantize
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+)
+
+// LeastElements is the size under which a weight stays as it is unless it is named.
+const LeastElements = 4096
+
+// Options say which weights are rounded, and to what.
+type Options struct {
+	// Format is that of all weights that Head does not tell of. Head is that of matrices with a row for each token of
+	// the vocabulary: the product that gives logits, and the table of the tokens. Empty is Format.
+	Format, Head string
+	// Only and Skip, where they are given, fit the names of weights and of the nodes that read them.
+	Only, Skip *regexp.Regexp
+	// Activations is the attribute of mojo.Linear; empty for int16.
+	Activations string
+}
+
+// Weight is a weight that is rounded.
+type Weight struct {
+	Name   string   `json:"name"`
+	Nodes  []string `json:"nodes"` // that read it
+	Format string   `json:"format"`
+	// N and K are what it makes of a row of K numbers: N of them.
+	N int64 `json:"n"`
+	K int64 `json:"k"`
+	// Before and After are its bytes, Bits those that an element takes. A weight that is stored with another one of the
+	// same elements takes none.
+	Before int64   `json:"bytes_before"`
+	After  int64   `json:"bytes_after"`
+	Bits   float64 `json:"bits"`
+	// RMS is the root of the mean square of the differences, as a part of that of the elements; Cosine is that of the
+	// angle between the two.
+	RMS    float64 `json:"relative_rms"`
+	Cosine float64 `json:"cosine"`
+	// Product is RMS of what the weight's products give on recorded activations; nil where none are known.
+	Product *float64 `json:"product_rms,omitempty"`
+
+	value    *onnx.Value
+	turned   bool // [K, N]
+	matrix   *matrix
+	products []*onnx.Node
+}
+
+// Skipped is a weight that stays as it is.
+type Skipped struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// Plan is the weights of a model that are to be rounded, and the others.
+type Plan struct {
+	Weights []*Weight
+	Skipped []Skipped
+
+	model   *onnx.Model
+	options Options
+}
+
+// Find looks for the weights of a model.
+func Find(m *onnx.Model, o Options) (*Plan, error) {
+	if o.Head == "" {
+		o.Head = o.Format
+	}
+	if o.Activations == "" {
+		o.Activations = "int16"
+	}
+	for _, name := range []string{o.Format, o.Head} {
+		if err := Check(name); err != nil {
+			return nil, err
+		}
+	}
+	p := &Plan{model: m, options: o}
+	f := &finder{options: o, gates: gates(m), vocabulary: roles.Vocabulary(m), positions: map[*onnx.Value]bool{}}
+	for _, in := range roles.Find(m) {
+		f.positions[in.Value] = in.Role == roles.Position || in.Role == roles.Mask || in.Role == roles.Past
+	}
+	for _, g := range m.Graphs() {
+		for _, v := range g.Initializers() {
+			t := v.Const
+			if !t.DataType.IsFloat() || t.DataType.Bits() < 16 || len(t.Dims) < 2 && t.Len() < LeastElements {
+				continue
+			}
+			w, err := f.weight(v)
+			if err != nil {
+				p.Skipped = append(p.Skipped, Skipped{v.Name, err.Error(), max(t.Size(), 0)})
+				continue
+			}
+			p.Weights = append(p.Weights, w)
+		}
+	}
+	p.share()
+	return p, nil
+}
+
+type finder struct {
+	options    Options
+	gates      map[*onnx.Node]bool
+	vocabulary int64
+	positions  map[*onnx.Value]bool // inputs that tell where tokens are
+}
+
+// reader is a node that reads a weight as a matrix.
+type reader struct {
+	node  *onnx.Node
+	inOut bool // reads the initializer as [in, out]
+}
+
+// readers lists the nodes that read a value as a matrix, or as a table; turned says that it is the initializer
+// transposed.
+func readers(v *onnx.Value, turned bool) (list []reader) {
+	for _, u := range v.Uses() {
+		switch n := u.Node; {
+		case u.Index == 0 && (n.Is("Identity") || n.Is("Cast")):
+			list = append(list, readers(n.Outputs[0], turned)...)
+		case u.Index == 0 && n.Is("Transpose"):
+			list = append(list, readers(n.Outputs[0], !turned)...)
+		case u.Index == 1 && n.Is("MatMul"):
+			list = append(list, reader{n, !turned})
+		case u.Index == 1 && (n.Is("Gemm") || n.Domain == "com.microsoft" && n.OpType == "FusedMatMul"):
+			list = append(list, reader{n, turned != (n.AttrInt("transB", 0) == 0)})
+		case u.Index == 0 && n.Is("Gather"):
+			list = append(list, reader{n, turned})
+		}
+	}
+	return list
+}
+
+// weight describes a weight; its error is why it stays.
+func (f *finder) weight(v *onnx.Value) (*Weight, error) {
+	list, t := readers(v, false), v.Const
+	w := &Weight{Name: v.Name, Nodes: []string{}, Before: t.Size(), value: v}
+	names, table, gate := []string{v.Name}, false, false
+	for _, r := range list {
+		if !slices.Contains(w.Nodes, nameOf(r.node)) {
+			w.Nodes = append(w.Nodes, nameOf(r.node))
+		}
+		names = append(names, r.node.Name)
+		gate = gate || f.gates[r.node]
+		if r.node.Is("Gather") {
+			table = table || !f.byTokens(r.node.Input(1), map[*onnx.Value]bool{})
+		} else {
+			w.products = append(w.products, r.node)
+		}
+	}
+	fits := func(r *regexp.Regexp) bool { return r != nil && slices.ContainsFunc(names, r.MatchString) }
+	named := fits(f.options.Only)
+	switch {
+	case fits(f.options.Skip):
+		return nil, fmt.Errorf("--skip names it")
+	case f.options.Only != nil && !named:
+		return nil, fmt.Errorf("--only does not name it")
+	case len(t.Dims) != 2:
+		return nil, fmt.Errorf("it has %d dimensions, and a product reads a matrix", len(t.Dims))
+	case len(list) == 0:
+		return nil, fmt.Errorf("neither a product nor a Gather reads it as a matrix")
+	case t.External != nil && missing(t):
+		return nil, fmt.Errorf("its elements are missing")
+	case blocks.ReaderOf(t.DataType) == nil || t.DataType == onnx.Double:
+		return nil, fmt.Errorf("it is of %s", t.DataType)
+	case named:
+	case t.Len() < LeastElements:
+		return nil, fmt.Errorf("it has less than %d elements", LeastElements)
+	case table && len(w.products) == 0:
+		return nil, fmt.Errorf("it is a table of positions: no token chooses its rows")
+	}
+	m := &matrix{tensor: t, inOut: list[0].inOut, n: t.Dims[0], k: t.Dims[1]}
+	if m.inOut {
+		m.n, m.k = m.k, m.n
+	}
+	m.name = f.options.Format
+	if f.vocabulary > 0 && m.n == f.vocabulary {
+		m.name = f.options.Head
+	} else if gate && !named {
+		return nil, fmt.Errorf("it is the gate of a router")
+	}
+	var err error
+	switch m.format, err = lookup(m.name); {
+	case err != nil:
+		return nil, err
+	case m.format == nil:
+		return nil, fmt.Errorf("it is left in float")
+	case m.k == 0 || m.n == 0 || m.k%int64(m.format.Elements) != 0:
+		return nil, fmt.Errorf("its rows of %d are no whole blocks of %d", m.k, m.format.Elements)
+	}
+	w.Format, w.N, w.K, w.matrix, w.turned = m.name, m.n, m.k, m, m.inOut
+	w.After = m.n * m.k / int64(m.format.Elements) * int64(m.format.Size)
+	w.Bits = 8 * float64(w.After) / float64(m.n*m.k)
+	return w, nil
+}
+
+// missing reports whether the elements are in a file that is not there.
+func missing(t *onnx.Tensor) bool {
+	_, err := t.Bytes()
+	return err != nil
+}
+
+// nameOf is the name of a node, or of what it gives.
+func nameOf(n *onnx.Node) string {
+	if n.Name == "" && len(n.Outputs) > 0 && n.Outputs[0] != nil {
+		return n.Outputs[0].Name
+	}
+	return n.Name
+}
+
+// byTokens reports whether an index depends on an input that tells something else than where tokens are. What follows
+// from shapes alone does not count.
+func (f *finder) byTokens(v *onnx.Value, seen map[*onnx.Value]bool) bool {
+	if v == nil || seen[v] {
+		return false
+	}
+	seen[v] = true
+	n := v.Producer
+	if n == nil {
+		return v.Const == nil && !f.positions[v]
+	}
+	if n.Is("Shape") || n.Is("Size") {
+		return false
+	}
+	for _, in := range n.Inputs {
+		if f.byTokens(in, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// gates are the products whose result is chosen among, with no other product between: the gates of routers.
+func gates(m *onnx.Model) map[*onnx.Node]bool {
+	found, seen := map[*onnx.Node]bool{}, map[*onnx.Value]bool{}
+	var back func(v *onnx.Value)
+	back = func(v *onnx.Value) {
+		if v == nil || seen[v] || v.Producer == nil {
+			return
+		}
+		seen[v] = true
+		n := v.Producer
+		switch {
+		case n.IsProduct():
+			found[n] = true
+		case onnx.IsStandardDomain(n.Domain) && !n.Is("Shape"):
+			for _, in := range n.Inputs {
+				back(in)
+			}
+		}
+	}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			switch {
+			case n.Is("TopK"), n.Is("ArgMax"), n.Domain == fused.Domain && n.OpType == "TopKRouter":
+				back(n.Input(0))
+			case n.Domain == "com.microsoft" && (n.OpType == "MoE" || n.OpType == "QMoE"):
+				back(n.Input(1))
+			}
+		}
+	}
+	return found
+}
+
+// share has weights of the same elements, such as a table and its transposed copy, read one matrix.
+func (p *Plan) share() {
+	for i, w := range p.Weights {
+		for _, other := range p.Weights[:i] {
+			if other.matrix.equal(w.matrix) {
+				w.matrix, w.After = other.matrix, 0
+				break
+			}
+		}
+	}
+}

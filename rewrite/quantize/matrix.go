@@ -1,0 +1,326 @@
+package quantize
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// tileElements bounds the floats of a matrix that are in memory at a time.
+const tileElements = 2 << 20
+
+// matrix is a weight [n, k] with what it is rounded to.
+type matrix struct {
+	tensor *onnx.Tensor
+	inOut  bool // stored as [k, n]
+	n, k   int64
+	name   string // of the format
+	format *blocks.Format
+
+	quantised *fused.Quantised
+	// kept are arrays that were made while the codes were written, until they are written themselves.
+	kept map[int][]byte
+	// tile are rows that elements has read, from is the number of the first.
+	tile []float32
+	from int64
+}
+
+// rounded is a panel of rows, as they were and as they are.
+type rounded struct {
+	panel *blocks.Panel
+	sums  sums
+	err   error
+}
+
+// read sets dst to rows from the number first on.
+func (m *matrix) read(dst []float32, first int64) error {
+	raw, err := m.tensor.Bytes()
+	if err != nil {
+		return err
+	}
+	read, width := blocks.ReaderOf(m.tensor.DataType), int64(m.tensor.DataType.Bits()/8)
+	if !m.inOut {
+		read(dst, raw[first*m.k*width:])
+		return nil
+	}
+	column := make([]float32, int64(len(dst))/m.k)
+	for j := range m.k {
+		read(column, raw[(j*m.n+first)*width:])
+		for i, x := range column {
+			dst[int64(i)*m.k+j] = x
+		}
+	}
+	return nil
+}
+
+// tileRows is the number of rows that are in memory at a time, whole panels.
+func (m *matrix) tileRows() int64 {
+	return max(tileElements/m.k/blocks.PanelRows, 1) * blocks.PanelRows
+}
+
+// tiles calls f for the floats of the first rows.
+func (m *matrix) tiles(rows int64, f func(first int64, tile []float32) error) error {
+	step := min(m.tileRows(), rows)
+	tile := make([]float32, step*m.k)
+	for first := int64(0); first < rows; first += step {
+		t := tile[:min(step, rows-first)*m.k]
+		if err := m.read(t, first); err != nil {
+			return err
+		}
+		if err := f(first, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round calls f for each panel of the first rows, in order. sample are rows that products multiply the matrix with.
+func (m *matrix) round(rows int64, sample [][]float32, f func(*rounded) error) error {
+	return m.tiles(rows, func(first int64, tile []float32) error {
+		count := (int64(len(tile))/m.k + blocks.PanelRows - 1) / blocks.PanelRows
+		made := make([]rounded, count)
+		var wait sync.WaitGroup
+		next := make(chan int, count)
+		for i := range made {
+			next <- i
+		}
+		close(next)
+		for range min(runtime.GOMAXPROCS(0), len(made)) {
+			wait.Add(1)
+			go func() {
+				defer wait.Done()
+				work := &worker{matrix: m, sample: sample, stored: make([]byte, m.k/int64(m.format.Elements)*
+					int64(m.format.Size)), want: make([]float32, m.k), got: make([]float32, m.k)}
+				for i := range next {
+					from := int64(i) * blocks.PanelRows * m.k
+					work.panel(&made[i], first+int64(i)*blocks.PanelRows, tile[from:min(from+blocks.PanelRows*m.k,
+						int64(len(tile)))])
+				}
+			}()
+		}
+		wait.Wait()
+		for i := range made {
+			if made[i].err != nil {
+				return made[i].err
+			}
+			if err := f(&made[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// worker rounds one panel at a time.
+type worker struct {
+	*matrix
+	sample    [][]float32
+	stored    []byte
+	want, got []float32
+}
+
+// panel rounds rows. What mojo.Linear's definition reads from the panel must be what the format's blocks are.
+func (w *worker) panel(r *rounded, first int64, rows []float32) {
+	p := w.format.Panels()
+	r.panel = p.New(w.k)
+	for i := 0; len(rows) > 0; i, rows = i+1, rows[w.k:] {
+		row := rows[:w.k]
+		if err := w.format.Encode(w.stored, row); err != nil {
+			r.err = fmt.Errorf("row %d: %w", first+int64(i), err)
+			return
+		}
+		p.Pack(r.panel, i, w.stored)
+		w.format.Decode(w.want, w.stored, 0)
+		p.Decode(w.got, r.panel, i)
+		for j, x := range w.want {
+			if w.got[j] != x {
+				r.err = fmt.Errorf("element %d of row %d is %v, and %v in the form that mojo.Linear reads", j,
+					first+int64(i), x, w.got[j])
+				return
+			}
+		}
+		r.sums.add(row, w.want, w.sample)
+	}
+}
+
+// sums are what the errors of elements, and of products with them, are made of.
+type sums struct {
+	was, is, both, apart float64 // squares, and products of the two
+	product, change      float64 // squares of what products give, and of the differences
+}
+
+func (s *sums) add(was, is []float32, sample [][]float32) {
+	for i, w := range was {
+		a, b := float64(w), float64(is[i])
+		s.was += a * a
+		s.is += b * b
+		s.both += a * b
+		s.apart += (a - b) * (a - b)
+	}
+	if sample == nil {
+		return
+	}
+	for i, w := range was {
+		is[i] -= w
+	}
+	for _, x := range sample {
+		y, d := dots(x, was, is)
+		s.product += float64(y) * float64(y)
+		s.change += float64(d) * float64(d)
+	}
+}
+
+// dots multiplies x with two rows.
+func dots(x, a, b []float32) (p, q float32) {
+	a, b = a[:len(x)], b[:len(x)]
+	var p0, p1, q0, q1 float32
+	for i := 0; i+1 < len(x); i += 2 { // rows are whole blocks
+		p0 += x[i] * a[i]
+		p1 += x[i+1] * a[i+1]
+		q0 += x[i] * b[i]
+		q1 += x[i+1] * b[i+1]
+	}
+	return p0 + p1, q0 + q1
+}
+
+func (s *sums) join(o sums) {
+	s.was, s.is, s.both, s.apart = s.was+o.was, s.is+o.is, s.both+o.both, s.apart+o.apart
+	s.product, s.change = s.product+o.product, s.change+o.change
+}
+
+// part is the root of what a sum of squares is of another, 0 of nothing.
+func part(of, all float64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return math.Sqrt(of / all)
+}
+
+// cosine is 1 where both are zero.
+func (s *sums) cosine() float64 {
+	if s.was == 0 && s.is == 0 {
+		return 1
+	}
+	if s.was == 0 || s.is == 0 {
+		return 0
+	}
+	return s.both / math.Sqrt(s.was) / math.Sqrt(s.is)
+}
+
+// arrays picks those of a panel, in the order of the ops' inputs.
+func arrays(p *blocks.Panel) []*[]byte {
+	return []*[]byte{&p.Codes, &p.Scale, &p.Minus, &p.SuperScale, &p.SuperMinus}
+}
+
+// describe makes the tensors, whose elements are made when the model is written.
+func (m *matrix) describe(name string) (err error) {
+	m.quantised, err = m.rows(name, m.n, func(name string, t onnx.DataType, dims []int64, array int) (*onnx.Tensor,
+		error) {
+		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
+	})
+	return err
+}
+
+// rows describes the first n rows, with tensors that make gives.
+func (m *matrix) rows(name string, n int64, tensor func(name string, t onnx.DataType, dims []int64,
+	array int) (*onnx.Tensor, error)) (*fused.Quantised, error) {
+	p := m.format.Panels()
+	count := (n + blocks.PanelRows - 1) / blocks.PanelRows
+	words := int64(4)
+	if p.Code == "int8" {
+		words = 8
+	}
+	q := &fused.Quantised{Format: m.name, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n, K: m.k}
+	scales := []int64{count, m.k / int64(p.Block), blocks.PanelRows}
+	var err error
+	if q.Codes, err = tensor(name+"_codes", onnx.Uint8, []int64{count, m.k / 32, words, 64}, 0); err != nil {
+		return nil, err
+	}
+	if q.Scale, err = tensor(name+"_scale", p.Scale, scales, 1); err == nil && p.Minus {
+		q.Minus, err = tensor(name+"_minus", p.Scale, scales, 2)
+	}
+	return q, err
+}
+
+// write writes one of the arrays. The others of the same panels, which are smaller, are kept until they are asked for.
+func (m *matrix) write(w io.Writer, array int) error {
+	if b := m.kept[array]; b != nil {
+		delete(m.kept, array)
+		_, err := w.Write(b)
+		return err
+	}
+	kept := map[int][]byte{}
+	err := m.round(m.n, nil, func(r *rounded) error {
+		for i, a := range arrays(r.panel) {
+			if array == 0 && i > 0 && *a != nil {
+				kept[i] = append(kept[i], *a...)
+			}
+		}
+		_, err := w.Write(*arrays(r.panel)[array])
+		return err
+	})
+	if array == 0 {
+		m.kept = kept
+	}
+	return err
+}
+
+// sampled returns the first rows, in panels and as the floats that these stand for.
+func (m *matrix) sampled(rows int64) (*fused.Quantised, []float32, error) {
+	rows = min(rows, m.n)
+	parts := make([]bytes.Buffer, 5)
+	floats := make([]float32, 0, rows*m.k)
+	err := m.round(rows, nil, func(r *rounded) error {
+		for i, a := range arrays(r.panel) {
+			parts[i].Write(*a)
+		}
+		row := make([]float32, m.k)
+		for i := 0; i < blocks.PanelRows && int64(len(floats)) < rows*m.k; i++ {
+			m.format.Panels().Decode(row, r.panel, i)
+			floats = append(floats, row...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := m.rows("sample", rows, func(name string, t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
+		return onnx.NewTensor(name, t, dims, parts[array].Bytes())
+	})
+	return q, floats, err
+}
+
+// errOther ends a comparison.
+var errOther = errors.New("the elements are others")
+
+// equal reports whether two weights have the same elements; as a rule the first row tells.
+func (m *matrix) equal(o *matrix) bool {
+	if m.n != o.n || m.k != o.k || m.name != o.name {
+		return false
+	}
+	for _, rows := range []int64{1, m.n} {
+		err := m.tiles(rows, func(first int64, tile []float32) error {
+			other := make([]float32, len(tile))
+			if err := o.read(other, first); err != nil {
+				return err
+			}
+			if !slices.Equal(tile, other) {
+				return errOther
+			}
+			return nil
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
