@@ -62,7 +62,7 @@ func (e *UnknownKernelError) Error() string {
 
 // registry holds the kernels in the order they are applied and reported: those of the catalogue, then ops of the
 // standard.
-var registry = mustRegister(catalogue(), &Kernel{ID: "onnx_layernorm", Device: DeviceAny,
+var registry = mustRegister(catalogue(false), &Kernel{ID: "onnx_layernorm", Device: DeviceAny,
 	Summary:  "LayerNorm, by LayerNormalization of the standard (opset 17)",
 	Patterns: []string{"LayerNorm"}}, &Kernel{ID: "onnx_softmax", Device: DeviceAny,
 	Summary:  "softmax of scores less the greatest one, by Softmax of the standard",
@@ -71,9 +71,9 @@ var registry = mustRegister(catalogue(), &Kernel{ID: "onnx_layernorm", Device: D
 	Patterns: []string{"KeyTranspose"}},
 )
 
-// catalogue makes a kernel of each family of fused ops that are found in models, and each device that has kernels for
-// some of them.
-func catalogue() []*Kernel {
+// catalogue makes a kernel of each family of fused ops and each device that has kernels for some of them: of the
+// families that are found in models, or of those that are stored.
+func catalogue(stored bool) []*Kernel {
 	var list []*Kernel
 	for _, device := range fused.Devices() {
 		for _, family := range fused.Families() {
@@ -83,7 +83,7 @@ func catalogue() []*Kernel {
 			for _, op := range family.Of(device) {
 				k.Ops = append(k.Ops, op.Name)
 			}
-			if k.Ops != nil && !family.Stored {
+			if k.Ops != nil && family.Stored == stored {
 				list = mustRegister(list, k)
 			}
 		}
@@ -136,6 +136,10 @@ func mustRegister(list []*Kernel, kernels ...*Kernel) []*Kernel {
 
 // ScanAllKernels lists the registered kernels, available or not, in the order they are applied.
 func ScanAllKernels() []*Kernel { return slices.Clone(registry) }
+
+// StoredKernels lists the kernels of ops that hold weights as they were stored. They are not registered: no pattern
+// finds their sites, which come into a model with its weights.
+func StoredKernels() []*Kernel { return catalogue(true) }
 
 func lookup(id string) (*Kernel, error) {
 	var known []string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -155,8 +156,40 @@ func probe(o *fused.Op, site fused.Site) (*onnx.Model, *onnx.Node) {
 var kernelTolerance = map[onnx.DataType]float64{onnx.Float: 1e-5, onnx.Float16: 4.0 / 1024, onnx.BFloat16: 4.0 / 128,
 	onnx.Int64: 0}
 
-// try runs the kernel at a site on random inputs and compares it with the op's definition.
+// try runs the kernel at a site on random inputs and compares it with the op's definition. Ops that round their
+// activations by blocks are tried on those that are hard to round, as well.
 func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
+	kinds := activationKindsTried[:1]
+	if op.Family.Stored {
+		kinds = activationKindsTried
+	}
+	for _, kind := range kinds {
+		rel, err := p.tryKind(op, s, kind.change)
+		if maxRel = max(maxRel, rel); err != nil {
+			return maxRel, fmt.Errorf("%s: %w", kind.name, err)
+		}
+	}
+	return maxRel, nil
+}
+
+// activationKindsTried are the kinds of numbers that a kernel's first input has: functions of normal ones.
+var activationKindsTried = []struct {
+	name   string
+	change func(i int, x float64) float64
+}{
+	{"normal inputs", func(_ int, x float64) float64 { return x }},
+	{"zeros", func(int, float64) float64 { return 0 }},
+	{"one outlier in a block", func(i int, x float64) float64 {
+		if i%32 == i/32%32 {
+			return 1000 * x
+		}
+		return x
+	}},
+	{"small inputs and zeros", func(i int, x float64) float64 { return x * float64(i/32%2) / 4096 }},
+}
+
+func (p *prober) tryKind(op *fused.Op, s fused.Site, change func(i int, x float64) float64) (maxRel float64,
+	err error) {
 	r := rand.New(rand.NewPCG(1, 2))
 	inputs := make([]*reference.Tensor, len(op.Inputs))
 	tensors := make([]*onnx.Tensor, len(op.Inputs))
@@ -164,7 +197,16 @@ func (p *prober) try(op *fused.Op, s fused.Site) (maxRel float64, err error) {
 		if s.Types[i] == onnx.Undefined { // left out
 			continue
 		}
-		if tensors[i], err = randomTensor(r, s.Types[i], s.Dims[i]).ToONNX(op.Inputs[i].Name); err != nil {
+		made := storedTensor(r, op, s, i)
+		if made == nil {
+			made = randomTensor(r, s.Types[i], s.Dims[i])
+		}
+		for j := range made.F {
+			if i == 0 {
+				made.F[j] = change(j, made.F[j])
+			}
+		}
+		if tensors[i], err = made.ToONNX(op.Inputs[i].Name); err != nil {
 			return 0, err
 		}
 		if inputs[i], err = reference.FromONNX(tensors[i]); err != nil {
@@ -210,6 +252,35 @@ func randomTensor(r *rand.Rand, typ onnx.DataType, dims []int64) *reference.Tens
 			t.I = append(t.I, r.Int64N(3))
 		} else {
 			t.F = append(t.F, float64(float32(r.NormFloat64())))
+		}
+	}
+	return t
+}
+
+// storedTensor returns what holds quantised weights: any codes, with scales of ordinary sizes, of either sign. It is
+// nil for other inputs.
+func storedTensor(r *rand.Rand, op *fused.Op, s fused.Site, input int) *reference.Tensor {
+	name := op.Inputs[input].Name
+	if !op.Family.Stored || !strings.Contains(name, "codes") && !strings.Contains(name, "scale") &&
+		!strings.Contains(name, "minus") {
+		return nil
+	}
+	t := randomTensor(r, s.Types[input], s.Dims[input])
+	for i := range t.F {
+		t.F[i] /= 64
+	}
+	if t.F != nil && t.DataType.Bits() > 8 {
+		return t
+	}
+	t.F, t.I = nil, make([]int64, max(len(t.F), len(t.I)))
+	for i := range t.I {
+		switch {
+		case t.DataType == onnx.Int8: // times a factor of a larger block
+			t.I[i] = r.Int64N(127) - 63
+		case strings.Contains(name, "scale"): // exponents
+			t.I[i] = 118 + r.Int64N(8)
+		default:
+			t.I[i] = r.Int64N(256)
 		}
 	}
 	return t

@@ -41,8 +41,8 @@ func newKernels(a *app) *cobra.Command {
 		Use:   "kernels",
 		Short: "List the kernels by op, type and device, and try each here",
 		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the
-kernel library are found, it runs each kernel on small inputs, in every form that its attributes
-allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there
+kernel library are found, it runs each kernel on small inputs (those with quantised weights on hard
+ones, too), in every form that its attributes allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there
 is nothing to try them with. Ops of the standard need no library and are not tried.
 
 ` + devicesHelp,
@@ -89,7 +89,7 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	if cuda != nil {
 		defer cuda.close()
 	}
-	for _, k := range rewrite.ScanAllKernels() {
+	for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
 		p, reason := cpu, ""
 		switch {
 		case strings.EqualFold(k.Device, deviceCUDA):
@@ -105,8 +105,14 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)
+			if name == "QMoE" { // what it rounds between its products is open where it is next to a half
+				continue
+			}
 			for _, types := range op.Types {
 				r := tryTypes(p, k, op, types)
+				if r.Forms == 0 { // types that go with no form of weights
+					continue
+				}
 				if r.Status == kernelUnknown {
 					r.Reason = reason
 				}
