@@ -152,7 +152,7 @@ OrtStatus* MakePresent(const Api& api, OrtKernelContext* context, size_t output,
 
 }  // namespace
 
-size_t AttentionTensors::Longest() const {
+size_t CacheLengths::Longest() const {
   if (past_lengths != nullptr && on_device) return added;
   size_t longest = batch == 0 || past_lengths == nullptr ? past + added : 0;
   for (size_t b = 0; past_lengths != nullptr && b < (one_length ? 1 : batch); ++b) {

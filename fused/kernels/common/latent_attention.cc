@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include <algorithm>
-
 namespace mojo {
 namespace {
 
@@ -86,15 +84,6 @@ OrtStatus* MakeOutput4(const Api& api, OrtKernelContext* context, size_t output,
 }
 
 }  // namespace
-
-size_t LatentTensors::Longest() const {
-  if (past_lengths != nullptr && on_device) return added;
-  size_t longest = batch == 0 || past_lengths == nullptr ? past + added : 0;
-  for (size_t b = 0; past_lengths != nullptr && b < (one_length ? 1 : batch); ++b) {
-    longest = std::max(longest, Length(b));
-  }
-  return longest;
-}
 
 OrtStatus* ReadAttributes(const KernelInit& init, LatentAttributes* out) {
   AttributeReader read(init);

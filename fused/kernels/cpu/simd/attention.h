@@ -16,12 +16,18 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// The sums of a product must fit into the registers.
+// The sums of a product must fit into the registers, with what they are made of. Where these are few, numbers that all
+// rows need are kept there rather than the rows' own, and values are read again from the nearest cache, a strip of keys
+// at a time, rather than from the next one, a block of them.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kAttentionSums = 24;
+constexpr bool kManyRegisters = true;
 #else
 constexpr int kAttentionSums = 12;
+constexpr bool kManyRegisters = false;
 #endif
+template <class T>
+constexpr size_t kValueStrip = kManyRegisters ? kAttentionBlock : 16 * sizeof(float) / sizeof(T);
 
 // A panel is two vectors wide: keys side by side for each channel, or channels for each key.
 constexpr size_t kPair = 2 * kLanes;
@@ -227,10 +233,8 @@ void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t cou
     }
   };
   if (count == kLanes) {
-    if constexpr (kAttentionSums > 16) {
-      rows(Count<4>{}, Count<1>{});
-      rows(Count<3>{}, Count<1>{});
-    }
+    if constexpr (kManyRegisters) rows(Count<4>{}, Count<1>{});
+    if (kManyRegisters || t.rows % 2 == 1) rows(Count<3>{}, Count<1>{});
     rows(Count<2>{}, Count<1>{});
     rows(Count<1>{}, Count<1>{});
   }
@@ -265,15 +269,29 @@ MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, cons
   }
   for (size_t j = 0; j < count; ++j) {
     const T* from = values + j * t.value_step;
-    F32 value[kVectors];
     if (row == 0) Ask<kVectors>(from);
+    const auto value = [&](int v) MOJO_LAMBDA { return InRegister(Load(lanes, from + v * kLanes)); };
+    const auto weight = [&](int r) MOJO_LAMBDA { return Set(weights[r * kAttentionBlock + j]); };
+    if constexpr (kManyRegisters) {
+      F32 all[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) value[v] = InRegister(Load(lanes, from + v * kLanes));
+      for (int v = 0; v < kVectors; ++v) all[v] = value(v);
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const F32 weight = Set(weights[r * kAttentionBlock + j]);
+      for (int r = 0; r < kRows; ++r) {
+        const F32 one = weight(r);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = Fma(weight, value[v], sum[r][v]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = Fma(one, all[v], sum[r][v]);
+      }
+    } else {
+      F32 all[kRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) all[r] = InRegister(weight(r));
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        const F32 one = value(v);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) sum[r][v] = Fma(all[r], one, sum[r][v]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -337,7 +355,10 @@ void AddFew(const AttentionTile& t) {
     for (size_t row = 0; row < t.rows; ++row) {
       Weigh(t, row, key, (count + kLanes - 1) / kLanes * kLanes, t.scores + row * kAttentionBlock);
     }
-    AddValues<T>(t, key, count, t.scores);
+    for (size_t j = 0; j < count; j += kValueStrip<T>) {
+      for (size_t row = 0; j > 0 && row < t.rows; ++row) t.factors[row] = 1;
+      AddValues<T>(t, key + j, Smaller(count - j, kValueStrip<T>), t.scores + j);
+    }
   }
 }
 
