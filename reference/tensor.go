@@ -47,6 +47,9 @@ func (t *Tensor) Len() int { return size(t.Shape) }
 // Rank is the number of dimensions.
 func (t *Tensor) Rank() int { return len(t.Shape) }
 
+// Dims is the shape as the numbers of a model.
+func (t *Tensor) Dims() []int64 { return toInt64s(t.Shape) }
+
 // String describes the tensor for messages, for example "float32[2 3]".
 func (t *Tensor) String() string {
 	if t == nil {

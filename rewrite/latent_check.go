@@ -279,7 +279,7 @@ func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor)
 			attends.Types, attends.Dims = append(attends.Types, onnx.Undefined), append(attends.Dims, nil)
 			continue
 		}
-		attends.Types, attends.Dims = append(attends.Types, x.DataType), append(attends.Dims, toInt64s(x.Shape))
+		attends.Types, attends.Dims = append(attends.Types, x.DataType), append(attends.Dims, x.Dims())
 	}
 	f, err := fused.Lookup("Attention").Function(attends)
 	if err != nil {
@@ -292,14 +292,6 @@ func attendLatents(site fused.Site, in []*reference.Tensor, q *reference.Tensor)
 		return nil, err
 	}
 	return out[0], nil
-}
-
-func toInt64s(list []int) []int64 {
-	out := make([]int64, len(list))
-	for i, x := range list {
-		out[i] = int64(x)
-	}
-	return out
 }
 
 // allLatents are those of past and new tokens.
