@@ -24,6 +24,8 @@ import contenders
 import tables
 from run import MODEL, measure
 
+PARTS = ("prefill", "decode")
+
 
 def gather(options, room):
     """Makes the contenders: the model as it was exported, then ours, then llama.cpp."""
@@ -54,6 +56,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=4, help="after each load")
     parser.add_argument("--tokens", type=int, default=32, help="to decode behind each prompt")
     parser.add_argument("--room", type=int, default=2080, help="tokens of buffers and contexts")
+    parser.add_argument("--only", default="", help="contenders beside the first, by their names, separated by ;")
     parser.add_argument("--pieces", type=pathlib.Path, help="JSON of the runs before, to which this one is added")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -65,31 +68,32 @@ def main():
     if options.pieces and options.pieces.exists():
         before = json.loads(options.pieces.read_text())
     chosen = [contenders.Contender(**c) for c in before["made"]] or gather(options, options.room)
+    made = [dataclasses.asdict(c) for c in chosen]
+    only = [name for name in options.only.split(";") if name]
+    chosen = [c for i, c in enumerate(chosen) if i == 0 or not only or c.name in only]
     exported = [c.name for c in chosen if c.kind != "llama"]
     for length in lengths:
         prompt = (ids * (length // len(ids) + 1))[:length]
-        results, failed = measure(chosen, options.loads, options.rounds, prompt, options.tokens)
+        warm = options.pieces is None  # a piece is short, and each turn has a prefill that is not timed
+        results, failed = measure(chosen, options.loads, options.rounds, prompt, options.tokens, warm)
         if failed:
             sys.exit(f"lengths.py: {failed}")
         if len({tuple(results[name]["tokens"]) for name in exported}) > 1:
             sys.exit(f"lengths.py: {length} tokens are followed by others in one model than in another")
-        times = before["times"].setdefault(str(length), {c.name: {"prefill": [], "decode": []} for c in chosen})
-        for c in chosen:
-            for part, all_times in times[c.name].items():
-                all_times += results[c.name][part]
+        rounds = before["times"].setdefault(str(length), [])
+        for i in range(options.loads * options.rounds):
+            rounds.append({c.name: {part: results[c.name][part][i] for part in PARTS} for c in chosen})
     if options.pieces:
-        made = [dataclasses.asdict(c) for c in chosen]
         options.pieces.write_text(json.dumps({"made": made, "times": before["times"]}))
     rows = []
-    for length, results in before["times"].items():
-        base = results[exported[0]]
-        for c in chosen:
-            row = [f"{length}: {c.name}"]
-            for part in ("prefill", "decode"):
-                times = results[c.name][part]
-                row.append(f"{1000 * statistics.median(times):.1f}")
-                row.append(tables.spread([a / b for a, b in zip(base[part], times)], 2))
-            rows.append(row)
+    for length, rounds in before["times"].items():
+        for name in [c["name"] for c in made]:
+            own = [r for r in rounds if name in r]
+            row = [f"{length}: {name}"]
+            for part in PARTS if own else ():
+                row.append(f"{1000 * statistics.median(r[name][part] for r in own):.1f}")
+                row.append(tables.spread([r[exported[0]][part] / r[name][part] for r in own], 2))
+            rows += [row] if own else []
     header = ["tokens: model", "prefill, ms", "over unpatched", "decode, ms a token", "over unpatched"]
     print(tables.table(header, rows))
 

@@ -62,8 +62,8 @@ def gather(options):
     return made, failed
 
 
-def measure(chosen, loads, rounds, prompt, tokens):
-    """Loads all contenders and runs them in turn.
+def measure(chosen, loads, rounds, prompt, tokens, warm=True):
+    """Loads all contenders and runs them in turn; warm: once before times count.
 
     Returns {name: {"load": […], "prefill": […], "decode": […], "peak": MiB, "tokens": […]}}, and errors.
     """
@@ -84,7 +84,7 @@ def measure(chosen, loads, rounds, prompt, tokens):
                 results[contender.name]["load"].append(worker.load)
             except RuntimeError as error:
                 fail(contender.name, error)
-        for number in range(rounds + 1):
+        for number in range(0 if warm else 1, rounds + 1):
             print(f"load {load + 1} of {loads}, round {number} of {rounds}", file=sys.stderr, flush=True)
             names = list(workers)
             for name in names[number % len(names) :] + names[: number % len(names)]:
