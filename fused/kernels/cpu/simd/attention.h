@@ -16,9 +16,9 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// The sums of a product must fit into the registers, with what they are made of. Where these are few, numbers that all
-// rows need are kept there rather than the rows' own, and values are read again from the nearest cache, a strip of keys
-// at a time, rather than from the next one, a block of them.
+// The sums of a product must fit into the registers, with what they are made of. Where these are few, the weights of a
+// key are kept there, and its values come one vector after the other, of a strip of keys at a time: the strip is in the
+// nearest cache when the next channels are read, which a block of keys is not.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kAttentionSums = 24;
 constexpr bool kManyRegisters = true;
