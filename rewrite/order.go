@@ -72,8 +72,16 @@ func functionKey(f *onnx.Function) string {
 func graphKey(g *onnx.Graph) string {
 	var b strings.Builder
 	for _, n := range g.Nodes {
+		var plain []*onnx.Attribute
+		for _, a := range n.Attributes {
+			if a.Type == onnx.AttrGraph { // attributesKey takes each for another one
+				fmt.Fprintf(&b, "%s {%s} of ", a.Name, graphKey(a.Graph))
+			} else {
+				plain = append(plain, a)
+			}
+		}
 		fmt.Fprintf(&b, "%s.%s.%s %v %v %s\n", n.Domain, n.OpType, n.Overload, valueNames(n.Inputs),
-			valueNames(n.Outputs), attributesKey(n.Attributes))
+			valueNames(n.Outputs), attributesKey(plain))
 	}
 	fmt.Fprintf(&b, "%v %v\n", valueNames(g.Inputs), valueNames(g.Outputs))
 	return b.String()

@@ -181,3 +181,13 @@ func TestQuantisedAddition(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantiseMixtureRounded has experts whose products round what they read: the body of QMoE, with its loop, is then
+// the definition on both sides of the check.
+func TestQuantiseMixtureRounded(t *testing.T) {
+	m, list := mixtures(t, onnx.Float16, 2, "out_in")
+	r, err := Quantise(m, list, "int16")
+	if err != nil || len(r.Kept) != len(list) || countOps(m)["QMoE"] != 2 {
+		t.Errorf("%v, refused %v", err, r.Refuse)
+	}
+}

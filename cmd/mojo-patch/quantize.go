@@ -16,7 +16,8 @@ import (
 )
 
 type quantizeFlags struct {
-	out, format, head    string
+	out, format          string
+	head, experts        string
 	only, skip           string
 	activations          string
 	golden               string
@@ -36,8 +37,8 @@ func newQuantize(a *app) *cobra.Command {
 		Short: "Round a model's weights to blocks of 4 or 8 bits",
 		Long: `quantize rounds the weights of a model's products and the tables it gathers rows from to blocks of
 32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them. mojo.Linear takes the place of MatMul, Gemm
-and FusedMatMul, mojo.Embedding that of Gather; a table that is also the head is stored once. The
-model may be an export or one that apply has patched.
+and FusedMatMul, mojo.Embedding that of Gather, mojo.QMoE that of mojo.MoE; a table that is also the
+head is stored once. The model may be an export or one that apply has patched: a mixture must be.
 
 It rounds to the nearest, to the bit as ggml does, and learns nothing from data: the same model gives
 the same bytes. Each block is decoded again by the op's definition, and each kind of site is checked
@@ -48,7 +49,7 @@ Not rounded, unless --only names them: gates of routers, tables of positions, an
 names of weights and of the nodes that read them.
 
 --head is the format of matrices with a row for each token of the vocabulary: the product that gives
-logits, and the table of the tokens. Formats may be "float", for what is to stay as it is.
+logits, and the table of the tokens. --experts is that of the experts of a mixture. Formats may be "float", for what is to stay as it is.
 
 The report has bytes, bits a weight, the ten worst weights by the root of the mean square of their
 errors, relative to that of the weight, with the cosine, and why others stay. With --golden the model
@@ -73,6 +74,7 @@ in float whose error is greater: that of their products where --golden is given.
 	formats := strings.Join(quantize.Formats(), ", ")
 	fl.StringVar(&f.format, "format", "", "what weights are rounded to: "+formats+", or float with --head")
 	fl.StringVar(&f.head, "head", "", "format of matrices with a row for each token (default: that of --format)")
+	fl.StringVar(&f.experts, "experts", "", "format of the experts of mojo.MoE (default: that of --format)")
 	fl.StringVar(&f.only, "only", "", "round only weights whose name, or whose nodes', this regular expression fits")
 	fl.StringVar(&f.skip, "skip", "", "do not round weights whose name, or whose nodes', this regular expression fits")
 	fl.StringVar(&f.activations, "activations", activationKinds[0],
@@ -92,6 +94,7 @@ in float whose error is greater: that of their products where --golden is given.
 	choices := func() []string { return append(quantize.Formats(), quantize.Float) }
 	completeValues(c, "format", choices, false)
 	completeValues(c, "head", choices, false)
+	completeValues(c, "experts", choices, false)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
 	a.jsonFlag(c)
 	return c
@@ -120,7 +123,8 @@ func (f *quantizeFlags) check(c *cobra.Command, path string) error {
 	if !c.Flags().Changed("keep-above") {
 		f.keepAbove = math.Inf(1)
 	}
-	for _, name := range []struct{ flag, value string }{{"format", f.format}, {"head", f.head}} {
+	for _, name := range []struct{ flag, value string }{{"format", f.format}, {"head", f.head},
+		{"experts", f.experts}} {
 		if name.value == "" {
 			continue
 		}
@@ -128,7 +132,7 @@ func (f *quantizeFlags) check(c *cobra.Command, path string) error {
 			return fmt.Errorf("--%s: %w", name.flag, err)
 		}
 	}
-	f.options = quantize.Options{Format: f.format, Head: f.head, Activations: f.activations}
+	f.options = quantize.Options{Format: f.format, Head: f.head, Experts: f.experts, Activations: f.activations}
 	for _, x := range []struct {
 		flag, value string
 		to          **regexp.Regexp

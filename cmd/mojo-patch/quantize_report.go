@@ -64,7 +64,8 @@ func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *rewrite.Quanti
 			r.Formats = append(r.Formats, quantizedFormat{Format: w.Format, Bits: w.Bits})
 		}
 		f := &r.Formats[i]
-		f.Weights, f.Before, f.After, f.elements = f.Weights+1, f.Before+w.Before, f.After+w.After, f.elements+w.N*w.K
+		f.Weights, f.Before, f.After = f.Weights+1, f.Before+w.Before, f.After+w.After
+		f.elements += w.N * w.K * max(w.Experts, 1)
 		r.Before += w.Before
 	}
 	for _, g := range m.Graphs() { // as it is now
@@ -160,7 +161,11 @@ func (r *quantizeReport) worst(a *app) {
 	}
 	t := newTable(header...)
 	for _, w := range list {
-		row := []any{w.Name, w.Format, []int64{w.N, w.K}, fmt.Sprintf("%.4f", w.RMS), fmt.Sprintf("%.6f", w.Cosine)}
+		shape := []int64{w.N, w.K}
+		if w.Experts > 0 {
+			shape = append([]int64{w.Experts}, shape...)
+		}
+		row := []any{w.Name, w.Format, shape, fmt.Sprintf("%.4f", w.RMS), fmt.Sprintf("%.6f", w.Cosine)}
 		if w.Product != nil {
 			row = append(row, fmt.Sprintf("%.4f", *w.Product))
 		} else if known {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
@@ -42,7 +43,7 @@ func (p *Plan) Measure(activations map[string][][]float32, progress func(done, t
 			return nil
 		}
 		var all sums
-		err := w.matrix.round(w.N, sample, func(r *rounded) error {
+		err := w.matrix.round(w.matrix.n, sample, func(r *rounded) error {
 			all.join(r.sums)
 			return nil
 		})
@@ -86,6 +87,7 @@ func (p *Plan) leave(f func(*Weight) error) {
 // Apply has the graph read the weights as they are rounded: see rewrite.Quantise. Their bytes are made when the model
 // is written.
 func (p *Plan) Apply(options ...rewrite.Option) (*rewrite.QuantisedReport, error) {
+	p.types()
 	var list []*rewrite.QuantisedWeight
 	of := map[*Weight]*rewrite.QuantisedWeight{}
 	for _, w := range p.Weights {
@@ -110,4 +112,27 @@ func (p *Plan) Apply(options ...rewrite.Option) (*rewrite.QuantisedReport, error
 		}
 	}
 	return r, nil
+}
+
+// types finds the element types of what a Gather and a MoE read, where the model does not say them.
+func (p *Plan) types() {
+	var facts *infer.Facts
+	for _, w := range p.Weights {
+		for _, n := range w.others {
+			for _, v := range n.Inputs {
+				if v == nil || v.Const != nil {
+					continue
+				}
+				if t, ok := v.Type(); ok && t.DataType != onnx.Undefined {
+					continue
+				}
+				if facts == nil {
+					facts = infer.Analyze(p.model)
+				}
+				if t := facts.DataType(v); t != onnx.Undefined {
+					v.SetType(onnx.Type{DataType: t})
+				}
+			}
+		}
+	}
 }

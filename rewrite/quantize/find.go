@@ -16,9 +16,10 @@ const LeastElements = 4096
 
 // Options say which weights are rounded, and to what.
 type Options struct {
-	// Format is that of all weights that Head does not tell of. Head is that of matrices with a row for each token of
-	// the vocabulary: the product that gives logits, and the table of the tokens. Empty is Format.
-	Format, Head string
+	// Format is that of all weights that the others do not tell of. Head is that of matrices with a row for each token
+	// of the vocabulary: the product that gives logits, and the table of the tokens. Experts is that of mojo.MoE's.
+	// Empty is Format.
+	Format, Head, Experts string
 	// Only and Skip, where they are given, fit the names of weights and of the nodes that read them.
 	Only, Skip *regexp.Regexp
 	// Activations is the attribute of mojo.Linear; empty for int16.
@@ -33,6 +34,8 @@ type Weight struct {
 	// N and K are what it makes of a row of K numbers: N of them.
 	N int64 `json:"n"`
 	K int64 `json:"k"`
+	// Experts is the number of such matrices of a mixture, 0 for one that is none.
+	Experts int64 `json:"experts,omitempty"`
 	// Before and After are its bytes, Bits those that an element takes. A weight that is stored with another one of the
 	// same elements takes none.
 	Before int64   `json:"bytes_before"`
@@ -49,6 +52,7 @@ type Weight struct {
 	turned   bool // [K, N]
 	matrix   *matrix
 	products []*onnx.Node
+	others   []*onnx.Node // Gather and MoE
 }
 
 // Skipped is a weight that stays as it is.
@@ -75,7 +79,10 @@ func Find(m *onnx.Model, o Options) (*Plan, error) {
 	if o.Activations == "" {
 		o.Activations = "int16"
 	}
-	for _, name := range []string{o.Format, o.Head} {
+	if o.Experts == "" {
+		o.Experts = o.Format
+	}
+	for _, name := range []string{o.Format, o.Head, o.Experts} {
 		if err := Check(name); err != nil {
 			return nil, err
 		}
@@ -131,6 +138,9 @@ func readers(v *onnx.Value, turned bool) (list []reader) {
 			list = append(list, reader{n, turned != (n.AttrInt("transB", 0) == 0)})
 		case u.Index == 0 && n.Is("Gather"):
 			list = append(list, reader{n, turned})
+		case n.Domain == fused.Domain && n.OpType == "MoE" && (u.Index == fused.MoEGateUp || u.Index == fused.MoEDown):
+			layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[u.Index]
+			list = append(list, reader{n, n.AttrString(layout, "") == "in_out"})
 		}
 	}
 	return list
@@ -140,14 +150,17 @@ func readers(v *onnx.Value, turned bool) (list []reader) {
 func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	list, t := readers(v, false), v.Const
 	w := &Weight{Name: v.Name, Nodes: []string{}, Before: t.Size(), value: v}
-	names, table, gate := []string{v.Name}, false, false
+	names, table, gate, experts := []string{v.Name}, false, false, false
 	for _, r := range list {
 		if !slices.Contains(w.Nodes, nameOf(r.node)) {
 			w.Nodes = append(w.Nodes, nameOf(r.node))
 		}
 		names = append(names, r.node.Name)
 		gate = gate || f.gates[r.node]
-		if r.node.Is("Gather") {
+		if r.node.OpType == "MoE" {
+			experts, w.others = true, append(w.others, r.node)
+		} else if r.node.Is("Gather") {
+			w.others = append(w.others, r.node)
 			table = table || !f.byTokens(r.node.Input(1), map[*onnx.Value]bool{})
 		} else {
 			w.products = append(w.products, r.node)
@@ -160,8 +173,10 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 		return nil, fmt.Errorf("--skip names it")
 	case f.options.Only != nil && !named:
 		return nil, fmt.Errorf("--only does not name it")
-	case len(t.Dims) != 2:
-		return nil, fmt.Errorf("it has %d dimensions, and a product reads a matrix", len(t.Dims))
+	case len(t.Dims) == 3 && !experts:
+		return nil, fmt.Errorf("it has 3 dimensions: experts are rounded where apply has made mojo.MoE of them")
+	case len(t.Dims) != 2 && !(len(t.Dims) == 3 && experts), len(t.Dims) == 2 && experts:
+		return nil, fmt.Errorf("it has %d dimensions, and what reads it takes another number of them", len(t.Dims))
 	case len(list) == 0:
 		return nil, fmt.Errorf("neither a product nor a Gather reads it as a matrix")
 	case t.External != nil && missing(t):
@@ -174,14 +189,21 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	case table && len(w.products) == 0:
 		return nil, fmt.Errorf("it is a table of positions: no token chooses its rows")
 	}
-	m := &matrix{tensor: t, inOut: list[0].inOut, n: t.Dims[0], k: t.Dims[1]}
+	dims := t.Dims[len(t.Dims)-2:]
+	m := &matrix{tensor: t, inOut: list[0].inOut, n: dims[0], k: dims[1], name: f.options.Format}
 	if m.inOut {
 		m.n, m.k = m.k, m.n
 	}
-	m.name = f.options.Format
-	if f.vocabulary > 0 && m.n == f.vocabulary {
+	rows := m.n
+	switch {
+	case experts:
+		if m.experts, m.name = t.Dims[0], f.options.Experts; m.n%blocks.PanelRows != 0 {
+			return nil, fmt.Errorf("its experts have %d rows, no multiple of %d", m.n, blocks.PanelRows)
+		}
+		m.n *= m.experts
+	case f.vocabulary > 0 && m.n == f.vocabulary:
 		m.name = f.options.Head
-	} else if gate && !named {
+	case gate && !named:
 		return nil, fmt.Errorf("it is the gate of a router")
 	}
 	var err error
@@ -193,7 +215,7 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 	case m.k == 0 || m.n == 0 || m.k%int64(m.format.Elements) != 0:
 		return nil, fmt.Errorf("its rows of %d are no whole blocks of %d", m.k, m.format.Elements)
 	}
-	w.Format, w.N, w.K, w.matrix, w.turned = m.name, m.n, m.k, m, m.inOut
+	w.Format, w.N, w.K, w.Experts, w.matrix, w.turned = m.name, rows, m.k, m.experts, m, m.inOut
 	w.After = m.n * m.k / int64(m.format.Elements) * int64(m.format.Size)
 	w.Bits = 8 * float64(w.After) / float64(m.n*m.k)
 	return w, nil

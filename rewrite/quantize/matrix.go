@@ -18,13 +18,14 @@ import (
 // tileElements bounds the floats of a matrix that are in memory at a time.
 const tileElements = 2 << 20
 
-// matrix is a weight [n, k] with what it is rounded to.
+// matrix is a weight [n, k] with what it is rounded to, or experts of one of them after the other.
 type matrix struct {
-	tensor *onnx.Tensor
-	inOut  bool // stored as [k, n]
-	n, k   int64
-	name   string // of the format
-	format *blocks.Format
+	tensor  *onnx.Tensor
+	inOut   bool   // stored as [k, n]
+	n, k    int64  // n is the number of rows of all experts
+	experts int64  // 0 for a weight that has no dimension for them
+	name    string // of the format
+	format  *blocks.Format
 
 	quantised *fused.Quantised
 	// kept are arrays that were made while the codes were written, until they are written themselves.
@@ -43,18 +44,31 @@ type rounded struct {
 
 // read sets dst to rows from the number first on.
 func (m *matrix) read(dst []float32, first int64) error {
+	for rows := m.n / max(m.experts, 1); len(dst) > 0; {
+		count := min(int64(len(dst))/m.k, rows-first%rows)
+		if err := m.readExpert(dst[:count*m.k], first/rows*rows, first%rows, rows); err != nil {
+			return err
+		}
+		dst, first = dst[count*m.k:], first+count
+	}
+	return nil
+}
+
+// readExpert reads rows of the expert whose rows begin with the number begin.
+func (m *matrix) readExpert(dst []float32, begin, first, rows int64) error {
 	raw, err := m.tensor.Bytes()
 	if err != nil {
 		return err
 	}
 	read, width := blocks.ReaderOf(m.tensor.DataType), int64(m.tensor.DataType.Bits()/8)
+	raw = raw[begin*m.k*width:]
 	if !m.inOut {
 		read(dst, raw[first*m.k*width:])
 		return nil
 	}
 	column := make([]float32, int64(len(dst))/m.k)
 	for j := range m.k {
-		read(column, raw[(j*m.n+first)*width:])
+		read(column, raw[(j*rows+first)*width:])
 		for i, x := range column {
 			dst[int64(i)*m.k+j] = x
 		}
@@ -223,15 +237,15 @@ func arrays(p *blocks.Panel) []*[]byte {
 
 // describe makes the tensors, whose elements are made when the model is written.
 func (m *matrix) describe(name string) (err error) {
-	m.quantised, err = m.rows(name, m.n, func(name string, t onnx.DataType, dims []int64, array int) (*onnx.Tensor,
-		error) {
+	m.quantised, err = m.rows(name, m.n, m.experts, func(name string, t onnx.DataType, dims []int64,
+		array int) (*onnx.Tensor, error) {
 		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
 	})
 	return err
 }
 
-// rows describes the first n rows, with tensors that make gives.
-func (m *matrix) rows(name string, n int64, tensor func(name string, t onnx.DataType, dims []int64,
+// rows describes the first n rows, of so many experts, with tensors that make gives.
+func (m *matrix) rows(name string, n, experts int64, tensor func(name string, t onnx.DataType, dims []int64,
 	array int) (*onnx.Tensor, error)) (*fused.Quantised, error) {
 	p := m.format.Panels()
 	count := (n + blocks.PanelRows - 1) / blocks.PanelRows
@@ -239,10 +253,15 @@ func (m *matrix) rows(name string, n int64, tensor func(name string, t onnx.Data
 	if p.Code == "int8" {
 		words = 8
 	}
-	q := &fused.Quantised{Format: m.name, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n, K: m.k}
-	scales := []int64{count, m.k / int64(p.Block), blocks.PanelRows}
+	q := &fused.Quantised{Format: m.name, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1),
+		K: m.k, Experts: experts}
+	codes, scales := []int64{count, m.k / 32, words, 64}, []int64{count, m.k / int64(p.Block), blocks.PanelRows}
+	if experts > 0 { // their panels are whole
+		codes[0], scales[0] = count/experts, count/experts
+		codes, scales = append([]int64{experts}, codes...), append([]int64{experts}, scales...)
+	}
 	var err error
-	if q.Codes, err = tensor(name+"_codes", onnx.Uint8, []int64{count, m.k / 32, words, 64}, 0); err != nil {
+	if q.Codes, err = tensor(name+"_codes", onnx.Uint8, codes, 0); err != nil {
 		return nil, err
 	}
 	if q.Scale, err = tensor(name+"_scale", p.Scale, scales, 1); err == nil && p.Minus {
@@ -293,7 +312,8 @@ func (m *matrix) sampled(rows int64) (*fused.Quantised, []float32, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err := m.rows("sample", rows, func(name string, t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
+	q, err := m.rows("sample", rows, 0, func(name string, t onnx.DataType, dims []int64, array int) (*onnx.Tensor,
+		error) {
 		return onnx.NewTensor(name, t, dims, parts[array].Bytes())
 	})
 	return q, floats, err
@@ -304,7 +324,7 @@ var errOther = errors.New("the elements are others")
 
 // equal reports whether two weights have the same elements; as a rule the first row tells.
 func (m *matrix) equal(o *matrix) bool {
-	if m.n != o.n || m.k != o.k || m.name != o.name {
+	if m.n != o.n || m.k != o.k || m.name != o.name || m.experts != o.experts {
 		return false
 	}
 	for _, rows := range []int64{1, m.n} {

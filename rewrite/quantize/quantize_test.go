@@ -311,3 +311,17 @@ func first(v *onnx.Value, at int) float32 {
 	raw, _ := v.Const.Bytes()
 	return math.Float32frombits(binary.LittleEndian.Uint32(raw[4*at:]))
 }
+
+// TestFlatExperts has a mixture whose weights lack the dimension for experts.
+func TestFlatExperts(t *testing.T) {
+	m, b := newBuilder()
+	x := b.input("x", onnx.Float, -1, 64)
+	y := b.node("MoE", []*onnx.Value{x, x, x, b.weight("up", 128, 64), b.weight("down", 64, 64)},
+		onnx.StringAttr("gate_up_layout", "in_out"))
+	y.Producer.Domain = "mojo"
+	b.AddOutput(y)
+	weights, skipped := find(t, m, Options{Format: "q4_0"})
+	if len(weights) != 0 || len(skipped) != 2 || !strings.Contains(skipped["up"], "it has 2 dimensions") {
+		t.Errorf("%v, %v", weights, skipped)
+	}
+}
