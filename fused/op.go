@@ -73,7 +73,9 @@ type Op struct {
 	// forms is Forms, where the products of the attributes' grids are too many; examples is nil then.
 	forms    func() []Form
 	overload func(Site) string
-	define   func(*body, Site) []*onnx.Value
+	// open is Open; nil where nothing is.
+	open   func(Site) float64
+	define func(*body, Site) []*onnx.Value
 }
 
 // Site is one place of use, as far as a definition depends on it.
@@ -143,6 +145,15 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 		b.output(o.Outputs[i].Name, v)
 	}
 	return f, nil
+}
+
+// Open is how far right results at a site may lie from each other, as a part of the greatest magnitude: more than 0 for
+// an op that rounds what it has computed itself to integers, where a sum in another order gives the other one of two.
+func (o *Op) Open(s Site) float64 {
+	if o.open == nil {
+		return 0
+	}
+	return o.open(s)
 }
 
 // Overload names the variant of the definition that serves the site.

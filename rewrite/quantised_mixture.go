@@ -271,11 +271,10 @@ func firstColumns(q *fused.Quantised, experts, n, columns int64) (*fused.Quantis
 	return &made, nil
 }
 
-// settleRounded is for an op that rounds what it has computed itself: where that is next to the middle of two integers,
-// a sum in another order gives the other one. So much of a result is open; nil for other ops.
+// settleRounded takes what the op leaves open (fused.Op.Open) for equal; nil for ops that leave nothing open.
 func settleRounded(call *fusedCall) func(want, got []*reference.Tensor) {
-	open := map[string]float64{"int16": 1.0 / 4096, "int8": 1.0 / 32}[call.site.Attr("activations").String]
-	if call.op.Name != "QMoE" || open == 0 {
+	open := call.op.Open(call.site)
+	if open == 0 {
 		return nil
 	}
 	return func(want, got []*reference.Tensor) {

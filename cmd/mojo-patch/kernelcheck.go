@@ -231,7 +231,7 @@ func (p *prober) tryKind(op *fused.Op, s fused.Site, change func(i int, x float6
 			return 0, fmt.Errorf("output %s: %w", op.Outputs[i].Name, err)
 		}
 		rel := float64(distance)
-		if maxRel = max(maxRel, rel); rel > kernelTolerance[t.DataType] {
+		if maxRel = max(maxRel, rel); rel > max(kernelTolerance[t.DataType], op.Open(s)) {
 			return maxRel, fmt.Errorf("output %s differs from the op's definition by %.2g of the greatest magnitude",
 				op.Outputs[i].Name, rel)
 		}

@@ -23,8 +23,9 @@ type KeepOptions struct {
 }
 
 // KeepQuantised has the graph read weights that the checkpoint has in blocks as they are: mojo.Linear takes the place
-// of their products, mojo.Embedding that of their Gather, and what the model stores is what the file does, in panels.
-// What cannot stay so is widened by Apply as everything is, and Report says why. It is called before Apply.
+// of their products, mojo.Embedding that of their Gather, mojo.QMoE that of mojo.MoE, and what the model stores is what
+// the file does, in panels. What cannot stay so is widened by Apply as everything is, and Report says why. It is called
+// before Apply.
 func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	if o.Activations == "" {
 		o.Activations = "int16"
@@ -71,14 +72,17 @@ func (x *keeper) add(a *assignment) error {
 			return fmt.Errorf("its tensors are of several types")
 		}
 	}
-	switch {
-	case len(a.value.Const.Dims) != 2 || len(a.recipe.blocks) != 1:
-		return fmt.Errorf("it has the shape %v, and a product reads a matrix", a.value.Const.Dims)
-	case a.recipe.add != 0:
+	block, experts, err := a.rows()
+	if err != nil {
+		return err
+	}
+	if a.recipe.add != 0 {
 		return fmt.Errorf("%+g is added to each element", a.recipe.add)
 	}
-	block := &a.recipe.blocks[0]
 	n, k := block.size()
+	if experts > 0 && n/experts%blocks.PanelRows != 0 {
+		return fmt.Errorf("its experts have %d rows, and panels have %d", n/experts, blocks.PanelRows)
+	}
 	for _, p := range block.pieces {
 		if p.cols != k || p.cols%int64(p.t.format.Elements) != 0 || p.first%p.cols != 0 {
 			return fmt.Errorf("its rows of %d elements are no whole blocks of %s", p.cols, p.t.Type)
@@ -91,6 +95,7 @@ func (x *keeper) add(a *assignment) error {
 		if err := made.describe(a.value.Name, format); err != nil {
 			return err
 		}
+		made.of(experts)
 		x.matrices[source] = made
 	}
 	made := x.matrices[source]
@@ -99,11 +104,52 @@ func (x *keeper) add(a *assignment) error {
 	return nil
 }
 
+// rows is the matrix that a key is, or all matrices of experts, each below the one before it.
+func (a *assignment) rows() (all *block, experts int64, err error) {
+	dims, blocks := a.value.Const.Dims, a.recipe.blocks
+	switch {
+	case len(dims) == 2 && len(blocks) == 1:
+		return &blocks[0], 0, nil
+	case len(dims) == 3 && len(blocks) == 1 && !blocks[0].transposed && dims[0] > 0:
+		// Pieces hold all experts of a tensor; an expert's rows are together in one piece alone.
+		if n, k := blocks[0].size(); len(blocks[0].pieces) == 1 && n*k == a.value.Const.Len() {
+			flat := blocks[0].pieces[0]
+			flat.rows, flat.cols = dims[0]*dims[1], dims[2]
+			return &block{pieces: []piece{flat}}, dims[0], nil
+		}
+	case len(dims) == 3 && len(blocks) > 0 && int64(len(blocks)) == dims[0]:
+		all = &block{transposed: blocks[0].transposed}
+		for _, b := range blocks {
+			all.pieces = append(all.pieces, b.pieces...)
+		}
+		return all, dims[0], nil
+	}
+	return nil, 0, fmt.Errorf("it has the shape %v, and a product reads a matrix or experts", dims)
+}
+
+// of has the matrix be that of so many experts, unless they are none.
+func (m *matrixRows) of(experts int64) {
+	if experts == 0 {
+		return
+	}
+	q := m.matrix
+	q.N, q.Experts = m.n/experts, experts
+	for _, t := range q.Tensors() {
+		if t != nil {
+			t.Dims = append([]int64{experts, t.Dims[0] / experts}, t.Dims[1:]...)
+		}
+	}
+}
+
 // source names the rows of the matrix that a key is, as the file has it: the same for keys that share it, transposed
 // or not.
 func (a *assignment) source() string {
 	var b strings.Builder
-	for _, p := range a.recipe.blocks[0].pieces {
+	all, _, err := a.rows()
+	if err != nil {
+		return ""
+	}
+	for _, p := range all.pieces {
 		fmt.Fprintf(&b, "%p %d %d %d %d ", p.t, p.first, p.rows, p.cols, p.heads)
 	}
 	return b.String()

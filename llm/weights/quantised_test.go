@@ -322,3 +322,87 @@ func TestNotAsTheFile(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// mixtureOf is a graph of one mojo.MoE, whose matrices are to be loaded.
+func mixtureOf(t *testing.T) *onnx.Model {
+	t.Helper()
+	const experts, hidden, inner = 3, 96, 32
+	m := onnx.New(10, 20)
+	m.ImportOpset(fused.Domain, fused.Version)
+	g := m.Graph
+	input := func(name string, typ onnx.DataType, dims ...int64) *onnx.Value {
+		list := make([]onnx.Dim, len(dims))
+		for i, d := range dims {
+			list[i].Value = d
+		}
+		return g.AddInput(name, onnx.Type{DataType: typ, HasShape: true, Dims: list})
+	}
+	in := []*onnx.Value{input("x", onnx.Float, 2, hidden), input("shares", onnx.Float, 2, 2),
+		input("ids", onnx.Int64, 2, 2)}
+	types := []onnx.DataType{onnx.Float, onnx.Float, onnx.Int64, onnx.Float, onnx.Float}
+	for name, dims := range map[string][]int64{"gate_up_proj": {experts, 2 * inner, hidden},
+		"down_proj": {experts, hidden, inner}} {
+		x, err := onnx.NewReference("model.layers.0.mlp.experts."+name, onnx.Float, dims, onnx.External{
+			Location: "absent.bin", Length: 4 * dims[0] * dims[1] * dims[2]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.AddInitializer(x)
+	}
+	in = append(in, g.Value("model.layers.0.mlp.experts.gate_up_proj"), g.Value("model.layers.0.mlp.experts.down_proj"))
+	attrs := []*onnx.Attribute{onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1),
+		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0), onnx.StringAttr("packing", "halves"),
+		onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
+	f, err := fused.Lookup("MoE").Function(fused.Site{Attributes: attrs, Types: types, Opset: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Functions = append(m.Functions, f)
+	y := g.NewValue("y")
+	n := g.AddNode("MoE", in, []*onnx.Value{y}, attrs...)
+	n.Domain, n.Overload = fused.Domain, f.Overload
+	y.SetType(onnx.Type{DataType: onnx.Float})
+	g.AddOutput(y)
+	return m
+}
+
+// TestKeepExperts has the experts of a mixture, gate and up apart in the file, stay as they are.
+func TestKeepExperts(t *testing.T) {
+	stack := func(name string, format int, rows, cols int64) checkpoints.Tensor {
+		x := randomBlocks(name, format, 3*rows, cols)
+		x.Dims = []int64{3, rows, cols}
+		return x
+	}
+	for _, down := range []int{0, 4, 8} { // Q4_0, Q8_0, MXFP4
+		path := file(t, "m.gguf", map[string]any{"general.architecture": "qwen3moe"},
+			stack("blk.0.ffn_gate_exps.weight", 1, 32, 96), stack("blk.0.ffn_up_exps.weight", 1, 32, 96),
+			stack("blk.0.ffn_down_exps.weight", down, 96, 32))
+		floats, _ := load(t, mixtureOf(t), open(t, path), weights.MatchOptions{})
+		m, r, err := keep(t, mixtureOf(t), path, weights.KeepOptions{Activations: "float"})
+		if err != nil || len(r.Widened) != 0 || len(r.Quantised) != 2 || m.Graph.Nodes[0].OpType != "QMoE" {
+			t.Fatalf("%+v (%v)", r, err)
+		}
+		x := make([]float64, 2*96)
+		for i := range x {
+			x[i] = float64(i%17)/8 - 1
+		}
+		in := map[string]*reference.Tensor{"x": reference.NewFloats(onnx.Float, []int{2, 96}, x),
+			"shares": reference.NewFloats(onnx.Float, []int{2, 2}, []float64{1, 0.5, 0.25, 2}),
+			"ids":    reference.NewInts(onnx.Int64, []int{2, 2}, []int64{2, 0, 0, 1})}
+		var y [2]*reference.Tensor
+		for i, m := range []*onnx.Model{floats, m} {
+			e, err := reference.New(m, reference.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := e.Run(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y[i] = out["y"]
+		}
+		if d := farthest(y[1].F, y[0].F); d > 2e-6 {
+			t.Errorf("differs by %g of the greatest magnitude", d)
+		}
+	}
+}

@@ -177,12 +177,12 @@ func (r *Report) quantised(p *Plan) {
 		}
 		f := &r.Quantised[i]
 		f.Matrices++
-		f.Elements += q.N * q.K
-		f.File += q.N * m.rowSize()
+		f.Elements += m.n * m.k
+		f.File += m.n * m.rowSize()
 		f.Bytes += q.Size()
-		f.Float += 4 * q.N * q.K
+		f.Float += 4 * m.n * m.k
 		f.Bits = 8 * float64(f.Bytes) / float64(f.Elements)
-		r.Elements += q.N * q.K
+		r.Elements += m.n * m.k
 		r.Bytes += q.Size()
 	}
 	slices.SortFunc(r.Quantised, func(a, b QuantisedFormat) int { return cmp.Compare(a.Format, b.Format) })
