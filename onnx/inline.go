@@ -36,11 +36,28 @@ func (m *Model) InlineFunctions(keep func(*Function) bool) (calls int, err error
 			in.functions[f.key()] = f
 		}
 	}
+	return in.inline()
+}
+
+// InlineCalls replaces the calls that take says yes to, in the main graph, in subgraphs and in the bodies of functions,
+// as InlineFunctions does. Nodes that call no function stay.
+func (m *Model) InlineCalls(take func(*Node) bool) (calls int, err error) {
+	if err := m.checkCalls(); err != nil {
+		return 0, err
+	}
+	in := newInliner(m)
+	in.take = take
+	for _, f := range m.Functions {
+		in.functions[f.key()] = f
+	}
+	return in.inline()
+}
+
+func (in *inliner) inline() (calls int, err error) {
 	if len(in.functions) == 0 {
 		return 0, nil
 	}
-	err = in.eachRoot(in.graph)
-	if err != nil {
+	if err := in.eachRoot(in.graph); err != nil {
 		return 0, fmt.Errorf("cannot inline functions: %w", err)
 	}
 	in.dropFunctions()
@@ -62,6 +79,7 @@ func (m *Model) InlineBranches(taken func(*Node) *Graph) (count int, err error) 
 type inliner struct {
 	model     *Model
 	functions map[functionKey]*Function // to inline
+	take      func(*Node) bool          // the calls of those that are inlined; nil: all
 	taken     func(*Node) *Graph        // the branch of an If node that is to replace it, or nil
 	nodeNames *names
 	calls     int
@@ -97,7 +115,7 @@ func (in *inliner) eachRoot(work func(*Graph) error) error {
 		return err
 	}
 	for _, f := range in.model.Functions {
-		if in.functions[f.key()] != nil || !called[f] {
+		if in.take == nil && in.functions[f.key()] != nil || !called[f] {
 			continue
 		}
 		in.root, in.imported = f, map[importKey]bool{}
@@ -110,6 +128,9 @@ func (in *inliner) eachRoot(work func(*Graph) error) error {
 
 // callee returns the function to inline that the node calls, nil when it calls none.
 func (in *inliner) callee(n *Node) *Function {
+	if in.take != nil && !in.take(n) {
+		return nil
+	}
 	return in.functions[keyOf(n.Domain, n.OpType, n.Overload)]
 }
 

@@ -146,17 +146,28 @@ func (a *applier) provenance(c *candidate) []onnx.Entry {
 // sourceNames lists the nodes of the model as it was that nodes stand for: those each was made of, or itself.
 func sourceNames(nodes []*onnx.Node) []string {
 	var names []string
+	have := map[string]bool{}
 	for _, n := range nodes {
-		var made []string
-		for _, e := range n.Metadata {
-			if e.Key == MetaSourceNodes && json.Unmarshal([]byte(e.Value), &made) != nil {
-				made = nil
-			}
-		}
+		made := madeOf(n)
 		if len(made) == 0 {
 			made = []string{nodeName(n)}
 		}
-		names = append(names, made...)
+		for _, name := range made {
+			if !have[name] {
+				have[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// madeOf lists the nodes that its metadata say a node was made of.
+func madeOf(n *onnx.Node) (names []string) {
+	for _, e := range n.Metadata {
+		if e.Key == MetaSourceNodes && json.Unmarshal([]byte(e.Value), &names) != nil {
+			return nil
+		}
 	}
 	return names
 }

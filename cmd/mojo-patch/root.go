@@ -92,8 +92,8 @@ kernel library or the kernels of a device are missing.`,
 		"follow symbolic links to external data, as caches of model hubs have them")
 	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
 	flags.MarkHidden("progress-lines")
-	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRun(a), newGenerate(a), newDiff(a), newBench(a),
-		newGolden(a), newWeights(a), newQuantize(a), newKernels(a), newDoctor(a), newTokenize(a),
+	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newRun(a), newGenerate(a), newDiff(a),
+		newBench(a), newGolden(a), newWeights(a), newQuantize(a), newKernels(a), newDoctor(a), newTokenize(a),
 		newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }

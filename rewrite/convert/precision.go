@@ -251,13 +251,8 @@ func (p *precision) removeCasts() {
 	p.model.Graph.Walk(func(g *onnx.Graph) {
 		dead := map[*onnx.Node]bool{}
 		for _, n := range g.Nodes {
-			if n.Is("CastLike") && n.Input(1) != nil {
-				if t := p.dataType(n.Input(1)); t != onnx.Undefined {
-					n.OpType = "Cast"
-					n.SetInput(1, nil)
-					n.Inputs = n.Inputs[:1]
-					n.Attributes = []*onnx.Attribute{onnx.IntAttr("to", int64(t))}
-				}
+			if n.Input(1) != nil {
+				plainCast(n, p.dataType(n.Input(1)))
 			}
 			x, y := n.Input(0), n.OutputValue(0)
 			if !n.Is("Cast") || onnx.DataType(n.AttrInt("to", 0)) != onnx.Float || !p.isFloat(x) || y == nil {

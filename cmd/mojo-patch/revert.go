@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+type revertFlags struct {
+	out  string
+	only []string
+	node string
+}
+
+func newRevert(a *app) *cobra.Command {
+	f := &revertFlags{}
+	c := &cobra.Command{
+		Use:   "revert MODEL -o OUT",
+		Short: "Write a patched model with ops of the standard in place of fused ones",
+		Long: `revert puts the definition of each fused op, which the model carries, in its place: the model then
+needs no kernels and computes the same. What else apply changed stays, and is named: sites that became
+ops of the standard or of onnxruntime, weights that were stacked, caches in another form, the opset.
+apply finds the blocks of such a model again. --only and --node revert some sites.`,
+		Example: `  mojo-patch revert model.mojo.onnx -o standard.onnx
+  mojo-patch revert model.mojo.onnx -o without-attention.onnx --only Attention
+  mojo-patch revert model.mojo.onnx -o second-layer.onnx --node '/layers\.1/' --json`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return f.revert(a, args[0])
+		},
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.out, "output", "o", "", "file to write")
+	fl.StringSliceVar(&f.only, "only", nil, "revert only the sites of these patterns, or of these fused ops")
+	fl.StringVar(&f.node, "node", "", "revert only nodes whose name this regular expression fits")
+	completeFile(c, "output", "onnx")
+	completeValues(c, "only", patternNames, true)
+	a.jsonFlag(c)
+	return c
+}
+
+func (f *revertFlags) revert(a *app, path string) error {
+	node, err := regexp.Compile(f.node)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--node: %w", err)
+	case f.out == "":
+		return errors.New("-o OUT is missing")
+	case same(path, f.out):
+		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
+	}
+	if err := writable(f.out); err != nil {
+		return err
+	}
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	before := rewrite.DescribeModel(m, path)
+	r, err := rewrite.Revert(m, func(p rewrite.PatchedNode) bool {
+		op := strings.TrimPrefix(p.Op, fused.Domain+".")
+		return (len(f.only) == 0 || slices.Contains(f.only, p.Pattern) || slices.Contains(f.only, op)) &&
+			node.MatchString(p.Node)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(r.Reverted) == 0 && len(r.Left) > 0 {
+		return fmt.Errorf("%s has %s, and --only and --node fit none of them", path,
+			counted(len(r.Left), "fused op"))
+	}
+	if err := onnx.Write(f.out, m); err != nil {
+		return err
+	}
+	r.Input, r.Output = before, rewrite.DescribeModel(m, f.out)
+	if err := a.result(r); err != nil {
+		return err
+	}
+	for _, n := range r.Reverted {
+		a.detail("reverted %s (%s)", n.Node, n.Op)
+	}
+	for _, n := range r.Standard {
+		a.detail("stays: %s (%s), which patching made (%s)", n.Node, n.Op, n.Pattern)
+	}
+	if n := len(r.Standard); n > 0 {
+		a.say("%s that patching made stay as they are, since they are no fused ops (-v lists them)", counted(n, "node"))
+	}
+	a.say("wrote %s: %s reverted, %d left; %d nodes, before %d", f.out, counted(len(r.Reverted), "fused op"),
+		len(r.Left), r.Output.Nodes, before.Nodes)
+	return nil
+}

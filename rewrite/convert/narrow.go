@@ -1,0 +1,80 @@
+package convert
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// narrower finds arithmetic in float32 on numbers of 16 bits, whose results are rounded to 16 bits, and does it in the
+// narrow type. One addition, subtraction, product or quotient is the same either way, since float32 has more than twice
+// the digits (Figueroa, "When is double rounding innocuous?", 1995).
+type narrower struct {
+	to    onnx.DataType
+	of    func(*onnx.Node) bool
+	facts *infer.Facts
+	types map[*onnx.Value]onnx.DataType // of new values
+	made  map[*onnx.Value]*onnx.Value   // narrow ones, for those of float32 whose numbers, rounded, they hold
+}
+
+func (w *narrower) typeOf(v *onnx.Value) onnx.DataType {
+	if t, isNew := w.types[v]; isNew {
+		return t
+	}
+	return w.facts.DataType(v)
+}
+
+// rounded returns what holds v rounded to the narrow type; nil where only a Cast can tell.
+func (w *narrower) rounded(v *onnx.Value) *onnx.Value {
+	if x := w.exact(v); x != nil {
+		return x
+	}
+	n := v.Producer
+	if n == nil || !w.of(n) || !onnx.IsStandardDomain(n.Domain) {
+		return nil
+	}
+	switch n.OpType {
+	case "Add", "Sub", "Mul", "Div":
+		return w.again(v, len(n.Inputs), w.exact)
+	case "Concat":
+		return w.again(v, len(n.Inputs), w.rounded)
+	}
+	return nil
+}
+
+// exact returns what holds v in the narrow type; nil where it is not known to hold numbers of that type.
+func (w *narrower) exact(v *onnx.Value) *onnx.Value {
+	if x := w.made[v]; x != nil {
+		return x
+	}
+	n := v.Producer
+	switch {
+	case n.Is("Cast") && w.typeOf(n.Input(0)) == w.to:
+		return n.Input(0)
+	case n == nil || !w.of(n) || n.Is("Cast") || !n.MovesElements():
+		return nil
+	case n.Is("Concat"):
+		return w.again(v, len(n.Inputs), w.exact)
+	}
+	return w.again(v, 1, w.exact)
+}
+
+// again makes the node of v anew, with the first of its inputs as narrow has them, and returns what stands for v.
+func (w *narrower) again(v *onnx.Value, count int, narrow func(*onnx.Value) *onnx.Value) *onnx.Value {
+	n := v.Producer
+	inputs := append([]*onnx.Value{}, n.Inputs...)
+	for i := range count {
+		if inputs[i] = narrow(n.Input(i)); inputs[i] == nil {
+			return nil
+		}
+	}
+	outputs := make([]*onnx.Value, len(n.Outputs))
+	for i, out := range n.Outputs {
+		if out != nil {
+			outputs[i] = n.Graph.NewValue(out.Name + "_" + w.to.String())
+			w.made[out], w.types[outputs[i]] = outputs[i], w.to
+		}
+	}
+	made := n.Graph.AddNode(n.OpType, inputs, outputs, n.Attributes...)
+	made.Name, made.Metadata = n.Name, n.Metadata
+	return w.made[v]
+}

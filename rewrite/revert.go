@@ -1,0 +1,123 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/convert"
+)
+
+// RevertReport says which sites of a patched model became ops of the standard again. Its JSON form is schema 1.
+type RevertReport struct {
+	Schema   int           `json:"schema"`
+	Input    *FileReport   `json:"input,omitempty"`  // filled by the caller
+	Output   *FileReport   `json:"output,omitempty"` // filled by the caller
+	Reverted []PatchedNode `json:"reverted"`
+	// Left are fused ops that were not asked for.
+	Left []PatchedNode `json:"left,omitempty"`
+	// Standard are the nodes that stand for a site, or were added beside one, and are no fused ops: they stay.
+	Standard []PatchedNode `json:"standard,omitempty"`
+}
+
+// PatchedNode is a node that patching made.
+type PatchedNode struct {
+	Node    string   `json:"node"` // its name, or what it makes where it has none
+	Op      string   `json:"op"`
+	Pattern string   `json:"pattern,omitempty"` // absent where the metadata were taken out
+	Sources []string `json:"sources,omitempty"` // the nodes of the model before that it stands for
+}
+
+// Revert replaces the fused ops that take says yes to (nil: all) by their definitions, which the model carries. Then
+// those need no kernel, and a model without fused ops has no trace of their domain. What else patching changed stays:
+// weights that were stacked, raised opsets, caches in another form. The new nodes keep the names of the nodes that the
+// site was made of (MetaSourceNodes).
+//
+// It errs where the model has no definition of an op; then it is as it was.
+func Revert(m *onnx.Model, take func(PatchedNode) bool) (*RevertReport, error) {
+	r := &RevertReport{Schema: Schema, Reverted: []PatchedNode{}}
+	reverted := map[*onnx.Node]bool{}
+	var failures []error
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			p := patchedNode(n)
+			switch {
+			case n.Domain != fused.Domain:
+				if p.Pattern != "" {
+					r.Standard = append(r.Standard, p)
+				}
+			case take != nil && !take(p):
+				r.Left = append(r.Left, p)
+			case m.Function(n.Domain, n.OpType, n.Overload) == nil:
+				failures = append(failures, fmt.Errorf("node %q: the model has no function %s.%s (overload %q)",
+					p.Node, n.Domain, n.OpType, n.Overload))
+			default:
+				r.Reverted = append(r.Reverted, p)
+				reverted[n] = true
+			}
+		}
+	}
+	if len(failures) > 0 {
+		return nil, fmt.Errorf("the definitions that apply wrote were taken out: patch the original again (%w)",
+			errors.Join(failures[:min(len(failures), 3)]...))
+	}
+	for n := range reverted {
+		n.Metadata = slices.DeleteFunc(slices.Clone(n.Metadata), func(e onnx.Entry) bool {
+			return e.Key == MetaRule || e.Key == MetaVersion
+		})
+	}
+	had := nodesOf(m)
+	if _, err := m.InlineCalls(func(n *onnx.Node) bool { return reverted[n] }); err != nil {
+		return nil, err
+	}
+	dropImport(m)
+	return r, convert.SettleCasts(m, func(n *onnx.Node) bool { return !had[n] })
+}
+
+func nodesOf(m *onnx.Model) map[*onnx.Node]bool {
+	nodes := map[*onnx.Node]bool{}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			nodes[n] = true
+		}
+	}
+	return nodes
+}
+
+// dropImport drops the import of the fused ops' domain wherever no node is of it.
+func dropImport(m *onnx.Model) {
+	uses := func(g *onnx.Graph) (used bool) {
+		g.Walk(func(g *onnx.Graph) {
+			used = used || slices.ContainsFunc(g.Nodes, func(n *onnx.Node) bool { return n.Domain == fused.Domain })
+		})
+		return used
+	}
+	without := func(list []onnx.Opset) []onnx.Opset {
+		return slices.DeleteFunc(list, func(o onnx.Opset) bool { return o.Domain == fused.Domain })
+	}
+	if !uses(m.Graph) && !slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool {
+		return f.Domain == fused.Domain
+	}) {
+		m.Opsets = without(m.Opsets)
+	}
+	for _, f := range m.Functions {
+		if !uses(f.Body) {
+			f.Opsets = without(f.Opsets)
+		}
+	}
+}
+
+func patchedNode(n *onnx.Node) PatchedNode {
+	p := PatchedNode{Node: nodeName(n), Op: n.OpType, Sources: madeOf(n)}
+	if !onnx.IsStandardDomain(n.Domain) {
+		p.Op = n.Domain + "." + n.OpType
+	}
+	for _, e := range n.Metadata {
+		if e.Key == MetaRule {
+			p.Pattern = e.Value
+		}
+	}
+	return p
+}
