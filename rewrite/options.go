@@ -63,7 +63,8 @@ type config struct {
 	shapes        *target.Shapes
 	lastLogits    bool
 	mergeProducts bool
-	accuracy      int64 // of a target's products with quantised weights
+	ownProducts   string // activations of products that others quantised; "" where they stay
+	accuracy      int64  // of a target's products with quantised weights
 	latentCache   bool
 	staticCache   bool
 	cacheLength   int64 // of static caches, in tokens; 0 for any

@@ -160,6 +160,9 @@ func (p *Plan) Replace() error {
 	if err := p.keepCaches(); err != nil {
 		return err
 	}
+	if err := p.ownProducts(); err != nil {
+		return err
+	}
 	if err := p.mergeProducts(); err != nil {
 		return err
 	}

@@ -133,12 +133,22 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		case isFusedMatMul(n) && u.Index == 1 && inOut == (n.AttrInt("transB", 0) == 0):
 			one.addition(w.Matrix.N)
 		case n.Is("Gather") && u.Index == 0 && !inOut && n.AttrInt("axis", 0) == 0:
-		case u.Index == 0 && (n.Is("Identity") || n.Is("Cast") || n.Is("Transpose") && isSwap(n)):
+		case n.Domain == microsoft && n.OpType == "MatMulNBits" && u.Index == 1:
+			one.typ, one.bias = n.Input(2).Constant().DataType, n.Input(5)
+			if one.bias != nil && one.bias.Constant() == nil {
+				return fmt.Errorf("node %q (MatMulNBits) adds a bias that is computed", nodeName(n))
+			}
+		case n.Domain == microsoft && n.OpType == "GatherBlockQuantized" && u.Index == 0:
+			one.typ = n.Input(2).Constant().DataType
+		case u.Index == 0 && (n.Is("Identity") || n.Is("Cast") || n.Is("Transpose") && isSwap(n) ||
+			n.Is("DequantizeLinear")):
 			out, t := inOut, typ
 			if n.Is("Transpose") {
 				out = !inOut
 			} else if n.Is("Cast") {
 				t = onnx.DataType(n.AttrInt("to", 0))
+			} else if n.Is("DequantizeLinear") {
+				t = n.Input(1).Constant().DataType
 			}
 			if err := q.readers(w, n.Outputs[0], out, t, append(slices.Clip(views), n)); err != nil {
 				return err
@@ -150,6 +160,11 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		w.nodes = append(w.nodes, one)
 	}
 	return nil
+}
+
+// gathers reports whether the node takes rows of the weight.
+func (s *quantisedNode) gathers() bool {
+	return s.node.OpType == "Gather" || s.node.OpType == "GatherBlockQuantized"
 }
 
 // isSwap reports whether a Transpose swaps the axes of a matrix.
@@ -207,7 +222,7 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		op := fused.Lookup("Linear")
 		attrs := append(w.Matrix.Attributes(), onnx.StringAttr("activations", q.activations))
 		x := n.Input(0)
-		if n.Is("Gather") {
+		if s.gathers() {
 			op, attrs, x = fused.Lookup("Embedding"), w.Matrix.Attributes(), n.Input(1)
 		}
 		inputs := append([]*onnx.Value{x}, q.initializers(w)...)

@@ -54,20 +54,30 @@ func (q *quantiser) checkKind(w *QuantisedWeight, s quantisedNode) error {
 	if err != nil {
 		return err
 	}
+	bench, err := q.linearBench(matrix, s)
+	if err != nil {
+		return err
+	}
+	return bench.run(bench.floats(floats), s.gathers())
+}
+
+// linearBench is that of a node that multiplies with a matrix, or takes rows of it.
+func (q *quantiser) linearBench(matrix *fused.Quantised, s quantisedNode) (*quantisedBench, error) {
 	typ, dims := s.typ, []onnx.Dim{{Value: 2}, {Value: 3}}
-	if s.node.Is("Gather") {
+	if s.gathers() {
 		typ = onnx.Int64
 	} else {
 		dims = append(dims, onnx.Dim{Value: matrix.K})
 	}
-	bench := &quantisedBench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
-	bench.op = bench.node
+	b := &quantisedBench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
+	b.op = b.node
 	if s.bias != nil {
-		if bench.bias, err = s.bias.Constant().View("bias", []int64{matrix.N}, 0, []int64{1}); err != nil {
-			return err
+		var err error
+		if b.bias, err = s.bias.Constant().View("bias", []int64{matrix.N}, 0, []int64{1}); err != nil {
+			return nil, err
 		}
 	}
-	return bench.run(bench.floats(floats), s.node.Is("Gather"))
+	return b, nil
 }
 
 // run compares the op with the floats, and the kernel with the op's definition. again has it be run where activations
@@ -122,7 +132,7 @@ func (b *quantisedBench) floats(rows []float32) original {
 	return func(g *onnx.Graph, x *onnx.Value, _ string) (*onnx.Node, error) {
 		n, k := b.matrix.N, b.matrix.K
 		y := g.NewValue("y")
-		if b.site.node.Is("Gather") {
+		if b.site.gathers() {
 			table := g.AddInitializer(onnx.NewFloat32s("table", []int64{n, k}, rows))
 			return g.AddNode("Gather", []*onnx.Value{table, x}, []*onnx.Value{y}), nil
 		}
@@ -179,7 +189,7 @@ func (b *quantisedBench) node(g *onnx.Graph, x *onnx.Value, activations string) 
 		inputs = inputs[:len(inputs)-1]
 	}
 	op, attrs := "Linear", append(b.matrix.Attributes(), onnx.StringAttr("activations", activations))
-	if b.site.node.Is("Gather") {
+	if b.site.gathers() {
 		op, attrs = "Embedding", b.matrix.Attributes()
 	}
 	n := g.AddNode(op, inputs, []*onnx.Value{g.NewValue("made")}, attrs...)

@@ -35,8 +35,11 @@ func (r *ProductsReport) Text() string {
 		list = append(list, fmt.Sprintf("%d %s", r.Emits[k], k))
 	}
 	text := strings.Join(list, ", ")
-	if c := r.Check; c != nil {
+	if c := r.Check; c != nil && text != "" {
 		text += fmt.Sprintf("; worst difference %.3g of the greatest magnitude, structure %.3g", c.MaxRel, c.Structural)
+		if c.Kernel != nil {
+			text += fmt.Sprintf(", kernel %.3g", *c.Kernel)
+		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Open)) {
 		text += fmt.Sprintf("\n  %d stay: %s", r.Open[k], k)

@@ -27,6 +27,12 @@ type applyFlags struct {
 	data []string // the files with the output's external data, once it is written
 }
 
+// The values of --quantized.
+const (
+	quantisedKeep = "keep"
+	quantisedMojo = "mojo"
+)
+
 // The values of --past-length.
 const (
 	pastLengthOne  = "one"
@@ -58,6 +64,9 @@ With --past-length=rows each sequence of a batch has its own number, and needs n
 With --mla-cache, latent attention as DeepSeek has it keeps latents, from which keys and values of all
 heads follow: a layer's two caches become one, under the name of its keys' (docs/generate.md). A model
 whose caches cannot all be kept so is an error. With --cache static they are kept in buffers.
+
+With --quantized mojo, products and tables that another tool quantised in blocks become mojo.Linear and
+mojo.Embedding, which hold the same numbers. What cannot be held so stays, and the report says why.
 
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
@@ -99,6 +108,14 @@ refers to it.`,
 		"keep the latents of DeepSeek's attention in its caches: one of 576 numbers a token in place of 40,960 in two")
 	fl.BoolVar(&f.merge, "merge-products", false,
 		"make one product of those of one value with several weights, which are written anew, for decoding on a GPU")
+	fl.StringVar(&f.quantised, "quantized", quantisedKeep,
+		"what becomes of products and tables that other tools quantised (MatMulNBits, GatherBlockQuantized, "+
+			"DequantizeLinear): keep, or mojo for mojo.Linear and mojo.Embedding")
+	fl.StringVar(&f.activations, "activations", "",
+		"with --quantized mojo: what products round activations to, by blocks of 32: int16 (the default: tokens "+
+			"stay), int8, float")
+	completeValues(c, "quantized", func() []string { return []string{quantisedKeep, quantisedMojo} }, false)
+	completeValues(c, "activations", func() []string { return activationKinds }, false)
 	c.MarkFlagsMutuallyExclusive("target", "cache")
 	c.MarkFlagsMutuallyExclusive("target", "mla-cache")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
@@ -126,6 +143,9 @@ func (f *applyFlags) check() error {
 	}
 	if f.cache != "" && f.dryRun {
 		return fmt.Errorf("--cache is about the patched model, and --dry-run makes none")
+	}
+	if f.quantised == quantisedMojo && f.dryRun {
+		return fmt.Errorf("--quantized %s is about the patched model, and --dry-run makes none", quantisedMojo)
 	}
 	if f.mlaCache && f.dryRun {
 		return fmt.Errorf("--mla-cache is about the patched model, and --dry-run makes none")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -34,6 +35,8 @@ type planFlags struct {
 	target       targetFlags
 	lastLogits   bool
 	merge        bool   // products; apply's alone
+	quantised    string // what becomes of products that others quantised; apply's alone
+	activations  string // of these; apply's alone
 	cache        string // how caches are kept; apply's alone
 	pastLength   string // with cache; "" for none
 	mlaCache     bool   // apply's alone
@@ -120,6 +123,24 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 	}
 	if f.mlaCache {
 		options = append(options, rewrite.WithLatentCache())
+	}
+	switch f.quantised {
+	case "", quantisedKeep:
+		if f.activations != "" {
+			return nil, fmt.Errorf("--activations is about --quantized %s, which is not given", quantisedMojo)
+		}
+	case quantisedMojo:
+		if t != nil {
+			return nil, fmt.Errorf("--quantized %s makes fused ops, and --target is given", quantisedMojo)
+		}
+		activations := cmp.Or(f.activations, activationKinds[0])
+		if !slices.Contains(activationKinds, activations) {
+			return nil, fmt.Errorf("--activations %q: it is one of %s", activations,
+				strings.Join(activationKinds, ", "))
+		}
+		options = append(options, rewrite.WithOwnProducts(activations))
+	default:
+		return nil, fmt.Errorf("--quantized %q: it is %s or %s", f.quantised, quantisedKeep, quantisedMojo)
 	}
 	if f.merge {
 		options = append(options, rewrite.WithMergedProducts())

@@ -1,0 +1,212 @@
+package rewrite
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// otherModel has one node of another tool's, whose inputs behind the first are constants.
+type otherModel struct {
+	*modelBuilder
+	r *rand.Rand
+}
+
+func newOther(t *testing.T, typ onnx.DataType) *otherModel {
+	m := &otherModel{newBuilder(t, 21, typ), rand.New(rand.NewPCG(1, 2))}
+	m.Model.ImportOpset(microsoft, 1)
+	return m
+}
+
+func (m *otherModel) random(typ onnx.DataType, dims ...int) *onnx.Value {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	x := reference.NewInts(typ, dims, make([]int64, n))
+	if typ.IsFloat() {
+		x = reference.NewFloats(typ, dims, make([]float64, n))
+	}
+	for i := range n {
+		if typ.IsFloat() {
+			x.F[i] = float64(1+m.r.IntN(60)) / 1024
+		} else if x.I[i] = int64(m.r.IntN(1 << typ.Bits())); typ == onnx.Int4 || typ == onnx.Int8 {
+			x.I[i] -= 1 << (typ.Bits() - 1)
+		}
+	}
+	c, err := x.ToONNX("w")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return m.Model.Graph.AddInitializer(c)
+}
+
+func (m *otherModel) nBits(bits, block, k int, zeros *onnx.Value, more ...*onnx.Value) {
+	const n = 21
+	count := (k + block - 1) / block
+	x := m.input("x", "tokens", k)
+	inputs := append([]*onnx.Value{x, m.random(onnx.Uint8, n, count, block*bits/8), m.random(m.typ, n, count), zeros},
+		more...)
+	m.add(microsoft, "MatMulNBits", inputs, n, onnx.IntAttr("N", n), onnx.IntAttr("K", int64(k)),
+		onnx.IntAttr("bits", int64(bits)), onnx.IntAttr("block_size", int64(block)), onnx.IntAttr("accuracy_level", 0))
+}
+
+func (m *otherModel) add(domain, op string, inputs []*onnx.Value, last int, attrs ...*onnx.Attribute) {
+	y := m.Model.Graph.NewValue("y")
+	m.Model.Graph.AddNode(op, inputs, []*onnx.Value{y}, attrs...).Domain = domain
+	m.output(y, "tokens", last)
+}
+
+// TestOwnProducts has products and tables of other tools' become mojo's, and compares the models in the evaluator.
+func TestOwnProducts(t *testing.T) {
+	axis, block := func(i int64) *onnx.Attribute { return onnx.IntAttr("axis", i) },
+		func(i int64) *onnx.Attribute { return onnx.IntAttr("block_size", i) }
+	for _, c := range []struct {
+		name   string
+		typ    onnx.DataType
+		make   func(m *otherModel)
+		op     string // "" where it stays
+		reason string
+	}{
+		{"4 bits", onnx.Float, func(m *otherModel) { m.nBits(4, 32, 96, nil) }, "Linear", ""},
+		{"4 bits, blocks of 16, zero points", onnx.Float, func(m *otherModel) {
+			m.nBits(4, 16, 96, m.random(onnx.Uint8, 21, 3))
+		}, "Linear", ""},
+		{"4 bits, three blocks, zero points", onnx.Float, func(m *otherModel) {
+			m.nBits(4, 32, 96, m.random(onnx.Uint8, 21, 2))
+		}, "Linear", ""},
+		{"8 bits, blocks of 64, a bias", onnx.Float, func(m *otherModel) {
+			m.nBits(8, 64, 128, m.random(onnx.Uint8, 21, 2), nil, m.random(onnx.Float, 21))
+		}, "Linear", ""},
+		{"2 bits, float zero points", onnx.Float, func(m *otherModel) {
+			m.nBits(2, 32, 64, m.random(onnx.Float, 21, 2))
+		}, "Linear", ""},
+		{"part of a block", onnx.Float, func(m *otherModel) { m.nBits(4, 128, 96, nil) }, "Linear", ""},
+		{"float16", onnx.Float16, func(m *otherModel) { m.nBits(4, 32, 64, nil) }, "Linear", ""},
+		{"float16, zero points", onnx.Float16, func(m *otherModel) {
+			m.nBits(4, 32, 64, m.random(onnx.Uint8, 21, 1))
+		}, "Linear", ""},
+		{"an order of columns", onnx.Float, func(m *otherModel) {
+			m.nBits(4, 32, 64, nil, m.Ints(make([]int64, 64)...))
+		}, "", "g_idx"},
+		{"half a block", onnx.Float, func(m *otherModel) { m.nBits(4, 16, 48, nil) }, "", "no whole blocks of 32"},
+		{"rows of bytes", onnx.Float, func(m *otherModel) {
+			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 64), m.ids(),
+				m.random(onnx.Float, 21, 2)}, 64, onnx.IntAttr("bits", 8), block(32))
+		}, "Embedding", ""},
+		{"rows of 4 bits in bytes, zero points", onnx.Float, func(m *otherModel) {
+			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Uint8, 21, 48), m.ids(),
+				m.random(onnx.Float, 21, 3), m.random(onnx.Uint8, 21, 2)}, 96, onnx.IntAttr("bits", 4), block(32))
+		}, "Embedding", ""},
+		{"rows of int4", onnx.Float, func(m *otherModel) {
+			m.add(microsoft, "GatherBlockQuantized", []*onnx.Value{m.random(onnx.Int4, 21, 96), m.ids(),
+				m.random(onnx.Float, 21, 3), m.random(onnx.Int4, 21, 3)}, 96, block(32))
+		}, "Embedding", ""},
+		{"columns in blocks", onnx.Float, func(m *otherModel) {
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Int4, 96, 21), m.random(onnx.Float, 3, 21), axis(0), block(32)))
+		}, "Linear", ""},
+		{"columns in blocks, zero points", onnx.Float, func(m *otherModel) {
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Uint4, 96, 21), m.random(onnx.Float, 6, 21),
+				m.random(onnx.Uint4, 6, 21), axis(0), block(16)))
+		}, "Linear", ""},
+		{"rows in blocks, turned", onnx.Float, func(m *otherModel) {
+			m.product(m.Op("Transpose", m.Op("DequantizeLinear", m.random(onnx.Int8, 21, 96), m.random(onnx.Float, 21, 3),
+				axis(1), block(32))))
+		}, "Linear", ""},
+		{"a scale for each row", onnx.Float, func(m *otherModel) {
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 21), axis(1)))
+		}, "Linear", ""},
+		{"one scale, one zero point", onnx.Float, func(m *otherModel) {
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Uint8, 96, 21), m.random(onnx.Float), m.random(onnx.Uint8)))
+		}, "Linear", ""},
+		{"a scale for each column", onnx.Float, func(m *otherModel) {
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 96), axis(0)))
+		}, "", "columns have scales of their own"},
+		{"read by another node", onnx.Float, func(m *otherModel) {
+			w := m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 21), axis(1))
+			m.product(w)
+			m.output(m.Op("Abs", w), 96, 21)
+		}, "", "reads it, too, which takes floats"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newOther(t, c.typ)
+			c.make(m)
+			var want map[string]*reference.Tensor
+			if c.reason != "g_idx" { // which the evaluator lacks
+				want = evaluate(t, m.Model)
+			}
+			r := apply(t, m.Model, WithOwnProducts("float"))
+			n := countOps(m.Model)
+			if c.op == "" {
+				if n["Linear"]+n["Embedding"] > 0 || len(r.Products.Open) != 1 ||
+					!strings.Contains(fmt.Sprint(r.Products.Open), c.reason) {
+					t.Errorf("%v, %+v", n, r.Products)
+				}
+			} else if n[c.op] != 1 || n["MatMulNBits"]+n["DequantizeLinear"]+n["GatherBlockQuantized"]+n["MatMul"] > 0 ||
+				len(r.Products.Open) > 0 {
+				t.Errorf("%v, %+v", n, r.Products)
+			}
+			if want == nil {
+				return
+			}
+			got, tolerance := evaluate(t, m.Model), 2e-6
+			if c.typ == onnx.Float16 {
+				tolerance = 2e-3
+			}
+			for name, x := range want {
+				d, scale := distance(x.F, got[name].F)
+				if x.DataType != got[name].DataType || !(d <= tolerance*scale) {
+					t.Errorf("%s %s differs by %g of %g", got[name], name, d, scale)
+				}
+			}
+		})
+	}
+}
+
+// ids is an input that numbers rows.
+func (m *otherModel) ids() *onnx.Value {
+	return m.Op("Cast", m.Op("Mod", m.Op("Abs", m.input("x", "tokens")), m.scalar(m.typ, 21), onnx.IntAttr("fmod", 1)),
+		onnx.IntAttr("to", int64(onnx.Int64)))
+}
+
+// product multiplies an input with a weight of 21 columns of 96.
+func (m *otherModel) product(w *onnx.Value) {
+	m.output(m.Op("MatMul", m.input("x", "tokens", 96), w), "tokens", 21)
+}
+
+// TestBlocksAroundQuantisedProducts has exports that onnxruntime 1.31.1's MatMulNBitsQuantizer quantised: what is found
+// in the floats is found around MatMulNBits and DequantizeLinear, too, and these become mojo.Linear.
+func TestBlocksAroundQuantisedProducts(t *testing.T) {
+	for name, want := range map[string]struct{ made, stay int }{ // rows of 16 and 48 are no whole blocks of 32
+		"glm-dynamo-fp32.nbits":           {12, 2}, // 4 bits, blocks of 16, GatherBlockQuantized of int4
+		"deepseek2-hf-fp32.nbits":         {12, 4},
+		"gated-zamba2-ts-fp32.nbitsz":     {1, 1}, // with zero points
+		"gated-qwen3next-dynamo-fp16.qdq": {1, 1}, // DequantizeLinear and MatMul
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := func(path string) *onnx.Model {
+				m, err := onnx.Read(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { m.Close() })
+				return m
+			}
+			float, _, _ := strings.Cut(name, ".")
+			floats, m := apply(t, read("../models/"+float+".onnx")), read("testdata/quantised/"+name+".onnx")
+			got := apply(t, m, WithOwnProducts("int16"))
+			if w, g := fmt.Sprint(floats.Patterns), fmt.Sprint(got.Patterns); w != g || got.Fused() == 0 {
+				t.Errorf("found %s\nin floats %s", g, w)
+			}
+			n := countOps(m)
+			if n["Linear"]+n["Embedding"] != want.made ||
+				n["MatMulNBits"]+n["DequantizeLinear"]+n["GatherBlockQuantized"] != want.stay {
+				t.Errorf("%v, %s", n, got.Products.Text())
+			}
+		})
+	}
+}
