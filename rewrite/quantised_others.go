@@ -341,7 +341,8 @@ func (x *others) open() (*opened, error) {
 		last(x.n, x.scaleByRow, count, x.scaleByBlock) >= x.scales.Len() ||
 		x.zeros != nil && last(x.n, x.zeroByRow, count, x.zeroByBlock) >=
 			int64(len(o.zeros))*8/int64(zeroBits(x)) {
-		return nil, fmt.Errorf("the elements, scales or zero points of %q are fewer than %d rows of %d", x.name, x.n, x.k)
+		return nil, fmt.Errorf("the elements, scales or zero points of %q are fewer than %d rows of %d", x.name, x.n,
+			x.k)
 	}
 	return o, nil
 }
@@ -432,7 +433,8 @@ func (x *others) quantised(rows int64, made func(*onnx.Tensor) (*onnx.Tensor, er
 		scale = onnx.Float16
 	}
 	panels := (rows + panelRows - 1) / panelRows
-	add := func(to **onnx.Tensor, suffix string, t onnx.DataType, dims []int64, of func(*opened, []byte, int64)) error {
+	add := func(to **onnx.Tensor, suffix string, t onnx.DataType, dims []int64,
+		of func(*opened, []byte, int64)) error {
 		size := int64(t.Bits() / 8)
 		for _, d := range dims[1:] {
 			size *= d

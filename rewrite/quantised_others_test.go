@@ -107,21 +107,23 @@ func TestOwnProducts(t *testing.T) {
 				m.random(onnx.Float, 21, 3), m.random(onnx.Int4, 21, 3)}, 96, block(32))
 		}, "Embedding", ""},
 		{"columns in blocks", onnx.Float, func(m *otherModel) {
-			m.product(m.Op("DequantizeLinear", m.random(onnx.Int4, 96, 21), m.random(onnx.Float, 3, 21), axis(0), block(32)))
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Int4, 96, 21), m.random(onnx.Float, 3, 21), axis(0),
+				block(32)))
 		}, "Linear", ""},
 		{"columns in blocks, zero points", onnx.Float, func(m *otherModel) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Uint4, 96, 21), m.random(onnx.Float, 6, 21),
 				m.random(onnx.Uint4, 6, 21), axis(0), block(16)))
 		}, "Linear", ""},
 		{"rows in blocks, turned", onnx.Float, func(m *otherModel) {
-			m.product(m.Op("Transpose", m.Op("DequantizeLinear", m.random(onnx.Int8, 21, 96), m.random(onnx.Float, 21, 3),
-				axis(1), block(32))))
+			m.product(m.Op("Transpose", m.Op("DequantizeLinear", m.random(onnx.Int8, 21, 96),
+				m.random(onnx.Float, 21, 3), axis(1), block(32))))
 		}, "Linear", ""},
 		{"a scale for each row", onnx.Float, func(m *otherModel) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 21), axis(1)))
 		}, "Linear", ""},
 		{"one scale, one zero point", onnx.Float, func(m *otherModel) {
-			m.product(m.Op("DequantizeLinear", m.random(onnx.Uint8, 96, 21), m.random(onnx.Float), m.random(onnx.Uint8)))
+			m.product(m.Op("DequantizeLinear", m.random(onnx.Uint8, 96, 21), m.random(onnx.Float),
+				m.random(onnx.Uint8)))
 		}, "Linear", ""},
 		{"a scale for each column", onnx.Float, func(m *otherModel) {
 			m.product(m.Op("DequantizeLinear", m.random(onnx.Int8, 96, 21), m.random(onnx.Float, 96), axis(0)))
@@ -146,7 +148,8 @@ func TestOwnProducts(t *testing.T) {
 					!strings.Contains(fmt.Sprint(r.Products.Open), c.reason) {
 					t.Errorf("%v, %+v", n, r.Products)
 				}
-			} else if n[c.op] != 1 || n["MatMulNBits"]+n["DequantizeLinear"]+n["GatherBlockQuantized"]+n["MatMul"] > 0 ||
+			} else if n[c.op] != 1 ||
+				n["MatMulNBits"]+n["DequantizeLinear"]+n["GatherBlockQuantized"]+n["MatMul"] > 0 ||
 				len(r.Products.Open) > 0 {
 				t.Errorf("%v, %+v", n, r.Products)
 			}

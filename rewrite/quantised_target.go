@@ -56,14 +56,14 @@ func (r *ProductsReport) Text() string {
 func (p *Plan) lowerProducts() error {
 	a := p.applier
 	t := a.config.target
-	if t == nil || t.Device != "" || !t.Takes("Linear") {
+	if t == nil || !t.Takes("Linear") {
 		return nil
 	}
 	facts := infer.Analyze(a.model)
 	w := &productWriter{applier: a, facts: facts, outcomes: map[string]error{}, unread: map[*onnx.Value]bool{},
 		report:   &ProductsReport{Emits: map[string]int{}, Open: map[string]int{}},
 		products: &target.Products{AccuracyLevel: a.config.accuracy}}
-	for _, op := range []string{"Linear", "Embedding"} { // a table may be a product's weight
+	for _, op := range []string{"Linear", "Embedding", "QMoE"} { // a table may be a product's weight
 		for _, s := range a.scopes() {
 			for _, n := range slices.Clone(s.graph.Nodes) {
 				if n.Domain == fused.Domain && n.OpType == op {
@@ -88,6 +88,7 @@ func (p *Plan) lowerProducts() error {
 	a.model.Graph.RemoveUnusedInitializers(w.unread)
 	a.dropDefinitions("Linear")
 	a.dropDefinitions("Embedding")
+	a.dropDefinitions("QMoE")
 	w.importDomains()
 	a.report.Variants = variants(a.model)
 	return a.model.Graph.Sort()
@@ -144,6 +145,9 @@ func (w *productWriter) write(n *onnx.Node) {
 
 // check has the checker of every site compare what the target writes with the op, on the first two panels of rows.
 func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
+	if n.OpType == "QMoE" {
+		return w.checkExperts(n, site)
+	}
 	matrix, err := firstPanels(n, site)
 	if err != nil {
 		return err
@@ -157,7 +161,10 @@ func (w *productWriter) check(n *onnx.Node, site fused.Site) error {
 		WithVerify(w.config.verify), WithToolVersion(w.config.version)}}
 	stand := onnx.NewFunction("", "", "", 21).Body.NewNode(map[string]string{"Linear": "MatMul",
 		"Embedding": "Gather"}[n.OpType], nil)
-	bench := &quantisedBench{q: q, matrix: matrix, site: quantisedNode{node: stand, typ: site.Types[0]}}
+	bench, err := q.linearBench(matrix, quantisedNode{node: stand, typ: site.Types[0]})
+	if err != nil {
+		return err
+	}
 	r, err := bench.judge(bench.itself, "float")
 	w.outcomes[key] = err
 	if err != nil || r == nil {

@@ -23,18 +23,26 @@ type coded struct {
 	zero        int64
 	n, k, block int64
 	bits, mid   int64
-	arrays      [5]*onnx.Tensor // codes, scale, minus, super_scale, super_minus; nil for those that are left out
+	// halves is the number of rows of each of two matrices that lie one below the other, over and over: what is made
+	// by rows has those of both in turn. 0 for rows in order.
+	halves int64
+	arrays [5]*onnx.Tensor // codes, scale, minus, super_scale, super_minus; nil for those that are left out
 }
 
 // codedFrom reads the weights of a call, which are its inputs from the number first on.
 func (c *Call) codedFrom(first int) (*coded, error) {
-	m := &coded{code: c.String("code"), zero: c.Int("zero"), n: c.Int("n"), k: c.Int("k"), block: c.Int("block"),
-		bits: 4, mid: 8}
+	return c.codedOf("", c.Int("n"), c.Int("k"), [...]int{first, first + 1, first + 2, first + 3, first + 4})
+}
+
+// codedOf reads weights of n rows of k elements that are these inputs, from attributes whose names have a prefix.
+func (c *Call) codedOf(prefix string, n, k int64, inputs [5]int) (*coded, error) {
+	m := &coded{code: c.String(prefix + "code"), zero: c.Int(prefix + "zero"), n: n, k: k,
+		block: c.Int(prefix + "block"), bits: 4, mid: 8}
 	if m.code != "int4" { // e2m1 doubled is from -12 to 12
 		m.bits, m.mid = 8, 128
 	}
-	for i := range m.arrays {
-		v := c.Input(first + i)
+	for i, input := range inputs {
+		v := c.Input(input)
 		if v == nil {
 			continue
 		}
@@ -42,7 +50,7 @@ func (c *Call) codedFrom(first int) (*coded, error) {
 			return nil, fmt.Errorf("the weights %q are computed", v.Name)
 		}
 	}
-	m.name = c.Input(first).Name
+	m.name = c.Input(inputs[0]).Name
 	return m, nil
 }
 
@@ -183,28 +191,52 @@ func (r *reader) eachRow(f func(codes []byte, scale, offset []float32) error) er
 	return nil
 }
 
-// packed is the codes by rows, of 4 bits two in a byte, the first in the low one: [n, k*bits/8].
-func (m *coded) packed() (*onnx.Tensor, error) {
-	return m.tensor("_packed", onnx.Uint8, []int64{m.n, m.k * m.bits / 8}, func(r *reader, w *bufio.Writer) error {
-		row := make([]byte, m.k*m.bits/8)
-		return r.eachRow(func(codes []byte, _, _ []float32) error {
-			if m.bits == 8 {
-				_, err := w.Write(codes)
+// byRows makes a tensor of rows of so many bytes, which row appends.
+func (m *coded) byRows(suffix string, t onnx.DataType, dims []int64,
+	row func(b, codes []byte, scale []float32) []byte) (*onnx.Tensor, error) {
+	return m.tensor(suffix, t, dims, func(r *reader, w *bufio.Writer) error {
+		var held [][]byte // both matrices, if there are two
+		return r.eachRow(func(codes []byte, scale, _ []float32) error {
+			b := row(nil, codes, scale)
+			if m.halves == 0 {
+				_, err := w.Write(b)
 				return err
 			}
-			for i := range row {
-				row[i] = codes[2*i] | codes[2*i+1]<<4
+			if held = append(held, b); int64(len(held)) < 2*m.halves {
+				return nil
 			}
-			_, err := w.Write(row)
-			return err
+			for i := range m.halves {
+				w.Write(held[i])
+				if _, err := w.Write(held[m.halves+i]); err != nil {
+					return err
+				}
+			}
+			held = held[:0]
+			return nil
 		})
+	})
+}
+
+// packed is the codes by rows, of 4 bits two in a byte, the first in the low one: [n, k*bits/8].
+func (m *coded) packed() (*onnx.Tensor, error) {
+	return m.byRows("_packed", onnx.Uint8, []int64{m.n, m.k * m.bits / 8}, func(b, codes []byte, _ []float32) []byte {
+		if m.bits == 8 {
+			return append(b, codes...)
+		}
+		for i := 0; i < len(codes); i += 2 {
+			b = append(b, codes[i]|codes[i+1]<<4)
+		}
+		return b
 	})
 }
 
 // scales is the scales by rows, [n, k/block].
 func (m *coded) scales() (*onnx.Tensor, error) {
-	return m.tensor("_scales", onnx.Float, []int64{m.n, m.k / m.block}, func(r *reader, w *bufio.Writer) error {
-		return r.eachRow(func(_ []byte, scale, _ []float32) error { return writeFloats(w, scale) })
+	return m.byRows("_scales", onnx.Float, []int64{m.n, m.k / m.block}, func(b, _ []byte, scale []float32) []byte {
+		for _, x := range scale {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+		}
+		return b
 	})
 }
 

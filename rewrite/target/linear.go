@@ -12,6 +12,9 @@ import (
 type Products struct {
 	// AccuracyLevel is written on onnxruntime's ops: 0 rounds no activations, 4 rounds them to 8 bits.
 	AccuracyLevel int64
+	// Distinct says that the experts of a token are distinct and count with numbers from 0 on, where that does not
+	// follow from the graph.
+	Distinct bool
 
 	made map[madeKey]*onnx.Value
 }

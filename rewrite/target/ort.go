@@ -29,6 +29,7 @@ var ort = &Target{
 		{"Attention", "Attention", ortAttention},
 		{"MoE", "MoE", ortMoE},
 		{"TopKRouter", "MoE", ortRouter},
+		{"QMoE", "QMoE", ortQMoE},
 		{"Linear", "MatMulNBits", ortLinear},
 		{"Linear", "FusedMatMul", ortWideLinear},
 		{"Embedding", "Gather", ortWideEmbedding},

@@ -59,7 +59,7 @@ func ortMoE(c *Call) error {
 		inputs = inputs[:5]
 	}
 	attrs = append(attrs, onnx.IntAttr("k", r.Int("top_k")), onnx.IntAttr("normalize_routing_weights", normalized))
-	y := c.notInPlace(c.Add(microsoft, "MoE", 1, inputs, attrs...)[0])
+	y := c.notInPlace(c.Add(microsoft, "MoE", 1, inputs, attrs...)[0], c.Input(fused.MoEX))
 	if scale := r.Float("scale"); scale != 1 {
 		y = c.Op1("Mul", []*onnx.Value{y, c.Number(scale, c.Type(0))})
 	}
@@ -69,9 +69,9 @@ func ortMoE(c *Call) error {
 
 // notInPlace is the result of MoE, chosen in place of the tokens. Where nothing reads the tokens after MoE, onnxruntime
 // 1.31 has its kernel write the result over them, which it sets to 0 before it reads them: so something does.
-func (c *Call) notInPlace(y *onnx.Value) *onnx.Value {
+func (c *Call) notInPlace(y, tokens *onnx.Value) *onnx.Value {
 	yes := c.Cast(c.Op1("Constant", nil, onnx.IntAttr("value_int", 1)), onnx.Int64, onnx.Bool)
-	return c.Op1("Where", []*onnx.Value{yes, y, c.Input(fused.MoEX)})
+	return c.Op1("Where", []*onnx.Value{yes, y, tokens})
 }
 
 // wideEnoughForCUDA errs on experts of float16, which CUDA may run, that are less than 16 wide: its kernel refuses them

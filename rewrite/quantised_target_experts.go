@@ -1,0 +1,194 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// checkExperts compares what the target writes for mojo.QMoE with the op: the first experts, cut to a few rows and
+// columns, with activations that are not rounded, on tokens of several sizes.
+func (w *productWriter) checkExperts(n *onnx.Node, site fused.Site) error {
+	if w.config.verify == VerifyOff {
+		return nil
+	}
+	site.Attributes = slices.Clone(n.Attributes)
+	key := "QMoE " + fmt.Sprint(site.Types) + attributesKey(n.Attributes)
+	if err, done := w.outcomes[key]; done {
+		return err
+	}
+	err := w.compareExperts(n, site)
+	w.outcomes[key] = err
+	return err
+}
+
+func (w *productWriter) compareExperts(n *onnx.Node, site fused.Site) error {
+	const tokens = 3
+	if codes := n.Input(fused.QMoEGateUpCodes); codes == nil || codes.Constant() == nil {
+		return errors.New("the weights of experts are computed")
+	}
+	experts := min(int64(3), site.Dims[fused.QMoEGateUpCodes][0])
+	chosen := min(2, experts)
+	width := int64(64)
+	if n.Input(fused.QMoEGateUpSuperScale) != nil || n.Input(fused.QMoEDownSuperScale) != nil {
+		width = 256
+	}
+	hidden, inner := min(n.AttrInt("hidden", 0), width), min(n.AttrInt("inner", 0), width)
+	model := func() (*onnx.Model, *onnx.Node, fused.Site, error) {
+		m := onnx.New(w.model.IRVersion, w.model.Opset(""))
+		m.ImportOpset(fused.Domain, fused.Version)
+		m.ImportOpset(microsoft, 1)
+		s := fused.Site{Opset: m.Opset("")}
+		var inputs []*onnx.Value
+		for i, of := range n.Inputs {
+			var v *onnx.Value
+			t, dims := onnx.Undefined, []int64(nil)
+			switch {
+			case of == nil:
+			case i == fused.QMoEX:
+				t, dims = site.Types[i], []int64{tokens, hidden}
+			case i == fused.QMoEWeights:
+				t, dims = site.Types[i], []int64{tokens, chosen}
+			case i == fused.QMoEIDs:
+				var list []int64
+				for k := range tokens * chosen {
+					list = append(list, (k/chosen+k%chosen)%experts)
+				}
+				ids := onnx.NewInt64s("ids", list)
+				ids.Dims = []int64{tokens, chosen}
+				v, t, dims = m.Graph.AddInitializer(ids), onnx.Int64, ids.Dims
+			default:
+				c := of.Constant()
+				if c == nil {
+					return nil, nil, s, fmt.Errorf("the weights %q are computed", of.Name)
+				}
+				part, err := firstExperts(n, i, c, experts, hidden, inner)
+				if err != nil {
+					return nil, nil, s, err
+				}
+				v, t, dims = m.Graph.AddInitializer(part), c.DataType, part.Dims
+			}
+			if of != nil && v == nil {
+				v = m.Graph.AddInput(fmt.Sprint("in", i), onnx.Type{DataType: t})
+			}
+			inputs, s.Types, s.Dims = append(inputs, v), append(s.Types, t), append(s.Dims, dims)
+		}
+		y := m.Graph.NewValue("y")
+		node := m.Graph.AddNode("QMoE", inputs, []*onnx.Value{y}, slices.Clone(n.Attributes)...)
+		node.Domain = fused.Domain
+		node.SetAttr(onnx.IntAttr("hidden", hidden))
+		node.SetAttr(onnx.IntAttr("inner", inner))
+		node.SetAttr(onnx.StringAttr("activations", "float"))
+		m.Graph.AddOutput(y)
+		s.Attributes = node.Attributes
+		f, err := fused.Lookup("QMoE").Function(s)
+		if err != nil {
+			return nil, nil, s, err
+		}
+		node.Overload = f.Overload
+		m.Functions = append(m.Functions, f)
+		return m, node, s, nil
+	}
+	before, _, _, err := model()
+	if err != nil {
+		return err
+	}
+	after, node, s, err := model()
+	if err != nil {
+		return err
+	}
+	call := target.NewCall(node, s)
+	call.Products = &target.Products{AccuracyLevel: w.config.accuracy, Distinct: true}
+	if _, err := w.config.target.Write(call); err != nil {
+		return err
+	}
+	if err := after.Graph.Sort(); err != nil {
+		return err
+	}
+	report := &CheckReport{}
+	for _, size := range []float64{1, 64, 0x1p-20, 0} {
+		r := rand.New(rand.NewPCG(1, uint64(math.Float64bits(size))))
+		in := map[string]*reference.Tensor{}
+		for _, v := range before.Graph.Inputs {
+			x := make([]float64, tokens*chosen)
+			for i := range x {
+				x[i] = float64(1+r.IntN(8)) / 8
+			}
+			shape := []int{tokens, int(chosen)}
+			if v.Name == "in0" {
+				x, shape = make([]float64, tokens*hidden), []int{tokens, int(hidden)}
+				for i := range x {
+					x[i] = math.Round(size*256*r.NormFloat64()) / 256
+				}
+			}
+			t, _ := v.Type()
+			in[v.Name] = reference.NewFloats(t.DataType, shape, x)
+		}
+		want, err := runExactly(before, in)
+		if err != nil {
+			return err
+		}
+		got, err := runExactly(after, in)
+		if err != nil {
+			return err
+		}
+		d, scale := distance(want.F, got.F)
+		report.MaxAbs = max(report.MaxAbs, d)
+		if scale > 0 {
+			report.MaxRel = max(report.MaxRel, d/scale)
+		}
+		if limit := 1e-5 * scale; !(d <= limit) {
+			return reason.New(reason.Differs, nil, "QMoE differs from the op by %.3g of %.3g", d, scale)
+		}
+	}
+	if w.report.Check == nil {
+		w.report.Check = &CheckReport{}
+	}
+	w.report.Check.MaxRel = max(w.report.Check.MaxRel, report.MaxRel)
+	return nil
+}
+
+// runExactly evaluates the one output of a model without roundings.
+func runExactly(m *onnx.Model, in map[string]*reference.Tensor) (*reference.Tensor, error) {
+	e, err := reference.New(m, reference.Options{Exact: true})
+	if err != nil {
+		return nil, err
+	}
+	out, err := e.Run(in)
+	if err != nil {
+		return nil, err
+	}
+	return out[m.Graph.Outputs[0].Name], nil
+}
+
+// firstExperts is the part of input i of a mojo.QMoE that its first experts have when they are cut to so many channels.
+func firstExperts(n *onnx.Node, i int, t *onnx.Tensor, experts, hidden, inner int64) (*onnx.Tensor, error) {
+	rows, columns, whole := inner, hidden, n.AttrInt("hidden", 0)
+	if n.Attr("packing") != nil && n.Attr("packing").String != "none" {
+		rows *= 2
+	}
+	if slices.Contains(fused.QMoEDown[:], i) {
+		rows, columns, whole = hidden, inner, n.AttrInt("inner", 0)
+	}
+	dims := slices.Clone(t.Dims)
+	dims[0] = min(dims[0], experts)
+	if len(dims) == 2 { // a bias
+		dims[1] = rows
+	} else {
+		dims[1], dims[2] = rows/panelRows, dims[2]*columns/whole
+	}
+	strides := make([]int64, len(dims))
+	for k, step := len(dims)-1, int64(1); k >= 0; k-- {
+		strides[k] = step
+		step *= t.Dims[k]
+	}
+	return t.View(t.Name, dims, 0, strides)
+}

@@ -1,0 +1,132 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// ortQMoE writes com.microsoft's QMoE, in float32. What chooses the experts is given as 1 for those that are chosen,
+// and what they count with apart from that, so that the router is any that chooses distinct experts with weights from 0
+// on: onnxruntime leaves out those that count less than nothing.
+//
+// Its experts have no offsets. Of 8 bits its kernels round activations to 8 bits at every accuracy level.
+func ortQMoE(c *Call) error {
+	if (c.Products == nil || !c.Products.Distinct) && !c.fromRouter() {
+		return errors.New("QMoE takes distinct experts that count with numbers from 0 on, and these come from no " +
+			"TopKRouter")
+	}
+	hidden, inner := c.Int("hidden"), c.Int("inner")
+	attrs, err := c.ortActivation()
+	if err != nil {
+		return fmt.Errorf("Q%w", err)
+	}
+	rows := inner
+	if c.String("packing") != "none" {
+		rows = 2 * inner
+	}
+	if len(c.Dims(fused.QMoEGateUpCodes)) == 0 || c.Dims(fused.QMoEGateUpCodes)[0] < 1 {
+		return errors.New("the number of experts is unknown")
+	}
+	if c.topK() < 1 {
+		return errors.New("how many experts a token goes to is unknown")
+	}
+	experts := c.Dims(fused.QMoEGateUpCodes)[0]
+	up, err := c.codedOf("gate_up_", experts*rows, hidden, [5]int(fused.QMoEGateUp[:5]))
+	if err != nil {
+		return err
+	}
+	down, err := c.codedOf("down_", experts*hidden, inner, [5]int(fused.QMoEDown[:5]))
+	if err != nil {
+		return err
+	}
+	switch {
+	case up.offsets() || down.offsets():
+		return errors.New("QMoE has no experts with a minus, or whose zero is not the middle of the codes")
+	case up.bits != down.bits:
+		return fmt.Errorf("QMoE has experts of one width on the CPU, not of %d and %d bits", up.bits, down.bits)
+	case up.block != down.block:
+		return fmt.Errorf("QMoE has one size of blocks, not %d and %d", up.block, down.block)
+	case up.bits == 8 && c.accuracyLevel() != 4:
+		return errors.New("QMoE rounds activations to 8 bits where experts have 8: --accuracy-level 4 allows it")
+	}
+	if c.String("packing") == "halves" {
+		up.halves = inner
+	}
+	x := c.Op1("Reshape", []*onnx.Value{c.Cast(c.Input(fused.QMoEX), c.Type(fused.QMoEX), onnx.Float),
+		c.Integers(-1, hidden)})
+	chosen, counts := c.ofAllExperts(experts)
+	matrix := func(m *coded, input int, what string, n, width int64, make func() (*onnx.Tensor, error)) *onnx.Value {
+		return c.weight(input, what, shaped(make, experts, n, width))
+	}
+	inputs := []*onnx.Value{x, chosen,
+		matrix(up, fused.QMoEGateUpCodes, "experts", rows, hidden*up.bits/8, up.packed),
+		matrix(up, fused.QMoEGateUpCodes, "experts' scales", rows, hidden/up.block, up.scales),
+		c.rowsInTurn(fused.QMoEGateUpBias, experts, up.halves),
+		matrix(down, fused.QMoEDownCodes, "experts", hidden, inner*down.bits/8, down.packed),
+		matrix(down, fused.QMoEDownCodes, "experts' scales", hidden, inner/down.block, down.scales),
+		c.Input(fused.QMoEDownBias), nil, nil, nil, nil, nil, nil, counts}
+	attrs = append(attrs, onnx.IntAttr("k", c.topK()), onnx.IntAttr("normalize_routing_weights", 0),
+		onnx.IntAttr("expert_weight_bits", up.bits), onnx.IntAttr("block_size", up.block),
+		onnx.StringAttr("quant_type", "int"), onnx.IntAttr("weights_prepacked", 0),
+		onnx.IntAttr("accuracy_level", c.accuracyLevel()))
+	y := c.notInPlace(c.Add(microsoft, "QMoE", 1, inputs, attrs...)[0], x)
+	y = c.Op1("Reshape", []*onnx.Value{y, c.Op1("Shape", []*onnx.Value{c.Input(fused.QMoEX)})})
+	c.Output(0, c.Cast(y, onnx.Float, c.Type(fused.QMoEX)))
+	return nil
+}
+
+// topK is the number of experts of a token, -1 where it is unknown.
+func (c *Call) topK() int64 {
+	for _, i := range []int{fused.QMoEIDs, fused.QMoEWeights} {
+		if d := c.Dims(i); len(d) > 0 && d[len(d)-1] > 0 {
+			return d[len(d)-1]
+		}
+	}
+	return -1
+}
+
+// fromRouter reports whether weights and ids come from one TopKRouter with a factor that is not negative.
+func (c *Call) fromRouter() bool {
+	from := func(v *onnx.Value) *onnx.Node {
+		for v.Producer != nil && (v.Producer.Is("Cast") || v.Producer.Is("Reshape")) {
+			v = v.Producer.Input(0)
+		}
+		return v.Producer
+	}
+	n := from(c.Input(fused.QMoEIDs))
+	return n != nil && n.Domain == fused.Domain && n.OpType == "TopKRouter" && from(c.Input(fused.QMoEWeights)) == n &&
+		n.AttrFloat("scale", 1) >= 0
+}
+
+// ofAllExperts puts 1, and the weights, in the places of the chosen experts among all: [tokens, experts].
+func (c *Call) ofAllExperts(experts int64) (chosen, counts *onnx.Value) {
+	k := c.topK()
+	ids := c.Op1("Reshape", []*onnx.Value{c.Input(fused.QMoEIDs), c.Integers(-1, k)})
+	weights := c.Op1("Reshape", []*onnx.Value{c.Cast(c.Input(fused.QMoEWeights), c.Type(fused.QMoEWeights), onnx.Float),
+		c.Integers(-1, k)})
+	shape := c.Op1("Shape", []*onnx.Value{ids})
+	tokens := c.Op1("Slice", []*onnx.Value{shape, c.Integers(0), c.Integers(1)})
+	all := c.Op1("Concat", []*onnx.Value{tokens, c.Integers(experts)}, onnx.IntAttr("axis", 0))
+	filled := func(x float32, shape *onnx.Value) *onnx.Value {
+		return c.Op1("Expand", []*onnx.Value{c.Number(x, onnx.Float), shape})
+	}
+	none := filled(0, all)
+	put := func(v *onnx.Value) *onnx.Value {
+		return c.Op1("ScatterElements", []*onnx.Value{none, ids, v}, onnx.IntAttr("axis", -1))
+	}
+	return put(filled(1, shape)), put(weights)
+}
+
+// rowsInTurn is a bias of which the elements of two halves come in turn.
+func (c *Call) rowsInTurn(input int, experts, halves int64) *onnx.Value {
+	v := c.Input(input)
+	if v == nil || halves == 0 {
+		return v
+	}
+	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(experts, 2, halves)})
+	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(experts, 2*halves)})
+}
