@@ -184,9 +184,7 @@ func (m *otherModel) product(w *onnx.Value) {
 // TestBlocksAroundQuantisedProducts has exports that onnxruntime 1.31.1's MatMulNBitsQuantizer quantised: what is found
 // in the floats is found around MatMulNBits and DequantizeLinear, too, and these become mojo.Linear.
 func TestBlocksAroundQuantisedProducts(t *testing.T) {
-	for name, want := range map[string]struct{ made, stay int }{ // rows of 16 and 48 are no whole blocks of 32
-		"glm-dynamo-fp32.nbits":           {12, 2}, // 4 bits, blocks of 16, GatherBlockQuantized of int4
-		"deepseek2-hf-fp32.nbits":         {12, 4},
+	for name, want := range map[string]struct{ made, stay int }{ // rows of 16 are no whole blocks of 32
 		"gated-zamba2-ts-fp32.nbitsz":     {1, 1}, // with zero points
 		"gated-qwen3next-dynamo-fp16.qdq": {1, 1}, // DequantizeLinear and MatMul
 	} {
