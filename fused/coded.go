@@ -3,7 +3,9 @@ package fused
 import (
 	"fmt"
 	"math"
+	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -44,10 +46,20 @@ func (w *coded) centre() float32 {
 	return 0
 }
 
+// isFloat reports whether codes are floating point.
+func (w *coded) isFloat() bool { return w.code == codeE2M1 || w.code == codeE4M3 }
+
+// takesByte reports whether a code takes a byte.
+func (w *coded) takesByte() bool { return w.code == codeInt8 || w.code == codeE4M3 }
+
+// blocksOf are the values of block that a code goes with.
+var blocksOf = map[string][]int64{codeInt4: {16, codeBlock}, codeInt8: {16, codeBlock}, codeE2M1: {codeBlock},
+	codeE4M3: {floatBlock}}
+
 // check errs unless attributes, types and shapes of the weights go together.
 func (w *coded) check(op string) error {
-	most := map[string]int64{codeInt4: 15, codeInt8: 255, codeE2M1: 0}[w.code]
-	multiple := int64(codeBlock)
+	most := map[string]int64{codeInt4: 15, codeInt8: 255}[w.code]
+	multiple := max(w.block, codeBlock)
 	if w.twofold {
 		multiple = superBlock
 	}
@@ -55,13 +67,14 @@ func (w *coded) check(op string) error {
 	case w.zero < 0 || w.zero > most:
 		return fmt.Errorf("mojo.%s attribute zero is %d; it must be from 0 to %d with code %s", op, w.zero, most,
 			w.code)
-	case w.block != 16 && w.block != codeBlock || w.code == codeE2M1 && w.block != codeBlock:
-		return fmt.Errorf("mojo.%s attribute block is %d; it must be 32, or 16 with a code of integers", op, w.block)
+	case !slices.Contains(blocksOf[w.code], w.block):
+		return fmt.Errorf("mojo.%s attribute block is %d; it must be 32, or 16 with a code of integers, and 128 with "+
+			"e4m3", op, w.block)
 	case w.n < 1 || w.k < multiple || w.k%multiple != 0:
 		return fmt.Errorf("mojo.%s attributes n and k are %d and %d; n must be at least 1 and k a multiple of %d", op,
 			w.n, w.k, multiple)
-	case w.code == codeE2M1 && (w.minus || w.twofold):
-		return fmt.Errorf("mojo.%s takes neither minus nor super_scale with code e2m1", op)
+	case w.isFloat() && (w.minus || w.twofold):
+		return fmt.Errorf("mojo.%s takes neither minus nor super_scale with code %s", op, w.code)
 	case w.site.has(w.first+4) != (w.minus && w.twofold):
 		return fmt.Errorf("mojo.%s takes super_minus if and only if it has minus and super_scale", op)
 	}
@@ -72,6 +85,8 @@ func (w *coded) check(op string) error {
 		want, ok = "int8, super_scale being given", scale == onnx.Int8
 	} else if w.code == codeE2M1 {
 		want, ok = "uint8, the code being e2m1", scale == onnx.Uint8
+	} else if w.code == codeE4M3 {
+		want, ok = "float32, the code being e4m3", scale == f32
 	}
 	if !ok {
 		return fmt.Errorf("mojo.%s takes a scale of %s, not of %s", op, want, scale)
@@ -87,12 +102,14 @@ func (w *coded) check(op string) error {
 
 // dims are the shapes of the inputs that hold the weights; minus and twofold say which of them.
 func (w *coded) dims(minus, twofold bool) [][]int64 {
-	panels, groups := (w.n+panelRows-1)/panelRows, int64(4)
-	if w.code == codeInt8 {
+	panels, groups, rows := (w.n+panelRows-1)/panelRows, int64(4), int64(panelRows)
+	if w.takesByte() {
 		groups = 8
 	}
-	dims := [][]int64{{panels, w.k / codeBlock, groups, 4 * panelRows}, {panels, w.k / w.block, panelRows}, nil, nil,
-		nil}
+	if w.code == codeE4M3 {
+		rows = 1
+	}
+	dims := [][]int64{{panels, w.k / codeBlock, groups, 4 * panelRows}, {panels, w.k / w.block, rows}, nil, nil, nil}
 	if minus {
 		dims[2] = dims[1]
 	}
@@ -119,7 +136,7 @@ func (w *coded) blocks() *onnx.Value {
 func (w *coded) codes() *onnx.Value {
 	c := w.float32("codes_32", w.in[w.first])
 	perm := []int64{0, 4, 1, 2, 3, 5} // panel, block, half, group, row, place -> panel, row, block, half, group, place
-	if w.code == codeInt8 {
+	if w.takesByte() {
 		c = w.call("by_row", "Reshape", c, w.integers("by_row_shape", 0, 0, 2, 4, panelRows, 4))
 	} else {
 		c = w.call("by_row", "Reshape", c, w.integers("by_row_shape", 0, 0, 4, panelRows, 4))
@@ -137,6 +154,9 @@ func (w *coded) codes() *onnx.Value {
 			values = append(values, -v)
 		}
 		return w.lookup("code_values", values, c)
+	}
+	if w.code == codeE4M3 {
+		return w.lookup("code_values", blocks.Values(onnx.Float8E4M3FN)[:], c)
 	}
 	return c
 }
@@ -158,6 +178,9 @@ func (w *coded) ofBlock(i int) *onnx.Value {
 	one := w.integers("one", 1)
 	if w.code == codeE2M1 {
 		return w.flat(name+"_column", w.lookup("exponents", e8m0(), v), one)
+	}
+	if w.code == codeE4M3 { // one for all rows of a panel
+		v = w.call(name+"_of_row", "Expand", v, w.integers("panel_rows", 1, panelRows, 1))
 	}
 	if w.twofold {
 		super := codedParams[i+2].Name
@@ -181,7 +204,7 @@ func e8m0() []float32 {
 // scaled is d * (code - zero), in rows of one block.
 func (w *coded) scaled(name string, zero *onnx.Value) *onnx.Value {
 	codes := w.codes()
-	if w.code != codeE2M1 {
+	if !w.isFloat() {
 		codes = w.call(name+"_codes", "Sub", codes, zero)
 	}
 	return w.call(name, "Mul", w.ofBlock(1), codes)

@@ -40,6 +40,10 @@ var codedForms = []codedForm{
 	{codeE2M1, 0, 32, 37, 96, false, false, activationsInt16, []int64{3}, true}, // MXFP4
 	{codeE2M1, 0, 32, 37, 96, false, false, activationsInt8, []int64{22}, false},
 	{codeE2M1, 0, 32, 5, 96, false, false, activationsFloat, []int64{1}, false},
+	{codeE4M3, 0, 128, 37, 256, false, false, activationsFloat, []int64{3}, true}, // DeepSeek-V3
+	{codeE4M3, 0, 128, 37, 512, false, false, activationsFloat, []int64{2, 9}, false},
+	{codeE4M3, 0, 128, 5, 256, false, false, activationsFP8, []int64{1}, false},
+	{codeE4M3, 0, 128, 37, 256, false, false, activationsFP8, []int64{19}, true},
 }
 
 // of reports whether the weights have the attributes of a site.
@@ -67,7 +71,7 @@ func linearExamples(s Site) [][][]int64 {
 func embeddingExamples(s Site) [][][]int64 {
 	var list [][][]int64
 	for _, f := range codedForms {
-		if f.of(s) && f.activations == activationsInt16 {
+		if f.of(s) && (f.activations == activationsInt16 || f.code == codeE4M3) {
 			weights := codedWeights(nil, s, EmbeddingCodes).dims(f.minus, f.twofold)
 			list = append(list, append([][]int64{f.rows}, weights...))
 		}

@@ -11,10 +11,12 @@ const (
 	codeInt4 = "int4"
 	codeInt8 = "int8"
 	codeE2M1 = "e2m1"
+	codeE4M3 = "e4m3"
 
 	activationsFloat = "float"
 	activationsInt16 = "int16"
 	activationsInt8  = "int8"
+	activationsFP8   = "fp8"
 )
 
 // The inputs of Linear, in order.
@@ -32,14 +34,16 @@ const (
 	panelRows  = 16  // rows of the weights that lie side by side
 	codeBlock  = 32  // columns whose codes lie side by side, and whose activations share a factor
 	superBlock = 256 // columns that share the second factor of two-level scales
+	floatBlock = 128 // columns that share a scale with code=e4m3, and a factor with activations=fp8
 )
 
 // codedParams are the inputs that hold the weights.
 var codedParams = []Param{
 	{Name: "codes", Type: "uint8",
-		Doc: "[P, k/32, 4, 64], with code=int8 [P, k/32, 8, 64]; P = ceil(n/16) panels of 16 rows"},
+		Doc: "[P, k/32, 4, 64], with a code of 8 bits [P, k/32, 8, 64]; P = ceil(n/16) panels of 16 rows"},
 	{Name: "scale", Type: "S",
-		Doc: "[P, k/block, 16]: float32 or float16; int8 with super_scale; uint8 with code=e2m1"},
+		Doc: "[P, k/block, 16]: float32 or float16; int8 with super_scale; uint8 with code=e2m1; with code=e4m3 " +
+			"[P, k/128, 1] of float32"},
 	{Name: "minus", Type: "S", Optional: true, Doc: "the shape of scale"},
 	{Name: "super_scale", Type: "float16", Optional: true, Doc: "[P, k/256, 16]"},
 	{Name: "super_minus", Type: "float16", Optional: true, Doc: "[P, k/256, 16]: given if minus and super_scale are"},
@@ -47,14 +51,15 @@ var codedParams = []Param{
 
 // codedAttributes say how the weights are to be read.
 var codedAttributes = []AttributeSpec{
-	{Name: "code", Type: onnx.AttrString, Values: []string{codeInt4, codeInt8, codeE2M1},
-		Doc: "what a code is: 4 or 8 bits without a sign, or 4 bits of floating point"},
+	{Name: "code", Type: onnx.AttrString, Values: []string{codeInt4, codeInt8, codeE2M1, codeE4M3},
+		Doc: "what a code is: 4 or 8 bits without a sign, or of floating point"},
 	{Name: "zero", Type: onnx.AttrInt, Grid: []any{0, 8, 112, 128},
-		Doc: "the code that stands for 0 where there is no minus; 0 with code=e2m1"},
-	{Name: "block", Type: onnx.AttrInt, Grid: []any{16, 32}, Doc: "columns that share a scale: 16 or 32"},
+		Doc: "the code that stands for 0 where there is no minus; 0 with code=e2m1 and e4m3"},
+	{Name: "block", Type: onnx.AttrInt, Grid: []any{16, 32, 128},
+		Doc: "columns that share a scale: 16 or 32 with codes of integers, 32 with e2m1, 128 with e4m3"},
 	{Name: "n", Type: onnx.AttrInt, Grid: []any{5, 37}, Doc: "rows of W"},
 	{Name: "k", Type: onnx.AttrInt, Grid: []any{96, 256, 512},
-		Doc: "columns of W: a multiple of 32, with super_scale of 256"},
+		Doc: "columns of W: a multiple of 32, with super_scale of 256, with code=e4m3 of 128"},
 }
 
 var linearFamily = &Family{Name: "linear", Summary: "products with weights that stay quantised",
@@ -69,23 +74,29 @@ var linear = &Op{
 		"row r of panel p is row 16p + r of W, n of them in all; the code of its column 32b + c, with j and i " +
 			"such that",
 		"  int4, e2m1: c = 4j + i: low, c = 16 + 4j + i: high half of codes[p, b, j, 4r + i]",
-		"  int8:       c = 4j + i: codes[p, b, j, 4r + i]",
+		"  int8, e4m3: c = 4j + i: codes[p, b, j, 4r + i]",
 		"its d and m are those of column 32b + c: scale[p, (32b + c) / block, r] and so on, s and t the same " +
-			"of super_*;",
+			"of super_*; with e4m3 the rows of a panel share one",
 		"all in float32",
 		"  d = scale; super_scale is given: d = s * scale; code=e2m1: d = 2^(scale - 127), NaN for 255",
 		"  m = minus; super_minus is given: m = t * minus; minus is left out: m = 0",
 		"  int4, int8: W = d * (code - zero) + m",
 		"  e2m1: W = d * v, v of a code from 0 on 0, 0.5, 1, 1.5, 2, 3, 4, 6, and from 8 on the same less than 0",
+		"  e4m3: W = d * v, v the number that a code is in float8e4m3fn: NaN for 127 and 255",
 		"activations=float: Y = round_T(X . W^T + bias)",
 		"activations=int8, int16: L = 127, 32767; z = 8 for int4, 128 for int8, 0 for e2m1; for 32 columns of a row " +
 			"of X:",
 		"  a = max of |x|;  x' = a < 2^-100 ? 0 : round(x * (L / a)) * (a / L), to the nearest, halves to even",
 		"  Y = round_T(sum over columns of d * (code - z) * x' + sum over blocks of (m + d * (z - zero)) * " +
 			"(sum of x) + bias)",
+		"activations=fp8, with e4m3 alone: for 128 columns of a row of X:",
+		"  a = max of |x|;  x' = a < 2^-100 ? 0 : e4m3(x * (448 / a)) * (a / 448), to the nearest float8e4m3fn, " +
+			"halves to even",
+		"  Y = round_T(X' . W^T + bias)",
 	},
-	Source: "the block formats of GGUF (q4_0 to q6_K) and of OCP Microscaling Formats (2023, MXFP4); int8 " +
-		"activations as in llama.cpp, with sums of the activations themselves",
+	Source: "the block formats of GGUF (q4_0 to q6_K), of OCP Microscaling Formats (2023, MXFP4) and of DeepSeek-V3 " +
+		"(e4m3 with a scale for 128 x 128, and its activations by token and 128 channels); int8 activations as in " +
+		"llama.cpp, with sums of the activations themselves",
 	Family:  linearFamily,
 	Devices: []Device{CPU},
 	Inputs: append(append([]Param{{Name: "X", Type: "T", Doc: "[..., k]"}}, codedParams...),
@@ -93,9 +104,9 @@ var linear = &Op{
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "[..., n]"}},
 	Attributes: append(codedAttributes[:len(codedAttributes):len(codedAttributes)],
 		AttributeSpec{Name: "activations", Type: onnx.AttrString,
-			Values: []string{activationsFloat, activationsInt16, activationsInt8},
+			Values: []string{activationsFloat, activationsInt16, activationsInt8, activationsFP8},
 			Doc: "what X is rounded to before it is multiplied: int8 loses what can be seen, int16 next to " +
-				"nothing"}),
+				"nothing; with code=e4m3 float or fp8, which is for that alone"}),
 	Types:    linearTypes(),
 	check:    linearSupports,
 	shapes:   linearShapes,
@@ -136,6 +147,11 @@ func linearSupports(s Site) error {
 	if err := w.check("Linear"); err != nil {
 		return err
 	}
+	if kind := s.Attr("activations").String; (kind == activationsFP8) != (w.code == codeE4M3) &&
+		kind != activationsFloat {
+		return fmt.Errorf("mojo.Linear attribute activations is %s with code %s; it must be float, with code e4m3 or "+
+			"fp8, with others or int16 or int8", kind, w.code)
+	}
 	if x := s.dims(LinearX); x != nil && (len(x) == 0 || !agree(x[len(x)-1:], []int64{w.k})) {
 		return fmt.Errorf("mojo.Linear takes X of shape [..., %d], k being %d, not %v", w.k, w.k, x)
 	}
@@ -158,9 +174,13 @@ func linearBody(b *body, s Site) []*onnx.Value {
 func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 	w := linearWeights(b, s)
 	var y *onnx.Value
-	if s.Attr("activations").String == activationsFloat {
+	switch kind := s.Attr("activations").String; kind {
+	case activationsFloat, activationsFP8:
+		if kind == activationsFP8 {
+			x = b.rounded8(x)
+		}
 		y = b.call("product", "MatMul", x, w.transposed("W", w.values(), w.intAttribute("k")))
-	} else {
+	default:
 		centre := b.number("centre", w.centre())
 		main := b.call("product", "MatMul", b.quantised(x, s),
 			w.transposed("centred", w.scaled("centred_blocks", centre), w.intAttribute("k")))
@@ -179,12 +199,36 @@ func (b *body) quantised(x *onnx.Value, s Site) *onnx.Value {
 	if s.Attr("activations").String == activationsInt16 {
 		most = 32767
 	}
+	return b.roundedBlocks(x, codeBlock, most, func(x *onnx.Value) *onnx.Value {
+		return b.call("integers", "Round", x)
+	})
+}
+
+// rounded8 is a matrix of whole blocks of 128, each rounded to floats of 8 bits of its own factor.
+func (b *body) rounded8(x *onnx.Value) *onnx.Value {
+	return b.roundedBlocks(x, floatBlock, 448, func(x *onnx.Value) *onnx.Value {
+		// Casts to floats of 8 bits came with opset 19. The step between floats follows from the power of two that
+		// |x| reaches, at least 2^-6.
+		size, step := b.call("size", "Abs", x), b.number("step_1", 0x1p-9)
+		for _, by := range []float32{256, 16, 4, 2} {
+			name := fmt.Sprintf("step_%g", by)
+			more := b.call(name+"_more", "Mul", step, b.number(name+"_by", by))
+			reach := b.call(name+"_reach", "Mul", more, b.number("eight", 8))
+			step = b.call(name, "Where", b.call(name+"_below", "Less", size, reach), step, more)
+		}
+		return b.call("floats", "Mul", b.call("units", "Round", b.call("in_units", "Div", x, step)), step)
+	})
+}
+
+// roundedBlocks rounds a matrix by blocks of so many columns, whose greatest magnitude is made limit first.
+func (b *body) roundedBlocks(x *onnx.Value, block int64, most float32,
+	round func(x *onnx.Value) *onnx.Value) *onnx.Value {
 	limit, none := b.number("most", most), b.number("none", 0)
-	blocks := b.call("X_blocks", "Reshape", x, b.integers("block_shape", -1, codeBlock))
+	blocks := b.call("X_blocks", "Reshape", x, b.integers("block_shape", -1, block))
 	greatest := b.greatest("greatest", b.call("magnitudes", "Abs", blocks))
 	factor := b.call("factor", "Where", b.call("is_zero", "Less", greatest, b.number("tiny", 0x1p-100)), none,
 		b.call("inverse", "Div", limit, greatest))
-	rounded := b.call("integers", "Round", b.call("scaled_X", "Mul", blocks, factor))
+	rounded := round(b.call("scaled_X", "Mul", blocks, factor))
 	quantised := b.call("quantised", "Mul", rounded, b.call("step", "Div", greatest, limit))
 	return b.call("quantised_rows", "Reshape", quantised,
 		b.concat("X_matrix", b.integers("any", -1), b.intAttribute("k")))

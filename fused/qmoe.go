@@ -95,7 +95,8 @@ var qmoe = &Op{
 		return name
 	},
 	open: func(s Site) float64 {
-		return map[string]float64{activationsInt16: 1.0 / 4096, activationsInt8: 1.0 / 32}[s.Attr("activations").String]
+		return map[string]float64{activationsInt16: 1.0 / 4096, activationsInt8: 1.0 / 32,
+			activationsFP8: 1.0 / 8}[s.Attr("activations").String]
 	},
 	define: qmoeBody,
 }

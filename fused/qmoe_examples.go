@@ -23,6 +23,7 @@ var (
 	q51   = codedForm{code: codeInt8, zero: 112, block: 32, minus: true}
 	q6K   = codedForm{code: codeInt8, zero: 128, block: 16, twofold: true}
 	mxfp4 = codedForm{code: codeE2M1, block: 32}
+	fp8   = codedForm{code: codeE4M3, block: 128}
 )
 
 // qmoeExamples has the formats of GGUF and gpt-oss, the activations of MoE and each kind of rounding; a few tokens, and
@@ -45,6 +46,8 @@ var qmoeExamples = []qmoeForm{
 	{"silu", false, packHalves, q4K, mxfp4, 256, 32, activationsFloat, []int64{2}, 2, false, false},
 	{"silu", false, packHalves, mxfp4, q6K, 32, 256, activationsInt8, []int64{1, 2}, 2, false, false},
 	{"silu", false, packHalves, q51, q41, 32, 64, activationsInt16, []int64{0, 2}, 2, false, false},
+	{"silu", false, packHalves, fp8, fp8, 256, 128, activationsFP8, []int64{1, 3}, 2, false, false},
+	{"silu", true, packInterleaved, fp8, fp8, 128, 256, activationsFloat, []int64{23}, 2, true, true},
 }
 
 func qmoeForms() []Form {

@@ -32,6 +32,24 @@ func (q *Quantised) Size() (n int64) {
 	return n
 }
 
+// Activations is what an op with the matrices rounds activations to where kind is asked for. Floats of 8 bits go with
+// codes of them alone, which go with no integers: those are multiplied with floats, and others with int16.
+func Activations(kind string, matrices ...*Quantised) string {
+	floats := 0
+	for _, q := range matrices {
+		if q.Code == codeE4M3 {
+			floats++
+		}
+	}
+	switch {
+	case floats > 0 && (kind != activationsFP8 || floats < len(matrices)):
+		return activationsFloat
+	case floats == 0 && kind == activationsFP8:
+		return activationsInt16
+	}
+	return kind
+}
+
 // Attributes are those of an Embedding with the matrix; a Linear has activations besides.
 func (q *Quantised) Attributes() []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.StringAttr("code", q.Code), onnx.IntAttr("zero", q.Zero),

@@ -42,9 +42,9 @@ type QuantisedReport struct {
 
 // Quantise has the nodes that multiply with the weights, and those that gather rows of them, read their quantised
 // forms: it puts mojo.Linear and mojo.Embedding in the place of MatMul, Gemm and Gather, and mojo.QMoE in that of
-// mojo.MoE if both its matrices have such a form. activations is the attribute of Linear and QMoE. Each kind of site is
-// checked first as every site is (package documentation). A weight that another node reads as well stays, as does one
-// whose site fails the check.
+// mojo.MoE if both its matrices have such a form. activations is the attribute of Linear and QMoE, where the codes go
+// with that (fused.Activations). Each kind of site is checked first as every site is (package documentation). A weight
+// that another node reads as well stays, as does one whose site fails the check.
 //
 // Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
 func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, options ...Option) (*QuantisedReport,
@@ -220,7 +220,8 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		}
 		n, g := s.node, s.node.Graph
 		op := fused.Lookup("Linear")
-		attrs := append(w.Matrix.Attributes(), onnx.StringAttr("activations", q.activations))
+		attrs := append(w.Matrix.Attributes(),
+			onnx.StringAttr("activations", fused.Activations(q.activations, w.Matrix)))
 		x := n.Input(0)
 		if s.gathers() {
 			op, attrs, x = fused.Lookup("Embedding"), w.Matrix.Attributes(), n.Input(1)

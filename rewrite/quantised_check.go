@@ -70,7 +70,7 @@ func (q *quantiser) linearBench(matrix *fused.Quantised, s quantisedNode) (*quan
 		dims = append(dims, onnx.Dim{Value: matrix.K})
 	}
 	b := &quantisedBench{q: q, matrix: matrix, site: s, x: onnx.Type{DataType: typ, HasShape: true, Dims: dims}}
-	b.op = b.node
+	b.op, b.activations = b.node, fused.Activations(q.activations, matrix)
 	if s.bias != nil {
 		var err error
 		if b.bias, err = s.bias.Constant().View("bias", []int64{matrix.N}, 0, []int64{1}); err != nil {
@@ -90,8 +90,8 @@ func (b *quantisedBench) run(floats original, again bool) error {
 	report := b.q.report
 	report.Structural = max(report.Structural, r.Structural)
 	report.Definition = max(report.Definition, r.MaxRel)
-	if again || b.q.activations != "float" {
-		if r, err = b.judge(b.itself, b.q.activations); err != nil {
+	if again || b.activations != "float" {
+		if r, err = b.judge(b.itself, b.activations); err != nil {
 			return err
 		}
 	}
@@ -112,6 +112,8 @@ type quantisedBench struct {
 	bias   *onnx.Tensor // nil where there is none
 	site   quantisedNode
 	x      onnx.Type // of the input
+	// activations is the op's attribute.
+	activations string
 	// op adds the op, with its weights in Constant nodes.
 	op func(g *onnx.Graph, x *onnx.Value, activations string) *onnx.Node
 }

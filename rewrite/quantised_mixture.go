@@ -106,7 +106,8 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 	}
 	op := fused.Lookup("QMoE")
 	node := g.NewNode(op.Name, mixtureInputs(n.Inputs[:3], arrays[0], arrays[1]),
-		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix, q.activations)...)
+		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix,
+			fused.Activations(q.activations, up.Matrix, down.Matrix))...)
 	node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
 	add(node, nodeName(n)+"_"+op.Name)
 	node.TakeOutput(0, n.Outputs[0])
@@ -182,7 +183,8 @@ func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error
 	}
 	xType, _ := s.node.Input(0).Type()
 	b := &quantisedBench{q: q, site: s, x: onnx.Type{DataType: xType.DataType, HasShape: true,
-		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: width}}}}
+		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: width}}}, activations: fused.Activations(q.activations,
+		matrices[:]...)}
 	constant := func(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {
 		v := g.NewValue(t.Name)
 		g.AddNode("Constant", nil, []*onnx.Value{v}, onnx.TensorAttr("value", t))

@@ -23,7 +23,7 @@ type keepFlags struct {
 }
 
 // activationKinds are the values of --activations, the default first.
-var activationKinds = []string{"int16", "int8", "float"}
+var activationKinds = []string{"int16", "int8", "float", "fp8"}
 
 func (f *keepFlags) flags(c *cobra.Command) {
 	fl := c.Flags()
@@ -32,7 +32,8 @@ func (f *keepFlags) flags(c *cobra.Command) {
 	fl.Lookup("keep-quantized").NoOptDefVal = "."
 	fl.StringVar(&f.activations, "activations", "",
 		"with --keep-quantized: what products round activations to, by blocks of 32: int16 (the default: tokens "+
-			"stay), int8 (faster, other tokens), float")
+			"stay), int8 (faster, other tokens), float; FP8 weights are multiplied with floats, or with fp8 by blocks "+
+			"of 128")
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
 }
@@ -73,7 +74,7 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 }
 
 // writeQuantised says what stayed quantised, and what did not.
-func writeQuantised(a *app, r *weights.Report) {
+func writeQuantised(a *app, r *weights.Report, kernelsLib string) {
 	if r.Check == nil {
 		return
 	}
@@ -114,9 +115,12 @@ func writeQuantised(a *app, r *weights.Report) {
 	}
 	if float == 0 {
 		fmt.Fprintln(w, "warning: nothing stays quantised")
-	} else if _, err := fused.FindLibrary(""); err != nil {
+	} else if _, err := fused.FindLibrary(kernelsLib); err != nil {
 		fmt.Fprintf(w, "warning: the kernel library is not found here: where it is not registered, onnxruntime makes "+
 			"%s of float32 of these weights as the model loads\n", bytesText(float))
+	} else {
+		fmt.Fprintf(w, "where the kernels are not registered, onnxruntime makes %s of float32 of these weights as the "+
+			"model loads\n", bytesText(float))
 	}
 }
 

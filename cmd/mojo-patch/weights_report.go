@@ -9,7 +9,7 @@ import (
 )
 
 // writeLoadReport prints what came of loading weights, in the form of Mojo Opset's report; -v lists every key.
-func writeLoadReport(a *app, r *weights.Report) {
+func writeLoadReport(a *app, r *weights.Report, kernelsLib string) {
 	w := a.human()
 	fmt.Fprintln(w, "Weight Loading Report")
 	t := newTable("", ">")
@@ -30,7 +30,7 @@ func writeLoadReport(a *app, r *weights.Report) {
 		fmt.Fprintf(w, "unexpected %s %s%v\n", k.Name, k.Type, k.Shape)
 	}
 	writeTurned(w, r, a.verbose)
-	writeQuantised(a, r)
+	writeQuantised(a, r, kernelsLib)
 	writeLoadWarnings(w, r)
 }
 

@@ -25,6 +25,14 @@ var (
 	MXFP4 = quantised(32, 17, decodeMXFP4, panelsMXFP4).rounding(encodeMXFP4)
 )
 
+// Formats of safetensors files, whose scales are tensors of their own: a block here is a scale and the codes behind it.
+var (
+	// FP8Block is DeepSeek-V3's: a float32 and 128 elements of float8e4m3fn. 128 rows share their scales.
+	FP8Block = quantised(128, 132, decodeFP8Block, panelsFP8Block)
+	// MXFP4Pairs is gpt-oss's: an exponent and 32 elements of float4e2m1, two neighbours in a byte.
+	MXFP4Pairs = quantised(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
+)
+
 // quantised returns the format that decode decodes one block of, and that stands in panels as these say.
 func quantised(elements, size int, decode func(dst []float32, src []byte), panels Panels) *Format {
 	f := &Format{Elements: elements, Size: size, panels: &panels}

@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -16,12 +17,14 @@ const group = 32
 // scale * (code - Zero) + minus. It is the layout that the op mojo.Linear is defined for. Nothing is lost: what was
 // packed into panels unpacks to the same bytes.
 type Panels struct {
-	Code string // int4, int8 or e2m1
+	Code string // int4, int8, e2m1 or e4m3
 	Zero int64
 	// Block is the number of a row's elements that share a scale; Scale is its type, and that of a minus.
 	Block int
 	Scale onnx.DataType
 	Minus bool
+	// Shared says that the rows of a panel have one scale.
+	Shared bool
 	// Super is the number of elements whose scale, and whose minus, are multiplied by one more factor, of float16; 0
 	// where there is none.
 	Super int
@@ -50,10 +53,10 @@ func (f *Format) Panels() *Panels { return f.panels }
 // lacks.
 func (p *Panels) Sizes(cols int64) (codes, scale, minus, superScale, superMinus int64) {
 	codes = cols * PanelRows
-	if p.Code != "int8" {
+	if !p.takesByte() {
 		codes /= 2
 	}
-	scale = cols / int64(p.Block) * PanelRows * int64(p.Scale.Bits()/8)
+	scale = cols / int64(p.Block) * p.ScaleRows() * int64(p.Scale.Bits()/8)
 	if p.Super > 0 {
 		superScale = cols / int64(p.Super) * PanelRows * 2
 	}
@@ -62,6 +65,17 @@ func (p *Panels) Sizes(cols int64) (codes, scale, minus, superScale, superMinus 
 	}
 	return
 }
+
+// ScaleRows is the number of scales that a panel has for a block of columns.
+func (p *Panels) ScaleRows() int64 {
+	if p.Shared {
+		return 1
+	}
+	return PanelRows
+}
+
+// takesByte reports whether a code takes a byte.
+func (p *Panels) takesByte() bool { return p.Code == "int8" || p.Code == "e4m3" }
 
 // New makes a panel of zeros for rows of so many elements.
 func (p *Panels) New(cols int64) *Panel {
@@ -107,7 +121,7 @@ func (p *Panels) each(panel *Panel, r, b int, x *parts, move func(part, array []
 			return
 		}
 		for i := range count {
-			at := (b*count+i)*PanelRows + r
+			at := p.place(b*count+i, r)
 			move(part[i*width:(i+1)*width], array[at*width:(at+1)*width])
 		}
 	}
@@ -120,10 +134,18 @@ func (p *Panels) each(panel *Panel, r, b int, x *parts, move func(part, array []
 
 // words is the number of words of 4 bytes that hold the codes of a group.
 func (p *Panels) words() int {
-	if p.Code == "int8" {
+	if p.takesByte() {
 		return group / 4
 	}
 	return group / 8
+}
+
+// place is the number of a row's scale of block number b.
+func (p *Panels) place(b, r int) int {
+	if p.Shared {
+		return b
+	}
+	return b*PanelRows + r
 }
 
 // Decode sets dst to the elements of row r: what mojo.Linear's definition makes of the arrays. Every product is exact
@@ -131,7 +153,7 @@ func (p *Panels) words() int {
 func (p *Panels) Decode(dst []float32, panel *Panel, r int) {
 	words, values := p.words(), p.values()
 	shift, mask := 0, byte(0xff)
-	if p.Code != "int8" {
+	if !p.takesByte() {
 		shift, mask = 4, 15
 	}
 	for i := 0; i < len(dst); i += group / 2 {
@@ -156,7 +178,7 @@ func (p *Panels) Decode(dst []float32, panel *Panel, r int) {
 
 // factors returns scale and minus of element i of row r.
 func (p *Panels) factors(panel *Panel, i, r int) (factor, minus float32) {
-	at := i/p.Block*PanelRows + r
+	at := p.place(i/p.Block, r)
 	factor = p.number(panel.Scale, at)
 	if p.Minus {
 		minus = p.number(panel.Minus, at)
@@ -173,8 +195,11 @@ func (p *Panels) factors(panel *Panel, i, r int) (factor, minus float32) {
 
 // values returns what codes stand for before they are scaled.
 func (p *Panels) values() *[256]float32 {
-	if p.Code == "e2m1" {
+	switch p.Code {
+	case "e2m1":
 		return Values(onnx.Float4E2M1)
+	case "e4m3":
+		return Values(onnx.Float8E4M3FN)
 	}
 	var values [256]float32
 	for i := range values {
@@ -186,6 +211,8 @@ func (p *Panels) values() *[256]float32 {
 // number is an element of scale or minus.
 func (p *Panels) number(array []byte, at int) float32 {
 	switch p.Scale {
+	case onnx.Float:
+		return math.Float32frombits(le.Uint32(array[4*at:]))
 	case onnx.Float16:
 		return Float16(le.Uint16(array[2*at:]))
 	case onnx.Int8:

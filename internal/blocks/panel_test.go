@@ -9,7 +9,7 @@ import (
 )
 
 var formats = map[string]*Format{"q4_0": Q4_0, "q4_1": Q4_1, "q5_0": Q5_0, "q5_1": Q5_1, "q8_0": Q8_0, "q4_k": Q4_K,
-	"q5_k": Q5_K, "q6_k": Q6_K, "mxfp4": MXFP4}
+	"q5_k": Q5_K, "q6_k": Q6_K, "mxfp4": MXFP4, "fp8-block": FP8Block, "mxfp4 pairs": MXFP4Pairs}
 
 // TestPanels packs blocks of all bits into panels: they unpack to the same bytes, and decode to the same floats, where
 // those are numbers.
@@ -25,6 +25,9 @@ func TestPanels(t *testing.T) {
 				rows[i] = make([]byte, cols/f.Elements*f.Size)
 				for j := range rows[i] {
 					rows[i][j] = byte(r.Uint32())
+				}
+				for b := 0; p.Shared && b < len(rows[i]); b += f.Size {
+					copy(rows[i][b:], rows[0][b:b+p.Scale.Bits()/8])
 				}
 				p.Pack(panel, i, rows[i])
 			}

@@ -35,7 +35,7 @@ var rooms = []room{
 	{"internal/blocks", []string{"onnx"}},
 	{"reference", []string{"internal/blocks", "onnx"}},
 	{"patterns/reason", []string{"onnx"}},
-	{"fused", []string{"onnx", "patterns/reason"}},
+	{"fused", []string{"internal/blocks", "onnx", "patterns/reason"}},
 	{"models", []string{"fused"}},
 	{"reference/infer", []string{"fused", "onnx", "reference"}},
 	{"ort", []string{"fused", "internal/atomicfile", "onnx"}},

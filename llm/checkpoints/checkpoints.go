@@ -10,26 +10,32 @@ import (
 	"os"
 )
 
-// Tensor is float32 elements under a name. A GGUF file has Raw in their place where that is given: elements of the
-// type Type of ggml.
+// Tensor is float32 elements under a name. A file has Raw in their place where that is given: in GGUF, elements of the
+// type Type of ggml, in safetensors of the type DType.
 type Tensor struct {
-	Name string
-	Dims []int64 // outermost first
-	Data []float32
-	Type uint32
-	Raw  []byte
+	Name  string
+	Dims  []int64 // outermost first
+	Data  []float32
+	Type  uint32
+	DType string
+	Raw   []byte
 }
 
-// Safetensors writes the tensors as F32.
+// Safetensors writes the tensors, as F32 but for raw ones.
 func Safetensors(path string, tensors []Tensor) error {
 	header := map[string]any{}
 	var data []byte
 	for _, t := range tensors {
-		begin := len(data)
-		for _, x := range t.Data {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		begin, kind := len(data), "F32"
+		if t.DType != "" {
+			kind = t.DType
+			data = append(data, t.Raw...)
+		} else {
+			for _, x := range t.Data {
+				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+			}
 		}
-		header[t.Name] = map[string]any{"dtype": "F32", "shape": append([]int64{}, t.Dims...),
+		header[t.Name] = map[string]any{"dtype": kind, "shape": append([]int64{}, t.Dims...),
 			"data_offsets": []int{begin, len(data)}}
 	}
 	text, err := json.Marshal(header)

@@ -32,7 +32,7 @@ func (x *matcher) survey(v *onnx.Value) {
 	}
 	for _, c := range x.candidates(v) {
 		if t, err := x.look.find(c.name); t != nil && err == nil {
-			x.learn(v, matrix{t.Name, t.Dims, t.arch != nil, storedLike(t.Name)})
+			x.learn(v, matrixOf(t, t.Dims))
 			return
 		}
 	}
@@ -114,7 +114,7 @@ func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
 
 // single makes an initializer of one tensor.
 func (x *matcher) single(v *onnx.Value, t *Tensor, own bool) (*assignment, error) {
-	transposed, err := x.orient(v, matrix{t.Name, t.Dims, t.arch != nil, storedLike(t.Name)}, own)
+	transposed, err := x.orient(v, matrixOf(t, t.Dims), own)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,22 @@ type Tensor struct {
 	panels  *blocks.Panels // how the blocks stand in panels, nil where there is no such form
 	float32 func(dst []float32, first int64) error
 	bytes   func() ([]byte, error)
+	// row puts a row of blocks together, in the buffer if it has room; nil for a tensor whose bytes are its rows.
+	row    func(at int64, buffer []byte) ([]byte, error)
+	outIn  bool  // its matrices are [out, in], whatever the parameter of its name is
+	broken error // why it cannot be read, though its type can
+}
+
+// stored returns a row of so many bytes as the file has it.
+func (t *Tensor) stored(at, size int64, buffer []byte) ([]byte, error) {
+	if t.row != nil {
+		return t.row(at, buffer)
+	}
+	b, err := t.bytes()
+	if err != nil {
+		return nil, err
+	}
+	return b[at*size : (at+1)*size], nil
 }
 
 // Len is the number of elements.
@@ -82,6 +98,7 @@ func Open(paths ...string) (*Checkpoint, error) {
 			return nil, err
 		}
 	}
+	c.pair()
 	return c, nil
 }
 

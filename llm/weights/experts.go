@@ -45,7 +45,7 @@ func (x *matcher) unstack(v *onnx.Value, name string, e int64, own bool) (*assig
 		return nil, &mismatch{t.Name, t.Dims, v.Const.Dims}
 	}
 	dims := t.Dims[1:]
-	transposed, err := x.orient(v, matrix{t.Name, dims, t.arch != nil, storedLike(t.Name)}, own)
+	transposed, err := x.orient(v, matrixOf(t, dims), own)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (x *matcher) stack(v *onnx.Value, in string, projections []string, own bool
 	whole := block{pieces: parts[0]}
 	rows, cols := whole.size()
 	first := parts[0][0].t
-	transposed, err := x.orient(v, matrix{first.Name, []int64{count, rows, cols}, true, ""}, own)
+	transposed, err := x.orient(v, matrix{first.Name, []int64{count, rows, cols}, true, true, ""}, own)
 	if err != nil {
 		return nil, err
 	}

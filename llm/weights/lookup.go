@@ -68,7 +68,7 @@ func (l *lookup) find(parameter string) (*Tensor, error) {
 	for _, name := range variants(parameter) {
 		switch list := l.unwrapped[unwrapped(name)]; {
 		case len(list) == 1:
-			return list[0], nil
+			return list[0], l.refused(list[0])
 		case len(list) > 1:
 			return nil, fmt.Errorf("%s may be %s or %s: give a map", parameter, list[0].Name, list[1].Name)
 		}
@@ -90,6 +90,9 @@ func (l *lookup) find(parameter string) (*Tensor, error) {
 }
 
 func (l *lookup) refused(t *Tensor) error {
+	if t.broken != nil {
+		return t.broken
+	}
 	if why := t.arch.refusal(); why != "" {
 		return fmt.Errorf("it seems to be %s, but %s", t.Name, why)
 	}

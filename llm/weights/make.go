@@ -55,6 +55,9 @@ func (x *matcher) checked(v *onnx.Value, r *recipe) (*assignment, error) {
 	want := v.Const.DataType
 	for _, b := range r.blocks {
 		for _, p := range b.pieces {
+			if p.t.broken != nil {
+				return nil, p.t.broken
+			}
 			if !p.t.Readable && p.t.DataType != want {
 				return nil, fmt.Errorf("%s is of type %s, which cannot be read: requantise the file, or convert it "+
 					"to F16 (llama-quantize)", p.t.Name, p.t.Type)

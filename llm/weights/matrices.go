@@ -112,6 +112,9 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 
 // panelsOf returns the layout of a format by its name in a model, nil for others.
 func panelsOf(format string) *blocks.Panels {
+	if format == strings.ToLower(typeFP8) {
+		return blocks.FP8Block.Panels()
+	}
 	if t, ok := gguf.Lookup(strings.ToUpper(format)); ok {
 		return t.Format().Panels()
 	}

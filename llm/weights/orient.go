@@ -14,7 +14,13 @@ type matrix struct {
 	name   string // of a tensor in it, for messages
 	dims   []int64
 	gguf   bool
+	outIn  bool   // it is [out, in], whatever PyTorch's parameter of that name is
 	stored string // what tells tensors that are stored alike; see storedLike
+}
+
+// matrixOf describes a tensor, or those of its matrices that have such dimensions.
+func matrixOf(t *Tensor, dims []int64) matrix {
+	return matrix{t.Name, dims, t.arch != nil, t.outIn, storedLike(t.Name)}
 }
 
 // storedLike returns the part of a parameter's name that parameters of one layout share: the module's name for its
@@ -64,14 +70,16 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 	}
 	read := layoutOf(v)
 	stored := outIn
-	if l, known := m.stored[t.stored]; known && !t.gguf {
+	if l, known := m.stored[t.stored]; known && !t.gguf && !t.outIn {
 		stored = l
-	} else if k > 2 && own && !t.gguf {
+	} else if k > 2 && own && !t.gguf && !t.outIn {
 		return false, nil // the parameter itself
 	}
 	switch {
 	case read != anyLayout:
 		return read != stored, nil
+	case own && t.outIn: // of experts, whose parameter is [in, out]
+		return true, nil
 	case own:
 		return false, nil
 	}
@@ -84,7 +92,7 @@ func (m *matcher) learn(v *onnx.Value, t matrix) {
 	want := v.Const.Dims
 	k := len(want)
 	read := layoutOf(v)
-	if t.gguf || read == anyLayout || k < 2 || len(t.dims) != k || want[k-1] == want[k-2] {
+	if t.gguf || t.outIn || read == anyLayout || k < 2 || len(t.dims) != k || want[k-1] == want[k-2] {
 		return
 	}
 	stored := read

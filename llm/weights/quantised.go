@@ -16,7 +16,8 @@ import (
 type KeepOptions struct {
 	// Keep reports whether a key, made of a tensor, is to stay quantised; nil says yes to all.
 	Keep func(key, tensor string) bool
-	// Activations is the attribute of mojo.Linear: int16, int8 or float; empty for int16.
+	// Activations is the attribute of mojo.Linear: int16, int8 or float; empty for int16. FP8 weights are multiplied
+	// with floats; fp8 rounds their activations to floats of 8 bits, and those of other weights to int16.
 	Activations string
 	// Rewrite are the options of the check of each kind of site.
 	Rewrite []rewrite.Option
@@ -72,6 +73,9 @@ func (x *keeper) add(a *assignment) error {
 			return fmt.Errorf("its tensors are of several types")
 		}
 	}
+	if a.value.Const.Len() == 0 {
+		return fmt.Errorf("it has no elements")
+	}
 	block, experts, err := a.rows()
 	if err != nil {
 		return err
@@ -83,9 +87,14 @@ func (x *keeper) add(a *assignment) error {
 	if experts > 0 && n/experts%blocks.PanelRows != 0 {
 		return fmt.Errorf("its experts have %d rows, and panels have %d", n/experts, blocks.PanelRows)
 	}
-	for _, p := range block.pieces {
+	for i, p := range block.pieces {
 		if p.cols != k || p.cols%int64(p.t.format.Elements) != 0 || p.first%p.cols != 0 {
 			return fmt.Errorf("its rows of %d elements are no whole blocks of %s", p.cols, p.t.Type)
+		}
+		if first := p.first / p.cols; panels.Shared && (first%blocks.PanelRows != 0 || p.heads != 0 ||
+			p.rows%blocks.PanelRows != 0 && i < len(block.pieces)-1) {
+			return fmt.Errorf("16 rows have one scale in the model, and rows from %d of %s on no such panels", first,
+				p.t.Name)
 		}
 	}
 	source := a.source()
@@ -167,17 +176,16 @@ type matrixRows struct {
 
 // each calls f for all rows, in the order of the initializer, with the row as the file has it.
 func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stored []byte) error) error {
-	row := int64(0)
+	row, buffer := int64(0), make([]byte, m.rowSize())
 	for i := range m.pieces {
 		p := &m.pieces[i]
-		b, err := p.t.bytes()
-		if err != nil {
-			return err
-		}
-		size := m.rowSize()
 		for r := int64(0); r < p.rows && row < rows; r, row = r+1, row+1 {
 			at := p.first/p.cols + p.fileRow(r)
-			if err := f(row, p, at, b[at*size:(at+1)*size]); err != nil {
+			stored, err := p.t.stored(at, m.rowSize(), buffer)
+			if err == nil {
+				err = f(row, p, at, stored)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -189,6 +197,14 @@ func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stor
 func (m *matrixRows) rowSize() int64 {
 	f := m.pieces[0].t.format
 	return m.k / int64(f.Elements) * int64(f.Size)
+}
+
+// fileSize is the number of bytes that the rows take in the file.
+func (m *matrixRows) fileSize() (n int64) {
+	for _, p := range m.pieces {
+		n += p.t.Size * p.rows * p.cols / p.t.Len()
+	}
+	return n
 }
 
 // fileRow is the file's row for PyTorch's: see unpermuted.
@@ -228,12 +244,10 @@ func (m *matrixRows) quantised(name, format string, n int64, tensor func(name st
 	a array) (*onnx.Tensor, error)) (*fused.Quantised, error) {
 	p := m.panels
 	count := (n + blocks.PanelRows - 1) / blocks.PanelRows
-	words := int64(4)
-	if p.Code == "int8" {
-		words = 8
-	}
+	codes, _, _, _, _ := p.Sizes(m.k)
+	words := codes / (m.k / 32 * 64)
 	q := &fused.Quantised{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n, K: m.k}
-	scales := []int64{count, m.k / int64(p.Block), blocks.PanelRows}
+	scales := []int64{count, m.k / int64(p.Block), p.ScaleRows()}
 	super := []int64{count, m.k / int64(max(p.Super, 1)), blocks.PanelRows}
 	for i, x := range []struct {
 		to     **onnx.Tensor

@@ -178,7 +178,7 @@ func (r *Report) quantised(p *Plan) {
 		f := &r.Quantised[i]
 		f.Matrices++
 		f.Elements += m.n * m.k
-		f.File += m.n * m.rowSize()
+		f.File += m.fileSize()
 		f.Bytes += q.Size()
 		f.Float += 4 * m.n * m.k
 		f.Bits = 8 * float64(f.Bytes) / float64(f.Elements)

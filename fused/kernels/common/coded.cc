@@ -3,7 +3,16 @@
 namespace mojo {
 namespace {
 
-constexpr int64_t kPanelRows = 16, kBlockColumns = 32, kSuperColumns = 256;
+constexpr int64_t kPanelRows = 16, kBlockColumns = 32, kSuperColumns = 256, kFloatColumns = 128;
+
+// TakesByte reports whether codes take a byte each.
+bool TakesByte(Code code) { return code == Code::kInt8 || code == Code::kE4m3; }
+
+// TakesBlock reports whether a code goes with blocks of so many columns.
+bool TakesBlock(Code code, int64_t block) {
+  if (code == Code::kE4m3) return block == kFloatColumns;
+  return block == kBlockColumns || (block == 16 && code != Code::kE2m1);
+}
 
 }  // namespace
 
@@ -14,16 +23,21 @@ OrtStatus* ReadCodedAttributes(const KernelInit& init, const CodedPlace& place, 
   const int64_t zero = read.Int(place.zero), block = read.Int(place.block);
   const int64_t n = place.n == nullptr ? 1 : read.Int(place.n), k = read.Int(place.k);
   const int64_t most = out->code == Code::kInt4 ? 15 : out->code == Code::kInt8 ? 255 : 0;
-  if (zero < 0 || zero > most) read.FailInt(place.zero, zero, "a code; 0 with code=e2m1");
-  if (block != kBlockColumns && (block != 16 || out->code == Code::kE2m1)) {
-    read.FailInt(place.block, block, "32, or 16 with a code of integers");
+  if (zero < 0 || zero > most) read.FailInt(place.zero, zero, "a code; 0 with code=e2m1 and e4m3");
+  if (!TakesBlock(out->code, block)) {
+    read.FailInt(place.block, block, "32, or 16 with a code of integers, and 128 with code=e4m3");
   }
   // Sizes beyond these have no tensor; products of them do not overflow.
   if (n < 1 || n > int64_t{1} << 31) read.FailInt(place.n, n, "from 1 to 2^31");
-  const int64_t multiple = out->scale == kI8 ? kSuperColumns : kBlockColumns;
+  const bool wide = out->code == Code::kE4m3;
+  const int64_t multiple = out->scale == kI8 ? kSuperColumns : wide ? kFloatColumns : kBlockColumns;
   if (k < multiple || k % multiple != 0 || k > int64_t{1} << 31) {
-    read.FailInt(place.k, k, multiple == kSuperColumns ? "a multiple of 256, scales being int8" : "a multiple of 32");
+    read.FailInt(place.k, k,
+                 out->scale == kI8 ? "a multiple of 256, scales being int8"
+                 : wide            ? "a multiple of 128, the code being e4m3"
+                                   : "a multiple of 32");
   }
+  if (wide && out->scale != kF32) read.Fail(place.code, "\"e4m3\"", "e4m3 with scales of float32 alone");
   if ((out->code == Code::kE2m1) != (out->scale == kU8)) {
     read.Fail(place.code, out->code == Code::kE2m1 ? "\"e2m1\"" : "of integers",
               "e2m1 with scales of uint8, and no other code");
@@ -35,11 +49,20 @@ OrtStatus* ReadCodedAttributes(const KernelInit& init, const CodedPlace& place, 
   return read.status;
 }
 
+OrtStatus* CheckActivations(AttributeReader* read, Activations activations, Code code) {
+  const bool floats = code == Code::kE4m3;
+  if (activations != Activations::kFloat && (activations == Activations::kFp8) != floats) {
+    read->Fail("activations", floats ? "an integer" : "\"fp8\"",
+               floats ? "float or fp8, the code being e4m3" : "float, int16 or int8, the code being no e4m3");
+  }
+  return read->status;
+}
+
 OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def, const CodedPlace& place,
                      const CodedAttributes& attributes, size_t* experts, CodedTensors* out) {
   const auto n = static_cast<int64_t>(attributes.n), k = static_cast<int64_t>(attributes.k);
   const int64_t panels = (n + kPanelRows - 1) / kPanelRows, blocks = k / static_cast<int64_t>(attributes.block);
-  const int64_t groups = attributes.code == Code::kInt8 ? 8 : 4;
+  const int64_t groups = TakesByte(attributes.code) ? 8 : 4;
   const void** const to[] = {&out->codes, &out->scale, &out->minus, &out->super_scale, &out->super_minus};
   for (size_t i = 0; i < 5; ++i) {
     Shape shape;
@@ -54,6 +77,8 @@ OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def
       want[1] = k / kBlockColumns;
       want[2] = groups;
       rank = 4;
+    } else if (attributes.code == Code::kE4m3) {
+      want[2] = 1;
     }
     if (experts != nullptr) {
       if (i == 0) *experts = shape.rank == 0 ? 0 : static_cast<size_t>(shape.dims[0]);
@@ -73,8 +98,8 @@ OrtStatus* ReadCoded(const Api& api, OrtKernelContext* context, const OpDef& def
   if (twofold != (out->super_scale != nullptr)) {
     return Errorf(api, "mojo.%s: super_scale is given with scales of int8, and with no others", def.name);
   }
-  if (attributes.scale == kU8 && out->minus != nullptr) {
-    return Errorf(api, "mojo.%s: minus is given with code=e2m1, which has none", def.name);
+  if ((attributes.scale == kU8 || attributes.code == Code::kE4m3) && out->minus != nullptr) {
+    return Errorf(api, "mojo.%s: minus is given with codes of floating point, which have none", def.name);
   }
   if ((twofold && out->minus != nullptr) != (out->super_minus != nullptr)) {
     return Errorf(api, "mojo.%s: super_minus is given if and only if minus and super_scale are", def.name);

@@ -32,6 +32,9 @@ inline OrtStatus* ReadCodedAttributes(const KernelInit& init, size_t first, Code
   return ReadCodedAttributes(init, PlaceFrom(first), out);
 }
 
+// CheckActivations errs unless activations are rounded to what goes with a code.
+OrtStatus* CheckActivations(AttributeReader* read, Activations activations, Code code);
+
 // CodedTensors are the weights; those that are left out are null.
 struct CodedTensors {
   const void *codes, *scale, *minus, *super_scale, *super_minus;

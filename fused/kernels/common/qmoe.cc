@@ -38,6 +38,8 @@ OrtStatus* ReadAttributes(const KernelInit& init, QMoEAttributes* out) {
   if (read.status != nullptr) return read.status;
   if (OrtStatus* s = ReadCodedAttributes(init, kGateUp, &out->gate_up)) return s;
   if (OrtStatus* s = ReadCodedAttributes(init, kDown, &out->down)) return s;
+  if (OrtStatus* s = CheckActivations(&read, out->activations, out->gate_up.code)) return s;
+  if (OrtStatus* s = CheckActivations(&read, out->activations, out->down.code)) return s;
   out->gate_up.n = out->packing == Packing::kNone ? out->down.k : 2 * out->down.k;
   out->down.n = out->gate_up.k;
   return nullptr;

@@ -283,12 +283,12 @@ static constexpr TypeCombo kLinearTypes[] = {
 };
 
 static constexpr AttributeDef kLinearAttributes[] = {
-  {"code", AttributeType::kString, {"int4", "int8", "e2m1"}, 3},
+  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
   {"zero", AttributeType::kInt, {}, 0},
   {"block", AttributeType::kInt, {}, 0},
   {"n", AttributeType::kInt, {}, 0},
   {"k", AttributeType::kInt, {}, 0},
-  {"activations", AttributeType::kString, {"float", "int16", "int8"}, 3},
+  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4},
 };
 
 const OpDef kLinear = {
@@ -307,7 +307,7 @@ static constexpr TypeCombo kEmbeddingTypes[] = {
 };
 
 static constexpr AttributeDef kEmbeddingAttributes[] = {
-  {"code", AttributeType::kString, {"int4", "int8", "e2m1"}, 3},
+  {"code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
   {"zero", AttributeType::kInt, {}, 0},
   {"block", AttributeType::kInt, {}, 0},
   {"n", AttributeType::kInt, {}, 0},
@@ -411,15 +411,15 @@ static constexpr AttributeDef kQMoEAttributes[] = {
   {"limit", AttributeType::kFloat, {}, 0},
   {"up_offset", AttributeType::kFloat, {}, 0},
   {"packing", AttributeType::kString, {"halves", "interleaved", "none"}, 3},
-  {"gate_up_code", AttributeType::kString, {"int4", "int8", "e2m1"}, 3},
+  {"gate_up_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
   {"gate_up_zero", AttributeType::kInt, {}, 0},
   {"gate_up_block", AttributeType::kInt, {}, 0},
-  {"down_code", AttributeType::kString, {"int4", "int8", "e2m1"}, 3},
+  {"down_code", AttributeType::kString, {"int4", "int8", "e2m1", "e4m3"}, 4},
   {"down_zero", AttributeType::kInt, {}, 0},
   {"down_block", AttributeType::kInt, {}, 0},
   {"hidden", AttributeType::kInt, {}, 0},
   {"inner", AttributeType::kInt, {}, 0},
-  {"activations", AttributeType::kString, {"float", "int16", "int8"}, 3},
+  {"activations", AttributeType::kString, {"float", "int16", "int8", "fp8"}, 4},
 };
 
 const OpDef kQMoE = {

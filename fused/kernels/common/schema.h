@@ -116,10 +116,10 @@ enum class KLayout { kBnsh, kBsnh };
 enum class VLayout { kBnsh, kBsnh };
 enum class YLayout { kBnsh, kBsnh };
 enum class WLayout { kInOut, kOutIn };
-enum class Code { kInt4, kInt8, kE2m1 };
-enum class Activations { kFloat, kInt16, kInt8 };
-enum class GateUpCode { kInt4, kInt8, kE2m1 };
-enum class DownCode { kInt4, kInt8, kE2m1 };
+enum class Code { kInt4, kInt8, kE2m1, kE4m3 };
+enum class Activations { kFloat, kInt16, kInt8, kFp8 };
+enum class GateUpCode { kInt4, kInt8, kE2m1, kE4m3 };
+enum class DownCode { kInt4, kInt8, kE2m1, kE4m3 };
 
 }  // namespace mojo
 

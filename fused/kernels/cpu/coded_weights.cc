@@ -30,6 +30,9 @@ CodedWeights ToWeights(const CodedAttributes& a, const CodedTensors& t) {
   } else if (a.code == Code::kE2m1) {
     w.code = kE2M1Codes;
     w.shift = 0;
+  } else if (a.code == Code::kE4m3) {
+    w.code = kE4M3Codes;
+    w.shift = 0;
   }
   if (a.scale == kF16) w.scales = kHalfScales;
   if (a.scale == kI8) w.scales = kTwofoldScales;
@@ -42,10 +45,11 @@ CodedWeights PanelsOf(const CodedWeights& weights, size_t first, size_t count) {
     return data == nullptr ? nullptr : static_cast<const char*>(data) + bytes;
   };
   const size_t scale_size = weights.scales == kFloatScales ? 4 : weights.scales == kHalfScales ? 2 : 1;
-  const size_t scales = first * kPanel * (weights.k / weights.block) * scale_size;
+  const bool floats = weights.code == kE4M3Codes;
+  const size_t scales = first * (floats ? 1 : kPanel) * (weights.k / weights.block) * scale_size;
   const size_t supers = first * kPanel * (weights.k / kSuperBlock) * 2;
   CodedWeights w = weights;
-  w.codes += first * kPanel * (weights.code == kInt8Codes ? weights.k : weights.k / 2);
+  w.codes += first * kPanel * (weights.code == kInt8Codes || floats ? weights.k : weights.k / 2);
   w.scale = forward(w.scale, scales);
   w.minus = forward(w.minus, scales);
   w.super_scale = forward(w.super_scale, supers);
@@ -58,6 +62,7 @@ ActivationKind ToActivationKind(Activations activations) {
   switch (activations) {
     case Activations::kInt8: return kInt8Activations;
     case Activations::kInt16: return kInt16Activations;
+    case Activations::kFp8: return kFloat8Activations;
     default: return kFloatActivations;
   }
 }

@@ -36,10 +36,9 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   AttributeReader read(init);
   const auto rounded = read.Choice<Activations>("activations");
   if (read.status != nullptr) return read.status;
-  const ActivationKind kind = rounded == Activations::kInt8    ? kInt8Activations
-                              : rounded == Activations::kInt16 ? kInt16Activations
-                                                               : kFloatActivations;
-  auto* kernel = new (std::nothrow) LinearKernel{weights, kind, ToElementType(init.types.inputs[kLinearX]), nullptr};
+  if (OrtStatus* s = CheckActivations(&read, rounded, weights.code)) return s;
+  auto* kernel = new (std::nothrow)
+      LinearKernel{weights, ToActivationKind(rounded), ToElementType(init.types.inputs[kLinearX]), nullptr};
   if (kernel == nullptr) return OutOfMemory(init.api);
   if (OrtStatus* s = init.api.ort->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->cpu_memory)) {
     Destroy(kernel);

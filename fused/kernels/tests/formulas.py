@@ -230,8 +230,10 @@ def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, 
 
 
 def random_codes(rng, name, shape, dtype):
-    """Values of an input of one byte: codes and factors, or exponents near 127 for scales of eight bits."""
-    return rng.integers(*((-9, 10) if dtype == I8 else (118, 131) if name.endswith("scale") else (0, 256)), shape)
+    """Values of an input of one byte: codes and factors, or exponents near 127 for scales of eight bits. No code is one
+    of the two that are NaN as float8e4m3fn."""
+    values = rng.integers(*((-9, 10) if dtype == I8 else (118, 131) if name.endswith("scale") else (0, 256)), shape)
+    return np.where((values & 127 == 127) & name.endswith("codes"), values - 1, values)
 
 
 def spread(name):
@@ -250,15 +252,18 @@ class Coded:
     """The weights of Linear and Embedding as arrays [n, k] of float64: codes, d and m."""
 
     def __init__(self, codes, scale, minus, super_scale, super_minus, code, zero, block, n, k):
-        self.zero, self.centre = zero, {"int4": 8, "int8": 128, "e2m1": 0}[code]
+        self.zero, self.centre = zero, {"int4": 8, "int8": 128}.get(code, 0)
         c = codes.astype(np.uint8).reshape(*codes.shape[:2], -1, 16, 4)  # panel, block, group, row, place
-        if code != "int8":
+        if code in ("int4", "e2m1"):
             c = np.concatenate([c & 15, c >> 4], 2)
         c = c.transpose(0, 3, 1, 2, 4).reshape(-1, k)[:n]
         values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
-        self.codes = np.array(values + [-v for v in values])[c] if code == "e2m1" else c.astype(np.float64)
+        values = {"e2m1": np.array(values + [-v for v in values]),
+                  "e4m3": np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)}.get(code)
+        self.codes = c.astype(np.float64) if values is None else values[c]
 
         def columns(v):
+            v = np.broadcast_to(v, (*v.shape[:2], 16))  # the rows of a panel may share one
             return np.repeat(v.transpose(0, 2, 1).reshape(-1, v.shape[1]), k // v.shape[1], 1)[:n].astype(np.float64)
 
         self.d = np.exp2(columns(scale) - 127) if code == "e2m1" else columns(scale)
@@ -279,12 +284,15 @@ def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activa
     if activations == "float":
         y = rows.astype(np.float64) @ w.values().astype(np.float64).T
     else:
-        limit = np.float32(127 if activations == "int8" else 32767)
-        blocks = rows.reshape(*rows.shape[:-1], rows.shape[-1] // 32, 32)
+        limit = np.float32({"int8": 127, "int16": 32767, "fp8": 448}[activations])
+        width = 128 if activations == "fp8" else 32
+        blocks = rows.reshape(*rows.shape[:-1], rows.shape[-1] // width, width)
         greatest = np.abs(blocks).max(-1, keepdims=True, initial=0)
         with np.errstate(divide="ignore"):
             factor = np.where(greatest < np.float32(2.0**-100), np.float32(0), limit / greatest)
-        rounded_x = (np.round(blocks * factor).astype(np.float64) * (greatest / limit)).reshape(rows.shape)
+        scaled = blocks * factor
+        codes = scaled.astype(ml_dtypes.float8_e4m3fn) if activations == "fp8" else np.round(scaled)
+        rounded_x = (codes.astype(np.float64) * (greatest / limit)).reshape(rows.shape)
         y = rounded_x @ (w.d * (w.codes - w.centre)).T + rows.astype(np.float64) @ (
             w.m + w.d * (w.centre - w.zero)).T
     return rounded(y if bias is None else y + bias, dtype)

@@ -31,7 +31,18 @@ constexpr Format kFormats[] = {
     {mojo::kInt8Codes, mojo::kHalfScales, 32, 112, true},      // q5_1
     {mojo::kInt8Codes, mojo::kTwofoldScales, 16, 128, false},  // q6_K
     {mojo::kE2M1Codes, mojo::kExponentScales, 32, 0, false},   // MXFP4
+    {mojo::kE4M3Codes, mojo::kFloatScales, 128, 0, false},     // DeepSeek-V3
 };
+
+// TakesByte reports whether a code takes a byte.
+bool TakesByte(mojo::CodeKind code) { return code == mojo::kInt8Codes || code == mojo::kE4M3Codes; }
+
+// Float8 is the number that a code of float8e4m3fn is.
+double Float8(int code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double v = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+  return (code & 127) == 127 ? NAN : code < 128 ? v : -v;
+}
 
 typedef std::unique_ptr<char[]> Bytes;
 
@@ -56,12 +67,16 @@ struct Weights {
       memcpy(b.get(), rounded.data(), count * (type == mojo::kFloat32 ? 4 : 2));
       return b;
     };
-    const size_t count = panels * (k / f.block) * 16;
+    const size_t count = panels * (k / f.block) * (f.code == mojo::kE4M3Codes ? 1 : 16);
     const auto scales = [&] {
       if (size > 1) return numbers(count, size == 4 ? mojo::kFloat32 : mojo::kFloat16);
       return f.scales == mojo::kTwofoldScales ? bytes(count, -63, 63) : bytes(count, 120, 130);
     };
-    codes = bytes(panels * (k / 32) * (f.code == mojo::kInt8Codes ? 512 : 256), 0, 255);
+    const size_t code_bytes = panels * (k / 32) * (TakesByte(f.code) ? 512 : 256);
+    codes = bytes(code_bytes, 0, 255);
+    for (size_t i = 0; f.code == mojo::kE4M3Codes && i < code_bytes; ++i) {
+      if ((codes[i] & 127) == 127) --codes[i];  // no NaN
+    }
     scale = scales();
     if (f.minus) minus = scales();
     if (f.scales == mojo::kTwofoldScales) {
@@ -85,6 +100,10 @@ struct Weights {
       return b.Get(0);
     };
     float wide;
+    if (w.code == mojo::kE4M3Codes) {
+      memcpy(&wide, static_cast<const char*>(scale) + 4 * (at / 16), 4);
+      return wide;
+    }
     switch (w.scales) {
       case mojo::kFloatScales: memcpy(&wide, static_cast<const char*>(scale) + 4 * at, 4); return wide;
       case mojo::kHalfScales: return half(scale, at);
@@ -95,8 +114,9 @@ struct Weights {
   }
 
   double Code(size_t row, size_t column) const {
-    const uint8_t* block = w.codes + (row / 16 * (w.k / 32) + column / 32) * (w.code == mojo::kInt8Codes ? 512 : 256);
+    const uint8_t* block = w.codes + (row / 16 * (w.k / 32) + column / 32) * (TakesByte(w.code) ? 512 : 256);
     const size_t c = column % 32;
+    if (w.code == mojo::kE4M3Codes) return Float8(block[c / 4 * 64 + row % 16 * 4 + c % 4]);
     if (w.code == mojo::kInt8Codes) return block[c / 4 * 64 + row % 16 * 4 + c % 4];
     const int byte = block[c % 16 / 4 * 64 + row % 16 * 4 + c % 4], code = c < 16 ? byte & 15 : byte >> 4;
     if (w.code == mojo::kInt4Codes) return code;
@@ -117,17 +137,28 @@ struct Weights {
 std::vector<double> Rounded(const float* x, size_t k, mojo::ActivationKind kind) {
   std::vector<double> y(x, x + k);
   if (kind == mojo::kFloatActivations) return y;
-  const float limit = kind == mojo::kInt8Activations ? 127 : 32767;
-  for (size_t b = 0; b < k; b += 32) {
+  const bool floats = kind == mojo::kFloat8Activations;
+  const float limit = floats ? 448 : kind == mojo::kInt8Activations ? 127 : 32767;
+  const size_t width = floats ? 128 : 32;
+  for (size_t b = 0; b < k; b += width) {
     float most = 0;
-    for (size_t i = b; i < b + 32; ++i) most = fmaxf(most, fabsf(x[i]));
+    for (size_t i = b; i < b + width; ++i) most = fmaxf(most, fabsf(x[i]));
     const volatile float factor = most < 0x1p-100f ? 0 : limit / most, step = most / limit;
-    for (size_t i = b; i < b + 32; ++i) {
+    for (size_t i = b; i < b + width; ++i) {
       const volatile float scaled = x[i] * factor;
-      y[i] = nearbyint(scaled) * step;
+      const int exponent = scaled == 0 ? 0 : ilogbf(scaled);
+      const double unit = floats ? ldexp(1, std::max(exponent, -6) - 3) : 1;
+      const volatile float whole = static_cast<float>(nearbyint(scaled / unit) * unit);
+      y[i] = static_cast<double>(whole) * step;
     }
   }
   return y;
+}
+
+// KindsOf lists the activations that a code goes with.
+std::vector<mojo::ActivationKind> KindsOf(mojo::CodeKind code) {
+  if (code == mojo::kE4M3Codes) return {mojo::kFloatActivations, mojo::kFloat8Activations};
+  return {mojo::kFloatActivations, mojo::kInt16Activations, mojo::kInt8Activations};
 }
 
 // Activations are random; of some rows a block is all zeros, too small to count, or has one great number.
@@ -149,9 +180,9 @@ MOJO_TEST(TestProducts) {
   std::mt19937 rng(21);
   const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
   for (const Format& f : kFormats) {
-    const size_t k = f.scales == mojo::kTwofoldScales ? 768 : 544, n = 21;
+    const size_t k = f.scales == mojo::kTwofoldScales ? 768 : f.block == 128 ? 640 : 544, n = 21;
     const Weights weights(f, n, k, &rng);
-    for (const auto kind : {mojo::kFloatActivations, mojo::kInt16Activations, mojo::kInt8Activations}) {
+    for (const auto kind : KindsOf(f.code)) {
       const double middle = weights.w.zero + (kind == mojo::kFloatActivations ? 0 : weights.w.shift);
       std::vector<double> centred(n * k), offset(n * k);  // what rounded and exact activations are multiplied with
       for (size_t i = 0; i < n * k; ++i) {
@@ -205,14 +236,55 @@ MOJO_TEST(TestProducts) {
   }
 }
 
+// TestNoNumberInFloat8: a code that is no number makes its column none, in every row, and leaves the others alone; so
+// it is where the processor takes small numbers for 0.
+MOJO_TEST(TestNoNumberInFloat8) {
+  std::mt19937 rng(23);
+  const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
+  const size_t k = 256, n = 16;
+  Weights weights(kFormats[sizeof(kFormats) / sizeof(kFormats[0]) - 1], n, k, &rng);
+#if defined(__SSE2__)
+  const unsigned before = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(before | 0x8040);
+#endif
+  for (size_t i = 0; i < n * k; ++i) weights.codes[i] = static_cast<char>(i % 8 | (i & 8) << 4);  // subnormals alone
+  weights.codes[(k / 4 - 1) * 64 + 4 * 3 + 2] = static_cast<char>(0xff);  // row 3, column k - 2
+  for (const size_t rows : {1, 3, 8, 40}) {
+    std::vector<float> x = Activations(rows, k, &rng), y(rows * n), decoded(k);
+    linear.multiply(
+        {&weights.w, mojo::kFloatActivations, x.data(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
+    for (size_t i = 0; i < rows * n; ++i) {
+      if (i % n == 3) {
+        Check(isnan(y[i]), "linear of e4m3: row %zu has %g where a code is no number", i / n, y[i]);
+        continue;
+      }
+      double want = 0, size = 0;
+      for (size_t c = 0; c < k; ++c) {
+        want += x[i / n * k + c] * weights.Value(i % n, c);
+        size += fabs(x[i / n * k + c] * weights.Value(i % n, c));
+      }
+      Check(fabs(y[i] - want) <= 2e-6 * size, "linear of small e4m3: [%zu,%zu] is %g, want %g", i / n, i % n, y[i],
+            want);
+    }
+    linear.decode(weights.w, 3, decoded.data());
+    Check(isnan(decoded[k - 2]) && decoded[k - 1] == static_cast<float>(weights.Value(3, k - 1)),
+          "decode of e4m3: %g, %g", decoded[k - 2], decoded[k - 1]);
+  }
+#if defined(__SSE2__)
+  __builtin_ia32_ldmxcsr(before);
+#endif
+}
+
 // TestNotFinite: a row with no number in it has no numbers in its result, and the others keep theirs.
 MOJO_TEST(TestNotFinite) {
   std::mt19937 rng(22);
   const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
-  const size_t k = 64, n = 16, rows = 3;
-  const Weights weights(kFormats[0], n, k, &rng);
+  const size_t n = 16, rows = 3;
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
-    for (const auto kind : {mojo::kInt16Activations, mojo::kInt8Activations}) {
+    for (const auto kind : {mojo::kInt16Activations, mojo::kInt8Activations, mojo::kFloat8Activations}) {
+      const bool floats = kind == mojo::kFloat8Activations;
+      const size_t k = floats ? 128 : 64;
+      const Weights weights(kFormats[floats ? 8 : 0], n, k, &rng);
       std::vector<float> x = Activations(rows, k, &rng), y(rows * n);
       x[k + 40] = bad;
       const Bytes tiles(new char[rows * linear.row_bytes(weights.w, kind)]);

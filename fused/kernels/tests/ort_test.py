@@ -81,7 +81,7 @@ class EveryOpTest(OpTest):
                 for got, want, bound, shape in zip(gots, wants, bounds, out_shapes, strict=True):
                     self.assertEqual((got.shape, want.shape), (tuple(shape), tuple(shape)))
                     self.assertTrue(np.all(apart(got, want) <= bound), f"{name} {types} {attributes}: differs by "
-                                    f"{apart(got, want).max(initial=0)}, {np.max(bound)} allowed")
+                                    f"{apart(got, want).max(initial=0)}, {np.max(bound, initial=0)} allowed")
 
 
 class AttentionTest(OpTest):
@@ -365,19 +365,22 @@ class LinearTest(OpTest):
 
     def weights(self, n, k, form):
         code, zero, scale_type, minus = {"q4_1": ("int4", 0, F16, True), "q8_0": ("int8", 128, F32, False),
-                                         "mxfp4": ("e2m1", 0, U8, False)}[form]
-        attributes = dict(code=code, zero=zero, block=32, n=n, k=k)
+                                         "mxfp4": ("e2m1", 0, U8, False), "fp8": ("e4m3", 0, F32, False)}[form]
+        block, rows = (128, 1) if form == "fp8" else (32, 16)
+        attributes = dict(code=code, zero=zero, block=block, n=n, k=k)
         panels = -(-n // 16)
-        codes = random_codes(self.rng, "codes", (panels, k // 32, 8 if code == "int8" else 4, 64), U8)
+        codes = random_codes(self.rng, "codes", (panels, k // 32, 8 if code in ("int8", "e4m3") else 4, 64), U8)
         scales = [random_codes(self.rng, "scale", (panels, k // 32, 16), U8) if scale_type == U8 else
-                  self.values((panels, k // 32, 16), scale_type) for _ in range(1 + minus)]
+                  self.values((panels, k // block, rows), scale_type) for _ in range(1 + minus)]
         values = [codes, *scales] + [None] * (4 - len(scales))
         return values, [U8, scale_type, scale_type, F16, F16], attributes
 
     def test_sizes(self):
-        for form in ("q4_1", "q8_0", "mxfp4"):
+        for form in ("q4_1", "q8_0", "mxfp4", "fp8"):
             for tokens, n, k in [(1, 1, 32), (1, 300, 2048), (5, 64, 1056), (150, 33, 320), (300, 17, 64)]:
-                for dtype, activations in ((F32, "int8"), (F32, "int16"), (BF16, "float")):
+                k = -(-k // 128) * 128 if form == "fp8" else k
+                kinds = ((F32, "fp8"), (F16, "fp8")) if form == "fp8" else ((F32, "int8"), (F32, "int16"))
+                for dtype, activations in (*kinds, (BF16, "float")):
                     values, types, attributes = self.weights(n, k, form)
                     values = [self.values((tokens, k), dtype), *values, None]
                     types = [dtype, *types, dtype]

@@ -11,14 +11,15 @@
 namespace mojo {
 
 // What codes and scales are, and what the activations are rounded to.
-enum CodeKind { kInt4Codes, kInt8Codes, kE2M1Codes };
+enum CodeKind { kInt4Codes, kInt8Codes, kE2M1Codes, kE4M3Codes };
 enum ScaleKind { kFloatScales, kHalfScales, kTwofoldScales, kExponentScales };
-enum ActivationKind { kFloatActivations, kInt16Activations, kInt8Activations };
+enum ActivationKind { kFloatActivations, kInt16Activations, kInt8Activations, kFloat8Activations };
 
 // Rows of weights that lie side by side, and columns whose codes do.
 constexpr size_t kPanel = 16;
 constexpr size_t kCodeBlock = 32;
 constexpr size_t kSuperBlock = 256;
+constexpr size_t kFloatBlock = 128;  // of kE4M3Codes and kFloat8Activations
 
 // CodedWeights are weights as they are stored; docs/ops.md has their layout.
 struct CodedWeights {
@@ -36,7 +37,8 @@ struct CodedWeights {
 
 // Rows of activations that are rounded to integers lie in tiles. Of each block of columns a tile of t rows has 32 codes
 // for each row, then, t numbers each: the factors, and for each block of weights where the sums of products begin, and
-// the sums of what was rounded. Codes have 16 bits, or 8 where the instructions multiply those.
+// the sums of what was rounded. Codes have 16 bits, or 8 where the instructions multiply those. Rows that are rounded
+// to floats of 8 bits are float32, one after the other.
 struct QuantiseArgs {
   const void* x;  // row 0
   ElementType type;

@@ -6,6 +6,7 @@
 #define MOJO_KERNELS_CPU_SIMD_LINEAR_H_
 
 #include "cpu/simd/coded.h"
+#include "cpu/simd/float8.h"
 #include "cpu/simd/quantise.h"
 #include "cpu/simd/unpack.h"
 #include "cpu/simd/vec.h"
@@ -404,11 +405,14 @@ void Write(const MultiplyArgs& args, size_t panel, const float* sums) {
 
 inline void MultiplyPanels(const MultiplyArgs& args) {
   PanelProduct product = MultiplyFloats;
-  if (args.activations != kFloatActivations) {
+  if (args.weights->code == kE4M3Codes) {
+    product = MultiplyFloat8;
+  } else if (args.activations != kFloatActivations) {
     switch (args.weights->code) {
       case kInt4Codes: product = PickProductOfPanel<kInt4Codes>(args); break;
       case kInt8Codes: product = PickProductOfPanel<kInt8Codes>(args); break;
       case kE2M1Codes: product = PickProductOfPanel<kE2M1Codes>(args); break;
+      case kE4M3Codes: break;
     }
   }
   float sums[kLinearRows * kPanel];

@@ -2,11 +2,22 @@
 #include "cpu/simd/linear.h"
 
 namespace mojo {
+namespace MOJO_ISA {
+
+inline void RoundActivations(const QuantiseArgs& args, size_t first, size_t end) {
+  (args.activations == kFloat8Activations ? RoundFloat8 : Quantise)(args, first, end);
+}
+
+inline void DecodeAnyRow(const CodedWeights& w, size_t row, float* to) {
+  (w.code == kE4M3Codes ? DecodeFloat8Row : DecodeRow)(w, row, to);
+}
+
+}  // namespace MOJO_ISA
 
 #define MOJO_TEXT2(x) #x
 #define MOJO_TEXT(x) MOJO_TEXT2(x)
 
-const LinearFns MOJO_TABLE = {MOJO_TEXT(MOJO_ISA), MOJO_ISA::RowBytes, MOJO_ISA::Quantise, MOJO_ISA::MultiplyPanels,
-                              MOJO_ISA::DecodeRow};
+const LinearFns MOJO_TABLE = {MOJO_TEXT(MOJO_ISA), MOJO_ISA::RowBytes, MOJO_ISA::RoundActivations,
+                              MOJO_ISA::MultiplyPanels, MOJO_ISA::DecodeAnyRow};
 
 }  // namespace mojo

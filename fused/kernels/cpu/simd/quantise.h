@@ -40,7 +40,7 @@ MOJO_INLINE constexpr size_t TileBytes(bool shorts, size_t parts) {
 }
 
 inline size_t RowBytes(const CodedWeights& w, ActivationKind activations) {
-  if (activations == kFloatActivations) return w.k * sizeof(float);
+  if (activations == kFloatActivations || activations == kFloat8Activations) return w.k * sizeof(float);
   return w.k / kCodeBlock * TileBytes(NeedsShorts(w.code, activations), kCodeBlock / w.block);
 }
 

@@ -47,7 +47,7 @@ MOJO_INLINE U32 FromE2M1(U32 codes) {
 constexpr int ZeroCode(CodeKind kind) { return kind == kInt4Codes ? 8 : kind == kInt8Codes ? 128 : 12; }
 
 // CodeBytes is the size of a panel's codes of one block of columns.
-constexpr size_t CodeBytes(CodeKind kind) { return kind == kInt8Codes ? 512 : 256; }
+constexpr size_t CodeBytes(CodeKind kind) { return kind == kInt8Codes || kind == kE4M3Codes ? 512 : 256; }
 
 // UnpackWords makes the vectors of a slab of four columns of one part: of quarter number j of part number h of a block,
 // whose codes begin at codes.

@@ -1,0 +1,176 @@
+package weights
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Some safetensors files have quantised weights as two tensors, codes and scales. Each such pair becomes one tensor of
+// blocks here, whose rows are put together as they are read:
+//
+//   - DeepSeek's FP8: X of float8e4m3fn, [.., N, K], and X_scale_inv of float32, [.., N/128, K/128] rounded up, which
+//     is what elements are multiplied with.
+//   - gpt-oss's MXFP4: X_blocks of bytes, [.., N, K/32, 16], and X_scales of bytes, [.., N, K/32].
+
+// The names of the types.
+const (
+	typeFP8   = "FP8-BLOCK"
+	typeMXFP4 = "MXFP4"
+)
+
+// fp8Block is the number of rows, and of columns, that share a scale.
+const fp8Block = 128
+
+// pair makes one tensor of each two.
+func (c *Checkpoint) pair() {
+	paired := map[*Tensor]*Tensor{} // what stands for a tensor of codes; nil for one of scales
+	for _, codes := range c.Tensors {
+		if codes.arch != nil {
+			continue
+		}
+		var t *Tensor
+		var scales *Tensor
+		if name, ok := strings.CutSuffix(codes.Name, "_blocks"); ok && codes.DataType == onnx.Uint8 {
+			if scales = c.byName[name+"_scales"]; scales != nil && c.byName[name] == nil {
+				t = mxfp4(name, codes, scales)
+			}
+		} else if codes.DataType == onnx.Float8E4M3FN {
+			if scales = c.byName[codes.Name+"_scale_inv"]; scales != nil {
+				t = fp8(codes, scales)
+			} else if s := c.byName[codes.Name+"_scale"]; s != nil {
+				codes.broken = fmt.Errorf("%s: tensor %q is scaled by %q, %s %v, in a way that is not read: scales of "+
+					"128 x 128 elements are (%s_scale_inv)", codes.Path, codes.Name, s.Name, s.Type, s.Dims, codes.Name)
+			}
+		}
+		if t != nil {
+			paired[codes], paired[scales] = t, nil
+		}
+	}
+	if len(paired) == 0 {
+		return
+	}
+	list := c.Tensors
+	c.Tensors = nil
+	for _, t := range list {
+		made, part := paired[t]
+		if part {
+			delete(c.byName, t.Name)
+		}
+		if made == nil && part {
+			continue
+		}
+		if made != nil {
+			t = made
+		}
+		c.byName[t.Name] = t
+		c.Tensors = append(c.Tensors, t)
+	}
+}
+
+// scaled describes a tensor of codes and scales, whose elements those of its rows are that row puts together.
+func scaled(name, kind string, dims []int64, codes, scales *Tensor, f *blocks.Format,
+	row func(at int64, buffer, codes, scales []byte) error) *Tensor {
+	t := &Tensor{Name: name, Type: kind, Dims: dims, Size: codes.Size + scales.Size, Path: codes.Path, Readable: true,
+		format: f, panels: f.Panels()}
+	cols := dims[len(dims)-1]
+	size := (cols + int64(f.Elements) - 1) / int64(f.Elements) * int64(f.Size)
+	t.row = func(at int64, buffer []byte) ([]byte, error) {
+		c, err := codes.bytes()
+		if err != nil {
+			return nil, err
+		}
+		s, err := scales.bytes()
+		if err != nil {
+			return nil, err
+		}
+		buffer = sized(buffer, size)
+		if err := row(at, buffer, c, s); err != nil {
+			return nil, fmt.Errorf("%s: tensor %q: %w", scales.Path, scales.Name, err)
+		}
+		return buffer, nil
+	}
+	t.float32 = func(dst []float32, first int64) error {
+		var buffer []byte
+		for len(dst) > 0 {
+			var err error
+			if buffer, err = t.row(first/cols, buffer); err != nil {
+				return err
+			}
+			n := min(cols-first%cols, int64(len(dst)))
+			f.Decode(dst[:n], buffer, first%cols)
+			dst, first = dst[n:], first+n
+		}
+		return nil
+	}
+	t.bytes = func() ([]byte, error) {
+		return nil, fmt.Errorf("%s: tensor %q: its elements are in two tensors", t.Path, t.Name)
+	}
+	return t
+}
+
+// fits marks a tensor as one that cannot be read unless its scales have the type and shape that they must.
+func (t *Tensor) fits(scales *Tensor, kind onnx.DataType, want []int64) *Tensor {
+	if scales.DataType != kind || !same(scales.Dims, want) {
+		t.Readable = false
+		t.broken = fmt.Errorf("%s: tensor %q is %s %v; the scales of %s %v, %s, are %s %v", scales.Path, scales.Name,
+			scales.Type, scales.Dims, t.Name, t.Dims, t.Type, kind, want)
+	}
+	return t
+}
+
+// fp8 has a scale for 128 rows and columns; the last ones may be for fewer.
+func fp8(codes, scales *Tensor) *Tensor {
+	dims := codes.Dims
+	if len(dims) < 2 {
+		return &Tensor{Name: codes.Name, Type: typeFP8, Dims: dims, Path: codes.Path,
+			broken: fmt.Errorf("%s: tensor %q is no matrix, and has scales: %q", codes.Path, codes.Name, scales.Name)}
+	}
+	n, k := dims[len(dims)-2], dims[len(dims)-1]
+	down, across := (n+fp8Block-1)/fp8Block, (k+fp8Block-1)/fp8Block
+	t := scaled(codes.Name, typeFP8, dims, codes, scales, blocks.FP8Block,
+		func(at int64, row, c, s []byte) error {
+			first := 4 * (at/n*down + at%n/fp8Block) * across
+			for b := range across {
+				scale := s[first+4*b:][:4]
+				if x := math.Float32frombits(binary.LittleEndian.Uint32(scale)); x-x != 0 {
+					return fmt.Errorf("the scale of rows from %d and columns from %d on is %v", at/fp8Block*fp8Block,
+						b*fp8Block, x)
+				}
+				block := row[b*int64(blocks.FP8Block.Size):][:blocks.FP8Block.Size]
+				copy(block, scale)
+				clear(block[4+copy(block[4:], c[at*k+b*fp8Block:min((at+1)*k, at*k+(b+1)*fp8Block)]):])
+			}
+			return nil
+		})
+	return t.fits(scales, onnx.Float, append(dims[:len(dims)-2:len(dims)-2], down, across))
+}
+
+// mxfp4 has the codes of 32 elements in 16 bytes, and an exponent for them.
+func mxfp4(name string, codes, scales *Tensor) *Tensor {
+	dims := codes.Dims
+	last := len(dims) - 1
+	if last < 2 || dims[last] != 16 {
+		return &Tensor{Name: name, Type: typeMXFP4, Dims: dims, Path: codes.Path,
+			broken: fmt.Errorf("%s: tensor %q is %v; blocks of %s are [.., N, K/32, 16]", codes.Path, codes.Name, dims,
+				typeMXFP4)}
+	}
+	whole := append(dims[:last-1:last-1], 32*dims[last-1])
+	count := dims[last-1]
+	t := scaled(name, typeMXFP4, whole, codes, scales, blocks.MXFP4Pairs, func(at int64, row, c, s []byte) error {
+		for b := range count {
+			block, i := row[17*b:][:17], at*count+b
+			if block[0] = s[i]; block[0] == 255 {
+				return fmt.Errorf("the scale of block %d of row %d is 255, which is no number", b, at)
+			}
+			copy(block[1:], c[16*i:16*i+16])
+		}
+		return nil
+	})
+	t.outIn = true
+	return t.fits(scales, onnx.Uint8, dims[:last])
+}
