@@ -45,7 +45,7 @@ var rooms = []room{
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert"}},
 	{"rewrite", []string{
-		"fused", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
+		"fused", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/target"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
