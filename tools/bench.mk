@@ -27,12 +27,16 @@ bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs
 PEERS_VENV := $(BUILD)/peers-venv
 SMOLLM2 := $(BUILD)/smollm2
 LOADS ?= 6
+# ggml's products on AMX crash (llama.cpp 20824 and 26954): without them where the processor has it.
+LLAMA_CPU := $(if $(shell grep -sw amx_int8 /proc/cpuinfo),-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VBMI=ON \
+	-DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON -DGGML_AMX_INT8=OFF -DGGML_AMX_TILE=OFF,-DGGML_NATIVE=ON)
 
 $(PEERS_VENV)/.installed: $(REQUIREMENTS)/peers.txt $(REQUIREMENTS)/llama.txt | $(CMAKE_STAMP)
 	@test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
 	@echo "installing $(REQUIREMENTS)/peers.txt and, compiled for this CPU, llama.txt into $(PEERS_VENV)"
 	@$(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r $(REQUIREMENTS)/peers.txt
-	@PATH="$(dir $(CMAKE)):$$PATH" $(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r $(REQUIREMENTS)/llama.txt || \
+	@PATH="$(dir $(CMAKE)):$$PATH" CMAKE_ARGS="$(LLAMA_CPU) -DLLAVA_BUILD=OFF" \
+		$(PEERS_VENV)/bin/python -m pip $(PIP_INSTALL) -r $(REQUIREMENTS)/llama.txt || \
 		echo "llama.cpp cannot be compiled here (see above)" >&2
 	@touch $@
 
