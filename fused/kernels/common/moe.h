@@ -38,6 +38,9 @@ OrtStatus* CheckChoices(const Api& api, const OpDef& def, const Shape& x, const 
 OrtStatus* ReadMoE(const Api& api, OrtKernelContext* context, const MoEAttributes& attributes,
                    const void* data[kMaxInputs], Shape shapes[kMaxInputs], MoEShape* out);
 
+// CheckIds looks at every id: one that is no expert's would be read from anywhere.
+OrtStatus* CheckIds(const Api& api, const OpDef& def, const int64_t* ids, const MoEShape& shape);
+
 }  // namespace mojo
 
 #endif  // MOJO_KERNELS_COMMON_MOE_H_

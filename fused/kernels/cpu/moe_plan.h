@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/moe.h"
-
 namespace mojo {
 
 // A choice is one expert of one token: number token * top_k + slot. Sorted by expert, choices of one
@@ -37,9 +35,6 @@ size_t MostPanels(size_t choices, size_t lanes);
 // number of runs.
 size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes, size_t* starts, size_t* choice,
                 size_t* place, ExpertRun* runs);
-
-// CheckIds looks at every id: one that is no expert's would be read from anywhere.
-OrtStatus* CheckIds(const Api& api, const OpDef& def, const int64_t* ids, const MoEShape& shape);
 
 }  // namespace mojo
 
