@@ -45,7 +45,7 @@ test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitiz
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
 
 test-isa: all $(VENV)/.installed ## the kernels through onnxruntime, on every instruction set that the machine has
-	@for isa in portable avx2 avx512; do \
+	@for isa in portable $$(grep -om1 -w avx2 /proc/cpuinfo) $$(grep -qw avx512vl /proc/cpuinfo && echo avx512); do \
 		echo "through onnxruntime, MOJO_CPU_ISA=$$isa"; \
 		MOJO_CPU_ISA=$$isa $(VENV)/bin/python fused/kernels/tests/ort_test.py $(LIBRARY) --failfast || exit 1; \
 	done
