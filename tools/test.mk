@@ -21,8 +21,8 @@ endif
 # `make check` vets the tests too, with all that go vet knows.
 test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, those of the command line among them
 	@echo "go test ./..."
-	@$(TEST_ENV) $(GO) test -vet=off -timeout 10m $$($(GO) list ./... | grep -vE '/(onnx|reference)$$')
-	@$(TEST_ENV) $(GO) test -vet=off -timeout 10m -v ./reference ./onnx >$(BUILD)/node-counts.log || \
+	@$(TEST_ENV) $(GO) test -vet=off -timeout 20m $$($(GO) list ./... | grep -vE '/(onnx|reference)$$')
+	@$(TEST_ENV) $(GO) test -vet=off -timeout 20m -v ./reference ./onnx >$(BUILD)/node-counts.log || \
 		{ cat $(BUILD)/node-counts.log; exit 1; }
 	@grep -E '^ok' $(BUILD)/node-counts.log
 	@sed -nE 's/^.*_test\.go:[0-9]+: (node tests: [^;]*|[0-9]+ models of the ONNX node tests.*).*/\1/p' \
