@@ -248,7 +248,7 @@ MOJO_TEST(TestNoNumberInFloat8) {
   __builtin_ia32_ldmxcsr(before | 0x8040);
 #endif
   for (size_t i = 0; i < n * k; ++i) weights.codes[i] = static_cast<char>(i % 8 | (i & 8) << 4);  // subnormals alone
-  weights.codes[(k / 4 - 1) * 64 + 4 * 3 + 2] = static_cast<char>(0xff);  // row 3, column k - 2
+  weights.codes[(k / 4 - 1) * 64 + 4 * 3 + 2] = static_cast<char>(0xff);                          // row 3, column k - 2
   for (const size_t rows : {1, 3, 8, 40}) {
     std::vector<float> x = Activations(rows, k, &rng), y(rows * n), decoded(k);
     linear.multiply(

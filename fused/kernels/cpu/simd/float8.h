@@ -138,7 +138,7 @@ inline void MultiplyManyFloat8(const MultiplyArgs& args, size_t panel, float* y)
       const size_t tile = TileAt(rows, row);
       const float* x = static_cast<const float*>(args.x) + (args.first_row + row) * w.k + b * kFloatBlock;
       for (int s = 0; s < kSlabs; ++s) {
-        const auto* from = reinterpret_cast<const float(*)[kPanel]>(wide[0] + s * kLanes);
+        const auto* from = reinterpret_cast<const float (*)[kPanel]>(wide[0] + s * kLanes);
         float* to = y + row * kPanel + s * kLanes;
         switch (tile) {
           case 8: AddFloat8<kMostTile>(from, scale, w.k, x, to); break;
