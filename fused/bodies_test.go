@@ -110,7 +110,7 @@ func modelsOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (lis
 
 // addFormBodies has every op of the catalogue: some of its forms and types at each opset, others at the next one.
 func addFormBodies(add addCase, opset int64) {
-	const most = 8
+	const most = 5
 	for _, op := range Ops() {
 		var sites []Site
 		for _, c := range op.Types {
