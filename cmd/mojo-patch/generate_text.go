@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -53,24 +54,17 @@ func (f *generateFlags) texts(model string) (*texts, error) {
 	return t, t.encode(f)
 }
 
-const tokenizerFile = "tokenizer.json"
-
 // read reads the tokenizer: the one that is named, or that of the model's folder, which may be missing where it is not
 // needed.
 func (t *texts) read(path, folder string, optional bool) (err error) {
-	t.path = path
-	if path == "" {
-		t.path = filepath.Join(folder, tokenizerFile)
-	} else if info, err := os.Stat(path); err == nil && info.IsDir() {
-		t.path = filepath.Join(path, tokenizerFile)
-	}
+	t.path = tokenizer.Find(cmp.Or(path, folder))
 	if _, missing := os.Stat(t.path); missing != nil && path == "" {
 		if optional {
 			t.path = ""
 			return nil
 		}
 		return fmt.Errorf("there is no %s beside the model: give --tokenizer FILE or FOLDER, or --ids in place of text",
-			tokenizerFile)
+			tokenizer.File)
 	}
 	t.tokenizer, err = tokenizer.Read(t.path)
 	if err != nil && path == "" && optional { // recorded ids need none

@@ -33,14 +33,14 @@ Face's tokenizers library defines them. With --decode it takes ids, separated by
 and prints their text. Without an argument it reads stdin to its end, as it is.
 
 It supports byte-level BPE and BPE with byte fallback, and names any other kind that it refuses.`,
-		Example: `  mojo-patch tokenize --tokenizer models/smollm2/tokenizer.json "Hello world"
-  mojo-patch tokenize --tokenizer models/smollm2/tokenizer.json --decode 19556,905
+		Example: `  mojo-patch tokenize --tokenizer models/smollm2 "Hello world"
+  mojo-patch tokenize --tokenizer models/smollm2 --decode 19556,905
   mojo-patch tokenize --tokenizer tokenizer.json --json < prompt.txt`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.tokenizer == "" {
-				return errors.New("--tokenizer is missing: the path of a tokenizer.json")
+				return errors.New("--tokenizer is missing: the path of a tokenizer.json, or of its folder")
 			}
 			t, err := tokenizer.Read(f.tokenizer)
 			if err != nil {
@@ -56,7 +56,7 @@ It supports byte-level BPE and BPE with byte fallback, and names any other kind 
 			return a.tokenize(t, text, !f.noSpecial)
 		},
 	}
-	c.Flags().StringVar(&f.tokenizer, "tokenizer", "", "the tokenizer.json `FILE`")
+	c.Flags().StringVar(&f.tokenizer, "tokenizer", "", "the tokenizer.json `FILE`, or the folder with it")
 	c.Flags().BoolVar(&f.decode, "decode", false, "ids are given, print their text")
 	c.Flags().BoolVar(&f.noSpecial, "no-special", false, "do not add the tokens for beginning and end of sequence")
 	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave special tokens out of the text")

@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 //
 //	go test -fuzz FuzzEncode ./llm/tokenizer
 func FuzzEncode(f *testing.F) {
-	tok := parse(f, string(unzip(f, "testdata/o200k.json.gz")))
+	tok := parse(f, string(readZipped(f, "testdata/o200k.json.gz")))
 	f.Add("It's 12\t\r\n  <|endoftext|>x é漢👩‍👩‍👧\x00\xff\xe6\xbc")
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 5000 {

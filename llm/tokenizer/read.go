@@ -1,10 +1,14 @@
 package tokenizer
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -19,17 +23,56 @@ type file struct {
 	Model         json.RawMessage `json:"model"`
 }
 
-// Read reads a tokenizer.json. Its errors name the file, the place in it and what was found there.
+// File is the name of the file beside a model.
+const File = "tokenizer.json"
+
+// Find returns the path of the tokenizer.json that lies in the folder path, or of its .gz where there is only that.
+// Any other path is returned as it is.
+func Find(path string) string {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return path
+	}
+	path = filepath.Join(path, File)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if _, err := os.Stat(path + ".gz"); err == nil {
+		return path + ".gz"
+	}
+	return path
+}
+
+// Read reads a tokenizer.json, or that of a folder (see [Find]); it may be compressed by gzip. Its errors name the
+// file, the place in it and what was found there.
 func Read(path string) (*Tokenizer, error) {
+	path = Find(path)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	if bytes.HasPrefix(data, []byte("\x1f\x8b")) {
+		if data, err = unzip(data); err != nil {
+			return nil, fmt.Errorf("tokenizer %s: %w", path, err)
+		}
 	}
 	t, err := Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer %s: %w", path, err)
 	}
 	return t, nil
+}
+
+func unzip(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	const most = 256 << 20 // the greatest tokenizer.json seen is of 40 MB
+	data, err = io.ReadAll(io.LimitReader(r, most+1))
+	if len(data) > most {
+		return nil, fmt.Errorf("more than %d MiB when it is decompressed", most>>20)
+	}
+	return data, err
 }
 
 // Parse is [Read] of a file's content.

@@ -75,16 +75,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestReadNamesFile checks that errors of Read begin with the file.
+// TestReadNamesFile checks that errors of Read begin with the file, which is the folder's, compressed or not.
 func TestReadNamesFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokenizer.json")
-	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("no file: %v", err)
-	}
-	if err := os.WriteFile(path, []byte(`{"model":{"type":"Unigram"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), path+": model: Unigram") {
-		t.Errorf("Unigram: %v", err)
+	folder := t.TempDir()
+	path := filepath.Join(folder, File)
+	for _, c := range []struct{ file, content, want string }{
+		{"", "", path + ":"},
+		{path + ".gz", "\x1f\x8b\x08", path + ".gz: unexpected EOF"},
+		{path, `{"model":{"type":"Unigram"}}`, path + ": model: Unigram"},
+	} {
+		if c.file != "" {
+			if err := os.WriteFile(c.file, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Read(folder); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, expected %q", c.content, err, c.want)
+		}
 	}
 }

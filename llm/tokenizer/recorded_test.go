@@ -2,9 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,27 +34,22 @@ func (l *recordedLine) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(parts[1], &l.ids)
 }
 
-func unzip(t testing.TB, path string) []byte {
+func readZipped(t testing.TB, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
+	if data, err = unzip(data); err != nil {
 		t.Fatal(err)
 	}
-	out, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return data
 }
 
 func readLines(t testing.TB, path string) []recordedLine {
 	t.Helper()
 	var lines []recordedLine
-	for d := json.NewDecoder(bytes.NewReader(unzip(t, path))); d.More(); {
+	for d := json.NewDecoder(bytes.NewReader(readZipped(t, path))); d.More(); {
 		var l recordedLine
 		if err := d.Decode(&l); err != nil {
 			t.Fatal(err)
@@ -116,7 +109,7 @@ func TestStyles(t *testing.T) {
 	for _, path := range files {
 		name := strings.TrimSuffix(filepath.Base(path), ".json.gz")
 		t.Run(name, func(t *testing.T) {
-			tok, err := Parse(unzip(t, path))
+			tok, err := Parse(readZipped(t, path))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var smolLM2 = sync.OnceValues(func() (*Tokenizer, error) { return Read("../../models/smollm2/tokenizer.json") })
+var smolLM2 = sync.OnceValues(func() (*Tokenizer, error) { return Read("../../models/smollm2") })
 
 func readSmolLM2(t testing.TB) *Tokenizer {
 	t.Helper()

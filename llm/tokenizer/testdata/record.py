@@ -16,7 +16,7 @@ import styles
 import tokenizers
 
 HERE = pathlib.Path(__file__).parent
-SMOLLM2 = HERE.parent.parent / "models" / "smollm2" / "tokenizer.json"
+SMOLLM2 = HERE.parent.parent / "models" / "smollm2" / "tokenizer.json.gz"
 
 
 def write(path, text):
@@ -43,7 +43,7 @@ if __name__ == "__main__":
     args.add_argument("--train", action="store_true", help="make the small tokenizers anew: equal counts leave the order of merges open")
     args.add_argument("--out", type=pathlib.Path, default=HERE)
     args = args.parse_args()
-    smollm2 = tokenizers.Tokenizer.from_file(str(SMOLLM2))
+    smollm2 = tokenizers.Tokenizer.from_str(gzip.decompress(SMOLLM2.read_bytes()).decode())
     record(smollm2, args.out / "smollm2.jsonl.gz", args.lines or 1300, args.seed, ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>"])
     for i, make in enumerate(styles.ALL):
         saved = HERE / f"{make.__name__}.json.gz"
