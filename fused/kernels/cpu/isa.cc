@@ -5,6 +5,9 @@
 #if defined(MOJO_X86)
 #include <cpuid.h>
 #endif
+#if defined(MOJO_DOTPROD) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 namespace mojo {
 namespace {
@@ -25,6 +28,18 @@ bool HasAVX512() {
 }
 
 bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
+#endif
+
+#if defined(MOJO_DOTPROD)
+bool HasDotProd() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) >> 20 & 1) != 0;  // HWCAP_ASIMDDP
+#elif defined(__APPLE__)
+  return true;  // every Mac with such a processor
+#else
+  return false;
+#endif
+}
 #endif
 
 // Level is the place of cap among the instruction sets, -1 where it is none of them.
@@ -51,6 +66,9 @@ const LinearFns* BestLinear(const char* cap) {
 #if defined(MOJO_X86)
   if (level >= 2 && HasVNNI()) return &kAVX512VNNILinear;
   if (level >= 1 && HasAVX2()) return &kAVX2Linear;
+#endif
+#if defined(MOJO_DOTPROD)
+  if (level >= 1 && HasDotProd()) return &kDotProdLinear;
 #endif
   return &kPortableLinear;
 }

@@ -11,7 +11,8 @@ namespace mojo {
 // "avx512", or null or empty for no cap. Returns null for any other cap.
 const KernelTable* BestKernels(const char* cap);
 
-// BestLinear is the same for the loops of Linear, whose AVX-512 needs VNNI too.
+// BestLinear is the same for the loops of Linear, whose AVX-512 needs VNNI too. On arm64 it takes the one with products
+// of bytes (SDOT) where the machine has them, below no cap.
 const LinearFns* BestLinear(const char* cap);
 
 }  // namespace mojo

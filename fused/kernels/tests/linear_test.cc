@@ -174,11 +174,17 @@ std::vector<float> Activations(size_t rows, size_t k, std::mt19937* rng) {
   return x;
 }
 
-}  // namespace
+// LoopsBeside are the loops of Linear that are tested with a table: those of its name, and those that have no table.
+std::vector<const mojo::LinearFns*> LoopsBeside(const mojo::KernelTable& kernels) {
+  std::vector<const mojo::LinearFns*> loops{mojo::BestLinear(kernels.name)};
+  if (&kernels == mojo::BestKernels(nullptr) && mojo::BestLinear(nullptr) != loops[0]) {
+    loops.push_back(mojo::BestLinear(nullptr));
+  }
+  return loops;
+}
 
-MOJO_TEST(TestProducts) {
+void TestProductsOf(const mojo::LinearFns& linear) {
   std::mt19937 rng(21);
-  const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
   for (const Format& f : kFormats) {
     const size_t k = f.scales == mojo::kTwofoldScales ? 768 : f.block == 128 ? 640 : 544, n = 21;
     const Weights weights(f, n, k, &rng);
@@ -236,11 +242,8 @@ MOJO_TEST(TestProducts) {
   }
 }
 
-// TestNoNumberInFloat8: a code that is no number makes its column none, in every row, and leaves the others alone; so
-// it is where the processor takes small numbers for 0.
-MOJO_TEST(TestNoNumberInFloat8) {
+void TestNoNumberInFloat8Of(const mojo::LinearFns& linear) {
   std::mt19937 rng(23);
-  const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
   const size_t k = 256, n = 16;
   Weights weights(kFormats[sizeof(kFormats) / sizeof(kFormats[0]) - 1], n, k, &rng);
 #if defined(__SSE2__)
@@ -275,10 +278,8 @@ MOJO_TEST(TestNoNumberInFloat8) {
 #endif
 }
 
-// TestNotFinite: a row with no number in it has no numbers in its result, and the others keep theirs.
-MOJO_TEST(TestNotFinite) {
+void TestNotFiniteOf(const mojo::LinearFns& linear) {
   std::mt19937 rng(22);
-  const mojo::LinearFns& linear = *mojo::BestLinear(kernels.name);
   const size_t n = 16, rows = 3;
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (const auto kind : {mojo::kInt16Activations, mojo::kInt8Activations, mojo::kFloat8Activations}) {
@@ -295,6 +296,23 @@ MOJO_TEST(TestNotFinite) {
       }
     }
   }
+}
+
+}  // namespace
+
+MOJO_TEST(TestProducts) {
+  for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestProductsOf(*linear);
+}
+
+// TestNoNumberInFloat8: a code that is no number makes its column none, in every row, and leaves the others alone; so
+// it is where the processor takes small numbers for 0.
+MOJO_TEST(TestNoNumberInFloat8) {
+  for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestNoNumberInFloat8Of(*linear);
+}
+
+// TestNotFinite: a row with no number in it has no numbers in its result, and the others keep theirs.
+MOJO_TEST(TestNotFinite) {
+  for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestNotFiniteOf(*linear);
 }
 
 }  // namespace mojo_test

@@ -85,6 +85,9 @@ extern const LinearFns kPortableLinear;
 extern const LinearFns kAVX2Linear;
 extern const LinearFns kAVX512VNNILinear;
 #endif
+#if defined(MOJO_DOTPROD)
+extern const LinearFns kDotProdLinear;
+#endif
 
 }  // namespace mojo
 

@@ -29,6 +29,8 @@ MOJO_INLINE constexpr bool NeedsShorts(CodeKind code, ActivationKind activations
   return (void)code, activations == kInt16Activations;
 #elif defined(__AVX2__)
   return activations == kInt16Activations || code == kInt8Codes;
+#elif defined(__ARM_FEATURE_DOTPROD)
+  return (void)code, activations == kInt16Activations;
 #else
   return (void)code, (void)activations, true;
 #endif
@@ -154,7 +156,8 @@ void QuantiseRows(const QuantiseArgs& args, size_t first, size_t end) {
     for (size_t r = 0; r < tile; ++r) {
       const T* x = static_cast<const T*>(args.x) + (row + r) * w.k;
       for (size_t b = 0; b < blocks; ++b) {
-        QuantiseBlock<T, kShorts, kBlocks>(x + b * kCodeBlock, limit, ZeroCode(w.code), to + b * tile * bytes, tile, r);
+        QuantiseBlock<T, kShorts, kBlocks>(x + b * kCodeBlock, limit, ZeroCode(w.code, kShorts), to + b * tile * bytes,
+                                           tile, r);
       }
     }
     row += tile;

@@ -44,7 +44,12 @@ MOJO_INLINE U32 FromE2M1(U32 codes) {
 }
 
 // ZeroCode is what UnpackWords gives for the middle of all codes.
-constexpr int ZeroCode(CodeKind kind) { return kind == kInt4Codes ? 8 : kind == kInt8Codes ? 128 : 12; }
+constexpr int ZeroCode(CodeKind kind, bool shorts) {
+#if defined(__ARM_FEATURE_DOTPROD)
+  if (kind == kInt8Codes && !shorts) return 0;  // bytes have signs there
+#endif
+  return (void)shorts, kind == kInt4Codes ? 8 : kind == kInt8Codes ? 128 : 12;
+}
 
 // CodeBytes is the size of a panel's codes of one block of columns.
 constexpr size_t CodeBytes(CodeKind kind) { return kind == kInt8Codes || kind == kE4M3Codes ? 512 : 256; }
@@ -63,6 +68,9 @@ MOJO_INLINE void UnpackWords(const uint8_t* codes, int slab, int h, int j, U32* 
   U32 bytes = v;
   if constexpr (kKind != kInt8Codes) bytes = (h == 0 ? v : v >> 4) & 0x0f0f0f0f;
   if constexpr (kKind == kE2M1Codes) bytes = FromE2M1(bytes);
+#if defined(__ARM_FEATURE_DOTPROD)
+  if constexpr (kKind == kInt8Codes && !kShorts) bytes ^= 0x80808080;
+#endif
   if constexpr (kShorts) {
     to[0] = bytes & 0x00ff00ff;
     to[1] = (U32)((Shorts)bytes >> 8);
