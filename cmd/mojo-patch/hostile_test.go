@@ -194,10 +194,13 @@ func hostileModels() map[string]hostile {
 		model: huge("OneHot(i n i)", intsOf("i", 0, 1), scalar("n", 1<<60)).model}
 	chainOf := []message{}
 	last := "x"
-	for i := range 40 { // x * 4 * 4 * …, each of the elements of all before
+	grow := func(to, from string) message { // by so much that what is made before the limit stays small
+		return nodeOf(fmt.Sprintf("%s = Concat(%s)", to, strings.Repeat(from+" ", 64)),
+			message{}.text(1, "axis").number(3, 0).number(20, 2))
+	}
+	for i := range 40 {
 		next := fmt.Sprint("t", i)
-		chainOf = append(chainOf, nodeOf(fmt.Sprintf("%s = Concat(%s %s %s %s)", next, last, last, last, last),
-			message{}.text(1, "axis").number(3, 0).number(20, 2)))
+		chainOf = append(chainOf, grow(next, last))
 		last = next
 	}
 	list["Concat, 40 times"] = hostile{running: "elements",
@@ -210,7 +213,7 @@ func hostileModels() map[string]hostile {
 				scalar("n", trips)))}
 	}
 	list["Loop of 2^60"] = loop(1<<60, bodyOf("c v"))
-	nested := bodyOf("c w", nodeOf("w = Concat(v v)", message{}.text(1, "axis").number(3, 0).number(20, 2)))
+	nested := bodyOf("c w", grow("w", "v"))
 	for range 30 {
 		inner := nested.add(11, valueOf("i", 7), valueOf("c", 9), valueOf("v", 1))
 		nested = bodyOf("c w", nodeOf("w = Loop(n c v)", graphAttribute("body", inner)))
