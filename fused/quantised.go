@@ -1,6 +1,9 @@
 package fused
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // Quantised is a matrix [N, K] of quantised elements, stored as Linear and Embedding read it.
 type Quantised struct {
@@ -15,6 +18,29 @@ type Quantised struct {
 	Experts int64
 	// The arrays; nil for those that the format lacks.
 	Codes, Scale, Minus, SuperScale, SuperMinus *onnx.Tensor
+}
+
+// NewQuantised describes a matrix [n, k] whose blocks of a format stand in panels; with experts n is the number of rows
+// of all of them, which are whole panels. tensor makes the arrays, of which each has its place in blocks.Panel.Arrays.
+func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, tensor func(name string, t onnx.DataType,
+	dims []int64, array int) (*onnx.Tensor, error)) (*Quantised, error) {
+	q := &Quantised{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1), K: k,
+		Experts: experts}
+	arrays := [5]**onnx.Tensor{&q.Codes, &q.Scale, &q.Minus, &q.SuperScale, &q.SuperMinus}
+	types := [5]onnx.DataType{onnx.Uint8, p.Scale, p.Scale, onnx.Float16, onnx.Float16}
+	for i, dims := range p.Dims((n+blocks.PanelRows-1)/blocks.PanelRows, k) {
+		if dims == nil {
+			continue
+		}
+		if experts > 0 {
+			dims = append([]int64{experts, dims[0] / experts}, dims[1:]...)
+		}
+		var err error
+		if *arrays[i], err = tensor(name+"_"+codedParams[i].Name, types[i], dims, i); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
 }
 
 // Tensors lists the arrays in the order of the ops' inputs behind the first, nil for those that are left out.

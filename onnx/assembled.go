@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // assembly says where the elements of a tensor come from when they are those of other tensors: parts side by side along
@@ -193,6 +194,31 @@ func (t *Tensor) Sources() []*Tensor {
 	}
 	add(t)
 	return list
+}
+
+// Place returns the tensor that holds element i of an assembled one, and which of its elements that is; t and i
+// themselves where the elements are its own.
+func (t *Tensor) Place(i int64) (*Tensor, int64) {
+	for a := t.assembly; a != nil; a = t.assembly {
+		p := &a.parts[0]
+		if len(a.parts) > 1 {
+			inner := int64(1)
+			for _, d := range t.Dims[a.axis+1:] {
+				inner *= d
+			}
+			row := t.Dims[a.axis] * inner
+			outer, rest := i/row, i%row
+			p = &a.parts[sort.Search(len(a.parts), func(i int) bool { return a.parts[i].start*inner > rest })-1]
+			i = outer*p.dims[a.axis]*inner + rest - p.start*inner
+		}
+		at := p.offset
+		for axis, n := range slices.Backward(p.dims) {
+			at += i % n * p.strides[axis]
+			i /= n
+		}
+		t, i = p.from, at
+	}
+	return t, i
 }
 
 // isFromFiles reports whether elements of an assembled tensor lie in a file of external data.

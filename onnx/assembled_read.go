@@ -98,6 +98,9 @@ func (r *assembler) read(t *Tensor, b []byte, at int64) error {
 	if len(b) == 0 {
 		return nil
 	}
+	if t.IsComputed() {
+		return t.deferred.read(b, at)
+	}
 	width := int64(t.DataType.Bits() / 8)
 	if t.assembly == nil {
 		src, err := r.source(t)
@@ -150,7 +153,7 @@ func (p *part) read(r *assembler, width int64, b []byte, at int64) error {
 		from += index[i] * p.strides[i]
 	}
 	var src []byte
-	if p.from.assembly == nil {
+	if p.from.assembly == nil && !p.from.IsComputed() {
 		var err error
 		if src, err = r.source(p.from); err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 // deferral returns the elements of a tensor when they are asked for.
 type deferral struct {
 	write func(w io.Writer) error
+	// read gives any of them (NewComputed); nil where they come one after the other alone.
+	read func(dst []byte, first int64) error
 }
 
 // NewDeferred makes a tensor whose elements write gives, as little-endian packed bytes: each time they are asked for,
@@ -18,7 +20,48 @@ func NewDeferred(name string, t DataType, dims []int64, write func(w io.Writer) 
 	if _, err := byteSize(t, dims); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	return &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), deferred: &deferral{write}}, nil
+	return &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), deferred: &deferral{write: write}}, nil
+}
+
+// NewComputed is NewDeferred for elements that can be had in any order: read fills dst, which holds whole elements,
+// with those from the element first on. So no more of them than are asked for are in memory.
+func NewComputed(name string, t DataType, dims []int64, read func(dst []byte, first int64) error) (*Tensor, error) {
+	c, err := NewDeferred(name, t, dims, nil)
+	if err != nil {
+		return nil, err
+	}
+	width := int64(t.Bits() / 8)
+	if width == 0 {
+		return nil, fmt.Errorf("tensor %q: %s elements cannot be taken one by one", name, t)
+	}
+	c.deferred.read = read
+	c.deferred.write = func(w io.Writer) error {
+		buffer, n := make([]byte, min(c.Size(), streamChunk/width*width)), c.Len()
+		for at := int64(0); at < n; {
+			b := buffer[:min((n-at)*width, int64(len(buffer)))]
+			if err := read(b, at); err != nil {
+				return err
+			}
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+			at += int64(len(b)) / width
+		}
+		return nil
+	}
+	return c, nil
+}
+
+// IsComputed reports whether NewComputed made the tensor.
+func (t *Tensor) IsComputed() bool { return t.deferred != nil && t.deferred.read != nil }
+
+// ReadElements fills dst, which holds whole elements of at least one byte, with those from the element first on, as
+// little-endian bytes. Of assembled and computed tensors no others are made.
+func (t *Tensor) ReadElements(dst []byte, first int64) error {
+	if err := (&assembler{}).read(t, dst, first); err != nil {
+		return fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	return nil
 }
 
 // Tied makes a tensor of another name with the same elements. Those that lie in a data file, or are written to one, lie

@@ -58,6 +58,9 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	if err := boundShape(shape, maxStored); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
+	if t.IsComputed() {
+		return lazily(t.DataType, shape, &encoded{tensor: t}), nil
+	}
 	b, err := t.Bytes()
 	if err != nil {
 		return nil, err
@@ -258,6 +261,17 @@ func (s *encoded) read(dst []float64, offset, stride int) error {
 	typ := s.tensor.DataType
 	w := typ.Bits() / 8
 	if len(dst) == 0 {
+		return nil
+	}
+	if s.tensor.IsComputed() {
+		if stride != 1 && len(dst) > 1 {
+			return oneByOne(s, dst, offset, stride)
+		}
+		b := make([]byte, len(dst)*w)
+		if err := s.tensor.ReadElements(b, int64(offset)); err != nil {
+			return err
+		}
+		decodeFloats(dst, b, typ)
 		return nil
 	}
 	if s.bytes == nil {

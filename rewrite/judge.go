@@ -142,9 +142,16 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 		site.Types = append(site.Types, a.facts.DataType(v).String())
 	}
 	if err == nil {
+		err = a.keepExperts(c)
+	}
+	if err == nil {
 		if err = a.checkRouter(s, m, check); err == nil {
 			site.Check, err = check.check(c)
 		}
+	}
+	if err == nil {
+		c.constants = a.fold(c)
+		err = a.takeExperts(c)
 	}
 	if a.config.unverified && errors.Is(err, onnx.ErrMissingData) {
 		site.Check, err = nil, nil
@@ -160,7 +167,9 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 	} else {
 		site.Emits = c.emits
 		site.Kernel, site.Device = kernel.ID, kernel.Device
-		c.constants = a.fold(c)
+		if c.constants == nil { // for want of weights nothing was checked
+			c.constants = a.fold(c)
+		}
 		site.Weights = c.weights()
 		maps.Copy(a.bodies, c.variants)
 		count.Fused++

@@ -51,6 +51,10 @@ type applier struct {
 	functions map[string]*onnx.Function
 	bodies    map[string]string      // the variant of an op that functions' bodies call
 	packed    map[string]*onnx.Value // initializers made of others, by what they are made of
+	// floats are the weights that other tools quantised, nil where none are looked for; quantisedExperts are sites of
+	// theirs.
+	floats           *floatView
+	quantisedExperts []*expertsSite
 }
 
 // Plan prepares the model, and finds and checks its sites. After an error the model is of no use.
@@ -78,6 +82,9 @@ func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	}
 	if len(p.chosen) > 0 {
 		undo := plainInitializers(m)
+		if err := a.view(); err != nil {
+			return nil, err
+		}
 		if err := plan.inline(); err != nil {
 			return nil, err
 		}
@@ -153,6 +160,11 @@ func (p *Plan) Replace() error {
 	p.Report.DryRun = false
 	if err := p.replaceSites(); err != nil {
 		return err
+	}
+	if f := p.applier.floats; f != nil {
+		if err := f.undo(); err != nil {
+			return err
+		}
 	}
 	if err := p.keepLatents(); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // MetaFormat is the metadata_props key of a node with a quantised matrix: how its elements were quantised.
@@ -33,6 +34,8 @@ type QuantisedWeight struct {
 type QuantisedReport struct {
 	Kept   []*QuantisedWeight
 	Refuse map[*QuantisedWeight]error
+	// Activations are what the products round their other operand to, each kind once.
+	Activations []string
 	// Checked counts the kinds of sites that were evaluated, Kernels those of them whose kernel was run.
 	Checked, Kernels int
 	// Structural, Definition and Kernel are the worst differences, as parts of the greatest magnitude: of the op with
@@ -49,11 +52,18 @@ type QuantisedReport struct {
 // Nodes outside the kinds named here are not looked into: the model's types and shapes are as they were.
 func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, options ...Option) (*QuantisedReport,
 	error) {
-	q := &quantiser{model: m, activations: activations, options: options,
+	return newQuantiser(m, nil, activations, options).run(weights)
+}
+
+func newQuantiser(m *onnx.Model, facts *infer.Facts, activations string, options []Option) *quantiser {
+	return &quantiser{model: m, facts: facts, activations: activations, options: options,
 		report:   &QuantisedReport{Refuse: map[*QuantisedWeight]error{}},
 		outcomes: map[string]error{}, stored: map[*fused.Quantised][]*onnx.Value{},
 		functions: map[string]*onnx.Function{}, before: map[*onnx.Graph]map[*onnx.Node][]*onnx.Node{},
 		dead: map[*onnx.Graph]map[*onnx.Node]bool{}, weights: map[*onnx.Value]*QuantisedWeight{}}
+}
+
+func (q *quantiser) run(weights []*QuantisedWeight) (*QuantisedReport, error) {
 	for _, step := range []func(*QuantisedWeight) error{q.read, q.pair, q.pair, q.check, q.pair, q.pair} {
 		for _, w := range weights {
 			if q.report.Refuse[w] != nil {
@@ -79,6 +89,7 @@ func Quantise(m *onnx.Model, weights []*QuantisedWeight, activations string, opt
 
 type quantiser struct {
 	model       *onnx.Model
+	facts       *infer.Facts // nil where the types that the model declares must do
 	activations string
 	options     []Option
 	report      *QuantisedReport
@@ -119,7 +130,7 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		one := quantisedNode{node: n, views: views, typ: typ}
 		switch {
 		case isMixture(n) && len(views) == 0 && w.Matrix.Experts > 0:
-			if err := readsExperts(n, u.Index, inOut); err != nil {
+			if err := q.readsExperts(n, u.Index, inOut); err != nil {
 				return err
 			}
 		case w.Matrix.Experts > 0:
@@ -160,6 +171,21 @@ func (q *quantiser) readers(w *QuantisedWeight, v *onnx.Value, inOut bool, typ o
 		w.nodes = append(w.nodes, one)
 	}
 	return nil
+}
+
+// typeOf is the type of a value as it is known, or as the model declares it.
+func (q *quantiser) typeOf(v *onnx.Value) onnx.DataType {
+	if q.facts != nil {
+		if t := q.facts.DataType(v); t != onnx.Undefined {
+			return t
+		}
+	}
+	return declared(v)
+}
+
+func declared(v *onnx.Value) onnx.DataType {
+	t, _ := v.Type()
+	return t.DataType
 }
 
 // gathers reports whether the node takes rows of the weight.
@@ -220,11 +246,11 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 		}
 		n, g := s.node, s.node.Graph
 		op := fused.Lookup("Linear")
-		attrs := append(w.Matrix.Attributes(),
-			onnx.StringAttr("activations", fused.Activations(q.activations, w.Matrix)))
-		x := n.Input(0)
+		attrs, x := w.Matrix.Attributes(), n.Input(1)
 		if s.gathers() {
-			op, attrs, x = fused.Lookup("Embedding"), w.Matrix.Attributes(), n.Input(1)
+			op = fused.Lookup("Embedding")
+		} else {
+			attrs, x = append(attrs, onnx.StringAttr("activations", q.activationsOf(w.Matrix))), n.Input(0)
 		}
 		inputs := append([]*onnx.Value{x}, q.initializers(w)...)
 		if s.bias != nil {
@@ -271,6 +297,15 @@ func (q *quantiser) place(w *QuantisedWeight) error {
 	return nil
 }
 
+// activationsOf is what an op with the matrices rounds activations to, which the report has.
+func (q *quantiser) activationsOf(matrices ...*fused.Quantised) string {
+	kind := fused.Activations(q.activations, matrices...)
+	if !slices.Contains(q.report.Activations, kind) {
+		q.report.Activations = append(q.report.Activations, kind)
+	}
+	return kind
+}
+
 // replace notes that nodes were made for one, and for what lies between it and the initializer.
 func (q *quantiser) replace(s quantisedNode, made []*onnx.Node) {
 	old := append(slices.Clone(s.views), s.node)
@@ -289,8 +324,7 @@ func (q *quantiser) replace(s quantisedNode, made []*onnx.Node) {
 // ids gives an Embedding ids of int64 where the Gather took int32.
 func (q *quantiser) ids(g *onnx.Graph, node *onnx.Node, add func(*onnx.Node, string, ...*onnx.Value)) error {
 	ids := node.Input(0)
-	t, ok := ids.Type()
-	if !ok || t.DataType != onnx.Int32 {
+	if q.typeOf(ids) != onnx.Int32 {
 		return nil
 	}
 	cast := g.NewNode("Cast", []*onnx.Value{ids}, onnx.IntAttr("to", int64(onnx.Int64)))
@@ -307,7 +341,7 @@ func (q *quantiser) declare(op *fused.Op, n *onnx.Node, s quantisedNode) error {
 	if op.Name == "Embedding" {
 		typ = onnx.Int64
 	}
-	f, err := op.Function(quantisedSite(n, typ, q.model.Opset("")))
+	f, err := op.Function(typedSite(n, q.typeOf, typ, q.model.Opset("")))
 	if err != nil {
 		return fmt.Errorf("node %q: %w", nodeName(s.node), err)
 	}

@@ -252,8 +252,13 @@ func withFinder(match *patterns.Match) Option {
 	}
 }
 
-// quantisedSite describes a node with a quantised matrix, whose first input is of a type.
+// quantisedSite describes a node with a quantised matrix, whose first input is of a type; the others' are declared.
 func quantisedSite(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
+	return typedSite(n, declared, typ, opset)
+}
+
+// typedSite is quantisedSite with other types.
+func typedSite(n *onnx.Node, typeOf func(*onnx.Value) onnx.DataType, typ onnx.DataType, opset int64) fused.Site {
 	site := fused.Site{Attributes: n.Attributes, Opset: opset}
 	for i, v := range n.Inputs {
 		t, dims := onnx.Undefined, []int64(nil)
@@ -262,8 +267,7 @@ func quantisedSite(n *onnx.Node, typ onnx.DataType, opset int64) fused.Site {
 		} else if c := v.Constant(); c != nil {
 			t, dims = c.DataType, c.Dims
 		} else if v != nil {
-			typ, _ := v.Type()
-			t = typ.DataType
+			t = typeOf(v)
 		}
 		site.Types, site.Dims = append(site.Types, t), append(site.Dims, dims)
 	}

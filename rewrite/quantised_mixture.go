@@ -13,18 +13,16 @@ import (
 func isMixture(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == experts }
 
 // readsExperts errs unless a MoE reads a weight of a layout as one of its matrices.
-func readsExperts(n *onnx.Node, input int, inOut bool) error {
+func (q *quantiser) readsExperts(n *onnx.Node, input int, inOut bool) error {
 	layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[input]
 	if layout == "" || inOut != (n.AttrString(layout, "") == "in_out") {
 		return fmt.Errorf("node %q (mojo.MoE) does not read it as a matrix of that layout", nodeName(n))
 	}
-	if t, ok := n.Input(fused.MoEX).Type(); !ok || t.DataType == onnx.Undefined {
-		return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", nodeName(n),
-			n.Input(fused.MoEX).Name)
-	}
-	if t, ok := n.Input(fused.MoEWeights).Type(); !ok || t.DataType == onnx.Undefined {
-		return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", nodeName(n),
-			n.Input(fused.MoEWeights).Name)
+	for _, i := range []int{fused.MoEX, fused.MoEWeights} {
+		if q.typeOf(n.Input(i)) == onnx.Undefined {
+			return fmt.Errorf("node %q (mojo.MoE) reads %q, whose type the model does not say", nodeName(n),
+				n.Input(i).Name)
+		}
 	}
 	return nil
 }
@@ -107,7 +105,7 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 	op := fused.Lookup("QMoE")
 	node := g.NewNode(op.Name, mixtureInputs(n.Inputs[:3], arrays[0], arrays[1]),
 		fused.QMoEAttributes(n.Attributes, up.Matrix, down.Matrix,
-			fused.Activations(q.activations, up.Matrix, down.Matrix))...)
+			q.activationsOf(up.Matrix, down.Matrix))...)
 	node.Domain, node.Outputs = fused.Domain, make([]*onnx.Value, 1)
 	add(node, nodeName(n)+"_"+op.Name)
 	node.TakeOutput(0, n.Outputs[0])
@@ -116,8 +114,7 @@ func (q *quantiser) placeMixture(w *QuantisedWeight, s quantisedNode) error {
 		format += " " + down.Matrix.Format
 	}
 	node.Metadata = append(node.Metadata, onnx.Entry{Key: MetaFormat, Value: format})
-	x, _ := node.Input(0).Type()
-	f, err := op.Function(quantisedSite(node, x.DataType, q.model.Opset("")))
+	f, err := op.Function(typedSite(node, q.typeOf, q.typeOf(node.Input(0)), q.model.Opset("")))
 	if err != nil {
 		return fmt.Errorf("node %q: %w", nodeName(n), err)
 	}
@@ -141,8 +138,8 @@ func sampleWidth(q *fused.Quantised) int64 {
 // checkMixture evaluates each kind of MoE that reads the weight, with two experts made of its first rows.
 func (q *quantiser) checkMixture(w *QuantisedWeight, s quantisedNode) error {
 	up, down := q.matrices(s.node)
-	x, _ := s.node.Input(0).Type()
-	key := fmt.Sprint("MoE", x.DataType, up.Matrix.Format, down.Matrix.Format, s.node.Overload)
+	s.typ = q.typeOf(s.node.Input(0))
+	key := fmt.Sprint("MoE", s.typ, up.Matrix.Format, down.Matrix.Format, s.node.Overload)
 	err, done := q.outcomes[key]
 	if done || w != up {
 		return err
@@ -181,8 +178,7 @@ func (q *quantiser) tryMixture(up, down *QuantisedWeight, s quantisedNode) error
 		}
 		rows[i] = onnx.NewFloat32s([]string{"gate_up", "down"}[i], []int64{count, n, width}, kept)
 	}
-	xType, _ := s.node.Input(0).Type()
-	b := &quantisedBench{q: q, site: s, x: onnx.Type{DataType: xType.DataType, HasShape: true,
+	b := &quantisedBench{q: q, site: s, x: onnx.Type{DataType: s.typ, HasShape: true,
 		Dims: []onnx.Dim{{Value: 2}, {Value: 3}, {Value: width}}}, activations: fused.Activations(q.activations,
 		matrices[:]...)}
 	constant := func(g *onnx.Graph, t *onnx.Tensor) *onnx.Value {

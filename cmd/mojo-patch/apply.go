@@ -66,7 +66,8 @@ heads follow: a layer's two caches become one, under the name of its keys' (docs
 whose caches cannot all be kept so is an error. With --cache static they are kept in buffers.
 
 With --quantized mojo, products and tables that another tool quantised in blocks become mojo.Linear and
-mojo.Embedding, which hold the same numbers. What cannot be held so stays, and the report says why.
+mojo.Embedding, experts mojo.QMoE, which hold the same numbers. What cannot be held so stays, and the
+report says why.
 
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
@@ -110,7 +111,7 @@ refers to it.`,
 		"make one product of those of one value with several weights, which are written anew, for decoding on a GPU")
 	fl.StringVar(&f.quantised, "quantized", quantisedKeep,
 		"what becomes of products and tables that other tools quantised (MatMulNBits, GatherBlockQuantized, "+
-			"DequantizeLinear): keep, or mojo for mojo.Linear and mojo.Embedding")
+			"QMoE, DequantizeLinear): keep, or mojo for mojo.Linear, mojo.Embedding and mojo.QMoE")
 	fl.StringVar(&f.activations, "activations", "",
 		"with --quantized mojo: what products round activations to, by blocks of 32: int16 (the default: tokens "+
 			"stay), int8, float")

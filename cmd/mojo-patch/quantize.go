@@ -36,9 +36,10 @@ func newQuantize(a *app) *cobra.Command {
 		Use:   "quantize MODEL --format FORMAT -o OUT",
 		Short: "Round a model's weights to blocks of 4 or 8 bits",
 		Long: `quantize rounds the weights of a model's products and the tables it gathers rows from to blocks of
-32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them. mojo.Linear takes the place of MatMul, Gemm
-and FusedMatMul, mojo.Embedding that of Gather, mojo.QMoE that of mojo.MoE; a table that is also the
-head is stored once. The model may be an export or one that apply has patched: a mixture must be.
+32: q4_0, q4_1, q8_0 or mxfp4, as GGUF files have them; or to fp8-block, floats of 8 bits (E4M3) with a
+scale for 128 x 128, as DeepSeek's files have them. mojo.Linear takes the place of MatMul, Gemm and
+FusedMatMul, mojo.Embedding that of Gather, mojo.QMoE that of mojo.MoE; a table that is also the head
+is stored once. The model may be an export or one that apply has patched: a mixture must be.
 
 It rounds to the nearest, to the bit as ggml does, and learns nothing from data: the same model gives
 the same bytes. Each block is decoded again by the op's definition, and each kind of site is checked
@@ -49,7 +50,8 @@ Not rounded, unless --only names them: gates of routers, tables of positions, an
 names of weights and of the nodes that read them.
 
 --head is the format of matrices with a row for each token of the vocabulary: the product that gives
-logits, and the table of the tokens. --experts is that of the experts of a mixture. Formats may be "float", for what is to stay as it is.
+logits, and the table of the tokens. --experts is that of the experts of a mixture. Formats may be
+"float", for what is to stay as it is.
 
 The report has bytes, bits a weight, the ten worst weights by the root of the mean square of their
 errors, relative to that of the weight, with the cosine, and why others stay. With --golden the model
@@ -78,7 +80,8 @@ in float whose error is greater: that of their products where --golden is given.
 	fl.StringVar(&f.only, "only", "", "round only weights whose name, or whose nodes', this regular expression fits")
 	fl.StringVar(&f.skip, "skip", "", "do not round weights whose name, or whose nodes', this regular expression fits")
 	fl.StringVar(&f.activations, "activations", activationKinds[0],
-		"what products round activations to, by blocks of 32: int16, int8 (faster, other tokens), float")
+		"what products round activations to, by blocks of 32: int16, int8 (faster, other tokens), float; those of "+
+			"fp8-block are multiplied with floats, or with fp8 by blocks of 128")
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.golden, "golden", "", "recorded inputs to run the model on before and after: .npz, or a folder of "+
 		"ONNX test data")

@@ -77,6 +77,7 @@ func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *rewrite.Quanti
 	for _, w := range p.Weights {
 		r.Before -= w.After
 	}
+	r.Activations = cmp.Or(strings.Join(c.Activations, " and "), r.Activations)
 	r.Check = &quantizeCheck{c.Checked, c.Structural, c.Definition, c.Kernels, c.Kernel}
 }
 

@@ -9,7 +9,10 @@ type Format struct {
 	Elements, Size int
 	decode         Reader                                // of whole blocks; nil where elements cannot be decoded
 	encode         func(dst []byte, src []float32) error // of one block; nil where there is no rounding
-	panels         *Panels
+	// SharedRows is the number of rows whose blocks have one scale, which Share gives Encode; 0 where each has its own.
+	SharedRows int
+	share      func(dst []byte, most float32)
+	panels     *Panels
 }
 
 // The formats of ggml whose elements can be decoded. A Format of others has no more than the size of a block.
@@ -28,7 +31,7 @@ var (
 // Formats of safetensors files, whose scales are tensors of their own: a block here is a scale and the codes behind it.
 var (
 	// FP8Block is DeepSeek-V3's: a float32 and 128 elements of float8e4m3fn. 128 rows share their scales.
-	FP8Block = quantised(128, 132, decodeFP8Block, panelsFP8Block)
+	FP8Block = quantised(128, 132, decodeFP8Block, panelsFP8Block).rounding(encodeFP8Block).sharing(128, shareFP8Block)
 	// MXFP4Pairs is gpt-oss's: an exponent and 32 elements of float4e2m1, two neighbours in a byte.
 	MXFP4Pairs = quantised(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
 )

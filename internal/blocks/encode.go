@@ -17,6 +17,31 @@ func (f *Format) rounding(encode func(dst []byte, src []float32) error) *Format 
 	return f
 }
 
+// sharing gives a format whose blocks share their scales with those of other rows the number of these rows, and what
+// their scale is by the greatest magnitude among them.
+func (f *Format) sharing(rows int, scale func(dst []byte, most float32)) *Format {
+	f.SharedRows, f.share = rows, scale
+	return f
+}
+
+// Share writes the scales that rows of cols elements share into dst, a row as the format stores it, for Encode: it is
+// to be called before that where SharedRows is not 0. It errs on elements that are no finite numbers.
+func (f *Format) Share(dst []byte, rows []float32, cols int64) error {
+	for b := int64(0); b < cols; b += int64(f.Elements) {
+		most := float32(0)
+		for at := b; at < int64(len(rows)); at += cols {
+			for j, x := range rows[at : at+int64(f.Elements)] {
+				if x-x != 0 {
+					return fmt.Errorf("row %d: element %d is %v, which has no code", at/cols, b+int64(j), x)
+				}
+				most = max(most, float32(math.Abs(float64(x))))
+			}
+		}
+		f.share(dst[b/int64(f.Elements)*int64(f.Size):], most)
+	}
+	return nil
+}
+
 // Rounds reports whether Encode can be called.
 func (f *Format) Rounds() bool { return f.encode != nil }
 
@@ -139,4 +164,34 @@ func encodeMXFP4(dst []byte, src []float32) error {
 		dst[1+i] = code(src[i]) | code(src[i+16])<<4
 	}
 	return nil
+}
+
+// greatestE4M3 is the greatest number of float8e4m3fn.
+const greatestE4M3 = 448
+
+// shareFP8Block has the greatest magnitude of 128 x 128 elements at the greatest number, as DeepSeek's checkpoints do.
+func shareFP8Block(dst []byte, most float32) { le.PutUint32(dst, math.Float32bits(most/greatestE4M3)) }
+
+// encodeFP8Block rounds quotients by the scale that is there to the nearest, halves to even.
+func encodeFP8Block(dst []byte, src []float32) error {
+	d := math.Float32frombits(le.Uint32(dst))
+	for i, x := range src {
+		dst[4+i] = 0
+		if d > 0 {
+			dst[4+i] = e4m3(x / d)
+		}
+	}
+	return nil
+}
+
+// e4m3 is the nearest element of float8e4m3fn.
+func e4m3(x float32) byte {
+	sign := byte(math.Float32bits(x) >> 24 & 0x80)
+	a := float32(math.Abs(float64(x)))
+	if a < 0x1p-6 { // multiples of 2^-9
+		return sign | byte(math.RoundToEven(float64(a)*0x1p9))
+	}
+	bits := math.Float32bits(min(a, greatestE4M3))
+	bits += 0x7ffff + bits>>20&1
+	return sign | byte(min(bits>>20-(127-7)<<3, 0x7e))
 }

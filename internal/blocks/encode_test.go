@@ -99,7 +99,7 @@ func TestEncode(t *testing.T) {
 // TestEncodeRefuses has blocks that no code stands for, and tiny ones, which are zeros.
 func TestEncodeRefuses(t *testing.T) {
 	for name, f := range formats {
-		if !f.Rounds() {
+		if !f.Rounds() || f.SharedRows > 0 {
 			continue
 		}
 		x, b, back := make([]float32, 64), make([]byte, 2*f.Size), make([]float32, 64)

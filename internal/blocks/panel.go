@@ -46,6 +46,11 @@ type parts struct {
 // b*16 + r of Scale, and so for the others.
 type Panel struct{ Codes, Scale, Minus, SuperScale, SuperMinus []byte }
 
+// Arrays lists the panel's arrays in the order of the ops' inputs: codes, scale, minus, super scale, super minus.
+func (p *Panel) Arrays() [5]*[]byte {
+	return [5]*[]byte{&p.Codes, &p.Scale, &p.Minus, &p.SuperScale, &p.SuperMinus}
+}
+
 // Panels returns how blocks of the format stand in panels; nil where there is no such form.
 func (f *Format) Panels() *Panels { return f.panels }
 
@@ -64,6 +69,28 @@ func (p *Panels) Sizes(cols int64) (codes, scale, minus, superScale, superMinus 
 		minus, superMinus = scale, superScale
 	}
 	return
+}
+
+// Dims are the shapes of those arrays for so many panels of rows of cols elements, nil for one that the format lacks.
+func (p *Panels) Dims(panels, cols int64) [5][]int64 {
+	scales := []int64{panels, cols / int64(p.Block), p.ScaleRows()}
+	dims := [5][]int64{{panels, cols / group, int64(p.words()), 4 * PanelRows}, scales}
+	if p.Minus {
+		dims[2] = scales
+	}
+	if p.Super > 0 {
+		dims[3] = []int64{panels, cols / int64(p.Super), PanelRows}
+		if p.Minus {
+			dims[4] = dims[3]
+		}
+	}
+	return dims
+}
+
+// RowSize is the number of bytes that a row takes, of whole panels.
+func (p *Panels) RowSize(cols int64) float64 {
+	codes, scale, minus, superScale, superMinus := p.Sizes(cols)
+	return float64(codes+scale+minus+superScale+superMinus) / PanelRows
 }
 
 // ScaleRows is the number of scales that a panel has for a block of columns.

@@ -50,8 +50,8 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	for _, w := range r.Kept {
 		x.of[w].kept = x.matrices[x.of[w].source()]
 	}
-	p.check = &QuantisedCheck{Activations: o.Activations, Kinds: r.Checked, Structural: r.Structural,
-		Definition: r.Definition, Kernels: r.Kernels, Kernel: r.Kernel}
+	p.check = &QuantisedCheck{Activations: strings.Join(r.Activations, " and "), Kinds: r.Checked,
+		Structural: r.Structural, Definition: r.Definition, Kernels: r.Kernels, Kernel: r.Kernel}
 	return nil
 }
 
@@ -101,10 +101,9 @@ func (x *keeper) add(a *assignment) error {
 	if x.matrices[source] == nil {
 		made := &matrixRows{panels: panels, pieces: block.pieces, n: n, k: k}
 		format := strings.ToLower(a.tensors[0].Type)
-		if err := made.describe(a.value.Name, format); err != nil {
+		if err := made.describe(a.value.Name, format, experts); err != nil {
 			return err
 		}
-		made.of(experts)
 		x.matrices[source] = made
 	}
 	made := x.matrices[source]
@@ -134,20 +133,6 @@ func (a *assignment) rows() (all *block, experts int64, err error) {
 		return all, dims[0], nil
 	}
 	return nil, 0, fmt.Errorf("it has the shape %v, and a product reads a matrix or experts", dims)
-}
-
-// of has the matrix be that of so many experts, unless they are none.
-func (m *matrixRows) of(experts int64) {
-	if experts == 0 {
-		return
-	}
-	q := m.matrix
-	q.N, q.Experts = m.n/experts, experts
-	for _, t := range q.Tensors() {
-		if t != nil {
-			t.Dims = append([]int64{experts, t.Dims[0] / experts}, t.Dims[1:]...)
-		}
-	}
 }
 
 // source names the rows of the matrix that a key is, as the file has it: the same for keys that share it, transposed
@@ -217,71 +202,25 @@ func (p *piece) fileRow(row int64) int64 {
 	return head*d + in%(d/2)*2 + in/(d/2)
 }
 
-// array picks one of a panel's arrays.
-type array func(*blocks.Panel) *[]byte
-
-// The arrays in the order of the ops' inputs.
-var arrays = []array{
-	func(p *blocks.Panel) *[]byte { return &p.Codes },
-	func(p *blocks.Panel) *[]byte { return &p.Scale },
-	func(p *blocks.Panel) *[]byte { return &p.Minus },
-	func(p *blocks.Panel) *[]byte { return &p.SuperScale },
-	func(p *blocks.Panel) *[]byte { return &p.SuperMinus },
-}
-
 // describe makes the tensors, whose elements are read when the model is written.
-func (m *matrixRows) describe(name, format string) error {
-	q, err := m.quantised(name, format, m.n, func(name string, t onnx.DataType, dims []int64, a array) (*onnx.Tensor,
-		error) {
-		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, a) })
+func (m *matrixRows) describe(name, format string, experts int64) (err error) {
+	m.matrix, err = fused.NewQuantised(name, format, m.panels, m.n, m.k, experts, func(name string, t onnx.DataType,
+		dims []int64, array int) (*onnx.Tensor, error) {
+		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
 	})
-	m.matrix = q
 	return err
-}
-
-// quantised describes the first n rows, with tensors that make gives.
-func (m *matrixRows) quantised(name, format string, n int64, tensor func(name string, t onnx.DataType, dims []int64,
-	a array) (*onnx.Tensor, error)) (*fused.Quantised, error) {
-	p := m.panels
-	count := (n + blocks.PanelRows - 1) / blocks.PanelRows
-	codes, _, _, _, _ := p.Sizes(m.k)
-	words := codes / (m.k / 32 * 64)
-	q := &fused.Quantised{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n, K: m.k}
-	scales := []int64{count, m.k / int64(p.Block), p.ScaleRows()}
-	super := []int64{count, m.k / int64(max(p.Super, 1)), blocks.PanelRows}
-	for i, x := range []struct {
-		to     **onnx.Tensor
-		suffix string
-		t      onnx.DataType
-		dims   []int64
-		has    bool
-	}{
-		{&q.Codes, "_codes", onnx.Uint8, []int64{count, m.k / 32, words, 64}, true},
-		{&q.Scale, "_scale", p.Scale, scales, true},
-		{&q.Minus, "_minus", p.Scale, scales, p.Minus},
-		{&q.SuperScale, "_super_scale", onnx.Float16, super, p.Super > 0},
-		{&q.SuperMinus, "_super_minus", onnx.Float16, super, p.Super > 0 && p.Minus},
-	} {
-		if !x.has {
-			continue
-		}
-		var err error
-		if *x.to, err = tensor(name+x.suffix, x.t, x.dims, arrays[i]); err != nil {
-			return nil, err
-		}
-	}
-	return q, nil
 }
 
 // write writes one of the arrays, panel by panel. The codes are decoded again, as the op's definition does, and
 // compared with what the format says the elements are.
-func (m *matrixRows) write(w io.Writer, a array) error {
+func (m *matrixRows) write(w io.Writer, array int) error {
 	panel := m.panels.New(m.k)
-	checks := a(panel) == &panel.Codes
+	checks := array == 0
+	made := panel.Arrays()[array]
 	if !checks { // what is not asked for is not put in place
-		asked := *a(panel)
+		asked := *made
 		*panel = blocks.Panel{}
-		*a(panel) = asked
+		*made = asked
 	}
 	got, want := make([]float32, m.k), make([]float32, m.k)
 	err := m.each(m.n, func(row int64, p *piece, at int64, stored []byte) error {
@@ -300,8 +239,8 @@ func (m *matrixRows) write(w io.Writer, a array) error {
 		if r < blocks.PanelRows-1 && row < m.n-1 {
 			return nil
 		}
-		_, err := w.Write(*a(panel))
-		clear(*a(panel))
+		_, err := w.Write(*made)
+		clear(*made)
 		return err
 	})
 	if err == nil && checks && m.written != nil {
@@ -324,10 +263,10 @@ func differing(got, want []float32) int {
 func (m *matrixRows) sample(rows int64) (*fused.Quantised, []float32, error) {
 	first := *m
 	first.n = min(rows, m.n)
-	q, err := first.quantised("sample", m.matrix.Format, first.n, func(name string, t onnx.DataType, dims []int64,
-		a array) (*onnx.Tensor, error) {
+	q, err := fused.NewQuantised("sample", m.matrix.Format, m.panels, first.n, m.k, 0, func(name string,
+		t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
 		var b strings.Builder
-		if err := first.write(&b, a); err != nil {
+		if err := first.write(&b, array); err != nil {
 			return nil, err
 		}
 		return onnx.NewTensor(name, t, dims, []byte(b.String()))

@@ -76,6 +76,8 @@ const (
 	ExpertsAbsent Code = "experts-absent" // the graph holds fewer experts than the router has
 	FixedCounts   Code = "fixed-counts"   // how many tokens each expert gets is a constant
 	ExpertWeights Code = "expert-weights" // the experts' weights are not stored in a way that the op reads
+	// the experts' weights are quantised by another tool
+	ExpertsQuantized Code = "experts-quantized"
 )
 
 // Why a softmax between two products is no attention that the op computes.
@@ -130,6 +132,8 @@ var hints = map[Code]string{
 		"ones",
 	MixedTypes: "the types do not fit together: a cast is missing, or stands at another place than in the modules " +
 		"that exporters know; the norm's result has the type of x, or of the scale where the scale comes last",
+	ExpertsQuantized: "apply --quantized mojo makes mojo.QMoE of such experts where their rows are whole blocks of " +
+		"32; others stay, or the model is patched first and quantised afterwards (mojo-patch quantize)",
 	Routed:   "a mixture's experts work on rows that are picked by data; only dense layers are fused",
 	NotGated: "the activation is not multiplied by a second projection: it is plain SiLU or GELU and no gated unit",
 	GateDiffers: "the activation is taken of another value than the one that it is multiplied by: a scaled or " +

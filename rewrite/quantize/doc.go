@@ -19,7 +19,8 @@ const Float = "float"
 var formats = []struct {
 	name string
 	*blocks.Format
-}{{"q4_0", blocks.Q4_0}, {"q4_1", blocks.Q4_1}, {"q8_0", blocks.Q8_0}, {"mxfp4", blocks.MXFP4}}
+}{{"q4_0", blocks.Q4_0}, {"q4_1", blocks.Q4_1}, {"q8_0", blocks.Q8_0}, {"mxfp4", blocks.MXFP4},
+	{"fp8-block", blocks.FP8Block}}
 
 // Formats lists the names of the formats.
 func Formats() []string {

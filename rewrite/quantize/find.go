@@ -216,7 +216,7 @@ func (f *finder) weight(v *onnx.Value) (*Weight, error) {
 		return nil, fmt.Errorf("its rows of %d are no whole blocks of %d", m.k, m.format.Elements)
 	}
 	w.Format, w.N, w.K, w.Experts, w.matrix, w.turned = m.name, rows, m.k, m.experts, m, m.inOut
-	w.After = m.n * m.k / int64(m.format.Elements) * int64(m.format.Size)
+	w.After = int64(m.format.Panels().RowSize(m.k) * float64(m.n))
 	w.Bits = 8 * float64(w.After) / float64(m.n*m.k)
 	return w, nil
 }

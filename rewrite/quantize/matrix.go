@@ -28,6 +28,9 @@ type matrix struct {
 	format  *blocks.Format
 
 	quantised *fused.Quantised
+	// shared are rows as the format stores them, with the scales of so many rows each; nil until they are asked for,
+	// and for formats whose rows have scales of their own.
+	shared [][]byte
 	// kept are arrays that were made while the codes were written, until they are written themselves.
 	kept map[int][]byte
 	// tile are rows that elements has read, from is the number of the first.
@@ -97,8 +100,42 @@ func (m *matrix) tiles(rows int64, f func(first int64, tile []float32) error) er
 	return nil
 }
 
+// share finds the scales of rows that share them. The last rows of a matrix, or of an expert, may be fewer.
+func (m *matrix) share() error {
+	if m.format.SharedRows == 0 || m.shared != nil {
+		return nil
+	}
+	rows, size := m.n/max(m.experts, 1), m.k/int64(m.format.Elements)*int64(m.format.Size)
+	group := make([]float32, int64(m.format.SharedRows)*m.k)
+	var shared [][]byte
+	for begin := int64(0); begin < m.n; begin += rows {
+		for first := int64(0); first < rows; first += int64(m.format.SharedRows) {
+			part := group[:min(int64(m.format.SharedRows), rows-first)*m.k]
+			if err := m.readExpert(part, begin, first, rows); err != nil {
+				return err
+			}
+			row := make([]byte, size)
+			if err := m.format.Share(row, part, m.k); err != nil {
+				return fmt.Errorf("rows from %d on: %w", begin+first, err)
+			}
+			shared = append(shared, row)
+		}
+	}
+	m.shared = shared
+	return nil
+}
+
+// sharedOf is the row of scales that a row shares.
+func (m *matrix) sharedOf(row int64) []byte {
+	rows, of := m.n/max(m.experts, 1), int64(m.format.SharedRows)
+	return m.shared[row/rows*((rows+of-1)/of)+row%rows/of]
+}
+
 // round calls f for each panel of the first rows, in order. sample are rows that products multiply the matrix with.
 func (m *matrix) round(rows int64, sample [][]float32, f func(*rounded) error) error {
+	if err := m.share(); err != nil {
+		return err
+	}
 	return m.tiles(rows, func(first int64, tile []float32) error {
 		count := (int64(len(tile))/m.k + blocks.PanelRows - 1) / blocks.PanelRows
 		made := make([]rounded, count)
@@ -148,6 +185,9 @@ func (w *worker) panel(r *rounded, first int64, rows []float32) {
 	r.panel = p.New(w.k)
 	for i := 0; len(rows) > 0; i, rows = i+1, rows[w.k:] {
 		row := rows[:w.k]
+		if w.shared != nil {
+			copy(w.stored, w.sharedOf(first+int64(i)))
+		}
 		if err := w.format.Encode(w.stored, row); err != nil {
 			r.err = fmt.Errorf("row %d: %w", first+int64(i), err)
 			return
@@ -230,44 +270,13 @@ func (s *sums) cosine() float64 {
 	return s.both / math.Sqrt(s.was) / math.Sqrt(s.is)
 }
 
-// arrays picks those of a panel, in the order of the ops' inputs.
-func arrays(p *blocks.Panel) []*[]byte {
-	return []*[]byte{&p.Codes, &p.Scale, &p.Minus, &p.SuperScale, &p.SuperMinus}
-}
-
 // describe makes the tensors, whose elements are made when the model is written.
 func (m *matrix) describe(name string) (err error) {
-	m.quantised, err = m.rows(name, m.n, m.experts, func(name string, t onnx.DataType, dims []int64,
-		array int) (*onnx.Tensor, error) {
+	m.quantised, err = fused.NewQuantised(name, m.name, m.format.Panels(), m.n, m.k, m.experts, func(name string,
+		t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
 		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
 	})
 	return err
-}
-
-// rows describes the first n rows, of so many experts, with tensors that make gives.
-func (m *matrix) rows(name string, n, experts int64, tensor func(name string, t onnx.DataType, dims []int64,
-	array int) (*onnx.Tensor, error)) (*fused.Quantised, error) {
-	p := m.format.Panels()
-	count := (n + blocks.PanelRows - 1) / blocks.PanelRows
-	words := int64(4)
-	if p.Code == "int8" {
-		words = 8
-	}
-	q := &fused.Quantised{Format: m.name, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1),
-		K: m.k, Experts: experts}
-	codes, scales := []int64{count, m.k / 32, words, 64}, []int64{count, m.k / int64(p.Block), blocks.PanelRows}
-	if experts > 0 { // their panels are whole
-		codes[0], scales[0] = count/experts, count/experts
-		codes, scales = append([]int64{experts}, codes...), append([]int64{experts}, scales...)
-	}
-	var err error
-	if q.Codes, err = tensor(name+"_codes", onnx.Uint8, codes, 0); err != nil {
-		return nil, err
-	}
-	if q.Scale, err = tensor(name+"_scale", p.Scale, scales, 1); err == nil && p.Minus {
-		q.Minus, err = tensor(name+"_minus", p.Scale, scales, 2)
-	}
-	return q, err
 }
 
 // write writes one of the arrays. The others of the same panels, which are smaller, are kept until they are asked for.
@@ -279,12 +288,12 @@ func (m *matrix) write(w io.Writer, array int) error {
 	}
 	kept := map[int][]byte{}
 	err := m.round(m.n, nil, func(r *rounded) error {
-		for i, a := range arrays(r.panel) {
+		for i, a := range r.panel.Arrays() {
 			if array == 0 && i > 0 && *a != nil {
 				kept[i] = append(kept[i], *a...)
 			}
 		}
-		_, err := w.Write(*arrays(r.panel)[array])
+		_, err := w.Write(*r.panel.Arrays()[array])
 		return err
 	})
 	if array == 0 {
@@ -299,7 +308,7 @@ func (m *matrix) sampled(rows int64) (*fused.Quantised, []float32, error) {
 	parts := make([]bytes.Buffer, 5)
 	floats := make([]float32, 0, rows*m.k)
 	err := m.round(rows, nil, func(r *rounded) error {
-		for i, a := range arrays(r.panel) {
+		for i, a := range r.panel.Arrays() {
 			parts[i].Write(*a)
 		}
 		row := make([]float32, m.k)
@@ -312,8 +321,8 @@ func (m *matrix) sampled(rows int64) (*fused.Quantised, []float32, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err := m.rows("sample", rows, 0, func(name string, t onnx.DataType, dims []int64, array int) (*onnx.Tensor,
-		error) {
+	q, err := fused.NewQuantised("sample", m.name, m.format.Panels(), rows, m.k, 0, func(name string, t onnx.DataType,
+		dims []int64, array int) (*onnx.Tensor, error) {
 		return onnx.NewTensor(name, t, dims, parts[array].Bytes())
 	})
 	return q, floats, err

@@ -153,6 +153,9 @@ func TestApply(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if f.SharedRows > 0 { // TestFP8Block
+			continue
+		}
 		raw, err := m.Graph.Value("down").Const.Bytes()
 		if err != nil {
 			t.Fatal(err)

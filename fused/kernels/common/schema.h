@@ -33,10 +33,7 @@
   X(TopKRouter) \
   X(MoE) \
   X(Attention) \
-  X(LatentAttention) \
-  X(Linear) \
-  X(Embedding) \
-  X(QMoE)
+  X(LatentAttention)
 
 #define MOJO_NPU_OPS(X) \
   X(RMSNorm) \

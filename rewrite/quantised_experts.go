@@ -1,0 +1,209 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+)
+
+// expertsSite is a mixture whose experts another tool quantised: it becomes a mojo.MoE of floats, and that a mojo.QMoE
+// before anything is written.
+type expertsSite struct {
+	call       *fusedCall
+	from       string // the ops of its products
+	gateUp     *constant
+	down       *constant
+	gateUpRows *QuantisedWeight
+	downRows   *QuantisedWeight
+}
+
+// viewed lists the nodes whose floats a match reads.
+func (a *applier) viewed(c *candidate) (list []*floatNode) {
+	if a.floats == nil {
+		return nil
+	}
+	for _, v := range c.match.Inputs {
+		if f := a.floats.of[v.Constant()]; f != nil {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// keepExperts errs for a site whose weights another tool quantised, unless they are experts that may become a
+// mojo.QMoE.
+func (a *applier) keepExperts(c *candidate) error {
+	nodes := a.viewed(c)
+	if len(nodes) == 0 {
+		return nil
+	}
+	from := opName(nodes[0].was.Domain, nodes[0].was.OpType)
+	if a.config.ownProducts == "" || c.experts() == nil || c.scope.function != nil {
+		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), and stay so", from)
+	}
+	return nil
+}
+
+// experts is the call of mojo.MoE, nil where there is none.
+func (c *candidate) experts() *fusedCall {
+	i := slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == experts })
+	if i < 0 {
+		return nil
+	}
+	return c.calls[i]
+}
+
+// takeExperts sees whether experts that another tool quantised can stay so in mojo.QMoE; other sites are none of its
+// business. It is called for a site whose other checks it passed.
+func (a *applier) takeExperts(c *candidate) error {
+	nodes, call := a.viewed(c), c.experts()
+	if len(nodes) == 0 {
+		return nil
+	}
+	from := opName(nodes[0].was.Domain, nodes[0].was.OpType)
+	refuse := func(format string, args ...any) error {
+		return reason.New(reason.ExpertsQuantized, nodes[0].node, "its experts are quantised (%s), "+format,
+			append([]any{from}, args...)...)
+	}
+	s := &expertsSite{call: call, from: from}
+	for _, m := range []struct {
+		input    int
+		constant **constant
+		rows     **QuantisedWeight
+	}{{fused.MoEGateUp, &s.gateUp, &s.gateUpRows}, {fused.MoEDown, &s.down, &s.downRows}} {
+		k := c.constants[call.node.Input(m.input)]
+		layout := map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}[m.input]
+		name := []string{"gate_up", "down"}[m.input-fused.MoEGateUp]
+		if k == nil {
+			return refuse("and %s is no constant of the main graph", name)
+		}
+		inOut := call.site.Attr(layout).String == "in_out"
+		w, err := a.floats.experts(c.match.Outputs[0].Name+"_"+name, k.tensor, inOut)
+		if err != nil {
+			return refuse("and %s cannot be read by mojo.QMoE: %w", name, err)
+		}
+		*m.constant, *m.rows = k, w
+	}
+	for _, f := range nodes {
+		if err := a.floats.decodes(f); err != nil {
+			return err
+		}
+	}
+	q := newQuantiser(a.model, a.facts, a.config.ownProducts, a.checkOptions())
+	site := quantisedNode{node: call.node, typ: call.site.Types[fused.MoEX]}
+	for _, w := range []*QuantisedWeight{s.gateUpRows, s.downRows} {
+		if w.Matrix.K%32 != 0 || w.Matrix.K == 0 {
+			return refuse("in rows of %d, which are no whole blocks of 32", w.Matrix.K)
+		}
+	}
+	if err := q.tryMixture(s.gateUpRows, s.downRows, site); err != nil {
+		return refuse("and mojo.QMoE does not hold: %w", err)
+	}
+	a.quantisedExperts = append(a.quantisedExperts, s)
+	return nil
+}
+
+// experts makes the quantised form of the matrices of all experts [E, out, in], or with inOut [E, in, out], whose
+// elements are those of the view's constants.
+func (v *floatView) experts(name string, t *onnx.Tensor, inOut bool) (*QuantisedWeight, error) {
+	if len(t.Dims) != 3 || t.Len() == 0 {
+		return nil, fmt.Errorf("it is %v", t.Dims)
+	}
+	count, n, k := t.Dims[0], t.Dims[1], t.Dims[2]
+	byRow, byColumn := k, int64(1)
+	if inOut {
+		n, k, byRow, byColumn = k, n, 1, k
+	}
+	type place struct {
+		matrix int
+		row    int64
+	}
+	type key struct {
+		node   *floatNode
+		expert int64
+		inOut  bool
+	}
+	var list []*others
+	known := map[key]int{}
+	rows := make([]place, count*n)
+	for i := range rows {
+		row := int64(i)
+		first := row/n*n*k + row%n*byRow
+		from, at := t.Place(first)
+		f := v.of[from]
+		if f == nil {
+			return nil, fmt.Errorf("row %d is stored as floats", row)
+		}
+		second, next := t.Place(first + min(1, k-1)*byColumn)
+		end, last := t.Place(first + (k-1)*byColumn)
+		inner := from.Dims[len(from.Dims)-1]
+		outer := from.Dims[len(from.Dims)-2]
+		turned := next-at != 1
+		step, width, start := int64(1), inner, at%inner
+		if turned {
+			step, width, start = inner, outer, at%(inner*outer)/inner
+		}
+		if second != from || end != from || next-at != step || last-at != (k-1)*step || start != 0 || width != k {
+			return nil, fmt.Errorf("row %d is no row of a quantised matrix", row)
+		}
+		x := key{f, at / (inner * outer), turned}
+		if f.was.OpType == "MatMulNBits" && !turned {
+			return nil, fmt.Errorf("row %d is no row of a quantised matrix", row)
+		}
+		m, have := known[x]
+		if !have {
+			one, err := f.matrix(x.expert, turned)
+			if err == nil {
+				err = one.fits()
+			}
+			if err != nil {
+				return nil, err
+			}
+			if len(list) > 0 && !one.alike(list[0]) {
+				return nil, fmt.Errorf("%q and %q are quantised in different ways", list[0].name, one.name)
+			}
+			m = len(list)
+			list, known[x] = append(list, one), m
+		}
+		rows[i] = place{m, at % (inner * outer) / inner}
+		if turned {
+			rows[i].row = at % inner
+		}
+	}
+	if n%panelRows != 0 {
+		return nil, fmt.Errorf("its experts have %d rows, and panels have %d", n, panelRows)
+	}
+	all := &otherRows{name: name, experts: count, n: count * n, list: list, at: func(i int64) (int, int64) {
+		return rows[i].matrix, rows[i].row
+	}}
+	w := &QuantisedWeight{InOut: inOut, Sample: func(count int64) (*fused.Quantised, []float32, error) {
+		q, floats, err := all.sample(count)
+		for row := int64(0); err == nil && row < int64(len(floats))/k; row++ {
+			want := make([]float64, k)
+			for i, x := range floats[row*k : (row+1)*k] {
+				want[i] = float64(x)
+			}
+			err = sameFloats(want, t, row/n*n*k+row%n*byRow, byColumn)
+		}
+		return q, floats, err
+	}}
+	var err error
+	w.Matrix, err = all.quantised(all.n, count, nil)
+	return w, err
+}
+
+// alike reports whether two matrices have elements, blocks and numbers of one kind.
+func (x *others) alike(o *others) bool {
+	floats := func(t *onnx.Tensor) bool { return t != nil && t.DataType.IsFloat() }
+	return x.bits == o.bits && x.block == o.block && x.k == o.k && x.scales.DataType == o.scales.DataType &&
+		floats(x.zeros) == floats(o.zeros)
+}
+
+// weights gives the experts' matrices the initializers that mojo.MoE reads.
+func (s *expertsSite) weights() []*QuantisedWeight {
+	s.gateUpRows.Value, s.downRows.Value = s.gateUp.value, s.down.value
+	return []*QuantisedWeight{s.gateUpRows, s.downRows}
+}

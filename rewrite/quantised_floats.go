@@ -1,0 +1,229 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// floatView has the products of a graph with routers multiply with floats while blocks are looked for: MatMulNBits
+// becomes MatMul, and what DequantizeLinear makes of constants a constant. Its elements are computed as they are asked
+// for. So experts are found, evaluated and stacked as in any model, and the places of a stack's elements say what it is
+// made of (expertRows).
+type floatView struct {
+	nodes   []*floatNode
+	of      map[*onnx.Tensor]*floatNode
+	decoded map[string]error // of kinds of nodes: whether their floats are what the evaluator makes of them
+}
+
+// floatNode is a node whose weight is a constant of floats in the view.
+type floatNode struct {
+	node   *onnx.Node // as it was but for its place, while the view stands
+	was    onnx.Node
+	floats *onnx.Value
+	added  *onnx.Node // the product before the bias of a MatMulNBits
+	// matrix reads the elements, or those of an expert, of which rows are the last axis but one, or with inOut the
+	// last.
+	matrix func(expert int64, inOut bool) (*others, error)
+}
+
+// view makes the view of the graphs that are no functions' bodies, if one of them may route tokens.
+func (a *applier) view() error {
+	v := &floatView{of: map[*onnx.Tensor]*floatNode{}, decoded: map[string]error{}}
+	var nodes []*onnx.Node
+	routes := false
+	for _, s := range a.scopes() {
+		for _, n := range s.graph.Nodes {
+			routes = routes || n.Is("TopK") || n.Is("ArgMax")
+			if codes := storedCodes(n); s.function == nil && codes != nil && n.OpType != "GatherBlockQuantized" {
+				nodes = append(nodes, n)
+			}
+		}
+	}
+	if a.floats = v; !routes {
+		return nil
+	}
+	for _, n := range nodes {
+		if err := v.add(a.model.Graph, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add has a node's weight be floats; nodes that cannot be read so stay.
+func (v *floatView) add(g *onnx.Graph, n *onnx.Node) error {
+	f := &floatNode{node: n, was: *n}
+	f.was.Inputs = slices.Clone(n.Inputs)
+	codes := storedCodes(n)
+	if n.Outputs[0] == nil || n.Outputs[0].IsOutput() && n.Is("DequantizeLinear") {
+		return nil
+	}
+	name := codes.Name + "_floats"
+	if n.Is("DequantizeLinear") {
+		dims := codes.Const.Dims
+		f.matrix = func(expert int64, inOut bool) (*others, error) {
+			x := &others{name: codes.Name, codes: codes.Const}
+			return x, x.dequantizeLinear(&f.was, expert, inOut)
+		}
+		x, err := f.matrix(0, false) // where scales go along the other axis, the matrix is the other way round
+		inOut := err != nil
+		if inOut {
+			x, err = f.matrix(0, true)
+		}
+		if err != nil || len(dims) == 3 && dims[0] == 0 || x.n == 0 || x.k == 0 {
+			return nil
+		}
+		if err := v.constant(g, f, name, x.scales.DataType, dims, inOut); err != nil {
+			return err
+		}
+		for _, u := range slices.Clone(n.Outputs[0].Uses()) {
+			u.Node.SetInput(u.Index, f.floats)
+		}
+		return nil
+	}
+	f.matrix = func(int64, bool) (*others, error) {
+		x := &others{name: codes.Name, codes: codes.Const}
+		return x, x.matMulNBits(&f.was)
+	}
+	x, err := f.matrix(0, true)
+	if err != nil {
+		return nil
+	}
+	if err := v.constant(g, f, name, x.scales.DataType, []int64{x.k, x.n}, true); err != nil {
+		return err
+	}
+	data, bias := n.Input(0), n.Input(5)
+	for i := range n.Inputs {
+		n.SetInput(i, nil)
+	}
+	n.Inputs, n.Attributes, n.Domain, n.OpType = nil, nil, "", "MatMul"
+	if bias == nil {
+		n.SetInput(0, data)
+		n.SetInput(1, f.floats)
+		return nil
+	}
+	product := n.Graph.NewValue(n.Outputs[0].Name + "_product")
+	f.added = n.Graph.NewNode("MatMul", []*onnx.Value{data, f.floats})
+	f.added.TakeOutput(0, product)
+	n.OpType = "Add"
+	n.SetInput(0, product)
+	n.SetInput(1, bias)
+	n.Graph.InsertAt(map[*onnx.Node][]*onnx.Node{n: {f.added}})
+	return nil
+}
+
+// constant makes the floats of a node. Rows of the matrices are read as they are asked for.
+func (v *floatView) constant(g *onnx.Graph, f *floatNode, name string, typ onnx.DataType, dims []int64,
+	inOut bool) error {
+	inner := dims[len(dims)-1]
+	size := inner * dims[len(dims)-2]
+	var last *opened // of the expert that was read before
+	lastExpert := int64(-1)
+	t, err := onnx.NewComputed(name, typ, dims, func(dst []byte, first int64) error {
+		values := make([]float64, len(dst)*8/typ.Bits())
+		for i := range values {
+			at := first + int64(i)
+			expert, row, column := at/size, at%size/inner, at%inner
+			if inOut {
+				row, column = column, row
+			}
+			if expert != lastExpert {
+				x, err := f.matrix(expert, inOut)
+				if err != nil {
+					return err
+				}
+				if last, err = x.open(); err != nil {
+					return err
+				}
+				lastExpert = expert
+			}
+			values[i] = float64(last.value(row, column))
+		}
+		return putFloats(dst, typ, values)
+	})
+	if err != nil {
+		return err
+	}
+	f.floats = g.AddInitializer(t)
+	v.nodes, v.of[t] = append(v.nodes, f), f
+	return nil
+}
+
+// restore has a node be the MatMulNBits again, with so many of its inputs.
+func (f *floatNode) restore(n *onnx.Node, data *onnx.Value, inputs int) {
+	for i := range n.Inputs {
+		n.SetInput(i, nil)
+	}
+	n.OpType, n.Domain, n.Attributes, n.Inputs = f.was.OpType, f.was.Domain, slices.Clone(f.was.Attributes), nil
+	for i, in := range f.was.Inputs[:inputs] {
+		n.SetInput(i, in)
+	}
+	n.SetInput(0, data)
+	for len(n.Inputs) > 0 && n.Inputs[len(n.Inputs)-1] == nil {
+		n.Inputs = n.Inputs[:len(n.Inputs)-1]
+	}
+}
+
+// undo puts back the nodes that are still there.
+func (v *floatView) undo() error {
+	unread, dead := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}
+	inputs := func(n *onnx.Node) {
+		for _, in := range n.Inputs {
+			if in.IsConstant() {
+				unread[in] = true
+			}
+		}
+	}
+	for _, f := range v.nodes {
+		n := f.node
+		unread[f.floats] = true
+		switch {
+		case f.was.Is("DequantizeLinear") && n.Graph == nil:
+			inputs(&f.was)
+		case f.was.Is("DequantizeLinear"):
+			for _, u := range slices.Clone(f.floats.Uses()) {
+				if !isMixture(u.Node) {
+					u.Node.SetInput(u.Index, n.Outputs[0])
+				}
+			}
+			if len(n.Outputs[0].Uses()) == 0 {
+				dead[n] = true
+				inputs(n)
+			}
+		case f.added == nil && n.Graph != nil:
+			f.restore(n, n.Input(0), len(f.was.Inputs))
+		case f.added == nil:
+			inputs(&f.was)
+		case f.added.Graph == nil:
+			inputs(&f.was)
+		case n.Graph == nil: // the sum with the bias became part of something else
+			f.restore(f.added, f.added.Input(0), len(f.was.Inputs)-1)
+		default:
+			f.restore(n, f.added.Input(0), len(f.was.Inputs))
+			dead[f.added] = true
+		}
+	}
+	v.nodes = nil
+	byGraph := map[*onnx.Graph]map[*onnx.Node]bool{}
+	for n := range dead {
+		if byGraph[n.Graph] == nil {
+			byGraph[n.Graph] = map[*onnx.Node]bool{}
+		}
+		byGraph[n.Graph][n] = true
+	}
+	for g, nodes := range byGraph {
+		if err := g.RemoveNodes(nodes); err != nil {
+			return fmt.Errorf("quantised products cannot be put back: %w", err)
+		}
+	}
+	graphs := map[*onnx.Graph]bool{}
+	for in := range unread {
+		graphs[in.Graph] = true
+	}
+	for g := range graphs {
+		g.RemoveUnusedInitializers(unread)
+	}
+	return nil
+}
