@@ -23,7 +23,7 @@ var embedding = &Op{
 	Formula:    []string{"Y[...] = W[ids[...]], W being that of Linear; a number less than 0 counts from the end"},
 	Source:     "as Linear",
 	Family:     linearFamily,
-	Devices:    []Device{CPU},
+	Devices:    []Device{CPU, CUDA},
 	Inputs:     append([]Param{{Name: "ids", Type: "int64", Doc: "[...]: from -n to n - 1"}}, codedParams...),
 	Outputs:    []Param{{Name: "Y", Type: "float32", Doc: "[..., k]"}},
 	Attributes: codedAttributes,

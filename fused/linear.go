@@ -98,7 +98,7 @@ var linear = &Op{
 		"(e4m3 with a scale for 128 x 128, and its activations by token and 128 channels); int8 activations as in " +
 		"llama.cpp, with sums of the activations themselves",
 	Family:  linearFamily,
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs: append(append([]Param{{Name: "X", Type: "T", Doc: "[..., k]"}}, codedParams...),
 		Param{Name: "bias", Type: "T", Optional: true, Doc: "[n]"}),
 	Outputs: []Param{{Name: "Y", Type: "T", Doc: "[..., n]"}},

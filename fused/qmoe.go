@@ -64,7 +64,7 @@ var qmoe = &Op{
 	},
 	Source:  "as MoE and Linear; gpt-oss comes with experts in e2m1 (MXFP4)",
 	Family:  quantisedMixtureFamily,
-	Devices: []Device{CPU},
+	Devices: []Device{CPU, CUDA},
 	Inputs:  qmoeInputs,
 	Outputs: moe.Outputs,
 	Attributes: slices.Concat(moe.Attributes[:5], codedOf("gate_up"), codedOf("down"), []AttributeSpec{

@@ -125,24 +125,19 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 
 func tryTypes(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.Combination) kernelRow {
 	r := kernelRow{Kernel: k.ID, Op: op.Name, Device: k.Device, Status: kernelUnknown}
-	worst := 0.0
 	for _, input := range op.Inputs {
 		r.Types = append(r.Types, op.TypeOf(input, types).String())
 	}
-	for _, s := range op.Examples(types, probeOpset) {
-		r.Forms++
-		if p == nil || r.Status == kernelFails {
-			continue
-		}
-		r.Status = kernelRuns
-		rel, err := p.try(op, s)
-		if worst = max(worst, rel); err != nil {
-			r.Status, r.Reason = kernelFails, op.Overload(s)+": "+err.Error()
-		}
+	forms := op.Examples(types, probeOpset)
+	if r.Forms = len(forms); p == nil || r.Forms == 0 {
+		return r
 	}
-	if r.Status == kernelRuns {
-		r.MaxRel = &worst
+	rel, err := p.tryForms(op, forms)
+	if err != nil {
+		r.Status, r.Reason = kernelFails, err.Error()
+		return r
 	}
+	r.Status, r.MaxRel = kernelRuns, &rel
 	return r
 }
 

@@ -33,7 +33,10 @@
   X(TopKRouter) \
   X(MoE) \
   X(Attention) \
-  X(LatentAttention)
+  X(LatentAttention) \
+  X(Linear) \
+  X(Embedding) \
+  X(QMoE)
 
 #define MOJO_NPU_OPS(X) \
   X(RMSNorm) \

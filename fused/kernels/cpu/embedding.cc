@@ -1,6 +1,7 @@
 // Embedding on the CPU.
 #include <new>
 
+#include "common/linear.h"
 #include "cpu/backends.h"
 #include "cpu/coded_weights.h"
 
@@ -41,10 +42,7 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
   CodedTensors tensors{};
   if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
   if (OrtStatus* s = ReadCoded(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
-  if (ids.rank == kMaxRank) {
-    return Errorf(api, "mojo.%s: ids has rank %zu; at most %zu dimensions are supported", kEmbedding.name, ids.rank,
-                  kMaxRank - 1);
-  }
+  if (OrtStatus* s = EmbeddingShape(api, ids, attributes, &y)) return s;
   Work work{ToWeights(attributes, tensors), static_cast<const int64_t*>(data), nullptr};
   const auto n = static_cast<int64_t>(attributes.n);
   const size_t count = ids.Count();
@@ -54,10 +52,6 @@ OrtStatus* Compute(void* state, OrtKernelContext* context) {
                     static_cast<long long>(work.ids[i]), static_cast<long long>(-n), static_cast<long long>(n - 1));
     }
   }
-  for (size_t i = 0; i < ids.rank; ++i) y.own[i] = ids.dims[i];
-  y.own[ids.rank] = static_cast<int64_t>(attributes.k);
-  y.dims = y.own;
-  y.rank = ids.rank + 1;
   void* to;
   if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
   work.y = static_cast<float*>(to);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "common/linear.h"
 #include "cpu/backends.h"
 #include "cpu/coded_weights.h"
 #include "cpu/scratch.h"
@@ -78,43 +79,18 @@ void Multiply(void* state, size_t task) {
   TheLinear()->multiply(args);
 }
 
-// ReadTensors reads the inputs, checks them and makes the output.
-OrtStatus* ReadTensors(const Api& api, OrtKernelContext* context, const LinearKernel& kernel, CodedTensors* weights,
-                       MultiplyArgs* args, const void** x, const void** bias) {
-  Shape x_shape, bias_shape, y_shape;
-  const size_t n = kernel.weights.n, k = kernel.weights.k;
-  if (OrtStatus* s = ReadInput(api, context, kLinear, kLinearX, x, &x_shape)) return s;
-  if (OrtStatus* s = ReadCoded(api, context, kLinear, kLinearCodes, kernel.weights, weights)) return s;
-  if (OrtStatus* s = ReadOptionalInput(api, context, kLinear, kLinearBias, bias, &bias_shape)) return s;
-  if (x_shape.rank == 0 || static_cast<size_t>(x_shape.dims[x_shape.rank - 1]) != k) {
-    return Errorf(api, "mojo.%s: X has shape %s; its last dimension must be %zu, which is k", kLinear.name,
-                  ShapeText(x_shape).text, k);
-  }
-  if (*bias != nullptr && (bias_shape.rank != 1 || static_cast<size_t>(bias_shape.dims[0]) != n)) {
-    return Errorf(api, "mojo.%s: bias has shape %s; it must be [%zu], n being that", kLinear.name,
-                  ShapeText(bias_shape).text, n);
-  }
-  args->rows = 1;
-  y_shape.rank = x_shape.rank;
-  for (size_t i = 0; i + 1 < x_shape.rank; ++i) {
-    y_shape.own[i] = x_shape.dims[i];
-    args->rows *= static_cast<size_t>(x_shape.dims[i]);
-  }
-  y_shape.own[x_shape.rank - 1] = static_cast<int64_t>(n);
-  y_shape.dims = y_shape.own;
-  return MakeOutput(api, context, kLinear, 0, y_shape, &args->y);
-}
-
 OrtStatus* Compute(void* state, OrtKernelContext* context) {
   const Api& api = TheApi();
   const auto& kernel = *static_cast<const LinearKernel*>(state);
-  CodedTensors tensors{};
-  const void *x, *bias;
+  LinearTensors tensors{};
   Go go{};
   MultiplyArgs& m = go.multiply;
-  if (OrtStatus* s = ReadTensors(api, context, kernel, &tensors, &m, &x, &bias)) return s;
-  if (m.rows == 0) return nullptr;
-  const CodedWeights weights = ToWeights(kernel.weights, tensors);
+  if (OrtStatus* s = ReadLinear(api, context, kernel.weights, &tensors)) return s;
+  if (tensors.rows == 0) return nullptr;
+  const void *const x = tensors.x, *const bias = tensors.bias;
+  m.rows = tensors.rows;
+  m.y = tensors.y;
+  const CodedWeights weights = ToWeights(kernel.weights, tensors.weights);
   m.weights = &weights;
   m.activations = kernel.activations;
   m.type = kernel.type;

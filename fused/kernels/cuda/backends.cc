@@ -20,6 +20,14 @@ MojoActivation ToMojoActivation(Activation activation) {
   }
 }
 
+MojoPacking ToMojoPacking(Packing packing) {
+  switch (packing) {
+    case Packing::kInterleaved: return kMojoInterleaved;
+    case Packing::kNone: return kMojoNoGate;
+    default: return kMojoHalves;
+  }
+}
+
 MojoHeadSteps ToMojoSteps(const HeadSteps& steps) { return {steps.batch, steps.head, steps.row}; }
 
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args) {

@@ -22,6 +22,9 @@ MojoType ToMojoType(ONNXTensorElementDataType type);
 // ToMojoActivation translates an activation.
 MojoActivation ToMojoActivation(Activation activation);
 
+// ToMojoPacking translates where gate and up lie.
+MojoPacking ToMojoPacking(Packing packing);
+
 // ToMojoSteps translates the distances in a tensor of heads.
 MojoHeadSteps ToMojoSteps(const HeadSteps& steps);
 

@@ -10,6 +10,11 @@ namespace mojo {
 __device__ __forceinline__ void Copy(uint32_t to, const void* from, bool is) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is ? 16 : 0));
 }
+// CopyFew starts a copy of 4 or 8 bytes.
+template <int kBytes>
+__device__ __forceinline__ void CopyFew(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes));
+}
 __device__ __forceinline__ void EndGroup() { asm volatile("cp.async.commit_group;"); }
 template <int kGroups>
 __device__ __forceinline__ void WaitForGroups() {

@@ -32,14 +32,6 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   return nullptr;
 }
 
-MojoPacking ToMojoPacking(Packing packing) {
-  switch (packing) {
-    case Packing::kInterleaved: return kMojoInterleaved;
-    case Packing::kNone: return kMojoNoGate;
-    default: return kMojoHalves;
-  }
-}
-
 // SetForm writes the node's attributes and types, and the sizes, into args.
 void SetForm(const MoEKernel& kernel, const MoEShape& shape, MojoMoEArgs* args) {
   const MoEAttributes& attributes = kernel.attributes;

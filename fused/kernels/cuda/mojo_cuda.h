@@ -194,6 +194,67 @@ typedef struct {
 size_t MojoMoEScratch(const MojoMoEArgs* args);
 cudaError_t MojoCudaMoE(const MojoMoEArgs* args, cudaStream_t stream);
 
+/* MojoCode is what a code of quantised weights is, MojoScales what the factors of blocks are. */
+typedef enum { kMojoInt4, kMojoInt8, kMojoE2M1 } MojoCode;
+typedef enum { kMojoFloatScales, kMojoHalfScales, kMojoTwofoldScales, kMojoExponentScales } MojoScales;
+
+/* MojoRounding is what activations are rounded to before they are multiplied with quantised weights. */
+typedef enum { kMojoNotRounded, kMojoToInt16, kMojoToInt8 } MojoRounding;
+
+/* MojoCodedWeights are weights [n, k] in panels of 16 rows, as docs/ops.md has them for Linear. The arrays are aligned
+ * to 16 bytes. */
+typedef struct {
+  const void* codes;
+  const void* scale;
+  const void* minus;       /* or null */
+  const void* super_scale; /* with kMojoTwofoldScales */
+  const void* super_minus; /* there, with minus */
+  size_t n, k, block;
+  MojoCode code;
+  MojoScales scales;
+  int zero;
+} MojoCodedWeights;
+
+/* MojoLinearArgs is one Linear. */
+typedef struct {
+  MojoCodedWeights weights;
+  const void* x;    /* [rows, k] */
+  const void* bias; /* [n], or null */
+  void* y;          /* [rows, n] */
+  void* scratch;    /* MojoLinearScratch bytes, aligned to 256 */
+  size_t rows;
+  MojoType type; /* of x, bias and y */
+  MojoRounding rounding;
+} MojoLinearArgs;
+
+/* MojoLinearScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
+size_t MojoLinearScratch(const MojoLinearArgs* args);
+cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream);
+
+/* MojoEmbeddingArgs is one Embedding. A number that is no row's gives NaN. */
+typedef struct {
+  MojoCodedWeights weights;
+  const int64_t* ids; /* [count] */
+  float* y;           /* [count, k] */
+  size_t count;
+} MojoEmbeddingArgs;
+
+cudaError_t MojoCudaEmbedding(const MojoEmbeddingArgs* args, cudaStream_t stream);
+
+/* MojoQMoEArgs is one QMoE: a MoE whose matrices are quantised. moe.gate_up, moe.down, their layouts and
+ * moe.expert_type are not read, and the biases are float32; moe.hidden and moe.inner are multiples of 32, and there are
+ * at most 4096 experts. Of the weights, n and k are those of one expert, and the experts follow each other. */
+typedef struct {
+  MojoMoEArgs moe;
+  MojoCodedWeights gate_up;
+  MojoCodedWeights down;
+  MojoRounding rounding;
+} MojoQMoEArgs;
+
+/* MojoQMoEScratch gives the bytes of device memory a call needs; it follows no pointer of args but for minus. */
+size_t MojoQMoEScratch(const MojoQMoEArgs* args);
+cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream);
+
 /* MojoHeadSteps are the distances in a tensor of heads, in elements: from one sequence, head or token to the next. */
 typedef struct {
   size_t batch, head, row;

@@ -56,6 +56,11 @@ def in_library(op):
     return "cuda" in op.devices or "mojo_ops_cuda" not in library
 
 
+def takes(attributes):
+    """Whether kernels of the device read weights in the node's code: CUDA's none in e4m3."""
+    return device() != "cuda" or "e4m3" not in attributes.values()
+
+
 def session(model, threads=1, optimize=True, load=True):
     """An onnxruntime session over the model with the library loaded."""
     options = ort.SessionOptions()

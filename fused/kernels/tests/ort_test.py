@@ -74,6 +74,8 @@ class EveryOpTest(OpTest):
                 continue
             formula = FORMULAS[name]
             for attributes, shapes, out_shapes, types, out_types in op.cases():
+                if not h.takes(attributes):
+                    continue
                 values = self.inputs(op, shapes, types, I64 in out_types)
                 wants = formula.compute(out_types, *values, **attributes)
                 gots = h.run(name, values, types, out_types, attributes)

@@ -1,0 +1,26 @@
+// Inputs and shape rules of Linear, and the shape of what Embedding gives.
+#ifndef MOJO_KERNELS_COMMON_LINEAR_H_
+#define MOJO_KERNELS_COMMON_LINEAR_H_
+
+#include "common/coded.h"
+
+namespace mojo {
+
+// LinearTensors are those of one run.
+struct LinearTensors {
+  CodedTensors weights;
+  const void *x, *bias;  // bias may be null
+  void* y;
+  size_t rows;
+};
+
+// ReadLinear reads the inputs, checks them and makes the output.
+OrtStatus* ReadLinear(const Api& api, OrtKernelContext* context, const CodedAttributes& attributes,
+                      LinearTensors* tensors);
+
+// EmbeddingShape is the shape of Embedding's output.
+OrtStatus* EmbeddingShape(const Api& api, const Shape& ids, const CodedAttributes& attributes, Shape* y);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_COMMON_LINEAR_H_

@@ -1,0 +1,196 @@
+// Times Linear and QMoE: a CUDA graph of flushes of L2, each followed by the call; less the flushes alone.
+// `make cuda-programs` builds it. Arguments choose tables by name: linear, experts; none: all.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "cuda/bench/timing.h"
+
+namespace {
+
+// What an H200 does: bytes a second read from memory, and bf16 operations a second of large products.
+constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12;
+
+struct Format {
+  const char* name;
+  MojoCode code;
+  MojoScales scales;
+  int zero;
+  bool minus;
+};
+
+const Format kFormats[] = {{"q4_0", kMojoInt4, kMojoHalfScales, 8, false},
+                           {"q4_1", kMojoInt4, kMojoHalfScales, 0, true},
+                           {"q4_K", kMojoInt4, kMojoTwofoldScales, 0, true},
+                           {"q8_0", kMojoInt8, kMojoHalfScales, 128, false},
+                           {"mxfp4", kMojoE2M1, kMojoExponentScales, 0, false}};
+
+// Weights are random ones of so many panels of 16 rows, in blocks of 32.
+struct Weights {
+  MojoCodedWeights args = {};
+  double bytes = 0;
+
+  Weights(const Format& f, size_t n, size_t k, size_t matrices) {
+    const size_t blocks = matrices * (n / 16) * (k / 32);
+    const auto take = [&](size_t count, bool halves) {
+      bytes += static_cast<double>(count);
+      if (halves) return Fill(count / 2, 0.01f, 3);
+      std::vector<unsigned char> host(count);
+      Random random(count);
+      for (unsigned char& v : host) v = static_cast<unsigned char>(random.Next());
+      void* const p = Allocate(count);
+      Check(cudaMemcpy(p, host.data(), count, cudaMemcpyHostToDevice), "copy");
+      return p;
+    };
+    // Codes of all matrices repeat those of one, so that they need not be made.
+    args.codes = take(blocks * (f.code == kMojoInt8 ? 512 : 256), true);
+    const bool halves = f.scales == kMojoHalfScales, twofold = f.scales == kMojoTwofoldScales;
+    if (f.scales == kMojoExponentScales) {
+      void* const p = Allocate(blocks * 16);
+      Check(cudaMemset(p, 118, blocks * 16), "exponents");
+      bytes += static_cast<double>(blocks) * 16;
+      args.scale = p;
+    } else {
+      args.scale = take(blocks * 16 * (halves ? 2 : 1), halves);
+    }
+    if (f.minus) args.minus = take(blocks * 16 * (halves ? 2 : 1), halves);
+    if (twofold) args.super_scale = take(blocks / 8 * 32, true);
+    if (twofold && f.minus) args.super_minus = take(blocks / 8 * 32, true);
+    args.n = n;
+    args.k = k;
+    args.block = 32;
+    args.code = f.code;
+    args.scales = f.scales;
+    args.zero = f.zero;
+  }
+  ~Weights() {
+    for (const void* p : {args.codes, args.scale, args.minus, args.super_scale, args.super_minus}) {
+      cudaFree(const_cast<void*>(p));
+    }
+  }
+};
+
+void TimeLinear(const Format& f, size_t n, size_t k, MojoRounding rounding, cudaStream_t stream) {
+  const Weights w(f, n, k, 1);
+  const size_t most = 512;
+  void* const x = Fill(most * k, 1, 1);
+  void* const y = Allocate(most * n * 2);
+  for (const size_t rows : {1, 8, 64, 512}) {
+    MojoLinearArgs a = {};
+    a.weights = w.args;
+    a.x = x;
+    a.y = y;
+    a.rows = rows;
+    a.type = kMojoBFloat16;
+    a.rounding = rounding;
+    const size_t scratch = MojoLinearScratch(&a);
+    a.scratch = Allocate(scratch + 1);
+    const double bytes = w.bytes + 2.0 * rows * (n + k), operations = 2.0 * rows * n * k;
+    const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond) * 1e6;
+    const double us =
+        Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaLinear(&a, at), "MojoCudaLinear"); });
+    printf("linear %-6s %-5s [%5zu, %5zu] T %4zu  %8.1f us  floor %7.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", f.name,
+           rounding == kMojoToInt16 ? "int16" : "float", n, k, rows, us, floor, 100 * floor / us, bytes / us / 1e3,
+           operations / us / 1e6);
+    fflush(stdout);
+    Check(cudaFree(a.scratch), "free");
+  }
+  Check(cudaFree(x), "free");
+  Check(cudaFree(y), "free");
+}
+
+struct Shape {
+  const char* name;
+  size_t experts, top_k, hidden, inner;
+  bool clamped;  // as in gpt-oss: biases, and gates and ups by turns
+};
+
+void TimeExperts(const Shape& s, const Format& f, MojoRounding rounding, cudaStream_t stream) {
+  const Weights up(f, 2 * s.inner, s.hidden, s.experts), down(f, s.hidden, s.inner, s.experts);
+  const size_t most = 4096;
+  void* const x = Fill(most * s.hidden, 1, 1);
+  void* const y = Allocate(most * s.hidden * 2);
+  const OnDevice<float> biases(std::vector<float>(s.experts * std::max(2 * s.inner, s.hidden), 0.1f));
+  for (const size_t t : {1, 8, 64, 512, 4096}) {
+    Random random(t);
+    Ids ids(t * s.top_k);
+    Numbers weights(kMojoFloat32, t * s.top_k);
+    std::set<int64_t> hit;
+    for (size_t i = 0; i < t; ++i) {
+      std::set<int64_t> mine;
+      while (mine.size() < s.top_k) mine.insert(static_cast<int64_t>(random.Below(s.experts)));
+      size_t j = i * s.top_k;
+      for (const int64_t id : mine) ids.host[j++] = id;
+      hit.insert(mine.begin(), mine.end());
+    }
+    for (size_t i = 0; i < weights.count(); ++i) weights.Set(i, 1.0f / static_cast<float>(s.top_k));
+    ids.ToDevice();
+    weights.ToDevice();
+    MojoQMoEArgs a = {};
+    a.moe.x = x;
+    a.moe.y = y;
+    a.moe.ids = ids.device;
+    a.moe.weights = weights.device();
+    a.moe.tokens = t;
+    a.moe.top_k = s.top_k;
+    a.moe.experts = s.experts;
+    a.moe.hidden = s.hidden;
+    a.moe.inner = s.inner;
+    a.moe.x_type = kMojoBFloat16;
+    a.moe.weights_type = a.moe.expert_type = kMojoFloat32;
+    a.moe.packing = s.clamped ? kMojoInterleaved : kMojoHalves;
+    a.moe.alpha = s.clamped ? 1.702f : 1;
+    if (s.clamped) {
+      a.moe.gate_up_bias = a.moe.down_bias = biases.data;
+      a.moe.limit = 7;
+      a.moe.up_offset = 1;
+    }
+    a.gate_up = up.args;
+    a.down = down.args;
+    a.rounding = rounding;
+    a.moe.scratch = Allocate(MojoQMoEScratch(&a));
+    const double part = static_cast<double>(hit.size()) / static_cast<double>(s.experts);
+    const double bytes = (up.bytes + down.bytes) * part + 4.0 * t * s.hidden;
+    const double operations = 6.0 * t * s.top_k * s.hidden * s.inner;
+    const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond) * 1e6;
+    const double us =
+        Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaQMoE(&a, at), "MojoCudaQMoE"); });
+    printf("%-11s %-6s %-5s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name,
+           f.name, rounding == kMojoToInt16 ? "int16" : "float", t, hit.size(), us, floor, 100 * floor / us,
+           bytes / us / 1e3, operations / us / 1e6);
+    fflush(stdout);
+    Check(cudaFree(a.moe.scratch), "free");
+  }
+  Check(cudaFree(x), "free");
+  Check(cudaFree(y), "free");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto chosen = [&](const char* name) {
+    return argc < 2 ||
+           std::find_if(argv + 1, argv + argc, [&](char* a) { return std::string(a) == name; }) < argv + argc;
+  };
+  cudaDeviceProp device;
+  Check(cudaGetDeviceProperties(&device, 0), "device");
+  printf("%s; floors are an H200's\n", device.name);
+  InitFlush();
+  cudaStream_t stream;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Check(cudaDeviceSynchronize(), "fill");
+  if (chosen("experts")) {
+    const Shape gptoss = {"gptoss-20b", 32, 4, 2880, 2880, true}, qwen = {"qwen3-30b", 128, 8, 2048, 768, false};
+    TimeExperts(gptoss, kFormats[4], kMojoNotRounded, stream);
+    TimeExperts(gptoss, kFormats[4], kMojoToInt16, stream);
+    TimeExperts(qwen, kFormats[2], kMojoNotRounded, stream);
+  }
+  if (chosen("linear")) {
+    for (const Format& f : kFormats) {
+      for (const size_t n : {4096, 14336}) TimeLinear(f, n, 4096, kMojoNotRounded, stream);
+    }
+    TimeLinear(kFormats[0], 4096, 4096, kMojoToInt16, stream);
+    TimeLinear(kFormats[0], 14336, 4096, kMojoToInt16, stream);
+  }
+  return 0;
+}

@@ -1,0 +1,364 @@
+// Quantised weights as operands of mma.sync.
+//
+// Rows lie in panels of 16, and 32 columns of a panel in 256 bytes, with codes of 8 bits in 512: a block. A warp
+// multiplies a unit at a time: a block of each of two panels, with tokens as columns. A lane has 16 bytes of each 256:
+// four columns of four rows with the low halves, and the columns 16 after them with the high ones. What the instruction
+// calls rows g and g + 8 are rows 4t and 4t + 1 of panel g / 4 in one multiplication, and 4t + 2 and 4t + 3 in the next
+// (t = g % 4); what it calls neighbouring columns are the lane's four. So codes become operands in the registers that
+// they are loaded into, and the factors that a lane needs are those of its own four rows.
+//
+// Operands are the codes less their middle, which bfloat16 has exactly. Activations that it does not have are split
+// into up to three parts that add up to them. So products are exact; those of a block are added up before they are
+// multiplied with its factor, in float32 as the definition has it.
+#ifndef MOJO_KERNELS_CUDA_CODED_CUH_
+#define MOJO_KERNELS_CUDA_CODED_CUH_
+
+#include "cuda/mma.cuh"
+
+namespace mojo {
+
+constexpr int kPanelRows = 16;
+constexpr int kBlockColumns = 32;
+
+template <class T>
+__device__ __forceinline__ Two<T> ToTwo(uint32_t word) {
+  Two<T> two;
+  memcpy(&two, &word, 4);
+  return two;
+}
+__device__ __forceinline__ uint32_t ToWord(__nv_bfloat162 two) {
+  uint32_t word;
+  memcpy(&word, &two, 4);
+  return word;
+}
+
+// TimesPlus rounds once.
+__device__ __forceinline__ __nv_bfloat162 TimesPlus(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162 c) {
+  return __hfma2(a, b, c);
+}
+
+// Codes<kCode>::Widen makes operands of a lane's codes of one row: out[0] and out[1] of the first four columns, out[2]
+// and out[3] of those 16 further. With 8 bits a code, high has those; else the high halves of low are them.
+template <MojoCode kCode>
+struct Codes;
+
+template <>
+struct Codes<kMojoInt4> {
+  static constexpr int kBytes = 256;  // of a block
+  static constexpr int kMiddle = 8;
+
+  // Centred puts a code into the last bits of a number whose unit they are, and takes that number and 8 off it.
+  static __device__ __forceinline__ uint32_t Centred(uint32_t v) {
+    return ToWord(Plus(ToTwo<BFloat>((v & 0x000f000f) | 0x43004300), ToTwo<BFloat>(0xc308c308)));  // 128, -136
+  }
+  static __device__ __forceinline__ void Widen(uint32_t low, uint32_t, uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t two = __byte_perm(low, 0, i == 0 ? 0x4140 : 0x4342);
+      out[i] = Centred(two);
+      out[2 + i] = Centred(two >> 4);
+    }
+  }
+};
+
+template <>
+struct Codes<kMojoInt8> {
+  static constexpr int kBytes = 512;
+  static constexpr int kMiddle = 128;
+
+  static __device__ __forceinline__ uint32_t Centred(uint32_t v) {
+    // The halves of the code on their own: 16 * (128 + high) - 2304 + (128 + low), each step exact.
+    const auto low = ToTwo<BFloat>((v & 0x000f000f) | 0x43004300),
+               high = ToTwo<BFloat>((v >> 4 & 0x000f000f) | 0x43004300);
+    return ToWord(Plus(low, TimesPlus(high, ToTwo<BFloat>(0x41804180), ToTwo<BFloat>(0xc510c510))));
+  }
+  static __device__ __forceinline__ void Widen(uint32_t low, uint32_t high, uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      out[i] = Centred(__byte_perm(low, 0, i == 0 ? 0x4140 : 0x4342));
+      out[2 + i] = Centred(__byte_perm(high, 0, i == 0 ? 0x4140 : 0x4342));
+    }
+  }
+};
+
+template <>
+struct Codes<kMojoE2M1> {
+  static constexpr int kBytes = 256;
+  static constexpr int kMiddle = 0;
+
+  // The bits of the number go where the wider type has its sign, the last of its exponent and the first of its
+  // mantissa; what is missing to the exponent is a factor of 2^126.
+  static __device__ __forceinline__ void Widen(uint32_t low, uint32_t, uint32_t (&out)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t two = __byte_perm(low, 0, i == 0 ? 0x4140 : 0x4342);
+      const auto missing = ToTwo<BFloat>(0x7e807e80);
+      out[i] = ToWord(Times(ToTwo<BFloat>((two & 0x000f000f) * 0x1040 & 0x81c081c0), missing));
+      out[2 + i] = ToWord(Times(ToTwo<BFloat>((two & 0x00f000f0) * 0x104 & 0x81c081c0), missing));
+    }
+  }
+};
+
+// Middle is the code that operands have as 0.
+inline int Middle(MojoCode code) {
+  return code == kMojoInt4   ? Codes<kMojoInt4>::kMiddle
+         : code == kMojoInt8 ? Codes<kMojoInt8>::kMiddle
+                             : Codes<kMojoE2M1>::kMiddle;
+}
+
+// OfExponent is 2^(e - 127), NaN for 255.
+__device__ __forceinline__ float OfExponent(uint32_t e) {
+  return __uint_as_float(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
+}
+
+// FactorBytes is what one factor takes.
+__host__ __device__ __forceinline__ int FactorBytes(MojoScales kind) {
+  return kind == kMojoFloatScales ? 4 : kind == kMojoHalfScales ? 2 : 1;
+}
+
+// Factors makes the factors of four rows of what was loaded: four numbers, and with two levels four halves of super.
+__device__ __forceinline__ void Factors(MojoScales kind, const char* loaded, const char* super, float (&out)[4]) {
+  if (kind == kMojoFloatScales) {
+    const float4 v = *reinterpret_cast<const float4*>(loaded);
+    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+    return;
+  }
+  if (kind == kMojoHalfScales || kind == kMojoTwofoldScales) {
+    const uint2 v = *reinterpret_cast<const uint2*>(kind == kMojoHalfScales ? loaded : super);
+    const float2 a = ToFloats(ToTwo<Half>(v.x)), b = ToFloats(ToTwo<Half>(v.y));
+    out[0] = a.x, out[1] = a.y, out[2] = b.x, out[3] = b.y;
+    if (kind == kMojoHalfScales) return;
+  }
+  const uint32_t word = *reinterpret_cast<const uint32_t*>(loaded);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t byte = word >> 8 * i & 255;
+    out[i] = kind == kMojoExponentScales ? OfExponent(byte) : out[i] * static_cast<float>(static_cast<int8_t>(byte));
+  }
+}
+
+// Part is v with the 8 bits of its significand that bfloat16 has, and Rest what that leaves out. A number of float32
+// is the sum of three parts of rests, one of float16 or of 16 bits of two.
+__device__ __forceinline__ float Part(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
+__device__ __forceinline__ float Rest(float v) {
+  const float part = Part(v);
+  return v == part ? 0 : v - part;
+}
+// TwoParts is the parts of two numbers as an operand has them.
+__device__ __forceinline__ uint32_t TwoParts(float a, float b) {
+  return __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x7632);
+}
+
+// Parts is how many parts activations have.
+__host__ __device__ __forceinline__ int Parts(MojoType type, MojoRounding rounding) {
+  if (rounding != kMojoNotRounded) return rounding == kMojoToInt16 ? 2 : 1;
+  return type == kMojoFloat32 ? 3 : type == kMojoFloat16 ? 2 : 1;
+}
+
+// Limit is the greatest integer that activations are rounded to.
+__device__ __forceinline__ float Limit(MojoRounding rounding) { return rounding == kMojoToInt16 ? 32767.0f : 127.0f; }
+
+// RoundBlock rounds numbers of a block whose greatest magnitude is given to integers, and returns their step.
+template <int kCount>
+__device__ __forceinline__ float RoundBlock(float greatest, MojoRounding rounding, float (&v)[kCount]) {
+  const float limit = Limit(rounding), factor = greatest < 0x1p-100f ? 0 : limit / greatest;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] = rintf(v[i] * factor);
+  return greatest / limit;
+}
+
+// CodedForm is weights as the kernels read them, and what they need to know of activations.
+struct CodedForm {
+  const char *codes, *scale, *minus, *super_scale, *super_minus;
+  MojoCode code;
+  MojoScales scales;
+  int bytes;    // of a block's codes
+  int units;    // blocks of 32 columns
+  int fine;     // factors are of 16 columns
+  int summed;   // sums of activations take part
+  float shift;  // the middle of the codes less the one that stands for 0
+
+  // FactorsAt and SuperAt are the first byte of four rows' factors, from row on; block counts 32 columns.
+  __device__ __forceinline__ size_t FactorsAt(size_t panel, int block, int row) const {
+    const size_t blocks = static_cast<size_t>(units) << fine;
+    return ((panel * blocks + (static_cast<size_t>(block) << fine)) * kPanelRows + row) * FactorBytes(scales);
+  }
+  __device__ __forceinline__ size_t SuperAt(size_t panel, int block, int row) const {
+    return ((panel * (units / 8) + block / 8) * kPanelRows + row) * 2;
+  }
+};
+
+// AreAligned tells whether the arrays are as MojoCodedWeights says.
+inline bool AreAligned(const MojoCodedWeights& w) {
+  return Aligned(w.codes, 16) && Aligned(w.scale, 16) && Aligned(w.minus, 16) && Aligned(w.super_scale, 16) &&
+         Aligned(w.super_minus, 16);
+}
+
+// ToForm is the form of weights.
+inline CodedForm ToForm(const MojoCodedWeights& w) {
+  CodedForm f = {};
+  f.codes = static_cast<const char*>(w.codes);
+  f.scale = static_cast<const char*>(w.scale);
+  f.minus = static_cast<const char*>(w.minus);
+  f.super_scale = static_cast<const char*>(w.super_scale);
+  f.super_minus = static_cast<const char*>(w.super_minus);
+  f.code = w.code;
+  f.scales = w.scales;
+  f.bytes = w.code == kMojoInt8 ? Codes<kMojoInt8>::kBytes : Codes<kMojoInt4>::kBytes;
+  f.units = static_cast<int>(w.k / kBlockColumns);
+  f.fine = w.block == 16;
+  f.shift = static_cast<float>(Middle(w.code) - w.zero);
+  f.summed = w.minus != nullptr || f.shift != 0;
+  return f;
+}
+
+// Slot is where, in a stage of a ring in shared memory, a thread keeps what it loaded of a unit. Each thread reads what
+// it copied itself, so that nobody waits for another.
+struct Slot {
+  int scale, minus, super_scale, super_minus, x, bytes;  // offsets, in a stage; codes come first
+};
+
+// LaySlots divides a stage; x_bytes is what a thread keeps of activations.
+inline Slot LaySlots(const CodedForm& f, int threads, int x_bytes) {
+  const int factors = 4 * FactorBytes(f.scales) << f.fine;
+  const bool twofold = f.scales == kMojoTwofoldScales;
+  Slot s;
+  s.scale = f.bytes / 16 * threads;
+  s.minus = s.scale + factors * threads;
+  s.super_scale = s.minus + (f.minus != nullptr ? factors * threads : 0);
+  s.super_minus = s.super_scale + (twofold ? 8 * threads : 0);
+  s.x = s.super_minus + (twofold && f.minus != nullptr ? 8 * threads : 0);
+  s.x = (s.x + 15) / 16 * 16;
+  s.bytes = s.x + x_bytes * threads;
+  return s;
+}
+
+// CopyFactors copies those of four rows, and of both halves of a block where they are fine.
+__device__ __forceinline__ void CopyFactors(const CodedForm& f, char* to, const char* from) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (half == 1 && !f.fine) return;
+    const char* const at = from + half * kPanelRows * FactorBytes(f.scales);
+    char* const place = to + half * 4 * FactorBytes(f.scales);
+    if (f.scales == kMojoFloatScales) {
+      Copy(SharedAddress(place), at, true);
+    } else if (f.scales == kMojoHalfScales) {
+      CopyFew<8>(SharedAddress(place), at);
+    } else {
+      CopyFew<4>(SharedAddress(place), at);
+    }
+  }
+}
+
+// Reader is a lane's way through the units of two panels.
+struct Reader {
+  const char* codes;    // of block 0
+  size_t scale, super;  // the bytes of block 0
+  int step;             // of factors, from a block to the next
+
+  __device__ __forceinline__ Reader(const CodedForm& f, size_t panel) {
+    const int lane = threadIdx.x % 32;
+    const int quad = lane / 4 % 4 * 4;  // the first of the lane's four rows
+    codes = f.codes + panel * f.units * f.bytes + lane % 4 * 64 + quad * 4;
+    scale = f.FactorsAt(panel, 0, quad);
+    super = f.SuperAt(panel, 0, quad);
+    step = kPanelRows * FactorBytes(f.scales) << f.fine;
+  }
+
+  // Start copies a unit's codes and factors into the thread's place of a stage.
+  __device__ __forceinline__ void Start(const CodedForm& f, const Slot& slot, char* stage, int block) const {
+    const int n = threadIdx.x, factors = 4 * FactorBytes(f.scales) << f.fine;
+    const char* const from = codes + static_cast<size_t>(block) * f.bytes;
+    Copy(SharedAddress(stage + n * 16), from, true);
+    if (f.code == kMojoInt8) Copy(SharedAddress(stage + (blockDim.x + n) * 16), from + 256, true);
+    CopyFactors(f, stage + slot.scale + n * factors, f.scale + scale + static_cast<size_t>(block) * step);
+    if (f.minus != nullptr)
+      CopyFactors(f, stage + slot.minus + n * factors, f.minus + scale + static_cast<size_t>(block) * step);
+    if (f.scales == kMojoTwofoldScales) {
+      const size_t at = super + static_cast<size_t>(block / 8) * (2 * kPanelRows);
+      CopyFew<8>(SharedAddress(stage + slot.super_scale + n * 8), f.super_scale + at);
+      if (f.minus != nullptr) CopyFew<8>(SharedAddress(stage + slot.super_minus + n * 8), f.super_minus + at);
+    }
+  }
+};
+
+// Unit is a lane's part of a unit, in registers. Where factors are of 16 columns, its halves are taken one after the
+// other, for (half = 0; half <= fine; ++half): LoadFactors, Add for all tokens, then NextHalf.
+struct Unit {
+  uint32_t low[2][4], high[2][4];  // operands of rows 4t and 4t + 1, and of 4t + 2 and 4t + 3
+  float factor[4];                 // of four rows
+  float offset[4];                 // what sums of activations are multiplied with
+
+  template <MojoCode kCode>
+  __device__ __forceinline__ void Widen(const uint4& first, const uint4& last) {
+    const uint32_t a[4] = {first.x, first.y, first.z, first.w}, b[4] = {last.x, last.y, last.z, last.w};
+#pragma unroll
+    for (int row = 0; row < 4; ++row) {
+      uint32_t out[4];
+      Codes<kCode>::Widen(a[row], b[row], out);
+      low[row / 2][row % 2] = out[0];
+      low[row / 2][row % 2 + 2] = out[1];
+      high[row / 2][row % 2] = out[2];
+      high[row / 2][row % 2 + 2] = out[3];
+    }
+  }
+
+  // LoadCodes takes operands from the thread's place.
+  __device__ __forceinline__ void LoadCodes(const CodedForm& f, const char* stage) {
+    const int n = threadIdx.x;
+    const uint4 codes = *reinterpret_cast<const uint4*>(stage + n * 16);
+    if (f.code == kMojoE2M1) {
+      Widen<kMojoE2M1>(codes, codes);
+    } else if (f.code == kMojoInt4) {
+      Widen<kMojoInt4>(codes, codes);
+    } else {
+      Widen<kMojoInt8>(codes, *reinterpret_cast<const uint4*>(stage + (blockDim.x + n) * 16));
+    }
+  }
+
+  __device__ __forceinline__ void LoadFactors(const CodedForm& f, const Slot& slot, const char* stage, int half,
+                                              bool summed) {
+    const int n = threadIdx.x, size = 4 * FactorBytes(f.scales), at = ((n << f.fine) + half) * size;
+    Factors(f.scales, stage + slot.scale + at, stage + slot.super_scale + n * 8, factor);
+    if (!summed) return;
+    float minus[4] = {};
+    if (f.minus != nullptr) Factors(f.scales, stage + slot.minus + at, stage + slot.super_minus + n * 8, minus);
+#pragma unroll
+    for (int row = 0; row < 4; ++row) offset[row] = minus[row] + factor[row] * f.shift;
+  }
+
+  __device__ __forceinline__ void NextHalf() {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) low[i / 4][i % 4] = high[i / 4][i % 4];
+  }
+
+  // Add adds the products with the parts of eight tokens, and with sums of two of them: sum is of rows 4t to 4t + 3 and
+  // the lane's two tokens. parts are of the columns as Widen's out. steps are what the integers of the tokens stand
+  // for.
+  template <int kMost>
+  __device__ __forceinline__ void Add(const uint32_t (&parts)[kMost][4], int count, bool fine, bool rounded,
+                                      bool summed, const float (&steps)[2], const float (&sums)[2],
+                                      float (&sum)[4][2]) const {
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      float product[4] = {};
+#pragma unroll
+      for (int p = kMost - 1; p >= 0; --p) {
+        if (p >= count) continue;
+        Multiply<BFloat>(product, low[m], parts[p][0], parts[p][1]);
+        if (!fine) Multiply<BFloat>(product, high[m], parts[p][2], parts[p][3]);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = 2 * m + i / 2, token = i % 2;
+        if (rounded) product[i] *= steps[token];
+        sum[row][token] += factor[row] * product[i];
+        if (summed) sum[row][token] += offset[row] * sums[token];
+      }
+    }
+  }
+};
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_CODED_CUH_

@@ -1,0 +1,21 @@
+// Quantised weights, from what the runtime hands to what the kernels take.
+#ifndef MOJO_KERNELS_CUDA_CODED_H_
+#define MOJO_KERNELS_CUDA_CODED_H_
+
+#include "common/coded.h"
+#include "cuda/backends.h"
+
+namespace mojo {
+
+// SetWeights puts tensors that are known to fit their attributes together.
+void SetWeights(const CodedAttributes& attributes, const CodedTensors& tensors, MojoCodedWeights* weights);
+
+// CheckCode errs for a code that the kernels do not read.
+OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code);
+
+// ToMojoRounding translates what activations are rounded to.
+MojoRounding ToMojoRounding(Activations activations);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_CODED_H_

@@ -1,0 +1,57 @@
+// Products of quantised weights, for the ops that have them (coded_product.cu).
+#ifndef MOJO_KERNELS_CUDA_CODED_PRODUCT_CUH_
+#define MOJO_KERNELS_CUDA_CODED_PRODUCT_CUH_
+
+#include "common/room.h"
+#include "cuda/coded.cuh"
+#include "cuda/moe.cuh"
+
+namespace mojo {
+
+// CodedKind is what becomes of a product.
+enum CodedKind {
+  kCodedLinear,   // of all rows of x, plus bias: y
+  kCodedGateUp,   // of the choices of experts, activated: by place
+  kCodedOutputs,  // of what is activated, plus bias, times the tokens' weights: float32 by choice
+};
+
+// Prepared is activations as tiles take them: their parts as matrices, and by block of 32 columns the rows' steps, and
+// by block of a factor their sums.
+struct Prepared {
+  const void* parts[3];
+  float* steps;
+  float* sums;
+  int stride;  // of steps and sums: rows, up to a multiple of kTileTokens
+};
+
+// Tokens of a block, on the ways of few rows and of many.
+constexpr int kFewTokens = 8, kSomeTokens = 32, kTileTokens = 64;
+
+// CodedProduct is one product. With experts, n is of one of them, and their weights follow each other.
+struct CodedProduct {
+  CodedKind kind;
+  MojoCodedWeights weights;
+  const void* x;  // [rows, k]
+  MojoType type;  // of x
+  MojoRounding rounding;
+  size_t rows;  // of x: with kCodedOutputs as many as there are choices
+  void* y;
+  MojoType y_type;
+  const void* bias;  // of y_type for kCodedLinear, else float32 [experts, n]; or null
+  MojoMoEArgs moe;   // with experts
+  MoEPlan plan;
+};
+
+// CodedRows launches the way of few rows, with kFewTokens at once, or with kSomeTokens where the kernels have that (of
+// bfloat16, not rounded) and kind is kCodedLinear; x is aligned to 16 bytes.
+cudaError_t CodedRows(const CodedProduct& p, bool some, cudaStream_t stream);
+
+// DividePrepared takes what CodedTiles needs of scratch memory. x is aligned if that is known.
+Prepared DividePrepared(const CodedProduct& p, bool aligned, Room<256>* room);
+
+// CodedTiles launches the way of many rows.
+cudaError_t CodedTiles(const CodedProduct& p, const Prepared& x, cudaStream_t stream);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_CODED_PRODUCT_CUH_

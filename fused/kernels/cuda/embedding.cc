@@ -1,0 +1,50 @@
+// Embedding on CUDA.
+#include <new>
+
+#include "common/linear.h"
+#include "cuda/coded.h"
+
+namespace mojo {
+namespace {
+
+void Destroy(void* state) { delete static_cast<CodedAttributes*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  CodedAttributes attributes{};
+  if (OrtStatus* s = ReadCodedAttributes(init, kEmbeddingCodes, &attributes)) return s;
+  if (OrtStatus* s = CheckCode(init.api, kEmbedding, attributes.code)) return s;
+  auto* kernel = new (std::nothrow) CodedAttributes(attributes);
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  *state = kernel;
+  return nullptr;
+}
+
+// Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
+// the stream. A row of NaN stands for one that there is not.
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& attributes = *static_cast<const CodedAttributes*>(state);
+  Shape ids, y;
+  const void* data;
+  void* to;
+  CodedTensors tensors{};
+  MojoEmbeddingArgs args{};
+  cudaStream_t stream;
+  if (OrtStatus* s = ReadInput(api, context, kEmbedding, kEmbeddingIds, &data, &ids)) return s;
+  if (OrtStatus* s = ReadCoded(api, context, kEmbedding, kEmbeddingCodes, attributes, &tensors)) return s;
+  if (OrtStatus* s = EmbeddingShape(api, ids, attributes, &y)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kEmbedding, 0, y, &to)) return s;
+  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
+  args.count = ids.Count();
+  if (args.count == 0) return nullptr;
+  SetWeights(attributes, tensors, &args.weights);
+  args.ids = static_cast<const int64_t*>(data);
+  args.y = static_cast<float*>(to);
+  return Launched(api, kEmbedding, MojoCudaEmbedding(&args, stream));
+}
+
+}  // namespace
+
+const Backend kCUDAEmbedding = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo

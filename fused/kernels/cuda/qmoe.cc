@@ -1,0 +1,81 @@
+// QMoE on CUDA.
+#include <new>
+
+#include "common/qmoe.h"
+#include "cuda/coded.h"
+
+namespace mojo {
+namespace {
+
+// QMoEKernel is the state of one node. Immutable after Create.
+struct QMoEKernel {
+  QMoEAttributes attributes;
+  MojoType x, weights;
+  DeviceMemory memory;
+};
+
+void Destroy(void* state) { delete static_cast<QMoEKernel*>(state); }
+
+OrtStatus* Create(const KernelInit& init, void** state) {
+  auto* kernel = new (std::nothrow) QMoEKernel{};
+  if (kernel == nullptr) return OutOfMemory(init.api);
+  kernel->x = ToMojoType(init.types.inputs[kQMoEX]);
+  kernel->weights = ToMojoType(init.types.inputs[kQMoEWeights]);
+  OrtStatus* status = ReadAttributes(init, &kernel->attributes);
+  if (status == nullptr) status = CheckCode(init.api, kQMoE, kernel->attributes.gate_up.code);
+  if (status == nullptr) status = CheckCode(init.api, kQMoE, kernel->attributes.down.code);
+  if (status == nullptr) status = kernel->memory.Find(init);
+  if (status != nullptr) {
+    Destroy(kernel);
+    return status;
+  }
+  *state = kernel;
+  return nullptr;
+}
+
+// Nothing here looks at the ids, as in MoE: the kernels pass over one that is no expert's.
+OrtStatus* Compute(void* state, OrtKernelContext* context) {
+  const Api& api = TheApi();
+  const auto& kernel = *static_cast<const QMoEKernel*>(state);
+  const QMoEAttributes& attributes = kernel.attributes;
+  QMoEInputs in{};
+  Shape x;
+  MoEShape shape;
+  MojoQMoEArgs args{};
+  MojoMoEArgs& moe = args.moe;
+  cudaStream_t stream;
+  if (OrtStatus* s = ReadQMoE(api, context, attributes, &in, &x, &shape)) return s;
+  if (OrtStatus* s = MakeOutput(api, context, kQMoE, 0, x, &moe.y)) return s;
+  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
+  if (shape.tokens == 0) return nullptr;
+  moe.x = in.x;
+  moe.weights = in.weights;
+  moe.ids = in.ids;
+  moe.gate_up_bias = in.gate_up_bias;
+  moe.down_bias = in.down_bias;
+  moe.tokens = shape.tokens;
+  moe.top_k = shape.k;
+  moe.experts = shape.experts;
+  moe.hidden = shape.hidden;
+  moe.inner = shape.inner;
+  moe.x_type = kernel.x;
+  moe.weights_type = kernel.weights;
+  moe.expert_type = kMojoFloat32;
+  moe.packing = ToMojoPacking(attributes.packing);
+  moe.activation = ToMojoActivation(attributes.gate.activation);
+  moe.alpha = attributes.gate.alpha;
+  moe.limit = attributes.gate.limit;
+  moe.up_offset = attributes.gate.up_offset;
+  SetWeights(attributes.gate_up, in.gate_up, &args.gate_up);
+  SetWeights(attributes.down, in.down, &args.down);
+  args.rounding = ToMojoRounding(attributes.activations);
+  Scratch scratch(kernel.memory);
+  if (OrtStatus* s = scratch.Take(api, context, kQMoE, MojoQMoEScratch(&args), &moe.scratch)) return s;
+  return Launched(api, kQMoE, MojoCudaQMoE(&args, stream));
+}
+
+}  // namespace
+
+const Backend kCUDAQMoE = {kCUDAProvider, Create, Compute, Destroy, nullptr};
+
+}  // namespace mojo
