@@ -87,9 +87,6 @@ MOJO_INLINE void Turned(F32* v) {
   }
 }
 
-// PowerOfE is e^t for t <= 0, and 0 where that is no normal number. A NaN stays.
-MOJO_INLINE F32 PowerOfE(F32 t) { return Select(t < Set(kLeastExponent), F32{}, Exponential(t, 0)); }
-
 // TanhOf is tanh(x) to about 2 ulp: a polynomial where the powers of e would cancel.
 MOJO_INLINE F32 TanhOf(F32 x) {
   const F32 a = FromBits(Bits(x) & 0x7fffffffu), z = x * x;
@@ -140,32 +137,59 @@ inline void Adjust(const AttentionTile& t, size_t row, size_t key, size_t count,
   }
 }
 
-// Weigh makes powers of e of the scores of a row, relative to the greatest of it, and tells by which factor those of
-// former blocks have become less.
-inline void Weigh(const AttentionTile& t, size_t row, size_t key, size_t count, float* scores) {
-  const size_t first = t.first[row], last = Smaller(t.last[row], t.end);
-  if (t.softcap > 0 || t.bias != nullptr || t.valid != nullptr || first > key || last < key + count) {
-    Adjust(t, row, key, count, first, last, scores);
+// Reduced has in each lane what combine makes of all lanes of one of kLanes vectors.
+template <class Combine>
+MOJO_INLINE F32 Reduced(F32* v, Combine combine) {
+#pragma GCC unroll 4
+  for (int n = kLanes / 2; n > 0; n /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; ++i) v[i] = combine(Evens(v[2 * i], v[2 * i + 1]), Odds(v[2 * i], v[2 * i + 1]));
   }
-  F32 greatest = Load(scores);
-  for (size_t i = kLanes; i < count; i += kLanes) greatest = AtLeast(Load(scores + i), greatest);
-  const float before = t.most[row], here = Greatest(greatest);
-  const float most = here > before ? here : before;
-  const F32 base = Set(most == kNoScore ? 0 : most);
-  F32 sum{};
-  for (size_t i = 0; i < count; i += kLanes) {
-    const F32 p = PowerOfE(Load(scores + i) - base);
-    Store(scores + i, p);
-    sum += p;
+  return v[0];
+}
+
+// Weigh makes powers of e of the scores of rows, relative to the greatest of each, and tells by which factors those of
+// former blocks have become less. As many rows as there are lanes are taken together, so that none waits until the
+// lanes of another one are added up.
+inline void Weigh(const AttentionTile& t, size_t row, size_t rows, size_t key, size_t count, float* scores) {
+  for (; rows > kLanes; row += kLanes, rows -= kLanes, scores += kLanes * kAttentionBlock) {
+    Weigh(t, row, kLanes, key, count, scores);
   }
-  float factor = 1;
-  if (most != before) {
-    const F32 lost = PowerOfE(before - base);
-    factor = lost[0];
+  F32 each[kLanes];
+  for (F32& v : each) v = Set(kNoScore);
+  for (size_t r = 0; r < rows; ++r) {
+    float* of = scores + r * kAttentionBlock;
+    const size_t first = t.first[row + r], last = Smaller(t.last[row + r], t.end);
+    if (t.softcap > 0 || t.bias != nullptr || t.valid != nullptr || first > key || last < key + count) {
+      Adjust(t, row + r, key, count, first, last, of);
+    }
+    F32 greatest = Load(of);
+    for (size_t i = kLanes; i < count; i += kLanes) greatest = AtLeast(Load(of + i), greatest);
+    each[r] = greatest;
   }
-  t.most[row] = most;
-  t.sum[row] = t.sum[row] * factor + Sum(sum);
-  t.factors[row] = factor;
+  const Part part{rows};
+  const F32 before = Load(part, t.most + row);
+  const F32 most = AtLeast(Reduced(each, [](F32 a, F32 b) MOJO_LAMBDA { return AtLeast(a, b); }), before);
+  const F32 base = Select(most == Set(kNoScore), F32{}, most);
+  const F32 factor = Select(most == before, Set(1), PowerOfE(before - base));
+  float bases[kLanes];
+  Store(bases, base);
+  for (F32& v : each) v = F32{};
+  for (size_t r = 0; r < rows; ++r) {
+    float* of = scores + r * kAttentionBlock;
+    const F32 less = Set(bases[r]);
+    F32 sum{};
+    for (size_t i = 0; i < count; i += kLanes) {
+      const F32 p = PowerOfE(Load(of + i) - less);
+      Store(of + i, p);
+      sum += p;
+    }
+    each[r] = sum;
+  }
+  const F32 sums = Reduced(each, [](F32 a, F32 b) MOJO_LAMBDA { return a + b; });
+  Store(part, t.most + row, most);
+  Store(part, t.sum + row, Load(part, t.sum + row) * factor + sums);
+  Store(part, t.factors + row, factor);
 }
 
 // Ask asks for what will be read when as many bytes as kVectors vectors at row are.
@@ -352,9 +376,7 @@ void AddFew(const AttentionTile& t) {
     for (size_t j = 0; j < count; j += kLanes) {
       ScoreKeys<T>(t, key + j, Smaller(count - j, kLanes), t.scores + j);
     }
-    for (size_t row = 0; row < t.rows; ++row) {
-      Weigh(t, row, key, (count + kLanes - 1) / kLanes * kLanes, t.scores + row * kAttentionBlock);
-    }
+    Weigh(t, 0, t.rows, key, (count + kLanes - 1) / kLanes * kLanes, t.scores);
     for (size_t j = 0; j < count; j += kValueStrip<T>) {
       for (size_t row = 0; j > 0 && row < t.rows; ++row) t.factors[row] = 1;
       AddValues<T>(t, key + j, Smaller(count - j, kValueStrip<T>), t.scores + j);
@@ -408,9 +430,7 @@ void AddRows(const AttentionTile& t, size_t row, size_t key) {
     PanelProduct<kRows, false>(t.q + row * t.q_step, t.q_step, keys + j * t.width, t.width, nullptr, scores + j,
                                kAttentionBlock);
   }
-  for (size_t r = 0; r < rows; ++r) {
-    Weigh(t, row + r, key + from, to - from, scores + r * kAttentionBlock + from);
-  }
+  Weigh(t, row, rows, key + from, to - from, scores + from);
   for (size_t r = rows; r < kRows; ++r) t.factors[row + r] = 0;
   const float* values = t.value_panels + (key - t.first_panel) * columns;
   for (size_t c = 0; c < columns; c += kPair) {

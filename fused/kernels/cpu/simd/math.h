@@ -20,25 +20,29 @@ struct Integer {
 MOJO_INLINE F32 Shift() { return Set(0x1.8p23f + 126); }
 MOJO_INLINE Integer FromSum(F32 sum) { return {sum, sum - Shift()}; }
 
-// Power is 2^(n + f) + plus for |f| <= 1/2, the power to about 1.5 ulp; n may be 129, which gives
-// infinity.
-MOJO_INLINE F32 Power(Integer n, F32 f, float plus) {
+// PowerOfFraction is 2^f for |f| <= 1/2, times kScale.
 #if defined(__AVX512F__)
-  constexpr float kScale = 1;
+constexpr float kScale = 1;
 #else
-  // 2^n in two factors, since 2^128 has no float32: this 2, and 2^(n-1) made of bits.
-  constexpr float kScale = 2;
+// 2^n in two factors, since 2^128 has no float32: this 2, and 2^(n-1) made of bits.
+constexpr float kScale = 2;
 #endif
+MOJO_INLINE F32 PowerOfFraction(F32 f) {
   F32 q = Set(kScale * 0x1.5bb9e0p-10f);
   q = Fma(q, f, Set(kScale * 0x1.3ceab6p-7f));
   q = Fma(q, f, Set(kScale * 0x1.c6b754p-5f));
   q = Fma(q, f, Set(kScale * 0x1.ebf9bcp-3f));
   q = Fma(q, f, Set(kScale * 0x1.62e42ap-1f));
-  q = Fma(q, f, Set(kScale));
+  return Fma(q, f, Set(kScale));
+}
+
+// Power is 2^(n + f) + plus for |f| <= 1/2, the power to about 1.5 ulp; n may be 129, which gives
+// infinity.
+MOJO_INLINE F32 Power(Integer n, F32 f, float plus) {
 #if defined(__AVX512F__)
-  return _mm512_scalef_ps(q, n.value) + plus;
+  return _mm512_scalef_ps(PowerOfFraction(f), n.value) + plus;
 #else
-  return Fma(q, FromBits(Bits(n.sum) << 23), Set(plus));
+  return Fma(PowerOfFraction(f), FromBits(Bits(n.sum) << 23), Set(plus));
 #endif
 }
 
@@ -52,12 +56,31 @@ MOJO_INLINE F32 Power(F32 t, float plus) {
 // The least t with a normal float32 e^t: processors are slow at others.
 constexpr float kLeastExponent = -87.3f;
 
-// Exponential is e^t + plus for t from kLeastExponent to 89.7; below, it is as there.
-MOJO_INLINE F32 Exponential(F32 t, float plus) {
-  t = AtLeast(AtMost(t, Set(89.69f)), Set(kLeastExponent));
+// Exponent is t for a base of 2 in the place of e, as an integer and what is left, at most 1/2.
+MOJO_INLINE Integer Exponent(F32 t, F32* rest) {
   const F32 log2e = Set(0x1.715476p0f);
   const Integer n = FromSum(Fma(t, log2e, Shift()));
-  return Power(n, Fma(t, Set(0x1.4ae0cp-26f), Fma(t, log2e, -n.value)), plus);
+  *rest = Fma(t, Set(0x1.4ae0cp-26f), Fma(t, log2e, -n.value));
+  return n;
+}
+
+// Exponential is e^t + plus for t from kLeastExponent to 89.7; below, it is as there.
+MOJO_INLINE F32 Exponential(F32 t, float plus) {
+  F32 rest;
+  const Integer n = Exponent(AtLeast(AtMost(t, Set(89.69f)), Set(kLeastExponent)), &rest);
+  return Power(n, rest, plus);
+}
+
+// PowerOfE is e^t for t <= 0, and 0 where that is no normal number. A NaN stays.
+MOJO_INLINE F32 PowerOfE(F32 t) {
+#if defined(__AVX512F__)
+  F32 rest;
+  const Integer n = Exponent(t, &rest);
+  const __mmask16 normal = _mm512_cmp_ps_mask(t, Set(kLeastExponent), _CMP_NLT_UQ);
+  return _mm512_maskz_scalef_ps(normal, PowerOfFraction(rest), n.value);
+#else
+  return Select(t < Set(kLeastExponent), F32{}, Exponential(t, 0));
+#endif
 }
 
 // Silu computes g * sigmoid(alpha * g) = g / (1 + 2^(factor g)), factor = -alpha log2(e). One
