@@ -232,6 +232,16 @@ MOJO_INLINE void Prefetch(const uint8_t* codes, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(codes + kAhead + i, 0, 3);
 }
 
+// PrefetchFactors asks for those of as many blocks of weights as there are from first to end - 1, behind these.
+MOJO_INLINE void PrefetchFactors(const CodedWeights& w, size_t panel, size_t first, size_t end) {
+  const size_t size = w.scales == kFloatScales ? 4 : w.scales == kHalfScales ? 2 : 1, step = kPanel * size;
+  const size_t from = (panel * (w.k / w.block) + end) * step, to = from + (end - first) * step;
+  for (size_t at = from; at < to; at += 64) {
+    __builtin_prefetch(static_cast<const char*>(w.scale) + at, 0, 2);
+    if (w.minus != nullptr) __builtin_prefetch(static_cast<const char*>(w.minus) + at, 0, 2);
+  }
+}
+
 // Rows are the sums of kRows rows of kWide slabs while blocks are added to them.
 template <int kRows>
 struct Rows {
@@ -259,6 +269,7 @@ void MultiplyStored(const CodedWeights& w, size_t panel, const char* tile, float
   for (size_t first = 0; first < blocks; first += kUnpackBlocks) {
     const size_t count = blocks - first < kUnpackBlocks ? blocks - first : kUnpackBlocks;
     LoadFactors(w, panel, first * kBlocks, (first + count) * kBlocks, factors);
+    PrefetchFactors(w, panel, first * kBlocks, (first + count) * kBlocks);
     for (int slab = 0; slab < kSlabs; slab += kWide) {
       Rows<kRows> rows;
       rows.Begin(y, slab);
@@ -280,15 +291,19 @@ struct Unpacked {
   Factors factors[kUnpackBlocks * kBlocks][kSlabs];
 };
 
-// MultiplyUnpacked adds the products of kRows rows with some blocks to y.
+// MultiplyUnpacked adds the products of kRows rows with some blocks to y. Meanwhile it asks for the codes of as many
+// blocks at next, if that is not null.
 template <CodeKind kKind, bool kShorts, int kBlocks, int kRows>
 void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile,
-                      float* y) {
+                      const uint8_t* next, float* y) {
   for (int slab = 0; slab < kSlabs; slab += kWide) {
     Rows<kRows> rows;
     rows.Begin(y, slab);
     const char* at = tile;
     for (size_t i = 0; i < blocks; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
+      for (size_t b = 0; next != nullptr && slab == 0 && b < CodeBytes(kKind); b += 64) {
+        __builtin_prefetch(next + i * CodeBytes(kKind) + b, 0, 2);
+      }
       AddBlock<kKind, kShorts, kBlocks, kRows>(w.codes[i], slab, w.factors + i * kBlocks, offset, at, rows.sum);
     }
     rows.End(y, slab);
@@ -306,6 +321,7 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
   for (size_t first = 0; first < blocks; first += kUnpackBlocks) {
     const size_t count = blocks - first < kUnpackBlocks ? blocks - first : kUnpackBlocks;
     LoadFactors(w, panel, first * kBlocks, (first + count) * kBlocks, unpacked.factors);
+    PrefetchFactors(w, panel, first * kBlocks, (first + count) * kBlocks);
     for (size_t i = 0; i < count; ++i) {
       const uint8_t* codes = w.codes + (panel * blocks + first + i) * CodeBytes(kKind);
       for (int h = 0; h < kParts; ++h) {
@@ -318,15 +334,16 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
         }
       }
     }
-    for (size_t row = args.first_row; row < args.end_row;) {
+    const uint8_t* next = w.codes + (panel * blocks + first + count) * CodeBytes(kKind);
+    for (size_t row = args.first_row; row < args.end_row; next = nullptr) {
       const size_t tile = TileAt(args.rows, row);
       const char* x = static_cast<const char*>(args.x) + (row * blocks + first * tile) * bytes;
       float* to = y + (row - args.first_row) * kPanel;
       switch (tile) {
-        case 8: MultiplyUnpacked<kKind, kShorts, kBlocks, kMostTile>(unpacked, count, offset, x, to); break;
-        case 4: MultiplyUnpacked<kKind, kShorts, kBlocks, 4>(unpacked, count, offset, x, to); break;
-        case 2: MultiplyUnpacked<kKind, kShorts, kBlocks, 2>(unpacked, count, offset, x, to); break;
-        default: MultiplyUnpacked<kKind, kShorts, kBlocks, 1>(unpacked, count, offset, x, to); break;
+        case 8: MultiplyUnpacked<kKind, kShorts, kBlocks, kMostTile>(unpacked, count, offset, x, next, to); break;
+        case 4: MultiplyUnpacked<kKind, kShorts, kBlocks, 4>(unpacked, count, offset, x, next, to); break;
+        case 2: MultiplyUnpacked<kKind, kShorts, kBlocks, 2>(unpacked, count, offset, x, next, to); break;
+        default: MultiplyUnpacked<kKind, kShorts, kBlocks, 1>(unpacked, count, offset, x, next, to); break;
       }
       row += tile;
     }
