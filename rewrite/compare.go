@@ -80,7 +80,8 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 		}
 		allowed := ulps[t] * spacing(t, scale) * max(1, float64(c.terms)/fewTerms)
 		if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the worst case is the nearest to its bound
-			r.MaxAbs, r.MaxRel, r.Tolerance = difference, relative(difference, scale), allowed
+			r.MaxAbs, r.MaxRel = difference, relative(difference, scale)
+			r.Tolerance, r.ToleranceRel = allowed, relative(allowed, scale)
 		}
 		if difference > allowed {
 			return fmt.Errorf("output %q by %.3g, its greatest magnitude being %.3g and %.3g allowed", name, difference,

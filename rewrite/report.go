@@ -119,10 +119,11 @@ type SiteReport struct {
 // CheckReport holds the figures of a site's worst comparison.
 type CheckReport struct {
 	// MaxAbs is the greatest difference, in the graph's own types; MaxRel is it as a part of the greatest magnitude of
-	// the tensor; Tolerance is the difference that was allowed.
-	MaxAbs    float64 `json:"max_abs"`
-	MaxRel    float64 `json:"max_rel"`
-	Tolerance float64 `json:"tolerance"`
+	// the tensor; Tolerance is the difference that was allowed, and ToleranceRel that as such a part.
+	MaxAbs       float64 `json:"max_abs"`
+	MaxRel       float64 `json:"max_rel"`
+	Tolerance    float64 `json:"tolerance"`
+	ToleranceRel float64 `json:"tolerance_rel"`
 	// Structural is the greatest difference in float64 without roundings, as a part of the greatest magnitude.
 	Structural float64 `json:"structural_max_rel"`
 	// Cases is the number of inputs that were tried.

@@ -83,6 +83,7 @@ refers to it.`,
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx -o standard.onnx --target onnx
   mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
+  mojo-patch apply model.onnx --html report.html
   mojo-patch apply model.onnx --dry-run --json`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
@@ -173,6 +174,9 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if same(path, out) {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	}
+	if f.html != "" && (same(path, f.html) || same(out, f.html)) {
+		return fmt.Errorf("--html %s is the model: choose another file", f.html)
+	}
 	if err := writable(out); err != nil {
 		return err
 	}
@@ -182,7 +186,12 @@ func (f *applyFlags) apply(a *app, path string) error {
 		if cases, err = f.cases(m); err != nil {
 			return nil, err
 		}
-		return p.Run(m)
+		plan, err := p.Plan(m)
+		if err != nil {
+			return nil, err
+		}
+		p.draw(plan)
+		return plan.Report, plan.Replace()
 	})
 	if err != nil {
 		return err
@@ -201,7 +210,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 		written = failure == nil || f.keepFailed
 		if written {
 			r.Output = rewrite.DescribeModel(m, out)
-			if a.json {
+			if p.digests() {
 				r.Output.SHA256, _ = onnx.SHA256(out)
 			}
 		}
@@ -211,10 +220,10 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if err := f.report(a, r, written); err != nil {
 		return err
 	}
-	if failure != nil {
-		return failure
+	if failure == nil {
+		failure = p.enough(r)
 	}
-	return p.enough(r)
+	return errors.Join(failure, p.writePage(m, written, failure))
 }
 
 func (f *applyFlags) report(a *app, r *rewrite.Report, written bool) error {

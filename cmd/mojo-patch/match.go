@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -38,12 +39,17 @@ func (f *planFlags) match(a *app, path string) error {
 		return err
 	}
 	defer p.end()
+	if f.html != "" && same(path, f.html) {
+		return fmt.Errorf("--html %s is the model: choose another file", f.html)
+	}
+	var found *rewrite.Plan
 	m, r, err := p.search(path, func(m *onnx.Model) (*rewrite.Report, error) {
-		plan, err := p.Plan(m)
-		if err != nil {
+		var err error
+		if found, err = p.Plan(m); err != nil {
 			return nil, err
 		}
-		return plan.Report, nil
+		p.draw(found)
+		return found.Report, nil
 	})
 	if err != nil {
 		return err
@@ -60,7 +66,7 @@ func (f *planFlags) match(a *app, path string) error {
 	if n := r.Missed(); n > 0 && !a.verbose {
 		a.say("%s (-v says where and why)", near(n))
 	}
-	return p.enough(r)
+	return errors.Join(p.enough(r), p.previewPage(m, found))
 }
 
 func near(n int) string {

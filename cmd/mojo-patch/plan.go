@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -40,6 +41,7 @@ type planFlags struct {
 	cache        string // how caches are kept; apply's alone
 	pastLength   string // with cache; "" for none
 	mlaCache     bool   // apply's alone
+	html         string // the page to write
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -66,6 +68,9 @@ func (f *planFlags) flags(c *cobra.Command) {
 	f.target.flags(c)
 	fl.BoolVar(&f.lastLogits, "last-logits", false,
 		"compute the logits of the last position only (left-padded batches), not those of every one")
+	fl.StringVar(&f.html, "html", "",
+		"write the report as one page, too: every kind of block drawn before and after, its check, what stayed and why")
+	completeFile(c, "html", "html")
 	completeValues(c, "include", kernelIDs, true)
 	completeValues(c, "only", patternNames, true)
 	completeValues(c, "skip", patternNames, true)
@@ -77,12 +82,18 @@ func (f *planFlags) flags(c *cobra.Command) {
 type plan struct {
 	*planFlags
 	*rewrite.Patcher
-	app *app
-	end func() // releases what the patcher holds
+	app  *app
+	end  func()      // releases what the patcher holds
+	page *page.Apply // nil where none is asked for
 }
 
 // plan translates the flags.
 func (f *planFlags) plan(a *app) (*plan, error) {
+	if f.html != "" {
+		if err := writable(f.html); err != nil {
+			return nil, fmt.Errorf("--html: %w", err)
+		}
+	}
 	verify, err := rewrite.ParseVerify(f.verify)
 	if err != nil {
 		return nil, fmt.Errorf("--verify: %w", err)
@@ -184,7 +195,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		end()
 		return nil, err
 	}
-	return &plan{f, patcher, a, end}, nil
+	return &plan{f, patcher, a, end, nil}, nil
 }
 
 // prober returns what runs the kernels during the check, nil when they are not to be run.
@@ -226,8 +237,11 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 		return nil, nil, err
 	}
 	digest := ""
-	if p.app.json { // nothing else shows it
+	if p.digests() {
 		digest, err = onnx.SHA256(path)
+	}
+	if p.html != "" {
+		p.page = page.Begin(m, toolVersion())
 	}
 	readMS := milliseconds(start)
 	if err == nil {

@@ -1,0 +1,169 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// functions are what the page's template calls.
+var functions = template.FuncMap{
+	"number":  func(n any) string { return english.Sprintf("%v", n) },
+	"bytes":   bytesText,
+	"counted": counted,
+	"figure":  figureText,
+	"part":    func(n, of int) float64 { return 100 * float64(n) / float64(max(of, 1)) },
+	"add":     func(x, y float64) float64 { return x + y },
+	"half":    func(x float64) float64 { return x / 2 },
+	"join":    strings.Join,
+	"base":    func(i int) bool { return i < mostOps },
+	"graph":   func(d *drawing, id, title string) graphView { return graphView{d, id, title} },
+	"fewer":   func(before, after int) string { return change(float64(before), float64(after)) },
+	"large":   func(v graphView) bool { return v.Count() > mostDrawn },
+	"least":   func(width float64) string { return fmt.Sprintf("%.0f", shrink*width) },
+	"tally":   func(v graphView) []string { return tally(v.drawing) },
+	"upper":   strings.ToUpper,
+}
+
+const (
+	mostOps   = 12  // ops of the census that are shown at once
+	mostDrawn = 60  // nodes of a block that is drawn
+	shrink    = 0.7 // how small a drawing gets where there is little room, before it scrolls
+)
+
+var english = message.NewPrinter(language.English)
+
+// graphView is a drawing with what names it on the page.
+type graphView struct {
+	*drawing
+	ID, Title string
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return english.Sprintf("%d %ss", n, noun)
+}
+
+func bytesText(n int64) string {
+	x, unit := float64(n), "bytes"
+	for _, larger := range []string{"kB", "MB", "GB", "TB"} {
+		if x < 1000 {
+			break
+		}
+		x, unit = x/1000, larger
+	}
+	return fmt.Sprintf("%.3g %s", x, unit)
+}
+
+// change says by how many percent a number fell or rose.
+func change(before, after float64) string {
+	switch d := 100 * (after - before) / max(before, 1); {
+	case before == after:
+		return "unchanged"
+	case d < 0:
+		return fmt.Sprintf("%.3g %% fewer", -d)
+	default:
+		return fmt.Sprintf("%.3g %% more", d)
+	}
+}
+
+// figureText is a difference in words: 0 is exact.
+func figureText(x float64) string {
+	if x == 0 {
+		return "0 (exact)"
+	}
+	return fmt.Sprintf("%.2g", x)
+}
+
+// tick is a line of the axis of differences.
+type tick struct {
+	At   float64 // percent of the width
+	Text string
+}
+
+// The axis of differences goes from one in 10^least, a little less than a float64 can tell, to 1; what is exactly 0
+// stands in a column of its own on the left.
+const (
+	least    = -17
+	exactAt  = 3.0
+	axisFrom = 9.0
+	axisTo   = 97.0
+)
+
+// position is the place of a difference on the axis, in percent.
+func position(x float64) float64 {
+	if x == 0 {
+		return exactAt
+	}
+	decades := min(max(math.Log10(x), least), 0)
+	return axisFrom + (axisTo-axisFrom)*(decades-least)/-least
+}
+
+// Ticks are the lines of the axis of differences.
+func (p *Apply) Ticks() []tick {
+	ticks := []tick{{exactAt, "0"}}
+	for e := -16; e <= 0; e += 4 {
+		text := "1"
+		if e < 0 {
+			text = fmt.Sprintf("1e%d", e)
+		}
+		ticks = append(ticks, tick{position(math.Pow10(e)), text})
+	}
+	return ticks
+}
+
+// errorRow is a kind of block in the picture of differences.
+type errorRow struct {
+	*block
+	// places on the axis, below 0 where there is none
+	Structure, Definition, Kernel, Tolerance float64
+}
+
+// Errors are the kinds of blocks that were evaluated.
+func (p *Apply) Errors() []errorRow {
+	var rows []errorRow
+	for _, b := range p.Blocks {
+		c := b.Check
+		if c == nil {
+			continue
+		}
+		row := errorRow{b, position(c.Structural), -1, -1, -1}
+		if c.Tolerance > 0 || b.Status == rewrite.Fused { // a formula that differs is not tried with roundings
+			row.Definition = position(c.MaxRel)
+		}
+		if c.Kernel != nil {
+			row.Kernel = position(*c.Kernel)
+		}
+		if c.ToleranceRel > 0 && c.ToleranceRel < 1 {
+			row.Tolerance = position(c.ToleranceRel)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// tally counts the ops of a drawing, in their order.
+func tally(d *drawing) []string {
+	var names []string
+	count := map[string]int{}
+	for _, b := range d.Boxes {
+		if b.Kind == kindNode || b.Kind == kindFused || b.Kind == kindStandard {
+			if count[b.Label]++; count[b.Label] == 1 {
+				names = append(names, b.Label)
+			}
+		}
+	}
+	for i, name := range names {
+		if count[name] > 1 {
+			names[i] = fmt.Sprintf("%s × %d", name, count[name])
+		}
+	}
+	return names
+}
