@@ -55,8 +55,9 @@ zoo: all $(FETCHED) ## ZOO=DIR: patch every model of DIR or DIR/models with gold
 	@if [ -z "$(ZOO)" ]; then echo "usage: make zoo ZOO=DIR" >&2; exit 2; fi
 	$(TEST_ENV) $(GO) run ./bench/zoo "$(abspath $(ZOO))"
 
-docs: $(BIN) ## write the generated documents again: docs/ops.md, docs/cli.md, docs/targets/matrix.md
+docs: $(BIN) ## write the generated documents again: docs/ops.md, docs/cli.md, docs/schemas, docs/targets/matrix.md
 	$(GO) run ./fused/internal/generate .
+	$(GO) test ./cmd/mojo-patch -run TestSchemas -args -write-schemas
 	$(BIN) docs >$(BUILD)/cli.md && mv $(BUILD)/cli.md docs/cli.md
 	$(GO) run ./bench/targets models >$(BUILD)/matrix.md && mv $(BUILD)/matrix.md docs/targets/matrix.md
 

@@ -58,7 +58,8 @@ func TestRepeatable(t *testing.T) {
 	if times.ReplaceAllString(once, "") != times.ReplaceAllString(again, "") {
 		t.Error("two pages about one model differ")
 	}
-	if found := regexp.MustCompile(`(?i)<script|@import|url\((?:[^#])|(?:src|href)="[^#d]`).FindString(once); found != "" {
+	fetches := regexp.MustCompile(`(?i)<script|@import|url\((?:[^#])|(?:src|href)="[^#d]`)
+	if found := fetches.FindString(once); found != "" {
 		t.Errorf("the page has %q", found)
 	}
 }
@@ -74,10 +75,12 @@ type shown struct {
 }
 
 // frame shows a page in a window of some width, which may be smaller than the browser's least, and describes it.
-const frame = `<!doctype html><body style="margin:0"><iframe src="/page" style="border:0;display:block;width:WIDTHpx;height:HEIGHTpx"
-onload="const d=this.contentDocument,all=s=>[...d.querySelectorAll(s)];document.querySelector('pre').textContent=JSON.stringify({
+const frame = `<!doctype html><body style="margin:0">
+<iframe src="/page" style="border:0;display:block;width:WIDTHpx;height:HEIGHTpx" onload="const d=this.contentDocument,all=s=>[...d.querySelectorAll(s)];
+document.querySelector('pre').textContent=JSON.stringify({
 Width:d.documentElement.scrollWidth,Text:d.body.innerText,Headings:all('h1,h2,h3,h4').map(h=>h.tagName),
-Unnamed:all('[role=img]').filter(e=>!e.ariaLabel&&!d.getElementById(e.getAttribute('aria-labelledby'))).length,
+Unnamed:all('[role=img]').filter(e=>
+	!e.ariaLabel&&!d.getElementById(e.getAttribute('aria-labelledby'))).length,
 Marks:all('.errors .structure,.errors .definition').length,
 Boxes:all('svg.graph rect').filter(e=>e.getBoundingClientRect().width>20).length})"></iframe><pre hidden></pre>`
 
@@ -106,8 +109,9 @@ func open(t *testing.T, chromium, html string, width, height int, dark bool) (sh
 	picture := filepath.Join(dir, "page.png")
 	c := exec.Command(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
 		"--disable-background-networking", "--enable-logging=stderr", "--user-data-dir="+filepath.Join(dir, "profile"),
-		"--window-size="+strconv.Itoa(max(width, 500))+","+strconv.Itoa(height), "--blink-settings=preferredColorScheme="+scheme,
-		"--screenshot="+picture, "--dump-dom", server.URL+"/frame")
+		"--window-size="+strconv.Itoa(max(width, 500))+","+strconv.Itoa(height),
+		"--blink-settings=preferredColorScheme="+scheme, "--screenshot="+picture, "--dump-dom",
+		server.URL+"/frame")
 	var out, log bytes.Buffer
 	c.Stdout, c.Stderr = &out, &log
 	if err := c.Run(); err != nil {
@@ -202,7 +206,8 @@ func photographed(t *testing.T, path string, dark bool) {
 			count[color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA)]++
 		}
 	}
-	if all := img.Bounds().Dx() * img.Bounds().Dy(); count[background] < all/2 || count[accent] < 100 || len(count) < 50 {
+	all := img.Bounds().Dx() * img.Bounds().Dy()
+	if count[background] < all/2 || count[accent] < 100 || len(count) < 50 {
 		t.Errorf("%d pixels, %d of the background, %d of the accent, %d colours", all, count[background],
 			count[accent], len(count))
 	}

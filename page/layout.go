@@ -169,18 +169,14 @@ func columns(rows [][]*box) {
 // spread sets the coordinates of a row that are the nearest to the wanted ones, in the sum of squares, and leave every
 // box its room: neighbours that come too near are a block, which stands at the mean of what its boxes want.
 func spread(row []*box, want []float64) {
-	type block struct {
-		first, n int
-		sum      float64 // of what the boxes want of the first one's coordinate
-	}
 	offset := make([]float64, len(row)) // of each box behind the first of the row
-	var blocks []block
+	var blocks []run
 	for i, b := range row {
 		if i > 0 {
 			offset[i] = offset[i-1] + (row[i-1].Width+b.Width)/2 + columnGap
 		}
-		blocks = append(blocks, block{i, 1, want[i] - offset[i]})
-		for k := len(blocks) - 1; k > 0 && blocks[k-1].sum/float64(blocks[k-1].n) > blocks[k].sum/float64(blocks[k].n); k-- {
+		blocks = append(blocks, run{i, 1, want[i] - offset[i]})
+		for k := len(blocks) - 1; k > 0 && blocks[k-1].place() > blocks[k].place(); k-- {
 			blocks[k-1].n += blocks[k].n
 			blocks[k-1].sum += blocks[k].sum
 			blocks = blocks[:k]
@@ -188,10 +184,18 @@ func spread(row []*box, want []float64) {
 	}
 	for _, k := range blocks {
 		for i := k.first; i < k.first+k.n; i++ {
-			row[i].X = k.sum/float64(k.n) + offset[i]
+			row[i].X = k.place() + offset[i]
 		}
 	}
 }
+
+// run is neighbours in a row that touch.
+type run struct {
+	first, n int
+	sum      float64 // of what the boxes want of the first one's coordinate
+}
+
+func (r run) place() float64 { return r.sum / float64(r.n) }
 
 func mean(boxes []*box, of func(*box) float64) float64 {
 	sum := 0.0

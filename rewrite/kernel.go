@@ -93,7 +93,13 @@ func catalogue(stored bool) []*Kernel {
 
 // selected is the report on a kernel that takes sites.
 func (k *Kernel) selected() KernelReport {
-	return KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true, Selected: true}
+	r := k.available()
+	r.Selected = true
+	return r
+}
+
+func (k *Kernel) available() KernelReport {
+	return KernelReport{ID: k.ID, Device: k.Device, Ops: append([]string{}, k.Ops...), Available: true}
 }
 
 // needsNaming says that the kernel runs on a device that a backend must name.
@@ -174,7 +180,7 @@ func choose(include string, env *Environment, b Backend, assumed func(*Kernel) b
 	var chosen []*Kernel
 	var reports []KernelReport
 	for _, k := range registry {
-		r := KernelReport{ID: k.ID, Device: k.Device, Ops: k.Ops, Available: true}
+		r := k.available()
 		if auto && k.needsNaming() && !b.Names(k.Device) {
 			device := strings.ToUpper(k.Device)
 			r.Available, r.Reason = false, fmt.Sprintf("the backend does not name %s: --backend +%s,CPU", device,

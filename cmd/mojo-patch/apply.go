@@ -126,7 +126,7 @@ refers to it.`,
 		"put weights of more than this many bytes into OUT.data (0: only where needed)")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "report")
 	return c
 }
 

@@ -68,7 +68,7 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 	c.Flags().BoolVar(&f.graph, "cuda-graph", false,
 		"record a run as a CUDA graph and replay it; with --bind and --fixed")
 	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes in place of the runs")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "bench")
 	return c
 }
 

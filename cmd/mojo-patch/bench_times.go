@@ -134,8 +134,7 @@ func (f *benchFlags) conclude(a *app, all []*timedModel, inputs []*onnx.Tensor) 
 	for _, x := range inputs {
 		dims[x.Name] = x.Dims
 	}
-	if err := a.result(map[string]any{"schema": jsonSchema, "bound": f.bind, "fixed": f.fixed, "cuda_graph": f.graph,
-		"inputs": dims, "models": all}); err != nil {
+	if err := a.result(benchResult{jsonSchema, f.bind, f.fixed, f.graph, dims, all}); err != nil {
 		return err
 	}
 	switch {

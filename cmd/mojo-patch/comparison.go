@@ -141,7 +141,7 @@ func (k *criteria) report(a *app, all []comparison) error {
 		passed = passed && r.Passed
 		r.write(a)
 	}
-	if err := a.result(map[string]any{"schema": jsonSchema, "passed": passed, "comparisons": all}); err != nil {
+	if err := a.result(comparisons{jsonSchema, passed, all}); err != nil {
 		return err
 	}
 	if !passed {

@@ -66,7 +66,7 @@ their attention is fused.
 	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that attention is got wrong on")
 	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare what is computed for tokens alone")
 	f.criteria.flags(c)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "diff")
 	return c
 }
 

@@ -42,6 +42,12 @@ func document(w io.Writer, c *cobra.Command) {
 	if flags := c.NonInheritedFlags(); flags.HasAvailableFlags() {
 		fmt.Fprintf(w, "Flags:\n\n```\n%s```\n\n", flags.FlagUsages())
 	}
+	if names := strings.Fields(c.Annotations[schemasOf]); len(names) > 0 {
+		for i, name := range names {
+			names[i] = fmt.Sprintf("[schemas/%s.json](schemas/%s.json)", name, name)
+		}
+		fmt.Fprintf(w, "What --json prints: %s.\n\n", strings.Join(names, " or "))
+	}
 	for _, sub := range c.Commands() {
 		document(w, sub)
 	}

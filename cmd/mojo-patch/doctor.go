@@ -100,9 +100,8 @@ in an NPU's documentation.`,
 			}
 			if a.json {
 				list = slices.DeleteFunc(list, func(f finding) bool { return f.provider })
-				report := map[string]any{"schema": jsonSchema, "version": toolVersion(), "findings": list,
-					"providers": providers}
-				if err := a.printJSON(report); err != nil {
+				result := doctorResult{jsonSchema, toolVersion(), list, append([]providerReport{}, providers...)}
+				if err := a.printJSON(result); err != nil {
 					return err
 				}
 				return verdict
@@ -121,7 +120,7 @@ in an NPU's documentation.`,
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	f.provider.nameFlags(c, "(doctor tries every one that is here)")
 	f.patched.flags(c)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "doctor")
 	return c
 }
 

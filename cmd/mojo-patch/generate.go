@@ -58,7 +58,7 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
 		},
 	}
 	f.flags(c)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "generate", "generate-compare")
 	return c
 }
 

@@ -44,7 +44,7 @@ func (f *generateFlags) compareModels(ctx context.Context, a *app, g *opened, te
 		all = append(all, c)
 	}
 	return f.reportComparison(a, texts, other.path+" against "+g.path, g, all,
-		map[string]any{"model": g.path, "compared": other.path})
+		generateComparison{Model: g.path, Compared: other.path})
 }
 
 // compareRecorded compares the model with recorded generations.
@@ -63,7 +63,7 @@ func (f *generateFlags) compareRecorded(ctx context.Context, a *app, g *opened, 
 		all = append(all, c)
 	}
 	return f.reportComparison(a, texts, g.path+" against "+f.golden, g, all,
-		map[string]any{"model": g.path, "golden": f.golden})
+		generateComparison{Model: g.path, Golden: f.golden})
 }
 
 // readRecorded reads promptN, greedyN, top2gapN and logits_lastN for N from 0.
@@ -105,7 +105,7 @@ func readRecorded(path string) ([]generate.Recorded, error) {
 }
 
 func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *opened, all []*generate.Comparison,
-	fields map[string]any) error {
+	result generateComparison) error {
 	passed := true
 	a.say("%s, in %s", what, g.what)
 	t := newTable(">prompt", ">tokens", ">same", ">near ties", ">mean KL", ">max KL", ">max abs", "")
@@ -125,8 +125,8 @@ func (f *generateFlags) reportComparison(a *app, texts *texts, what string, g *o
 			}
 		}
 	}
-	fields["schema"], fields["passed"], fields["backend"], fields["prompts"] = jsonSchema, passed, g.what, all
-	if err := a.result(fields); err != nil {
+	result.Schema, result.Passed, result.Backend, result.Prompts = jsonSchema, passed, g.what, all
+	if err := a.result(result); err != nil {
 		return err
 	}
 	if !passed {

@@ -132,16 +132,15 @@ func (f *generateFlags) report(a *app, g *opened, texts *texts, run *generate.Ru
 	} else if graph {
 		a.say("a decoding step is a CUDA graph")
 	}
-	times := map[string]any{
-		"open_ms": inMilliseconds(g.took), "prompt_tokens": t.PromptTokens, "prefill_ms": inMilliseconds(t.Prefill),
-		"prefill_tokens_per_second": rate(t.PromptTokens, t.Prefill), "generated_tokens": t.GeneratedTokens,
-		"decoded_tokens": t.DecodedTokens, "decode_ms": inMilliseconds(t.Decode),
-		"decode_tokens_per_second": rate(t.DecodedTokens, t.Decode),
+	times := generateTimes{
+		Open: inMilliseconds(g.took), PromptTokens: t.PromptTokens, Prefill: inMilliseconds(t.Prefill),
+		PrefillRate: rate(t.PromptTokens, t.Prefill), GeneratedTokens: t.GeneratedTokens,
+		DecodedTokens: t.DecodedTokens, Decode: inMilliseconds(t.Decode),
+		DecodeRate: rate(t.DecodedTokens, t.Decode),
 	}
-	result := map[string]any{"schema": jsonSchema, "model": g.path, "backend": g.what, "sequences": list,
-		"groups": run.Groups(), "times": times}
+	result := generateResult{jsonSchema, g.path, g.what, list, run.Groups(), times, nil}
 	if buffers.Count > 0 {
-		result["buffers"] = buffers
+		result.Buffers = &buffers
 	}
 	return a.result(result)
 }

@@ -57,7 +57,7 @@ with them.`,
 	completeFile(c, "output", "npz")
 	c.Flags().IntVar(&f.count, "cases", 1, "number of random cases")
 	c.Flags().BoolVar(&f.force, "force", false, "replace an .npz file that is there already")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "run")
 	return c
 }
 
@@ -110,7 +110,7 @@ exits with 1 if an output is out of tolerance.
 		},
 	}
 	k.flags(c)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "diff")
 	return c
 }
 

@@ -45,7 +45,7 @@ that it also lists those that apply would refuse. -v lists similar ones one by o
 	f.patterns.flags(c)
 	f.inline.flags(c)
 	f.why.flags(c)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "inspect", "inspect-why")
 	return c
 }
 

@@ -52,7 +52,7 @@ is nothing to try them with. Ops of the standard need no library and are not tri
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			rows, missing := tryKernels(onnxruntime, lib)
-			if err := a.result(map[string]any{"schema": jsonSchema, "kernels": rows}); err != nil {
+			if err := a.result(kernelsResult{jsonSchema, rows}); err != nil {
 				return err
 			}
 			if !a.json {
@@ -70,7 +70,7 @@ is nothing to try them with. Ops of the standard need no library and are not tri
 		},
 	}
 	libraryFlags(c, &onnxruntime, &lib)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "kernels")
 	return c
 }
 
@@ -100,8 +100,8 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 			p, reason = nil, npuNotTried
 		}
 		if len(k.Ops) == 0 {
-			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Device: k.Device,
-				Status: kernelStandard, Reason: k.Summary})
+			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Types: []string{},
+				Device: k.Device, Status: kernelStandard, Reason: k.Summary})
 		}
 		for _, name := range k.Ops {
 			op := fused.Lookup(name)

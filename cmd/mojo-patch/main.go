@@ -45,15 +45,14 @@ func newVersion(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
-				return a.printJSON(map[string]any{"schema": jsonSchema, "version": toolVersion(),
-					"go": runtime.Version(),
-					"os": runtime.GOOS, "arch": runtime.GOARCH})
+				return a.printJSON(versionResult{jsonSchema, toolVersion(), runtime.Version(), runtime.GOOS,
+					runtime.GOARCH})
 			}
 			_, err := fmt.Fprintf(a.out, "mojo-patch %s (%s, %s/%s)\n", toolVersion(), runtime.Version(), runtime.GOOS,
 				runtime.GOARCH)
 			return err
 		},
 	}
-	a.jsonFlag(c)
+	a.jsonFlag(c, "version")
 	return c
 }

@@ -28,7 +28,7 @@ stay as it is. It writes nothing. It takes the same flags and gives the same rep
 		RunE:              func(_ *cobra.Command, args []string) error { return f.match(a, args[0]) },
 	}
 	f.flags(c)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "report")
 	return c
 }
 

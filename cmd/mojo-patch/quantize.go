@@ -99,7 +99,7 @@ in float whose error is greater: that of their products where --golden is given.
 	completeValues(c, "head", choices, false)
 	completeValues(c, "experts", choices, false)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "quantize")
 	return c
 }
 

@@ -43,7 +43,7 @@ apply finds the blocks of such a model again. --only and --node revert some site
 	fl.StringVar(&f.node, "node", "", "revert only nodes whose name this regular expression fits")
 	completeFile(c, "output", "onnx")
 	completeValues(c, "only", patternNames, true)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "revert")
 	return c
 }
 

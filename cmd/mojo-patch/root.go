@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -14,7 +15,8 @@ import (
 	"golang.org/x/term"
 )
 
-// jsonSchema is the version of the JSON that the commands print, but for apply, whose report has its own.
+// jsonSchema is the version of the JSON that the commands print, which docs/schemas describes; reports of packages have
+// their own. What is added keeps the version; what changes its meaning or goes raises it.
 const jsonSchema = 1
 
 // app is what every command shares: where it prints, and how much.
@@ -98,8 +100,15 @@ kernel library or the kernels of a device are missing.`,
 	return root
 }
 
-func (a *app) jsonFlag(c *cobra.Command) {
+// schemasOf is the annotation of a command with what its JSON is: names of files in docs/schemas.
+const schemasOf = "schemas"
+
+func (a *app) jsonFlag(c *cobra.Command, schemas ...string) {
 	c.Flags().BoolVar(&a.json, "json", false, "print the result as JSON on stdout")
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[schemasOf] = strings.Join(schemas, " ")
 }
 
 // say prints a line for a person to stderr, unless --quiet.

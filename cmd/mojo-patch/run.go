@@ -60,7 +60,7 @@ within the vocabulary, masks that let everything through), and describes the out
 		"write inputs and outputs to this .npz file, or folder of ONNX test data")
 	completeFile(c, "outputs", "npz")
 	c.Flags().IntVar(&f.repeat, "repeat", 1, "run each case this many times and report the median time")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "run")
 	return c
 }
 
@@ -164,15 +164,10 @@ func savable(path string) error {
 }
 
 func reportRun(a *app, path, what string, cases []golden.Case, times []float64) error {
-	type result struct {
-		Case    int             `json:"case"`
-		TimeMS  float64         `json:"time_ms"`
-		Outputs []outputSummary `json:"outputs"`
-	}
-	var results []result
+	var results []runCase
 	a.say("%s in %s", path, what)
 	for i, c := range cases {
-		r := result{Case: i, TimeMS: times[i]}
+		r := runCase{Case: i, TimeMS: times[i]}
 		a.say("case %d: %.3f ms", i, times[i])
 		t := newTable("output", "type", "shape", ">min", ">max", ">mean", ">NaN", ">Inf")
 		for _, o := range c.Outputs {
@@ -186,7 +181,7 @@ func reportRun(a *app, path, what string, cases []golden.Case, times []float64) 
 		t.write(a.human())
 		results = append(results, r)
 	}
-	return a.result(map[string]any{"schema": jsonSchema, "model": path, "backend": what, "cases": results})
+	return a.result(runResult{jsonSchema, path, what, results})
 }
 
 func figure(n golden.Number) string { return fmt.Sprintf("%.6g", float64(n)) }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -15,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"mojo-patch": main})
+	testscript.Main(m, map[string]func(){"mojo-patch": checked})
 }
 
 // testEnvironment finds what the scripts run with. Without it they skip, unless MOJO_REQUIRE_ORT=1 says that it must be
@@ -41,10 +43,28 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	onnxruntime, kernels := testEnvironment(t)
+	schemas, err := filepath.Abs(schemaFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := t.TempDir()
+	t.Cleanup(func() { // of a run of all scripts, with all they need
+		some := strings.Contains(flag.Lookup("test.run").Value.String(), "/")
+		if onnxruntime == "" || kernels == "" || some || t.Failed() {
+			return
+		}
+		for name := range schemaTypes {
+			if _, err := os.Stat(filepath.Join(met, name)); err != nil {
+				t.Errorf("no script prints what docs/schemas/%s.json describes", name)
+			}
+		}
+	})
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("MODELS", models)
+			e.Setenv(schemasVariable, schemas)
+			e.Setenv(metVariable, met)
 			e.Setenv("GENERATE", filepath.Join(models, "..", "llm", "generate", "testdata"))
 			e.Setenv(ort.LibraryVariable, onnxruntime)
 			e.Setenv(fused.LibraryVariable, kernels)

@@ -61,7 +61,7 @@ It supports byte-level BPE and BPE with byte fallback, and names any other kind 
 	c.Flags().BoolVar(&f.noSpecial, "no-special", false, "do not add the tokens for beginning and end of sequence")
 	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave special tokens out of the text")
 	c.MarkFlagsMutuallyExclusive("decode", "no-special")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "tokenize", "detokenize")
 	return c
 }
 
@@ -84,7 +84,7 @@ func (a *app) tokenize(t *tokenizer.Tokenizer, text string, addSpecial bool) err
 		rows = append(rows, tokenRow{id, token})
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"schema": jsonSchema, "tokens": rows})
+		return a.printJSON(tokenizeResult{jsonSchema, rows})
 	}
 	for _, r := range rows {
 		if _, err := fmt.Fprintf(a.out, "%7d  %s\n", r.ID, r.Token); err != nil {
@@ -108,7 +108,7 @@ func (a *app) detokenize(t *tokenizer.Tokenizer, text string, skipSpecial bool) 
 	}
 	decoded := t.Decode(ids, skipSpecial)
 	if a.json {
-		return a.printJSON(map[string]any{"schema": jsonSchema, "text": decoded})
+		return a.printJSON(detokenizeResult{jsonSchema, decoded})
 	}
 	_, err := fmt.Fprintln(a.out, decoded)
 	return err

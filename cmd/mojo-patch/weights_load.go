@@ -89,7 +89,7 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 	completeFile(c, "map", "json")
 	completeValues(c, "dtype", func() []string { return []string{"fp32", "fp16", "bf16"} }, false)
 	completeValues(c, "dtype-provider", func() []string { return []string{"cpu", "cuda"} }, true)
-	a.jsonFlag(c)
+	a.jsonFlag(c, "weights-load")
 	return c
 }
 

@@ -93,7 +93,7 @@ the elements, and the cosine.`,
 	c.Flags().StringVar(&against, "against", "", "model whose tensors of the same names are what these should be")
 	completeFile(c, "against", "onnx")
 	c.Flags().StringVar(&name, "name", "", "list only tensors whose names match this regular expression")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "weights-show")
 	return c
 }
 
@@ -125,8 +125,7 @@ func showWeights(a *app, files []string, filter *regexp.Regexp, stats bool, agai
 	}
 	total, types := totals(list)
 	if a.json {
-		return a.printJSON(map[string]any{"schema": jsonSchema, "files": files,
-			"tensors": append([]*shownTensor{}, list...), "total": total, "types": types})
+		return a.printJSON(shownWeights{jsonSchema, files, append([]*shownTensor{}, list...), total, types})
 	}
 	header := []string{"name", "type", "shape", ">bytes", ">bits"}
 	if against != "" {
@@ -176,7 +175,8 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 			return nil, nil, err
 		}
 		for _, t := range c.Tensors {
-			s := &shownTensor{Name: t.Name, Type: t.Type, Shape: t.Dims, Bytes: t.Size, File: t.Path, elements: t.Len()}
+			s := &shownTensor{Name: t.Name, Type: t.Type, Shape: append([]int64{}, t.Dims...),
+				Bytes: t.Size, File: t.Path, elements: t.Len()}
 			if t.Readable {
 				s.statistics = t.Statistics
 			}
@@ -203,8 +203,8 @@ func tensorsOf(a *app, path string) (list []*shownTensor, closeFile func() error
 				continue
 			}
 			t := v.Const
-			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: t.Dims, Bytes: max(t.Size(), 0),
-				File: path, elements: max(t.Len(), 0)}
+			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: append([]int64{}, t.Dims...),
+				Bytes: max(t.Size(), 0), File: path, elements: max(t.Len(), 0)}
 			s.statistics = func() (*weights.Statistics, error) { return weights.StatisticsOf(t) }
 			s.rows = func() ([]int64, func([]float32, int64) error, error) { return quantize.Rows(v) }
 			if _, err := t.Bytes(); t.External != nil && errors.Is(err, onnx.ErrMissingData) {

@@ -38,7 +38,7 @@ elements refer to one place.`,
 	c.Flags().StringVar(&o.Location, "location", "",
 		"file that the references name (default: GRAPH with .weights.bin for .onnx)")
 	completeFile(c, "output", "onnx")
-	a.jsonFlag(c)
+	a.jsonFlag(c, "weights-strip")
 	return c
 }
 

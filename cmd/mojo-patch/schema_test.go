@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/spf13/cobra"
+)
+
+// schemaTypes is what the JSON of each schema is made of.
+var schemaTypes = map[string]any{
+	"bench":            benchResult{},
+	"detokenize":       detokenizeResult{},
+	"diff":             comparisons{},
+	"doctor":           doctorResult{},
+	"generate":         generateResult{},
+	"generate-compare": generateComparison{},
+	"inspect":          census{},
+	"inspect-why":      why{},
+	"kernels":          kernelsResult{},
+	"quantize":         quantizeReport{},
+	"report":           rewrite.Report{},
+	"revert":           rewrite.RevertReport{},
+	"run":              runResult{},
+	"tokenize":         tokenizeResult{},
+	"version":          versionResult{},
+	"weights-load":     weights.Report{},
+	"weights-show":     shownWeights{},
+	"weights-strip":    weights.StripReport{},
+}
+
+var writeSchemas = flag.Bool("write-schemas", false, "write docs/schemas anew")
+
+const (
+	repository   = "../.."
+	module       = "github.com/mojo-patch/mojo-patch"
+	schemaFolder = repository + "/docs/schemas"
+)
+
+// schemaName tells types of one name apart; those without a name have none in a schema.
+func schemaName(t reflect.Type) string {
+	if t.Name() == "" {
+		return ""
+	}
+	return path.Base(t.PkgPath()) + "." + t.Name()
+}
+
+// schemaOf makes the schema of a result of its Go type and the comments there.
+func schemaOf(name string, result any, comments map[string]string) ([]byte, error) {
+	r := &jsonschema.Reflector{CommentMap: comments, ExpandedStruct: true, Namer: schemaName, Mapper: func(t reflect.Type) *jsonschema.Schema {
+		if t == reflect.TypeFor[golden.Number]() {
+			return &jsonschema.Schema{Description: "A number; NaN and infinities are texts.", OneOf: []*jsonschema.Schema{
+				{Type: "number"}, {Type: "string", Enum: []any{"NaN", "+Inf", "-Inf"}}}}
+		}
+		return nil
+	}}
+	s := r.Reflect(result)
+	s.ID = jsonschema.ID(fmt.Sprintf("https://%s/docs/schemas/%s-%d.json", module, name, jsonSchema))
+	s.Title = fmt.Sprintf("mojo-patch: %s, version %d", name, jsonSchema)
+	version, ok := s.Properties.Get("schema")
+	if !ok {
+		return nil, fmt.Errorf("%T has no field schema", result)
+	}
+	version.Const = jsonSchema
+	b, err := json.MarshalIndent(s, "", "\t")
+	return append(b, '\n'), err
+}
+
+// addComments finds what the sources of a package say of its types and their fields. The library's own search leaves
+// out types that are not exported.
+func addComments(comments map[string]string, folder string) error {
+	files, err := filepath.Glob(filepath.Join(repository, folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no sources in %s (%v)", folder, err)
+	}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, d := range file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				t, ok := spec.(*ast.TypeSpec)
+				if !ok {
+					continue
+				}
+				key := module + "/" + folder + "." + t.Name.Name
+				comments[key] = oneLine(t.Doc, g.Doc)
+				if s, ok := t.Type.(*ast.StructType); ok {
+					for _, f := range s.Fields.List {
+						for _, n := range f.Names {
+							comments[key+"."+n.Name] = oneLine(f.Doc, f.Comment)
+						}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func oneLine(groups ...*ast.CommentGroup) string {
+	for _, g := range groups {
+		if text := strings.Join(strings.Fields(g.Text()), " "); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// TestSchemas holds docs/schemas against the types that commands print, and every --json against docs/schemas.
+func TestSchemas(t *testing.T) {
+	comments := map[string]string{}
+	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
+		"rewrite", "rewrite/quantize", "rewrite/target"} {
+		if err := addComments(comments, folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, result := range schemaTypes {
+		b, err := schemaOf(name, result, comments)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		file := filepath.Join(schemaFolder, name+".json")
+		if *writeSchemas {
+			if err := os.WriteFile(file, b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, b) {
+			t.Errorf("%s is not what the command prints (%v): go test ./cmd/mojo-patch -run TestSchemas -args -write-schemas",
+				file, err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(schemaFolder, "*.json"))
+	if err != nil || len(files) != len(schemaTypes) {
+		t.Errorf("%d files in %s for %d results (%v)", len(files), schemaFolder, len(schemaTypes), err)
+	}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		names := strings.Fields(c.Annotations[schemasOf])
+		if c.Flags().Lookup("json") != nil && len(names) == 0 {
+			t.Errorf("%s prints JSON without a schema: name it in jsonFlag", c.CommandPath())
+		}
+		for _, name := range names {
+			if schemaTypes[name] == nil {
+				t.Errorf("%s prints %q, which has no schema", c.CommandPath(), name)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRoot(&app{}))
+}
+
+// The environment of the scripts: where the schemas are, and where those are noted that a result was held against.
+const (
+	schemasVariable = "TEST_SCHEMAS"
+	metVariable     = "TEST_SCHEMAS_MET"
+)
+
+// checked is the program as scripts run it: what it prints as JSON has to be as a schema of its command says.
+func checked() {
+	args := os.Args[1:]
+	folder := os.Getenv(schemasVariable)
+	if folder == "" || !slices.Contains(args, "--json") {
+		main()
+		return
+	}
+	cleanInterrupts(os.Exit)
+	var out bytes.Buffer
+	code := run(args, io.MultiWriter(os.Stdout, &out), os.Stderr)
+	if out.Len() > 0 {
+		if err := conforms(args, folder, out.Bytes()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(99)
+		}
+	}
+	os.Exit(code)
+}
+
+func conforms(args []string, folder string, out []byte) error {
+	c, _, err := newRoot(&app{}).Find(args)
+	if err != nil {
+		return err
+	}
+	value, err := validator.UnmarshalJSON(bytes.NewReader(out))
+	if err != nil {
+		return fmt.Errorf("%q prints no JSON: %w", args, err)
+	}
+	var failures []string
+	for _, name := range strings.Fields(c.Annotations[schemasOf]) {
+		schema, err := validator.NewCompiler().Compile(filepath.Join(folder, name+".json"))
+		if err != nil {
+			return err
+		}
+		if err = schema.Validate(value); err == nil {
+			return os.WriteFile(filepath.Join(os.Getenv(metVariable), name), nil, 0o666)
+		}
+		failures = append(failures, fmt.Sprintf("%q: %v", args, err))
+	}
+	return fmt.Errorf("the result is not as docs/schemas says:\n%s", strings.Join(failures, "\n"))
+}
