@@ -44,12 +44,10 @@ type census struct {
 
 // block is a kind of site: all that are the same but for the names of values.
 type block struct {
-	rewrite.SiteReport        // the first
-	Sites              []site // all of them
+	rewrite.SiteReport          // the first
+	Sites              []string // the last nodes of all
 	Old, New           *drawing
 }
-
-type site struct{ Node, ID string }
 
 // miss is a reason why something that looks like a block is none, with the places where that is so.
 type miss struct {
@@ -107,10 +105,12 @@ func (p *Apply) AddSites(r *rewrite.Report) {
 			if s.Status == rewrite.Fused {
 				b.New = drawReplacement(s.Match)
 			}
+			b.Old.place()
+			b.New.place()
 			known[key], p.Blocks = b, append(p.Blocks, b)
 		}
 		b.Check = worse(b.Check, s.Check)
-		b.Sites = append(b.Sites, site{s.Node, s.ID})
+		b.Sites = append(b.Sites, s.Node)
 	}
 	slices.SortStableFunc(p.Blocks, func(x, y *block) int { return cmp.Compare(rank(x.Status), rank(y.Status)) })
 }

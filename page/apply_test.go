@@ -145,6 +145,9 @@ func TestShown(t *testing.T) {
 	if err != nil {
 		t.Skip("chromium is not found")
 	}
+	if testing.Short() {
+		t.Skip("a browser takes seconds")
+	}
 	for _, c := range []struct {
 		model         string
 		width, height int

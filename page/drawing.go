@@ -73,13 +73,12 @@ const (
 	mostChars  = 20 // of a name
 )
 
-// drawMatch draws the nodes that a match is about.
+// drawMatch draws the nodes that a match is about. It has no places yet.
 func drawMatch(m *patterns.Match) *drawing {
 	d := &drawing{}
 	values := map[*onnx.Value]*box{}
 	d.addNodes(between(m), func(v *onnx.Value) *onnx.Value { return v }, values, false)
 	d.addOutputs(m.Outputs, m.Outputs, values)
-	d.place()
 	return d
 }
 
@@ -121,7 +120,6 @@ func drawReplacement(m *patterns.Match) *drawing {
 		return v
 	}, values, true)
 	d.addOutputs(m.Replacement.Outputs, m.Outputs, values)
-	d.place()
 	return d
 }
 
@@ -268,6 +266,9 @@ func (d *drawing) Count() int {
 	}
 	return n
 }
+
+// Large reports whether a drawing has too many nodes to be drawn.
+func (d *drawing) Large() bool { return d.Count() > mostDrawn }
 
 // Lines say in words what a drawing shows: each node with what it reads.
 func (d *drawing) Lines() []string {

@@ -24,9 +24,7 @@ var functions = template.FuncMap{
 	"base":    func(i int) bool { return i < mostOps },
 	"graph":   func(d *drawing, id, title string) graphView { return graphView{d, id, title} },
 	"fewer":   func(before, after int) string { return change(float64(before), float64(after)) },
-	"large":   func(v graphView) bool { return v.Count() > mostDrawn },
 	"least":   func(width float64) string { return fmt.Sprintf("%.0f", shrink*width) },
-	"tally":   func(v graphView) []string { return tally(v.drawing) },
 	"upper":   strings.ToUpper,
 }
 
@@ -149,8 +147,8 @@ func (p *Apply) Errors() []errorRow {
 	return rows
 }
 
-// tally counts the ops of a drawing, in their order.
-func tally(d *drawing) []string {
+// Tally counts the ops of a drawing, in their order.
+func (d *drawing) Tally() []string {
 	var names []string
 	count := map[string]int{}
 	for _, b := range d.Boxes {
