@@ -14,9 +14,10 @@ const (
 	sweeps    = 12 // of ordering, and of placing
 )
 
-// place gives every box of a drawing, unless it is too large to be drawn, its row, its place in the row and its coordinates, and every edge its points, as
+// place gives every box of a drawing its row, its place in the row and its coordinates, and every edge its points, as
 // layered layouts do: rows by the longest way from a source, then the order of each row by the mean of its neighbours'
-// places, then coordinates near to the neighbours'. An edge over several rows bends at a point in each.
+// places, then coordinates near to the neighbours'. An edge over several rows bends at a point in each. A drawing that
+// is too large to be shown gets none.
 func (d *drawing) place() {
 	if d == nil || d.Large() {
 		return

@@ -63,15 +63,18 @@ func schemaName(t reflect.Type) string {
 	return path.Base(t.PkgPath()) + "." + t.Name()
 }
 
+// schemaOfNumber is for numbers that write NaN and infinities as texts.
+func schemaOfNumber(t reflect.Type) *jsonschema.Schema {
+	if t != reflect.TypeFor[golden.Number]() {
+		return nil
+	}
+	return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "number"},
+		{Type: "string", Enum: []any{"NaN", "+Inf", "-Inf"}}}}
+}
+
 // schemaOf makes the schema of a result of its Go type and the comments there.
 func schemaOf(name string, result any, comments map[string]string) ([]byte, error) {
-	r := &jsonschema.Reflector{CommentMap: comments, ExpandedStruct: true, Namer: schemaName, Mapper: func(t reflect.Type) *jsonschema.Schema {
-		if t == reflect.TypeFor[golden.Number]() {
-			return &jsonschema.Schema{Description: "A number; NaN and infinities are texts.", OneOf: []*jsonschema.Schema{
-				{Type: "number"}, {Type: "string", Enum: []any{"NaN", "+Inf", "-Inf"}}}}
-		}
-		return nil
-	}}
+	r := &jsonschema.Reflector{CommentMap: comments, ExpandedStruct: true, Namer: schemaName, Mapper: schemaOfNumber}
 	s := r.Reflect(result)
 	s.ID = jsonschema.ID(fmt.Sprintf("https://%s/docs/schemas/%s-%d.json", module, name, jsonSchema))
 	s.Title = fmt.Sprintf("mojo-patch: %s, version %d", name, jsonSchema)
@@ -151,8 +154,8 @@ func TestSchemas(t *testing.T) {
 			}
 		}
 		if have, err := os.ReadFile(file); err != nil || !bytes.Equal(have, b) {
-			t.Errorf("%s is not what the command prints (%v): go test ./cmd/mojo-patch -run TestSchemas -args -write-schemas",
-				file, err)
+			t.Errorf("%s is not what the command prints (%v): go test ./cmd/mojo-patch -run TestSchemas "+
+				"-args -write-schemas", file, err)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(schemaFolder, "*.json"))
