@@ -39,7 +39,7 @@ func (p *plan) writePage(m *onnx.Model, written bool, failure error) error {
 	if !written && failure != nil {
 		p.page.Failure = failure.Error()
 	}
-	if err := atomicfile.Write(p.html, p.page.Write); err != nil {
+	if err := atomicfile.WriteFile(p.html, p.page.Write); err != nil {
 		return err
 	}
 	p.app.say("wrote %s: open it in a browser", p.html)

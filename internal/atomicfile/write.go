@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Write writes a file beside path and renames it to path once it is complete.
-func Write(path string, write func(io.Writer) error) (err error) {
+// WriteFile writes a file beside path and renames it to path once it is complete. An older file keeps its mode.
+func WriteFile(path string, write func(io.Writer) error) (err error) {
 	f, err := Create(path)
 	if err != nil {
 		return err
