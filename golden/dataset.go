@@ -165,7 +165,7 @@ func saveTensors(dir, prefix string, list []*onnx.Tensor) error {
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
-		err = writeWhole(filepath.Join(dir, prefix+strconv.Itoa(i)+".pb"), func(w io.Writer) error {
+		err = atomicfile.WriteFile(filepath.Join(dir, prefix+strconv.Itoa(i)+".pb"), func(w io.Writer) error {
 			_, err := w.Write(b)
 			return err
 		})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -119,7 +120,7 @@ func readMember(f *zip.File, name string, want onnx.DataType) (*onnx.Tensor, err
 // SaveNPZ writes the cases to one .npz file, under the keys of the package comment. Equal cases give equal bytes: the
 // arrays keep their order, are not compressed and have no time stamps. The file appears whole or not at all.
 func SaveNPZ(path string, cases []Case) error {
-	err := writeWhole(path, func(w io.Writer) error {
+	err := atomicfile.WriteFile(path, func(w io.Writer) error {
 		z := zip.NewWriter(w)
 		for i, c := range cases {
 			if err := addTensors(z, fmt.Sprintf("%d.in.", i), c.Inputs); err != nil {

@@ -45,8 +45,8 @@ var rooms = []room{
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert"}},
 	{"rewrite", []string{
-		"fused", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
-		"rewrite/convert", "rewrite/target"}},
+		"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason",
+		"reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},

@@ -1,23 +1,21 @@
-package golden
+package atomicfile
 
 import (
 	"bufio"
 	"errors"
 	"io"
 	"os"
-
-	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 )
 
-// writeWhole writes a file beside path and renames it to path once it is complete.
-func writeWhole(path string, write func(io.Writer) error) (err error) {
-	f, err := atomicfile.Create(path)
+// WriteFile writes a file beside path and renames it to path once it is complete. An older file keeps its mode.
+func WriteFile(path string, write func(io.Writer) error) (err error) {
+	f, err := Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		f.Close() // does nothing when it was closed already
-		err = errors.Join(err, atomicfile.Remove(f.Name()))
+		err = errors.Join(err, Remove(f.Name()))
 	}()
 	w := bufio.NewWriterSize(f, 1<<16)
 	if err := write(w); err != nil {
@@ -34,5 +32,5 @@ func writeWhole(path string, write func(io.Writer) error) (err error) {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	return atomicfile.Commit(func() error { return os.Rename(f.Name(), path) })
+	return Commit(func() error { return os.Rename(f.Name(), path) })
 }
