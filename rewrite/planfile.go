@@ -32,8 +32,8 @@ type PlannedSite struct {
 	SiteReport
 }
 
-// PlanFile returns the plan as it may be written: all sites that were judged, those to be replaced that hold. The caller
-// fills Flags, and the digest of the model.
+// PlanFile returns the plan as it may be written: all sites that were judged, those to be replaced that hold. The
+// caller fills Flags, and the digest of the model.
 func (p *Plan) PlanFile() *PlanFile {
 	c := p.applier.config
 	f := &PlanFile{Schema: PlanSchema, Tool: c.version, Model: p.Report.Input, Sites: []PlannedSite{}}
@@ -165,8 +165,8 @@ func (a *applier) asPlanned() error {
 		}
 		switch got, ok := found[want.ID]; {
 		case !ok:
-			failures = append(failures, fmt.Errorf("%q is no site of the model, or no kernel that was asked for takes it",
-				want.ID))
+			failures = append(failures, fmt.Errorf("%q is no site of the model, or no kernel that was asked for "+
+				"takes it", want.ID))
 		case got.Status != Fused:
 			failures = append(failures, fmt.Errorf("%q is %s: %s", want.ID, got.Status, got.Reason))
 		case len(want.Nodes) > 0 && !slices.Equal(got.Nodes, want.Nodes):

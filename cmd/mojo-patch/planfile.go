@@ -45,7 +45,8 @@ type planFileFlags struct {
 
 func (f *planFileFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.path, "plan", "",
-		"replace the sites of this plan, and no others (match -o writes plans); its flags count unless they are given here")
+		"replace the sites of this plan, and no others (match -o writes plans); its flags count unless they are given "+
+			"here")
 	completeFile(c, "plan", "json")
 	c.Flags().BoolVar(&f.force, "force", false,
 		"take a --plan that was made for another file, with other patterns or by another version")
@@ -68,7 +69,8 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 	}
 	for name, values := range f.file.Flags {
 		if !slices.Contains(plannedFlags, name) {
-			return fmt.Errorf("%s: a plan keeps no flag %q; it keeps %s", f.path, name, strings.Join(plannedFlags, ", "))
+			return fmt.Errorf("%s: a plan keeps no flag %q; it keeps %s", f.path, name,
+				strings.Join(plannedFlags, ", "))
 		}
 		if c.Flags().Changed(name) {
 			continue

@@ -40,11 +40,16 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	faulty, err := filepath.Abs("testdata/faulty/faulty.c")
+	if err != nil {
+		t.Fatal(err)
+	}
 	onnxruntime, kernels := testEnvironment(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("MODELS", models)
+			e.Setenv("FAULTY", faulty)
 			e.Setenv("GENERATE", filepath.Join(models, "..", "llm", "generate", "testdata"))
 			e.Setenv(ort.LibraryVariable, onnxruntime)
 			e.Setenv(fused.LibraryVariable, kernels)
@@ -63,7 +68,7 @@ func TestScripts(t *testing.T) {
 			return false, errors.New("unknown condition")
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock,
-			"functions": writeFunctions, "checkpoint": writeCheckpoint},
+			"functions": writeFunctions, "checkpoint": writeCheckpoint, "faulty": buildFaulty},
 	})
 }
 
@@ -85,4 +90,14 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	if code != want {
 		ts.Fatalf("exit code %d, want %d", code, want)
 	}
+}
+
+// buildFaulty builds a kernel library with a fault, testdata/faulty: faulty FILE.
+func buildFaulty(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: faulty FILE")
+	}
+	include := filepath.Join(ts.Getenv("MODELS"), "..", "fused", "kernels", "third_party", "onnxruntime")
+	ts.Check(ts.Exec("cc", "-shared", "-fPIC", "-I", include, "-o", ts.MkAbs(args[0]), ts.Getenv("FAULTY"), "-ldl"))
+	ts.Setenv("FAULTY_REAL", ts.Getenv(fused.LibraryVariable))
 }

@@ -23,6 +23,7 @@ type room struct {
 // rooms lists the module from the bottom up: a room uses none that stands after it.
 var rooms = []room{
 	{"internal/atomicfile", []string{}},
+	{"internal/delta", []string{}},
 	{"internal/layers", []string{}},
 	{"internal/mmap", []string{}},
 	{"internal/vet", []string{}},
