@@ -39,8 +39,8 @@ func (b Block) Cut() (*Cut, error) {
 	return b.cutter.cut(onnx.SetOf(slices.Values(b.nodes)), b.cutter.computing(b.site.Inputs, b.site.Outputs))
 }
 
-// Blocks finds the blocks around sites that a plan found, before any was replaced. A layer begins with its attention, or
-// with an MLP or experts that no attention stands before. A block reaches from the value that what its site reads is
+// Blocks finds the blocks around sites that a plan found, before any was replaced. A layer begins with its attention,
+// or with an MLP or experts that no attention stands before. A block reaches from the value that what its site reads is
 // computed from to where the result is added to something else: the projections are part of it, the norm before it and
 // the residual sum are not.
 func (c *Cutter) Blocks(sites []SiteReport) []Block {

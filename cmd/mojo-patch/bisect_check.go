@@ -29,7 +29,8 @@ func (b *bisection) checkModel(path string) (delta.Outcome, string, error) {
 
 // compare has diff compare a model with recorded outputs.
 func (b *bisection) compare(path, want string, criteria []string) (delta.Outcome, string, error) {
-	args := slices.Concat([]string{"diff", path, "--golden", want, "--json", "-q"}, arguments(b.command, b.run), criteria)
+	args := slices.Concat([]string{"diff", path, "--golden", want, "--json", "-q"}, arguments(b.command, b.run),
+		criteria)
 	r, err := b.app.itself(b.ctx, b.timeout, args...)
 	if err != nil {
 		return "", "", err
@@ -47,7 +48,7 @@ func (b *bisection) compare(path, want string, criteria []string) (delta.Outcome
 
 // userCheck runs the user's command.
 func (b *bisection) userCheck(path string) (delta.Outcome, string, error) {
-	line, quoted := b.check, "'"+strings.ReplaceAll(path, "'", `'\''`)+"'"
+	line, quoted := b.check, quote(path)
 	if strings.Contains(line, "{}") {
 		line = strings.ReplaceAll(line, "{}", quoted)
 	} else {

@@ -97,7 +97,8 @@ func (b *bisection) alone(folder string, plan *rewrite.PlanFile) (delta.Outcome,
 		b.app.say("the part cannot be patched alone: %s", why)
 		return delta.Unknown, nil
 	}
-	criteria := slices.DeleteFunc(arguments(b.command, b.criteria), func(s string) bool { // those of the model's outputs
+	// Those of single outputs, or of logits, are about the whole model.
+	criteria := slices.DeleteFunc(arguments(b.command, b.criteria), func(s string) bool {
 		return strings.Contains(s, ":") || !strings.HasPrefix(s, "--atol=") && !strings.HasPrefix(s, "--rtol=")
 	})
 	outcome, _, err := b.compare(patched, filepath.Join(folder, extractedGolden), criteria)

@@ -14,8 +14,8 @@ type bisectReport struct {
 	Model  string `json:"model"`
 	Sites  int    `json:"sites"`  // that were searched
 	Checks int    `json:"checks"` // that were run; outcomes that were known already are not counted
-	// Culprits are sets of sites that fail, each without the others, the smallest first. None of them fails without one of
-	// its sites.
+	// Culprits are sets of sites that fail, each without the others, the smallest first. None of them fails without one
+	// of its sites.
 	Culprits [][]rewrite.PlannedSite `json:"culprits"`
 	// Left is the outcome of all other sites together: passes or, where a crash tells nothing, unknown.
 	Left    delta.Outcome `json:"left"`
@@ -91,7 +91,10 @@ func (b *bisection) writePlans(r *bisectReport, failing, passing []int) error {
 		set  []int
 		note *string
 		what string
-	}{{b.out, failing, &r.Failing, "the smallest sites that fail"}, {b.passing, passing, &r.Passing, "the other sites"}} {
+	}{
+		{b.out, failing, &r.Failing, "the smallest sites that fail"},
+		{b.passing, passing, &r.Passing, "the other sites"},
+	} {
 		if w.path == "" {
 			continue
 		}

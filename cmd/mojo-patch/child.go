@@ -23,8 +23,8 @@ type child struct {
 // killDelay is how long the output of a killed program is waited for.
 const killDelay = 2 * time.Second
 
-// startChild runs a program until it ends, or for as long as limit at most (0: no limit). Its error is one of the start,
-// or the cause of ctx's end.
+// startChild runs a program until it ends, or for as long as limit at most (0: no limit). Its error is one of the
+// start, or the cause of ctx's end.
 func startChild(ctx context.Context, limit time.Duration, c *exec.Cmd) (*child, error) {
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 )
 
@@ -20,6 +21,9 @@ func endedBy(p *os.ProcessState) string {
 	}
 	return ""
 }
+
+// quote writes a path for a command line.
+func quote(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
 
 // shell runs a command line.
 func shell(line string) *exec.Cmd { return exec.Command("/bin/sh", "-c", line) }
