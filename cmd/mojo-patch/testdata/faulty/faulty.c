@@ -68,7 +68,8 @@ OrtStatusPtr ORT_API_CALL RegisterCustomOps(OrtSessionOptions* options, const Or
   if (real != NULL) *(void**)&registers = dlsym(real, "RegisterCustomOps");
   Dl_info self;
   // The other library remembers where our API stands: this one must stay loaded, as it does.
-  if (registers == NULL || dladdr(&base, &self) == 0 || dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE) == NULL) abort();
+  if (registers == NULL || dladdr(&base, &self) == 0 || dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE) == NULL)
+    abort();
   base = given;
   faulty_base = *given;
   faulty_base.GetApi = GetApi;
