@@ -162,8 +162,8 @@ func (b *bisection) libraries() []string {
 	})
 }
 
-// patchPlanned applies a plan, which it writes to a file, to a model that it was not made for, without checks: those were
-// when it was made. why says what is wrong with it; an error is one of the system.
+// patchPlanned applies a plan, which it writes to a file, to a model that it was not made for, without checks: those
+// were when it was made. why says what is wrong with it; an error is one of the system.
 func (a *app) patchPlanned(ctx context.Context, model string, p *rewrite.PlanFile, plan, out string,
 	libraries []string) (why string, err error) {
 	if err := rewrite.WritePlan(plan, p); err != nil {
