@@ -1,6 +1,9 @@
 package patterns
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -19,6 +22,7 @@ type Set struct {
 	scope    *notation.Scope
 	index    *match.Index
 	forms    map[*Pattern]*goForm // of the patterns that have no text
+	texts    []string             // of the files that were added
 }
 
 // NewSet makes an empty set.
@@ -32,6 +36,7 @@ func (s *Set) Add(file, src string) error {
 	if err != nil {
 		return err
 	}
+	s.texts = append(s.texts, src)
 	for _, p := range pats {
 		s.Patterns = append(s.Patterns, p)
 		if err := s.index.Add(p); err != nil {
@@ -39,6 +44,18 @@ func (s *Set) Add(file, src string) error {
 		}
 	}
 	return nil
+}
+
+// Digest tells sets apart by their patterns: it is the SHA-256 of their texts and of the names of those without text.
+func (s *Set) Digest() string {
+	h := sha256.New()
+	for _, text := range s.texts {
+		fmt.Fprintf(h, "%d\n%s", len(text), text)
+	}
+	for _, p := range s.Patterns {
+		fmt.Fprintln(h, p.Name)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // addFrom adds a pattern of another set.
@@ -60,7 +77,7 @@ func (s *Set) addForm(p *Pattern, form *goForm) {
 // Select returns the set of the patterns that keep says yes to.
 func (s *Set) Select(keep func(*Pattern) bool) *Set {
 	sub := NewSet()
-	sub.scope = s.scope
+	sub.scope, sub.texts = s.scope, s.texts
 	for _, p := range s.Patterns {
 		if keep(p) {
 			sub.addFrom(s, p)

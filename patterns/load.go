@@ -46,6 +46,7 @@ func Load(paths ...string) (*Set, error) {
 			taken[p.Name] = p
 		}
 	}
+	s.texts = append(s.texts, base.texts...)
 	for _, p := range base.Patterns {
 		s.addFrom(base, p)
 	}

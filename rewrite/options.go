@@ -57,6 +57,7 @@ type config struct {
 	keepPattern   func(name string) bool
 	keepNode      func(*onnx.Node) bool
 	sites         map[string]bool // by id, nil for all
+	planned       *PlanFile       // that sites are of; nil for none
 	unverified    bool            // sites whose check needs weights that are not there
 	backend       Backend
 	target        *target.Target

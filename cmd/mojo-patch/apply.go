@@ -69,6 +69,10 @@ With --quantized mojo, products and tables that another tool quantised in blocks
 mojo.Embedding, experts mojo.QMoE, which hold the same numbers. What cannot be held so stays, and the
 report says why.
 
+With --plan, apply replaces the sites that a plan of match -o says, and no others. It writes nothing if
+one of them is no site any more, is refused, or has other nodes, or if the plan was made for another
+file, with other patterns or by another version.
+
 With --last-logits, a model that computes logits for every position computes those of the last one
 only, [batch, 1, vocabulary]: all that generation reads. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
@@ -84,6 +88,7 @@ refers to it.`,
   mojo-patch apply model.onnx -o standard.onnx --target onnx
   mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
   mojo-patch apply model.onnx --html report.html
+  mojo-patch apply model.onnx --plan plan.json -o patched.onnx
   mojo-patch apply model.onnx --dry-run --json`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
@@ -91,12 +96,16 @@ refers to it.`,
 			if f.out == "" && c.Flags().Changed("output") {
 				return errors.New("the path after -o is empty")
 			}
+			if err := f.planned.read(c); err != nil {
+				return err
+			}
 			return f.apply(a, args[0])
 		},
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
 	f.planFlags.flags(c)
+	f.planned.flags(c)
 	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.golden, "golden", "", "recorded cases that the patched model must reproduce, or nothing is written")
 	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
@@ -160,7 +169,7 @@ func (f *applyFlags) apply(a *app, path string) error {
 		return err
 	}
 	if f.dryRun {
-		return f.match(a, path)
+		return f.match(a, path, nil)
 	}
 	p, err := f.plan(a)
 	if err != nil {

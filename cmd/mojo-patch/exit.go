@@ -22,7 +22,7 @@ const (
 	exitDone        = 0
 	exitFailed      = 1 // a comparison or a check failed, or a model could not be run
 	exitUsage       = 2 // wrong arguments, or a file that cannot be read or written
-	exitNothing     = 3 // nothing was fused, under --require
+	exitNothing     = 3 // nothing was fused, under --require, or bisect found no culprit
 	exitEnvironment = 4 // onnxruntime, the kernel library or the kernels of a device are missing
 )
 

@@ -13,27 +13,49 @@ import (
 
 func newMatch(a *app) *cobra.Command {
 	f := &planFlags{}
+	out := ""
 	c := &cobra.Command{
 		Use:   "match MODEL",
-		Short: "Say site by site what apply would do, and write nothing",
+		Short: "Say site by site what apply would do, and write no model",
 		Long: `match finds and checks the blocks as apply does, and prints what would become of each: the pattern
 and the fused op, the site's last node, the kernel and its device, and the reason if the site would
-stay as it is. It writes nothing. It takes the same flags and gives the same report as apply
---dry-run. -v also lists the near misses.`,
+stay as it is. It writes no model. It takes the same flags and gives the same report as apply
+--dry-run. -v also lists the near misses.
+
+-o writes a plan: JSON with every site, its nodes, its check, its kernel, and whether to apply it. Edit
+that, and apply --plan does what it says: a site with "apply": false, or whose entry was taken out,
+stays as it is. The plan holds the SHA-256 of the model file, and the versions of tool and patterns.`,
 		Example: `  mojo-patch match model.onnx
   mojo-patch match model.onnx --only RMSNorm,AddRMSNorm --verify all
-  mojo-patch match model.onnx --json | jq '.sites[] | select(.status == "refused")'`,
+  mojo-patch match model.onnx --json | jq '.sites[] | select(.status == "refused")'
+  mojo-patch match model.onnx -o plan.json`,
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
-		RunE:              func(_ *cobra.Command, args []string) error { return f.match(a, args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if out == "" {
+				if c.Flags().Changed("output") {
+					return errors.New("the path after -o is empty")
+				}
+				return f.match(a, args[0], nil)
+			}
+			if same(args[0], out) {
+				return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
+			}
+			if err := writable(out); err != nil {
+				return err
+			}
+			return f.match(a, args[0], func(p *rewrite.PlanFile) error { return savePlan(c, out, args[0], p) })
+		},
 	}
 	f.flags(c)
+	c.Flags().StringVarP(&out, "output", "o", "", "write a plan to this file, for apply --plan")
+	completeFile(c, "output", "json")
 	a.jsonFlag(c, "report")
 	return c
 }
 
-// match plans and reports: the whole of match, and of apply --dry-run.
-func (f *planFlags) match(a *app, path string) error {
+// match plans and reports: the whole of match, and of apply --dry-run. keep, if there is one, keeps the plan.
+func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) error) error {
 	p, err := f.plan(a)
 	if err != nil {
 		return err
@@ -55,6 +77,11 @@ func (f *planFlags) match(a *app, path string) error {
 		return err
 	}
 	defer m.Close()
+	if keep != nil {
+		if err := keep(found.PlanFile()); err != nil {
+			return err
+		}
+	}
 	r.PeakRSSBytes = peakRSS()
 	if err := a.result(r); err != nil {
 		return err

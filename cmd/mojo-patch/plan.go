@@ -35,13 +35,14 @@ type planFlags struct {
 	patterns     patternFlag
 	target       targetFlags
 	lastLogits   bool
-	merge        bool   // products; apply's alone
-	quantised    string // what becomes of products that others quantised; apply's alone
-	activations  string // of these; apply's alone
-	cache        string // how caches are kept; apply's alone
-	pastLength   string // with cache; "" for none
-	mlaCache     bool   // apply's alone
-	html         string // the page to write
+	merge        bool          // products; apply's alone
+	quantised    string        // what becomes of products that others quantised; apply's alone
+	activations  string        // of these; apply's alone
+	cache        string        // how caches are kept; apply's alone
+	pastLength   string        // with cache; "" for none
+	mlaCache     bool          // apply's alone
+	planned      planFileFlags // of commands that apply a plan
+	html         string        // the page to write
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
@@ -83,6 +84,7 @@ type plan struct {
 	*planFlags
 	*rewrite.Patcher
 	app  *app
+	set  *patterns.Set
 	end  func()      // releases what the patcher holds
 	page *page.Apply // nil where none is asked for
 }
@@ -129,6 +131,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		}), rewrite.WithNodeFilter(func(n *onnx.Node) bool { return node.MatchString(n.Name) }),
 		rewrite.WithSites(f.sites...), rewrite.WithVerify(verify), rewrite.WithBackend(backend),
 		rewrite.WithLibrary(f.kernelsLib), rewrite.WithToolVersion(toolVersion()), rewrite.WithProgress(step)}
+	if f.planned.file != nil {
+		options = append(options, rewrite.WithPlan(f.planned.file))
+	}
 	if f.lastLogits {
 		options = append(options, rewrite.WithLastLogits())
 	}
@@ -195,7 +200,7 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 		end()
 		return nil, err
 	}
-	return &plan{f, patcher, a, end, nil}, nil
+	return &plan{f, patcher, a, set, end, nil}, nil
 }
 
 // prober returns what runs the kernels during the check, nil when they are not to be run.
@@ -232,6 +237,9 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 		options = append(options, onnx.AllowMissingData())
 	}
 	start := time.Now()
+	if err := p.planned.fits(path, p.set.Digest()); err != nil {
+		return nil, nil, err
+	}
 	m, err = p.app.read(path, options...)
 	if err != nil {
 		return nil, nil, err

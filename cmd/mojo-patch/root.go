@@ -31,6 +31,9 @@ type app struct {
 	allowLinks bool
 }
 
+// ownName begins the line of every error.
+const ownName = "mojo-patch:"
+
 // run executes one command line and returns the exit code.
 func run(args []string, out, err io.Writer) int {
 	results := &results{Writer: out}
@@ -44,7 +47,7 @@ func run(args []string, out, err io.Writer) int {
 		e = fmt.Errorf("cannot write the result: %w", results.err)
 	}
 	if e != nil && e.Error() != "" {
-		fmt.Fprintln(err, a.paint(err, red, "mojo-patch:"), e)
+		fmt.Fprintln(err, a.paint(err, red, ownName), e)
 	}
 	return exitCode(e)
 }
@@ -73,8 +76,8 @@ carries the definition of every fused op as a model-local function: any ONNX run
 onnxruntime with libmojo_ops runs the kernels. Devices and their kernels: mojo-patch kernels --help.
 
 Exit codes: 0 done; 1 a comparison or check failed, or a model could not be run; 2 wrong arguments,
-or a file that cannot be read or written; 3 nothing was fused, under --require; 4 onnxruntime, the
-kernel library or the kernels of a device are missing.`,
+or a file that cannot be read or written; 3 nothing was fused, under --require, or bisect found no
+culprit; 4 onnxruntime, the kernel library or the kernels of a device are missing.`,
 		Example: `  mojo-patch inspect model.onnx
   mojo-patch match model.onnx
   mojo-patch apply model.onnx -o patched.onnx
@@ -95,8 +98,8 @@ kernel library or the kernels of a device are missing.`,
 	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
 	flags.MarkHidden("progress-lines")
 	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newRun(a), newGenerate(a), newDiff(a),
-		newBench(a), newGolden(a), newWeights(a), newQuantize(a), newKernels(a), newDoctor(a), newTokenize(a),
-		newCompletion(a), newVersion(a), newDocs(a))
+		newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a), newKernels(a),
+		newDoctor(a), newTokenize(a), newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }
 

@@ -28,9 +28,11 @@ import (
 // schemaTypes is what the JSON of each schema is made of.
 var schemaTypes = map[string]any{
 	"bench":            benchResult{},
+	"bisect":           bisectReport{},
 	"detokenize":       detokenizeResult{},
 	"diff":             comparisons{},
 	"doctor":           doctorResult{},
+	"extract":          extracted{},
 	"generate":         generateResult{},
 	"generate-compare": generateComparison{},
 	"inspect":          census{},

@@ -42,6 +42,10 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	faulty, err := filepath.Abs("testdata/faulty/faulty.c")
+	if err != nil {
+		t.Fatal(err)
+	}
 	onnxruntime, kernels := testEnvironment(t)
 	schemas, err := filepath.Abs(schemaFolder)
 	if err != nil {
@@ -65,6 +69,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("MODELS", models)
 			e.Setenv(schemasVariable, schemas)
 			e.Setenv(metVariable, met)
+			e.Setenv("FAULTY", faulty)
 			e.Setenv("GENERATE", filepath.Join(models, "..", "llm", "generate", "testdata"))
 			e.Setenv(ort.LibraryVariable, onnxruntime)
 			e.Setenv(fused.LibraryVariable, kernels)
@@ -83,7 +88,7 @@ func TestScripts(t *testing.T) {
 			return false, errors.New("unknown condition")
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "block": writeBlock,
-			"functions": writeFunctions, "checkpoint": writeCheckpoint},
+			"functions": writeFunctions, "checkpoint": writeCheckpoint, "faulty": buildFaulty},
 	})
 }
 
@@ -105,4 +110,14 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	if code != want {
 		ts.Fatalf("exit code %d, want %d", code, want)
 	}
+}
+
+// buildFaulty builds a kernel library with a fault, testdata/faulty: faulty FILE.
+func buildFaulty(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: faulty FILE")
+	}
+	include := filepath.Join(ts.Getenv("MODELS"), "..", "fused", "kernels", "third_party", "onnxruntime")
+	ts.Check(ts.Exec("cc", "-shared", "-fPIC", "-I", include, "-o", ts.MkAbs(args[0]), ts.Getenv("FAULTY"), "-ldl"))
+	ts.Setenv("FAULTY_REAL", ts.Getenv(fused.LibraryVariable))
 }

@@ -23,6 +23,7 @@ type room struct {
 // rooms lists the module from the bottom up: a room uses none that stands after it.
 var rooms = []room{
 	{"internal/atomicfile", []string{}},
+	{"internal/delta", []string{}},
 	{"internal/layers", []string{}},
 	{"internal/mmap", []string{}},
 	{"internal/vet", []string{}},
@@ -45,9 +46,8 @@ var rooms = []room{
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert"}},
 	{"rewrite", []string{
-		"fused", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
-		"rewrite/convert", "rewrite/target"}},
-	{"page", []string{"fused", "onnx", "patterns", "patterns/reason", "reference", "rewrite"}},
+		"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason",
+		"reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The values of --crash.
+const (
+	crashFails   = "fail"
+	crashUnknown = "unknown"
+)
+
+type bisectFlags struct {
+	plan      planFileFlags
+	golden    string
+	check     string
+	out       string
+	passing   string
+	stateFile string
+	extract   string
+	work      string
+	crash     string
+	cases     int
+	repeat    int
+	timeout   time.Duration
+
+	// flags of other commands, which run in children; these two run the model before it is patched
+	match, run, inputs, criteria *pflag.FlagSet
+	backend                      backend
+	drawn                        inputFlags
+}
+
+func newBisect(a *app) *cobra.Command {
+	f := &bisectFlags{}
+	c := &cobra.Command{
+		Use:   "bisect MODEL",
+		Short: "Find the rewritten sites that make outputs leave the tolerance",
+		Long: `bisect patches some of the sites of a model, compares, and halves the set of sites until it has the
+smallest ones that the comparison fails with: one site, or several that fail together alone. It goes on
+until what is left passes. The sites are those of a plan, or those that apply would replace; the flags
+of match choose them.
+
+It compares as diff does: outputs of the patched model with those of the original on the same inputs, or
+with recorded ones (--golden); the flags of diff say how. --check runs a command of yours instead, in a
+shell, with the path of the patched model in place of {} (or behind the command, and in
+$MOJO_PATCH_MODEL): exit code 0 passes, 125 cannot tell, others fail. A check that is not the same each
+time wants --repeat: one failure is enough.
+
+Models are patched and run in children of this program. A crash of onnxruntime or of a kernel, or a
+check that takes longer than --timeout, fails; with --crash unknown it tells nothing. --state keeps what
+was found, after each check: the same command goes on where it was.
+
+The weights are written once, to a temporary folder in --work; a patched model takes little room beside.
+--extract writes the nodes of the smallest failing sites as a model, with the inputs and outputs that
+they have in the whole model, and a plan that patches it: what a report of a fault needs.
+
+It exits with 3 when all sites together pass.`,
+		Example: `  mojo-patch bisect model.onnx -o failing.json
+  mojo-patch bisect model.onnx --plan plan.json --golden recorded.npz --atol 1e-3 --extract report
+  mojo-patch bisect model.onnx --check 'python3 perplexity.py {}' --state bisect.json --timeout 10m
+  mojo-patch bisect model.onnx --provider cuda --max-kl 1e-3 --passing good.json`,
+		Args:              modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE:              func(c *cobra.Command, args []string) error { return f.bisect(a, c, args[0]) },
+	}
+	fl := c.Flags()
+	fl.StringVarP(&f.out, "output", "o", "", "write the plan of the smallest sites that fail to this file")
+	fl.StringVar(&f.passing, "passing", "", "write the plan of the sites that are left, which pass, to this file")
+	fl.StringVar(&f.golden, "golden", "", "recorded cases: .npz, or a folder of ONNX test data")
+	fl.StringVar(&f.check, "check", "", "command that says whether a patched model is good, in place of the comparison")
+	fl.StringVar(&f.stateFile, "state", "", "file that keeps the outcomes: where it is there, the search goes on")
+	fl.StringVar(&f.extract, "extract", "",
+		"new folder for the smallest failing part as a model, with inputs and outputs")
+	fl.StringVar(&f.work, "work", "", "folder for temporary models (default: the system's)")
+	fl.StringVar(&f.crash, "crash", crashFails, "what a crash, or a check past --timeout, is: fail, unknown")
+	fl.IntVar(&f.cases, "cases", 1, "number of random cases")
+	fl.IntVar(&f.repeat, "repeat", 1, "run each check up to so many times; it passes if it does each time")
+	fl.DurationVar(&f.timeout, "timeout", 0, "most time of a check, such as 90s (default: no limit)")
+	f.others(c)
+	f.plan.flags(c)
+	completeFile(c, "output", "json")
+	completeFile(c, "passing", "json")
+	completeFile(c, "state", "json")
+	completeFile(c, "golden", "npz")
+	completeValues(c, "crash", func() []string { return []string{crashFails, crashUnknown} }, false)
+	c.MarkFlagsMutuallyExclusive("check", "golden")
+	a.jsonFlag(c, "bisect")
+	return c
+}
+
+// others takes the flags of match, run and diff that children get. Flags that they share are one.
+func (f *bisectFlags) others(c *cobra.Command) {
+	of := func(add func(*cobra.Command), without ...string) *pflag.FlagSet {
+		scratch := &cobra.Command{}
+		add(scratch)
+		all := pflag.NewFlagSet("", pflag.ContinueOnError)
+		scratch.Flags().VisitAll(func(flag *pflag.Flag) {
+			if !slices.Contains(without, flag.Name) {
+				all.AddFlag(flag)
+			}
+		})
+		return all
+	}
+	f.run = of(f.backend.flags)
+	f.inputs = of(f.drawn.flags)
+	f.criteria = of((&criteria{}).flags)
+	f.match = of((&planFlags{}).flags, "require", "allow-missing-weights")
+	for _, set := range []*pflag.FlagSet{f.run, f.inputs, f.criteria, f.match} {
+		c.Flags().AddFlagSet(set)
+	}
+}
+
+// arguments writes those flags of a set that were given as a child takes them.
+func arguments(c *cobra.Command, set *pflag.FlagSet) []string {
+	var names, args []string
+	set.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	flags := given(c, names)
+	for _, name := range names { // in their order
+		for _, v := range flags[name] {
+			args = append(args, "--"+name+"="+v)
+		}
+	}
+	return args
+}
+
+func (f *bisectFlags) valid(c *cobra.Command, path string) error {
+	if f.check != "" {
+		for _, set := range []*pflag.FlagSet{f.inputs, f.criteria} {
+			if args := arguments(c, set); len(args) > 0 && f.extract == "" {
+				return fmt.Errorf("%s is about the comparison, and --check takes its place", args[0])
+			}
+		}
+	}
+	if f.golden != "" && len(arguments(c, f.inputs)) > 0 {
+		return fmt.Errorf("--golden has inputs of its own: %s cannot stand with it", arguments(c, f.inputs)[0])
+	}
+	if f.crash != crashFails && f.crash != crashUnknown {
+		return fmt.Errorf("--crash %q: it is %s or %s", f.crash, crashFails, crashUnknown)
+	}
+	if f.cases < 1 || f.repeat < 1 || f.timeout < 0 {
+		return errors.New("--cases and --repeat are 1 or more, and --timeout is a time")
+	}
+	for _, out := range []string{f.out, f.passing, f.stateFile} {
+		if out == "" {
+			continue
+		}
+		if same(path, out) {
+			return fmt.Errorf("%s is the input, which is never overwritten", out)
+		}
+		if err := writable(out); err != nil {
+			return err
+		}
+	}
+	if f.extract != "" {
+		return errors.Join(f.backend.check(c), f.drawn.check(c), newFolder(f.extract))
+	}
+	return nil
+}
+
+func (f *bisectFlags) bisect(a *app, c *cobra.Command, path string) (err error) {
+	if err := f.plan.read(c); err != nil {
+		return err
+	}
+	if err := f.valid(c, path); err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	b := &bisection{bisectFlags: f, app: a, ctx: ctx, command: c, path: path}
+	if b.folder, err = atomicfile.MkdirTemp(f.work, "mojo-patch-bisect-*"); err != nil {
+		return fmt.Errorf("cannot make a folder for temporary models: %w", err)
+	}
+	defer func() { err = errors.Join(err, atomicfile.Remove(b.folder)) }()
+	err = b.search()
+	var by interrupt
+	if errors.As(err, &by) {
+		note := "--state keeps what was found until then"
+		if f.stateFile != "" {
+			note = "the same command goes on from " + f.stateFile
+		}
+		return &exitError{signalCode(by.signal), fmt.Errorf("%w: %s", by, note)}
+	}
+	return err
+}
+
+// newFolder errs unless a folder can be made at path.
+func newFolder(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s is there already: name a new folder", path)
+	}
+	if info, err := os.Stat(filepath.Dir(filepath.Clean(path))); err != nil || !info.IsDir() {
+		return fmt.Errorf("cannot make %s: %s is no folder", path, filepath.Dir(filepath.Clean(path)))
+	}
+	return nil
+}

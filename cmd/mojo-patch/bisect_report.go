@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/internal/delta"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// bisectReport is the result of bisect under --json.
+type bisectReport struct {
+	Schema int    `json:"schema"`
+	Model  string `json:"model"`
+	Sites  int    `json:"sites"`  // that were searched
+	Checks int    `json:"checks"` // that were run; outcomes that were known already are not counted
+	// Culprits are sets of sites that fail, each without the others, the smallest first. None of them fails without one
+	// of its sites.
+	Culprits [][]rewrite.PlannedSite `json:"culprits"`
+	// Left is the outcome of all other sites together: passes or, where a crash tells nothing, unknown.
+	Left    delta.Outcome `json:"left"`
+	Failing string        `json:"failing,omitempty"` // the plan of the first culprits
+	Passing string        `json:"passing,omitempty"` // the plan of the other sites
+	// Extracted are the first culprits as a model, and Alone is the outcome of the comparison there.
+	Extracted *extracted    `json:"extracted,omitempty"`
+	Alone     delta.Outcome `json:"alone,omitempty"`
+}
+
+func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) error {
+	slices.SortStableFunc(culprits, func(x, y []int) int { return len(x) - len(y) })
+	r := &bisectReport{Schema: jsonSchema, Model: b.path, Sites: len(b.sites), Checks: b.checks, Left: left,
+		Culprits: [][]rewrite.PlannedSite{}}
+	for _, set := range culprits {
+		r.Culprits = append(r.Culprits, b.planned(set))
+	}
+	for i, set := range r.Culprits {
+		together := ""
+		if len(set) > 1 {
+			together = fmt.Sprintf(" %d, which fail together alone", len(set))
+		}
+		b.app.say("culprit %d of %d%s", i+1, len(r.Culprits), together+":")
+		for _, s := range set {
+			b.app.say("  %s (%s, %s) at %s", s.ID, s.Op, s.Kernel, s.Node)
+		}
+	}
+	if len(culprits) > 0 {
+		if err := b.writePlans(r, culprits[0], rest); err != nil {
+			return err
+		}
+		if len(rest) > 0 {
+			b.app.say("the other %s together: %s", counted(len(rest), "site"), left)
+		}
+		if b.extract != "" {
+			if err := b.extractSites(r, culprits[0]); err != nil {
+				return fmt.Errorf("--extract: %w", err)
+			}
+		}
+	}
+	if err := b.app.result(r); err != nil {
+		return err
+	}
+	if len(culprits) == 0 {
+		return &exitError{exitNothing, fmt.Errorf("%s passes with all %s replaced: there is no culprit", b.path,
+			counted(len(b.sites), "site"))}
+	}
+	return nil
+}
+
+// planned returns the sites of a set, as the plan has them.
+func (b *bisection) planned(set []int) []rewrite.PlannedSite {
+	var list []rewrite.PlannedSite
+	for _, s := range b.state.Plan.With(b.ids(set)...).Sites {
+		if s.Apply {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (b *bisection) ids(set []int) []string {
+	var ids []string
+	for _, i := range set {
+		ids = append(ids, b.sites[i])
+	}
+	return ids
+}
+
+func (b *bisection) writePlans(r *bisectReport, failing, passing []int) error {
+	for _, w := range []struct {
+		path string
+		set  []int
+		note *string
+		what string
+	}{
+		{b.out, failing, &r.Failing, "the smallest sites that fail"},
+		{b.passing, passing, &r.Passing, "the other sites"},
+	} {
+		if w.path == "" {
+			continue
+		}
+		if err := rewrite.WritePlan(w.path, b.state.Plan.With(b.ids(w.set)...)); err != nil {
+			return err
+		}
+		*w.note = w.path
+		b.app.say("wrote %s: the plan of %s", w.path, w.what)
+	}
+	return nil
+}

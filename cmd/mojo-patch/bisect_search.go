@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/internal/delta"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+)
+
+// bisection is one search in the sites of one model.
+type bisection struct {
+	*bisectFlags
+	app     *app
+	ctx     context.Context
+	command *cobra.Command
+	path    string // of the model
+	folder  string // of temporary files
+	base    string // the model there, with its weights beside it
+	want    string // the cases to compare with
+	sites   []string
+	state   *bisectState
+	checks  int
+}
+
+func (b *bisection) search() error {
+	if err := b.begin(); err != nil {
+		return err
+	}
+	s := &delta.Search{N: len(b.sites), Known: b.state.Outcomes, Test: b.test, Keep: b.save}
+	culprits, rest, left, err := s.Culprits()
+	switch {
+	case errors.Is(err, delta.ErrEmpty):
+		return failed(fmt.Errorf("%s does not pass before any site is replaced: the sites are not to blame", b.path))
+	case errors.Is(err, delta.ErrUnknown):
+		return failed(fmt.Errorf("no check can tell of all %s together", counted(len(b.sites), "site")))
+	case errors.Is(err, delta.ErrFlaky):
+		return failed(fmt.Errorf("%w (of %s; --repeat runs each check several times)", err,
+			counted(len(b.sites), "site")))
+	case err != nil:
+		return err
+	}
+	return b.report(culprits, rest, left)
+}
+
+// begin finds the sites, and what to compare with.
+func (b *bisection) begin() error {
+	if err := b.loadState(); err != nil {
+		return err
+	}
+	m, err := b.app.read(b.path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	// Patched models in the same folder then need its data file and little more.
+	b.base = filepath.Join(b.folder, "model.onnx")
+	if err := onnx.Write(b.base, m, onnx.ExternalDataOver(1<<10)); err != nil {
+		return err
+	}
+	if len(b.sites) == 0 {
+		return &exitError{exitNothing, fmt.Errorf("%s: there is no site to replace", b.path)}
+	}
+	if b.check != "" {
+		return nil
+	}
+	if b.want = b.golden; b.want == "" {
+		return b.record(m)
+	}
+	return nil
+}
+
+// record runs the model as it was on the inputs.
+func (b *bisection) record(m *onnx.Model) error {
+	b.want = filepath.Join(b.folder, "want.npz")
+	args := slices.Concat([]string{"golden", "record", b.base, "-o", b.want, "-q", fmt.Sprint("--cases=", b.cases)},
+		arguments(b.command, b.run), arguments(b.command, b.inputs))
+	r, err := b.app.itself(b.ctx, b.timeout, args...)
+	if err != nil {
+		return err
+	}
+	if r.ended != "" || r.code != exitDone {
+		return fmt.Errorf("%s cannot be run: %w", b.path, r.failure())
+	}
+	cases, err := golden.Load(b.want, m)
+	if err != nil {
+		return err
+	}
+	if err := inHalf(m, cases); err != nil { // as diff compares
+		return err
+	}
+	return golden.SaveNPZ(b.want, cases)
+}
+
+// findPlan has match find the sites, in a child: a kernel that is tried may crash.
+func (b *bisection) findPlan() (*rewrite.PlanFile, error) {
+	path := filepath.Join(b.folder, "found.json")
+	args := slices.Concat([]string{"match", b.path, "-o", path, "-q"}, arguments(b.command, b.match))
+	r, err := b.app.itself(b.ctx, 0, args...)
+	if err != nil {
+		return nil, err
+	}
+	if r.ended != "" {
+		return nil, failed(fmt.Errorf("the check of the sites %s\n(--check-kernels off leaves the kernels out)",
+			r.ended))
+	}
+	if r.code != exitDone {
+		return nil, r.failure()
+	}
+	return rewrite.ReadPlan(path)
+}
+
+// test patches a set of sites and checks the model.
+func (b *bisection) test(set []int) (delta.Outcome, error) {
+	b.checks++
+	start := time.Now()
+	outcome, why, err := b.tryPlan(b.state.Plan.With(b.ids(set)...))
+	if err != nil {
+		return "", err
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	b.app.say("check %d, %d of %s (%s): %s%s, %.1f s", b.checks, len(set), counted(len(b.sites), "site"),
+		delta.Key(set), outcome, why, time.Since(start).Seconds())
+	return outcome, nil
+}
+
+func (b *bisection) tryPlan(p *rewrite.PlanFile) (delta.Outcome, string, error) {
+	plan, model := filepath.Join(b.folder, "plan.json"), filepath.Join(b.folder, "patched.onnx")
+	if why, err := b.app.patchPlanned(b.ctx, b.base, p, plan, model, b.libraries()); err != nil || why != "" {
+		return delta.Unknown, why, err
+	}
+	outcome, why := delta.Passes, ""
+	for range b.repeat {
+		o, w, err := b.checkModel(model)
+		if err != nil {
+			return "", "", err
+		}
+		if o != delta.Passes {
+			outcome, why = o, w
+		}
+		if o == delta.Fails {
+			break
+		}
+	}
+	return outcome, why, nil
+}
+
+// libraries are the flags that say where libraries lie.
+func (b *bisection) libraries() []string {
+	return slices.DeleteFunc(arguments(b.command, b.match), func(s string) bool {
+		return !strings.HasPrefix(s, "--kernels-lib=") && !strings.HasPrefix(s, "--onnxruntime=")
+	})
+}
+
+// patchPlanned applies a plan, which it writes to a file, to a model that it was not made for, without checks: those
+// were when it was made. why says what is wrong with it; an error is one of the system.
+func (a *app) patchPlanned(ctx context.Context, model string, p *rewrite.PlanFile, plan, out string,
+	libraries []string) (why string, err error) {
+	if err := rewrite.WritePlan(plan, p); err != nil {
+		return "", err
+	}
+	args := slices.Concat([]string{"apply", model, "-o", out, "-q", "--plan", plan, "--force", "--verify=off",
+		"--check-kernels=off"}, libraries)
+	if p.Flags["target"] != nil { // which has no kernels
+		args = slices.DeleteFunc(args, func(s string) bool { return s == "--check-kernels=off" })
+	}
+	r, err := a.itself(ctx, 0, args...)
+	switch {
+	case err != nil:
+		return "", err
+	case r.code == exitDone:
+		return "", nil
+	case r.code == exitEnvironment:
+		return "", r.failure()
+	}
+	return firstLine(r.failure()), nil
+}

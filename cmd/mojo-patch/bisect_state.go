@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/internal/delta"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// bisectState is what a search has found so far, as --state keeps it.
+type bisectState struct {
+	Schema int    `json:"schema"`
+	Model  string `json:"model_sha256"`
+	// Check is what decides an outcome: the flags of the comparison, or the command.
+	Check string            `json:"check"`
+	Plan  *rewrite.PlanFile `json:"plan"`
+	// Outcomes are those of sets of sites, which are counted from 0 among those of the plan to be applied.
+	Outcomes map[string]delta.Outcome `json:"outcomes"`
+}
+
+// loadState takes the plan and the outcomes of the state's file, or begins anew.
+func (b *bisection) loadState() error {
+	sum, err := onnx.SHA256(b.path)
+	if err != nil {
+		return err
+	}
+	b.state = &bisectState{Schema: jsonSchema, Model: sum, Check: b.deciding(), Outcomes: map[string]delta.Outcome{}}
+	kept, err := readState(b.stateFile)
+	switch {
+	case err != nil:
+		return err
+	case kept != nil:
+		if err := b.state.goesOn(kept); err != nil {
+			return fmt.Errorf("%s is the state of another search: %w\n(remove it, or name another file with --state)",
+				b.stateFile, err)
+		}
+		b.state = kept
+		b.app.say("going on from %s: %s are known", b.stateFile, counted(len(kept.Outcomes), "outcome"))
+	case b.plan.file != nil:
+		if err := b.planFits(); err != nil {
+			return err
+		}
+		b.state.Plan = b.plan.file
+	default:
+		if b.state.Plan, err = b.findPlan(); err != nil {
+			return err
+		}
+	}
+	b.sites = b.state.Plan.Applied()
+	return nil
+}
+
+// planFits errs where --plan was made for something else.
+func (b *bisection) planFits() error {
+	paths := patternFlag{b.plan.file.Flags["patterns"]}
+	set, err := paths.set()
+	if err != nil {
+		return fmt.Errorf("--patterns: %w", err)
+	}
+	return b.plan.fits(b.path, set.Digest())
+}
+
+// deciding writes what an outcome depends on, besides model and plan.
+func (b *bisection) deciding() string {
+	var parts []string
+	if b.check != "" {
+		parts = append(parts, "--check="+b.check)
+	} else {
+		parts = slices.Concat([]string{"--golden=" + b.golden, fmt.Sprint("--cases=", b.cases)},
+			arguments(b.command, b.inputs), arguments(b.command, b.run), arguments(b.command, b.criteria))
+	}
+	parts = append(parts, arguments(b.command, b.match)...)
+	if b.plan.path != "" {
+		parts = append(parts, "--plan="+strings.Join(b.plan.file.Applied(), " "))
+	}
+	return strings.Join(append(parts, "--crash="+b.crash), " ")
+}
+
+func readState(path string) (*bisectState, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the state: %w", err)
+	}
+	s := &bisectState{}
+	if err := json.Unmarshal(text, s); err != nil || s.Schema != jsonSchema || s.Plan == nil || s.Outcomes == nil {
+		return nil, fmt.Errorf("%s holds no state of a search that this version reads", path)
+	}
+	return s, nil
+}
+
+// goesOn errs where a kept state is of another search.
+func (s *bisectState) goesOn(kept *bisectState) error {
+	switch {
+	case kept.Model != s.Model:
+		return errors.New("the model was another one")
+	case kept.Check != s.Check:
+		return fmt.Errorf("it was run with %s, and this is %s", kept.Check, s.Check)
+	}
+	return nil
+}
+
+// save keeps the state; its file appears whole.
+func (b *bisection) save() error {
+	if b.stateFile == "" {
+		return nil
+	}
+	err := atomicfile.WriteFile(b.stateFile, func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(b.state)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot keep the state: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// plannedFlags are the flags that decide which sites there are and how they are checked. A plan file keeps those that
+// were given, and apply --plan takes them from there. The others say where things lie on this machine.
+var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
+	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "last-logits"}
+
+// siteFlags choose sites, as a plan does.
+var siteFlags = []string{"only", "skip", "node", "site"}
+
+// given returns the flags of these names that were given, with their values.
+func given(c *cobra.Command, names []string) map[string][]string {
+	flags := map[string][]string{}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if !slices.Contains(names, f.Name) {
+			return
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			flags[f.Name] = list.GetSlice()
+		} else {
+			flags[f.Name] = []string{f.Value.String()}
+		}
+	})
+	return flags
+}
+
+// planFileFlags are those of a command that applies a plan.
+type planFileFlags struct {
+	path  string
+	force bool
+	file  *rewrite.PlanFile
+}
+
+func (f *planFileFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.path, "plan", "",
+		"replace the sites of this plan, and no others (match -o writes plans); its flags count unless they are given "+
+			"here")
+	completeFile(c, "plan", "json")
+	c.Flags().BoolVar(&f.force, "force", false,
+		"take a --plan that was made for another file, with other patterns or by another version")
+	for _, other := range siteFlags {
+		c.MarkFlagsMutuallyExclusive("plan", other)
+	}
+}
+
+// read reads the plan, if there is one, and sets the flags that it has and that were not given.
+func (f *planFileFlags) read(c *cobra.Command) error {
+	if f.path == "" {
+		if f.force {
+			return errors.New("--force is about --plan, which is not given")
+		}
+		return nil
+	}
+	var err error
+	if f.file, err = rewrite.ReadPlan(f.path); err != nil {
+		return err
+	}
+	for name, values := range f.file.Flags {
+		if !slices.Contains(plannedFlags, name) {
+			return fmt.Errorf("%s: a plan keeps no flag %q; it keeps %s", f.path, name,
+				strings.Join(plannedFlags, ", "))
+		}
+		if c.Flags().Changed(name) {
+			continue
+		}
+		for _, v := range values {
+			if err := c.Flags().Set(name, v); err != nil {
+				return fmt.Errorf("%s: --%s: %w", f.path, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// fits errs where the plan was made for something else than the model at path and these patterns, unless --force says
+// that it does not matter.
+func (f *planFileFlags) fits(path, patterns string) error {
+	if f.file == nil || f.force {
+		return nil
+	}
+	sum, err := onnx.SHA256(path)
+	if err == nil {
+		err = f.file.Fits(sum, patterns, toolVersion())
+	}
+	if err != nil {
+		return fmt.Errorf("the plan %s is not for %s: %w\n(--force takes it all the same)", f.path, path, err)
+	}
+	return nil
+}
+
+// savePlan writes what match found.
+func savePlan(c *cobra.Command, out, model string, p *rewrite.PlanFile) error {
+	sum, err := onnx.SHA256(model)
+	if err != nil {
+		return err
+	}
+	described := *p.Model
+	described.SHA256 = sum
+	p.Model, p.Flags = &described, given(c, plannedFlags)
+	return rewrite.WritePlan(out, p)
+}

@@ -1,0 +1,77 @@
+// A kernel library with a fault: it registers the kernels of another one, and spoils what one op makes.
+//
+//   FAULTY_REAL  the other library
+//   FAULTY_OP    the op
+//   FAULTY_FROM  elements from which on an output is spoilt; smaller ones are right
+//   FAULTY_DIES  1: the kernel aborts there in place of spoiling
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "onnxruntime_c_api.h"
+
+static const OrtApiBase* base;
+static const OrtApi* api;
+static OrtApi faulty_api;
+static OrtApiBase faulty_base;
+static OrtStatusPtr(ORT_API_CALL* compute)(void* kernel, OrtKernelContext* context);
+
+// Zeroes the last quarter of the first output, which has the shape of the first input.
+static OrtStatusPtr ORT_API_CALL Compute(void* kernel, OrtKernelContext* context) {
+  OrtStatusPtr status = compute(kernel, context);
+  const OrtValue* input = NULL;
+  OrtTensorTypeAndShapeInfo* info = NULL;
+  size_t rank = 0, elements = 0;
+  int64_t dims[8];
+  OrtValue* output = NULL;
+  void* data = NULL;
+  if (status != NULL || (status = api->KernelContext_GetInput(context, 0, &input)) != NULL ||
+      (status = api->GetTensorTypeAndShape(input, &info)) != NULL ||
+      (status = api->GetDimensionsCount(info, &rank)) != NULL ||
+      (status = api->GetDimensions(info, dims, rank)) != NULL ||
+      (status = api->GetTensorShapeElementCount(info, &elements)) != NULL ||
+      (status = api->KernelContext_GetOutput(context, 0, dims, rank, &output)) != NULL ||
+      (status = api->GetTensorMutableData(output, &data)) != NULL) {
+    return status;
+  }
+  api->ReleaseTensorTypeAndShapeInfo(info);
+  const char* from = getenv("FAULTY_FROM");
+  if (from != NULL && elements < (size_t)atol(from)) return NULL;
+  const char* dies = getenv("FAULTY_DIES");
+  if (dies != NULL && strcmp(dies, "1") == 0) abort();
+  memset((float*)data + elements / 4 * 3, 0, elements / 4 * sizeof(float));
+  return NULL;
+}
+
+static OrtStatusPtr ORT_API_CALL Add(OrtCustomOpDomain* domain, const OrtCustomOp* op) {
+  const char* spoilt = getenv("FAULTY_OP");
+  if (spoilt != NULL && strcmp(op->GetName(op), spoilt) == 0) {
+    compute = op->KernelComputeV2;
+    ((OrtCustomOp*)op)->KernelComputeV2 = Compute;
+  }
+  return api->CustomOpDomain_Add(domain, op);
+}
+
+static const OrtApi* ORT_API_CALL GetApi(uint32_t version) {
+  api = base->GetApi(version);
+  if (api == NULL) return NULL;
+  faulty_api = *api;
+  faulty_api.CustomOpDomain_Add = Add;
+  return &faulty_api;
+}
+
+OrtStatusPtr ORT_API_CALL RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* given) {
+  const char* path = getenv("FAULTY_REAL");
+  void* real = path == NULL ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  OrtStatusPtr (*registers)(OrtSessionOptions*, const OrtApiBase*) = NULL;
+  if (real != NULL) *(void**)&registers = dlsym(real, "RegisterCustomOps");
+  Dl_info self;
+  // The other library remembers where our API stands: this one must stay loaded, as it does.
+  if (registers == NULL || dladdr(&base, &self) == 0 || dlopen(self.dli_fname, RTLD_NOW | RTLD_NODELETE) == NULL)
+    abort();
+  base = given;
+  faulty_base = *given;
+  faulty_base.GetApi = GetApi;
+  return registers(options, &faulty_base);
+}

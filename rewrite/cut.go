@@ -1,0 +1,272 @@
+package rewrite
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Cut is a part of a model's main graph that can stand alone.
+type Cut struct {
+	Nodes   []*onnx.Node // in the graph's order
+	Inputs  []onnx.Port  // what they read of the rest; inputs of the model among them
+	Outputs []*onnx.Value
+
+	core   []*onnx.Node // that were asked for, and what stands between
+	cutter *Cutter
+}
+
+// Model returns the part as a model of its own, which is of use until the whole one is closed or changed.
+func (c *Cut) Model() (*onnx.Model, error) {
+	part, err := c.cutter.model.Part(c.Nodes, c.Inputs, c.Outputs)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range part.Graph.Outputs {
+		if _, declared := v.Type(); declared {
+			continue
+		}
+		t, known := c.cutter.facts.Type(c.Outputs[i])
+		if !known {
+			return nil, fmt.Errorf("the type of %q is not known", v.Name)
+		}
+		v.SetType(t)
+	}
+	return part, nil
+}
+
+// Whole returns what the model computes the inputs and outputs of the part by, as a model whose outputs they are.
+func (c *Cut) Whole() (*onnx.Model, error) {
+	var values []*onnx.Value
+	for _, p := range c.Inputs {
+		if !p.Value.IsInput {
+			values = append(values, p.Value)
+		}
+	}
+	whole, err := c.cutter.Between(nil, append(values, c.Outputs...))
+	if err != nil {
+		return nil, err
+	}
+	return whole.Model()
+}
+
+// Cutter cuts parts out of a model. What follows from constants and shapes alone comes along with a part, so that
+// patterns find in it what they find in the whole.
+type Cutter struct {
+	model  *onnx.Model
+	facts  *infer.Facts
+	varies map[*onnx.Value]bool // what depends on the inputs of the model
+}
+
+// NewCutter looks through a model, which must not be changed after that.
+func NewCutter(m *onnx.Model) *Cutter {
+	c := &Cutter{m, infer.Analyze(m), map[*onnx.Value]bool{}}
+	for _, v := range m.Graph.Inputs {
+		c.varies[v] = !v.IsConstant()
+	}
+	for _, n := range m.Graph.Nodes {
+		varies := n.IsRandom() || slices.ContainsFunc(n.Reads(), func(v *onnx.Value) bool { return c.varies[v] })
+		for _, v := range n.Outputs {
+			c.varies[v] = varies
+		}
+	}
+	return c
+}
+
+// isData reports whether a value is computed from the elements of the model's inputs, and not from their shapes alone.
+func (c *Cutter) isData(v *onnx.Value) bool {
+	if v == nil || !c.varies[v] {
+		return false
+	}
+	_, known := c.facts.Known(v, 0)
+	return !known
+}
+
+// Around cuts out nodes of the main graph, with those that stand between them.
+func (c *Cutter) Around(nodes ...*onnx.Node) (*Cut, error) {
+	var made, read []*onnx.Value
+	for _, n := range nodes {
+		if n.Graph != c.model.Graph {
+			return nil, fmt.Errorf("node %q stands in a graph within the main one: cut out the node that holds that",
+				n.Label())
+		}
+		made, read = append(made, n.Outputs...), append(read, n.Reads()...)
+	}
+	take := c.between(made, read)
+	for _, n := range nodes {
+		take[n] = true
+	}
+	return c.cut(take, nil)
+}
+
+// Sites cuts out the nodes of matches, with those that stand between them.
+func (c *Cutter) Sites(matches ...*patterns.Match) (*Cut, error) {
+	var nodes []*onnx.Node
+	along := map[*onnx.Node]bool{}
+	for _, m := range matches {
+		nodes = append(nodes, m.Nodes...)
+		maps.Copy(along, c.computing(m.Inputs, m.Outputs))
+	}
+	cut, err := c.Around(nodes...)
+	if err != nil {
+		return nil, err
+	}
+	return c.cut(onnx.SetOf(slices.Values(cut.core)), along)
+}
+
+// Between cuts out what computes some values of the main graph, from others or else from the model's inputs.
+func (c *Cutter) Between(from, to []*onnx.Value) (*Cut, error) {
+	take := c.computing(from, to)
+	if len(take) == 0 {
+		return nil, errors.New("there is no node between these values")
+	}
+	cut, err := c.cut(take, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range from {
+		if !slices.ContainsFunc(cut.Inputs, func(p onnx.Port) bool { return p.Value == v }) {
+			return nil, fmt.Errorf("nothing that is asked for is computed from %q", v.Name)
+		}
+	}
+	cut.Outputs = to // others that are read elsewhere were not asked for
+	return cut, nil
+}
+
+// computing returns the nodes of the main graph that compute values from others.
+func (c *Cutter) computing(from, to []*onnx.Value) map[*onnx.Node]bool {
+	given := onnx.SetOf(slices.Values(from))
+	nodes := map[*onnx.Node]bool{}
+	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if given[v] || v.Producer == nil {
+			return nil
+		}
+		return v.Producer.Reads()
+	}, to...) {
+		if n := v.Producer; n != nil && n.Graph == c.model.Graph && !given[v] {
+			nodes[n] = true
+		}
+	}
+	return nodes
+}
+
+// between returns the nodes that some values lead to and that lead to others.
+func (c *Cutter) between(from, to []*onnx.Value) map[*onnx.Node]bool {
+	reached := onnx.SetOf(slices.Values(from))
+	for _, n := range c.model.Graph.Nodes {
+		if slices.ContainsFunc(n.Reads(), func(v *onnx.Value) bool { return reached[v] }) {
+			for _, v := range n.Outputs {
+				reached[v] = v != nil
+			}
+		}
+	}
+	nodes := map[*onnx.Node]bool{}
+	for v := range onnx.Reach(func(v *onnx.Value) []*onnx.Value {
+		if v.Producer == nil || !reached[v] {
+			return nil
+		}
+		return v.Producer.Reads()
+	}, to...) {
+		if n := v.Producer; n != nil && reached[v] && slices.ContainsFunc(n.Reads(), func(v *onnx.Value) bool {
+			return reached[v]
+		}) {
+			nodes[n] = true
+		}
+	}
+	return nodes
+}
+
+// cut completes nodes with what their constants and shapes are computed by. Nodes that come along, such as those of a
+// mask that other layers read too, do so where they are needed; they give nothing to the rest of the model.
+func (c *Cutter) cut(take, along map[*onnx.Node]bool) (*Cut, error) {
+	cut := &Cut{cutter: c}
+	needed := map[*onnx.Value]bool{}
+	part := maps.Clone(take)
+	var read []*onnx.Value
+	for _, n := range c.model.Graph.Nodes {
+		if take[n] {
+			cut.core = append(cut.core, n)
+			read = append(read, n.Reads()...)
+		}
+	}
+	for len(read) > 0 {
+		v := read[0]
+		read = read[1:]
+		if needed[v] || v.IsConstant() {
+			continue
+		}
+		needed[v] = true
+		n := v.Producer
+		if n == nil || c.isData(v) && !take[n] && !along[n] {
+			continue
+		}
+		if !part[n] {
+			part[n] = true
+			read = append(read, n.Reads()...)
+		}
+	}
+	made := map[*onnx.Value]bool{}
+	for _, n := range c.model.Graph.Nodes {
+		if !part[n] {
+			continue
+		}
+		cut.Nodes = append(cut.Nodes, n)
+		for _, v := range n.Reads() {
+			if made[v] || v.IsConstant() {
+				continue
+			}
+			t, ok := c.facts.Type(v)
+			if declared, is := v.Type(); is && v.IsInput {
+				t, ok = declared, true
+			}
+			if !ok {
+				return nil, fmt.Errorf("the type of %q, which node %q reads, is not known", v.Name, n.Label())
+			}
+			cut.Inputs = append(cut.Inputs, onnx.Port{Value: v, Type: t})
+			made[v] = true
+		}
+		for _, v := range n.Outputs {
+			made[v] = true
+		}
+	}
+	cut.Outputs = c.leaving(take, part)
+	return cut, nil
+}
+
+// leaving lists what the rest of the model reads of nodes, or all that they make where it reads nothing.
+func (c *Cutter) leaving(take, part map[*onnx.Node]bool) (out []*onnx.Value) {
+	outside := map[*onnx.Value]bool{}
+	for _, v := range c.model.Graph.Outputs {
+		outside[v] = true
+	}
+	for _, n := range c.model.Graph.Nodes {
+		if !part[n] {
+			for _, v := range n.Reads() {
+				outside[v] = true
+			}
+		}
+	}
+	all := []*onnx.Value{}
+	for _, n := range c.model.Graph.Nodes {
+		if !take[n] {
+			continue
+		}
+		for _, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
+			if all = append(all, v); outside[v] {
+				out = append(out, v)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return all
+	}
+	return out
+}

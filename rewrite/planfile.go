@@ -1,0 +1,181 @@
+package rewrite
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+)
+
+// PlanSchema is the version of the form of plan files.
+const PlanSchema = 1
+
+// PlanFile is a plan for one model as a file: which sites are to be replaced. People edit it between Plan and Run.
+type PlanFile struct {
+	Schema   int         `json:"schema"`
+	Tool     string      `json:"tool"`     // the version that made the plan
+	Patterns string      `json:"patterns"` // what tells the patterns from others (patterns.Set.Digest)
+	Model    *FileReport `json:"model"`
+	// Flags are those of the command that made the plan and that decide which sites there are, with their values.
+	Flags map[string][]string `json:"flags,omitempty"`
+	Sites []PlannedSite       `json:"sites"`
+}
+
+// PlannedSite is a site of a plan. ID alone says where it is; the rest is what was found there.
+type PlannedSite struct {
+	Apply bool `json:"apply"` // whether it is to be replaced
+	SiteReport
+}
+
+// PlanFile returns the plan as it may be written: all sites that were judged, those to be replaced that hold. The
+// caller fills Flags, and the digest of the model.
+func (p *Plan) PlanFile() *PlanFile {
+	c := p.applier.config
+	f := &PlanFile{Schema: PlanSchema, Tool: c.version, Model: p.Report.Input, Sites: []PlannedSite{}}
+	if c.set != nil {
+		f.Patterns = c.set.Digest()
+	}
+	for _, s := range p.Report.Sites {
+		if s.ID != "" {
+			f.Sites = append(f.Sites, PlannedSite{s.Status == Fused, s})
+		}
+	}
+	return f
+}
+
+// Applied lists the ids of the sites to be replaced.
+func (f *PlanFile) Applied() []string {
+	var ids []string
+	for _, s := range f.Sites {
+		if s.Apply {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// With returns the plan with the sites of these ids to be replaced, and no others.
+func (f *PlanFile) With(ids ...string) *PlanFile {
+	p := *f
+	p.Sites = slices.Clone(f.Sites)
+	for i := range p.Sites {
+		p.Sites[i].Apply = slices.Contains(ids, p.Sites[i].ID)
+	}
+	return &p
+}
+
+// Fits errs where the plan was made for another file, whose SHA-256 is given, with other patterns or by another version
+// of the tool.
+func (f *PlanFile) Fits(sha256, patterns, tool string) error {
+	switch {
+	case f.Model.SHA256 != sha256:
+		return fmt.Errorf("it was made for another file (%s, SHA-256 %s), and this one has SHA-256 %s", f.Model.Path,
+			f.Model.SHA256, sha256)
+	case f.Tool != tool:
+		return fmt.Errorf("it was made by version %s, and this is %s", f.Tool, tool)
+	case f.Patterns != patterns:
+		return errors.New("it was made with other patterns")
+	}
+	return nil
+}
+
+// WritePlan writes a plan; the file appears whole.
+func WritePlan(path string, f *PlanFile) error {
+	err := atomicfile.WriteFile(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(f)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot write the plan: %w", err)
+	}
+	return nil
+}
+
+// ReadPlan reads a plan. A field that it does not know is an error: a mistyped one would be of no effect.
+func ReadPlan(path string) (*PlanFile, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the plan: %w", err)
+	}
+	f, err := parsePlan(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no plan: %w", path, err)
+	}
+	return f, nil
+}
+
+func parsePlan(b []byte) (*PlanFile, error) {
+	var version struct{ Schema int }
+	if err := json.Unmarshal(b, &version); err != nil {
+		return nil, err
+	}
+	if version.Schema != PlanSchema {
+		return nil, fmt.Errorf("its schema is %d, and this version reads %d", version.Schema, PlanSchema)
+	}
+	f := &PlanFile{}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(f); err != nil {
+		return nil, err
+	}
+	if f.Model == nil {
+		return nil, errors.New("it does not say for which model (\"model\")")
+	}
+	seen := map[string]bool{}
+	for i, s := range f.Sites {
+		if s.ID == "" {
+			return nil, fmt.Errorf("site %d has no id", i)
+		}
+		if seen[s.ID] {
+			return nil, fmt.Errorf("the site %q stands twice", s.ID)
+		}
+		seen[s.ID] = true
+	}
+	return f, nil
+}
+
+// WithPlan replaces the sites of a plan that are to be, and no others. Where one of them is no site, is refused, or has
+// other nodes than the plan says, Plan errs and names it.
+func WithPlan(f *PlanFile) Option {
+	return func(c *config) {
+		c.planned, c.sites = f, map[string]bool{}
+		for _, id := range f.Applied() {
+			c.sites[id] = true
+		}
+	}
+}
+
+// asPlanned errs unless the report's sites are those that the plan file asks for.
+func (a *applier) asPlanned() error {
+	var failures []error
+	found := map[string]SiteReport{}
+	for _, s := range a.report.Sites {
+		found[s.ID] = s
+	}
+	for _, want := range a.config.planned.Sites {
+		if !want.Apply {
+			continue
+		}
+		switch got, ok := found[want.ID]; {
+		case !ok:
+			failures = append(failures, fmt.Errorf("%q is no site of the model, or no kernel that was asked for "+
+				"takes it", want.ID))
+		case got.Status != Fused:
+			failures = append(failures, fmt.Errorf("%q is %s: %s", want.ID, got.Status, got.Reason))
+		case len(want.Nodes) > 0 && !slices.Equal(got.Nodes, want.Nodes):
+			failures = append(failures, fmt.Errorf("%q has other nodes now: %q in place of %q", want.ID, got.Nodes,
+				want.Nodes))
+		}
+	}
+	if len(failures) > 0 {
+		return fmt.Errorf("the model cannot be patched as planned: %w", errors.Join(failures...))
+	}
+	return nil
+}
