@@ -143,7 +143,7 @@ func (in *inliner) graph(g *Graph) error {
 		replaced, err := in.replace(n, here, &out)
 		switch {
 		case err != nil:
-			return fmt.Errorf("node %q (%s): %w", n.label(), n.OpType, err)
+			return fmt.Errorf("node %q (%s): %w", n.Label(), n.OpType, err)
 		case replaced:
 			dead[n] = true
 			continue
@@ -180,13 +180,13 @@ func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err
 	if in.made > maxInlined || in.depth > maxCallDepth {
 		return false, in.tooMany()
 	}
-	x := &expansion{function: f, prefix: sc.join(n.label()), metadata: inherit(n.Metadata, sc.metadata)}
+	x := &expansion{function: f, prefix: sc.join(n.Label()), metadata: inherit(n.Metadata, sc.metadata)}
 	body := branch
 	if f != nil {
 		body = f.Body
 		if len(n.Inputs) > len(body.Inputs) || len(n.Outputs) > len(body.Outputs) {
 			return false, fmt.Errorf("call %q has %d inputs and %d outputs, and function %s has %d and %d",
-				n.label(), len(n.Inputs), len(n.Outputs), f.describe(), len(body.Inputs), len(body.Outputs))
+				n.Label(), len(n.Inputs), len(n.Outputs), f.describe(), len(body.Inputs), len(body.Outputs))
 		}
 		if x.attrs, err = in.bind(f, n, sc); err != nil {
 			return false, err

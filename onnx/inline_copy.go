@@ -82,8 +82,8 @@ func (x *expansion) join(name string) string {
 	return prefix + "/" + name
 }
 
-// label is what a call's copies are named after.
-func (n *Node) label() string {
+// Label is the name of the node, or else of the first value that it makes, or else its op.
+func (n *Node) Label() string {
 	if n.Name != "" {
 		return n.Name
 	}
@@ -139,7 +139,7 @@ func (in *inliner) copyNode(n *Node, sc *scope, out *[]*Node) error {
 		}
 		c, err := in.copyAttribute(b, sc.at)
 		if err != nil {
-			return fmt.Errorf("attribute %q of node %q: %w", a.Name, n.label(), err)
+			return fmt.Errorf("attribute %q of node %q: %w", a.Name, n.Label(), err)
 		}
 		c.Name = a.Name
 		made.Attributes = append(made.Attributes, c)

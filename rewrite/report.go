@@ -204,17 +204,7 @@ func (r *Report) kernel(id string) *KernelReport {
 }
 
 // nodeName returns a node's name, or that of its first output.
-func nodeName(n *onnx.Node) string {
-	if n.Name != "" {
-		return n.Name
-	}
-	for _, v := range n.Outputs {
-		if v != nil {
-			return v.Name
-		}
-	}
-	return n.OpType
-}
+func nodeName(n *onnx.Node) string { return n.Label() }
 
 func nodeNames(nodes []*onnx.Node) []string {
 	names := make([]string, len(nodes))

@@ -87,6 +87,9 @@ type comparison struct {
 	Backend string     `json:"backend,omitempty"`
 	Passed  bool       `json:"passed"`
 	Cases   []caseDiff `json:"cases"`
+	// Ties counts the tokens that other experts were chosen for in a tie, where the models agree but for these.
+	Ties   int           `json:"router_ties,omitempty"`
+	Layers *layersReport `json:"layers,omitempty"`
 }
 
 // caseDiff is one case of a comparison. Error says what could not be compared (a shape, a type, an output) and which
@@ -176,7 +179,14 @@ func (r *comparison) write(a *app) {
 			}
 		}
 	}
-	a.say("%s", a.verdict(r.Passed, "PASSED"))
+	if r.Layers != nil {
+		r.Layers.write(a)
+	}
+	text := "PASSED"
+	if r.Ties > 0 {
+		text += fmt.Sprintf(", but for %s that went to other experts in a tie", counted(r.Ties, "token"))
+	}
+	a.say("%s", a.verdict(r.Passed, text))
 }
 
 // writeLogits writes how far the logits of cases are from the expected ones, if any were compared.

@@ -47,6 +47,7 @@ var rooms = []room{
 	{"rewrite", []string{
 		"fused", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/target"}},
+	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},
