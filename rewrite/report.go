@@ -53,12 +53,14 @@ type Report struct {
 	Weights *WeightsReport     `json:"weights,omitempty"`
 	CANN    *target.CANNReport `json:"cann,omitempty"` // absent where nothing had to be
 	// ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
-	Variants     []string `json:"variants,omitempty"`
-	Changed      bool     `json:"changed"`
-	DryRun       bool     `json:"dry_run,omitempty"`
-	TimeMS       Times    `json:"time_ms"`
-	PeakRSSBytes int64    `json:"peak_rss_bytes,omitempty"` // filled by the caller
-	Crosscheck   string   `json:"crosscheck,omitempty"`     // filled by the caller
+	Variants []string `json:"variants,omitempty"`
+	// nodes that round activations to 8 bits as they run: outputs then move when a last digit does
+	Rounded      int    `json:"rounded_activations,omitempty"`
+	Changed      bool   `json:"changed"`
+	DryRun       bool   `json:"dry_run,omitempty"`
+	TimeMS       Times  `json:"time_ms"`
+	PeakRSSBytes int64  `json:"peak_rss_bytes,omitempty"` // filled by the caller
+	Crosscheck   string `json:"crosscheck,omitempty"`     // filled by the caller
 }
 
 // FileReport describes a model file.

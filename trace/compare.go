@@ -72,12 +72,15 @@ func NewComparer(a, b *onnx.Model, o Options) *Comparer {
 		c.half = golden.Half(b)
 	}
 	facts := infer.Analyze(a)
-	routers := map[*onnx.Node]bool{}
+	routers, fixed := map[*onnx.Node]bool{}, fixedValues(a.Graph)
 	for _, p := range Align(a, b) {
 		if n := chooser(p.A); n != nil && chooser(p.B) != nil && !routers[n] {
 			c.choices[p.A], routers[n] = true, true
 		}
 		t := facts.DataType(p.A)
+		if fixed[p.A] {
+			continue
+		}
 		if t.IsFloat() || t == onnx.Undefined || p.A.IsOutput() || c.choices[p.A] {
 			c.pairs = append(c.pairs, p)
 		}

@@ -30,6 +30,7 @@ type Execution struct {
 	values  map[*onnx.Value]*onnx.Tensor
 	unread  map[*onnx.Value]int // how many nodes that are to run yet read it
 	watched map[*onnx.Value]bool
+	fixed   map[*onnx.Value]bool // computed from constants alone: each piece computes those that it needs
 	held    int64
 	peak    int64
 }
@@ -38,7 +39,8 @@ type Execution struct {
 func Start(m *onnx.Model, open Open, inputs []*onnx.Tensor, watched []*onnx.Value) (*Execution, error) {
 	e := &Execution{model: m, open: open, place: make(map[*onnx.Node]int, len(m.Graph.Nodes)),
 		holder: make(map[*onnx.Node]*onnx.Node, len(m.Graph.Nodes)), done: map[*onnx.Node]bool{},
-		values: map[*onnx.Value]*onnx.Tensor{}, unread: map[*onnx.Value]int{}, watched: map[*onnx.Value]bool{}}
+		values: map[*onnx.Value]*onnx.Tensor{}, unread: map[*onnx.Value]int{}, watched: map[*onnx.Value]bool{},
+		fixed: fixedValues(m.Graph)}
 	for i, n := range m.Graph.Nodes {
 		e.place[n] = i
 		n.Walk(func(inner *onnx.Node) { e.holder[inner] = n })
@@ -138,7 +140,7 @@ func (e *Execution) Advance(to ...*onnx.Value) error {
 	e.held += fresh
 	e.peak = max(e.peak, e.held+fresh)
 	for _, n := range nodes {
-		e.done[n] = !n.Is("Constant")
+		e.done[n] = !slices.ContainsFunc(n.Outputs, func(v *onnx.Value) bool { return e.fixed[v] })
 		for _, v := range n.Reads() {
 			e.unread[v]--
 			e.release(v)
@@ -167,8 +169,8 @@ func typeOf(t *onnx.Tensor) onnx.Type {
 	return ty
 }
 
-// missing lists the nodes that values need and that have not run, in the order of the graph. Constant nodes never count
-// as run: each piece has its own.
+// missing lists the nodes that values need and that have not run, in the order of the graph. Those that read constants
+// alone never count as run.
 func (e *Execution) missing(to []*onnx.Value) []*onnx.Node {
 	chosen := map[*onnx.Node]bool{}
 	queue := []*onnx.Node{}
@@ -219,12 +221,29 @@ func (e *Execution) ports(nodes []*onnx.Node) (inputs, outputs []*onnx.Value) {
 	}
 	for _, n := range nodes {
 		for _, v := range n.Outputs {
-			if v != nil && v.Constant() == nil && (e.watched[v] || e.unread[v] > within[v]) && !isSequence(v) {
+			if v != nil && (e.watched[v] || e.unread[v] > within[v] && !e.fixed[v]) && !isSequence(v) {
 				outputs = append(outputs, v)
 			}
 		}
 	}
 	return inputs, outputs
+}
+
+// fixedValues are the values that nodes compute from constants alone.
+func fixedValues(g *onnx.Graph) map[*onnx.Value]bool {
+	fixed := map[*onnx.Value]bool{}
+	for _, n := range g.Nodes {
+		varies := func(v *onnx.Value) bool { return v.Constant() == nil && !fixed[v] }
+		if n.IsRandom() || slices.ContainsFunc(n.Reads(), varies) {
+			continue
+		}
+		for _, v := range n.Outputs {
+			if v != nil {
+				fixed[v] = true
+			}
+		}
+	}
+	return fixed
 }
 
 // isSequence reports whether a value is a sequence or an optional, as far as the op that makes it says so.

@@ -19,6 +19,7 @@ type diffFlags struct {
 	golden   string
 	cases    int
 	hard     bool
+	nudge    bool                // --sensitivity
 	existing bool                // tokens alone are compared, not padding
 	padded   map[int]golden.Hard // cases whose padding is not compared
 }
@@ -62,11 +63,18 @@ The exit code is that of the outputs alone. With --router-ties the second model 
 first one's experts where it chose others in a tie (a margin within the tolerance of the model's
 type): where all else agrees, that passes.
 
+--sensitivity says how far the first model moves by itself. It moves the model's weights and inputs by
+one unit in the last place, three times, and puts what becomes of the outputs beside the second
+model's. Where outputs that are out of tolerance are at most twice as far off as the furthest of
+these, in the greatest and in the mean square difference, that passes. Models that quantise their
+activations as they run want it.
+
 ` + logitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
   mojo-patch diff model.onnx patched.onnx --hard
   mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3
+  mojo-patch diff int8.onnx patched.onnx --sensitivity
   mojo-patch diff model.onnx for-openvino.onnx --provider openvino
   mojo-patch diff model.onnx patched.onnx --layers --max-memory 512M
   mojo-patch diff patched.onnx --layers --left evaluator --right provider=cuda
@@ -82,6 +90,8 @@ type): where all else agrees, that passes.
 	c.Flags().IntVar(&f.cases, "cases", 1, "number of random cases")
 	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that attention is got wrong on")
 	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare what is computed for tokens alone")
+	c.Flags().BoolVar(&f.nudge, "sensitivity", false,
+		"pass where the first model moves as far by itself, when its weights and inputs move by one unit in the last place")
 	f.sides.flags(c)
 	f.layersFlags.flags(c)
 	f.criteria.flags(c)
@@ -103,7 +113,7 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 		return errors.New("diff needs a second model, or --golden FILE to compare with, or --left or --right")
 	}
 	if f.golden != "" {
-		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "layers"} {
+		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "layers", "sensitivity"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
 			}
@@ -144,6 +154,12 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	var moved []map[string]spread
+	if f.nudge {
+		if moved, err = f.nudged(a, args[0], want); err != nil {
+			return err
+		}
+	}
 	var all []comparison
 	for _, path := range rest {
 		r, err := f.compare(a, path, against, want)
@@ -156,6 +172,9 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 				return err
 			}
 			inside.settle(a, r, f.ties)
+		}
+		if f.nudge {
+			r.weigh(moved)
 		}
 		all = append(all, *r)
 	}
