@@ -45,7 +45,8 @@ func TestPart(t *testing.T) {
 	if len(b.Graph.Nodes) != 3 || len(y.Uses()) != 1 || y.Uses()[0].Node.Graph != branch {
 		t.Error("the model is another one now")
 	}
-	if _, err := b.Model.Part(nodes[2:], nil, nil); err == nil || !strings.Contains(err.Error(), "no input of the part") {
+	_, err = b.Model.Part(nodes[2:], nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "no input of the part") {
 		t.Errorf("a value that nothing makes: %v", err)
 	}
 	if _, err := b.Model.Part(nodes[1:], ports, []*onnx.Value{x}); err == nil {

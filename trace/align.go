@@ -30,8 +30,8 @@ type Pair struct {
 //
 // Constants are not paired, nor are values of subgraphs and functions.
 func Align(a, b *onnx.Model) []Pair {
-	x := &aligner{sides: [2]*side{newSide(a), newSide(b)}, table: map[string]int{}, partner: map[*onnx.Value]*onnx.Value{},
-		by: map[*onnx.Value]string{}, number: map[*onnx.Value]int{}}
+	x := &aligner{sides: [2]*side{newSide(a), newSide(b)}, table: map[string]int{},
+		partner: map[*onnx.Value]*onnx.Value{}, by: map[*onnx.Value]string{}, number: map[*onnx.Value]int{}}
 	for _, v := range a.Graph.Inputs {
 		x.pair(v, valueOf(b.Graph.Inputs, v.Name), ByPort)
 	}

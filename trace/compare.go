@@ -116,8 +116,8 @@ func (c *Comparer) Run(inputs, other []*onnx.Tensor, number int) (*Comparison, e
 		left := c.pairs[done:]
 		n := r.next(left)
 		if needs := r.needs(left[:n]); needs > c.options.MaxMemory {
-			return nil, fmt.Errorf("%q takes %d bytes of values at once, more than the %d that are allowed", left[0].A.Name,
-				needs, c.options.MaxMemory)
+			return nil, fmt.Errorf("%q takes %d bytes of values at once, more than the %d that are allowed",
+				left[0].A.Name, needs, c.options.MaxMemory)
 		}
 		if err := r.compare(c.pairs[done : done+n]); err != nil {
 			return nil, err

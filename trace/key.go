@@ -15,7 +15,8 @@ func digits(i int) string { return strconv.Itoa(i) }
 
 // nodeKey is the same for nodes of one op with equal attributes. Of graphs in attributes the ops alone count.
 func nodeKey(n *onnx.Node) string {
-	plain := slices.DeleteFunc(slices.Clone(n.Attributes), func(a *onnx.Attribute) bool { return len(a.Subgraphs()) > 0 })
+	holds := func(a *onnx.Attribute) bool { return len(a.Subgraphs()) > 0 }
+	plain := slices.DeleteFunc(slices.Clone(n.Attributes), holds)
 	var b strings.Builder
 	domain := n.Domain
 	if onnx.IsStandardDomain(domain) {

@@ -117,8 +117,8 @@ func (c *Comparer) together(pairs []Pair) int {
 }
 
 // route looks at what routers chose. Where they chose the same experts in another order, the second model goes on in
-// the first one's. With RouterTies the second model goes on with the first one's choice for tokens that chose others in a tie, and with
-// the weights that belong to it.
+// the first one's. With RouterTies it goes on with the first one's choice for tokens that chose others in a tie, and
+// with the weights that belong to it.
 func (r *pass) route(pairs []Pair) error {
 	p := pairs[0]
 	want, got := r.a.Value(p.A), r.b.Value(p.B)
@@ -258,15 +258,15 @@ func (r *pass) routerScores(n *onnx.Node) (scores []float64) {
 	if err != nil {
 		return nil
 	}
-	e, err := reference.New(part, reference.Options{Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor,
-		error) {
+	look := func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 		if n.Is("TopK") {
 			if t, err := s.Value(n.Inputs[0]); err == nil {
 				scores = t.F
 			}
 		}
 		return nil, nil
-	}})
+	}
+	e, err := reference.New(part, reference.Options{Override: look})
 	if err == nil {
 		_, err = e.RunTensors(inputs)
 	}

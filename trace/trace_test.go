@@ -68,7 +68,8 @@ func compare(t *testing.T, a, b *onnx.Model, o Options) *Comparison {
 // TestBlocks finds the blocks of exports of different forms: a norm before each block, norms on both sides, norms
 // behind, attention beside the MLP, a recurrence in the place of attention, experts.
 func TestBlocks(t *testing.T) {
-	usual := "embedding, layer 0 norm, layer 0 attention, layer 0 mlp, layer 1 norm, layer 1 attention, layer 1 mlp, head"
+	usual := "embedding, layer 0 norm, layer 0 attention, layer 0 mlp, " +
+		"layer 1 norm, layer 1 attention, layer 1 mlp, head"
 	for name, want := range map[string]string{
 		"qwen3-dynamo-fp32": usual, "gemma2-ts-fp32": usual, "gemma3-dynamo-fp32": usual, "cohere-dynamo-fp32": usual,
 		"llama-dynamo23-fp32": usual, "deepseek2-hf-fp32": usual,
@@ -237,7 +238,8 @@ func TestRouterTies(t *testing.T) {
 	inputs := []*onnx.Tensor{x}
 	run := func(nudge float32, ties bool) *Comparison {
 		a, b := router(0), router(nudge)
-		r, err := NewComparer(a, b, Options{OpenA: evaluator, OpenB: evaluator, RouterTies: ties}).Run(inputs, inputs, 0)
+		o := Options{OpenA: evaluator, OpenB: evaluator, RouterTies: ties}
+		r, err := NewComparer(a, b, o).Run(inputs, inputs, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,7 @@ activations as they run want it.
 	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that attention is got wrong on")
 	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare what is computed for tokens alone")
 	c.Flags().BoolVar(&f.nudge, "sensitivity", false,
-		"pass where the first model moves as far by itself, when its weights and inputs move by one unit in the last place")
+		"pass where the first model moves as far by itself, once its weights are one unit in the last place off")
 	f.sides.flags(c)
 	f.layersFlags.flags(c)
 	f.criteria.flags(c)
@@ -113,7 +113,8 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 		return errors.New("diff needs a second model, or --golden FILE to compare with, or --left or --right")
 	}
 	if f.golden != "" {
-		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "layers", "sensitivity"} {
+		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "layers",
+			"sensitivity"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
 			}

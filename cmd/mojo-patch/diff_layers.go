@@ -24,7 +24,7 @@ type layersFlags struct {
 }
 
 func (f *layersFlags) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&f.layers, "layers", false, "compare the values inside of the models too, and sum them up by block")
+	c.Flags().BoolVar(&f.layers, "layers", false, "compare the values inside of the models too, block by block")
 	c.Flags().StringVar(&f.memory, "max-memory", "1G", "with --layers: the bytes of values that are held at once")
 	c.Flags().BoolVar(&f.ties, "router-ties", false,
 		"with --layers: pass where tokens go to other experts in a tie and all else agrees")
@@ -105,7 +105,7 @@ func (f *diffFlags) compareLayers(a *app, first, second string, cases []golden.C
 	}
 	for i, one := range cases {
 		if len(one.Follows) > 0 || len(others[i].Follows) > 0 {
-			return nil, fmt.Errorf("--layers does not compare behind pasts that each model computes itself (case %d)", i)
+			return nil, fmt.Errorf("case %d: --layers does not compare behind pasts that each model computes itself", i)
 		}
 		other, err := fitted(models[1], others[i])
 		if err != nil {

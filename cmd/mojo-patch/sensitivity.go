@@ -12,8 +12,8 @@ import (
 const (
 	// nudgedRuns is how often a model is nudged.
 	nudgedRuns = 3
-	// nudgedFactor is how much further than the furthest nudged run another model may be: a few runs do not show how far
-	// a model moves at most.
+	// nudgedFactor is how much further off than the furthest nudged run another model may be: a few runs do not show
+	// how far a model moves at most.
 	nudgedFactor = 2
 )
 
@@ -32,7 +32,8 @@ type sensitivity struct {
 type spread struct {
 	MaxAbs     golden.Number `json:"max_abs"`
 	RelativeL2 golden.Number `json:"relative_l2"`
-	Top1       *float64      `json:"top1,omitempty"` // of logits: the part of the positions with the same most probable class
+	// Top1 is of logits: the part of the positions with the same most probable class.
+	Top1 *float64 `json:"top1,omitempty"`
 }
 
 func (s *spread) add(o golden.Stats, top1 *float64) {
@@ -167,8 +168,8 @@ func (r *comparison) writeSensitivity(a *app) {
 	if r.Sensitivity == nil {
 		return
 	}
-	a.say("beside %s with its weights and inputs moved by one unit in the last place, the furthest of %d runs; max abs "+
-		"(relative L2)", r.Against, nudgedRuns)
+	a.say("beside %s with its weights and inputs moved by one unit in the last place, the furthest of %d runs; "+
+		"max abs (relative L2)", r.Against, nudgedRuns)
 	t := newTable(">case", "output", ">"+r.Model, ">moved by itself", "")
 	for _, s := range r.Sensitivity {
 		if s.Passed && r.WithinOwn && !a.verbose { // what passes needs no excuse

@@ -55,7 +55,8 @@ func TestSensitivity(t *testing.T) {
 		}
 	}
 	var said bytes.Buffer
-	if run([]string{"match", model}, io.Discard, &said); !strings.Contains(said.String(), "rounded to 8 bits by 1 node") {
+	run([]string{"match", model}, io.Discard, &said)
+	if !strings.Contains(said.String(), "rounded to 8 bits by 1 node") {
 		t.Errorf("match says\n%s", &said)
 	}
 }
