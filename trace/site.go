@@ -24,8 +24,8 @@ type rule struct {
 	op    string
 }
 
-// ParseFilter reads rules "LAYER:OP" with semicolons between them: a site is taken where one of them says so. LAYER is a
-// number, OP the name of a fused op, and * stands for any.
+// ParseFilter reads rules "LAYER:OP" with semicolons between them: a site is taken where one of them says so. LAYER is
+// a number, OP the name of a fused op, and * stands for any.
 func ParseFilter(text string) (Filter, error) {
 	var f Filter
 	for _, entry := range strings.Split(text, ";") {
