@@ -101,7 +101,24 @@ func parseTolerance(flag string, entries []string) (map[string]float64, error) {
 
 // For returns the tolerance of a tensor by its name and type.
 func (t Tolerances) For(name string, dt onnx.DataType) Tolerance {
+	return t.change(name, DefaultTolerance(dt))
+}
+
+// Inner is For for values inside of models, whose magnitudes are of every size: the absolute tolerance by default is a
+// part of the tensor's greatest magnitude. Values of a model in half precision (Half) have its tolerance, also where
+// their own type is a more precise one.
+func (t Tolerances) Inner(name string, dt, half onnx.DataType) Tolerance {
 	tol := DefaultTolerance(dt)
+	switch {
+	case half != onnx.Undefined && dt.IsFloat():
+		tol = Tolerance{ULP: DefaultTolerance(half).ULP * ulp(half, 1) / ulp(dt, 1)}
+	case tol.Abs > 0:
+		tol.ULP, tol.Abs = tol.Abs/ulp(dt, 1), 0
+	}
+	return t.change(name, tol)
+}
+
+func (t Tolerances) change(name string, tol Tolerance) Tolerance {
 	if v, ok := lookup(t.abs, name); ok {
 		tol.Abs, tol.ULP = v, 0
 	}

@@ -104,6 +104,10 @@ func (k *keyWriter) graphs(n *onnx.Node) {
 	}
 }
 
+// AttributesKey is a text that is the same for equal attributes in any order. One that holds a graph equals itself
+// alone.
+func AttributesKey(attrs []*onnx.Attribute) string { return attributesKey(attrs) }
+
 func attributesKey(attrs []*onnx.Attribute) string {
 	if len(attrs) == 0 {
 		return ""

@@ -61,7 +61,7 @@ type applier struct {
 func (p *Patcher) Plan(m *onnx.Model) (*Plan, error) {
 	r := p.begin
 	r.Patterns, r.Sites, r.Kernels, r.DryRun = []PatternReport{}, []SiteReport{}, p.Kernels(), true
-	r.Input = DescribeModel(m, m.Path)
+	r.Input, r.Rounded = DescribeModel(m, m.Path), countRounded(m)
 	for _, name := range p.config.names {
 		r.pattern(name)
 	}

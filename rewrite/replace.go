@@ -148,7 +148,7 @@ func sourceNames(nodes []*onnx.Node) []string {
 	var names []string
 	have := map[string]bool{}
 	for _, n := range nodes {
-		made := madeOf(n)
+		made := SourceNodes(n)
 		if len(made) == 0 {
 			made = []string{nodeName(n)}
 		}
@@ -162,8 +162,8 @@ func sourceNames(nodes []*onnx.Node) []string {
 	return names
 }
 
-// madeOf lists the nodes that its metadata say a node was made of.
-func madeOf(n *onnx.Node) (names []string) {
+// SourceNodes lists the nodes of the model before, by their names, that the metadata of a node say it stands for.
+func SourceNodes(n *onnx.Node) (names []string) {
 	for _, e := range n.Metadata {
 		if e.Key == MetaSourceNodes && json.Unmarshal([]byte(e.Value), &names) != nil {
 			return nil

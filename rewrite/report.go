@@ -53,12 +53,14 @@ type Report struct {
 	Weights *WeightsReport     `json:"weights,omitempty"`
 	CANN    *target.CANNReport `json:"cann,omitempty"` // absent where nothing had to be
 	// ops with several definitions, which onnxruntime before 1.27 mixes up where it runs definitions
-	Variants     []string `json:"variants,omitempty"`
-	Changed      bool     `json:"changed"`
-	DryRun       bool     `json:"dry_run,omitempty"`
-	TimeMS       Times    `json:"time_ms"`
-	PeakRSSBytes int64    `json:"peak_rss_bytes,omitempty"` // filled by the caller
-	Crosscheck   string   `json:"crosscheck,omitempty"`     // filled by the caller
+	Variants []string `json:"variants,omitempty"`
+	// nodes that round activations to 8 bits as they run: outputs then move when a last digit does
+	Rounded      int    `json:"rounded_activations,omitempty"`
+	Changed      bool   `json:"changed"`
+	DryRun       bool   `json:"dry_run,omitempty"`
+	TimeMS       Times  `json:"time_ms"`
+	PeakRSSBytes int64  `json:"peak_rss_bytes,omitempty"` // filled by the caller
+	Crosscheck   string `json:"crosscheck,omitempty"`     // filled by the caller
 }
 
 // FileReport describes a model file.
@@ -205,17 +207,7 @@ func (r *Report) kernel(id string) *KernelReport {
 }
 
 // nodeName returns a node's name, or that of its first output.
-func nodeName(n *onnx.Node) string {
-	if n.Name != "" {
-		return n.Name
-	}
-	for _, v := range n.Outputs {
-		if v != nil {
-			return v.Name
-		}
-	}
-	return n.OpType
-}
+func nodeName(n *onnx.Node) string { return n.Label() }
 
 func nodeNames(nodes []*onnx.Node) []string {
 	names := make([]string, len(nodes))

@@ -110,7 +110,7 @@ func dropImport(m *onnx.Model) {
 }
 
 func patchedNode(n *onnx.Node) PatchedNode {
-	p := PatchedNode{Node: nodeName(n), Op: n.OpType, Sources: madeOf(n)}
+	p := PatchedNode{Node: nodeName(n), Op: n.OpType, Sources: SourceNodes(n)}
 	if !onnx.IsStandardDomain(n.Domain) {
 		p.Op = n.Domain + "." + n.OpType
 	}

@@ -97,7 +97,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString(r.variantsText())
+	b.WriteString(r.variantsText() + r.roundedText())
 	if r.DryRun {
 		b.WriteString("dry run: nothing was changed\n")
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/spf13/cobra"
 )
 
@@ -87,6 +88,12 @@ type comparison struct {
 	Backend string     `json:"backend,omitempty"`
 	Passed  bool       `json:"passed"`
 	Cases   []caseDiff `json:"cases"`
+	// Ties counts the tokens that other experts were chosen for in a tie, where the models agree but for these.
+	Ties   int           `json:"router_ties,omitempty"`
+	Layers *layersReport `json:"layers,omitempty"`
+	// WithinOwn says that the outputs which are out of tolerance are within the first model's own sensitivity.
+	WithinOwn   bool          `json:"within_own_sensitivity,omitempty"`
+	Sensitivity []sensitivity `json:"sensitivity,omitempty"`
 }
 
 // caseDiff is one case of a comparison. Error says what could not be compared (a shape, a type, an output) and which
@@ -110,7 +117,7 @@ func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float
 		}
 		for j := range stats {
 			g, w := got[i].Output(stats[j].Name), want[i].Output(stats[j].Name)
-			if !golden.IsLogits(w, k.vocabulary) && !slices.Contains(k.logits, w.Name) {
+			if !k.areLogits(w) {
 				continue
 			}
 			l, e := golden.CompareLogits(g, w)
@@ -133,6 +140,10 @@ func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float
 			"it with --logits")
 	}
 	return nil
+}
+
+func (k *criteria) areLogits(t *onnx.Tensor) bool {
+	return golden.IsLogits(t, k.vocabulary) || slices.Contains(k.logits, t.Name)
 }
 
 func (k *criteria) report(a *app, all []comparison) error {
@@ -176,7 +187,18 @@ func (r *comparison) write(a *app) {
 			}
 		}
 	}
-	a.say("%s", a.verdict(r.Passed, "PASSED"))
+	if r.Layers != nil {
+		r.Layers.write(a)
+	}
+	r.writeSensitivity(a)
+	text := "PASSED"
+	if r.WithinOwn {
+		text += ": within the model's own sensitivity"
+	}
+	if r.Ties > 0 {
+		text += fmt.Sprintf(", but for %s that went to other experts in a tie", counted(r.Ties, "token"))
+	}
+	a.say("%s", a.verdict(r.Passed, text))
 }
 
 // writeLogits writes how far the logits of cases are from the expected ones, if any were compared.

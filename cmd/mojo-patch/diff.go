@@ -14,9 +14,12 @@ type diffFlags struct {
 	backend  backend
 	inputs   inputFlags
 	criteria criteria
+	sides    sideFlags
+	layersFlags
 	golden   string
 	cases    int
 	hard     bool
+	nudge    bool                // --sensitivity
 	existing bool                // tokens alone are compared, not padding
 	padded   map[int]golden.Hard // cases whose padding is not compared
 }
@@ -24,7 +27,7 @@ type diffFlags struct {
 func newDiff(a *app) *cobra.Command {
 	f := &diffFlags{}
 	c := &cobra.Command{
-		Use:   "diff MODEL MODEL [KEY=VALUE...] | diff MODEL... --golden FILE",
+		Use:   "diff MODEL [MODEL] [KEY=VALUE...] | diff MODEL... --golden FILE",
 		Short: "Compare the outputs of two models, or of models with recorded ones",
 		Long: `diff runs two models on the same inputs (--inputs, or random ones) and compares the second model's
 outputs with the first model's. With --golden it runs each model on the recorded inputs and compares
@@ -47,12 +50,34 @@ No token reads what a model computes for padding. --ignore-padding leaves it out
 in half precision: models that mask a score twice, as GPT-2 does, compute something else there once
 their attention is fused.
 
+--left and --right say how the first and the second model run, where that is not the same; with one
+of them a single model is compared with itself.
+
+--layers says where two models part. It compares the values inside of them: aligned by what fused
+nodes say they stand for, by equal structure and by weights, and by names last. It reports the first
+value out of tolerance, the worst one, a table by block (embedding, layer 0 attention, …) and which
+tokens routers sent to other experts, by what margin. The models run piece by piece and values are
+dropped once they are compared, so that no more than --max-memory of them are held. The tolerances
+are those of the outputs, the absolute one by default as a part of a value's greatest magnitude.
+The exit code is that of the outputs alone. With --router-ties the second model goes on with the
+first one's experts where it chose others in a tie (a margin within the tolerance of the model's
+type): where all else agrees, that passes.
+
+--sensitivity says how far the first model moves by itself. It moves the model's weights and inputs by
+one unit in the last place, three times, and puts what becomes of the outputs beside the second
+model's. Where outputs that are out of tolerance are at most twice as far off as the furthest of
+these, in the greatest and in the mean square difference, that passes. Models that quantise their
+activations as they run want it.
+
 ` + logitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
   mojo-patch diff model.onnx patched.onnx --hard
   mojo-patch diff patched.onnx --golden recorded.npz --atol 1e-5 --atol logits:1e-3
+  mojo-patch diff int8.onnx patched.onnx --sensitivity
   mojo-patch diff model.onnx for-openvino.onnx --provider openvino
+  mojo-patch diff model.onnx patched.onnx --layers --max-memory 512M
+  mojo-patch diff patched.onnx --layers --left evaluator --right provider=cuda
   mojo-patch diff model.onnx half.onnx --atol 1 --max-kl 1e-3 --min-top1 0.99`,
 		Args:              f.backend.modelArgs(1, 2),
 		ValidArgsFunction: completeModels(2),
@@ -65,23 +90,31 @@ their attention is fused.
 	c.Flags().IntVar(&f.cases, "cases", 1, "number of random cases")
 	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that attention is got wrong on")
 	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare what is computed for tokens alone")
+	c.Flags().BoolVar(&f.nudge, "sensitivity", false,
+		"pass where the first model moves as far by itself, once its weights are one unit in the last place off")
+	f.sides.flags(c)
+	f.layersFlags.flags(c)
 	f.criteria.flags(c)
 	a.jsonFlag(c, "diff")
 	return c
 }
 
 func (f *diffFlags) check(c *cobra.Command, args []string) error {
-	if err := f.backend.check(c); err != nil {
+	if err := f.sides.check(c, f.backend); err != nil {
+		return err
+	}
+	if err := f.layersFlags.check(c); err != nil {
 		return err
 	}
 	if err := f.inputs.check(c); err != nil {
 		return err
 	}
 	if f.golden == "" && len(args) < 2 {
-		return errors.New("diff needs a second model, or --golden FILE to compare with")
+		return errors.New("diff needs a second model, or --golden FILE to compare with, or --left or --right")
 	}
 	if f.golden != "" {
-		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard"} {
+		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "layers",
+			"sensitivity"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--golden has inputs of its own: --%s cannot stand with it", other)
 			}
@@ -100,6 +133,9 @@ func (f *diffFlags) check(c *cobra.Command, args []string) error {
 }
 
 func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
+	if len(args) == 1 && f.sides.given() {
+		args = []string{args[0], args[0]}
+	}
 	if err := f.check(c, args); err != nil {
 		return err
 	}
@@ -119,11 +155,27 @@ func (f *diffFlags) diff(a *app, c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	var moved []map[string]spread
+	if f.nudge {
+		if moved, err = f.nudged(a, args[0], want); err != nil {
+			return err
+		}
+	}
 	var all []comparison
 	for _, path := range rest {
 		r, err := f.compare(a, path, against, want)
 		if err != nil {
 			return err
+		}
+		if f.layers {
+			inside, err := f.compareLayers(a, args[0], path, want)
+			if err != nil {
+				return err
+			}
+			inside.settle(a, r, f.ties)
+		}
+		if f.nudge {
+			r.weigh(moved)
 		}
 		all = append(all, *r)
 	}
@@ -144,7 +196,7 @@ func (f *diffFlags) wanted(a *app, first *onnx.Model, args []string) ([]golden.C
 	if err != nil {
 		return nil, "", nil, err
 	}
-	r, _, err := f.backend.open(a, first)
+	r, _, err := f.sides.sides[0].open(a, first)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -273,7 +325,7 @@ func (f *diffFlags) compare(a *app, path, against string, want []golden.Case) (*
 		return nil, err
 	}
 	defer m.Close()
-	r, what, err := f.backend.open(a, m)
+	r, what, err := f.sides.sides[1].open(a, m)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,16 @@ type runResult struct {
 	Cases   []runCase `json:"cases"`
 }
 
+// runModeResult is the result of run --mode.
+type runModeResult struct {
+	Schema  int        `json:"schema"`
+	Model   string     `json:"model"`
+	Backend string     `json:"backend"`
+	Mode    string     `json:"mode"`
+	Passed  bool       `json:"passed"`
+	Ops     []opResult `json:"ops"`
+}
+
 // runCase is one run.
 type runCase struct {
 	Case    int             `json:"case"`

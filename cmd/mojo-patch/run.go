@@ -33,6 +33,7 @@ type runFlags struct {
 	out           string
 	count, repeat int
 	record, force bool
+	modeFlags
 }
 
 func newRun(a *app) *cobra.Command {
@@ -43,13 +44,21 @@ func newRun(a *app) *cobra.Command {
 		Long: `run runs a model on the cases of a file, or on random inputs that suit a language model (token ids
 within the vocabulary, masks that let everything through), and describes the outputs.
 
+--mode looks at the fused ops of a patched model while it runs, at all or at those that --at names:
+diff compares each with its definition, evaluated on the same inputs, and exits with 1 where one is
+out of tolerance; dump writes what each reads and gives to an .npz file of its own; analyze counts
+the bytes that each reads and writes and the floating-point operations of its definition.
+
 ` + providersHelp,
 		Example: `  mojo-patch run patched.onnx
   mojo-patch run patched.onnx --inputs recorded.npz --outputs out.npz
   mojo-patch run patched.onnx --dim batch=1 --dim sequence=128 --repeat 20
   mojo-patch run model.onnx --provider qnn backend_type=htp soc_model=60 --provider-only
   mojo-patch run model.onnx --provider openvino --provider-device gpu
-  mojo-patch run model.onnx --evaluator`,
+  mojo-patch run model.onnx --evaluator
+  mojo-patch run patched.onnx --mode diff --feed replace
+  mojo-patch run patched.onnx --mode dump --at "3:MoE;*:Attention" --outputs dumped
+  mojo-patch run patched.onnx --mode analyze`,
 		Args:              f.backend.modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE:              func(c *cobra.Command, args []string) error { return f.run(a, c, args) },
@@ -60,7 +69,8 @@ within the vocabulary, masks that let everything through), and describes the out
 		"write inputs and outputs to this .npz file, or folder of ONNX test data")
 	completeFile(c, "outputs", "npz")
 	c.Flags().IntVar(&f.repeat, "repeat", 1, "run each case this many times and report the median time")
-	a.jsonFlag(c, "run")
+	f.modeFlags.flags(c)
+	a.jsonFlag(c, "run", "run-mode")
 	return c
 }
 
@@ -76,7 +86,12 @@ func (f *runFlags) run(a *app, c *cobra.Command, args []string) error {
 	if f.repeat < 1 {
 		return fmt.Errorf("--repeat %d: it is 1 or more", f.repeat)
 	}
-	if f.out != "" {
+	if !f.record {
+		if err := f.modeFlags.check(c, f.out); err != nil {
+			return err
+		}
+	}
+	if f.out != "" && f.mode != modeDump {
 		if err := savable(f.out); err != nil {
 			return err
 		}
@@ -89,6 +104,9 @@ func (f *runFlags) run(a *app, c *cobra.Command, args []string) error {
 	cases, err := f.inputs.cases(m, f.count)
 	if err != nil {
 		return err
+	}
+	if f.mode != modeRun && !f.record {
+		return f.look(a, m, cases)
 	}
 	r, what, err := f.backend.open(a, m)
 	if err != nil {

@@ -42,6 +42,7 @@ var schemaTypes = map[string]any{
 	"report":           rewrite.Report{},
 	"revert":           rewrite.RevertReport{},
 	"run":              runResult{},
+	"run-mode":         runModeResult{},
 	"tokenize":         tokenizeResult{},
 	"version":          versionResult{},
 	"weights-load":     weights.Report{},
@@ -139,7 +140,7 @@ func oneLine(groups ...*ast.CommentGroup) string {
 func TestSchemas(t *testing.T) {
 	comments := map[string]string{}
 	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
-		"rewrite", "rewrite/quantize", "rewrite/target"} {
+		"rewrite", "rewrite/quantize", "rewrite/target", "trace"} {
 		if err := addComments(comments, folder); err != nil {
 			t.Fatal(err)
 		}

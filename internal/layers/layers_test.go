@@ -48,6 +48,8 @@ var rooms = []room{
 	{"rewrite", []string{
 		"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles", "patterns", "patterns/reason",
 		"reference", "reference/infer", "rewrite/convert", "rewrite/target"}},
+	{"trace", []string{"fused", "golden", "onnx", "patterns", "reference", "reference/infer", "rewrite"}},
+	{"page", []string{"fused", "onnx", "patterns", "patterns/reason", "reference", "rewrite"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},

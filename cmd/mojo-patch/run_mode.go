@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/trace"
+	"github.com/spf13/cobra"
+)
+
+// The modes of run.
+const (
+	modeRun     = "run"
+	modeDiff    = "diff"
+	modeDump    = "dump"
+	modeAnalyze = "analyze"
+)
+
+// The values of --feed.
+const (
+	feedObserve = "observe"
+	feedReplace = "replace"
+)
+
+// modeFlags have run look at the fused ops of a model one by one.
+type modeFlags struct {
+	mode, at, feed string
+	filter         trace.Filter
+}
+
+func (f *modeFlags) flags(c *cobra.Command) {
+	c.Flags().StringVar(&f.mode, "mode", modeRun, "look at each fused op: diff, dump or analyze (default: run alone)")
+	c.Flags().StringVar(&f.at, "at", "", "with --mode: the ops to look at, LAYER:OP with * for any, several with ;")
+	c.Flags().StringVar(&f.feed, "feed", feedObserve,
+		"with --mode diff: go on with what the op gave (observe) or with what its definition gives (replace)")
+	completeValues(c, "mode", func() []string { return []string{modeDiff, modeDump, modeAnalyze} }, false)
+	completeValues(c, "feed", func() []string { return []string{feedObserve, feedReplace} }, false)
+}
+
+// check errs on flags that do not go together; out is where outputs are written.
+func (f *modeFlags) check(c *cobra.Command, out string) (err error) {
+	set := c.Flags().Changed
+	switch {
+	case !slices.Contains([]string{modeRun, modeDiff, modeDump, modeAnalyze}, f.mode):
+		return fmt.Errorf("--mode %q: it is one of diff, dump, analyze", f.mode)
+	case f.mode == modeRun && set("at"):
+		return errors.New("--at is about --mode, which is not given")
+	case f.mode != modeDiff && set("feed"):
+		return errors.New("--feed is about --mode diff")
+	case f.feed != feedObserve && f.feed != feedReplace:
+		return fmt.Errorf("--feed %q: it is observe or replace", f.feed)
+	case f.mode == modeDump && out == "":
+		return errors.New("--mode dump needs a folder to write to: --outputs FOLDER")
+	case f.mode != modeRun && f.mode != modeDump && out != "":
+		return fmt.Errorf("--mode %s writes no --outputs", f.mode)
+	case f.mode != modeRun && set("repeat"):
+		return errors.New("--repeat times runs and cannot stand with --mode")
+	}
+	if f.at != "" {
+		if f.filter, err = trace.ParseFilter(f.at); err != nil {
+			return fmt.Errorf("--at %w", err)
+		}
+	}
+	return nil
+}
+
+// opResult is what a mode finds of one fused op.
+type opResult struct {
+	Case    int            `json:"case"`
+	Node    string         `json:"node"`
+	Op      string         `json:"op"`
+	Block   string         `json:"block"`
+	Outputs []golden.Stats `json:"outputs,omitempty"` // of --mode diff: beside the op's definition
+	File    string         `json:"file,omitempty"`    // of --mode dump
+	Cost    *trace.Cost    `json:"cost,omitempty"`    // of --mode analyze
+}
+
+// look runs the model on the cases and looks at its fused ops on the way.
+func (f *runFlags) look(a *app, m *onnx.Model, cases []golden.Case) error {
+	if err := inlineOthers(m); err != nil {
+		return err
+	}
+	sites := trace.Sites(m, f.filter)
+	if len(sites) == 0 {
+		return failed(fmt.Errorf("%s has no fused op that --mode %s could look at%s", m.Path, f.mode,
+			map[bool]string{true: ": --at " + f.at}[f.at != ""]))
+	}
+	what := ""
+	open := f.backend.pieces(a, &what)
+	mode := map[string]func(*opResult, *trace.Visited) error{modeDiff: f.diffOp, modeDump: f.dumpOp,
+		modeAnalyze: analyzeOp(trace.NewCosts())}[f.mode]
+	if f.mode == modeDump {
+		if err := os.MkdirAll(f.out, 0o777); err != nil {
+			return err
+		}
+	}
+	step, end := a.progress("op")
+	defer end()
+	list := []opResult{}
+	for i, c := range cases {
+		if len(c.Follows) > 0 {
+			return fmt.Errorf("case %d: --mode does not run behind pasts that the model computes itself", i)
+		}
+		err := trace.Visit(m, open, c.Inputs, sites, func(v *trace.Visited) error {
+			r := opResult{Case: i, Node: v.Node.Label(), Op: v.Node.OpType, Block: v.Block.String()}
+			err := mode(&r, v)
+			list = append(list, r)
+			step(len(list), len(sites)*len(cases))
+			return err
+		})
+		if err != nil {
+			return failed(err)
+		}
+	}
+	end()
+	return f.reportOps(a, m.Path, what, list)
+}
+
+// diffOp compares what a fused op gave with what its definition gives on the same inputs.
+func (f *runFlags) diffOp(r *opResult, v *trace.Visited) error {
+	want, err := v.Reference()
+	if err != nil {
+		return err
+	}
+	for i, w := range want {
+		if w == nil {
+			continue
+		}
+		s, err := golden.Compare(v.Outputs[i], w, golden.Tolerances{}.Inner(w.Name, w.DataType, onnx.Undefined))
+		if err != nil {
+			return err
+		}
+		r.Outputs = append(r.Outputs, s)
+	}
+	if f.feed == feedReplace {
+		v.Replace(want)
+	}
+	return nil
+}
+
+var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// dumpOp writes what a fused op read, but for weights, and what it gave.
+func (f *runFlags) dumpOp(r *opResult, v *trace.Visited) error {
+	var c golden.Case
+	for i, t := range v.Inputs {
+		if t != nil && c.Input(t.Name) == nil && v.Node.Inputs[i] != nil {
+			c.Inputs = append(c.Inputs, t)
+		}
+	}
+	for _, t := range v.Outputs {
+		if t != nil {
+			c.Outputs = append(c.Outputs, t)
+		}
+	}
+	place := strings.ReplaceAll(r.Block, " ", "-")
+	name := strings.Trim(unsafeInNames.ReplaceAllString(r.Node, "_"), "_.")
+	r.File = filepath.Join(f.out, fmt.Sprintf("%d-%s-%s-%s.npz", r.Case, place, r.Op, name[max(0, len(name)-100):]))
+	return golden.SaveNPZ(r.File, []golden.Case{c})
+}
+
+func analyzeOp(costs *trace.Costs) func(*opResult, *trace.Visited) error {
+	return func(r *opResult, v *trace.Visited) error {
+		cost, err := costs.Of(v)
+		r.Cost = &cost
+		return err
+	}
+}
+
+func (f *runFlags) reportOps(a *app, path, what string, list []opResult) error {
+	a.say("%s in %s", path, what)
+	passed := true
+	var t *table
+	switch f.mode {
+	case modeDiff:
+		t = newTable(">case", "block", "op", "output", "type", ">max abs", ">max rel", ">cosine", "")
+		for _, r := range list {
+			for _, s := range r.Outputs {
+				t.add(r.Case, r.Block, r.Op, s.Name, s.DataType, fmt.Sprintf("%.3g", s.MaxAbs),
+					fmt.Sprintf("%.3g", s.MaxRel), fmt.Sprintf("%.7f", s.Cosine), a.verdict(s.Passed, "passed"))
+				passed = passed && s.Passed
+			}
+		}
+	case modeDump:
+		t = newTable(">case", "block", "op", "file")
+		for _, r := range list {
+			t.add(r.Case, r.Block, r.Op, r.File)
+		}
+	case modeAnalyze:
+		t = newTable(">case", "block", "op", "node", ">read", ">written", ">FLOPs", ">FLOPs a byte")
+		var sum trace.Cost
+		for _, r := range list {
+			t.add(r.Case, r.Block, r.Op, r.Node, bytesText(r.Cost.Read), bytesText(r.Cost.Written), r.Cost.FLOPs,
+				perByte(*r.Cost))
+			sum.Read, sum.Written, sum.FLOPs = sum.Read+r.Cost.Read, sum.Written+r.Cost.Written, sum.FLOPs+r.Cost.FLOPs
+		}
+		t.add("", "all", "", "", bytesText(sum.Read), bytesText(sum.Written), sum.FLOPs, perByte(sum))
+	}
+	t.write(a.human())
+	err := a.result(runModeResult{jsonSchema, path, what, f.mode, passed, list})
+	if err == nil && f.mode == modeDiff {
+		a.say("%s", a.verdict(passed, "PASSED"))
+	}
+	if err == nil && !passed {
+		err = &exitError{code: exitFailed}
+	}
+	return err
+}
+
+func perByte(c trace.Cost) string {
+	return fmt.Sprintf("%.3g", float64(c.FLOPs)/float64(max(1, c.Read+c.Written)))
+}

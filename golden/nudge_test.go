@@ -1,0 +1,57 @@
+package golden
+
+import (
+	"math"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// TestNudged moves numbers of every type by one unit in the last place, and others not at all.
+func TestNudged(t *testing.T) {
+	numbers := []float64{1, -1, 1.5, -300, 1e-3, 0, math.Inf(1), math.Inf(-1), math.NaN()}
+	for _, dt := range []onnx.DataType{onnx.Float16, onnx.BFloat16, onnx.Float, onnx.Double} {
+		b := make([]byte, len(numbers)*dt.Bits()/8)
+		for i, x := range numbers {
+			putFloat(dt, b, i, x)
+		}
+		was, err := onnx.NewTensor("x", dt, []int64{int64(len(numbers))}, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, _ := Float64s(was)
+		ways := map[bool]int{}
+		for seed := range uint64(8) {
+			now, err := Nudged(was, seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, _ := Nudged(was, seed)
+			moved, _ := Float64s(now)
+			repeated, _ := Float64s(again)
+			for i, x := range moved {
+				step := math.Abs(x - old[i])
+				switch {
+				case i >= 5:
+					if x != old[i] && !(x != x && old[i] != old[i]) {
+						t.Errorf("%s: %g became %g", dt, old[i], x)
+					}
+				case step == 0 || step > ulp(dt, old[i]) || repeated[i] != x:
+					t.Errorf("%s: %g became %g, and then %g", dt, old[i], x, repeated[i])
+				}
+				ways[x > old[i]]++
+			}
+		}
+		if ways[true] < 10 || ways[false] < 10 {
+			t.Errorf("%s: up and down %v", dt, ways)
+		}
+	}
+	greatest := onnx.NewFloat32s("x", []int64{2}, []float32{math.MaxFloat32, -math.MaxFloat32})
+	for seed := range uint64(8) {
+		now, _ := Nudged(greatest, seed)
+		moved, _ := Float64s(now)
+		if math.IsInf(moved[0], 0) || math.IsInf(moved[1], 0) {
+			t.Errorf("%v is infinite", moved)
+		}
+	}
+}

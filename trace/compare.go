@@ -1,0 +1,279 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/mojo-patch/mojo-patch/golden"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// DefaultMemory is how many bytes of values Compare holds at once where the options say nothing.
+const DefaultMemory = 1 << 30
+
+// Options say how two models are compared.
+type Options struct {
+	OpenA, OpenB Open
+	Tolerances   golden.Tolerances
+	MaxMemory    int64 // bytes of values that are held at once; 0 for DefaultMemory
+	// RouterTies has the second model go on with the first one's experts wherever it chose others in a tie.
+	RouterTies bool
+	// Progress is told how many of how many values were compared; it may be nil.
+	Progress func(done, total int)
+}
+
+// Comparer compares the values of two models, of which it knows once and for all what is the same.
+type Comparer struct {
+	a, b    *onnx.Model
+	pairs   []Pair
+	blocks  map[*onnx.Node]Block
+	choices map[*onnx.Value]bool // of the first model: indices of chosen experts
+	half    onnx.DataType        // the type of half precision of one of the models
+	options Options
+}
+
+// NewComparer aligns two models. Their calls of functions that are no fused ops should be inlined before.
+func NewComparer(a, b *onnx.Model, o Options) *Comparer {
+	if o.MaxMemory == 0 {
+		o.MaxMemory = DefaultMemory
+	}
+	c := &Comparer{a: a, b: b, blocks: Blocks(a), choices: map[*onnx.Value]bool{}, options: o}
+	if c.half = golden.Half(a); c.half == onnx.Undefined {
+		c.half = golden.Half(b)
+	}
+	facts := infer.Analyze(a)
+	routers, fixed := map[*onnx.Node]bool{}, fixedValues(a.Graph)
+	for _, p := range Align(a, b) {
+		if n := chooser(p.A); n != nil && chooser(p.B) != nil && !routers[n] {
+			c.choices[p.A], routers[n] = true, true
+		}
+		t := facts.DataType(p.A)
+		if fixed[p.A] {
+			continue
+		}
+		if t.IsFloat() || t == onnx.Undefined || p.A.IsOutput() || c.choices[p.A] {
+			c.pairs = append(c.pairs, p)
+		}
+	}
+	c.pairs = c.routersTogether(c.pairs)
+	return c
+}
+
+// Pairs lists the values that are compared.
+func (c *Comparer) Pairs() []Pair { return c.pairs }
+
+// Run runs both models on the inputs of one case, side by side, and compares the values as they come.
+func (c *Comparer) Run(inputs, other []*onnx.Tensor, number int) (*Comparison, error) {
+	r := &pass{Comparer: c, number: number, Comparison: &Comparison{}, uses: map[*onnx.Value]int{},
+		errors: map[*onnx.Value]float64{}}
+	var err error
+	for i, m := range []*onnx.Model{c.a, c.b} {
+		if r.sizes[i], err = sizes(m, [][]*onnx.Tensor{inputs, other}[i]); err != nil {
+			return nil, err
+		}
+	}
+	watchA, watchB := r.targets(c.pairs)
+	for _, v := range watchA {
+		r.uses[v]++
+	}
+	if r.a, err = Start(c.a, c.options.OpenA, inputs, watchA); err != nil {
+		return nil, err
+	}
+	if r.b, err = Start(c.b, c.options.OpenB, other, watchB); err != nil {
+		return nil, err
+	}
+	for done := 0; done < len(c.pairs); {
+		left := c.pairs[done:]
+		n := r.next(left)
+		if needs := r.needs(left[:n]); needs > c.options.MaxMemory {
+			return nil, fmt.Errorf("%q takes %d bytes of values at once, more than the %d that are allowed",
+				left[0].A.Name, needs, c.options.MaxMemory)
+		}
+		if err := r.compare(c.pairs[done : done+n]); err != nil {
+			return nil, err
+		}
+		if done += n; c.options.Progress != nil {
+			c.options.Progress(done, len(c.pairs))
+		}
+	}
+	return r.Comparison, nil
+}
+
+// sizes finds how many bytes the values of a model take, as far as that follows from the shapes of its inputs.
+func sizes(m *onnx.Model, inputs []*onnx.Tensor) (map[string]int64, error) {
+	var ports []onnx.Port
+	for _, t := range inputs {
+		if v := valueOf(m.Graph.Inputs, t.Name); v != nil {
+			ports = append(ports, onnx.Port{Value: v, Type: typeOf(t)})
+		}
+	}
+	whole, err := m.Part(m.Graph.Nodes, ports, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	facts := infer.Analyze(whole)
+	sizes := map[string]int64{}
+	for _, n := range whole.Graph.Nodes {
+		for _, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
+			if shape, ok := facts.Shape(v, 0); ok {
+				t := onnx.Tensor{DataType: facts.DataType(v), Dims: shape}
+				sizes[v.Name] = max(t.Size(), 0)
+			}
+		}
+	}
+	return sizes, nil
+}
+
+// pass is one run of both models.
+type pass struct {
+	*Comparer
+	*Comparison
+	number int
+	a, b   *Execution
+	sizes  [2]map[string]int64 // of values, in bytes
+	uses   map[*onnx.Value]int // how often values of the first model are to be looked at yet
+	errors map[*onnx.Value]float64
+	failed bool
+}
+
+// next says how many of the pairs are compared next: as many as there is memory for. A router's come alone.
+func (r *pass) next(pairs []Pair) int {
+	if r.choices[pairs[0].A] {
+		return r.together(pairs)
+	}
+	most := 1 + slices.IndexFunc(pairs[1:], func(p Pair) bool { return r.choices[p.A] })
+	if most == 0 {
+		most = len(pairs)
+	}
+	if r.needs(pairs[:most]) <= r.options.MaxMemory {
+		return most
+	}
+	return max(1, sort.Search(most, func(n int) bool { return r.needs(pairs[:n+1]) > r.options.MaxMemory }))
+}
+
+// needs is how many bytes of values are held at once while these pairs are computed and compared.
+func (r *pass) needs(pairs []Pair) int64 {
+	to, other := r.targets(pairs)
+	held := r.a.Held() + r.b.Held()
+	a, b := r.a.fresh(to, r.sizes[0]), r.b.fresh(other, r.sizes[1])
+	return held + max(2*a, a+2*b) // what runs a piece has a copy of what it makes
+}
+
+// targets lists what is computed for the pairs.
+func (r *pass) targets(pairs []Pair) (a, b []*onnx.Value) {
+	for _, p := range pairs {
+		a, b = append(a, p.A), append(b, p.B)
+		a = append(a, r.scoresOf(p.A)...)
+	}
+	return a, b
+}
+
+func (r *pass) compare(pairs []Pair) error {
+	to, other := r.targets(pairs)
+	if err := r.a.Advance(to...); err != nil {
+		return err
+	}
+	r.peak()
+	if err := r.b.Advance(other...); err != nil {
+		return err
+	}
+	r.peak()
+	r.Pieces++
+	if err := r.route(pairs); err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		if err := r.row(p); err != nil {
+			return err
+		}
+	}
+	for _, v := range to {
+		if r.uses[v]--; r.uses[v] == 0 {
+			r.a.Drop(v)
+		}
+	}
+	for _, v := range other {
+		r.b.Drop(v)
+	}
+	return nil
+}
+
+func (r *pass) peak() {
+	r.Peak = max(r.Peak, r.a.Peak()+r.b.Held(), r.b.Peak()+r.a.Held())
+}
+
+func (r *pass) row(p Pair) error {
+	want, got := r.a.Value(p.A), r.b.Value(p.B)
+	if want == nil || got == nil {
+		return fmt.Errorf("%q of %s and %q of %s were not made", p.A.Name, r.Comparer.a.Path, p.B.Name,
+			r.Comparer.b.Path)
+	}
+	r.Bytes += want.Size() + got.Size()
+	tolerance := r.options.Tolerances.Inner(want.Name, coarser(got, want), r.half)
+	if p.A.IsOutput() && (r.half == onnx.Undefined || want.DataType != onnx.Float) {
+		tolerance = r.options.Tolerances.For(want.Name, coarser(got, want))
+	}
+	stats, err := golden.Compare(got, want, tolerance)
+	if err != nil {
+		r.Unlike = append(r.Unlike, err.Error())
+		return nil
+	}
+	row := Row{Value: p.A.Name, Block: r.blocks[p.A.Producer].String(), Op: opOf(p.A), OpB: opOf(p.B), By: p.By,
+		Case: r.number, Stats: stats}
+	if p.B.Name != p.A.Name {
+		row.Other = p.B.Name
+	}
+	if row.Error = float64(stats.MaxAbs); stats.MaxWant > 0 {
+		row.Error /= float64(stats.MaxWant)
+	}
+	if !stats.Passed && !r.failed {
+		r.failed, row.Before = true, r.before(p.A)
+	}
+	r.errors[p.A] = row.Error
+	r.Rows = append(r.Rows, row)
+	if p.A.IsOutput() {
+		r.Outputs = append(r.Outputs, stats)
+	}
+	return nil
+}
+
+// before is the greatest error of the nearest compared values that v is computed from.
+func (r *pass) before(v *onnx.Value) *float64 {
+	var greatest *float64
+	known := func(v *onnx.Value) bool {
+		e, known := r.errors[v]
+		if known && (greatest == nil || e > *greatest) {
+			greatest = &e
+		}
+		return known
+	}
+	for range onnx.Upstream(known, v) {
+	}
+	return greatest
+}
+
+// coarser is the type that says how precise a pair is.
+func coarser(a, b *onnx.Tensor) onnx.DataType {
+	for _, t := range []onnx.DataType{onnx.BFloat16, onnx.Float16, onnx.Float} {
+		if a.DataType == t || b.DataType == t {
+			return t
+		}
+	}
+	return a.DataType
+}
+
+func opOf(v *onnx.Value) string {
+	n := v.Producer
+	if n == nil {
+		return "input"
+	}
+	if onnx.IsStandardDomain(n.Domain) {
+		return n.OpType
+	}
+	return n.Domain + "." + n.OpType
+}

@@ -1,0 +1,10 @@
+// Package trace looks at the values inside of models while they run.
+//
+// Align finds which values of two models are the same, Blocks says which part of a language model each node belongs to
+// (embedding, layer 3: attention, …), and an Execution runs a model piece by piece, so that each value can be looked
+// at, or replaced, and then dropped. Compare puts them together: two models run side by side on the same inputs, and
+// every value that both have is compared.
+//
+// Values of the main graph alone are looked at. What runs the pieces, onnxruntime or the built-in evaluator, is the
+// caller's choice.
+package trace

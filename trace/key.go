@@ -1,0 +1,61 @@
+package trace
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+func digits(i int) string { return strconv.Itoa(i) }
+
+// nodeKey is the same for nodes of one op with equal attributes. Of graphs in attributes the ops alone count.
+func nodeKey(n *onnx.Node) string {
+	holds := func(a *onnx.Attribute) bool { return len(a.Subgraphs()) > 0 }
+	plain := slices.DeleteFunc(slices.Clone(n.Attributes), holds)
+	var b strings.Builder
+	domain := n.Domain
+	if onnx.IsStandardDomain(domain) {
+		domain = ""
+	}
+	fmt.Fprintf(&b, "%s.%s.%s%d%s", domain, n.OpType, n.Overload, len(n.Outputs), rewrite.AttributesKey(plain))
+	for _, g := range n.Subgraphs() {
+		for _, m := range g.Nodes {
+			b.WriteString("{" + nodeKey(m) + "}")
+		}
+	}
+	return b.String()
+}
+
+// Of a constant of more bytes, so many at each of so many places count.
+const (
+	sampledOver   = 1 << 16
+	samples       = 64
+	bytesOfSample = 256
+)
+
+// tensorKey stands for a constant's type, shape and elements, of which those of a large one are sampled: weights that
+// differ elsewhere are weights of the same place.
+func tensorKey(t *onnx.Tensor) string {
+	head := fmt.Sprintf("%d%v", t.DataType, t.Dims)
+	if t.DataType == onnx.String {
+		return head + fmt.Sprintf("%q", t.Strings())
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return head + fmt.Sprintf("%p", t)
+	}
+	if len(b) <= sampledOver {
+		return head + fmt.Sprintf("%x", sha256.Sum256(b))
+	}
+	h := sha256.New()
+	for i := range samples {
+		at := i * (len(b) - bytesOfSample) / (samples - 1)
+		h.Write(b[at : at+bytesOfSample])
+	}
+	return head + fmt.Sprintf("%x", h.Sum(nil))
+}

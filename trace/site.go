@@ -1,0 +1,68 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Site is a fused op of a model and its place.
+type Site struct {
+	Node  *onnx.Node
+	Block Block
+}
+
+// Filter chooses sites by their layer and op; an empty one takes all.
+type Filter []rule
+
+type rule struct {
+	layer int // -1 for any
+	op    string
+}
+
+// ParseFilter reads rules "LAYER:OP" with semicolons between them: a site is taken where one of them says so. LAYER is
+// a number, OP the name of a fused op, and * stands for any.
+func ParseFilter(text string) (Filter, error) {
+	var f Filter
+	for _, entry := range strings.Split(text, ";") {
+		layer, op, found := strings.Cut(strings.TrimSpace(entry), ":")
+		r := rule{layer: -1, op: op}
+		if layer != "*" {
+			n, err := strconv.Atoi(layer)
+			if err != nil || n < 0 {
+				found = false
+			}
+			r.layer = n
+		}
+		if !found {
+			return nil, fmt.Errorf("%q: write LAYER:OP, such as 3:MoE, *:Attention or 0:*", entry)
+		}
+		if op != "*" && fused.Lookup(op) == nil {
+			return nil, fmt.Errorf("%q: %q is no fused op; mojo-patch kernels lists them", entry, op)
+		}
+		f = append(f, r)
+	}
+	return f, nil
+}
+
+func (f Filter) takes(s Site) bool {
+	return len(f) == 0 || slices.ContainsFunc(f, func(r rule) bool {
+		return (r.layer < 0 || r.layer == s.Block.Layer) && (r.op == "*" || r.op == s.Node.OpType)
+	})
+}
+
+// Sites lists the fused ops of the main graph that the filter takes, in their order.
+func Sites(m *onnx.Model, f Filter) []Site {
+	blocks := Blocks(m)
+	var list []Site
+	for _, n := range m.Graph.Nodes {
+		if s := (Site{n, blocks[n]}); n.Domain == fused.Domain && f.takes(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
