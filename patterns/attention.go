@@ -98,6 +98,9 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		switch {
 		case in.what == ScoreBias:
 			v = r.bias(s)
+		case in.name == "sink" && s.SinkIs != nil:
+			v = r.constant("sink", onnx.NewFloat32s("", []int64{s.Heads},
+				slices.Repeat([]float32{float32(*s.SinkIs)}, int(s.Heads))))
 		case v == nil:
 		case len(inputs) < len(packed):
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well

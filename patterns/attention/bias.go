@@ -110,6 +110,9 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 
 // withoutMask adds what guards behind the second product are computed from.
 func (b *block) withoutMask(n lengths, env values) values {
+	if env == nil {
+		env = values{}
+	}
 	if b.keyValid != nil {
 		env[b.keyValid] = b.valid(b.keyValid, n, nil)
 	}
@@ -164,6 +167,7 @@ func (b *block) isAdded(v *onnx.Value) bool {
 // keys each query sees.
 func (b *block) readBias() *reason.Reason {
 	if b.readChoice() {
+		b.masksGiven = true
 		return nil
 	}
 	added := b.added()
@@ -173,7 +177,7 @@ func (b *block) readBias() *reason.Reason {
 	if why := b.addsToScores(added, func(int64, int64, int64) bool { return true }); why != nil {
 		return why
 	}
-	b.site.Bias, b.site.Empty = added, zero
+	b.site.Bias, b.site.Empty, b.masksGiven = added, zero, true
 	return nil
 }
 
