@@ -28,7 +28,8 @@ func TestAttentionNumbers(t *testing.T) {
 	}
 	// later is 2 for queries from a position on, and 1 before, for each of them.
 	later := func(b *block, from float64) *onnx.Value {
-		i := b.Op("Cast", b.Op("Range", 0, b.Op("Gather", b.Op("Shape", b.q), 2), 1), onnx.IntAttr("to", int64(onnx.Float)))
+		i := b.Op("Cast", b.Op("Range", 0, b.Op("Gather", b.Op("Shape", b.q), 2), 1),
+			onnx.IntAttr("to", int64(onnx.Float)))
 		return b.Op("Unsqueeze", b.Op("Add", b.Op("Min", b.Op("Floor", b.Op("Div", i, from)), 1.0), 1.0), []int64{1})
 	}
 	triangle := func(size, seen int) *onnx.Tensor {
@@ -47,7 +48,8 @@ func TestAttentionNumbers(t *testing.T) {
 				at := func(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", v, []int64{0}) }
 				rows := b.Op("Slice", b.Graph.AddInitializer(triangle(60, seen)), at(b.Op("Sub", b.keys, b.length)),
 					at(b.keys), []int64{2})
-				see := b.Op("Cast", b.Op("Slice", rows, []int64{0}, at(b.keys), []int64{3}), onnx.IntAttr("to", int64(onnx.Bool)))
+				see := b.Op("Cast", b.Op("Slice", rows, []int64{0}, at(b.keys), []int64{3}),
+					onnx.IntAttr("to", int64(onnx.Bool)))
 				return b.Op("Where", b.Op("And", see, allowed), s, lowest)
 			}
 		}
@@ -74,7 +76,9 @@ func TestAttentionNumbers(t *testing.T) {
 			}
 		}, "scale=0.5 causal=1 mean blocked mul k v mask"},
 		{"values times a number by position", false, func(b *block) {
-			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { return b.Op("MatMul", p, b.Op("Mul", v, later(b, 9000))) }
+			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+				return b.Op("MatMul", p, b.Op("Mul", v, later(b, 9000)))
+			}
 		}, "scale=0.5 causal=1 mean blocked q reshape mul_1 mask"},
 		{"the result times a number by position", false, func(b *block) {
 			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
@@ -105,7 +109,8 @@ func TestAttentionNumbers(t *testing.T) {
 			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
 				greatest := b.Op("Max", b.Op("ReduceMax", s, []int64{-1}), 0.0)
 				e := b.Op("Exp", b.Op("Sub", s, greatest))
-				return b.Op("Div", e, b.Op("Add", b.Op("ReduceSum", e, []int64{-1}), b.Op("Exp", b.Op("Neg", greatest))))
+				one := b.Op("Exp", b.Op("Neg", greatest))
+				return b.Op("Div", e, b.Op("Add", b.Op("ReduceSum", e, []int64{-1}), one))
 			}
 		}, "scale=0.5 causal=1 zero blocked q k v mask sinks of 0"},
 		{"the number of keys more in the sum", false, func(b *block) {

@@ -21,7 +21,7 @@ type Site struct {
 	BiasAxes                   Axes          // of the scores that these are added to
 	// Choice holds truth values that say which keys each query sees or, with Hides, does not see; nil for none.
 	Choice *onnx.Value
-	// SinkIs is what sinks that no tensor holds are for all heads, such as the 1 that is added to a sum of exponentials:
+	// SinkIs is what sinks that no tensor holds are for all heads, such as 0 where 1 is added to a sum of exponentials;
 	// nil for none.
 	SinkIs            *float64
 	Hides             bool

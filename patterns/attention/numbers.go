@@ -78,8 +78,8 @@ func (b *block) beyond(size int64) (n lengths, ok bool) {
 	return n, size <= maxProbed && !b.tooMany(n)
 }
 
-// findNumbers finds the numbers beyond the usual lengths that values are computed with, where these are no data, and the
-// tables. Computations end at the values of stop.
+// findNumbers finds the numbers beyond the usual lengths that values are computed with, where these are no data, and
+// the tables. Computations end at the values of stop.
 func (b *block) findNumbers(stop values, from ...*onnx.Value) (numbers []number, tables []*onnx.Value) {
 	d := denseValues(b.g)
 	seen := map[*onnx.Value]bool{}
@@ -202,8 +202,8 @@ func (b *block) supposeFar(h *hypothesis, c number) {
 	}
 }
 
-// confirm compares the whole block with the op, on random queries, keys and values: at more lengths, beyond numbers, and
-// with smaller ones in their place. What cannot be computed says nothing.
+// confirm compares the whole block with the op, on random queries, keys and values: at more lengths, beyond numbers,
+// and with smaller ones in their place. What cannot be computed says nothing.
 func (b *block) confirm() bool {
 	s := b.site
 	if n := b.lab.at(lengths{1, 13, 5}); !b.costly(n) && !b.agrees(n, s.Window) {
