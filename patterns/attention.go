@@ -184,7 +184,12 @@ func (r *replacementBuilder) bias(s *attention.Site) *onnx.Value {
 		role = NoRole
 	}
 	for _, v := range s.Bias {
-		x := r.onScores(r.cast(r.input(role, "bias", v), v, onnx.Float), v, s)
+		x := r.cast(r.input(role, "bias", v), v, onnx.Float)
+		if s.BiasScale != 0 {
+			x = r.node("Mul", "bias_scaled", []*onnx.Value{x,
+				r.constant("bias_scale", onnx.NewFloat32s("", nil, []float32{float32(s.BiasScale)}))})
+		}
+		x = r.onScores(x, v, s)
 		if sum != nil {
 			x = r.node("Add", "bias_sum", []*onnx.Value{sum, x})
 		}

@@ -41,12 +41,15 @@ func (b *block) findMask() {
 		}
 	}
 	for _, v := range b.sides {
-		visit(v)
+		if visit(v); d[v] { // what products of other values add
+			b.biases = append(b.biases, v)
+		}
 	}
 	if len(leaves) == 0 {
 		return
 	}
-	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
+	given := func(v *onnx.Value) bool { return d[v] }
+	sides := slices.DeleteFunc(slices.DeleteFunc(slices.Clone(b.sides), given), func(v *onnx.Value) bool { // what is added
 		isBias := b.isAdded(v) && !b.follows(nil, v) &&
 			!slices.ContainsFunc(perKey, func(w *onnx.Value) bool { return b.follows(w, v) })
 		if isBias {

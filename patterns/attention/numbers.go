@@ -376,7 +376,7 @@ func (b *block) formula(n lengths, products []float64, made values, window int64
 				at := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[row*keys+j])
 				switch {
 				case v != s.Choice:
-					x += t.F[at]
+					x += t.F[at] * cmp.Or(s.BiasScale, 1)
 				case (t.I[at] != 0) == s.Hides:
 					x = math.Inf(-1)
 				}
