@@ -19,7 +19,7 @@ type Site struct {
 	KeyValid, Sink             *onnx.Value   // nil for none
 	Bias                       []*onnx.Value // tensors that are added to the scores
 	BiasAxes                   Axes          // of the scores that these are added to
-	BiasScale                  float64       // of these tensors, where the scores are scaled with them; 0: they are added as they are
+	BiasScale                  float64       // of these tensors, where scores are scaled with them; 0: none
 	// Choice holds truth values that say which keys each query sees or, with Hides, does not see; nil for none.
 	Choice *onnx.Value
 	// SinkIs is what sinks that no tensor holds are for all heads, such as 0 where 1 is added to a sum of exponentials;

@@ -48,8 +48,10 @@ func (b *block) findMask() {
 	if len(leaves) == 0 {
 		return
 	}
-	given := func(v *onnx.Value) bool { return d[v] }
-	sides := slices.DeleteFunc(slices.DeleteFunc(slices.Clone(b.sides), given), func(v *onnx.Value) bool { // what is added
+	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
+		if d[v] {
+			return true
+		}
 		isBias := b.isAdded(v) && !b.follows(nil, v) &&
 			!slices.ContainsFunc(perKey, func(w *onnx.Value) bool { return b.follows(w, v) })
 		if isBias {

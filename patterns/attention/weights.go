@@ -129,6 +129,12 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 		for i := range equal {
 			equal[i] = base * unit
 		}
+		if b.sink != nil { // else it takes all, or nothing
+			env = maps.Clone(env)
+			far := &reference.Tensor{DataType: b.sink.DataType, Shape: b.sink.Shape}
+			far.F = slices.Repeat([]float64{base * near}, len(b.sink.F))
+			env[s.Sink] = far
+		}
 		got, ok := ratio((base + 1) * unit)
 		if ok && s.Softcap == 0 && math.Abs(got-near) > 1e-5*math.Abs(near) {
 			return b.other(b.anchor, "scores are clipped")

@@ -7,8 +7,8 @@ import (
 )
 
 // DeclareFixed writes into the declarations of inputs and outputs what ops fix and the model has but a name for:
-// onnxruntime-genai's builder calls the width of a head in a cache kv_cache_dim, and GroupQueryAttention wants one number
-// there.
+// onnxruntime-genai's builder calls the width of a head in a cache kv_cache_dim, and GroupQueryAttention wants one
+// number there.
 func DeclareFixed(m *onnx.Model) {
 	if !slices.ContainsFunc(m.Graph.Nodes, widthIsNamed) {
 		return
