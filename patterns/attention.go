@@ -98,6 +98,9 @@ func (f *finder) joinAttention(d *goForm, s *attention.Site, matches map[*onnx.N
 		switch {
 		case in.what == ScoreBias:
 			v = r.bias(s)
+		case in.name == "sink" && s.SinkIs != nil:
+			v = r.constant("sink", onnx.NewFloat32s("", []int64{s.Heads},
+				slices.Repeat([]float32{float32(*s.SinkIs)}, int(s.Heads))))
 		case v == nil:
 		case len(inputs) < len(packed):
 		case in.value == s.Q || in.value == s.K || in.value == s.V: // keys may be values as well
@@ -181,7 +184,12 @@ func (r *replacementBuilder) bias(s *attention.Site) *onnx.Value {
 		role = NoRole
 	}
 	for _, v := range s.Bias {
-		x := r.onScores(r.cast(r.input(role, "bias", v), v, onnx.Float), v, s)
+		x := r.cast(r.input(role, "bias", v), v, onnx.Float)
+		if s.BiasScale != 0 {
+			x = r.node("Mul", "bias_scaled", []*onnx.Value{x,
+				r.constant("bias_scale", onnx.NewFloat32s("", nil, []float32{float32(s.BiasScale)}))})
+		}
+		x = r.onScores(x, v, s)
 		if sum != nil {
 			x = r.node("Add", "bias_sum", []*onnx.Value{sum, x})
 		}

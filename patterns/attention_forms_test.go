@@ -132,6 +132,13 @@ func found(t *testing.T, m *onnx.Model) string {
 		for _, v := range match.Inputs {
 			s = append(s, v.Name)
 		}
+		for _, n := range match.Replacement.Nodes {
+			if n.OpType == "Attention" && n.Input(8) != nil && n.Input(8).Constant() != nil {
+				if x, err := reference.FromONNX(n.Input(8).Constant()); err == nil {
+					s = append(s, fmt.Sprintf("sinks of %.4g", x.F[0]))
+				}
+			}
+		}
 		return strings.Join(s, " ")
 	}
 	for _, m := range misses {

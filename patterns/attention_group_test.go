@@ -82,6 +82,14 @@ func TestGroupQueryAttention(t *testing.T) {
 				onnx.IntAttr("to", int64(onnx.Int32)))
 			g.total = g.Op("Cast", g.Op("Gather", g.Op("Shape", g.inputs[0]), 1), onnx.IntAttr("to", int64(onnx.Int32)))
 		}, "scale=0.5 causal=1 window=4 zero blocked q k v"},
+		{"smooth", set(onnx.IntAttr("smooth_softmax", 1)), usual + " sinks of 0"},
+		{"a cache whose width has but a name", func(g *group) {
+			for _, v := range g.inputs[3:5] {
+				decl, _ := v.Type()
+				decl.Dims[3] = onnx.Dim{Value: -1, Param: "kv_cache_dim"}
+				v.SetType(decl)
+			}
+		}, usual},
 		{"sinks and a bias", func(g *group) {
 			g.inputs = append(g.inputs, nil, nil, nil, g.Input("bias", onnx.Float, 1, 4, "queries", "total"),
 				g.Input("sinks", onnx.Float, 4))
@@ -104,7 +112,6 @@ func TestGroupQueryAttention(t *testing.T) {
 		},
 			"missed: it is given positions, of which it reads the first in a prompt"},
 		{"a cache of a window", set(onnx.IntAttr("sliding_window_cache", 1)), "missed: its cache holds a window alone"},
-		{"smooth", set(onnx.IntAttr("smooth_softmax", 1)), "missed: its softmax is smooth"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := found(t, buildGroup(c.change)); got != c.want {

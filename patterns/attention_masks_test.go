@@ -68,6 +68,18 @@ func TestAttentionMasks(t *testing.T) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, 0.0) }
 		}, "missed: the mask is none of those that follow from positions, and not added to the scores"},
+		{"products with relative positions are added, then scaled", func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				r := b.Op("MatMul", q, b.Input("positions", onnx.Float, 1, 4, 8, "queries"))
+				return b.Op("Mul", b.Op("Add", b.Op("MatMul", q, b.turned(k)), r), 0.5)
+			}
+		}, "scale=0.5 causal=1 mean blocked q k v mask matmul"},
+		{"gates of other values are added", func(b *block) {
+			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+				w := b.Op("MatMul", b.Input("x", onnx.Float, "batch", 4, "queries", 8), b.turned(k))
+				return b.Op("Add", b.Op("Relu", w), b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5))
+			}
+		}, "missed: the weights are no softmax of the scores times a number"},
 		{"a factor for each head", func(b *block) {
 			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
 				return b.Op("Mul", b.Op("MatMul", q, b.turned(k)), heads(b, "factors", 1, 2, 0.5, 3))

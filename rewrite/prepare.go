@@ -23,6 +23,7 @@ func WithShapes(s *target.Shapes) Option { return func(c *config) { c.shapes = s
 func (p *Plan) prepare() error {
 	a, start := p.applier, time.Now()
 	c, m := a.config, a.model
+	infer.DeclareFixed(m)
 	if c.lastLogits {
 		p.Report.Logits = LogitsLast
 		if err := convert.LastLogits(m); errors.Is(err, convert.ErrLastOnly) {

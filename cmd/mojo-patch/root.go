@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -204,5 +205,9 @@ func (a *app) read(path string, options ...onnx.ReadOption) (*onnx.Model, error)
 	if a.allowLinks {
 		options = append(options, onnx.AllowLinks())
 	}
-	return onnx.Read(path, options...)
+	m, err := onnx.Read(path, options...)
+	if err == nil {
+		infer.DeclareFixed(m)
+	}
+	return m, err
 }

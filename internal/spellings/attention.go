@@ -169,6 +169,8 @@ func (a *attention) scores(q, k *onnx.Value) *onnx.Value {
 		s = a.op("Abs", s)
 	case a.wrong("squares of the scores"):
 		s = a.op("Mul", s, s)
+	case !a.cap && a.wrong("scores clipped far out"):
+		s = a.op("Max", s, a.scalar(a.typ, -5000))
 	case a.wrong("scores clipped on one side"):
 		s = a.op("Max", s, a.scalar(a.typ, -0.25))
 	}

@@ -98,7 +98,8 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 	added := slices.DeleteFunc(b.added(), func(v *onnx.Value) bool { // a mask by position stays one
 		return b.follows(nil, v) && !slices.Contains(b.biases, v)
 	})
-	why := b.addsToScores(added, b.seen(h))
+	seen := b.seen(h)
+	why := b.addsScaled(nil, added, func(batch, _, query, key int64) bool { return seen(batch, query, key) })
 	switch {
 	case why == nil:
 		b.site.KeyValid, b.site.Bias, b.site.Empty = nil, added, zero
@@ -110,6 +111,9 @@ func (b *block) readMean(h hypothesis, n lengths, env values) *reason.Reason {
 
 // withoutMask adds what guards behind the second product are computed from.
 func (b *block) withoutMask(n lengths, env values) values {
+	if env == nil {
+		env = values{}
+	}
 	if b.keyValid != nil {
 		env[b.keyValid] = b.valid(b.keyValid, n, nil)
 	}
@@ -164,6 +168,7 @@ func (b *block) isAdded(v *onnx.Value) bool {
 // keys each query sees.
 func (b *block) readBias() *reason.Reason {
 	if b.readChoice() {
+		b.masksGiven = true
 		return nil
 	}
 	added := b.added()
@@ -173,7 +178,7 @@ func (b *block) readBias() *reason.Reason {
 	if why := b.addsToScores(added, func(int64, int64, int64) bool { return true }); why != nil {
 		return why
 	}
-	b.site.Bias, b.site.Empty = added, zero
+	b.site.Bias, b.site.Empty, b.masksGiven = added, zero, true
 	return nil
 }
 
@@ -242,8 +247,22 @@ func (b *block) addsToScores(added []*onnx.Value, sees func(batch, query, key in
 	return b.addsWith(nil, added, func(batch, _, query, key int64) bool { return sees(batch, query, key) })
 }
 
-// addsWith is addsToScores with some values given. Keys that queries do not see have no weight at all.
+// addsWith is addsToScores with some values given. Keys that queries do not see have no weight at all. Tensors may be
+// added before the scores are scaled.
 func (b *block) addsWith(given values, added []*onnx.Value,
+	sees func(batch, head, query, key int64) bool) *reason.Reason {
+	b.site.BiasScale = 0
+	why := b.addsScaled(given, added, sees)
+	if why != nil && len(added) > 0 && b.site.Softcap == 0 {
+		if b.site.BiasScale = b.site.Scale / b.scale; b.addsScaled(given, added, sees) == nil {
+			return nil
+		}
+		b.site.BiasScale = 0
+	}
+	return why
+}
+
+func (b *block) addsScaled(given values, added []*onnx.Value,
 	sees func(batch, head, query, key int64) bool) *reason.Reason {
 	n := b.few()
 	env, err := b.masks(n, nil)
@@ -279,7 +298,7 @@ func (b *block) addsWith(given values, added []*onnx.Value,
 			x = s * math.Tanh(x/s)
 		}
 		for _, t := range tensors {
-			x += t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])]
+			x += t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])] * cmp.Or(b.site.BiasScale, 1)
 		}
 		return x
 	}

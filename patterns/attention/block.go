@@ -19,8 +19,12 @@ type Site struct {
 	KeyValid, Sink             *onnx.Value   // nil for none
 	Bias                       []*onnx.Value // tensors that are added to the scores
 	BiasAxes                   Axes          // of the scores that these are added to
+	BiasScale                  float64       // of these tensors, where scores are scaled with them; 0: none
 	// Choice holds truth values that say which keys each query sees or, with Hides, does not see; nil for none.
-	Choice            *onnx.Value
+	Choice *onnx.Value
+	// SinkIs is what sinks that no tensor holds are for all heads, such as 0 where 1 is added to a sum of exponentials;
+	// nil for none.
+	SinkIs            *float64
 	Hides             bool
 	HeadScale         *onnx.Value // a factor of the scores for each head; nil for none
 	Y                 *onnx.Value
@@ -48,21 +52,27 @@ type block struct {
 	g        *match.View
 	lab      *lab
 	asBias   Masks // as of Find
+	repeated bool  // keys have a head for each of queries, as the model has repeated them
 	joined   bool  // a cache and what is behind it are the keys and values, as the model has joined them
 	factors  bool  // masks that hold other numbers than those that hide keys are no biases: they are multiplied with
 	keyHeads int
 	site     *Site
 	scale    float64 // of the scores that the first product gives
 
-	keyValid  *onnx.Value   // what masks are computed from
-	offset    int64         // to 1, of what stands for keys that exist in it
-	otherData bool          // they are computed from other things
-	numbers   []int64       // in the nodes that compute them
-	bounded   bool          // there are tables among them
-	biases    []*onnx.Value // masks that hold more than what is seen
-	sink      *reference.Tensor
-	headScale []float64 // of the heads, besides the scale of all
-	weighs    bool      // the weights are a softmax of the scores
+	keyValid   *onnx.Value   // what masks are computed from
+	offset     int64         // to 1, of what stands for keys that exist in it
+	otherData  bool          // they are computed from other things
+	numbers    []number      // in the nodes that compute them
+	tables     []*onnx.Value // that hold a number for each query and key
+	bounded    bool          // they are computed from tables
+	masksGiven bool          // the op gets what masks hold, and does not follow from positions
+	windowBy   *onnx.Value   // the number that the window's size follows from, where no lengths beyond it are tried
+	replaced   values        // what stands for numbers of the graph
+	biases     []*onnx.Value // masks that hold more than what is seen
+	sink       *reference.Tensor
+	sinks      []float64 // of each head, nil for none
+	headScale  []float64 // of the heads, besides the scale of all
+	weighs     bool      // the weights are a softmax of the scores
 
 	hasNumbers bool // findBiases found masks that hold more than what is seen
 }
@@ -96,13 +106,17 @@ func read(g *match.View, r *region, added Masks) (*Site, *reason.Reason) {
 func readAs(g *match.View, r *region, a arrangement, added Masks) (site *Site, weighs bool, why *reason.Reason) {
 	b := &block{region: r, arrangement: a, g: g, asBias: added}
 	try := func(change func(b *block)) {
-		next := &block{region: r, arrangement: a, g: g, asBias: added, joined: b.joined, factors: b.factors}
+		next := &block{region: r, arrangement: a, g: g, asBias: added, repeated: b.repeated, joined: b.joined,
+			factors: b.factors}
 		change(next)
 		if other := next.read(); why == nil || other == nil {
 			b, why = next, other
 		}
 	}
 	why = b.read()
+	if why != nil && b.keyHeads < b.heads && b.site.Y == nil {
+		try(func(b *block) { b.repeated = true })
+	}
 	if why != nil && b.hasNumbers {
 		try(func(b *block) { b.factors = true })
 	}
@@ -117,6 +131,12 @@ func (b *block) read() *reason.Reason {
 	for _, step := range []func() *reason.Reason{b.measure, b.readProduct, b.readSum, b.readWeights, b.readMask} {
 		if why := step(); why != nil {
 			return why
+		}
+	}
+	if !b.confirm() { // perhaps its masks alone are other ones than lengths show that are tried
+		b.site.Causal, b.site.Window, b.site.KeyValid = false, 0, nil
+		if b.masksGiven || b.readBias() != nil || !b.confirm() {
+			return b.other(b.anchor, "it computes something else at other lengths")
 		}
 	}
 	b.site.BiasAxes = b.scoreAxes
@@ -178,7 +198,7 @@ func (b *block) readProduct() *reason.Reason {
 	queries, keys := b.operandsOf(0), b.operandsOf(1)
 	for _, k := range keys {
 		for _, q := range queries {
-			if q.heads != b.heads || q.width != k.width || q.heads%k.heads != 0 ||
+			if b.repeated && k.heads != b.heads || q.heads != b.heads || q.width != k.width || q.heads%k.heads != 0 ||
 				!b.castable(k, b.g.Facts.DataType(q.value)) &&
 					!(b.castable(k, b.g.Facts.DataType(k.value)) && b.castable(q, b.g.Facts.DataType(k.value))) {
 				continue

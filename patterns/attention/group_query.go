@@ -63,7 +63,6 @@ func (b *block) groupAttributes() *reason.Reason {
 		{n.AttrInt("qk_output", 0) != 0, "its scores are an output"},
 		{n.Input(14) != nil || n.Input(15) != nil, "it normalizes queries and keys"},
 		{rotates && n.Input(groupPositions) != nil, "it is given positions, of which it reads the first in a prompt"},
-		{n.AttrInt("smooth_softmax", 0) > 0 && n.Input(groupSink) == nil, "its softmax is smooth"},
 	} {
 		if other.is {
 			return b.other(n, "%s", other.what)
@@ -82,6 +81,9 @@ func (b *block) groupAttributes() *reason.Reason {
 		Sink: n.Input(groupSink), Packed: n.Input(1) == nil, PastKey: n.Input(groupPast),
 		PastValue: n.Input(groupPast + 1), PresentKey: n.OutputValue(1), PresentValue: n.OutputValue(2),
 		OnTheRight: true}
+	if n.AttrInt("smooth_softmax", 0) > 0 && s.Sink == nil {
+		s.SinkIs = new(float64)
+	}
 	if v := n.Input(groupBias); v != nil {
 		s.Bias = []*onnx.Value{v}
 	}

@@ -25,7 +25,7 @@ func (b *block) findMask() {
 		}
 		seen[v] = true
 		if c := v.Constant(); c != nil {
-			b.look(v, c)
+			b.look(c)
 			return
 		}
 		n := v.Producer
@@ -41,12 +41,17 @@ func (b *block) findMask() {
 		}
 	}
 	for _, v := range b.sides {
-		visit(v)
+		if visit(v); d[v] { // what products of other values add
+			b.biases = append(b.biases, v)
+		}
 	}
 	if len(leaves) == 0 {
 		return
 	}
 	sides := slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool { // what other tensors are added
+		if d[v] {
+			return true
+		}
 		isBias := b.isAdded(v) && !b.follows(nil, v) &&
 			!slices.ContainsFunc(perKey, func(w *onnx.Value) bool { return b.follows(w, v) })
 		if isBias {
@@ -76,29 +81,10 @@ func (b *block) follows(from *onnx.Value, list ...*onnx.Value) bool {
 	return !errors.As(err, new(*missingError))
 }
 
-// maxProbed is the greatest number in a mask's nodes for which lengths beyond it are tried.
-const maxProbed = 1 << 12
-
-// look takes note of the numbers that masks are computed with: what they do to lengths may show only beyond them.
-func (b *block) look(v *onnx.Value, c *onnx.Tensor) {
-	if c.Len() != 1 {
-		for _, d := range c.Dims {
-			b.bounded = b.bounded || d > 8
-		}
-		return
-	}
-	t, err := reference.FromONNX(c)
-	if err != nil {
-		return
-	}
-	x := 0.0
-	if len(t.I) == 1 {
-		x = float64(t.I[0])
-	} else if len(t.F) == 1 {
-		x = t.F[0]
-	}
-	if x = math.Abs(x); x >= 2 && x == math.Trunc(x) && x <= maxProbed {
-		b.numbers = append(b.numbers, int64(x))
+// look takes note of tables that masks are computed with: they may end before lengths that are tried.
+func (b *block) look(c *onnx.Tensor) {
+	for _, d := range c.Dims {
+		b.bounded = b.bounded || c.Len() != 1 && d > 8
 	}
 }
 
@@ -136,7 +122,10 @@ func (b *block) valid(v *onnx.Value, n lengths, padding func(batch, key int64) b
 
 // masks computes what lies between the products from masks and shapes.
 func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, error) {
-	env := values{}
+	env := maps.Clone(b.replaced)
+	if env == nil {
+		env = values{}
+	}
 	if b.keyValid != nil {
 		env[b.keyValid] = b.valid(b.keyValid, n, padding)
 	}
@@ -239,13 +228,9 @@ func (b *block) probes() []probe {
 		{3, 1, 5}, {3, 7, 1}, {3, 2, 12}, {3, 13, 5}, {3, 21, 12}} {
 		add(n, n.queries+n.past < 16)
 	}
-	slices.Sort(b.numbers)
-	for _, c := range slices.Compact(b.numbers) {
-		if c > 18 {
-			add(lengths{1, 2, c + 3}, false)
-		}
-		if c > 18 && b.lab.at(lengths{1, 2, c + 3}).past == 0 {
-			add(lengths{1, c + 3, 0}, false)
+	for _, c := range b.numbers {
+		if n, ok := b.beyond(c.size); ok {
+			add(n, false)
 		}
 	}
 	return list
@@ -277,6 +262,9 @@ func (b *block) readMask() *reason.Reason {
 		return b.readBias()
 	}
 	h := hypothesis{keyValid: b.keyValid != nil}
+	b.numbers, b.tables = b.findNumbers(nil, slices.DeleteFunc(slices.Clone(b.sides), func(v *onnx.Value) bool {
+		return slices.Contains(b.biases, v)
+	})...)
 	probes := b.probes()
 	for i, p := range probes {
 		if b.tooMany(p.lengths) {
@@ -297,6 +285,16 @@ func (b *block) readMask() *reason.Reason {
 			b.suppose(&h, p, weights)
 		}
 		probes[i].weights = weights
+	}
+	for _, c := range b.numbers {
+		if _, ok := b.beyond(c.size); !ok {
+			b.supposeFar(&h, c)
+		}
+	}
+	for _, v := range b.tables {
+		if n := windowOf(v); h.causal && h.window == 0 && n > 0 {
+			h.window = n
+		}
 	}
 	for _, p := range probes {
 		if p.weights == nil {

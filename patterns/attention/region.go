@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -79,7 +80,7 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	var list []*region
 	for _, sum := range sums {
 		r := &region{anchor: anchor, sum: sum.node, operand: sum.operand, weights: sum.node.Inputs[1-sum.operand]}
-		if !r.backward(g, d) {
+		if !r.backward(g, d, false) && !r.backward(g, d, true) {
 			return nil, nil
 		}
 		a, b := r.product.Inputs[0], r.product.Inputs[1]
@@ -143,20 +144,23 @@ func forward(g *match.View, from *onnx.Value) (sums []secondProduct) {
 	return sums
 }
 
-// backward finds the product that the weights are computed from, and gathers what lies between.
-func (r *region) backward(g *match.View, d dense) bool {
+// backward finds the product that the weights are computed from, and gathers what lies between. Where others may be
+// added to its result, as attention by relative positions has them, the first one is it that the rest is added to.
+func (r *region) backward(g *match.View, d dense, others bool) bool {
+	r.product, r.scores, r.nodes, r.sides = nil, nil, nil, nil
 	made := map[*onnx.Node]bool{}
-	sides := map[*onnx.Value]bool{}
+	side := func(v *onnx.Value) bool {
+		if !slices.Contains(r.sides, v) {
+			r.sides = append(r.sides, v)
+		}
+		return true
+	}
 	var visit func(v *onnx.Value) bool
 	visit = func(v *onnx.Value) bool {
 		n := v.Producer
 		switch {
 		case !d[v]:
-			if !sides[v] {
-				sides[v] = true
-				r.sides = append(r.sides, v)
-			}
-			return true
+			return side(v)
 		case n == nil || len(made) > maxRegion || len(n.Subgraphs()) > 0 || !onnx.IsStandardDomain(n.Domain):
 			return false
 		case isProduct(n):
@@ -171,6 +175,18 @@ func (r *region) backward(g *match.View, d dense) bool {
 			return true
 		}
 		made[n] = true
+		if others && r.product == nil && n.Is("Add") && d[n.Inputs[0]] && d[n.Inputs[1]] {
+			nodes, sides := slices.Clone(r.nodes), slices.Clone(r.sides)
+			was := maps.Clone(made)
+			for i, in := range n.Inputs {
+				if visit(in) && r.product != nil {
+					r.nodes = append(r.nodes, n)
+					return side(n.Inputs[1-i])
+				}
+				r.product, r.scores, r.nodes, r.sides, made = nil, nil, nodes, sides, was
+			}
+			return false
+		}
 		for _, in := range n.Inputs {
 			if in != nil && !visit(in) {
 				return false

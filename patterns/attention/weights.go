@@ -125,9 +125,27 @@ func (b *block) readScale(n lengths, env values) *reason.Reason {
 			return b.other(b.anchor, "the weights are no softmax of the scores times a number")
 		}
 	}
+	for _, base := range []float64{-farScore, farScore} { // equal scores change nothing, unless they are clipped
+		for i := range equal {
+			equal[i] = base * unit
+		}
+		if b.sink != nil { // else it takes all, or nothing
+			env = maps.Clone(env)
+			far := &reference.Tensor{DataType: b.sink.DataType, Shape: b.sink.Shape}
+			far.F = slices.Repeat([]float64{base * near}, len(b.sink.F))
+			env[s.Sink] = far
+		}
+		got, ok := ratio((base + 1) * unit)
+		if ok && s.Softcap == 0 && math.Abs(got-near) > 1e-5*math.Abs(near) {
+			return b.other(b.anchor, "scores are clipped")
+		}
+	}
 	s.Scale *= b.scale
 	return nil
 }
+
+// farScore is less than where scores of float16 may be clipped for its sake.
+const farScore = 3e4
 
 // findHeadScale finds the tensor that has a factor of the scores for each head, by what others in its place do to the
 // ratios. They are divided by it from there on.
@@ -164,8 +182,9 @@ func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bo
 
 // readSink finds the tensor that takes a share of the weights for each head, if there is one.
 func (b *block) readSink(n lengths, env values) *reason.Reason {
-	keys := int(n.keys())
-	shares := func(env values) ([]float64, bool) { // of the sink: its exponential, where a score of 0 counts 1
+	// shares are those of the sink: its exponential, where a score of 0 counts 1.
+	shares := func(n lengths, env values) ([]float64, bool) {
+		keys := int(n.keys())
 		p, err := b.weigh(n, make([]float64, b.rowsOf(n)*keys), env)
 		if err != nil {
 			return nil, false
@@ -192,23 +211,34 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 		}
 		given := maps.Clone(env)
 		given[v] = t
-		have, ok := shares(given)
+		have, ok := shares(n, given)
 		for h := range have {
 			ok = ok && math.Abs(have[h]-math.Exp(t.F[h])) < 1e-6*have[h]
 		}
 		if ok {
-			b.site.Sink, b.sink = v, t
+			b.site.Sink, b.sink, b.sinks = v, t, t.F
 			return nil
 		}
 	}
-	have, ok := shares(env)
+	have, ok := shares(n, env)
 	if !ok {
 		return b.other(b.anchor, "the weights cannot be computed")
 	}
-	for _, x := range have {
-		if !(math.Abs(x) < 1e-6) {
-			return b.other(b.anchor, "the weights of a query do not add up to 1")
-		}
+	more := b.lab.at(lengths{2, 6, 7})
+	again := have
+	if env, err := b.masks(more, nil); err == nil {
+		again, ok = shares(more, env)
+	}
+	is := have[0] // the same for all heads, however many keys there are
+	for h := range have {
+		ok = ok && math.Abs(have[h]-is) < 1e-6*max(1, is) && math.Abs(again[h]-is) < 1e-6*max(1, is)
+	}
+	switch {
+	case !ok || is < -1e-6:
+		return b.other(b.anchor, "the weights of a query do not add up to 1")
+	case is > 1e-6:
+		x := math.Log(is)
+		b.site.SinkIs, b.sinks = &x, slices.Repeat([]float64{x}, b.heads)
 	}
 	return nil
 }

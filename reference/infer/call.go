@@ -29,7 +29,10 @@ type result struct {
 }
 
 // pair is two numbers, dimensions or products of such, that ought to be equal.
-type pair struct{ a, b int64 }
+type pair struct {
+	a, b  int64
+	fixed bool // b is a number that the op wants, whatever the model calls a
+}
 
 // has reports whether input i is given.
 func (c *call) has(i int) bool { return c.n.Input(i) != nil }
@@ -158,7 +161,7 @@ func (c *call) fresh(k int) int64 { return c.an.symbols.freshFor(c.n, k).at(c.w)
 // differ and no other choice of numbers mends it.
 func (c *call) must(a, b int64) int64 {
 	if c.gather {
-		c.pairs = append(c.pairs, pair{a, b})
+		c.pairs = append(c.pairs, pair{a: a, b: b})
 	}
 	switch {
 	case a == b || b < 0:
@@ -171,6 +174,15 @@ func (c *call) must(a, b int64) int64 {
 		return max(a, b) // a guess that lets this pass find further differences
 	}
 	return -1
+}
+
+// fixes is must for a dimension a of an input that a name stands for, and that the op's attributes fix.
+func (c *call) fixes(a, b int64) int64 {
+	c.must(a, b)
+	if c.gather {
+		c.pairs[len(c.pairs)-1].fixed = true
+	}
+	return b
 }
 
 // same returns the shape that a and b, which ought to be equal, have.

@@ -82,6 +82,11 @@ func groupQueryAttention(c *call) {
 		}
 	}
 	c.set(0, t, []int64{q[0], q[1], product([]int64{heads, size})})
+	for i := 3; i <= 4; i++ {
+		if past := c.shape(i); len(past) == 4 && size > 0 && c.attrInt("kv_cache_bit_width", 0) == 0 {
+			c.fixes(past[3], size)
+		}
+	}
 	total := int64(-1)
 	if n, ok := c.int(6); ok {
 		total = n

@@ -7,7 +7,10 @@ import (
 )
 
 // difference is two numbers that an op wants to be equal and that are not, in each world.
-type difference struct{ a, b [Worlds]int64 }
+type difference struct {
+	a, b  [Worlds]int64
+	fixed bool // b is one number
+}
 
 // maxDifferences bounds what one pass gathers.
 const maxDifferences = 256
@@ -27,7 +30,7 @@ func (an *analysis) differ(c *call, rule rule) {
 	}
 	c.gather, c.pairs = false, nil
 	for i, p := range pairs[0] {
-		d := difference{}
+		d := difference{fixed: p.fixed}
 		unequal, usable := false, true
 		for w := range Worlds {
 			if i >= len(pairs[w]) {
@@ -73,7 +76,10 @@ func (c *call) misfit() {
 func (an *analysis) solve() bool {
 	changed := false
 	for _, d := range an.differences {
-		if s, e := an.symbols.equate(d.a, d.b, false); s != nil {
+		if e := an.symbols.read(d.a); d.fixed && e != nil && e.op == 's' {
+			e.sym.def, changed = ofNumber(d.b[0]), true
+			an.symbols.retired = append(an.symbols.retired, e.sym)
+		} else if s, e := an.symbols.equate(d.a, d.b, false); s != nil {
 			s.def = e
 			// The numbers of this pass are those of before: with one symbol changed, later differences that stem from
 			// it would be read wrongly. Those that hold it are left to the next pass.

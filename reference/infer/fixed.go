@@ -1,0 +1,43 @@
+package infer
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// DeclareFixed writes into the declarations of inputs and outputs what ops fix and the model has but a name for:
+// onnxruntime-genai's builder calls the width of a head in a cache kv_cache_dim, and GroupQueryAttention wants one
+// number there.
+func DeclareFixed(m *onnx.Model) {
+	if !slices.ContainsFunc(m.Graph.Nodes, widthIsNamed) {
+		return
+	}
+	f := Analyze(m)
+	for _, v := range slices.Concat(m.Graph.Inputs, m.Graph.Outputs) {
+		t, ok := v.Type()
+		if !ok || !t.HasShape {
+			continue
+		}
+		t.Dims = slices.Clone(t.Dims)
+		for i, d := range t.Dims {
+			if n, known := f.Dim(v, i); known && d.Param != "" {
+				t.Dims[i] = onnx.Dim{Value: n}
+			}
+		}
+		v.SetType(t)
+	}
+}
+
+// widthIsNamed reports whether a node reads a cache whose last dimension is no number.
+func widthIsNamed(n *onnx.Node) bool {
+	if n.OpType != "GroupQueryAttention" || n.Domain != "com.microsoft" {
+		return false
+	}
+	past := n.Input(3)
+	if past == nil {
+		return false
+	}
+	t, ok := past.Type()
+	return ok && len(t.Dims) == 4 && t.Dims[3].Param != ""
+}
