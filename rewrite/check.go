@@ -184,7 +184,7 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 		switch {
 		case constant == nil:
 			ts[i], err = makeInput(kd.of(shapes, i), i, c.types[i], shapes[i])
-		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes:
+		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.config.draws(constant):
 			ts[i], err = reference.FromONNX(constant)
 		default:
 			ts[i], err = makeInput(normal, i, c.types[i], shapes[i])
@@ -195,6 +195,11 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 		c.repeatInput(i, ts[i])
 	}
 	return ts, nil
+}
+
+// draws reports whether a constant has random elements in the check: it is a weight whose elements are not there.
+func (c *config) draws(t *onnx.Tensor) bool {
+	return c.drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !isReadable(t)
 }
 
 // original evaluates the matched slice; finite says that nothing in it overflowed.

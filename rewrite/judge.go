@@ -173,6 +173,11 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 		site.Weights = c.weights()
 		maps.Copy(a.bodies, c.variants)
 		count.Fused++
+		if site.Check != nil && slices.ContainsFunc(m.Inputs, func(v *onnx.Value) bool {
+			return a.config.draws(v.Constant())
+		}) {
+			a.report.Drawn++
+		}
 		a.report.kernel(kernel.ID).Sites++
 	}
 	a.report.Sites = append(a.report.Sites, site)

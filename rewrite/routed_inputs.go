@@ -180,7 +180,8 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 		case patterns.Matrix, patterns.Bias, patterns.Correction:
 			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
 		default:
-			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) {
+			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) &&
+				!x.config.draws(c) {
 				ts[i], err = reference.FromONNX(c)
 			} else {
 				ts[i], err = makeInput(t.kind, i, typ, shape)
@@ -238,7 +239,8 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 // as they are used.
 func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64,
 	exact bool) (*reference.Tensor, error) {
-	if stored != nil && !exact {
+	drawn := x.config.draws(stored)
+	if stored != nil && !exact && !drawn {
 		return reference.LazyFromONNX(stored)
 	}
 	if t := x.random[number]; t != nil {
@@ -249,7 +251,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 		scale = matrixScale(shape)
 	}
 	to := typ
-	if stored != nil {
+	if stored != nil && !drawn {
 		to = onnx.Double // read without roundings alone
 	}
 	t, err := reference.NewLazy(typ, ints(shape), randomNumbers(number, scale, to))
