@@ -297,7 +297,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 		settle(want, got)
 	}
 	figures, plain := CheckReport{}, *c
-	plain.coarse = onnx.Undefined
+	plain.coarse, plain.products = onnx.Undefined, productsOf(call.site)
 	err = compareOutputs(&plain, names, want, got, false, &figures)
 	if r.Kernel == nil || figures.MaxRel > *r.Kernel {
 		r.Kernel = &figures.MaxRel
@@ -308,6 +308,11 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
+}
+
+// productsOf is the number of products in a sum of an op with quantised weights: in one, or in two after each other.
+func productsOf(s fused.Site) int64 {
+	return s.Attr("k").Int + s.Attr("hidden").Int + s.Attr("inner").Int
 }
 
 // runKernel runs the kernel of a fused op on inputs, nil ones left out. Tensors that cannot be handed over are an
