@@ -162,7 +162,7 @@ func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bo
 	return false
 }
 
-// readSink finds the tensor that takes a share of the weights for each head, if there is one.
+// readSink finds the tensor that takes a share of the weights for each head, if there is one, and adds it to env.
 func (b *block) readSink(n lengths, env values) *reason.Reason {
 	keys := int(n.keys())
 	shares := func(env values) ([]float64, bool) { // of the sink: its exponential, where a score of 0 counts 1
@@ -198,6 +198,7 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 		}
 		if ok {
 			b.site.Sink, b.sink = v, t
+			env[v] = t // the elements that it has may not be there
 			return nil
 		}
 	}
