@@ -19,7 +19,8 @@ func withoutWeights(t *testing.T, name string) *onnx.Model {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "graph.onnx")
-	if err := errors.Join(onnx.Write(path, m, onnx.ExternalDataOver(100)), m.Close(), os.Remove(path+".data")); err != nil {
+	if err := errors.Join(onnx.Write(path, m, onnx.ExternalDataOver(100)), m.Close(),
+		os.Remove(path+".data")); err != nil {
 		t.Fatal(err)
 	}
 	if m, err = onnx.Read(path, onnx.AllowMissingData()); err != nil {
@@ -29,8 +30,9 @@ func withoutWeights(t *testing.T, name string) *onnx.Model {
 	return m
 }
 
-// TestDrawnWeights finds in graphs without weights what it finds with them: every site was checked, with random weights.
-// Without the option such sites are refused, and blocks of experts that mean something else are with it as well.
+// TestDrawnWeights finds in graphs without weights what it finds with them: every site was checked, with random
+// weights. Without the option such sites are refused, and blocks of experts that mean something else are with it as
+// well.
 func TestDrawnWeights(t *testing.T) {
 	for name, drawn := range map[string]int{"gptoss-batched_mm-dynamo-fp32": 7, "deepseek3-batched_mm-ts-fp32": 6,
 		"near/moe-different-ts-fp32": 0, "near/moe-scales-ts-fp32": 0} {

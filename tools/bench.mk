@@ -54,7 +54,7 @@ bench-cache: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2's decoding 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)
 
-wide: all $(FETCHED) ## load gpt-oss and DeepSeek-V3 at their widths, quantised, and run them (40 GB of disk, 12 of memory)
+wide: all $(FETCHED) ## load gpt-oss and DeepSeek-V3 at their widths and run them (40 GB of disk, 12 GB of memory)
 	@$(TEST_ENV) $(GO) run ./bench/wide -tool $(BIN)
 
 SPELLINGS ?= 300

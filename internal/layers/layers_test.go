@@ -50,7 +50,8 @@ var rooms = []room{
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
 	{"llm", []string{
-		"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/onnxtest", "onnx/roles", "ort", "rewrite"}},
+		"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/onnxtest", "onnx/roles", "ort",
+		"rewrite"}},
 	{"bench", nil},
 	{"cmd", nil},
 }

@@ -1,4 +1,5 @@
-// Package checkpoints writes files of weights for tests: small ones, and those of models at the widths of released ones.
+// Package checkpoints writes files of weights for tests: small ones, and those of models at the widths of released
+// ones.
 package checkpoints
 
 import (
