@@ -289,7 +289,12 @@ var randomTable = sync.OnceValue(func() []float64 {
 // randomNumbers returns random numbers of a type by their place, fast and anywhere in tensors of any size: each run of
 // them is a window into one table, at a place that looks random as well.
 func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []float64, offset int) error {
-	table := randomTable()
+	table := slices.Clone(randomTable())
+	for i, v := range table {
+		if table[i] = scale * v; typ != onnx.Double {
+			table[i] = roundTo(typ, table[i])
+		}
+	}
 	return func(dst []float64, offset int) error {
 		for len(dst) > 0 {
 			run, at := offset/runElements, offset%runElements
@@ -297,14 +302,7 @@ func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []floa
 			h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
 			from := int(h >> 48) // below tableElements
 			n := min(len(dst), runElements-at)
-			for i, v := range table[from+at : from+at+n] {
-				dst[i] = scale * v
-			}
-			if typ != onnx.Double {
-				for i, v := range dst[:n] {
-					dst[i] = roundTo(typ, v)
-				}
-			}
+			copy(dst, table[from+at:from+at+n])
 			dst, offset = dst[n:], offset+n
 		}
 		return nil

@@ -23,8 +23,8 @@ type bench struct {
 }
 
 func (b *bench) header() {
-	fmt.Println("| model | layers | checkpoint | kept as it is | model | apply | weights load | onnxruntime opens it | " +
-		"8 tokens | one more |")
+	fmt.Println("| model | layers | checkpoint | kept as it is | model | apply | weights load | " +
+		"onnxruntime opens it | 8 tokens | one more |")
 	fmt.Println("| --- | ---: | ---: | --- | ---: | --- | --- | --- | ---: | ---: |")
 }
 
@@ -58,7 +58,8 @@ func (b *bench) run(w wide) (err error) {
 	}
 	var formats []string
 	for _, q := range kept.Quantised {
-		formats = append(formats, fmt.Sprintf("%s: %d matrices, %s, %.3g bits", q.Format, q.Matrices, gb(q.Bytes), q.Bits))
+		formats = append(formats, fmt.Sprintf("%s: %d matrices, %s, %.3g bits", q.Format, q.Matrices, gb(q.Bytes),
+			q.Bits))
 	}
 	read := size(checkpoint)
 	if !b.widened {

@@ -43,13 +43,13 @@ func TestNarrow(t *testing.T) {
 	}
 	for _, w := range []wide{
 		{"gpt-oss", 2, func(layers int64) *checkpoints.Model {
-			return checkpoints.GptOss{Layers: layers, Experts: 4, Chosen: 2, Hidden: 64, Inner: 64, Heads: 4, KeyHeads: 2,
-				Width: 16, Window: 4, Vocabulary: 160}.Build()
+			return checkpoints.GptOss{Layers: layers, Experts: 4, Chosen: 2, Hidden: 64, Inner: 64, Heads: 4,
+				KeyHeads: 2, Width: 16, Window: 4, Vocabulary: 160}.Build()
 		}},
 		{"DeepSeek", 2, func(layers int64) *checkpoints.Model {
 			return checkpoints.DeepSeek{Layers: layers, Dense: 1, Experts: 8, Chosen: 2, Groups: 4, ChosenGroups: 2,
-				Hidden: 128, DenseInner: 256, Inner: 128, Heads: 2, QueryRank: 128, KeyRank: 128, Plain: 32, Rotated: 16,
-				Value: 64, Vocabulary: 160}.Build()
+				Hidden: 128, DenseInner: 256, Inner: 128, Heads: 2, QueryRank: 128, KeyRank: 128, Plain: 32,
+				Rotated: 16, Value: 64, Vocabulary: 160}.Build()
 		}},
 	} {
 		t.Run(w.name, func(t *testing.T) {

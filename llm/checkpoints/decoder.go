@@ -144,7 +144,8 @@ func (d *decoder) rows(x *onnx.Value, width int64) (rows *onnx.Value, back func(
 // rows [tokens * chosen, width]; of takes what belongs to the expert of each row out of a stack.
 func (d *decoder) experts(x, shares, ids *onnx.Value, chosen, width int64,
 	one func(x *onnx.Value, of func(stack *onnx.Value) *onnx.Value) *onnx.Value) *onnx.Value {
-	repeated := d.Op("Reshape", d.Op("Expand", d.Op("Unsqueeze", x, []int64{1}), []int64{1, chosen, 1}), []int64{-1, width})
+	repeated := d.Op("Expand", d.Op("Unsqueeze", x, []int64{1}), []int64{1, chosen, 1})
+	repeated = d.Op("Reshape", repeated, []int64{-1, width})
 	flat := d.Op("Unsqueeze", d.Op("Reshape", ids, []int64{-1}), []int64{-1})
 	y := one(repeated, func(stack *onnx.Value) *onnx.Value { return d.Op("GatherND", stack, flat) })
 	y = d.Op("Mul", y, d.Op("Unsqueeze", d.Op("Reshape", shares, []int64{-1}), []int64{-1}))

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// DeepSeek is a decoder as DeepSeek-V3 is: latent attention, experts chosen by groups and one that all tokens share, and
-// nearly every matrix in FP8.
+// DeepSeek is a decoder as DeepSeek-V3 is: latent attention, experts chosen by groups and one that all tokens share,
+// and nearly every matrix in FP8.
 type DeepSeek struct {
 	Layers, Dense                     int64 // Dense of the layers, the first ones, have no mixture
 	Experts, Chosen                   int64
@@ -117,7 +117,8 @@ func (c DeepSeek) router(d *decoder, module string, tokens *onnx.Value) (shares,
 		d.Op("ConstantOfShape", d.Op("Shape", chosen[1]), one), onnx.IntAttr("axis", 1))
 	marks = d.Op("Reshape", d.Op("Expand", d.Op("Unsqueeze", marks, []int64{-1}), []int64{1, c.Groups, each}),
 		[]int64{-1, c.Experts})
-	left := d.Op("Where", d.Op("Not", d.Op("Cast", marks, onnx.IntAttr("to", int64(onnx.Bool)))), math.Inf(-1), corrected)
+	marks = d.Op("Cast", marks, onnx.IntAttr("to", int64(onnx.Bool)))
+	left := d.Op("Where", d.Op("Not", marks), math.Inf(-1), corrected)
 	ids = d.Ops(2, "TopK", left, []int64{c.Chosen}, last)[1]
 	shares = d.Op("GatherElements", scores, ids, onnx.IntAttr("axis", 1))
 	shares = d.Op("Div", shares, d.Op("ReduceSum", shares, []int64{-1}, keep(1)))

@@ -7,8 +7,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// GptOss is a decoder as gpt-oss is: attention with sinks, in every other layer of a window, and experts in MXFP4, whose
-// rows of gate and up take turns.
+// GptOss is a decoder as gpt-oss is: attention with sinks, in every other layer of a window, and experts in MXFP4,
+// whose rows of gate and up take turns.
 type GptOss struct {
 	Layers, Experts, Chosen int64
 	Hidden, Inner           int64
