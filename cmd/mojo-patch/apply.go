@@ -211,6 +211,9 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if err := f.report(a, r, written); err != nil {
 		return err
 	}
+	if written {
+		sayWidened(a, m, f.kernelsLib)
+	}
 	if failure != nil {
 		return failure
 	}

@@ -193,6 +193,7 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 		return err
 	}
 	r.write(a)
+	sayWidened(a, m, f.library)
 	if failure == nil {
 		a.say("wrote %s: its weights take %s, before %s", f.out, bytesText(r.After), bytesText(r.Before))
 	}

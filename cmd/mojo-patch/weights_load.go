@@ -177,7 +177,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	if err := a.result(r); err != nil {
 		return err
 	}
-	writeLoadReport(a, r, f.keep.kernelsLib)
+	writeLoadReport(a, m, r, f.keep.kernelsLib)
 	if converted != nil && converted.Initializers > 0 {
 		a.say("converted to %s: %s and %s more, %d nodes in float32 behind %s", f.dtype, counted(len(r.Keys), "key"),
 			counted(max(converted.Initializers-len(r.Keys), 0), "constant"), sum(converted.Float32),
