@@ -218,8 +218,8 @@ func lie(m *onnx.Model, edits []byte) {
 			case at%3 == 1 && len(dims) > 0:
 				dims = dims[1:]
 			default:
-				typ = []onnx.DataType{onnx.Float, onnx.Float16, onnx.Uint8, onnx.Int8, onnx.Int64, onnx.Uint4, onnx.Int4,
-					onnx.Float8E4M3FN}[at/3%8]
+				typ = []onnx.DataType{onnx.Float, onnx.Float16, onnx.Uint8, onnx.Int8, onnx.Int64, onnx.Uint4,
+					onnx.Int4, onnx.Float8E4M3FN}[at/3%8]
 			}
 			size := int64(typ.Bits())
 			for _, d := range dims {

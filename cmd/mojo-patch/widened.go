@@ -37,17 +37,16 @@ func widening(m *onnx.Model) string {
 	return ""
 }
 
-// sayWidened says what the report of a model that is written has to say of it, as a warning where the kernels are not found here.
+// sayWidened says so of a model that is written, as a warning where the kernels are not found here.
 func sayWidened(a *app, m *onnx.Model, kernelsLib string) {
 	bytes := widenedBytes(m)
 	if bytes == 0 {
 		return
 	}
+	warning, where := "", "the kernels are not registered"
 	if _, err := fused.FindLibrary(kernelsLib); err != nil {
-		a.say("warning: the kernel library is not found here: where it is not registered, onnxruntime makes %s of float32 "+
-			"of quantised weights as the model loads", bytesText(bytes))
-		return
+		warning, where = "warning: the kernel library is not found here: ", "it is not registered"
 	}
-	a.say("where the kernels are not registered, onnxruntime makes %s of float32 of quantised weights as the model loads",
+	a.say("%swhere %s, onnxruntime makes %s of float32 of quantised weights as the model loads", warning, where,
 		bytesText(bytes))
 }

@@ -19,8 +19,8 @@ const (
 	fuzzAlloc = 512 << 20
 )
 
-// FuzzKeep feeds graphs of products, tables and experts any checkpoint: it is loaded, quantised and widened, or an error
-// names the file, soon and within bounds.
+// FuzzKeep feeds graphs of products, tables and experts any checkpoint: it is loaded, quantised and widened, or an
+// error names the file, soon and within bounds.
 //
 //	go test -fuzz FuzzKeep ./llm/weights
 func FuzzKeep(f *testing.F) {
@@ -61,8 +61,11 @@ func FuzzKeep(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		for _, graph := range []func() *onnx.Model{func() *onnx.Model { return readersOf(t, onnx.Float, 24, 128) },
-			func() *onnx.Model { return readersOf(t, onnx.Float, 2, 256) }, func() *onnx.Model { return mixtureOf(t) }} {
+		for _, graph := range []func() *onnx.Model{
+			func() *onnx.Model { return readersOf(t, onnx.Float, 24, 128) },
+			func() *onnx.Model { return readersOf(t, onnx.Float, 2, 256) },
+			func() *onnx.Model { return mixtureOf(t) },
+		} {
 			for _, keeps := range []bool{true, false} {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
