@@ -70,9 +70,9 @@ func (w *coded) check(op string) error {
 	case !slices.Contains(blocksOf[w.code], w.block):
 		return fmt.Errorf("mojo.%s attribute block is %d; it must be 32, or 16 with a code of integers, and 128 with "+
 			"e4m3", op, w.block)
-	case w.n < 1 || w.k < multiple || w.k%multiple != 0:
-		return fmt.Errorf("mojo.%s attributes n and k are %d and %d; n must be at least 1 and k a multiple of %d", op,
-			w.n, w.k, multiple)
+	case w.n < 1 || w.k < multiple || w.k%multiple != 0 || max(w.n, w.k) > math.MaxInt32:
+		return fmt.Errorf("mojo.%s attributes n and k are %d and %d; n must be at least 1 and k a multiple of %d, and "+
+			"both below 2^31", op, w.n, w.k, multiple)
 	case w.isFloat() && (w.minus || w.twofold):
 		return fmt.Errorf("mojo.%s takes neither minus nor super_scale with code %s", op, w.code)
 	case w.site.has(w.first+4) != (w.minus && w.twofold):

@@ -1,15 +1,28 @@
 package golden
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"slices"
 
-// Half returns the type of half precision that a model has weights of, Undefined where it has none.
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// Half returns the type of half precision that a model has weights of, Undefined where it has none. The scales of
+// weights that stay quantised are of such a type in models of any.
 func Half(m *onnx.Model) onnx.DataType {
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			if v.Const.DataType.IsHalf() {
+			if v.Const.DataType.IsHalf() && !slices.ContainsFunc(v.Uses(), isScale) {
 				return v.Const.DataType
 			}
 		}
 	}
 	return onnx.Undefined
+}
+
+// isScale reports whether a node reads a value beside the codes of weights.
+func isScale(u onnx.Use) bool {
+	op := fused.Lookup(u.Node.OpType)
+	return u.Node.Domain == fused.Domain && op != nil && op.Family.Stored && u.Index != 0 &&
+		!(op.Name == "Linear" && u.Index == fused.LinearBias)
 }

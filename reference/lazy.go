@@ -42,7 +42,7 @@ func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) 
 	if !isFloat(t) {
 		return nil, fmt.Errorf("a lazy tensor of %s: only those of floats can be", t)
 	}
-	if err := boundShape(shape, maxStored); err != nil {
+	if err := boundShape(shape, maxLazy); err != nil {
 		return nil, err
 	}
 	return lazily(t, shape, &computed{read}), nil
@@ -55,7 +55,7 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 		return FromONNX(t)
 	}
 	shape := toInts(t.Dims)
-	if err := boundShape(shape, maxStored); err != nil {
+	if err := boundShape(shape, maxLazy); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if t.IsComputed() {
@@ -71,7 +71,7 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 // Deferred is LazyFromONNX for a tensor of which nothing is read before an op asks for elements, however few they are.
 func Deferred(t *onnx.Tensor) (*Tensor, error) {
 	shape := toInts(t.Dims)
-	if err := boundShape(shape, maxStored); err != nil || !isFloat(t.DataType) || t.DataType.Bits() < 8 {
+	if err := boundShape(shape, maxLazy); err != nil || !isFloat(t.DataType) || t.DataType.Bits() < 8 {
 		return nil, fmt.Errorf("tensor %q cannot be lazy: %s%v", t.Name, t.DataType, t.Dims)
 	}
 	return lazily(t.DataType, shape, &encoded{tensor: t}), nil

@@ -9,6 +9,9 @@ var (
 	maxElements = 1 << 28
 	// maxStored bounds a tensor that the model's files hold: it takes at most 16 times their bytes.
 	maxStored = 1 << 31
+	// maxLazy bounds one whose elements are asked for as they are needed: the experts of a layer of DeepSeek-V3 are
+	// more than maxStored.
+	maxLazy = 1 << 40
 	// maxLive bounds the elements of all tensors that are needed at the same time: 4 GiB.
 	maxLive = 1 << 29
 	// maxSteps bounds the nodes that are evaluated and the iterations of loops, together.

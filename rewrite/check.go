@@ -184,7 +184,7 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 		switch {
 		case constant == nil:
 			ts[i], err = makeInput(kd.of(shapes, i), i, c.types[i], shapes[i])
-		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes:
+		case (!exact || !c.types[i].IsFloat()) && constant.Size() <= maxConstantBytes && !k.config.draws(constant):
 			ts[i], err = reference.FromONNX(constant)
 		default:
 			ts[i], err = makeInput(normal, i, c.types[i], shapes[i])
@@ -195,6 +195,11 @@ func (k *checker) inputs(c *candidate, kd kind, shapes [][]int64, exact bool) ([
 		c.repeatInput(i, ts[i])
 	}
 	return ts, nil
+}
+
+// draws reports whether a constant has random elements in the check: it is a weight whose elements are not there.
+func (c *config) draws(t *onnx.Tensor) bool {
+	return c.drawn && t != nil && t.DataType.IsFloat() && t.Len() > 1 && !isReadable(t)
 }
 
 // original evaluates the matched slice; finite says that nothing in it overflowed.
@@ -292,7 +297,7 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 		settle(want, got)
 	}
 	figures, plain := CheckReport{}, *c
-	plain.coarse = onnx.Undefined
+	plain.coarse, plain.products = onnx.Undefined, productsOf(call.site)
 	err = compareOutputs(&plain, names, want, got, false, &figures)
 	if r.Kernel == nil || figures.MaxRel > *r.Kernel {
 		r.Kernel = &figures.MaxRel
@@ -303,6 +308,11 @@ func (k *checker) kernel(c *candidate, call *fusedCall, kd kind, values map[*onn
 			With("kernel", call.kernel.ID).With("max_rel", figures.MaxRel)
 	}
 	return nil
+}
+
+// productsOf is the number of products in a sum of an op with quantised weights: in one, or in two after each other.
+func productsOf(s fused.Site) int64 {
+	return s.Attr("k").Int + s.Attr("hidden").Int + s.Attr("inner").Int
 }
 
 // runKernel runs the kernel of a fused op on inputs, nil ones left out. Tensors that cannot be handed over are an

@@ -33,6 +33,9 @@ type candidate struct {
 	coarse onnx.DataType
 	// terms is how many numbers an output adds up, where the model fixes it.
 	terms int64
+	// products is how many of them, in float32, a kernel adds up: those below the least normal number are rounded to
+	// whole steps, however small their sum is.
+	products int64
 	// variants are the overloads whose definitions a site in a function's body calls as the overload "", by op.
 	variants map[string]string
 }
@@ -173,6 +176,11 @@ func (a *applier) judge(s *scope, m *patterns.Match, check *checker) *candidate 
 		site.Weights = c.weights()
 		maps.Copy(a.bodies, c.variants)
 		count.Fused++
+		if site.Check != nil && slices.ContainsFunc(m.Inputs, func(v *onnx.Value) bool {
+			return a.config.draws(v.Constant())
+		}) {
+			a.report.Drawn++
+		}
 		a.report.kernel(kernel.ID).Sites++
 	}
 	a.report.Sites = append(a.report.Sites, site)

@@ -59,6 +59,7 @@ type config struct {
 	sites         map[string]bool // by id, nil for all
 	planned       *PlanFile       // that sites are of; nil for none
 	unverified    bool            // sites whose check needs weights that are not there
+	drawn         bool            // the check has random numbers for weights that are not there
 	backend       Backend
 	target        *target.Target
 	shapes        *target.Shapes
@@ -161,6 +162,11 @@ func WithSites(ids ...string) Option {
 // AllowUnverified takes a site whose check needs weights that are not there for one that holds, and Report.Unverified
 // counts it. Without it such a site is refused.
 func AllowUnverified() Option { return func(c *config) { c.unverified = true } }
+
+// DrawMissingWeights has sites whose weights are not there checked with random numbers in their place, and Report.Drawn
+// counts them. A rewrite has to hold for any weights, so this is a check; constants that patterns read, such as an
+// epsilon, must be there. Without it such a site is refused.
+func DrawMissingWeights() Option { return func(c *config) { c.drawn = true } }
 
 // WithToolVersion is the version written into the metadata of fused nodes.
 func WithToolVersion(v string) Option { return func(c *config) { c.version = v } }

@@ -89,7 +89,7 @@ func (q *quantiser) run(weights []*QuantisedWeight) (*QuantisedReport, error) {
 
 type quantiser struct {
 	model       *onnx.Model
-	facts       *infer.Facts // nil where the types that the model declares must do
+	facts       *infer.Facts // nil until a type is asked for that the model does not declare
 	activations string
 	options     []Option
 	report      *QuantisedReport
@@ -180,7 +180,12 @@ func (q *quantiser) typeOf(v *onnx.Value) onnx.DataType {
 			return t
 		}
 	}
-	return declared(v)
+	t := declared(v)
+	if t == onnx.Undefined && q.facts == nil {
+		q.facts = infer.Analyze(q.model)
+		t = q.facts.DataType(v)
+	}
+	return t
 }
 
 func declared(v *onnx.Value) onnx.DataType {

@@ -65,15 +65,29 @@ func (x *others) matMulNBits(n *onnx.Node) error {
 		return errors.New("its columns are in an order of their own (g_idx)")
 	case n.AttrInt("weight_prepacked", 0) != 0:
 		return errors.New("its weights are in the order of a device's kernels")
-	case x.n < 1 || x.k < 1 || x.block < 1:
-		return fmt.Errorf("it has N %d, K %d and blocks of %d", x.n, x.k, x.block)
 	}
-	x.rows(n.Input(2), n.Input(3))
-	return x.check()
+	return x.rows(n.Input(2), n.Input(3))
+}
+
+// most bounds numbers that a model gives, so that products of two can be counted with.
+const most = 1 << 30
+
+// numbers errs where those that a model gives are none to count with.
+func (x *others) numbers() error {
+	switch {
+	case x.bits != 2 && x.bits != 4 && x.bits != 8:
+		return fmt.Errorf("its elements have %d bits", x.bits)
+	case x.n < 1 || x.k < 1 || x.block < 1 || max(x.n, x.k, x.block) > most:
+		return fmt.Errorf("it has %d rows of %d in blocks of %d", x.n, x.k, x.block)
+	}
+	return nil
 }
 
 // rows is the layout of onnxruntime's ops: rows of whole blocks in bytes.
-func (x *others) rows(scales, zeros *onnx.Value) {
+func (x *others) rows(scales, zeros *onnx.Value) error {
+	if err := x.numbers(); err != nil {
+		return err
+	}
 	count := (x.k + x.block - 1) / x.block
 	x.byRow, x.byColumn = count*x.block, 1
 	x.scales, x.scaleByRow, x.scaleByBlock = scales.Constant(), count, 1
@@ -87,6 +101,7 @@ func (x *others) rows(scales, zeros *onnx.Value) {
 			x.zeroByRow = (count + per - 1) / per * per
 		}
 	}
+	return x.check()
 }
 
 func (x *others) gatherBlockQuantized(n *onnx.Node) error {
@@ -111,11 +126,13 @@ func (x *others) gatherBlockQuantized(n *onnx.Node) error {
 	if x.block < 1 || x.k%x.block != 0 {
 		return fmt.Errorf("its rows of %d are no whole blocks of %d", x.k, x.block)
 	}
-	x.rows(n.Input(2), n.Input(3))
+	if err := x.rows(n.Input(2), n.Input(3)); err != nil {
+		return err
+	}
 	if x.codes.DataType != onnx.Uint8 {
 		x.middle, x.zeroByRow = x.shift, x.scaleByRow
 	}
-	return x.check()
+	return nil
 }
 
 // readInOut reports whether what reads v takes it for [in, out].
@@ -209,11 +226,11 @@ func (x *others) fits() error {
 
 // check errs where the numbers cannot be read.
 func (x *others) check() error {
-	switch {
-	case x.scales == nil:
+	if x.scales == nil {
 		return errors.New("its scales or zero points are computed")
-	case x.bits != 2 && x.bits != 4 && x.bits != 8:
-		return fmt.Errorf("its elements have %d bits", x.bits)
+	}
+	if err := x.numbers(); err != nil {
+		return err
 	}
 	for _, t := range []*onnx.Tensor{x.scales, x.zeros} {
 		if t == nil {

@@ -182,16 +182,25 @@ func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onn
 			if err != nil {
 				return err
 			}
-			panel := p.New(x.k)
+			panel, decoded := p.New(x.k), make([]float32, x.k)
 			asked := *panel.Arrays()[array]
 			for first := int64(0); first < rows; first += panelRows {
 				clear(asked)
 				for r := range min(panelRows, rows-first) {
 					m, row := all.row(first + r)
-					if array == 0 {
-						m.codesInto(asked, row, r)
-					} else {
+					if array > 0 {
 						m.numbersInto(asked, p, array, row, r)
+						continue
+					}
+					m.codesInto(asked, row, r)
+					for i, numbers := range [][]byte{panel.Scale, panel.Minus} { // with which codes are decoded again
+						if numbers != nil {
+							m.numbersInto(numbers, p, i+1, row, r)
+						}
+					}
+					p.Decode(decoded, panel, int(r))
+					if err := m.same(decoded, row); err != nil {
+						return err
 					}
 				}
 				if _, err := w.Write(asked); err != nil {
@@ -205,6 +214,21 @@ func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onn
 		}
 		return v, err
 	})
+}
+
+// same errs unless a row was decoded to what its elements stand for: but for the rounding of what is added to a block
+// whose zero point is its own.
+func (o *opened) same(decoded []float32, row int64) error {
+	for c, got := range decoded {
+		column := int64(c)
+		want, scale := float64(o.value(row, column)), float64(o.scale(row, column))
+		greatest := math.Abs(scale) * (256 + math.Abs(float64(o.zero(row, column))))
+		if d := math.Abs(float64(got) - want); !(d <= 0x1p-22*greatest) && isFinite(greatest) {
+			return fmt.Errorf("%q: column %d of row %d is %v, and %v in the form that mojo's ops read", o.name, c, row,
+				want, got)
+		}
+	}
+	return nil
 }
 
 // codesInto puts the codes of a row into row r of a panel.

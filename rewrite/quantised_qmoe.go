@@ -140,12 +140,11 @@ func microsoftMatrix(n *onnx.Node, name string) (x *others, experts int64, err e
 	if x.k%x.block != 0 {
 		return nil, 0, fmt.Errorf("its rows of %d are no whole blocks of %d", x.k, x.block)
 	}
-	x.rows(n.Input(at[1]), n.Input(at[3]))
+	if err := x.rows(n.Input(at[1]), n.Input(at[3])); err != nil {
+		return nil, 0, err
+	}
 	if z := x.zeros; z != nil && len(z.Dims) == 2 && x.bits < 8 {
 		return nil, 0, errors.New("zero points of rows share bytes")
-	}
-	if err := x.check(); err != nil {
-		return nil, 0, err
 	}
 	return x, d[0], x.fits()
 }

@@ -47,8 +47,10 @@ type Report struct {
 	Sites    []SiteReport    `json:"sites"`
 	Repairs  []RepairReport  `json:"repairs,omitempty"`
 	// fused sites whose check would need weights that are not there
-	Unverified int            `json:"unverified,omitempty"`
-	Kernels    []KernelReport `json:"kernels"`
+	Unverified int `json:"unverified,omitempty"`
+	// fused sites that were checked with random numbers in the place of weights that are not there
+	Drawn   int            `json:"drawn,omitempty"`
+	Kernels []KernelReport `json:"kernels"`
 	// of the experts of all fused sites; absent when there are none
 	Weights *WeightsReport     `json:"weights,omitempty"`
 	CANN    *target.CANNReport `json:"cann,omitempty"` // absent where nothing had to be

@@ -180,7 +180,8 @@ func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids 
 		case patterns.Matrix, patterns.Bias, patterns.Correction:
 			ts[i], err = x.parameter(v.Constant(), i, typ, shape, exact)
 		default:
-			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) {
+			if c := v.Constant(); c != nil && c.Size() <= maxConstantBytes && (!exact || !typ.IsFloat()) &&
+				!x.config.draws(c) {
 				ts[i], err = reference.FromONNX(c)
 			} else {
 				ts[i], err = makeInput(t.kind, i, typ, shape)
@@ -238,7 +239,8 @@ func weightsOf(t *trial, typ onnx.DataType, n int, chosen int64) []float64 {
 // as they are used.
 func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, shape []int64,
 	exact bool) (*reference.Tensor, error) {
-	if stored != nil && !exact {
+	drawn := x.config.draws(stored)
+	if stored != nil && !exact && !drawn {
 		return reference.LazyFromONNX(stored)
 	}
 	if t := x.random[number]; t != nil {
@@ -249,7 +251,7 @@ func (x *routed) parameter(stored *onnx.Tensor, number int, typ onnx.DataType, s
 		scale = matrixScale(shape)
 	}
 	to := typ
-	if stored != nil {
+	if stored != nil && !drawn {
 		to = onnx.Double // read without roundings alone
 	}
 	t, err := reference.NewLazy(typ, ints(shape), randomNumbers(number, scale, to))
@@ -287,7 +289,12 @@ var randomTable = sync.OnceValue(func() []float64 {
 // randomNumbers returns random numbers of a type by their place, fast and anywhere in tensors of any size: each run of
 // them is a window into one table, at a place that looks random as well.
 func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []float64, offset int) error {
-	table := randomTable()
+	table := slices.Clone(randomTable())
+	for i, v := range table {
+		if table[i] = scale * v; typ != onnx.Double {
+			table[i] = roundTo(typ, table[i])
+		}
+	}
 	return func(dst []float64, offset int) error {
 		for len(dst) > 0 {
 			run, at := offset/runElements, offset%runElements
@@ -295,14 +302,7 @@ func randomNumbers(number int, scale float64, typ onnx.DataType) func(dst []floa
 			h = (h ^ h>>29) * 0xbf58476d1ce4e5b9
 			from := int(h >> 48) // below tableElements
 			n := min(len(dst), runElements-at)
-			for i, v := range table[from+at : from+at+n] {
-				dst[i] = scale * v
-			}
-			if typ != onnx.Double {
-				for i, v := range dst[:n] {
-					dst[i] = roundTo(typ, v)
-				}
-			}
+			copy(dst, table[from+at:from+at+n])
 			dst, offset = dst[n:], offset+n
 		}
 		return nil

@@ -97,6 +97,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		}
 		b.WriteString("\n")
 	}
+	if r.Drawn > 0 {
+		fmt.Fprintf(&b, "checked with random numbers in the place of missing weights: %s\n", plural(r.Drawn, "site"))
+	}
 	b.WriteString(r.variantsText() + r.roundedText())
 	if r.DryRun {
 		b.WriteString("dry run: nothing was changed\n")

@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -74,7 +75,8 @@ func (c *candidate) weights() *WeightsReport {
 		}
 		for i, v := range call.node.Inputs {
 			if each := expertWeights[call.op.Inputs[i].Name]; each != nil && v != nil {
-				r.count(call.site.Dims[i], each(call.site), c.constants[v], packed)
+				stored := slices.Contains(c.match.Replacement.Inputs, v) && c.isConstant(v) // though perhaps not there
+				r.count(call.site.Dims[i], each(call.site), c.constants[v], stored, packed)
 				for _, d := range call.site.Dims[i][min(1, len(call.site.Dims[i])):] {
 					widths[d] = d > 1
 				}
@@ -94,13 +96,17 @@ func (c *candidate) weights() *WeightsReport {
 }
 
 // count adds one input of this shape.
-func (r *WeightsReport) count(dims []int64, each int, k *constant, packed map[*onnx.Tensor]bool) {
+func (r *WeightsReport) count(dims []int64, each int, k *constant, stored bool,
+	packed map[*onnx.Tensor]bool) {
 	if len(dims) == 0 || dims[0] <= 0 {
 		return
 	}
 	expected := int(dims[0]) * each
 	r.Expected += expected
 	switch {
+	case k == nil && stored:
+		r.Packed += expected
+		r.Stored += expected
 	case k == nil:
 		r.Missing += expected
 	case !k.folded:

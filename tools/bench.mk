@@ -1,5 +1,5 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
-.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache weights spellings reliability
+.PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache weights wide spellings reliability
 
 BENCHES := bench-kernels bench-attention bench-apply
 BENCH_THREADS ?= 1,2
@@ -53,6 +53,9 @@ bench-cache: all $(FETCHED) $(PEERS_VENV)/.installed ## time SmolLM2's decoding 
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)
+
+wide: all $(FETCHED) ## load gpt-oss and DeepSeek-V3 at their widths and run them (40 GB of disk, 12 GB of memory)
+	@$(TEST_ENV) $(GO) run ./bench/wide -tool $(BIN)
 
 SPELLINGS ?= 300
 spellings: ## patch SPELLINGS (300) spellings of every block, and as many changes of meaning, and count

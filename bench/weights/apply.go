@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/bench/internal/process"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -22,45 +22,17 @@ type applied struct {
 	seconds float64
 }
 
-// apply runs the tool in a process of its own and looks at its memory every few milliseconds.
+// apply runs the tool in a process of its own.
 func apply(tool, in, out string) (*applied, error) {
-	var stdout, stderr strings.Builder
+	var stdout strings.Builder
 	c := exec.Command(tool, "apply", in, "-o", out, "--json", "--require")
-	c.Stdout, c.Stderr = &stdout, &stderr
-	start := time.Now()
-	if err := c.Start(); err != nil {
+	c.Stdout = &stdout
+	u, err := process.Run(c)
+	if err != nil {
 		return nil, err
 	}
-	r := &applied{}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	for {
-		select {
-		case err := <-ended:
-			r.seconds = time.Since(start).Seconds()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.Args, " "), err, &stderr)
-			}
-			if r.private == 0 {
-				return nil, errors.New("/proc does not tell the private memory of processes here")
-			}
-			return r, json.Unmarshal([]byte(stdout.String()), &r.report)
-		case <-time.After(2 * time.Millisecond):
-			r.private = max(r.private, private(c.Process.Pid))
-		}
-	}
-}
-
-// private returns the private memory of a process in bytes: what is in no file.
-func private(pid int) int64 {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(b)) {
-		var kb int64
-		if n, _ := fmt.Sscanf(line, "RssAnon: %d kB", &kb); n == 1 {
-			return kb << 10
-		}
-	}
-	return 0
+	r := &applied{private: u.Private, seconds: u.Seconds}
+	return r, json.Unmarshal([]byte(stdout.String()), &r.report)
 }
 
 // load opens a model in onnxruntime and prints the seconds it took.

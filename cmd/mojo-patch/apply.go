@@ -229,6 +229,9 @@ func (f *applyFlags) apply(a *app, path string) error {
 	if err := f.report(a, r, written); err != nil {
 		return err
 	}
+	if written {
+		sayWidened(a, m, f.kernelsLib)
+	}
 	if failure == nil {
 		failure = p.enough(r)
 	}

@@ -207,7 +207,13 @@ func refusal(err error) error {
 }
 
 func (b *backend) library(a *app, m *onnx.Model) (string, error) {
-	if b.kernels == kernelsOff || b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
+	if b.kernels == kernelsOff {
+		if text := widening(m); text != "" {
+			a.say("without kernels the function bodies of %s run%s", m.Path, text)
+		}
+		return "", nil
+	}
+	if b.kernels == kernelsAuto && m.Opset(fused.Domain) == 0 {
 		return "", nil
 	}
 	device, known := kernelDevices[b.provider]
@@ -224,7 +230,8 @@ func (b *backend) library(a *app, m *onnx.Model) (string, error) {
 		return "", err
 	}
 	if err != nil {
-		a.say("%s uses fused ops and there is no kernel library: its function bodies run instead", m.Path)
+		a.say("%s uses fused ops and there is no kernel library: its function bodies run instead%s", m.Path,
+			widening(m))
 		a.detail("%s (mojo-patch doctor says more)", firstLine(err))
 		return "", nil
 	}

@@ -61,7 +61,8 @@ func (f *planFlags) flags(c *cobra.Command) {
 	f.patterns.flags(c)
 	f.inline.flags(c)
 	fl.BoolVar(&f.require, "require", false, "exit with 3 when there is nothing to fuse")
-	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "take a graph whose external data is not there")
+	fl.BoolVar(&f.allowMissing, "allow-missing-weights", false, "take a graph whose external data is not there: "+
+		"sites are checked with random numbers in the place of weights")
 	fl.BoolVar(&f.assume, "assume-available", false,
 		"take the kernels of the CPU, or of the devices that --backend names, for available: the model will run on "+
 			"another machine")
@@ -177,6 +178,9 @@ func (f *planFlags) plan(a *app) (*plan, error) {
 			return nil, fmt.Errorf("--past-length=%s: it is --past-length, or --past-length=%s", f.pastLength,
 				pastLengthRows)
 		}
+	}
+	if f.allowMissing {
+		options = append(options, rewrite.DrawMissingWeights())
 	}
 	if f.assume {
 		options = append(options, rewrite.AssumeAvailable())

@@ -193,6 +193,7 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 		return err
 	}
 	r.write(a)
+	sayWidened(a, m, f.library)
 	if failure == nil {
 		a.say("wrote %s: its weights take %s, before %s", f.out, bytesText(r.After), bytesText(r.Before))
 	}
@@ -202,15 +203,9 @@ func (f *quantizeFlags) quantize(a *app, path string) error {
 // write writes the model, unless what it computes is too far from what the model before it did: that is the failure.
 func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *recordedRun) (failure, err error) {
 	if f.merge {
-		p, err := rewrite.New(rewrite.None, rewrite.WithMergedProducts(), rewrite.WithToolVersion(toolVersion()))
-		if err != nil {
+		if r.Merged, err = mergeProducts(m); err != nil {
 			return nil, err
 		}
-		done, err := p.Run(m)
-		if err != nil {
-			return nil, err
-		}
-		r.Merged = done.Merged
 	}
 	staged, err := onnx.Stage(f.out, m, onnx.ExternalDataOver(f.externalOver))
 	if err != nil {
@@ -224,6 +219,19 @@ func (f *quantizeFlags) write(a *app, m *onnx.Model, r *quantizeReport, before *
 	}
 	r.Output, r.Written = f.out, true
 	return nil, staged.Commit()
+}
+
+// mergeProducts makes one product of those of one value. What is put together is read as the model is written.
+func mergeProducts(m *onnx.Model) (*rewrite.MergeReport, error) {
+	p, err := rewrite.New(rewrite.None, rewrite.WithMergedProducts(), rewrite.WithToolVersion(toolVersion()))
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.Run(m)
+	if err != nil {
+		return nil, err
+	}
+	return r.Merged, nil
 }
 
 // kernelChecks are the options by which sites are checked: with the kernels where they and onnxruntime are found.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
@@ -39,8 +38,6 @@ type quantizedFormat struct {
 	Bits    float64 `json:"bits"`
 	Before  int64   `json:"bytes_before"`
 	After   int64   `json:"bytes_after"`
-
-	elements int64
 }
 
 // quantizeCheck is the worst that the checks of the kinds of sites saw, as parts of the greatest magnitude.
@@ -65,7 +62,6 @@ func (r *quantizeReport) fill(m *onnx.Model, p *quantize.Plan, c *rewrite.Quanti
 		}
 		f := &r.Formats[i]
 		f.Weights, f.Before, f.After = f.Weights+1, f.Before+w.Before, f.After+w.After
-		f.elements += w.N * w.K * max(w.Experts, 1)
 		r.Before += w.Before
 	}
 	for _, g := range m.Graphs() { // as it is now
@@ -131,14 +127,6 @@ func (r *quantizeReport) write(a *app) {
 	if len(r.Cases) > 0 {
 		fmt.Fprintf(w, "against %s on recorded inputs, in %s\n", r.Model, r.Backend)
 		writeLogits(a, r.Cases)
-	}
-	if _, err := fused.FindLibrary(""); err != nil {
-		var floats int64
-		for _, f := range r.Formats {
-			floats += 4 * f.elements
-		}
-		fmt.Fprintf(w, "warning: the kernel library is not found here: where it is not registered, onnxruntime makes "+
-			"%s of float32 of these weights as the model loads\n", bytesText(floats))
 	}
 }
 

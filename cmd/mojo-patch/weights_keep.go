@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -18,6 +17,7 @@ import (
 type keepFlags struct {
 	pattern     string
 	activations string
+	merge       bool
 	onnxruntime string
 	kernelsLib  string
 }
@@ -34,6 +34,8 @@ func (f *keepFlags) flags(c *cobra.Command) {
 		"with --keep-quantized: what products round activations to, by blocks of 32: int16 (the default: tokens "+
 			"stay), int8 (faster, other tokens), float; FP8 weights are multiplied with floats, or with fp8 by blocks "+
 			"of 128")
+	fl.BoolVar(&f.merge, "merge-products", false,
+		"with --keep-quantized: make one product of those of one value, such as q, k and v, as the model is written")
 	libraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
 }
@@ -42,6 +44,8 @@ func (f *keepFlags) check() error {
 	switch {
 	case f.activations != "" && f.pattern == "":
 		return errors.New("--activations is about --keep-quantized, which is not given")
+	case f.merge && f.pattern == "":
+		return errors.New("--merge-products is about --keep-quantized, which is not given")
 	case f.activations != "" && !slices.Contains(activationKinds, f.activations):
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(activationKinds, ", "))
 	}
@@ -74,17 +78,15 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 }
 
 // writeQuantised says what stayed quantised, and what did not.
-func writeQuantised(a *app, r *weights.Report, kernelsLib string) {
+func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string) {
 	if r.Check == nil {
 		return
 	}
 	w := a.human()
 	t := newTable("quantised", ">matrices", ">bits a weight", ">in the file", ">in the model", ">as float32")
-	var bytes, float int64
 	for _, q := range r.Quantised {
 		t.add(q.Format, q.Matrices, fmt.Sprintf("%.2f", q.Bits), bytesText(q.File), bytesText(q.Bytes),
 			bytesText(q.Float))
-		bytes, float = bytes+q.Bytes, float+q.Float
 	}
 	if len(r.Quantised) > 0 {
 		t.write(w)
@@ -113,15 +115,10 @@ func writeQuantised(a *app, r *weights.Report, kernelsLib string) {
 				bytesText(size))
 		}
 	}
-	if float == 0 {
+	if len(r.Quantised) == 0 {
 		fmt.Fprintln(w, "warning: nothing stays quantised")
-	} else if _, err := fused.FindLibrary(kernelsLib); err != nil {
-		fmt.Fprintf(w, "warning: the kernel library is not found here: where it is not registered, onnxruntime makes "+
-			"%s of float32 of these weights as the model loads\n", bytesText(float))
-	} else {
-		fmt.Fprintf(w, "where the kernels are not registered, onnxruntime makes %s of float32 of these weights as the "+
-			"model loads\n", bytesText(float))
 	}
+	sayWidened(a, m, kernelsLib)
 }
 
 func kernelFigure(c *weights.QuantisedCheck) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 	"github.com/spf13/cobra"
 )
@@ -52,9 +53,10 @@ external data: the model cannot run without these. With --strict load then write
 with 1. Unexpected keys, tensors that the graph does not use, do not count.
 
 With --keep-quantized the matrices that a GGUF file has in blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
-Q5_K, Q6_K, MXFP4) stay as they are: mojo.Linear takes the place of their products, mojo.Embedding
-that of their Gather, each kind of site checked as apply checks it. The report has bits a weight, and
-why others stay float. --activations says what products round activations to.
+Q5_K, Q6_K, MXFP4), or a safetensors file in FP8 or MXFP4 with scales, stay as they are: mojo.Linear
+takes the place of their products, mojo.Embedding that of their Gather, mojo.QMoE that of the experts
+that apply has found in the graph. Each kind of site is checked as apply checks it. The report has
+bits a weight, and why others stay float. --activations says what products round activations to.
 
 --dtype converts graph and weights. In float16 and bfloat16, norms' statistics, softmax and rotary
 tables stay in float32 behind casts, so that the model loads where a provider lacks kernels for the
@@ -144,6 +146,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	}
 	var failure error
 	var converted *convert.PrecisionReport
+	var merged *rewrite.MergeReport
 	switch {
 	case f.strict && p.Missing() > 0:
 		failure = failed(fmt.Errorf("%s missing: nothing is written under --strict", keysAre(p.Missing())))
@@ -161,6 +164,9 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		}
 		step, end := a.progress("writing tensor")
 		err = p.Apply(step)
+		if err == nil && f.keep.merge {
+			merged, err = mergeProducts(m)
+		}
 		if err == nil {
 			err = onnx.Write(f.out, m, onnx.ExternalDataOver(f.externalOver))
 		}
@@ -177,7 +183,10 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	if err := a.result(r); err != nil {
 		return err
 	}
-	writeLoadReport(a, r, f.keep.kernelsLib)
+	writeLoadReport(a, m, r, f.keep.kernelsLib)
+	if merged != nil {
+		a.say("products: %s", merged.Text())
+	}
 	if converted != nil && converted.Initializers > 0 {
 		a.say("converted to %s: %s and %s more, %d nodes in float32 behind %s", f.dtype, counted(len(r.Keys), "key"),
 			counted(max(converted.Initializers-len(r.Keys), 0), "constant"), sum(converted.Float32),

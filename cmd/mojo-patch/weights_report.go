@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // writeLoadReport prints what came of loading weights, in the form of Mojo Opset's report; -v lists every key.
-func writeLoadReport(a *app, r *weights.Report, kernelsLib string) {
+func writeLoadReport(a *app, m *onnx.Model, r *weights.Report, kernelsLib string) {
 	w := a.human()
 	fmt.Fprintln(w, "Weight Loading Report")
 	t := newTable("", ">")
@@ -30,7 +31,7 @@ func writeLoadReport(a *app, r *weights.Report, kernelsLib string) {
 		fmt.Fprintf(w, "unexpected %s %s%v\n", k.Name, k.Type, k.Shape)
 	}
 	writeTurned(w, r, a.verbose)
-	writeQuantised(a, r, kernelsLib)
+	writeQuantised(a, m, r, kernelsLib)
 	writeLoadWarnings(w, r)
 }
 

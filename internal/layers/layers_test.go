@@ -40,7 +40,7 @@ var rooms = []room{
 	{"models", []string{"fused"}},
 	{"reference/infer", []string{"fused", "onnx", "reference"}},
 	{"ort", []string{"fused", "internal/atomicfile", "onnx"}},
-	{"golden", []string{"internal/atomicfile", "internal/blocks", "onnx", "onnx/roles"}},
+	{"golden", []string{"fused", "internal/atomicfile", "internal/blocks", "onnx", "onnx/roles"}},
 	{"patterns", []string{"fused", "onnx", "patterns/reason", "reference", "reference/infer"}},
 	{"rewrite/convert", []string{"fused", "internal/blocks", "onnx", "reference", "reference/infer"}},
 	{"rewrite/target", []string{"fused", "internal/blocks", "onnx", "patterns/reason", "reference", "reference/infer",
@@ -52,7 +52,9 @@ var rooms = []room{
 	{"page", []string{"fused", "onnx", "patterns", "patterns/reason", "reference", "rewrite"}},
 	{"rewrite/quantize", []string{"fused", "internal/blocks", "onnx", "onnx/roles", "reference/infer", "rewrite"}},
 	{"internal/spellings", []string{"onnx", "reference", "reference/infer", "rewrite"}},
-	{"llm", []string{"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/roles", "ort", "rewrite"}},
+	{"llm", []string{
+		"fused", "golden", "internal/mmap", "internal/blocks", "onnx", "onnx/onnxtest", "onnx/roles", "ort",
+		"rewrite"}},
 	{"bench", nil},
 	{"cmd", nil},
 }

@@ -1,12 +1,15 @@
-// Package checkpoints writes small files of weights for tests.
+// Package checkpoints writes files of weights for tests: small ones, and those of models at the widths of released
+// ones.
 package checkpoints
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
+	"io"
 	"os"
 )
 
@@ -19,31 +22,52 @@ type Tensor struct {
 	Type  uint32
 	DType string
 	Raw   []byte
+	// Write gives the elements of a file too large for memory, Size bytes of the type DType: safetensors alone.
+	Write func(w io.Writer) error
+	Size  int64
 }
 
-// Safetensors writes the tensors, as F32 but for raw ones.
-func Safetensors(path string, tensors []Tensor) error {
-	header := map[string]any{}
-	var data []byte
+// Safetensors writes the tensors, as F32 but for raw and written ones.
+func Safetensors(path string, tensors []Tensor) (err error) {
+	header, end := map[string]any{}, int64(0)
 	for _, t := range tensors {
-		begin, kind := len(data), "F32"
-		if t.DType != "" {
-			kind = t.DType
-			data = append(data, t.Raw...)
-		} else {
-			for _, x := range t.Data {
-				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-			}
+		begin, kind := end, "F32"
+		switch {
+		case t.Write != nil:
+			kind, end = t.DType, begin+t.Size
+		case t.DType != "":
+			kind, end = t.DType, begin+int64(len(t.Raw))
+		default:
+			end = begin + 4*int64(len(t.Data))
 		}
 		header[t.Name] = map[string]any{"dtype": kind, "shape": append([]int64{}, t.Dims...),
-			"data_offsets": []int{begin, len(data)}}
+			"data_offsets": []int64{begin, end}}
 	}
 	text, err := json.Marshal(header)
 	if err != nil {
 		return err
 	}
-	b := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
-	return os.WriteFile(path, append(append(b, text...), data...), 0o666)
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, 1<<20)
+	w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Flush tells of errors
+	w.Write(text)
+	for _, t := range tensors {
+		switch {
+		case t.Write != nil:
+			if err := t.Write(w); err != nil {
+				return err
+			}
+		case t.DType != "":
+			w.Write(t.Raw)
+		default:
+			binary.Write(w, binary.LittleEndian, t.Data)
+		}
+	}
+	return w.Flush()
 }
 
 // GGUF writes the tensors, as F32 but for raw ones, in a file of version 3. Metadata are strings and numbers, which

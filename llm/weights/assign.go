@@ -48,7 +48,7 @@ func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 	for _, c := range x.candidates(v) {
 		a, err := x.named(v, c)
 		switch {
-		case a != nil && len(v.Const.Dims) == 3 && c.rule == ByModule:
+		case a != nil && c.rule == ByModule && isExpertParameter.MatchString(c.name):
 			if stack != nil && stack.recipe.key() != a.recipe.key() {
 				return nil, fmt.Errorf("it may be %s or %s: give a map", stack.tensors[0].Name, a.tensors[0].Name)
 			}

@@ -1,6 +1,9 @@
 package weights
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // layout is how the last two axes of an initializer stand to those of a linear layer's weight.
 type layout int
@@ -10,6 +13,9 @@ const (
 	outIn                   // [out, in], as PyTorch stores them; also the rows of an embedding
 	inOut                   // [in, out], as MatMul reads them
 )
+
+// expertLayouts are the attributes of mojo.MoE that say how its matrices lie, by input.
+var expertLayouts = map[int]string{fused.MoEGateUp: "gate_up_layout", fused.MoEDown: "down_layout"}
 
 // layoutOf tells it by the nodes that read the initializer. Where they contradict each other it is anyLayout.
 func layoutOf(v *onnx.Value) layout {
@@ -43,6 +49,12 @@ func layoutOf(v *onnx.Value) layout {
 				note(inOut, swapped)
 			case n.Is("Gather") && u.Index == 0 && rank == 2 && n.AttrInt("axis", 0) == 0:
 				note(outIn, swapped)
+			case n.Domain == fused.Domain && expertLayouts[u.Index] != "" && n.OpType == "MoE":
+				if n.AttrString(expertLayouts[u.Index], "") == "in_out" {
+					note(inOut, swapped)
+				} else {
+					note(outIn, swapped)
+				}
 			case u.Index == 0 && n.Is("Transpose"):
 				if swaps, ok := swapsLast(n); ok {
 					visit(n.OutputValue(0), swapped != swaps)

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -77,6 +78,9 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 	if panels == nil {
 		return nil, fmt.Errorf("matrix %q: the model does not say how it was quantised (%s is %q)", x.Name,
 			rewrite.MetaFormat, x.Format)
+	}
+	if most := int64(math.MaxInt32); x.N <= 0 || x.K <= 0 || x.N > most || x.K > most {
+		return nil, fmt.Errorf("matrix %q: it has %d rows of %d elements", x.Name, x.N, x.K)
 	}
 	arrays := make([][]byte, len(x.Arrays))
 	count := (x.N + blocks.PanelRows - 1) / blocks.PanelRows

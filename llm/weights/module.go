@@ -12,15 +12,20 @@ import (
 // initializer.
 func parameterNames(v *onnx.Value) []string {
 	var names []string
+	if n := attentionOfSinks(v); n != nil {
+		for _, module := range modulesOf(n) {
+			names = append(names, module+".sinks")
+		}
+	}
 	for _, u := range readers(v) {
 		role := roleOf(v, u)
-		for _, module := range []string{scope(u.Node), namespace(u.Node), path(u.Node)} {
+		for _, module := range modulesOf(u.Node) {
 			parameters := []string{role}
-			if len(v.Const.Dims) == 3 && strings.HasSuffix(module, ".experts") {
-				parameters = []string{"gate_up_proj", "down_proj"} // one of them, which the shape has to tell
+			if rank := len(v.Const.Dims); strings.HasSuffix(module, ".experts") && (rank == 3 || rank == 2) {
+				parameters = expertParameters[rank] // one of them, which the shape has to tell
 			}
 			for _, parameter := range parameters {
-				if name := module + "." + parameter; module != "" && parameter != "" && !slices.Contains(names, name) {
+				if name := module + "." + parameter; parameter != "" && !slices.Contains(names, name) {
 					names = append(names, name)
 				}
 			}
@@ -28,6 +33,16 @@ func parameterNames(v *onnx.Value) []string {
 	}
 	return names
 }
+
+// modulesOf lists the modules that a node is part of, by its metadata and its name.
+func modulesOf(n *onnx.Node) []string {
+	return slices.DeleteFunc([]string{scope(n), namespace(n), path(n)}, func(s string) bool { return s == "" })
+}
+
+// expertParameters are those of a module of experts, by their rank.
+var expertParameters = map[int][]string{3: {"gate_up_proj", "down_proj"}, 2: {"gate_up_proj_bias", "down_proj_bias"}}
+
+var isExpertParameter = regexp.MustCompile(`\.experts\.(gate_up|down)_proj(_bias)?$`)
 
 // readers lists the uses of a value, and those of what only moves or casts it.
 func readers(v *onnx.Value) []onnx.Use {

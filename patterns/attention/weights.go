@@ -180,7 +180,7 @@ func (b *block) findHeadScale(n lengths, env values, ratios func() []float64) bo
 	return false
 }
 
-// readSink finds the tensor that takes a share of the weights for each head, if there is one.
+// readSink finds the tensor that takes a share of the weights for each head, if there is one, and adds it to env.
 func (b *block) readSink(n lengths, env values) *reason.Reason {
 	// shares are those of the sink: its exponential, where a score of 0 counts 1.
 	shares := func(n lengths, env values) ([]float64, bool) {
@@ -217,6 +217,7 @@ func (b *block) readSink(n lengths, env values) *reason.Reason {
 		}
 		if ok {
 			b.site.Sink, b.sink, b.sinks = v, t, t.F
+			env[v] = t // the elements that it has may not be there
 			return nil
 		}
 	}

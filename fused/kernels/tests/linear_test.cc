@@ -298,6 +298,30 @@ void TestNotFiniteOf(const mojo::LinearFns& linear) {
   }
 }
 
+void TestGreatFloat8Of(const mojo::LinearFns& linear) {
+  std::mt19937 rng(29);
+  const size_t k = 256, n = 16;
+  Weights weights(kFormats[sizeof(kFormats) / sizeof(kFormats[0]) - 1], n, k, &rng);
+  for (const float scale : {1e-3f, 1e3f}) {
+    for (size_t b = 0; b < k / 128; ++b) memcpy(weights.scale.get() + 4 * b, &scale, 4);
+    for (const size_t rows : {1, 3, 8, 40}) {
+      std::vector<float> x = Activations(rows, k, &rng), y(rows * n);
+      for (float& v : x) v *= 1e30f / scale;
+      linear.multiply(
+          {&weights.w, mojo::kFloatActivations, x.data(), rows, 0, rows, 0, 1, nullptr, y.data(), mojo::kFloat32});
+      for (size_t i = 0; i < rows * n; ++i) {
+        double want = 0, size = 0;
+        for (size_t c = 0; c < k; ++c) {
+          want += x[i / n * k + c] * weights.Value(i % n, c);
+          size += fabs(x[i / n * k + c] * weights.Value(i % n, c));
+        }
+        Check(fabs(y[i] - want) <= 2e-6 * size, "linear of e4m3 times %g: [%zu,%zu] is %g, want %g", scale, i / n,
+              i % n, y[i], want);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 MOJO_TEST(TestProducts) {
@@ -308,6 +332,12 @@ MOJO_TEST(TestProducts) {
 // it is where the processor takes small numbers for 0.
 MOJO_TEST(TestNoNumberInFloat8) {
   for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestNoNumberInFloat8Of(*linear);
+}
+
+// TestGreatFloat8: products of great numbers are as great as those of the weights, whose codes may be 448 times a small
+// scale.
+MOJO_TEST(TestGreatFloat8) {
+  for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestGreatFloat8Of(*linear);
 }
 
 // TestNotFinite: a row with no number in it has no numbers in its result, and the others keep theirs.

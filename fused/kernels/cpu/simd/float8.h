@@ -29,13 +29,26 @@ class Subnormals {
 #endif
 };
 
-// Float8 is the code at a place of each lane's word: its exponent and mantissa where float32 has those, 120 powers of
-// two too low.
+// Float8 is the code at a place of each lane's word, times a scale: its exponent and mantissa stand where float32 has
+// those, 120 powers of two too low, which are in factor.
 template <int kPlace>
-MOJO_INLINE F32 Float8(U32 word) {
+MOJO_INLINE F32 Float8(U32 word, F32 factor) {
   const I32 top = (I32)(word << (24 - 8 * kPlace));
-  return FromBits((U32)(top >> 4) & 0x87f00000u) * Set(0x1p120f);
+  return FromBits((U32)(top >> 4) & 0x87f00000u) * factor;
 }
+
+// Float8Factor is the scale of codes as they are widened, so that products of great activations are as great as those
+// of the weights alone. What is left of a scale that has no room for 120 more powers of two is for the sums.
+struct Float8Factor {
+  MOJO_INLINE explicit Float8Factor(float scale) {
+    const float folded = scale * 0x1p120f;
+    const bool fits = folded - folded == 0;
+    codes = Set(fits ? folded : 0x1p120f);
+    sums = fits ? 1 : scale;
+  }
+  F32 codes;
+  float sums;
+};
 
 // NotNumbers has a bit for each code of a word that is no number.
 MOJO_INLINE U32 NotNumbers(U32 word) { return ((word & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u; }
@@ -63,7 +76,7 @@ void MultiplyFewFloat8(const CodedWeights& w, size_t panel, const float* x, floa
   U32 bad[kSlabs] = {};
   for (size_t b = 0; b < w.k / kFloatBlock; ++b, x += kFloatBlock) {
     const uint8_t* codes = Float8Block(w, panel, b);
-    const F32 scale = Set(Float8Scale(w, panel, b));
+    const Float8Factor factor(Float8Scale(w, panel, b));
     for (int s = 0; s < kSlabs; ++s) {
       F32 sum[kRows][kChains] = {};
       for (size_t j = 0; j < kFloatWords; ++j) {
@@ -71,7 +84,8 @@ void MultiplyFewFloat8(const CodedWeights& w, size_t panel, const float* x, floa
         __builtin_prefetch(at + 2048, 0, 3);
         const U32 word = LoadBits(at);
         bad[s] |= NotNumbers(word);
-        const F32 v[4] = {Float8<0>(word), Float8<1>(word), Float8<2>(word), Float8<3>(word)};
+        const F32 v[4] = {Float8<0>(word, factor.codes), Float8<1>(word, factor.codes), Float8<2>(word, factor.codes),
+                          Float8<3>(word, factor.codes)};
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
 #pragma GCC unroll 8
@@ -84,7 +98,7 @@ void MultiplyFewFloat8(const CodedWeights& w, size_t panel, const float* x, floa
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         for (int c = 1; c < kChains; ++c) sum[r][0] += sum[r][c];
-        total[s][r] = Fma(sum[r][0], scale, total[s][r]);
+        total[s][r] = Fma(sum[r][0], Set(factor.sums), total[s][r]);
       }
     }
   }
@@ -98,18 +112,18 @@ void MultiplyFewFloat8(const CodedWeights& w, size_t panel, const float* x, floa
 
 // AddFloat8 adds the products of kRows rows with 128 columns that were widened, of one slab, to y.
 template <int kRows>
-void AddFloat8(const float (*wide)[kPanel], F32 scale, size_t k, const float* x, float* y) {
+void AddFloat8(const float (*wide)[kPanel], float scale, size_t k, const float* x, float* y) {
   F32 sum[kRows] = {};
   for (size_t c = 0; c < kFloatBlock; ++c) {
     const F32 v = Load(wide[c]);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sum[r] = Fma(v, Set(x[r * k + c]), sum[r]);
   }
-  for (int r = 0; r < kRows; ++r) Store(y + r * kPanel, Fma(sum[r], scale, Load(y + r * kPanel)));
+  for (int r = 0; r < kRows; ++r) Store(y + r * kPanel, Fma(sum[r], Set(scale), Load(y + r * kPanel)));
 }
 
 // WidenFloat8 widens 128 columns of a panel.
-inline void WidenFloat8(const uint8_t* codes, float (*to)[kPanel]) {
+inline void WidenFloat8(const uint8_t* codes, F32 factor, float (*to)[kPanel]) {
   for (size_t j = 0; j < kFloatWords; ++j) {
     for (int s = 0; s < kSlabs; ++s) {
       const U32 word = LoadBits(codes + 64 * j + s * sizeof(U32));
@@ -117,10 +131,10 @@ inline void WidenFloat8(const uint8_t* codes, float (*to)[kPanel]) {
         const U32 last = (word >> (8 * i)) & 0x7f;
         Store(to[4 * j + i] + s * kLanes, Select(last == 0x7f, Set(__builtin_nanf("")), v));
       };
-      put(0, Float8<0>(word));
-      put(1, Float8<1>(word));
-      put(2, Float8<2>(word));
-      put(3, Float8<3>(word));
+      put(0, Float8<0>(word, factor));
+      put(1, Float8<1>(word, factor));
+      put(2, Float8<2>(word, factor));
+      put(3, Float8<3>(word, factor));
     }
   }
 }
@@ -132,8 +146,8 @@ inline void MultiplyManyFloat8(const MultiplyArgs& args, size_t panel, float* y)
   for (size_t i = 0; i < rows * kPanel; ++i) y[i] = 0;
   alignas(64) float wide[kFloatBlock][kPanel];
   for (size_t b = 0; b < w.k / kFloatBlock; ++b) {
-    WidenFloat8(Float8Block(w, panel, b), wide);
-    const F32 scale = Set(Float8Scale(w, panel, b));
+    const Float8Factor factor(Float8Scale(w, panel, b));
+    WidenFloat8(Float8Block(w, panel, b), factor.codes, wide);
     for (size_t row = 0; row < rows;) {
       const size_t tile = TileAt(rows, row);
       const float* x = static_cast<const float*>(args.x) + (args.first_row + row) * w.k + b * kFloatBlock;
@@ -141,10 +155,10 @@ inline void MultiplyManyFloat8(const MultiplyArgs& args, size_t panel, float* y)
         const auto* from = reinterpret_cast<const float (*)[kPanel]>(wide[0] + s * kLanes);
         float* to = y + row * kPanel + s * kLanes;
         switch (tile) {
-          case 8: AddFloat8<kMostTile>(from, scale, w.k, x, to); break;
-          case 4: AddFloat8<4>(from, scale, w.k, x, to); break;
-          case 2: AddFloat8<2>(from, scale, w.k, x, to); break;
-          default: AddFloat8<1>(from, scale, w.k, x, to); break;
+          case 8: AddFloat8<kMostTile>(from, factor.sums, w.k, x, to); break;
+          case 4: AddFloat8<4>(from, factor.sums, w.k, x, to); break;
+          case 2: AddFloat8<2>(from, factor.sums, w.k, x, to); break;
+          default: AddFloat8<1>(from, factor.sums, w.k, x, to); break;
         }
       }
       row += tile;
@@ -177,9 +191,9 @@ inline void DecodeFloat8Row(const CodedWeights& w, size_t row, float* to) {
   const size_t panel = row / kPanel, r = row % kPanel;
   alignas(64) float wide[kFloatBlock][kPanel];
   for (size_t b = 0; b < w.k / kFloatBlock; ++b) {
-    WidenFloat8(Float8Block(w, panel, b), wide);
-    const float scale = Float8Scale(w, panel, b);
-    for (size_t c = 0; c < kFloatBlock; ++c) to[b * kFloatBlock + c] = scale * wide[c][r];
+    const Float8Factor factor(Float8Scale(w, panel, b));
+    WidenFloat8(Float8Block(w, panel, b), factor.codes, wide);
+    for (size_t c = 0; c < kFloatBlock; ++c) to[b * kFloatBlock + c] = factor.sums * wide[c][r];
   }
 }
 

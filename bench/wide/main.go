@@ -1,0 +1,72 @@
+// Command wide loads models at the widths of released ones whose weights stay quantised: gpt-oss-20b with experts in
+// MXFP4, DeepSeek-V3 in FP8. It writes a graph without weights and a checkpoint of random ones under their names at
+// Hugging Face, has mojo-patch patch the graph and fill it, and runs a few tokens in onnxruntime with the kernels, each
+// step in a process of its own.
+//
+//	go run ./bench/wide [-tool build/mojo-patch] [-dir FOLDER] [-model gpt-oss-20b] [-layers 8]
+//
+// It prints Markdown: sizes, seconds and the memory that each step took. FOLDER takes twice the size of the checkpoint.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
+)
+
+// wide is a model to run.
+type wide struct {
+	name   string
+	layers int64 // of the released model, or as many as are asked for
+	build  func(layers int64) *checkpoints.Model
+}
+
+// models have as many layers by default as fit 12 GiB of memory when they run, with tables in float32.
+func models() []wide {
+	return []wide{
+		{"gpt-oss-20b", 12, func(layers int64) *checkpoints.Model {
+			c := checkpoints.GptOss20B
+			c.Layers = layers
+			return c.Build()
+		}},
+		{"DeepSeek-V3", 2, func(layers int64) *checkpoints.Model {
+			c := checkpoints.DeepSeekV3
+			c.Layers, c.Dense = layers, min(c.Dense, layers-1)
+			return c.Build()
+		}},
+	}
+}
+
+func main() {
+	tool := flag.String("tool", "build/mojo-patch", "the `program`")
+	dir := flag.String("dir", "", "`folder` for the models (default: a temporary one)")
+	only := flag.String("model", "", "the `name` of one model")
+	layers := flag.Int64("layers", 0, "layers of it (default: what fits 12 GiB of memory)")
+	decoded := flag.String("decode", "", "open this `model` in onnxruntime, and print how it runs")
+	flag.Parse()
+	err := func() error {
+		if *decoded != "" {
+			return decode(*decoded)
+		}
+		b := &bench{tool: *tool, dir: *dir}
+		b.header()
+		for _, m := range models() {
+			if *only != "" && *only != m.name {
+				continue
+			}
+			if *layers > 0 {
+				m.layers = *layers
+			}
+			if err := b.run(m); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+		}
+		return nil
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "wide:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// widenedBytes is what weights that stay quantised take as float32, which onnxruntime makes of them as a model loads
+// where no kernel is registered: what a definition computes of constants alone. That of mojo.QMoE widens the experts of
+// a token as it runs.
+func widenedBytes(m *onnx.Model) (bytes int64) {
+	type reader struct {
+		codes *onnx.Value
+		op    string
+	}
+	seen := map[reader]bool{}
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			r := reader{n.Input(fused.LinearCodes), n.OpType}
+			if n.Domain != fused.Domain || r.op != "Linear" && r.op != "Embedding" || !r.codes.IsConstant() || seen[r] {
+				continue
+			}
+			seen[r] = true
+			bytes += 4 * max(n.AttrInt("n", 0), 0) * max(n.AttrInt("k", 0), 0)
+		}
+	}
+	return bytes
+}
+
+// widening says in a message that definitions run, and what that takes.
+func widening(m *onnx.Model) string {
+	if bytes := widenedBytes(m); bytes > 0 {
+		return fmt.Sprintf(", and onnxruntime makes %s of float32 of quantised weights as it loads", bytesText(bytes))
+	}
+	return ""
+}
+
+// sayWidened says so of a model that is written, as a warning where the kernels are not found here.
+func sayWidened(a *app, m *onnx.Model, kernelsLib string) {
+	bytes := widenedBytes(m)
+	if bytes == 0 {
+		return
+	}
+	warning, where := "", "the kernels are not registered"
+	if _, err := fused.FindLibrary(kernelsLib); err != nil {
+		warning, where = "warning: the kernel library is not found here: ", "it is not registered"
+	}
+	a.say("%swhere %s, onnxruntime makes %s of float32 of quantised weights as the model loads", warning, where,
+		bytesText(bytes))
+}

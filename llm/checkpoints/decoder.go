@@ -1,0 +1,158 @@
+package checkpoints
+
+import (
+	"math"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+)
+
+// Model is a decoder with random weights: the graph, as torch.onnx writes it but without its weights, and these as the
+// checkpoint of the architecture has them. The graph computes logits from input_ids, and keeps no cache.
+type Model struct {
+	Graph   *onnx.Model
+	Tensors []Tensor
+}
+
+// decoder builds a Model.
+type decoder struct {
+	*onnxtest.Builder
+	Model
+	epsilon         float64
+	ids             *onnx.Value
+	batch, sequence *onnx.Value // vectors of one
+	positions       *onnx.Value
+}
+
+func newDecoder(epsilon float64) *decoder {
+	d := &decoder{Builder: onnxtest.New(20), epsilon: epsilon}
+	d.Model.Graph = d.Builder.Model
+	d.ids = d.Input("input_ids", onnx.Int64, "batch", "sequence")
+	size := func(axis int64) *onnx.Value {
+		return d.Op("Shape", d.ids, onnx.IntAttr("start", axis), onnx.IntAttr("end", axis+1))
+	}
+	d.batch, d.sequence = size(0), size(1)
+	d.positions = d.Op("Range", 0, d.Op("Squeeze", d.sequence), 1)
+	return d
+}
+
+// parameter is an initializer whose elements are not there.
+func (d *decoder) parameter(name string, dims ...int64) *onnx.Value {
+	length := int64(4)
+	for _, n := range dims {
+		length *= n
+	}
+	t, err := onnx.NewReference(name, onnx.Float, dims, onnx.External{Location: "absent.bin", Length: length})
+	if err != nil {
+		panic(err) // of dimensions that this package gives
+	}
+	return d.Builder.Graph.AddInitializer(t)
+}
+
+func (d *decoder) store(t ...Tensor) { d.Tensors = append(d.Tensors, t...) }
+
+// vector is a parameter that the checkpoint has in bfloat16, around a mean.
+func (d *decoder) vector(name string, mean float64, dims ...int64) *onnx.Value {
+	d.store(bfloat16(name, mean, 0.1, dims...))
+	return d.parameter(name, dims...)
+}
+
+// linear is a linear layer without its bias; quantised says that its weight is FP8.
+func (d *decoder) linear(module string, x *onnx.Value, out, in int64, quantised bool) *onnx.Value {
+	name := module + ".weight"
+	if quantised {
+		d.store(fp8(name, out, in)...)
+	} else {
+		d.store(bfloat16(name, 0, 1/math.Sqrt(float64(in)), out, in))
+	}
+	weight := d.Op("Transpose", d.parameter(name, out, in), onnx.IntsAttr("perm", []int64{1, 0}))
+	return d.Op("MatMul", x, weight)
+}
+
+// biased is a linear layer of bfloat16 with a bias.
+func (d *decoder) biased(module string, x *onnx.Value, out, in int64) *onnx.Value {
+	return d.Op("Add", d.linear(module, x, out, in, false), d.vector(module+".bias", 0, out))
+}
+
+func (d *decoder) norm(module string, x *onnx.Value, width int64) *onnx.Value {
+	mean := d.Op("ReduceMean", d.Op("Pow", x, 2.0), []int64{-1}, onnx.IntAttr("keepdims", 1))
+	inverse := d.Op("Reciprocal", d.Op("Sqrt", d.Op("Add", mean, d.epsilon)))
+	return d.Op("Mul", d.vector(module+".weight", 1, width), d.Op("Mul", x, inverse))
+}
+
+func (d *decoder) embedded(vocabulary, hidden int64) *onnx.Value {
+	const name = "model.embed_tokens.weight"
+	d.store(bfloat16(name, 0, 1, vocabulary, hidden))
+	return d.Op("Gather", d.parameter(name, vocabulary, hidden), d.ids)
+}
+
+func (d *decoder) finish(x *onnx.Value, vocabulary, hidden int64) *Model {
+	logits := d.linear("lm_head", d.norm("model.norm", x, hidden), vocabulary, hidden, false)
+	logits.Name = "logits"
+	logits.SetType(onnxtest.Type(onnx.Float, "batch", "sequence", int(vocabulary)))
+	d.Output(logits)
+	return &d.Model
+}
+
+// angles are the cosines and sines of positions, [1, 1, sequence, width/2].
+func (d *decoder) angles(theta float64, width int64) (cos, sin *onnx.Value) {
+	frequencies := make([]float32, width/2)
+	for i := range frequencies {
+		frequencies[i] = float32(math.Pow(theta, -2*float64(i)/float64(width)))
+	}
+	positions := d.Op("Cast", d.Op("Unsqueeze", d.positions, []int64{0, 1, 3}), onnx.IntAttr("to", int64(onnx.Float)))
+	angles := d.Op("Mul", positions, d.Floats([]int64{width / 2}, frequencies...))
+	return d.Op("Cos", angles), d.Op("Sin", angles)
+}
+
+// rotated turns pairs of channels, given as two halves.
+func (d *decoder) rotated(first, second, cos, sin *onnx.Value) *onnx.Value {
+	return d.Op("Concat", d.Op("Sub", d.Op("Mul", first, cos), d.Op("Mul", second, sin)),
+		d.Op("Add", d.Op("Mul", second, cos), d.Op("Mul", first, sin)), onnx.IntAttr("axis", -1))
+}
+
+// heads is x [batch, sequence, heads * width] by heads: [batch, heads, sequence, width].
+func (d *decoder) heads(x *onnx.Value, width int64) *onnx.Value {
+	shape := d.Op("Concat", d.batch, d.sequence, []int64{-1, width}, onnx.IntAttr("axis", 0))
+	return d.Op("Transpose", d.Op("Reshape", x, shape), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+}
+
+// joined undoes heads.
+func (d *decoder) joined(x *onnx.Value) *onnx.Value {
+	shape := d.Op("Concat", d.batch, d.sequence, []int64{-1}, onnx.IntAttr("axis", 0))
+	return d.Op("Reshape", d.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1, 3})), shape)
+}
+
+// mask is 0 where a query sees a key, at most window places before it, and the least number elsewhere.
+func (d *decoder) mask(window int64) *onnx.Value {
+	rows, columns := d.Op("Unsqueeze", d.positions, []int64{1}), d.Op("Unsqueeze", d.positions, []int64{0})
+	seen := d.Op("LessOrEqual", columns, rows)
+	if window > 0 {
+		seen = d.Op("And", d.Op("Greater", columns, d.Op("Sub", rows, int(window))), seen)
+	}
+	return d.Op("Where", seen, 0.0, -math.MaxFloat32)
+}
+
+// rows are tokens below each other; back gives y the shape that they had.
+func (d *decoder) rows(x *onnx.Value, width int64) (rows *onnx.Value, back func(y *onnx.Value) *onnx.Value) {
+	return d.Op("Reshape", x, []int64{-1, width}), func(y *onnx.Value) *onnx.Value {
+		return d.Op("Reshape", y, d.Op("Concat", d.batch, d.sequence, []int64{width}, onnx.IntAttr("axis", 0)))
+	}
+}
+
+// experts is a mixture whose weights are gathered for each of the chosen experts of a token. one computes an expert for
+// rows [tokens * chosen, width]; of takes what belongs to the expert of each row out of a stack.
+func (d *decoder) experts(x, shares, ids *onnx.Value, chosen, width int64,
+	one func(x *onnx.Value, of func(stack *onnx.Value) *onnx.Value) *onnx.Value) *onnx.Value {
+	repeated := d.Op("Expand", d.Op("Unsqueeze", x, []int64{1}), []int64{1, chosen, 1})
+	repeated = d.Op("Reshape", repeated, []int64{-1, width})
+	flat := d.Op("Unsqueeze", d.Op("Reshape", ids, []int64{-1}), []int64{-1})
+	y := one(repeated, func(stack *onnx.Value) *onnx.Value { return d.Op("GatherND", stack, flat) })
+	y = d.Op("Mul", y, d.Op("Unsqueeze", d.Op("Reshape", shares, []int64{-1}), []int64{-1}))
+	return d.Op("ReduceSum", d.Op("Reshape", y, []int64{-1, chosen, width}), []int64{1}, onnx.IntAttr("keepdims", 0))
+}
+
+// gated is silu(gate) * up.
+func (d *decoder) gated(gate, up *onnx.Value) *onnx.Value {
+	return d.Op("Mul", d.Op("Mul", gate, d.Op("Sigmoid", gate)), up)
+}

@@ -1,0 +1,115 @@
+package rewrite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// withoutWeights takes the weights that are not small out of a bundled model, to a file that is not there.
+func withoutWeights(t *testing.T, name string) *onnx.Model {
+	t.Helper()
+	m, err := onnx.Read("../models/" + name + ".onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "graph.onnx")
+	if err := errors.Join(onnx.Write(path, m, onnx.ExternalDataOver(100)), m.Close(),
+		os.Remove(path+".data")); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = onnx.Read(path, onnx.AllowMissingData()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// TestDrawnWeights finds in graphs without weights what it finds with them: every site was checked, with random
+// weights. Without the option such sites are refused, and blocks of experts that mean something else are with it as
+// well.
+func TestDrawnWeights(t *testing.T) {
+	for name, drawn := range map[string]int{"gptoss-batched_mm-dynamo-fp32": 7, "deepseek3-batched_mm-ts-fp32": 6,
+		"near/moe-different-ts-fp32": 0, "near/moe-scales-ts-fp32": 0} {
+		whole, err := onnx.Read("../models/" + name + ".onnx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer whole.Close()
+		want := sites(t, whole)
+		m := withoutWeights(t, name)
+		r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), onCPU(t), DrawMissingWeights())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fusedSites(r); !slices.Equal(got, want) || r.Drawn < drawn || (drawn == 0) != (r.Drawn == 0) {
+			t.Errorf("%s: %d sites checked with drawn weights, found\n%v\nnot\n%v", name, r.Drawn, got, want)
+		}
+		for _, s := range r.Sites {
+			if s.Status == Fused && s.Check == nil {
+				t.Errorf("%s: %s at %s was not checked", name, s.Pattern, s.Node)
+			}
+		}
+		if r, err = ApplyDefaultKernels(withoutWeights(t, name), Auto, AssumeAvailable(), onCPU(t)); err != nil {
+			t.Fatal(err)
+		}
+		if got := fusedSites(r); drawn > 0 && len(got) >= len(want) {
+			t.Errorf("%s: without the option %v", name, got)
+		}
+	}
+}
+
+func onCPU(t *testing.T) Option {
+	t.Helper()
+	b, err := ParseBackend("+CPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return WithBackend(b)
+}
+
+func sites(t *testing.T, m *onnx.Model) []string {
+	t.Helper()
+	r, err := ApplyDefaultKernels(m, Auto, AssumeAvailable(), onCPU(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fusedSites(r)
+}
+
+func fusedSites(r *Report) (list []string) {
+	for _, s := range r.Sites {
+		if s.Status == Fused {
+			list = append(list, s.Pattern+" "+s.Node)
+		}
+	}
+	return list
+}
+
+// TestDrawnNumbers leaves a site alone whose epsilon is not there: no number is made up for what a pattern reads.
+func TestDrawnNumbers(t *testing.T) {
+	b := newBuilder(t, 20, onnx.Float)
+	x := b.input("x", "tokens", 64)
+	b.output(b.norm(x, b.weight("scale", 64), 1e-6), "tokens", 64)
+	for _, v := range b.Model.Graph.Initializers() {
+		reference, err := onnx.NewReference(v.Name, v.Const.DataType, v.Const.Dims,
+			onnx.External{Location: "absent.bin", Length: v.Const.Size()})
+		if err == nil && v.Const.DataType == onnx.Float {
+			v.Const = reference
+		}
+	}
+	r, err := ApplyDefaultKernels(b.Model, Auto, AssumeAvailable(), onCPU(t), DrawMissingWeights())
+	if err != nil || r.Fused() != 0 {
+		t.Fatalf("%d fused (%v)", r.Fused(), err)
+	}
+	for _, s := range r.Sites {
+		if strings.Contains(s.Reason, "random") {
+			t.Errorf("%+v", s)
+		}
+	}
+}
