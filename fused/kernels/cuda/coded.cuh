@@ -13,6 +13,8 @@
 #ifndef MOJO_KERNELS_CUDA_CODED_CUH_
 #define MOJO_KERNELS_CUDA_CODED_CUH_
 
+#include <cuda_fp8.h>
+
 #include "cuda/mma.cuh"
 
 namespace mojo {
@@ -111,6 +113,14 @@ __device__ __forceinline__ float OfExponent(uint32_t e) {
   return __uint_as_float(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
 }
 
+// NumberOfE2M1 is the number that a code of 4 bits is.
+__device__ __forceinline__ float NumberOfE2M1(uint32_t code) {
+  const uint32_t size = code & 7;
+  const float number =
+      size < 2 ? 0.5f * static_cast<float>(size) : __uint_as_float(((size >> 1) + 126) << 23 | (size & 1) << 22);
+  return (code & 8) != 0 ? -number : number;
+}
+
 // FactorBytes is what one factor takes.
 __host__ __device__ __forceinline__ int FactorBytes(MojoScales kind) {
   return kind == kMojoFloatScales ? 4 : kind == kMojoHalfScales ? 2 : 1;
@@ -167,6 +177,13 @@ __device__ __forceinline__ float RoundBlock(float greatest, MojoRounding roundin
   return greatest / limit;
 }
 
+// FactorOfBlock is what activations of a block are multiplied with before they are rounded to e4m3, and EightBits two
+// of them, rounded. What they stand for is greatest / 448 times that.
+__device__ __forceinline__ float FactorOfBlock(float greatest) { return greatest < 0x1p-100f ? 0 : 448.0f / greatest; }
+__device__ __forceinline__ uint16_t EightBits(float a, float b) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
+}
+
 // CodedForm is weights as the kernels read them, and what they need to know of activations.
 struct CodedForm {
   const char *codes, *scale, *minus, *super_scale, *super_minus;
@@ -204,7 +221,7 @@ inline CodedForm ToForm(const MojoCodedWeights& w) {
   f.super_minus = static_cast<const char*>(w.super_minus);
   f.code = w.code;
   f.scales = w.scales;
-  f.bytes = w.code == kMojoInt8 ? Codes<kMojoInt8>::kBytes : Codes<kMojoInt4>::kBytes;
+  f.bytes = w.code == kMojoInt8 || w.code == kMojoE4M3 ? Codes<kMojoInt8>::kBytes : Codes<kMojoInt4>::kBytes;
   f.units = static_cast<int>(w.k / kBlockColumns);
   f.fine = w.block == 16;
   f.shift = static_cast<float>(Middle(w.code) - w.zero);

@@ -10,8 +10,9 @@ namespace mojo {
 // SetWeights puts tensors that are known to fit their attributes together.
 void SetWeights(const CodedAttributes& attributes, const CodedTensors& tensors, MojoCodedWeights* weights);
 
-// CheckCode errs for a code that the kernels do not read.
-OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code);
+// CheckCode errs for a code that the kernels do not multiply with such activations; packing is that of experts.
+OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code, Activations activations,
+                     MojoPacking packing = kMojoHalves);
 
 // ToMojoRounding translates what activations are rounded to.
 MojoRounding ToMojoRounding(Activations activations);

@@ -70,16 +70,6 @@ __device__ __forceinline__ size_t PanelOf(const CodedProduct& p, const Form& f, 
   return expert * f.panels + (panel < f.panels ? panel : f.panels - 1);
 }
 
-__device__ __forceinline__ void PutNumber(void* y, size_t i, MojoType type, float v) {
-  if (type == kMojoFloat32) {
-    static_cast<float*>(y)[i] = v;
-  } else if (type == kMojoFloat16) {
-    static_cast<Half*>(y)[i] = FromFloat<Half>(v);
-  } else {
-    static_cast<BFloat*>(y)[i] = FromFloat<BFloat>(v);
-  }
-}
-
 // StorePair stores results of a pair, [token][row] with a stride of kPairRows + 1 in shared memory, by threads from
 // first on, step of them.
 __device__ __forceinline__ void StorePair(const CodedProduct& p, const CodedPlace& place, size_t pair, const float* out,

@@ -27,6 +27,17 @@ struct Prepared {
 // Tokens of a block, on the ways of few rows and of many.
 constexpr int kFewTokens = 8, kSomeTokens = 32, kTileTokens = 64;
 
+// PutNumber rounds v to element i of a tensor of one of the types.
+__device__ __forceinline__ void PutNumber(void* y, size_t i, MojoType type, float v) {
+  if (type == kMojoFloat32) {
+    static_cast<float*>(y)[i] = v;
+  } else if (type == kMojoFloat16) {
+    static_cast<Half*>(y)[i] = FromFloat<Half>(v);
+  } else {
+    static_cast<BFloat*>(y)[i] = FromFloat<BFloat>(v);
+  }
+}
+
 // CodedProduct is one product. With experts, n is of one of them, and their weights follow each other.
 struct CodedProduct {
   CodedKind kind;
@@ -51,6 +62,27 @@ Prepared DividePrepared(const CodedProduct& p, bool aligned, Room<256>* room);
 
 // CodedTiles launches the way of many rows.
 cudaError_t CodedTiles(const CodedProduct& p, const Prepared& x, cudaStream_t stream);
+
+// Operands are activations as the kernels of compute capability 9.0 read them: bfloat16 whose columns are swapped
+// within 16, or e4m3 and [rows, k / 128] what their blocks are to be multiplied with.
+struct Operands {
+  void* numbers;
+  float* steps;
+};
+
+// HopperTakes tells whether those kernels have a product: of MXFP4 with bfloat16 that is not rounded, or of e4m3 with
+// activations rounded to that, and with pairs where it is the first of experts.
+bool HopperTakes(const CodedProduct& p);
+
+// HopperTokens is the width of their tiles where so many rows of activations share a matrix on average.
+int HopperTokens(const CodedProduct& p, size_t average);
+
+// DivideOperands takes what p's activations need of scratch memory; PrepareOperands makes them.
+Operands DivideOperands(const CodedProduct& p, Room<256>* room);
+cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream);
+
+// CodedHopper launches a product. kCodedGateUp writes operands of the second one.
+cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, const Operands& to, cudaStream_t stream);
 
 }  // namespace mojo
 

@@ -12,7 +12,6 @@ void Destroy(void* state) { delete static_cast<CodedAttributes*>(state); }
 OrtStatus* Create(const KernelInit& init, void** state) {
   CodedAttributes attributes{};
   if (OrtStatus* s = ReadCodedAttributes(init, kEmbeddingCodes, &attributes)) return s;
-  if (OrtStatus* s = CheckCode(init.api, kEmbedding, attributes.code)) return s;
   auto* kernel = new (std::nothrow) CodedAttributes(attributes);
   if (kernel == nullptr) return OutOfMemory(init.api);
   *state = kernel;

@@ -155,6 +155,8 @@ using Columns = std::integral_constant<int, kColumns>;
 #define MOJO_D2(i)                                                                                                     \
   "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), "+f"(d[i + 1][2]), \
       "+f"(d[i + 1][3])
+#define MOJO_R_1 "%0,%1,%2,%3"
+#define MOJO_D_1 "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3])
 #define MOJO_R_2 MOJO_R0
 #define MOJO_D_2 MOJO_D2(0)
 #define MOJO_R_4 MOJO_R_2 "," MOJO_R1
@@ -253,6 +255,37 @@ MOJO_MULTIPLY_GROUP(32, "256", "%128", "%129", "%130", "%131")
 MOJO_MULTIPLY_KEPT(8, "64", "{%32,%33,%34,%35}", "%36", "%37")
 MOJO_MULTIPLY_KEPT(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
 MOJO_MULTIPLY_KEPT(32, "256", "{%128,%129,%130,%131}", "%132", "%133")
+
+// MultiplyWidened adds the product of 64 rows that lie in registers and 8 * kColumns tokens of a Descriptor, 32 bytes
+// of them deep: numbers of bfloat16, or of 8 bits (e4m3).
+// clang-format off
+#define MOJO_MULTIPLY_WIDENED(columns, width, left, right, does)                                                       \
+  template <bool kEightBits, int kMost>                                                                                \
+  __device__ __forceinline__ void MultiplyWidened(Columns<columns>, float (&d)[kMost][4], const uint32_t(&rows)[4],    \
+                                                  uint64_t tokens, int add) {                                          \
+    if constexpr (kEightBits) {                                                                                        \
+      MOJO_MULTIPLY_WIDENED_OF(columns, width, left, right, does, "k32.f32.e4m3.e4m3", "");                            \
+    } else {                                                                                                           \
+      MOJO_MULTIPLY_WIDENED_OF(columns, width, left, right, does, "k16.f32.bf16.bf16", ", 0");                         \
+    }                                                                                                                  \
+  }
+#define MOJO_MULTIPLY_WIDENED_OF(columns, width, left, right, does, types, straight)                                   \
+  asm volatile(                                                                                                        \
+      "{\n\t"                                                                                                          \
+      ".reg .pred adds;\n\t"                                                                                           \
+      "setp.ne.b32 adds, " does ", 0;\n\t"                                                                             \
+      "wgmma.mma_async.sync.aligned.m64n" width types " {" MOJO_R_##columns "}, " left ", " right                      \
+      ", adds, 1, 1" straight ";\n\t"                                                                                  \
+      "}"                                                                                                              \
+      : MOJO_D_##columns                                                                                               \
+      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(tokens), "r"(add))
+// clang-format on
+MOJO_MULTIPLY_WIDENED(1, "8", "{%4,%5,%6,%7}", "%8", "%9")
+MOJO_MULTIPLY_WIDENED(2, "16", "{%8,%9,%10,%11}", "%12", "%13")
+MOJO_MULTIPLY_WIDENED(4, "32", "{%16,%17,%18,%19}", "%20", "%21")
+MOJO_MULTIPLY_WIDENED(8, "64", "{%32,%33,%34,%35}", "%36", "%37")
+MOJO_MULTIPLY_WIDENED(12, "96", "{%48,%49,%50,%51}", "%52", "%53")
+MOJO_MULTIPLY_WIDENED(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
 
 // Arrived keeps the compiler from reading sums before the wait for them.
 template <int kColumns>

@@ -21,12 +21,13 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   auto* kernel = new (std::nothrow) LinearKernel{};
   if (kernel == nullptr) return OutOfMemory(init.api);
   OrtStatus* status = ReadCodedAttributes(init, kLinearCodes, &kernel->weights);
-  if (status == nullptr) status = CheckCode(init.api, kLinear, kernel->weights.code);
   if (status == nullptr) {
     AttributeReader read(init);
-    kernel->rounding = ToMojoRounding(read.Choice<Activations>("activations"));
+    const auto activations = read.Choice<Activations>("activations");
+    kernel->rounding = ToMojoRounding(activations);
     kernel->type = ToMojoType(init.types.inputs[kLinearX]);
     status = read.status;
+    if (status == nullptr) status = CheckCode(init.api, kLinear, kernel->weights.code, activations);
   }
   if (status == nullptr) status = kernel->memory.Find(init);
   if (status != nullptr) {

@@ -56,26 +56,6 @@ __device__ __forceinline__ void MultiplyChoices(int count, uint32_t shared, int 
   MultiplySteps<T, kTokens, kProduct, kInOut, kColumns>(shared, steps, ring, sum);
 }
 
-// Activate4 activates four pairs of a gate and its up. The usual activation is fast; the others are one piece of
-// code that four numbers go through by turns, since it is long, and in every chunk that is stored.
-__device__ __forceinline__ void Activate4(const MojoMoEArgs& a, float (&gate)[4], float (&up)[4]) {
-  if (a.activation == kMojoSilu && a.packing != kMojoNoGate) {
-    const float limit = a.limit > 0 ? a.limit : __int_as_float(0x7f800000);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float g = gate[i] > limit ? limit : gate[i], u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
-      gate[i] = __fdividef(g, 1.0f + __expf(-a.alpha * g)) * (u + a.up_offset);
-    }
-    return;
-  }
-#pragma unroll 1
-  for (int i = 0; i < 4; ++i) {
-    const float v = Activated(a, gate[0], up[0]);
-    gate[0] = gate[1], gate[1] = gate[2], gate[2] = gate[3], gate[3] = v;
-    up[0] = up[1], up[1] = up[2], up[2] = up[3];
-  }
-}
-
 // StoreFour stores four numbers of a row.
 template <class T>
 __device__ __forceinline__ void StoreFour(void* to, size_t at, const float (&v)[4]) {

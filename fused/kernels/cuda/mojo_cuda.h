@@ -195,11 +195,21 @@ size_t MojoMoEScratch(const MojoMoEArgs* args);
 cudaError_t MojoCudaMoE(const MojoMoEArgs* args, cudaStream_t stream);
 
 /* MojoCode is what a code of quantised weights is, MojoScales what the factors of blocks are. */
-typedef enum { kMojoInt4, kMojoInt8, kMojoE2M1 } MojoCode;
-typedef enum { kMojoFloatScales, kMojoHalfScales, kMojoTwofoldScales, kMojoExponentScales } MojoScales;
+typedef enum { kMojoInt4, kMojoInt8, kMojoE2M1, kMojoE4M3 } MojoCode;
+typedef enum {
+  kMojoFloatScales,
+  kMojoHalfScales,
+  kMojoTwofoldScales,
+  kMojoExponentScales,
+  kMojoPanelScales /* float32 of a panel's 128 columns, with kMojoE4M3 alone */
+} MojoScales;
+
+/* MojoCudaMultipliesE4M3 tells whether the current device multiplies weights of kMojoE4M3, which takes compute
+ * capability 9.0, activations rounded to the same, and of experts a packing with gates (for Linear, any). */
+int MojoCudaMultipliesE4M3(MojoPacking packing);
 
 /* MojoRounding is what activations are rounded to before they are multiplied with quantised weights. */
-typedef enum { kMojoNotRounded, kMojoToInt16, kMojoToInt8 } MojoRounding;
+typedef enum { kMojoNotRounded, kMojoToInt16, kMojoToInt8, kMojoToE4M3 } MojoRounding;
 
 /* MojoCodedWeights are weights [n, k] in panels of 16 rows, as docs/ops.md has them for Linear. The arrays are aligned
  * to 16 bytes. */

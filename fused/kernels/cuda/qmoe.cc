@@ -1,4 +1,5 @@
 // QMoE on CUDA.
+#include <initializer_list>
 #include <new>
 
 #include "common/qmoe.h"
@@ -22,8 +23,10 @@ OrtStatus* Create(const KernelInit& init, void** state) {
   kernel->x = ToMojoType(init.types.inputs[kQMoEX]);
   kernel->weights = ToMojoType(init.types.inputs[kQMoEWeights]);
   OrtStatus* status = ReadAttributes(init, &kernel->attributes);
-  if (status == nullptr) status = CheckCode(init.api, kQMoE, kernel->attributes.gate_up.code);
-  if (status == nullptr) status = CheckCode(init.api, kQMoE, kernel->attributes.down.code);
+  const QMoEAttributes& a = kernel->attributes;
+  for (const Code code : {a.gate_up.code, a.down.code}) {
+    if (status == nullptr) status = CheckCode(init.api, kQMoE, code, a.activations, ToMojoPacking(a.packing));
+  }
   if (status == nullptr) status = kernel->memory.Find(init);
   if (status != nullptr) {
     Destroy(kernel);

@@ -1,6 +1,7 @@
 // QMoE: experts whose weights stay quantised.
 //
-// Four launches: the plan, two products, the sum of each token's choices. Few choices of an expert are multiplied as
+// Launches: the plan, two products, the sum of each token's choices. On compute capability 9.0 MXFP4 and e4m3 go by
+// wgmma (coded_wgmma.cu), after one more that makes its operands. Elsewhere few choices of an expert are multiplied as
 // they are read (coded_rows.cuh), more by tiles. What lies between the products is float32, as the definition has it,
 // but bfloat16 where x is and activations are not rounded.
 //
@@ -12,33 +13,26 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr size_t kFewChoices = 8;  // of an expert, on average
+// Outputs of choices by wgmma that take more are rounded to bfloat16 where x is: they would not stay in L2.
+constexpr size_t kWideBytes = size_t{40} << 20;
 
 // Way is how a call goes, and where the parts of its scratch memory lie.
 struct Way {
-  bool tiles;
+  bool hopper, tiles;
   int tile;  // tokens
   MoEPlan plan;
   CodedProduct first, second;
   Prepared x, activated;
+  Operands operands[2];  // hopper: what the products read
 };
 
 Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   Way w = {};
   const MojoMoEArgs& m = a.moe;
   const size_t choices = m.tokens * m.top_k, average = choices / m.experts;
-  w.tiles = average > kFewChoices || !Aligned(m.x, 16);
-  w.tile = w.tiles ? kTileTokens : kFewTokens;
-  w.plan.choice = room->Take<int>(choices);
-  w.plan.weight = room->Take<float>(choices);
-  w.plan.tiles = room->Take<MoETile>(MostTiles(choices, m.experts, w.tile));
-  w.plan.tile_count = room->Take<int>(1);
-  w.plan.begun = room->Take<int>(2);
   const bool wide = m.x_type != kMojoBFloat16 || a.rounding != kMojoNotRounded;
-  float* const activated = room->Take<float>(choices * m.inner);
-  float* const outputs = room->Take<float>(choices * m.hidden);
   CodedProduct p = {};
   p.moe = m;
-  p.plan = w.plan;
   p.rounding = a.rounding;
   w.first = w.second = p;
   w.first.kind = kCodedGateUp;
@@ -46,17 +40,35 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   w.first.x = m.x;
   w.first.type = m.x_type;
   w.first.rows = m.tokens;
-  w.first.y = activated;
   w.first.y_type = wide ? kMojoFloat32 : kMojoBFloat16;
   w.first.bias = m.gate_up_bias;
   w.second.kind = kCodedOutputs;
   w.second.weights = a.down;
-  w.second.x = activated;
   w.second.type = w.first.y_type;
   w.second.rows = choices;
-  w.second.y = outputs;
   w.second.y_type = kMojoFloat32;
   w.second.bias = m.down_bias;
+  // So few choices of MXFP4 are multiplied as fast without.
+  const bool few = a.gate_up.code == kMojoE2M1 && choices <= kFewChoices;
+  w.hopper = !few && HopperTakes(w.first) && HopperTakes(w.second) && a.gate_up.code == a.down.code;
+  w.tiles = !w.hopper && (average > kFewChoices || !Aligned(m.x, 16));
+  w.tile = w.hopper ? HopperTokens(w.first, average) : w.tiles ? kTileTokens : kFewTokens;
+  w.plan.choice = room->Take<int>(choices);
+  w.plan.weight = room->Take<float>(choices);
+  w.plan.tiles = room->Take<MoETile>(MostTiles(choices, m.experts, w.tile));
+  w.plan.tile_count = room->Take<int>(1);
+  w.plan.begun = room->Take<int>(2);
+  w.first.plan = w.second.plan = w.plan;
+  if (w.hopper && m.x_type == kMojoBFloat16 && choices * m.hidden * 4 > kWideBytes) w.second.y_type = kMojoBFloat16;
+  w.second.y = w.second.y_type == kMojoFloat32 ? static_cast<void*>(room->Take<float>(choices * m.hidden))
+                                               : room->Take<uint16_t>(choices * m.hidden);
+  if (w.hopper) {
+    w.operands[0] = DivideOperands(w.first, room);
+    w.operands[1] = DivideOperands(w.second, room);
+    return w;
+  }
+  w.first.y = room->Take<float>(choices * m.inner);
+  w.second.x = w.first.y;
   if (w.tiles) {
     w.x = DividePrepared(w.first, Aligned(m.x, 16), room);
     w.activated = DividePrepared(w.second, true, room);
@@ -66,7 +78,8 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
 
 // SumChoices adds up the outputs of each token's choices in their order.
 template <class T>
-__global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ MojoMoEArgs a, const float* outputs) {
+__global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ MojoMoEArgs a, const void* outputs,
+                                                       int wide) {
   WaitForPrevious();
   LetNextStart();
   const size_t n = (static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x) * 4, token = n / a.hidden,
@@ -76,14 +89,30 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
   for (size_t j = 0; j < a.top_k; ++j) {
     const size_t choice = token * a.top_k + j;
     if (ChosenExpert(a, choice) < 0) continue;
-    const float4 v = *reinterpret_cast<const float4*>(outputs + choice * a.hidden + h);
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    const size_t at = choice * a.hidden + h;
+    float v[4];
+    if (wide) {
+      ToFloats(LoadPack<4>(static_cast<const float*>(outputs) + at), v);
+    } else {
+      ToFloats(LoadPack<4>(static_cast<const BFloat*>(outputs) + at), v);
+    }
+    sum.x += v[0], sum.y += v[1], sum.z += v[2], sum.w += v[3];
   }
   T* const y = static_cast<T*>(a.y) + n;
   y[0] = FromFloat<T>(sum.x);
   y[1] = FromFloat<T>(sum.y);
   y[2] = FromFloat<T>(sum.z);
   y[3] = FromFloat<T>(sum.w);
+}
+
+// ByHopper and ByWarps launch both products.
+cudaError_t ByHopper(const Way& w, cudaStream_t stream) {
+  if (cudaError_t e = CodedHopper(w.first, w.tile, w.operands[0], w.operands[1], stream)) return e;
+  return CodedHopper(w.second, w.tile, w.operands[1], {}, stream);
+}
+cudaError_t ByWarps(const Way& w, cudaStream_t stream) {
+  if (cudaError_t e = w.tiles ? CodedTiles(w.first, w.x, stream) : CodedRows(w.first, false, stream)) return e;
+  return w.tiles ? CodedTiles(w.second, w.activated, stream) : CodedRows(w.second, false, stream);
 }
 
 }  // namespace
@@ -109,19 +138,24 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
   if (m.tokens == 0 || m.hidden == 0) return cudaSuccess;
   if (m.experts > kMostPlannedExperts) return cudaErrorInvalidValue;
   if (!AreAligned(args->gate_up) || !AreAligned(args->down)) return cudaErrorMisalignedAddress;
-  const float* outputs = nullptr;
+  if (args->rounding == kMojoToE4M3 && !MojoCudaMultipliesE4M3(m.packing)) return cudaErrorNotSupported;
+  const void* outputs = nullptr;
+  bool wide = true;
   if (m.experts > 0 && m.top_k > 0) {
     Room<256> room{static_cast<char*>(m.scratch)};
     const Way w = Divide(*args, &room);
+    if (w.hopper) {
+      if (cudaError_t e = PrepareOperands(w.first, w.operands[0], stream)) return e;
+    }
     if (cudaError_t e = PlanMoE(m, w.tile, w.plan, stream)) return e;
-    if (cudaError_t e = w.tiles ? CodedTiles(w.first, w.x, stream) : CodedRows(w.first, false, stream)) return e;
-    if (cudaError_t e = w.tiles ? CodedTiles(w.second, w.activated, stream) : CodedRows(w.second, false, stream))
-      return e;
-    outputs = static_cast<const float*>(w.second.y);
+    const cudaError_t e = w.hopper ? ByHopper(w, stream) : ByWarps(w, stream);
+    if (e != cudaSuccess) return e;
+    outputs = w.second.y;
+    wide = w.second.y_type == kMojoFloat32;
   }
   const auto kernel = m.x_type == kMojoFloat32   ? SumChoices<float>
                       : m.x_type == kMojoFloat16 ? SumChoices<Half>
                                                  : SumChoices<BFloat>;
   return Launch(kernel, static_cast<unsigned>(DivideUp(m.tokens * (m.hidden / 4), kThreads)), kThreads, 0, stream, m,
-                outputs);
+                outputs, wide);
 }

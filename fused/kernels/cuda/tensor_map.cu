@@ -23,11 +23,8 @@ Encode TheEncode() {
 
 constexpr int kMostDimensions = 5;
 
-}  // namespace
-
-bool HasTensorMaps() { return TheEncode() != nullptr; }
-
-cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions) {
+cudaError_t Make(CUtensorMap* map, const void* data, const Extent* extents, int dimensions, CUtensorMapDataType type,
+                 CUtensorMapSwizzle swizzle) {
   cuuint64_t counts[kMostDimensions], strides[kMostDimensions];
   cuuint32_t boxes[kMostDimensions], steps[kMostDimensions];
   for (int i = 0; i < dimensions; ++i) {
@@ -36,12 +33,23 @@ cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* exte
     boxes[i] = extents[i].box;
     steps[i] = 1;
   }
-  const CUresult result =
-      TheEncode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, static_cast<cuuint32_t>(dimensions), const_cast<void*>(data),
-                  counts, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  extents[0].box == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = TheEncode()(map, type, static_cast<cuuint32_t>(dimensions), const_cast<void*>(data), counts,
+                                      strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+bool HasTensorMaps() { return TheEncode() != nullptr; }
+
+cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions) {
+  return Make(map, data, extents, dimensions, CU_TENSOR_MAP_DATA_TYPE_UINT16,
+              extents[0].box == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+}
+
+cudaError_t MakePlainMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions) {
+  return Make(map, data, extents, dimensions, CU_TENSOR_MAP_DATA_TYPE_UINT64, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 }  // namespace mojo

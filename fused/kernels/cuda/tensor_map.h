@@ -23,6 +23,9 @@ bool HasTensorMaps();
 // or 64 bytes, and lie in the swizzle of that size in shared memory. What is outside of the tensor is zero.
 cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions);
 
+// MakePlainMap is the same for numbers of 8 bytes and boxes of any rows, which lie one after the other.
+cudaError_t MakePlainMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions);
+
 }  // namespace mojo
 
 #endif  // MOJO_KERNELS_CUDA_TENSOR_MAP_H_

@@ -57,7 +57,7 @@ def in_library(op):
 
 
 def takes(attributes):
-    """Whether kernels of the device read weights in the node's code: CUDA's none in e4m3."""
+    """Whether the node's code is for the tests here: on CUDA e4m3, which is Hopper's alone, is coded_test's."""
     return device() != "cuda" or "e4m3" not in attributes.values()
 
 

@@ -9,7 +9,11 @@
 namespace {
 
 // What an H200 does: bytes a second read from memory, and bf16 operations a second of large products.
-constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12;
+constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12, kOperationsOfE4M3 = 1389e12;
+
+const char* RoundingName(MojoRounding r) {
+  return r == kMojoNotRounded ? "float" : r == kMojoToInt16 ? "int16" : r == kMojoToInt8 ? "int8" : "fp8";
+}
 
 struct Format {
   const char* name;
@@ -19,11 +23,16 @@ struct Format {
   bool minus;
 };
 
-const Format kFormats[] = {{"q4_0", kMojoInt4, kMojoHalfScales, 8, false},
-                           {"q4_1", kMojoInt4, kMojoHalfScales, 0, true},
-                           {"q4_K", kMojoInt4, kMojoTwofoldScales, 0, true},
-                           {"q8_0", kMojoInt8, kMojoHalfScales, 128, false},
-                           {"mxfp4", kMojoE2M1, kMojoExponentScales, 0, false}};
+const Format kFormats[] = {
+    {"q4_0", kMojoInt4, kMojoHalfScales, 8, false},      {"q4_1", kMojoInt4, kMojoHalfScales, 0, true},
+    {"q4_K", kMojoInt4, kMojoTwofoldScales, 0, true},    {"q8_0", kMojoInt8, kMojoHalfScales, 128, false},
+    {"mxfp4", kMojoE2M1, kMojoExponentScales, 0, false}, {"e4m3", kMojoE4M3, kMojoPanelScales, 0, false}};
+
+// Mask clears bits, so that no code of e4m3 is NaN.
+__global__ void Mask(uint32_t* p, size_t n) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x)
+    p[i] &= 0xbfbfbfbf;
+}
 
 // Weights are random ones of so many panels of 16 rows, in blocks of 32.
 struct Weights {
@@ -43,12 +52,22 @@ struct Weights {
       return p;
     };
     // Codes of all matrices repeat those of one, so that they need not be made.
-    args.codes = take(blocks * (f.code == kMojoInt8 ? 512 : 256), true);
+    const bool eights = f.code == kMojoE4M3;
+    const size_t code_bytes = blocks * (f.code == kMojoInt8 || eights ? 512 : 256);
+    void* const codes = take(code_bytes, true);
+    if (eights) Mask<<<1024, 256>>>(static_cast<uint32_t*>(codes), code_bytes / 4);
+    args.codes = codes;
     const bool halves = f.scales == kMojoHalfScales, twofold = f.scales == kMojoTwofoldScales;
     if (f.scales == kMojoExponentScales) {
       void* const p = Allocate(blocks * 16);
       Check(cudaMemset(p, 118, blocks * 16), "exponents");
       bytes += static_cast<double>(blocks) * 16;
+      args.scale = p;
+    } else if (eights) {
+      const std::vector<float> host(blocks / 4, 0.01f);
+      void* const p = Allocate(blocks);
+      Check(cudaMemcpy(p, host.data(), blocks, cudaMemcpyHostToDevice), "scales");
+      bytes += static_cast<double>(blocks);
       args.scale = p;
     } else {
       args.scale = take(blocks * 16 * (halves ? 2 : 1), halves);
@@ -58,7 +77,7 @@ struct Weights {
     if (twofold && f.minus) args.super_minus = take(blocks / 8 * 32, true);
     args.n = n;
     args.k = k;
-    args.block = 32;
+    args.block = eights ? 128 : 32;
     args.code = f.code;
     args.scales = f.scales;
     args.zero = f.zero;
@@ -86,12 +105,13 @@ void TimeLinear(const Format& f, size_t n, size_t k, MojoRounding rounding, cuda
     const size_t scratch = MojoLinearScratch(&a);
     a.scratch = Allocate(scratch + 1);
     const double bytes = w.bytes + 2.0 * rows * (n + k), operations = 2.0 * rows * n * k;
-    const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond) * 1e6;
+    const double floor = std::max(bytes / kBytesPerSecond,
+                                  operations / (rounding == kMojoToE4M3 ? kOperationsOfE4M3 : kOperationsPerSecond)) *
+                         1e6;
     const double us =
         Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaLinear(&a, at), "MojoCudaLinear"); });
     printf("linear %-6s %-5s [%5zu, %5zu] T %4zu  %8.1f us  floor %7.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", f.name,
-           rounding == kMojoToInt16 ? "int16" : "float", n, k, rows, us, floor, 100 * floor / us, bytes / us / 1e3,
-           operations / us / 1e6);
+           RoundingName(rounding), n, k, rows, us, floor, 100 * floor / us, bytes / us / 1e3, operations / us / 1e6);
     fflush(stdout);
     Check(cudaFree(a.scratch), "free");
   }
@@ -152,12 +172,14 @@ void TimeExperts(const Shape& s, const Format& f, MojoRounding rounding, cudaStr
     const double part = static_cast<double>(hit.size()) / static_cast<double>(s.experts);
     const double bytes = (up.bytes + down.bytes) * part + 4.0 * t * s.hidden;
     const double operations = 6.0 * t * s.top_k * s.hidden * s.inner;
-    const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond) * 1e6;
+    const double floor = std::max(bytes / kBytesPerSecond,
+                                  operations / (rounding == kMojoToE4M3 ? kOperationsOfE4M3 : kOperationsPerSecond)) *
+                         1e6;
     const double us =
         Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaQMoE(&a, at), "MojoCudaQMoE"); });
     printf("%-11s %-6s %-5s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name,
-           f.name, rounding == kMojoToInt16 ? "int16" : "float", t, hit.size(), us, floor, 100 * floor / us,
-           bytes / us / 1e3, operations / us / 1e6);
+           f.name, RoundingName(rounding), t, hit.size(), us, floor, 100 * floor / us, bytes / us / 1e3,
+           operations / us / 1e6);
     fflush(stdout);
     Check(cudaFree(a.moe.scratch), "free");
   }
@@ -181,13 +203,19 @@ int main(int argc, char** argv) {
   Check(cudaDeviceSynchronize(), "fill");
   if (chosen("experts")) {
     const Shape gptoss = {"gptoss-20b", 32, 4, 2880, 2880, true}, qwen = {"qwen3-30b", 128, 8, 2048, 768, false};
+    const Shape deepseek = {"dsv3-tp8", 256, 8, 7168, 256, false};
     TimeExperts(gptoss, kFormats[4], kMojoNotRounded, stream);
-    TimeExperts(gptoss, kFormats[4], kMojoToInt16, stream);
-    TimeExperts(qwen, kFormats[2], kMojoNotRounded, stream);
+    if (MojoCudaMultipliesE4M3(kMojoHalves)) TimeExperts(deepseek, kFormats[5], kMojoToE4M3, stream);
+    if (chosen("all")) {
+      TimeExperts(gptoss, kFormats[4], kMojoToInt16, stream);
+      TimeExperts(qwen, kFormats[2], kMojoNotRounded, stream);
+    }
   }
   if (chosen("linear")) {
     for (const Format& f : kFormats) {
-      for (const size_t n : {4096, 14336}) TimeLinear(f, n, 4096, kMojoNotRounded, stream);
+      if (f.code == kMojoE4M3 && !MojoCudaMultipliesE4M3(kMojoHalves)) continue;
+      for (const size_t n : {4096, 14336})
+        TimeLinear(f, n, 4096, f.code == kMojoE4M3 ? kMojoToE4M3 : kMojoNotRounded, stream);
     }
     TimeLinear(kFormats[0], 4096, 4096, kMojoToInt16, stream);
     TimeLinear(kFormats[0], 14336, 4096, kMojoToInt16, stream);

@@ -17,13 +17,20 @@ struct Format {
   bool minus;
 };
 
-const Format kFormats[] = {
-    {"q4_0", kMojoInt4, kMojoHalfScales, 32, 8, false},       {"q4_1", kMojoInt4, kMojoHalfScales, 32, 0, true},
-    {"q4_1 float", kMojoInt4, kMojoFloatScales, 32, 0, true}, {"q4_K", kMojoInt4, kMojoTwofoldScales, 32, 0, true},
-    {"q2_K", kMojoInt4, kMojoTwofoldScales, 16, 0, true},     {"q8_0", kMojoInt8, kMojoHalfScales, 32, 128, false},
-    {"q5_1", kMojoInt8, kMojoHalfScales, 32, 112, true},      {"q6_K", kMojoInt8, kMojoTwofoldScales, 16, 128, false},
-    {"float 16", kMojoInt8, kMojoFloatScales, 16, 128, true}, {"mxfp4", kMojoE2M1, kMojoExponentScales, 32, 0, false},
-    {"zero 3", kMojoInt4, kMojoHalfScales, 32, 3, false}};
+const Format kFormats[] = {{"q4_0", kMojoInt4, kMojoHalfScales, 32, 8, false},
+                           {"q4_1", kMojoInt4, kMojoHalfScales, 32, 0, true},
+                           {"q4_1 float", kMojoInt4, kMojoFloatScales, 32, 0, true},
+                           {"q4_K", kMojoInt4, kMojoTwofoldScales, 32, 0, true},
+                           {"q2_K", kMojoInt4, kMojoTwofoldScales, 16, 0, true},
+                           {"q8_0", kMojoInt8, kMojoHalfScales, 32, 128, false},
+                           {"q5_1", kMojoInt8, kMojoHalfScales, 32, 112, true},
+                           {"q6_K", kMojoInt8, kMojoTwofoldScales, 16, 128, false},
+                           {"float 16", kMojoInt8, kMojoFloatScales, 16, 128, true},
+                           {"mxfp4", kMojoE2M1, kMojoExponentScales, 32, 0, false},
+                           {"zero 3", kMojoInt4, kMojoHalfScales, 32, 3, false},
+                           {"e4m3", kMojoE4M3, kMojoPanelScales, 128, 0, false},
+                           {"great mxfp4", kMojoE2M1, kMojoExponentScales, 32, 0, false}};
+const int kFP8 = 11;
 
 // Bytes is an array on the host and on the device.
 struct Bytes {
@@ -37,6 +44,18 @@ struct Bytes {
     return device;
   }
 };
+
+float FromE4M3(unsigned char code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const float size = exponent == 0 ? ldexpf(mantissa, -9) : ldexpf(8 + mantissa, exponent - 10);
+  return code < 128 ? size : -size;
+}
+
+// ToE4M3 is the nearest number of that kind, of up to 448.
+float ToE4M3(float v) {
+  const float unit = ldexpf(1, std::max(fabsf(v) < 0x1p-6f ? -6 : ilogbf(v), -6) - 3);
+  return rintf(v / unit) * unit;
+}
 
 // Weights are random ones [n, k] of a format, n a multiple of 16 where matrices follow each other.
 struct Weights {
@@ -59,14 +78,24 @@ struct Weights {
     };
     const auto factors = [&](Bytes* b) {
       if (f.scales == kMojoHalfScales) return halves(b, blocks);
+      if (f.scales == kMojoPanelScales) {
+        b->host.resize(4 * blocks / 16);
+        for (size_t i = 0; i < blocks / 16; ++i) Store(b->host.data(), i, kMojoFloat32, random->Normal() * 0.01f);
+        return;
+      }
       fill(b, f.scales == kMojoFloatScales ? 4 * blocks : blocks);
       for (size_t i = 0; i < blocks; ++i) {
         if (f.scales == kMojoFloatScales) Store(b->host.data(), i, kMojoFloat32, random->Normal() * 0.05f);
         if (f.scales == kMojoTwofoldScales) b->host[i] = static_cast<unsigned char>(random->Below(127) - 63);
         if (f.scales == kMojoExponentScales) b->host[i] = static_cast<unsigned char>(118 + random->Below(8));
+        // Some of the greatest, with which products stay finite, and of the least.
+        if (f.name[0] == 'g' && i % 5 == 0) b->host[i] = static_cast<unsigned char>(random->Below(2) * 230 + i % 5);
       }
     };
-    fill(&codes, panels * (k / 32) * (f.code == kMojoInt8 ? 512 : 256));
+    fill(&codes, panels * (k / 32) * (Bits() == 8 ? 512 : 256));
+    for (unsigned char& v : codes.host) {
+      if (f.code == kMojoE4M3) v = (v & 0x9f) | 0x20;  // of about one size, so that no term is most of a sum
+    }
     factors(&scale);
     if (f.minus) factors(&minus);
     if (f.scales == kMojoTwofoldScales) {
@@ -98,12 +127,15 @@ struct Weights {
     });
   }
 
+  int Bits() const { return format.code == kMojoInt8 || format.code == kMojoE4M3 ? 8 : 4; }
+
   float Factor(const Bytes& of, const Bytes& super, size_t row, size_t column) const {
     const size_t panel = row / 16, r = row % 16, at = (panel * (k / format.block) + column / format.block) * 16 + r;
     switch (format.scales) {
       case kMojoFloatScales: return Load(of.host.data(), at, kMojoFloat32);
       case kMojoHalfScales: return Load(of.host.data(), at, kMojoFloat16);
       case kMojoExponentScales: return ldexpf(1, of.host[at] - 127);
+      case kMojoPanelScales: return Load(of.host.data(), at / 16, kMojoFloat32);
       default:
         return static_cast<float>(static_cast<signed char>(of.host[at])) *
                Load(super.host.data(), (panel * (k / 256) + column / 256) * 16 + r, kMojoFloat16);
@@ -111,9 +143,10 @@ struct Weights {
   }
   float Code(size_t row, size_t column) const {
     const unsigned char* const block =
-        codes.host.data() + (row / 16 * (k / 32) + column / 32) * (format.code == kMojoInt8 ? 512 : 256);
+        codes.host.data() + (row / 16 * (k / 32) + column / 32) * (Bits() == 8 ? 512 : 256);
     const size_t c = column % 32, r = row % 16;
     if (format.code == kMojoInt8) return block[c / 4 * 64 + r * 4 + c % 4];
+    if (format.code == kMojoE4M3) return FromE4M3(block[c / 4 * 64 + r * 4 + c % 4]);
     const int byte = block[c % 16 / 4 * 64 + r * 4 + c % 4], bits = c < 16 ? byte & 15 : byte >> 4;
     if (format.code == kMojoInt4) return static_cast<float>(bits);
     const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
@@ -139,14 +172,16 @@ struct Weights {
 // RoundTo rounds blocks as the definition does.
 void RoundTo(MojoRounding rounding, std::vector<double>* x) {
   if (rounding == kMojoNotRounded) return;
-  const float limit = rounding == kMojoToInt16 ? 32767.0f : 127.0f;
-  for (size_t b = 0; b < x->size(); b += 32) {
+  const bool eights = rounding == kMojoToE4M3;
+  const float limit = eights ? 448.0f : rounding == kMojoToInt16 ? 32767.0f : 127.0f;
+  const size_t block = eights ? 128 : 32;
+  for (size_t b = 0; b < x->size(); b += block) {
     float greatest = 0;
-    for (size_t c = b; c < b + 32; ++c) greatest = fmaxf(greatest, fabsf(static_cast<float>((*x)[c])));
+    for (size_t c = b; c < b + block; ++c) greatest = fmaxf(greatest, fabsf(static_cast<float>((*x)[c])));
     const volatile float factor = greatest < 0x1p-100f ? 0 : limit / greatest, step = greatest / limit;
-    for (size_t c = b; c < b + 32; ++c) {
+    for (size_t c = b; c < b + block; ++c) {
       const volatile float scaled = static_cast<float>((*x)[c]) * factor;
-      (*x)[c] = static_cast<double>(rintf(scaled)) * step;
+      (*x)[c] = static_cast<double>(eights ? ToE4M3(scaled) : rintf(scaled)) * step;
     }
   }
 }
@@ -154,8 +189,11 @@ void RoundTo(MojoRounding rounding, std::vector<double>* x) {
 double HalfUnit(MojoType type) { return type == kMojoFloat32 ? 0 : Unit(type) / 2; }
 
 const char* RoundingName(MojoRounding r) {
-  return r == kMojoNotRounded ? "float" : r == kMojoToInt16 ? "int16" : "int8";
+  return r == kMojoNotRounded ? "float" : r == kMojoToInt16 ? "int16" : r == kMojoToInt8 ? "int8" : "e4m3";
 }
+
+// What Hopper's tensor cores lose of the terms of 128 columns of e4m3, which they do not add up in all of float32.
+constexpr double kLossOfE4M3 = 1e-3;
 
 int cases = 0, failed = 0;
 double most = 0;
@@ -207,8 +245,9 @@ void TryLinear(const Weights& w, size_t rows, MojoType type, MojoRounding roundi
       RoundTo(rounding, &rounded);
       for (size_t o = 0; o < n; ++o) {
         double size = 0, want = w.Product(o, in.data(), rounded.data(), &size) + (has_bias ? bias.Get(o) : 0);
+        const double loss = rounding == kMojoToE4M3 ? kLossOfE4M3 : 1e-6;
         worst[i] =
-            std::max(worst[i], Off(y.Get(i * n + o), want, size * 1e-6 + fabs(want) * HalfUnit(type) * 1.01 + 1e-7));
+            std::max(worst[i], Off(y.Get(i * n + o), want, size * loss + fabs(want) * HalfUnit(type) * 1.01 + 1e-7));
       }
     }
   });
@@ -306,7 +345,9 @@ void TryQMoE(const Mixture& f, const Weights& up, const Weights& down, size_t to
   y.ToHost();
   // What lies between the products may be rounded, to x's type or to integers that are one off.
   double loss = type == kMojoBFloat16 ? 3e-3 : 2e-5;
-  if (rounding != kMojoNotRounded) loss = std::max(loss, rounding == kMojoToInt16 ? 1e-4 : 8e-3);
+  if (rounding != kMojoNotRounded) loss = std::max(loss, rounding == kMojoToInt16 ? 1e-4 : 1.2e-2);
+  if (rounding == kMojoToE4M3) loss = 2e-2;
+  if (tokens * f.top_k * f.hidden > size_t{10} << 20) loss *= 2;  // outputs of choices are rounded too
   std::vector<double> worst(tokens);
   InParallel(tokens, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
@@ -370,11 +411,22 @@ int main(int argc, char**) {
       if (short_run && rows != 3 && rows != 9 && rows != 65) continue;
       const size_t n = rows == 3 ? 5 : rows == 8 ? 80 : rows >= 65 ? 300 : 37;
       const size_t k = f.scales == kMojoTwofoldScales ? (rows == 8 ? 2048 : 512)
+                       : f.code == kMojoE4M3          ? (rows == 1    ? 2048
+                                                         : rows == 65 ? 128
+                                                                      : 640)
                        : rows == 1                    ? 2080
                        : rows == 65                   ? 96
                                                       : 544;
       const Weights w(f, n, k, &random);
       for (const MojoType type : types) {
+        if (f.name[0] == 'g' && type == kMojoFloat16) continue;  // too great for it
+        if (f.code == kMojoE4M3) {
+          if (MojoCudaMultipliesE4M3(kMojoHalves)) {
+            for (const size_t offset : {size_t{0}, SizeOf(type)})
+              TryLinear(w, rows, type, kMojoToE4M3, rows != 9, offset, &random);
+          }
+          continue;
+        }
         for (const MojoRounding r : roundings) TryLinear(w, rows, type, r, rows != 9, 0, &random);
         TryLinear(w, rows, type, roundings[rows % 3], true, SizeOf(type), &random);
       }
@@ -383,10 +435,16 @@ int main(int argc, char**) {
   }
   printf("Linear and Embedding: %d cases, %d failed, at most %.3g of what they may be off\n", cases, failed, most);
   fflush(stdout);
-  const Mixture mixtures[] = {
-      {9, 9, kMojoInterleaved, true, true, 8, 2, 96, 64},   {9, 9, kMojoHalves, false, false, 5, 3, 288, 96},
-      {0, 1, kMojoHalves, true, false, 4, 2, 96, 64},       {5, 0, kMojoNoGate, false, false, 3, 1, 64, 32},
-      {3, 7, kMojoInterleaved, true, true, 3, 2, 256, 256}, {9, 9, kMojoInterleaved, true, true, 8, 4, 1440, 480}};
+  const Mixture mixtures[] = {{9, 9, kMojoInterleaved, true, true, 8, 2, 96, 64},
+                              {9, 9, kMojoHalves, false, false, 5, 3, 288, 96},
+                              {0, 1, kMojoHalves, true, false, 4, 2, 96, 64},
+                              {5, 0, kMojoNoGate, false, false, 3, 1, 64, 32},
+                              {3, 7, kMojoInterleaved, true, true, 3, 2, 256, 256},
+                              {9, 9, kMojoInterleaved, true, true, 8, 4, 1440, 480},
+                              {9, 9, kMojoHalves, true, false, 8, 4, 4096, 32},
+                              {kFP8, kFP8, kMojoHalves, true, false, 6, 2, 256, 384},
+                              {kFP8, kFP8, kMojoInterleaved, false, true, 5, 3, 1152, 128},
+                              {kFP8, kFP8, kMojoHalves, false, false, 8, 4, 4096, 128}};
   most = 0;
   const int before = cases, failed_before = failed;
   for (const Mixture& f : mixtures) {
@@ -394,10 +452,19 @@ int main(int argc, char**) {
     const size_t packed = f.packing == kMojoNoGate ? f.inner : 2 * f.inner;
     const Weights up(kFormats[f.up], f.experts * packed, f.hidden, &random);
     const Weights down(kFormats[f.down], f.experts * f.hidden, f.inner, &random);
-    for (const size_t tokens : {1, 5, 24, 100, 300}) {
+    for (const size_t tokens : {1, 5, 24, 65, 100, 300, 700}) {
       if (short_run && tokens != 5 && tokens != 24 && tokens != 300) continue;
+      if ((tokens == 700) != (f.hidden == 4096)) continue;
+      const bool all_on_one = tokens == 24 || tokens == 65;
       for (const MojoType type : types) {
-        for (const MojoRounding r : roundings) TryQMoE(f, up, down, tokens, tokens == 24, type, r, &random);
+        if (f.up == kFP8) {
+          if (MojoCudaMultipliesE4M3(f.packing)) TryQMoE(f, up, down, tokens, all_on_one, type, kMojoToE4M3, &random);
+          continue;
+        }
+        for (const MojoRounding r : roundings) {
+          if (tokens == 700 && (type != kMojoBFloat16 || r != kMojoNotRounded)) continue;
+          TryQMoE(f, up, down, tokens, all_on_one, type, r, &random);
+        }
       }
     }
   }

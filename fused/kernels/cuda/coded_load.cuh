@@ -1,0 +1,217 @@
+// How quantised weights and activations come into shared memory on compute capability 9.0.
+//
+// A place is 16 panels of a matrix and up to kTokens rows of activations, and a stage of it some columns of both, in a
+// ring as for MoE (moe_load.cuh). Panels are copied as they lie, in a box that one thread asks for; activations are
+// gathered in pieces of 16 bytes, in the 128 byte swizzle. A place's first stage brings the place itself, and one
+// without tokens says that there is no more.
+//
+// Blocks take places in turn. Where there are too few for the device, the blocks of a cluster share the columns of one
+// place instead, and that is all they have.
+#ifndef MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
+#define MOJO_KERNELS_CUDA_CODED_LOAD_CUH_
+
+#include "cuda/cluster.cuh"
+#include "cuda/coded_product.cuh"
+#include "cuda/moe_load.cuh"
+
+namespace mojo {
+
+constexpr int kPlacePanels = 16;
+
+// Layout is how a block divides shared memory for kTokens, with weights of e4m3 (kEightBits) or e2m1. A step is 128
+// bytes of each token: the columns that share a scale of e4m3, or two units of e2m1. Several blocks
+// with few tokens run on a multiprocessor, so that one widens while another waits.
+template <bool kEightBits, int kTokens>
+struct Layout {
+  static constexpr int kBlocks = kEightBits || kTokens > 32 ? 1 : kTokens == 32 ? 2 : 3;  // on a multiprocessor
+  static constexpr int kLoaders = kBlocks == 3 ? 32 : kBlocks == 2 ? 64 : kGroup;         // threads that load
+  static constexpr int kThreads = 2 * kGroup + kLoaders;
+  static constexpr int kSteps = kEightBits ? 1 : 2;  // of a stage
+  static constexpr int kStepUnits = kEightBits ? 4 : 2;
+  static constexpr int kUnits = kSteps * kStepUnits;
+  static constexpr int kUnitBytes = kEightBits ? 512 : 256;
+  static constexpr int kTokenBytes = kTokens * 128;  // of a step
+  // In a stage: tokens, codes, scales: 16 bytes of each unit, or a float of each panel and then of each token.
+  static constexpr int kCodesAt = kSteps * kTokenBytes;
+  static constexpr int kScalesAt = kCodesAt + kPlacePanels * kUnits * kUnitBytes;
+  static constexpr int kScaleBytes = kEightBits ? 4 * (kPlacePanels + kTokens) : kPlacePanels * kUnits * 16;
+  static constexpr int kStageBytes = (kScalesAt + kScaleBytes + 1023) / 1024 * 1024;
+  static constexpr int kStages = (kBlocks == 3 ? 74 : kBlocks == 2 ? 111 : 222) * 1024 / kStageBytes;
+  // After the stages: choices and weights of both groups, the greatest activations of each warp, places and barriers.
+  static constexpr int kChoicesAt = kStages * kStageBytes;
+  static constexpr int kGreatestAt = kChoicesAt + 2 * kTokens * 8;
+  static constexpr int kPlacesAt = kGreatestAt + (kEightBits ? 8 * kTokens * 4 : 0);
+  static constexpr int kFullAt = kPlacesAt + kStages * 16;
+  static constexpr int kFreeAt = kFullAt + kStages * 8;
+  static constexpr int kBytes = kFreeAt + kStages * 8;
+  static_assert(kBytes <= (kBlocks == 3 ? 75 : kBlocks == 2 ? 113 : 227) * 1024, "shared memory");
+};
+
+// HopperCall is what the kernels need to know of a product.
+struct HopperCall {
+  CodedProduct p;
+  Operands x;   // what it reads
+  Operands to;  // kCodedGateUp: what it writes
+  int units;    // blocks of 32 columns
+  int panels;   // of a matrix
+  int row_blocks, split;
+  int halves;  // gates and ups lie in halves
+  int narrow;  // y cannot be stored four numbers at a time
+  CUtensorMap codes, scales;
+};
+
+// SwappedColumn is where PrepareOperands puts a column of bfloat16: the four that a lane widens of a block are the
+// first and third, and the second and fourth, of what it multiplies.
+__device__ __forceinline__ int SwappedColumn(int column) {
+  return (column & ~15) + column % 16 / 4 * 2 + column % 2 * 8 + column % 4 / 2;
+}
+
+// PanelOf is the panel of a matrix that slot number s of a place holds, or -1. In halves a warp has a panel of gates
+// and the one of their ups.
+__device__ __forceinline__ int PanelOf(const HopperCall& a, int row_block, int s) {
+  const int half = a.panels / 2,
+            panel = a.halves ? row_block * (kPlacePanels / 2) + s / 2 : row_block * kPlacePanels + s;
+  if (panel >= (a.halves ? half : a.panels)) return -1;
+  return a.halves && s % 2 != 0 ? panel + half : panel;
+}
+
+// CountPlaces is how many places there are; EntryOf is what of the plan belongs to one, and PlaceOf the place itself.
+template <int kTokens>
+__device__ __forceinline__ int CountPlaces(const HopperCall& a) {
+  if (a.p.kind == kCodedLinear) return static_cast<int>(a.p.rows + kTokens - 1) / kTokens * a.row_blocks;
+  return __ldcg(a.p.plan.tile_count) * a.row_blocks;
+}
+__device__ __forceinline__ int4 EntryOf(const HopperCall& a, int index) {
+  if (a.p.kind == kCodedLinear) return make_int4(0, 0, 0, static_cast<int>(a.p.rows));
+  return __ldcg(reinterpret_cast<const int4*>(a.p.plan.tiles + index / a.row_blocks));
+}
+template <int kTokens>
+__device__ __forceinline__ Place PlaceOf(const HopperCall& a, const int4& entry, int index) {
+  Place place;
+  place.Set(entry, index, a.row_blocks, kTokens);
+  return place;
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Span is the stages of a block's part of the columns.
+template <int kUnits>
+struct Span {
+  int begin, end;
+  __device__ __forceinline__ explicit Span(const HopperCall& a) {
+    const int stages = (a.units + kUnits - 1) / kUnits, rank = static_cast<int>(blockIdx.x) % a.split;
+    begin = stages * rank / a.split;
+    end = stages * (rank + 1) / a.split;
+  }
+};
+
+// CopyPanels starts the copies of a stage's panels and scales. In halves, ups come after all gates.
+template <bool kEightBits, int kTokens>
+__device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& place, int k, uint32_t stage,
+                                           uint32_t full) {
+  typedef Layout<kEightBits, kTokens> L;
+  constexpr int kCodes = kPlacePanels * L::kUnits * L::kUnitBytes, kFactors = kPlacePanels * L::kUnits * 16;
+  const int panel = place.row_block * (a.halves ? kPlacePanels / 2 : kPlacePanels);
+  ArriveExpecting(full, kCodes + (kEightBits ? 0 : kFactors));
+  CopyBox(stage + L::kCodesAt, &a.codes, full, k * (L::kUnits * L::kUnitBytes / 8), panel, 0, place.expert, 0,
+          kStayFirst);
+  if (!kEightBits)
+    CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, kStayFirst);
+}
+
+// LoadPlaces loads what the block multiplies, by all threads that load. Weights of the second product's first stages
+// are on their way before it waits for what the first one stores.
+template <bool kEightBits, int kTokens, CodedKind kKind>
+__device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
+  typedef Layout<kEightBits, kTokens> L;
+  constexpr int kLines = L::kLoaders / 8, kCopies = kTokens / kLines;  // tokens at once, and of a thread
+  constexpr int kColumnBytes = kEightBits ? 1 : 2;
+  const uint32_t shared = SharedAddress(memory), full = shared + L::kFullAt, free = shared + L::kFreeAt;
+  Place* const places = reinterpret_cast<Place*>(memory + L::kPlacesAt);
+  const int n = threadIdx.x - 2 * kGroup, line = a.units * 32 * kColumnBytes;  // bytes
+  const Span<L::kUnits> span(a);
+  Ring<L::kStages> ring;
+  bool waited = kKind != kCodedOutputs;
+  if (waited) {
+    WaitForPrevious();
+    LetNextStart();
+  }
+  const int turn = static_cast<int>(gridDim.x) / a.split, all = CountPlaces<kTokens>(a);
+  int index = blockIdx.x / a.split;
+  int4 entry = index < all ? EntryOf(a, index) : make_int4(0, 0, 0, 0);
+  while (index < all) {
+    const Place place = PlaceOf<kTokens>(a, entry, index);
+    index += a.split > 1 ? all : turn;
+    if (index < all) entry = EntryOf(a, index);  // it comes while this place is loaded
+    const auto begin = [&](int stage, int k) {
+      if (k == span.begin) places[stage] = place;
+      CopyPanels<kEightBits, kTokens>(a, place, k, shared + stage * L::kStageBytes, full + stage * 8);
+    };
+    int begun = span.begin;
+    if (!waited) {
+      for (; n == 0 && begun < span.end && begun - span.begin < L::kStages; ++begun) begin(begun - span.begin, begun);
+      WaitForPrevious();
+      LetNextStart();
+      waited = true;
+    }
+    // Of the last line those beyond the tile's tokens are the last one once more: nobody reads their sums.
+    const char* from[kCopies];
+    const auto row_of = [&](int i) {
+      const int at = place.first + min(i, place.count - 1);
+      return kKind == kCodedGateUp ? __ldcg(a.p.plan.choice + at) / static_cast<int>(a.p.moe.top_k) : at;
+    };
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      from[i] = static_cast<const char*>(a.x.numbers) + static_cast<size_t>(row_of(n / 8 + kLines * i)) * line +
+                span.begin * L::kSteps * 128 + n % 8 * 16;
+    }
+    const float* scale = nullptr;  // e4m3: of this thread's panel or token
+    uint32_t scale_to = 0;
+    if (kEightBits && n < kPlacePanels) {
+      const int number = max(PanelOf(a, place.row_block, n), 0);
+      scale = static_cast<const float*>(a.p.weights.scale) +
+              (static_cast<size_t>(place.expert) * a.panels + number) * (a.units / 4);
+      scale_to = n * 4;
+    } else if (kEightBits && n >= L::kLoaders - kTokens) {
+      scale = a.x.steps + static_cast<size_t>(row_of(n - (L::kLoaders - kTokens))) * (a.units / 4);
+      scale_to = (kPlacePanels + n - (L::kLoaders - kTokens)) * 4;
+    }
+    for (int k = span.begin; k < span.end; ++k) {
+      const uint32_t stage = shared + ring.stage * L::kStageBytes, filled = full + ring.stage * 8;
+      WaitForPhase(free + ring.stage * 8, ring.parity ^ 1);
+      if (n == 0 && k >= begun) begin(ring.stage, k);
+#pragma unroll
+      for (int step = 0; step < L::kSteps; ++step) {
+        const int bytes = (k * L::kSteps + step) * 128 + n % 8 * 16 < line ? 16 : 0;
+#pragma unroll
+        for (int i = 0; i < kCopies; ++i) {
+          CopyPiece(stage + step * L::kTokenBytes + Swapped(n / 8 + i * kLines, n % 8, 8), from[i], bytes,
+                    i * kLines < place.count);
+          from[i] += 128;
+        }
+      }
+      if (kEightBits && scale != nullptr) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(stage + L::kScalesAt + scale_to), "l"(scale + k));
+      }
+      ArriveAfterCopies(filled);
+      ring.Advance();
+    }
+  }
+  if (!waited) {
+    WaitForPrevious();
+    LetNextStart();
+  }
+  if (a.split > 1) return;
+  WaitForPhase(free + ring.stage * 8, ring.parity ^ 1);
+  if (n == 0) {
+    places[ring.stage].count = 0;
+    Arrive(full + ring.stage * 8);
+  }
+  Arrive(full + ring.stage * 8);
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_CODED_LOAD_CUH_

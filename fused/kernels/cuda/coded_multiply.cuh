@@ -1,0 +1,349 @@
+// The multiplication of quantised weights and activations on compute capability 9.0.
+//
+// Weights are the left operand, from registers, and tokens the right one, from shared memory. Two warpgroups multiply
+// 128 rows each, as two operands of 64: what wgmma calls rows g and g + 8 of a warp's 16 are rows 4t and 4t + 1 of
+// panel g / 4 in the first, and 4t + 2 and 4t + 3 in the second (t = g % 4). Codes of e4m3 are operands as they lie in
+// panels; those of e2m1 are widened to bfloat16, which has them times their block's power of two exactly, so that sums
+// of all columns stay in wgmma's registers. Sums of 128 columns of e4m3 are multiplied with their two scales in
+// float32.
+#ifndef MOJO_KERNELS_CUDA_CODED_MULTIPLY_CUH_
+#define MOJO_KERNELS_CUDA_CODED_MULTIPLY_CUH_
+
+#include "cuda/coded_load.cuh"
+
+namespace mojo {
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ __forceinline__ uint4 LoadShared4(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
+  return v;
+}
+__device__ __forceinline__ void LoadShared2(uint32_t address, uint32_t* v) {
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(address));
+}
+__device__ __forceinline__ uint32_t LoadShared(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+  return v;
+}
+
+// Widened is two numbers of e2m1 times factor: a code's bits, of the lower half of the first and third byte or of the
+// upper one, go where bfloat16 has its sign, the last of its exponent and the first of its mantissa. factor has the
+// 2^126 that this lacks.
+__device__ __forceinline__ uint32_t Widened(uint32_t codes, int half, uint32_t factor) {
+  const uint32_t spread = half == 0 ? (codes & 0x000f000f) * 0x1040 : (codes & 0x00f000f0) * 0x0104;
+  return ToWord(Times(ToTwo<BFloat>(spread & 0x81c081c0), ToTwo<BFloat>(factor)));
+}
+
+// kGreat are the bits of exponents above which the factor is no number of bfloat16.
+constexpr uint32_t kGreat = 0x80808080;
+
+// FactorsOf is 2^(e - 127) times 2^126 of four rows, each in both halves; exponents is a byte e of each, up to 128.
+__device__ __forceinline__ void FactorsOf(uint32_t exponents, uint32_t (&factors)[4]) {
+#pragma unroll
+  for (int row = 0; row < 4; ++row) {
+    factors[row] = __byte_perm(exponents, 0, 0x4040 + row * 0x0101) * 0x80 + 0x3f003f00;
+  }
+}
+
+// Widen makes operands of half a unit: its first 16 columns lie in the lower halves of bytes. codes are those of four
+// rows, and of them a byte further.
+__device__ __forceinline__ void Widen(const uint32_t (&codes)[4], const uint32_t (&further)[4], int half,
+                                      const uint32_t (&factors)[4], uint32_t (&out)[2][4]) {
+#pragma unroll
+  for (int row = 0; row < 4; ++row) {
+    out[row / 2][row % 2] = Widened(codes[row], half, factors[row]);
+    out[row / 2][2 + row % 2] = Widened(further[row], half, factors[row]);
+  }
+}
+
+// Reader is where a lane finds what it multiplies in a stage.
+template <bool kEightBits, int kTokens>
+struct StageReader {
+  typedef Layout<kEightBits, kTokens> L;
+  uint32_t codes, scales;
+
+  __device__ __forceinline__ explicit StageReader(bool halves) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, last = lane / 16, quad = lane / 4 % 4;
+    const int slot = halves ? last * (kPlacePanels / 2) + warp : warp * 2 + last;
+    codes = L::kCodesAt + slot * (L::kUnits * L::kUnitBytes) + lane % 4 * 64 + quad * 16;
+    scales = L::kScalesAt + (kEightBits ? (warp * 2 + last) * 4 : slot * (L::kUnits * 16) + quad * 4);
+  }
+};
+
+// MultiplySteps multiplies a place of at most 8 * kColumns tokens with weights of e2m1, from the ring's stage on, and
+// frees its stages.
+template <int kTokens, int kColumns>
+__device__ __forceinline__ uint32_t MultiplySteps(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
+                                                  uint32_t shared, Ring<Layout<false, kTokens>::kStages>* ring,
+                                                  float (&sum)[2][kTokens / 8][4]) {
+  typedef Layout<false, kTokens> L;
+  const StageReader<false, kTokens> at(a.halves);
+  const bool first_lane = threadIdx.x % 32 == 0;
+#pragma unroll
+  for (int i = 0; i < kColumns * 8; ++i) sum[i / (kColumns * 4)][i / 4 % kColumns][i % 4] = 0;
+  uint32_t left[2][2][4], seen = 0;
+#pragma unroll 1
+  for (int k = span.begin; k < span.end; ++k) {
+    WaitForPhase(shared + L::kFullAt + ring->stage * 8, ring->parity);
+    SeeCopies();
+    const uint32_t stage = shared + ring->stage * L::kStageBytes;
+    const uint64_t right = Descriptor(stage);
+#pragma unroll
+    for (int u = 0; u < L::kUnits; ++u) {
+      const uint4 four = LoadShared4(stage + at.codes + u * L::kUnitBytes);
+      const uint32_t codes[4] = {four.x, four.y, four.z, four.w};
+      const uint32_t further[4] = {four.x >> 8, four.y >> 8, four.z >> 8, four.w >> 8};
+      const uint32_t exponents = LoadShared(stage + at.scales + u * 16);
+      uint32_t factors[4];
+      FactorsOf(exponents, factors);
+      seen |= exponents;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // The registers that are written now were read by the multiplication before the last one.
+        WaitForMultiply<1>();
+        Widen(codes, further, half, factors, left[half]);
+        BeginMultiply();
+#pragma unroll
+        for (int m = 0; m < 2; ++m) {
+          MultiplyWidened<false>(Columns<kColumns>(), sum[m], left[half][m],
+                                 right + u / 2 * (L::kTokenBytes >> 4) + (u % 2 * 2 + half) * kDeeper, 1);
+        }
+        EndMultiply();
+      }
+    }
+    WaitForMultiply<0>();
+    if (first_lane) Arrive(shared + L::kFreeAt + ring->stage * 8);
+    ring->Advance();
+  }
+  Arrived(sum[0]);
+  Arrived(sum[1]);
+  return seen;
+}
+
+// MultiplyFew does the same by mma.sync, for a few tokens: warps do not wait for each other, and need few registers.
+template <int kTokens, int kColumns>
+__device__ __forceinline__ uint32_t MultiplyFew(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
+                                                uint32_t shared, Ring<Layout<false, kTokens>::kStages>* ring,
+                                                float (&sum)[2][kTokens / 8][4]) {
+  typedef Layout<false, kTokens> L;
+  const StageReader<false, kTokens> at(a.halves);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kColumns * 8; ++i) sum[i / (kColumns * 4)][i / 4 % kColumns][i % 4] = 0;
+  uint32_t seen = 0;
+#pragma unroll 1
+  for (int k = span.begin; k < span.end; ++k) {
+    WaitForPhase(shared + L::kFullAt + ring->stage * 8, ring->parity);
+    const uint32_t stage = shared + ring->stage * L::kStageBytes;
+    // Of token lane / 4; pieces of 16 bytes are swapped by its number. The code is short, since it comes from memory
+    // too.
+    uint32_t row = stage + lane / 4 * 128 + lane / 4 * 16 + lane % 4 * 4;
+#pragma unroll 1
+    for (int u = 0; u < L::kUnits; ++u) {
+      const uint4 four = LoadShared4(stage + at.codes + u * L::kUnitBytes);
+      const uint32_t codes[4] = {four.x, four.y, four.z, four.w};
+      const uint32_t further[4] = {four.x >> 8, four.y >> 8, four.z >> 8, four.w >> 8};
+      const uint32_t exponents = LoadShared(stage + at.scales + u * 16);
+      uint32_t factors[4];
+      FactorsOf(exponents, factors);
+      seen |= exponents;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t left[2][4];
+        Widen(codes, further, half, factors, left);
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+          const uint32_t b0 = LoadShared((row ^ half * 32) + c * 1024),
+                         b1 = LoadShared((row ^ (half * 32 + 16)) + c * 1024);
+#pragma unroll
+          for (int m = 0; m < 2; ++m) Multiply<BFloat>(sum[m][c], left[m], b0, b1);
+        }
+      }
+      row = u % 2 == 0 ? row ^ 64 : (row ^ 64) + L::kTokenBytes;
+    }
+    // One lane arrives for its warp, which racecheck does not follow; it is content where all lanes do.
+    __syncwarp();
+    if (lane == 0) Arrive(shared + L::kFreeAt + ring->stage * 8);
+    ring->Advance();
+  }
+  return seen;
+}
+
+// MultiplyEights does the same with weights of e4m3.
+template <int kTokens, int kColumns>
+__device__ __forceinline__ void MultiplyEights(const HopperCall& a, const Span<Layout<true, kTokens>::kUnits>& span,
+                                               uint32_t shared, Ring<Layout<true, kTokens>::kStages>* ring,
+                                               float (&sum)[2][kTokens / 8][4]) {
+  typedef Layout<true, kTokens> L;
+  const StageReader<true, kTokens> at(a.halves);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kColumns * 8; ++i) sum[i / (kColumns * 4)][i / 4 % kColumns][i % 4] = 0;
+#pragma unroll 1
+  for (int k = span.begin; k < span.end; ++k) {
+    WaitForPhase(shared + L::kFullAt + ring->stage * 8, ring->parity);
+    SeeCopies();
+    const uint32_t stage = shared + ring->stage * L::kStageBytes;
+    const uint64_t right = Descriptor(stage);
+    uint32_t left[L::kUnits][2][4];
+    float part[2][kColumns][4];
+#pragma unroll
+    for (int u = 0; u < L::kUnits; ++u) {
+      const uint32_t from = stage + at.codes + u * L::kUnitBytes;
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) LoadShared2(from + m * 8 + i * 256, left[u][m] + 2 * i);
+      }
+      BeginMultiply();
+#pragma unroll
+      for (int m = 0; m < 2; ++m)
+        MultiplyWidened<true>(Columns<kColumns>(), part[m], left[u][m], right + u * kDeeper, u > 0);
+      EndMultiply();
+    }
+    const float scale = __uint_as_float(LoadShared(stage + at.scales));
+    float2 steps[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const uint32_t step = stage + L::kScalesAt + (kPlacePanels + c * 8 + lane % 4 * 2) * 4;
+      asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(steps[c].x), "=f"(steps[c].y) : "r"(step));
+    }
+    WaitForMultiply<0>();
+    Arrived(part[0]);
+    Arrived(part[1]);
+    if (lane == 0) Arrive(shared + L::kFreeAt + ring->stage * 8);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float factor[2] = {steps[c].x * scale, steps[c].y * scale};
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[m][c][i] += part[m][c][i] * factor[i % 2];
+      }
+    }
+    ring->Advance();
+  }
+}
+
+// MultiplyGreat computes the sums of weights with powers above 2^127 times those of e2m1 that bfloat16 lacks, slowly.
+template <int kTokens>
+__device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
+                                              const Place& place, float (&sum)[2][kTokens / 8][4]) {
+  typedef Layout<false, kTokens> L;
+  const int lane = threadIdx.x % 32, quad = lane / 4 % 4 * 4;
+  const int panel = PanelOf(a, place.row_block, threadIdx.x / 32 * 2 + lane / 16);
+  if (panel < 0) return;
+  const size_t first = (static_cast<size_t>(place.expert) * a.panels + panel) * a.units;
+  const int end = min(span.end * L::kUnits, a.units);
+#pragma unroll 1
+  for (int i = 0; i < kTokens; ++i) {
+    const int token = i / 2 * 8 + lane % 4 * 2 + i % 2;
+    if (i >= kTokens / 4 || token >= place.count) break;
+    const size_t row = a.p.kind == kCodedGateUp
+                           ? __ldcg(a.p.plan.choice + place.first + token) / static_cast<int>(a.p.moe.top_k)
+                           : place.first + token;
+    const BFloat* const x = static_cast<const BFloat*>(a.x.numbers) + row * a.units * kBlockColumns;
+    float total[4] = {};
+#pragma unroll 1
+    for (int unit = span.begin * L::kUnits; unit < end; ++unit) {
+      const uint8_t* const codes = static_cast<const uint8_t*>(a.p.weights.codes) + (first + unit) * L::kUnitBytes;
+      const uint8_t* const exponents = static_cast<const uint8_t*>(a.p.weights.scale) + (first + unit) * 16 + quad;
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        float part = 0;
+#pragma unroll 1
+        for (int c = 0; c < kBlockColumns; ++c) {
+          const uint32_t byte = codes[c % 16 / 4 * 64 + (quad + r) * 4 + c % 4], code = c < 16 ? byte & 15 : byte >> 4;
+          part += NumberOfE2M1(code) * __bfloat162float(x[unit * kBlockColumns + SwappedColumn(c)]);
+        }
+        total[r] += part * OfExponent(exponents[r]);
+      }
+    }
+    // In local memory, where a number that is not known before is no hindrance.
+#pragma unroll 1
+    for (int r = 0; r < 4; ++r) sum[r / 2][i / 2][r % 2 * 2 + i % 2] = total[r];
+  }
+}
+
+// CallGreat is the same out of line, where that leaves a multiplication by warpgroups as it is.
+template <int kTokens>
+__device__ __noinline__ void CallGreat(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
+                                       const Place& place, float (&sum)[2][kTokens / 8][4]) {
+  MultiplyGreat<kTokens>(a, span, place, sum);
+}
+
+// MultiplyPlace multiplies a place by as few columns, from kColumns on, as hold its tokens.
+template <bool kEightBits, int kTokens, int kColumns>
+__device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
+                                              const Span<Layout<kEightBits, kTokens>::kUnits>& span, const Place& place,
+                                              uint32_t shared, Ring<Layout<kEightBits, kTokens>::kStages>* ring,
+                                              float (&sum)[2][kTokens / 8][4]) {
+  if constexpr (8 * kColumns < kTokens) {
+    constexpr int kMore = kColumns >= 8 ? kColumns + 4 : 2 * kColumns;
+    if (place.count > 8 * kColumns) return MultiplyPlace<kEightBits, kTokens, kMore>(a, span, place, shared, ring, sum);
+  }
+  if constexpr (kEightBits) {
+    MultiplyEights<kTokens, kColumns>(a, span, shared, ring, sum);
+  } else {
+    uint32_t seen;
+    if constexpr (kTokens == 16) {
+      seen = MultiplyFew<kTokens, kColumns>(a, span, shared, ring, sum);
+    } else {
+      seen = MultiplySteps<kTokens, kColumns>(a, span, shared, ring, sum);
+    }
+    if (__any_sync(0xffffffffu, (seen & kGreat) != 0)) {
+      float great[2][kTokens / 8][4] = {};
+      if constexpr (kTokens == 16) {
+        MultiplyGreat<kTokens>(a, span, place, great);
+      } else {
+        CallGreat<kTokens>(a, span, place, great);
+      }
+#pragma unroll
+      for (int i = 0; i < kTokens; ++i) {
+        constexpr int kHalf = kTokens / 2;
+        sum[i / kHalf][i % kHalf / 4][i % 4] = great[i / kHalf][i % kHalf / 4][i % 4];
+      }
+    }
+  }
+}
+
+// AddUp adds what the blocks of a cluster have, in the first one. Their stages are free: they have one place alone.
+template <int kTokens>
+__device__ __forceinline__ void AddUp(int split, int count, char* memory, float (&sum)[2][kTokens / 8][4]) {
+  float* const mine = reinterpret_cast<float*>(memory) + threadIdx.x;
+  const int rank = static_cast<int>(blockIdx.x) % split;
+  WaitForGroup<2 * kGroup>(2);
+#pragma unroll
+  for (int c = 0; c < kTokens / 8; ++c) {
+    if (c * 8 >= count) break;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) mine[(c * 8 + i) * 2 * kGroup] = sum[i / 4][c][i % 4];
+  }
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  WaitForCluster();
+  if (rank != 0) return;
+#pragma unroll 1
+  for (int other = 1; other < split; ++other) {
+#pragma unroll
+    for (int c = 0; c < kTokens / 8; ++c) {
+      if (c * 8 >= count) break;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float v;
+        asm volatile("ld.shared::cluster.f32 %0, [%1];"
+                     : "=f"(v)
+                     : "r"(InBlock(mine + (c * 8 + i) * 2 * kGroup, other)));
+        sum[i / 4][c][i % 4] += v;
+      }
+    }
+  }
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_CODED_MULTIPLY_CUH_

@@ -1,0 +1,260 @@
+// Products of quantised weights on compute capability 9.0, with its copies and wgmma.
+//
+// coded_load.cuh brings what is multiplied (coded_multiply.cuh), and coded_store.cuh stores what comes of it.
+#include <math.h>
+
+#include "cuda/coded_multiply.cuh"
+#include "cuda/coded_store.cuh"
+
+namespace mojo {
+namespace {
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// MultiplyPlaces multiplies and stores what is loaded, until that says that there is no more.
+template <bool kEightBits, int kTokens, CodedKind kKind>
+__device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory) {
+  typedef Layout<kEightBits, kTokens> L;
+  const uint32_t shared = SharedAddress(memory);
+  const Span<L::kUnits> span(a);
+  WaitForPrevious();
+  Ring<L::kStages> ring;
+  do {
+    WaitForPhase(shared + L::kFullAt + ring.stage * 8, ring.parity);
+    const Place place = reinterpret_cast<const Place*>(memory + L::kPlacesAt)[ring.stage];
+    if (place.count == 0) return;
+    // What will be stored needs more; it comes while the sums are made.
+    const int n = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
+    int2* const choices = reinterpret_cast<int2*>(memory + L::kChoicesAt) + group * kTokens;
+    int2 own = make_int2(0, 0);
+    if (kKind == kCodedOutputs && n < place.count) {
+      own = make_int2(__ldcg(a.p.plan.choice + place.first + n),
+                      __float_as_int(__ldcg(a.p.plan.weight + place.first + n)));
+    }
+    float sum[2][kTokens / 8][4];
+    MultiplyPlace<kEightBits, kTokens, kTokens <= 32 || kEightBits ? 1 : 4>(a, span, place, shared, &ring, sum);
+    if (a.split > 1) {
+      AddUp<kTokens>(a.split, place.count, memory, sum);
+      if (blockIdx.x % a.split != 0) return;
+    }
+    if constexpr (kKind == kCodedGateUp) {
+      StoreActivated<kEightBits, kTokens>(a, place, memory, sum);
+    } else {
+      if (kKind == kCodedOutputs) {
+        WaitForGroup<kGroup>(3 + group);
+        if (n < kTokens) choices[n] = own;
+        WaitForGroup<kGroup>(3 + group);
+      }
+      StoreProducts<kTokens>(a, place, choices, sum);
+    }
+  } while (a.split == 1);
+}
+
+#endif  // __CUDA_ARCH_FEAT_SM90_ALL
+
+// MultiplyCoded. Registers: 72 where three blocks run on a multiprocessor and 96 where two do; else 168, of which a
+// thread that loads keeps 88 and one that multiplies has 208. Shared memory: see Layout.
+template <bool kEightBits, int kTokens, CodedKind kKind>
+__global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<kEightBits, kTokens>::kBlocks)
+    MultiplyCoded(const __grid_constant__ HopperCall a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) char memory[];
+  typedef Layout<kEightBits, kTokens> L;
+  if (threadIdx.x == 0) {
+    PrefetchMap(&a.codes);
+    if (!kEightBits) PrefetchMap(&a.scales);
+    const uint32_t shared = SharedAddress(memory);
+    for (int s = 0; s < L::kStages; ++s) {
+      InitBarrier(shared + L::kFullAt + s * 8, L::kLoaders + 1);
+      InitBarrier(shared + L::kFreeAt + s * 8, 2 * kGroup / 32);
+    }
+    ShowBarriers();
+  }
+  __syncthreads();
+  if (a.split > 1) {
+    // A cluster without a place ends here.
+    WaitForPrevious();
+    if (static_cast<int>(blockIdx.x) / a.split >= CountPlaces<kTokens>(a)) return;
+  }
+  if (threadIdx.x >= 2 * kGroup) {
+    if constexpr (L::kBlocks == 1) GiveRegisters<88>();
+    LoadPlaces<kEightBits, kTokens, kKind>(a, memory);
+    if (a.split > 1) {
+      asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+      WaitForCluster();
+    }
+  } else {
+    if constexpr (L::kBlocks == 1) TakeRegisters<208>();
+    MultiplyPlaces<kEightBits, kTokens, kKind>(a, memory);
+  }
+  // No block of a cluster ends while the first one reads its memory.
+  if (a.split > 1) {
+    ArriveAtCluster();
+    WaitForCluster();
+  }
+#endif
+}
+
+// PrepareOperands: eight columns a thread.
+template <bool kEightBits>
+__global__ __launch_bounds__(256) void Prepare(const __grid_constant__ CodedProduct p, Operands to) {
+  WaitForPrevious();
+  LetNextStart();
+  const size_t at = (static_cast<size_t>(blockIdx.x) * 256 + threadIdx.x) * (kEightBits ? 8 : 16);
+  const bool is = at < p.rows * p.weights.k;
+  if constexpr (kEightBits) {
+    float v[8], greatest = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      v[i] = is ? Number(p.x, at + i, p.type) : 0;
+      greatest = fmaxf(greatest, fabsf(v[i]));
+    }
+#pragma unroll
+    for (int step = 1; step < 16; step *= 2) greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, step));
+    if (!is) return;
+    const float factor = FactorOfBlock(greatest);
+    uint32_t two[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      two[i] = EightBits(v[4 * i] * factor, v[4 * i + 1] * factor) |
+               static_cast<uint32_t>(EightBits(v[4 * i + 2] * factor, v[4 * i + 3] * factor)) << 16;
+    }
+    *reinterpret_cast<uint2*>(static_cast<char*>(to.numbers) + at) = make_uint2(two[0], two[1]);
+    if (at % 128 == 0) to.steps[at / 128] = greatest / 448.0f;
+  } else if (is) {
+    const uint4* const from = reinterpret_cast<const uint4*>(static_cast<const BFloat*>(p.x) + at);
+    uint4* const out = reinterpret_cast<uint4*>(static_cast<BFloat*>(to.numbers) + at);
+    const uint4 a = from[0], b = from[1];
+    out[0] = make_uint4(__byte_perm(a.x, a.y, 0x5410), __byte_perm(a.z, a.w, 0x5410), __byte_perm(b.x, b.y, 0x5410),
+                        __byte_perm(b.z, b.w, 0x5410));
+    out[1] = make_uint4(__byte_perm(a.x, a.y, 0x7632), __byte_perm(a.z, a.w, 0x7632), __byte_perm(b.x, b.y, 0x7632),
+                        __byte_perm(b.z, b.w, 0x7632));
+  }
+}
+
+// Split is the size of the clusters that share places: the least that leaves each multiprocessor as little as can be.
+// blocks run on one at once; half of them take about as long as all.
+int Split(const HopperCall& a, double places, int blocks, int units) {
+  const int stages = (a.units + units - 1) / units;
+  int split = 1;
+  double least = 1e30;
+  for (int bits = 0; bits < 4 && (bits == 0 || stages >> bits >= 2); ++bits) {
+    if (TheDevice().clustered[bits] == 0) continue;
+    const int all = static_cast<int>(ceil(places * (1 << bits) / TheDevice().clustered[bits])), last = all % blocks;
+    const double work = (all - last + (last > 0 ? fmax(last, (blocks + 1) / 2) : 0)) / (1 << bits);
+    if (work > 0.9 * least) continue;
+    least = work;
+    split = 1 << bits;
+  }
+  return split;
+}
+
+// MapPanels makes the map of what the panels have of each unit, so many bytes.
+cudaError_t MapPanels(const HopperCall& a, const void* data, int bytes, int units, CUtensorMap* map) {
+  const size_t line = static_cast<size_t>(a.units) * bytes, panels = a.panels / (a.halves ? 2 : 1);
+  const unsigned halves = a.halves ? 2 : 1;
+  const size_t experts = a.p.kind == kCodedLinear ? 1 : a.p.moe.experts;
+  const Extent extents[] = {{line / 8, 0, static_cast<unsigned>(units * bytes / 8)},
+                            {panels, line, kPlacePanels / halves},
+                            {halves, panels * line, halves},
+                            {experts, a.panels * line, 1},
+                            {1, experts * a.panels * line, 1}};
+  return MakePlainMap(map, data, extents, 5);
+}
+
+template <bool kEightBits, int kTokens, CodedKind kKind>
+cudaError_t Run(HopperCall a, cudaStream_t stream) {
+  typedef Layout<kEightBits, kTokens> L;
+  if (cudaError_t e = MapPanels(a, a.p.weights.codes, L::kUnitBytes, L::kUnits, &a.codes)) return e;
+  if (!kEightBits) {
+    if (cudaError_t e = MapPanels(a, a.p.weights.scale, 16, L::kUnits, &a.scales)) return e;
+  }
+  const auto kernel = MultiplyCoded<kEightBits, kTokens, kKind>;
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes)) return e;
+  const MojoMoEArgs& m = a.p.moe;
+  const bool linear = a.p.kind == kCodedLinear;
+  const size_t choices = m.tokens * m.top_k;
+  const size_t tiles = linear ? DivideUp(a.p.rows, kTokens) : MostTiles(choices, m.experts, kTokens);
+  // Of experts, those that choices at random are of.
+  const double hit = linear ? 0 : m.experts * (1 - pow(1 - 1.0 / m.experts, static_cast<double>(choices)));
+  const double likely = linear ? tiles : fmax(hit, static_cast<double>(choices) / kTokens);
+  const size_t most = tiles * a.row_blocks, blocks = static_cast<size_t>(TheDevice().multiprocessors) * L::kBlocks;
+  a.split = likely * a.row_blocks > 4.0 * blocks ? 1 : Split(a, likely * a.row_blocks, L::kBlocks, L::kUnits);
+  const size_t grid = a.split > 1 ? most * a.split : most < blocks ? most : blocks;
+  return LaunchClusters(kernel, a.split, static_cast<unsigned>(grid), L::kThreads, L::kBytes, stream, a);
+}
+
+template <bool kEightBits, int kTokens>
+cudaError_t RunKind(const HopperCall& a, cudaStream_t stream) {
+  switch (a.p.kind) {
+    case kCodedGateUp: return Run<kEightBits, kTokens, kCodedGateUp>(a, stream);
+    case kCodedOutputs: return Run<kEightBits, kTokens, kCodedOutputs>(a, stream);
+    default: return Run<kEightBits, kTokens, kCodedLinear>(a, stream);
+  }
+}
+
+bool IsEightBits(const CodedProduct& p) { return p.weights.code == kMojoE4M3; }
+
+// The kernels are empty where they were compiled for another capability, or for one and later ones.
+bool HasKernels() {
+  if (TheDevice().capability != 90) return false;
+  static const bool has = [] {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, MultiplyCoded<false, 32, kCodedLinear>) == cudaSuccess &&
+           attributes.ptxVersion >= 90 && HasTensorMaps();
+  }();
+  return has;
+}
+
+}  // namespace
+
+bool HopperTakes(const CodedProduct& p) {
+  if (!HasKernels() || (p.kind == kCodedGateUp && p.moe.packing == kMojoNoGate)) return false;
+  if (IsEightBits(p)) return p.rounding == kMojoToE4M3;
+  return p.weights.code == kMojoE2M1 && p.weights.scales == kMojoExponentScales && p.rounding == kMojoNotRounded &&
+         p.type == kMojoBFloat16 && Aligned(p.x, 16);
+}
+
+int HopperTokens(const CodedProduct& p, size_t average) {
+  return IsEightBits(p) ? 64 : average <= 8 ? 16 : average <= 16 ? 32 : 128;
+}
+
+Operands DivideOperands(const CodedProduct& p, Room<256>* room) {
+  Operands x = {};
+  const size_t count = p.rows * p.weights.k;
+  if (IsEightBits(p)) {
+    x.numbers = room->Take<char>(count);
+    x.steps = room->Take<float>(count / 128);
+  } else {
+    x.numbers = room->Take<uint16_t>(count);
+  }
+  return x;
+}
+
+cudaError_t PrepareOperands(const CodedProduct& p, const Operands& x, cudaStream_t stream) {
+  const size_t threads = p.rows * p.weights.k / (IsEightBits(p) ? 8 : 16);
+  return Launch(IsEightBits(p) ? Prepare<true> : Prepare<false>, static_cast<unsigned>(DivideUp(threads, 256)), 256, 0,
+                stream, p, x);
+}
+
+cudaError_t CodedHopper(const CodedProduct& p, int tokens, const Operands& x, const Operands& to, cudaStream_t stream) {
+  HopperCall a = {};
+  a.p = p;
+  a.x = x;
+  a.to = to;
+  a.units = static_cast<int>(p.weights.k / kBlockColumns);
+  a.panels = static_cast<int>(DivideUp(p.weights.n, kPanelRows));
+  a.halves = p.kind == kCodedGateUp && p.moe.packing == kMojoHalves;
+  a.narrow = p.weights.n % 4 != 0 || !Aligned(p.y, 16);
+  a.row_blocks = static_cast<int>(DivideUp(a.panels, kPlacePanels));
+  switch (tokens) {
+    case 16: return RunKind<false, 16>(a, stream);
+    case 32: return RunKind<false, 32>(a, stream);
+    case 64: return RunKind<true, 64>(a, stream);
+    default: return RunKind<false, 128>(a, stream);
+  }
+}
+
+}  // namespace mojo
+
+int MojoCudaMultipliesE4M3(MojoPacking packing) { return mojo::HasKernels() && packing != kMojoNoGate; }
