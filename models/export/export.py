@@ -170,7 +170,7 @@ CALLS = {"": cases.Prefill, "kv": cases.Decode, "merged": cases.Merged}
 
 
 def shorten_paths(path, keep):
-    """Takes the folders of the exporting machine out of the source positions in dynamo's metadata, or all of it."""
+    """Leaves of the source positions in dynamo's metadata the last, without the folders of the machine, or nothing."""
     model = onnx.load(path)
     here = str(pathlib.Path(__file__).resolve().parent)
 
@@ -183,6 +183,8 @@ def shorten_paths(path, keep):
             if not keep:
                 del item.metadata_props[:]
             for entry in item.metadata_props:
+                if entry.key == "pkg.torch.onnx.stack_trace":
+                    entry.value = entry.value[entry.value.rfind("File "):]
                 entry.value = shorten(entry.value)
     onnx.save(model, path)
 
