@@ -45,7 +45,7 @@ func newExtract(a *app) *cobra.Command {
 		Long: `extract writes a part of a model to DIR/model.onnx, and what goes into the part and comes out of it to
 DIR/golden.npz: the whole model is run on random inputs (or those of a file), and its values at the
 cut are kept. Weights that the part reads go along. What follows from constants and shapes alone does
-too, so that apply finds in the part what it finds in the whole.
+too, so that apply finds most of what it finds in the whole.
 
 A part is chosen by nodes (--node, with all between them), by values (--from, --to), by a block of a
 layer ("layer 0 attention", "layer 3 experts" or moe, "layer 1 mlp") or by a site as match --json names
