@@ -19,13 +19,13 @@ func (c *candidate) attention() *fusedCall {
 	return c.calls[slices.IndexFunc(c.calls, func(call *fusedCall) bool { return call.op.Name == attends })]
 }
 
-// keys is how many keys the block has, -1 where the model leaves it open.
-func (c *candidate) keys() int64 {
-	call, axis := c.attention(), 2
-	if call.node.AttrString("k_layout", "") == "bsnh" {
+// keysOf is how many keys a block has, -1 where the model leaves it open.
+func keysOf(s fused.Site) int64 {
+	axis := 2
+	if s.Attr("k_layout").String == "bsnh" {
 		axis = 1
 	}
-	return dimOf(call.site, fused.AttentionK, axis)
+	return dimOf(s, fused.AttentionK, axis)
 }
 
 // padding is one kind of keys that do not exist, out of so many in each of several batches.
@@ -47,12 +47,11 @@ var (
 )
 
 // spread is a kind of queries and keys whose scores are about as great.
-func (k *checker) spread(c *candidate, scores float64) kind {
-	call := c.attention()
-	width := float64(max(dimOf(call.site, fused.AttentionQ, -1), 1))
+func spread(s fused.Site, scores float64) kind {
+	width := float64(max(dimOf(s, fused.AttentionQ, -1), 1))
 	scale := 1 / math.Sqrt(width)
-	if a := call.node.Attr("scale"); a != nil && a.Float != 0 {
-		scale = math.Abs(float64(a.Float))
+	if a := s.Attr("scale").Float; a != 0 {
+		scale = math.Abs(float64(a))
 	}
 	size := math.Sqrt(scores / (scale * math.Sqrt(width)))
 	return kind{"", scaled(func(onnx.DataType) float64 { return size })}
@@ -74,9 +73,10 @@ type attentionTrial struct {
 	padding        padding
 }
 
-// attentionTrials lists the trials of a world: all in the first one, paddings that tell most in the others.
-func (k *checker) attentionTrials(c *candidate, world int, exact bool) []attentionTrial {
-	usual := k.spread(c, 1)
+// attentionTrials lists the trials of a world: all in the first one, paddings that tell most in the others. The site
+// computes in coarse.
+func attentionTrials(s fused.Site, coarse onnx.DataType, world int, exact bool) []attentionTrial {
+	usual := spread(s, 1)
 	padded := func(list ...padding) (trials []attentionTrial) {
 		for _, p := range list {
 			trials = append(trials, attentionTrial{p.name, usual, normal, p})
@@ -87,22 +87,22 @@ func (k *checker) attentionTrials(c *candidate, world int, exact bool) []attenti
 		return padded(leftPadding, holes)
 	}
 	list := append(padded(paddings...),
-		attentionTrial{"small scores, large values", k.spread(c, 1e-3), large, rightPadding},
+		attentionTrial{"small scores, large values", spread(s, 1e-3), large, rightPadding},
 		attentionTrial{"equal scores, tiny values", zeros, tiny, holes},
 		attentionTrial{"one-hot", oneHot, repeated, noPadding},
 		attentionTrial{"repeated", repeated, oneHot, leftPadding})
 	switch great := "great scores"; {
 	case exact:
-		list = append(list, attentionTrial{great, k.spread(c, 40), normal, leftPadding})
-	case !c.coarse.IsHalf(): // else their roundings are all that is seen
-		list = append(list, attentionTrial{great, k.spread(c, 4), normal, leftPadding})
+		list = append(list, attentionTrial{great, spread(s, 40), normal, leftPadding})
+	case !coarse.IsHalf(): // else their roundings are all that is seen
+		list = append(list, attentionTrial{great, spread(s, 4), normal, leftPadding})
 	}
 	return list
 }
 
 // runAttention compares a block of attention with the op.
 func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error {
-	c.coarse, c.terms = coarsest(c, k.facts), c.keys()
+	c.coarse, c.terms = coarsest(c, k.facts), keysOf(c.attention().site)
 	typedCases := 0
 	for _, n := range worlds {
 		w := world{k.facts, n}
@@ -111,7 +111,7 @@ func (k *checker) runAttention(c *candidate, worlds []int, r *CheckReport) error
 			return err
 		}
 		for _, exact := range []bool{true, false} {
-			for _, t := range k.attentionTrials(c, n, exact) {
+			for _, t := range attentionTrials(c.attention().site, c.coarse, n, exact) {
 				if exact && c.coarse == onnx.Float16 && t.padding.empty {
 					continue // scores vanish beside the least number of float16 by rounding alone
 				}
@@ -146,7 +146,7 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 		case patterns.Values:
 			inputs[i], err = makeInput(t.values, i, c.types[i], shapes[i])
 		case patterns.ScoreBias:
-			if t.padding.empty && !c.hasMask() {
+			if t.padding.empty && !hasMask(c.attention().site) {
 				inputs[i], err = makeInput(masking, i, c.types[i], shapes[i])
 			}
 		case patterns.KeyExists:
@@ -163,9 +163,9 @@ func (k *checker) attentionInputs(c *candidate, t attentionTrial, shapes [][]int
 }
 
 // hasMask reports whether something else than a bias hides keys: a bias beside it holds numbers that hide none.
-func (c *candidate) hasMask() bool {
-	n := c.attention().node
-	return n.Input(fused.AttentionKeyValid) != nil || n.AttrInt("causal", 0) != 0 || n.AttrInt("window", 0) != 0
+func hasMask(s fused.Site) bool {
+	valid := len(s.Types) > fused.AttentionKeyValid && s.Types[fused.AttentionKeyValid] != onnx.Undefined
+	return valid || s.Attr("causal").Int != 0 || s.Attr("window").Int != 0
 }
 
 // tensor has 1 for each key of each batch that exists, and 0 for the others.

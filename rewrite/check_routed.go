@@ -81,20 +81,26 @@ func (k *checker) runRouted(c *candidate, r *routing) *outcome {
 
 // coarsest finds the type with the fewest digits among the values of a site.
 func coarsest(c *candidate, facts *infer.Facts) onnx.DataType {
-	least := onnx.Double
-	look := func(t onnx.DataType) {
-		if f, ok := floatTypes[t]; ok && f.bits < floatTypes[least].bits {
-			least = t
-		}
-	}
+	var types []onnx.DataType
 	for i, t := range c.types {
 		if c.match.Inputs[i].Constant() == nil {
-			look(t)
+			types = append(types, t)
 		}
 	}
 	for _, n := range c.slice.nodes {
 		for _, v := range n.Outputs {
-			look(facts.DataType(v))
+			types = append(types, facts.DataType(v))
+		}
+	}
+	return coarsestOf(types)
+}
+
+// coarsestOf returns the float type with the fewest digits.
+func coarsestOf(types []onnx.DataType) onnx.DataType {
+	least := onnx.Double
+	for _, t := range types {
+		if f, ok := floatTypes[t]; ok && f.bits < floatTypes[least].bits {
+			least = t
 		}
 	}
 	return least
@@ -126,8 +132,8 @@ func (x *routed) experts() error {
 		good = []trial{good[0], good[len(good)-1]}
 	}
 	for _, t := range append(slices.Clone(good), variants...) {
-		if x.c.coarse == onnx.Float16 && slices.Contains([]string{"small", "large", wide.name}, t.kind.name) {
-			continue // products of small numbers, and activations of great ones, are below what the type holds
+		if !t.kind.holds(x.c.coarse) {
+			continue
 		}
 		if _, err := x.try(t, false); err != nil {
 			return err
@@ -209,9 +215,7 @@ func (x *routed) explore(s size, hits int64) error {
 
 // variants are trials of all kinds of numbers for one of the routings that the matched nodes are defined for.
 func (x *routed) variants() []trial {
-	at := x.good[len(x.good)/2]
-	// of its squares nothing is left
-	tried := append(slices.DeleteFunc(slices.Clone(kinds[1:]), func(k kind) bool { return k.name == "tiny" }), wide)
+	at, tried := x.good[len(x.good)/2], expertKinds
 	weights := []weightKind{oneWeight, smallWeights, greatWeights, noWeights}
 	if x.r.logits {
 		weights = weights[:1] // others are not what a router gives

@@ -44,6 +44,11 @@ var ulps = map[onnx.DataType]float64{onnx.Float: 16, onnx.Float16: 8, onnx.BFloa
 // fewTerms are added up within the ulps; the roundings of longer sums grow with them.
 const fewTerms = 128
 
+// allowedULPs are the ulps of sums of so many terms.
+func allowedULPs(t onnx.DataType, terms int64) float64 {
+	return ulps[t] * max(1, float64(terms)/fewTerms)
+}
+
 // compareOutputs compares all outputs of a site and adds to the figures; its error says what differs.
 func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor, exact bool, r *CheckReport) error {
 	if len(want) != len(got) {
@@ -78,8 +83,7 @@ func compareOutputs(c *candidate, names []string, want, got []*reference.Tensor,
 		if f, ok := floatTypes[c.coarse]; ok && f.bits < floatTypes[t].bits {
 			t = c.coarse
 		}
-		allowed := ulps[t]*spacing(t, scale)*max(1, float64(c.terms)/fewTerms) +
-			float64(c.products)/2*spacing(onnx.Float, 0)
+		allowed := allowedULPs(t, c.terms)*spacing(t, scale) + float64(c.products)/2*spacing(onnx.Float, 0)
 		if r.Tolerance == 0 || difference*r.Tolerance > r.MaxAbs*allowed { // the worst case is the nearest to its bound
 			r.MaxAbs, r.MaxRel = difference, relative(difference, scale)
 			r.Tolerance, r.ToleranceRel = allowed, relative(allowed, scale)

@@ -152,6 +152,15 @@ var weightScale = map[weightKind]float64{someWeights: 1, smallWeights: 0x1p-10, 
 // wide stands for numbers where activations bend and clamps hold.
 var wide = kind{"wide", scaled(func(onnx.DataType) float64 { return 8 })}
 
+// expertKinds are the kinds that tokens are of beside normal ones. Of the squares of tiny ones nothing is left.
+var expertKinds = []kind{small, large, huge, zeros, oneHot, repeated, wide}
+
+// holds reports whether the type holds what experts make of tokens of the kind: products of small numbers, and
+// activations of great ones, are below what float16 does.
+func (k kind) holds(t onnx.DataType) bool {
+	return t != onnx.Float16 || !slices.Contains([]string{small.name, large.name, wide.name}, k.name)
+}
+
 // trialInputs makes the inputs of the match for one trial, and returns the experts that are picked.
 func (x *routed) trialInputs(t *trial, exact bool) (ts []*reference.Tensor, ids []int64, err error) {
 	if ids = t.ids; ids == nil {

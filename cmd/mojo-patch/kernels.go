@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -41,9 +43,10 @@ func newKernels(a *app) *cobra.Command {
 		Use:   "kernels",
 		Short: "List the kernels by op, type and device, and try each here",
 		Long: `kernels lists every kernel with the ops, types and devices it serves. Where onnxruntime and the
-kernel library are found, it runs each kernel on small inputs (those with quantised weights on hard
-ones, too), in every form that its attributes allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there
-is nothing to try them with. Ops of the standard need no library and are not tried.
+kernel library are found, it runs each kernel on the hard inputs that apply checks sites with (small,
+large, tiny, zero, one-hot, repeated; for attention paddings), in every form that its attributes
+allow, and compares it with the op's definition. It exits with 1 if one fails, and with 4 if there is
+nothing to try them with. Ops of the standard need no library and are not tried.
 
 ` + devicesHelp,
 		Example: `  mojo-patch kernels
@@ -89,6 +92,9 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 	if cuda != nil {
 		defer cuda.close()
 	}
+	var tries sync.WaitGroup
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var list []*kernelRow
 	for _, k := range append(rewrite.ScanAllKernels(), rewrite.StoredKernels()...) {
 		p, reason := cpu, ""
 		switch {
@@ -100,7 +106,7 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 			p, reason = nil, npuNotTried
 		}
 		if len(k.Ops) == 0 {
-			rows = append(rows, kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Types: []string{},
+			list = append(list, &kernelRow{Kernel: k.ID, Op: strings.Join(k.Patterns, ", "), Types: []string{},
 				Device: k.Device, Status: kernelStandard, Reason: k.Summary})
 		}
 		for _, name := range k.Ops {
@@ -109,36 +115,41 @@ func tryKernels(onnxruntime, lib string) (rows []kernelRow, missing error) {
 				continue
 			}
 			for _, types := range op.Types {
-				r := tryTypes(p, k, op, types)
-				if r.Forms == 0 { // types that go with no form of weights
-					continue
-				}
-				if r.Status == kernelUnknown {
-					r.Reason = reason
-				}
-				rows = append(rows, r)
+				r := &kernelRow{Reason: reason}
+				list = append(list, r)
+				free <- struct{}{}
+				tries.Go(func() {
+					defer func() { <-free }()
+					r.try(p, k, op, types)
+				})
 			}
+		}
+	}
+	tries.Wait()
+	for _, r := range list {
+		if r.Forms > 0 || r.Status == kernelStandard { // else types that go with no form of weights
+			rows = append(rows, *r)
 		}
 	}
 	return rows, missing
 }
 
-func tryTypes(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.Combination) kernelRow {
-	r := kernelRow{Kernel: k.ID, Op: op.Name, Device: k.Device, Status: kernelUnknown}
+// try fills the row. Its reason is why the kernel cannot be tried, if it cannot.
+func (r *kernelRow) try(p *prober, k *rewrite.Kernel, op *fused.Op, types fused.Combination) {
+	r.Kernel, r.Op, r.Device, r.Status = k.ID, op.Name, k.Device, kernelUnknown
 	for _, input := range op.Inputs {
 		r.Types = append(r.Types, op.TypeOf(input, types).String())
 	}
 	forms := op.Examples(types, probeOpset)
 	if r.Forms = len(forms); p == nil || r.Forms == 0 {
-		return r
+		return
 	}
 	rel, err := p.tryForms(op, forms)
 	if err != nil {
 		r.Status, r.Reason = kernelFails, err.Error()
-		return r
+		return
 	}
-	r.Status, r.MaxRel = kernelRuns, &rel
-	return r
+	r.Status, r.Reason, r.MaxRel = kernelRuns, "", &rel
 }
 
 // firstLine shortens an error that lists where was looked.

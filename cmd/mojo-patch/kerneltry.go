@@ -2,23 +2,20 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// kernelTolerance is the difference that a kernel may show, as a part of the greatest magnitude: a few units in the
-// last place of the type.
-var kernelTolerance = map[onnx.DataType]float64{onnx.Float: 1e-5, onnx.Float16: 4.0 / 1024, onnx.BFloat16: 4.0 / 128,
-	onnx.Int64: 0}
-
-// tryForms runs the kernel at all sites on random inputs and compares it with the op's definition. Ops that round their
-// activations by blocks are tried on those that are hard to round, as well. The sites share one session: to open one
-// takes longer than the rest. Only where they do not run together is each tried alone, to find the one at fault.
+// tryForms runs the kernel at all sites on hard inputs and compares it with the op's definition. The sites share one
+// session: to open one takes long. Only where they do not run together is each tried alone, to find the one at fault.
 func (p *prober) tryForms(op *fused.Op, sites []fused.Site) (maxRel float64, err error) {
 	encoded, err := onnx.Marshal(probe(op, sites...))
 	if err != nil {
@@ -41,46 +38,58 @@ func (p *prober) tryForms(op *fused.Op, sites []fused.Site) (maxRel float64, err
 	return maxRel, fmt.Errorf("each form runs alone, but not beside the others: %w", err)
 }
 
-func tryKinds(session *ort.Session, op *fused.Op, sites []fused.Site) (maxRel float64, err error) {
-	kinds := activationKindsTried[:1]
-	if op.Family.Stored {
-		kinds = activationKindsTried
+// inputKind is one kind of inputs for the kernel of an op.
+type inputKind struct {
+	name string
+	of   func(s fused.Site, input int) (*reference.Tensor, error)
+}
+
+// inputKinds are those that apply checks sites with. Ops with stored weights, which no pattern finds, have their own.
+func inputKinds(op *fused.Op, s fused.Site) []inputKind {
+	var list []inputKind
+	if !op.Family.Stored {
+		for _, h := range rewrite.HardInputsOf(op, s) {
+			list = append(list, inputKind{h.Name, func(s fused.Site, input int) (*reference.Tensor, error) {
+				return h.Tensor(op, s, input)
+			}})
+		}
+		return list
 	}
-	for _, kind := range kinds {
-		rel, err := tryKind(session, op, sites, kind.change)
+	for _, a := range activationsTried {
+		list = append(list, inputKind{a.name, func(s fused.Site, input int) (*reference.Tensor, error) {
+			return storedInput(op, s, input, a.change), nil
+		}})
+	}
+	return list
+}
+
+// tryKinds runs all sites, whose inputs have the same types, on every kind of inputs.
+func tryKinds(session *ort.Session, op *fused.Op, sites []fused.Site) (maxRel float64, err error) {
+	definitions := make([]*definition, len(sites))
+	for i, s := range sites {
+		if definitions[i], err = define(op, s, i); err != nil {
+			return 0, err
+		}
+	}
+	for _, kind := range inputKinds(op, sites[0]) {
+		rel, err := tryKind(session, sites, definitions, kind)
 		if maxRel = max(maxRel, rel); err != nil {
-			return maxRel, fmt.Errorf("%s: %w", kind.name, err)
+			return maxRel, fmt.Errorf("%s inputs: %w", kind.name, err)
 		}
 	}
 	return maxRel, nil
 }
 
-// activationKindsTried are the kinds of numbers that a kernel's first input has: functions of normal ones.
-var activationKindsTried = []struct {
-	name   string
-	change func(i int, x float64) float64
-}{
-	{"normal inputs", func(_ int, x float64) float64 { return x }},
-	{"zeros", func(int, float64) float64 { return 0 }},
-	{"one outlier in a block", func(i int, x float64) float64 {
-		if i%32 == i/32%32 {
-			return 1000 * x
-		}
-		return x
-	}},
-	{"small inputs and zeros", func(i int, x float64) float64 { return x * float64(i/32%2) / 4096 }},
-}
-
-func tryKind(session *ort.Session, op *fused.Op, sites []fused.Site, change func(i int, x float64) float64) (
-	maxRel float64, err error) {
+func tryKind(session *ort.Session, sites []fused.Site, definitions []*definition, kind inputKind) (maxRel float64,
+	err error) {
 	var given []*onnx.Tensor
-	want := make([][]*reference.Tensor, len(sites))
-	for i, s := range sites {
-		inputs, tensors, err := probeInputs(op, s, i, change)
+	want := make([][]*onnx.Tensor, len(sites))
+	for i, d := range definitions {
+		inputs, tensors, err := probeInputs(d.op, sites[i], i, kind)
 		if err != nil {
 			return 0, err
 		}
-		if want[i], err = define(op, s, inputs); err != nil {
+		if want[i], err = d.outputs(inputs); err != nil {
 			return 0, fmt.Errorf("the op's definition cannot be evaluated: %w", err)
 		}
 		given = append(given, tensors...)
@@ -90,44 +99,47 @@ func tryKind(session *ort.Session, op *fused.Op, sites []fused.Site, change func
 		return 0, err
 	}
 	for i, s := range sites {
-		for k, output := range op.Outputs {
-			t := got[i*len(op.Outputs)+k]
-			w, err := want[i][k].ToONNX(t.Name)
-			if err != nil {
-				return 0, err
-			}
-			distance, err := apart([]*onnx.Tensor{t}, []*onnx.Tensor{w})
-			if err != nil {
-				return 0, fmt.Errorf("output %s: %w", output.Name, err)
-			}
-			rel := float64(distance)
-			if maxRel = max(maxRel, rel); rel > max(kernelTolerance[t.DataType], op.Open(s)) {
-				return maxRel, fmt.Errorf("output %s differs from the op's definition by %.2g of the greatest "+
-					"magnitude", output.Name, rel)
+		for _, w := range want[i] {
+			rel, err := compareKernel(got, w, definitions[i].op, s)
+			if maxRel = max(maxRel, rel); err != nil {
+				return maxRel, err
 			}
 		}
 	}
 	return maxRel, nil
 }
 
+// compareKernel compares an output with what the op's definition gives.
+func compareKernel(got []*onnx.Tensor, want *onnx.Tensor, op *fused.Op, s fused.Site) (rel float64, err error) {
+	all, err := golden.CompareAll(got, []*onnx.Tensor{want}, golden.Tolerances{})
+	if err != nil {
+		return 0, err
+	}
+	d := all[0]
+	switch {
+	case d.Got != d.Want:
+		rel = math.Inf(1)
+	case d.MaxAbs > 0:
+		rel = float64(d.MaxAbs / d.MaxWant)
+	}
+	if rel > op.Open(s) && (math.IsInf(rel, 1) || float64(d.MaxULP) > rewrite.AllowedULPs(op, s, want.DataType)) {
+		return rel, fmt.Errorf("output %s differs from the op's definition by %.2g of the greatest magnitude",
+			want.Name, rel)
+	}
+	return rel, nil
+}
+
 // probeInputs returns the inputs of the i-th site for the definition and, without those left out, for the kernel.
-func probeInputs(op *fused.Op, s fused.Site, i int, change func(i int, x float64) float64) ([]*reference.Tensor,
-	[]*onnx.Tensor, error) {
-	r := rand.New(rand.NewPCG(1, 2))
+func probeInputs(op *fused.Op, s fused.Site, i int, kind inputKind) ([]*reference.Tensor, []*onnx.Tensor, error) {
 	inputs := make([]*reference.Tensor, len(op.Inputs))
 	var tensors []*onnx.Tensor
 	for k := range inputs {
 		if s.Types[k] == onnx.Undefined { // left out
 			continue
 		}
-		made := storedTensor(r, op, s, k)
-		if made == nil {
-			made = randomTensor(r, s.Types[k], s.Dims[k])
-		}
-		for j := range made.F {
-			if k == 0 {
-				made.F[j] = change(j, made.F[j])
-			}
+		made, err := kind.of(s, k)
+		if err != nil {
+			return nil, nil, err
 		}
 		t, err := made.ToONNX(probeName(op.Inputs[k].Name, i))
 		if err != nil {
@@ -141,7 +153,7 @@ func probeInputs(op *fused.Op, s fused.Site, i int, change func(i int, x float64
 	return inputs, tensors, nil
 }
 
-// randomTensor returns normally distributed numbers; integers are experts of the first three.
+// randomTensor returns normally distributed numbers; integers are the first three.
 func randomTensor(r *rand.Rand, typ onnx.DataType, dims []int64) *reference.Tensor {
 	t := &reference.Tensor{DataType: typ}
 	n := 1
@@ -159,11 +171,43 @@ func randomTensor(r *rand.Rand, typ onnx.DataType, dims []int64) *reference.Tens
 	return t
 }
 
+// activationsTried are the kinds of numbers that the first input of an op with stored weights has, which may be rounded
+// by blocks: functions of normal ones.
+var activationsTried = []struct {
+	name   string
+	change func(i int, x float64) float64
+}{
+	{"normal", func(_ int, x float64) float64 { return x }},
+	{"zero", func(int, float64) float64 { return 0 }},
+	{"one outlier in a block of", func(i int, x float64) float64 {
+		if i%32 == i/32%32 {
+			return 1000 * x
+		}
+		return x
+	}},
+	{"small and zero", func(i int, x float64) float64 { return x * float64(i/32%2) / 4096 }},
+}
+
+// storedInput makes an input of an op with stored weights.
+func storedInput(op *fused.Op, s fused.Site, input int, change func(i int, x float64) float64) *reference.Tensor {
+	r := rand.New(rand.NewPCG(uint64(input)+1, 2))
+	made := storedTensor(r, op, s, input)
+	if made == nil {
+		made = randomTensor(r, s.Types[input], s.Dims[input])
+	}
+	for j := range made.F {
+		if input == 0 {
+			made.F[j] = change(j, made.F[j])
+		}
+	}
+	return made
+}
+
 // storedTensor returns what holds quantised weights: any codes, with scales of ordinary sizes, of either sign. It is
 // nil for other inputs.
 func storedTensor(r *rand.Rand, op *fused.Op, s fused.Site, input int) *reference.Tensor {
 	name := op.Inputs[input].Name
-	if !op.Family.Stored || !strings.Contains(name, "codes") && !strings.Contains(name, "scale") &&
+	if !strings.Contains(name, "codes") && !strings.Contains(name, "scale") &&
 		!strings.Contains(name, "minus") {
 		return nil
 	}
@@ -190,12 +234,45 @@ func storedTensor(r *rand.Rand, op *fused.Op, s fused.Site, input int) *referenc
 	return t
 }
 
-func define(op *fused.Op, s fused.Site, inputs []*reference.Tensor) ([]*reference.Tensor, error) {
+// definition evaluates an op's definition at one site.
+type definition struct {
+	op        *fused.Op
+	number    int // of the site
+	graph     *onnx.Graph
+	evaluator *reference.Evaluator
+}
+
+func define(op *fused.Op, s fused.Site, number int) (*definition, error) {
 	f, err := op.Function(s)
 	if err != nil {
 		return nil, err
 	}
-	n := probe(op, s).Graph.Nodes[0]
-	n.Overload = f.Overload
-	return reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{}).Op(n, inputs)
+	d := &definition{op, number, probe(op, s).Graph,
+		reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{})}
+	d.graph.Nodes[0].Overload = f.Overload
+	return d, nil
+}
+
+// outputs have the names of the probe's. There are none where numbers overflow on the way: what comes out then means
+// nothing.
+func (d *definition) outputs(inputs []*reference.Tensor) ([]*onnx.Tensor, error) {
+	env := map[*onnx.Value]*reference.Tensor{}
+	for k, v := range d.graph.Nodes[0].Inputs {
+		if v != nil {
+			env[v] = inputs[k]
+		}
+	}
+	overflow, err := d.evaluator.EvalFor(d.graph.Nodes, env, d.graph.Outputs)
+	if err != nil || overflow {
+		return nil, err
+	}
+	var list []*onnx.Tensor
+	for k, v := range d.graph.Outputs {
+		t, err := env[v].ToONNX(probeName(d.op.Outputs[k].Name, d.number))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	return list, nil
 }

@@ -4,6 +4,7 @@
 //   FAULTY_OP    the op
 //   FAULTY_FROM  elements from which on an output is spoilt; smaller ones are right
 //   FAULTY_DIES  1: the kernel aborts there in place of spoiling
+//   FAULTY_EPSILON  1: every norm reads half of its epsilon, which only small inputs show
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -44,6 +45,12 @@ static OrtStatusPtr ORT_API_CALL Compute(void* kernel, OrtKernelContext* context
   return NULL;
 }
 
+static OrtStatusPtr ORT_API_CALL Float(const OrtKernelInfo* info, const char* name, float* value) {
+  OrtStatusPtr status = api->KernelInfoGetAttribute_float(info, name, value);
+  if (status == NULL && strcmp(name, "epsilon") == 0) *value /= 2;
+  return status;
+}
+
 static OrtStatusPtr ORT_API_CALL Add(OrtCustomOpDomain* domain, const OrtCustomOp* op) {
   const char* spoilt = getenv("FAULTY_OP");
   if (spoilt != NULL && strcmp(op->GetName(op), spoilt) == 0) {
@@ -58,6 +65,8 @@ static const OrtApi* ORT_API_CALL GetApi(uint32_t version) {
   if (api == NULL) return NULL;
   faulty_api = *api;
   faulty_api.CustomOpDomain_Add = Add;
+  const char* halves = getenv("FAULTY_EPSILON");
+  if (halves != NULL && strcmp(halves, "1") == 0) faulty_api.KernelInfoGetAttribute_float = Float;
   return &faulty_api;
 }
 

@@ -1,0 +1,126 @@
+package rewrite
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+// HardInputs is one kind of the inputs that sites are checked on, for a kernel that is tried outside of a model.
+type HardInputs struct {
+	// Name says what is hard about them, such as "small".
+	Name string
+	// of is the kind of numbers of an input.
+	of func(s fused.Site, input int) kind
+	// padding is of the keys of attention.
+	padding padding
+}
+
+// HardInputsOf lists the kinds that the check of an op's sites has. It leaves out those on which right results differ:
+// scores so near each other that the choice of experts is open, and numbers that leave nothing in the site's types.
+// Sites of the same types have the same kinds.
+func HardInputsOf(op *fused.Op, s fused.Site) []HardInputs {
+	var list []HardInputs
+	switch coarse := coarsestOf(s.Types); op.Name {
+	case attends:
+		for i, t := range attentionTrials(s, coarse, 0, false) {
+			list = append(list, HardInputs{t.name, func(s fused.Site, input int) kind {
+				return attentionTrials(s, coarse, 0, false)[i].of(s, input)
+			}, t.padding})
+		}
+	case latentAttends:
+		for _, p := range paddings {
+			list = append(list, HardInputs{p.name, always(normal), p})
+		}
+	case router:
+		for _, k := range append(slices.Clone(kinds), wide) {
+			if !unsettled(k) {
+				list = append(list, HardInputs{k.name, first(k), noPadding})
+			}
+		}
+	case experts:
+		for _, k := range append([]kind{normal}, expertKinds...) {
+			if k.holds(coarse) {
+				list = append(list, HardInputs{k.name, first(k), noPadding})
+			}
+		}
+	default:
+		for _, k := range kinds {
+			list = append(list, HardInputs{k.name, func(s fused.Site, input int) kind { return k.of(s.Dims, input) },
+				noPadding})
+		}
+	}
+	return list
+}
+
+// always is a kind of all inputs.
+func always(k kind) func(fused.Site, int) kind { return func(fused.Site, int) kind { return k } }
+
+// first is a kind of the first input, which holds the tokens; weights are normal.
+func first(k kind) func(fused.Site, int) kind {
+	return func(_ fused.Site, input int) kind {
+		if input == 0 {
+			return k
+		}
+		return normal
+	}
+}
+
+// of is the kind of an input of Attention.
+func (t attentionTrial) of(s fused.Site, input int) kind {
+	switch input {
+	case fused.AttentionQ, fused.AttentionK, fused.AttentionPastKey:
+		return t.scores
+	case fused.AttentionV, fused.AttentionPastValue:
+		return t.values
+	case fused.AttentionBias:
+		if t.padding.empty && !hasMask(s) {
+			return masking
+		}
+	}
+	return normal
+}
+
+// fewNumbers are the integers that are tried: numbers of experts, and lengths of caches.
+const fewNumbers = 3
+
+// Tensor makes an input of a site, the same one each time. It is nil for one that the site leaves out.
+func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Tensor, error) {
+	t, shape := s.Types[input], s.Dims[input]
+	switch {
+	case t == onnx.Undefined:
+		return nil, nil
+	case op.Inputs[input].Name == "key_valid":
+		return h.padding.tensor(t, shape), nil
+	case t.IsInteger():
+		r := rand.New(rand.NewPCG(uint64(input)+1, fewNumbers))
+		v := make([]int64, elements([][]int64{shape}))
+		for i := range v {
+			v[i] = r.Int64N(fewNumbers)
+		}
+		return reference.NewInts(t, ints(shape), v), nil
+	}
+	made, err := makeInput(h.of(s, input), input, t, shape)
+	if err == nil && op.Inputs[input].Type == "V" && len(shape) == 3 { // a matrix of each expert
+		for i, x := range made.F {
+			made.F[i] = roundTo(t, x*matrixScale(shape))
+		}
+	}
+	return made, err
+}
+
+// AllowedULPs is how far a kernel may be from its op's definition at a site, in units in the last place of the greatest
+// magnitude of an output of type t.
+func AllowedULPs(op *fused.Op, s fused.Site, t onnx.DataType) float64 {
+	terms := int64(0)
+	if op.Name == attends {
+		terms = keysOf(s)
+		if past := dimOf(s, fused.AttentionPastKey, 2); past > 0 {
+			terms += past
+		}
+	}
+	return allowedULPs(t, terms)
+}
