@@ -22,3 +22,12 @@ func (i Info) String() string {
 	}
 	return fmt.Sprintf("%q: %s[%s]", i.Name, i.DataType, strings.Join(dims, ","))
 }
+
+// PlacedNode is a node as onnxruntime gave it to an execution provider: a node of the model under its name, or what
+// onnxruntime made of functions and of nodes that it joined.
+type PlacedNode struct {
+	Provider string // onnxruntime's name of it
+	Domain   string
+	Op       string
+	Name     string
+}

@@ -68,7 +68,7 @@ func (s *Session) RunContext(context.Context, []*onnx.Tensor) ([]*onnx.Tensor, e
 func (s *Session) EndProfiling() (string, error) { return "", ErrClosed }
 
 // Placement returns ErrClosed.
-func (s *Session) Placement() (map[string]map[string]int, error) { return nil, ErrClosed }
+func (s *Session) Placement() ([]PlacedNode, error) { return nil, ErrClosed }
 
 // RecordsGraphs returns false.
 func (s *Session) RecordsGraphs() bool { return false }

@@ -12,27 +12,24 @@ import (
 	"unsafe"
 )
 
-// Placement counts the nodes on each execution provider by their ops, as onnxruntime gave them away when it opened the
-// model; the providers have onnxruntime's names. It errs without WithPlacement.
-func (s *Session) Placement() (map[string]map[string]int, error) {
+// Placement lists the nodes that onnxruntime gave away when it opened the model. It errs without WithPlacement.
+func (s *Session) Placement() ([]PlacedNode, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.session == nil {
 		return nil, ErrClosed
 	}
-	var lines *C.char
-	err := take(C.mojo_placement(s.api.c, s.raw, &lines))
-	defer C.free(unsafe.Pointer(lines))
+	var records *C.char
+	err := take(C.mojo_placement(s.api.c, s.raw, &records))
+	defer C.free(unsafe.Pointer(records))
 	if err != nil {
 		return nil, fmt.Errorf("%s: onnxruntime does not tell the providers of the nodes: %w", s.path, err)
 	}
-	nodes := map[string]map[string]int{}
-	for line := range strings.Lines(C.GoString(lines)) {
-		provider, op, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if nodes[provider] == nil {
-			nodes[provider] = map[string]int{}
+	var nodes []PlacedNode
+	for record := range strings.SplitSeq(strings.TrimSuffix(C.GoString(records), "\x1e"), "\x1e") {
+		if f := strings.SplitN(record, "\x1f", 4); len(f) == 4 {
+			nodes = append(nodes, PlacedNode{Provider: f[0], Domain: f[1], Op: f[2], Name: f[3]})
 		}
-		nodes[provider][op]++
 	}
 	return nodes, nil
 }

@@ -82,8 +82,9 @@ char *mojo_bind_run(const OrtApi *api, OrtSession *s, const OrtRunOptions *optio
 // mojo_bind_outputs gives n values, in the order in which the outputs were first bound; the caller releases each.
 char *mojo_bind_outputs(const OrtApi *api, const OrtIoBinding *binding, size_t n, OrtValue **values);
 
-// mojo_placement gives a line "provider op" for each node; the caller frees them.
-char *mojo_placement(const OrtApi *api, const OrtSession *s, char **lines);
+// mojo_placement gives a record for each node, which ends with \x1e: provider, domain, op and name, with \x1f between
+// them. The caller frees them.
+char *mojo_placement(const OrtApi *api, const OrtSession *s, char **records);
 
 // mojo_append_cann adds the CANN provider with n options.
 char *mojo_append_cann(const OrtApi *api, OrtSessionOptions *options, char **keys, char **values, size_t n);

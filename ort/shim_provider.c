@@ -34,31 +34,33 @@ void mojo_pairs(const OrtApi *api, const OrtKeyValuePairs *pairs, char ***keys, 
   api->GetKeyValuePairs(pairs, (const char *const **)keys, (const char *const **)values, n);
 }
 
-// add_part adds the lines of one part of the graph to those that end at *used.
-static char *add_part(const OrtApi *api, const OrtEpAssignedSubgraph *part, char **lines, size_t *used) {
-  const char *provider, *op;
+// add_part adds the records of one part of the graph to those that end at *used.
+static char *add_part(const OrtApi *api, const OrtEpAssignedSubgraph *part, char **records, size_t *used) {
+  const char *provider, *domain, *op, *name;
   const OrtEpAssignedNode *const *nodes;
   size_t n;
   TRY(api->EpAssignedSubgraph_GetEpName(part, &provider));
   TRY(api->EpAssignedSubgraph_GetNodes(part, &nodes, &n));
   for (size_t i = 0; i < n; i++) {
+    TRY(api->EpAssignedNode_GetDomain(nodes[i], &domain));
     TRY(api->EpAssignedNode_GetOperatorType(nodes[i], &op));
-    size_t room = strlen(provider) + strlen(op) + 3;
-    char *longer = realloc(*lines, *used + room);
+    TRY(api->EpAssignedNode_GetName(nodes[i], &name));
+    size_t room = strlen(provider) + strlen(domain) + strlen(op) + strlen(name) + 5;
+    char *longer = realloc(*records, *used + room);
     if (!longer) return strdup("out of memory");
-    *lines = longer;
-    *used += (size_t)snprintf(longer + *used, room, "%s %s\n", provider, op);
+    *records = longer;
+    *used += (size_t)snprintf(longer + *used, room, "%s\x1f%s\x1f%s\x1f%s\x1e", provider, domain, op, name);
   }
   return NULL;
 }
 
-char *mojo_placement(const OrtApi *api, const OrtSession *s, char **lines) {
+char *mojo_placement(const OrtApi *api, const OrtSession *s, char **records) {
   const OrtEpAssignedSubgraph *const *parts = NULL;
   size_t n = 0, used = 0;
   TRY(api->Session_GetEpGraphAssignmentInfo(s, &parts, &n));
-  *lines = calloc(1, 1);
+  *records = calloc(1, 1);
   for (size_t i = 0; i < n; i++) {
-    char *message = add_part(api, parts[i], lines, &used);
+    char *message = add_part(api, parts[i], records, &used);
     if (message) return message;
   }
   return NULL;

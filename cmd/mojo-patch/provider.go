@@ -193,20 +193,20 @@ func (f *providerFlags) placed(a *app, s *ort.Session, path string) {
 		a.detail("%v", err)
 		return
 	}
-	total, on := 0, 0
-	var left []string
-	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		for _, op := range slices.Sorted(maps.Keys(nodes[name])) {
-			n := nodes[name][op]
-			total += n
-			if ort.SameProvider(name, f.provider) {
-				on += n
-			} else {
-				left = append(left, fmt.Sprintf("%d %s", n, op))
-			}
+	on := 0
+	others := map[string]int{}
+	for _, n := range nodes {
+		if ort.SameProvider(n.Provider, f.provider) {
+			on++
+		} else {
+			others[n.Op]++
 		}
 	}
-	a.say("%s takes %d of %s of %s", f.provider, on, counted(total, "node"), path)
+	var left []string
+	for _, op := range slices.Sorted(maps.Keys(others)) {
+		left = append(left, fmt.Sprintf("%d %s", others[op], op))
+	}
+	a.say("%s takes %d of %s of %s", f.provider, on, counted(len(nodes), "node"), path)
 	if len(left) > 0 {
 		a.detail("left to the CPU: %s", strings.Join(left, ", "))
 	}

@@ -98,9 +98,9 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 		"follow symbolic links to external data, as caches of model hubs have them")
 	flags.BoolVar(&a.lines, "progress-lines", false, "write progress to stderr in lines that a program can read")
 	flags.MarkHidden("progress-lines")
-	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newRun(a), newGenerate(a), newDiff(a),
-		newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a), newKernels(a),
-		newDoctor(a), newTokenize(a), newCompletion(a), newVersion(a), newDocs(a))
+	root.AddCommand(newInspect(a), newMatch(a), newApply(a), newRevert(a), newAudit(a), newRun(a), newGenerate(a),
+		newDiff(a), newBisect(a), newExtract(a), newBench(a), newGolden(a), newWeights(a), newQuantize(a),
+		newKernels(a), newDoctor(a), newTokenize(a), newCompletion(a), newVersion(a), newDocs(a))
 	return root
 }
 

@@ -27,6 +27,7 @@ import (
 
 // schemaTypes is what the JSON of each schema is made of.
 var schemaTypes = map[string]any{
+	"audit":            auditReport{},
 	"bench":            benchResult{},
 	"bisect":           bisectReport{},
 	"detokenize":       detokenizeResult{},

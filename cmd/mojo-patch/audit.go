@@ -1,0 +1,224 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/spf13/cobra"
+)
+
+type auditFlags struct {
+	backend backend
+	inputs  inputFlags
+	strict  bool
+}
+
+// auditReport is what audit finds, and its JSON form.
+type auditReport struct {
+	Schema   int    `json:"schema"`
+	Model    string `json:"model"`
+	Provider string `json:"provider"`
+	// Source is where the placement comes from: "session", as onnxruntime gave the nodes away when it opened the model;
+	// "registry", as it gave each kind of node away in a model of that node alone, where it does not open the whole; or
+	// "fused", from the catalogue of fused kernels, where there is no such provider here: of other nodes nothing is
+	// known then.
+	Source  string         `json:"source"`
+	Runtime string         `json:"runtime,omitempty"`
+	Refused string         `json:"refused,omitempty"` // why onnxruntime does not open the model
+	Nodes   int            `json:"nodes"`             // of the model, in subgraphs too
+	Domains map[string]int `json:"domains"`
+	Ops     []auditedOp    `json:"ops"`
+	// Placed counts nodes by provider as onnxruntime runs them: it folds some away and makes several of a function.
+	Placed map[string]int `json:"placed"`
+	// Elsewhere are the nodes that the provider does not get.
+	Elsewhere []placedOp       `json:"elsewhere"`
+	Copies    copies           `json:"copies"`
+	Dims      map[string]int64 `json:"dims"` // that the copies are counted with
+	Patching  []savedOp        `json:"patching"`
+}
+
+// auditedOp counts the nodes of one op with inputs of the same types.
+type auditedOp struct {
+	Domain string   `json:"domain"`
+	Op     string   `json:"op"`
+	Types  []string `json:"types"`
+	Nodes  int      `json:"nodes"`
+	// On counts them by provider; those that onnxruntime folded or wrote as other nodes are on none.
+	On map[string]int `json:"on"`
+}
+
+// placedOp is an op that runs on another provider, or on none.
+type placedOp struct {
+	Domain string   `json:"domain"`
+	Op     string   `json:"op"`
+	Types  []string `json:"types"`    // empty for nodes that onnxruntime made
+	On     string   `json:"provider"` // "" where no provider has a kernel
+	Nodes  int      `json:"nodes"`
+	Reason string   `json:"reason"`
+}
+
+func newAudit(a *app) *cobra.Command {
+	f := &auditFlags{}
+	c := &cobra.Command{
+		Use:   "audit MODEL [KEY=VALUE...]",
+		Short: "Say before a run where each node would be placed, what falls to the CPU, and what patching saves",
+		Long: `audit counts the nodes by domain, op and types of inputs, says which of them --provider takes, which
+fall to the CPU and which no provider has a kernel for, what the copies between providers weigh in a
+run, and how many Cast, Transpose and other nodes that move data are left after patching. It runs
+nothing and writes nothing.
+
+Where a node goes is asked of onnxruntime, which opens the model. If it refuses the model, each kind
+of node is opened alone: that is what its registry of kernels says, and the report says so. The bytes
+of copies follow from the inferred shapes for the sizes of --dim or --inputs. They are an upper bound:
+a kernel may want an input, such as a shape, on the host.
+
+--strict exits with 1 if a node is left to another provider, or has no kernel. Without onnxruntime, or
+without the provider, audit places fused ops alone, by the kernels that there are, and exits with 4.`,
+		Example: `  mojo-patch audit model.onnx
+  mojo-patch audit model.onnx --provider cuda --strict --dim batch=1 --dim sequence=128
+  mojo-patch audit patched.onnx --provider qnn backend_type=htp soc_model=60 --json`,
+		Args:              f.backend.modelArgs(1, 1),
+		ValidArgsFunction: completeModels(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			args = f.backend.take(args, 1)
+			if err := errors.Join(f.backend.check(c), f.inputs.check(c)); err != nil {
+				return err
+			}
+			if f.backend.only {
+				return errors.New("--provider-only has no model open that leaves a node to the CPU: --strict says " +
+					"which, and exits with 1")
+			}
+			if f.backend.evaluator {
+				return errors.New("audit asks onnxruntime, and not the built-in evaluator, which has every op")
+			}
+			f.backend.fallback = false
+			return f.audit(a, args[0])
+		},
+	}
+	f.backend.flags(c)
+	f.inputs.flags(c)
+	c.Flags().BoolVar(&f.strict, "strict", false, "exit with 1 if a node is not on the provider")
+	a.jsonFlag(c, "audit")
+	return c
+}
+
+// audit is the command.
+func (f *auditFlags) audit(a *app, path string) error {
+	m, err := a.read(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r := &auditReport{Schema: jsonSchema, Model: path, Provider: f.backend.provider, Domains: map[string]int{},
+		Ops: []auditedOp{}, Placed: map[string]int{}, Elsewhere: []placedOp{}, Dims: map[string]int64{}}
+	if r.Patching, err = patchingSaves(a, path, f.backend.provider); err != nil {
+		return err
+	}
+	p, missing, err := f.place(a, m, r)
+	if err != nil {
+		return err
+	}
+	if err := f.fixDims(m, r); err != nil {
+		return err
+	}
+	facts := infer.Analyze(m)
+	r.count(m, facts, p)
+	r.Copies = countCopies(m, facts, p)
+	if err := a.result(r); err != nil {
+		return err
+	}
+	r.write(a)
+	if missing != nil {
+		return environment(missing)
+	}
+	if n := r.left(); f.strict && n > 0 {
+		return failed(fmt.Errorf("%s: %s not on %s, and --strict is given", path, counted(n, "node"), r.Provider))
+	}
+	return nil
+}
+
+// fixDims gives the inputs the sizes of a run.
+func (f *auditFlags) fixDims(m *onnx.Model, r *auditReport) error {
+	cases, err := f.inputs.cases(m, 1)
+	if err != nil {
+		return err
+	}
+	for _, v := range m.Graph.Inputs {
+		t, _ := v.Type()
+		x := cases[0].Input(v.Name)
+		if x == nil || len(t.Dims) != len(x.Dims) {
+			continue
+		}
+		t.Dims = slices.Clone(t.Dims)
+		for axis, d := range t.Dims {
+			if d.Value < 0 && d.Param != "" {
+				r.Dims[d.Param] = x.Dims[axis]
+			}
+			t.Dims[axis] = onnx.Dim{Value: x.Dims[axis]}
+		}
+		v.SetType(t)
+	}
+	return nil
+}
+
+// count fills the census.
+func (r *auditReport) count(m *onnx.Model, facts *infer.Facts, p *placement) {
+	at := map[string]int{}
+	m.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			r.Nodes++
+			domain := domainName(n.Domain)
+			r.Domains[domain]++
+			types := inputTypes(n, facts)
+			key := fmt.Sprint(domain, n.OpType, types)
+			i, ok := at[key]
+			if !ok {
+				i = len(r.Ops)
+				at[key] = i
+				r.Ops = append(r.Ops, auditedOp{Domain: domain, Op: n.OpType, Types: types, On: map[string]int{}})
+			}
+			r.Ops[i].Nodes++
+			if on := p.of(n); on != "" {
+				r.Ops[i].On[on]++
+			}
+		}
+	})
+	slices.SortStableFunc(r.Ops, func(x, y auditedOp) int {
+		if x.Domain != y.Domain {
+			return strings.Compare(x.Domain, y.Domain)
+		}
+		if x.Op != y.Op {
+			return strings.Compare(x.Op, y.Op)
+		}
+		return slices.Compare(x.Types, y.Types)
+	})
+}
+
+// inputTypes are the types of a node's inputs: "" for one that is left out, "?" for one that is unknown.
+func inputTypes(n *onnx.Node, facts *infer.Facts) []string {
+	types := []string{}
+	for _, v := range n.Inputs {
+		switch t := facts.DataType(v); {
+		case v == nil:
+			types = append(types, "")
+		case t == onnx.Undefined:
+			types = append(types, "?")
+		default:
+			types = append(types, t.String())
+		}
+	}
+	return types
+}
+
+// left counts the nodes that are not on the provider.
+func (r *auditReport) left() int {
+	n := 0
+	for _, e := range r.Elsewhere {
+		n += e.Nodes
+	}
+	return n
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// The sources of a placement.
+const (
+	sourceSession  = "session"
+	sourceRegistry = "registry"
+	sourceFused    = "fused"
+)
+
+// placement says which provider nodes are on, by the short names of providers.
+type placement struct {
+	nodes map[*onnx.Node]string
+}
+
+func (p *placement) of(n *onnx.Node) string { return p.nodes[n] }
+
+// place asks onnxruntime where the nodes go. missing says why it cannot: then the fused ops alone are placed, by the
+// kernels that there are.
+func (f *auditFlags) place(a *app, m *onnx.Model, r *auditReport) (p *placement, missing, err error) {
+	facts := infer.Analyze(m)
+	lib, err := ort.Find(f.backend.onnxruntime)
+	if err != nil {
+		return f.placeFused(r, m, facts), err, nil
+	}
+	r.Runtime = "onnxruntime " + lib.Version
+	alone := &loneNodes{flags: f, app: a, lib: lib, model: m, facts: facts, known: map[string]lonePlace{}}
+	session, what, err := f.backend.session(a, m, lib, ort.WithPlacement())
+	switch {
+	case err != nil && exitCode(err) == exitEnvironment:
+		return f.placeFused(r, m, facts), err, nil
+	case err != nil:
+		r.Source, r.Refused = sourceRegistry, err.Error()
+		p, err = f.placeAlone(r, alone)
+		return p, nil, err
+	}
+	defer session.Close()
+	r.Source, r.Runtime = sourceSession, what
+	placed, err := session.Placement()
+	if err != nil {
+		return nil, nil, err
+	}
+	return f.placeSession(r, alone, placed), nil, nil
+}
+
+// placeFused places fused ops by their catalogue.
+func (f *auditFlags) placeFused(r *auditReport, m *onnx.Model, facts *infer.Facts) *placement {
+	r.Source = sourceFused
+	p := &placement{nodes: map[*onnx.Node]string{}}
+	device, ours := kernelDevices[f.backend.provider]
+	m.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			op := fused.Lookup(n.OpType)
+			if n.Domain != fused.Domain || op == nil {
+				continue
+			}
+			site := fused.Site{Attributes: n.Attributes, Opset: m.Opset("")}
+			for _, v := range n.Inputs {
+				t, _ := facts.Type(v)
+				var dims []int64
+				for _, d := range t.Dims {
+					dims = append(dims, d.Value)
+				}
+				site.Types, site.Dims = append(site.Types, facts.DataType(v)), append(site.Dims, dims)
+			}
+			if ours && slices.Contains(op.Devices, device) && op.Supports(site) == nil {
+				p.nodes[n] = f.backend.provider
+				r.Placed[f.backend.provider]++
+				continue
+			}
+			r.elsewhere(placedOp{fused.Domain, n.OpType, inputTypes(n, facts), "", 0,
+				"there is no kernel for " + f.backend.provider + ": its function body runs"})
+		}
+	})
+	return p
+}
+
+// placeSession takes the placement of a session.
+func (f *auditFlags) placeSession(r *auditReport, alone *loneNodes, placed []ort.PlacedNode) *placement {
+	p := &placement{nodes: map[*onnx.Node]string{}}
+	named := map[string]*onnx.Node{}
+	alone.model.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			if n.Name != "" {
+				named[domainName(n.Domain)+" "+n.OpType+" "+n.Name] = n
+			}
+		}
+	})
+	for _, x := range placed {
+		on := ort.ShortProvider(x.Provider)
+		r.Placed[on]++
+		n := named[domainName(x.Domain)+" "+x.Op+" "+x.Name]
+		if n != nil {
+			p.nodes[n] = on
+		}
+		if ort.SameProvider(on, f.backend.provider) {
+			continue
+		}
+		e := placedOp{Domain: domainName(x.Domain), Op: x.Op, Types: []string{}, On: on,
+			Reason: "a node that onnxruntime made"}
+		if n != nil {
+			e.Types, e.Reason = inputTypes(n, alone.facts), f.reason(alone, n)
+		}
+		r.elsewhere(e)
+	}
+	return p
+}
+
+// placeAlone asks for each kind of node by itself.
+func (f *auditFlags) placeAlone(r *auditReport, alone *loneNodes) (*placement, error) {
+	p := &placement{nodes: map[*onnx.Node]string{}}
+	var failure error
+	alone.model.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			x := alone.place(n)
+			p.nodes[n] = x.on
+			switch {
+			case x.err != nil && exitCode(x.err) == exitEnvironment:
+				failure = x.err
+			case x.err != nil:
+				r.elsewhere(placedOp{domainName(n.Domain), n.OpType, inputTypes(n, alone.facts), "", 0, x.err.Error()})
+			case x.on == "": // its parts are asked for
+			default:
+				r.Placed[x.on]++
+				if !ort.SameProvider(x.on, f.backend.provider) {
+					r.elsewhere(placedOp{domainName(n.Domain), n.OpType, inputTypes(n, alone.facts), x.on, 0,
+						f.reason(alone, n)})
+				}
+			}
+		}
+	})
+	return p, failure
+}
+
+// reason says why a node is left to another provider.
+func (f *auditFlags) reason(alone *loneNodes, n *onnx.Node) string {
+	switch x := alone.place(n); {
+	case x.err != nil || x.on == "":
+		return "the provider does not take it"
+	case ort.SameProvider(x.on, f.backend.provider):
+		return "the provider takes it alone: onnxruntime computes shapes on the CPU, or its neighbours are there"
+	}
+	return "the provider has no kernel for these types and attributes"
+}
+
+// elsewhere counts a node that the provider does not get.
+func (r *auditReport) elsewhere(e placedOp) {
+	i := slices.IndexFunc(r.Elsewhere, func(x placedOp) bool {
+		return x.Domain == e.Domain && x.Op == e.Op && x.On == e.On && x.Reason == e.Reason &&
+			slices.Equal(x.Types, e.Types)
+	})
+	if i < 0 {
+		i = len(r.Elsewhere)
+		r.Elsewhere = append(r.Elsewhere, e)
+	}
+	r.Elsewhere[i].Nodes++
+}
+
+// loneNodes opens nodes alone, each kind once.
+type loneNodes struct {
+	flags *auditFlags
+	app   *app
+	lib   ort.Library
+	model *onnx.Model
+	facts *infer.Facts
+	known map[string]lonePlace
+}
+
+// lonePlace is where a node alone is placed: nowhere, without an error, where it cannot be tried alone.
+type lonePlace struct {
+	on  string
+	err error
+}
+
+func (l *loneNodes) place(n *onnx.Node) lonePlace {
+	if len(n.Subgraphs()) > 0 {
+		return lonePlace{}
+	}
+	m, err := l.alone(n)
+	if err != nil || m == nil {
+		return lonePlace{err: err}
+	}
+	b, err := onnx.Marshal(m)
+	if err != nil {
+		return lonePlace{err: err}
+	}
+	x, ok := l.known[string(b)]
+	if !ok {
+		x = l.open(m, b)
+		l.known[string(b)] = x
+	}
+	return x
+}
+
+// alone is a model of the node, whose inputs are the model's. It is nil where not all of their types are known.
+func (l *loneNodes) alone(n *onnx.Node) (*onnx.Model, error) {
+	m := onnx.New(l.model.IRVersion, l.model.Opset(""))
+	for _, o := range l.model.Opsets {
+		m.ImportOpset(o.Domain, o.Version)
+	}
+	m.Functions = l.model.Functions
+	m.Graph.Name = "node"
+	given := map[*onnx.Value]*onnx.Value{}
+	var in, out []*onnx.Value
+	for i, v := range n.Inputs {
+		if v == nil {
+			in = append(in, nil)
+			continue
+		}
+		if given[v] == nil {
+			name := fmt.Sprintf("in%d", i)
+			if c, ok := l.facts.Constant(v); ok && c.Len() <= infer.MaxElements { // axes and the like
+				t, err := c.ToONNX(name)
+				if err != nil {
+					return nil, err
+				}
+				given[v] = m.Graph.AddInitializer(t)
+			} else {
+				t, ok := l.facts.Type(v)
+				if !ok {
+					return nil, nil
+				}
+				for k := range t.Dims {
+					t.Dims[k] = onnx.Dim{Value: -1}
+				}
+				given[v] = m.Graph.AddInput(name, t)
+			}
+		}
+		in = append(in, given[v])
+	}
+	for i, v := range n.Outputs {
+		if v == nil {
+			out = append(out, nil)
+			continue
+		}
+		o := m.Graph.NewValue(fmt.Sprintf("out%d", i))
+		if t, ok := l.facts.Type(v); ok {
+			for k := range t.Dims {
+				t.Dims[k] = onnx.Dim{Value: -1}
+			}
+			o.SetType(t)
+		}
+		out = append(out, o)
+	}
+	c := m.Graph.AddNode(n.OpType, in, out, n.Attributes...)
+	c.Domain, c.Overload, c.Name = n.Domain, n.Overload, "node"
+	for _, o := range out {
+		if o != nil {
+			m.Graph.AddOutput(o)
+		}
+	}
+	return m, nil
+}
+
+// open opens the model of one node. Nothing is rewritten there: a node that is folded would be on no provider.
+func (l *loneNodes) open(m *onnx.Model, encoded []byte) lonePlace {
+	b := l.flags.backend
+	b.openModel = func(_ *onnx.Model, options ...ort.Option) (*ort.Session, error) {
+		return ort.OpenBytes(encoded, "", options...)
+	}
+	quiet := *l.app
+	quiet.quiet = true
+	s, _, err := b.session(&quiet, m, l.lib, ort.WithPlacement(), ort.WithOptimization(ort.OptimizeNone))
+	if err != nil {
+		return lonePlace{err: noKernel(err)}
+	}
+	defer s.Close()
+	placed, err := s.Placement()
+	if err != nil {
+		return lonePlace{err: err}
+	}
+	on := l.flags.backend.provider
+	for _, x := range placed { // a function is where its last node on another provider is
+		if !ort.SameProvider(x.Provider, on) {
+			on = ort.ShortProvider(x.Provider)
+			break
+		}
+	}
+	return lonePlace{on: on}
+}
+
+// noKernel keeps what matters of onnxruntime's words about a kind of node that it has no kernel for.
+func noKernel(err error) error {
+	if _, what, ok := strings.Cut(err.Error(), "Could not find an implementation for "); ok {
+		what, _, _ = strings.Cut(what, " node with name")
+		return errors.New("no provider here has a kernel for " + what)
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// movers are the ops that change types, layouts and shapes, and compute nothing.
+var movers = []string{"Cast", "CastLike", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Expand", "Concat", "Slice",
+	"Split"}
+
+// savedOp counts the nodes of an op, or all nodes, before and after patching.
+type savedOp struct {
+	Op     string `json:"op"`
+	Before int    `json:"before"`
+	After  int    `json:"after"`
+}
+
+// patchingSaves patches the model in memory and counts its nodes: those that move data, and all.
+func patchingSaves(a *app, path, provider string) ([]savedOp, error) {
+	m, err := a.read(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	list := make([]savedOp, len(movers)+1)
+	countMovers(m, list, func(s *savedOp) *int { return &s.Before })
+	options := []rewrite.Option{rewrite.AssumeAvailable(), rewrite.WithToolVersion(toolVersion())}
+	if device, ok := kernelDevices[provider]; ok && provider != providerCPU {
+		b, err := rewrite.ParseBackend("+" + string(device) + ",CPU")
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, rewrite.WithBackend(b))
+	}
+	p, err := rewrite.New(rewrite.Auto, options...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.Run(m); err != nil {
+		return nil, err
+	}
+	countMovers(m, list, func(s *savedOp) *int { return &s.After })
+	kept := []savedOp{}
+	for _, s := range list {
+		if s.Before+s.After > 0 {
+			kept = append(kept, s)
+		}
+	}
+	return kept, nil
+}
+
+func countMovers(m *onnx.Model, list []savedOp, count func(*savedOp) *int) {
+	for i, op := range movers {
+		list[i].Op = op
+	}
+	all := &list[len(movers)]
+	all.Op = "all"
+	m.Graph.Walk(func(g *onnx.Graph) {
+		for _, n := range g.Nodes {
+			*count(all)++
+			for i, op := range movers {
+				if n.Is(op) {
+					*count(&list[i])++
+				}
+			}
+		}
+	})
+}
