@@ -170,7 +170,7 @@ CALLS = {"": cases.Prefill, "kv": cases.Decode, "merged": cases.Merged}
 
 
 def shorten_paths(path, keep):
-    """Leaves of the source positions in dynamo's metadata the last, without the folders of the machine, or nothing."""
+    """Leaves of dynamo's metadata nothing, or all but classes and, of source positions, the last, without folders."""
     model = onnx.load(path)
     here = str(pathlib.Path(__file__).resolve().parent)
 
@@ -182,7 +182,9 @@ def shorten_paths(path, keep):
         for item in [graph, *graph.node, *graph.value_info]:
             if not keep:
                 del item.metadata_props[:]
-            for entry in item.metadata_props:
+            for entry in list(item.metadata_props):
+                if entry.key == "pkg.torch.onnx.class_hierarchy":
+                    item.metadata_props.remove(entry)
                 if entry.key == "pkg.torch.onnx.stack_trace":
                     entry.value = entry.value[entry.value.rfind("File "):]
                 entry.value = shorten(entry.value)
