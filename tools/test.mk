@@ -44,10 +44,14 @@ test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and
 test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
 
+# The loops of each instruction set have tests of their own (test-kernels): the last one that the machine has is tested
+# whole, every form on the others.
 test-isa: all $(VENV)/.installed ## the kernels through onnxruntime, on every instruction set that the machine has
-	@for isa in portable $$(grep -om1 -w avx2 /proc/cpuinfo) $$(grep -qw avx512vl /proc/cpuinfo && echo avx512); do \
+	@tests=; for isa in $$(grep -qw avx512vl /proc/cpuinfo && echo avx512) $$(grep -om1 -w avx2 /proc/cpuinfo) \
+		portable; do \
 		echo "through onnxruntime, MOJO_CPU_ISA=$$isa"; \
-		MOJO_CPU_ISA=$$isa $(VENV)/bin/python fused/kernels/tests/ort_test.py $(LIBRARY) --failfast || exit 1; \
+		MOJO_CPU_ISA=$$isa $(VENV)/bin/python fused/kernels/tests/ort_test.py $(LIBRARY) --failfast $$tests || exit 1; \
+		tests=EveryOpTest; \
 	done
 
 test-arm64: | $(CMAKE_STAMP) ## the kernels for Linux on arm64, in an emulator

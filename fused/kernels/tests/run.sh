@@ -40,8 +40,8 @@ $fixed "$build/thread/mojo_runtime_test" latest
 # design, so leaks are not looked for.
 sanitizer=$("${CXX:-c++}" -print-file-name=libasan.so)
 if [ -e "$sanitizer" ]; then
-  echo "through onnxruntime, with the sanitizers"
+  echo "through onnxruntime, with the sanitizers, all but the forms, which the stand-in ran"
   compile "$build/sanitize" address,undefined mojo_ops
   ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$sanitizer $("${CXX:-c++}" -print-file-name=libstdc++.so.6)" \
-    "$python" "$here/ort_test.py" "$build/sanitize/libmojo_ops.so" --failfast
+    "$python" "$here/ort_test.py" "$build/sanitize/libmojo_ops.so" --failfast -k '*.test_[!f]*'
 fi
