@@ -29,36 +29,6 @@ __device__ __forceinline__ uint32_t LoadShared(uint32_t address) {
   return v;
 }
 
-// Widened is two numbers of e2m1 times factor: a code's bits, of the lower half of the first and third byte or of the
-// upper one, go where bfloat16 has its sign, the last of its exponent and the first of its mantissa. factor has the
-// 2^126 that this lacks.
-__device__ __forceinline__ uint32_t Widened(uint32_t codes, int half, uint32_t factor) {
-  const uint32_t spread = half == 0 ? (codes & 0x000f000f) * 0x1040 : (codes & 0x00f000f0) * 0x0104;
-  return ToWord(Times(ToTwo<BFloat>(spread & 0x81c081c0), ToTwo<BFloat>(factor)));
-}
-
-// kGreat are the bits of exponents above which the factor is no number of bfloat16.
-constexpr uint32_t kGreat = 0x80808080;
-
-// FactorsOf is 2^(e - 127) times 2^126 of four rows, each in both halves; exponents is a byte e of each, up to 128.
-__device__ __forceinline__ void FactorsOf(uint32_t exponents, uint32_t (&factors)[4]) {
-#pragma unroll
-  for (int row = 0; row < 4; ++row) {
-    factors[row] = __byte_perm(exponents, 0, 0x4040 + row * 0x0101) * 0x80 + 0x3f003f00;
-  }
-}
-
-// Widen makes operands of half a unit: its first 16 columns lie in the lower halves of bytes. codes are those of four
-// rows, and of them a byte further.
-__device__ __forceinline__ void Widen(const uint32_t (&codes)[4], const uint32_t (&further)[4], int half,
-                                      const uint32_t (&factors)[4], uint32_t (&out)[2][4]) {
-#pragma unroll
-  for (int row = 0; row < 4; ++row) {
-    out[row / 2][row % 2] = Widened(codes[row], half, factors[row]);
-    out[row / 2][2 + row % 2] = Widened(further[row], half, factors[row]);
-  }
-}
-
 // Reader is where a lane finds what it multiplies in a stage.
 template <bool kEightBits, int kTokens>
 struct StageReader {

@@ -57,6 +57,11 @@ struct CodedProduct {
 // bfloat16, not rounded) and kind is kCodedLinear; x is aligned to 16 bytes.
 cudaError_t CodedRows(const CodedProduct& p, bool some, cudaStream_t stream);
 
+// DirectTakes tells whether CodedDirect has a product: of up to kFewTokens rows, or so many choices of experts as are
+// found without a plan. There results of kCodedGateUp and activations of kCodedOutputs lie by choice.
+bool DirectTakes(const CodedProduct& p);
+cudaError_t CodedDirect(const CodedProduct& p, cudaStream_t stream);
+
 // DividePrepared takes what CodedTiles needs of scratch memory. x is aligned if that is known.
 Prepared DividePrepared(const CodedProduct& p, bool aligned, Room<256>* room);
 

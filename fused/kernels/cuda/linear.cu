@@ -4,9 +4,6 @@
 namespace {
 
 constexpr size_t kFewRows = 8, kSomeRows = 64;  // more go through tiles
-// Matrices of as many weights are too small for the pipeline of compute capability 9.0 where rows are few: 9 us in
-// place of 13 with MXFP4 of [4096, 4096], but 25 in place of 19 of [14336, 4096].
-constexpr size_t kSmallMatrix = size_t{1} << 25;
 
 mojo::CodedProduct ToProduct(const MojoLinearArgs& a) {
   mojo::CodedProduct p = {};
@@ -38,8 +35,8 @@ cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream) {
   if (!mojo::AreAligned(args->weights)) return cudaErrorMisalignedAddress;
   const mojo::CodedProduct p = ToProduct(*args);
   mojo::Room<256> room{static_cast<char*>(args->scratch)};
-  if (!(p.weights.code == kMojoE2M1 && p.rows <= kFewRows && p.weights.n * p.weights.k <= kSmallMatrix) &&
-      mojo::HopperTakes(p)) {
+  if (mojo::DirectTakes(p)) return mojo::CodedDirect(p, stream);
+  if (mojo::HopperTakes(p)) {
     const mojo::Operands x = mojo::DivideOperands(p, &room);
     if (cudaError_t e = mojo::PrepareOperands(p, x, stream)) return e;
     return mojo::CodedHopper(p, mojo::HopperTokens(p, p.rows), x, {}, stream);

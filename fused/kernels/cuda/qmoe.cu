@@ -1,9 +1,10 @@
 // QMoE: experts whose weights stay quantised.
 //
-// Launches: the plan, two products, the sum of each token's choices. On compute capability 9.0 MXFP4 and e4m3 go by
-// wgmma (coded_wgmma.cu), after one more that makes its operands. Elsewhere few choices of an expert are multiplied as
-// they are read (coded_rows.cuh), more by tiles. What lies between the products is float32, as the definition has it,
-// but bfloat16 where x is and activations are not rounded.
+// Launches: the plan, two products, the sum of each token's choices. A few choices of MXFP4 and e4m3 need no plan
+// (coded_direct.cu). More of them go by wgmma on compute capability 9.0 (coded_wgmma.cu), after one more launch that
+// makes its operands. Else few choices of an expert are multiplied as they are read (coded_rows.cuh), more by tiles.
+// What lies between the products is float32, as the definition has it, but bfloat16 where x is and activations are not
+// rounded.
 //
 // The floor is that of reading the codes and factors of each chosen expert once: 4.25 bits a weight of MXFP4.
 #include "cuda/coded_product.cuh"
@@ -18,7 +19,7 @@ constexpr size_t kWideBytes = size_t{40} << 20;
 
 // Way is how a call goes, and where the parts of its scratch memory lie.
 struct Way {
-  bool hopper, tiles;
+  bool direct, hopper, tiles;
   int tile;  // tokens
   MoEPlan plan;
   CodedProduct first, second;
@@ -48,9 +49,14 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   w.second.rows = choices;
   w.second.y_type = kMojoFloat32;
   w.second.bias = m.down_bias;
-  // So few choices of MXFP4 are multiplied as fast without.
-  const bool few = a.gate_up.code == kMojoE2M1 && choices <= kFewChoices;
-  w.hopper = !few && HopperTakes(w.first) && HopperTakes(w.second) && a.gate_up.code == a.down.code;
+  w.direct = DirectTakes(w.first) && DirectTakes(w.second) && a.gate_up.code == a.down.code;
+  if (w.direct) {
+    w.first.y = room->Take<float>(choices * m.inner);
+    w.second.x = w.first.y;
+    w.second.y = room->Take<float>(choices * m.hidden);
+    return w;
+  }
+  w.hopper = HopperTakes(w.first) && HopperTakes(w.second) && a.gate_up.code == a.down.code;
   w.tiles = !w.hopper && (average > kFewChoices || !Aligned(m.x, 16));
   w.tile = w.hopper ? HopperTokens(w.first, average) : w.tiles ? kTileTokens : kFewTokens;
   w.plan.choice = room->Take<int>(choices);
@@ -86,9 +92,12 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
                h = n % a.hidden;
   if (token >= a.tokens) return;
   float4 sum = make_float4(0, 0, 0, 0);
-  for (size_t j = 0; j < a.top_k; ++j) {
+  const size_t top_k = outputs == nullptr ? 0 : a.top_k;
+  // What choices of nobody left there is loaded too, so that no load waits for an id.
+#pragma unroll 4
+  for (size_t j = 0; j < top_k; ++j) {
     const size_t choice = token * a.top_k + j;
-    if (ChosenExpert(a, choice) < 0) continue;
+    const bool is = ChosenExpert(a, choice) >= 0;
     const size_t at = choice * a.hidden + h;
     float v[4];
     if (wide) {
@@ -96,7 +105,7 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
     } else {
       ToFloats(LoadPack<4>(static_cast<const BFloat*>(outputs) + at), v);
     }
-    sum.x += v[0], sum.y += v[1], sum.z += v[2], sum.w += v[3];
+    sum.x += is ? v[0] : 0, sum.y += is ? v[1] : 0, sum.z += is ? v[2] : 0, sum.w += is ? v[3] : 0;
   }
   T* const y = static_cast<T*>(a.y) + n;
   y[0] = FromFloat<T>(sum.x);
@@ -105,7 +114,11 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
   y[3] = FromFloat<T>(sum.w);
 }
 
-// ByHopper and ByWarps launch both products.
+// Directly, ByHopper and ByWarps launch both products.
+cudaError_t Directly(const Way& w, cudaStream_t stream) {
+  if (cudaError_t e = CodedDirect(w.first, stream)) return e;
+  return CodedDirect(w.second, stream);
+}
 cudaError_t ByHopper(const Way& w, cudaStream_t stream) {
   if (cudaError_t e = CodedHopper(w.first, w.tile, w.operands[0], w.operands[1], stream)) return e;
   return CodedHopper(w.second, w.tile, w.operands[1], {}, stream);
@@ -147,8 +160,10 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
     if (w.hopper) {
       if (cudaError_t e = PrepareOperands(w.first, w.operands[0], stream)) return e;
     }
-    if (cudaError_t e = PlanMoE(m, w.tile, w.plan, stream)) return e;
-    const cudaError_t e = w.hopper ? ByHopper(w, stream) : ByWarps(w, stream);
+    if (!w.direct) {
+      if (cudaError_t e = PlanMoE(m, w.tile, w.plan, stream)) return e;
+    }
+    const cudaError_t e = w.direct ? Directly(w, stream) : w.hopper ? ByHopper(w, stream) : ByWarps(w, stream);
     if (e != cudaSuccess) return e;
     outputs = w.second.y;
     wide = w.second.y_type == kMojoFloat32;

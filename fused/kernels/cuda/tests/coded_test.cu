@@ -169,8 +169,11 @@ struct Weights {
   }
 };
 
-// RoundTo rounds blocks as the definition does.
-void RoundTo(MojoRounding rounding, std::vector<double>* x) {
+// RoundTo rounds blocks as the definition does. Where numbers to be rounded may be off by kOffBefore of their block's
+// greatest, those so near to the middle between two integers may become either: either gets the step for these.
+constexpr float kOffBefore = 1e-5f;
+void RoundTo(MojoRounding rounding, std::vector<double>* x, std::vector<double>* either = nullptr) {
+  if (either != nullptr) either->assign(x->size(), 0);
   if (rounding == kMojoNotRounded) return;
   const bool eights = rounding == kMojoToE4M3;
   const float limit = eights ? 448.0f : rounding == kMojoToInt16 ? 32767.0f : 127.0f;
@@ -181,6 +184,8 @@ void RoundTo(MojoRounding rounding, std::vector<double>* x) {
     const volatile float factor = greatest < 0x1p-100f ? 0 : limit / greatest, step = greatest / limit;
     for (size_t c = b; c < b + block; ++c) {
       const volatile float scaled = static_cast<float>((*x)[c]) * factor;
+      if (either != nullptr && !eights && fabsf(scaled - floorf(scaled) - 0.5f) < kOffBefore * limit)
+        (*either)[c] = step;
       (*x)[c] = static_cast<double>(eights ? ToE4M3(scaled) : rintf(scaled)) * step;
     }
   }
@@ -343,15 +348,17 @@ void TryQMoE(const Mixture& f, const Weights& up, const Weights& down, size_t to
   Check(MojoCudaQMoE(&a, nullptr), "MojoCudaQMoE");
   Check(cudaDeviceSynchronize(), "QMoE");
   y.ToHost();
-  // What lies between the products may be rounded, to x's type or to integers that are one off.
-  double loss = type == kMojoBFloat16 ? 3e-3 : 2e-5;
-  if (rounding != kMojoNotRounded) loss = std::max(loss, rounding == kMojoToInt16 ? 1e-4 : 1.2e-2);
-  if (rounding == kMojoToE4M3) loss = 2e-2;
-  if (tokens * f.top_k * f.hidden > size_t{10} << 20) loss *= 2;  // outputs of choices are rounded too
+  // What lies between the products may be rounded to x's type; what is rounded to integers is float32 before.
+  const double loss = rounding == kMojoToE4M3       ? 2e-2
+                      : rounding != kMojoNotRounded ? 1e-4
+                      : type == kMojoBFloat16       ? 3e-3
+                                                    : 2e-5;
+  // Where they are many, the outputs of choices may be rounded too.
+  const double of_outputs = tokens * f.top_k * f.hidden > size_t{10} << 20 ? HalfUnit(type) * 1.01 : 0;
   std::vector<double> worst(tokens);
   InParallel(tokens, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
-      std::vector<double> in(f.hidden), rounded, between(f.inner), out(f.hidden), size(f.hidden);
+      std::vector<double> in(f.hidden), rounded, between(f.inner), out(f.hidden), allowed(f.hidden, 1e-6);
       for (size_t h = 0; h < f.hidden; ++h) in[h] = x.Get(t * f.hidden + h);
       rounded = in;
       RoundTo(rounding, &rounded);
@@ -374,20 +381,22 @@ void TryQMoE(const Mixture& f, const Weights& up, const Weights& down, size_t to
           }
           between[i] = gate / (1 + exp(-m.alpha * gate)) * (f.packing == kMojoNoGate ? 1 : other + m.up_offset);
         }
-        std::vector<double> last = between;
-        RoundTo(rounding, &last);
+        std::vector<double> last = between, either;
+        RoundTo(rounding, &last, &either);
+        const std::vector<double> nothing(f.inner);
         const double weight = weights.Get(t * f.top_k + j);
         for (size_t h = 0; h < f.hidden; ++h) {
-          double terms = 0;
+          double terms = 0, flips = 0;
+          down.Product(e * f.hidden + h, nothing.data(), either.data(), &flips);
           const double sum = down.Product(e * f.hidden + h, between.data(), last.data(), &terms) +
                              (f.biases ? down_bias.Get(e * f.hidden + h) : 0);
           out[h] += weight * sum;
-          size[h] += weight * terms;
+          allowed[h] += weight * (loss * terms + flips + of_outputs * fabs(sum));
         }
       }
       for (size_t h = 0; h < f.hidden; ++h) {
-        const double allowed = loss * size[h] + fabs(out[h]) * (1e-6 + HalfUnit(type) * 1.01) + 1e-6;
-        worst[t] = std::max(worst[t], Off(y.Get(t * f.hidden + h), out[h], allowed));
+        allowed[h] += fabs(out[h]) * (1e-6 + HalfUnit(type) * 1.01);
+        worst[t] = std::max(worst[t], Off(y.Get(t * f.hidden + h), out[h], allowed[h]));
       }
     }
   });
