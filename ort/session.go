@@ -65,6 +65,10 @@ func OpenBytes(model []byte, path string, options ...Option) (*Session, error) {
 	})
 }
 
+// opening is held while a session is made: onnxruntime looks up and adds the domains of custom ops in two steps, and
+// two sessions that do so at once fail.
+var opening sync.Mutex
+
 func open(name string, options []Option,
 	create func(*onnxruntime_go.SessionOptions) (*onnxruntime_go.DynamicAdvancedSession, error)) (*Session, error) {
 	c := newConfig(options)
@@ -72,6 +76,8 @@ func open(name string, options []Option,
 	if err != nil {
 		return nil, err
 	}
+	opening.Lock()
+	defer opening.Unlock()
 	o, err := c.apply()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

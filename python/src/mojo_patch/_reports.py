@@ -77,6 +77,7 @@ class Check:
     max_abs: float
     max_rel: float
     tolerance: float
+    tolerance_rel: float
     structural_max_rel: float
     cases: int
     kernel_max_rel: Optional[float] = None
@@ -207,9 +208,11 @@ class Report:
     cache: Optional[Cache] = None
     repairs: List[Repair] = field(default_factory=list)
     unverified: int = 0
+    drawn: int = 0
     weights: Optional[Weights] = None
     cann: Optional[CannRewrites] = None
     variants: List[str] = field(default_factory=list)
+    rounded_activations: int = 0
     dry_run: bool = False
     peak_rss_bytes: int = 0
     crosscheck: str = ""
